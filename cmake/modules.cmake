@@ -1,0 +1,66 @@
+# The one table of modules: the order they are configured in (lowest first) and what each may use.
+#
+# SIDEREAL_MAY_USE_<module> lists the modules a module may name in DEPS. Whatever those may use is
+# allowed as well, provided it is named directly. An edge outside this table fails at configure time;
+# tools/check_modules.py compares it with the #include lines and with ARCHITECTURE.md.
+
+set(SIDEREAL_KNOWN_MODULES
+    base
+    config
+    metrics
+    sys
+    tensor
+    kernels
+    ir
+    ops
+    autodiff
+    passes
+    partition
+    program
+    lane
+    wire
+    transport
+    store
+    ckpt
+    coord
+    ports
+    exec
+    data
+    app
+    train
+    cli)
+
+# The plan side never sees threads, clocks, sockets or files.
+set(SIDEREAL_PLAN_MODULES ir ops autodiff passes partition program)
+
+# The run side never sees a graph: none of the plan side may be used from here.
+set(SIDEREAL_RUN_MODULES lane wire transport store ckpt coord ports)
+
+set(SIDEREAL_MAY_USE_base "")
+set(SIDEREAL_MAY_USE_config base)
+set(SIDEREAL_MAY_USE_metrics base)
+set(SIDEREAL_MAY_USE_sys base)
+set(SIDEREAL_MAY_USE_tensor base)
+set(SIDEREAL_MAY_USE_kernels base tensor)
+set(SIDEREAL_MAY_USE_ir base tensor)
+set(SIDEREAL_MAY_USE_ops base tensor ir)
+set(SIDEREAL_MAY_USE_autodiff base tensor ir ops)
+set(SIDEREAL_MAY_USE_passes base tensor ir ops)
+set(SIDEREAL_MAY_USE_partition base tensor ir ops passes)
+set(SIDEREAL_MAY_USE_program base tensor ir ops partition)
+set(SIDEREAL_MAY_USE_lane base sys metrics config)
+set(SIDEREAL_MAY_USE_wire base tensor)
+set(SIDEREAL_MAY_USE_transport base tensor sys metrics config lane wire)
+set(SIDEREAL_MAY_USE_store base tensor kernels metrics)
+set(SIDEREAL_MAY_USE_ckpt base tensor wire sys)
+set(SIDEREAL_MAY_USE_coord base)
+set(SIDEREAL_MAY_USE_ports base tensor lane)
+set(SIDEREAL_MAY_USE_exec base tensor ir ops program kernels lane ports metrics)
+set(SIDEREAL_MAY_USE_data base tensor sys config)
+set(SIDEREAL_MAY_USE_app
+    base config metrics sys tensor kernels ir ops autodiff passes partition program lane wire
+    transport store ckpt coord ports exec data)
+set(SIDEREAL_MAY_USE_train base tensor ir ops autodiff data app metrics)
+set(SIDEREAL_MAY_USE_cli
+    base config metrics sys tensor kernels ir ops autodiff passes partition program lane wire
+    transport store ckpt coord ports exec data app train)

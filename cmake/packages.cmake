@@ -1,0 +1,61 @@
+# Every library from outside, found once and at the top so that imported targets are visible
+# everywhere. Module LIBS name these targets:
+#
+#   absl::*  fmt::fmt  spdlog::spdlog  CLI11::CLI11  nlohmann_json::nlohmann_json  Eigen3::Eigen
+#   DNNL::dnnl  hwy::hwy  OpenSSL::SSL  ZLIB::ZLIB  sidereal::xxhash  sidereal::zstd
+#   sidereal_grpc (gRPC and protobuf)  Threads::Threads
+set(CMAKE_FIND_PACKAGE_PREFER_CONFIG OFF)
+set(THREADS_PREFER_PTHREAD_FLAG OFF)
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(absl REQUIRED CONFIG)
+find_package(fmt REQUIRED CONFIG)
+find_package(spdlog REQUIRED CONFIG)
+find_package(CLI11 REQUIRED CONFIG)
+find_package(nlohmann_json REQUIRED CONFIG)
+find_package(Eigen3 REQUIRED CONFIG)
+find_package(OpenSSL REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(gRPC CONFIG QUIET)
+
+# The distributed config file insists on OpenCL headers, which a CPU build does not need.
+find_path(SIDEREAL_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp REQUIRED)
+find_library(SIDEREAL_DNNL_LIBRARY dnnl REQUIRED)
+add_library(DNNL::dnnl UNKNOWN IMPORTED)
+set_target_properties(
+  DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${SIDEREAL_DNNL_LIBRARY}
+                        INTERFACE_INCLUDE_DIRECTORIES ${SIDEREAL_DNNL_INCLUDE})
+
+# Some distributions ship these without CMake files, so they are taken from pkg-config.
+function(sidereal_pkg_config name module)
+  string(TOUPPER ${name} prefix)
+  pkg_check_modules(SIDEREAL_${prefix} REQUIRED QUIET IMPORTED_TARGET GLOBAL ${module})
+  add_library(sidereal_${name} INTERFACE)
+  target_link_libraries(sidereal_${name} INTERFACE PkgConfig::SIDEREAL_${prefix})
+  add_library(sidereal::${name} ALIAS sidereal_${name})
+endfunction()
+sidereal_pkg_config(xxhash libxxhash)
+sidereal_pkg_config(zstd libzstd)
+find_package(hwy CONFIG QUIET)
+if(NOT TARGET hwy::hwy)
+  sidereal_pkg_config(highway libhwy)
+  add_library(hwy::hwy ALIAS sidereal_highway)
+endif()
+
+find_program(SIDEREAL_PROTOC protoc REQUIRED)
+find_program(SIDEREAL_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
+if(TARGET gRPC::grpc++)
+  add_library(sidereal_grpc INTERFACE)
+  target_link_libraries(sidereal_grpc INTERFACE gRPC::grpc++)
+else()
+  sidereal_pkg_config(grpc grpc++)
+endif()
+target_link_libraries(sidereal_grpc INTERFACE protobuf::libprotobuf Threads::Threads)
+
+if(SIDEREAL_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+if(SIDEREAL_BENCHES)
+  find_package(benchmark REQUIRED CONFIG)
+endif()

@@ -1,0 +1,1 @@
+namespace sidereal { extern const int kPchAnchor; const int kPchAnchor = 0; }  // namespace sidereal
