@@ -1,0 +1,15 @@
+#include "sidereal/base/check.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace sidereal::base {
+
+void check_failed(const char* file, int line, const char* condition, const std::string& message) {
+  std::fprintf(stderr, "%s:%d: check failed: %s%s%s\n", file, line, condition,
+               message.empty() ? "" : ": ", message.c_str());
+  std::fflush(stderr);
+  std::abort();
+}
+
+}  // namespace sidereal::base

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sidereal/base/status.h"
+
+namespace sidereal::base {
+
+/// The parts of `text` between `separator`s; "a,,b" has three parts, "" has one empty part.
+std::vector<std::string> split(std::string_view text, char separator);
+
+/// The parts joined with `separator` between them.
+std::string join(const std::vector<std::string>& parts, std::string_view separator);
+
+/// `text` without leading and trailing blanks.
+std::string_view trim(std::string_view text);
+
+/// The whole text as a decimal integer, or kInvalidArgument.
+Result<int64_t> parse_int(std::string_view text);
+
+/// The whole text as a number, or kInvalidArgument. Takes "inf" and "nan".
+Result<double> parse_double(std::string_view text);
+
+/// A count with a unit for people: 1234567 -> "1.23M".
+std::string human_count(double value);
+
+/// Bytes for people: 1536 -> "1.5 KiB".
+std::string human_bytes(double bytes);
+
+}  // namespace sidereal::base

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "sidereal/ir/graph.h"
+
+namespace sidereal::ir {
+
+class Builder;
+struct OpSchema;
+
+/// What a schema's inference function sees of the node being made.
+struct InferContext {
+  const Graph& graph;
+  const OpSchema& schema;
+  const std::string& node_name;
+  const std::vector<TensorSpec>& inputs;
+  const AttrMap& attrs;
+  std::vector<TensorSpec>* outputs;  ///< To be filled: one spec per output.
+
+  /// "MatMul 'tower/0/mat_mul' (float32[?,8], float32[9,4])", for error messages.
+  [[nodiscard]] std::string describe() const;
+};
+
+/// What a gradient rule sees: the node, the gradients of its outputs (invalid = zero), and where to
+/// put the gradients of its inputs (invalid = none flows).
+struct GradContext {
+  Builder& builder;
+  const Node& node;
+  const std::vector<Output>& output_grads;
+  std::vector<Output>* input_grads;  ///< Sized like node.inputs, all invalid at first.
+};
+
+/// One attribute an op takes.
+struct AttrSpec {
+  std::string name;
+  std::string type;  ///< As attr_type_name() says.
+  bool required = false;
+  std::string doc;
+};
+
+/// Everything the engine knows of an op, in one place.
+struct OpSchema {
+  std::string name;
+  std::string doc;
+  int min_inputs = 0;
+  int max_inputs = 0;  ///< -1: any number.
+  std::vector<AttrSpec> attrs;
+  /// Fills outputs or says what is wrong with inputs and attributes. Must not trust either.
+  std::function<Status(const InferContext&)> infer;
+  /// Builds the gradients; empty when the op has none (see `differentiable`).
+  std::function<Status(GradContext&)> gradient;
+  bool differentiable = true;  ///< False: asking for a gradient through it is an error.
+  bool stateful = false;       ///< Reads or writes a variable, or draws random numbers: no merging.
+  bool on_ps = false;          ///< Runs where its variable ("var" attribute) lives.
+};
+
+/// The op schemas by name. An explicit object: there is no global table.
+/// Thread: immutable once filled.
+class OpRegistry {
+ public:
+  /// Adds a schema; two of one name is a bug.
+  void add(OpSchema schema);
+  /// The schema, or nullptr.
+  [[nodiscard]] const OpSchema* find(std::string_view name) const;
+  /// All names, sorted.
+  [[nodiscard]] std::vector<std::string> names() const;
+
+ private:
+  absl::flat_hash_map<std::string, OpSchema> schemas_;
+};
+
+/// Checks arity and attributes against `schema` and runs its inference. Errors name the node, the
+/// op, the input shapes and what is wrong.
+Status infer_node(const Graph& graph, const OpSchema& schema, Node* node);
+
+}  // namespace sidereal::ir

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace sidereal::kernels {
+
+/// Extents of a product op(a) * op(b): op(a) is [m, k], op(b) is [k, n], the result is [m, n].
+/// With `trans_a` the array a is stored as [k, m]; with `trans_b` b is stored as [n, k].
+struct MatMulDims {
+  int64_t m = 0;
+  int64_t k = 0;
+  int64_t n = 0;
+  bool trans_a = false;
+  bool trans_b = false;
+};
+
+/// out = op(a) * op(b) + beta * out, dense row-major arrays. `out` must not overlap a or b. With
+/// beta 0 the old content of `out` is not read; with k 0 the product is zero.
+/// float: oneDNN; double: Eigen (for gradient checks, not for speed). Always one OpenMP thread.
+template <class T>
+void mat_mul(const T* a, const T* b, T* out, const MatMulDims& dims,
+             std::type_identity_t<T> beta = 0);
+
+extern template void mat_mul(const float*, const float*, float*, const MatMulDims&, float);
+extern template void mat_mul(const double*, const double*, double*, const MatMulDims&, double);
+
+}  // namespace sidereal::kernels

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+/// Counter-based random numbers: the value of an element is a function of (seed, stream, index) and
+/// of nothing else, so a table gets the same values however it is split.
+namespace sidereal::kernels {
+
+/// A sequence of random values. `stream` tells variables of one seed apart; `first` is the index of
+/// the first element written.
+struct RandomKey {
+  uint64_t seed = 0;
+  uint64_t stream = 0;
+  uint64_t first = 0;
+};
+
+/// 64 random bits of element `index` (two rounds of the finalizer of SplitMix64 over a keyed
+/// counter; Steele, Lea and Flood, 2014).
+uint64_t random_bits(uint64_t seed, uint64_t stream, uint64_t index);
+
+/// out[i] uniform in [lo, hi). 24 random bits per value.
+void fill_uniform(const RandomKey& key, float lo, float hi, float* out, int64_t n);
+
+/// out[i] normal (Box-Muller).
+void fill_normal(const RandomKey& key, float mean, float stddev, float* out, int64_t n);
+
+/// out[i] normal, redrawn while further than two standard deviations from the mean
+/// (tf.random.truncated_normal).
+void fill_truncated_normal(const RandomKey& key, float mean, float stddev, float* out, int64_t n);
+
+}  // namespace sidereal::kernels

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sidereal/base/status.h"
+#include "sidereal/ir/graph.h"
+
+namespace sidereal::program {
+
+/// What one instruction does.
+enum class InstructionKind : uint8_t {
+  kCompute = 0,    ///< Runs the kernel of `op`.
+  kCallStart = 1,  ///< Sends the feeds of calls[call]; does not wait.
+  kCallWait = 2,   ///< Goes on when the fetches of calls[call] are there.
+};
+
+/// What is known of one slot before a step runs.
+struct SlotInfo {
+  ir::DType dtype = ir::DType::kInvalid;
+  ir::Shape shape;       ///< Unknown extents are -1.
+  int32_t buffer = -1;   ///< Buffer of the plan that holds it; -1: comes from outside the plan
+                         ///< (a feed, a fetch of a call, a variable, a constant, a view).
+  friend bool operator==(const SlotInfo&, const SlotInfo&) = default;
+};
+
+/// One step of a program. Slots are indices into Program::slots.
+struct Instruction {
+  InstructionKind kind = InstructionKind::kCompute;
+  std::string op;                 ///< Op name (kCompute).
+  std::string name;               ///< Name of the node it came from, for messages and traces.
+  ir::AttrMap attrs;
+  std::vector<int32_t> inputs;    ///< Slots read, in the op's input order.
+  std::vector<int32_t> outputs;   ///< Slots written.
+  std::vector<int32_t> releases;  ///< Slots nobody reads after this instruction.
+  int32_t call = -1;              ///< Index into Program::calls (call instructions).
+};
+
+/// One remote call of a step: a round trip to the lane that owns `location`.
+struct CallSpec {
+  ir::Location location;
+  uint64_t program = 0;           ///< Content hash of the program that runs there.
+  std::vector<int32_t> feeds;     ///< Slots sent.
+  std::vector<int32_t> fetches;   ///< Slots filled by the answer.
+};
+
+/// A per-location graph as a flat list over integer slots. Immutable once made; equal content means
+/// equal bytes and hash. Value type.
+struct Program {
+  std::vector<SlotInfo> slots;
+  std::vector<Instruction> instructions;
+  std::vector<CallSpec> calls;            ///< Empty for a remote program.
+  std::vector<int32_t> feeds;             ///< Slots filled before the first instruction.
+  std::vector<std::string> feed_names;    ///< Placeholder names (worker); "" for Args.
+  std::vector<int32_t> fetches;           ///< Slots read after the last instruction.
+  std::vector<std::string> fetch_names;   ///< Output names (worker); "" for Rets.
+  int32_t num_buffers = 0;
+};
+
+/// Versioned bytes of a program; the format is in docs/formats/program.md.
+std::string encode(const Program& program);
+
+/// The reverse of encode(). Bytes from anyone: every length, count and slot index is checked
+/// against bounds before memory is taken; wrong bytes are kDataLoss or kInvalidArgument.
+Result<Program> decode(std::string_view bytes);
+
+/// Identity of a program: 64-bit hash of its bytes, never 0.
+uint64_t content_hash(std::string_view bytes);
+
+/// The program as text for people and goldens, one instruction a line.
+std::string to_text(const Program& program);
+
+}  // namespace sidereal::program

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+namespace sidereal::tensor {
+
+/// A block of memory, aligned to 64 bytes; from 2 MiB on, huge pages are asked for.
+/// Resource, shared: tensors, messages being sent and NumPy arrays may hold the same bytes.
+/// Thread: immutable handle; the bytes belong to whoever is said to write them.
+class Buffer {
+ public:
+  using Ptr = std::shared_ptr<Buffer>;
+
+  /// Uninitialised memory of at least `bytes` bytes. Aborts when the machine has none.
+  static Ptr allocate(size_t bytes);
+  /// Zeroed memory; pages are not touched until used.
+  static Ptr allocate_zeroed(size_t bytes);
+  /// Memory that somebody else owns; `release` is called when the last holder lets go.
+  static Ptr wrap(void* data, size_t bytes, std::function<void()> release);
+
+  Buffer(void* data, size_t bytes, std::function<void()> release);
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_;
+  size_t bytes_;
+  std::function<void()> release_;
+};
+
+}  // namespace sidereal::tensor

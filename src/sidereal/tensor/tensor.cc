@@ -1,0 +1,51 @@
+#include "sidereal/tensor/tensor.h"
+
+namespace sidereal::tensor {
+
+Tensor::Tensor(DType dtype, Shape shape, Buffer::Ptr buffer, size_t offset)
+    : dtype_(dtype),
+      shape_(std::move(shape)),
+      num_elements_(shape_.num_elements()),
+      buffer_(std::move(buffer)),
+      offset_(offset) {
+  SR_CHECK(num_elements_ >= 0, "tensor of unknown shape {}", shape_.to_string());
+  SR_CHECK(offset_ + nbytes() <= buffer_->bytes(), "{} does not fit its buffer", to_string());
+}
+
+Tensor Tensor::empty(DType dtype, const Shape& shape) {
+  return {dtype, shape, Buffer::allocate(shape.num_elements() * size_of(dtype))};
+}
+
+Tensor Tensor::zeros(DType dtype, const Shape& shape) {
+  return {dtype, shape, Buffer::allocate_zeroed(shape.num_elements() * size_of(dtype))};
+}
+
+Tensor Tensor::reshaped(const Shape& shape) const {
+  SR_CHECK(shape.num_elements() == num_elements_, "{} as {}", to_string(), shape.to_string());
+  Tensor out = *this;
+  out.shape_ = shape;
+  return out;
+}
+
+Tensor Tensor::rows(int64_t from, int64_t count) const {
+  SR_CHECK(shape_.rank() >= 1 && from >= 0 && count >= 0 && from + count <= shape_.dim(0),
+           "rows {}+{} of {}", from, count, to_string());
+  Tensor out = *this;
+  out.shape_.set_dim(0, count);
+  out.num_elements_ = out.shape_.num_elements();
+  const int64_t row_elements = shape_.dim(0) == 0 ? 0 : num_elements_ / shape_.dim(0);
+  out.offset_ += static_cast<size_t>(from * row_elements) * size_of(dtype_);
+  return out;
+}
+
+Tensor Tensor::clone() const {
+  Tensor out = empty(dtype_, shape_);
+  if (nbytes() > 0) __builtin_memcpy(out.raw(), raw(), nbytes());
+  return out;
+}
+
+std::string Tensor::to_string() const {
+  return std::string(name_of(dtype_)) + shape_.to_string();
+}
+
+}  // namespace sidereal::tensor
