@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "sidereal/base/status.h"
+
+namespace sidereal::data {
+
+/// How rows are written down.
+enum class Format : uint8_t {
+  /// Criteo's click logs: label, 13 integers, 26 categories, separated by tabs, no header. An
+  /// integer x becomes log1p(max(x, 0)), a missing one 0; a category is hashed, the missing one
+  /// too (as empty text, so it has an id of its own in each field).
+  kCriteo,
+  /// RFC 4180 text with a header line. Numeric columns as they stand (missing: 0).
+  kCsv,
+  /// "label index:value ..."; labels -1/+1 or 0/1; an index without a value has value 1.
+  kLibsvm,
+  /// One .npy file per column; dimension 0 is the row.
+  kArrays,
+  /// The built-in stream, see synthetic.h.
+  kSynthetic,
+};
+
+/// What happens to a row that cannot be understood.
+enum class BadRows : uint8_t { kFail, kSkip };
+
+/// "criteo", "csv", "libsvm", "arrays", "synthetic".
+std::string_view name_of(Format format);
+/// The format of that name, or kInvalidArgument listing the names.
+Result<Format> format_from_name(std::string_view name);
+/// "fail" or "skip".
+std::string_view name_of(BadRows bad_rows);
+/// The policy of that name, or kInvalidArgument.
+Result<BadRows> bad_rows_from_name(std::string_view name);
+
+/// Which rows of the synthetic stream are meant. Row r depends on (seed, r) only, so two ranges
+/// that do not meet share no row. Value type.
+struct SyntheticSpec {
+  /// Rows in one epoch.
+  int64_t rows = 1'000'000;
+  int64_t first_row = 0;
+  /// Decides the planted model and the rows; the same for training and evaluation data.
+  uint64_t seed = 1;
+  /// Vocabulary sizes are capped here (at least 4). 1,000,000 leaves them as they are.
+  int64_t vocabulary_max = 1'000'000;
+  friend bool operator==(const SyntheticSpec&, const SyntheticSpec&) = default;
+};
+
+/// Which data to read and how. Travels from the launcher to the workers as JSON. Value type.
+struct DataSpec {
+  Format format = Format::kCsv;
+  /// Files in reading order, plain or gzip (told by content). For arrays: see `arrays`.
+  std::vector<std::string> files;
+  /// kArrays: (column name, .npy file).
+  std::vector<std::pair<std::string, std::string>> arrays;
+  /// csv, arrays: the label's column. Arrays may have none (empty).
+  std::string label = "label";
+  /// csv, arrays: columns that make up `dense`, in this order.
+  std::vector<std::string> numeric;
+  /// csv, arrays: columns that make up `ids`, in this order. Empty means for csv: all columns that
+  /// are neither label nor numeric; for arrays: none.
+  std::vector<std::string> categorical;
+  /// csv.
+  char delimiter = ',';
+  /// Ids per categorical field: id = field * hash_buckets + (hash of the text in the field).
+  int64_t hash_buckets = 100'000;
+  /// If positive, values are integer ids in one space [0, id_space) that all fields share, and
+  /// nothing is hashed. libsvm indices are always ids, in [0, id_space) (or [0, hash_buckets)).
+  int64_t id_space = 0;
+  /// True: a label other than 0 and 1 is a bad row. False: any finite number.
+  bool binary_label = true;
+  BadRows bad_rows = BadRows::kFail;
+  /// Rows held for shuffling (text formats); for arrays any positive number shuffles all rows.
+  /// 0 keeps the order. The synthetic stream has no order to break.
+  int64_t shuffle_rows = 0;
+  /// Decides the shuffled order together with the epoch and the part.
+  uint64_t seed = 0;
+  SyntheticSpec synthetic;
+  friend bool operator==(const DataSpec&, const DataSpec&) = default;
+};
+
+/// `spec` as JSON text.
+std::string to_json(const DataSpec& spec);
+/// The spec of to_json(). Missing keys keep their defaults; an unknown key or a value of the wrong
+/// type is kInvalidArgument naming it.
+Result<DataSpec> spec_from_json(std::string_view text);
+
+/// What the rows of a data set look like. Value type.
+struct Schema {
+  /// Columns of Batch::dense; 0: there is no `dense`.
+  int64_t dense_width = 0;
+  /// Columns of Batch::ids; 0 when there are none, or (weighted) when rows differ in length.
+  int64_t fields = 0;
+  /// Rows an embedding table needs: every id is below this.
+  int64_t rows = 0;
+  /// True when batches have `weights` (libsvm).
+  bool weighted = false;
+  bool has_label = true;
+  /// Names of the dense columns and of the fields, where the format has names.
+  std::vector<std::string> numeric;
+  std::vector<std::string> categorical;
+};
+
+/// Checks that the files and columns of `spec` exist and that its numbers make sense; reads headers
+/// only. Errors name the file and what to do.
+Result<Schema> inspect(const DataSpec& spec);
+
+/// The files that match, sorted within each pattern; patterns as in glob(7). A pattern that matches
+/// nothing is kNotFound naming it.
+Result<std::vector<std::string>> expand_globs(const std::vector<std::string>& patterns);
+
+}  // namespace sidereal::data
