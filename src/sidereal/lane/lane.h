@@ -1,0 +1,175 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "sidereal/base/function.h"
+#include "sidereal/base/status.h"
+#include "sidereal/lane/inbox.h"
+#include "sidereal/lane/timers.h"
+#include "sidereal/metrics/lane_metrics.h"
+#include "sidereal/sys/clock.h"
+#include "sidereal/sys/network.h"
+
+namespace sidereal::lane {
+
+/// Work a lane does in every iteration, such as running the ready instructions of steps.
+/// Borrowed by the lane between add_driver() and remove_driver(). Thread: core-local.
+class Driver {
+ public:
+  virtual ~Driver() = default;
+  /// Does some work; true if there was any. A lane whose drivers all return false may sleep: what
+  /// makes a driver ready again must be an I/O event, a timer or a post.
+  virtual bool poll() = 0;
+};
+
+/// Receives the readiness of one watched pollable. Thread: core-local.
+class IoHandler {
+ public:
+  virtual ~IoHandler() = default;
+  virtual void on_io(const sys::Event& event) = 0;
+};
+
+/// Gathers output over an iteration and writes it once at its end. Thread: core-local.
+class Flusher {
+ public:
+  virtual ~Flusher() = default;
+  virtual void flush() = 0;
+
+ private:
+  friend class Lane;
+  bool queued_ = false;
+};
+
+/// Told when the lane ends. Thread: core-local.
+class StopHook {
+ public:
+  virtual ~StopHook() = default;
+  virtual void on_lane_stop() = 0;
+};
+
+struct LaneOptions {
+  std::string name;      ///< for messages and the thread name, such as "ps0/lane1"
+  int index = 0;         ///< number of the lane within its task
+  int64_t spin_us = 50;  ///< look this long before sleeping; 0: never spin; -1: never sleep
+  int cpu = -1;          ///< pin the thread to this processor; -1: do not
+  int64_t inbox_slots = 4096;
+  sys::Network* network = nullptr;  ///< borrowed for the lane's life
+  sys::Clock* clock = nullptr;      ///< borrowed for the lane's life
+};
+
+/// One thread that owns everything it touches: sockets, timers, drivers.
+///
+/// An iteration: sockets, due timers, inbox, drivers, flushers. When none had anything to do the
+/// lane keeps looking for `spin_us`, then blocks in the poller until an event, a timer or a post.
+/// The thread treats denormal floats as zero.
+///
+/// Lifecycle: create(), then start(), then stop(). What is "on-lane only" may also be called before
+/// start() by the thread that creates the lane, and after stop() has returned ok.
+/// Stopping: post() refuses from then on; every function accepted before is run; stop hooks run,
+/// last added first; flushers run a last time; timers are dropped unfired; the thread ends.
+/// Thread: core-local, except post(), stop(), on_lane(), options(), metrics().
+class Lane {
+ public:
+  static Result<std::unique_ptr<Lane>> create(LaneOptions options);
+  /// Stops, waiting at most 30 s: a lane that does not end is a bug of what runs on it.
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  /// Starts the thread. Once.
+  void start();
+  /// Ends the lane and waits until it has ended; from the lane itself it only asks for the end.
+  /// kDeadlineExceeded naming the lane when it is stuck; then it may be called again. Any thread.
+  Status stop(int64_t timeout_ns = 10 * sys::kSecond);
+  /// Runs `fn` on the lane soon, in the order posted by this thread. False, and `fn` is never run,
+  /// when the inbox is full or the lane is stopping. Wakes the lane only if it sleeps. Any thread.
+  [[nodiscard]] bool post(base::Function<void()> fn);
+  /// True on the lane's thread, and for everybody while the lane does not run.
+  [[nodiscard]] bool on_lane() const;
+
+  [[nodiscard]] const LaneOptions& options() const { return options_; }
+  [[nodiscard]] const std::string& name() const { return options_.name; }
+  [[nodiscard]] int index() const { return options_.index; }
+  [[nodiscard]] sys::Network* network() const { return options_.network; }
+  /// This lane's counters. Any thread may read.
+  [[nodiscard]] metrics::LaneMetrics& metrics() { return metrics_; }
+
+  /// Nanoseconds on the lane's clock, read now.
+  [[nodiscard]] int64_t now() const { return options_.clock->now(); }
+  /// The clock as read at the start of this iteration or poll_io().
+  [[nodiscard]] int64_t loop_now() const { return loop_now_; }
+
+  /// Calls `fn` once, not before `delay_ns` from now.
+  TimerId run_after(int64_t delay_ns, base::Function<void()> fn);
+  /// The same at a given time of now().
+  TimerId run_at(int64_t deadline_ns, base::Function<void()> fn);
+  /// False when it has fired or was cancelled.
+  bool cancel_timer(TimerId id);
+
+  void add_driver(Driver* driver);
+  void remove_driver(Driver* driver);
+  void add_stop_hook(StopHook* hook);
+  void remove_stop_hook(StopHook* hook);
+
+  /// Reports readiness of `what` to `handler` until unwatch(), which must come before `what` dies.
+  Status watch(const sys::Pollable& what, IoHandler* handler, sys::Interest interest);
+  Status rewatch(const sys::Pollable& what, sys::Interest interest);
+  void unwatch(const sys::Pollable& what);
+
+  /// Has flush() called at the end of this iteration; once, however often asked.
+  void flush_later(Flusher* flusher);
+  void cancel_flush(Flusher* flusher);
+
+  /// One pass over sockets, due timers and flushers, without waiting; for a long step to call
+  /// between its instructions. Never calls drivers or posted functions. Does nothing when called
+  /// from inside an I/O handler, timer or flusher. True if there was something to do.
+  bool poll_io();
+
+ private:
+  struct Watch {
+    int handle = -1;
+    IoHandler* handler = nullptr;
+    uint32_t generation = 0;
+  };
+
+  explicit Lane(LaneOptions options);
+  void run();
+  void prepare_thread();
+  bool iterate();
+  bool io_pass(int64_t timeout_ns);
+  bool run_inbox();
+  bool run_flushers();
+  void sleep();
+  void finish();
+  Watch* find_watch(int handle, uint32_t* index);
+
+  LaneOptions options_;
+  std::unique_ptr<sys::Poller> poller_;
+  Inbox inbox_;
+  Timers timers_;
+  metrics::LaneMetrics metrics_;
+  std::vector<Driver*> drivers_;
+  std::vector<StopHook*> stop_hooks_;
+  std::vector<Watch> watches_;
+  std::vector<Flusher*> flushers_;
+  std::vector<Flusher*> flushing_;
+  std::vector<sys::Event> events_;
+  int64_t loop_now_ = 0;
+  bool in_io_ = false;
+
+  // Pairs with the fence in post(): either the poster sees the sleeper or the sleeper the post.
+  std::atomic<bool> sleeping_{false};
+  std::atomic<bool> stopping_{false};                 // set by stop(), read by the loop
+  std::atomic<std::thread::id> running_{std::thread::id{}};  // set while the thread runs
+  std::promise<void> ended_promise_;
+  std::shared_future<void> ended_;
+  std::thread thread_;
+};
+
+}  // namespace sidereal::lane

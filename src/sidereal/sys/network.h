@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "sidereal/base/status.h"
+#include "sidereal/sys/address.h"
+
+/// The seam to the network. Nothing here blocks except Poller::wait(). `sys/posix` is the real
+/// thing; a seeded simulation can stand behind the same interfaces.
+namespace sidereal::sys {
+
+/// Memory to read into or to write from.
+struct IoSlice {
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+};
+struct ConstIoSlice {
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+};
+
+/// What one transfer did.
+struct IoCount {
+  size_t bytes = 0;
+  bool would_block = false;  ///< nothing moved now; wait for the poller
+  bool end = false;          ///< reading only: the peer has finished sending
+};
+
+/// Something a Poller can watch. Resource.
+class Pollable {
+ public:
+  virtual ~Pollable() = default;
+  /// A number that is unique among the open pollables of one Network.
+  [[nodiscard]] virtual int handle() const = 0;
+};
+
+/// One connection: a reliable, ordered stream of bytes both ways. Closed when destroyed.
+/// Thread: one at a time.
+class Stream : public Pollable {
+ public:
+  /// True once connected, false while still connecting; kUnavailable with the reason on failure.
+  virtual Result<bool> connected() = 0;
+  /// Reads into the slices in order. A failed connection is kUnavailable with the reason.
+  virtual Result<IoCount> readv(std::span<const IoSlice> into) = 0;
+  /// Writes a prefix of the slices. A failed connection is kUnavailable with the reason.
+  virtual Result<IoCount> writev(std::span<const ConstIoSlice> from) = 0;
+};
+
+/// A listening address. Thread: one at a time.
+class Listener : public Pollable {
+ public:
+  /// The address with the port actually in use.
+  [[nodiscard]] virtual const Address& address() const = 0;
+  /// The next waiting connection, or nullptr when there is none now.
+  virtual Result<std::unique_ptr<Stream>> accept() = 0;
+};
+
+/// What to be told about.
+struct Interest {
+  bool readable = true;
+  bool writable = false;
+};
+
+/// What is ready. `token` is the number given to add().
+struct Event {
+  uint64_t token = 0;
+  bool readable = false;
+  bool writable = false;
+  bool failed = false;  ///< error or hang-up; a read or connected() tells which
+};
+
+/// Watches pollables (level-triggered: reported as long as it holds).
+/// Thread: one, except wake(), which any thread may call.
+class Poller {
+ public:
+  virtual ~Poller() = default;
+  /// Starts watching. The pollable must be removed before it is destroyed.
+  virtual Status add(const Pollable& what, uint64_t token, Interest interest) = 0;
+  /// Changes what is watched for.
+  virtual Status update(const Pollable& what, uint64_t token, Interest interest) = 0;
+  virtual void remove(const Pollable& what) = 0;
+  /// Fills `events` and returns how many. Waits at most `timeout_ns` (0: only looks; negative:
+  /// until an event or wake()). Returns 0 on time-out and on wake().
+  virtual size_t wait(std::span<Event> events, int64_t timeout_ns) = 0;
+  /// Ends the current or the next wait() with a positive or negative timeout. Thread: any.
+  virtual void wake() = 0;
+};
+
+/// Makes listeners, connections and pollers. Thread: any.
+class Network {
+ public:
+  virtual ~Network() = default;
+  virtual Result<std::unique_ptr<Poller>> create_poller() = 0;
+  /// The address with its host as a number. May wait for the name service.
+  virtual Result<Address> resolve(const Address& address) = 0;
+  /// Listens. An address in use is kAlreadyExists naming the address and what to do.
+  virtual Result<std::unique_ptr<Listener>> listen(const Address& address) = 0;
+  /// Begins a connection: watch it for `writable`, then ask Stream::connected(). The host should
+  /// be a number (see resolve()): a name may wait for the name service.
+  virtual Result<std::unique_ptr<Stream>> connect(const Address& address) = 0;
+};
+
+}  // namespace sidereal::sys

@@ -1,0 +1,153 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sidereal/base/status.h"
+#include "sidereal/tensor/dtype.h"
+#include "sidereal/tensor/shape.h"
+#include "sidereal/tensor/tensor.h"
+
+/// The frames of docs/formats/wire.md: bytes to structs and back. No I/O.
+namespace sidereal::wire {
+
+inline constexpr uint32_t kMagic = 0x4c524453;  // "SDRL" in little-endian order
+inline constexpr uint16_t kVersion = 1;
+inline constexpr uint16_t kVersionMin = 1;  // oldest version this build still speaks
+inline constexpr size_t kHeaderBytes = 64;
+inline constexpr size_t kPayloadAlign = 8;
+inline constexpr int kRankMax = 16;
+
+/// What a frame is. The numbers stand on the wire: never renumber.
+enum class Method : uint16_t {
+  kHello = 1,     ///< client to server, first frame
+  kHelloAck = 2,  ///< server's answer
+  kCall = 3,      ///< run a program with these feeds
+  kReply = 4,     ///< the fetches of one call
+  kError = 5,     ///< a call (or, with call id 0, the connection) has failed
+  kPing = 6,      ///< are you alive
+  kPong = 7,      ///< answer to a ping
+  kGoodbye = 8,   ///< no more calls; the sender closes
+};
+
+/// "Call", "Reply", ...; "?" for a number that is no method.
+const char* name_of(Method method);
+
+/// Bounds on what a peer may announce; checked before memory is taken. Value type.
+struct Limits {
+  uint32_t meta_bytes_max = 1u << 20;
+  uint64_t payload_bytes_max = uint64_t{1} << 30;
+  uint32_t slots_max = 16'384;
+};
+
+/// The fixed part of every frame. Value type.
+struct FrameHeader {
+  uint16_t version = kVersion;
+  Method method = Method::kPing;
+  uint32_t flags = 0;
+  uint32_t status = 0;  ///< a StatusCode; only kError has one that is not 0
+  uint64_t call_id = 0;
+  uint64_t program = 0;  ///< content hash of the program a call runs
+  uint64_t step = 0;
+  uint32_t slot_count = 0;
+  uint32_t meta_bytes = 0;
+  uint64_t payload_bytes = 0;
+
+  friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
+};
+
+/// One tensor of a frame. Value type.
+struct SlotEntry {
+  uint32_t slot = 0;  ///< the receiver's slot number
+  tensor::DType dtype = tensor::DType::kInvalid;
+  bool dead = false;  ///< a value on a branch not taken: no dtype, no bytes
+  tensor::Shape shape;
+  uint64_t nbytes = 0;
+
+  friend bool operator==(const SlotEntry&, const SlotEntry&) = default;
+};
+
+/// `bytes` rounded up to the alignment of payloads.
+constexpr uint64_t padded(uint64_t bytes) {
+  return (bytes + kPayloadAlign - 1) & ~uint64_t{kPayloadAlign - 1};
+}
+
+/// Writes the 64 bytes of `header` to `out`.
+void encode_header(const FrameHeader& header, std::byte* out);
+
+/// Reads and checks a header: magic, version, method, lengths against `limits` and each other.
+/// kFailedPrecondition for another version, kResourceExhausted past a limit, else kDataLoss.
+/// `bytes` holds at least kHeaderBytes.
+Result<FrameHeader> decode_header(const std::byte* bytes, const Limits& limits);
+
+/// Bytes of a slot entry of that rank.
+constexpr size_t slot_entry_bytes(int rank) { return 16 + 8 * static_cast<size_t>(rank); }
+
+/// Bytes the slot table of `tensors` takes (an undefined tensor is a dead slot), and the bytes of
+/// their padded payloads.
+struct FrameSize {
+  uint64_t meta_bytes = 0;
+  uint64_t payload_bytes = 0;
+};
+FrameSize size_of(std::span<const tensor::Tensor> tensors);
+
+/// Writes the entry of `tensor` (dead when undefined) as slot number `slot` to `out`; returns the
+/// bytes written, slot_entry_bytes(rank).
+size_t encode_slot(uint32_t slot, const tensor::Tensor& tensor, std::byte* out);
+
+/// Reads the slot table of a Call or Reply into `entries` (cleared first). Checks dtypes, ranks,
+/// extents, that each byte count is the product it must be, and that the counts add up to
+/// `header.payload_bytes`. kDataLoss names the slot that is wrong.
+Status decode_slots(const FrameHeader& header, std::string_view meta,
+                    std::vector<SlotEntry>* entries);
+
+/// What a client says first. Value type.
+struct Hello {
+  uint16_t version_min = kVersionMin;
+  uint16_t version_max = kVersion;
+  uint64_t cluster_id = 0;
+  uint64_t incarnation = 0;  ///< random per start of the client
+  uint32_t lane = 0;         ///< the lane of the server it wants
+  std::string task;          ///< who the client is
+  std::string peer_task;     ///< whom it means to reach
+
+  friend bool operator==(const Hello&, const Hello&) = default;
+};
+
+/// What a server answers. Value type.
+struct HelloAck {
+  uint16_t version = kVersion;  ///< the version both will speak
+  uint64_t incarnation = 0;     ///< random per start of the server
+  uint32_t lane = 0;
+  uint32_t lane_count = 0;
+  std::string task;
+
+  friend bool operator==(const HelloAck&, const HelloAck&) = default;
+};
+
+/// The meta bytes of the two handshake frames.
+std::string encode_hello(const Hello& hello);
+Result<Hello> decode_hello(std::string_view meta);
+std::string encode_hello_ack(const HelloAck& ack);
+Result<HelloAck> decode_hello_ack(std::string_view meta);
+
+/// Checks a client's hello against the server it reached, and chooses the version. An error names
+/// the values of both sides: kFailedPrecondition for version, cluster, task or lane.
+struct ServerIdentity {
+  uint64_t cluster_id = 0;
+  uint64_t incarnation = 0;
+  uint32_t lane = 0;
+  uint32_t lane_count = 1;
+  std::string task;
+};
+Result<HelloAck> answer_hello(const Hello& hello, const ServerIdentity& server);
+
+/// The status an Error frame carries; a code that is none becomes kUnknown.
+Status error_status(const FrameHeader& header, std::string_view meta);
+
+}  // namespace sidereal::wire
