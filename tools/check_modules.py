@@ -1,0 +1,274 @@
+"""Compares the three places that say which module uses which, and holds the plan/run wall.
+
+The places are the #include "sidereal/..." lines, DEPS in each module's CMakeLists.txt (within the
+table of cmake/modules.cmake), and the table in ARCHITECTURE.md between the markers
+`<!-- modules:begin -->` and `<!-- modules:end -->`. `--write` writes that table from the build
+files. Any difference fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import pathlib
+import re
+import sys
+
+BEGIN = "<!-- modules:begin -->"
+END = "<!-- modules:end -->"
+LIST_KEYWORDS = {
+    "SOURCES", "HEADERS", "DEPS", "LIBS", "PRIVATE_LIBS", "TESTS", "TEST_SUPPORT", "TEST_DEPS",
+    "TEST_LIBS", "BENCHES",
+}
+
+# What the plan side must never see.
+PLAN_FORBIDDEN = {
+    "thread", "mutex", "shared_mutex", "condition_variable", "future", "semaphore", "latch",
+    "barrier", "stop_token", "chrono", "fstream", "filesystem", "ctime", "random",
+}
+
+# Headers of the operating system: sockets, files, processes, threads.
+OS_HEADERS = re.compile(
+    r"^(sys/(?!types\.h)[a-z]+\.h|netinet/.*|arpa/.*|net/.*|netdb\.h|unistd\.h|fcntl\.h|poll\.h"
+    r"|pthread\.h|sched\.h|signal\.h|csignal|spawn\.h|dirent\.h|linux/.*|dlfcn\.h|ifaddrs\.h)$"
+)
+
+# Files outside `sys` that may use named OS headers, each with its reason.
+OS_ALLOWED = {
+    "app/launcher": "starts and watches task processes",
+    "cli/": "signals, terminal size",
+    "tensor/buffer": "asks for huge pages",
+    "store/": "asks for huge pages",
+    "base/": "nothing but the process id and memory advice",
+}
+
+
+@dataclasses.dataclass
+class Module:
+    """What a module's CMakeLists.txt says."""
+
+    name: str
+    doc: str = ""
+    deps: list[str] = dataclasses.field(default_factory=list)
+    test_deps: list[str] = dataclasses.field(default_factory=list)
+    test_files: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Table:
+    """cmake/modules.cmake: the order of the modules and what each may use."""
+
+    order: list[str]
+    may_use: dict[str, list[str]]
+    plan: set[str]
+    run: set[str]
+
+    def closure(self, module: str) -> set[str]:
+        """Every module `module` may name: its row and everything below."""
+        found: set[str] = set()
+        pending = list(self.may_use.get(module, []))
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found.add(name)
+                pending += self.may_use.get(name, [])
+        return found
+
+
+def cmake_commands(text: str, command: str) -> list[list[str]]:
+    """The argument lists of every call of `command` in a CMake file."""
+    text = re.sub(r"^\s*#.*$", "", text, flags=re.M)
+    calls = []
+    for start in re.finditer(rf"\b{command}\s*\(", text):
+        arguments, position = [], start.end()
+        token = re.compile(r'\s*("(?:[^"\\]|\\.)*"|\)|[^\s()"]+)')
+        while match := token.match(text, position):
+            position = match.end()
+            if match[1] == ")":
+                break
+            arguments.append(match[1].strip('"'))
+        calls.append(arguments)
+    return calls
+
+
+def read_table(root: pathlib.Path) -> Table:
+    """Reads cmake/modules.cmake."""
+    text = (root / "cmake/modules.cmake").read_text()
+    values = {call[0]: [a for a in call[1:] if a] for call in cmake_commands(text, "set")}
+    prefix = "SIDEREAL_MAY_USE_"
+    may_use = {k[len(prefix):]: v for k, v in values.items() if k.startswith(prefix)}
+    return Table(
+        order=values["SIDEREAL_KNOWN_MODULES"],
+        may_use=may_use,
+        plan=set(values.get("SIDEREAL_PLAN_MODULES", [])),
+        run=set(values.get("SIDEREAL_RUN_MODULES", [])),
+    )
+
+
+def read_module(folder: pathlib.Path) -> Module | None:
+    """Reads engine_module(...) from a module's CMakeLists.txt, or None when there is no call."""
+    calls = cmake_commands((folder / "CMakeLists.txt").read_text(), "engine_module")
+    if not calls:
+        return None
+    values: dict[str, list[str]] = {}
+    keyword = ""
+    for word in calls[0]:
+        if word in LIST_KEYWORDS or word in ("NAME", "DOC"):
+            keyword = word
+            values.setdefault(keyword, [])
+        else:
+            values.setdefault(keyword, []).append(word)
+    return Module(
+        name=" ".join(values.get("NAME", [])),
+        doc=" ".join(values.get("DOC", [])),
+        deps=values.get("DEPS", []),
+        test_deps=values.get("TEST_DEPS", []),
+        test_files=values.get("TESTS", []) + values.get("TEST_SUPPORT", []) + values.get("BENCHES", []),
+    )
+
+
+def includes(path: pathlib.Path) -> list[tuple[int, str, bool]]:
+    """(line, header, quoted) for every #include in the file."""
+    found = []
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        if match := re.match(r'\s*#\s*include\s*(["<])([^">]+)[">]', line):
+            found.append((number, match[2], match[1] == '"'))
+    return found
+
+
+def is_test_file(relative: str, module: Module) -> bool:
+    """Whether the file is compiled into a test or a benchmark only."""
+    stem = pathlib.PurePosixPath(relative).stem
+    return relative in module.test_files or "test" in stem.split("_") or stem.endswith("_bench")
+
+
+def check_edges(folder: pathlib.Path, module: Module, table: Table) -> list[str]:
+    """Differences between the module's #include lines, its DEPS and the table."""
+    problems = []
+    where = f"src/sidereal/{module.name}"
+    allowed = table.closure(module.name)
+    for dep in module.deps:
+        if dep not in allowed:
+            problems.append(f"{where}/CMakeLists.txt: DEPS {dep} is not in cmake/modules.cmake")
+    used, used_in_tests = set(), set()
+    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".h", ".cc")):
+        relative = path.relative_to(folder).as_posix()
+        test = is_test_file(relative, module)
+        for number, header, quoted in includes(path):
+            parts = header.split("/")
+            if not quoted or parts[0] != "sidereal" or len(parts) < 3 or parts[1] == module.name:
+                continue
+            target = parts[1]
+            (used_in_tests if test else used).add(target)
+            declared = module.deps + (module.test_deps if test else [])
+            if target not in declared:
+                word = "DEPS or TEST_DEPS" if test else "DEPS"
+                problems.append(f"{where}/{relative}:{number}: includes {header}, but {target} is "
+                                f"not in {word} of {where}/CMakeLists.txt")
+            if "internal" in parts[2:-1]:
+                problems.append(f"{where}/{relative}:{number}: {header} is internal to {target}")
+    for dep in module.deps:
+        if dep not in used:
+            hint = ": only tests do, so move it to TEST_DEPS" if dep in used_in_tests else ""
+            problems.append(f"{where}/CMakeLists.txt: DEPS {dep}, but no source includes it{hint}")
+    return problems
+
+
+def check_wall(folder: pathlib.Path, module: Module, table: Table) -> list[str]:
+    """Headers the module must not see: see PLAN_FORBIDDEN and OS_HEADERS."""
+    problems = []
+    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".h", ".cc")):
+        relative = path.relative_to(folder).as_posix()
+        if is_test_file(relative, module):
+            continue
+        where = f"{module.name}/{relative}"
+        for number, header, _ in includes(path):
+            at = f"src/sidereal/{where}:{number}: includes <{header}>"
+            if module.name in table.plan and (header in PLAN_FORBIDDEN or OS_HEADERS.match(header)):
+                problems.append(f"{at}: the plan side never sees threads, clocks, sockets or files")
+            elif module.name in table.run and header.startswith("sidereal/") and (
+                    header.split("/")[1] in table.plan):
+                problems.append(f"{at}: the run side never sees a graph")
+            elif (OS_HEADERS.match(header) and module.name != "sys"
+                  and not any(where.startswith(prefix) for prefix in OS_ALLOWED)):
+                problems.append(f"{at}: only sys talks to the operating system")
+    return problems
+
+
+def render(modules: list[Module]) -> str:
+    """The table for ARCHITECTURE.md."""
+    lines = ["| module | one line | uses |", "|---|---|---|"]
+    for module in modules:
+        uses = ", ".join(module.deps) if module.deps else "-"
+        lines.append(f"| `{module.name}` | {module.doc} | {uses} |")
+    return "\n".join(lines)
+
+
+def check_document(root: pathlib.Path, modules: list[Module], write: bool) -> list[str]:
+    """Compares, or with `write` replaces, the table in ARCHITECTURE.md."""
+    path = root / "ARCHITECTURE.md"
+    if not path.exists():
+        return ["ARCHITECTURE.md: missing"]
+    text = path.read_text()
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        return [f"ARCHITECTURE.md: needs the lines {BEGIN} and {END} once each, in this order"]
+    head, rest = text.split(BEGIN)
+    old, tail = rest.split(END)
+    new = f"\n{render(modules)}\n"
+    if old == new:
+        return []
+    if write:
+        path.write_text(head + BEGIN + new + END + tail)
+        return []
+    return ["ARCHITECTURE.md: the module table differs from the build files; "
+            "run tools/check_modules.py --write"]
+
+
+def check(root: pathlib.Path, write: bool = False) -> list[str]:
+    """Every problem found under `root`, as lines for people."""
+    table = read_table(root)
+    problems: list[str] = []
+    modules: dict[str, Module] = {}
+    for name in table.order:
+        for dep in table.may_use.get(name, []):
+            if dep not in table.order or table.order.index(dep) >= table.order.index(name):
+                problems.append(f"cmake/modules.cmake: {name} may use {dep}, which is not below it")
+    source = root / "src/sidereal"
+    for folder in sorted(p for p in source.iterdir() if p.is_dir()):
+        where = f"src/sidereal/{folder.name}"
+        if folder.name not in table.order:
+            problems.append(f"{where}: not in cmake/modules.cmake")
+            continue
+        if not (folder / "CMakeLists.txt").exists():
+            if any(folder.rglob("*.cc")) or any(folder.rglob("*.h")):
+                problems.append(f"{where}: has sources but no CMakeLists.txt")
+            continue
+        module = read_module(folder)
+        if module is None or module.name != folder.name:
+            problems.append(f"{where}/CMakeLists.txt: no engine_module(NAME {folder.name} ...)")
+            continue
+        modules[module.name] = module
+        problems += check_edges(folder, module, table) + check_wall(folder, module, table)
+    for module in modules.values():
+        for dep in module.deps + module.test_deps:
+            if dep not in modules:
+                problems.append(f"src/sidereal/{module.name}/CMakeLists.txt: {dep} does not exist")
+    ordered = [modules[name] for name in table.order if name in modules]
+    return problems + check_document(root, ordered, write)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=pathlib.Path,
+                        default=pathlib.Path(__file__).resolve().parents[1])
+    parser.add_argument("--write", action="store_true", help="rewrite the table in ARCHITECTURE.md")
+    options = parser.parse_args()
+    problems = check(options.root, options.write)
+    for problem in problems:
+        print(f"ERROR: {problem}")
+    print(f"check_modules: {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
