@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sidereal/base/status.h"
+#include "sidereal/partition/pull_push.h"
+#include "sidereal/program/program.h"
+
+namespace sidereal::program {
+
+/// The program of one remote call, in the form in which it is registered.
+struct RemoteProgram {
+  ir::Location location;
+  Program program;
+  std::string bytes;  ///< encode(program).
+  uint64_t hash = 0;  ///< content_hash(bytes).
+};
+
+/// The programs of one step. CallSpec::program of `worker` are the hashes of `remotes`, which stand
+/// in the order of Program::calls.
+struct CompiledStep {
+  Program worker;
+  std::vector<RemoteProgram> remotes;
+};
+
+/// Schedules every graph and plans its buffers.
+///
+/// Schedule: what leads to a call goes first, the earliest round first, then the graph's order. A
+/// call starts as soon as its feeds are there, and is waited for when nothing else is left to do.
+/// Buffers: reused when their last reader has run; element-wise ops write over an input that dies
+/// there. Feeds, answers of calls, variables and constants are never written; what a call sends
+/// stays untouched until its answer came. NoOp nodes leave no instruction.
+/// Deterministic: equal graphs give equal bytes.
+Result<CompiledStep> compile(const partition::PartitionedGraph& partitioned);
+
+}  // namespace sidereal::program
