@@ -1,0 +1,40 @@
+#include "sidereal/config/options.h"
+
+#include <array>
+
+namespace sidereal::config {
+namespace {
+
+constexpr int64_t kHourMs = 3'600'000;
+constexpr int64_t kTiB = int64_t{1} << 40;
+
+const std::array kFields = {
+    IntField<Options>{"spin_us", "us", -1, 1'000'000, &Options::spin_us,
+                      "how long an idle lane looks for work before it sleeps; 0 never spins, -1 "
+                      "never sleeps"},
+    IntField<Options>{"call_deadline_ms", "ms", 1, 24 * kHourMs, &Options::call_deadline_ms,
+                      "time a remote call may take when the caller names none"},
+    IntField<Options>{"connect_deadline_ms", "ms", 1, kHourMs, &Options::connect_deadline_ms,
+                      "time to connect and shake hands, all tries together"},
+    IntField<Options>{"keepalive_timeout_ms", "ms", 100, kHourMs, &Options::keepalive_timeout_ms,
+                      "a peer silent for this long, though asked, counts as lost"},
+    IntField<Options>{"send_buffer_bytes_max", "bytes", 1 << 16, kTiB,
+                      &Options::send_buffer_bytes_max,
+                      "bytes that may wait to be sent on one connection"},
+    IntField<Options>{"frame_bytes_max", "bytes", 1 << 12, kTiB, &Options::frame_bytes_max,
+                      "payload bytes of the largest message accepted"},
+    IntField<Options>{"slots_max", "", 1, 65'536, &Options::slots_max,
+                      "tensors in the largest message accepted"},
+    IntField<Options>{"connections_max", "", 1, 1'000'000, &Options::connections_max,
+                      "connections one lane accepts"},
+    IntField<Options>{"inbox_slots", "", 2, 1 << 24, &Options::inbox_slots,
+                      "functions that may wait to run on one lane"},
+};
+
+}  // namespace
+
+std::span<const IntField<Options>> option_fields() { return kFields; }
+
+Status validate(const Options& options) { return validate(options, option_fields()); }
+
+}  // namespace sidereal::config

@@ -1,0 +1,37 @@
+#include <sys/random.h>
+#include <time.h>
+
+#include "sidereal/base/check.h"
+#include "sidereal/sys/posix/posix.h"
+
+namespace sidereal::sys::posix {
+namespace {
+
+class MonotonicClock final : public Clock {
+ public:
+  int64_t now() override {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return int64_t{t.tv_sec} * kSecond + t.tv_nsec;
+  }
+};
+
+class KernelRandom final : public Random {
+ public:
+  uint64_t next() override {
+    uint64_t value = 0;
+    // Eight bytes are never cut short, and only a signal before the pool is ready interrupts.
+    while (getrandom(&value, sizeof(value), 0) != static_cast<ssize_t>(sizeof(value))) {
+      SR_CHECK(errno == EINTR, "getrandom failed: errno {}", errno);
+    }
+    return value;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Clock> create_clock() { return std::make_unique<MonotonicClock>(); }
+
+std::unique_ptr<Random> create_random() { return std::make_unique<KernelRandom>(); }
+
+}  // namespace sidereal::sys::posix
