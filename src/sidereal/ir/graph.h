@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -28,6 +30,9 @@ struct TensorSpec {
   Shape shape;
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
+
+/// "float32[?,8]".
+std::string to_string(const TensorSpec& spec);
 
 /// Where a node runs: a lane of a ps task, or the worker that drives the step.
 struct Location {
@@ -115,6 +120,7 @@ class Graph {
   std::vector<VariableDef> variables_;
   absl::flat_hash_map<std::string, NodeId> by_name_;
   absl::flat_hash_map<std::string, int64_t> name_uses_;
+  absl::flat_hash_map<std::string, size_t> variable_index_;
 };
 
 }  // namespace sidereal::ir

@@ -13,6 +13,13 @@ namespace sidereal::ir {
 class Builder;
 struct OpSchema;
 
+/// Limits every shape in a graph keeps, so that counting its elements cannot overflow.
+inline constexpr int kMaxRank = 16;
+inline constexpr int64_t kMaxElements = int64_t{1} << 48;
+
+/// Ok when `shape` keeps the limits and its extents are -1 (unknown) or more.
+Status check_shape(const Shape& shape);
+
 /// What a schema's inference function sees of the node being made.
 struct InferContext {
   const Graph& graph;
@@ -30,7 +37,7 @@ struct InferContext {
 /// put the gradients of its inputs (invalid = none flows).
 struct GradContext {
   Builder& builder;
-  const Node& node;
+  const Node& node;  ///< A copy: stays valid while the rule adds nodes.
   const std::vector<Output>& output_grads;
   std::vector<Output>* input_grads;  ///< Sized like node.inputs, all invalid at first.
 };
@@ -75,7 +82,7 @@ class OpRegistry {
 };
 
 /// Checks arity and attributes against `schema` and runs its inference. Errors name the node, the
-/// op, the input shapes and what is wrong.
+/// op, the input shapes and what is wrong. The node's inputs must exist in `graph`.
 Status infer_node(const Graph& graph, const OpSchema& schema, Node* node);
 
 }  // namespace sidereal::ir

@@ -8,6 +8,15 @@
 
 namespace sidereal::ir {
 
+/// First line of a text: "sidereal-graph 1". A reader takes its own version only.
+inline constexpr std::string_view kTextMagic = "sidereal-graph";
+inline constexpr int kTextVersion = 1;
+
+/// What from_text() takes at most.
+inline constexpr size_t kMaxTextNodes = 1'000'000;
+inline constexpr size_t kMaxTextVariables = 100'000;
+inline constexpr size_t kMaxTextTensorBytes = size_t{64} << 20;
+
 /// The graph as text, one line per variable and node, the same bytes for equal graphs. The format
 /// is in docs/formats/graph_text.md. Floats are written so that they read back exactly.
 std::string to_text(const Graph& graph);

@@ -1,0 +1,229 @@
+#include "sidereal/ir/text.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+namespace sidereal::ir {
+namespace {
+
+/// Appends the text of one value after another.
+class Printer {
+ public:
+  void literal(std::string_view text) { out_ += text; }
+
+  template <class... Args>
+  void format(fmt::format_string<Args...> f, Args&&... args) {
+    fmt::format_to(std::back_inserter(out_), f, std::forward<Args>(args)...);
+  }
+
+  void quoted(std::string_view text) {
+    out_ += '"';
+    for (const char c : text) {
+      if (c == '"' || c == '\\') {
+        out_ += '\\';
+        out_ += c;
+      } else if (c == '\n') {
+        out_ += "\\n";
+      } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+        format("\\x{:02x}", static_cast<unsigned char>(c));
+      } else {
+        out_ += c;
+      }
+    }
+    out_ += '"';
+  }
+
+  /// The shortest decimal that reads back as the same float; NaNs keep their bits.
+  template <class T>
+  void number(T value) {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (std::isnan(value)) {
+        using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+        format("nan(0x{:x})", std::bit_cast<Bits>(value));
+        return;
+      }
+    }
+    format("{}", value);
+  }
+
+  /// As number(), but never to be taken for an int.
+  void real(double value) {
+    const size_t from = out_.size();
+    number(value);
+    if (out_.find_first_of(".einf", from) == std::string::npos) out_ += ".0";
+  }
+
+  void spec(const TensorSpec& spec) {
+    out_ += tensor::name_of(spec.dtype);
+    shape(spec.shape);
+  }
+
+  void shape(const Shape& shape) { out_ += shape.to_string(); }
+
+  void tensor(const Tensor& tensor) {
+    spec({tensor.dtype(), tensor.shape()});
+    out_ += '{';
+    elements(tensor);
+    out_ += '}';
+  }
+
+  void value(const AttrValue& value) {
+    std::visit([this](const auto& v) { attr(v); }, value);
+  }
+
+  [[nodiscard]] std::string take() { return std::move(out_); }
+
+ private:
+  void attr(bool v) { out_ += v ? "true" : "false"; }
+  void attr(int64_t v) { number(v); }
+  void attr(double v) { real(v); }
+  void attr(const std::string& v) { quoted(v); }
+  void attr(DType v) { out_ += tensor::name_of(v); }
+  void attr(const Tensor& v) { tensor(v); }
+  void attr(const Shape& v) {
+    out_ += "shape";
+    shape(v);
+  }
+  template <class T>
+  void attr(const std::vector<T>& values) {
+    out_ += std::is_same_v<T, int64_t> ? "ints[" : std::is_same_v<T, double> ? "floats[" : "strings[";
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (i > 0) out_ += ", ";
+      attr(values[i]);
+    }
+    out_ += ']';
+  }
+
+  template <class T>
+  void elements_as(const Tensor& tensor) {
+    const T* data = reinterpret_cast<const T*>(tensor.raw());
+    for (int64_t i = 0; i < tensor.num_elements(); ++i) {
+      if (i > 0) out_ += ',';
+      if constexpr (sizeof(T) == 1) {
+        number(static_cast<int>(data[i]));
+      } else {
+        number(data[i]);
+      }
+    }
+  }
+
+  void elements(const Tensor& tensor) {
+    switch (tensor.dtype()) {
+      case DType::kFloat32: return elements_as<float>(tensor);
+      case DType::kFloat64: return elements_as<double>(tensor);
+      case DType::kInt32: return elements_as<int32_t>(tensor);
+      case DType::kInt64: return elements_as<int64_t>(tensor);
+      case DType::kUInt8: return elements_as<uint8_t>(tensor);
+      case DType::kBool: return elements_as<uint8_t>(tensor);
+      case DType::kInt8: return elements_as<int8_t>(tensor);
+      case DType::kInt16: return elements_as<int16_t>(tensor);
+      // Halves are written as their bits.
+      case DType::kFloat16:
+      case DType::kBFloat16:
+      case DType::kUInt16: return elements_as<uint16_t>(tensor);
+      case DType::kUInt32: return elements_as<uint32_t>(tensor);
+      case DType::kUInt64: return elements_as<uint64_t>(tensor);
+      case DType::kInvalid: return;
+    }
+  }
+
+  std::string out_;
+};
+
+void print_initializer(Printer* p, const InitializerDef& init) {
+  if (init == InitializerDef{}) return;
+  p->format(" init={}(", init.kind);
+  p->number(init.a);
+  p->literal(",");
+  p->number(init.b);
+  if (init.seed != 0) p->format(",seed={}", init.seed);
+  p->literal(")");
+}
+
+void print_optimizer(Printer* p, const OptimizerDef& optimizer) {
+  if (optimizer.kind.empty()) return;
+  p->format(" opt={}(", optimizer.kind);
+  const char* separator = "";
+  for (const auto& [name, value] : optimizer.parameters) {
+    p->format("{}{}=", separator, name);
+    p->number(value);
+    separator = ",";
+  }
+  p->literal(")");
+}
+
+void print_variable(Printer* p, const VariableDef& variable) {
+  p->literal("var ");
+  p->quoted(variable.name);
+  p->literal(" ");
+  p->spec({variable.dtype, variable.shape});
+  if (variable.embedding) p->literal(" embedding");
+  print_initializer(p, variable.initializer);
+  print_optimizer(p, variable.optimizer);
+}
+
+void print_output(Printer* p, Output o) {
+  p->format("%{}", o.node.value);
+  if (o.index != 0) p->format(":{}", o.index);
+}
+
+void print_attrs(Printer* p, const AttrMap& attrs) {
+  if (attrs.empty()) return;
+  const char* separator = " {";
+  for (const auto& [name, value] : attrs) {
+    p->format("{}{}=", separator, name);
+    p->value(value);
+    separator = ", ";
+  }
+  p->literal("}");
+}
+
+void print_node(Printer* p, const Node& node) {
+  p->format("%{} = {}(", node.id.value, node.op);
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (i > 0) p->literal(", ");
+    print_output(p, node.inputs[i]);
+  }
+  p->literal(") name=");
+  p->quoted(node.name);
+  print_attrs(p, node.attrs);
+  if (!node.device.empty()) {
+    p->literal(" device=");
+    p->quoted(node.device);
+  }
+  if (node.location != Location{}) p->format(" at={}:{}", node.location.task, node.location.lane);
+  for (size_t i = 0; i < node.control_inputs.size(); ++i) {
+    p->format("{}%{}", i == 0 ? " after(" : ", ", node.control_inputs[i].value);
+  }
+  if (!node.control_inputs.empty()) p->literal(")");
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    p->literal(i == 0 ? " : " : ", ");
+    p->spec(node.outputs[i]);
+  }
+}
+
+}  // namespace
+
+std::string to_text(const Graph& /*graph*/, const Node& node) {
+  Printer printer;
+  print_node(&printer, node);
+  return printer.take();
+}
+
+std::string to_text(const Graph& graph) {
+  Printer printer;
+  printer.format("{} {}\n", kTextMagic, kTextVersion);
+  for (const VariableDef& variable : graph.variables()) {
+    print_variable(&printer, variable);
+    printer.literal("\n");
+  }
+  for (const Node& node : graph.nodes()) {
+    print_node(&printer, node);
+    printer.literal("\n");
+  }
+  return printer.take();
+}
+
+}  // namespace sidereal::ir

@@ -1,0 +1,135 @@
+#include "sidereal/ir/verify.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+#include "sidereal/ir/text.h"
+
+namespace sidereal::ir {
+namespace {
+
+bool is_alphanumeric(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+Status check_edges(const Graph& graph, const Node& node) {
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const Output input = node.inputs[i];
+    if (input.node.value < 0 || input.node.value >= node.id.value) {
+      return base::invalid_argument("input {} is not an earlier node", i);
+    }
+    const Node& from = graph.node(input.node);
+    if (input.index < 0 || static_cast<size_t>(input.index) >= from.outputs.size()) {
+      return base::invalid_argument("input {} is output {} of '{}', which has {} outputs", i,
+                                    input.index, from.name, from.outputs.size());
+    }
+  }
+  for (const NodeId control : node.control_inputs) {
+    if (control.value < 0 || control.value >= node.id.value) {
+      return base::invalid_argument("a control input is not an earlier node");
+    }
+  }
+  return {};
+}
+
+Status check_outputs(const Node& node, const std::vector<TensorSpec>& expected) {
+  if (node.outputs.size() != expected.size()) {
+    return base::invalid_argument("{} outputs are recorded; the op makes {}", node.outputs.size(),
+                                  expected.size());
+  }
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (node.outputs[i] == expected[i]) continue;
+    return base::invalid_argument("output {} is recorded as {}; the op makes {}", i,
+                                  to_string(node.outputs[i]), to_string(expected[i]));
+  }
+  return {};
+}
+
+Status check_node(const Graph& graph, const OpRegistry& registry, const Node& node) {
+  if (!is_legal_name(node.name)) {
+    return base::invalid_argument("'{}' is not a legal node name: {}", node.name, kNameRule);
+  }
+  const OpSchema* schema = registry.find(node.op);
+  if (schema == nullptr) return base::not_found("there is no op named '{}'", node.op);
+  SR_RETURN_IF_ERROR(check_edges(graph, node));
+  const std::string* variable = find_attr<std::string>(node.attrs, "var");
+  if (variable != nullptr && schema->stateful && graph.find_variable(*variable) == nullptr) {
+    return base::not_found("variable '{}' is not declared in the graph", *variable);
+  }
+  Node copy = node;
+  SR_RETURN_IF_ERROR(infer_node(graph, *schema, &copy));
+  return check_outputs(node, copy.outputs);
+}
+
+/// One node's line, cut where it gets too long for a message.
+std::string printed(const Graph& graph, const Node& node) {
+  constexpr size_t kMaxPrinted = 300;
+  if (std::any_of(node.inputs.begin(), node.inputs.end(),
+                  [](Output o) { return !o.valid(); })) {
+    return node.op + " '" + node.name + "'";
+  }
+  for (const auto& [name, value] : node.attrs) {
+    const auto* tensor = std::get_if<Tensor>(&value);
+    if (tensor != nullptr && tensor->num_elements() > 64) return node.op + " '" + node.name + "'";
+  }
+  std::string text = to_text(graph, node);
+  if (text.size() > kMaxPrinted) text = text.substr(0, kMaxPrinted) + "...";
+  return text;
+}
+
+}  // namespace
+
+bool is_legal_name(std::string_view name) {
+  constexpr std::string_view kLater = "_.\\/>-";
+  if (name.empty() || name.size() > kMaxNameBytes) return false;
+  if (!is_alphanumeric(name[0]) && name[0] != '.') return false;
+  return std::all_of(name.begin() + 1, name.end(), [&](char c) {
+    return is_alphanumeric(c) || kLater.find(c) != std::string_view::npos;
+  });
+}
+
+Status check_variable(const VariableDef& variable) {
+  if (!is_legal_name(variable.name)) {
+    return base::invalid_argument("'{}' is not a legal variable name: {}", variable.name,
+                                  kNameRule);
+  }
+  if (!tensor::is_valid(variable.dtype)) {
+    return base::invalid_argument("variable '{}' has no dtype", variable.name);
+  }
+  const Status limits = check_shape(variable.shape);
+  if (!limits.ok()) return base::with_context(limits, "variable '" + variable.name + "'");
+  if (!variable.shape.is_fully_defined()) {
+    return base::invalid_argument("variable '{}' has shape {}; every extent must be known",
+                                  variable.name, variable.shape.to_string());
+  }
+  if (variable.embedding && (variable.shape.rank() != 2 || variable.shape.dim(0) < 1 ||
+                             variable.shape.dim(1) < 1)) {
+    return base::invalid_argument("embedding '{}' has shape {}; it must be [rows, dim]",
+                                  variable.name, variable.shape.to_string());
+  }
+  return {};
+}
+
+Status verify(const Graph& graph, const OpRegistry& registry) {
+  absl::flat_hash_set<std::string> names;
+  for (const VariableDef& variable : graph.variables()) {
+    SR_RETURN_IF_ERROR(check_variable(variable));
+    if (!names.insert(variable.name).second) {
+      return base::already_exists("variable '{}' is declared twice", variable.name);
+    }
+  }
+  names.clear();
+  for (const Node& node : graph.nodes()) {
+    Status status = check_node(graph, registry, node);
+    if (status.ok() && !names.insert(node.name).second) {
+      status = base::already_exists("another node is named '{}' too", node.name);
+    }
+    if (!status.ok()) {
+      return base::make_status(status.code(), fmt::format("{}\n  in: {}", base::message_of(status),
+                                                          printed(graph, node)));
+    }
+  }
+  return {};
+}
+
+}  // namespace sidereal::ir
