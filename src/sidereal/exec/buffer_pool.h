@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "sidereal/tensor/tensor.h"
+
+namespace sidereal::exec {
+
+/// Buffers of one lane that are used again and again, so that a warm step takes no memory.
+/// A buffer is free when the pool is its only holder.
+/// Thread: core-local. Limits: past `bytes_max` bytes, free buffers are given back to the machine.
+class BufferPool {
+ public:
+  explicit BufferPool(size_t bytes_max) : bytes_max_(bytes_max) {}
+
+  /// A buffer of at least `bytes` bytes, contents unspecified.
+  tensor::Buffer::Ptr acquire(size_t bytes);
+  /// A tensor in such a buffer.
+  tensor::Tensor tensor(tensor::DType dtype, const tensor::Shape& shape);
+
+  /// Buffers made since the start; stands still once the lane is warm.
+  [[nodiscard]] size_t allocations() const { return allocations_; }
+
+ private:
+  std::vector<tensor::Buffer::Ptr> buffers_;
+  size_t bytes_ = 0;
+  size_t bytes_max_;
+  size_t allocations_ = 0;
+};
+
+}  // namespace sidereal::exec

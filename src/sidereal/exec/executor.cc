@@ -1,0 +1,212 @@
+#include "sidereal/exec/executor.h"
+
+#include <utility>
+
+#include "sidereal/base/check.h"
+
+namespace sidereal::exec {
+
+using base::invalid_argument;
+using program::Instruction;
+using program::InstructionKind;
+using program::SlotInfo;
+using tensor::Tensor;
+
+namespace {
+
+/// "MatMul 'tower/0' (float32[2,3], float32[3,4])" for error messages.
+std::string describe(const Instruction& instruction, const std::vector<Tensor>& slots) {
+  std::vector<std::string> inputs;
+  for (const int32_t slot : instruction.inputs) inputs.push_back(slots[slot].to_string());
+  return fmt::format("{} '{}' ({})", instruction.op, instruction.name, fmt::join(inputs, ", "));
+}
+
+Status check_value(const SlotInfo& info, tensor::DType dtype, const tensor::Shape& shape,
+                   std::string_view what) {
+  if (dtype == info.dtype && info.shape.accepts(shape)) return {};
+  return invalid_argument("{} is {}{}, but {}{} is needed", what, tensor::name_of(dtype),
+                          shape.to_string(), tensor::name_of(info.dtype), info.shape.to_string());
+}
+
+}  // namespace
+
+const Tensor& KernelContext::input(int i) const { return step_->slots_[instruction_->inputs[i]]; }
+
+tensor::DType KernelContext::output_dtype(int i) const {
+  return step_->bound_->program().slots[instruction_->outputs[i]].dtype;
+}
+
+uint64_t KernelContext::step_id() const { return step_->step_id_; }
+
+Tensor& KernelContext::output(int i, const tensor::Shape& shape) {
+  const int32_t slot = instruction_->outputs[i];
+  const SlotInfo& info = step_->bound_->program().slots[slot];
+  const size_t bytes = static_cast<size_t>(shape.num_elements()) * tensor::size_of(info.dtype);
+  Tensor& out = step_->slots_[slot];
+  if (info.buffer < 0) {
+    out = Tensor(info.dtype, shape, step_->pool_->acquire(bytes));
+    return out;
+  }
+  tensor::Buffer::Ptr& buffer = step_->buffers_[info.buffer];
+  if (buffer == nullptr || buffer->bytes() < bytes) buffer = step_->pool_->acquire(bytes);
+  out = Tensor(info.dtype, shape, buffer);
+  return out;
+}
+
+Tensor KernelContext::temporary(tensor::DType dtype, const tensor::Shape& shape) {
+  return step_->pool_->tensor(dtype, shape);
+}
+
+void KernelContext::set_output(int i, Tensor value) {
+  step_->slots_[instruction_->outputs[i]] = std::move(value);
+}
+
+void KernelTable::add(const std::string& op, KernelFactory factory) {
+  const bool added = factories_.emplace(op, std::move(factory)).second;
+  SR_CHECK(added, "two kernels for op {}", op);
+}
+
+const KernelFactory* KernelTable::find(std::string_view op) const {
+  const auto it = factories_.find(std::string(op));
+  return it == factories_.end() ? nullptr : &it->second;
+}
+
+Result<std::unique_ptr<BoundProgram>> BoundProgram::bind(program::Program program,
+                                                         const KernelTable& table,
+                                                         ports::Parameters* parameters) {
+  std::unique_ptr<BoundProgram> bound(new BoundProgram(std::move(program)));
+  for (const Instruction& instruction : bound->program_.instructions) {
+    bound->kernels_.emplace_back();
+    if (instruction.kind != InstructionKind::kCompute) continue;
+    const KernelFactory* factory = table.find(instruction.op);
+    if (factory == nullptr) {
+      return base::unimplemented("op {} of node '{}' has no kernel in this release",
+                                 instruction.op, instruction.name);
+    }
+    Result<std::unique_ptr<Kernel>> kernel =
+        (*factory)(BindContext{bound->program_, instruction, parameters});
+    if (!kernel.ok()) {
+      return base::with_context(kernel.status(),
+                                fmt::format("{} '{}'", instruction.op, instruction.name));
+    }
+    bound->kernels_.back() = std::move(*kernel);
+  }
+  return bound;
+}
+
+/// The answer of one call of one step.
+class Step::PendingCall final : public ports::CallCompletion {
+ public:
+  PendingCall(Step* step, const program::CallSpec* spec) : step_(step), spec_(spec) {}
+
+  Result<Tensor> allocate(int position, tensor::DType dtype, const tensor::Shape& shape) override {
+    if (position < 0 || static_cast<size_t>(position) >= spec_->fetches.size()) {
+      return invalid_argument("an answer has a value {} where {} were asked for", position,
+                              spec_->fetches.size());
+    }
+    const SlotInfo& info = step_->bound_->program().slots[spec_->fetches[position]];
+    SR_RETURN_IF_ERROR(check_value(info, dtype, shape, "a value of an answer"));
+    return step_->pool_->tensor(dtype, shape);
+  }
+
+  void done(const Status& status, std::span<Tensor> fetches) override {
+    --step_->calls_in_flight_;
+    finished = true;
+    result = status;
+    if (!result.ok()) return;
+    if (fetches.size() != spec_->fetches.size()) {
+      result = base::internal("an answer has {} values where {} were asked for", fetches.size(),
+                              spec_->fetches.size());
+      return;
+    }
+    for (size_t i = 0; i < fetches.size(); ++i) {
+      step_->slots_[spec_->fetches[i]] = std::move(fetches[i]);
+    }
+  }
+
+  bool finished = false;
+  Status result;
+
+ private:
+  Step* step_;
+  const program::CallSpec* spec_;
+};
+
+Step::Step(const BoundProgram* bound, BufferPool* pool, ports::Exchange* exchange)
+    : bound_(bound),
+      pool_(pool),
+      exchange_(exchange),
+      slots_(bound->program().slots.size()),
+      buffers_(bound->program().num_buffers) {
+  for (const program::CallSpec& call : bound->program().calls) {
+    pending_.push_back(std::make_unique<PendingCall>(this, &call));
+  }
+}
+
+Step::~Step() { SR_CHECK(calls_in_flight_ == 0, "step {} dies with calls in flight", step_id_); }
+
+void Step::begin(uint64_t step_id) {
+  SR_CHECK(calls_in_flight_ == 0, "step {} begins with calls in flight", step_id);
+  step_id_ = step_id;
+  pc_ = 0;
+  for (Tensor& slot : slots_) slot = Tensor();
+  // Somebody may still hold a result of the step before: that memory is theirs now.
+  for (tensor::Buffer::Ptr& buffer : buffers_) {
+    if (buffer != nullptr && buffer.use_count() > 2) buffer.reset();
+  }
+  for (auto& call : pending_) call->finished = false;
+}
+
+Status Step::feed(int i, Tensor value) {
+  const program::Program& program = bound_->program();
+  if (i < 0 || static_cast<size_t>(i) >= program.feeds.size()) {
+    return invalid_argument("feed {} of a program that takes {}", i, program.feeds.size());
+  }
+  const SlotInfo& info = program.slots[program.feeds[i]];
+  SR_RETURN_IF_ERROR(check_value(info, value.dtype(), value.shape(),
+                                 fmt::format("feed {} '{}'", i, program.feed_names[i])));
+  slots_[program.feeds[i]] = std::move(value);
+  return {};
+}
+
+const Tensor& Step::fetch(int i) const { return slots_[bound_->program().fetches[i]]; }
+
+Status Step::start_call(const Instruction& instruction) {
+  const program::CallSpec& call = bound_->program().calls[instruction.call];
+  call_feeds_.clear();
+  for (const int32_t slot : call.feeds) call_feeds_.push_back(slots_[slot]);
+  ++calls_in_flight_;
+  const Status started = exchange_->start(instruction.call, step_id_, call_feeds_,
+                                          pending_[instruction.call].get());
+  if (!started.ok()) --calls_in_flight_;
+  call_feeds_.clear();
+  return started;
+}
+
+Status Step::run_instruction(size_t index) {
+  const Instruction& instruction = bound_->program().instructions[index];
+  if (instruction.kind == InstructionKind::kCallStart) return start_call(instruction);
+  KernelContext context(this, &instruction);
+  const Status status = bound_->kernel(index)->run(context);
+  if (status.ok()) [[likely]] return status;
+  return base::with_context(status, describe(instruction, slots_));
+}
+
+Result<Step::Progress> Step::advance() {
+  const std::vector<Instruction>& instructions = bound_->program().instructions;
+  for (; pc_ < instructions.size(); ++pc_) {
+    const Instruction& instruction = instructions[pc_];
+    if (instruction.kind == InstructionKind::kCallWait) {
+      const PendingCall& call = *pending_[instruction.call];
+      if (!call.finished) return Progress::kBlocked;
+      SR_RETURN_IF_ERROR(call.result);
+    } else {
+      SR_RETURN_IF_ERROR(run_instruction(pc_));
+    }
+    for (const int32_t slot : instruction.releases) slots_[slot] = Tensor();
+    if (exchange_ != nullptr) exchange_->poll();
+  }
+  return Progress::kDone;
+}
+
+}  // namespace sidereal::exec

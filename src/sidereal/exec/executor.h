@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sidereal/exec/buffer_pool.h"
+#include "sidereal/exec/kernel.h"
+#include "sidereal/ports/ports.h"
+#include "sidereal/program/program.h"
+
+namespace sidereal::exec {
+
+/// A program with its kernels, ready to run on one lane.
+/// Thread: made anywhere, then core-local to its lane (kernels keep scratch).
+class BoundProgram {
+ public:
+  /// Finds a kernel for every instruction. kUnimplemented names an op without one; kNotFound names
+  /// a variable that is not on this lane.
+  static Result<std::unique_ptr<BoundProgram>> bind(program::Program program,
+                                                    const KernelTable& table,
+                                                    ports::Parameters* parameters);
+
+  [[nodiscard]] const program::Program& program() const { return program_; }
+  [[nodiscard]] Kernel* kernel(size_t instruction) const { return kernels_[instruction].get(); }
+
+ private:
+  explicit BoundProgram(program::Program program) : program_(std::move(program)) {}
+
+  program::Program program_;
+  std::vector<std::unique_ptr<Kernel>> kernels_;
+};
+
+/// One step in flight: slots, buffers and a program counter. Runs to completion on its lane; where
+/// it must wait for a remote answer it returns, and goes on from there when asked again.
+///
+/// Lifecycle: begin(), feed() each feed, advance() until done, fetch(). Then begin() again.
+///            Must outlive its calls in flight: destroy only when calls_in_flight() is 0.
+/// Thread:    core-local.
+class Step {
+ public:
+  /// `exchange` may be nullptr for a program without calls.
+  Step(const BoundProgram* bound, BufferPool* pool, ports::Exchange* exchange);
+  ~Step();
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  enum class Progress { kDone, kBlocked };
+
+  /// Forgets the step before and starts one with number `step_id`.
+  void begin(uint64_t step_id);
+  /// Sets feed `i`. kInvalidArgument names the feed and both shapes when the value cannot be it.
+  Status feed(int i, tensor::Tensor value);
+  /// Runs until the end or until an answer is missing. An error ends the step; its text names the
+  /// node and the op.
+  Result<Progress> advance();
+  /// Fetch `i` of a step that is done.
+  [[nodiscard]] const tensor::Tensor& fetch(int i) const;
+
+  [[nodiscard]] uint64_t id() const { return step_id_; }
+  [[nodiscard]] int calls_in_flight() const { return calls_in_flight_; }
+
+ private:
+  friend class KernelContext;
+  class PendingCall;
+
+  Status run_instruction(size_t index);
+  Status start_call(const program::Instruction& instruction);
+
+  const BoundProgram* bound_;
+  BufferPool* pool_;
+  ports::Exchange* exchange_;
+  uint64_t step_id_ = 0;
+  size_t pc_ = 0;
+  int calls_in_flight_ = 0;
+  std::vector<tensor::Tensor> slots_;
+  std::vector<tensor::Buffer::Ptr> buffers_;
+  std::vector<std::unique_ptr<PendingCall>> pending_;
+  std::vector<tensor::Tensor> call_feeds_;
+};
+
+}  // namespace sidereal::exec

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "sidereal/base/status.h"
+#include "sidereal/ports/ports.h"
+#include "sidereal/program/program.h"
+#include "sidereal/tensor/tensor.h"
+
+namespace sidereal::exec {
+
+class Step;
+
+/// What a kernel sees of one run of its instruction.
+/// Thread: core-local; good during Kernel::run only.
+class KernelContext {
+ public:
+  KernelContext(Step* step, const program::Instruction* instruction)
+      : step_(step), instruction_(instruction) {}
+
+  [[nodiscard]] int num_inputs() const { return static_cast<int>(instruction_->inputs.size()); }
+  [[nodiscard]] int num_outputs() const { return static_cast<int>(instruction_->outputs.size()); }
+  [[nodiscard]] const tensor::Tensor& input(int i) const;
+  /// Output `i` with `shape`, in the buffer the plan gave it. May be an input's memory where the
+  /// op can work in place.
+  tensor::Tensor& output(int i, const tensor::Shape& shape);
+  /// Memory outside the plan, good as long as somebody holds it. For outputs that share a buffer.
+  tensor::Tensor temporary(tensor::DType dtype, const tensor::Shape& shape);
+  /// Sets output `i` to a tensor made elsewhere: a constant, a variable's version, a view for an op
+  /// the plan knows as a view, or a view of output(i) or of a temporary(). Never of another
+  /// input: the plan would use that memory again.
+  void set_output(int i, tensor::Tensor value);
+  /// Dtype the program says output `i` has.
+  [[nodiscard]] tensor::DType output_dtype(int i) const;
+  /// Number of the step, the same on every task that takes part in it.
+  [[nodiscard]] uint64_t step_id() const;
+
+  template <class T>
+  [[nodiscard]] std::span<const T> in(int i) const {
+    return input(i).template data<const T>();
+  }
+
+ private:
+  Step* step_;
+  const program::Instruction* instruction_;
+};
+
+/// The executable form of one instruction. Made once when a program is bound, per lane, so it may
+/// keep scratch memory.
+/// Thread: core-local.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  /// Inputs come from a verified program, but shapes and values come from users and peers: what
+  /// does not fit is kInvalidArgument or kOutOfRange.
+  virtual Status run(KernelContext& context) = 0;
+};
+
+/// What a kernel is made from.
+struct BindContext {
+  const program::Program& program;
+  const program::Instruction& instruction;
+  ports::Parameters* parameters;  ///< nullptr on a worker.
+};
+
+using KernelFactory = std::function<Result<std::unique_ptr<Kernel>>(const BindContext&)>;
+
+/// Kernels by op name. An explicit object, filled by register_kernels().
+/// Thread: immutable once filled.
+class KernelTable {
+ public:
+  /// Adds a factory; two of one op is a bug.
+  void add(const std::string& op, KernelFactory factory);
+  [[nodiscard]] const KernelFactory* find(std::string_view op) const;
+
+ private:
+  absl::flat_hash_map<std::string, KernelFactory> factories_;
+};
+
+/// Adds the kernels of every op of this release: what a worker may run.
+void register_kernels(KernelTable* table);
+
+/// Adds the kernels that a ps runs for its peers: all but those that trust their index inputs
+/// because the same program made them (GatherParts, SumParts).
+void register_ps_kernels(KernelTable* table);
+
+}  // namespace sidereal::exec

@@ -1,0 +1,56 @@
+#include "sidereal/exec/kernel_util.h"
+
+namespace sidereal::exec {
+
+using base::invalid_argument;
+
+Status check_arity(const BindContext& bind, int min, int max, int outputs) {
+  const int inputs = static_cast<int>(bind.instruction.inputs.size());
+  const int made = static_cast<int>(bind.instruction.outputs.size());
+  if (inputs < min || (max >= 0 && inputs > max) || (outputs >= 0 && made != outputs)) {
+    return invalid_argument("{} inputs and {} outputs do not fit the op", inputs, made);
+  }
+  return {};
+}
+
+Status check_dtype(const KernelContext& context, int i, tensor::DType dtype) {
+  if (context.input(i).dtype() == dtype) return {};
+  return invalid_argument("input {} is {}, but {} is needed", i,
+                          tensor::name_of(context.input(i).dtype()), tensor::name_of(dtype));
+}
+
+Status check_same(const KernelContext& context, int a, int b) {
+  const tensor::Tensor& x = context.input(a);
+  const tensor::Tensor& y = context.input(b);
+  if (x.dtype() == y.dtype() && x.shape() == y.shape()) return {};
+  return invalid_argument("inputs {} and {} must be alike", a, b);
+}
+
+Status check_rank(const KernelContext& context, int i, int rank) {
+  if (context.input(i).shape().rank() == rank) return {};
+  return invalid_argument("input {} must have {} dimensions", i, rank);
+}
+
+KernelFactory with_arity(int min, int max, int outputs, KernelFactory factory) {
+  return [=](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
+    SR_RETURN_IF_ERROR(check_arity(bind, min, max, outputs));
+    return factory(bind);
+  };
+}
+
+void register_kernels(KernelTable* table) {
+  register_math_kernels(table);
+  register_shape_kernels(table);
+  register_nn_kernels(table);
+  register_state_kernels(table);
+  register_sharding_kernels(table);
+}
+
+void register_ps_kernels(KernelTable* table) {
+  register_math_kernels(table);
+  register_shape_kernels(table);
+  register_nn_kernels(table);
+  register_state_kernels(table);
+}
+
+}  // namespace sidereal::exec

@@ -1,0 +1,302 @@
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "sidereal/exec/kernel_util.h"
+#include "sidereal/kernels/elementwise.h"
+#include "sidereal/kernels/reduce.h"
+
+namespace sidereal::exec {
+namespace {
+
+using base::invalid_argument;
+using tensor::Shape;
+using tensor::Tensor;
+
+Status identity(KernelContext& c) {
+  c.set_output(0, c.input(0));
+  return {};
+}
+
+/// Axes in [0, rank), sorted; kInvalidArgument for one that is not there or is named twice.
+Result<std::vector<int>> resolve_axes(const std::vector<int64_t>& axes, int rank) {
+  std::vector<int> resolved;
+  for (const int64_t axis : axes) {
+    if (axis < -rank || axis >= rank) {
+      return invalid_argument("axis {} of a value with {} dimensions", axis, rank);
+    }
+    resolved.push_back(static_cast<int>(axis < 0 ? axis + rank : axis));
+  }
+  std::sort(resolved.begin(), resolved.end());
+  if (std::adjacent_find(resolved.begin(), resolved.end()) != resolved.end()) {
+    return invalid_argument("an axis is named twice");
+  }
+  return resolved;
+}
+
+/// `shape` with the (sorted) axes left out, or kept with extent 1.
+Shape reduced_shape(const Shape& shape, const std::vector<int>& axes, bool keep_dims) {
+  Shape out;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (!std::binary_search(axes.begin(), axes.end(), i)) {
+      out.append(shape.dim(i));
+    } else if (keep_dims) {
+      out.append(1);
+    }
+  }
+  return out;
+}
+
+struct AxesAttrs {
+  std::vector<int64_t> axes;
+  bool keep_dims = false;
+  bool mean = false;
+};
+
+Result<AxesAttrs> axes_attrs(const BindContext& bind) {
+  AxesAttrs attrs;
+  SR_ASSIGN_OR_RETURN(attrs.axes,
+                      ir::get_attr<std::vector<int64_t>>(bind.instruction.attrs, "axes"));
+  attrs.keep_dims = ir::attr_or(bind.instruction.attrs, "keep_dims", false);
+  attrs.mean = ir::attr_or(bind.instruction.attrs, "mean", false);
+  return attrs;
+}
+
+KernelFactory reduce(kernels::ReduceOp op) {
+  return with_arity(1, 1, 1, [op](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
+    SR_ASSIGN_OR_RETURN(const AxesAttrs attrs, axes_attrs(bind));
+    return make_kernel([op, attrs](KernelContext& c) -> Status {
+      const Tensor x = c.input(0);
+      SR_ASSIGN_OR_RETURN(const std::vector<int> axes, resolve_axes(attrs.axes, x.shape().rank()));
+      return with_real(x.dtype(), [&]<class T>() -> Status {
+        Tensor& out = c.output(0, reduced_shape(x.shape(), axes, attrs.keep_dims));
+        kernels::reduce_axes<T>(op, x.data<const T>().data(), x.shape(), axes,
+                                out.data<T>().data());
+        return {};
+      });
+    });
+  });
+}
+
+/// (g, like) -> g repeated along the axes that were reduced; divided by their extent for a mean.
+Result<std::unique_ptr<Kernel>> broadcast_axes(const BindContext& bind) {
+  SR_ASSIGN_OR_RETURN(const AxesAttrs attrs, axes_attrs(bind));
+  return make_kernel([attrs](KernelContext& c) -> Status {
+    const Tensor g = c.input(0);
+    const Shape to = c.input(1).shape();
+    SR_ASSIGN_OR_RETURN(const std::vector<int> axes, resolve_axes(attrs.axes, to.rank()));
+    const Shape kept = reduced_shape(to, axes, true);
+    if (g.num_elements() != kept.num_elements()) {
+      return invalid_argument("{} does not broadcast to {}", g.to_string(), to.to_string());
+    }
+    return with_real(g.dtype(), [&]<class T>() -> Status {
+      T* out = c.output(0, to).template data<T>().data();
+      kernels::broadcast_to<T>(g.data<const T>().data(), kept, to, out);
+      if (attrs.mean && g.num_elements() > 0) {
+        const T count = static_cast<T>(to.num_elements()) / static_cast<T>(g.num_elements());
+        kernels::scale<T>(1 / count, out, out, to.num_elements());
+      }
+      return {};
+    });
+  });
+}
+
+Status sum_to_shape_of(KernelContext& c) {
+  const Tensor g = c.input(0);
+  const Shape to = c.input(1).shape();
+  Shape both;
+  if (!kernels::broadcast_shape(g.shape(), to, &both) || !(both == g.shape())) {
+    return invalid_argument("{} was not broadcast from {}", g.to_string(), to.to_string());
+  }
+  return with_real(g.dtype(), [&]<class T>() -> Status {
+    kernels::reduce_to_shape<T>(g.data<const T>().data(), g.shape(), to,
+                                c.output(0, to).template data<T>().data());
+    return {};
+  });
+}
+
+/// Fills in -1 and 0 of the shape attribute of Reshape.
+Result<Shape> resolve_shape(const std::vector<int64_t>& wanted, const Tensor& x) {
+  Shape shape;
+  int unknown = -1;
+  int64_t known = 1;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    int64_t extent = wanted[i];
+    if (extent == 0 && static_cast<int>(i) < x.shape().rank()) {
+      extent = x.shape().dim(static_cast<int>(i));
+    }
+    if (extent < 0) {
+      if (unknown >= 0) return invalid_argument("two unknown extents");
+      unknown = static_cast<int>(i);
+      extent = 1;
+    }
+    if (extent != 0 && known > (int64_t{1} << 48) / extent) {
+      return invalid_argument("the shape has too many elements");
+    }
+    known *= extent;
+    shape.append(extent);
+  }
+  if (unknown >= 0 && known > 0 && x.num_elements() % known == 0) {
+    shape.set_dim(unknown, x.num_elements() / known);
+  }
+  if (shape.num_elements() != x.num_elements()) {
+    return invalid_argument("{} elements do not make {}", x.num_elements(), shape.to_string());
+  }
+  return shape;
+}
+
+Result<std::unique_ptr<Kernel>> reshape(const BindContext& bind) {
+  SR_ASSIGN_OR_RETURN(const std::vector<int64_t> wanted,
+                      ir::get_attr<std::vector<int64_t>>(bind.instruction.attrs, "shape"));
+  return make_kernel([wanted](KernelContext& c) -> Status {
+    SR_ASSIGN_OR_RETURN(const Shape shape, resolve_shape(wanted, c.input(0)));
+    c.set_output(0, c.input(0).reshaped(shape));
+    return {};
+  });
+}
+
+Status reshape_like(KernelContext& c) {
+  if (c.input(0).num_elements() != c.input(1).num_elements()) {
+    return invalid_argument("the inputs differ in their number of elements");
+  }
+  c.set_output(0, c.input(0).reshaped(c.input(1).shape()));
+  return {};
+}
+
+/// An array seen as [outer, extent, inner] around `axis`, in bytes.
+struct AxisView {
+  int64_t outer = 1;
+  int64_t extent = 1;
+  int64_t inner_bytes = 1;
+};
+
+AxisView view_of(const Tensor& x, int axis) {
+  AxisView view;
+  for (int i = 0; i < axis; ++i) view.outer *= x.shape().dim(i);
+  view.extent = x.shape().dim(axis);
+  view.inner_bytes = static_cast<int64_t>(tensor::size_of(x.dtype()));
+  for (int i = axis + 1; i < x.shape().rank(); ++i) view.inner_bytes *= x.shape().dim(i);
+  return view;
+}
+
+Result<int> resolve_axis(int64_t axis, int rank) {
+  SR_ASSIGN_OR_RETURN(const std::vector<int> axes, resolve_axes({axis}, rank));
+  return axes[0];
+}
+
+Status run_concat(KernelContext& c, int64_t axis_attr) {
+  const Tensor& first = c.input(0);
+  SR_ASSIGN_OR_RETURN(const int axis, resolve_axis(axis_attr, first.shape().rank()));
+  Shape shape = first.shape();
+  int64_t extent = 0;
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    const Tensor& x = c.input(i);
+    Shape expected = first.shape();
+    if (x.shape().rank() == expected.rank()) expected.set_dim(axis, x.shape().dim(axis));
+    if (x.dtype() != first.dtype() || !(x.shape() == expected)) {
+      return invalid_argument("inputs differ outside axis {}", axis);
+    }
+    extent += x.shape().dim(axis);
+  }
+  shape.set_dim(axis, extent);
+  Tensor& out = c.output(0, shape);
+  const AxisView to = view_of(out, axis);
+  int64_t at = 0;
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    const Tensor& x = c.input(i);
+    const int64_t run = x.shape().dim(axis) * to.inner_bytes;
+    if (run == 0) continue;
+    for (int64_t o = 0; o < to.outer; ++o) {
+      std::memcpy(out.raw() + o * to.extent * to.inner_bytes + at, x.raw() + o * run, run);
+    }
+    at += run;
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Kernel>> concat(const BindContext& bind) {
+  SR_ASSIGN_OR_RETURN(const int64_t axis, ir::get_attr<int64_t>(bind.instruction.attrs, "axis"));
+  return make_kernel([axis](KernelContext& c) { return run_concat(c, axis); });
+}
+
+Result<std::unique_ptr<Kernel>> slice_axis(const BindContext& bind) {
+  const ir::AttrMap& attrs = bind.instruction.attrs;
+  SR_ASSIGN_OR_RETURN(const int64_t axis_attr, ir::get_attr<int64_t>(attrs, "axis"));
+  SR_ASSIGN_OR_RETURN(const int64_t begin, ir::get_attr<int64_t>(attrs, "begin"));
+  SR_ASSIGN_OR_RETURN(const int64_t size, ir::get_attr<int64_t>(attrs, "size"));
+  return make_kernel([=](KernelContext& c) -> Status {
+    const Tensor x = c.input(0);
+    SR_ASSIGN_OR_RETURN(const int axis, resolve_axis(axis_attr, x.shape().rank()));
+    if (begin < 0 || size < 0 || begin > x.shape().dim(axis) ||
+        size > x.shape().dim(axis) - begin) {
+      return base::out_of_range("slice {}+{} of axis {} of {}", begin, size, axis, x.to_string());
+    }
+    Shape shape = x.shape();
+    shape.set_dim(axis, size);
+    Tensor& out = c.output(0, shape);
+    if (out.nbytes() == 0) return {};
+    const AxisView from = view_of(x, axis);
+    const int64_t run = size * from.inner_bytes;
+    for (int64_t o = 0; o < from.outer; ++o) {
+      std::memcpy(out.raw() + o * run, x.raw() + (o * from.extent + begin) * from.inner_bytes,
+                  run);
+    }
+    return {};
+  });
+}
+
+Result<std::unique_ptr<Kernel>> pad_axis(const BindContext& bind) {
+  const ir::AttrMap& attrs = bind.instruction.attrs;
+  SR_ASSIGN_OR_RETURN(const int64_t axis_attr, ir::get_attr<int64_t>(attrs, "axis"));
+  SR_ASSIGN_OR_RETURN(const int64_t before, ir::get_attr<int64_t>(attrs, "before"));
+  SR_ASSIGN_OR_RETURN(const int64_t after, ir::get_attr<int64_t>(attrs, "after"));
+  constexpr int64_t kPadMax = int64_t{1} << 32;
+  if (before < 0 || after < 0 || before > kPadMax || after > kPadMax) {
+    return invalid_argument("padding {} and {} is out of range", before, after);
+  }
+  return make_kernel([=](KernelContext& c) -> Status {
+    const Tensor x = c.input(0);
+    SR_ASSIGN_OR_RETURN(const int axis, resolve_axis(axis_attr, x.shape().rank()));
+    Shape shape = x.shape();
+    shape.set_dim(axis, before + x.shape().dim(axis) + after);
+    Tensor& out = c.output(0, shape);
+    if (out.nbytes() == 0) return {};
+    std::memset(out.raw(), 0, out.nbytes());
+    const AxisView from = view_of(x, axis);
+    const AxisView to = view_of(out, axis);
+    const int64_t run = from.extent * from.inner_bytes;
+    for (int64_t o = 0; o < from.outer && run > 0; ++o) {
+      std::memcpy(out.raw() + (o * to.extent + before) * to.inner_bytes, x.raw() + o * run, run);
+    }
+    return {};
+  });
+}
+
+Result<std::unique_ptr<Kernel>> constant(const BindContext& bind) {
+  SR_ASSIGN_OR_RETURN(const Tensor value,
+                      ir::get_attr<Tensor>(bind.instruction.attrs, "value"));
+  return make_kernel([value](KernelContext& c) -> Status {
+    c.set_output(0, value);
+    return {};
+  });
+}
+
+}  // namespace
+
+void register_shape_kernels(KernelTable* table) {
+  table->add("Identity", with_arity(1, 1, 1, stateless(identity)));
+  table->add("StopGradient", with_arity(1, 1, 1, stateless(identity)));
+  table->add("NoOp", stateless([](KernelContext&) { return Status(); }));
+  table->add("Const", with_arity(0, 0, 1, constant));
+  table->add("ReduceSum", reduce(kernels::ReduceOp::kSum));
+  table->add("ReduceMean", reduce(kernels::ReduceOp::kMean));
+  table->add("BroadcastAxes", with_arity(2, 2, 1, broadcast_axes));
+  table->add("SumToShapeOf", with_arity(2, 2, 1, stateless(sum_to_shape_of)));
+  table->add("Reshape", with_arity(1, 1, 1, reshape));
+  table->add("ReshapeLike", with_arity(2, 2, 1, stateless(reshape_like)));
+  table->add("Concat", with_arity(1, -1, 1, concat));
+  table->add("SliceAxis", with_arity(1, 1, 1, slice_axis));
+  table->add("PadAxis", with_arity(1, 1, 1, pad_axis));
+}
+
+}  // namespace sidereal::exec

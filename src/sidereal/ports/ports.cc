@@ -1,0 +1,10 @@
+#include "sidereal/ports/ports.h"
+
+namespace sidereal::ports {
+
+ParameterShard::~ParameterShard() = default;
+Parameters::~Parameters() = default;
+CallCompletion::~CallCompletion() = default;
+Exchange::~Exchange() = default;
+
+}  // namespace sidereal::ports

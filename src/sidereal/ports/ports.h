@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "sidereal/base/status.h"
+#include "sidereal/tensor/tensor.h"
+
+namespace sidereal::ports {
+
+/// One variable's part on one lane, as programs see it.
+/// Thread: core-local to the lane that owns the shard.
+class ParameterShard {
+ public:
+  virtual ~ParameterShard();
+  /// Writes rows `rows` (local indices; any order, repeats allowed) to `out`, float32
+  /// [rows.size(), dim]. kOutOfRange names the table and the row.
+  virtual Status gather(std::span<const int64_t> rows, float* out) = 0;
+  /// Updates distinct rows by the variable's rule; `grads` is float32 [rows.size(), dim].
+  virtual Status apply_rows(std::span<const int64_t> rows, const float* grads) = 0;
+  /// The whole value of a dense variable. The version returned never changes.
+  virtual Result<tensor::Tensor> read() = 0;
+  /// Updates a dense variable by its rule; `grad` has the variable's shape.
+  virtual Status apply_dense(const tensor::Tensor& grad) = 0;
+  /// Floats per row; 0 for a dense variable.
+  [[nodiscard]] virtual int64_t dim() const = 0;
+};
+
+/// The variables of one lane.
+class Parameters {
+ public:
+  virtual ~Parameters();
+  /// The part of `variable` here; `shard` is -1 for a dense variable. kNotFound names both. The
+  /// pointer stays good while the lane lives.
+  virtual Result<ParameterShard*> find(std::string_view variable, int64_t shard) = 0;
+};
+
+/// Told when a call of a step ends. Called on the step's lane.
+class CallCompletion {
+ public:
+  virtual ~CallCompletion();
+  /// Where to put fetch `position`, or why it cannot be taken.
+  virtual Result<tensor::Tensor> allocate(int position, tensor::DType dtype,
+                                          const tensor::Shape& shape) = 0;
+  /// Exactly once per started call. `fetches` may be moved from; empty on error.
+  virtual void done(const Status& status, std::span<tensor::Tensor> fetches) = 0;
+};
+
+/// Carries the calls of a step to the lanes that own the data.
+/// Thread: core-local to the step's lane.
+class Exchange {
+ public:
+  virtual ~Exchange();
+  /// Sends call `call` (index into Program::calls) and returns at once. The feeds are held until
+  /// sent. An error means `completion` will not be told.
+  virtual Status start(int call, uint64_t step, std::span<const tensor::Tensor> feeds,
+                       CallCompletion* completion) = 0;
+  /// Lets bytes in and out move between two instructions; never waits.
+  virtual void poll() = 0;
+};
+
+}  // namespace sidereal::ports

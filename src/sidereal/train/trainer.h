@@ -1,0 +1,124 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sidereal/app/cluster.h"
+#include "sidereal/base/status.h"
+#include "sidereal/data/data_spec.h"
+#include "sidereal/ir/graph.h"
+#include "sidereal/tensor/tensor.h"
+
+namespace sidereal::train {
+
+/// A model ready to be trained: one graph with everything in it. Made by Model::compile().
+struct CompiledModel {
+  ir::Graph graph;
+  std::string loss;                  ///< Output: scalar float32, mean over the batch.
+  std::string probability;           ///< Output: float32 [batch, 1] or [batch].
+  std::vector<std::string> targets;  ///< Nodes that update variables.
+  std::vector<std::string> inputs;   ///< Placeholders: "label", "dense", "ids", "weights" or columns.
+};
+
+/// What one task did so far.
+struct TaskStats {
+  std::string task;         ///< "/job:worker/task:0".
+  int64_t steps = 0;        ///< Worker: steps. ps: calls served.
+  int64_t rows = 0;         ///< Worker: samples. ps: rows read and written.
+  int64_t bytes_in = 0;
+  int64_t bytes_out = 0;
+  double compute_s = 0;     ///< Seconds spent running instructions.
+  double wait_s = 0;        ///< Worker: seconds waiting for a ps or for data. ps: idle seconds.
+  double data_wait_s = 0;   ///< Worker: the part of wait_s spent waiting for data.
+};
+
+/// How a fit is going; handed to FitOptions::on_progress about four times a second.
+struct Progress {
+  int64_t epoch = 0;        ///< From 0.
+  int64_t steps = 0;        ///< All workers together, since the start of the fit.
+  int64_t rows = 0;
+  double seconds = 0;       ///< Since the first step.
+  double samples_per_s = 0; ///< Lately.
+  double loss = 0;          ///< Mean of the latest steps.
+  double auc = 0;           ///< Of predictions made just before each row was learned from, lately.
+  double fraction = 0;      ///< Of the whole fit, 0 to 1.
+  double seconds_left = 0;  ///< Estimate; negative while unknown.
+};
+
+/// Result of an evaluation.
+struct EvalResult {
+  int64_t rows = 0;
+  int64_t rows_skipped = 0;
+  double auc = 0;               ///< Exact.
+  double log_loss = 0;          ///< Nats.
+  double seconds = 0;
+  std::optional<double> best_auc;  ///< Synthetic data: of the true probabilities.
+};
+
+/// How to train.
+struct FitOptions {
+  int64_t batch_size = 1024;
+  int64_t epochs = 1;
+  /// Steps of one lane whose pulls may be ahead. 1: a step sees every push of the step before of its
+  /// own worker. n: it may miss the pushes of its n-1 latest steps, and waits less.
+  int64_t steps_in_flight = 1;
+  bool record_losses = false;   ///< Keep the loss of every step (worker 0, lane 0).
+  int64_t patience = 0;         ///< > 0: stop after so many epochs without a better validation AUC.
+  int64_t steps_max = 0;        ///< > 0: each worker lane stops after so many steps.
+  std::function<void(const Progress&)> on_progress;
+  /// Asked about ten times a second; true ends the fit with kCancelled.
+  std::function<bool()> cancelled;
+};
+
+/// Result of a fit.
+struct FitResult {
+  int64_t steps = 0;
+  int64_t rows = 0;
+  int64_t rows_skipped = 0;
+  std::string first_skipped;    ///< What was wrong with the first skipped row.
+  double seconds = 0;           ///< From the first step to the last, evaluation left out.
+  double samples_per_s = 0;
+  double loss = 0;              ///< Mean of the last steps.
+  int64_t epochs = 0;           ///< Epochs done.
+  std::vector<float> losses;    ///< With record_losses.
+  std::vector<EvalResult> validation;  ///< One per epoch when there is validation data.
+  std::vector<TaskStats> tasks;
+};
+
+/// Drives the training of one model on a cluster: creates its variables, then runs jobs on the
+/// workers. Every wait ends when a task is lost, with an error that names it.
+/// Thread: core-local (blocking calls). Borrows the cluster.
+class Trainer {
+ public:
+  /// Reaches every task, places the variables and creates them.
+  static Result<std::unique_ptr<Trainer>> create(app::Cluster* cluster, CompiledModel model);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  /// Trains on `data`; after each epoch evaluates on `validation` if given.
+  Result<FitResult> fit(const data::DataSpec& data, const FitOptions& options,
+                        const data::DataSpec* validation = nullptr);
+  /// Evaluates on `data` with all workers. Needs both labels in the data for the AUC.
+  Result<EvalResult> evaluate(const data::DataSpec& data, const FitOptions& options);
+  /// Predicted probabilities for `data`, in row order.
+  Result<std::vector<float>> predict(const data::DataSpec& data, const FitOptions& options);
+  /// The value of a variable, whole: float32 of the variable's shape.
+  Result<tensor::Tensor> read_variable(const std::string& name);
+  /// Figures of every task so far.
+  Result<std::vector<TaskStats>> task_stats();
+
+  [[nodiscard]] const CompiledModel& model() const;
+
+ private:
+  class Impl;
+  explicit Trainer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sidereal::train
