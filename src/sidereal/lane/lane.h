@@ -85,7 +85,8 @@ class Lane {
   /// Starts the thread. Once.
   void start();
   /// Ends the lane and waits until it has ended; from the lane itself it only asks for the end.
-  /// kDeadlineExceeded naming the lane when it is stuck; then it may be called again. Any thread.
+  /// kDeadlineExceeded naming the lane when it is stuck; then it may be called again. Any thread,
+  /// one at a time.
   Status stop(int64_t timeout_ns = 10 * sys::kSecond);
   /// Runs `fn` on the lane soon, in the order posted by this thread. False, and `fn` is never run,
   /// when the inbox is full or the lane is stopping. Wakes the lane only if it sleeps. Any thread.
@@ -133,7 +134,6 @@ class Lane {
 
  private:
   struct Watch {
-    int handle = -1;
     IoHandler* handler = nullptr;
     uint32_t generation = 0;
   };
@@ -147,7 +147,6 @@ class Lane {
   bool run_flushers();
   void sleep();
   void finish();
-  Watch* find_watch(int handle, uint32_t* index);
 
   LaneOptions options_;
   std::unique_ptr<sys::Poller> poller_;
@@ -156,14 +155,14 @@ class Lane {
   metrics::LaneMetrics metrics_;
   std::vector<Driver*> drivers_;
   std::vector<StopHook*> stop_hooks_;
-  std::vector<Watch> watches_;
+  std::vector<Watch> watches_;  // indexed by handle
   std::vector<Flusher*> flushers_;
   std::vector<Flusher*> flushing_;
   std::vector<sys::Event> events_;
   int64_t loop_now_ = 0;
   bool in_io_ = false;
 
-  // Pairs with the fence in post(): either the poster sees the sleeper or the sleeper the post.
+  // Pairs with the inbox's tail: either the poster sees the sleeper or the sleeper the post.
   std::atomic<bool> sleeping_{false};
   std::atomic<bool> stopping_{false};                 // set by stop(), read by the loop
   std::atomic<std::thread::id> running_{std::thread::id{}};  // set while the thread runs

@@ -1,0 +1,316 @@
+#include "sidereal/lane/lane.h"
+
+#include <immintrin.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "sidereal/base/check.h"
+#include "sidereal/base/log.h"
+
+namespace sidereal::lane {
+namespace {
+
+constexpr size_t kEventsPerPass = 64;
+constexpr int kPostsPerPass = 256;
+constexpr int64_t kDestroyTimeout = 30 * sys::kSecond;
+
+uint64_t token_of(int handle, uint32_t generation) {
+  return (uint64_t{generation} << 32) | static_cast<uint32_t>(handle);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Lane>> Lane::create(LaneOptions options) {
+  SR_CHECK(options.network != nullptr);
+  SR_CHECK(options.clock != nullptr);
+  if (options.inbox_slots < 2) {
+    return base::invalid_argument("lane '{}' has inbox_slots = {}; it must be at least 2",
+                                  options.name, options.inbox_slots);
+  }
+  std::unique_ptr<Lane> lane(new Lane(std::move(options)));
+  SR_ASSIGN_OR_RETURN(lane->poller_, lane->options_.network->create_poller());
+  return lane;
+}
+
+Lane::Lane(LaneOptions options)
+    : options_(std::move(options)),
+      inbox_(static_cast<size_t>(options_.inbox_slots)),
+      events_(kEventsPerPass),
+      loop_now_(options_.clock->now()),
+      ended_(ended_promise_.get_future().share()) {}
+
+Lane::~Lane() {
+  const Status stopped = stop(kDestroyTimeout);
+  SR_CHECK(stopped.ok(), "{}", base::message_of(stopped));
+}
+
+void Lane::start() {
+  SR_CHECK(!thread_.joinable(), "lane '{}' was started twice", name());
+  std::promise<void> running;
+  std::future<void> is_running = running.get_future();
+  thread_ = std::thread([this, &running] {
+    running_.store(std::this_thread::get_id(), std::memory_order_release);
+    running.set_value();
+    run();
+  });
+  is_running.wait();
+}
+
+Status Lane::stop(int64_t timeout_ns) {
+  inbox_.close();
+  stopping_.store(true, std::memory_order_seq_cst);
+  if (!thread_.joinable()) return {};
+  poller_->wake();
+  if (running_.load(std::memory_order_acquire) == std::this_thread::get_id()) return {};
+  if (ended_.wait_for(std::chrono::nanoseconds(timeout_ns)) != std::future_status::ready) {
+    return base::deadline_exceeded(
+        "lane '{}' did not end within {:.1f} s: something on it still runs", name(),
+        static_cast<double>(timeout_ns) / 1e9);
+  }
+  thread_.join();
+  return {};
+}
+
+bool Lane::post(base::Function<void()> fn) {
+  if (!inbox_.push(fn)) return false;
+  // The inbox's tail was changed seq_cst and sleep() reads it seq_cst after saying that it sleeps:
+  // either this sees the sleeper or the sleeper sees the post.
+  if (sleeping_.load(std::memory_order_seq_cst)) poller_->wake();
+  return true;
+}
+
+bool Lane::on_lane() const {
+  const std::thread::id runs = running_.load(std::memory_order_acquire);
+  return runs == std::thread::id() || runs == std::this_thread::get_id();
+}
+
+TimerId Lane::run_after(int64_t delay_ns, base::Function<void()> fn) {
+  return run_at(now() + std::max<int64_t>(delay_ns, 0), std::move(fn));
+}
+
+TimerId Lane::run_at(int64_t deadline_ns, base::Function<void()> fn) {
+  SR_DCHECK(on_lane());
+  return timers_.add(deadline_ns, std::move(fn));
+}
+
+bool Lane::cancel_timer(TimerId id) {
+  SR_DCHECK(on_lane());
+  return timers_.cancel(id);
+}
+
+void Lane::add_driver(Driver* driver) {
+  SR_DCHECK(on_lane());
+  drivers_.push_back(driver);
+}
+
+void Lane::remove_driver(Driver* driver) {
+  SR_DCHECK(on_lane());
+  // Only emptied here: the loop may be walking over the list.
+  std::replace(drivers_.begin(), drivers_.end(), driver, static_cast<Driver*>(nullptr));
+}
+
+void Lane::add_stop_hook(StopHook* hook) {
+  SR_DCHECK(on_lane());
+  stop_hooks_.push_back(hook);
+}
+
+void Lane::remove_stop_hook(StopHook* hook) {
+  SR_DCHECK(on_lane());
+  std::erase(stop_hooks_, hook);
+}
+
+Status Lane::watch(const sys::Pollable& what, IoHandler* handler, sys::Interest interest) {
+  SR_DCHECK(on_lane());
+  const auto at = static_cast<size_t>(what.handle());
+  if (watches_.size() <= at) watches_.resize(at + 1);
+  SR_CHECK(watches_[at].handler == nullptr, "handle {} is watched twice", at);
+  SR_RETURN_IF_ERROR(
+      poller_->add(what, token_of(what.handle(), watches_[at].generation), interest));
+  watches_[at].handler = handler;
+  return {};
+}
+
+Status Lane::rewatch(const sys::Pollable& what, sys::Interest interest) {
+  SR_DCHECK(on_lane());
+  const Watch& watch = watches_[static_cast<size_t>(what.handle())];
+  return poller_->update(what, token_of(what.handle(), watch.generation), interest);
+}
+
+void Lane::unwatch(const sys::Pollable& what) {
+  SR_DCHECK(on_lane());
+  const auto at = static_cast<size_t>(what.handle());
+  if (at >= watches_.size() || watches_[at].handler == nullptr) return;
+  poller_->remove(what);
+  watches_[at].handler = nullptr;
+  // An event of this pollable may already be in hand; the new generation makes it stale.
+  ++watches_[at].generation;
+}
+
+void Lane::flush_later(Flusher* flusher) {
+  SR_DCHECK(on_lane());
+  if (flusher->queued_) return;
+  flusher->queued_ = true;
+  flushers_.push_back(flusher);
+}
+
+void Lane::cancel_flush(Flusher* flusher) {
+  SR_DCHECK(on_lane());
+  flusher->queued_ = false;
+  std::replace(flushers_.begin(), flushers_.end(), flusher, static_cast<Flusher*>(nullptr));
+  std::replace(flushing_.begin(), flushing_.end(), flusher, static_cast<Flusher*>(nullptr));
+}
+
+bool Lane::run_flushers() {
+  if (flushers_.empty()) return false;
+  flushing_.swap(flushers_);
+  for (size_t i = 0; i < flushing_.size(); ++i) {
+    Flusher* flusher = flushing_[i];
+    if (flusher == nullptr) continue;
+    flusher->queued_ = false;
+    flusher->flush();
+  }
+  flushing_.clear();
+  return true;
+}
+
+bool Lane::io_pass(int64_t timeout_ns) {
+  const size_t n = poller_->wait(events_, timeout_ns);
+  loop_now_ = now();
+  in_io_ = true;
+  for (size_t i = 0; i < n; ++i) {
+    const auto at = static_cast<uint32_t>(events_[i].token);
+    const auto generation = static_cast<uint32_t>(events_[i].token >> 32);
+    const Watch& watch = watches_[at];
+    if (watch.handler == nullptr || watch.generation != generation) continue;
+    watch.handler->on_io(events_[i]);
+  }
+  const int fired = timers_.fire(loop_now_);
+  in_io_ = false;
+  metrics_.timers.add(fired);
+  return n > 0 || fired > 0;
+}
+
+bool Lane::poll_io() {
+  SR_DCHECK(on_lane());
+  if (in_io_) return false;
+  in_io_ = true;
+  bool progress = run_flushers();
+  in_io_ = false;
+  progress |= io_pass(0);
+  in_io_ = true;
+  progress |= run_flushers();
+  in_io_ = false;
+  return progress;
+}
+
+bool Lane::run_inbox() {
+  base::Function<void()> fn;
+  int count = 0;
+  while (count < kPostsPerPass && inbox_.pop(&fn)) {
+    fn();
+    ++count;
+  }
+  metrics_.posts.add(count);
+  return count > 0;
+}
+
+bool Lane::iterate() {
+  bool progress = io_pass(0);
+  progress |= run_inbox();
+  bool holes = false;
+  for (size_t i = 0; i < drivers_.size(); ++i) {
+    if (drivers_[i] != nullptr) {
+      progress |= drivers_[i]->poll();
+    } else {
+      holes = true;
+    }
+  }
+  if (holes) std::erase(drivers_, nullptr);
+  in_io_ = true;
+  progress |= run_flushers();
+  in_io_ = false;
+  return progress;
+}
+
+void Lane::sleep() {
+  sleeping_.store(true, std::memory_order_seq_cst);  // before empty(); see post()
+  if (inbox_.empty() && !stopping_.load(std::memory_order_relaxed)) {
+    const int64_t deadline = timers_.next_deadline();
+    const int64_t wait = deadline == INT64_MAX ? -1 : std::max<int64_t>(0, deadline - now());
+    // Readiness is only looked at here; the next iteration handles it.
+    std::array<sys::Event, 1> ready;
+    (void)poller_->wait(ready, wait);
+  }
+  sleeping_.store(false, std::memory_order_relaxed);
+}
+
+void Lane::run() {
+  prepare_thread();
+  int64_t from = now();
+  int64_t idle_since = from;
+  const int64_t spin_ns = options_.spin_us * sys::kMicrosecond;
+  while (!stopping_.load(std::memory_order_acquire)) {
+    const bool progress = iterate();
+    metrics_.loops.add();
+    const int64_t to = now();
+    if (progress) {
+      metrics_.busy_ns.add(to - from);
+      idle_since = to;
+    } else {
+      metrics_.spin_ns.add(to - from);
+      if (options_.spin_us >= 0 && to - idle_since >= spin_ns) {
+        sleep();
+        const int64_t woken = now();
+        metrics_.sleep_ns.add(woken - to);
+        from = woken;
+        idle_since = woken;
+        continue;
+      }
+      _mm_pause();
+    }
+    from = to;
+  }
+  finish();
+  running_.store(std::thread::id(), std::memory_order_release);
+  ended_promise_.set_value();
+}
+
+void Lane::finish() {
+  // A producer that had taken its place before the close may still be filling it: that takes it a
+  // few instructions, so looking again is enough.
+  while (!inbox_.empty()) {
+    if (!run_inbox()) std::this_thread::yield();
+  }
+  while (!stop_hooks_.empty()) {
+    StopHook* hook = stop_hooks_.back();
+    stop_hooks_.pop_back();
+    hook->on_lane_stop();
+  }
+  in_io_ = true;
+  while (run_flushers()) {
+  }
+  in_io_ = false;
+  timers_.clear();
+}
+
+void Lane::prepare_thread() {
+  _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
+  // Denormals-are-zero is bit 6 of MXCSR.
+  _mm_setcsr(_mm_getcsr() | 0x40);
+  const std::string shown = name().substr(0, 15);  // the kernel's limit
+  pthread_setname_np(pthread_self(), shown.c_str());
+  if (options_.cpu >= 0) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(static_cast<size_t>(options_.cpu) % CPU_SETSIZE, &set);
+    if (pthread_setaffinity_np(pthread_self(), sizeof(set), &set) != 0) {
+      base::log_warning("lane_not_pinned lane={} cpu={}", name(), options_.cpu);
+    }
+  }
+}
+
+}  // namespace sidereal::lane
