@@ -1,0 +1,88 @@
+#include "sidereal/kernels/matmul.h"
+
+#include <dnnl.h>
+
+#include <Eigen/Core>
+#include <cstring>
+
+#include "sidereal/base/check.h"
+
+// Of the OpenMP run time that oneDNN is built on; <omp.h> would tie us to one compiler's.
+extern "C" {
+int omp_get_max_threads();
+void omp_set_num_threads(int threads);
+}
+
+namespace sidereal::kernels {
+namespace {
+
+/// Holds the calling thread's OpenMP teams at one thread: a lane is one core.
+class OneOmpThread {
+ public:
+  OneOmpThread() : before_(omp_get_max_threads()) {
+    if (before_ != 1) omp_set_num_threads(1);
+  }
+  ~OneOmpThread() {
+    if (before_ != 1) omp_set_num_threads(before_);
+  }
+  OneOmpThread(const OneOmpThread&) = delete;
+  OneOmpThread& operator=(const OneOmpThread&) = delete;
+
+ private:
+  int before_;
+};
+
+template <class T>
+void scale_only(T* out, int64_t n, T beta) {
+  if (beta == T(0)) {
+    std::memset(out, 0, n * sizeof(T));
+  } else if (beta != T(1)) {
+    for (int64_t i = 0; i < n; ++i) out[i] *= beta;
+  }
+}
+
+void multiply(const float* a, const float* b, float* out, const MatMulDims& d, float beta) {
+  const OneOmpThread one;
+  const dnnl_status_t status =
+      dnnl_sgemm(d.trans_a ? 'T' : 'N', d.trans_b ? 'T' : 'N', d.m, d.n, d.k, 1.0F, a,
+                 d.trans_a ? d.m : d.k, b, d.trans_b ? d.k : d.n, beta, out, d.n);
+  SR_CHECK(status == dnnl_success, "dnnl_sgemm of [{}, {}] x [{}, {}] gave {}", d.m, d.k, d.k, d.n,
+           static_cast<int>(status));
+}
+
+void multiply(const double* a, const double* b, double* out, const MatMulDims& d, double beta) {
+  using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using In = Eigen::Map<const Matrix>;
+  Eigen::Map<Matrix> c(out, d.m, d.n);
+  scale_only(out, d.m * d.n, beta);
+  const In left(a, d.trans_a ? d.k : d.m, d.trans_a ? d.m : d.k);
+  const In right(b, d.trans_b ? d.n : d.k, d.trans_b ? d.k : d.n);
+  if (d.trans_a && d.trans_b) {
+    c.noalias() += left.transpose() * right.transpose();
+  } else if (d.trans_a) {
+    c.noalias() += left.transpose() * right;
+  } else if (d.trans_b) {
+    c.noalias() += left * right.transpose();
+  } else {
+    c.noalias() += left * right;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void mat_mul(const T* a, const T* b, T* out, const MatMulDims& dims, std::type_identity_t<T> beta) {
+  SR_CHECK(dims.m >= 0 && dims.k >= 0 && dims.n >= 0, "mat_mul of [{}, {}] x [{}, {}]", dims.m,
+           dims.k, dims.k, dims.n);
+  if (dims.m == 0 || dims.n == 0) return;
+  if (dims.k == 0) {
+    scale_only(out, dims.m * dims.n, beta);
+    return;
+  }
+  multiply(a, b, out, dims, beta);
+}
+
+template void mat_mul(const float*, const float*, float*, const MatMulDims&, float);
+template void mat_mul(const double*, const double*, double*, const MatMulDims&, double);
+
+}  // namespace sidereal::kernels

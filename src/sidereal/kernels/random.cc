@@ -1,0 +1,130 @@
+#include "sidereal/kernels/random.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sidereal/kernels/internal/hash.h"
+#include "sidereal/kernels/internal/vec_math.h"
+
+namespace sidereal::kernels {
+namespace {
+
+using internal::CounterHash;
+
+// Elements are made in blocks whose arrays stay in the first-level cache; a block holds pairs of
+// elements (2j, 2j + 1), which share one 64-bit draw.
+constexpr int kPairs = 256;
+
+// sin and cos of a in [-pi/4, pi/4].
+inline float sin_poly(float a) {
+  const float z = a * a;
+  return internal::horner(z, -1.9515295891e-4F, 8.3321608736e-3F, -1.6666654611e-1F) * z * a + a;
+}
+inline float cos_poly(float a) {
+  const float z = a * a;
+  const float p = internal::horner(z, 2.443315711809948e-5F, -1.388731625493765e-3F,
+                                   4.166664568298827e-2F);
+  return p * z * z - 0.5F * z + 1.0F;
+}
+
+// Two independent standard normals from 64 bits, written to even and odd (Box and Muller, 1958).
+inline void normal_pair(uint32_t high, uint32_t low, float* even, float* odd) {
+  // (0, 1]: the logarithm is finite.
+  const float u = (static_cast<float>(static_cast<int32_t>(high >> 8)) + 1.0F) * 0x1p-24F;
+  const float radius = std::sqrt(-2.0F * internal::log_of(u));
+  // The top two bits choose the quadrant, the others an angle in [-pi/4, pi/4) within it.
+  const int32_t quadrant = static_cast<int32_t>(low >> 30);
+  const int32_t within = static_cast<int32_t>((low >> 6) & 0xFFFFFF) - 0x800000;
+  const float angle = static_cast<float>(within) * (1.57079632679F * 0x1p-24F);
+  const float s = sin_poly(angle);
+  const float c = cos_poly(angle);
+  const bool swap = (quadrant & 1) != 0;
+  const float x = swap ? s : c;
+  const float y = swap ? c : s;
+  *even = radius * ((quadrant == 1 || quadrant == 2) ? -x : x);
+  *odd = radius * (quadrant >= 2 ? -y : y);
+}
+
+// Calls make(first pair, count, block) for blocks of pairs and copies what was asked for.
+template <class Make>
+void by_pairs(uint64_t first, float* out, int64_t n, Make make) {
+  float block[2 * kPairs];
+  uint64_t at = first;
+  const uint64_t end = first + static_cast<uint64_t>(n);
+  while (at < end) {
+    const uint64_t pair = at / 2;
+    const uint64_t last_pair = (end + 1) / 2;
+    const int count = static_cast<int>(std::min<uint64_t>(kPairs, last_pair - pair));
+    make(pair, count, block);
+    const uint64_t from = at - 2 * pair;
+    const uint64_t take = std::min<uint64_t>(2 * count - from, end - at);
+    std::copy_n(block + from, take, out);
+    out += take;
+    at += take;
+  }
+}
+
+void draw(const CounterHash& hash, uint64_t pair, int count, uint32_t* high, uint32_t* low) {
+  for (int j = 0; j < count; ++j) {
+    const uint64_t bits = hash.bits(pair + j);
+    high[j] = static_cast<uint32_t>(bits >> 32);
+    low[j] = static_cast<uint32_t>(bits);
+  }
+}
+
+}  // namespace
+
+uint64_t random_bits(uint64_t seed, uint64_t stream, uint64_t index) {
+  return CounterHash(seed, stream).bits(index);
+}
+
+void fill_uniform(const RandomKey& key, float lo, float hi, float* out, int64_t n) {
+  const CounterHash hash(key.seed, key.stream);
+  const float width = hi - lo;
+  // lo + width * u may round up to hi, which must not be reached.
+  const float top = hi > lo ? std::nextafter(hi, lo) : lo;
+  by_pairs(key.first, out, n, [&](uint64_t pair, int count, float* block) {
+    uint32_t high[kPairs];
+    uint32_t low[kPairs];
+    draw(hash, pair, count, high, low);
+    for (int j = 0; j < count; ++j) {
+      const float u = static_cast<float>(static_cast<int32_t>(high[j] >> 8)) * 0x1p-24F;
+      const float v = static_cast<float>(static_cast<int32_t>(low[j] >> 8)) * 0x1p-24F;
+      block[2 * j] = std::min(lo + width * u, top);
+      block[2 * j + 1] = std::min(lo + width * v, top);
+    }
+  });
+}
+
+void fill_normal(const RandomKey& key, float mean, float stddev, float* out, int64_t n) {
+  const CounterHash hash(key.seed, key.stream);
+  by_pairs(key.first, out, n, [&](uint64_t pair, int count, float* block) {
+    uint32_t high[kPairs];
+    uint32_t low[kPairs];
+    draw(hash, pair, count, high, low);
+    float even[kPairs];
+    float odd[kPairs];
+    for (int j = 0; j < count; ++j) normal_pair(high[j], low[j], even + j, odd + j);
+    for (int j = 0; j < count; ++j) {
+      block[2 * j] = mean + stddev * even[j];
+      block[2 * j + 1] = mean + stddev * odd[j];
+    }
+  });
+}
+
+void fill_truncated_normal(const RandomKey& key, float mean, float stddev, float* out, int64_t n) {
+  fill_normal(key, 0.0F, 1.0F, out, n);
+  for (int64_t i = 0; i < n; ++i) {
+    // One value in 22 is drawn again, from a sequence of its own that starts at its index.
+    uint64_t attempt = 0;
+    float spare = 0;
+    while (std::fabs(out[i]) > 2.0F) {
+      const CounterHash again(key.seed + ++attempt, ~key.stream);
+      const uint64_t bits = again.bits(key.first + static_cast<uint64_t>(i));
+      normal_pair(static_cast<uint32_t>(bits >> 32), static_cast<uint32_t>(bits), out + i, &spare);
+    }
+    out[i] = mean + stddev * out[i];
+  }
+}
+
+}  // namespace sidereal::kernels
