@@ -16,9 +16,9 @@ using tensor::Shape;
 using tensor::Tensor;
 
 /// A compile-time parameter of a node. Value type; tensors are small constants.
-using AttrValue = std::variant<bool, int64_t, double, std::string, DType, Shape,
-                               std::vector<int64_t>, std::vector<double>,
-                               std::vector<std::string>, Tensor>;
+using AttrValue =
+    std::variant<bool, int64_t, double, std::string, DType, Shape, std::vector<int64_t>,
+                 std::vector<double>, std::vector<std::string>, Tensor>;
 
 /// Attributes by name, ordered so that text and hashes are the same in every run.
 using AttrMap = std::map<std::string, AttrValue, std::less<>>;

@@ -48,14 +48,14 @@ std::string to_string(const Location& location);
 /// One operation. Owned by its Graph.
 struct Node {
   NodeId id;
-  std::string name;                  ///< Unique in the graph; [A-Za-z0-9.][A-Za-z0-9_.\\/>-]*.
-  std::string op;                    ///< Name of an OpSchema.
-  std::vector<Output> inputs;        ///< Data edges.
-  std::vector<NodeId> control_inputs;///< Must have run before this node runs.
+  std::string name;                    ///< Unique in the graph; [A-Za-z0-9.][A-Za-z0-9_.\\/>-]*.
+  std::string op;                      ///< Name of an OpSchema.
+  std::vector<Output> inputs;          ///< Data edges.
+  std::vector<NodeId> control_inputs;  ///< Must have run before this node runs.
   AttrMap attrs;
-  std::string device;                ///< What the user asked for ("" = anywhere).
-  Location location;                 ///< What the place pass decided.
-  std::vector<TensorSpec> outputs;   ///< One per output, from the schema's inference.
+  std::string device;               ///< What the user asked for ("" = anywhere).
+  Location location;                ///< What the place pass decided.
+  std::vector<TensorSpec> outputs;  ///< One per output, from the schema's inference.
 };
 
 /// How a variable's first value is made; see store::Initializer for the formulas.
@@ -69,8 +69,9 @@ struct InitializerDef {
 
 /// How a variable is updated where it lives. `kind` "" means the variable is never trained.
 struct OptimizerDef {
-  std::string kind;                                      ///< sgd momentum adagrad adam ftrl
-  std::map<std::string, double, std::less<>> parameters; ///< e.g. learning_rate; defaults in store.
+  std::string kind;  ///< sgd momentum adagrad adam ftrl
+  std::map<std::string, double, std::less<>>
+      parameters;  ///< e.g. learning_rate; defaults in store.
   friend bool operator==(const OptimizerDef&, const OptimizerDef&) = default;
 };
 

@@ -53,14 +53,14 @@ struct AttrSpec {
 /// Everything the engine knows of an op, in one place.
 struct OpSchema {
   std::string name;
-  std::string doc;
+  std::string doc = {};
   int min_inputs = 0;
   int max_inputs = 0;  ///< -1: any number.
-  std::vector<AttrSpec> attrs;
+  std::vector<AttrSpec> attrs = {};
   /// Fills outputs or says what is wrong with inputs and attributes. Must not trust either.
-  std::function<Status(const InferContext&)> infer;
+  std::function<Status(const InferContext&)> infer = nullptr;
   /// Builds the gradients; empty when the op has none (see `differentiable`).
-  std::function<Status(GradContext&)> gradient;
+  std::function<Status(GradContext&)> gradient = nullptr;
   bool differentiable = true;  ///< False: asking for a gradient through it is an error.
   bool stateful = false;       ///< Reads or writes a variable, or draws random numbers: no merging.
   bool on_ps = false;          ///< Runs where its variable ("var" attribute) lives.

@@ -88,7 +88,9 @@ class Printer {
   }
   template <class T>
   void attr(const std::vector<T>& values) {
-    out_ += std::is_same_v<T, int64_t> ? "ints[" : std::is_same_v<T, double> ? "floats[" : "strings[";
+    out_ += std::is_same_v<T, int64_t>  ? "ints["
+            : std::is_same_v<T, double> ? "floats["
+                                        : "strings[";
     for (size_t i = 0; i < values.size(); ++i) {
       if (i > 0) out_ += ", ";
       attr(values[i]);
@@ -111,21 +113,33 @@ class Printer {
 
   void elements(const Tensor& tensor) {
     switch (tensor.dtype()) {
-      case DType::kFloat32: return elements_as<float>(tensor);
-      case DType::kFloat64: return elements_as<double>(tensor);
-      case DType::kInt32: return elements_as<int32_t>(tensor);
-      case DType::kInt64: return elements_as<int64_t>(tensor);
-      case DType::kUInt8: return elements_as<uint8_t>(tensor);
-      case DType::kBool: return elements_as<uint8_t>(tensor);
-      case DType::kInt8: return elements_as<int8_t>(tensor);
-      case DType::kInt16: return elements_as<int16_t>(tensor);
+      case DType::kFloat32:
+        return elements_as<float>(tensor);
+      case DType::kFloat64:
+        return elements_as<double>(tensor);
+      case DType::kInt32:
+        return elements_as<int32_t>(tensor);
+      case DType::kInt64:
+        return elements_as<int64_t>(tensor);
+      case DType::kUInt8:
+        return elements_as<uint8_t>(tensor);
+      case DType::kBool:
+        return elements_as<uint8_t>(tensor);
+      case DType::kInt8:
+        return elements_as<int8_t>(tensor);
+      case DType::kInt16:
+        return elements_as<int16_t>(tensor);
       // Halves are written as their bits.
       case DType::kFloat16:
       case DType::kBFloat16:
-      case DType::kUInt16: return elements_as<uint16_t>(tensor);
-      case DType::kUInt32: return elements_as<uint32_t>(tensor);
-      case DType::kUInt64: return elements_as<uint64_t>(tensor);
-      case DType::kInvalid: return;
+      case DType::kUInt16:
+        return elements_as<uint16_t>(tensor);
+      case DType::kUInt32:
+        return elements_as<uint32_t>(tensor);
+      case DType::kUInt64:
+        return elements_as<uint64_t>(tensor);
+      case DType::kInvalid:
+        return;
     }
   }
 

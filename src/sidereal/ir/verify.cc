@@ -64,8 +64,7 @@ Status check_node(const Graph& graph, const OpRegistry& registry, const Node& no
 /// One node's line, cut where it gets too long for a message.
 std::string printed(const Graph& graph, const Node& node) {
   constexpr size_t kMaxPrinted = 300;
-  if (std::any_of(node.inputs.begin(), node.inputs.end(),
-                  [](Output o) { return !o.valid(); })) {
+  if (std::any_of(node.inputs.begin(), node.inputs.end(), [](Output o) { return !o.valid(); })) {
     return node.op + " '" + node.name + "'";
   }
   for (const auto& [name, value] : node.attrs) {
@@ -102,8 +101,8 @@ Status check_variable(const VariableDef& variable) {
     return base::invalid_argument("variable '{}' has shape {}; every extent must be known",
                                   variable.name, variable.shape.to_string());
   }
-  if (variable.embedding && (variable.shape.rank() != 2 || variable.shape.dim(0) < 1 ||
-                             variable.shape.dim(1) < 1)) {
+  if (variable.embedding &&
+      (variable.shape.rank() != 2 || variable.shape.dim(0) < 1 || variable.shape.dim(1) < 1)) {
     return base::invalid_argument("embedding '{}' has shape {}; it must be [rows, dim]",
                                   variable.name, variable.shape.to_string());
   }

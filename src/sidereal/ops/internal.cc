@@ -1,0 +1,146 @@
+#include "sidereal/ops/internal.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sidereal::ops::internal {
+
+bool is_real(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat64; }
+
+Status require_real(const InferContext& c) {
+  for (const TensorSpec& input : c.inputs) {
+    if (!is_real(input.dtype)) {
+      return base::invalid_argument("{} is not a dtype this op takes; use float32 or float64",
+                                    tensor::name_of(input.dtype));
+    }
+    if (input.dtype != c.inputs[0].dtype) {
+      return base::invalid_argument("inputs are of dtypes {} and {}; cast them to one dtype",
+                                    tensor::name_of(c.inputs[0].dtype),
+                                    tensor::name_of(input.dtype));
+    }
+  }
+  return {};
+}
+
+Status require_dtype(const InferContext& c, size_t i, DType dtype) {
+  if (c.inputs[i].dtype == dtype) return {};
+  return base::invalid_argument("input {} is {}; it must be {}", i,
+                                tensor::name_of(c.inputs[i].dtype), tensor::name_of(dtype));
+}
+
+Status require_rank(const InferContext& c, size_t i, int rank) {
+  const Shape& shape = c.inputs[i].shape;
+  if (!shape.has_rank() || shape.rank() == rank) return {};
+  return base::invalid_argument("input {} has rank {}; it must have rank {}", i, shape.rank(),
+                                rank);
+}
+
+Status put(const InferContext& c, DType dtype, Shape shape) {
+  c.outputs->push_back({dtype, std::move(shape)});
+  return {};
+}
+
+Status infer_like_first(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require_real(c));
+  return put(c, c.inputs[0].dtype, c.inputs[0].shape);
+}
+
+Result<int64_t> merge_extent(int64_t a, int64_t b) {
+  if (a < 0) return b;
+  if (b < 0 || a == b) return a;
+  return base::invalid_argument("extents {} and {} differ", a, b);
+}
+
+Result<Shape> merge_shapes(const Shape& a, const Shape& b) {
+  if (!a.has_rank()) return b;
+  if (!b.has_rank()) return a;
+  if (a.rank() != b.rank()) {
+    return base::invalid_argument("shapes {} and {} differ in rank", a.to_string(), b.to_string());
+  }
+  Shape out = a;
+  for (int i = 0; i < a.rank(); ++i) {
+    const Result<int64_t> extent = merge_extent(a.dim(i), b.dim(i));
+    if (!extent.ok()) {
+      return base::invalid_argument("shapes {} and {} differ at dimension {}", a.to_string(),
+                                    b.to_string(), i);
+    }
+    out.set_dim(i, *extent);
+  }
+  return out;
+}
+
+Result<Shape> merge_inputs(const InferContext& c, size_t first, size_t last) {
+  Shape out = c.inputs[first].shape;
+  for (size_t i = first + 1; i <= last; ++i) {
+    SR_ASSIGN_OR_RETURN(out, merge_shapes(out, c.inputs[i].shape));
+  }
+  return out;
+}
+
+Result<Shape> broadcast_shapes(const Shape& a, const Shape& b) {
+  if (!a.has_rank() || !b.has_rank()) return Shape::unknown_rank();
+  const int rank = std::max(a.rank(), b.rank());
+  Shape out;
+  for (int i = 0; i < rank; ++i) {
+    const int from_end = rank - i;
+    const int64_t x = from_end > a.rank() ? 1 : a.dim(-from_end);
+    const int64_t y = from_end > b.rank() ? 1 : b.dim(-from_end);
+    if (x == 1 || x == y) {
+      out.append(y);
+    } else if (y == 1) {
+      out.append(x);
+    } else if (x < 0 || y < 0) {
+      // The unknown one is 1 or equals the known one, which is not 1.
+      out.append(std::max(x, y));
+    } else {
+      return base::invalid_argument(
+          "shapes {} and {} cannot be broadcast together: extents {} and {} differ and neither is "
+          "1",
+          a.to_string(), b.to_string(), x, y);
+    }
+  }
+  return out;
+}
+
+Result<int> normalize_axis(int64_t axis, int rank) {
+  if (axis < -rank || axis >= rank) {
+    return base::invalid_argument("axis {} is not a dimension of a tensor of rank {}", axis, rank);
+  }
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+Result<std::vector<int>> normalize_axes(const std::vector<int64_t>& axes, int rank) {
+  std::vector<int> out;
+  for (const int64_t axis : axes) {
+    SR_ASSIGN_OR_RETURN(const int normal, normalize_axis(axis, rank));
+    out.push_back(normal);
+  }
+  std::sort(out.begin(), out.end());
+  if (const auto twice = std::adjacent_find(out.begin(), out.end()); twice != out.end()) {
+    return base::invalid_argument("axis {} is named twice", *twice);
+  }
+  return out;
+}
+
+Shape with_last(const Shape& shape, int64_t extent) {
+  Shape out = shape;
+  if (out.has_rank()) out.append(extent);
+  return out;
+}
+
+Output scalar(ir::Builder& b, DType dtype, double value) {
+  const Tensor t =
+      dtype == DType::kFloat64 ? Tensor::scalar(value) : Tensor::scalar(static_cast<float>(value));
+  return b.add("Const", {}, {{"value", t}});
+}
+
+Output sum_to(ir::Builder& b, Output g, Output like) {
+  const TensorSpec from = b.spec(g);
+  const TensorSpec to = b.spec(like);
+  if (from.shape.is_fully_defined() && from.shape == to.shape) return g;
+  return b.add("SumToShapeOf", {g, like});
+}
+
+Status no_flow(GradContext& /*c*/) { return {}; }
+
+}  // namespace sidereal::ops::internal
