@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "sidereal/kernels/internal/hash.h"
 #include "sidereal/kernels/internal/vec_math.h"
@@ -9,76 +10,47 @@
 namespace sidereal::kernels {
 namespace {
 
-// Columns of a factorization machine handled at once, in local arrays.
-constexpr int64_t kFmChunk = 64;
+using internal::load;
+using internal::Vec;
 
-// Sums v over the fields for `width` columns; squares too where asked.
+// Sums over the fields of one example, for the columns of one 64-byte vector; `stride` is the width
+// of a field. Two independent chains hide the latency of an addition.
 template <class T, bool kSquares>
-void fm_sums(const T* v, int64_t fields, int64_t stride, int64_t width, T* sum, T* squares) {
-  for (int64_t j = 0; j < width; ++j) sum[j] = 0;
-  if constexpr (kSquares) {
-    for (int64_t j = 0; j < width; ++j) squares[j] = 0;
-  }
-  for (int64_t f = 0; f < fields; ++f) {
-    const T* x = v + f * stride;
-    SR_INDEPENDENT
-    for (int64_t j = 0; j < width; ++j) {
-      sum[j] += x[j];
-      if constexpr (kSquares) squares[j] += x[j] * x[j];
+inline void fm_sums(const T* v, int64_t fields, int64_t stride, typename Vec<T>::Type* sum,
+                    typename Vec<T>::Type* squares) {
+  typename Vec<T>::Type sum0{};
+  typename Vec<T>::Type sum1{};
+  typename Vec<T>::Type squares0{};
+  typename Vec<T>::Type squares1{};
+  int64_t f = 0;
+  for (; f + 2 <= fields; f += 2) {
+    const typename Vec<T>::Type x = load(v + f * stride);
+    const typename Vec<T>::Type y = load(v + (f + 1) * stride);
+    sum0 += x;
+    sum1 += y;
+    if constexpr (kSquares) {
+      squares0 += x * x;
+      squares1 += y * y;
     }
   }
+  if (f < fields) {
+    const typename Vec<T>::Type x = load(v + f * stride);
+    sum0 += x;
+    if constexpr (kSquares) squares0 += x * x;
+  }
+  *sum = sum0 + sum1;
+  if constexpr (kSquares) *squares = squares0 + squares1;
 }
 
+// The same for one column.
 template <class T>
-T fm_fold(const T* sum, const T* squares, int64_t width) {
-  T acc[8] = {};
-  int64_t j = 0;
-  for (; j + 8 <= width; j += 8) {
-    for (int64_t l = 0; l < 8; ++l) acc[l] += sum[j + l] * sum[j + l] - squares[j + l];
-  }
-  T total = ((acc[0] + acc[1]) + (acc[2] + acc[3])) + ((acc[4] + acc[5]) + (acc[6] + acc[7]));
-  for (; j < width; ++j) total += sum[j] * sum[j] - squares[j];
-  return total;
-}
-
-// kDim is the dimension when it is one of the usual ones, else 0.
-template <class T, int64_t kDim>
-void fm_forward(const T* v, const FmDims& dims, T* out) {
-  const int64_t dim = kDim > 0 ? kDim : dims.dim;
-  constexpr int64_t kWidth = kDim > 0 ? kDim : kFmChunk;
-  T sum[kWidth];
-  T squares[kWidth];
-  for (int64_t b = 0; b < dims.batch; ++b) {
-    const T* x = v + b * dims.fields * dim;
-    T total = 0;
-    for (int64_t d = 0; d < dim; d += kWidth) {
-      const int64_t width = kDim > 0 ? kDim : std::min(kWidth, dim - d);
-      fm_sums<T, true>(x + d, dims.fields, dim, width, sum, squares);
-      total += fm_fold(sum, squares, width);
-    }
-    out[b] = T(0.5) * total;
-  }
-}
-
-template <class T, int64_t kDim>
-void fm_backward(const T* grad, const T* v, const FmDims& dims, T* grad_v) {
-  const int64_t dim = kDim > 0 ? kDim : dims.dim;
-  constexpr int64_t kWidth = kDim > 0 ? kDim : kFmChunk;
-  T sum[kWidth];
-  for (int64_t b = 0; b < dims.batch; ++b) {
-    const T* x = v + b * dims.fields * dim;
-    T* y = grad_v + b * dims.fields * dim;
-    const T g = grad[b];
-    for (int64_t d = 0; d < dim; d += kWidth) {
-      const int64_t width = kDim > 0 ? kDim : std::min(kWidth, dim - d);
-      fm_sums<T, false>(x + d, dims.fields, dim, width, sum, nullptr);
-      for (int64_t f = 0; f < dims.fields; ++f) {
-        const T* xf = x + f * dim + d;
-        T* yf = y + f * dim + d;
-        SR_INDEPENDENT
-        for (int64_t j = 0; j < width; ++j) yf[j] = g * (sum[j] - xf[j]);
-      }
-    }
+inline void fm_sums_of_column(const T* v, int64_t fields, int64_t stride, T* sum, T* squares) {
+  *sum = 0;
+  *squares = 0;
+  for (int64_t f = 0; f < fields; ++f) {
+    const T x = v[f * stride];
+    *sum += x;
+    *squares += x * x;
   }
 }
 
@@ -122,21 +94,52 @@ void sigmoid_cross_entropy_label_grad(const T* grad, const T* logits, T* out, in
 
 template <class T>
 void fm_interaction(const T* v, const FmDims& dims, T* out) {
-  switch (dims.dim) {
-    case 8: return fm_forward<T, 8>(v, dims, out);
-    case 16: return fm_forward<T, 16>(v, dims, out);
-    case 32: return fm_forward<T, 32>(v, dims, out);
-    default: return fm_forward<T, 0>(v, dims, out);
+  constexpr int kLanes = Vec<T>::kLanes;
+  for (int64_t b = 0; b < dims.batch; ++b) {
+    const T* x = v + b * dims.fields * dims.dim;
+    typename Vec<T>::Type acc{};
+    int64_t d = 0;
+    for (; d + kLanes <= dims.dim; d += kLanes) {
+      typename Vec<T>::Type sum;
+      typename Vec<T>::Type squares;
+      fm_sums<T, true>(x + d, dims.fields, dims.dim, &sum, &squares);
+      acc += sum * sum - squares;
+    }
+    T total = internal::fold_lanes<T>(acc);
+    for (; d < dims.dim; ++d) {
+      T sum;
+      T squares;
+      fm_sums_of_column(x + d, dims.fields, dims.dim, &sum, &squares);
+      total += sum * sum - squares;
+    }
+    out[b] = T(0.5) * total;
   }
 }
 
 template <class T>
 void fm_interaction_grad(const T* grad, const T* v, const FmDims& dims, T* grad_v) {
-  switch (dims.dim) {
-    case 8: return fm_backward<T, 8>(grad, v, dims, grad_v);
-    case 16: return fm_backward<T, 16>(grad, v, dims, grad_v);
-    case 32: return fm_backward<T, 32>(grad, v, dims, grad_v);
-    default: return fm_backward<T, 0>(grad, v, dims, grad_v);
+  constexpr int kLanes = Vec<T>::kLanes;
+  for (int64_t b = 0; b < dims.batch; ++b) {
+    const T* x = v + b * dims.fields * dims.dim;
+    T* y = grad_v + b * dims.fields * dims.dim;
+    const T g = grad[b];
+    int64_t d = 0;
+    for (; d + kLanes <= dims.dim; d += kLanes) {
+      typename Vec<T>::Type sum;
+      fm_sums<T, false>(x + d, dims.fields, dims.dim, &sum, nullptr);
+      for (int64_t f = 0; f < dims.fields; ++f) {
+        const int64_t at = f * dims.dim + d;
+        internal::store(g * (sum - load(x + at)), y + at);
+      }
+    }
+    for (; d < dims.dim; ++d) {
+      T sum;
+      T squares;
+      fm_sums_of_column(x + d, dims.fields, dims.dim, &sum, &squares);
+      for (int64_t f = 0; f < dims.fields; ++f) {
+        y[f * dims.dim + d] = g * (sum - x[f * dims.dim + d]);
+      }
+    }
   }
 }
 

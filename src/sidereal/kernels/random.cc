@@ -24,7 +24,7 @@ inline float cos_poly(float a) {
   const float z = a * a;
   const float p = internal::horner(z, 2.443315711809948e-5F, -1.388731625493765e-3F,
                                    4.166664568298827e-2F);
-  return p * z * z - 0.5F * z + 1.0F;
+  return internal::mul_add(p * z, z, internal::mul_add(-0.5F, z, 1.0F));
 }
 
 // Two independent standard normals from 64 bits, written to even and odd (Box and Muller, 1958).

@@ -13,18 +13,9 @@
 namespace sidereal::kernels {
 namespace {
 
+using internal::fold_lanes;
 using internal::load;
 using internal::Vec;
-
-template <class T>
-T fold_lanes(typename Vec<T>::Type v) {
-  T lanes[Vec<T>::kLanes];
-  std::memcpy(lanes, &v, sizeof lanes);
-  for (int width = Vec<T>::kLanes / 2; width > 0; width /= 2) {
-    for (int j = 0; j < width; ++j) lanes[j] += lanes[j + width];
-  }
-  return lanes[0];
-}
 
 // Sum of at most a few thousand elements: four vectors of lanes, then a tree.
 template <class T>

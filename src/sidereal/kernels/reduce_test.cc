@@ -1,0 +1,136 @@
+#include "sidereal/kernels/reduce.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace sidereal::kernels {
+namespace {
+
+using tensor::Shape;
+
+template <class T>
+std::vector<T> random_values(int64_t n, uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  std::uniform_real_distribution<double> draw(-1, 1);
+  std::vector<T> v(n);
+  for (T& x : v) x = static_cast<T>(draw(rng));
+  return v;
+}
+
+template <class T>
+std::vector<double> naive(ReduceOp op, const std::vector<T>& in, const ReduceDims& d) {
+  std::vector<double> out(d.outer * d.inner);
+  for (int64_t o = 0; o < d.outer; ++o) {
+    for (int64_t i = 0; i < d.inner; ++i) {
+      double acc = op == ReduceOp::kMax ? -std::numeric_limits<double>::infinity() : 0.0;
+      for (int64_t r = 0; r < d.reduce; ++r) {
+        const double x = in[(o * d.reduce + r) * d.inner + i];
+        acc = op == ReduceOp::kMax ? std::max(acc, x) : acc + x;
+      }
+      out[o * d.inner + i] =
+          op == ReduceOp::kMean ? acc / static_cast<double>(d.reduce) : acc;
+    }
+  }
+  return out;
+}
+
+template <class T>
+class Reduce : public testing::Test {};
+using Reals = testing::Types<float, double>;
+TYPED_TEST_SUITE(Reduce, Reals);
+
+TYPED_TEST(Reduce, AgreesWithPlainLoops) {
+  using T = TypeParam;
+  const ReduceDims shapes[] = {{1, 1, 1},   {1, 7, 1},   {3, 100, 1}, {1, 9000, 1}, {1, 13, 5},
+                               {4, 26, 16}, {2, 3, 40},  {5, 1, 3},   {0, 4, 2},    {2, 3, 0},
+                               {1, 64, 1},  {1, 127, 1}, {7, 16, 1}};
+  for (const ReduceDims& d : shapes) {
+    const std::vector<T> in = random_values<T>(d.outer * d.reduce * d.inner, 1);
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax}) {
+      std::vector<T> out(d.outer * d.inner);
+      reduce(op, in.data(), d, out.data());
+      const std::vector<double> want = naive(op, in, d);
+      for (size_t i = 0; i < out.size(); ++i) {
+        EXPECT_NEAR(out[i], want[i], op == ReduceOp::kMax ? 0.0 : 1e-4);
+      }
+    }
+  }
+}
+
+TYPED_TEST(Reduce, OfNothingIsTheNeutralElement) {
+  using T = TypeParam;
+  T out = T(5);
+  reduce<T>(ReduceOp::kSum, nullptr, {1, 0, 1}, &out);
+  EXPECT_EQ(out, T(0));
+  reduce<T>(ReduceOp::kMax, nullptr, {1, 0, 1}, &out);
+  EXPECT_EQ(out, -std::numeric_limits<T>::infinity());
+  reduce<T>(ReduceOp::kMean, nullptr, {1, 0, 1}, &out);
+  EXPECT_NE(out, out);
+}
+
+TYPED_TEST(Reduce, OverAnySetOfAxesAgreesWithPlainLoops) {
+  using T = TypeParam;
+  const Shape shape{3, 4, 1, 5, 2};
+  const std::vector<T> in = random_values<T>(shape.num_elements(), 2);
+  for (int mask = 0; mask < 32; ++mask) {
+    std::vector<int> axes;
+    std::vector<int64_t> stride(5, 0);
+    int64_t size = 1;
+    int64_t count = 1;
+    for (int i = 4; i >= 0; --i) {
+      if ((mask >> i & 1) != 0) {
+        axes.push_back(i);
+        count *= shape.dim(i);
+      } else {
+        stride[i] = size;
+        size *= shape.dim(i);
+      }
+    }
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax}) {
+      std::vector<double> want(
+          size, op == ReduceOp::kMax ? -std::numeric_limits<double>::infinity() : 0.0);
+      for (int64_t i = 0; i < shape.num_elements(); ++i) {
+        int64_t rest = i;
+        int64_t at = 0;
+        for (int axis = 4; axis >= 0; --axis) {
+          at += rest % shape.dim(axis) * stride[axis];
+          rest /= shape.dim(axis);
+        }
+        want[at] = op == ReduceOp::kMax ? std::max<double>(want[at], in[i]) : want[at] + in[i];
+      }
+      std::vector<T> out(size);
+      reduce_axes<T>(op, in.data(), shape, axes, out.data());
+      for (int64_t i = 0; i < size; ++i) {
+        const double divisor = op == ReduceOp::kMean ? static_cast<double>(count) : 1.0;
+        EXPECT_NEAR(out[i], want[i] / divisor, 1e-5) << "axes mask " << mask;
+      }
+    }
+  }
+}
+
+TYPED_TEST(Reduce, ColumnAndRowSumsAgreeWithPlainLoops) {
+  using T = TypeParam;
+  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{5, 7}, {1, 1}, {0, 3}, {33, 1}, {4, 0}}) {
+    const std::vector<T> in = random_values<T>(m * n, 3);
+    std::vector<T> columns(n, T(9));
+    std::vector<T> rows(m, T(9));
+    bias_grad(in.data(), m, n, columns.data());
+    row_sums(in.data(), m, n, rows.data());
+    const std::vector<double> want_columns = naive(ReduceOp::kSum, in, {1, m, n});
+    const std::vector<double> want_rows = naive(ReduceOp::kSum, in, {m, n, 1});
+    for (int64_t j = 0; j < n; ++j) EXPECT_NEAR(columns[j], want_columns[j], 1e-5);
+    for (int64_t i = 0; i < m; ++i) EXPECT_NEAR(rows[i], want_rows[i], 1e-5);
+  }
+}
+
+TEST(Sum, OfMillionsOfFloatsKeepsItsDigits) {
+  const std::vector<float> ones(20'000'000, 0.1F);
+  EXPECT_NEAR(sum(ones.data(), static_cast<int64_t>(ones.size())), 2e6, 4.0);
+}
+
+}  // namespace
+}  // namespace sidereal::kernels

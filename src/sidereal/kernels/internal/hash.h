@@ -15,8 +15,10 @@ inline uint64_t mix64(uint64_t x) {
 /// A keyed counter generator: bits(i) is two rounds of mix64 over the key and the counter.
 class CounterHash {
  public:
+  /// The two keys must not treat stream and index alike, or swapping them would repeat a value.
   CounterHash(uint64_t seed, uint64_t stream)
-      : key0_(mix64(seed + kGolden)), key1_(mix64(stream * kGolden + key0_)) {}
+      : key0_(mix64(mix64(seed + kGolden) ^ mix64(stream + 0x6A09E667F3BCC909ULL))),
+        key1_(mix64(key0_ + 0xBB67AE8584CAA73BULL)) {}
 
   [[nodiscard]] uint64_t bits(uint64_t index) const {
     return mix64(mix64(index * kGolden + key0_) ^ key1_);

@@ -34,6 +34,33 @@ inline typename Vec<T>::Type load(const T* p) {
   return v;
 }
 
+template <class T>
+inline void store(typename Vec<T>::Type v, T* p) {
+  std::memcpy(p, &v, sizeof v);
+}
+
+/// The sum of the lanes: halves are added onto each other.
+template <class T>
+inline T fold_lanes(typename Vec<T>::Type v) {
+  T lanes[Vec<T>::kLanes];
+  std::memcpy(lanes, &v, sizeof lanes);
+  for (int width = Vec<T>::kLanes / 2; width > 0; width /= 2) {
+    for (int j = 0; j < width; ++j) lanes[j] += lanes[j + width];
+  }
+  return lanes[0];
+}
+
+/// a * b + c, rounded once where the processor can. Compilers are told not to fuse on their own
+/// (-ffp-contract=off), so a formula is rounded alike in every loop it is compiled into.
+template <class T>
+inline T mul_add(T a, T b, T c) {
+#ifdef __FMA__
+  return std::fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 /// Polynomial with coefficients from the highest power down.
 template <class T>
 inline T horner(T, T acc) {
@@ -41,20 +68,20 @@ inline T horner(T, T acc) {
 }
 template <class T, class... Rest>
 inline T horner(T x, T acc, T next, Rest... rest) {
-  return horner(x, acc * x + next, rest...);
+  return horner(x, mul_add(acc, x, next), rest...);
 }
 
 inline float exp_of(float x) {
   constexpr float kShift = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer.
   const float clamped = x > 89.0F ? 89.0F : (x < -104.0F ? -104.0F : x);
-  const float shifted = clamped * 1.44269504F + kShift;
+  const float shifted = mul_add(clamped, 1.44269504F, kShift);
   const int32_t n = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kShift);
   const float whole = shifted - kShift;
   // ln 2 in two parts, so that the product with `whole` is exact enough.
-  const float r = (clamped - whole * 0.693359375F) - whole * -2.12194440e-4F;
+  const float r = mul_add(whole, 2.12194440e-4F, mul_add(whole, -0.693359375F, clamped));
   const float p = horner(r, 1.9875691500e-4F, 1.3981999507e-3F, 8.3334519073e-3F, 4.1665795894e-2F,
                          1.6666665459e-1F, 5.0000001201e-1F);
-  const float e = (p * r * r + r) + 1.0F;
+  const float e = mul_add(p, r * r, r) + 1.0F;
   // 2^n in two factors: n may be -150 or 128, outside what one float exponent holds.
   const int32_t half = n >> 1;
   const float s1 = std::bit_cast<float>((half + 127) << 23);
@@ -74,9 +101,9 @@ inline float log_of(float x) {
   const float p = horner(m, 7.0376836292e-2F, -1.1514610310e-1F, 1.1676998740e-1F,
                          -1.2420140846e-1F, 1.4249322787e-1F, -1.6668057665e-1F, 2.0000714765e-1F,
                          -2.4999993993e-1F, 3.3333331174e-1F);
-  float y = p * m * z + exponent * -2.12194440e-4F;
-  y = y - 0.5F * z;
-  const float result = (m + y) + exponent * 0.693359375F;
+  const float low = mul_add(p * m, z, exponent * -2.12194440e-4F);
+  const float y = mul_add(-0.5F, z, low);
+  const float result = mul_add(exponent, 0.693359375F, m + y);
   const float at_edge = x == 0.0F ? -kInf : std::numeric_limits<float>::quiet_NaN();
   const float positive = x < kInf ? result : x;
   return x > 0.0F ? positive : at_edge;
@@ -96,7 +123,7 @@ inline float tanh_of(float x) {
   const float z = x * x;
   const float p = horner(z, -5.70498872745e-3F, 2.06390887954e-2F, -5.37397155531e-2F,
                          1.33314422036e-1F, -3.33332819422e-1F);
-  const float small = p * z * x + x;
+  const float small = mul_add(p * z, x, x);
   const float large = std::copysign(1.0F - 2.0F / (exp_of(2.0F * a) + 1.0F), x);
   return x != x ? x : (a < 0.625F ? small : large);
 }
