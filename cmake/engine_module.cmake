@@ -30,7 +30,7 @@ endfunction()
 #
 # Compiles src/sidereal/<module>/x.proto (FILE is relative to the calling directory) with protoc and
 # the gRPC plugin. If TARGET exists, the generated library is linked to it; otherwise the library is
-# named TARGET. Include the result as "sidereal/<module>/x.pb.h" and "sidereal/<module>/x.grpc.pb.h".
+# named TARGET. Include the results as "sidereal/<module>/x.pb.h" and "...x.grpc.pb.h".
 function(sidereal_proto target file)
   get_filename_component(proto ${file} ABSOLUTE)
   file(RELATIVE_PATH relative ${PROJECT_SOURCE_DIR}/src ${proto})
@@ -94,20 +94,22 @@ function(sidereal_add_header_check name directory headers libraries)
   endif()
 endfunction()
 
-# engine_module(NAME base DOC "one line" SOURCES a.cc [HEADERS a.h] [DEPS tensor ...] [LIBS fmt::fmt]
-#               [PRIVATE_LIBS ...] [TESTS a_test.cc] [TEST_SUPPORT fixture.cc] [TEST_DEPS sys]
+# engine_module(NAME base DOC "one line" SOURCES a.cc [HEADERS a.h] [DEPS tensor ...]
+#               [LIBS fmt::fmt] [PRIVATE_LIBS ...] [TESTS a_test.cc] [TEST_SUPPORT fixture.cc] [TEST_DEPS sys]
 #               [TEST_LIBS ...] [BENCHES a_bench.cc])
 #
-# Makes the static library sidereal_<name> (alias sidereal::<name>), the test binary <name>_test (each
-# case known to ctest, labelled with the module), the benchmark <name>_bench, and, with
-# SIDEREAL_HEADER_CHECK, sidereal_headers_<name>, which compiles every header alone. HEADERS defaults
-# to the folder's *.h. DEPS must be allowed by cmake/modules.cmake; TEST_DEPS may name any module.
+# Makes the static library sidereal_<name> (alias sidereal::<name>), the test binary <name>_test
+# (each case known to ctest, labelled with the module), the benchmark <name>_bench, and, with
+# SIDEREAL_HEADER_CHECK, sidereal_headers_<name>, which compiles every header alone. HEADERS
+# defaults to the folder's *.h. DEPS must be allowed by cmake/modules.cmake; TEST_DEPS may name any
+# module configured before.
 function(engine_module)
   cmake_parse_arguments(
     PARSE_ARGV 0 M "" "NAME;DOC"
     "SOURCES;HEADERS;DEPS;LIBS;PRIVATE_LIBS;TESTS;TEST_SUPPORT;TEST_DEPS;TEST_LIBS;BENCHES")
   if(M_UNPARSED_ARGUMENTS OR NOT M_NAME OR NOT M_DOC)
-    message(FATAL_ERROR "engine_module: needs NAME and DOC; not understood: ${M_UNPARSED_ARGUMENTS}")
+    message(FATAL_ERROR "engine_module: needs NAME and DOC; "
+                        "not understood: ${M_UNPARSED_ARGUMENTS}")
   endif()
   if(NOT M_NAME IN_LIST SIDEREAL_KNOWN_MODULES)
     message(FATAL_ERROR "engine_module: '${M_NAME}' is not in cmake/modules.cmake")

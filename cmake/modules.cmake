@@ -1,8 +1,8 @@
 # The one table of modules: the order they are configured in (lowest first) and what each may use.
 #
 # SIDEREAL_MAY_USE_<module> lists the modules a module may name in DEPS. Whatever those may use is
-# allowed as well, provided it is named directly. An edge outside this table fails at configure time;
-# tools/check_modules.py compares it with the #include lines and with ARCHITECTURE.md.
+# allowed as well, provided it is named directly. An edge outside this table fails at configure
+# time; tools/check_modules.py compares it with the #include lines and with ARCHITECTURE.md.
 
 set(SIDEREAL_KNOWN_MODULES
     base

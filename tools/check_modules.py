@@ -37,6 +37,10 @@ OS_HEADERS = re.compile(
 OS_ALLOWED = {
     "app/launcher": "starts and watches task processes",
     "cli/": "signals, terminal size",
+    "data/byte_source": "reads the user's files",
+    "data/npy": "maps the user's arrays",
+    "data/prefetch": "wakes a lane's poller when a batch is ready",
+    "lane/": "pins and names its thread",
     "tensor/buffer": "asks for huge pages",
     "store/": "asks for huge pages",
     "base/": "nothing but the process id and memory advice",
@@ -77,7 +81,7 @@ class Table:
 
 def cmake_commands(text: str, command: str) -> list[list[str]]:
     """The argument lists of every call of `command` in a CMake file."""
-    text = re.sub(r"^\s*#.*$", "", text, flags=re.M)
+    text = re.sub(r'^\s*#.*$|\s#[^"\n]*$', "", text, flags=re.M)
     calls = []
     for start in re.finditer(rf"\b{command}\s*\(", text):
         arguments, position = [], start.end()
@@ -123,7 +127,7 @@ def read_module(folder: pathlib.Path) -> Module | None:
         doc=" ".join(values.get("DOC", [])),
         deps=values.get("DEPS", []),
         test_deps=values.get("TEST_DEPS", []),
-        test_files=values.get("TESTS", []) + values.get("TEST_SUPPORT", []) + values.get("BENCHES", []),
+        test_files=[f for key in ("TESTS", "TEST_SUPPORT", "BENCHES") for f in values.get(key, [])],
     )
 
 

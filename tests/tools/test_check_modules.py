@@ -1,0 +1,93 @@
+"""tools/check_modules.py finds every kind of difference, and nothing in a tree without one."""
+
+import check_modules
+import pytest
+
+TABLE = """
+set(SIDEREAL_KNOWN_MODULES base sys ir lane app)
+set(SIDEREAL_PLAN_MODULES ir)
+set(SIDEREAL_RUN_MODULES lane)
+set(SIDEREAL_MAY_USE_base "")
+set(SIDEREAL_MAY_USE_sys base)
+set(SIDEREAL_MAY_USE_ir base)
+set(SIDEREAL_MAY_USE_lane sys)
+set(SIDEREAL_MAY_USE_app ir lane)
+"""
+
+
+@pytest.fixture
+def tree(write, tmp_path):
+    """A tree of three modules without any problem."""
+    write("cmake/modules.cmake", TABLE)
+    write("src/sidereal/base/CMakeLists.txt",
+          'engine_module(NAME base DOC "bits; bytes" SOURCES a.cc)')
+    write("src/sidereal/base/a.h", "#pragma once\n")
+    write("src/sidereal/ir/CMakeLists.txt",
+          '# a graph\nengine_module(NAME ir DOC "graphs"\n  DEPS base # why\n  TESTS g_test.cc)')
+    write("src/sidereal/ir/g.cc", '#include <vector>\n#include "sidereal/base/a.h"\n')
+    write("src/sidereal/lane/CMakeLists.txt",
+          'engine_module(NAME lane DOC "loops" SOURCES l.cc DEPS base)')
+    write("src/sidereal/lane/l.cc", '#include "sidereal/base/a.h"\n')
+    write("ARCHITECTURE.md", f"head\n{check_modules.BEGIN}\n{check_modules.END}\ntail\n")
+    assert check_modules.check(tmp_path, write=True) == []
+    return tmp_path
+
+
+def test_a_consistent_tree_is_clean_and_its_table_is_written(tree):
+    text = (tree / "ARCHITECTURE.md").read_text()
+    assert "| `base` | bits; bytes | - |\n| `ir` | graphs | base |" in text
+    assert text.startswith("head\n") and text.endswith("tail\n")
+    assert check_modules.check(tree) == []
+
+
+def test_an_include_without_deps_is_found_with_its_line(tree, write):
+    write("src/sidereal/base/a.cc", '\n#include "sidereal/sys/x.h"\n')
+    problems = check_modules.check(tree)
+    assert len(problems) == 1 and "base/a.cc:2: includes sidereal/sys/x.h" in problems[0]
+
+
+def test_deps_that_no_source_uses_are_found(tree, write):
+    write("src/sidereal/ir/g.cc", "")
+    write("src/sidereal/ir/g_test.cc", '#include "sidereal/base/a.h"\n')
+    problems = check_modules.check(tree)
+    assert len(problems) == 1 and "move it to TEST_DEPS" in problems[0]
+
+
+def test_an_edge_outside_the_table_is_found(tree, write):
+    write("src/sidereal/ir/CMakeLists.txt", 'engine_module(NAME ir DOC "graphs" DEPS base lane)')
+    write("src/sidereal/ir/h.cc", '#include "sidereal/lane/l.h"\n')
+    assert any("DEPS lane is not in cmake/modules.cmake" in p for p in check_modules.check(tree))
+
+
+@pytest.mark.parametrize("header", ["thread", "chrono", "fstream", "sys/socket.h"])
+def test_the_plan_side_sees_no_threads_clocks_sockets_or_files(tree, write, header):
+    write("src/sidereal/ir/h.h", f"#include <{header}>\n")
+    assert any("the plan side never sees" in p for p in check_modules.check(tree))
+
+
+def test_the_run_side_sees_no_graph(tree, write):
+    write("src/sidereal/lane/g.h", '#include "sidereal/ir/g.h"\n')
+    assert any("the run side never sees a graph" in p for p in check_modules.check(tree))
+
+
+def test_only_sys_talks_to_the_operating_system(tree, write):
+    write("src/sidereal/base/os.h", "#include <sys/types.h>\n")
+    write("src/sidereal/app/CMakeLists.txt", 'engine_module(NAME app DOC "all" SOURCES x.cc)')
+    write("src/sidereal/app/launcher.cc", "#include <unistd.h>\n")
+    check_modules.check(tree, write=True)
+    assert check_modules.check(tree) == []
+    write("src/sidereal/app/x.cc", "#include <sys/epoll.h>\n")
+    assert any("app/x.cc:1" in p for p in check_modules.check(tree))
+
+
+def test_a_stale_document_and_an_unknown_module_are_found(tree, write):
+    write("src/sidereal/ir/CMakeLists.txt", 'engine_module(NAME ir DOC "new words" DEPS base)')
+    write("src/sidereal/extra/x.cc", "")
+    problems = check_modules.check(tree)
+    assert any("extra: not in cmake/modules.cmake" in p for p in problems)
+    assert any("the module table differs" in p for p in problems)
+
+
+def test_a_table_that_points_upwards_is_found(tree, write):
+    write("cmake/modules.cmake", TABLE + "set(SIDEREAL_MAY_USE_sys app)\n")
+    assert any("sys may use app, which is not below it" in p for p in check_modules.check(tree))

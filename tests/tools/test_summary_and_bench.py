@@ -1,0 +1,58 @@
+"""The closing line of ./dev test, the figures of micro-benchmarks, and clang-tidy's file choice."""
+
+import json
+import pathlib
+
+import micro_bench
+import run_clang_tidy
+import test_summary as summary
+
+CTEST = """<testsuite tests="3">
+<testcase name="A.Works" classname="A.Works" status="run"/>
+<testcase name="A.Breaks" classname="A.Breaks" status="fail"><failure message=""/></testcase>
+<testcase name="A.Waits" classname="A.Waits" status="notrun"><skipped message="SKIP_REGULAR"/>
+<system-out>[ RUN ] A.Waits
+x_test.cc:7: Skipped
+needs the data folder
+
+[  SKIPPED ] A.Waits</system-out></testcase></testsuite>"""
+PYTEST = """<testsuites><testsuite><testcase classname="t" name="one"/>
+<testcase classname="t" name="two"><skipped message="no peer"/></testcase>
+<testcase classname="t" name="three"><error message="x"/></testcase></testsuite></testsuites>"""
+
+
+def test_the_summary_adds_up_both_runners(tmp_path):
+    (tmp_path / "ctest.xml").write_text(CTEST)
+    (tmp_path / "pytest.xml").write_text(PYTEST)
+    passed, failed, skipped = summary.read(sorted(tmp_path.glob("*.xml")))
+    assert passed == 2
+    assert failed == ["A.Breaks", "t.three"]
+    assert skipped == [("A.Waits", "needs the data folder"), ("t.two", "no peer")]
+
+
+def test_a_micro_benchmark_becomes_rows_without_a_peer():
+    report = json.loads('{"benchmarks": [{"name": "gather/32", "real_time": 1.5, '
+                        '"time_unit": "ns"}, {"name": "bad", "error_occurred": true}]}')
+    assert micro_bench.rows(report) == [
+        {"case": "gather/32", "ours": 1.5, "peer": None, "unit": "ns", "ratio": None}]
+
+
+def test_a_changed_header_selects_the_source_beside_it():
+    entries = {"src/a.cc": {}, "src/b.cc": {}}
+    assert run_clang_tidy.select(entries, ["src/a.h", "src/gone.cc"], False) == ["src/a.cc"]
+    assert run_clang_tidy.select(entries, [], True) == ["src/a.cc", "src/b.cc"]
+
+
+def test_the_preprocessor_command_drops_launchers_and_outputs():
+    entry = {"command": "cmake -E env A=1 ccache clang++ -DX -Iinc -o a.o -c a.cc"}
+    command = run_clang_tidy.preprocess_command(entry)
+    assert command == ["clang++", "-DX", "-Iinc", "a.cc", "-E", "-P"]
+
+
+def test_test_programs_are_left_to_the_compiler(tmp_path):
+    build = tmp_path / "build"
+    build.mkdir()
+    files = ["src/a.cc", "src/a_test.cc", "build/gen/x.pb.cc"]
+    entries = [{"file": str(tmp_path / f), "directory": ".", "command": ""} for f in files]
+    (build / "compile_commands.json").write_text(json.dumps(entries))
+    assert list(run_clang_tidy.compile_commands(build, pathlib.Path(tmp_path))) == ["src/a.cc"]

@@ -1,0 +1,70 @@
+"""Each rule of tools/tidy.py finds what it is for and accepts its opposite."""
+
+import pytest
+import tidy
+
+CLEAN = {
+    "src/CMakeLists.txt": "engine_module(SOURCES a.cc TESTS a_test.cc)\n",
+    "src/a.h": "#pragma once\n",
+    "src/a.cc": '#include "a.h"\n',
+    "src/a_test.cc": '#include "a.h"\n',
+    "tests/test_a.py": "def test_one():\n    pass\n",
+    "README.md": "See [the header](src/a.h), [the web](https://example.org/x).\n",
+}
+
+
+@pytest.fixture
+def problems(write, tmp_path):
+    """problems({path: text}): what tidy says about the clean tree with these files changed."""
+
+    def run(changes: dict[str, str]) -> list[str]:
+        files = CLEAN | changes
+        for path, text in files.items():
+            write(path, text)
+        return tidy.check(tidy.Tree(tmp_path, list(files)))
+
+    return run
+
+
+def test_a_clean_tree_has_no_problems(problems):
+    assert problems({}) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("src/a.cc", "//" + "x" * 99 + "\n", "101 columns"),
+        ("src/a.h", "#pragma once\n" * 376, "at most 375 lines"),
+        ("src/a.cc", "\n" * 976, "at most 975 lines"),
+        ("src/a_test.cc", "\n" * 1351, "at most 1350 lines"),
+        ("src/a.h", "int a();\n", "#pragma once"),
+        ("src/a.cc", "\tint x;\n", "a tab"),
+        ("src/a.cc", "int x; \n", "white space at the end"),
+        ("src/a.cc", "int x;", "no newline"),
+        ("src/a.cc", "// TO" + "DO: more\n", "finish it"),
+        ("README.md", "cd /ro" + "ot/x\n", "one particular machine"),
+        ("README.md", "pip -i pypi" + ".org\n", "package registry"),
+        ("README.md", "[gone](src/gone.h)\n", "leads nowhere"),
+        ("src/a_test.cc", "  std::this_thread::sleep" + "_for(1s);\n", "never sleeps"),
+        ("tests/test_a.py", "time.sl" + "eep(1)\n", "never sleeps"),
+        ("src/b_test.cc", "\n", "no CMakeLists.txt lists it"),
+        ("src/aa.cc", "\n", "no CMakeLists.txt lists it"),
+        ("tools/test_x.py", "def test_x():\n    pass\n", "pytest does not collect it"),
+        ("tests/x.py", "def test_x():\n    pass\n", "pytest does not collect it"),
+    ],
+)
+def test_a_violation_is_found_once_in_its_file(problems, path, text, message):
+    found = problems({path: text})
+    assert len(found) == 1, found
+    assert found[0].startswith(f"{path}:") and message in found[0]
+
+
+def test_every_subcommand_of_the_front_door_is_documented(problems):
+    usage = "cat <<TEXT\n  build [X]   builds\n  help        this\nTEXT\n"
+    assert "./dev build" in problems({"dev": usage})[0]
+    assert problems({"dev": usage, "README.md": "Run ./dev build.\n"}) == []
+
+
+def test_words_and_paths_that_only_look_alike_are_accepted(problems):
+    text = "#include <sys/ho" + "me/x>\n// autodoc, net" + "work/x, $HOME/wo" + "rk/x\n"
+    assert problems({"src/a.cc": text}) == []
