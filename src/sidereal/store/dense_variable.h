@@ -66,7 +66,7 @@ class DenseVariable {
   explicit DenseVariable(DenseOptions options) : options_(std::move(options)) {}
 
   Status check_like(const tensor::Tensor& t, const char* what) const;
-  tensor::Tensor writable_version();
+  Result<tensor::Tensor> writable_version();
   void publish(tensor::Tensor next);
 
   DenseOptions options_;
