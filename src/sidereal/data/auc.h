@@ -22,8 +22,8 @@ Result<double> log_loss(std::span<const float> probabilities, std::span<const fl
 
 /// AUC and log loss over the latest rows, for a live display: a histogram of probabilities with
 /// kBins equal bins, ties within a bin counting half. Off from the exact AUC by at most half the
-/// share of (1, 0) pairs that fall into one bin; below 0.001 for usual click models. Older rows fade: the counts are
-/// halved whenever `window_rows` rows have come in since the last time.
+/// share of (1, 0) pairs that fall into one bin; below 0.001 for usual click models. Older rows
+/// fade: the counts are halved whenever `window_rows` rows have come in since the last time.
 /// Thread: core-local.
 class WindowAuc {
  public:

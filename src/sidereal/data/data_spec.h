@@ -29,6 +29,9 @@ enum class Format : uint8_t {
 /// What happens to a row that cannot be understood.
 enum class BadRows : uint8_t { kFail, kSkip };
 
+/// Upper limit of DataSpec::hash_buckets: ids of any number of fields then fit 63 bits.
+inline constexpr int64_t kHashBucketsMax = int64_t{1} << 36;
+
 /// "criteo", "csv", "libsvm", "arrays", "synthetic".
 std::string_view name_of(Format format);
 /// The format of that name, or kInvalidArgument listing the names.

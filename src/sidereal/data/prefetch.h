@@ -54,13 +54,13 @@ class PrefetchingReader {
   /// Owned by the reader.
   [[nodiscard]] int ready_fd() const;
 
-  /// The state after the batch last given out, over all passes.
+  /// The state after the batch last given out, over all passes; after the end, the totals.
   [[nodiscard]] const ReadStats& stats() const { return stats_; }
 
  private:
   PrefetchingReader(DataSpec spec, const PrefetchOptions& options);
   void read_all(std::unique_ptr<Reader> reader);
-  Status read_pass(Reader* reader, int64_t epoch);
+  Status read_pass(Reader* reader, int64_t pass);
 
   const DataSpec spec_;
   PrefetchOptions options_;
@@ -68,9 +68,9 @@ class PrefetchingReader {
   std::unique_ptr<BatchRing> spare_;
   // Set by stop(), read by the reading thread; no data travels with it, so relaxed order is enough.
   std::atomic<bool> stopped_{false};
-  // Totals of the passes finished, owned by the reading thread.
+  // Both written by the reading thread before it closes ready_, and read by others only after ready_
+  // is seen closed: the totals of the passes finished, and what went wrong.
   ReadStats before_;
-  // Written by the reading thread before it closes ready_, read after ready_ is seen closed.
   Status error_;
   ReadStats stats_;
   std::thread thread_;

@@ -59,6 +59,7 @@ class Reader {
   explicit Reader(std::unique_ptr<BatchSource> source);
 
   std::unique_ptr<BatchSource> source_;
+  ReadOptions options_;
 };
 
 }  // namespace sidereal::data

@@ -1,0 +1,81 @@
+#include "sidereal/data/data_spec.h"
+
+#include <fmt/format.h>
+#include <glob.h>
+
+#include <array>
+#include <utility>
+
+#include "sidereal/base/strings.h"
+#include "sidereal/data/batch_source.h"
+#include "sidereal/data/byte_source.h"
+#include "sidereal/data/synthetic.h"
+
+namespace sidereal::data {
+
+using base::invalid_argument;
+
+namespace {
+
+constexpr std::array<std::string_view, 5> kFormatNames = {"criteo", "csv", "libsvm", "arrays",
+                                                          "synthetic"};
+constexpr std::array<std::string_view, 2> kBadRowsNames = {"fail", "skip"};
+
+}  // namespace
+
+std::string_view name_of(Format format) { return kFormatNames[static_cast<size_t>(format)]; }
+
+Result<Format> format_from_name(std::string_view name) {
+  for (size_t i = 0; i < kFormatNames.size(); ++i) {
+    if (kFormatNames[i] == name) return static_cast<Format>(i);
+  }
+  return invalid_argument("no data format '{}'; the formats are: {}", name,
+                          fmt::join(kFormatNames, ", "));
+}
+
+std::string_view name_of(BadRows bad_rows) { return kBadRowsNames[static_cast<size_t>(bad_rows)]; }
+
+Result<BadRows> bad_rows_from_name(std::string_view name) {
+  for (size_t i = 0; i < kBadRowsNames.size(); ++i) {
+    if (kBadRowsNames[i] == name) return static_cast<BadRows>(i);
+  }
+  return invalid_argument("bad rows cannot be treated by '{}'; say fail or skip", name);
+}
+
+Result<Schema> inspect(const DataSpec& spec) {
+  if (spec.format == Format::kArrays) return inspect_arrays(spec);
+  if (spec.format != Format::kSynthetic) return inspect_text(spec);
+  Schema schema;
+  schema.dense_width = SyntheticStream::kNumeric;
+  schema.fields = SyntheticStream::kFields;
+  schema.rows = SyntheticStream(spec.synthetic).id_space();
+  for (int i = 1; i <= SyntheticStream::kNumeric; ++i) {
+    schema.numeric.push_back(fmt::format("I{}", i));
+  }
+  for (int i = 1; i <= SyntheticStream::kFields; ++i) {
+    schema.categorical.push_back(fmt::format("C{}", i));
+  }
+  return schema;
+}
+
+Result<std::vector<std::string>> expand_globs(const std::vector<std::string>& patterns) {
+  std::vector<std::string> files;
+  for (const std::string& pattern : patterns) {
+    // A name that exists is taken as it stands, even with a '[' in it.
+    if (file_bytes(pattern).ok()) {
+      files.push_back(pattern);
+      continue;
+    }
+    glob_t found{};
+    const int rc = glob(pattern.c_str(), 0, nullptr, &found);
+    for (size_t i = 0; rc == 0 && i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
+    globfree(&found);
+    if (rc != 0) {
+      if (pattern.find_first_of("*?[") == std::string::npos) return file_bytes(pattern).status();
+      return base::not_found("no file matches '{}'; check the path of the data", pattern);
+    }
+  }
+  return files;
+}
+
+}  // namespace sidereal::data

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "sidereal/base/status.h"
+#include "sidereal/tensor/tensor.h"
+
+namespace sidereal::data {
+
+/// Maps a NumPy file (format versions 1 and 2: numpy.lib.format) into memory, read only: nothing
+/// is read before it is used, and the file must not be cut while the tensor lives.
+/// Takes little-endian float32, float64, int32, int64, uint8 and bool in C order, rank 1 and up.
+/// kNotFound, or kInvalidArgument saying what the file holds instead and how to convert it.
+Result<tensor::Tensor> map_npy(const std::string& path);
+
+}  // namespace sidereal::data

@@ -1,0 +1,197 @@
+#include "sidereal/data/prefetch.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "sidereal/data/batch_ring.h"
+#include "sidereal/data/test_files.h"
+
+namespace sidereal::data {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using testing::HasSubstr;
+
+// Far away: reaching it fails the test by its own time limit.
+Clock::time_point far() { return Clock::now() + std::chrono::seconds(60); }
+
+DataSpec numbered_csv(const TestFolder& folder, int rows, const std::string& tail = "") {
+  DataSpec spec;
+  std::string text = "label,id\n";
+  for (int r = 0; r < rows; ++r) text += fmt::format("{},{}\n", r % 2, r);
+  spec.files = {folder.write("a.csv", text + tail)};
+  spec.id_space = 1'000'000;
+  return spec;
+}
+
+TEST(PrefetchingReader, GivesTheSameBatchesAsReadersOfEachPass) {
+  const TestFolder folder;
+  DataSpec spec = numbered_csv(folder, 1003);
+  spec.shuffle_rows = 64;
+  PrefetchOptions options;
+  options.read.batch_size = 16;
+  options.epochs = 3;
+  options.batches_ahead = 2;
+  auto reader = PrefetchingReader::open(spec, options);
+  ASSERT_TRUE(reader.ok());
+  std::vector<std::vector<std::string>> got(3);
+  Batch batch;
+  double progress = 0;
+  while (true) {
+    const auto more = (*reader)->next(&batch, far());
+    ASSERT_TRUE(more.ok()) << more.status();
+    if (!*more) break;
+    EXPECT_GE(batch.stats.progress, progress);
+    progress = batch.stats.progress;
+    for (const std::string& row : rows_of(batch)) got[batch.epoch].push_back(row);
+  }
+  EXPECT_EQ((*reader)->stats().rows_read, 3 * 1003);
+  EXPECT_EQ((*reader)->stats().progress, 1);
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    ReadOptions read;
+    read.epoch = epoch;
+    EXPECT_EQ(got[epoch], *rows_of(spec, read));
+  }
+  EXPECT_FALSE(*(*reader)->next(&batch, far()));
+}
+
+TEST(PrefetchingReader, ErrorsComeOutAfterTheBatchesBeforeThem) {
+  const TestFolder folder;
+  const DataSpec spec = numbered_csv(folder, 100, "5,5\n");
+  PrefetchOptions options;
+  options.read.batch_size = 10;
+  auto reader = PrefetchingReader::open(spec, options);
+  Batch batch;
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(*(*reader)->next(&batch, far()));
+  const auto bad = (*reader)->next(&batch, far());
+  EXPECT_EQ(bad.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(bad.status().message()), HasSubstr("a.csv:102: the label '5'"));
+}
+
+TEST(PrefetchingReader, CountsRowsSkippedAfterTheLastBatch) {
+  const TestFolder folder;
+  DataSpec spec = numbered_csv(folder, 10, "5,5\n6,6\n");
+  spec.bad_rows = BadRows::kSkip;
+  PrefetchOptions options;
+  options.read.batch_size = 10;
+  options.epochs = 2;
+  auto reader = PrefetchingReader::open(spec, options);
+  Batch batch;
+  while (*(*reader)->next(&batch, far())) {
+  }
+  EXPECT_EQ((*reader)->stats().rows_skipped, 4);
+  EXPECT_THAT((*reader)->stats().first_skipped, HasSubstr("a.csv:12"));
+}
+
+TEST(PrefetchingReader, BuffersComeBackForReuse) {
+  const TestFolder folder;
+  PrefetchOptions options;
+  options.read.batch_size = 10;
+  options.batches_ahead = 2;
+  auto reader = PrefetchingReader::open(numbered_csv(folder, 10'000), options);
+  std::vector<const std::byte*> seen;
+  Batch batch;
+  while (*(*reader)->next(&batch, far())) {
+    if (std::find(seen.begin(), seen.end(), batch.ids.raw()) == seen.end()) {
+      seen.push_back(batch.ids.raw());
+    }
+  }
+  EXPECT_LE(seen.size(), 6);
+}
+
+TEST(PrefetchingReader, StopEndsTheThreadWhileItWaitsForRoom) {
+  const TestFolder folder;
+  PrefetchOptions options;
+  options.read.batch_size = 1;
+  options.batches_ahead = 1;
+  auto reader = PrefetchingReader::open(numbered_csv(folder, 1000), options);
+  Batch batch;
+  ASSERT_TRUE(*(*reader)->next(&batch, far()));
+  (*reader)->stop();
+  EXPECT_EQ((*reader)->next(&batch, far()).status().code(), StatusCode::kCancelled);
+  reader->reset();
+}
+
+TEST(PrefetchingReader, TheDestructorEndsAReaderOfEndlessData) {
+  DataSpec spec;
+  spec.format = Format::kSynthetic;
+  spec.synthetic.rows = int64_t{1} << 40;
+  PrefetchOptions options;
+  options.read.batch_size = 100;
+  auto reader = PrefetchingReader::open(spec, options);
+  ASSERT_TRUE(reader.ok());
+  Batch batch;
+  ASSERT_TRUE(*(*reader)->next(&batch, far()));
+}
+
+TEST(PrefetchingReader, RefusesWhatReaderRefuses) {
+  const TestFolder folder;
+  DataSpec spec;
+  spec.files = {folder.path("none")};
+  EXPECT_EQ(PrefetchingReader::open(spec, {}).status().code(), StatusCode::kNotFound);
+  PrefetchOptions none_ahead;
+  none_ahead.batches_ahead = 0;
+  EXPECT_FALSE(PrefetchingReader::open(numbered_csv(folder, 1), none_ahead).ok());
+}
+
+TEST(BatchRing, IsBoundedAndKeepsOrder) {
+  BatchRing ring(2);
+  Batch batch;
+  EXPECT_FALSE(ring.pop(&batch));
+  for (int i = 1; i <= 3; ++i) {
+    batch.rows = i;
+    EXPECT_EQ(ring.push(&batch), i <= 2);
+  }
+  EXPECT_TRUE(ring.pop(&batch));
+  EXPECT_EQ(batch.rows, 1);
+  EXPECT_TRUE(ring.pop(&batch));
+  EXPECT_EQ(batch.rows, 2);
+  EXPECT_FALSE(ring.pop(&batch));
+}
+
+TEST(BatchRing, AWaitEndsAtItsDeadlineOrByAPush) {
+  BatchRing ring(1);
+  EXPECT_FALSE(ring.wait(Clock::now()));
+  Batch batch;
+  ring.push(&batch);
+  EXPECT_TRUE(ring.wait(far()));
+  EXPECT_FALSE(ring.wait(Clock::now() + std::chrono::milliseconds(2)));
+}
+
+TEST(BatchRing, CarriesManyBatchesBetweenTwoThreads) {
+  BatchRing ring(3);
+  BatchRing room(3);
+  constexpr int kBatches = 20000;
+  std::thread producer([&] {
+    for (int i = 0; i < kBatches; ++i) {
+      Batch batch;
+      batch.rows = i;
+      while (!ring.push(&batch)) room.wait(far());
+    }
+    ring.close();
+  });
+  int next = 0;
+  while (true) {
+    const bool closed = ring.closed();
+    Batch batch;
+    if (ring.pop(&batch)) {
+      ASSERT_EQ(batch.rows, next++);
+      room.wake();
+    } else if (closed) {
+      break;
+    } else {
+      ring.wait(far());
+    }
+  }
+  EXPECT_EQ(next, kBatches);
+  producer.join();
+}
+
+}  // namespace
+}  // namespace sidereal::data

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sidereal/base/hash.h"
+#include "sidereal/base/status.h"
+#include "sidereal/data/data_spec.h"
+
+namespace sidereal::data {
+
+/// One parsed row. The vectors keep their memory from row to row. Value type.
+struct Row {
+  float label = 0;
+  std::vector<float> dense;
+  std::vector<int64_t> ids;
+  /// As long as `ids` for libsvm, else empty.
+  std::vector<float> weights;
+};
+
+/// The id of a category: field * buckets + a bucket chosen by the hash of its text (XXH3 with the
+/// field as seed; the bucket is the high part of hash * buckets, which spreads evenly).
+inline int64_t category_id(std::string_view text, int64_t field, int64_t buckets) {
+  const uint64_t hash = base::hash64(text, static_cast<uint64_t>(field));
+  const auto bucket = static_cast<uint64_t>(
+      (static_cast<unsigned __int128>(hash) * static_cast<uint64_t>(buckets)) >> 64);
+  return field * buckets + static_cast<int64_t>(bucket);
+}
+
+/// Turns rows of text into numbers and ids. Messages do not say where: the caller knows.
+/// Thread: core-local.
+class RowParser {
+ public:
+  virtual ~RowParser() = default;
+
+  /// True when each file begins with a header row, which is given to start_file().
+  [[nodiscard]] virtual bool has_header() const { return false; }
+  /// Takes in the header of a file. kInvalidArgument when a column is missing, listing those found.
+  virtual Status start_file(std::string_view /*header*/) { return {}; }
+  /// Parses one row. kInvalidArgument says which field is wrong and what was expected.
+  virtual Status parse(std::string_view text, Row* row) = 0;
+  /// What rows look like; complete after the first start_file() where there are headers.
+  [[nodiscard]] virtual Schema schema() const = 0;
+};
+
+/// The parser of a text format. kInvalidArgument when the spec's numbers make no sense, or the
+/// format is not text.
+Result<std::unique_ptr<RowParser>> make_parser(const DataSpec& spec);
+
+}  // namespace sidereal::data

@@ -1,0 +1,273 @@
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "sidereal/data/batch_source.h"
+#include "sidereal/data/line_reader.h"
+#include "sidereal/data/row_parser.h"
+#include "sidereal/data/shuffle_buffer.h"
+
+namespace sidereal::data {
+namespace {
+
+using base::invalid_argument;
+using tensor::DType;
+using tensor::Shape;
+
+// Rows between two looks at the stop flag.
+constexpr int64_t kStopCheckRows = 1024;
+
+// Gives the header of `lines`, its first row, to the parser.
+Status start_file(LineReader* lines, RowParser* parser) {
+  std::string_view header;
+  SR_ASSIGN_OR_RETURN(const bool some, lines->next(&header));
+  if (!some) {
+    return invalid_argument("{}: is empty; its first line must name the columns", lines->path());
+  }
+  return base::with_context(parser->start_file(header), lines->place());
+}
+
+struct TextFormat {
+  std::unique_ptr<RowParser> parser;
+  bool quoted;
+};
+
+// Makes the parser and lets it see the first file's header, which fixes the order of the fields
+// for every part.
+Result<TextFormat> open_format(const DataSpec& spec) {
+  if (spec.files.empty()) return invalid_argument("no data files are named");
+  SR_ASSIGN_OR_RETURN(auto parser, make_parser(spec));
+  const bool quoted = spec.format == Format::kCsv;
+  if (parser->has_header()) {
+    SR_ASSIGN_OR_RETURN(auto lines, LineReader::open(spec.files.front(), quoted));
+    SR_RETURN_IF_ERROR(start_file(lines.get(), parser.get()));
+  }
+  return TextFormat{std::move(parser), quoted};
+}
+
+class TextSource final : public BatchSource {
+ public:
+  TextSource(const DataSpec& spec, const ReadOptions& options, TextFormat format)
+      : options_(options),
+        bad_rows_(spec.bad_rows),
+        parser_(std::move(format.parser)),
+        quoted_(format.quoted),
+        schema_(parser_->schema()) {
+    const auto files = static_cast<int64_t>(spec.files.size());
+    const bool whole_files = files >= options.part.count;
+    for (int64_t i = 0; i < files; ++i) {
+      if (!whole_files || i % options.part.count == options.part.index) {
+        files_.push_back(spec.files[i]);
+      }
+    }
+    if (!whole_files) {
+      stride_ = options.part.count;
+      until_mine_ = options.part.index;
+    }
+    if (spec.shuffle_rows > 0) shuffle_.emplace(spec.shuffle_rows, shuffle_key(spec, options));
+  }
+
+  Status start() {
+    for (const std::string& file : files_) {
+      SR_ASSIGN_OR_RETURN(const int64_t bytes, file_bytes(file));
+      total_bytes_ += bytes;
+    }
+    return {};
+  }
+
+  Result<bool> next(Batch* batch) override {
+    return schema_.weighted ? next_weighted(batch) : next_fixed(batch);
+  }
+
+ private:
+  Result<bool> next_fixed(Batch* batch) {
+    const int64_t size = options_.batch_size;
+    const int64_t width = schema_.dense_width;
+    const int64_t fields = schema_.fields;
+    reuse(&batch->label, DType::kFloat32, Shape{size});
+    if (width > 0) reuse(&batch->dense, DType::kFloat32, Shape{size, width});
+    if (fields > 0) reuse(&batch->ids, DType::kInt64, Shape{size, fields});
+    batch->columns.clear();
+    float* label = batch->label.data<float>().data();
+    float* dense = width > 0 ? batch->dense.data<float>().data() : nullptr;
+    int64_t* ids = fields > 0 ? batch->ids.data<int64_t>().data() : nullptr;
+    int64_t rows = 0;
+    for (; rows < size; ++rows) {
+      SR_ASSIGN_OR_RETURN(const bool more, next_shuffled());
+      if (!more) break;
+      label[rows] = row_.label;
+      if (width > 0) dense = std::copy(row_.dense.begin(), row_.dense.end(), dense);
+      if (fields > 0) ids = std::copy(row_.ids.begin(), row_.ids.end(), ids);
+    }
+    batch->rows = rows;
+    if (rows == size) return true;
+    batch->label = batch->label.rows(0, rows);
+    if (width > 0) batch->dense = batch->dense.rows(0, rows);
+    if (fields > 0) batch->ids = batch->ids.rows(0, rows);
+    return rows > 0;
+  }
+
+  Result<bool> next_weighted(Batch* batch) {
+    labels_.clear();
+    flat_ids_.clear();
+    flat_weights_.clear();
+    ends_.clear();
+    size_t longest = 1;
+    while (static_cast<int64_t>(labels_.size()) < options_.batch_size) {
+      SR_ASSIGN_OR_RETURN(const bool more, next_shuffled());
+      if (!more) break;
+      labels_.push_back(row_.label);
+      flat_ids_.insert(flat_ids_.end(), row_.ids.begin(), row_.ids.end());
+      flat_weights_.insert(flat_weights_.end(), row_.weights.begin(), row_.weights.end());
+      ends_.push_back(flat_ids_.size());
+      longest = std::max(longest, row_.ids.size());
+    }
+    const auto rows = static_cast<int64_t>(labels_.size());
+    const auto width = static_cast<int64_t>(longest);
+    batch->rows = rows;
+    reuse(&batch->label, DType::kFloat32, Shape{rows});
+    reuse(&batch->ids, DType::kInt64, Shape{rows, width});
+    reuse(&batch->weights, DType::kFloat32, Shape{rows, width});
+    std::copy(labels_.begin(), labels_.end(), batch->label.data<float>().begin());
+    auto ids = batch->ids.data<int64_t>();
+    auto weights = batch->weights.data<float>();
+    std::fill(ids.begin(), ids.end(), int64_t{-1});
+    std::fill(weights.begin(), weights.end(), 0.0F);
+    size_t from = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      std::copy(flat_ids_.begin() + from, flat_ids_.begin() + ends_[r], ids.begin() + r * width);
+      std::copy(flat_weights_.begin() + from, flat_weights_.begin() + ends_[r],
+                weights.begin() + r * width);
+      from = ends_[r];
+    }
+    return rows > 0;
+  }
+
+  // The next row into row_, shuffled if asked for.
+  Result<bool> next_shuffled() {
+    if (!shuffle_) return next_row(&row_);
+    while (!ended_) {
+      SR_ASSIGN_OR_RETURN(const bool more, next_row(&parsed_));
+      if (!more) {
+        ended_ = true;
+      } else if (shuffle_->full()) {
+        shuffle_->swap(parsed_, &row_);
+        return true;
+      } else {
+        shuffle_->add(parsed_);
+      }
+    }
+    if (shuffle_->empty()) return false;
+    shuffle_->take(&row_);
+    return true;
+  }
+
+  // The next good row of this part in the order of the files.
+  Result<bool> next_row(Row* row) {
+    std::string_view text;
+    while (true) {
+      SR_ASSIGN_OR_RETURN(const bool more, next_text(&text));
+      if (!more) break;
+      if (until_mine_ > 0) {
+        --until_mine_;
+        continue;
+      }
+      until_mine_ = stride_ - 1;
+      Status status = parser_->parse(text, row);
+      if (status.ok()) [[likely]] {
+        ++stats_.rows_read;
+        return true;
+      }
+      status = base::with_context(status, lines_->place());
+      if (bad_rows_ == BadRows::kFail) return status;
+      if (stats_.rows_skipped++ == 0) stats_.first_skipped = base::message_of(status);
+    }
+    if (stats_.rows_read == 0 && stats_.rows_skipped > 0) {
+      return invalid_argument("not one of {} rows could be read; the first: {}",
+                              stats_.rows_skipped, stats_.first_skipped);
+    }
+    return false;
+  }
+
+  // The next row of text, of whatever part, opening files as needed.
+  Result<bool> next_text(std::string_view* text) {
+    if (++rows_seen_ % kStopCheckRows == 0) SR_RETURN_IF_ERROR(look_around());
+    while (true) {
+      if (lines_ == nullptr) {
+        if (next_file_ == files_.size()) {
+          stats_.progress = 1;
+          return false;
+        }
+        SR_ASSIGN_OR_RETURN(lines_, LineReader::open(files_[next_file_++], quoted_));
+        if (parser_->has_header()) SR_RETURN_IF_ERROR(start_file(lines_.get(), parser_.get()));
+      }
+      SR_ASSIGN_OR_RETURN(const bool more, lines_->next(text));
+      if (more) return true;
+      finished_bytes_ += lines_->position();
+      stats_.bytes_read = finished_bytes_;
+      lines_.reset();
+    }
+  }
+
+  Status look_around() {
+    // Relaxed: nothing but the wish to stop travels with the flag.
+    if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) {
+      return base::cancelled("reading was stopped");
+    }
+    if (lines_ != nullptr) {
+      stats_.bytes_read = finished_bytes_ + lines_->position();
+      if (total_bytes_ > 0) {
+        stats_.progress = std::min(1.0, static_cast<double>(stats_.bytes_read) /
+                                            static_cast<double>(total_bytes_));
+      }
+    }
+    return {};
+  }
+
+  ReadOptions options_;
+  BadRows bad_rows_;
+  std::unique_ptr<RowParser> parser_;
+  bool quoted_;
+  Schema schema_;
+  std::vector<std::string> files_;
+  size_t next_file_ = 0;
+  std::unique_ptr<LineReader> lines_;
+  // Rows to pass over before the next one of this part, and the distance between two of them.
+  int64_t until_mine_ = 0;
+  int64_t stride_ = 1;
+  int64_t rows_seen_ = 0;
+  int64_t finished_bytes_ = 0;
+  int64_t total_bytes_ = 0;
+  bool ended_ = false;
+  Row row_;
+  Row parsed_;
+  std::optional<ShuffleBuffer> shuffle_;
+  std::vector<float> labels_;
+  std::vector<int64_t> flat_ids_;
+  std::vector<float> flat_weights_;
+  std::vector<size_t> ends_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<BatchSource>> open_text(const DataSpec& spec, const ReadOptions& options) {
+  SR_ASSIGN_OR_RETURN(TextFormat format, open_format(spec));
+  auto source = std::make_unique<TextSource>(spec, options, std::move(format));
+  SR_RETURN_IF_ERROR(source->start());
+  return source;
+}
+
+Result<Schema> inspect_text(const DataSpec& spec) {
+  SR_ASSIGN_OR_RETURN(const TextFormat format, open_format(spec));
+  for (const std::string& file : spec.files) {
+    SR_ASSIGN_OR_RETURN(auto lines, LineReader::open(file, format.quoted));
+    if (format.parser->has_header()) {
+      SR_RETURN_IF_ERROR(start_file(lines.get(), format.parser.get()));
+    }
+  }
+  return format.parser->schema();
+}
+
+}  // namespace sidereal::data
