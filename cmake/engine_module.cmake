@@ -95,8 +95,8 @@ function(sidereal_add_header_check name directory headers libraries)
 endfunction()
 
 # engine_module(NAME base DOC "one line" SOURCES a.cc [HEADERS a.h] [DEPS tensor ...]
-#               [LIBS fmt::fmt] [PRIVATE_LIBS ...] [TESTS a_test.cc] [TEST_SUPPORT fixture.cc] [TEST_DEPS sys]
-#               [TEST_LIBS ...] [BENCHES a_bench.cc])
+#               [LIBS fmt::fmt] [PRIVATE_LIBS ...] [TESTS a_test.cc] [TEST_SUPPORT fixture.cc]
+#               [TEST_DEPS sys] [TEST_LIBS ...] [BENCHES a_bench.cc])
 #
 # Makes the static library sidereal_<name> (alias sidereal::<name>), the test binary <name>_test
 # (each case known to ctest, labelled with the module), the benchmark <name>_bench, and, with
