@@ -91,6 +91,11 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::bind(program::Program progra
     }
     bound->kernels_.back() = std::move(*kernel);
   }
+  const std::vector<Instruction>& all = bound->program_.instructions;
+  bound->tail_ = all.size();
+  while (bound->tail_ > 0 && all[bound->tail_ - 1].kind == InstructionKind::kCallWait) {
+    --bound->tail_;
+  }
   return bound;
 }
 
@@ -149,12 +154,16 @@ void Step::begin(uint64_t step_id) {
   SR_CHECK(calls_in_flight_ == 0, "step {} begins with calls in flight", step_id);
   step_id_ = step_id;
   pc_ = 0;
-  for (Tensor& slot : slots_) slot = Tensor();
+  end();
   // Somebody may still hold a result of the step before: that memory is theirs now.
   for (tensor::Buffer::Ptr& buffer : buffers_) {
     if (buffer != nullptr && buffer.use_count() > 2) buffer.reset();
   }
   for (auto& call : pending_) call->finished = false;
+}
+
+void Step::end() {
+  for (Tensor& slot : slots_) slot = Tensor();
 }
 
 Status Step::feed(int i, Tensor value) {
@@ -204,7 +213,7 @@ Result<Step::Progress> Step::advance() {
       SR_RETURN_IF_ERROR(run_instruction(pc_));
     }
     for (const int32_t slot : instruction.releases) slots_[slot] = Tensor();
-    if (exchange_ != nullptr) exchange_->poll();
+    if (exchange_ != nullptr) exchange_->yield();
   }
   return Progress::kDone;
 }

@@ -25,12 +25,15 @@ class BoundProgram {
 
   [[nodiscard]] const program::Program& program() const { return program_; }
   [[nodiscard]] Kernel* kernel(size_t instruction) const { return kernels_[instruction].get(); }
+  /// Index from which on there are only kCallWait instructions.
+  [[nodiscard]] size_t tail() const { return tail_; }
 
  private:
   explicit BoundProgram(program::Program program) : program_(std::move(program)) {}
 
   program::Program program_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
+  size_t tail_ = 0;
 };
 
 /// One step in flight: slots, buffers and a program counter. Runs to completion on its lane; where
@@ -59,7 +62,15 @@ class Step {
   /// Fetch `i` of a step that is done.
   [[nodiscard]] const tensor::Tensor& fetch(int i) const;
 
+  /// Lets go of every value of the step. To be called when the fetches have been taken, so that
+  /// nothing is held until the next begin().
+  void end();
+
   [[nodiscard]] uint64_t id() const { return step_id_; }
+  /// Instructions done so far; moves exactly when advance() got something done.
+  [[nodiscard]] size_t position() const { return pc_; }
+  /// True when nothing is left but answers to wait for: all calls of the step have been started.
+  [[nodiscard]] bool at_tail() const { return pc_ >= bound_->tail(); }
   [[nodiscard]] int calls_in_flight() const { return calls_in_flight_; }
 
  private:

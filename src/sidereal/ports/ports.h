@@ -57,7 +57,7 @@ class Exchange {
   virtual Status start(int call, uint64_t step, std::span<const tensor::Tensor> feeds,
                        CallCompletion* completion) = 0;
   /// Lets bytes in and out move between two instructions; never waits.
-  virtual void poll() = 0;
+  virtual void yield() = 0;
 };
 
 }  // namespace sidereal::ports

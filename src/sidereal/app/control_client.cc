@@ -1,0 +1,172 @@
+#include "sidereal/app/control_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <mutex>
+#include <utility>
+
+#include "sidereal/app/cluster.h"
+#include "sidereal/app/control.grpc.pb.h"
+#include "sidereal/app/grpc_status.h"
+
+namespace sidereal::app {
+
+namespace v1 = control::v1;
+
+namespace {
+
+void set_deadline(grpc::ClientContext* context, double seconds) {
+  context->set_wait_for_ready(true);
+  context->set_deadline(std::chrono::system_clock::now() +
+                        std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6)));
+}
+
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(256 << 20);
+  arguments.SetMaxSendMessageSize(256 << 20);
+  // A silent peer (stopped machine, cut network) is noticed within about 8 s.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 4000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 4000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
+class ControlClient::Impl {
+ public:
+  explicit Impl(const std::string& address) : stub(v1::Control::NewStub(make_channel(address))) {}
+
+  std::unique_ptr<v1::Control::Stub> stub;
+  std::mutex mutex;
+  grpc::ClientContext* job_context = nullptr;  // Guarded by mutex: the job running, if any.
+};
+
+ControlClient::ControlClient(std::string task, std::string address)
+    : task_(std::move(task)),
+      address_(std::move(address)),
+      impl_(std::make_unique<Impl>(address_)) {}
+
+ControlClient::~ControlClient() = default;
+
+namespace {
+
+/// The status of a call, with the task and its address in front.
+Status named(const ControlClient& client, const grpc::Status& status) {
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return base::unavailable(
+        "cannot reach {} at {} in time ({}); check that it runs and that the address is right",
+        client.task(), client.address(), status.error_message());
+  }
+  // A broken connection can look as if the server had cancelled the call.
+  return base::with_context(from_grpc(status), client.task() + " at " + client.address());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<v1::TaskStatus>> ControlClient::get_status(double deadline_s) {
+  grpc::ClientContext context;
+  set_deadline(&context, deadline_s);
+  v1::GetStatusRequest request;
+  request.set_version(kControlVersion);
+  auto reply = std::make_unique<v1::TaskStatus>();
+  const grpc::Status status = impl_->stub->GetStatus(&context, request, reply.get());
+  if (!status.ok()) return named(*this, status);
+  if (reply->version() != kControlVersion) {
+    return base::failed_precondition("{} at {} speaks control version {}, this program {}", task_,
+                                     address_, reply->version(), kControlVersion);
+  }
+  if (reply->task() != task_) {
+    return base::failed_precondition("{} was expected at {}, but {} is there; check the cluster's "
+                                     "addresses",
+                                     task_, address_, reply->task());
+  }
+  return reply;
+}
+
+Status ControlClient::create_variables(const v1::CreateVariablesRequest& request,
+                                       double deadline_s) {
+  grpc::ClientContext context;
+  set_deadline(&context, deadline_s);
+  v1::CreateVariablesReply reply;
+  return named(*this, impl_->stub->CreateVariables(&context, request, &reply));
+}
+
+Status ControlClient::read_variable(const v1::ReadVariableRequest& request, double deadline_s,
+                                    const std::function<Status(const std::string&)>& take) {
+  grpc::ClientContext context;
+  set_deadline(&context, deadline_s);
+  auto reader = impl_->stub->ReadVariable(&context, request);
+  v1::Chunk chunk;
+  Status taken;
+  while (reader->Read(&chunk)) {
+    if (taken.ok()) taken = take(chunk.data());
+    if (!taken.ok()) context.TryCancel();
+  }
+  const grpc::Status status = reader->Finish();
+  return taken.ok() ? named(*this, status) : taken;
+}
+
+Status ControlClient::register_program(int lane, const std::string& bytes, double deadline_s) {
+  grpc::ClientContext context;
+  set_deadline(&context, deadline_s);
+  v1::RegisterProgramRequest request;
+  request.set_lane(lane);
+  request.set_program(bytes);
+  v1::RegisterProgramReply reply;
+  return named(*this, impl_->stub->RegisterProgram(&context, request, &reply));
+}
+
+Status ControlClient::run_job(const v1::RunJobRequest& request,
+                              const std::function<Status(const v1::JobEvent&)>& on_event) {
+  grpc::ClientContext context;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (impl_->job_context != nullptr) {
+      return base::failed_precondition("{} runs a job of this client already", task_);
+    }
+    impl_->job_context = &context;
+  }
+  auto reader = impl_->stub->RunJob(&context, request);
+  v1::JobEvent event;
+  Status taken;
+  bool done = false;
+  while (reader->Read(&event)) {
+    done = done || event.done();
+    if (taken.ok()) taken = on_event(event);
+    if (!taken.ok()) context.TryCancel();
+  }
+  const grpc::Status status = reader->Finish();
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->job_context = nullptr;
+  }
+  if (!taken.ok()) return taken;
+  if (status.ok() && !done) {
+    return base::unavailable("{} at {} ended the job's events before the job was done", task_,
+                             address_);
+  }
+  return named(*this, status);
+}
+
+void ControlClient::cancel_job() {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->job_context != nullptr) impl_->job_context->TryCancel();
+}
+
+Status ControlClient::shutdown(double deadline_s) {
+  grpc::ClientContext context;
+  set_deadline(&context, deadline_s);
+  v1::ShutdownReply reply;
+  return named(*this, impl_->stub->Shutdown(&context, v1::ShutdownRequest(), &reply));
+}
+
+}  // namespace sidereal::app

@@ -1,0 +1,276 @@
+#include "sidereal/app/job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <utility>
+
+#include "sidereal/app/cluster.h"
+#include "sidereal/app/control.pb.h"
+#include "sidereal/app/control_client.h"
+#include "sidereal/app/lane_call.h"
+#include "sidereal/app/step_loop.h"
+#include "sidereal/data/data_spec.h"
+#include "sidereal/ir/text.h"
+#include "sidereal/partition/pull_push.h"
+#include "sidereal/passes/pipeline.h"
+#include "sidereal/program/compile.h"
+
+namespace sidereal::app {
+
+namespace v1 = control::v1;
+
+namespace {
+
+using base::invalid_argument;
+
+constexpr double kControlDeadlineS = 15;
+constexpr auto kEventEvery = std::chrono::milliseconds(200);
+
+/// A ps task as a job sees it.
+struct PsTask {
+  std::unique_ptr<ControlClient> client;
+  std::vector<sys::Address> lanes;
+};
+
+Result<std::vector<PsTask>> reach_ps(const v1::RunJobRequest& request, uint64_t cluster_id) {
+  std::vector<PsTask> tasks;
+  for (int i = 0; i < request.ps_size(); ++i) {
+    PsTask task;
+    task.client = std::make_unique<ControlClient>(task_name("ps", i), request.ps(i));
+    SR_ASSIGN_OR_RETURN(const auto status, task.client->get_status(kControlDeadlineS));
+    if (status->cluster_id() != cluster_id) {
+      return base::failed_precondition("{} at {} belongs to another cluster (id {:016x}, not "
+                                       "{:016x})",
+                                       task.client->task(), request.ps(i), status->cluster_id(),
+                                       cluster_id);
+    }
+    for (const std::string& text : status->data_addresses()) {
+      SR_ASSIGN_OR_RETURN(sys::Address address, sys::Address::parse(text));
+      task.lanes.push_back(std::move(address));
+    }
+    if (task.lanes.empty()) {
+      return base::failed_precondition("{} offers no lane", task.client->task());
+    }
+    tasks.push_back(std::move(task));
+  }
+  return tasks;
+}
+
+Result<program::CompiledStep> compile_step(const v1::RunJobRequest& request,
+                                           const passes::Topology& topology,
+                                           const ir::OpRegistry& ops) {
+  SR_ASSIGN_OR_RETURN(const ir::Graph graph, ir::from_text(request.graph(), ops));
+  std::vector<ir::Output> fetches;
+  for (const std::string& name : {request.loss(), request.probability()}) {
+    if (name.empty()) continue;
+    SR_ASSIGN_OR_RETURN(const ir::Output fetch, graph.find_output(name));
+    fetches.push_back(fetch);
+  }
+  std::vector<ir::NodeId> targets;
+  for (const std::string& name : request.targets()) {
+    const ir::Node* node = graph.find(name);
+    if (node == nullptr) return base::not_found("the graph has no node '{}'", name);
+    targets.push_back(node->id);
+  }
+  SR_ASSIGN_OR_RETURN(const passes::Plan plan,
+                      passes::run_passes(graph, fetches, targets, topology, ops));
+  SR_ASSIGN_OR_RETURN(
+      const partition::PartitionedGraph parts,
+      partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, ops));
+  SR_ASSIGN_OR_RETURN(program::CompiledStep compiled, program::compile(parts));
+  // Passes may have merged nodes; fetches keep the order and the names they were asked for by.
+  std::vector<std::string>& names = compiled.worker.fetch_names;
+  names.clear();
+  for (const std::string& name : {request.loss(), request.probability()}) {
+    if (!name.empty()) names.push_back(name);
+  }
+  return compiled;
+}
+
+Status register_programs(const program::CompiledStep& compiled, std::vector<PsTask>& tasks) {
+  for (const program::RemoteProgram& remote : compiled.remotes) {
+    ControlClient& client = *tasks[remote.location.task].client;
+    SR_RETURN_IF_ERROR(
+        client.register_program(remote.location.lane, remote.bytes, kControlDeadlineS));
+  }
+  return {};
+}
+
+/// The loop of one lane, made, used and destroyed on that lane.
+struct LaneLoop {
+  lane::Lane* lane = nullptr;
+  std::shared_ptr<std::unique_ptr<StepLoop>> loop = std::make_shared<std::unique_ptr<StepLoop>>();
+  std::shared_future<Status> ended;
+  bool finished = false;
+};
+
+class Job {
+ public:
+  Job(const WorkerParts& parts, const v1::RunJobRequest& request, const JobObserver& observer)
+      : parts_(parts), request_(request), observer_(observer) {}
+  ~Job() { destroy_loops(); }
+
+  Status run() {
+    SR_RETURN_IF_ERROR(check());
+    SR_ASSIGN_OR_RETURN(tasks_, reach_ps(request_, parts_.endpoints[0]->identity().cluster_id));
+    passes::Topology topology;
+    for (const PsTask& task : tasks_) {
+      topology.lanes.push_back(static_cast<int32_t>(task.lanes.size()));
+    }
+    SR_ASSIGN_OR_RETURN(program::CompiledStep compiled,
+                        compile_step(request_, topology, *parts_.ops));
+    SR_RETURN_IF_ERROR(register_programs(compiled, tasks_));
+    program_ = std::make_shared<const program::Program>(std::move(compiled.worker));
+    for (size_t i = 0; i < parts_.lanes.size(); ++i) SR_RETURN_IF_ERROR(start_loop(i));
+    return watch();
+  }
+
+ private:
+  Status check() const {
+    if (request_.ps_size() == 0) return invalid_argument("the job names no ps task");
+    if (request_.batch_size() < 1) {
+      return invalid_argument("batch_size is {}; it must be positive", request_.batch_size());
+    }
+    if (request_.part_count() < 1 || request_.part_index() < 0 ||
+        request_.part_index() >= request_.part_count()) {
+      return invalid_argument("part {} of {}", request_.part_index(), request_.part_count());
+    }
+    return {};
+  }
+
+  Status start_loop(size_t index) {
+    const auto lanes = static_cast<int64_t>(parts_.lanes.size());
+    SR_ASSIGN_OR_RETURN(const data::DataSpec spec, data::spec_from_json(request_.data()));
+    data::PrefetchOptions prefetch;
+    prefetch.read.part = {.index = request_.part_index() * lanes + static_cast<int64_t>(index),
+                          .count = request_.part_count() * lanes};
+    prefetch.read.epoch = request_.first_epoch();
+    prefetch.read.batch_size = request_.batch_size();
+    prefetch.epochs = std::max<int64_t>(1, request_.epochs());
+    SR_ASSIGN_OR_RETURN(auto reader, data::PrefetchingReader::open(spec, prefetch));
+    StepLoopOptions options;
+    options.program = program_;
+    options.kernels = parts_.kernels;
+    options.loss = request_.loss();
+    options.probability = request_.probability();
+    options.steps_in_flight = std::max<int64_t>(1, request_.steps_in_flight());
+    options.steps_max = request_.steps_max();
+    options.first_step = request_.first_step();
+    options.record_losses = request_.record_losses() && index == 0;
+    options.want_scores = request_.want_scores();
+    for (size_t task = 0; task < tasks_.size(); ++task) {
+      for (size_t lane = 0; lane < tasks_[task].lanes.size(); ++lane) {
+        options.peers.emplace_back(
+            ir::Location{static_cast<int32_t>(task), static_cast<int32_t>(lane)},
+            transport::Peer{.task = tasks_[task].client->task(),
+                            .lane = static_cast<uint32_t>(lane),
+                            .address = tasks_[task].lanes[lane]});
+      }
+    }
+    LaneLoop made;
+    made.lane = parts_.lanes[index];
+    auto promise = std::make_shared<std::promise<Status>>();
+    made.ended = promise->get_future().share();
+    loops_.push_back(made);
+    auto shared_reader = std::make_shared<std::unique_ptr<data::PrefetchingReader>>(
+        std::move(reader));
+    auto start = [endpoint = parts_.endpoints[index], loop = made.loop, promise,
+                  options = std::move(options), shared_reader]() mutable -> Status {
+      SR_ASSIGN_OR_RETURN(*loop, StepLoop::create(endpoint, std::move(options),
+                                                  std::move(*shared_reader)));
+      (*loop)->start([promise](const Status& status) { promise->set_value(status); });
+      return {};
+    };
+    SR_ASSIGN_OR_RETURN(const Status started, call_on_lane<Status>(made.lane, std::move(start)));
+    return started;
+  }
+
+  /// Waits for the loops, sending events, until all have ended or one has failed.
+  Status watch() {
+    size_t open = loops_.size();
+    while (open > 0) {
+      for (LaneLoop& loop : loops_) {
+        if (loop.finished || loop.ended.wait_for(kEventEvery / loops_.size()) !=
+                                 std::future_status::ready) {
+          continue;
+        }
+        loop.finished = true;
+        --open;
+        SR_RETURN_IF_ERROR(loop.ended.get());
+      }
+      SR_RETURN_IF_ERROR(send_event(open == 0));
+      if (observer_.cancelled()) return base::cancelled("the job was cancelled");
+    }
+    return {};
+  }
+
+  Status send_event(bool done) {
+    v1::JobEvent event;
+    event.set_done(done);
+    double auc = 0;
+    double fraction = 0;
+    for (const LaneLoop& loop : loops_) {
+      SR_ASSIGN_OR_RETURN(const StepLoopFigures figures,
+                          call_on_lane<StepLoopFigures>(
+                              loop.lane, [held = loop.loop] { return (*held)->take_figures(); }));
+      add(figures, &event);
+      auc += figures.auc / static_cast<double>(loops_.size());
+      fraction += figures.read.progress / static_cast<double>(loops_.size());
+      const metrics::LaneMetrics& metrics = loop.lane->metrics();
+      event.set_bytes_in(event.bytes_in() + metrics.bytes_in.value());
+      event.set_bytes_out(event.bytes_out() + metrics.bytes_out.value());
+    }
+    event.set_auc(auc);
+    event.set_fraction(fraction);
+    if (!observer_.emit(event)) return base::cancelled("the driver of the job is gone");
+    return {};
+  }
+
+  static void add(const StepLoopFigures& figures, v1::JobEvent* event) {
+    event->set_steps(event->steps() + figures.steps);
+    event->set_rows(event->rows() + figures.rows);
+    event->set_rows_skipped(event->rows_skipped() + figures.read.rows_skipped);
+    if (event->first_skipped().empty()) event->set_first_skipped(figures.read.first_skipped);
+    event->set_compute_s(event->compute_s() + static_cast<double>(figures.compute_ns) * 1e-9);
+    event->set_wait_s(event->wait_s() + static_cast<double>(figures.wait_ns) * 1e-9);
+    event->set_data_wait_s(event->data_wait_s() + static_cast<double>(figures.data_wait_ns) * 1e-9);
+    // Totals of the loop; the driver sees differences.
+    event->set_loss_sum(event->loss_sum() + figures.loss_sum);
+    event->set_loss_steps(event->loss_steps() + figures.loss_steps);
+    event->mutable_losses()->Add(figures.losses.begin(), figures.losses.end());
+    event->mutable_scores()->Add(figures.scores.begin(), figures.scores.end());
+    event->mutable_labels()->Add(figures.labels.begin(), figures.labels.end());
+    event->mutable_truths()->Add(figures.truths.begin(), figures.truths.end());
+  }
+
+  void destroy_loops() {
+    for (LaneLoop& loop : loops_) {
+      const auto destroyed = call_on_lane<bool>(loop.lane, [held = loop.loop] {
+        held->reset();
+        return true;
+      });
+      // The lane owns the loop: when it is stopping, it has closed every channel already, and what
+      // is left is destroyed with the last holder.
+      static_cast<void>(destroyed.ok());
+    }
+    loops_.clear();
+  }
+
+  const WorkerParts& parts_;
+  const v1::RunJobRequest& request_;
+  const JobObserver& observer_;
+  std::vector<PsTask> tasks_;
+  std::shared_ptr<const program::Program> program_;
+  std::vector<LaneLoop> loops_;
+};
+
+}  // namespace
+
+Status run_job(const WorkerParts& parts, const v1::RunJobRequest& request,
+               const JobObserver& observer) {
+  return Job(parts, request, observer).run();
+}
+
+}  // namespace sidereal::app

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "sidereal/base/status.h"
+#include "sidereal/exec/kernel.h"
+#include "sidereal/ir/schema.h"
+#include "sidereal/lane/lane.h"
+#include "sidereal/transport/endpoint.h"
+
+namespace sidereal::control::v1 {
+class JobEvent;
+class RunJobRequest;
+}  // namespace sidereal::control::v1
+
+namespace sidereal::app {
+
+/// What a job uses of the worker it runs on. All borrowed.
+struct WorkerParts {
+  std::vector<lane::Lane*> lanes;                ///< One loop of steps runs on each.
+  std::vector<transport::Endpoint*> endpoints;   ///< One per lane.
+  const ir::OpRegistry* ops = nullptr;
+  const exec::KernelTable* kernels = nullptr;
+};
+
+/// How a job talks to whoever asked for it.
+struct JobObserver {
+  /// True when nobody wants the job any more; asked several times a second.
+  std::function<bool()> cancelled;
+  /// Takes an event; false when it cannot be delivered, which cancels the job.
+  std::function<bool(const control::v1::JobEvent&)> emit;
+};
+
+/// Runs one job from its description to its end: compiles the graph for the ps tasks it finds,
+/// registers their programs, and runs steps over the worker's share of the data on every lane.
+/// The description comes from a peer and may be wrong in any way. Errors name what was lost.
+/// Thread: a control thread; waits.
+Status run_job(const WorkerParts& parts, const control::v1::RunJobRequest& request,
+               const JobObserver& observer);
+
+}  // namespace sidereal::app

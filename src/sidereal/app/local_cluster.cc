@@ -1,0 +1,202 @@
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+
+#include "sidereal/app/cluster.h"
+#include "sidereal/app/control_client.h"
+#include "sidereal/app/process.h"
+#include "sidereal/app/server.h"
+#include "sidereal/base/log.h"
+#include "sidereal/base/strings.h"
+#include "sidereal/sys/posix/posix.h"
+
+namespace sidereal::app {
+namespace {
+
+constexpr double kOrderlyStopS = 5;
+
+/// CPUs this process may use by its affinity; at least 1.
+int usable_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+/// Looking before sleeping pays only while every lane has a CPU of its own.
+int64_t choose_spin_us(const LocalClusterOptions& options) {
+  if (options.spin_us != -2) return options.spin_us;
+  const int lanes = options.ps * options.ps_lanes + options.workers * options.worker_lanes;
+  return lanes <= usable_cpus() ? 50 : 0;
+}
+
+Result<std::string> find_program(const std::string& wanted) {
+  if (!wanted.empty()) return wanted;
+  std::array<char, 4096> self{};
+  const ssize_t length = readlink("/proc/self/exe", self.data(), self.size() - 1);
+  if (length > 0) {
+    const std::string here(self.data(), static_cast<size_t>(length));
+    const std::string folder = here.substr(0, here.rfind('/'));
+    for (const std::string& candidate :
+         {folder + "/sidereal", folder + "/../bin/sidereal"}) {
+      if (access(candidate.c_str(), X_OK) == 0) return candidate;
+    }
+  }
+  const char* path = std::getenv("PATH");
+  for (const std::string& folder : base::split(path == nullptr ? "" : path, ':')) {
+    std::string candidate = folder + "/sidereal";
+    if (!folder.empty() && access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return base::not_found("the program 'sidereal' is neither beside this one nor on PATH; name it "
+                         "in LocalClusterOptions::program");
+}
+
+Status validate(const LocalClusterOptions& options) {
+  const std::pair<const char*, int> counts[] = {{"ps", options.ps},
+                                                {"workers", options.workers},
+                                                {"ps_lanes", options.ps_lanes},
+                                                {"worker_lanes", options.worker_lanes}};
+  for (const auto& [name, count] : counts) {
+    if (count < 1 || count > 1024) {
+      return base::invalid_argument("{} is {}; it must be from 1 to 1024", name, count);
+    }
+  }
+  return {};
+}
+
+class LocalCluster final : public Cluster {
+ public:
+  explicit LocalCluster(LocalClusterOptions options) : options_(std::move(options)) {}
+  ~LocalCluster() override { static_cast<void>(LocalCluster::stop().ok()); }
+
+  Status start() {
+    SR_RETURN_IF_ERROR(validate(options_));
+    cluster_id_ = sys::posix::create_random()->next();
+    spin_us_ = choose_spin_us(options_);
+    return options_.in_process ? start_servers() : start_processes();
+  }
+
+  [[nodiscard]] const ClusterSpec& spec() const override { return spec_; }
+
+  Status check_alive() override {
+    const std::lock_guard lock(mutex_);
+    for (auto& process : processes_) SR_RETURN_IF_ERROR(process->check_alive());
+    return {};
+  }
+
+  Status stop() override {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return {};
+    stopped_ = true;
+    for (auto& server : servers_) server->stop();
+    // Workers first: a ps that goes away under a worker would look like a fault.
+    for (auto it = processes_.rbegin(); it != processes_.rend(); ++it) ask_to_stop(**it);
+    Status status;
+    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(kOrderlyStopS);
+    for (auto it = processes_.rbegin(); it != processes_.rend(); ++it) {
+      const std::chrono::duration<double> left = until - std::chrono::steady_clock::now();
+      if ((*it)->wait(std::max(0.0, left.count()))) continue;
+      base::log_warning("killing a task that did not stop task={} pid={}", (*it)->task(),
+                        (*it)->pid());
+      (*it)->kill();
+      status = base::deadline_exceeded("{} did not stop within {:.0f} s and was killed",
+                                       (*it)->task(), kOrderlyStopS);
+    }
+    return status;
+  }
+
+ private:
+  struct Planned {
+    std::string job;
+    int index;
+    int lanes;
+    std::vector<std::string>* addresses;
+  };
+
+  std::vector<Planned> plan() {
+    std::vector<Planned> tasks;
+    for (int i = 0; i < options_.ps; ++i) {
+      tasks.push_back({"ps", i, options_.ps_lanes, &spec_.ps});
+    }
+    for (int i = 0; i < options_.workers; ++i) {
+      tasks.push_back({"worker", i, options_.worker_lanes, &spec_.worker});
+    }
+    return tasks;
+  }
+
+  Status start_servers() {
+    for (const Planned& task : plan()) {
+      ServerOptions server{.job = task.job,
+                           .task = task.index,
+                           .lanes = task.lanes,
+                           .cluster_id = cluster_id_};
+      server.options.spin_us = spin_us_;
+      SR_ASSIGN_OR_RETURN(auto made, Server::create(server));
+      task.addresses->push_back(made->address());
+      servers_.push_back(std::move(made));
+    }
+    return {};
+  }
+
+  Status start_processes() {
+    SR_ASSIGN_OR_RETURN(const std::string program, find_program(options_.program));
+    const std::vector<Planned> tasks = plan();
+    for (const Planned& task : tasks) {
+      const std::vector<std::string> arguments = {
+          "serve",        "--job",        task.job,
+          "--task",       std::to_string(task.index),
+          "--lanes",      std::to_string(task.lanes),
+          "--listen",     "127.0.0.1:0",
+          "--spin-us",    std::to_string(spin_us_),
+          "--cluster-id", fmt::format("{:016x}", cluster_id_)};
+      SR_ASSIGN_OR_RETURN(
+          auto process,
+          TaskProcess::spawn(task_name(task.job, task.index), program, arguments));
+      processes_.push_back(std::move(process));
+    }
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      SR_ASSIGN_OR_RETURN(std::string address,
+                          processes_[i]->read_report(options_.start_deadline_s));
+      tasks[i].addresses->push_back(std::move(address));
+    }
+    return {};
+  }
+
+  void ask_to_stop(TaskProcess& process) {
+    if (!process.check_alive().ok()) return;
+    for (size_t i = 0; i < spec_.ps.size() + spec_.worker.size(); ++i) {
+      const bool ps = i < spec_.ps.size();
+      const int index = static_cast<int>(ps ? i : i - spec_.ps.size());
+      const std::string name = task_name(ps ? "ps" : "worker", index);
+      if (name != process.task()) continue;
+      ControlClient client(name, ps ? spec_.ps[index] : spec_.worker[index]);
+      const Status asked = client.shutdown(2);
+      if (!asked.ok()) base::log_debug("shutdown failed error=\"{}\"", base::message_of(asked));
+    }
+  }
+
+  LocalClusterOptions options_;
+  uint64_t cluster_id_ = 0;
+  int64_t spin_us_ = 0;
+  ClusterSpec spec_;
+  std::mutex mutex_;  // Guards the processes and stopped_.
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<std::unique_ptr<TaskProcess>> processes_;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Cluster>> start_local_cluster(const LocalClusterOptions& options) {
+  auto cluster = std::make_unique<LocalCluster>(options);
+  SR_RETURN_IF_ERROR(cluster->start());
+  return cluster;
+}
+
+}  // namespace sidereal::app

@@ -1,0 +1,383 @@
+#include "sidereal/app/server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "sidereal/app/cluster.h"
+#include "sidereal/app/control.grpc.pb.h"
+#include "sidereal/app/grpc_status.h"
+#include "sidereal/app/job.h"
+#include "sidereal/app/ps_lane.h"
+#include "sidereal/base/hash.h"
+#include "sidereal/base/log.h"
+#include "sidereal/exec/kernel.h"
+#include "sidereal/metrics/lane_metrics.h"
+#include "sidereal/ops/ops.h"
+#include "sidereal/sys/posix/posix.h"
+
+namespace sidereal::app {
+
+namespace v1 = control::v1;
+
+namespace {
+
+using base::invalid_argument;
+
+constexpr int64_t kReadRowsAtOnce = 16384;
+
+Result<store::UpdateRule> rule_of(const v1::Variable& variable) {
+  store::UpdateRule rule = store::UpdateRule::sgd(0.0F);
+  if (variable.optimizer().empty()) return rule;
+  SR_ASSIGN_OR_RETURN(rule.kind, store::rule_kind_from_name(variable.optimizer()));
+  if (rule.kind == store::RuleKind::kAdam) rule = store::UpdateRule::adam(0.001F);
+  const std::pair<const char*, float*> fields[] = {
+      {"learning_rate", &rule.learning_rate},
+      {"weight_decay", &rule.weight_decay},
+      {"momentum", &rule.momentum},
+      {"beta1", &rule.beta1},
+      {"beta2", &rule.beta2},
+      {"epsilon", &rule.epsilon},
+      {"initial_accumulator", &rule.initial_accumulator},
+      {"l1", &rule.l1},
+      {"l2", &rule.l2},
+      {"lr_power", &rule.lr_power}};
+  for (const auto& [name, value] : variable.optimizer_parameters()) {
+    bool known = false;
+    for (const auto& [field, target] : fields) {
+      if (name != field) continue;
+      *target = static_cast<float>(value);
+      known = true;
+    }
+    if (name == "nesterov") {
+      rule.nesterov = value != 0;
+      known = true;
+    }
+    if (!known) {
+      return invalid_argument("optimizer {} of variable '{}' has no parameter '{}'",
+                              variable.optimizer(), variable.name(), name);
+    }
+  }
+  SR_RETURN_IF_ERROR(rule.validate());
+  return rule;
+}
+
+Result<VariableSpec> spec_of(const v1::Variable& variable) {
+  VariableSpec spec;
+  spec.name = variable.name();
+  spec.embedding = variable.embedding();
+  int64_t elements = 1;
+  for (const int64_t extent : variable.dims()) {
+    if (extent < 0 || extent > (int64_t{1} << 40) ||
+        (extent > 0 && elements > (int64_t{1} << 44) / extent)) {
+      return invalid_argument("variable '{}' is too large", spec.name);
+    }
+    elements *= std::max<int64_t>(extent, 1);
+    spec.shape.append(extent);
+  }
+  SR_ASSIGN_OR_RETURN(spec.rule, rule_of(variable));
+  SR_ASSIGN_OR_RETURN(spec.initializer.kind,
+                      store::initializer_kind_from_name(variable.initializer()));
+  spec.initializer.a = static_cast<float>(variable.a());
+  spec.initializer.b = static_cast<float>(variable.b());
+  spec.initializer.seed = variable.seed();
+  spec.initializer.stream = base::hash64(variable.name());
+  SR_RETURN_IF_ERROR(spec.initializer.validate());
+  spec.shard = variable.shard();
+  spec.lanes.assign(variable.lanes().begin(), variable.lanes().end());
+  return spec;
+}
+
+}  // namespace
+
+class Server::Impl final : public v1::Control::Service {
+ public:
+  ~Impl() override { stop(); }
+
+  Status start(const ServerOptions& options) {
+    options_ = options;
+    task_ = task_name(options.job, options.task);
+    SR_RETURN_IF_ERROR(check());
+    SR_RETURN_IF_ERROR(start_lanes());
+    return start_control();
+  }
+
+  bool wait(double seconds) {
+    std::unique_lock lock(mutex_);
+    return ended_.wait_for(lock, std::chrono::duration<double>(seconds),
+                           [this] { return shutdown_; });
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      shutdown_ = true;
+      ended_.notify_all();
+      if (stopped_) return;
+      stopped_ = true;
+    }
+    // Jobs see shutdown_ and end; after the deadline gRPC cancels the calls that are left.
+    if (control_ != nullptr) {
+      control_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+    }
+    for (auto& lane : ps_lanes_) stop_lane(&lane->lane());
+    for (auto& lane : worker_lanes_) stop_lane(lane.get());
+  }
+
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest* request,
+                         v1::TaskStatus* reply) override {
+    if (request->version() != kControlVersion) {
+      return to_grpc(base::failed_precondition(
+          "{} speaks control version {}, the caller {}; use one release for the whole cluster",
+          task_, kControlVersion, request->version()));
+    }
+    return to_grpc(fill_status(reply));
+  }
+
+  grpc::Status CreateVariables(grpc::ServerContext*, const v1::CreateVariablesRequest* request,
+                               v1::CreateVariablesReply* reply) override {
+    return to_grpc(create_variables(*request, reply));
+  }
+
+  grpc::Status ReadVariable(grpc::ServerContext*, const v1::ReadVariableRequest* request,
+                            grpc::ServerWriter<v1::Chunk>* writer) override {
+    return to_grpc(read_variable(*request, writer));
+  }
+
+  grpc::Status RegisterProgram(grpc::ServerContext*, const v1::RegisterProgramRequest* request,
+                               v1::RegisterProgramReply* reply) override {
+    const std::lock_guard lock(control_mutex_);
+    const Result<PsLane*> lane = find_lane(request->lane());
+    if (!lane.ok()) return to_grpc(lane.status());
+    const Result<uint64_t> hash = (*lane)->register_program(request->program());
+    if (!hash.ok()) return to_grpc(hash.status());
+    reply->set_hash(*hash);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status RunJob(grpc::ServerContext* context, const v1::RunJobRequest* request,
+                      grpc::ServerWriter<v1::JobEvent>* writer) override {
+    return to_grpc(run_one_job(context, *request, writer));
+  }
+
+  grpc::Status Shutdown(grpc::ServerContext*, const v1::ShutdownRequest*,
+                        v1::ShutdownReply*) override {
+    const std::lock_guard lock(mutex_);
+    shutdown_ = true;
+    ended_.notify_all();
+    return grpc::Status::OK;
+  }
+
+  std::string address_;
+  std::string task_;
+
+ private:
+  Status check() const {
+    if (options_.job != "ps" && options_.job != "worker") {
+      return invalid_argument("job '{}' is neither ps nor worker", options_.job);
+    }
+    if (options_.task < 0) return invalid_argument("task {} is negative", options_.task);
+    if (options_.lanes < 1 || options_.lanes > 1024) {
+      return invalid_argument("lanes is {}; it must be from 1 to 1024", options_.lanes);
+    }
+    return config::validate(options_.options);
+  }
+
+  Status start_lanes() {
+    ops::register_all(&ops_);
+    if (options_.job == "ps") {
+      exec::register_ps_kernels(&kernels_);
+    } else {
+      exec::register_kernels(&kernels_);
+    }
+    SR_ASSIGN_OR_RETURN(listen_, sys::Address::parse(options_.address));
+    transport::Identity identity{.cluster_id = options_.cluster_id,
+                                 .task = task_,
+                                 .incarnation = random_->next(),
+                                 .lane_count = static_cast<uint32_t>(options_.lanes)};
+    incarnation_ = identity.incarnation;
+    for (int i = 0; i < options_.lanes; ++i) {
+      const lane::LaneOptions lane{.name = fmt::format("{}/lane:{}", task_, i),
+                                   .index = i,
+                                   .spin_us = options_.options.spin_us,
+                                   .inbox_slots = options_.options.inbox_slots,
+                                   .network = network_.get(),
+                                   .clock = clock_.get()};
+      if (options_.job == "ps") {
+        SR_ASSIGN_OR_RETURN(auto made,
+                            PsLane::create(lane, identity, options_.options,
+                                           {.host = listen_.host, .port = 0}, &kernels_));
+        made->lane().start();
+        ps_lanes_.push_back(std::move(made));
+      } else {
+        SR_ASSIGN_OR_RETURN(auto made, lane::Lane::create(lane));
+        SR_ASSIGN_OR_RETURN(auto endpoint, transport::Endpoint::create(made.get(), identity,
+                                                                       options_.options));
+        made->start();
+        worker_.lanes.push_back(made.get());
+        worker_.endpoints.push_back(endpoint.get());
+        worker_lanes_.push_back(std::move(made));
+        endpoints_.push_back(std::move(endpoint));
+      }
+    }
+    worker_.ops = &ops_;
+    worker_.kernels = &kernels_;
+    return {};
+  }
+
+  Status start_control() {
+    if (!listen_.is_loopback()) {
+      return base::failed_precondition(
+          "{} is not a loopback address; this release cannot authenticate peers, so tasks listen "
+          "on loopback only",
+          options_.address);
+    }
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort(listen_.to_string(), grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(this);
+    builder.SetMaxReceiveMessageSize(256 << 20);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    control_ = builder.BuildAndStart();
+    if (control_ == nullptr || port == 0) {
+      return base::already_exists("cannot listen at {}: the port is in use or not allowed; choose "
+                                  "another, or port 0 for any free one",
+                                  listen_.to_string());
+    }
+    address_ = sys::Address{.host = listen_.host, .port = port}.to_string();
+    return {};
+  }
+
+  void stop_lane(lane::Lane* lane) {
+    const Status stopped = lane->stop();
+    if (!stopped.ok()) base::log_error("stop failed error=\"{}\"", base::message_of(stopped));
+  }
+
+  Result<PsLane*> find_lane(int lane) {
+    if (lane < 0 || static_cast<size_t>(lane) >= ps_lanes_.size()) {
+      return invalid_argument("{} has no ps lane {}", task_, lane);
+    }
+    return ps_lanes_[lane].get();
+  }
+
+  Status fill_status(v1::TaskStatus* reply) {
+    reply->set_version(kControlVersion);
+    reply->set_task(task_);
+    reply->set_incarnation(incarnation_);
+    reply->set_cluster_id(options_.cluster_id);
+    reply->set_pid(getpid());
+    metrics::LaneMetricsSnapshot all;
+    for (auto& lane : ps_lanes_) {
+      reply->add_data_addresses(lane->address().to_string());
+      SR_ASSIGN_OR_RETURN(const PsLaneFigures figures, lane->figures());
+      reply->set_calls(reply->calls() + figures.calls);
+      reply->set_rows(reply->rows() + figures.rows);
+      all.add(lane->lane().metrics());
+    }
+    for (auto& lane : worker_lanes_) {
+      reply->add_data_addresses("");
+      all.add(lane->metrics());
+    }
+    reply->set_bytes_in(all.bytes_in);
+    reply->set_bytes_out(all.bytes_out);
+    reply->set_busy_s(static_cast<double>(all.busy_ns) * 1e-9);
+    reply->set_idle_s(static_cast<double>(all.spin_ns + all.sleep_ns) * 1e-9);
+    return {};
+  }
+
+  Status create_variables(const v1::CreateVariablesRequest& request,
+                          v1::CreateVariablesReply* reply) {
+    const std::lock_guard lock(control_mutex_);
+    std::vector<std::vector<VariableSpec>> specs(ps_lanes_.size());
+    for (const v1::LaneVariables& lane : request.lanes()) {
+      SR_RETURN_IF_ERROR(find_lane(lane.lane()).status());
+      for (const v1::Variable& variable : lane.variables()) {
+        SR_ASSIGN_OR_RETURN(VariableSpec spec, spec_of(variable));
+        specs[lane.lane()].push_back(std::move(spec));
+      }
+    }
+    for (size_t i = 0; i < ps_lanes_.size(); ++i) {
+      SR_ASSIGN_OR_RETURN(const int64_t bytes, ps_lanes_[i]->create_variables(specs[i]));
+      reply->set_bytes(reply->bytes() + bytes);
+    }
+    return {};
+  }
+
+  Status read_variable(const v1::ReadVariableRequest& request,
+                       grpc::ServerWriter<v1::Chunk>* writer) {
+    const std::lock_guard lock(control_mutex_);
+    SR_ASSIGN_OR_RETURN(PsLane* const lane, find_lane(request.lane()));
+    for (int64_t from = 0;; from += kReadRowsAtOnce) {
+      SR_ASSIGN_OR_RETURN(std::string bytes, lane->read(request.name(), request.shard(), from,
+                                                        kReadRowsAtOnce));
+      if (bytes.empty()) return {};
+      v1::Chunk chunk;
+      chunk.set_data(std::move(bytes));
+      if (!writer->Write(chunk)) return base::cancelled("the reader is gone");
+    }
+  }
+
+  Status run_one_job(grpc::ServerContext* context, const v1::RunJobRequest& request,
+                     grpc::ServerWriter<v1::JobEvent>* writer) {
+    if (worker_.lanes.empty()) {
+      return base::failed_precondition("{} runs no jobs; ask a worker", task_);
+    }
+    std::unique_lock lock(job_mutex_, std::defer_lock);
+    if (!lock.try_lock_for(std::chrono::seconds(5))) {
+      return base::resource_exhausted("{} runs another job; try again when it has ended", task_);
+    }
+    const JobObserver observer{
+        .cancelled = [this, context] { return context->IsCancelled() || wait(0); },
+        .emit = [writer](const v1::JobEvent& event) { return writer->Write(event); }};
+    Status status = run_job(worker_, request, observer);
+    if (!status.ok() && status.code() != StatusCode::kCancelled) {
+      base::log_error("job failed code={} error=\"{}\"", base::code_name(status.code()),
+                      base::message_of(status));
+    }
+    return status;
+  }
+
+  ServerOptions options_;
+  sys::Address listen_;
+  uint64_t incarnation_ = 0;
+  std::unique_ptr<sys::Clock> clock_ = sys::posix::create_clock();
+  std::unique_ptr<sys::Random> random_ = sys::posix::create_random();
+  std::unique_ptr<sys::Network> network_ = sys::posix::create_network();
+  ir::OpRegistry ops_;
+  exec::KernelTable kernels_;
+  std::vector<std::unique_ptr<PsLane>> ps_lanes_;
+  // Lanes before endpoints: an endpoint outlives the lane that runs on it, so it is declared first.
+  std::vector<std::unique_ptr<transport::Endpoint>> endpoints_;
+  std::vector<std::unique_ptr<lane::Lane>> worker_lanes_;
+  WorkerParts worker_;
+  std::mutex control_mutex_;   // One change of variables or programs at a time.
+  std::timed_mutex job_mutex_; // One job at a time.
+  std::mutex mutex_;           // Guards shutdown_ and stopped_.
+  std::condition_variable ended_;
+  bool shutdown_ = false;
+  bool stopped_ = false;
+  std::unique_ptr<grpc::Server> control_;
+};
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() = default;
+
+Result<std::unique_ptr<Server>> Server::create(const ServerOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  SR_RETURN_IF_ERROR(impl->start(options));
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+const std::string& Server::address() const { return impl_->address_; }
+const std::string& Server::task() const { return impl_->task_; }
+bool Server::wait(double seconds) { return impl_->wait(seconds); }
+void Server::stop() { impl_->stop(); }
+
+}  // namespace sidereal::app
