@@ -1,0 +1,362 @@
+#include "sidereal/transport/acceptor.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "sidereal/base/check.h"
+#include "sidereal/base/log.h"
+#include "sidereal/transport/link.h"
+
+namespace sidereal::transport {
+namespace {
+
+constexpr int kAcceptsPerEvent = 64;
+constexpr int64_t kAcceptRetryNs = 100 * sys::kMillisecond;
+constexpr size_t kStrangersMax = 64;  // connections beyond connections_max that may shake hands
+
+}  // namespace
+
+/// One accepted connection.
+class ServerConnection final : private Link::Owner {
+ public:
+  ServerConnection(Acceptor::Impl* acceptor, Endpoint* endpoint, CallHandler* handler,
+                   ConnectionId id)
+      : acceptor_(acceptor), endpoint_(endpoint), handler_(handler), link_(endpoint, this, true) {
+    peer_.id = id;
+  }
+  ~ServerConnection() { endpoint_->lane()->cancel_timer(handshake_timer_); }
+
+  Status open(std::unique_ptr<sys::Stream> stream);
+  /// Says goodbye and closes; the handler is told.
+  void end(const Status& why);
+
+  [[nodiscard]] bool is_open() const { return link_.is_open(); }
+  [[nodiscard]] bool shaken() const { return shaken_; }
+  [[nodiscard]] Link& link() { return link_; }
+
+ private:
+  Status on_frame(const wire::FrameHeader& header, std::string_view meta) override;
+  Result<bool> on_slots(const wire::FrameHeader& header, std::span<const wire::SlotEntry> slots,
+                        std::span<tensor::Tensor> into) override;
+  void on_message(const wire::FrameHeader& header, std::span<const wire::SlotEntry> slots,
+                  std::span<tensor::Tensor> tensors) override;
+  void on_broken(const Status& why) override;
+
+  Status shake(const wire::FrameHeader& header, std::string_view meta);
+  void refuse(const Status& why);
+  void closed(const Status& why);
+
+  Acceptor::Impl* acceptor_;
+  Endpoint* endpoint_;
+  CallHandler* handler_;
+  Connection peer_;
+  Link link_;
+  lane::TimerId handshake_timer_;
+  bool shaken_ = false;
+};
+
+class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, public lane::Flusher {
+ public:
+  Impl(Endpoint* endpoint, CallHandler* handler, std::unique_ptr<sys::Listener> listener)
+      : endpoint_(endpoint),
+        handler_(handler),
+        listener_(std::move(listener)),
+        address_(listener_->address()) {}
+
+  ~Impl() override {
+    shut_down(base::cancelled("the server on {} has been closed", address_.to_string()));
+    endpoint_->lane()->cancel_flush(this);
+    endpoint_->lane()->remove_stop_hook(this);
+  }
+
+  Status open() {
+    endpoint_->lane()->add_stop_hook(this);
+    return endpoint_->lane()->watch(*listener_, this, {});
+  }
+
+  [[nodiscard]] const sys::Address& address() const { return address_; }
+  [[nodiscard]] int shaken_count() const { return shaken_count_; }
+  [[nodiscard]] bool is_full() const {
+    return shaken_count_ >= endpoint_->options().connections_max;
+  }
+
+  /// The open connection of that id, or nullptr.
+  ServerConnection* find(ConnectionId id) {
+    const auto at = static_cast<uint32_t>(id.value);
+    if (at >= places_.size() || places_[at].generation != id.value >> 32) return nullptr;
+    ServerConnection* connection = places_[at].connection.get();
+    return connection != nullptr && connection->is_open() ? connection : nullptr;
+  }
+
+  void count_shaken(int change) {
+    shaken_count_ += change;
+    endpoint_->metrics().connections.add(change);
+  }
+
+  void reply(ConnectionId to, uint64_t call_id, std::span<const tensor::Tensor> fetches,
+             std::span<const uint32_t> slots) {
+    ServerConnection* connection = find(to);
+    if (connection == nullptr) return endpoint_->metrics().replies_dropped.add();
+    wire::FrameHeader header;
+    header.method = wire::Method::kReply;
+    header.call_id = call_id;
+    const Status sent = connection->link().send(header, fetches, slots);
+    if (!sent.ok()) reply_error(to, call_id, sent);
+  }
+
+  void reply_error(ConnectionId to, uint64_t call_id, const Status& error) {
+    SR_CHECK(!error.ok());
+    ServerConnection* connection = find(to);
+    if (connection == nullptr) return endpoint_->metrics().replies_dropped.add();
+    endpoint_->metrics().calls_failed.add();
+    connection->link().send_error(call_id, error);
+  }
+
+  /// A connection has closed; it goes at the end of the iteration, as it may still be on the stack.
+  void reap_later() { endpoint_->lane()->flush_later(this); }
+
+ private:
+  struct Place {
+    std::unique_ptr<ServerConnection> connection;
+    uint64_t generation = 1;
+  };
+
+  void on_io(const sys::Event& event) override;
+  void flush() override;
+  void on_lane_stop() override {
+    shut_down(base::cancelled("the server on {} is stopping", address_.to_string()));
+  }
+  void add(std::unique_ptr<sys::Stream> stream);
+  void pause_accepting(const Status& why);
+  void shut_down(const Status& why);
+
+  Endpoint* endpoint_;
+  CallHandler* handler_;
+  std::unique_ptr<sys::Listener> listener_;
+  sys::Address address_;
+  lane::TimerId retry_;
+  std::vector<Place> places_;
+  std::vector<uint32_t> free_;
+  int shaken_count_ = 0;
+};
+
+// ---- ServerConnection ------------------------------------------------------------------------
+
+Status ServerConnection::open(std::unique_ptr<sys::Stream> stream) {
+  SR_RETURN_IF_ERROR(link_.open(std::move(stream)));
+  const int64_t patience = endpoint_->options().connect_deadline_ms * sys::kMillisecond;
+  handshake_timer_ = endpoint_->lane()->run_after(patience, [this, patience] {
+    refuse(base::deadline_exceeded("no hello within {:.1f} s",
+                                   static_cast<double>(patience) / 1e9));
+  });
+  return {};
+}
+
+void ServerConnection::refuse(const Status& why) {
+  endpoint_->metrics().handshakes_refused.add();
+  link_.send_error(0, why);
+  link_.close();
+  closed(why);
+}
+
+Status ServerConnection::shake(const wire::FrameHeader& header, std::string_view meta) {
+  if (header.method != wire::Method::kHello) {
+    return base::data_loss("{} before Hello", wire::name_of(header.method));
+  }
+  SR_ASSIGN_OR_RETURN(const wire::Hello hello, wire::decode_hello(meta));
+  const Identity& me = endpoint_->identity();
+  const Result<wire::HelloAck> ack = wire::answer_hello(
+      hello, {.cluster_id = me.cluster_id,
+              .incarnation = me.incarnation,
+              .lane = static_cast<uint32_t>(endpoint_->lane()->index()),
+              .lane_count = me.lane_count,
+              .task = me.task});
+  if (!ack.ok()) {
+    refuse(ack.status());
+    return {};
+  }
+  if (acceptor_->is_full()) {
+    refuse(base::resource_exhausted("{} has {} connections; connections_max allows no more",
+                                    me.task, endpoint_->options().connections_max));
+    return {};
+  }
+  endpoint_->lane()->cancel_timer(handshake_timer_);
+  peer_.task = hello.task;
+  peer_.incarnation = hello.incarnation;
+  shaken_ = true;
+  acceptor_->count_shaken(1);
+  link_.set_trusted();
+  wire::FrameHeader answer;
+  answer.method = wire::Method::kHelloAck;
+  link_.send(answer, wire::encode_hello_ack(*ack));
+  return {};
+}
+
+Status ServerConnection::on_frame(const wire::FrameHeader& header, std::string_view meta) {
+  if (!shaken_) return shake(header, meta);
+  if (header.method == wire::Method::kGoodbye) {
+    link_.close();
+    closed(base::cancelled("{} said goodbye", peer_.task));
+    return {};
+  }
+  return base::data_loss("{} from a client", wire::name_of(header.method));
+}
+
+Result<bool> ServerConnection::on_slots(const wire::FrameHeader& header,
+                                        std::span<const wire::SlotEntry> slots,
+                                        std::span<tensor::Tensor> into) {
+  if (!shaken_) return base::data_loss("{} before Hello", wire::name_of(header.method));
+  if (header.method != wire::Method::kCall || header.call_id == 0) {
+    return base::data_loss("{} with id {} from a client", wire::name_of(header.method),
+                           header.call_id);
+  }
+  endpoint_->metrics().calls.add();
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i].dead) continue;
+    Result<tensor::Tensor> place = handler_->allocate(peer_, header, static_cast<int>(i),
+                                                      slots[i].dtype, slots[i].shape);
+    if (!place.ok()) {
+      endpoint_->metrics().calls_failed.add();
+      link_.send_error(header.call_id, place.status());
+      return false;
+    }
+    SR_CHECK(place->defined() && place->nbytes() == slots[i].nbytes,
+             "allocate() gave {} bytes for a payload of {}", place->nbytes(), slots[i].nbytes);
+    into[i] = *std::move(place);
+  }
+  return true;
+}
+
+void ServerConnection::on_message(const wire::FrameHeader& header,
+                                  std::span<const wire::SlotEntry> slots,
+                                  std::span<tensor::Tensor> tensors) {
+  handler_->on_call(peer_, header, slots, tensors);
+}
+
+void ServerConnection::end(const Status& why) {
+  if (!is_open()) return;
+  if (shaken_) {
+    wire::FrameHeader goodbye;
+    goodbye.method = wire::Method::kGoodbye;
+    link_.send(goodbye);
+  }
+  link_.close();
+  closed(why);
+}
+
+void ServerConnection::on_broken(const Status& why) {
+  closed(base::unavailable("lost {}: {}", shaken_ ? peer_.task : "a client",
+                           base::message_of(why)));
+}
+
+void ServerConnection::closed(const Status& why) {
+  endpoint_->lane()->cancel_timer(handshake_timer_);
+  acceptor_->reap_later();
+  if (!std::exchange(shaken_, false)) return;
+  acceptor_->count_shaken(-1);
+  handler_->on_closed(peer_, why);
+}
+
+// ---- Acceptor --------------------------------------------------------------------------------
+
+void Acceptor::Impl::on_io(const sys::Event&) {
+  for (int i = 0; i < kAcceptsPerEvent; ++i) {
+    Result<std::unique_ptr<sys::Stream>> stream = listener_->accept();
+    if (!stream.ok()) return pause_accepting(stream.status());
+    if (*stream == nullptr) return;
+    const size_t open = places_.size() - free_.size();
+    const auto max = static_cast<size_t>(endpoint_->options().connections_max) + kStrangersMax;
+    if (open < max) {
+      add(*std::move(stream));
+    } else {
+      endpoint_->metrics().handshakes_refused.add();  // too many to even hear the hello
+    }
+  }
+}
+
+void Acceptor::Impl::add(std::unique_ptr<sys::Stream> stream) {
+  uint32_t at;
+  if (free_.empty()) {
+    at = static_cast<uint32_t>(places_.size());
+    places_.emplace_back();
+  } else {
+    at = free_.back();
+    free_.pop_back();
+  }
+  Place& place = places_[at];
+  place.connection = std::make_unique<ServerConnection>(
+      this, endpoint_, handler_, ConnectionId((place.generation << 32) | at));
+  const Status opened = place.connection->open(std::move(stream));
+  if (!opened.ok()) {
+    reap_later();
+    pause_accepting(opened);
+  }
+}
+
+// Out of file descriptors, most likely: level-triggered readiness would spin the lane.
+void Acceptor::Impl::pause_accepting(const Status& why) {
+  base::log_warning("accept_failed address={} reason=\"{}\"", address_.to_string(),
+                    base::message_of(why));
+  lane::Lane* lane = endpoint_->lane();
+  lane->unwatch(*listener_);
+  lane->cancel_timer(retry_);
+  retry_ = lane->run_after(kAcceptRetryNs, [this, lane] {
+    const Status status = lane->watch(*listener_, this, {});
+    if (!status.ok()) pause_accepting(status);
+  });
+}
+
+void Acceptor::Impl::flush() {
+  for (uint32_t i = 0; i < places_.size(); ++i) {
+    Place& place = places_[i];
+    if (place.connection == nullptr || place.connection->is_open()) continue;
+    place.connection.reset();
+    ++place.generation;
+    free_.push_back(i);
+  }
+}
+
+void Acceptor::Impl::shut_down(const Status& why) {
+  if (listener_ == nullptr) return;
+  endpoint_->lane()->cancel_timer(retry_);
+  endpoint_->lane()->unwatch(*listener_);
+  listener_.reset();
+  for (size_t i = 0; i < places_.size(); ++i) {
+    if (places_[i].connection != nullptr) places_[i].connection->end(why);
+  }
+}
+
+Result<std::unique_ptr<Acceptor>> Acceptor::create(Endpoint* endpoint,
+                                                   const sys::Address& address,
+                                                   CallHandler* handler) {
+  sys::Network* network = endpoint->lane()->network();
+  SR_ASSIGN_OR_RETURN(const sys::Address resolved, network->resolve(address));
+  if (!resolved.is_loopback()) {
+    return base::failed_precondition(
+        "{} will not listen on {}: no authentication is configured, so only loopback addresses "
+        "such as 127.0.0.1 are served",
+        endpoint->identity().task, address.to_string());
+  }
+  SR_ASSIGN_OR_RETURN(std::unique_ptr<sys::Listener> listener, network->listen(address));
+  auto impl = std::make_unique<Impl>(endpoint, handler, std::move(listener));
+  SR_RETURN_IF_ERROR(impl->open());
+  return std::unique_ptr<Acceptor>(new Acceptor(std::move(impl)));
+}
+
+Acceptor::Acceptor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Acceptor::~Acceptor() = default;
+
+const sys::Address& Acceptor::address() const { return impl_->address(); }
+int Acceptor::connection_count() const { return impl_->shaken_count(); }
+
+void Acceptor::reply(ConnectionId to, uint64_t call_id, std::span<const tensor::Tensor> fetches,
+                     std::span<const uint32_t> slots) {
+  impl_->reply(to, call_id, fetches, slots);
+}
+
+void Acceptor::reply_error(ConnectionId to, uint64_t call_id, const Status& error) {
+  impl_->reply_error(to, call_id, error);
+}
+
+}  // namespace sidereal::transport

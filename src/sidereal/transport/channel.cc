@@ -1,0 +1,444 @@
+#include "sidereal/transport/channel.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "sidereal/base/check.h"
+#include "sidereal/transport/link.h"
+
+namespace sidereal::transport {
+namespace {
+
+constexpr int64_t kRetryFirstNs = 5 * sys::kMillisecond;
+constexpr int64_t kRetryMaxNs = 500 * sys::kMillisecond;
+
+double seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+}  // namespace
+
+class Channel::Impl final : public Link::Owner, public lane::IoHandler, public lane::StopHook {
+ public:
+  Impl(Endpoint* endpoint, Peer peer)
+      : endpoint_(endpoint), peer_(std::move(peer)), link_(endpoint, this, false) {
+    lane()->add_stop_hook(this);
+  }
+  ~Impl() override {
+    close();
+    lane()->remove_stop_hook(this);
+  }
+
+  void connect(int64_t deadline_ns, base::Function<void(const Status&)> done);
+  Result<uint64_t> call(uint64_t program, uint64_t step, std::span<const tensor::Tensor> feeds,
+                        std::span<const uint32_t> slots, int64_t deadline_ns, CallSink* sink);
+  bool cancel(uint64_t call_id);
+  void close();
+
+  [[nodiscard]] bool connected() const { return state_ == State::kConnected; }
+  [[nodiscard]] int pending() const { return pending_count_; }
+  [[nodiscard]] const Peer& peer() const { return peer_; }
+  [[nodiscard]] const wire::HelloAck& ack() const { return ack_; }
+  void on_break(base::Function<void(const Status&)> hook) { break_hook_ = std::move(hook); }
+
+ private:
+  enum class State { kIdle, kConnecting, kShaking, kConnected };
+
+  struct Pending {
+    CallSink* sink = nullptr;  // nullptr: free
+    uint32_t generation = 1;
+    int64_t deadline = 0;
+    int64_t started = 0;
+  };
+
+  [[nodiscard]] lane::Lane* lane() const { return endpoint_->lane(); }
+  /// "/job:ps/task:0 at 127.0.0.1:2222".
+  [[nodiscard]] std::string peer_text() const {
+    return fmt::format("{} at {}", peer_.task, peer_.address.to_string());
+  }
+
+  // Connecting.
+  void attempt();
+  void on_io(const sys::Event& event) override;
+  void on_lane_stop() override { close(); }
+  void say_hello();
+  void retry(const std::string& why);
+  void drop_stream();
+  void finish_connect(const Status& outcome);
+  Status shaken(std::string_view meta);
+
+  // Link::Owner.
+  Status on_frame(const wire::FrameHeader& header, std::string_view meta) override;
+  Result<bool> on_slots(const wire::FrameHeader& header, std::span<const wire::SlotEntry> slots,
+                        std::span<tensor::Tensor> into) override;
+  void on_message(const wire::FrameHeader& header, std::span<const wire::SlotEntry> slots,
+                  std::span<tensor::Tensor> tensors) override;
+  void on_broken(const Status& why) override;
+  void lost(const Status& why);
+
+  // Pending calls.
+  Pending* find(uint64_t call_id);
+  void complete(uint64_t call_id, const Status& status, std::span<tensor::Tensor> fetches = {});
+  void fail_all(const Status& why);
+  void watch_deadline(int64_t deadline);
+  void expire();
+  [[nodiscard]] Status expired_status(const Pending& call) const;
+
+  Endpoint* endpoint_;
+  Peer peer_;
+  Link link_;
+  State state_ = State::kIdle;
+  wire::HelloAck ack_;
+  base::Function<void(const Status&)> break_hook_;
+
+  std::unique_ptr<sys::Stream> stream_;  // while connecting
+  base::Function<void(const Status&)> connect_done_;
+  int64_t connect_started_ = 0;
+  int64_t connect_deadline_ = 0;
+  int64_t retry_ns_ = 0;
+  std::string last_failure_;
+  lane::TimerId retry_timer_;
+  lane::TimerId connect_timer_;
+
+  std::vector<Pending> calls_;
+  std::vector<uint32_t> free_;
+  int pending_count_ = 0;
+  uint64_t receiving_ = 0;  // call whose payload is being read
+  lane::TimerId deadline_timer_;
+  int64_t timer_deadline_ = INT64_MAX;
+};
+
+// ---- Connecting ------------------------------------------------------------------------------
+
+void Channel::Impl::connect(int64_t deadline_ns, base::Function<void(const Status&)> done) {
+  SR_CHECK(state_ == State::kIdle && !connect_done_, "connect() on {}, which is in use",
+           peer_text());
+  connect_done_ = std::move(done);
+  connect_started_ = lane()->now();
+  connect_deadline_ =
+      deadline_ns != 0
+          ? deadline_ns
+          : connect_started_ + endpoint_->options().connect_deadline_ms * sys::kMillisecond;
+  retry_ns_ = kRetryFirstNs;
+  last_failure_ = "no answer";
+  connect_timer_ = lane()->run_at(connect_deadline_, [this] {
+    finish_connect(base::unavailable("cannot reach {} within {:.1f} s: {}", peer_text(),
+                                     seconds(connect_deadline_ - connect_started_),
+                                     last_failure_));
+  });
+  // From a timer, so that `done` is never called from within connect().
+  retry_timer_ = lane()->run_after(0, [this] { attempt(); });
+}
+
+void Channel::Impl::attempt() {
+  Result<std::unique_ptr<sys::Stream>> stream = lane()->network()->connect(peer_.address);
+  if (!stream.ok()) return retry(base::message_of(stream.status()));
+  const Status watched = lane()->watch(**stream, this, {.readable = false, .writable = true});
+  if (!watched.ok()) return retry(base::message_of(watched));
+  stream_ = *std::move(stream);
+  state_ = State::kConnecting;
+}
+
+void Channel::Impl::on_io(const sys::Event&) {
+  const Result<bool> is_connected = stream_->connected();
+  if (!is_connected.ok()) return retry(base::message_of(is_connected.status()));
+  if (*is_connected) say_hello();
+}
+
+void Channel::Impl::say_hello() {
+  lane()->unwatch(*stream_);
+  const Status opened = link_.open(std::move(stream_));
+  if (!opened.ok()) return retry(base::message_of(opened));
+  state_ = State::kShaking;
+  last_failure_ = "it accepted the connection but did not answer the handshake";
+  const Identity& me = endpoint_->identity();
+  wire::FrameHeader header;
+  header.method = wire::Method::kHello;
+  link_.send(header, wire::encode_hello({.cluster_id = me.cluster_id,
+                                         .incarnation = me.incarnation,
+                                         .lane = peer_.lane,
+                                         .task = me.task,
+                                         .peer_task = peer_.task}));
+}
+
+void Channel::Impl::retry(const std::string& why) {
+  last_failure_ = why;
+  drop_stream();
+  link_.close();
+  state_ = State::kIdle;
+  retry_timer_ = lane()->run_after(retry_ns_, [this] { attempt(); });
+  retry_ns_ = std::min(2 * retry_ns_, kRetryMaxNs);
+}
+
+void Channel::Impl::drop_stream() {
+  if (stream_ == nullptr) return;
+  lane()->unwatch(*stream_);
+  stream_.reset();
+}
+
+void Channel::Impl::finish_connect(const Status& outcome) {
+  if (!connect_done_) return;
+  lane()->cancel_timer(connect_timer_);
+  lane()->cancel_timer(retry_timer_);
+  if (!outcome.ok()) {
+    drop_stream();
+    link_.close();
+    state_ = State::kIdle;
+  }
+  base::Function<void(const Status&)> done = std::move(connect_done_);
+  connect_done_ = nullptr;
+  done(outcome);
+}
+
+Status Channel::Impl::shaken(std::string_view meta) {
+  SR_ASSIGN_OR_RETURN(ack_, wire::decode_hello_ack(meta));
+  if (ack_.version < wire::kVersionMin || ack_.version > wire::kVersion) {
+    return base::data_loss("handshake answered with version {}", ack_.version);
+  }
+  if (ack_.task != peer_.task || ack_.lane != peer_.lane) {
+    return base::data_loss("handshake answered by {} lane {}", ack_.task, ack_.lane);
+  }
+  link_.set_trusted();
+  state_ = State::kConnected;
+  finish_connect({});
+  return {};
+}
+
+void Channel::Impl::close() {
+  const Status why = base::cancelled("the connection to {} was closed", peer_text());
+  if (connected()) {
+    wire::FrameHeader goodbye;
+    goodbye.method = wire::Method::kGoodbye;
+    link_.send(goodbye);
+  }
+  link_.close();
+  drop_stream();
+  lane()->cancel_timer(deadline_timer_);
+  timer_deadline_ = INT64_MAX;
+  state_ = State::kIdle;
+  finish_connect(why);
+  fail_all(why);
+}
+
+// ---- What the peer says ----------------------------------------------------------------------
+
+Status Channel::Impl::on_frame(const wire::FrameHeader& header, std::string_view meta) {
+  switch (header.method) {
+    case wire::Method::kHelloAck:
+      if (state_ != State::kShaking) return base::data_loss("HelloAck after the handshake");
+      return shaken(meta);
+    case wire::Method::kError: {
+      const Status error = wire::error_status(header, meta);
+      if (header.call_id != 0) {
+        complete(header.call_id, error);
+        return {};
+      }
+      if (state_ == State::kShaking) {
+        finish_connect(base::with_context(error, fmt::format("refused by {}", peer_text())));
+      } else {
+        link_.close();
+        lost(error);
+      }
+      return {};
+    }
+    case wire::Method::kGoodbye:
+      link_.close();
+      if (state_ == State::kShaking) {
+        retry("it said goodbye");
+      } else {
+        lost(base::unavailable("it is shutting down"));
+      }
+      return {};
+    default: return base::data_loss("{} from a server", wire::name_of(header.method));
+  }
+}
+
+Result<bool> Channel::Impl::on_slots(const wire::FrameHeader& header,
+                                     std::span<const wire::SlotEntry> slots,
+                                     std::span<tensor::Tensor> into) {
+  if (header.method != wire::Method::kReply || !connected()) {
+    return base::data_loss("{} from a server", wire::name_of(header.method));
+  }
+  Pending* call = find(header.call_id);
+  if (call == nullptr) {
+    endpoint_->metrics().replies_late.add();
+    return false;
+  }
+  CallSink* sink = call->sink;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i].dead) continue;
+    Result<tensor::Tensor> place =
+        sink->allocate(static_cast<int>(i), slots[i].dtype, slots[i].shape);
+    if (!place.ok()) {
+      complete(header.call_id, place.status());
+      return false;
+    }
+    SR_CHECK(place->defined() && place->nbytes() == slots[i].nbytes,
+             "allocate() gave {} bytes for a payload of {}", place->nbytes(), slots[i].nbytes);
+    into[i] = *std::move(place);
+  }
+  receiving_ = header.call_id;
+  return true;
+}
+
+void Channel::Impl::on_message(const wire::FrameHeader& header, std::span<const wire::SlotEntry>,
+                               std::span<tensor::Tensor> tensors) {
+  receiving_ = 0;
+  complete(header.call_id, {}, tensors);
+}
+
+void Channel::Impl::on_broken(const Status& why) {
+  if (state_ == State::kShaking) {
+    retry(base::message_of(why));
+  } else {
+    lost(why);
+  }
+}
+
+void Channel::Impl::lost(const Status& why) {
+  state_ = State::kIdle;
+  const Status error = base::unavailable("lost {}: {}", peer_text(), base::message_of(why));
+  fail_all(error);
+  if (break_hook_) break_hook_(error);
+}
+
+// ---- Calls -----------------------------------------------------------------------------------
+
+Result<uint64_t> Channel::Impl::call(uint64_t program, uint64_t step,
+                                     std::span<const tensor::Tensor> feeds,
+                                     std::span<const uint32_t> slots, int64_t deadline_ns,
+                                     CallSink* sink) {
+  if (!connected()) return base::unavailable("not connected to {}", peer_text());
+  if (link_.send_bytes() > static_cast<size_t>(endpoint_->options().send_buffer_bytes_max)) {
+    return base::resource_exhausted(
+        "{} bytes already wait to be sent to {}; send_buffer_bytes_max is {}", link_.send_bytes(),
+        peer_text(), endpoint_->options().send_buffer_bytes_max);
+  }
+  const int64_t now = lane()->now();
+  if (free_.empty()) {
+    free_.push_back(static_cast<uint32_t>(calls_.size()));
+    calls_.emplace_back();
+  }
+  const uint32_t at = free_.back();
+  Pending& call = calls_[at];
+  wire::FrameHeader header;
+  header.method = wire::Method::kCall;
+  header.call_id = (uint64_t{call.generation} << 32) | at;
+  header.program = program;
+  header.step = step;
+  const Status sent = link_.send(header, feeds, slots);
+  if (!sent.ok()) return base::with_context(sent, fmt::format("call to {}", peer_text()));
+  free_.pop_back();
+  call.sink = sink;
+  call.started = now;
+  call.deadline = deadline_ns != 0 ? deadline_ns
+                                   : now + endpoint_->options().call_deadline_ms *
+                                               sys::kMillisecond;
+  ++pending_count_;
+  endpoint_->metrics().calls.add();
+  watch_deadline(call.deadline);
+  return header.call_id;
+}
+
+Channel::Impl::Pending* Channel::Impl::find(uint64_t call_id) {
+  const auto at = static_cast<uint32_t>(call_id);
+  if (at >= calls_.size() || calls_[at].sink == nullptr ||
+      calls_[at].generation != call_id >> 32) {
+    return nullptr;
+  }
+  return &calls_[at];
+}
+
+void Channel::Impl::complete(uint64_t call_id, const Status& status,
+                             std::span<tensor::Tensor> fetches) {
+  Pending* call = find(call_id);
+  if (call == nullptr) return endpoint_->metrics().replies_late.add();
+  if (receiving_ == call_id) {
+    // Its memory is the caller's again: nothing may be written to it any more.
+    link_.skip_payload();
+    receiving_ = 0;
+  }
+  CallSink* sink = std::exchange(call->sink, nullptr);
+  if (++call->generation == 0) call->generation = 1;
+  free_.push_back(static_cast<uint32_t>(call_id));
+  --pending_count_;
+  endpoint_->metrics().call_ns.record(lane()->loop_now() - call->started);
+  if (!status.ok()) endpoint_->metrics().calls_failed.add();
+  sink->done(status, fetches);
+}
+
+bool Channel::Impl::cancel(uint64_t call_id) {
+  if (find(call_id) == nullptr) return false;
+  complete(call_id, base::cancelled("a call to {} was cancelled", peer_text()));
+  return true;
+}
+
+void Channel::Impl::fail_all(const Status& why) {
+  receiving_ = 0;
+  // Calls that the sinks start on the way belong to another connection: there is none yet, so
+  // call() refuses them, and the table does not grow here.
+  for (uint32_t i = 0; i < calls_.size(); ++i) {
+    if (calls_[i].sink != nullptr) complete((uint64_t{calls_[i].generation} << 32) | i, why);
+  }
+}
+
+// One timer at the earliest deadline. A call that ends leaves it: it then finds the next.
+void Channel::Impl::watch_deadline(int64_t deadline) {
+  if (deadline >= timer_deadline_) return;
+  lane()->cancel_timer(deadline_timer_);
+  timer_deadline_ = deadline;
+  deadline_timer_ = lane()->run_at(deadline, [this] { expire(); });
+}
+
+Status Channel::Impl::expired_status(const Pending& call) const {
+  return base::deadline_exceeded("{} did not answer within {:.1f} s", peer_text(),
+                                 seconds(call.deadline - call.started));
+}
+
+void Channel::Impl::expire() {
+  timer_deadline_ = INT64_MAX;
+  const int64_t now = lane()->now();
+  int64_t next = INT64_MAX;
+  for (uint32_t i = 0; i < calls_.size(); ++i) {
+    if (calls_[i].sink == nullptr) continue;
+    if (calls_[i].deadline <= now) {
+      complete((uint64_t{calls_[i].generation} << 32) | i, expired_status(calls_[i]));
+    } else {
+      next = std::min(next, calls_[i].deadline);
+    }
+  }
+  if (next != INT64_MAX) watch_deadline(next);
+}
+
+// ---- Channel ---------------------------------------------------------------------------------
+
+std::unique_ptr<Channel> Channel::create(Endpoint* endpoint, Peer peer) {
+  return std::unique_ptr<Channel>(
+      new Channel(std::make_unique<Impl>(endpoint, std::move(peer))));
+}
+
+Channel::Channel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Channel::~Channel() = default;
+
+void Channel::connect(int64_t deadline_ns, base::Function<void(const Status&)> done) {
+  impl_->connect(deadline_ns, std::move(done));
+}
+
+Result<uint64_t> Channel::call(uint64_t program, uint64_t step,
+                               std::span<const tensor::Tensor> feeds,
+                               std::span<const uint32_t> slots, int64_t deadline_ns,
+                               CallSink* sink) {
+  return impl_->call(program, step, feeds, slots, deadline_ns, sink);
+}
+
+bool Channel::cancel(uint64_t call_id) { return impl_->cancel(call_id); }
+void Channel::close() { impl_->close(); }
+bool Channel::connected() const { return impl_->connected(); }
+int Channel::pending() const { return impl_->pending(); }
+const Peer& Channel::peer() const { return impl_->peer(); }
+uint64_t Channel::peer_incarnation() const { return impl_->ack().incarnation; }
+uint32_t Channel::peer_lane_count() const { return impl_->ack().lane_count; }
+void Channel::on_break(base::Function<void(const Status&)> hook) {
+  impl_->on_break(std::move(hook));
+}
+
+}  // namespace sidereal::transport

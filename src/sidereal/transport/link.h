@@ -1,0 +1,141 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "sidereal/lane/lane.h"
+#include "sidereal/sys/network.h"
+#include "sidereal/tensor/tensor.h"
+#include "sidereal/transport/endpoint.h"
+#include "sidereal/transport/outbox.h"
+#include "sidereal/wire/frame.h"
+
+namespace sidereal::transport {
+
+/// Frames over one stream, both ways; what servers and clients have in common. Reads into the
+/// lane's staging buffer and, for long payloads, straight into the tensors; gathers what is sent in
+/// an iteration into one write; answers pings and notices a silent peer.
+/// Thread: core-local.
+class Link final : private lane::IoHandler, private lane::Flusher {
+ public:
+  /// Whoever acts on the frames. May close the link from within any callback, not destroy it.
+  class Owner {
+   public:
+    /// A frame without slots, other than Ping and Pong. An error closes the link as malformed.
+    virtual Status on_frame(const wire::FrameHeader& header, std::string_view meta) = 0;
+    /// A Call or Reply begins: sets `into[i]` for every slot that is not dead. False: the payload
+    /// is to be skipped. An error closes the link as malformed.
+    virtual Result<bool> on_slots(const wire::FrameHeader& header,
+                                  std::span<const wire::SlotEntry> slots,
+                                  std::span<tensor::Tensor> into) = 0;
+    /// The Call or Reply that began last is complete.
+    virtual void on_message(const wire::FrameHeader& header,
+                            std::span<const wire::SlotEntry> slots,
+                            std::span<tensor::Tensor> tensors) = 0;
+    /// The link has closed itself. The reason reads well behind "lost <peer>: ".
+    virtual void on_broken(const Status& why) = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  /// `is_server`: tells a peer what was wrong before it is closed, and stops reading while too
+  /// much waits to be sent.
+  Link(Endpoint* endpoint, Owner* owner, bool is_server);
+  ~Link() override;
+
+  /// Takes over a connected stream, with the narrow limits that hold before the handshake.
+  Status open(std::unique_ptr<sys::Stream> stream);
+  /// The handshake is done: the endpoint's limits hold from now on.
+  void set_trusted();
+  /// Tries once to send what waits, then closes. The owner is not told.
+  void close();
+  [[nodiscard]] bool is_open() const { return stream_ != nullptr; }
+
+  /// Sends a frame without slots; lengths in `header` are filled in.
+  void send(wire::FrameHeader header, std::string_view meta = {});
+  /// Sends a Call or Reply. `slots` empty: 0, 1, 2... kInvalidArgument when it is larger than a
+  /// peer with the same options accepts; then nothing is sent.
+  Status send(wire::FrameHeader header, std::span<const tensor::Tensor> tensors,
+              std::span<const uint32_t> slots);
+  /// Sends an Error for `call_id`.
+  void send_error(uint64_t call_id, const Status& error);
+
+  /// What is left of the payload being received is to be skipped.
+  void skip_payload();
+  /// Bytes waiting to be sent.
+  [[nodiscard]] size_t send_bytes() const { return outbox_.bytes(); }
+
+ private:
+  // What follows next in the stream.
+  enum class Expect { kHead, kPayload };
+
+  void on_io(const sys::Event& event) override;
+  void flush() override;
+  Status write_out();
+
+  void read();
+  size_t read_slices(std::span<sys::IoSlice> slices, size_t* direct_bytes, size_t* carried);
+  size_t window() const;
+  void consume(std::string_view bytes);
+  size_t consume_head(std::string_view bytes);
+  size_t consume_payload(std::string_view bytes);
+  Status begin_message(std::string_view meta);
+  void dispatch(std::string_view meta);
+  void advance_payload(size_t bytes);
+  void skip_empty_slots();
+  void finish_message();
+  bool payload_done() const;
+  uint64_t payload_left() const { return incoming_.header.payload_bytes - payload_at_; }
+
+  void update_interest();
+  void update_pause();
+  void tick();
+  void malformed(const Status& why);
+  void fail(const Status& why);
+  void shut();
+
+  Endpoint* const endpoint_;
+  Owner* const owner_;
+  const bool is_server_;
+  std::unique_ptr<sys::Stream> stream_;
+  wire::Limits limits_;
+  uint64_t epoch_ = 0;  // changes when the link closes: callbacks may close it
+
+  // Receiving.
+  struct Incoming {
+    wire::FrameHeader header;
+    std::vector<wire::SlotEntry> slots;
+    std::vector<tensor::Tensor> tensors;
+  };
+  Incoming incoming_;
+  Expect expect_ = Expect::kHead;
+  bool skip_ = false;
+  size_t slot_at_ = 0;       // slot whose payload comes next
+  uint64_t offset_ = 0;      // into that slot's padded payload
+  uint64_t payload_at_ = 0;  // bytes of the whole payload seen
+  std::vector<std::byte> carry_;  // the beginning of a head that is not complete
+  size_t head_bytes_ = 0;         // size of that head when known
+  size_t window_;
+  std::byte padding_[wire::kPayloadAlign];
+  bool reading_ = false;
+
+  // Sending.
+  Outbox outbox_;
+  bool wants_write_ = false;
+  bool paused_ = false;
+  sys::Interest interest_;
+
+  // Liveness.
+  lane::TimerId timer_;
+  int64_t tick_ns_ = 0;
+  int64_t last_tick_ = 0;
+  int64_t last_life_ = 0;
+  int64_t asked_at_ = 0;  // when a ping without an answer was sent; 0: none
+};
+
+}  // namespace sidereal::transport
