@@ -174,6 +174,7 @@ void print_variable(Printer* p, const VariableDef& variable) {
   p->literal(" ");
   p->spec({variable.dtype, variable.shape});
   if (variable.embedding) p->literal(" embedding");
+  if (!variable.trainable) p->literal(" frozen");
   print_initializer(p, variable.initializer);
   print_optimizer(p, variable.optimizer);
 }
@@ -224,6 +225,13 @@ std::string to_text(const Graph& /*graph*/, const Node& node) {
   Printer printer;
   print_node(&printer, node);
   return printer.take();
+}
+
+std::string to_text(const AttrMap& attrs) {
+  Printer printer;
+  print_attrs(&printer, attrs);
+  const std::string text = printer.take();
+  return text.empty() ? text : text.substr(1);
 }
 
 std::string to_text(const Graph& graph) {

@@ -24,6 +24,9 @@ std::string to_text(const Graph& graph);
 /// One node's line of to_text(), without the newline.
 std::string to_text(const Graph& graph, const Node& node);
 
+/// Attributes as to_text() writes them: "{axis=1, keep_dims=true}", or "" when there are none.
+std::string to_text(const AttrMap& attrs);
+
 /// Parses to_text()'s format and verifies the result. Text from anyone: errors name line, column
 /// and what was expected; sizes are bounded.
 Result<Graph> from_text(std::string_view text, const OpRegistry& registry);

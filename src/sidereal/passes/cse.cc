@@ -1,0 +1,59 @@
+#include "sidereal/passes/cse.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "sidereal/passes/internal/rewrite.h"
+
+namespace sidereal::passes {
+namespace {
+
+/// Everything that must be equal but the attributes, in terms of the new graph.
+std::string key_of(const ir::Node& node, const Rewriter& rewriter) {
+  std::string key = fmt::format("{}@{}.{}", node.op, node.location.task, node.location.lane);
+  for (const ir::Output& input : rewriter.map(node.inputs)) {
+    key += fmt::format(" {}:{}", input.node.value, input.index);
+  }
+  std::vector<ir::NodeId> controls = rewriter.map(node.control_inputs);
+  std::sort(controls.begin(), controls.end());
+  for (const ir::NodeId control : controls) key += fmt::format(" ^{}", control.value);
+  return key;
+}
+
+bool attrs_equal(const ir::AttrMap& a, const ir::AttrMap& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.first == y.first && ir::attr_equal(x.second, y.second);
+  });
+}
+
+}  // namespace
+
+Result<StepGraph> merge_common_subexpressions(const StepGraph& step,
+                                              const ir::OpRegistry& registry) {
+  Rewriter rewriter(step.graph);
+  absl::flat_hash_map<std::string, std::vector<ir::NodeId>> seen;
+  for (const ir::Node& node : step.graph.nodes()) {
+    const ir::OpSchema* schema = registry.find(node.op);
+    if (schema == nullptr) {
+      return base::not_found("node '{}': there is no op named '{}'", node.name, node.op);
+    }
+    if (schema->stateful || node.op == "Placeholder") {
+      rewriter.copy(node);
+      continue;
+    }
+    std::vector<ir::NodeId>& alike = seen[key_of(node, rewriter)];
+    const auto same = std::find_if(alike.begin(), alike.end(), [&](ir::NodeId id) {
+      return attrs_equal(rewriter.graph().node(id).attrs, node.attrs);
+    });
+    if (same == alike.end()) {
+      alike.push_back(rewriter.copy(node));
+    } else {
+      rewriter.replace(node.id, *same);
+    }
+  }
+  return rewriter.finish(step);
+}
+
+}  // namespace sidereal::passes

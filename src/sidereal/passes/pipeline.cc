@@ -1,0 +1,28 @@
+#include "sidereal/passes/pipeline.h"
+
+#include <utility>
+
+#include "sidereal/ir/verify.h"
+#include "sidereal/passes/cse.h"
+#include "sidereal/passes/expand.h"
+#include "sidereal/passes/place.h"
+#include "sidereal/passes/prune.h"
+
+namespace sidereal::passes {
+
+Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
+                        const std::vector<ir::NodeId>& targets, const Topology& topology,
+                        const ir::OpRegistry& registry) {
+  SR_RETURN_IF_ERROR(ir::verify(graph, registry));
+  Plan plan;
+  SR_ASSIGN_OR_RETURN(plan.placement, place_variables(graph.variables(), topology));
+  SR_ASSIGN_OR_RETURN(StepGraph step, prune({graph, fetches, targets}));
+  SR_RETURN_IF_ERROR(place(&step.graph, plan.placement, registry));
+  SR_ASSIGN_OR_RETURN(step, expand(step, topology, plan.placement, registry));
+  SR_ASSIGN_OR_RETURN(step, merge_common_subexpressions(step, registry));
+  SR_RETURN_IF_ERROR(ir::verify(step.graph, registry));
+  static_cast<StepGraph&>(plan) = std::move(step);
+  return plan;
+}
+
+}  // namespace sidereal::passes

@@ -1,0 +1,61 @@
+#include "sidereal/passes/place.h"
+
+#include <string_view>
+
+namespace sidereal::passes {
+namespace {
+
+Status check_device(const ir::Node& node) {
+  const std::string_view device = node.device;
+  if (device.empty() || device.starts_with("/job:worker") || device.starts_with("/job:ps")) {
+    return {};
+  }
+  return base::invalid_argument(
+      "node '{}' ({}) asks for device '{}'; devices are '/job:worker/...' and '/job:ps/...'",
+      node.name, node.op, node.device);
+}
+
+Result<ir::Location> location_of(const ir::Node& node, const Placement& placement) {
+  const std::string* variable = ir::find_attr<std::string>(node.attrs, "var");
+  if (variable == nullptr) {
+    return base::invalid_argument("node '{}' ({}) names no variable", node.name, node.op);
+  }
+  const auto found = placement.find(*variable);
+  if (found == placement.end()) {
+    return base::not_found("node '{}' ({}) uses variable '{}', which has no place", node.name,
+                           node.op, *variable);
+  }
+  const VariablePlacement& place = found->second;
+  const int64_t* shard = ir::find_attr<int64_t>(node.attrs, "shard");
+  if (shard == nullptr) {
+    if (place.shards.empty()) return place.location;
+    return base::invalid_argument(
+        "node '{}' ({}) uses the whole of '{}', an embedding; use Lookup and ApplySparse",
+        node.name, node.op, *variable);
+  }
+  if (*shard < 0 || static_cast<size_t>(*shard) >= place.shards.size()) {
+    return base::invalid_argument("node '{}' ({}) uses shard {} of '{}', which has {} shards",
+                                  node.name, node.op, *shard, *variable, place.shards.size());
+  }
+  return place.shards[*shard].location;
+}
+
+}  // namespace
+
+Status place(ir::Graph* graph, const Placement& placement, const ir::OpRegistry& registry) {
+  for (const ir::Node& node : graph->nodes()) {
+    SR_RETURN_IF_ERROR(check_device(node));
+    const ir::OpSchema* schema = registry.find(node.op);
+    if (schema == nullptr) {
+      return base::not_found("node '{}': there is no op named '{}'", node.name, node.op);
+    }
+    ir::Location location;
+    if (schema->on_ps) {
+      SR_ASSIGN_OR_RETURN(location, location_of(node, placement));
+    }
+    graph->mutable_node(node.id).location = location;
+  }
+  return {};
+}
+
+}  // namespace sidereal::passes

@@ -1,0 +1,53 @@
+#include "sidereal/passes/prune.h"
+
+#include <vector>
+
+#include "sidereal/passes/internal/rewrite.h"
+
+namespace sidereal::passes {
+namespace {
+
+Status check_roots(const StepGraph& step) {
+  const auto size = static_cast<int32_t>(step.graph.size());
+  for (size_t i = 0; i < step.fetches.size(); ++i) {
+    const ir::Output fetch = step.fetches[i];
+    if (fetch.node.value < 0 || fetch.node.value >= size) {
+      return base::invalid_argument("fetch {} is not a node of the graph", i);
+    }
+    const ir::Node& node = step.graph.node(fetch.node);
+    if (fetch.index < 0 || static_cast<size_t>(fetch.index) >= node.outputs.size()) {
+      return base::invalid_argument(
+          "fetch {} is output {} of '{}' ({}), which has {} outputs{}", i, fetch.index, node.name,
+          node.op, node.outputs.size(), node.outputs.empty() ? "; make it a target instead" : "");
+    }
+  }
+  for (size_t i = 0; i < step.targets.size(); ++i) {
+    if (step.targets[i].value < 0 || step.targets[i].value >= size) {
+      return base::invalid_argument("target {} is not a node of the graph", i);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<StepGraph> prune(const StepGraph& step) {
+  SR_RETURN_IF_ERROR(check_roots(step));
+  std::vector<bool> needed(step.graph.size(), false);
+  for (const ir::Output& fetch : step.fetches) needed[fetch.node.value] = true;
+  for (const ir::NodeId target : step.targets) needed[target.value] = true;
+  // Every node follows what it reads, so one walk from the end finds all.
+  for (size_t i = step.graph.size(); i-- > 0;) {
+    if (!needed[i]) continue;
+    const ir::Node& node = step.graph.nodes()[i];
+    for (const ir::Output& input : node.inputs) needed[input.node.value] = true;
+    for (const ir::NodeId control : node.control_inputs) needed[control.value] = true;
+  }
+  Rewriter rewriter(step.graph);
+  for (const ir::Node& node : step.graph.nodes()) {
+    if (needed[node.id.value]) rewriter.copy(node);
+  }
+  return rewriter.finish(step);
+}
+
+}  // namespace sidereal::passes

@@ -1,0 +1,71 @@
+#include "sidereal/passes/internal/rewrite.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sidereal/base/check.h"
+
+namespace sidereal::passes {
+
+Rewriter::Rewriter(const ir::Graph& from) : from_(from), map_(from.size()) {
+  for (const ir::VariableDef& variable : from.variables()) {
+    const Status added = to_.add_variable(variable);
+    SR_CHECK(added.ok(), "{}", base::message_of(added));
+  }
+}
+
+ir::NodeId Rewriter::copy(const ir::Node& node) {
+  ir::Node made = node;
+  made.inputs = map(node.inputs);
+  made.control_inputs = map(node.control_inputs);
+  const ir::NodeId id = to_.append(std::move(made));
+  replace(node.id, id);
+  return id;
+}
+
+Result<ir::NodeId> Rewriter::add(ir::Node node, const ir::OpRegistry& registry) {
+  const std::string wanted = node.name;
+  for (int i = 1; from_.find(node.name) != nullptr || to_.find(node.name) != nullptr; ++i) {
+    node.name = fmt::format("{}_{}", wanted, i);
+  }
+  return add_as(std::move(node), registry);
+}
+
+Result<ir::NodeId> Rewriter::add_as(ir::Node node, const ir::OpRegistry& registry) {
+  const ir::OpSchema* schema = registry.find(node.op);
+  if (schema == nullptr) return base::not_found("there is no op named '{}'", node.op);
+  SR_RETURN_IF_ERROR(ir::infer_node(to_, *schema, &node));
+  return to_.append(std::move(node));
+}
+
+ir::NodeId Rewriter::map(ir::NodeId old) const {
+  const ir::NodeId now = map_[old.value];
+  SR_CHECK(now.valid(), "node '{}' was dropped but is still read", from_.node(old).name);
+  return now;
+}
+
+std::vector<ir::Output> Rewriter::map(const std::vector<ir::Output>& old) const {
+  std::vector<ir::Output> out;
+  out.reserve(old.size());
+  for (const ir::Output& o : old) out.push_back(map(o));
+  return out;
+}
+
+std::vector<ir::NodeId> Rewriter::map(const std::vector<ir::NodeId>& old) const {
+  std::vector<ir::NodeId> out;
+  for (const ir::NodeId id : old) {
+    const ir::NodeId now = map(id);
+    if (std::find(out.begin(), out.end(), now) == out.end()) out.push_back(now);
+  }
+  return out;
+}
+
+StepGraph Rewriter::finish(const StepGraph& step) {
+  StepGraph out;
+  out.fetches = map(step.fetches);
+  out.targets = map(step.targets);
+  out.graph = std::exchange(to_, {});
+  return out;
+}
+
+}  // namespace sidereal::passes

@@ -1,0 +1,176 @@
+#include "sidereal/program/compile.h"
+
+#include <map>
+#include <utility>
+
+#include "sidereal/program/internal/buffer_plan.h"
+#include "sidereal/program/internal/schedule.h"
+#include "sidereal/program/validate.h"
+
+namespace sidereal::program {
+namespace {
+
+using ir::Node;
+using ir::Output;
+
+/// Turns one graph into a program. Thread: core-local.
+class Compiler {
+ public:
+  explicit Compiler(const ir::Graph& graph) : graph_(graph) {}
+
+  /// `remotes` are the programs its `Call` nodes run, by call; `rounds` when they run.
+  Status run(const std::vector<RemoteProgram>& remotes, const std::vector<int32_t>& rounds) {
+    SR_RETURN_IF_ERROR(find_calls(remotes));
+    make_slots();
+    for (const Scheduled& item : schedule(graph_, rounds)) emit(item);
+    return {};
+  }
+
+  void add_fetch(Output fetch, std::string name) {
+    program_.fetches.push_back(slot_.at(fetch));
+    program_.fetch_names.push_back(std::move(name));
+  }
+
+  /// Takes the fetches of a remote graph from its `Ret` nodes.
+  Status add_rets() {
+    std::map<int64_t, Output> rets;
+    for (const Node& node : graph_.nodes()) {
+      if (node.op == "Ret") rets[ir::attr_or<int64_t>(node.attrs, "index", -1)] = node.inputs[0];
+    }
+    for (const auto& [index, value] : rets) {
+      if (index != static_cast<int64_t>(program_.fetches.size())) {
+        return base::invalid_argument("a remote graph has no Ret {}", program_.fetches.size());
+      }
+      add_fetch(value, "");
+    }
+    return {};
+  }
+
+  Result<Program> finish() {
+    plan_buffers(&program_);
+    SR_RETURN_IF_ERROR(validate(program_));
+    return std::move(program_);
+  }
+
+ private:
+  Status find_calls(const std::vector<RemoteProgram>& remotes) {
+    program_.calls.resize(remotes.size());
+    std::vector<bool> seen(remotes.size(), false);
+    for (const Node& node : graph_.nodes()) {
+      if (node.op != "Call") continue;
+      const auto call = ir::attr_or<int64_t>(node.attrs, "call", -1);
+      if (call < 0 || static_cast<size_t>(call) >= remotes.size() || seen[call]) {
+        return base::invalid_argument("node '{}': call {} is unknown or made twice", node.name,
+                                      call);
+      }
+      const Program& remote = remotes[call].program;
+      if (node.inputs.size() != remote.feeds.size() ||
+          node.outputs.size() != remote.fetches.size()) {
+        return base::invalid_argument(
+            "node '{}' sends {} and takes {} values; its remote graph has {} Args and {} Rets",
+            node.name, node.inputs.size(), node.outputs.size(), remote.feeds.size(),
+            remote.fetches.size());
+      }
+      seen[call] = true;
+      program_.calls[call].location = remotes[call].location;
+      program_.calls[call].program = remotes[call].hash;
+    }
+    for (size_t call = 0; call < seen.size(); ++call) {
+      if (!seen[call]) return base::invalid_argument("no node makes call {}", call);
+    }
+    return {};
+  }
+
+  void make_slots() {
+    std::map<int64_t, int32_t> args;
+    for (const Node& node : graph_.nodes()) {
+      for (size_t o = 0; o < node.outputs.size(); ++o) {
+        slot_[{node.id, static_cast<int32_t>(o)}] = static_cast<int32_t>(program_.slots.size());
+        program_.slots.push_back({node.outputs[o].dtype, node.outputs[o].shape, -1});
+      }
+      if (node.op == "Placeholder") {
+        program_.feeds.push_back(slot_.at({node.id, 0}));
+        program_.feed_names.push_back(node.name);
+      } else if (node.op == "Arg") {
+        args[ir::attr_or<int64_t>(node.attrs, "index", -1)] = slot_.at({node.id, 0});
+      }
+    }
+    for (const auto& [index, slot] : args) {
+      program_.feeds.push_back(slot);
+      program_.feed_names.emplace_back();
+    }
+  }
+
+  void emit(const Scheduled& item) {
+    const Node& node = graph_.node(item.node);
+    if (node.op == "Placeholder" || node.op == "Arg" || node.op == "Ret" || node.op == "NoOp") {
+      return;
+    }
+    Instruction instruction;
+    instruction.kind = item.kind;
+    instruction.name = node.name;
+    std::vector<int32_t> inputs;
+    std::vector<int32_t> outputs;
+    for (const Output& input : node.inputs) inputs.push_back(slot_.at(input));
+    for (size_t o = 0; o < node.outputs.size(); ++o) {
+      outputs.push_back(slot_.at({node.id, static_cast<int32_t>(o)}));
+    }
+    if (item.kind == InstructionKind::kCompute) {
+      instruction.op = node.op;
+      instruction.attrs = node.attrs;
+      instruction.inputs = std::move(inputs);
+      instruction.outputs = std::move(outputs);
+    } else {
+      instruction.call = static_cast<int32_t>(ir::attr_or<int64_t>(node.attrs, "call", -1));
+      CallSpec& call = program_.calls[instruction.call];
+      call.feeds = std::move(inputs);
+      call.fetches = std::move(outputs);
+    }
+    program_.instructions.push_back(std::move(instruction));
+  }
+
+  const ir::Graph& graph_;
+  std::map<Output, int32_t> slot_;
+  Program program_;
+};
+
+Result<RemoteProgram> compile_remote(const partition::RemoteGraph& remote) {
+  Compiler compiler(remote.graph);
+  SR_RETURN_IF_ERROR(compiler.run({}, {}));
+  SR_RETURN_IF_ERROR(compiler.add_rets());
+  RemoteProgram out;
+  out.location = remote.location;
+  SR_ASSIGN_OR_RETURN(out.program, compiler.finish());
+  out.bytes = encode(out.program);
+  out.hash = content_hash(out.bytes);
+  return out;
+}
+
+}  // namespace
+
+Result<CompiledStep> compile(const partition::PartitionedGraph& partitioned) {
+  CompiledStep step;
+  std::vector<int32_t> rounds;
+  for (size_t call = 0; call < partitioned.remotes.size(); ++call) {
+    const partition::RemoteGraph& remote = partitioned.remotes[call];
+    Result<RemoteProgram> compiled = compile_remote(remote);
+    if (!compiled.ok()) {
+      return base::with_context(compiled.status(),
+                                fmt::format("call {} to {}", call, ir::to_string(remote.location)));
+    }
+    step.remotes.push_back(std::move(*compiled));
+    rounds.push_back(remote.level);
+  }
+  Compiler compiler(partitioned.worker);
+  SR_RETURN_IF_ERROR(compiler.run(step.remotes, rounds));
+  for (size_t i = 0; i < partitioned.fetches.size(); ++i) {
+    const Output fetch = partitioned.fetches[i];
+    compiler.add_fetch(fetch, i < partitioned.fetch_names.size()
+                                  ? partitioned.fetch_names[i]
+                                  : partitioned.worker.output_name(fetch));
+  }
+  SR_ASSIGN_OR_RETURN(step.worker, compiler.finish());
+  return step;
+}
+
+}  // namespace sidereal::program

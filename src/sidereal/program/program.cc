@@ -1,0 +1,76 @@
+#include "sidereal/program/program.h"
+
+#include "sidereal/base/strings.h"
+#include "sidereal/ir/text.h"
+
+namespace sidereal::program {
+namespace {
+
+class Printer {
+ public:
+  explicit Printer(const Program& program) : program_(program) {}
+
+  std::string run() {
+    out_ = fmt::format("program: {} instructions, {} slots, {} buffers, {} calls\n",
+                       program_.instructions.size(), program_.slots.size(), program_.num_buffers,
+                       program_.calls.size());
+    for (size_t i = 0; i < program_.feeds.size(); ++i) {
+      out_ += fmt::format("feed {} \"{}\"\n", written(program_.feeds[i]), program_.feed_names[i]);
+    }
+    for (const Instruction& instruction : program_.instructions) print(instruction);
+    for (size_t i = 0; i < program_.fetches.size(); ++i) {
+      out_ += fmt::format("fetch %{} \"{}\"\n", program_.fetches[i], program_.fetch_names[i]);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  /// "%4:b1 float32[?,8]": slot, buffer and spec.
+  [[nodiscard]] std::string written(int32_t slot) const {
+    const SlotInfo& info = program_.slots[slot];
+    const std::string buffer = info.buffer < 0 ? "" : fmt::format(":b{}", info.buffer);
+    return fmt::format("%{}{} {}{}", slot, buffer, tensor::name_of(info.dtype),
+                       info.shape.to_string());
+  }
+
+  [[nodiscard]] std::string all_written(const std::vector<int32_t>& slots) const {
+    std::vector<std::string> texts;
+    for (const int32_t slot : slots) texts.push_back(written(slot));
+    return base::join(texts, ", ");
+  }
+
+  static std::string all_read(const std::vector<int32_t>& slots) {
+    std::vector<std::string> texts;
+    for (const int32_t slot : slots) texts.push_back(fmt::format("%{}", slot));
+    return base::join(texts, ", ");
+  }
+
+  void print(const Instruction& instruction) {
+    std::string line;
+    if (instruction.kind == InstructionKind::kCompute) {
+      line = fmt::format("{} = {}({})", all_written(instruction.outputs), instruction.op,
+                         all_read(instruction.inputs));
+      if (instruction.outputs.empty()) line = line.substr(3);
+      const std::string attrs = ir::to_text(instruction.attrs);
+      if (!attrs.empty()) line += " " + attrs;
+      line += fmt::format(" \"{}\"", instruction.name);
+    } else {
+      const CallSpec& call = program_.calls[instruction.call];
+      line = instruction.kind == InstructionKind::kCallStart
+                 ? fmt::format("start call {} {} ({})", instruction.call,
+                               ir::to_string(call.location), all_read(call.feeds))
+                 : fmt::format("wait call {} -> ({})", instruction.call, all_written(call.fetches));
+    }
+    if (!instruction.releases.empty()) line += " release " + all_read(instruction.releases);
+    out_ += line + "\n";
+  }
+
+  const Program& program_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string to_text(const Program& program) { return Printer(program).run(); }
+
+}  // namespace sidereal::program

@@ -1,0 +1,155 @@
+#include "sidereal/program/validate.h"
+
+#include <string>
+#include <vector>
+
+namespace sidereal::program {
+namespace {
+
+class Validator {
+ public:
+  explicit Validator(const Program& program)
+      : program_(program),
+        state_(program.slots.size(), State::kUnwritten),
+        calls_(program.calls.size(), CallState::kUnstarted),
+        kept_(program.slots.size(), 0) {}
+
+  Status run() {
+    SR_RETURN_IF_ERROR(check_slots());
+    if (program_.feed_names.size() != program_.feeds.size() ||
+        program_.fetch_names.size() != program_.fetches.size()) {
+      return base::invalid_argument("there must be one name per feed and fetch");
+    }
+    for (const int32_t slot : program_.feeds) SR_RETURN_IF_ERROR(write(slot));
+    for (size_t i = 0; i < program_.instructions.size(); ++i) {
+      const Instruction& instruction = program_.instructions[i];
+      const Status status = instruction.kind == InstructionKind::kCompute
+                                ? check_compute(instruction)
+                                : check_call(instruction);
+      if (status.ok()) continue;
+      return base::with_context(status, fmt::format("instruction {} '{}'", i, instruction.name));
+    }
+    for (size_t call = 0; call < calls_.size(); ++call) {
+      if (calls_[call] != CallState::kAnswered) {
+        return base::invalid_argument("call {} is never started or never waited for", call);
+      }
+    }
+    for (const int32_t slot : program_.fetches) {
+      SR_RETURN_IF_ERROR(base::with_context(read(slot), "a fetch"));
+    }
+    return {};
+  }
+
+ private:
+  enum class State : uint8_t { kUnwritten, kLive, kReleased };
+  enum class CallState : uint8_t { kUnstarted, kInFlight, kAnswered };
+
+  Status check_slots() const {
+    if (program_.slots.size() > kMaxSlots || program_.instructions.size() > kMaxInstructions ||
+        program_.calls.size() > kMaxCalls) {
+      return base::resource_exhausted("{} slots, {} instructions and {} calls are too many",
+                                      program_.slots.size(), program_.instructions.size(),
+                                      program_.calls.size());
+    }
+    if (program_.num_buffers < 0 ||
+        static_cast<size_t>(program_.num_buffers) > program_.slots.size()) {
+      return base::invalid_argument("{} buffers for {} slots", program_.num_buffers,
+                                    program_.slots.size());
+    }
+    for (size_t s = 0; s < program_.slots.size(); ++s) {
+      const SlotInfo& info = program_.slots[s];
+      if (!tensor::is_valid(info.dtype)) {
+        return base::invalid_argument("slot {} has no dtype", s);
+      }
+      if (info.buffer < -1 || info.buffer >= program_.num_buffers) {
+        return base::invalid_argument("slot {} is in buffer {} of {}", s, info.buffer,
+                                      program_.num_buffers);
+      }
+    }
+    return {};
+  }
+
+  Status check_index(int32_t slot) const {
+    if (slot >= 0 && static_cast<size_t>(slot) < state_.size()) return {};
+    return base::invalid_argument("there is no slot {}", slot);
+  }
+
+  Status read(int32_t slot) const {
+    SR_RETURN_IF_ERROR(check_index(slot));
+    if (state_[slot] == State::kLive) return {};
+    return base::invalid_argument("slot {} is read {}", slot,
+                                  state_[slot] == State::kReleased ? "after it was released"
+                                                                   : "before it is written");
+  }
+
+  Status write(int32_t slot) {
+    SR_RETURN_IF_ERROR(check_index(slot));
+    if (state_[slot] != State::kUnwritten) {
+      return base::invalid_argument("slot {} is written twice", slot);
+    }
+    state_[slot] = State::kLive;
+    return {};
+  }
+
+  Status release(const Instruction& instruction) {
+    for (const int32_t slot : instruction.releases) {
+      SR_RETURN_IF_ERROR(read(slot));
+      if (kept_[slot] > 0) {
+        return base::invalid_argument("slot {} is released while a call sends it", slot);
+      }
+      state_[slot] = State::kReleased;
+    }
+    return {};
+  }
+
+  Status check_compute(const Instruction& instruction) {
+    if (instruction.op.empty() || instruction.call != -1) {
+      return base::invalid_argument("a compute instruction has an op and no call");
+    }
+    for (const int32_t slot : instruction.inputs) SR_RETURN_IF_ERROR(read(slot));
+    for (const int32_t slot : instruction.outputs) SR_RETURN_IF_ERROR(write(slot));
+    return release(instruction);
+  }
+
+  Status check_call(const Instruction& instruction) {
+    if (!instruction.op.empty() || !instruction.inputs.empty() || !instruction.outputs.empty() ||
+        !instruction.attrs.empty()) {
+      return base::invalid_argument("a call instruction has no op, attributes, inputs or outputs");
+    }
+    if (instruction.call < 0 || static_cast<size_t>(instruction.call) >= calls_.size()) {
+      return base::invalid_argument("there is no call {}", instruction.call);
+    }
+    const CallSpec& call = program_.calls[instruction.call];
+    CallState& state = calls_[instruction.call];
+    if (instruction.kind == InstructionKind::kCallStart) {
+      if (state != CallState::kUnstarted) {
+        return base::invalid_argument("call {} is started twice", instruction.call);
+      }
+      state = CallState::kInFlight;
+      for (const int32_t slot : call.feeds) {
+        SR_RETURN_IF_ERROR(read(slot));
+        ++kept_[slot];
+      }
+    } else {
+      if (state != CallState::kInFlight) {
+        return base::invalid_argument("call {} is waited for while it is not in flight",
+                                      instruction.call);
+      }
+      state = CallState::kAnswered;
+      for (const int32_t slot : call.feeds) --kept_[slot];
+      for (const int32_t slot : call.fetches) SR_RETURN_IF_ERROR(write(slot));
+    }
+    return release(instruction);
+  }
+
+  const Program& program_;
+  std::vector<State> state_;      // By slot.
+  std::vector<CallState> calls_;  // By call.
+  std::vector<int32_t> kept_;     // By slot: calls in flight that send it.
+};
+
+}  // namespace
+
+Status validate(const Program& program) { return Validator(program).run(); }
+
+}  // namespace sidereal::program
