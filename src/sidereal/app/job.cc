@@ -123,7 +123,7 @@ class Job {
                         compile_step(request_, topology, *parts_.ops));
     SR_RETURN_IF_ERROR(register_programs(compiled, tasks_));
     program_ = std::make_shared<const program::Program>(std::move(compiled.worker));
-    for (size_t i = 0; i < parts_.lanes.size(); ++i) SR_RETURN_IF_ERROR(start_loop(i));
+    for (size_t i = 0; i < lane_count(); ++i) SR_RETURN_IF_ERROR(start_loop(i));
     return watch();
   }
 
@@ -140,8 +140,13 @@ class Job {
     return {};
   }
 
+  [[nodiscard]] size_t lane_count() const {
+    const size_t all = parts_.lanes.size();
+    return request_.lanes() <= 0 ? all : std::min<size_t>(all, request_.lanes());
+  }
+
   Status start_loop(size_t index) {
-    const auto lanes = static_cast<int64_t>(parts_.lanes.size());
+    const auto lanes = static_cast<int64_t>(lane_count());
     SR_ASSIGN_OR_RETURN(const data::DataSpec spec, data::spec_from_json(request_.data()));
     data::PrefetchOptions prefetch;
     prefetch.read.part = {.index = request_.part_index() * lanes + static_cast<int64_t>(index),
@@ -233,6 +238,8 @@ class Job {
     event->set_rows(event->rows() + figures.rows);
     event->set_rows_skipped(event->rows_skipped() + figures.read.rows_skipped);
     if (event->first_skipped().empty()) event->set_first_skipped(figures.read.first_skipped);
+    event->set_elapsed_s(
+        std::max(event->elapsed_s(), static_cast<double>(figures.elapsed_ns) * 1e-9));
     event->set_compute_s(event->compute_s() + static_cast<double>(figures.compute_ns) * 1e-9);
     event->set_wait_s(event->wait_s() + static_cast<double>(figures.wait_ns) * 1e-9);
     event->set_data_wait_s(event->data_wait_s() + static_cast<double>(figures.data_wait_ns) * 1e-9);

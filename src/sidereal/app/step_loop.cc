@@ -236,6 +236,7 @@ Result<bool> StepLoop::launch() {
     input_ended_ = true;
     return true;
   }
+  if (launched_ == 0) began_ns_ = endpoint_->lane()->now();
   flight->step.begin(options_.first_step + launched_);
   SR_RETURN_IF_ERROR(feed(flight));
   ++launched_;
@@ -249,6 +250,7 @@ Result<bool> StepLoop::launch() {
 void StepLoop::harvest(Flight* flight) {
   ++figures_.steps;
   figures_.rows += flight->batch.rows;
+  figures_.elapsed_ns = endpoint_->lane()->now() - began_ns_;
   if (loss_fetch_ >= 0) {
     const float loss = flight->step.fetch(loss_fetch_).data<const float>()[0];
     figures_.loss_sum += loss;

@@ -35,6 +35,7 @@ struct StepLoopOptions {
 struct StepLoopFigures {
   int64_t steps = 0;
   int64_t rows = 0;
+  int64_t elapsed_ns = 0;    ///< From the beginning of the first step to the end of the latest.
   int64_t compute_ns = 0;
   int64_t wait_ns = 0;       ///< Waiting for answers or data.
   int64_t data_wait_ns = 0;  ///< The part of it spent waiting for data.
@@ -118,6 +119,7 @@ class StepLoop final : public lane::Driver, public ports::Exchange {
   int64_t waiting_since_ns_ = 0;  // 0: not waiting.
   bool waiting_for_data_ = false;
   int64_t launched_ = 0;
+  int64_t began_ns_ = 0;
   base::Function<void(const Status&)> on_end_;
   data::WindowAuc auc_;
   StepLoopFigures figures_;
