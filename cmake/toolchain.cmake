@@ -2,7 +2,8 @@
 
 # Global rather than per target: a precompiled header is only accepted by objects compiled with the
 # same code-generation flags, and static libraries end up in the Python extension.
-add_compile_options(-fPIC)
+# -pthread for the same reason: it defines _REENTRANT, which gRPC users would otherwise differ in.
+add_compile_options(-fPIC -pthread)
 
 if(SIDEREAL_MARCH STREQUAL "native")
   set(SIDEREAL_CPU_FLAGS -march=native)
@@ -50,7 +51,7 @@ endif()
 add_library(sidereal_flags INTERFACE)
 target_compile_options(sidereal_flags INTERFACE -Wall -Wextra -Wno-psabi)
 if(SIDEREAL_WERROR)
-  target_compile_options(sidereal_flags INTERFACE -Werror)
+  target_compile_options(sidereal_flags INTERFACE -Werror -Wno-error=invalid-pch)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 reports these wrongly on inlined standard library and intrinsics code; the tidy preset
