@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ class Model {
   [[nodiscard]] ir::Builder& builder() { return builder_; }
   /// A seed for the next initializer or dropout, different each time, the same in every run.
   uint64_t next_seed();
+  /// A name for a layer that was given none: `kind`, then kind_1, kind_2, ...
+  std::string layer_name(const std::string& kind);
 
   /// Finishes: sigmoid cross entropy of `logit` ([batch, 1] or [batch]) against the input "label"
   /// (float32 [batch]), gradients, and updates by `optimizer`. A model compiles once.
@@ -37,6 +40,8 @@ class Model {
   uint64_t seed_;
   uint64_t seeds_given_ = 0;
   std::vector<std::string> inputs_;
+  std::map<std::string, int64_t> layer_names_;
+  bool compiled_ = false;
 };
 
 }  // namespace sidereal::train

@@ -1,0 +1,91 @@
+#include "sidereal/train/model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sidereal/ir/verify.h"
+#include "sidereal/ops/ops.h"
+#include "sidereal/train/layers.h"
+#include "sidereal/train/optimizers.h"
+
+namespace sidereal::train {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(Model, CompilesOneDenseLayerIntoLossProbabilityAndUpdates) {
+  Model model(7);
+  const Output x = model.input("dense", ir::DType::kFloat32, {3});
+  const auto compiled = model.compile(Dense{.units = 1}(model, x), sgd(0.5));
+  ASSERT_TRUE(compiled.ok()) << compiled.status();
+  EXPECT_EQ(compiled->loss, "loss");
+  EXPECT_EQ(compiled->probability, "probability");
+  EXPECT_THAT(compiled->inputs, ElementsAre("dense", "label"));
+  EXPECT_EQ(compiled->targets.size(), 2);
+  const ir::Graph& graph = compiled->graph;
+  EXPECT_EQ(graph.spec(*graph.find_output("loss")).shape, ir::Shape({}));
+  EXPECT_EQ(graph.spec(*graph.find_output("probability")).shape, ir::Shape({-1, 1}));
+  EXPECT_EQ(graph.find_variable("dense/kernel")->optimizer, sgd(0.5));
+  ir::OpRegistry registry;
+  ops::register_all(&registry);
+  EXPECT_TRUE(ir::verify(graph, registry).ok());
+}
+
+TEST(Model, APenaltyOfALayerGoesOnTopOfTheModelsOptimizer) {
+  Model model;
+  const Output x = model.input("dense", ir::DType::kFloat32, {3});
+  const Output logit = Dense{.units = 1, .name = "d", .l2 = 0.25}(model, x);
+  const auto compiled = model.compile(logit, adam(0.1));
+  ASSERT_TRUE(compiled.ok()) << compiled.status();
+  ir::OptimizerDef expected = adam(0.1);
+  EXPECT_EQ(compiled->graph.find_variable("d/bias")->optimizer, expected);
+  expected.parameters["weight_decay"] = 0.25;
+  EXPECT_EQ(compiled->graph.find_variable("d/kernel")->optimizer, expected);
+}
+
+TEST(Model, SeedsDifferFromEachOtherAndAreTheSameInEveryRun) {
+  Model a(1);
+  Model b(1);
+  Model c(2);
+  const uint64_t first = a.next_seed();
+  EXPECT_EQ(first, b.next_seed());
+  EXPECT_NE(first, c.next_seed());
+  EXPECT_NE(first, a.next_seed());
+}
+
+TEST(Model, ALogitOfAnotherShapeIsRefused) {
+  Model model;
+  const Output x = model.input("dense", ir::DType::kFloat32, {3});
+  const auto compiled = model.compile(x, sgd());
+  ASSERT_EQ(compiled.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(base::message_of(compiled.status()), HasSubstr("float32[?,3]"));
+}
+
+TEST(Model, TheFirstErrorOfALayerComesOutOfCompile) {
+  Model model;
+  const Output x = model.input("dense", ir::DType::kFloat32, {3});
+  const Output y = Dense{.units = 4, .activation = "swosh"}(model, x);
+  const auto compiled = model.compile(Dense{.units = 1}(model, y), sgd());
+  ASSERT_EQ(compiled.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(base::message_of(compiled.status()), HasSubstr("no activation 'swosh'"));
+}
+
+TEST(Model, CompilesOnceOnly) {
+  Model model;
+  const Output x = model.input("dense", ir::DType::kFloat32, {3});
+  const Output logit = Dense{.units = 1}(model, x);
+  ASSERT_TRUE(model.compile(logit, sgd()).ok());
+  EXPECT_EQ(model.compile(logit, sgd()).status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(Model, TwoInputsOfOneNameAreRefused) {
+  Model model;
+  model.input("x", ir::DType::kFloat32, {3});
+  const Output x = model.input("x", ir::DType::kFloat32, {3});
+  EXPECT_FALSE(x.valid());
+  EXPECT_EQ(model.builder().status().code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace sidereal::train

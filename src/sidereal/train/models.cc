@@ -1,0 +1,161 @@
+#include "sidereal/train/models.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "sidereal/base/strings.h"
+#include "sidereal/train/layers.h"
+
+namespace sidereal::train {
+
+namespace {
+
+// The inputs of one model and the parts made from them so far.
+struct Parts {
+  Model& model;
+  const ModelOptions& options;
+  Output ids = {};      // None without categories.
+  Output weights = {};  // Only for weighted schemas.
+  Output dense = {};    // None without numbers.
+  Output rows = {};     // Embedding rows [b, f, dim], weighted; made by embed().
+};
+
+void add_inputs(Parts* p) {
+  const data::Schema& schema = p->options.schema;
+  if (schema.rows > 0) {
+    const int64_t fields = schema.fields > 0 ? schema.fields : -1;
+    p->ids = p->model.input("ids", ir::DType::kInt64, {fields});
+    if (schema.weighted) p->weights = p->model.input("weights", ir::DType::kFloat32, {fields});
+  }
+  if (schema.dense_width > 0) {
+    p->dense = p->model.input("dense", ir::DType::kFloat32, {schema.dense_width});
+  }
+}
+
+// Weight per id and per number, and a bias: [b, 1].
+Output linear(Parts* p) {
+  const auto scope = p->model.builder().scope("linear");
+  std::vector<Output> terms;
+  if (p->ids.valid()) {
+    const Embedding weights{.rows = p->options.schema.rows,
+                            .dim = 1,
+                            .initializer = zeros_initializer(),
+                            .name = "ids",
+                            .l2 = p->options.l2_linear};
+    terms.push_back(WeightedSum{}(p->model, weights(p->model, p->ids), p->weights));
+  }
+  if (p->dense.valid()) {
+    const Dense weights{.units = 1,
+                        .use_bias = false,
+                        .initializer = zeros_initializer(),
+                        .name = "dense",
+                        .l2 = p->options.l2_linear};
+    terms.push_back(weights(p->model, p->dense));
+  }
+  return Bias{.name = "out"}(p->model, Add{}(p->model, terms));
+}
+
+Output embed(Parts* p) {
+  if (!p->ids.valid() || p->rows.valid()) return p->rows;
+  const Embedding table{.rows = p->options.schema.rows,
+                        .dim = p->options.embedding_dim,
+                        .initializer = normal_initializer(p->options.embedding_stddev),
+                        .name = "embedding",
+                        .l2 = p->options.l2_embedding};
+  p->rows = table(p->model, p->ids);
+  if (p->weights.valid()) p->rows = Weighted{}(p->model, p->rows, p->weights);
+  return p->rows;
+}
+
+// What the deep parts see: embeddings and numbers beside each other, [b, n].
+Output features(Parts* p) {
+  std::vector<Output> parts;
+  if (const Output rows = embed(p); rows.valid()) {
+    parts.push_back(p->weights.valid() ? WeightedSum{}(p->model, rows) : Flatten{}(p->model, rows));
+  }
+  if (p->dense.valid()) parts.push_back(p->dense);
+  return Concatenate{}(p->model, parts);
+}
+
+Output mlp(Parts* p, Output x) {
+  return Mlp{.hidden = p->options.hidden,
+             .dropout = p->options.dropout,
+             .name = "mlp",
+             .l2 = p->options.l2_dense}(p->model, x);
+}
+
+Output head(Parts* p, Output x, bool bias) {
+  return Dense{.units = 1, .use_bias = bias, .name = "head", .l2 = p->options.l2_dense}(p->model,
+                                                                                        x);
+}
+
+Output logit_of(Parts* p) {
+  const std::string& kind = p->options.kind;
+  if (kind == "lr") return linear(p);
+  if (kind == "fm") {
+    const Output wide = linear(p);
+    return Add{}(p->model, {wide, FactorizationMachine{}(p->model, embed(p))});
+  }
+  if (kind == "dcn") {
+    const Output x = features(p);
+    const CrossNetwork cross{
+        .layers = p->options.cross_layers, .name = "cross", .l2 = p->options.l2_dense};
+    const Output crossed = cross(p->model, x);
+    return head(p, Concatenate{}(p->model, {crossed, mlp(p, x)}), true);
+  }
+  // The linear part has the bias of these two.
+  std::vector<Output> terms = {linear(p)};
+  if (kind == "deepfm" && p->ids.valid()) {
+    terms.push_back(FactorizationMachine{}(p->model, embed(p)));
+  }
+  terms.push_back(head(p, mlp(p, features(p)), false));
+  return Add{}(p->model, terms);
+}
+
+Status check_options(const ModelOptions& o) {
+  const std::vector<std::string> names = model_names();
+  if (std::find(names.begin(), names.end(), o.kind) == names.end()) {
+    return base::invalid_argument("no model '{}'; the models are: {}", o.kind,
+                                  base::join(names, ", "));
+  }
+  if (o.schema.rows <= 0 && o.schema.dense_width <= 0) {
+    return base::invalid_argument(
+        "the data has neither categorical nor numeric columns; name some");
+  }
+  if (o.kind == "fm" && o.schema.rows <= 0) {
+    return base::invalid_argument("fm needs categorical columns; the data has none");
+  }
+  if (o.kind != "lr" && o.embedding_dim <= 0) {
+    return base::invalid_argument("embedding_dim is {}; it must be positive", o.embedding_dim);
+  }
+  if (!(o.embedding_stddev >= 0)) {
+    return base::invalid_argument("embedding_stddev is {}; it must be 0 or more",
+                                  o.embedding_stddev);
+  }
+  const bool deep = o.kind == "wdl" || o.kind == "deepfm" || o.kind == "dcn";
+  if (deep && (o.hidden.empty() || *std::min_element(o.hidden.begin(), o.hidden.end()) <= 0)) {
+    return base::invalid_argument("hidden must be one or more positive numbers of units");
+  }
+  if (o.kind == "dcn" && o.cross_layers <= 0) {
+    return base::invalid_argument("cross_layers is {}; it must be positive", o.cross_layers);
+  }
+  if (!(o.l2_embedding >= 0 && o.l2_linear >= 0 && o.l2_dense >= 0)) {
+    return base::invalid_argument("an L2 penalty is negative");
+  }
+  return check_optimizer(o.optimizer);
+}
+
+}  // namespace
+
+std::vector<std::string> model_names() { return {"lr", "fm", "wdl", "deepfm", "dcn"}; }
+
+Result<CompiledModel> build_model(const ModelOptions& options) {
+  SR_RETURN_IF_ERROR(check_options(options));
+  Model model(options.seed);
+  Parts parts{.model = model, .options = options};
+  add_inputs(&parts);
+  const Output logit = logit_of(&parts);
+  return model.compile(logit, options.optimizer);
+}
+
+}  // namespace sidereal::train

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sidereal/data/data_spec.h"
+#include "sidereal/ir/graph.h"
+#include "sidereal/train/model.h"
+#include "sidereal/train/optimizers.h"
+
+namespace sidereal::train {
+
+/// Which click model to build, and for what data. Value type.
+struct ModelOptions {
+  /// lr      logistic regression.
+  /// fm      lr and a factorization machine over the embeddings (Rendle, 2010).
+  /// wdl     lr and an Mlp over embeddings and numbers (Cheng et al., "Wide & Deep", 2016).
+  /// deepfm  fm and wdl with shared embeddings (Guo et al., "DeepFM", 2017).
+  /// dcn     a cross network beside an Mlp (Wang et al., "Deep & Cross Network", 2017).
+  std::string kind = "deepfm";
+  data::Schema schema;  ///< Of the training data; says which inputs there are.
+  int64_t embedding_dim = 16;
+  double embedding_stddev = 0.01;  ///< Embeddings start normally distributed around 0.
+  std::vector<int64_t> hidden = {400, 400, 400};  ///< Units of the Mlp's layers (relu).
+  double dropout = 0;                             ///< After each layer of the Mlp.
+  int64_t cross_layers = 3;
+  ir::OptimizerDef optimizer = adam();
+  uint64_t seed = 0;        ///< Of initial values and dropout.
+  double l2_embedding = 0;  ///< L2 penalty on embedding rows read.
+  double l2_linear = 0;     ///< On weights of the linear part.
+  double l2_dense = 0;      ///< On kernels of the Mlp and the cross network.
+};
+
+/// "lr", "fm", "wdl", "deepfm", "dcn".
+std::vector<std::string> model_names();
+
+/// Builds and compiles a model. Its inputs, as far as the schema has them: "ids" int64 [b, fields],
+/// "dense" float32 [b, dense_width], "weights" float32 like ids (then ids may differ in number from
+/// batch to batch, and the Mlp sees the weighted sum of the embeddings), and "label".
+/// Numbers enter the linear part, the Mlp and the cross network, not the factorization machine.
+/// kInvalidArgument for options or a schema no model can be made of.
+Result<CompiledModel> build_model(const ModelOptions& options);
+
+}  // namespace sidereal::train
