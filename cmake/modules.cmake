@@ -13,6 +13,7 @@ set(SIDEREAL_KNOWN_MODULES
     kernels
     ir
     ops
+    reference
     autodiff
     passes
     partition
@@ -44,6 +45,8 @@ set(SIDEREAL_MAY_USE_tensor base)
 set(SIDEREAL_MAY_USE_kernels base tensor)
 set(SIDEREAL_MAY_USE_ir base tensor)
 set(SIDEREAL_MAY_USE_ops base tensor ir)
+# Tests only: a plain interpreter to check gradients and kernels against.
+set(SIDEREAL_MAY_USE_reference base tensor ir ops)
 set(SIDEREAL_MAY_USE_autodiff base tensor ir ops)
 set(SIDEREAL_MAY_USE_passes base tensor ir ops)
 set(SIDEREAL_MAY_USE_partition base tensor ir ops passes)

@@ -287,6 +287,7 @@ class Parser {
     def.dtype = shape.dtype;
     def.shape = shape.shape;
     def.embedding = in_.accept_word("embedding");
+    def.trainable = !in_.accept_word("frozen");
     if (in_.accept("init=")) SR_RETURN_IF_ERROR(initializer(&def.initializer));
     if (in_.accept("opt=")) SR_RETURN_IF_ERROR(optimizer(&def.optimizer));
     if (graph_.find_variable(def.name) != nullptr) {

@@ -49,15 +49,27 @@ Status require_list(const InferContext& c, size_t i, DType dtype) {
   return require_rank(c, i, 1);
 }
 
-Status infer_shard_gather(const InferContext& c) {
+/// The row length of the embedding a shard op works on, which must be declared.
+Result<int64_t> shard_dim(const InferContext& c) {
   SR_ASSIGN_OR_RETURN(const int64_t dim, dim_of(c));
+  SR_ASSIGN_OR_RETURN(const std::string name, ir::get_attr<std::string>(c.attrs, "var"));
+  const ir::VariableDef* variable = c.graph.find_variable(name);
+  if (variable == nullptr) return base::not_found("variable '{}' is not declared", name);
+  if (!variable->embedding || variable->shape.rank() != 2 || variable->shape.dim(1) != dim) {
+    return base::invalid_argument("variable '{}' is not an embedding of dimension {}", name, dim);
+  }
+  return dim;
+}
+
+Status infer_shard_gather(const InferContext& c) {
+  SR_ASSIGN_OR_RETURN(const int64_t dim, shard_dim(c));
   SR_RETURN_IF_ERROR(require_list(c, 0, DType::kInt64));
   const Shape& rows = c.inputs[0].shape;
   return put(c, DType::kFloat32, Shape{rows.has_rank() ? rows.dim(0) : -1, dim});
 }
 
 Status infer_shard_apply(const InferContext& c) {
-  SR_ASSIGN_OR_RETURN(const int64_t dim, dim_of(c));
+  SR_ASSIGN_OR_RETURN(const int64_t dim, shard_dim(c));
   SR_RETURN_IF_ERROR(require_list(c, 0, DType::kInt64));
   return require_rows(c, 1, dim);
 }

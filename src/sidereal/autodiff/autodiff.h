@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sidereal/ir/builder.h"
+
+/// Reverse-mode differentiation of a graph while it is built: gradients are more nodes of the same
+/// graph, made by the rules of the op schemas.
+namespace sidereal::autodiff {
+
+/// d(sum of loss)/d(wrt[i]) for each i, of the shape of wrt[i]; an invalid Output where no gradient
+/// flows (no path, integers, StopGradient). Contributions are summed with AddN, those of later
+/// nodes first, so equal graphs get equal gradients to the last bit.
+/// Errors: kInvalidArgument when loss is not float32 or float64; kUnimplemented naming the node
+/// when an op without gradient lies on a path.
+Result<std::vector<ir::Output>> gradients(ir::Builder& b, ir::Output loss,
+                                          const std::vector<ir::Output>& wrt);
+
+/// The gradient of one variable.
+struct VariableGradient {
+  std::string variable;
+  bool sparse = false;  ///< True for embeddings.
+  ir::Output grad;      ///< Dense: of the variable's shape. Sparse: ids.shape + [dim].
+  ir::Output ids;       ///< Sparse: the rows, int64; may repeat. Negative ids take no gradient.
+};
+
+/// Gradients of all variables that `loss` depends on, in the order they are first read. Several
+/// reads of a dense variable are summed; several lookups of an embedding become one list of ids and
+/// one of rows.
+Result<std::vector<VariableGradient>> variable_gradients(ir::Builder& b, ir::Output loss);
+
+/// Adds ApplyDense and ApplySparse for every trainable variable that `loss` depends on and gives
+/// those that have no optimizer yet `optimizer`. Returns the nodes to run in a training step.
+/// Errors: as gradients(); kInvalidArgument when there is nothing to train.
+Result<std::vector<ir::NodeId>> minimize(ir::Builder& b, ir::Output loss,
+                                         const ir::OptimizerDef& optimizer);
+
+}  // namespace sidereal::autodiff

@@ -1,0 +1,152 @@
+#include "sidereal/reference/op_cases.h"
+
+#include <utility>
+
+#include "sidereal/ops/ops.h"
+
+namespace sidereal::reference {
+namespace {
+
+using ir::AttrMap;
+using ir::Builder;
+using ir::DType;
+using ir::Output;
+using ir::Shape;
+using Outputs = std::vector<Output>;
+
+/// A case whose node takes the inputs as they are.
+OpCase plain(std::string op, std::string what, std::vector<CaseInput> inputs, AttrMap attrs = {}) {
+  const auto build = [op, attrs](Builder& b, const Outputs& x) { return b.add(op, x, attrs); };
+  return {op, std::move(what), std::move(inputs), build};
+}
+
+void add_arithmetic(std::vector<OpCase>* out) {
+  for (const char* op : {"Add", "Sub", "Mul", "Div", "Maximum", "Minimum"}) {
+    out->push_back(plain(op, "same shape", {{{2, 3}}, {{2, 3}}}));
+    out->push_back(plain(op, "row", {{{4, 3}}, {{3}}}));
+    out->push_back(plain(op, "column", {{{4, 1}}, {{4, 3}}}));
+    out->push_back(plain(op, "scalar", {{{}}, {{2, 2}}}));
+    out->push_back(plain(op, "both ways", {{{2, 1, 3}}, {{4, 1}}}));
+  }
+  for (const char* op : {"Neg", "Exp", "Square", "Abs", "Sign", "Sigmoid", "Tanh", "Relu",
+                         "Softplus", "OnesLike", "ZerosLike", "Identity"}) {
+    out->push_back(plain(op, "", {{{2, 3}}}));
+  }
+  for (const char* op : {"Log", "Sqrt", "Log1p"}) out->push_back(plain(op, "", {{{5}, 0.2, 3}}));
+  out->push_back(plain("StopGradient", "", {{{3}, -2, 2, false}}));
+  out->push_back(plain("AddN", "one", {{{2, 2}}}));
+  out->push_back(plain("AddN", "three", {{{2, 2}}, {{2, 2}}, {{2, 2}}}));
+  out->push_back(plain("Cast", "same dtype", {{{3}}}, {{"dtype", DType::kFloat64}}));
+  out->push_back({"Cast", "there and back", {{{3}}}, [](Builder& b, const Outputs& x) {
+                    return ops::cast(b, ops::cast(b, x[0], DType::kFloat32), DType::kFloat64);
+                  }});
+  out->push_back({"Const", "", {{{2}}}, [](Builder& b, const Outputs& x) {
+                    return ops::mul(b, x[0], ops::scalar(b, DType::kFloat64, 3));
+                  }});
+  out->push_back({"Placeholder", "", {{{2}}}, [](Builder&, const Outputs& x) { return x[0]; }});
+}
+
+void add_products(std::vector<OpCase>* out) {
+  for (const bool ta : {false, true}) {
+    for (const bool tb : {false, true}) {
+      out->push_back(plain("MatMul", fmt::format("transpose {} {}", ta, tb),
+                           {{ta ? Shape{3, 2} : Shape{2, 3}}, {tb ? Shape{4, 3} : Shape{3, 4}}},
+                           {{"transpose_a", ta}, {"transpose_b", tb}}));
+    }
+  }
+  out->push_back(plain("BiasAdd", "matrix", {{{3, 4}}, {{4}}}));
+  out->push_back(plain("BiasAdd", "rank 3", {{{2, 3, 4}}, {{4}}}));
+  out->push_back(
+      plain("SigmoidCrossEntropyWithLogits", "", {{{4, 1}, -4, 4}, {{4, 1}, 0, 1, false}}));
+  out->push_back(plain("FmInteraction", "", {{{3, 4, 2}}}));
+  const AttrMap dropout = {{"rate", 0.4}, {"seed", int64_t{3}}};
+  AttrMap training = dropout;
+  training["training"] = true;
+  out->push_back(plain("Dropout", "not training", {{{3, 4}}}, dropout));
+  out->push_back(plain("Dropout", "training", {{{3, 4}}}, training));
+}
+
+void add_structure(std::vector<OpCase>* out) {
+  using Ints = std::vector<int64_t>;
+  for (const char* op : {"ReduceSum", "ReduceMean"}) {
+    for (const bool keep : {false, true}) {
+      for (const Ints& axes : {Ints{0}, Ints{-1}, Ints{0, 2}, Ints{0, 1, 2}, Ints{}}) {
+        out->push_back(plain(op, fmt::format("keep {} of {} axes", keep, axes.size()),
+                             {{{2, 3, 2}}}, {{"axes", axes}, {"keep_dims", keep}}));
+      }
+    }
+  }
+  out->push_back(plain("Reshape", "-1", {{{2, 6}}}, {{"shape", Ints{-1, 4}}}));
+  out->push_back(plain("Reshape", "0", {{{2, 6}}}, {{"shape", Ints{0, 3, 2}}}));
+  out->push_back(plain("ReshapeLike", "", {{{2, 6}}, {{3, 4}, -2, 2, false}}));
+  out->push_back(
+      plain("Concat", "columns", {{{2, 1}}, {{2, 3}}, {{2, 2}}}, {{"axis", int64_t{1}}}));
+  out->push_back(plain("Concat", "last", {{{2, 1, 2}}, {{2, 1, 3}}}, {{"axis", int64_t{-1}}}));
+  out->push_back(plain("SliceAxis", "", {{{2, 5, 2}}},
+                       {{"axis", int64_t{1}}, {"begin", int64_t{1}}, {"size", int64_t{3}}}));
+  out->push_back(plain("PadAxis", "", {{{2, 2}}},
+                       {{"axis", int64_t{-1}}, {"before", int64_t{1}}, {"after", int64_t{2}}}));
+}
+
+void build_gradient_helpers(Builder& b) {
+  const Output x = ops::placeholder(b, "x", DType::kFloat32, {-1, 3});
+  const Output cube = ops::placeholder(b, "cube", DType::kFloat32, {-1, 3, 2});
+  const Output column = ops::placeholder(b, "column", DType::kFloat32, {-1, 1});
+  for (const char* op : {"ReluGrad", "SigmoidGrad", "TanhGrad"}) b.add(op, {x, x});
+  b.add("SigmoidCrossEntropyGrad", {x, x, x});
+  b.add("SumToShapeOf", {x, column});
+  b.add("BiasAddGrad", {x});
+  b.add("FmInteractionGrad", {column, cube});
+  b.add("BroadcastAxes", {column, x},
+        {{"axes", std::vector<int64_t>{1}}, {"keep_dims", true}, {"mean", true}});
+}
+
+void build_state(Builder& b) {
+  const ir::OptimizerDef adagrad{"adagrad", {{"learning_rate", 0.05}, {"epsilon", 1e-7}}};
+  b.variable({"table", DType::kFloat32, {10, 2}, true, {"uniform", -0.05, 0.05, 7}, adagrad});
+  b.variable({"bias", DType::kFloat32, {2}, false, {}, {}, false});
+  const Output ids = ops::placeholder(b, "ids", DType::kInt64, {-1, 4});
+  const Output bias = ops::read_variable(b, "bias");
+  const Output rows = ops::lookup(b, "table", ids);
+  const ir::NodeId dense = ops::apply_dense(b, "bias", bias);
+  const ir::NodeId sparse = ops::apply_sparse(b, "table", ids, rows);
+  ops::no_op(b, {dense, sparse}, "train");
+
+  const AttrMap dim = {{"dim", int64_t{2}}};
+  const AttrMap shard = {{"var", std::string("table")}, {"shard", int64_t{0}}, {"dim", int64_t{2}}};
+  const ir::NodeId unique = b.add_node("Unique", {ids});
+  const ir::NodeId route = b.add_node(
+      "Route", {{unique, 0}}, {{"rows", int64_t{10}}, {"lanes", std::vector<int64_t>{1, 2}}});
+  const Output part = b.add("ShardGather", {{route, 0}}, shard);
+  b.add("GatherParts", {ids, {route, 3}, {unique, 1}, part, part, part}, dim);
+  const Output sum =
+      b.add("SumParts", {rows, {route, 3}, {unique, 1}, {route, 0}, {route, 1}, {route, 2}}, dim);
+  b.add_node("ShardApply", {{route, 0}, sum}, shard);
+  const Output arg =
+      b.add("Arg", {},
+            {{"index", int64_t{0}}, {"dtype", DType::kFloat32}, {"shape", Shape::unknown_rank()}});
+  b.add_node("Ret", {arg}, {{"index", int64_t{0}}});
+  b.add("Call", {arg},
+        {{"call", int64_t{0}},
+         {"task", int64_t{1}},
+         {"lane", int64_t{0}},
+         {"output_dtypes", std::vector<std::string>{"float32", "int64"}},
+         {"output_shapes", std::vector<std::string>{"[2,?]", "[]"}}});
+}
+
+}  // namespace
+
+std::vector<OpCase> gradient_cases() {
+  std::vector<OpCase> out;
+  add_arithmetic(&out);
+  add_products(&out);
+  add_structure(&out);
+  return out;
+}
+
+void build_other_ops(Builder& b) {
+  build_gradient_helpers(b);
+  build_state(b);
+}
+
+}  // namespace sidereal::reference
