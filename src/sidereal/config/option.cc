@@ -13,8 +13,7 @@ std::string range_text(int64_t min, int64_t max, const char* unit) {
 
 Status check_range(const char* name, const char* unit, int64_t min, int64_t max, int64_t value) {
   if (value >= min && value <= max) return {};
-  return base::invalid_argument("{} is {}; it must be {}", name, value,
-                                range_text(min, max, unit));
+  return base::invalid_argument("{} is {}; it must be {}", name, value, range_text(min, max, unit));
 }
 
 Result<int64_t> parse_value(const char* name, const char* unit, std::string_view text) {

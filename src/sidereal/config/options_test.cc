@@ -14,8 +14,7 @@ TEST(Options, AnOutOfRangeValueNamesTheOptionItsUnitAndItsRange) {
   options.keepalive_timeout_ms = 5;
   const Status status = validate(options);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(base::message_of(status),
-            "keepalive_timeout_ms is 5; it must be 100 to 3600000 ms");
+  EXPECT_EQ(base::message_of(status), "keepalive_timeout_ms is 5; it must be 100 to 3600000 ms");
 }
 
 TEST(Options, AreSetFromText) {

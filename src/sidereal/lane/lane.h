@@ -164,7 +164,7 @@ class Lane {
 
   // Pairs with the inbox's tail: either the poster sees the sleeper or the sleeper the post.
   std::atomic<bool> sleeping_{false};
-  std::atomic<bool> stopping_{false};                 // set by stop(), read by the loop
+  std::atomic<bool> stopping_{false};                        // set by stop(), read by the loop
   std::atomic<std::thread::id> running_{std::thread::id{}};  // set while the thread runs
   std::promise<void> ended_promise_;
   std::shared_future<void> ended_;

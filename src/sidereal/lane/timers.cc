@@ -40,16 +40,14 @@ base::Function<void()> Timers::release(uint32_t place) {
 bool Timers::cancel(TimerId id) {
   const auto place = static_cast<uint32_t>(id.value);
   const auto generation = static_cast<uint32_t>(id.value >> 32);
-  if (place >= places_.size() || !places_[place].armed ||
-      places_[place].generation != generation) {
+  if (place >= places_.size() || !places_[place].armed || places_[place].generation != generation) {
     return false;
   }
   release(place);
   // Its heap entry is now stale and goes when it is due, or here once most entries are stale.
   if (heap_.size() > 64 && heap_.size() > 4 * (places_.size() - free_.size())) {
-    std::erase_if(heap_, [this](const Entry& e) {
-      return places_[e.place].generation != e.generation;
-    });
+    std::erase_if(heap_,
+                  [this](const Entry& e) { return places_[e.place].generation != e.generation; });
     std::make_heap(heap_.begin(), heap_.end(), later);
   }
   return true;

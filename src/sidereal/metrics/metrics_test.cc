@@ -32,8 +32,7 @@ TEST(Histogram, BucketsCoverEveryValueWithinAQuarter) {
     const size_t bucket = Histogram::bucket_of(v);
     ASSERT_LT(bucket, HistogramSnapshot::kBuckets);
     EXPECT_GE(Histogram::bucket_limit(bucket), v);
-    EXPECT_LE(static_cast<double>(Histogram::bucket_limit(bucket)),
-              1.25 * static_cast<double>(v));
+    EXPECT_LE(static_cast<double>(Histogram::bucket_limit(bucket)), 1.25 * static_cast<double>(v));
     if (bucket > 0) {
       EXPECT_LT(Histogram::bucket_limit(bucket - 1), v);
     }

@@ -147,8 +147,8 @@ Status ServerConnection::open(std::unique_ptr<sys::Stream> stream) {
   SR_RETURN_IF_ERROR(link_.open(std::move(stream)));
   const int64_t patience = endpoint_->options().connect_deadline_ms * sys::kMillisecond;
   handshake_timer_ = endpoint_->lane()->run_after(patience, [this, patience] {
-    refuse(base::deadline_exceeded("no hello within {:.1f} s",
-                                   static_cast<double>(patience) / 1e9));
+    refuse(
+        base::deadline_exceeded("no hello within {:.1f} s", static_cast<double>(patience) / 1e9));
   });
   return {};
 }
@@ -166,12 +166,12 @@ Status ServerConnection::shake(const wire::FrameHeader& header, std::string_view
   }
   SR_ASSIGN_OR_RETURN(const wire::Hello hello, wire::decode_hello(meta));
   const Identity& me = endpoint_->identity();
-  const Result<wire::HelloAck> ack = wire::answer_hello(
-      hello, {.cluster_id = me.cluster_id,
-              .incarnation = me.incarnation,
-              .lane = static_cast<uint32_t>(endpoint_->lane()->index()),
-              .lane_count = me.lane_count,
-              .task = me.task});
+  const Result<wire::HelloAck> ack =
+      wire::answer_hello(hello, {.cluster_id = me.cluster_id,
+                                 .incarnation = me.incarnation,
+                                 .lane = static_cast<uint32_t>(endpoint_->lane()->index()),
+                                 .lane_count = me.lane_count,
+                                 .task = me.task});
   if (!ack.ok()) {
     refuse(ack.status());
     return {};
@@ -214,8 +214,8 @@ Result<bool> ServerConnection::on_slots(const wire::FrameHeader& header,
   endpoint_->metrics().calls.add();
   for (size_t i = 0; i < slots.size(); ++i) {
     if (slots[i].dead) continue;
-    Result<tensor::Tensor> place = handler_->allocate(peer_, header, static_cast<int>(i),
-                                                      slots[i].dtype, slots[i].shape);
+    Result<tensor::Tensor> place =
+        handler_->allocate(peer_, header, static_cast<int>(i), slots[i].dtype, slots[i].shape);
     if (!place.ok()) {
       endpoint_->metrics().calls_failed.add();
       link_.send_error(header.call_id, place.status());
@@ -246,8 +246,8 @@ void ServerConnection::end(const Status& why) {
 }
 
 void ServerConnection::on_broken(const Status& why) {
-  closed(base::unavailable("lost {}: {}", shaken_ ? peer_.task : "a client",
-                           base::message_of(why)));
+  closed(
+      base::unavailable("lost {}: {}", shaken_ ? peer_.task : "a client", base::message_of(why)));
 }
 
 void ServerConnection::closed(const Status& why) {
@@ -327,8 +327,7 @@ void Acceptor::Impl::shut_down(const Status& why) {
   }
 }
 
-Result<std::unique_ptr<Acceptor>> Acceptor::create(Endpoint* endpoint,
-                                                   const sys::Address& address,
+Result<std::unique_ptr<Acceptor>> Acceptor::create(Endpoint* endpoint, const sys::Address& address,
                                                    CallHandler* handler) {
   sys::Network* network = endpoint->lane()->network();
   SR_ASSIGN_OR_RETURN(const sys::Address resolved, network->resolve(address));

@@ -41,12 +41,9 @@ class CallHandler {
   /// A whole call has arrived. `slots[i]` is the slot number of `feeds[i]`; the feeds may be moved
   /// from; a dead feed is an undefined tensor. Answer with the id `call.call_id`.
   virtual void on_call(const Connection& from, const wire::FrameHeader& call,
-                       std::span<const wire::SlotEntry> slots,
-                       std::span<tensor::Tensor> feeds) = 0;
+                       std::span<const wire::SlotEntry> slots, std::span<tensor::Tensor> feeds) = 0;
   /// The connection of a client that had shaken hands is gone. Replies to it are dropped.
-  virtual void on_closed(const Connection& from, const Status& why) {
-    (void)from, (void)why;
-  }
+  virtual void on_closed(const Connection& from, const Status& why) { (void)from, (void)why; }
 };
 
 class ServerConnection;

@@ -122,8 +122,7 @@ void Channel::Impl::connect(int64_t deadline_ns, base::Function<void(const Statu
   last_failure_ = "no answer";
   connect_timer_ = lane()->run_at(connect_deadline_, [this] {
     finish_connect(base::unavailable("cannot reach {} within {:.1f} s: {}", peer_text(),
-                                     seconds(connect_deadline_ - connect_started_),
-                                     last_failure_));
+                                     seconds(connect_deadline_ - connect_started_), last_failure_));
   });
   // From a timer, so that `done` is never called from within connect().
   retry_timer_ = lane()->run_after(0, [this] { attempt(); });
@@ -248,7 +247,8 @@ Status Channel::Impl::on_frame(const wire::FrameHeader& header, std::string_view
         lost(base::unavailable("it is shutting down"));
       }
       return {};
-    default: return base::data_loss("{} from a server", wire::name_of(header.method));
+    default:
+      return base::data_loss("{} from a server", wire::name_of(header.method));
   }
 }
 
@@ -330,9 +330,9 @@ Result<uint64_t> Channel::Impl::call(uint64_t program, uint64_t step,
   free_.pop_back();
   call.sink = sink;
   call.started = now;
-  call.deadline = deadline_ns != 0 ? deadline_ns
-                                   : now + endpoint_->options().call_deadline_ms *
-                                               sys::kMillisecond;
+  call.deadline = deadline_ns != 0
+                      ? deadline_ns
+                      : now + endpoint_->options().call_deadline_ms * sys::kMillisecond;
   ++pending_count_;
   endpoint_->metrics().calls.add();
   watch_deadline(call.deadline);
@@ -341,8 +341,7 @@ Result<uint64_t> Channel::Impl::call(uint64_t program, uint64_t step,
 
 Channel::Impl::Pending* Channel::Impl::find(uint64_t call_id) {
   const auto at = static_cast<uint32_t>(call_id);
-  if (at >= calls_.size() || calls_[at].sink == nullptr ||
-      calls_[at].generation != call_id >> 32) {
+  if (at >= calls_.size() || calls_[at].sink == nullptr || calls_[at].generation != call_id >> 32) {
     return nullptr;
   }
   return &calls_[at];
@@ -412,8 +411,7 @@ void Channel::Impl::expire() {
 // ---- Channel ---------------------------------------------------------------------------------
 
 std::unique_ptr<Channel> Channel::create(Endpoint* endpoint, Peer peer) {
-  return std::unique_ptr<Channel>(
-      new Channel(std::make_unique<Impl>(endpoint, std::move(peer))));
+  return std::unique_ptr<Channel>(new Channel(std::make_unique<Impl>(endpoint, std::move(peer))));
 }
 
 Channel::Channel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -61,7 +61,8 @@ class Channel {
   /// until done(). `deadline_ns` is lane time; 0: call_deadline_ms from now.
   /// Returns the id for cancel(), and then `sink`, borrowed until done(), gets done() exactly once,
   /// never from within call(). Else kUnavailable when not connected, kResourceExhausted when more
-  /// than send_buffer_bytes_max waits to be sent; then `sink` hears nothing. No allocation once warm.
+  /// than send_buffer_bytes_max waits to be sent; then `sink` hears nothing. No allocation once
+  /// warm.
   Result<uint64_t> call(uint64_t program, uint64_t step, std::span<const tensor::Tensor> feeds,
                         std::span<const uint32_t> slots, int64_t deadline_ns, CallSink* sink);
   /// Ends one call with kCancelled; its reply will be skipped. False when it has ended.

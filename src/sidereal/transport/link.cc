@@ -12,13 +12,13 @@ namespace {
 
 constexpr wire::Limits kHandshakeLimits = {
     .meta_bytes_max = 4096, .payload_bytes_max = 0, .slots_max = 0};
-constexpr size_t kDirectBytesMin = 16 << 10;   // shorter payload rests go through staging
-constexpr size_t kSmallWindow = 16 << 10;      // read ahead between long payloads
-constexpr uint64_t kLongPayload = 128 << 10;   // frames that make the window small
-constexpr size_t kCopyBytesMax = 4 << 10;      // payloads copied next to their header
+constexpr size_t kDirectBytesMin = 16 << 10;  // shorter payload rests go through staging
+constexpr size_t kSmallWindow = 16 << 10;     // read ahead between long payloads
+constexpr uint64_t kLongPayload = 128 << 10;  // frames that make the window small
+constexpr size_t kCopyBytesMax = 4 << 10;     // payloads copied next to their header
 constexpr size_t kSlicesMax = 128;
 constexpr int kReadsPerEvent = 4;
-constexpr size_t kFlushBytesMax = 8 << 20;     // per flush, so that reading goes on
+constexpr size_t kFlushBytesMax = 8 << 20;  // per flush, so that reading goes on
 constexpr std::array<std::byte, wire::kPayloadAlign> kZeros{};
 
 std::string_view as_text(const std::byte* data, size_t bytes) {
@@ -37,10 +37,7 @@ bool has_bad_bool(const tensor::Tensor& t) {
 }  // namespace
 
 Link::Link(Endpoint* endpoint, Owner* owner, bool is_server)
-    : endpoint_(endpoint),
-      owner_(owner),
-      is_server_(is_server),
-      window_(Endpoint::kStagingBytes) {}
+    : endpoint_(endpoint), owner_(owner), is_server_(is_server), window_(Endpoint::kStagingBytes) {}
 
 Link::~Link() { shut(); }
 
@@ -307,8 +304,7 @@ void Link::read() {
 void Link::consume(std::string_view bytes) {
   const uint64_t epoch = epoch_;
   while (!bytes.empty() && !paused_) {
-    const size_t used =
-        expect_ == Expect::kHead ? consume_head(bytes) : consume_payload(bytes);
+    const size_t used = expect_ == Expect::kHead ? consume_head(bytes) : consume_payload(bytes);
     if (epoch != epoch_) return;
     if (used == 0) break;
     bytes.remove_prefix(used);
@@ -348,7 +344,8 @@ void Link::dispatch(std::string_view meta) {
       pong.method = wire::Method::kPong;
       return send(pong);
     }
-    case wire::Method::kPong: return;
+    case wire::Method::kPong:
+      return;
     case wire::Method::kCall:
     case wire::Method::kReply: {
       const uint64_t epoch = epoch_;

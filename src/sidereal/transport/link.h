@@ -33,8 +33,7 @@ class Link final : private lane::IoHandler, private lane::Flusher {
                                   std::span<const wire::SlotEntry> slots,
                                   std::span<tensor::Tensor> into) = 0;
     /// The Call or Reply that began last is complete.
-    virtual void on_message(const wire::FrameHeader& header,
-                            std::span<const wire::SlotEntry> slots,
+    virtual void on_message(const wire::FrameHeader& header, std::span<const wire::SlotEntry> slots,
                             std::span<tensor::Tensor> tensors) = 0;
     /// The link has closed itself. The reason reads well behind "lost <peer>: ".
     virtual void on_broken(const Status& why) = 0;
@@ -115,9 +114,9 @@ class Link final : private lane::IoHandler, private lane::Flusher {
   Incoming incoming_;
   Expect expect_ = Expect::kHead;
   bool skip_ = false;
-  size_t slot_at_ = 0;       // slot whose payload comes next
-  uint64_t offset_ = 0;      // into that slot's padded payload
-  uint64_t payload_at_ = 0;  // bytes of the whole payload seen
+  size_t slot_at_ = 0;            // slot whose payload comes next
+  uint64_t offset_ = 0;           // into that slot's padded payload
+  uint64_t payload_at_ = 0;       // bytes of the whole payload seen
   std::vector<std::byte> carry_;  // the beginning of a head that is not complete
   size_t head_bytes_ = 0;         // size of that head when known
   size_t window_;

@@ -141,21 +141,21 @@ class TransportTest : public testing::Test {
     return lane::Lane::create(options).value();
   }
   void start_server() {
-    server_end_ = Endpoint::create(server_lane_.get(),
-                                   {.cluster_id = kCluster, .task = kServer, .incarnation = 77,
-                                    .lane_count = 1},
-                                   options_)
-                      .value();
+    server_end_ =
+        Endpoint::create(
+            server_lane_.get(),
+            {.cluster_id = kCluster, .task = kServer, .incarnation = 77, .lane_count = 1}, options_)
+            .value();
     acceptor_ = Acceptor::create(server_end_.get(), {"127.0.0.1", 0}, &server_).value();
     server_.acceptor = acceptor_.get();
     address_ = acceptor_->address();
     server_lane_->start();
   }
   void make_client(Peer peer, uint64_t cluster = kCluster) {
-    client_end_ = Endpoint::create(client_lane_.get(),
-                                   {.cluster_id = cluster, .task = kClient, .incarnation = 5},
-                                   options_)
-                      .value();
+    client_end_ =
+        Endpoint::create(client_lane_.get(),
+                         {.cluster_id = cluster, .task = kClient, .incarnation = 5}, options_)
+            .value();
     channel_ = Channel::create(client_end_.get(), std::move(peer));
     client_lane_->start();
   }
@@ -185,8 +185,8 @@ class TransportTest : public testing::Test {
     }));
     ASSERT_EQ(future.wait_for(kPatience), std::future_status::ready);
   }
-  Status call(uint64_t program, const std::vector<Tensor>& feeds, Sink* sink,
-              int64_t within_ns = 0, uint64_t step = 0) {
+  Status call(uint64_t program, const std::vector<Tensor>& feeds, Sink* sink, int64_t within_ns = 0,
+              uint64_t step = 0) {
     Status status;
     on(client_lane_, [&] {
       status = channel_
@@ -231,9 +231,13 @@ class TransportTest : public testing::Test {
     return out;
   }
   static std::string hello_frame(uint16_t version = wire::kVersion) {
-    const std::string meta = wire::encode_hello(
-        {.version_min = version, .version_max = version, .cluster_id = kCluster,
-         .incarnation = 1, .lane = 0, .task = kClient, .peer_task = kServer});
+    const std::string meta = wire::encode_hello({.version_min = version,
+                                                 .version_max = version,
+                                                 .cluster_id = kCluster,
+                                                 .incarnation = 1,
+                                                 .lane = 0,
+                                                 .task = kClient,
+                                                 .peer_task = kServer});
     wire::FrameHeader header;
     header.method = wire::Method::kHello;
     header.meta_bytes = static_cast<uint32_t>(meta.size());
@@ -291,10 +295,10 @@ TEST_F(TransportTest, CarriesScalarsManyRanksDeadSlotsAndNoTensorAtAll) {
   EXPECT_TRUE(none.status.ok());
   EXPECT_TRUE(none.fetches.empty());
   Sink sink;
-  const std::vector<Tensor> feeds = {
-      Tensor::scalar(2.5f), Tensor(), Tensor::of<int64_t>({2, 1, 3}, {1, 2, 3, 4, 5, 6}),
-      Tensor::of<bool>({3}, std::array<bool, 3>{true, false, true}),
-      Tensor::zeros(DType::kFloat64, {0, 5})};
+  const std::vector<Tensor> feeds = {Tensor::scalar(2.5f), Tensor(),
+                                     Tensor::of<int64_t>({2, 1, 3}, {1, 2, 3, 4, 5, 6}),
+                                     Tensor::of<bool>({3}, std::array<bool, 3>{true, false, true}),
+                                     Tensor::zeros(DType::kFloat64, {0, 5})};
   ASSERT_TRUE(call(kEcho, feeds, &sink).ok());
   ASSERT_TRUE(sink.wait());
   ASSERT_EQ(sink.fetches.size(), feeds.size());
@@ -409,9 +413,8 @@ TEST_F(TransportTest, AServerThatStopsEndsEveryPendingCallNamingItself) {
   for (Sink& sink : sinks) ASSERT_TRUE(call(kNever, {pattern(100, 1)}, &sink).ok());
   std::promise<Status> broke;
   auto broken = broke.get_future();
-  on(client_lane_, [&] {
-    channel_->on_break([&](const Status& status) { broke.set_value(status); });
-  });
+  on(client_lane_,
+     [&] { channel_->on_break([&](const Status& status) { broke.set_value(status); }); });
   ASSERT_TRUE(server_lane_->stop().ok());
   for (Sink& sink : sinks) {
     ASSERT_TRUE(sink.wait());
@@ -458,10 +461,10 @@ TEST_F(TransportTest, AChannelConnectsAgainAfterABreak) {
   acceptor_.reset();
   server_end_.reset();
   server_lane_ = make_lane("server2");
-  server_end_ = Endpoint::create(server_lane_.get(),
-                                 {.cluster_id = kCluster, .task = kServer, .incarnation = 78},
-                                 options_)
-                    .value();
+  server_end_ =
+      Endpoint::create(server_lane_.get(),
+                       {.cluster_id = kCluster, .task = kServer, .incarnation = 78}, options_)
+          .value();
   acceptor_ = Acceptor::create(server_end_.get(), address, &server_).value();
   server_.acceptor = acceptor_.get();
   server_lane_->start();
@@ -478,8 +481,7 @@ TEST_F(TransportTest, AnUnreachableServerIsNamedWithTheReasonAfterTheDeadline) {
   address_ = network_->listen({"127.0.0.1", 0}).value()->address();  // free again at once
   make_client({kServer, 0, address_});
   const Status status = connect(200 * sys::kMillisecond);
-  EXPECT_EQ(base::message_of(status), "cannot reach " + kServer + " at " +
-                                          address_.to_string() +
+  EXPECT_EQ(base::message_of(status), "cannot reach " + kServer + " at " + address_.to_string() +
                                           " within 0.2 s: Connection refused");
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
 }
@@ -489,12 +491,11 @@ TEST_F(TransportTest, ConnectingWaitsForAServerThatStartsLate) {
   make_client({kServer, 0, address_});
   std::promise<Status> result;
   auto future = result.get_future();
-  on(client_lane_, [&] {
-    channel_->connect(0, [&](const Status& status) { result.set_value(status); });
-  });
-  server_end_ = Endpoint::create(server_lane_.get(), {.cluster_id = kCluster, .task = kServer},
-                                 options_)
-                    .value();
+  on(client_lane_,
+     [&] { channel_->connect(0, [&](const Status& status) { result.set_value(status); }); });
+  server_end_ =
+      Endpoint::create(server_lane_.get(), {.cluster_id = kCluster, .task = kServer}, options_)
+          .value();
   acceptor_ = Acceptor::create(server_end_.get(), address_, &server_).value();
   server_.acceptor = acceptor_.get();
   server_lane_->start();
@@ -511,9 +512,9 @@ TEST_F(TransportTest, AServerOfAnotherClusterTaskOrLaneRefusesAtOnce) {
   EXPECT_TRUE(contains(status, "wants /job:ps/task:9 but reached " + kServer)) << status;
   const auto refused_by_another = [&](Peer peer, uint64_t cluster, const std::string& part) {
     on(client_lane_, [&] { channel_.reset(); });
-    client_end_ = Endpoint::create(client_lane_.get(),
-                                   {.cluster_id = cluster, .task = kClient}, options_)
-                      .value();
+    client_end_ =
+        Endpoint::create(client_lane_.get(), {.cluster_id = cluster, .task = kClient}, options_)
+            .value();
     on(client_lane_, [&] { channel_ = Channel::create(client_end_.get(), peer); });
     status = connect();
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
@@ -549,12 +550,12 @@ TEST_F(TransportTest, GarbageCostsTheConnectionAndACounterOnly) {
   liar.meta_bytes = 24;
   liar.payload_bytes = 16;
   const std::vector<std::string> attacks = {
-      std::string(64, 'x'),                          // no frame
+      std::string(64, 'x'),  // no frame
       "GET / HTTP/1.1\r\nHost: somewhere.example\r\nAccept: everything/at-all\r\n\r\n",
-      frame(call, ""),                               // a call before the handshake
-      good + good,                                   // hello twice
-      good + frame(huge, ""),                        // a length past every limit
-      good + frame(liar, std::string(24, '\x01')),   // a slot table that lies
+      frame(call, ""),                              // a call before the handshake
+      good + good,                                  // hello twice
+      good + frame(huge, ""),                       // a length past every limit
+      good + frame(liar, std::string(24, '\x01')),  // a slot table that lies
   };
   int64_t expected = 0;
   for (const std::string& attack : attacks) {

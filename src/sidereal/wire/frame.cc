@@ -54,8 +54,8 @@ Status check_consistent(const RawHeader& raw, Method method) {
     return base::data_loss("{} frame with status {}", name_of(method), raw.status);
   }
   if (raw.payload_bytes % kPayloadAlign != 0) {
-    return base::data_loss("{} frame with {} payload bytes, not a multiple of {}",
-                           name_of(method), raw.payload_bytes, kPayloadAlign);
+    return base::data_loss("{} frame with {} payload bytes, not a multiple of {}", name_of(method),
+                           raw.payload_bytes, kPayloadAlign);
   }
   if (has_slots(method)) {
     if (raw.meta_bytes < uint64_t{raw.slot_count} * slot_entry_bytes(0)) {
@@ -76,8 +76,8 @@ Status check_consistent(const RawHeader& raw, Method method) {
 
 Status check_limits(const RawHeader& raw, Method method, const Limits& limits) {
   if (raw.meta_bytes > limits.meta_bytes_max) {
-    return base::resource_exhausted("{} frame with {} meta bytes; the limit is {}",
-                                    name_of(method), raw.meta_bytes, limits.meta_bytes_max);
+    return base::resource_exhausted("{} frame with {} meta bytes; the limit is {}", name_of(method),
+                                    raw.meta_bytes, limits.meta_bytes_max);
   }
   if (raw.payload_bytes > limits.payload_bytes_max) {
     return base::resource_exhausted("{} frame with {} payload bytes; frame_bytes_max is {}",
@@ -110,14 +110,22 @@ bool byte_count(const tensor::Shape& shape, tensor::DType dtype, uint64_t* out) 
 
 const char* name_of(Method method) {
   switch (method) {
-    case Method::kHello: return "Hello";
-    case Method::kHelloAck: return "HelloAck";
-    case Method::kCall: return "Call";
-    case Method::kReply: return "Reply";
-    case Method::kError: return "Error";
-    case Method::kPing: return "Ping";
-    case Method::kPong: return "Pong";
-    case Method::kGoodbye: return "Goodbye";
+    case Method::kHello:
+      return "Hello";
+    case Method::kHelloAck:
+      return "HelloAck";
+    case Method::kCall:
+      return "Call";
+    case Method::kReply:
+      return "Reply";
+    case Method::kError:
+      return "Error";
+    case Method::kPing:
+      return "Ping";
+    case Method::kPong:
+      return "Pong";
+    case Method::kGoodbye:
+      return "Goodbye";
   }
   return "?";
 }
@@ -144,12 +152,15 @@ Result<FrameHeader> decode_header(const std::byte* bytes, const Limits& limits) 
   RawHeader raw;
   std::memcpy(&raw, bytes, sizeof(raw));
   if (raw.magic != kMagic) {
-    return base::data_loss("bytes that are no frame (magic {:#010x}, not {:#010x}); is the peer "
-                           "another program?", raw.magic, kMagic);
+    return base::data_loss(
+        "bytes that are no frame (magic {:#010x}, not {:#010x}); is the peer "
+        "another program?",
+        raw.magic, kMagic);
   }
   if (raw.version < kVersionMin || raw.version > kVersion) {
     return base::failed_precondition(
-        "frame of protocol version {}; this side speaks {} to {}: run the same release on all tasks",
+        "frame of protocol version {}; this side speaks {} to {}: run the same release on all "
+        "tasks",
         raw.version, kVersionMin, kVersion);
   }
   if (!is_method(raw.method)) return base::data_loss("frame of unknown method {}", raw.method);

@@ -48,11 +48,16 @@ Status decode_all(const std::string& bytes, const Limits& limits) {
   const std::string_view meta = rest.substr(0, header.meta_bytes);
   std::vector<SlotEntry> entries;
   switch (header.method) {
-    case Method::kHello: return decode_hello(meta).status();
-    case Method::kHelloAck: return decode_hello_ack(meta).status();
+    case Method::kHello:
+      return decode_hello(meta).status();
+    case Method::kHelloAck:
+      return decode_hello_ack(meta).status();
     case Method::kCall:
-    case Method::kReply: SR_RETURN_IF_ERROR(decode_slots(header, meta, &entries)); break;
-    default: break;
+    case Method::kReply:
+      SR_RETURN_IF_ERROR(decode_slots(header, meta, &entries));
+      break;
+    default:
+      break;
   }
   for (const SlotEntry& entry : entries) EXPECT_LE(entry.nbytes, limits.payload_bytes_max);
   return {};
@@ -99,8 +104,8 @@ TEST(Frame, HeaderAndSlotsComeBackAsTheyWere) {
   EXPECT_EQ(header.program, 0x1122334455667788u);
   EXPECT_EQ(header.step, 3u);
   std::vector<SlotEntry> entries;
-  ASSERT_TRUE(decode_slots(header, std::string_view(frame).substr(64, header.meta_bytes), &entries)
-                  .ok());
+  ASSERT_TRUE(
+      decode_slots(header, std::string_view(frame).substr(64, header.meta_bytes), &entries).ok());
   ASSERT_EQ(entries.size(), 4u);
   EXPECT_EQ(entries[0], (SlotEntry{4, DType::kFloat32, false, {2, 3}, 24}));
   EXPECT_TRUE(entries[1].dead);
@@ -131,8 +136,7 @@ TEST(Frame, EachLimitIsCheckedBeforeAnythingElseIsRead) {
   EXPECT_EQ(code([](FrameHeader& h) { h.slot_count = 1, h.meta_bytes = 15; }),
             StatusCode::kDataLoss);
   EXPECT_EQ(code([](FrameHeader& h) { h.version = 2; }), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(code([](FrameHeader& h) { h.method = static_cast<Method>(9); }),
-            StatusCode::kDataLoss);
+  EXPECT_EQ(code([](FrameHeader& h) { h.method = static_cast<Method>(9); }), StatusCode::kDataLoss);
   EXPECT_EQ(code([](FrameHeader& h) { h.status = 3; }), StatusCode::kDataLoss);
   EXPECT_EQ(code([](FrameHeader& h) { h.method = Method::kPing, h.meta_bytes = 1; }),
             StatusCode::kDataLoss);
@@ -157,13 +161,16 @@ TEST(Frame, ByteCountsThatAreNotTheProductOfTheExtentsAreRefused) {
   EXPECT_FALSE(decode(12, {3}, 24));
   EXPECT_FALSE(decode(20, {2, 3}, 24));
   EXPECT_FALSE(decode(4, {-1, -1}, 8));
-  EXPECT_FALSE(decode(0, {int64_t{1} << 62, 4}, 0));              // wraps to zero
+  EXPECT_FALSE(decode(0, {int64_t{1} << 62, 4}, 0));  // wraps to zero
   EXPECT_FALSE(decode(0, {0, int64_t{1} << 62, int64_t{1} << 62}, 0));
-  EXPECT_FALSE(decode(4, std::vector<int64_t>(17, 1), 8));        // rank
+  EXPECT_FALSE(decode(4, std::vector<int64_t>(17, 1), 8));  // rank
 }
 
 TEST(Handshake, HelloAndAckComeBackAsTheyWere) {
-  const Hello hello = {.cluster_id = 1, .incarnation = 2, .lane = 3, .task = "/job:worker/task:0",
+  const Hello hello = {.cluster_id = 1,
+                       .incarnation = 2,
+                       .lane = 3,
+                       .task = "/job:worker/task:0",
                        .peer_task = "/job:ps/task:1"};
   EXPECT_EQ(decode_hello(encode_hello(hello)).value(), hello);
   const HelloAck ack = {.incarnation = 5, .lane = 1, .lane_count = 2, .task = "/job:ps/task:1"};
@@ -173,9 +180,12 @@ TEST(Handshake, HelloAndAckComeBackAsTheyWere) {
 }
 
 TEST(Handshake, EveryMismatchIsRefusedNamingBothSides) {
-  const ServerIdentity server = {.cluster_id = 0xaa, .incarnation = 9, .lane = 0, .lane_count = 2,
-                                 .task = "/job:ps/task:0"};
-  Hello hello = {.cluster_id = 0xaa, .incarnation = 1, .lane = 0, .task = "/job:worker/task:3",
+  const ServerIdentity server = {
+      .cluster_id = 0xaa, .incarnation = 9, .lane = 0, .lane_count = 2, .task = "/job:ps/task:0"};
+  Hello hello = {.cluster_id = 0xaa,
+                 .incarnation = 1,
+                 .lane = 0,
+                 .task = "/job:worker/task:3",
                  .peer_task = "/job:ps/task:0"};
   const HelloAck ack = answer_hello(hello, server).value();
   EXPECT_EQ(ack.lane_count, 2u);
@@ -227,8 +237,7 @@ TEST(FrameFuzz, RandomAndMutatedFramesNeverHarmTheDecoder) {
   limits.payload_bytes_max = 1 << 20;
   const std::vector<std::string> valid = {
       encode_frame(example_header(),
-                   {Tensor::zeros(DType::kFloat32, {4, 5}), Tensor(),
-                    Tensor::scalar<int64_t>(1)},
+                   {Tensor::zeros(DType::kFloat32, {4, 5}), Tensor(), Tensor::scalar<int64_t>(1)},
                    {0, 1, 2}),
       [] {
         FrameHeader header;
@@ -248,9 +257,15 @@ TEST(FrameFuzz, RandomAndMutatedFramesNeverHarmTheDecoder) {
     for (int i = 0; i < changes; ++i) {
       const size_t at = random() % bytes.size();
       switch (random() % 4) {
-        case 0: bytes[at] = static_cast<char>(random()); break;
-        case 1: bytes[at] = static_cast<char>(bytes[at] ^ (1 << (random() % 8))); break;
-        case 2: bytes.resize(at + 1); break;
+        case 0:
+          bytes[at] = static_cast<char>(random());
+          break;
+        case 1:
+          bytes[at] = static_cast<char>(bytes[at] ^ (1 << (random() % 8)));
+          break;
+        case 2:
+          bytes.resize(at + 1);
+          break;
         default: {
           const uint64_t hostile[] = {0, 1, ~uint64_t{0}, uint64_t{1} << 63, uint64_t{1} << 32};
           const uint64_t value = hostile[random() % 5];

@@ -191,8 +191,8 @@ class TcpListener final : public Listener {
       // A client that has gone before it was accepted concerns nobody.
       if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO) continue;
       if (would_block(errno)) return std::unique_ptr<Stream>();
-      return base::resource_exhausted("cannot accept a connection on {}: {}",
-                                      address_.to_string(), error_text(errno));
+      return base::resource_exhausted("cannot accept a connection on {}: {}", address_.to_string(),
+                                      error_text(errno));
     }
   }
 
