@@ -21,22 +21,24 @@ constexpr std::array<int64_t, kFields> kVocabularies = {
     1460, 580,  1'000'000, 600'000, 305, 24,      12'500, 630,    3,  60'000,  5600, 800'000, 3200,
     27,   15'000, 500'000, 10,      5600, 2200,   4,      700'000, 18, 15,     100'000, 105, 40'000};
 
-// Fields whose latent vectors meet.
+// Fields whose latent vectors meet; one of the two is small, so that each meeting is seen often.
 struct Pair {
   int first;
   int second;
 };
-constexpr std::array<Pair, 6> kPairs = {{{0, 4}, {2, 7}, {6, 11}, {14, 22}, {15, 20}, {24, 25}}};
+constexpr std::array<Pair, 4> kPairs = {{{4, 5}, {21, 24}, {2, 16}, {22, 7}}};
 
 // Shares of the variance of the logit (before rare ids are damped).
 constexpr double kNumberShare = 0.15;
-constexpr double kIdShare = 0.50;
-constexpr double kPairShare = 0.35;
+constexpr double kIdShare = 0.60;
+constexpr double kPairShare = 0.25;
 // Standard deviation of the logit and share of ones; together a best AUC near 0.81.
 constexpr double kLogitDeviation = 1.45;
 constexpr double kOnes = 0.25;
-// The weight of an id of rank r is damped by kHead / (kHead + r).
+// The weight of an id of rank r is damped by kHead / (kHead + r), its latent vector by the same
+// with kPairHead.
 constexpr float kHead = 300;
+constexpr float kPairHead = 30;
 
 constexpr int kCalibrationRows = 8192;
 constexpr double kMissing = 0.15;
@@ -161,14 +163,13 @@ float SyntheticStream::signal(const float* dense, const std::array<float, kField
   float sum = 0;
   for (int k = 0; k < kNumeric; ++k) sum += numbers_[k].weight * (dense[k] - numbers_[k].mean);
   std::array<uint64_t, kFields> hashes;
-  std::array<float, kFields> damping;
   for (int f = 0; f < kFields; ++f) {
     hashes[f] = counter_random(fields_[f].key, static_cast<uint64_t>(ranks[f]));
-    damping[f] = kHead / (kHead + ranks[f]);
   }
   float id_sum = 0;
   for (int f = 0; f < kFields; ++f) {
-    id_sum += damping[f] * signed_unit(static_cast<uint32_t>(hashes[f]));
+    const float damping = kHead / (kHead + ranks[f]);
+    id_sum += damping * signed_unit(static_cast<uint32_t>(hashes[f]));
   }
   float pair_sum = 0;
   for (const Pair& pair : kPairs) {
@@ -176,7 +177,9 @@ float SyntheticStream::signal(const float* dense, const std::array<float, kField
     const uint64_t b = hashes[pair.second] >> 32;
     const float dot = signed_unit16(a) * signed_unit16(b) +
                       signed_unit16(a >> 16) * signed_unit16(b >> 16);
-    pair_sum += damping[pair.first] * damping[pair.second] * dot;
+    const float damping = kPairHead * kPairHead /
+                          ((kPairHead + ranks[pair.first]) * (kPairHead + ranks[pair.second]));
+    pair_sum += damping * dot;
   }
   return sum + id_scale * id_sum + pair_scale * pair_sum;
 }
