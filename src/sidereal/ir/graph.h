@@ -83,7 +83,7 @@ struct VariableDef {
   bool embedding = false;  ///< Split by rows over all ps lanes, read by Lookup only.
   InitializerDef initializer;
   OptimizerDef optimizer;
-  bool trainable = true;   ///< False: autodiff's minimize() leaves it alone.
+  bool trainable = true;  ///< False: autodiff's minimize() leaves it alone.
   friend bool operator==(const VariableDef&, const VariableDef&) = default;
 };
 
