@@ -9,14 +9,14 @@
 namespace sidereal::partition {
 namespace {
 
-/// "3 feeds (int64[?], float32[?,8], ...)".
-std::string describe(const std::string& what, const std::vector<ir::TensorSpec>& specs) {
+/// A line such as "    2 feeds: int64[?], float32[?,8]".
+std::string describe(const std::string& one, const std::string& many,
+                     const std::vector<ir::TensorSpec>& specs) {
   std::vector<std::string> texts;
-  for (const ir::TensorSpec& spec : specs) {
-    texts.push_back(std::string(tensor::name_of(spec.dtype)) + spec.shape.to_string());
-  }
-  std::string out = fmt::format("{} {}{}", specs.size(), what, specs.size() == 1 ? "" : (what == "fetch" ? "es" : "s"));
-  return texts.empty() ? out : fmt::format("{} ({})", out, base::join(texts, ", "));
+  for (const ir::TensorSpec& spec : specs) texts.push_back(ir::to_string(spec));
+  const std::string& what = specs.size() == 1 ? one : many;
+  return fmt::format("    {} {}{}{}\n", specs.size(), what, specs.empty() ? "" : ": ",
+                     base::join(texts, ", "));
 }
 
 std::string describe_call(size_t call, const RemoteGraph& remote) {
@@ -34,9 +34,8 @@ std::string describe_call(size_t call, const RemoteGraph& remote) {
   }
   std::vector<std::string> counts;
   for (const auto& [op, count] : ops) counts.push_back(fmt::format("{} {}", count, op));
-  return fmt::format("  round {}, call {}: {}; {}; {}\n", remote.level, call,
-                     base::join(counts, ", "), describe("feed", feeds),
-                     describe("fetch", fetches));
+  return fmt::format("  round {}, call {}: {}\n", remote.level, call, base::join(counts, ", ")) +
+         describe("feed", "feeds", feeds) + describe("fetch", "fetches", fetches);
 }
 
 }  // namespace
