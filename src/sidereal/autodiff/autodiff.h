@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "sidereal/base/status.h"
 #include "sidereal/ir/builder.h"
 
 /// Reverse-mode differentiation of a graph while it is built: gradients are more nodes of the same

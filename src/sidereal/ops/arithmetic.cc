@@ -57,7 +57,10 @@ Status grad_sub(GradContext& c) { return flow_two(c, dy(c), c.builder.add("Neg",
 
 Status grad_mul(GradContext& c) {
   ir::Builder& b = c.builder;
-  return flow_two(c, b.add("Mul", {dy(c), y_of(c)}), b.add("Mul", {dy(c), x_of(c)}));
+  // One statement each: the order of nodes must not depend on the compiler.
+  const Output grad_x = b.add("Mul", {dy(c), y_of(c)});
+  const Output grad_y = b.add("Mul", {dy(c), x_of(c)});
+  return flow_two(c, grad_x, grad_y);
 }
 
 /// z = x / y: dx = dy / y and d(y) = -dy z / y.

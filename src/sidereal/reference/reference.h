@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sidereal/base/status.h"
 #include "sidereal/ir/graph.h"
 
 /// A plain interpreter of graphs: loops over double-precision numbers, nothing clever. Tests check
