@@ -7,6 +7,7 @@
 
 #include "sidereal/config/options.h"
 #include "sidereal/lane/lane.h"
+#include "sidereal/metrics/lane_metrics.h"
 #include "sidereal/sys/network.h"
 #include "sidereal/wire/frame.h"
 

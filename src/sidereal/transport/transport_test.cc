@@ -2,12 +2,14 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <future>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -65,7 +67,13 @@ struct Server : CallHandler {
       case kFail:
         return acceptor->reply_error(from.id, call.call_id, base::not_found("no such row"));
       case kPull: {
-        const int64_t count = feeds[0].data<int64_t>()[0];
+        // The fuzz test sends anything.
+        const bool is_count = feeds.size() == 1 && feeds[0].defined() &&
+                              feeds[0].dtype() == DType::kInt64 && feeds[0].num_elements() == 1;
+        const int64_t count = is_count ? feeds[0].data<int64_t>()[0] : -1;
+        if (count < 0 || count > (1 << 22)) {
+          return acceptor->reply_error(from.id, call.call_id, base::invalid_argument("count"));
+        }
         Tensor out = Tensor::empty(DType::kInt32, {count});
         auto values = out.data<int32_t>();
         std::iota(values.begin(), values.end(), static_cast<int32_t>(call.step));
@@ -247,6 +255,31 @@ class TransportTest : public testing::Test {
     std::string out(wire::kHeaderBytes, '\0');
     wire::encode_header(header, reinterpret_cast<std::byte*>(out.data()));
     return out + meta;
+  }
+
+  /// A Call with one feed, payload and all.
+  static std::string call_frame(uint64_t program, const Tensor& feed) {
+    const wire::FrameSize size = wire::size_of(std::span(&feed, 1));
+    wire::FrameHeader header;
+    header.method = wire::Method::kCall;
+    header.call_id = 1;
+    header.program = program;
+    header.slot_count = 1;
+    header.meta_bytes = static_cast<uint32_t>(size.meta_bytes);
+    header.payload_bytes = size.payload_bytes;
+    std::string meta(size.meta_bytes, '\0');
+    wire::encode_slot(0, feed, reinterpret_cast<std::byte*>(meta.data()));
+    std::string out = frame(header, meta);
+    out.append(reinterpret_cast<const char*>(feed.raw()), feed.nbytes());
+    return out.append(wire::padded(feed.nbytes()) - feed.nbytes(), '\0');
+  }
+  /// Takes the next connection of `listener`.
+  std::unique_ptr<sys::Stream> accept_raw(sys::Listener& listener) {
+    auto poller = network_->create_poller().value();
+    EXPECT_TRUE(poller->add(listener, 1, {}).ok());
+    std::array<sys::Event, 1> events;
+    EXPECT_EQ(poller->wait(events, 60 * sys::kSecond), 1u);
+    return listener.accept().value();
   }
 
   std::unique_ptr<sys::Network> network_ = sys::posix::create_network();
@@ -573,20 +606,10 @@ TEST_F(TransportTest, APeerThatClosesInTheMiddleOfAFrameHarmsNobody) {
   std::promise<void> closed;
   auto is_closed = closed.get_future();
   on(server_lane_, [&] { server_.on_close = [&] { closed.set_value(); }; });
-  wire::FrameHeader header;
-  header.method = wire::Method::kCall;
-  header.call_id = 1;
-  header.program = kEcho;
-  const Tensor big = pattern(1 << 20, 1);
-  const wire::FrameSize size = wire::size_of(std::span(&big, 1));
-  header.slot_count = 1;
-  header.meta_bytes = static_cast<uint32_t>(size.meta_bytes);
-  header.payload_bytes = size.payload_bytes;
-  std::string meta(size.meta_bytes, '\0');
-  wire::encode_slot(0, big, reinterpret_cast<std::byte*>(meta.data()));
+  const std::string call = call_frame(kEcho, pattern(1 << 20, 1));
   {
     auto stream = raw_connection();
-    write_raw(*stream, hello_frame() + frame(header, meta) + std::string(100'000, 'x'));
+    write_raw(*stream, hello_frame() + call.substr(0, 100'000));
   }
   ASSERT_EQ(is_closed.wait_for(kPatience), std::future_status::ready);
   on(server_lane_, [&] { server_.on_close = nullptr; });
@@ -597,19 +620,8 @@ TEST_F(TransportTest, APeerThatClosesInTheMiddleOfAFrameHarmsNobody) {
 TEST_F(TransportTest, FramesMayArriveByteByByte) {
   start_server();
   auto stream = raw_connection();
-  wire::FrameHeader header;
-  header.method = wire::Method::kCall;
-  header.call_id = 1;
-  header.program = kEcho;
   const Tensor feed = pattern(20, 1);
-  const wire::FrameSize size = wire::size_of(std::span(&feed, 1));
-  header.slot_count = 1;
-  header.meta_bytes = static_cast<uint32_t>(size.meta_bytes);
-  header.payload_bytes = size.payload_bytes;
-  std::string meta(size.meta_bytes, '\0');
-  wire::encode_slot(0, feed, reinterpret_cast<std::byte*>(meta.data()));
-  std::string bytes = hello_frame() + frame(header, meta);
-  bytes.append(reinterpret_cast<const char*>(feed.raw()), 20).append(4, '\0');
+  std::string bytes = hello_frame() + call_frame(kEcho, feed);
   wire::FrameHeader goodbye;
   goodbye.method = wire::Method::kGoodbye;
   bytes += frame(goodbye, "");
@@ -621,6 +633,86 @@ TEST_F(TransportTest, FramesMayArriveByteByByte) {
   EXPECT_NE(answer.find(std::string(reinterpret_cast<const char*>(feed.raw()), 20)),
             std::string::npos);
   EXPECT_EQ(server_lane_->metrics().malformed.value(), 0);
+}
+
+TEST_F(TransportTest, MutatedStreamsNeverHarmTheServer) {
+  options_.frame_bytes_max = 1 << 20;
+  start_both();
+  const char* text = std::getenv("SIDEREAL_SEED");
+  const uint64_t seed = text == nullptr ? 20240601 : std::strtoull(text, nullptr, 10);
+  SCOPED_TRACE("SIDEREAL_SEED=" + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 300; ++round) {
+    std::string bytes;
+    for (int frames = 1 + static_cast<int>(random() % 3); frames > 0; --frames) {
+      bytes += call_frame(kEcho, pattern(static_cast<int64_t>(random() % 40'000), round));
+    }
+    for (int changes = 1 + static_cast<int>(random() % 3); changes > 0; --changes) {
+      // Heads matter most.
+      const size_t at = random() % (random() % 2 == 0 ? 96 : bytes.size());
+      bytes[at] = static_cast<char>(random());
+    }
+    if (random() % 3 == 0) bytes.resize(random() % bytes.size());
+    bytes = hello_frame() + bytes;
+    auto stream = raw_connection();
+    const std::array<sys::ConstIoSlice, 1> slice = {
+        sys::ConstIoSlice{reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}};
+    (void)stream->writev(slice);  // the server may have closed already
+  }
+  Sink sink;
+  ASSERT_TRUE(call_fine(&sink));
+  EXPECT_GT(server_lane_->metrics().malformed.value(), 0);
+}
+
+TEST_F(TransportTest, AServerThatAnswersGarbageIsLostAndItsCallsEnd) {
+  auto listener = network_->listen({"127.0.0.1", 0}).value();
+  make_client({kServer, 0, listener->address()});
+  std::promise<Status> result;
+  auto future = result.get_future();
+  on(client_lane_,
+     [&] { channel_->connect(0, [&](const Status& status) { result.set_value(status); }); });
+  auto stream = accept_raw(*listener);
+  const std::string meta = wire::encode_hello_ack({.incarnation = 1, .task = kServer});
+  wire::FrameHeader ack;
+  ack.method = wire::Method::kHelloAck;
+  ack.meta_bytes = static_cast<uint32_t>(meta.size());
+  write_raw(*stream, frame(ack, meta));
+  ASSERT_EQ(future.wait_for(kPatience), std::future_status::ready);
+  const Status connected = future.get();
+  ASSERT_TRUE(connected.ok()) << connected;
+  Sink sink;
+  ASSERT_TRUE(call(kEcho, {pattern(10, 1)}, &sink).ok());
+  write_raw(*stream, std::string(64, 'x'));
+  ASSERT_TRUE(sink.wait());
+  EXPECT_EQ(sink.status.code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(contains(sink.status, "it sent a wrong frame")) << sink.status;
+  EXPECT_EQ(client_lane_->metrics().malformed.value(), 1);
+}
+
+TEST_F(TransportTest, AServerThatNeverAnswersTheHandshakeIsGivenUp) {
+  auto listener = network_->listen({"127.0.0.1", 0}).value();  // connects, never accepted
+  make_client({kServer, 0, listener->address()});
+  const Status status = connect(200 * sys::kMillisecond);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(contains(status, "did not answer the handshake")) << status;
+}
+
+TEST_F(TransportTest, AClientThatNeverSaysHelloIsDropped) {
+  options_.connect_deadline_ms = 100;
+  start_server();
+  auto stream = raw_connection();
+  EXPECT_NE(read_raw(*stream).find("no hello within 0.1 s"), std::string::npos);
+  EXPECT_EQ(server_lane_->metrics().handshakes_refused.value(), 1);
+}
+
+TEST_F(TransportTest, ConnectionsPastTheLimitAreRefused) {
+  options_.connections_max = 1;
+  start_both();
+  auto stream = raw_connection();
+  write_raw(*stream, hello_frame());
+  EXPECT_NE(read_raw(*stream).find("connections_max"), std::string::npos);
+  Sink sink;
+  ASSERT_TRUE(call_fine(&sink));
 }
 
 TEST_F(TransportTest, APeerThatFallsSilentIsLostWithinTheKeepaliveTimeout) {
