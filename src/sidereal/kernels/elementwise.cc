@@ -78,24 +78,36 @@ struct Minimum {
 template <class Visit>
 void with_op(BinaryOp op, Visit visit) {
   switch (op) {
-    case BinaryOp::kAdd: return visit(Add());
-    case BinaryOp::kSub: return visit(Sub());
-    case BinaryOp::kMul: return visit(Mul());
-    case BinaryOp::kDiv: return visit(Div());
-    case BinaryOp::kMaximum: return visit(Maximum());
-    case BinaryOp::kMinimum: return visit(Minimum());
+    case BinaryOp::kAdd:
+      return visit(Add());
+    case BinaryOp::kSub:
+      return visit(Sub());
+    case BinaryOp::kMul:
+      return visit(Mul());
+    case BinaryOp::kDiv:
+      return visit(Div());
+    case BinaryOp::kMaximum:
+      return visit(Maximum());
+    case BinaryOp::kMinimum:
+      return visit(Minimum());
   }
 }
 
 template <class Visit>
 void with_op(CompareOp op, Visit visit) {
   switch (op) {
-    case CompareOp::kEqual: return visit([](auto a, auto b) { return a == b; });
-    case CompareOp::kNotEqual: return visit([](auto a, auto b) { return a != b; });
-    case CompareOp::kLess: return visit([](auto a, auto b) { return a < b; });
-    case CompareOp::kLessEqual: return visit([](auto a, auto b) { return a <= b; });
-    case CompareOp::kGreater: return visit([](auto a, auto b) { return a > b; });
-    case CompareOp::kGreaterEqual: return visit([](auto a, auto b) { return a >= b; });
+    case CompareOp::kEqual:
+      return visit([](auto a, auto b) { return a == b; });
+    case CompareOp::kNotEqual:
+      return visit([](auto a, auto b) { return a != b; });
+    case CompareOp::kLess:
+      return visit([](auto a, auto b) { return a < b; });
+    case CompareOp::kLessEqual:
+      return visit([](auto a, auto b) { return a <= b; });
+    case CompareOp::kGreater:
+      return visit([](auto a, auto b) { return a > b; });
+    case CompareOp::kGreaterEqual:
+      return visit([](auto a, auto b) { return a >= b; });
   }
 }
 
@@ -127,21 +139,34 @@ void zip(const LoopPlan& plan, const T* a, const T* b, Out* out, F f) {
 template <class T>
 void unary(UnaryOp op, const T* in, T* out, int64_t n) {
   switch (op) {
-    case UnaryOp::kNeg: return map(in, out, n, [](T x) { return -x; });
-    case UnaryOp::kExp: return map(in, out, n, [](T x) { return internal::exp_of(x); });
-    case UnaryOp::kLog: return map(in, out, n, [](T x) { return internal::log_of(x); });
-    case UnaryOp::kLog1p: return map(in, out, n, [](T x) { return internal::log1p_of(x); });
-    case UnaryOp::kSqrt: return map(in, out, n, [](T x) { return std::sqrt(x); });
-    case UnaryOp::kRsqrt: return map(in, out, n, [](T x) { return T(1) / std::sqrt(x); });
-    case UnaryOp::kSquare: return map(in, out, n, [](T x) { return x * x; });
-    case UnaryOp::kAbs: return map(in, out, n, [](T x) { return std::abs(x); });
+    case UnaryOp::kNeg:
+      return map(in, out, n, [](T x) { return -x; });
+    case UnaryOp::kExp:
+      return map(in, out, n, [](T x) { return internal::exp_of(x); });
+    case UnaryOp::kLog:
+      return map(in, out, n, [](T x) { return internal::log_of(x); });
+    case UnaryOp::kLog1p:
+      return map(in, out, n, [](T x) { return internal::log1p_of(x); });
+    case UnaryOp::kSqrt:
+      return map(in, out, n, [](T x) { return std::sqrt(x); });
+    case UnaryOp::kRsqrt:
+      return map(in, out, n, [](T x) { return T(1) / std::sqrt(x); });
+    case UnaryOp::kSquare:
+      return map(in, out, n, [](T x) { return x * x; });
+    case UnaryOp::kAbs:
+      return map(in, out, n, [](T x) { return std::abs(x); });
     case UnaryOp::kSign:
       return map(in, out, n, [](T x) { return x > 0 ? T(1) : (x < 0 ? T(-1) : x); });
-    case UnaryOp::kSigmoid: return map(in, out, n, [](T x) { return internal::sigmoid_of(x); });
-    case UnaryOp::kTanh: return map(in, out, n, [](T x) { return internal::tanh_of(x); });
-    case UnaryOp::kRelu: return map(in, out, n, [](T x) { return x < 0 ? T(0) : x; });
-    case UnaryOp::kSoftplus: return map(in, out, n, [](T x) { return internal::softplus_of(x); });
-    case UnaryOp::kReciprocal: return map(in, out, n, [](T x) { return T(1) / x; });
+    case UnaryOp::kSigmoid:
+      return map(in, out, n, [](T x) { return internal::sigmoid_of(x); });
+    case UnaryOp::kTanh:
+      return map(in, out, n, [](T x) { return internal::tanh_of(x); });
+    case UnaryOp::kRelu:
+      return map(in, out, n, [](T x) { return x < 0 ? T(0) : x; });
+    case UnaryOp::kSoftplus:
+      return map(in, out, n, [](T x) { return internal::softplus_of(x); });
+    case UnaryOp::kReciprocal:
+      return map(in, out, n, [](T x) { return T(1) / x; });
   }
 }
 
@@ -288,13 +313,20 @@ To convert(From x) {
 template <class Visit>
 bool with_type(tensor::DType dtype, Visit visit) {
   switch (dtype) {
-    case tensor::DType::kFloat32: return visit(float());
-    case tensor::DType::kFloat64: return visit(double());
-    case tensor::DType::kInt32: return visit(int32_t());
-    case tensor::DType::kInt64: return visit(int64_t());
-    case tensor::DType::kUInt8: return visit(uint8_t());
-    case tensor::DType::kBool: return visit(bool());
-    default: return false;
+    case tensor::DType::kFloat32:
+      return visit(float());
+    case tensor::DType::kFloat64:
+      return visit(double());
+    case tensor::DType::kInt32:
+      return visit(int32_t());
+    case tensor::DType::kInt64:
+      return visit(int64_t());
+    case tensor::DType::kUInt8:
+      return visit(uint8_t());
+    case tensor::DType::kBool:
+      return visit(bool());
+    default:
+      return false;
   }
 }
 
@@ -313,14 +345,14 @@ bool cast(tensor::DType from, const void* in, tensor::DType to, void* out, int64
   });
 }
 
-#define SR_INSTANTIATE_ANY(T)                                                            \
-  template void binary(BinaryOp, const T*, const T*, T*, int64_t);                       \
-  template void binary_broadcast(BinaryOp, const T*, const tensor::Shape&, const T*,     \
-                                 const tensor::Shape&, T*);                              \
-  template void compare_broadcast(CompareOp, const T*, const tensor::Shape&, const T*,   \
-                                  const tensor::Shape&, bool*);                          \
-  template void select(const bool*, const T*, const T*, T*, int64_t);                    \
-  template void broadcast_to(const T*, const tensor::Shape&, const tensor::Shape&, T*);  \
+#define SR_INSTANTIATE_ANY(T)                                                              \
+  template void binary(BinaryOp, const T*, const T*, T*, int64_t);                         \
+  template void binary_broadcast(BinaryOp, const T*, const tensor::Shape&, const T*,       \
+                                 const tensor::Shape&, T*);                                \
+  template void compare_broadcast(CompareOp, const T*, const tensor::Shape&, const T*,     \
+                                  const tensor::Shape&, bool*);                            \
+  template void select(const bool*, const T*, const T*, T*, int64_t);                      \
+  template void broadcast_to(const T*, const tensor::Shape&, const tensor::Shape&, T*);    \
   template void reduce_to_shape(const T*, const tensor::Shape&, const tensor::Shape&, T*); \
   template void fill(T*, int64_t, T);
 

@@ -20,8 +20,8 @@ enum class UnaryOp : uint8_t {
   kRsqrt,
   kSquare,
   kAbs,
-  kSign,      ///< -1, 0 or 1.
-  kSigmoid,   ///< 1 / (1 + exp(-x)).
+  kSign,     ///< -1, 0 or 1.
+  kSigmoid,  ///< 1 / (1 + exp(-x)).
   kTanh,
   kRelu,      ///< max(x, 0).
   kSoftplus,  ///< log(1 + exp(x)), stable.
@@ -43,9 +43,9 @@ void binary(BinaryOp op, const T* a, const T* b, T* out, int64_t n);
 /// The shape NumPy broadcasting gives two (fully defined) shapes; false when they do not fit.
 bool broadcast_shape(const tensor::Shape& a, const tensor::Shape& b, tensor::Shape* out);
 
-/// out = op(a, b) with NumPy broadcasting; out has the shape broadcast_shape() gives, and the shapes
-/// must fit. Same shape, scalar, [..., n] with [n] and [m, n] with [m, 1] run at memory speed.
-/// Also for int32_t and int64_t.
+/// out = op(a, b) with NumPy broadcasting; out has the shape broadcast_shape() gives, and the
+/// shapes must fit. Same shape, scalar, [..., n] with [n] and [m, n] with [m, 1] run at memory
+/// speed. Also for int32_t and int64_t.
 template <class T>
 void binary_broadcast(BinaryOp op, const T* a, const tensor::Shape& a_shape, const T* b,
                       const tensor::Shape& b_shape, T* out);

@@ -23,32 +23,52 @@ std::vector<T> random_values(int64_t n, uint64_t seed, double lo = -4, double hi
 
 double reference(UnaryOp op, double x) {
   switch (op) {
-    case UnaryOp::kNeg: return -x;
-    case UnaryOp::kExp: return std::exp(x);
-    case UnaryOp::kLog: return std::log(x);
-    case UnaryOp::kLog1p: return std::log1p(x);
-    case UnaryOp::kSqrt: return std::sqrt(x);
-    case UnaryOp::kRsqrt: return 1 / std::sqrt(x);
-    case UnaryOp::kSquare: return x * x;
-    case UnaryOp::kAbs: return std::fabs(x);
-    case UnaryOp::kSign: return x > 0 ? 1 : (x < 0 ? -1 : 0);
-    case UnaryOp::kSigmoid: return 1 / (1 + std::exp(-x));
-    case UnaryOp::kTanh: return std::tanh(x);
-    case UnaryOp::kRelu: return std::max(x, 0.0);
-    case UnaryOp::kSoftplus: return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
-    case UnaryOp::kReciprocal: return 1 / x;
+    case UnaryOp::kNeg:
+      return -x;
+    case UnaryOp::kExp:
+      return std::exp(x);
+    case UnaryOp::kLog:
+      return std::log(x);
+    case UnaryOp::kLog1p:
+      return std::log1p(x);
+    case UnaryOp::kSqrt:
+      return std::sqrt(x);
+    case UnaryOp::kRsqrt:
+      return 1 / std::sqrt(x);
+    case UnaryOp::kSquare:
+      return x * x;
+    case UnaryOp::kAbs:
+      return std::fabs(x);
+    case UnaryOp::kSign:
+      return x > 0 ? 1 : (x < 0 ? -1 : 0);
+    case UnaryOp::kSigmoid:
+      return 1 / (1 + std::exp(-x));
+    case UnaryOp::kTanh:
+      return std::tanh(x);
+    case UnaryOp::kRelu:
+      return std::max(x, 0.0);
+    case UnaryOp::kSoftplus:
+      return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
+    case UnaryOp::kReciprocal:
+      return 1 / x;
   }
   return 0;
 }
 
 double reference(BinaryOp op, double a, double b) {
   switch (op) {
-    case BinaryOp::kAdd: return a + b;
-    case BinaryOp::kSub: return a - b;
-    case BinaryOp::kMul: return a * b;
-    case BinaryOp::kDiv: return a / b;
-    case BinaryOp::kMaximum: return std::max(a, b);
-    case BinaryOp::kMinimum: return std::min(a, b);
+    case BinaryOp::kAdd:
+      return a + b;
+    case BinaryOp::kSub:
+      return a - b;
+    case BinaryOp::kMul:
+      return a * b;
+    case BinaryOp::kDiv:
+      return a / b;
+    case BinaryOp::kMaximum:
+      return std::max(a, b);
+    case BinaryOp::kMinimum:
+      return std::min(a, b);
   }
   return 0;
 }
@@ -72,8 +92,7 @@ TYPED_TEST_SUITE(Elementwise, Reals);
 TYPED_TEST(Elementwise, UnaryOpsAgreeWithTheStandardLibrary) {
   using T = TypeParam;
   for (const UnaryOp op : all_unary_ops()) {
-    const bool positive =
-        op == UnaryOp::kLog || op == UnaryOp::kSqrt || op == UnaryOp::kRsqrt;
+    const bool positive = op == UnaryOp::kLog || op == UnaryOp::kSqrt || op == UnaryOp::kRsqrt;
     const double lo = positive ? 1e-6 : (op == UnaryOp::kLog1p ? -0.99 : -20.0);
     for (const int64_t n : {0, 1, 7, 16, 1000}) {
       const std::vector<T> in = random_values<T>(n, 3, lo, 20.0);
@@ -122,8 +141,8 @@ TYPED_TEST(Elementwise, ExtremesAreThoseOfTheStandardLibrary) {
       } else if (std::isinf(want)) {
         EXPECT_EQ(out, want) << "op " << static_cast<int>(op) << " of " << x;
       } else {
-        EXPECT_NEAR(out, want, std::fabs(want) * 1e-6) << "op " << static_cast<int>(op) << " of "
-                                                       << x;
+        EXPECT_NEAR(out, want, std::fabs(want) * 1e-6)
+            << "op " << static_cast<int>(op) << " of " << x;
       }
     }
   }
@@ -145,13 +164,22 @@ T element(const std::vector<T>& v, const Shape& shape, const Shape& out, int64_t
   return v[index];
 }
 
-const std::pair<Shape, Shape> kShapePairs[] = {
-    {{3, 5}, {3, 5}},       {{}, {4}},          {{4}, {}},
-    {{33, 17}, {17}},       {{33, 17}, {33, 1}}, {{33, 1}, {33, 17}},
-    {{17}, {33, 17}},       {{1, 17}, {33, 1}}, {{2, 3, 4}, {3, 1}},
-    {{2, 1, 4, 1}, {3, 1, 5}}, {{1}, {1, 1}},   {{0, 3}, {3}},
-    {{0}, {1}},             {{2, 3, 4}, {2, 1, 4}}, {{5, 1, 1}, {5, 6, 7}},
-    {{}, {}}};
+const std::pair<Shape, Shape> kShapePairs[] = {{{3, 5}, {3, 5}},
+                                               {{}, {4}},
+                                               {{4}, {}},
+                                               {{33, 17}, {17}},
+                                               {{33, 17}, {33, 1}},
+                                               {{33, 1}, {33, 17}},
+                                               {{17}, {33, 17}},
+                                               {{1, 17}, {33, 1}},
+                                               {{2, 3, 4}, {3, 1}},
+                                               {{2, 1, 4, 1}, {3, 1, 5}},
+                                               {{1}, {1, 1}},
+                                               {{0, 3}, {3}},
+                                               {{0}, {1}},
+                                               {{2, 3, 4}, {2, 1, 4}},
+                                               {{5, 1, 1}, {5, 6, 7}},
+                                               {{}, {}}};
 
 TYPED_TEST(Elementwise, BinaryOpsBroadcastAsNumPyDoes) {
   using T = TypeParam;

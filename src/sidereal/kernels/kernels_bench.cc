@@ -95,8 +95,7 @@ void route_ids(benchmark::State& state) {
   std::vector<int64_t> position(kIds);
   std::vector<int64_t> offsets(layout.num_shards() + 1);
   for (auto _ : state) {
-    benchmark::DoNotOptimize(
-        route(ids, layout, rows.data(), offsets.data(), position.data()));
+    benchmark::DoNotOptimize(route(ids, layout, rows.data(), offsets.data(), position.data()));
   }
   state.SetItemsProcessed(state.iterations() * kIds);
 }
@@ -240,9 +239,14 @@ void random_values(benchmark::State& state) {
   const auto n = static_cast<int64_t>(out.size());
   for (auto _ : state) {
     switch (state.range(0)) {
-      case 0: fill_uniform({1, 2, 3}, -1.0F, 1.0F, out.data(), n); break;
-      case 1: fill_normal({1, 2, 3}, 0.0F, 1.0F, out.data(), n); break;
-      default: fill_truncated_normal({1, 2, 3}, 0.0F, 1.0F, out.data(), n);
+      case 0:
+        fill_uniform({1, 2, 3}, -1.0F, 1.0F, out.data(), n);
+        break;
+      case 1:
+        fill_normal({1, 2, 3}, 0.0F, 1.0F, out.data(), n);
+        break;
+      default:
+        fill_truncated_normal({1, 2, 3}, 0.0F, 1.0F, out.data(), n);
     }
     benchmark::ClobberMemory();
   }

@@ -43,7 +43,7 @@ TYPED_TEST_SUITE(MatMul, Reals);
 
 TYPED_TEST(MatMul, AgreesWithThreeLoopsInEveryForm) {
   using T = TypeParam;
-  const int64_t shapes[][3] = {{1, 1, 1},  {3, 4, 5},   {16, 16, 16}, {33, 17, 1}, {1, 40, 7},
+  const int64_t shapes[][3] = {{1, 1, 1},  {3, 4, 5},    {16, 16, 16}, {33, 17, 1}, {1, 40, 7},
                                {40, 1, 9}, {64, 70, 31}, {0, 3, 4},    {3, 4, 0},   {3, 0, 4}};
   for (const auto& s : shapes) {
     for (int form = 0; form < 4; ++form) {
@@ -56,8 +56,8 @@ TYPED_TEST(MatMul, AgreesWithThreeLoopsInEveryForm) {
         naive(a, b, want, dims, beta);
         mat_mul(a.data(), b.data(), out.data(), dims, beta);
         for (size_t i = 0; i < out.size(); ++i) {
-          EXPECT_NEAR(out[i], want[i], 2e-5) << dims.m << "x" << dims.k << "x" << dims.n
-                                             << " form " << form << " beta " << beta;
+          EXPECT_NEAR(out[i], want[i], 2e-5)
+              << dims.m << "x" << dims.k << "x" << dims.n << " form " << form << " beta " << beta;
         }
       }
     }

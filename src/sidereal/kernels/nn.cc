@@ -197,15 +197,15 @@ void softmax(const T* x, T* out, int64_t m, int64_t n) {
   }
 }
 
-#define SR_INSTANTIATE(T)                                                                  \
-  template void sigmoid_cross_entropy(const T*, const T*, T*, int64_t);                    \
-  template void sigmoid_cross_entropy_grad(const T*, const T*, const T*, T*, int64_t);     \
-  template void sigmoid_cross_entropy_label_grad(const T*, const T*, T*, int64_t);         \
-  template void fm_interaction(const T*, const FmDims&, T*);                               \
-  template void fm_interaction_grad(const T*, const T*, const FmDims&, T*);                \
-  template void bias_add(const T*, const T*, T*, int64_t, int64_t);                        \
-  template void bias_add_relu(const T*, const T*, T*, int64_t, int64_t);                   \
-  template void dropout(const T*, double, const DropoutKey&, T*, int64_t);                 \
+#define SR_INSTANTIATE(T)                                                              \
+  template void sigmoid_cross_entropy(const T*, const T*, T*, int64_t);                \
+  template void sigmoid_cross_entropy_grad(const T*, const T*, const T*, T*, int64_t); \
+  template void sigmoid_cross_entropy_label_grad(const T*, const T*, T*, int64_t);     \
+  template void fm_interaction(const T*, const FmDims&, T*);                           \
+  template void fm_interaction_grad(const T*, const T*, const FmDims&, T*);            \
+  template void bias_add(const T*, const T*, T*, int64_t, int64_t);                    \
+  template void bias_add_relu(const T*, const T*, T*, int64_t, int64_t);               \
+  template void dropout(const T*, double, const DropoutKey&, T*, int64_t);             \
   template void softmax(const T*, T*, int64_t, int64_t);
 SR_INSTANTIATE(float)
 SR_INSTANTIATE(double)

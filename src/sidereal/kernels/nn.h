@@ -13,8 +13,7 @@ void sigmoid_cross_entropy(const T* logits, const T* labels, T* out, int64_t n);
 
 /// The gradient for the logits: out = grad * (sigmoid(x) - z).
 template <class T>
-void sigmoid_cross_entropy_grad(const T* grad, const T* logits, const T* labels, T* out,
-                                int64_t n);
+void sigmoid_cross_entropy_grad(const T* grad, const T* logits, const T* labels, T* out, int64_t n);
 
 /// The gradient for the labels: out = -grad * x.
 template <class T>

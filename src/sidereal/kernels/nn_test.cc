@@ -48,9 +48,9 @@ TYPED_TEST(Nn, SigmoidCrossEntropyIsStableAndCorrect) {
 
 TYPED_TEST(Nn, FmInteractionIsTheSumOfPairwiseProducts) {
   using T = TypeParam;
-  for (const FmDims d : {FmDims{5, 3, 16}, FmDims{2, 26, 8}, FmDims{3, 4, 32}, FmDims{2, 5, 10},
-                         FmDims{2, 3, 70}, FmDims{2, 3, 1}, FmDims{1, 1, 16}, FmDims{0, 3, 4},
-                         FmDims{2, 0, 4}, FmDims{3, 4, 64}}) {
+  for (const FmDims d :
+       {FmDims{5, 3, 16}, FmDims{2, 26, 8}, FmDims{3, 4, 32}, FmDims{2, 5, 10}, FmDims{2, 3, 70},
+        FmDims{2, 3, 1}, FmDims{1, 1, 16}, FmDims{0, 3, 4}, FmDims{2, 0, 4}, FmDims{3, 4, 64}}) {
     const int64_t n = d.batch * d.fields * d.dim;
     const std::vector<T> v = random_values<T>(n, 1, -1, 1);
     const std::vector<T> g = random_values<T>(d.batch, 2);

@@ -95,11 +95,14 @@ struct Ftrl {
 template <class Body>
 void with_rule(const RuleStep& step, Body body) {
   switch (step.kind) {
-    case RuleKind::kSgd: return body(Sgd(step));
+    case RuleKind::kSgd:
+      return body(Sgd(step));
     case RuleKind::kMomentum:
       return step.nesterov ? body(Momentum<true>(step)) : body(Momentum<false>(step));
-    case RuleKind::kAdagrad: return body(Adagrad(step));
-    case RuleKind::kAdam: return body(Adam(step));
+    case RuleKind::kAdagrad:
+      return body(Adagrad(step));
+    case RuleKind::kAdam:
+      return body(Adam(step));
     case RuleKind::kFtrl:
       return step.lr_power == -0.5F ? body(Ftrl<true>(step)) : body(Ftrl<false>(step));
   }
@@ -163,11 +166,14 @@ void update_rows(const Rule& rule, float decay, float* table, int64_t stride,
 
 int num_slots(RuleKind kind) {
   switch (kind) {
-    case RuleKind::kSgd: return 0;
+    case RuleKind::kSgd:
+      return 0;
     case RuleKind::kMomentum:
-    case RuleKind::kAdagrad: return 1;
+    case RuleKind::kAdagrad:
+      return 1;
     case RuleKind::kAdam:
-    case RuleKind::kFtrl: return 2;
+    case RuleKind::kFtrl:
+      return 2;
   }
   return 0;
 }
@@ -179,12 +185,18 @@ void apply_rows(const RuleStep& rule, float* table, int64_t stride, std::span<co
   const float decay = rule.weight_decay;
   with_rule(rule, [&](auto f) {
     switch (dim) {
-      case 1: return update_rows<1>(f, decay, table, stride, rows, grads, dim);
-      case 8: return update_rows<8>(f, decay, table, stride, rows, grads, dim);
-      case 16: return update_rows<16>(f, decay, table, stride, rows, grads, dim);
-      case 32: return update_rows<32>(f, decay, table, stride, rows, grads, dim);
-      case 64: return update_rows<64>(f, decay, table, stride, rows, grads, dim);
-      default: return update_rows<0>(f, decay, table, stride, rows, grads, dim);
+      case 1:
+        return update_rows<1>(f, decay, table, stride, rows, grads, dim);
+      case 8:
+        return update_rows<8>(f, decay, table, stride, rows, grads, dim);
+      case 16:
+        return update_rows<16>(f, decay, table, stride, rows, grads, dim);
+      case 32:
+        return update_rows<32>(f, decay, table, stride, rows, grads, dim);
+      case 64:
+        return update_rows<64>(f, decay, table, stride, rows, grads, dim);
+      default:
+        return update_rows<0>(f, decay, table, stride, rows, grads, dim);
     }
   });
 }

@@ -42,8 +42,9 @@ struct RuleStep {
 /// Slots per weight: 0 sgd, 1 momentum and adagrad, 2 adam and ftrl.
 int num_slots(RuleKind kind);
 
-/// Applies grads [rows.size(), dim] to the rows of a table. Row r starts at table + r * stride and is
-/// laid out [w(dim) | slot 1(dim) | slot 2(dim)]. The rows must be inside the table and distinct.
+/// Applies grads [rows.size(), dim] to the rows of a table. Row r starts at table + r * stride and
+/// is laid out [w(dim) | slot 1(dim) | slot 2(dim)]. The rows must be inside the table and
+/// distinct.
 void apply_rows(const RuleStep& rule, float* table, int64_t stride, std::span<const int64_t> rows,
                 const float* grads, int64_t dim);
 

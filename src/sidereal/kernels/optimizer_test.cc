@@ -54,7 +54,9 @@ void naive_update(const RuleStep& r, double g, Weight& x) {
   g += r.weight_decay * x.w;
   const double lr = r.learning_rate;
   switch (r.kind) {
-    case RuleKind::kSgd: x.w -= lr * g; break;
+    case RuleKind::kSgd:
+      x.w -= lr * g;
+      break;
     case RuleKind::kMomentum:
       x.s1 = r.momentum * x.s1 + g;
       x.w -= lr * (r.nesterov ? g + r.momentum * x.s1 : x.s1);

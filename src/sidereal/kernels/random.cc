@@ -22,8 +22,8 @@ inline float sin_poly(float a) {
 }
 inline float cos_poly(float a) {
   const float z = a * a;
-  const float p = internal::horner(z, 2.443315711809948e-5F, -1.388731625493765e-3F,
-                                   4.166664568298827e-2F);
+  const float p =
+      internal::horner(z, 2.443315711809948e-5F, -1.388731625493765e-3F, 4.166664568298827e-2F);
   return internal::mul_add(p * z, z, internal::mul_add(-0.5F, z, 1.0F));
 }
 

@@ -196,12 +196,11 @@ void row_sums(const T* in, int64_t m, int64_t n, T* out) {
   for (int64_t i = 0; i < m; ++i) out[i] = sum(in + i * n, n);
 }
 
-#define SR_INSTANTIATE(T)                                                            \
-  template T sum(const T*, int64_t);                                                 \
-  template void reduce(ReduceOp, const T*, const ReduceDims&, T*);                   \
-  template void reduce_axes(ReduceOp, const T*, const tensor::Shape&, std::span<const int>, \
-                            T*);                                                     \
-  template void bias_grad(const T*, int64_t, int64_t, T*);                           \
+#define SR_INSTANTIATE(T)                                                                        \
+  template T sum(const T*, int64_t);                                                             \
+  template void reduce(ReduceOp, const T*, const ReduceDims&, T*);                               \
+  template void reduce_axes(ReduceOp, const T*, const tensor::Shape&, std::span<const int>, T*); \
+  template void bias_grad(const T*, int64_t, int64_t, T*);                                       \
   template void row_sums(const T*, int64_t, int64_t, T*);
 SR_INSTANTIATE(float)
 SR_INSTANTIATE(double)

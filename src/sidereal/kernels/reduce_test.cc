@@ -31,8 +31,7 @@ std::vector<double> naive(ReduceOp op, const std::vector<T>& in, const ReduceDim
         const double x = in[(o * d.reduce + r) * d.inner + i];
         acc = op == ReduceOp::kMax ? std::max(acc, x) : acc + x;
       }
-      out[o * d.inner + i] =
-          op == ReduceOp::kMean ? acc / static_cast<double>(d.reduce) : acc;
+      out[o * d.inner + i] = op == ReduceOp::kMean ? acc / static_cast<double>(d.reduce) : acc;
     }
   }
   return out;

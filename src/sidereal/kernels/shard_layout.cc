@@ -51,8 +51,7 @@ int64_t ShardLayout::global_row(int32_t shard, int64_t index) const {
 
 ShardLayout::Place ShardLayout::locate(int64_t row) const {
   const int64_t in_longer = extra_ * (base_ + 1);
-  const int64_t task =
-      row < in_longer ? row / (base_ + 1) : extra_ + (row - in_longer) / base_;
+  const int64_t task = row < in_longer ? row / (base_ + 1) : extra_ + (row - in_longer) / base_;
   const int64_t local = row - first_row(static_cast<int32_t>(task));
   const int64_t lanes = lanes_[task];
   return {first_shard_[task] + static_cast<int32_t>(local % lanes), local / lanes};

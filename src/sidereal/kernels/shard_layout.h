@@ -9,9 +9,9 @@ namespace sidereal::kernels {
 /// How the rows of a table are spread over T tasks and the lanes of each.
 ///
 /// Over tasks by the 'div' rule of tf.fixed_size_partitioner: with base = rows / T and
-/// extra = rows % T, the first `extra` tasks own base + 1 consecutive rows, the others base. Within a task row r
-/// (counted from the task's first) belongs to lane r % L at index r / L. Shards are numbered task by
-/// task, lane by lane.
+/// extra = rows % T, the first `extra` tasks own base + 1 consecutive rows, the others base. Within
+/// a task row r (counted from the task's first) belongs to lane r % L at index r / L. Shards are
+/// numbered task by task, lane by lane.
 /// Value type. Thread: immutable.
 class ShardLayout {
  public:

@@ -35,13 +35,20 @@ inline int64_t pack(int64_t shard, int64_t index) { return shard << kPositionShi
 template <class Body>
 void with_dim(int64_t dim, Body body) {
   switch (dim) {
-    case 1: return body(std::integral_constant<int64_t, 1>());
-    case 4: return body(std::integral_constant<int64_t, 4>());
-    case 8: return body(std::integral_constant<int64_t, 8>());
-    case 16: return body(std::integral_constant<int64_t, 16>());
-    case 32: return body(std::integral_constant<int64_t, 32>());
-    case 64: return body(std::integral_constant<int64_t, 64>());
-    default: return body(std::integral_constant<int64_t, 0>());
+    case 1:
+      return body(std::integral_constant<int64_t, 1>());
+    case 4:
+      return body(std::integral_constant<int64_t, 4>());
+    case 8:
+      return body(std::integral_constant<int64_t, 8>());
+    case 16:
+      return body(std::integral_constant<int64_t, 16>());
+    case 32:
+      return body(std::integral_constant<int64_t, 32>());
+    case 64:
+      return body(std::integral_constant<int64_t, 64>());
+    default:
+      return body(std::integral_constant<int64_t, 0>());
   }
 }
 
@@ -74,7 +81,7 @@ struct TaskSplit {
 // Counts rows per shard in offsets[shard + 1] and leaves `shard, local row` packed in position.
 // The ids are in range.
 void locate_all(std::span<const int64_t> ids, const ShardLayout& layout, int64_t* offsets,
-                   int64_t* position) {
+                int64_t* position) {
   const int64_t rows = layout.rows();
   const auto n = static_cast<int64_t>(ids.size());
   absl::InlinedVector<TaskSplit, 16> tasks;
@@ -100,8 +107,8 @@ void locate_all(std::span<const int64_t> ids, const ShardLayout& layout, int64_t
   for (int64_t i = 0; i < n; ++i) {
     const int64_t id = ids[i];
     int64_t rest = 0;
-    const int64_t task = id < in_longer ? longer.divide(id, &rest)
-                                        : extra + shorter.divide(id - in_longer, &rest);
+    const int64_t task =
+        id < in_longer ? longer.divide(id, &rest) : extra + shorter.divide(id - in_longer, &rest);
     const TaskSplit& split = tasks[task];
     int64_t lane = 0;
     const int64_t local = split.lanes.divide(rest, &lane);
@@ -241,7 +248,8 @@ void sum_parts(const T* grad, std::span<const int64_t> position, std::span<const
     int32_t seen = 0;
     for (int64_t i = 0; i < n; ++i) {
       const int32_t id = inverse[i];
-      if (id < 0) [[unlikely]] continue;
+      if (id < 0) [[unlikely]]
+        continue;
       const int64_t p = position[id];
       T* to = parts[shard_of(p)] + index_of(p) * width;
       if (id == seen) {
@@ -281,12 +289,12 @@ void scatter_rows(const T* in, std::span<const int64_t> rows, int64_t dim, T* ta
   }
 }
 
-#define SR_INSTANTIATE(T)                                                                      \
-  template void gather_parts(std::span<const T* const>, std::span<const int64_t>,              \
-                             std::span<const int32_t>, int64_t, T*);                           \
+#define SR_INSTANTIATE(T)                                                                        \
+  template void gather_parts(std::span<const T* const>, std::span<const int64_t>,                \
+                             std::span<const int32_t>, int64_t, T*);                             \
   template void sum_parts(const T*, std::span<const int64_t>, std::span<const int32_t>, int64_t, \
-                          std::span<T* const>);                                                \
-  template void gather_rows(const T*, int64_t, std::span<const int64_t>, int64_t, T*);         \
+                          std::span<T* const>);                                                  \
+  template void gather_rows(const T*, int64_t, std::span<const int64_t>, int64_t, T*);           \
   template void scatter_rows(const T*, std::span<const int64_t>, int64_t, T*, int64_t);
 SR_INSTANTIATE(float)
 SR_INSTANTIATE(double)

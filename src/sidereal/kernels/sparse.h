@@ -6,8 +6,8 @@
 
 #include "sidereal/kernels/shard_layout.h"
 
-/// The steps of a sharded embedding lookup: unique, route, gather; and of its gradient. T is float or
-/// double.
+/// The steps of a sharded embedding lookup: unique, route, gather; and of its gradient. T is float
+/// or double.
 namespace sidereal::kernels {
 
 /// Memory of unique(), kept from call to call so that nothing is allocated or cleared per call.
@@ -31,8 +31,8 @@ class UniqueScratch {
 };
 
 /// Writes the distinct ids in the order they first appear to `unique_ids` (room for ids.size()) and
-/// the place of ids[i] among them to inverse[i]. A negative id means "nothing": it gets inverse -1 and
-/// is not among the unique ids. At most 2^30 ids. Returns the number of unique ids.
+/// the place of ids[i] among them to inverse[i]. A negative id means "nothing": it gets inverse -1
+/// and is not among the unique ids. At most 2^30 ids. Returns the number of unique ids.
 int64_t unique(std::span<const int64_t> ids, UniqueScratch& scratch, int64_t* unique_ids,
                int32_t* inverse);
 
@@ -44,7 +44,8 @@ inline constexpr int kPositionShift = 40;
 /// rows:     [ids.size()], local row numbers, those of shard 0 first, then of shard 1, ...
 /// offsets:  [shards + 1]; the rows of shard s are rows[offsets[s] .. offsets[s + 1]).
 /// position: [ids.size()], the packed place of each id (see kPositionShift).
-/// Returns -1, or the index of the first id outside [0, layout.rows()); the outputs are then undefined.
+/// Returns -1, or the index of the first id outside [0, layout.rows()); the outputs are then
+/// undefined.
 int64_t route(std::span<const int64_t> ids, const ShardLayout& layout, int64_t* rows,
               int64_t* offsets, int64_t* position);
 
@@ -54,10 +55,10 @@ template <class T>
 void gather_parts(std::span<const T* const> parts, std::span<const int64_t> position,
                   std::span<const int32_t> inverse, int64_t dim, T* out);
 
-/// The gradient of gather_parts: sums the rows of grad [inverse.size(), dim] that belong to one unique
-/// id, in index order, into parts[shard] at its position. `inverse` must be what unique() made
-/// (first occurrences in order): the first row of an id is stored, later ones are added, so the
-/// parts need no clearing.
+/// The gradient of gather_parts: sums the rows of grad [inverse.size(), dim] that belong to one
+/// unique id, in index order, into parts[shard] at its position. `inverse` must be what unique()
+/// made (first occurrences in order): the first row of an id is stored, later ones are added, so
+/// the parts need no clearing.
 template <class T>
 void sum_parts(const T* grad, std::span<const int64_t> position, std::span<const int32_t> inverse,
                int64_t dim, std::span<T* const> parts);

@@ -73,8 +73,8 @@ TEST(Unique, TakesTheLargestIdsAndIdsThatCollide) {
   EXPECT_EQ(r.inverse.back(), 0);
 }
 
-const std::vector<std::vector<int32_t>> kLaneLists = {{1},       {2},       {3},      {1, 1},
-                                                      {2, 2, 2}, {3, 1, 2}, {4, 4, 4}, {1, 1, 1, 1, 1}};
+const std::vector<std::vector<int32_t>> kLaneLists = {
+    {1}, {2}, {3}, {1, 1}, {2, 2, 2}, {3, 1, 2}, {4, 4, 4}, {1, 1, 1, 1, 1}};
 
 TEST(ShardLayout, OwnsEachRowOnceInDivOrder) {
   for (const std::vector<int32_t>& lanes : kLaneLists) {
@@ -122,7 +122,8 @@ Routed run_route(const std::vector<int64_t>& ids, const ShardLayout& layout) {
 
 TEST(Route, SendsEachIdToTheShardThatOwnsIt) {
   for (const std::vector<int32_t>& lanes : kLaneLists) {
-    for (const int64_t rows : {int64_t{5}, int64_t{97}, int64_t{100'000}, int64_t{999'999'999'999}}) {
+    for (const int64_t rows :
+         {int64_t{5}, int64_t{97}, int64_t{100'000}, int64_t{999'999'999'999}}) {
       const ShardLayout layout(rows, lanes);
       std::vector<int64_t> ids = random_ids(500, rows, 3, false);
       ids.push_back(0);
@@ -218,8 +219,8 @@ TYPED_TEST(Sparse, LookupAndItsGradientAgreeWithPlainLoopsForAnySharding) {
       }
       for (size_t i = 0; i < u.ids.size(); ++i) {
         const int64_t p = r.position[i];
-        const T* got = sum_pointers[p >> kPositionShift] +
-                       (p & ((int64_t{1} << kPositionShift) - 1)) * dim;
+        const T* got =
+            sum_pointers[p >> kPositionShift] + (p & ((int64_t{1} << kPositionShift) - 1)) * dim;
         EXPECT_EQ(std::vector<T>(got, got + dim), want[u.ids[i]]);
       }
     }

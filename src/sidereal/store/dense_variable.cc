@@ -78,9 +78,8 @@ Result<Tensor> DenseVariable::writable_version() {
     older_.erase(older_.begin() + static_cast<std::ptrdiff_t>(i));
     return free;
   }
-  SR_ASSIGN_OR_RETURN(
-      tensor::Buffer::Ptr buffer,
-      allocate_floats(name(), current_.num_elements(), options_.bytes_max));
+  SR_ASSIGN_OR_RETURN(tensor::Buffer::Ptr buffer,
+                      allocate_floats(name(), current_.num_elements(), options_.bytes_max));
   return Tensor(DType::kFloat32, shape(), std::move(buffer));
 }
 

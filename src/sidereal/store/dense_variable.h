@@ -41,7 +41,8 @@ class DenseVariable {
 
   /// The current version, shared. Never changes while the caller holds it.
   [[nodiscard]] const tensor::Tensor& read() const { return current_; }
-  /// One step of the update rule. kInvalidArgument unless `grad` is float32 of the variable's shape.
+  /// One step of the update rule. kInvalidArgument unless `grad` is float32 of this shape;
+  /// kResourceExhausted when all versions are held and there is no memory for one more.
   Status apply(const tensor::Tensor& grad);
   /// Replaces the weights; the slots and the step count stay. kInvalidArgument as in apply().
   Status assign(const tensor::Tensor& value);

@@ -48,9 +48,9 @@ TEST(DenseVariable, WithoutReadersAppliesInPlace) {
 }
 
 TEST(DenseVariable, AHeldVersionNeverChanges) {
-  for (const UpdateRule& rule : {UpdateRule::sgd(0.5F), UpdateRule::heavy_ball(0.5F),
-                                 UpdateRule::adagrad(0.5F), UpdateRule::adam(0.5F),
-                                 UpdateRule::ftrl(0.5F)}) {
+  for (const UpdateRule& rule :
+       {UpdateRule::sgd(0.5F), UpdateRule::heavy_ball(0.5F), UpdateRule::adagrad(0.5F),
+        UpdateRule::adam(0.5F), UpdateRule::ftrl(0.5F)}) {
     const auto variable = make(rule);
     const auto alone = make(rule);
     std::deque<std::pair<Tensor, std::vector<float>>> held;

@@ -41,8 +41,7 @@ Result<std::unique_ptr<EmbeddingShard>> EmbeddingShard::create(EmbeddingOptions 
   shard->rows_ = o.layout.shard_rows(o.shard);
   shard->row_floats_ = o.dim * (1 + o.rule.num_slots());
   shard->stride_ = padded(shard->row_floats_);
-  SR_ASSIGN_OR_RETURN(const int64_t floats,
-                      checked_product(o.name, shard->rows_, shard->stride_));
+  SR_ASSIGN_OR_RETURN(const int64_t floats, checked_product(o.name, shard->rows_, shard->stride_));
   SR_ASSIGN_OR_RETURN(shard->memory_, allocate_floats(o.name, floats, o.bytes_max));
   shard->initialise();
   return shard;
@@ -79,17 +78,20 @@ void EmbeddingShard::initialise() {
 
 Status EmbeddingShard::check_rows(std::span<const int64_t> rows) const {
   const int64_t bad = kernels::find_out_of_range(rows, rows_);
-  if (bad < 0) [[likely]] return {};
-  return base::out_of_range("table '{}': row {} (number {} of the call) is outside shard {}, which "
-                            "has {} rows",
-                            name(), rows[bad], bad, options_.shard, rows_);
+  if (bad < 0) [[likely]]
+    return {};
+  return base::out_of_range(
+      "table '{}': row {} (number {} of the call) is outside shard {}, which "
+      "has {} rows",
+      name(), rows[bad], bad, options_.shard, rows_);
 }
 
 Status EmbeddingShard::check_range(int64_t from, int64_t count) const {
   if (from >= 0 && count >= 0 && from <= rows_ && count <= rows_ - from) return {};
-  return base::out_of_range("table '{}': {} rows from row {} on are outside shard {}, which has {} "
-                            "rows",
-                            name(), count, from, options_.shard, rows_);
+  return base::out_of_range(
+      "table '{}': {} rows from row {} on are outside shard {}, which has {} "
+      "rows",
+      name(), count, from, options_.shard, rows_);
 }
 
 Status EmbeddingShard::gather(std::span<const int64_t> rows, float* out) {

@@ -33,8 +33,8 @@ struct EmbeddingOptions {
 /// optimizer slots, padded, so an apply touches one place in memory.
 ///
 /// Rows are named by their local index in [0, rows()); see kernels::ShardLayout for the global row.
-/// Indices come from peers and are checked on every call: a bad one is kOutOfRange naming the table,
-/// the row and the size, and then nothing has changed.
+/// Indices come from peers and are checked on every call: a bad one is kOutOfRange naming the
+/// table, the row and the size, and then nothing has changed.
 /// Thread: core-local.
 class EmbeddingShard {
  public:
@@ -55,10 +55,10 @@ class EmbeddingShard {
 
   /// out[i] = the weights of rows[i]; `out` has room for rows.size() * dim().
   Status gather(std::span<const int64_t> rows, float* out);
-  /// One step of the update rule on distinct rows; grads is [rows.size(), dim()]. A call with no rows
-  /// counts as a step too. `step` numbers the update (the t of Adam, from 1); 0 means the number of
-  /// applies of this shard. Pass it, or push to every shard each step, and the result does not depend
-  /// on the number of shards.
+  /// One step of the update rule on distinct rows; grads is [rows.size(), dim()]. A call with no
+  /// rows counts as a step too. `step` numbers the update (the t of Adam, from 1); 0 means the
+  /// number of applies of this shard. Pass it, or push to every shard each step, and the result
+  /// does not depend on the number of shards.
   Status apply(std::span<const int64_t> rows, const float* grads, int64_t step = 0);
 
   /// Weights of rows [from, from + count) into `out`; kOutOfRange outside the shard.

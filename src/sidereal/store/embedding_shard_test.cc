@@ -67,8 +67,7 @@ class Table {
     std::vector<float> out(layout_.rows() * dim);
     for (int64_t row = 0; row < layout_.rows(); ++row) {
       const ShardLayout::Place place = layout_.locate(row);
-      EXPECT_TRUE(
-          shards_[place.shard]->gather({&place.index, 1}, out.data() + row * dim).ok());
+      EXPECT_TRUE(shards_[place.shard]->gather({&place.index, 1}, out.data() + row * dim).ok());
     }
     return out;
   }
@@ -127,8 +126,8 @@ TEST(EmbeddingShard, RowsOutsideTheShardAreRefusedAndChangeNothing) {
   const auto shard = make(ShardLayout(100, 1, 1), 0, 8, UpdateRule::adagrad(0.1F));
   const tensor::Tensor before = shard->read_all();
   std::vector<float> buffer(64 * 8, 1.0F);
-  for (const int64_t bad : {int64_t{100}, int64_t{-1}, int64_t{101}, INT64_MAX, INT64_MIN,
-                            int64_t{1} << 40}) {
+  for (const int64_t bad :
+       {int64_t{100}, int64_t{-1}, int64_t{101}, INT64_MAX, INT64_MIN, int64_t{1} << 40}) {
     for (const size_t place : {0, 30, 63}) {
       std::vector<int64_t> rows(64);
       std::iota(rows.begin(), rows.end(), 0);

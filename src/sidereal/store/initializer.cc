@@ -62,11 +62,18 @@ Status Initializer::validate() const {
 void Initializer::fill(const tensor::Shape& shape, int64_t first, float* out, int64_t n) const {
   const kernels::RandomKey key{seed, stream, static_cast<uint64_t>(first)};
   switch (kind) {
-    case Kind::kZeros: std::fill_n(out, n, 0.0F); return;
-    case Kind::kConstant: std::fill_n(out, n, a); return;
-    case Kind::kUniform: return kernels::fill_uniform(key, a, b, out, n);
-    case Kind::kNormal: return kernels::fill_normal(key, a, b, out, n);
-    case Kind::kTruncatedNormal: return kernels::fill_truncated_normal(key, a, b, out, n);
+    case Kind::kZeros:
+      std::fill_n(out, n, 0.0F);
+      return;
+    case Kind::kConstant:
+      std::fill_n(out, n, a);
+      return;
+    case Kind::kUniform:
+      return kernels::fill_uniform(key, a, b, out, n);
+    case Kind::kNormal:
+      return kernels::fill_normal(key, a, b, out, n);
+    case Kind::kTruncatedNormal:
+      return kernels::fill_truncated_normal(key, a, b, out, n);
     case Kind::kGlorotUniform: {
       const auto limit = static_cast<float>(glorot_limit(shape));
       return kernels::fill_uniform(key, -limit, limit, out, n);

@@ -9,8 +9,8 @@
 
 namespace sidereal::store {
 
-/// `floats` zeroed floats, for the variable `name`. kResourceExhausted with the numbers when that is
-/// more than `bytes_max` or more than the machine has; kInvalidArgument for a negative count.
+/// `floats` zeroed floats, for the variable `name`. kResourceExhausted with the numbers when that
+/// is more than `bytes_max` or more than the machine has; kInvalidArgument for a negative count.
 Result<tensor::Buffer::Ptr> allocate_floats(const std::string& name, int64_t floats,
                                             size_t bytes_max);
 

@@ -80,8 +80,10 @@ Status UpdateRule::validate() const {
   SR_RETURN_IF_ERROR(check_at_least_zero(rule, "learning_rate", learning_rate));
   SR_RETURN_IF_ERROR(check_at_least_zero(rule, "weight_decay", weight_decay));
   switch (kind) {
-    case RuleKind::kSgd: return {};
-    case RuleKind::kMomentum: return check_below_one(rule, "momentum", momentum);
+    case RuleKind::kSgd:
+      return {};
+    case RuleKind::kMomentum:
+      return check_below_one(rule, "momentum", momentum);
     case RuleKind::kAdagrad:
       SR_RETURN_IF_ERROR(check_at_least_zero(rule, "initial_accumulator", initial_accumulator));
       SR_RETURN_IF_ERROR(check_at_least_zero(rule, "epsilon", epsilon));
@@ -108,11 +110,16 @@ Status UpdateRule::validate() const {
 
 std::string_view UpdateRule::slot_name(int i) const {
   switch (kind) {
-    case RuleKind::kSgd: return "";
-    case RuleKind::kMomentum: return "momentum";
-    case RuleKind::kAdagrad: return "accumulator";
-    case RuleKind::kAdam: return i == 0 ? "m" : "v";
-    case RuleKind::kFtrl: return i == 0 ? "accumulator" : "linear";
+    case RuleKind::kSgd:
+      return "";
+    case RuleKind::kMomentum:
+      return "momentum";
+    case RuleKind::kAdagrad:
+      return "accumulator";
+    case RuleKind::kAdam:
+      return i == 0 ? "m" : "v";
+    case RuleKind::kFtrl:
+      return i == 0 ? "accumulator" : "linear";
   }
   return "";
 }
@@ -180,9 +187,9 @@ void encode(const UpdateRule& rule, base::ByteWriter* out) {
   out->put(kEncodingVersion);
   out->put(rule.kind);
   out->put(static_cast<uint8_t>(rule.nesterov ? 1 : 0));
-  for (const float x : {rule.learning_rate, rule.weight_decay, rule.momentum, rule.beta1,
-                        rule.beta2, rule.epsilon, rule.initial_accumulator, rule.l1, rule.l2,
-                        rule.lr_power}) {
+  for (const float x :
+       {rule.learning_rate, rule.weight_decay, rule.momentum, rule.beta1, rule.beta2, rule.epsilon,
+        rule.initial_accumulator, rule.l1, rule.l2, rule.lr_power}) {
     out->put(x);
   }
 }
@@ -199,9 +206,9 @@ Status decode(base::ByteReader* in, UpdateRule* rule) {
   SR_RETURN_IF_ERROR(in->get(&read.kind));
   SR_RETURN_IF_ERROR(in->get(&nesterov));
   read.nesterov = nesterov != 0;
-  for (float* x : {&read.learning_rate, &read.weight_decay, &read.momentum, &read.beta1,
-                   &read.beta2, &read.epsilon, &read.initial_accumulator, &read.l1, &read.l2,
-                   &read.lr_power}) {
+  for (float* x :
+       {&read.learning_rate, &read.weight_decay, &read.momentum, &read.beta1, &read.beta2,
+        &read.epsilon, &read.initial_accumulator, &read.l1, &read.l2, &read.lr_power}) {
     SR_RETURN_IF_ERROR(in->get(x));
   }
   SR_RETURN_IF_ERROR(read.validate());
