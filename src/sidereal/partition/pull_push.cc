@@ -70,8 +70,8 @@ class LayerCutter {
                                       node.name, node.op);
       }
       if (node.op == "Call" || node.op == "Arg" || node.op == "Ret") {
-        return base::invalid_argument("node '{}' ({}): the graph is partitioned already",
-                                      node.name, node.op);
+        return base::invalid_argument("node '{}' ({}): the graph is partitioned already", node.name,
+                                      node.op);
       }
       if (node.op == "Placeholder" && !node.location.is_worker()) {
         return base::invalid_argument("node '{}' is fed but placed on {}", node.name,
@@ -282,9 +282,9 @@ class LayerCutter {
 
   const Graph& placed_;
   const ir::OpRegistry& registry_;
-  std::vector<int32_t> level_;   // By node.
-  std::vector<int32_t> owner_;   // By node: its group, or kWorker.
-  std::vector<Group> groups_;    // By level, then location.
+  std::vector<int32_t> level_;  // By node.
+  std::vector<int32_t> owner_;  // By node: its group, or kWorker.
+  std::vector<Group> groups_;   // By level, then location.
   std::vector<NodeId> worker_nodes_;
   PartitionedGraph out_;
 };

@@ -20,10 +20,10 @@ struct RemoteGraph {
 
 /// One step cut into the worker's graph and the graphs it calls.
 struct PartitionedGraph {
-  ir::Graph worker;                  ///< Holds one `Call` node per remote graph.
-  std::vector<RemoteGraph> remotes;  ///< By the "call" attribute of the `Call` nodes.
-  std::vector<ir::Output> fetches;   ///< In the worker's graph, in the caller's order.
-  std::vector<ir::NodeId> targets;   ///< In the worker's graph.
+  ir::Graph worker;                      ///< Holds one `Call` node per remote graph.
+  std::vector<RemoteGraph> remotes;      ///< By the "call" attribute of the `Call` nodes.
+  std::vector<ir::Output> fetches;       ///< In the worker's graph, in the caller's order.
+  std::vector<ir::NodeId> targets;       ///< In the worker's graph.
   std::vector<std::string> fetch_names;  ///< What the caller called the fetches.
 };
 

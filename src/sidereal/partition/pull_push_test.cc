@@ -30,8 +30,8 @@ class PullPushTest : public testing::Test {
     return b_.variable(def);
   }
 
-  PartitionedGraph partition(const std::vector<Output>& fetches,
-                             const std::vector<NodeId>& targets, const passes::Topology& topology) {
+  PartitionedGraph partition(const std::vector<Output>& fetches, const std::vector<NodeId>& targets,
+                             const passes::Topology& topology) {
     EXPECT_TRUE(b_.status().ok()) << base::message_of(b_.status());
     const auto plan = passes::run_passes(graph_, fetches, targets, topology, registry_);
     EXPECT_TRUE(plan.ok()) << base::message_of(plan.status());

@@ -89,11 +89,11 @@ class Expander {
     const auto key = std::make_pair(ids, table.rows());
     if (!routes_.contains(key)) {
       const std::vector<int64_t> lanes(topology_.lanes.begin(), topology_.lanes.end());
-      SR_ASSIGN_OR_RETURN(routes_[key],
-                          add("Route", {{unique, 0}},
-                              {{"rows", table.rows()}, {"lanes", lanes},
-                               {"var", table.variable->name}},
-                              fmt::format("{}/route_{}", stem, table.rows())));
+      SR_ASSIGN_OR_RETURN(
+          routes_[key],
+          add("Route", {{unique, 0}},
+              {{"rows", table.rows()}, {"lanes", lanes}, {"var", table.variable->name}},
+              fmt::format("{}/route_{}", stem, table.rows())));
     }
     const ir::NodeId node = routes_[key];
     const auto shards = static_cast<int32_t>(table.placement->shards.size());
@@ -117,8 +117,7 @@ class Expander {
     std::vector<ir::Output> inputs = {ids, routed.position, routed.inverse};
     for (const ShardRows& shard : table.placement->shards) {
       SR_ASSIGN_OR_RETURN(const ir::NodeId gather,
-                          add("ShardGather", {routed.rows[shard.shard]},
-                              shard_attrs(table, shard),
+                          add("ShardGather", {routed.rows[shard.shard]}, shard_attrs(table, shard),
                               fmt::format("{}/gather_{}", node.name, shard.shard), shard.location,
                               rewriter_.map(node.control_inputs)));
       inputs.push_back({gather, 0});
@@ -137,11 +136,11 @@ class Expander {
                                                    {{"dim", table.dim()}}, node.name + "/sum"));
     std::vector<ir::NodeId> applies;
     for (const ShardRows& shard : table.placement->shards) {
-      SR_ASSIGN_OR_RETURN(const ir::NodeId apply,
-                          add("ShardApply", {routed.rows[shard.shard], {sums, shard.shard}},
-                              shard_attrs(table, shard),
-                              fmt::format("{}/apply_{}", node.name, shard.shard), shard.location,
-                              rewriter_.map(node.control_inputs)));
+      SR_ASSIGN_OR_RETURN(
+          const ir::NodeId apply,
+          add("ShardApply", {routed.rows[shard.shard], {sums, shard.shard}},
+              shard_attrs(table, shard), fmt::format("{}/apply_{}", node.name, shard.shard),
+              shard.location, rewriter_.map(node.control_inputs)));
       applies.push_back(apply);
     }
     return finish_node(node, "NoOp", {}, {}, std::move(applies));

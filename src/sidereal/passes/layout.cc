@@ -84,8 +84,7 @@ Result<Placement> place_variables(const std::vector<ir::VariableDef>& variables,
   if (variables.empty()) return placement;
   if (topology.lanes.empty()) {
     return base::failed_precondition(
-        "the graph has {} variables but the cluster has no ps task to hold them",
-        variables.size());
+        "the graph has {} variables but the cluster has no ps task to hold them", variables.size());
   }
   std::vector<const ir::VariableDef*> dense;
   for (const ir::VariableDef& variable : variables) {

@@ -50,8 +50,8 @@ using Placement = std::map<std::string, VariablePlacement>;
 /// rows % tasks tasks hold one row more (TensorFlow's ShardedVariable).
 std::vector<ShardRows> split_rows(int64_t rows, const Topology& topology);
 
-/// Places variables: embeddings over all lanes, dense ones greedily by bytes (largest first, ties by
-/// name) on the least loaded lane. The same for every caller with equal variables and topology.
+/// Places variables: embeddings over all lanes, dense ones greedily by bytes (largest first, ties
+/// by name) on the least loaded lane. The same for every caller with equal variables and topology.
 Result<Placement> place_variables(const std::vector<ir::VariableDef>& variables,
                                   const Topology& topology);
 

@@ -239,8 +239,8 @@ TEST_F(PassesTest, TheSamePlanComesFromTheSameGraph) {
 TEST_F(PassesTest, WhereVariablesLiveDoesNotDependOnWhatIsFetched) {
   build_step();
   const auto all = run_passes(graph_, {sum_}, {train_}, Topology{{1, 1}}, registry_);
-  const auto one = run_passes(graph_, {{graph_.find("ids")->id, 0}}, {}, Topology{{1, 1}},
-                              registry_);
+  const auto one =
+      run_passes(graph_, {{graph_.find("ids")->id, 0}}, {}, Topology{{1, 1}}, registry_);
   ASSERT_TRUE(one.ok());
   EXPECT_EQ(one->placement.at("bias").location, all->placement.at("bias").location);
   EXPECT_EQ(one->graph.size(), 1U);

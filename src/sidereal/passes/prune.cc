@@ -16,9 +16,9 @@ Status check_roots(const StepGraph& step) {
     }
     const ir::Node& node = step.graph.node(fetch.node);
     if (fetch.index < 0 || static_cast<size_t>(fetch.index) >= node.outputs.size()) {
-      return base::invalid_argument(
-          "fetch {} is output {} of '{}' ({}), which has {} outputs{}", i, fetch.index, node.name,
-          node.op, node.outputs.size(), node.outputs.empty() ? "; make it a target instead" : "");
+      return base::invalid_argument("fetch {} is output {} of '{}' ({}), which has {} outputs{}", i,
+                                    fetch.index, node.name, node.op, node.outputs.size(),
+                                    node.outputs.empty() ? "; make it a target instead" : "");
     }
   }
   for (size_t i = 0; i < step.targets.size(); ++i) {

@@ -29,15 +29,15 @@ bool is_outside(std::string_view op) { return op == "ReadVariable" || op == "Con
 /// The output has the shape of the first input, whatever that is at run time.
 bool is_like_first(std::string_view op) {
   constexpr std::array<std::string_view, 18> kOps = {
-      "Neg",     "Exp",     "Log",         "Log1p",    "Sqrt",       "Square",  "Abs",
-      "Sign",    "Sigmoid", "Tanh",        "Relu",     "Softplus",   "BiasAdd", "Dropout",
-      "AddN",    "ReluGrad", "SigmoidGrad", "TanhGrad"};
+      "Neg",     "Exp",     "Log",     "Log1p",    "Sqrt",        "Square",
+      "Abs",     "Sign",    "Sigmoid", "Tanh",     "Relu",        "Softplus",
+      "BiasAdd", "Dropout", "AddN",    "ReluGrad", "SigmoidGrad", "TanhGrad"};
   return is_one_of(op, kOps);
 }
 
 bool is_broadcasting(std::string_view op) {
-  constexpr std::array<std::string_view, 6> kOps = {"Add",     "Sub",     "Mul",
-                                                    "Div",     "Maximum", "Minimum"};
+  constexpr std::array<std::string_view, 6> kOps = {"Add", "Sub",     "Mul",
+                                                    "Div", "Maximum", "Minimum"};
   return is_one_of(op, kOps);
 }
 

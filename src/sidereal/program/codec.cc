@@ -112,8 +112,8 @@ Status get_value(ByteReader* r, Tensor* out) {
     return base::data_loss("a tensor of {} elements is longer than the bytes", count);
   }
   SR_ASSIGN_OR_RETURN(const std::string_view bytes, r->take(count * tensor::size_of(dtype)));
-  if (dtype == DType::kBool && bytes.find_first_not_of(std::string_view("\0\1", 2)) !=
-                                   std::string_view::npos) {
+  if (dtype == DType::kBool &&
+      bytes.find_first_not_of(std::string_view("\0\1", 2)) != std::string_view::npos) {
     return base::data_loss("a bool in a tensor is neither 0 nor 1");
   }
   *out = Tensor::empty(dtype, shape);
@@ -164,8 +164,8 @@ Status get_attrs(ByteReader* r, ir::AttrMap* attrs) {
     // One order only, so that equal programs have equal bytes.
     if (i > 0 && name <= last) return base::data_loss("attributes are not in order");
     SR_RETURN_IF_ERROR(r->get(&type));
-    SR_RETURN_IF_ERROR(base::with_context(get_alternative(r, type, &(*attrs)[name]),
-                                          "attribute '" + name + "'"));
+    SR_RETURN_IF_ERROR(
+        base::with_context(get_alternative(r, type, &(*attrs)[name]), "attribute '" + name + "'"));
     last = std::move(name);
   }
   return {};

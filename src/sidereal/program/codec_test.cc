@@ -49,6 +49,29 @@ Program program_with_every_attribute() {
   return p;
 }
 
+/// The worked example of docs/formats/program.md: feed %0; %1 = Neg(%0); fetch %1.
+Program worked_example() {
+  Program p;
+  p.slots = {{DType::kFloat32, {-1}, -1}, {DType::kFloat32, {-1}, 0}};
+  p.num_buffers = 1;
+  p.feeds = {0};
+  p.feed_names = {"x"};
+  p.fetches = {1};
+  p.fetch_names = {"y"};
+  p.instructions.resize(1);
+  p.instructions[0] = {InstructionKind::kCompute, "Neg", "y", {}, {0}, {1}, {0}, -1};
+  return p;
+}
+
+std::string hex(std::string_view bytes) {
+  std::string out;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const bool line_ends = i % 16 == 15 || i + 1 == bytes.size();
+    out += fmt::format("{:02x}{}", static_cast<unsigned char>(bytes[i]), line_ends ? "\n" : " ");
+  }
+  return out;
+}
+
 std::string message(const Program& program) {
   const Status status = validate(program);
   EXPECT_NE(status.code(), StatusCode::kOk);
@@ -59,6 +82,19 @@ TEST(ProgramCodec, BytesOfASmallProgramNeverChange) {
   const std::string bytes = encode(small_program());
   EXPECT_EQ(bytes.size(), 346U);
   EXPECT_EQ(content_hash(bytes), 14992425456287127644U);
+}
+
+TEST(ProgramCodec, TheWorkedExampleOfTheFormatIsTrue) {
+  EXPECT_EQ(hex(encode(worked_example())), R"(53 52 50 47 01 00 00 00 01 00 00 00 02 00 00 00
+01 01 ff ff ff ff ff ff ff ff ff ff ff ff 01 01
+ff ff ff ff ff ff ff ff 00 00 00 00 01 00 00 00
+00 00 00 00 01 00 00 00 01 00 00 00 78 01 00 00
+00 01 00 00 00 01 00 00 00 01 00 00 00 79 00 00
+00 00 01 00 00 00 00 ff ff ff ff 03 00 00 00 4e
+65 67 01 00 00 00 79 00 00 00 00 01 00 00 00 00
+00 00 00 01 00 00 00 01 00 00 00 01 00 00 00 00
+00 00 00
+)");
 }
 
 TEST(ProgramCodec, WhatWasEncodedReadsBackAsTheSameBytes) {
@@ -100,9 +136,15 @@ TEST(ProgramCodec, MutatedBytesAreAnErrorOrAnotherProgram) {
     for (int c = 0; c < changes; ++c) {
       const size_t at = random() % bytes.size();
       switch (random() % 3) {
-        case 0: bytes[at] = static_cast<char>(random()); break;
-        case 1: bytes[at] = static_cast<char>(bytes[at] ^ (1 << (random() % 8))); break;
-        default: bytes.erase(at, 1 + random() % 4); break;
+        case 0:
+          bytes[at] = static_cast<char>(random());
+          break;
+        case 1:
+          bytes[at] = static_cast<char>(bytes[at] ^ (1 << (random() % 8)));
+          break;
+        default:
+          bytes.erase(at, 1 + random() % 4);
+          break;
       }
     }
     const auto read = decode(bytes);

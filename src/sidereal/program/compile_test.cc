@@ -32,8 +32,8 @@ class CompileTest : public testing::Test {
     EXPECT_TRUE(b_.status().ok()) << base::message_of(b_.status());
     const auto plan = passes::run_passes(graph_, fetches, targets, topology, registry_);
     EXPECT_TRUE(plan.ok()) << base::message_of(plan.status());
-    const auto parts = partition::pull_push_by_layers(plan->graph, plan->fetches, plan->targets,
-                                                      registry_);
+    const auto parts =
+        partition::pull_push_by_layers(plan->graph, plan->fetches, plan->targets, registry_);
     EXPECT_TRUE(parts.ok()) << base::message_of(parts.status());
     auto step = compile(*parts);
     EXPECT_TRUE(step.ok()) << base::message_of(step.status());
@@ -68,11 +68,11 @@ TEST_F(CompileTest, ATrainingStepBecomesThesePrograms) {
   const Output bias = ops::read_variable(b_, "bias", "read");
   const Output sum = ops::bias_add(b_, rows, bias, "sum");
   const Output loss = ops::reduce_sum(b_, ops::square(b_, sum, "square"), {}, false, "loss");
-  const NodeId train =
-      ops::no_op(b_, {ops::apply_sparse(b_, "table", ids, sum, "push"),
-                      ops::apply_dense(b_, "bias", ops::reduce_sum(b_, sum, {0}, false, "grad"),
-                                       "update")},
-                 "train");
+  const NodeId train = ops::no_op(
+      b_,
+      {ops::apply_sparse(b_, "table", ids, sum, "push"),
+       ops::apply_dense(b_, "bias", ops::reduce_sum(b_, sum, {0}, false, "grad"), "update")},
+      "train");
   const CompiledStep step = compiled({loss}, {train}, {{2}});
   EXPECT_EQ(to_text(step.worker), R"(program: 16 instructions, 16 slots, 9 buffers, 4 calls
 feed %0 int64[?] "ids"
@@ -95,14 +95,16 @@ wait call 3 -> () release %4, %14
 fetch %12 "loss"
 )");
   ASSERT_EQ(step.remotes.size(), 4U);
-  EXPECT_EQ(to_text(step.remotes[0].program), R"(program: 2 instructions, 3 slots, 1 buffers, 0 calls
+  EXPECT_EQ(to_text(step.remotes[0].program),
+            R"(program: 2 instructions, 3 slots, 1 buffers, 0 calls
 feed %0 int64[?] ""
 %1:b0 float32[?,2] = ShardGather(%0) {dim=2, shard=0, var="table"} "rows/gather_0" release %0
 %2 float32[2] = ReadVariable() {var="bias"} "read"
 fetch %1 ""
 fetch %2 ""
 )");
-  EXPECT_EQ(to_text(step.remotes[2].program), R"(program: 2 instructions, 3 slots, 0 buffers, 0 calls
+  EXPECT_EQ(to_text(step.remotes[2].program),
+            R"(program: 2 instructions, 3 slots, 0 buffers, 0 calls
 feed %0 int64[?] ""
 feed %1 float32[?,2] ""
 feed %2 float32[2] ""

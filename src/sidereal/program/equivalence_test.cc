@@ -121,30 +121,40 @@ class RandomStep {
     const Output v = pick(values_);
     const Output w = pick(values_);
     switch (random_() % 16) {
-      case 0: return values_.push_back(ops::add(b_, v, w));
-      case 1: return values_.push_back(ops::mul(b_, ops::tanh(b_, v), w));
-      case 2: return values_.push_back(ops::sub(b_, ops::sigmoid(b_, v), w));
-      case 3: return values_.push_back(ops::relu(b_, v));
-      case 4: return values_.push_back(ops::tanh(b_, v));
+      case 0:
+        return values_.push_back(ops::add(b_, v, w));
+      case 1:
+        return values_.push_back(ops::mul(b_, ops::tanh(b_, v), w));
+      case 2:
+        return values_.push_back(ops::sub(b_, ops::sigmoid(b_, v), w));
+      case 3:
+        return values_.push_back(ops::relu(b_, v));
+      case 4:
+        return values_.push_back(ops::tanh(b_, v));
       case 5: {
         const Output half = ops::reshape(b_, v, {-1, kWidth / 2});
         return values_.push_back(ops::reshape_like(b_, ops::neg(b_, half), v));
       }
-      case 6: return values_.push_back(ops::identity(b_, v));
-      case 7: return values_.push_back(ops::add(b_, v, ops::reduce_mean(b_, w, {0}, true)));
-      case 8: return values_.push_back(ops::bias_add(b_, v, read("ReadVariable", "bias", {})));
+      case 6:
+        return values_.push_back(ops::identity(b_, v));
+      case 7:
+        return values_.push_back(ops::add(b_, v, ops::reduce_mean(b_, w, {0}, true)));
+      case 8:
+        return values_.push_back(ops::bias_add(b_, v, read("ReadVariable", "bias", {})));
       case 9:
-        return values_.push_back(ops::tanh(
-            b_, ops::mat_mul(b_, v, read("ReadVariable", "kernel", {}))));
+        return values_.push_back(
+            ops::tanh(b_, ops::mat_mul(b_, v, read("ReadVariable", "kernel", {}))));
       case 10:
-      case 11: return values_.push_back(read("Lookup", table(), {pick(ids_)}));
-      case 12: return update("ApplySparse", table(), {pick(ids_), ops::tanh(b_, v)});
-      case 13: return update("ApplyDense", "bias", {ops::reduce_mean(b_, v, {0})});
+      case 11:
+        return values_.push_back(read("Lookup", table(), {pick(ids_)}));
+      case 12:
+        return update("ApplySparse", table(), {pick(ids_), ops::tanh(b_, v)});
+      case 13:
+        return update("ApplyDense", "bias", {ops::reduce_mean(b_, v, {0})});
       case 14:
-        return update("ApplyDense", "kernel",
-                      {ops::tanh(b_, ops::mat_mul(b_, v, w, true, false))});
-      default: return values_.push_back(ops::maximum(
-          b_, v, ops::constant(b_, random_tensor({kWidth}))));
+        return update("ApplyDense", "kernel", {ops::tanh(b_, ops::mat_mul(b_, v, w, true, false))});
+      default:
+        return values_.push_back(ops::maximum(b_, v, ops::constant(b_, random_tensor({kWidth}))));
     }
   }
 
@@ -284,9 +294,9 @@ class Machine {
     Tensor& table = variables_->find(var)->second;
     const auto rows = inputs[0].data<const int64_t>();
     const bool apply = instruction.op == "ShardApply";
-    Tensor out = apply ? inputs[1]
-                       : Tensor::empty(DType::kFloat32,
-                                       {static_cast<int64_t>(rows.size()), kWidth});
+    Tensor out = apply
+                     ? inputs[1]
+                     : Tensor::empty(DType::kFloat32, {static_cast<int64_t>(rows.size()), kWidth});
     for (size_t i = 0; i < rows.size(); ++i) {
       EXPECT_LT(rows[i], shard.rows());
       float* row = table.data<float>().data() + shard.global_row(rows[i]) * kWidth;

@@ -77,9 +77,9 @@ class Validator {
   Status read(int32_t slot) const {
     SR_RETURN_IF_ERROR(check_index(slot));
     if (state_[slot] == State::kLive) return {};
-    return base::invalid_argument("slot {} is read {}", slot,
-                                  state_[slot] == State::kReleased ? "after it was released"
-                                                                   : "before it is written");
+    return base::invalid_argument(
+        "slot {} is read {}", slot,
+        state_[slot] == State::kReleased ? "after it was released" : "before it is written");
   }
 
   Status write(int32_t slot) {

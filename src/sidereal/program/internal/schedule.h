@@ -13,8 +13,8 @@ struct Scheduled {
   ir::NodeId node;
 };
 
-/// An order in which to run `graph`; see compile(). Every `Call` node stands in it twice, every other
-/// node once. `rounds` holds the round of each call, by the "call" attribute.
+/// An order in which to run `graph`; see compile(). Every `Call` node stands in it twice, every
+/// other node once. `rounds` holds the round of each call, by the "call" attribute.
 std::vector<Scheduled> schedule(const ir::Graph& graph, const std::vector<int32_t>& rounds);
 
 }  // namespace sidereal::program
