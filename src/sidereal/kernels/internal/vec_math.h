@@ -94,7 +94,7 @@ inline float log_of(float x) {
   const bool tiny = x < std::numeric_limits<float>::min();
   const float scaled = tiny ? x * 8388608.0F : x;
   // The mantissa is taken to [sqrt(1/2), sqrt(2)) by an offset in the integer view.
-  const int32_t bits = std::bit_cast<int32_t>(scaled) - 0x3f3504f3;
+  const auto bits = static_cast<int32_t>(std::bit_cast<uint32_t>(scaled) - 0x3f3504f3U);
   const float exponent = static_cast<float>(bits >> 23) - (tiny ? 23.0F : 0.0F);
   const float m = std::bit_cast<float>((bits & 0x007fffff) + 0x3f3504f3) - 1.0F;
   const float z = m * m;
