@@ -208,6 +208,7 @@ TEST_P(LaneTest, PollIoFiresTimersFromInsideAPostButNotDriversOrPosts) {
   ASSERT_TRUE(lane->post([&] { other_post = true; }));
   lane->start();
   ASSERT_TRUE(ready(done));
+  ASSERT_TRUE(lane->stop().ok());  // before what it uses goes
 }
 
 TEST_P(LaneTest, DenormalsAreZeroOnTheLane) {

@@ -37,6 +37,7 @@ class Channel::Impl final : public Link::Owner, public lane::IoHandler, public l
   [[nodiscard]] bool connected() const { return state_ == State::kConnected; }
   [[nodiscard]] int pending() const { return pending_count_; }
   [[nodiscard]] const Peer& peer() const { return peer_; }
+  [[nodiscard]] const Link& link() const { return link_; }
   [[nodiscard]] const wire::HelloAck& ack() const { return ack_; }
   void on_break(base::Function<void(const Status&)> hook) { break_hook_ = std::move(hook); }
 
@@ -431,6 +432,8 @@ Result<uint64_t> Channel::call(uint64_t program, uint64_t step,
 bool Channel::cancel(uint64_t call_id) { return impl_->cancel(call_id); }
 void Channel::close() { impl_->close(); }
 bool Channel::connected() const { return impl_->connected(); }
+int64_t Channel::bytes_in() const { return impl_->link().bytes_in(); }
+int64_t Channel::bytes_out() const { return impl_->link().bytes_out(); }
 int Channel::pending() const { return impl_->pending(); }
 const Peer& Channel::peer() const { return impl_->peer(); }
 uint64_t Channel::peer_incarnation() const { return impl_->ack().incarnation; }

@@ -58,7 +58,8 @@ class Channel {
   void connect(int64_t deadline_ns, base::Function<void(const Status&)> done);
   /// Sends a call. `feeds[i]` goes to the peer's slot `slots[i]` (empty: slot i); an undefined
   /// tensor is a dead slot. The tensors are sent from where they are: nobody may write to them
-  /// until done(). `deadline_ns` is lane time; 0: call_deadline_ms from now.
+  /// until done(), and after an error not until their buffers have no other holder: they may still
+  /// be on their way. `deadline_ns` is lane time; 0: call_deadline_ms from now.
   /// Returns the id for cancel(), and then `sink`, borrowed until done(), gets done() exactly once,
   /// never from within call(). Else kUnavailable when not connected, kResourceExhausted when more
   /// than send_buffer_bytes_max waits to be sent; then `sink` hears nothing. No allocation once
@@ -71,6 +72,9 @@ class Channel {
   void close();
 
   [[nodiscard]] bool connected() const;
+  /// Bytes received and sent so far, all connections of this channel together.
+  [[nodiscard]] int64_t bytes_in() const;
+  [[nodiscard]] int64_t bytes_out() const;
   /// Calls not ended yet.
   [[nodiscard]] int pending() const;
   [[nodiscard]] const Peer& peer() const;

@@ -23,7 +23,7 @@ struct Identity {
 
 /// What the connections of one lane share: identity, options and the buffer they read into.
 ///
-/// Lifecycle: one per lane; outlives its Acceptors and Channels.
+/// Lifecycle: one per lane, which outlives it; outlives its Acceptors and Channels.
 /// Thread: core-local (create() may be called before the lane starts).
 class Endpoint {
  public:

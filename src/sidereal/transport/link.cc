@@ -178,6 +178,7 @@ Status Link::write_out() {
   }
   if (flushed > 0) {
     endpoint_->metrics().bytes_out.add(static_cast<int64_t>(flushed));
+    bytes_out_ += static_cast<int64_t>(flushed);
     if (paused_) last_life_ = endpoint_->lane()->loop_now();
   }
   return {};
@@ -282,6 +283,7 @@ void Link::read() {
     last_life_ = endpoint_->lane()->loop_now();
     asked_at_ = 0;
     endpoint_->metrics().bytes_in.add(static_cast<int64_t>(got->bytes));
+    bytes_in_ += static_cast<int64_t>(got->bytes);
 
     const uint64_t epoch = epoch_;
     reading_ = true;

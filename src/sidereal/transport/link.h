@@ -68,6 +68,9 @@ class Link final : private lane::IoHandler, private lane::Flusher {
   void skip_payload();
   /// Bytes waiting to be sent.
   [[nodiscard]] size_t send_bytes() const { return outbox_.bytes(); }
+  /// Bytes received and sent since this object was made.
+  [[nodiscard]] int64_t bytes_in() const { return bytes_in_; }
+  [[nodiscard]] int64_t bytes_out() const { return bytes_out_; }
 
  private:
   // What follows next in the stream.
@@ -122,9 +125,11 @@ class Link final : private lane::IoHandler, private lane::Flusher {
   size_t window_;
   std::byte padding_[wire::kPayloadAlign];
   bool reading_ = false;
+  int64_t bytes_in_ = 0;
 
   // Sending.
   Outbox outbox_;
+  int64_t bytes_out_ = 0;
   bool wants_write_ = false;
   bool paused_ = false;
   sys::Interest interest_;

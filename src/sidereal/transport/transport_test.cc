@@ -360,6 +360,11 @@ TEST_F(TransportTest, ManyCallsOfMixedSizesAreOutstandingAtOnce) {
     EXPECT_TRUE(same(sinks[i].fetches[0], sent[i])) << i;
   }
   EXPECT_EQ(client_lane_->metrics().calls.value(), kCalls);
+  on(client_lane_, [&] {
+    EXPECT_EQ(channel_->bytes_in(), client_lane_->metrics().bytes_in.value());
+    EXPECT_EQ(channel_->bytes_out(), client_lane_->metrics().bytes_out.value());
+    EXPECT_GT(channel_->bytes_out(), 0);
+  });
   EXPECT_EQ(server_lane_->metrics().calls.value(), kCalls);
 }
 
