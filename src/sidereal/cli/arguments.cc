@@ -1,0 +1,362 @@
+#include "sidereal/cli/arguments.h"
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "sidereal/base/strings.h"
+
+namespace sidereal::cli {
+
+namespace {
+
+constexpr int64_t kLarge = int64_t{1} << 40;
+
+std::vector<std::string> protocol_names() {
+  return {"star_server", "star_server_lite", "grpc", "grpc++"};
+}
+
+CLI::Option* whole(CLI::Option* option, int64_t min, int64_t max) {
+  return option->check(CLI::Range(min, max).description(""))->type_name("N");
+}
+
+CLI::Option* real(CLI::Option* option, double min, double max) {
+  return option->check(CLI::Range(min, max).description(""))->type_name("X");
+}
+
+CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& names) {
+  return option->check(CLI::IsMember(names).description(""))
+      ->type_name(base::join(names, "|"));
+}
+
+std::vector<std::string> split_columns(const std::string& text) {
+  std::vector<std::string> columns;
+  for (const std::string& part : base::split(text, ',')) {
+    if (const std::string_view name = base::trim(part); !name.empty()) columns.emplace_back(name);
+  }
+  return columns;
+}
+
+Result<char> parse_delimiter(const std::string& text) {
+  if (text == "tab" || text == "\\t") return '\t';
+  if (text.size() == 1) return text[0];
+  return base::invalid_argument("--delimiter: '{}' is not one character (or the word tab)", text);
+}
+
+Result<std::map<std::string, double, std::less<>>> parse_parameters(
+    const std::vector<std::string>& parameters) {
+  std::map<std::string, double, std::less<>> values;
+  for (const std::string& text : parameters) {
+    const size_t equals = text.find('=');
+    const Result<double> value = equals == std::string::npos
+                                     ? base::invalid_argument("no '='")
+                                     : base::parse_double(text.substr(equals + 1));
+    if (!value.ok()) {
+      return base::invalid_argument("--optimizer-param: '{}' is not NAME=NUMBER", text);
+    }
+    values[text.substr(0, equals)] = *value;
+  }
+  return values;
+}
+
+// A JSON text, or the name of a file that holds one.
+Result<app::ClusterSpec> read_cluster(const std::string& text) {
+  if (base::trim(text).starts_with('{')) return app::ClusterSpec::from_json(text);
+  std::ifstream file(text);
+  std::stringstream content;
+  content << file.rdbuf();
+  if (!file) {
+    return base::not_found("--cluster: cannot read {}; give a file or JSON such as "
+                           "{{\"ps\": [\"host:port\"], \"worker\": [\"host:port\"]}}",
+                           text);
+  }
+  auto spec = app::ClusterSpec::from_json(content.str());
+  if (!spec.ok()) return base::with_context(spec.status(), text);
+  return spec;
+}
+
+Status check_protocol(const std::string& protocol) {
+  if (protocol == "star_server") return {};
+  return base::unimplemented(
+      "--protocol: {} is not part of this release; star_server is the one that is", protocol);
+}
+
+Result<data::DataSpec> data_spec(const TrainArguments& a) {
+  data::DataSpec spec;
+  SR_ASSIGN_OR_RETURN(spec.format, data::format_from_name(a.format));
+  SR_ASSIGN_OR_RETURN(spec.bad_rows, data::bad_rows_from_name(a.bad_rows));
+  SR_ASSIGN_OR_RETURN(spec.delimiter, parse_delimiter(a.delimiter));
+  spec.label = a.label;
+  spec.numeric = split_columns(a.numeric);
+  spec.categorical = split_columns(a.categorical);
+  spec.hash_buckets = a.hash_buckets;
+  spec.id_space = a.id_space;
+  spec.seed = a.seed;
+  return spec;
+}
+
+// The same kind of data in other files, in their own order; ok only when they can be read.
+Result<std::optional<data::DataSpec>> other_files(data::DataSpec spec,
+                                                  const std::vector<std::string>& patterns) {
+  if (patterns.empty()) return std::optional<data::DataSpec>();
+  SR_ASSIGN_OR_RETURN(spec.files, data::expand_globs(patterns));
+  spec.shuffle_rows = 0;
+  SR_RETURN_IF_ERROR(data::inspect(spec).status());
+  return std::optional<data::DataSpec>(std::move(spec));
+}
+
+Status plan_model(const TrainArguments& a, TrainingJob* job) {
+  train::ModelOptions& m = job->model;
+  m.kind = a.model;
+  SR_ASSIGN_OR_RETURN(m.schema, data::inspect(job->data));
+  m.embedding_dim = a.embedding_dim;
+  m.embedding_stddev = a.embedding_stddev;
+  SR_ASSIGN_OR_RETURN(m.hidden, parse_numbers("--hidden", a.hidden));
+  m.dropout = a.dropout;
+  m.cross_layers = a.cross_layers;
+  m.l2_embedding = a.l2_embedding;
+  m.l2_linear = a.l2_linear;
+  m.l2_dense = a.l2_dense;
+  SR_ASSIGN_OR_RETURN(const auto parameters, parse_parameters(a.optimizer_parameters));
+  SR_ASSIGN_OR_RETURN(m.optimizer,
+                      train::make_optimizer(a.optimizer, a.learning_rate, parameters));
+  m.seed = a.seed;
+  // Building is cheap and says at once what no cluster could change.
+  return train::build_model(m).status();
+}
+
+Status plan_rest(const TrainArguments& a, TrainingJob* job) {
+  SR_RETURN_IF_ERROR(check_protocol(a.protocol));
+  SR_RETURN_IF_ERROR(plan_model(a, job));
+  job->fit.batch_size = a.batch_size;
+  job->fit.epochs = a.epochs;
+  job->fit.steps_max = a.steps_max;
+  job->fit.steps_in_flight = a.steps_in_flight;
+  job->fit.patience = a.patience;
+  job->fit.record_losses = !a.losses.empty();
+  if (a.patience > 0 && !job->valid.has_value()) {
+    return base::invalid_argument("--patience needs --valid");
+  }
+  job->local.ps = a.ps;
+  job->local.workers = a.workers;
+  job->local.ps_lanes = a.ps_lanes;
+  job->local.worker_lanes = a.worker_lanes;
+  job->local.spin_us = a.spin_us;
+  if (!a.cluster.empty()) {
+    SR_ASSIGN_OR_RETURN(job->remote, read_cluster(a.cluster));
+  }
+  job->protocol = a.protocol;
+  job->json_path = a.json;
+  job->losses_path = a.losses;
+  job->quiet = a.quiet;
+  return {};
+}
+
+}  // namespace
+
+void add_data_options(CLI::App* command, TrainArguments* a) {
+  const char* group = "Data";
+  command->add_option("--data", a->data, "training files, plain or gzip; patterns as in '*.tsv.gz'")
+      ->required()
+      ->type_name("FILE...")
+      ->group(group);
+  command->add_option("--valid", a->valid, "files evaluated after each epoch")
+      ->type_name("FILE...")
+      ->group(group);
+  command->add_option("--test", a->test, "files evaluated at the end")
+      ->type_name("FILE...")
+      ->group(group);
+  one_of(command->add_option("--format", a->format,
+                             "criteo: label, 13 integers, 26 categories, tabs, no header; csv: "
+                             "with a header line; libsvm: label index:value ..."),
+         {"criteo", "csv", "libsvm"})
+      ->group(group);
+  command->add_option("--label", a->label, "csv: column of the label, 0 or 1")
+      ->type_name("COLUMN")
+      ->group(group);
+  command->add_option("--numeric", a->numeric, "csv: columns taken as numbers, as in 'age,price'")
+      ->type_name("COLUMN,...")
+      ->group(group);
+  command->add_option("--categorical", a->categorical,
+                      "csv: columns taken as categories (default: all others)")
+      ->type_name("COLUMN,...")
+      ->group(group);
+  command->add_option("--delimiter", a->delimiter, "csv: character between columns, or tab")
+      ->type_name("CHAR")
+      ->group(group);
+  whole(command->add_option("--hash-buckets", a->hash_buckets,
+                            "ids per categorical column; values are hashed into them"),
+        1, kLarge)
+      ->group(group);
+  whole(command->add_option("--id-space", a->id_space,
+                            "values are ids below N in one space of all columns, nothing is "
+                            "hashed (0: hash)"),
+        0, kLarge)
+      ->group(group);
+  one_of(command->add_option("--bad-rows", a->bad_rows, "what to do with a row that is malformed"),
+         {"fail", "skip"})
+      ->group(group);
+  whole(command->add_option("--shuffle-rows", a->shuffle_rows,
+                            "rows held in memory to shuffle training data (0: in file order)"),
+        0, kLarge)
+      ->group(group);
+}
+
+void add_demo_data_options(CLI::App* command, TrainArguments* a) {
+  whole(command->add_option("--rows", a->rows, "rows of the synthetic stream to train on"), 1,
+        kLarge)
+      ->group("Data");
+  whole(command->add_option("--eval-rows", a->eval_rows,
+                            "rows to evaluate on; none of them is trained on"),
+        1000, kLarge)
+      ->group("Data");
+}
+
+void add_model_options(CLI::App* command, TrainArguments* a) {
+  const char* group = "Model";
+  one_of(command->add_option("--model", a->model,
+                             "logistic regression, factorization machine, wide & deep, DeepFM, "
+                             "deep & cross"),
+         train::model_names())
+      ->group(group);
+  whole(command->add_option("--embedding-dim", a->embedding_dim, "numbers per embedding row"), 1,
+        4096)
+      ->group(group);
+  real(command->add_option("--embedding-stddev", a->embedding_stddev,
+                           "standard deviation of the first embeddings"),
+       0, 1e6)
+      ->group(group);
+  command->add_option("--hidden", a->hidden, "units of the hidden layers")
+      ->type_name("N,...")
+      ->group(group);
+  real(command->add_option("--dropout", a->dropout, "share of hidden units dropped, below 1"), 0,
+       0.999)
+      ->group(group);
+  whole(command->add_option("--cross-layers", a->cross_layers, "dcn: layers of the cross network"),
+        1, 100)
+      ->group(group);
+  real(command->add_option("--l2-embedding", a->l2_embedding, "L2 penalty on embeddings"), 0, 1e6)
+      ->group(group);
+  real(command->add_option("--l2-linear", a->l2_linear, "L2 penalty on the linear part"), 0, 1e6)
+      ->group(group);
+  real(command->add_option("--l2-dense", a->l2_dense, "L2 penalty on kernels of layers"), 0, 1e6)
+      ->group(group);
+}
+
+void add_training_options(CLI::App* command, TrainArguments* a) {
+  const char* group = "Training";
+  one_of(command->add_option("--optimizer", a->optimizer, "how weights are updated"),
+         train::optimizer_names())
+      ->group(group);
+  command
+      ->add_option("--lr,--learning-rate", a->learning_rate,
+                   "learning rate (default: sgd, momentum 0.01; adagrad, ftrl 0.05; adam 0.001)")
+      ->type_name("X")
+      ->group(group);
+  command
+      ->add_option("--optimizer-param", a->optimizer_parameters,
+                   "a parameter of the optimizer, as in beta1=0.8; may be given again")
+      ->type_name("NAME=X")
+      ->group(group);
+  whole(command->add_option("--batch-size", a->batch_size, "rows per step of one worker lane"), 1,
+        1 << 20)
+      ->group(group);
+  whole(command->add_option("--epochs", a->epochs, "passes over the training data"), 1, 1 << 20)
+      ->group(group);
+  whole(command->add_option("--steps-max", a->steps_max,
+                            "stop each worker lane after so many steps (0: no limit)"),
+        0, kLarge)
+      ->group(group);
+  whole(command->add_option("--steps-in-flight", a->steps_in_flight,
+                            "steps a lane may be ahead of its own updates; 1: each step sees the "
+                            "updates of the one before"),
+        1, 64)
+      ->group(group);
+  whole(command->add_option("--patience", a->patience,
+                            "stop after so many epochs without a better validation AUC (0: never)"),
+        0, 1 << 20)
+      ->group(group);
+  command->add_option("--seed", a->seed, "decides first weights, dropout and shuffling")
+      ->type_name("N")
+      ->group(group);
+}
+
+void add_cluster_options(CLI::App* command, TrainArguments* a) {
+  const char* group = "Cluster";
+  whole(command->add_option("--ps", a->ps, "parameter server processes to start here"), 1, 1024)
+      ->group(group);
+  whole(command->add_option("--workers", a->workers, "worker processes to start here"), 1, 1024)
+      ->group(group);
+  whole(command->add_option("--ps-lanes", a->ps_lanes, "threads of each parameter server"), 1, 256)
+      ->group(group);
+  whole(command->add_option("--worker-lanes", a->worker_lanes, "threads of each worker"), 1, 256)
+      ->group(group);
+  whole(command->add_option("--spin-us", a->spin_us,
+                            "microseconds a thread looks for work before it sleeps; -1: always "
+                            "look; -2: chosen from the processors there are"),
+        -2, 1'000'000)
+      ->group(group);
+  one_of(command->add_option("--protocol", a->protocol, "how tasks talk; star_server for now"),
+         protocol_names())
+      ->group(group);
+  command
+      ->add_option("--cluster", a->cluster,
+                   "use servers that run already: a JSON file or text with the addresses of ps and "
+                   "worker (see sidereal serve)")
+      ->type_name("JSON|FILE")
+      ->group(group);
+}
+
+void add_output_options(CLI::App* command, TrainArguments* a) {
+  const char* group = "Output";
+  command->add_option("--json", a->json, "write the figures of the training to this file")
+      ->type_name("FILE")
+      ->group(group);
+  command->add_option("--losses", a->losses, "write the loss of each step of worker 0, one a line")
+      ->type_name("FILE")
+      ->group(group);
+  command->add_flag("--quiet,-q", a->quiet, "no progress and no table, only the results")
+      ->group(group);
+}
+
+Result<std::vector<int64_t>> parse_numbers(const std::string& option, const std::string& text) {
+  std::vector<int64_t> numbers;
+  for (const std::string& part : base::split(text, ',')) {
+    const Result<int64_t> number = base::parse_int(base::trim(part));
+    if (!number.ok() || *number <= 0) {
+      return base::invalid_argument(
+          "{}: '{}' in '{}' is not a positive number; write numbers with commas between them",
+          option, part, text);
+    }
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+Result<TrainingJob> plan_train(const TrainArguments& a) {
+  TrainingJob job;
+  SR_ASSIGN_OR_RETURN(job.data, data_spec(a));
+  SR_ASSIGN_OR_RETURN(job.valid, other_files(job.data, a.valid));
+  SR_ASSIGN_OR_RETURN(job.test, other_files(job.data, a.test));
+  SR_ASSIGN_OR_RETURN(job.data.files, data::expand_globs(a.data));
+  job.data.shuffle_rows = a.shuffle_rows;
+  SR_RETURN_IF_ERROR(plan_rest(a, &job));
+  return job;
+}
+
+Result<TrainingJob> plan_demo(const TrainArguments& a) {
+  TrainingJob job;
+  job.data.format = data::Format::kSynthetic;
+  job.data.seed = a.seed;
+  job.data.synthetic.seed = a.seed;
+  job.data.synthetic.rows = a.rows;
+  job.test = job.data;
+  job.test->synthetic.first_row = a.rows;
+  job.test->synthetic.rows = a.eval_rows;
+  SR_RETURN_IF_ERROR(plan_rest(a, &job));
+  return job;
+}
+
+}  // namespace sidereal::cli

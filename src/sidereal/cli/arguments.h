@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sidereal/app/cluster.h"
+#include "sidereal/base/status.h"
+#include "sidereal/cli/training.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace sidereal::cli {
+
+/// What `sidereal train` and `sidereal demo` were told, as it was written. Value type.
+struct TrainArguments {
+  // Data.
+  std::vector<std::string> data;
+  std::vector<std::string> valid;
+  std::vector<std::string> test;
+  std::string format = "csv";
+  std::string label = "label";
+  std::string numeric;
+  std::string categorical;
+  std::string delimiter = ",";
+  int64_t hash_buckets = 100'000;
+  int64_t id_space = 0;
+  std::string bad_rows = "fail";
+  int64_t shuffle_rows = 100'000;
+  // Demo data.
+  int64_t rows = 0;
+  int64_t eval_rows = 0;
+  // Model.
+  std::string model = "deepfm";
+  int64_t embedding_dim = 16;
+  double embedding_stddev = 0.01;
+  std::string hidden = "400,400,400";
+  double dropout = 0;
+  int64_t cross_layers = 3;
+  double l2_embedding = 0;
+  double l2_linear = 0;
+  double l2_dense = 0;
+  // Training.
+  std::string optimizer = "adam";
+  std::optional<double> learning_rate;
+  std::vector<std::string> optimizer_parameters;
+  int64_t batch_size = 1024;
+  int64_t epochs = 1;
+  int64_t steps_max = 0;
+  int64_t steps_in_flight = 1;
+  int64_t patience = 0;
+  uint64_t seed = 0;
+  // Cluster.
+  int ps = 1;
+  int workers = 1;
+  int ps_lanes = 1;
+  int worker_lanes = 1;
+  int64_t spin_us = -2;
+  std::string protocol = "star_server";
+  std::string cluster;
+  // Output.
+  std::string json;
+  std::string losses;
+  bool quiet = false;
+};
+
+/// Adds the options of one part of the arguments to a subcommand; defaults are those `arguments`
+/// hold now. Borrows `arguments`.
+void add_data_options(CLI::App* command, TrainArguments* arguments);
+void add_demo_data_options(CLI::App* command, TrainArguments* arguments);
+void add_model_options(CLI::App* command, TrainArguments* arguments);
+void add_training_options(CLI::App* command, TrainArguments* arguments);
+void add_cluster_options(CLI::App* command, TrainArguments* arguments);
+void add_output_options(CLI::App* command, TrainArguments* arguments);
+
+/// "400,300" as numbers. kInvalidArgument naming `option` and the part that is no number.
+Result<std::vector<int64_t>> parse_numbers(const std::string& option, const std::string& text);
+
+/// What to train, from the arguments of `sidereal train`: finds files, reads their headers, checks
+/// every name and number.
+Result<TrainingJob> plan_train(const TrainArguments& arguments);
+/// As plan_train(), for the synthetic stream of `sidereal demo`.
+Result<TrainingJob> plan_demo(const TrainArguments& arguments);
+
+}  // namespace sidereal::cli

@@ -1,0 +1,80 @@
+#include "sidereal/cli/commands.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+
+#include "sidereal/cli/interrupt.h"
+
+namespace sidereal::cli {
+
+namespace {
+
+constexpr int kError = 1;
+constexpr int kUsage = 2;
+constexpr int kInterrupted = 130;
+
+constexpr const char* kAbout =
+    "Trains large sparse models on parameter servers and workers.\n"
+    "Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted.";
+
+// The subcommand that was named last, for the hint where to find help.
+std::string command_of(const CLI::App& app) {
+  const auto given = app.get_subcommands();
+  return given.empty() ? "sidereal" : "sidereal " + given.back()->get_name();
+}
+
+}  // namespace
+
+std::string format_error(const Status& status) {
+  std::string line = fmt::format("sidereal: error: {}: {}", base::code_name(status.code()),
+                                 base::message_of(status));
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  return line + "\n";
+}
+
+Parsed parse(std::vector<std::string> arguments) {
+  CLI::App app(kAbout, "sidereal");
+  Parsed parsed;
+  app.require_subcommand(0, 1);
+  app.get_formatter()->column_width(36);
+  add_train(&app, &parsed.action);
+  add_demo(&app, &parsed.action);
+  add_serve(&app, &parsed.action);
+  add_ops(&app, &parsed.action);
+  add_version(&app, &parsed.action);
+  app.footer("Start with: sidereal demo");
+  // CLI11 takes the last argument first, and tells of errors and help by exceptions.
+  std::reverse(arguments.begin(), arguments.end());
+  try {
+    app.parse(arguments);
+  } catch (const CLI::CallForHelp&) {
+    const auto given = app.get_subcommands();
+    parsed.out = given.empty() ? app.help() : given.back()->help();
+    return parsed;
+  } catch (const CLI::ParseError& error) {
+    parsed.error = format_error(base::invalid_argument("{}; see {} --help", error.what(),
+                                                       command_of(app)));
+    parsed.exit_code = kUsage;
+    return parsed;
+  }
+  if (!parsed.action) {
+    parsed.error = app.help();
+    parsed.exit_code = kUsage;
+  }
+  return parsed;
+}
+
+int run(int argc, char** argv) {
+  const Parsed parsed = parse({argv + 1, argv + argc});
+  std::fputs(parsed.out.c_str(), stdout);
+  std::fputs(parsed.error.c_str(), stderr);
+  if (!parsed.action || parsed.exit_code != 0) return parsed.exit_code;
+  const Status status = parsed.action();
+  if (status.ok()) return 0;
+  std::fflush(stdout);
+  std::fputs(format_error(status).c_str(), stderr);
+  return interrupted() ? kInterrupted : kError;
+}
+
+}  // namespace sidereal::cli

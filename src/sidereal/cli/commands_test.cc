@@ -1,0 +1,84 @@
+#include "sidereal/cli/commands.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace sidereal::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TEST(Commands, EverySubcommandHasHelp) {
+  for (const std::string name : {"train", "demo", "serve", "ops", "version"}) {
+    const Parsed parsed = parse({name, "--help"});
+    EXPECT_EQ(parsed.exit_code, 0);
+    EXPECT_FALSE(parsed.action);
+    EXPECT_THAT(parsed.out, HasSubstr("Usage: sidereal " + name)) << name;
+    EXPECT_THAT(parse({"--help"}).out, HasSubstr(name));
+  }
+}
+
+TEST(Commands, TheHelpOfTrainNamesEveryOptionWithItsDefault) {
+  const std::string help = parse({"train", "--help"}).out;
+  for (const char* option :
+       {"--data", "--valid", "--test", "--format", "--label", "--numeric", "--categorical",
+        "--delimiter", "--hash-buckets", "--id-space", "--bad-rows", "--shuffle-rows", "--model",
+        "--embedding-dim", "--hidden", "--dropout", "--cross-layers", "--l2-embedding",
+        "--l2-linear", "--l2-dense", "--optimizer", "--lr", "--batch-size", "--epochs",
+        "--steps-in-flight", "--patience", "--seed", "--ps", "--workers", "--ps-lanes",
+        "--worker-lanes", "--protocol", "--cluster", "--json", "--losses", "--quiet"}) {
+    EXPECT_THAT(help, HasSubstr(option));
+  }
+  EXPECT_THAT(help, HasSubstr("=1024"));
+  EXPECT_THAT(help, HasSubstr("400,400,400"));
+  EXPECT_THAT(help, HasSubstr("Examples:"));
+}
+
+TEST(Commands, TheLaunchersOptionsOfServeAreHidden) {
+  EXPECT_THAT(parse({"serve", "--help"}).out, ::testing::Not(HasSubstr("lifeline")));
+  EXPECT_TRUE(parse({"serve", "--job", "ps", "--lifeline-fd", "4", "--report-fd", "3"}).action);
+}
+
+TEST(Commands, WrongUsageIsOneLineOnStandardErrorAndCodeTwo) {
+  for (const std::vector<std::string>& line : std::vector<std::vector<std::string>>{
+           {"train"},
+           {"train", "--data", "x", "--model", "gpt"},
+           {"train", "--data", "x", "--batch-size", "0"},
+           {"train", "--data", "x", "--no-such-option"},
+           {"serve"},
+           {"brew"},
+       }) {
+    const Parsed parsed = parse(line);
+    EXPECT_EQ(parsed.exit_code, 2);
+    EXPECT_FALSE(parsed.action && parsed.exit_code == 0);
+    EXPECT_THAT(parsed.error, StartsWith("sidereal: error: INVALID_ARGUMENT: "));
+    EXPECT_EQ(std::count(parsed.error.begin(), parsed.error.end(), '\n'), 1) << parsed.error;
+  }
+  EXPECT_THAT(parse({"train", "--data", "x", "--model", "gpt"}).error, HasSubstr("deepfm"));
+}
+
+TEST(Commands, NoCommandShowsTheHelp) {
+  const Parsed parsed = parse({});
+  EXPECT_EQ(parsed.exit_code, 2);
+  EXPECT_THAT(parsed.error, HasSubstr("train"));
+}
+
+TEST(Commands, AnErrorIsOneLine) {
+  EXPECT_EQ(format_error(base::not_found("no\nfile")), "sidereal: error: NOT_FOUND: no file\n");
+}
+
+TEST(Commands, ProtocolsToComeAreRefusedByName) {
+  for (const std::string protocol : {"grpc", "grpc++", "star_server_lite"}) {
+    const Parsed parsed = parse({"demo", "--protocol", protocol});
+    ASSERT_TRUE(parsed.action);
+    const Status status = parsed.action();
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+    EXPECT_THAT(base::message_of(status), HasSubstr(protocol));
+  }
+}
+
+}  // namespace
+}  // namespace sidereal::cli

@@ -1,0 +1,12 @@
+#pragma once
+
+namespace sidereal::cli {
+
+/// From here on the first Ctrl-C (SIGINT) or SIGTERM only makes interrupted() true, so that
+/// everything can stop in order; the second one kills this process. For main().
+void catch_interrupts();
+
+/// True once a signal has come. Thread: any.
+bool interrupted();
+
+}  // namespace sidereal::cli

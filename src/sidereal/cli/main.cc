@@ -1,0 +1,3 @@
+#include "sidereal/cli/commands.h"
+
+int main(int argc, char** argv) { return sidereal::cli::run(argc, argv); }

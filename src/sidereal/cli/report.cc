@@ -1,0 +1,113 @@
+#include "sidereal/cli/report.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+namespace sidereal::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON has no NaN.
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json evaluation(const train::EvalResult& result) {
+  return {{"auc", number(result.auc)},
+          {"logloss", number(result.log_loss)},
+          {"rows", result.rows},
+          {"rows_skipped", result.rows_skipped},
+          {"seconds", number(result.seconds)}};
+}
+
+Json config(const TrainingJob& job) {
+  const train::ModelOptions& m = job.model;
+  Json optimizer = {{"kind", m.optimizer.kind}};
+  for (const auto& [name, value] : m.optimizer.parameters) optimizer[name] = value;
+  Json config = {{"model", m.kind},
+                 {"embedding_dim", m.embedding_dim},
+                 {"embedding_stddev", m.embedding_stddev},
+                 {"hidden", m.hidden},
+                 {"dropout", m.dropout},
+                 {"cross_layers", m.cross_layers},
+                 {"l2_embedding", m.l2_embedding},
+                 {"l2_linear", m.l2_linear},
+                 {"l2_dense", m.l2_dense},
+                 {"optimizer", optimizer},
+                 {"batch_size", job.fit.batch_size},
+                 {"epochs", job.fit.epochs},
+                 {"steps_max", job.fit.steps_max},
+                 {"steps_in_flight", job.fit.steps_in_flight},
+                 {"patience", job.fit.patience},
+                 {"seed", m.seed},
+                 {"format", std::string(data::name_of(job.data.format))},
+                 {"data", job.data.files},
+                 {"protocol", job.protocol}};
+  config["fields"] = m.schema.fields;
+  config["dense_width"] = m.schema.dense_width;
+  config["embedding_rows"] = m.schema.rows;
+  if (job.remote.has_value()) {
+    config["cluster"] = Json::parse(job.remote->to_json());
+  } else {
+    config["ps"] = job.local.ps;
+    config["workers"] = job.local.workers;
+    config["ps_lanes"] = job.local.ps_lanes;
+    config["worker_lanes"] = job.local.worker_lanes;
+  }
+  return config;
+}
+
+Json task(const train::TaskStats& t) {
+  return {{"task", t.task},
+          {"steps", t.steps},
+          {"rows", t.rows},
+          {"bytes_in", t.bytes_in},
+          {"bytes_out", t.bytes_out},
+          {"compute_s", number(t.compute_s)},
+          {"wait_s", number(t.wait_s)},
+          {"data_wait_s", number(t.data_wait_s)}};
+}
+
+}  // namespace
+
+std::string to_json(const TrainingJob& job, const TrainingOutcome& outcome) {
+  const train::FitResult& fit = outcome.fit;
+  const train::EvalResult* test = outcome.test.has_value() ? &*outcome.test : nullptr;
+  const train::EvalResult* valid = fit.validation.empty() ? nullptr : &fit.validation.back();
+  Json json = {{"test_auc", test != nullptr ? number(test->auc) : Json(nullptr)},
+               {"test_logloss", test != nullptr ? number(test->log_loss) : Json(nullptr)},
+               {"valid_auc", valid != nullptr ? number(valid->auc) : Json(nullptr)},
+               {"valid_logloss", valid != nullptr ? number(valid->log_loss) : Json(nullptr)},
+               {"samples_per_s", number(fit.samples_per_s)},
+               {"seconds", number(fit.seconds)},
+               {"steps", fit.steps},
+               {"rows", fit.rows},
+               {"rows_skipped", fit.rows_skipped},
+               {"epochs", fit.epochs},
+               {"loss", number(fit.loss)}};
+  if (test != nullptr) {
+    json["test"] = evaluation(*test);
+    if (test->best_auc.has_value()) json["best_auc"] = number(*test->best_auc);
+  }
+  json["valid"] = Json::array();
+  for (const train::EvalResult& epoch : fit.validation) json["valid"].push_back(evaluation(epoch));
+  json["tasks"] = Json::array();
+  for (const train::TaskStats& t : fit.tasks) json["tasks"].push_back(task(t));
+  json["config"] = config(job);
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Status write_file(const std::string& path, const std::string& text) {
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  const bool written = file != nullptr &&
+                       std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (file == nullptr || std::fclose(file) != 0 || !written) {
+    return base::permission_denied("cannot write {}: {}", path, std::strerror(errno));
+  }
+  return {};
+}
+
+}  // namespace sidereal::cli

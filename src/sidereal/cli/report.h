@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include "sidereal/base/status.h"
+#include "sidereal/cli/training.h"
+
+namespace sidereal::cli {
+
+/// What --json writes: test_auc, test_logloss, valid_auc, valid_logloss (null without such data),
+/// samples_per_s, seconds, steps, rows, rows_skipped, epochs, loss, best_auc (of synthetic data),
+/// valid (one entry per epoch), tasks and config. JSON text with a newline at the end.
+std::string to_json(const TrainingJob& job, const TrainingOutcome& outcome);
+
+/// Writes `text` to the file, or says why it cannot, naming the file.
+Status write_file(const std::string& path, const std::string& text);
+
+}  // namespace sidereal::cli

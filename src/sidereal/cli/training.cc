@@ -1,0 +1,130 @@
+#include "sidereal/cli/training.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <string_view>
+
+#include "sidereal/base/strings.h"
+#include "sidereal/cli/interrupt.h"
+#include "sidereal/cli/progress.h"
+#include "sidereal/cli/report.h"
+#include "sidereal/cli/table.h"
+
+namespace sidereal::cli {
+
+namespace {
+
+Status check_interrupt(const char* when) {
+  if (!interrupted()) return {};
+  return base::cancelled("interrupted {}", when);
+}
+
+void print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+std::string describe(const TrainingJob& job) {
+  const train::ModelOptions& m = job.model;
+  const size_t ps = job.remote.has_value() ? job.remote->ps.size() : job.local.ps;
+  const size_t workers = job.remote.has_value() ? job.remote->worker.size() : job.local.workers;
+  return fmt::format(
+      "training {} with {} on {} ps and {} worker task{}: {} embedding rows, batches of {}, {} "
+      "epoch{}\n",
+      m.kind, m.optimizer.kind, ps, workers, workers == 1 ? "" : "s",
+      base::human_count(static_cast<double>(m.schema.rows)), job.fit.batch_size, job.fit.epochs,
+      job.fit.epochs == 1 ? "" : "s");
+}
+
+Result<std::unique_ptr<app::Cluster>> open_cluster(const TrainingJob& job) {
+  if (job.remote.has_value()) return app::remote_cluster(*job.remote);
+  return app::start_local_cluster(job.local);
+}
+
+Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer) {
+  train::FitOptions options = job.fit;
+  options.cancelled = interrupted;
+  ProgressPrinter printer(
+      [](std::string_view text) {
+        std::fwrite(text.data(), 1, text.size(), stderr);
+        std::fflush(stderr);
+      },
+      isatty(STDERR_FILENO) != 0, job.fit.epochs);
+  if (!job.quiet) {
+    options.on_progress = [&printer](const train::Progress& p) { printer.update(p); };
+  }
+  return trainer->fit(job.data, options, job.valid.has_value() ? &*job.valid : nullptr);
+}
+
+void print_fit(const TrainingJob& job, const train::FitResult& result) {
+  print(fmt::format("trained on {} rows in {}: {} steps, {} samples/s, loss {:.4f}\n", result.rows,
+                    format_duration(result.seconds), result.steps,
+                    base::human_count(result.samples_per_s), result.loss));
+  if (result.rows_skipped > 0) {
+    print(fmt::format("skipped {} bad row{}; the first: {}\n", result.rows_skipped,
+                      result.rows_skipped == 1 ? "" : "s", result.first_skipped));
+  }
+  for (size_t i = 0; i < result.validation.size(); ++i) {
+    const train::EvalResult& v = result.validation[i];
+    print(fmt::format("epoch {}: valid auc {:.4f}, log loss {:.4f}\n", i + 1, v.auc, v.log_loss));
+  }
+  if (result.epochs < job.fit.epochs && job.fit.steps_max == 0) {
+    print(fmt::format("stopped after {} of {} epochs: no better validation AUC\n", result.epochs,
+                      job.fit.epochs));
+  }
+}
+
+void print_test(const train::EvalResult& result) {
+  print(fmt::format("test: auc {:.4f}, log loss {:.4f} on {} rows\n", result.auc, result.log_loss,
+                    result.rows));
+  if (result.best_auc.has_value()) {
+    print(fmt::format("the best auc any model can reach on these rows is {:.4f}\n",
+                      *result.best_auc));
+  }
+}
+
+Status write_outputs(const TrainingJob& job, const TrainingOutcome& outcome) {
+  if (!job.losses_path.empty()) {
+    std::string text;
+    for (const float loss : outcome.fit.losses) text += fmt::format("{}\n", loss);
+    SR_RETURN_IF_ERROR(write_file(job.losses_path, text));
+  }
+  if (!job.json_path.empty()) {
+    SR_RETURN_IF_ERROR(write_file(job.json_path, to_json(job, outcome)));
+  }
+  return {};
+}
+
+Status train_on(const TrainingJob& job, app::Cluster* cluster) {
+  SR_RETURN_IF_ERROR(check_interrupt("while the cluster started"));
+  SR_ASSIGN_OR_RETURN(train::CompiledModel model, train::build_model(job.model));
+  SR_ASSIGN_OR_RETURN(const auto trainer, train::Trainer::create(cluster, std::move(model)));
+  SR_RETURN_IF_ERROR(check_interrupt("before the first step"));
+  TrainingOutcome outcome;
+  SR_ASSIGN_OR_RETURN(outcome.fit, fit(job, trainer.get()));
+  SR_RETURN_IF_ERROR(check_interrupt("while training"));
+  print_fit(job, outcome.fit);
+  if (job.test.has_value()) {
+    train::FitOptions options = job.fit;
+    options.cancelled = interrupted;
+    SR_ASSIGN_OR_RETURN(outcome.test, trainer->evaluate(*job.test, options));
+    print_test(*outcome.test);
+  }
+  if (!job.quiet) print("\n" + format_tasks(outcome.fit.tasks, outcome.fit.seconds));
+  return write_outputs(job, outcome);
+}
+
+}  // namespace
+
+Status run_training(const TrainingJob& job) {
+  if (!job.quiet) print(describe(job));
+  SR_ASSIGN_OR_RETURN(const auto cluster, open_cluster(job));
+  const Status trained = train_on(job, cluster.get());
+  const Status stopped = cluster->stop();
+  return trained.ok() ? stopped : trained;
+}
+
+}  // namespace sidereal::cli

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "sidereal/app/cluster.h"
+#include "sidereal/base/status.h"
+#include "sidereal/data/data_spec.h"
+#include "sidereal/train/models.h"
+#include "sidereal/train/trainer.h"
+
+namespace sidereal::cli {
+
+/// One training from start to end, checked as far as possible before anything is started.
+/// Value type.
+struct TrainingJob {
+  data::DataSpec data;
+  std::optional<data::DataSpec> valid;
+  std::optional<data::DataSpec> test;
+  train::ModelOptions model;
+  train::FitOptions fit;
+  app::LocalClusterOptions local;
+  std::optional<app::ClusterSpec> remote;  ///< Running servers to use instead of local ones.
+  std::string protocol = "star_server";
+  std::string json_path;    ///< "": none.
+  std::string losses_path;  ///< "": none. One loss per line, of worker 0.
+  bool quiet = false;       ///< No progress, no tables; results and errors only.
+};
+
+/// What came of it. Value type.
+struct TrainingOutcome {
+  train::FitResult fit;
+  std::optional<train::EvalResult> test;
+};
+
+/// Starts or reaches the cluster, trains, evaluates, prints results to standard output and progress
+/// to standard error, writes the files asked for. kCancelled after an interrupt.
+Status run_training(const TrainingJob& job);
+
+}  // namespace sidereal::cli

@@ -1,0 +1,283 @@
+"""The program as its users see it: messages, exit codes, files, and what happens when tasks die."""
+
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+from clicks import write_clicks
+from processes import PATIENCE_S, Launcher, children, is_running, wait_for_end
+
+#: The promise: everything has ended this long after one of its parts was lost.
+LOST_S = 10
+
+SMALL = ["--label", "click", "--numeric", "price", "--hash-buckets", "1000", "--model", "lr",
+         "--batch-size", "128", "--lr", "0.05"]
+
+
+@pytest.fixture
+def clicks(tmp_path):
+    """A training file, a test file and the best AUC on the latter."""
+    train, test = tmp_path / "train.csv", tmp_path / "test.csv"
+    write_clicks(train, 8000, 1)
+    return train, test, write_clicks(test, 4000, 2)
+
+
+@pytest.fixture
+def run(program):
+    """run(argument...) -> the finished process."""
+
+    def make(*words, timeout=PATIENCE_S):
+        return subprocess.run([program, *map(str, words)], capture_output=True, text=True,
+                              timeout=timeout, stdin=subprocess.DEVNULL)
+
+    return make
+
+
+@pytest.fixture
+def launch(program):
+    """launch(argument...) -> a Launcher; all its processes end with the test."""
+    launchers = []
+
+    def make(*words):
+        launchers.append(Launcher([program, *words]))
+        return launchers[-1]
+
+    yield make
+    for launcher in launchers:
+        launcher.clean_up()
+
+
+@pytest.fixture
+def endless(launch, clicks):
+    """A training on 2 ps and 2 workers that would not end for a long time."""
+    launcher = launch("train", "--data", clicks[0], *SMALL, "--epochs", "1000000",
+                      "--ps", "2", "--workers", "2")
+    launcher.wait_for_progress(4)
+    return launcher
+
+
+def error_of(finished, code=1):
+    """The one error line of a run that failed."""
+    assert finished.returncode == code, finished.stderr
+    lines = [s for s in finished.stderr.splitlines() if s.startswith("sidereal: error: ")]
+    assert len(lines) == 1, finished.stderr
+    return lines[0].removeprefix("sidereal: error: ")
+
+
+def test_help_version_and_ops(run):
+    assert "--embedding-dim" in run("train", "--help").stdout
+    assert run("version").stdout.startswith("sidereal ")
+    ops = run("ops")
+    assert ops.returncode == 0
+    assert "Lookup" in ops.stdout and "MatMul" in ops.stdout
+
+
+def test_wrong_usage_is_code_2(run, tmp_path):
+    assert "--data" in error_of(run("train"), 2)
+    assert "gpt" in error_of(run("train", "--data", "x", "--model", "gpt"), 2)
+
+
+def test_a_missing_file_is_named(run, tmp_path):
+    assert error_of(run("train", "--data", tmp_path / "day_*.csv")).startswith("NOT_FOUND")
+    assert "none.csv" in error_of(run("train", "--data", tmp_path / "none.csv"))
+
+
+def test_a_missing_column_is_named(run, clicks):
+    error = error_of(run("train", "--data", clicks[0], "--label", "clicked"))
+    assert "clicked" in error and "train.csv" in error
+
+
+def test_protocols_to_come_are_refused(run, clicks):
+    for protocol in ("grpc", "grpc++", "star_server_lite"):
+        error = error_of(run("train", "--data", clicks[0], *SMALL, "--protocol", protocol))
+        assert error.startswith("UNIMPLEMENTED") and protocol in error
+
+
+def test_a_bad_row_fails_with_file_and_line(run, clicks):
+    lines = clicks[0].read_text().splitlines()
+    lines[17] = "1,0.5,v1"
+    clicks[0].write_text("\n".join(lines) + "\n")
+    error = error_of(run("train", "--data", clicks[0], *SMALL))
+    assert "train.csv" in error and "18" in error
+
+
+def test_bad_rows_are_skipped_counted_and_reported(run, clicks, tmp_path):
+    lines = clicks[0].read_text().splitlines()
+    lines[17] = "1,0.5,v1"
+    lines[99] = "maybe,0.5,v1,v2,v3"
+    clicks[0].write_text("\n".join(lines) + "\n")
+    out = tmp_path / "out.json"
+    finished = run("train", "--data", clicks[0], *SMALL, "--bad-rows", "skip", "--json", out)
+    assert finished.returncode == 0, finished.stderr
+    assert "skipped 2 bad rows" in finished.stdout
+    assert "18" in finished.stdout
+    assert json.loads(out.read_text())["rows_skipped"] == 2
+
+
+@pytest.mark.parametrize("model", ["lr", "fm", "wdl", "deepfm", "dcn"])
+def test_every_model_learns_what_there_is(run, clicks, tmp_path, model):
+    train, test, best = clicks
+    out = tmp_path / "out.json"
+    finished = run("train", "--data", train, *SMALL, "--model", model, "--embedding-dim", "4",
+                   "--hidden", "16,8", "--lr", "0.02", "--epochs", "4", "--test", test, "--valid",
+                   test, "--ps", "2", "--workers", "2", "--seed", "7", "--json", out)
+    assert finished.returncode == 0, finished.stderr
+    result = json.loads(out.read_text())
+    assert result["test_auc"] > best - 0.04
+    assert 0 < result["test_logloss"] < 0.69
+    assert result["rows"] == 4 * 8000
+    assert result["epochs"] == 4 and len(result["valid"]) == 4
+    assert result["samples_per_s"] > 0 and result["seconds"] > 0 and result["steps"] >= 4 * 63
+    assert result["config"]["model"] == model
+    assert [t["task"] for t in result["tasks"]] == [
+        "/job:ps/task:0", "/job:ps/task:1", "/job:worker/task:0", "/job:worker/task:1"]
+    assert "test: auc" in finished.stdout and "/job:worker/task:1" in finished.stdout
+
+
+def test_the_losses_of_one_worker_do_not_depend_on_the_number_of_ps(run, clicks, tmp_path):
+    losses = []
+    for i, cluster in enumerate(([], [], ["--ps", "2"], ["--ps", "3", "--ps-lanes", "2"])):
+        out = tmp_path / f"losses_{i}.txt"
+        finished = run("train", "--data", clicks[0], *SMALL, "--model", "deepfm", "--hidden", "8",
+                       "--embedding-dim", "4", "--steps-max", "40", "--losses", out, *cluster)
+        assert finished.returncode == 0, finished.stderr
+        losses.append(out.read_text())
+    assert len(losses[0].splitlines()) == 40
+    assert losses[0] == losses[1] == losses[2] == losses[3]
+
+
+def test_the_demo_prints_the_best_possible_auc(run, tmp_path):
+    out = tmp_path / "demo.json"
+    finished = run("demo", "--rows", "20000", "--eval-rows", "5000", "--model", "lr", "--json", out)
+    assert finished.returncode == 0, finished.stderr
+    result = json.loads(out.read_text())
+    assert 0.5 < result["test_auc"] < result["best_auc"] < 0.9
+    assert f"{result['best_auc']:.4f}" in finished.stdout
+
+
+def test_a_terminal_gets_one_live_line(program, clicks):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [program, "train", "--data", clicks[0], *SMALL, "--epochs", "20"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            chunk = os.read(ours, 65536)
+        except OSError:  # EIO: the other side is closed.
+            break
+        if not chunk:
+            break
+        shown += chunk
+    os.close(ours)
+    assert process.wait(PATIENCE_S) == 0, shown
+    assert b"\r" in shown and b"samples/s" in shown
+    assert shown.count(b"\n") == 1
+
+
+def test_a_port_in_use_is_named(run):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        error = error_of(run("serve", "--job", "ps", "--listen", address))
+    assert address in error and error.startswith("ALREADY_EXISTS")
+
+
+def test_a_wrong_address_is_named(run, clicks):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    cluster = json.dumps({"ps": [address], "worker": [address]})
+    error = error_of(run("train", "--data", clicks[0], *SMALL, "--cluster", cluster))
+    assert address in error or "/job:" in error
+    assert error.startswith(("UNAVAILABLE", "DEADLINE_EXCEEDED"))
+
+
+def test_servers_started_by_hand_are_used_and_left_running(run, program, clicks, tmp_path):
+    servers, cluster = [], {"ps": [], "worker": []}
+    try:
+        for job in cluster:
+            server = subprocess.Popen(
+                [program, "serve", "--job", job, "--listen", "127.0.0.1:0"],
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            servers.append(server)
+            cluster[job].append(server.stdout.readline().strip())
+        file = tmp_path / "cluster.json"
+        file.write_text(json.dumps(cluster))
+        for _ in range(2):
+            finished = run("train", "--data", clicks[0], *SMALL, "--cluster", file,
+                           "--test", clicks[1])
+            assert finished.returncode == 0, finished.stderr
+            assert "test: auc" in finished.stdout
+        for server in servers:
+            assert server.poll() is None
+            server.terminate()
+        assert [server.wait(PATIENCE_S) for server in servers] == [0, 0]
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+            server.stdout.close()
+
+
+@pytest.mark.parametrize("task", ["/job:worker/task:1", "/job:ps/task:1"])
+def test_a_killed_task_ends_everything_and_is_named(endless, task):
+    os.kill(endless.tasks[task], signal.SIGKILL)
+    started = time.monotonic()
+    code, errors = endless.wait(PATIENCE_S)
+    wait_for_end(endless.tasks.values(), PATIENCE_S)
+    seconds = time.monotonic() - started
+    assert code == 1
+    assert f"sidereal: error: UNAVAILABLE: {task}" in errors or (
+        "sidereal: error: UNAVAILABLE" in errors and task in errors), errors
+    assert seconds < LOST_S
+
+
+def test_a_killed_launcher_leaves_no_process_behind(endless):
+    os.kill(endless.pid, signal.SIGKILL)
+    assert wait_for_end(endless.tasks.values(), PATIENCE_S) < LOST_S
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_stops_cleanly(endless, number):
+    os.kill(endless.pid, number)
+    code, errors = endless.wait(PATIENCE_S)
+    assert code == 130, errors
+    assert "sidereal: error: CANCELLED" in errors
+    assert errors.count("error:") == 1, errors
+    assert not endless.left()
+
+
+def test_ctrl_c_reaches_all_processes_of_a_terminal_and_stops_cleanly(endless):
+    os.killpg(endless.pid, signal.SIGINT)
+    code, errors = endless.wait(PATIENCE_S)
+    assert code == 130, errors
+    assert errors.count("error:") == 1, errors
+    assert not endless.left()
+
+
+def test_a_second_interrupt_kills(endless):
+    os.kill(endless.tasks["/job:ps/task:0"], signal.SIGSTOP)
+    os.kill(endless.pid, signal.SIGINT)
+    endless.wait_for_text(b"stopping")
+    os.kill(endless.pid, signal.SIGINT)
+    code, _ = endless.wait(PATIENCE_S)
+    assert code in (-signal.SIGINT, 130)
+    os.kill(endless.tasks["/job:ps/task:0"], signal.SIGCONT)
+    wait_for_end(endless.tasks.values(), PATIENCE_S)
+
+
+def test_nothing_is_left_after_an_ordinary_end(launch, clicks):
+    launcher = launch("train", "--data", clicks[0], *SMALL, "--epochs", "200", "--workers", "2")
+    launcher.wait_for_progress(3)
+    code, errors = launcher.wait(PATIENCE_S)
+    assert code == 0, errors
+    assert not launcher.left()
+    assert not [pid for pid in children(os.getpid()) if is_running(pid)]
