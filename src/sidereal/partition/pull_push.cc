@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sidereal/base/check.h"
+#include "sidereal/tensor/dtype.h"
 
 namespace sidereal::partition {
 namespace {

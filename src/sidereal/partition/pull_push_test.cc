@@ -126,9 +126,11 @@ TEST_F(PullPushTest, TheGraphsOfASmallStepAreThese) {
   const PartitionedGraph parts = partition({y, w}, {done}, passes::Topology{{1}});
   EXPECT_EQ(ir::to_text(parts.worker), R"(sidereal-graph 1
 %0 = Placeholder() name="x" {dtype=float32, shape=shape[2]} : float32[2]
-%1 = Call() name="call_0" {call=0, lane=0, output_dtypes=strings["float32"], output_shapes=strings["[2]"], task=0} : float32[2]
+%1 = Call() name="call_0" {call=0, lane=0, output_dtypes=strings["float32"], )"
+                                       R"(output_shapes=strings["[2]"], task=0} : float32[2]
 %2 = Mul(%0, %1) name="y" : float32[2]
-%3 = Call(%2) name="call_1" {call=1, lane=0, output_dtypes=strings[], output_shapes=strings[], task=0}
+%3 = Call(%2) name="call_1" {call=1, lane=0, output_dtypes=strings[], )"
+                                       R"(output_shapes=strings[], task=0}
 %4 = NoOp() name="done" after(%3)
 )");
   ASSERT_EQ(parts.remotes.size(), 2U);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sidereal/base/check.h"
+#include "sidereal/tensor/dtype.h"
 
 namespace sidereal::passes {
 namespace {

@@ -123,7 +123,8 @@ var "table" float32[10,2] embedding
 var "bias" float32[2]
 %0 = Placeholder() name="ids" {dtype=int64, shape=shape[?]} : int64[?]
 %1 = Unique(%0) name="ids/unique" : int64[?], int32[?]
-%2 = Route(%1) name="ids/route_10" {lanes=ints[2], rows=10, var="table"} : int64[?], int64[?], int64[?]
+%2 = Route(%1) name="ids/route_10" {lanes=ints[2], rows=10, var="table"} : int64[?], )"
+                                        R"(int64[?], int64[?]
 %3 = ShardGather(%2) name="rows/gather_0" {dim=2, shard=0, var="table"} at=0:0 : float32[?,2]
 %4 = ShardGather(%2:1) name="rows/gather_1" {dim=2, shard=1, var="table"} at=0:1 : float32[?,2]
 %5 = GatherParts(%0, %2:2, %1:1, %3, %4) name="rows" {dim=2} : float32[?,2]

@@ -9,6 +9,7 @@
 #include "sidereal/ir/schema.h"
 #include "sidereal/program/program.h"
 #include "sidereal/program/validate.h"
+#include "sidereal/tensor/tensor.h"
 
 // The format is docs/formats/program.md.
 namespace sidereal::program {

@@ -77,14 +77,16 @@ TEST_F(CompileTest, ATrainingStepBecomesThesePrograms) {
   EXPECT_EQ(to_text(step.worker), R"(program: 16 instructions, 16 slots, 9 buffers, 4 calls
 feed %0 int64[?] "ids"
 %1:b0 int64[?], %2:b1 int32[?] = Unique(%0) "ids/unique"
-%3:b2 int64[?], %4:b3 int64[?], %5:b4 int64[?] = Route(%1) {lanes=ints[2], rows=10, var="table"} "ids/route_10" release %1
+%3:b2 int64[?], %4:b3 int64[?], %5:b4 int64[?] = Route(%1) {lanes=ints[2], rows=10, )"
+                                  R"(var="table"} "ids/route_10" release %1
 start call 0 ps:0/lane:0 (%3)
 start call 1 ps:0/lane:1 (%4)
 wait call 0 -> (%6 float32[?,2], %7 float32[2])
 wait call 1 -> (%8 float32[?,2])
 %9:b5 float32[?,2] = GatherParts(%0, %5, %2, %6, %8) {dim=2} "rows" release %0, %6, %8
 %10:b5 float32[?,2] = BiasAdd(%9, %7) "sum" release %7, %9
-%13:b6 float32[?,2], %14:b7 float32[?,2] = SumParts(%10, %5, %2, %3, %4) {dim=2} "push/sum" release %2, %5
+%13:b6 float32[?,2], %14:b7 float32[?,2] = SumParts(%10, %5, %2, %3, %4) {dim=2} "push/sum" )"
+                                  R"(release %2, %5
 start call 3 ps:0/lane:1 (%4, %14)
 %15:b1 float32[2] = ReduceSum(%10) {axes=ints[0], keep_dims=false} "grad"
 start call 2 ps:0/lane:0 (%3, %13, %15)

@@ -20,17 +20,17 @@ enum class InstructionKind : uint8_t {
 /// What is known of one slot before a step runs.
 struct SlotInfo {
   ir::DType dtype = ir::DType::kInvalid;
-  ir::Shape shape;       ///< Unknown extents are -1.
-  int32_t buffer = -1;   ///< Buffer of the plan that holds it; -1: comes from outside the plan
-                         ///< (a feed, a fetch of a call, a variable, a constant, a view).
+  ir::Shape shape;      ///< Unknown extents are -1.
+  int32_t buffer = -1;  ///< Buffer of the plan that holds it; -1: comes from outside the plan
+                        ///< (a feed, a fetch of a call, a variable, a constant, a view).
   friend bool operator==(const SlotInfo&, const SlotInfo&) = default;
 };
 
 /// One step of a program. Slots are indices into Program::slots.
 struct Instruction {
   InstructionKind kind = InstructionKind::kCompute;
-  std::string op;                 ///< Op name (kCompute).
-  std::string name;               ///< Name of the node it came from, for messages and traces.
+  std::string op;    ///< Op name (kCompute).
+  std::string name;  ///< Name of the node it came from, for messages and traces.
   ir::AttrMap attrs;
   std::vector<int32_t> inputs;    ///< Slots read, in the op's input order.
   std::vector<int32_t> outputs;   ///< Slots written.
@@ -41,9 +41,9 @@ struct Instruction {
 /// One remote call of a step: a round trip to the lane that owns `location`.
 struct CallSpec {
   ir::Location location;
-  uint64_t program = 0;           ///< Content hash of the program that runs there.
-  std::vector<int32_t> feeds;     ///< Slots sent.
-  std::vector<int32_t> fetches;   ///< Slots filled by the answer.
+  uint64_t program = 0;          ///< Content hash of the program that runs there.
+  std::vector<int32_t> feeds;    ///< Slots sent.
+  std::vector<int32_t> fetches;  ///< Slots filled by the answer.
 };
 
 /// A per-location graph as a flat list over integer slots. Immutable once made; equal content means
@@ -51,11 +51,11 @@ struct CallSpec {
 struct Program {
   std::vector<SlotInfo> slots;
   std::vector<Instruction> instructions;
-  std::vector<CallSpec> calls;            ///< Empty for a remote program.
-  std::vector<int32_t> feeds;             ///< Slots filled before the first instruction.
-  std::vector<std::string> feed_names;    ///< Placeholder names (worker); "" for Args.
-  std::vector<int32_t> fetches;           ///< Slots read after the last instruction.
-  std::vector<std::string> fetch_names;   ///< Output names (worker); "" for Rets.
+  std::vector<CallSpec> calls;           ///< Empty for a remote program.
+  std::vector<int32_t> feeds;            ///< Slots filled before the first instruction.
+  std::vector<std::string> feed_names;   ///< Placeholder names (worker); "" for Args.
+  std::vector<int32_t> fetches;          ///< Slots read after the last instruction.
+  std::vector<std::string> fetch_names;  ///< Output names (worker); "" for Rets.
   int32_t num_buffers = 0;
 };
 
