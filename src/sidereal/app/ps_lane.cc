@@ -54,6 +54,9 @@ class PsLane::Shard final : public ports::ParameterShard {
   std::unique_ptr<store::EmbeddingShard> rows_;
 };
 
+PsLane::PsLane(const exec::KernelTable* table)
+    : table_(table), pool_(size_t{1} << 30), variables_(std::make_shared<Variables>()) {}
+
 Result<std::unique_ptr<PsLane>> PsLane::create(const lane::LaneOptions& lane,
                                                const transport::Identity& identity,
                                                const config::Options& options,

@@ -82,7 +82,7 @@ class PsLane final : public transport::CallHandler, public ports::Parameters {
   };
   using Variables = std::map<std::pair<std::string, int64_t>, std::unique_ptr<Shard>>;
 
-  explicit PsLane(const exec::KernelTable* table) : table_(table), pool_(size_t{1} << 30) {}
+  explicit PsLane(const exec::KernelTable* table);
   Status run_call(Registered& program, const wire::FrameHeader& call,
                   std::span<const wire::SlotEntry> slots, std::span<tensor::Tensor> feeds);
 
@@ -92,7 +92,7 @@ class PsLane final : public transport::CallHandler, public ports::Parameters {
   std::unique_ptr<transport::Acceptor> acceptor_;
   exec::BufferPool pool_;
   // The map is read and replaced by control threads; what it points to belongs to the lane.
-  std::shared_ptr<Variables> variables_ = std::make_shared<Variables>();
+  std::shared_ptr<Variables> variables_;
   // The rest belongs to the lane.
   absl::flat_hash_map<uint64_t, Registered> programs_;
   std::vector<tensor::Tensor> fetches_;

@@ -18,9 +18,13 @@ Status identity(KernelContext& c) {
   return {};
 }
 
-/// Axes in [0, rank), sorted; kInvalidArgument for one that is not there or is named twice.
+/// Axes in [0, rank), sorted; none means all. kInvalidArgument for one that is not there or is named
+/// twice.
 Result<std::vector<int>> resolve_axes(const std::vector<int64_t>& axes, int rank) {
   std::vector<int> resolved;
+  if (axes.empty()) {
+    for (int i = 0; i < rank; ++i) resolved.push_back(i);
+  }
   for (const int64_t axis : axes) {
     if (axis < -rank || axis >= rank) {
       return invalid_argument("axis {} of a value with {} dimensions", axis, rank);
