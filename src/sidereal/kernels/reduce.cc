@@ -58,7 +58,7 @@ T max_block(const T* in, int64_t n) {
 // out[j] = sum over r of in[r, j], four rows at a time.
 template <class T>
 void sum_rows_into(const T* in, int64_t rows, int64_t width, T* out) {
-  std::memset(out, 0, width * sizeof(T));
+  std::fill_n(out, width, T(0));
   int64_t r = 0;
   for (; r + 4 <= rows; r += 4) {
     const T* x = in + r * width;
