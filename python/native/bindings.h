@@ -1,0 +1,14 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+/// What each file of the extension adds to the module. Arguments and results are converted here and
+/// nowhere else; there is no logic in this layer.
+namespace sidereal::python {
+
+/// Model, Output, ops, layers, optimizers, CompiledModel.
+void bind_graph(nanobind::module_& m);
+/// Schema, clusters, Trainer and its results.
+void bind_training(nanobind::module_& m);
+
+}  // namespace sidereal::python

@@ -1,0 +1,10 @@
+#include <nanobind/nanobind.h>
+
+#include "bindings.h"
+
+NB_MODULE(_native, m) {
+  m.doc() = "The C++ side of sidereal. Use the package `sidereal`, which is documented.";
+  m.attr("__version__") = SIDEREAL_VERSION;
+  sidereal::python::bind_graph(m);
+  sidereal::python::bind_training(m);
+}

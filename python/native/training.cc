@@ -1,0 +1,289 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings.h"
+#include "errors.h"
+#include <fmt/format.h>
+
+#include "sidereal/app/cluster.h"
+#include "sidereal/data/data_spec.h"
+#include "sidereal/train/trainer.h"
+
+namespace sidereal::python {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using FloatArray = nb::ndarray<nb::numpy, float>;
+
+/// An array over memory of `owner`, which it keeps.
+template <class Owner>
+FloatArray to_numpy(Owner owner, float* (*data)(Owner&), const std::vector<size_t>& shape) {
+  auto held = std::make_unique<Owner>(std::move(owner));
+  float* const elements = data(*held);
+  const nb::capsule capsule(held.release(), [](void* p) noexcept {
+    std::unique_ptr<Owner>(static_cast<Owner*>(p)).reset();
+  });
+  return FloatArray(elements, shape.size(), shape.data(), capsule);
+}
+
+FloatArray to_numpy(std::vector<float> values) {
+  const size_t count = values.size();
+  return to_numpy<std::vector<float>>(
+      std::move(values), [](std::vector<float>& v) { return v.data(); }, {count});
+}
+
+FloatArray to_numpy(const tensor::Tensor& value) {
+  const auto dims = value.shape().dims();
+  return to_numpy<tensor::Tensor>(
+      value, [](tensor::Tensor& t) { return t.data<float>().data(); }, {dims.begin(), dims.end()});
+}
+
+/// Runs `work` without the GIL. Its callbacks take the GIL back; a Python exception in one of them,
+/// KeyboardInterrupt among them, ends the work and is raised here.
+template <class Work>
+auto run_interruptibly(train::FitOptions options, const nb::object& on_progress, Work work) {
+  std::optional<nb::python_error> raised;
+  options.cancelled = [&raised] {
+    const nb::gil_scoped_acquire gil;
+    if (!raised.has_value() && PyErr_CheckSignals() != 0) raised.emplace();
+    return raised.has_value();
+  };
+  if (!on_progress.is_none()) {
+    options.on_progress = [&raised, &on_progress](const train::Progress& progress) {
+      const nb::gil_scoped_acquire gil;
+      if (raised.has_value()) return;
+      PyObject* const result = PyObject_CallOneArg(on_progress.ptr(), nb::cast(progress).ptr());
+      if (result == nullptr) raised.emplace();
+      Py_XDECREF(result);
+    };
+  }
+  auto result = [&] {
+    const nb::gil_scoped_release unlocked;
+    return work(options);
+  }();
+  if (raised.has_value()) throw nb::python_error(std::move(*raised));
+  return value_of(std::move(result));
+}
+
+void bind_data(nb::module_& m) {
+  nb::class_<data::Schema>(m, "Schema")
+      .def(
+          "__init__",
+          [](data::Schema* self, int64_t dense_width, int64_t fields, int64_t rows, bool weighted) {
+            new (self) data::Schema();
+            self->dense_width = dense_width;
+            self->fields = fields;
+            self->rows = rows;
+            self->weighted = weighted;
+          },
+          "dense_width"_a = 0, "fields"_a = 0, "rows"_a = 0, "weighted"_a = false)
+      .def_ro("dense_width", &data::Schema::dense_width)
+      .def_ro("fields", &data::Schema::fields)
+      .def_ro("rows", &data::Schema::rows)
+      .def_ro("weighted", &data::Schema::weighted)
+      .def_ro("has_label", &data::Schema::has_label)
+      .def_ro("numeric", &data::Schema::numeric)
+      .def_ro("categorical", &data::Schema::categorical);
+  m.def(
+      "inspect",
+      [](const std::string& spec) {
+        return value_of(data::inspect(value_of(data::spec_from_json(spec))));
+      },
+      "spec"_a);
+  m.def(
+      "expand_globs",
+      [](const std::vector<std::string>& patterns) {
+        return value_of(data::expand_globs(patterns));
+      },
+      "patterns"_a);
+}
+
+void bind_clusters(nb::module_& m) {
+  nb::class_<app::Cluster>(m, "Cluster")
+      .def_prop_ro("ps", [](const app::Cluster& c) { return c.spec().ps; })
+      .def_prop_ro("worker", [](const app::Cluster& c) { return c.spec().worker; })
+      .def("check_alive", [](app::Cluster& c) { check(c.check_alive()); })
+      .def("stop", [](app::Cluster& c) {
+        Status status;
+        {
+          const nb::gil_scoped_release unlocked;
+          status = c.stop();
+        }
+        check(status);
+      });
+  m.def(
+      "start_local_cluster",
+      [](int ps, int workers, int ps_lanes, int worker_lanes, int64_t spin_us, bool in_process,
+         const std::string& program, double start_deadline_s) {
+        const app::LocalClusterOptions options{.ps = ps,
+                                               .workers = workers,
+                                               .ps_lanes = ps_lanes,
+                                               .worker_lanes = worker_lanes,
+                                               .spin_us = spin_us,
+                                               .in_process = in_process,
+                                               .program = program,
+                                               .start_deadline_s = start_deadline_s};
+        auto cluster = [&options] {
+          const nb::gil_scoped_release unlocked;
+          return app::start_local_cluster(options);
+        }();
+        return value_of(std::move(cluster));
+      },
+      "ps"_a, "workers"_a, "ps_lanes"_a, "worker_lanes"_a, "spin_us"_a, "in_process"_a, "program"_a,
+      "start_deadline_s"_a);
+  m.def(
+      "remote_cluster",
+      [](const std::string& spec) {
+        return app::remote_cluster(value_of(app::ClusterSpec::from_json(spec)));
+      },
+      "spec"_a);
+}
+
+void bind_results(nb::module_& m) {
+  nb::class_<train::TaskStats>(m, "TaskStats")
+      .def_ro("task", &train::TaskStats::task)
+      .def_ro("steps", &train::TaskStats::steps)
+      .def_ro("rows", &train::TaskStats::rows)
+      .def_ro("bytes_in", &train::TaskStats::bytes_in)
+      .def_ro("bytes_out", &train::TaskStats::bytes_out)
+      .def_ro("compute_s", &train::TaskStats::compute_s)
+      .def_ro("wait_s", &train::TaskStats::wait_s)
+      .def_ro("data_wait_s", &train::TaskStats::data_wait_s);
+  nb::class_<train::Progress>(m, "Progress")
+      .def_ro("epoch", &train::Progress::epoch)
+      .def_ro("steps", &train::Progress::steps)
+      .def_ro("rows", &train::Progress::rows)
+      .def_ro("seconds", &train::Progress::seconds)
+      .def_ro("samples_per_s", &train::Progress::samples_per_s)
+      .def_ro("loss", &train::Progress::loss)
+      .def_ro("auc", &train::Progress::auc)
+      .def_ro("fraction", &train::Progress::fraction)
+      .def_ro("seconds_left", &train::Progress::seconds_left);
+  nb::class_<train::EvalResult>(m, "EvalResult")
+      .def_ro("rows", &train::EvalResult::rows)
+      .def_ro("rows_skipped", &train::EvalResult::rows_skipped)
+      .def_ro("auc", &train::EvalResult::auc)
+      .def_ro("log_loss", &train::EvalResult::log_loss)
+      .def_ro("seconds", &train::EvalResult::seconds)
+      .def_ro("best_auc", &train::EvalResult::best_auc)
+      .def("__repr__", [](const train::EvalResult& r) {
+        return fmt::format("EvalResult(auc={:.4f}, log_loss={:.4f}, rows={})", r.auc, r.log_loss,
+                           r.rows);
+      });
+  nb::class_<train::FitResult>(m, "FitResult")
+      .def_ro("steps", &train::FitResult::steps)
+      .def_ro("rows", &train::FitResult::rows)
+      .def_ro("rows_skipped", &train::FitResult::rows_skipped)
+      .def_ro("first_skipped", &train::FitResult::first_skipped)
+      .def_ro("seconds", &train::FitResult::seconds)
+      .def_ro("samples_per_s", &train::FitResult::samples_per_s)
+      .def_ro("loss", &train::FitResult::loss)
+      .def_ro("epochs", &train::FitResult::epochs)
+      .def_prop_ro("losses", [](const train::FitResult& r) { return to_numpy(r.losses); })
+      .def_ro("validation", &train::FitResult::validation)
+      .def_ro("tasks", &train::FitResult::tasks)
+      .def("__repr__", [](const train::FitResult& r) {
+        return fmt::format("FitResult(epochs={}, steps={}, rows={}, loss={:.4f}, "
+                           "samples_per_s={:.0f})",
+                           r.epochs, r.steps, r.rows, r.loss, r.samples_per_s);
+      });
+}
+
+train::FitOptions batches_of(int64_t batch_size) {
+  train::FitOptions options;
+  options.batch_size = batch_size;
+  return options;
+}
+
+void bind_trainer(nb::module_& m) {
+  nb::class_<train::FitOptions>(m, "FitOptions")
+      .def(nb::init<>())
+      .def_rw("batch_size", &train::FitOptions::batch_size)
+      .def_rw("epochs", &train::FitOptions::epochs)
+      .def_rw("steps_in_flight", &train::FitOptions::steps_in_flight)
+      .def_rw("record_losses", &train::FitOptions::record_losses)
+      .def_rw("patience", &train::FitOptions::patience)
+      .def_rw("steps_max", &train::FitOptions::steps_max);
+  nb::class_<train::Trainer>(m, "Trainer")
+      .def(
+          "fit",
+          [](train::Trainer& self, const std::string& spec, const train::FitOptions& options,
+             const std::optional<std::string>& validation, const nb::object& on_progress) {
+            const data::DataSpec data = value_of(data::spec_from_json(spec));
+            std::optional<data::DataSpec> valid;
+            if (validation.has_value()) valid = value_of(data::spec_from_json(*validation));
+            return run_interruptibly(options, on_progress, [&](const train::FitOptions& o) {
+              return self.fit(data, o, valid.has_value() ? &*valid : nullptr);
+            });
+          },
+          "data"_a, "options"_a, "validation"_a.none(), "on_progress"_a.none())
+      .def(
+          "evaluate",
+          [](train::Trainer& self, const std::string& spec, int64_t batch_size) {
+            const data::DataSpec data = value_of(data::spec_from_json(spec));
+            return run_interruptibly(
+                batches_of(batch_size), nb::none(),
+                [&](const train::FitOptions& o) { return self.evaluate(data, o); });
+          },
+          "data"_a, "batch_size"_a)
+      .def(
+          "predict",
+          [](train::Trainer& self, const std::string& spec, int64_t batch_size) {
+            const data::DataSpec data = value_of(data::spec_from_json(spec));
+            return to_numpy(run_interruptibly(
+                batches_of(batch_size), nb::none(),
+                [&](const train::FitOptions& o) { return self.predict(data, o); }));
+          },
+          "data"_a, "batch_size"_a)
+      .def(
+          "read_variable",
+          [](train::Trainer& self, const std::string& name) {
+            auto value = [&] {
+              const nb::gil_scoped_release unlocked;
+              return self.read_variable(name);
+            }();
+            return to_numpy(value_of(std::move(value)));
+          },
+          "name"_a)
+      .def("task_stats", [](train::Trainer& self) {
+        auto stats = [&] {
+          const nb::gil_scoped_release unlocked;
+          return self.task_stats();
+        }();
+        return value_of(std::move(stats));
+      });
+  m.def(
+      "create_trainer",
+      [](app::Cluster* cluster, const train::CompiledModel& model) {
+        auto trainer = [&] {
+          const nb::gil_scoped_release unlocked;
+          return train::Trainer::create(cluster, model);
+        }();
+        return value_of(std::move(trainer));
+      },
+      "cluster"_a, "model"_a, nb::keep_alive<0, 1>());
+}
+
+}  // namespace
+
+void bind_training(nb::module_& m) {
+  bind_data(m);
+  bind_clusters(m);
+  bind_results(m);
+  bind_trainer(m);
+}
+
+}  // namespace sidereal::python

@@ -1,0 +1,114 @@
+"""Takes NumPy arrays to the workers: as .npy files in a temporary folder, which every worker on
+this machine maps into its memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from .data import DataSpec
+from .errors import InvalidArgumentError
+
+LABEL = "label"
+SHARED_MEMORY = "/dev/shm"
+
+#: (name, dtype, shape with the batch first) of an input.
+Input = tuple[str, str, Sequence[int]]
+Arrays = Mapping[str, npt.ArrayLike]
+
+
+def describe(inputs: Sequence[Input]) -> str:
+    """"ids int64[?,8], label float32[?]"."""
+    extents = [",".join("?" if n < 0 else str(n) for n in shape) for _, _, shape in inputs]
+    return ", ".join(f"{name} {dtype}[{e}]" for (name, dtype, _), e in zip(inputs, extents))
+
+
+def _column(value: npt.ArrayLike, wanted: Input) -> np.ndarray:
+    """`value` as the input takes it, or InvalidArgumentError."""
+    name, dtype, shape = wanted
+    array = np.asarray(value)
+    if array.dtype == object or not np.can_cast(array.dtype, dtype, casting="same_kind"):
+        raise InvalidArgumentError(
+            f"column '{name}' is {array.dtype}, which the input {describe([wanted])} cannot take; "
+            f"convert it with astype('{dtype}') if that is what you mean"
+        )
+    if name == LABEL and array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    fits = array.ndim == len(shape) and all(
+        n in (-1, extent) for n, extent in zip(shape[1:], array.shape[1:])
+    )
+    if not fits:
+        raise InvalidArgumentError(
+            f"column '{name}' has the shape {array.shape}; the input is {describe([wanted])}"
+        )
+    return np.ascontiguousarray(array, dtype=dtype)
+
+
+def columns_for(inputs: Sequence[Input], data: Arrays, label: bool) -> dict[str, np.ndarray]:
+    """The columns of `data` a model reads, checked and converted. InvalidArgumentError otherwise."""
+    wanted = [item for item in inputs if label or item[0] != LABEL]
+    columns: dict[str, np.ndarray] = {}
+    for item in wanted:
+        if item[0] not in data:
+            raise InvalidArgumentError(
+                f"the data has no column '{item[0]}'; the model's inputs are {describe(wanted)}, "
+                f"the data has: {', '.join(data) or 'nothing'}"
+            )
+        columns[item[0]] = _column(data[item[0]], item)
+    rows = {name: len(column) for name, column in columns.items()}
+    if len(set(rows.values())) > 1:
+        raise InvalidArgumentError(
+            "the columns differ in length: "
+            + ", ".join(f"{name} has {n} rows" for name, n in rows.items())
+        )
+    if min(rows.values()) == 0:
+        raise InvalidArgumentError("the data has no rows")
+    if label:
+        values = columns[LABEL]
+        bad = np.flatnonzero((values != 0) & (values != 1))
+        if len(bad):
+            raise InvalidArgumentError(
+                f"the label of row {bad[0]} is {values[bad[0]]}; labels are 0 or 1"
+            )
+    return columns
+
+
+def _folder(nbytes: int) -> str | None:
+    """Memory if it has room, else the system's temporary folder."""
+    with contextlib.suppress(OSError):
+        free = shutil.disk_usage(SHARED_MEMORY).free
+        if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) and free > 2 * nbytes:
+            return SHARED_MEMORY
+    return None
+
+
+@contextlib.contextmanager
+def as_spec(
+    inputs: Sequence[Input], data: DataSpec | Arrays, *, label: bool = True, shuffle: bool = False,
+    seed: int = 0,
+) -> Iterator[DataSpec]:
+    """The spec of `data`; arrays are in files as long as the context lasts."""
+    if isinstance(data, DataSpec):
+        yield data if shuffle else data.in_order()
+        return
+    if not isinstance(data, Mapping):
+        raise TypeError(
+            f"data is {type(data).__name__}; give a dict of arrays or a spec of sidereal.data"
+        )
+    columns = columns_for(inputs, data, label)
+    nbytes = sum(column.nbytes for column in columns.values())
+    with tempfile.TemporaryDirectory(prefix="sidereal-", dir=_folder(nbytes)) as folder:
+        arrays = []
+        for index, (name, column) in enumerate(columns.items()):
+            file = os.path.join(folder, f"{index}.npy")
+            np.save(file, column, allow_pickle=False)
+            arrays.append((name, file))
+        spec = DataSpec(format="arrays", arrays=arrays, label=LABEL if label else "", seed=seed)
+        yield replace(spec, shuffle_rows=1 if shuffle else 0)

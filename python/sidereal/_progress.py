@@ -1,0 +1,73 @@
+"""Shows how a fit is going: a bar on a terminal, a plain line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+from tqdm import tqdm
+
+from ._native import FitResult, Progress
+
+PLAIN_SECONDS = 5.0
+TICKS = 1000
+
+
+def _figures(progress: Progress) -> str:
+    text = f"{progress.samples_per_s:,.0f} samples/s, loss {progress.loss:.4f}"
+    if progress.auc > 0:
+        text += f", auc {progress.auc:.4f}"
+    return text
+
+
+class ProgressPrinter:
+    """Callable with a Progress; a context manager, so that the bar is closed after errors."""
+
+    def __init__(self, epochs: int, out: TextIO | None = None) -> None:
+        self._epochs = epochs
+        self._out = sys.stderr if out is None else out
+        self._bar: tqdm | None = None
+        self._next = PLAIN_SECONDS
+
+    def __enter__(self) -> ProgressPrinter:
+        if self._out.isatty():
+            self._bar = tqdm(
+                total=TICKS, file=self._out, leave=False, dynamic_ncols=True,
+                bar_format="{desc} {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]",
+            )
+        return self
+
+    def __call__(self, progress: Progress) -> None:
+        epoch = f"epoch {progress.epoch + 1}/{self._epochs}"
+        if self._bar is not None:
+            self._bar.set_description_str(epoch, refresh=False)
+            self._bar.set_postfix_str(_figures(progress), refresh=False)
+            self._bar.update(max(0, int(progress.fraction * TICKS) - self._bar.n))
+        elif progress.seconds >= self._next:
+            self._next = progress.seconds + PLAIN_SECONDS
+            left = f", {progress.seconds_left:.0f} s left" if progress.seconds_left >= 0 else ""
+            self._line(f"{epoch}: {progress.fraction:.0%}, {_figures(progress)}{left}")
+
+    def finish(self, result: FitResult) -> None:
+        """The closing line."""
+        self._close()
+        text = (
+            f"trained on {result.rows:,} rows in {result.seconds:.1f} s: {result.steps:,} steps, "
+            f"{result.samples_per_s:,.0f} samples/s, loss {result.loss:.4f}"
+        )
+        if result.validation:
+            text += f", validation auc {result.validation[-1].auc:.4f}"
+        if result.rows_skipped:
+            text += f"; skipped {result.rows_skipped:,} bad rows ({result.first_skipped})"
+        self._line(text)
+
+    def __exit__(self, *error: object) -> None:
+        self._close()
+
+    def _line(self, text: str) -> None:
+        print(text, file=self._out, flush=True)
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

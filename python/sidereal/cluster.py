@@ -1,0 +1,138 @@
+"""Clusters to train on."""
+
+from __future__ import annotations
+
+import json
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from . import _native
+from .errors import FailedPreconditionError, NotFoundError
+
+
+def program_path() -> str:
+    """The `sidereal` program that belongs to this package: in the wheel beside the extension, in a
+    build tree in its bin folder."""
+    package = Path(_native.__file__).parent
+    for candidate in (package / "bin" / "sidereal", package.parent.parent / "bin" / "sidereal"):
+        if os.access(candidate, os.X_OK):
+            return str(candidate)
+    raise NotFoundError(
+        f"the program 'sidereal' is not beside the extension in {package}; build it "
+        "(./dev build sidereal) or install the package again (pip install .)"
+    )
+
+
+class Cluster:
+    """The tasks of a running cluster. A context manager: leaving it stops the cluster.
+
+    Holds the variables of one model at a time: placing another model on it removes them."""
+
+    def __init__(self, native: _native.Cluster) -> None:
+        self._native = native
+        self._stopped = False
+        self._model: weakref.ref[object] | None = None
+        # Tasks end when the object or the program ends, whether or not stop() was called.
+        self._finalizer = weakref.finalize(self, native.stop)
+
+    @property
+    def ps(self) -> list[str]:
+        """Control addresses of the parameter servers."""
+        return self._native.ps
+
+    @property
+    def worker(self) -> list[str]:
+        """Control addresses of the workers."""
+        return self._native.worker
+
+    @property
+    def stopped(self) -> bool:
+        """True after stop()."""
+        return self._stopped
+
+    def check_alive(self) -> None:
+        """Raises UnavailableError naming the task if one is known to be lost; never waits."""
+        self._require_running()
+        self._native.check_alive()
+
+    def stop(self) -> None:
+        """Stops every task this object started. May be called again."""
+        self._stopped = True
+        self._finalizer.detach()
+        self._native.stop()
+
+    def __enter__(self) -> Cluster:
+        self._require_running()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.stop()
+            return
+        try:
+            self.stop()
+        except Exception as stopping:  # The error that ended the block is the one to see.
+            if hasattr(error, "add_note"):
+                error.add_note(f"while the cluster stopped: {stopping}")
+
+    def __repr__(self) -> str:
+        state = ", stopped" if self._stopped else ""
+        return f"{type(self).__name__}({len(self.ps)} ps, {len(self.worker)} workers{state})"
+
+    def _require_running(self) -> None:
+        if self._stopped:
+            raise FailedPreconditionError("the cluster has been stopped; start another one")
+
+
+class LocalCluster(Cluster):
+    """Parameter servers and workers on this machine, on loopback, each a process of its own.
+
+    ps, workers: number of tasks. ps_lanes: threads of each ps, which own its shards; worker_lanes:
+    steps at once in each worker. in_process: servers live in this process (tests, debugging).
+    spin_us: how long a thread looks before it sleeps; None: chosen from the processors there are.
+    start_deadline_s: seconds all tasks together have to come up.
+    """
+
+    def __init__(
+        self,
+        ps: int = 1,
+        workers: int = 1,
+        *,
+        ps_lanes: int = 1,
+        worker_lanes: int = 1,
+        in_process: bool = False,
+        spin_us: int | None = None,
+        start_deadline_s: float = 30.0,
+    ) -> None:
+        super().__init__(
+            _native.start_local_cluster(
+                ps=ps,
+                workers=workers,
+                ps_lanes=ps_lanes,
+                worker_lanes=worker_lanes,
+                spin_us=-2 if spin_us is None else spin_us,
+                in_process=in_process,
+                program="" if in_process else program_path(),
+                start_deadline_s=start_deadline_s,
+            )
+        )
+
+
+class RemoteCluster(Cluster):
+    """A cluster that is already running (`sidereal serve`); stop() leaves it running.
+
+    spec: {"ps": ["host:port", ...], "worker": [...]} as a dict or as JSON. Arrays handed to
+    Model.fit() reach workers on this machine only; files must be where the workers can read them.
+    """
+
+    def __init__(self, spec: Mapping[str, Sequence[str]] | str) -> None:
+        text = spec if isinstance(spec, str) else json.dumps(spec)
+        super().__init__(_native.remote_cluster(text))

@@ -1,0 +1,230 @@
+"""Model: layers in, training and predictions out."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _arrays, _native, optimizers
+from ._arrays import Arrays
+from ._native import EvalResult, FitResult, Output, Progress, TaskStats
+from ._progress import ProgressPrinter
+from .cluster import Cluster
+from .data import DataSpec
+from .errors import FailedPreconditionError, NotFoundError
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What is known of a variable without asking the cluster."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+
+class Model:
+    """A model: inputs, layers, compile(), then fit(), evaluate() and predict() on a cluster.
+
+        model = Model(seed=7)
+        rows = layers.Embedding(10_000, 16)(model.input("ids", int64, (8,)))
+        model.compile(layers.FactorizationMachine()(rows), optimizers.Adagrad(0.05))
+
+    Its variables live on the cluster it is trained on. Another fit() there goes on from them; on
+    another cluster it begins again. `seed` decides initial values, dropout and the order of rows.
+    One thread at a time may train or evaluate a model.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+        self._graph: _native.Model | None = _native.Model(seed)
+        self._compiled: _native.CompiledModel | None = None
+        self._trainer: _native.Trainer | None = None
+        self._cluster: Cluster | None = None
+        self._busy = threading.Lock()
+
+    @classmethod
+    def _from_compiled(cls, compiled: _native.CompiledModel, seed: int) -> Model:
+        model = cls(seed)
+        model._graph = None
+        model._compiled = compiled
+        return model
+
+    def input(self, name: str, dtype: npt.DTypeLike, shape: Sequence[int] = ()) -> Output:
+        """A value fed per row under the column name `name`; `shape` is that of one row, -1 for an
+        extent that differs from batch to batch."""
+        if self._graph is None:
+            raise FailedPreconditionError("this model is compiled: nothing can be added to it")
+        return self._graph.input(name, np.dtype(dtype).name, list(shape))
+
+    def compile(
+        self, logit: Output, optimizer: optimizers.Optimizer | str = "adam"
+    ) -> None:
+        """Finishes the model: the loss is the mean sigmoid cross entropy of `logit` ([batch, 1] or
+        [batch]) against the column "label". A model compiles once."""
+        if self._graph is None:
+            raise FailedPreconditionError("this model is compiled already")
+        update = optimizers.get(optimizer)._native()
+        self._compiled = self._graph.compile(logit, update)
+        self._graph = None
+
+    @property
+    def inputs(self) -> list[Variable]:
+        """Columns the data must have; shapes begin with the batch, -1."""
+        return [Variable(n, np.dtype(d), tuple(s)) for n, d, s in self._need_compiled().inputs]
+
+    def variables(self) -> list[Variable]:
+        """Names and shapes of all variables."""
+        return [Variable(n, np.dtype(d), tuple(s)) for n, d, s in self._need_compiled().variables]
+
+    def initialize(self, cluster: Cluster) -> None:
+        """Creates the variables on `cluster` with their initial values. fit() does this by itself;
+        here for looking at a model before it is trained."""
+        with self._exclusively():
+            self._place(cluster)
+
+    def fit(
+        self,
+        data: DataSpec | Arrays,
+        *,
+        cluster: Cluster | None = None,
+        validation: DataSpec | Arrays | None = None,
+        epochs: int = 1,
+        batch_size: int = 1024,
+        shuffle: bool = True,
+        steps_in_flight: int = 1,
+        patience: int = 0,
+        steps_max: int = 0,
+        record_losses: bool = False,
+        verbose: bool = True,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> FitResult:
+        """Trains on `data`: a dict of arrays by column name, or a spec of sidereal.data.
+
+        cluster: needed the first time; then the one used last is meant.
+        validation: evaluated after each epoch. patience: stop after so many epochs without a better
+        validation AUC. shuffle: the order of rows differs from epoch to epoch.
+        steps_in_flight: 1: a step sees every push of its worker's step before; n: it may miss those
+        of its n - 1 latest steps, and waits less. steps_max: per worker lane, 0: no limit.
+        record_losses: keep the loss of every step (first lane of the first worker).
+        verbose: show progress on standard error. on_progress: called several times a second.
+
+        Ctrl-C ends the steps in progress and raises KeyboardInterrupt; the cluster stays usable.
+        """
+        with self._exclusively(), contextlib.ExitStack() as files:
+            inputs = self._need_compiled().inputs
+            spec = files.enter_context(
+                _arrays.as_spec(inputs, data, shuffle=shuffle, seed=self._seed)
+            )
+            valid = validation
+            if validation is not None:
+                valid = files.enter_context(_arrays.as_spec(inputs, validation))
+            trainer = self._place(cluster)
+            options = _native.FitOptions()
+            options.batch_size = batch_size
+            options.epochs = epochs
+            options.steps_in_flight = steps_in_flight
+            options.patience = patience
+            options.steps_max = steps_max
+            options.record_losses = record_losses
+            valid_json = None if valid is None else valid.to_json()
+            if not verbose:
+                return trainer.fit(spec.to_json(), options, valid_json, on_progress)
+            with ProgressPrinter(epochs) as printer:
+                def show(progress: Progress) -> None:
+                    printer(progress)
+                    if on_progress is not None:
+                        on_progress(progress)
+
+                result = trainer.fit(spec.to_json(), options, valid_json, show)
+                printer.finish(result)
+                return result
+
+    def evaluate(
+        self,
+        data: DataSpec | Arrays,
+        *,
+        cluster: Cluster | None = None,
+        batch_size: int = 4096,
+    ) -> EvalResult:
+        """AUC (exact) and log loss on `data`, computed by all workers."""
+        with self._exclusively(), _arrays.as_spec(self._need_compiled().inputs, data) as spec:
+            return self._place(cluster).evaluate(spec.to_json(), batch_size)
+
+    def predict(
+        self,
+        data: DataSpec | Arrays,
+        *,
+        cluster: Cluster | None = None,
+        batch_size: int = 4096,
+    ) -> np.ndarray:
+        """Probabilities of label 1, float32 [rows], in row order. Arrays need no label."""
+        inputs = self._need_compiled().inputs
+        with self._exclusively(), _arrays.as_spec(inputs, data, label=False) as spec:
+            return self._place(cluster).predict(spec.to_json(), batch_size)
+
+    def get_variable(self, name: str) -> np.ndarray:
+        """The present value of a variable, whole."""
+        with self._exclusively():
+            known = [variable.name for variable in self.variables()]
+            if name not in known:
+                raise NotFoundError(
+                    f"the model has no variable '{name}'; it has: {', '.join(known)}"
+                )
+            return self._place(None).read_variable(name)
+
+    def task_stats(self) -> list[TaskStats]:
+        """Figures of every ps task so far; those of workers are in FitResult.tasks."""
+        with self._exclusively():
+            return self._place(None).task_stats()
+
+    def __repr__(self) -> str:
+        if self._compiled is None:
+            return "Model(not compiled)"
+        parameters = sum(int(np.prod(v.shape)) for v in self.variables())
+        inputs = _arrays.describe(self._compiled.inputs)
+        return f"Model(inputs: {inputs}; {parameters:,} parameters)"
+
+    def _need_compiled(self) -> _native.CompiledModel:
+        if self._compiled is None:
+            raise FailedPreconditionError(
+                "the model is not compiled; call compile(logit, optimizer=...) first"
+            )
+        return self._compiled
+
+    def _place(self, cluster: Cluster | None) -> _native.Trainer:
+        """The trainer on `cluster`, or on the one used last."""
+        compiled = self._need_compiled()
+        if cluster is None:
+            cluster = self._cluster
+        if cluster is None:
+            raise FailedPreconditionError(
+                "the model is on no cluster yet; give one: fit(data, cluster=LocalCluster())"
+            )
+        cluster._require_running()
+        if cluster is self._cluster and self._trainer is not None:
+            if cluster._model is None or cluster._model() is not self:
+                raise FailedPreconditionError(
+                    "another model has been placed on this cluster, which removed the variables of "
+                    "this one; give each model a cluster of its own"
+                )
+            return self._trainer
+        self._trainer = _native.create_trainer(cluster._native, compiled)
+        self._cluster = cluster
+        cluster._model = weakref.ref(self)
+        return self._trainer
+
+    @contextlib.contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        if not self._busy.acquire(blocking=False):
+            raise FailedPreconditionError("another thread is using this model")
+        try:
+            yield
+        finally:
+            self._busy.release()

@@ -1,0 +1,57 @@
+"""Click models, ready to be trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import _native, optimizers
+from .data import DataSpec, Schema
+from .model import Model
+
+
+def names() -> list[str]:
+    """What build() takes: "lr", "fm", "wdl", "deepfm", "dcn"."""
+    return _native.model_names()
+
+
+def build(
+    kind: str,
+    schema: DataSpec | Schema,
+    *,
+    optimizer: optimizers.Optimizer | str = "adam",
+    embedding_dim: int = 16,
+    embedding_stddev: float = 0.01,
+    hidden: Sequence[int] = (400, 400, 400),
+    dropout: float = 0.0,
+    cross_layers: int = 3,
+    seed: int = 0,
+    l2_embedding: float = 0.0,
+    l2_linear: float = 0.0,
+    l2_dense: float = 0.0,
+) -> Model:
+    """A compiled model for data of that schema, or for the data of that spec.
+
+    lr: logistic regression. fm: lr and a factorization machine over embeddings (Rendle, 2010).
+    wdl: lr and a tower (Cheng et al., 2016). deepfm: fm and wdl with shared embeddings (Guo et al.,
+    2017). dcn: a cross network beside a tower (Wang et al., 2017).
+
+    For arrays: build("deepfm", Schema(fields=8, rows=10_000)) has the inputs "ids" int64 [b, 8],
+    with ids below `rows`, and "label"; with dense_width=n also "dense" float32 [b, n].
+    """
+    if isinstance(schema, DataSpec):
+        schema = schema.inspect()
+    compiled = _native.build_model(
+        kind=kind,
+        schema=schema,
+        optimizer=optimizers.get(optimizer)._native(),
+        embedding_dim=embedding_dim,
+        embedding_stddev=embedding_stddev,
+        hidden=list(hidden),
+        dropout=dropout,
+        cross_layers=cross_layers,
+        seed=seed,
+        l2_embedding=l2_embedding,
+        l2_linear=l2_linear,
+        l2_dense=l2_dense,
+    )
+    return Model._from_compiled(compiled, seed)
