@@ -126,8 +126,9 @@ void bind_operator(nb::class_<Symbol>& c, const char* name, const char* reversed
 
 void bind_output(nb::module_& m) {
   nb::class_<Symbol> c(m, "Output", "A value of a model under construction.");
-  c.def_prop_ro("dtype", [](const Symbol& x) { return numpy_dtype(spec_of(x).dtype); },
-                "NumPy dtype of the elements.");
+  c.def_prop_ro(
+      "dtype", [](const Symbol& x) { return numpy_dtype(spec_of(x).dtype); },
+      "NumPy dtype of the elements.");
   c.def_prop_ro(
       "shape", [](const Symbol& x) { return nb::tuple(nb::cast(dims_of(spec_of(x).shape))); },
       "Extents; -1 for one that is not known before training, such as the batch.");
@@ -207,7 +208,7 @@ void bind_ops(nb::module_& m) {
       "x"_a, "axis"_a, "begin"_a, "size"_a);
 }
 
-void bind_layers(nb::module_& m) {
+void bind_initializer(nb::module_& m) {
   nb::class_<ir::InitializerDef>(m, "Initializer", "How a variable's first value is made.")
       .def(
           "__init__",
@@ -219,6 +220,9 @@ void bind_layers(nb::module_& m) {
       .def_ro("a", &ir::InitializerDef::a)
       .def_ro("b", &ir::InitializerDef::b)
       .def_ro("seed", &ir::InitializerDef::seed);
+}
+
+void bind_layers(nb::module_& m) {
   m.def("normal_initializer", &train::normal_initializer, "stddev"_a = 0.01);
   m.def("glorot_uniform_initializer", &train::glorot_uniform_initializer);
   m.def("zeros_initializer", &train::zeros_initializer);
@@ -230,9 +234,8 @@ void bind_layers(nb::module_& m) {
                     const ir::InitializerDef& initializer, const std::string& name, double l2) {
     return apply(train::Dense{units, activation, use_bias, initializer, name, l2}, x);
   });
-  m.def("bias", [](const Symbol& x, const std::string& name) {
-    return apply(train::Bias{name}, x);
-  });
+  m.def("bias",
+        [](const Symbol& x, const std::string& name) { return apply(train::Bias{name}, x); });
   m.def("dropout", [](const Symbol& x, double rate) { return apply(train::Dropout{rate}, x); });
   m.def("mlp", [](const Symbol& x, const Dims& hidden, const std::string& activation,
                   double dropout, const std::string& name, double l2) {
@@ -246,14 +249,16 @@ void bind_layers(nb::module_& m) {
         [](const std::vector<Symbol>& inputs) { return apply_to_all(train::Add{}, inputs); });
   m.def("weighted", [](const Symbol& x, const Symbol& weights) {
     static_cast<void>(open(x.model));
-    return wrap(x.model,
-                train::Weighted{}(x.model->model, x.output, same_model(x.model, weights)));
+    return wrap(x.model, train::Weighted{}(x.model->model, x.output, same_model(x.model, weights)));
   });
-  m.def("weighted_sum", [](const Symbol& x, const std::optional<Symbol>& weights) {
-    static_cast<void>(open(x.model));
-    const ir::Output w = weights.has_value() ? same_model(x.model, *weights) : ir::Output{};
-    return wrap(x.model, train::WeightedSum{}(x.model->model, x.output, w));
-  }, "x"_a, "weights"_a.none());
+  m.def(
+      "weighted_sum",
+      [](const Symbol& x, const std::optional<Symbol>& weights) {
+        static_cast<void>(open(x.model));
+        const ir::Output w = weights.has_value() ? same_model(x.model, *weights) : ir::Output{};
+        return wrap(x.model, train::WeightedSum{}(x.model->model, x.output, w));
+      },
+      "x"_a, "weights"_a.none());
   m.def("factorization_machine",
         [](const Symbol& x) { return apply(train::FactorizationMachine{}, x); });
   m.def("cross_network", [](const Symbol& x, int64_t layers, const std::string& name, double l2) {
@@ -348,6 +353,7 @@ void bind_graph(nb::module_& m) {
   bind_output(m);
   nb::module_ ops = m.def_submodule("ops", "Ops on outputs.");
   bind_ops(ops);
+  bind_initializer(m);
   nb::module_ layers = m.def_submodule("layers", "One function per layer of sidereal.layers.");
   bind_layers(layers);
   bind_models(m);

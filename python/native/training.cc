@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include "bindings.h"
 #include "errors.h"
-#include <fmt/format.h>
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/data/data_spec.h"
@@ -41,14 +41,14 @@ FloatArray to_numpy(Owner owner, float* (*data)(Owner&), const std::vector<size_
 
 FloatArray to_numpy(std::vector<float> values) {
   const size_t count = values.size();
-  return to_numpy<std::vector<float>>(
-      std::move(values), [](std::vector<float>& v) { return v.data(); }, {count});
+  return to_numpy<std::vector<float>>(std::move(values),
+                                      [](std::vector<float>& v) { return v.data(); }, {count});
 }
 
 FloatArray to_numpy(const tensor::Tensor& value) {
   const auto dims = value.shape().dims();
-  return to_numpy<tensor::Tensor>(
-      value, [](tensor::Tensor& t) { return t.data<float>().data(); }, {dims.begin(), dims.end()});
+  return to_numpy<tensor::Tensor>(value, [](tensor::Tensor& t) { return t.data<float>().data(); },
+                                  {dims.begin(), dims.end()});
 }
 
 /// Runs `work` without the GIL. Its callbacks take the GIL back; a Python exception in one of them,
@@ -196,9 +196,10 @@ void bind_results(nb::module_& m) {
       .def_ro("validation", &train::FitResult::validation)
       .def_ro("tasks", &train::FitResult::tasks)
       .def("__repr__", [](const train::FitResult& r) {
-        return fmt::format("FitResult(epochs={}, steps={}, rows={}, loss={:.4f}, "
-                           "samples_per_s={:.0f})",
-                           r.epochs, r.steps, r.rows, r.loss, r.samples_per_s);
+        return fmt::format(
+            "FitResult(epochs={}, steps={}, rows={}, loss={:.4f}, "
+            "samples_per_s={:.0f})",
+            r.epochs, r.steps, r.rows, r.loss, r.samples_per_s);
       });
 }
 

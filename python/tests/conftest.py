@@ -1,0 +1,60 @@
+"""Clusters and planted data for the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+import sidereal as sr
+
+FIELDS, IDS = 4, 200
+Data = dict[str, np.ndarray]
+
+
+def planted(rows: int, seed: int = 0) -> Data:
+    """Each id has a score; the scores of a row decide how likely its label is 1."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(0, IDS, size=(rows, FIELDS))
+    probability = 1 / (1 + np.exp(-2 * np.sin(ids).sum(axis=1)))
+    return {"ids": ids, "label": (rng.random(rows) < probability).astype(np.float32)}
+
+
+def small_model(
+    seed: int = 7, optimizer: sr.optimizers.Optimizer = sr.optimizers.Adagrad(0.2)
+) -> sr.Model:
+    """A DeepFM over planted() data, from layers."""
+    model = sr.Model(seed=seed)
+    ids = model.input("ids", sr.int64, (FIELDS,))
+    weights = sr.layers.Embedding(IDS, 1, name="weights")(ids)
+    vectors = sr.layers.Embedding(IDS, 8, name="vectors")(ids)
+    hidden = sr.layers.Mlp([16])(sr.layers.Flatten()(vectors))
+    logit = (
+        sr.layers.WeightedSum()(weights)
+        + sr.layers.FactorizationMachine()(vectors)
+        + sr.layers.Dense(1, name="head")(hidden)
+    )
+    model.compile(logit, optimizer)
+    return model
+
+
+@pytest.fixture
+def cluster() -> Iterator[sr.LocalCluster]:
+    """One ps and one worker in this process: quick to start."""
+    with sr.LocalCluster(in_process=True) as running:
+        yield running
+
+
+@pytest.fixture
+def clusters() -> Iterator[Callable[..., sr.LocalCluster]]:
+    """Starts clusters that are stopped after the test."""
+    started: list[sr.LocalCluster] = []
+
+    def start(**options: object) -> sr.LocalCluster:
+        started.append(sr.LocalCluster(**options))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.stop()
