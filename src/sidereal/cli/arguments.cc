@@ -27,8 +27,7 @@ CLI::Option* real(CLI::Option* option, double min, double max) {
 }
 
 CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& names) {
-  return option->check(CLI::IsMember(names).description(""))
-      ->type_name(base::join(names, "|"));
+  return option->check(CLI::IsMember(names).description(""))->type_name(base::join(names, "|"));
 }
 
 std::vector<std::string> split_columns(const std::string& text) {
@@ -68,9 +67,10 @@ Result<app::ClusterSpec> read_cluster(const std::string& text) {
   std::stringstream content;
   content << file.rdbuf();
   if (!file) {
-    return base::not_found("--cluster: cannot read {}; give a file or JSON such as "
-                           "{{\"ps\": [\"host:port\"], \"worker\": [\"host:port\"]}}",
-                           text);
+    return base::not_found(
+        "--cluster: cannot read {}; give a file or JSON such as "
+        "{{\"ps\": [\"host:port\"], \"worker\": [\"host:port\"]}}",
+        text);
   }
   auto spec = app::ClusterSpec::from_json(content.str());
   if (!spec.ok()) return base::with_context(spec.status(), text);
@@ -120,8 +120,7 @@ Status plan_model(const TrainArguments& a, TrainingJob* job) {
   m.l2_linear = a.l2_linear;
   m.l2_dense = a.l2_dense;
   SR_ASSIGN_OR_RETURN(const auto parameters, parse_parameters(a.optimizer_parameters));
-  SR_ASSIGN_OR_RETURN(m.optimizer,
-                      train::make_optimizer(a.optimizer, a.learning_rate, parameters));
+  SR_ASSIGN_OR_RETURN(m.optimizer, train::make_optimizer(a.optimizer, a.learning_rate, parameters));
   m.seed = a.seed;
   // Building is cheap and says at once what no cluster could change.
   return train::build_model(m).status();
@@ -160,13 +159,16 @@ void add_data_options(CLI::App* command, TrainArguments* a) {
   const char* group = "Data";
   command->add_option("--data", a->data, "training files, plain or gzip; patterns as in '*.tsv.gz'")
       ->required()
-      ->type_name("FILE...")
+      ->type_name("FILE")
+      ->default_str("")
       ->group(group);
   command->add_option("--valid", a->valid, "files evaluated after each epoch")
-      ->type_name("FILE...")
+      ->type_name("FILE")
+      ->default_str("")
       ->group(group);
   command->add_option("--test", a->test, "files evaluated at the end")
-      ->type_name("FILE...")
+      ->type_name("FILE")
+      ->default_str("")
       ->group(group);
   one_of(command->add_option("--format", a->format,
                              "criteo: label, 13 integers, 26 categories, tabs, no header; csv: "
@@ -179,8 +181,9 @@ void add_data_options(CLI::App* command, TrainArguments* a) {
   command->add_option("--numeric", a->numeric, "csv: columns taken as numbers, as in 'age,price'")
       ->type_name("COLUMN,...")
       ->group(group);
-  command->add_option("--categorical", a->categorical,
-                      "csv: columns taken as categories (default: all others)")
+  command
+      ->add_option("--categorical", a->categorical,
+                   "csv: columns taken as categories (default: all others)")
       ->type_name("COLUMN,...")
       ->group(group);
   command->add_option("--delimiter", a->delimiter, "csv: character between columns, or tab")
@@ -259,6 +262,7 @@ void add_training_options(CLI::App* command, TrainArguments* a) {
       ->add_option("--optimizer-param", a->optimizer_parameters,
                    "a parameter of the optimizer, as in beta1=0.8; may be given again")
       ->type_name("NAME=X")
+      ->default_str("")
       ->group(group);
   whole(command->add_option("--batch-size", a->batch_size, "rows per step of one worker lane"), 1,
         1 << 20)

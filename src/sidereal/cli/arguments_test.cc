@@ -29,9 +29,8 @@ class Arguments : public ::testing::Test {
   }
   Status error() { return plan_train(arguments_).status(); }
 
-  std::string folder_ =
-      ::testing::TempDir() + "arguments_" +
-      ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  std::string folder_ = ::testing::TempDir() + "arguments_" +
+                        ::testing::UnitTest::GetInstance()->current_test_info()->name();
   TrainArguments arguments_;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "sidereal/cli/help_format.h"
 #include "sidereal/cli/interrupt.h"
 
 namespace sidereal::cli {
@@ -37,7 +38,7 @@ Parsed parse(std::vector<std::string> arguments) {
   CLI::App app(kAbout, "sidereal");
   Parsed parsed;
   app.require_subcommand(0, 1);
-  app.get_formatter()->column_width(36);
+  use_help_format(&app);
   add_train(&app, &parsed.action);
   add_demo(&app, &parsed.action);
   add_serve(&app, &parsed.action);
@@ -49,12 +50,11 @@ Parsed parse(std::vector<std::string> arguments) {
   try {
     app.parse(arguments);
   } catch (const CLI::CallForHelp&) {
-    const auto given = app.get_subcommands();
-    parsed.out = given.empty() ? app.help() : given.back()->help();
+    parsed.out = app.help();
     return parsed;
   } catch (const CLI::ParseError& error) {
-    parsed.error = format_error(base::invalid_argument("{}; see {} --help", error.what(),
-                                                       command_of(app)));
+    parsed.error =
+        format_error(base::invalid_argument("{}; see {} --help", error.what(), command_of(app)));
     parsed.exit_code = kUsage;
     return parsed;
   }

@@ -23,13 +23,16 @@ TEST(Commands, EverySubcommandHasHelp) {
 
 TEST(Commands, TheHelpOfTrainNamesEveryOptionWithItsDefault) {
   const std::string help = parse({"train", "--help"}).out;
-  for (const char* option :
-       {"--data", "--valid", "--test", "--format", "--label", "--numeric", "--categorical",
-        "--delimiter", "--hash-buckets", "--id-space", "--bad-rows", "--shuffle-rows", "--model",
-        "--embedding-dim", "--hidden", "--dropout", "--cross-layers", "--l2-embedding",
-        "--l2-linear", "--l2-dense", "--optimizer", "--lr", "--batch-size", "--epochs",
-        "--steps-in-flight", "--patience", "--seed", "--ps", "--workers", "--ps-lanes",
-        "--worker-lanes", "--protocol", "--cluster", "--json", "--losses", "--quiet"}) {
+  for (
+      const char* option :
+      {"--data",         "--valid",        "--test",         "--format",        "--label",
+       "--numeric",      "--categorical",  "--delimiter",    "--hash-buckets",  "--id-space",
+       "--bad-rows",     "--shuffle-rows", "--model",        "--embedding-dim", "--hidden",
+       "--dropout",      "--cross-layers", "--l2-embedding", "--l2-linear",     "--l2-dense",
+       "--optimizer",    "--lr",           "--batch-size",   "--epochs",        "--steps-in-flight",
+       "--patience",     "--seed",         "--ps",           "--workers",       "--ps-lanes",
+       "--worker-lanes", "--protocol",     "--cluster",      "--json",          "--losses",
+       "--quiet"}) {
     EXPECT_THAT(help, HasSubstr(option));
   }
   EXPECT_THAT(help, HasSubstr("=1024"));
@@ -58,6 +61,12 @@ TEST(Commands, WrongUsageIsOneLineOnStandardErrorAndCodeTwo) {
     EXPECT_EQ(std::count(parsed.error.begin(), parsed.error.end(), '\n'), 1) << parsed.error;
   }
   EXPECT_THAT(parse({"train", "--data", "x", "--model", "gpt"}).error, HasSubstr("deepfm"));
+}
+
+TEST(Commands, OfAnOptionGivenTwiceTheLastOneCounts) {
+  const Parsed parsed = parse({"demo", "--protocol", "grpc", "--protocol", "star_server_lite"});
+  ASSERT_TRUE(parsed.action);
+  EXPECT_THAT(base::message_of(parsed.action()), HasSubstr("star_server_lite"));
 }
 
 TEST(Commands, NoCommandShowsTheHelp) {

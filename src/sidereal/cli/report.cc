@@ -102,8 +102,8 @@ std::string to_json(const TrainingJob& job, const TrainingOutcome& outcome) {
 
 Status write_file(const std::string& path, const std::string& text) {
   std::FILE* file = std::fopen(path.c_str(), "wb");
-  const bool written = file != nullptr &&
-                       std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const bool written =
+      file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (file == nullptr || std::fclose(file) != 0 || !written) {
     return base::permission_denied("cannot write {}: {}", path, std::strerror(errno));
   }

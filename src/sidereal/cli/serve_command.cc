@@ -6,7 +6,9 @@
 
 #include "sidereal/app/server.h"
 #include "sidereal/base/log.h"
+#include "sidereal/base/strings.h"
 #include "sidereal/cli/commands.h"
+#include "sidereal/cli/help_format.h"
 #include "sidereal/config/options.h"
 
 namespace sidereal::cli {
@@ -34,9 +36,8 @@ Status set_options(const std::vector<std::string>& texts, config::Options* optio
 
 Status serve(ServeArguments a) {
   SR_RETURN_IF_ERROR(set_options(a.options, &a.server.options));
-  const auto [end, error] =
-      std::from_chars(a.cluster_id.data(), a.cluster_id.data() + a.cluster_id.size(),
-                      a.server.cluster_id, 16);
+  const auto [end, error] = std::from_chars(
+      a.cluster_id.data(), a.cluster_id.data() + a.cluster_id.size(), a.server.cluster_id, 16);
   if (error != std::errc() || end != a.cluster_id.data() + a.cluster_id.size()) {
     return base::invalid_argument("--cluster-id: '{}' is not a hexadecimal number of 64 bits",
                                   a.cluster_id);
@@ -48,11 +49,23 @@ Status serve(ServeArguments a) {
   return app::run_task(a.server, a.handles);
 }
 
-std::string footer() {
+std::string options_help() {
   const config::Options defaults;
-  return "Options for --option:\n" +
-         config::render_options(defaults, config::option_fields()) +
-         "Examples (the address is printed once the task is up):\n"
+  std::string out;
+  const std::string lines = config::render_options(defaults, config::option_fields());
+  for (const std::string& line : base::split(lines, '\n')) {
+    std::string wrapped = wrap(line, 94);
+    for (size_t at = 0; (at = wrapped.find('\n', at)) != std::string::npos; at += 5) {
+      wrapped.replace(at, 1, "\n    ");
+    }
+    if (!line.empty()) out += "  " + wrapped + "\n";
+  }
+  return out;
+}
+
+std::string footer() {
+  return "Options for --option:\n" + options_help() +
+         "\nExamples (the address is printed once the task is up):\n"
          "  sidereal serve --job ps --task 0 --listen 127.0.0.1:7000\n"
          "  sidereal serve --job worker --task 0 --listen 127.0.0.1:7100 --lanes 2\n"
          "  sidereal train --data x.csv --cluster '{\"ps\": [\"127.0.0.1:7000\"], \"worker\": "
@@ -63,10 +76,11 @@ std::string footer() {
 
 void add_serve(CLI::App* app, Action* action) {
   auto a = std::make_shared<ServeArguments>();
-  CLI::App* command =
-      app->add_subcommand("serve", "run one ps or worker task of a cluster until it is told to stop");
+  CLI::App* command = app->add_subcommand(
+      "serve", "run one ps or worker task of a cluster until it is told to stop");
   command->option_defaults()->always_capture_default();
   command->add_option("--job", a->server.job, "what the task is")
+      ->default_str("")
       ->check(CLI::IsMember({"ps", "worker"}).description(""))
       ->type_name("ps|worker")
       ->required();
@@ -75,18 +89,21 @@ void add_serve(CLI::App* app, Action* action) {
       ->type_name("N");
   command->add_option("--listen", a->server.address, "where to listen; port 0: any free one")
       ->type_name("HOST:PORT");
-  command->add_option("--lanes", a->server.lanes,
-                      "threads: ps, owners of parameters; worker, steps at once")
+  command
+      ->add_option("--lanes", a->server.lanes,
+                   "threads: ps, owners of parameters; worker, steps at once")
       ->check(CLI::Range(1, 256).description(""))
       ->type_name("N");
-  command->add_option("--spin-us", a->server.options.spin_us,
-                      "microseconds a thread looks for work before it sleeps; -1: always look")
+  command
+      ->add_option("--spin-us", a->server.options.spin_us,
+                   "microseconds a thread looks for work before it sleeps; -1: always look")
       ->check(CLI::Range(-1, 1'000'000).description(""))
       ->type_name("N");
   command->add_option("--cluster-id", a->cluster_id, "the same for all tasks of a cluster")
       ->type_name("HEX");
   command->add_option("--option", a->options, "an option from the list below; may be given again")
-      ->type_name("NAME=VALUE");
+      ->type_name("NAME=VALUE")
+      ->default_str("");
   // Group "" hides an option: these two are for the launcher of a local cluster.
   command->add_option("--report-fd", a->handles.report_fd, "")->group("");
   command->add_option("--lifeline-fd", a->handles.lifeline_fd, "")->group("");

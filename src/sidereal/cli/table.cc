@@ -39,8 +39,8 @@ std::string format_table(const std::vector<std::string>& header,
   for (const size_t width : widths) dashes.emplace_back(width, '-');
   add_row(dashes, widths, &out);
   for (const auto& row : rows) {
-    add_row({row.begin(), row.begin() + static_cast<std::ptrdiff_t>(
-                                            std::min(row.size(), widths.size()))},
+    add_row({row.begin(),
+             row.begin() + static_cast<std::ptrdiff_t>(std::min(row.size(), widths.size()))},
             widths, &out);
   }
   return out;

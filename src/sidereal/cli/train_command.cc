@@ -17,7 +17,7 @@ constexpr const char* kTrainFooter = R"(Examples:
       --test day_23.tsv.gz --ps 2 --workers 2 --seed 7 --json result.json
   sidereal train --data clicks.csv --label click --numeric age,price --model wdl --bad-rows skip
   sidereal train --data a9a --format libsvm --id-space 124 --model lr --optimizer ftrl --lr 0.1
-  sidereal train --data train.csv --cluster '{"ps": ["10.0.0.1:7000"], "worker": ["10.0.0.2:7000"]}')";
+  sidereal train --data x.csv --cluster '{"ps": ["127.0.0.1:7000"], "worker": ["127.0.0.1:7100"]}')";
 
 constexpr const char* kDemoFooter = R"(Examples:
   sidereal demo
@@ -29,6 +29,13 @@ Status run_job(const Result<TrainingJob>& job) {
   std::signal(SIGPIPE, SIG_IGN);
   catch_interrupts();
   return run_training(*job);
+}
+
+// Defaults are shown in the help; of an option given twice the last one counts, so that a script
+// can append to a command line.
+void set_option_defaults(CLI::App* command) {
+  command->option_defaults()->always_capture_default()->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeLast);
 }
 
 TrainArguments demo_defaults() {
@@ -48,32 +55,30 @@ TrainArguments demo_defaults() {
 void add_train(CLI::App* app, Action* action) {
   auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command = app->add_subcommand("train", "train a click model on files and evaluate it");
-  command->option_defaults()->always_capture_default();
+  set_option_defaults(command);
   add_data_options(command, arguments.get());
   add_model_options(command, arguments.get());
   add_training_options(command, arguments.get());
   add_cluster_options(command, arguments.get());
   add_output_options(command, arguments.get());
   command->footer(kTrainFooter);
-  command->final_callback([arguments, action] {
-    *action = [arguments] { return run_job(plan_train(*arguments)); };
-  });
+  command->final_callback(
+      [arguments, action] { *action = [arguments] { return run_job(plan_train(*arguments)); }; });
 }
 
 void add_demo(CLI::App* app, Action* action) {
   auto arguments = std::make_shared<TrainArguments>(demo_defaults());
   CLI::App* command = app->add_subcommand(
       "demo", "train on a built-in stream of click logs whose best possible AUC is known");
-  command->option_defaults()->always_capture_default();
+  set_option_defaults(command);
   add_demo_data_options(command, arguments.get());
   add_model_options(command, arguments.get());
   add_training_options(command, arguments.get());
   add_cluster_options(command, arguments.get());
   add_output_options(command, arguments.get());
   command->footer(kDemoFooter);
-  command->final_callback([arguments, action] {
-    *action = [arguments] { return run_job(plan_demo(*arguments)); };
-  });
+  command->final_callback(
+      [arguments, action] { *action = [arguments] { return run_job(plan_demo(*arguments)); }; });
 }
 
 }  // namespace sidereal::cli
