@@ -52,7 +52,7 @@ struct LocalClusterOptions {
   int64_t spin_us = -2;    ///< How long a lane looks before it sleeps; -1 always; -2: chosen from
                            ///< the CPUs this process may use and the number of lanes.
   bool in_process = false; ///< Servers in this process instead of processes of their own.
-  std::string program;     ///< The `sidereal` program; "": beside this one, then on PATH.
+  std::string program = {};  ///< The `sidereal` program; "": beside this one, then on PATH.
   double start_deadline_s = 30;  ///< Seconds all tasks together have to come up.
 };
 

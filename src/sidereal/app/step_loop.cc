@@ -284,13 +284,6 @@ StepLoopFigures StepLoop::take_figures() {
   return taken;
 }
 
-void StepLoop::count_wait(bool for_data, int64_t now) {
-  if (waiting_since_ns_ == 0) {
-    waiting_since_ns_ = now;
-    waiting_for_data_ = for_data;
-  }
-}
-
 bool StepLoop::step_once() {
   const auto step = [this]() -> Result<bool> {
     SR_RETURN_IF_ERROR(broken_);
@@ -335,10 +328,14 @@ bool StepLoop::poll() {
   if (ended_ || !running_) return false;
   const bool for_data = !input_ended_ && !idle_.empty() &&
                         static_cast<int64_t>(computing_.size()) < options_.steps_in_flight;
-  const bool progress = step_once();
+  // A wait ends where the step that ends it begins, not after its work.
   const int64_t now = endpoint_->lane()->now();
+  const bool progress = step_once();
   if (!progress) {
-    count_wait(for_data, now);
+    if (waiting_since_ns_ == 0) {
+      waiting_since_ns_ = now;
+      waiting_for_data_ = for_data;
+    }
   } else if (waiting_since_ns_ != 0) {
     figures_.wait_ns += now - waiting_since_ns_;
     if (waiting_for_data_) figures_.data_wait_ns += now - waiting_since_ns_;

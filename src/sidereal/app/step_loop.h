@@ -93,7 +93,6 @@ class StepLoop final : public lane::Driver, public ports::Exchange {
   void harvest(Flight* flight);
   bool step_once();
   void finish(const Status& status);
-  void count_wait(bool for_data, int64_t now);
   Result<bool> advance(Flight* flight);
 
   transport::Endpoint* endpoint_;
