@@ -192,7 +192,9 @@ void bind_results(nb::module_& m) {
       .def_ro("samples_per_s", &train::FitResult::samples_per_s)
       .def_ro("loss", &train::FitResult::loss)
       .def_ro("epochs", &train::FitResult::epochs)
-      .def_prop_ro("losses", [](const train::FitResult& r) { return to_numpy(r.losses); })
+      .def_prop_ro(
+          "losses", [](const train::FitResult& r) { return to_numpy(r.losses); },
+          nb::rv_policy::move)
       .def_ro("validation", &train::FitResult::validation)
       .def_ro("tasks", &train::FitResult::tasks)
       .def("__repr__", [](const train::FitResult& r) {

@@ -1,0 +1,373 @@
+"""Training on clusters in this process and in processes of their own."""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import FIELDS, IDS, planted, small_model
+
+import sidereal as sr
+from sidereal import errors
+from sidereal._progress import ProgressPrinter
+
+Clusters = Callable[..., sr.LocalCluster]
+
+#: More rows than any test waits for.
+ENDLESS = sr.data.synthetic(rows=2_000_000_000, vocabulary_max=1000)
+
+
+def endless_model() -> sr.Model:
+    return sr.models.build("deepfm", ENDLESS, hidden=[8], embedding_dim=4)
+
+
+def children_of(pid: int) -> dict[int, str]:
+    """Process id -> command line of the children of a process, all its threads' together."""
+    children = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            command = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            children[int(child)] = command
+    return children
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_training_in_process_improves_the_auc(cluster: sr.LocalCluster) -> None:
+    model = small_model()
+    test = planted(4000, seed=1)
+    before = model.evaluate(test, cluster=cluster)
+    result = model.fit(
+        planted(20_000), epochs=2, batch_size=64, validation=test, record_losses=True
+    )
+    after = model.evaluate(test)
+    assert before.auc < 0.6
+    assert after.auc > 0.85
+    assert after.log_loss < before.log_loss
+    assert after.rows == 4000
+    assert after.best_auc is None
+    assert (result.epochs, result.rows, result.steps) == (2, 40_000, 626)
+    assert result.losses.shape == (626,)
+    assert result.losses.dtype == np.float32
+    assert result.losses[-50:].mean() < result.losses[:50].mean()
+    assert [v.auc for v in result.validation][-1] == after.auc
+    assert [t.task for t in result.tasks] == ["/job:ps/task:0", "/job:worker/task:0"]
+    assert result.tasks[1].rows == 40_000
+    assert result.samples_per_s > 0
+    assert "auc=0." in repr(after)
+    assert "steps=626" in repr(result)
+    assert model.task_stats()[0].task == "/job:ps/task:0"
+
+
+def test_training_in_processes_with_two_of_each(clusters: Clusters) -> None:
+    cluster = clusters(ps=2, workers=2, ps_lanes=2)
+    assert (len(cluster.ps), len(cluster.worker)) == (2, 2)
+    assert repr(cluster) == "LocalCluster(2 ps, 2 workers)"
+    model = small_model()
+    result = model.fit(planted(20_000), cluster=cluster, epochs=2, batch_size=64)
+    assert result.rows == 40_000
+    assert len(result.tasks) == 4
+    assert model.evaluate(planted(4000, seed=1)).auc > 0.85
+    cluster.check_alive()
+
+
+def test_a_running_cluster_can_be_reached_by_address(clusters: Clusters) -> None:
+    running = clusters(in_process=True)
+    with sr.RemoteCluster({"ps": running.ps, "worker": running.worker}) as remote:
+        assert small_model().fit(planted(100), cluster=remote, verbose=False).rows == 100
+    running.check_alive()
+    with pytest.raises(errors.InvalidArgumentError, match="no tasks of job 'worker'"):
+        sr.RemoteCluster({"ps": running.ps})
+
+
+def test_a_second_fit_goes_on_where_the_first_ended(cluster: sr.LocalCluster) -> None:
+    model = small_model()
+    data = planted(5000)
+    first = model.fit(data, cluster=cluster, batch_size=64, record_losses=True)
+    second = model.fit(data, batch_size=64, record_losses=True)
+    assert second.losses[:20].mean() < first.losses[:20].mean()
+
+
+def test_the_same_seed_gives_the_same_losses(clusters: Clusters) -> None:
+    losses = []
+    for options in ({}, {"ps": 3}, {"ps": 2, "ps_lanes": 2}):
+        model = small_model(seed=3)
+        cluster = clusters(in_process=True, **options)
+        result = model.fit(
+            planted(3000), cluster=cluster, epochs=2, batch_size=64, record_losses=True,
+            verbose=False,
+        )
+        losses.append(result.losses)
+    np.testing.assert_array_equal(losses[0], losses[1])
+    np.testing.assert_array_equal(losses[0], losses[2])
+
+
+def test_shuffling_changes_the_order_of_rows(clusters: Clusters) -> None:
+    losses = []
+    for shuffle in (True, False):
+        result = small_model().fit(
+            planted(640), cluster=clusters(in_process=True), batch_size=64, record_losses=True,
+            shuffle=shuffle, verbose=False,
+        )
+        losses.append(result.losses)
+    assert len(losses[0]) == len(losses[1]) == 10
+    assert (losses[0] != losses[1]).any()
+
+
+def test_predictions_are_in_row_order(clusters: Clusters) -> None:
+    model = small_model()
+    model.fit(planted(5000), cluster=clusters(in_process=True, workers=2, worker_lanes=2))
+    ids = planted(1001, seed=5)["ids"]
+    whole = model.predict({"ids": ids}, batch_size=100)
+    assert whole.shape == (1001,)
+    assert whole.dtype == np.float32
+    assert len(np.unique(whole)) > 500
+    backwards = model.predict({"ids": ids[::-1]}, batch_size=64)
+    np.testing.assert_allclose(backwards[::-1], whole, rtol=1e-6)
+
+
+def test_variables_read_back_are_what_computes_the_predictions(clusters: Clusters) -> None:
+    model = small_model()
+    model.fit(planted(5000), cluster=clusters(in_process=True, ps=3), batch_size=64)
+    values = {v.name: model.get_variable(v.name) for v in model.variables()}
+    for variable in model.variables():
+        assert values[variable.name].shape == variable.shape
+        assert values[variable.name].dtype == variable.dtype
+    ids = planted(50, seed=9)["ids"]
+    rows = values["vectors/table"][ids]
+    hidden = rows.reshape(50, -1) @ values["mlp/0/kernel"] + values["mlp/0/bias"]
+    pairs = 0.5 * (rows.sum(1) ** 2 - (rows**2).sum(1)).sum(1, keepdims=True)
+    logit = (
+        values["weights/table"][ids].sum(1)
+        + pairs
+        + np.maximum(hidden, 0) @ values["head/kernel"]
+        + values["head/bias"]
+    )
+    np.testing.assert_allclose(
+        model.predict({"ids": ids}), 1 / (1 + np.exp(-logit[:, 0])), rtol=1e-4
+    )
+    with pytest.raises(errors.NotFoundError, match="no variable 'head/kern'.*head/kernel"):
+        model.get_variable("head/kern")
+
+
+def test_initial_values_do_not_depend_on_the_number_of_servers(clusters: Clusters) -> None:
+    tables = []
+    for options in ({"ps": 1}, {"ps": 3, "ps_lanes": 2}):
+        model = small_model(seed=11)
+        model.initialize(clusters(in_process=True, **options))
+        tables.append(model.get_variable("vectors/table"))
+    np.testing.assert_array_equal(tables[0], tables[1])
+    assert 0.005 < tables[0].std() < 0.02
+
+
+def test_files_can_be_trained_on(cluster: sr.LocalCluster, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    data = planted(2000)
+    lines = [",".join(map(str, [int(y), *x])) for y, x in zip(data["label"], data["ids"])]
+    path.write_text("label,a,b,c,d\n" + "\n".join(lines) + "\nbroken,row\n")
+    spec = sr.data.csv(path, id_space=IDS, bad_rows="skip")
+    model = sr.models.build("lr", spec, optimizer=sr.optimizers.Sgd(0.5))
+    result = model.fit(spec, cluster=cluster, epochs=2, batch_size=64)
+    assert result.rows == 4000
+    assert result.rows_skipped > 0
+    assert "rows.csv" in result.first_skipped
+    assert model.predict(spec).shape == (2000,)
+    with pytest.raises(errors.InvalidArgumentError, match=r"rows\.csv.*2002"):
+        model.fit(sr.data.csv(path, id_space=IDS))
+
+
+def test_synthetic_data_tells_the_best_auc(cluster: sr.LocalCluster) -> None:
+    spec = sr.data.synthetic(rows=2000, vocabulary_max=100)
+    model = sr.models.build("lr", spec)
+    model.fit(spec, cluster=cluster, steps_max=3)
+    result = model.evaluate(spec)
+    assert result.best_auc is not None
+    assert result.best_auc > result.auc
+
+
+def test_an_id_beyond_the_table_is_an_error_and_no_end(cluster: sr.LocalCluster) -> None:
+    model = small_model()
+    data = planted(100)
+    data["ids"][7, 2] = IDS
+    with pytest.raises(errors.OutOfRangeError, match=f"id {IDS} .*{IDS} rows"):
+        model.fit(data, cluster=cluster)
+    assert model.fit(planted(100)).rows == 100
+
+
+def test_wrong_options_are_named(cluster: sr.LocalCluster) -> None:
+    model = small_model()
+    with pytest.raises(errors.InvalidArgumentError, match="epochs"):
+        model.fit(planted(10), cluster=cluster, epochs=0)
+    with pytest.raises(errors.InvalidArgumentError, match="batch"):
+        model.fit(planted(10), batch_size=0)
+    with pytest.raises(errors.InvalidArgumentError, match="labels"):
+        model.evaluate({"ids": planted(3)["ids"], "label": np.ones(3)})
+    with pytest.raises(errors.InvalidArgumentError, match="ps is 0"):
+        sr.LocalCluster(ps=0)
+
+
+def test_a_stopped_cluster_says_so(clusters: Clusters) -> None:
+    cluster = clusters(in_process=True)
+    model = small_model()
+    model.fit(planted(10), cluster=cluster)
+    cluster.stop()
+    cluster.stop()
+    assert cluster.stopped
+    for use in (lambda: model.evaluate(planted(10)), cluster.check_alive, cluster.__enter__):
+        with pytest.raises(errors.FailedPreconditionError, match="has been stopped"):
+            use()
+    assert model.fit(planted(10), cluster=clusters(in_process=True)).rows == 10
+
+
+def test_a_cluster_holds_one_model_at_a_time(cluster: sr.LocalCluster) -> None:
+    first, second = small_model(), small_model()
+    first.fit(planted(10), cluster=cluster)
+    second.fit(planted(10), cluster=cluster)
+    with pytest.raises(errors.FailedPreconditionError, match="another model"):
+        first.evaluate(planted(10))
+    second.predict(planted(10))
+
+
+def test_an_exception_in_on_progress_ends_the_fit(cluster: sr.LocalCluster) -> None:
+    model = endless_model()
+
+    def fail(progress: sr.Progress) -> None:
+        assert progress.steps >= 0
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        model.fit(ENDLESS, cluster=cluster, verbose=False, on_progress=fail)
+    assert model.fit(ENDLESS, steps_max=2).steps == 2
+
+
+def test_ctrl_c_ends_the_fit_and_the_cluster_stays_usable(cluster: sr.LocalCluster) -> None:
+    model = endless_model()
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(
+            ENDLESS, cluster=cluster,
+            on_progress=lambda progress: signal.raise_signal(signal.SIGINT),
+        )
+    assert model.fit(ENDLESS, steps_max=2).steps == 2
+
+
+def test_one_thread_at_a_time(cluster: sr.LocalCluster) -> None:
+    model = endless_model()
+    seen = []
+
+    def also(progress: sr.Progress) -> None:
+        with pytest.raises(errors.FailedPreconditionError, match="another thread") as caught:
+            model.predict(ENDLESS)
+        seen.append(caught.value)
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError):
+        model.fit(ENDLESS, cluster=cluster, on_progress=also)
+    assert seen
+
+
+def test_a_lost_task_is_named(clusters: Clusters) -> None:
+    cluster = clusters(ps=1, workers=2)
+    tasks = {
+        pid: command for pid, command in children_of(os.getpid()).items() if " serve " in command
+    }
+    assert len(tasks) == 3
+    victim = next(pid for pid, command in tasks.items() if "--job worker --task 1" in command)
+    with pytest.raises(errors.UnavailableError, match="/job:worker/task:1"):
+        endless_model().fit(
+            ENDLESS, cluster=cluster, verbose=False,
+            on_progress=lambda progress: os.kill(victim, signal.SIGKILL),
+        )
+    with pytest.raises(errors.UnavailableError, match="/job:worker/task:1"):
+        cluster.check_alive()
+
+
+SCRIPT = """
+    import sidereal as sr
+
+    data = sr.data.synthetic(rows=2_000_000_000, vocabulary_max=1000)
+    model = sr.models.build("lr", data)
+    with sr.LocalCluster(ps=1, workers=1) as cluster:
+        model.fit(data, cluster=cluster, verbose=False, on_progress=lambda p: print("on", flush=True))
+"""
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGKILL])
+def test_no_process_is_left_behind(signal_number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT)], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        assert program.stdout.readline() == "on\n", program.stderr.read()
+        tasks = children_of(program.pid)
+        assert len(tasks) == 2
+        # A task that has ended is readable; this is how the end is waited for, with a deadline.
+        watched = [os.pidfd_open(pid) for pid in tasks]
+        program.send_signal(signal_number)
+        errors_seen = program.communicate(timeout=30)[1]
+        if signal_number == signal.SIGINT:
+            assert "KeyboardInterrupt" in errors_seen
+        poller = select.poll()
+        for task in watched:
+            poller.register(task)
+            assert poller.poll(10_000), "a task outlives its launcher by 10 s"
+            poller.unregister(task)
+            os.close(task)
+
+
+def test_progress_is_plain_lines_without_a_terminal(cluster: sr.LocalCluster) -> None:
+    out = io.StringIO()
+    seen: list[sr.Progress] = []
+    model = endless_model()
+    result = model.fit(
+        ENDLESS, cluster=cluster, steps_max=50, verbose=False, on_progress=seen.append
+    )
+    with ProgressPrinter(2, out) as printer:
+        for progress in seen:
+            printer(progress)
+        printer.finish(result)
+    assert "trained on 51,200 rows" in out.getvalue()
+    assert "\r" not in out.getvalue()
+
+
+def test_progress_is_a_bar_on_a_terminal(cluster: sr.LocalCluster) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = Terminal()
+    model = endless_model()
+    with ProgressPrinter(1, out) as printer:
+        result = model.fit(
+            ENDLESS, cluster=cluster, steps_max=50, verbose=False, on_progress=printer
+        )
+        printer.finish(result)
+    assert "%|" in out.getvalue()
+    assert "trained on" in out.getvalue()
+
+
+def test_a_model_without_embeddings_trains(cluster: sr.LocalCluster) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, FIELDS))
+    model = sr.Model()
+    model.compile(
+        sr.layers.Dense(1)(model.input("x", sr.float32, (FIELDS,))), sr.optimizers.Sgd(0.5)
+    )
+    data = {"x": x, "label": x[:, 0] > 0}
+    model.fit(data, cluster=cluster, epochs=2, batch_size=64)
+    assert model.evaluate(data).auc > 0.95
