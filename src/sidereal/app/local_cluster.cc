@@ -19,7 +19,7 @@
 namespace sidereal::app {
 namespace {
 
-constexpr double kOrderlyStopS = 5;
+constexpr std::chrono::seconds kOrderlyStop(5);
 
 /// CPUs this process may use by its affinity; at least 1.
 int usable_cpus() {
@@ -94,21 +94,11 @@ class LocalCluster final : public Cluster {
     const std::lock_guard lock(mutex_);
     if (stopped_) return {};
     stopped_ = true;
-    for (auto& server : servers_) server->stop();
-    // Workers first: a ps that goes away under a worker would look like a fault.
-    for (auto it = processes_.rbegin(); it != processes_.rend(); ++it) ask_to_stop(**it);
-    Status status;
-    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(kOrderlyStopS);
-    for (auto it = processes_.rbegin(); it != processes_.rend(); ++it) {
-      const std::chrono::duration<double> left = until - std::chrono::steady_clock::now();
-      if ((*it)->wait(std::max(0.0, left.count()))) continue;
-      base::log_warning("killing a task that did not stop task={} pid={}", (*it)->task(),
-                        (*it)->pid());
-      (*it)->kill();
-      status = base::deadline_exceeded("{} did not stop within {:.0f} s and was killed",
-                                       (*it)->task(), kOrderlyStopS);
-    }
-    return status;
+    // Workers first, to their end: a ps that goes away under a worker would look like a fault.
+    for (auto it = servers_.rbegin(); it != servers_.rend(); ++it) (*it)->stop();
+    const Status workers = stop_job("worker");
+    const Status ps = stop_job("ps");
+    return workers.ok() ? ps : workers;
   }
 
  private:
@@ -168,17 +158,32 @@ class LocalCluster final : public Cluster {
     return {};
   }
 
-  void ask_to_stop(TaskProcess& process) {
-    if (!process.check_alive().ok()) return;
-    for (size_t i = 0; i < spec_.ps.size() + spec_.worker.size(); ++i) {
-      const bool ps = i < spec_.ps.size();
-      const int index = static_cast<int>(ps ? i : i - spec_.ps.size());
-      const std::string name = task_name(ps ? "ps" : "worker", index);
-      if (name != process.task()) continue;
-      ControlClient client(name, ps ? spec_.ps[index] : spec_.worker[index]);
-      const Status asked = client.shutdown(2);
+  /// Asks the tasks of one job to end, waits, and kills those that have not ended in time.
+  Status stop_job(const std::string& job) {
+    const std::vector<std::string>& addresses = job == "ps" ? spec_.ps : spec_.worker;
+    std::vector<TaskProcess*> tasks;
+    for (auto& process : processes_) {
+      if (process->task().starts_with("/job:" + job + "/")) tasks.push_back(process.get());
+    }
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      // One that never came up has no address to ask at.
+      if (i >= addresses.size()) tasks[i]->kill();
+      if (!tasks[i]->check_alive().ok()) continue;
+      const Status asked = ControlClient(tasks[i]->task(), addresses[i]).shutdown(2);
       if (!asked.ok()) base::log_debug("shutdown failed error=\"{}\"", base::message_of(asked));
     }
+    Status status;
+    const auto until = std::chrono::steady_clock::now() + kOrderlyStop;
+    for (TaskProcess* task : tasks) {
+      const std::chrono::duration<double> left = until - std::chrono::steady_clock::now();
+      if (task->wait(std::max(0.0, left.count()))) continue;
+      base::log_warning("killing a task that did not stop task={} pid={}", task->task(),
+                        task->pid());
+      task->kill();
+      status = base::deadline_exceeded("{} did not stop within {} s and was killed", task->task(),
+                                       kOrderlyStop.count());
+    }
+    return status;
   }
 
   LocalClusterOptions options_;
