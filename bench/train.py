@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Training speed of DeepFM on two cores: one ps and one worker process beside PyTorch in one process.
+
+Same model, batch, optimizer (Adagrad) and uniform ids on both sides; see bench_train.cc and
+peers/torch_deepfm.py. First every PyTorch setting runs once; the best two per batch size then run in turn
+with ours, round after round, and medians over all windows are compared.
+
+Figures of ours: `in flight 1` sees every update of the step before, as PyTorch does; `in flight 2`
+(asynchronous training) pulls the rows of the next step while this one computes, so a step may miss
+the update of the one before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+TORCH = HERE / "peers" / "torch_deepfm.py"
+BINARY = Path(os.environ.get("SIDEREAL_BIN_DIR", HERE.parent / "build/release/bin")) / "bench_train"
+
+
+def json_lines(command: list[str], timeout: float) -> list[dict[str, Any]]:
+    """Runs a program that prints one JSON object a line; raises with its errors if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or not lines:
+        raise RuntimeError(f"{command[0]} failed ({done.returncode}): {done.stderr.strip()[-2000:]}")
+    return lines
+
+
+def ours(batch: int, in_flight: int, steps: int, windows: int) -> list[float]:
+    """Samples per second of each window."""
+    command = [str(BINARY), "--batch", str(batch), "--steps", str(steps)]
+    command += ["--windows", str(windows), "--steps-in-flight", str(in_flight)]
+    return [line["samples_per_s"] for line in json_lines(command, 600)]
+
+
+def torch(batch: int, settings: list[str], steps: int, windows: int) -> dict[str, float]:
+    """Samples per second by setting; settings that cannot run are left out."""
+    command = [sys.executable, str(TORCH), "--batch-size", str(batch)]
+    command += ["--window-steps", str(steps), "--windows", str(windows)]
+    if settings:
+        command += ["--settings", ",".join(settings)]
+    found = {}
+    for line in json_lines(command, 3600):
+        if "setting" in line and "samples_per_s" in line:
+            found[line["setting"]] = line["samples_per_s"]
+    return found
+
+
+def compare(batch: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Rows for one batch size."""
+    steps = max(20, 40_000 // batch)
+    first = torch(batch, [], max(10, steps // 2), 2)
+    best = sorted(first, key=lambda name: -first[name])[:2]
+    for name, speed in sorted(first.items(), key=lambda item: -item[1]):
+        print(f"    pytorch {name:28s} {speed:10,.0f} samples/s", flush=True)
+    figures: dict[str, list[float]] = {}
+    for _ in range(arguments.rounds):
+        for in_flight in (1, 2):
+            figures.setdefault(f"in flight {in_flight}", []).extend(
+                ours(batch, in_flight, 4 * steps, 2)
+            )
+        for name, speed in torch(batch, best, steps, 3).items():
+            figures.setdefault(name, []).append(speed)
+    medians = {name: statistics.median(values) for name, values in figures.items()}
+    peer = max(best, key=lambda name: medians.get(name, 0))
+    rows = []
+    for in_flight in (1, 2):
+        speed = medians[f"in flight {in_flight}"]
+        values = figures[f"in flight {in_flight}"]
+        rows.append(
+            {
+                "case": f"deepfm batch {batch}, steps in flight {in_flight}",
+                "ours": speed,
+                "peer": medians[peer],
+                "unit": "samples/s",
+                "ratio": speed / medians[peer],
+                "low": min(values),
+                "high": max(values),
+                "peer_setting": f"pytorch {peer}",
+                "peer_low": min(figures[peer]),
+                "peer_high": max(figures[peer]),
+            }
+        )
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1024, 256, 4096])
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    try:
+        import torch as _  # noqa: F401, PLC0415
+    except ImportError:
+        print("bench train: PyTorch is not installed; run ./dev setup --peers first")
+        return 1
+    print("DeepFM 26 fields x 100,000 ids x 16, tower 416-400-400-400-1, Adagrad, float32")
+    print("ours: 1 ps and 1 worker process, loopback TCP, spin 50 us then sleep, cubic or reno")
+    rows: list[dict[str, Any]] = []
+    for batch in arguments.batches:
+        print(f"  batch {batch}: every PyTorch setting once", flush=True)
+        rows += compare(batch, arguments)
+    print(f"\n{'case':40s} {'ours':>10s} {'pytorch':>10s} {'ratio':>6s}  PyTorch setting")
+    for row in rows:
+        print(
+            f"{row['case']:40s} {row['ours']:10,.0f} {row['peer']:10,.0f} {row['ratio']:6.2f}"
+            f"  {row['peer_setting']}"
+        )
+    print("samples/s, medians over all windows of all rounds; target: 1.5 at batch 1024")
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
