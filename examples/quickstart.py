@@ -31,7 +31,7 @@ def main() -> None:
     hidden = sr.layers.Mlp([64, 64])(sr.layers.Flatten()(vectors))
     linear = sr.layers.WeightedSum()(weights)
     logit = linear + sr.layers.FactorizationMachine()(vectors) + sr.layers.Dense(1)(hidden)
-    model.compile(logit, optimizer=sr.optimizers.Adagrad(0.1))
+    model.compile(logit, optimizer=sr.optimizers.Adagrad(0.3))
     print(model)
 
     with sr.LocalCluster(ps=2, workers=2) as cluster:

@@ -19,7 +19,7 @@ def write_clicks(path: Path, rows: int, seed: int) -> None:
         writer = csv.writer(file)
         writer.writerow(["click", "hour", "site", "advert"])
         for _ in range(rows):
-            hour, site, advert = rng.random(), rng.randrange(50), rng.randrange(50)
+            hour, site, advert = rng.random(), rng.randrange(20), rng.randrange(20)
             chance = 0.1 + 0.2 * hour + (0.5 if site % 5 == advert % 5 else 0.0)
             writer.writerow([int(rng.random() < chance), f"{hour:.4f}", f"s{site}", f"a{advert}"])
 
@@ -31,7 +31,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--label", default="click")
     parser.add_argument("--numeric", nargs="*", default=["hour"], help="columns that are numbers")
     parser.add_argument("--model", default="deepfm", choices=sr.models.names())
-    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     return parser.parse_args()
 
@@ -39,13 +39,13 @@ def parse_arguments() -> argparse.Namespace:
 def train(arguments: argparse.Namespace) -> None:
     def read(*files: str) -> sr.data.DataSpec:
         return sr.data.csv(
-            *files, label=arguments.label, numeric=arguments.numeric, hash_buckets=10_000
+            *files, label=arguments.label, numeric=arguments.numeric, hash_buckets=1000
         )
 
     data = read(*arguments.files)
     model = sr.models.build(
         arguments.model, data, embedding_dim=8, hidden=[32, 32],
-        optimizer=sr.optimizers.Adam(0.005), seed=7,
+        optimizer=sr.optimizers.Adam(0.02), seed=7,
     )
     print(model)
     with sr.LocalCluster(ps=2, workers=arguments.workers) as cluster:

@@ -58,3 +58,7 @@ def clusters() -> Iterator[Callable[..., sr.LocalCluster]]:
     yield start
     for running in started:
         running.stop()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes minutes when nothing is cached")
