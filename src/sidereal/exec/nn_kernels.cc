@@ -99,7 +99,7 @@ Result<std::unique_ptr<Kernel>> dropout(const BindContext& bind) {
   const ir::AttrMap& attrs = bind.instruction.attrs;
   SR_ASSIGN_OR_RETURN(const double rate, ir::get_attr<double>(attrs, "rate"));
   const auto seed = static_cast<uint64_t>(ir::attr_or<int64_t>(attrs, "seed", 0));
-  const bool training = ir::attr_or(attrs, "training", true);
+  const bool training = ir::attr_or(attrs, "training", false);
   if (!(rate >= 0 && rate < 1)) {
     return invalid_argument("rate {} must be at least 0 and below 1", rate);
   }

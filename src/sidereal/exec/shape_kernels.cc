@@ -119,33 +119,39 @@ Status sum_to_shape_of(KernelContext& c) {
   });
 }
 
-/// Fills in -1 and 0 of the shape attribute of Reshape.
+/// Multiplies extents, with a limit so that wrong shapes cannot overflow.
+Status count(int64_t extent, int64_t* product) {
+  constexpr int64_t kElementsMax = int64_t{1} << 48;
+  if (extent > 0 && *product > kElementsMax / extent) {
+    return invalid_argument("the shape has too many elements");
+  }
+  *product *= extent;
+  return {};
+}
+
+/// Fills in -1 and 0 of the shape attribute of Reshape. Extents copied with 0 stand on both sides
+/// and are left out of the count, so that an empty batch leaves the others as they are.
 Result<Shape> resolve_shape(const std::vector<int64_t>& wanted, const Tensor& x) {
+  const int rank = x.shape().rank();
   Shape shape;
   int unknown = -1;
-  int64_t known = 1;
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    int64_t extent = wanted[i];
-    if (extent == 0 && static_cast<int>(i) < x.shape().rank()) {
-      extent = x.shape().dim(static_cast<int>(i));
-    }
-    if (extent < 0) {
-      if (unknown >= 0) return invalid_argument("two unknown extents");
-      unknown = static_cast<int>(i);
-      extent = 1;
-    }
-    if (extent != 0 && known > (int64_t{1} << 48) / extent) {
-      return invalid_argument("the shape has too many elements");
-    }
-    known *= extent;
-    shape.append(extent);
+  int64_t given = 1;
+  int64_t had = 1;
+  for (int i = 0; i < std::max<int>(rank, static_cast<int>(wanted.size())); ++i) {
+    const bool copied = i < rank && i < static_cast<int>(wanted.size()) && wanted[i] == 0;
+    if (i < rank && !copied) SR_RETURN_IF_ERROR(count(x.shape().dim(i), &had));
+    if (i >= static_cast<int>(wanted.size())) continue;
+    if (wanted[i] < 0 && unknown >= 0) return invalid_argument("two unknown extents");
+    if (wanted[i] < 0) unknown = i;
+    shape.append(copied ? x.shape().dim(i) : std::max<int64_t>(wanted[i], 0));
+    if (!copied && wanted[i] >= 0) SR_RETURN_IF_ERROR(count(wanted[i], &given));
   }
-  if (unknown >= 0 && known > 0 && x.num_elements() % known == 0) {
-    shape.set_dim(unknown, x.num_elements() / known);
+  const bool fits = unknown < 0 ? had == given : given > 0 && had % given == 0;
+  if (!fits) {
+    return invalid_argument("{} cannot become [{}]", x.shape().to_string(),
+                            fmt::join(wanted, ","));
   }
-  if (shape.num_elements() != x.num_elements()) {
-    return invalid_argument("{} elements do not make {}", x.num_elements(), shape.to_string());
-  }
+  if (unknown >= 0) shape.set_dim(unknown, had / given);
   return shape;
 }
 

@@ -1,4 +1,5 @@
 #include "sidereal/exec/kernel_util.h"
+#include "sidereal/ir/attr.h"
 
 namespace sidereal::exec {
 namespace {

@@ -101,19 +101,22 @@ Status broadcast_axes(const Call& c) {
 Status reshape(const Call& c) {
   SR_ASSIGN_OR_RETURN(const std::vector<int64_t> wanted,
                       ir::get_attr<std::vector<int64_t>>(c.node.attrs, "shape"));
+  // What is copied with 0 stands on both sides: an empty batch says nothing of the other extents.
+  const Shape& from = c.in(0).shape;
   Shape shape;
   int64_t known = 1;
+  int64_t had = 1;
   int free_at = -1;
   for (size_t i = 0; i < wanted.size(); ++i) {
     const int at = static_cast<int>(i);
-    shape.append(wanted[i] == 0 ? c.in(0).shape.dim(at) : wanted[i]);
-    if (wanted[i] == -1) {
-      free_at = at;
-    } else {
-      known *= shape.dim(at);
-    }
+    shape.append(wanted[i] == 0 ? from.dim(at) : wanted[i]);
+    if (wanted[i] == -1) free_at = at;
+    if (wanted[i] > 0) known *= wanted[i];
   }
-  if (free_at >= 0) shape.set_dim(free_at, known == 0 ? 0 : c.in(0).size() / known);
+  for (size_t i = 0; i < static_cast<size_t>(from.rank()); ++i) {
+    if (i >= wanted.size() || wanted[i] != 0) had *= from.dim(static_cast<int>(i));
+  }
+  if (free_at >= 0) shape.set_dim(free_at, had / known);
   if (shape.num_elements() != c.in(0).size()) {
     return base::invalid_argument("{} cannot become {}", c.in(0).shape.to_string(),
                                   shape.to_string());

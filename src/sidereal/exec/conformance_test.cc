@@ -1,0 +1,569 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "sidereal/exec/test_lanes.h"
+#include "sidereal/ops/ops.h"
+
+// Every op, compiled and run as in a job, against the double-precision reference interpreter. The
+// list of ops is the registry's: one without a kernel or without a case here fails.
+namespace sidereal::exec {
+namespace {
+
+using ir::AttrMap;
+using ir::Builder;
+using ir::DType;
+using ir::Output;
+using ir::Shape;
+using ir::Tensor;
+using Ints = std::vector<int64_t>;
+
+constexpr float kRate = 0.25F;
+
+/// One random graph around an op: its inputs and their values.
+class Maker {
+ public:
+  Maker(uint32_t seed, DType dtype)
+      : dice(seed), real(dtype), b(&graph, &test_registry()) {}
+
+  /// An extent; now and then 0.
+  int64_t extent() { return dice.chance(8) ? 0 : dice.number(1, 9); }
+  Shape shape(int rank) {
+    Shape out;
+    for (int i = 0; i < rank; ++i) out.append(extent());
+    return out;
+  }
+  Shape any_shape() { return shape(static_cast<int>(dice.number(0, 4))); }
+
+  /// A value to be fed. The graph knows its extents, or all but the first.
+  Output input(const Shape& shape, double low = -2, double high = 2) {
+    return input_of(real, shape, low, high);
+  }
+  Output input_of(DType dtype, const Shape& shape, double low, double high) {
+    const std::string name = fmt::format("in{}", feeds.size());
+    feeds[name] = dice.tensor(dtype, shape, low, high);
+    Shape known = shape;
+    if (shape.rank() > 0 && dice.chance(50)) known.set_dim(0, -1);
+    return ops::placeholder(b, name, dtype, known);
+  }
+
+  /// A variable with values; its kind of update is that of TestVariables.
+  std::string variable(const Shape& shape, bool embedding) {
+    ir::VariableDef def;
+    def.name = fmt::format("v{}", variables.size());
+    def.shape = shape;
+    def.embedding = embedding;
+    def.optimizer = {"sgd", {{"learning_rate", kRate}}};
+    variables[def.name] = dice.tensor(DType::kFloat32, shape, -1, 1);
+    return b.variable(def);
+  }
+
+  Dice dice;
+  DType real;
+  ir::Graph graph;
+  Builder b;
+  reference::Values feeds;
+  reference::Values variables;
+  std::vector<ir::NodeId> targets;
+};
+
+/// Builds a use of the op and returns what to compare; updates go to Maker::targets.
+using Build = std::function<std::vector<Output>(Maker&)>;
+
+struct Case {
+  std::string op;
+  Build build;
+};
+
+Case unary(const std::string& op, double low = -3, double high = 3) {
+  return {op, [=](Maker& m) -> std::vector<Output> {
+            return {m.b.add(op, {m.input(m.any_shape(), low, high)})};
+          }};
+}
+
+/// Shapes that broadcast: the second drops front dimensions and has ones in place of others.
+std::pair<Shape, Shape> broadcastable(Maker& m) {
+  const Shape full = m.any_shape();
+  Shape a = full;
+  Shape b;
+  const auto from = static_cast<int>(m.dice.number(0, full.rank()));
+  for (int i = from; i < full.rank(); ++i) b.append(m.dice.chance(30) ? 1 : full.dim(i));
+  for (int i = from; i < full.rank(); ++i) {
+    if (m.dice.chance(15)) a.set_dim(i, 1);
+  }
+  if (m.dice.chance(50)) std::swap(a, b);
+  return {a, b};
+}
+
+Case binary(const std::string& op, double low = -2) {
+  return {op, [=](Maker& m) -> std::vector<Output> {
+            const auto [a, b] = broadcastable(m);
+            const Output x = m.input(a, low);
+            return {m.b.add(op, {x, m.input(b, low)})};
+          }};
+}
+
+/// Inputs of one shape.
+Case alike(const std::string& op, int inputs, double low = -2, double high = 2) {
+  return {op, [=](Maker& m) -> std::vector<Output> {
+            const Shape shape = m.any_shape();
+            std::vector<Output> in;
+            for (int i = 0; i < inputs; ++i) in.push_back(m.input(shape, low, high));
+            return {m.b.add(op, in)};
+          }};
+}
+
+void add_arithmetic(std::vector<Case>* cases) {
+  for (const char* op : {"Add", "Sub", "Mul", "Maximum", "Minimum"}) cases->push_back(binary(op));
+  cases->push_back(binary("Div", 0.3));
+  for (const char* op : {"Neg", "Exp", "Square", "Abs", "Sign", "Sigmoid", "Tanh", "Relu",
+                         "Softplus", "OnesLike", "ZerosLike", "Identity", "StopGradient"}) {
+    cases->push_back(unary(op));
+  }
+  for (const char* op : {"Log", "Log1p", "Sqrt"}) cases->push_back(unary(op, 0.01, 9));
+  for (const char* op : {"Exp", "Sigmoid", "Tanh", "Softplus"}) {
+    cases->push_back(unary(op, -60, 60));
+  }
+  for (const char* op : {"ReluGrad", "TanhGrad"}) cases->push_back(alike(op, 2, -1, 1));
+  cases->push_back(alike("SigmoidGrad", 2, 0, 1));
+  for (const int n : {1, 2, 5}) cases->push_back(alike("AddN", n));
+  cases->push_back({"SumToShapeOf", [](Maker& m) -> std::vector<Output> {
+                      const Shape full = m.any_shape();
+                      Shape like;
+                      const auto from = static_cast<int>(m.dice.number(0, full.rank()));
+                      for (int i = from; i < full.rank(); ++i) {
+                        like.append(m.dice.chance(40) ? 1 : full.dim(i));
+                      }
+                      const Output g = m.input(full);
+                      return {m.b.add("SumToShapeOf", {g, m.input(like)})};
+                    }});
+  cases->push_back({"Cast", [](Maker& m) -> std::vector<Output> {
+                      const std::vector<DType> dtypes = {DType::kFloat32, DType::kFloat64,
+                                                         DType::kInt32,   DType::kInt64,
+                                                         DType::kUInt8,   DType::kBool};
+                      const DType from = m.dice.pick(dtypes);
+                      const double high = from == DType::kBool ? 1 : 100;
+                      const Output x = m.input_of(from, m.any_shape(), 0, high);
+                      return {m.b.add("Cast", {x}, {{"dtype", m.dice.pick(dtypes)}})};
+                    }});
+  cases->push_back({"Const", [](Maker& m) -> std::vector<Output> {
+                      const Tensor value = m.dice.tensor(m.real, m.any_shape(), -2, 2);
+                      return {m.b.add("Const", {}, {{"value", value}})};
+                    }});
+}
+
+void add_products(std::vector<Case>* cases) {
+  cases->push_back({"MatMul", [](Maker& m) -> std::vector<Output> {
+                      const bool ta = m.dice.chance(50);
+                      const bool tb = m.dice.chance(50);
+                      const int64_t rows = m.extent() * m.extent();
+                      const int64_t inner = m.extent() * m.dice.number(1, 9);
+                      const int64_t columns = m.dice.chance(30) ? 1 : m.extent() * m.extent();
+                      const Output a = m.input(ta ? Shape{inner, rows} : Shape{rows, inner});
+                      const Output w = m.input(tb ? Shape{columns, inner} : Shape{inner, columns});
+                      return {ops::mat_mul(m.b, a, w, ta, tb)};
+                    }});
+  cases->push_back({"BiasAdd", [](Maker& m) -> std::vector<Output> {
+                      const Shape shape = m.shape(static_cast<int>(m.dice.number(1, 4)));
+                      const Output x = m.input(shape);
+                      return {ops::bias_add(m.b, x, m.input({shape.dim(-1)}))};
+                    }});
+  cases->push_back({"BiasAddGrad", [](Maker& m) -> std::vector<Output> {
+                      const auto rank = static_cast<int>(m.dice.number(1, 4));
+                      return {m.b.add("BiasAddGrad", {m.input(m.shape(rank))})};
+                    }});
+  cases->push_back({"SigmoidCrossEntropyWithLogits", [](Maker& m) -> std::vector<Output> {
+                      const Shape shape = m.any_shape();
+                      const Output x = m.input(shape, -20, 20);
+                      return {ops::sigmoid_cross_entropy_with_logits(m.b, x, m.input(shape, 0, 1))};
+                    }});
+  cases->push_back({"SigmoidCrossEntropyGrad", [](Maker& m) -> std::vector<Output> {
+                      const Shape shape = m.any_shape();
+                      const Output dy = m.input(shape);
+                      const Output x = m.input(shape, -20, 20);
+                      const Output z = m.input(shape, 0, 1);
+                      return {m.b.add("SigmoidCrossEntropyGrad", {dy, x, z})};
+                    }});
+  cases->push_back({"FmInteraction", [](Maker& m) -> std::vector<Output> {
+                      return {ops::fm_interaction(m.b, m.input(m.shape(3)))};
+                    }});
+  cases->push_back({"FmInteractionGrad", [](Maker& m) -> std::vector<Output> {
+                      const Shape shape = m.shape(3);
+                      const Output dy = m.input({shape.dim(0), 1});
+                      return {m.b.add("FmInteractionGrad", {dy, m.input(shape)})};
+                    }});
+  // The reference draws other masks, so dropping is tested by itself below.
+  cases->push_back({"Dropout", [](Maker& m) -> std::vector<Output> {
+                      AttrMap attrs = {{"rate", 0.5}, {"seed", int64_t{3}}};
+                      if (m.dice.chance(50)) attrs["training"] = false;
+                      return {m.b.add("Dropout", {m.input(m.any_shape())}, attrs)};
+                    }});
+}
+
+/// Some axes of `rank`, each from either end; maybe none, which means all.
+Ints some_axes(Maker& m, int rank) {
+  Ints axes;
+  for (int64_t i = 0; i < rank; ++i) {
+    if (m.dice.chance(40)) axes.push_back(m.dice.chance(50) ? i : i - rank);
+  }
+  return axes;
+}
+
+std::vector<Output> reshape(Maker& m) {
+  Shape shape = m.shape(static_cast<int>(m.dice.number(1, 4)));
+  Ints wanted;
+  const auto kept = static_cast<int>(m.dice.number(0, shape.rank()));
+  int64_t rest = 1;
+  for (int i = 0; i < shape.rank(); ++i) {
+    // What is not copied must be known to be laid out in another way.
+    if (i >= kept && shape.dim(i) == 0) shape.set_dim(i, 3);
+    if (i < kept) wanted.push_back(0);
+    if (i >= kept) rest *= shape.dim(i);
+  }
+  if (m.dice.chance(30)) wanted.push_back(1);
+  wanted.push_back(m.dice.chance(50) ? -1 : rest);
+  return {ops::reshape(m.b, m.input(shape), wanted)};
+}
+
+std::vector<Output> concat(Maker& m) {
+  const Shape shape = m.shape(static_cast<int>(m.dice.number(1, 4)));
+  const auto axis = static_cast<int>(m.dice.number(0, shape.rank() - 1));
+  std::vector<Output> in;
+  for (int64_t i = m.dice.number(1, 4); i > 0; --i) {
+    Shape part = shape;
+    part.set_dim(axis, m.extent());
+    in.push_back(m.input_of(m.dice.chance(100) ? m.real : DType::kInt64, part, -2, 2));
+  }
+  return {ops::concat(m.b, in, m.dice.chance(50) ? axis : axis - shape.rank())};
+}
+
+std::vector<Output> slice(Maker& m) {
+  const Shape shape = m.shape(static_cast<int>(m.dice.number(1, 4)));
+  const auto axis = static_cast<int>(m.dice.number(0, shape.rank() - 1));
+  const int64_t begin = m.dice.number(0, shape.dim(axis));
+  const int64_t size = m.dice.number(0, shape.dim(axis) - begin);
+  return {ops::slice_axis(m.b, m.input(shape), axis - shape.rank(), begin, size)};
+}
+
+std::vector<Output> pad(Maker& m) {
+  const Shape shape = m.shape(static_cast<int>(m.dice.number(1, 4)));
+  const int64_t axis = m.dice.number(0, shape.rank() - 1);
+  const int64_t before = m.dice.number(0, 3);
+  return {ops::pad_axis(m.b, m.input(shape), axis, before, m.dice.number(0, 3))};
+}
+
+void add_structure(std::vector<Case>* cases) {
+  for (const std::string op : {"ReduceSum", "ReduceMean"}) {
+    cases->push_back({op, [op](Maker& m) -> std::vector<Output> {
+                        const Shape shape = m.any_shape();
+                        const AttrMap attrs = {{"axes", some_axes(m, shape.rank())},
+                                               {"keep_dims", m.dice.chance(50)}};
+                        return {m.b.add(op, {m.input(shape)}, attrs)};
+                      }});
+  }
+  cases->push_back({"BroadcastAxes", [](Maker& m) -> std::vector<Output> {
+                      const Output like = m.input(m.any_shape());
+                      const AttrMap axes = {{"axes", some_axes(m, m.b.spec(like).shape.rank())},
+                                            {"keep_dims", m.dice.chance(50)}};
+                      const Output g = m.b.add("ReduceSum", {like}, axes);
+                      AttrMap attrs = axes;
+                      attrs["mean"] = m.dice.chance(50);
+                      return {m.b.add("BroadcastAxes", {g, like}, attrs)};
+                    }});
+  cases->push_back({"Reshape", reshape});
+  cases->push_back({"ReshapeLike", [](Maker& m) -> std::vector<Output> {
+                      const int64_t a = m.extent();
+                      const int64_t b = m.extent();
+                      const Output x = m.input({a, 2, b});
+                      return {ops::reshape_like(m.b, x, m.input({b, a * 2}))};
+                    }});
+  cases->push_back({"Concat", concat});
+  cases->push_back({"SliceAxis", slice});
+  cases->push_back({"PadAxis", pad});
+}
+
+/// Ids of a table, some of them none, some twice.
+Output some_ids(Maker& m, int64_t rows) {
+  return m.input_of(DType::kInt64, m.shape(static_cast<int>(m.dice.number(1, 2))), -1,
+                    static_cast<double>(rows - 1));
+}
+
+std::vector<Output> lookup(Maker& m) {
+  const int64_t rows = m.dice.number(1, 40);
+  const std::string table = m.variable({rows, m.dice.number(1, 20)}, true);
+  return {ops::lookup(m.b, table, some_ids(m, rows))};
+}
+
+std::vector<Output> apply_sparse(Maker& m) {
+  const int64_t rows = m.dice.number(1, 40);
+  const int64_t dim = m.dice.number(1, 20);
+  const std::string table = m.variable({rows, dim}, true);
+  const Output ids = some_ids(m, rows);
+  Shape shape = m.feeds.at(m.graph.node(ids.node).name).shape();
+  shape.append(dim);
+  const Output grads = m.input_of(DType::kFloat32, shape, -1, 1);
+  m.targets.push_back(ops::apply_sparse(m.b, table, ids, grads));
+  return {};
+}
+
+std::vector<Output> read_variable(Maker& m) {
+  return {ops::read_variable(m.b, m.variable(m.any_shape(), false))};
+}
+
+std::vector<Output> apply_dense(Maker& m) {
+  const Shape shape = m.any_shape();
+  const std::string variable = m.variable(shape, false);
+  m.targets.push_back(
+      ops::apply_dense(m.b, variable, m.input_of(DType::kFloat32, shape, -1, 1)));
+  return {};
+}
+
+/// Cases by the op (of the graph) they are about; one that is expanded away stands for those it
+/// becomes.
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  add_arithmetic(&cases);
+  add_products(&cases);
+  add_structure(&cases);
+  cases.push_back({"Lookup", lookup});
+  cases.push_back({"ApplySparse", apply_sparse});
+  cases.push_back({"ReadVariable", read_variable});
+  cases.push_back({"ApplyDense", apply_dense});
+  return cases;
+}
+
+double tolerance_of(DType dtype) { return dtype == DType::kFloat32 ? 4e-5 : 1e-11; }
+
+/// Runs one made graph both ways. Adds the ops that real kernels ran to `ran`.
+void check(Maker& m, const std::vector<Output>& fetches, const passes::Topology& topology,
+           std::set<std::string>* ran) {
+  ASSERT_TRUE(m.b.status().ok()) << m.b.status();
+  reference::Values expected;
+  reference::Values actual;
+  for (const auto& [name, value] : m.variables) {
+    expected[name] = value.clone();
+    actual[name] = value.clone();
+  }
+  const auto want = reference::evaluate(m.graph, {.feeds = m.feeds,
+                                                  .fetches = fetches,
+                                                  .targets = m.targets,
+                                                  .variables = &expected});
+  ASSERT_TRUE(want.ok()) << want.status();
+
+  const auto step = compile_for_test(m.graph, fetches, m.targets, topology);
+  ASSERT_TRUE(step.ok()) << step.status();
+  const program::Program& program = step->compiled.worker;
+  BufferPool pool(1 << 20);
+  TestVariables variables(&actual, &step->placement, kRate);
+  TestExchange exchange(&step->compiled, &variables, &pool);
+  const auto bound = BoundProgram::bind(program, worker_kernels(), nullptr);
+  ASSERT_TRUE(bound.ok()) << bound.status();
+  Step running(bound->get(), &pool, &exchange);
+  const auto got = run_step(&running, program, m.feeds, 5, &exchange, &m.dice);
+  ASSERT_TRUE(got.ok()) << got.status();
+  ASSERT_EQ(got->size(), want->size());
+  for (size_t i = 0; i < got->size(); ++i) {
+    expect_close((*got)[i], (*want)[i], tolerance_of((*want)[i].dtype()));
+    const program::SlotInfo& info = program.slots[program.fetches[i]];
+    EXPECT_TRUE(info.shape.accepts((*got)[i].shape()))
+        << (*got)[i].to_string() << " where inference said " << info.shape.to_string();
+  }
+  for (const auto& [name, value] : expected) expect_close(actual.at(name), value, 1e-5);
+  ran->merge(ops_of(program));
+  ran->merge(exchange.ops_run);
+}
+
+TEST(Conformance, of_every_op_to_the_reference) {
+  std::set<std::string> ran;
+  std::set<std::string> cased;
+  int graphs = 0;
+  for (const Case& one : all_cases()) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+      for (uint32_t seed = 1; seed <= 60; ++seed) {
+        SCOPED_TRACE(fmt::format("{} {} seed {}", one.op, tensor::name_of(dtype), seed));
+        Maker m(seed, dtype);
+        const passes::Topology topology{m.dice.pick<std::vector<int32_t>>({{1}, {3}, {2, 1}})};
+        const std::vector<Output> fetches = one.build(m);
+        check(m, fetches, topology, &ran);
+        if (HasFailure()) return;
+        ++graphs;
+      }
+    }
+    cased.insert(one.op);
+  }
+  // Fed from outside, or gone when a graph has become a program.
+  const std::set<std::string> never_run = {"Placeholder", "Arg",  "Ret",        "Call",
+                                           "NoOp",        "Lookup", "ApplySparse"};
+  for (const std::string& op : test_registry().names()) {
+    if (never_run.contains(op)) {
+      EXPECT_FALSE(ran.contains(op)) << op;
+      continue;
+    }
+    EXPECT_NE(worker_kernels().find(op), nullptr) << op << " has no kernel";
+    EXPECT_TRUE(ran.contains(op)) << op << " has no case in conformance_test.cc";
+  }
+  fmt::print("{} graphs of {} ops against the reference\n", graphs, ran.size());
+}
+
+/// A trainable step of many ops in a row; every value is [b, 4].
+class RandomModel {
+ public:
+  RandomModel(uint32_t seed, DType dtype) : m(seed, dtype) {
+    const int64_t batch = m.dice.chance(10) ? 0 : m.dice.number(1, 6);
+    for (int i = 0; i < 3; ++i) values_.push_back(m.input({batch, 4}));
+    table_ = m.variable({7, 4}, true);
+    bias_ = m.variable({4}, false);
+    ids_ = m.input_of(DType::kInt64, {batch}, -1, 6);
+    for (int i = 0; i < 30; ++i) values_.push_back(next());
+    for (int i = 0; i < 3; ++i) fetches.push_back(m.dice.pick(values_));
+    const Output last = as_float32(values_.back());
+    m.targets = {ops::apply_sparse(m.b, table_, ids_, ops::tanh(m.b, last)),
+                 ops::apply_dense(m.b, bias_, ops::reduce_sum(m.b, ops::tanh(m.b, last), {0}))};
+    order_updates_after_reads();
+  }
+
+  Maker m;
+  std::vector<Output> fetches;
+
+ private:
+  Output as_float32(Output x) { return ops::cast(m.b, x, DType::kFloat32); }
+  Output as_real(Output x) { return m.real == DType::kFloat32 ? x : ops::cast(m.b, x, m.real); }
+
+  Output next() {
+    Builder& b = m.b;
+    const Output x = m.dice.pick(values_);
+    const Output y = m.dice.pick(values_);
+    switch (m.dice.number(0, 15)) {
+      case 0: return ops::add(b, x, y);
+      case 1: return ops::mul(b, ops::tanh(b, x), y);
+      case 2: return ops::sub(b, ops::sigmoid(b, x), y);
+      case 3: return ops::relu(b, x);
+      case 4: return ops::maximum(b, x, ops::neg(b, y));
+      case 5: return ops::reshape_like(b, ops::softplus(b, ops::reshape(b, x, {-1, 2})), x);
+      case 6: return ops::identity(b, x);
+      case 7: return ops::bias_add(b, x, as_real(ops::read_variable(b, bias_)));
+      case 8: return ops::add(b, x, ops::reduce_sum(b, ops::tanh(b, y), {1}, true));
+      case 9: {
+        const Output wide = ops::concat(b, {x, y}, 1);
+        return ops::slice_axis(b, wide, 1, m.dice.number(0, 4), 4);
+      }
+      case 10: return ops::pad_axis(b, ops::slice_axis(b, x, -1, 1, 2), -1, 2, 0);
+      case 11: {
+        const Output scores = ops::fm_interaction(b, ops::reshape(b, ops::tanh(b, x), {0, 2, 2}));
+        return ops::mul(b, y, ops::tanh(b, scores));
+      }
+      case 12: return as_real(ops::lookup(b, table_, ids_));
+      case 13: {
+        const Output gram = ops::mat_mul(b, ops::tanh(b, x), ops::tanh(b, y), true, false);
+        return ops::tanh(b, ops::mat_mul(b, x, gram));
+      }
+      case 14: return ops::add_n(b, {x, y, x});
+      default: return ops::sigmoid_cross_entropy_with_logits(b, x, ops::sigmoid(b, y));
+    }
+  }
+
+  /// Reads see the variables as they were before the step.
+  void order_updates_after_reads() {
+    std::vector<ir::NodeId> reads;
+    for (const ir::Node& node : m.graph.nodes()) {
+      if (node.op == "Lookup" || node.op == "ReadVariable") reads.push_back(node.id);
+    }
+    for (const ir::NodeId target : m.targets) {
+      m.graph.mutable_node(target).control_inputs = reads;
+    }
+  }
+
+  std::vector<Output> values_;
+  std::string table_;
+  std::string bias_;
+  Output ids_;
+};
+
+/// Several steps of one program, one after the other; what was fetched stays as it was.
+void check_steps(RandomModel& model, const passes::Topology& topology) {
+  Maker& m = model.m;
+  ASSERT_TRUE(m.b.status().ok()) << m.b.status();
+  const auto step = compile_for_test(m.graph, model.fetches, m.targets, topology);
+  ASSERT_TRUE(step.ok()) << step.status();
+  reference::Values expected;
+  reference::Values actual;
+  for (const auto& [name, value] : m.variables) {
+    expected[name] = value.clone();
+    actual[name] = value.clone();
+  }
+  BufferPool pool(1 << 20);
+  TestVariables variables(&actual, &step->placement, kRate);
+  TestExchange exchange(&step->compiled, &variables, &pool);
+  const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), nullptr);
+  ASSERT_TRUE(bound.ok()) << bound.status();
+  Step running(bound->get(), &pool, &exchange);
+  std::vector<std::pair<Tensor, Tensor>> pairs;
+  for (uint64_t id = 0; id < 4; ++id) {
+    reference::Values feeds;
+    for (const auto& [name, value] : m.feeds) {
+      const bool ids = value.dtype() == DType::kInt64;
+      feeds[name] = m.dice.tensor(value.dtype(), value.shape(), ids ? -1 : -2, ids ? 6 : 2);
+    }
+    const auto want = reference::evaluate(m.graph, {.feeds = feeds,
+                                                    .fetches = model.fetches,
+                                                    .targets = m.targets,
+                                                    .variables = &expected});
+    ASSERT_TRUE(want.ok()) << want.status();
+    const auto got =
+        run_step(&running, step->compiled.worker, feeds, id, &exchange, &m.dice);
+    ASSERT_TRUE(got.ok()) << got.status();
+    for (size_t i = 0; i < want->size(); ++i) pairs.emplace_back((*got)[i], (*want)[i]);
+    for (const auto& [name, value] : feeds) {
+      EXPECT_TRUE(value.buffer().use_count() >= 1) << name;
+    }
+  }
+  for (const auto& [got, want] : pairs) expect_close(got, want, 2e-3);
+  for (const auto& [name, value] : expected) expect_close(actual.at(name), value, 2e-3);
+}
+
+TEST(Conformance, of_random_models_over_several_steps) {
+  for (uint32_t seed = 1; seed <= 60; ++seed) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+      SCOPED_TRACE(fmt::format("{} seed {}", tensor::name_of(dtype), seed));
+      RandomModel model(seed, dtype);
+      const std::vector<std::vector<int32_t>> topologies = {{1}, {2}, {1, 1}, {2, 1}};
+      check_steps(model, passes::Topology{model.m.dice.pick(topologies)});
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(Dropout, drops_its_share_scales_the_rest_and_repeats_itself) {
+  ir::Graph graph;
+  Builder b(&graph, &test_registry());
+  const Output x = ops::placeholder(b, "x", DType::kFloat32, {-1});
+  const Output y = ops::dropout(b, x, 0.25, 7, true);
+  const auto step = compile_for_test(graph, {y}, {}, {{1}});
+  ASSERT_TRUE(step.ok()) << step.status();
+  const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), nullptr);
+  ASSERT_TRUE(bound.ok()) << bound.status();
+  BufferPool pool(1 << 20);
+  Step running(bound->get(), &pool, nullptr);
+  Dice dice(1);
+  const reference::Values feeds = {{"x", dice.tensor(DType::kFloat32, {40'000}, 1, 2)}};
+  const auto mask = [&](uint64_t step_id) {
+    const auto got = run_step(&running, step->compiled.worker, feeds, step_id, nullptr, &dice);
+    EXPECT_TRUE(got.ok()) << got.status();
+    std::vector<bool> kept;
+    for (int64_t i = 0; i < 40'000; ++i) {
+      const float in = feeds.at("x").data<const float>()[i];
+      const float out = (*got)[0].data<const float>()[i];
+      kept.push_back(out != 0);
+      EXPECT_FLOAT_EQ(out, kept.back() ? in / 0.75F : 0);
+    }
+    return kept;
+  };
+  const std::vector<bool> first = mask(1);
+  EXPECT_NEAR(static_cast<double>(std::count(first.begin(), first.end(), true)), 30'000, 500);
+  EXPECT_NE(mask(2), first);
+  EXPECT_EQ(mask(1), first);
+}
+
+}  // namespace
+}  // namespace sidereal::exec
