@@ -79,7 +79,9 @@ auto run_interruptibly(train::FitOptions options, const nb::object& on_progress,
 }
 
 void bind_data(nb::module_& m) {
-  nb::class_<data::Schema>(m, "Schema")
+  nb::class_<data::Schema>(
+      m, "Schema",
+      "What the rows of a data set look like: dense_width numbers, fields ids below rows.")
       .def(
           "__init__",
           [](data::Schema* self, int64_t dense_width, int64_t fields, int64_t rows, bool weighted) {
@@ -112,7 +114,7 @@ void bind_data(nb::module_& m) {
 }
 
 void bind_clusters(nb::module_& m) {
-  nb::class_<app::Cluster>(m, "Cluster")
+  nb::class_<app::Cluster>(m, "Cluster", "The tasks of a running cluster.")
       .def_prop_ro("ps", [](const app::Cluster& c) { return c.spec().ps; })
       .def_prop_ro("worker", [](const app::Cluster& c) { return c.spec().worker; })
       .def("check_alive", [](app::Cluster& c) { check(c.check_alive()); })
@@ -153,7 +155,9 @@ void bind_clusters(nb::module_& m) {
 }
 
 void bind_results(nb::module_& m) {
-  nb::class_<train::TaskStats>(m, "TaskStats")
+  nb::class_<train::TaskStats>(
+      m, "TaskStats",
+      "What one task did so far. Worker: steps and samples; ps: calls served and rows.")
       .def_ro("task", &train::TaskStats::task)
       .def_ro("steps", &train::TaskStats::steps)
       .def_ro("rows", &train::TaskStats::rows)
@@ -162,7 +166,8 @@ void bind_results(nb::module_& m) {
       .def_ro("compute_s", &train::TaskStats::compute_s)
       .def_ro("wait_s", &train::TaskStats::wait_s)
       .def_ro("data_wait_s", &train::TaskStats::data_wait_s);
-  nb::class_<train::Progress>(m, "Progress")
+  nb::class_<train::Progress>(
+      m, "Progress", "How a fit is going; loss, auc and samples_per_s are of the latest steps.")
       .def_ro("epoch", &train::Progress::epoch)
       .def_ro("steps", &train::Progress::steps)
       .def_ro("rows", &train::Progress::rows)
@@ -172,7 +177,8 @@ void bind_results(nb::module_& m) {
       .def_ro("auc", &train::Progress::auc)
       .def_ro("fraction", &train::Progress::fraction)
       .def_ro("seconds_left", &train::Progress::seconds_left);
-  nb::class_<train::EvalResult>(m, "EvalResult")
+  nb::class_<train::EvalResult>(
+      m, "EvalResult", "Result of an evaluation. best_auc is known for synthetic data only.")
       .def_ro("rows", &train::EvalResult::rows)
       .def_ro("rows_skipped", &train::EvalResult::rows_skipped)
       .def_ro("auc", &train::EvalResult::auc)
@@ -183,7 +189,9 @@ void bind_results(nb::module_& m) {
         return fmt::format("EvalResult(auc={:.4f}, log_loss={:.4f}, rows={})", r.auc, r.log_loss,
                            r.rows);
       });
-  nb::class_<train::FitResult>(m, "FitResult")
+  nb::class_<train::FitResult>(
+      m, "FitResult",
+      "Result of a fit: loss is the mean of the last steps, validation has one result per epoch.")
       .def_ro("steps", &train::FitResult::steps)
       .def_ro("rows", &train::FitResult::rows)
       .def_ro("rows_skipped", &train::FitResult::rows_skipped)
@@ -212,7 +220,7 @@ train::FitOptions batches_of(int64_t batch_size) {
 }
 
 void bind_trainer(nb::module_& m) {
-  nb::class_<train::FitOptions>(m, "FitOptions")
+  nb::class_<train::FitOptions>(m, "FitOptions", "How to train; see Model.fit().")
       .def(nb::init<>())
       .def_rw("batch_size", &train::FitOptions::batch_size)
       .def_rw("epochs", &train::FitOptions::epochs)
@@ -220,7 +228,7 @@ void bind_trainer(nb::module_& m) {
       .def_rw("record_losses", &train::FitOptions::record_losses)
       .def_rw("patience", &train::FitOptions::patience)
       .def_rw("steps_max", &train::FitOptions::steps_max);
-  nb::class_<train::Trainer>(m, "Trainer")
+  nb::class_<train::Trainer>(m, "Trainer", "Drives the training of one model on a cluster.")
       .def(
           "fit",
           [](train::Trainer& self, const std::string& spec, const train::FitOptions& options,

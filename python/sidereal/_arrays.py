@@ -52,7 +52,7 @@ def _column(value: npt.ArrayLike, wanted: Input) -> np.ndarray:
 
 
 def columns_for(inputs: Sequence[Input], data: Arrays, label: bool) -> dict[str, np.ndarray]:
-    """The columns of `data` a model reads, checked and converted. InvalidArgumentError otherwise."""
+    """The columns of `data` a model reads, checked and converted, or InvalidArgumentError."""
     wanted = [item for item in inputs if label or item[0] != LABEL]
     columns: dict[str, np.ndarray] = {}
     for item in wanted:

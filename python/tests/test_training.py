@@ -301,7 +301,8 @@ SCRIPT = """
     data = sr.data.synthetic(rows=2_000_000_000, vocabulary_max=1000)
     model = sr.models.build("lr", data)
     with sr.LocalCluster(ps=1, workers=1) as cluster:
-        model.fit(data, cluster=cluster, verbose=False, on_progress=lambda p: print("on", flush=True))
+        on = lambda progress: print("on", flush=True)
+        model.fit(data, cluster=cluster, verbose=False, on_progress=on)
 """
 
 
