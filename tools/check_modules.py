@@ -35,7 +35,10 @@ OS_HEADERS = re.compile(
 
 # Files outside `sys` that may use named OS headers, each with its reason.
 OS_ALLOWED = {
-    "app/launcher": "starts and watches task processes",
+    "app/local_cluster": "counts processors, finds the program",
+    "app/process": "starts and watches task processes",
+    "app/server": "tells its process id",
+    "app/task": "signals, the lifeline to the launcher",
     "cli/": "signals, terminal size",
     "data/byte_source": "reads the user's files",
     "data/npy": "maps the user's arrays",

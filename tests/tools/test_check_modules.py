@@ -73,7 +73,7 @@ def test_the_run_side_sees_no_graph(tree, write):
 def test_only_sys_talks_to_the_operating_system(tree, write):
     write("src/sidereal/base/os.h", "#include <sys/types.h>\n")
     write("src/sidereal/app/CMakeLists.txt", 'engine_module(NAME app DOC "all" SOURCES x.cc)')
-    write("src/sidereal/app/launcher.cc", "#include <unistd.h>\n")
+    write("src/sidereal/app/process.cc", "#include <unistd.h>\n")
     check_modules.check(tree, write=True)
     assert check_modules.check(tree) == []
     write("src/sidereal/app/x.cc", "#include <sys/epoll.h>\n")

@@ -4,6 +4,7 @@
 
 #include "sidereal/app/lane_call.h"
 #include "sidereal/base/log.h"
+#include "sidereal/kernels/shard_layout.h"
 
 namespace sidereal::app {
 

@@ -13,8 +13,10 @@
 #include "sidereal/ports/ports.h"
 #include "sidereal/store/dense_variable.h"
 #include "sidereal/store/embedding_shard.h"
+#include "sidereal/tensor/tensor.h"
 #include "sidereal/transport/acceptor.h"
 #include "sidereal/transport/endpoint.h"
+#include "sidereal/wire/frame.h"
 
 namespace sidereal::app {
 

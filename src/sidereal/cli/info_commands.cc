@@ -5,6 +5,7 @@
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/cli/commands.h"
+#include "sidereal/ir/schema.h"
 #include "sidereal/ops/ops.h"
 
 namespace sidereal::cli {
