@@ -125,6 +125,10 @@ class Step::PendingCall final : public ports::CallCompletion {
       return;
     }
     for (size_t i = 0; i < fetches.size(); ++i) {
+      if (!fetches[i].defined()) {
+        result = base::unimplemented("value {} of an answer is dead", i);
+        return;
+      }
       step_->slots_[spec_->fetches[i]] = std::move(fetches[i]);
     }
   }

@@ -1,5 +1,7 @@
 #include "sidereal/exec/kernel_util.h"
 
+#include <algorithm>
+
 namespace sidereal::exec {
 
 using base::invalid_argument;
@@ -11,6 +13,35 @@ Status check_arity(const BindContext& bind, int min, int max, int outputs) {
     return invalid_argument("{} inputs and {} outputs do not fit the op", inputs, made);
   }
   return {};
+}
+
+Status check_slot(const BindContext& bind, int32_t slot, tensor::DType dtype,
+                  std::string_view what) {
+  const tensor::DType said = bind.program.slots[slot].dtype;
+  if (said == dtype) return {};
+  return invalid_argument("{} is {}, but {} is needed", what, tensor::name_of(said),
+                          tensor::name_of(dtype));
+}
+
+KernelFactory with_outputs(std::vector<tensor::DType> dtypes, KernelFactory factory) {
+  return [=](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
+    const std::vector<int32_t>& outputs = bind.instruction.outputs;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      SR_RETURN_IF_ERROR(check_slot(bind, outputs[i], dtypes[std::min(i, dtypes.size() - 1)],
+                                    fmt::format("output {}", i)));
+    }
+    return factory(bind);
+  };
+}
+
+KernelFactory like_input(KernelFactory factory) {
+  return [=](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
+    for (const int32_t slot : bind.instruction.outputs) {
+      SR_RETURN_IF_ERROR(check_slot(
+          bind, slot, bind.program.slots[bind.instruction.inputs[0]].dtype, "the output"));
+    }
+    return factory(bind);
+  };
 }
 
 Status check_dtype(const KernelContext& context, int i, tensor::DType dtype) {

@@ -2,7 +2,9 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "sidereal/exec/kernel.h"
 
@@ -35,8 +37,10 @@ KernelFactory stateless(F f) {
 template <class F>
 Status with_real(tensor::DType dtype, F f) {
   switch (dtype) {
-    case tensor::DType::kFloat32: return f.template operator()<float>();
-    case tensor::DType::kFloat64: return f.template operator()<double>();
+    case tensor::DType::kFloat32:
+      return f.template operator()<float>();
+    case tensor::DType::kFloat64:
+      return f.template operator()<double>();
     default:
       return base::invalid_argument("dtype {} is not supported; cast to float32 or float64",
                                     tensor::name_of(dtype));
@@ -46,6 +50,19 @@ Status with_real(tensor::DType dtype, F f) {
 /// kInvalidArgument unless the instruction has between `min` and `max` inputs (max -1: any) and
 /// `outputs` outputs (-1: any). Programs come from peers, so every factory asks.
 Status check_arity(const BindContext& bind, int min, int max, int outputs);
+
+/// kInvalidArgument unless the program says that slot `slot`, called `what` in the error, has
+/// dtype `dtype`. What a slot holds always has the slot's dtype, if every kernel keeps to it: so
+/// every factory asks for its outputs.
+Status check_slot(const BindContext& bind, int32_t slot, tensor::DType dtype,
+                  std::string_view what);
+
+/// A factory that checks that the outputs have the dtypes `dtypes`, then goes on with `factory`.
+/// The last one stands for all that follow.
+KernelFactory with_outputs(std::vector<tensor::DType> dtypes, KernelFactory factory);
+
+/// A factory that checks that the outputs have the dtype of input 0, then goes on with `factory`.
+KernelFactory like_input(KernelFactory factory);
 
 /// kInvalidArgument unless input `i` has dtype `dtype`.
 Status check_dtype(const KernelContext& context, int i, tensor::DType dtype);

@@ -15,7 +15,7 @@ using tensor::Shape;
 using tensor::Tensor;
 
 KernelFactory unary(UnaryOp op) {
-  return with_arity(1, 1, 1, stateless([op](KernelContext& c) {
+  return with_arity(1, 1, 1, like_input(stateless([op](KernelContext& c) {
                       const Tensor& x = c.input(0);
                       return with_real(x.dtype(), [&]<class T>() -> Status {
                         const std::span<const T> in = x.data<const T>();
@@ -23,7 +23,7 @@ KernelFactory unary(UnaryOp op) {
                                        x.num_elements());
                         return {};
                       });
-                    }));
+                    })));
 }
 
 Status run_binary(BinaryOp op, KernelContext& c) {
@@ -37,9 +37,8 @@ Status run_binary(BinaryOp op, KernelContext& c) {
                             b.shape().to_string());
   }
   const auto run = [&]<class T>() -> Status {
-    kernels::binary_broadcast<T>(op, a.data<const T>().data(), a.shape(),
-                                 b.data<const T>().data(), b.shape(),
-                                 c.output(0, shape).data<T>().data());
+    kernels::binary_broadcast<T>(op, a.data<const T>().data(), a.shape(), b.data<const T>().data(),
+                                 b.shape(), c.output(0, shape).data<T>().data());
     return {};
   };
   if (a.dtype() == tensor::DType::kInt64) return run.template operator()<int64_t>();
@@ -48,7 +47,8 @@ Status run_binary(BinaryOp op, KernelContext& c) {
 }
 
 KernelFactory binary(BinaryOp op) {
-  return with_arity(2, 2, 1, stateless([op](KernelContext& c) { return run_binary(op, c); }));
+  return with_arity(2, 2, 1,
+                    like_input(stateless([op](KernelContext& c) { return run_binary(op, c); })));
 }
 
 using GradFunction = void (*)(const float*, const float*, float*, int64_t);
@@ -56,22 +56,21 @@ using GradFunction64 = void (*)(const double*, const double*, double*, int64_t);
 
 /// Kernels f(dy, y) -> dx, element by element.
 KernelFactory activation_grad(GradFunction f32, GradFunction64 f64) {
-  return with_arity(2, 2, 1, stateless([f32, f64](KernelContext& c) -> Status {
-                      SR_RETURN_IF_ERROR(check_same(c, 0, 1));
-                      const Tensor dy = c.input(0);
-                      const Tensor y = c.input(1);
-                      return with_real(dy.dtype(), [&]<class T>() -> Status {
-                        T* out = c.output(0, dy.shape()).template data<T>().data();
-                        if constexpr (std::is_same_v<T, float>) {
-                          f32(dy.data<const T>().data(), y.data<const T>().data(), out,
-                              dy.num_elements());
-                        } else {
-                          f64(dy.data<const T>().data(), y.data<const T>().data(), out,
-                              dy.num_elements());
-                        }
-                        return {};
-                      });
-                    }));
+  return with_arity(
+      2, 2, 1, like_input(stateless([f32, f64](KernelContext& c) -> Status {
+        SR_RETURN_IF_ERROR(check_same(c, 0, 1));
+        const Tensor dy = c.input(0);
+        const Tensor y = c.input(1);
+        return with_real(dy.dtype(), [&]<class T>() -> Status {
+          T* out = c.output(0, dy.shape()).template data<T>().data();
+          if constexpr (std::is_same_v<T, float>) {
+            f32(dy.data<const T>().data(), y.data<const T>().data(), out, dy.num_elements());
+          } else {
+            f64(dy.data<const T>().data(), y.data<const T>().data(), out, dy.num_elements());
+          }
+          return {};
+        });
+      })));
 }
 
 Result<std::unique_ptr<Kernel>> mat_mul(const BindContext& bind) {
@@ -89,8 +88,7 @@ Result<std::unique_ptr<Kernel>> mat_mul(const BindContext& bind) {
                                    .trans_a = ta,
                                    .trans_b = tb};
     if (b.shape().dim(tb ? 1 : 0) != dims.k) {
-      return invalid_argument("inner extents {} and {} differ", dims.k,
-                              b.shape().dim(tb ? 1 : 0));
+      return invalid_argument("inner extents {} and {} differ", dims.k, b.shape().dim(tb ? 1 : 0));
     }
     return with_real(a.dtype(), [&]<class T>() -> Status {
       T* out = c.output(0, Shape{dims.m, dims.n}).template data<T>().data();
@@ -120,7 +118,7 @@ Status run_add_n(KernelContext& c) {
 }
 
 KernelFactory like(double value) {
-  return with_arity(1, 1, 1, stateless([value](KernelContext& c) {
+  return with_arity(1, 1, 1, like_input(stateless([value](KernelContext& c) {
                       const Tensor& x = c.input(0);
                       return with_real(x.dtype(), [&]<class T>() -> Status {
                         Tensor& out = c.output(0, x.shape());
@@ -128,17 +126,16 @@ KernelFactory like(double value) {
                                          static_cast<T>(value));
                         return {};
                       });
-                    }));
+                    })));
 }
 
 Result<std::unique_ptr<Kernel>> cast(const BindContext& bind) {
-  SR_ASSIGN_OR_RETURN(const ir::DType to,
-                      ir::get_attr<ir::DType>(bind.instruction.attrs, "dtype"));
+  SR_ASSIGN_OR_RETURN(const ir::DType to, ir::get_attr<ir::DType>(bind.instruction.attrs, "dtype"));
+  SR_RETURN_IF_ERROR(check_slot(bind, bind.instruction.outputs[0], to, "the output"));
   return make_kernel([to](KernelContext& c) -> Status {
     const Tensor x = c.input(0);
     Tensor& out = c.output(0, x.shape());
-    if (out.dtype() != to ||
-        !kernels::cast(x.dtype(), x.raw(), to, out.raw(), x.num_elements())) {
+    if (!kernels::cast(x.dtype(), x.raw(), to, out.raw(), x.num_elements())) {
       return base::unimplemented("no cast from {} to {}", tensor::name_of(x.dtype()),
                                  tensor::name_of(to));
     }
@@ -171,8 +168,8 @@ void register_math_kernels(KernelTable* table) {
   table->add("SigmoidGrad",
              activation_grad(kernels::sigmoid_grad<float>, kernels::sigmoid_grad<double>));
   table->add("TanhGrad", activation_grad(kernels::tanh_grad<float>, kernels::tanh_grad<double>));
-  table->add("MatMul", with_arity(2, 2, 1, mat_mul));
-  table->add("AddN", with_arity(1, -1, 1, stateless(run_add_n)));
+  table->add("MatMul", with_arity(2, 2, 1, like_input(mat_mul)));
+  table->add("AddN", with_arity(1, -1, 1, like_input(stateless(run_add_n))));
   table->add("OnesLike", like(1));
   table->add("ZerosLike", like(0));
   table->add("Cast", with_arity(1, 1, 1, cast));

@@ -89,8 +89,8 @@ Status fm_interaction_grad(KernelContext& c) {
     return invalid_argument("one gradient per row of the batch is needed");
   }
   return with_real(x.dtype(), [&]<class T>() -> Status {
-    kernels::fm_interaction_grad<T>(dy.data<const T>().data(), x.data<const T>().data(),
-                                    fm_dims(x), c.output(0, x.shape()).template data<T>().data());
+    kernels::fm_interaction_grad<T>(dy.data<const T>().data(), x.data<const T>().data(), fm_dims(x),
+                                    c.output(0, x.shape()).template data<T>().data());
     return {};
   });
 }
@@ -117,13 +117,15 @@ Result<std::unique_ptr<Kernel>> dropout(const BindContext& bind) {
 }  // namespace
 
 void register_nn_kernels(KernelTable* table) {
-  table->add("BiasAdd", with_arity(2, 2, 1, stateless(bias_add)));
-  table->add("BiasAddGrad", with_arity(1, 1, 1, stateless(bias_add_grad)));
-  table->add("SigmoidCrossEntropyWithLogits", with_arity(2, 2, 1, stateless(cross_entropy)));
-  table->add("SigmoidCrossEntropyGrad", with_arity(3, 3, 1, stateless(cross_entropy_grad)));
-  table->add("FmInteraction", with_arity(1, 1, 1, stateless(fm_interaction)));
-  table->add("FmInteractionGrad", with_arity(2, 2, 1, stateless(fm_interaction_grad)));
-  table->add("Dropout", with_arity(1, 1, 1, dropout));
+  table->add("BiasAdd", with_arity(2, 2, 1, like_input(stateless(bias_add))));
+  table->add("BiasAddGrad", with_arity(1, 1, 1, like_input(stateless(bias_add_grad))));
+  table->add("SigmoidCrossEntropyWithLogits",
+             with_arity(2, 2, 1, like_input(stateless(cross_entropy))));
+  table->add("SigmoidCrossEntropyGrad",
+             with_arity(3, 3, 1, like_input(stateless(cross_entropy_grad))));
+  table->add("FmInteraction", with_arity(1, 1, 1, like_input(stateless(fm_interaction))));
+  table->add("FmInteractionGrad", with_arity(2, 2, 1, like_input(stateless(fm_interaction_grad))));
+  table->add("Dropout", with_arity(1, 1, 1, like_input(dropout)));
 }
 
 }  // namespace sidereal::exec

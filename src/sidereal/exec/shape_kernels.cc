@@ -18,8 +18,8 @@ Status identity(KernelContext& c) {
   return {};
 }
 
-/// Axes in [0, rank), sorted; none means all. kInvalidArgument for one that is not there or is named
-/// twice.
+/// Axes in [0, rank), sorted; none means all. kInvalidArgument for one that is not there or is
+/// named twice.
 Result<std::vector<int>> resolve_axes(const std::vector<int64_t>& axes, int rank) {
   std::vector<int> resolved;
   if (axes.empty()) {
@@ -67,19 +67,21 @@ Result<AxesAttrs> axes_attrs(const BindContext& bind) {
 }
 
 KernelFactory reduce(kernels::ReduceOp op) {
-  return with_arity(1, 1, 1, [op](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
-    SR_ASSIGN_OR_RETURN(const AxesAttrs attrs, axes_attrs(bind));
-    return make_kernel([op, attrs](KernelContext& c) -> Status {
-      const Tensor x = c.input(0);
-      SR_ASSIGN_OR_RETURN(const std::vector<int> axes, resolve_axes(attrs.axes, x.shape().rank()));
-      return with_real(x.dtype(), [&]<class T>() -> Status {
-        Tensor& out = c.output(0, reduced_shape(x.shape(), axes, attrs.keep_dims));
-        kernels::reduce_axes<T>(op, x.data<const T>().data(), x.shape(), axes,
-                                out.data<T>().data());
-        return {};
-      });
-    });
-  });
+  return with_arity(
+      1, 1, 1, like_input([op](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
+        SR_ASSIGN_OR_RETURN(const AxesAttrs attrs, axes_attrs(bind));
+        return make_kernel([op, attrs](KernelContext& c) -> Status {
+          const Tensor x = c.input(0);
+          SR_ASSIGN_OR_RETURN(const std::vector<int> axes,
+                              resolve_axes(attrs.axes, x.shape().rank()));
+          return with_real(x.dtype(), [&]<class T>() -> Status {
+            Tensor& out = c.output(0, reduced_shape(x.shape(), axes, attrs.keep_dims));
+            kernels::reduce_axes<T>(op, x.data<const T>().data(), x.shape(), axes,
+                                    out.data<T>().data());
+            return {};
+          });
+        });
+      }));
 }
 
 /// (g, like) -> g repeated along the axes that were reduced; divided by their extent for a mean.
@@ -148,8 +150,7 @@ Result<Shape> resolve_shape(const std::vector<int64_t>& wanted, const Tensor& x)
   }
   const bool fits = unknown < 0 ? had == given : given > 0 && had % given == 0;
   if (!fits) {
-    return invalid_argument("{} cannot become [{}]", x.shape().to_string(),
-                            fmt::join(wanted, ","));
+    return invalid_argument("{} cannot become [{}]", x.shape().to_string(), fmt::join(wanted, ","));
   }
   if (unknown >= 0) shape.set_dim(unknown, had / given);
   return shape;
@@ -248,8 +249,7 @@ Result<std::unique_ptr<Kernel>> slice_axis(const BindContext& bind) {
     const AxisView from = view_of(x, axis);
     const int64_t run = size * from.inner_bytes;
     for (int64_t o = 0; o < from.outer; ++o) {
-      std::memcpy(out.raw() + o * run, x.raw() + (o * from.extent + begin) * from.inner_bytes,
-                  run);
+      std::memcpy(out.raw() + o * run, x.raw() + (o * from.extent + begin) * from.inner_bytes, run);
     }
     return {};
   });
@@ -283,8 +283,8 @@ Result<std::unique_ptr<Kernel>> pad_axis(const BindContext& bind) {
 }
 
 Result<std::unique_ptr<Kernel>> constant(const BindContext& bind) {
-  SR_ASSIGN_OR_RETURN(const Tensor value,
-                      ir::get_attr<Tensor>(bind.instruction.attrs, "value"));
+  SR_ASSIGN_OR_RETURN(const Tensor value, ir::get_attr<Tensor>(bind.instruction.attrs, "value"));
+  SR_RETURN_IF_ERROR(check_slot(bind, bind.instruction.outputs[0], value.dtype(), "the output"));
   return make_kernel([value](KernelContext& c) -> Status {
     c.set_output(0, value);
     return {};
@@ -294,19 +294,19 @@ Result<std::unique_ptr<Kernel>> constant(const BindContext& bind) {
 }  // namespace
 
 void register_shape_kernels(KernelTable* table) {
-  table->add("Identity", with_arity(1, 1, 1, stateless(identity)));
-  table->add("StopGradient", with_arity(1, 1, 1, stateless(identity)));
-  table->add("NoOp", stateless([](KernelContext&) { return Status(); }));
+  table->add("Identity", with_arity(1, 1, 1, like_input(stateless(identity))));
+  table->add("StopGradient", with_arity(1, 1, 1, like_input(stateless(identity))));
+  table->add("NoOp", with_arity(0, -1, 0, stateless([](KernelContext&) { return Status(); })));
   table->add("Const", with_arity(0, 0, 1, constant));
   table->add("ReduceSum", reduce(kernels::ReduceOp::kSum));
   table->add("ReduceMean", reduce(kernels::ReduceOp::kMean));
-  table->add("BroadcastAxes", with_arity(2, 2, 1, broadcast_axes));
-  table->add("SumToShapeOf", with_arity(2, 2, 1, stateless(sum_to_shape_of)));
-  table->add("Reshape", with_arity(1, 1, 1, reshape));
-  table->add("ReshapeLike", with_arity(2, 2, 1, stateless(reshape_like)));
-  table->add("Concat", with_arity(1, -1, 1, concat));
-  table->add("SliceAxis", with_arity(1, 1, 1, slice_axis));
-  table->add("PadAxis", with_arity(1, 1, 1, pad_axis));
+  table->add("BroadcastAxes", with_arity(2, 2, 1, like_input(broadcast_axes)));
+  table->add("SumToShapeOf", with_arity(2, 2, 1, like_input(stateless(sum_to_shape_of))));
+  table->add("Reshape", with_arity(1, 1, 1, like_input(reshape)));
+  table->add("ReshapeLike", with_arity(2, 2, 1, like_input(stateless(reshape_like))));
+  table->add("Concat", with_arity(1, -1, 1, like_input(concat)));
+  table->add("SliceAxis", with_arity(1, 1, 1, like_input(slice_axis)));
+  table->add("PadAxis", with_arity(1, 1, 1, like_input(pad_axis)));
 }
 
 }  // namespace sidereal::exec

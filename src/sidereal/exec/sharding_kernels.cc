@@ -84,8 +84,7 @@ Result<std::unique_ptr<Kernel>> make_route_kernel(const BindContext& bind) {
   if (bind.instruction.outputs.size() != shards + 1) {
     return invalid_argument("{} outputs for {} shards", bind.instruction.outputs.size(), shards);
   }
-  return std::unique_ptr<Kernel>(
-      std::make_unique<RouteKernel>(kernels::ShardLayout(rows, counts)));
+  return std::unique_ptr<Kernel>(std::make_unique<RouteKernel>(kernels::ShardLayout(rows, counts)));
 }
 
 /// (ids, position, inverse, part...) -> rows in the order of ids.
@@ -156,10 +155,15 @@ Result<std::unique_ptr<Kernel>> make_parts_kernel(const BindContext& bind) {
 }  // namespace
 
 void register_sharding_kernels(KernelTable* table) {
-  table->add("Unique", with_arity(1, 1, 2, make_unique_kernel));
-  table->add("Route", with_arity(1, 1, -1, make_route_kernel));
-  table->add("GatherParts", with_arity(4, -1, 1, make_parts_kernel<GatherPartsKernel>));
-  table->add("SumParts", with_arity(3, -1, -1, make_parts_kernel<SumPartsKernel>));
+  table->add("Unique",
+             with_arity(1, 1, 2, with_outputs({DType::kInt64, DType::kInt32}, make_unique_kernel)));
+  table->add("Route", with_arity(1, 1, -1, with_outputs({DType::kInt64}, make_route_kernel)));
+  table->add(
+      "GatherParts",
+      with_arity(4, -1, 1, with_outputs({DType::kFloat32}, make_parts_kernel<GatherPartsKernel>)));
+  table->add(
+      "SumParts",
+      with_arity(3, -1, -1, with_outputs({DType::kFloat32}, make_parts_kernel<SumPartsKernel>)));
 }
 
 }  // namespace sidereal::exec

@@ -49,7 +49,6 @@ Result<std::unique_ptr<Kernel>> shard_gather(const BindContext& bind) {
     SR_RETURN_IF_ERROR(check_rank(c, 0, 1));
     const std::span<const int64_t> rows = c.in<int64_t>(0);
     Tensor& out = c.output(0, Shape{static_cast<int64_t>(rows.size()), shard->dim()});
-    if (out.dtype() != DType::kFloat32) return invalid_argument("rows are float32");
     return shard->gather(rows, out.data<float>().data());
   });
 }
@@ -63,8 +62,8 @@ Result<std::unique_ptr<Kernel>> shard_apply(const BindContext& bind) {
     const std::span<const int64_t> rows = c.in<int64_t>(0);
     const Shape expected{static_cast<int64_t>(rows.size()), shard->dim()};
     if (!(c.input(1).shape() == expected)) {
-      return invalid_argument("gradients {} for {} rows of {}", c.input(1).to_string(),
-                              rows.size(), shard->dim());
+      return invalid_argument("gradients {} for {} rows of {}", c.input(1).to_string(), rows.size(),
+                              shard->dim());
     }
     return shard->apply_rows(rows, c.in<float>(1).data());
   });
@@ -73,9 +72,9 @@ Result<std::unique_ptr<Kernel>> shard_apply(const BindContext& bind) {
 }  // namespace
 
 void register_state_kernels(KernelTable* table) {
-  table->add("ReadVariable", with_arity(0, 0, 1, read_variable));
+  table->add("ReadVariable", with_arity(0, 0, 1, with_outputs({DType::kFloat32}, read_variable)));
   table->add("ApplyDense", with_arity(1, 1, 0, apply_dense));
-  table->add("ShardGather", with_arity(1, 1, 1, shard_gather));
+  table->add("ShardGather", with_arity(1, 1, 1, with_outputs({DType::kFloat32}, shard_gather)));
   table->add("ShardApply", with_arity(2, 2, 0, shard_apply));
 }
 
