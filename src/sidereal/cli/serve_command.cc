@@ -67,9 +67,9 @@ std::string footer() {
   return "Options for --option:\n" + options_help() +
          "\nExamples (the address is printed once the task is up):\n"
          "  sidereal serve --job ps --task 0 --listen 127.0.0.1:7000\n"
-         "  sidereal serve --job worker --task 0 --listen 127.0.0.1:7100 --lanes 2\n"
+         "  sidereal serve --job worker --task 0 --listen 127.0.0.1:7001 --lanes 2\n"
          "  sidereal train --data x.csv --cluster '{\"ps\": [\"127.0.0.1:7000\"], \"worker\": "
-         "[\"127.0.0.1:7100\"]}'";
+         "[\"127.0.0.1:7001\"]}'";
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ constexpr const char* kTrainFooter = R"(Examples:
       --test day_23.tsv.gz --ps 2 --workers 2 --seed 7 --json result.json
   sidereal train --data clicks.csv --label click --numeric age,price --model wdl --bad-rows skip
   sidereal train --data a9a --format libsvm --id-space 124 --model lr --optimizer ftrl --lr 0.1
-  sidereal train --data x.csv --cluster '{"ps": ["127.0.0.1:7000"], "worker": ["127.0.0.1:7100"]}')";
+  sidereal train --data x.csv
+      --cluster '{"ps": ["127.0.0.1:7000"], "worker": ["127.0.0.1:7001"]}')";
 
 constexpr const char* kDemoFooter = R"(Examples:
   sidereal demo
@@ -40,10 +41,10 @@ void set_option_defaults(CLI::App* command) {
 
 TrainArguments demo_defaults() {
   TrainArguments a;
-  a.rows = 1'000'000;
-  a.eval_rows = 100'000;
-  a.hidden = "128,64";
-  a.optimizer = "adagrad";
+  a.rows = 6'000'000;
+  a.eval_rows = 200'000;
+  a.hidden = "256,128";
+  a.optimizer = "adam";
   a.ps = 2;
   a.workers = 2;
   a.seed = 1;

@@ -96,7 +96,9 @@ Result<ir::OptimizerDef> make_optimizer(
 Status check_optimizer(const ir::OptimizerDef& optimizer) {
   SR_RETURN_IF_ERROR(defaults_of(optimizer.kind).status());
   const std::vector<std::string> known = parameters_of(optimizer.kind);
-  for (const auto& [key, value] : optimizer.parameters) {
+  for (const auto& parameter : optimizer.parameters) {
+    const std::string& key = parameter.first;
+    const double value = parameter.second;
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       return base::invalid_argument("optimizer {} has no parameter '{}'; its parameters are: {}",
                                     optimizer.kind, key, base::join(known, ", "));
