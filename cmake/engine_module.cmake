@@ -30,16 +30,22 @@ endfunction()
 #
 # Compiles src/sidereal/<module>/x.proto (FILE is relative to the calling directory) with protoc and
 # the gRPC plugin. If TARGET exists, the generated library is linked to it; otherwise the library is
-# named TARGET. Include the results as "sidereal/<module>/x.pb.h" and "...x.grpc.pb.h".
+# named TARGET. Include the results as "sidereal/<module>/x.pb.h" and "...x.grpc.pb.h"; those of a
+# file outside of src by their path in the project, such as "bench/ps/x.pb.h".
 function(sidereal_proto target file)
   get_filename_component(proto ${file} ABSOLUTE)
-  file(RELATIVE_PATH relative ${PROJECT_SOURCE_DIR}/src ${proto})
+  set(root ${PROJECT_SOURCE_DIR}/src)
+  file(RELATIVE_PATH relative ${root} ${proto})
+  if(relative MATCHES "^\\.\\./")
+    set(root ${PROJECT_SOURCE_DIR})
+    file(RELATIVE_PATH relative ${root} ${proto})
+  endif()
   string(REGEX REPLACE "\\.proto$" "" stem ${relative})
   set(base ${SIDEREAL_GENERATED_DIR}/${stem})
   file(MAKE_DIRECTORY ${SIDEREAL_GENERATED_DIR})
   add_custom_command(
     OUTPUT ${base}.pb.cc ${base}.pb.h ${base}.grpc.pb.cc ${base}.grpc.pb.h
-    COMMAND ${SIDEREAL_PROTOC} -I ${PROJECT_SOURCE_DIR}/src --cpp_out=${SIDEREAL_GENERATED_DIR}
+    COMMAND ${SIDEREAL_PROTOC} -I ${root} --cpp_out=${SIDEREAL_GENERATED_DIR}
             --grpc_out=${SIDEREAL_GENERATED_DIR} --plugin=protoc-gen-grpc=${SIDEREAL_GRPC_PLUGIN}
             ${proto}
     DEPENDS ${proto}
