@@ -141,6 +141,8 @@ void bind_output(nb::module_& m) {
   bind_operator<ops::mul>(c, "__mul__", "__rmul__");
   bind_operator<ops::div>(c, "__truediv__", "__rtruediv__");
   c.def("__neg__", &unary<ops::neg>);
+  // NumPy scalars and arrays on the left leave the operation to this class.
+  c.attr("__array_ufunc__") = nb::none();
   c.def(
       "__matmul__",
       [](const Symbol& x, const Symbol& y) {

@@ -43,7 +43,7 @@ def test_layers_give_the_documented_shapes() -> None:
 def test_operators_and_ops_broadcast() -> None:
     model = sr.Model()
     x = model.input("x", sr.float32, (3,))
-    for y in (x + x, x - 1, 1 - x, 2.0 * x, x / 3, 3 / x, -x, ops.relu(x), ops.maximum(x, x)):
+    for y in (x + x, x - 1, 1 - x, 2.0 * x, x / 3, 3 / x, -x, np.float32(2) * x, ops.relu(x)):
         assert y.shape == (-1, 3)
     square = ops.reshape(ops.reduce_sum(x, [0]), [3, 1])
     assert (x @ square).shape == (-1, 1)
@@ -124,6 +124,8 @@ def test_outputs_do_not_combine_with_other_types() -> None:
     x = sr.Model().input("x", sr.float32, (3,))
     with pytest.raises(TypeError):
         x + "one"
+    with pytest.raises(TypeError):
+        np.zeros(3) + x
     with pytest.raises(TypeError):
         layers.Dense(1)(np.zeros((2, 3), np.float32))
 
