@@ -1,1 +1,4 @@
-namespace sidereal { extern const int kPchAnchor; const int kPchAnchor = 0; }  // namespace sidereal
+namespace sidereal {
+extern const int kPchAnchor;
+const int kPchAnchor = 0;
+}  // namespace sidereal

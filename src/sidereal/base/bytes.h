@@ -10,13 +10,16 @@
 
 namespace sidereal::base {
 
+/// What is written as its bytes: numbers and enums.
+template <class T>
+concept FixedSize = std::is_arithmetic_v<T> || std::is_enum_v<T>;
+
 /// Appends little-endian fields to a string. Value type.
 /// Thread: core-local.
 class ByteWriter {
  public:
   /// Appends the bytes of an integer, enum or floating-point value, little-endian.
-  template <class T>
-    requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
+  template <FixedSize T>
   void put(T value) {
     out_.append(reinterpret_cast<const char*>(&value), sizeof(T));
   }
@@ -39,8 +42,7 @@ class ByteReader {
   explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}
 
   /// Reads one fixed-size value into `out`.
-  template <class T>
-    requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
+  template <FixedSize T>
   Status get(T* out) {
     SR_RETURN_IF_ERROR(need(sizeof(T)));
     __builtin_memcpy(out, bytes_.data() + at_, sizeof(T));

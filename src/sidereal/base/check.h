@@ -14,9 +14,9 @@ namespace sidereal::base {
 
 }  // namespace sidereal::base
 
-#define SR_CHECK(cond, ...)                                                              \
-  do {                                                                                   \
-    if (!(cond)) [[unlikely]]                                                            \
+#define SR_CHECK(cond, ...)                                                                   \
+  do {                                                                                        \
+    if (!(cond)) [[unlikely]]                                                                 \
       ::sidereal::base::check_failed(__FILE__, __LINE__, #cond, fmt::format("" __VA_ARGS__)); \
   } while (false)
 

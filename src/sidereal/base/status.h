@@ -30,9 +30,9 @@ const char* code_name(StatusCode code);
 Status with_context(const Status& status, const std::string& context);
 
 /// One constructor per code: `invalid_argument("batch_size is {}; it must be positive", n)`.
-#define SR_DEFINE_ERROR(name, code)                                        \
-  template <class... Args>                                                 \
-  [[nodiscard]] Status name(fmt::format_string<Args...> f, Args&&... args) { \
+#define SR_DEFINE_ERROR(name, code)                                                    \
+  template <class... Args>                                                             \
+  [[nodiscard]] Status name(fmt::format_string<Args...> f, Args&&... args) {           \
     return make_status(StatusCode::code, fmt::format(f, std::forward<Args>(args)...)); \
   }
 
@@ -65,15 +65,17 @@ using base::StatusCode;
 #define SR_CONCAT(a, b) SR_CONCAT_INNER(a, b)
 
 /// Returns from the enclosing function when `expr` (a Status) is not ok.
-#define SR_RETURN_IF_ERROR(expr)                            \
-  do {                                                      \
-    ::sidereal::Status sr_status_ = (expr);                 \
-    if (!sr_status_.ok()) [[unlikely]] return sr_status_;   \
+#define SR_RETURN_IF_ERROR(expr)            \
+  do {                                      \
+    ::sidereal::Status sr_status_ = (expr); \
+    if (!sr_status_.ok()) [[unlikely]]      \
+      return sr_status_;                    \
   } while (false)
 
 /// Evaluates `expr` (a Result<T>); returns its status on error, else assigns the value to `lhs`.
 #define SR_ASSIGN_OR_RETURN(lhs, expr) SR_ASSIGN_IMPL(SR_CONCAT(sr_result_, __LINE__), lhs, expr)
-#define SR_ASSIGN_IMPL(tmp, lhs, expr)                        \
-  auto tmp = (expr);                                          \
-  if (!tmp.ok()) [[unlikely]] return std::move(tmp).status(); \
+#define SR_ASSIGN_IMPL(tmp, lhs, expr) \
+  auto tmp = (expr);                   \
+  if (!tmp.ok()) [[unlikely]]          \
+    return std::move(tmp).status();    \
   lhs = std::move(tmp).value()

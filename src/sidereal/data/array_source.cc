@@ -60,8 +60,8 @@ Status map_columns(const DataSpec& spec, Arrays* arrays) {
     const int64_t rows = column.data.shape().dim(0);
     column.width = rows == 0 ? 0 : column.data.num_elements() / rows;
     if (!arrays->columns.empty() && rows != arrays->rows) {
-      return invalid_argument("array '{}' has {} rows, but '{}' has {}; all must have as many", name,
-                              rows, arrays->columns.front().name, arrays->rows);
+      return invalid_argument("array '{}' has {} rows, but '{}' has {}; all must have as many",
+                              name, rows, arrays->columns.front().name, arrays->rows);
     }
     arrays->rows = rows;
     arrays->columns.push_back(std::move(column));
@@ -249,8 +249,9 @@ class ArraySource final : public BatchSource {
       return {};
     }
     if (*id >= 0 && *id < spec_.id_space) return {};
-    return invalid_argument("{}: row {}: id {} in '{}' is outside [0, {}); make the id space larger",
-                            column.file, row, *id, column.name, spec_.id_space);
+    return invalid_argument(
+        "{}: row {}: id {} in '{}' is outside [0, {}); make the id space larger", column.file, row,
+        *id, column.name, spec_.id_space);
   }
 
   DataSpec spec_;

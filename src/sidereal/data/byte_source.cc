@@ -35,7 +35,8 @@ Status open_error(const std::string& path, int error) {
 // An open file. Resource.
 class PlainFile final : public ByteSource {
  public:
-  PlainFile(std::string path, int fd, int64_t size) : path_(std::move(path)), fd_(fd), size_(size) {}
+  PlainFile(std::string path, int fd, int64_t size)
+      : path_(std::move(path)), fd_(fd), size_(size) {}
   ~PlainFile() override { close(fd_); }
   PlainFile(const PlainFile&) = delete;
   PlainFile& operator=(const PlainFile&) = delete;

@@ -24,8 +24,9 @@ class ByteSource {
   [[nodiscard]] virtual int64_t size() const = 0;
 };
 
-/// Opens `path`, plain or gzip by its first bytes (RFC 1952; several members in a row are one text).
-/// kNotFound when there is no such file, kPermissionDenied, or kInvalidArgument for a folder.
+/// Opens `path`, plain or gzip by its first bytes (RFC 1952; several members in a row are one
+/// text). kNotFound when there is no such file, kPermissionDenied, or kInvalidArgument for a
+/// folder.
 Result<std::unique_ptr<ByteSource>> open_bytes(const std::string& path);
 
 /// Size of the file in bytes; errors as of open_bytes().

@@ -126,8 +126,7 @@ class CsvParser final : public RowParser {
                 size_t slot) {
     const auto at = std::find(found.begin(), found.end(), name);
     if (at == found.end()) {
-      return invalid_argument("no column '{}'; the columns are: {}", name,
-                              base::join(found, ", "));
+      return invalid_argument("no column '{}'; the columns are: {}", name, base::join(found, ", "));
     }
     if (std::find(at + 1, found.end(), name) != found.end()) {
       return invalid_argument("column '{}' stands in the header twice", name);
@@ -146,8 +145,7 @@ class CsvParser final : public RowParser {
       const Status status = take(i, std::string_view(at, stop - at), row);
       const bool last = i + 1 == roles_.size();
       if (!status.ok() || (stop == end) != last) [[unlikely]] {
-        const auto count =
-            static_cast<size_t>(std::count(text.begin(), text.end(), delimiter)) + 1;
+        const auto count = static_cast<size_t>(std::count(text.begin(), text.end(), delimiter)) + 1;
         return count == roles_.size() ? status : wrong_count(count);
       }
       at = stop + 1;
@@ -165,9 +163,10 @@ class CsvParser final : public RowParser {
       }
       int64_t id = 0;
       if (!parse_integer(value, &id) && !parse_integer(trim_blanks(value), &id)) {
-        return invalid_argument("column '{}' is {}, not an integer id (ids are read as they stand "
-                                "because an id space is given)",
-                                names_[column], shown(value));
+        return invalid_argument(
+            "column '{}' is {}, not an integer id (ids are read as they stand "
+            "because an id space is given)",
+            names_[column], shown(value));
       }
       if (id < 0 || id >= spec_.id_space) {
         return invalid_argument("id {} in column '{}' is outside [0, {}); make the id space larger",
@@ -190,11 +189,11 @@ class CsvParser final : public RowParser {
   }
 
   [[nodiscard]] Status wrong_count(size_t count) const {
-    return invalid_argument("{} fields where the header has {}; check the delimiter ('{}') and "
-                            "the row",
-                            count, roles_.size(),
-                            spec_.delimiter == '\t' ? std::string("tab")
-                                                    : std::string(1, spec_.delimiter));
+    return invalid_argument(
+        "{} fields where the header has {}; check the delimiter ('{}') and "
+        "the row",
+        count, roles_.size(),
+        spec_.delimiter == '\t' ? std::string("tab") : std::string(1, spec_.delimiter));
   }
 
   DataSpec spec_;

@@ -58,8 +58,8 @@ std::string criteo_text() {
       text += random.below(5) == 0 ? std::string("\t") : fmt::format("\t{}", random.below(500));
     }
     for (int i = 0; i < 26; ++i) {
-      text += random.below(10) == 0 ? std::string("\t")
-                                    : fmt::format("\t{:08x}", random.next() >> 32);
+      text +=
+          random.below(10) == 0 ? std::string("\t") : fmt::format("\t{:08x}", random.next() >> 32);
     }
     text += '\n';
   }
@@ -68,7 +68,8 @@ std::string criteo_text() {
 
 std::string csv_text() {
   Random random(1);
-  std::string text = "label,user,item,daytime,weekday,isweekend,homework,cost,weather,country,city\n";
+  std::string text =
+      "label,user,item,daytime,weekday,isweekend,homework,cost,weather,country,city\n";
   for (int r = 0; r < kRows; ++r) {
     text += r % 3 == 0 ? '1' : '0';
     for (int i = 0; i < 10; ++i) text += fmt::format(",{}", random.below(5382));

@@ -92,9 +92,11 @@ TEST(Criteo, NamesFileLineAndFieldOfABadRow) {
 
 TEST(Csv, ReadsColumnsByNameInTheirOwnOrder) {
   const TestFolder folder;
-  DataSpec spec = spec_of(
-      Format::kCsv, folder.write("a.csv", "\xef\xbb\xbf" "age,click,city,kind\r\n"
-                                          "31.5,1,Rome,x\r\n,0,\"New, \"\"York\"\"\",\r\n"));
+  DataSpec spec =
+      spec_of(Format::kCsv, folder.write("a.csv",
+                                         "\xef\xbb\xbf"
+                                         "age,click,city,kind\r\n"
+                                         "31.5,1,Rome,x\r\n,0,\"New, \"\"York\"\"\",\r\n"));
   spec.label = "click";
   spec.numeric = {"age"};
   EXPECT_THAT(*rows_of(spec),

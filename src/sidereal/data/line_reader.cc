@@ -39,8 +39,8 @@ Status LineReader::fill() {
     }
     buffer_.resize(buffer_.size() * 2);
   }
-  SR_ASSIGN_OR_RETURN(
-      const size_t n, source_->read(std::span<char>(buffer_.data() + end_, buffer_.size() - end_)));
+  SR_ASSIGN_OR_RETURN(const size_t n,
+                      source_->read(std::span<char>(buffer_.data() + end_, buffer_.size() - end_)));
   end_ += n;
   ended_ = n == 0;
   return {};

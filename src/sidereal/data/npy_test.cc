@@ -32,8 +32,8 @@ std::string error_of(const std::string& path) {
 
 TEST(Npy, MapsEachSupportedType) {
   const TestFolder folder;
-  const auto f4 = map_npy(
-      folder.write("f4", npy("'<f4'", "(2, 3)", bytes_of<float>({1, 2, 3, 4, 5, 6}))));
+  const auto f4 =
+      map_npy(folder.write("f4", npy("'<f4'", "(2, 3)", bytes_of<float>({1, 2, 3, 4, 5, 6}))));
   ASSERT_TRUE(f4.ok()) << f4.status();
   EXPECT_EQ(f4->shape(), (Shape{2, 3}));
   EXPECT_THAT(f4->data<float>(), ElementsAre(1, 2, 3, 4, 5, 6));
@@ -98,10 +98,11 @@ TEST(Npy, MutatedFilesNeverCrash) {
 DataSpec array_spec(const TestFolder& folder) {
   DataSpec spec;
   spec.format = Format::kArrays;
-  spec.arrays = {{"y", folder.write("y.npy", npy("'<i8'", "(5,)", bytes_of<int64_t>({0, 1, 0, 1, 1})))},
-                 {"x", folder.write("x.npy", npy("'<f8'", "(5, 2)",
-                                                 bytes_of<double>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9})))},
-                 {"u", folder.write("u.npy", npy("'<i4'", "(5,)", bytes_of<int32_t>({5, 6, 7, 8, 9})))}};
+  spec.arrays = {
+      {"y", folder.write("y.npy", npy("'<i8'", "(5,)", bytes_of<int64_t>({0, 1, 0, 1, 1})))},
+      {"x", folder.write("x.npy",
+                         npy("'<f8'", "(5, 2)", bytes_of<double>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9})))},
+      {"u", folder.write("u.npy", npy("'<i4'", "(5,)", bytes_of<int32_t>({5, 6, 7, 8, 9})))}};
   spec.label = "y";
   spec.numeric = {"x"};
   spec.categorical = {"u"};

@@ -68,8 +68,8 @@ class PrefetchingReader {
   std::unique_ptr<BatchRing> spare_;
   // Set by stop(), read by the reading thread; no data travels with it, so relaxed order is enough.
   std::atomic<bool> stopped_{false};
-  // Both written by the reading thread before it closes ready_, and read by others only after ready_
-  // is seen closed: the totals of the passes finished, and what went wrong.
+  // Both written by the reading thread before it closes ready_, and read by others only after
+  // ready_ is seen closed: the totals of the passes finished, and what went wrong.
   ReadStats before_;
   Status error_;
   ReadStats stats_;

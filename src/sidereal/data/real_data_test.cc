@@ -35,9 +35,9 @@ Counts read_all(const DataSpec& spec) {
   }
 }
 
-#define SR_NEED_DATA(name)                                                   \
-  if (!std::filesystem::exists(data_file(name))) {                           \
-    GTEST_SKIP() << "skipped: no data at " << data_file(name);               \
+#define SR_NEED_DATA(name)                                     \
+  if (!std::filesystem::exists(data_file(name))) {             \
+    GTEST_SKIP() << "skipped: no data at " << data_file(name); \
   }
 
 TEST(RealData, FrappeHas202027TrainingRows) {

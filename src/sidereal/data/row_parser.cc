@@ -119,9 +119,8 @@ class CriteoParser final : public RowParser {
                               shown(value));
     }
     if (count < 0) count = 0;
-    *out = static_cast<size_t>(count) < small_logs_.size()
-               ? small_logs_[count]
-               : std::log1p(static_cast<float>(count));
+    *out = static_cast<size_t>(count) < small_logs_.size() ? small_logs_[count]
+                                                           : std::log1p(static_cast<float>(count));
     return {};
   }
 

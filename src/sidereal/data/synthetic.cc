@@ -18,8 +18,9 @@ constexpr int kFields = SyntheticStream::kFields;
 
 // The spread of Criteo's published vocabularies: some tiny, some of a million.
 constexpr std::array<int64_t, kFields> kVocabularies = {
-    1460, 580,  1'000'000, 600'000, 305, 24,      12'500, 630,    3,  60'000,  5600, 800'000, 3200,
-    27,   15'000, 500'000, 10,      5600, 2200,   4,      700'000, 18, 15,     100'000, 105, 40'000};
+    1460,   580,  1'000'000, 600'000, 305, 24,      12'500,  630,   3,
+    60'000, 5600, 800'000,   3200,    27,  15'000,  500'000, 10,    5600,
+    2200,   4,    700'000,   18,      15,  100'000, 105,     40'000};
 
 // Fields whose latent vectors meet; one of the two is small, so that each meeting is seen often.
 struct Pair {
@@ -45,7 +46,9 @@ constexpr double kMissing = 0.15;
 // 13 numbers, 26 ids and the label, two draws to a random number.
 constexpr int kDraws = 40;
 
-float signed_unit(uint32_t bits) { return static_cast<float>(static_cast<int32_t>(bits)) * 0x1p-31F; }
+float signed_unit(uint32_t bits) {
+  return static_cast<float>(static_cast<int32_t>(bits)) * 0x1p-31F;
+}
 float signed_unit16(uint64_t bits) {
   return static_cast<float>(static_cast<int16_t>(bits & 0xffff)) * 0x1p-15F;
 }
@@ -175,8 +178,8 @@ float SyntheticStream::signal(const float* dense, const std::array<float, kField
   for (const Pair& pair : kPairs) {
     const uint64_t a = hashes[pair.first] >> 32;
     const uint64_t b = hashes[pair.second] >> 32;
-    const float dot = signed_unit16(a) * signed_unit16(b) +
-                      signed_unit16(a >> 16) * signed_unit16(b >> 16);
+    const float dot =
+        signed_unit16(a) * signed_unit16(b) + signed_unit16(a >> 16) * signed_unit16(b >> 16);
     const float damping = kPairHead * kPairHead /
                           ((kPairHead + ranks[pair.first]) * (kPairHead + ranks[pair.second]));
     pair_sum += damping * dot;
@@ -193,7 +196,8 @@ void SyntheticStream::generate(int64_t row, const Row& out) const {
   const double inverse = 1.0 / static_cast<double>(id_space_);
   for (int f = 0; f < kFields; ++f) {
     // id * multiplier mod id_space without a division: the quotient is off by at most one.
-    const uint64_t id = static_cast<uint64_t>(fields_[f].first_id) + static_cast<uint64_t>(ranks[f]);
+    const uint64_t id =
+        static_cast<uint64_t>(fields_[f].first_id) + static_cast<uint64_t>(ranks[f]);
     const uint64_t product = id * multiplier_;
     const auto quotient = static_cast<int64_t>(static_cast<double>(product) * inverse);
     int64_t rest = static_cast<int64_t>(product) - quotient * id_space_;

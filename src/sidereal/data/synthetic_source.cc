@@ -35,8 +35,7 @@ class SyntheticSource final : public BatchSource {
     float* dense = batch->dense.data<float>().data();
     int64_t* ids = batch->ids.data<int64_t>().data();
     for (int64_t r = 0; r < rows; ++r) {
-      stream_.generate(next_row_,
-                       {label + r, truth + r, dense + r * kNumeric, ids + r * kFields});
+      stream_.generate(next_row_, {label + r, truth + r, dense + r * kNumeric, ids + r * kFields});
       next_row_ += stride_;
     }
     batch->rows = rows;

@@ -219,8 +219,8 @@ class TextSource final : public BatchSource {
     if (lines_ != nullptr) {
       stats_.bytes_read = finished_bytes_ + lines_->position();
       if (total_bytes_ > 0) {
-        stats_.progress = std::min(1.0, static_cast<double>(stats_.bytes_read) /
-                                            static_cast<double>(total_bytes_));
+        stats_.progress = std::min(
+            1.0, static_cast<double>(stats_.bytes_read) / static_cast<double>(total_bytes_));
       }
     }
     return {};

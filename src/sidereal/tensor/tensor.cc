@@ -44,8 +44,6 @@ Tensor Tensor::clone() const {
   return out;
 }
 
-std::string Tensor::to_string() const {
-  return std::string(name_of(dtype_)) + shape_.to_string();
-}
+std::string Tensor::to_string() const { return std::string(name_of(dtype_)) + shape_.to_string(); }
 
 }  // namespace sidereal::tensor
