@@ -11,6 +11,10 @@ namespace sidereal::app {
 using base::invalid_argument;
 using tensor::Tensor;
 
+namespace {
+constexpr size_t kProgramsMax = 65536;
+}  // namespace
+
 /// A shard of the store behind the interface programs see.
 class PsLane::Shard final : public ports::ParameterShard {
  public:
@@ -147,12 +151,15 @@ Result<uint64_t> PsLane::register_program(const std::string& bytes) {
   auto registered = std::make_shared<Registered>();
   registered->step = std::make_unique<exec::Step>(bound.get(), &pool_, nullptr);
   registered->bound = std::move(bound);
-  SR_RETURN_IF_ERROR(call_on_lane<bool>(lane_.get(), [this, hash, registered] {
-                       constexpr size_t kProgramsMax = 65536;
-                       if (programs_.size() >= kProgramsMax) return false;
-                       programs_.emplace(hash, std::move(*registered));
-                       return true;
-                     }).status());
+  SR_ASSIGN_OR_RETURN(const bool room, call_on_lane<bool>(lane_.get(), [this, hash, registered] {
+                        if (programs_.size() >= kProgramsMax) return false;
+                        programs_.emplace(hash, std::move(*registered));
+                        return true;
+                      }));
+  if (!room) {
+    return base::resource_exhausted("{} holds {} programs, as many as it may; restart the cluster",
+                                    lane_->name(), kProgramsMax);
+  }
   return hash;
 }
 
