@@ -205,13 +205,17 @@ Status Step::run_instruction(size_t index) {
   return base::with_context(status, describe(instruction, slots_));
 }
 
-Result<Step::Progress> Step::advance() {
+Result<Step::Progress> Step::advance() { return run(false); }
+
+Result<Step::Progress> Step::advance_to_wait() { return run(true); }
+
+Result<Step::Progress> Step::run(bool stop_at_wait) {
   const std::vector<Instruction>& instructions = bound_->program().instructions;
   for (; pc_ < instructions.size(); ++pc_) {
     const Instruction& instruction = instructions[pc_];
     if (instruction.kind == InstructionKind::kCallWait) {
       const PendingCall& call = *pending_[instruction.call];
-      if (!call.finished) return Progress::kBlocked;
+      if (stop_at_wait || !call.finished) return Progress::kBlocked;
       SR_RETURN_IF_ERROR(call.result);
     } else {
       SR_RETURN_IF_ERROR(run_instruction(pc_));

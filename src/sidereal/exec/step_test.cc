@@ -224,6 +224,24 @@ TEST_F(TwoCalls, an_answer_that_comes_while_the_lane_looks_up_is_taken) {
   exchange_.answer(2, {});
 }
 
+TEST_F(TwoCalls, advance_to_wait_sends_but_does_not_take_an_answer_that_is_there) {
+  exchange_.on_yield = [&] {
+    if (step_->calls_in_flight() < 2) return;
+    exchange_.answer(0, {vec({1, 1})});
+    exchange_.answer(1, {vec({2, 2})});
+  };
+  const auto sent = step_->advance_to_wait();
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(*sent, Step::Progress::kBlocked);
+  EXPECT_EQ(exchange_.calls.size(), 2U);
+  EXPECT_EQ(step_->position(), 3U);
+  exchange_.on_yield = nullptr;
+  EXPECT_EQ(advance(), Step::Progress::kBlocked);
+  exchange_.answer(2, {});
+  EXPECT_EQ(advance(), Step::Progress::kDone);
+  EXPECT_THAT(list(step_->fetch(0)), ElementsAre(3, 3));
+}
+
 TEST_F(TwoCalls, the_error_of_a_call_ends_the_step_and_the_next_step_is_clean) {
   advance();
   exchange_.calls[0].completion->done(base::unavailable("the ps is gone"), {});
