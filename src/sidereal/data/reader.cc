@@ -16,6 +16,7 @@ void reuse(tensor::Tensor* tensor, tensor::DType dtype, const tensor::Shape& sha
   // count in acquire order, so what another thread did with the bytes before it let go is done.
   bool mine = false;
   if (old != nullptr && old.use_count() == 1) {
+    // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): see above.
     { const tensor::Buffer::Ptr again = old; }
     mine = old->bytes() >= bytes;
   }

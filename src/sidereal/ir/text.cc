@@ -122,7 +122,6 @@ class Printer {
       case DType::kInt64:
         return elements_as<int64_t>(tensor);
       case DType::kUInt8:
-        return elements_as<uint8_t>(tensor);
       case DType::kBool:
         return elements_as<uint8_t>(tensor);
       case DType::kInt8:

@@ -296,7 +296,7 @@ To convert(From x) {
   if constexpr (std::is_same_v<To, bool>) {
     return x != From(0);
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
-    if (x != x) return 0;
+    if (std::isnan(x)) return 0;
     // The highest integer may round up to a power of two, which is already outside.
     if (x >= static_cast<From>(std::numeric_limits<To>::max())) {
       return std::numeric_limits<To>::max();
@@ -313,6 +313,7 @@ To convert(From x) {
 template <class Visit>
 bool with_type(tensor::DType dtype, Visit visit) {
   switch (dtype) {
+    // NOLINTNEXTLINE(bugprone-branch-clone): each visit is of another type.
     case tensor::DType::kFloat32:
       return visit(float());
     case tensor::DType::kFloat64:
