@@ -25,7 +25,7 @@ namespace {
 using base::invalid_argument;
 using tensor::Tensor;
 
-constexpr double kReachDeadlineS = 30;
+constexpr double kReachDeadlineS = 10;
 constexpr double kCreateDeadlineS = 600;
 constexpr double kReadDeadlineS = 600;
 
