@@ -216,21 +216,32 @@ class Job {
     event.set_done(done);
     double auc = 0;
     double fraction = 0;
+    int lanes_with_auc = 0;
     for (const LaneLoop& loop : loops_) {
       SR_ASSIGN_OR_RETURN(const StepLoopFigures figures,
                           call_on_lane<StepLoopFigures>(
                               loop.lane, [held = loop.loop] { return (*held)->take_figures(); }));
       add(figures, &event);
-      auc += figures.auc / static_cast<double>(loops_.size());
-      fraction += figures.read.progress / static_cast<double>(loops_.size());
+      if (figures.rows > 0) {
+        auc += figures.auc;
+        ++lanes_with_auc;
+      }
+      fraction += fraction_trained(figures) / static_cast<double>(loops_.size());
       const metrics::LaneMetrics& metrics = loop.lane->metrics();
       event.set_bytes_in(event.bytes_in() + metrics.bytes_in.value());
       event.set_bytes_out(event.bytes_out() + metrics.bytes_out.value());
     }
-    event.set_auc(auc);
+    if (lanes_with_auc > 0) event.set_auc(auc / lanes_with_auc);
     event.set_fraction(fraction);
     if (!observer_.emit(event)) return base::cancelled("the driver of the job is gone");
     return {};
+  }
+
+  // A reader that shuffles is ahead of the steps by the rows it holds.
+  static double fraction_trained(const StepLoopFigures& figures) {
+    if (figures.read.rows_read <= figures.rows) return figures.read.progress;
+    return figures.read.progress * static_cast<double>(figures.rows) /
+           static_cast<double>(figures.read.rows_read);
   }
 
   static void add(const StepLoopFigures& figures, v1::JobEvent* event) {

@@ -41,9 +41,9 @@ void set_option_defaults(CLI::App* command) {
 
 TrainArguments demo_defaults() {
   TrainArguments a;
-  a.rows = 6'000'000;
+  a.rows = 10'000'000;
   a.eval_rows = 200'000;
-  a.hidden = "256,128";
+  a.hidden = "128,64";
   a.optimizer = "adam";
   a.ps = 2;
   a.workers = 2;

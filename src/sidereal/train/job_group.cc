@@ -12,6 +12,8 @@ namespace v1 = control::v1;
 namespace {
 
 constexpr auto kLookEvery = std::chrono::milliseconds(100);
+// How often progress is told, so that people can read it.
+constexpr auto kShowEvery = std::chrono::milliseconds(250);
 // "Lately" in Progress.
 constexpr double kWindowS = 3;
 // After a job has failed because a peer vanished: how long to wait for the system to say which.
@@ -32,6 +34,13 @@ Status JobGroup::run(const v1::RunJobRequest& request, int64_t epoch, int64_t ep
   for (Worker& worker : workers_) {
     worker.ended = false;
     worker.status = {};
+    worker.loss_sum = 0;
+    worker.loss_steps = 0;
+    worker.rows_skipped = 0;
+    worker.first_skipped.clear();
+    worker.elapsed_s = 0;
+    worker.fraction = 0;
+    worker.auc = 0;
   }
   began_ = false;
   marks_.clear();
@@ -43,11 +52,15 @@ Status JobGroup::run(const v1::RunJobRequest& request, int64_t epoch, int64_t ep
     threads.emplace_back([this, i, part = std::move(part)] { run_worker(i, part); });
   }
   Status status;
-  while (true) {
+  Clock::time_point shown;
+  do {
     status = wait_for_all();
-    show_progress(epoch, epochs);
-    if (status.code() != StatusCode::kDeadlineExceeded) break;
-  }
+    const Clock::time_point now = Clock::now();
+    if (now - shown >= kShowEvery || status.code() != StatusCode::kDeadlineExceeded) {
+      show_progress(epoch, epochs);
+      shown = now;
+    }
+  } while (status.code() == StatusCode::kDeadlineExceeded);
   if (!status.ok()) {
     for (auto& client : clients_) client->cancel_job();
   }
@@ -171,6 +184,7 @@ void JobGroup::show_progress(int64_t epoch, int64_t epochs) {
     Mark mark{now, 0, 0, 0};
     double fraction = 0;
     double auc = 0;
+    int workers_with_auc = 0;
     double elapsed = 0;
     for (const Worker& worker : workers_) {
       elapsed = std::max(elapsed, worker.elapsed_s);
@@ -180,8 +194,10 @@ void JobGroup::show_progress(int64_t epoch, int64_t epochs) {
       mark.loss_sum += worker.loss_sum;
       mark.loss_steps += worker.loss_steps;
       fraction += worker.fraction / static_cast<double>(workers_.size());
-      auc += worker.auc / static_cast<double>(workers_.size());
+      auc += worker.auc;
+      workers_with_auc += worker.auc > 0 ? 1 : 0;
     }
+    if (workers_with_auc > 0) auc /= workers_with_auc;
     marks_.push_back(mark);
     while (marks_.size() > 2 && now - marks_[1].seconds > kWindowS) marks_.pop_front();
     const Mark& from = marks_.front();

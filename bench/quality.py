@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Quality on real data: test AUC on frappe_x1 beside published results on the same split.
+
+Trains lr, fm and deepfm with three seeds each on 2 ps and 2 worker processes, asynchronously, by
+way of `sidereal train`. Published: the BARS benchmark of click models (Zhu et al., 2022), table
+Frappe_x1. Exit code 1 when a run fails or misses its target. Settings were chosen on the
+validation file; it is not used here, and the number of epochs is fixed. `--short`: one seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT.parent / "shared" / "data" / "frappe_x1"
+BINARY = Path(os.environ.get("SIDEREAL_BIN_DIR", ROOT / "build/release/bin")) / "sidereal"
+#: Ids of all ten columns together.
+ID_SPACE = 5382
+SEEDS = (1, 2, 3)
+RUN_DEADLINE_S = 600
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, what others reached with it, and what we train it with."""
+
+    model: str
+    published_auc: float
+    published_log_loss: float
+    target_auc: float
+    settings: tuple[str, ...]
+
+
+CASES = (
+    Case("lr", 0.9356, 0.3076, 0.933, ("--lr", "0.005", "--epochs", "13")),
+    Case("fm", 0.9671, 0.2065, 0.964,
+         ("--lr", "0.003", "--l2-embedding", "1e-5", "--epochs", "20")),
+    Case("deepfm", 0.9842, 0.1482, 0.980,
+         ("--lr", "0.001", "--optimizer-param", "beta1=0.5", "--l2-embedding", "0.002",
+          "--dropout", "0.2", "--embedding-dim", "32", "--embedding-stddev", "0.1",
+          "--hidden", "256,128", "--batch-size", "512", "--epochs", "14")),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one training gave."""
+
+    auc: float
+    log_loss: float
+    epochs: int
+    seconds: float
+    samples_per_s: float
+
+
+def train(program: Path, data: Path, case: Case, seed: int) -> Result:
+    """Trains one model; raises RuntimeError with the program's message when it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "result.json"
+        command = [
+            str(program), "train", "--quiet", "--json", str(out),
+            "--data", str(data / "train.csv.gz"), "--test", str(data / "test.csv.gz"),
+            "--format", "csv", "--label", "label", "--id-space", str(ID_SPACE),
+            "--model", case.model, "--optimizer", "adam", *case.settings,
+            "--ps", "2", "--workers", "2", "--seed", str(seed),
+        ]  # fmt: skip
+        started = time.monotonic()
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False,
+                                  stdin=subprocess.DEVNULL, timeout=RUN_DEADLINE_S)  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"no end within {RUN_DEADLINE_S} s: {' '.join(command)}") from None
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)}\n{done.stderr.strip()[-2000:]}")
+        figures = json.loads(out.read_text(encoding="utf-8"))
+    return Result(
+        auc=figures["test_auc"],
+        log_loss=figures["test_logloss"],
+        epochs=figures["epochs"],
+        seconds=time.monotonic() - started,
+        samples_per_s=figures["samples_per_s"],
+    )
+
+
+HEADER = (
+    f"{'model':7s} {'seed':>4s} {'test AUC':>8s} {'log loss':>8s} {'published':>15s} {'target':>6s}"
+    f" {'epochs':>6s} {'seconds':>7s} {'samples/s':>9s}"
+)
+
+
+def line(case: Case, seed: str, results: list[Result]) -> str:
+    """A line of the table: the mean of `results`."""
+
+    def mean(name: str) -> float:
+        return sum(getattr(result, name) for result in results) / len(results)
+
+    missed = "" if mean("auc") >= case.target_auc else "  below target"
+    return (
+        f"{case.model:7s} {seed:>4s} {mean('auc'):8.4f} {mean('log_loss'):8.4f}"
+        f" {case.published_auc:6.4f} / {case.published_log_loss:6.4f} {case.target_auc:6.3f}"
+        f" {mean('epochs'):6.0f} {mean('seconds'):7.1f} {mean('samples_per_s'):9,.0f}{missed}"
+    )
+
+
+def row(case: Case, seed: int, result: Result) -> dict[str, Any]:
+    return {
+        "case": f"{case.model} seed {seed}",
+        "ours": result.auc,
+        "peer": case.published_auc,
+        "unit": "AUC",
+        "ratio": result.auc / case.published_auc,
+        "target": case.target_auc,
+        "log_loss": result.log_loss,
+        "peer_log_loss": case.published_log_loss,
+        "epochs": result.epochs,
+        "seconds": result.seconds,
+        "samples_per_s": result.samples_per_s,
+    }
+
+
+def run_cases(
+    program: Path, data: Path, cases: list[Case], seeds: tuple[int, ...]
+) -> list[dict[str, Any]]:
+    """Trains everything, printing the table as it grows; the rows for --json."""
+    rows = []
+    means = []
+    print(HEADER, flush=True)
+    for case in cases:
+        results = []
+        for seed in seeds:
+            results.append(train(program, data, case, seed))
+            rows.append(row(case, seed, results[-1]))
+            print(line(case, str(seed), results[-1:]), flush=True)
+        means.append(line(case, "mean", results))
+    if len(seeds) > 1:
+        print("\n".join(["", *means]))
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--short", action="store_true", help="one seed instead of three")
+    names = [case.model for case in CASES]
+    parser.add_argument("--models", default=",".join(names), help="some of the models")
+    arguments = parser.parse_args()
+    wanted = arguments.models.split(",")
+    if unknown := sorted(set(wanted) - set(names)):
+        parser.error(f"--models: {', '.join(unknown)}: there are {', '.join(names)}")
+    cases = [case for case in CASES if case.model in wanted]
+    if not DATA.is_dir():
+        print("skipped: no data")
+        return 1 if os.environ.get("CI") == "true" else 0
+    try:
+        rows = run_cases(BINARY, DATA, cases, SEEDS[:1] if arguments.short else SEEDS)
+    except (OSError, RuntimeError) as error:
+        print(f"bench quality: {error}", file=sys.stderr)
+        return 1
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
+    missed = [row["case"] for row in rows if row["ours"] < row["target"]]
+    if missed:
+        print(f"bench quality: below target: {', '.join(missed)}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
