@@ -176,8 +176,10 @@ Status Step::feed(int i, Tensor value) {
     return invalid_argument("feed {} of a program that takes {}", i, program.feeds.size());
   }
   const SlotInfo& info = program.slots[program.feeds[i]];
-  SR_RETURN_IF_ERROR(check_value(info, value.dtype(), value.shape(),
-                                 fmt::format("feed {} '{}'", i, program.feed_names[i])));
+  if (value.dtype() != info.dtype || !info.shape.accepts(value.shape())) [[unlikely]] {
+    return check_value(info, value.dtype(), value.shape(),
+                       fmt::format("feed {} '{}'", i, program.feed_names[i]));
+  }
   slots_[program.feeds[i]] = std::move(value);
   return {};
 }
