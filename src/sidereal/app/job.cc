@@ -41,10 +41,10 @@ Result<std::vector<PsTask>> reach_ps(const v1::RunJobRequest& request, uint64_t 
     task.client = std::make_unique<ControlClient>(task_name("ps", i), request.ps(i));
     SR_ASSIGN_OR_RETURN(const auto status, task.client->get_status(kControlDeadlineS));
     if (status->cluster_id() != cluster_id) {
-      return base::failed_precondition("{} at {} belongs to another cluster (id {:016x}, not "
-                                       "{:016x})",
-                                       task.client->task(), request.ps(i), status->cluster_id(),
-                                       cluster_id);
+      return base::failed_precondition(
+          "{} at {} belongs to another cluster (id {:016x}, not "
+          "{:016x})",
+          task.client->task(), request.ps(i), status->cluster_id(), cluster_id);
     }
     for (const std::string& text : status->data_addresses()) {
       SR_ASSIGN_OR_RETURN(sys::Address address, sys::Address::parse(text));
@@ -76,9 +76,8 @@ Result<program::CompiledStep> compile_step(const v1::RunJobRequest& request,
   }
   SR_ASSIGN_OR_RETURN(const passes::Plan plan,
                       passes::run_passes(graph, fetches, targets, topology, ops));
-  SR_ASSIGN_OR_RETURN(
-      const partition::PartitionedGraph parts,
-      partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, ops));
+  SR_ASSIGN_OR_RETURN(const partition::PartitionedGraph parts,
+                      partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, ops));
   SR_ASSIGN_OR_RETURN(program::CompiledStep compiled, program::compile(parts));
   // Passes may have merged nodes; fetches keep the order and the names they were asked for by.
   std::vector<std::string>& names = compiled.worker.fetch_names;
@@ -179,12 +178,12 @@ class Job {
     auto promise = std::make_shared<std::promise<Status>>();
     made.ended = promise->get_future().share();
     loops_.push_back(made);
-    auto shared_reader = std::make_shared<std::unique_ptr<data::PrefetchingReader>>(
-        std::move(reader));
+    auto shared_reader =
+        std::make_shared<std::unique_ptr<data::PrefetchingReader>>(std::move(reader));
     auto start = [endpoint = parts_.endpoints[index], loop = made.loop, promise,
                   options = std::move(options), shared_reader]() mutable -> Status {
-      SR_ASSIGN_OR_RETURN(*loop, StepLoop::create(endpoint, std::move(options),
-                                                  std::move(*shared_reader)));
+      SR_ASSIGN_OR_RETURN(
+          *loop, StepLoop::create(endpoint, std::move(options), std::move(*shared_reader)));
       (*loop)->start([promise](const Status& status) { promise->set_value(status); });
       return {};
     };
@@ -197,8 +196,8 @@ class Job {
     size_t open = loops_.size();
     while (open > 0) {
       for (LaneLoop& loop : loops_) {
-        if (loop.finished || loop.ended.wait_for(kEventEvery / loops_.size()) !=
-                                 std::future_status::ready) {
+        if (loop.finished ||
+            loop.ended.wait_for(kEventEvery / loops_.size()) != std::future_status::ready) {
           continue;
         }
         loop.finished = true;

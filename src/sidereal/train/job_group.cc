@@ -107,7 +107,8 @@ Status JobGroup::take(size_t index, const v1::JobEvent& event) {
   return {};
 }
 
-/// Ok when all have ended well, an error as soon as there is one, kDeadlineExceeded to be asked again.
+/// Ok when all have ended well, an error as soon as there is one, kDeadlineExceeded to be asked
+/// again.
 Status JobGroup::wait_for_all() {
   {
     std::unique_lock lock(mutex_);
@@ -213,13 +214,12 @@ void JobGroup::show_progress(int64_t epoch, int64_t epochs) {
     progress.auc = auc;
     progress.seconds = seconds_ + elapsed;
     const auto total = static_cast<double>(std::max<int64_t>(1, options_.epochs));
-    progress.fraction = std::min(1.0, (static_cast<double>(epoch) +
-                                       fraction * static_cast<double>(epochs)) / total);
-    progress.epoch = std::min<int64_t>(options_.epochs - 1,
-                                       static_cast<int64_t>(progress.fraction * total));
-    progress.seconds_left = progress.fraction > 0.01
-                                ? progress.seconds * (1 / progress.fraction - 1)
-                                : -1;
+    progress.fraction = std::min(
+        1.0, (static_cast<double>(epoch) + fraction * static_cast<double>(epochs)) / total);
+    progress.epoch =
+        std::min<int64_t>(options_.epochs - 1, static_cast<int64_t>(progress.fraction * total));
+    progress.seconds_left =
+        progress.fraction > 0.01 ? progress.seconds * (1 / progress.fraction - 1) : -1;
   }
   if (options_.on_progress) options_.on_progress(progress);
 }
