@@ -10,9 +10,10 @@ using nlohmann::json;
 Status read_job(const json& cluster, const char* job, std::vector<std::string>* out) {
   const auto it = cluster.find(job);
   if (it == cluster.end() || !it->is_array() || it->empty()) {
-    return base::invalid_argument("the cluster has no tasks of job '{}'; give it a list of "
-                                  "\"host:port\"",
-                                  job);
+    return base::invalid_argument(
+        "the cluster has no tasks of job '{}'; give it a list of "
+        "\"host:port\"",
+        job);
   }
   for (const json& address : *it) {
     if (!address.is_string() || address.get<std::string>().find(':') == std::string::npos) {
@@ -42,8 +43,9 @@ Cluster::~Cluster() = default;
 Result<ClusterSpec> ClusterSpec::from_json(const std::string& text) {
   json value = json::parse(text, nullptr, false);
   if (value.is_discarded() || !value.is_object()) {
-    return base::invalid_argument("the cluster is not a JSON object like "
-                                  "{{\"ps\": [\"host:port\"], \"worker\": [\"host:port\"]}}");
+    return base::invalid_argument(
+        "the cluster is not a JSON object like "
+        "{{\"ps\": [\"host:port\"], \"worker\": [\"host:port\"]}}");
   }
   if (value.contains("cluster") && value["cluster"].is_object()) {
     const json inner = value["cluster"];
@@ -60,9 +62,7 @@ Result<ClusterSpec> ClusterSpec::from_json(const std::string& text) {
   return spec;
 }
 
-std::string ClusterSpec::to_json() const {
-  return json{{"ps", ps}, {"worker", worker}}.dump();
-}
+std::string ClusterSpec::to_json() const { return json{{"ps", ps}, {"worker", worker}}.dump(); }
 
 std::string task_name(const std::string& job, int index) {
   return fmt::format("/job:{}/task:{}", job, index);

@@ -45,13 +45,13 @@ std::unique_ptr<Cluster> remote_cluster(ClusterSpec spec);
 
 /// How a local cluster is started.
 struct LocalClusterOptions {
-  int ps = 1;              ///< Number of ps tasks, >= 1.
-  int workers = 1;         ///< Number of worker tasks, >= 1.
-  int ps_lanes = 1;        ///< Lanes (threads that own shards) of each ps.
-  int worker_lanes = 1;    ///< Lanes (steps at once) of each worker.
-  int64_t spin_us = -2;    ///< How long a lane looks before it sleeps; -1 always; -2: chosen from
-                           ///< the CPUs this process may use and the number of lanes.
-  bool in_process = false; ///< Servers in this process instead of processes of their own.
+  int ps = 1;                ///< Number of ps tasks, >= 1.
+  int workers = 1;           ///< Number of worker tasks, >= 1.
+  int ps_lanes = 1;          ///< Lanes (threads that own shards) of each ps.
+  int worker_lanes = 1;      ///< Lanes (steps at once) of each worker.
+  int64_t spin_us = -2;      ///< How long a lane looks before it sleeps; -1 always; -2: chosen from
+                             ///< the CPUs this process may use and the number of lanes.
+  bool in_process = false;   ///< Servers in this process instead of processes of their own.
   std::string program = {};  ///< The `sidereal` program; "": beside this one, then on PATH.
   double start_deadline_s = 30;  ///< Seconds all tasks together have to come up.
 };

@@ -85,9 +85,10 @@ Result<std::unique_ptr<v1::TaskStatus>> ControlClient::get_status(double deadlin
                                      address_, reply->version(), kControlVersion);
   }
   if (reply->task() != task_) {
-    return base::failed_precondition("{} was expected at {}, but {} is there; check the cluster's "
-                                     "addresses",
-                                     task_, address_, reply->task());
+    return base::failed_precondition(
+        "{} was expected at {}, but {} is there; check the cluster's "
+        "addresses",
+        task_, address_, reply->task());
   }
   return reply;
 }

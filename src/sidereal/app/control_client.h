@@ -35,9 +35,9 @@ class ControlClient {
   Status read_variable(const control::v1::ReadVariableRequest& request, double deadline_s,
                        const std::function<Status(const std::string&)>& take);
   Status register_program(int lane, const std::string& bytes, double deadline_s);
-  /// Runs a job to its end, calling `on_event` for each event from the calling thread. An error from
-  /// `on_event` cancels the job and is returned. No deadline: the connection's keepalive notices
-  /// a task that is gone.
+  /// Runs a job to its end, calling `on_event` for each event from the calling thread. An error
+  /// from `on_event` cancels the job and is returned. No deadline: the connection's keepalive
+  /// notices a task that is gone.
   Status run_job(const control::v1::RunJobRequest& request,
                  const std::function<Status(const control::v1::JobEvent&)>& on_event);
   /// Ends a run_job() in progress, from another thread; it returns kCancelled.

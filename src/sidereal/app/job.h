@@ -18,8 +18,8 @@ namespace sidereal::app {
 
 /// What a job uses of the worker it runs on. All borrowed.
 struct WorkerParts {
-  std::vector<lane::Lane*> lanes;                ///< One loop of steps runs on each.
-  std::vector<transport::Endpoint*> endpoints;   ///< One per lane.
+  std::vector<lane::Lane*> lanes;               ///< One loop of steps runs on each.
+  std::vector<transport::Endpoint*> endpoints;  ///< One per lane.
   const ir::OpRegistry* ops = nullptr;
   const exec::KernelTable* kernels = nullptr;
 };

@@ -43,8 +43,7 @@ Result<std::string> find_program(const std::string& wanted) {
   if (length > 0) {
     const std::string here(self.data(), static_cast<size_t>(length));
     const std::string folder = here.substr(0, here.rfind('/'));
-    for (const std::string& candidate :
-         {folder + "/sidereal", folder + "/../bin/sidereal"}) {
+    for (const std::string& candidate : {folder + "/sidereal", folder + "/../bin/sidereal"}) {
       if (access(candidate.c_str(), X_OK) == 0) return candidate;
     }
   }
@@ -53,8 +52,9 @@ Result<std::string> find_program(const std::string& wanted) {
     std::string candidate = folder + "/sidereal";
     if (!folder.empty() && access(candidate.c_str(), X_OK) == 0) return candidate;
   }
-  return base::not_found("the program 'sidereal' is neither beside this one nor on PATH; name it "
-                         "in LocalClusterOptions::program");
+  return base::not_found(
+      "the program 'sidereal' is neither beside this one nor on PATH; name it "
+      "in LocalClusterOptions::program");
 }
 
 Status validate(const LocalClusterOptions& options) {
@@ -122,10 +122,8 @@ class LocalCluster final : public Cluster {
 
   Status start_servers() {
     for (const Planned& task : plan()) {
-      ServerOptions server{.job = task.job,
-                           .task = task.index,
-                           .lanes = task.lanes,
-                           .cluster_id = cluster_id_};
+      ServerOptions server{
+          .job = task.job, .task = task.index, .lanes = task.lanes, .cluster_id = cluster_id_};
       server.options.spin_us = spin_us_;
       SR_ASSIGN_OR_RETURN(auto made, Server::create(server));
       task.addresses->push_back(made->address());
@@ -138,16 +136,21 @@ class LocalCluster final : public Cluster {
     SR_ASSIGN_OR_RETURN(const std::string program, find_program(options_.program));
     const std::vector<Planned> tasks = plan();
     for (const Planned& task : tasks) {
-      const std::vector<std::string> arguments = {
-          "serve",        "--job",        task.job,
-          "--task",       std::to_string(task.index),
-          "--lanes",      std::to_string(task.lanes),
-          "--listen",     "127.0.0.1:0",
-          "--spin-us",    std::to_string(spin_us_),
-          "--cluster-id", fmt::format("{:016x}", cluster_id_)};
-      SR_ASSIGN_OR_RETURN(
-          auto process,
-          TaskProcess::spawn(task_name(task.job, task.index), program, arguments));
+      const std::vector<std::string> arguments = {"serve",
+                                                  "--job",
+                                                  task.job,
+                                                  "--task",
+                                                  std::to_string(task.index),
+                                                  "--lanes",
+                                                  std::to_string(task.lanes),
+                                                  "--listen",
+                                                  "127.0.0.1:0",
+                                                  "--spin-us",
+                                                  std::to_string(spin_us_),
+                                                  "--cluster-id",
+                                                  fmt::format("{:016x}", cluster_id_)};
+      SR_ASSIGN_OR_RETURN(auto process,
+                          TaskProcess::spawn(task_name(task.job, task.index), program, arguments));
       processes_.push_back(std::move(process));
     }
     for (size_t i = 0; i < tasks.size(); ++i) {

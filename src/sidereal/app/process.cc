@@ -25,8 +25,8 @@ int milliseconds_until(Clock::time_point deadline) {
 }
 
 Clock::time_point deadline_after(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                            std::chrono::duration<double>(seconds));
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 /// The child's ends of the pipes land on these descriptors.
@@ -52,9 +52,9 @@ Result<Pipe> make_pipe() {
 
 }  // namespace
 
-Result<std::unique_ptr<TaskProcess>> TaskProcess::spawn(
-    const std::string& task, const std::string& program,
-    const std::vector<std::string>& arguments) {
+Result<std::unique_ptr<TaskProcess>> TaskProcess::spawn(const std::string& task,
+                                                        const std::string& program,
+                                                        const std::vector<std::string>& arguments) {
   std::unique_ptr<TaskProcess> child(new TaskProcess(task));
   SR_ASSIGN_OR_RETURN(const Pipe report, make_pipe());
   SR_ASSIGN_OR_RETURN(const Pipe lifeline, make_pipe());

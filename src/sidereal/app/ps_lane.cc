@@ -107,11 +107,11 @@ Result<int64_t> PsLane::create_variables(const std::vector<VariableSpec>& specs)
                                .initializer = spec.initializer}));
       shard = std::make_unique<Shard>(std::move(rows));
     } else {
-      SR_ASSIGN_OR_RETURN(auto dense, store::DenseVariable::create({.name = spec.name,
-                                                                    .shape = spec.shape,
-                                                                    .rule = spec.rule,
-                                                                    .initializer =
-                                                                        spec.initializer}));
+      SR_ASSIGN_OR_RETURN(auto dense,
+                          store::DenseVariable::create({.name = spec.name,
+                                                        .shape = spec.shape,
+                                                        .rule = spec.rule,
+                                                        .initializer = spec.initializer}));
       shard = std::make_unique<Shard>(std::move(dense));
     }
     bytes += shard->bytes();
@@ -218,10 +218,9 @@ void PsLane::on_call(const transport::Connection& from, const wire::FrameHeader&
   ++figures_.calls;
   const auto it = programs_.find(call.program);
   if (it == programs_.end()) {
-    acceptor_->reply_error(
-        from.id, call.call_id,
-        base::not_found("{} knows no program {:016x}; register it first", lane_->name(),
-                        call.program));
+    acceptor_->reply_error(from.id, call.call_id,
+                           base::not_found("{} knows no program {:016x}; register it first",
+                                           lane_->name(), call.program));
     return;
   }
   const Status status = run_call(it->second, call, slots, feeds);

@@ -24,11 +24,11 @@ namespace sidereal::app {
 struct VariableSpec {
   std::string name;
   bool embedding = false;
-  tensor::Shape shape;             ///< Of the whole variable.
+  tensor::Shape shape;  ///< Of the whole variable.
   store::UpdateRule rule;
   store::Initializer initializer;
   int32_t shard = -1;
-  std::vector<int32_t> lanes;      ///< Embeddings: lanes of every ps task.
+  std::vector<int32_t> lanes;  ///< Embeddings: lanes of every ps task.
 };
 
 /// What a ps lane did so far.
@@ -60,8 +60,8 @@ class PsLane final : public transport::CallHandler, public ports::Parameters {
   Result<int64_t> create_variables(const std::vector<VariableSpec>& specs);
   /// Control: decodes, binds and installs a program. Idempotent. Returns its hash.
   Result<uint64_t> register_program(const std::string& bytes);
-  /// Control: rows [from, from + count) of an embedding shard as float32 bytes; for a dense variable
-  /// (shard -1) elements instead of rows. Fewer at the end.
+  /// Control: rows [from, from + count) of an embedding shard as float32 bytes; for a dense
+  /// variable (shard -1) elements instead of rows. Fewer at the end.
   Result<std::string> read(const std::string& name, int32_t shard, int64_t from, int64_t count);
   /// Control: figures so far.
   Result<PsLaneFigures> figures();
@@ -72,8 +72,7 @@ class PsLane final : public transport::CallHandler, public ports::Parameters {
                                   int position, tensor::DType dtype,
                                   const tensor::Shape& shape) override;
   void on_call(const transport::Connection& from, const wire::FrameHeader& call,
-               std::span<const wire::SlotEntry> slots,
-               std::span<tensor::Tensor> feeds) override;
+               std::span<const wire::SlotEntry> slots, std::span<tensor::Tensor> feeds) override;
   void on_closed(const transport::Connection& from, const Status& why) override;
 
  private:

@@ -216,8 +216,8 @@ class Server::Impl final : public v1::Control::Service {
         ps_lanes_.push_back(std::move(made));
       } else {
         SR_ASSIGN_OR_RETURN(auto made, lane::Lane::create(lane));
-        SR_ASSIGN_OR_RETURN(auto endpoint, transport::Endpoint::create(made.get(), identity,
-                                                                       options_.options));
+        SR_ASSIGN_OR_RETURN(auto endpoint,
+                            transport::Endpoint::create(made.get(), identity, options_.options));
         made->start();
         worker_.lanes.push_back(made.get());
         worker_.endpoints.push_back(endpoint.get());
@@ -247,9 +247,10 @@ class Server::Impl final : public v1::Control::Service {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     control_ = builder.BuildAndStart();
     if (control_ == nullptr || port == 0) {
-      return base::already_exists("cannot listen at {}: the port is in use or not allowed; choose "
-                                  "another, or port 0 for any free one",
-                                  listen_.to_string());
+      return base::already_exists(
+          "cannot listen at {}: the port is in use or not allowed; choose "
+          "another, or port 0 for any free one",
+          listen_.to_string());
     }
     address_ = sys::Address{.host = listen_.host, .port = port}.to_string();
     return {};
@@ -315,8 +316,8 @@ class Server::Impl final : public v1::Control::Service {
     const std::lock_guard lock(control_mutex_);
     SR_ASSIGN_OR_RETURN(PsLane* const lane, find_lane(request.lane()));
     for (int64_t from = 0;; from += kReadRowsAtOnce) {
-      SR_ASSIGN_OR_RETURN(std::string bytes, lane->read(request.name(), request.shard(), from,
-                                                        kReadRowsAtOnce));
+      SR_ASSIGN_OR_RETURN(std::string bytes,
+                          lane->read(request.name(), request.shard(), from, kReadRowsAtOnce));
       if (bytes.empty()) return {};
       v1::Chunk chunk;
       chunk.set_data(std::move(bytes));
@@ -357,9 +358,9 @@ class Server::Impl final : public v1::Control::Service {
   std::vector<std::unique_ptr<transport::Endpoint>> endpoints_;
   std::vector<std::unique_ptr<lane::Lane>> worker_lanes_;
   WorkerParts worker_;
-  std::mutex control_mutex_;   // One change of variables or programs at a time.
-  std::timed_mutex job_mutex_; // One job at a time.
-  std::mutex mutex_;           // Guards shutdown_ and stopped_.
+  std::mutex control_mutex_;    // One change of variables or programs at a time.
+  std::timed_mutex job_mutex_;  // One job at a time.
+  std::mutex mutex_;            // Guards shutdown_ and stopped_.
   std::condition_variable ended_;
   bool shutdown_ = false;
   bool stopped_ = false;

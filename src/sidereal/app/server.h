@@ -11,12 +11,12 @@ namespace sidereal::app {
 
 /// How one task of a cluster is started.
 struct ServerOptions {
-  std::string job = "ps";                    ///< "ps" or "worker".
-  int task = 0;                              ///< Index within the job.
-  std::string address = "127.0.0.1:0";       ///< Of the control service; port 0: any free one.
-  int lanes = 1;                             ///< ps: owners of shards; worker: steps at once.
-  uint64_t cluster_id = 0;                   ///< The same for all tasks of a cluster.
-  config::Options options = {};              ///< Lanes and connections.
+  std::string job = "ps";               ///< "ps" or "worker".
+  int task = 0;                         ///< Index within the job.
+  std::string address = "127.0.0.1:0";  ///< Of the control service; port 0: any free one.
+  int lanes = 1;                        ///< ps: owners of shards; worker: steps at once.
+  uint64_t cluster_id = 0;              ///< The same for all tasks of a cluster.
+  config::Options options = {};         ///< Lanes and connections.
 };
 
 /// One task: the control service and its lanes. Several may live in one process.

@@ -242,8 +242,8 @@ Result<bool> StepLoop::launch() {
   ++launched_;
   computing_.push_back(std::move(idle_.back()));
   idle_.pop_back();
-  // No further than its pulls: were its answers here already, its pushes could overtake those of the
-  // steps before it, and results would depend on how fast peers are.
+  // No further than its pulls: were its answers here already, its pushes could overtake those of
+  // the steps before it, and results would depend on how fast peers are.
   const int64_t from = endpoint_->lane()->now();
   SR_RETURN_IF_ERROR(flight->step.advance_to_wait().status());
   figures_.compute_ns += endpoint_->lane()->now() - from;

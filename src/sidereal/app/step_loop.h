@@ -35,7 +35,7 @@ struct StepLoopOptions {
 struct StepLoopFigures {
   int64_t steps = 0;
   int64_t rows = 0;
-  int64_t elapsed_ns = 0;    ///< From the beginning of the first step to the end of the latest.
+  int64_t elapsed_ns = 0;  ///< From the beginning of the first step to the end of the latest.
   int64_t compute_ns = 0;
   int64_t wait_ns = 0;       ///< Waiting for answers or data.
   int64_t data_wait_ns = 0;  ///< The part of it spent waiting for data.

@@ -5,7 +5,8 @@ namespace sidereal::exec {
 tensor::Buffer::Ptr BufferPool::acquire(size_t bytes) {
   tensor::Buffer::Ptr* best = nullptr;
   for (tensor::Buffer::Ptr& held : buffers_) {
-    if (held.use_count() != 1 || held->bytes() < bytes || held->bytes() > 4 * bytes + 4096) continue;
+    if (held.use_count() != 1 || held->bytes() < bytes || held->bytes() > 4 * bytes + 4096)
+      continue;
     if (best == nullptr || held->bytes() < (*best)->bytes()) best = &held;
   }
   if (best != nullptr) return *best;

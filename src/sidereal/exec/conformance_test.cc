@@ -24,8 +24,7 @@ constexpr float kRate = 0.25F;
 /// One random graph around an op: its inputs and their values.
 class Maker {
  public:
-  Maker(uint32_t seed, DType dtype)
-      : dice(seed), real(dtype), b(&graph, &test_registry()) {}
+  Maker(uint32_t seed, DType dtype) : dice(seed), real(dtype), b(&graph, &test_registry()) {}
 
   /// An extent; now and then 0.
   int64_t extent() { return dice.chance(8) ? 0 : dice.number(1, 9); }
@@ -314,8 +313,7 @@ std::vector<Output> read_variable(Maker& m) {
 std::vector<Output> apply_dense(Maker& m) {
   const Shape shape = m.any_shape();
   const std::string variable = m.variable(shape, false);
-  m.targets.push_back(
-      ops::apply_dense(m.b, variable, m.input_of(DType::kFloat32, shape, -1, 1)));
+  m.targets.push_back(ops::apply_dense(m.b, variable, m.input_of(DType::kFloat32, shape, -1, 1)));
   return {};
 }
 
@@ -345,10 +343,9 @@ void check(Maker& m, const std::vector<Output>& fetches, const passes::Topology&
     expected[name] = value.clone();
     actual[name] = value.clone();
   }
-  const auto want = reference::evaluate(m.graph, {.feeds = m.feeds,
-                                                  .fetches = fetches,
-                                                  .targets = m.targets,
-                                                  .variables = &expected});
+  const auto want = reference::evaluate(
+      m.graph,
+      {.feeds = m.feeds, .fetches = fetches, .targets = m.targets, .variables = &expected});
   ASSERT_TRUE(want.ok()) << want.status();
 
   const auto step = compile_for_test(m.graph, fetches, m.targets, topology);
@@ -393,7 +390,7 @@ TEST(Conformance, of_every_op_to_the_reference) {
     cased.insert(one.op);
   }
   // Fed from outside, or gone when a graph has become a program.
-  const std::set<std::string> never_run = {"Placeholder", "Arg",  "Ret",        "Call",
+  const std::set<std::string> never_run = {"Placeholder", "Arg",    "Ret",        "Call",
                                            "NoOp",        "Lookup", "ApplySparse"};
   for (const std::string& op : test_registry().names()) {
     if (never_run.contains(op)) {
@@ -435,31 +432,44 @@ class RandomModel {
     const Output x = m.dice.pick(values_);
     const Output y = m.dice.pick(values_);
     switch (m.dice.number(0, 15)) {
-      case 0: return ops::add(b, x, y);
-      case 1: return ops::mul(b, ops::tanh(b, x), y);
-      case 2: return ops::sub(b, ops::sigmoid(b, x), y);
-      case 3: return ops::relu(b, x);
-      case 4: return ops::maximum(b, x, ops::neg(b, y));
-      case 5: return ops::reshape_like(b, ops::softplus(b, ops::reshape(b, x, {-1, 2})), x);
-      case 6: return ops::identity(b, x);
-      case 7: return ops::bias_add(b, x, as_real(ops::read_variable(b, bias_)));
-      case 8: return ops::add(b, x, ops::reduce_sum(b, ops::tanh(b, y), {1}, true));
+      case 0:
+        return ops::add(b, x, y);
+      case 1:
+        return ops::mul(b, ops::tanh(b, x), y);
+      case 2:
+        return ops::sub(b, ops::sigmoid(b, x), y);
+      case 3:
+        return ops::relu(b, x);
+      case 4:
+        return ops::maximum(b, x, ops::neg(b, y));
+      case 5:
+        return ops::reshape_like(b, ops::softplus(b, ops::reshape(b, x, {-1, 2})), x);
+      case 6:
+        return ops::identity(b, x);
+      case 7:
+        return ops::bias_add(b, x, as_real(ops::read_variable(b, bias_)));
+      case 8:
+        return ops::add(b, x, ops::reduce_sum(b, ops::tanh(b, y), {1}, true));
       case 9: {
         const Output wide = ops::concat(b, {x, y}, 1);
         return ops::slice_axis(b, wide, 1, m.dice.number(0, 4), 4);
       }
-      case 10: return ops::pad_axis(b, ops::slice_axis(b, x, -1, 1, 2), -1, 2, 0);
+      case 10:
+        return ops::pad_axis(b, ops::slice_axis(b, x, -1, 1, 2), -1, 2, 0);
       case 11: {
         const Output scores = ops::fm_interaction(b, ops::reshape(b, ops::tanh(b, x), {0, 2, 2}));
         return ops::mul(b, y, ops::tanh(b, scores));
       }
-      case 12: return as_real(ops::lookup(b, table_, ids_));
+      case 12:
+        return as_real(ops::lookup(b, table_, ids_));
       case 13: {
         const Output gram = ops::mat_mul(b, ops::tanh(b, x), ops::tanh(b, y), true, false);
         return ops::tanh(b, ops::mat_mul(b, x, gram));
       }
-      case 14: return ops::add_n(b, {x, y, x});
-      default: return ops::sigmoid_cross_entropy_with_logits(b, x, ops::sigmoid(b, y));
+      case 14:
+        return ops::add_n(b, {x, y, x});
+      default:
+        return ops::sigmoid_cross_entropy_with_logits(b, x, ops::sigmoid(b, y));
     }
   }
 
@@ -505,13 +515,11 @@ void check_steps(RandomModel& model, const passes::Topology& topology) {
       const bool ids = value.dtype() == DType::kInt64;
       feeds[name] = m.dice.tensor(value.dtype(), value.shape(), ids ? -1 : -2, ids ? 6 : 2);
     }
-    const auto want = reference::evaluate(m.graph, {.feeds = feeds,
-                                                    .fetches = model.fetches,
-                                                    .targets = m.targets,
-                                                    .variables = &expected});
+    const auto want = reference::evaluate(
+        m.graph,
+        {.feeds = feeds, .fetches = model.fetches, .targets = m.targets, .variables = &expected});
     ASSERT_TRUE(want.ok()) << want.status();
-    const auto got =
-        run_step(&running, step->compiled.worker, feeds, id, &exchange, &m.dice);
+    const auto got = run_step(&running, step->compiled.worker, feeds, id, &exchange, &m.dice);
     ASSERT_TRUE(got.ok()) << got.status();
     for (size_t i = 0; i < want->size(); ++i) pairs.emplace_back((*got)[i], (*want)[i]);
     for (const auto& [name, value] : feeds) {

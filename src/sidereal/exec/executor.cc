@@ -80,8 +80,8 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::bind(program::Program progra
     if (instruction.kind != InstructionKind::kCompute) continue;
     const KernelFactory* factory = table.find(instruction.op);
     if (factory == nullptr) {
-      return base::unimplemented("op {} of node '{}' has no kernel in this release",
-                                 instruction.op, instruction.name);
+      return base::unimplemented("op {} of node '{}' has no kernel in this release", instruction.op,
+                                 instruction.name);
     }
     Result<std::unique_ptr<Kernel>> kernel =
         (*factory)(BindContext{bound->program_, instruction, parameters});
@@ -191,8 +191,8 @@ Status Step::start_call(const Instruction& instruction) {
   call_feeds_.clear();
   for (const int32_t slot : call.feeds) call_feeds_.push_back(slots_[slot]);
   ++calls_in_flight_;
-  const Status started = exchange_->start(instruction.call, step_id_, call_feeds_,
-                                          pending_[instruction.call].get());
+  const Status started =
+      exchange_->start(instruction.call, step_id_, call_feeds_, pending_[instruction.call].get());
   if (!started.ok()) --calls_in_flight_;
   call_feeds_.clear();
   return started;
@@ -203,7 +203,8 @@ Status Step::run_instruction(size_t index) {
   if (instruction.kind == InstructionKind::kCallStart) return start_call(instruction);
   KernelContext context(this, &instruction);
   const Status status = bound_->kernel(index)->run(context);
-  if (status.ok()) [[likely]] return status;
+  if (status.ok()) [[likely]]
+    return status;
   return base::with_context(status, describe(instruction, slots_));
 }
 

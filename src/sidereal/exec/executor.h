@@ -59,9 +59,9 @@ class Step {
   /// Runs until the end or until an answer is missing. An error ends the step; its text names the
   /// node and the op.
   Result<Progress> advance();
-  /// As advance(), but stops where the step would first wait, whether or not the answer is there: it
-  /// sends what can be sent without one and, for a program that calls, does nothing that depends on
-  /// how fast peers are.
+  /// As advance(), but stops where the step would first wait, whether or not the answer is there:
+  /// it sends what can be sent without one and, for a program that calls, does nothing that depends
+  /// on how fast peers are.
   Result<Progress> advance_to_wait();
   /// Fetch `i` of a step that is done.
   [[nodiscard]] const tensor::Tensor& fetch(int i) const;

@@ -8,14 +8,14 @@
 namespace sidereal::exec {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using program::Instruction;
 using program::InstructionKind;
 using program::Program;
 using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr DType kF32 = DType::kFloat32;
 
@@ -119,8 +119,7 @@ Status outcome(Program program, const std::vector<Tensor>& feeds,
                const KernelTable& table = worker_kernels(),
                ports::Parameters* parameters = nullptr) {
   SR_RETURN_IF_ERROR(program::validate(program));
-  SR_ASSIGN_OR_RETURN(const auto bound,
-                      BoundProgram::bind(std::move(program), table, parameters));
+  SR_ASSIGN_OR_RETURN(const auto bound, BoundProgram::bind(std::move(program), table, parameters));
   BufferPool pool(1 << 20);
   Step step(bound.get(), &pool, nullptr);
   step.begin(1);
@@ -431,8 +430,7 @@ TEST(Bind, variables_must_be_there_and_of_their_kind) {
   EXPECT_EQ(code("ReadVariable", bias, nullptr), StatusCode::kFailedPrecondition);
   EXPECT_EQ(code("ReadVariable", {{"var", std::string("nose")}}, &variables),
             StatusCode::kNotFound);
-  EXPECT_EQ(code("ReadVariable", {{"var", int64_t{3}}}, &variables),
-            StatusCode::kInvalidArgument);
+  EXPECT_EQ(code("ReadVariable", {{"var", int64_t{3}}}, &variables), StatusCode::kInvalidArgument);
   EXPECT_EQ(code("ShardGather", far, &variables), StatusCode::kNotFound);
   EXPECT_EQ(code("ShardGather", dense_shard, &variables), StatusCode::kInvalidArgument);
 }

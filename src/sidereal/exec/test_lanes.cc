@@ -24,13 +24,21 @@ void fill(Tensor* out, const std::function<double()>& next) {
 
 double element(const Tensor& t, int64_t i) {
   switch (t.dtype()) {
-    case DType::kFloat32: return t.data<const float>()[i];
-    case DType::kFloat64: return t.data<const double>()[i];
-    case DType::kInt32: return t.data<const int32_t>()[i];
-    case DType::kInt64: return static_cast<double>(t.data<const int64_t>()[i]);
-    case DType::kUInt8: return t.data<const uint8_t>()[i];
-    case DType::kBool: return t.data<const bool>()[i] ? 1 : 0;
-    default: ADD_FAILURE() << "no comparison of " << t.to_string(); return 0;
+    case DType::kFloat32:
+      return t.data<const float>()[i];
+    case DType::kFloat64:
+      return t.data<const double>()[i];
+    case DType::kInt32:
+      return t.data<const int32_t>()[i];
+    case DType::kInt64:
+      return static_cast<double>(t.data<const int64_t>()[i]);
+    case DType::kUInt8:
+      return t.data<const uint8_t>()[i];
+    case DType::kBool:
+      return t.data<const bool>()[i] ? 1 : 0;
+    default:
+      ADD_FAILURE() << "no comparison of " << t.to_string();
+      return 0;
   }
 }
 
@@ -65,20 +73,31 @@ const KernelTable& ps_kernels() {
 
 Tensor Dice::tensor(DType dtype, const Shape& shape, double low, double high) {
   Tensor out = Tensor::empty(dtype, shape);
-  const auto real = [&] {
-    return low + (high - low) * static_cast<double>(random_()) * 0x1p-32;
-  };
+  const auto real = [&] { return low + (high - low) * static_cast<double>(random_()) * 0x1p-32; };
   const auto whole = [&] {
     return static_cast<double>(number(static_cast<int64_t>(low), static_cast<int64_t>(high)));
   };
   switch (dtype) {
-    case DType::kFloat32: fill<float>(&out, real); break;
-    case DType::kFloat64: fill<double>(&out, real); break;
-    case DType::kInt32: fill<int32_t>(&out, whole); break;
-    case DType::kInt64: fill<int64_t>(&out, whole); break;
-    case DType::kUInt8: fill<uint8_t>(&out, whole); break;
-    case DType::kBool: fill<bool>(&out, whole); break;
-    default: ADD_FAILURE() << "no numbers of " << out.to_string();
+    case DType::kFloat32:
+      fill<float>(&out, real);
+      break;
+    case DType::kFloat64:
+      fill<double>(&out, real);
+      break;
+    case DType::kInt32:
+      fill<int32_t>(&out, whole);
+      break;
+    case DType::kInt64:
+      fill<int64_t>(&out, whole);
+      break;
+    case DType::kUInt8:
+      fill<uint8_t>(&out, whole);
+      break;
+    case DType::kBool:
+      fill<bool>(&out, whole);
+      break;
+    default:
+      ADD_FAILURE() << "no numbers of " << out.to_string();
   }
   return out;
 }
@@ -241,9 +260,9 @@ Result<TestStep> compile_for_test(const ir::Graph& graph, const std::vector<ir::
   TestStep out;
   SR_ASSIGN_OR_RETURN(passes::Plan plan,
                       passes::run_passes(graph, fetches, targets, topology, test_registry()));
-  SR_ASSIGN_OR_RETURN(const partition::PartitionedGraph parts,
-                      partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets,
-                                                     test_registry()));
+  SR_ASSIGN_OR_RETURN(
+      const partition::PartitionedGraph parts,
+      partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, test_registry()));
   SR_ASSIGN_OR_RETURN(out.compiled, program::compile(parts));
   out.placement = std::move(plan.placement);
   return out;

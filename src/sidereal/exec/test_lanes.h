@@ -60,9 +60,8 @@ class TestVariables final : public ports::Parameters {
   std::map<std::pair<std::string, int64_t>, std::unique_ptr<Shard>> shards_;
 };
 
-/// The ps lanes of a compiled step. Calls wait in line until they are answered: calls to one lane in
-/// their order, those to different lanes in any.
-/// Thread: core-local.
+/// The ps lanes of a compiled step. Calls wait in line until they are answered: calls to one lane
+/// in their order, those to different lanes in any. Thread: core-local.
 class TestExchange final : public ports::Exchange {
  public:
   TestExchange(const program::CompiledStep* step, ports::Parameters* variables, BufferPool* pool);

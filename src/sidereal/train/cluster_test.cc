@@ -268,8 +268,7 @@ TEST(Server, options_that_make_no_sense_are_refused) {
   EXPECT_EQ(Server::create({.job = "boss"}).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Server::create({.task = -1}).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Server::create({.lanes = 0}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(Server::create({.address = "nonsense"}).status().code(),
-            StatusCode::kInvalidArgument);
+  EXPECT_EQ(Server::create({.address = "nonsense"}).status().code(), StatusCode::kInvalidArgument);
   EXPECT_FALSE(app::start_local_cluster({.ps = 0, .in_process = true}).ok());
 }
 
@@ -305,9 +304,8 @@ class Stopping : public testing::Test {
       if (!told) running.set_value();
       told = true;
     };
-    auto fitted = std::async(std::launch::async, [&] {
-      return (*trainer)->fit(stream(0, 1000), options).status();
-    });
+    auto fitted = std::async(std::launch::async,
+                             [&] { return (*trainer)->fit(stream(0, 1000), options).status(); });
     EXPECT_EQ(running.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
     const auto stopped = Clock::now();
     servers_[task]->stop();

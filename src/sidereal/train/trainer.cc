@@ -64,8 +64,7 @@ class Trainer::Impl {
     SR_RETURN_IF_ERROR(reach("worker", cluster_->spec().worker, &workers_));
     train_text_ = ir::to_text(model_.graph);
     inference_text_ = ir::to_text(inference_graph(model_.graph));
-    SR_ASSIGN_OR_RETURN(placement_,
-                        passes::place_variables(model_.graph.variables(), topology_));
+    SR_ASSIGN_OR_RETURN(placement_, passes::place_variables(model_.graph.variables(), topology_));
     return create_variables();
   }
 
@@ -191,8 +190,8 @@ class Trainer::Impl {
   Status reach(const std::string& job, const std::vector<std::string>& addresses,
                std::vector<std::shared_ptr<app::ControlClient>>* clients) {
     for (size_t i = 0; i < addresses.size(); ++i) {
-      auto client = std::make_shared<app::ControlClient>(
-          app::task_name(job, static_cast<int>(i)), addresses[i]);
+      auto client = std::make_shared<app::ControlClient>(app::task_name(job, static_cast<int>(i)),
+                                                         addresses[i]);
       SR_ASSIGN_OR_RETURN(const auto status, client->get_status(kReachDeadlineS));
       if (ps_.empty() && clients->empty()) cluster_id_ = status->cluster_id();
       if (status->cluster_id() != cluster_id_) {
@@ -312,8 +311,7 @@ Result<FitResult> Trainer::fit(const data::DataSpec& data, const FitOptions& opt
 Result<EvalResult> Trainer::evaluate(const data::DataSpec& data, const FitOptions& options) {
   return impl_->evaluate(data, options);
 }
-Result<std::vector<float>> Trainer::predict(const data::DataSpec& data,
-                                            const FitOptions& options) {
+Result<std::vector<float>> Trainer::predict(const data::DataSpec& data, const FitOptions& options) {
   return impl_->predict(data, options);
 }
 Result<Tensor> Trainer::read_variable(const std::string& name) {

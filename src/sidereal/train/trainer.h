@@ -22,40 +22,41 @@ struct CompiledModel {
   std::string loss;                  ///< Output: scalar float32, mean over the batch.
   std::string probability;           ///< Output: float32 [batch, 1] or [batch].
   std::vector<std::string> targets;  ///< Nodes that update variables.
-  std::vector<std::string> inputs;   ///< Placeholders: "label", "dense", "ids", "weights" or columns.
+  std::vector<std::string>
+      inputs;  ///< Placeholders: "label", "dense", "ids", "weights" or columns.
 };
 
 /// What one task did so far.
 struct TaskStats {
-  std::string task;         ///< "/job:worker/task:0".
-  int64_t steps = 0;        ///< Worker: steps. ps: calls served.
-  int64_t rows = 0;         ///< Worker: samples. ps: rows read and written.
+  std::string task;   ///< "/job:worker/task:0".
+  int64_t steps = 0;  ///< Worker: steps. ps: calls served.
+  int64_t rows = 0;   ///< Worker: samples. ps: rows read and written.
   int64_t bytes_in = 0;
   int64_t bytes_out = 0;
-  double compute_s = 0;     ///< Seconds spent running instructions.
-  double wait_s = 0;        ///< Worker: seconds waiting for a ps or for data. ps: idle seconds.
-  double data_wait_s = 0;   ///< Worker: the part of wait_s spent waiting for data.
+  double compute_s = 0;    ///< Seconds spent running instructions.
+  double wait_s = 0;       ///< Worker: seconds waiting for a ps or for data. ps: idle seconds.
+  double data_wait_s = 0;  ///< Worker: the part of wait_s spent waiting for data.
 };
 
 /// How a fit is going; handed to FitOptions::on_progress about four times a second.
 struct Progress {
-  int64_t epoch = 0;        ///< From 0.
-  int64_t steps = 0;        ///< All workers together, since the start of the fit.
+  int64_t epoch = 0;  ///< From 0.
+  int64_t steps = 0;  ///< All workers together, since the start of the fit.
   int64_t rows = 0;
-  double seconds = 0;       ///< Since the first step.
-  double samples_per_s = 0; ///< Lately.
-  double loss = 0;          ///< Mean of the latest steps.
-  double auc = 0;           ///< Of predictions made just before each row was learned from, lately.
-  double fraction = 0;      ///< Of the whole fit, 0 to 1.
-  double seconds_left = 0;  ///< Estimate; negative while unknown.
+  double seconds = 0;        ///< Since the first step.
+  double samples_per_s = 0;  ///< Lately.
+  double loss = 0;           ///< Mean of the latest steps.
+  double auc = 0;            ///< Of predictions made just before each row was learned from, lately.
+  double fraction = 0;       ///< Of the whole fit, 0 to 1.
+  double seconds_left = 0;   ///< Estimate; negative while unknown.
 };
 
 /// Result of an evaluation.
 struct EvalResult {
   int64_t rows = 0;
   int64_t rows_skipped = 0;
-  double auc = 0;               ///< Exact.
-  double log_loss = 0;          ///< Nats.
+  double auc = 0;       ///< Exact.
+  double log_loss = 0;  ///< Nats.
   double seconds = 0;
   std::optional<double> best_auc;  ///< Synthetic data: of the true probabilities.
 };
@@ -64,12 +65,12 @@ struct EvalResult {
 struct FitOptions {
   int64_t batch_size = 1024;
   int64_t epochs = 1;
-  /// Steps of one lane whose pulls may be ahead. 1: a step sees every push of the step before of its
-  /// own worker. n: it may miss the pushes of its n-1 latest steps, and waits less.
+  /// Steps of one lane whose pulls may be ahead. 1: a step sees every push of the step before of
+  /// its own worker. n: it may miss the pushes of its n-1 latest steps, and waits less.
   int64_t steps_in_flight = 1;
-  bool record_losses = false;   ///< Keep the loss of every step (worker 0, lane 0).
-  int64_t patience = 0;         ///< > 0: stop after so many epochs without a better validation AUC.
-  int64_t steps_max = 0;        ///< > 0: each worker lane stops after so many steps.
+  bool record_losses = false;  ///< Keep the loss of every step (worker 0, lane 0).
+  int64_t patience = 0;        ///< > 0: stop after so many epochs without a better validation AUC.
+  int64_t steps_max = 0;       ///< > 0: each worker lane stops after so many steps.
   std::function<void(const Progress&)> on_progress;
   /// Asked about ten times a second; true ends the fit with kCancelled.
   std::function<bool()> cancelled;
@@ -80,12 +81,12 @@ struct FitResult {
   int64_t steps = 0;
   int64_t rows = 0;
   int64_t rows_skipped = 0;
-  std::string first_skipped;    ///< What was wrong with the first skipped row.
-  double seconds = 0;           ///< From the first step to the last, evaluation left out.
+  std::string first_skipped;  ///< What was wrong with the first skipped row.
+  double seconds = 0;         ///< From the first step to the last, evaluation left out.
   double samples_per_s = 0;
-  double loss = 0;              ///< Mean of the last steps.
-  int64_t epochs = 0;           ///< Epochs done.
-  std::vector<float> losses;    ///< With record_losses.
+  double loss = 0;                     ///< Mean of the last steps.
+  int64_t epochs = 0;                  ///< Epochs done.
+  std::vector<float> losses;           ///< With record_losses.
   std::vector<EvalResult> validation;  ///< One per epoch when there is validation data.
   std::vector<TaskStats> tasks;
 };
