@@ -32,6 +32,7 @@ void LaneMetricsSnapshot::add(const LaneMetrics& lane) {
 
 std::vector<std::pair<std::string, int64_t>> LaneMetricsSnapshot::items() const {
   std::vector<std::pair<std::string, int64_t>> out;
+  out.reserve(kRows.size() + 5);
   for (const Row& row : kRows) out.emplace_back(row.name, this->*row.merged);
   out.emplace_back("call_ns_count", call_ns.count);
   out.emplace_back("call_ns_mean", static_cast<int64_t>(call_ns.mean()));

@@ -13,6 +13,7 @@ namespace {
 std::string describe(const std::string& one, const std::string& many,
                      const std::vector<ir::TensorSpec>& specs) {
   std::vector<std::string> texts;
+  texts.reserve(specs.size());
   for (const ir::TensorSpec& spec : specs) texts.push_back(ir::to_string(spec));
   const std::string& what = specs.size() == 1 ? one : many;
   return fmt::format("    {} {}{}{}\n", specs.size(), what, specs.empty() ? "" : ": ",
@@ -33,6 +34,7 @@ std::string describe_call(size_t call, const RemoteGraph& remote) {
     }
   }
   std::vector<std::string> counts;
+  counts.reserve(ops.size());
   for (const auto& [op, count] : ops) counts.push_back(fmt::format("{} {}", count, op));
   return fmt::format("  round {}, call {}: {}\n", remote.level, call, base::join(counts, ", ")) +
          describe("feed", "feeds", feeds) + describe("fetch", "fetches", fetches);
