@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Training speed of DeepFM on two cores: one ps and one worker process beside PyTorch in one process.
+"""Training speed of DeepFM on two cores: a ps and a worker process beside PyTorch in one process.
 
 Same model, batch, optimizer (Adagrad) and uniform ids on both sides; see bench_train.cc and
-peers/torch_deepfm.py. First every PyTorch setting runs once; the best two per batch size then run in turn
-with ours, round after round, and medians over all windows are compared.
+peers/torch_deepfm.py. First every PyTorch setting runs once; the best two per batch size then run
+in turn with ours, round after round, and medians over all windows are compared.
 
 Figures of ours: `in flight 1` sees every update of the step before, as PyTorch does; `in flight 2`
 (asynchronous training) pulls the rows of the next step while this one computes, so a step may miss
@@ -31,7 +31,8 @@ def json_lines(command: list[str], timeout: float) -> list[dict[str, Any]]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode != 0 or not lines:
-        raise RuntimeError(f"{command[0]} failed ({done.returncode}): {done.stderr.strip()[-2000:]}")
+        errors = done.stderr.strip()[-2000:]
+        raise RuntimeError(f"{command[0]} failed ({done.returncode}): {errors}")
     return lines
 
 
