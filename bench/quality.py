@@ -45,9 +45,9 @@ CASES = (
     Case("fm", 0.9671, 0.2065, 0.964,
          ("--lr", "0.003", "--l2-embedding", "1e-5", "--epochs", "20")),
     Case("deepfm", 0.9842, 0.1482, 0.980,
-         ("--lr", "0.001", "--optimizer-param", "beta1=0.5", "--l2-embedding", "0.002",
-          "--dropout", "0.2", "--embedding-dim", "32", "--embedding-stddev", "0.1",
-          "--hidden", "256,128", "--batch-size", "512", "--epochs", "14")),
+         ("--lr", "0.001", "--optimizer-param", "beta1=0.5", "--l2-embedding", "0.001",
+          "--dropout", "0.4", "--embedding-dim", "64", "--embedding-stddev", "0.1",
+          "--hidden", "400,200", "--batch-size", "512", "--epochs", "14")),
 )  # fmt: skip
 
 
