@@ -15,7 +15,8 @@ using ir::Shape;
 using Outputs = std::vector<Output>;
 
 /// A case whose node takes the inputs as they are.
-OpCase plain(std::string op, std::string what, std::vector<CaseInput> inputs, AttrMap attrs = {}) {
+OpCase plain(const std::string& op, std::string what, std::vector<CaseInput> inputs,
+             const AttrMap& attrs = {}) {
   const auto build = [op, attrs](Builder& b, const Outputs& x) { return b.add(op, x, attrs); };
   return {op, std::move(what), std::move(inputs), build};
 }
