@@ -19,7 +19,7 @@
 namespace sidereal::bench {
 
 Result<std::unique_ptr<Process>> Process::fork(const std::string& name,
-                                               std::function<Status(int in, int out)> body) {
+                                               const std::function<Status(int in, int out)>& body) {
   std::array<int, 2> to = {};
   std::array<int, 2> from = {};
   if (pipe(to.data()) != 0 || pipe(from.data()) != 0) return base::unavailable("no pipe");

@@ -17,7 +17,7 @@ class Process {
  public:
   /// Runs `body(in, out)` in a child. To be called before this process has threads.
   static Result<std::unique_ptr<Process>> fork(const std::string& name,
-                                               std::function<Status(int in, int out)> body);
+                                               const std::function<Status(int in, int out)>& body);
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;

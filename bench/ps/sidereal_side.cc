@@ -1,5 +1,6 @@
 // Our side: a ps lane in one process, a worker lane in another, the programs that training uses.
 #include <future>
+#include <optional>
 #include <utility>
 
 #include "sidereal/app/ps_lane.h"

@@ -25,7 +25,7 @@ class ServerConnection final : private Link::Owner {
       : acceptor_(acceptor), endpoint_(endpoint), handler_(handler), link_(endpoint, this, true) {
     peer_.id = id;
   }
-  ~ServerConnection() { endpoint_->lane()->cancel_timer(handshake_timer_); }
+  ~ServerConnection() override { endpoint_->lane()->cancel_timer(handshake_timer_); }
 
   Status open(std::unique_ptr<sys::Stream> stream);
   /// Says goodbye and closes; the handler is told.

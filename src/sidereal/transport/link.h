@@ -25,6 +25,7 @@ class Link final : private lane::IoHandler, private lane::Flusher {
   /// Whoever acts on the frames. May close the link from within any callback, not destroy it.
   class Owner {
    public:
+    virtual ~Owner() = default;
     /// A frame without slots, other than Ping and Pong. An error closes the link as malformed.
     virtual Status on_frame(const wire::FrameHeader& header, std::string_view meta) = 0;
     /// A Call or Reply begins: sets `into[i]` for every slot that is not dead. False: the payload
@@ -37,9 +38,6 @@ class Link final : private lane::IoHandler, private lane::Flusher {
                             std::span<tensor::Tensor> tensors) = 0;
     /// The link has closed itself. The reason reads well behind "lost <peer>: ".
     virtual void on_broken(const Status& why) = 0;
-
-   protected:
-    ~Owner() = default;
   };
 
   /// `is_server`: tells a peer what was wrong before it is closed, and stops reading while too
