@@ -266,7 +266,7 @@ void Bench::report(const std::string& name, int64_t batch, const Samples& local,
   std::fflush(stdout);
   count_targets(batch, ours, alone, grpc, spin);
   const auto row = [&](const std::string& peer, double figure) {
-    rows_.push_back({{"case", name + " vs " + peer},
+    rows_.push_back({{"case", fmt::format("{} vs {}", name, peer)},
                      {"ours", ours},
                      {"peer", figure},
                      {"unit", "ids/s"},
