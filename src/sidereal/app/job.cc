@@ -187,7 +187,7 @@ class Job {
       (*loop)->start([promise](const Status& status) { promise->set_value(status); });
       return {};
     };
-    SR_ASSIGN_OR_RETURN(const Status started, call_on_lane<Status>(made.lane, std::move(start)));
+    SR_ASSIGN_OR_RETURN(Status started, call_on_lane<Status>(made.lane, std::move(start)));
     return started;
   }
 
