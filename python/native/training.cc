@@ -226,6 +226,7 @@ void bind_trainer(nb::module_& m) {
       .def_rw("epochs", &train::FitOptions::epochs)
       .def_rw("steps_in_flight", &train::FitOptions::steps_in_flight)
       .def_rw("record_losses", &train::FitOptions::record_losses)
+      .def_rw("learning_rate_decay", &train::FitOptions::learning_rate_decay)
       .def_rw("patience", &train::FitOptions::patience)
       .def_rw("steps_max", &train::FitOptions::steps_max);
   nb::class_<train::Trainer>(m, "Trainer", "Drives the training of one model on a cluster.")

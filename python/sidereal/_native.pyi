@@ -181,6 +181,7 @@ class FitOptions:
     epochs: int
     steps_in_flight: int
     record_losses: bool
+    learning_rate_decay: float
     patience: int
     steps_max: int
     def __init__(self) -> None: ...

@@ -99,6 +99,7 @@ class Model:
         batch_size: int = 1024,
         shuffle: bool = True,
         steps_in_flight: int = 1,
+        learning_rate_decay: float = 1.0,
         patience: int = 0,
         steps_max: int = 0,
         record_losses: bool = False,
@@ -108,6 +109,7 @@ class Model:
         """Trains on `data`: a dict of arrays by column name, or a spec of sidereal.data.
 
         cluster: needed the first time; then the one used last is meant.
+        learning_rate_decay: the learning rate is multiplied by it after each epoch.
         validation: evaluated after each epoch. patience: stop after so many epochs without a better
         validation AUC. shuffle: the order of rows differs from epoch to epoch.
         steps_in_flight: 1: a step sees every push of its worker's step before; n: it may miss those
@@ -130,6 +132,7 @@ class Model:
             options.batch_size = batch_size
             options.epochs = epochs
             options.steps_in_flight = steps_in_flight
+            options.learning_rate_decay = learning_rate_decay
             options.patience = patience
             options.steps_max = steps_max
             options.record_losses = record_losses

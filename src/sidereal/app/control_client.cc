@@ -101,6 +101,15 @@ Status ControlClient::create_variables(const v1::CreateVariablesRequest& request
   return named(*this, impl_->stub->CreateVariables(&context, request, &reply));
 }
 
+Status ControlClient::scale_learning_rate(double factor, double deadline_s) {
+  grpc::ClientContext context;
+  set_deadline(&context, deadline_s);
+  v1::ScaleLearningRateRequest request;
+  request.set_factor(factor);
+  v1::ScaleLearningRateReply reply;
+  return named(*this, impl_->stub->ScaleLearningRate(&context, request, &reply));
+}
+
 Status ControlClient::read_variable(const v1::ReadVariableRequest& request, double deadline_s,
                                     const std::function<Status(const std::string&)>& take) {
   grpc::ClientContext context;

@@ -31,6 +31,8 @@ class ControlClient {
   /// Who is there. Checks that it is the task meant and speaks this version.
   Result<std::unique_ptr<control::v1::TaskStatus>> get_status(double deadline_s);
   Status create_variables(const control::v1::CreateVariablesRequest& request, double deadline_s);
+  /// Makes the learning rate of every variable `factor` times that it was created with.
+  Status scale_learning_rate(double factor, double deadline_s);
   /// Calls `take` for each piece of the value, in order.
   Status read_variable(const control::v1::ReadVariableRequest& request, double deadline_s,
                        const std::function<Status(const std::string&)>& take);

@@ -1,6 +1,7 @@
 #include "sidereal/app/ps_lane.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "sidereal/app/lane_call.h"
 #include "sidereal/base/log.h"
@@ -33,6 +34,13 @@ class PsLane::Shard final : public ports::ParameterShard {
 
   [[nodiscard]] int64_t bytes() const {
     return static_cast<int64_t>(rows_ == nullptr ? dense_->bytes() : rows_->bytes());
+  }
+  void scale_learning_rate(double factor) {
+    if (rows_ == nullptr) {
+      dense_->scale_learning_rate(factor);
+    } else {
+      rows_->scale_learning_rate(factor);
+    }
   }
   [[nodiscard]] int64_t rows_touched() const {
     return rows_ == nullptr ? 0 : rows_->counters().rows_read + rows_->counters().rows_written;
@@ -128,6 +136,17 @@ Result<int64_t> PsLane::create_variables(const std::vector<VariableSpec>& specs)
                      }).status());
   variables_ = std::move(made);
   return bytes;
+}
+
+Status PsLane::scale_learning_rate(double factor) {
+  if (!std::isfinite(factor) || factor < 0) {
+    return invalid_argument("the factor of the learning rate is {}; it must be 0 or more", factor);
+  }
+  return call_on_lane<bool>(lane_.get(), [held = variables_, factor] {
+           for (const auto& [key, shard] : *held) shard->scale_learning_rate(factor);
+           return true;
+         })
+      .status();
 }
 
 Result<ports::ParameterShard*> PsLane::find(std::string_view variable, int64_t shard) {

@@ -58,6 +58,8 @@ class PsLane final : public transport::CallHandler, public ports::Parameters {
   /// Control: forgets all variables and programs and makes these. Memory is taken and filled on the
   /// calling thread; the lane only swaps. Returns the bytes held.
   Result<int64_t> create_variables(const std::vector<VariableSpec>& specs);
+  /// Control: from now on updates use `factor` times the learning rate of creation; finite, >= 0.
+  Status scale_learning_rate(double factor);
   /// Control: decodes, binds and installs a program. Idempotent. Returns its hash.
   Result<uint64_t> register_program(const std::string& bytes);
   /// Control: rows [from, from + count) of an embedding shard as float32 bytes; for a dense

@@ -144,6 +144,17 @@ class Server::Impl final : public v1::Control::Service {
     return to_grpc(create_variables(*request, reply));
   }
 
+  grpc::Status ScaleLearningRate(grpc::ServerContext*,
+                                 const v1::ScaleLearningRateRequest* request,
+                                 v1::ScaleLearningRateReply*) override {
+    const std::lock_guard lock(control_mutex_);
+    for (auto& lane : ps_lanes_) {
+      const Status scaled = lane->scale_learning_rate(request->factor());
+      if (!scaled.ok()) return to_grpc(scaled);
+    }
+    return grpc::Status::OK;
+  }
+
   grpc::Status ReadVariable(grpc::ServerContext*, const v1::ReadVariableRequest* request,
                             grpc::ServerWriter<v1::Chunk>* writer) override {
     return to_grpc(read_variable(*request, writer));

@@ -133,6 +133,7 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   job->fit.epochs = a.epochs;
   job->fit.steps_max = a.steps_max;
   job->fit.steps_in_flight = a.steps_in_flight;
+  job->fit.learning_rate_decay = a.lr_decay;
   job->fit.patience = a.patience;
   job->fit.record_losses = !a.losses.empty();
   if (a.patience > 0 && !job->valid.has_value()) {
@@ -277,6 +278,10 @@ void add_training_options(CLI::App* command, TrainArguments* a) {
                             "steps a lane may be ahead of its own updates; 1: each step sees the "
                             "updates of the one before"),
         1, 64)
+      ->group(group);
+  real(command->add_option("--lr-decay", a->lr_decay,
+                           "the learning rate is multiplied by this after each epoch"),
+       1e-6, 1)
       ->group(group);
   whole(command->add_option("--patience", a->patience,
                             "stop after so many epochs without a better validation AUC (0: never)"),

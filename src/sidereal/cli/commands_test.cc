@@ -29,7 +29,7 @@ TEST(Commands, TheHelpOfTrainNamesEveryOptionWithItsDefault) {
        "--numeric",      "--categorical",  "--delimiter",    "--hash-buckets",  "--id-space",
        "--bad-rows",     "--shuffle-rows", "--model",        "--embedding-dim", "--hidden",
        "--dropout",      "--cross-layers", "--l2-embedding", "--l2-linear",     "--l2-dense",
-       "--optimizer",    "--lr",           "--batch-size",   "--epochs",        "--steps-in-flight",
+       "--optimizer",    "--lr",           "--lr-decay",     "--batch-size",   "--epochs",        "--steps-in-flight",
        "--patience",     "--seed",         "--ps",           "--workers",       "--ps-lanes",
        "--worker-lanes", "--protocol",     "--cluster",      "--json",          "--losses",
        "--quiet"}) {

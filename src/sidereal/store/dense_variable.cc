@@ -103,7 +103,9 @@ Status DenseVariable::apply(const Tensor& grad) {
   if (slots_.size() > 1) update.slot2 = slots_[1].data<float>().data();
   update.grad = grad.data<float>().data();
   update.n = current_.num_elements();
-  kernels::apply_dense(options_.rule.step(++applies_), update);
+  kernels::RuleStep rule = options_.rule.step(++applies_);
+  rule.learning_rate *= rate_factor_;
+  kernels::apply_dense(rule, update);
   publish(std::move(next));
   return {};
 }

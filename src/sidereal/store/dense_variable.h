@@ -51,6 +51,10 @@ class DenseVariable {
   /// Replaces slot `i`. kInvalidArgument as in apply(), or for a slot that is not there.
   Status assign_slot(int i, const tensor::Tensor& value);
 
+  /// Later applies use `factor` times the learning rate given to create(); finite and >= 0.
+  void scale_learning_rate(double factor) {
+    rate_factor_ = static_cast<float>(factor);
+  }
   [[nodiscard]] const std::string& name() const { return options_.name; }
   [[nodiscard]] const tensor::Shape& shape() const { return options_.shape; }
   [[nodiscard]] const UpdateRule& rule() const { return options_.rule; }
@@ -76,6 +80,7 @@ class DenseVariable {
   std::vector<tensor::Tensor> older_;  // Past versions: free again once only we hold them.
   int64_t applies_ = 0;
   int64_t versions_made_ = 0;
+  float rate_factor_ = 1;
 };
 
 }  // namespace sidereal::store

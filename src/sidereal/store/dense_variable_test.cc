@@ -47,6 +47,16 @@ TEST(DenseVariable, WithoutReadersAppliesInPlace) {
   EXPECT_EQ(variable->versions_made(), 0);
 }
 
+TEST(DenseVariable, AScaledLearningRateHoldsForLaterApplies) {
+  const auto variable = make(UpdateRule::sgd(0.5F));
+  variable->scale_learning_rate(0.5);
+  ASSERT_TRUE(variable->apply(filled({2, 3}, 1.0F)).ok());
+  EXPECT_EQ(values_of(variable->read()), std::vector<float>(6, 0.75F));
+  variable->scale_learning_rate(1);
+  ASSERT_TRUE(variable->apply(filled({2, 3}, 1.0F)).ok());
+  EXPECT_EQ(values_of(variable->read()), std::vector<float>(6, 0.25F));
+}
+
 TEST(DenseVariable, AHeldVersionNeverChanges) {
   for (const UpdateRule& rule :
        {UpdateRule::sgd(0.5F), UpdateRule::heavy_ball(0.5F), UpdateRule::adagrad(0.5F),

@@ -105,7 +105,8 @@ Status EmbeddingShard::gather(std::span<const int64_t> rows, float* out) {
 Status EmbeddingShard::apply(std::span<const int64_t> rows, const float* grads, int64_t step) {
   SR_RETURN_IF_ERROR(check_rows(rows));
   ++counters_.applies;
-  const kernels::RuleStep rule = options_.rule.step(step > 0 ? step : counters_.applies);
+  kernels::RuleStep rule = options_.rule.step(step > 0 ? step : counters_.applies);
+  rule.learning_rate *= rate_factor_;
   kernels::apply_rows(rule, row(0), stride_, rows, grads, options_.dim);
   counters_.rows_written += static_cast<int64_t>(rows.size());
   return {};

@@ -72,6 +72,10 @@ class EmbeddingShard {
   /// Sets rows [from, from + count) from what read_rows_with_slots() gave.
   Status assign_rows_with_slots(int64_t from, int64_t count, const float* values);
 
+  /// Later applies use `factor` times the learning rate given to create(); finite and >= 0.
+  void scale_learning_rate(double factor) {
+    rate_factor_ = static_cast<float>(factor);
+  }
   [[nodiscard]] const std::string& name() const { return options_.name; }
   [[nodiscard]] const kernels::ShardLayout& layout() const { return options_.layout; }
   [[nodiscard]] int32_t shard() const { return options_.shard; }
@@ -103,6 +107,7 @@ class EmbeddingShard {
   int64_t stride_ = 0;
   tensor::Buffer::Ptr memory_;
   Counters counters_;
+  float rate_factor_ = 1;
 };
 
 }  // namespace sidereal::store

@@ -130,6 +130,28 @@ TEST(Cluster, two_steps_in_flight_are_as_deterministic_and_another_order_of_upda
   EXPECT_NE(strict.losses, first.losses);
 }
 
+TEST(Cluster, learning_rate_decay_slows_later_epochs_and_ends_with_the_fit) {
+  const auto run = [](double decay) {
+    const auto cluster = start(2, 1);
+    auto trainer = Trainer::create(cluster.get(), deep_fm(sgd(0.5))).value();
+    FitOptions options;
+    options.batch_size = kBatch;
+    options.epochs = 2;
+    options.record_losses = true;
+    options.learning_rate_decay = decay;
+    return trainer->fit(stream(0, kBatch * kSteps), options);
+  };
+  const auto plain = run(1);
+  const auto decayed = run(1e-9);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  ASSERT_TRUE(decayed.ok()) << decayed.status();
+  ASSERT_EQ(decayed->losses.size(), plain->losses.size());
+  // The first epoch is the same; in the second, nothing moves any more.
+  EXPECT_EQ(decayed->losses[kSteps - 1], plain->losses[kSteps - 1]);
+  EXPECT_NE(decayed->losses.back(), plain->losses.back());
+  EXPECT_EQ(run(0).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(Cluster, of_two_workers_learns_and_is_evaluated_on_rows_never_trained_on) {
   const auto cluster = start(2, 2, 2);
   auto trainer = Trainer::create(cluster.get(), deep_fm(adam(0.01), 0));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -73,12 +74,18 @@ class Trainer::Impl {
     SR_RETURN_IF_ERROR(data::inspect(data).status());
     if (validation != nullptr) SR_RETURN_IF_ERROR(data::inspect(*validation).status());
     if (options.epochs < 1) return invalid_argument("epochs is {}", options.epochs);
-    const int64_t epochs_per_job = validation == nullptr ? options.epochs : 1;
+    const double decay = options.learning_rate_decay;
+    if (!(decay > 0 && decay <= 1)) {
+      return invalid_argument("learning_rate_decay is {}; it must be above 0 and at most 1", decay);
+    }
+    const bool one_job = validation == nullptr && decay == 1;
+    const int64_t epochs_per_job = one_job ? options.epochs : 1;
     FitResult result;
     double best_auc = 0;
     int64_t since_best = 0;
     JobGroup group(cluster_, workers_, options);
     for (int64_t epoch = 0; epoch < options.epochs; epoch += epochs_per_job) {
+      SR_RETURN_IF_ERROR(scale_learning_rate(std::pow(decay, static_cast<double>(epoch))));
       v1::RunJobRequest request = base_request(data, options);
       request.set_graph(train_text_);
       request.set_loss(model_.loss);
@@ -241,6 +248,16 @@ class Trainer::Impl {
     return {};
   }
 
+  /// Asks every ps unless it is so already.
+  Status scale_learning_rate(double factor) {
+    if (factor == rate_factor_) return {};
+    for (auto& client : ps_) {
+      SR_RETURN_IF_ERROR(client->scale_learning_rate(factor, kReachDeadlineS));
+    }
+    rate_factor_ = factor;
+    return {};
+  }
+
   v1::RunJobRequest base_request(const data::DataSpec& data, const FitOptions& options) {
     v1::RunJobRequest request;
     request.set_probability(model_.probability);
@@ -289,6 +306,7 @@ class Trainer::Impl {
   uint64_t cluster_id_ = 0;
   std::vector<std::shared_ptr<app::ControlClient>> ps_;
   std::vector<std::shared_ptr<app::ControlClient>> workers_;
+  double rate_factor_ = 1;
   passes::Topology topology_;
   passes::Placement placement_;
   std::string train_text_;
