@@ -62,7 +62,7 @@ Status run_task(const ServerOptions& options, const TaskHandles& handles) {
   base::set_log_name(server->task());
   if (handles.report_fd >= 0) SR_RETURN_IF_ERROR(report(handles.report_fd, server->address()));
   base::log_debug("up address={}", server->address());
-  const Status status = wait_for_end(server.get(), signals, handles.lifeline_fd);
+  Status status = wait_for_end(server.get(), signals, handles.lifeline_fd);
   server->stop();
   close(signals);
   return status;

@@ -61,6 +61,7 @@ void KernelContext::set_output(int i, Tensor value) {
   step_->slots_[instruction_->outputs[i]] = std::move(value);
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): it is moved.
 void KernelTable::add(const std::string& op, KernelFactory factory) {
   const bool added = factories_.emplace(op, std::move(factory)).second;
   SR_CHECK(added, "two kernels for op {}", op);
@@ -191,7 +192,7 @@ Status Step::start_call(const Instruction& instruction) {
   call_feeds_.clear();
   for (const int32_t slot : call.feeds) call_feeds_.push_back(slots_[slot]);
   ++calls_in_flight_;
-  const Status started =
+  Status started =
       exchange_->start(instruction.call, step_id_, call_feeds_, pending_[instruction.call].get());
   if (!started.ok()) --calls_in_flight_;
   call_feeds_.clear();
@@ -202,7 +203,7 @@ Status Step::run_instruction(size_t index) {
   const Instruction& instruction = bound_->program().instructions[index];
   if (instruction.kind == InstructionKind::kCallStart) return start_call(instruction);
   KernelContext context(this, &instruction);
-  const Status status = bound_->kernel(index)->run(context);
+  Status status = bound_->kernel(index)->run(context);
   if (status.ok()) [[likely]]
     return status;
   return base::with_context(status, describe(instruction, slots_));

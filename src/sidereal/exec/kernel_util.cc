@@ -1,6 +1,7 @@
 #include "sidereal/exec/kernel_util.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sidereal::exec {
 
@@ -24,7 +25,8 @@ Status check_slot(const BindContext& bind, int32_t slot, tensor::DType dtype,
 }
 
 KernelFactory with_outputs(std::vector<tensor::DType> dtypes, KernelFactory factory) {
-  return [=](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
+  return [dtypes = std::move(dtypes), factory = std::move(factory)](
+             const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
     const std::vector<int32_t>& outputs = bind.instruction.outputs;
     for (size_t i = 0; i < outputs.size(); ++i) {
       SR_RETURN_IF_ERROR(check_slot(bind, outputs[i], dtypes[std::min(i, dtypes.size() - 1)],
@@ -35,13 +37,14 @@ KernelFactory with_outputs(std::vector<tensor::DType> dtypes, KernelFactory fact
 }
 
 KernelFactory like_input(KernelFactory factory) {
-  return [=](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
-    for (const int32_t slot : bind.instruction.outputs) {
-      SR_RETURN_IF_ERROR(check_slot(
-          bind, slot, bind.program.slots[bind.instruction.inputs[0]].dtype, "the output"));
-    }
-    return factory(bind);
-  };
+  return
+      [factory = std::move(factory)](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
+        for (const int32_t slot : bind.instruction.outputs) {
+          SR_RETURN_IF_ERROR(check_slot(
+              bind, slot, bind.program.slots[bind.instruction.inputs[0]].dtype, "the output"));
+        }
+        return factory(bind);
+      };
 }
 
 Status check_dtype(const KernelContext& context, int i, tensor::DType dtype) {
@@ -63,7 +66,8 @@ Status check_rank(const KernelContext& context, int i, int rank) {
 }
 
 KernelFactory with_arity(int min, int max, int outputs, KernelFactory factory) {
-  return [=](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
+  return [=, factory =
+                 std::move(factory)](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
     SR_RETURN_IF_ERROR(check_arity(bind, min, max, outputs));
     return factory(bind);
   };
