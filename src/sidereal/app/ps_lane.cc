@@ -134,6 +134,7 @@ Result<int64_t> PsLane::create_variables(const std::vector<VariableSpec>& specs)
                        programs_.clear();
                        return true;
                      }).status());
+  const std::lock_guard lock(variables_mutex_);
   variables_ = std::move(made);
   return bytes;
 }
@@ -192,7 +193,11 @@ Result<std::string> PsLane::read(const std::string& name, int32_t shard, int64_t
 }
 
 Result<PsLaneFigures> PsLane::figures() {
-  auto held = variables_;
+  std::shared_ptr<Variables> held;
+  {
+    const std::lock_guard lock(variables_mutex_);
+    held = variables_;
+  }
   return call_on_lane<PsLaneFigures>(lane_.get(), [this, held] {
     PsLaneFigures figures = figures_;
     for (const auto& [key, shard] : *held) figures.rows += shard->rows_touched();

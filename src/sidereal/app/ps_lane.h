@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,7 +66,7 @@ class PsLane final : public transport::CallHandler, public ports::Parameters {
   /// Control: rows [from, from + count) of an embedding shard as float32 bytes; for a dense
   /// variable (shard -1) elements instead of rows. Fewer at the end.
   Result<std::string> read(const std::string& name, int32_t shard, int64_t from, int64_t count);
-  /// Control: figures so far.
+  /// Control: figures so far. May be called beside the others.
   Result<PsLaneFigures> figures();
 
   Result<ports::ParameterShard*> find(std::string_view variable, int64_t shard) override;
@@ -96,6 +97,8 @@ class PsLane final : public transport::CallHandler, public ports::Parameters {
   exec::BufferPool pool_;
   // The map is read and replaced by control threads; what it points to belongs to the lane.
   std::shared_ptr<Variables> variables_;
+  // Guards the pointer: figures() is asked for while variables are made.
+  mutable std::mutex variables_mutex_;
   // The rest belongs to the lane.
   absl::flat_hash_map<uint64_t, Registered> programs_;
   std::vector<tensor::Tensor> fetches_;
