@@ -144,8 +144,7 @@ class Server::Impl final : public v1::Control::Service {
     return to_grpc(create_variables(*request, reply));
   }
 
-  grpc::Status ScaleLearningRate(grpc::ServerContext*,
-                                 const v1::ScaleLearningRateRequest* request,
+  grpc::Status ScaleLearningRate(grpc::ServerContext*, const v1::ScaleLearningRateRequest* request,
                                  v1::ScaleLearningRateReply*) override {
     const std::lock_guard lock(control_mutex_);
     for (auto& lane : ps_lanes_) {

@@ -23,16 +23,25 @@ TEST(Commands, EverySubcommandHasHelp) {
 
 TEST(Commands, TheHelpOfTrainNamesEveryOptionWithItsDefault) {
   const std::string help = parse({"train", "--help"}).out;
-  for (
-      const char* option :
-      {"--data",         "--valid",        "--test",         "--format",        "--label",
-       "--numeric",      "--categorical",  "--delimiter",    "--hash-buckets",  "--id-space",
-       "--bad-rows",     "--shuffle-rows", "--model",        "--embedding-dim", "--hidden",
-       "--dropout",      "--cross-layers", "--l2-embedding", "--l2-linear",     "--l2-dense",
-       "--optimizer",    "--lr",           "--lr-decay",     "--batch-size",   "--epochs",        "--steps-in-flight",
-       "--patience",     "--seed",         "--ps",           "--workers",       "--ps-lanes",
-       "--worker-lanes", "--protocol",     "--cluster",      "--json",          "--losses",
-       "--quiet"}) {
+  for (const char* option : {"--data",         "--valid",
+                             "--test",         "--format",
+                             "--label",        "--numeric",
+                             "--categorical",  "--delimiter",
+                             "--hash-buckets", "--id-space",
+                             "--bad-rows",     "--shuffle-rows",
+                             "--model",        "--embedding-dim",
+                             "--hidden",       "--dropout",
+                             "--cross-layers", "--l2-embedding",
+                             "--l2-linear",    "--l2-dense",
+                             "--optimizer",    "--lr",
+                             "--lr-decay",     "--batch-size",
+                             "--epochs",       "--steps-in-flight",
+                             "--patience",     "--seed",
+                             "--ps",           "--workers",
+                             "--ps-lanes",     "--worker-lanes",
+                             "--protocol",     "--cluster",
+                             "--json",         "--losses",
+                             "--quiet"}) {
     EXPECT_THAT(help, HasSubstr(option));
   }
   EXPECT_THAT(help, HasSubstr("=1024"));

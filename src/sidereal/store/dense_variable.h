@@ -52,9 +52,7 @@ class DenseVariable {
   Status assign_slot(int i, const tensor::Tensor& value);
 
   /// Later applies use `factor` times the learning rate given to create(); finite and >= 0.
-  void scale_learning_rate(double factor) {
-    rate_factor_ = static_cast<float>(factor);
-  }
+  void scale_learning_rate(double factor) { rate_factor_ = static_cast<float>(factor); }
   [[nodiscard]] const std::string& name() const { return options_.name; }
   [[nodiscard]] const tensor::Shape& shape() const { return options_.shape; }
   [[nodiscard]] const UpdateRule& rule() const { return options_.rule; }

@@ -73,9 +73,7 @@ class EmbeddingShard {
   Status assign_rows_with_slots(int64_t from, int64_t count, const float* values);
 
   /// Later applies use `factor` times the learning rate given to create(); finite and >= 0.
-  void scale_learning_rate(double factor) {
-    rate_factor_ = static_cast<float>(factor);
-  }
+  void scale_learning_rate(double factor) { rate_factor_ = static_cast<float>(factor); }
   [[nodiscard]] const std::string& name() const { return options_.name; }
   [[nodiscard]] const kernels::ShardLayout& layout() const { return options_.layout; }
   [[nodiscard]] int32_t shard() const { return options_.shard; }

@@ -70,7 +70,7 @@ Status JobGroup::run(const v1::RunJobRequest& request, int64_t epoch, int64_t ep
   return {};
 }
 
-void JobGroup::run_worker(size_t index, v1::RunJobRequest request) {
+void JobGroup::run_worker(size_t index, const v1::RunJobRequest& request) {
   const Status status = clients_[index]->run_job(
       request, [this, index](const v1::JobEvent& event) { return take(index, event); });
   const std::lock_guard lock(mutex_);

@@ -61,7 +61,7 @@ class JobGroup {
     Status status;
   };
 
-  void run_worker(size_t index, control::v1::RunJobRequest request);
+  void run_worker(size_t index, const control::v1::RunJobRequest& request);
   Status take(size_t index, const control::v1::JobEvent& event);
   Status wait_for_all();
   Status root_cause(const Status& seen);

@@ -68,10 +68,10 @@ struct FitOptions {
   /// Steps of one lane whose pulls may be ahead. 1: a step sees every push of the step before of
   /// its own worker. n: it may miss the pushes of its n-1 latest steps, and waits less.
   int64_t steps_in_flight = 1;
-  bool record_losses = false;  ///< Keep the loss of every step (worker 0, lane 0).
+  bool record_losses = false;      ///< Keep the loss of every step (worker 0, lane 0).
   double learning_rate_decay = 1;  ///< The learning rate is multiplied by this after each epoch.
-  int64_t patience = 0;        ///< > 0: stop after so many epochs without a better validation AUC.
-  int64_t steps_max = 0;       ///< > 0: each worker lane stops after so many steps.
+  int64_t patience = 0;   ///< > 0: stop after so many epochs without a better validation AUC.
+  int64_t steps_max = 0;  ///< > 0: each worker lane stops after so many steps.
   std::function<void(const Progress&)> on_progress;
   /// Asked about ten times a second; true ends the fit with kCancelled.
   std::function<bool()> cancelled;
