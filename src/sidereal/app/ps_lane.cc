@@ -143,10 +143,12 @@ Status PsLane::scale_learning_rate(double factor) {
   if (!std::isfinite(factor) || factor < 0) {
     return invalid_argument("the factor of the learning rate is {}; it must be 0 or more", factor);
   }
-  return call_on_lane<bool>(lane_.get(), [held = variables_, factor] {
-           for (const auto& [key, shard] : *held) shard->scale_learning_rate(factor);
-           return true;
-         })
+  return call_on_lane<bool>(lane_.get(),
+                            [held = variables_, factor] {
+                              for (const auto& [key, shard] : *held)
+                                shard->scale_learning_rate(factor);
+                              return true;
+                            })
       .status();
 }
 
