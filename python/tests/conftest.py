@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -11,6 +12,12 @@ import sidereal as sr
 
 FIELDS, IDS = 4, 200
 Data = dict[str, np.ndarray]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interruptible() -> None:
+    """A test run started in the background inherits a SIGINT that is ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def planted(rows: int, seed: int = 0) -> Data:

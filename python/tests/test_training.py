@@ -23,7 +23,8 @@ from sidereal._progress import ProgressPrinter
 Clusters = Callable[..., sr.LocalCluster]
 
 #: More rows than any test waits for.
-ENDLESS = sr.data.synthetic(rows=2_000_000_000, vocabulary_max=1000)
+# Minutes of work: a fit that is not ended fails its test instead of hanging it.
+ENDLESS = sr.data.synthetic(rows=20_000_000, vocabulary_max=1000)
 
 
 def endless_model() -> sr.Model:
