@@ -37,6 +37,7 @@ struct Flags {
   int ps = 1;
   int workers = 1;
   int ps_lanes = 1;
+  int worker_lanes = 1;
   int64_t spin_us = -2;
   int windows = 5;
 };
@@ -95,6 +96,7 @@ Status run(const Flags& flags, const std::string& folder) {
                       sidereal::app::start_local_cluster({.ps = flags.ps,
                                                           .workers = flags.workers,
                                                           .ps_lanes = flags.ps_lanes,
+                                                          .worker_lanes = flags.worker_lanes,
                                                           .spin_us = flags.spin_us}));
   SR_ASSIGN_OR_RETURN(const auto trainer, train::Trainer::create(cluster.get(), std::move(model)));
   train::FitOptions fit;
@@ -136,6 +138,7 @@ int main(int argc, char** argv) {
   app.add_option("--ps", flags.ps)->capture_default_str();
   app.add_option("--workers", flags.workers)->capture_default_str();
   app.add_option("--ps-lanes", flags.ps_lanes)->capture_default_str();
+  app.add_option("--worker-lanes", flags.worker_lanes)->capture_default_str();
   app.add_option("--spin-us", flags.spin_us, "-2: chosen; -1: always")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   std::error_code ignored;

@@ -5,9 +5,10 @@ Same model, batch, optimizer (Adagrad) and uniform ids on both sides; see bench_
 peers/torch_deepfm.py. First every PyTorch setting runs once; the best two per batch size then run
 in turn with ours, round after round, and medians over all windows are compared.
 
-Figures of ours: `in flight 1` sees every update of the step before, as PyTorch does; `in flight 2`
-(asynchronous training) pulls the rows of the next step while this one computes, so a step may miss
-the update of the one before.
+Figures of ours: with one worker lane, `in flight 1` sees every update of the step before, as PyTorch
+does; `in flight 2` pulls the rows of the next step while this one computes, so a step may miss the
+update of the one before. With two lanes the worker runs two steps at once, each of which may miss
+the other's update (asynchronous training); the ps shares the two cores with them.
 """
 
 from __future__ import annotations
@@ -36,10 +37,20 @@ def json_lines(command: list[str], timeout: float) -> list[dict[str, Any]]:
     return lines
 
 
-def ours(batch: int, in_flight: int, steps: int, windows: int) -> list[float]:
+#: Worker lanes and steps in flight of each.
+OURS = ((1, 1), (1, 2), (2, 1))
+
+
+def label(lanes: int, in_flight: int) -> str:
+    """How a setting of ours is called."""
+    return f"{lanes} lane{'s' if lanes > 1 else ''}, in flight {in_flight}"
+
+
+def ours(batch: int, setting: tuple[int, int], steps: int, windows: int) -> list[float]:
     """Samples per second of each window."""
     command = [str(BINARY), "--batch", str(batch), "--steps", str(steps)]
-    command += ["--windows", str(windows), "--steps-in-flight", str(in_flight)]
+    command += ["--windows", str(windows), "--worker-lanes", str(setting[0])]
+    command += ["--steps-in-flight", str(setting[1])]
     return [line["samples_per_s"] for line in json_lines(command, 600)]
 
 
@@ -59,27 +70,25 @@ def torch(batch: int, settings: list[str], steps: int, windows: int) -> dict[str
 def compare(batch: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Rows for one batch size."""
     steps = max(20, 40_000 // batch)
-    first = torch(batch, [], max(10, steps // 2), 2)
+    first = torch(batch, arguments.settings, max(10, steps // 2), 2)
     best = sorted(first, key=lambda name: -first[name])[:2]
     for name, speed in sorted(first.items(), key=lambda item: -item[1]):
         print(f"    pytorch {name:28s} {speed:10,.0f} samples/s", flush=True)
     figures: dict[str, list[float]] = {}
     for _ in range(arguments.rounds):
-        for in_flight in (1, 2):
-            figures.setdefault(f"in flight {in_flight}", []).extend(
-                ours(batch, in_flight, 4 * steps, 2)
-            )
+        for setting in OURS:
+            figures.setdefault(label(*setting), []).extend(ours(batch, setting, 4 * steps, 2))
         for name, speed in torch(batch, best, steps, 3).items():
             figures.setdefault(name, []).append(speed)
     medians = {name: statistics.median(values) for name, values in figures.items()}
     peer = max(best, key=lambda name: medians.get(name, 0))
     rows = []
-    for in_flight in (1, 2):
-        speed = medians[f"in flight {in_flight}"]
-        values = figures[f"in flight {in_flight}"]
+    for setting in OURS:
+        speed = medians[label(*setting)]
+        values = figures[label(*setting)]
         rows.append(
             {
-                "case": f"deepfm batch {batch}, steps in flight {in_flight}",
+                "case": f"deepfm batch {batch}, {label(*setting)}",
                 "ours": speed,
                 "peer": medians[peer],
                 "unit": "samples/s",
@@ -99,6 +108,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--batches", type=int, nargs="+", default=[1024, 256, 4096])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--settings", nargs="+", default=[], help="PyTorch settings (default: all)")
     arguments = parser.parse_args()
     try:
         import torch as _  # noqa: F401, PLC0415
