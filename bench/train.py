@@ -5,10 +5,10 @@ Same model, batch, optimizer (Adagrad) and uniform ids on both sides; see bench_
 peers/torch_deepfm.py. First every PyTorch setting runs once; the best two per batch size then run
 in turn with ours, round after round, and medians over all windows are compared.
 
-Figures of ours: with one worker lane, `in flight 1` sees every update of the step before, as PyTorch
-does; `in flight 2` pulls the rows of the next step while this one computes, so a step may miss the
-update of the one before. With two lanes the worker runs two steps at once, each of which may miss
-the other's update (asynchronous training); the ps shares the two cores with them.
+Figures of ours: with one worker lane, `in flight 1` sees every update of the step before, as
+PyTorch does; `in flight 2` pulls the rows of the next step while this one computes, so a step may
+miss the update of the one before. With two lanes the worker runs two steps at once, each of which
+may miss the other's update (asynchronous training); the ps shares the two cores with them.
 """
 
 from __future__ import annotations
