@@ -74,10 +74,7 @@ KernelFactory with_arity(int min, int max, int outputs, KernelFactory factory) {
 }
 
 void register_kernels(KernelTable* table) {
-  register_math_kernels(table);
-  register_shape_kernels(table);
-  register_nn_kernels(table);
-  register_state_kernels(table);
+  register_ps_kernels(table);
   register_sharding_kernels(table);
 }
 
