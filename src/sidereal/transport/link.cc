@@ -13,8 +13,8 @@ namespace {
 constexpr wire::Limits kHandshakeLimits = {
     .meta_bytes_max = 4096, .payload_bytes_max = 0, .slots_max = 0};
 constexpr size_t kDirectBytesMin = 16 << 10;  // shorter payload rests go through staging
-constexpr size_t kSmallWindow = 16 << 10;     // read ahead between long payloads
-constexpr uint64_t kLongPayload = 128 << 10;  // frames that make the window small
+constexpr size_t kSmallWindow = 4 << 10;      // read ahead between long payloads
+constexpr uint64_t kLongPayload = 32 << 10;   // frames that make the window small
 constexpr size_t kCopyBytesMax = 4 << 10;     // payloads copied next to their header
 constexpr size_t kSlicesMax = 128;
 constexpr int kReadsPerEvent = 4;
