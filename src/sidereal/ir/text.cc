@@ -5,6 +5,9 @@
 #include <limits>
 #include <type_traits>
 
+#include "sidereal/ir/internal/text_type.h"
+#include "sidereal/tensor/dispatch.h"
+
 namespace sidereal::ir {
 namespace {
 
@@ -112,34 +115,9 @@ class Printer {
   }
 
   void elements(const Tensor& tensor) {
-    switch (tensor.dtype()) {
-      case DType::kFloat32:
-        return elements_as<float>(tensor);
-      case DType::kFloat64:
-        return elements_as<double>(tensor);
-      case DType::kInt32:
-        return elements_as<int32_t>(tensor);
-      case DType::kInt64:
-        return elements_as<int64_t>(tensor);
-      case DType::kUInt8:
-      case DType::kBool:
-        return elements_as<uint8_t>(tensor);
-      case DType::kInt8:
-        return elements_as<int8_t>(tensor);
-      case DType::kInt16:
-        return elements_as<int16_t>(tensor);
-      // Halves are written as their bits.
-      case DType::kFloat16:
-      case DType::kBFloat16:
-      case DType::kUInt16:
-        return elements_as<uint16_t>(tensor);
-      case DType::kUInt32:
-        return elements_as<uint32_t>(tensor);
-      case DType::kUInt64:
-        return elements_as<uint64_t>(tensor);
-      case DType::kInvalid:
-        return;
-    }
+    tensor::visit_dtype<tensor::PlainTypes>(tensor.dtype(), [&]<class T>() {
+      elements_as<internal::TextType<T>>(tensor);
+    });
   }
 
   std::string out_;

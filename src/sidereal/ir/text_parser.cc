@@ -5,8 +5,10 @@
 #include <type_traits>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/ir/internal/text_type.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/ir/verify.h"
+#include "sidereal/tensor/dispatch.h"
 
 namespace sidereal::ir {
 namespace {
@@ -482,34 +484,12 @@ class Parser {
   }
 
   Status elements(Tensor* tensor) {
-    switch (tensor->dtype()) {
-      case DType::kFloat32:
-        return elements_as<float>(tensor);
-      case DType::kFloat64:
-        return elements_as<double>(tensor);
-      case DType::kInt32:
-        return elements_as<int32_t>(tensor);
-      case DType::kInt64:
-        return elements_as<int64_t>(tensor);
-      case DType::kBool:
-      case DType::kUInt8:
-        return elements_as<uint8_t, int>(tensor);
-      case DType::kInt8:
-        return elements_as<int8_t, int>(tensor);
-      case DType::kInt16:
-        return elements_as<int16_t>(tensor);
-      case DType::kFloat16:
-      case DType::kBFloat16:
-      case DType::kUInt16:
-        return elements_as<uint16_t>(tensor);
-      case DType::kUInt32:
-        return elements_as<uint32_t>(tensor);
-      case DType::kUInt64:
-        return elements_as<uint64_t>(tensor);
-      case DType::kInvalid:
-        break;
-    }
-    return in_.error("not a dtype");
+    return tensor::with_dtype<tensor::PlainTypes>(tensor->dtype(), [&]<class T>() -> Status {
+      using Stored = internal::TextType<T>;
+      // Bytes are written as numbers, not as characters.
+      using Text = std::conditional_t<sizeof(Stored) == 1, int, Stored>;
+      return elements_as<Stored, Text>(tensor);
+    });
   }
 
   Scanner in_;

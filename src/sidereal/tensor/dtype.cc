@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "sidereal/tensor/dispatch.h"
+
 namespace sidereal::tensor {
 namespace {
 
@@ -37,6 +39,14 @@ size_t size_of(DType dtype) { return entry_of(dtype).bytes; }
 std::string_view name_of(DType dtype) { return entry_of(dtype).name; }
 
 bool is_valid(DType dtype) { return size_of(dtype) != 0; }
+
+bool is_floating(DType dtype) {
+  return visit_dtype<FloatTypes>(dtype, []<class T>() {});
+}
+
+bool is_integer(DType dtype) {
+  return visit_dtype<IntegerTypes>(dtype, []<class T>() {});
+}
 
 Result<DType> dtype_from_name(std::string_view name) {
   for (size_t i = 1; i < kEntries.size(); ++i) {

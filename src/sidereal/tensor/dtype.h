@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "sidereal/base/status.h"
+#include "sidereal/tensor/half.h"
 
 namespace sidereal::tensor {
 
@@ -36,6 +37,11 @@ std::string_view name_of(DType dtype);
 /// The dtype of that name, or kInvalidArgument naming the text.
 Result<DType> dtype_from_name(std::string_view name);
 
+/// float16, bfloat16, float32 or float64: what gradients flow through.
+bool is_floating(DType dtype);
+/// Signed or unsigned integers; not bool.
+bool is_integer(DType dtype);
+
 /// True for a number read from bytes that is a dtype and not kInvalid.
 bool is_valid(DType dtype);
 
@@ -53,6 +59,8 @@ constexpr DType dtype_for() {
   if constexpr (std::is_same_v<T, uint16_t>) return DType::kUInt16;
   if constexpr (std::is_same_v<T, uint32_t>) return DType::kUInt32;
   if constexpr (std::is_same_v<T, uint64_t>) return DType::kUInt64;
+  if constexpr (std::is_same_v<T, Float16>) return DType::kFloat16;
+  if constexpr (std::is_same_v<T, BFloat16>) return DType::kBFloat16;
   return DType::kInvalid;
 }
 }  // namespace internal

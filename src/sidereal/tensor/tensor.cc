@@ -1,5 +1,7 @@
 #include "sidereal/tensor/tensor.h"
 
+#include "sidereal/tensor/dispatch.h"
+
 namespace sidereal::tensor {
 
 Tensor::Tensor(DType dtype, Shape shape, Buffer::Ptr buffer, size_t offset)
@@ -18,6 +20,14 @@ Tensor Tensor::empty(DType dtype, const Shape& shape) {
 
 Tensor Tensor::zeros(DType dtype, const Shape& shape) {
   return {dtype, shape, Buffer::allocate_zeroed(shape.num_elements() * size_of(dtype))};
+}
+
+Tensor Tensor::scalar_of(DType dtype, double value) {
+  Tensor out;
+  const bool known = visit_dtype<PlainTypes>(
+      dtype, [&]<class T>() { out = scalar(static_cast<T>(value)); });
+  SR_CHECK(known, "no scalar of {}", name_of(dtype));
+  return out;
 }
 
 Tensor Tensor::reshaped(const Shape& shape) const {

@@ -42,6 +42,9 @@ class Tensor {
     return of<T>(Shape(), std::span<const T>(&value, 1));
   }
 
+  /// A scalar of `dtype` (not kInvalid) nearest to `value`: for constants of formulas.
+  static Tensor scalar_of(DType dtype, double value);
+
   [[nodiscard]] bool defined() const { return buffer_ != nullptr; }
   [[nodiscard]] DType dtype() const { return dtype_; }
   [[nodiscard]] const Shape& shape() const { return shape_; }

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "sidereal/tensor/dispatch.h"
+
 namespace sidereal::tensor {
 namespace {
 
@@ -13,6 +17,63 @@ TEST(DType, NamesRoundTripAndUnknownNamesAreErrors) {
   }
   EXPECT_FALSE(dtype_from_name("float31").ok());
   EXPECT_FALSE(is_valid(static_cast<DType>(200)));
+}
+
+TEST(Half, EveryBitPatternSurvivesAFloat) {
+  for (uint32_t i = 0; i <= 0xFFFF; ++i) {
+    Float16 h;
+    h.bits = static_cast<uint16_t>(i);
+    BFloat16 b;
+    b.bits = static_cast<uint16_t>(i);
+    const float hf = h;
+    const float bf = b;
+    if (std::isnan(hf)) {
+      EXPECT_TRUE(std::isnan(static_cast<float>(Float16(hf)))) << i;
+    } else {
+      EXPECT_EQ(Float16(hf).bits, i);
+    }
+    if (std::isnan(bf)) {
+      EXPECT_TRUE(std::isnan(static_cast<float>(BFloat16(bf)))) << i;
+    } else {
+      EXPECT_EQ(BFloat16(bf).bits, i);
+    }
+  }
+}
+
+TEST(Half, RoundsToTheNearestAndTiesToEven) {
+  // Halfway between neighbours, and a hair to either side, over every exponent.
+  for (uint32_t i = 0; i < 0x7BFF; ++i) {
+    Float16 low;
+    low.bits = static_cast<uint16_t>(i);
+    Float16 high;
+    high.bits = static_cast<uint16_t>(i + 1);
+    const double middle = (static_cast<double>(low) + static_cast<double>(high)) / 2;
+    const auto even = static_cast<uint16_t>((i & 1) == 0 ? i : i + 1);
+    EXPECT_EQ(Float16(middle).bits, even);
+    EXPECT_EQ(Float16(static_cast<float>(middle)).bits, even);
+    EXPECT_EQ(Float16(middle * (1 + 1e-14)).bits, i + 1);
+    EXPECT_EQ(Float16(middle * (1 - 1e-14)).bits, i);
+    EXPECT_EQ(Float16(-middle).bits, even | 0x8000);
+  }
+  EXPECT_EQ(Float16(65519.0F).bits, 0x7BFF);
+  EXPECT_EQ(Float16(65520.0F).bits, 0x7C00);
+  EXPECT_EQ(Float16(1e30F).bits, 0x7C00);
+  EXPECT_EQ(BFloat16(1.00390625).bits, 0x3F80);         // 1 + 2^-8: a tie.
+  EXPECT_EQ(BFloat16(1.00390625 + 1e-12).bits, 0x3F81);  // Lost if rounded to float first.
+  EXPECT_EQ(BFloat16(3.4e38F).bits, 0x7F80);
+  EXPECT_EQ(static_cast<float>(BFloat16(-2.5F)), -2.5F);
+}
+
+TEST(Dispatch, FindsTheTypeOrNamesTheTypes) {
+  size_t bytes = 0;
+  EXPECT_TRUE(visit_dtype<PlainTypes>(DType::kFloat16, [&]<class T>() { bytes = sizeof(T); }));
+  EXPECT_EQ(bytes, 2u);
+  EXPECT_FALSE(visit_dtype<RealTypes>(DType::kInt8, []<class T>() {}));
+  const Status status =
+      with_dtype<RealTypes>(DType::kInt8, []<class T>() -> Status { return {}; });
+  EXPECT_EQ(base::message_of(status),
+            "dtype int8 is not supported here; cast to one of float32, float64");
+  EXPECT_EQ(static_cast<float>(Tensor::scalar_of(DType::kBFloat16, 1.5).data<BFloat16>()[0]), 1.5F);
 }
 
 TEST(Shape, UnknownDimensionsAcceptConcreteOnes) {
