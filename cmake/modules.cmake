@@ -26,6 +26,7 @@ set(SIDEREAL_KNOWN_MODULES
     coord
     ports
     exec
+    eager
     data
     app
     train
@@ -59,6 +60,8 @@ set(SIDEREAL_MAY_USE_ckpt base tensor wire sys)
 set(SIDEREAL_MAY_USE_coord base)
 set(SIDEREAL_MAY_USE_ports base tensor lane)
 set(SIDEREAL_MAY_USE_exec base tensor ir ops program kernels lane ports metrics)
+# Like exec it stands on both sides: it makes programs of ops and graphs, and runs them at once.
+set(SIDEREAL_MAY_USE_eager base tensor ir ops autodiff passes partition program exec)
 set(SIDEREAL_MAY_USE_data base tensor sys config)
 set(SIDEREAL_MAY_USE_app
     base config metrics sys tensor kernels ir ops autodiff passes partition program lane wire
@@ -66,4 +69,4 @@ set(SIDEREAL_MAY_USE_app
 set(SIDEREAL_MAY_USE_train base tensor ir ops autodiff data app metrics)
 set(SIDEREAL_MAY_USE_cli
     base config metrics sys tensor kernels ir ops autodiff passes partition program lane wire
-    transport store ckpt coord ports exec data app train)
+    transport store ckpt coord ports exec eager data app train)

@@ -6,8 +6,14 @@
 /// nowhere else; there is no logic in this layer.
 namespace sidereal::python {
 
-/// Model, Output, ops, layers, optimizers, CompiledModel.
+/// Tensor, Engine, DLPack.
+void bind_eager(nanobind::module_& m);
+/// Output, Graph, Function.
+void bind_trace(nanobind::module_& m);
+/// Model, ops, layers, optimizers, CompiledModel.
 void bind_graph(nanobind::module_& m);
+/// Tape, and rules of optimizers.
+void bind_tape(nanobind::module_& m);
 /// Schema, clusters, Trainer and its results.
 void bind_training(nanobind::module_& m);
 

@@ -5,6 +5,9 @@
 NB_MODULE(_native, m) {
   m.doc() = "The C++ side of sidereal. Use the package `sidereal`, which is documented.";
   m.attr("__version__") = SIDEREAL_VERSION;
+  sidereal::python::bind_eager(m);
+  sidereal::python::bind_trace(m);
+  sidereal::python::bind_tape(m);
   sidereal::python::bind_graph(m);
   sidereal::python::bind_training(m);
 }

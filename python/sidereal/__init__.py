@@ -1,4 +1,4 @@
-"""Training of large sparse models on parameter servers and workers.
+"""Training of large sparse models on parameter servers and workers, and tensors to write them with.
 
     import sidereal as sr
 
@@ -10,34 +10,85 @@
         print(model.evaluate({"ids": ids, "label": label}))
 """
 
-from . import data, errors, layers, models, ops, optimizers
-from ._native import EvalResult, FitResult, Output, Progress, TaskStats, __version__
+from . import _tensor  # noqa: F401 - puts methods on tensors
+from . import data, dtypes, errors, layers, models, nest, ops, optimizers
+from ._dispatch import convert as convert_to_tensor
+from ._native import EvalResult, FitResult, Output, Progress, TaskStats, Tensor, __version__
 from .cluster import Cluster, LocalCluster, RemoteCluster
-from .dtypes import bool_, float32, float64, int32, int64, uint8
-from .model import Model, Variable
+from .dtypes import (
+    bfloat16,
+    bool_,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from .gradients import GradientTape, IndexedSlices, custom_gradient, gradients
+from .model import Model, VariableInfo
+from .ops import nn, random
+from .ops.array import *  # noqa: F403
+from .ops.basic import cast, identity, stop_gradient
+from .ops.control import *  # noqa: F403
+from .ops.math import *  # noqa: F403
+from .tensors import constant, from_dlpack, is_tensor
+
+# Under this name and not that of the module, whose functions are members of the package as well.
+math = ops.math
 
 __all__ = [
     "Cluster",
     "EvalResult",
     "FitResult",
+    "GradientTape",
+    "IndexedSlices",
     "LocalCluster",
     "Model",
     "Output",
     "Progress",
     "RemoteCluster",
     "TaskStats",
-    "Variable",
+    "Tensor",
+    "VariableInfo",
     "__version__",
+    "bfloat16",
     "bool_",
+    "cast",
+    "constant",
+    "convert_to_tensor",
+    "custom_gradient",
     "data",
+    "dtypes",
     "errors",
+    "float16",
     "float32",
     "float64",
+    "from_dlpack",
+    "gradients",
+    "identity",
+    "int16",
     "int32",
     "int64",
+    "int8",
+    "is_tensor",
     "layers",
+    "math",
     "models",
+    "nest",
+    "nn",
     "ops",
     "optimizers",
+    "random",
+    "stop_gradient",
+    "uint16",
+    "uint32",
+    "uint64",
     "uint8",
+    *ops.exported,
 ]

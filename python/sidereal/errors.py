@@ -4,9 +4,11 @@ from __future__ import annotations
 
 
 class Error(Exception):
-    """Base of everything the core raises. `code` is the number of the status code."""
+    """Base of everything the core raises. `code` is the number of the status code; `site` is the
+    line of the program ("model.py:12") that the op came from, "" when it is no op's error."""
 
     code = 2
+    site = ""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
@@ -87,6 +89,10 @@ class UnimplementedError(Error, NotImplementedError):
     """This release cannot do it."""
 
     code = 12
+
+
+class SymbolicError(UnimplementedError, TypeError):
+    """Python asked a value of a graph for what it has only when the graph runs."""
 
 
 class InternalError(Error):

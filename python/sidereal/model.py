@@ -21,8 +21,8 @@ from .errors import FailedPreconditionError, NotFoundError
 
 
 @dataclass(frozen=True)
-class Variable:
-    """What is known of a variable without asking the cluster."""
+class VariableInfo:
+    """What is known of a model's variable without asking the cluster."""
 
     name: str
     dtype: np.dtype
@@ -75,13 +75,13 @@ class Model:
         self._graph = None
 
     @property
-    def inputs(self) -> list[Variable]:
+    def inputs(self) -> list[VariableInfo]:
         """Columns the data must have; shapes begin with the batch, -1."""
-        return [Variable(n, np.dtype(d), tuple(s)) for n, d, s in self._need_compiled().inputs]
+        return [VariableInfo(n, np.dtype(d), tuple(s)) for n, d, s in self._need_compiled().inputs]
 
-    def variables(self) -> list[Variable]:
+    def variables(self) -> list[VariableInfo]:
         """Names and shapes of all variables."""
-        return [Variable(n, np.dtype(d), tuple(s)) for n, d, s in self._need_compiled().variables]
+        return [VariableInfo(n, np.dtype(d), tuple(s)) for n, d, s in self._need_compiled().variables]
 
     def initialize(self, cluster: Cluster) -> None:
         """Creates the variables on `cluster` with their initial values. fit() does this by itself;

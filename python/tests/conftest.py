@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,3 +71,22 @@ def clusters() -> Iterator[Callable[..., sr.LocalCluster]]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes minutes when nothing is cached")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Prints how much the conformance suite of ops (ops/test_ops.py) covers."""
+    module = sys.modules.get("test_ops")
+    if module is None:
+        return
+    cases = sum(len(group) for group in module.CASES.values())
+    with_gradient = sum(1 for group in module.CASES.values() for case in group if case.grad)
+    reports = [
+        report
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.stats.get(outcome, [])
+        if "test_ops.py" in report.nodeid
+    ]
+    terminalreporter.write_line(
+        f"conformance: {len(module.CASES)} ops, {cases} cases ({with_gradient} with gradients), "
+        f"{len(reports)} checks run"
+    )

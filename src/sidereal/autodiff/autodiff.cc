@@ -1,8 +1,10 @@
 #include "sidereal/autodiff/autodiff.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
+#include "sidereal/base/check.h"
 #include "sidereal/ops/ops.h"
 
 namespace sidereal::autodiff {
@@ -29,14 +31,19 @@ Status check_loss(const Builder& b, Output loss) {
 /// One run of the reverse pass. Thread: core-local. Borrows the builder.
 class Reverse {
  public:
-  Reverse(Builder* builder, Output loss, const std::vector<Output>& wrt)
-      : b_(*builder), loss_(loss), wrt_(wrt) {}
+  Reverse(Builder* builder, const std::vector<Output>& ys, const std::vector<Output>& grad_ys,
+          const std::vector<Output>& wrt)
+      : b_(*builder), ys_(ys), grad_ys_(grad_ys), wrt_(wrt) {
+    for (const Output& y : ys) last_ = std::max(last_, y.node.value);
+  }
 
   Result<std::vector<Output>> run() {
     mark_dependents();
     Builder::Scope scope = b_.scope("gradients");
-    pending_[loss_].push_back(ops::ones_like(b_, loss_));
-    for (int32_t i = loss_.node.value; i >= 0; --i) {
+    for (size_t i = 0; i < ys_.size(); ++i) {
+      pending_[ys_[i]].push_back(grad_ys_[i].valid() ? grad_ys_[i] : ops::ones_like(b_, ys_[i]));
+    }
+    for (int32_t i = last_; i >= 0; --i) {
       if (depends_[i]) SR_RETURN_IF_ERROR(visit(NodeId(i)));
     }
     SR_RETURN_IF_ERROR(b_.status());
@@ -52,13 +59,13 @@ class Reverse {
   /// Marks the nodes through which a gradient can reach one of wrt.
   void mark_dependents() {
     const ir::Graph& graph = b_.graph();
-    depends_.assign(loss_.node.value + 1, false);
+    depends_.assign(last_ + 1, false);
     for (const Output& o : wrt_) {
-      if (o.valid() && o.node.value <= loss_.node.value && is_real(b_.spec(o).dtype)) {
+      if (o.valid() && o.node.value <= last_ && is_real(b_.spec(o).dtype)) {
         depends_[o.node.value] = true;
       }
     }
-    for (int32_t i = 0; i <= loss_.node.value; ++i) {
+    for (int32_t i = 0; i <= last_; ++i) {
       if (!depends_[i]) depends_[i] = has_dependent_input(graph.node(NodeId(i)));
     }
   }
@@ -116,8 +123,10 @@ class Reverse {
   }
 
   Builder& b_;
-  Output loss_;
+  const std::vector<Output>& ys_;
+  const std::vector<Output>& grad_ys_;
   const std::vector<Output>& wrt_;
+  int32_t last_ = -1;
   std::vector<bool> depends_;
   std::map<Output, std::vector<Output>> pending_;
   std::map<Output, Output> summed_;
@@ -197,8 +206,20 @@ void set_optimizer(ir::Graph* graph, const std::string& name, const ir::Optimize
 }  // namespace
 
 Result<std::vector<Output>> gradients(Builder& b, Output loss, const std::vector<Output>& wrt) {
-  SR_RETURN_IF_ERROR(check_loss(b, loss));
-  return Reverse(&b, loss, wrt).run();
+  return gradients(b, {loss}, {Output{}}, wrt);
+}
+
+Result<std::vector<Output>> gradients(Builder& b, const std::vector<Output>& ys,
+                                      const std::vector<Output>& grad_ys,
+                                      const std::vector<Output>& wrt) {
+  SR_CHECK(ys.size() == grad_ys.size(), "{} ys, {} grad_ys", ys.size(), grad_ys.size());
+  for (size_t i = 0; i < ys.size(); ++i) {
+    SR_RETURN_IF_ERROR(check_loss(b, ys[i]));
+    if (!grad_ys[i].valid() || b.spec(grad_ys[i]).dtype == b.spec(ys[i]).dtype) continue;
+    return base::invalid_argument("gradient {} is {} where the value is {}", i,
+                                  ir::to_string(b.spec(grad_ys[i])), ir::to_string(b.spec(ys[i])));
+  }
+  return Reverse(&b, ys, grad_ys, wrt).run();
 }
 
 Result<std::vector<VariableGradient>> variable_gradients(Builder& b, Output loss) {

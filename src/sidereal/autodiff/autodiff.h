@@ -18,6 +18,12 @@ namespace sidereal::autodiff {
 Result<std::vector<ir::Output>> gradients(ir::Builder& b, ir::Output loss,
                                           const std::vector<ir::Output>& wrt);
 
+/// As above for the sum of several `ys`, each weighted by its `grad_ys` (of its shape; an invalid
+/// Output stands for ones). There are as many of both.
+Result<std::vector<ir::Output>> gradients(ir::Builder& b, const std::vector<ir::Output>& ys,
+                                          const std::vector<ir::Output>& grad_ys,
+                                          const std::vector<ir::Output>& wrt);
+
 /// The gradient of one variable.
 struct VariableGradient {
   std::string variable;

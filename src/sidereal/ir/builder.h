@@ -44,6 +44,9 @@ class Builder {
   /// Records an error of the caller's own (kept only if it is the first).
   void fail(const Status& status);
   [[nodiscard]] const Status& status() const { return status_; }
+  /// Forgets the error, for a caller that has told somebody of it. The graph is as it was before
+  /// the call that failed.
+  void clear_status() { status_ = {}; }
 
   [[nodiscard]] Graph& graph() { return *graph_; }
   [[nodiscard]] const OpRegistry& registry() const { return *registry_; }

@@ -1,0 +1,123 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "errors.h"
+#include "symbol.h"
+
+/// Dtypes, shapes and attributes between Python and C++.
+namespace sidereal::python {
+
+namespace nb = nanobind;
+
+ir::Builder& open(const BuildingPtr& building) {
+  if (!building->closed.empty()) raise(base::failed_precondition("{}", building->closed));
+  return building->builder();
+}
+
+nb::object dtype_object(tensor::DType dtype) {
+  return nb::module_::import_("sidereal.dtypes").attr("OF_NUMBER")[static_cast<int>(dtype)];
+}
+
+tensor::DType dtype_from_object(nb::handle object) {
+  if (nb::isinstance<nb::str>(object)) {
+    return value_of(tensor::dtype_from_name(nb::cast<std::string>(object)));
+  }
+  const nb::object name = nb::module_::import_("sidereal.dtypes").attr("name_of")(object);
+  return value_of(tensor::dtype_from_name(nb::cast<std::string>(name)));
+}
+
+nb::object shape_object(const ir::Shape& shape) {
+  if (!shape.has_rank()) return nb::none();
+  PyObject* tuple = PyTuple_New(shape.rank());
+  for (int i = 0; i < shape.rank(); ++i) {
+    PyTuple_SET_ITEM(tuple, i, PyLong_FromLongLong(shape.dim(i)));
+  }
+  return nb::steal(tuple);
+}
+
+ir::Shape shape_from_object(nb::handle object) {
+  if (object.is_none()) return ir::Shape::unknown_rank();
+  ir::Shape out;
+  for (const nb::handle extent : object) {
+    out.append(extent.is_none() ? -1 : nb::cast<int64_t>(extent));
+  }
+  SR_CHECK(out.has_rank());
+  return out;
+}
+
+namespace {
+
+int64_t to_int(nb::handle value) {
+  const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+  if (!index.is_valid()) throw nb::python_error();
+  return nb::cast<int64_t>(index);
+}
+
+template <class T, class F>
+std::vector<T> to_list(nb::handle value, F convert) {
+  std::vector<T> out;
+  for (const nb::handle item : value) out.push_back(convert(item));
+  return out;
+}
+
+ir::AttrValue to_attr(std::string_view type, nb::handle value) {
+  if (type == "int") return to_int(value);
+  if (type == "bool") return nb::cast<bool>(nb::bool_(nb::borrow(value)));
+  if (type == "float") return PyFloat_AsDouble(value.ptr());
+  if (type == "string") return nb::cast<std::string>(value);
+  if (type == "ints") return to_list<int64_t>(value, to_int);
+  if (type == "dtype") return dtype_from_object(value);
+  if (type == "shape") return shape_from_object(value);
+  if (type == "floats") {
+    return to_list<double>(value, [](nb::handle x) { return PyFloat_AsDouble(x.ptr()); });
+  }
+  if (type == "strings") {
+    return to_list<std::string>(value, [](nb::handle x) { return nb::cast<std::string>(x); });
+  }
+  return nb::cast<const eager::Value&>(value).tensor;
+}
+
+}  // namespace
+
+ir::AttrMap attrs_from_dict(const ir::OpSchema& schema, nb::handle attrs) {
+  ir::AttrMap out;
+  if (!attrs.is_valid() || attrs.is_none()) return out;
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  Py_ssize_t at = 0;
+  if (!PyDict_Check(attrs.ptr())) {
+    raise(base::invalid_argument("{}: the attributes are no dict", schema.name));
+  }
+  while (PyDict_Next(attrs.ptr(), &at, &key, &value) != 0) {
+    if (value == Py_None) continue;
+    const auto name = nb::cast<std::string>(nb::handle(key));
+    std::string type;
+    std::string known;
+    for (const ir::AttrSpec& spec : schema.attrs) {
+      if (spec.name == name) type = spec.type;
+      known += (known.empty() ? "" : ", ") + spec.name;
+    }
+    if (type.empty()) {
+      raise(base::invalid_argument("{}: no attribute '{}' is known; the op takes: {}", schema.name,
+                                   name, known.empty() ? "none" : known));
+    }
+    try {
+      ir::AttrValue converted = to_attr(type, value);
+      if (PyErr_Occurred() != nullptr) throw nb::python_error();
+      out.emplace(name, std::move(converted));
+    } catch (const std::exception&) {
+      PyErr_Clear();
+      const std::string text = nb::cast<std::string>(nb::repr(nb::handle(value)));
+      raise(base::invalid_argument("{}: attribute '{}' is {}; it must be of type {}", schema.name,
+                                   name, text.substr(0, 80), type));
+    }
+  }
+  return out;
+}
+
+}  // namespace sidereal::python

@@ -1,0 +1,221 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings.h"
+#include "dlpack.h"
+#include "errors.h"
+#include "sidereal/eager/engine.h"
+#include "symbol.h"
+
+namespace sidereal::python {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using eager::Engine;
+using eager::Value;
+using tensor::DType;
+using tensor::Tensor;
+
+/// A NumPy array over the tensor's memory, which the array's base (`self`) keeps.
+nb::object numpy_view(nb::handle self) {
+  const Tensor& value = nb::cast<const Value&>(self).tensor;
+  nb::dlpack::dtype dtype{};
+  dtype.lanes = 1;
+  dtype.bits = static_cast<uint8_t>(8 * tensor::size_of(value.dtype()));
+  const std::string name(tensor::name_of(value.dtype()));
+  if (name == "bool") {
+    dtype.code = static_cast<uint8_t>(nb::dlpack::dtype_code::Bool);
+  } else if (name.rfind("uint", 0) == 0) {
+    dtype.code = static_cast<uint8_t>(nb::dlpack::dtype_code::UInt);
+  } else if (name.rfind("int", 0) == 0) {
+    dtype.code = static_cast<uint8_t>(nb::dlpack::dtype_code::Int);
+  } else if (name.rfind("float", 0) == 0) {
+    dtype.code = static_cast<uint8_t>(nb::dlpack::dtype_code::Float);
+  } else {
+    raise(base::invalid_argument(
+        "NumPy has no {}; cast the tensor first: sidereal.cast(x, sidereal.float32).numpy()",
+        name));
+  }
+  std::vector<size_t> shape(value.shape().dims().begin(), value.shape().dims().end());
+  return nb::cast(
+      nb::ndarray<nb::numpy, nb::ro>(value.raw(), shape.size(), shape.data(), self, nullptr, dtype),
+      nb::rv_policy::reference);
+}
+
+/// A copy of a row-major array's bytes.
+Value from_array(Engine& engine, nb::handle dtype,
+                 const nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>& array) {
+  tensor::Shape shape;
+  for (size_t i = 0; i < array.ndim(); ++i) shape.append(static_cast<int64_t>(array.shape(i)));
+  Tensor out = Tensor::empty(dtype_from_object(dtype), shape);
+  SR_CHECK(out.nbytes() == array.nbytes());
+  if (out.nbytes() > 0) std::memcpy(out.raw(), array.data(), out.nbytes());
+  return engine.wrap(std::move(out));
+}
+
+template <class T>
+Tensor scalar_of(DType dtype, T value) {
+  Tensor out = Tensor::empty(dtype, {});
+  switch (dtype) {
+    case DType::kFloat32:
+      out.data<float>()[0] = static_cast<float>(value);
+      break;
+    case DType::kFloat64:
+      out.data<double>()[0] = static_cast<double>(value);
+      break;
+    case DType::kInt32:
+      out.data<int32_t>()[0] = static_cast<int32_t>(value);
+      break;
+    case DType::kInt64:
+      out.data<int64_t>()[0] = static_cast<int64_t>(value);
+      break;
+    case DType::kBool:
+      out.data<bool>()[0] = value != T(0);
+      break;
+    default:
+      return {};
+  }
+  return out;
+}
+
+/// A tensor of a Python number, or None when it takes more than that: another dtype, or a number
+/// that the dtype does not hold.
+nb::object from_number(Engine& engine, nb::handle number, const std::string& dtype) {
+  const DType to = value_of(tensor::dtype_from_name(dtype));
+  const bool is_float = to == DType::kFloat32 || to == DType::kFloat64;
+  Tensor out;
+  if (PyBool_Check(number.ptr())) {
+    out = scalar_of(to, number.ptr() == Py_True ? 1 : 0);
+  } else if (PyLong_Check(number.ptr())) {
+    int overflow = 0;
+    const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+    const bool fits =
+        overflow == 0 && (is_float || to == DType::kInt64 ||
+                          (to == DType::kInt32 && value == static_cast<int32_t>(value)));
+    if (fits) out = scalar_of(to, static_cast<int64_t>(value));
+  } else if (PyFloat_Check(number.ptr()) && is_float) {
+    out = scalar_of(to, PyFloat_AS_DOUBLE(number.ptr()));
+  }
+  return out.defined() ? nb::cast(engine.wrap(std::move(out))) : nb::none();
+}
+
+nb::object results(std::vector<Value> values) {
+  if (values.size() == 1) return nb::cast(std::move(values[0]));
+  if (values.empty()) return nb::none();
+  PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(values.size()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i),
+                     nb::cast(std::move(values[i])).release().ptr());
+  }
+  return nb::steal(tuple);
+}
+
+nb::object execute(Engine& engine, const std::string& op, nb::handle inputs, nb::handle attrs,
+                   const std::optional<std::string>& name) {
+  const ir::OpSchema* schema = value_of(eager::find_op(engine.context().registry(), op));
+  std::vector<const Value*> values;
+  for (const nb::handle input : inputs) {
+    const Value* value = nullptr;
+    if (!nb::try_cast<const Value*>(input, value) || value == nullptr) {
+      raise(base::invalid_argument("{}: input {} is no Tensor", op, values.size()));
+    }
+    values.push_back(value);
+  }
+  std::vector<Value> outputs;
+  check(engine.run(*schema, values, attrs_from_dict(*schema, attrs),
+                   {.name = name.has_value() ? std::string_view(*name) : std::string_view()},
+                   &outputs));
+  return results(std::move(outputs));
+}
+
+void bind_tensor(nb::module_& m) {
+  nb::class_<Value>(m, "Tensor", nb::dynamic_attr(),
+                    "A value: an array of one dtype that never changes.")
+      .def_prop_ro("dtype", [](const Value& x) { return dtype_object(x.tensor.dtype()); })
+      .def_prop_ro("shape", [](const Value& x) { return shape_object(x.tensor.shape()); })
+      .def_prop_ro("ndim", [](const Value& x) { return x.tensor.shape().rank(); })
+      .def_prop_ro("size", [](const Value& x) { return x.tensor.num_elements(); })
+      .def_prop_ro("nbytes", [](const Value& x) { return x.tensor.nbytes(); })
+      .def_prop_ro("id", [](const Value& x) { return x.id; })
+      .def("numpy", &numpy_view)
+      .def("__dlpack_device__", [](const Value&) { return nb::make_tuple(1, 0); })
+      .def(
+          "__dlpack__",
+          [](const Value& x, const nb::object&, const nb::object& max_version, const nb::object&,
+             const nb::object&) {
+            const bool versioned =
+                !max_version.is_none() &&
+                nb::cast<int64_t>(nb::object(nb::int_(nb::object(max_version[0])))) >= 1;
+            return to_dlpack(x.tensor, versioned);
+          },
+          nb::kw_only(), "stream"_a = nb::none(), "max_version"_a = nb::none(),
+          "dl_device"_a = nb::none(), "copy"_a = nb::none());
+}
+
+}  // namespace
+
+void bind_eager(nb::module_& m) {
+  bind_tensor(m);
+  nb::class_<Engine>(m, "Engine", "Runs ops at once.")
+      .def(nb::init<>())
+      .def("execute", &execute, "op"_a, "inputs"_a, "attrs"_a = nb::none(), "name"_a = nb::none())
+      .def("from_array", &from_array, "dtype"_a, "array"_a)
+      .def("from_number", &from_number, "number"_a, "dtype"_a)
+      .def(
+          "from_dlpack",
+          [](Engine& engine, nb::handle object) { return engine.wrap(from_dlpack(object)); },
+          "object"_a)
+      .def_prop_ro("programs", [](Engine& engine) { return engine.context().cached(); })
+      .def(
+          "set_site",
+          [](Engine& engine, const nb::callable& site) {
+            // Leaks one reference: the engine lives as long as the interpreter.
+            PyObject* const held = nb::object(site).release().ptr();
+            engine.set_site([held] {
+              const nb::object line = nb::steal(PyObject_CallNoArgs(held));
+              if (!line.is_valid()) {
+                PyErr_Clear();
+                return std::string();
+              }
+              return nb::cast<std::string>(line);
+            });
+          },
+          "site"_a)
+      .def("ops", [](Engine& engine) { return engine.context().registry().names(); })
+      .def(
+          "schema",
+          [](Engine& engine, const std::string& op) {
+            const ir::OpSchema* schema = value_of(eager::find_op(engine.context().registry(), op));
+            nb::list attrs;
+            for (const ir::AttrSpec& a : schema->attrs) {
+              attrs.append(nb::make_tuple(a.name, a.type, a.required, a.doc));
+            }
+            nb::dict out;
+            out["name"] = schema->name;
+            out["doc"] = schema->doc;
+            out["min_inputs"] = schema->min_inputs;
+            out["max_inputs"] = schema->max_inputs;
+            out["attrs"] = attrs;
+            out["differentiable"] = schema->differentiable && schema->gradient != nullptr;
+            out["stateful"] = schema->stateful;
+            out["on_ps"] = schema->on_ps;
+            return out;
+          },
+          "op"_a);
+}
+
+}  // namespace sidereal::python

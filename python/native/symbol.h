@@ -1,0 +1,49 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sidereal/eager/local_function.h"
+#include "sidereal/ir/builder.h"
+
+/// What the files of the extension share: graphs under construction and their values, tensors, and
+/// the conversion of attributes.
+namespace sidereal::python {
+
+/// A graph under construction. Thread: under the GIL.
+struct Building {
+  virtual ~Building() = default;
+  virtual ir::Builder& builder() = 0;
+
+  std::string closed;              ///< Why nothing can be added any more; "" while it can.
+  std::vector<std::string> sites;  ///< By node: the line of the user's program that made it.
+};
+using BuildingPtr = std::shared_ptr<Building>;
+
+/// An ir::Output with the graph it belongs to, as Python code combines values without naming it.
+struct Symbol {
+  BuildingPtr building;
+  ir::Output output;
+};
+
+/// The builder, or raises when the graph is closed.
+ir::Builder& open(const BuildingPtr& building);
+
+/// NumPy's dtype, or sidereal.bfloat16, which NumPy has not.
+nanobind::object dtype_object(tensor::DType dtype);
+/// From a dtype of NumPy, sidereal.bfloat16, or a name.
+tensor::DType dtype_from_object(nanobind::handle object);
+
+/// Attributes of an op as its schema wants them; None values are left out. Raises naming the op.
+ir::AttrMap attrs_from_dict(const ir::OpSchema& schema, nanobind::handle attrs);
+
+/// A tuple of extents, -1 for unknown ones; None when the rank is not known.
+nanobind::object shape_object(const ir::Shape& shape);
+/// The reverse of shape_object(); extents may be None.
+ir::Shape shape_from_object(nanobind::handle object);
+
+}  // namespace sidereal::python

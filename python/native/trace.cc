@@ -1,0 +1,215 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings.h"
+#include "errors.h"
+#include "sidereal/autodiff/autodiff.h"
+#include "sidereal/ir/text.h"
+#include "symbol.h"
+
+namespace sidereal::python {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using eager::Engine;
+using eager::LocalFunction;
+using eager::Value;
+
+/// A graph that a function's Python code is traced into. Thread: under the GIL.
+struct Trace final : Building {
+  explicit Trace(Engine& engine) : builder_(&graph, &engine.context().registry()) {}
+  ir::Builder& builder() override { return builder_; }
+  ir::Graph graph;
+
+ private:
+  ir::Builder builder_;
+};
+
+/// Raises what went wrong; the graph can be added to all the same.
+void check_builder(ir::Builder& builder) {
+  const Status status = builder.status();
+  builder.clear_status();
+  check(status);
+}
+
+ir::Output in_graph(const BuildingPtr& building, nb::handle value, std::string_view op) {
+  const Symbol* symbol = nullptr;
+  if (!nb::try_cast<const Symbol*>(value, symbol) || symbol == nullptr) {
+    raise(base::invalid_argument("{}: an input is not a value of a graph", op));
+  }
+  if (symbol->building != building) {
+    raise(base::invalid_argument("{}: values of two models or graphs cannot be combined", op));
+  }
+  return symbol->output;
+}
+
+std::vector<ir::Output> all_in_graph(const BuildingPtr& building, nb::handle values,
+                                     std::string_view op) {
+  std::vector<ir::Output> out;
+  for (const nb::handle value : values) out.push_back(in_graph(building, value, op));
+  return out;
+}
+
+nb::object add(const BuildingPtr& self, const std::string& op, nb::handle inputs, nb::handle attrs,
+               const std::optional<std::string>& name, const std::string& site,
+               nb::handle control_inputs) {
+  ir::Builder& builder = open(self);
+  const ir::OpSchema* schema = value_of(eager::find_op(builder.registry(), op));
+  ir::AttrMap values = attrs_from_dict(*schema, attrs);
+  if (dynamic_cast<Trace*>(self.get()) != nullptr) {
+    check(eager::check_runs_alone(*schema, values));
+  }
+  std::vector<ir::NodeId> after;
+  for (const ir::Output& output : all_in_graph(self, control_inputs, op)) {
+    after.push_back(output.node);
+  }
+  const std::vector<ir::Output> from = all_in_graph(self, inputs, op);
+  const ir::NodeId id = builder.add_node(op, from, std::move(values), after, name.value_or(""));
+  check_builder(builder);
+  self->sites.resize(builder.graph().size());
+  self->sites.back() = site;
+  const size_t count = builder.graph().node(id).outputs.size();
+  if (count == 0) return nb::none();
+  if (count == 1) return nb::cast(Symbol{self, {id, 0}});
+  nb::list out;
+  for (size_t i = 0; i < count; ++i) {
+    out.append(nb::cast(Symbol{self, {id, static_cast<int32_t>(i)}}));
+  }
+  return nb::tuple(out);
+}
+
+nb::object placeholder(const BuildingPtr& self, const std::string& name, nb::handle dtype,
+                       nb::handle shape) {
+  ir::Builder& builder = open(self);
+  const ir::Output made =
+      builder.add("Placeholder", {},
+                  {{"dtype", dtype_from_object(dtype)}, {"shape", shape_from_object(shape)}}, name);
+  check_builder(builder);
+  self->sites.resize(builder.graph().size());
+  return nb::cast(Symbol{self, made});
+}
+
+std::vector<std::optional<Symbol>> gradients(const BuildingPtr& self, nb::handle ys,
+                                             nb::handle grad_ys, nb::handle wrt) {
+  ir::Builder& builder = open(self);
+  const std::vector<ir::Output> from = all_in_graph(self, ys, "gradients");
+  std::vector<ir::Output> seeds;
+  for (const nb::handle seed : grad_ys) {
+    seeds.push_back(seed.is_none() ? ir::Output{} : in_graph(self, seed, "gradients"));
+  }
+  const auto made = autodiff::gradients(builder, from, seeds, all_in_graph(self, wrt, "gradients"));
+  builder.clear_status();
+  check(made.status());
+  self->sites.resize(builder.graph().size());
+  std::vector<std::optional<Symbol>> out;
+  for (const ir::Output& grad : *made) {
+    out.push_back(grad.valid() ? std::optional(Symbol{self, grad}) : std::nullopt);
+  }
+  return out;
+}
+
+/// A function of a copy of the graph. Nodes without outputs run for what they do.
+std::shared_ptr<LocalFunction> function(const BuildingPtr& self, const std::string& name,
+                                        nb::handle inputs, nb::handle outputs) {
+  ir::Builder& builder = self->builder();
+  eager::FunctionDef def{.name = name,
+                         .graph = builder.graph(),
+                         .inputs = all_in_graph(self, inputs, name),
+                         .outputs = all_in_graph(self, outputs, name),
+                         .targets = {}};
+  for (const ir::Node& node : def.graph.nodes()) {
+    if (node.outputs.empty() && node.op != "NoOp") def.targets.push_back(node.id);
+  }
+  return std::make_shared<LocalFunction>(std::move(def));
+}
+
+std::string site_of(const BuildingPtr& self, const std::string& node) {
+  const ir::Node* found = self->builder().graph().find(node);
+  if (found == nullptr || static_cast<size_t>(found->id.value) >= self->sites.size()) return "";
+  return self->sites[found->id.value];
+}
+
+const ir::Node& node_of(const Symbol& x) { return open(x.building).graph().node(x.output.node); }
+
+void bind_output(nb::module_& m) {
+  nb::class_<Symbol> c(m, "Output", "A value of a graph under construction.");
+  c.def_prop_ro(
+       "dtype", [](const Symbol& x) { return dtype_object(open(x.building).spec(x.output).dtype); },
+       "NumPy dtype of the elements.")
+      .def_prop_ro(
+          "shape",
+          [](const Symbol& x) { return shape_object(open(x.building).spec(x.output).shape); },
+          "Extents; -1 for one that is not known before it runs, such as the batch. None when not "
+          "even their number is known.")
+      .def_prop_ro("graph", [](const Symbol& x) { return x.building; })
+      .def_prop_ro("op", [](const Symbol& x) { return node_of(x).op; })
+      .def_prop_ro("index", [](const Symbol& x) { return x.output.index; })
+      .def_prop_ro("node", [](const Symbol& x) { return x.output.node.value; })
+      .def_prop_ro("node_name", [](const Symbol& x) { return node_of(x).name; })
+      .def_prop_ro(
+          "name",
+          [](const Symbol& x) { return node_of(x).name + ":" + std::to_string(x.output.index); })
+      .def("__repr__", [](const Symbol& x) {
+        if (!x.building->closed.empty()) return std::string("Output(of a compiled model)");
+        return "Output(" + ir::to_string(open(x.building).spec(x.output)) + ")";
+      });
+}
+
+void bind_function(nb::module_& m) {
+  nb::class_<LocalFunction>(m, "LocalFunction", "A graph that runs as one program.")
+      .def(
+          "call",
+          [](const std::shared_ptr<LocalFunction>& self, Engine& engine, nb::handle inputs) {
+            std::vector<const Value*> values;
+            for (const nb::handle input : inputs) {
+              values.push_back(nb::cast<const Value*>(input));
+            }
+            auto outputs = value_of(self->call(engine, values));
+            nb::list out;
+            for (Value& value : outputs) out.append(nb::cast(std::move(value)));
+            return out;
+          },
+          "engine"_a, "inputs"_a)
+      .def("graph_text", [](const LocalFunction& self) { return ir::to_text(self.def().graph); })
+      .def("program_text",
+           [](LocalFunction& self, Engine& engine) { return value_of(self.program_text(engine)); });
+}
+
+}  // namespace
+
+void bind_trace(nb::module_& m) {
+  nb::class_<Building>(m, "GraphBase", "A graph under construction.")
+      .def("add", &add, "op"_a, "inputs"_a, "attrs"_a = nb::none(), "name"_a = nb::none(),
+           "site"_a = "", "control_inputs"_a = nb::tuple())
+      .def("placeholder", &placeholder, "name"_a, "dtype"_a, "shape"_a.none())
+      .def("gradients", &gradients, "ys"_a, "grad_ys"_a, "wrt"_a)
+      .def("function", &function, "name"_a, "inputs"_a, "outputs"_a)
+      .def("site_of", &site_of, "node"_a)
+      .def("text", [](const BuildingPtr& self) { return ir::to_text(self->builder().graph()); })
+      .def(
+          "find",
+          [](const BuildingPtr& self, const std::string& name) {
+            return Symbol{self, value_of(open(self).graph().find_output(name))};
+          },
+          "name"_a)
+      .def("close", [](const BuildingPtr& self, const std::string& why) { self->closed = why; })
+      .def("__len__", [](const BuildingPtr& self) { return self->builder().graph().size(); });
+  nb::class_<Trace, Building>(m, "Graph", "A graph that functions are traced into.")
+      .def(nb::init<Engine&>(), nb::keep_alive<1, 2>(), "engine"_a);
+  bind_output(m);
+  bind_function(m);
+}
+
+}  // namespace sidereal::python

@@ -1,0 +1,163 @@
+"""Graphs being built: by layers (a Model's), or by tracing a function."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from . import _native, errors
+from ._dispatch import ENGINE, state, to_tensor
+from ._native import Output, Tensor
+from ._sites import add_line, user_line
+
+
+class Graph:
+    """A graph being built. `outer` is the graph that was being built when this one was begun, None
+    when ops ran at once."""
+
+    def __init__(self, native: _native.GraphBase, outer: Graph | None = None) -> None:
+        self.native = native
+        self.outer = outer
+
+    def enter(self, value: Any) -> Output:
+        """`value` as a value of this graph."""
+        if type(value) is Output:
+            return value if value.graph is self.native else self.capture(value)
+        if type(value) is Tensor:
+            return self.capture(value)
+        as_tensor = getattr(value, "_as_tensor", None)
+        if as_tensor is not None:
+            return self.enter(as_tensor())
+        return self.constant(to_tensor(value))
+
+    def constant(self, value: Tensor) -> Output:
+        """A constant of the graph."""
+        return self.native.add("Const", (), {"value": value}, None, user_line())
+
+    def capture(self, value: Tensor | Output) -> Output:
+        """A value from outside as a value of this graph."""
+        if type(value) is Tensor:
+            return self.constant(value)
+        raise errors.InvalidArgumentError("values of two models or graphs cannot be combined")
+
+    def add(
+        self, op: str, inputs: Sequence[Output], attrs: Mapping[str, Any] | None, name: str | None
+    ) -> Any:
+        """Adds a node; a value, a tuple of values or None."""
+        if name is not None:
+            name = legal_name(name)
+        return self.native.add(op, inputs, attrs, name, user_line())
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """Ops are added to this graph while the context lasts."""
+        before = state.graph
+        state.graph = self
+        try:
+            yield
+        finally:
+            state.graph = before
+
+
+class FuncGraph(Graph):
+    """The graph of a function: what it uses from outside becomes an input.
+
+        graph = FuncGraph("body")
+        with graph.building():
+            x = graph.input(dtype, shape)
+            y = f(x)
+        function = graph.native.function("body", graph.inputs, [y])
+
+    `captures` are the pairs (value outside, input inside) in order of first use; `inputs` the
+    inputs given to input(), then the captured ones.
+    """
+
+    def __init__(self, name: str, outer: Graph | None = None) -> None:
+        super().__init__(_native.Graph(ENGINE), outer if outer is not None else state.graph)
+        self.name = name
+        self.arguments: list[Output] = []
+        self.captures: list[tuple[Any, Output]] = []
+        self.variables: dict[int, Any] = {}
+        self._captured: dict[object, Output] = {}
+
+    @property
+    def inputs(self) -> list[Output]:
+        return [*self.arguments, *(inside for _, inside in self.captures)]
+
+    def input(self, dtype: Any, shape: Sequence[int] | None, name: str = "x") -> Output:
+        """One more argument."""
+        made = self.native.placeholder(legal_name(name), dtype, shape)
+        self.arguments.append(made)
+        return made
+
+    def capture(self, value: Tensor | Output) -> Output:
+        if type(value) is Output:
+            if self.outer is None:
+                raise errors.InvalidArgumentError(
+                    f"{value!r} belongs to another graph, which is finished: a value made while a "
+                    "function was traced cannot be used after it; return it from the function"
+                )
+            value = self.outer.enter(value)
+            key: object = (id(self.outer), value.node, value.index)
+        else:
+            key = value.id
+        inside = self._captured.get(key)
+        if inside is None:
+            # What has a value is captured under its own identity, whatever the graphs between.
+            inside = self.native.placeholder("captured", value.dtype, value.shape)
+            self._captured[key] = inside
+            self.captures.append((value, inside))
+        return inside
+
+    def captured(self, value: Any) -> Output | None:
+        """What stands for a value from outside here, None when it is not used."""
+        if type(value) is Tensor:
+            return self._captured.get(value.id)
+        if type(value) is Output and self.outer is not None:
+            return self._captured.get((id(self.outer), value.node, value.index))
+        return None
+
+    def capture_as(self, key: object, value: Any) -> Output:
+        """As capture(), for something other than a tensor whose value is taken at each call:
+        `value` has dtype and shape."""
+        inside = self._captured.get(key)
+        if inside is None:
+            inside = self.native.placeholder("variable", value.dtype, value.shape)
+            self._captured[key] = inside
+            self.captures.append((value, inside))
+        return inside
+
+
+def graph_of(value: Output) -> Graph:
+    """The graph an output belongs to, when none is being built: a model's."""
+    native = value.graph
+    if isinstance(native, _native.Graph):
+        raise errors.InvalidArgumentError(
+            f"{value!r} has no value: it was made while a function was traced, and is used outside "
+            "of it; return it from the function"
+        )
+    return Graph(native)
+
+
+def legal_name(name: str) -> str:
+    """`name` with every character that node names cannot have replaced."""
+    name = re.sub(r"[^A-Za-z0-9_.\\/>-]", "_", name)
+    return name if re.match(r"[A-Za-z0-9.]", name) else "n" + name
+
+
+_NODE = re.compile(r"\b[A-Za-z0-9]+ '([^']+)'")
+
+
+def locate(error: errors.Error, native: _native.GraphBase) -> None:
+    """Adds to an error of a running graph the line that made the node it names."""
+    for name in _NODE.findall(error.message):
+        site = native.site_of(name)
+        if not site:
+            for part in name.split("/"):
+                if part.endswith("_grad"):
+                    site = native.site_of(part[: -len("_grad")]) or site
+        if site:
+            add_line(error, site)
+            return

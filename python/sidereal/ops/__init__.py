@@ -1,0 +1,17 @@
+"""Ops on tensors and on values of graphs. What has a value is computed at once; on the values of a
+Model or of a function being traced, an op adds a node. Names and arguments are TensorFlow's; those
+of `math`, `array`, `nn`, `random` and `control` are members of `sidereal` as well.
+"""
+
+from __future__ import annotations
+
+from . import array, basic, control, math, nn, random
+from .array import *  # noqa: F403
+from .control import *  # noqa: F403
+from .math import *  # noqa: F403
+from .basic import *  # noqa: F403 - last: older names keep their arguments here
+
+#: What `sidereal` itself exports.
+exported = sorted({*math.__all__, *array.__all__, *control.__all__})
+
+__all__ = sorted({*basic.__all__, *exported, "array", "control", "math", "nn", "random"})

@@ -1,0 +1,5 @@
+"""Conditionals and loops on tensors."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,5 @@
+"""Random tensors: sidereal.random."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

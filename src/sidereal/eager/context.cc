@@ -1,0 +1,160 @@
+#include "sidereal/eager/context.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sidereal/base/check.h"
+#include "sidereal/base/strings.h"
+#include "sidereal/ops/ops.h"
+
+namespace sidereal::eager {
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c != '_') out.push_back(static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c));
+  }
+  return out;
+}
+
+/// A program of one instruction. Its slots have no planned buffers: outputs are the caller's.
+program::Program one_op_program(const ir::Node& node, const std::vector<ir::TensorSpec>& inputs) {
+  program::Program out;
+  program::Instruction instruction;
+  instruction.op = node.op;
+  instruction.name = node.name;
+  instruction.attrs = node.attrs;
+  for (const ir::TensorSpec& input : inputs) {
+    const auto slot = static_cast<int32_t>(out.slots.size());
+    out.slots.push_back({input.dtype, input.shape, -1});
+    out.feeds.push_back(slot);
+    out.feed_names.emplace_back();
+    instruction.inputs.push_back(slot);
+  }
+  for (const ir::TensorSpec& output : node.outputs) {
+    const auto slot = static_cast<int32_t>(out.slots.size());
+    out.slots.push_back({output.dtype, output.shape, -1});
+    out.fetches.push_back(slot);
+    out.fetch_names.emplace_back();
+    instruction.outputs.push_back(slot);
+  }
+  out.instructions.push_back(std::move(instruction));
+  return out;
+}
+
+/// "Add 'Add' (...": a call that was given no name needs none in its message.
+Status without_default_name(const Status& status, const std::string& op) {
+  std::string text = base::message_of(status);
+  const std::string doubled = op + " '" + op + "' (";
+  if (text.rfind(doubled, 0) != 0) return status;
+  return base::make_status(status.code(), op + " (" + text.substr(doubled.size()));
+}
+
+}  // namespace
+
+struct Context::Entry {
+  CallKey key;
+  std::unique_ptr<exec::BoundProgram> bound;
+  std::unique_ptr<exec::Step> step;
+};
+
+Context::Context(size_t entries_max)
+    : pool_(0), cache_(std::make_unique<CallCache<Entry>>(entries_max)) {
+  ops::register_all(&registry_);
+  exec::register_kernels(&kernels_);
+}
+
+Context::~Context() = default;
+
+size_t Context::cached() const { return cache_->size(); }
+
+Result<const ir::OpSchema*> find_op(const ir::OpRegistry& registry, std::string_view op) {
+  const ir::OpSchema* schema = registry.find(op);
+  if (schema != nullptr) return schema;
+  const std::string wanted = lower(op);
+  std::vector<std::string> near;
+  for (const std::string& name : registry.names()) {
+    const std::string known = lower(name);
+    const bool alike = known.find(wanted) != std::string::npos ||
+                       (known.size() > 3 && wanted.find(known) != std::string::npos) ||
+                       (wanted.size() > 3 && known.compare(0, 4, wanted, 0, 4) == 0);
+    if (alike && near.size() < 5) near.push_back(name);
+  }
+  if (near.empty()) return base::not_found("there is no op named '{}'", op);
+  return base::not_found("there is no op named '{}'; names like it: {}", op,
+                         base::join(near, ", "));
+}
+
+Status check_runs_alone(const ir::OpSchema& schema, const ir::AttrMap& attrs) {
+  const auto* variable = ir::find_attr<std::string>(attrs, "var");
+  if (schema.on_ps || variable != nullptr) {
+    return base::failed_precondition(
+        "{} works on variable '{}' of a cluster's parameter servers, which can be done in the "
+        "graph of a Model only; use sidereal.Variable for a value that lives in this process",
+        schema.name, variable != nullptr ? *variable : "?");
+  }
+  for (const char* name : {"Placeholder", "Arg", "Ret"}) {
+    if (schema.name == name) {
+      return base::failed_precondition(
+          "{} stands for a value that a graph is fed with; give the value itself, or build a graph "
+          "with sidereal.function",
+          schema.name);
+    }
+  }
+  return {};
+}
+
+Result<Context::Entry*> Context::make_entry(uint64_t hash, const CallView& call,
+                                            std::string_view name) {
+  SR_RETURN_IF_ERROR(check_runs_alone(*call.schema, call.attrs));
+  auto entry = std::make_unique<Entry>();
+  entry->key = key_of(call);
+  ir::Graph graph;
+  ir::Node node;
+  for (const ir::TensorSpec& input : entry->key.inputs) {
+    ir::Node source;
+    source.op = "Placeholder";
+    source.name = fmt::format("x{}", node.inputs.size());
+    source.outputs = {input};
+    node.inputs.push_back({graph.append(std::move(source)), 0});
+  }
+  node.op = call.schema->name;
+  node.name = name.empty() ? call.schema->name : std::string(name);
+  node.attrs = call.attrs;
+  SR_RETURN_IF_ERROR(ir::infer_node(graph, *call.schema, &node));
+  SR_ASSIGN_OR_RETURN(
+      entry->bound,
+      exec::BoundProgram::bind(one_op_program(node, entry->key.inputs), kernels_, nullptr));
+  entry->step = std::make_unique<exec::Step>(entry->bound.get(), &pool_, nullptr);
+  return cache_->insert(hash, std::move(entry));
+}
+
+Status Context::run(const ir::OpSchema& schema, std::span<const Tensor* const> inputs,
+                    const ir::AttrMap& attrs, std::string_view name, uint64_t step,
+                    std::vector<Tensor>* outputs) {
+  const CallView call{&schema, attrs, inputs};
+  const uint64_t hash = hash_of(call);
+  Entry* entry = cache_->find(hash, call);
+  if (entry == nullptr) [[unlikely]] {
+    Result<Entry*> made = make_entry(hash, call, name);
+    if (!made.ok()) return without_default_name(made.status(), schema.name);
+    entry = *made;
+  }
+  exec::Step& one = *entry->step;
+  one.begin(step);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    SR_RETURN_IF_ERROR(one.feed(static_cast<int>(i), *inputs[i]));
+  }
+  const Result<exec::Step::Progress> progress = one.advance();
+  if (!progress.ok()) [[unlikely]] {
+    one.end();
+    return without_default_name(progress.status(), schema.name);
+  }
+  const size_t count = entry->bound->program().fetches.size();
+  for (size_t i = 0; i < count; ++i) outputs->push_back(one.fetch(static_cast<int>(i)));
+  one.end();
+  return {};
+}
+
+}  // namespace sidereal::eager

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "sidereal/base/status.h"
+#include "sidereal/eager/call_key.h"
+#include "sidereal/exec/executor.h"
+#include "sidereal/ir/schema.h"
+
+namespace sidereal::eager {
+
+using tensor::Tensor;
+
+/// Things made for a call, found again by an equal call. Bounded: when full, all is forgotten.
+/// Thread: core-local. A pointer is good until the next insert().
+template <class Entry>
+class CallCache {
+ public:
+  explicit CallCache(size_t entries_max) : entries_max_(entries_max) {}
+
+  [[nodiscard]] Entry* find(uint64_t hash, const CallView& call) const {
+    const auto it = entries_.find(hash);
+    if (it == entries_.end() || !same_call(it->second->key, call)) return nullptr;
+    return it->second.get();
+  }
+  /// Replaces an entry of the same hash. An entry has a member `key`.
+  Entry* insert(uint64_t hash, std::unique_ptr<Entry> entry) {
+    if (entries_.size() >= entries_max_) entries_.clear();
+    std::unique_ptr<Entry>& slot = entries_[hash];
+    slot = std::move(entry);
+    return slot.get();
+  }
+  [[nodiscard]] size_t size() const { return entries_.size(); }
+
+ private:
+  size_t entries_max_;
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Entry>> entries_;
+};
+
+/// Runs one op at a time. For every (op, attributes, input dtypes and shapes) it keeps a program of
+/// one instruction, so that a call that was made before costs a look-up and the kernel.
+/// Thread: core-local. Limits: `entries_max` programs are kept.
+class Context {
+ public:
+  static constexpr size_t kDefaultEntries = 4096;
+
+  explicit Context(size_t entries_max = kDefaultEntries);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  [[nodiscard]] const ir::OpRegistry& registry() const { return registry_; }
+  [[nodiscard]] const exec::KernelTable& kernels() const { return kernels_; }
+
+  /// Runs `schema` on `inputs` and appends its outputs, which never share memory that is written
+  /// again. `name` is for messages; `step` is what the kernel sees as the step's number, which
+  /// random ops draw by.
+  /// Errors name the op and the inputs' shapes: kInvalidArgument from inference or the kernel;
+  /// kFailedPrecondition for ops of clusters and graphs, which cannot run alone.
+  Status run(const ir::OpSchema& schema, std::span<const Tensor* const> inputs,
+             const ir::AttrMap& attrs, std::string_view name, uint64_t step,
+             std::vector<Tensor>* outputs);
+
+  /// A number for the next step, different each time.
+  uint64_t next_step() { return ++step_; }
+
+  /// Programs kept at present.
+  [[nodiscard]] size_t cached() const;
+
+ private:
+  struct Entry;
+
+  Result<Entry*> make_entry(uint64_t hash, const CallView& call, std::string_view name);
+
+  ir::OpRegistry registry_;
+  exec::KernelTable kernels_;
+  exec::BufferPool pool_;
+  std::unique_ptr<CallCache<Entry>> cache_;
+  uint64_t step_ = 0;
+};
+
+/// The schema of `op`, or kNotFound with the names that come near it.
+Result<const ir::OpSchema*> find_op(const ir::OpRegistry& registry, std::string_view op);
+
+/// kFailedPrecondition when `schema` is of an op that cannot run at once, saying what to use.
+Status check_runs_alone(const ir::OpSchema& schema, const ir::AttrMap& attrs);
+
+}  // namespace sidereal::eager

@@ -1,0 +1,335 @@
+#include "sidereal/eager/local_function.h"
+
+#include <array>
+#include <map>
+#include <utility>
+
+#include "sidereal/autodiff/autodiff.h"
+#include "sidereal/ir/builder.h"
+#include "sidereal/ops/ops.h"
+#include "sidereal/partition/pull_push.h"
+#include "sidereal/passes/pipeline.h"
+#include "sidereal/program/compile.h"
+
+namespace sidereal::eager {
+namespace {
+
+using ir::Node;
+using ir::NodeId;
+using ir::Output;
+
+/// What a function's buffers may hold between two runs.
+constexpr size_t kPoolBytes = size_t{256} << 20;
+/// Results up to this size are copied out, so that a program which keeps many small ones (losses)
+/// does not keep the function's buffers.
+constexpr size_t kCopiedBytes = 4096;
+
+std::vector<Value> copy_of(std::span<const Value* const> values) {
+  std::vector<Value> out;
+  out.reserve(values.size());
+  for (const Value* value : values) out.push_back(*value);
+  return out;
+}
+
+std::vector<const Value*> pointers_to(const std::vector<Value>& values) {
+  std::vector<const Value*> out;
+  out.reserve(values.size());
+  for (const Value& value : values) out.push_back(&value);
+  return out;
+}
+
+Status check_local(const ir::Graph& graph, const ir::OpRegistry& registry) {
+  for (const Node& node : graph.nodes()) {
+    const ir::OpSchema* schema = registry.find(node.op);
+    if (schema == nullptr || node.op == "Placeholder") continue;
+    SR_RETURN_IF_ERROR(base::with_context(check_runs_alone(*schema, node.attrs),
+                                          fmt::format("{} '{}'", node.op, node.name)));
+  }
+  return {};
+}
+
+/// The part of `graph` from node `first` on that `wanted` needs, as a graph of its own. Values made
+/// before `first` become placeholders, listed in `saved`; constants are copied.
+class Tail {
+ public:
+  Tail(const ir::Graph& graph, int32_t first) : graph_(graph), first_(first) {}
+
+  FunctionDef cut(const std::vector<Output>& wanted) {
+    std::vector<bool> needed(graph_.size(), false);
+    for (const Output& output : wanted) needed[output.node.value] = true;
+    for (auto i = static_cast<int32_t>(graph_.size()) - 1; i >= first_; --i) {
+      if (!needed[i]) continue;
+      for (const Output& input : graph_.node(NodeId(i)).inputs) needed[input.node.value] = true;
+      for (const NodeId input : graph_.node(NodeId(i)).control_inputs) {
+        if (input.value >= first_) needed[input.value] = true;
+      }
+    }
+    // Placeholders first, so that every node follows its inputs.
+    for (auto i = first_; i < static_cast<int32_t>(graph_.size()); ++i) {
+      if (!needed[i]) continue;
+      for (const Output& input : graph_.node(NodeId(i)).inputs) bring(input);
+    }
+    for (const Output& output : wanted) bring(output);
+    for (auto i = first_; i < static_cast<int32_t>(graph_.size()); ++i) {
+      if (needed[i]) copy(graph_.node(NodeId(i)));
+    }
+    for (const Output& output : wanted) out_.outputs.push_back(moved_.at(output));
+    return std::move(out_);
+  }
+
+  [[nodiscard]] const std::vector<Output>& saved() const { return saved_; }
+
+ private:
+  void bring(Output value) {
+    if (value.node.value >= first_ || moved_.contains(value)) return;
+    const Node& node = graph_.node(value.node);
+    if (node.op == "Const") {
+      copy(node);
+      return;
+    }
+    Node source;
+    source.op = "Placeholder";
+    source.name = out_.graph.unique_name("saved/" + node.name);
+    const ir::TensorSpec& spec = node.outputs[value.index];
+    source.attrs = {{"dtype", spec.dtype}, {"shape", spec.shape}};
+    source.outputs = {spec};
+    moved_[value] = {out_.graph.append(std::move(source)), 0};
+    out_.inputs.push_back(moved_[value]);
+    saved_.push_back(value);
+  }
+
+  void copy(Node node) {
+    const NodeId old = node.id;
+    const size_t outputs = node.outputs.size();
+    for (Output& input : node.inputs) input = moved_.at(input);
+    std::vector<NodeId> controls;
+    for (const NodeId control : node.control_inputs) {
+      const auto it = nodes_.find(control);
+      if (it != nodes_.end()) controls.push_back(it->second);
+    }
+    node.control_inputs = std::move(controls);
+    const NodeId made = out_.graph.append(std::move(node));
+    nodes_[old] = made;
+    for (size_t o = 0; o < outputs; ++o) {
+      const auto index = static_cast<int32_t>(o);
+      moved_[{old, index}] = {made, index};
+    }
+  }
+
+  const ir::Graph& graph_;
+  int32_t first_;
+  FunctionDef out_;
+  std::vector<Output> saved_;
+  std::map<Output, Output> moved_;
+  std::map<NodeId, NodeId> nodes_;
+};
+
+}  // namespace
+
+struct LocalFunction::Compiled {
+  std::unique_ptr<exec::BoundProgram> bound;
+  exec::BufferPool pool{kPoolBytes};
+  std::unique_ptr<exec::Step> step;
+  std::vector<size_t> feeds;  ///< By feed of the program: which input it is.
+};
+
+/// How gradients of a function are made.
+struct LocalFunction::Derivative {
+  Status status;                            ///< Why there are none.
+  std::shared_ptr<LocalFunction> forward;   ///< Outputs, then what `backward` needs.
+  std::shared_ptr<LocalFunction> backward;  ///< Those, then gradients of outputs, to gradients.
+  std::vector<size_t> reached;              ///< Outputs whose gradients `backward` takes.
+  std::vector<size_t> wrt;                  ///< By output of `backward`: which input it is for.
+};
+
+LocalFunction::LocalFunction(FunctionDef def) : def_(std::move(def)) {}
+LocalFunction::~LocalFunction() = default;
+
+Status LocalFunction::compile(Engine& engine) {
+  if (compiled_ != nullptr) return {};
+  const Context& context = engine.context();
+  SR_RETURN_IF_ERROR(check_local(def_.graph, context.registry()));
+  SR_ASSIGN_OR_RETURN(
+      const passes::Plan plan,
+      passes::run_passes(def_.graph, def_.outputs, def_.targets, {}, context.registry()));
+  SR_ASSIGN_OR_RETURN(
+      const partition::PartitionedGraph parts,
+      partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, context.registry()));
+  SR_ASSIGN_OR_RETURN(program::CompiledStep step, program::compile(parts));
+  auto compiled = std::make_unique<Compiled>();
+  SR_ASSIGN_OR_RETURN(compiled->bound,
+                      exec::BoundProgram::bind(std::move(step.worker), context.kernels(), nullptr));
+  for (const std::string& name : compiled->bound->program().feed_names) {
+    size_t index = def_.inputs.size();
+    for (size_t i = 0; i < def_.inputs.size(); ++i) {
+      if (def_.graph.node(def_.inputs[i].node).name == name) index = i;
+    }
+    if (index == def_.inputs.size()) {
+      return base::invalid_argument(
+          "placeholder '{}' is needed and is not an input of function '{}': feed it", name,
+          def_.name);
+    }
+    compiled->feeds.push_back(index);
+  }
+  compiled->step = std::make_unique<exec::Step>(compiled->bound.get(), &compiled->pool, nullptr);
+  compiled_ = std::move(compiled);
+  return {};
+}
+
+Result<std::string> LocalFunction::program_text(Engine& engine) {
+  SR_RETURN_IF_ERROR(compile(engine));
+  return program::to_text(compiled_->bound->program());
+}
+
+Status LocalFunction::differentiate(Engine& engine) {
+  if (derivative_ != nullptr) return derivative_->status;
+  derivative_ = std::make_shared<Derivative>();
+  Derivative& d = *derivative_;
+  FunctionDef forward = def_;
+  ir::Graph graph = def_.graph;
+  ir::Builder b(&graph, &engine.context().registry());
+  const auto first = static_cast<int32_t>(graph.size());
+  std::vector<Output> ys;
+  std::vector<Output> dys;
+  for (size_t i = 0; i < def_.outputs.size(); ++i) {
+    const ir::TensorSpec spec = graph.spec(def_.outputs[i]);
+    if (!is_differentiable(spec.dtype)) continue;
+    d.reached.push_back(i);
+    ys.push_back(def_.outputs[i]);
+    dys.push_back(
+        ops::placeholder(b, "gradient_of_output_" + std::to_string(i), spec.dtype, spec.shape));
+  }
+  std::vector<Output> wrt;
+  for (size_t i = 0; i < def_.inputs.size(); ++i) {
+    if (!is_differentiable(graph.spec(def_.inputs[i]).dtype)) continue;
+    wrt.push_back(def_.inputs[i]);
+    d.wrt.push_back(i);
+  }
+  Result<std::vector<Output>> grads = autodiff::gradients(b, ys, dys, wrt);
+  if (!grads.ok()) return d.status = grads.status();
+  std::vector<Output> wanted;
+  std::vector<size_t> reached;
+  for (size_t i = 0; i < grads->size(); ++i) {
+    if (!(*grads)[i].valid()) continue;
+    wanted.push_back((*grads)[i]);
+    reached.push_back(d.wrt[i]);
+  }
+  d.wrt = std::move(reached);
+  Tail tail(graph, first);
+  // All gradients of outputs are inputs of the backward function, whether or not it needs them.
+  FunctionDef backward = tail.cut(wanted);
+  backward.name = def_.name + " (gradient)";
+  for (const Output& dy : dys) {
+    const Node* node = backward.graph.find(graph.node(dy.node).name);
+    backward.inputs.push_back(node != nullptr ? Output{node->id, 0} : Output{});
+  }
+  forward.outputs.insert(forward.outputs.end(), tail.saved().begin(), tail.saved().end());
+  d.forward = std::make_shared<LocalFunction>(std::move(forward));
+  // Outputs that no gradient depends on have no placeholder: leave them out.
+  std::vector<size_t> used;
+  const size_t saved = tail.saved().size();
+  std::vector<Output> inputs(backward.inputs.begin(),
+                             backward.inputs.begin() + static_cast<std::ptrdiff_t>(saved));
+  for (size_t i = 0; i < dys.size(); ++i) {
+    if (!backward.inputs[saved + i].valid()) continue;
+    inputs.push_back(backward.inputs[saved + i]);
+    used.push_back(d.reached[i]);
+  }
+  backward.inputs = std::move(inputs);
+  d.reached = std::move(used);
+  d.backward = std::make_shared<LocalFunction>(std::move(backward));
+  return {};
+}
+
+Result<std::vector<Value>> LocalFunction::run(Engine& engine, std::span<const Value* const> inputs,
+                                              uint64_t step) {
+  SR_RETURN_IF_ERROR(compile(engine));
+  exec::Step& one = *compiled_->step;
+  one.begin(step);
+  for (size_t i = 0; i < compiled_->feeds.size(); ++i) {
+    SR_RETURN_IF_ERROR(one.feed(static_cast<int>(i), inputs[compiled_->feeds[i]]->tensor));
+  }
+  const Result<exec::Step::Progress> progress = one.advance();
+  if (!progress.ok()) {
+    one.end();
+    return progress.status();
+  }
+  std::vector<Value> outputs;
+  outputs.reserve(def_.outputs.size());
+  for (size_t i = 0; i < def_.outputs.size(); ++i) {
+    const Tensor& value = one.fetch(static_cast<int>(i));
+    outputs.push_back(engine.wrap(value.nbytes() <= kCopiedBytes ? value.clone() : value));
+  }
+  one.end();
+  return outputs;
+}
+
+Result<std::vector<Value>> LocalFunction::call(Engine& engine, std::span<const Value* const> inputs,
+                                               uint64_t step) {
+  if (inputs.size() != def_.inputs.size()) {
+    return base::invalid_argument("function '{}' takes {} inputs; {} are given", def_.name,
+                                  def_.inputs.size(), inputs.size());
+  }
+  if (step == 0) step = engine.context().next_step();
+  if (!engine.listens(inputs)) return run(engine, inputs, step);
+  if (const Status status = differentiate(engine); !status.ok()) {
+    SR_ASSIGN_OR_RETURN(std::vector<Value> outputs, run(engine, inputs, step));
+    engine.record(
+        def_.name, inputs, outputs,
+        [status](std::span<const Value>) -> Result<std::vector<Gradient>> { return status; });
+    return outputs;
+  }
+  SR_ASSIGN_OR_RETURN(std::vector<Value> all, derivative_->forward->run(engine, inputs, step));
+  // Values that come in or go out twice keep the number under which tapes know them.
+  const std::vector<Output>& outputs = derivative_->forward->def_.outputs;
+  std::vector<Value> recorded = all;
+  for (size_t i = def_.outputs.size(); i < outputs.size(); ++i) {
+    for (size_t k = 0; k < def_.inputs.size(); ++k) {
+      if (outputs[i] == def_.inputs[k]) all[i] = *inputs[k];  // But it is no output of this.
+    }
+    for (size_t k = 0; k < def_.outputs.size(); ++k) {
+      if (outputs[i] == def_.outputs[k]) recorded[i] = all[i] = all[k];
+    }
+  }
+  engine.record(
+      def_.name, inputs, recorded,
+      [self = shared_from_this(), &engine, given = copy_of(inputs), all,
+       step](std::span<const Value> dys) { return self->gradient(engine, given, all, dys, step); });
+  all.resize(def_.outputs.size());
+  return all;
+}
+
+Result<std::vector<Gradient>> LocalFunction::gradient(Engine& engine, std::span<const Value> inputs,
+                                                      std::span<const Value> outputs,
+                                                      std::span<const Value> dys,
+                                                      uint64_t step) const {
+  const Derivative& d = *derivative_;
+  const size_t count = def_.outputs.size();
+  for (size_t i = count; i < dys.size(); ++i) {
+    if (!dys[i].defined()) continue;
+    // A second derivative reached what the first one needed: differentiate the long form, whose
+    // own needs are computed again.
+    const std::vector<Value> given(inputs.begin(), inputs.end());
+    SR_RETURN_IF_ERROR(d.forward->differentiate(engine));
+    SR_ASSIGN_OR_RETURN(const std::vector<Value> again,
+                        d.forward->derivative_->forward->call(engine, pointers_to(given), step));
+    return d.forward->gradient(engine, inputs, again,
+                               dys.subspan(0, d.forward->def_.outputs.size()), step);
+  }
+  std::vector<Value> feeds(outputs.begin() + static_cast<std::ptrdiff_t>(count), outputs.end());
+  for (const size_t i : d.reached) {
+    if (dys[i].defined()) {
+      feeds.push_back(dys[i]);
+      continue;
+    }
+    const std::array<const Value*, 1> like = {&outputs[i]};
+    SR_ASSIGN_OR_RETURN(Value zeros, engine.run_one("ZerosLike", like));
+    feeds.push_back(std::move(zeros));
+  }
+  SR_ASSIGN_OR_RETURN(std::vector<Value> grads, d.backward->call(engine, pointers_to(feeds), step));
+  std::vector<Gradient> out(inputs.size());
+  for (size_t i = 0; i < grads.size(); ++i) out[d.wrt[i]].dense = std::move(grads[i]);
+  return out;
+}
+
+}  // namespace sidereal::eager

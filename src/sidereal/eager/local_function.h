@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sidereal/eager/engine.h"
+#include "sidereal/ir/graph.h"
+
+namespace sidereal::eager {
+
+/// A graph with inputs and outputs. Value type.
+struct FunctionDef {
+  std::string name;
+  ir::Graph graph;
+  std::vector<ir::Output> inputs;   ///< Outputs of Placeholder nodes.
+  std::vector<ir::Output> outputs;  ///< May repeat, and may be inputs.
+  std::vector<ir::NodeId> targets;  ///< Nodes to run for what they do.
+};
+
+/// A graph that runs as one program in this process. It is optimised and compiled when it is first
+/// run, and differentiated when a tape first listens: then it runs in a form that gives out the
+/// values its gradient needs, and the gradient is another such function.
+/// Thread: core-local. Owned by shared pointers: tapes hold what they recorded.
+class LocalFunction : public std::enable_shared_from_this<LocalFunction> {
+ public:
+  explicit LocalFunction(FunctionDef def);
+  ~LocalFunction();
+  LocalFunction(const LocalFunction&) = delete;
+  LocalFunction& operator=(const LocalFunction&) = delete;
+
+  /// Runs it; the outputs are the caller's. `step` as in Context::run(), 0: a new one.
+  /// Errors: those of passes and programs at the first call; those of kernels, naming the node.
+  Result<std::vector<Value>> call(Engine& engine, std::span<const Value* const> inputs,
+                                  uint64_t step = 0);
+
+  [[nodiscard]] const FunctionDef& def() const { return def_; }
+  /// The instructions, for people; compiles if need be.
+  Result<std::string> program_text(Engine& engine);
+
+ private:
+  struct Compiled;
+  struct Derivative;
+
+  Status compile(Engine& engine);
+  Status differentiate(Engine& engine);
+  Result<std::vector<Value>> run(Engine& engine, std::span<const Value* const> inputs,
+                                 uint64_t step);
+  Result<std::vector<Gradient>> gradient(Engine& engine, std::span<const Value> inputs,
+                                         std::span<const Value> outputs, std::span<const Value> dys,
+                                         uint64_t step) const;
+
+  FunctionDef def_;
+  std::unique_ptr<Compiled> compiled_;
+  std::shared_ptr<Derivative> derivative_;
+};
+
+}  // namespace sidereal::eager
