@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "sidereal/autodiff/internal/body_gradient.h"
+#include "sidereal/autodiff/internal/control_flow.h"
 #include "sidereal/base/check.h"
 #include "sidereal/ops/ops.h"
 
@@ -17,7 +19,7 @@ using ir::NodeId;
 using ir::OpSchema;
 using ir::Output;
 
-bool is_real(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat64; }
+bool is_real(DType dtype) { return is_differentiable(dtype); }
 
 Status check_loss(const Builder& b, Output loss) {
   SR_RETURN_IF_ERROR(b.status());
@@ -77,6 +79,14 @@ class Reverse {
     return false;
   }
 
+  [[nodiscard]] std::vector<bool> wanted_inputs(const Node& node) const {
+    std::vector<bool> out;
+    for (const Output& input : node.inputs) {
+      out.push_back(depends_[input.node.value] && is_real(b_.spec(input).dtype));
+    }
+    return out;
+  }
+
   /// Sums what has come in for the outputs of `id` and passes it on to its inputs.
   Status visit(NodeId id) {
     // A copy: the rule adds nodes, which moves the graph's.
@@ -107,7 +117,8 @@ class Reverse {
     }
     std::vector<Output> input_grads(node.inputs.size());
     ir::GradContext context{b_, node, output_grads, &input_grads};
-    Status status = schema->gradient(context);
+    Status status = is_control_flow(node.op) ? add_control_gradient(context, wanted_inputs(node))
+                                             : schema->gradient(context);
     if (status.ok()) status = b_.status();
     if (!status.ok()) {
       return base::with_context(status, fmt::format("gradient of {} '{}'", node.op, node.name));
@@ -204,6 +215,10 @@ void set_optimizer(ir::Graph* graph, const std::string& name, const ir::Optimize
 }
 
 }  // namespace
+
+bool is_differentiable(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kFloat64;
+}
 
 Result<std::vector<Output>> gradients(Builder& b, Output loss, const std::vector<Output>& wrt) {
   return gradients(b, {loss}, {Output{}}, wrt);

@@ -15,6 +15,9 @@ namespace sidereal::autodiff {
 /// nodes first, so equal graphs get equal gradients to the last bit.
 /// Errors: kInvalidArgument when loss is not float32 or float64; kUnimplemented naming the node
 /// when an op without gradient lies on a path.
+///
+/// Goes through functions, branches and loops. Nodes of those ops between wrt and loss may be given
+/// further outputs, behind those they have: values that the reverse reads.
 Result<std::vector<ir::Output>> gradients(ir::Builder& b, ir::Output loss,
                                           const std::vector<ir::Output>& wrt);
 

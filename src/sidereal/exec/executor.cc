@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "sidereal/base/check.h"
+#include "sidereal/exec/control.h"
 
 namespace sidereal::exec {
 
@@ -75,9 +76,32 @@ const KernelFactory* KernelTable::find(std::string_view op) const {
 Result<std::unique_ptr<BoundProgram>> BoundProgram::bind(program::Program program,
                                                          const KernelTable& table,
                                                          ports::Parameters* parameters) {
-  std::unique_ptr<BoundProgram> bound(new BoundProgram(std::move(program)));
-  for (const Instruction& instruction : bound->program_.instructions) {
-    bound->kernels_.emplace_back();
+  std::unique_ptr<BoundProgram> bound(new BoundProgram(std::move(program), nullptr));
+  const std::vector<program::Program>& bodies = bound->program_.bodies;
+  if (!bodies.empty() && !table.allows_control()) {
+    return base::unimplemented("node '{}': functions, branches and loops do not run on a ps",
+                               bound->first_control());
+  }
+  for (size_t k = 0; k < bodies.size(); ++k) {
+    std::unique_ptr<BoundProgram> body(new BoundProgram(bodies[k], bound.get()));
+    SR_RETURN_IF_ERROR(body->find_kernels(table, parameters));
+    bound->bodies_.push_back(std::move(body));
+  }
+  SR_RETURN_IF_ERROR(bound->find_kernels(table, parameters));
+  return bound;
+}
+
+std::string BoundProgram::first_control() const {
+  for (const Instruction& instruction : program_.instructions) {
+    if (instruction.kind == InstructionKind::kControl) return instruction.name;
+  }
+  return "";
+}
+
+Status BoundProgram::find_kernels(const KernelTable& table, ports::Parameters* parameters) {
+  const std::vector<Instruction>& all = program_.instructions;
+  for (const Instruction& instruction : all) {
+    kernels_.emplace_back();
     if (instruction.kind != InstructionKind::kCompute) continue;
     const KernelFactory* factory = table.find(instruction.op);
     if (factory == nullptr) {
@@ -85,19 +109,16 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::bind(program::Program progra
                                  instruction.name);
     }
     Result<std::unique_ptr<Kernel>> kernel =
-        (*factory)(BindContext{bound->program_, instruction, parameters});
+        (*factory)(BindContext{program_, instruction, parameters});
     if (!kernel.ok()) {
       return base::with_context(kernel.status(),
                                 fmt::format("{} '{}'", instruction.op, instruction.name));
     }
-    bound->kernels_.back() = std::move(*kernel);
+    kernels_.back() = std::move(*kernel);
   }
-  const std::vector<Instruction>& all = bound->program_.instructions;
-  bound->tail_ = all.size();
-  while (bound->tail_ > 0 && all[bound->tail_ - 1].kind == InstructionKind::kCallWait) {
-    --bound->tail_;
-  }
-  return bound;
+  tail_ = all.size();
+  while (tail_ > 0 && all[tail_ - 1].kind == InstructionKind::kCallWait) --tail_;
+  return {};
 }
 
 /// The answer of one call of one step.
@@ -151,6 +172,19 @@ Step::Step(const BoundProgram* bound, BufferPool* pool, ports::Exchange* exchang
   for (const program::CallSpec& call : bound->program().calls) {
     pending_.push_back(std::make_unique<PendingCall>(this, &call));
   }
+  const std::vector<Instruction>& instructions = bound->program().instructions;
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    if (instructions[i].kind != InstructionKind::kControl) continue;
+    controls_.resize(instructions.size());
+    controls_[i] = std::make_unique<Control>(this, &instructions[i]);
+  }
+}
+
+void Step::set_stop_signal(const StopSignal* stop) {
+  stop_ = stop;
+  for (auto& control : controls_) {
+    if (control != nullptr) control->set_stop_signal(stop);
+  }
 }
 
 Step::~Step() { SR_CHECK(calls_in_flight_ == 0, "step {} dies with calls in flight", step_id_); }
@@ -169,6 +203,9 @@ void Step::begin(uint64_t step_id) {
 
 void Step::end() {
   for (Tensor& slot : slots_) slot = Tensor();
+  for (auto& control : controls_) {
+    if (control != nullptr) control->reset();
+  }
 }
 
 Status Step::feed(int i, Tensor value) {
@@ -216,8 +253,13 @@ Result<Step::Progress> Step::advance_to_wait() { return run(true); }
 Result<Step::Progress> Step::run(bool stop_at_wait) {
   const std::vector<Instruction>& instructions = bound_->program().instructions;
   for (; pc_ < instructions.size(); ++pc_) {
+    if (stop_ != nullptr && stop_->raised()) [[unlikely]]
+      return stop_->status();
     const Instruction& instruction = instructions[pc_];
-    if (instruction.kind == InstructionKind::kCallWait) {
+    if (instruction.kind == InstructionKind::kControl) {
+      SR_ASSIGN_OR_RETURN(const Progress progress, controls_[pc_]->advance(stop_at_wait));
+      if (progress == Progress::kBlocked) return progress;
+    } else if (instruction.kind == InstructionKind::kCallWait) {
       const PendingCall& call = *pending_[instruction.call];
       if (stop_at_wait || !call.finished) return Progress::kBlocked;
       SR_RETURN_IF_ERROR(call.result);

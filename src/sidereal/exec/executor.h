@@ -8,6 +8,7 @@
 
 #include "sidereal/exec/buffer_pool.h"
 #include "sidereal/exec/kernel.h"
+#include "sidereal/exec/stop_signal.h"
 #include "sidereal/ports/ports.h"
 #include "sidereal/program/program.h"
 
@@ -27,11 +28,21 @@ class BoundProgram {
   [[nodiscard]] Kernel* kernel(size_t instruction) const { return kernels_[instruction].get(); }
   /// Index from which on there are only kCallWait instructions.
   [[nodiscard]] size_t tail() const { return tail_; }
+  /// Body `k` of the program, the same for the program and its bodies.
+  [[nodiscard]] const BoundProgram* body(int32_t k) const { return whole_->bodies_[k].get(); }
 
  private:
-  explicit BoundProgram(program::Program program) : program_(std::move(program)) {}
+  BoundProgram(program::Program program, const BoundProgram* whole)
+      : program_(std::move(program)), whole_(whole == nullptr ? this : whole) {}
+
+  /// The name of the first control instruction.
+  [[nodiscard]] std::string first_control() const;
+  /// Finds the kernels of this program or body.
+  Status find_kernels(const KernelTable& table, ports::Parameters* parameters);
 
   program::Program program_;
+  const BoundProgram* whole_;
+  std::vector<std::unique_ptr<BoundProgram>> bodies_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
   size_t tail_ = 0;
 };
@@ -51,6 +62,10 @@ class Step {
   Step& operator=(const Step&) = delete;
 
   enum class Progress { kDone, kBlocked };
+
+  /// Makes advance() end with the status of `stop` once that is raised, before the next instruction
+  /// of the step or of a body it runs. Borrowed; nullptr: never.
+  void set_stop_signal(const StopSignal* stop);
 
   /// Forgets the step before and starts one with number `step_id`.
   void begin(uint64_t step_id);
@@ -80,6 +95,7 @@ class Step {
  private:
   friend class KernelContext;
   class PendingCall;
+  class Control;
 
   Result<Progress> run(bool stop_at_wait);
   Status run_instruction(size_t index);
@@ -95,6 +111,8 @@ class Step {
   std::vector<tensor::Buffer::Ptr> buffers_;
   std::vector<std::unique_ptr<PendingCall>> pending_;
   std::vector<tensor::Tensor> call_feeds_;
+  const StopSignal* stop_ = nullptr;
+  std::vector<std::unique_ptr<Control>> controls_;  // By instruction; empty without any.
 };
 
 }  // namespace sidereal::exec

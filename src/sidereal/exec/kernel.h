@@ -78,7 +78,13 @@ class KernelTable {
   void add(const std::string& op, KernelFactory factory);
   [[nodiscard]] const KernelFactory* find(std::string_view op) const;
 
+  /// Whether programs bound with this table may have control instructions: what a ps runs for its
+  /// peers must end by itself.
+  void allow_control() { allows_control_ = true; }
+  [[nodiscard]] bool allows_control() const { return allows_control_; }
+
  private:
+  bool allows_control_ = false;
   absl::flat_hash_map<std::string, KernelFactory> factories_;
 };
 

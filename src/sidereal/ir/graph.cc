@@ -57,6 +57,33 @@ const VariableDef* Graph::find_variable(std::string_view name) const {
   return nullptr;
 }
 
+Status Graph::add_function(std::string_view name, FunctionPtr function) {
+  SR_CHECK(function != nullptr);
+  if (const FunctionPtr found = find_function(name); found != nullptr) {
+    if (found == function) return {};
+    return base::already_exists("the graph holds another function named '{}'", name);
+  }
+  functions_.push_back({std::string(name), std::move(function)});
+  return {};
+}
+
+std::string Graph::hold_function(std::string_view wanted, const FunctionPtr& function) {
+  for (const NamedFunction& held : functions_) {
+    if (held.function == function) return held.name;
+  }
+  std::string name(wanted);
+  for (int i = 1; find_function(name) != nullptr; ++i) name = fmt::format("{}_{}", wanted, i);
+  functions_.push_back({name, function});
+  return name;
+}
+
+FunctionPtr Graph::find_function(std::string_view name) const {
+  for (const NamedFunction& held : functions_) {
+    if (held.name == name) return held.function;
+  }
+  return nullptr;
+}
+
 std::string Graph::output_name(Output o) const {
   if (!o.valid()) return "none";
   const std::string& name = node(o.node).name;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -87,8 +88,18 @@ struct VariableDef {
   friend bool operator==(const VariableDef&, const VariableDef&) = default;
 };
 
+class Function;
+using FunctionPtr = std::shared_ptr<const Function>;
+
+/// A function under the name that nodes of one graph call it by.
+struct NamedFunction {
+  std::string name;
+  FunctionPtr function;
+};
+
 /// A dataflow graph: nodes in an order in which every node follows its inputs, and the variables
-/// they use. Value type (copying copies everything). Loops are not edges: see functions.
+/// and functions they use. Value type (copying copies everything but functions, which are immutable
+/// and shared). Loops are not edges: see function.h.
 /// Thread: core-local; immutable once shared.
 class Graph {
  public:
@@ -110,6 +121,17 @@ class Graph {
   /// The variable of that name, or nullptr.
   [[nodiscard]] const VariableDef* find_variable(std::string_view name) const;
 
+  /// Holds `function` under `name`, or kAlreadyExists when another one has that name here.
+  Status add_function(std::string_view name, FunctionPtr function);
+  /// Holds `function` under `wanted` or, where that name is taken, `wanted_1`, ...; the name. A
+  /// function that the graph holds already keeps its name.
+  std::string hold_function(std::string_view wanted, const FunctionPtr& function);
+  /// Functions in the order they were added.
+  [[nodiscard]] const std::vector<NamedFunction>& functions() const { return functions_; }
+  [[nodiscard]] std::vector<NamedFunction>& mutable_functions() { return functions_; }
+  /// The function called `name`, or nullptr.
+  [[nodiscard]] FunctionPtr find_function(std::string_view name) const;
+
   /// "name:index" as people write it; ":0" is left out.
   [[nodiscard]] std::string output_name(Output o) const;
   /// The output called "name" or "name:index", or kNotFound / kInvalidArgument.
@@ -120,6 +142,7 @@ class Graph {
  private:
   std::vector<Node> nodes_;
   std::vector<VariableDef> variables_;
+  std::vector<NamedFunction> functions_;
   absl::flat_hash_map<std::string, NodeId> by_name_;
   absl::flat_hash_map<std::string, int64_t> name_uses_;
   absl::flat_hash_map<std::string, size_t> variable_index_;

@@ -22,8 +22,20 @@ std::string known_attrs(const OpSchema& schema) {
   return names.empty() ? "none" : base::join(names, ", ");
 }
 
+/// `name` must be that of a function of `graph`.
+Status check_function(const Graph& graph, const std::string& attr, const AttrValue& value) {
+  const auto* name = std::get_if<std::string>(&value);
+  if (name != nullptr && graph.find_function(*name) != nullptr) return {};
+  if (name != nullptr) {
+    return base::not_found("attribute '{}' names function '{}', which the graph does not hold",
+                           attr, *name);
+  }
+  return base::invalid_argument("attribute '{}' is of type {}; it must be a function's name", attr,
+                                attr_type_name(value));
+}
+
 /// Checks presence and types; an int stands for a float and becomes one.
-Status check_attrs(const OpSchema& schema, AttrMap* attrs) {
+Status check_attrs(const Graph& graph, const OpSchema& schema, AttrMap* attrs) {
   for (auto& [name, value] : *attrs) {
     const AttrSpec* spec = find_spec(schema, name);
     if (spec == nullptr) {
@@ -32,6 +44,10 @@ Status check_attrs(const OpSchema& schema, AttrMap* attrs) {
     }
     if (spec->type == "float" && std::holds_alternative<int64_t>(value)) {
       value = static_cast<double>(std::get<int64_t>(value));
+    }
+    if (spec->type == "function") {
+      SR_RETURN_IF_ERROR(check_function(graph, name, value));
+      continue;
     }
     if (spec->type != attr_type_name(value)) {
       return base::invalid_argument("attribute '{}' is of type {}; it must be of type {}", name,
@@ -124,7 +140,7 @@ Status infer_node(const Graph& graph, const OpSchema& schema, Node* node) {
   std::vector<TensorSpec> outputs;
   const InferContext context{graph, schema, node->name, inputs, node->attrs, &outputs};
   Status status = check_arity(schema, inputs.size());
-  if (status.ok()) status = check_attrs(schema, &node->attrs);
+  if (status.ok()) status = check_attrs(graph, schema, &node->attrs);
   if (status.ok()) status = schema.infer(context);
   for (size_t i = 0; status.ok() && i < outputs.size(); ++i) {
     status = check_shape(outputs[i].shape);

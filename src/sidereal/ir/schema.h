@@ -45,7 +45,8 @@ struct GradContext {
 /// One attribute an op takes.
 struct AttrSpec {
   std::string name;
-  std::string type;  ///< As attr_type_name() says.
+  std::string type;  ///< As attr_type_name() says; "function": a string, the name of a function
+                     ///< that the graph holds.
   bool required = false;
   std::string doc;
 };

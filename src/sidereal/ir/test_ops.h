@@ -1,6 +1,7 @@
 #pragma once
 
 #include "sidereal/ir/builder.h"
+#include "sidereal/ir/function.h"
 
 /// A few schemas for the tests of this module, which cannot use the real ones.
 namespace sidereal::ir::testing {
@@ -20,10 +21,25 @@ inline Status infer_pair(const InferContext& c) {
   return {};
 }
 
+inline Status infer_arg(const InferContext& c) {
+  SR_ASSIGN_OR_RETURN(const DType dtype, get_attr<DType>(c.attrs, "dtype"));
+  SR_ASSIGN_OR_RETURN(const Shape shape, get_attr<Shape>(c.attrs, "shape"));
+  c.outputs->push_back({dtype, shape});
+  return {};
+}
+
+inline Status infer_run(const InferContext& c) {
+  SR_ASSIGN_OR_RETURN(const std::string name, get_attr<std::string>(c.attrs, "function"));
+  const FunctionPtr function = c.graph.find_function(name);
+  if (function->num_inputs() != c.inputs.size()) return base::invalid_argument("inputs");
+  for (size_t i = 0; i < function->num_outputs(); ++i) c.outputs->push_back(function->output(i));
+  return {};
+}
+
 inline Status infer_none(const InferContext& /*c*/) { return {}; }
 
 /// "Source" {shape}, "Pair" (x, y) -> (x, int64[]), "Anything" with an attribute of each type, and
-/// "Touch" {var}, stateful, without outputs.
+/// "Touch" {var}, stateful, without outputs; "Arg", and "Run" {function}.
 inline OpRegistry registry() {
   OpRegistry out;
   out.add({.name = "Source",
@@ -44,6 +60,17 @@ inline OpRegistry registry() {
            .attrs = {{"var", "string", true, ""}},
            .infer = infer_none,
            .stateful = true});
+  out.add({.name = "Arg",
+           .doc = "An input of a function.",
+           .attrs = {{"index", "int", true, ""},
+                     {"dtype", "dtype", true, ""},
+                     {"shape", "shape", true, ""}},
+           .infer = infer_arg});
+  out.add({.name = "Run",
+           .doc = "Calls a function.",
+           .max_inputs = -1,
+           .attrs = {{"function", "function", true, ""}},
+           .infer = infer_run});
   return out;
 }
 

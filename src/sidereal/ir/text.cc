@@ -4,6 +4,10 @@
 #include <cmath>
 #include <limits>
 #include <type_traits>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "sidereal/ir/function.h"
 
 #include "sidereal/ir/internal/text_type.h"
 #include "sidereal/tensor/dispatch.h"
@@ -196,6 +200,59 @@ void print_node(Printer* p, const Node& node) {
   }
 }
 
+/// Writes functions, each once and after those it holds. Thread: core-local.
+class FunctionPrinter {
+ public:
+  explicit FunctionPrinter(Printer* printer) : p_(*printer) {}
+
+  /// What stands between the functions and the end of a graph or body.
+  void content(const Graph& graph, std::string_view indent) {
+    for (const NamedFunction& held : graph.functions()) {
+      p_.literal(indent);
+      p_.literal("use ");
+      p_.quoted(held.name);
+      p_.format(" @{}\n", numbers_.at(held.function.get()));
+    }
+    for (const VariableDef& variable : graph.variables()) {
+      p_.literal(indent);
+      print_variable(&p_, variable);
+      p_.literal("\n");
+    }
+    for (const Node& node : graph.nodes()) {
+      p_.literal(indent);
+      print_node(&p_, node);
+      p_.literal("\n");
+    }
+  }
+
+  /// All functions that `graph` holds, directly or not.
+  void functions_of(const Graph& graph) {
+    for (const NamedFunction& held : graph.functions()) function(*held.function);
+  }
+
+  void function(const Function& function) {
+    if (numbers_.contains(&function)) return;
+    functions_of(function.body());
+    const size_t number = numbers_.size();
+    numbers_.emplace(&function, number);
+    p_.format("function @{} {{\n", number);
+    content(function.body(), "  ");
+    p_.literal("  return ");
+    for (size_t i = 0; i < function.outputs().size(); ++i) {
+      if (i > 0) p_.literal(", ");
+      print_output(&p_, function.outputs()[i]);
+    }
+    for (size_t i = 0; i < function.targets().size(); ++i) {
+      p_.format("{}%{}", i == 0 ? " after(" : ", ", function.targets()[i].value);
+    }
+    p_.literal(function.targets().empty() ? "\n}\n" : ")\n}\n");
+  }
+
+ private:
+  Printer& p_;
+  absl::flat_hash_map<const Function*, size_t> numbers_;
+};
+
 }  // namespace
 
 std::string to_text(const Graph& /*graph*/, const Node& node) {
@@ -211,17 +268,18 @@ std::string to_text(const AttrMap& attrs) {
   return text.empty() ? text : text.substr(1);
 }
 
+std::string to_text(const Function& function) {
+  Printer printer;
+  FunctionPrinter(&printer).function(function);
+  return printer.take();
+}
+
 std::string to_text(const Graph& graph) {
   Printer printer;
   printer.format("{} {}\n", kTextMagic, kTextVersion);
-  for (const VariableDef& variable : graph.variables()) {
-    print_variable(&printer, variable);
-    printer.literal("\n");
-  }
-  for (const Node& node : graph.nodes()) {
-    print_node(&printer, node);
-    printer.literal("\n");
-  }
+  FunctionPrinter functions(&printer);
+  functions.functions_of(graph);
+  functions.content(graph, "");
   return printer.take();
 }
 

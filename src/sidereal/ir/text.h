@@ -15,11 +15,16 @@ inline constexpr int kTextVersion = 1;
 /// What from_text() takes at most.
 inline constexpr size_t kMaxTextNodes = 1'000'000;
 inline constexpr size_t kMaxTextVariables = 100'000;
+inline constexpr size_t kMaxTextFunctions = 100'000;
 inline constexpr size_t kMaxTextTensorBytes = size_t{64} << 20;
 
-/// The graph as text, one line per variable and node, the same bytes for equal graphs. The format
-/// is in docs/formats/graph_text.md. Floats are written so that they read back exactly.
+/// The graph as text, one line per variable and node, the same bytes for equal graphs. Functions
+/// stand first, each once, before those that hold them. The format is in
+/// docs/formats/graph_text.md. Floats are written so that they read back exactly.
 std::string to_text(const Graph& graph);
+
+/// A function as to_text() writes it, after those it holds. Without the first line of a graph.
+std::string to_text(const Function& function);
 
 /// One node's line of to_text(), without the newline.
 std::string to_text(const Graph& graph, const Node& node);

@@ -3,8 +3,10 @@
 #include <cmath>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/ir/function.h"
 #include "sidereal/ir/internal/text_type.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/ir/verify.h"
@@ -215,10 +217,10 @@ class Parser {
   Result<Graph> run() {
     SR_RETURN_IF_ERROR(header());
     for (in_.skip_empty_lines(); !in_.at_end(); in_.skip_empty_lines()) {
-      if (in_.accept_word("var")) {
-        SR_RETURN_IF_ERROR(variable());
+      if (in_.accept_word("function")) {
+        SR_RETURN_IF_ERROR(function());
       } else {
-        SR_RETURN_IF_ERROR(node());
+        SR_RETURN_IF_ERROR(line_of_graph());
       }
       SR_RETURN_IF_ERROR(in_.expect_line_end());
     }
@@ -226,6 +228,65 @@ class Parser {
   }
 
  private:
+  Status line_of_graph() {
+    if (in_.accept_word("var")) return variable();
+    if (in_.accept_word("use")) return use();
+    return node();
+  }
+
+  /// A function, from its number to the brace that ends it.
+  Status function() {
+    if (functions_.size() >= kMaxTextFunctions) return in_.error("too many functions");
+    SR_RETURN_IF_ERROR(in_.expect("@"));
+    size_t number = 0;
+    SR_RETURN_IF_ERROR(in_.number("a function number", &number));
+    if (number != functions_.size()) {
+      return in_.error(
+          fmt::format("function @{} stands where @{} must be", number, functions_.size()));
+    }
+    SR_RETURN_IF_ERROR(in_.expect("{"));
+    SR_RETURN_IF_ERROR(in_.expect_line_end());
+    Graph around = std::exchange(graph_, {});
+    for (in_.skip_empty_lines(); !in_.accept_word("return"); in_.skip_empty_lines()) {
+      if (in_.at_end()) return in_.expected("'return'");
+      SR_RETURN_IF_ERROR(line_of_graph());
+      SR_RETURN_IF_ERROR(in_.expect_line_end());
+    }
+    std::vector<Output> outputs;
+    std::vector<NodeId> targets;
+    if (in_.peek() == '%') {
+      do {
+        SR_RETURN_IF_ERROR(output(&outputs.emplace_back()));
+      } while (in_.accept(","));
+    }
+    if (in_.accept("after(")) SR_RETURN_IF_ERROR(control_inputs(&targets));
+    SR_RETURN_IF_ERROR(in_.expect_line_end());
+    in_.skip_empty_lines();
+    SR_RETURN_IF_ERROR(in_.expect("}"));
+    Result<FunctionPtr> made = Function::make(std::exchange(graph_, std::move(around)),
+                                              std::move(outputs), std::move(targets));
+    if (!made.ok()) return in_.error(base::message_of(made.status()));
+    functions_.push_back(*std::move(made));
+    return {};
+  }
+
+  Status use() {
+    std::string local;
+    size_t number = 0;
+    SR_RETURN_IF_ERROR(name("the function's name in quotes", &local));
+    SR_RETURN_IF_ERROR(in_.expect("@"));
+    SR_RETURN_IF_ERROR(in_.number("a function number", &number));
+    if (number >= functions_.size()) {
+      return in_.error(
+          fmt::format("@{} is not an earlier function; functions do not call themselves", number));
+    }
+    if (graph_.find_function(local) != nullptr) {
+      return in_.error(fmt::format("two functions are named '{}'", local));
+    }
+    if (++uses_ > kMaxTextFunctions) return in_.error("too many uses of functions");
+    return graph_.add_function(local, functions_[number]);
+  }
+
   Status header() {
     int version = 0;
     if (!in_.accept_word(kTextMagic)) {
@@ -281,7 +342,7 @@ class Parser {
   }
 
   Status variable() {
-    if (graph_.variables().size() >= kMaxTextVariables) return in_.error("too many variables");
+    if (++variables_ > kMaxTextVariables) return in_.error("too many variables");
     VariableDef def;
     TensorSpec shape;
     SR_RETURN_IF_ERROR(name("the variable's name in quotes", &def.name));
@@ -329,7 +390,7 @@ class Parser {
   }
 
   Status node() {
-    if (graph_.size() >= kMaxTextNodes) return in_.error("too many nodes");
+    if (++nodes_ > kMaxTextNodes) return in_.error("too many nodes");
     Node node;
     int32_t id = 0;
     SR_RETURN_IF_ERROR(in_.expect("%"));
@@ -371,17 +432,18 @@ class Parser {
     SR_RETURN_IF_ERROR(in_.expect("("));
     while (!in_.accept(")")) {
       if (!out->empty()) SR_RETURN_IF_ERROR(in_.expect(","));
-      Output input;
-      SR_RETURN_IF_ERROR(node_id(&input.node));
-      if (in_.accept(":")) SR_RETURN_IF_ERROR(in_.number("an output number", &input.index));
-      const Node& from = graph_.node(input.node);
-      if (input.index < 0 || static_cast<size_t>(input.index) >= from.outputs.size()) {
-        return in_.error(fmt::format("'{}' has {} outputs; there is no output {}", from.name,
-                                     from.outputs.size(), input.index));
-      }
-      out->push_back(input);
+      SR_RETURN_IF_ERROR(output(&out->emplace_back()));
     }
     return {};
+  }
+
+  Status output(Output* out) {
+    SR_RETURN_IF_ERROR(node_id(&out->node));
+    if (in_.accept(":")) SR_RETURN_IF_ERROR(in_.number("an output number", &out->index));
+    const Node& from = graph_.node(out->node);
+    if (out->index >= 0 && static_cast<size_t>(out->index) < from.outputs.size()) return {};
+    return in_.error(fmt::format("'{}' has {} outputs; there is no output {}", from.name,
+                                 from.outputs.size(), out->index));
   }
 
   Status control_inputs(std::vector<NodeId>* out) {
@@ -493,7 +555,11 @@ class Parser {
   }
 
   Scanner in_;
-  Graph graph_;
+  Graph graph_;  // The one the next line belongs to.
+  std::vector<FunctionPtr> functions_;
+  size_t nodes_ = 0;  // In all graphs and bodies together.
+  size_t variables_ = 0;
+  size_t uses_ = 0;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/container/flat_hash_set.h"
+#include "sidereal/ir/function.h"
 #include "sidereal/ir/text.h"
 
 namespace sidereal::ir {
@@ -109,7 +110,31 @@ Status check_variable(const VariableDef& variable) {
   return {};
 }
 
-Status verify(const Graph& graph, const OpRegistry& registry) {
+namespace {
+
+using Verified = absl::flat_hash_set<const Function*>;
+
+Status verify_content(const Graph& graph, const OpRegistry& registry, Verified* verified);
+
+/// Every function that `graph` holds, each once.
+Status verify_functions(const Graph& graph, const OpRegistry& registry, Verified* verified) {
+  absl::flat_hash_set<std::string> names;
+  for (const NamedFunction& held : graph.functions()) {
+    if (!is_legal_name(held.name)) {
+      return base::invalid_argument("'{}' is not a legal function name: {}", held.name, kNameRule);
+    }
+    if (!names.insert(held.name).second) {
+      return base::already_exists("two functions are named '{}'", held.name);
+    }
+    if (!verified->insert(held.function.get()).second) continue;
+    SR_RETURN_IF_ERROR(base::with_context(verify_content(held.function->body(), registry, verified),
+                                          fmt::format("function '{}'", held.name)));
+  }
+  return {};
+}
+
+Status verify_content(const Graph& graph, const OpRegistry& registry, Verified* verified) {
+  SR_RETURN_IF_ERROR(verify_functions(graph, registry, verified));
   absl::flat_hash_set<std::string> names;
   for (const VariableDef& variable : graph.variables()) {
     SR_RETURN_IF_ERROR(check_variable(variable));
@@ -129,6 +154,13 @@ Status verify(const Graph& graph, const OpRegistry& registry) {
     }
   }
   return {};
+}
+
+}  // namespace
+
+Status verify(const Graph& graph, const OpRegistry& registry) {
+  Verified verified;
+  return verify_content(graph, registry, &verified);
 }
 
 }  // namespace sidereal::ir

@@ -23,7 +23,8 @@ bool is_legal_name(std::string_view name);
 Status check_variable(const VariableDef& variable);
 
 /// Checks a whole graph: names legal and unique, ops known, edges to earlier nodes and existing
-/// outputs, attributes and shapes as the schemas say, variables named by "var" declared.
+/// outputs, attributes and shapes as the schemas say, variables named by "var" declared. Functions
+/// are checked in the same way, each once.
 /// The message names the node and prints it. Ok for every graph a Builder made.
 Status verify(const Graph& graph, const OpRegistry& registry);
 

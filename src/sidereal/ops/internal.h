@@ -25,6 +25,7 @@ void register_arithmetic(OpRegistry* registry);
 void register_shape_ops(OpRegistry* registry);
 void register_nn(OpRegistry* registry);
 void register_sharding(OpRegistry* registry);
+void register_control(OpRegistry* registry);
 
 /// True for float32 and float64, the dtypes ops calculate in.
 bool is_real(DType dtype);

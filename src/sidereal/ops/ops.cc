@@ -16,6 +16,7 @@ void register_all(ir::OpRegistry* registry) {
   internal::register_shape_ops(registry);
   internal::register_nn(registry);
   internal::register_sharding(registry);
+  internal::register_control(registry);
 }
 
 Output placeholder(Builder& b, std::string_view name, ir::DType dtype, const ir::Shape& shape) {

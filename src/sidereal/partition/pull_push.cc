@@ -222,6 +222,8 @@ class LayerCutter {
 
   Status build_worker() {
     worker_nodes_.resize(placed_.size());
+    // Functions run where they are called, which is on the worker.
+    out_.worker.mutable_functions() = placed_.functions();
     int32_t last = 0;
     for (const int32_t level : level_) last = std::max(last, level);
     std::vector<std::vector<NodeId>> by_level(last + 1);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "sidereal/ir/function.h"
 #include "sidereal/passes/internal/rewrite.h"
 
 namespace sidereal::passes {
@@ -35,11 +36,10 @@ Result<StepGraph> merge_common_subexpressions(const StepGraph& step,
   Rewriter rewriter(step.graph);
   absl::flat_hash_map<std::string, std::vector<ir::NodeId>> seen;
   for (const ir::Node& node : step.graph.nodes()) {
-    const ir::OpSchema* schema = registry.find(node.op);
-    if (schema == nullptr) {
+    if (registry.find(node.op) == nullptr) {
       return base::not_found("node '{}': there is no op named '{}'", node.name, node.op);
     }
-    if (schema->stateful || node.op == "Placeholder") {
+    if (node.op == "Placeholder" || ir::is_stateful(step.graph, node, registry)) {
       rewriter.copy(node);
       continue;
     }

@@ -5,6 +5,7 @@
 #include "sidereal/ir/verify.h"
 #include "sidereal/passes/cse.h"
 #include "sidereal/passes/expand.h"
+#include "sidereal/passes/functions.h"
 #include "sidereal/passes/place.h"
 #include "sidereal/passes/prune.h"
 
@@ -16,10 +17,18 @@ Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& f
   SR_RETURN_IF_ERROR(ir::verify(graph, registry));
   Plan plan;
   SR_ASSIGN_OR_RETURN(plan.placement, place_variables(graph.variables(), topology));
-  SR_ASSIGN_OR_RETURN(StepGraph step, prune({graph, fetches, targets}));
+  const auto everywhere = [&](StepGraph from, const StepPass& pass) {
+    return apply_everywhere(std::move(from), pass, registry);
+  };
+  SR_ASSIGN_OR_RETURN(StepGraph step, everywhere({graph, fetches, targets}, prune));
+  SR_ASSIGN_OR_RETURN(
+      step, everywhere(std::move(step), [&](auto& part) { return inline_calls(part, registry); }));
+  SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), prune));
   SR_RETURN_IF_ERROR(place(&step.graph, plan.placement, registry));
   SR_ASSIGN_OR_RETURN(step, expand(step, topology, plan.placement, registry));
-  SR_ASSIGN_OR_RETURN(step, merge_common_subexpressions(step, registry));
+  SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {
+                        return merge_common_subexpressions(part, registry);
+                      }));
   SR_RETURN_IF_ERROR(ir::verify(step.graph, registry));
   static_cast<StepGraph&>(plan) = std::move(step);
   return plan;

@@ -15,8 +15,8 @@ struct Plan : StepGraph {
   Placement placement;
 };
 
-/// Prune, place, expand, merge. The result is verified; `graph` is left as it is. The same inputs
-/// give the same plan on every machine.
+/// Prune, inline, place, expand, merge; bodies of functions too. The result is verified; `graph` is
+/// left as it is. The same inputs give the same plan on every machine.
 Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
                         const std::vector<ir::NodeId>& targets, const Topology& topology,
                         const ir::OpRegistry& registry);

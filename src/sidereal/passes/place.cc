@@ -1,6 +1,10 @@
 #include "sidereal/passes/place.h"
 
+#include <string>
 #include <string_view>
+
+#include "sidereal/ir/function.h"
+#include "sidereal/passes/functions.h"
 
 namespace sidereal::passes {
 namespace {
@@ -40,6 +44,25 @@ Result<ir::Location> location_of(const ir::Node& node, const Placement& placemen
   return place.shards[*shard].location;
 }
 
+/// Bodies run on the worker, from the first instruction to the last: what a ps owns is read around
+/// them.
+Status check_bodies(const ir::Graph& graph, const ir::Node& node, const ir::OpRegistry& registry) {
+  for (const std::string& attr : ir::function_attrs(*registry.find(node.op))) {
+    const auto* name = ir::find_attr<std::string>(node.attrs, attr);
+    const ir::FunctionPtr function = name == nullptr ? nullptr : graph.find_function(*name);
+    if (function == nullptr) continue;
+    const ir::Node* inner = find_parameter_node(*function, registry);
+    if (inner == nullptr) continue;
+    return base::unimplemented(
+        "node '{}' ({}): node '{}' ({}) in its function '{}' uses variable '{}', which lives on a "
+        "ps; bodies of branches and loops cannot do that yet. Read the variable outside and let "
+        "the body capture its value",
+        node.name, node.op, inner->name, inner->op, *name,
+        ir::attr_or<std::string>(inner->attrs, "var", ""));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status place(ir::Graph* graph, const Placement& placement, const ir::OpRegistry& registry) {
@@ -49,6 +72,7 @@ Status place(ir::Graph* graph, const Placement& placement, const ir::OpRegistry&
     if (schema == nullptr) {
       return base::not_found("node '{}': there is no op named '{}'", node.name, node.op);
     }
+    SR_RETURN_IF_ERROR(check_bodies(*graph, node, registry));
     ir::Location location;
     if (schema->on_ps) {
       SR_ASSIGN_OR_RETURN(location, location_of(node, placement));

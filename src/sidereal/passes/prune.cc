@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "sidereal/ir/function.h"
 #include "sidereal/passes/internal/rewrite.h"
 
 namespace sidereal::passes {
@@ -36,6 +37,10 @@ Result<StepGraph> prune(const StepGraph& step) {
   std::vector<bool> needed(step.graph.size(), false);
   for (const ir::Output& fetch : step.fetches) needed[fetch.node.value] = true;
   for (const ir::NodeId target : step.targets) needed[target.value] = true;
+  // The inputs of a function stay, read or not: its callers give them.
+  for (const ir::Node& node : step.graph.nodes()) {
+    if (node.op == ir::kArgOp) needed[node.id.value] = true;
+  }
   // Every node follows what it reads, so one walk from the end finds all.
   for (size_t i = step.graph.size(); i-- > 0;) {
     if (!needed[i]) continue;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "sidereal/base/check.h"
 
 namespace sidereal::passes {
@@ -12,6 +13,7 @@ Rewriter::Rewriter(const ir::Graph& from) : from_(from), map_(from.size()) {
     const Status added = to_.add_variable(variable);
     SR_CHECK(added.ok(), "{}", base::message_of(added));
   }
+  to_.mutable_functions() = from.functions();
 }
 
 ir::NodeId Rewriter::copy(const ir::Node& node) {
@@ -38,6 +40,11 @@ Result<ir::NodeId> Rewriter::add_as(ir::Node node, const ir::OpRegistry& registr
   return to_.append(std::move(node));
 }
 
+ir::Output Rewriter::map(ir::Output old) const {
+  const auto value = values_.find(old);
+  return value != values_.end() ? value->second : ir::Output{map(old.node), old.index};
+}
+
 ir::NodeId Rewriter::map(ir::NodeId old) const {
   const ir::NodeId now = map_[old.value];
   SR_CHECK(now.valid(), "node '{}' was dropped but is still read", from_.node(old).name);
@@ -60,7 +67,25 @@ std::vector<ir::NodeId> Rewriter::map(const std::vector<ir::NodeId>& old) const 
   return out;
 }
 
+namespace {
+
+/// Drops the functions that no node names.
+void drop_unused_functions(ir::Graph* graph) {
+  if (graph->functions().empty()) return;
+  absl::flat_hash_set<std::string> named;
+  for (const ir::Node& node : graph->nodes()) {
+    for (const auto& [attr, value] : node.attrs) {
+      if (const auto* name = std::get_if<std::string>(&value)) named.insert(*name);
+    }
+  }
+  std::erase_if(graph->mutable_functions(),
+                [&](const ir::NamedFunction& held) { return !named.contains(held.name); });
+}
+
+}  // namespace
+
 StepGraph Rewriter::finish(const StepGraph& step) {
+  drop_unused_functions(&to_);
   StepGraph out;
   out.fetches = map(step.fetches);
   out.targets = map(step.targets);

@@ -23,7 +23,7 @@ using ir::Shape;
 using ir::Tensor;
 
 constexpr std::array<char, 4> kMagic = {'S', 'R', 'P', 'G'};
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 constexpr uint32_t kMaxAttrs = 64;
 constexpr uint32_t kMaxList = 1U << 20;
 constexpr uint32_t kMaxText = 1U << 16;
@@ -189,11 +189,12 @@ void put_instruction(ByteWriter* w, const Instruction& instruction) {
   put_list(w, instruction.inputs);
   put_list(w, instruction.outputs);
   put_list(w, instruction.releases);
+  if (instruction.kind == InstructionKind::kControl) put_list(w, instruction.bodies);
 }
 
 Status get_instruction(ByteReader* r, Instruction* out) {
   SR_RETURN_IF_ERROR(r->get(&out->kind));
-  if (out->kind > InstructionKind::kCallWait) {
+  if (out->kind > InstructionKind::kControl) {
     return base::data_loss("{} is not an instruction kind", static_cast<int>(out->kind));
   }
   SR_RETURN_IF_ERROR(r->get(&out->call));
@@ -202,7 +203,9 @@ Status get_instruction(ByteReader* r, Instruction* out) {
   SR_RETURN_IF_ERROR(get_attrs(r, &out->attrs));
   SR_RETURN_IF_ERROR(get_list(r, &out->inputs));
   SR_RETURN_IF_ERROR(get_list(r, &out->outputs));
-  return get_list(r, &out->releases);
+  SR_RETURN_IF_ERROR(get_list(r, &out->releases));
+  if (out->kind == InstructionKind::kControl) return get_list(r, &out->bodies);
+  return {};
 }
 
 Status get_header(ByteReader* r) {
@@ -251,15 +254,15 @@ Status get_calls(ByteReader* r, std::vector<CallSpec>* calls) {
   return {};
 }
 
-Status get_program(ByteReader* r, Program* program) {
-  SR_RETURN_IF_ERROR(get_header(r));
+/// A program or, without calls, a body.
+Status get_part(ByteReader* r, bool with_calls, Program* program) {
   SR_RETURN_IF_ERROR(r->get(&program->num_buffers));
   SR_RETURN_IF_ERROR(base::with_context(get_slots(r, &program->slots), "slots"));
   SR_RETURN_IF_ERROR(get_list(r, &program->feeds));
   SR_RETURN_IF_ERROR(get_value(r, &program->feed_names));
   SR_RETURN_IF_ERROR(get_list(r, &program->fetches));
   SR_RETURN_IF_ERROR(get_value(r, &program->fetch_names));
-  SR_RETURN_IF_ERROR(base::with_context(get_calls(r, &program->calls), "calls"));
+  if (with_calls) SR_RETURN_IF_ERROR(base::with_context(get_calls(r, &program->calls), "calls"));
   uint32_t count = 0;
   SR_RETURN_IF_ERROR(r->get_count(&count, kMaxInstructions, 29));
   program->instructions.resize(count);
@@ -267,8 +270,46 @@ Status get_program(ByteReader* r, Program* program) {
     SR_RETURN_IF_ERROR(base::with_context(get_instruction(r, &program->instructions[i]),
                                           fmt::format("instruction {}", i)));
   }
+  return {};
+}
+
+Status get_program(ByteReader* r, Program* program) {
+  SR_RETURN_IF_ERROR(get_header(r));
+  SR_RETURN_IF_ERROR(get_part(r, true, program));
+  uint32_t count = 0;
+  SR_RETURN_IF_ERROR(r->get_count(&count, kMaxBodies, 28));
+  for (uint32_t k = 0; k < count; ++k) {
+    SR_RETURN_IF_ERROR(base::with_context(get_part(r, false, &program->bodies.emplace_back()),
+                                          fmt::format("body {}", k)));
+  }
   if (r->remaining() > 0) return base::data_loss("{} bytes follow the end", r->remaining());
   return validate(*program);
+}
+
+void put_part(ByteWriter* w, bool with_calls, const Program& program) {
+  w->put(program.num_buffers);
+  put_count(w, program.slots.size(), kMaxSlots);
+  for (const SlotInfo& slot : program.slots) {
+    w->put(slot.dtype);
+    put_value(w, slot.shape);
+    w->put(slot.buffer);
+  }
+  put_list(w, program.feeds);
+  put_names(w, program.feed_names);
+  put_list(w, program.fetches);
+  put_names(w, program.fetch_names);
+  if (with_calls) {
+    put_count(w, program.calls.size(), kMaxCalls);
+    for (const CallSpec& call : program.calls) {
+      w->put(call.location.task);
+      w->put(call.location.lane);
+      w->put(call.program);
+      put_list(w, call.feeds);
+      put_list(w, call.fetches);
+    }
+  }
+  put_count(w, program.instructions.size(), kMaxInstructions);
+  for (const Instruction& instruction : program.instructions) put_instruction(w, instruction);
 }
 
 }  // namespace
@@ -278,27 +319,9 @@ std::string encode(const Program& program) {
   w.put_bytes({kMagic.data(), kMagic.size()});
   w.put(kVersion);
   w.put(uint16_t{0});
-  w.put(program.num_buffers);
-  put_count(&w, program.slots.size(), kMaxSlots);
-  for (const SlotInfo& slot : program.slots) {
-    w.put(slot.dtype);
-    put_value(&w, slot.shape);
-    w.put(slot.buffer);
-  }
-  put_list(&w, program.feeds);
-  put_names(&w, program.feed_names);
-  put_list(&w, program.fetches);
-  put_names(&w, program.fetch_names);
-  put_count(&w, program.calls.size(), kMaxCalls);
-  for (const CallSpec& call : program.calls) {
-    w.put(call.location.task);
-    w.put(call.location.lane);
-    w.put(call.program);
-    put_list(&w, call.feeds);
-    put_list(&w, call.fetches);
-  }
-  put_count(&w, program.instructions.size(), kMaxInstructions);
-  for (const Instruction& instruction : program.instructions) put_instruction(&w, instruction);
+  put_part(&w, true, program);
+  put_count(&w, program.bodies.size(), kMaxBodies);
+  for (const Program& body : program.bodies) put_part(&w, false, body);
   return w.take();
 }
 

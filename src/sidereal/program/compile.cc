@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "sidereal/ir/function.h"
 #include "sidereal/program/internal/buffer_plan.h"
 #include "sidereal/program/internal/schedule.h"
 #include "sidereal/program/validate.h"
@@ -13,16 +14,30 @@ namespace {
 using ir::Node;
 using ir::Output;
 
-/// Turns one graph into a program. Thread: core-local.
+/// The bodies of one program while it is made: each function once, after those it calls.
+/// Thread: core-local.
+class Bodies {
+ public:
+  /// The index of the body of `function`.
+  Result<int32_t> index_of(const ir::FunctionPtr& function);
+  std::vector<Program> take() { return std::move(programs_); }
+
+ private:
+  std::map<ir::FunctionPtr, int32_t> index_;
+  std::vector<Program> programs_;
+};
+
+/// Turns one graph into a program, or one function into a body. Thread: core-local.
 class Compiler {
  public:
-  explicit Compiler(const ir::Graph& graph) : graph_(graph) {}
+  Compiler(const ir::Graph& graph, Bodies* bodies, bool is_body = false)
+      : graph_(graph), bodies_(*bodies), is_body_(is_body) {}
 
   /// `remotes` are the programs its `Call` nodes run, by call; `rounds` when they run.
   Status run(const std::vector<RemoteProgram>& remotes, const std::vector<int32_t>& rounds) {
     SR_RETURN_IF_ERROR(find_calls(remotes));
     make_slots();
-    for (const Scheduled& item : schedule(graph_, rounds)) emit(item);
+    for (const Scheduled& item : schedule(graph_, rounds)) SR_RETURN_IF_ERROR(emit(item));
     return {};
   }
 
@@ -46,8 +61,15 @@ class Compiler {
     return {};
   }
 
+  /// The body that was made; not valid by itself if it names others.
+  Program finish_body() {
+    plan_buffers(&program_);
+    return std::move(program_);
+  }
+
   Result<Program> finish() {
     plan_buffers(&program_);
+    program_.bodies = bodies_.take();
     SR_RETURN_IF_ERROR(validate(program_));
     return std::move(program_);
   }
@@ -82,7 +104,7 @@ class Compiler {
   }
 
   void make_slots() {
-    std::map<int64_t, int32_t> args;
+    std::map<int64_t, ir::NodeId> args;
     for (const Node& node : graph_.nodes()) {
       for (size_t o = 0; o < node.outputs.size(); ++o) {
         slot_[{node.id, static_cast<int32_t>(o)}] = static_cast<int32_t>(program_.slots.size());
@@ -92,19 +114,34 @@ class Compiler {
         program_.feeds.push_back(slot_.at({node.id, 0}));
         program_.feed_names.push_back(node.name);
       } else if (node.op == "Arg") {
-        args[ir::attr_or<int64_t>(node.attrs, "index", -1)] = slot_.at({node.id, 0});
+        args[ir::attr_or<int64_t>(node.attrs, "index", -1)] = node.id;
       }
     }
-    for (const auto& [index, slot] : args) {
-      program_.feeds.push_back(slot);
-      program_.feed_names.emplace_back();
+    for (const auto& [index, arg] : args) {
+      program_.feeds.push_back(slot_.at({arg, 0}));
+      program_.feed_names.push_back(is_body_ ? graph_.node(arg).name : "");
     }
   }
 
-  void emit(const Scheduled& item) {
+  /// Makes a control instruction of one whose node calls functions.
+  Status add_bodies(Instruction* instruction) {
+    for (const std::string_view attr : body_attrs(instruction->op)) {
+      const auto name = ir::attr_or<std::string>(instruction->attrs, attr, "");
+      const ir::FunctionPtr function = graph_.find_function(name);
+      if (function == nullptr) {
+        return base::not_found("node '{}': there is no function '{}'", instruction->name, name);
+      }
+      SR_ASSIGN_OR_RETURN(instruction->bodies.emplace_back(), bodies_.index_of(function));
+      instruction->attrs.erase(std::string(attr));
+      instruction->kind = InstructionKind::kControl;
+    }
+    return {};
+  }
+
+  Status emit(const Scheduled& item) {
     const Node& node = graph_.node(item.node);
     if (node.op == "Placeholder" || node.op == "Arg" || node.op == "Ret" || node.op == "NoOp") {
-      return;
+      return {};
     }
     Instruction instruction;
     instruction.kind = item.kind;
@@ -120,6 +157,7 @@ class Compiler {
       instruction.attrs = node.attrs;
       instruction.inputs = std::move(inputs);
       instruction.outputs = std::move(outputs);
+      SR_RETURN_IF_ERROR(add_bodies(&instruction));
     } else {
       instruction.call = static_cast<int32_t>(ir::attr_or<int64_t>(node.attrs, "call", -1));
       CallSpec& call = program_.calls[instruction.call];
@@ -127,15 +165,30 @@ class Compiler {
       call.fetches = std::move(outputs);
     }
     program_.instructions.push_back(std::move(instruction));
+    return {};
   }
 
   const ir::Graph& graph_;
+  Bodies& bodies_;
+  bool is_body_;
   std::map<Output, int32_t> slot_;
   Program program_;
 };
 
+Result<int32_t> Bodies::index_of(const ir::FunctionPtr& function) {
+  if (const auto known = index_.find(function); known != index_.end()) return known->second;
+  Compiler compiler(function->body(), this, true);
+  SR_RETURN_IF_ERROR(compiler.run({}, {}));
+  for (const Output& output : function->outputs()) compiler.add_fetch(output, "");
+  programs_.push_back(compiler.finish_body());
+  const auto index = static_cast<int32_t>(programs_.size() - 1);
+  index_.emplace(function, index);
+  return index;
+}
+
 Result<RemoteProgram> compile_remote(const partition::RemoteGraph& remote) {
-  Compiler compiler(remote.graph);
+  Bodies bodies;
+  Compiler compiler(remote.graph, &bodies);
   SR_RETURN_IF_ERROR(compiler.run({}, {}));
   SR_RETURN_IF_ERROR(compiler.add_rets());
   RemoteProgram out;
@@ -161,7 +214,8 @@ Result<CompiledStep> compile(const partition::PartitionedGraph& partitioned) {
     step.remotes.push_back(std::move(*compiled));
     rounds.push_back(remote.level);
   }
-  Compiler compiler(partitioned.worker);
+  Bodies bodies;
+  Compiler compiler(partitioned.worker, &bodies);
   SR_RETURN_IF_ERROR(compiler.run(step.remotes, rounds));
   for (size_t i = 0; i < partitioned.fetches.size(); ++i) {
     const Output fetch = partitioned.fetches[i];

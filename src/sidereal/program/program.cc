@@ -1,5 +1,8 @@
 #include "sidereal/program/program.h"
 
+#include <array>
+#include <utility>
+
 #include "sidereal/base/strings.h"
 #include "sidereal/ir/text.h"
 
@@ -8,12 +11,12 @@ namespace {
 
 class Printer {
  public:
-  explicit Printer(const Program& program) : program_(program) {}
+  Printer(const Program& program, std::string title) : program_(program), out_(std::move(title)) {}
 
   std::string run() {
-    out_ = fmt::format("program: {} instructions, {} slots, {} buffers, {} calls\n",
-                       program_.instructions.size(), program_.slots.size(), program_.num_buffers,
-                       program_.calls.size());
+    out_ += fmt::format(": {} instructions, {} slots, {} buffers, {} calls\n",
+                        program_.instructions.size(), program_.slots.size(), program_.num_buffers,
+                        program_.calls.size());
     for (size_t i = 0; i < program_.feeds.size(); ++i) {
       out_ += fmt::format("feed {} \"{}\"\n", written(program_.feeds[i]), program_.feed_names[i]);
     }
@@ -47,12 +50,16 @@ class Printer {
 
   void print(const Instruction& instruction) {
     std::string line;
-    if (instruction.kind == InstructionKind::kCompute) {
+    if (instruction.kind == InstructionKind::kCompute ||
+        instruction.kind == InstructionKind::kControl) {
       line = fmt::format("{} = {}({})", all_written(instruction.outputs), instruction.op,
                          all_read(instruction.inputs));
       if (instruction.outputs.empty()) line = line.substr(3);
       const std::string attrs = ir::to_text(instruction.attrs);
       if (!attrs.empty()) line += " " + attrs;
+      if (!instruction.bodies.empty()) {
+        line += fmt::format(" bodies({})", fmt::join(instruction.bodies, ", "));
+      }
       line += fmt::format(" \"{}\"", instruction.name);
     } else {
       const CallSpec& call = program_.calls[instruction.call];
@@ -71,6 +78,24 @@ class Printer {
 
 }  // namespace
 
-std::string to_text(const Program& program) { return Printer(program).run(); }
+std::string to_text(const Program& program) {
+  std::string out = Printer(program, "program").run();
+  for (size_t k = 0; k < program.bodies.size(); ++k) {
+    out += Printer(program.bodies[k], fmt::format("body {}", k)).run();
+  }
+  return out;
+}
+
+std::span<const std::string_view> body_attrs(std::string_view op) {
+  static constexpr std::array<std::string_view, 1> kFunctionCall = {"function"};
+  static constexpr std::array<std::string_view, 2> kIf = {"then_branch", "else_branch"};
+  static constexpr std::array<std::string_view, 2> kWhile = {"cond", "body"};
+  static constexpr std::array<std::string_view, 1> kScan = {"body"};
+  if (op == "FunctionCall") return kFunctionCall;
+  if (op == "If") return kIf;
+  if (op == "While") return kWhile;
+  if (op == "Scan") return kScan;
+  return {};
+}
 
 }  // namespace sidereal::program

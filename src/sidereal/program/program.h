@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@ enum class InstructionKind : uint8_t {
   kCompute = 0,    ///< Runs the kernel of `op`.
   kCallStart = 1,  ///< Sends the feeds of calls[call]; does not wait.
   kCallWait = 2,   ///< Goes on when the fetches of calls[call] are there.
+  kControl = 3,    ///< Runs bodies as `op` says: FunctionCall, If, While or Scan.
 };
 
 /// What is known of one slot before a step runs.
@@ -29,13 +31,15 @@ struct SlotInfo {
 /// One step of a program. Slots are indices into Program::slots.
 struct Instruction {
   InstructionKind kind = InstructionKind::kCompute;
-  std::string op;    ///< Op name (kCompute).
+  std::string op;    ///< Op name (kCompute, kControl).
   std::string name;  ///< Name of the node it came from, for messages and traces.
   ir::AttrMap attrs;
   std::vector<int32_t> inputs;    ///< Slots read, in the op's input order.
   std::vector<int32_t> outputs;   ///< Slots written.
   std::vector<int32_t> releases;  ///< Slots nobody reads after this instruction.
   int32_t call = -1;              ///< Index into Program::calls (call instructions).
+  std::vector<int32_t> bodies;    ///< Indices into the bodies of the whole program (kControl), in
+                                  ///< the order of body_attrs().
 };
 
 /// One remote call of a step: a round trip to the lane that owns `location`.
@@ -57,7 +61,14 @@ struct Program {
   std::vector<int32_t> fetches;          ///< Slots read after the last instruction.
   std::vector<std::string> fetch_names;  ///< Output names (worker); "" for Rets.
   int32_t num_buffers = 0;
+  /// What control instructions run: programs of their own slots and buffers, without calls and
+  /// bodies. A body names bodies of lower index only.
+  std::vector<Program> bodies;
 };
+
+/// The attributes of a control op's node that name its functions, in the order of
+/// Instruction::bodies; empty for every other op.
+std::span<const std::string_view> body_attrs(std::string_view op);
 
 /// Versioned bytes of a program; the format is in docs/formats/program.md.
 std::string encode(const Program& program);

@@ -1,15 +1,21 @@
 #include "sidereal/program/validate.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
+
+#include "sidereal/program/control.h"
 
 namespace sidereal::program {
 namespace {
 
 class Validator {
  public:
-  explicit Validator(const Program& program)
+  /// `whole` holds the bodies; `program` may name those below `limit`.
+  Validator(const Program& program, const Program& whole, size_t limit)
       : program_(program),
+        whole_(whole),
+        limit_(limit),
         state_(program.slots.size(), State::kUnwritten),
         calls_(program.calls.size(), CallState::kUnstarted),
         kept_(program.slots.size(), 0) {}
@@ -23,9 +29,7 @@ class Validator {
     for (const int32_t slot : program_.feeds) SR_RETURN_IF_ERROR(write(slot));
     for (size_t i = 0; i < program_.instructions.size(); ++i) {
       const Instruction& instruction = program_.instructions[i];
-      const Status status = instruction.kind == InstructionKind::kCompute
-                                ? check_compute(instruction)
-                                : check_call(instruction);
+      const Status status = check(instruction);
       if (status.ok()) continue;
       return base::with_context(status, fmt::format("instruction {} '{}'", i, instruction.name));
     }
@@ -102,6 +106,38 @@ class Validator {
     return {};
   }
 
+  Status check(const Instruction& instruction) {
+    switch (instruction.kind) {
+      case InstructionKind::kCompute:
+        if (!instruction.bodies.empty()) {
+          return base::invalid_argument("a compute instruction has no bodies");
+        }
+        return check_compute(instruction);
+      case InstructionKind::kControl:
+        SR_RETURN_IF_ERROR(check_bodies(instruction));
+        return check_compute(instruction);
+      default:
+        return check_call(instruction);
+    }
+  }
+
+  Status check_bodies(const Instruction& instruction) const {
+    const auto attrs = body_attrs(instruction.op);
+    if (attrs.empty() || attrs.size() != instruction.bodies.size()) {
+      return base::invalid_argument("op {} with {} bodies", instruction.op,
+                                    instruction.bodies.size());
+    }
+    for (const int32_t body : instruction.bodies) {
+      if (body < 0 || static_cast<size_t>(body) >= limit_) {
+        return base::invalid_argument("body {} cannot be run from here: {} bodies come before",
+                                      body, limit_);
+      }
+    }
+    for (const int32_t slot : instruction.inputs) SR_RETURN_IF_ERROR(check_index(slot));
+    for (const int32_t slot : instruction.outputs) SR_RETURN_IF_ERROR(check_index(slot));
+    return check_control(whole_, program_, instruction);
+  }
+
   Status check_compute(const Instruction& instruction) {
     if (instruction.op.empty() || instruction.call != -1) {
       return base::invalid_argument("a compute instruction has an op and no call");
@@ -113,7 +149,7 @@ class Validator {
 
   Status check_call(const Instruction& instruction) {
     if (!instruction.op.empty() || !instruction.inputs.empty() || !instruction.outputs.empty() ||
-        !instruction.attrs.empty()) {
+        !instruction.attrs.empty() || !instruction.bodies.empty()) {
       return base::invalid_argument("a call instruction has no op, attributes, inputs or outputs");
     }
     if (instruction.call < 0 || static_cast<size_t>(instruction.call) >= calls_.size()) {
@@ -143,13 +179,65 @@ class Validator {
   }
 
   const Program& program_;
+  const Program& whole_;
+  size_t limit_;
   std::vector<State> state_;      // By slot.
   std::vector<CallState> calls_;  // By call.
   std::vector<int32_t> kept_;     // By slot: calls in flight that send it.
 };
 
+/// What running one body, or the program, takes with all that it runs.
+struct Unfolded {
+  int64_t slots = 0;
+  int depth = 0;
+};
+
+/// Sums up over the bodies that the instructions of `part` run; `bodies` are known already.
+Status unfold(const Program& part, const std::vector<Unfolded>& bodies, Unfolded* out) {
+  out->slots = static_cast<int64_t>(part.slots.size()) + 1;
+  for (const Instruction& instruction : part.instructions) {
+    for (const int32_t body : instruction.bodies) {
+      out->slots += bodies[body].slots;
+      out->depth = std::max(out->depth, bodies[body].depth + 1);
+      if (out->slots > kMaxUnfoldedSlots || out->depth > kMaxControlDepth) {
+        return base::resource_exhausted(
+            "control instructions nest {} deep and take more than {} slots together; {} and {} "
+            "are allowed",
+            out->depth, out->slots, kMaxControlDepth, kMaxUnfoldedSlots);
+      }
+    }
+  }
+  return {};
+}
+
+Status validate_bodies(const Program& program) {
+  if (program.bodies.size() > kMaxBodies) {
+    return base::resource_exhausted("{} bodies are too many", program.bodies.size());
+  }
+  for (size_t k = 0; k < program.bodies.size(); ++k) {
+    const Program& body = program.bodies[k];
+    Status status;
+    if (!body.calls.empty() || !body.bodies.empty()) {
+      status = base::invalid_argument("a body has calls or bodies of its own");
+    } else {
+      status = Validator(body, program, k).run();
+    }
+    SR_RETURN_IF_ERROR(base::with_context(status, fmt::format("body {}", k)));
+  }
+  return {};
+}
+
 }  // namespace
 
-Status validate(const Program& program) { return Validator(program).run(); }
+Status validate(const Program& program) {
+  SR_RETURN_IF_ERROR(validate_bodies(program));
+  SR_RETURN_IF_ERROR(Validator(program, program, program.bodies.size()).run());
+  std::vector<Unfolded> bodies(program.bodies.size());
+  for (size_t k = 0; k < bodies.size(); ++k) {
+    SR_RETURN_IF_ERROR(unfold(program.bodies[k], bodies, &bodies[k]));
+  }
+  Unfolded whole;
+  return unfold(program, bodies, &whole);
+}
 
 }  // namespace sidereal::program

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,33 +15,39 @@ namespace sidereal::passes {
 /// Thread: core-local. Borrows the old graph.
 class Rewriter {
  public:
-  /// Starts with the variables of `from` and no nodes.
+  /// Starts with the variables and functions of `from` and no nodes.
   explicit Rewriter(const ir::Graph& from);
 
   /// Copies `node` of the old graph; what it reads must have been copied or replaced already.
   ir::NodeId copy(const ir::Node& node);
   /// Makes readers of the old node `from` read the new node `to`, output by output.
   void replace(ir::NodeId from, ir::NodeId to) { map_[from.value] = to; }
+  /// Makes readers of the old value `from` read the new value `to`, whatever became of its node.
+  void replace(ir::Output from, ir::Output to) { values_[from] = to; }
   /// Adds a node of the pass's own; its name, unlike that of copied nodes, is made unique.
   Result<ir::NodeId> add(ir::Node node, const ir::OpRegistry& registry);
   /// As add(), but keeps the name, which must be that of the old node it stands for.
   Result<ir::NodeId> add_as(ir::Node node, const ir::OpRegistry& registry);
 
   /// What an old value or node is in the new graph. It must be there.
-  [[nodiscard]] ir::Output map(ir::Output old) const { return {map(old.node), old.index}; }
+  [[nodiscard]] ir::Output map(ir::Output old) const;
   [[nodiscard]] ir::NodeId map(ir::NodeId old) const;
   [[nodiscard]] std::vector<ir::Output> map(const std::vector<ir::Output>& old) const;
   /// Without repeats.
   [[nodiscard]] std::vector<ir::NodeId> map(const std::vector<ir::NodeId>& old) const;
 
   [[nodiscard]] const ir::Graph& graph() const { return to_; }
-  /// The new graph with the fetches and targets of `step`. The rewriter is empty afterwards.
+  /// For what builds nodes by itself; they must not take names of old nodes.
+  [[nodiscard]] ir::Graph* mutable_graph() { return &to_; }
+  /// The new graph with the fetches and targets of `step`, holding the functions that its nodes
+  /// name. The rewriter is empty afterwards.
   StepGraph finish(const StepGraph& step);
 
  private:
   const ir::Graph& from_;
   ir::Graph to_;
   std::vector<ir::NodeId> map_;
+  std::map<ir::Output, ir::Output> values_;
 };
 
 }  // namespace sidereal::passes
