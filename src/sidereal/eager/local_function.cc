@@ -55,6 +55,7 @@ class Tail {
   Tail(const ir::Graph& graph, int32_t first) : graph_(graph), first_(first) {}
 
   FunctionDef cut(const std::vector<Output>& wanted) {
+    out_.graph.mutable_functions() = graph_.functions();
     std::vector<bool> needed(graph_.size(), false);
     for (const Output& output : wanted) needed[output.node.value] = true;
     for (auto i = static_cast<int32_t>(graph_.size()) - 1; i >= first_; --i) {
@@ -216,6 +217,8 @@ Status LocalFunction::differentiate(Engine& engine) {
   }
   d.wrt = std::move(reached);
   Tail tail(graph, first);
+  // Loops and branches may have been given outputs for what their reverse reads.
+  forward.graph = graph;
   // All gradients of outputs are inputs of the backward function, whether or not it needs them.
   FunctionDef backward = tail.cut(wanted);
   backward.name = def_.name + " (gradient)";
