@@ -12,8 +12,10 @@ void bind_eager(nanobind::module_& m);
 void bind_trace(nanobind::module_& m);
 /// Model, ops, layers, optimizers, CompiledModel.
 void bind_graph(nanobind::module_& m);
-/// Tape, and rules of optimizers.
+/// Tape.
 void bind_tape(nanobind::module_& m);
+/// Cell, UpdateRule.
+void bind_variable(nanobind::module_& m);
 /// Schema, clusters, Trainer and its results.
 void bind_training(nanobind::module_& m);
 

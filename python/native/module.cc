@@ -4,10 +4,13 @@
 
 NB_MODULE(_native, m) {
   m.doc() = "The C++ side of sidereal. Use the package `sidereal`, which is documented.";
+  // The engine and the values that programs keep live as long as the interpreter.
+  nanobind::set_leak_warnings(false);
   m.attr("__version__") = SIDEREAL_VERSION;
   sidereal::python::bind_eager(m);
   sidereal::python::bind_trace(m);
   sidereal::python::bind_tape(m);
+  sidereal::python::bind_variable(m);
   sidereal::python::bind_graph(m);
   sidereal::python::bind_training(m);
 }

@@ -30,6 +30,7 @@ from .dtypes import (
     uint32,
     uint64,
 )
+from .function import RetracingWarning, TensorSpec, function
 from .gradients import GradientTape, IndexedSlices, custom_gradient, gradients
 from .model import Model, VariableInfo
 from .ops import nn, random
@@ -38,6 +39,7 @@ from .ops.basic import cast, identity, stop_gradient
 from .ops.control import *  # noqa: F403
 from .ops.math import *  # noqa: F403
 from .tensors import constant, from_dlpack, is_tensor
+from .variable import Variable
 
 # Under this name and not that of the module, whose functions are members of the package as well.
 math = ops.math
@@ -53,8 +55,11 @@ __all__ = [
     "Output",
     "Progress",
     "RemoteCluster",
+    "RetracingWarning",
     "TaskStats",
     "Tensor",
+    "TensorSpec",
+    "Variable",
     "VariableInfo",
     "__version__",
     "bfloat16",
@@ -70,6 +75,7 @@ __all__ = [
     "float32",
     "float64",
     "from_dlpack",
+    "function",
     "gradients",
     "identity",
     "int16",

@@ -61,9 +61,9 @@ def apply(
                     break
             else:
                 return _execute(op, inputs, attrs, name)
-            inputs = [convert(value) for value in inputs]
             symbol = next((value for value in inputs if type(value) is Output), None)
             if symbol is None:
+                inputs = [convert(value) for value in inputs]
                 return _execute(op, inputs, attrs, name)
             graph = _graphs.graph_of(symbol)
         else:
@@ -88,7 +88,7 @@ def align(*values: Any) -> list[Any]:
     (float32 for fractions, int32 for integers)."""
     dtype = None
     for value in values:
-        if isinstance(value, (Tensor, Output)) or hasattr(value, "_as_tensor"):
+        if _is_tensor(value):
             dtype = value.dtype
             break
     if dtype is None:
@@ -98,12 +98,19 @@ def align(*values: Any) -> list[Any]:
                 break
     if dtype is None and any(type(value) is float for value in values):
         dtype = dtypes.float32
-    return [
-        convert(value)
-        if isinstance(value, (Tensor, Output)) or hasattr(value, "_as_tensor")
-        else convert(value, dtype)
-        for value in values
-    ]
+    if state.graph is None:
+        symbol = next((value for value in values if type(value) is Output), None)
+        if symbol is not None:
+            graph = _graphs.graph_of(symbol)
+            return [
+                graph.enter(value) if _is_tensor(value) else graph.constant(to_tensor(value, dtype))
+                for value in values
+            ]
+    return [convert(value) if _is_tensor(value) else convert(value, dtype) for value in values]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, (Tensor, Output)) or hasattr(value, "_as_tensor")
 
 
 def convert(value: Any, dtype: Any = None) -> Any:
@@ -203,8 +210,7 @@ def _check_conversion(value: Any, array: np.ndarray, dtype: Any) -> None:
 
 def _has_tensor(values: Sequence[Any]) -> bool:
     return any(
-        isinstance(value, (Tensor, Output))
-        or hasattr(value, "_as_tensor")
+        _is_tensor(value)
         or (isinstance(value, (list, tuple)) and _has_tensor(value))
         for value in values
     )

@@ -27,6 +27,9 @@ class Graph:
             return value if value.graph is self.native else self.capture(value)
         if type(value) is Tensor:
             return self.capture(value)
+        if hasattr(value, "_cell"):
+            # A variable. Inside of a function it is read by name of the graph being built.
+            return self.enter(value._as_tensor()) if state.graph is self else self.read_variable(value)
         as_tensor = getattr(value, "_as_tensor", None)
         if as_tensor is not None:
             return self.enter(as_tensor())
@@ -41,6 +44,17 @@ class Graph:
         if type(value) is Tensor:
             return self.constant(value)
         raise errors.InvalidArgumentError("values of two models or graphs cannot be combined")
+
+    def read_variable(self, variable: Any) -> Output:
+        """The value of a sidereal.Variable."""
+        raise errors.UnimplementedError(
+            f"variable '{variable.name}' lives in this process and cannot be part of a model's "
+            "graph; its layers have variables of their own"
+        )
+
+    def assign_variable(self, variable: Any, value: Output) -> None:
+        """Gives a sidereal.Variable another value when the graph has run."""
+        self.read_variable(variable)
 
     def add(
         self, op: str, inputs: Sequence[Output], attrs: Mapping[str, Any] | None, name: str | None
@@ -79,7 +93,8 @@ class FuncGraph(Graph):
         self.name = name
         self.arguments: list[Output] = []
         self.captures: list[tuple[Any, Output]] = []
-        self.variables: dict[int, Any] = {}
+        self._variables: dict[int, tuple[Any, Output]] = {}
+        self._assigned: dict[int, Any] = {}
         self._captured: dict[object, Output] = {}
 
     @property
@@ -119,15 +134,34 @@ class FuncGraph(Graph):
             return self._captured.get((id(self.outer), value.node, value.index))
         return None
 
-    def capture_as(self, key: object, value: Any) -> Output:
-        """As capture(), for something other than a tensor whose value is taken at each call:
-        `value` has dtype and shape."""
-        inside = self._captured.get(key)
-        if inside is None:
-            inside = self.native.placeholder("variable", value.dtype, value.shape)
-            self._captured[key] = inside
-            self.captures.append((value, inside))
-        return inside
+    def read_variable(self, variable: Any) -> Output:
+        if self.outer is not None:
+            return self.enter(self.outer.read_variable(variable))
+        known = self._variables.get(id(variable))
+        if known is None:
+            name = legal_name(variable.name)
+            inside = self.native.placeholder(name, variable.dtype, variable.shape)
+            # What is captured is the variable: its value is taken at each call.
+            self.captures.append((variable, inside))
+            known = self._variables[id(variable)] = (variable, inside)
+        return known[1]
+
+    def assign_variable(self, variable: Any, value: Output) -> None:
+        if self.outer is not None:
+            raise errors.UnimplementedError(
+                f"variable '{variable.name}' is assigned to inside of a conditional or loop; return "
+                "the new value from it and assign that"
+            )
+        self.read_variable(variable)
+        # A variable that is read again is another value to gradients.
+        kept = self.add("StopGradient", [self.enter(value)], None, None)
+        self._variables[id(variable)] = (variable, kept)
+        self._assigned[id(variable)] = variable
+
+    @property
+    def assigned(self) -> list[tuple[Any, Output]]:
+        """The variables assigned to, each with its last value."""
+        return [self._variables[key] for key in self._assigned]
 
 
 def graph_of(value: Output) -> Graph:

@@ -100,7 +100,9 @@ class Reference:
         tensor = self._tensor
         if type(tensor) is Tensor:
             return tensor.id
-        return (id(tensor.graph), tensor.node, tensor.index)
+        if type(tensor) is Output:
+            return (id(tensor.graph), tensor.node, tensor.index)
+        return id(tensor)
 
     def __hash__(self) -> int:
         return hash(self._key())
@@ -109,7 +111,8 @@ class Reference:
         return isinstance(other, Reference) and self._key() == other._key()
 
 
-def _install_shared(cls: type) -> None:
+def install_shared(cls: type) -> None:
+    """Operators, for tensors and what stands for them."""
     for name, call in _ARITHMETIC.items():
         setattr(cls, f"__{name}__", _binary_method(call))
         setattr(cls, f"__r{name}__", _binary_method(call, reflected=True))
@@ -122,8 +125,9 @@ def _install_shared(cls: type) -> None:
     setattr(cls, "__invert__", lambda self: _function("_invert")(self))
     setattr(cls, "__getitem__", _getitem)
     # NumPy arrays on the left leave the operation to these classes.
-    setattr(cls, "__array_ufunc__", None)
-    setattr(cls, "ref", lambda self: Reference(self))
+    setattr(cls, "__array_priority__", 100)
+    if not hasattr(cls, "ref"):
+        setattr(cls, "ref", lambda self: Reference(self))
 
 
 def _no_hash(self: Any) -> int:
@@ -189,7 +193,6 @@ def _str(self: Tensor) -> str:
 def _install_tensor() -> None:
     methods: dict[str, Any] = {
         "__array__": _array,
-        "__array_priority__": 100,
         "item": _scalar,
         "tolist": lambda self: self.numpy().tolist(),
         "__bool__": _bool,
@@ -272,7 +275,7 @@ def _install_output() -> None:
         setattr(Output, name, method)
 
 
-_install_shared(Tensor)
-_install_shared(Output)
+install_shared(Tensor)
+install_shared(Output)
 _install_tensor()
 _install_output()

@@ -131,7 +131,11 @@ class GradientTape:
         """
         self._use()
         try:
-            found = self._gradient(nest.flatten(target), nest.flatten(sources), output_gradients)
+            seeds = None
+            if output_gradients is not None:
+                nested = isinstance(target, (list, tuple, dict))
+                seeds = nest.flatten(output_gradients) if nested else [output_gradients]
+            found = self._gradient(nest.flatten(target), nest.flatten(sources), seeds)
         except errors.Error as error:
             add_line(error)
             raise
@@ -152,15 +156,14 @@ class GradientTape:
             self._stop()
 
     def _gradient(
-        self, targets: list[Any], sources: list[Any], output_gradients: Any
+        self, targets: list[Any], sources: list[Any], seeds: list[Any] | None
     ) -> list[Any]:
-        seeds: list[Any] = [None] * len(targets)
-        if output_gradients is not None:
-            seeds = nest.flatten(output_gradients)
-            if len(seeds) != len(targets):
-                raise errors.InvalidArgumentError(
-                    f"{len(seeds)} output_gradients are given for {len(targets)} targets"
-                )
+        if seeds is None:
+            seeds = [None] * len(targets)
+        if len(seeds) != len(targets):
+            raise errors.InvalidArgumentError(
+                f"{len(seeds)} output_gradients are given for {len(targets)} targets"
+            )
         values = [self._values_of(source) for source in sources]
         flat = [value for group in values for value in group]
         if state.graph is not None:
@@ -202,7 +205,7 @@ class GradientTape:
         self._use()
         flat = nest.flatten(sources)
         count = _elements(target)
-        rows = [self._gradient([target], flat, _one_hot(target, i)) for i in range(count)]
+        rows = [self._gradient([target], flat, [_one_hot(target, i)]) for i in range(count)]
         out = []
         for k, source in enumerate(flat):
             grads = _connect([row[k] for row in rows], [source] * count, "zero")
@@ -226,7 +229,7 @@ class GradientTape:
         for i in range(width):
             seed = np.zeros((batch, width), np.float64)
             seed[:, i] = 1
-            (grad,) = self._gradient([target], [source], seed.reshape(target.shape))
+            (grad,) = self._gradient([target], [source], [seed.reshape(target.shape)])
             (grad,) = _connect([grad], [source], "zero")
             parts.append(apply("Reshape", (grad,), {"shape": [batch, 1, *source.shape[1:]]}))
         joined = apply("Concat", parts, {"axis": 1})

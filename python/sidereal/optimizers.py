@@ -1,15 +1,42 @@
-"""Optimizers, applied to every variable on the parameter server where it lives. Rows of embeddings
-change only in steps that touch them, after the gradients of equal ids have been added.
+"""Optimizers, applied to every variable on the parameter server where it lives, or, by
+apply_gradients(), to variables of this process. Rows of embeddings change only in steps that touch
+them, after the gradients of equal ids have been added.
 
 `weight_decay` is an L2 penalty: weight_decay * w is added to the gradient of what is updated.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from . import _native
+from . import _native, errors
+from ._dispatch import apply, convert, state
+from .dtypes import float32, float64
+from .gradients import GradientTape
+from .indexed_slices import IndexedSlices
+from .variable import Variable
+
+
+class _Slots:
+    """What an optimizer keeps for one variable: how often it was updated, and its slots."""
+
+    def __init__(self, rule: _native.UpdateRule, variable: Variable) -> None:
+        self.variable = variable
+        self.step = Variable(0.0, trainable=False, dtype=float64, name=f"{variable.name}/step")
+        self.values = [
+            Variable(
+                lambda i=i: apply("Add", (
+                    apply("ZerosLike", (variable._present(),)),
+                    convert(rule.initial_slot(i), variable.dtype),
+                )),
+                trainable=False,
+                name=f"{variable.name}/{rule.slot_name(i)}",
+            )
+            for i in range(rule.num_slots)
+        ]
 
 
 @dataclass(frozen=True)
@@ -18,9 +45,116 @@ class Optimizer:
 
     kind: ClassVar[str] = ""
 
+    def _parameters(self) -> dict[str, float]:
+        return {key: float(value) for key, value in asdict(self).items()}
+
     def _native(self) -> _native.Optimizer:
-        parameters = {key: float(value) for key, value in asdict(self).items()}
-        return _native.make_optimizer(self.kind, parameters)
+        return _native.make_optimizer(self.kind, self._parameters())
+
+    def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Variable]]) -> None:
+        """Updates variables of this process by pairs (gradient, variable). A gradient is a tensor
+        or IndexedSlices, whose rows alone are then updated; pairs with None are left out. The
+        formulas are those of the parameter servers. Works inside of a sidereal.function as well."""
+        pairs = list(grads_and_vars)
+        reached = [(grad, variable) for grad, variable in pairs if grad is not None]
+        if not reached:
+            names = ", ".join(variable.name for _, variable in pairs)
+            raise errors.InvalidArgumentError(
+                f"no gradient is given for any variable of: {names or 'an empty list'}"
+            )
+        for grad, variable in reached:
+            if not isinstance(variable, Variable):
+                raise TypeError(f"apply_gradients() updates Variables, not {type(variable).__name__}")
+            self._update(grad, variable, self._slots_of(variable))
+
+    def minimize(
+        self, loss: Callable[[], Any], var_list: Sequence[Variable], tape: GradientTape | None = None
+    ) -> None:
+        """One step down: the gradients of loss() by `var_list`, applied. With a `tape`, `loss` is a
+        value that was computed under it."""
+        if tape is None:
+            with GradientTape() as tape:
+                loss = loss()  # type: ignore[assignment]
+        self.apply_gradients(zip(tape.gradient(loss, list(var_list)), var_list))
+
+    def slots(self, variable: Variable) -> dict[str, Variable]:
+        """What is kept for a variable, by name ("momentum", "m", "v", ...)."""
+        rule = _native.UpdateRule(self.kind, self._parameters())
+        kept = self._slots_of(variable)
+        return {rule.slot_name(i): value for i, value in enumerate(kept.values)}
+
+    def _slots_of(self, variable: Variable) -> _Slots:
+        known: dict[int, _Slots] = self.__dict__.setdefault("_local", {})
+        if id(variable) not in known:
+            rule = _native.UpdateRule(self.kind, self._parameters())
+            known[id(variable)] = _Slots(rule, variable)
+        return known[id(variable)]
+
+    def _update(self, grad: Any, variable: Variable, slots: _Slots) -> None:
+        if state.graph is not None or variable.dtype != float32:
+            _update_by_ops(self, convert(grad, variable.dtype), variable, slots)
+            return
+        rule = _native.UpdateRule(self.kind, self._parameters())
+        slots.step.assign_add(1)
+        cells = [slot._cell for slot in slots.values]
+        for changed in (variable, *slots.values):
+            changed._read = None
+        step = int(slots.step)
+        if isinstance(grad, IndexedSlices):
+            values = convert(grad.values, variable.dtype)
+            rule.apply_rows(step, variable._cell, cells, grad.indices, values)
+        else:
+            rule.apply(step, variable._cell, cells, convert(grad, variable.dtype))
+
+
+def _update_by_ops(optimizer: Any, g: Any, variable: Variable, slots: _Slots) -> None:
+    """The formulas of the core (kernels/optimizer.h) in ops: in graphs, and in float64."""
+    o, w = optimizer, variable._quietly()
+    old = [slot._quietly() for slot in slots.values]
+    step = apply("Add", (slots.step._quietly(), convert(1.0, float64)))
+    slots.step.assign(step)
+    if o.weight_decay:
+        g = g + o.weight_decay * w
+    new: list[Any] = []
+    if o.kind == "sgd":
+        delta = o.learning_rate * g
+    elif o.kind == "momentum":
+        new = [o.momentum * old[0] + g]
+        delta = o.learning_rate * (g + o.momentum * new[0] if o.nesterov else new[0])
+    elif o.kind == "adagrad":
+        new = [old[0] + g * g]
+        delta = o.learning_rate * g / (_op("Sqrt", new[0]) + o.epsilon)
+    elif o.kind == "adam":
+        new = [
+            o.beta1 * old[0] + (1 - o.beta1) * g,
+            o.beta2 * old[1] + (1 - o.beta2) * g * g,
+        ]
+        root = apply("Cast", (_op("Sqrt", 1.0 - _power(o.beta2, step)),), {"dtype": variable.dtype})
+        rate = apply("Cast", (o.learning_rate / (1.0 - _power(o.beta1, step)),), {"dtype": variable.dtype})
+        delta = rate * new[0] / (_op("Sqrt", new[1]) / root + o.epsilon)
+    else:
+        n = old[0] + g * g
+        rooted = _ftrl_power(n, o.lr_power)
+        z = old[1] + g - (rooted - _ftrl_power(old[0], o.lr_power)) / o.learning_rate * w
+        new = [n, z]
+        shrunk = _op("Sign", z) * _op("Relu", _op("Abs", z) - o.l1)
+        delta = w + shrunk / (rooted / o.learning_rate + 2 * o.l2)
+    for slot, value in zip(slots.values, new):
+        slot.assign(value)
+    variable.assign(w - delta)
+
+
+def _op(name: str, x: Any) -> Any:
+    return apply(name, (x,))
+
+
+def _power(base: float, exponent: Any) -> Any:
+    """base ** exponent of a float64 tensor; 0 for base 0."""
+    return _op("Exp", math.log(base) * exponent) if base > 0 else 0.0 * exponent
+
+
+def _ftrl_power(n: Any, lr_power: float) -> Any:
+    return _op("Sqrt", n) if lr_power == -0.5 else _op("Exp", -lr_power * _op("Log", n))
 
 
 @dataclass(frozen=True)

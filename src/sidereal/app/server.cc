@@ -32,39 +32,11 @@ using base::invalid_argument;
 constexpr int64_t kReadRowsAtOnce = 16384;
 
 Result<store::UpdateRule> rule_of(const v1::Variable& variable) {
-  store::UpdateRule rule = store::UpdateRule::sgd(0.0F);
-  if (variable.optimizer().empty()) return rule;
-  SR_ASSIGN_OR_RETURN(rule.kind, store::rule_kind_from_name(variable.optimizer()));
-  if (rule.kind == store::RuleKind::kAdam) rule = store::UpdateRule::adam(0.001F);
-  const std::pair<const char*, float*> fields[] = {
-      {"learning_rate", &rule.learning_rate},
-      {"weight_decay", &rule.weight_decay},
-      {"momentum", &rule.momentum},
-      {"beta1", &rule.beta1},
-      {"beta2", &rule.beta2},
-      {"epsilon", &rule.epsilon},
-      {"initial_accumulator", &rule.initial_accumulator},
-      {"l1", &rule.l1},
-      {"l2", &rule.l2},
-      {"lr_power", &rule.lr_power}};
-  for (const auto& [name, value] : variable.optimizer_parameters()) {
-    bool known = false;
-    for (const auto& [field, target] : fields) {
-      if (name != field) continue;
-      *target = static_cast<float>(value);
-      known = true;
-    }
-    if (name == "nesterov") {
-      rule.nesterov = value != 0;
-      known = true;
-    }
-    if (!known) {
-      return invalid_argument("optimizer {} of variable '{}' has no parameter '{}'",
-                              variable.optimizer(), variable.name(), name);
-    }
-  }
-  SR_RETURN_IF_ERROR(rule.validate());
-  return rule;
+  const auto& given = variable.optimizer_parameters();
+  const std::map<std::string, double, std::less<>> parameters(given.begin(), given.end());
+  Result<store::UpdateRule> rule = store::rule_from_parameters(variable.optimizer(), parameters);
+  if (rule.ok()) return rule;
+  return base::with_context(rule.status(), fmt::format("variable '{}'", variable.name()));
 }
 
 Result<VariableSpec> spec_of(const v1::Variable& variable) {

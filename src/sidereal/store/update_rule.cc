@@ -216,4 +216,38 @@ Status decode(base::ByteReader* in, UpdateRule* rule) {
   return {};
 }
 
+Result<UpdateRule> rule_from_parameters(
+    std::string_view kind, const std::map<std::string, double, std::less<>>& parameters) {
+  UpdateRule rule = UpdateRule::sgd(0.0F);
+  if (kind.empty()) return rule;
+  SR_ASSIGN_OR_RETURN(rule.kind, rule_kind_from_name(kind));
+  if (rule.kind == RuleKind::kAdam) rule = UpdateRule::adam(0.001F);
+  const std::pair<const char*, float*> fields[] = {
+      {"learning_rate", &rule.learning_rate},
+      {"weight_decay", &rule.weight_decay},
+      {"momentum", &rule.momentum},
+      {"beta1", &rule.beta1},
+      {"beta2", &rule.beta2},
+      {"epsilon", &rule.epsilon},
+      {"initial_accumulator", &rule.initial_accumulator},
+      {"l1", &rule.l1},
+      {"l2", &rule.l2},
+      {"lr_power", &rule.lr_power}};
+  for (const auto& [name, value] : parameters) {
+    bool known = false;
+    for (const auto& [field, target] : fields) {
+      if (name != field) continue;
+      *target = static_cast<float>(value);
+      known = true;
+    }
+    if (name == "nesterov") {
+      rule.nesterov = value != 0;
+      known = true;
+    }
+    if (!known) return base::invalid_argument("optimizer {} has no parameter '{}'", kind, name);
+  }
+  SR_RETURN_IF_ERROR(rule.validate());
+  return rule;
+}
+
 }  // namespace sidereal::store

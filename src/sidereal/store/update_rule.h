@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -65,6 +67,12 @@ struct UpdateRule {
 std::string_view name_of(RuleKind kind);
 /// The kind of that name, or kInvalidArgument listing the names.
 Result<RuleKind> rule_kind_from_name(std::string_view name);
+
+/// The rule of an optimizer by name; parameters that are not named have their defaults. An empty
+/// kind changes nothing. kInvalidArgument names a kind or parameter that does not exist, or a value
+/// out of range.
+Result<UpdateRule> rule_from_parameters(
+    std::string_view kind, const std::map<std::string, double, std::less<>>& parameters);
 
 /// Appends the fields of `rule`, with a version byte.
 void encode(const UpdateRule& rule, base::ByteWriter* out);

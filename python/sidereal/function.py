@@ -1,0 +1,415 @@
+"""sidereal.function: Python code traced into a graph, which runs as one program."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import errors, nest
+from ._dispatch import ENGINE, convert, state, to_tensor
+from ._graphs import FuncGraph, legal_name, locate
+from ._native import LocalFunction, Output, Tensor
+from ._sites import add_line
+from .dtypes import DType, as_dtype, name_of
+from .indexed_slices import IndexedSlices
+from .variable import Variable
+
+Shape = tuple[int, ...]
+
+
+class RetracingWarning(UserWarning):
+    """A function is traced again and again, which costs more than running its code at once."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What is known of a tensor before it is there (tf.TensorSpec). Extents that may differ are
+    None or -1; `shape` None: any number of dimensions."""
+
+    shape: Sequence[int | None] | None
+    dtype: Any = "float32"
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        shape = self.shape
+        if shape is not None:
+            shape = tuple(-1 if extent is None else int(extent) for extent in shape)
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "dtype", as_dtype(self.dtype))
+
+    def accepts(self, value: Any) -> bool:
+        """True when a tensor may stand where this is said."""
+        return value.dtype == self.dtype and _accepts(self.shape, value.shape)
+
+    def __repr__(self) -> str:
+        return f"TensorSpec({_text(self.dtype, self.shape)})"
+
+
+def _accepts(known: Any, shape: Shape) -> bool:
+    return known is None or (
+        len(known) == len(shape) and all(k in (-1, n) for k, n in zip(known, shape))
+    )
+
+
+def _text(dtype: DType, shape: Any) -> str:
+    if shape is None:
+        return f"{name_of(dtype)}?"
+    return f"{name_of(dtype)}[{','.join('?' if n in (-1, None) else str(n) for n in shape)}]"
+
+
+class ConcreteFunction:
+    """One trace of a function, for tensors of certain dtypes and shapes."""
+
+    def __init__(
+        self, name: str, python_function: Callable[..., Any], args: Any, kwargs: Any, shapes: list[Any]
+    ) -> None:
+        self.name = name
+        self.shapes = shapes
+        self.graph = FuncGraph(name)
+        leaves = nest.flatten((args, kwargs))
+        given = iter(shapes)
+        with self.graph.building():
+            entered = [
+                self.graph.input(leaf.dtype, next(given), f"x{index}")
+                if isinstance(leaf, (Tensor, TensorSpec))
+                else leaf
+                for index, leaf in enumerate(leaves)
+            ]
+            inside_args, inside_kwargs = nest.pack((args, kwargs), entered)
+            result = python_function(*inside_args, **inside_kwargs)
+            flat = [_as_result(leaf, name) for leaf in _flatten_result(result)]
+            outputs = [self.graph.enter(leaf) for leaf in flat if leaf is not None]
+        self._result = result
+        self._present = [leaf is not None for leaf in flat]
+        assigned = self.graph.assigned
+        self._assigned = [variable for variable, _ in assigned]
+        self._count = len(outputs)
+        self._function: LocalFunction = self.graph.native.function(
+            name, self.graph.inputs, [*outputs, *(value for _, value in assigned)]
+        )
+
+    def call(self, tensors: list[Tensor]) -> Any:
+        """Runs it on the tensors among the arguments."""
+        inputs = [
+            *tensors,
+            *(value if type(value) is Tensor else value._as_tensor() for value, _ in self.graph.captures),
+        ]
+        try:
+            outputs = self._function.call(ENGINE, inputs)
+        except errors.Error as error:
+            locate(error, self.graph.native)
+            add_line(error)
+            raise
+        for variable, value in zip(self._assigned, outputs[self._count :]):
+            variable.assign(value)
+        rest = iter(outputs)
+        leaves = [next(rest) if present else None for present in self._present]
+        return _pack_result(self._result, leaves)
+
+    def accepts(self, tensors: list[Tensor]) -> bool:
+        return all(_accepts(known, tensor.shape) for known, tensor in zip(self.shapes, tensors))
+
+    def graph_text(self) -> str:
+        """The graph, one node a line."""
+        return self._function.graph_text()
+
+    def program_text(self) -> str:
+        """The program it runs as, one instruction a line."""
+        return self._function.program_text(ENGINE)
+
+
+def _flatten_result(result: Any) -> list[Any]:
+    out: list[Any] = []
+    for leaf in nest.flatten(result):
+        if isinstance(leaf, IndexedSlices):
+            out += [leaf.values, leaf.indices]
+        else:
+            out.append(leaf)
+    return out
+
+
+def _pack_result(result: Any, leaves: list[Any]) -> Any:
+    rest = iter(leaves)
+    packed = [
+        IndexedSlices(next(rest), next(rest), leaf.dense_shape)
+        if isinstance(leaf, IndexedSlices)
+        else next(rest)
+        for leaf in nest.flatten(result)
+    ]
+    return nest.pack(result, packed)
+
+
+def _as_result(leaf: Any, name: str) -> Any:
+    if leaf is None:
+        return None
+    try:
+        return convert(leaf)
+    except TypeError:
+        raise TypeError(
+            f"function '{name}' returns {leaf!r}, which is no tensor; return tensors, numbers, None, "
+            "or lists, tuples and dicts of them"
+        ) from None
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """An argument that is part of the trace: compared by value, or by identity."""
+
+    kind: type
+    value: Any
+
+
+def _describe_leaf(leaf: Any) -> Any:
+    if isinstance(leaf, (Tensor, TensorSpec)):
+        rank = None if leaf.shape is None else len(leaf.shape)
+        return ("tensor", name_of(leaf.dtype), rank)
+    if isinstance(leaf, Variable):
+        return _Constant(Variable, id(leaf))
+    try:
+        hash(leaf)
+    except TypeError:
+        return _Constant(type(leaf), id(leaf))
+    return _Constant(type(leaf), leaf)
+
+
+class Function:
+    """What @sidereal.function makes of a Python function."""
+
+    #: A warning is given when so many of the last calls were traced.
+    TRACES, CALLS = 5, 10
+
+    def __init__(
+        self,
+        python_function: Callable[..., Any],
+        input_signature: Sequence[Any] | None = None,
+        reduce_retracing: bool = True,
+    ) -> None:
+        functools.update_wrapper(self, python_function)
+        self.python_function = python_function
+        self.input_signature = None if input_signature is None else list(input_signature)
+        self._name = legal_name(getattr(python_function, "__name__", "function"))
+        self._relax = reduce_retracing
+        self._traces: dict[Any, ConcreteFunction] = {}
+        self._recent: deque[bool] = deque(maxlen=self.CALLS)
+        self._causes: deque[str] = deque(maxlen=self.TRACES)
+        self._last: tuple[list[Any], list[str]] | None = None
+        self._warned = False
+        try:
+            self._signature: inspect.Signature | None = inspect.signature(python_function)
+        except (TypeError, ValueError):
+            self._signature = None
+        self._simple = self._signature is not None and all(
+            parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+            and parameter.default is inspect.Parameter.empty
+            for parameter in self._signature.parameters.values()
+        )
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A method: each object has traces of its own."""
+        if instance is None:
+            return self
+        bound = self.python_function.__get__(instance, owner)
+        made = Function(bound, self.input_signature, self._relax)
+        # Found there from now on, before this descriptor.
+        instance.__dict__[self.python_function.__name__] = made
+        return made
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if state.graph is not None:
+            return self.python_function(*args, **kwargs)
+        args, kwargs = self._bind(args, kwargs)
+        leaves = [self._as_argument(leaf) for leaf in nest.flatten((args, kwargs))]
+        if any(type(leaf) is Output for leaf in leaves):
+            # Values of a Model: the code adds to its graph.
+            return self.python_function(*args, **kwargs)
+        args, kwargs = nest.pack((args, kwargs), leaves)
+        tensors = [leaf for leaf in leaves if type(leaf) is Tensor]
+        return self._find(args, kwargs, leaves, tensors).call(tensors)
+
+    def get_concrete_function(self, *args: Any, **kwargs: Any) -> ConcreteFunction:
+        """The trace for tensors, or TensorSpecs, like these."""
+        if not args and not kwargs and self.input_signature is not None:
+            args = tuple(self.input_signature)
+        args, kwargs = self._bind(args, kwargs)
+        leaves = [
+            leaf if isinstance(leaf, TensorSpec) else self._as_argument(leaf)
+            for leaf in nest.flatten((args, kwargs))
+        ]
+        args, kwargs = nest.pack((args, kwargs), leaves)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, (Tensor, TensorSpec))]
+        return self._find(args, kwargs, leaves, tensors)
+
+    @property
+    def trace_count(self) -> int:
+        """Traces there are at present."""
+        return len(self._traces)
+
+    def _bind(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        if self._signature is None or (self._simple and not kwargs):
+            bound_args, bound_kwargs = args, kwargs
+        else:
+            try:
+                bound = self._signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{self._name}(): {error}") from None
+            bound.apply_defaults()
+            bound_args, bound_kwargs = bound.args, bound.kwargs
+        if self.input_signature is not None:
+            bound_args = self._fit(bound_args, bound_kwargs)
+        return bound_args, bound_kwargs
+
+    def _fit(self, args: Any, kwargs: Any) -> Any:
+        """The arguments as the input signature wants them."""
+        if kwargs or len(args) != len(self.input_signature or ()):
+            raise TypeError(
+                f"{self._name}() has an input_signature of {len(self.input_signature or ())} "
+                f"arguments; {len(args) + len(kwargs)} are given"
+            )
+        return tuple(
+            self._fit_one(index, spec, value)
+            for index, (spec, value) in enumerate(zip(self.input_signature or (), args))
+        )
+
+    def _fit_one(self, index: int, spec: Any, value: Any) -> Any:
+        if not isinstance(spec, TensorSpec):
+            specs, leaves = nest.flatten(spec), nest.flatten(value)
+            if not isinstance(spec, (list, tuple, dict)) or len(specs) != len(leaves):
+                raise TypeError(
+                    f"argument {index} of {self._name}() is nested otherwise than its input_signature"
+                )
+            return nest.pack(value, [self._fit_one(index, s, v) for s, v in zip(specs, leaves)])
+        if isinstance(value, TensorSpec):
+            return value
+        value = convert(value, None if isinstance(value, Tensor) else spec.dtype)
+        if spec.accepts(value):
+            return value
+        raise errors.InvalidArgumentError(
+            f"argument {index} of {self._name}() is {_text(value.dtype, value.shape)}; its "
+            f"input_signature says {_text(spec.dtype, spec.shape)}"
+        )
+
+    @staticmethod
+    def _as_argument(leaf: Any) -> Any:
+        if isinstance(leaf, np.ndarray) or (
+            hasattr(leaf, "__dlpack__") and not isinstance(leaf, (Tensor, Variable))
+        ):
+            return to_tensor(leaf)
+        return leaf
+
+    def _find(
+        self, args: Any, kwargs: Any, leaves: list[Any], tensors: list[Any]
+    ) -> ConcreteFunction:
+        key = nest.describe((args, kwargs), _describe_leaf)
+        concrete = self._traces.get(key)
+        if concrete is not None and concrete.accepts(tensors):
+            self._recent.append(False)
+            return concrete
+        if self.input_signature is not None:
+            shapes = [
+                spec.shape
+                for spec in nest.flatten(self.input_signature)
+                if isinstance(spec, TensorSpec)
+            ]
+        elif concrete is not None and self._relax:
+            shapes = [_merged(known, new.shape) for known, new in zip(concrete.shapes, tensors)]
+        else:
+            shapes = [tensor.shape for tensor in tensors]
+        self._note_trace(leaves, concrete, tensors)
+        made = ConcreteFunction(self._name, self.python_function, args, kwargs, shapes)
+        self._traces[key] = made
+        return made
+
+    def _note_trace(self, leaves: list[Any], known: Any, tensors: list[Any]) -> None:
+        described = [_describe_leaf(leaf) for leaf in leaves]
+        if known is not None:
+            pairs = [
+                f"{_text(new.dtype, old)} and then {_text(new.dtype, new.shape)}"
+                for old, new in zip(known.shapes, tensors)
+                if not _accepts(old, new.shape)
+            ]
+            self._causes.append(f"tensors of different shapes: {'; '.join(pairs)}")
+        elif self._last is not None:
+            self._causes.append(self._difference(described))
+        self._last = (described, [])
+        self._recent.append(True)
+        if sum(self._recent) >= self.TRACES and not self._warned and self._causes:
+            self._warned = True
+            warnings.warn(
+                f"function '{self._name}' was traced in {sum(self._recent)} of its last "
+                f"{len(self._recent)} calls, which costs more than it saves. The last cause: "
+                f"{self._causes[-1]}",
+                RetracingWarning,
+                stacklevel=4,
+            )
+
+    def _difference(self, described: list[Any]) -> str:
+        assert self._last is not None
+        before = self._last[0]
+        if len(before) != len(described):
+            return f"{len(before)} and then {len(described)} values among the arguments"
+        for index, (old, new) in enumerate(zip(before, described)):
+            if old == new:
+                continue
+            what = f"argument value {index}"
+            if self._signature is not None and index < len(self._signature.parameters):
+                what = f"argument '{list(self._signature.parameters)[index]}'"
+            if isinstance(old, _Constant) and isinstance(new, _Constant):
+                if new.kind in (int, float, bool):
+                    return (
+                        f"{what} is the Python number {old.value!r}, then {new.value!r}; Python "
+                        "numbers are constants of the graph: pass a tensor, sidereal.constant(x)"
+                    )
+                return f"{what} is another {new.kind.__name__} object than before"
+            if isinstance(old, tuple) and isinstance(new, tuple) and old[1] != new[1]:
+                return f"{what} has dtype {old[1]}, then {new[1]}"
+            if isinstance(old, tuple) and isinstance(new, tuple):
+                return f"{what} has {old[2]} dimensions, then {new[2]}"
+            return f"{what} is a tensor in one call and a Python value in another"
+        return "the arguments are nested in another way than before"
+
+    def __repr__(self) -> str:
+        return f"<sidereal.function {self._name}>"
+
+
+def _merged(known: Any, shape: Shape) -> Any:
+    if known is None or len(known) != len(shape):
+        return None if known is None else shape
+    return tuple(k if k == n else -1 for k, n in zip(known, shape))
+
+
+def function(
+    func: Callable[..., Any] | None = None,
+    input_signature: Sequence[Any] | None = None,
+    reduce_retracing: bool = True,
+) -> Any:
+    """Makes a Python function of tensors run as one program (tf.function). A decorator.
+
+        @sidereal.function
+        def step(x, y):
+            return sidereal.reduce_mean(sidereal.square(x @ w - y))
+
+    The first call runs the Python code once, with symbolic tensors, to get a graph, which is
+    optimised and compiled. Later calls run the program. The code is traced again when the dtype or
+    rank of a tensor, the structure of the arguments, or a Python value among them differs; when an
+    extent differs, once more, with that extent left open. `input_signature` (TensorSpecs) fixes what
+    is accepted, so that one trace serves all calls.
+
+    So Python side effects (print, appending to a list, random numbers of Python or NumPy) happen when
+    the code is traced, not at every call. Python's if and while cannot depend on tensors: use
+    sidereal.cond, sidereal.where and sidereal.while_loop. Variables may be read and assigned to;
+    assignments take effect at the end of the call. Tapes differentiate through calls. A function
+    called from another one becomes part of its graph.
+    """
+    if func is None:
+        return lambda f: Function(f, input_signature, reduce_retracing)
+    return Function(func, input_signature, reduce_retracing)
+
+
+__all__ = ["ConcreteFunction", "Function", "RetracingWarning", "TensorSpec", "function"]

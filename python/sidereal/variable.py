@@ -1,0 +1,197 @@
+"""sidereal.Variable: a value of this process that changes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _native, errors
+from ._dispatch import ENGINE, apply, convert, state, to_tensor
+from ._native import Output, Tensor
+from ._tensor import Reference, install_shared
+from .dtypes import DType, is_floating, name_of
+from .indexed_slices import IndexedSlices
+
+_numbers = itertools.count()
+
+
+class Variable:
+    """A tensor that can be given another value (tf.Variable), in the memory of this process.
+
+        w = sidereal.Variable([1.0, 2.0])
+        w.assign_add([0.5, 0.5])
+        y = w * 3.0
+
+    Stands wherever a tensor can. What was read from it does not change when it is assigned to. Tapes
+    watch it when it is read if it is `trainable`. Inside of a sidereal.function it is read when the
+    function is called, and assignments take effect when the function ends. The variables of a Model
+    are others: they live on the parameter servers of a cluster.
+
+    initial_value: what convert_to_tensor() takes, or a function of no arguments that makes it.
+    """
+
+    def __init__(
+        self,
+        initial_value: Any,
+        trainable: bool = True,
+        name: str | None = None,
+        dtype: Any = None,
+        shape: Sequence[int] | None = None,
+    ) -> None:
+        before, state.graph = state.graph, None
+        try:
+            value = initial_value() if callable(initial_value) else initial_value
+            if isinstance(value, Output):
+                raise errors.InvalidArgumentError(
+                    "a variable's initial value must be known when it is made, not a value of a "
+                    "graph; make variables outside of functions"
+                )
+            tensor = to_tensor(value, dtype) if not hasattr(value, "_as_tensor") else convert(value)
+        finally:
+            state.graph = before
+        if shape is not None and tuple(shape) != tensor.shape:
+            raise errors.InvalidArgumentError(
+                f"the initial value has shape {tensor.shape}; the variable was to have {tuple(shape)}"
+            )
+        self._cell = _native.Cell(tensor)
+        self._read: Tensor | None = None
+        self.name = name if name is not None else f"Variable_{next(_numbers)}"
+        self.trainable = bool(trainable) and is_floating(tensor.dtype)
+        self.dtype: DType = tensor.dtype
+        self.shape: tuple[int, ...] = tensor.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def _present(self) -> Tensor:
+        """The value now, whatever is being built."""
+        if self._read is None:
+            self._read = self._cell.read(ENGINE)
+        return self._read
+
+    def _as_tensor(self) -> Any:
+        graph = state.graph
+        value = self._present() if graph is None else graph.read_variable(self)
+        for tape in state.tapes:
+            within = tape._graph
+            if within is graph:
+                tape._read(self, value)
+            elif within is not None:
+                # A tape around a conditional or loop sees what that takes from outside.
+                tape._read(self, within.read_variable(self))
+        return value
+
+    def value(self) -> Any:
+        """The value: a tensor, which does not change with the variable."""
+        return self._as_tensor()
+
+    read_value = value
+
+    def numpy(self) -> np.ndarray:
+        """The value as an array, read-only."""
+        return self._present().numpy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self._present().__array__(dtype, copy)
+
+    def assign(self, value: Any) -> Variable:
+        """Gives it another value of its shape and dtype."""
+        value = self._like(value)
+        if state.graph is not None:
+            state.graph.assign_variable(self, value)
+            return self
+        self._read = None
+        self._cell.assign(value)
+        return self
+
+    def assign_add(self, delta: Any) -> Variable:
+        """Adds to it."""
+        return self.assign(apply("Add", (self._quietly(), self._like(delta))))
+
+    def assign_sub(self, delta: Any) -> Variable:
+        """Subtracts from it."""
+        return self.assign(apply("Sub", (self._quietly(), self._like(delta))))
+
+    def scatter_add(self, sparse_delta: IndexedSlices) -> Variable:
+        """Adds rows; those of equal indices one after the other."""
+        return self._scatter("add", sparse_delta)
+
+    def scatter_sub(self, sparse_delta: IndexedSlices) -> Variable:
+        """Subtracts rows; those of equal indices one after the other."""
+        return self._scatter("sub", sparse_delta)
+
+    def scatter_update(self, sparse_delta: IndexedSlices) -> Variable:
+        """Replaces rows; of equal indices the last one stays."""
+        return self._scatter("update", sparse_delta)
+
+    def _scatter(self, how: str, rows: IndexedSlices) -> Variable:
+        if not isinstance(rows, IndexedSlices):
+            raise TypeError(f"scatter_{how}() takes IndexedSlices, not {type(rows).__name__}")
+        values = convert(rows.values, self.dtype)
+        if state.graph is not None:
+            value = state.graph.read_variable(self)
+            if how == "update":
+                from .ops import array
+
+                indices = array.expand_dims(rows.indices, -1)
+                return self.assign(array.tensor_scatter_nd_update(value, indices, values))
+            total = apply("GatherGrad", (values, rows.indices, value))
+            return self.assign(apply("Add" if how == "add" else "Sub", (value, total)))
+        self._read = None
+        self._cell.scatter(how, rows.indices, values)
+        return self
+
+    def _quietly(self) -> Any:
+        return self._present() if state.graph is None else state.graph.read_variable(self)
+
+    def _like(self, value: Any) -> Any:
+        value = convert(value, self.dtype)
+        shape = value.shape
+        fits = shape is None or (
+            len(shape) == len(self.shape)
+            and all(n in (-1, extent) for n, extent in zip(shape, self.shape))
+        )
+        if not fits:
+            raise errors.InvalidArgumentError(
+                f"variable '{self.name}' has shape {self.shape}; the value given has {shape}"
+            )
+        return value
+
+    def __repr__(self) -> str:
+        return (
+            f"<Variable '{self.name}' shape={self.shape} dtype={name_of(self.dtype)}, "
+            f"value={self._present()!r}>"
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self._as_tensor())
+
+    def __int__(self) -> int:
+        return int(self._as_tensor())
+
+    def __float__(self) -> float:
+        return float(self._as_tensor())
+
+    def __len__(self) -> int:
+        return len(self._present())
+
+    def __iter__(self) -> Any:
+        return iter(self._as_tensor())
+
+    def __format__(self, spec: str) -> str:
+        return format(self._present(), spec)
+
+    def ref(self) -> Any:
+        """A key for dicts and sets."""
+        return Reference(self)
+
+    def __deepcopy__(self, memo: Any) -> Variable:
+        return Variable(self._present(), self.trainable, self.name)
+
+install_shared(Variable)
+
+__all__ = ["Variable"]

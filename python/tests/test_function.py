@@ -1,0 +1,252 @@
+"""sidereal.function: tracing, retracing, variables, gradients through it."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import sidereal as sr
+from sidereal import errors, ops
+
+
+def test_a_function_is_traced_once_and_run_often() -> None:
+    traces = []
+
+    @sr.function
+    def scaled(x: sr.Tensor, y: sr.Tensor) -> sr.Tensor:
+        traces.append(x)
+        return x * 2.0 + y
+
+    for value in (1.0, 2.0, 3.0):
+        got = scaled(sr.constant([value]), sr.constant([10.0]))
+        np.testing.assert_array_equal(got.numpy(), [2 * value + 10])
+    assert len(traces) == 1
+    assert scaled.trace_count == 1
+
+
+def test_another_extent_is_left_open_another_dtype_or_rank_is_another_trace() -> None:
+    shapes = []
+
+    @sr.function
+    def double(x: sr.Tensor) -> sr.Tensor:
+        shapes.append((x.dtype.name, x.shape))
+        return x + x
+
+    for n in (2, 3, 4, 5):
+        assert double(sr.constant(np.ones((n, 3), np.float32))).shape == (n, 3)
+    assert shapes == [("float32", (2, 3)), ("float32", (-1, 3))]
+    double(sr.constant(np.ones((2, 3), np.float64)))
+    double(sr.constant(np.ones(3, np.float32)))
+    assert shapes[2:] == [("float64", (2, 3)), ("float32", (3,))]
+
+
+def test_python_values_are_constants_of_a_trace() -> None:
+    @sr.function
+    def power(x: sr.Tensor, n: int = 2) -> sr.Tensor:
+        result = x
+        for _ in range(n - 1):
+            result = result * x
+        return result
+
+    x = sr.constant(3.0)
+    assert float(power(x)) == 9
+    assert float(power(x, 3)) == 27
+    assert float(power(x, n=2)) == 9
+    assert power.trace_count == 2
+
+
+def test_structures_go_in_and_come_out() -> None:
+    @sr.function
+    def swap(pair: dict) -> dict:
+        return {"b": pair["a"], "a": (pair["b"], None, 1.0)}
+
+    got = swap({"a": sr.constant(1.0), "b": sr.constant([2.0])})
+    assert float(got["b"]) == 1
+    first, nothing, one = got["a"]
+    assert first.shape == (1,)
+    assert nothing is None
+    assert float(one) == 1
+
+
+def test_an_input_signature_allows_one_trace_and_says_what_does_not_fit() -> None:
+    @sr.function(input_signature=[sr.TensorSpec([None, 2], sr.float32)])
+    def total(x: sr.Tensor) -> sr.Tensor:
+        return ops.reduce_sum(x)
+
+    assert float(total(np.ones((3, 2), np.float32))) == 6
+    assert float(total([[1.0, 2.0]])) == 3
+    assert total.trace_count == 1
+    with pytest.raises(errors.InvalidArgumentError, match=r"float32\[3\].*says float32\[\?,2\]"):
+        total(sr.constant([1.0, 2.0, 3.0]))
+    with pytest.raises(errors.InvalidArgumentError, match="float64"):
+        total(sr.constant(np.ones((1, 2))))
+    with pytest.raises(TypeError, match="1 arguments; 2 are given"):
+        total(sr.constant([1.0]), 2)
+
+
+def test_a_warning_names_why_a_function_keeps_being_traced() -> None:
+    @sr.function
+    def scaled(x: sr.Tensor, rate: float) -> sr.Tensor:
+        return x * rate
+
+    with pytest.warns(sr.RetracingWarning, match="argument 'rate' is the Python number.*constant"):
+        for step in range(8):
+            scaled(sr.constant(1.0), 0.1 * step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scaled(sr.constant(1.0), 77.0)
+
+
+def test_captured_tensors_and_variables_are_inputs() -> None:
+    w = sr.Variable([1.0, 2.0])
+    b = sr.constant([10.0, 10.0])
+
+    @sr.function
+    def affine(x: sr.Tensor) -> sr.Tensor:
+        return x * w + b
+
+    x = sr.constant([1.0, 1.0])
+    np.testing.assert_array_equal(affine(x).numpy(), [11, 12])
+    w.assign([2.0, 3.0])
+    np.testing.assert_array_equal(affine(x).numpy(), [12, 13])
+    assert affine.trace_count == 1
+
+
+def test_variables_are_assigned_to_when_the_call_ends() -> None:
+    count = sr.Variable(0.0)
+
+    @sr.function
+    def step(x: sr.Tensor) -> sr.Tensor:
+        count.assign_add(x)
+        before = count.value()
+        count.assign(count * 2.0)
+        return before
+
+    assert float(step(sr.constant(1.0))) == 1
+    assert float(count) == 2
+    assert float(step(sr.constant(3.0))) == 5
+    assert float(count) == 10
+
+
+def test_tapes_differentiate_through_calls() -> None:
+    w = sr.Variable([2.0, 3.0])
+
+    @sr.function
+    def loss(x: sr.Tensor) -> sr.Tensor:
+        return ops.reduce_sum(w * w * x)
+
+    x = sr.constant([1.0, 4.0])
+    with sr.GradientTape() as tape:
+        tape.watch(x)
+        y = loss(x) * 2.0
+    by_w, by_x = tape.gradient(y, [w, x])
+    np.testing.assert_allclose(by_w.numpy(), [8, 48])
+    np.testing.assert_allclose(by_x.numpy(), [8, 18])
+
+
+def test_second_derivatives_through_calls() -> None:
+    @sr.function
+    def cube(x: sr.Tensor) -> sr.Tensor:
+        return x * x * x
+
+    x = sr.constant([2.0, 3.0])
+    with sr.GradientTape() as outer:
+        outer.watch(x)
+        with sr.GradientTape() as inner:
+            inner.watch(x)
+            y = cube(x)
+        first = inner.gradient(y, x)
+    np.testing.assert_allclose(first.numpy(), [12, 27])
+    np.testing.assert_allclose(outer.gradient(first, x).numpy(), [12, 18])
+
+
+def test_a_training_step_is_one_function() -> None:
+    w = sr.Variable([1.0, 1.0])
+    optimizer = sr.optimizers.Sgd(0.1)
+
+    @sr.function
+    def step(x: sr.Tensor) -> sr.Tensor:
+        with sr.GradientTape() as tape:
+            loss = ops.reduce_sum(ops.square(w - x))
+        optimizer.apply_gradients(zip(tape.gradient(loss, [w]), [w]))
+        return loss
+
+    losses = [float(step(sr.constant([3.0, -1.0]))) for _ in range(30)]
+    assert step.trace_count == 1
+    assert losses[-1] < 1e-4 < losses[0]
+    np.testing.assert_allclose(w.numpy(), [3, -1], atol=1e-2)
+
+
+def test_methods_have_traces_for_each_object() -> None:
+    class Scale:
+        def __init__(self, factor: float) -> None:
+            self.factor = factor
+
+        @sr.function
+        def __call__(self, x: sr.Tensor) -> sr.Tensor:
+            return x * self.factor
+
+        @sr.function
+        def twice(self, x: sr.Tensor) -> sr.Tensor:
+            return self(self(x))
+
+    assert float(Scale(2.0).twice(sr.constant(1.0))) == 4
+    assert float(Scale(3.0).twice(sr.constant(1.0))) == 9
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (lambda x: x if x > 0.0 else -x, "sidereal.cond"),
+        (lambda x: float(x), "return it from the function"),
+        (lambda x: [row for row in x], "sidereal.map_fn"),
+        (lambda x: np.sum(x), "functions of sidereal"),
+        (lambda x: range(x), "sidereal.range"),
+    ],
+)
+def test_python_that_needs_values_is_explained(code: object, advice: str) -> None:
+    spec = [sr.TensorSpec([None], sr.float32)]
+    if "cond" in advice and not hasattr(sr, "greater"):
+        pytest.skip("no comparison yet")
+    traced = sr.function(code, input_signature=spec)
+    with pytest.raises(errors.SymbolicError, match=advice):
+        traced(sr.constant([1.0, 2.0]))
+
+
+def test_values_do_not_leave_the_function_that_made_them() -> None:
+    kept = []
+
+    @sr.function
+    def leaky(x: sr.Tensor) -> sr.Tensor:
+        kept.append(x + 1.0)
+        return x
+
+    leaky(sr.constant(1.0))
+    with pytest.raises(errors.InvalidArgumentError, match="return it from the function"):
+        kept[0] + 1.0
+
+
+def test_an_error_of_a_running_function_names_the_line_of_the_op() -> None:
+    @sr.function(input_signature=[sr.TensorSpec(None, sr.float32), sr.TensorSpec(None, sr.float32)])
+    def add(x: sr.Tensor, y: sr.Tensor) -> sr.Tensor:
+        return x + y  # the line
+
+    with pytest.raises(errors.InvalidArgumentError) as caught:
+        add(sr.constant([1.0, 2.0]), sr.constant([1.0, 2.0, 3.0]))
+    assert "float32[2], float32[3]" in str(caught.value)
+    assert "return x + y  # the line" in str(caught.value)
+    assert "test_function.py" in caught.value.site
+
+
+def test_a_trace_shows_its_graph_and_program() -> None:
+    @sr.function
+    def double(x: sr.Tensor) -> sr.Tensor:
+        return x + x
+
+    concrete = double.get_concrete_function(sr.TensorSpec([None], sr.float32))
+    assert "Add" in concrete.graph_text()
+    assert "Add" in concrete.program_text()
+    double(sr.constant([1.0, 2.0]))
+    assert double.trace_count == 1

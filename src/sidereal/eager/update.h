@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "sidereal/base/status.h"
+#include "sidereal/kernels/optimizer.h"
+#include "sidereal/tensor/tensor.h"
+
+/// Changes of values that a program keeps: in place where nobody else holds the memory, else in a
+/// copy, so that what was read before never changes.
+namespace sidereal::eager {
+
+/// One step of an update rule. `weights`, `slots` (as many as the rule has) and `grad` are float32
+/// of one shape. kInvalidArgument otherwise.
+Status update_dense(const kernels::RuleStep& rule, tensor::Tensor* weights,
+                    std::vector<tensor::Tensor>* slots, const tensor::Tensor& grad);
+
+/// One step of an update rule for the rows `indices` (int32 or int64; of dimension 0; in any order)
+/// of `weights`. `values` is float32, one row per index; rows of equal indices are summed first, in
+/// their order. kOutOfRange names an index that is no row.
+Status update_rows(const kernels::RuleStep& rule, tensor::Tensor* weights,
+                   std::vector<tensor::Tensor>* slots, const tensor::Tensor& indices,
+                   const tensor::Tensor& values);
+
+/// How rows meet what is there.
+enum class Scatter { kUpdate, kAdd, kSub };
+
+/// Writes, adds or subtracts rows of `values` at `indices`, one after the other. Any dtype for
+/// kUpdate; float32, float64, int32 and int64 for the others. kOutOfRange as above.
+Status scatter_rows(Scatter how, tensor::Tensor* table, const tensor::Tensor& indices,
+                    const tensor::Tensor& values);
+
+}  // namespace sidereal::eager
