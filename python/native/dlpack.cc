@@ -153,9 +153,11 @@ std::string kind_of(nb::handle object) {
 
 bool is_dense(const DLTensor& from) {
   if (from.strides == nullptr) return true;
+  for (int32_t i = 0; i < from.ndim; ++i) {
+    if (from.shape[i] == 0) return true;
+  }
   int64_t expected = 1;
   for (int32_t i = from.ndim; i-- > 0;) {
-    if (from.shape[i] == 0) return true;
     if (from.shape[i] != 1 && from.strides[i] != expected) return false;
     expected *= from.shape[i];
   }

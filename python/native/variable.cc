@@ -64,7 +64,8 @@ void bind_variable(nb::module_& m) {
       .def(
           "read", [](const Cell& self, Engine& engine) { return engine.wrap(self.value); },
           "engine"_a)
-      .def("assign", [](Cell& self, const Value& value) { self.value = value.tensor; }, "value"_a)
+      .def(
+          "assign", [](Cell& self, const Value& value) { self.value = value.tensor; }, "value"_a)
       .def(
           "scatter",
           [](Cell& self, const std::string& how, const Value& indices, const Value& values) {
@@ -100,8 +101,8 @@ void bind_variable(nb::module_& m) {
           [](const store::UpdateRule& self, int64_t step, Cell& weights,
              const std::vector<Cell*>& slots, const Value& indices, const Value& values) {
             Taken taken(slots);
-            check(eager::update_rows(self.step(step), &weights.value, &taken.values,
-                                     indices.tensor, values.tensor));
+            check(eager::update_rows(self.step(step), &weights.value, &taken.values, indices.tensor,
+                                     values.tensor));
           },
           "step"_a, "weights"_a, "slots"_a, "indices"_a, "values"_a);
 }
