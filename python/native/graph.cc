@@ -185,7 +185,7 @@ void bind_models(nb::module_& m) {
   m.def("make_optimizer", &make_optimizer, "kind"_a, "parameters"_a);
   m.def("optimizer_names", &train::optimizer_names);
   m.def("model_names", &train::model_names);
-  nb::class_<Model, Building>(m, "Model", "A model under construction.")
+  nb::class_<Model, Building>(m, "Model", nb::dynamic_attr(), "A model under construction.")
       .def(nb::init<uint64_t>(), "seed"_a = 0)
       .def(
           "input",

@@ -91,13 +91,14 @@ nb::object add(const BuildingPtr& self, const std::string& op, nb::handle inputs
 }
 
 nb::object placeholder(const BuildingPtr& self, const std::string& name, nb::handle dtype,
-                       nb::handle shape) {
+                       nb::handle shape, const std::string& site) {
   ir::Builder& builder = open(self);
   const ir::Output made =
       builder.add("Placeholder", {},
                   {{"dtype", dtype_from_object(dtype)}, {"shape", shape_from_object(shape)}}, name);
   check_builder(builder);
   self->sites.resize(builder.graph().size());
+  self->sites.back() = site;
   return nb::cast(Symbol{self, made});
 }
 
@@ -155,6 +156,18 @@ void bind_output(nb::module_& m) {
           "even their number is known.")
       .def_prop_ro("graph", [](const Symbol& x) { return x.building; })
       .def_prop_ro("op", [](const Symbol& x) { return node_of(x).op; })
+      .def_prop_ro("inputs",
+                   [](const Symbol& x) {
+                     std::vector<Symbol> out;
+                     for (const ir::Output& input : node_of(x).inputs) {
+                       out.push_back({x.building, input});
+                     }
+                     return out;
+                   })
+      .def("int_attr",
+           [](const Symbol& x, const std::string& name, int64_t fallback) {
+             return ir::attr_or<int64_t>(node_of(x).attrs, name, fallback);
+           })
       .def_prop_ro("index", [](const Symbol& x) { return x.output.index; })
       .def_prop_ro("node", [](const Symbol& x) { return x.output.node.value; })
       .def_prop_ro("node_name", [](const Symbol& x) { return node_of(x).name; })
@@ -190,10 +203,11 @@ void bind_function(nb::module_& m) {
 }  // namespace
 
 void bind_trace(nb::module_& m) {
-  nb::class_<Building>(m, "GraphBase", "A graph under construction.")
+  nb::class_<Building>(m, "GraphBase", nb::dynamic_attr(), "A graph under construction.")
       .def("add", &add, "op"_a, "inputs"_a, "attrs"_a = nb::none(), "name"_a = nb::none(),
            "site"_a = "", "control_inputs"_a = nb::tuple())
-      .def("placeholder", &placeholder, "name"_a, "dtype"_a, "shape"_a.none())
+      .def("placeholder", &placeholder, "name"_a, "dtype"_a, "shape"_a.none(),
+           "site"_a = "")
       .def("gradients", &gradients, "ys"_a, "grad_ys"_a, "wrt"_a)
       .def("function", &function, "name"_a, "inputs"_a, "outputs"_a)
       .def("site_of", &site_of, "node"_a)
@@ -206,7 +220,7 @@ void bind_trace(nb::module_& m) {
           "name"_a)
       .def("close", [](const BuildingPtr& self, const std::string& why) { self->closed = why; })
       .def("__len__", [](const BuildingPtr& self) { return self->builder().graph().size(); });
-  nb::class_<Trace, Building>(m, "Graph", "A graph that functions are traced into.")
+  nb::class_<Trace, Building>(m, "Graph", nb::dynamic_attr(), "A graph that functions are traced into.")
       .def(nb::init<Engine&>(), nb::keep_alive<1, 2>(), "engine"_a);
   bind_output(m);
   bind_function(m);

@@ -20,6 +20,7 @@ class Graph:
     def __init__(self, native: _native.GraphBase, outer: Graph | None = None) -> None:
         self.native = native
         self.outer = outer
+        self.controls: list[Output] = []
 
     def enter(self, value: Any) -> Output:
         """`value` as a value of this graph."""
@@ -62,7 +63,7 @@ class Graph:
         """Adds a node; a value, a tuple of values or None."""
         if name is not None:
             name = legal_name(name)
-        return self.native.add(op, inputs, attrs, name, user_line())
+        return self.native.add(op, inputs, attrs, name, user_line(), self.controls)
 
     @contextmanager
     def building(self) -> Iterator[None]:
@@ -167,11 +168,16 @@ class FuncGraph(Graph):
 def graph_of(value: Output) -> Graph:
     """The graph an output belongs to, when none is being built: a model's."""
     native = value.graph
+    owner = getattr(native, "owner", None)
+    if owner is not None:
+        return owner
     if isinstance(native, _native.Graph):
-        raise errors.InvalidArgumentError(
+        error = errors.InvalidArgumentError(
             f"{value!r} has no value: it was made while a function was traced, and is used outside "
             "of it; return it from the function"
         )
+        add_line(error)
+        raise error
     return Graph(native)
 
 

@@ -268,6 +268,8 @@ def _install_output() -> None:
         "__array__": _symbolic(
             "array: NumPy functions cannot take it", "use the functions of sidereal instead"
         ),
+        # Found again in dicts (of feeds) when it is the same object; == makes a value of the graph.
+        "__hash__": lambda self: hash((self.node, self.index)),
         "__len__": _output_len,
         "__iter__": _output_iterate,
     }

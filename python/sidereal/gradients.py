@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -137,7 +138,7 @@ class GradientTape:
                 seeds = nest.flatten(output_gradients) if nested else [output_gradients]
             found = self._gradient(nest.flatten(target), nest.flatten(sources), seeds)
         except errors.Error as error:
-            add_line(error)
+            _add_recorded_line(error)
             raise
         finally:
             if not self._persistent:
@@ -237,6 +238,16 @@ class GradientTape:
         return apply("Reshape", (joined,), {"shape": shape})
 
 
+def _add_recorded_line(error: errors.Error) -> None:
+    """The line that ran the op named in the error, when the tape noted it, else the present one."""
+    noted = re.search(r" at ([^\n]*:\d+) lies between", error.message)
+    if noted is None:
+        add_line(error)
+        return
+    error.message = error.message.replace(f" at {noted[1]}", "", 1)
+    add_line(error, noted[1])
+
+
 def _seed(seed: Any, y: Tensor) -> Any:
     if seed.shape != y.shape:
         raise errors.InvalidArgumentError(
@@ -303,7 +314,28 @@ def graph_gradients(
     ]
     wrt = [x for x in inside if x is not None]
     found = iter(graph.native.gradients(targets, seeds, wrt))
-    return [None if x is None else next(found) for x in inside]
+    return [None if x is None else _as_rows(next(found), x) for x in inside]
+
+
+def _as_rows(grad: Any, of: Any) -> Any:
+    """IndexedSlices where a gradient is rows added to zeros; the zeros are then never made."""
+    shape = of.shape
+    if grad is None or shape is None or any(extent < 0 for extent in shape):
+        return grad
+    terms = grad.inputs if grad.op == "AddN" else [grad]
+    for term in terms:
+        whole = term.op == "GatherGrad" and term.int_attr("axis", 0) == 0
+        if not whole or term.int_attr("batch_dims", 0) != 0:
+            return grad
+        if term.inputs[1].dtype != terms[0].inputs[1].dtype:
+            return grad
+    values = [apply("Reshape", (t.inputs[0],), {"shape": [-1, *shape[1:]]}) for t in terms]
+    indices = [apply("Reshape", (t.inputs[1],), {"shape": [-1]}) for t in terms]
+    if len(terms) == 1:
+        return IndexedSlices(values[0], indices[0], shape)
+    return IndexedSlices(
+        apply("Concat", values, {"axis": 0}), apply("Concat", indices, {"axis": 0}), shape
+    )
 
 
 def gradients(

@@ -166,9 +166,11 @@ Status LocalFunction::compile(Engine& engine) {
       if (def_.graph.node(def_.inputs[i].node).name == name) index = i;
     }
     if (index == def_.inputs.size()) {
+      const Node* node = def_.graph.find(name);
       return base::invalid_argument(
-          "placeholder '{}' is needed and is not an input of function '{}': feed it", name,
-          def_.name);
+          "Placeholder '{}' ({}) is needed for what is run, and has no value: feed it, or make it an "
+          "input of the function",
+          name, node == nullptr ? "?" : ir::to_string(node->outputs[0]));
     }
     compiled->feeds.push_back(index);
   }

@@ -1,0 +1,92 @@
+"""sidereal.v1: default graph, placeholders, sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import sidereal.v1 as tf
+from sidereal import errors
+
+
+@pytest.fixture(autouse=True)
+def fresh_graph() -> Iterator[None]:
+    tf.reset_default_graph()
+    yield
+    tf.reset_default_graph()
+
+
+def test_a_session_runs_what_is_fetched() -> None:
+    x = tf.placeholder(tf.float32, [None, 3], name="x")
+    y = x * 2.0
+    z = tf.ops.reduce_sum(y)
+    with tf.Session() as session:
+        assert session.run(z, {x: [[1.0, 2.0, 3.0]]}) == 12
+        got = session.run({"a": y, "b": (z, "x:0")}, feed_dict={"x": np.ones((2, 3))})
+        assert got["a"].tolist() == [[2, 2, 2], [2, 2, 2]]
+        assert got["b"][0] == 12
+        assert got["b"][1].shape == (2, 3)
+    with pytest.raises(RuntimeError, match="closed Session"):
+        session.run(z, {x: [[1.0, 2.0, 3.0]]})
+
+
+def test_graphs_are_apart() -> None:
+    graph = tf.Graph()
+    with graph.as_default():
+        assert tf.get_default_graph() is graph
+        x = tf.constant(2.0)
+        y = x + 1.0
+    assert tf.get_default_graph() is not graph
+    with tf.Session(graph=graph) as session:
+        assert session.run(y) == 3
+    with pytest.raises(ValueError, match="not a value of this session's graph"):
+        tf.Session().run(y)
+    with pytest.raises(errors.InvalidArgumentError, match="two models or graphs"):
+        tf.constant(1.0) + y
+
+
+def test_variables_are_trained_by_operations() -> None:
+    x = tf.placeholder(tf.float32, [2])
+    w = tf.Variable([5.0, -5.0], name="w")
+    loss = tf.ops.reduce_sum(tf.ops.square(w - x))
+    train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    init = tf.global_variables_initializer()
+    count = tf.Variable(0.0, trainable=False)
+    step = tf.assign_add(count, 1.0)
+    assert [v.name for v in tf.trainable_variables()] == ["w"]
+    with tf.Session() as session:
+        session.run(init)
+        losses = [session.run([loss, train_op, step], {x: [1.0, 1.0]})[0] for _ in range(40)]
+        assert losses[0] == 52
+        assert losses[-1] < 1e-4
+        np.testing.assert_allclose(session.run(w), [1, 1], atol=0.01)
+        assert session.run(count) == 40
+        session.run(init)
+        assert session.run(w).tolist() == [5, -5]
+        session.run(tf.group(tf.assign(w, [0.0, 0.0]), tf.assign(count, 3.0)))
+        assert session.run([w, count])[1] == 3
+
+
+def test_gradients_are_values_of_the_graph() -> None:
+    x = tf.placeholder(tf.float64, [])
+    (grad,) = tf.gradients(x * x * x, [x])
+    (second,) = tf.gradients(grad, [x])
+    with tf.Session() as session:
+        assert session.run([grad, second], {x: 2.0}) == [12, 12]
+
+
+def test_names_lead_to_values() -> None:
+    tf.placeholder(tf.float32, [], name="x")
+    graph = tf.get_default_graph()
+    assert graph.get_tensor_by_name("x:0").name == "x:0"
+    with pytest.raises(errors.NotFoundError, match="y"):
+        tf.Session().run("y:0")
+
+
+def test_what_is_no_fetch_is_refused() -> None:
+    with pytest.raises(TypeError, match="cannot be fetched"):
+        tf.Session().run(3.0)
+    with pytest.raises(errors.UnimplementedError, match="in this process"):
+        tf.Session("grpc://localhost:1")
