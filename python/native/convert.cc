@@ -20,7 +20,14 @@ ir::Builder& open(const BuildingPtr& building) {
 }
 
 nb::object dtype_object(tensor::DType dtype) {
-  return nb::module_::import_("sidereal.dtypes").attr("OF_NUMBER")[static_cast<int>(dtype)];
+  // Asked for once per dtype; the objects live as long as the interpreter.
+  static std::array<PyObject*, 256> known = {};
+  PyObject*& object = known[static_cast<uint8_t>(dtype)];
+  if (object == nullptr) {
+    const nb::object all = nb::module_::import_("sidereal.dtypes").attr("OF_NUMBER");
+    object = nb::object(all[static_cast<int>(dtype)]).release().ptr();
+  }
+  return nb::borrow(object);
 }
 
 tensor::DType dtype_from_object(nb::handle object) {

@@ -94,8 +94,7 @@ Tensor scalar_of(DType dtype, T value) {
 
 /// A tensor of a Python number, or None when it takes more than that: another dtype, or a number
 /// that the dtype does not hold.
-nb::object from_number(Engine& engine, nb::handle number, const std::string& dtype) {
-  const DType to = value_of(tensor::dtype_from_name(dtype));
+nb::object number_of(Engine& engine, nb::handle number, DType to) {
   const bool is_float = to == DType::kFloat32 || to == DType::kFloat64;
   Tensor out;
   if (PyBool_Check(number.ptr())) {
@@ -111,6 +110,20 @@ nb::object from_number(Engine& engine, nb::handle number, const std::string& dty
     out = scalar_of(to, PyFloat_AS_DOUBLE(number.ptr()));
   }
   return out.defined() ? nb::cast(engine.wrap(std::move(out))) : nb::none();
+}
+
+/// Dtypes and extents of tensors as bytes; None when one of `values` is no Tensor.
+nb::object signature_of(nb::handle values) {
+  std::string key;
+  for (const nb::handle item : values) {
+    const Value* value = nullptr;
+    if (!nb::try_cast<const Value*>(item, value) || value == nullptr) return nb::none();
+    const auto dims = value->tensor.shape().dims();
+    key.push_back(static_cast<char>(value->tensor.dtype()));
+    key.push_back(static_cast<char>(dims.size()));
+    key.append(reinterpret_cast<const char*>(dims.data()), dims.size_bytes());
+  }
+  return nb::bytes(key.data(), key.size());
 }
 
 nb::object results(std::vector<Value> values) {
@@ -174,7 +187,21 @@ void bind_eager(nb::module_& m) {
       .def(nb::init<>())
       .def("execute", &execute, "op"_a, "inputs"_a, "attrs"_a = nb::none(), "name"_a = nb::none())
       .def("from_array", &from_array, "dtype"_a, "array"_a)
-      .def("from_number", &from_number, "number"_a, "dtype"_a)
+      .def(
+          "from_number",
+          [](Engine& engine, nb::handle number, const std::string& dtype) {
+            return number_of(engine, number, value_of(tensor::dtype_from_name(dtype)));
+          },
+          "number"_a, "dtype"_a)
+      .def(
+          "number_like",
+          [](Engine& engine, nb::handle number, const Value& like) {
+            return number_of(engine, number, like.tensor.dtype());
+          },
+          "number"_a, "like"_a)
+      .def(
+          "signature", [](const Engine&, nb::handle values) { return signature_of(values); },
+          "values"_a)
       .def(
           "from_dlpack",
           [](Engine& engine, nb::handle object) { return engine.wrap(from_dlpack(object)); },

@@ -206,8 +206,7 @@ void bind_trace(nb::module_& m) {
   nb::class_<Building>(m, "GraphBase", nb::dynamic_attr(), "A graph under construction.")
       .def("add", &add, "op"_a, "inputs"_a, "attrs"_a = nb::none(), "name"_a = nb::none(),
            "site"_a = "", "control_inputs"_a = nb::tuple())
-      .def("placeholder", &placeholder, "name"_a, "dtype"_a, "shape"_a.none(),
-           "site"_a = "")
+      .def("placeholder", &placeholder, "name"_a, "dtype"_a, "shape"_a.none(), "site"_a = "")
       .def("gradients", &gradients, "ys"_a, "grad_ys"_a, "wrt"_a)
       .def("function", &function, "name"_a, "inputs"_a, "outputs"_a)
       .def("site_of", &site_of, "node"_a)
@@ -220,7 +219,8 @@ void bind_trace(nb::module_& m) {
           "name"_a)
       .def("close", [](const BuildingPtr& self, const std::string& why) { self->closed = why; })
       .def("__len__", [](const BuildingPtr& self) { return self->builder().graph().size(); });
-  nb::class_<Trace, Building>(m, "Graph", nb::dynamic_attr(), "A graph that functions are traced into.")
+  nb::class_<Trace, Building>(m, "Graph", nb::dynamic_attr(),
+                              "A graph that functions are traced into.")
       .def(nb::init<Engine&>(), nb::keep_alive<1, 2>(), "engine"_a);
   bind_output(m);
   bind_function(m);

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ENGINE = _native.Engine()
 ENGINE.set_site(user_line)
 _execute = ENGINE.execute
+_number_like = ENGINE.number_like
 
 
 class _State(threading.local):
@@ -76,6 +77,12 @@ def apply(
 
 def binary(op: str, x: Any, y: Any, name: str | None = None) -> Any:
     """apply() of an op of two inputs of one dtype; see align()."""
+    if type(x) is Tensor and type(y) in _NUMBERS:
+        number = _number_like(y, x)
+        y = y if number is None else number
+    elif type(y) is Tensor and type(x) in _NUMBERS:
+        number = _number_like(x, y)
+        x = x if number is None else number
     if type(x) is not Tensor or type(y) is not Tensor:
         x, y = align(x, y)
     return apply(op, (x, y), None, name=name)

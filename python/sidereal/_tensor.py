@@ -3,6 +3,7 @@ the methods on the classes of the extension."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from ._native import Output, Tensor
 _NO_NUMBERS = (str, bytes, dict, set, type(None))
 
 
+@functools.cache
 def _function(name: str) -> Callable[..., Any]:
     """The public function of that name."""
     from . import ops

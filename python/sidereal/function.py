@@ -87,6 +87,7 @@ class ConcreteFunction:
             flat = [_as_result(leaf, name) for leaf in _flatten_result(result)]
             outputs = [self.graph.enter(leaf) for leaf in flat if leaf is not None]
         self._result = result
+        self._is_one = type(result) is Output
         self._present = [leaf is not None for leaf in flat]
         assigned = self.graph.assigned
         self._assigned = [variable for variable, _ in assigned]
@@ -95,7 +96,7 @@ class ConcreteFunction:
             name, self.graph.inputs, [*outputs, *(value for _, value in assigned)]
         )
 
-    def call(self, tensors: list[Tensor]) -> Any:
+    def call(self, tensors: Sequence[Tensor]) -> Any:
         """Runs it on the tensors among the arguments."""
         inputs = [
             *tensors,
@@ -109,6 +110,8 @@ class ConcreteFunction:
             raise
         for variable, value in zip(self._assigned, outputs[self._count :]):
             variable.assign(value)
+        if self._is_one:
+            return outputs[0]
         rest = iter(outputs)
         leaves = [next(rest) if present else None for present in self._present]
         return _pack_result(self._result, leaves)
@@ -184,6 +187,8 @@ class Function:
 
     #: A warning is given when so many of the last calls were traced.
     TRACES, CALLS = 5, 10
+    #: Signatures, with all extents, whose trace is found without looking at the structure.
+    EXACT_MAX = 256
 
     def __init__(
         self,
@@ -197,6 +202,7 @@ class Function:
         self._name = legal_name(getattr(python_function, "__name__", "function"))
         self._relax = reduce_retracing
         self._traces: dict[Any, ConcreteFunction] = {}
+        self._exact: dict[bytes, ConcreteFunction] = {}
         self._recent: deque[bool] = deque(maxlen=self.CALLS)
         self._causes: deque[str] = deque(maxlen=self.TRACES)
         self._last: tuple[list[Any], list[str]] | None = None
@@ -224,6 +230,12 @@ class Function:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if state.graph is not None:
             return self.python_function(*args, **kwargs)
+        exact = ENGINE.signature(args) if not kwargs and self._simple else None
+        if exact is not None:
+            known = self._exact.get(exact)
+            if known is not None:
+                self._recent.append(False)
+                return known.call(args)
         args, kwargs = self._bind(args, kwargs)
         leaves = [self._as_argument(leaf) for leaf in nest.flatten((args, kwargs))]
         if any(type(leaf) is Output for leaf in leaves):
@@ -231,7 +243,12 @@ class Function:
             return self.python_function(*args, **kwargs)
         args, kwargs = nest.pack((args, kwargs), leaves)
         tensors = [leaf for leaf in leaves if type(leaf) is Tensor]
-        return self._find(args, kwargs, leaves, tensors).call(tensors)
+        concrete = self._find(args, kwargs, leaves, tensors)
+        if exact is not None:
+            if len(self._exact) >= self.EXACT_MAX:
+                self._exact.clear()
+            self._exact[exact] = concrete
+        return concrete.call(tensors)
 
     def get_concrete_function(self, *args: Any, **kwargs: Any) -> ConcreteFunction:
         """The trace for tensors, or TensorSpecs, like these."""
@@ -324,6 +341,7 @@ class Function:
         self._note_trace(leaves, concrete, tensors)
         made = ConcreteFunction(self._name, self.python_function, args, kwargs, shapes)
         self._traces[key] = made
+        self._exact.clear()
         return made
 
     def _note_trace(self, leaves: list[Any], known: Any, tensors: list[Any]) -> None:

@@ -168,7 +168,8 @@ Status LocalFunction::compile(Engine& engine) {
     if (index == def_.inputs.size()) {
       const Node* node = def_.graph.find(name);
       return base::invalid_argument(
-          "Placeholder '{}' ({}) is needed for what is run, and has no value: feed it, or make it an "
+          "Placeholder '{}' ({}) is needed for what is run, and has no value: feed it, or make it "
+          "an "
           "input of the function",
           name, node == nullptr ? "?" : ir::to_string(node->outputs[0]));
     }
