@@ -26,7 +26,7 @@ Status check_loss(const Builder& b, Output loss) {
   const DType dtype = b.spec(loss).dtype;
   if (is_real(dtype)) return {};
   return base::invalid_argument(
-      "the loss is {}; it must be an output of float32 or float64",
+      "the loss is {}; it must be an output of a float dtype",
       dtype == DType::kInvalid ? "not an output of this graph" : tensor::name_of(dtype));
 }
 
@@ -116,8 +116,9 @@ class Reverse {
           node.op, node.name, node.op);
     }
     std::vector<Output> input_grads(node.inputs.size());
-    ir::GradContext context{b_, node, output_grads, &input_grads};
-    Status status = is_control_flow(node.op) ? add_control_gradient(context, wanted_inputs(node))
+    const std::vector<bool> wanted = wanted_inputs(node);
+    ir::GradContext context{b_, node, output_grads, &input_grads, &wanted};
+    Status status = is_control_flow(node.op) ? add_control_gradient(context, wanted)
                                              : schema->gradient(context);
     if (status.ok()) status = b_.status();
     if (!status.ok()) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sidereal/kernels/elementwise.h"
+
 namespace sidereal::exec {
 
 using base::invalid_argument;
@@ -47,10 +49,46 @@ KernelFactory like_input(KernelFactory factory) {
       };
 }
 
+namespace {
+bool is_half(tensor::DType dtype) {
+  return dtype == tensor::DType::kFloat16 || dtype == tensor::DType::kBFloat16;
+}
+}  // namespace
+
+tensor::Tensor widened(KernelContext& context, const tensor::Tensor& x) {
+  if (!is_half(x.dtype())) return x;
+  tensor::Tensor wide = context.temporary(tensor::DType::kFloat32, x.shape());
+  kernels::cast(x.dtype(), x.raw(), wide.dtype(), wide.raw(), x.num_elements());
+  return wide;
+}
+
+WideOutput::WideOutput(KernelContext& context, int i, const tensor::Shape& shape)
+    : context_(context), index_(i), rounded_(is_half(context.output_dtype(i))) {
+  wide_ = rounded_ ? context.temporary(tensor::DType::kFloat32, shape) : context.output(i, shape);
+}
+
+Status WideOutput::store() {
+  if (!rounded_) return {};
+  const tensor::Tensor& out = context_.output(index_, wide_.shape());
+  kernels::cast(wide_.dtype(), wide_.raw(), out.dtype(), out.raw(), wide_.num_elements());
+  return {};
+}
+
 Status check_dtype(const KernelContext& context, int i, tensor::DType dtype) {
   if (context.input(i).dtype() == dtype) return {};
   return invalid_argument("input {} is {}, but {} is needed", i,
                           tensor::name_of(context.input(i).dtype()), tensor::name_of(dtype));
+}
+
+Status check_one_dtype(const KernelContext& context, int first, int last) {
+  const tensor::DType dtype = context.input(first).dtype();
+  if (last < 0) last += context.num_inputs();
+  for (int i = first + 1; i <= last; ++i) {
+    if (context.input(i).dtype() == dtype) continue;
+    return invalid_argument("inputs are of dtypes {} and {}; cast them to one dtype",
+                            tensor::name_of(dtype), tensor::name_of(context.input(i).dtype()));
+  }
+  return {};
 }
 
 Status check_same(const KernelContext& context, int a, int b) {
@@ -63,6 +101,15 @@ Status check_same(const KernelContext& context, int a, int b) {
 Status check_rank(const KernelContext& context, int i, int rank) {
   if (context.input(i).shape().rank() == rank) return {};
   return invalid_argument("input {} must have {} dimensions", i, rank);
+}
+
+Result<uint64_t> stream_of(const KernelContext& context, int i) {
+  if (context.num_inputs() <= i) return context.step_id();
+  SR_RETURN_IF_ERROR(check_dtype(context, i, tensor::DType::kInt64));
+  if (context.input(i).num_elements() != 1) {
+    return invalid_argument("input {}, the stream, must be a scalar", i);
+  }
+  return static_cast<uint64_t>(context.in<int64_t>(i)[0]);
 }
 
 KernelFactory with_arity(int min, int max, int outputs, KernelFactory factory) {
@@ -80,9 +127,12 @@ void register_kernels(KernelTable* table) {
 }
 
 void register_ps_kernels(KernelTable* table) {
+  register_elementwise_kernels(table);
+  register_reduce_kernels(table);
   register_math_kernels(table);
   register_shape_kernels(table);
   register_nn_kernels(table);
+  register_softmax_kernels(table);
   register_state_kernels(table);
 }
 

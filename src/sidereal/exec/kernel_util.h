@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sidereal/exec/kernel.h"
+#include "sidereal/tensor/dispatch.h"
 
 /// Helpers for writing kernels in a few lines. Internal to exec.
 namespace sidereal::exec {
@@ -33,19 +34,60 @@ KernelFactory stateless(F f) {
   return [f](const BindContext&) { return make_kernel(f); };
 }
 
-/// Calls f.template operator()<T>() with T = float or double as `dtype` says.
+/// tensor::with_dtype() over float and double.
 template <class F>
 Status with_real(tensor::DType dtype, F f) {
-  switch (dtype) {
-    case tensor::DType::kFloat32:
-      return f.template operator()<float>();
-    case tensor::DType::kFloat64:
-      return f.template operator()<double>();
+  return tensor::with_dtype<tensor::RealTypes>(dtype, std::move(f));
+}
+
+/// Calls f.template operator()<T>() with the type a float dtype is computed in: float for float32 and
+/// the 16-bit floats, double for float64. Goes with widened() and WideOutput.
+template <class F>
+Status with_compute(tensor::DType dtype, F f) {
+  return tensor::with_dtype<tensor::FloatTypes>(dtype, [&]<class T>() -> Status {
+    return f.template operator()<tensor::ComputeType<T>>();
+  });
+}
+
+/// Calls f.template operator()<U>() with the unsigned integer of the width of `dtype`: for kernels
+/// that only move elements.
+template <class F>
+Status with_width(tensor::DType dtype, F f) {
+  switch (tensor::size_of(dtype)) {
+    case 1:
+      return f.template operator()<uint8_t>();
+    case 2:
+      return f.template operator()<uint16_t>();
+    case 4:
+      return f.template operator()<uint32_t>();
+    case 8:
+      return f.template operator()<uint64_t>();
     default:
-      return base::invalid_argument("dtype {} is not supported; cast to float32 or float64",
-                                    tensor::name_of(dtype));
+      return base::invalid_argument("elements of {} cannot be moved", tensor::name_of(dtype));
   }
 }
+
+/// `x` itself, or a float32 copy of a tensor of 16-bit floats.
+tensor::Tensor widened(KernelContext& context, const tensor::Tensor& x);
+
+/// Output `i` as memory of the type it is computed in: the output itself, or, for the 16-bit floats,
+/// a float32 tensor that store() rounds into it.
+class WideOutput {
+ public:
+  WideOutput(KernelContext& context, int i, const tensor::Shape& shape);
+  template <class T>
+  [[nodiscard]] T* data() const {
+    return wide_.template data<T>().data();
+  }
+  /// To be called when all is computed.
+  Status store();
+
+ private:
+  KernelContext& context_;
+  int index_;
+  bool rounded_;
+  tensor::Tensor wide_;
+};
 
 /// kInvalidArgument unless the instruction has between `min` and `max` inputs (max -1: any) and
 /// `outputs` outputs (-1: any). Programs come from peers, so every factory asks.
@@ -67,18 +109,29 @@ KernelFactory like_input(KernelFactory factory);
 /// kInvalidArgument unless input `i` has dtype `dtype`.
 Status check_dtype(const KernelContext& context, int i, tensor::DType dtype);
 
+/// kInvalidArgument unless all inputs from `first` to `last` (negative: counted from the end) have
+/// the dtype of input `first`.
+Status check_one_dtype(const KernelContext& context, int first = 0, int last = -1);
+
 /// kInvalidArgument unless inputs `a` and `b` have the same dtype and shape.
 Status check_same(const KernelContext& context, int a, int b);
 
 /// kInvalidArgument unless input `i` has `rank` dimensions.
 Status check_rank(const KernelContext& context, int i, int rank);
 
+/// What tells the runs of a random op apart: the int64 scalar input `i` if there is one, else the
+/// number of the step.
+Result<uint64_t> stream_of(const KernelContext& context, int i);
+
 /// A factory that checks the number of inputs and outputs, then goes on with `factory`.
 KernelFactory with_arity(int min, int max, int outputs, KernelFactory factory);
 
+void register_elementwise_kernels(KernelTable* table);
+void register_reduce_kernels(KernelTable* table);
 void register_math_kernels(KernelTable* table);
 void register_shape_kernels(KernelTable* table);
 void register_nn_kernels(KernelTable* table);
+void register_softmax_kernels(KernelTable* table);
 void register_state_kernels(KernelTable* table);
 void register_sharding_kernels(KernelTable* table);
 

@@ -6,6 +6,7 @@ namespace sidereal::exec {
 namespace {
 
 using base::invalid_argument;
+using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
 
@@ -17,53 +18,60 @@ Result<std::pair<int64_t, int64_t>> as_matrix(const Tensor& x) {
 }
 
 Status bias_add(KernelContext& c) {
-  const Tensor x = c.input(0);
-  const Tensor b = c.input(1);
-  SR_ASSIGN_OR_RETURN(const auto extents, as_matrix(x));
-  if (b.dtype() != x.dtype() || !(b.shape() == Shape{extents.second})) {
-    return invalid_argument("a bias of {} does not fit {}", b.to_string(), x.to_string());
+  SR_ASSIGN_OR_RETURN(const auto extents, as_matrix(c.input(0)));
+  if (c.input(1).dtype() != c.input(0).dtype() ||
+      !(c.input(1).shape() == Shape{extents.second})) {
+    return invalid_argument("a bias of {} does not fit {}", c.input(1).to_string(),
+                            c.input(0).to_string());
   }
-  return with_real(x.dtype(), [&]<class T>() -> Status {
-    kernels::bias_add<T>(x.data<const T>().data(), b.data<const T>().data(),
-                         c.output(0, x.shape()).template data<T>().data(), extents.first,
-                         extents.second);
-    return {};
+  const DType dtype = c.input(0).dtype();
+  const Tensor x = widened(c, c.input(0));
+  const Tensor b = widened(c, c.input(1));
+  WideOutput out(c, 0, x.shape());
+  return with_compute(dtype, [&]<class T>() -> Status {
+    kernels::bias_add<T>(x.data<const T>().data(), b.data<const T>().data(), out.data<T>(),
+                         extents.first, extents.second);
+    return out.store();
   });
 }
 
 Status bias_add_grad(KernelContext& c) {
-  const Tensor& dy = c.input(0);
+  const DType dtype = c.input(0).dtype();
+  const Tensor dy = widened(c, c.input(0));
   SR_ASSIGN_OR_RETURN(const auto extents, as_matrix(dy));
-  return with_real(dy.dtype(), [&]<class T>() -> Status {
-    kernels::bias_grad<T>(dy.data<const T>().data(), extents.first, extents.second,
-                          c.output(0, Shape{extents.second}).template data<T>().data());
-    return {};
+  WideOutput out(c, 0, Shape{extents.second});
+  return with_compute(dtype, [&]<class T>() -> Status {
+    kernels::bias_grad<T>(dy.data<const T>().data(), extents.first, extents.second, out.data<T>());
+    return out.store();
   });
 }
 
 Status cross_entropy(KernelContext& c) {
   SR_RETURN_IF_ERROR(check_same(c, 0, 1));
-  const Tensor x = c.input(0);
-  const Tensor z = c.input(1);
-  return with_real(x.dtype(), [&]<class T>() -> Status {
+  const DType dtype = c.input(0).dtype();
+  const Tensor x = widened(c, c.input(0));
+  const Tensor z = widened(c, c.input(1));
+  WideOutput out(c, 0, x.shape());
+  return with_compute(dtype, [&]<class T>() -> Status {
     kernels::sigmoid_cross_entropy<T>(x.data<const T>().data(), z.data<const T>().data(),
-                                      c.output(0, x.shape()).template data<T>().data(),
-                                      x.num_elements());
-    return {};
+                                      out.data<T>(), x.num_elements());
+    return out.store();
   });
 }
 
 Status cross_entropy_grad(KernelContext& c) {
   SR_RETURN_IF_ERROR(check_same(c, 0, 1));
   SR_RETURN_IF_ERROR(check_same(c, 0, 2));
-  const Tensor dy = c.input(0);
-  const Tensor x = c.input(1);
-  const Tensor z = c.input(2);
-  return with_real(x.dtype(), [&]<class T>() -> Status {
-    kernels::sigmoid_cross_entropy_grad<T>(
-        dy.data<const T>().data(), x.data<const T>().data(), z.data<const T>().data(),
-        c.output(0, x.shape()).template data<T>().data(), x.num_elements());
-    return {};
+  const DType dtype = c.input(0).dtype();
+  const Tensor dy = widened(c, c.input(0));
+  const Tensor x = widened(c, c.input(1));
+  const Tensor z = widened(c, c.input(2));
+  WideOutput out(c, 0, x.shape());
+  return with_compute(dtype, [&]<class T>() -> Status {
+    kernels::sigmoid_cross_entropy_grad<T>(dy.data<const T>().data(), x.data<const T>().data(),
+                                           z.data<const T>().data(), out.data<T>(),
+                                           x.num_elements());
+    return out.store();
   });
 }
 
@@ -73,25 +81,29 @@ kernels::FmDims fm_dims(const Tensor& x) {
 
 Status fm_interaction(KernelContext& c) {
   SR_RETURN_IF_ERROR(check_rank(c, 0, 3));
-  const Tensor& x = c.input(0);
-  return with_real(x.dtype(), [&]<class T>() -> Status {
-    kernels::fm_interaction<T>(x.data<const T>().data(), fm_dims(x),
-                               c.output(0, Shape{x.shape().dim(0), 1}).template data<T>().data());
-    return {};
+  const DType dtype = c.input(0).dtype();
+  const Tensor x = widened(c, c.input(0));
+  WideOutput out(c, 0, Shape{x.shape().dim(0), 1});
+  return with_compute(dtype, [&]<class T>() -> Status {
+    kernels::fm_interaction<T>(x.data<const T>().data(), fm_dims(x), out.data<T>());
+    return out.store();
   });
 }
 
 Status fm_interaction_grad(KernelContext& c) {
   SR_RETURN_IF_ERROR(check_rank(c, 1, 3));
-  const Tensor dy = c.input(0);
-  const Tensor x = c.input(1);
-  if (dy.dtype() != x.dtype() || dy.num_elements() != x.shape().dim(0)) {
+  SR_RETURN_IF_ERROR(check_one_dtype(c));
+  const DType dtype = c.input(0).dtype();
+  const Tensor dy = widened(c, c.input(0));
+  const Tensor x = widened(c, c.input(1));
+  if (dy.num_elements() != x.shape().dim(0)) {
     return invalid_argument("one gradient per row of the batch is needed");
   }
-  return with_real(x.dtype(), [&]<class T>() -> Status {
+  WideOutput out(c, 0, x.shape());
+  return with_compute(dtype, [&]<class T>() -> Status {
     kernels::fm_interaction_grad<T>(dy.data<const T>().data(), x.data<const T>().data(), fm_dims(x),
-                                    c.output(0, x.shape()).template data<T>().data());
-    return {};
+                                    out.data<T>());
+    return out.store();
   });
 }
 
@@ -104,12 +116,15 @@ Result<std::unique_ptr<Kernel>> dropout(const BindContext& bind) {
     return invalid_argument("rate {} must be at least 0 and below 1", rate);
   }
   return make_kernel([=](KernelContext& c) -> Status {
-    const Tensor x = c.input(0);
+    SR_ASSIGN_OR_RETURN(const uint64_t stream, stream_of(c, 1));
+    const DType dtype = c.input(0).dtype();
+    const Tensor x = widened(c, c.input(0));
     const double drop = training ? rate : 0;
-    return with_real(x.dtype(), [&]<class T>() -> Status {
-      kernels::dropout<T>(x.data<const T>().data(), drop, {.seed = seed, .step = c.step_id()},
-                          c.output(0, x.shape()).template data<T>().data(), x.num_elements());
-      return {};
+    WideOutput out(c, 0, x.shape());
+    return with_compute(dtype, [&]<class T>() -> Status {
+      kernels::dropout<T>(x.data<const T>().data(), drop, {.seed = seed, .step = stream},
+                          out.data<T>(), x.num_elements());
+      return out.store();
     });
   });
 }
@@ -125,7 +140,7 @@ void register_nn_kernels(KernelTable* table) {
              with_arity(3, 3, 1, like_input(stateless(cross_entropy_grad))));
   table->add("FmInteraction", with_arity(1, 1, 1, like_input(stateless(fm_interaction))));
   table->add("FmInteractionGrad", with_arity(2, 2, 1, like_input(stateless(fm_interaction_grad))));
-  table->add("Dropout", with_arity(1, 1, 1, like_input(dropout)));
+  table->add("Dropout", with_arity(1, 2, 1, like_input(dropout)));
 }
 
 }  // namespace sidereal::exec

@@ -3,8 +3,6 @@
 #include <vector>
 
 #include "sidereal/exec/kernel_util.h"
-#include "sidereal/kernels/elementwise.h"
-#include "sidereal/kernels/reduce.h"
 
 namespace sidereal::exec {
 namespace {
@@ -16,109 +14,6 @@ using tensor::Tensor;
 Status identity(KernelContext& c) {
   c.set_output(0, c.input(0));
   return {};
-}
-
-/// Axes in [0, rank), sorted; none means all. kInvalidArgument for one that is not there or is
-/// named twice.
-Result<std::vector<int>> resolve_axes(const std::vector<int64_t>& axes, int rank) {
-  std::vector<int> resolved;
-  if (axes.empty()) {
-    for (int i = 0; i < rank; ++i) resolved.push_back(i);
-  }
-  for (const int64_t axis : axes) {
-    if (axis < -rank || axis >= rank) {
-      return invalid_argument("axis {} of a value with {} dimensions", axis, rank);
-    }
-    resolved.push_back(static_cast<int>(axis < 0 ? axis + rank : axis));
-  }
-  std::sort(resolved.begin(), resolved.end());
-  if (std::adjacent_find(resolved.begin(), resolved.end()) != resolved.end()) {
-    return invalid_argument("an axis is named twice");
-  }
-  return resolved;
-}
-
-/// `shape` with the (sorted) axes left out, or kept with extent 1.
-Shape reduced_shape(const Shape& shape, const std::vector<int>& axes, bool keep_dims) {
-  Shape out;
-  for (int i = 0; i < shape.rank(); ++i) {
-    if (!std::binary_search(axes.begin(), axes.end(), i)) {
-      out.append(shape.dim(i));
-    } else if (keep_dims) {
-      out.append(1);
-    }
-  }
-  return out;
-}
-
-struct AxesAttrs {
-  std::vector<int64_t> axes;
-  bool keep_dims = false;
-  bool mean = false;
-};
-
-Result<AxesAttrs> axes_attrs(const BindContext& bind) {
-  AxesAttrs attrs;
-  SR_ASSIGN_OR_RETURN(attrs.axes,
-                      ir::get_attr<std::vector<int64_t>>(bind.instruction.attrs, "axes"));
-  attrs.keep_dims = ir::attr_or(bind.instruction.attrs, "keep_dims", false);
-  attrs.mean = ir::attr_or(bind.instruction.attrs, "mean", false);
-  return attrs;
-}
-
-KernelFactory reduce(kernels::ReduceOp op) {
-  return with_arity(
-      1, 1, 1, like_input([op](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
-        SR_ASSIGN_OR_RETURN(const AxesAttrs attrs, axes_attrs(bind));
-        return make_kernel([op, attrs](KernelContext& c) -> Status {
-          const Tensor x = c.input(0);
-          SR_ASSIGN_OR_RETURN(const std::vector<int> axes,
-                              resolve_axes(attrs.axes, x.shape().rank()));
-          return with_real(x.dtype(), [&]<class T>() -> Status {
-            Tensor& out = c.output(0, reduced_shape(x.shape(), axes, attrs.keep_dims));
-            kernels::reduce_axes<T>(op, x.data<const T>().data(), x.shape(), axes,
-                                    out.data<T>().data());
-            return {};
-          });
-        });
-      }));
-}
-
-/// (g, like) -> g repeated along the axes that were reduced; divided by their extent for a mean.
-Result<std::unique_ptr<Kernel>> broadcast_axes(const BindContext& bind) {
-  SR_ASSIGN_OR_RETURN(const AxesAttrs attrs, axes_attrs(bind));
-  return make_kernel([attrs](KernelContext& c) -> Status {
-    const Tensor g = c.input(0);
-    const Shape to = c.input(1).shape();
-    SR_ASSIGN_OR_RETURN(const std::vector<int> axes, resolve_axes(attrs.axes, to.rank()));
-    const Shape kept = reduced_shape(to, axes, true);
-    if (g.num_elements() != kept.num_elements()) {
-      return invalid_argument("{} does not broadcast to {}", g.to_string(), to.to_string());
-    }
-    return with_real(g.dtype(), [&]<class T>() -> Status {
-      T* out = c.output(0, to).template data<T>().data();
-      kernels::broadcast_to<T>(g.data<const T>().data(), kept, to, out);
-      if (attrs.mean && g.num_elements() > 0) {
-        const T count = static_cast<T>(to.num_elements()) / static_cast<T>(g.num_elements());
-        kernels::scale<T>(1 / count, out, out, to.num_elements());
-      }
-      return {};
-    });
-  });
-}
-
-Status sum_to_shape_of(KernelContext& c) {
-  const Tensor g = c.input(0);
-  const Shape to = c.input(1).shape();
-  Shape both;
-  if (!kernels::broadcast_shape(g.shape(), to, &both) || !(both == g.shape())) {
-    return invalid_argument("{} was not broadcast from {}", g.to_string(), to.to_string());
-  }
-  return with_real(g.dtype(), [&]<class T>() -> Status {
-    kernels::reduce_to_shape<T>(g.data<const T>().data(), g.shape(), to,
-                                c.output(0, to).template data<T>().data());
-    return {};
-  });
 }
 
 /// Multiplies extents, with a limit so that wrong shapes cannot overflow.
@@ -191,8 +86,10 @@ AxisView view_of(const Tensor& x, int axis) {
 }
 
 Result<int> resolve_axis(int64_t axis, int rank) {
-  SR_ASSIGN_OR_RETURN(const std::vector<int> axes, resolve_axes({axis}, rank));
-  return axes[0];
+  if (axis < -rank || axis >= rank) {
+    return invalid_argument("axis {} of a value with {} dimensions", axis, rank);
+  }
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 
 Status run_concat(KernelContext& c, int64_t axis_attr) {
@@ -298,10 +195,6 @@ void register_shape_kernels(KernelTable* table) {
   table->add("StopGradient", with_arity(1, 1, 1, like_input(stateless(identity))));
   table->add("NoOp", with_arity(0, -1, 0, stateless([](KernelContext&) { return Status(); })));
   table->add("Const", with_arity(0, 0, 1, constant));
-  table->add("ReduceSum", reduce(kernels::ReduceOp::kSum));
-  table->add("ReduceMean", reduce(kernels::ReduceOp::kMean));
-  table->add("BroadcastAxes", with_arity(2, 2, 1, like_input(broadcast_axes)));
-  table->add("SumToShapeOf", with_arity(2, 2, 1, like_input(stateless(sum_to_shape_of))));
   table->add("Reshape", with_arity(1, 1, 1, like_input(reshape)));
   table->add("ReshapeLike", with_arity(2, 2, 1, like_input(stateless(reshape_like))));
   table->add("Concat", with_arity(1, -1, 1, like_input(concat)));

@@ -40,6 +40,10 @@ struct GradContext {
   const Node& node;  ///< A copy: stays valid while the rule adds nodes.
   const std::vector<Output>& output_grads;
   std::vector<Output>* input_grads;  ///< Sized like node.inputs, all invalid at first.
+  const std::vector<bool>* wanted = nullptr;  ///< Inputs whose gradients are used; nullptr: all.
+
+  /// False when a rule may leave out the gradient of input `i`. Rules need not ask.
+  [[nodiscard]] bool wants(size_t i) const { return wanted == nullptr || (*wanted)[i]; }
 };
 
 /// One attribute an op takes.

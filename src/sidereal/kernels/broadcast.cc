@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sidereal/base/check.h"
+#include "sidereal/kernels/elementwise.h"
 
 namespace sidereal::kernels::internal {
 namespace {
@@ -49,3 +50,25 @@ LoopPlan plan_loops(const tensor::Shape& a, const tensor::Shape& b) {
 }
 
 }  // namespace sidereal::kernels::internal
+
+namespace sidereal::kernels {
+
+RowOffsets::RowOffsets(const tensor::Shape& from, const tensor::Shape& to) {
+  int64_t stride = 1;
+  for (int i = 1; i <= to.rank(); ++i) {
+    const int64_t extent = i <= from.rank() ? from.dim(-i) : 1;
+    dims_.push_back({to.dim(-i), extent == 1 ? 0 : stride});
+    stride *= extent;
+  }
+}
+
+int64_t RowOffsets::operator()(int64_t index) const {
+  int64_t offset = 0;
+  for (const Dim& dim : dims_) {
+    offset += index % dim.extent * dim.stride;
+    index /= dim.extent;
+  }
+  return offset;
+}
+
+}  // namespace sidereal::kernels

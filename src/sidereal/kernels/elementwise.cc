@@ -2,136 +2,61 @@
 
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 
-#include "sidereal/base/check.h"
+#include "absl/container/inlined_vector.h"
 #include "sidereal/kernels/internal/broadcast.h"
+#include "sidereal/kernels/internal/functors.h"
+#include "sidereal/kernels/internal/real_math.h"
 #include "sidereal/kernels/internal/vec_math.h"
 
 namespace sidereal::kernels {
+
+using internal::LoopPlan;
+using internal::map;
+using internal::plan_loops;
+using internal::zip;
+
 namespace {
 
-using internal::for_each_row;
-using internal::LoopPlan;
-using internal::plan_loops;
-
-template <class T, class F>
-void map(const T* in, T* out, int64_t n, F f) {
-  SR_INDEPENDENT
-  for (int64_t i = 0; i < n; ++i) out[i] = f(in[i]);
-}
-
-struct Add {
+struct Atan2 {
   template <class T>
   T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      using U = std::make_unsigned_t<T>;  // Wraps instead of being undefined.
-      return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
-    }
-    return a + b;
+    return std::atan2(a, b);
   }
 };
-struct Sub {
+struct DivNoNan {
   template <class T>
   T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      using U = std::make_unsigned_t<T>;
-      return static_cast<T>(static_cast<U>(a) - static_cast<U>(b));
-    }
-    return a - b;
+    return b == T(0) ? T(0) : a / b;
   }
 };
-struct Mul {
+struct Xlogy {
   template <class T>
   T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      using U = std::make_unsigned_t<T>;
-      return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
-    }
-    return a * b;
+    return a == T(0) ? (b != b ? b : T(0)) : a * internal::log_of(b);
   }
 };
-struct Div {
+struct Xlog1py {
   template <class T>
   T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      if (b == 0) return 0;
-      if (b == -1) return Sub()(T(0), a);  // The lowest number / -1 traps.
-    }
-    return a / b;
-  }
-};
-struct Maximum {
-  template <class T>
-  T operator()(T a, T b) const {
-    return a > b ? a : b;
-  }
-};
-struct Minimum {
-  template <class T>
-  T operator()(T a, T b) const {
-    return a < b ? a : b;
+    return a == T(0) ? (b != b ? b : T(0)) : a * internal::log1p_of(b);
   }
 };
 
 template <class Visit>
 void with_op(BinaryOp op, Visit visit) {
+  if (internal::with_numeric_op(op, visit)) return;
   switch (op) {
-    case BinaryOp::kAdd:
-      return visit(Add());
-    case BinaryOp::kSub:
-      return visit(Sub());
-    case BinaryOp::kMul:
-      return visit(Mul());
-    case BinaryOp::kDiv:
-      return visit(Div());
-    case BinaryOp::kMaximum:
-      return visit(Maximum());
-    case BinaryOp::kMinimum:
-      return visit(Minimum());
+    case BinaryOp::kAtan2:
+      return visit(Atan2());
+    case BinaryOp::kDivNoNan:
+      return visit(DivNoNan());
+    case BinaryOp::kXlogy:
+      return visit(Xlogy());
+    default:
+      return visit(Xlog1py());
   }
-}
-
-template <class Visit>
-void with_op(CompareOp op, Visit visit) {
-  switch (op) {
-    case CompareOp::kEqual:
-      return visit([](auto a, auto b) { return a == b; });
-    case CompareOp::kNotEqual:
-      return visit([](auto a, auto b) { return a != b; });
-    case CompareOp::kLess:
-      return visit([](auto a, auto b) { return a < b; });
-    case CompareOp::kLessEqual:
-      return visit([](auto a, auto b) { return a <= b; });
-    case CompareOp::kGreater:
-      return visit([](auto a, auto b) { return a > b; });
-    case CompareOp::kGreaterEqual:
-      return visit([](auto a, auto b) { return a >= b; });
-  }
-}
-
-template <class T, class Out, class F>
-void zip(const LoopPlan& plan, const T* a, const T* b, Out* out, F f) {
-  const LoopPlan::Loop inner = plan.loops.back();
-  const int64_t n = inner.extent;
-  for_each_row(plan, [&](int64_t at_a, int64_t at_b, int64_t at_out) {
-    const T* x = a + at_a;
-    const T* y = b + at_b;
-    Out* z = out + at_out;
-    if (inner.a_stride == 0) {
-      const T left = *x;
-      SR_INDEPENDENT
-      for (int64_t i = 0; i < n; ++i) z[i] = f(left, y[i]);
-    } else if (inner.b_stride == 0) {
-      const T right = *y;
-      SR_INDEPENDENT
-      for (int64_t i = 0; i < n; ++i) z[i] = f(x[i], right);
-    } else {
-      SR_INDEPENDENT
-      for (int64_t i = 0; i < n; ++i) z[i] = f(x[i], y[i]);
-    }
-  });
 }
 
 }  // namespace
@@ -167,6 +92,8 @@ void unary(UnaryOp op, const T* in, T* out, int64_t n) {
       return map(in, out, n, [](T x) { return internal::softplus_of(x); });
     case UnaryOp::kReciprocal:
       return map(in, out, n, [](T x) { return T(1) / x; });
+    default:
+      return internal::unary_more(op, in, out, n);
   }
 }
 
@@ -203,8 +130,24 @@ void binary_broadcast(BinaryOp op, const T* a, const tensor::Shape& a_shape, con
 template <class T>
 void compare_broadcast(CompareOp op, const T* a, const tensor::Shape& a_shape, const T* b,
                        const tensor::Shape& b_shape, bool* out) {
-  const LoopPlan plan = plan_loops(a_shape, b_shape);
-  with_op(op, [&](auto f) { zip(plan, a, b, out, f); });
+  internal::compare_loop(op, a, a_shape, b, b_shape, out);
+}
+
+template <class T>
+void classify(TestOp op, const T* in, bool* out, int64_t n) {
+  switch (op) {
+    case TestOp::kIsNan:
+      return map(in, out, n, [](T x) { return x != x; });
+    case TestOp::kIsInf:
+      return map(in, out, n, [](T x) { return std::abs(x) == std::numeric_limits<T>::infinity(); });
+    case TestOp::kIsFinite:
+      return map(in, out, n, [](T x) { return std::abs(x) < std::numeric_limits<T>::infinity(); });
+  }
+}
+
+template <class T>
+void reduce_to_shape(const T* grad, const tensor::Shape& from, const tensor::Shape& to, T* out) {
+  internal::reduce_to_shape_loop(grad, from, to, out);
 }
 
 template <class T>
@@ -214,30 +157,35 @@ void select(const bool* condition, const T* a, const T* b, T* out, int64_t n) {
 }
 
 template <class T>
-void reduce_to_shape(const T* grad, const tensor::Shape& from, const tensor::Shape& to, T* out) {
-  const int64_t size = to.num_elements();
-  if (size == 0) return;
-  const LoopPlan plan = plan_loops(from, to);
-  std::memset(out, 0, size * sizeof(T));
-  const LoopPlan::Loop inner = plan.loops.back();
-  const int64_t n = inner.extent;
-  for_each_row(plan, [&](int64_t at_grad, int64_t at_out, int64_t) {
-    const T* g = grad + at_grad;
-    T* o = out + at_out;
-    if (inner.b_stride == 0) {
-      T acc[8] = {};
-      int64_t i = 0;
-      for (; i + 8 <= n; i += 8) {
-        for (int j = 0; j < 8; ++j) acc[j] += g[i + j];
-      }
-      T total = ((acc[0] + acc[1]) + (acc[2] + acc[3])) + ((acc[4] + acc[5]) + (acc[6] + acc[7]));
-      for (; i < n; ++i) total += g[i];
-      *o += total;
-    } else {
-      SR_INDEPENDENT
-      for (int64_t i = 0; i < n; ++i) o[i] += g[i];
+void select_broadcast(const bool* condition, const tensor::Shape& condition_shape, const T* a,
+                      const tensor::Shape& a_shape, const T* b, const tensor::Shape& b_shape,
+                      const tensor::Shape& shape, T* out) {
+  const int64_t n = shape.num_elements();
+  if (condition_shape == shape && a_shape == shape && b_shape == shape) {
+    return select(condition, a, b, out, n);
+  }
+  if (n == 0) return;
+  const int rank = shape.rank();
+  const internal::Strides c_strides(condition_shape, rank);
+  const internal::Strides a_strides(a_shape, rank);
+  const internal::Strides b_strides(b_shape, rank);
+  const int64_t width = rank == 0 ? 1 : shape.dim(-1);
+  absl::InlinedVector<int64_t, 8> at(rank, 0);
+  for (int64_t done = 0; done < n; done += width) {
+    const bool* c = condition + c_strides.offset(at);
+    const T* x = a + a_strides.offset(at);
+    const T* y = b + b_strides.offset(at);
+    const int64_t cs = c_strides.last();
+    const int64_t xs = a_strides.last();
+    const int64_t ys = b_strides.last();
+    T* z = out + done;
+    SR_INDEPENDENT
+    for (int64_t i = 0; i < width; ++i) z[i] = c[i * cs] ? x[i * xs] : y[i * ys];
+    for (int d = rank - 2; d >= 0; --d) {
+      if (++at[d] < shape.dim(d)) break;
+      at[d] = 0;
     }
-  });
+  }
 }
 
 template <class T>
@@ -289,88 +237,38 @@ void axpy(std::type_identity_t<T> alpha, const T* x, T* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] += alpha * x[i];
 }
 
-namespace {
+#define SR_INSTANTIATE_WIDTH(T)                                                           \
+  template void select(const bool*, const T*, const T*, T*, int64_t);                     \
+  template void select_broadcast(const bool*, const tensor::Shape&, const T*,             \
+                                 const tensor::Shape&, const T*, const tensor::Shape&,    \
+                                 const tensor::Shape&, T*);                               \
+  template void broadcast_to(const T*, const tensor::Shape&, const tensor::Shape&, T*);   \
+  template void fill(T*, int64_t, T);
 
-template <class From, class To>
-To convert(From x) {
-  if constexpr (std::is_same_v<To, bool>) {
-    return x != From(0);
-  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
-    if (std::isnan(x)) return 0;
-    // The highest integer may round up to a power of two, which is already outside.
-    if (x >= static_cast<From>(std::numeric_limits<To>::max())) {
-      return std::numeric_limits<To>::max();
-    }
-    if (x <= static_cast<From>(std::numeric_limits<To>::min())) {
-      return std::numeric_limits<To>::min();
-    }
-    return static_cast<To>(x);
-  } else {
-    return static_cast<To>(x);
-  }
-}
-
-template <class Visit>
-bool with_type(tensor::DType dtype, Visit visit) {
-  switch (dtype) {
-    // NOLINTNEXTLINE(bugprone-branch-clone): each visit is of another type.
-    case tensor::DType::kFloat32:
-      return visit(float());
-    case tensor::DType::kFloat64:
-      return visit(double());
-    case tensor::DType::kInt32:
-      return visit(int32_t());
-    case tensor::DType::kInt64:
-      return visit(int64_t());
-    case tensor::DType::kUInt8:
-      return visit(uint8_t());
-    case tensor::DType::kBool:
-      return visit(bool());
-    default:
-      return false;
-  }
-}
-
-}  // namespace
-
-bool cast(tensor::DType from, const void* in, tensor::DType to, void* out, int64_t n) {
-  return with_type(from, [&](auto from_tag) {
-    return with_type(to, [&](auto to_tag) {
-      using From = decltype(from_tag);
-      using To = decltype(to_tag);
-      const auto* x = static_cast<const From*>(in);
-      auto* y = static_cast<To*>(out);
-      for (int64_t i = 0; i < n; ++i) y[i] = convert<From, To>(x[i]);
-      return true;
-    });
-  });
-}
-
-#define SR_INSTANTIATE_ANY(T)                                                              \
+#define SR_INSTANTIATE(T)                                                                  \
+  template void unary(UnaryOp, const T*, T*, int64_t);                                     \
   template void binary(BinaryOp, const T*, const T*, T*, int64_t);                         \
   template void binary_broadcast(BinaryOp, const T*, const tensor::Shape&, const T*,       \
                                  const tensor::Shape&, T*);                                \
   template void compare_broadcast(CompareOp, const T*, const tensor::Shape&, const T*,     \
                                   const tensor::Shape&, bool*);                            \
-  template void select(const bool*, const T*, const T*, T*, int64_t);                      \
-  template void broadcast_to(const T*, const tensor::Shape&, const tensor::Shape&, T*);    \
+  template void classify(TestOp, const T*, bool*, int64_t);                                    \
   template void reduce_to_shape(const T*, const tensor::Shape&, const tensor::Shape&, T*); \
-  template void fill(T*, int64_t, T);
-
-#define SR_INSTANTIATE_REAL(T)                                 \
-  SR_INSTANTIATE_ANY(T)                                        \
-  template void unary(UnaryOp, const T*, T*, int64_t);         \
-  template void relu_grad(const T*, const T*, T*, int64_t);    \
-  template void sigmoid_grad(const T*, const T*, T*, int64_t); \
-  template void tanh_grad(const T*, const T*, T*, int64_t);    \
-  template void scale(T, const T*, T*, int64_t);               \
+  template void relu_grad(const T*, const T*, T*, int64_t);                                \
+  template void sigmoid_grad(const T*, const T*, T*, int64_t);                             \
+  template void tanh_grad(const T*, const T*, T*, int64_t);                                \
+  template void scale(T, const T*, T*, int64_t);                                           \
   template void axpy(T, const T*, T*, int64_t);
 
-SR_INSTANTIATE_REAL(float)
-SR_INSTANTIATE_REAL(double)
-SR_INSTANTIATE_ANY(int32_t)
-SR_INSTANTIATE_ANY(int64_t)
-#undef SR_INSTANTIATE_REAL
-#undef SR_INSTANTIATE_ANY
+SR_INSTANTIATE_WIDTH(float)
+SR_INSTANTIATE_WIDTH(double)
+SR_INSTANTIATE_WIDTH(uint8_t)
+SR_INSTANTIATE_WIDTH(uint16_t)
+SR_INSTANTIATE_WIDTH(uint32_t)
+SR_INSTANTIATE_WIDTH(uint64_t)
+SR_INSTANTIATE(float)
+SR_INSTANTIATE(double)
+#undef SR_INSTANTIATE
+#undef SR_INSTANTIATE_WIDTH
 
 }  // namespace sidereal::kernels

@@ -68,6 +68,30 @@ void multiply(const double* a, const double* b, double* out, const MatMulDims& d
   }
 }
 
+template <class T>
+void multiply_integers(const T* a, const T* b, T* out, const MatMulDims& d, T beta) {
+  using U = std::make_unsigned_t<T>;
+  scale_only(out, d.m * d.n, beta);
+  for (int64_t i = 0; i < d.m; ++i) {
+    for (int64_t l = 0; l < d.k; ++l) {
+      const auto x = static_cast<U>(d.trans_a ? a[l * d.m + i] : a[i * d.k + l]);
+      const T* row = d.trans_b ? b + l : b + l * d.n;
+      const int64_t step = d.trans_b ? d.k : 1;
+      for (int64_t j = 0; j < d.n; ++j) {
+        T& to = out[i * d.n + j];
+        to = static_cast<T>(static_cast<U>(to) + x * static_cast<U>(row[j * step]));
+      }
+    }
+  }
+}
+
+void multiply(const int32_t* a, const int32_t* b, int32_t* out, const MatMulDims& d, int32_t beta) {
+  multiply_integers(a, b, out, d, beta);
+}
+void multiply(const int64_t* a, const int64_t* b, int64_t* out, const MatMulDims& d, int64_t beta) {
+  multiply_integers(a, b, out, d, beta);
+}
+
 }  // namespace
 
 template <class T>
@@ -84,5 +108,7 @@ void mat_mul(const T* a, const T* b, T* out, const MatMulDims& dims, std::type_i
 
 template void mat_mul(const float*, const float*, float*, const MatMulDims&, float);
 template void mat_mul(const double*, const double*, double*, const MatMulDims&, double);
+template void mat_mul(const int32_t*, const int32_t*, int32_t*, const MatMulDims&, int32_t);
+template void mat_mul(const int64_t*, const int64_t*, int64_t*, const MatMulDims&, int64_t);
 
 }  // namespace sidereal::kernels

@@ -17,12 +17,15 @@ struct MatMulDims {
 
 /// out = op(a) * op(b) + beta * out, dense row-major arrays. `out` must not overlap a or b. With
 /// beta 0 the old content of `out` is not read; with k 0 the product is zero.
-/// float: oneDNN; double: Eigen (for gradient checks, not for speed). Always one OpenMP thread.
+/// float: oneDNN; double: Eigen (for gradient checks, not for speed); int32_t and int64_t: plain
+/// loops, with wrap-around. Always one OpenMP thread.
 template <class T>
 void mat_mul(const T* a, const T* b, T* out, const MatMulDims& dims,
              std::type_identity_t<T> beta = 0);
 
 extern template void mat_mul(const float*, const float*, float*, const MatMulDims&, float);
 extern template void mat_mul(const double*, const double*, double*, const MatMulDims&, double);
+extern template void mat_mul(const int32_t*, const int32_t*, int32_t*, const MatMulDims&, int32_t);
+extern template void mat_mul(const int64_t*, const int64_t*, int64_t*, const MatMulDims&, int64_t);
 
 }  // namespace sidereal::kernels

@@ -5,27 +5,48 @@
 
 namespace sidereal::ops::internal {
 
-bool is_real(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat64; }
+namespace {
 
-Status require_real(const InferContext& c) {
-  for (const TensorSpec& input : c.inputs) {
-    if (!is_real(input.dtype)) {
-      return base::invalid_argument("{} is not a dtype this op takes; use float32 or float64",
-                                    tensor::name_of(input.dtype));
+std::string names_of(const DTypeSet& set) {
+  std::vector<std::string> names;
+  for (int i = 1; i < 32; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    if (set.has(dtype)) names.emplace_back(tensor::name_of(dtype));
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+Status require(const InferContext& c, const DTypeSet& set, int first, int last) {
+  if (last < 0) last += static_cast<int>(c.inputs.size());
+  for (int i = first; i <= last; ++i) {
+    const DType dtype = c.inputs[i].dtype;
+    if (!set.has(dtype)) {
+      return base::invalid_argument("input {} is {}, which is not {}; cast it to one of: {}", i,
+                                    tensor::name_of(dtype), set.name, names_of(set));
     }
-    if (input.dtype != c.inputs[0].dtype) {
+    if (dtype != c.inputs[first].dtype) {
       return base::invalid_argument("inputs are of dtypes {} and {}; cast them to one dtype",
-                                    tensor::name_of(c.inputs[0].dtype),
-                                    tensor::name_of(input.dtype));
+                                    tensor::name_of(c.inputs[first].dtype),
+                                    tensor::name_of(dtype));
     }
   }
   return {};
 }
 
+Status require_real(const InferContext& c) { return require(c, sets::kFloats); }
+
 Status require_dtype(const InferContext& c, size_t i, DType dtype) {
   if (c.inputs[i].dtype == dtype) return {};
   return base::invalid_argument("input {} is {}; it must be {}", i,
                                 tensor::name_of(c.inputs[i].dtype), tensor::name_of(dtype));
+}
+
+Status require_stream(const InferContext& c, size_t i) {
+  if (c.inputs.size() <= i) return {};
+  SR_RETURN_IF_ERROR(require_dtype(c, i, DType::kInt64));
+  return require_rank(c, i, 0);
 }
 
 Status require_rank(const InferContext& c, size_t i, int rank) {
@@ -43,6 +64,25 @@ Status put(const InferContext& c, DType dtype, Shape shape) {
 Status infer_like_first(const InferContext& c) {
   SR_RETURN_IF_ERROR(require_real(c));
   return put(c, c.inputs[0].dtype, c.inputs[0].shape);
+}
+
+std::function<Status(const InferContext&)> broadcasting(const DTypeSet& set, DType dtype) {
+  return [set, dtype](const InferContext& c) -> Status {
+    SR_RETURN_IF_ERROR(require(c, set));
+    Shape shape = c.inputs[0].shape;
+    for (size_t i = 1; i < c.inputs.size(); ++i) {
+      SR_ASSIGN_OR_RETURN(shape, broadcast_shapes(shape, c.inputs[i].shape));
+    }
+    return put(c, dtype == DType::kInvalid ? c.inputs[0].dtype : dtype, std::move(shape));
+  };
+}
+
+std::function<Status(const InferContext&)> same_shapes(const DTypeSet& set, DType dtype) {
+  return [set, dtype](const InferContext& c) -> Status {
+    SR_RETURN_IF_ERROR(require(c, set));
+    SR_ASSIGN_OR_RETURN(Shape shape, merge_inputs(c, 0, c.inputs.size() - 1));
+    return put(c, dtype == DType::kInvalid ? c.inputs[0].dtype : dtype, std::move(shape));
+  };
 }
 
 Result<int64_t> merge_extent(int64_t a, int64_t b) {
@@ -129,9 +169,7 @@ Shape with_last(const Shape& shape, int64_t extent) {
 }
 
 Output scalar(ir::Builder& b, DType dtype, double value) {
-  const Tensor t =
-      dtype == DType::kFloat64 ? Tensor::scalar(value) : Tensor::scalar(static_cast<float>(value));
-  return b.add("Const", {}, {{"value", t}});
+  return b.add("Const", {}, {{"value", Tensor::scalar_of(dtype, value)}});
 }
 
 Output sum_to(ir::Builder& b, Output g, Output like) {

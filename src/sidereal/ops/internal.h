@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sidereal/ir/builder.h"
@@ -22,25 +24,73 @@ using ir::TensorSpec;
 
 void register_state(OpRegistry* registry);
 void register_arithmetic(OpRegistry* registry);
+void register_functions_of_one(OpRegistry* registry);
+void register_logic(OpRegistry* registry);
+void register_reductions(OpRegistry* registry);
+void register_softmax(OpRegistry* registry);
 void register_shape_ops(OpRegistry* registry);
 void register_nn(OpRegistry* registry);
 void register_sharding(OpRegistry* registry);
 void register_control(OpRegistry* registry);
 
-/// True for float32 and float64, the dtypes ops calculate in.
-bool is_real(DType dtype);
+/// Some dtypes, under a name for error messages.
+struct DTypeSet {
+  std::string_view name;
+  uint32_t bits = 0;
 
-/// Ok when every input is float32, or every input is float64.
+  [[nodiscard]] constexpr bool has(DType dtype) const {
+    return (bits >> static_cast<int>(dtype) & 1U) != 0;
+  }
+};
+
+namespace sets {
+template <class... DTypes>
+constexpr uint32_t bits_of(DTypes... dtypes) {
+  return ((1U << static_cast<int>(dtypes)) | ...);
+}
+inline constexpr DTypeSet kFloats = {
+    "a float",
+    bits_of(DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64)};
+inline constexpr DTypeSet kSignedIntegers = {
+    "a signed integer", bits_of(DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64)};
+inline constexpr DTypeSet kIntegers = {
+    "an integer", kSignedIntegers.bits | bits_of(DType::kUInt8, DType::kUInt16, DType::kUInt32,
+                                                 DType::kUInt64)};
+inline constexpr DTypeSet kNumbers = {"a number", kFloats.bits | kIntegers.bits};
+inline constexpr DTypeSet kSigned = {"a signed number", kFloats.bits | kSignedIntegers.bits};
+inline constexpr DTypeSet kBools = {"bool", bits_of(DType::kBool)};
+inline constexpr DTypeSet kPlain = {"a number or bool", kNumbers.bits | kBools.bits};
+inline constexpr DTypeSet kIndices = {"int32 or int64", bits_of(DType::kInt32, DType::kInt64)};
+inline constexpr DTypeSet kReals = {"float32 or float64",
+                                    bits_of(DType::kFloat32, DType::kFloat64)};
+}  // namespace sets
+
+/// True for the floats, 16-bit ones included: what gradients flow through.
+inline bool is_real(DType dtype) { return sets::kFloats.has(dtype); }
+
+/// Ok when the inputs from `first` to `last` (negative: counted from the end) have one dtype, and
+/// `set` has it. The error says which input is of what dtype and what to cast to.
+Status require(const InferContext& c, const DTypeSet& set, int first = 0, int last = -1);
+/// require() of floats for all inputs.
 Status require_real(const InferContext& c);
 /// Ok when input `i` has dtype `dtype`.
 Status require_dtype(const InferContext& c, size_t i, DType dtype);
+/// Ok when there is no input `i`, or it is an int64 scalar: what tells runs of a random op apart.
+Status require_stream(const InferContext& c, size_t i);
 /// Ok when input `i` has rank `rank` or an unknown one.
 Status require_rank(const InferContext& c, size_t i, int rank);
 
 /// Appends one output.
 Status put(const InferContext& c, DType dtype, Shape shape);
-/// Appends an output like input 0, which must be real.
+/// Appends an output like input 0, a float.
 Status infer_like_first(const InferContext& c);
+/// Inference of element-wise ops: the inputs of one dtype of `set` broadcast together; the output has
+/// their dtype, or `dtype` when that is valid.
+std::function<Status(const InferContext&)> broadcasting(const DTypeSet& set,
+                                                        DType dtype = DType::kInvalid);
+/// As broadcasting(), for inputs that must all have one shape.
+std::function<Status(const InferContext&)> same_shapes(const DTypeSet& set,
+                                                       DType dtype = DType::kInvalid);
 
 /// The extent both stand for, -1 when neither is known; an error when they differ.
 Result<int64_t> merge_extent(int64_t a, int64_t b);
@@ -59,7 +109,7 @@ Result<std::vector<int>> normalize_axes(const std::vector<int64_t>& axes, int ra
 /// `shape` with `extent` behind it; unknown rank stays unknown.
 Shape with_last(const Shape& shape, int64_t extent);
 
-/// A scalar constant of `dtype` (float32 or float64).
+/// A scalar constant of `dtype`.
 Output scalar(ir::Builder& b, DType dtype, double value);
 /// `g` summed down to the shape of `like`, which was broadcast to g's shape. Nothing to do when
 /// both shapes are known to be equal.

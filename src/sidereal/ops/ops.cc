@@ -13,8 +13,12 @@ using ir::Output;
 void register_all(ir::OpRegistry* registry) {
   internal::register_state(registry);
   internal::register_arithmetic(registry);
+  internal::register_functions_of_one(registry);
+  internal::register_logic(registry);
+  internal::register_reductions(registry);
   internal::register_shape_ops(registry);
   internal::register_nn(registry);
+  internal::register_softmax(registry);
   internal::register_sharding(registry);
   internal::register_control(registry);
 }
@@ -28,9 +32,7 @@ Output constant(Builder& b, const ir::Tensor& value, std::string_view name) {
 }
 
 Output scalar(Builder& b, ir::DType dtype, double value, std::string_view name) {
-  const ir::Tensor t = dtype == ir::DType::kFloat64 ? ir::Tensor::scalar(value)
-                                                    : ir::Tensor::scalar(static_cast<float>(value));
-  return constant(b, t, name);
+  return constant(b, ir::Tensor::scalar_of(dtype, value), name);
 }
 
 Output read_variable(Builder& b, std::string_view var, std::string_view name) {

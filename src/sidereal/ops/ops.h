@@ -20,7 +20,7 @@ ir::Output placeholder(ir::Builder& b, std::string_view name, ir::DType dtype,
                        const ir::Shape& shape);
 /// A constant tensor.
 ir::Output constant(ir::Builder& b, const ir::Tensor& value, std::string_view name = {});
-/// A scalar constant of float32 or float64.
+/// A scalar constant of `dtype`, a number or bool.
 ir::Output scalar(ir::Builder& b, ir::DType dtype, double value, std::string_view name = {});
 /// The value of the dense variable called `var` in full.
 ir::Output read_variable(ir::Builder& b, std::string_view var, std::string_view name = {});

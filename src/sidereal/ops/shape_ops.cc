@@ -1,56 +1,8 @@
-#include <algorithm>
-
 #include "sidereal/ops/internal.h"
 
-/// Reductions, reshaping, and joining and cutting along one axis.
+/// Reshaping, and joining and cutting along one axis.
 namespace sidereal::ops::internal {
 namespace {
-
-/// The axes of a reduction over a tensor of `rank` dimensions; an empty list means all of them.
-Result<std::vector<int>> reduced_axes(const AttrMap& attrs, int rank) {
-  SR_ASSIGN_OR_RETURN(const std::vector<int64_t> axes,
-                      ir::get_attr<std::vector<int64_t>>(attrs, "axes"));
-  SR_ASSIGN_OR_RETURN(std::vector<int> out, normalize_axes(axes, rank));
-  if (axes.empty()) {
-    for (int i = 0; i < rank; ++i) out.push_back(i);
-  }
-  return out;
-}
-
-Result<Shape> reduced_shape(const Shape& shape, const AttrMap& attrs) {
-  if (!shape.has_rank()) return Shape::unknown_rank();
-  SR_ASSIGN_OR_RETURN(const std::vector<int> axes, reduced_axes(attrs, shape.rank()));
-  const bool keep = ir::attr_or<bool>(attrs, "keep_dims", false);
-  Shape out;
-  for (int i = 0; i < shape.rank(); ++i) {
-    const bool reduced = std::binary_search(axes.begin(), axes.end(), i);
-    if (reduced && keep) out.append(1);
-    if (!reduced) out.append(shape.dim(i));
-  }
-  return out;
-}
-
-Status infer_reduce(const InferContext& c) {
-  SR_RETURN_IF_ERROR(require_real(c));
-  SR_ASSIGN_OR_RETURN(Shape shape, reduced_shape(c.inputs[0].shape, c.attrs));
-  return put(c, c.inputs[0].dtype, std::move(shape));
-}
-
-Status infer_broadcast_axes(const InferContext& c) {
-  SR_RETURN_IF_ERROR(require_real(c));
-  SR_ASSIGN_OR_RETURN(const Shape reduced, reduced_shape(c.inputs[1].shape, c.attrs));
-  SR_RETURN_IF_ERROR(merge_shapes(c.inputs[0].shape, reduced).status());
-  return put(c, c.inputs[0].dtype, c.inputs[1].shape);
-}
-
-Status grad_reduce(GradContext& c, bool mean) {
-  const AttrMap attrs = {{"axes", c.node.attrs.at("axes")},
-                         {"keep_dims", ir::attr_or<bool>(c.node.attrs, "keep_dims", false)},
-                         {"mean", mean}};
-  (*c.input_grads)[0] =
-      c.builder.add("BroadcastAxes", {c.output_grads[0], c.node.inputs[0]}, attrs);
-  return {};
-}
 
 /// What is known of the elements a Reshape moves: the product of the known extents and whether
 /// that is all of them. Extents copied with 0 stand on both sides and are left out.
@@ -236,42 +188,9 @@ Status grad_pad_axis(GradContext& c) {
   return {};
 }
 
-std::vector<ir::AttrSpec> reduce_attrs() {
-  return {{"axes", "ints", true, "Dimensions summed over; negative count from the end; none: all."},
-          {"keep_dims", "bool", false, "Keep them with extent 1."}};
-}
-
-void register_reductions(OpRegistry* registry) {
-  registry->add({.name = "ReduceSum",
-                 .doc = "Sums over axes.",
-                 .min_inputs = 1,
-                 .max_inputs = 1,
-                 .attrs = reduce_attrs(),
-                 .infer = infer_reduce,
-                 .gradient = [](GradContext& c) { return grad_reduce(c, false); }});
-  registry->add({.name = "ReduceMean",
-                 .doc = "Means over axes.",
-                 .min_inputs = 1,
-                 .max_inputs = 1,
-                 .attrs = reduce_attrs(),
-                 .infer = infer_reduce,
-                 .gradient = [](GradContext& c) { return grad_reduce(c, true); }});
-  std::vector<ir::AttrSpec> attrs = reduce_attrs();
-  attrs.push_back({"mean", "bool", false, "Divide by the number of elements reduced."});
-  registry->add({.name = "BroadcastAxes",
-                 .doc = "(g, like) -> g, the gradient of a reduction of `like`, repeated over the "
-                        "reduced axes.",
-                 .min_inputs = 2,
-                 .max_inputs = 2,
-                 .attrs = std::move(attrs),
-                 .infer = infer_broadcast_axes,
-                 .differentiable = false});
-}
-
 }  // namespace
 
 void register_shape_ops(OpRegistry* registry) {
-  register_reductions(registry);
   const ir::AttrSpec axis = {"axis", "int", true, "The dimension; negative counts from the end."};
   registry->add({.name = "Reshape",
                  .doc = "The same elements under another shape.",

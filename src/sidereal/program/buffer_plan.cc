@@ -28,16 +28,20 @@ bool is_outside(std::string_view op) { return op == "ReadVariable" || op == "Con
 
 /// The output has the shape of the first input, whatever that is at run time.
 bool is_like_first(std::string_view op) {
-  constexpr std::array<std::string_view, 18> kOps = {
-      "Neg",     "Exp",     "Log",     "Log1p",    "Sqrt",        "Square",
-      "Abs",     "Sign",    "Sigmoid", "Tanh",     "Relu",        "Softplus",
-      "BiasAdd", "Dropout", "AddN",    "ReluGrad", "SigmoidGrad", "TanhGrad"};
+  constexpr std::array<std::string_view, 48> kOps = {
+      "Neg", "Exp", "Log", "Log1p", "Sqrt", "Square", "Abs", "Sign", "Sigmoid", "Tanh", "Relu",
+      "Softplus", "BiasAdd", "Dropout", "AddN", "ReluGrad", "SigmoidGrad", "TanhGrad", "Expm1",
+      "Rsqrt", "Reciprocal", "Floor", "Ceil", "Round", "Trunc", "Sin", "Cos", "Tan", "Asin",
+      "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Erf", "Erfc", "Lgamma",
+      "Digamma", "Trigamma", "Relu6", "Elu", "Selu", "Silu", "Gelu", "Invert", "LogicalNot"};
   return is_one_of(op, kOps);
 }
 
 bool is_broadcasting(std::string_view op) {
-  constexpr std::array<std::string_view, 6> kOps = {"Add", "Sub",     "Mul",
-                                                    "Div", "Maximum", "Minimum"};
+  constexpr std::array<std::string_view, 22> kOps = {
+      "Add", "Sub", "Mul", "Div", "Maximum", "Minimum", "FloorDiv", "FloorMod", "Pow",
+      "SquaredDifference", "Atan2", "DivNoNan", "Xlogy", "Xlog1py", "LogicalAnd", "LogicalOr",
+      "LogicalXor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "LeftShift", "RightShift"};
   return is_one_of(op, kOps);
 }
 

@@ -35,11 +35,23 @@ Status check_outputs(const Node& node, const std::vector<Value>& outputs) {
 
 }  // namespace
 
-Result<std::vector<ir::Tensor>> evaluate(const ir::Graph& graph, const Request& request) {
+namespace {
+internal::Functions all_functions() {
   internal::Functions functions;
   internal::add_elementwise(&functions);
   internal::add_structure(&functions);
   internal::add_tables(&functions);
+  return functions;
+}
+}  // namespace
+
+bool knows(std::string_view op) {
+  static const internal::Functions kFunctions = all_functions();
+  return kFunctions.find(op) != kFunctions.end();
+}
+
+Result<std::vector<ir::Tensor>> evaluate(const ir::Graph& graph, const Request& request) {
+  const internal::Functions functions = all_functions();
   const std::vector<bool> needed = mark_needed(graph, request);
   std::vector<std::vector<Value>> values(graph.size());
   for (const Node& node : graph.nodes()) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sidereal/base/status.h"
@@ -31,5 +32,9 @@ struct Request {
 /// the expanded ops, ShardGather and ShardApply find the layout of their table at the Route node
 /// their rows come from. Ret and Call are kUnimplemented.
 Result<std::vector<ir::Tensor>> evaluate(const ir::Graph& graph, const Request& request);
+
+/// True for an op that evaluate() has a function for. The others are compared with NumPy and PyTorch
+/// by the Python tests.
+bool knows(std::string_view op);
 
 }  // namespace sidereal::reference

@@ -24,6 +24,30 @@ struct LoopPlan {
 /// The plan for two shapes that fit (see broadcast_shape).
 LoopPlan plan_loops(const tensor::Shape& a, const tensor::Shape& b);
 
+/// Where the elements of an operand lie for indices of the shape of rank `rank` it is broadcast to.
+class Strides {
+ public:
+  Strides(const tensor::Shape& shape, int rank) : strides_(rank, 0) {
+    int64_t stride = 1;
+    for (int i = 1; i <= shape.rank(); ++i) {
+      const int64_t extent = shape.dim(-i);
+      strides_[rank - i] = extent == 1 ? 0 : stride;
+      stride *= extent;
+    }
+  }
+  /// Offset of the element at `index`, in elements.
+  [[nodiscard]] int64_t offset(const absl::InlinedVector<int64_t, 8>& index) const {
+    int64_t sum = 0;
+    for (size_t i = 0; i < strides_.size(); ++i) sum += index[i] * strides_[i];
+    return sum;
+  }
+  /// Of the innermost dimension; 0 or 1.
+  [[nodiscard]] int64_t last() const { return strides_.empty() ? 0 : strides_.back(); }
+
+ private:
+  absl::InlinedVector<int64_t, 8> strides_;
+};
+
 /// Calls row(a_offset, b_offset, out_offset) for every innermost loop of the plan, in index order.
 template <class Row>
 void for_each_row(const LoopPlan& plan, Row row) {
