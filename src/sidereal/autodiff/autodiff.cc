@@ -217,9 +217,7 @@ void set_optimizer(ir::Graph* graph, const std::string& name, const ir::Optimize
 
 }  // namespace
 
-bool is_differentiable(DType dtype) {
-  return dtype == DType::kFloat32 || dtype == DType::kFloat64;
-}
+bool is_differentiable(DType dtype) { return tensor::is_floating(dtype); }
 
 Result<std::vector<Output>> gradients(Builder& b, Output loss, const std::vector<Output>& wrt) {
   return gradients(b, {loss}, {Output{}}, wrt);

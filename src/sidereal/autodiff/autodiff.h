@@ -13,7 +13,7 @@ namespace sidereal::autodiff {
 /// d(sum of loss)/d(wrt[i]) for each i, of the shape of wrt[i]; an invalid Output where no gradient
 /// flows (no path, integers, StopGradient). Contributions are summed with AddN, those of later
 /// nodes first, so equal graphs get equal gradients to the last bit.
-/// Errors: kInvalidArgument when loss is not float32 or float64; kUnimplemented naming the node
+/// Errors: kInvalidArgument when loss is not a float; kUnimplemented naming the node
 /// when an op without gradient lies on a path.
 ///
 /// Goes through functions, branches and loops. Nodes of those ops between wrt and loss may be given
