@@ -33,9 +33,10 @@ from .dtypes import (
 from .function import RetracingWarning, TensorSpec, function
 from .gradients import GradientTape, IndexedSlices, custom_gradient, gradients
 from .model import Model, VariableInfo
-from .ops import nn, random
+from .ops import debugging, nn, random
 from .ops.array import *  # noqa: F403
 from .ops.basic import cast, identity, stop_gradient
+from .ops.contraction import *  # noqa: F403
 from .ops.control import *  # noqa: F403
 from .ops.math import *  # noqa: F403
 from .tensors import constant, from_dlpack, is_tensor
@@ -69,6 +70,7 @@ __all__ = [
     "convert_to_tensor",
     "custom_gradient",
     "data",
+    "debugging",
     "dtypes",
     "errors",
     "float16",

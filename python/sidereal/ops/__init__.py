@@ -5,13 +5,14 @@ of `math`, `array`, `nn`, `random` and `control` are members of `sidereal` as we
 
 from __future__ import annotations
 
-from . import array, basic, control, math, nn, random
+from . import array, basic, contraction, control, debugging, math, nn, random
 from .array import *  # noqa: F403
+from .contraction import *  # noqa: F403
 from .control import *  # noqa: F403
 from .math import *  # noqa: F403
 from .basic import *  # noqa: F403 - last: older names keep their arguments here
 
 #: What `sidereal` itself exports.
-exported = sorted({*math.__all__, *array.__all__, *control.__all__})
+exported = sorted({*math.__all__, *array.__all__, *contraction.__all__, *control.__all__})
 
-__all__ = sorted({*basic.__all__, *exported, "array", "control", "math", "nn", "random"})
+__all__ = sorted({*basic.__all__, *exported, "array", "control", "debugging", "math", "nn", "random"})

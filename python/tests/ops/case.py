@@ -30,6 +30,7 @@ class Case:
     torch: the same from torch tensors, differentiable; None: no comparison with PyTorch.
     dtypes: dtypes to run floating-point inputs in. An empty list: inputs as they are, once.
     grad: indices of the inputs by which gradients are checked; inputs should stay away from kinks.
+    grad_outputs: indices of the outputs that are differentiated; None: all floating-point ones.
     check: called with (inputs, outputs) instead of a comparison with `numpy`: for random ops.
     rtol, atol: tolerances of values; by default as the dtype allows.
     unknown: False: the op cannot be inferred with unknown extents (say why in a comment).
@@ -43,6 +44,7 @@ class Case:
     dtypes: Sequence[str] = ("float32", "float64")
     grad: Sequence[int] = ()
     name: str = ""
+    grad_outputs: Sequence[int] | None = None
     check: Callable[[Arrays, Arrays], None] | None = None
     rtol: float | None = None
     atol: float = 0.0

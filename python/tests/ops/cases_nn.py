@@ -115,8 +115,8 @@ def batch_norm_grad(dy: Any, x: Any, scale: Any, mean: Any, variance: Any) -> An
 
 def norm_cases(numpy: Any) -> list[Case]:
     shapes = [((6, 5), "matrix"), ((2, 3, 70), "rank3"), ((2, 2, 3, 4), "rank4")]
-    out = [Case(normal(shape, shape[-1:], shape[-1:]), {}, numpy, name=name, atol=1e-5)
-           for shape, name in shapes]
+    out = [Case(normal(shape, shape[-1:], shape[-1:]), {}, numpy, grad=[0, 1, 2], name=name,
+                grad_outputs=[0], atol=1e-5) for shape, name in shapes]
     out.append(Case(normal((700, 3), (3,), (3,)), {"epsilon": 1e-3}, numpy, name="tall", atol=1e-5))
     out.append(Case(lambda rng: [1e3 + rng.normal(size=(8, 9)), *normal((9,), (9,))(rng)], {},
                     numpy, dtypes=["float64"], name="far_from_0", rtol=1e-8))

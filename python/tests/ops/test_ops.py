@@ -182,12 +182,14 @@ def _same(got: Any, want: Any, case: Case) -> None:
             np.testing.assert_allclose(widened(one), widened(other), rtol=1e-5, atol=1e-6)
 
 
-def seeds_for(outputs: Any) -> list[Any]:
+def seeds_for(case: Case, outputs: Any) -> list[Any]:
     """Weights of the outputs' elements in the scalar that is differentiated."""
     rng = np.random.default_rng(3)
     return [
-        rng.uniform(0.5, 1.5, output.shape) if output.dtype.kind == "f" else None
-        for output in outputs
+        rng.uniform(0.5, 1.5, output.shape)
+        if output.dtype.kind == "f" and (case.grad_outputs is None or at in case.grad_outputs)
+        else None
+        for at, output in enumerate(outputs)
     ]
 
 
@@ -231,7 +233,7 @@ def tape_gradients(op: str, case: Case, arrays: Any) -> tuple[list[Any], Any]:
         for index in case.grad:
             tape.watch(inputs[index])
         outputs = as_tuple(_dispatch.apply(op, inputs, dict(case.attrs)))
-    seeds = seeds_for(outputs)
+    seeds = seeds_for(case, outputs)
     targets = [output for output, seed in zip(outputs, seeds) if seed is not None]
     weights = [seed for seed in seeds if seed is not None]
     grads = tape.gradient(

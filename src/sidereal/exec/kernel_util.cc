@@ -133,6 +133,8 @@ void register_ps_kernels(KernelTable* table) {
   register_shape_kernels(table);
   register_nn_kernels(table);
   register_softmax_kernels(table);
+  register_random_kernels(table);
+  register_check_kernels(table);
   register_state_kernels(table);
 }
 

@@ -132,6 +132,8 @@ void register_math_kernels(KernelTable* table);
 void register_shape_kernels(KernelTable* table);
 void register_nn_kernels(KernelTable* table);
 void register_softmax_kernels(KernelTable* table);
+void register_random_kernels(KernelTable* table);
+void register_check_kernels(KernelTable* table);
 void register_state_kernels(KernelTable* table);
 void register_sharding_kernels(KernelTable* table);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "sidereal/kernels/internal/hash.h"
 #include "sidereal/kernels/internal/vec_math.h"
@@ -124,6 +125,58 @@ void fill_truncated_normal(const RandomKey& key, float mean, float stddev, float
       normal_pair(static_cast<uint32_t>(bits >> 32), static_cast<uint32_t>(bits), out + i, &spare);
     }
     out[i] = mean + stddev * out[i];
+  }
+}
+
+namespace {
+
+/// [0, 1) from the upper 53 bits.
+double unit(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
+
+/// A standard normal from two draws of element `index`.
+double normal_of(const CounterHash& hash, uint64_t index) {
+  const double u = 1.0 - unit(hash.bits(2 * index));  // (0, 1]: the logarithm is finite.
+  const double angle = 2.0 * std::numbers::pi * unit(hash.bits(2 * index + 1));
+  return std::sqrt(-2.0 * std::log(u)) * std::cos(angle);
+}
+
+}  // namespace
+
+void fill_uniform(const RandomKey& key, double lo, double hi, double* out, int64_t n) {
+  const CounterHash hash(key.seed, key.stream);
+  const double top = hi > lo ? std::nextafter(hi, lo) : lo;
+  for (int64_t i = 0; i < n; ++i) {
+    const double u = unit(hash.bits(key.first + static_cast<uint64_t>(i)));
+    out[i] = std::min(lo + (hi - lo) * u, top);
+  }
+}
+
+void fill_normal(const RandomKey& key, double mean, double stddev, double* out, int64_t n) {
+  const CounterHash hash(key.seed, key.stream);
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = mean + stddev * normal_of(hash, key.first + static_cast<uint64_t>(i));
+  }
+}
+
+void fill_truncated_normal(const RandomKey& key, double mean, double stddev, double* out,
+                           int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t index = key.first + static_cast<uint64_t>(i);
+    double x = normal_of(CounterHash(key.seed, key.stream), index);
+    for (uint64_t attempt = 1; std::fabs(x) > 2.0; ++attempt) {
+      x = normal_of(CounterHash(key.seed + attempt, ~key.stream), index);
+    }
+    out[i] = mean + stddev * x;
+  }
+}
+
+void fill_uniform_integers(const RandomKey& key, int64_t lo, int64_t hi, int64_t* out, int64_t n) {
+  const CounterHash hash(key.seed, key.stream);
+  const uint64_t width = static_cast<uint64_t>(hi) - static_cast<uint64_t>(lo);
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t bits = hash.bits(key.first + static_cast<uint64_t>(i));
+    const auto scaled = static_cast<uint64_t>((static_cast<unsigned __int128>(bits) * width) >> 64);
+    out[i] = static_cast<int64_t>(static_cast<uint64_t>(lo) + scaled);
   }
 }
 

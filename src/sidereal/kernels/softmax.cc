@@ -45,9 +45,10 @@ void log_softmax_row(const T* x, int64_t n, T* y) {
   for (int64_t from = 0; from < n; from += kColumns) {
     total += exp_less(x + from, top, std::min(kColumns, n - from), block);
   }
-  const T shift = top + std::log(total);
+  // Not in one: the sum of both would be rounded to the digits of the maximum.
+  const T rest = std::log(total);
   SR_INDEPENDENT
-  for (int64_t j = 0; j < n; ++j) y[j] = x[j] - shift;
+  for (int64_t j = 0; j < n; ++j) y[j] = (x[j] - top) - rest;
 }
 
 template <class T>
@@ -136,11 +137,13 @@ void softmax_cross_entropy(const T* x, const T* labels, int64_t m, int64_t n, T*
     T* out = backprop + i * n;
     const T top = highest(row, n);
     const T total = exp_less(row, top, n, out);
-    const T shift = top + std::log(total);
+    const T rest = std::log(total);
     const T weight = sum(z, n);
     T sum_of_losses = 0;
     // A label of 0 does not see an infinite logarithm.
-    for (int64_t j = 0; j < n; ++j) sum_of_losses += z[j] == T(0) ? T(0) : z[j] * (shift - row[j]);
+    for (int64_t j = 0; j < n; ++j) {
+      sum_of_losses += z[j] == T(0) ? T(0) : z[j] * (rest - (row[j] - top));
+    }
     loss[i] = sum_of_losses;
     const T factor = weight / total;
     SR_INDEPENDENT

@@ -28,6 +28,8 @@ void register_functions_of_one(OpRegistry* registry);
 void register_logic(OpRegistry* registry);
 void register_reductions(OpRegistry* registry);
 void register_softmax(OpRegistry* registry);
+void register_random(OpRegistry* registry);
+void register_checks(OpRegistry* registry);
 void register_shape_ops(OpRegistry* registry);
 void register_nn(OpRegistry* registry);
 void register_sharding(OpRegistry* registry);

@@ -19,6 +19,8 @@ void register_all(ir::OpRegistry* registry) {
   internal::register_shape_ops(registry);
   internal::register_nn(registry);
   internal::register_softmax(registry);
+  internal::register_random(registry);
+  internal::register_checks(registry);
   internal::register_sharding(registry);
   internal::register_control(registry);
 }
