@@ -33,7 +33,7 @@ from .dtypes import (
 from .function import RetracingWarning, TensorSpec, function
 from .gradients import GradientTape, IndexedSlices, custom_gradient, gradients
 from .model import Model, VariableInfo
-from .ops import debugging, nn, random
+from .ops import debugging, linalg, nn, random, sparse
 from .ops.array import *  # noqa: F403
 from .ops.basic import cast, identity, stop_gradient
 from .ops.contraction import *  # noqa: F403
@@ -86,6 +86,7 @@ __all__ = [
     "int8",
     "is_tensor",
     "layers",
+    "linalg",
     "math",
     "models",
     "nest",
@@ -93,6 +94,7 @@ __all__ = [
     "ops",
     "optimizers",
     "random",
+    "sparse",
     "stop_gradient",
     "uint16",
     "uint32",

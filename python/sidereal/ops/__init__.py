@@ -1,11 +1,23 @@
 """Ops on tensors and on values of graphs. What has a value is computed at once; on the values of a
 Model or of a function being traced, an op adds a node. Names and arguments are TensorFlow's; those
-of `math`, `array`, `nn`, `random` and `control` are members of `sidereal` as well.
+of `math`, `array` and `control` are members of `sidereal` as well, those of `nn`, `random`, `linalg`
+and `sparse` under these names.
 """
 
 from __future__ import annotations
 
-from . import array, basic, contraction, control, debugging, math, nn, random
+from . import (
+    array,
+    basic,
+    contraction,
+    control,
+    debugging,
+    linalg,
+    math,
+    nn,
+    random,
+    sparse,
+)
 from .array import *  # noqa: F403
 from .contraction import *  # noqa: F403
 from .control import *  # noqa: F403
@@ -15,4 +27,9 @@ from .basic import *  # noqa: F403 - last: older names keep their arguments here
 #: What `sidereal` itself exports.
 exported = sorted({*math.__all__, *array.__all__, *contraction.__all__, *control.__all__})
 
-__all__ = sorted({*basic.__all__, *exported, "array", "control", "debugging", "math", "nn", "random"})
+__all__ = sorted(
+    {
+        *basic.__all__, *exported,
+        "array", "control", "debugging", "linalg", "math", "nn", "random", "sparse",
+    }  # fmt: skip
+)

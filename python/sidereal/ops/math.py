@@ -11,6 +11,20 @@ from typing import Any
 
 from .. import dtypes, errors
 from .._dispatch import align, apply, binary, convert
+from .indexing import (  # noqa: F401 - members of sidereal.math
+    segment_max,
+    segment_mean,
+    segment_min,
+    segment_prod,
+    segment_sum,
+    unsorted_segment_max,
+    unsorted_segment_mean,
+    unsorted_segment_min,
+    unsorted_segment_prod,
+    unsorted_segment_sqrt_n,
+    unsorted_segment_sum,
+)
+from .sorting import bincount, cumprod, cumsum, in_top_k, top_k  # noqa: F401
 
 # ruff: noqa: A001 - the names are TensorFlow's.
 

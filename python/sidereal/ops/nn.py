@@ -8,6 +8,11 @@ from typing import Any
 from .. import errors
 from .._dispatch import align, apply, binary, convert
 from . import math as _math
+from .embedding import (
+    embedding_lookup,
+    embedding_lookup_sparse,
+    safe_embedding_lookup_sparse,
+)
 from .math import (
     l2_normalize,
     log_sigmoid,
@@ -19,6 +24,9 @@ from .math import (
     tanh,
     zero_fraction,
 )
+from .nn_spatial import *  # noqa: F403
+from .nn_spatial import __all__ as _spatial
+from .sorting import in_top_k, top_k
 
 __all__ = [
     "batch_normalization", "bias_add", "compute_average_loss", "cosine_similarity", "crelu",
@@ -28,7 +36,8 @@ __all__ = [
     "normalize_moments", "relu", "relu6", "selu", "sigmoid", "sigmoid_cross_entropy_with_logits",
     "silu", "softmax", "softmax_cross_entropy_with_logits", "softplus", "softsign",
     "sparse_softmax_cross_entropy_with_logits", "swish", "tanh",
-    "weighted_cross_entropy_with_logits", "zero_fraction",
+    "weighted_cross_entropy_with_logits", "zero_fraction", "embedding_lookup",
+    "embedding_lookup_sparse", "in_top_k", "safe_embedding_lookup_sparse", "top_k", *_spatial,
 ]
 
 

@@ -204,12 +204,20 @@ TEST_F(AutodiffTest, minimize_says_when_there_is_nothing_to_train) {
             "'Square' depends on no trainable variable: nothing to minimize");
 }
 
-TEST_F(AutodiffTest, names_the_node_when_its_gradient_needs_an_extent) {
+TEST_F(AutodiffTest, differentiates_joins_and_cuts_of_unknown_extents) {
   const Output x = input({-1, 2});
-  const Output loss = ops::concat(b_, {x, x}, 0, "rows");
+  const Output rows = ops::concat(b_, {x, x}, 0, "rows");
+  const Output loss = ops::slice_axis(b_, ops::pad_axis(b_, rows, 0, 1, 2), 0, 0, 1);
+  const auto grads = gradients(b_, loss, {x});
+  ASSERT_TRUE(grads.ok()) << grads.status();
+  EXPECT_EQ(b_.spec((*grads)[0]).shape, (ir::Shape{-1, 2}));
+}
+
+TEST_F(AutodiffTest, names_the_node_when_its_gradient_needs_a_rank) {
+  const Output x = input(ir::Shape::unknown_rank());
+  const Output loss = ops::slice_axis(b_, x, 0, 0, 1, "row");
   EXPECT_EQ(base::message_of(gradients(b_, loss, {x}).status()),
-            "gradient of Concat 'rows': the gradient of Concat needs known extents along its axis; "
-            "input 0 has shape [?,2]");
+            "gradient of SliceAxis 'row': the gradient of SliceAxis needs a known rank");
 }
 
 }  // namespace

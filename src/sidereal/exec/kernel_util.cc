@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sidereal/exec/array_util.h"
 #include "sidereal/kernels/elementwise.h"
 
 namespace sidereal::exec {
@@ -136,6 +137,7 @@ void register_ps_kernels(KernelTable* table) {
   register_random_kernels(table);
   register_check_kernels(table);
   register_state_kernels(table);
+  register_array_kernels(table);
 }
 
 }  // namespace sidereal::exec

@@ -101,6 +101,12 @@ Status check_shape(const Shape& shape) {
   return {};
 }
 
+const Tensor* InferContext::constant(size_t i) const {
+  if (edges == nullptr || i >= edges->size()) return nullptr;
+  const Node& from = graph.node((*edges)[i].node);
+  return from.op == "Const" ? find_attr<Tensor>(from.attrs, "value") : nullptr;
+}
+
 std::string InferContext::describe() const {
   std::string out = fmt::format("{} '{}' (", schema.name, node_name);
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -138,7 +144,8 @@ Status infer_node(const Graph& graph, const OpSchema& schema, Node* node) {
   inputs.reserve(node->inputs.size());
   for (const Output& input : node->inputs) inputs.push_back(graph.spec(input));
   std::vector<TensorSpec> outputs;
-  const InferContext context{graph, schema, node->name, inputs, node->attrs, &outputs};
+  const InferContext context{graph,       schema,   node->name,   inputs,
+                             node->attrs, &outputs, &node->inputs};
   Status status = check_arity(schema, inputs.size());
   if (status.ok()) status = check_attrs(graph, schema, &node->attrs);
   if (status.ok()) status = schema.infer(context);

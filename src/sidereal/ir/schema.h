@@ -28,7 +28,11 @@ struct InferContext {
   const std::vector<TensorSpec>& inputs;
   const AttrMap& attrs;
   std::vector<TensorSpec>* outputs;  ///< To be filled: one spec per output.
+  const std::vector<Output>* edges = nullptr;  ///< The node's inputs; nullptr when not in a graph.
 
+  /// The value of input `i` when a Const node makes it, else nullptr. What inference learns from a
+  /// value may only make a shape more precise: passes may turn constants into other nodes and back.
+  [[nodiscard]] const Tensor* constant(size_t i) const;
   /// "MatMul 'tower/0/mat_mul' (float32[?,8], float32[9,4])", for error messages.
   [[nodiscard]] std::string describe() const;
 };

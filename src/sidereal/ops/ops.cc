@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "sidereal/ops/args.h"
 #include "sidereal/ops/internal.h"
 
 namespace sidereal::ops {
@@ -17,6 +18,7 @@ void register_all(ir::OpRegistry* registry) {
   internal::register_logic(registry);
   internal::register_reductions(registry);
   internal::register_shape_ops(registry);
+  internal::register_array(registry);
   internal::register_nn(registry);
   internal::register_softmax(registry);
   internal::register_random(registry);

@@ -18,8 +18,9 @@ bool is_one_of(std::string_view op, const std::array<std::string_view, N>& ops) 
 
 /// The output is the first input under another shape.
 bool is_view(std::string_view op) {
-  constexpr std::array<std::string_view, 5> kOps = {"Identity", "Reshape", "ReshapeLike",
-                                                    "StopGradient", "CheckNumerics"};
+  constexpr std::array<std::string_view, 8> kOps = {"Identity",     "Reshape",       "ReshapeLike",
+                                                    "StopGradient", "CheckNumerics", "ExpandDims",
+                                                    "Squeeze",      "EnsureShape"};
   return is_one_of(op, kOps);
 }
 

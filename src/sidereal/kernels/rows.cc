@@ -1,0 +1,135 @@
+#include "sidereal/kernels/rows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+namespace sidereal::kernels {
+namespace {
+
+constexpr size_t kAhead = 16;  // Rows between a prefetch and its use.
+
+template <class T, class F>
+void for_each_row(const T* from, std::span<const int64_t> rows, int64_t width, T* to, F f) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i + kAhead < rows.size() && rows[i + kAhead] >= 0) {
+      __builtin_prefetch(to + rows[i + kAhead] * width, 1);
+    }
+    if (rows[i] < 0) continue;
+    T* row = to + rows[i] * width;
+    const T* in = from + static_cast<int64_t>(i) * width;
+    for (int64_t j = 0; j < width; ++j) row[j] = f(row[j], in[j]);
+  }
+}
+
+/// Integers wrap around.
+template <class T, class F>
+T wrapping(T a, T b, F f) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(f(static_cast<uint64_t>(a), static_cast<uint64_t>(b)));
+  } else {
+    return f(a, b);
+  }
+}
+
+}  // namespace
+
+void take_rows(const std::byte* from, std::span<const int64_t> rows, int64_t row_bytes,
+               std::byte* to) {
+  if (row_bytes == 0) return;
+  for (size_t i = 0; i < rows.size(); ++i, to += row_bytes) {
+    if (i + kAhead < rows.size() && rows[i + kAhead] >= 0) {
+      __builtin_prefetch(from + rows[i + kAhead] * row_bytes);
+    }
+    if (rows[i] < 0) {
+      std::memset(to, 0, row_bytes);
+    } else if (row_bytes == 4) {
+      std::memcpy(to, from + rows[i] * 4, 4);
+    } else {
+      std::memcpy(to, from + rows[i] * row_bytes, row_bytes);
+    }
+  }
+}
+
+void put_rows(const std::byte* from, std::span<const int64_t> rows, int64_t row_bytes,
+              std::byte* to) {
+  if (row_bytes == 0) return;
+  for (const int64_t row : rows) {
+    if (row >= 0) std::memcpy(to + row * row_bytes, from, row_bytes);
+    from += row_bytes;
+  }
+}
+
+template <class T>
+void combine_rows(RowOp op, const T* from, std::span<const int64_t> rows, int64_t width, T* to) {
+  switch (op) {
+    case RowOp::kAdd:
+      return for_each_row(from, rows, width, to, [](T a, T b) {
+        return wrapping(a, b, [](auto x, auto y) { return x + y; });
+      });
+    case RowOp::kSub:
+      return for_each_row(from, rows, width, to, [](T a, T b) {
+        return wrapping(a, b, [](auto x, auto y) { return x - y; });
+      });
+    case RowOp::kMul:
+      return for_each_row(from, rows, width, to, [](T a, T b) {
+        return wrapping(a, b, [](auto x, auto y) { return x * y; });
+      });
+    case RowOp::kMax:
+      return for_each_row(from, rows, width, to, [](T a, T b) { return b > a || b != b ? b : a; });
+    case RowOp::kMin:
+      return for_each_row(from, rows, width, to, [](T a, T b) { return b < a || b != b ? b : a; });
+  }
+}
+
+template <class T>
+T neutral(RowOp op) {
+  switch (op) {
+    case RowOp::kMul:
+      return T(1);
+    case RowOp::kMax:
+      return std::numeric_limits<T>::lowest();
+    case RowOp::kMin:
+      return std::numeric_limits<T>::max();
+    default:
+      return T(0);
+  }
+}
+
+void count_rows(std::span<const int64_t> rows, std::span<int64_t> counts) {
+  std::fill(counts.begin(), counts.end(), 0);
+  for (const int64_t row : rows) {
+    if (row >= 0) ++counts[row];
+  }
+}
+
+template <class I>
+int64_t first_outside(std::span<const I> indices, int64_t extent, bool skip_negative) {
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const auto index = static_cast<int64_t>(indices[i]);
+    if (index >= extent || (index < 0 && !skip_negative)) [[unlikely]] {
+      return static_cast<int64_t>(i);
+    }
+  }
+  return -1;
+}
+
+#define SR_INSTANTIATE(T)                                                                \
+  template void combine_rows<T>(RowOp, const T*, std::span<const int64_t>, int64_t, T*); \
+  template T neutral<T>(RowOp);
+SR_INSTANTIATE(float)
+SR_INSTANTIATE(double)
+SR_INSTANTIATE(int8_t)
+SR_INSTANTIATE(int16_t)
+SR_INSTANTIATE(int32_t)
+SR_INSTANTIATE(int64_t)
+SR_INSTANTIATE(uint8_t)
+SR_INSTANTIATE(uint16_t)
+SR_INSTANTIATE(uint32_t)
+SR_INSTANTIATE(uint64_t)
+#undef SR_INSTANTIATE
+template int64_t first_outside<int32_t>(std::span<const int32_t>, int64_t, bool);
+template int64_t first_outside<int64_t>(std::span<const int64_t>, int64_t, bool);
+
+}  // namespace sidereal::kernels
