@@ -117,8 +117,7 @@ KernelFactory invert() {
                       const Tensor x = c.input(0);
                       return with_dtype<Types>(x.dtype(), [&]<class T>() -> Status {
                         kernels::invert(x.data<const T>().data(),
-                                        c.output(0, x.shape()).data<T>().data(),
-                                        x.num_elements());
+                                        c.output(0, x.shape()).data<T>().data(), x.num_elements());
                         return {};
                       });
                     })));
@@ -218,40 +217,23 @@ void register_unary(KernelTable* table) {
   table->add("Relu", unary<Numbers>(UnaryOp::kRelu));
   table->add("Relu6", unary<Numbers>(UnaryOp::kRelu6));
   constexpr std::pair<const char*, UnaryOp> kOfFloats[] = {
-      {"Exp", UnaryOp::kExp},
-      {"Log", UnaryOp::kLog},
-      {"Log1p", UnaryOp::kLog1p},
-      {"Sqrt", UnaryOp::kSqrt},
-      {"Rsqrt", UnaryOp::kRsqrt},
-      {"Reciprocal", UnaryOp::kReciprocal},
-      {"Sigmoid", UnaryOp::kSigmoid},
-      {"Tanh", UnaryOp::kTanh},
-      {"Softplus", UnaryOp::kSoftplus},
-      {"Floor", UnaryOp::kFloor},
-      {"Ceil", UnaryOp::kCeil},
-      {"Round", UnaryOp::kRound},
-      {"Trunc", UnaryOp::kTrunc},
-      {"Expm1", UnaryOp::kExpm1},
-      {"Sin", UnaryOp::kSin},
-      {"Cos", UnaryOp::kCos},
-      {"Tan", UnaryOp::kTan},
-      {"Asin", UnaryOp::kAsin},
-      {"Acos", UnaryOp::kAcos},
-      {"Atan", UnaryOp::kAtan},
-      {"Sinh", UnaryOp::kSinh},
-      {"Cosh", UnaryOp::kCosh},
-      {"Asinh", UnaryOp::kAsinh},
-      {"Acosh", UnaryOp::kAcosh},
-      {"Atanh", UnaryOp::kAtanh},
-      {"Erf", UnaryOp::kErf},
-      {"Erfc", UnaryOp::kErfc},
-      {"Lgamma", UnaryOp::kLgamma},
-      {"Digamma", UnaryOp::kDigamma},
-      {"Trigamma", UnaryOp::kTrigamma},
-      {"Elu", UnaryOp::kElu},
-      {"Selu", UnaryOp::kSelu},
-      {"Silu", UnaryOp::kSilu},
-      {"Gelu", UnaryOp::kGelu},
+      {"Exp", UnaryOp::kExp},           {"Log", UnaryOp::kLog},
+      {"Log1p", UnaryOp::kLog1p},       {"Sqrt", UnaryOp::kSqrt},
+      {"Rsqrt", UnaryOp::kRsqrt},       {"Reciprocal", UnaryOp::kReciprocal},
+      {"Sigmoid", UnaryOp::kSigmoid},   {"Tanh", UnaryOp::kTanh},
+      {"Softplus", UnaryOp::kSoftplus}, {"Floor", UnaryOp::kFloor},
+      {"Ceil", UnaryOp::kCeil},         {"Round", UnaryOp::kRound},
+      {"Trunc", UnaryOp::kTrunc},       {"Expm1", UnaryOp::kExpm1},
+      {"Sin", UnaryOp::kSin},           {"Cos", UnaryOp::kCos},
+      {"Tan", UnaryOp::kTan},           {"Asin", UnaryOp::kAsin},
+      {"Acos", UnaryOp::kAcos},         {"Atan", UnaryOp::kAtan},
+      {"Sinh", UnaryOp::kSinh},         {"Cosh", UnaryOp::kCosh},
+      {"Asinh", UnaryOp::kAsinh},       {"Acosh", UnaryOp::kAcosh},
+      {"Atanh", UnaryOp::kAtanh},       {"Erf", UnaryOp::kErf},
+      {"Erfc", UnaryOp::kErfc},         {"Lgamma", UnaryOp::kLgamma},
+      {"Digamma", UnaryOp::kDigamma},   {"Trigamma", UnaryOp::kTrigamma},
+      {"Elu", UnaryOp::kElu},           {"Selu", UnaryOp::kSelu},
+      {"Silu", UnaryOp::kSilu},         {"Gelu", UnaryOp::kGelu},
   };
   for (const auto& [name, op] : kOfFloats) table->add(name, unary<Floats>(op));
   table->add("IsNan", classify(TestOp::kIsNan));

@@ -40,13 +40,12 @@ Status with_real(tensor::DType dtype, F f) {
   return tensor::with_dtype<tensor::RealTypes>(dtype, std::move(f));
 }
 
-/// Calls f.template operator()<T>() with the type a float dtype is computed in: float for float32 and
-/// the 16-bit floats, double for float64. Goes with widened() and WideOutput.
+/// Calls f.template operator()<T>() with the type a float dtype is computed in: float for float32
+/// and the 16-bit floats, double for float64. Goes with widened() and WideOutput.
 template <class F>
 Status with_compute(tensor::DType dtype, F f) {
-  return tensor::with_dtype<tensor::FloatTypes>(dtype, [&]<class T>() -> Status {
-    return f.template operator()<tensor::ComputeType<T>>();
-  });
+  return tensor::with_dtype<tensor::FloatTypes>(
+      dtype, [&]<class T>() -> Status { return f.template operator()<tensor::ComputeType<T>>(); });
 }
 
 /// Calls f.template operator()<U>() with the unsigned integer of the width of `dtype`: for kernels
@@ -70,8 +69,8 @@ Status with_width(tensor::DType dtype, F f) {
 /// `x` itself, or a float32 copy of a tensor of 16-bit floats.
 tensor::Tensor widened(KernelContext& context, const tensor::Tensor& x);
 
-/// Output `i` as memory of the type it is computed in: the output itself, or, for the 16-bit floats,
-/// a float32 tensor that store() rounds into it.
+/// Output `i` as memory of the type it is computed in: the output itself, or, for the 16-bit
+/// floats, a float32 tensor that store() rounds into it.
 class WideOutput {
  public:
   WideOutput(KernelContext& context, int i, const tensor::Shape& shape);

@@ -19,8 +19,7 @@ Result<std::pair<int64_t, int64_t>> as_matrix(const Tensor& x) {
 
 Status bias_add(KernelContext& c) {
   SR_ASSIGN_OR_RETURN(const auto extents, as_matrix(c.input(0)));
-  if (c.input(1).dtype() != c.input(0).dtype() ||
-      !(c.input(1).shape() == Shape{extents.second})) {
+  if (c.input(1).dtype() != c.input(0).dtype() || !(c.input(1).shape() == Shape{extents.second})) {
     return invalid_argument("a bias of {} does not fit {}", c.input(1).to_string(),
                             c.input(0).to_string());
   }

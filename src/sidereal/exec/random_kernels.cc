@@ -5,7 +5,8 @@
 #include "sidereal/kernels/elementwise.h"
 #include "sidereal/kernels/random.h"
 
-/// Random tensors, made anew from counters: no state, and the same values for any number of threads.
+/// Random tensors, made anew from counters: no state, and the same values for any number of
+/// threads.
 namespace sidereal::exec {
 namespace {
 
@@ -55,8 +56,8 @@ Result<Shape> shape_of(KernelContext& c, const RandomAttrs& attrs) {
   if (!attrs.has_shape) {
     if (c.num_inputs() < 1) return invalid_argument("neither a shape attribute nor a shape input");
     SR_RETURN_IF_ERROR(check_rank(c, 0, 1));
-    SR_RETURN_IF_ERROR(tensor::with_dtype<tensor::IndexTypes>(
-        c.input(0).dtype(), [&]<class T>() -> Status {
+    SR_RETURN_IF_ERROR(
+        tensor::with_dtype<tensor::IndexTypes>(c.input(0).dtype(), [&]<class T>() -> Status {
           for (const T extent : c.in<T>(0)) shape.append(extent);
           return {};
         }));

@@ -147,14 +147,15 @@ Status run_arg_reduce(KernelContext& c, bool greatest, int64_t axis_attr) {
 }
 
 KernelFactory arg_reduce(bool greatest) {
-  return with_arity(1, 1, 1, [greatest](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
-    SR_ASSIGN_OR_RETURN(const int64_t axis,
-                        ir::get_attr<int64_t>(bind.instruction.attrs, "axis"));
-    const DType dtype = ir::attr_or(bind.instruction.attrs, "output_dtype", DType::kInt64);
-    SR_RETURN_IF_ERROR(check_slot(bind, bind.instruction.outputs[0], dtype, "the output"));
-    return make_kernel(
-        [greatest, axis](KernelContext& c) { return run_arg_reduce(c, greatest, axis); });
-  });
+  return with_arity(
+      1, 1, 1, [greatest](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
+        SR_ASSIGN_OR_RETURN(const int64_t axis,
+                            ir::get_attr<int64_t>(bind.instruction.attrs, "axis"));
+        const DType dtype = ir::attr_or(bind.instruction.attrs, "output_dtype", DType::kInt64);
+        SR_RETURN_IF_ERROR(check_slot(bind, bind.instruction.outputs[0], dtype, "the output"));
+        return make_kernel(
+            [greatest, axis](KernelContext& c) { return run_arg_reduce(c, greatest, axis); });
+      });
 }
 
 /// (g, like) -> g repeated along the axes that were reduced; divided by their extent for a mean.

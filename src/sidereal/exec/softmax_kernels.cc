@@ -86,9 +86,9 @@ Status sparse_cross_entropy(KernelContext& c) {
   return with_compute(dtype, [&]<class T>() -> Status {
     return tensor::with_dtype<tensor::IndexTypes>(labels.dtype(), [&]<class Index>() -> Status {
       const Index* ids = labels.data<const Index>().data();
-      const int64_t bad = kernels::sparse_softmax_cross_entropy(
-          logits.data<const T>().data(), ids, shape.num_elements(), n, loss.data<T>(),
-          backprop.data<T>());
+      const int64_t bad = kernels::sparse_softmax_cross_entropy(logits.data<const T>().data(), ids,
+                                                                shape.num_elements(), n,
+                                                                loss.data<T>(), backprop.data<T>());
       if (bad >= 0) {
         return invalid_argument("label {} at position {} is not in [0, {}), the classes of {}",
                                 ids[bad], bad, n, logits.to_string());

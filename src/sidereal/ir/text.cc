@@ -119,9 +119,8 @@ class Printer {
   }
 
   void elements(const Tensor& tensor) {
-    tensor::visit_dtype<tensor::PlainTypes>(tensor.dtype(), [&]<class T>() {
-      elements_as<internal::TextType<T>>(tensor);
-    });
+    tensor::visit_dtype<tensor::PlainTypes>(
+        tensor.dtype(), [&]<class T>() { elements_as<internal::TextType<T>>(tensor); });
   }
 
   std::string out_;

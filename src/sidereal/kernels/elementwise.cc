@@ -237,12 +237,12 @@ void axpy(std::type_identity_t<T> alpha, const T* x, T* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] += alpha * x[i];
 }
 
-#define SR_INSTANTIATE_WIDTH(T)                                                           \
-  template void select(const bool*, const T*, const T*, T*, int64_t);                     \
-  template void select_broadcast(const bool*, const tensor::Shape&, const T*,             \
-                                 const tensor::Shape&, const T*, const tensor::Shape&,    \
-                                 const tensor::Shape&, T*);                               \
-  template void broadcast_to(const T*, const tensor::Shape&, const tensor::Shape&, T*);   \
+#define SR_INSTANTIATE_WIDTH(T)                                                         \
+  template void select(const bool*, const T*, const T*, T*, int64_t);                   \
+  template void select_broadcast(const bool*, const tensor::Shape&, const T*,           \
+                                 const tensor::Shape&, const T*, const tensor::Shape&,  \
+                                 const tensor::Shape&, T*);                             \
+  template void broadcast_to(const T*, const tensor::Shape&, const tensor::Shape&, T*); \
   template void fill(T*, int64_t, T);
 
 #define SR_INSTANTIATE(T)                                                                  \
@@ -252,7 +252,7 @@ void axpy(std::type_identity_t<T> alpha, const T* x, T* y, int64_t n) {
                                  const tensor::Shape&, T*);                                \
   template void compare_broadcast(CompareOp, const T*, const tensor::Shape&, const T*,     \
                                   const tensor::Shape&, bool*);                            \
-  template void classify(TestOp, const T*, bool*, int64_t);                                    \
+  template void classify(TestOp, const T*, bool*, int64_t);                                \
   template void reduce_to_shape(const T*, const tensor::Shape&, const tensor::Shape&, T*); \
   template void relu_grad(const T*, const T*, T*, int64_t);                                \
   template void sigmoid_grad(const T*, const T*, T*, int64_t);                             \

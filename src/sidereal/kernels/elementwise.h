@@ -7,10 +7,10 @@
 #include "sidereal/tensor/dtype.h"
 #include "sidereal/tensor/shape.h"
 
-/// Element by element arithmetic. T is float or double unless said; tensor::Float16 and BFloat16 are
-/// widened to float in blocks and rounded once. `out` may be the same array as an input of the same
-/// extent and type (in place); other overlaps are not allowed. The value of an element depends on its
-/// inputs only, never on its place in the array.
+/// Element by element arithmetic. T is float or double unless said; tensor::Float16 and BFloat16
+/// are widened to float in blocks and rounded once. `out` may be the same array as an input of the
+/// same extent and type (in place); other overlaps are not allowed. The value of an element depends
+/// on its inputs only, never on its place in the array.
 namespace sidereal::kernels {
 
 enum class UnaryOp : uint8_t {
@@ -61,7 +61,7 @@ enum class BinaryOp : uint8_t {
   kAdd,
   kSub,
   kMul,
-  kDiv,  ///< Of integers: truncated.
+  kDiv,      ///< Of integers: truncated.
   kMaximum,  ///< NaN when one is NaN.
   kMinimum,
   kFloorDiv,
@@ -86,9 +86,9 @@ enum class BitOp : uint8_t {
 
 enum class CompareOp : uint8_t { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual };
 
-/// out[i] = op(in[i]) for i < n. float transcendentals are within 4 units in the last place. Also for
-/// the 16-bit floats. Integers of any width: kNeg, kSquare, kAbs, kSign, kRelu and kRelu6 only, with
-/// wrap-around.
+/// out[i] = op(in[i]) for i < n. float transcendentals are within 4 units in the last place. Also
+/// for the 16-bit floats. Integers of any width: kNeg, kSquare, kAbs, kSign, kRelu and kRelu6 only,
+/// with wrap-around.
 template <class T>
 void unary(UnaryOp op, const T* in, T* out, int64_t n);
 
@@ -196,10 +196,10 @@ void scale(std::type_identity_t<T> alpha, const T* x, T* out, int64_t n);
 template <class T>
 void axpy(std::type_identity_t<T> alpha, const T* x, T* y, int64_t n);
 
-/// Converts n elements between any two dtypes of fixed width. To bool: x != 0. A real number goes to
-/// an integer by truncation; outside the range it becomes the nearest bound, NaN becomes 0. Integers
-/// to narrower ones keep their low bits. To the 16-bit floats: rounded once, to the nearest. Returns
-/// false for another dtype.
+/// Converts n elements between any two dtypes of fixed width. To bool: x != 0. A real number goes
+/// to an integer by truncation; outside the range it becomes the nearest bound, NaN becomes 0.
+/// Integers to narrower ones keep their low bits. To the 16-bit floats: rounded once, to the
+/// nearest. Returns false for another dtype.
 bool cast(tensor::DType from, const void* in, tensor::DType to, void* out, int64_t n);
 
 /// n 16-bit floats as floats, exactly; and back, to the nearest.

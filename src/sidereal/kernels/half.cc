@@ -8,7 +8,8 @@
 #include <immintrin.h>
 #endif
 
-/// The element-wise loops of the 16-bit floats: blocks are widened, computed in float, rounded once.
+/// The element-wise loops of the 16-bit floats: blocks are widened, computed in float, rounded
+/// once.
 namespace sidereal::kernels {
 
 using tensor::BFloat16;
@@ -112,7 +113,7 @@ void half_binary(BinaryOp op, const H* a, const H* b, H* out, int64_t n) {
 
 template <class H>
 void half_binary_broadcast(BinaryOp op, const H* a, const tensor::Shape& a_shape, const H* b,
-                      const tensor::Shape& b_shape, H* out) {
+                           const tensor::Shape& b_shape, H* out) {
   zip_blocks(a, a_shape, b, b_shape, [&](float* x, const float* y, int64_t at, int64_t count) {
     binary(op, x, y, x, count);
     narrow(x, out + at, count);
@@ -121,7 +122,7 @@ void half_binary_broadcast(BinaryOp op, const H* a, const tensor::Shape& a_shape
 
 template <class H>
 void half_compare_broadcast(CompareOp op, const H* a, const tensor::Shape& a_shape, const H* b,
-                       const tensor::Shape& b_shape, bool* out) {
+                            const tensor::Shape& b_shape, bool* out) {
   zip_blocks(a, a_shape, b, b_shape, [&](float* x, const float* y, int64_t at, int64_t count) {
     const tensor::Shape shape{count};
     compare_broadcast(op, x, shape, y, shape, out + at);
@@ -139,28 +140,28 @@ void half_classify(TestOp op, const H* in, bool* out, int64_t n) {
 
 }  // namespace
 
-#define SR_SPECIALIZE(T)                                                         \
-  template <>                                                                    \
-  void unary(UnaryOp op, const T* in, T* out, int64_t n) {                       \
-    half_unary(op, in, out, n);                                                  \
-  }                                                                              \
-  template <>                                                                    \
-  void binary(BinaryOp op, const T* a, const T* b, T* out, int64_t n) {          \
-    half_binary(op, a, b, out, n);                                               \
-  }                                                                              \
-  template <>                                                                    \
-  void binary_broadcast(BinaryOp op, const T* a, const tensor::Shape& a_shape,   \
-                        const T* b, const tensor::Shape& b_shape, T* out) {      \
-    half_binary_broadcast(op, a, a_shape, b, b_shape, out);                      \
-  }                                                                              \
-  template <>                                                                    \
-  void compare_broadcast(CompareOp op, const T* a, const tensor::Shape& a_shape, \
-                         const T* b, const tensor::Shape& b_shape, bool* out) {  \
-    half_compare_broadcast(op, a, a_shape, b, b_shape, out);                     \
-  }                                                                              \
-  template <>                                                                    \
-  void classify(TestOp op, const T* in, bool* out, int64_t n) {                  \
-    half_classify(op, in, out, n);                                               \
+#define SR_SPECIALIZE(T)                                                                     \
+  template <>                                                                                \
+  void unary(UnaryOp op, const T* in, T* out, int64_t n) {                                   \
+    half_unary(op, in, out, n);                                                              \
+  }                                                                                          \
+  template <>                                                                                \
+  void binary(BinaryOp op, const T* a, const T* b, T* out, int64_t n) {                      \
+    half_binary(op, a, b, out, n);                                                           \
+  }                                                                                          \
+  template <>                                                                                \
+  void binary_broadcast(BinaryOp op, const T* a, const tensor::Shape& a_shape, const T* b,   \
+                        const tensor::Shape& b_shape, T* out) {                              \
+    half_binary_broadcast(op, a, a_shape, b, b_shape, out);                                  \
+  }                                                                                          \
+  template <>                                                                                \
+  void compare_broadcast(CompareOp op, const T* a, const tensor::Shape& a_shape, const T* b, \
+                         const tensor::Shape& b_shape, bool* out) {                          \
+    half_compare_broadcast(op, a, a_shape, b, b_shape, out);                                 \
+  }                                                                                          \
+  template <>                                                                                \
+  void classify(TestOp op, const T* in, bool* out, int64_t n) {                              \
+    half_classify(op, in, out, n);                                                           \
   }
 
 SR_SPECIALIZE(Float16)

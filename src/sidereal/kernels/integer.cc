@@ -73,7 +73,7 @@ void integer_binary(BinaryOp op, const T* a, const T* b, T* out, int64_t n) {
 
 template <class T>
 void integer_binary_broadcast(BinaryOp op, const T* a, const tensor::Shape& a_shape, const T* b,
-                      const tensor::Shape& b_shape, T* out) {
+                              const tensor::Shape& b_shape, T* out) {
   const internal::LoopPlan plan = plan_loops(a_shape, b_shape);
   const bool known = internal::with_numeric_op(op, [&](auto f) { zip(plan, a, b, out, f); });
   SR_CHECK(known, "binary op {} of integers", static_cast<int>(op));
@@ -81,12 +81,13 @@ void integer_binary_broadcast(BinaryOp op, const T* a, const tensor::Shape& a_sh
 
 template <class T>
 void integer_compare_broadcast(CompareOp op, const T* a, const tensor::Shape& a_shape, const T* b,
-                       const tensor::Shape& b_shape, bool* out) {
+                               const tensor::Shape& b_shape, bool* out) {
   internal::compare_loop(op, a, a_shape, b, b_shape, out);
 }
 
 template <class T>
-void integer_reduce_to_shape(const T* grad, const tensor::Shape& from, const tensor::Shape& to, T* out) {
+void integer_reduce_to_shape(const T* grad, const tensor::Shape& from, const tensor::Shape& to,
+                             T* out) {
   internal::reduce_to_shape_loop(grad, from, to, out);
 }
 
@@ -141,34 +142,34 @@ template void bit_broadcast(BitOp, const bool*, const tensor::Shape&, const bool
                             const tensor::Shape&, bool*);
 template void invert(const bool*, bool*, int64_t);
 
-#define SR_SPECIALIZE(T)                                                                  \
-  template <>                                                                             \
-  void unary(UnaryOp op, const T* in, T* out, int64_t n) {                                \
-    integer_unary(op, in, out, n);                                                        \
-  }                                                                                       \
-  template <>                                                                             \
-  void binary(BinaryOp op, const T* a, const T* b, T* out, int64_t n) {                   \
-    integer_binary(op, a, b, out, n);                                                     \
-  }                                                                                       \
-  template <>                                                                             \
-  void binary_broadcast(BinaryOp op, const T* a, const tensor::Shape& a_shape,            \
-                        const T* b, const tensor::Shape& b_shape, T* out) {               \
-    integer_binary_broadcast(op, a, a_shape, b, b_shape, out);                            \
-  }                                                                                       \
-  template <>                                                                             \
-  void compare_broadcast(CompareOp op, const T* a, const tensor::Shape& a_shape,          \
-                         const T* b, const tensor::Shape& b_shape, bool* out) {           \
-    integer_compare_broadcast(op, a, a_shape, b, b_shape, out);                           \
-  }                                                                                       \
-  template <>                                                                             \
-  void reduce_to_shape(const T* grad, const tensor::Shape& from, const tensor::Shape& to, \
-                       T* out) {                                                          \
-    integer_reduce_to_shape(grad, from, to, out);                                         \
-  }                                                                                       \
-  template void bit_broadcast(BitOp, const T*, const tensor::Shape&, const T*,            \
-                              const tensor::Shape&, T*);                                  \
-  template void invert(const T*, T*, int64_t);                                            \
-  template bool any_zero(const T*, int64_t);                                              \
+#define SR_SPECIALIZE(T)                                                                     \
+  template <>                                                                                \
+  void unary(UnaryOp op, const T* in, T* out, int64_t n) {                                   \
+    integer_unary(op, in, out, n);                                                           \
+  }                                                                                          \
+  template <>                                                                                \
+  void binary(BinaryOp op, const T* a, const T* b, T* out, int64_t n) {                      \
+    integer_binary(op, a, b, out, n);                                                        \
+  }                                                                                          \
+  template <>                                                                                \
+  void binary_broadcast(BinaryOp op, const T* a, const tensor::Shape& a_shape, const T* b,   \
+                        const tensor::Shape& b_shape, T* out) {                              \
+    integer_binary_broadcast(op, a, a_shape, b, b_shape, out);                               \
+  }                                                                                          \
+  template <>                                                                                \
+  void compare_broadcast(CompareOp op, const T* a, const tensor::Shape& a_shape, const T* b, \
+                         const tensor::Shape& b_shape, bool* out) {                          \
+    integer_compare_broadcast(op, a, a_shape, b, b_shape, out);                              \
+  }                                                                                          \
+  template <>                                                                                \
+  void reduce_to_shape(const T* grad, const tensor::Shape& from, const tensor::Shape& to,    \
+                       T* out) {                                                             \
+    integer_reduce_to_shape(grad, from, to, out);                                            \
+  }                                                                                          \
+  template void bit_broadcast(BitOp, const T*, const tensor::Shape&, const T*,               \
+                              const tensor::Shape&, T*);                                     \
+  template void invert(const T*, T*, int64_t);                                               \
+  template bool any_zero(const T*, int64_t);                                                 \
   template bool any_negative(const T*, int64_t);
 
 SR_SPECIALIZE(int8_t)

@@ -85,9 +85,11 @@ template <class T>
 void layer_norm_grad(const T* dy, const T* x, const T* scale, const T* mean, const T* rstd,
                      int64_t m, int64_t n, T* dx, T* dscale, T* doffset) {
   column_sums(
-      m, n, [&](int64_t i, int64_t j) { return dy[i * n + j] * (x[i * n + j] - mean[i]) * rstd[i]; },
+      m, n,
+      [&](int64_t i, int64_t j) { return dy[i * n + j] * (x[i * n + j] - mean[i]) * rstd[i]; },
       dscale);
-  column_sums(m, n, [&](int64_t i, int64_t j) { return dy[i * n + j]; }, doffset);
+  column_sums(
+      m, n, [&](int64_t i, int64_t j) { return dy[i * n + j]; }, doffset);
   for (int64_t i = 0; i < m; ++i) {
     const T* g = dy + i * n;
     const T* row = x + i * n;
@@ -95,10 +97,9 @@ void layer_norm_grad(const T* dy, const T* x, const T* scale, const T* mean, con
     const T center = mean[i];
     const T factor = rstd[i];
     const T plain = sum_of<T>(n, [&](int64_t j) { return g[j] * scale[j]; }) / static_cast<T>(n);
-    const T along = sum_of<T>(n, [&](int64_t j) {
-                      return g[j] * scale[j] * ((row[j] - center) * factor);
-                    }) /
-                    static_cast<T>(n);
+    const T along =
+        sum_of<T>(n, [&](int64_t j) { return g[j] * scale[j] * ((row[j] - center) * factor); }) /
+        static_cast<T>(n);
     SR_INDEPENDENT
     for (int64_t j = 0; j < n; ++j) {
       to[j] = factor * (g[j] * scale[j] - plain - (row[j] - center) * factor * along);
@@ -110,7 +111,8 @@ template <class T>
 void batch_norm(const T* x, const T* scale, const T* offset, int64_t m, int64_t n, double epsilon,
                 T* out, T* mean, T* variance) {
   const T count = static_cast<T>(m);
-  column_sums(m, n, [&](int64_t i, int64_t j) { return x[i * n + j]; }, mean);
+  column_sums(
+      m, n, [&](int64_t i, int64_t j) { return x[i * n + j]; }, mean);
   for (int64_t j = 0; j < n; ++j) mean[j] /= count;
   column_sums(
       m, n,
@@ -135,7 +137,8 @@ template <class T>
 void batch_norm_grad(const T* dy, const T* x, const T* scale, const T* mean, const T* variance,
                      int64_t m, int64_t n, double epsilon, T* dx, T* dscale, T* doffset) {
   const T count = static_cast<T>(m);
-  column_sums(m, n, [&](int64_t i, int64_t j) { return dy[i * n + j]; }, doffset);
+  column_sums(
+      m, n, [&](int64_t i, int64_t j) { return dy[i * n + j]; }, doffset);
   column_sums(
       m, n, [&](int64_t i, int64_t j) { return dy[i * n + j] * (x[i * n + j] - mean[j]); }, dscale);
   by_columns(variance, n, epsilon, [&](int64_t first, int64_t width, const T* rstd) {
@@ -151,12 +154,12 @@ void batch_norm_grad(const T* dy, const T* x, const T* scale, const T* mean, con
   });
 }
 
-#define SR_INSTANTIATE(T)                                                                         \
-  template void layer_norm(const T*, const T*, const T*, int64_t, int64_t, double, T*, T*, T*);   \
-  template void layer_norm_grad(const T*, const T*, const T*, const T*, const T*, int64_t,        \
-                                int64_t, T*, T*, T*);                                             \
-  template void batch_norm(const T*, const T*, const T*, int64_t, int64_t, double, T*, T*, T*);   \
-  template void batch_norm_grad(const T*, const T*, const T*, const T*, const T*, int64_t,        \
+#define SR_INSTANTIATE(T)                                                                       \
+  template void layer_norm(const T*, const T*, const T*, int64_t, int64_t, double, T*, T*, T*); \
+  template void layer_norm_grad(const T*, const T*, const T*, const T*, const T*, int64_t,      \
+                                int64_t, T*, T*, T*);                                           \
+  template void batch_norm(const T*, const T*, const T*, int64_t, int64_t, double, T*, T*, T*); \
+  template void batch_norm_grad(const T*, const T*, const T*, const T*, const T*, int64_t,      \
                                 int64_t, double, T*, T*, T*);
 SR_INSTANTIATE(float)
 SR_INSTANTIATE(double)

@@ -34,8 +34,8 @@ void fill_normal(const RandomKey& key, double mean, double stddev, double* out, 
 void fill_truncated_normal(const RandomKey& key, double mean, double stddev, double* out,
                            int64_t n);
 
-/// out[i] uniform among the integers in [lo, hi); lo must be below hi. Each has the same probability
-/// up to 2^-64 times the width.
+/// out[i] uniform among the integers in [lo, hi); lo must be below hi. Each has the same
+/// probability up to 2^-64 times the width.
 void fill_uniform_integers(const RandomKey& key, int64_t lo, int64_t hi, int64_t* out, int64_t n);
 
 }  // namespace sidereal::kernels

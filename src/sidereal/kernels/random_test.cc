@@ -29,7 +29,8 @@ Moments moments(const std::vector<float>& v) {
 }
 
 TEST(Random, AValueDependsOnItsIndexOnlyNotOnTheSplit) {
-  for (const Fill fill : std::initializer_list<Fill>{&fill_uniform, &fill_normal, &fill_truncated_normal}) {
+  for (const Fill fill :
+       std::initializer_list<Fill>{&fill_uniform, &fill_normal, &fill_truncated_normal}) {
     std::vector<float> whole(3001);
     fill({5, 6, 0}, -1.0F, 2.0F, whole.data(), 3001);
     for (const int64_t part : {1, 2, 7, 513, 1024}) {

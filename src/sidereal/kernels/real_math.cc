@@ -49,8 +49,8 @@ double trigamma_of(double x) {
   double result = 0;
   for (; x < 10; x += 1) result += 1 / (x * x);
   const double z = 1 / (x * x);
-  const double series = horner(z, 7.0 / 6, -691.0 / 2730, 5.0 / 66, -1.0 / 30, 1.0 / 42, -1.0 / 30,
-                               1.0 / 6);
+  const double series =
+      horner(z, 7.0 / 6, -691.0 / 2730, 5.0 / 66, -1.0 / 30, 1.0 / 42, -1.0 / 30, 1.0 / 6);
   return result + 1 / x + z / 2 + z / x * series;
 }
 

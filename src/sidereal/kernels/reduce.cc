@@ -289,11 +289,11 @@ void prod_grad(const T* dy, const T* x, const tensor::Shape& shape, const tensor
   template void arg_reduce(bool, const T*, const ReduceDims&, int32_t*);                         \
   template void arg_reduce(bool, const T*, const ReduceDims&, int64_t*);
 
-#define SR_INSTANTIATE_REAL(T)                                                          \
-  SR_INSTANTIATE(T)                                                                     \
-  template T sum(const T*, int64_t);                                                    \
+#define SR_INSTANTIATE_REAL(T)                                                                     \
+  SR_INSTANTIATE(T)                                                                                \
+  template T sum(const T*, int64_t);                                                               \
   template void prod_grad(const T*, const T*, const tensor::Shape&, const tensor::Shape&, T*, T*); \
-  template void bias_grad(const T*, int64_t, int64_t, T*);                              \
+  template void bias_grad(const T*, int64_t, int64_t, T*);                                         \
   template void row_sums(const T*, int64_t, int64_t, T*);
 
 SR_INSTANTIATE_REAL(float)

@@ -37,20 +37,20 @@ template <class T>
 void reduce_axes(ReduceOp op, const T* in, const tensor::Shape& shape, std::span<const int> axes,
                  T* out);
 
-/// out[o, i] = the r of the greatest (`greatest`) or smallest in[o, r, i]; of equal ones the first; of
-/// NaNs the first. dims.reduce must be at least 1.
+/// out[o, i] = the r of the greatest (`greatest`) or smallest in[o, r, i]; of equal ones the first;
+/// of NaNs the first. dims.reduce must be at least 1.
 template <class T, class Index>
 void arg_reduce(bool greatest, const T* in, const ReduceDims& dims, Index* out);
 
-/// The gradient of a product over some axes: out = dy times the product of the other elements, exact
-/// where some are 0. `kept` is `shape` with extent 1 along the reduced axes; dy and `running`
+/// The gradient of a product over some axes: out = dy times the product of the other elements,
+/// exact where some are 0. `kept` is `shape` with extent 1 along the reduced axes; dy and `running`
 /// (scratch) have as many elements as it. T is float or double.
 template <class T>
 void prod_grad(const T* dy, const T* x, const tensor::Shape& shape, const tensor::Shape& kept,
                T* running, T* out);
 
-/// Column sums: out[j] = sum over i of in[i, j] of [m, n]. The gradient of adding a bias. T is float
-/// or double, as below.
+/// Column sums: out[j] = sum over i of in[i, j] of [m, n]. The gradient of adding a bias. T is
+/// float or double, as below.
 template <class T>
 void bias_grad(const T* grad, int64_t m, int64_t n, T* out);
 

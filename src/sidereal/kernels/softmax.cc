@@ -151,14 +151,14 @@ void softmax_cross_entropy(const T* x, const T* labels, int64_t m, int64_t n, T*
   }
 }
 
-#define SR_INSTANTIATE(T)                                                                   \
-  template void softmax(const T*, const ReduceDims&, T*);                                   \
-  template void log_softmax(const T*, const ReduceDims&, T*);                               \
-  template void softmax_grad(const T*, const T*, const ReduceDims&, T*);                    \
-  template int64_t sparse_softmax_cross_entropy(const T*, const int32_t*, int64_t, int64_t, \
-                                                T*, T*);                                    \
-  template int64_t sparse_softmax_cross_entropy(const T*, const int64_t*, int64_t, int64_t, \
-                                                T*, T*);                                    \
+#define SR_INSTANTIATE(T)                                                                       \
+  template void softmax(const T*, const ReduceDims&, T*);                                       \
+  template void log_softmax(const T*, const ReduceDims&, T*);                                   \
+  template void softmax_grad(const T*, const T*, const ReduceDims&, T*);                        \
+  template int64_t sparse_softmax_cross_entropy(const T*, const int32_t*, int64_t, int64_t, T*, \
+                                                T*);                                            \
+  template int64_t sparse_softmax_cross_entropy(const T*, const int64_t*, int64_t, int64_t, T*, \
+                                                T*);                                            \
   template void softmax_cross_entropy(const T*, const T*, int64_t, int64_t, T*, T*);
 SR_INSTANTIATE(float)
 SR_INSTANTIATE(double)

@@ -21,8 +21,8 @@ template <class T>
 void softmax_grad(const T* dy, const T* y, const ReduceDims& dims, T* out);
 
 /// For rows of [m, n] and one label each: loss[i] = -log softmax(x[i])[label], and the gradient of
-/// that, softmax(x[i]) less 1 at the label, into backprop [m, n]. Returns -1, or the first row whose
-/// label is outside [0, n); the outputs are then undefined.
+/// that, softmax(x[i]) less 1 at the label, into backprop [m, n]. Returns -1, or the first row
+/// whose label is outside [0, n); the outputs are then undefined.
 template <class T, class Index>
 int64_t sparse_softmax_cross_entropy(const T* x, const Index* labels, int64_t m, int64_t n, T* loss,
                                      T* backprop);

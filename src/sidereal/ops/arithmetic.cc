@@ -145,8 +145,8 @@ void register_binary(OpRegistry* registry) {
   add_binary(registry, numbers, "Add", "x + y; integers wrap around.", grad_add);
   add_binary(registry, numbers, "Sub", "x - y; integers wrap around.", grad_sub);
   add_binary(registry, numbers, "Mul", "x * y; integers wrap around.", grad_mul);
-  add_binary(registry, numbers, "Div",
-             "x / y; of integers truncated, and an error where y is 0.", grad_div);
+  add_binary(registry, numbers, "Div", "x / y; of integers truncated, and an error where y is 0.",
+             grad_div);
   add_binary(registry, numbers, "Maximum",
              "The greater of x and y; NaN when one is. The gradient of a tie goes to x.",
              grad_maximum);

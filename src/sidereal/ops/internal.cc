@@ -28,8 +28,7 @@ Status require(const InferContext& c, const DTypeSet& set, int first, int last) 
     }
     if (dtype != c.inputs[first].dtype) {
       return base::invalid_argument("inputs are of dtypes {} and {}; cast them to one dtype",
-                                    tensor::name_of(c.inputs[first].dtype),
-                                    tensor::name_of(dtype));
+                                    tensor::name_of(c.inputs[first].dtype), tensor::name_of(dtype));
     }
   }
   return {};

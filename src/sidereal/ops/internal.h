@@ -51,13 +51,12 @@ constexpr uint32_t bits_of(DTypes... dtypes) {
   return ((1U << static_cast<int>(dtypes)) | ...);
 }
 inline constexpr DTypeSet kFloats = {
-    "a float",
-    bits_of(DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64)};
+    "a float", bits_of(DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64)};
 inline constexpr DTypeSet kSignedIntegers = {
     "a signed integer", bits_of(DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64)};
 inline constexpr DTypeSet kIntegers = {
-    "an integer", kSignedIntegers.bits | bits_of(DType::kUInt8, DType::kUInt16, DType::kUInt32,
-                                                 DType::kUInt64)};
+    "an integer",
+    kSignedIntegers.bits | bits_of(DType::kUInt8, DType::kUInt16, DType::kUInt32, DType::kUInt64)};
 inline constexpr DTypeSet kNumbers = {"a number", kFloats.bits | kIntegers.bits};
 inline constexpr DTypeSet kSigned = {"a signed number", kFloats.bits | kSignedIntegers.bits};
 inline constexpr DTypeSet kBools = {"bool", bits_of(DType::kBool)};
@@ -86,8 +85,8 @@ Status require_rank(const InferContext& c, size_t i, int rank);
 Status put(const InferContext& c, DType dtype, Shape shape);
 /// Appends an output like input 0, a float.
 Status infer_like_first(const InferContext& c);
-/// Inference of element-wise ops: the inputs of one dtype of `set` broadcast together; the output has
-/// their dtype, or `dtype` when that is valid.
+/// Inference of element-wise ops: the inputs of one dtype of `set` broadcast together; the output
+/// has their dtype, or `dtype` when that is valid.
 std::function<Status(const InferContext&)> broadcasting(const DTypeSet& set,
                                                         DType dtype = DType::kInvalid);
 /// As broadcasting(), for inputs that must all have one shape.

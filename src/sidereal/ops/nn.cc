@@ -120,8 +120,8 @@ Status grad_cross_entropy(GradContext& c) {
                                       {c.output_grads[0], c.node.inputs[0], c.node.inputs[1]});
   if (!c.wants(1)) return {};
   // The loss is linear in the labels.
-  (*c.input_grads)[1] = c.builder.add(
-      "Neg", {c.builder.add("Mul", {c.output_grads[0], c.node.inputs[0]})});
+  (*c.input_grads)[1] =
+      c.builder.add("Neg", {c.builder.add("Mul", {c.output_grads[0], c.node.inputs[0]})});
   return {};
 }
 
@@ -205,8 +205,9 @@ void register_losses(OpRegistry* registry) {
 
 void register_nn(OpRegistry* registry) {
   registry->add({.name = "MatMul",
-                 .doc = "Product of matrices: [..., m, k] times [..., k, n]. The dimensions in front "
-                        "broadcast as NumPy does.",
+                 .doc =
+                     "Product of matrices: [..., m, k] times [..., k, n]. The dimensions in front "
+                     "broadcast as NumPy does.",
                  .min_inputs = 2,
                  .max_inputs = 2,
                  .attrs = {{"transpose_a", "bool", false, "Swap the last two dimensions of a."},

@@ -155,8 +155,10 @@ void register_reductions(OpRegistry* registry) {
                 no_flow);
   add_reduction(registry, sets::kBools, "ReduceAll", "Whether all elements over axes hold.",
                 no_flow);
-  add_arg(registry, "ArgMax", "Index of the first greatest element along an axis (NaN is greater).");
-  add_arg(registry, "ArgMin", "Index of the first smallest element along an axis (NaN is smaller).");
+  add_arg(registry, "ArgMax",
+          "Index of the first greatest element along an axis (NaN is greater).");
+  add_arg(registry, "ArgMin",
+          "Index of the first smallest element along an axis (NaN is smaller).");
   registry->add({.name = "ProdGrad",
                  .doc = "(dy, x) -> the gradient of a product of x over axes: dy times the product "
                         "of the other elements.",

@@ -5,9 +5,9 @@
 /// Gradient rules in few words. For ops/*.cc only.
 namespace sidereal::ops::internal {
 
-/// What a rule needs by name: dy, the inputs x and y, the output z, and the nodes it adds. Constants
-/// have the dtype of x. One node per statement where the order of arguments would decide the order
-/// of nodes. Thread: core-local. Borrows the context.
+/// What a rule needs by name: dy, the inputs x and y, the output z, and the nodes it adds.
+/// Constants have the dtype of x. One node per statement where the order of arguments would decide
+/// the order of nodes. Thread: core-local. Borrows the context.
 class Rule {
  public:
   explicit Rule(GradContext& c) : c_(c), b_(c.builder) {}

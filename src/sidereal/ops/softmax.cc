@@ -65,9 +65,10 @@ Status infer_sparse_loss(const InferContext& c) {
   SR_RETURN_IF_ERROR(require_classes(logits));
   const Result<Shape> labels = merge_shapes(without_last(logits), c.inputs[1].shape);
   if (!labels.ok()) {
-    return base::invalid_argument("labels of shape {} do not fit logits of shape {}: one label for "
-                                  "each row of the last dimension is needed",
-                                  c.inputs[1].shape.to_string(), logits.to_string());
+    return base::invalid_argument(
+        "labels of shape {} do not fit logits of shape {}: one label for "
+        "each row of the last dimension is needed",
+        c.inputs[1].shape.to_string(), logits.to_string());
   }
   SR_RETURN_IF_ERROR(put(c, c.inputs[0].dtype, *labels));
   if (labels->has_rank()) {
@@ -203,8 +204,7 @@ Status grad_norm(GradContext& c, std::string_view op) {
   }
   const double epsilon = ir::attr_or(c.node.attrs, "epsilon", 1e-3);
   const ir::NodeId grad = c.builder.add_node(
-      op,
-      {c.output_grads[0], c.node.inputs[0], c.node.inputs[1], {c.node.id, 1}, {c.node.id, 2}},
+      op, {c.output_grads[0], c.node.inputs[0], c.node.inputs[1], {c.node.id, 1}, {c.node.id, 2}},
       {{"epsilon", epsilon}});
   if (!grad.valid()) return c.builder.status();
   for (int i = 0; i < 3; ++i) (*c.input_grads)[i] = {grad, i};
@@ -240,19 +240,24 @@ void register_norms(OpRegistry* registry) {
                    .gradient = gradient,
                    .differentiable = inputs == 3});
   };
-  add("LayerNorm",
+  add(
+      "LayerNorm",
       "(x[..., n], scale[n], offset[n]) -> each row of n brought to mean 0 and variance 1, scaled "
       "and shifted; the means, and 1 / sqrt(variance + epsilon) (Ba et al., 2016).",
       3, [](const InferContext& c) { return infer_norm(c, true); },
       [](GradContext& c) { return grad_norm(c, "LayerNormGrad"); });
-  add("LayerNormGrad", "(dy, x, scale, means, rstds) -> gradients by x, scale and offset.", 5,
+  add(
+      "LayerNormGrad", "(dy, x, scale, means, rstds) -> gradients by x, scale and offset.", 5,
       [](const InferContext& c) { return infer_norm_grad(c, true); }, nullptr);
-  add("BatchNorm",
-      "(x[..., n], scale[n], offset[n]) -> each column brought to mean 0 and variance 1, scaled and "
+  add(
+      "BatchNorm",
+      "(x[..., n], scale[n], offset[n]) -> each column brought to mean 0 and variance 1, scaled "
+      "and "
       "shifted; the means and the variances (Ioffe and Szegedy, 2015).",
       3, [](const InferContext& c) { return infer_norm(c, false); },
       [](GradContext& c) { return grad_norm(c, "BatchNormGrad"); });
-  add("BatchNormGrad", "(dy, x, scale, means, variances) -> gradients by x, scale and offset.", 5,
+  add(
+      "BatchNormGrad", "(dy, x, scale, means, variances) -> gradients by x, scale and offset.", 5,
       [](const InferContext& c) { return infer_norm_grad(c, false); }, nullptr);
 }
 

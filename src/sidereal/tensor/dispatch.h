@@ -47,9 +47,9 @@ namespace internal {
 template <class F, class... Ts>
 bool visit_dtype(DType dtype, F& f, TypeList<Ts...>) {
   // A chain of comparisons that the compiler turns into a switch.
-  return ((kDTypeOf<Ts> == dtype ? (static_cast<void>(f.template operator()<Ts>()), true)
-                                 : false) ||
-          ...);
+  return (
+      (kDTypeOf<Ts> == dtype ? (static_cast<void>(f.template operator()<Ts>()), true) : false) ||
+      ...);
 }
 
 template <class F, class... Ts>

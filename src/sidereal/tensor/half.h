@@ -21,8 +21,8 @@ inline float sticky_float(double x) {
   return std::bit_cast<float>(bits);
 }
 
-/// Bits of the binary16 nearest to `x`, ties to even; a NaN stays one. No branches, so loops over it
-/// become vector code.
+/// Bits of the binary16 nearest to `x`, ties to even; a NaN stays one. No branches, so loops over
+/// it become vector code.
 inline uint16_t to_half_bits(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   const uint32_t sign = (bits >> 16) & 0x8000U;
@@ -75,10 +75,12 @@ struct Float16 {
   explicit Float16(float x) : bits(internal::to_half_bits(x)) {}
   explicit Float16(double x) : Float16(internal::sticky_float(x)) {}
   template <class T>
-    requires std::is_integral_v<T>
+  requires std::is_integral_v<T>
   explicit Float16(T x) : Float16(static_cast<double>(x)) {}
   /// Exact.
-  operator float() const { return internal::from_half_bits(bits); }  // NOLINT: widening is implicit.
+  operator float() const {
+    return internal::from_half_bits(bits);
+  }  // NOLINT: widening is implicit.
 };
 
 /// The upper half of a binary32: 8 bits of exponent, 7 of fraction. Value type.
@@ -89,7 +91,7 @@ struct BFloat16 {
   explicit BFloat16(float x) : bits(internal::to_bfloat_bits(x)) {}
   explicit BFloat16(double x) : BFloat16(internal::sticky_float(x)) {}
   template <class T>
-    requires std::is_integral_v<T>
+  requires std::is_integral_v<T>
   explicit BFloat16(T x) : BFloat16(static_cast<double>(x)) {}
   /// Exact.
   operator float() const {  // NOLINT: widening is implicit.

@@ -24,8 +24,8 @@ Tensor Tensor::zeros(DType dtype, const Shape& shape) {
 
 Tensor Tensor::scalar_of(DType dtype, double value) {
   Tensor out;
-  const bool known = visit_dtype<PlainTypes>(
-      dtype, [&]<class T>() { out = scalar(static_cast<T>(value)); });
+  const bool known =
+      visit_dtype<PlainTypes>(dtype, [&]<class T>() { out = scalar(static_cast<T>(value)); });
   SR_CHECK(known, "no scalar of {}", name_of(dtype));
   return out;
 }

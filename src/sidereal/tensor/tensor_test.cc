@@ -58,7 +58,7 @@ TEST(Half, RoundsToTheNearestAndTiesToEven) {
   EXPECT_EQ(Float16(65519.0F).bits, 0x7BFF);
   EXPECT_EQ(Float16(65520.0F).bits, 0x7C00);
   EXPECT_EQ(Float16(1e30F).bits, 0x7C00);
-  EXPECT_EQ(BFloat16(1.00390625).bits, 0x3F80);         // 1 + 2^-8: a tie.
+  EXPECT_EQ(BFloat16(1.00390625).bits, 0x3F80);          // 1 + 2^-8: a tie.
   EXPECT_EQ(BFloat16(1.00390625 + 1e-12).bits, 0x3F81);  // Lost if rounded to float first.
   EXPECT_EQ(BFloat16(3.4e38F).bits, 0x7F80);
   EXPECT_EQ(static_cast<float>(BFloat16(-2.5F)), -2.5F);
@@ -69,8 +69,7 @@ TEST(Dispatch, FindsTheTypeOrNamesTheTypes) {
   EXPECT_TRUE(visit_dtype<PlainTypes>(DType::kFloat16, [&]<class T>() { bytes = sizeof(T); }));
   EXPECT_EQ(bytes, 2u);
   EXPECT_FALSE(visit_dtype<RealTypes>(DType::kInt8, []<class T>() {}));
-  const Status status =
-      with_dtype<RealTypes>(DType::kInt8, []<class T>() -> Status { return {}; });
+  const Status status = with_dtype<RealTypes>(DType::kInt8, []<class T>() -> Status { return {}; });
   EXPECT_EQ(base::message_of(status),
             "dtype int8 is not supported here; cast to one of float32, float64");
   EXPECT_EQ(static_cast<float>(Tensor::scalar_of(DType::kBFloat16, 1.5).data<BFloat16>()[0]), 1.5F);

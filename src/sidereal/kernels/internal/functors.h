@@ -19,7 +19,7 @@ struct Wrapping {
   using Type = T;
 };
 template <class T>
-  requires std::is_integral_v<T>
+requires std::is_integral_v<T>
 struct Wrapping<T> {
   // Narrow types would be promoted to int, whose products may overflow.
   using Type = std::conditional_t<(sizeof(T) < 4), uint32_t, std::make_unsigned_t<T>>;
