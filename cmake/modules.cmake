@@ -61,7 +61,7 @@ set(SIDEREAL_MAY_USE_coord base)
 set(SIDEREAL_MAY_USE_ports base tensor lane)
 set(SIDEREAL_MAY_USE_exec base tensor ir ops program kernels lane ports metrics)
 # Like exec it stands on both sides: it makes programs of ops and graphs, and runs them at once.
-set(SIDEREAL_MAY_USE_eager base tensor kernels ir ops autodiff passes partition program exec)
+set(SIDEREAL_MAY_USE_eager base tensor kernels ir ops autodiff passes partition program exec ports)
 set(SIDEREAL_MAY_USE_data base tensor sys config)
 set(SIDEREAL_MAY_USE_app
     base config metrics sys tensor kernels ir ops autodiff passes partition program lane wire

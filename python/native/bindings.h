@@ -10,6 +10,8 @@ namespace sidereal::python {
 void bind_eager(nanobind::module_& m);
 /// Output, Graph, Function.
 void bind_trace(nanobind::module_& m);
+/// Body, nodes that run functions.
+void bind_control(nanobind::module_& m);
 /// Model, ops, layers, optimizers, CompiledModel.
 void bind_graph(nanobind::module_& m);
 /// Tape.

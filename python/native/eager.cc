@@ -222,6 +222,8 @@ void bind_eager(nb::module_& m) {
             });
           },
           "site"_a)
+      .def("watch_signals",
+           [](Engine& engine) { engine.set_interrupt([] { return PyErr_CheckSignals() != 0; }); })
       .def("ops", [](Engine& engine) { return engine.context().registry().names(); })
       .def(
           "schema",

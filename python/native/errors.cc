@@ -8,6 +8,8 @@ namespace sidereal::python {
 namespace nb = nanobind;
 
 void raise(const Status& status) {
+  // What ended the call was an exception already, such as Ctrl-C.
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
   const nb::module_ errors = nb::module_::import_("sidereal.errors");
   const nb::object error =
       errors.attr("from_code")(static_cast<int>(status.code()), base::message_of(status));

@@ -9,6 +9,7 @@ NB_MODULE(_native, m) {
   m.attr("__version__") = SIDEREAL_VERSION;
   sidereal::python::bind_eager(m);
   sidereal::python::bind_trace(m);
+  sidereal::python::bind_control(m);
   sidereal::python::bind_tape(m);
   sidereal::python::bind_variable(m);
   sidereal::python::bind_graph(m);

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ENGINE = _native.Engine()
 ENGINE.set_site(user_line)
+ENGINE.watch_signals()
 _execute = ENGINE.execute
 _number_like = ENGINE.number_like
 

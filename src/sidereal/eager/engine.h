@@ -86,6 +86,10 @@ class Engine {
   void set_site(std::function<std::string()> site) { site_ = std::move(site); }
   [[nodiscard]] std::string site() const { return site_ ? site_() : std::string(); }
 
+  /// Asked now and then while a loop runs: true ends the call with kCancelled.
+  void set_interrupt(std::function<bool()> interrupt) { interrupt_ = std::move(interrupt); }
+  [[nodiscard]] bool interrupted() const { return interrupt_ && interrupt_(); }
+
   /// The whole gradient, made of its rows if need be. Undefined stays undefined.
   Result<Value> to_dense(const Gradient& gradient);
   /// The sum, from the first to the last. Rows stay rows when all are.
@@ -114,6 +118,7 @@ class Engine {
   std::vector<Tensor> scratch_;
   std::vector<const Tensor*> pointers_;
   std::function<std::string()> site_;
+  std::function<bool()> interrupt_;
   CallCache<GradientPlan> plans_;
   std::unique_ptr<GradientPlan> uncached_;
   uint64_t last_id_ = 0;

@@ -5,10 +5,12 @@
 #include <utility>
 
 #include "sidereal/autodiff/autodiff.h"
+#include "sidereal/exec/stop_signal.h"
 #include "sidereal/ir/builder.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/partition/pull_push.h"
 #include "sidereal/passes/pipeline.h"
+#include "sidereal/ports/ports.h"
 #include "sidereal/program/compile.h"
 
 namespace sidereal::eager {
@@ -127,7 +129,35 @@ class Tail {
 
 }  // namespace
 
+namespace {
+
+/// Lets a call that takes long be interrupted. Thread: core-local.
+class Watcher final : public ports::Exchange {
+ public:
+  explicit Watcher(const Engine* engine) : engine_(*engine) {}
+
+  Status start(int /*call*/, uint64_t /*step*/, std::span<const Tensor> /*feeds*/,
+               ports::CallCompletion* /*completion*/) override {
+    return base::internal("a local function has no calls");
+  }
+  void yield() override {
+    if (++count_ % kEvery == 0 && engine_.interrupted()) {
+      stop.raise(exec::StopSignal::Reason::kCancelled);
+    }
+  }
+
+  exec::StopSignal stop;
+
+ private:
+  static constexpr uint64_t kEvery = 1024;
+  const Engine& engine_;
+  uint64_t count_ = 0;
+};
+
+}  // namespace
+
 struct LocalFunction::Compiled {
+  std::unique_ptr<Watcher> watcher;  ///< Only where there are loops or branches.
   std::unique_ptr<exec::BoundProgram> bound;
   exec::BufferPool pool{kPoolBytes};
   std::unique_ptr<exec::Step> step;
@@ -175,7 +205,13 @@ Status LocalFunction::compile(Engine& engine) {
     }
     compiled->feeds.push_back(index);
   }
-  compiled->step = std::make_unique<exec::Step>(compiled->bound.get(), &compiled->pool, nullptr);
+  // A program without bodies ends soon.
+  if (!compiled->bound->program().bodies.empty()) {
+    compiled->watcher = std::make_unique<Watcher>(&engine);
+  }
+  compiled->step =
+      std::make_unique<exec::Step>(compiled->bound.get(), &compiled->pool, compiled->watcher.get());
+  if (compiled->watcher != nullptr) compiled->step->set_stop_signal(&compiled->watcher->stop);
   compiled_ = std::move(compiled);
   return {};
 }
@@ -251,6 +287,9 @@ Result<std::vector<Value>> LocalFunction::run(Engine& engine, std::span<const Va
                                               uint64_t step) {
   SR_RETURN_IF_ERROR(compile(engine));
   exec::Step& one = *compiled_->step;
+  if (compiled_->watcher != nullptr) {
+    compiled_->watcher->stop.raise(exec::StopSignal::Reason::kNone);
+  }
   one.begin(step);
   for (size_t i = 0; i < compiled_->feeds.size(); ++i) {
     SR_RETURN_IF_ERROR(one.feed(static_cast<int>(i), inputs[compiled_->feeds[i]]->tensor));

@@ -101,6 +101,7 @@ Step::Control::Control(Step* parent, const program::Instruction* instruction)
   variables_.resize(spec_.variables);
   row_shapes_.resize(spec_.sequences);
   if (is_loop()) {
+    for (auto& step : steps_) step->take_turns();
     stacks_.resize(instruction_.outputs.size() - spec_.variables, Stack(parent->pool_));
   }
 }

@@ -195,7 +195,10 @@ void Step::begin(uint64_t step_id) {
   pc_ = 0;
   end();
   // Somebody may still hold a result of the step before: that memory is theirs now.
-  for (tensor::Buffer::Ptr& buffer : buffers_) {
+  for (size_t b = 0; b < buffers_.size(); ++b) {
+    tensor::Buffer::Ptr& buffer = buffers_[b];
+    if (buffer == nullptr || buffer.use_count() <= 2) continue;
+    if (!spares_.empty()) std::swap(buffer, spares_[b]);
     if (buffer != nullptr && buffer.use_count() > 2) buffer.reset();
   }
   for (auto& call : pending_) call->finished = false;

@@ -97,6 +97,9 @@ class Step {
   class PendingCall;
   class Control;
 
+  /// For bodies of loops, whose results are held while the next iteration makes others: two
+  /// buffers take turns.
+  void take_turns() { spares_.resize(buffers_.size()); }
   Result<Progress> run(bool stop_at_wait);
   Status run_instruction(size_t index);
   Status start_call(const program::Instruction& instruction);
@@ -109,6 +112,7 @@ class Step {
   int calls_in_flight_ = 0;
   std::vector<tensor::Tensor> slots_;
   std::vector<tensor::Buffer::Ptr> buffers_;
+  std::vector<tensor::Buffer::Ptr> spares_;  // By buffer; empty unless they take turns.
   std::vector<std::unique_ptr<PendingCall>> pending_;
   std::vector<tensor::Tensor> call_feeds_;
   const StopSignal* stop_ = nullptr;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "sidereal/ir/test_ops.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/ir/verify.h"
@@ -133,6 +135,31 @@ TEST(Function, BadTextIsAnError) {
   EXPECT_THAT(error_of("sidereal-graph 1\nfunction @0 {\n"), HasSubstr("expected 'return'"));
   EXPECT_THAT(error_of("sidereal-graph 1\nfunction @0 {\nfunction @1 {\n"),
               HasSubstr("expected '%'"));
+}
+
+TEST(Function, MutatedTextIsAnErrorOrAnotherGraph) {
+  std::mt19937 random(11);
+  const std::string good = kNested;
+  const std::string letters = "%@{}()\"=:,0123 \nfunctionuseretunaft";
+  int accepted = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string text = good;
+    for (int c = 1 + static_cast<int>(random() % 3); c > 0; --c) {
+      const size_t at = random() % text.size();
+      if (random() % 3 == 0) {
+        text.erase(at, 1 + random() % 9);
+      } else {
+        text[at] = letters[random() % letters.size()];
+      }
+    }
+    const auto read = from_text(text, ops());
+    if (!read.ok()) continue;
+    ++accepted;
+    const auto again = from_text(to_text(*read), ops());
+    ASSERT_TRUE(again.ok()) << text;
+    EXPECT_EQ(to_text(*again), to_text(*read));
+  }
+  EXPECT_GT(accepted, 0);
 }
 
 TEST(Function, NestingIsBounded) {

@@ -1,0 +1,127 @@
+"""Functions of graphs made of Python functions: bodies of branches and loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from . import _native, errors, nest
+from ._dispatch import convert, state
+from ._graphs import FuncGraph, Graph, graph_of, legal_name
+from ._native import Output, Tensor
+from ._sites import add_line, user_line
+
+Spec = tuple[Any, Any]  # dtype, shape (None: unknown rank; -1 for unknown extents)
+
+
+def graph_for(*values: Any) -> Graph | None:
+    """The graph that control flow on these values is added to; None when it runs at once."""
+    if state.graph is not None:
+        return state.graph
+    for value in nest.flatten(list(values)):
+        if type(value) is Output:
+            return graph_of(value)
+    return None
+
+
+class Body:
+    """A Python function traced with symbolic arguments.
+
+    `structure` is what it returned, `outputs` the values among its leaves that are not None.
+    """
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], specs: Sequence[Spec], outer: Graph
+    ) -> None:
+        self.name = name
+        self.graph = FuncGraph(name, outer)
+        with self.graph.building():
+            arguments = [self.graph.input(dtype, shape) for dtype, shape in specs]
+            self.structure = function(arguments)
+            self.leaves = [
+                None if leaf is None else self.graph.enter(convert(leaf))
+                for leaf in nest.flatten(self.structure)
+            ]
+        self.outputs = [leaf for leaf in self.leaves if leaf is not None]
+
+    def shape_of_result(self) -> Any:
+        """What two branches must have in common: nesting, and where None is."""
+        return nest.describe(
+            nest.pack(self.structure, self.leaves), lambda leaf: "None" if leaf is None else "value"
+        )
+
+    def pack(self, values: Sequence[Any]) -> Any:
+        """`values` in the structure of the result."""
+        rest = iter(values)
+        return nest.pack(
+            self.structure, [None if leaf is None else next(rest) for leaf in self.leaves]
+        )
+
+
+def add_control(
+    outer: Graph,
+    op: str,
+    inputs: Sequence[Output],
+    bodies: Mapping[str, tuple[Body, Sequence[Output]]],
+    attrs: Mapping[str, Any],
+    name: str | None,
+) -> list[Output]:
+    """Adds a node that runs bodies; its outputs. Bodies are given by attribute, with what they
+    return. What any of them captures becomes an input of all."""
+    captured: dict[tuple[int, int], Output] = {}
+    inside: dict[str, dict[tuple[int, int], Output]] = {}
+    for role, (body, _) in bodies.items():
+        inside[role] = {}
+        for value, placeholder in body.graph.captures:
+            entered = outer.enter(value)
+            key = (entered.node, entered.index)
+            captured[key] = entered
+            inside[role][key] = placeholder
+    functions = {}
+    for role, (body, outputs) in bodies.items():
+        arguments: list[Any] = list(body.graph.arguments)
+        for key, value in captured.items():
+            arguments.append(inside[role].get(key, (value.dtype, value.shape)))
+        functions[role] = _native.cut_body(body.graph.native, arguments, outputs)
+    try:
+        return _native.add_control(
+            outer.native,
+            op,
+            [*inputs, *captured.values()],
+            functions,
+            dict(attrs),
+            None if name is None else legal_name(name),
+            user_line(),
+        )
+    except errors.Error as error:
+        add_line(error)
+        raise
+
+
+def spec_of(value: Any) -> Spec:
+    return value.dtype, value.shape
+
+
+def flatten_like(structure: Any, other: Any, what: str) -> list[Any]:
+    """For every leaf of `structure`, what stands in its place in `other`, which may be nested on."""
+    if isinstance(structure, Mapping):
+        if not isinstance(other, Mapping) or set(structure) != set(other):
+            raise ValueError(f"{what} must be nested like the values: {structure!r}")
+        return [x for key in sorted(structure) for x in flatten_like(structure[key], other[key], what)]
+    if isinstance(structure, (list, tuple)):
+        if not isinstance(other, (list, tuple)) or len(structure) != len(other):
+            raise ValueError(f"{what} must be nested like the values: {structure!r}")
+        return [x for a, b in zip(structure, other) for x in flatten_like(a, b, what)]
+    return [other]
+
+
+def known_tensor(value: Any) -> Tensor | None:
+    """`value` as a tensor if it has a value now."""
+    if type(value) is Output:
+        return None
+    if type(value) is Tensor:
+        return value
+    if hasattr(value, "_as_tensor") and state.graph is not None:
+        return None
+    made = convert(value)
+    return made if type(made) is Tensor else None
