@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "sidereal/exec/array_util.h"
 #include "sidereal/exec/kernel_util.h"
 #include "sidereal/ir/schema.h"
 #include "sidereal/kernels/elementwise.h"
@@ -100,6 +101,7 @@ KernelFactory random(Distribution distribution) {
     SR_ASSIGN_OR_RETURN(const RandomAttrs attrs, random_attrs(bind));
     return make_kernel([=](KernelContext& c) -> Status {
       SR_ASSIGN_OR_RETURN(const Shape shape, shape_of(c, attrs));
+      SR_RETURN_IF_ERROR(large_output(c, 0, shape).status());
       SR_ASSIGN_OR_RETURN(const kernels::RandomKey key, key_of(c, attrs));
       WideOutput out(c, 0, shape);
       const DType dtype = c.output_dtype(0);
@@ -120,6 +122,7 @@ Result<std::unique_ptr<Kernel>> random_integers(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(const RandomAttrs attrs, random_attrs(bind));
   return make_kernel([attrs](KernelContext& c) -> Status {
     SR_ASSIGN_OR_RETURN(const Shape shape, shape_of(c, attrs));
+    SR_RETURN_IF_ERROR(large_output(c, 0, shape).status());
     SR_ASSIGN_OR_RETURN(const kernels::RandomKey key, key_of(c, attrs));
     Tensor& out = c.output(0, shape);
     const int64_t n = out.num_elements();
