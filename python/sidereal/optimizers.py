@@ -17,6 +17,8 @@ from ._dispatch import apply, convert, state
 from .dtypes import float32, float64
 from .gradients import GradientTape
 from .indexed_slices import IndexedSlices
+from .ops import array
+from .ops import math as math_ops
 from .variable import Variable
 
 
@@ -92,7 +94,7 @@ class Optimizer:
 
     def _update(self, grad: Any, variable: Variable, slots: _Slots) -> None:
         if state.graph is not None or variable.dtype != float32:
-            _update_by_ops(self, convert(grad, variable.dtype), variable, slots)
+            _update_by_ops(self, grad, variable, slots)
             return
         rule = _native.UpdateRule(self.kind, self._parameters())
         slots.step.assign_add(1)
@@ -107,41 +109,59 @@ class Optimizer:
             rule.apply(step, variable._cell, cells, convert(grad, variable.dtype))
 
 
-def _update_by_ops(optimizer: Any, g: Any, variable: Variable, slots: _Slots) -> None:
-    """The formulas of the core (kernels/optimizer.h) in ops: in graphs, and in float64."""
-    o, w = optimizer, variable._quietly()
-    old = [slot._quietly() for slot in slots.values]
+def _update_by_ops(optimizer: Any, grad: Any, variable: Variable, slots: _Slots) -> None:
+    """One update in ops: in graphs, and in float64."""
     step = apply("Add", (slots.step._quietly(), convert(1.0, float64)))
     slots.step.assign(step)
+    w = variable._quietly()
+    old = [slot._quietly() for slot in slots.values]
+    if not isinstance(grad, IndexedSlices):
+        delta, new = _change(optimizer, convert(grad, variable.dtype), w, old, step)
+        for slot, value in zip(slots.values, new):
+            slot.assign(value)
+        variable.assign(w - delta)
+        return
+    rows, place = array.unique(grad.indices)
+    sums = math_ops.unsorted_segment_sum(
+        convert(grad.values, variable.dtype), place, array.size(rows)
+    )
+    w_rows = array.gather(w, rows)
+    delta, new = _change(
+        optimizer, sums, w_rows, [array.gather(slot, rows) for slot in old], step
+    )
+    where = array.expand_dims(rows, -1)
+    for slot, before, value in zip(slots.values, old, new):
+        slot.assign(array.tensor_scatter_nd_update(before, where, value))
+    variable.assign(array.tensor_scatter_nd_update(w, where, w_rows - delta))
+
+
+def _change(o: Any, g: Any, w: Any, old: list[Any], step: Any) -> tuple[Any, list[Any]]:
+    """What is subtracted from w, and the new slots: the formulas of kernels/optimizer.h."""
     if o.weight_decay:
         g = g + o.weight_decay * w
-    new: list[Any] = []
     if o.kind == "sgd":
-        delta = o.learning_rate * g
-    elif o.kind == "momentum":
-        new = [o.momentum * old[0] + g]
-        delta = o.learning_rate * (g + o.momentum * new[0] if o.nesterov else new[0])
-    elif o.kind == "adagrad":
-        new = [old[0] + g * g]
-        delta = o.learning_rate * g / (_op("Sqrt", new[0]) + o.epsilon)
-    elif o.kind == "adam":
-        new = [
-            o.beta1 * old[0] + (1 - o.beta1) * g,
-            o.beta2 * old[1] + (1 - o.beta2) * g * g,
-        ]
-        root = apply("Cast", (_op("Sqrt", 1.0 - _power(o.beta2, step)),), {"dtype": variable.dtype})
-        rate = apply("Cast", (o.learning_rate / (1.0 - _power(o.beta1, step)),), {"dtype": variable.dtype})
-        delta = rate * new[0] / (_op("Sqrt", new[1]) / root + o.epsilon)
-    else:
-        n = old[0] + g * g
-        rooted = _ftrl_power(n, o.lr_power)
-        z = old[1] + g - (rooted - _ftrl_power(old[0], o.lr_power)) / o.learning_rate * w
-        new = [n, z]
-        shrunk = _op("Sign", z) * _op("Relu", _op("Abs", z) - o.l1)
-        delta = w + shrunk / (rooted / o.learning_rate + 2 * o.l2)
-    for slot, value in zip(slots.values, new):
-        slot.assign(value)
-    variable.assign(w - delta)
+        return o.learning_rate * g, []
+    if o.kind == "momentum":
+        m = o.momentum * old[0] + g
+        return o.learning_rate * (g + o.momentum * m if o.nesterov else m), [m]
+    if o.kind == "adagrad":
+        total = old[0] + g * g
+        return o.learning_rate * g / (_op("Sqrt", total) + o.epsilon), [total]
+    if o.kind == "adam":
+        m = o.beta1 * old[0] + (1 - o.beta1) * g
+        v = o.beta2 * old[1] + (1 - o.beta2) * g * g
+        root = _as(_op("Sqrt", 1.0 - _power(o.beta2, step)), w)
+        rate = _as(o.learning_rate / (1.0 - _power(o.beta1, step)), w)
+        return rate * m / (_op("Sqrt", v) / root + o.epsilon), [m, v]
+    n = old[0] + g * g
+    rooted = _ftrl_power(n, o.lr_power)
+    z = old[1] + g - (rooted - _ftrl_power(old[0], o.lr_power)) / o.learning_rate * w
+    shrunk = _op("Sign", z) * _op("Relu", _op("Abs", z) - o.l1)
+    return w + shrunk / (rooted / o.learning_rate + 2 * o.l2), [n, z]
+
+
+def _as(x: Any, like: Any) -> Any:
+    return apply("Cast", (x,), {"dtype": like.dtype})
 
 
 def _op(name: str, x: Any) -> Any:
