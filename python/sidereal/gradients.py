@@ -392,10 +392,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if state.graph is not None:
-            raise errors.UnimplementedError(
-                "custom_gradient inside of a function being traced is not there yet; call the "
-                "function outside, or write its gradient with stop_gradient"
-            )
+            return _custom_in_graph(function, args, kwargs)
         inputs = [convert(arg) for arg in args]
         with _unrecorded():
             result, grad = function(*inputs, **kwargs)
@@ -405,19 +402,54 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
             filled = [
                 apply("ZerosLike", (y,)) if dy is None else dy for dy, y in zip(dys, outputs)
             ]
-            found = grad(*filled)
-            found = list(found) if isinstance(found, (list, tuple)) else [found]
-            if len(found) != len(inputs):
-                raise errors.InvalidArgumentError(
-                    f"the gradient of {function.__name__} has {len(found)} values; it has "
-                    f"{len(inputs)} arguments"
-                )
+            found = _custom_gradients(function, grad, filled, len(inputs))
             return [None if one is None else convert(one) for one in found]
 
         _native.record(ENGINE, function.__name__, inputs, outputs, backward)
         return nest.pack(result, outputs)
 
     return wrapper
+
+
+def _custom_gradients(
+    function: Callable[..., Any], grad: Callable[..., Any], dys: list[Any], arguments: int
+) -> list[Any]:
+    found = grad(*dys)
+    found = list(found) if isinstance(found, (list, tuple)) else [found]
+    if len(found) != arguments:
+        raise errors.InvalidArgumentError(
+            f"the gradient of {function.__name__} has {len(found)} values; it has {arguments} "
+            "arguments"
+        )
+    return found
+
+
+def _custom_in_graph(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """The gradient becomes a function of the graph, which a WithGradient node names."""
+    from ._bodies import Body, add_control
+
+    graph = state.graph
+    assert graph is not None
+    inputs = [graph.enter(convert(arg)) for arg in args]
+    result, grad = function(*inputs, **kwargs)
+    values = [graph.enter(convert(value)) for value in nest.flatten(result)]
+    wrt: list[int] = []
+
+    def backward(dys: list[Any]) -> list[Any]:
+        found = _custom_gradients(function, grad, dys, len(inputs))
+        wrt.extend(i for i, one in enumerate(found) if one is not None)
+        return [one for one in found if one is not None]
+
+    body = Body("gradient", backward, [(value.dtype, value.shape) for value in values], graph)
+    made = add_control(
+        graph,
+        "WithGradient",
+        [*values, *inputs],
+        {"gradient": (body, body.outputs)},
+        {"values": len(values), "arguments": len(inputs), "wrt": wrt},
+        None,
+    )
+    return nest.pack(result, made)
 
 
 __all__ = ["GradientTape", "IndexedSlices", "custom_gradient", "gradients"]

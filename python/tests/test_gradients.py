@@ -214,6 +214,64 @@ def test_custom_gradients_can_be_differentiated_and_raise() -> None:
         tape.gradient(y, x)
 
 
+def test_custom_gradients_in_functions() -> None:
+    scale = sr.Variable(10.0)
+
+    @sr.custom_gradient
+    def odd_square(x: sr.Tensor, y: sr.Tensor) -> object:
+        half = x * 0.5
+        return (x * x, y * 1.0), lambda dx, dy: (dx * half * scale, None)
+
+    @sr.function
+    def f(x: sr.Tensor, y: sr.Tensor) -> sr.Tensor:
+        first, second = odd_square(x, y)
+        return first * 2.0 + second
+
+    x, y = sr.constant([2.0, 4.0]), sr.constant([1.0, 1.0])
+    with sr.GradientTape() as tape:
+        tape.watch([x, y])
+        z = f(x, y)
+    by_x, by_y = tape.gradient(z, [x, y], unconnected_gradients="zero")
+    np.testing.assert_allclose(z.numpy(), [9, 33])
+    np.testing.assert_allclose(by_x.numpy(), [20, 40])
+    np.testing.assert_allclose(by_y.numpy(), [0, 0])
+
+    @sr.function
+    def twice(x: sr.Tensor) -> sr.Tensor:
+        with sr.GradientTape() as outer:
+            outer.watch(x)
+            with sr.GradientTape() as inner:
+                inner.watch(x)
+                first, _ = odd_square(x, x)
+            grad = inner.gradient(first, x)
+        return outer.gradient(grad, x)
+
+    np.testing.assert_allclose(twice(x).numpy(), [5, 5])
+
+
+def test_rows_are_updated_inside_of_functions() -> None:
+    if not hasattr(sr, "gather"):
+        pytest.skip("no gather yet")
+    results = []
+    for traced in (False, True):
+        table = sr.Variable(np.arange(10, dtype=np.float32).reshape(5, 2))
+        optimizer = sr.optimizers.Adam(0.1)
+
+        def step(ids: sr.Tensor, table: sr.Variable = table, o: object = optimizer) -> None:
+            with sr.GradientTape() as tape:
+                loss = ops.reduce_sum(ops.square(sr.gather(table, ids)))
+            grad = tape.gradient(loss, table)
+            assert isinstance(grad, sr.IndexedSlices)
+            o.apply_gradients([(grad, table)])
+
+        run = sr.function(step) if traced else step
+        for ids in ([1, 3, 1], [0, 1, 0], [4, 4, 4]):
+            run(sr.constant(ids))
+        results.append(table.numpy())
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5)
+    assert (results[0][2] == [4, 5]).all()
+
+
 def test_gradients_of_graphs() -> None:
     model = sr.Model()
     x = model.input("x", sr.float32, (3,))
