@@ -30,6 +30,7 @@ INTERNAL = {
     "ApplySparse": "updates a table of a cluster; run by the tests of clusters",
     "ShardGather": "reads a shard of a cluster; run by the tests of clusters",
     "ShardApply": "updates a shard of a cluster; run by the tests of clusters",
+    "WithGradient": "the values of a custom gradient: see test_gradients.py",
     "FunctionCall": "runs a function: see test_control.py",
     "If": "control flow: see test_control.py",
     "While": "control flow: see test_control.py",

@@ -124,6 +124,7 @@ KernelFactory with_arity(int min, int max, int outputs, KernelFactory factory) {
 void register_kernels(KernelTable* table) {
   register_ps_kernels(table);
   register_sharding_kernels(table);
+  register_custom_kernels(table);
   table->allow_control();
 }
 

@@ -135,5 +135,6 @@ void register_random_kernels(KernelTable* table);
 void register_check_kernels(KernelTable* table);
 void register_state_kernels(KernelTable* table);
 void register_sharding_kernels(KernelTable* table);
+void register_custom_kernels(KernelTable* table);
 
 }  // namespace sidereal::exec

@@ -34,6 +34,7 @@ void register_shape_ops(OpRegistry* registry);
 void register_nn(OpRegistry* registry);
 void register_sharding(OpRegistry* registry);
 void register_control(OpRegistry* registry);
+void register_custom_gradient(OpRegistry* registry);
 
 /// Some dtypes, under a name for error messages.
 struct DTypeSet {

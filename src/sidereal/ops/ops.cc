@@ -25,6 +25,7 @@ void register_all(ir::OpRegistry* registry) {
   internal::register_checks(registry);
   internal::register_sharding(registry);
   internal::register_control(registry);
+  internal::register_custom_gradient(registry);
 }
 
 Output placeholder(Builder& b, std::string_view name, ir::DType dtype, const ir::Shape& shape) {
