@@ -125,8 +125,7 @@ TEST_F(EagerTest, an_op_without_gradient_is_named_when_one_reaches_it) {
   const std::array<uint64_t, 1> source = {x.id};
   const auto grads = tape.gradient(engine_, std::span(&y, 1), {}, source);
   EXPECT_EQ(grads.status().code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(
-      base::message_of(grads.status()).find("Trigamma (float32[2]) at model.py:7"), 0);
+  EXPECT_EQ(base::message_of(grads.status()).find("Trigamma (float32[2]) at model.py:7"), 0);
 }
 
 class FunctionTest : public EagerTest {

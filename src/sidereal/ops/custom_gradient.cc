@@ -72,12 +72,11 @@ Status grad_with_gradient(GradContext& c) {
     const Output grad = c.output_grads[i];
     args.push_back(grad.valid() ? grad : b.add("ZerosLike", {c.node.inputs[i]}));
   }
-  args.insert(args.end(),
-              c.node.inputs.begin() +
-                  static_cast<std::ptrdiff_t>(division.values + division.arguments),
-              c.node.inputs.end());
-  const ir::NodeId call =
-      function_call(b, b.graph().find_function(name), args, "custom_gradient");
+  args.insert(
+      args.end(),
+      c.node.inputs.begin() + static_cast<std::ptrdiff_t>(division.values + division.arguments),
+      c.node.inputs.end());
+  const ir::NodeId call = function_call(b, b.graph().find_function(name), args, "custom_gradient");
   for (size_t i = 0; i < wrt.size() && call.valid(); ++i) {
     (*c.input_grads)[division.values + wrt[i]] = {call, static_cast<int32_t>(i)};
   }
