@@ -87,8 +87,7 @@ Result<Output> BodyGradient::add_input(const ir::TensorSpec& spec) {
 }
 
 bool BodyGradient::is_record(const Node& node) const {
-  constexpr std::array<std::string_view, 6> kDear = {"MatMul", "BatchMatMul", "Einsum",
-                                                     "Conv2d", "Conv2D",      "MatrixProduct"};
+  constexpr std::array<std::string_view, 3> kDear = {"MatMul", "Conv2D", "DepthwiseConv2D"};
   if (std::find(kDear.begin(), kDear.end(), node.op) != kDear.end()) return true;
   return ir::is_stateful(graph_, node, registry_);
 }
