@@ -1,5 +1,5 @@
-"""einsum and tensordot: sums of products over named dimensions, lowered to transposes, reshapes, sums
-and products of matrices."""
+"""einsum and tensordot: sums of products over named dimensions, lowered to transposes, reshapes,
+sums and products of matrices."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def einsum(equation: str, *inputs: Any, name: str | None = None) -> Any:
 
 
 def tensordot(a: Any, b: Any, axes: Any, name: str | None = None) -> Any:
-    """Sums of products over axes of both: `axes` is a number (the last ones of a with the first ones
-    of b) or two lists of axes. TensorFlow: tf.tensordot."""
+    """Sums of products over axes of both: `axes` is a number (the last ones of a with the first
+    ones of b) or two lists of axes. TensorFlow: tf.tensordot."""
     a, b = align(a, b)
     rank_a, rank_b = _rank(a, "tensordot"), _rank(b, "tensordot")
     if isinstance(axes, int):
@@ -183,26 +183,23 @@ def _multiply(a: _Operand, b: _Operand, later: set[str]) -> _Operand:
     x = _matrix(a, stacked, left, inner)
     y = _matrix(b, stacked, inner, right)
     product = apply("MatMul", (x, y), {"transpose_a": False, "transpose_b": False})
-    wanted = [*([0] * len(stacked)), *left_extents, *right_extents]
-    shape = _unmerged(wanted)
     if len(left) != 1 or len(right) != 1:
-        product = apply("Reshape", (product,), {"shape": shape})
+        front = list(product.shape[: len(stacked)])
+        product = _laid_out(product, front, [*left_extents, *right_extents])
     return _Operand(product, [*stacked, *left, *right])
 
 
-def _matrix(x: _Operand, stacked: Sequence[str], rows: Sequence[str], columns: Sequence[str]) -> Any:
+def _matrix(
+    x: _Operand, stacked: Sequence[str], rows: Sequence[str], columns: Sequence[str]
+) -> Any:
     """x as [stacked..., rows merged, columns merged]; stacked ones that x has not are 1."""
     own = [label for label in stacked if label in x.labels]
     ordered = x.ordered([*own, *rows, *columns])
     if own == list(stacked) and len(rows) == 1 and len(columns) == 1:
         return ordered.tensor
-    if own != list(stacked):
-        # 0 copies the extent of the same index only: name them.
-        front = [x.extents([label])[0] if label in own else 1 for label in stacked]
-    else:
-        front = [0] * len(own)
-    shape = [*front, _product(x.extents(rows)), _product(x.extents(columns))]
-    return apply("Reshape", (ordered.tensor,), {"shape": _unmerged(shape)})
+    front = [x.extents([label])[0] if label in own else 1 for label in stacked]
+    rest = [_product(x.extents(rows)), _product(x.extents(columns))]
+    return _laid_out(ordered.tensor, front, rest, own == list(stacked))
 
 
 def _product(extents: Sequence[int]) -> int:
@@ -214,10 +211,15 @@ def _product(extents: Sequence[int]) -> int:
     return total
 
 
-def _unmerged(shape: Sequence[int]) -> list[int]:
-    if sum(extent < 0 for extent in shape) > 1:
+def _laid_out(x: Any, front: list[int], rest: list[int], copied: bool = True) -> Any:
+    """x as [front..., rest...]. With `copied`, the dimensions in front are those of x as they are, so
+    that their extents need not be known."""
+    shape = [*front, *rest]
+    if sum(extent < 0 for extent in shape) <= 1:
+        return apply("Reshape", (x,), {"shape": shape, "allow_zero": True})
+    if not copied or sum(extent < 0 for extent in rest) > 1:
         raise errors.UnimplementedError(
             "einsum: more than one extent of dimensions that are merged is unknown; set the shapes "
             "of the inputs"
         )
-    return list(shape)
+    return apply("Reshape", (x,), {"shape": [0] * len(front) + rest})

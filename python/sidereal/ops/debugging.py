@@ -108,8 +108,8 @@ def assert_near(
 
 def print(*inputs: Any, summarize: int = 3, sep: str = " ", name: str | None = None) -> None:
     """Writes the values to standard error, one line per call: at once, or whenever the step of the
-    graph runs. Strings stay text; `summarize` elements are shown at each end of a dimension, -1 shows
-    all. TensorFlow: tf.print."""
+    graph runs. Strings stay text; `summarize` elements are shown at each end of a dimension, -1
+    shows all. TensorFlow: tf.print."""
     parts: list[str] = []
     values: list[Any] = []
     for value in inputs:

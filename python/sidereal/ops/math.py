@@ -149,12 +149,13 @@ is_finite = _predicate("IsFinite", "tf.math.is_finite", "Whether x is neither in
 def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
     """`x` with elements of `dtype`. Floats to integers round toward zero and stop at the bounds; to
     bool: x != 0; gradients flow between floats. TensorFlow: tf.cast."""
-    return apply("Cast", (x,), {"dtype": dtypes.as_dtype(dtype)}, name=name)
+    x, to = convert(x), dtypes.as_dtype(dtype)
+    return x if x.dtype == to else apply("Cast", (x,), {"dtype": to}, name=name)
 
 
 def divide(x: Any, y: Any, name: str | None = None) -> Any:
-    """x / y with Python's meaning: integers are cast first, int8, uint8, int16 and uint16 to float32
-    and wider ones to float64. TensorFlow: tf.divide, tf.truediv."""
+    """x / y with Python's meaning: integers are cast first, int8, uint8, int16 and uint16 to
+    float32 and wider ones to float64. TensorFlow: tf.divide, tf.truediv."""
     x, y = align(x, y)
     if x.dtype == y.dtype and x.dtype.kind in "iu":
         narrow = x.dtype.itemsize <= 2

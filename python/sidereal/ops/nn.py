@@ -1,4 +1,4 @@
-"""Activations, losses and normalisation: sidereal.nn, with TensorFlow's names and argument names."""
+"""Activations, losses and normalisation: sidereal.nn, with TensorFlow's names and arguments."""
 
 from __future__ import annotations
 
@@ -184,8 +184,8 @@ def softmax_cross_entropy_with_logits(
 def sparse_softmax_cross_entropy_with_logits(
     labels: Any, logits: Any, name: str | None = None
 ) -> Any:
-    """-log softmax(logits)[label]: labels[...] are int32 or int64 in [0, n), logits[..., n]. A label
-    outside is an error. TensorFlow: tf.nn.sparse_softmax_cross_entropy_with_logits."""
+    """-log softmax(logits)[label]: labels[...] are int32 or int64 in [0, n), logits[..., n]. A
+    label outside is an error. TensorFlow: tf.nn.sparse_softmax_cross_entropy_with_logits."""
     logits, labels = convert(logits), convert(labels)
     return apply("SparseSoftmaxCrossEntropyWithLogits", (logits, labels), None, name=name)[0]
 

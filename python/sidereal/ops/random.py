@@ -1,16 +1,17 @@
 """Random tensors: sidereal.random, with TensorFlow's names, argument names and rules for seeds.
 
-Values depend on the seeds, the run and the place of an element only, never on threads. Which seeds
-an op has:
+Values depend on the seeds, the run and the place of an element only, never on threads. The seeds of
+an op:
 
-* neither set_seed() nor the op's `seed`: drawn when the program starts, other ones in every run of it;
-* set_seed(g) only: g, and the number of random ops made since in this graph (or since set_seed());
+* neither set_seed() nor the op's `seed`: drawn when the program starts, others in every run of it;
+* set_seed(g) only: g, and the number of random ops made before it in its graph (at once: since
+  set_seed());
 * the op's `seed` only: a fixed one, and the op's;
 * both: both.
 
-An op that runs again draws new values: at once, with every call; in a function, with every call of it
-(inside a loop of a graph all turns of one call draw the same). After set_seed(), calls at once repeat
-what they drew after the last set_seed() with that seed.
+An op that runs again draws new values: at once, in every call; in a function, in every call of it
+and every turn of a loop. After set_seed(), calls at once repeat what they drew after the last
+set_seed() with that seed.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _pair(seed: int | None) -> tuple[int, int]:
 
 
 def _stream(pair: tuple[int, int]) -> list[Any]:
-    """What tells calls of one op apart: a number as an input, or nothing, when the run's will do."""
+    """What tells calls of an op apart: a number as an input, or nothing, if the run's will do."""
     if state.graph is not None or pair == _seeds.drawn:
         return []
     count = _seeds.calls.get(pair, 0)
@@ -89,8 +90,15 @@ def _draw(op: str, shape: Any, dtype: Any, seed: int | None, name: str | None, *
     return _make(op, shape, dtype, pair, _stream(pair), name, attrs)
 
 
-def _make(op: str, shape: Any, dtype: Any, pair: tuple[int, int], stream: list[Any],
-          name: str | None, attrs: dict[str, Any]) -> Any:
+def _make(
+    op: str,
+    shape: Any,
+    dtype: Any,
+    pair: tuple[int, int],
+    stream: list[Any],
+    name: str | None,
+    attrs: dict[str, Any],
+) -> Any:
     attrs = {"seed": pair[0], "seed2": pair[1], "dtype": dtypes.as_dtype(dtype), **attrs}
     extents = _extents(shape)
     if extents is not None:
@@ -127,8 +135,8 @@ def uniform(
     seed: int | None = None,
     name: str | None = None,
 ) -> Any:
-    """Numbers uniform in [minval, maxval): floats ([0, 1) by default), int32 or int64 (`maxval` must
-    then be given; limits are Python integers). TensorFlow: tf.random.uniform."""
+    """Numbers uniform in [minval, maxval): floats ([0, 1) by default), int32 or int64 (`maxval`
+    must then be given; limits are Python integers). TensorFlow: tf.random.uniform."""
     dtype = dtypes.as_dtype(dtype)
     if dtype.kind != "f":
         if maxval is None:
@@ -179,8 +187,9 @@ def truncated_normal(
     return _scaled(_draw("TruncatedNormal", shape, dtype, seed, name), mean, stddev)
 
 
-def bernoulli(shape: Any, probability: Any = 0.5, dtype: Any = dtypes.bool_,
-              seed: int | None = None) -> Any:
+def bernoulli(
+    shape: Any, probability: Any = 0.5, dtype: Any = dtypes.bool_, seed: int | None = None
+) -> Any:
     """True (1) with `probability`, which broadcasts to `shape`, else False (0)."""
     drawn = _draw("RandomUniform", shape, dtypes.float32, seed, None)
     return _math.cast(_math.less(drawn, probability), dtype)

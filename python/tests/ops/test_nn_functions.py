@@ -70,7 +70,8 @@ FUNCTIONS: list[tuple[str, Callable[[], Any], Any]] = [
     ("softmax_ce_axis", lambda: sr.nn.softmax_cross_entropy_with_logits(P, X, axis=0),
      -(P * (X - np.log(np.exp(X).sum(0)))).sum(0)),
     ("moments", lambda: sr.nn.moments(X, [0])[1], X.var(0)),
-    ("batch_normalization", lambda: sr.nn.batch_normalization(X, X.mean(0), X.var(0), 0.5, 2.0, 1e-3),
+    ("batch_normalization",
+     lambda: sr.nn.batch_normalization(X, X.mean(0), X.var(0), 0.5, 2.0, 1e-3),
      (X - X.mean(0)) / np.sqrt(X.var(0) + 1e-3) * 2 + 0.5),
     ("fused_inference",
      lambda: sr.nn.fused_batch_norm(X, np.ones(4), np.zeros(4), np.zeros(4), np.ones(4),
@@ -97,14 +98,16 @@ def test_integer_division_by_zero_is_an_error() -> None:
 
 
 def test_dtypes_that_do_not_fit_are_named() -> None:
-    with pytest.raises(sr.errors.InvalidArgumentError, match="input 0 is int32, which is not a float"):
+    refused = sr.errors.InvalidArgumentError
+    with pytest.raises(refused, match="input 0 is int32, which is not a float"):
         sr.exp(sr.constant([1]))
-    with pytest.raises(sr.errors.InvalidArgumentError, match="float32 and float64; cast"):
+    with pytest.raises(refused, match="float32 and float64; cast"):
         sr.add(sr.constant([1.0]), sr.constant([1.0], dtype="float64"))
 
 
 def test_labels_out_of_range_are_named() -> None:
-    with pytest.raises(sr.errors.InvalidArgumentError, match=r"label 3 at position 1 is not in \[0, 3\)"):
+    wanted = r"label 3 at position 1 is not in \[0, 3\)"
+    with pytest.raises(sr.errors.InvalidArgumentError, match=wanted):
         sr.nn.sparse_softmax_cross_entropy_with_logits([0, 3], np.zeros((2, 3)))
 
 
@@ -116,10 +119,24 @@ def test_checks() -> None:
         sr.debugging.assert_less([1, 5], [2, 3])
     with pytest.raises(sr.errors.InvalidArgumentError, match="loss: 1 of 3 elements are NaN, 1"):
         sr.debugging.check_numerics([1.0, np.nan, np.inf], "loss")
-    with pytest.raises(sr.errors.InvalidArgumentError, match=r"does not hold: \[1 2 3 \.\.\. 8 9 10\]"):
+    wanted = r"does not hold: \[1 2 3 \.\.\. 8 9 10\]"
+    with pytest.raises(sr.errors.InvalidArgumentError, match=wanted):
         sr.debugging.Assert(False, [np.arange(1, 11)])
 
 
 def test_print_writes_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
     sr.debugging.print("x is", sr.constant([[1.5, 2.0], [3.0, 4.0]]), True)
     assert capfd.readouterr().err == "x is [[1.5 2] [3 4]] True\n"
+
+
+def test_checks_and_prints_run_in_functions(capfd: pytest.CaptureFixture[str]) -> None:
+    @sr.function
+    def checked(x: sr.Tensor) -> sr.Tensor:
+        sr.debugging.print("got", x)
+        sr.debugging.assert_positive(x, message="x must be positive")
+        return sr.debugging.check_numerics(sr.math.log(x), "log") * 2.0
+
+    np.testing.assert_allclose(checked(sr.constant([1.0])).numpy(), [0.0])
+    assert capfd.readouterr().err == "got [1]\n"
+    with pytest.raises(sr.errors.InvalidArgumentError, match=r"x must be positive: \[-1\]"):
+        checked(sr.constant([-1.0]))

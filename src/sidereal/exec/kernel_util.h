@@ -34,12 +34,6 @@ KernelFactory stateless(F f) {
   return [f](const BindContext&) { return make_kernel(f); };
 }
 
-/// tensor::with_dtype() over float and double.
-template <class F>
-Status with_real(tensor::DType dtype, F f) {
-  return tensor::with_dtype<tensor::RealTypes>(dtype, std::move(f));
-}
-
 /// Calls f.template operator()<T>() with the type a float dtype is computed in: float for float32
 /// and the 16-bit floats, double for float64. Goes with widened() and WideOutput.
 template <class F>

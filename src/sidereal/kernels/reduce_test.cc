@@ -131,5 +131,49 @@ TEST(Sum, OfMillionsOfFloatsKeepsItsDigits) {
   EXPECT_NEAR(sum(ones.data(), static_cast<int64_t>(ones.size())), 2e6, 4.0);
 }
 
+TEST(Reduce, IntegersWrapAroundAndTruncateTheirMeans) {
+  const std::vector<int8_t> in = {100, 100, -7, -8, 3, 5};
+  std::vector<int8_t> out(3);
+  reduce<int8_t>(ReduceOp::kSum, in.data(), {3, 2, 1}, out.data());
+  EXPECT_EQ(out, (std::vector<int8_t>{-56, -15, 8}));
+  reduce<int8_t>(ReduceOp::kMean, in.data(), {3, 2, 1}, out.data());
+  EXPECT_EQ(out, (std::vector<int8_t>{-28, -7, 4}));
+  reduce<int8_t>(ReduceOp::kMin, in.data(), {3, 2, 1}, out.data());
+  EXPECT_EQ(out, (std::vector<int8_t>{100, -8, 3}));
+  reduce<int8_t>(ReduceOp::kProd, in.data(), {3, 2, 1}, out.data());
+  EXPECT_EQ(out, (std::vector<int8_t>{16, 56, 15}));
+}
+
+TEST(Reduce, ExtremesAreNanWhenOneElementIs) {
+  std::vector<float> in(100, 1.0F);
+  in[57] = std::numeric_limits<float>::quiet_NaN();
+  float out = 0;
+  for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin}) {
+    reduce<float>(op, in.data(), {1, 100, 1}, &out);
+    EXPECT_TRUE(std::isnan(out));
+  }
+  reduce<float>(ReduceOp::kMax, in.data(), {1, 0, 1}, &out);
+  EXPECT_EQ(out, -std::numeric_limits<float>::infinity());
+}
+
+TEST(ArgReduce, GivesTheFirstOfEqualOnesAndTheFirstNan) {
+  const std::vector<double> in = {1, 3, 3, 2, std::numeric_limits<double>::quiet_NaN(), 9};
+  std::vector<int32_t> out(2);
+  arg_reduce(true, in.data(), {2, 3, 1}, out.data());
+  EXPECT_EQ(out, (std::vector<int32_t>{1, 1}));
+  std::vector<int64_t> columns(3);
+  arg_reduce(false, in.data(), {1, 2, 3}, columns.data());
+  EXPECT_EQ(columns, (std::vector<int64_t>{0, 1, 0}));
+}
+
+TEST(ProdGrad, IsExactWhereElementsAreZero) {
+  const std::vector<double> x = {0, 2, 3, 0, 0, 5};
+  const std::vector<double> dy = {1, 10};
+  std::vector<double> running(2);
+  std::vector<double> out(6);
+  prod_grad(dy.data(), x.data(), {2, 3}, {2, 1}, running.data(), out.data());
+  EXPECT_EQ(out, (std::vector<double>{6, 0, 0, 0, 0, 0}));
+}
+
 }  // namespace
 }  // namespace sidereal::kernels
