@@ -58,18 +58,19 @@ Result<std::unique_ptr<Kernel>> top_k(const BindContext& bind) {
 
 Result<std::unique_ptr<Kernel>> sort(const BindContext& bind) {
   const bool descending = ir::attr_or(bind.instruction.attrs, "descending", false);
-  return make_kernel([descending](KernelContext& c) -> Status {
-    SR_RETURN_IF_ERROR(check_has_last(c, 0));
-    const Tensor x = c.input(0);
-    SR_ASSIGN_OR_RETURN(const Rows rows, rows_of(x));
-    return tensor::with_dtype<tensor::NumericTypes>(x.dtype(), [&]<class T>() -> Status {
-      T* values = c.output(0, x.shape()).template data<T>().data();
-      int32_t* indices = c.output(1, x.shape()).template data<int32_t>().data();
-      kernels::sort_rows<T>(x.data<const T>().data(), rows.count, rows.length, descending, values,
-                            indices);
-      return {};
-    });
-  });
+  return make_kernel(
+      [descending, scratch = std::vector<uint64_t>()](KernelContext& c) mutable -> Status {
+        SR_RETURN_IF_ERROR(check_has_last(c, 0));
+        const Tensor x = c.input(0);
+        SR_ASSIGN_OR_RETURN(const Rows rows, rows_of(x));
+        return tensor::with_dtype<tensor::NumericTypes>(x.dtype(), [&]<class T>() -> Status {
+          T* values = c.output(0, x.shape()).template data<T>().data();
+          int32_t* indices = c.output(1, x.shape()).template data<int32_t>().data();
+          kernels::sort_rows<T>(x.data<const T>().data(), rows.count, rows.length, descending,
+                                values, indices, &scratch);
+          return {};
+        });
+      });
 }
 
 /// Whether fewer than k predictions of the row are greater than the target's. A row that has a

@@ -1,6 +1,8 @@
 #include "sidereal/kernels/sort.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <numeric>
 
 #include "sidereal/kernels/internal/accumulate.h"
@@ -19,6 +21,66 @@ bool less(T a, T b) {
   } else {
     return x < y || (y != y && x == x);
   }
+}
+
+/// A number whose order among unsigned ones is that of x: a NaN is the greatest, the zeros are one.
+template <class T>
+uint32_t order_key(T x) {
+  using C = tensor::ComputeType<T>;
+  const C value = x;
+  if constexpr (std::is_floating_point_v<C>) {
+    if (value != value) return ~0U;
+    const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value == 0 ? C(0) : value));
+    return (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
+  } else if constexpr (std::is_signed_v<C>) {
+    return static_cast<uint32_t>(static_cast<int32_t>(value)) ^ 0x80000000U;
+  } else {
+    return static_cast<uint32_t>(value);
+  }
+}
+
+constexpr int64_t kRadixFrom = 128;  // Shorter rows are sorted by comparing.
+
+/// Sorts by the upper 32 bits, a byte at a time from the lowest; equal ones keep their order.
+/// `other` is as long as `keys`.
+void radix_sort(uint64_t* keys, uint64_t* other, int64_t n) {
+  for (int shift = 32; shift < 64; shift += 8) {
+    std::array<int64_t, 257> place = {};
+    for (int64_t i = 0; i < n; ++i) ++place[(keys[i] >> shift & 0xFF) + 1];
+    // Nothing moves when all have this byte in common.
+    if (place[(keys[0] >> shift & 0xFF) + 1] == n) continue;
+    for (size_t b = 1; b < place.size(); ++b) place[b] += place[b - 1];
+    for (int64_t i = 0; i < n; ++i) other[place[keys[i] >> shift & 0xFF]++] = keys[i];
+    std::copy_n(other, n, keys);
+  }
+}
+
+/// Indices of elements of at most 32 bits in order: each goes with its index into one number.
+/// `keys` has room for 2 n.
+template <class T>
+void sort_packed(const T* x, int64_t n, bool descending, uint64_t* keys, int32_t* indices) {
+  const uint32_t turn = descending ? ~0U : 0U;
+  for (int64_t i = 0; i < n; ++i) {
+    keys[i] = static_cast<uint64_t>(order_key(x[i]) ^ turn) << 32 | static_cast<uint64_t>(i);
+  }
+  if (n < kRadixFrom) {
+    std::sort(keys, keys + n);
+  } else {
+    radix_sort(keys, keys + n, n);
+  }
+  for (int64_t i = 0; i < n; ++i) indices[i] = static_cast<int32_t>(keys[i] & 0xFFFFFFFFU);
+}
+
+/// By index among equals: stable without the memory of a stable sort.
+template <class T>
+void sort_indices(const T* x, int64_t n, bool descending, int32_t* indices) {
+  std::iota(indices, indices + n, 0);
+  std::sort(indices, indices + n, [x, descending](int32_t a, int32_t b) {
+    const T& first = descending ? x[b] : x[a];
+    const T& second = descending ? x[a] : x[b];
+    if (less(first, second)) return true;
+    return !less(second, first) && a < b;
+  });
 }
 
 }  // namespace
@@ -42,16 +104,15 @@ void top_k(const T* x, int64_t rows, int64_t n, int64_t k, T* values, int32_t* i
 }
 
 template <class T>
-void sort_rows(const T* x, int64_t rows, int64_t n, bool descending, T* values, int32_t* indices) {
+void sort_rows(const T* x, int64_t rows, int64_t n, bool descending, T* values, int32_t* indices,
+               std::vector<uint64_t>* scratch) {
   for (int64_t r = 0; r < rows; ++r, x += n, values += n, indices += n) {
-    std::iota(indices, indices + n, 0);
-    // By index among equals: stable without the memory of a stable sort.
-    std::sort(indices, indices + n, [x, descending](int32_t a, int32_t b) {
-      const T& first = descending ? x[b] : x[a];
-      const T& second = descending ? x[a] : x[b];
-      if (less(first, second)) return true;
-      return !less(second, first) && a < b;
-    });
+    if constexpr (sizeof(T) <= 4) {
+      scratch->resize(2 * n);
+      sort_packed(x, n, descending, scratch->data(), indices);
+    } else {
+      sort_indices(x, n, descending, indices);
+    }
     for (int64_t i = 0; i < n; ++i) values[i] = x[indices[i]];
   }
 }
@@ -99,7 +160,8 @@ void cumulative(const T* x, int64_t outer, int64_t n, int64_t inner, CumulativeO
 #define SR_INSTANTIATE(T)                                                                      \
   template void top_k<T>(const T*, int64_t, int64_t, int64_t, T*, int32_t*,                    \
                          std::vector<int32_t>*);                                               \
-  template void sort_rows<T>(const T*, int64_t, int64_t, bool, T*, int32_t*);                  \
+  template void sort_rows<T>(const T*, int64_t, int64_t, bool, T*, int32_t*,                   \
+                             std::vector<uint64_t>*);                                          \
   template void search_sorted<T, int32_t>(const T*, int64_t, const T*, int64_t, int64_t, bool, \
                                           int32_t*);                                           \
   template void search_sorted<T, int64_t>(const T*, int64_t, const T*, int64_t, int64_t, bool, \

@@ -16,7 +16,8 @@ void top_k(const T* x, int64_t rows, int64_t n, int64_t k, T* values, int32_t* i
 /// Each row in order (greatest first when `descending`), equal elements in the order they had, and
 /// the indices of its elements.
 template <class T>
-void sort_rows(const T* x, int64_t rows, int64_t n, bool descending, T* values, int32_t* indices);
+void sort_rows(const T* x, int64_t rows, int64_t n, bool descending, T* values, int32_t* indices,
+               std::vector<uint64_t>* scratch);
 
 /// For each of `m` values of a row its place in the sorted `n` elements of the row: before equal
 /// ones, or behind them when `right`.

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -127,14 +129,51 @@ TEST(Sort, is_stable_and_puts_nan_last) {
   const std::vector<float> x = {2, nan, 1, 2, 0};
   std::vector<float> values(5);
   std::vector<int32_t> indices(5);
-  sort_rows<float>(x.data(), 1, 5, false, values.data(), indices.data());
+  std::vector<uint64_t> keys;
+  sort_rows<float>(x.data(), 1, 5, false, values.data(), indices.data(), &keys);
   EXPECT_EQ(indices, (std::vector<int32_t>{4, 2, 0, 3, 1}));
-  sort_rows<float>(x.data(), 1, 5, true, values.data(), indices.data());
+  sort_rows<float>(x.data(), 1, 5, true, values.data(), indices.data(), &keys);
   EXPECT_EQ(indices, (std::vector<int32_t>{1, 0, 3, 2, 4}));
   std::vector<int32_t> scratch;
   top_k<float>(x.data(), 1, 5, 3, values.data(), indices.data(), &scratch);
   EXPECT_EQ((std::vector<int32_t>(indices.begin(), indices.begin() + 3)),
             (std::vector<int32_t>{1, 0, 3}));
+}
+
+template <class T>
+void check_sort(std::mt19937& dice, bool descending) {
+  std::vector<T> x(200);
+  for (T& value : x) value = static_cast<T>(std::uniform_int_distribution<int>(-40, 40)(dice));
+  if constexpr (std::is_floating_point_v<T>) {
+    x[3] = std::numeric_limits<T>::infinity();
+    x[4] = -x[3];
+    x[5] = -T(0);
+    x[6] = std::numeric_limits<T>::denorm_min();
+  }
+  std::vector<int32_t> expected(x.size());
+  std::iota(expected.begin(), expected.end(), 0);
+  std::stable_sort(expected.begin(), expected.end(),
+                   [&](int32_t a, int32_t b) { return descending ? x[a] > x[b] : x[a] < x[b]; });
+  std::vector<T> values(x.size());
+  std::vector<int32_t> indices(x.size());
+  std::vector<uint64_t> keys;
+  sort_rows<T>(x.data(), 1, 200, descending, values.data(), indices.data(), &keys);
+  EXPECT_EQ(indices, expected);
+}
+
+TEST(Sort, is_that_of_the_standard_library_for_every_kind_of_number) {
+  std::mt19937 dice(11);
+  for (const bool descending : {false, true}) {
+    check_sort<float>(dice, descending);
+    check_sort<double>(dice, descending);
+    check_sort<int8_t>(dice, descending);
+    check_sort<int16_t>(dice, descending);
+    check_sort<int32_t>(dice, descending);
+    check_sort<int64_t>(dice, descending);
+    check_sort<uint8_t>(dice, descending);
+    check_sort<uint32_t>(dice, descending);
+    check_sort<uint64_t>(dice, descending);
+  }
 }
 
 }  // namespace
