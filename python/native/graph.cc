@@ -115,6 +115,13 @@ void bind_layers(nb::module_& m) {
                     const ir::InitializerDef& initializer, const std::string& name, double l2) {
     return apply(train::Dense{units, activation, use_bias, initializer, name, l2}, x);
   });
+  m.def("weight", [](const Symbol& x, nb::handle shape, const ir::InitializerDef& initializer,
+                     const std::string& name, double l2) {
+    return apply(train::Weight{shape_from_object(shape), initializer, name, l2}, x);
+  });
+  m.def("layer_name", [](const Symbol& x, const std::string& kind) {
+    return model_of(x)->model.layer_name(kind);
+  });
   m.def("bias",
         [](const Symbol& x, const std::string& name) { return apply(train::Bias{name}, x); });
   m.def("dropout", [](const Symbol& x, double rate) { return apply(train::Dropout{rate}, x); });

@@ -3,7 +3,8 @@
     gru = sidereal.recurrent.GRU(32)
     state = gru(inputs)  # [batch, time, features] -> [batch, 32]
 
-Their weights are sidereal.Variables of this process. At once, and in a sidereal.function, they give the
+Their weights are sidereal.Variables of this process; on the values of a Model they are variables of the
+model, which live on its parameter servers: <name>/kernel and so on. At once, and in a sidereal.function, they give the
 same numbers; a function runs the steps as a loop of its program, whatever the length.
 """
 
@@ -14,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes, errors, nest
+from . import _native, dtypes, errors, nest
 from ._dispatch import apply, convert
+from ._native import Output
 from .ops import array, control
 from .variable import Variable
 
@@ -52,15 +54,18 @@ def _matmul(x: Any, w: Any) -> Any:
 class _Layer:
     """Weights that are made when the first input is seen."""
 
-    def __init__(self, name: str, seed: int, dtype: Any) -> None:
-        self.name = name
+    def __init__(self, kind: str, name: str | None, seed: int, dtype: Any) -> None:
+        self.name = name or kind
+        self._named = name is not None
         self._dtype = dtypes.as_dtype(dtype)
         self._random = np.random.default_rng(seed)
-        self._weights: list[Variable] = []
+        self._weights: list[Any] = []
+        self._like: Output | None = None
 
     @property
-    def weights(self) -> list[Variable]:
-        """The variables, in the order of get_weights(); none before the first call."""
+    def weights(self) -> list[Any]:
+        """The variables, in the order of get_weights(); none before the first call. In a Model, their
+        values."""
         return list(self._weights)
 
     trainable_variables = weights
@@ -76,8 +81,31 @@ class _Layer:
         for weight, value in zip(self._weights, values):
             weight.assign(value)
 
-    def _variable(self, name: str, value: np.ndarray) -> Variable:
-        made = Variable(value.astype(self._dtype), name=f"{self.name}/{name}")
+    def _enter(self, x: Any) -> None:
+        """Makes the layer one of the model that `x` belongs to, if it does and it is not one yet."""
+        if self._weights or type(x) is not Output or not isinstance(x.graph, _native.Model):
+            return
+        if self._dtype != dtypes.float32:
+            raise errors.InvalidArgumentError(f"{self.name}: variables of a model are float32")
+        self._like = x
+        if not self._named:
+            self.name = _native.layers.layer_name(x, self.name)
+
+    def _variable(self, name: str, value: np.ndarray) -> Any:
+        """A weight that starts as `value`; a matrix of a model starts by its own random numbers."""
+        made: Any
+        if self._like is None:
+            made = Variable(value.astype(self._dtype), name=f"{self.name}/{name}")
+        else:
+            matrix = name.startswith(("kernel", "recurrent_kernel"))
+            start = (
+                _native.layers.glorot_uniform_initializer()
+                if matrix
+                else _native.layers.zeros_initializer()
+            )
+            made = _native.layers.weight(self._like, value.shape, start, f"{self.name}/{name}", 0.0)
+            if not matrix and value.any():
+                made = made + value.astype(self._dtype)
         self._weights.append(made)
         return made
 
@@ -119,7 +147,7 @@ class _Recurrent(_Layer):
         seed: int = 0,
         name: str | None = None,
     ) -> None:
-        super().__init__(name or type(self).__name__.lower(), seed, dtype)
+        super().__init__(type(self).__name__.lower(), name, seed, dtype)
         if units < 1:
             raise ValueError(f"units is {units}; there must be at least one")
         self.units = int(units)
@@ -167,6 +195,7 @@ class _Recurrent(_Layer):
             raise errors.InvalidArgumentError(
                 f"{self.name}: the inputs have shape {x.shape}; they must be [batch, time, features]"
             )
+        self._enter(x)
         self.build(self._features(x))
         if not self.time_major:
             x = array.transpose(x, [1, 0, 2])
@@ -328,7 +357,7 @@ class AttentionPooling(_Layer):
         seed: int = 0,
         name: str | None = None,
     ) -> None:
-        super().__init__(name or "attention_pooling", seed, dtype)
+        super().__init__("attention_pooling", name, seed, dtype)
         self.hidden = tuple(int(units) for units in hidden)
         self.softmax = softmax
         self._activation = _activation(activation)
@@ -346,6 +375,7 @@ class AttentionPooling(_Layer):
     def __call__(self, query: Any, keys: Any, mask: Any = None) -> Any:
         query, keys = convert(query), convert(keys)
         features = self._features(keys)
+        self._enter(keys)
         self.build(features)
         wide = array.expand_dims(query, 1) + apply("ZerosLike", (keys,))
         seen = array.concat([wide, keys, wide - keys, wide * keys], -1)

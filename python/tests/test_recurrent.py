@@ -219,3 +219,24 @@ def test_a_gru_learns() -> None:
         optimizer.apply_gradients(zip(grads, weights))
         losses.append(float(loss))
     assert losses[-1] < 0.4 * losses[0], losses[::8]
+
+
+@pytest.mark.parametrize("kind", ["GRU", "LSTM", "AttentionPooling"])
+def test_sequences_in_a_model_of_a_cluster(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2000, 6, 2)).astype(np.float32)
+    label = (x.sum(axis=(1, 2)) > 0).astype(np.float32)
+    model = sr.Model(seed=1)
+    rows = model.input("x", sr.float32, (6, 2))
+    if kind == "AttentionPooling":
+        pooled = recurrent.AttentionPooling((8,))(sr.reduce_mean(rows, axis=1), rows)
+        names = ["attention_pooling/bias_0", "attention_pooling/kernel_0"]
+    else:
+        make = getattr(recurrent, kind)
+        pooled = make(8)(make(8, return_sequences=True)(rows))
+        names = [f"{kind.lower()}/kernel", f"{kind.lower()}_1/recurrent_kernel"]
+    model.compile(sr.layers.Dense(1)(pooled), optimizer=sr.optimizers.Adam(0.02))
+    with sr.LocalCluster(ps=2, workers=1, in_process=True) as cluster:
+        result = model.fit({"x": x, "label": label}, cluster=cluster, epochs=6, batch_size=50)
+    assert result.loss < 0.35
+    assert set(names) <= {variable.name for variable in model.variables()}

@@ -113,6 +113,10 @@ Output Dense::operator()(Model& model, Output x) const {
   return activate(model, y, activation);
 }
 
+Output Weight::operator()(Model& model, Output /*unused*/) const {
+  return read(model, trained(model, name, shape, initializer, l2));
+}
+
 Output Bias::operator()(Model& model, Output x) const {
   const std::string layer = name_or(model, name, "bias");
   const int64_t width = last_extent(model, x, 2, "Bias", layer);

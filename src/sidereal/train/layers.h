@@ -53,6 +53,16 @@ struct Dense {
   Output operator()(Model& model, Output x) const;
 };
 
+/// A trained variable, read whole, for layers that are put together elsewhere. float32 of `shape`.
+/// Variable: <name>, which must be given. The input is not used.
+struct Weight {
+  ir::Shape shape;
+  ir::InitializerDef initializer = glorot_uniform_initializer();
+  std::string name = {};
+  double l2 = 0;  ///< L2 penalty.
+  Output operator()(Model& model, Output unused = {}) const;
+};
+
 /// A trained vector added to the last dimension of x; starts at zero. Variable: <name>/bias.
 struct Bias {
   std::string name = {};
