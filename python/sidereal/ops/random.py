@@ -38,7 +38,10 @@ class _Seeds:
     """The seed of the program and what was counted since it was set."""
 
     def __init__(self) -> None:
-        self.seed: int | None = None
+        self.begin(None)
+
+    def begin(self, seed: int | None) -> None:
+        self.seed = seed
         self.random_ops = 0
         self.calls: dict[tuple[int, int], int] = {}
         self.drawn = (_fresh(), _fresh())
@@ -54,8 +57,7 @@ _seeds = _Seeds()
 def set_seed(seed: int | None) -> None:
     """The seed of the program, from which those of ops without one follow; None: drawn anew. Counts
     of random ops begin again. TensorFlow: tf.random.set_seed."""
-    _seeds.__init__()  # type: ignore[misc]
-    _seeds.seed = None if seed is None else int(seed) & _MASK
+    _seeds.begin(None if seed is None else int(seed) & _MASK)
 
 
 def _pair(seed: int | None) -> tuple[int, int]:
