@@ -46,6 +46,21 @@ def _named(name: str) -> Callable[[Any, Any], Any]:
     return lambda x, y: _function(name)(x, y)
 
 
+def _logic(name: str) -> Callable[[Any, Any], Any]:
+    """Of bools the logical op, of integers the one by bits."""
+
+    def call(x: Any, y: Any) -> Any:
+        tensor = x if hasattr(x, "dtype") else y
+        kind = "logical" if tensor.dtype.kind == "b" else "bitwise"
+        return _function(f"{kind}_{name}")(x, y)
+
+    return call
+
+
+def _invert(self: Any) -> Any:
+    return _function("logical_not" if self.dtype.kind == "b" else "invert")(self)
+
+
 _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "add": _op("Add"),
     "sub": _op("Sub"),
@@ -55,9 +70,9 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "mod": _named("floormod"),
     "pow": _named("pow"),
     "matmul": _named("matmul"),
-    "and": _named("_and"),
-    "or": _named("_or"),
-    "xor": _named("_xor"),
+    "and": _logic("and"),
+    "or": _logic("or"),
+    "xor": _logic("xor"),
 }
 _COMPARISONS = {
     "lt": "less",
@@ -124,7 +139,7 @@ def install_shared(cls: type) -> None:
     setattr(cls, "__neg__", lambda self: apply("Neg", (self,)))
     setattr(cls, "__pos__", lambda self: self)
     setattr(cls, "__abs__", lambda self: apply("Abs", (self,)))
-    setattr(cls, "__invert__", lambda self: _function("_invert")(self))
+    setattr(cls, "__invert__", _invert)
     setattr(cls, "__getitem__", _getitem)
     # NumPy arrays on the left leave the operation to these classes.
     setattr(cls, "__array_priority__", 100)

@@ -78,7 +78,24 @@ def test_operators_take_numbers_as_the_tensors_dtype() -> None:
               x - [1, 2], np.array([1, 2]) * x):
         assert y.dtype == sr.float64
         assert y.shape == (2,)
-    np.testing.assert_array_equal((x @ sr.constant([[1.0]], dtype="float64") if 0 else x).numpy(), [1, 2])
+    assert (x[None] @ x[:, None]).tolist() == [[5]]
+
+
+def test_comparisons_and_logic_are_by_element() -> None:
+    x = sr.constant([1.0, 2.0, 3.0])
+    assert ((x > 1.0) & (x < 3.0)).tolist() == [False, True, False]
+    assert ((x == 1.0) | (x >= 3.0)).tolist() == [True, False, True]
+    assert (~(x != 2.0)).tolist() == [False, True, False]
+    assert ((x > 1.0) ^ (x > 2.0)).tolist() == [False, True, False]
+    assert x[1:].tolist() == [2, 3]
+    assert [float(row) for row in x] == [1, 2, 3]
+    bits = sr.constant([5, 6])
+    assert (bits & 3).tolist() == [1, 2]
+    assert (1 | bits).tolist() == [5, 7]
+    assert (bits ^ bits).tolist() == [0, 0]
+    assert (~bits).tolist() == [-6, -7]
+    with pytest.raises(errors.InvalidArgumentError, match="float32"):
+        x & x
 
 
 def test_two_dtypes_are_not_mixed() -> None:
