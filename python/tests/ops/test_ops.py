@@ -24,6 +24,8 @@ INTERNAL = {
     "Ret": "a result of a remote graph; run by the tests of programs",
     "Call": "a call to a parameter server; run by the tests of clusters",
     "NoOp": "nothing",
+    "FusedElementwise": "made by passes; compared with the ops it is made of by the tests of exec",
+    "FusedMatMul": "made by passes; compared with the ops it is made of by the tests of exec",
     "ReadVariable": "reads a variable of a cluster; run by the tests of clusters",
     "Lookup": "reads a table of a cluster; run by the tests of clusters",
     "ApplyDense": "updates a variable of a cluster; run by the tests of clusters",

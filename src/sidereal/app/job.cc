@@ -12,6 +12,7 @@
 #include "sidereal/app/lane_call.h"
 #include "sidereal/app/step_loop.h"
 #include "sidereal/data/data_spec.h"
+#include "sidereal/exec/one_op.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/partition/pull_push.h"
 #include "sidereal/passes/pipeline.h"
@@ -60,7 +61,8 @@ Result<std::vector<PsTask>> reach_ps(const v1::RunJobRequest& request, uint64_t 
 
 Result<program::CompiledStep> compile_step(const v1::RunJobRequest& request,
                                            const passes::Topology& topology,
-                                           const ir::OpRegistry& ops) {
+                                           const ir::OpRegistry& ops,
+                                           const exec::KernelTable& kernels) {
   SR_ASSIGN_OR_RETURN(const ir::Graph graph, ir::from_text(request.graph(), ops));
   std::vector<ir::Output> fetches;
   for (const std::string& name : {request.loss(), request.probability()}) {
@@ -74,8 +76,11 @@ Result<program::CompiledStep> compile_step(const v1::RunJobRequest& request,
     if (node == nullptr) return base::not_found("the graph has no node '{}'", name);
     targets.push_back(node->id);
   }
-  SR_ASSIGN_OR_RETURN(const passes::Plan plan,
-                      passes::run_passes(graph, fetches, targets, topology, ops));
+  const auto evaluate = [&](const ir::Node& node, const std::vector<ir::Tensor>& inputs) {
+    return exec::run_one_op(node, inputs, kernels);
+  };
+  SR_ASSIGN_OR_RETURN(const passes::Plan plan, passes::run_passes(graph, fetches, targets, topology,
+                                                                  ops, {.evaluate = evaluate}));
   SR_ASSIGN_OR_RETURN(const partition::PartitionedGraph parts,
                       partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, ops));
   SR_ASSIGN_OR_RETURN(program::CompiledStep compiled, program::compile(parts));
@@ -119,7 +124,7 @@ class Job {
       topology.lanes.push_back(static_cast<int32_t>(task.lanes.size()));
     }
     SR_ASSIGN_OR_RETURN(program::CompiledStep compiled,
-                        compile_step(request_, topology, *parts_.ops));
+                        compile_step(request_, topology, *parts_.ops, *parts_.kernels));
     SR_RETURN_IF_ERROR(register_programs(compiled, tasks_));
     program_ = std::make_shared<const program::Program>(std::move(compiled.worker));
     for (size_t i = 0; i < lane_count(); ++i) SR_RETURN_IF_ERROR(start_loop(i));

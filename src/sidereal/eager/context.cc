@@ -5,6 +5,7 @@
 
 #include "sidereal/base/check.h"
 #include "sidereal/base/strings.h"
+#include "sidereal/exec/one_op.h"
 #include "sidereal/ops/ops.h"
 
 namespace sidereal::eager {
@@ -15,31 +16,6 @@ std::string lower(std::string_view text) {
   for (const char c : text) {
     if (c != '_') out.push_back(static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c));
   }
-  return out;
-}
-
-/// A program of one instruction. Its slots have no planned buffers: outputs are the caller's.
-program::Program one_op_program(const ir::Node& node, const std::vector<ir::TensorSpec>& inputs) {
-  program::Program out;
-  program::Instruction instruction;
-  instruction.op = node.op;
-  instruction.name = node.name;
-  instruction.attrs = node.attrs;
-  for (const ir::TensorSpec& input : inputs) {
-    const auto slot = static_cast<int32_t>(out.slots.size());
-    out.slots.push_back({input.dtype, input.shape, -1});
-    out.feeds.push_back(slot);
-    out.feed_names.emplace_back();
-    instruction.inputs.push_back(slot);
-  }
-  for (const ir::TensorSpec& output : node.outputs) {
-    const auto slot = static_cast<int32_t>(out.slots.size());
-    out.slots.push_back({output.dtype, output.shape, -1});
-    out.fetches.push_back(slot);
-    out.fetch_names.emplace_back();
-    instruction.outputs.push_back(slot);
-  }
-  out.instructions.push_back(std::move(instruction));
   return out;
 }
 
@@ -76,6 +52,10 @@ Result<const ir::OpSchema*> find_op(const ir::OpRegistry& registry, std::string_
   std::vector<std::string> near;
   for (const std::string& name : registry.names()) {
     const std::string known = lower(name);
+    if (known == wanted) {
+      near = {name};
+      break;
+    }
     const bool alike = known.find(wanted) != std::string::npos ||
                        (known.size() > 3 && wanted.find(known) != std::string::npos) ||
                        (wanted.size() > 3 && known.compare(0, 4, wanted, 0, 4) == 0);
@@ -125,7 +105,7 @@ Result<Context::Entry*> Context::make_entry(uint64_t hash, const CallView& call,
   SR_RETURN_IF_ERROR(ir::infer_node(graph, *call.schema, &node));
   SR_ASSIGN_OR_RETURN(
       entry->bound,
-      exec::BoundProgram::bind(one_op_program(node, entry->key.inputs), kernels_, nullptr));
+      exec::BoundProgram::bind(exec::one_op_program(node, entry->key.inputs), kernels_, nullptr));
   entry->step = std::make_unique<exec::Step>(entry->bound.get(), &pool_, nullptr);
   return cache_->insert(hash, std::move(entry));
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sidereal/autodiff/autodiff.h"
+#include "sidereal/exec/one_op.h"
 #include "sidereal/exec/stop_signal.h"
 #include "sidereal/ir/builder.h"
 #include "sidereal/ops/ops.h"
@@ -180,9 +181,12 @@ Status LocalFunction::compile(Engine& engine) {
   if (compiled_ != nullptr) return {};
   const Context& context = engine.context();
   SR_RETURN_IF_ERROR(check_local(def_.graph, context.registry()));
-  SR_ASSIGN_OR_RETURN(
-      const passes::Plan plan,
-      passes::run_passes(def_.graph, def_.outputs, def_.targets, {}, context.registry()));
+  const auto evaluate = [&](const Node& node, const std::vector<Tensor>& inputs) {
+    return exec::run_one_op(node, inputs, context.kernels());
+  };
+  SR_ASSIGN_OR_RETURN(const passes::Plan plan,
+                      passes::run_passes(def_.graph, def_.outputs, def_.targets, {},
+                                         context.registry(), {.evaluate = evaluate}));
   SR_ASSIGN_OR_RETURN(
       const partition::PartitionedGraph parts,
       partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, context.registry()));

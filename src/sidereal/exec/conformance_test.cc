@@ -392,10 +392,12 @@ TEST(Conformance, of_every_op_to_the_reference) {
   // Fed from outside, or gone when a graph has become a program.
   const std::set<std::string> never_run = {"Placeholder", "Arg",    "Ret",        "Call",
                                            "NoOp",        "Lookup", "ApplySparse"};
+  // Made of several ops by passes: see the tests of optimised programs below.
+  const std::set<std::string> fused = {"FusedElementwise", "FusedMatMul"};
   // Not kernels: see control_test.cc.
   const std::set<std::string> control = {"FunctionCall", "If", "While", "Scan"};
   for (const std::string& op : test_registry().names()) {
-    if (control.contains(op)) continue;
+    if (control.contains(op) || fused.contains(op)) continue;
     if (never_run.contains(op)) {
       EXPECT_FALSE(ran.contains(op)) << op;
       continue;
@@ -543,6 +545,121 @@ TEST(Conformance, of_random_models_over_several_steps) {
       check_steps(model, passes::Topology{model.m.dice.pick(topologies)});
       if (HasFailure()) return;
     }
+  }
+}
+
+/// One step of a model, as bytes of its fetches.
+std::vector<std::string> bytes_of_step(RandomModel& model, const reference::Values& feeds,
+                                       bool fuse, std::set<std::string>* ran) {
+  Maker& m = model.m;
+  std::vector<std::string> out;
+  const auto step = compile_for_test(m.graph, model.fetches, m.targets, {{2}}, fuse);
+  EXPECT_TRUE(step.ok()) << step.status();
+  if (!step.ok()) return out;
+  reference::Values values;
+  for (const auto& [name, value] : m.variables) values[name] = value.clone();
+  BufferPool pool(1 << 20);
+  TestVariables variables(&values, &step->placement, kRate);
+  TestExchange exchange(&step->compiled, &variables, &pool);
+  const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), nullptr);
+  EXPECT_TRUE(bound.ok()) << bound.status();
+  if (!bound.ok()) return out;
+  Step running(bound->get(), &pool, &exchange);
+  const auto got = run_step(&running, step->compiled.worker, feeds, 1, &exchange, &m.dice);
+  EXPECT_TRUE(got.ok()) << got.status();
+  if (!got.ok()) return out;
+  const auto add = [&](const Tensor& t) {
+    out.emplace_back(reinterpret_cast<const char*>(t.raw()), t.nbytes());
+  };
+  for (const Tensor& t : *got) add(t);
+  for (const auto& [name, value] : values) add(value);
+  ran->merge(ops_of(step->compiled.worker));
+  return out;
+}
+
+TEST(Conformance, of_optimised_programs_to_plain_ones_bit_for_bit) {
+  std::set<std::string> plain_ops;
+  std::set<std::string> fused_ops;
+  for (uint32_t seed = 1; seed <= 150; ++seed) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+      SCOPED_TRACE(fmt::format("{} seed {}", tensor::name_of(dtype), seed));
+      RandomModel model(seed, dtype);
+      const auto plain = bytes_of_step(model, model.m.feeds, false, &plain_ops);
+      const auto fused = bytes_of_step(model, model.m.feeds, true, &fused_ops);
+      EXPECT_EQ(plain, fused);
+      if (HasFailure()) return;
+    }
+  }
+  EXPECT_TRUE(fused_ops.contains("FusedElementwise"));
+  EXPECT_FALSE(plain_ops.contains("FusedElementwise"));
+}
+
+/// What a program fetches first, as its shape and bytes.
+std::string result_of(const TestStep& step, const reference::Values& feeds, Dice* dice) {
+  BufferPool pool(1 << 20);
+  const auto bound = BoundProgram::bind(step.compiled.worker, worker_kernels(), nullptr);
+  EXPECT_TRUE(bound.ok()) << bound.status();
+  if (!bound.ok()) return {};
+  Step running(bound->get(), &pool, nullptr);
+  const auto got = run_step(&running, step.compiled.worker, feeds, 1, nullptr, dice);
+  EXPECT_TRUE(got.ok()) << got.status();
+  if (!got.ok()) return {};
+  const Tensor& t = got->front();
+  return t.shape().to_string() + std::string(reinterpret_cast<const char*>(t.raw()), t.nbytes());
+}
+
+/// A chain of element-wise ops over shapes that may or may not broadcast, fed at run time.
+TEST(Fused, broadcasts_at_run_time_as_its_ops_would) {
+  const std::vector<std::vector<Shape>> shapes = {
+      {{3, 4}, {3, 4}, {}}, {{1, 4}, {3, 4}, {}}, {{3, 1}, {1, 4}, {}}, {{2500, 3}, {2500, 3}, {}},
+      {{0, 4}, {0, 4}, {}}, {{1, 1}, {1, 1}, {}}, {{0, 4}, {1, 4}, {}}};
+  ir::Graph graph;
+  Builder b(&graph, &test_registry());
+  const Output x = ops::placeholder(b, "x", DType::kFloat32, {-1, -1});
+  const Output y = ops::placeholder(b, "y", DType::kFloat32, {-1, -1});
+  const Output s = ops::placeholder(b, "s", DType::kFloat32, {});
+  const Output sum = ops::add(b, ops::mul(b, x, s), ops::sigmoid(b, y));
+  const Output z = ops::maximum(b, ops::sub(b, sum, ops::square(b, ops::neg(b, y))), s);
+  Dice dice(5);
+  const auto fused = compile_for_test(graph, {z}, {}, {{1}}, true);
+  const auto plain = compile_for_test(graph, {z}, {}, {{1}}, false);
+  ASSERT_TRUE(fused.ok() && plain.ok()) << fused.status() << plain.status();
+  EXPECT_EQ(fused->compiled.worker.instructions.size(), 1U);
+  EXPECT_EQ(plain->compiled.worker.instructions.size(), 7U);
+  for (const std::vector<Shape>& one : shapes) {
+    const reference::Values feeds = {{"x", dice.tensor(DType::kFloat32, one[0], -2, 2)},
+                                     {"y", dice.tensor(DType::kFloat32, one[1], -2, 2)},
+                                     {"s", dice.tensor(DType::kFloat32, one[2], -2, 2)}};
+    EXPECT_EQ(result_of(*fused, feeds, &dice), result_of(*plain, feeds, &dice))
+        << one[0].to_string() << one[1].to_string();
+  }
+}
+
+TEST(Fused, layers_are_what_their_ops_make) {
+  Dice dice(6);
+  for (int i = 0; i < 40; ++i) {
+    ir::Graph graph;
+    Builder b(&graph, &test_registry());
+    const DType dtype = dice.chance(50) ? DType::kFloat32 : DType::kFloat64;
+    const bool ta = dice.chance(50);
+    const bool tb = dice.chance(50);
+    const int64_t m = dice.number(0, 9);
+    const int64_t k = dice.number(0, 9);
+    const int64_t n = dice.number(1, 40);
+    const reference::Values feeds = {
+        {"x", dice.tensor(dtype, ta ? Shape{k, m} : Shape{m, k}, -2, 2)},
+        {"w", dice.tensor(dtype, tb ? Shape{n, k} : Shape{k, n}, -2, 2)},
+        {"bias", dice.tensor(dtype, {n}, -2, 2)}};
+    const Output x = ops::placeholder(b, "x", dtype, {-1, -1});
+    const Output w = ops::placeholder(b, "w", dtype, {-1, -1});
+    const Output bias = ops::placeholder(b, "bias", dtype, {-1});
+    Output y = ops::bias_add(b, ops::mat_mul(b, x, w, ta, tb), bias);
+    if (dice.chance(50)) y = ops::relu(b, y);
+    const auto fused = compile_for_test(graph, {y}, {}, {{1}}, true);
+    const auto plain = compile_for_test(graph, {y}, {}, {{1}}, false);
+    ASSERT_TRUE(fused.ok() && plain.ok()) << fused.status() << plain.status();
+    EXPECT_EQ(ops_of(fused->compiled.worker), std::set<std::string>{"FusedMatMul"});
+    EXPECT_EQ(result_of(*fused, feeds, &dice), result_of(*plain, feeds, &dice)) << i;
   }
 }
 

@@ -137,6 +137,7 @@ void register_ps_kernels(KernelTable* table) {
   register_softmax_kernels(table);
   register_random_kernels(table);
   register_check_kernels(table);
+  register_fused_kernels(table);
   register_state_kernels(table);
   register_array_kernels(table);
 }

@@ -127,6 +127,7 @@ void register_nn_kernels(KernelTable* table);
 void register_softmax_kernels(KernelTable* table);
 void register_random_kernels(KernelTable* table);
 void register_check_kernels(KernelTable* table);
+void register_fused_kernels(KernelTable* table);
 void register_state_kernels(KernelTable* table);
 void register_sharding_kernels(KernelTable* table);
 void register_custom_kernels(KernelTable* table);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "sidereal/exec/one_op.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/partition/pull_push.h"
 #include "sidereal/passes/pipeline.h"
@@ -256,10 +257,16 @@ Status TestExchange::run(const Waiting& waiting) {
 
 Result<TestStep> compile_for_test(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
                                   const std::vector<ir::NodeId>& targets,
-                                  const passes::Topology& topology) {
+                                  const passes::Topology& topology, bool fuse) {
   TestStep out;
-  SR_ASSIGN_OR_RETURN(passes::Plan plan,
-                      passes::run_passes(graph, fetches, targets, topology, test_registry()));
+  passes::PassOptions options = {.fuse = fuse};
+  if (fuse) {
+    options.evaluate = [](const ir::Node& node, const std::vector<Tensor>& inputs) {
+      return run_one_op(node, inputs, worker_kernels());
+    };
+  }
+  SR_ASSIGN_OR_RETURN(passes::Plan plan, passes::run_passes(graph, fetches, targets, topology,
+                                                            test_registry(), options));
   SR_ASSIGN_OR_RETURN(
       const partition::PartitionedGraph parts,
       partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, test_registry()));

@@ -111,7 +111,7 @@ struct TestStep {
 };
 Result<TestStep> compile_for_test(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
                                   const std::vector<ir::NodeId>& targets,
-                                  const passes::Topology& topology);
+                                  const passes::Topology& topology, bool fuse = true);
 
 /// Feeds `step` by name and runs it, answering calls in an order that `dice` chooses.
 Result<std::vector<tensor::Tensor>> run_step(Step* step, const program::Program& program,

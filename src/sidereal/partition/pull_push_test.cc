@@ -33,7 +33,8 @@ class PullPushTest : public testing::Test {
   PartitionedGraph partition(const std::vector<Output>& fetches, const std::vector<NodeId>& targets,
                              const passes::Topology& topology) {
     EXPECT_TRUE(b_.status().ok()) << base::message_of(b_.status());
-    const auto plan = passes::run_passes(graph_, fetches, targets, topology, registry_);
+    const auto plan =
+        passes::run_passes(graph_, fetches, targets, topology, registry_, {.fuse = false});
     EXPECT_TRUE(plan.ok()) << base::message_of(plan.status());
     auto out = pull_push_by_layers(plan->graph, plan->fetches, plan->targets, registry_);
     EXPECT_TRUE(out.ok()) << base::message_of(out.status());

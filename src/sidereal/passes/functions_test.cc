@@ -55,7 +55,7 @@ class FunctionPasses : public testing::Test {
 
   Result<Plan> plan(const std::vector<Output>& fetches, const std::vector<NodeId>& targets = {}) {
     EXPECT_TRUE(b_.status().ok()) << base::message_of(b_.status());
-    return run_passes(graph_, fetches, targets, {{1}}, registry_);
+    return run_passes(graph_, fetches, targets, {{1}}, registry_, {.fuse = false});
   }
   std::vector<std::string> ops_in(const Graph& graph) {
     std::vector<std::string> out;

@@ -6,14 +6,16 @@
 #include "sidereal/passes/cse.h"
 #include "sidereal/passes/expand.h"
 #include "sidereal/passes/functions.h"
+#include "sidereal/passes/fuse.h"
 #include "sidereal/passes/place.h"
 #include "sidereal/passes/prune.h"
+#include "sidereal/passes/simplify.h"
 
 namespace sidereal::passes {
 
 Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
                         const std::vector<ir::NodeId>& targets, const Topology& topology,
-                        const ir::OpRegistry& registry) {
+                        const ir::OpRegistry& registry, const PassOptions& options) {
   SR_RETURN_IF_ERROR(ir::verify(graph, registry));
   Plan plan;
   SR_ASSIGN_OR_RETURN(plan.placement, place_variables(graph.variables(), topology));
@@ -26,9 +28,19 @@ Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& f
   SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), prune));
   SR_RETURN_IF_ERROR(place(&step.graph, plan.placement, registry));
   SR_ASSIGN_OR_RETURN(step, expand(step, topology, plan.placement, registry));
+  SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), simplify));
+  if (options.evaluate) {
+    SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {
+                          return fold_constants(part, registry, options.evaluate);
+                        }));
+  }
   SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {
                         return merge_common_subexpressions(part, registry);
                       }));
+  if (options.fuse) {
+    SR_ASSIGN_OR_RETURN(
+        step, everywhere(std::move(step), [&](auto& part) { return fuse(part, registry); }));
+  }
   SR_RETURN_IF_ERROR(ir::verify(step.graph, registry));
   static_cast<StepGraph&>(plan) = std::move(step);
   return plan;

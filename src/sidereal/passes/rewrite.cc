@@ -93,4 +93,15 @@ StepGraph Rewriter::finish(const StepGraph& step) {
   return out;
 }
 
+std::vector<bool> pinned_nodes(const StepGraph& step) {
+  std::vector<bool> pinned(step.graph.size());
+  for (const ir::Node& node : step.graph.nodes()) {
+    if (!node.control_inputs.empty()) pinned[node.id.value] = true;
+    for (const ir::NodeId control : node.control_inputs) pinned[control.value] = true;
+  }
+  for (const ir::Output& fetch : step.fetches) pinned[fetch.node.value] = true;
+  for (const ir::NodeId target : step.targets) pinned[target.value] = true;
+  return pinned;
+}
+
 }  // namespace sidereal::passes

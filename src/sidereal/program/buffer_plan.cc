@@ -30,19 +30,40 @@ bool is_outside(std::string_view op) { return op == "ReadVariable" || op == "Con
 /// The output has the shape of the first input, whatever that is at run time.
 bool is_like_first(std::string_view op) {
   constexpr std::array<std::string_view, 48> kOps = {
-      "Neg", "Exp", "Log", "Log1p", "Sqrt", "Square", "Abs", "Sign", "Sigmoid", "Tanh", "Relu",
-      "Softplus", "BiasAdd", "Dropout", "AddN", "ReluGrad", "SigmoidGrad", "TanhGrad", "Expm1",
-      "Rsqrt", "Reciprocal", "Floor", "Ceil", "Round", "Trunc", "Sin", "Cos", "Tan", "Asin",
-      "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Erf", "Erfc", "Lgamma",
-      "Digamma", "Trigamma", "Relu6", "Elu", "Selu", "Silu", "Gelu", "Invert", "LogicalNot"};
+      "Neg",   "Exp",      "Log",         "Log1p",    "Sqrt",     "Square",    "Abs",
+      "Sign",  "Sigmoid",  "Tanh",        "Relu",     "Softplus", "BiasAdd",   "Dropout",
+      "AddN",  "ReluGrad", "SigmoidGrad", "TanhGrad", "Expm1",    "Rsqrt",     "Reciprocal",
+      "Floor", "Ceil",     "Round",       "Trunc",    "Sin",      "Cos",       "Tan",
+      "Asin",  "Acos",     "Atan",        "Sinh",     "Cosh",     "Asinh",     "Acosh",
+      "Atanh", "Erf",      "Erfc",        "Lgamma",   "Digamma",  "Trigamma",  "Relu6",
+      "Elu",   "Selu",     "Silu",        "Gelu",     "Invert",   "LogicalNot"};
   return is_one_of(op, kOps);
 }
 
 bool is_broadcasting(std::string_view op) {
-  constexpr std::array<std::string_view, 22> kOps = {
-      "Add", "Sub", "Mul", "Div", "Maximum", "Minimum", "FloorDiv", "FloorMod", "Pow",
-      "SquaredDifference", "Atan2", "DivNoNan", "Xlogy", "Xlog1py", "LogicalAnd", "LogicalOr",
-      "LogicalXor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "LeftShift", "RightShift"};
+  constexpr std::array<std::string_view, 23> kOps = {"Add",
+                                                     "Sub",
+                                                     "Mul",
+                                                     "Div",
+                                                     "Maximum",
+                                                     "Minimum",
+                                                     "FloorDiv",
+                                                     "FloorMod",
+                                                     "Pow",
+                                                     "SquaredDifference",
+                                                     "Atan2",
+                                                     "DivNoNan",
+                                                     "Xlogy",
+                                                     "Xlog1py",
+                                                     "LogicalAnd",
+                                                     "LogicalOr",
+                                                     "LogicalXor",
+                                                     "BitwiseAnd",
+                                                     "BitwiseOr",
+                                                     "BitwiseXor",
+                                                     "LeftShift",
+                                                     "RightShift",
+                                                     "FusedElementwise"};
   return is_one_of(op, kOps);
 }
 
@@ -150,10 +171,13 @@ class Planner {
       return usable(0) ? buffer(0) : -1;
     }
     if (!is_broadcasting(instruction.op)) return -1;
-    for (size_t i = 0; i < 2; ++i) {
-      const SlotInfo& mine = program_.slots[instruction.inputs[i]];
-      const SlotInfo& other = program_.slots[instruction.inputs[1 - i]];
-      if (usable(i) && keeps_shape(mine.shape, other.shape)) return buffer(i);
+    for (size_t i = 0; i < instruction.inputs.size(); ++i) {
+      const ir::Shape& mine = program_.slots[instruction.inputs[i]].shape;
+      const bool keeps =
+          std::all_of(instruction.inputs.begin(), instruction.inputs.end(), [&](int32_t other) {
+            return other == instruction.inputs[i] || keeps_shape(mine, program_.slots[other].shape);
+          });
+      if (usable(i) && keeps) return buffer(i);
     }
     return -1;
   }

@@ -30,7 +30,8 @@ class CompileTest : public testing::Test {
   CompiledStep compiled(const std::vector<Output>& fetches, const std::vector<NodeId>& targets,
                         const passes::Topology& topology = {{1}}) {
     EXPECT_TRUE(b_.status().ok()) << base::message_of(b_.status());
-    const auto plan = passes::run_passes(graph_, fetches, targets, topology, registry_);
+    const auto plan =
+        passes::run_passes(graph_, fetches, targets, topology, registry_, {.fuse = false});
     EXPECT_TRUE(plan.ok()) << base::message_of(plan.status());
     const auto parts =
         partition::pull_push_by_layers(plan->graph, plan->fetches, plan->targets, registry_);
@@ -243,7 +244,7 @@ TEST_F(CompileTest, RemoteProgramsDoNotDependOnWhatElseTheWorkerComputes) {
 TEST_F(CompileTest, AGraphWhoseCallsDoNotFitItsRemotesIsAnError) {
   variable("w", {2});
   const Output w = ops::read_variable(b_, "w", "read");
-  const auto plan = passes::run_passes(graph_, {w}, {}, {{1}}, registry_);
+  const auto plan = passes::run_passes(graph_, {w}, {}, {{1}}, registry_, {.fuse = false});
   auto parts = partition::pull_push_by_layers(plan->graph, plan->fetches, {}, registry_);
   ASSERT_TRUE(parts.ok());
   parts->remotes.push_back(parts->remotes[0]);

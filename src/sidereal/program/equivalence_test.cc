@@ -349,8 +349,8 @@ void check_seed(uint32_t seed, const passes::Topology& topology, bool answer_lat
   const auto want = reference::evaluate(random.graph, request);
   ASSERT_TRUE(want.ok()) << base::message_of(want.status());
 
-  const auto plan =
-      passes::run_passes(random.graph, random.fetches, random.targets, topology, registry);
+  const auto plan = passes::run_passes(random.graph, random.fetches, random.targets, topology,
+                                       registry, {.fuse = false});
   ASSERT_TRUE(plan.ok()) << base::message_of(plan.status());
   const auto parts =
       partition::pull_push_by_layers(plan->graph, plan->fetches, plan->targets, registry);

@@ -50,4 +50,8 @@ class Rewriter {
   std::map<ir::Output, ir::Output> values_;
 };
 
+/// By node: true when it must stay a node of its own, because it is fetched, is a target, or is an
+/// end of a control edge.
+std::vector<bool> pinned_nodes(const StepGraph& step);
+
 }  // namespace sidereal::passes

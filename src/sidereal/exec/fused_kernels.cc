@@ -1,0 +1,285 @@
+#include <algorithm>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "sidereal/exec/kernel_util.h"
+#include "sidereal/ir/fused_code.h"
+#include "sidereal/kernels/elementwise.h"
+#include "sidereal/kernels/matmul.h"
+#include "sidereal/kernels/nn.h"
+#include "sidereal/tensor/dispatch.h"
+
+namespace sidereal::exec {
+namespace {
+
+using base::invalid_argument;
+using kernels::BinaryOp;
+using kernels::UnaryOp;
+using tensor::Shape;
+using tensor::Tensor;
+
+/// Elements handled at a time: what a step makes is still in the first cache for the next one.
+constexpr int64_t kBlock = 1024;
+
+enum class GradOp : uint8_t { kRelu, kSigmoid, kTanh };
+
+/// How a step is calculated.
+struct StepKind {
+  std::string_view op;
+  enum : uint8_t { kUnary, kBinary, kGrad } kind;
+  UnaryOp unary = UnaryOp::kNeg;
+  BinaryOp binary = BinaryOp::kAdd;
+  GradOp grad = GradOp::kRelu;
+};
+
+StepKind unary_step(std::string_view op, UnaryOp kernel) {
+  return {.op = op, .kind = StepKind::kUnary, .unary = kernel};
+}
+StepKind binary_step(std::string_view op, BinaryOp kernel) {
+  return {.op = op, .kind = StepKind::kBinary, .binary = kernel};
+}
+StepKind grad_step(std::string_view op, GradOp kernel) {
+  return {.op = op, .kind = StepKind::kGrad, .grad = kernel};
+}
+
+Result<StepKind> find_step(std::string_view op) {
+  static const std::vector<StepKind> kKinds = {
+      unary_step("Abs", UnaryOp::kAbs),           unary_step("Exp", UnaryOp::kExp),
+      unary_step("Log", UnaryOp::kLog),           unary_step("Log1p", UnaryOp::kLog1p),
+      unary_step("Neg", UnaryOp::kNeg),           unary_step("Relu", UnaryOp::kRelu),
+      unary_step("Sigmoid", UnaryOp::kSigmoid),   unary_step("Sign", UnaryOp::kSign),
+      unary_step("Softplus", UnaryOp::kSoftplus), unary_step("Sqrt", UnaryOp::kSqrt),
+      unary_step("Square", UnaryOp::kSquare),     unary_step("Tanh", UnaryOp::kTanh),
+      binary_step("Add", BinaryOp::kAdd),         binary_step("Div", BinaryOp::kDiv),
+      binary_step("Maximum", BinaryOp::kMaximum), binary_step("Minimum", BinaryOp::kMinimum),
+      binary_step("Mul", BinaryOp::kMul),         binary_step("Sub", BinaryOp::kSub),
+      grad_step("ReluGrad", GradOp::kRelu),       grad_step("SigmoidGrad", GradOp::kSigmoid),
+      grad_step("TanhGrad", GradOp::kTanh),
+  };
+  for (const StepKind& kind : kKinds) {
+    if (kind.op == op) return kind;
+  }
+  return base::unimplemented("'{}' has no fused form", op);
+}
+
+template <class T>
+void run_step(const StepKind& kind, const T* a, const T* b, T* out, int64_t n) {
+  switch (kind.kind) {
+    case StepKind::kUnary:
+      return kernels::unary<T>(kind.unary, a, out, n);
+    case StepKind::kBinary:
+      return kernels::binary<T>(kind.binary, a, b, out, n);
+    case StepKind::kGrad:
+      if (kind.grad == GradOp::kRelu) return kernels::relu_grad<T>(a, b, out, n);
+      if (kind.grad == GradOp::kSigmoid) return kernels::sigmoid_grad<T>(a, b, out, n);
+      return kernels::tanh_grad<T>(a, b, out, n);
+  }
+}
+
+/// A list of element-wise ops, block by block. Where the shapes are not all alike or scalars, the
+/// ops run one after the other instead, each over all of its elements.
+class FusedElementwise final : public Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> make(const BindContext& bind) {
+    const size_t inputs = bind.instruction.inputs.size();
+    SR_ASSIGN_OR_RETURN(const auto code,
+                        ir::get_attr<std::vector<std::string>>(bind.instruction.attrs, "code"));
+    SR_ASSIGN_OR_RETURN(const auto steps, ir::parse_fused_code(code, inputs));
+    std::unique_ptr<FusedElementwise> kernel(new FusedElementwise(inputs));
+    for (const ir::FusedStep& step : steps) {
+      SR_ASSIGN_OR_RETURN(const StepKind kind, find_step(step.op));
+      kernel->steps_.push_back({kind, step.args[0], step.args[1], -1});
+    }
+    kernel->choose_places();
+    return std::unique_ptr<Kernel>(std::move(kernel));
+  }
+
+  Status run(KernelContext& c) override {
+    tensors_.clear();
+    for (size_t i = 0; i < num_inputs_; ++i) {
+      tensors_.push_back(c.input(static_cast<int>(i)));
+      if (tensors_[i].dtype() != tensors_[0].dtype()) {
+        return invalid_argument("the inputs have different dtypes");
+      }
+    }
+    const Status status = tensor::with_dtype<tensor::RealTypes>(
+        tensors_[0].dtype(),
+        [&]<class T>() -> Status { return is_even() ? run_blocks<T>(c) : run_whole<T>(c); });
+    tensors_.clear();
+    return status;
+  }
+
+ private:
+  struct Step {
+    StepKind kind;
+    int32_t a;
+    int32_t b;
+    int32_t place;  // Block of scratch memory that takes the result; -1: the output.
+  };
+
+  explicit FusedElementwise(size_t inputs) : num_inputs_(inputs) {}
+
+  /// Scratch blocks: one per input, then as many as there are results alive at a time.
+  void choose_places() {
+    std::vector<int32_t> last(num_inputs_ + steps_.size(), -1);
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      for (const int32_t arg : {steps_[i].a, steps_[i].b}) {
+        if (arg >= 0) last[arg] = static_cast<int32_t>(i);
+      }
+    }
+    std::vector<int32_t> free;
+    auto places = static_cast<int32_t>(num_inputs_);
+    for (size_t i = 0; i + 1 < steps_.size(); ++i) {
+      if (free.empty()) free.push_back(places++);
+      steps_[i].place = free.back();
+      free.pop_back();
+      const int32_t a = steps_[i].a;
+      const int32_t b = steps_[i].b != a ? steps_[i].b : -1;
+      for (const int32_t arg : {a, b}) {
+        const auto step = arg - static_cast<int32_t>(num_inputs_);
+        if (step < 0 || last[arg] != static_cast<int32_t>(i)) continue;
+        free.push_back(steps_[step].place);
+      }
+      // Nobody reads it: its place is free at once.
+      if (last[num_inputs_ + i] < 0) free.push_back(steps_[i].place);
+    }
+    num_places_ = static_cast<size_t>(places);
+  }
+
+  /// True when every input is a scalar or has the one shape that all others have; sets shape_.
+  bool is_even() {
+    const Tensor* full = nullptr;
+    for (const Tensor& t : tensors_) {
+      if (t.shape().rank() == 0) continue;
+      if (full != nullptr && full->shape() != t.shape()) return false;
+      full = &t;
+    }
+    shape_ = full != nullptr ? full->shape() : Shape();
+    return true;
+  }
+
+  template <class T>
+  Status run_blocks(KernelContext& c) {
+    // An input is read before the output is written, block by block: it may be the same memory.
+    T* out = c.output(0, shape_).template data<T>().data();
+    const int64_t n = shape_.num_elements();
+    const int64_t block = std::min(n, kBlock);
+    const size_t bytes = num_places_ * static_cast<size_t>(block) * sizeof(T);
+    if (scratch_ == nullptr || scratch_->bytes() < bytes) {
+      scratch_ = tensor::Buffer::allocate(bytes);
+    }
+    T* scratch = reinterpret_cast<T*>(scratch_->data());
+    values_.resize(num_inputs_ + steps_.size());
+    for (size_t i = 0; i < num_inputs_; ++i) {
+      values_[i] = tensors_[i].raw();
+      // A scalar stands in its block as often as a block has elements.
+      if (tensors_[i].shape().rank() != 0 || shape_.rank() == 0) continue;
+      T* filled = scratch + i * block;
+      kernels::fill<T>(filled, block, tensors_[i].data<const T>()[0]);
+      values_[i] = filled;
+    }
+    for (int64_t at = 0; at < n; at += block) {
+      const int64_t count = std::min(block, n - at);
+      for (size_t i = 0; i < steps_.size(); ++i) {
+        const Step& step = steps_[i];
+        T* to = step.place < 0 ? out + at : scratch + step.place * block;
+        run_step<T>(step.kind, value<T>(step.a, at), step.b < 0 ? nullptr : value<T>(step.b, at),
+                    to, count);
+        values_[num_inputs_ + i] = to;
+      }
+    }
+    return {};
+  }
+
+  template <class T>
+  const T* value(int32_t i, int64_t at) const {
+    const T* base = static_cast<const T*>(values_[i]);
+    const bool is_full = static_cast<size_t>(i) < num_inputs_ && tensors_[i].shape().rank() != 0;
+    return is_full ? base + at : base;
+  }
+
+  template <class T>
+  Status run_whole(KernelContext& c) {
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      const Step& step = steps_[i];
+      const Tensor a = tensors_[step.a];
+      const Tensor b = step.b < 0 ? a : tensors_[step.b];
+      Shape shape;
+      if (!kernels::broadcast_shape(a.shape(), b.shape(), &shape)) {
+        return invalid_argument("shapes {} and {} do not broadcast in {}", a.shape().to_string(),
+                                b.shape().to_string(), step.kind.op);
+      }
+      const bool is_last = i + 1 == steps_.size();
+      Tensor out = is_last ? c.output(0, shape) : c.temporary(a.dtype(), shape);
+      const T* x = a.data<const T>().data();
+      const T* y = b.data<const T>().data();
+      T* z = out.data<T>().data();
+      if (step.kind.kind == StepKind::kBinary) {
+        kernels::binary_broadcast<T>(step.kind.binary, x, a.shape(), y, b.shape(), z);
+      } else if (a.shape() == b.shape()) {
+        run_step<T>(step.kind, x, y, z, shape.num_elements());
+      } else {
+        return invalid_argument("the inputs of {} must be alike", step.kind.op);
+      }
+      tensors_.push_back(std::move(out));
+    }
+    return {};
+  }
+
+  size_t num_inputs_;
+  size_t num_places_ = 0;
+  std::vector<Step> steps_;
+  std::vector<Tensor> tensors_;      // Inputs; in run_whole() results as well.
+  std::vector<const void*> values_;  // Where each value's block is.
+  Shape shape_;
+  tensor::Buffer::Ptr scratch_;
+};
+
+Result<std::unique_ptr<Kernel>> fused_mat_mul(const BindContext& bind) {
+  const bool ta = ir::attr_or(bind.instruction.attrs, "transpose_a", false);
+  const bool tb = ir::attr_or(bind.instruction.attrs, "transpose_b", false);
+  const bool relu = ir::attr_or(bind.instruction.attrs, "relu", false);
+  return make_kernel([ta, tb, relu](KernelContext& c) -> Status {
+    SR_RETURN_IF_ERROR(check_rank(c, 0, 2));
+    SR_RETURN_IF_ERROR(check_rank(c, 1, 2));
+    SR_RETURN_IF_ERROR(check_rank(c, 2, 1));
+    const Tensor& a = c.input(0);
+    const Tensor& b = c.input(1);
+    const Tensor& bias = c.input(2);
+    if (a.dtype() != b.dtype() || a.dtype() != bias.dtype()) {
+      return invalid_argument("the inputs have different dtypes");
+    }
+    const kernels::MatMulDims dims{.m = a.shape().dim(ta ? 1 : 0),
+                                   .k = a.shape().dim(ta ? 0 : 1),
+                                   .n = b.shape().dim(tb ? 0 : 1),
+                                   .trans_a = ta,
+                                   .trans_b = tb};
+    if (b.shape().dim(tb ? 1 : 0) != dims.k || bias.shape().dim(0) != dims.n) {
+      return invalid_argument("inner extents {} and {} or columns {} and bias {} differ", dims.k,
+                              b.shape().dim(tb ? 1 : 0), dims.n, bias.shape().dim(0));
+    }
+    return tensor::with_dtype<tensor::RealTypes>(a.dtype(), [&]<class T>() -> Status {
+      T* out = c.output(0, Shape{dims.m, dims.n}).template data<T>().data();
+      kernels::mat_mul<T>(a.data<const T>().data(), b.data<const T>().data(), out, dims);
+      const T* add = bias.data<const T>().data();
+      if (relu) {
+        kernels::bias_add_relu<T>(out, add, out, dims.m, dims.n);
+      } else {
+        kernels::bias_add<T>(out, add, out, dims.m, dims.n);
+      }
+      return {};
+    });
+  });
+}
+
+}  // namespace
+
+void register_fused_kernels(KernelTable* table) {
+  table->add("FusedElementwise",
+             with_arity(1, -1, 1, like_input(KernelFactory(FusedElementwise::make))));
+  table->add("FusedMatMul", with_arity(3, 3, 1, like_input(fused_mat_mul)));
+}
+
+}  // namespace sidereal::exec

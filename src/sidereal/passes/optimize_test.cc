@@ -1,0 +1,148 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sidereal/ir/text.h"
+#include "sidereal/ir/verify.h"
+#include "sidereal/ops/ops.h"
+#include "sidereal/passes/fold.h"
+#include "sidereal/passes/fuse.h"
+#include "sidereal/passes/simplify.h"
+
+// Passes that make a graph smaller: goldens of their text. That results stay the same is tested
+// where programs run, in exec.
+namespace sidereal::passes {
+namespace {
+
+using ir::DType;
+using ir::Output;
+using ir::Tensor;
+
+class OptimizeTest : public testing::Test {
+ protected:
+  OptimizeTest() { ops::register_all(&registry_); }
+
+  Output input(const char* name, const ir::Shape& shape) {
+    return ops::placeholder(b_, name, DType::kFloat32, shape);
+  }
+
+  std::string text_of(const Result<StepGraph>& step) {
+    EXPECT_TRUE(step.ok()) << step.status();
+    if (!step.ok()) return {};
+    const Status status = ir::verify(step->graph, registry_);
+    EXPECT_TRUE(status.ok()) << base::message_of(status);
+    return ir::to_text(step->graph);
+  }
+
+  /// The nodes of the text behind the placeholders and constants, as "name = Op(inputs)".
+  std::vector<std::string> ops_of(const Result<StepGraph>& step) {
+    EXPECT_TRUE(step.ok()) << step.status();
+    std::vector<std::string> out;
+    if (!step.ok()) return out;
+    const Status status = ir::verify(step->graph, registry_);
+    EXPECT_TRUE(status.ok()) << base::message_of(status);
+    for (const ir::Node& node : step->graph.nodes()) {
+      if (node.op == "Placeholder" || node.op == "Const") continue;
+      std::string line = fmt::format("{} = {}", node.name, node.op);
+      for (const Output& in : node.inputs) line += " " + step->graph.output_name(in);
+      const auto* code = ir::find_attr<std::vector<std::string>>(node.attrs, "code");
+      if (code != nullptr) {
+        for (const std::string& one : *code) line += "; " + one;
+      }
+      if (ir::attr_or(node.attrs, "relu", false)) line += "; Relu";
+      out.push_back(line);
+    }
+    return out;
+  }
+
+  ir::OpRegistry registry_;
+  ir::Graph graph_;
+  ir::Builder b_{&graph_, &registry_};
+};
+
+using testing::ElementsAre;
+
+TEST_F(OptimizeTest, element_wise_nodes_become_one) {
+  const Output x = input("x", {-1, 4});
+  const Output y = input("y", {-1, 4});
+  const Output s = ops::scalar(b_, DType::kFloat32, 3, "s");
+  const Output a = ops::mul(b_, x, s, "a");
+  const Output c = ops::add(b_, a, ops::tanh(b_, y, "t"), "c");
+  const Output z = ops::sub(b_, c, x, "z");
+  EXPECT_THAT(ops_of(fuse({graph_, {z}, {}}, registry_)),
+              ElementsAre("z = FusedElementwise x s y; Mul %0 %1; Tanh %2; Add %3 %4; Sub %5 %0"));
+}
+
+TEST_F(OptimizeTest, a_value_that_is_needed_elsewhere_is_not_swallowed) {
+  const Output x = input("x", {8});
+  const Output a = ops::neg(b_, x, "a");
+  const Output both = ops::exp(b_, a, "both");
+  const Output left = ops::tanh(b_, both, "left");
+  const Output right = ops::relu(b_, both, "right");
+  EXPECT_THAT(ops_of(fuse({graph_, {left, right}, {}}, registry_)),
+              ElementsAre("both = FusedElementwise x; Neg %0; Exp %1", "left = Tanh both",
+                          "right = Relu both"));
+  EXPECT_THAT(ops_of(fuse({graph_, {a, left, right}, {}}, registry_)),
+              ElementsAre("a = Neg x", "both = Exp a", "left = Tanh both", "right = Relu both"));
+}
+
+TEST_F(OptimizeTest, nodes_of_other_shapes_places_and_orders_stay_apart) {
+  const Output x = input("x", {8});
+  const Output small = ops::neg(b_, input("y", {}), "small");
+  const Output sum = ops::add(b_, x, small, "sum");
+  const Output z = ops::relu(b_, sum, "z");
+  EXPECT_THAT(ops_of(fuse({graph_, {z}, {}}, registry_)),
+              ElementsAre("small = Neg y", "z = FusedElementwise x small; Add %0 %1; Relu %2"));
+  graph_.mutable_node(sum.node).control_inputs = {small.node};
+  EXPECT_THAT(ops_of(fuse({graph_, {z}, {}}, registry_)),
+              ElementsAre("small = Neg y", "sum = Add x small", "z = Relu sum"));
+  graph_.mutable_node(sum.node).control_inputs = {};
+  graph_.mutable_node(z.node).location = {0, 0};
+  EXPECT_THAT(ops_of(fuse({graph_, {z}, {}}, registry_)),
+              ElementsAre("small = Neg y", "sum = Add x small", "z = Relu sum"));
+}
+
+TEST_F(OptimizeTest, a_layer_becomes_one_node) {
+  const Output x = input("x", {-1, 4});
+  const Output w = input("w", {4, 3});
+  const Output bias = input("bias", {3});
+  const Output y = ops::relu(b_, ops::bias_add(b_, ops::mat_mul(b_, x, w), bias, "add"), "y");
+  const Output z = ops::tanh(
+      b_, ops::bias_add(b_, ops::mat_mul(b_, y, w, false, true, "m"), input("bias4", {4}), "out"),
+      "z");
+  EXPECT_THAT(
+      ops_of(fuse({graph_, {z}, {}}, registry_)),
+      ElementsAre("y = FusedMatMul x w bias; Relu", "out = FusedMatMul y w bias4", "z = Tanh out"));
+}
+
+TEST_F(OptimizeTest, nodes_that_change_nothing_go) {
+  const Output x = input("x", {2, 3});
+  const Output one = ops::scalar(b_, DType::kFloat32, 1, "one");
+  const Output a = ops::mul(b_, one, ops::identity(b_, x), "a");
+  const Output n = ops::neg(b_, ops::neg(b_, a), "n");
+  const Output r = ops::reshape(b_, ops::cast(b_, n, DType::kFloat32), {2, -1}, "r");
+  const Output z = ops::exp(b_, ops::div(b_, r, one), "z");
+  EXPECT_THAT(ops_of(simplify({graph_, {z}, {}})), ElementsAre("z = Exp x"));
+  // What is fetched keeps its node.
+  EXPECT_THAT(ops_of(simplify({graph_, {a}, {}})), ElementsAre("a = Mul one x"));
+}
+
+TEST_F(OptimizeTest, constants_are_folded_by_whoever_can_calculate) {
+  const Output two = ops::scalar(b_, DType::kFloat32, 2, "two");
+  const Output four = ops::square(b_, two, "four");
+  const Output z = ops::mul(b_, input("x", {3}), ops::neg(b_, four, "minus"), "z");
+  const Evaluate evaluate = [](const ir::Node& node,
+                               const std::vector<Tensor>& in) -> Result<std::vector<Tensor>> {
+    const float x = in[0].data<const float>()[0];
+    if (node.op == "Square") return std::vector<Tensor>{Tensor::scalar(x * x)};
+    return base::unimplemented("cannot");
+  };
+  const auto folded = fold_constants({graph_, {z}, {}}, registry_, evaluate);
+  EXPECT_THAT(ops_of(folded), ElementsAre("minus = Neg four", "z = Mul x minus"));
+  const ir::Node* node = folded->graph.find("four");
+  ASSERT_NE(node, nullptr);
+  EXPECT_EQ(node->op, "Const");
+  EXPECT_EQ(ir::find_attr<Tensor>(node->attrs, "value")->data<const float>()[0], 4);
+}
+
+}  // namespace
+}  // namespace sidereal::passes
