@@ -103,11 +103,14 @@ def spec_of(value: Any) -> Spec:
 
 
 def flatten_like(structure: Any, other: Any, what: str) -> list[Any]:
-    """For every leaf of `structure`, what stands in its place in `other`, which may be nested on."""
+    """For every leaf of `structure`, what stands in its place in `other`, which may be nested
+    on."""
     if isinstance(structure, Mapping):
         if not isinstance(other, Mapping) or set(structure) != set(other):
             raise ValueError(f"{what} must be nested like the values: {structure!r}")
-        return [x for key in sorted(structure) for x in flatten_like(structure[key], other[key], what)]
+        return [
+            x for key in sorted(structure) for x in flatten_like(structure[key], other[key], what)
+        ]
     if isinstance(structure, (list, tuple)):
         if not isinstance(other, (list, tuple)) or len(structure) != len(other):
             raise ValueError(f"{what} must be nested like the values: {structure!r}")

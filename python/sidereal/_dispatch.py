@@ -169,7 +169,9 @@ def _from_array(value: Any, dtype: Any) -> Tensor:
         ) from None
     if array.dtype == object or array.dtype.kind not in "biuf":
         if array.dtype.kind in "USTO" and array.size and isinstance(array.flat[0], (str, bytes)):
-            raise errors.UnimplementedError(f"tensors of strings are not there yet: {_short(value)}")
+            raise errors.UnimplementedError(
+                f"tensors of strings are not there yet: {_short(value)}"
+            )
         raise TypeError(
             f"no tensor can be made of {_short(value)}, which is {type(value).__name__}; give "
             "numbers, nested lists of them, or arrays"

@@ -30,7 +30,9 @@ class Graph:
             return self.capture(value)
         if hasattr(value, "_cell"):
             # A variable. Inside of a function it is read by name of the graph being built.
-            return self.enter(value._as_tensor()) if state.graph is self else self.read_variable(value)
+            return (
+                self.enter(value._as_tensor()) if state.graph is self else self.read_variable(value)
+            )
         as_tensor = getattr(value, "_as_tensor", None)
         if as_tensor is not None:
             return self.enter(as_tensor())
@@ -150,8 +152,8 @@ class FuncGraph(Graph):
     def assign_variable(self, variable: Any, value: Output) -> None:
         if self.outer is not None:
             raise errors.UnimplementedError(
-                f"variable '{variable.name}' is assigned to inside of a conditional or loop; return "
-                "the new value from it and assign that"
+                f"variable '{variable.name}' is assigned to inside of a conditional or loop; return"
+                " the new value from it and assign that"
             )
         self.read_variable(variable)
         # A variable that is read again is another value to gradients.

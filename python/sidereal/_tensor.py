@@ -196,7 +196,10 @@ def _len(self: Tensor) -> int:
 def _repr(self: Tensor) -> str:
     name = getattr(self.dtype, "name", str(self.dtype))
     array = (_widened(self) if name == "bfloat16" else self).numpy()
-    return f"<Tensor: shape={self.shape}, dtype={name}, numpy={np.array2string(array, separator=', ')}>"
+    return (
+        f"<Tensor: shape={self.shape}, dtype={name},"
+        f" numpy={np.array2string(array, separator=', ')}>"
+    )
 
 
 def _format(self: Tensor, spec: str) -> str:
@@ -260,7 +263,8 @@ def _output_iterate(self: Output) -> Iterator[Any]:
     shape = self.shape
     if shape is None or not shape or shape[0] < 0:
         return _symbolic(
-            "known extent to iterate over", "use sidereal.map_fn, sidereal.scan or sidereal.while_loop"
+            "known extent to iterate over",
+            "use sidereal.map_fn, sidereal.scan or sidereal.while_loop",
         )(self)
     return (self[i] for i in range(shape[0]))
 

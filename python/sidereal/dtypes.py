@@ -62,7 +62,9 @@ def as_dtype(value: object) -> DType:
             f"{value!r} is not a dtype; use one such as sidereal.float32, or its name"
         ) from None
     if dtype not in _NAMES:
-        raise TypeError(f"{dtype} is not a dtype of sidereal; those are {', '.join(_NAMES.values())}")
+        raise TypeError(
+            f"{dtype} is not a dtype of sidereal; those are {', '.join(_NAMES.values())}"
+        )
     return dtype
 
 

@@ -68,7 +68,12 @@ class ConcreteFunction:
     """One trace of a function, for tensors of certain dtypes and shapes."""
 
     def __init__(
-        self, name: str, python_function: Callable[..., Any], args: Any, kwargs: Any, shapes: list[Any]
+        self,
+        name: str,
+        python_function: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        shapes: list[Any],
     ) -> None:
         self.name = name
         self.shapes = shapes
@@ -100,7 +105,10 @@ class ConcreteFunction:
         """Runs it on the tensors among the arguments."""
         inputs = [
             *tensors,
-            *(value if type(value) is Tensor else value._as_tensor() for value, _ in self.graph.captures),
+            *(
+                value if type(value) is Tensor else value._as_tensor()
+                for value, _ in self.graph.captures
+            ),
         ]
         try:
             outputs = self._function.call(ENGINE, inputs)
@@ -156,8 +164,8 @@ def _as_result(leaf: Any, name: str) -> Any:
         return convert(leaf)
     except TypeError:
         raise TypeError(
-            f"function '{name}' returns {leaf!r}, which is no tensor; return tensors, numbers, None, "
-            "or lists, tuples and dicts of them"
+            f"function '{name}' returns {leaf!r}, which is no tensor; return tensors, numbers,"
+            " None, or lists, tuples and dicts of them"
         ) from None
 
 
@@ -299,7 +307,8 @@ class Function:
             specs, leaves = nest.flatten(spec), nest.flatten(value)
             if not isinstance(spec, (list, tuple, dict)) or len(specs) != len(leaves):
                 raise TypeError(
-                    f"argument {index} of {self._name}() is nested otherwise than its input_signature"
+                    f"argument {index} of {self._name}() is nested otherwise than its"
+                    " input_signature"
                 )
             return nest.pack(value, [self._fit_one(index, s, v) for s, v in zip(specs, leaves)])
         if isinstance(value, TensorSpec):
@@ -416,11 +425,11 @@ def function(
     The first call runs the Python code once, with symbolic tensors, to get a graph, which is
     optimised and compiled. Later calls run the program. The code is traced again when the dtype or
     rank of a tensor, the structure of the arguments, or a Python value among them differs; when an
-    extent differs, once more, with that extent left open. `input_signature` (TensorSpecs) fixes what
-    is accepted, so that one trace serves all calls.
+    extent differs, once more, with that extent left open. `input_signature` (TensorSpecs) fixes
+    what is accepted, so that one trace serves all calls.
 
-    So Python side effects (print, appending to a list, random numbers of Python or NumPy) happen when
-    the code is traced, not at every call. Python's if and while cannot depend on tensors: use
+    So Python side effects (print, appending to a list, random numbers of Python or NumPy) happen
+    when the code is traced, not at every call. Python's if and while cannot depend on tensors: use
     sidereal.cond, sidereal.where and sidereal.while_loop. Variables may be read and assigned to;
     assignments take effect at the end of the call. Tapes differentiate through calls. A function
     called from another one becomes part of its graph.

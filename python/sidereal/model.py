@@ -81,7 +81,9 @@ class Model:
 
     def variables(self) -> list[VariableInfo]:
         """Names and shapes of all variables."""
-        return [VariableInfo(n, np.dtype(d), tuple(s)) for n, d, s in self._need_compiled().variables]
+        return [
+            VariableInfo(n, np.dtype(d), tuple(s)) for n, d, s in self._need_compiled().variables
+        ]
 
     def initialize(self, cluster: Cluster) -> None:
         """Creates the variables on `cluster` with their initial values. fit() does this by itself;

@@ -66,11 +66,16 @@ class Optimizer:
             )
         for grad, variable in reached:
             if not isinstance(variable, Variable):
-                raise TypeError(f"apply_gradients() updates Variables, not {type(variable).__name__}")
+                raise TypeError(
+                    f"apply_gradients() updates Variables, not {type(variable).__name__}"
+                )
             self._update(grad, variable, self._slots_of(variable))
 
     def minimize(
-        self, loss: Callable[[], Any], var_list: Sequence[Variable], tape: GradientTape | None = None
+        self,
+        loss: Callable[[], Any],
+        var_list: Sequence[Variable],
+        tape: GradientTape | None = None,
     ) -> None:
         """One step down: the gradients of loss() by `var_list`, applied. With a `tape`, `loss` is a
         value that was computed under it."""

@@ -3,8 +3,9 @@
     gru = sidereal.recurrent.GRU(32)
     state = gru(inputs)  # [batch, time, features] -> [batch, 32]
 
-Their weights are sidereal.Variables of this process; on the values of a Model they are variables of the
-model, which live on its parameter servers: <name>/kernel and so on. At once, and in a sidereal.function, they give the
+Their weights are sidereal.Variables of this process; on the values of a Model they are variables of
+the model, which live on its parameter servers: <name>/kernel and so on. At once, and in a
+sidereal.function, they give the
 same numbers; a function runs the steps as a loop of its program, whatever the length.
 """
 
@@ -43,7 +44,9 @@ def _activation(value: Any) -> Activation:
         return value
     if value not in _ACTIVATIONS:
         names = ", ".join(repr(name) for name in _ACTIVATIONS if name is not None)
-        raise ValueError(f"there is no activation {value!r}; give a function, None, or one of {names}")
+        raise ValueError(
+            f"there is no activation {value!r}; give a function, None, or one of {names}"
+        )
     return _ACTIVATIONS[value]
 
 
@@ -64,8 +67,8 @@ class _Layer:
 
     @property
     def weights(self) -> list[Any]:
-        """The variables, in the order of get_weights(); none before the first call. In a Model, their
-        values."""
+        """The variables, in the order of get_weights(); none before the first call. In a Model,
+        their values."""
         return list(self._weights)
 
     trainable_variables = weights
@@ -77,12 +80,15 @@ class _Layer:
     def set_weights(self, values: Sequence[Any]) -> None:
         """Gives the variables other values, of their shapes."""
         if len(values) != len(self._weights):
-            raise ValueError(f"{self.name} has {len(self._weights)} weights; {len(values)} are given")
+            raise ValueError(
+                f"{self.name} has {len(self._weights)} weights; {len(values)} are given"
+            )
         for weight, value in zip(self._weights, values):
             weight.assign(value)
 
     def _enter(self, x: Any) -> None:
-        """Makes the layer one of the model that `x` belongs to, if it does and it is not one yet."""
+        """Makes the layer one of the model that `x` belongs to, if it does and it is not one
+        yet."""
         if self._weights or type(x) is not Output or not isinstance(x.graph, _native.Model):
             return
         if self._dtype != dtypes.float32:
@@ -185,15 +191,17 @@ class _Recurrent(_Layer):
     def __call__(self, inputs: Any, mask: Any = None, initial_state: Any = None) -> Any:
         """inputs: [batch, time, features] (with time_major, [time, batch, features]).
         mask: bool [batch, time]; where it is false the state stays as it was.
-        initial_state: a tensor [batch, units], or a list of as many as the layer has; zeros by default.
+        initial_state: a tensor [batch, units], or a list of as many as the layer has; zeros by
+        default.
 
-        Returns the last output [batch, units] or, with return_sequences, all of them, with time where
-        the inputs have it; with return_state a list of that and the last states.
+        Returns the last output [batch, units] or, with return_sequences, all of them, with time
+        where the inputs have it; with return_state a list of that and the last states.
         """
         x = convert(inputs)
         if x.shape is not None and len(x.shape) != 3:
             raise errors.InvalidArgumentError(
-                f"{self.name}: the inputs have shape {x.shape}; they must be [batch, time, features]"
+                f"{self.name}: the inputs have shape {x.shape}; they must be [batch, time,"
+                " features]"
             )
         self._enter(x)
         self.build(self._features(x))
@@ -268,13 +276,13 @@ class _Recurrent(_Layer):
 
 
 class GRU(_Recurrent):
-    """Gated recurrent unit (Cho et al., 2014), with the reset gate behind the product of matrices, as in
-    tf.keras.layers.GRU(reset_after=True) and torch.nn.GRU:
+    """Gated recurrent unit (Cho et al., 2014), with the reset gate behind the product of matrices,
+    as in tf.keras.layers.GRU(reset_after=True) and torch.nn.GRU:
 
         z, r = sigmoid(x W + h U + b)    n = tanh(x W + r * (h U + c))    h' = z * h + (1 - z) * n
 
-    Weights as Keras has them: kernel [features, 3 units] (z, r, n), recurrent_kernel [units, 3 units],
-    bias [2, 3 units] (of the inputs, of the state). Options as of tf.keras.layers.GRU.
+    Weights as Keras has them: kernel [features, 3 units] (z, r, n), recurrent_kernel [units, 3
+    units], bias [2, 3 units] (of the inputs, of the state). Options as of tf.keras.layers.GRU.
     """
 
     _gates = 3
@@ -307,14 +315,16 @@ class LSTM(_Recurrent):
         i, f, o = sigmoid(x W + h U + b)    g = tanh(...)    c' = f * c + i * g    h' = o * tanh(c')
 
     Weights as Keras has them: kernel [features, 4 units] (i, f, g, o), recurrent_kernel
-    [units, 4 units], bias [4 units]; the bias of f starts at 1 with `unit_forget_bias`. States are h
-    and c. Options as of tf.keras.layers.LSTM.
+    [units, 4 units], bias [4 units]; the bias of f starts at 1 with `unit_forget_bias`. States are
+    h and c. Options as of tf.keras.layers.LSTM.
     """
 
     _gates = 4
     _states = 2
 
-    def __init__(self, units: int, *args: Any, unit_forget_bias: bool = True, **options: Any) -> None:
+    def __init__(
+        self, units: int, *args: Any, unit_forget_bias: bool = True, **options: Any
+    ) -> None:
         super().__init__(units, *args, **options)
         self.unit_forget_bias = unit_forget_bias
 
@@ -337,15 +347,16 @@ class LSTM(_Recurrent):
 
 
 class AttentionPooling(_Layer):
-    """The activation unit of the Deep Interest Network (Zhou et al., 2018): behaviours are summed, each
-    weighted by what a small network makes of it and the candidate.
+    """The activation unit of the Deep Interest Network (Zhou et al., 2018): behaviours are summed,
+    each weighted by what a small network makes of it and the candidate.
 
         pooled = AttentionPooling()(query, keys, mask)
 
-    query: [batch, d], the candidate. keys: [batch, time, d], the behaviours. mask: bool [batch, time],
-    false for padding. Returns [batch, d]. The network sees (query, key, query - key, query * key), has
-    layers of `hidden` units and one output. `softmax` makes the weights of a row sum to 1; the paper does
-    not. Weights: kernel and bias of every layer.
+    query: [batch, d], the candidate. keys: [batch, time, d], the behaviours. mask: bool [batch,
+    time], false for padding. Returns [batch, d]. The network sees (query, key, query - key, query *
+    key), has
+    layers of `hidden` units and one output. `softmax` makes the weights of a row sum to 1; the
+    paper does not. Weights: kernel and bias of every layer.
     """
 
     def __init__(

@@ -39,7 +39,9 @@ from .variable import Variable as _Variable
 class Operation:
     """Something to run for what it does: assignments to variables (tf.Operation)."""
 
-    def __init__(self, graph: Graph, assignments: list[tuple[_Variable, Output]], name: str) -> None:
+    def __init__(
+        self, graph: Graph, assignments: list[tuple[_Variable, Output]], name: str
+    ) -> None:
         self.graph = graph
         self.assignments = assignments
         self.name = name
@@ -147,7 +149,9 @@ def reset_default_graph() -> None:
     _local.graphs[0] = Graph()
 
 
-def placeholder(dtype: Any, shape: Sequence[int | None] | None = None, name: str | None = None) -> Any:
+def placeholder(
+    dtype: Any, shape: Sequence[int | None] | None = None, name: str | None = None
+) -> Any:
     """A value to be fed (tf.compat.v1.placeholder); extents that may differ are None."""
     graph = get_default_graph()
     spec = TensorSpec(shape, dtype)
@@ -198,8 +202,9 @@ class Session:
         """Computes `fetches`: a value, its name ("y:0"), an Operation (gives None), a variable, or
         nested lists, tuples and dicts of them. `feed_dict` gives placeholders their values.
 
-        Errors: InvalidArgumentError naming a placeholder that is needed and not fed, or a value that
-        does not fit; NotFoundError for an unknown name; RuntimeError when the session is closed.
+        Errors: InvalidArgumentError naming a placeholder that is needed and not fed, or a value
+        that does not fit; NotFoundError for an unknown name; RuntimeError when the session is
+        closed.
         """
         if self._closed:
             raise RuntimeError("Attempted to use a closed Session.")
@@ -268,8 +273,8 @@ class Session:
             array = np.asarray(value)
             given = _text(as_dtype(array.dtype), array.shape)
         error = errors.InvalidArgumentError(
-            f"Placeholder '{place.node_name}' takes {_text(place.dtype, place.shape)}; it is fed with "
-            f"{given}: convert or reshape the value, or declare the placeholder otherwise"
+            f"Placeholder '{place.node_name}' takes {_text(place.dtype, place.shape)}; it is fed"
+            f" with {given}: convert or reshape the value, or declare the placeholder otherwise"
         )
         locate(error, self.graph.native)
         raise error
@@ -323,7 +328,9 @@ def group(*operations: Operation, name: str = "group") -> Operation:
     return Operation(get_default_graph(), assignments, name)
 
 
-def Variable(initial_value: Any, trainable: bool = True, name: str | None = None, dtype: Any = None) -> Any:  # noqa: N802,E501
+def Variable(
+    initial_value: Any, trainable: bool = True, name: str | None = None, dtype: Any = None
+) -> Any:  # noqa: N802,E501
     """A variable of this process, used in the default graph."""
     graph = get_default_graph()
     with _eager():
@@ -417,8 +424,12 @@ train = types.SimpleNamespace(
     AdagradOptimizer=_train_optimizer(
         "AdagradOptimizer", optimizers.Adagrad, "See sidereal.optimizers.Adagrad."
     ),
-    AdamOptimizer=_train_optimizer("AdamOptimizer", optimizers.Adam, "See sidereal.optimizers.Adam."),
-    FtrlOptimizer=_train_optimizer("FtrlOptimizer", optimizers.Ftrl, "See sidereal.optimizers.Ftrl."),
+    AdamOptimizer=_train_optimizer(
+        "AdamOptimizer", optimizers.Adam, "See sidereal.optimizers.Adam."
+    ),
+    FtrlOptimizer=_train_optimizer(
+        "FtrlOptimizer", optimizers.Ftrl, "See sidereal.optimizers.Ftrl."
+    ),
 )
 
 

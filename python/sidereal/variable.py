@@ -25,7 +25,8 @@ class Variable:
         w.assign_add([0.5, 0.5])
         y = w * 3.0
 
-    Stands wherever a tensor can. What was read from it does not change when it is assigned to. Tapes
+    Stands wherever a tensor can. What was read from it does not change when it is assigned to.
+    Tapes
     watch it when it is read if it is `trainable`. Inside of a sidereal.function it is read when the
     function is called, and assignments take effect when the function ends. The variables of a Model
     are others: they live on the parameter servers of a cluster.
@@ -54,7 +55,8 @@ class Variable:
             state.graph = before
         if shape is not None and tuple(shape) != tensor.shape:
             raise errors.InvalidArgumentError(
-                f"the initial value has shape {tensor.shape}; the variable was to have {tuple(shape)}"
+                f"the initial value has shape {tensor.shape}; the variable was to have"
+                f" {tuple(shape)}"
             )
         self._cell = _native.Cell(tensor)
         self._read: Tensor | None = None

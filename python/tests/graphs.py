@@ -33,8 +33,8 @@ def _run(graph: FuncGraph, outputs: Sequence[Any], values: Sequence[Any]) -> lis
 def in_graph(
     function: Callable[..., Any], values: Sequence[Any], known: bool = True
 ) -> list[sr.Tensor]:
-    """The leaves of what the function returns, traced with inputs of the shapes of `values`, or with
-    unknown extents, and run."""
+    """The leaves of what the function returns, traced with inputs of the shapes of `values`, or
+    with unknown extents, and run."""
     graph, _, result = _trace(function, values, known)
     return _run(graph, nest.flatten(result), values)
 

@@ -47,7 +47,9 @@ def gradients_agree(function: Callable[..., Any], *arrays: Any) -> list[np.ndarr
                 moved[index] = sr.constant(array + sign * change.reshape(array.shape))
                 ends.append(float(np.sum(function(*moved).numpy())))
             difference = (ends[0] - ends[1]) / 2e-6
-            np.testing.assert_allclose(at_once[index].reshape(-1)[k], difference, rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(
+                at_once[index].reshape(-1)[k], difference, rtol=1e-5, atol=1e-7
+            )
     return at_once
 
 
@@ -70,7 +72,9 @@ def test_cond_takes_one_branch(flag: float) -> None:
     a, b = both(choose, np.float64(flag), X)
     np.testing.assert_array_equal(a, X * 2 if flag > 0 else -X)
     np.testing.assert_array_equal(b, X if flag > 0 else X * X)
-    gradients_agree(lambda x: sr.cond(positive(sr.constant(flag)), lambda: ops.tanh(x) * x, lambda: x), X)
+    gradients_agree(
+        lambda x: sr.cond(positive(sr.constant(flag)), lambda: ops.tanh(x) * x, lambda: x), X
+    )
 
 
 def test_cond_takes_python_bools_and_numbers() -> None:
@@ -182,7 +186,9 @@ def test_shapes_change_within_the_invariant() -> None:
 def test_loops_say_what_is_wrong() -> None:
     x = sr.constant(X)
     for run in (lambda f: f(x), lambda f: in_graph(f, [x])):
-        with pytest.raises(TypeError, match="loop variable 1 is float64 and the body makes it float32"):
+        with pytest.raises(
+            TypeError, match="loop variable 1 is float64 and the body makes it float32"
+        ):
             run(lambda x: countdown(3.0, lambda y: sr.cast(y, "float32"), x))
         with pytest.raises(ValueError, match="nested like loop_vars"):
             run(lambda x: sr.while_loop(lambda y: True, lambda y: (y, y), [x]))

@@ -51,7 +51,9 @@ def test_scalars_and_empty_arrays() -> None:
 
 def test_gaps_between_elements_are_named() -> None:
     for array in (np.arange(6.0)[::2], np.ones((2, 3)).T, np.ones((3, 4))[:, 1:]):
-        with pytest.raises(errors.InvalidArgumentError, match="ascontiguousarray.*sidereal.constant"):
+        with pytest.raises(
+            errors.InvalidArgumentError, match="ascontiguousarray.*sidereal.constant"
+        ):
             sr.from_dlpack(array)
     assert sr.from_dlpack(np.ones((1, 3)).T).shape == (3, 1)
 

@@ -25,8 +25,23 @@ def test_numbers_and_lists_become_float32_int32_and_bool() -> None:
     assert sr.constant(3.0, shape=(2, 2)).numpy().tolist() == [[3, 3], [3, 3]]
 
 
-@pytest.mark.parametrize("name", ["float16", "float32", "float64", "int8", "int16", "int32", "int64",
-                                  "uint8", "uint16", "uint32", "uint64", "bool"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "float16",
+        "float32",
+        "float64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "bool",
+    ],
+)
 def test_arrays_keep_their_dtype_and_come_back(name: str) -> None:
     for shape in ((), (0,), (3,), (2, 0, 3), (2, 3, 4)):
         array = (np.arange(np.prod(shape)).reshape(shape) % 2).astype(name)

@@ -1,4 +1,5 @@
-"""The errors a user meets: each names the op, its line of the program, the shapes, and what to do."""
+"""The errors a user meets: each names the op, its line of the program, the shapes, and what to
+do."""
 
 from __future__ import annotations
 

@@ -274,7 +274,9 @@ def test_gradients_of_graphs() -> None:
 def test_gradients_of_lookups_stay_rows() -> None:
     table = sr.Variable(np.arange(10, dtype=np.float32).reshape(5, 2))
     with sr.GradientTape() as tape:
-        y = ops.reduce_sum(sr.gather(table, [1, 3, 1]) * 2.0) + ops.reduce_sum(sr.gather(table, [[0]]))
+        y = ops.reduce_sum(sr.gather(table, [1, 3, 1]) * 2.0) + ops.reduce_sum(
+            sr.gather(table, [[0]])
+        )
     grad = tape.gradient(y, table)
     assert isinstance(grad, sr.IndexedSlices)
     assert grad.indices.numpy().tolist() in ([0, 1, 3, 1], [1, 3, 1, 0])

@@ -45,7 +45,8 @@ def torch_like(layer: Any, dtype: str) -> Any:
 
 
 def close(got: Any, want: Any, dtype: str, what: str, scale: float = 1e-30) -> None:
-    """Equal relative to the largest element, or `scale`: single elements may be sums that cancel."""
+    """Equal relative to the largest element, or `scale`: single elements may be sums that
+    cancel."""
     got = got.numpy() if hasattr(got, "numpy") else got
     want = want.detach().numpy() if hasattr(want, "detach") else want
     assert got.shape == want.shape, what
@@ -210,7 +211,9 @@ def test_a_gru_learns() -> None:
     def train(x: Any, target: Any) -> Any:
         with sr.GradientTape() as tape:
             logits = layer(x) @ head
-            loss = sr.reduce_mean(sr.nn.sigmoid_cross_entropy_with_logits(labels=target, logits=logits))
+            loss = sr.reduce_mean(
+                sr.nn.sigmoid_cross_entropy_with_logits(labels=target, logits=logits)
+            )
         return loss, tape.gradient(loss, weights)
 
     losses = []

@@ -1,6 +1,7 @@
 """Ops on tensors and on values of graphs. What has a value is computed at once; on the values of a
 Model or of a function being traced, an op adds a node. Names and arguments are TensorFlow's; those
-of `math`, `array` and `control` are members of `sidereal` as well, those of `nn`, `random`, `linalg`
+of `math`, `array` and `control` are members of `sidereal` as well, those of `nn`, `random`,
+`linalg`
 and `sparse` under these names.
 """
 

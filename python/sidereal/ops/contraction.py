@@ -212,8 +212,8 @@ def _product(extents: Sequence[int]) -> int:
 
 
 def _laid_out(x: Any, front: list[int], rest: list[int], copied: bool = True) -> Any:
-    """x as [front..., rest...]. With `copied`, the dimensions in front are those of x as they are, so
-    that their extents need not be known."""
+    """x as [front..., rest...]. With `copied`, the dimensions in front are those of x as they are,
+    so that their extents need not be known."""
     shape = [*front, *rest]
     if sum(extent < 0 for extent in shape) <= 1:
         return apply("Reshape", (x,), {"shape": shape, "allow_zero": True})

@@ -1,8 +1,9 @@
 """Conditionals and loops on tensors.
 
 What has a value runs at once: the functions given are called as Python functions. On values of a
-graph (in a sidereal.function, or a Model) each function is called once, with symbolic arguments, and
-becomes a part of the graph that runs as often as it is needed; what it uses from outside it captures.
+graph (in a sidereal.function, or a Model) each function is called once, with symbolic arguments,
+and becomes a part of the graph that runs as often as it is needed; what it uses from outside it
+captures.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def _check_callable(**functions: Any) -> None:
 
 def cond(pred: Any, true_fn: Fn, false_fn: Fn, name: str | None = None) -> Any:
     """What `true_fn()` returns where the scalar `pred` is true, else what `false_fn()` returns
-    (tf.cond). In a graph both are traced, one runs; both must return values of the same dtypes, nested
-    in the same way, which may have different shapes.
+    (tf.cond). In a graph both are traced, one runs; both must return values of the same dtypes,
+    nested in the same way, which may have different shapes.
 
     Errors: TypeError when the functions are none, or return different structures.
     """
@@ -174,8 +175,8 @@ def _like(value: Any, variable: Any, index: int) -> Any:
     value = convert(value)
     if value.dtype != variable.dtype:
         raise TypeError(
-            f"while_loop(): loop variable {index} is {name_of(variable.dtype)} and the body makes it "
-            f"{name_of(value.dtype)}; cast it"
+            f"while_loop(): loop variable {index} is {name_of(variable.dtype)} and the body makes"
+            f" it {name_of(value.dtype)}; cast it"
         )
     return value
 
@@ -192,7 +193,8 @@ def while_loop(
     name: str | None = None,
 ) -> Any:
     """Repeats `loop_vars = body(*loop_vars)` while `cond(*loop_vars)` is true, at most
-    `maximum_iterations` times, and returns the variables, nested as they were given (tf.while_loop).
+    `maximum_iterations` times, and returns the variables, nested as they were given
+    (tf.while_loop).
 
     loop_vars: a list or tuple of values, each perhaps nested. They keep their dtypes.
     shape_invariants: by variable, the shape it has in every iteration, with None for extents that
@@ -325,7 +327,8 @@ def _fold(
         now = nest.map_structure(convert, initializer)
     if collect and not elements and not states:
         return _traced(
-            lambda *xs: _fold(fn, nest.pack(elems, list(xs)), now, reverse, collect, what, name), rows
+            lambda *xs: _fold(fn, nest.pack(elems, list(xs)), now, reverse, collect, what, name),
+            rows,
         )
     for element in elements:
         leaves = _accumulated(fn(now, nest.pack(elems, list(element))), now, what)
@@ -398,7 +401,8 @@ def scan(
 ) -> Any:
     """Every state of `state = fn(state, element)` over the rows of `elems`, stacked (tf.scan).
 
-    elems: a tensor, or nested tensors, with as many rows each. `fn` gets rows, nested in the same way.
+    elems: a tensor, or nested tensors, with as many rows each. `fn` gets rows, nested in the same
+    way.
     initializer: the first state; without it, the first row is the first state, and is part of the
         result. `fn` returns what is nested like it, in the same dtypes and shapes.
     reverse: from the last row to the first; states stand at the row they were made of.
@@ -417,8 +421,8 @@ def foldl(
     swap_memory: bool = False,
     name: str | None = None,
 ) -> Any:
-    """The last state of `state = fn(state, element)` over the rows of `elems`, from the first to the
-    last (tf.foldl). Arguments as of scan()."""
+    """The last state of `state = fn(state, element)` over the rows of `elems`, from the first to
+    the last (tf.foldl). Arguments as of scan()."""
     del parallel_iterations, back_prop, swap_memory
     return _fold(fn, elems, initializer, False, False, "foldl", name)
 
@@ -448,9 +452,9 @@ def map_fn(
     name: str | None = None,
     fn_output_signature: Any = None,
 ) -> Any:
-    """`fn` of every row of `elems`, stacked (tf.map_fn). `elems` and the result of `fn` may be nested.
-    `fn_output_signature` (or `dtype`), when given, is checked against what `fn` returns: dtypes, or
-    TensorSpecs. The other arguments change nothing.
+    """`fn` of every row of `elems`, stacked (tf.map_fn). `elems` and the result of `fn` may be
+    nested. `fn_output_signature` (or `dtype`), when given, is checked against what `fn` returns:
+    dtypes, or TensorSpecs. The other arguments change nothing.
     """
     del parallel_iterations, back_prop, swap_memory, infer_shape
     _check_callable(fn=fn)

@@ -58,7 +58,9 @@ class Case:
         made = [np.asarray(value) for value in self.inputs(rng)]
         if not dtype:
             return made
-        return [value.astype(_storage(dtype)) if value.dtype.kind == "f" else value for value in made]
+        return [
+            value.astype(_storage(dtype)) if value.dtype.kind == "f" else value for value in made
+        ]
 
 
 def _storage(dtype: str) -> str:

@@ -70,7 +70,9 @@ def unary(numpy: Any, torch: str, inputs: Any = normal, special: Any = NAN_INF) 
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    return np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x))))
+    return np.where(
+        x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x)))
+    )
 
 
 def softplus(x: np.ndarray) -> np.ndarray:
@@ -123,7 +125,10 @@ def matmul_cases() -> list[Case]:
 
 
 def reduction(function: Any, torch: str) -> list[Case]:
-    def case(axes: list[int], keep: bool, shape: tuple[int, ...], name: str, grad: bool = True) -> Case:
+
+    def case(
+        axes: list[int], keep: bool, shape: tuple[int, ...], name: str, grad: bool = True
+    ) -> Case:
         axis = tuple(axes) if axes else None
 
         def call(x: Any) -> Any:

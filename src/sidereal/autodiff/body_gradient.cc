@@ -14,7 +14,6 @@
 namespace sidereal::autodiff {
 
 using ir::CutInput;
-using ir::DType;
 using ir::FunctionPtr;
 using ir::Node;
 using ir::NodeId;

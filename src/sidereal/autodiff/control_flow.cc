@@ -18,7 +18,6 @@ using ir::GradContext;
 using ir::Node;
 using ir::NodeId;
 using ir::Output;
-using ir::TensorSpec;
 
 FunctionPtr function_of(const GradContext& c, std::string_view attr) {
   return c.builder.graph().find_function(ir::attr_or<std::string>(c.node.attrs, attr, ""));

@@ -236,7 +236,7 @@ Status LocalFunction::differentiate(Engine& engine) {
   std::vector<Output> ys;
   std::vector<Output> dys;
   for (size_t i = 0; i < def_.outputs.size(); ++i) {
-    const ir::TensorSpec spec = graph.spec(def_.outputs[i]);
+    const ir::TensorSpec& spec = def_.graph.spec(def_.outputs[i]);
     if (!is_differentiable(spec.dtype)) continue;
     d.reached.push_back(i);
     ys.push_back(def_.outputs[i]);

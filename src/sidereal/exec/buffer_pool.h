@@ -10,7 +10,8 @@ namespace sidereal::exec {
 /// Buffers of one lane that are used again and again, so that a warm step takes no memory.
 /// A buffer is free when the pool is its only holder.
 /// Thread: core-local. Limits: past `bytes_max` bytes, free buffers are given back to the machine;
-/// with 0 nothing is kept, and every buffer is a new one: only for programs without planned buffers.
+/// with 0 nothing is kept, and every buffer is a new one: only for programs without planned
+/// buffers.
 class BufferPool {
  public:
   explicit BufferPool(size_t bytes_max) : bytes_max_(bytes_max) {}

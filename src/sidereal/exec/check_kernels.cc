@@ -75,7 +75,7 @@ Odd count_odd(const Tensor& x) {
   tensor::visit_dtype<tensor::FloatTypes>(x.dtype(), [&]<class T>() {
     for (const T value : x.data<const T>()) {
       const tensor::ComputeType<T> v = value;
-      odd.nan += v != v ? 1 : 0;
+      odd.nan += std::isnan(v) ? 1 : 0;
       odd.infinite += std::isinf(v) ? 1 : 0;
     }
   });

@@ -104,7 +104,7 @@ class FusedElementwise final : public Kernel {
         return invalid_argument("the inputs have different dtypes");
       }
     }
-    const Status status = tensor::with_dtype<tensor::RealTypes>(
+    Status status = tensor::with_dtype<tensor::RealTypes>(
         tensors_[0].dtype(),
         [&]<class T>() -> Status { return is_even() ? run_blocks<T>(c) : run_whole<T>(c); });
     tensors_.clear();

@@ -27,7 +27,7 @@ struct InferContext {
   const std::string& node_name;
   const std::vector<TensorSpec>& inputs;
   const AttrMap& attrs;
-  std::vector<TensorSpec>* outputs;  ///< To be filled: one spec per output.
+  std::vector<TensorSpec>* outputs;            ///< To be filled: one spec per output.
   const std::vector<Output>* edges = nullptr;  ///< The node's inputs; nullptr when not in a graph.
 
   /// The value of input `i` when a Const node makes it, else nullptr. What inference learns from a
@@ -43,7 +43,7 @@ struct GradContext {
   Builder& builder;
   const Node& node;  ///< A copy: stays valid while the rule adds nodes.
   const std::vector<Output>& output_grads;
-  std::vector<Output>* input_grads;  ///< Sized like node.inputs, all invalid at first.
+  std::vector<Output>* input_grads;           ///< Sized like node.inputs, all invalid at first.
   const std::vector<bool>* wanted = nullptr;  ///< Inputs whose gradients are used; nullptr: all.
 
   /// False when a rule may leave out the gradient of input `i`. Rules need not ask.

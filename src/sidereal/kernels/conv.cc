@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "sidereal/kernels/internal/nan.h"
 #include "sidereal/kernels/matmul.h"
 
 namespace sidereal::kernels {
@@ -191,7 +192,7 @@ void max_pool(const T* x, const Window& window, T* out, int64_t* argmax) {
       for (int64_t q = 0; q < c; ++q) {
         const int64_t from = image + pixel + q;
         const T value = x[from];
-        const bool is_nan = value != value && out[to + q] == out[to + q];
+        const bool is_nan = internal::is_nan(value) && !internal::is_nan(out[to + q]);
         if (argmax[to + q] >= 0 && !(value > out[to + q]) && !is_nan) continue;
         out[to + q] = value;
         argmax[to + q] = from;

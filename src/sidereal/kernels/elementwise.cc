@@ -7,6 +7,7 @@
 #include "absl/container/inlined_vector.h"
 #include "sidereal/kernels/internal/broadcast.h"
 #include "sidereal/kernels/internal/functors.h"
+#include "sidereal/kernels/internal/nan.h"
 #include "sidereal/kernels/internal/real_math.h"
 #include "sidereal/kernels/internal/vec_math.h"
 
@@ -34,13 +35,13 @@ struct DivNoNan {
 struct Xlogy {
   template <class T>
   T operator()(T a, T b) const {
-    return a == T(0) ? (b != b ? b : T(0)) : a * internal::log_of(b);
+    return a == T(0) ? (internal::is_nan(b) ? b : T(0)) : a * internal::log_of(b);
   }
 };
 struct Xlog1py {
   template <class T>
   T operator()(T a, T b) const {
-    return a == T(0) ? (b != b ? b : T(0)) : a * internal::log1p_of(b);
+    return a == T(0) ? (internal::is_nan(b) ? b : T(0)) : a * internal::log1p_of(b);
   }
 };
 
@@ -137,7 +138,7 @@ template <class T>
 void classify(TestOp op, const T* in, bool* out, int64_t n) {
   switch (op) {
     case TestOp::kIsNan:
-      return map(in, out, n, [](T x) { return x != x; });
+      return map(in, out, n, [](T x) { return internal::is_nan(x); });
     case TestOp::kIsInf:
       return map(in, out, n, [](T x) { return std::abs(x) == std::numeric_limits<T>::infinity(); });
     case TestOp::kIsFinite:

@@ -105,13 +105,16 @@ void bit_broadcast(BitOp op, const T* a, const tensor::Shape& a_shape, const T* 
     case BitOp::kXor:
       return zip(plan, a, b, out, [](T x, T y) { return static_cast<T>(x ^ y); });
     case BitOp::kLeftShift:
-      if constexpr (!std::is_same_v<T, bool>) return zip(plan, a, b, out, LeftShift());
-      break;
     case BitOp::kRightShift:
-      if constexpr (!std::is_same_v<T, bool>) return zip(plan, a, b, out, RightShift());
       break;
   }
-  SR_CHECK(false, "a shift of bools");
+  if constexpr (std::is_same_v<T, bool>) {
+    SR_CHECK(false, "a shift of bools");
+  } else if (op == BitOp::kLeftShift) {
+    zip(plan, a, b, out, LeftShift());
+  } else {
+    zip(plan, a, b, out, RightShift());
+  }
 }
 
 template <class T>

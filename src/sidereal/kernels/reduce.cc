@@ -10,6 +10,7 @@
 #include "sidereal/base/check.h"
 #include "sidereal/kernels/internal/broadcast.h"
 #include "sidereal/kernels/internal/functors.h"
+#include "sidereal/kernels/internal/nan.h"
 #include "sidereal/kernels/internal/vec_math.h"
 
 namespace sidereal::kernels {
@@ -251,7 +252,7 @@ void arg_reduce(bool greatest, const T* in, const ReduceDims& dims, Index* out) 
         const T held = x[best * dims.inner];
         const T next = x[r * dims.inner];
         const bool better = greatest ? next > held : next < held;
-        if (better || (next != next && held == held)) best = r;
+        if (better || (internal::is_nan(next) && !internal::is_nan(held))) best = r;
       }
       out[o * dims.inner + i] = static_cast<Index>(best);
     }

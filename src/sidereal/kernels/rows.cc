@@ -5,6 +5,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "sidereal/kernels/internal/nan.h"
+
 namespace sidereal::kernels {
 namespace {
 
@@ -77,9 +79,11 @@ void combine_rows(RowOp op, const T* from, std::span<const int64_t> rows, int64_
         return wrapping(a, b, [](auto x, auto y) { return x * y; });
       });
     case RowOp::kMax:
-      return for_each_row(from, rows, width, to, [](T a, T b) { return b > a || b != b ? b : a; });
+      return for_each_row(from, rows, width, to,
+                          [](T a, T b) { return b > a || internal::is_nan(b) ? b : a; });
     case RowOp::kMin:
-      return for_each_row(from, rows, width, to, [](T a, T b) { return b < a || b != b ? b : a; });
+      return for_each_row(from, rows, width, to,
+                          [](T a, T b) { return b < a || internal::is_nan(b) ? b : a; });
   }
 }
 

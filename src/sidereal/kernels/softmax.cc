@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "sidereal/kernels/internal/nan.h"
 #include "sidereal/kernels/internal/vec_math.h"
 
 namespace sidereal::kernels {
@@ -16,7 +17,7 @@ constexpr int64_t kColumns = 64;
 template <class T>
 T highest(const T* x, int64_t n) {
   T top = -std::numeric_limits<T>::infinity();
-  for (int64_t j = 0; j < n; ++j) top = x[j] > top || x[j] != x[j] ? x[j] : top;
+  for (int64_t j = 0; j < n; ++j) top = x[j] > top || internal::is_nan(x[j]) ? x[j] : top;
   return top;
 }
 

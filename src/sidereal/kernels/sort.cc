@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "sidereal/kernels/internal/accumulate.h"
+#include "sidereal/kernels/internal/nan.h"
 
 namespace sidereal::kernels {
 namespace {
@@ -19,7 +20,7 @@ bool less(T a, T b) {
   if constexpr (std::is_integral_v<C>) {
     return x < y;
   } else {
-    return x < y || (y != y && x == x);
+    return x < y || (internal::is_nan(y) && !internal::is_nan(x));
   }
 }
 
@@ -29,7 +30,7 @@ uint32_t order_key(T x) {
   using C = tensor::ComputeType<T>;
   const C value = x;
   if constexpr (std::is_floating_point_v<C>) {
-    if (value != value) return ~0U;
+    if (internal::is_nan(value)) return ~0U;
     const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value == 0 ? C(0) : value));
     return (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
   } else if constexpr (std::is_signed_v<C>) {
@@ -136,8 +137,9 @@ void cumulative(const T* x, int64_t outer, int64_t n, int64_t inner, CumulativeO
   using C = tensor::ComputeType<T>;
   const auto join = [&](C a, C b) -> C {
     if constexpr (std::is_integral_v<C>) {
-      const auto u = static_cast<uint64_t>(a);
-      const auto v = static_cast<uint64_t>(b);
+      using Unsigned = std::make_unsigned_t<C>;  // Sums and products wrap around.
+      const uint64_t u = static_cast<Unsigned>(a);
+      const uint64_t v = static_cast<Unsigned>(b);
       return static_cast<C>(order.product ? u * v : u + v);
     } else {
       return order.product ? a * b : a + b;

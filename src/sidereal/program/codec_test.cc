@@ -175,7 +175,8 @@ fetch %3 "sum"
 
 TEST(ProgramCodec, TextShowsBodiesBehindTheProgram) {
   EXPECT_THAT(to_text(program_with_bodies()), HasSubstr(R"(
-%3 float32[?], %4 float32[?,?] = While(%1, %2) {maximum_iterations=9, variables=1} bodies(2, 3) "while" release %1, %2
+%3 float32[?], %4 float32[?,?] = While(%1, %2) {maximum_iterations=9, variables=1} )"
+                                                        R"(bodies(2, 3) "while" release %1, %2
 fetch %3 "a"
 fetch %4 "b"
 body 0: 1 instructions, 2 slots, 1 buffers, 0 calls

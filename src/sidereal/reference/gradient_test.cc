@@ -188,8 +188,8 @@ TEST(Gradients, every_differentiable_op_has_a_case) {
   int differentiable = 0;
   // Parts of gradients: what they are differentiated to is checked from Python.
   const std::set<std::string> helpers = {
-      "ReluGrad",      "SigmoidGrad",       "TanhGrad",     "SigmoidCrossEntropyGrad",
-      "BiasAddGrad",   "FmInteractionGrad", "SumToShapeOf", "BroadcastAxes"};
+      "ReluGrad",    "SigmoidGrad",       "TanhGrad",     "SigmoidCrossEntropyGrad",
+      "BiasAddGrad", "FmInteractionGrad", "SumToShapeOf", "BroadcastAxes"};
   for (const std::string& name : registry().names()) {
     if (!registry().find(name)->differentiable) continue;
     // Control flow is compared with what it stands for, in exec/control_random_test.cc.

@@ -33,8 +33,8 @@ struct Request {
 /// their rows come from. Ret and Call are kUnimplemented.
 Result<std::vector<ir::Tensor>> evaluate(const ir::Graph& graph, const Request& request);
 
-/// True for an op that evaluate() has a function for. The others are compared with NumPy and PyTorch
-/// by the Python tests.
+/// True for an op that evaluate() has a function for. The others are compared with NumPy and
+/// PyTorch by the Python tests.
 bool knows(std::string_view op);
 
 }  // namespace sidereal::reference

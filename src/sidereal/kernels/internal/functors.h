@@ -8,6 +8,7 @@
 #include "sidereal/base/check.h"
 #include "sidereal/kernels/elementwise.h"
 #include "sidereal/kernels/internal/broadcast.h"
+#include "sidereal/kernels/internal/nan.h"
 #include "sidereal/kernels/internal/vec_math.h"
 
 /// What the element-wise loops of real numbers and of integers share.
@@ -61,14 +62,14 @@ struct Maximum {
   template <class T>
   T operator()(T a, T b) const {
     if constexpr (std::is_integral_v<T>) return a > b ? a : b;
-    return a > b || a != a ? a : b;
+    return a > b || is_nan(a) ? a : b;
   }
 };
 struct Minimum {
   template <class T>
   T operator()(T a, T b) const {
     if constexpr (std::is_integral_v<T>) return a < b ? a : b;
-    return a < b || a != a ? a : b;
+    return a < b || is_nan(a) ? a : b;
   }
 };
 struct FloorMod {
