@@ -7,6 +7,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "sidereal/base/check.h"
+#include "sidereal/kernels/internal/constant.h"
 #include "sidereal/kernels/internal/divider.h"
 #include "sidereal/kernels/internal/vec_math.h"
 
@@ -31,25 +32,10 @@ inline int64_t index_of(int64_t position) {
 }
 inline int64_t pack(int64_t shard, int64_t index) { return shard << kPositionShift | index; }
 
-/// Calls body(std::integral_constant<int64_t, D>) with D = dim for the usual widths, else D = 0.
+/// The usual widths of rows are known to the compiler.
 template <class Body>
 void with_dim(int64_t dim, Body body) {
-  switch (dim) {
-    case 1:
-      return body(std::integral_constant<int64_t, 1>());
-    case 4:
-      return body(std::integral_constant<int64_t, 4>());
-    case 8:
-      return body(std::integral_constant<int64_t, 8>());
-    case 16:
-      return body(std::integral_constant<int64_t, 16>());
-    case 32:
-      return body(std::integral_constant<int64_t, 32>());
-    case 64:
-      return body(std::integral_constant<int64_t, 64>());
-    default:
-      return body(std::integral_constant<int64_t, 0>());
-  }
+  internal::with_constant<1, 4, 8, 16, 32, 64>(dim, body);
 }
 
 template <int64_t kDim, class T>

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "sidereal/kernels/internal/constant.h"
+
 namespace sidereal::kernels {
 namespace {
 
@@ -41,25 +43,6 @@ Plan plan_of(const StridedView& view, int64_t bytes) {
     plan.strides.pop_back();
   }
   return plan;
-}
-
-/// Calls body(std::integral_constant<int64_t, E>) with E = element for the usual sizes, else E = 0.
-template <class Body>
-void with_element(int64_t element, Body body) {
-  switch (element) {
-    case 1:
-      return body(std::integral_constant<int64_t, 1>());
-    case 2:
-      return body(std::integral_constant<int64_t, 2>());
-    case 4:
-      return body(std::integral_constant<int64_t, 4>());
-    case 8:
-      return body(std::integral_constant<int64_t, 8>());
-    case 16:
-      return body(std::integral_constant<int64_t, 16>());
-    default:
-      return body(std::integral_constant<int64_t, 0>());
-  }
 }
 
 /// Calls run(offset in the view, position of the dense array) for every index of all dimensions but
@@ -129,7 +112,7 @@ void run_plan(const std::byte* from, const Plan& plan, std::byte* to) {
     at(plan.start, 0, [&](const std::byte* f, std::byte* t) { std::memcpy(t, f, element); });
     return;
   }
-  with_element(element, [&](auto tag) {
+  internal::with_constant<1, 2, 4, 8, 16>(element, [&](auto tag) {
     constexpr int64_t kElement = decltype(tag)::value;
     const int64_t columns = plan.dims.back();
     const int64_t column_stride = plan.strides.back();
