@@ -59,56 +59,52 @@ Status check_integers(BinaryOp op, const Tensor& divisor, int64_t elements) {
   return {};
 }
 
-template <class Types>
-KernelFactory binary(BinaryOp op) {
-  const auto run = [op](KernelContext& c) -> Status {
+/// Runs an op of two inputs of one dtype that broadcast: run.operator()<T>(c, a, b, shape).
+template <class Types, class Run>
+KernelFactory broadcasting(Run run) {
+  return stateless([run](KernelContext& c) -> Status {
     // Copies: the output may take over an input's slot memory, never its Tensor.
     const Tensor a = c.input(0);
     const Tensor b = c.input(1);
     SR_RETURN_IF_ERROR(check_one_dtype(c));
     SR_ASSIGN_OR_RETURN(const Shape shape, broadcast(a.shape(), b.shape()));
-    return with_dtype<Types>(a.dtype(), [&]<class T>() -> Status {
-      SR_RETURN_IF_ERROR(check_integers<T>(op, b, shape.num_elements()));
-      kernels::binary_broadcast<T>(op, a.data<const T>().data(), a.shape(),
-                                   b.data<const T>().data(), b.shape(),
-                                   c.output(0, shape).template data<T>().data());
-      return {};
-    });
+    return with_dtype<Types>(
+        a.dtype(), [&]<class T>() -> Status { return run.template operator()<T>(c, a, b, shape); });
+  });
+}
+
+template <class Types>
+KernelFactory binary(BinaryOp op) {
+  const auto run = [op]<class T>(KernelContext& c, const Tensor& a, const Tensor& b,
+                                 const Shape& shape) -> Status {
+    SR_RETURN_IF_ERROR(check_integers<T>(op, b, shape.num_elements()));
+    kernels::binary_broadcast<T>(op, a.data<const T>().data(), a.shape(), b.data<const T>().data(),
+                                 b.shape(), c.output(0, shape).template data<T>().data());
+    return {};
   };
-  return with_arity(2, 2, 1, like_input(stateless(run)));
+  return with_arity(2, 2, 1, like_input(broadcasting<Types>(run)));
 }
 
 template <class Types>
 KernelFactory compare(CompareOp op) {
-  const auto run = [op](KernelContext& c) -> Status {
-    const Tensor a = c.input(0);
-    const Tensor b = c.input(1);
-    SR_RETURN_IF_ERROR(check_one_dtype(c));
-    SR_ASSIGN_OR_RETURN(const Shape shape, broadcast(a.shape(), b.shape()));
-    return with_dtype<Types>(a.dtype(), [&]<class T>() -> Status {
-      kernels::compare_broadcast<T>(op, a.data<const T>().data(), a.shape(),
-                                    b.data<const T>().data(), b.shape(),
-                                    c.output(0, shape).template data<bool>().data());
-      return {};
-    });
+  const auto run = [op]<class T>(KernelContext& c, const Tensor& a, const Tensor& b,
+                                 const Shape& shape) -> Status {
+    kernels::compare_broadcast<T>(op, a.data<const T>().data(), a.shape(), b.data<const T>().data(),
+                                  b.shape(), c.output(0, shape).template data<bool>().data());
+    return {};
   };
-  return with_arity(2, 2, 1, with_outputs({DType::kBool}, stateless(run)));
+  return with_arity(2, 2, 1, with_outputs({DType::kBool}, broadcasting<Types>(run)));
 }
 
 template <class Types>
 KernelFactory bitwise(BitOp op) {
-  const auto run = [op](KernelContext& c) -> Status {
-    const Tensor a = c.input(0);
-    const Tensor b = c.input(1);
-    SR_RETURN_IF_ERROR(check_one_dtype(c));
-    SR_ASSIGN_OR_RETURN(const Shape shape, broadcast(a.shape(), b.shape()));
-    return with_dtype<Types>(a.dtype(), [&]<class T>() -> Status {
-      kernels::bit_broadcast<T>(op, a.data<const T>().data(), a.shape(), b.data<const T>().data(),
-                                b.shape(), c.output(0, shape).template data<T>().data());
-      return {};
-    });
+  const auto run = [op]<class T>(KernelContext& c, const Tensor& a, const Tensor& b,
+                                 const Shape& shape) -> Status {
+    kernels::bit_broadcast<T>(op, a.data<const T>().data(), a.shape(), b.data<const T>().data(),
+                              b.shape(), c.output(0, shape).template data<T>().data());
+    return {};
   };
-  return with_arity(2, 2, 1, like_input(stateless(run)));
+  return with_arity(2, 2, 1, like_input(broadcasting<Types>(run)));
 }
 
 template <class Types>
