@@ -26,8 +26,6 @@ int32_t take_value(std::string_view* text) {
 
 }  // namespace
 
-std::span<const std::string_view> fusable_ops() { return kOps; }
-
 int fusable_arity(std::string_view op) {
   const auto at = std::find(kOps.begin(), kOps.end(), op) - kOps.begin();
   if (static_cast<size_t>(at) == kOps.size()) return 0;

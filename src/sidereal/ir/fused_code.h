@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,9 +24,6 @@ struct FusedStep {
 
 /// Inputs that `op` takes when it may be a step: 1 or 2; 0 when it may not.
 int fusable_arity(std::string_view op);
-
-/// Every op that may be a step, in a fixed order.
-std::span<const std::string_view> fusable_ops();
 
 /// "Mul %0 %3".
 std::string to_text(const FusedStep& step);

@@ -55,9 +55,8 @@ Result<StepGraph> simplify(const StepGraph& step) {
   Rewriter rewriter(step.graph);
   for (const Node& node : step.graph.nodes()) {
     const Output same = pinned[node.id.value] ? Output() : stands_for(step.graph, node);
-    // Nodes are replaced whole, so only a first output can take the place of one.
-    if (same.valid() && same.index == 0 && rewriter.map(same).index == 0) {
-      rewriter.replace(node.id, rewriter.map(same.node));
+    if (same.valid()) {
+      rewriter.replace(Output{node.id, 0}, rewriter.map(same));
     } else {
       rewriter.copy(node);
     }
