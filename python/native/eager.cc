@@ -16,6 +16,7 @@
 #include "dlpack.h"
 #include "errors.h"
 #include "sidereal/eager/engine.h"
+#include "sidereal/exec/trace.h"
 #include "symbol.h"
 
 namespace sidereal::python {
@@ -224,6 +225,16 @@ void bind_eager(nb::module_& m) {
           "site"_a)
       .def("watch_signals",
            [](Engine& engine) { engine.set_interrupt([] { return PyErr_CheckSignals() != 0; }); })
+      .def(
+          "start_trace", [](Engine& engine, size_t bytes) { engine.context().start_trace(bytes); },
+          "bytes"_a)
+      .def("stop_trace",
+           [](Engine& engine) -> nb::object {
+             const auto trace = engine.context().stop_trace();
+             if (trace == nullptr) return nb::none();
+             return nb::make_tuple(exec::to_chrome(trace->events(), {.process_name = "sidereal"}),
+                                   trace->size(), trace->dropped());
+           })
       .def("ops", [](Engine& engine) { return engine.context().registry().names(); })
       .def(
           "schema",

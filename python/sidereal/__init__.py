@@ -11,7 +11,7 @@
 """
 
 from . import _tensor  # noqa: F401 - puts methods on tensors
-from . import data, dtypes, errors, layers, models, nest, ops, optimizers, recurrent
+from . import data, dtypes, errors, layers, models, nest, ops, optimizers, profiler, recurrent
 from ._dispatch import convert as convert_to_tensor
 from ._native import EvalResult, FitResult, Output, Progress, TaskStats, Tensor, __version__
 from .cluster import Cluster, LocalCluster, RemoteCluster
@@ -93,6 +93,7 @@ __all__ = [
     "nn",
     "ops",
     "optimizers",
+    "profiler",
     "random",
     "recurrent",
     "sparse",

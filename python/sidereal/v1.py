@@ -24,11 +24,12 @@ import numpy as np
 
 import sidereal as _sr
 
-from . import _native, errors, nest, optimizers
+from . import _native, _run_metadata, errors, nest, optimizers
 from ._dispatch import ENGINE, state, to_tensor
 from ._graphs import Graph as _Graph
 from ._graphs import legal_name, locate
 from ._native import Output, Tensor
+from ._run_metadata import RunMetadata, RunOptions, Timeline
 from ._sites import add_line, user_line
 from .dtypes import as_dtype
 from .function import TensorSpec, _accepts, _text
@@ -198,9 +199,16 @@ class Session:
         """Ends the session."""
         self._closed = True
 
-    def run(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
+    def run(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None = None,
+        options: RunOptions | None = None,
+        run_metadata: RunMetadata | None = None,
+    ) -> Any:
         """Computes `fetches`: a value, its name ("y:0"), an Operation (gives None), a variable, or
-        nested lists, tuples and dicts of them. `feed_dict` gives placeholders their values.
+        nested lists, tuples and dicts of them. `feed_dict` gives placeholders their values. With
+        RunOptions(trace_level=RunOptions.FULL_TRACE), `run_metadata` gets what ran, and when.
 
         Errors: InvalidArgumentError naming a placeholder that is needed and not fed, or a value
         that does not fit; NotFoundError for an unknown name; RuntimeError when the session is
@@ -213,7 +221,12 @@ class Session:
         for leaf in leaves:
             values += leaf if isinstance(leaf, list) else [value for _, value in leaf.assignments]
         names, tensors = self._feeds(feed_dict or {})
-        outputs = iter(self._run(values, names, tensors))
+        traced = _run_metadata.begin(options)
+        try:
+            outputs = iter(self._run(values, names, tensors))
+        finally:
+            if traced:
+                _run_metadata.finish(run_metadata)
         results = []
         pending = []
         for leaf in leaves:
@@ -433,6 +446,9 @@ train = types.SimpleNamespace(
 )
 
 
+timeline = types.SimpleNamespace(Timeline=Timeline)
+
+
 def _in_graph(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -472,7 +488,9 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Graph", "Operation", "Session", "Variable", "assign", "assign_add", "control_dependencies",
+    "Graph", "Operation", "RunMetadata", "RunOptions", "Session", "Variable",
+    "assign", "assign_add", "control_dependencies",
     "get_default_graph", "get_default_session", "global_variables", "global_variables_initializer",
-    "group", "placeholder", "reset_default_graph", "train", "trainable_variables",
+    "group", "placeholder", "reset_default_graph", "timeline", "train",
+    "trainable_variables",
 ]

@@ -1,6 +1,7 @@
 #include "sidereal/eager/context.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "sidereal/base/check.h"
@@ -42,6 +43,12 @@ Context::Context(size_t entries_max)
 }
 
 Context::~Context() = default;
+
+void Context::start_trace(size_t bytes) {
+  trace_ = std::make_unique<exec::Trace>(bytes, [] {
+    return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+  });
+}
 
 size_t Context::cached() const { return cache_->size(); }
 
@@ -122,6 +129,7 @@ Status Context::run(const ir::OpSchema& schema, std::span<const Tensor* const> i
     entry = *made;
   }
   exec::Step& one = *entry->step;
+  one.set_trace(trace_.get());
   one.begin(step);
   for (size_t i = 0; i < inputs.size(); ++i) {
     SR_RETURN_IF_ERROR(one.feed(static_cast<int>(i), *inputs[i]));

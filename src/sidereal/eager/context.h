@@ -67,6 +67,13 @@ class Context {
              const ir::AttrMap& attrs, std::string_view name, uint64_t step,
              std::vector<Tensor>* outputs);
 
+  /// From now on, writes down what runs; `bytes` of memory are taken. Forgets a trace that was on.
+  void start_trace(size_t bytes);
+  /// Ends the trace and hands it out; nullptr when none was on.
+  std::unique_ptr<exec::Trace> stop_trace() { return std::move(trace_); }
+  /// Where steps write down what they do; nullptr when nobody asked for it.
+  [[nodiscard]] exec::Trace* trace() const { return trace_.get(); }
+
   /// A number for the next step, different each time.
   uint64_t next_step() { return ++step_; }
 
@@ -82,6 +89,7 @@ class Context {
   exec::KernelTable kernels_;
   exec::BufferPool pool_;
   std::unique_ptr<CallCache<Entry>> cache_;
+  std::unique_ptr<exec::Trace> trace_;
   uint64_t step_ = 0;
 };
 

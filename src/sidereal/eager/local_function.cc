@@ -294,6 +294,7 @@ Result<std::vector<Value>> LocalFunction::run(Engine& engine, std::span<const Va
   if (compiled_->watcher != nullptr) {
     compiled_->watcher->stop.raise(exec::StopSignal::Reason::kNone);
   }
+  one.set_trace(engine.context().trace(), 0, def_.name);
   one.begin(step);
   for (size_t i = 0; i < compiled_->feeds.size(); ++i) {
     SR_RETURN_IF_ERROR(one.feed(static_cast<int>(i), inputs[compiled_->feeds[i]]->tensor));

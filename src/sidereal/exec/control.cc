@@ -118,6 +118,10 @@ void Step::Control::set_stop_signal(const StopSignal* stop) {
   for (auto& step : steps_) step->set_stop_signal(stop);
 }
 
+void Step::Control::set_trace(Trace* trace, int32_t track) {
+  for (auto& step : steps_) step->set_trace(trace, track);
+}
+
 void Step::Control::reset() {
   if (phase_ == Phase::kIdle) return;
   phase_ = Phase::kIdle;
@@ -188,9 +192,15 @@ Status Step::Control::feed_body(Step* body) {
   return {};
 }
 
+/// Begins a step of a body, under the number of the iteration.
+void Step::Control::begin(Step* body) {
+  body->begin(is_loop() ? iteration_id(parent_->step_id_, row()) : parent_->step_id_);
+  body->traced_step_ = parent_->traced_step_;
+}
+
 Status Step::Control::start_body() {
   Step* body = steps_[taken_].get();
-  body->begin(is_loop() ? iteration_id(parent_->step_id_, row()) : parent_->step_id_);
+  begin(body);
   SR_RETURN_IF_ERROR(feed_body(body));
   phase_ = Phase::kBody;
   return {};
@@ -203,7 +213,7 @@ Result<bool> Step::Control::next_iteration() {
     return true;
   }
   if (spec_.maximum_iterations >= 0 && iteration_ >= spec_.maximum_iterations) return false;
-  steps_[0]->begin(iteration_id(parent_->step_id_, row()));
+  begin(steps_[0].get());
   SR_RETURN_IF_ERROR(feed_body(steps_[0].get()));
   phase_ = Phase::kCondition;
   return true;

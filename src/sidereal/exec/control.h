@@ -45,11 +45,13 @@ class Step::Control {
   /// Drops what a step that ended early left.
   void reset();
   void set_stop_signal(const StopSignal* stop);
+  void set_trace(Trace* trace, int32_t track);
 
  private:
   enum class Phase : uint8_t { kIdle, kCondition, kBody };
 
   Status start();
+  void begin(Step* body);
   Status start_body();
   Status finish();
   /// False when the loop is over.

@@ -139,6 +139,7 @@ class Step::PendingCall final : public ports::CallCompletion {
   void done(const Status& status, std::span<Tensor> fetches) override {
     --step_->calls_in_flight_;
     finished = true;
+    if (step_->trace_ != nullptr) answered_ns = step_->trace_->now();
     result = status;
     if (!result.ok()) return;
     if (fetches.size() != spec_->fetches.size()) {
@@ -157,6 +158,9 @@ class Step::PendingCall final : public ports::CallCompletion {
 
   bool finished = false;
   Status result;
+  // Of a traced step.
+  int64_t sent_ns = 0;
+  int64_t answered_ns = 0;
 
  private:
   Step* step_;
@@ -187,6 +191,16 @@ void Step::set_stop_signal(const StopSignal* stop) {
   }
 }
 
+void Step::set_trace(Trace* trace, int32_t track, std::string_view label) {
+  label_ = label;
+  if (trace == trace_ && track == track_) return;
+  trace_ = trace;
+  track_ = track;
+  for (auto& control : controls_) {
+    if (control != nullptr) control->set_trace(trace, track);
+  }
+}
+
 Step::~Step() { SR_CHECK(calls_in_flight_ == 0, "step {} dies with calls in flight", step_id_); }
 
 void Step::begin(uint64_t step_id) {
@@ -202,6 +216,11 @@ void Step::begin(uint64_t step_id) {
     if (buffer != nullptr && buffer.use_count() > 2) buffer.reset();
   }
   for (auto& call : pending_) call->finished = false;
+  if (trace_ != nullptr) {
+    traced_step_ = step_id;
+    step_began_ns_ = trace_->now();
+    began_ns_ = -1;
+  }
 }
 
 void Step::end() {
@@ -232,6 +251,7 @@ Status Step::start_call(const Instruction& instruction) {
   call_feeds_.clear();
   for (const int32_t slot : call.feeds) call_feeds_.push_back(slots_[slot]);
   ++calls_in_flight_;
+  if (trace_ != nullptr) pending_[instruction.call]->sent_ns = trace_->now();
   Status started =
       exchange_->start(instruction.call, step_id_, call_feeds_, pending_[instruction.call].get());
   if (!started.ok()) --calls_in_flight_;
@@ -249,16 +269,47 @@ Status Step::run_instruction(size_t index) {
   return base::with_context(status, describe(instruction, slots_));
 }
 
-Result<Step::Progress> Step::advance() { return run(false); }
+/// Writes down the instruction that has just run, while its inputs are still there.
+void Step::note(const Instruction& instruction) {
+  using Kind = TraceEvent::Kind;
+  TraceEvent event;
+  event.track = track_;
+  event.step = traced_step_;
+  event.begin_ns = began_ns_;
+  event.end_ns = trace_->now();
+  began_ns_ = -1;
+  if (instruction.call < 0) {
+    const bool control = instruction.kind == InstructionKind::kControl;
+    event.kind = control ? Kind::kControl : Kind::kOp;
+    trace_->record(event, instruction, instruction.inputs, instruction.outputs, slots_);
+    return;
+  }
+  const program::CallSpec& call = bound_->program().calls[instruction.call];
+  const PendingCall& pending = *pending_[instruction.call];
+  event.call = instruction.call;
+  event.location = call.location;
+  event.sent_ns = pending.sent_ns;
+  if (instruction.kind == InstructionKind::kCallStart) {
+    event.kind = Kind::kSend;
+    trace_->record(event, instruction, call.feeds, {}, slots_);
+  } else {
+    event.kind = Kind::kWait;
+    event.answered_ns = pending.answered_ns;
+    trace_->record(event, instruction, {}, call.fetches, slots_);
+  }
+}
 
-Result<Step::Progress> Step::advance_to_wait() { return run(true); }
-
-Result<Step::Progress> Step::run(bool stop_at_wait) {
+template <bool traced>
+Result<Step::Progress> Step::run_all(bool stop_at_wait) {
   const std::vector<Instruction>& instructions = bound_->program().instructions;
   for (; pc_ < instructions.size(); ++pc_) {
     if (stop_ != nullptr && stop_->raised()) [[unlikely]]
       return stop_->status();
     const Instruction& instruction = instructions[pc_];
+    if constexpr (traced) {
+      // It may have begun before, and blocked.
+      if (began_ns_ < 0) began_ns_ = trace_->now();
+    }
     if (instruction.kind == InstructionKind::kControl) {
       SR_ASSIGN_OR_RETURN(const Progress progress, controls_[pc_]->advance(stop_at_wait));
       if (progress == Progress::kBlocked) return progress;
@@ -269,10 +320,28 @@ Result<Step::Progress> Step::run(bool stop_at_wait) {
     } else {
       SR_RETURN_IF_ERROR(run_instruction(pc_));
     }
+    if constexpr (traced) note(instruction);
     for (const int32_t slot : instruction.releases) slots_[slot] = Tensor();
     if (exchange_ != nullptr) exchange_->yield();
   }
+  if constexpr (traced) {
+    if (!label_.empty() && step_began_ns_ >= 0) {
+      TraceEvent event;
+      event.track = track_;
+      event.step = traced_step_;
+      event.begin_ns = std::exchange(step_began_ns_, -1);
+      event.end_ns = trace_->now();
+      trace_->record_step(event, label_);
+    }
+  }
   return Progress::kDone;
 }
+
+template Result<Step::Progress> Step::run_all<false>(bool stop_at_wait);
+template Result<Step::Progress> Step::run_all<true>(bool stop_at_wait);
+
+Result<Step::Progress> Step::advance() { return run(false); }
+
+Result<Step::Progress> Step::advance_to_wait() { return run(true); }
 
 }  // namespace sidereal::exec

@@ -4,11 +4,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sidereal/exec/buffer_pool.h"
 #include "sidereal/exec/kernel.h"
 #include "sidereal/exec/stop_signal.h"
+#include "sidereal/exec/trace.h"
 #include "sidereal/ports/ports.h"
 #include "sidereal/program/program.h"
 
@@ -67,6 +69,12 @@ class Step {
   /// of the step or of a body it runs. Borrowed; nullptr: never.
   void set_stop_signal(const StopSignal* stop);
 
+  /// Writes down in `trace` what the steps after this do, as `track`; nullptr: nothing any more.
+  /// A whole step is shown as `label`, or not at all when that is empty. Both are borrowed. Not to
+  /// be called between begin() and the end of a step. Without a trace, a step costs one branch more
+  /// per advance().
+  void set_trace(Trace* trace, int32_t track = 0, std::string_view label = {});
+
   /// Forgets the step before and starts one with number `step_id`.
   void begin(uint64_t step_id);
   /// Sets feed `i`. kInvalidArgument names the feed and both shapes when the value cannot be it.
@@ -100,7 +108,12 @@ class Step {
   /// For bodies of loops, whose results are held while the next iteration makes others: two
   /// buffers take turns.
   void take_turns() { spares_.resize(buffers_.size()); }
-  Result<Progress> run(bool stop_at_wait);
+  Result<Progress> run(bool stop_at_wait) {
+    return trace_ == nullptr ? run_all<false>(stop_at_wait) : run_all<true>(stop_at_wait);
+  }
+  template <bool traced>
+  Result<Progress> run_all(bool stop_at_wait);
+  void note(const program::Instruction& instruction);
   Status run_instruction(size_t index);
   Status start_call(const program::Instruction& instruction);
 
@@ -116,6 +129,12 @@ class Step {
   std::vector<std::unique_ptr<PendingCall>> pending_;
   std::vector<tensor::Tensor> call_feeds_;
   const StopSignal* stop_ = nullptr;
+  Trace* trace_ = nullptr;
+  int32_t track_ = 0;
+  std::string_view label_;
+  uint64_t traced_step_ = 0;  // Number of the outermost step.
+  int64_t step_began_ns_ = 0;
+  int64_t began_ns_ = -1;                           // The instruction at pc_; -1: it has not begun.
   std::vector<std::unique_ptr<Control>> controls_;  // By instruction; empty without any.
 };
 

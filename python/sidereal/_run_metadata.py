@@ -1,0 +1,107 @@
+"""What a run of a sidereal.v1.Session tells of itself when it is asked to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._dispatch import ENGINE
+from .profiler import DEFAULT_BYTES
+
+
+class RunOptions:
+    """Options of one Session.run() (tf.compat.v1.RunOptions)."""
+
+    NO_TRACE, SOFTWARE_TRACE, HARDWARE_TRACE, FULL_TRACE = 0, 1, 2, 3
+
+    def __init__(self, trace_level: int = NO_TRACE) -> None:
+        if trace_level not in range(4):
+            raise ValueError(f"trace_level is {trace_level!r}; it must be RunOptions.FULL_TRACE")
+        self.trace_level = trace_level
+
+
+@dataclass
+class NodeExecStats:
+    """One op that ran; times are microseconds."""
+
+    node_name: str
+    op: str
+    all_start_micros: float
+    op_end_rel_micros: float
+    input_bytes: int
+    output_bytes: int
+    timeline_label: str
+
+    @property
+    def all_end_rel_micros(self) -> float:
+        return self.op_end_rel_micros
+
+
+@dataclass
+class DeviceStepStats:
+    """What ran on one device."""
+
+    device: str
+    node_stats: list[NodeExecStats] = field(default_factory=list)
+
+
+@dataclass
+class StepStats:
+    """What ran in one run, by device."""
+
+    dev_stats: list[DeviceStepStats] = field(default_factory=list)
+    chrome_events: str = ""
+
+
+@dataclass
+class RunMetadata:
+    """To be given to Session.run(), which fills it when the options ask for a trace."""
+
+    step_stats: StepStats = field(default_factory=StepStats)
+
+
+class Timeline:
+    """Shows the statistics of a run (tensorflow.python.client.timeline.Timeline)."""
+
+    def __init__(self, step_stats: StepStats, graph: Any = None) -> None:
+        self._step_stats = step_stats
+
+    def generate_chrome_trace_format(
+        self, show_dataflow: bool = True, show_memory: bool = False
+    ) -> str:
+        """The run as the text of a file for Chrome's trace viewer."""
+        return '{"traceEvents": [\n' + self._step_stats.chrome_events + "\n]}\n"
+
+
+def begin(options: RunOptions | None) -> bool:
+    """Begins to write down what runs, when `options` ask for it."""
+    if options is None or options.trace_level == RunOptions.NO_TRACE:
+        return False
+    ENGINE.start_trace(DEFAULT_BYTES)
+    return True
+
+
+def finish(metadata: RunMetadata | None) -> None:
+    """Ends what begin() began."""
+    ended = ENGINE.stop_trace()
+    if ended is None or metadata is None:
+        return
+    text = ended[0]
+    device = DeviceStepStats("/job:localhost/task:0/device:CPU:0")
+    for event in json.loads(f"[{text}]"):
+        if event.get("cat") not in ("op", "control"):
+            continue
+        args = event["args"]
+        device.node_stats.append(
+            NodeExecStats(
+                node_name=args["node"],
+                op=event["name"],
+                all_start_micros=event["ts"],
+                op_end_rel_micros=event["dur"],
+                input_bytes=args["input_bytes"],
+                output_bytes=args["output_bytes"],
+                timeline_label=f"{args['node']} = {event['name']}({args['inputs']})",
+            )
+        )
+    metadata.step_stats = StepStats([device], text)
