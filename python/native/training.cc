@@ -17,6 +17,7 @@
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/data/data_spec.h"
+#include "sidereal/exec/trace.h"
 #include "sidereal/train/trainer.h"
 
 namespace sidereal::python {
@@ -205,6 +206,9 @@ void bind_results(nb::module_& m) {
           nb::rv_policy::move)
       .def_ro("validation", &train::FitResult::validation)
       .def_ro("tasks", &train::FitResult::tasks)
+      .def_prop_ro(
+          "trace_file", [](const train::FitResult& r) { return exec::chrome_file(r.traces); },
+          "What was traced, as the text of a file for Chrome's trace viewer.")
       .def("__repr__", [](const train::FitResult& r) {
         return fmt::format(
             "FitResult(epochs={}, steps={}, rows={}, loss={:.4f}, "
@@ -228,7 +232,9 @@ void bind_trainer(nb::module_& m) {
       .def_rw("record_losses", &train::FitOptions::record_losses)
       .def_rw("learning_rate_decay", &train::FitOptions::learning_rate_decay)
       .def_rw("patience", &train::FitOptions::patience)
-      .def_rw("steps_max", &train::FitOptions::steps_max);
+      .def_rw("steps_max", &train::FitOptions::steps_max)
+      .def_rw("trace_first", &train::FitOptions::trace_first)
+      .def_rw("trace_end", &train::FitOptions::trace_end);
   nb::class_<train::Trainer>(m, "Trainer", "Drives the training of one model on a cluster.")
       .def(
           "fit",

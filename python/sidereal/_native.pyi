@@ -380,6 +380,8 @@ class FitResult:
     @property
     def epochs(self) -> int: ...
     @property
+    def trace_file(self) -> str: ...
+    @property
     def losses(self) -> Float32Array: ...
     @property
     def validation(self) -> list[EvalResult]: ...
@@ -394,6 +396,8 @@ class FitOptions:
     learning_rate_decay: float
     patience: int
     steps_max: int
+    trace_first: int
+    trace_end: int
     def __init__(self) -> None: ...
 
 class Trainer:

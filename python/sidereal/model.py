@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +109,8 @@ class Model:
         record_losses: bool = False,
         verbose: bool = True,
         on_progress: Callable[[Progress], None] | None = None,
+        trace: str | os.PathLike[str] | None = None,
+        trace_steps: tuple[int, int] = (10, 30),
     ) -> FitResult:
         """Trains on `data`: a dict of arrays by column name, or a spec of sidereal.data.
 
@@ -118,6 +122,8 @@ class Model:
         of its n - 1 latest steps, and waits less. steps_max: per worker lane, 0: no limit.
         record_losses: keep the loss of every step (first lane of the first worker).
         verbose: show progress on standard error. on_progress: called several times a second.
+        trace: a file to write what some steps of all tasks did, for Chrome's trace viewer.
+        trace_steps: which steps of each worker lane, from the first up to the second.
 
         Ctrl-C ends the steps in progress and raises KeyboardInterrupt; the cluster stays usable.
         """
@@ -138,18 +144,23 @@ class Model:
             options.patience = patience
             options.steps_max = steps_max
             options.record_losses = record_losses
+            if trace is not None:
+                options.trace_first, options.trace_end = trace_steps
             valid_json = None if valid is None else valid.to_json()
-            if not verbose:
-                return trainer.fit(spec.to_json(), options, valid_json, on_progress)
-            with ProgressPrinter(epochs) as printer:
+            with ProgressPrinter(epochs) if verbose else contextlib.nullcontext() as printer:
+
                 def show(progress: Progress) -> None:
                     printer(progress)
                     if on_progress is not None:
                         on_progress(progress)
 
-                result = trainer.fit(spec.to_json(), options, valid_json, show)
-                printer.finish(result)
-                return result
+                callback = on_progress if printer is None else show
+                result = trainer.fit(spec.to_json(), options, valid_json, callback)
+                if printer is not None:
+                    printer.finish(result)
+            if trace is not None:
+                Path(trace).write_text(result.trace_file)
+            return result
 
     def evaluate(
         self,

@@ -138,3 +138,24 @@ def test_a_session_tells_what_ran(tmp_path):
     assert all(node.op_end_rel_micros >= 0 for node in nodes)
     text = v1.timeline.Timeline(metadata.step_stats).generate_chrome_trace_format()
     assert len(ops_of(json.loads(text)["traceEvents"])) == len(nodes)
+
+
+def test_a_fit_on_a_cluster_can_be_traced(tmp_path):
+    model = sr.Model(seed=1)
+    rows = sr.layers.Embedding(50, 4)(model.input("ids", sr.int64, (3,)))
+    model.compile(sr.layers.FactorizationMachine()(rows), optimizer=sr.optimizers.Adagrad(0.05))
+    data = {
+        "ids": np.arange(600).reshape(200, 3) % 50,
+        "label": (np.arange(200) % 2).astype(np.float32),
+    }
+    path = tmp_path / "trace.json"
+    with sr.LocalCluster(in_process=True) as cluster:
+        model.fit(
+            data, cluster=cluster, batch_size=20, verbose=False, trace=path, trace_steps=(2, 4)
+        )
+    events = events_of(path)
+    names = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert names == {"/job:worker/task:0 lane 0", "/job:ps/task:0 lane 0"}
+    assert {event["args"]["step"] for event in ops_of(events)} == {2, 3}
+    assert {"send", "wait", "call"} <= {event.get("cat") for event in events}
+    assert_nested(events)

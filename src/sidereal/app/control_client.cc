@@ -125,6 +125,31 @@ Status ControlClient::read_variable(const v1::ReadVariableRequest& request, doub
   return taken.ok() ? named(*this, status) : taken;
 }
 
+Status ControlClient::start_trace(uint64_t first, uint64_t end, double deadline_s) {
+  grpc::ClientContext context;
+  set_deadline(&context, deadline_s);
+  v1::StartTraceRequest request;
+  request.set_first_step(first);
+  request.set_end_step(end);
+  v1::StartTraceReply reply;
+  return named(*this, impl_->stub->StartTrace(&context, request, &reply));
+}
+
+Result<std::vector<std::string>> ControlClient::take_trace(int32_t process, int64_t begin_unix_ns,
+                                                           double deadline_s) {
+  grpc::ClientContext context;
+  set_deadline(&context, deadline_s);
+  v1::TakeTraceRequest request;
+  request.set_process(process);
+  request.set_begin_unix_ns(begin_unix_ns);
+  auto reader = impl_->stub->TakeTrace(&context, request);
+  v1::Chunk chunk;
+  std::vector<std::string> traces;
+  while (reader->Read(&chunk)) traces.push_back(chunk.data());
+  SR_RETURN_IF_ERROR(named(*this, reader->Finish()));
+  return traces;
+}
+
 Status ControlClient::register_program(int lane, const std::string& bytes, double deadline_s) {
   grpc::ClientContext context;
   set_deadline(&context, deadline_s);

@@ -36,6 +36,12 @@ class ControlClient {
   /// Calls `take` for each piece of the value, in order.
   Status read_variable(const control::v1::ReadVariableRequest& request, double deadline_s,
                        const std::function<Status(const std::string&)>& take);
+  /// From now on the task's lanes trace calls of steps [first, end).
+  Status start_trace(uint64_t first, uint64_t end, double deadline_s);
+  /// Ends the traces; one text for each lane, elements for Chrome. `process` is the process number
+  /// of the first lane in them, `begin_unix_ns` is taken from all times.
+  Result<std::vector<std::string>> take_trace(int32_t process, int64_t begin_unix_ns,
+                                              double deadline_s);
   Status register_program(int lane, const std::string& bytes, double deadline_s);
   /// Runs a job to its end, calling `on_event` for each event from the calling thread. An error
   /// from `on_event` cancels the job and is returned. No deadline: the connection's keepalive

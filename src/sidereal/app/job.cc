@@ -27,6 +27,8 @@ namespace {
 using base::invalid_argument;
 
 constexpr double kControlDeadlineS = 15;
+/// Process numbers in traces: so many for the lanes of a task.
+constexpr int64_t kTraceProcesses = 1000;
 constexpr auto kEventEvery = std::chrono::milliseconds(200);
 
 /// A ps task as a job sees it.
@@ -128,7 +130,9 @@ class Job {
     SR_RETURN_IF_ERROR(register_programs(compiled, tasks_));
     program_ = std::make_shared<const program::Program>(std::move(compiled.worker));
     for (size_t i = 0; i < lane_count(); ++i) SR_RETURN_IF_ERROR(start_loop(i));
-    return watch();
+    SR_RETURN_IF_ERROR(watch());
+    SR_RETURN_IF_ERROR(send_traces());
+    return send_event(true);
   }
 
  private:
@@ -169,6 +173,8 @@ class Job {
     options.first_step = request_.first_step();
     options.record_losses = request_.record_losses() && index == 0;
     options.want_scores = request_.want_scores();
+    options.trace_first = request_.trace_first();
+    options.trace_end = request_.trace_end();
     for (size_t task = 0; task < tasks_.size(); ++task) {
       for (size_t lane = 0; lane < tasks_[task].lanes.size(); ++lane) {
         options.peers.emplace_back(
@@ -209,7 +215,7 @@ class Job {
         --open;
         SR_RETURN_IF_ERROR(loop.ended.get());
       }
-      SR_RETURN_IF_ERROR(send_event(open == 0));
+      if (open > 0) SR_RETURN_IF_ERROR(send_event(false));
       if (observer_.cancelled()) return base::cancelled("the job was cancelled");
     }
     return {};
@@ -238,6 +244,25 @@ class Job {
     if (lanes_with_auc > 0) event.set_auc(auc / lanes_with_auc);
     event.set_fraction(fraction);
     if (!observer_.emit(event)) return base::cancelled("the driver of the job is gone");
+    return {};
+  }
+
+  /// What was traced, an event for each lane.
+  Status send_traces() {
+    if (request_.trace_end() <= request_.trace_first()) return {};
+    for (size_t i = 0; i < loops_.size(); ++i) {
+      const exec::ChromeOptions shown{
+          .process = static_cast<int32_t>(kTraceProcesses * (1 + request_.part_index()) +
+                                          static_cast<int64_t>(i)),
+          .process_name = fmt::format("{} lane {}", parts_.task, i),
+          .offset_ns = -request_.trace_begin_unix_ns()};
+      v1::JobEvent event;
+      SR_ASSIGN_OR_RETURN(*event.mutable_trace(),
+                          call_on_lane<std::string>(loops_[i].lane, [held = loops_[i].loop, shown] {
+                            return (*held)->trace(shown);
+                          }));
+      if (!observer_.emit(event)) return base::cancelled("the driver of the job is gone");
+    }
     return {};
   }
 

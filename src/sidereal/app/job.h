@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "sidereal/base/status.h"
@@ -18,6 +19,7 @@ namespace sidereal::app {
 
 /// What a job uses of the worker it runs on. All borrowed.
 struct WorkerParts {
+  std::string task;                             ///< Its name.
   std::vector<lane::Lane*> lanes;               ///< One loop of steps runs on each.
   std::vector<transport::Endpoint*> endpoints;  ///< One per lane.
   const ir::OpRegistry* ops = nullptr;

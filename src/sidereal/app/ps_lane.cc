@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sidereal/app/lane_call.h"
+#include "sidereal/app/lane_trace.h"
 #include "sidereal/base/log.h"
 #include "sidereal/kernels/shard_layout.h"
 
@@ -194,6 +195,26 @@ Result<std::string> PsLane::read(const std::string& name, int32_t shard, int64_t
       lane_.get(), [held, found, from, count] { return found->bytes_of(from, count); });
 }
 
+Status PsLane::start_trace(uint64_t first, uint64_t end) {
+  return call_on_lane<bool>(lane_.get(),
+                            [this, first, end] {
+                              trace_ = make_lane_trace(lane_.get());
+                              trace_first_ = first;
+                              trace_end_ = end;
+                              return true;
+                            })
+      .status();
+}
+
+Result<std::string> PsLane::take_trace(exec::ChromeOptions options) {
+  return call_on_lane<std::string>(lane_.get(), [this, options]() mutable -> std::string {
+    if (trace_ == nullptr) return "";
+    options.offset_ns += unix_offset_ns(*lane_);
+    const std::unique_ptr<exec::Trace> taken = std::move(trace_);
+    return exec::to_chrome(taken->events(), options);
+  });
+}
+
 Result<PsLaneFigures> PsLane::figures() {
   std::shared_ptr<Variables> held;
   {
@@ -219,6 +240,8 @@ Status PsLane::run_call(Registered& program, const wire::FrameHeader& call,
   if (feeds.size() != wanted) {
     return invalid_argument("{} feeds for a program that takes {}", feeds.size(), wanted);
   }
+  const bool traced = trace_ != nullptr && call.step >= trace_first_ && call.step < trace_end_;
+  program.step->set_trace(traced ? trace_.get() : nullptr, 0, "call");
   program.step->begin(call.step);
   fed_.assign(wanted, false);
   for (size_t i = 0; i < feeds.size(); ++i) {

@@ -66,6 +66,11 @@ class PsLane final : public transport::CallHandler, public ports::Parameters {
   /// Control: rows [from, from + count) of an embedding shard as float32 bytes; for a dense
   /// variable (shard -1) elements instead of rows. Fewer at the end.
   Result<std::string> read(const std::string& name, int32_t shard, int64_t from, int64_t count);
+  /// Control: forgets what was traced, and traces the calls of steps [first, end) from now on.
+  Status start_trace(uint64_t first, uint64_t end);
+  /// Control: ends the trace; its events for Chrome. "" when none was on. Times are since 1970,
+  /// plus `options.offset_ns`.
+  Result<std::string> take_trace(exec::ChromeOptions options);
   /// Control: figures so far. May be called beside the others.
   Result<PsLaneFigures> figures();
 
@@ -104,6 +109,9 @@ class PsLane final : public transport::CallHandler, public ports::Parameters {
   std::vector<tensor::Tensor> fetches_;
   std::vector<bool> fed_;
   PsLaneFigures figures_;
+  std::unique_ptr<exec::Trace> trace_;  // Of calls of steps [trace_first_, trace_end_).
+  uint64_t trace_first_ = 0;
+  uint64_t trace_end_ = 0;
 };
 
 }  // namespace sidereal::app

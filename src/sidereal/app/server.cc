@@ -131,6 +131,21 @@ class Server::Impl final : public v1::Control::Service {
     return to_grpc(read_variable(*request, writer));
   }
 
+  grpc::Status StartTrace(grpc::ServerContext*, const v1::StartTraceRequest* request,
+                          v1::StartTraceReply*) override {
+    const std::lock_guard lock(control_mutex_);
+    for (auto& lane : ps_lanes_) {
+      const Status started = lane->start_trace(request->first_step(), request->end_step());
+      if (!started.ok()) return to_grpc(started);
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status TakeTrace(grpc::ServerContext*, const v1::TakeTraceRequest* request,
+                         grpc::ServerWriter<v1::Chunk>* writer) override {
+    return to_grpc(take_trace(*request, writer));
+  }
+
   grpc::Status RegisterProgram(grpc::ServerContext*, const v1::RegisterProgramRequest* request,
                                v1::RegisterProgramReply* reply) override {
     const std::lock_guard lock(control_mutex_);
@@ -207,6 +222,7 @@ class Server::Impl final : public v1::Control::Service {
         endpoints_.push_back(std::move(endpoint));
       }
     }
+    worker_.task = task_;
     worker_.ops = &ops_;
     worker_.kernels = &kernels_;
     return {};
@@ -305,6 +321,20 @@ class Server::Impl final : public v1::Control::Service {
       chunk.set_data(std::move(bytes));
       if (!writer->Write(chunk)) return base::cancelled("the reader is gone");
     }
+  }
+
+  Status take_trace(const v1::TakeTraceRequest& request, grpc::ServerWriter<v1::Chunk>* writer) {
+    const std::lock_guard lock(control_mutex_);
+    for (size_t i = 0; i < ps_lanes_.size(); ++i) {
+      v1::Chunk chunk;
+      SR_ASSIGN_OR_RETURN(
+          *chunk.mutable_data(),
+          ps_lanes_[i]->take_trace({.process = request.process() + static_cast<int32_t>(i),
+                                    .process_name = fmt::format("{} lane {}", task_, i),
+                                    .offset_ns = -request.begin_unix_ns()}));
+      if (!writer->Write(chunk)) return base::cancelled("the reader is gone");
+    }
+    return {};
   }
 
   Status run_one_job(grpc::ServerContext* context, const v1::RunJobRequest& request,

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "sidereal/app/lane_trace.h"
 #include "sidereal/base/check.h"
 
 namespace sidereal::app {
@@ -42,6 +43,7 @@ struct StepLoop::Flight {
       : step(bound, pool, exchange) {}
   exec::Step step;
   data::Batch batch;
+  int32_t track = 0;  ///< In traces.
 };
 
 /// Hands a call's outcome from the transport to the step, then goes back to the free list.
@@ -132,6 +134,7 @@ Status StepLoop::prepare() {
   // Two more than compute at once, so that acknowledgements are rarely waited for.
   for (int64_t i = 0; i < options_.steps_in_flight + 2; ++i) {
     idle_.push_back(std::make_unique<Flight>(bound_.get(), &pool_, this));
+    idle_.back()->track = static_cast<int32_t>(i);
   }
   data_ready_ = std::make_unique<DataReady>(endpoint_->lane(), reader_->ready_fd());
   return {};
@@ -218,6 +221,20 @@ Result<bool> StepLoop::advance(Flight* flight) {
   return flight->step.position() != before;
 }
 
+void StepLoop::begin(Flight* flight) {
+  const uint64_t step = options_.first_step + static_cast<uint64_t>(launched_);
+  const bool traced = step >= options_.trace_first && step < options_.trace_end;
+  if (traced && trace_ == nullptr) trace_ = make_lane_trace(endpoint_->lane());
+  flight->step.set_trace(traced ? trace_.get() : nullptr, flight->track, "step");
+  flight->step.begin(step);
+}
+
+std::string StepLoop::trace(exec::ChromeOptions options) const {
+  if (trace_ == nullptr) return "";
+  options.offset_ns += unix_offset_ns(*endpoint_->lane());
+  return exec::to_chrome(trace_->events(), options);
+}
+
 Result<bool> StepLoop::launch() {
   Flight* flight = idle_.back().get();
   const auto now = std::chrono::steady_clock::now();
@@ -237,7 +254,7 @@ Result<bool> StepLoop::launch() {
     return true;
   }
   if (launched_ == 0) began_ns_ = endpoint_->lane()->now();
-  flight->step.begin(options_.first_step + launched_);
+  begin(flight);
   SR_RETURN_IF_ERROR(feed(flight));
   ++launched_;
   computing_.push_back(std::move(idle_.back()));

@@ -29,6 +29,9 @@ struct StepLoopOptions {
   uint64_t first_step = 0;
   bool record_losses = false;
   bool want_scores = false;
+  /// Steps [trace_first, trace_end), by their numbers, are written down.
+  uint64_t trace_first = 0;
+  uint64_t trace_end = 0;
 };
 
 /// Figures of a loop since it began; the vectors hold what came since they were last taken.
@@ -74,6 +77,9 @@ class StepLoop final : public lane::Driver, public ports::Exchange {
   void cancel(const Status& why);
   /// Figures so far. Empties the vectors.
   StepLoopFigures take_figures();
+  /// What the steps did that were to be traced, for Chrome; "" when none has run. Times are
+  /// since 1970, plus `options.offset_ns`.
+  [[nodiscard]] std::string trace(exec::ChromeOptions options) const;
 
   bool poll() override;
   Status start(int call, uint64_t step, std::span<const tensor::Tensor> feeds,
@@ -89,6 +95,7 @@ class StepLoop final : public lane::Driver, public ports::Exchange {
   Status prepare();
   void connected(const Status& status);
   Result<bool> launch();
+  void begin(Flight* flight);
   Status feed(Flight* flight);
   void harvest(Flight* flight);
   bool step_once();
@@ -122,6 +129,7 @@ class StepLoop final : public lane::Driver, public ports::Exchange {
   base::Function<void(const Status&)> on_end_;
   data::WindowAuc auc_;
   StepLoopFigures figures_;
+  std::unique_ptr<exec::Trace> trace_;  // Made when the first step is traced.
 };
 
 }  // namespace sidereal::app

@@ -126,6 +126,20 @@ Status plan_model(const TrainArguments& a, TrainingJob* job) {
   return train::build_model(m).status();
 }
 
+/// "10:30" as the steps to trace.
+Status read_trace_steps(const std::string& text, train::FitOptions* fit) {
+  const std::vector<std::string> ends = base::split(text, ':');
+  for (size_t i = 0; i < ends.size() && ends.size() == 2; ++i) {
+    const Result<int64_t> step = base::parse_int(base::trim(ends[i]));
+    if (!step.ok() || *step < 0) break;
+    (i == 0 ? fit->trace_first : fit->trace_end) = *step;
+  }
+  if (fit->trace_end > fit->trace_first) return {};
+  return base::invalid_argument(
+      "--trace-steps is '{}'; it must be two numbers of steps, the first below the second: 10:30",
+      text);
+}
+
 Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   SR_RETURN_IF_ERROR(check_protocol(a.protocol));
   SR_RETURN_IF_ERROR(plan_model(a, job));
@@ -150,6 +164,8 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   job->protocol = a.protocol;
   job->json_path = a.json;
   job->losses_path = a.losses;
+  job->trace_path = a.trace;
+  if (!a.trace.empty()) SR_RETURN_IF_ERROR(read_trace_steps(a.trace_steps, &job->fit));
   job->quiet = a.quiet;
   return {};
 }
@@ -325,6 +341,15 @@ void add_output_options(CLI::App* command, TrainArguments* a) {
       ->group(group);
   command->add_option("--losses", a->losses, "write the loss of each step of worker 0, one a line")
       ->type_name("FILE")
+      ->group(group);
+  command
+      ->add_option("--trace", a->trace,
+                   "write what some steps did on all tasks to this file, for Chrome's trace viewer")
+      ->type_name("FILE")
+      ->group(group);
+  command
+      ->add_option("--trace-steps", a->trace_steps, "steps of each lane to trace, from A up to B")
+      ->type_name("A:B")
       ->group(group);
   command->add_flag("--quiet,-q", a->quiet, "no progress and no table, only the results")
       ->group(group);

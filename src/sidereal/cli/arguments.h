@@ -65,6 +65,8 @@ struct TrainArguments {
   // Output.
   std::string json;
   std::string losses;
+  std::string trace;
+  std::string trace_steps = "10:30";
   bool quiet = false;
 };
 

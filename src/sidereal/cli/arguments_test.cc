@@ -34,6 +34,19 @@ class Arguments : public ::testing::Test {
   TrainArguments arguments_;
 };
 
+TEST_F(Arguments, NameTheStepsToTrace) {
+  EXPECT_EQ(plan_train(arguments_)->fit.trace_end, 0);
+  arguments_.trace = "trace.json";
+  EXPECT_EQ(plan_train(arguments_)->fit.trace_first, 10);
+  arguments_.trace_steps = "0:3";
+  EXPECT_EQ(plan_train(arguments_)->fit.trace_end, 3);
+  EXPECT_EQ(plan_train(arguments_)->trace_path, "trace.json");
+  for (const char* wrong : {"3", "3:3", "a:4", "-1:4", "1:2:3", ""}) {
+    arguments_.trace_steps = wrong;
+    EXPECT_THAT(base::message_of(error()), HasSubstr("--trace-steps")) << wrong;
+  }
+}
+
 TEST_F(Arguments, BecomeAJob) {
   arguments_.numeric = "age";
   arguments_.test = {write("test.csv", "click,age,site\n1,3,a\n")};

@@ -12,6 +12,7 @@
 #include "sidereal/cli/progress.h"
 #include "sidereal/cli/report.h"
 #include "sidereal/cli/table.h"
+#include "sidereal/exec/trace.h"
 
 namespace sidereal::cli {
 
@@ -91,6 +92,13 @@ Status write_outputs(const TrainingJob& job, const TrainingOutcome& outcome) {
     std::string text;
     for (const float loss : outcome.fit.losses) text += fmt::format("{}\n", loss);
     SR_RETURN_IF_ERROR(write_file(job.losses_path, text));
+  }
+  if (!job.trace_path.empty()) {
+    if (outcome.fit.traces.empty()) {
+      print(fmt::format("no lane has done step {}: {} has no events; see --trace-steps\n",
+                        job.fit.trace_first, job.trace_path));
+    }
+    SR_RETURN_IF_ERROR(write_file(job.trace_path, exec::chrome_file(outcome.fit.traces)));
   }
   if (!job.json_path.empty()) {
     SR_RETURN_IF_ERROR(write_file(job.json_path, to_json(job, outcome)));

@@ -24,6 +24,7 @@ struct TrainingJob {
   std::string protocol = "star_server";
   std::string json_path;    ///< "": none.
   std::string losses_path;  ///< "": none. One loss per line, of worker 0.
+  std::string trace_path;   ///< "": none. Chrome's trace format, of the steps in `fit`.
   bool quiet = false;       ///< No progress, no tables; results and errors only.
 };
 

@@ -130,6 +130,43 @@ TEST(Cluster, two_steps_in_flight_are_as_deterministic_and_another_order_of_upda
   EXPECT_NE(strict.losses, first.losses);
 }
 
+TEST(Cluster, what_some_steps_do_is_traced_on_all_tasks) {
+  const auto cluster = start(2, 1, 2);
+  auto trainer = Trainer::create(cluster.get(), deep_fm(make_optimizer("adam", 0.05).value()));
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  FitOptions options;
+  options.batch_size = kBatch;
+  options.steps_in_flight = 2;
+  options.trace_first = 3;
+  options.trace_end = 5;
+  const auto fitted = (*trainer)->fit(stream(0, kBatch * kSteps), options);
+  ASSERT_TRUE(fitted.ok()) << fitted.status();
+  ASSERT_EQ(fitted->traces.size(), 4U);
+  const auto count = [](const std::string& text, const std::string& part) {
+    int found = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+      ++found;
+    return found;
+  };
+  int workers = 0;
+  for (const std::string& trace : fitted->traces) {
+    const bool worker = trace.find("/job:worker") != std::string::npos;
+    workers += worker ? 1 : 0;
+    // Pull and push of both lanes, two steps; on a ps lane those of both workers.
+    EXPECT_EQ(count(trace, "\"cat\": \"send\""), worker ? 8 : 0);
+    EXPECT_EQ(count(trace, "\"cat\": \"wait\""), worker ? 8 : 0);
+    EXPECT_EQ(count(trace, "\"cat\": \"step\""), worker ? 2 : 8);
+    EXPECT_EQ(count(trace, "\"name\": \"ShardApply\"") > 0, !worker);
+    EXPECT_EQ(count(trace, "\"step\": 3") > 0 && count(trace, "\"step\": 4") > 0, true);
+    EXPECT_EQ(count(trace, "\"step\": 2,") + count(trace, "\"step\": 5,"), 0);
+  }
+  EXPECT_EQ(workers, 2);
+  options.trace_first = options.trace_end = 0;
+  const auto again = (*trainer)->fit(stream(0, kBatch * kSteps), options);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->traces.empty());
+}
+
 TEST(Cluster, learning_rate_decay_slows_later_epochs_and_ends_with_the_fit) {
   const auto run = [](double decay) {
     const auto cluster = start(2, 1);

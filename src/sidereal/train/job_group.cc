@@ -81,6 +81,10 @@ void JobGroup::run_worker(size_t index, const v1::RunJobRequest& request) {
 
 Status JobGroup::take(size_t index, const v1::JobEvent& event) {
   const std::lock_guard lock(mutex_);
+  if (!event.trace().empty()) {
+    traces_.push_back(event.trace());
+    return {};
+  }
   Worker& worker = workers_[index];
   worker.now.steps = event.steps();
   worker.now.rows = event.rows();
@@ -237,6 +241,7 @@ void JobGroup::report(FitResult* result) const {
       result->seconds > 0 ? static_cast<double>(result->rows) / result->seconds : 0;
   result->loss = last_loss_;
   result->losses = losses_;
+  result->traces.insert(result->traces.end(), traces_.begin(), traces_.end());
 }
 
 }  // namespace sidereal::train

@@ -71,11 +71,12 @@ class JobGroup {
   app::Cluster* cluster_;
   std::vector<std::shared_ptr<app::ControlClient>> clients_;
   FitOptions options_;
-  mutable std::mutex mutex_;  // Guards workers_, scores_ and losses_ while jobs run.
+  mutable std::mutex mutex_;  // Guards workers_, scores_, losses_ and traces_ while jobs run.
   std::condition_variable changed_;
   std::vector<Worker> workers_;
   Scores scores_;
   std::vector<float> losses_;
+  std::vector<std::string> traces_;
   int64_t rows_skipped_ = 0;
   std::string first_skipped_;
   double seconds_ = 0;

@@ -29,6 +29,8 @@ using tensor::Tensor;
 constexpr double kReachDeadlineS = 10;
 constexpr double kCreateDeadlineS = 600;
 constexpr double kReadDeadlineS = 600;
+/// Process numbers of ps lanes in traces; those of workers are below.
+constexpr int32_t kFirstPsProcess = 1'000'000;
 
 void fill(const ir::VariableDef& def, v1::Variable* out) {
   out->set_name(def.name);
@@ -84,6 +86,8 @@ class Trainer::Impl {
     double best_auc = 0;
     int64_t since_best = 0;
     JobGroup group(cluster_, workers_, options);
+    const bool traced = options.trace_end > options.trace_first;
+    if (traced) SR_RETURN_IF_ERROR(start_trace(options));
     for (int64_t epoch = 0; epoch < options.epochs; epoch += epochs_per_job) {
       SR_RETURN_IF_ERROR(scale_learning_rate(std::pow(decay, static_cast<double>(epoch))));
       v1::RunJobRequest request = base_request(data, options);
@@ -94,6 +98,9 @@ class Trainer::Impl {
       request.set_epochs(epochs_per_job);
       request.set_first_step(group.steps_max_of_worker());
       request.set_record_losses(options.record_losses);
+      request.set_trace_first(static_cast<uint64_t>(options.trace_first));
+      request.set_trace_end(static_cast<uint64_t>(options.trace_end));
+      request.set_trace_begin_unix_ns(trace_began_ns_);
       SR_RETURN_IF_ERROR(group.run(request, epoch, epochs_per_job));
       result.epochs = epoch + epochs_per_job;
       if (validation == nullptr) continue;
@@ -104,6 +111,7 @@ class Trainer::Impl {
       if (options.patience > 0 && since_best >= options.patience) break;
     }
     group.report(&result);
+    if (traced) SR_RETURN_IF_ERROR(take_trace(&result));
     SR_ASSIGN_OR_RETURN(std::vector<TaskStats> ps, ps_stats());
     result.tasks.insert(result.tasks.begin(), ps.begin(), ps.end());
     return result;
@@ -258,6 +266,30 @@ class Trainer::Impl {
     return {};
   }
 
+  Status start_trace(const FitOptions& options) {
+    if (options.trace_first < 0) {
+      return invalid_argument("trace_first is {}; steps count from 0", options.trace_first);
+    }
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    trace_began_ns_ = std::chrono::nanoseconds(now).count();
+    for (auto& client : ps_) {
+      SR_RETURN_IF_ERROR(client->start_trace(static_cast<uint64_t>(options.trace_first),
+                                             static_cast<uint64_t>(options.trace_end),
+                                             kReachDeadlineS));
+    }
+    return {};
+  }
+
+  Status take_trace(FitResult* result) {
+    for (size_t task = 0; task < ps_.size(); ++task) {
+      const auto process = static_cast<int32_t>(kFirstPsProcess + 1000 * task);
+      SR_ASSIGN_OR_RETURN(std::vector<std::string> lanes,
+                          ps_[task]->take_trace(process, trace_began_ns_, kReadDeadlineS));
+      for (std::string& lane : lanes) result->traces.push_back(std::move(lane));
+    }
+    return {};
+  }
+
   v1::RunJobRequest base_request(const data::DataSpec& data, const FitOptions& options) {
     v1::RunJobRequest request;
     request.set_probability(model_.probability);
@@ -307,6 +339,7 @@ class Trainer::Impl {
   std::vector<std::shared_ptr<app::ControlClient>> ps_;
   std::vector<std::shared_ptr<app::ControlClient>> workers_;
   double rate_factor_ = 1;
+  int64_t trace_began_ns_ = 0;
   passes::Topology topology_;
   passes::Placement placement_;
   std::string train_text_;

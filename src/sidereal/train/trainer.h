@@ -72,6 +72,9 @@ struct FitOptions {
   double learning_rate_decay = 1;  ///< The learning rate is multiplied by this after each epoch.
   int64_t patience = 0;   ///< > 0: stop after so many epochs without a better validation AUC.
   int64_t steps_max = 0;  ///< > 0: each worker lane stops after so many steps.
+  /// Steps [trace_first, trace_end) of every lane, counted from 0, are traced on all tasks.
+  int64_t trace_first = 0;
+  int64_t trace_end = 0;
   std::function<void(const Progress&)> on_progress;
   /// Asked about ten times a second; true ends the fit with kCancelled.
   std::function<bool()> cancelled;
@@ -90,6 +93,9 @@ struct FitResult {
   std::vector<float> losses;           ///< With record_losses.
   std::vector<EvalResult> validation;  ///< One per epoch when there is validation data.
   std::vector<TaskStats> tasks;
+  /// What was traced, elements of Chrome's trace format by lane; exec::chrome_file() makes a file
+  /// of them.
+  std::vector<std::string> traces;
 };
 
 /// Drives the training of one model on a cluster: creates its variables, then runs jobs on the
