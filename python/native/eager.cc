@@ -17,6 +17,7 @@
 #include "errors.h"
 #include "sidereal/eager/engine.h"
 #include "sidereal/exec/trace.h"
+#include "sidereal/tensor/strings.h"
 #include "symbol.h"
 
 namespace sidereal::python {
@@ -31,9 +32,22 @@ using eager::Value;
 using tensor::DType;
 using tensor::Tensor;
 
+/// A NumPy array of Python bytes: copies, as NumPy has no strings of any bytes.
+nb::object numpy_strings(const Tensor& value) {
+  nb::list items;
+  for (const std::string_view item : value.data<const std::string_view>()) {
+    items.append(nb::bytes(item.data(), item.size()));
+  }
+  const nb::object array =
+      nb::module_::import_("numpy").attr("empty")(items.size(), "dtype"_a = nb::str("object"));
+  array[nb::slice(nb::none(), nb::none(), nb::none())] = items;
+  return array.attr("reshape")(shape_object(value.shape()));
+}
+
 /// A NumPy array over the tensor's memory, which the array's base (`self`) keeps.
 nb::object numpy_view(nb::handle self) {
   const Tensor& value = nb::cast<const Value&>(self).tensor;
+  if (value.dtype() == DType::kString) return numpy_strings(value);
   nb::dlpack::dtype dtype{};
   dtype.lanes = 1;
   dtype.bits = static_cast<uint8_t>(8 * tensor::size_of(value.dtype()));
@@ -66,6 +80,31 @@ Value from_array(Engine& engine, nb::handle dtype,
   SR_CHECK(out.nbytes() == array.nbytes());
   if (out.nbytes() > 0) std::memcpy(out.raw(), array.data(), out.nbytes());
   return engine.wrap(std::move(out));
+}
+
+/// A tensor of the items, each bytes or str (as UTF-8).
+Value from_strings(Engine& engine, nb::handle items, nb::handle shape) {
+  tensor::StringsBuilder strings;
+  for (const nb::handle item : items) {
+    Py_ssize_t size = 0;
+    const char* data = nullptr;
+    if (PyBytes_Check(item.ptr())) {
+      data = PyBytes_AS_STRING(item.ptr());
+      size = PyBytes_GET_SIZE(item.ptr());
+    } else if (PyUnicode_Check(item.ptr())) {
+      data = PyUnicode_AsUTF8AndSize(item.ptr(), &size);
+      if (data == nullptr) throw nb::python_error();
+    } else {
+      raise(base::invalid_argument("{} among strings; give only str or bytes",
+                                   nb::type_name(item.type()).c_str()));
+    }
+    strings.add({data, static_cast<size_t>(size)});
+  }
+  const ir::Shape extents = shape_from_object(shape);
+  if (!extents.is_fully_defined() || extents.num_elements() != strings.size()) {
+    raise(base::invalid_argument("{} strings for shape {}", strings.size(), extents.to_string()));
+  }
+  return engine.wrap(std::move(strings).finish(extents));
 }
 
 template <class T>
@@ -188,6 +227,7 @@ void bind_eager(nb::module_& m) {
       .def(nb::init<>())
       .def("execute", &execute, "op"_a, "inputs"_a, "attrs"_a = nb::none(), "name"_a = nb::none())
       .def("from_array", &from_array, "dtype"_a, "array"_a)
+      .def("from_strings", &from_strings, "items"_a, "shape"_a)
       .def(
           "from_number",
           [](Engine& engine, nb::handle number, const std::string& dtype) {

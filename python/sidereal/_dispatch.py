@@ -163,18 +163,18 @@ def to_tensor(value: Any, dtype: Any = None) -> Tensor:
 def _from_array(value: Any, dtype: Any) -> Tensor:
     try:
         array = np.asarray(value)
+    except UnicodeDecodeError:  # str and bytes mixed.
+        array = np.array(value, dtype=object)
     except ValueError as error:
         raise errors.InvalidArgumentError(
             f"no tensor can be made of {_short(value)}: {error}"
         ) from None
+    if _holds_strings(value, array):
+        return _from_strings(value, dtype)
     if array.dtype == object or array.dtype.kind not in "biuf":
-        if array.dtype.kind in "USTO" and array.size and isinstance(array.flat[0], (str, bytes)):
-            raise errors.UnimplementedError(
-                f"tensors of strings are not there yet: {_short(value)}"
-            )
         raise TypeError(
             f"no tensor can be made of {_short(value)}, which is {type(value).__name__}; give "
-            "numbers, nested lists of them, or arrays"
+            "numbers, strings, nested lists of them, or arrays"
         )
     if dtype is None:
         wanted: Any = array.dtype
@@ -182,6 +182,12 @@ def _from_array(value: Any, dtype: Any) -> Tensor:
             wanted = _default_dtype(array)
     else:
         wanted = dtypes.as_dtype(dtype)
+        if wanted is dtypes.string:
+            if array.size == 0:
+                return ENGINE.from_strings([], array.shape)
+            raise errors.InvalidArgumentError(
+                f"{_short(value)} is not text; for numbers as text: sidereal.strings.as_string()"
+            )
         _check_conversion(value, array, wanted)
     if wanted is dtypes.bfloat16:
         from . import ops
@@ -192,6 +198,23 @@ def _from_array(value: Any, dtype: Any) -> Tensor:
     if not array.flags.c_contiguous:
         array = array.copy(order="C")
     return ENGINE.from_array(array.dtype, array)
+
+
+def _holds_strings(value: Any, array: np.ndarray) -> bool:
+    if array.dtype.kind != "O":
+        return array.dtype.kind in "UST"
+    return array.size > 0 and all(isinstance(x, (str, bytes)) for x in array.flat)
+
+
+def _from_strings(value: Any, dtype: Any) -> Tensor:
+    if dtype is not None and dtypes.as_dtype(dtype) is not dtypes.string:
+        raise errors.InvalidArgumentError(
+            f"{_short(value)} is text, where {dtypes.name_of(dtype)} is needed; for numbers written "
+            "as text: sidereal.strings.to_number()"
+        )
+    # NumPy's own arrays of bytes drop zero bytes at the end.
+    array = value if isinstance(value, np.ndarray) else np.array(value, dtype=object)
+    return ENGINE.from_strings(array.ravel().tolist(), array.shape)
 
 
 def _default_dtype(array: np.ndarray) -> np.dtype:

@@ -91,7 +91,9 @@ def widened(value: Any) -> np.ndarray:
     return value.astype(np.float32) if value.dtype == np.float16 else value
 
 
-def bits(value: sr.Tensor) -> bytes:
+def bits(value: sr.Tensor) -> Any:
+    if value.dtype == sr.string:
+        return value.numpy().tolist()
     return (sr.cast(value, "float32") if value.dtype == sr.bfloat16 else value).numpy().tobytes()
 
 

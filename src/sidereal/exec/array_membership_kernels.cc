@@ -19,6 +19,7 @@ using tensor::Tensor;
 
 struct UniqueScratch {
   absl::flat_hash_map<uint64_t, int64_t> places;
+  absl::flat_hash_map<std::string_view, int64_t> text_places;
   std::vector<int64_t> inverse;
   std::vector<int64_t> first;  // Of each distinct element: where it first is.
   std::vector<int64_t> counts;
@@ -40,13 +41,17 @@ uint64_t key_of(T x) {
 template <class T>
 void find_unique(std::span<const T> x, UniqueScratch* scratch) {
   scratch->places.clear();
+  scratch->text_places.clear();
   scratch->inverse.clear();
   scratch->first.clear();
   scratch->counts.clear();
   for (size_t i = 0; i < x.size(); ++i) {
     const auto next = static_cast<int64_t>(scratch->first.size());
     int64_t place = next;
-    if (static_cast<tensor::ComputeType<T>>(x[i]) == static_cast<tensor::ComputeType<T>>(x[i])) {
+    if constexpr (std::is_same_v<T, std::string_view>) {
+      place = scratch->text_places.try_emplace(x[i], next).first->second;
+    } else if (static_cast<tensor::ComputeType<T>>(x[i]) ==
+               static_cast<tensor::ComputeType<T>>(x[i])) {
       place = scratch->places.try_emplace(key_of(x[i]), next).first->second;
     }
     if (place == next) {
@@ -71,7 +76,7 @@ Result<std::unique_ptr<Kernel>> unique(const BindContext&) {
   return make_kernel([scratch = UniqueScratch()](KernelContext& c) mutable -> Status {
     SR_RETURN_IF_ERROR(check_rank(c, 0, 1));
     const Tensor x = c.input(0);
-    SR_RETURN_IF_ERROR(tensor::with_dtype<tensor::PlainTypes>(x.dtype(), [&]<class T>() -> Status {
+    SR_RETURN_IF_ERROR(tensor::with_dtype<tensor::AllTypes>(x.dtype(), [&]<class T>() -> Status {
       find_unique<T>(x.data<const T>(), &scratch);
       return {};
     }));

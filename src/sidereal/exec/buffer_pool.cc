@@ -30,6 +30,7 @@ tensor::Buffer::Ptr BufferPool::acquire(size_t bytes) {
 }
 
 tensor::Tensor BufferPool::tensor(tensor::DType dtype, const tensor::Shape& shape) {
+  if (dtype == tensor::DType::kString) return tensor::Tensor::empty(dtype, shape);
   const size_t bytes = static_cast<size_t>(shape.num_elements()) * tensor::size_of(dtype);
   return {dtype, shape, acquire(bytes)};
 }

@@ -18,7 +18,7 @@ class BufferPool {
 
   /// A buffer of at least `bytes` bytes, contents unspecified.
   tensor::Buffer::Ptr acquire(size_t bytes);
-  /// A tensor in such a buffer.
+  /// A tensor in such a buffer; strings, empty ones, in memory of their own.
   tensor::Tensor tensor(tensor::DType dtype, const tensor::Shape& shape);
 
   /// Buffers made since the start; stands still once the lane is warm.

@@ -41,9 +41,11 @@ class Writer {
   }
 
   void element(int64_t at) {
-    tensor::visit_dtype<tensor::PlainTypes>(x_.dtype(), [&]<class T>() {
+    tensor::visit_dtype<tensor::AllTypes>(x_.dtype(), [&]<class T>() {
       const T value = x_.data<const T>()[at];
-      if constexpr (std::is_same_v<T, bool>) {
+      if constexpr (std::is_same_v<T, std::string_view>) {
+        fmt::format_to(std::back_inserter(out_), "\"{}\"", value);
+      } else if constexpr (std::is_same_v<T, bool>) {
         out_ += value ? "True" : "False";
       } else if constexpr (std::is_integral_v<T>) {
         out_ += std::to_string(value);

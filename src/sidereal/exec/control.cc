@@ -51,13 +51,17 @@ Status StopSignal::status() const {
 
 void Stack::begin() {
   // Two holders are the pool and this.
-  if (buffer_ != nullptr && buffer_.use_count() > 2) buffer_.reset();
+  const bool strings = dtype_ == tensor::DType::kString;
+  if (buffer_ != nullptr && (strings || buffer_.use_count() > 2)) buffer_.reset();
   dtype_ = tensor::DType::kInvalid;
 }
 
 void Stack::reserve(size_t bytes, size_t used) {
   if (buffer_ != nullptr && buffer_->bytes() >= bytes) return;
-  tensor::Buffer::Ptr larger = pool_->acquire(bytes);
+  const bool strings = dtype_ == tensor::DType::kString;
+  // What strings show is kept by their buffer, so theirs is not one of the pool's.
+  tensor::Buffer::Ptr larger = strings ? tensor::Buffer::allocate(bytes) : pool_->acquire(bytes);
+  if (strings && buffer_ != nullptr) larger->keep_all_of(*buffer_);
   if (used > 0) __builtin_memcpy(larger->data(), buffer_->data(), used);
   buffer_ = std::move(larger);
 }
@@ -77,6 +81,7 @@ Status Stack::put(int64_t at, int64_t rows, const Tensor& row) {
   const size_t used = static_cast<size_t>(at) * bytes;
   if (rows < 0 && buffer_->bytes() < used + bytes) reserve(2 * (used + bytes), used);
   if (bytes > 0) __builtin_memcpy(buffer_->data() + used, row.raw(), bytes);
+  if (dtype_ == tensor::DType::kString) buffer_->keep_all_of(*row.buffer());
   return {};
 }
 
@@ -246,6 +251,7 @@ void Step::Control::set_output(size_t i, Tensor value) {
   if (given && std::any_of(parent_->buffers_.begin(), parent_->buffers_.end(), is_memory)) {
     Tensor copy = parent_->pool_->tensor(value.dtype(), value.shape());
     if (value.nbytes() > 0) __builtin_memcpy(copy.raw(), value.raw(), value.nbytes());
+    copy.buffer()->keep_all_of(*value.buffer());
     value = std::move(copy);
   }
   parent_->slots_[instruction_.outputs[i]] = std::move(value);

@@ -254,8 +254,8 @@ void register_binary(KernelTable* table) {
   table->add("DivNoNan", binary<Floats>(BinaryOp::kDivNoNan));
   table->add("Xlogy", binary<Floats>(BinaryOp::kXlogy));
   table->add("Xlog1py", binary<Floats>(BinaryOp::kXlog1py));
-  table->add("Equal", compare<tensor::PlainTypes>(CompareOp::kEqual));
-  table->add("NotEqual", compare<tensor::PlainTypes>(CompareOp::kNotEqual));
+  table->add("Equal", compare<tensor::AllTypes>(CompareOp::kEqual));
+  table->add("NotEqual", compare<tensor::AllTypes>(CompareOp::kNotEqual));
   table->add("Less", compare<Numbers>(CompareOp::kLess));
   table->add("LessEqual", compare<Numbers>(CompareOp::kLessEqual));
   table->add("Greater", compare<Numbers>(CompareOp::kGreater));

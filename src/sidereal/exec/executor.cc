@@ -44,6 +44,7 @@ Tensor& KernelContext::output(int i, const tensor::Shape& shape) {
   const SlotInfo& info = step_->bound_->program().slots[slot];
   const size_t bytes = static_cast<size_t>(shape.num_elements()) * tensor::size_of(info.dtype);
   Tensor& out = step_->slots_[slot];
+  if (info.dtype == tensor::DType::kString) return out = strings(shape);
   if (info.buffer < 0) {
     out = Tensor(info.dtype, shape, step_->pool_->acquire(bytes));
     return out;
@@ -55,7 +56,16 @@ Tensor& KernelContext::output(int i, const tensor::Shape& shape) {
 }
 
 Tensor KernelContext::temporary(tensor::DType dtype, const tensor::Shape& shape) {
+  if (dtype == tensor::DType::kString) return strings(shape);
   return step_->pool_->tensor(dtype, shape);
+}
+
+Tensor KernelContext::strings(const tensor::Shape& shape) const {
+  Tensor out = Tensor::empty(tensor::DType::kString, shape);
+  for (int i = 0; i < num_inputs(); ++i) {
+    if (input(i).dtype() == tensor::DType::kString) out.buffer()->keep_all_of(*input(i).buffer());
+  }
+  return out;
 }
 
 void KernelContext::set_output(int i, Tensor value) {

@@ -46,6 +46,10 @@ class KernelContext {
   }
 
  private:
+  /// Empty strings in memory that keeps the bytes of all string inputs: whatever a kernel moves
+  /// there stays good.
+  [[nodiscard]] tensor::Tensor strings(const tensor::Shape& shape) const;
+
   Step* step_;
   const program::Instruction* instruction_;
 };

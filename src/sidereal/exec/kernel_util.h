@@ -42,10 +42,11 @@ Status with_compute(tensor::DType dtype, F f) {
       dtype, [&]<class T>() -> Status { return f.template operator()<tensor::ComputeType<T>>(); });
 }
 
-/// Calls f.template operator()<U>() with the unsigned integer of the width of `dtype`: for kernels
-/// that only move elements.
+/// Calls f.template operator()<U>() with the unsigned integer of the width of `dtype`, or with
+/// std::string_view for strings: for kernels that only move elements.
 template <class F>
 Status with_width(tensor::DType dtype, F f) {
+  if (dtype == tensor::DType::kString) return f.template operator()<std::string_view>();
   switch (tensor::size_of(dtype)) {
     case 1:
       return f.template operator()<uint8_t>();

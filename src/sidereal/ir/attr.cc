@@ -1,8 +1,10 @@
 #include "sidereal/ir/attr.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
+#include <string_view>
 
 namespace sidereal::ir {
 namespace {
@@ -15,6 +17,11 @@ bool same_tensor(const Tensor& a, const Tensor& b) {
   if (a.defined() != b.defined()) return false;
   if (!a.defined()) return true;
   if (a.dtype() != b.dtype() || !(a.shape() == b.shape())) return false;
+  if (a.dtype() == DType::kString) {
+    const auto x = a.data<const std::string_view>();
+    const auto y = b.data<const std::string_view>();
+    return std::equal(x.begin(), x.end(), y.begin());
+  }
   return a.nbytes() == 0 || std::memcmp(a.raw(), b.raw(), a.nbytes()) == 0;
 }
 

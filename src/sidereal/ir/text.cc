@@ -25,7 +25,8 @@ class Printer {
     fmt::format_to(std::back_inserter(out_), f, std::forward<Args>(args)...);
   }
 
-  void quoted(std::string_view text) {
+  /// `ascii`: with escapes for all other bytes, which need not be text.
+  void quoted(std::string_view text, bool ascii = false) {
     out_ += '"';
     for (const char c : text) {
       if (c == '"' || c == '\\') {
@@ -33,7 +34,8 @@ class Printer {
         out_ += c;
       } else if (c == '\n') {
         out_ += "\\n";
-      } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f ||
+                 (ascii && static_cast<unsigned char>(c) > 0x7f)) {
         format("\\x{:02x}", static_cast<unsigned char>(c));
       } else {
         out_ += c;
@@ -119,6 +121,14 @@ class Printer {
   }
 
   void elements(const Tensor& tensor) {
+    if (tensor.dtype() == DType::kString) {
+      const char* comma = "";
+      for (const std::string_view value : tensor.data<const std::string_view>()) {
+        out_ += std::exchange(comma, ",");
+        quoted(value, true);
+      }
+      return;
+    }
     tensor::visit_dtype<tensor::PlainTypes>(
         tensor.dtype(), [&]<class T>() { elements_as<internal::TextType<T>>(tensor); });
   }

@@ -11,6 +11,7 @@
 #include "sidereal/ir/text.h"
 #include "sidereal/ir/verify.h"
 #include "sidereal/tensor/dispatch.h"
+#include "sidereal/tensor/strings.h"
 
 namespace sidereal::ir {
 namespace {
@@ -545,7 +546,20 @@ class Parser {
     return {};
   }
 
+  Status string_elements(Tensor* tensor) {
+    tensor::StringsBuilder strings;
+    std::string value;
+    for (int64_t i = 0; i < tensor->num_elements(); ++i) {
+      if (i > 0) SR_RETURN_IF_ERROR(in_.expect(","));
+      SR_RETURN_IF_ERROR(in_.quoted("a string", &value));
+      strings.add(value);
+    }
+    *tensor = std::move(strings).finish(tensor->shape());
+    return {};
+  }
+
   Status elements(Tensor* tensor) {
+    if (tensor->dtype() == DType::kString) return string_elements(tensor);
     return tensor::with_dtype<tensor::PlainTypes>(tensor->dtype(), [&]<class T>() -> Status {
       using Stored = internal::TextType<T>;
       // Bytes are written as numbers, not as characters.

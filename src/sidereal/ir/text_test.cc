@@ -122,6 +122,20 @@ TEST(Text, reads_back_tensors_of_every_dtype) {
   }
 }
 
+TEST(Text, reads_back_strings_of_any_bytes) {
+  const OpRegistry registry = testing::registry();
+  Graph graph;
+  Builder b(&graph, &registry);
+  const Tensor tensor = Tensor::strings({1, 3}, {"a,\"b\"\n", "\xff\x01\\", ""});
+  b.add_node("Anything", {}, {{"tensor_attr", tensor}});
+  const std::string text = to_text(graph);
+  EXPECT_NE(text.find(R"(string[1,3]{"a,\"b\"\n","\xff\x01\\",""})"), std::string::npos) << text;
+  const Result<Graph> back = from_text(text, registry);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE(attr_equal(tensor, back->nodes()[0].attrs.at("tensor_attr")));
+  EXPECT_FALSE(attr_equal(Tensor::strings({1, 3}, {"a", "b", "c"}), tensor));
+}
+
 TEST(Text, may_have_comments_and_empty_lines) {
   const OpRegistry registry = testing::registry();
   const auto graph = from_text(

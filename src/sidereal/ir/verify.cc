@@ -110,6 +110,10 @@ Status check_variable(const VariableDef& variable) {
   if (!tensor::is_valid(variable.dtype)) {
     return base::invalid_argument("variable '{}' has no dtype", variable.name);
   }
+  if (variable.dtype == DType::kString) {
+    return base::unimplemented("variable '{}' is of strings; keep their numbers or hashes",
+                               variable.name);
+  }
   const Status limits = check_shape(variable.shape);
   if (!limits.ok()) return base::with_context(limits, "variable '" + variable.name + "'");
   if (!variable.shape.is_fully_defined()) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <string_view>
 #include <type_traits>
 
 #include "absl/container/inlined_vector.h"
@@ -267,6 +268,7 @@ SR_INSTANTIATE_WIDTH(uint8_t)
 SR_INSTANTIATE_WIDTH(uint16_t)
 SR_INSTANTIATE_WIDTH(uint32_t)
 SR_INSTANTIATE_WIDTH(uint64_t)
+SR_INSTANTIATE_WIDTH(std::string_view)
 SR_INSTANTIATE(float)
 SR_INSTANTIATE(double)
 #undef SR_INSTANTIATE

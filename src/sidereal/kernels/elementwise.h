@@ -114,7 +114,7 @@ void binary_broadcast(BinaryOp op, const T* a, const tensor::Shape& a_shape, con
                       const tensor::Shape& b_shape, T* out);
 
 /// out = op(a, b) as bytes 0 or 1, with NumPy broadcasting. Also for the 16-bit floats, integers of
-/// any width, and (kEqual and kNotEqual) bool.
+/// any width, and (kEqual and kNotEqual) bool and strings.
 template <class T>
 void compare_broadcast(CompareOp op, const T* a, const tensor::Shape& a_shape, const T* b,
                        const tensor::Shape& b_shape, bool* out);

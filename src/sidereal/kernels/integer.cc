@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <type_traits>
 
 #include "sidereal/kernels/elementwise.h"
@@ -139,6 +140,11 @@ bool any_negative(const T* in, int64_t n) {
 template <>
 void compare_broadcast(CompareOp op, const bool* a, const tensor::Shape& a_shape, const bool* b,
                        const tensor::Shape& b_shape, bool* out) {
+  integer_compare_broadcast(op, a, a_shape, b, b_shape, out);
+}
+template <>
+void compare_broadcast(CompareOp op, const std::string_view* a, const tensor::Shape& a_shape,
+                       const std::string_view* b, const tensor::Shape& b_shape, bool* out) {
   integer_compare_broadcast(op, a, a_shape, b, b_shape, out);
 }
 template void bit_broadcast(BitOp, const bool*, const tensor::Shape&, const bool*,

@@ -238,6 +238,11 @@ Status grad_tanh_grad(GradContext& c) {
 Status infer_cast(const InferContext& c) {
   SR_ASSIGN_OR_RETURN(const DType to, ir::get_attr<DType>(c.attrs, "dtype"));
   if (!tensor::is_valid(to)) return base::invalid_argument("the dtype is invalid");
+  if (to == DType::kString || c.inputs[0].dtype == DType::kString) {
+    return base::invalid_argument(
+        "no cast from {} to {}; text of numbers is AsString, numbers of text StringToNumber",
+        tensor::name_of(c.inputs[0].dtype), tensor::name_of(to));
+  }
   return put(c, to, c.inputs[0].shape);
 }
 

@@ -23,8 +23,11 @@ Status require(const InferContext& c, const DTypeSet& set, int first, int last) 
   for (int i = first; i <= last; ++i) {
     const DType dtype = c.inputs[i].dtype;
     if (!set.has(dtype)) {
-      return base::invalid_argument("input {} is {}, which is not {}; cast it to one of: {}", i,
-                                    tensor::name_of(dtype), set.name, names_of(set));
+      const bool text = dtype == DType::kString;
+      return base::invalid_argument(
+          "input {} is {}, which is not {}; {} one of: {}", i, tensor::name_of(dtype), set.name,
+          text ? "make numbers of it (StringToNumber, StringToHashBucket)," : "cast it to",
+          names_of(set));
     }
     if (dtype != c.inputs[first].dtype) {
       return base::invalid_argument("inputs are of dtypes {} and {}; cast them to one dtype",

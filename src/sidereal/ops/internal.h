@@ -63,6 +63,8 @@ inline constexpr DTypeSet kNumbers = {"a number", kFloats.bits | kIntegers.bits}
 inline constexpr DTypeSet kSigned = {"a signed number", kFloats.bits | kSignedIntegers.bits};
 inline constexpr DTypeSet kBools = {"bool", bits_of(DType::kBool)};
 inline constexpr DTypeSet kPlain = {"a number or bool", kNumbers.bits | kBools.bits};
+inline constexpr DTypeSet kStrings = {"string", bits_of(DType::kString)};
+inline constexpr DTypeSet kAll = {"anything", kPlain.bits | kStrings.bits};
 inline constexpr DTypeSet kIndices = {"int32 or int64", bits_of(DType::kInt32, DType::kInt64)};
 inline constexpr DTypeSet kReals = {"float32 or float64",
                                     bits_of(DType::kFloat32, DType::kFloat64)};

@@ -17,9 +17,9 @@ void add(OpRegistry* registry, const char* name, const char* doc, int inputs,
 
 void register_comparisons(OpRegistry* registry) {
   const auto numbers = broadcasting(sets::kNumbers, DType::kBool);
-  const auto plain = broadcasting(sets::kPlain, DType::kBool);
-  add(registry, "Equal", "x == y, as bool; NaN equals nothing.", 2, plain);
-  add(registry, "NotEqual", "x != y, as bool.", 2, plain);
+  const auto all = broadcasting(sets::kAll, DType::kBool);
+  add(registry, "Equal", "x == y, as bool; NaN equals nothing.", 2, all);
+  add(registry, "NotEqual", "x != y, as bool.", 2, all);
   add(registry, "Less", "x < y, as bool.", 2, numbers);
   add(registry, "LessEqual", "x <= y, as bool.", 2, numbers);
   add(registry, "Greater", "x > y, as bool.", 2, numbers);

@@ -146,6 +146,8 @@ class Planner {
     if (is_view(instruction.op) || is_outside(instruction.op)) return;
     for (size_t o = 0; o < instruction.outputs.size(); ++o) {
       const int32_t slot = instruction.outputs[o];
+      // Views may show bytes of any input, so strings live by counting, not by plan.
+      if (program_.slots[slot].dtype == ir::DType::kString) continue;
       int32_t buffer = o == 0 ? buffer_to_overwrite(instruction, now) : -1;
       if (buffer < 0) buffer = take_free(program_.slots[slot]);
       program_.slots[slot].buffer = buffer;

@@ -9,6 +9,7 @@
 #include "sidereal/ir/schema.h"
 #include "sidereal/program/program.h"
 #include "sidereal/program/validate.h"
+#include "sidereal/tensor/strings.h"
 #include "sidereal/tensor/tensor.h"
 
 // The format is docs/formats/program.md.
@@ -59,6 +60,12 @@ void put_value(ByteWriter* w, const Shape& v) {
 void put_value(ByteWriter* w, const Tensor& v) {
   w->put(v.dtype());
   put_value(w, v.shape());
+  if (v.dtype() == DType::kString) {
+    const auto strings = v.data<const std::string_view>();
+    for (const std::string_view s : strings) w->put(static_cast<uint64_t>(s.size()));
+    for (const std::string_view s : strings) w->put_bytes(s);
+    return;
+  }
   w->put_bytes({reinterpret_cast<const char*>(v.raw()), v.nbytes()});
 }
 
@@ -102,12 +109,30 @@ Status get_value(ByteReader* r, Shape* out) {
   return ir::check_shape(*out);
 }
 
+/// The strings of a tensor: u64 lengths, then the bytes.
+Status get_strings(ByteReader* r, const Shape& shape, Tensor* out) {
+  const auto count = static_cast<uint64_t>(shape.num_elements());
+  if (count > r->remaining() / sizeof(uint64_t)) {
+    return base::data_loss("a tensor of {} strings is longer than the bytes", count);
+  }
+  std::vector<uint64_t> lengths(count);
+  for (uint64_t& length : lengths) SR_RETURN_IF_ERROR(r->get(&length));
+  tensor::StringsBuilder strings;
+  for (const uint64_t length : lengths) {
+    SR_ASSIGN_OR_RETURN(const std::string_view bytes, r->take(length));
+    strings.add(bytes);
+  }
+  *out = std::move(strings).finish(shape);
+  return {};
+}
+
 Status get_value(ByteReader* r, Tensor* out) {
   DType dtype = DType::kInvalid;
   Shape shape;
   SR_RETURN_IF_ERROR(get_value(r, &dtype));
   SR_RETURN_IF_ERROR(get_value(r, &shape));
   if (!shape.is_fully_defined()) return base::data_loss("a tensor has an unknown shape");
+  if (dtype == DType::kString) return get_strings(r, shape, out);
   const auto count = static_cast<uint64_t>(shape.num_elements());
   if (count > r->remaining() / tensor::size_of(dtype)) {
     return base::data_loss("a tensor of {} elements is longer than the bytes", count);

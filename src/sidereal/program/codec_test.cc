@@ -46,6 +46,7 @@ Program program_with_every_attribute() {
                              {"string", std::string("text\0with zero", 14)},
                              {"strings", std::vector<std::string>{"a", ""}},
                              {"tensor", ir::Tensor::of<float>({3}, {1, 2, 3})},
+                             {"texts", ir::Tensor::strings({2}, {"one", "\xff"})},
                              {"unranked", ir::Shape::unknown_rank()}};
   return p;
 }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace sidereal::tensor {
 
@@ -28,6 +29,13 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
+  /// Keeps `held` alive as long as this buffer: the bytes that the views of a string tensor show.
+  /// Only while nobody else uses the buffer.
+  void keep(std::shared_ptr<const void> held);
+  /// Keeps what `other` keeps.
+  void keep_all_of(const Buffer& other);
+  [[nodiscard]] const std::vector<std::shared_ptr<const void>>& kept() const { return kept_; }
+
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] size_t bytes() const { return bytes_; }
 
@@ -35,6 +43,7 @@ class Buffer {
   std::byte* data_;
   size_t bytes_;
   std::function<void()> release_;
+  std::vector<std::shared_ptr<const void>> kept_;  // Without repeats.
 };
 
 }  // namespace sidereal::tensor

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "sidereal/base/status.h"
 #include "sidereal/tensor/dtype.h"
@@ -42,6 +43,8 @@ using IndexTypes = TypeList<int32_t, int64_t>;
 using NumericTypes = Join<FloatTypes, IntegerTypes>;
 /// Every type of fixed width, bool included.
 using PlainTypes = Join<NumericTypes, TypeList<bool>>;
+/// Every type: strings too, as views.
+using AllTypes = Join<PlainTypes, TypeList<std::string_view>>;
 
 namespace internal {
 template <class F, class... Ts>

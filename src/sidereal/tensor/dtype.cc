@@ -12,7 +12,7 @@ struct Entry {
   size_t bytes;
 };
 
-constexpr std::array<Entry, 14> kEntries = {{{"invalid", 0},
+constexpr std::array<Entry, 15> kEntries = {{{"invalid", 0},
                                              {"float32", 4},
                                              {"float64", 8},
                                              {"int32", 4},
@@ -25,7 +25,8 @@ constexpr std::array<Entry, 14> kEntries = {{{"invalid", 0},
                                              {"uint32", 4},
                                              {"uint64", 8},
                                              {"float16", 2},
-                                             {"bfloat16", 2}}};
+                                             {"bfloat16", 2},
+                                             {"string", sizeof(std::string_view)}}};
 
 const Entry& entry_of(DType dtype) {
   const auto index = static_cast<size_t>(dtype);

@@ -26,9 +26,10 @@ enum class DType : uint8_t {
   kUInt64 = 11,
   kFloat16 = 12,
   kBFloat16 = 13,
+  kString = 14,  ///< Bytes of any length; see strings.h.
 };
 
-/// Bytes per element; 0 for kInvalid.
+/// Bytes per element; 0 for kInvalid. Of a string: of the view that is the element.
 size_t size_of(DType dtype);
 
 /// "float32", "int64", ...; "invalid" for a number that is no dtype.
@@ -61,6 +62,7 @@ constexpr DType dtype_for() {
   if constexpr (std::is_same_v<T, uint64_t>) return DType::kUInt64;
   if constexpr (std::is_same_v<T, Float16>) return DType::kFloat16;
   if constexpr (std::is_same_v<T, BFloat16>) return DType::kBFloat16;
+  if constexpr (std::is_same_v<T, std::string_view>) return DType::kString;
   return DType::kInvalid;
 }
 }  // namespace internal

@@ -1,6 +1,7 @@
 #include "sidereal/tensor/tensor.h"
 
 #include "sidereal/tensor/dispatch.h"
+#include "sidereal/tensor/strings.h"
 
 namespace sidereal::tensor {
 
@@ -15,6 +16,7 @@ Tensor::Tensor(DType dtype, Shape shape, Buffer::Ptr buffer, size_t offset)
 }
 
 Tensor Tensor::empty(DType dtype, const Shape& shape) {
+  if (dtype == DType::kString) return zeros(dtype, shape);
   return {dtype, shape, Buffer::allocate(shape.num_elements() * size_of(dtype))};
 }
 
@@ -49,9 +51,21 @@ Tensor Tensor::rows(int64_t from, int64_t count) const {
 }
 
 Tensor Tensor::clone() const {
+  if (dtype_ == DType::kString) return strings(shape_, data<const std::string_view>());
   Tensor out = empty(dtype_, shape_);
   if (nbytes() > 0) __builtin_memcpy(out.raw(), raw(), nbytes());
   return out;
+}
+
+Tensor Tensor::strings(const Shape& shape, std::span<const std::string_view> values) {
+  StringsBuilder builder;
+  for (const std::string_view value : values) builder.add(value);
+  return std::move(builder).finish(shape);
+}
+
+Tensor Tensor::strings(const Shape& shape, const std::vector<std::string>& values) {
+  const std::vector<std::string_view> views(values.begin(), values.end());
+  return strings(shape, views);
 }
 
 std::string Tensor::to_string() const { return std::string(name_of(dtype_)) + shape_.to_string(); }

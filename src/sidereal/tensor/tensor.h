@@ -22,12 +22,13 @@ class Tensor {
   /// A view of `buffer` from `offset` bytes on; the elements must fit.
   Tensor(DType dtype, Shape shape, Buffer::Ptr buffer, size_t offset = 0);
 
-  /// Uninitialised elements.
+  /// Uninitialised elements; strings are empty ones.
   static Tensor empty(DType dtype, const Shape& shape);
   static Tensor zeros(DType dtype, const Shape& shape);
   /// A copy of `values` with `shape`; their counts must agree.
   template <class T>
   static Tensor of(const Shape& shape, std::span<const T> values) {
+    static_assert(!std::is_same_v<T, std::string_view>, "strings() copies the bytes too");
     Tensor t = empty(kDTypeOf<T>, shape);
     SR_CHECK(static_cast<size_t>(t.num_elements()) == values.size());
     if (!values.empty()) __builtin_memcpy(t.raw(), values.data(), values.size_bytes());
@@ -42,13 +43,18 @@ class Tensor {
     return of<T>(Shape(), std::span<const T>(&value, 1));
   }
 
-  /// A scalar of `dtype` (not kInvalid) nearest to `value`: for constants of formulas.
+  /// As of(), for strings: their bytes are copied.
+  static Tensor strings(const Shape& shape, std::span<const std::string_view> values);
+  static Tensor strings(const Shape& shape, const std::vector<std::string>& values);
+
+  /// A scalar of `dtype` (a plain one) nearest to `value`: for constants of formulas.
   static Tensor scalar_of(DType dtype, double value);
 
   [[nodiscard]] bool defined() const { return buffer_ != nullptr; }
   [[nodiscard]] DType dtype() const { return dtype_; }
   [[nodiscard]] const Shape& shape() const { return shape_; }
   [[nodiscard]] int64_t num_elements() const { return num_elements_; }
+  /// Bytes of the elements; of strings, of their views without what these show.
   [[nodiscard]] size_t nbytes() const { return num_elements_ * size_of(dtype_); }
   [[nodiscard]] std::byte* raw() const { return buffer_->data() + offset_; }
   [[nodiscard]] const Buffer::Ptr& buffer() const { return buffer_; }

@@ -5,12 +5,13 @@
 #include <cmath>
 
 #include "sidereal/tensor/dispatch.h"
+#include "sidereal/tensor/strings.h"
 
 namespace sidereal::tensor {
 namespace {
 
 TEST(DType, NamesRoundTripAndUnknownNamesAreErrors) {
-  for (int i = 1; i <= 13; ++i) {
+  for (int i = 1; i <= 14; ++i) {
     const auto dtype = static_cast<DType>(i);
     EXPECT_EQ(*dtype_from_name(name_of(dtype)), dtype);
     EXPECT_TRUE(is_valid(dtype));
@@ -103,6 +104,30 @@ TEST(Tensor, BigBuffersAreZeroedAndAligned) {
   const Tensor t = Tensor::zeros(DType::kFloat32, Shape{1 << 20});
   EXPECT_EQ(reinterpret_cast<uintptr_t>(t.raw()) % 64, 0u);
   EXPECT_EQ(t.data<float>()[(1 << 20) - 1], 0.0f);
+}
+
+TEST(Tensor, OfStringsOwnsTheBytesAndCopiesShareThem) {
+  Tensor copy;
+  {
+    std::vector<std::string> values = {"one", std::string("a\0b", 3), ""};
+    const Tensor t = Tensor::strings(Shape{3}, values);
+    values.assign(3, "gone");
+    copy = t.rows(1, 2);
+  }
+  const auto strings = copy.data<const std::string_view>();
+  EXPECT_EQ(strings[0], std::string_view("a\0b", 3));
+  EXPECT_EQ(strings[1], "");
+  EXPECT_EQ(string_bytes(copy), 3u);
+  const Tensor deep = copy.clone();
+  EXPECT_NE(deep.data<const std::string_view>()[0].data(), strings[0].data());
+  EXPECT_EQ(deep.data<const std::string_view>()[0], strings[0]);
+}
+
+TEST(Tensor, OfStringsStartsWithEmptyOnes) {
+  for (const std::string_view value :
+       Tensor::empty(DType::kString, Shape{5}).data<const std::string_view>()) {
+    EXPECT_TRUE(value.empty());
+  }
 }
 
 TEST(Tensor, EmptyTensorsAreDefined) {

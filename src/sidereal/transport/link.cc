@@ -109,6 +109,11 @@ void Link::send(wire::FrameHeader header, std::string_view meta) {
 
 Status Link::send(wire::FrameHeader header, std::span<const tensor::Tensor> tensors,
                   std::span<const uint32_t> slots) {
+  for (const tensor::Tensor& t : tensors) {
+    if (t.dtype() != tensor::DType::kString) continue;
+    return base::unimplemented("strings ({}) do not travel between tasks in this release",
+                               t.to_string());
+  }
   const wire::FrameSize size = wire::size_of(tensors);
   const wire::Limits& limits = endpoint_->limits();
   if (tensors.size() > limits.slots_max || size.meta_bytes > limits.meta_bytes_max) {

@@ -229,6 +229,8 @@ Status decode_slots(const FrameHeader& header, std::string_view meta,
     uint64_t expected = 0;
     const bool fits = entry.dead ? raw.dtype == 0 && raw.rank == 0
                                  : tensor::is_valid(entry.dtype) &&
+                                       // The bytes would be taken for pointers.
+                                       entry.dtype != tensor::DType::kString &&
                                        byte_count(entry.shape, entry.dtype, &expected);
     if ((raw.flags & ~kDeadBit) != 0 || !fits || expected != raw.nbytes) {
       return base::data_loss("slot {} (dtype {}, shape {}, flags {:#x}) cannot have {} bytes", i,

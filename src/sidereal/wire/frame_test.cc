@@ -166,6 +166,17 @@ TEST(Frame, ByteCountsThatAreNotTheProductOfTheExtentsAreRefused) {
   EXPECT_FALSE(decode(4, std::vector<int64_t>(17, 1), 8));  // rank
 }
 
+TEST(Frame, BytesThatClaimToBeStringsAreRefusedAsTheyWouldBePointers) {
+  FrameHeader header = example_header();
+  header.slot_count = 1;
+  header.payload_bytes = 16;
+  std::string meta(16, '\0');
+  meta[4] = static_cast<char>(DType::kString);
+  meta[8] = 16;
+  std::vector<SlotEntry> entries;
+  EXPECT_EQ(decode_slots(header, meta, &entries).code(), StatusCode::kDataLoss);
+}
+
 TEST(Handshake, HelloAndAckComeBackAsTheyWere) {
   const Hello hello = {.cluster_id = 1,
                        .incarnation = 2,
