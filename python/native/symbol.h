@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sidereal/eager/local_function.h"
@@ -23,6 +24,17 @@ struct Building {
   std::vector<std::string> sites;  ///< By node: the line of the user's program that made it.
 };
 using BuildingPtr = std::shared_ptr<Building>;
+
+/// A graph that a function's Python code is traced into. Thread: under the GIL.
+struct Trace final : Building {
+  explicit Trace(eager::Engine& engine, ir::Graph begun = {})
+      : graph(std::move(begun)), builder_(&graph, &engine.context().registry()) {}
+  ir::Builder& builder() override { return builder_; }
+  ir::Graph graph;
+
+ private:
+  ir::Builder builder_;
+};
 
 /// An ir::Output with the graph it belongs to, as Python code combines values without naming it.
 struct Symbol {

@@ -27,16 +27,6 @@ using eager::Engine;
 using eager::LocalFunction;
 using eager::Value;
 
-/// A graph that a function's Python code is traced into. Thread: under the GIL.
-struct Trace final : Building {
-  explicit Trace(Engine& engine) : builder_(&graph, &engine.context().registry()) {}
-  ir::Builder& builder() override { return builder_; }
-  ir::Graph graph;
-
- private:
-  ir::Builder builder_;
-};
-
 /// Raises what went wrong; the graph can be added to all the same.
 void check_builder(ir::Builder& builder) {
   const Status status = builder.status();

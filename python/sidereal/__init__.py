@@ -11,7 +11,19 @@
 """
 
 from . import _tensor  # noqa: F401 - puts methods on tensors
-from . import data, dtypes, errors, layers, models, nest, ops, optimizers, profiler, recurrent
+from . import (
+    data,
+    dtypes,
+    errors,
+    layers,
+    models,
+    nest,
+    ops,
+    optimizers,
+    profiler,
+    recurrent,
+    saved_model,
+)
 from ._dispatch import convert as convert_to_tensor
 from ._native import EvalResult, FitResult, Output, Progress, TaskStats, Tensor, __version__
 from .cluster import Cluster, LocalCluster, RemoteCluster
@@ -97,6 +109,7 @@ __all__ = [
     "profiler",
     "random",
     "recurrent",
+    "saved_model",
     "sparse",
     "stop_gradient",
     "string",

@@ -91,8 +91,13 @@ class FuncGraph(Graph):
     inputs given to input(), then the captured ones.
     """
 
-    def __init__(self, name: str, outer: Graph | None = None) -> None:
-        super().__init__(_native.Graph(ENGINE), outer if outer is not None else state.graph)
+    def __init__(
+        self, name: str, outer: Graph | None = None, native: _native.Graph | None = None
+    ) -> None:
+        super().__init__(
+            _native.Graph(ENGINE) if native is None else native,
+            outer if outer is not None else state.graph,
+        )
         self.name = name
         self.arguments: list[Output] = []
         self.captures: list[tuple[Any, Output]] = []

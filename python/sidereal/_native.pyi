@@ -389,6 +389,35 @@ class FitResult:
     @property
     def tasks(self) -> list[TaskStats]: ...
 
+class SavedModel:
+    """Functions with the values they use, as data."""
+
+    objects: str
+    producer: str
+    def __init__(self) -> None: ...
+    def add_value(self, name: str, variable: bool, trainable: bool, value: Tensor) -> int: ...
+    def add_function(
+        self,
+        graph: GraphBase,
+        name: str,
+        structure: str,
+        inputs: Sequence[Output],
+        captures: Sequence[int],
+        outputs: Sequence[Output],
+        assigned: Sequence[int],
+    ) -> int: ...
+    def add_signature(
+        self, name: str, function: int, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> None: ...
+    def functions(
+        self, engine: Engine
+    ) -> list[tuple[str, str, Graph, list[Output], list[int], list[Output], list[int]]]: ...
+    def values(self, engine: Engine) -> list[tuple[str, bool, bool, Tensor]]: ...
+    def signatures(self) -> list[tuple[str, int, list[str], list[str]]]: ...
+    def encode(self, engine: Engine) -> bytes: ...
+    @staticmethod
+    def decode(data: bytes, engine: Engine) -> SavedModel: ...
+
 class FitOptions:
     batch_size: int
     epochs: int

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from . import errors, nest
+from . import _native, errors, nest
 from ._dispatch import ENGINE, convert, state, to_tensor
-from ._graphs import FuncGraph, legal_name, locate
+from ._graphs import FuncGraph, Graph, graph_of, legal_name, locate
 from ._native import LocalFunction, Output, Tensor
-from ._sites import add_line
+from ._sites import add_line, user_line
 from .dtypes import DType, as_dtype, name_of
 from .indexed_slices import IndexedSlices
 from .variable import Variable
@@ -91,18 +91,83 @@ class ConcreteFunction:
             result = python_function(*inside_args, **inside_kwargs)
             flat = [_as_result(leaf, name) for leaf in _flatten_result(result)]
             outputs = [self.graph.enter(leaf) for leaf in flat if leaf is not None]
+        given = iter(shapes)
+        specs = [
+            TensorSpec(next(given), leaf.dtype, getattr(leaf, "name", None))
+            if isinstance(leaf, (Tensor, TensorSpec))
+            else leaf
+            for leaf in leaves
+        ]
+        self._finish(nest.pack((args, kwargs), specs), result, outputs, self.graph.assigned)
+
+    @classmethod
+    def restore(
+        cls,
+        graph: FuncGraph,
+        arguments: tuple[Any, Any],
+        result: Any,
+        outputs: list[Output],
+        assigned: list[tuple[Variable, Output]],
+    ) -> ConcreteFunction:
+        """One that was traced elsewhere: `graph` has its inputs, `arguments` TensorSpecs for
+        tensors, `result` an Output, IndexedSlices or None for each leaf."""
+        made = cls.__new__(cls)
+        made.name = graph.name
+        made.graph = graph
+        made.shapes = [
+            leaf.shape for leaf in nest.flatten(arguments) if isinstance(leaf, TensorSpec)
+        ]
+        made._finish(arguments, result, outputs, assigned)
+        return made
+
+    def _finish(
+        self,
+        arguments: tuple[Any, Any],
+        result: Any,
+        outputs: list[Output],
+        assigned: list[tuple[Variable, Output]],
+    ) -> None:
+        #: (args, kwargs) it was traced for, with TensorSpecs in the place of tensors.
+        self.arguments = arguments
         self._result = result
         self._is_one = type(result) is Output
-        self._present = [leaf is not None for leaf in flat]
-        assigned = self.graph.assigned
+        self._present = [leaf is not None for leaf in _flatten_result(result)]
         self._assigned = [variable for variable, _ in assigned]
         self._count = len(outputs)
+        #: Results, then the new values of the variables that it assigns to.
+        self.outputs = [*outputs, *(value for _, value in assigned)]
+        self._body: Any = None
         self._function: LocalFunction = self.graph.native.function(
-            name, self.graph.inputs, [*outputs, *(value for _, value in assigned)]
+            self.name, self.graph.inputs, self.outputs
         )
 
-    def call(self, tensors: Sequence[Tensor]) -> Any:
-        """Runs it on the tensors among the arguments."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls it with arguments like those it was traced for."""
+        specs = [leaf for leaf in nest.flatten(self.arguments) if isinstance(leaf, TensorSpec)]
+        leaves = nest.flatten((args, kwargs))
+        tensors = [leaf for leaf in leaves if _is_value(leaf)]
+        if len(leaves) != len(nest.flatten(self.arguments)) or len(tensors) != len(specs):
+            raise TypeError(
+                f"{self.name}() was traced for {_texts(specs)}, with as many tensors and other "
+                f"values in its arguments; {len(tensors)} tensors are given"
+            )
+        values = [convert(value, spec.dtype) for value, spec in zip(tensors, specs)]
+        if any(not spec.accepts(value) for spec, value in zip(specs, values)):
+            raise errors.InvalidArgumentError(
+                f"{self.name}() was traced for {_texts(specs)}; it is called with "
+                f"{_texts(values)}"
+            )
+        return self.call(values)
+
+    def call(self, tensors: Sequence[Any]) -> Any:
+        """Runs it on the tensors among the arguments; in a graph, adds a call of it."""
+        if state.graph is not None:
+            return self._call_in(state.graph, tensors)
+        symbol = next((tensor for tensor in tensors if type(tensor) is Output), None)
+        if symbol is not None:
+            graph = graph_of(symbol)
+            with graph.building():
+                return self._call_in(graph, tensors)
         inputs = [
             *tensors,
             *(
@@ -116,6 +181,29 @@ class ConcreteFunction:
             locate(error, self.graph.native)
             add_line(error)
             raise
+        return self._results(outputs)
+
+    def _call_in(self, graph: Graph, tensors: Sequence[Any]) -> Any:
+        if self._body is None:
+            self._body = _native.cut_body(self.graph.native, self.graph.inputs, self.outputs)
+        inputs = [
+            graph.enter(value)
+            for value in (*tensors, *(value for value, _ in self.graph.captures))
+        ]
+        bodies = {"function": self._body}
+        name = legal_name(self.name)
+        try:
+            return self._results(
+                _native.add_control(
+                    graph.native, "FunctionCall", inputs, bodies, {}, name, user_line()
+                )
+            )
+        except errors.Error as error:
+            add_line(error)
+            raise
+
+    def _results(self, outputs: Sequence[Any]) -> Any:
+        """Assigns what is to be assigned; the others in the structure of the result."""
         for variable, value in zip(self._assigned, outputs[self._count :]):
             variable.assign(value)
         if self._is_one:
@@ -134,6 +222,15 @@ class ConcreteFunction:
     def program_text(self) -> str:
         """The program it runs as, one instruction a line."""
         return self._function.program_text(ENGINE)
+
+
+def _is_value(leaf: Any) -> bool:
+    """True for what becomes a tensor when a function is called."""
+    return isinstance(leaf, (Tensor, Output, Variable, np.ndarray)) or hasattr(leaf, "__dlpack__")
+
+
+def _texts(values: Sequence[Any]) -> str:
+    return ", ".join(_text(value.dtype, value.shape) for value in values) or "no tensors"
 
 
 def _flatten_result(result: Any) -> list[Any]:
