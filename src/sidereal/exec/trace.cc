@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sidereal/base/check.h"
+#include "sidereal/tensor/strings.h"
 
 namespace sidereal::exec {
 
@@ -112,7 +113,9 @@ void Trace::append_values(const std::vector<int32_t>& which, const std::vector<T
     ValueHeader header{};
     if (value.defined()) {
       const auto dims = value.shape().dims();
-      header = {value.dtype(), static_cast<uint8_t>(dims.size()), value.nbytes()};
+      const bool strings = value.dtype() == tensor::DType::kString;
+      header = {value.dtype(), static_cast<uint8_t>(dims.size()),
+                strings ? tensor::string_bytes(value) : value.nbytes()};
       append(&header, sizeof(header));
       append(dims.data(), dims.size_bytes());
     } else {

@@ -8,6 +8,7 @@
 #include "sidereal/base/hash.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/ir/verify.h"
+#include "sidereal/tensor/strings.h"
 
 // The format is docs/formats/saved_model.md.
 namespace sidereal::ir {
@@ -85,6 +86,18 @@ std::string functions_of(const SavedModel& model) {
   return w.take();
 }
 
+/// The elements of a tensor: as they are, or, of strings, u64 lengths and then the bytes.
+std::string elements_of(const Tensor& value) {
+  if (value.dtype() != DType::kString) {
+    return {reinterpret_cast<const char*>(value.raw()), value.nbytes()};
+  }
+  ByteWriter w;
+  const auto strings = value.data<const std::string_view>();
+  for (const std::string_view s : strings) w.put(static_cast<uint64_t>(s.size()));
+  for (const std::string_view s : strings) w.put_bytes(s);
+  return w.take();
+}
+
 std::string values_of(const SavedModel& model) {
   ByteWriter w;
   w.put(static_cast<uint32_t>(model.values.size()));
@@ -95,7 +108,7 @@ std::string values_of(const SavedModel& model) {
     w.put(value.value.dtype());
     w.put(static_cast<uint8_t>(value.value.shape().rank()));
     for (const int64_t extent : value.value.shape().dims()) w.put(extent);
-    put_long(&w, {reinterpret_cast<const char*>(value.value.raw()), value.value.nbytes()});
+    put_long(&w, elements_of(value.value));
   }
   return w.take();
 }
@@ -163,6 +176,24 @@ Status get_functions(std::string_view bytes, const OpRegistry& registry, SavedMo
   return {};
 }
 
+Status get_strings(std::string_view bytes, const Shape& shape, Tensor* out) {
+  ByteReader r(bytes);
+  const auto count = static_cast<uint64_t>(shape.num_elements());
+  if (count > bytes.size() / sizeof(uint64_t)) {
+    return data_loss("{} strings have {} bytes", count, bytes.size());
+  }
+  std::vector<uint64_t> lengths(count);
+  for (uint64_t& length : lengths) SR_RETURN_IF_ERROR(r.get(&length));
+  tensor::StringsBuilder strings;
+  for (const uint64_t length : lengths) {
+    SR_ASSIGN_OR_RETURN(const std::string_view string, r.take(length));
+    strings.add(string);
+  }
+  if (r.remaining() > 0) return data_loss("{} bytes follow the last string", r.remaining());
+  *out = std::move(strings).finish(shape);
+  return {};
+}
+
 Status get_tensor(ByteReader* r, Tensor* out) {
   DType dtype = DType::kInvalid;
   uint8_t rank = 0;
@@ -179,6 +210,7 @@ Status get_tensor(ByteReader* r, Tensor* out) {
   }
   SR_RETURN_IF_ERROR(check_shape(shape));
   SR_ASSIGN_OR_RETURN(const std::string_view bytes, get_long(r));
+  if (dtype == DType::kString) return get_strings(bytes, shape, out);
   const auto count = static_cast<uint64_t>(shape.num_elements());
   if (bytes.size() != count * tensor::size_of(dtype)) {
     return data_loss("{}{} has {} bytes", tensor::name_of(dtype), shape.to_string(), bytes.size());

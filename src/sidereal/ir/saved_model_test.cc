@@ -36,6 +36,8 @@ SavedModel sample() {
   model.values.push_back({"", false, false, Tensor::of<float>({3}, std::vector<float>{1, 2, 3})});
   model.values.push_back({"count", true, false, Tensor::scalar<int64_t>(7)});
   model.values.push_back({"flags", true, true, Tensor::zeros(DType::kBool, {2, 0})});
+  const std::vector<std::string> words = {"one", std::string("a\0b", 3), ""};
+  model.values.push_back({"words", true, false, Tensor::strings({3}, words)});
   SavedFunction f;
   f.name = "f";
   f.structure = "[]";
@@ -100,7 +102,8 @@ TEST(SavedModel, IsTheSameAfterReadingWhatWasWritten) {
   EXPECT_EQ(f.outputs, model.functions[0].outputs);
   EXPECT_EQ(f.assigned, model.functions[0].assigned);
   EXPECT_EQ(f.targets, model.functions[0].targets);
-  ASSERT_EQ(read->values.size(), 3U);
+  ASSERT_EQ(read->values.size(), 4U);
+  EXPECT_EQ(read->values[3].value.data<const std::string_view>()[1], std::string_view("a\0b", 3));
   EXPECT_EQ(read->values[1].name, "count");
   EXPECT_TRUE(read->values[1].variable);
   EXPECT_FALSE(read->values[1].trainable);
