@@ -14,6 +14,7 @@
 #include "errors.h"
 #include "sidereal/autodiff/autodiff.h"
 #include "sidereal/ir/text.h"
+#include "sidereal/passes/pipeline.h"
 #include "symbol.h"
 
 namespace sidereal::python {
@@ -113,13 +114,15 @@ std::vector<std::optional<Symbol>> gradients(const BuildingPtr& self, nb::handle
 
 /// A function of a copy of the graph. Nodes without outputs run for what they do.
 std::shared_ptr<LocalFunction> function(const BuildingPtr& self, const std::string& name,
-                                        nb::handle inputs, nb::handle outputs) {
+                                        nb::handle inputs, nb::handle outputs,
+                                        const std::string& compute_dtype) {
   ir::Builder& builder = self->builder();
   eager::FunctionDef def{.name = name,
                          .graph = builder.graph(),
                          .inputs = all_in_graph(self, inputs, name),
                          .outputs = all_in_graph(self, outputs, name),
-                         .targets = {}};
+                         .targets = {},
+                         .compute_dtype = value_of(passes::parse_compute_dtype(compute_dtype))};
   for (const ir::Node& node : def.graph.nodes()) {
     if (node.outputs.empty() && node.op != "NoOp") def.targets.push_back(node.id);
   }
@@ -185,6 +188,12 @@ void bind_function(nb::module_& m) {
             return out;
           },
           "engine"_a, "inputs"_a)
+      .def_prop_ro(
+          "compute_dtype",
+          [](const LocalFunction& self) {
+            return std::string(tensor::name_of(self.compute_dtype()));
+          },
+          "What products are computed in here.")
       .def("graph_text", [](const LocalFunction& self) { return ir::to_text(self.def().graph); })
       .def("program_text",
            [](LocalFunction& self, Engine& engine) { return value_of(self.program_text(engine)); });
@@ -198,7 +207,7 @@ void bind_trace(nb::module_& m) {
            "site"_a = "", "control_inputs"_a = nb::tuple())
       .def("placeholder", &placeholder, "name"_a, "dtype"_a, "shape"_a.none(), "site"_a = "")
       .def("gradients", &gradients, "ys"_a, "grad_ys"_a, "wrt"_a)
-      .def("function", &function, "name"_a, "inputs"_a, "outputs"_a)
+      .def("function", &function, "name"_a, "inputs"_a, "outputs"_a, "compute_dtype"_a = "float32")
       .def("site_of", &site_of, "node"_a)
       .def("text", [](const BuildingPtr& self) { return ir::to_text(self->builder().graph()); })
       .def(

@@ -106,7 +106,11 @@ class GraphBase:
         self, ys: Sequence[Output], grad_ys: Sequence[Output | None], wrt: Sequence[Output]
     ) -> list[Output | None]: ...
     def function(
-        self, name: str, inputs: Sequence[Output], outputs: Sequence[Output]
+        self,
+        name: str,
+        inputs: Sequence[Output],
+        outputs: Sequence[Output],
+        compute_dtype: str = "float32",
     ) -> LocalFunction: ...
     def site_of(self, node: str) -> str: ...
     def text(self) -> str: ...
@@ -161,6 +165,8 @@ class Output:
 class LocalFunction:
     """A graph that runs as one program."""
 
+    @property
+    def compute_dtype(self) -> str: ...
     def call(self, engine: Engine, inputs: Sequence[Tensor]) -> list[Tensor]: ...
     def graph_text(self) -> str: ...
     def program_text(self, engine: Engine) -> str: ...
@@ -422,6 +428,7 @@ class FitOptions:
     batch_size: int
     epochs: int
     steps_in_flight: int
+    compute_dtype: str
     record_losses: bool
     learning_rate_decay: float
     patience: int

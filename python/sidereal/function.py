@@ -74,9 +74,11 @@ class ConcreteFunction:
         args: Any,
         kwargs: Any,
         shapes: list[Any],
+        compute_dtype: str = "float32",
     ) -> None:
         self.name = name
         self.shapes = shapes
+        self._compute_dtype = compute_dtype
         self.graph = FuncGraph(name)
         leaves = nest.flatten((args, kwargs))
         given = iter(shapes)
@@ -114,6 +116,7 @@ class ConcreteFunction:
         made = cls.__new__(cls)
         made.name = graph.name
         made.graph = graph
+        made._compute_dtype = "float32"
         made.shapes = [
             leaf.shape for leaf in nest.flatten(arguments) if isinstance(leaf, TensorSpec)
         ]
@@ -138,7 +141,7 @@ class ConcreteFunction:
         self.outputs = [*outputs, *(value for _, value in assigned)]
         self._body: Any = None
         self._function: LocalFunction = self.graph.native.function(
-            self.name, self.graph.inputs, self.outputs
+            self.name, self.graph.inputs, self.outputs, self._compute_dtype
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -214,6 +217,12 @@ class ConcreteFunction:
 
     def accepts(self, tensors: list[Tensor]) -> bool:
         return all(_accepts(known, tensor.shape) for known, tensor in zip(self.shapes, tensors))
+
+    @property
+    def compute_dtype(self) -> str:
+        """What products of matrices are computed in: what was asked for, or "float32" where the
+        processor has no units for it."""
+        return self._function.compute_dtype
 
     def graph_text(self) -> str:
         """The graph, one node a line."""
@@ -300,12 +309,14 @@ class Function:
         python_function: Callable[..., Any],
         input_signature: Sequence[Any] | None = None,
         reduce_retracing: bool = True,
+        compute_dtype: Any = "float32",
     ) -> None:
         functools.update_wrapper(self, python_function)
         self.python_function = python_function
         self.input_signature = None if input_signature is None else list(input_signature)
         self._name = legal_name(getattr(python_function, "__name__", "function"))
         self._relax = reduce_retracing
+        self._compute_dtype = checked_compute_dtype(compute_dtype)
         self._traces: dict[Any, ConcreteFunction] = {}
         self._exact: dict[bytes, ConcreteFunction] = {}
         self._recent: deque[bool] = deque(maxlen=self.CALLS)
@@ -327,7 +338,7 @@ class Function:
         if instance is None:
             return self
         bound = self.python_function.__get__(instance, owner)
-        made = Function(bound, self.input_signature, self._relax)
+        made = Function(bound, self.input_signature, self._relax, self._compute_dtype)
         # Found there from now on, before this descriptor.
         instance.__dict__[self.python_function.__name__] = made
         return made
@@ -445,7 +456,9 @@ class Function:
         else:
             shapes = [tensor.shape for tensor in tensors]
         self._note_trace(leaves, concrete, tensors)
-        made = ConcreteFunction(self._name, self.python_function, args, kwargs, shapes)
+        made = ConcreteFunction(
+            self._name, self.python_function, args, kwargs, shapes, self._compute_dtype
+        )
         self._traces[key] = made
         self._exact.clear()
         return made
@@ -502,6 +515,14 @@ class Function:
         return f"<sidereal.function {self._name}>"
 
 
+def checked_compute_dtype(value: Any) -> str:
+    """The name of a compute_dtype; ValueError for a dtype that is none."""
+    name = name_of(value)
+    if name not in ("float32", "bfloat16"):
+        raise ValueError(f"compute_dtype is {name}; it must be float32 or bfloat16")
+    return name
+
+
 def _merged(known: Any, shape: Shape) -> Any:
     if known is None or len(known) != len(shape):
         return None if known is None else shape
@@ -512,6 +533,7 @@ def function(
     func: Callable[..., Any] | None = None,
     input_signature: Sequence[Any] | None = None,
     reduce_retracing: bool = True,
+    compute_dtype: Any = "float32",
 ) -> Any:
     """Makes a Python function of tensors run as one program (tf.function). A decorator.
 
@@ -530,10 +552,16 @@ def function(
     sidereal.cond, sidereal.where and sidereal.while_loop. Variables may be read and assigned to;
     assignments take effect at the end of the call. Tapes differentiate through calls. A function
     called from another one becomes part of its graph.
+
+    compute_dtype="bfloat16" lets products of float32 matrices read bfloat16 and sum in float32;
+    activations between layers and their gradients live in bfloat16, everything else (variables,
+    optimizers, losses, what is returned) stays float32. It is for processors with units for it
+    (AMX, AVX512-BF16); on others it changes nothing. get_concrete_function().compute_dtype says
+    which holds. Dtypes in the Python code are float32 all the same.
     """
     if func is None:
-        return lambda f: Function(f, input_signature, reduce_retracing)
-    return Function(func, input_signature, reduce_retracing)
+        return lambda f: Function(f, input_signature, reduce_retracing, compute_dtype)
+    return Function(func, input_signature, reduce_retracing, compute_dtype)
 
 
 __all__ = ["ConcreteFunction", "Function", "RetracingWarning", "TensorSpec", "function"]

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from ._native import EvalResult, FitResult, Output, Progress, TaskStats
 from ._progress import ProgressPrinter
 from .cluster import Cluster
 from .data import DataSpec
+from .dtypes import name_of
 from .errors import FailedPreconditionError, NotFoundError
 
 
@@ -103,6 +105,7 @@ class Model:
         batch_size: int = 1024,
         shuffle: bool = True,
         steps_in_flight: int = 1,
+        compute_dtype: Any = "float32",
         learning_rate_decay: float = 1.0,
         patience: int = 0,
         steps_max: int = 0,
@@ -120,6 +123,9 @@ class Model:
         validation AUC. shuffle: the order of rows differs from epoch to epoch.
         steps_in_flight: 1: a step sees every push of its worker's step before; n: it may miss those
         of its n - 1 latest steps, and waits less. steps_max: per worker lane, 0: no limit.
+        compute_dtype: what products of matrices are computed in; bfloat16 is faster on workers
+        whose processors have units for it (AMX, AVX512-BF16) and float32 on others. Variables and
+        their updates are float32.
         record_losses: keep the loss of every step (first lane of the first worker).
         verbose: show progress on standard error. on_progress: called several times a second.
         trace: a file to write what some steps of all tasks did, for Chrome's trace viewer.
@@ -140,6 +146,7 @@ class Model:
             options.batch_size = batch_size
             options.epochs = epochs
             options.steps_in_flight = steps_in_flight
+            options.compute_dtype = name_of(compute_dtype)
             options.learning_rate_decay = learning_rate_decay
             options.patience = patience
             options.steps_max = steps_max

@@ -32,7 +32,7 @@ from ._native import Output, Tensor
 from ._run_metadata import RunMetadata, RunOptions, Timeline
 from ._sites import add_line, user_line
 from .dtypes import as_dtype
-from .function import TensorSpec, _accepts, _text
+from .function import TensorSpec, _accepts, _text, checked_compute_dtype
 from .indexed_slices import IndexedSlices
 from .variable import Variable as _Variable
 
@@ -171,6 +171,16 @@ def get_default_session() -> Session | None:
     return _local.sessions[-1] if _local.sessions else None
 
 
+class ConfigProto:
+    """Options of a session (tf.compat.v1.ConfigProto).
+
+    compute_dtype: what products of float32 matrices are computed in; see sidereal.function().
+    """
+
+    def __init__(self, *, compute_dtype: Any = "float32") -> None:
+        self.compute_dtype = checked_compute_dtype(compute_dtype)
+
+
 class Session:
     """Runs parts of a graph in this process (tf.compat.v1.Session)."""
 
@@ -180,7 +190,10 @@ class Session:
                 f"Session('{target}'): sessions run in this process; train a sidereal.Model on a "
                 "cluster"
             )
+        if config is not None and not isinstance(config, ConfigProto):
+            raise TypeError(f"config is {config!r}; it must be a sidereal.v1.ConfigProto")
         self.graph = graph if graph is not None else get_default_graph()
+        self._compute_dtype = (config or ConfigProto()).compute_dtype
         self._closed = False
         self._graph_context: Any = None
 
@@ -300,11 +313,14 @@ class Session:
             tuple((value.node, value.index) for value in values),
             tuple(place.node for place in places),
             len(variables),
+            self._compute_dtype,
         )
         function = self.graph._functions.get(key)
         if function is None:
             inputs = [*places, *(self.graph.read_variable(variable) for variable in variables)]
-            function = self.graph.native.function("session", inputs, values)
+            function = self.graph.native.function(
+                "session", inputs, values, self._compute_dtype
+            )
         before, state.graph = state.graph, None
         try:
             tensors = [*tensors, *(variable._present() for variable in variables)]
@@ -488,7 +504,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Graph", "Operation", "RunMetadata", "RunOptions", "Session", "Variable",
+    "ConfigProto", "Graph", "Operation", "RunMetadata", "RunOptions", "Session", "Variable",
     "assign", "assign_add", "control_dependencies",
     "get_default_graph", "get_default_session", "global_variables", "global_variables_initializer",
     "group", "placeholder", "reset_default_graph", "timeline", "train",

@@ -343,13 +343,17 @@ def matmul(
     b: Any,
     transpose_a: bool = False,
     transpose_b: bool = False,
+    output_type: Any = None,
     name: str | None = None,
 ) -> Any:
     """Product of matrices: [..., m, k] times [..., k, n] is [..., m, n]. `transpose_a` and
     `transpose_b` swap the last two dimensions first; those in front broadcast. Floats, int32 and
-    int64. Errors: inner extents that differ, fewer than 2 dimensions. TensorFlow: tf.matmul."""
+    int64. The product of bfloat16 is summed in float32; `output_type` float32 gives it unrounded.
+    Errors: inner extents that differ, fewer than 2 dimensions. TensorFlow: tf.matmul."""
     a, b = align(a, b)
     attrs = {"transpose_a": bool(transpose_a), "transpose_b": bool(transpose_b)}
+    if output_type is not None:
+        attrs["out_type"] = dtypes.as_dtype(output_type)
     return apply("MatMul", (a, b), attrs, name=name)
 
 

@@ -536,6 +536,8 @@ PRODUCTS = {
         batched(False, False, (3, 4), (5, 4, 2), "one_left"),
         batched(False, False, (2, 1, 3, 4), (5, 4, 2), "broadcast"),
         batched(False, False, (6, 4), (4, 3), "halves", ("float16", "bfloat16")),
+        Case(normal((6, 4), (4, 3)), {"out_type": "float32"}, lambda a, b: a @ b,
+             dtypes=["float32", "bfloat16"], rtol=2e-5, atol=1e-6, exact=False, name="wide"),
         Case(normal((0, 3, 4), (4, 2)), {}, lambda a, b: a @ b, name="no_batch"),
         *[Case(whole(dtype, (3, 4, 5), (5, 2)), {}, np.matmul, dtypes=[], name=dtype)
           for dtype in ("int32", "int64")],

@@ -11,9 +11,11 @@
 #include "sidereal/app/control_client.h"
 #include "sidereal/app/lane_call.h"
 #include "sidereal/app/step_loop.h"
+#include "sidereal/base/log.h"
 #include "sidereal/data/data_spec.h"
 #include "sidereal/exec/one_op.h"
 #include "sidereal/ir/text.h"
+#include "sidereal/kernels/bfloat_matmul.h"
 #include "sidereal/partition/pull_push.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/program/compile.h"
@@ -61,6 +63,15 @@ Result<std::vector<PsTask>> reach_ps(const v1::RunJobRequest& request, uint64_t 
   return tasks;
 }
 
+/// What is asked for, or float32 where the processor has no units for it.
+Result<ir::DType> compute_dtype_of(const v1::RunJobRequest& request) {
+  if (request.compute_dtype().empty()) return ir::DType::kFloat32;
+  SR_ASSIGN_OR_RETURN(const ir::DType wanted, passes::parse_compute_dtype(request.compute_dtype()));
+  if (wanted != ir::DType::kBFloat16 || kernels::has_bfloat_units()) return wanted;
+  base::log_warning("no bfloat16 units in this processor compute_dtype=float32");
+  return ir::DType::kFloat32;
+}
+
 Result<program::CompiledStep> compile_step(const v1::RunJobRequest& request,
                                            const passes::Topology& topology,
                                            const ir::OpRegistry& ops,
@@ -81,8 +92,10 @@ Result<program::CompiledStep> compile_step(const v1::RunJobRequest& request,
   const auto evaluate = [&](const ir::Node& node, const std::vector<ir::Tensor>& inputs) {
     return exec::run_one_op(node, inputs, kernels);
   };
-  SR_ASSIGN_OR_RETURN(const passes::Plan plan, passes::run_passes(graph, fetches, targets, topology,
-                                                                  ops, {.evaluate = evaluate}));
+  SR_ASSIGN_OR_RETURN(const ir::DType compute_dtype, compute_dtype_of(request));
+  SR_ASSIGN_OR_RETURN(const passes::Plan plan,
+                      passes::run_passes(graph, fetches, targets, topology, ops,
+                                         {.evaluate = evaluate, .compute_dtype = compute_dtype}));
   SR_ASSIGN_OR_RETURN(const partition::PartitionedGraph parts,
                       partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, ops));
   SR_ASSIGN_OR_RETURN(program::CompiledStep compiled, program::compile(parts));

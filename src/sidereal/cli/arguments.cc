@@ -147,6 +147,7 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   job->fit.epochs = a.epochs;
   job->fit.steps_max = a.steps_max;
   job->fit.steps_in_flight = a.steps_in_flight;
+  job->fit.compute_dtype = a.compute_dtype;
   job->fit.learning_rate_decay = a.lr_decay;
   job->fit.patience = a.patience;
   job->fit.record_losses = !a.losses.empty();
@@ -289,6 +290,11 @@ void add_training_options(CLI::App* command, TrainArguments* a) {
   whole(command->add_option("--steps-max", a->steps_max,
                             "stop each worker lane after so many steps (0: no limit)"),
         0, kLarge)
+      ->group(group);
+  one_of(command->add_option("--compute-dtype", a->compute_dtype,
+                             "what products of matrices are computed in; bfloat16 is faster on "
+                             "processors with units for it, float32 elsewhere"),
+         {"float32", "bfloat16"})
       ->group(group);
   whole(command->add_option("--steps-in-flight", a->steps_in_flight,
                             "steps a lane may be ahead of its own updates; 1: each step sees the "

@@ -51,6 +51,7 @@ struct TrainArguments {
   int64_t epochs = 1;
   int64_t steps_max = 0;
   int64_t steps_in_flight = 1;
+  std::string compute_dtype = "float32";
   double lr_decay = 1;
   int64_t patience = 0;
   uint64_t seed = 0;

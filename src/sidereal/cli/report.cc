@@ -41,6 +41,7 @@ Json config(const TrainingJob& job) {
                  {"epochs", job.fit.epochs},
                  {"steps_max", job.fit.steps_max},
                  {"steps_in_flight", job.fit.steps_in_flight},
+                 {"compute_dtype", job.fit.compute_dtype},
                  {"lr_decay", job.fit.learning_rate_decay},
                  {"patience", job.fit.patience},
                  {"seed", m.seed},

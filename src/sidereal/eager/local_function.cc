@@ -8,6 +8,7 @@
 #include "sidereal/exec/one_op.h"
 #include "sidereal/exec/stop_signal.h"
 #include "sidereal/ir/builder.h"
+#include "sidereal/kernels/bfloat_matmul.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/partition/pull_push.h"
 #include "sidereal/passes/pipeline.h"
@@ -184,9 +185,10 @@ Status LocalFunction::compile(Engine& engine) {
   const auto evaluate = [&](const Node& node, const std::vector<Tensor>& inputs) {
     return exec::run_one_op(node, inputs, context.kernels());
   };
-  SR_ASSIGN_OR_RETURN(const passes::Plan plan,
-                      passes::run_passes(def_.graph, def_.outputs, def_.targets, {},
-                                         context.registry(), {.evaluate = evaluate}));
+  SR_ASSIGN_OR_RETURN(
+      const passes::Plan plan,
+      passes::run_passes(def_.graph, def_.outputs, def_.targets, {}, context.registry(),
+                         {.evaluate = evaluate, .compute_dtype = compute_dtype()}));
   SR_ASSIGN_OR_RETURN(
       const partition::PartitionedGraph parts,
       partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, context.registry()));
@@ -218,6 +220,11 @@ Status LocalFunction::compile(Engine& engine) {
   if (compiled->watcher != nullptr) compiled->step->set_stop_signal(&compiled->watcher->stop);
   compiled_ = std::move(compiled);
   return {};
+}
+
+ir::DType LocalFunction::compute_dtype() const {
+  const bool lowers = def_.compute_dtype == ir::DType::kBFloat16 && kernels::has_bfloat_units();
+  return lowers ? ir::DType::kBFloat16 : ir::DType::kFloat32;
 }
 
 Result<std::string> LocalFunction::program_text(Engine& engine) {
@@ -265,6 +272,7 @@ Status LocalFunction::differentiate(Engine& engine) {
   // All gradients of outputs are inputs of the backward function, whether or not it needs them.
   FunctionDef backward = tail.cut(wanted);
   backward.name = def_.name + " (gradient)";
+  backward.compute_dtype = def_.compute_dtype;
   for (const Output& dy : dys) {
     const Node* node = backward.graph.find(graph.node(dy.node).name);
     backward.inputs.push_back(node != nullptr ? Output{node->id, 0} : Output{});

@@ -18,6 +18,9 @@ struct FunctionDef {
   std::vector<ir::Output> inputs;   ///< Outputs of Placeholder nodes.
   std::vector<ir::Output> outputs;  ///< May repeat, and may be inputs.
   std::vector<ir::NodeId> targets;  ///< Nodes to run for what they do.
+  /// kBFloat16: products read bfloat16 where the processor has units for it
+  /// (passes/mixed_precision.h); gradients as well. Else everything is computed as written.
+  ir::DType compute_dtype = ir::DType::kFloat32;
 };
 
 /// A graph that runs as one program in this process. It is optimised and compiled when it is first
@@ -37,6 +40,8 @@ class LocalFunction : public std::enable_shared_from_this<LocalFunction> {
                                   uint64_t step = 0);
 
   [[nodiscard]] const FunctionDef& def() const { return def_; }
+  /// What products are computed in: what was asked for, or float32 without units for it.
+  [[nodiscard]] ir::DType compute_dtype() const;
   /// The instructions, for people; compiles if need be.
   Result<std::string> program_text(Engine& engine);
 

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <memory>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "sidereal/exec/kernel_util.h"
+#include "sidereal/exec/product.h"
 #include "sidereal/ir/fused_code.h"
 #include "sidereal/kernels/elementwise.h"
 #include "sidereal/kernels/matmul.h"
@@ -17,6 +19,8 @@ namespace {
 using base::invalid_argument;
 using kernels::BinaryOp;
 using kernels::UnaryOp;
+using tensor::BFloat16;
+using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
 
@@ -78,6 +82,24 @@ void run_step(const StepKind& kind, const T* a, const T* b, T* out, int64_t n) {
   }
 }
 
+/// bfloat16 is widened where it is read and rounded where it is written.
+DType computed_in(DType dtype) { return dtype == DType::kBFloat16 ? DType::kFloat32 : dtype; }
+
+/// A factory that checks that everything is computed in one dtype, then goes on with `factory`.
+KernelFactory mixed(KernelFactory factory) {
+  return [factory =
+              std::move(factory)](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
+    const auto dtype = [&](int32_t slot) { return computed_in(bind.program.slots[slot].dtype); };
+    const DType first = dtype(bind.instruction.inputs[0]);
+    if (dtype(bind.instruction.outputs[0]) != first) {
+      return invalid_argument("the output cannot be {} where input 0 is {}",
+                              tensor::name_of(dtype(bind.instruction.outputs[0])),
+                              tensor::name_of(first));
+    }
+    return factory(bind);
+  };
+}
+
 /// A list of element-wise ops, block by block. Where the shapes are not all alike or scalars, the
 /// ops run one after the other instead, each over all of its elements.
 class FusedElementwise final : public Kernel {
@@ -100,12 +122,12 @@ class FusedElementwise final : public Kernel {
     tensors_.clear();
     for (size_t i = 0; i < num_inputs_; ++i) {
       tensors_.push_back(c.input(static_cast<int>(i)));
-      if (tensors_[i].dtype() != tensors_[0].dtype()) {
+      if (computed_in(tensors_[i].dtype()) != computed_in(c.output_dtype(0))) {
         return invalid_argument("the inputs have different dtypes");
       }
     }
     Status status = tensor::with_dtype<tensor::RealTypes>(
-        tensors_[0].dtype(),
+        computed_in(c.output_dtype(0)),
         [&]<class T>() -> Status { return is_even() ? run_blocks<T>(c) : run_whole<T>(c); });
     tensors_.clear();
     return status;
@@ -163,10 +185,11 @@ class FusedElementwise final : public Kernel {
   template <class T>
   Status run_blocks(KernelContext& c) {
     // An input is read before the output is written, block by block: it may be the same memory.
-    T* out = c.output(0, shape_).template data<T>().data();
+    const Tensor out = c.output(0, shape_);
+    const bool rounds = out.dtype() == DType::kBFloat16;
     const int64_t n = shape_.num_elements();
     const int64_t block = std::min(n, kBlock);
-    const size_t bytes = num_places_ * static_cast<size_t>(block) * sizeof(T);
+    const size_t bytes = (num_places_ + (rounds ? 1 : 0)) * static_cast<size_t>(block) * sizeof(T);
     if (scratch_ == nullptr || scratch_->bytes() < bytes) {
       scratch_ = tensor::Buffer::allocate(bytes);
     }
@@ -174,34 +197,67 @@ class FusedElementwise final : public Kernel {
     values_.resize(num_inputs_ + steps_.size());
     for (size_t i = 0; i < num_inputs_; ++i) {
       values_[i] = tensors_[i].raw();
+      if (is_full(i)) continue;
       // A scalar stands in its block as often as a block has elements.
-      if (tensors_[i].shape().rank() != 0 || shape_.rank() == 0) continue;
       T* filled = scratch + i * block;
-      kernels::fill<T>(filled, block, tensors_[i].data<const T>()[0]);
+      kernels::fill<T>(filled, block, scalar<T>(tensors_[i]));
       values_[i] = filled;
     }
     for (int64_t at = 0; at < n; at += block) {
       const int64_t count = std::min(block, n - at);
+      widen_inputs(scratch, block, at, count);
       for (size_t i = 0; i < steps_.size(); ++i) {
         const Step& step = steps_[i];
-        T* to = step.place < 0 ? out + at : scratch + step.place * block;
+        T* to = scratch + (step.place < 0 ? num_places_ : step.place) * block;
+        if (step.place < 0 && !rounds) to = out.template data<T>().data() + at;
         run_step<T>(step.kind, value<T>(step.a, at), step.b < 0 ? nullptr : value<T>(step.b, at),
                     to, count);
         values_[num_inputs_ + i] = to;
       }
+      if (rounds) round_block(values_.back(), out, at, count);
     }
     return {};
+  }
+
+  /// True for an input that has an element for each of the output.
+  [[nodiscard]] bool is_full(size_t i) const {
+    return tensors_[i].shape().rank() != 0 || shape_.rank() == 0;
+  }
+
+  template <class T>
+  static T scalar(const Tensor& x) {
+    if (x.dtype() == DType::kBFloat16) return static_cast<T>(x.data<const BFloat16>()[0]);
+    return x.data<const T>()[0];
+  }
+
+  /// Puts `count` elements from `at` of every bfloat16 input into its block of scratch memory.
+  template <class T>
+  void widen_inputs(T* scratch, int64_t block, int64_t at, int64_t count) {
+    if constexpr (std::is_same_v<T, float>) {
+      for (size_t i = 0; i < num_inputs_; ++i) {
+        if (tensors_[i].dtype() != DType::kBFloat16 || !is_full(i)) continue;
+        kernels::widen(tensors_[i].data<const BFloat16>().data() + at, scratch + i * block, count);
+        values_[i] = scratch + i * block;
+      }
+    }
+  }
+
+  static void round_block(const void* from, const Tensor& out, int64_t at, int64_t count) {
+    kernels::narrow(static_cast<const float*>(from), out.data<BFloat16>().data() + at, count);
   }
 
   template <class T>
   const T* value(int32_t i, int64_t at) const {
     const T* base = static_cast<const T*>(values_[i]);
-    const bool is_full = static_cast<size_t>(i) < num_inputs_ && tensors_[i].shape().rank() != 0;
-    return is_full ? base + at : base;
+    const bool in_place = static_cast<size_t>(i) < num_inputs_ && is_full(i) &&
+                          tensors_[i].dtype() == tensor::kDTypeOf<T>;
+    return in_place ? base + at : base;
   }
 
   template <class T>
   Status run_whole(KernelContext& c) {
+    const bool rounds = c.output_dtype(0) == DType::kBFloat16;
+    for (Tensor& input : tensors_) input = widened(c, input);
     for (size_t i = 0; i < steps_.size(); ++i) {
       const Step& step = steps_[i];
       const Tensor a = tensors_[step.a];
@@ -212,7 +268,7 @@ class FusedElementwise final : public Kernel {
                                 b.shape().to_string(), step.kind.op);
       }
       const bool is_last = i + 1 == steps_.size();
-      Tensor out = is_last ? c.output(0, shape) : c.temporary(a.dtype(), shape);
+      Tensor out = is_last && !rounds ? c.output(0, shape) : c.temporary(a.dtype(), shape);
       const T* x = a.data<const T>().data();
       const T* y = b.data<const T>().data();
       T* z = out.data<T>().data();
@@ -224,6 +280,10 @@ class FusedElementwise final : public Kernel {
         return invalid_argument("the inputs of {} must be alike", step.kind.op);
       }
       tensors_.push_back(std::move(out));
+    }
+    if (rounds) {
+      const Tensor& last = tensors_.back();
+      round_block(last.raw(), c.output(0, last.shape()), 0, last.num_elements());
     }
     return {};
   }
@@ -237,11 +297,30 @@ class FusedElementwise final : public Kernel {
   tensor::Buffer::Ptr scratch_;
 };
 
+Status bfloat_fused_mat_mul(KernelContext& c, bool ta, bool tb, bool relu, BfloatProduct* product) {
+  SR_RETURN_IF_ERROR(check_one_dtype(c, 0, 1));
+  SR_RETURN_IF_ERROR(check_rank(c, 0, 2));
+  SR_RETURN_IF_ERROR(check_rank(c, 1, 2));
+  const Tensor a = c.input(0);
+  const Tensor b = c.input(1);
+  const Tensor bias = widened(c, c.input(2));
+  SR_ASSIGN_OR_RETURN(const ProductPlan plan, plan_product(a, b, ta, tb));
+  if (bias.dtype() != DType::kFloat32 || !(bias.shape() == Shape{plan.dims.n})) {
+    return invalid_argument("a bias of {} does not fit {} columns", c.input(2).to_string(),
+                            plan.dims.n);
+  }
+  return product->run(c, plan, a, b, {.bias = bias.data<const float>().data(), .relu = relu});
+}
+
 Result<std::unique_ptr<Kernel>> fused_mat_mul(const BindContext& bind) {
   const bool ta = ir::attr_or(bind.instruction.attrs, "transpose_a", false);
   const bool tb = ir::attr_or(bind.instruction.attrs, "transpose_b", false);
   const bool relu = ir::attr_or(bind.instruction.attrs, "relu", false);
-  return make_kernel([ta, tb, relu](KernelContext& c) -> Status {
+  const auto in_bfloat = std::make_shared<BfloatProduct>();
+  return make_kernel([ta, tb, relu, in_bfloat](KernelContext& c) -> Status {
+    if (c.input(0).dtype() == DType::kBFloat16) {
+      return bfloat_fused_mat_mul(c, ta, tb, relu, in_bfloat.get());
+    }
     SR_RETURN_IF_ERROR(check_rank(c, 0, 2));
     SR_RETURN_IF_ERROR(check_rank(c, 1, 2));
     SR_RETURN_IF_ERROR(check_rank(c, 2, 1));
@@ -278,8 +357,8 @@ Result<std::unique_ptr<Kernel>> fused_mat_mul(const BindContext& bind) {
 
 void register_fused_kernels(KernelTable* table) {
   table->add("FusedElementwise",
-             with_arity(1, -1, 1, like_input(KernelFactory(FusedElementwise::make))));
-  table->add("FusedMatMul", with_arity(3, 3, 1, like_input(fused_mat_mul)));
+             with_arity(1, -1, 1, mixed(KernelFactory(FusedElementwise::make))));
+  table->add("FusedMatMul", with_arity(3, 3, 1, like_input_or_wide(fused_mat_mul)));
 }
 
 }  // namespace sidereal::exec

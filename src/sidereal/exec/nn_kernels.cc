@@ -1,4 +1,5 @@
 #include "sidereal/exec/kernel_util.h"
+#include "sidereal/exec/product.h"
 #include "sidereal/kernels/nn.h"
 #include "sidereal/kernels/reduce.h"
 
@@ -36,6 +37,13 @@ Status bias_add(KernelContext& c) {
 
 Status bias_add_grad(KernelContext& c) {
   const DType dtype = c.input(0).dtype();
+  if (dtype == DType::kBFloat16) {
+    SR_ASSIGN_OR_RETURN(const auto extents, as_matrix(c.input(0)));
+    WideOutput out(c, 0, Shape{extents.second});
+    kernels::bias_grad(c.in<tensor::BFloat16>(0).data(), extents.first, extents.second,
+                       out.data<float>());
+    return out.store();
+  }
   const Tensor dy = widened(c, c.input(0));
   SR_ASSIGN_OR_RETURN(const auto extents, as_matrix(dy));
   WideOutput out(c, 0, Shape{extents.second});
@@ -132,7 +140,7 @@ Result<std::unique_ptr<Kernel>> dropout(const BindContext& bind) {
 
 void register_nn_kernels(KernelTable* table) {
   table->add("BiasAdd", with_arity(2, 2, 1, like_input(stateless(bias_add))));
-  table->add("BiasAddGrad", with_arity(1, 1, 1, like_input(stateless(bias_add_grad))));
+  table->add("BiasAddGrad", with_arity(1, 1, 1, like_input_or_wide(stateless(bias_add_grad))));
   table->add("SigmoidCrossEntropyWithLogits",
              with_arity(2, 2, 1, like_input(stateless(cross_entropy))));
   table->add("SigmoidCrossEntropyGrad",

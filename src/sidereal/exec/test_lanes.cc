@@ -258,13 +258,20 @@ Status TestExchange::run(const Waiting& waiting) {
 Result<TestStep> compile_for_test(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
                                   const std::vector<ir::NodeId>& targets,
                                   const passes::Topology& topology, bool fuse) {
-  TestStep out;
   passes::PassOptions options = {.fuse = fuse};
   if (fuse) {
     options.evaluate = [](const ir::Node& node, const std::vector<Tensor>& inputs) {
       return run_one_op(node, inputs, worker_kernels());
     };
   }
+  return compile_for_test(graph, fetches, targets, topology, options);
+}
+
+Result<TestStep> compile_for_test(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
+                                  const std::vector<ir::NodeId>& targets,
+                                  const passes::Topology& topology,
+                                  const passes::PassOptions& options) {
+  TestStep out;
   SR_ASSIGN_OR_RETURN(passes::Plan plan, passes::run_passes(graph, fetches, targets, topology,
                                                             test_registry(), options));
   SR_ASSIGN_OR_RETURN(

@@ -10,6 +10,7 @@
 
 #include "sidereal/exec/executor.h"
 #include "sidereal/passes/layout.h"
+#include "sidereal/passes/pipeline.h"
 #include "sidereal/program/compile.h"
 #include "sidereal/reference/reference.h"
 
@@ -112,6 +113,10 @@ struct TestStep {
 Result<TestStep> compile_for_test(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
                                   const std::vector<ir::NodeId>& targets,
                                   const passes::Topology& topology, bool fuse = true);
+Result<TestStep> compile_for_test(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
+                                  const std::vector<ir::NodeId>& targets,
+                                  const passes::Topology& topology,
+                                  const passes::PassOptions& options);
 
 /// Feeds `step` by name and runs it, answering calls in an order that `dice` chooses.
 Result<std::vector<tensor::Tensor>> run_step(Step* step, const program::Program& program,

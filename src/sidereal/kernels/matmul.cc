@@ -6,31 +6,10 @@
 #include <cstring>
 
 #include "sidereal/base/check.h"
-
-// Of the OpenMP run time that oneDNN is built on; <omp.h> would tie us to one compiler's.
-extern "C" {
-int omp_get_max_threads();
-void omp_set_num_threads(int threads);
-}
+#include "sidereal/kernels/internal/one_omp_thread.h"
 
 namespace sidereal::kernels {
 namespace {
-
-/// Holds the calling thread's OpenMP teams at one thread: a lane is one core.
-class OneOmpThread {
- public:
-  OneOmpThread() : before_(omp_get_max_threads()) {
-    if (before_ != 1) omp_set_num_threads(1);
-  }
-  ~OneOmpThread() {
-    if (before_ != 1) omp_set_num_threads(before_);
-  }
-  OneOmpThread(const OneOmpThread&) = delete;
-  OneOmpThread& operator=(const OneOmpThread&) = delete;
-
- private:
-  int before_;
-};
 
 template <class T>
 void scale_only(T* out, int64_t n, T beta) {
@@ -42,7 +21,7 @@ void scale_only(T* out, int64_t n, T beta) {
 }
 
 void multiply(const float* a, const float* b, float* out, const MatMulDims& d, float beta) {
-  const OneOmpThread one;
+  const internal::OneOmpThread one;
   const dnnl_status_t status =
       dnnl_sgemm(d.trans_a ? 'T' : 'N', d.trans_b ? 'T' : 'N', d.m, d.n, d.k, 1.0F, a,
                  d.trans_a ? d.m : d.k, b, d.trans_b ? d.k : d.n, beta, out, d.n);

@@ -237,6 +237,24 @@ void bias_grad(const T* grad, int64_t m, int64_t n, T* out) {
   }
 }
 
+void bias_grad(const tensor::BFloat16* grad, int64_t m, int64_t n, float* out) {
+  constexpr int64_t kRows = 4;
+  std::fill_n(out, n, 0.0F);
+  int64_t i = 0;
+  for (; i + kRows <= m; i += kRows) {
+    const tensor::BFloat16* row = grad + i * n;
+    SR_INDEPENDENT
+    for (int64_t j = 0; j < n; ++j) {
+      const float first = row[j] + row[n + j];
+      const float second = row[2 * n + j] + row[3 * n + j];
+      out[j] += first + second;
+    }
+  }
+  for (; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) out[j] += grad[i * n + j];
+  }
+}
+
 template <class T>
 void row_sums(const T* in, int64_t m, int64_t n, T* out) {
   for (int64_t i = 0; i < m; ++i) out[i] = sum(in + i * n, n);

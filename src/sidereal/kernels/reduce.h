@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "sidereal/tensor/half.h"
 #include "sidereal/tensor/shape.h"
 
 /// Reductions. T is float, double or an integer, which wraps around; kMax and kMin of uint8_t stand
@@ -53,6 +54,8 @@ void prod_grad(const T* dy, const T* x, const tensor::Shape& shape, const tensor
 /// float or double, as below.
 template <class T>
 void bias_grad(const T* grad, int64_t m, int64_t n, T* out);
+/// The same of bfloat16, summed in float32.
+void bias_grad(const tensor::BFloat16* grad, int64_t m, int64_t n, float* out);
 
 /// Row sums: out[i] = sum over j of in[i, j] of [m, n].
 template <class T>

@@ -58,6 +58,15 @@ Status require_rank(const InferContext& c, size_t i, int rank) {
                                 rank);
 }
 
+Result<DType> out_type(const InferContext& c) {
+  const DType in = c.inputs[0].dtype;
+  const auto out = ir::attr_or<DType>(c.attrs, "out_type", in);
+  if (out == in || (in == DType::kBFloat16 && out == DType::kFloat32)) return out;
+  return base::invalid_argument("out_type is {}; inputs of {} give {}{}", tensor::name_of(out),
+                                tensor::name_of(in), tensor::name_of(in),
+                                in == DType::kBFloat16 ? " or float32" : "; cast the result");
+}
+
 Status put(const InferContext& c, DType dtype, Shape shape) {
   c.outputs->push_back({dtype, std::move(shape)});
   return {};

@@ -87,6 +87,12 @@ Status require_rank(const InferContext& c, size_t i, int rank);
 
 /// Appends one output.
 Status put(const InferContext& c, DType dtype, Shape shape);
+/// What the attribute `out_type` says the output is: the dtype of input 0, which it is without the
+/// attribute, or float32 where the inputs are bfloat16.
+Result<DType> out_type(const InferContext& c);
+/// Doc of that attribute.
+inline constexpr const char* kWideTypeDoc =
+    "float32: do not round the result of bfloat16 inputs to their dtype.";
 /// Appends an output like input 0, a float.
 Status infer_like_first(const InferContext& c);
 /// Inference of element-wise ops: the inputs of one dtype of `set` broadcast together; the output

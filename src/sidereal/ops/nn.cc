@@ -34,11 +34,19 @@ Status infer_mat_mul(const InferContext& c) {
         "second (transpose_a={}, transpose_b={})",
         inner_a, inner_b, ta != 0, tb != 0);
   }
-  if (!a.has_rank() || !b.has_rank()) return put(c, c.inputs[0].dtype, Shape::unknown_rank());
+  SR_ASSIGN_OR_RETURN(const DType dtype, out_type(c));
+  if (!a.has_rank() || !b.has_rank()) return put(c, dtype, Shape::unknown_rank());
   SR_ASSIGN_OR_RETURN(Shape out, broadcast_shapes(batch_of(a), batch_of(b)));
   out.append(a.dim(-2 + ta));
   out.append(b.dim(-1 - tb));
-  return put(c, c.inputs[0].dtype, out);
+  return put(c, dtype, out);
+}
+
+/// `g`, the gradient of a result wider than the inputs, with the dtype of input `x`.
+Output like_dtype(GradContext& c, Output g, Output x) {
+  const DType dtype = c.builder.spec(x).dtype;
+  if (c.builder.spec(g).dtype == dtype) return g;
+  return c.builder.add("Cast", {g}, {{"dtype", dtype}});
 }
 
 bool is_matrix(const Shape& shape) { return shape.has_rank() && shape.rank() == 2; }
@@ -57,7 +65,7 @@ bool is_tall(const TensorSpec& a, const TensorSpec& w, const TensorSpec& g, bool
 Status grad_mat_mul(GradContext& c) {
   const Output a = c.node.inputs[0];
   const Output w = c.node.inputs[1];
-  const Output g = c.output_grads[0];
+  const Output g = like_dtype(c, c.output_grads[0], a);
   const bool ta = ir::attr_or<bool>(c.node.attrs, "transpose_a", false);
   const bool tb = ir::attr_or<bool>(c.node.attrs, "transpose_b", false);
   const auto product = [&c](Output x, bool tx, Output y, bool ty) {
@@ -105,14 +113,15 @@ Status grad_bias_add(GradContext& c) {
 
 Status grad_bias_add_grad(GradContext& c) {
   Rule r(c);
-  return r.flow(r.op("BroadcastLike", {r.dy(), r.x()}));
+  return r.flow(r.op("BroadcastLike", {like_dtype(c, r.dy(), r.x()), r.x()}));
 }
 
 Status infer_bias_add_grad(const InferContext& c) {
   SR_RETURN_IF_ERROR(require_real(c));
   const Shape& shape = c.inputs[0].shape;
   if (shape.has_rank() && shape.rank() < 1) return base::invalid_argument("the input is a scalar");
-  return put(c, c.inputs[0].dtype, Shape{shape.has_rank() ? shape.dim(-1) : -1});
+  SR_ASSIGN_OR_RETURN(const DType dtype, out_type(c));
+  return put(c, dtype, Shape{shape.has_rank() ? shape.dim(-1) : -1});
 }
 
 Status grad_cross_entropy(GradContext& c) {
@@ -211,7 +220,8 @@ void register_nn(OpRegistry* registry) {
                  .min_inputs = 2,
                  .max_inputs = 2,
                  .attrs = {{"transpose_a", "bool", false, "Swap the last two dimensions of a."},
-                           {"transpose_b", "bool", false, "Swap the last two dimensions of b."}},
+                           {"transpose_b", "bool", false, "Swap the last two dimensions of b."},
+                           {"out_type", "dtype", false, kWideTypeDoc}},
                  .infer = infer_mat_mul,
                  .gradient = grad_mat_mul});
   registry->add({.name = "BiasAdd",
@@ -224,6 +234,7 @@ void register_nn(OpRegistry* registry) {
                  .doc = "dy[..., n] summed over all but the last dimension.",
                  .min_inputs = 1,
                  .max_inputs = 1,
+                 .attrs = {{"out_type", "dtype", false, kWideTypeDoc}},
                  .infer = infer_bias_add_grad,
                  .gradient = grad_bias_add_grad});
   register_losses(registry);

@@ -7,11 +7,18 @@
 #include "sidereal/passes/expand.h"
 #include "sidereal/passes/functions.h"
 #include "sidereal/passes/fuse.h"
+#include "sidereal/passes/mixed_precision.h"
 #include "sidereal/passes/place.h"
 #include "sidereal/passes/prune.h"
 #include "sidereal/passes/simplify.h"
 
 namespace sidereal::passes {
+
+Result<ir::DType> parse_compute_dtype(std::string_view name) {
+  if (name == "float32") return ir::DType::kFloat32;
+  if (name == "bfloat16") return ir::DType::kBFloat16;
+  return base::invalid_argument("compute_dtype is '{}'; it must be float32 or bfloat16", name);
+}
 
 Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
                         const std::vector<ir::NodeId>& targets, const Topology& topology,
@@ -37,9 +44,19 @@ Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& f
   SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {
                         return merge_common_subexpressions(part, registry);
                       }));
+  const bool lowers = options.compute_dtype == ir::DType::kBFloat16;
+  if (lowers) {
+    SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {
+                          return lower_products(part, registry);
+                        }));
+  }
   if (options.fuse) {
     SR_ASSIGN_OR_RETURN(
         step, everywhere(std::move(step), [&](auto& part) { return fuse(part, registry); }));
+  }
+  if (options.fuse && lowers) {
+    SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step),
+                                         [&](auto& part) { return absorb_casts(part, registry); }));
   }
   SR_RETURN_IF_ERROR(ir::verify(step.graph, registry));
   static_cast<StepGraph&>(plan) = std::move(step);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "sidereal/base/status.h"
@@ -20,10 +21,17 @@ struct Plan : StepGraph {
 struct PassOptions {
   bool fuse = true;             ///< Make one node of several; off to see a graph as it was made.
   Evaluate evaluate = nullptr;  ///< Folds constants; without it they are left alone.
+  /// kBFloat16: float32 products read bfloat16 (passes/mixed_precision.h). Where that is fast is
+  /// for the caller to know: kernels::has_bfloat_units().
+  ir::DType compute_dtype = ir::DType::kFloat32;
 };
 
-/// Prune, inline, place, expand, simplify, fold, merge, fuse; bodies of functions too. The result
-/// is verified; `graph` is left as it is. The same inputs give the same plan on every machine.
+/// The compute_dtype of that name: "float32" or "bfloat16"; kInvalidArgument for another one.
+Result<ir::DType> parse_compute_dtype(std::string_view name);
+
+/// Prune, inline, place, expand, simplify, fold, merge, lower, fuse; bodies of functions too. The
+/// result is verified; `graph` is left as it is. The same inputs give the same plan on every
+/// machine.
 Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
                         const std::vector<ir::NodeId>& targets, const Topology& topology,
                         const ir::OpRegistry& registry, const PassOptions& options = {});

@@ -159,6 +159,9 @@ class Planner {
   [[nodiscard]] int32_t buffer_to_overwrite(const Instruction& instruction, int now) const {
     const auto usable = [&](size_t i) {
       const int32_t storage = storage_[instruction.inputs[i]];
+      if (program_.slots[storage].dtype != program_.slots[instruction.outputs[0]].dtype) {
+        return false;
+      }
       return program_.slots[storage].buffer >= 0 && storage_last_[storage] == now;
     };
     const auto buffer = [&](size_t i) {

@@ -298,6 +298,7 @@ class Trainer::Impl {
     request.set_batch_size(options.batch_size);
     request.set_steps_in_flight(options.steps_in_flight);
     request.set_steps_max(options.steps_max);
+    request.set_compute_dtype(options.compute_dtype);
     return request;
   }
 

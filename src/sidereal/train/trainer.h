@@ -68,6 +68,9 @@ struct FitOptions {
   /// Steps of one lane whose pulls may be ahead. 1: a step sees every push of the step before of
   /// its own worker. n: it may miss the pushes of its n-1 latest steps, and waits less.
   int64_t steps_in_flight = 1;
+  /// What products of matrices are computed in: "float32" or "bfloat16", which workers without
+  /// units for it take as float32. Variables and their updates are float32.
+  std::string compute_dtype = "float32";
   bool record_losses = false;      ///< Keep the loss of every step (worker 0, lane 0).
   double learning_rate_decay = 1;  ///< The learning rate is multiplied by this after each epoch.
   int64_t patience = 0;   ///< > 0: stop after so many epochs without a better validation AUC.
