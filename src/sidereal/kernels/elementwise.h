@@ -175,6 +175,9 @@ void broadcast_to(const T* in, const tensor::Shape& from, const tensor::Shape& t
 /// out = x > 0 ? grad : 0; `x` may be the input or the result of relu.
 template <class T>
 void relu_grad(const T* grad, const T* x, T* out, int64_t n);
+/// The same of bfloat16; exact.
+void relu_grad(const tensor::BFloat16* grad, const tensor::BFloat16* x, tensor::BFloat16* out,
+               int64_t n);
 
 /// out = grad * y * (1 - y), y the result of sigmoid.
 template <class T>

@@ -12,8 +12,31 @@ namespace {
 
 constexpr size_t kAhead = 16;  // Rows between a prefetch and its use.
 
+constexpr int64_t kLine = 64;    // Bytes of a cache line.
+constexpr int64_t kFetched = 8;  // Lines of a row that are worth a prefetch; the processor goes on.
+
+/// Brings a row of which each byte will be read into the cache.
+void prefetch_row(const std::byte* row, int64_t row_bytes) {
+  const int64_t bytes = std::min(row_bytes, kFetched * kLine);
+  for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at);
+}
+
+/// Rows of one element: nothing to be won by looking ahead, much by a short loop.
+template <class T>
+void take_elements(const std::byte* from, std::span<const int64_t> rows, std::byte* to) {
+  const T* in = reinterpret_cast<const T*>(from);
+  T* out = reinterpret_cast<T*>(to);
+  for (size_t i = 0; i < rows.size(); ++i) out[i] = rows[i] < 0 ? T(0) : in[rows[i]];
+}
+
 template <class T, class F>
 void for_each_row(const T* from, std::span<const int64_t> rows, int64_t width, T* to, F f) {
+  if (width == 1) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i] >= 0) to[rows[i]] = f(to[rows[i]], from[i]);
+    }
+    return;
+  }
   for (size_t i = 0; i < rows.size(); ++i) {
     if (i + kAhead < rows.size() && rows[i + kAhead] >= 0) {
       __builtin_prefetch(to + rows[i + kAhead] * width, 1);
@@ -40,14 +63,14 @@ T wrapping(T a, T b, F f) {
 void take_rows(const std::byte* from, std::span<const int64_t> rows, int64_t row_bytes,
                std::byte* to) {
   if (row_bytes == 0) return;
+  if (row_bytes == 4) return take_elements<uint32_t>(from, rows, to);
+  if (row_bytes == 8) return take_elements<uint64_t>(from, rows, to);
   for (size_t i = 0; i < rows.size(); ++i, to += row_bytes) {
     if (i + kAhead < rows.size() && rows[i + kAhead] >= 0) {
-      __builtin_prefetch(from + rows[i + kAhead] * row_bytes);
+      prefetch_row(from + rows[i + kAhead] * row_bytes, row_bytes);
     }
     if (rows[i] < 0) {
       std::memset(to, 0, row_bytes);
-    } else if (row_bytes == 4) {
-      std::memcpy(to, from + rows[i] * 4, 4);
     } else {
       std::memcpy(to, from + rows[i] * row_bytes, row_bytes);
     }

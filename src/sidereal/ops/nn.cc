@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "sidereal/ops/internal.h"
 #include "sidereal/ops/rule.h"
 
@@ -62,12 +64,25 @@ bool is_tall(const TensorSpec& a, const TensorSpec& w, const TensorSpec& g, bool
          a.shape.dim(-1) > 0 && g.shape.has_rank() && g.shape.dim(-1) > 0;
 }
 
+/// The gradient of x in x x^T or x^T x: one product, with g + g^T.
+Output grad_of_gram(ir::Builder& b, Output x, Output g, bool ta) {
+  std::vector<int64_t> perm;
+  for (int i = 0; i < b.spec(x).shape.rank(); ++i) perm.push_back(i);
+  std::swap(perm.back(), perm[perm.size() - 2]);
+  const Output sum = b.add("Add", {g, b.add("Transpose", {g}, {{"perm", perm}})});
+  return ta ? b.add("MatMul", {x, sum}) : b.add("MatMul", {sum, x});
+}
+
 Status grad_mat_mul(GradContext& c) {
   const Output a = c.node.inputs[0];
   const Output w = c.node.inputs[1];
   const Output g = like_dtype(c, c.output_grads[0], a);
   const bool ta = ir::attr_or<bool>(c.node.attrs, "transpose_a", false);
   const bool tb = ir::attr_or<bool>(c.node.attrs, "transpose_b", false);
+  if (a == w && ta != tb && c.builder.spec(a).shape.has_rank()) {
+    (*c.input_grads)[0] = grad_of_gram(c.builder, a, g, ta);
+    return {};
+  }
   const auto product = [&c](Output x, bool tx, Output y, bool ty) {
     return c.builder.add("MatMul", {x, y}, {{"transpose_a", tx}, {"transpose_b", ty}});
   };

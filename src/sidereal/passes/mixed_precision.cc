@@ -1,7 +1,10 @@
 #include "sidereal/passes/mixed_precision.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -56,6 +59,15 @@ bool is_lowered(const ir::Graph& graph, const Node& node) {
          !is_vector(graph, node.inputs[1], tb, true);
 }
 
+/// How many of its first inputs an op only moves to its output; -1: all.
+int moved_inputs(const Node& node) {
+  if (!is_only_output(node, DType::kFloat32)) return 0;
+  if (node.op == "Concat" || node.op == "Stack") return -1;
+  constexpr std::array<std::string_view, 6> kOps = {"Reshape", "ReshapeLike", "ExpandDims",
+                                                    "Squeeze", "Transpose",   "SliceAxis"};
+  return std::find(kOps.begin(), kOps.end(), node.op) != kOps.end() ? 1 : 0;
+}
+
 /// Puts Casts in front of products and chooses what lives in bfloat16.
 class Lowering {
  public:
@@ -66,6 +78,7 @@ class Lowering {
         readers_(readers_of(step.graph)),
         pinned_(pinned_nodes(step)),
         lowered_(step.graph.size()),
+        moves_(step.graph.size()),
         lives_(step.graph.size()) {}
 
   Result<StepGraph> run() {
@@ -93,9 +106,39 @@ class Lowering {
     }
     for (auto i = static_cast<int32_t>(step_.graph.size()) - 1; i >= 0; --i) {
       const Node& one = node(NodeId(i));
-      if (pinned_[i] || !from_product[i] || !may_live(one)) continue;
+      if (pinned_[i]) continue;
+      moves_[i] = moved_inputs(one) != 0 && is_read_narrow_only(one);
+      if (!from_product[i] || !may_live(one)) continue;
       lives_[i] = is_read_by_products(one) || leads_to_bfloat(one);
     }
+    for (const Node& one : step_.graph.nodes()) {
+      for (size_t i = 0; i < one.inputs.size(); ++i) {
+        if (reads_narrow(one, i)) needed_.insert(one.inputs[i]);
+      }
+    }
+  }
+
+  /// True when `one` reads bfloat16 as its input `i`.
+  [[nodiscard]] bool reads_narrow(const Node& one, size_t i) const {
+    if (is_lowered_id(one.id)) return true;
+    if (one.op == "BiasAddGrad") return lives_[one.inputs[i].node.value];
+    const int moved = moved_inputs(one);
+    return moves_[one.id.value] && (moved < 0 || i < static_cast<size_t>(moved));
+  }
+
+  /// Read, and in bfloat16 every time.
+  [[nodiscard]] bool is_read_narrow_only(const Node& one) const {
+    const std::vector<NodeId>& readers = readers_[one.id.value];
+    return !readers.empty() && std::all_of(readers.begin(), readers.end(), [&](NodeId id) {
+      return node(id).op != "BiasAddGrad" && reads_only_narrow(node(id), one.id);
+    });
+  }
+
+  [[nodiscard]] bool reads_only_narrow(const Node& reader, NodeId from) const {
+    for (size_t i = 0; i < reader.inputs.size(); ++i) {
+      if (reader.inputs[i].node == from && !reads_narrow(reader, i)) return false;
+    }
+    return true;
   }
 
   [[nodiscard]] bool may_live(const Node& one) const {
@@ -106,11 +149,13 @@ class Lowering {
   /// Read by a product, and by nothing that needs more than bfloat16.
   [[nodiscard]] bool is_read_by_products(const Node& one) const {
     const std::vector<NodeId>& readers = readers_[one.id.value];
-    const auto tolerates = [&](NodeId id) {
-      return is_lowered_id(id) || is_elementwise(node(id)) || node(id).op == "BiasAddGrad";
+    const auto is_narrow = [&](NodeId id) {
+      return is_lowered_id(id) || (moves_[id.value] && reads_only_narrow(node(id), one.id));
     };
-    return std::any_of(readers.begin(), readers.end(),
-                       [&](NodeId id) { return is_lowered_id(id); }) &&
+    const auto tolerates = [&](NodeId id) {
+      return is_narrow(id) || is_elementwise(node(id)) || node(id).op == "BiasAddGrad";
+    };
+    return std::any_of(readers.begin(), readers.end(), is_narrow) &&
            std::all_of(readers.begin(), readers.end(), tolerates);
   }
 
@@ -136,42 +181,41 @@ class Lowering {
     return Output{id, 0};
   }
 
-  /// The old value `from` in bfloat16, made at the first use.
-  Result<Output> narrow(Output from, const Node& reader) {
-    const auto [it, is_new] = narrow_.try_emplace(from);
-    if (is_new) {
-      Node beside = reader;
-      beside.name = node(from.node).name;
-      SR_ASSIGN_OR_RETURN(it->second, cast(rewriter_.map(from), beside, DType::kBFloat16));
+  /// Adds `old` as it is but for the dtypes of its inputs and, with `out_type`, of its output.
+  Result<NodeId> add_narrow(const Node& old) {
+    Node made = old;
+    for (size_t i = 0; i < old.inputs.size(); ++i) {
+      const Output input = old.inputs[i];
+      made.inputs[i] = reads_narrow(old, i) ? narrow_.at(input) : rewriter_.map(input);
     }
-    return it->second;
+    made.control_inputs = rewriter_.map(old.control_inputs);
+    made.outputs.clear();
+    if (!moves_[old.id.value]) made.attrs["out_type"] = DType::kFloat32;
+    return rewriter_.add_as(std::move(made), registry_);
   }
 
   Status rewrite(const Node& old) {
-    Node made = old;
-    made.inputs.clear();
-    const bool sums = old.op == "BiasAddGrad" && lives_[old.inputs[0].node.value];
-    for (const Output& input : old.inputs) {
-      const bool is_narrow = is_lowered_id(old.id) || sums;
-      Output now = is_narrow ? Output() : rewriter_.map(input);
-      if (is_narrow) {
-        SR_ASSIGN_OR_RETURN(now, narrow(input, old));
-      }
-      made.inputs.push_back(now);
+    const int32_t i = old.id.value;
+    if (moves_[i]) {
+      SR_ASSIGN_OR_RETURN(const NodeId id, add_narrow(old));
+      narrow_[{old.id, 0}] = {id, 0};
+      return {};
     }
-    if (!is_lowered_id(old.id) && !sums) {
-      rewriter_.copy(old);
-    } else {
-      made.attrs["out_type"] = DType::kFloat32;
-      made.control_inputs = rewriter_.map(old.control_inputs);
-      made.outputs.clear();
-      SR_ASSIGN_OR_RETURN(const NodeId id, rewriter_.add_as(std::move(made), registry_));
+    if (is_lowered_id(old.id) || (old.op == "BiasAddGrad" && lives_[old.inputs[0].node.value])) {
+      SR_ASSIGN_OR_RETURN(const NodeId id, add_narrow(old));
       rewriter_.replace(old.id, id);
+    } else {
+      rewriter_.copy(old);
     }
-    if (!lives_[old.id.value]) return {};
+    // Rounded as soon as it is there, while it is in the cache.
+    for (size_t o = 0; o < old.outputs.size(); ++o) {
+      const Output value{old.id, static_cast<int32_t>(o)};
+      if (!lives_[i] && !needed_.contains(value)) continue;
+      SR_ASSIGN_OR_RETURN(narrow_[value], cast(rewriter_.map(value), old, DType::kBFloat16));
+    }
+    if (!lives_[i]) return {};
     const Output value{old.id, 0};
-    SR_ASSIGN_OR_RETURN(const Output kept, narrow(value, old));
-    SR_ASSIGN_OR_RETURN(const Output wide, cast(kept, old, DType::kFloat32));
+    SR_ASSIGN_OR_RETURN(const Output wide, cast(narrow_.at(value), old, DType::kFloat32));
     rewriter_.replace(value, wide);
     return {};
   }
@@ -182,7 +226,9 @@ class Lowering {
   std::vector<std::vector<NodeId>> readers_;
   std::vector<bool> pinned_;
   std::vector<bool> lowered_;        // Products that read bfloat16.
+  std::vector<bool> moves_;          // Nodes that move bfloat16 from place to place.
   std::vector<bool> lives_;          // Nodes whose value is kept in bfloat16 only.
+  std::set<Output> needed_;          // Old values that are read in bfloat16.
   std::map<Output, Output> narrow_;  // By old value: the new one in bfloat16.
 };
 

@@ -10,7 +10,8 @@ namespace sidereal::passes {
 /// and sums in float32 (Micikevicius et al., Mixed Precision Training, 2018, with bfloat16's range,
 /// so that no loss scaling is needed). What is computed from products and read by products, by
 /// element-wise ops and by BiasAddGrad only lives in bfloat16 between them: activations and their
-/// gradients. Everything else stays float32: variables and their gradients, optimizers, losses,
+/// gradients. What is only moved on its way to products (Concat, Stack, Reshape, ...) is moved in
+/// bfloat16. Everything else stays float32: variables and their gradients, optimizers, losses,
 /// reductions, embeddings, values that are fetched. Not lowered: stacks of products with vectors,
 /// which gain nothing. Relative error of a product's input: 2^-9.
 ///

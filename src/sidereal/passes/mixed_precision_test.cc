@@ -88,10 +88,10 @@ TEST_F(MixedPrecisionTest, activations_and_their_gradients_live_in_bfloat16) {
   const Output dv = ops::mat_mul(b_, x, g, true, false, "dv");
   EXPECT_THAT(
       all_of({graph_, {z, dw, db, dv}, {}}),
-      ElementsAre("x/bfloat16 b16 = Cast x", "v/bfloat16 b16 = Cast v",
+      ElementsAre("x/bfloat16 b16 = Cast x", "v/bfloat16 b16 = Cast v", "w/bfloat16 b16 = Cast w",
                   "y/bfloat16 b16 = FusedMatMul x/bfloat16 v/bfloat16 bias; Relu",
-                  "w/bfloat16 b16 = Cast w", "z f32 = MatMul y/bfloat16 w/bfloat16",
-                  "dz/bfloat16 b16 = Cast dz", "dy/bfloat16 b16 = MatMul dz/bfloat16 w/bfloat16",
+                  "z f32 = MatMul y/bfloat16 w/bfloat16", "dz/bfloat16 b16 = Cast dz",
+                  "dy/bfloat16 b16 = MatMul dz/bfloat16 w/bfloat16",
                   "dw f32 = MatMul y/bfloat16 dz/bfloat16",
                   "g/bfloat16 b16 = FusedElementwise dy/bfloat16 y/bfloat16; ReluGrad %0 %1",
                   "db f32 = BiasAddGrad g/bfloat16", "dv f32 = MatMul x/bfloat16 g/bfloat16"));
@@ -108,6 +108,23 @@ TEST_F(MixedPrecisionTest, what_is_fetched_or_reduced_stays_float32) {
   EXPECT_THAT(all_of({graph_, {z, sum}, {}}), testing::Contains("y f32 = Relu MatMul"));
   EXPECT_THAT(all_of({graph_, {z}, {}}),
               testing::Contains("y/bfloat16 b16 = FusedElementwise MatMul/bfloat16; Relu %0"));
+}
+
+TEST_F(MixedPrecisionTest, what_products_alone_read_is_moved_in_bfloat16) {
+  const Output x = input("x", {-1, 4});
+  const Output y = input("y", {-1, 4});
+  const Output both = b_.add("Stack", {x, y}, {{"axis", int64_t{1}}}, "both");
+  const Output flat = ops::reshape(b_, both, {-1, 8}, "flat");
+  const Output z = ops::mat_mul(b_, flat, input("w", {8, 3}), false, false, "z");
+  EXPECT_THAT(all_of({graph_, {z}, {}}),
+              ElementsAre("x/bfloat16 b16 = Cast x", "y/bfloat16 b16 = Cast y",
+                          "both b16 = Stack x/bfloat16 y/bfloat16", "flat b16 = Reshape both",
+                          "w/bfloat16 b16 = Cast w", "z f32 = MatMul flat w/bfloat16"));
+  // Somebody needs all of it.
+  EXPECT_THAT(all_of({graph_, {z, both}, {}}),
+              ElementsAre("both f32 = Stack x y", "both/bfloat16 b16 = Cast both",
+                          "flat b16 = Reshape both/bfloat16", "w/bfloat16 b16 = Cast w",
+                          "z f32 = MatMul flat w/bfloat16"));
 }
 
 TEST_F(MixedPrecisionTest, other_dtypes_and_stacks_of_vectors_are_left_alone) {
