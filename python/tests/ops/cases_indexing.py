@@ -52,6 +52,8 @@ GATHER = [
     Case(values((5,), 3), numpy=gathered(), grad=[0], name="scalar"),
     Case(values((5, 3), []), numpy=gathered(), name="no_index"),
     Case(values((2, 0), [1, 0]), numpy=gathered(), name="empty_rows"),
+    *[Case(values((50, width), [4, 0, 41, 2]), {"out_type": "bfloat16"}, numpy=gathered(), rtol=4e-3,
+           dtypes=["float32"], name=f"rounded_{width}") for width in (1, 3, 40)],
     Case(values((2, 5, 3), [4, 1]), {"axis": 1}, numpy=gathered(1), grad=[0], name="axis"),
     Case(values((2, 5), [[4, 1]]), {"axis": -1}, numpy=gathered(-1), grad=[0], name="last"),
     Case(values((2, 5, 3), [[4, 1], [0, 0]]), {"axis": 1, "batch_dims": 1}, grad=[0],

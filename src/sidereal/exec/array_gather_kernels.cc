@@ -11,6 +11,7 @@ namespace {
 
 using base::invalid_argument;
 using kernels::RowOp;
+using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
 
@@ -102,6 +103,11 @@ void run_loops(const GatherLoops& loops, const Rows& rows, Run run) {
 }
 
 Result<std::unique_ptr<Kernel>> gather(const BindContext& bind) {
+  const DType in = bind.program.slots[bind.instruction.inputs[0]].dtype;
+  const DType out = bind.program.slots[bind.instruction.outputs[0]].dtype;
+  if (in != DType::kFloat32 || out != DType::kBFloat16) {
+    SR_RETURN_IF_ERROR(check_slot(bind, bind.instruction.outputs[0], in, "the output"));
+  }
   const GatherAttrs attrs = gather_attrs(bind);
   return make_kernel([attrs, rows = Rows()](KernelContext& c) mutable -> Status {
     const Tensor x = c.input(0);
@@ -109,6 +115,14 @@ Result<std::unique_ptr<Kernel>> gather(const BindContext& bind) {
     SR_RETURN_IF_ERROR(read_indices(c.input(1), loops.extent, &rows));
     Tensor& out = c.output(0, loops.gathered);
     if (out.nbytes() == 0) return {};
+    if (out.dtype() != x.dtype()) {
+      const float* from = x.data<const float>().data();
+      auto* rounded = out.data<tensor::BFloat16>().data();
+      run_loops(loops, rows, [&](int64_t in, std::span<const int64_t> mine, int64_t to) {
+        kernels::take_rows(from + in, mine, loops.inner, rounded + to);
+      });
+      return {};
+    }
     const int64_t bytes = bytes_of(x);
     run_loops(loops, rows, [&](int64_t in, std::span<const int64_t> mine, int64_t to) {
       kernels::take_rows(x.raw() + in * bytes, mine, loops.inner * bytes, out.raw() + to * bytes);
@@ -304,7 +318,7 @@ KernelFactory tensor_scatter(int op) {
 }  // namespace
 
 void register_array_gather_kernels(KernelTable* table) {
-  table->add("Gather", with_arity(2, 2, 1, like_input(gather)));
+  table->add("Gather", with_arity(2, 2, 1, gather));
   table->add("GatherGrad", with_arity(3, 3, 1, like_input(gather_grad)));
   table->add("GatherNd", with_arity(2, 2, 1, like_input(gather_nd)));
   table->add("GatherNdGrad", with_arity(3, 3, 1, like_input(gather_nd_grad)));

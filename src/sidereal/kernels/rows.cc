@@ -5,6 +5,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "sidereal/kernels/elementwise.h"
 #include "sidereal/kernels/internal/nan.h"
 
 namespace sidereal::kernels {
@@ -73,6 +74,36 @@ void take_rows(const std::byte* from, std::span<const int64_t> rows, int64_t row
       std::memset(to, 0, row_bytes);
     } else {
       std::memcpy(to, from + rows[i] * row_bytes, row_bytes);
+    }
+  }
+}
+
+void take_rows(const float* from, std::span<const int64_t> rows, int64_t width,
+               tensor::BFloat16* to) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(from);
+  const auto row_bytes = static_cast<int64_t>(sizeof(float)) * width;
+  constexpr int64_t kBlock = 512;
+  if (width == 0) return;
+  if (width < 16) {
+    // Rounded many at a time.
+    float block[kBlock];
+    const auto count = static_cast<size_t>(kBlock / width);
+    for (size_t i = 0; i < rows.size(); i += count) {
+      const std::span<const int64_t> some = rows.subspan(i, std::min(count, rows.size() - i));
+      take_rows(bytes, some, row_bytes, reinterpret_cast<std::byte*>(block));
+      narrow(block, to, static_cast<int64_t>(some.size()) * width);
+      to += static_cast<int64_t>(some.size()) * width;
+    }
+    return;
+  }
+  for (size_t i = 0; i < rows.size(); ++i, to += width) {
+    if (i + kAhead < rows.size() && rows[i + kAhead] >= 0) {
+      prefetch_row(bytes + rows[i + kAhead] * row_bytes, row_bytes);
+    }
+    if (rows[i] < 0) {
+      std::memset(static_cast<void*>(to), 0, width * sizeof(*to));
+    } else {
+      narrow(from + rows[i] * width, to, width);
     }
   }
 }

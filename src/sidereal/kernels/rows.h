@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "sidereal/tensor/half.h"
+
 /// Rows of an array read, written and combined at row numbers: gather, scatter and segments. Row
 /// numbers are inside the array; a negative one stands for no row.
 namespace sidereal::kernels {
@@ -11,6 +13,10 @@ namespace sidereal::kernels {
 /// to[i] = row rows[i] of `from`, zeros for a negative one. A row is `row_bytes` bytes.
 void take_rows(const std::byte* from, std::span<const int64_t> rows, int64_t row_bytes,
                std::byte* to);
+
+/// The same of rows of `width` floats, rounded to bfloat16.
+void take_rows(const float* from, std::span<const int64_t> rows, int64_t width,
+               tensor::BFloat16* to);
 
 /// Row rows[i] of `to` = from[i]; of several for one row the last stays.
 void put_rows(const std::byte* from, std::span<const int64_t> rows, int64_t row_bytes,

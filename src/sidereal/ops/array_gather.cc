@@ -56,7 +56,14 @@ Result<Shape> gathered_shape(const AttrMap& attrs, const Shape& params, const Sh
 Status infer_gather(const InferContext& c) {
   SR_RETURN_IF_ERROR(require_index(c, 1));
   SR_ASSIGN_OR_RETURN(Shape shape, gathered_shape(c.attrs, c.inputs[0].shape, c.inputs[1].shape));
-  return put(c, c.inputs[0].dtype, std::move(shape));
+  const DType in = c.inputs[0].dtype;
+  const auto out = ir::attr_or<DType>(c.attrs, "out_type", in);
+  if (out != in && (in != DType::kFloat32 || out != DType::kBFloat16)) {
+    return base::invalid_argument("out_type is {}; values of {} are gathered as they are{}",
+                                  tensor::name_of(out), tensor::name_of(in),
+                                  in == DType::kFloat32 ? " or rounded to bfloat16" : "");
+  }
+  return put(c, out, std::move(shape));
 }
 
 Status infer_gather_grad(const InferContext& c) {
@@ -70,8 +77,13 @@ Status infer_gather_grad(const InferContext& c) {
 }
 
 Status grad_gather(GradContext& c) {
-  (*c.input_grads)[0] = c.builder.add(
-      "GatherGrad", {c.output_grads[0], c.node.inputs[1], c.node.inputs[0]}, c.node.attrs);
+  const Output x = c.node.inputs[0];
+  Output dy = c.output_grads[0];
+  AttrMap attrs = c.node.attrs;
+  if (attrs.erase("out_type") > 0) {
+    dy = c.builder.add("Cast", {dy}, {{"dtype", c.builder.spec(x).dtype}});
+  }
+  (*c.input_grads)[0] = c.builder.add("GatherGrad", {dy, c.node.inputs[1], x}, attrs);
   return {};
 }
 
@@ -262,14 +274,17 @@ void register_array_gather(OpRegistry* registry) {
   const std::vector<ir::AttrSpec> attrs = {
       {"axis", "int", false, "The dimension indexed; 0 if absent."},
       {"batch_dims", "int", false, "Leading dimensions that both inputs share; 0 if absent."}};
-  registry->add({.name = "Gather",
-                 .doc = "(x, indices) -> the values of x at indices along an axis (tf.gather). An "
-                        "index outside is an error.",
-                 .min_inputs = 2,
-                 .max_inputs = 2,
-                 .attrs = attrs,
-                 .infer = infer_gather,
-                 .gradient = grad_gather});
+  registry->add(
+      {.name = "Gather",
+       .doc = "(x, indices) -> the values of x at indices along an axis (tf.gather). An "
+              "index outside is an error.",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .attrs = {attrs[0],
+                 attrs[1],
+                 {"out_type", "dtype", false, "bfloat16: float32 values are rounded on the way."}},
+       .infer = infer_gather,
+       .gradient = grad_gather});
   registry->add({.name = "GatherGrad",
                  .doc = "(dy, indices, x) -> zeros like x with dy added at indices along an axis.",
                  .min_inputs = 3,

@@ -265,6 +265,7 @@ class Absorber {
   /// True for a node that can give bfloat16 for float32.
   [[nodiscard]] bool may_round(const Node& one) const {
     if (is_mixable(one)) return true;
+    if (one.op == "Gather") return is_only_output(one, DType::kFloat32);
     return (one.op == "MatMul" || one.op == "FusedMatMul") &&
            is_only_output(one, DType::kFloat32) &&
            step_.graph.spec(one.inputs[0]).dtype == DType::kBFloat16;

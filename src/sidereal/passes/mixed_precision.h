@@ -19,8 +19,8 @@ namespace sidereal::passes {
 Result<StepGraph> lower_products(const StepGraph& step, const ir::OpRegistry& registry);
 
 /// Makes Casts between float32 and bfloat16 part of the nodes beside them where these can: products
-/// and element-wise nodes write bfloat16, element-wise nodes read it. Results are the same to the
-/// last bit.
+/// look-ups and element-wise nodes write bfloat16, element-wise nodes read it. Results are the same
+/// to the last bit.
 Result<StepGraph> absorb_casts(const StepGraph& step, const ir::OpRegistry& registry);
 
 }  // namespace sidereal::passes

@@ -127,6 +127,16 @@ TEST_F(MixedPrecisionTest, what_products_alone_read_is_moved_in_bfloat16) {
                           "z f32 = MatMul flat w/bfloat16"));
 }
 
+TEST_F(MixedPrecisionTest, a_lookup_rounds_the_rows_it_reads) {
+  const Output table = input("table", {100, 8});
+  const Output ids = input("ids", {-1}, DType::kInt64);
+  const Output rows = b_.add("Gather", {table, ids}, {}, "rows");
+  const Output z = ops::mat_mul(b_, rows, input("w", {8, 3}), false, false, "z");
+  EXPECT_THAT(all_of({graph_, {z}, {}}),
+              ElementsAre("rows/bfloat16 b16 = Gather table ids", "w/bfloat16 b16 = Cast w",
+                          "z f32 = MatMul rows/bfloat16 w/bfloat16"));
+}
+
 TEST_F(MixedPrecisionTest, other_dtypes_and_stacks_of_vectors_are_left_alone) {
   const Output d = input("d", {4, 4}, DType::kFloat64);
   const Output i = input("i", {4, 4}, DType::kInt32);
