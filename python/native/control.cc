@@ -10,7 +10,6 @@
 
 #include "bindings.h"
 #include "errors.h"
-#include "sidereal/ir/function.h"
 #include "sidereal/ir/text.h"
 #include "symbol.h"
 
@@ -21,11 +20,6 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace {
-
-/// A function that a graph can hold.
-struct Body {
-  ir::FunctionPtr function;
-};
 
 ir::Output in_graph(const BuildingPtr& building, nb::handle value) {
   const Symbol* symbol = nullptr;

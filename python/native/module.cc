@@ -12,6 +12,7 @@ NB_MODULE(_native, m) {
   sidereal::python::bind_control(m);
   sidereal::python::bind_tape(m);
   sidereal::python::bind_variable(m);
+  sidereal::python::bind_inspect(m);
   sidereal::python::bind_saved_model(m);
   sidereal::python::bind_graph(m);
   sidereal::python::bind_training(m);

@@ -10,6 +10,7 @@
 
 #include "sidereal/eager/local_function.h"
 #include "sidereal/ir/builder.h"
+#include "sidereal/ir/function.h"
 
 /// What the files of the extension share: graphs under construction and their values, tensors, and
 /// the conversion of attributes.
@@ -34,6 +35,11 @@ struct Trace final : Building {
 
  private:
   ir::Builder builder_;
+};
+
+/// A function that a graph can hold.
+struct Body {
+  ir::FunctionPtr function;
 };
 
 /// An ir::Output with the graph it belongs to, as Python code combines values without naming it.

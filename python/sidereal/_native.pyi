@@ -395,6 +395,14 @@ class FitResult:
     @property
     def tasks(self) -> list[TaskStats]: ...
 
+def nodes_of(
+    graph: GraphBase | Body,
+) -> list[
+    tuple[str, str, list[tuple[int, int]], dict[str, Any], list[tuple[Any, tuple[int, ...] | None]]]
+]: ...
+def body_of(graph: GraphBase | Body, name: str) -> Body: ...
+def outputs_of(body: Body) -> list[tuple[int, int]]: ...
+
 class SavedModel:
     """Functions with the values they use, as data."""
 
