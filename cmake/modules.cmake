@@ -10,6 +10,7 @@ set(SIDEREAL_KNOWN_MODULES
     metrics
     sys
     tensor
+    parse
     kernels
     ir
     ops
@@ -43,6 +44,7 @@ set(SIDEREAL_MAY_USE_config base)
 set(SIDEREAL_MAY_USE_metrics base)
 set(SIDEREAL_MAY_USE_sys base)
 set(SIDEREAL_MAY_USE_tensor base)
+set(SIDEREAL_MAY_USE_parse base)
 set(SIDEREAL_MAY_USE_kernels base tensor)
 set(SIDEREAL_MAY_USE_ir base tensor)
 set(SIDEREAL_MAY_USE_ops base tensor ir)
@@ -59,10 +61,10 @@ set(SIDEREAL_MAY_USE_store base tensor kernels metrics)
 set(SIDEREAL_MAY_USE_ckpt base tensor wire sys)
 set(SIDEREAL_MAY_USE_coord base)
 set(SIDEREAL_MAY_USE_ports base tensor lane)
-set(SIDEREAL_MAY_USE_exec base tensor ir ops program kernels lane ports metrics)
+set(SIDEREAL_MAY_USE_exec base tensor parse ir ops program kernels lane ports metrics)
 # Like exec it stands on both sides: it makes programs of ops and graphs, and runs them at once.
 set(SIDEREAL_MAY_USE_eager base tensor kernels ir ops autodiff passes partition program exec ports)
-set(SIDEREAL_MAY_USE_data base tensor sys config)
+set(SIDEREAL_MAY_USE_data base tensor parse sys config)
 set(SIDEREAL_MAY_USE_app
     base config metrics sys tensor kernels ir ops autodiff passes partition program lane wire
     transport store ckpt coord ports exec data)

@@ -8,48 +8,17 @@
 #include <utility>
 
 #include "sidereal/base/strings.h"
-#include "sidereal/data/text_numbers.h"
+#include "sidereal/parse/csv.h"
+#include "sidereal/parse/text.h"
 
 namespace sidereal::data {
 
 using base::invalid_argument;
-
-Status split_csv(std::string_view record, char delimiter, std::vector<std::string_view>* fields,
-                 std::string* scratch) {
-  fields->clear();
-  scratch->clear();
-  scratch->reserve(record.size());  // Fields point into it, so it must not grow below.
-  const char* at = record.data();
-  const char* const end = at + record.size();
-  while (true) {
-    if (at < end && *at == '"') {
-      ++at;
-      const size_t begin = scratch->size();
-      while (true) {
-        const auto* quote = static_cast<const char*>(std::memchr(at, '"', end - at));
-        if (quote == nullptr) {
-          return invalid_argument("field {} opens a quote that never closes", fields->size() + 1);
-        }
-        scratch->append(at, quote);
-        at = quote + 1;
-        if (at == end || *at != '"') break;
-        scratch->push_back('"');
-        ++at;
-      }
-      fields->emplace_back(scratch->data() + begin, scratch->size() - begin);
-      if (at < end && *at != delimiter) {
-        return invalid_argument("field {} goes on after its closing quote", fields->size());
-      }
-    } else {
-      const char* stop = at;
-      while (stop < end && *stop != delimiter) ++stop;
-      fields->emplace_back(at, stop - at);
-      at = stop;
-    }
-    if (at >= end) return {};
-    ++at;
-  }
-}
+using parse::parse_float;
+using parse::parse_integer;
+using parse::shown;
+using parse::split_csv;
+using parse::trim_blanks;
 
 namespace {
 
@@ -65,7 +34,7 @@ class CsvParser final : public RowParser {
   Status start_file(std::string_view header) override {
     constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
     if (header.starts_with(kByteOrderMark)) header.remove_prefix(kByteOrderMark.size());
-    SR_RETURN_IF_ERROR(split_csv(header, spec_.delimiter, &fields_, &scratch_));
+    SR_RETURN_IF_ERROR(split_csv(header, {.delimiter = spec_.delimiter}, &fields_, &scratch_));
     std::vector<std::string> found;
     for (const std::string_view name : fields_) found.emplace_back(trim_blanks(name));
     if (!started_ && spec_.categorical.empty()) choose_categorical(found);
@@ -87,7 +56,7 @@ class CsvParser final : public RowParser {
     row->dense.resize(numeric_.size());
     row->ids.resize(categorical_.size());
     if (std::memchr(text.data(), '"', text.size()) != nullptr) {
-      SR_RETURN_IF_ERROR(split_csv(text, spec_.delimiter, &fields_, &scratch_));
+      SR_RETURN_IF_ERROR(split_csv(text, {.delimiter = spec_.delimiter}, &fields_, &scratch_));
       if (fields_.size() != roles_.size()) return wrong_count(fields_.size());
       for (size_t i = 0; i < fields_.size(); ++i) SR_RETURN_IF_ERROR(take(i, fields_[i], row));
       return {};

@@ -11,6 +11,7 @@
 #include "sidereal/data/reader.h"
 #include "sidereal/data/row_parser.h"
 #include "sidereal/data/test_files.h"
+#include "sidereal/parse/csv.h"
 
 namespace sidereal::data {
 namespace {
@@ -200,7 +201,7 @@ TEST(Csv, SplitsAnyQuotedFieldsBackIntoThemselves) {
     }
     std::vector<std::string_view> got;
     std::string scratch;
-    ASSERT_TRUE(split_csv(record, ',', &got, &scratch).ok());
+    ASSERT_TRUE(parse::split_csv(record, {}, &got, &scratch).ok());
     ASSERT_EQ(std::vector<std::string>(got.begin(), got.end()), fields);
   }
 }

@@ -14,12 +14,15 @@
 
 #include "sidereal/base/bytes.h"
 #include "sidereal/data/byte_source.h"
-#include "sidereal/data/text_numbers.h"
+#include "sidereal/parse/text.h"
 
 namespace sidereal::data {
 namespace {
 
 using base::invalid_argument;
+using parse::parse_integer;
+using parse::shown;
+using parse::trim_blanks;
 using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;

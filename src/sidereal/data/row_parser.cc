@@ -8,26 +8,15 @@
 #include <utility>
 
 #include "sidereal/data/csv_parser.h"
-#include "sidereal/data/text_numbers.h"
+#include "sidereal/parse/text.h"
 
 namespace sidereal::data {
 
 using base::invalid_argument;
-
-std::string shown(std::string_view text) {
-  constexpr size_t kShownBytes = 40;
-  std::string out = "'";
-  for (const char c : text.substr(0, kShownBytes)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte >= 0x7f) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  out += text.size() > kShownBytes ? "...'" : "'";
-  return out;
-}
+using parse::parse_float;
+using parse::parse_integer;
+using parse::shown;
+using parse::trim_blanks;
 
 Status parse_label(std::string_view text, bool binary, bool minus_one, float* out) {
   if (text.size() == 1 && (text[0] == '0' || text[0] == '1')) {

@@ -46,6 +46,9 @@ class RowParser {
   [[nodiscard]] virtual Schema schema() const = 0;
 };
 
+/// Parses a label. With `binary`, only 0 and 1 (and -1 for 0 when `minus_one`) are labels.
+Status parse_label(std::string_view text, bool binary, bool minus_one, float* out);
+
 /// The parser of a text format. kInvalidArgument when the spec's numbers make no sense, or the
 /// format is not text.
 Result<std::unique_ptr<RowParser>> make_parser(const DataSpec& spec);

@@ -1,0 +1,221 @@
+#include "sidereal/parse/example.h"
+
+#include <cstring>
+
+namespace sidereal::parse {
+namespace {
+
+using base::invalid_argument;
+
+// Protobuf's wire format (developers.google.com/protocol-buffers/docs/encoding). A reader of our
+// own: protobuf's takes copies of strings, and of the tables of every message.
+enum class WireType : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+/// One field of a message. Borrows.
+struct Field {
+  uint32_t number = 0;
+  WireType type = WireType::kVarint;
+  uint64_t varint = 0;
+  std::string_view bytes;  ///< Of kBytes, kFixed64 and kFixed32.
+};
+
+class WireReader {
+ public:
+  explicit WireReader(std::string_view message)
+      : at_(message.data()), end_(at_ + message.size()) {}
+
+  [[nodiscard]] bool done() const { return at_ == end_; }
+  [[nodiscard]] const char* at() const { return at_; }
+
+  /// False for bytes that are no varint of at most 64 bits.
+  bool varint(uint64_t* out) {
+    if (at_ < end_ && static_cast<uint8_t>(*at_) < 0x80) [[likely]] {
+      *out = static_cast<uint8_t>(*at_++);
+      return true;
+    }
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64 && at_ < end_; shift += 7) {
+      const auto byte = static_cast<uint8_t>(*at_++);
+      value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+      if (byte < 0x80) {
+        *out = value;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// Reads one field; false for what is none, groups included.
+  bool next(Field* out) {
+    uint64_t tag = 0;
+    if (!varint(&tag) || tag >> 35 != 0 || tag >> 3 == 0) return false;
+    out->number = static_cast<uint32_t>(tag >> 3);
+    out->type = static_cast<WireType>(tag & 7);
+    switch (out->type) {
+      case WireType::kVarint:
+        return varint(&out->varint);
+      case WireType::kFixed64:
+        return take(8, &out->bytes);
+      case WireType::kFixed32:
+        return take(4, &out->bytes);
+      case WireType::kBytes: {
+        uint64_t size = 0;
+        return varint(&size) && take(size, &out->bytes);
+      }
+    }
+    return false;
+  }
+
+ private:
+  bool take(uint64_t size, std::string_view* out) {
+    if (size > static_cast<uint64_t>(end_ - at_)) return false;
+    *out = {at_, static_cast<size_t>(size)};
+    at_ += size;
+    return true;
+  }
+
+  const char* at_;
+  const char* end_;
+};
+
+Status broken(std::string_view example, const WireReader& reader) {
+  return invalid_argument("no tf.train.Example: the {} bytes make no sense at byte {}",
+                          example.size(), reader.at() - example.data());
+}
+
+/// A Feature is a choice: the list that comes last counts, and equal ones in a row are one list.
+bool read_feature(std::string_view message, Feature* out) {
+  *out = {};
+  WireReader reader(message);
+  Field field;
+  while (!reader.done()) {
+    const char* begin = reader.at();
+    if (!reader.next(&field)) return false;
+    if (field.number > 3 || field.type != WireType::kBytes) continue;
+    const auto kind = static_cast<FeatureKind>(field.number);
+    if (kind == out->kind) continue;
+    out->kind = kind;
+    out->message = message.substr(begin - message.data());
+  }
+  return true;
+}
+
+bool read_entry(std::string_view message, NamedFeature* out) {
+  *out = {};
+  WireReader reader(message);
+  Field field;
+  while (!reader.done()) {
+    if (!reader.next(&field)) return false;
+    if (field.type != WireType::kBytes) continue;
+    if (field.number == 1) out->name = field.bytes;
+    if (field.number == 2 && !read_feature(field.bytes, &out->feature)) return false;
+  }
+  return true;
+}
+
+// --- Lists. Their one field has number 1; numbers may be packed or one by one.
+
+bool append_field(const Field& field, std::vector<std::string_view>* out) {
+  if (field.type == WireType::kBytes) out->push_back(field.bytes);
+  return true;
+}
+
+bool append_field(const Field& field, std::vector<float>* out) {
+  if (field.type != WireType::kBytes && field.type != WireType::kFixed32) return true;
+  const size_t count = field.bytes.size() / sizeof(float);
+  if (count * sizeof(float) != field.bytes.size()) return false;
+  const size_t before = out->size();
+  out->resize(before + count);
+  if (count > 0) std::memcpy(out->data() + before, field.bytes.data(), field.bytes.size());
+  return true;
+}
+
+bool append_field(const Field& field, std::vector<int64_t>* out) {
+  if (field.type == WireType::kVarint) {
+    out->push_back(static_cast<int64_t>(field.varint));
+    return true;
+  }
+  if (field.type != WireType::kBytes) return true;
+  WireReader numbers(field.bytes);
+  uint64_t value = 0;
+  while (!numbers.done()) {
+    if (!numbers.varint(&value)) return false;
+    out->push_back(static_cast<int64_t>(value));
+  }
+  return true;
+}
+
+template <class T>
+constexpr FeatureKind kKindOf = std::is_same_v<T, float>     ? FeatureKind::kFloats
+                                : std::is_same_v<T, int64_t> ? FeatureKind::kInts
+                                                             : FeatureKind::kBytes;
+
+template <class T>
+bool append_list(std::string_view list, std::vector<T>* out) {
+  WireReader reader(list);
+  Field field;
+  while (!reader.done()) {
+    if (!reader.next(&field)) return false;
+    if (field.number == 1 && !append_field(field, out)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+const char* name_of(FeatureKind kind) {
+  switch (kind) {
+    case FeatureKind::kBytes:
+      return "bytes";
+    case FeatureKind::kFloats:
+      return "float";
+    case FeatureKind::kInts:
+      return "int64";
+    default:
+      return "nothing";
+  }
+}
+
+Status read_example(std::string_view example, std::vector<NamedFeature>* out) {
+  out->clear();
+  WireReader reader(example);
+  Field field;
+  while (!reader.done()) {
+    if (!reader.next(&field)) return broken(example, reader);
+    if (field.number != 1 || field.type != WireType::kBytes) continue;
+    WireReader features(field.bytes);
+    Field entry;
+    while (!features.done()) {
+      if (!features.next(&entry)) return broken(example, features);
+      if (entry.number != 1 || entry.type != WireType::kBytes) continue;
+      if (!read_entry(entry.bytes, &out->emplace_back())) return broken(example, features);
+    }
+  }
+  return {};
+}
+
+template <class T>
+Status append_values(const Feature& feature, std::vector<T>* out) {
+  if (feature.kind == FeatureKind::kNone) return {};
+  if (feature.kind != kKindOf<T>) {
+    return invalid_argument("it holds a list of {}, not of {}", name_of(feature.kind),
+                            name_of(kKindOf<T>));
+  }
+  WireReader reader(feature.message);
+  Field field;
+  while (!reader.done()) {
+    const bool good = reader.next(&field);
+    const bool list = field.number == static_cast<uint32_t>(feature.kind) &&
+                      field.type == WireType::kBytes;
+    if (!good || (list && !append_list(field.bytes, out))) {
+      return invalid_argument("its list of {} is broken", name_of(feature.kind));
+    }
+  }
+  return {};
+}
+
+template Status append_values(const Feature&, std::vector<std::string_view>*);
+template Status append_values(const Feature&, std::vector<float>*);
+template Status append_values(const Feature&, std::vector<int64_t>*);
+
+}  // namespace sidereal::parse
