@@ -3,6 +3,7 @@
 #
 #   absl::*  fmt::fmt  spdlog::spdlog  CLI11::CLI11  nlohmann_json::nlohmann_json  Eigen3::Eigen
 #   DNNL::dnnl  hwy::hwy  OpenSSL::SSL  ZLIB::ZLIB  sidereal::xxhash  sidereal::zstd
+#   sidereal::re2  sidereal::farmhash  sidereal::highwayhash
 #   sidereal_grpc (gRPC and protobuf)  Threads::Threads
 set(CMAKE_FIND_PACKAGE_PREFER_CONFIG OFF)
 set(THREADS_PREFER_PTHREAD_FLAG OFF)
@@ -37,6 +38,21 @@ function(sidereal_pkg_config name module)
 endfunction()
 sidereal_pkg_config(xxhash libxxhash)
 sidereal_pkg_config(zstd libzstd)
+sidereal_pkg_config(re2 re2)
+
+# These two come with nothing but a header and a library.
+function(sidereal_plain_library name header library)
+  string(TOUPPER ${name} prefix)
+  find_path(SIDEREAL_${prefix}_INCLUDE ${header} REQUIRED)
+  find_library(SIDEREAL_${prefix}_LIBRARY ${library} REQUIRED)
+  add_library(sidereal::${name} UNKNOWN IMPORTED)
+  set_target_properties(
+    sidereal::${name} PROPERTIES IMPORTED_LOCATION ${SIDEREAL_${prefix}_LIBRARY}
+                                 INTERFACE_INCLUDE_DIRECTORIES ${SIDEREAL_${prefix}_INCLUDE})
+endfunction()
+sidereal_plain_library(farmhash farmhash.h farmhash)
+sidereal_plain_library(highwayhash highwayhash/c_bindings.h highwayhash)
+
 find_package(hwy CONFIG QUIET)
 if(NOT TARGET hwy::hwy)
   sidereal_pkg_config(highway libhwy)

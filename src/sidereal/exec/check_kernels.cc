@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "sidereal/exec/kernel_util.h"
+#include "sidereal/exec/string_util.h"
 
 /// Checks of values and printing.
 namespace sidereal::exec {
@@ -11,60 +11,6 @@ namespace {
 using base::invalid_argument;
 using tensor::DType;
 using tensor::Tensor;
-
-/// Appends the text of elements, `summarize` at each end of a dimension.
-class Writer {
- public:
-  Writer(const Tensor& x, int64_t summarize, std::string* out)
-      : x_(x), summarize_(summarize), out_(*out) {}
-
-  void write() { dimension(0, 0); }
-
- private:
-  void dimension(int d, int64_t from) {
-    if (d == x_.shape().rank()) return element(from);
-    const int64_t extent = x_.shape().dim(d);
-    int64_t step = 1;
-    for (int i = d + 1; i < x_.shape().rank(); ++i) step *= x_.shape().dim(i);
-    out_ += '[';
-    const bool cut = summarize_ >= 0 && extent > 2 * summarize_;
-    for (int64_t i = 0; i < extent; ++i) {
-      if (i > 0) out_ += ' ';
-      if (cut && i == summarize_) {
-        out_ += "...";
-        i = extent - summarize_ - 1;
-        continue;
-      }
-      dimension(d + 1, from + i * step);
-    }
-    out_ += ']';
-  }
-
-  void element(int64_t at) {
-    tensor::visit_dtype<tensor::AllTypes>(x_.dtype(), [&]<class T>() {
-      const T value = x_.data<const T>()[at];
-      if constexpr (std::is_same_v<T, std::string_view>) {
-        fmt::format_to(std::back_inserter(out_), "\"{}\"", value);
-      } else if constexpr (std::is_same_v<T, bool>) {
-        out_ += value ? "True" : "False";
-      } else if constexpr (std::is_integral_v<T>) {
-        out_ += std::to_string(value);
-      } else {
-        fmt::format_to(std::back_inserter(out_), "{}", static_cast<tensor::ComputeType<T>>(value));
-      }
-    });
-  }
-
-  const Tensor& x_;
-  int64_t summarize_;
-  std::string& out_;
-};
-
-std::string text_of(const Tensor& x, int64_t summarize) {
-  std::string out;
-  Writer(x, summarize, &out).write();
-  return out;
-}
 
 /// How many of the elements are NaN, and how many infinite.
 struct Odd {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sidereal/exec/array_util.h"
+#include "sidereal/exec/string_util.h"
 #include "sidereal/kernels/elementwise.h"
 
 namespace sidereal::exec {
@@ -137,6 +138,7 @@ void register_ps_kernels(KernelTable* table) {
   register_softmax_kernels(table);
   register_random_kernels(table);
   register_check_kernels(table);
+  register_string_kernels(table);
   register_fused_kernels(table);
   register_state_kernels(table);
   register_array_kernels(table);

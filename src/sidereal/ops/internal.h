@@ -30,6 +30,8 @@ void register_reductions(OpRegistry* registry);
 void register_softmax(OpRegistry* registry);
 void register_random(OpRegistry* registry);
 void register_checks(OpRegistry* registry);
+void register_strings(OpRegistry* registry);
+void register_parsing(OpRegistry* registry);
 void register_shape_ops(OpRegistry* registry);
 void register_nn(OpRegistry* registry);
 void register_sharding(OpRegistry* registry);

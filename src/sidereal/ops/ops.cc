@@ -23,6 +23,8 @@ void register_all(ir::OpRegistry* registry) {
   internal::register_softmax(registry);
   internal::register_random(registry);
   internal::register_checks(registry);
+  internal::register_strings(registry);
+  internal::register_parsing(registry);
   internal::register_sharding(registry);
   internal::register_control(registry);
   internal::register_custom_gradient(registry);
