@@ -72,11 +72,17 @@ std::vector<T> to_list(nb::handle value, F convert) {
   return out;
 }
 
+/// The bytes of a str (as UTF-8) or bytes object.
+std::string to_text(nb::handle value) {
+  if (!PyBytes_Check(value.ptr())) return nb::cast<std::string>(value);
+  return {PyBytes_AS_STRING(value.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(value.ptr()))};
+}
+
 ir::AttrValue to_attr(std::string_view type, nb::handle value) {
   if (type == "int") return to_int(value);
   if (type == "bool") return nb::cast<bool>(nb::bool_(nb::borrow(value)));
   if (type == "float") return PyFloat_AsDouble(value.ptr());
-  if (type == "string") return nb::cast<std::string>(value);
+  if (type == "string") return to_text(value);
   if (type == "ints") return to_list<int64_t>(value, to_int);
   if (type == "dtype") return dtype_from_object(value);
   if (type == "shape") return shape_from_object(value);
@@ -84,7 +90,7 @@ ir::AttrValue to_attr(std::string_view type, nb::handle value) {
     return to_list<double>(value, [](nb::handle x) { return PyFloat_AsDouble(x.ptr()); });
   }
   if (type == "strings") {
-    return to_list<std::string>(value, [](nb::handle x) { return nb::cast<std::string>(x); });
+    return to_list<std::string>(value, to_text);
   }
   return nb::cast<const eager::Value&>(value).tensor;
 }

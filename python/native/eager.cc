@@ -17,6 +17,7 @@
 #include "errors.h"
 #include "sidereal/eager/engine.h"
 #include "sidereal/exec/trace.h"
+#include "sidereal/parse/crc32c.h"
 #include "sidereal/tensor/strings.h"
 #include "symbol.h"
 
@@ -223,6 +224,10 @@ void bind_tensor(nb::module_& m) {
 
 void bind_eager(nb::module_& m) {
   bind_tensor(m);
+  m.def(
+      "crc32c",
+      [](const nb::bytes& content) { return parse::crc32c({content.c_str(), content.size()}); },
+      "content"_a);
   nb::class_<Engine>(m, "Engine", "Runs ops at once.")
       .def(nb::init<>())
       .def("execute", &execute, "op"_a, "inputs"_a, "attrs"_a = nb::none(), "name"_a = nb::none())

@@ -15,6 +15,7 @@ from . import (
     data,
     dtypes,
     errors,
+    io,
     layers,
     models,
     nest,
@@ -47,12 +48,13 @@ from .dtypes import (
 from .function import RetracingWarning, TensorSpec, function
 from .gradients import GradientTape, IndexedSlices, custom_gradient, gradients
 from .model import Model, VariableInfo
-from .ops import debugging, linalg, nn, random, sparse
+from .ops import debugging, linalg, nn, random, sparse, strings
 from .ops.array import *  # noqa: F403
 from .ops.basic import cast, identity, stop_gradient
 from .ops.contraction import *  # noqa: F403
 from .ops.control import *  # noqa: F403
 from .ops.math import *  # noqa: F403
+from .ops.ragged import RaggedTensor
 from .tensors import constant, from_dlpack, is_tensor
 from .variable import Variable
 
@@ -69,6 +71,7 @@ __all__ = [
     "Model",
     "Output",
     "Progress",
+    "RaggedTensor",
     "RemoteCluster",
     "RetracingWarning",
     "TaskStats",
@@ -98,6 +101,7 @@ __all__ = [
     "int32",
     "int64",
     "int8",
+    "io",
     "is_tensor",
     "layers",
     "linalg",
@@ -115,6 +119,7 @@ __all__ = [
     "sparse",
     "stop_gradient",
     "string",
+    "strings",
     "uint16",
     "uint32",
     "uint64",

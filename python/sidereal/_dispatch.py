@@ -203,7 +203,9 @@ def _from_array(value: Any, dtype: Any) -> Tensor:
 def _holds_strings(value: Any, array: np.ndarray) -> bool:
     if array.dtype.kind != "O":
         return array.dtype.kind in "UST"
-    return array.size > 0 and all(isinstance(x, (str, bytes)) for x in array.flat)
+    # An empty array of objects is what numpy() gives of no strings.
+    none = array.size == 0 and isinstance(value, np.ndarray)
+    return none or array.size > 0 and all(isinstance(x, (str, bytes)) for x in array.flat)
 
 
 def _from_strings(value: Any, dtype: Any) -> Tensor:

@@ -29,9 +29,16 @@ def _function(name: str) -> Callable[..., Any]:
     raise errors.UnimplementedError(f"this release has no op for the operator '{name}'")
 
 
+def _no_operand(self: Any, other: Any) -> bool:
+    """Whether the operator is not for `other`; text goes with tensors of strings only."""
+    if not isinstance(other, _NO_NUMBERS):
+        return False
+    return not isinstance(other, (str, bytes)) or self.dtype.name != "string"
+
+
 def _binary_method(call: Callable[[Any, Any], Any], reflected: bool = False) -> Callable[..., Any]:
     def method(self: Any, other: Any) -> Any:
-        if isinstance(other, _NO_NUMBERS):
+        if _no_operand(self, other):
             return NotImplemented
         return call(other, self) if reflected else call(self, other)
 
@@ -86,7 +93,7 @@ _COMPARISONS = {
 
 def _equality(name: str) -> Callable[..., Any]:
     def method(self: Any, other: Any) -> Any:
-        if isinstance(other, _NO_NUMBERS):
+        if _no_operand(self, other):
             return NotImplemented
         return _function(name)(self, other)
 

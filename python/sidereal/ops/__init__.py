@@ -1,8 +1,8 @@
 """Ops on tensors and on values of graphs. What has a value is computed at once; on the values of a
 Model or of a function being traced, an op adds a node. Names and arguments are TensorFlow's; those
 of `math`, `array` and `control` are members of `sidereal` as well, those of `nn`, `random`,
-`linalg`
-and `sparse` under these names.
+`linalg`,
+`sparse` and `strings` under these names.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from . import (
     nn,
     random,
     sparse,
+    strings,
 )
 from .array import *  # noqa: F403
 from .contraction import *  # noqa: F403
@@ -32,5 +33,6 @@ __all__ = sorted(
     {
         *basic.__all__, *exported,
         "array", "control", "debugging", "linalg", "math", "nn", "random", "sparse",
+        "strings",
     }  # fmt: skip
 )

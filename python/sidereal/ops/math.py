@@ -66,7 +66,7 @@ def _predicate(op: str, symbol: str, text: str) -> Callable[..., Any]:
     return function
 
 
-add = _binary("Add", "tf.add", "x + y; integers wrap around.")
+add = _binary("Add", "tf.add", "x + y; integers wrap around, strings are joined.")
 subtract = _binary("Sub", "tf.subtract", "x - y; integers wrap around.")
 multiply = _binary("Mul", "tf.multiply", "x * y; integers wrap around.")
 maximum = _binary("Maximum", "tf.maximum", "The greater of x and y; NaN when one is.")

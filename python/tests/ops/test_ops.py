@@ -108,7 +108,7 @@ NO_FLOW = {"StopGradient", "Sign", "OnesLike", "ZerosLike"}.union(
 def compare(got: Any, want: Any, case: Case, dtype: str, what: str) -> None:
     got, want = widened(got), np.asarray(want)
     assert got.shape == want.shape, f"{what}: shape {got.shape}, NumPy has {want.shape}"
-    if got.dtype.kind in "bui":
+    if got.dtype.kind in "buiO":
         np.testing.assert_array_equal(got, want, err_msg=what)
         return
     rtol = case.rtol if case.rtol is not None else RTOL[dtype or got.dtype.name]

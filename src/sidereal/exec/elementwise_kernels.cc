@@ -1,4 +1,5 @@
 #include "sidereal/exec/kernel_util.h"
+#include "sidereal/exec/string_util.h"
 #include "sidereal/kernels/elementwise.h"
 
 /// Ops that work element by element, broadcasting where they have more than one input.
@@ -83,6 +84,17 @@ KernelFactory binary(BinaryOp op) {
     return {};
   };
   return with_arity(2, 2, 1, like_input(broadcasting<Types>(run)));
+}
+
+/// Numbers are added, strings are joined.
+KernelFactory add() {
+  const KernelFactory strings = with_arity(
+      2, 2, 1, like_input(stateless([](KernelContext& c) { return join_inputs(c, ""); })));
+  return [numbers = binary<Numbers>(BinaryOp::kAdd), strings](const BindContext& bind) {
+    const std::vector<int32_t>& inputs = bind.instruction.inputs;
+    const bool text = !inputs.empty() && bind.program.slots[inputs[0]].dtype == DType::kString;
+    return text ? strings(bind) : numbers(bind);
+  };
 }
 
 template <class Types>
@@ -240,7 +252,7 @@ void register_unary(KernelTable* table) {
 }
 
 void register_binary(KernelTable* table) {
-  table->add("Add", binary<Numbers>(BinaryOp::kAdd));
+  table->add("Add", add());
   table->add("Sub", binary<Numbers>(BinaryOp::kSub));
   table->add("Mul", binary<Numbers>(BinaryOp::kMul));
   table->add("Div", binary<Numbers>(BinaryOp::kDiv));

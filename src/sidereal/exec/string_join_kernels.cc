@@ -32,27 +32,7 @@ Status check_bytes(size_t bytes) {
 Result<std::unique_ptr<Kernel>> string_join(const BindContext& bind) {
   auto separator = ir::attr_or<std::string>(bind.instruction.attrs, "separator", "");
   return make_kernel([separator = std::move(separator)](KernelContext& c) -> Status {
-    SR_RETURN_IF_ERROR(check_strings(c));
-    const int inputs = c.num_inputs();
-    SR_ASSIGN_OR_RETURN(const Shape shape, broadcast_inputs(c, 0, inputs - 1));
-    SR_RETURN_IF_ERROR(checked_shape(shape.dims()).status());
-    std::vector<Spread> spreads;
-    std::vector<const std::string_view*> data;
-    for (int i = 0; i < inputs; ++i) {
-      spreads.emplace_back(c.input(i).shape(), shape);
-      data.push_back(c.in<std::string_view>(i).data());
-    }
-    StringsBuilder strings;
-    for (int64_t at = 0; at < shape.num_elements(); ++at) {
-      for (int i = 0; i < inputs; ++i) {
-        if (i > 0) strings.append(separator);
-        strings.append(data[i][spreads[i](at)]);
-      }
-      strings.end();
-      SR_RETURN_IF_ERROR(check_bytes(strings.bytes()));
-    }
-    c.set_output(0, std::move(strings).finish(shape));
-    return {};
+    return join_inputs(c, separator);
   });
 }
 
@@ -230,6 +210,30 @@ Result<std::unique_ptr<Kernel>> string_format(const BindContext& bind) {
 }
 
 }  // namespace
+
+Status join_inputs(KernelContext& c, std::string_view separator) {
+  SR_RETURN_IF_ERROR(check_strings(c));
+  const int inputs = c.num_inputs();
+  SR_ASSIGN_OR_RETURN(const Shape shape, broadcast_inputs(c, 0, inputs - 1));
+  SR_RETURN_IF_ERROR(checked_shape(shape.dims()).status());
+  std::vector<Spread> spreads;
+  std::vector<const std::string_view*> data;
+  for (int i = 0; i < inputs; ++i) {
+    spreads.emplace_back(c.input(i).shape(), shape);
+    data.push_back(c.in<std::string_view>(i).data());
+  }
+  StringsBuilder strings;
+  for (int64_t at = 0; at < shape.num_elements(); ++at) {
+    for (int i = 0; i < inputs; ++i) {
+      if (i > 0) strings.append(separator);
+      strings.append(data[i][spreads[i](at)]);
+    }
+    strings.end();
+    SR_RETURN_IF_ERROR(check_bytes(strings.bytes()));
+  }
+  c.set_output(0, std::move(strings).finish(shape));
+  return {};
+}
 
 void register_string_join_kernels(KernelTable* table) {
   const auto strings = [](int inputs, KernelFactory factory) {

@@ -33,6 +33,9 @@ constexpr bool is_continuation(char byte) { return (static_cast<uint8_t>(byte) &
 /// dimension (-1: all), strings in quotes.
 std::string text_of(const tensor::Tensor& x, int64_t summarize);
 
+/// Output 0: the inputs, all strings, broadcast and one behind another with `separator` between.
+Status join_inputs(KernelContext& c, std::string_view separator);
+
 void register_string_number_kernels(KernelTable* table);
 void register_string_join_kernels(KernelTable* table);
 void register_string_change_kernels(KernelTable* table);

@@ -142,7 +142,8 @@ void add_binary(OpRegistry* registry, const DTypeSet& set, const char* name, con
 void register_binary(OpRegistry* registry) {
   const DTypeSet& numbers = sets::kNumbers;
   const DTypeSet& floats = sets::kFloats;
-  add_binary(registry, numbers, "Add", "x + y; integers wrap around.", grad_add);
+  constexpr DTypeSet kTerms = {"a number or string", sets::kNumbers.bits | sets::kStrings.bits};
+  add_binary(registry, kTerms, "Add", "x + y; integers wrap around, strings are joined.", grad_add);
   add_binary(registry, numbers, "Sub", "x - y; integers wrap around.", grad_sub);
   add_binary(registry, numbers, "Mul", "x * y; integers wrap around.", grad_mul);
   add_binary(registry, numbers, "Div", "x / y; of integers truncated, and an error where y is 0.",

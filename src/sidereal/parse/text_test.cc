@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "sidereal/parse/crc32c.h"
+
 namespace sidereal::parse {
 namespace {
 
@@ -56,6 +58,14 @@ TEST(Numbers, are_told_from_other_text) {
 TEST(Shown, cuts_long_text_and_spells_odd_bytes) {
   EXPECT_EQ(shown(std::string_view("a\0\xff", 3)), "'a\\x00\\xff'");
   EXPECT_EQ(shown(std::string(50, 'x')), "'" + std::string(40, 'x') + "...'");
+}
+
+// The vectors of RFC 3720, appendix B.4.
+TEST(Crc32c, is_that_of_iscsi) {
+  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAU);
+  EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62A8AB43U);
+  EXPECT_EQ(crc32c("123456789"), 0xE3069283U);
+  EXPECT_EQ(crc32c(""), 0U);
 }
 
 }  // namespace
