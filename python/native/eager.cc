@@ -226,7 +226,9 @@ void bind_eager(nb::module_& m) {
   bind_tensor(m);
   m.def(
       "crc32c",
-      [](const nb::bytes& content) { return parse::crc32c({content.c_str(), content.size()}); },
+      [](const nb::bytes& content) {
+        return parse::crc32c({content.c_str(), content.size()});
+      },
       "content"_a);
   nb::class_<Engine>(m, "Engine", "Runs ops at once.")
       .def(nb::init<>())

@@ -211,8 +211,8 @@ def _holds_strings(value: Any, array: np.ndarray) -> bool:
 def _from_strings(value: Any, dtype: Any) -> Tensor:
     if dtype is not None and dtypes.as_dtype(dtype) is not dtypes.string:
         raise errors.InvalidArgumentError(
-            f"{_short(value)} is text, where {dtypes.name_of(dtype)} is needed; for numbers written "
-            "as text: sidereal.strings.to_number()"
+            f"{_short(value)} is text, where {dtypes.name_of(dtype)} is needed; for numbers "
+            "written as text: sidereal.strings.to_number()"
         )
     # NumPy's own arrays of bytes drop zero bytes at the end.
     array = value if isinstance(value, np.ndarray) else np.array(value, dtype=object)

@@ -39,7 +39,9 @@ def decode_raw(
     return apply("DecodeRaw", (convert(input_bytes),), attrs, name=name)
 
 
-def encode_raw(input: Any, little_endian: bool = True, name: str | None = None) -> Any:  # noqa: A002
+def encode_raw(
+    input: Any, little_endian: bool = True, name: str | None = None,  # noqa: A002
+) -> Any:  # fmt: skip
     """The bytes of the numbers along the last dimension, one string per row: what decode_raw()
     reads."""
     return apply("EncodeRaw", (convert(input),), {"little_endian": little_endian}, name=name)

@@ -15,8 +15,8 @@ using tensor::DType;
 using tensor::Tensor;
 
 /// Types of columns.
-using Columns = tensor::Join<tensor::RealTypes, tensor::IntegerTypes,
-                             tensor::TypeList<std::string_view>>;
+using Columns =
+    tensor::Join<tensor::RealTypes, tensor::IntegerTypes, tensor::TypeList<std::string_view>>;
 
 struct CsvOptions {
   parse::CsvStyle style;
@@ -93,11 +93,10 @@ class CsvDecoder {
       if (field >= fields_.size()) {
         return invalid_argument("{} fields, but field {} is selected", fields_.size(), field);
       }
-      SR_RETURN_IF_ERROR(
-          tensor::with_dtype<Columns>(outputs_[i].dtype(), [&]<class T>() -> Status {
-            return take<T>(c.in<T>(static_cast<int>(i) + 1), fields_[field], field,
-                           &outputs_[i].template data<T>()[row]);
-          }));
+      SR_RETURN_IF_ERROR(tensor::with_dtype<Columns>(outputs_[i].dtype(), [&]<class T>() -> Status {
+        return take<T>(c.in<T>(static_cast<int>(i) + 1), fields_[field], field,
+                       &outputs_[i].template data<T>()[row]);
+      }));
     }
     return {};
   }

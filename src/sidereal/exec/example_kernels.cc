@@ -30,8 +30,7 @@ struct Column {
   Shape shape = {};           ///< Of a dense row; its first extent may be -1.
   int64_t row_elements = 0;   ///< Of a dense row; of one step of the first extent if that is -1.
   parse::Feature found = {};  ///< In the row being read.
-  std::variant<std::vector<float>, std::vector<int64_t>, std::vector<std::string_view>>
-      values = {};
+  std::variant<std::vector<float>, std::vector<int64_t>, std::vector<std::string_view>> values = {};
   std::vector<int64_t> ends = {};  ///< Of each row, where its values end.
 
   [[nodiscard]] bool open() const { return shape.rank() > 0 && shape.dim(0) < 0; }
@@ -310,8 +309,8 @@ class ExampleParser {
 
   std::vector<Column> columns_;
   absl::flat_hash_map<std::string_view, size_t> places_;  // Views of the keys of columns_.
-  std::vector<parse::NamedFeature> entries_;  // Of the row being read.
-  int inputs_ = 1;                            // Input of the default of the column being written.
+  std::vector<parse::NamedFeature> entries_;              // Of the row being read.
+  int inputs_ = 1;  // Input of the default of the column being written.
 };
 
 Result<std::unique_ptr<Kernel>> parse_example(const BindContext& bind) {

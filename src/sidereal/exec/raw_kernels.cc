@@ -22,7 +22,8 @@ void swap_bytes(std::byte* data, int64_t count, int64_t width) {
 
 /// What is not 0 is true: other bytes are no bools.
 void normalize_bools(std::byte* data, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) data[i] = data[i] == std::byte{0} ? std::byte{0} : std::byte{1};
+  for (int64_t i = 0; i < count; ++i)
+    data[i] = data[i] == std::byte{0} ? std::byte{0} : std::byte{1};
 }
 
 /// Bytes of every string: `fixed` or, when that is negative, what they all have.

@@ -66,8 +66,8 @@ Status strip(KernelContext& c) {
   SR_RETURN_IF_ERROR(check_dtype(c, 0, DType::kString));
   const Tensor x = c.input(0);
   const auto texts = x.data<const std::string_view>();
-  std::transform(texts.begin(), texts.end(),
-                 c.output(0, x.shape()).data<std::string_view>().data(), parse::trim_space);
+  std::transform(texts.begin(), texts.end(), c.output(0, x.shape()).data<std::string_view>().data(),
+                 parse::trim_space);
   return {};
 }
 
@@ -125,9 +125,9 @@ Result<std::unique_ptr<Kernel>> substr(const BindContext& bind) {
     SR_RETURN_IF_ERROR(check_dtype(c, 0, DType::kString));
     SR_RETURN_IF_ERROR(check_one_dtype(c, 1, 2));
     SR_ASSIGN_OR_RETURN(const Shape shape, broadcast_inputs(c, 0, 2));
-    return tensor::with_dtype<tensor::IndexTypes>(
-        c.input(1).dtype(),
-        [&]<class I>() -> Status { return run_substr<I>(c, by_character, shape); });
+    return tensor::with_dtype<tensor::IndexTypes>(c.input(1).dtype(), [&]<class I>() -> Status {
+      return run_substr<I>(c, by_character, shape);
+    });
   });
 }
 

@@ -89,8 +89,7 @@ Result<std::unique_ptr<Kernel>> reduce_join(const BindContext& bind) {
       for (int d = x.shape().rank() - 1; d >= 0; --d) axes.push_back(d);
     }
     SR_RETURN_IF_ERROR(plan_join(x.shape(), axes, keep, &plan));
-    SR_RETURN_IF_ERROR(
-        check_bytes(tensor::string_bytes(x) + separator.size() * x.num_elements()));
+    SR_RETURN_IF_ERROR(check_bytes(tensor::string_bytes(x) + separator.size() * x.num_elements()));
     const std::string_view* data = c.in<std::string_view>(0).data();
     StringsBuilder strings;
     plan.outer.for_each([&](int64_t from) {
@@ -244,8 +243,7 @@ void register_string_join_kernels(KernelTable* table) {
   table->add("ReduceJoin", strings(1, reduce_join));
   table->add("StringSplit",
              with_arity(1, 1, 2, with_outputs({DType::kString, DType::kInt64}, string_split)));
-  table->add("StringFormat",
-             with_arity(0, -1, 1, with_outputs({DType::kString}, string_format)));
+  table->add("StringFormat", with_arity(0, -1, 1, with_outputs({DType::kString}, string_format)));
 }
 
 }  // namespace sidereal::exec

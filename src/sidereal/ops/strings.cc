@@ -205,8 +205,8 @@ void register_joining(OpRegistry* registry) {
                  .attrs = {separator},
                  .infer = infer_string_join,
                  .differentiable = false});
-  add(registry, "ReduceJoin",
-      "The strings along axes one behind another (tf.strings.reduce_join).", 1,
+  add(registry, "ReduceJoin", "The strings along axes one behind another (tf.strings.reduce_join).",
+      1,
       {{"axes", "ints", false,
         "The first one's neighbours come first; absent: all, row by row. [0, 1] of [[a, b], [c, "
         "d]] is acbd, [1, 0] abcd."},
@@ -248,16 +248,15 @@ void register_strings(OpRegistry* registry) {
       "(x, pos, len), broadcast: `len` bytes or characters of x from `pos` on, fewer where x ends "
       "(tf.strings.substr). A negative pos counts from the end; one outside of x is an error.",
       3, {unit}, infer_substr);
-  add(registry, "StringLength", "Bytes or characters of each string, int32 (tf.strings.length).",
-      1, {unit}, infer_string_length);
+  add(registry, "StringLength", "Bytes or characters of each string, int32 (tf.strings.length).", 1,
+      {unit}, infer_string_length);
   add(registry, "StringLower", "ASCII letters in lower case (tf.strings.lower).", 1, {},
       each(DType::kString));
   add(registry, "StringUpper", "ASCII letters in upper case (tf.strings.upper).", 1, {},
       each(DType::kString));
   add(registry, "StringStrip", "Without white space at the ends (tf.strings.strip).", 1, {},
       each(DType::kString));
-  add(registry, "RegexReplace",
-      "What the pattern matches replaced (tf.strings.regex_replace).", 1,
+  add(registry, "RegexReplace", "What the pattern matches replaced (tf.strings.regex_replace).", 1,
       {{"pattern", "string", true, "A regular expression of RE2."},
        {"rewrite", "string", true, "What comes instead; \\1 to \\9 are groups, \\0 the match."},
        {"replace_global", "bool", false, "All matches (if absent), or the first."}},

@@ -21,8 +21,7 @@ struct Field {
 
 class WireReader {
  public:
-  explicit WireReader(std::string_view message)
-      : at_(message.data()), end_(at_ + message.size()) {}
+  explicit WireReader(std::string_view message) : at_(message.data()), end_(at_ + message.size()) {}
 
   [[nodiscard]] bool done() const { return at_ == end_; }
   [[nodiscard]] const char* at() const { return at_; }
@@ -205,8 +204,8 @@ Status append_values(const Feature& feature, std::vector<T>* out) {
   Field field;
   while (!reader.done()) {
     const bool good = reader.next(&field);
-    const bool list = field.number == static_cast<uint32_t>(feature.kind) &&
-                      field.type == WireType::kBytes;
+    const bool list =
+        field.number == static_cast<uint32_t>(feature.kind) && field.type == WireType::kBytes;
     if (!good || (list && !append_list(field.bytes, out))) {
       return invalid_argument("its list of {} is broken", name_of(feature.kind));
     }

@@ -77,8 +77,7 @@ TEST(Example, skips_fields_it_does_not_know) {
   const std::string unknown = std::string("\x98\x06\x07", 3) +            // Field 99, a varint.
                               std::string("\x21\1\2\3\4\5\6\7\x08", 9) +  // Field 4, 64 bits.
                               field(5, "text");
-  const std::string example =
-      unknown + field(1, unknown + entry("a", unknown + ints("\x04")));
+  const std::string example = unknown + field(1, unknown + entry("a", unknown + ints("\x04")));
   const auto found = read(example);
   ASSERT_TRUE(found.ok()) << found.status();
   ASSERT_EQ(found->size(), 1U);
@@ -102,10 +101,11 @@ TEST(Example, lists_of_another_kind_are_errors) {
 }
 
 TEST(Example, says_where_bytes_make_no_sense) {
-  EXPECT_THAT(base::message_of(read("\x0a\x05xy").status()), HasSubstr("the 4 bytes make no sense"));
-  EXPECT_FALSE(read("\x0b").ok());                            // A group.
-  EXPECT_FALSE(read(std::string("\x00\x01", 2)).ok());        // Field 0.
-  EXPECT_FALSE(read(std::string(11, '\xff')).ok());           // A varint without end.
+  EXPECT_THAT(base::message_of(read("\x0a\x05xy").status()),
+              HasSubstr("the 4 bytes make no sense"));
+  EXPECT_FALSE(read("\x0b").ok());                      // A group.
+  EXPECT_FALSE(read(std::string("\x00\x01", 2)).ok());  // Field 0.
+  EXPECT_FALSE(read(std::string(11, '\xff')).ok());     // A varint without end.
   EXPECT_FALSE(read(std::string("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11)).ok());
 }
 

@@ -48,7 +48,7 @@ inline bool parse_integer(std::string_view text, int64_t* out) {
 /// allowed, floats may be "inf", "nan" (in any case) and beyond the range of T, where they become
 /// infinite or zero. False when the text is no such number; integers must fit T.
 template <class T>
-  requires std::is_integral_v<T>
+requires std::is_integral_v<T>
 bool parse_number(std::string_view text, T* out) {
   text = trim_space(text);
   if (text.size() > 1 && text.front() == '+' && text[1] != '-') text.remove_prefix(1);
