@@ -19,24 +19,25 @@ _BYTES, _FLOATS, _INTS = 1, 2, 3  # The numbers of the fields of Feature.
 def encode_example(features: Mapping[str, Any]) -> bytes:
     """A serialized tf.train.Example with the given features, sorted by name: bytes, str (as UTF-8)
     and lists of them as a list of bytes, integers and bools as int64, other numbers as float
-    (float32). Values are single ones, lists, arrays or tensors, whose elements are taken row by
-    row. An empty list gives a feature of no kind."""
-    entries = [
-        _field(1, _field(1, key.encode()) + _field(2, _feature(key, features[key])))
-        for key in sorted(features)
-    ]
+    (float32; infinite beyond its range). Values are single ones, lists, arrays or tensors, whose
+    elements are taken row by row. An empty list gives a feature of no kind."""
+    entries = []
+    for key in sorted(features):
+        kind, content = _list(key, features[key])
+        feature = _field(kind, content) if kind else b""
+        entries.append(_field(1, _field(1, key.encode()) + _field(2, feature)))
     return _field(1, b"".join(entries))
-
-
-def _feature(key: str, value: Any) -> bytes:
-    kind, content = _list(key, value)
-    return _field(kind, content) if kind else b""
 
 
 def _list(key: str, value: Any) -> tuple[int, bytes]:
     """The number of the list's field in Feature, 0 for none, and the list."""
     if isinstance(value, (str, bytes)):
         return _BYTES, _field(1, _as_bytes(value))
+    # Single numbers are most of what is written, and need no array.
+    if type(value) is float and abs(value) < 3e38:
+        return _FLOATS, _field(1, struct.pack("<f", value))
+    if type(value) is int and abs(value) < 1 << 63:
+        return _INTS, _field(1, _varint(value))
     if isinstance(value, Tensor):
         value = value.numpy()
     array = value if isinstance(value, np.ndarray) else np.array(value, dtype=_kind_of(value))
@@ -44,7 +45,7 @@ def _list(key: str, value: Any) -> tuple[int, bytes]:
         items = array.ravel().tolist()
         if not all(isinstance(item, (str, bytes)) for item in items):
             raise errors.InvalidArgumentError(
-                f"feature '{key}' is {value!r:.60}; give strings or numbers, not both, of one shape"
+                f"feature '{key}' is {value!r:.60}; give strings, or numbers within int64 or float"
             )
         if not items and not isinstance(value, np.ndarray):
             return 0, b""
@@ -54,7 +55,8 @@ def _list(key: str, value: Any) -> tuple[int, bytes]:
             raise errors.InvalidArgumentError(f"feature '{key}' has integers beyond int64")
         return _INTS, _packed(b"".join(map(_varint, array.ravel().tolist())))
     if array.dtype.kind == "f":
-        return _FLOATS, _packed(np.ascontiguousarray(array.ravel(), "<f4").tobytes())
+        with np.errstate(over="ignore"):
+            return _FLOATS, _packed(array.ravel().astype("<f4").tobytes())
     raise errors.InvalidArgumentError(f"feature '{key}' is {value!r:.60}; it is no list of values")
 
 
@@ -82,8 +84,14 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
+#: The tags of fields of bytes, and numbers of one byte.
+_TAGS = [bytes([number << 3 | 2]) for number in range(4)]
+_SMALL = [bytes([number]) for number in range(128)]
+
+
 def _field(number: int, content: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+    size = len(content)
+    return _TAGS[number] + (_SMALL[size] if size < 128 else _varint(size)) + content
 
 
 def _packed(content: bytes) -> bytes:

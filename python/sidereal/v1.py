@@ -25,7 +25,7 @@ import numpy as np
 import sidereal as _sr
 
 from . import _native, _run_metadata, errors, nest, optimizers
-from ._dispatch import ENGINE, state, to_tensor
+from ._dispatch import ENGINE, apply, convert, state, to_tensor
 from ._graphs import Graph as _Graph
 from ._graphs import legal_name, locate
 from ._native import Output, Tensor
@@ -494,10 +494,51 @@ def _wrapped(thing: Any) -> Any:
     return thing
 
 
+#: Names that TensorFlow 1 had at the top, and where they are now.
+_MOVED = {
+    "FixedLenFeature": "io.FixedLenFeature",
+    "FixedLenSequenceFeature": "io.FixedLenSequenceFeature",
+    "SparseFeature": "io.SparseFeature",
+    "SparseTensor": "sparse.SparseTensor",
+    "VarLenFeature": "io.VarLenFeature",
+    "as_string": "strings.as_string",
+    "decode_csv": "io.decode_csv",
+    "decode_raw": "io.decode_raw",
+    "parse_example": "io.parse_example",
+    "parse_single_example": "io.parse_single_example",
+    "reduce_join": "strings.reduce_join",
+    "regex_replace": "strings.regex_replace",
+    "sparse_tensor_to_dense": "sparse.to_dense",
+    "string_join": "strings.join",
+    "string_strip": "strings.strip",
+    "string_to_hash_bucket": "strings.to_hash_bucket",
+    "string_to_hash_bucket_fast": "strings.to_hash_bucket_fast",
+    "string_to_hash_bucket_strong": "strings.to_hash_bucket_strong",
+    "string_to_number": "strings.to_number",
+    "substr": "strings.substr",
+}
+
+
+@_in_graph
+def string_split(
+    source: Any, sep: str | None = None, skip_empty: bool = True, delimiter: str = " "
+) -> _sr.sparse.SparseTensor:
+    """The pieces of a vector of strings between separators (tf.string_split), as a SparseTensor:
+    every character of `sep` or `delimiter`, which is ASCII, separates; '' splits into bytes."""
+    attrs = {
+        "separator": delimiter if sep is None else sep, "each_byte": True, "skip_empty": skip_empty
+    }  # fmt: skip
+    values, splits = apply("StringSplit", (convert(source),), attrs)
+    return _sr.RaggedTensor(values, splits).to_sparse()
+
+
 _HIDDEN = {"function", "GradientTape", "LocalCluster", "Model"}
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MOVED:
+        module, _, member = _MOVED[name].partition(".")
+        return _wrapped(getattr(getattr(_sr, module), member))
     if name.startswith("_") or name in _HIDDEN or not hasattr(_sr, name):
         raise AttributeError(f"module 'sidereal.v1' has no attribute '{name}'")
     return _wrapped(getattr(_sr, name))
@@ -507,6 +548,6 @@ __all__ = [
     "ConfigProto", "Graph", "Operation", "RunMetadata", "RunOptions", "Session", "Variable",
     "assign", "assign_add", "control_dependencies",
     "get_default_graph", "get_default_session", "global_variables", "global_variables_initializer",
-    "group", "placeholder", "reset_default_graph", "timeline", "train",
+    "group", "placeholder", "reset_default_graph", "string_split", "timeline", "train",
     "trainable_variables",
 ]

@@ -138,6 +138,20 @@ def test_features_are_dense_sparse_and_ragged(graph: bool, known: bool) -> None:
     assert made["placed"].dense_shape.tolist() == [2, 4]
 
 
+def test_sparse_features_become_dense() -> None:
+    made = io.parse_example(encoded(), FEATURES)
+    assert sr.sparse.to_dense(made["placed"], -1.0).tolist() == [[10, -1, -1, 30], [-1] * 4]
+    assert sr.sparse.to_dense(made["tags"]).tolist() == [[b"x", b"y\0"], [b"", b""]]
+    x = sr.constant([1.0, 2.0])
+    with sr.GradientTape() as tape:
+        tape.watch(x)
+        sparse = sr.sparse.SparseTensor([[0, 1], [1, 0]], x, [2, 2])
+        loss = sr.reduce_sum(sr.sparse.to_dense(sparse) * [[1.0, 2.0], [3.0, 4.0]])
+    assert tape.gradient(loss, x).tolist() == [2, 3]
+    with pytest.raises(sr.errors.OutOfRangeError):
+        sr.sparse.to_dense(sr.sparse.SparseTensor([[2]], [1.0], [2]))
+
+
 def test_a_single_example_has_no_rows() -> None:
     made = io.parse_single_example(encoded()[0], FEATURES)
     assert made["id"].shape == () and int(made["id"]) == 7
@@ -268,7 +282,12 @@ def test_protobuf_reads_what_is_written_and_writes_what_is_read() -> None:
     assert made["empty"].shape == (0,)
 
 
-@pytest.mark.parametrize("value", [1j, {"a": 1}, ["x", 1], np.uint64([1 << 63])])
+def test_single_numbers_are_written_as_lists_of_one() -> None:
+    for one in (0, -1, (1 << 63) - 1, 1.5, -0.0, 1e300, float("-inf"), True, np.int8(3), "x", b""):
+        assert io.encode_example({"x": one}) == io.encode_example({"x": [one]}), one
+
+
+@pytest.mark.parametrize("value", [1 << 63, 1j, {"a": 1}, ["x", 1], np.uint64([1 << 63])])
 def test_what_no_feature_can_hold_is_refused(value: Any) -> None:
     with pytest.raises(sr.errors.InvalidArgumentError, match="feature 'x'"):
         io.encode_example({"x": value})

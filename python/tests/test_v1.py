@@ -90,3 +90,19 @@ def test_what_is_no_fetch_is_refused() -> None:
         tf.Session().run(3.0)
     with pytest.raises(errors.UnimplementedError, match="in this process"):
         tf.Session("grpc://localhost:1")
+
+
+def test_strings_and_examples_have_their_old_names() -> None:
+    from sidereal import io
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        words = tf.placeholder("string", [None])
+        pieces = tf.string_split(words, delimiter=", ")
+        found = session.run(pieces, {words: ["a, b", "", "c"]})
+        assert found.values.tolist() == [b"a", b"b", b"c"]
+        assert found.indices.tolist() == [[0, 0], [0, 1], [2, 0]]
+        assert found.dense_shape.tolist() == [3, 2]
+        serialized = tf.placeholder("string", [None])
+        made = tf.parse_example(serialized, {"x": tf.FixedLenFeature([], "int64")})
+        examples = [io.encode_example({"x": x}) for x in (3, 4)]
+        assert session.run(made["x"], {serialized: examples}).tolist() == [3, 4]

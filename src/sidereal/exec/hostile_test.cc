@@ -8,6 +8,7 @@
 #include "sidereal/ops/ops.h"
 #include "sidereal/program/validate.h"
 #include "sidereal/tensor/dispatch.h"
+#include "sidereal/tensor/strings.h"
 
 // Programs come from peers: whatever inputs, outputs and attributes an instruction names, its
 // kernel refuses them or runs; it never reads or writes outside of its tensors, and never aborts.
@@ -34,14 +35,41 @@ class Dice {
 };
 
 const std::vector<DType>& dtypes() {
-  static const std::vector<DType> kDTypes = {DType::kFloat32, DType::kFloat32, DType::kFloat64,
-                                             DType::kInt32,   DType::kInt64,   DType::kBool,
-                                             DType::kInt8,    DType::kBFloat16};
+  static const std::vector<DType> kDTypes = {DType::kFloat32, DType::kFloat32,  DType::kFloat64,
+                                             DType::kInt32,   DType::kInt64,    DType::kBool,
+                                             DType::kInt8,    DType::kBFloat16, DType::kString};
   return kDTypes;
+}
+
+/// Words, numbers, records, and a tf.train.Example whose feature "v" is the int64 list [1, 2].
+const std::vector<std::string>& texts() {
+  static const std::vector<std::string> kTexts = {"",
+                                                  "a b",
+                                                  "3",
+                                                  "-1.5",
+                                                  "1,2",
+                                                  "\"q\"\"\",x",
+                                                  "\xff\xc3",
+                                                  std::string("\0\1\2\3", 4),
+                                                  "\n\x0f\n\r\n\1v\x12\x08\x1a\x06\n\4\1\2\3\4"};
+  return kTexts;
+}
+
+Tensor random_strings(Dice& dice, const Shape& shape) {
+  tensor::StringsBuilder strings;
+  for (int64_t i = 0; i < shape.num_elements(); ++i) {
+    std::string text = dice.pick(texts());
+    if (!text.empty() && dice.number(0, 4) == 0) {
+      text[dice.number(0, static_cast<int64_t>(text.size()) - 1)] ^= 5;
+    }
+    strings.add(text);
+  }
+  return std::move(strings).finish(shape);
 }
 
 /// Mostly small values that could be indices; some that could not.
 Tensor random_tensor(Dice& dice, DType dtype, const Shape& shape) {
+  if (dtype == DType::kString) return random_strings(dice, shape);
   Tensor out = Tensor::zeros(dtype, shape);
   for (int64_t i = 0; i < out.num_elements(); ++i) {
     const int64_t value = dice.number(0, 9) == 0
@@ -68,7 +96,9 @@ int64_t random_int(Dice& dice) {
 
 ir::AttrMap random_attrs(Dice& dice, const ir::OpSchema& schema) {
   static const std::vector<std::string> kTexts = {
-      "sum", "mean", "sqrt_n", "same", "valid", "reflect", "symmetric", "left", "v", "explicit"};
+      "sum", "mean",     "sqrt_n", "same", "valid",      "reflect", "symmetric", "left",
+      "v",   "explicit", ",",      "",     "(a)|[0-9]+", "\\1",     "{}",        "UTF8_CHAR"};
+  static const std::vector<std::string> kWords = {"v", "w", "int64", "string", "float32"};
   ir::AttrMap out;
   for (const ir::AttrSpec& attr : schema.attrs) {
     if (dice.number(0, 9) < (attr.required ? 1 : 5)) continue;
@@ -81,6 +111,11 @@ ir::AttrMap random_attrs(Dice& dice, const ir::OpSchema& schema) {
     if (attr.type == "float") out[attr.name] = static_cast<double>(dice.number(-2, 2));
     if (attr.type == "bool") out[attr.name] = dice.number(0, 1) == 1;
     if (attr.type == "string") out[attr.name] = dice.pick(kTexts);
+    if (attr.type == "strings") {
+      std::vector<std::string> words(dice.number(0, 2));
+      for (std::string& word : words) word = dice.pick(kWords);
+      out[attr.name] = words;
+    }
     if (attr.type == "dtype") out[attr.name] = dice.pick(dtypes());
     if (attr.type == "shape") out[attr.name] = random_shape(dice);
   }

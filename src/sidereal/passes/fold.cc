@@ -5,6 +5,7 @@
 
 #include "sidereal/passes/internal/rewrite.h"
 #include "sidereal/passes/prune.h"
+#include "sidereal/tensor/strings.h"
 
 namespace sidereal::passes {
 namespace {
@@ -16,6 +17,11 @@ using ir::Tensor;
 const Tensor* constant_of(const ir::Graph& graph, Output value) {
   const Node& node = graph.node(value.node);
   return node.op == "Const" ? ir::find_attr<Tensor>(node.attrs, "value") : nullptr;
+}
+
+/// What the graph would hold, the bytes of strings included.
+size_t bytes_of(const Tensor& t) {
+  return t.nbytes() + (t.dtype() == ir::DType::kString ? tensor::string_bytes(t) : 0);
 }
 
 /// The constant that `node` is, or nothing. `inputs` are those of the new graph.
@@ -30,7 +36,7 @@ std::optional<Tensor> value_of(const Node& node, const std::vector<Output>& inpu
   Result<std::vector<Tensor>> made = evaluate(node, values);
   if (!made.ok() || made->size() != 1) return std::nullopt;
   Tensor& result = made->front();
-  const bool good = result.defined() && result.nbytes() <= kFoldedBytesMax &&
+  const bool good = result.defined() && bytes_of(result) <= kFoldedBytesMax &&
                     result.dtype() == node.outputs[0].dtype &&
                     node.outputs[0].shape.accepts(result.shape());
   return good ? std::optional(std::move(result)) : std::nullopt;
