@@ -50,7 +50,9 @@ class Tree:
         return [f for f in self.files if suffix(f) in CODE_SUFFIXES or name(f) == "CMakeLists.txt"]
 
     def documents(self) -> list[str]:
-        return [f for f in self.files if suffix(f) in TEXT_SUFFIXES and name(f) != "LICENSE"]
+        # What fuzzers are given is no document, whatever it looks like.
+        return [f for f in self.files if suffix(f) in TEXT_SUFFIXES and name(f) != "LICENSE"
+                and not f.startswith("tests/corpus/")]
 
 
 def name(file: str) -> str:

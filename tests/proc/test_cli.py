@@ -77,6 +77,45 @@ def test_help_version_and_ops(run):
     assert "Lookup" in ops.stdout and "MatMul" in ops.stdout
 
 
+def test_one_operation_is_shown_and_a_wrong_name_gets_the_right_one(run):
+    shown = run("ops", "TopK")
+    assert shown.returncode == 0
+    assert "outputs: as input 0; int32" in shown.stdout
+    error = error_of(run("ops", "topk_v2"))
+    assert error.startswith("NOT_FOUND: there is no op named 'topk_v2'; names like it: TopK")
+    assert error_of(run("ops", "matmul")).endswith("names like it: MatMul")
+
+
+def test_a_built_in_model_is_dumped_as_text_plan_program_and_picture(run, tmp_path):
+    small = ["graph", "dump", "--model", "deepfm", "--hidden", "8,4", "--ps", "2"]
+    text = run(*small)
+    assert text.returncode == 0 and text.stdout.startswith("sidereal-graph 1\n")
+    assert "ApplySparse" in text.stdout and "ShardApply" not in text.stdout
+    planned = run(*small, "--stage", "plan")
+    assert "ShardApply" in planned.stdout and "at=1:0" in planned.stdout
+    assert "ps:1/lane:0:" in run(*small, "--stage", "program").stdout
+    dot = run(*small, "--stage", "plan", "--format", "dot").stdout
+    assert dot.startswith("digraph") and 'label="devices"' in dot
+    picture = tmp_path / "it's.svg"
+    drawn = run(*small, "--stage", "plan", "--output", picture)
+    if "is not installed" in drawn.stderr:
+        pytest.skip("skipped: Graphviz is not installed")
+    assert drawn.returncode == 0
+    assert picture.read_text().count("#fde2c4") > 3
+
+
+def test_a_saved_function_is_dumped_and_another_file_refused(run, tmp_path):
+    saved = "tests/golden/saved_model_1.srsm"
+    assert "function @" in run("graph", "dump", saved).stdout
+    assert "Scan" in run("graph", "dump", saved, "--stage", "program").stdout
+    error = error_of(run("graph", "dump", saved, "--function", "other"))
+    assert "holds 1 functions: score; choose one with --function" in error
+    bad = tmp_path / "bad.srsm"
+    bad.write_bytes(b"something else")
+    assert "do not start with 'SRSM'" in error_of(run("graph", "dump", bad))
+    assert "cannot read" in error_of(run("graph", "dump", tmp_path / "nothing"))
+
+
 def test_wrong_usage_is_code_2(run, tmp_path):
     assert "--data" in error_of(run("train"), 2)
     assert "gpt" in error_of(run("train", "--data", "x", "--model", "gpt"), 2)

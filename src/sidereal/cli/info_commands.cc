@@ -2,34 +2,38 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <memory>
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/cli/commands.h"
+#include "sidereal/eager/context.h"
 #include "sidereal/ir/schema.h"
 #include "sidereal/ops/ops.h"
+#include "sidereal/ops/signature.h"
 
 namespace sidereal::cli {
 
 namespace {
 
-std::string inputs_of(const ir::OpSchema& schema) {
-  if (schema.min_inputs == schema.max_inputs) return std::to_string(schema.min_inputs);
-  if (schema.max_inputs < 0) return fmt::format("{} or more", schema.min_inputs);
-  return fmt::format("{} to {}", schema.min_inputs, schema.max_inputs);
-}
+struct OpsArguments {
+  std::string name;
+  bool markdown = false;
+};
 
-Status print_ops() {
+Status print_ops(const OpsArguments& arguments) {
   ir::OpRegistry registry;
   ops::register_all(&registry);
+  if (arguments.markdown) {
+    fmt::print("{}", ops::ops_page(registry));
+    return {};
+  }
+  if (!arguments.name.empty()) {
+    SR_ASSIGN_OR_RETURN(const ir::OpSchema* schema, eager::find_op(registry, arguments.name));
+    fmt::print("{}", ops::describe_op(*schema));
+    return {};
+  }
   for (const std::string& name : registry.names()) {
-    const ir::OpSchema& schema = *registry.find(name);
-    fmt::print("{}\n    {}\n    inputs: {}{}{}\n", name, schema.doc, inputs_of(schema),
-               schema.on_ps ? "; runs where its variable lives" : "",
-               schema.differentiable ? "" : "; has no gradient");
-    for (const ir::AttrSpec& attr : schema.attrs) {
-      fmt::print("    {}: {}{}. {}\n", attr.name, attr.type, attr.required ? "" : ", optional",
-                 attr.doc);
-    }
+    fmt::print("{}", ops::describe_op(*registry.find(name)));
   }
   return {};
 }
@@ -42,8 +46,13 @@ Status print_version() {
 }  // namespace
 
 void add_ops(CLI::App* app, Action* action) {
-  CLI::App* command = app->add_subcommand("ops", "list the operations of graphs");
-  command->final_callback([action] { *action = print_ops; });
+  CLI::App* command = app->add_subcommand("ops", "list the operations of graphs, or show one");
+  auto arguments = std::make_shared<OpsArguments>();
+  command->add_option("name", arguments->name, "the operation to show; all without one")
+      ->type_name("NAME");
+  command->add_flag("--markdown", arguments->markdown, "all of them as docs/ops.md has them");
+  command->final_callback(
+      [arguments, action] { *action = [arguments] { return print_ops(*arguments); }; });
 }
 
 void add_version(CLI::App* app, Action* action) {

@@ -1,0 +1,216 @@
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <memory>
+
+#include "sidereal/cli/arguments.h"
+#include "sidereal/cli/commands.h"
+#include "sidereal/cli/report.h"
+#include "sidereal/exec/one_op.h"
+#include "sidereal/ir/dot.h"
+#include "sidereal/ir/saved_model.h"
+#include "sidereal/ir/text.h"
+#include "sidereal/ops/ops.h"
+#include "sidereal/partition/pull_push.h"
+#include "sidereal/passes/pipeline.h"
+#include "sidereal/program/compile.h"
+#include "sidereal/train/models.h"
+
+namespace sidereal::cli {
+
+namespace {
+
+using base::invalid_argument;
+
+constexpr const char* kDumpFooter = R"(Examples:
+  sidereal graph dump --model deepfm --hidden 32,16 --ps 2 --stage plan --output deepfm.svg
+  sidereal graph dump model.srsm
+  sidereal graph dump model.srsm --function predict --stage program
+Pictures are drawn by Graphviz (the Debian package graphviz); --format dot needs nothing.)";
+
+struct DumpArguments {
+  TrainArguments model;
+  std::string file;
+  std::string function;
+  std::string stage = "model";
+  std::string format;
+  std::string output;
+  bool no_constants = false;
+};
+
+/// A graph and what is asked of it.
+struct Asked {
+  std::string title;
+  ir::Graph graph;
+  std::vector<ir::Output> fetches;
+  std::vector<ir::NodeId> targets;
+  passes::Topology topology;
+};
+
+Result<Asked> built_in_model(const DumpArguments& a) {
+  SR_ASSIGN_OR_RETURN(const TrainingJob job, plan_demo(a.model));
+  SR_ASSIGN_OR_RETURN(train::CompiledModel model, train::build_model(job.model));
+  Asked asked;
+  asked.title = fmt::format("{}: a training step", job.model.kind);
+  for (const std::string& name : {model.loss, model.probability}) {
+    SR_ASSIGN_OR_RETURN(const ir::Output fetch, model.graph.find_output(name));
+    asked.fetches.push_back(fetch);
+  }
+  for (const std::string& name : model.targets) {
+    asked.targets.push_back(model.graph.find(name)->id);
+  }
+  asked.graph = std::move(model.graph);
+  asked.topology.lanes.assign(a.model.ps, a.model.ps_lanes);
+  return asked;
+}
+
+Result<Asked> saved_function(const DumpArguments& a, const ir::OpRegistry& registry) {
+  std::ifstream file(a.file, std::ios::binary);
+  if (!file) return base::not_found("cannot read {}", a.file);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  Result<ir::SavedModel> model = ir::decode_saved_model(bytes, registry);
+  if (!model.ok()) return base::with_context(model.status(), a.file);
+  std::vector<std::string> names;
+  ir::SavedFunction* found = nullptr;
+  for (ir::SavedFunction& function : model->functions) {
+    names.push_back(function.name);
+    if (found == nullptr && (a.function.empty() || a.function == function.name)) found = &function;
+  }
+  if (found == nullptr || (a.function.empty() && names.size() > 1)) {
+    return invalid_argument("{} holds {} functions: {}; choose one with --function", a.file,
+                            names.size(), fmt::join(names, ", "));
+  }
+  Asked asked;
+  asked.title = fmt::format("{}: {}", a.file, found->name);
+  asked.graph = std::move(found->graph);
+  asked.fetches = std::move(found->outputs);
+  asked.targets = std::move(found->targets);
+  return asked;
+}
+
+Result<passes::Plan> plan_of(const Asked& asked, const ir::OpRegistry& registry) {
+  exec::KernelTable kernels;
+  exec::register_kernels(&kernels);
+  const auto evaluate = [&](const ir::Node& node, const std::vector<ir::Tensor>& inputs) {
+    return exec::run_one_op(node, inputs, kernels);
+  };
+  return passes::run_passes(asked.graph, asked.fetches, asked.targets, asked.topology, registry,
+                            {.evaluate = evaluate});
+}
+
+Result<std::string> program_text(const Asked& asked, const ir::OpRegistry& registry) {
+  SR_ASSIGN_OR_RETURN(const passes::Plan plan, plan_of(asked, registry));
+  SR_ASSIGN_OR_RETURN(
+      const partition::PartitionedGraph parts,
+      partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, registry));
+  SR_ASSIGN_OR_RETURN(const program::CompiledStep step, program::compile(parts));
+  std::string out = partition::summary(parts) + "\nworker:\n" + program::to_text(step.worker);
+  for (const program::RemoteProgram& remote : step.remotes) {
+    SR_ASSIGN_OR_RETURN(const program::Program program, program::decode(remote.bytes));
+    out += fmt::format("\n{}:\n{}", ir::to_string(remote.location), program::to_text(program));
+  }
+  return out;
+}
+
+/// 'text' for a shell.
+std::string shell_quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      out += c;
+    }
+  }
+  return out + "'";
+}
+
+/// Has Graphviz draw `dot`.
+Status draw(const std::string& dot, const std::string& path) {
+  const std::string target = path.empty() ? "" : " -o " + shell_quoted(path);
+  std::FILE* pipe = popen(("dot -Tsvg" + target).c_str(), "w");
+  if (pipe == nullptr) return base::unavailable("cannot start Graphviz");
+  const bool written = std::fwrite(dot.data(), 1, dot.size(), pipe) == dot.size();
+  const int ended = pclose(pipe);
+  if (WIFEXITED(ended) && WEXITSTATUS(ended) == 127) {
+    return base::unavailable(
+        "pictures are drawn by Graphviz, which is not installed: install the package graphviz, or "
+        "write --format dot");
+  }
+  if (!written || ended != 0) return base::unavailable("Graphviz could not draw the graph");
+  return {};
+}
+
+std::string format_of(const DumpArguments& a) {
+  if (!a.format.empty()) return a.format;
+  for (const char* format : {"svg", "dot"}) {
+    if (a.output.ends_with(std::string(".") + format)) return format;
+  }
+  return "text";
+}
+
+Status print_or_write(const std::string& text, const std::string& path) {
+  if (!path.empty()) return write_file(path, text);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return {};
+}
+
+Status dump(const DumpArguments& a) {
+  ir::OpRegistry registry;
+  ops::register_all(&registry);
+  SR_ASSIGN_OR_RETURN(Asked asked,
+                      a.file.empty() ? built_in_model(a) : saved_function(a, registry));
+  const std::string format = format_of(a);
+  if (a.stage == "program") {
+    if (format != "text") return invalid_argument("a program has no picture; use --stage plan");
+    SR_ASSIGN_OR_RETURN(const std::string text, program_text(asked, registry));
+    return print_or_write(text, a.output);
+  }
+  if (a.stage == "plan") {
+    SR_ASSIGN_OR_RETURN(passes::Plan plan, plan_of(asked, registry));
+    asked.graph = std::move(plan.graph);
+    asked.title += ", as it is planned";
+  }
+  if (format == "text") return print_or_write(ir::to_text(asked.graph), a.output);
+  SR_ASSIGN_OR_RETURN(
+      const std::string dot,
+      ir::to_dot(asked.graph, {.title = asked.title, .constants = !a.no_constants}));
+  return format == "dot" ? print_or_write(dot, a.output) : draw(dot, a.output);
+}
+
+}  // namespace
+
+void add_graph(CLI::App* app, Action* action) {
+  CLI::App* graph = app->add_subcommand("graph", "show graphs of models and saved functions");
+  graph->require_subcommand(1);
+  CLI::App* command = graph->add_subcommand("dump", "print a graph, or draw it");
+  command->option_defaults()->always_capture_default()->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeLast);
+  auto arguments = std::make_shared<DumpArguments>();
+  DumpArguments* a = arguments.get();
+  command->add_option("file", a->file, "a saved model; without one, a built-in model is shown")
+      ->type_name("FILE");
+  command->add_option("--function", a->function, "which function of the file")->type_name("NAME");
+  command
+      ->add_option("--stage", a->stage,
+                   "model: as it was made; plan: placed and optimised; program: instructions")
+      ->check(CLI::IsMember({"model", "plan", "program"}));
+  command
+      ->add_option("--format", a->format,
+                   "text, dot (Graphviz) or svg, with devices as colours; by default what the end "
+                   "of --output says, else text")
+      ->check(CLI::IsMember({"text", "dot", "svg"}));
+  command->add_option("--output,-o", a->output, "write to this file")->type_name("FILE");
+  command->add_flag("--no-constants", a->no_constants, "leave constants out of pictures");
+  add_model_options(command, &a->model);
+  add_cluster_options(command, &a->model);
+  command->footer(kDumpFooter);
+  command->final_callback(
+      [arguments, action] { *action = [arguments] { return dump(*arguments); }; });
+}
+
+}  // namespace sidereal::cli
