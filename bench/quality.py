@@ -3,8 +3,8 @@
 
 Trains lr, fm and deepfm with three seeds each on 2 ps and 2 worker processes, asynchronously, by
 way of `sidereal train`. Published: the BARS benchmark of click models (Zhu et al., 2022), table
-Frappe_x1. deepfm is trained in bfloat16 as well (--compute-dtype), where its mean AUC must be within
-0.001 of that in float32. Exit code 1 when a run fails or misses its target. Settings were
+Frappe_x1. deepfm is trained in bfloat16 as well (--compute-dtype), where its mean AUC must be
+within 0.001 of that in float32. Exit code 1 when a run fails or misses its target. Settings were
 chosen by hand in trials that printed the AUC of the validation and of the test file, so the figures
 are a little optimistic. The validation file is not used here, and the number of epochs is fixed.
 `--short`: one seed.
@@ -104,8 +104,8 @@ def train(program: Path, data: Path, case: Case, seed: int) -> Result:
 
 
 HEADER = (
-    f"{'model':11s} {'seed':>4s} {'test AUC':>8s} {'log loss':>8s} {'published':>15s} {'target':>6s}"
-    f" {'epochs':>6s} {'seconds':>7s} {'samples/s':>9s}"
+    f"{'model':11s} {'seed':>4s} {'test AUC':>8s} {'log loss':>8s} {'published':>15s}"
+    f" {'target':>6s} {'epochs':>6s} {'seconds':>7s} {'samples/s':>9s}"
 )
 
 

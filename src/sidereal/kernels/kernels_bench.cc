@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "sidereal/kernels/bfloat_matmul.h"
 #include "sidereal/kernels/elementwise.h"
 #include "sidereal/kernels/matmul.h"
 #include "sidereal/kernels/nn.h"
@@ -15,6 +16,7 @@
 #include "sidereal/kernels/reduce.h"
 #include "sidereal/kernels/sparse.h"
 #include "sidereal/kernels/thread.h"
+#include "sidereal/tensor/buffer.h"
 
 namespace sidereal::kernels {
 namespace {
@@ -71,6 +73,36 @@ BENCHMARK(mat_mul_form)
     ->Args({400, 1024, 1, 1, 0})
     ->Args({1024, 1, 400, 0, 1})
     ->Args({32, 416, 400, 0, 0});
+
+void bfloat_mat_mul_form(benchmark::State& state) {
+  prepare_thread();
+  if (!has_bfloat_units()) return state.SkipWithError("no bfloat16 units");
+  BfloatMatMul product;
+  const BfloatMatMul::Form form{.dims = {state.range(0), state.range(1), state.range(2),
+                                         state.range(3) != 0, state.range(4) != 0},
+                                .wide_out = state.range(3) != 0};
+  const MatMulDims& dims = form.dims;
+  const auto scratch = tensor::Buffer::allocate(product.prepare(form));
+  const std::vector<tensor::BFloat16> a(dims.m * dims.k, tensor::BFloat16(1.5F));
+  const std::vector<tensor::BFloat16> b(dims.k * dims.n, tensor::BFloat16(-0.75F));
+  std::vector<float> out(dims.m * dims.n);
+  for (auto _ : state) {
+    product.run(a.data(), b.data(), nullptr, out.data(), scratch->data());
+    benchmark::ClobberMemory();
+  }
+  state.counters["GFLOP/s"] =
+      benchmark::Counter(2e-9 * static_cast<double>(dims.m * dims.k * dims.n),
+                         benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(bfloat_mat_mul_form)
+    ->ArgNames({"m", "k", "n", "ta", "tb"})
+    ->Args({1024, 416, 400, 0, 0})
+    ->Args({416, 1024, 400, 1, 0})
+    ->Args({1024, 400, 416, 0, 1})
+    ->Args({1024, 400, 400, 0, 0})
+    ->Args({400, 1024, 400, 1, 0})
+    ->Args({1024, 400, 400, 0, 1})
+    ->Args({1024, 400, 1, 0, 0});
 
 void unique_ids(benchmark::State& state) {
   std::vector<std::vector<int64_t>> batches;
