@@ -182,6 +182,7 @@ ir::OptimizerDef make_optimizer(const std::string& kind, const Parameters& param
 void bind_models(nb::module_& m) {
   nb::class_<train::CompiledModel>(m, "CompiledModel", "A model ready to be trained.")
       .def_prop_ro("inputs", &inputs_of, "(name, dtype, shape) of every input.")
+      .def_ro("probability", &train::CompiledModel::probability, "Name of what it predicts.")
       .def_prop_ro("variables", &variables_of, "(name, dtype, shape) of every variable.")
       .def("__str__", [](const train::CompiledModel& c) { return ir::to_text(c.graph); });
   nb::class_<ir::OptimizerDef>(m, "Optimizer")

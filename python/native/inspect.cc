@@ -7,6 +7,7 @@
 
 #include "bindings.h"
 #include "errors.h"
+#include "sidereal/train/trainer.h"
 #include "symbol.h"
 
 /// Graphs and bodies as Python sees them, node by node.
@@ -83,6 +84,15 @@ void bind_inspect(nb::module_& m) {
         return body_of(body.function->body(), name);
       },
       "body"_a, "name"_a);
+  m.def(
+      "nodes_of", [](const train::CompiledModel& model) { return nodes_of(model.graph); },
+      "model"_a);
+  m.def(
+      "body_of",
+      [](const train::CompiledModel& model, const std::string& name) {
+        return body_of(model.graph, name);
+      },
+      "model"_a, "name"_a);
   m.def(
       "outputs_of",
       [](const Body& body) {

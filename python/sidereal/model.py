@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _arrays, _native, optimizers
+from . import _arrays, _native, _serving, optimizers
 from ._arrays import Arrays
 from ._native import EvalResult, FitResult, Output, Progress, TaskStats
 from ._progress import ProgressPrinter
@@ -22,6 +22,7 @@ from .cluster import Cluster
 from .data import DataSpec
 from .dtypes import name_of
 from .errors import FailedPreconditionError, NotFoundError
+from .function import ConcreteFunction
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,14 @@ class Model:
                     f"the model has no variable '{name}'; it has: {', '.join(known)}"
                 )
             return self._place(None).read_variable(name)
+
+    def inference_function(self) -> ConcreteFunction:
+        """What the model predicts now, as a function of its inputs: {"probability": ...}.
+
+        Its variables are copies of those on the cluster, in the memory of this process. For serving:
+        sidereal.saved_model.save(f, path), sidereal.onnx.export(f, path).
+        """
+        return _serving.inference_function(self._need_compiled(), self.get_variable)
 
     def task_stats(self) -> list[TaskStats]:
         """Figures of every ps task so far; those of workers are in FitResult.tasks."""

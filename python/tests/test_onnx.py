@@ -177,6 +177,38 @@ def test_branches_and_loops(tmp_path):
     compare(f, tmp_path / "m.onnx", *batches)
 
 
+@pytest.mark.parametrize("kind", ["lr", "fm", "wdl", "deepfm", "dcn"])
+def test_a_model_of_a_cluster_is_served_as_it_predicts_there(kind, tmp_path):
+    columns = {"ids": ids(64, 26, 30), "dense": floats(64, 13)}
+    data = {**columns, "label": (ids(64, 1, 2)[:, 0]).astype(np.float32)}
+    model = sr.Model(seed=3)
+    rows, dense = model.input("ids", sr.int64, (26,)), model.input("dense", FLOAT, (13,))
+    vectors = sr.layers.Embedding(30, 4)(rows)
+    logit = sr.layers.Dense(1)(dense)
+    if kind in ("fm", "deepfm"):
+        logit = sr.layers.Add()([logit, sr.layers.FactorizationMachine()(vectors)])
+    if kind in ("wdl", "deepfm", "dcn"):
+        flat = sr.layers.Concatenate(1)([sr.layers.Flatten()(vectors), dense])
+        deep = sr.layers.CrossNetwork(2)(flat) if kind == "dcn" else flat
+        hidden = sr.layers.Mlp([8, 4], dropout=0.3)(deep)
+        logit = sr.layers.Add()([logit, sr.layers.Dense(1)(hidden)])
+    model.compile(logit, optimizer=sr.optimizers.Adagrad(0.1))
+    with sr.LocalCluster(in_process=True, ps=2) as cluster:
+        model.fit(data, cluster=cluster, batch_size=16, epochs=2, verbose=False)
+        want = model.predict(columns)
+        function = model.inference_function()
+    names = [spec.name for spec in function.arguments[0]]
+    given = [columns[name] for name in names]
+    got = function(*given)["probability"].numpy().reshape(-1)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    session = compare(function, tmp_path / "m.onnx", given, [value[:3] for value in given])
+    assert [value.name for value in session.get_inputs()] == names
+    sr.saved_model.save(function, tmp_path / "m.srsm")
+    signature = sr.saved_model.load(tmp_path / "m.srsm").signatures["serving_default"]
+    again = signature(**dict(zip(names, given)))["probability"].numpy().reshape(-1)
+    np.testing.assert_allclose(again, want, rtol=1e-5, atol=1e-6)
+
+
 def test_a_loaded_function_and_a_signature_are_exported_as_well(tmp_path):
     w = variable("w", 3, 2)
     f = sr.function(lambda x: {"y": x @ w}, input_signature=[sr.TensorSpec([None, 3], FLOAT, "x")])
