@@ -22,6 +22,7 @@ set(SIDEREAL_KNOWN_MODULES
     lane
     wire
     transport
+    resources
     store
     ckpt
     coord
@@ -37,7 +38,7 @@ set(SIDEREAL_KNOWN_MODULES
 set(SIDEREAL_PLAN_MODULES ir ops autodiff passes partition program)
 
 # The run side never sees a graph: none of the plan side may be used from here.
-set(SIDEREAL_RUN_MODULES lane wire transport store ckpt coord ports)
+set(SIDEREAL_RUN_MODULES lane wire transport resources store ckpt coord ports)
 
 set(SIDEREAL_MAY_USE_base "")
 set(SIDEREAL_MAY_USE_config base)
@@ -57,6 +58,7 @@ set(SIDEREAL_MAY_USE_program base tensor ir ops partition)
 set(SIDEREAL_MAY_USE_lane base sys metrics config)
 set(SIDEREAL_MAY_USE_wire base tensor)
 set(SIDEREAL_MAY_USE_transport base tensor sys metrics config lane wire)
+set(SIDEREAL_MAY_USE_resources base tensor)
 set(SIDEREAL_MAY_USE_store base tensor kernels metrics)
 set(SIDEREAL_MAY_USE_ckpt base tensor wire sys)
 set(SIDEREAL_MAY_USE_coord base)

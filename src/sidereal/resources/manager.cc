@@ -1,0 +1,78 @@
+#include "sidereal/resources/manager.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sidereal/base/strings.h"
+
+namespace sidereal::resources {
+
+Resource::~Resource() = default;
+
+Status Manager::check_kind(const Resource& found, std::string_view name, std::string_view kind) {
+  if (found.kind() == kind) return {};
+  return base::invalid_argument("'{}' is a {}, not a {}", name, found.kind(), kind);
+}
+
+Result<std::shared_ptr<Resource>> Manager::find_any(std::string_view name,
+                                                    std::string_view kind) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = resources_.find(std::string(name));
+  if (it == resources_.end()) {
+    return base::not_found("there is no {} '{}' here: it was never made, or is gone", kind, name);
+  }
+  SR_RETURN_IF_ERROR(check_kind(*it->second, name, kind));
+  return it->second;
+}
+
+bool Manager::erase(std::string_view name) {
+  std::shared_ptr<Resource> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = resources_.find(std::string(name));
+    if (it == resources_.end()) return false;
+    gone = std::move(it->second);
+    resources_.erase(it);
+  }
+  gone->cancel();
+  changed();
+  return true;
+}
+
+void Manager::clear() {
+  absl::flat_hash_map<std::string, std::shared_ptr<Resource>> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    gone.swap(resources_);
+  }
+  for (auto& [name, resource] : gone) resource->cancel();
+  changed();
+}
+
+std::vector<std::string> Manager::names() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> out;
+  for (const auto& [name, resource] : resources_) out.push_back(name);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+void Manager::changed() {
+  {
+    const std::lock_guard lock(mutex_);
+    ++changes_;
+  }
+  changed_.notify_all();
+}
+
+uint64_t Manager::changes() const {
+  const std::lock_guard lock(mutex_);
+  return changes_;
+}
+
+bool Manager::wait(uint64_t seen, std::chrono::nanoseconds limit) const {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, limit, [&] { return changes_ != seen; });
+}
+
+}  // namespace sidereal::resources

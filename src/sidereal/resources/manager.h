@@ -1,0 +1,81 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "sidereal/base/status.h"
+
+namespace sidereal::resources {
+
+/// Something with state that the ops of many steps use by name.
+/// Thread: any; calls never wait for anything but other calls.
+class Resource {
+ public:
+  Resource() = default;
+  virtual ~Resource();
+  Resource(const Resource&) = delete;
+  Resource& operator=(const Resource&) = delete;
+
+  /// "queue", "accumulator", "table", for messages.
+  [[nodiscard]] virtual std::string_view kind() const = 0;
+  /// Ends what waits for it, now and later, with kCancelled.
+  virtual void cancel() {}
+};
+
+/// The resources of one process or session, by name. Ops that must wait return; whoever runs them
+/// waits here for a change and runs them again.
+/// Thread: any.
+class Manager {
+ public:
+  Manager() = default;
+  Manager(const Manager&) = delete;
+  Manager& operator=(const Manager&) = delete;
+
+  /// The resource `name`; kNotFound when there is none, kInvalidArgument when it is another kind.
+  template <class T>
+  Result<std::shared_ptr<T>> find(std::string_view name) const {
+    SR_ASSIGN_OR_RETURN(const std::shared_ptr<Resource> found, find_any(name, T::kKind));
+    return std::static_pointer_cast<T>(found);
+  }
+  /// As find(), but makes it when there is none: `make()` gives a std::shared_ptr<T>.
+  template <class T, class Make>
+  Result<std::shared_ptr<T>> find_or_create(std::string_view name, Make make) {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<Resource>& slot = resources_[std::string(name)];
+    if (slot == nullptr) slot = make();
+    SR_RETURN_IF_ERROR(check_kind(*slot, name, T::kKind));
+    return std::static_pointer_cast<T>(slot);
+  }
+  /// Forgets the resource `name` and ends what waits for it; false when there is none.
+  bool erase(std::string_view name);
+  /// Ends what waits for any of the resources, and forgets them all.
+  void clear();
+  /// Names, sorted.
+  [[nodiscard]] std::vector<std::string> names() const;
+
+  /// To be called after each change that may end a wait.
+  void changed();
+  /// How many changes there were: to be read before what may have to wait is tried.
+  [[nodiscard]] uint64_t changes() const;
+  /// Waits until changes() differs from `seen`; false when it still is `seen` after `limit`.
+  bool wait(uint64_t seen, std::chrono::nanoseconds limit) const;
+
+ private:
+  [[nodiscard]] Result<std::shared_ptr<Resource>> find_any(std::string_view name,
+                                                           std::string_view kind) const;
+  static Status check_kind(const Resource& found, std::string_view name, std::string_view kind);
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  absl::flat_hash_map<std::string, std::shared_ptr<Resource>> resources_;
+  uint64_t changes_ = 0;
+};
+
+}  // namespace sidereal::resources
