@@ -63,9 +63,11 @@ set(SIDEREAL_MAY_USE_store base tensor kernels metrics)
 set(SIDEREAL_MAY_USE_ckpt base tensor wire sys)
 set(SIDEREAL_MAY_USE_coord base)
 set(SIDEREAL_MAY_USE_ports base tensor lane)
-set(SIDEREAL_MAY_USE_exec base tensor parse ir ops program kernels lane ports metrics)
+set(SIDEREAL_MAY_USE_exec
+    base tensor parse ir ops program kernels lane ports metrics resources)
 # Like exec it stands on both sides: it makes programs of ops and graphs, and runs them at once.
-set(SIDEREAL_MAY_USE_eager base tensor kernels ir ops autodiff passes partition program exec ports)
+set(SIDEREAL_MAY_USE_eager
+    base tensor kernels ir ops autodiff passes partition program exec ports resources)
 set(SIDEREAL_MAY_USE_data base tensor parse sys config)
 set(SIDEREAL_MAY_USE_app
     base config metrics sys tensor kernels ir ops autodiff passes partition program lane wire

@@ -45,9 +45,7 @@ Body cut_body(const BuildingPtr& building, nb::handle inputs, nb::handle outputs
     }
   }
   for (const nb::handle output : outputs) cut.outputs.push_back(in_graph(building, output));
-  for (const ir::Node& node : builder.graph().nodes()) {
-    if (node.outputs.empty() && node.op != "NoOp") cut.targets.push_back(node.id);
-  }
+  cut.targets = targets_of(building.get());
   return {value_of(ir::cut_function(builder.graph(), cut, builder.registry()))};
 }
 
@@ -68,6 +66,7 @@ nb::list add_control(const BuildingPtr& building, const std::string& op, nb::han
   const Status status = builder.status();
   builder.clear_status();
   check(status);
+  keep_order(building.get(), id);
   building->sites.resize(builder.graph().size());
   building->sites.back() = site;
   nb::list out;

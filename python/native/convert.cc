@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "errors.h"
+#include "sidereal/ir/function.h"
 #include "symbol.h"
 
 /// Dtypes, shapes and attributes between Python and C++.
@@ -17,6 +18,27 @@ namespace nb = nanobind;
 ir::Builder& open(const BuildingPtr& building) {
   if (!building->closed.empty()) raise(base::failed_precondition("{}", building->closed));
   return building->builder();
+}
+
+void keep_order(Building* building, ir::NodeId id) {
+  ir::Graph& graph = building->builder().graph();
+  const bool effect = ir::has_effect(graph, graph.node(id), building->builder().registry());
+  if (!building->ordered || !effect) return;
+  if (building->last_effect.valid()) {
+    graph.mutable_node(id).control_inputs.push_back(building->last_effect);
+  }
+  building->last_effect = id;
+}
+
+std::vector<ir::NodeId> targets_of(Building* building) {
+  const ir::Graph& graph = building->builder().graph();
+  std::vector<ir::NodeId> out;
+  for (const ir::Node& node : graph.nodes()) {
+    const bool effect =
+        building->ordered && ir::has_effect(graph, node, building->builder().registry());
+    if (effect || (node.outputs.empty() && node.op != "NoOp")) out.push_back(node.id);
+  }
+  return out;
 }
 
 nb::object dtype_object(tensor::DType dtype) {

@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -167,6 +168,53 @@ nb::object signature_of(nb::handle values) {
   return nb::bytes(key.data(), key.size());
 }
 
+/// Calls `function(number, [Tensor...])`, a sequence of Tensors. An exception stays set, and ends
+/// the call of the step's owner as itself. Thread: under the GIL.
+class PythonFunctions final : public ports::HostFunctions {
+ public:
+  PythonFunctions(Engine* engine, nb::object function)
+      : engine_(*engine), function_(std::move(function)) {}
+
+  Result<std::vector<Tensor>> call(int64_t number, std::span<const Tensor> inputs) override {
+    try {
+      nb::list given;
+      for (const Tensor& input : inputs) given.append(nb::cast(engine_.wrap(input)));
+      std::vector<Tensor> out;
+      for (const nb::handle item : function_(number, given)) {
+        out.push_back(nb::cast<const Value&>(item).tensor);
+      }
+      return out;
+    } catch (nb::python_error& error) {
+      error.restore();
+    } catch (const nb::cast_error&) {
+      PyErr_SetString(PyExc_TypeError, "a function of the program gave something else than tensors");
+    }
+    return base::make_status(StatusCode::kUnknown, "a function of the program raised an exception");
+  }
+
+ private:
+  Engine& engine_;
+  nb::object function_;
+};
+
+/// Waits for another thread to change a resource: it gets the GIL for that.
+Result<bool> wait_unlocked(Engine& engine, uint64_t seen, std::chrono::nanoseconds limit) {
+  constexpr std::chrono::milliseconds kLook{50};
+  const auto until = std::chrono::steady_clock::now() + limit;
+  for (;;) {
+    const std::chrono::nanoseconds left = until - std::chrono::steady_clock::now();
+    if (left.count() <= 0) return false;
+    bool changed = false;
+    {
+      const nb::gil_scoped_release unlocked;
+      changed = engine.context().resources().wait(
+          seen, std::min<std::chrono::nanoseconds>(left, kLook));
+    }
+    if (engine.interrupted()) return base::cancelled("interrupted while waiting");
+    if (changed) return true;
+  }
+}
+
 nb::object results(std::vector<Value> values) {
   if (values.size() == 1) return nb::cast(std::move(values[0]));
   if (values.empty()) return nb::none();
@@ -272,6 +320,36 @@ void bind_eager(nb::module_& m) {
           "site"_a)
       .def("watch_signals",
            [](Engine& engine) { engine.set_interrupt([] { return PyErr_CheckSignals() != 0; }); })
+      .def(
+          "set_host_functions",
+          [](Engine& engine, nb::object function) {
+            engine.context().set_host_functions(
+                std::make_unique<PythonFunctions>(&engine, std::move(function)));
+          },
+          "function"_a)
+      .def("wait_unlocked",
+           [](Engine& engine) {
+             engine.context().set_waiter([&engine](uint64_t seen, std::chrono::nanoseconds limit) {
+               return wait_unlocked(engine, seen, limit);
+             });
+           })
+      .def(
+          "set_operation_timeout",
+          [](Engine& engine, double seconds) {
+            engine.context().set_operation_timeout(
+                std::chrono::duration_cast<std::chrono::nanoseconds>(
+                    std::chrono::duration<double>(seconds)));
+          },
+          "seconds"_a)
+      .def(
+          "erase_resource",
+          [](Engine& engine, const std::string& name) {
+            return engine.context().resources().erase(name);
+          },
+          "name"_a)
+      .def("clear_resources", [](Engine& engine) { engine.context().resources().clear(); })
+      .def("resource_names",
+           [](Engine& engine) { return engine.context().resources().names(); })
       .def(
           "start_trace", [](Engine& engine, size_t bytes) { engine.context().start_trace(bytes); },
           "bytes"_a)

@@ -66,7 +66,7 @@ using Restored =
 std::vector<Restored> functions_of(const ir::SavedModel& model, Engine& engine) {
   std::vector<Restored> out;
   for (const ir::SavedFunction& f : model.functions) {
-    const BuildingPtr graph = std::make_shared<Trace>(engine, f.graph);
+    const BuildingPtr graph = std::make_shared<Trace>(engine, true, f.graph);
     graph->sites.resize(f.graph.size());
     Symbols inputs;
     Symbols outputs;

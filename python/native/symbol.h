@@ -21,6 +21,10 @@ struct Building {
   virtual ~Building() = default;
   virtual ir::Builder& builder() = 0;
 
+  /// Whether nodes with effects run in the order they were added, wanted or not: in functions.
+  bool ordered = false;
+  ir::NodeId last_effect = {};
+
   std::string closed;              ///< Why nothing can be added any more; "" while it can.
   std::vector<std::string> sites;  ///< By node: the line of the user's program that made it.
 };
@@ -28,8 +32,10 @@ using BuildingPtr = std::shared_ptr<Building>;
 
 /// A graph that a function's Python code is traced into. Thread: under the GIL.
 struct Trace final : Building {
-  explicit Trace(eager::Engine& engine, ir::Graph begun = {})
-      : graph(std::move(begun)), builder_(&graph, &engine.context().registry()) {}
+  explicit Trace(eager::Engine& engine, bool in_order = false, ir::Graph begun = {})
+      : graph(std::move(begun)), builder_(&graph, &engine.context().registry()) {
+    ordered = in_order;
+  }
   ir::Builder& builder() override { return builder_; }
   ir::Graph graph;
 
@@ -50,6 +56,12 @@ struct Symbol {
 
 /// The builder, or raises when the graph is closed.
 ir::Builder& open(const BuildingPtr& building);
+
+/// Puts node `id`, which was just added, behind the last one with an effect if it has one too.
+void keep_order(Building* building, ir::NodeId id);
+/// The nodes that run for what they do: those without outputs, in an ordered graph also those with
+/// effects.
+std::vector<ir::NodeId> targets_of(Building* building);
 
 /// NumPy's dtype, or sidereal.bfloat16, which NumPy has not.
 nanobind::object dtype_object(tensor::DType dtype);

@@ -69,6 +69,7 @@ nb::object add(const BuildingPtr& self, const std::string& op, nb::handle inputs
   const std::vector<ir::Output> from = all_in_graph(self, inputs, op);
   const ir::NodeId id = builder.add_node(op, from, std::move(values), after, name.value_or(""));
   check_builder(builder);
+  keep_order(self.get(), id);
   self->sites.resize(builder.graph().size());
   self->sites.back() = site;
   const size_t count = builder.graph().node(id).outputs.size();
@@ -121,11 +122,8 @@ std::shared_ptr<LocalFunction> function(const BuildingPtr& self, const std::stri
                          .graph = builder.graph(),
                          .inputs = all_in_graph(self, inputs, name),
                          .outputs = all_in_graph(self, outputs, name),
-                         .targets = {},
+                         .targets = targets_of(self.get()),
                          .compute_dtype = value_of(passes::parse_compute_dtype(compute_dtype))};
-  for (const ir::Node& node : def.graph.nodes()) {
-    if (node.outputs.empty() && node.op != "NoOp") def.targets.push_back(node.id);
-  }
   return std::make_shared<LocalFunction>(std::move(def));
 }
 
@@ -220,7 +218,7 @@ void bind_trace(nb::module_& m) {
       .def("__len__", [](const BuildingPtr& self) { return self->builder().graph().size(); });
   nb::class_<Trace, Building>(m, "Graph", nb::dynamic_attr(),
                               "A graph that functions are traced into.")
-      .def(nb::init<Engine&>(), nb::keep_alive<1, 2>(), "engine"_a);
+      .def(nb::init<Engine&, bool>(), nb::keep_alive<1, 2>(), "engine"_a, "ordered"_a = false);
   bind_output(m);
   bind_function(m);
 }

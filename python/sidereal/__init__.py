@@ -12,17 +12,20 @@
 
 from . import _tensor  # noqa: F401 - puts methods on tensors
 from . import (
+    config,
     data,
     dtypes,
     errors,
     io,
     layers,
+    lookup,
     models,
     nest,
     onnx,
     ops,
     optimizers,
     profiler,
+    queue,
     recurrent,
     saved_model,
 )
@@ -53,6 +56,7 @@ from .ops.array import *  # noqa: F403
 from .ops.basic import cast, identity, stop_gradient
 from .ops.contraction import *  # noqa: F403
 from .ops.control import *  # noqa: F403
+from .ops.host import *  # noqa: F403
 from .ops.math import *  # noqa: F403
 from .ops.ragged import RaggedTensor
 from .tensors import constant, from_dlpack, is_tensor
@@ -83,6 +87,7 @@ __all__ = [
     "bfloat16",
     "bool_",
     "cast",
+    "config",
     "constant",
     "convert_to_tensor",
     "custom_gradient",
@@ -105,6 +110,7 @@ __all__ = [
     "is_tensor",
     "layers",
     "linalg",
+    "lookup",
     "math",
     "models",
     "nest",
@@ -113,6 +119,7 @@ __all__ = [
     "ops",
     "optimizers",
     "profiler",
+    "queue",
     "random",
     "recurrent",
     "saved_model",

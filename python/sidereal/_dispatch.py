@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ENGINE = _native.Engine()
 ENGINE.set_site(user_line)
 ENGINE.watch_signals()
+ENGINE.wait_unlocked()
 _execute = ENGINE.execute
 _number_like = ENGINE.number_like
 

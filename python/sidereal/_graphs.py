@@ -67,6 +67,14 @@ class Graph:
             name = legal_name(name)
         return self.native.add(op, inputs, attrs, name, user_line(), self.controls)
 
+    def operation(self, value: Output) -> Any:
+        """What stands for a node that is run for what it does: in functions nothing, as these run
+        all of them in order."""
+        return None
+
+    def own_resource(self, name: str) -> None:
+        """Told of a queue or the like that was made here and has no shared name."""
+
     @contextmanager
     def building(self) -> Iterator[None]:
         """Ops are added to this graph while the context lasts."""
@@ -95,7 +103,7 @@ class FuncGraph(Graph):
         self, name: str, outer: Graph | None = None, native: _native.Graph | None = None
     ) -> None:
         super().__init__(
-            _native.Graph(ENGINE) if native is None else native,
+            _native.Graph(ENGINE, ordered=True) if native is None else native,
             outer if outer is not None else state.graph,
         )
         self.name = name

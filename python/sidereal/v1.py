@@ -24,11 +24,12 @@ import numpy as np
 
 import sidereal as _sr
 
-from . import _native, _run_metadata, errors, nest, optimizers
+from . import _native, _run_metadata, accumulators, errors, lookup, nest, optimizers, queue
 from ._dispatch import ENGINE, apply, convert, state, to_tensor
 from ._graphs import Graph as _Graph
 from ._graphs import legal_name, locate
 from ._native import Output, Tensor
+from ._resources import Resource
 from ._run_metadata import RunMetadata, RunOptions, Timeline
 from ._sites import add_line, user_line
 from .dtypes import as_dtype
@@ -38,14 +39,25 @@ from .variable import Variable as _Variable
 
 
 class Operation:
-    """Something to run for what it does: assignments to variables (tf.Operation)."""
+    """Something to run for what it does: assignments to variables, changes of queues
+    (tf.Operation)."""
 
     def __init__(
-        self, graph: Graph, assignments: list[tuple[_Variable, Output]], name: str
+        self,
+        graph: Graph,
+        assignments: list[tuple[_Variable, Output]],
+        name: str,
+        effects: Sequence[Output] = (),
     ) -> None:
         self.graph = graph
         self.assignments = assignments
         self.name = name
+        self.effects = list(effects)
+
+    @property
+    def values(self) -> list[Output]:
+        """What is computed when it runs."""
+        return [value for _, value in self.assignments] + self.effects
 
     def run(self, feed_dict: Mapping[Any, Any] | None = None) -> None:
         """Runs it in the default session."""
@@ -65,6 +77,7 @@ class Graph(_Graph):
         self.variables: list[_Variable] = []
         self._reads: dict[int, Output] = {}
         self._functions: dict[Any, Any] = {}
+        self._resources: list[str] = []
 
     @contextmanager
     def as_default(self) -> Iterator[Graph]:
@@ -106,6 +119,12 @@ class Graph(_Graph):
 
     def captured(self, value: Any) -> Output | None:
         return None
+
+    def operation(self, value: Output) -> Operation:
+        return Operation(self, [], value.node_name, [value])
+
+    def own_resource(self, name: str) -> None:
+        self._resources.append(name)
 
     def assign_variable(self, variable: Any, value: Output) -> None:
         self.read_variable(variable)
@@ -209,8 +228,11 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Ends the session."""
+        """Ends the session: queues and the like of its graph that have no shared name are gone, and
+        what waits for them ends with CancelledError."""
         self._closed = True
+        for name in self.graph._resources:
+            ENGINE.erase_resource(name)
 
     def run(
         self,
@@ -232,7 +254,7 @@ class Session:
         leaves = [self._fetch(leaf) for leaf in nest.flatten(fetches)]
         values: list[Output] = []
         for leaf in leaves:
-            values += leaf if isinstance(leaf, list) else [value for _, value in leaf.assignments]
+            values += leaf if isinstance(leaf, list) else leaf.values
         names, tensors = self._feeds(feed_dict or {})
         traced = _run_metadata.begin(options)
         try:
@@ -245,6 +267,8 @@ class Session:
         for leaf in leaves:
             if isinstance(leaf, Operation):
                 pending += [(variable, next(outputs)) for variable, _ in leaf.assignments]
+                for _ in leaf.effects:
+                    next(outputs)
                 results.append(None)
             else:
                 arrays = [next(outputs).numpy() for _ in leaf]
@@ -354,7 +378,8 @@ def assign_add(ref: _Variable, value: Any, name: str = "assign_add") -> Operatio
 def group(*operations: Operation, name: str = "group") -> Operation:
     """One operation that runs several."""
     assignments = [pair for operation in operations for pair in operation.assignments]
-    return Operation(get_default_graph(), assignments, name)
+    effects = [value for operation in operations for value in operation.effects]
+    return Operation(get_default_graph(), assignments, name, effects)
 
 
 def Variable(
@@ -491,6 +516,8 @@ def _wrapped(thing: Any) -> Any:
         return _Namespace(thing)
     if isinstance(thing, types.FunctionType):
         return _in_graph(thing)
+    if isinstance(thing, type) and issubclass(thing, _OF_OPS):
+        return _graph_class(thing)
     return thing
 
 
@@ -532,6 +559,30 @@ def string_split(
     return _sr.RaggedTensor(values, splits).to_sparse()
 
 
+#: Classes whose methods are ops.
+_OF_OPS = (Resource, lookup.StaticHashTable, lookup.StaticVocabularyTable)
+
+
+@functools.cache
+def _graph_class(cls: type) -> type:
+    """`cls` with methods that add to the default graph."""
+    methods = {
+        name: _in_graph(getattr(cls, name))
+        for name in dir(cls)
+        if isinstance(getattr(cls, name), types.FunctionType)
+        and (name in ("__init__", "__getitem__") or not name.startswith("_"))
+    }
+    return type(cls.__name__, (cls,), {**methods, "__doc__": cls.__doc__})
+
+
+FIFOQueue = _graph_class(queue.FIFOQueue)
+PaddingFIFOQueue = _graph_class(queue.PaddingFIFOQueue)
+PriorityQueue = _graph_class(queue.PriorityQueue)
+RandomShuffleQueue = _graph_class(queue.RandomShuffleQueue)
+ConditionalAccumulator = _graph_class(accumulators.ConditionalAccumulator)
+SparseConditionalAccumulator = _graph_class(accumulators.SparseConditionalAccumulator)
+
+
 _HIDDEN = {"function", "GradientTape", "LocalCluster", "Model"}
 
 
@@ -545,7 +596,9 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "ConfigProto", "Graph", "Operation", "RunMetadata", "RunOptions", "Session", "Variable",
+    "ConditionalAccumulator", "ConfigProto", "FIFOQueue", "Graph", "Operation", "PaddingFIFOQueue",
+    "PriorityQueue", "RandomShuffleQueue", "RunMetadata", "RunOptions", "Session",
+    "SparseConditionalAccumulator", "Variable",
     "assign", "assign_add", "control_dependencies",
     "get_default_graph", "get_default_session", "global_variables", "global_variables_initializer",
     "group", "placeholder", "reset_default_graph", "string_split", "timeline", "train",

@@ -13,6 +13,7 @@ from . import (
     contraction,
     control,
     debugging,
+    host,
     linalg,
     math,
     nn,
@@ -23,11 +24,14 @@ from . import (
 from .array import *  # noqa: F403
 from .contraction import *  # noqa: F403
 from .control import *  # noqa: F403
+from .host import *  # noqa: F403
 from .math import *  # noqa: F403
 from .basic import *  # noqa: F403 - last: older names keep their arguments here
 
 #: What `sidereal` itself exports.
-exported = sorted({*math.__all__, *array.__all__, *contraction.__all__, *control.__all__})
+exported = sorted(
+    {*math.__all__, *array.__all__, *contraction.__all__, *control.__all__, *host.__all__}
+)
 
 __all__ = sorted(
     {

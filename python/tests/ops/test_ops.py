@@ -39,6 +39,14 @@ INTERNAL = {
     "Scan": "control flow: see test_control.py",
     "Route": "made by the expand pass; see exec/conformance_test.cc",
     "GatherParts": "made by the expand pass, trusts its indices; see exec/conformance_test.cc",
+    **dict.fromkeys(
+        ("Queue", "QueueEnqueue", "QueueDequeue", "QueueClose", "QueueSize", "QueueIsClosed",
+         "Accumulator", "AccumulatorApply", "AccumulatorTake", "AccumulatorSize",
+         "AccumulatorSetGlobalStep", "MutableTable", "TableInsert", "TableFind", "TableRemove",
+         "TableSize", "TableExport"),
+        "has state that is shared by name: see test_resources.py",
+    ),
+    "HostFunction": "runs Python: see test_resources.py",
     "SumParts": "made by the expand pass, trusts its indices; see exec/conformance_test.cc",
 }
 

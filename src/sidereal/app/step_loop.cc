@@ -111,7 +111,7 @@ Status StepLoop::prepare() {
                                   options_.steps_in_flight);
   }
   SR_ASSIGN_OR_RETURN(bound_,
-                      exec::BoundProgram::bind(*options_.program, *options_.kernels, nullptr));
+                      exec::BoundProgram::bind(*options_.program, *options_.kernels, {}));
   const program::Program& program = bound_->program();
   loss_fetch_ = find_name(program.fetch_names, options_.loss);
   probability_fetch_ = find_name(program.fetch_names, options_.probability);

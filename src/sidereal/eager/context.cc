@@ -37,7 +37,7 @@ struct Context::Entry {
 };
 
 Context::Context(size_t entries_max)
-    : pool_(0), cache_(std::make_unique<CallCache<Entry>>(entries_max)) {
+    : environment_{.resources = &resources_}, pool_(0), cache_(std::make_unique<CallCache<Entry>>(entries_max)) {
   ops::register_all(&registry_);
   exec::register_kernels(&kernels_);
 }
@@ -92,8 +92,8 @@ Status check_runs_alone(const ir::OpSchema& schema, const ir::AttrMap& attrs) {
   return {};
 }
 
-Result<Context::Entry*> Context::make_entry(uint64_t hash, const CallView& call,
-                                            std::string_view name) {
+Result<std::unique_ptr<Context::Entry>> Context::make_entry(const CallView& call,
+                                                            std::string_view name) {
   SR_RETURN_IF_ERROR(check_runs_alone(*call.schema, call.attrs));
   auto entry = std::make_unique<Entry>();
   entry->key = key_of(call);
@@ -110,11 +110,54 @@ Result<Context::Entry*> Context::make_entry(uint64_t hash, const CallView& call,
   node.name = name.empty() ? call.schema->name : std::string(name);
   node.attrs = call.attrs;
   SR_RETURN_IF_ERROR(ir::infer_node(graph, *call.schema, &node));
-  SR_ASSIGN_OR_RETURN(
-      entry->bound,
-      exec::BoundProgram::bind(exec::one_op_program(node, entry->key.inputs), kernels_, nullptr));
+  SR_ASSIGN_OR_RETURN(entry->bound,
+                      exec::BoundProgram::bind(exec::one_op_program(node, entry->key.inputs),
+                                               kernels_, environment_));
   entry->step = std::make_unique<exec::Step>(entry->bound.get(), &pool_, nullptr);
-  return cache_->insert(hash, std::move(entry));
+  return entry;
+}
+
+Status Context::finish(exec::Step* step) {
+  using Progress = exec::Step::Progress;
+  using Clock = std::chrono::steady_clock;
+  SR_ASSIGN_OR_RETURN(Progress progress, step->advance());
+  if (progress == Progress::kDone) [[likely]]
+    return {};
+  const Clock::time_point deadline = Clock::now() + timeout_;
+  for (;;) {
+    const uint64_t seen = resources_.changes();
+    SR_ASSIGN_OR_RETURN(progress, step->advance());
+    if (progress == Progress::kDone) return {};
+    const std::chrono::nanoseconds left = deadline - Clock::now();
+    if (left.count() <= 0) {
+      const std::chrono::duration<double> limit = timeout_;
+      return base::deadline_exceeded(
+          "waited {:g} s for {}, and nobody came; another thread must bring it, or raise the limit "
+          "(sidereal.config.set_operation_timeout)",
+          limit.count(), step->waits_for());
+    }
+    SR_RETURN_IF_ERROR(
+        (waiter_ ? waiter_(seen, left) : Result<bool>(resources_.wait(seen, left))).status());
+  }
+}
+
+Status Context::run_entry(Entry* entry, const CallView& call, uint64_t step,
+                          std::vector<Tensor>* outputs) {
+  exec::Step& one = *entry->step;
+  one.set_trace(trace_.get());
+  one.begin(step);
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    SR_RETURN_IF_ERROR(one.feed(static_cast<int>(i), *call.inputs[i]));
+  }
+  const Status status = finish(&one);
+  if (!status.ok()) [[unlikely]] {
+    one.end();
+    return without_default_name(status, call.schema->name);
+  }
+  const size_t count = entry->bound->program().fetches.size();
+  for (size_t i = 0; i < count; ++i) outputs->push_back(one.fetch(static_cast<int>(i)));
+  one.end();
+  return {};
 }
 
 Status Context::run(const ir::OpSchema& schema, std::span<const Tensor* const> inputs,
@@ -122,27 +165,15 @@ Status Context::run(const ir::OpSchema& schema, std::span<const Tensor* const> i
                     std::vector<Tensor>* outputs) {
   const CallView call{&schema, attrs, inputs};
   const uint64_t hash = hash_of(call);
-  Entry* entry = cache_->find(hash, call);
+  // While an op with an effect waits, or calls the program, others run here: it shares nothing.
+  Entry* entry = schema.effect ? nullptr : cache_->find(hash, call);
   if (entry == nullptr) [[unlikely]] {
-    Result<Entry*> made = make_entry(hash, call, name);
+    Result<std::unique_ptr<Entry>> made = make_entry(call, name);
     if (!made.ok()) return without_default_name(made.status(), schema.name);
-    entry = *made;
+    if (schema.effect) return run_entry(made->get(), call, step, outputs);
+    entry = cache_->insert(hash, std::move(*made));
   }
-  exec::Step& one = *entry->step;
-  one.set_trace(trace_.get());
-  one.begin(step);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    SR_RETURN_IF_ERROR(one.feed(static_cast<int>(i), *inputs[i]));
-  }
-  const Result<exec::Step::Progress> progress = one.advance();
-  if (!progress.ok()) [[unlikely]] {
-    one.end();
-    return without_default_name(progress.status(), schema.name);
-  }
-  const size_t count = entry->bound->program().fetches.size();
-  for (size_t i = 0; i < count; ++i) outputs->push_back(one.fetch(static_cast<int>(i)));
-  one.end();
-  return {};
+  return run_entry(entry, call, step, outputs);
 }
 
 }  // namespace sidereal::eager

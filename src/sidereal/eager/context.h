@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -49,6 +51,7 @@ class CallCache {
 class Context {
  public:
   static constexpr size_t kDefaultEntries = 4096;
+  static constexpr std::chrono::minutes kDefaultOperationTimeout{10};
 
   explicit Context(size_t entries_max = kDefaultEntries);
   ~Context();
@@ -67,6 +70,27 @@ class Context {
              const ir::AttrMap& attrs, std::string_view name, uint64_t step,
              std::vector<Tensor>* outputs);
 
+  /// What steps share by name.
+  [[nodiscard]] resources::Manager& resources() { return resources_; }
+  /// What kernels may use here.
+  [[nodiscard]] const exec::Environment& environment() const { return environment_; }
+  /// Functions that steps may call. To be set before any function is compiled.
+  void set_host_functions(std::unique_ptr<ports::HostFunctions> functions) {
+    host_functions_ = std::move(functions);
+    environment_.host_functions = host_functions_.get();
+  }
+
+  /// Waits for a change of the resources after the change number `seen`, at most for `limit`: false
+  /// when there was none, an error to end the step.
+  using Waiter = std::function<Result<bool>(uint64_t seen, std::chrono::nanoseconds limit)>;
+  /// Another way to wait than Manager::wait(): one that lets other threads run ops meanwhile.
+  void set_waiter(Waiter waiter) { waiter_ = std::move(waiter); }
+  /// How long a step waits for resources that do not change.
+  void set_operation_timeout(std::chrono::nanoseconds timeout) { timeout_ = timeout; }
+  /// Runs a step that has been fed to its end, waiting where it must. kDeadlineExceeded says what
+  /// it waited for.
+  Status finish(exec::Step* step);
+
   /// From now on, writes down what runs; `bytes` of memory are taken. Forgets a trace that was on.
   void start_trace(size_t bytes);
   /// Ends the trace and hands it out; nullptr when none was on.
@@ -83,10 +107,17 @@ class Context {
  private:
   struct Entry;
 
-  Result<Entry*> make_entry(uint64_t hash, const CallView& call, std::string_view name);
+  Result<std::unique_ptr<Entry>> make_entry(const CallView& call, std::string_view name);
+  /// Runs the program of `entry`.
+  Status run_entry(Entry* entry, const CallView& call, uint64_t step, std::vector<Tensor>* outputs);
 
   ir::OpRegistry registry_;
   exec::KernelTable kernels_;
+  resources::Manager resources_;
+  std::unique_ptr<ports::HostFunctions> host_functions_;
+  exec::Environment environment_;
+  Waiter waiter_;
+  std::chrono::nanoseconds timeout_ = kDefaultOperationTimeout;
   exec::BufferPool pool_;
   std::unique_ptr<CallCache<Entry>> cache_;
   std::unique_ptr<exec::Trace> trace_;

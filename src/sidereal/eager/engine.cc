@@ -50,11 +50,14 @@ Status Engine::run(const ir::OpSchema& schema, std::span<const Value* const> inp
                    const ir::AttrMap& attrs, const Options& options, std::vector<Value>* outputs) {
   pointers_.clear();
   for (const Value* input : inputs) pointers_.push_back(&input->tensor);
-  scratch_.clear();
   const uint64_t step = options.step != 0 ? options.step : context_.next_step();
-  SR_RETURN_IF_ERROR(context_.run(schema, pointers_, attrs, options.name, step, &scratch_));
   const size_t first = outputs->size();
-  for (Tensor& tensor : scratch_) outputs->push_back(wrap(std::move(tensor)));
+  // Other ops may run here while one with an effect does.
+  std::vector<Tensor> own;
+  std::vector<Tensor>& made_here = schema.effect ? own : scratch_;
+  made_here.clear();
+  SR_RETURN_IF_ERROR(context_.run(schema, pointers_, attrs, options.name, step, &made_here));
+  for (Tensor& tensor : made_here) outputs->push_back(wrap(std::move(tensor)));
   if (listeners_.empty()) return {};
   const std::span<const Value> made(outputs->data() + first, outputs->size() - first);
   for_each_listener(inputs,

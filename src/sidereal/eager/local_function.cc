@@ -8,6 +8,7 @@
 #include "sidereal/exec/one_op.h"
 #include "sidereal/exec/stop_signal.h"
 #include "sidereal/ir/builder.h"
+#include "sidereal/ir/function.h"
 #include "sidereal/kernels/bfloat_matmul.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/partition/pull_push.h"
@@ -159,10 +160,25 @@ class Watcher final : public ports::Exchange {
 }  // namespace
 
 struct LocalFunction::Compiled {
-  std::unique_ptr<Watcher> watcher;  ///< Only where there are loops or branches.
+  /// What one call at a time needs.
+  struct Run {
+    std::unique_ptr<Watcher> watcher;  ///< Only where there are loops or branches.
+    std::unique_ptr<exec::Step> step;
+  };
+
+  [[nodiscard]] Run new_run(const Engine& engine) {
+    Run out;
+    if (watched) out.watcher = std::make_unique<Watcher>(&engine);
+    out.step = std::make_unique<exec::Step>(bound.get(), &pool, out.watcher.get());
+    if (watched) out.step->set_stop_signal(&out.watcher->stop);
+    return out;
+  }
+
+  bool watched = false;
+  bool effect = false;  ///< While it waits or calls the program, it may be called again.
   std::unique_ptr<exec::BoundProgram> bound;
   exec::BufferPool pool{kPoolBytes};
-  std::unique_ptr<exec::Step> step;
+  Run run;
   std::vector<size_t> feeds;  ///< By feed of the program: which input it is.
 };
 
@@ -195,7 +211,8 @@ Status LocalFunction::compile(Engine& engine) {
   SR_ASSIGN_OR_RETURN(program::CompiledStep step, program::compile(parts));
   auto compiled = std::make_unique<Compiled>();
   SR_ASSIGN_OR_RETURN(compiled->bound,
-                      exec::BoundProgram::bind(std::move(step.worker), context.kernels(), nullptr));
+                      exec::BoundProgram::bind(std::move(step.worker), context.kernels(),
+                                               context.environment()));
   for (const std::string& name : compiled->bound->program().feed_names) {
     size_t index = def_.inputs.size();
     for (size_t i = 0; i < def_.inputs.size(); ++i) {
@@ -211,13 +228,12 @@ Status LocalFunction::compile(Engine& engine) {
     }
     compiled->feeds.push_back(index);
   }
-  // A program without bodies ends soon.
-  if (!compiled->bound->program().bodies.empty()) {
-    compiled->watcher = std::make_unique<Watcher>(&engine);
+  for (const Node& node : plan.graph.nodes()) {
+    compiled->effect = compiled->effect || ir::has_effect(plan.graph, node, context.registry());
   }
-  compiled->step =
-      std::make_unique<exec::Step>(compiled->bound.get(), &compiled->pool, compiled->watcher.get());
-  if (compiled->watcher != nullptr) compiled->step->set_stop_signal(&compiled->watcher->stop);
+  // A program without bodies ends soon.
+  compiled->watched = !compiled->bound->program().bodies.empty();
+  compiled->run = compiled->new_run(engine);
   compiled_ = std::move(compiled);
   return {};
 }
@@ -298,19 +314,19 @@ Status LocalFunction::differentiate(Engine& engine) {
 Result<std::vector<Value>> LocalFunction::run(Engine& engine, std::span<const Value* const> inputs,
                                               uint64_t step) {
   SR_RETURN_IF_ERROR(compile(engine));
-  exec::Step& one = *compiled_->step;
-  if (compiled_->watcher != nullptr) {
-    compiled_->watcher->stop.raise(exec::StopSignal::Reason::kNone);
-  }
+  Compiled::Run own;
+  if (compiled_->effect) own = compiled_->new_run(engine);
+  Compiled::Run& run = compiled_->effect ? own : compiled_->run;
+  exec::Step& one = *run.step;
+  if (run.watcher != nullptr) run.watcher->stop.raise(exec::StopSignal::Reason::kNone);
   one.set_trace(engine.context().trace(), 0, def_.name);
   one.begin(step);
   for (size_t i = 0; i < compiled_->feeds.size(); ++i) {
     SR_RETURN_IF_ERROR(one.feed(static_cast<int>(i), inputs[compiled_->feeds[i]]->tensor));
   }
-  const Result<exec::Step::Progress> progress = one.advance();
-  if (!progress.ok()) {
+  if (const Status status = engine.context().finish(&one); !status.ok()) {
     one.end();
-    return progress.status();
+    return status;
   }
   std::vector<Value> outputs;
   outputs.reserve(def_.outputs.size());

@@ -123,6 +123,10 @@ void Step::Control::set_stop_signal(const StopSignal* stop) {
   for (auto& step : steps_) step->set_stop_signal(stop);
 }
 
+const std::string& Step::Control::waits_for() const {
+  return steps_[phase_ == Phase::kCondition ? 0 : taken_]->waits_for();
+}
+
 void Step::Control::set_trace(Trace* trace, int32_t track) {
   for (auto& step : steps_) step->set_trace(trace, track);
 }

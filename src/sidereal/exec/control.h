@@ -45,6 +45,8 @@ class Step::Control {
   /// Drops what a step that ended early left.
   void reset();
   void set_stop_signal(const StopSignal* stop);
+  /// Of the body that blocks.
+  [[nodiscard]] const std::string& waits_for() const;
   void set_trace(Trace* trace, int32_t track);
 
  private:

@@ -68,6 +68,13 @@ Tensor KernelContext::strings(const tensor::Shape& shape) const {
   return out;
 }
 
+Status KernelContext::wait_for(std::string what) {
+  step_->waits_for_ = std::move(what);
+  return base::unavailable("{}", step_->waits_for_);
+}
+
+std::shared_ptr<void>& KernelContext::waiting_state() { return step_->waiting_[instruction_]; }
+
 void KernelContext::set_output(int i, Tensor value) {
   step_->slots_[instruction_->outputs[i]] = std::move(value);
 }
@@ -85,7 +92,7 @@ const KernelFactory* KernelTable::find(std::string_view op) const {
 
 Result<std::unique_ptr<BoundProgram>> BoundProgram::bind(program::Program program,
                                                          const KernelTable& table,
-                                                         ports::Parameters* parameters) {
+                                                         const Environment& environment) {
   std::unique_ptr<BoundProgram> bound(new BoundProgram(std::move(program), nullptr));
   const std::vector<program::Program>& bodies = bound->program_.bodies;
   if (!bodies.empty() && !table.allows_control()) {
@@ -94,10 +101,10 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::bind(program::Program progra
   }
   for (size_t k = 0; k < bodies.size(); ++k) {
     std::unique_ptr<BoundProgram> body(new BoundProgram(bodies[k], bound.get()));
-    SR_RETURN_IF_ERROR(body->find_kernels(table, parameters));
+    SR_RETURN_IF_ERROR(body->find_kernels(table, environment));
     bound->bodies_.push_back(std::move(body));
   }
-  SR_RETURN_IF_ERROR(bound->find_kernels(table, parameters));
+  SR_RETURN_IF_ERROR(bound->find_kernels(table, environment));
   return bound;
 }
 
@@ -108,7 +115,7 @@ std::string BoundProgram::first_control() const {
   return "";
 }
 
-Status BoundProgram::find_kernels(const KernelTable& table, ports::Parameters* parameters) {
+Status BoundProgram::find_kernels(const KernelTable& table, const Environment& environment) {
   const std::vector<Instruction>& all = program_.instructions;
   for (const Instruction& instruction : all) {
     kernels_.emplace_back();
@@ -119,7 +126,7 @@ Status BoundProgram::find_kernels(const KernelTable& table, ports::Parameters* p
                                  instruction.name);
     }
     Result<std::unique_ptr<Kernel>> kernel =
-        (*factory)(BindContext{program_, instruction, parameters});
+        (*factory)(BindContext{program_, instruction, environment});
     if (!kernel.ok()) {
       return base::with_context(kernel.status(),
                                 fmt::format("{} '{}'", instruction.op, instruction.name));
@@ -233,7 +240,16 @@ void Step::begin(uint64_t step_id) {
   }
 }
 
+const std::string& Step::waits_for() const {
+  if (waits_for_.empty() && pc_ < controls_.size() && controls_[pc_] != nullptr) {
+    return controls_[pc_]->waits_for();
+  }
+  return waits_for_;
+}
+
 void Step::end() {
+  if (!waiting_.empty()) [[unlikely]]
+    waiting_.clear();
   for (Tensor& slot : slots_) slot = Tensor();
   for (auto& control : controls_) {
     if (control != nullptr) control->reset();
@@ -328,7 +344,11 @@ Result<Step::Progress> Step::run_all(bool stop_at_wait) {
       if (stop_at_wait || !call.finished) return Progress::kBlocked;
       SR_RETURN_IF_ERROR(call.result);
     } else {
-      SR_RETURN_IF_ERROR(run_instruction(pc_));
+      Status status = run_instruction(pc_);
+      if (!status.ok()) [[unlikely]] {
+        if (!waits_for_.empty()) return Progress::kBlocked;
+        return status;
+      }
     }
     if constexpr (traced) note(instruction);
     for (const int32_t slot : instruction.releases) slots_[slot] = Tensor();
@@ -350,8 +370,14 @@ Result<Step::Progress> Step::run_all(bool stop_at_wait) {
 template Result<Step::Progress> Step::run_all<false>(bool stop_at_wait);
 template Result<Step::Progress> Step::run_all<true>(bool stop_at_wait);
 
-Result<Step::Progress> Step::advance() { return run(false); }
+Result<Step::Progress> Step::advance() {
+  waits_for_.clear();
+  return run(false);
+}
 
-Result<Step::Progress> Step::advance_to_wait() { return run(true); }
+Result<Step::Progress> Step::advance_to_wait() {
+  waits_for_.clear();
+  return run(true);
+}
 
 }  // namespace sidereal::exec

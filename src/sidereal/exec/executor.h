@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "sidereal/exec/buffer_pool.h"
 #include "sidereal/exec/kernel.h"
 #include "sidereal/exec/stop_signal.h"
@@ -21,10 +22,11 @@ namespace sidereal::exec {
 class BoundProgram {
  public:
   /// Finds a kernel for every instruction. kUnimplemented names an op without one; kNotFound names
-  /// a variable that is not on this lane.
+  /// a variable that is not on this lane; kFailedPrecondition what the place has not. What
+  /// `environment` names must outlive the program.
   static Result<std::unique_ptr<BoundProgram>> bind(program::Program program,
                                                     const KernelTable& table,
-                                                    ports::Parameters* parameters);
+                                                    const Environment& environment);
 
   [[nodiscard]] const program::Program& program() const { return program_; }
   [[nodiscard]] Kernel* kernel(size_t instruction) const { return kernels_[instruction].get(); }
@@ -40,7 +42,7 @@ class BoundProgram {
   /// The name of the first control instruction.
   [[nodiscard]] std::string first_control() const;
   /// Finds the kernels of this program or body.
-  Status find_kernels(const KernelTable& table, ports::Parameters* parameters);
+  Status find_kernels(const KernelTable& table, const Environment& environment);
 
   program::Program program_;
   const BoundProgram* whole_;
@@ -99,6 +101,8 @@ class Step {
   /// True when nothing is left but answers to wait for: all calls of the step have been started.
   [[nodiscard]] bool at_tail() const { return pc_ >= bound_->tail(); }
   [[nodiscard]] int calls_in_flight() const { return calls_in_flight_; }
+  /// What a blocked step waits for other than answers: "queue 'q' (0 elements)"; "" for answers.
+  [[nodiscard]] const std::string& waits_for() const;
 
  private:
   friend class KernelContext;
@@ -128,6 +132,8 @@ class Step {
   std::vector<tensor::Buffer::Ptr> spares_;  // By buffer; empty unless they take turns.
   std::vector<std::unique_ptr<PendingCall>> pending_;
   std::vector<tensor::Tensor> call_feeds_;
+  std::string waits_for_;
+  absl::flat_hash_map<const program::Instruction*, std::shared_ptr<void>> waiting_;
   const StopSignal* stop_ = nullptr;
   Trace* trace_ = nullptr;
   int32_t track_ = 0;

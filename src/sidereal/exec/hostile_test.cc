@@ -152,7 +152,7 @@ bool run_one(Dice& dice, const ir::OpSchema& schema, const KernelTable& kernels)
   }
   program.instructions.push_back(std::move(instruction));
   if (!program::validate(program).ok()) return false;
-  auto bound = BoundProgram::bind(std::move(program), kernels, nullptr);
+  auto bound = BoundProgram::bind(std::move(program), kernels, {});
   if (!bound.ok()) return false;
   BufferPool pool(1 << 20);
   Step step(bound->get(), &pool, nullptr);

@@ -10,6 +10,7 @@
 #include "sidereal/base/status.h"
 #include "sidereal/ports/ports.h"
 #include "sidereal/program/program.h"
+#include "sidereal/resources/manager.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::exec {
@@ -35,6 +36,13 @@ class KernelContext {
   /// the plan knows as a view, or a view of output(i) or of a temporary(). Never of another
   /// input: the plan would use that memory again.
   void set_output(int i, tensor::Tensor value);
+  /// For a kernel that cannot finish now: what it returns, once run() has changed nothing that
+  /// counts. The step blocks there, and run() is called again when there may be news. `what` says
+  /// what it waits for: "queue 'q' (0 elements)".
+  Status wait_for(std::string what);
+  /// What the instruction keeps while it waits in this step; nullptr at first. To be reset when the
+  /// wait is over; a step that ends early drops it.
+  std::shared_ptr<void>& waiting_state();
   /// Dtype the program says output `i` has.
   [[nodiscard]] tensor::DType output_dtype(int i) const;
   /// Number of the step, the same on every task that takes part in it.
@@ -65,11 +73,18 @@ class Kernel {
   virtual Status run(KernelContext& context) = 0;
 };
 
+/// What kernels may use of where they run; nullptr is what that place has not. Borrowed.
+struct Environment {
+  ports::Parameters* parameters = nullptr;         ///< On a ps.
+  resources::Manager* resources = nullptr;         ///< Where steps may wait for each other.
+  ports::HostFunctions* host_functions = nullptr;  ///< In the process of the program.
+};
+
 /// What a kernel is made from.
 struct BindContext {
   const program::Program& program;
   const program::Instruction& instruction;
-  ports::Parameters* parameters;  ///< nullptr on a worker.
+  const Environment& environment;
 };
 
 using KernelFactory = std::function<Result<std::unique_ptr<Kernel>>(const BindContext&)>;

@@ -126,6 +126,8 @@ void register_kernels(KernelTable* table) {
   register_ps_kernels(table);
   register_sharding_kernels(table);
   register_custom_kernels(table);
+  register_resource_kernels(table);
+  register_host_kernels(table);
   table->allow_control();
 }
 

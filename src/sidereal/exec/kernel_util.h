@@ -132,5 +132,7 @@ void register_fused_kernels(KernelTable* table);
 void register_state_kernels(KernelTable* table);
 void register_sharding_kernels(KernelTable* table);
 void register_custom_kernels(KernelTable* table);
+void register_resource_kernels(KernelTable* table);
+void register_host_kernels(KernelTable* table);
 
 }  // namespace sidereal::exec

@@ -71,7 +71,7 @@ struct RandomTower {
     EXPECT_TRUE(step.ok()) << step.status();
     if (!step.ok()) return {};
     BufferPool pool(1 << 20);
-    const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), nullptr);
+    const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
     EXPECT_TRUE(bound.ok()) << bound.status();
     if (!bound.ok()) return {};
     Step running(bound->get(), &pool, nullptr);
@@ -175,7 +175,7 @@ TEST(MixedPrecision, multiplies_stacks_of_bfloat16_as_float32_would_their_values
       const auto step = compile_for_test(graph, {z, wide}, {}, {{1}});
       ASSERT_TRUE(step.ok()) << step.status();
       BufferPool pool(1 << 20);
-      const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), nullptr);
+      const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
       ASSERT_TRUE(bound.ok()) << bound.status();
       Step running(bound->get(), &pool, nullptr);
       Dice dice(3);

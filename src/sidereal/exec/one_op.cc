@@ -37,7 +37,7 @@ Result<std::vector<tensor::Tensor>> run_one_op(const ir::Node& node,
   std::vector<ir::TensorSpec> specs;
   for (const tensor::Tensor& input : inputs) specs.push_back({input.dtype(), input.shape()});
   SR_ASSIGN_OR_RETURN(const std::unique_ptr<BoundProgram> bound,
-                      BoundProgram::bind(one_op_program(node, specs), kernels, nullptr));
+                      BoundProgram::bind(one_op_program(node, specs), kernels, {}));
   BufferPool pool(0);
   Step step(bound.get(), &pool, nullptr);
   step.begin(0);

@@ -12,7 +12,7 @@ using tensor::Tensor;
 
 /// The shard an instruction names by "var" and (embeddings) "shard".
 Result<ParameterShard*> find_shard(const BindContext& bind, bool embedding) {
-  if (bind.parameters == nullptr) {
+  if (bind.environment.parameters == nullptr) {
     return base::failed_precondition("a worker holds no variables; this op runs on a ps");
   }
   const ir::AttrMap& attrs = bind.instruction.attrs;
@@ -21,7 +21,7 @@ Result<ParameterShard*> find_shard(const BindContext& bind, bool embedding) {
   if (embedding) {
     SR_ASSIGN_OR_RETURN(shard, ir::get_attr<int64_t>(attrs, "shard"));
   }
-  SR_ASSIGN_OR_RETURN(ParameterShard* const found, bind.parameters->find(variable, shard));
+  SR_ASSIGN_OR_RETURN(ParameterShard* const found, bind.environment.parameters->find(variable, shard));
   if ((found->dim() > 0) != embedding) {
     return invalid_argument("variable '{}' is {} embedding", variable, embedding ? "no" : "an");
   }

@@ -109,7 +109,7 @@ std::vector<float> list(const Tensor& t) {
 
 std::unique_ptr<BoundProgram> bind(Program program, const KernelTable& table = worker_kernels()) {
   EXPECT_TRUE(program::validate(program).ok()) << program::validate(program);
-  auto bound = BoundProgram::bind(std::move(program), table, nullptr);
+  auto bound = BoundProgram::bind(std::move(program), table, {});
   EXPECT_TRUE(bound.ok()) << bound.status();
   return *std::move(bound);
 }
@@ -119,7 +119,7 @@ Status outcome(Program program, const std::vector<Tensor>& feeds,
                const KernelTable& table = worker_kernels(),
                ports::Parameters* parameters = nullptr) {
   SR_RETURN_IF_ERROR(program::validate(program));
-  SR_ASSIGN_OR_RETURN(const auto bound, BoundProgram::bind(std::move(program), table, parameters));
+  SR_ASSIGN_OR_RETURN(const auto bound, BoundProgram::bind(std::move(program), table, {.parameters = parameters}));
   BufferPool pool(1 << 20);
   Step step(bound.get(), &pool, nullptr);
   step.begin(1);
@@ -403,7 +403,7 @@ TEST(Step, an_error_names_the_node_the_op_and_the_inputs) {
 TEST(Bind, an_unknown_op_is_named) {
   Writer w;
   w.fetch(w.op("Teleport", {w.feed("x")}));
-  const auto bound = BoundProgram::bind(w.program, worker_kernels(), nullptr);
+  const auto bound = BoundProgram::bind(w.program, worker_kernels(), {});
   EXPECT_EQ(bound.status().code(), StatusCode::kUnimplemented);
   EXPECT_THAT(base::message_of(bound.status()), HasSubstr("op Teleport of node 'my/Teleport'"));
 }
@@ -419,7 +419,7 @@ TEST(Bind, variables_must_be_there_and_of_their_kind) {
     std::vector<int32_t> inputs;
     if (op == "ShardGather") inputs = {w.feed("rows", DType::kInt64)};
     w.fetch(w.op(op, inputs, std::move(attrs)));
-    return BoundProgram::bind(w.program, ps_kernels(), where).status().code();
+    return BoundProgram::bind(w.program, ps_kernels(), {.parameters = where}).status().code();
   };
   const ir::AttrMap bias = {{"var", std::string("bias")}};
   const ir::AttrMap shard = {{"var", std::string("table")}, {"shard", int64_t{0}}};

@@ -184,7 +184,7 @@ TestExchange::TestExchange(const program::CompiledStep* step, ports::Parameters*
     // As a ps gets it: from bytes.
     auto decoded = program::decode(remote.bytes);
     SR_CHECK(decoded.ok(), "{}", base::message_of(decoded.status()));
-    auto bound = BoundProgram::bind(*std::move(decoded), ps_kernels(), variables);
+    auto bound = BoundProgram::bind(*std::move(decoded), ps_kernels(), {.parameters = variables});
     SR_CHECK(bound.ok(), "{}", base::message_of(bound.status()));
     ops_run.merge(ops_of(remote.program));
     Remote made;

@@ -267,16 +267,18 @@ namespace {
 
 using Seen = absl::flat_hash_set<const Function*>;
 
-bool is_stateful(const Graph& graph, const Node& node, const OpRegistry& registry, Seen* seen) {
+/// True when `flag` is set in the schema of `node`, or of a node of a function it calls.
+bool is_any(const Graph& graph, const Node& node, const OpRegistry& registry, bool OpSchema::*flag,
+            Seen* seen) {
   const OpSchema* schema = registry.find(node.op);
-  if (schema == nullptr || schema->stateful) return true;
+  if (schema == nullptr || schema->*flag) return true;
   for (const std::string& attr : function_attrs(*schema)) {
     const auto* name = find_attr<std::string>(node.attrs, attr);
     const FunctionPtr called = name == nullptr ? nullptr : graph.find_function(*name);
     if (called == nullptr) return true;
     if (!seen->insert(called.get()).second) continue;
     for (const Node& inner : called->body().nodes()) {
-      if (is_stateful(called->body(), inner, registry, seen)) return true;
+      if (is_any(called->body(), inner, registry, flag, seen)) return true;
     }
   }
   return false;
@@ -286,7 +288,12 @@ bool is_stateful(const Graph& graph, const Node& node, const OpRegistry& registr
 
 bool is_stateful(const Graph& graph, const Node& node, const OpRegistry& registry) {
   Seen seen;
-  return is_stateful(graph, node, registry, &seen);
+  return is_any(graph, node, registry, &OpSchema::stateful, &seen);
+}
+
+bool has_effect(const Graph& graph, const Node& node, const OpRegistry& registry) {
+  Seen seen;
+  return is_any(graph, node, registry, &OpSchema::effect, &seen);
 }
 
 uint64_t content_hash(const Graph& graph) { return base::hash64(to_text(graph)); }

@@ -103,6 +103,9 @@ std::vector<std::string> function_attrs(const OpSchema& schema);
 /// True when `node` is stateful by its schema, or calls a function with such a node in it.
 bool is_stateful(const Graph& graph, const Node& node, const OpRegistry& registry);
 
+/// True when `node` has an effect by its schema, or calls a function with such a node in it.
+bool has_effect(const Graph& graph, const Node& node, const OpRegistry& registry);
+
 /// Identity of a function or graph: a 64-bit hash of its text. Equal for equal text only.
 uint64_t content_hash(const Graph& graph);
 uint64_t content_hash(const Function& function);

@@ -72,6 +72,9 @@ struct OpSchema {
   std::function<Status(GradContext&)> gradient = nullptr;
   bool differentiable = true;  ///< False: asking for a gradient through it is an error.
   bool stateful = false;       ///< Reads or writes a variable, or draws random numbers: no merging.
+  /// Changes, or waits for, what lies outside of the graph. In a function it runs in the order of
+  /// the program, also when nobody reads its outputs.
+  bool effect = false;
   bool on_ps = false;          ///< Runs where its variable ("var" attribute) lives.
 };
 

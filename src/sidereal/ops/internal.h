@@ -36,6 +36,7 @@ void register_shape_ops(OpRegistry* registry);
 void register_nn(OpRegistry* registry);
 void register_sharding(OpRegistry* registry);
 void register_fused(OpRegistry* registry);
+void register_resources(OpRegistry* registry);
 void register_control(OpRegistry* registry);
 void register_custom_gradient(OpRegistry* registry);
 

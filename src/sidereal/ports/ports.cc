@@ -4,6 +4,7 @@ namespace sidereal::ports {
 
 ParameterShard::~ParameterShard() = default;
 Parameters::~Parameters() = default;
+HostFunctions::~HostFunctions() = default;
 CallCompletion::~CallCompletion() = default;
 Exchange::~Exchange() = default;
 

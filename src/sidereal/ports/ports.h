@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "sidereal/base/status.h"
 #include "sidereal/tensor/tensor.h"
@@ -34,6 +35,17 @@ class Parameters {
   /// The part of `variable` here; `shard` is -1 for a dense variable. kNotFound names both. The
   /// pointer stays good while the lane lives.
   virtual Result<ParameterShard*> find(std::string_view variable, int64_t shard) = 0;
+};
+
+/// Functions of the program that embeds the engine, called while a step runs.
+/// Thread: that of the step.
+class HostFunctions {
+ public:
+  virtual ~HostFunctions();
+  /// Calls the function registered under `function`. kNotFound when there is none; whatever it
+  /// fails with otherwise.
+  virtual Result<std::vector<tensor::Tensor>> call(int64_t function,
+                                                   std::span<const tensor::Tensor> inputs) = 0;
 };
 
 /// Told when a call of a step ends. Called on the step's lane.

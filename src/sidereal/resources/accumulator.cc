@@ -173,8 +173,7 @@ void Accumulator::cancel() {
   const std::lock_guard lock(mutex_);
   for (const RequestPtr& request : taking_) {
     request->done = true;
-    request->status = base::make_status(StatusCode::kCancelled,
-                                        fmt::format("accumulator '{}' is gone", def_.name));
+    request->status = base::cancelled("accumulator '{}' is gone", def_.name);
   }
   taking_.clear();
 }

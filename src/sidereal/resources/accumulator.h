@@ -15,9 +15,9 @@ namespace sidereal::resources {
 
 /// What is known of an accumulator when it is made. Value type.
 struct AccumulatorDef {
-  std::string name;
+  std::string name = {};
   tensor::DType dtype = tensor::DType::kFloat32;  ///< float32 or float64.
-  tensor::Shape shape;                            ///< Of a gradient; unknown extents fit any.
+  tensor::Shape shape = {};                       ///< Of a gradient; unknown extents fit any.
   bool mean = true;                               ///< Else the sum is given out.
   bool sparse = false;                            ///< Gradients are rows along dimension 0.
 };
@@ -77,9 +77,9 @@ class Accumulator final : public Resource,
   mutable std::mutex mutex_;
   int64_t step_ = 0;
   int64_t count_ = 0;
-  tensor::Shape shape_;           // Of what was added in this step.
-  std::vector<double> sum_;       // Dense.
-  std::map<int64_t, Row> rows_;   // Sparse.
+  tensor::Shape shape_;          // Of what was added in this step.
+  std::vector<double> sum_;      // Dense.
+  std::map<int64_t, Row> rows_;  // Sparse.
   std::deque<RequestPtr> taking_;
 };
 

@@ -24,10 +24,9 @@ Result<std::shared_ptr<Queue>> Queue::make(QueueDef def) {
   }
   for (const Shape& shape : def.shapes) {
     if (shape.is_fully_defined() || (def.pad && shape.has_rank())) continue;
-    return invalid_argument("queue '{}' has components of shape {}; {}", def.name,
-                            shape.to_string(),
-                            def.pad ? "the rank must be known"
-                                    : "all extents must be known, or use a padding queue");
+    return invalid_argument(
+        "queue '{}' has components of shape {}; {}", def.name, shape.to_string(),
+        def.pad ? "the rank must be known" : "all extents must be known, or use a padding queue");
   }
   if (def.pad && def.shapes.empty()) {
     return invalid_argument("padding queue '{}' needs the shapes of its components", def.name);
@@ -58,14 +57,15 @@ Status Queue::check_values(const Tuple& values, bool many) const {
     Shape row = value.shape();
     if (many) {
       if (row.rank() == 0 || row.dim(0) != values[0].shape().dim(0)) {
-        return invalid_argument("component {} of a batch for queue '{}' is {}; all need as many rows",
-                                i, def_.name, value.to_string());
+        return invalid_argument(
+            "component {} of a batch for queue '{}' is {}; all need as many rows", i, def_.name,
+            value.to_string());
       }
       row = Shape(value.shape().dims().subspan(1));
     }
     if (!def_.shapes.empty() && !def_.shapes[i].accepts(row)) {
-      return invalid_argument("component {} of queue '{}' has shape {}; an element of {} is given", i,
-                              def_.name, def_.shapes[i].to_string(), row.to_string());
+      return invalid_argument("component {} of queue '{}' has shape {}; an element of {} is given",
+                              i, def_.name, def_.shapes[i].to_string(), row.to_string());
     }
     if (i == 0 && def_.order == QueueOrder::kPriority && row.rank() != 0) {
       return invalid_argument("the priority of an element for queue '{}' must be one number",
@@ -89,8 +89,7 @@ Result<std::unique_ptr<Ticket>> Queue::enqueue(const Tuple& values, bool many) {
   const std::lock_guard lock(mutex_);
   if (closed_) {
     request->done = true;
-    request->status =
-        base::make_status(StatusCode::kCancelled, fmt::format("queue '{}' is closed", def_.name));
+    request->status = base::cancelled("queue '{}' is closed", def_.name);
   } else {
     putting_.push_back(request);
     serve();
@@ -125,8 +124,9 @@ void Queue::put(Tuple element) {
   auto at = elements_.end();
   if (def_.order == QueueOrder::kPriority) {
     const auto priority = [](const Tuple& t) { return t[0].data<const int64_t>()[0]; };
-    at = std::upper_bound(elements_.begin(), elements_.end(), element,
-                          [&](const Tuple& a, const Tuple& b) { return priority(a) < priority(b); });
+    at =
+        std::upper_bound(elements_.begin(), elements_.end(), element,
+                         [&](const Tuple& a, const Tuple& b) { return priority(a) < priority(b); });
   }
   elements_.insert(at, std::move(element));
 }
@@ -219,8 +219,7 @@ void Queue::close(bool cancel_pending) {
     for (const RequestPtr& request : putting_) {
       request->done = true;
       request->rows.clear();
-      request->status = base::make_status(StatusCode::kCancelled,
-                                          fmt::format("queue '{}' was closed", def_.name));
+      request->status = base::cancelled("queue '{}' was closed", def_.name);
     }
     putting_.clear();
   }
@@ -228,14 +227,14 @@ void Queue::close(bool cancel_pending) {
 }
 
 void Queue::cancel() {
-  close(true);
-  const std::lock_guard lock(mutex_);
-  for (const RequestPtr& request : taking_) {
-    finish_dequeue(request.get(),
-                   base::make_status(StatusCode::kCancelled,
-                                     fmt::format("queue '{}' is gone", def_.name)));
+  {
+    const std::lock_guard lock(mutex_);
+    for (const RequestPtr& request : taking_) {
+      finish_dequeue(request.get(), base::cancelled("queue '{}' is gone", def_.name));
+    }
+    taking_.clear();
   }
-  taking_.clear();
+  close(true);
 }
 
 bool Queue::closed() const {
@@ -264,7 +263,7 @@ void Queue::withdraw(const RequestPtr& request) {
   const std::lock_guard lock(mutex_);
   std::erase(putting_, request);
   if (std::erase(taking_, request) > 0) {
-    finish_dequeue(request.get(), base::make_status(StatusCode::kCancelled, "given up"));
+    finish_dequeue(request.get(), base::cancelled("given up"));
   }
   serve();
 }

@@ -22,20 +22,23 @@ enum class QueueOrder {
 
 /// What is known of a queue when it is made. Value type.
 struct QueueDef {
-  std::string name;
+  std::string name = {};
   QueueOrder order = QueueOrder::kFifo;
-  std::vector<tensor::DType> dtypes;  ///< By component; at least one.
-  std::vector<tensor::Shape> shapes;  ///< By component; empty: anything, then without batches.
-  int64_t capacity = -1;              ///< Elements; -1: no bound.
-  int64_t min_after_dequeue = 0;      ///< kShuffled: as many stay back while the queue is open.
-  uint64_t seed = 0;                  ///< kShuffled.
-  bool pad = false;  ///< Batches are filled up to the longest of them; shapes may be partly unknown.
+  std::vector<tensor::DType> dtypes = {};  ///< By component; at least one.
+  std::vector<tensor::Shape> shapes = {};  ///< By component; empty: anything, then without batches.
+  int64_t capacity = -1;                   ///< Elements; -1: no bound.
+  int64_t min_after_dequeue = 0;  ///< kShuffled: as many stay back while the queue is open.
+  uint64_t seed = 0;              ///< kShuffled.
+  bool pad =
+      false;  ///< Batches are filled up to the longest of them; shapes may be partly unknown.
 };
 
 /// Elements that are tuples of tensors, put in by some steps and taken out by others. Requests are
 /// served in the order they came, those to put in apart from those to take out.
 /// Thread: any.
-class Queue final : public Resource, public WaitingRoom, public std::enable_shared_from_this<Queue> {
+class Queue final : public Resource,
+                    public WaitingRoom,
+                    public std::enable_shared_from_this<Queue> {
  public:
   static constexpr std::string_view kKind = "queue";
 

@@ -123,7 +123,8 @@ std::pair<Tensor, Tensor> Table::contents() const {
     values.push_back(value);
   }
   const Shape count{static_cast<int64_t>(all.size())};
-  return {from_bytes(def_.key, count, keys), from_bytes(def_.value, joined(count, def_.row), values)};
+  return {from_bytes(def_.key, count, keys),
+          from_bytes(def_.value, joined(count, def_.row), values)};
 }
 
 }  // namespace sidereal::resources

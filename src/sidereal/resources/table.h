@@ -14,10 +14,10 @@ namespace sidereal::resources {
 
 /// What is known of a table when it is made. Value type.
 struct TableDef {
-  std::string name;
+  std::string name = {};
   tensor::DType key = tensor::DType::kInt64;    ///< int32, int64 or string.
   tensor::DType value = tensor::DType::kInt64;  ///< Anything.
-  tensor::Shape row;                            ///< Of a value; () for strings.
+  tensor::Shape row = {};                       ///< Of a value; () for strings.
 };
 
 /// Values by key, which change while steps run (tf.lookup.experimental.MutableHashTable).

@@ -1,0 +1,58 @@
+"""What the classes of queues, accumulators and tables have in common: a name, a handle, and
+results of ops that are run for what they do."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from . import dtypes
+from ._dispatch import ENGINE, apply, state
+from ._native import Tensor
+
+_counter = itertools.count(1)
+
+
+def component_attrs(types: Iterable[Any], shapes: Iterable[Any] | None) -> dict[str, Any]:
+    """Attributes "dtypes" and "shapes" of an op with these components."""
+    attrs: dict[str, Any] = {"dtypes": [dtypes.name_of(dtype) for dtype in types]}
+    if shapes is not None:
+        numbers: list[int] = []
+        for shape in shapes:
+            if shape is None:
+                numbers.append(-1)
+                continue
+            numbers += [len(shape), *(-1 if extent is None else int(extent) for extent in shape)]
+        attrs["shapes"] = numbers
+    return attrs
+
+
+def done(value: Any) -> Any:
+    """What a method gives back whose op is run for what it does: None, or in a sidereal.v1 graph
+    the operation to run."""
+    if isinstance(value, Tensor) or state.graph is None:
+        return None
+    return state.graph.operation(value)
+
+
+class Resource:
+    """Something of a name that ops share. `handle` is a scalar string tensor: the name. Without a
+    shared name, it goes when this object does."""
+
+    def __init__(
+        self, op: str, attrs: Mapping[str, Any], name: str, shared_name: str | None
+    ) -> None:
+        self.name = shared_name or f"{name}_{next(_counter)}"
+        self.handle = apply(op, (), {**attrs, "shared_name": self.name}, name=name)
+        if not shared_name and isinstance(self.handle, Tensor):
+            weakref.finalize(self, ENGINE.erase_resource, self.name).atexit = False
+        elif state.graph is not None and not shared_name:
+            state.graph.own_resource(self.name)
+
+    def _apply(self, op: str, inputs: Sequence[Any] = (), attrs: Any = None, name: Any = None) -> Any:
+        return apply(op, (self.handle, *inputs), attrs, name=name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} '{self.name}'>"

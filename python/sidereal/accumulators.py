@@ -1,0 +1,104 @@
+"""Accumulators of gradients: means over the workers of one step, without those that came too late
+(tf.compat.v1.ConditionalAccumulator). Methods return None when ops run at once, and operations in
+sidereal.v1 graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from . import dtypes
+from ._dispatch import convert
+from ._resources import Resource, component_attrs, done
+from .indexed_slices import IndexedSlices
+from .ops.basic import cast
+
+__all__ = ["ConditionalAccumulator", "ConditionalAccumulatorBase", "SparseConditionalAccumulator"]
+
+
+class ConditionalAccumulatorBase(Resource):
+    """What both kinds can do. `dtype` is float32 or float64, `shape` that of a gradient (None: of
+    the first one of each step), reduction_type "MEAN" or "SUM"."""
+
+    _sparse = False
+
+    def __init__(
+        self, dtype: Any, shape: Sequence[int | None] | None = None,
+        shared_name: str | None = None, name: str = "conditional_accumulator",
+        reduction_type: str = "MEAN",
+    ) -> None:
+        if reduction_type not in ("MEAN", "SUM"):
+            raise ValueError(f"reduction_type is {reduction_type!r}; it must be 'MEAN' or 'SUM'")
+        self.dtype = dtypes.as_dtype(dtype)
+        self.shape = None if shape is None else tuple(shape)
+        attrs = {
+            **component_attrs([self.dtype], [self.shape]),
+            "reduction": reduction_type.lower(),
+            "sparse": self._sparse,
+        }
+        super().__init__("Accumulator", attrs, name, shared_name)
+
+    def num_accumulated(self, name: str | None = None) -> Any:
+        """Gradients that were added since the last one was taken, int32 []."""
+        return self._apply("AccumulatorSize", (), None, name)
+
+    def set_global_step(self, new_global_step: Any, name: str | None = None) -> Any:
+        """Makes it the current step: gradients of steps before are dropped from now on."""
+        step = convert(new_global_step, dtypes.int64)
+        return done(self._apply("AccumulatorSetGlobalStep", (step,), None, name))
+
+
+class ConditionalAccumulator(ConditionalAccumulatorBase):
+    """Of dense gradients (tf.compat.v1.ConditionalAccumulator)."""
+
+    def apply_grad(self, grad: Any, local_step: Any = 0, name: str | None = None) -> Any:
+        """Adds a gradient computed at `local_step`, or drops it when that step is over.
+        InvalidArgumentError when its shape is another."""
+        inputs = (convert(local_step, dtypes.int64), convert(grad, self.dtype))
+        return done(self._apply("AccumulatorApply", inputs, None, name))
+
+    def take_grad(self, num_required: Any, name: str | None = None) -> Any:
+        """Waits for `num_required` gradients of this step; the mean or sum of all there are. The
+        next step begins. InvalidArgumentError unless `num_required` is positive."""
+        attrs = component_attrs([self.dtype], [self.shape])
+        return self._apply("AccumulatorTake", (num_required,), attrs, name)
+
+
+class SparseConditionalAccumulator(ConditionalAccumulatorBase):
+    """Of gradients of some rows; the mean of a row is over the gradients that had it
+    (tf.compat.v1.SparseConditionalAccumulator)."""
+
+    _sparse = True
+
+    def apply_grad(
+        self, grad_indices: Any, grad_values: Any, grad_shape: Any = None, local_step: Any = 0,
+        name: str | None = None,
+    ) -> Any:
+        """Adds the rows `grad_values` [n, row...] at `grad_indices` [n]; see
+        ConditionalAccumulator.apply_grad(). `grad_shape` is there for TensorFlow's sake."""
+        inputs = (
+            convert(local_step, dtypes.int64),
+            cast(grad_indices, dtypes.int64),
+            convert(grad_values, self.dtype),
+        )
+        return done(self._apply("AccumulatorApply", inputs, None, name))
+
+    def apply_indexed_slices_grad(
+        self, grad: IndexedSlices, local_step: Any = 0, name: str | None = None
+    ) -> Any:
+        """apply_grad() of an IndexedSlices."""
+        return self.apply_grad(grad.indices, grad.values, None, local_step, name)
+
+    def take_grad(self, num_required: Any, name: str | None = None) -> tuple[Any, Any]:
+        """(indices, values): rows ascending, each the mean or sum of its gradients."""
+        row = None if self.shape is None else self.shape[1:]
+        attrs = component_attrs(
+            [dtypes.int64, self.dtype], [(None,), None if row is None else (None, *row)]
+        )
+        indices, values = self._apply("AccumulatorTake", (num_required,), attrs, name)
+        return indices, values
+
+    def take_indexed_slices_grad(self, num_required: Any, name: str | None = None) -> IndexedSlices:
+        """take_grad() as an IndexedSlices."""
+        indices, values = self.take_grad(num_required, name)
+        return IndexedSlices(values, indices, dense_shape=self.shape)

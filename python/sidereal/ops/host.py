@@ -1,0 +1,131 @@
+"""Python functions as ops: py_function and numpy_function."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes, errors, nest
+from .._dispatch import ENGINE, apply, convert, state, to_tensor
+from .._native import Output, Tensor
+
+__all__ = ["numpy_function", "py_function"]
+
+_Function = Callable[[list[Tensor]], Sequence[Tensor]]
+
+#: Functions that graphs call by number; they stay as long as the process.
+_functions: dict[int, _Function] = {}
+_numbers = itertools.count(1)
+
+
+def _register(function: _Function) -> int:
+    number = next(_numbers)
+    _functions[number] = function
+    return number
+
+
+def _call(number: int, inputs: list[Tensor]) -> Sequence[Tensor]:
+    function = _functions.get(number)
+    if function is None:
+        raise errors.NotFoundError(
+            f"there is no Python function {number} in this process: a graph with a py_function can "
+            "neither be saved nor sent to another task"
+        )
+    before, state.graph = state.graph, None
+    try:
+        return function(inputs)
+    finally:
+        state.graph = before
+
+
+ENGINE.set_host_functions(_call)
+
+
+def _results(values: Any, types: Sequence[Any], what: str) -> list[Tensor]:
+    """What a function gave as tensors of the dtypes it was declared with."""
+    if len(types) == 0:
+        return []
+    given = list(values) if isinstance(values, (list, tuple)) else [values]
+    if len(given) != len(types):
+        raise errors.InvalidArgumentError(
+            f"{what} gave {len(given)} values where Tout has {len(types)}"
+        )
+    return [to_tensor(value, dtype) for value, dtype in zip(given, types)]
+
+
+def _in_graph(inputs: Sequence[Any]) -> bool:
+    return state.graph is not None or any(type(value) is Output for value in inputs)
+
+
+def py_function(func: Callable[..., Any], inp: Sequence[Any], Tout: Any, name: str | None = None) -> Any:
+    """func(*inp) as an op: Python code in the middle of a graph, on tensors that have values.
+
+    Tout: dtype of what `func` gives, or a list of them (an empty one: nothing). What `func` does
+    with tensors is differentiated: in a graph it runs once more for its gradient. It runs in the
+    process that made it only; a graph with it can neither be saved nor sent to another task. What
+    it raises is raised where the graph is run. TensorFlow: tf.py_function."""
+    types = [dtypes.as_dtype(dtype) for dtype in (nest.flatten(Tout))]
+    single = not isinstance(Tout, (list, tuple))
+    what = getattr(func, "__name__", "the function")
+
+    def forward(inputs: Sequence[Tensor]) -> list[Tensor]:
+        return _results(func(*inputs), types, what)
+
+    def backward(given: list[Tensor]) -> list[Tensor]:
+        from ..gradients import GradientTape
+
+        inputs, dys = given[: len(inp)], given[len(inp) :]
+        by = [x for x in inputs if dtypes.is_floating(x.dtype)]
+        with GradientTape() as tape:
+            tape.watch(by)
+            outputs = forward(inputs)
+        ys = [y for y in outputs if dtypes.is_floating(y.dtype)]
+        grads = tape.gradient(ys, by, output_gradients=dys, unconnected_gradients="zero")
+        return [convert(grad) for grad in grads]
+
+    if not _in_graph(inp):
+        outputs: Any = forward([convert(value) for value in inp])
+    else:
+        outputs = _add(forward, backward, inp, types, name or what)
+    return outputs[0] if single else outputs
+
+
+def numpy_function(
+    func: Callable[..., Any], inp: Sequence[Any], Tout: Any, stateful: bool = True,
+    name: str | None = None,
+) -> Any:
+    """As py_function(), for a function of NumPy arrays. No gradient flows through it. `stateful`
+    is there for TensorFlow's sake: it always runs. TensorFlow: tf.numpy_function."""
+    types = [dtypes.as_dtype(dtype) for dtype in (nest.flatten(Tout))]
+    single = not isinstance(Tout, (list, tuple))
+    what = getattr(func, "__name__", "the function")
+
+    def forward(inputs: Sequence[Tensor]) -> list[Tensor]:
+        values = func(*(x.numpy().copy() for x in inputs))
+        given = list(values) if isinstance(values, (list, tuple)) else [values]
+        return _results([np.asarray(value) for value in given], types, what)
+
+    if not _in_graph(inp):
+        outputs: Any = forward([convert(value) for value in inp])
+    else:
+        outputs = _add(forward, None, inp, types, name or what)
+    return outputs[0] if single else outputs
+
+
+def _add(
+    forward: _Function, backward: _Function | None, inputs: Sequence[Any], types: Sequence[Any],
+    name: str,
+) -> list[Any]:
+    attrs: dict[str, Any] = {
+        "function": _register(forward),
+        "dtypes": [dtypes.name_of(dtype) for dtype in types],
+    }
+    if backward is not None:
+        attrs["gradient"] = _register(backward)
+    made = apply("HostFunction", tuple(inputs), attrs, name=name)
+    if made is None:
+        return []
+    return list(made) if isinstance(made, tuple) else [made]
