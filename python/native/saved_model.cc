@@ -14,6 +14,7 @@
 
 #include "bindings.h"
 #include "errors.h"
+#include "sidereal/ir/function.h"
 #include "symbol.h"
 
 /// Models as bytes. What objects and structures mean is known to sidereal/saved_model.py.
@@ -54,8 +55,13 @@ size_t add_function(ir::SavedModel& model, const BuildingPtr& graph, const std::
   f.captures = captures;
   f.assigned = assigned;
   for (const ir::Node& node : f.graph.nodes()) {
-    if (node.outputs.empty() && node.op != "NoOp") f.targets.push_back(node.id);
+    if (!ir::has_effect(f.graph, node, graph->builder().registry())) continue;
+    raise(base::failed_precondition(
+        "function '{}' cannot be saved: {} '{}' works on what lives in this process only (a queue, "
+        "an accumulator, a mutable table, Python code); keep that outside of what is saved",
+        name, node.op, node.name));
   }
+  f.targets = targets_of(graph.get());
   model.functions.push_back(std::move(f));
   return model.functions.size() - 1;
 }

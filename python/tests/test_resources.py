@@ -346,3 +346,50 @@ def test_python_may_call_the_function_it_is_part_of() -> None:
         )
 
     assert int(countdown(sr.constant(4))) == 4
+
+
+def test_what_lives_in_this_process_is_not_saved(tmp_path: Path) -> None:
+    queue = sr.queue.FIFOQueue(-1, sr.float32, shapes=())
+
+    @sr.function(input_signature=[sr.TensorSpec((), sr.float32)])
+    def put(x: sr.Tensor) -> sr.Tensor:
+        queue.enqueue(x)
+        return x
+
+    @sr.function(input_signature=[sr.TensorSpec((), sr.float32)])
+    def python(x: sr.Tensor) -> sr.Tensor:
+        return sr.py_function(lambda v: v, [x], sr.float32)
+
+    for function in (put, python):
+        with pytest.raises(sr.errors.FailedPreconditionError, match="lives in this process"):
+            sr.saved_model.save(function, tmp_path / "model")
+
+
+def test_static_tables_are_saved_with_the_functions_that_use_them(tmp_path: Path) -> None:
+    table = sr.lookup.StaticHashTable(
+        sr.lookup.KeyValueTensorInitializer(["red", "green"], [1, 2]), default_value=0
+    )
+
+    @sr.function(input_signature=[sr.TensorSpec((None,), sr.string)])
+    def find(x: sr.Tensor) -> sr.Tensor:
+        return table.lookup(x)
+
+    sr.saved_model.save(find, tmp_path / "model")
+    loaded = sr.saved_model.load(tmp_path / "model")
+    assert loaded(sr.constant(["green", "blue"])).numpy().tolist() == [2, 0]
+
+
+def test_vocabularies_number_what_they_do_not_know() -> None:
+    words = sr.lookup.KeyValueTensorInitializer(["red", "green"], [0, 1], value_dtype=sr.int64)
+    table = sr.lookup.StaticVocabularyTable(words, num_oov_buckets=3)
+    found = table.lookup(["green", "blue", "blue", "mauve", "red"]).numpy()
+    assert found[0] == 1 and found[4] == 0
+    assert found[1] == found[2] and all(2 <= n < 5 for n in found[1:4])
+    assert int(table.size()) == 5
+    sparse = sr.sparse.SparseTensor([[0, 1], [2, 0]], ["red", "green"], [3, 2])
+    assert table.lookup(sparse).values.numpy().tolist() == [0, 1]
+    numbers = sr.lookup.KeyValueTensorInitializer(
+        sr.constant([7, 9], sr.int64), sr.constant([0, 1], sr.int64)
+    )
+    by_number = sr.lookup.StaticVocabularyTable(numbers, 2)
+    assert by_number.lookup(sr.constant([9, 8], sr.int64)).numpy()[0] == 1

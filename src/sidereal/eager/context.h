@@ -14,6 +14,7 @@
 #include "sidereal/eager/call_key.h"
 #include "sidereal/exec/executor.h"
 #include "sidereal/ir/schema.h"
+#include "sidereal/resources/manager.h"
 
 namespace sidereal::eager {
 
