@@ -207,7 +207,7 @@ class StaticVocabularyTable:
         if self._table is None:
             return bucket
         known = self._table.lookup(keys)
-        return ops.array.where(ops.math.less(known, 0), bucket + self._table.size(), known)
+        return ops.where(ops.math.less(known, 0), bucket + self._table.size(), known)
 
     def size(self, name: str | None = None) -> Any:
         """Known keys and buckets together, int64 []."""
