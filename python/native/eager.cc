@@ -187,7 +187,8 @@ class PythonFunctions final : public ports::HostFunctions {
     } catch (nb::python_error& error) {
       error.restore();
     } catch (const nb::cast_error&) {
-      PyErr_SetString(PyExc_TypeError, "a function of the program gave something else than tensors");
+      PyErr_SetString(PyExc_TypeError,
+                      "a function of the program gave something else than tensors");
     }
     return base::make_status(StatusCode::kUnknown, "a function of the program raised an exception");
   }
@@ -207,8 +208,8 @@ Result<bool> wait_unlocked(Engine& engine, uint64_t seen, std::chrono::nanosecon
     bool changed = false;
     {
       const nb::gil_scoped_release unlocked;
-      changed = engine.context().resources().wait(
-          seen, std::min<std::chrono::nanoseconds>(left, kLook));
+      changed =
+          engine.context().resources().wait(seen, std::min<std::chrono::nanoseconds>(left, kLook));
     }
     if (engine.interrupted()) return base::cancelled("interrupted while waiting");
     if (changed) return true;
@@ -348,8 +349,7 @@ void bind_eager(nb::module_& m) {
           },
           "name"_a)
       .def("clear_resources", [](Engine& engine) { engine.context().resources().clear(); })
-      .def("resource_names",
-           [](Engine& engine) { return engine.context().resources().names(); })
+      .def("resource_names", [](Engine& engine) { return engine.context().resources().names(); })
       .def(
           "start_trace", [](Engine& engine, size_t bytes) { engine.context().start_trace(bytes); },
           "bytes"_a)

@@ -170,7 +170,8 @@ Result<uint64_t> PsLane::register_program(const std::string& bytes) {
   if (known) return hash;
   SR_ASSIGN_OR_RETURN(program::Program program, program::decode(bytes));
   if (!program.calls.empty()) return invalid_argument("a ps makes no calls of its own");
-  SR_ASSIGN_OR_RETURN(auto bound, exec::BoundProgram::bind(std::move(program), *table_, {.parameters = this}));
+  SR_ASSIGN_OR_RETURN(auto bound,
+                      exec::BoundProgram::bind(std::move(program), *table_, {.parameters = this}));
   auto registered = std::make_shared<Registered>();
   registered->step = std::make_unique<exec::Step>(bound.get(), &pool_, nullptr);
   registered->bound = std::move(bound);

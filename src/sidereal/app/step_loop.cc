@@ -110,8 +110,7 @@ Status StepLoop::prepare() {
     return base::invalid_argument("steps_in_flight is {}; it must be from 1 to 64",
                                   options_.steps_in_flight);
   }
-  SR_ASSIGN_OR_RETURN(bound_,
-                      exec::BoundProgram::bind(*options_.program, *options_.kernels, {}));
+  SR_ASSIGN_OR_RETURN(bound_, exec::BoundProgram::bind(*options_.program, *options_.kernels, {}));
   const program::Program& program = bound_->program();
   loss_fetch_ = find_name(program.fetch_names, options_.loss);
   probability_fetch_ = find_name(program.fetch_names, options_.probability);

@@ -37,7 +37,9 @@ struct Context::Entry {
 };
 
 Context::Context(size_t entries_max)
-    : environment_{.resources = &resources_}, pool_(0), cache_(std::make_unique<CallCache<Entry>>(entries_max)) {
+    : environment_{.resources = &resources_},
+      pool_(0),
+      cache_(std::make_unique<CallCache<Entry>>(entries_max)) {
   ops::register_all(&registry_);
   exec::register_kernels(&kernels_);
 }

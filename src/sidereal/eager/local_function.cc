@@ -210,9 +210,9 @@ Status LocalFunction::compile(Engine& engine) {
       partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, context.registry()));
   SR_ASSIGN_OR_RETURN(program::CompiledStep step, program::compile(parts));
   auto compiled = std::make_unique<Compiled>();
-  SR_ASSIGN_OR_RETURN(compiled->bound,
-                      exec::BoundProgram::bind(std::move(step.worker), context.kernels(),
-                                               context.environment()));
+  SR_ASSIGN_OR_RETURN(
+      compiled->bound,
+      exec::BoundProgram::bind(std::move(step.worker), context.kernels(), context.environment()));
   for (const std::string& name : compiled->bound->program().feed_names) {
     size_t index = def_.inputs.size();
     for (size_t i = 0; i < def_.inputs.size(); ++i) {

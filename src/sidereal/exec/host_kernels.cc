@@ -22,8 +22,7 @@ Result<std::unique_ptr<Kernel>> host_function(const BindContext& bind) {
                                   bind.instruction.outputs.size());
   }
   for (size_t i = 0; i < specs.size(); ++i) {
-    SR_RETURN_IF_ERROR(
-        check_slot(bind, bind.instruction.outputs[i], specs[i].dtype, "an output"));
+    SR_RETURN_IF_ERROR(check_slot(bind, bind.instruction.outputs[i], specs[i].dtype, "an output"));
   }
   return make_kernel([host, function, specs = std::move(specs)](KernelContext& c) -> Status {
     std::vector<Tensor> inputs;

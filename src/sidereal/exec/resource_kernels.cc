@@ -183,8 +183,8 @@ Result<std::unique_ptr<Kernel>> dequeue(const BindContext& bind) {
 /// A kernel whose only output is the scalar `f(resource, context)` gives, a Result.
 template <class T, class F>
 KernelFactory asks(int inputs, F f) {
-  using Value = typename std::decay_t<
-      decltype(f(std::declval<T&>(), std::declval<KernelContext&>()))>::value_type;
+  using Value = typename std::decay_t<decltype(f(std::declval<T&>(),
+                                                 std::declval<KernelContext&>()))>::value_type;
   const auto factory = [f](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
     SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
     return make_kernel([manager, f](KernelContext& c) -> Status {
@@ -335,8 +335,8 @@ class LookupKernel final : public Kernel {
     const bool text = keys.dtype() == DType::kString;
     for (int64_t i = 0; i < keys.num_elements(); ++i) {
       const char* at = reinterpret_cast<const char*>(keys.raw()) + static_cast<size_t>(i) * bytes;
-      SR_RETURN_IF_ERROR(f(i, text ? keys.data<const std::string_view>()[i]
-                                   : std::string_view(at, bytes)));
+      SR_RETURN_IF_ERROR(
+          f(i, text ? keys.data<const std::string_view>()[i] : std::string_view(at, bytes)));
     }
     return {};
   }
@@ -402,9 +402,8 @@ void register_resource_kernels(KernelTable* table) {
              }));
   table->add("TableRemove",
              does<Table>(2, [](Table& t, KernelContext& c) { return t.remove(c.input(1)); }));
-  table->add("TableSize", asks<Table>(1, [](Table& t, KernelContext&) -> Result<int64_t> {
-               return t.size();
-             }));
+  table->add("TableSize",
+             asks<Table>(1, [](Table& t, KernelContext&) -> Result<int64_t> { return t.size(); }));
   table->add("TableFind", with_arity(3, 3, 1, output_like(0, 2, find_in_table)));
   table->add("TableExport", with_arity(1, 1, 2, export_table));
   table->add("StaticTableFind", with_arity(4, 4, 1, output_like(0, 1, lookup)));

@@ -21,7 +21,8 @@ Result<ParameterShard*> find_shard(const BindContext& bind, bool embedding) {
   if (embedding) {
     SR_ASSIGN_OR_RETURN(shard, ir::get_attr<int64_t>(attrs, "shard"));
   }
-  SR_ASSIGN_OR_RETURN(ParameterShard* const found, bind.environment.parameters->find(variable, shard));
+  SR_ASSIGN_OR_RETURN(ParameterShard* const found,
+                      bind.environment.parameters->find(variable, shard));
   if ((found->dim() > 0) != embedding) {
     return invalid_argument("variable '{}' is {} embedding", variable, embedding ? "no" : "an");
   }

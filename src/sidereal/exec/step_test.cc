@@ -119,7 +119,8 @@ Status outcome(Program program, const std::vector<Tensor>& feeds,
                const KernelTable& table = worker_kernels(),
                ports::Parameters* parameters = nullptr) {
   SR_RETURN_IF_ERROR(program::validate(program));
-  SR_ASSIGN_OR_RETURN(const auto bound, BoundProgram::bind(std::move(program), table, {.parameters = parameters}));
+  SR_ASSIGN_OR_RETURN(const auto bound,
+                      BoundProgram::bind(std::move(program), table, {.parameters = parameters}));
   BufferPool pool(1 << 20);
   Step step(bound.get(), &pool, nullptr);
   step.begin(1);

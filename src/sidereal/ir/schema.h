@@ -75,7 +75,7 @@ struct OpSchema {
   /// Changes, or waits for, what lies outside of the graph. In a function it runs in the order of
   /// the program, also when nobody reads its outputs.
   bool effect = false;
-  bool on_ps = false;          ///< Runs where its variable ("var" attribute) lives.
+  bool on_ps = false;  ///< Runs where its variable ("var" attribute) lives.
 };
 
 /// The op schemas by name. An explicit object: there is no global table.

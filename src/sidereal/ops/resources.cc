@@ -165,7 +165,9 @@ void add(OpRegistry* registry, const char* name, const char* doc, int min_inputs
 void register_queues(OpRegistry* registry) {
   add(registry, "Queue", "The handle of the queue of this name, which is made when there is none.",
       0, 0,
-      {kSharedName, kDtypes, kShapes,
+      {kSharedName,
+       kDtypes,
+       kShapes,
        {"order", "string", false, "'fifo', 'shuffled' or 'priority'; 'fifo' if absent."},
        {"capacity", "int", false, "Elements it holds at most; -1, no bound, if absent."},
        {"min_after_dequeue", "int", false, "Elements an open shuffled queue keeps back."},
@@ -180,7 +182,9 @@ void register_queues(OpRegistry* registry) {
       "(handle, [count]): takes an element out, or a batch of `count`; waits until there are as "
       "many. The components.",
       1, 2,
-      {kDtypes, kShapes, kMany,
+      {kDtypes,
+       kShapes,
+       kMany,
        {"up_to", "bool", false, "Whether a closed queue may give fewer; false if absent."}},
       infer_dequeue);
   add(registry, "QueueClose", "Lets nothing in any more. True.", 1, 1,
@@ -195,7 +199,9 @@ void register_queues(OpRegistry* registry) {
 void register_accumulators(OpRegistry* registry) {
   add(registry, "Accumulator",
       "The handle of the accumulator of this name, which is made when there is none.", 0, 0,
-      {kSharedName, kDtypes, kShapes,
+      {kSharedName,
+       kDtypes,
+       kShapes,
        {"reduction", "string", false, "'mean' or 'sum'; 'mean' if absent."},
        {"sparse", "bool", false, "Whether it takes rows; false if absent."}},
       infer_made_of_components);
