@@ -313,6 +313,11 @@ RULES["Roll"] = _roll
 
 
 def _gather(x: Op) -> str:
+    gathered = _gather_as_is(x)
+    return x.cast(gathered, x.attrs["out_type"]) if "out_type" in x.attrs else gathered
+
+
+def _gather_as_is(x: Op) -> str:
     batch = x.attrs.get("batch_dims", 0)
     batch += x.rank(1) if batch < 0 else 0
     axis = x.axis()

@@ -140,6 +140,8 @@ RULES["WithGradient"] = _with_gradient
 
 def _mat_mul(x: Op) -> str:
     sides = list(x.inputs)
+    if "out_type" in x.attrs:
+        sides = [x.cast(side, x.attrs["out_type"]) for side in sides]
     flips = (x.attrs.get("transpose_a", False), x.attrs.get("transpose_b", False))
     floating = "float" in name_of(x.specs[0][0])
     if any(flips) and floating and x.rank(0) == 2 and x.rank(1) == 2:
