@@ -169,6 +169,21 @@ def test_features_of_no_examples_are_empty() -> None:
     assert made["tags"].dense_shape.tolist() == [0, 0]
 
 
+def test_functions_of_text_are_saved(tmp_path: Path) -> None:
+    @sr.function(input_signature=[sr.TensorSpec([None], "string")])
+    def parsed(x: sr.Tensor) -> tuple[sr.Tensor, ...]:
+        made = io.parse_example(x, FEATURES)
+        ids = sr.strings.to_hash_bucket_strong(made["tags"].values, 1000, [1, 1 << 63])
+        record = sr.strings.as_string(made["id"]) + ",z\0"
+        return (ids, made["name"], made["placed"].indices, *io.decode_csv(record, [sr.int64, ""]))
+
+    sr.saved_model.save(parsed, tmp_path / "saved")
+    loaded = sr.saved_model.load(tmp_path / "saved")
+    examples = sr.constant(encoded())
+    for ours, theirs in zip(parsed(examples), loaded(examples)):
+        assert ours.tolist() == theirs.tolist()
+
+
 def refused(
     message: str, feature: Any, row: dict[str, Any] | bytes, key: str = "x"
 ) -> None:
