@@ -30,15 +30,13 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 def _no_operand(self: Any, other: Any) -> bool:
-    """Whether the operator is not for `other`; text goes with tensors of strings only."""
-    if not isinstance(other, _NO_NUMBERS):
-        return False
+    """Whether the operator is not for `other`, one of _NO_NUMBERS: text goes with strings only."""
     return not isinstance(other, (str, bytes)) or self.dtype.name != "string"
 
 
 def _binary_method(call: Callable[[Any, Any], Any], reflected: bool = False) -> Callable[..., Any]:
     def method(self: Any, other: Any) -> Any:
-        if _no_operand(self, other):
+        if isinstance(other, _NO_NUMBERS) and _no_operand(self, other):
             return NotImplemented
         return call(other, self) if reflected else call(self, other)
 
@@ -93,7 +91,7 @@ _COMPARISONS = {
 
 def _equality(name: str) -> Callable[..., Any]:
     def method(self: Any, other: Any) -> Any:
-        if _no_operand(self, other):
+        if isinstance(other, _NO_NUMBERS) and _no_operand(self, other):
             return NotImplemented
         return _function(name)(self, other)
 
