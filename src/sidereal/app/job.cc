@@ -177,6 +177,7 @@ class Job {
     prefetch.epochs = std::max<int64_t>(1, request_.epochs());
     SR_ASSIGN_OR_RETURN(auto reader, data::PrefetchingReader::open(spec, prefetch));
     StepLoopOptions options;
+    options.stop = stop_;
     options.program = program_;
     options.kernels = parts_.kernels;
     options.loss = request_.loss();
@@ -228,8 +229,9 @@ class Job {
         --open;
         SR_RETURN_IF_ERROR(loop.ended.get());
       }
-      if (open > 0) SR_RETURN_IF_ERROR(send_event(false));
+      // Asked first: a lane in a long step answers to nothing else.
       if (observer_.cancelled()) return base::cancelled("the job was cancelled");
+      if (open > 0) SR_RETURN_IF_ERROR(send_event(false));
     }
     return {};
   }
@@ -306,6 +308,7 @@ class Job {
   }
 
   void destroy_loops() {
+    stop_->raise(exec::StopSignal::Reason::kCancelled);
     for (LaneLoop& loop : loops_) {
       const auto destroyed = call_on_lane<bool>(loop.lane, [held = loop.loop] {
         held->reset();
@@ -324,6 +327,7 @@ class Job {
   std::vector<PsTask> tasks_;
   std::shared_ptr<const program::Program> program_;
   std::vector<LaneLoop> loops_;
+  std::shared_ptr<exec::StopSignal> stop_ = std::make_shared<exec::StopSignal>();
 };
 
 }  // namespace

@@ -134,6 +134,7 @@ Status StepLoop::prepare() {
   for (int64_t i = 0; i < options_.steps_in_flight + 2; ++i) {
     idle_.push_back(std::make_unique<Flight>(bound_.get(), &pool_, this));
     idle_.back()->track = static_cast<int32_t>(i);
+    idle_.back()->step.set_stop_signal(options_.stop.get());
   }
   data_ready_ = std::make_unique<DataReady>(endpoint_->lane(), reader_->ready_fd());
   return {};

@@ -32,6 +32,8 @@ struct StepLoopOptions {
   /// Steps [trace_first, trace_end), by their numbers, are written down.
   uint64_t trace_first = 0;
   uint64_t trace_end = 0;
+  /// Raised to end steps between two instructions, in the bodies of loops too; may be nullptr.
+  std::shared_ptr<const exec::StopSignal> stop;
 };
 
 /// Figures of a loop since it began; the vectors hold what came since they were last taken.
