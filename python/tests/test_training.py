@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -373,3 +374,19 @@ def test_a_model_without_embeddings_trains(cluster: sr.LocalCluster) -> None:
     data = {"x": x, "label": x[:, 0] > 0}
     model.fit(data, cluster=cluster, epochs=2, batch_size=64)
     assert model.evaluate(data).auc > 0.95
+
+
+def test_ctrl_c_ends_a_step_in_the_middle_of_a_loop() -> None:
+    model = sr.Model(seed=1)
+    ids = model.input("ids", sr.int64, (2,))
+    rows = sr.layers.Embedding(10, 4)(ids)
+    endless = sr.while_loop(lambda i: i < 2**31 - 1, lambda i: i + 1, [sr.cast(ids[0, 0], sr.int32)])
+    score = sr.layers.FactorizationMachine()(rows)
+    model.compile(score + 0.0 * sr.cast(endless, sr.float32), optimizer=sr.optimizers.Sgd(0.1))
+    data = {"ids": np.zeros((8, 2), np.int64), "label": np.zeros(8, np.float32)}
+    with sr.LocalCluster(ps=1, workers=1, in_process=True) as cluster:
+        timer = threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT])
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(data, cluster=cluster, batch_size=4)
+        timer.join()

@@ -236,6 +236,17 @@ class Job {
     return {};
   }
 
+  /// The figures of a loop. A step may keep its lane for long: waits until the job is cancelled.
+  Result<StepLoopFigures> take_figures(const LaneLoop& loop) {
+    SR_ASSIGN_OR_RETURN(std::future<StepLoopFigures> asked,
+                        ask_lane<StepLoopFigures>(
+                            loop.lane, [held = loop.loop] { return (*held)->take_figures(); }));
+    while (asked.wait_for(kEventEvery) != std::future_status::ready) {
+      if (observer_.cancelled()) return base::cancelled("the job was cancelled");
+    }
+    return asked.get();
+  }
+
   Status send_event(bool done) {
     v1::JobEvent event;
     event.set_done(done);
@@ -243,9 +254,7 @@ class Job {
     double fraction = 0;
     int lanes_with_auc = 0;
     for (const LaneLoop& loop : loops_) {
-      SR_ASSIGN_OR_RETURN(const StepLoopFigures figures,
-                          call_on_lane<StepLoopFigures>(
-                              loop.lane, [held = loop.loop] { return (*held)->take_figures(); }));
+      SR_ASSIGN_OR_RETURN(const StepLoopFigures figures, take_figures(loop));
       add(figures, &event);
       if (figures.rows > 0) {
         auc += figures.auc;
