@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -113,7 +112,7 @@ class Lowering {
     }
     for (const Node& one : step_.graph.nodes()) {
       for (size_t i = 0; i < one.inputs.size(); ++i) {
-        if (reads_narrow(one, i)) needed_.insert(one.inputs[i]);
+        if (reads_narrow(one, i)) needed_.try_emplace(one.inputs[i], one.id);
       }
     }
   }
@@ -210,8 +209,12 @@ class Lowering {
     // Rounded as soon as it is there, while it is in the cache.
     for (size_t o = 0; o < old.outputs.size(); ++o) {
       const Output value{old.id, static_cast<int32_t>(o)};
-      if (!lives_[i] && !needed_.contains(value)) continue;
-      SR_ASSIGN_OR_RETURN(narrow_[value], cast(rewriter_.map(value), old, DType::kBFloat16));
+      const auto reader = needed_.find(value);
+      if (!lives_[i] && reader == needed_.end()) continue;
+      // Where it is read: what a ps holds is sent once, as it is.
+      Node beside = lives_[i] ? old : node(reader->second);
+      beside.name = old.name;
+      SR_ASSIGN_OR_RETURN(narrow_[value], cast(rewriter_.map(value), beside, DType::kBFloat16));
     }
     if (!lives_[i]) return {};
     const Output value{old.id, 0};
@@ -228,7 +231,7 @@ class Lowering {
   std::vector<bool> lowered_;        // Products that read bfloat16.
   std::vector<bool> moves_;          // Nodes that move bfloat16 from place to place.
   std::vector<bool> lives_;          // Nodes whose value is kept in bfloat16 only.
-  std::set<Output> needed_;          // Old values that are read in bfloat16.
+  std::map<Output, NodeId> needed_;  // Old values that are read in bfloat16, and who does first.
   std::map<Output, Output> narrow_;  // By old value: the new one in bfloat16.
 };
 

@@ -137,6 +137,17 @@ TEST_F(MixedPrecisionTest, a_lookup_rounds_the_rows_it_reads) {
                           "z f32 = MatMul rows/bfloat16 w/bfloat16"));
 }
 
+TEST_F(MixedPrecisionTest, what_a_ps_holds_is_rounded_where_it_is_read) {
+  const Output x = input("x", {-1, 4});
+  const Output w = input("w", {4, 3});
+  graph_.mutable_node(w.node).location = {0, 0};
+  const Output z = ops::mat_mul(b_, x, w, false, false, "z");
+  const Result<StepGraph> lowered = lower_products({graph_, {z}, {}}, registry_);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_EQ(lowered->graph.find("w/bfloat16")->location, graph_.node(z.node).location);
+  EXPECT_NE(lowered->graph.find("w/bfloat16")->location, graph_.node(w.node).location);
+}
+
 TEST_F(MixedPrecisionTest, other_dtypes_and_stacks_of_vectors_are_left_alone) {
   const Output d = input("d", {4, 4}, DType::kFloat64);
   const Output i = input("i", {4, 4}, DType::kInt32);
