@@ -206,7 +206,7 @@ class Model:
     def inference_function(self) -> ConcreteFunction:
         """What the model predicts now, as a function of its inputs: {"probability": ...}.
 
-        Its variables are copies of those on the cluster, in the memory of this process. For serving:
+        Its variables are copies of those on the cluster, held by this process. For serving:
         sidereal.saved_model.save(f, path), sidereal.onnx.export(f, path).
         """
         return _serving.inference_function(self._need_compiled(), self.get_variable)
