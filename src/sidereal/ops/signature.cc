@@ -238,7 +238,7 @@ bool is_required(const OpSchema& schema, const std::string& attr) {
 }
 
 std::string outputs_text(const OpSchema& schema, const OpSignature& signature) {
-  if (!signature.known) return "as what it runs gives";
+  if (!signature.known) return "as what it runs or reads gives";
   std::vector<std::string> parts;
   for (const OpSignature::Output& output : signature.outputs) {
     const std::string fixed(tensor::name_of(output.dtype));
