@@ -51,7 +51,9 @@ class Resource:
         elif state.graph is not None and not shared_name:
             state.graph.own_resource(self.name)
 
-    def _apply(self, op: str, inputs: Sequence[Any] = (), attrs: Any = None, name: Any = None) -> Any:
+    def _apply(
+        self, op: str, inputs: Sequence[Any] = (), attrs: Any = None, name: str | None = None
+    ) -> Any:
         return apply(op, (self.handle, *inputs), attrs, name=name)
 
     def __repr__(self) -> str:

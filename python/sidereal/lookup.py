@@ -132,7 +132,7 @@ class StaticHashTable:
         self.name = name or "hash_table"
         self.default_value = to_tensor(default_value, self._values.dtype)
         if self.default_value.ndim != 0:
-            raise ValueError(f"the default has the shape {self.default_value.shape}; give one value")
+            raise ValueError(f"the default is of shape {self.default_value.shape}; give one value")
         before, state.graph = state.graph, None
         try:
             self.lookup(self._keys[:0])  # Finds wrong dtypes and keys that repeat.
@@ -152,13 +152,12 @@ class StaticHashTable:
     def lookup(self, keys: Any, name: str | None = None) -> Any:
         """The values of `keys`, keys.shape; a SparseTensor for one. InvalidArgumentError for keys
         of another dtype."""
-        table = (self._keys, self._values)
-        return _each_value(
-            keys,
-            lambda k: apply(
-                "StaticTableFind", (*table, convert(k, self.key_dtype), self.default_value), name=name
-            ),
-        )
+
+        def find(keys: Any) -> Any:
+            inputs = (self._keys, self._values, convert(keys, self.key_dtype), self.default_value)
+            return apply("StaticTableFind", inputs, name=name)
+
+        return _each_value(keys, find)
 
     __getitem__ = lookup
 

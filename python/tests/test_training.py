@@ -380,7 +380,8 @@ def test_ctrl_c_ends_a_step_in_the_middle_of_a_loop() -> None:
     model = sr.Model(seed=1)
     ids = model.input("ids", sr.int64, (2,))
     rows = sr.layers.Embedding(10, 4)(ids)
-    endless = sr.while_loop(lambda i: i < 2**31 - 1, lambda i: i + 1, [sr.cast(ids[0, 0], sr.int32)])
+    first = sr.cast(ids[0, 0], sr.int32)
+    endless = sr.while_loop(lambda i: i < 2**31 - 1, lambda i: i + 1, [first])
     score = sr.layers.FactorizationMachine()(rows)
     model.compile(score + 0.0 * sr.cast(endless, sr.float32), optimizer=sr.optimizers.Sgd(0.1))
     data = {"ids": np.zeros((8, 2), np.int64), "label": np.zeros(8, np.float32)}

@@ -60,7 +60,9 @@ def _in_graph(inputs: Sequence[Any]) -> bool:
     return state.graph is not None or any(type(value) is Output for value in inputs)
 
 
-def py_function(func: Callable[..., Any], inp: Sequence[Any], Tout: Any, name: str | None = None) -> Any:
+def py_function(
+    func: Callable[..., Any], inp: Sequence[Any], Tout: Any, name: str | None = None
+) -> Any:
     """func(*inp) as an op: Python code in the middle of a graph, on tensors that have values.
 
     Tout: dtype of what `func` gives, or a list of them (an empty one: nothing). What `func` does
