@@ -303,6 +303,14 @@ void bind_eager(nb::module_& m) {
           "from_dlpack",
           [](Engine& engine, nb::handle object) { return engine.wrap(from_dlpack(object)); },
           "object"_a)
+      .def(
+          "set_intra_op_threads",
+          [](Engine& engine, int threads) { engine.context().set_intra_op_threads(threads); },
+          "threads"_a)
+      .def_prop_ro("intra_op_threads",
+                   [](Engine& engine) { return engine.context().intra_op_threads(); })
+      .def_prop_ro_static("INTRA_OP_THREADS_MAX",
+                          [](nb::handle) { return exec::Workers::kThreadsMax; })
       .def_prop_ro("programs", [](Engine& engine) { return engine.context().cached(); })
       .def(
           "set_site",

@@ -54,6 +54,11 @@ struct Symbol {
   ir::Output output;
 };
 
+/// The memory of a variable. What was read from it never changes. Thread: under the GIL.
+struct Cell {
+  tensor::Tensor value;
+};
+
 /// The builder, or raises when the graph is closed.
 ir::Builder& open(const BuildingPtr& building);
 

@@ -171,6 +171,36 @@ void bind_output(nb::module_& m) {
       });
 }
 
+/// Calls a function whose inputs may be the memory of variables, and whose outputs `outputs` go
+/// into those at `places` among the inputs. No tape listens.
+nb::list update(const std::shared_ptr<LocalFunction>& self, Engine& engine, nb::handle inputs,
+                const std::vector<size_t>& places, const std::vector<size_t>& outputs) {
+  std::vector<Value> variables(nb::len(inputs));
+  std::vector<const Value*> values;
+  std::vector<Cell*> cells(variables.size(), nullptr);
+  for (const nb::handle input : inputs) {
+    const size_t i = values.size();
+    if (nb::try_cast<Cell*>(input, cells[i]) && cells[i] != nullptr) {
+      values.push_back(&variables[i]);
+    } else {
+      values.push_back(nb::cast<const Value*>(input));
+    }
+  }
+  std::vector<LocalFunction::Kept> kept;
+  for (size_t k = 0; k < places.size() && k < outputs.size(); ++k) {
+    kept.push_back({places[k], outputs[k], &cells.at(places[k])->value});
+    cells[places[k]] = nullptr;
+  }
+  for (size_t i = 0; i < cells.size(); ++i) {
+    if (cells[i] != nullptr) variables[i].tensor = cells[i]->value;
+  }
+  nb::list out;
+  for (Value& value : value_of(self->update(engine, values, kept))) {
+    out.append(nb::cast(std::move(value)));
+  }
+  return out;
+}
+
 void bind_function(nb::module_& m) {
   nb::class_<LocalFunction>(m, "LocalFunction", "A graph that runs as one program.")
       .def(
@@ -192,6 +222,7 @@ void bind_function(nb::module_& m) {
             return std::string(tensor::name_of(self.compute_dtype()));
           },
           "What products are computed in here.")
+      .def("update", &update, "engine"_a, "inputs"_a, "places"_a, "outputs"_a)
       .def("graph_text", [](const LocalFunction& self) { return ir::to_text(self.def().graph); })
       .def("program_text",
            [](LocalFunction& self, Engine& engine) { return value_of(self.program_text(engine)); });

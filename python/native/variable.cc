@@ -26,11 +26,6 @@ using eager::Engine;
 using eager::Value;
 using tensor::Tensor;
 
-/// The memory of a variable. What was read from it never changes. Thread: under the GIL.
-struct Cell {
-  Tensor value;
-};
-
 /// Slots of an optimizer, out of their cells while they are updated, so that the cells do not count
 /// as holders of the memory.
 class Taken {

@@ -91,6 +91,7 @@ __all__ = [
     "constant",
     "convert_to_tensor",
     "custom_gradient",
+    "config",
     "data",
     "debugging",
     "dtypes",

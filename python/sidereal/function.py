@@ -140,6 +140,13 @@ class ConcreteFunction:
         #: Results, then the new values of the variables that it assigns to.
         self.outputs = [*outputs, *(value for _, value in assigned)]
         self._body: Any = None
+        places = {
+            id(value): len(self.graph.arguments) + index
+            for index, (value, _) in enumerate(self.graph.captures)
+        }
+        #: Where the variables assigned to are among the inputs, and their new values among outputs.
+        self._places = [places[id(variable)] for variable in self._assigned]
+        self._targets = list(range(self._count, self._count + len(self._assigned)))
         self._function: LocalFunction = self.graph.native.function(
             self.name, self.graph.inputs, self.outputs, self._compute_dtype
         )
@@ -171,15 +178,8 @@ class ConcreteFunction:
             graph = graph_of(symbol)
             with graph.building():
                 return self._call_in(graph, tensors)
-        inputs = [
-            *tensors,
-            *(
-                value if type(value) is Tensor else value._as_tensor()
-                for value, _ in self.graph.captures
-            ),
-        ]
         try:
-            outputs = self._function.call(ENGINE, inputs)
+            outputs = self._run(tensors)
         except errors.Error as error:
             locate(error, self.graph.native)
             add_line(error)
@@ -214,6 +214,20 @@ class ConcreteFunction:
         rest = iter(outputs)
         leaves = [next(rest) if present else None for present in self._present]
         return _pack_result(self._result, leaves)
+
+    def _run(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The results, then new values of variables, unless these were written where they are."""
+        captures = self.graph.captures
+        if self._assigned and not state.tapes:
+            # In the variables' own memory.
+            for variable in self._assigned:
+                variable._read = None
+            cells = (value if type(value) is Tensor else value._cell for value, _ in captures)
+            return self._function.update(
+                ENGINE, [*tensors, *cells], self._places, self._targets
+            )
+        values = (value if type(value) is Tensor else value._as_tensor() for value, _ in captures)
+        return self._function.call(ENGINE, [*tensors, *values])
 
     def accepts(self, tensors: list[Tensor]) -> bool:
         return all(_accepts(known, tensor.shape) for known, tensor in zip(self.shapes, tensors))

@@ -118,6 +118,9 @@ def _update_by_ops(optimizer: Any, grad: Any, variable: Variable, slots: _Slots)
     """One update in ops: in graphs, and in float64."""
     step = apply("Add", (slots.step._quietly(), convert(1.0, float64)))
     slots.step.assign(step)
+    if variable.dtype == float32:
+        _update_by_rule(optimizer, grad, variable, slots, step)
+        return
     w = variable._quietly()
     old = [slot._quietly() for slot in slots.values]
     if not isinstance(grad, IndexedSlices):
@@ -138,6 +141,31 @@ def _update_by_ops(optimizer: Any, grad: Any, variable: Variable, slots: _Slots)
     for slot, before, value in zip(slots.values, old, new):
         slot.assign(array.tensor_scatter_nd_update(before, where, value))
     variable.assign(array.tensor_scatter_nd_update(w, where, w_rows - delta))
+
+
+def _update_by_rule(
+    optimizer: Any, grad: Any, variable: Variable, slots: _Slots, step: Any
+) -> None:
+    """One update as a node, which changes the memory of the variables in place."""
+    parameters = optimizer._parameters()
+    attrs = {name: value for name, value in parameters.items() if name in _RULE_ATTRS}
+    attrs |= {"kind": optimizer.kind, "nesterov": bool(parameters.get("nesterov", False))}
+    if isinstance(grad, IndexedSlices):
+        op, change = "UpdateRows", [grad.indices, convert(grad.values, float32)]
+    else:
+        op, change = "UpdateDense", [convert(grad, float32)]
+    kept = [variable, *slots.values]
+    old = [changed._quietly() for changed in kept]
+    new = apply(op, (old[0], *change, step, *old[1:]), attrs)
+    for changed, value in zip(kept, [new] if len(kept) == 1 else new):
+        changed.assign(value)
+
+
+#: Parameters of optimizers that are attributes of UpdateDense and UpdateRows.
+_RULE_ATTRS = {
+    "learning_rate", "weight_decay", "momentum", "beta1", "beta2", "epsilon", "l1", "l2",
+    "lr_power",
+}  # fmt: skip
 
 
 def _change(o: Any, g: Any, w: Any, old: list[Any], step: Any) -> tuple[Any, list[Any]]:

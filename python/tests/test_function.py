@@ -248,3 +248,129 @@ def test_a_trace_shows_its_graph_and_program() -> None:
     assert "Add" in concrete.program_text()
     double(sr.constant([1.0, 2.0]))
     assert double.trace_count == 1
+
+
+def test_a_training_step_changes_variables_in_their_own_memory() -> None:
+    table = sr.Variable(np.ones((1000, 16), np.float32))
+    weights = sr.Variable(np.full((16, 1), 0.5, np.float32))
+    optimizer = sr.optimizers.Adam(0.1)
+
+    @sr.function
+    def step(ids: sr.Tensor) -> sr.Tensor:
+        with sr.GradientTape() as tape:
+            loss = sr.reduce_mean(sr.matmul(sr.gather(table, ids), weights))
+        grads = tape.gradient(loss, [table, weights])
+        optimizer.apply_gradients(zip(grads, [table, weights]))
+        return loss
+
+    ids = sr.constant([3, 5, 3], dtype="int64")
+    step(ids)
+    kept = [table, weights, *optimizer.slots(table).values(), *optimizer.slots(weights).values()]
+    where = [value.numpy().__array_interface__["data"][0] for value in kept]
+    for value in kept:
+        value._read = None
+    for _ in range(3):
+        step(ids)
+    assert [value.numpy().__array_interface__["data"][0] for value in kept] == where
+    text = step.get_concrete_function(ids).program_text()
+    assert "UpdateRows" in text
+    assert "UpdateDense" in text
+
+
+def test_what_was_read_from_a_variable_stays_when_a_step_changes_it() -> None:
+    w = sr.Variable(np.zeros(2000, np.float32))
+    optimizer = sr.optimizers.Sgd(1.0)
+
+    @sr.function
+    def step() -> sr.Tensor:
+        optimizer.apply_gradients([(sr.ones_like(w), w)])
+        return w.value()
+
+    before = w.value()
+    results = [step() for _ in range(3)]
+    after = w.value()
+    step()
+    assert before.numpy().max() == 0
+    assert [float(result[7]) for result in results] == [-1, -2, -3]
+    assert after.numpy().min() == -3
+    assert w.numpy().min() == -4
+
+
+def test_variables_can_take_one_anothers_values() -> None:
+    a, b = sr.Variable(np.full(3000, 1.0)), sr.Variable(np.full(3000, 2.0))
+
+    @sr.function
+    def swap() -> None:
+        first = a.value()
+        a.assign(b)
+        b.assign(first)
+
+    for _ in range(3):
+        swap()
+    assert (float(a[5]), float(b[5])) == (2.0, 1.0)
+
+
+def test_an_outer_tape_sees_through_a_step_that_updates() -> None:
+    w = sr.Variable([2.0, 3.0])
+    x = sr.constant([1.0, 2.0])
+    optimizer = sr.optimizers.Momentum(0.5)
+
+    @sr.function
+    def step(x: sr.Tensor) -> sr.Tensor:
+        y = sr.reduce_sum(w * x * x)
+        optimizer.apply_gradients([(sr.ones_like(w), w)])
+        return y
+
+    with sr.GradientTape() as tape:
+        tape.watch(x)
+        y = step(x)
+    np.testing.assert_allclose(tape.gradient(y, x).numpy(), [4.0, 12.0])
+    np.testing.assert_allclose(w.numpy(), [1.5, 2.5])
+
+
+def test_rows_outside_of_a_table_are_refused_and_nothing_changes() -> None:
+    table = sr.Variable(np.ones((10, 4), np.float32))
+    optimizer = sr.optimizers.Adagrad(0.1)
+
+    @sr.function
+    def step(ids: sr.Tensor) -> None:
+        rows = sr.IndexedSlices(sr.ones((2, 4)), ids, (10, 4))
+        optimizer.apply_gradients([(rows, table)])
+
+    step(sr.constant([1, 2], dtype="int64"))
+    before = table.numpy().copy()
+    with pytest.raises(sr.errors.OutOfRangeError, match="index 10 is not a row"):
+        step(sr.constant([1, 10], dtype="int64"))
+    np.testing.assert_array_equal(table.numpy(), before)
+
+
+def test_threads_change_no_bit_of_a_training_step() -> None:
+    def losses(threads: int) -> list[float]:
+        sr.config.threading.set_intra_op_parallelism_threads(threads)
+        try:
+            assert sr.config.threading.get_intra_op_parallelism_threads() == threads
+            rng = np.random.default_rng(3)
+            first = sr.Variable(rng.normal(size=(256, 128)).astype(np.float32) * 0.1)
+            second = sr.Variable(rng.normal(size=(128, 1)).astype(np.float32) * 0.1)
+            x = sr.constant(rng.normal(size=(2048, 256)).astype(np.float32))
+            optimizer = sr.optimizers.Adam(0.01)
+
+            @sr.function
+            def step() -> sr.Tensor:
+                with sr.GradientTape() as tape:
+                    loss = sr.reduce_mean(sr.square(sr.matmul(sr.tanh(x @ first), second) - 1.0))
+                grads = tape.gradient(loss, [first, second])
+                optimizer.apply_gradients(zip(grads, [first, second]))
+                return loss
+
+            return [float(step()) for _ in range(4)]
+        finally:
+            sr.config.threading.set_intra_op_parallelism_threads(1)
+
+    assert losses(1) == losses(2) == losses(3)
+
+
+@pytest.mark.parametrize("threads", [-1, 1.5, True, "2"])
+def test_numbers_of_threads_are_checked(threads: object) -> None:
+    with pytest.raises(ValueError, match="number of threads"):
+        sr.config.threading.set_intra_op_parallelism_threads(threads)

@@ -94,6 +94,11 @@ Status check_runs_alone(const ir::OpSchema& schema, const ir::AttrMap& attrs) {
   return {};
 }
 
+void Context::set_intra_op_threads(int threads) {
+  if (threads == intra_op_threads()) return;
+  workers_ = threads == 1 ? nullptr : std::make_unique<exec::Workers>(threads);
+}
+
 Result<std::unique_ptr<Context::Entry>> Context::make_entry(const CallView& call,
                                                             std::string_view name) {
   SR_RETURN_IF_ERROR(check_runs_alone(*call.schema, call.attrs));
@@ -147,6 +152,7 @@ Status Context::run_entry(Entry* entry, const CallView& call, uint64_t step,
                           std::vector<Tensor>* outputs) {
   exec::Step& one = *entry->step;
   one.set_trace(trace_.get());
+  one.set_workers(workers_.get());
   one.begin(step);
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     SR_RETURN_IF_ERROR(one.feed(static_cast<int>(i), *call.inputs[i]));

@@ -99,6 +99,13 @@ class Context {
   /// Where steps write down what they do; nullptr when nobody asked for it.
   [[nodiscard]] exec::Trace* trace() const { return trace_.get(); }
 
+  /// Threads that may work on one op at once, from 1 to exec::Workers::kThreadsMax. Results do not
+  /// depend on it.
+  void set_intra_op_threads(int threads);
+  [[nodiscard]] int intra_op_threads() const { return workers_ ? workers_->threads() : 1; }
+  /// Those that help; nullptr with one thread.
+  [[nodiscard]] exec::Workers* workers() const { return workers_.get(); }
+
   /// A number for the next step, different each time.
   uint64_t next_step() { return ++step_; }
 
@@ -122,6 +129,7 @@ class Context {
   exec::BufferPool pool_;
   std::unique_ptr<CallCache<Entry>> cache_;
   std::unique_ptr<exec::Trace> trace_;
+  std::unique_ptr<exec::Workers> workers_;
   uint64_t step_ = 0;
 };
 

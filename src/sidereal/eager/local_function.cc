@@ -1,6 +1,8 @@
 #include "sidereal/eager/local_function.h"
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -164,6 +166,9 @@ struct LocalFunction::Compiled {
   struct Run {
     std::unique_ptr<Watcher> watcher;  ///< Only where there are loops or branches.
     std::unique_ptr<exec::Step> step;
+    std::vector<const Tensor*> variables;  ///< By input: where it is kept, or nullptr.
+    std::vector<bool> is_kept;             ///< By output: whether a variable gets it.
+    std::vector<Tensor> values;            ///< What variables get.
   };
 
   [[nodiscard]] Run new_run(const Engine& engine) {
@@ -174,6 +179,11 @@ struct LocalFunction::Compiled {
     return out;
   }
 
+  /// Feeds and runs it. `run.step->end()` must follow.
+  Status advance(Engine& engine, std::span<const Value* const> inputs, std::span<const Kept> kept,
+                 uint64_t step, Run& run) const;
+
+  std::string name;
   bool watched = false;
   bool effect = false;  ///< While it waits or calls the program, it may be called again.
   std::unique_ptr<exec::BoundProgram> bound;
@@ -233,6 +243,7 @@ Status LocalFunction::compile(Engine& engine) {
   }
   // A program without bodies ends soon.
   compiled->watched = !compiled->bound->program().bodies.empty();
+  compiled->name = def_.name;
   compiled->run = compiled->new_run(engine);
   compiled_ = std::move(compiled);
   return {};
@@ -311,31 +322,92 @@ Status LocalFunction::differentiate(Engine& engine) {
   return {};
 }
 
+namespace {
+
+/// Gives variables their new values, which nothing but `values` and the variables holds.
+void write_back(std::span<const LocalFunction::Kept> kept, std::span<Tensor> values) {
+  const auto is_own = [&](size_t i) {
+    const Tensor& variable = *kept[i].value;
+    return values[i].buffer() == variable.buffer() && values[i].raw() == variable.raw();
+  };
+  // What another variable's memory shows must be read before that is written to.
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (is_own(i)) continue;
+    const bool is_shown = std::any_of(kept.begin(), kept.end(), [&](const auto& other) {
+      return values[i].buffer() == other.value->buffer();
+    });
+    if (is_shown) values[i] = values[i].clone();
+  }
+  for (size_t i = 0; i < kept.size(); ++i) {
+    Tensor& variable = *kept[i].value;
+    const Tensor& value = values[i];
+    if (is_own(i)) continue;
+    const bool is_plain = value.dtype() != tensor::DType::kString;
+    if (is_plain && variable.buffer().use_count() == 1 && variable.nbytes() == value.nbytes()) {
+      if (value.nbytes() > 0) std::memcpy(variable.raw(), value.raw(), value.nbytes());
+    } else {
+      variable = value.clone();
+    }
+  }
+}
+
+}  // namespace
+
+Status LocalFunction::Compiled::advance(Engine& engine, std::span<const Value* const> inputs,
+                                        std::span<const Kept> kept, uint64_t step, Run& run) const {
+  exec::Step& one = *run.step;
+  if (run.watcher != nullptr) run.watcher->stop.raise(exec::StopSignal::Reason::kNone);
+  run.variables.assign(inputs.size(), nullptr);
+  for (const Kept& variable : kept) run.variables[variable.input] = variable.value;
+  one.set_trace(engine.context().trace(), 0, name);
+  one.set_workers(engine.context().workers());
+  one.begin(step);
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    const size_t input = feeds[i];
+    const Tensor* variable = run.variables[input];
+    const auto feed = static_cast<int>(i);
+    SR_RETURN_IF_ERROR(variable != nullptr ? one.lend(feed, *variable)
+                                           : one.feed(feed, inputs[input]->tensor));
+  }
+  return engine.context().finish(&one);
+}
+
 Result<std::vector<Value>> LocalFunction::run(Engine& engine, std::span<const Value* const> inputs,
-                                              uint64_t step) {
+                                              std::span<const Kept> kept, uint64_t step) {
   SR_RETURN_IF_ERROR(compile(engine));
   Compiled::Run own;
   if (compiled_->effect) own = compiled_->new_run(engine);
   Compiled::Run& run = compiled_->effect ? own : compiled_->run;
-  exec::Step& one = *run.step;
-  if (run.watcher != nullptr) run.watcher->stop.raise(exec::StopSignal::Reason::kNone);
-  one.set_trace(engine.context().trace(), 0, def_.name);
-  one.begin(step);
-  for (size_t i = 0; i < compiled_->feeds.size(); ++i) {
-    SR_RETURN_IF_ERROR(one.feed(static_cast<int>(i), inputs[compiled_->feeds[i]]->tensor));
-  }
-  if (const Status status = engine.context().finish(&one); !status.ok()) {
-    one.end();
-    return status;
-  }
+  const Status status = compiled_->advance(engine, inputs, kept, step, run);
   std::vector<Value> outputs;
-  outputs.reserve(def_.outputs.size());
-  for (size_t i = 0; i < def_.outputs.size(); ++i) {
-    const Tensor& value = one.fetch(static_cast<int>(i));
-    outputs.push_back(engine.wrap(value.nbytes() <= kCopiedBytes ? value.clone() : value));
+  if (status.ok()) {
+    run.is_kept.assign(def_.outputs.size(), false);
+    for (const Kept& one : kept) {
+      run.is_kept[one.output] = true;
+      run.values.push_back(run.step->fetch(static_cast<int>(one.output)));
+    }
+    outputs.reserve(def_.outputs.size() - kept.size());
+    for (size_t i = 0; i < def_.outputs.size(); ++i) {
+      if (run.is_kept[i]) continue;
+      const Tensor& value = run.step->fetch(static_cast<int>(i));
+      outputs.push_back(engine.wrap(value.nbytes() <= kCopiedBytes ? value.clone() : value));
+    }
   }
-  one.end();
+  run.step->end();
+  SR_RETURN_IF_ERROR(status);
+  write_back(kept, run.values);
+  run.values.clear();
   return outputs;
+}
+
+Result<std::vector<Value>> LocalFunction::update(Engine& engine,
+                                                 std::span<const Value* const> inputs,
+                                                 std::span<const Kept> kept) {
+  if (inputs.size() != def_.inputs.size()) {
+    return base::invalid_argument("function '{}' takes {} inputs; {} are given", def_.name,
+                                  def_.inputs.size(), inputs.size());
+  }
+  return run(engine, inputs, kept, engine.context().next_step());
 }
 
 Result<std::vector<Value>> LocalFunction::call(Engine& engine, std::span<const Value* const> inputs,
@@ -345,15 +417,15 @@ Result<std::vector<Value>> LocalFunction::call(Engine& engine, std::span<const V
                                   def_.inputs.size(), inputs.size());
   }
   if (step == 0) step = engine.context().next_step();
-  if (!engine.listens(inputs)) return run(engine, inputs, step);
+  if (!engine.listens(inputs)) return run(engine, inputs, {}, step);
   if (const Status status = differentiate(engine); !status.ok()) {
-    SR_ASSIGN_OR_RETURN(std::vector<Value> outputs, run(engine, inputs, step));
+    SR_ASSIGN_OR_RETURN(std::vector<Value> outputs, run(engine, inputs, {}, step));
     engine.record(
         def_.name, inputs, outputs,
         [status](std::span<const Value>) -> Result<std::vector<Gradient>> { return status; });
     return outputs;
   }
-  SR_ASSIGN_OR_RETURN(std::vector<Value> all, derivative_->forward->run(engine, inputs, step));
+  SR_ASSIGN_OR_RETURN(std::vector<Value> all, derivative_->forward->run(engine, inputs, {}, step));
   // Values that come in or go out twice keep the number under which tapes know them.
   const std::vector<Output>& outputs = derivative_->forward->def_.outputs;
   std::vector<Value> recorded = all;

@@ -39,6 +39,20 @@ class LocalFunction : public std::enable_shared_from_this<LocalFunction> {
   Result<std::vector<Value>> call(Engine& engine, std::span<const Value* const> inputs,
                                   uint64_t step = 0);
 
+  /// A variable that a function gives another value: it comes in as input `input`, and output
+  /// `output` goes into `*value`.
+  struct Kept {
+    size_t input = 0;
+    size_t output = 0;
+    Tensor* value = nullptr;
+  };
+  /// As call() where no tape listens. Variables are read from `kept`, whatever stands in their
+  /// places among the inputs, and written back: into the memory they have where nobody else holds
+  /// it, by ops that update in place without a copy. Gives the other outputs, in their order.
+  /// After an error a variable may have been updated already.
+  Result<std::vector<Value>> update(Engine& engine, std::span<const Value* const> inputs,
+                                    std::span<const Kept> kept);
+
   [[nodiscard]] const FunctionDef& def() const { return def_; }
   /// What products are computed in: what was asked for, or float32 without units for it.
   [[nodiscard]] ir::DType compute_dtype() const;
@@ -52,7 +66,7 @@ class LocalFunction : public std::enable_shared_from_this<LocalFunction> {
   Status compile(Engine& engine);
   Status differentiate(Engine& engine);
   Result<std::vector<Value>> run(Engine& engine, std::span<const Value* const> inputs,
-                                 uint64_t step);
+                                 std::span<const Kept> kept, uint64_t step);
   Result<std::vector<Gradient>> gradient(Engine& engine, std::span<const Value> inputs,
                                          std::span<const Value> outputs, std::span<const Value> dys,
                                          uint64_t step) const;

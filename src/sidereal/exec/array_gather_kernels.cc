@@ -125,7 +125,14 @@ Result<std::unique_ptr<Kernel>> gather(const BindContext& bind) {
     }
     const int64_t bytes = bytes_of(x);
     run_loops(loops, rows, [&](int64_t in, std::span<const int64_t> mine, int64_t to) {
-      kernels::take_rows(x.raw() + in * bytes, mine, loops.inner * bytes, out.raw() + to * bytes);
+      const int64_t row = loops.inner * bytes;
+      const auto count = static_cast<int64_t>(mine.size());
+      c.parallel(count, kGrainBytes / row + 1, [&](int64_t begin, int64_t end) {
+        kernels::take_rows(
+            x.raw() + in * bytes,
+            mine.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)), row,
+            out.raw() + to * bytes + begin * row);
+      });
     });
     return {};
   });

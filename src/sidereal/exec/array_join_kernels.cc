@@ -57,12 +57,15 @@ Result<std::unique_ptr<Kernel>> concat(const BindContext& bind) {
     shape.set_dim(axis, extent);
     const Around to = around(shape, axis, bytes_of(first));
     Tensor& out = c.output(0, shape);
-    int64_t at = 0;
-    for (int i = 0; i < c.num_inputs(); ++i) {
-      const int64_t run = c.input(i).shape().dim(axis) * to.inner_bytes;
-      copy_blocks(c.input(i).raw(), run, out.raw() + at, extent * to.inner_bytes, run, to.outer);
-      at += run;
-    }
+    const int64_t step = extent * to.inner_bytes;
+    c.parallel(to.outer, kGrainBytes / (step + 1) + 1, [&](int64_t begin, int64_t end) {
+      int64_t at = begin * step;
+      for (int i = 0; i < c.num_inputs(); ++i) {
+        const int64_t run = c.input(i).shape().dim(axis) * to.inner_bytes;
+        copy_blocks(c.input(i).raw() + begin * run, run, out.raw() + at, step, run, end - begin);
+        at += run;
+      }
+    });
     return {};
   });
 }

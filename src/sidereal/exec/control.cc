@@ -131,6 +131,10 @@ void Step::Control::set_trace(Trace* trace, int32_t track) {
   for (auto& step : steps_) step->set_trace(trace, track);
 }
 
+void Step::Control::set_workers(Workers* workers) {
+  for (auto& step : steps_) step->set_workers(workers);
+}
+
 void Step::Control::reset() {
   if (phase_ == Phase::kIdle) return;
   phase_ = Phase::kIdle;

@@ -48,6 +48,7 @@ class Step::Control {
   /// Of the body that blocks.
   [[nodiscard]] const std::string& waits_for() const;
   void set_trace(Trace* trace, int32_t track);
+  void set_workers(Workers* workers);
 
  private:
   enum class Phase : uint8_t { kIdle, kCondition, kBody };

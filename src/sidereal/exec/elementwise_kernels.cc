@@ -26,10 +26,13 @@ using Bools = tensor::TypeList<bool>;
 template <class Types>
 KernelFactory unary(UnaryOp op) {
   return with_arity(1, 1, 1, like_input(stateless([op](KernelContext& c) {
-                      const Tensor x = c.input(0);
+                      const Tensor& x = c.input(0);
                       return with_dtype<Types>(x.dtype(), [&]<class T>() -> Status {
-                        kernels::unary(op, x.data<const T>().data(),
-                                       c.output(0, x.shape()).data<T>().data(), x.num_elements());
+                        const T* from = x.data<const T>().data();
+                        T* to = c.output(0, x.shape()).data<T>().data();
+                        c.parallel(x.num_elements(), kGrain, [&](int64_t begin, int64_t end) {
+                          kernels::unary(op, from + begin, to + begin, end - begin);
+                        });
                         return {};
                       });
                     })));
@@ -64,10 +67,15 @@ Status check_integers(BinaryOp op, const Tensor& divisor, int64_t elements) {
 template <class Types, class Run>
 KernelFactory broadcasting(Run run) {
   return stateless([run](KernelContext& c) -> Status {
-    // Copies: the output may take over an input's slot memory, never its Tensor.
-    const Tensor a = c.input(0);
-    const Tensor b = c.input(1);
+    // The output may take over an input's memory, never its Tensor.
+    const Tensor& a = c.input(0);
+    const Tensor& b = c.input(1);
     SR_RETURN_IF_ERROR(check_one_dtype(c));
+    if (a.shape() == b.shape()) {
+      return with_dtype<Types>(a.dtype(), [&]<class T>() -> Status {
+        return run.template operator()<T>(c, a, b, a.shape());
+      });
+    }
     SR_ASSIGN_OR_RETURN(const Shape shape, broadcast(a.shape(), b.shape()));
     return with_dtype<Types>(
         a.dtype(), [&]<class T>() -> Status { return run.template operator()<T>(c, a, b, shape); });
@@ -79,8 +87,16 @@ KernelFactory binary(BinaryOp op) {
   const auto run = [op]<class T>(KernelContext& c, const Tensor& a, const Tensor& b,
                                  const Shape& shape) -> Status {
     SR_RETURN_IF_ERROR(check_integers<T>(op, b, shape.num_elements()));
-    kernels::binary_broadcast<T>(op, a.data<const T>().data(), a.shape(), b.data<const T>().data(),
-                                 b.shape(), c.output(0, shape).template data<T>().data());
+    const T* x = a.data<const T>().data();
+    const T* y = b.data<const T>().data();
+    T* out = c.output(0, shape).template data<T>().data();
+    if (&shape == &a.shape()) {
+      c.parallel(a.num_elements(), kGrain, [&](int64_t begin, int64_t end) {
+        kernels::binary<T>(op, x + begin, y + begin, out + begin, end - begin);
+      });
+    } else {
+      kernels::binary_broadcast<T>(op, x, a.shape(), y, b.shape(), out);
+    }
     return {};
   };
   return with_arity(2, 2, 1, like_input(broadcasting<Types>(run)));
@@ -180,11 +196,15 @@ KernelFactory activation_grad(GradFunction f32, GradFunction64 f64) {
     WideOutput out(c, 0, dy.shape());
     return with_compute(dtype, [&]<class T>() -> Status {
       const T* g = dy.data<const T>().data();
-      if constexpr (std::is_same_v<T, float>) {
-        f32(g, y.data<const T>().data(), out.data<T>(), dy.num_elements());
-      } else {
-        f64(g, y.data<const T>().data(), out.data<T>(), dy.num_elements());
-      }
+      const T* at = y.data<const T>().data();
+      T* to = out.data<T>();
+      c.parallel(dy.num_elements(), kGrain, [&](int64_t begin, int64_t end) {
+        if constexpr (std::is_same_v<T, float>) {
+          f32(g + begin, at + begin, to + begin, end - begin);
+        } else {
+          f64(g + begin, at + begin, to + begin, end - begin);
+        }
+      });
       return out.store();
     });
   };

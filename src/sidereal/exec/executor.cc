@@ -1,5 +1,7 @@
 #include "sidereal/exec/executor.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "sidereal/base/check.h"
@@ -51,7 +53,10 @@ Tensor& KernelContext::output(int i, const tensor::Shape& shape) {
   }
   tensor::Buffer::Ptr& buffer = step_->buffers_[info.buffer];
   if (buffer == nullptr || buffer->bytes() < bytes) buffer = step_->pool_->acquire(bytes);
-  out = Tensor(info.dtype, shape, buffer);
+  // What the step before left there, most of the time.
+  const bool is_ready = out.buffer() == buffer && out.shape() == shape &&
+                        out.raw() == buffer->data() && out.dtype() == info.dtype;
+  if (!is_ready) out = Tensor(info.dtype, shape, buffer);
   return out;
 }
 
@@ -74,6 +79,45 @@ Status KernelContext::wait_for(std::string what) {
 }
 
 std::shared_ptr<void>& KernelContext::waiting_state() { return step_->waiting_[instruction_]; }
+
+Tensor& KernelContext::updated(int i, int from) {
+  const int32_t source = instruction_->inputs[from];
+  const int32_t target = instruction_->outputs[i];
+  const Tensor& value = step_->slots_[source];
+  Tensor& out = step_->slots_[target];
+  // The slot and the lender.
+  constexpr long kHolders = 2;
+  const bool is_lent = !step_->lent_.empty() && step_->lent_[source] != 0;
+  const std::vector<int32_t>& released = instruction_->releases;
+  if (is_lent && value.buffer().use_count() == kHolders &&
+      std::find(released.begin(), released.end(), source) != released.end()) {
+    step_->lent_[target] = 1;
+    out = value;
+    return out;
+  }
+  Tensor copy = temporary(value.dtype(), value.shape());
+  if (copy.nbytes() > 0) std::memcpy(copy.raw(), value.raw(), copy.nbytes());
+  out = std::move(copy);
+  return out;
+}
+
+int KernelContext::threads() const {
+  return step_->workers_ == nullptr ? 1 : step_->workers_->threads();
+}
+
+void KernelContext::run_parts(int64_t parts, absl::FunctionRef<void(int64_t)> body) {
+  if (step_->workers_ != nullptr) return step_->workers_->run(parts, body);
+  for (int64_t i = 0; i < parts; ++i) body(i);
+}
+
+void KernelContext::run_ranges(int64_t n, int64_t grain,
+                               absl::FunctionRef<void(int64_t, int64_t)> body) {
+  // A few parts for each thread, so that one that is held up does not hold up the others.
+  constexpr int64_t kPartsPerThread = 4;
+  const int64_t parts = std::min(n / grain, kPartsPerThread * threads());
+  const int64_t size = n / parts;
+  run_parts(parts, [&](int64_t i) { body(i * size, i + 1 == parts ? n : (i + 1) * size); });
+}
 
 void KernelContext::set_output(int i, Tensor value) {
   step_->slots_[instruction_->outputs[i]] = std::move(value);
@@ -218,6 +262,14 @@ void Step::set_trace(Trace* trace, int32_t track, std::string_view label) {
   }
 }
 
+void Step::set_workers(Workers* workers) {
+  if (workers == workers_) return;
+  workers_ = workers;
+  for (auto& control : controls_) {
+    if (control != nullptr) control->set_workers(workers);
+  }
+}
+
 Step::~Step() { SR_CHECK(calls_in_flight_ == 0, "step {} dies with calls in flight", step_id_); }
 
 void Step::begin(uint64_t step_id) {
@@ -225,13 +277,7 @@ void Step::begin(uint64_t step_id) {
   step_id_ = step_id;
   pc_ = 0;
   end();
-  // Somebody may still hold a result of the step before: that memory is theirs now.
-  for (size_t b = 0; b < buffers_.size(); ++b) {
-    tensor::Buffer::Ptr& buffer = buffers_[b];
-    if (buffer == nullptr || buffer.use_count() <= 2) continue;
-    if (!spares_.empty()) std::swap(buffer, spares_[b]);
-    if (buffer != nullptr && buffer.use_count() > 2) buffer.reset();
-  }
+  renew_held_buffers();
   for (auto& call : pending_) call->finished = false;
   if (trace_ != nullptr) {
     traced_step_ = step_id;
@@ -247,10 +293,35 @@ const std::string& Step::waits_for() const {
   return waits_for_;
 }
 
+bool Step::is_planned(int32_t slot) const {
+  const int32_t b = bound_->program().slots[slot].buffer;
+  return b >= 0 && slots_[slot].buffer() == buffers_[b];
+}
+
+/// Somebody may still hold a result of the step before: that memory is theirs now.
+void Step::renew_held_buffers() {
+  const std::vector<SlotInfo>& infos = bound_->program().slots;
+  // The pool and this step hold each buffer once, and slots show it.
+  holders_.assign(buffers_.size(), 2);
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    if (slots_[s].defined()) ++holders_[infos[s].buffer];
+  }
+  for (size_t b = 0; b < buffers_.size(); ++b) {
+    tensor::Buffer::Ptr& buffer = buffers_[b];
+    if (buffer == nullptr || buffer.use_count() <= holders_[b]) continue;
+    if (!spares_.empty()) std::swap(buffer, spares_[b]);
+    if (buffer != nullptr && buffer.use_count() > 2) buffer.reset();
+  }
+}
+
 void Step::end() {
   if (!waiting_.empty()) [[unlikely]]
     waiting_.clear();
-  for (Tensor& slot : slots_) slot = Tensor();
+  // Slots that show planned memory are left as they are: the next step writes there again.
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    if (slots_[s].defined() && !is_planned(static_cast<int32_t>(s))) slots_[s] = Tensor();
+  }
+  std::fill(lent_.begin(), lent_.end(), uint8_t{0});
   for (auto& control : controls_) {
     if (control != nullptr) control->reset();
   }
@@ -267,6 +338,13 @@ Status Step::feed(int i, Tensor value) {
                        fmt::format("feed {} '{}'", i, program.feed_names[i]));
   }
   slots_[program.feeds[i]] = std::move(value);
+  return {};
+}
+
+Status Step::lend(int i, Tensor value) {
+  SR_RETURN_IF_ERROR(feed(i, std::move(value)));
+  lent_.resize(slots_.size());
+  lent_[bound_->program().feeds[i]] = 1;
   return {};
 }
 
@@ -351,7 +429,9 @@ Result<Step::Progress> Step::run_all(bool stop_at_wait) {
       }
     }
     if constexpr (traced) note(instruction);
-    for (const int32_t slot : instruction.releases) slots_[slot] = Tensor();
+    for (const int32_t slot : instruction.releases) {
+      if (!is_planned(slot)) slots_[slot] = Tensor();
+    }
     if (exchange_ != nullptr) exchange_->yield();
   }
   if constexpr (traced) {

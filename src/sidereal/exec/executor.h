@@ -12,6 +12,7 @@
 #include "sidereal/exec/kernel.h"
 #include "sidereal/exec/stop_signal.h"
 #include "sidereal/exec/trace.h"
+#include "sidereal/exec/workers.h"
 #include "sidereal/ports/ports.h"
 #include "sidereal/program/program.h"
 
@@ -77,10 +78,18 @@ class Step {
   /// per advance().
   void set_trace(Trace* trace, int32_t track = 0, std::string_view label = {});
 
+  /// Threads that help with kernels, of bodies too; nullptr: none. Borrowed. Results do not depend
+  /// on them.
+  void set_workers(Workers* workers);
+
   /// Forgets the step before and starts one with number `step_id`.
   void begin(uint64_t step_id);
   /// Sets feed `i`. kInvalidArgument names the feed and both shapes when the value cannot be it.
   Status feed(int i, tensor::Tensor value);
+  /// As feed(), of memory that the caller lends: an op that updates it (KernelContext::updated) may
+  /// write to it when the caller, who must not read it before the step is done, is its only other
+  /// holder. After an error it may have been updated already.
+  Status lend(int i, tensor::Tensor value);
   /// Runs until the end or until an answer is missing. An error ends the step; its text names the
   /// node and the op.
   Result<Progress> advance();
@@ -91,8 +100,8 @@ class Step {
   /// Fetch `i` of a step that is done.
   [[nodiscard]] const tensor::Tensor& fetch(int i) const;
 
-  /// Lets go of every value of the step. To be called when the fetches have been taken, so that
-  /// nothing is held until the next begin().
+  /// Lets go of every value of the step that is not in memory of its plan. To be called when the
+  /// fetches have been taken, so that nothing is held until the next begin().
   void end();
 
   [[nodiscard]] uint64_t id() const { return step_id_; }
@@ -112,6 +121,9 @@ class Step {
   /// For bodies of loops, whose results are held while the next iteration makes others: two
   /// buffers take turns.
   void take_turns() { spares_.resize(buffers_.size()); }
+  /// True when the slot shows the memory that the plan has for it.
+  [[nodiscard]] bool is_planned(int32_t slot) const;
+  void renew_held_buffers();
   Result<Progress> run(bool stop_at_wait) {
     return trace_ == nullptr ? run_all<false>(stop_at_wait) : run_all<true>(stop_at_wait);
   }
@@ -128,13 +140,16 @@ class Step {
   size_t pc_ = 0;
   int calls_in_flight_ = 0;
   std::vector<tensor::Tensor> slots_;
+  std::vector<uint8_t> lent_;  // By slot; empty when nothing is.
   std::vector<tensor::Buffer::Ptr> buffers_;
+  std::vector<long> holders_;                // By buffer; scratch of begin().
   std::vector<tensor::Buffer::Ptr> spares_;  // By buffer; empty unless they take turns.
   std::vector<std::unique_ptr<PendingCall>> pending_;
   std::vector<tensor::Tensor> call_feeds_;
   std::string waits_for_;
   absl::flat_hash_map<const program::Instruction*, std::shared_ptr<void>> waiting_;
   const StopSignal* stop_ = nullptr;
+  Workers* workers_ = nullptr;
   Trace* trace_ = nullptr;
   int32_t track_ = 0;
   std::string_view label_;

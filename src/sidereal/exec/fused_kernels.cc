@@ -209,34 +209,53 @@ class FusedElementwise final : public Kernel {
     const bool rounds = out.dtype() == DType::kBFloat16;
     const int64_t n = shape_.num_elements();
     const int64_t block = std::min(n, kBlock);
-    const size_t bytes = (num_places_ + (rounds ? 1 : 0)) * static_cast<size_t>(block) * sizeof(T);
+    const size_t places = (num_places_ + (rounds ? 1 : 0)) * static_cast<size_t>(block);
+    constexpr int64_t kPartsPerThread = 2;
+    const int64_t parts =
+        c.threads() == 1 ? 1 : std::clamp<int64_t>(n / kGrain, 1, kPartsPerThread * c.threads());
+    const size_t bytes = places * sizeof(T) * static_cast<size_t>(parts);
     if (scratch_ == nullptr || scratch_->bytes() < bytes) {
       scratch_ = tensor::Buffer::allocate(bytes);
     }
-    T* scratch = reinterpret_cast<T*>(scratch_->data());
-    values_.resize(num_inputs_ + steps_.size());
+    const size_t values = num_inputs_ + steps_.size();
+    values_.resize(values * static_cast<size_t>(parts));
+    const int64_t blocks = block == 0 ? 0 : (n + block - 1) / block;
+    c.run_parts(parts, [&](int64_t part) {
+      const auto which = static_cast<size_t>(part);
+      T* scratch = reinterpret_cast<T*>(scratch_->data()) + which * places;
+      const int64_t from = blocks * part / parts * block;
+      const int64_t to = std::min(n, blocks * (part + 1) / parts * block);
+      run_range<T>(out, scratch, values_.data() + which * values, block, {from, to});
+    });
+    return {};
+  }
+
+  /// Elements [range.first, range.second), with scratch memory and a list of values of its own.
+  template <class T>
+  void run_range(const Tensor& out, T* scratch, const void** values, int64_t block,
+                 std::pair<int64_t, int64_t> range) {
+    const bool rounds = out.dtype() == DType::kBFloat16;
     for (size_t i = 0; i < num_inputs_; ++i) {
-      values_[i] = tensors_[i].raw();
+      values[i] = tensors_[i].raw();
       if (is_full(i)) continue;
       // A scalar stands in its block as often as a block has elements.
       T* filled = scratch + i * block;
       kernels::fill<T>(filled, block, scalar<T>(tensors_[i]));
-      values_[i] = filled;
+      values[i] = filled;
     }
-    for (int64_t at = 0; at < n; at += block) {
-      const int64_t count = std::min(block, n - at);
-      widen_inputs(scratch, block, at, count);
+    for (int64_t at = range.first; at < range.second; at += block) {
+      const int64_t count = std::min(block, range.second - at);
+      widen_inputs(scratch, values, block, at, count);
       for (size_t i = 0; i < steps_.size(); ++i) {
         const Step& step = steps_[i];
         T* to = scratch + (step.place < 0 ? num_places_ : step.place) * block;
         if (step.place < 0 && !rounds) to = out.template data<T>().data() + at;
-        run_step<T>(step.kind, value<T>(step.a, at), step.b < 0 ? nullptr : value<T>(step.b, at),
-                    to, count);
-        values_[num_inputs_ + i] = to;
+        run_step<T>(step.kind, value<T>(values, step.a, at),
+                    step.b < 0 ? nullptr : value<T>(values, step.b, at), to, count);
+        values[num_inputs_ + i] = to;
       }
-      if (rounds) round_block(values_.back(), out, at, count);
+      if (rounds) round_block(values[num_inputs_ + steps_.size() - 1], out, at, count);
     }
-    return {};
   }
 
   /// True for an input that has an element for each of the output.
@@ -252,12 +271,12 @@ class FusedElementwise final : public Kernel {
 
   /// Puts `count` elements from `at` of every bfloat16 input into its block of scratch memory.
   template <class T>
-  void widen_inputs(T* scratch, int64_t block, int64_t at, int64_t count) {
+  void widen_inputs(T* scratch, const void** values, int64_t block, int64_t at, int64_t count) {
     if constexpr (std::is_same_v<T, float>) {
       for (size_t i = 0; i < num_inputs_; ++i) {
         if (tensors_[i].dtype() != DType::kBFloat16 || !is_full(i)) continue;
         kernels::widen(tensors_[i].data<const BFloat16>().data() + at, scratch + i * block, count);
-        values_[i] = scratch + i * block;
+        values[i] = scratch + i * block;
       }
     }
   }
@@ -267,8 +286,8 @@ class FusedElementwise final : public Kernel {
   }
 
   template <class T>
-  const T* value(int32_t i, int64_t at) const {
-    const T* base = static_cast<const T*>(values_[i]);
+  const T* value(const void* const* values, int32_t i, int64_t at) const {
+    const T* base = static_cast<const T*>(values[i]);
     const bool in_place = static_cast<size_t>(i) < num_inputs_ && is_full(i) &&
                           tensors_[i].dtype() == tensor::kDTypeOf<T>;
     return in_place ? base + at : base;
@@ -312,7 +331,7 @@ class FusedElementwise final : public Kernel {
   size_t num_places_ = 0;
   std::vector<Step> steps_;
   std::vector<Tensor> tensors_;      // Inputs; in run_whole() results as well.
-  std::vector<const void*> values_;  // Where each value's block is.
+  std::vector<const void*> values_;  // Where each value's block is, for each part.
   Shape shape_;
   tensor::Buffer::Ptr scratch_;
 };
@@ -361,8 +380,13 @@ Result<std::unique_ptr<Kernel>> fused_mat_mul(const BindContext& bind) {
     }
     return tensor::with_dtype<tensor::RealTypes>(a.dtype(), [&]<class T>() -> Status {
       T* out = c.output(0, Shape{dims.m, dims.n}).template data<T>().data();
-      kernels::mat_mul<T>(a.data<const T>().data(), b.data<const T>().data(), out, dims);
       const T* add = bias.data<const T>().data();
+      if constexpr (std::is_same_v<T, float>) {
+        run_layer(c, dims, a.data<const T>().data(), b.data<const T>().data(),
+                  {.bias = add, .relu = relu}, out);
+        return {};
+      }
+      kernels::mat_mul<T>(a.data<const T>().data(), b.data<const T>().data(), out, dims);
       if (relu) {
         kernels::bias_add_relu<T>(out, add, out, dims.m, dims.n);
       } else {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "sidereal/base/status.h"
 #include "sidereal/ports/ports.h"
 #include "sidereal/program/program.h"
@@ -43,10 +44,27 @@ class KernelContext {
   /// What the instruction keeps while it waits in this step; nullptr at first. To be reset when the
   /// wait is over; a step that ends early drops it.
   std::shared_ptr<void>& waiting_state();
+  /// Output `i` as input `from` is, to be changed: the memory of the input where that was lent to
+  /// the step (Step::lend) and nobody else reads it any more, else a copy. For ops whose outputs
+  /// the plan gives no buffers.
+  tensor::Tensor& updated(int i, int from);
   /// Dtype the program says output `i` has.
   [[nodiscard]] tensor::DType output_dtype(int i) const;
   /// Number of the step, the same on every task that takes part in it.
   [[nodiscard]] uint64_t step_id() const;
+
+  /// Calls body(from, to) for ranges that together are [0, n), on as many threads as the step may
+  /// use; at least `grain` (> 0) long but for the last. How [0, n) is cut depends on their number:
+  /// what `body` writes must not.
+  template <class Body>
+  void parallel(int64_t n, int64_t grain, const Body& body) {
+    if (n < 2 * grain || threads() == 1) return body(int64_t{0}, n);
+    run_ranges(n, grain, body);
+  }
+  /// Calls body(0), ..., body(parts - 1), on as many threads as the step may use.
+  void run_parts(int64_t parts, absl::FunctionRef<void(int64_t)> body);
+  /// Threads that the step may use, this one included.
+  [[nodiscard]] int threads() const;
 
   template <class T>
   [[nodiscard]] std::span<const T> in(int i) const {
@@ -54,6 +72,8 @@ class KernelContext {
   }
 
  private:
+  void run_ranges(int64_t n, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body);
+
   /// Empty strings in memory that keeps the bytes of all string inputs: whatever a kernel moves
   /// there stays good.
   [[nodiscard]] tensor::Tensor strings(const tensor::Shape& shape) const;

@@ -12,6 +12,11 @@
 /// Helpers for writing kernels in a few lines. Internal to exec.
 namespace sidereal::exec {
 
+/// Elements of element-wise work below which another thread does not pay.
+inline constexpr int64_t kGrain = int64_t{1} << 15;
+/// The same in bytes that are only moved.
+inline constexpr int64_t kGrainBytes = int64_t{1} << 18;
+
 /// A kernel that is a function of the context.
 template <class F>
 class FunctionKernel final : public Kernel {
@@ -134,5 +139,6 @@ void register_sharding_kernels(KernelTable* table);
 void register_custom_kernels(KernelTable* table);
 void register_resource_kernels(KernelTable* table);
 void register_host_kernels(KernelTable* table);
+void register_update_kernels(KernelTable* table);
 
 }  // namespace sidereal::exec

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -33,7 +34,7 @@ Result<std::unique_ptr<Kernel>> mat_mul(const BindContext& bind) {
     SR_ASSIGN_OR_RETURN(const ProductPlan plan, plan_product(a, b, ta, tb));
     WideOutput out(c, 0, plan.out_shape());
     return tensor::with_dtype<Multiplied>(a.dtype(), [&]<class T>() -> Status {
-      run_product<T>(plan, a.data<const T>().data(), b.data<const T>().data(), out.data<T>());
+      run_product<T>(c, plan, a.data<const T>().data(), b.data<const T>().data(), out.data<T>());
       return out.store();
     });
   });
@@ -49,12 +50,20 @@ Status run_add_n(KernelContext& c) {
     return {};
   }
   return tensor::with_dtype<tensor::NumericTypes>(first.dtype(), [&]<class T>() -> Status {
-    const T* sum = first.data<const T>().data();
-    for (int i = 1; i < c.num_inputs(); ++i) {
-      T* to = out.data<T>().data();
-      kernels::binary<T>(BinaryOp::kAdd, sum, c.input(i).data<const T>().data(), to, n);
-      sum = to;
-    }
+    T* to = out.data<T>().data();
+    c.parallel(n, kGrain, [&](int64_t begin, int64_t end) {
+      // Block by block, so that the sum stays near.
+      constexpr int64_t kBlock = 4096;
+      for (int64_t at = begin; at < end; at += kBlock) {
+        const int64_t count = std::min(kBlock, end - at);
+        const T* sum = first.data<const T>().data() + at;
+        for (int i = 1; i < c.num_inputs(); ++i) {
+          kernels::binary<T>(BinaryOp::kAdd, sum, c.input(i).data<const T>().data() + at, to + at,
+                             count);
+          sum = to + at;
+        }
+      }
+    });
     return {};
   });
 }

@@ -50,8 +50,13 @@ class BfloatProduct {
   kernels::BfloatMatMul units_;
 };
 
-/// out = op(a) op(b) for every matrix of a stack.
+/// out = op(a) op(b) for every matrix of a stack. Large float32 products are cut into parts, which
+/// depend on their shapes only: so do the sums, however many threads there are.
 template <class T>
-void run_product(const ProductPlan& plan, const T* a, const T* b, T* out);
+void run_product(KernelContext& c, const ProductPlan& plan, const T* a, const T* b, T* out);
+
+/// run_product() of one matrix each, then `bias` (or nullptr) and Relu on rows that are still near.
+void run_layer(KernelContext& c, const kernels::MatMulDims& dims, const float* a, const float* b,
+               const Epilogue& then, float* out);
 
 }  // namespace sidereal::exec

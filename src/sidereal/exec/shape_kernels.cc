@@ -57,9 +57,12 @@ Result<std::unique_ptr<Kernel>> slice_axis(const BindContext& bind) {
     if (out.nbytes() == 0) return {};
     const AxisView from = view_of(x, axis);
     const int64_t run = size * from.inner_bytes;
-    for (int64_t o = 0; o < from.outer; ++o) {
-      std::memcpy(out.raw() + o * run, x.raw() + (o * from.extent + begin) * from.inner_bytes, run);
-    }
+    c.parallel(from.outer, kGrainBytes / run + 1, [&](int64_t first, int64_t last) {
+      for (int64_t o = first; o < last; ++o) {
+        std::memcpy(out.raw() + o * run, x.raw() + (o * from.extent + begin) * from.inner_bytes,
+                    run);
+      }
+    });
     return {};
   });
 }

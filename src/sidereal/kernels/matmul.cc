@@ -85,6 +85,29 @@ void mat_mul(const T* a, const T* b, T* out, const MatMulDims& dims, std::type_i
   multiply(a, b, out, dims, beta);
 }
 
+void mat_mul_part(const float* a, const float* b, float* out, const MatMulDims& dims,
+                  const MatMulPart& part) {
+  const int64_t size = part.last - part.first;
+  const int64_t limit = part.is_inner ? dims.k : dims.m;
+  SR_CHECK(part.first >= 0 && size > 0 && part.last <= limit, "part [{}, {}) of {}", part.first,
+           part.last, limit);
+  if (dims.n == 0 || dims.m == 0) return;
+  const int64_t lda = dims.trans_a ? dims.m : dims.k;
+  const int64_t ldb = dims.trans_b ? dims.k : dims.n;
+  const int64_t row = part.is_inner ? 0 : part.first;
+  const int64_t inner = part.is_inner ? part.first : 0;
+  const int64_t m = part.is_inner ? dims.m : size;
+  const int64_t k = part.is_inner ? size : dims.k;
+  a += dims.trans_a ? inner * lda + row : row * lda + inner;
+  b += dims.trans_b ? inner : inner * ldb;
+  const internal::OneOmpThread one;
+  const dnnl_status_t status =
+      dnnl_sgemm(dims.trans_a ? 'T' : 'N', dims.trans_b ? 'T' : 'N', m, dims.n, k, 1.0F, a, lda, b,
+                 ldb, 0.0F, out + row * dims.n, dims.n);
+  SR_CHECK(status == dnnl_success, "dnnl_sgemm of [{}, {}] x [{}, {}] gave {}", m, k, k, dims.n,
+           static_cast<int>(status));
+}
+
 template void mat_mul(const float*, const float*, float*, const MatMulDims&, float);
 template void mat_mul(const double*, const double*, double*, const MatMulDims&, double);
 template void mat_mul(const int32_t*, const int32_t*, int32_t*, const MatMulDims&, int32_t);

@@ -23,6 +23,19 @@ template <class T>
 void mat_mul(const T* a, const T* b, T* out, const MatMulDims& dims,
              std::type_identity_t<T> beta = 0);
 
+/// A part of a product, float32: rows [first, last) of the result with `is_inner` false; else what
+/// the inner places [first, last) add to all of it. Parts of one product may run at the same time.
+struct MatMulPart {
+  bool is_inner = false;
+  int64_t first = 0;
+  int64_t last = 0;
+};
+
+/// Row parts: out[first .. last) of the whole product is written. Inner parts: `out` [m, n] is the
+/// product of that part alone.
+void mat_mul_part(const float* a, const float* b, float* out, const MatMulDims& dims,
+                  const MatMulPart& part);
+
 extern template void mat_mul(const float*, const float*, float*, const MatMulDims&, float);
 extern template void mat_mul(const double*, const double*, double*, const MatMulDims&, double);
 extern template void mat_mul(const int32_t*, const int32_t*, int32_t*, const MatMulDims&, int32_t);

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "sidereal/base/check.h"
+#include "sidereal/kernels/internal/constant.h"
 #include "sidereal/kernels/internal/vec_math.h"
 
 namespace sidereal::kernels {
@@ -162,6 +163,31 @@ void update_rows(const Rule& rule, float decay, float* table, int64_t stride,
   }
 }
 
+template <int64_t kDim, class Rule>
+void update_split_rows(const Rule& rule, float decay, const SplitTable& table,
+                       std::span<const int64_t> rows, const float* grads, int64_t dim) {
+  const int64_t width = kDim > 0 ? kDim : dim;
+  const auto n = static_cast<int64_t>(rows.size());
+  const int64_t row_bytes = std::min<int64_t>(width * static_cast<int64_t>(sizeof(float)), 512);
+  const auto prefetch = [&](const float* array, int64_t row) {
+    const char* at = reinterpret_cast<const char*>(array + row * width);
+    for (int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(at + b, 0, 2);
+  };
+  for (int64_t i = 0; i < n; ++i) {
+    if (i + kAheadRows < n) {
+      const int64_t row = rows[i + kAheadRows];
+      prefetch(table.w, row);
+      if constexpr (Rule::kSlots > 0) prefetch(table.slot1, row);
+      if constexpr (Rule::kSlots > 1) prefetch(table.slot2, row);
+    }
+    const int64_t at = rows[i] * width;
+    float* w = table.w + at;
+    float* slot1 = Rule::kSlots > 0 ? table.slot1 + at : nullptr;
+    float* slot2 = Rule::kSlots > 1 ? table.slot2 + at : nullptr;
+    update(rule, decay, {w, w, slot1, slot2, grads + i * width}, width);
+  }
+}
+
 }  // namespace
 
 int num_slots(RuleKind kind) {
@@ -204,6 +230,15 @@ void apply_rows(const RuleStep& rule, float* table, int64_t stride, std::span<co
 void apply_dense(const RuleStep& rule, const DenseUpdate& u) {
   with_rule(rule, [&](auto f) {
     update(f, rule.weight_decay, {u.w_in, u.w_out, u.slot1, u.slot2, u.grad}, u.n);
+  });
+}
+
+void apply_split_rows(const RuleStep& rule, const SplitTable& table, std::span<const int64_t> rows,
+                      const float* grads, int64_t dim) {
+  with_rule(rule, [&](auto f) {
+    internal::with_constant<1, 8, 16, 32, 64>(dim, [&](auto usual) {
+      update_split_rows<usual()>(f, rule.weight_decay, table, rows, grads, dim);
+    });
   });
 }
 

@@ -62,4 +62,16 @@ struct DenseUpdate {
 /// Applies one dense update.
 void apply_dense(const RuleStep& rule, const DenseUpdate& update);
 
+/// Weights and slots of a table, each an array of its own; unused slots may be null.
+struct SplitTable {
+  float* w = nullptr;
+  float* slot1 = nullptr;
+  float* slot2 = nullptr;
+};
+
+/// Applies grads [rows.size(), dim] to rows of arrays [n, dim]. The rows must be inside the arrays
+/// and distinct.
+void apply_split_rows(const RuleStep& rule, const SplitTable& table, std::span<const int64_t> rows,
+                      const float* grads, int64_t dim);
+
 }  // namespace sidereal::kernels

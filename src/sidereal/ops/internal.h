@@ -39,6 +39,7 @@ void register_fused(OpRegistry* registry);
 void register_resources(OpRegistry* registry);
 void register_control(OpRegistry* registry);
 void register_custom_gradient(OpRegistry* registry);
+void register_updates(OpRegistry* registry);
 
 /// Some dtypes, under a name for error messages.
 struct DTypeSet {

@@ -24,8 +24,11 @@ bool is_view(std::string_view op) {
   return is_one_of(op, kOps);
 }
 
-/// The output is memory that the plan does not own: a variable's version, a constant.
-bool is_outside(std::string_view op) { return op == "ReadVariable" || op == "Const"; }
+/// The output is memory that the plan does not own: a variable's version, a constant, a value that
+/// was lent to the step and updated in place.
+bool is_outside(std::string_view op) {
+  return op == "ReadVariable" || op == "Const" || op == "UpdateDense" || op == "UpdateRows";
+}
 
 /// The output has the shape of the first input, whatever that is at run time.
 bool is_like_first(std::string_view op) {

@@ -1,0 +1,61 @@
+"""What both sides have in common: they take orders from bench graph by lines on standard input."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+#: Losses of the first steps, by which the sides are compared.
+LOSSES = 5
+
+
+def arguments(doc: str | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("--case", required=True)
+    parser.add_argument("--batch", type=int, default=1024)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--compile", action="store_true")
+    return parser.parse_args()
+
+
+def say(**values: Any) -> None:
+    print(json.dumps(values), flush=True)
+
+
+def allocations() -> int:
+    """Calls of malloc() so far; 0 when nobody counts (see count_allocations.cc)."""
+    try:
+        counter = ctypes.CDLL(None).allocations_so_far
+    except AttributeError:
+        return 0
+    counter.restype = ctypes.c_uint64
+    return counter()
+
+
+def serve(step: Callable[[int], Any], loss: Callable[[Any], float], warm: int = 3) -> None:
+    """Runs `step(i)` for i = 0, 1, ... as often as each line says, and answers with the seconds
+    that took. The first line says "ready" and the first losses."""
+    started = time.perf_counter()
+    losses = [loss(step(i)) for i in range(LOSSES)]
+    for i in range(warm):
+        step(LOSSES + i)
+    done = LOSSES + warm
+    say(ready=True, losses=losses, seconds=time.perf_counter() - started)
+    for line in sys.stdin:
+        count = int(line)
+        before = allocations()
+        begin = time.perf_counter()
+        processor = time.process_time()
+        for i in range(done, done + count):
+            last = step(i)
+        loss(last)
+        processor = time.process_time() - processor
+        seconds = time.perf_counter() - begin
+        taken = allocations() - before
+        say(seconds=seconds, processor_seconds=processor, allocations=taken)
+        done += count
