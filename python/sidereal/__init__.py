@@ -91,7 +91,6 @@ __all__ = [
     "constant",
     "convert_to_tensor",
     "custom_gradient",
-    "config",
     "data",
     "debugging",
     "dtypes",
