@@ -21,8 +21,8 @@ using ir::TensorSpec;
 
 constexpr int kDTypes = static_cast<int>(DType::kString);
 /// Where the search for something that an op takes begins.
-constexpr std::array<DType, 5> kUsual = {DType::kFloat32, DType::kInt64, DType::kInt32,
-                                         DType::kBool, DType::kString};
+constexpr std::array<DType, 6> kUsual = {DType::kFloat32, DType::kInt64,  DType::kInt32,
+                                         DType::kBool,    DType::kString, DType::kFloat64};
 /// How many inputs are looked at where any number may be given.
 constexpr int kOpenInputs = 2;
 /// Ways to choose required attributes.
