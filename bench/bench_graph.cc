@@ -84,7 +84,7 @@ class Runner {
     SR_CHECK(parts.ok(), "{}", parts.status().ToString());
     auto compiled = sidereal::program::compile(*parts);
     SR_CHECK(compiled.ok(), "{}", compiled.status().ToString());
-    auto bound = exec::BoundProgram::bind(std::move(compiled->worker), kernels_, nullptr);
+    auto bound = exec::BoundProgram::bind(std::move(compiled->worker), kernels_, {});
     SR_CHECK(bound.ok(), "{}", bound.status().ToString());
     bound_ = *std::move(bound);
     step_ = std::make_unique<exec::Step>(bound_.get(), &pool_, nullptr);
