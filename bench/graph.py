@@ -7,6 +7,8 @@ models       One training step with its optimizer of an MLP, DeepFM, DLRM and DI
              float32: a sidereal.function beside PyTorch as it is and with torch.compile, with the
              same number of threads. See graph/work.py for sizes and peers/torch_graph.py for how
              PyTorch is used. First losses are compared, so that all do the same work.
+mixed        The same steps of MLP, DeepFM and DLRM on one thread with compute_dtype bfloat16 beside
+             ours in float32 and PyTorch under bfloat16 autocast. What both give is float32.
 products     Layers and products of gradients on one thread beside raw oneDNN, the faster of its
              matmul primitive (with bias and Relu inside) and its sgemm.
 allocations  Calls of malloc() and its like per step of each model, Python's own included.
@@ -30,11 +32,15 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 BIN = Path(os.environ.get("SIDEREAL_BIN_DIR", HERE.parent / "build/release/bin"))
-PARTS = ("chain", "models", "products", "allocations")
+PARTS = ("chain", "models", "mixed", "products", "allocations")
 MODELS = ("mlp", "deepfm", "dlrm", "din")
 TIMEOUT_S = 300.0
 #: How far first losses may lie apart, relative: PyTorch's SparseAdam has another epsilon.
 LOSSES_APART = 2e-3
+LOSSES_APART_BFLOAT16 = 5e-2
+MIXED = ("mlp", "deepfm", "dlrm")
+#: Against ours in float32; of PyTorch's no more is asked than to be slower.
+MIXED_TARGETS = {"ours": 2.5, "eager bfloat16": 1.0, "compile bfloat16": 1.0}
 
 
 class Side:
@@ -152,8 +158,9 @@ def start(case: str, threads: int, kinds: Sequence[str]) -> list[Side]:
     peer = HERE / "peers" / "torch_graph.py"
     made = []
     for kind in kinds:
-        script = HERE / "graph" / "sidereal_side.py" if kind == "ours" else peer
-        more = ["--compile"] if kind == "compile" else []
+        script = HERE / "graph" / "sidereal_side.py" if kind.startswith("ours") else peer
+        more = ["--compile"] if kind.startswith("compile") else []
+        more += ["--bfloat16"] if kind.endswith("bfloat16") else []
         side = Side(kind, script, case, [*given, *more])
         if side.error:
             print(f"    {case}, {threads} threads, {kind}: {side.error}", flush=True)
@@ -163,14 +170,21 @@ def start(case: str, threads: int, kinds: Sequence[str]) -> list[Side]:
     return made
 
 
-def model(case: str, threads: int, kinds: Sequence[str], rounds: int) -> list[dict[str, Any]]:
+def measure(
+    case: str, threads: int, kinds: Sequence[str], rounds: int, apart_max: float
+) -> dict[str, float]:
+    """Milliseconds of a step by kind of side; kinds that do not run are left out."""
     sides = start(case, threads, kinds)
+    if not sides:
+        return {}
     try:
         first = sides[0].losses
         for side in sides[1:]:
             apart = max(abs(a - b) / max(abs(a), 1e-9) for a, b in zip(first, side.losses))
-            if apart > LOSSES_APART:
-                raise RuntimeError(f"{case}: losses of {side.name} {side.losses}, ours {first}")
+            if apart > apart_max:
+                raise RuntimeError(
+                    f"{case}: losses of {side.name} {side.losses}, of {sides[0].name} {first}"
+                )
         for side in sides:
             side.run(1)
             # A window of about a second.
@@ -182,7 +196,11 @@ def model(case: str, threads: int, kinds: Sequence[str], rounds: int) -> list[di
     finally:
         for side in sides:
             side.close()
-    named = {side.name: side.seconds * 1e3 for side in sides}
+    return {side.name: side.seconds * 1e3 for side in sides}
+
+
+def model(case: str, threads: int, kinds: Sequence[str], rounds: int) -> list[dict[str, Any]]:
+    named = measure(case, threads, kinds, rounds, LOSSES_APART)
     targets = {"eager": 1.7, "compile": 1.2}
     name = f"{case} step, {threads} thread{'s' if threads > 1 else ''}"
     peers = [kind for kind in ("eager", "compile") if kind in named]
@@ -193,6 +211,21 @@ def model(case: str, threads: int, kinds: Sequence[str], rounds: int) -> list[di
     return [
         judged(row(name, named["ours"], named[k], "ms", peer_name=f"pytorch {k}"), targets[k])
         for k in peers
+    ]
+
+
+def mixed(case: str, peers: Sequence[str], rounds: int) -> list[dict[str, Any]]:
+    """bfloat16 beside float32 and beside autocast."""
+    kinds = ["ours", "ours bfloat16", *(f"{peer} bfloat16" for peer in peers)]
+    named = measure(case, 1, kinds, rounds, LOSSES_APART_BFLOAT16)
+    mine = named.pop("ours bfloat16", None)
+    if mine is None:
+        return []
+    names = {"ours": "ours float32", "eager bfloat16": "pytorch autocast",
+             "compile bfloat16": "pytorch compile autocast"}  # fmt: skip
+    return [
+        judged(row(f"{case} step, bfloat16", mine, ms, "ms", peer_name=names[k]), MIXED_TARGETS[k])
+        for k, ms in named.items()
     ]
 
 
@@ -278,6 +311,10 @@ def main() -> int:
     for case in models:
         for threads in arguments.threads:
             add(model(case, threads, ["ours", *peers], arguments.rounds))
+    if "mixed" in wanted:
+        chosen = [name for name in MIXED if name in models] or MIXED
+        for case in chosen:
+            add(mixed(case, peers, arguments.rounds))
     if "products" in wanted:
         add(products())
     if "allocations" in wanted:

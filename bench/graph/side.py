@@ -20,6 +20,7 @@ def arguments(doc: str | None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=1024)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--bfloat16", action="store_true", help="products in bfloat16")
     return parser.parse_args()
 
 

@@ -82,7 +82,7 @@ def main() -> None:
     optimizer = optimizer_of(model)
     forward = globals()[model.name]
 
-    @sr.function
+    @sr.function(compute_dtype="bfloat16" if given.bfloat16 else "float32")
     def step(*inputs: Any) -> Any:
         with sr.GradientTape() as tape:
             logits = forward(weights, model, *inputs[:-1])

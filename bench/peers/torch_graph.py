@@ -114,7 +114,9 @@ def main() -> None:
     cross_entropy = nn.functional.binary_cross_entropy_with_logits
 
     def loss_of(rows: list[Any], inputs: list[Any], labels: Any) -> Any:
-        return cross_entropy(towers(rows, inputs), labels)
+        with torch.autocast("cpu", torch.bfloat16, enabled=given.bfloat16):
+            logits = towers(rows, inputs)
+        return cross_entropy(logits.float(), labels)
 
     if given.compile:
         loss_of = torch.compile(loss_of)
