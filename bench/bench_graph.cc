@@ -70,7 +70,7 @@ class Runner {
     return registry;
   }
 
-  ir::Output feed(const std::string& name, Tensor value) {
+  ir::Output feed(const std::string& name, const Tensor& value) {
     feeds_[name] = value;
     return ops::placeholder(builder, name, value.dtype(), value.shape());
   }

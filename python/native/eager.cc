@@ -269,18 +269,9 @@ void bind_tensor(nb::module_& m) {
           "dl_device"_a = nb::none(), "copy"_a = nb::none());
 }
 
-}  // namespace
-
-void bind_eager(nb::module_& m) {
-  bind_tensor(m);
-  m.def(
-      "crc32c",
-      [](const nb::bytes& content) {
-        return parse::crc32c({content.c_str(), content.size()});
-      },
-      "content"_a);
-  nb::class_<Engine>(m, "Engine", "Runs ops at once.")
-      .def(nb::init<>())
+/// Ops, and values to and from Python.
+void bind_values(nb::class_<Engine>& c) {
+  c.def(nb::init<>())
       .def("execute", &execute, "op"_a, "inputs"_a, "attrs"_a = nb::none(), "name"_a = nb::none())
       .def("from_array", &from_array, "dtype"_a, "array"_a)
       .def("from_strings", &from_strings, "items"_a, "shape"_a)
@@ -302,11 +293,15 @@ void bind_eager(nb::module_& m) {
       .def(
           "from_dlpack",
           [](Engine& engine, nb::handle object) { return engine.wrap(from_dlpack(object)); },
-          "object"_a)
-      .def(
-          "set_intra_op_threads",
-          [](Engine& engine, int threads) { engine.context().set_intra_op_threads(threads); },
-          "threads"_a)
+          "object"_a);
+}
+
+/// What a program sets once, and figures.
+void bind_settings(nb::class_<Engine>& c) {
+  c.def(
+       "set_intra_op_threads",
+       [](Engine& engine, int threads) { engine.context().set_intra_op_threads(threads); },
+       "threads"_a)
       .def_prop_ro("intra_op_threads",
                    [](Engine& engine) { return engine.context().intra_op_threads(); })
       .def_prop_ro_static("INTRA_OP_THREADS_MAX",
@@ -328,14 +323,18 @@ void bind_eager(nb::module_& m) {
           },
           "site"_a)
       .def("watch_signals",
-           [](Engine& engine) { engine.set_interrupt([] { return PyErr_CheckSignals() != 0; }); })
-      .def(
-          "set_host_functions",
-          [](Engine& engine, nb::object function) {
-            engine.context().set_host_functions(
-                std::make_unique<PythonFunctions>(&engine, std::move(function)));
-          },
-          "function"_a)
+           [](Engine& engine) { engine.set_interrupt([] { return PyErr_CheckSignals() != 0; }); });
+}
+
+/// What steps share by name, functions of Python, traces.
+void bind_resources(nb::class_<Engine>& c) {
+  c.def(
+       "set_host_functions",
+       [](Engine& engine, nb::object function) {
+         engine.context().set_host_functions(
+             std::make_unique<PythonFunctions>(&engine, std::move(function)));
+       },
+       "function"_a)
       .def("wait_unlocked",
            [](Engine& engine) {
              engine.context().set_waiter([&engine](uint64_t seen, std::chrono::nanoseconds limit) {
@@ -361,14 +360,17 @@ void bind_eager(nb::module_& m) {
       .def(
           "start_trace", [](Engine& engine, size_t bytes) { engine.context().start_trace(bytes); },
           "bytes"_a)
-      .def("stop_trace",
-           [](Engine& engine) -> nb::object {
-             const auto trace = engine.context().stop_trace();
-             if (trace == nullptr) return nb::none();
-             return nb::make_tuple(exec::to_chrome(trace->events(), {.process_name = "sidereal"}),
-                                   trace->size(), trace->dropped());
-           })
-      .def("ops", [](Engine& engine) { return engine.context().registry().names(); })
+      .def("stop_trace", [](Engine& engine) -> nb::object {
+        const auto trace = engine.context().stop_trace();
+        if (trace == nullptr) return nb::none();
+        return nb::make_tuple(exec::to_chrome(trace->events(), {.process_name = "sidereal"}),
+                              trace->size(), trace->dropped());
+      });
+}
+
+/// What is known of ops.
+void bind_schemas(nb::class_<Engine>& c) {
+  c.def("ops", [](Engine& engine) { return engine.context().registry().names(); })
       .def(
           "schema",
           [](Engine& engine, const std::string& op) {
@@ -389,6 +391,23 @@ void bind_eager(nb::module_& m) {
             return out;
           },
           "op"_a);
+}
+
+}  // namespace
+
+void bind_eager(nb::module_& m) {
+  bind_tensor(m);
+  m.def(
+      "crc32c",
+      [](const nb::bytes& content) {
+        return parse::crc32c({content.c_str(), content.size()});
+      },
+      "content"_a);
+  nb::class_<Engine> engine(m, "Engine", "Runs ops at once.");
+  bind_values(engine);
+  bind_settings(engine);
+  bind_resources(engine);
+  bind_schemas(engine);
 }
 
 }  // namespace sidereal::python

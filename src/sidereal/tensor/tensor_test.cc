@@ -124,8 +124,8 @@ TEST(Tensor, OfStringsOwnsTheBytesAndCopiesShareThem) {
 }
 
 TEST(Tensor, OfStringsStartsWithEmptyOnes) {
-  for (const std::string_view value :
-       Tensor::empty(DType::kString, Shape{5}).data<const std::string_view>()) {
+  const Tensor t = Tensor::empty(DType::kString, Shape{5});
+  for (const std::string_view value : t.data<const std::string_view>()) {
     EXPECT_TRUE(value.empty());
   }
 }
