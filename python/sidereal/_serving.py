@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from .function import ConcreteFunction, TensorSpec
 from .variable import Variable
 
 
-def _needed(nodes: list[Any], outputs: list[tuple[int, int]]) -> list[bool]:
+def needed_for(nodes: list[Any], outputs: Iterable[tuple[int, int]]) -> list[bool]:
+    """By node (as _native.nodes_of() gives them): whether one of `outputs` depends on it."""
     needed = [False] * len(nodes)
     for node, _ in outputs:
         needed[node] = True
@@ -76,7 +77,7 @@ class _Rebuilder:
         places = {node[0]: i for i, node in enumerate(nodes)}
         name, _, index = self._compiled.probability.partition(":")
         outputs = [(places[name], int(index or 0))]
-        needed = _needed(nodes, outputs)
+        needed = needed_for(nodes, outputs)
         values: dict[tuple[int, int], Output] = {}
         for i, (node_name, op, inputs, attrs, _) in enumerate(nodes):
             if not needed[i]:

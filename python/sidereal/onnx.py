@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import _native, errors, saved_model
+from ._serving import needed_for
 from ._sites import add_line
 from .dtypes import as_dtype, bfloat16, float32, name_of
 from .function import ConcreteFunction, Function
@@ -280,13 +281,7 @@ def lower(
 
     nodes = _native.nodes_of(holder)
     is_body = isinstance(holder, _native.Body)
-    needed = [False] * len(nodes)
-    for node, _ in outputs:
-        needed[node] = True
-    for i in range(len(nodes) - 1, -1, -1):
-        if needed[i]:
-            for node, _ in nodes[i][2]:
-                needed[node] = True
+    needed = needed_for(nodes, outputs)
     names: dict[tuple[int, int], str] = {}
     for i, node in enumerate(nodes):
         if not needed[i]:

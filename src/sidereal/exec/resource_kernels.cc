@@ -118,12 +118,15 @@ Result<resources::QueueOrder> order_of(const BindContext& bind) {
   return invalid_argument("'{}' is no order of a queue: fifo, shuffled or priority", text);
 }
 
-/// A kernel that finds or makes the resource that `make()` gives, under `name`.
-template <class T, class Make>
-Result<std::unique_ptr<Kernel>> maker(Manager* manager, std::string name, Make make) {
-  return make_kernel([=, name = std::move(name)](KernelContext& c) -> Status {
-    SR_RETURN_IF_ERROR(manager->find_or_create<T>(name, make).status());
-    c.set_output(0, Tensor::strings(Shape(), std::vector<std::string>{name}));
+/// A kernel that finds or makes the T of `def`, and gives its handle.
+template <class T, class Def>
+Result<std::unique_ptr<Kernel>> maker(Manager* manager, Def def) {
+  // Made once here, so that a wrong definition is found when the program is bound.
+  SR_RETURN_IF_ERROR(T::make(def).status());
+  return make_kernel([manager, def = std::move(def)](KernelContext& c) -> Status {
+    SR_RETURN_IF_ERROR(
+        manager->find_or_create<T>(def.name, [&def] { return *T::make(def); }).status());
+    c.set_output(0, Tensor::strings(Shape(), std::vector<std::string>{def.name}));
     return {};
   });
 }
@@ -145,10 +148,7 @@ Result<std::unique_ptr<Kernel>> queue(const BindContext& bind) {
   def.min_after_dequeue = ir::attr_or<int64_t>(attrs, "min_after_dequeue", 0);
   def.seed = static_cast<uint64_t>(ir::attr_or<int64_t>(attrs, "seed", 0));
   def.pad = ir::attr_or(attrs, "pad", false);
-  // Made once here, so that a wrong definition is found when the program is.
-  SR_RETURN_IF_ERROR(Queue::make(def).status());
-  const std::string name = def.name;
-  return maker<Queue>(manager, name, [def = std::move(def)] { return *Queue::make(def); });
+  return maker<Queue>(manager, std::move(def));
 }
 
 Result<std::unique_ptr<Kernel>> enqueue(const BindContext& bind) {
@@ -232,10 +232,7 @@ Result<std::unique_ptr<Kernel>> accumulator(const BindContext& bind) {
   }
   def.mean = reduction == "mean";
   def.sparse = ir::attr_or(attrs, "sparse", false);
-  SR_RETURN_IF_ERROR(Accumulator::make(def).status());
-  const std::string name = def.name;
-  return maker<Accumulator>(manager, name,
-                            [def = std::move(def)] { return *Accumulator::make(def); });
+  return maker<Accumulator>(manager, std::move(def));
 }
 
 Status apply_gradient(Accumulator& accumulator, KernelContext& c) {
@@ -271,9 +268,7 @@ Result<std::unique_ptr<Kernel>> mutable_table(const BindContext& bind) {
   def.key = specs[0].dtype;
   def.value = specs[1].dtype;
   def.row = specs[1].shape.has_rank() ? specs[1].shape : Shape();
-  SR_RETURN_IF_ERROR(Table::make(def).status());
-  const std::string name = def.name;
-  return maker<Table>(manager, name, [def = std::move(def)] { return *Table::make(def); });
+  return maker<Table>(manager, std::move(def));
 }
 
 Result<std::unique_ptr<Kernel>> find_in_table(const BindContext& bind) {
