@@ -28,14 +28,31 @@ def say(**values: Any) -> None:
     print(json.dumps(values), flush=True)
 
 
-def allocations() -> int:
-    """Calls of malloc() so far; 0 when nobody counts (see count_allocations.cc)."""
-    try:
-        counter = ctypes.CDLL(None).allocations_so_far
-    except AttributeError:
-        return 0
-    counter.restype = ctypes.c_uint64
-    return counter()
+class Allocations:
+    """Calls of malloc() and its like since this was made; nothing when nobody counts (see
+    count_allocations.cc)."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None)
+        self._counts = hasattr(self._library, "allocations_so_far")
+        self._first = self._so_far()
+
+    def _so_far(self) -> int:
+        if not self._counts:
+            return 0
+        self._library.allocations_so_far.restype = ctypes.c_uint64
+        return self._library.allocations_so_far()
+
+    def by_caller(self) -> dict[str, int]:
+        """All, and those that the engine and oneDNN made."""
+        if not self._counts:
+            return {}
+        out = {"all": self._so_far() - self._first}
+        count = self._library.allocations_from
+        count.restype = ctypes.c_uint64
+        for name, part in (("engine", b"/_native."), ("oneDNN", b"/libdnnl.")):
+            out[name] = count(part, ctypes.c_uint64(self._first))
+        return out
 
 
 def serve(step: Callable[[int], Any], loss: Callable[[Any], float], warm: int = 3) -> None:
@@ -49,7 +66,7 @@ def serve(step: Callable[[int], Any], loss: Callable[[Any], float], warm: int = 
     say(ready=True, losses=losses, seconds=time.perf_counter() - started)
     for line in sys.stdin:
         count = int(line)
-        before = allocations()
+        taken = Allocations()
         begin = time.perf_counter()
         processor = time.process_time()
         for i in range(done, done + count):
@@ -57,6 +74,5 @@ def serve(step: Callable[[int], Any], loss: Callable[[Any], float], warm: int = 
         loss(last)
         processor = time.process_time() - processor
         seconds = time.perf_counter() - begin
-        taken = allocations() - before
-        say(seconds=seconds, processor_seconds=processor, allocations=taken)
+        say(seconds=seconds, processor_seconds=processor, allocations=taken.by_caller())
         done += count

@@ -2,6 +2,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
@@ -171,37 +172,78 @@ void bind_output(nb::module_& m) {
       });
 }
 
-/// Calls a function whose inputs may be the memory of variables, and whose outputs `outputs` go
-/// into those at `places` among the inputs. No tape listens.
-nb::list update(const std::shared_ptr<LocalFunction>& self, Engine& engine, nb::handle inputs,
-                const std::vector<size_t>& places, const std::vector<size_t>& outputs) {
-  std::vector<Value> variables(nb::len(inputs));
-  std::vector<const Value*> values;
-  std::vector<Cell*> cells(variables.size(), nullptr);
-  for (const nb::handle input : inputs) {
-    const size_t i = values.size();
-    if (nb::try_cast<Cell*>(input, cells[i]) && cells[i] != nullptr) {
-      values.push_back(&variables[i]);
-    } else {
-      values.push_back(nb::cast<const Value*>(input));
+/// A function whose inputs may be the memory of variables, and whose outputs `outputs` go into
+/// those at `places` among the inputs. No tape listens. Thread: holds the GIL; another call may
+/// begin while one waits.
+class Updater {
+ public:
+  Updater(std::shared_ptr<LocalFunction> function, std::vector<size_t> places,
+          std::vector<size_t> outputs)
+      : function_(std::move(function)), places_(std::move(places)), outputs_(std::move(outputs)) {
+    if (places_.size() != outputs_.size()) {
+      check(
+          base::invalid_argument("{} outputs go into {} places", outputs_.size(), places_.size()));
     }
   }
-  std::vector<LocalFunction::Kept> kept;
-  for (size_t k = 0; k < places.size() && k < outputs.size(); ++k) {
-    kept.push_back({places[k], outputs[k], &cells.at(places[k])->value});
-    cells[places[k]] = nullptr;
+
+  nb::list operator()(Engine& engine, nb::handle inputs) {
+    Scratch s = std::exchange(scratch_, {});
+    s.variables.resize(nb::len(inputs));
+    s.cells.assign(s.variables.size(), nullptr);
+    for (const nb::handle input : inputs) {
+      const size_t i = s.values.size();
+      if (nb::try_cast<Cell*>(input, s.cells[i]) && s.cells[i] != nullptr) {
+        s.values.push_back(&s.variables[i]);
+      } else {
+        s.values.push_back(nb::cast<const Value*>(input));
+      }
+    }
+    for (size_t k = 0; k < places_.size(); ++k) {
+      if (places_[k] >= s.cells.size() || s.cells[places_[k]] == nullptr) {
+        check(base::invalid_argument("input {} of {} is to be a variable's cell", places_[k],
+                                     s.cells.size()));
+      }
+      s.kept.push_back({places_[k], outputs_[k], &s.cells[places_[k]]->value});
+      s.cells[places_[k]] = nullptr;
+    }
+    for (size_t i = 0; i < s.cells.size(); ++i) {
+      if (s.cells[i] != nullptr) s.variables[i].tensor = s.cells[i]->value;
+    }
+    check(function_->update(engine, s.values, s.kept, &s.results));
+    nb::list out;
+    for (Value& value : s.results) out.append(nb::cast(std::move(value)));
+    s.clear();
+    scratch_ = std::move(s);
+    return out;
   }
-  for (size_t i = 0; i < cells.size(); ++i) {
-    if (cells[i] != nullptr) variables[i].tensor = cells[i]->value;
-  }
-  nb::list out;
-  for (Value& value : value_of(self->update(engine, values, kept))) {
-    out.append(nb::cast(std::move(value)));
-  }
-  return out;
-}
+
+ private:
+  /// Kept from call to call for its memory only.
+  struct Scratch {
+    std::vector<Value> variables;
+    std::vector<const Value*> values;
+    std::vector<Cell*> cells;
+    std::vector<LocalFunction::Kept> kept;
+    std::vector<Value> results;
+
+    void clear() {
+      variables.clear();
+      values.clear();
+      cells.clear();
+      kept.clear();
+      results.clear();
+    }
+  };
+
+  std::shared_ptr<LocalFunction> function_;
+  std::vector<size_t> places_;
+  std::vector<size_t> outputs_;
+  Scratch scratch_;
+};
 
 void bind_function(nb::module_& m) {
+  nb::class_<Updater>(m, "Updater", "A function that writes to variables.")
+      .def("__call__", &Updater::operator(), "engine"_a, "inputs"_a);
   nb::class_<LocalFunction>(m, "LocalFunction", "A graph that runs as one program.")
       .def(
           "call",
@@ -222,7 +264,13 @@ void bind_function(nb::module_& m) {
             return std::string(tensor::name_of(self.compute_dtype()));
           },
           "What products are computed in here.")
-      .def("update", &update, "engine"_a, "inputs"_a, "places"_a, "outputs"_a)
+      .def(
+          "updater",
+          [](const std::shared_ptr<LocalFunction>& self, std::vector<size_t> places,
+             std::vector<size_t> outputs) {
+            return std::make_unique<Updater>(self, std::move(places), std::move(outputs));
+          },
+          "places"_a, "outputs"_a)
       .def("graph_text", [](const LocalFunction& self) { return ir::to_text(self.def().graph); })
       .def("program_text",
            [](LocalFunction& self, Engine& engine) { return value_of(self.program_text(engine)); });

@@ -144,11 +144,13 @@ class ConcreteFunction:
             id(value): len(self.graph.arguments) + index
             for index, (value, _) in enumerate(self.graph.captures)
         }
-        #: Where the variables assigned to are among the inputs, and their new values among outputs.
-        self._places = [places[id(variable)] for variable in self._assigned]
-        self._targets = list(range(self._count, self._count + len(self._assigned)))
         self._function: LocalFunction = self.graph.native.function(
             self.name, self.graph.inputs, self.outputs, self._compute_dtype
+        )
+        #: Told where the variables assigned to are among the inputs, and new values among outputs.
+        self._updater = self._function.updater(
+            [places[id(variable)] for variable in self._assigned],
+            list(range(self._count, self._count + len(self._assigned))),
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -223,9 +225,7 @@ class ConcreteFunction:
             for variable in self._assigned:
                 variable._read = None
             cells = (value if type(value) is Tensor else value._cell for value, _ in captures)
-            return self._function.update(
-                ENGINE, [*tensors, *cells], self._places, self._targets
-            )
+            return self._updater(ENGINE, [*tensors, *cells])
         values = (value if type(value) is Tensor else value._as_tensor() for value, _ in captures)
         return self._function.call(ENGINE, [*tensors, *values])
 

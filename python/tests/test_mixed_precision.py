@@ -167,3 +167,16 @@ def test_a_model_of_a_cluster_takes_it_in_fit(clusters: Callable[..., sr.LocalCl
     assert aucs[0] > 0.85
     assert aucs[1] == pytest.approx(aucs[0], abs=0.01)
     assert losses[1][0] == pytest.approx(losses[0][0], rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_layer_with_relu_passes_nan_on(dtype: str) -> None:
+    @sr.function(compute_dtype=dtype)
+    def layer(x: Any, w: Any, b: Any) -> Any:
+        return sr.nn.relu(sr.nn.bias_add(sr.matmul(x, w), b))
+
+    x = np.ones((20, 40), np.float32)
+    x[3, 5] = np.nan
+    out = np.asarray(layer(x, -np.ones((40, 24), np.float32), np.ones(24, np.float32)))
+    assert np.isnan(out[3]).all()
+    assert (np.delete(out, 3, axis=0) == 0).all()

@@ -15,7 +15,7 @@
 #include "sidereal/data/data_spec.h"
 #include "sidereal/exec/one_op.h"
 #include "sidereal/ir/text.h"
-#include "sidereal/kernels/bfloat_matmul.h"
+#include "sidereal/kernels/prepared_matmul.h"
 #include "sidereal/partition/pull_push.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/program/compile.h"

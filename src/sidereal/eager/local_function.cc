@@ -11,7 +11,7 @@
 #include "sidereal/exec/stop_signal.h"
 #include "sidereal/ir/builder.h"
 #include "sidereal/ir/function.h"
-#include "sidereal/kernels/bfloat_matmul.h"
+#include "sidereal/kernels/prepared_matmul.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/partition/pull_push.h"
 #include "sidereal/passes/pipeline.h"
@@ -25,11 +25,36 @@ using ir::Node;
 using ir::NodeId;
 using ir::Output;
 
-/// What a function's buffers may hold between two runs.
-constexpr size_t kPoolBytes = size_t{256} << 20;
-/// Results up to this size are copied out, so that a program which keeps many small ones (losses)
-/// does not keep the function's buffers.
-constexpr size_t kCopiedBytes = 4096;
+/// What a function's buffers may hold between two runs: a step that needs more takes memory in
+/// each.
+constexpr size_t kPoolBytes = size_t{1} << 30;
+/// What a caller gets of a function's outputs. Small ones are copied, so that a program which keeps
+/// many (losses) does not keep the function's buffers; into memory of an earlier one if that has
+/// been dropped since.
+class Results {
+ public:
+  Tensor tensor(const Tensor& output) {
+    if (output.nbytes() > kCopiedBytes || output.nbytes() == 0) return output;
+    if (output.dtype() == ir::DType::kString) return output.clone();
+    const Tensor out(output.dtype(), output.shape(), acquire(output.nbytes()));
+    std::memcpy(out.raw(), output.raw(), output.nbytes());
+    return out;
+  }
+
+ private:
+  static constexpr size_t kCopiedBytes = 4096;
+
+  tensor::Buffer::Ptr acquire(size_t bytes) {
+    for (const tensor::Buffer::Ptr& one : recent_) {
+      if (one != nullptr && one.use_count() == 1 && one->bytes() >= bytes) return one;
+    }
+    next_ = (next_ + 1) % recent_.size();
+    return recent_[next_] = tensor::Buffer::allocate(bytes);
+  }
+
+  std::array<tensor::Buffer::Ptr, 8> recent_;
+  size_t next_ = 0;
+};
 
 std::vector<Value> copy_of(std::span<const Value* const> values) {
   std::vector<Value> out;
@@ -188,6 +213,7 @@ struct LocalFunction::Compiled {
   bool effect = false;  ///< While it waits or calls the program, it may be called again.
   std::unique_ptr<exec::BoundProgram> bound;
   exec::BufferPool pool{kPoolBytes};
+  Results results;
   Run run;
   std::vector<size_t> feeds;  ///< By feed of the program: which input it is.
 };
@@ -372,42 +398,47 @@ Status LocalFunction::Compiled::advance(Engine& engine, std::span<const Value* c
   return engine.context().finish(&one);
 }
 
-Result<std::vector<Value>> LocalFunction::run(Engine& engine, std::span<const Value* const> inputs,
-                                              std::span<const Kept> kept, uint64_t step) {
+Status LocalFunction::run(Engine& engine, std::span<const Value* const> inputs,
+                          std::span<const Kept> kept, uint64_t step, std::vector<Value>* outputs) {
   SR_RETURN_IF_ERROR(compile(engine));
   Compiled::Run own;
   if (compiled_->effect) own = compiled_->new_run(engine);
   Compiled::Run& run = compiled_->effect ? own : compiled_->run;
   const Status status = compiled_->advance(engine, inputs, kept, step, run);
-  std::vector<Value> outputs;
   if (status.ok()) {
     run.is_kept.assign(def_.outputs.size(), false);
     for (const Kept& one : kept) {
       run.is_kept[one.output] = true;
       run.values.push_back(run.step->fetch(static_cast<int>(one.output)));
     }
-    outputs.reserve(def_.outputs.size() - kept.size());
     for (size_t i = 0; i < def_.outputs.size(); ++i) {
       if (run.is_kept[i]) continue;
       const Tensor& value = run.step->fetch(static_cast<int>(i));
-      outputs.push_back(engine.wrap(value.nbytes() <= kCopiedBytes ? value.clone() : value));
+      outputs->push_back(engine.wrap(compiled_->results.tensor(value)));
     }
   }
   run.step->end();
   SR_RETURN_IF_ERROR(status);
   write_back(kept, run.values);
   run.values.clear();
+  return {};
+}
+
+Result<std::vector<Value>> LocalFunction::run(Engine& engine, std::span<const Value* const> inputs,
+                                              uint64_t step) {
+  std::vector<Value> outputs;
+  outputs.reserve(def_.outputs.size());
+  SR_RETURN_IF_ERROR(run(engine, inputs, {}, step, &outputs));
   return outputs;
 }
 
-Result<std::vector<Value>> LocalFunction::update(Engine& engine,
-                                                 std::span<const Value* const> inputs,
-                                                 std::span<const Kept> kept) {
+Status LocalFunction::update(Engine& engine, std::span<const Value* const> inputs,
+                             std::span<const Kept> kept, std::vector<Value>* outputs) {
   if (inputs.size() != def_.inputs.size()) {
     return base::invalid_argument("function '{}' takes {} inputs; {} are given", def_.name,
                                   def_.inputs.size(), inputs.size());
   }
-  return run(engine, inputs, kept, engine.context().next_step());
+  return run(engine, inputs, kept, engine.context().next_step(), outputs);
 }
 
 Result<std::vector<Value>> LocalFunction::call(Engine& engine, std::span<const Value* const> inputs,
@@ -417,15 +448,15 @@ Result<std::vector<Value>> LocalFunction::call(Engine& engine, std::span<const V
                                   def_.inputs.size(), inputs.size());
   }
   if (step == 0) step = engine.context().next_step();
-  if (!engine.listens(inputs)) return run(engine, inputs, {}, step);
+  if (!engine.listens(inputs)) return run(engine, inputs, step);
   if (const Status status = differentiate(engine); !status.ok()) {
-    SR_ASSIGN_OR_RETURN(std::vector<Value> outputs, run(engine, inputs, {}, step));
+    SR_ASSIGN_OR_RETURN(std::vector<Value> outputs, run(engine, inputs, step));
     engine.record(
         def_.name, inputs, outputs,
         [status](std::span<const Value>) -> Result<std::vector<Gradient>> { return status; });
     return outputs;
   }
-  SR_ASSIGN_OR_RETURN(std::vector<Value> all, derivative_->forward->run(engine, inputs, {}, step));
+  SR_ASSIGN_OR_RETURN(std::vector<Value> all, derivative_->forward->run(engine, inputs, step));
   // Values that come in or go out twice keep the number under which tapes know them.
   const std::vector<Output>& outputs = derivative_->forward->def_.outputs;
   std::vector<Value> recorded = all;

@@ -48,10 +48,11 @@ class LocalFunction : public std::enable_shared_from_this<LocalFunction> {
   };
   /// As call() where no tape listens. Variables are read from `kept`, whatever stands in their
   /// places among the inputs, and written back: into the memory they have where nobody else holds
-  /// it, by ops that update in place without a copy. Gives the other outputs, in their order.
+  /// it, by ops that update in place without a copy. Appends the other outputs, in their order, to
+  /// `outputs`. Takes no memory when warm, but for outputs that the caller keeps.
   /// After an error a variable may have been updated already.
-  Result<std::vector<Value>> update(Engine& engine, std::span<const Value* const> inputs,
-                                    std::span<const Kept> kept);
+  Status update(Engine& engine, std::span<const Value* const> inputs, std::span<const Kept> kept,
+                std::vector<Value>* outputs);
 
   [[nodiscard]] const FunctionDef& def() const { return def_; }
   /// What products are computed in: what was asked for, or float32 without units for it.
@@ -65,8 +66,10 @@ class LocalFunction : public std::enable_shared_from_this<LocalFunction> {
 
   Status compile(Engine& engine);
   Status differentiate(Engine& engine);
+  Status run(Engine& engine, std::span<const Value* const> inputs, std::span<const Kept> kept,
+             uint64_t step, std::vector<Value>* outputs);
   Result<std::vector<Value>> run(Engine& engine, std::span<const Value* const> inputs,
-                                 std::span<const Kept> kept, uint64_t step);
+                                 uint64_t step);
   Result<std::vector<Gradient>> gradient(Engine& engine, std::span<const Value> inputs,
                                          std::span<const Value> outputs, std::span<const Value> dys,
                                          uint64_t step) const;

@@ -336,64 +336,40 @@ class FusedElementwise final : public Kernel {
   tensor::Buffer::Ptr scratch_;
 };
 
-Status bfloat_fused_mat_mul(KernelContext& c, bool ta, bool tb, bool relu, BfloatProduct* product) {
-  SR_RETURN_IF_ERROR(check_one_dtype(c, 0, 1));
+Status run_fused_mat_mul(KernelContext& c, bool ta, bool tb, bool relu, Product* product) {
   SR_RETURN_IF_ERROR(check_rank(c, 0, 2));
   SR_RETURN_IF_ERROR(check_rank(c, 1, 2));
-  const Tensor a = c.input(0);
-  const Tensor b = c.input(1);
-  const Tensor bias = widened(c, c.input(2));
-  SR_ASSIGN_OR_RETURN(const ProductPlan plan, plan_product(a, b, ta, tb));
-  if (bias.dtype() != DType::kFloat32 || !(bias.shape() == Shape{plan.dims.n})) {
-    return invalid_argument("a bias of {} does not fit {} columns", c.input(2).to_string(),
-                            plan.dims.n);
+  const Tensor& a = c.input(0);
+  const Tensor& b = c.input(1);
+  const bool is_bfloat = a.dtype() == DType::kBFloat16;
+  // A bias of bfloat16 products may be float32.
+  const Tensor bias = is_bfloat ? widened(c, c.input(2)) : c.input(2);
+  if (a.dtype() != b.dtype() || bias.dtype() != (is_bfloat ? DType::kFloat32 : a.dtype())) {
+    return invalid_argument("the inputs {}, {} and {} have different dtypes", a.to_string(),
+                            b.to_string(), c.input(2).to_string());
   }
-  return product->run(c, plan, a, b, {.bias = bias.data<const float>().data(), .relu = relu});
+  SR_ASSIGN_OR_RETURN(const ProductPlan plan, plan_product(a, b, ta, tb));
+  if (!(bias.shape() == Shape{plan.dims.n})) {
+    return invalid_argument("a bias of {} does not fit {} columns", bias.to_string(), plan.dims.n);
+  }
+  if (bias.dtype() == DType::kFloat32) {
+    return product->run(c, plan, a, b, {.bias = bias.data<const float>().data(), .relu = relu});
+  }
+  if (a.dtype() != DType::kFloat64) return invalid_argument("a product of {}", a.to_string());
+  auto* out = c.output(0, plan.out_shape()).data<double>().data();
+  run_product<double>(c, plan, a.data<const double>().data(), b.data<const double>().data(), out);
+  const auto add = relu ? kernels::bias_add_relu<double> : kernels::bias_add<double>;
+  add(out, bias.data<const double>().data(), out, plan.dims.m, plan.dims.n);
+  return {};
 }
 
 Result<std::unique_ptr<Kernel>> fused_mat_mul(const BindContext& bind) {
   const bool ta = ir::attr_or(bind.instruction.attrs, "transpose_a", false);
   const bool tb = ir::attr_or(bind.instruction.attrs, "transpose_b", false);
   const bool relu = ir::attr_or(bind.instruction.attrs, "relu", false);
-  const auto in_bfloat = std::make_shared<BfloatProduct>();
-  return make_kernel([ta, tb, relu, in_bfloat](KernelContext& c) -> Status {
-    if (c.input(0).dtype() == DType::kBFloat16) {
-      return bfloat_fused_mat_mul(c, ta, tb, relu, in_bfloat.get());
-    }
-    SR_RETURN_IF_ERROR(check_rank(c, 0, 2));
-    SR_RETURN_IF_ERROR(check_rank(c, 1, 2));
-    SR_RETURN_IF_ERROR(check_rank(c, 2, 1));
-    const Tensor& a = c.input(0);
-    const Tensor& b = c.input(1);
-    const Tensor& bias = c.input(2);
-    if (a.dtype() != b.dtype() || a.dtype() != bias.dtype()) {
-      return invalid_argument("the inputs have different dtypes");
-    }
-    const kernels::MatMulDims dims{.m = a.shape().dim(ta ? 1 : 0),
-                                   .k = a.shape().dim(ta ? 0 : 1),
-                                   .n = b.shape().dim(tb ? 0 : 1),
-                                   .trans_a = ta,
-                                   .trans_b = tb};
-    if (b.shape().dim(tb ? 1 : 0) != dims.k || bias.shape().dim(0) != dims.n) {
-      return invalid_argument("inner extents {} and {} or columns {} and bias {} differ", dims.k,
-                              b.shape().dim(tb ? 1 : 0), dims.n, bias.shape().dim(0));
-    }
-    return tensor::with_dtype<tensor::RealTypes>(a.dtype(), [&]<class T>() -> Status {
-      T* out = c.output(0, Shape{dims.m, dims.n}).template data<T>().data();
-      const T* add = bias.data<const T>().data();
-      if constexpr (std::is_same_v<T, float>) {
-        run_layer(c, dims, a.data<const T>().data(), b.data<const T>().data(),
-                  {.bias = add, .relu = relu}, out);
-        return {};
-      }
-      kernels::mat_mul<T>(a.data<const T>().data(), b.data<const T>().data(), out, dims);
-      if (relu) {
-        kernels::bias_add_relu<T>(out, add, out, dims.m, dims.n);
-      } else {
-        kernels::bias_add<T>(out, add, out, dims.m, dims.n);
-      }
-      return {};
-    });
+  const auto product = std::make_shared<Product>();
+  return make_kernel([ta, tb, relu, product](KernelContext& c) {
+    return run_fused_mat_mul(c, ta, tb, relu, product.get());
   });
 }
 

@@ -14,25 +14,28 @@ using kernels::BinaryOp;
 using tensor::DType;
 using tensor::Tensor;
 
-/// What products are computed in; float16 is widened.
-using Multiplied = tensor::Join<tensor::RealTypes, tensor::IndexTypes>;
+/// What other products than those of float32 and bfloat16 are computed in.
+using Multiplied = tensor::Join<tensor::TypeList<double>, tensor::IndexTypes>;
 
 Result<std::unique_ptr<Kernel>> mat_mul(const BindContext& bind) {
   const bool ta = ir::attr_or(bind.instruction.attrs, "transpose_a", false);
   const bool tb = ir::attr_or(bind.instruction.attrs, "transpose_b", false);
-  const auto in_bfloat = std::make_shared<BfloatProduct>();
-  return make_kernel([ta, tb, in_bfloat](KernelContext& c) -> Status {
+  const auto product = std::make_shared<Product>();
+  return make_kernel([ta, tb, product](KernelContext& c) -> Status {
     SR_RETURN_IF_ERROR(check_one_dtype(c));
-    if (c.input(0).dtype() == DType::kBFloat16) {
-      const Tensor a = c.input(0);
-      const Tensor b = c.input(1);
-      SR_ASSIGN_OR_RETURN(const ProductPlan plan, plan_product(a, b, ta, tb));
-      return in_bfloat->run(c, plan, a, b, {});
+    SR_ASSIGN_OR_RETURN(const ProductPlan plan, plan_product(c.input(0), c.input(1), ta, tb));
+    const DType dtype = c.input(0).dtype();
+    if (dtype == DType::kFloat32 || dtype == DType::kBFloat16) {
+      return product->run(c, plan, c.input(0), c.input(1), {});
     }
     const Tensor a = widened(c, c.input(0));
     const Tensor b = widened(c, c.input(1));
-    SR_ASSIGN_OR_RETURN(const ProductPlan plan, plan_product(a, b, ta, tb));
     WideOutput out(c, 0, plan.out_shape());
+    if (a.dtype() == DType::kFloat32) {  // From float16.
+      product->run(c, plan, a.data<const float>().data(), b.data<const float>().data(), {},
+                   out.data<float>());
+      return out.store();
+    }
     return tensor::with_dtype<Multiplied>(a.dtype(), [&]<class T>() -> Status {
       run_product<T>(c, plan, a.data<const T>().data(), b.data<const T>().data(), out.data<T>());
       return out.store();

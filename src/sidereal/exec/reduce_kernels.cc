@@ -1,4 +1,7 @@
+#include <absl/container/inlined_vector.h>
+
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "sidereal/exec/kernel_util.h"
@@ -16,10 +19,13 @@ using tensor::Shape;
 using tensor::Tensor;
 using tensor::with_dtype;
 
+/// Few enough that a step takes no memory for them.
+using Axes = absl::InlinedVector<int, 6>;
+
 /// Axes in [0, rank), sorted; none means all. kInvalidArgument for one that is not there or is
 /// named twice.
-Result<std::vector<int>> resolve_axes(const std::vector<int64_t>& axes, int rank) {
-  std::vector<int> resolved;
+Result<Axes> resolve_axes(std::span<const int64_t> axes, int rank) {
+  Axes resolved;
   if (axes.empty()) {
     for (int i = 0; i < rank; ++i) resolved.push_back(i);
   }
@@ -37,7 +43,7 @@ Result<std::vector<int>> resolve_axes(const std::vector<int64_t>& axes, int rank
 }
 
 /// `shape` with the (sorted) axes left out, or kept with extent 1.
-Shape reduced_shape(const Shape& shape, const std::vector<int>& axes, bool keep_dims) {
+Shape reduced_shape(const Shape& shape, const Axes& axes, bool keep_dims) {
   Shape out;
   for (int i = 0; i < shape.rank(); ++i) {
     if (!std::binary_search(axes.begin(), axes.end(), i)) {
@@ -69,7 +75,7 @@ using Computed = tensor::Join<tensor::RealTypes, tensor::IntegerTypes>;
 
 Status run_reduce(KernelContext& c, ReduceOp op, const AxesAttrs& attrs) {
   const Tensor x = widened(c, c.input(0));
-  SR_ASSIGN_OR_RETURN(const std::vector<int> axes, resolve_axes(attrs.axes, x.shape().rank()));
+  SR_ASSIGN_OR_RETURN(const Axes axes, resolve_axes(attrs.axes, x.shape().rank()));
   WideOutput out(c, 0, reduced_shape(x.shape(), axes, attrs.keep_dims));
   return with_dtype<Computed>(x.dtype(), [&]<class T>() -> Status {
     kernels::reduce_axes<T>(op, x.data<const T>().data(), x.shape(), axes, out.data<T>());
@@ -81,7 +87,7 @@ Status run_reduce(KernelContext& c, ReduceOp op, const AxesAttrs& attrs) {
 Status run_bool_reduce(KernelContext& c, ReduceOp op, const AxesAttrs& attrs) {
   SR_RETURN_IF_ERROR(check_dtype(c, 0, DType::kBool));
   const Tensor x = c.input(0);
-  SR_ASSIGN_OR_RETURN(const std::vector<int> axes, resolve_axes(attrs.axes, x.shape().rank()));
+  SR_ASSIGN_OR_RETURN(const Axes axes, resolve_axes(attrs.axes, x.shape().rank()));
   const Tensor& out = c.output(0, reduced_shape(x.shape(), axes, attrs.keep_dims));
   auto* to = reinterpret_cast<uint8_t*>(out.raw());
   kernels::reduce_axes<uint8_t>(op, reinterpret_cast<const uint8_t*>(x.raw()), x.shape(), axes, to);
@@ -108,7 +114,7 @@ Result<std::unique_ptr<Kernel>> prod_grad(const BindContext& bind) {
     const DType dtype = c.input(0).dtype();
     const Tensor dy = widened(c, c.input(0));
     const Tensor x = widened(c, c.input(1));
-    SR_ASSIGN_OR_RETURN(const std::vector<int> axes, resolve_axes(attrs.axes, x.shape().rank()));
+    SR_ASSIGN_OR_RETURN(const Axes axes, resolve_axes(attrs.axes, x.shape().rank()));
     const Shape kept = reduced_shape(x.shape(), axes, true);
     if (dy.num_elements() != kept.num_elements()) {
       return invalid_argument("{} is no gradient of a product of {}", dy.to_string(),
@@ -126,7 +132,7 @@ Result<std::unique_ptr<Kernel>> prod_grad(const BindContext& bind) {
 
 Status run_arg_reduce(KernelContext& c, bool greatest, int64_t axis_attr) {
   const Tensor x = widened(c, c.input(0));
-  SR_ASSIGN_OR_RETURN(const std::vector<int> axes, resolve_axes({axis_attr}, x.shape().rank()));
+  SR_ASSIGN_OR_RETURN(const Axes axes, resolve_axes({&axis_attr, 1}, x.shape().rank()));
   const int axis = axes[0];
   kernels::ReduceDims dims;
   for (int i = 0; i < axis; ++i) dims.outer *= x.shape().dim(i);
@@ -164,7 +170,7 @@ Result<std::unique_ptr<Kernel>> broadcast_axes(const BindContext& bind) {
   return make_kernel([attrs](KernelContext& c) -> Status {
     const Tensor g = c.input(0);
     const Shape to = c.input(1).shape();
-    SR_ASSIGN_OR_RETURN(const std::vector<int> axes, resolve_axes(attrs.axes, to.rank()));
+    SR_ASSIGN_OR_RETURN(const Axes axes, resolve_axes(attrs.axes, to.rank()));
     const Shape kept = reduced_shape(to, axes, true);
     if (g.num_elements() != kept.num_elements()) {
       return invalid_argument("{} does not broadcast to {}", g.to_string(), to.to_string());

@@ -172,6 +172,9 @@ void reduce_to_shape(const T* grad, const tensor::Shape& from, const tensor::Sha
 template <class T>
 void broadcast_to(const T* in, const tensor::Shape& from, const tensor::Shape& to, T* out);
 
+/// out = x < 0 ? 0 : x, as unary() does it, without a detour over float.
+void relu(const tensor::BFloat16* x, tensor::BFloat16* out, int64_t n);
+
 /// out = x > 0 ? grad : 0; `x` may be the input or the result of relu.
 template <class T>
 void relu_grad(const T* grad, const T* x, T* out, int64_t n);

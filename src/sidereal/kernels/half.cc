@@ -106,6 +106,15 @@ void narrow(const float* in, BFloat16* out, int64_t n) {
   for (int64_t j = i; j < n; ++j) out[j] = BFloat16(in[j]);
 }
 
+void relu(const BFloat16* x, BFloat16* out, int64_t n) {
+  // As integers, the numbers from -0 to -infinity are 0x8000 to 0xFF80.
+  SR_INDEPENDENT
+  for (int64_t i = 0; i < n; ++i) {
+    const bool is_negative = static_cast<uint16_t>(x[i].bits - 0x8000U) <= 0x7F80U;
+    out[i].bits = is_negative ? uint16_t{0} : x[i].bits;
+  }
+}
+
 void relu_grad(const BFloat16* grad, const BFloat16* x, BFloat16* out, int64_t n) {
   // As integers, the numbers above 0 are 1 to 0x7F80, infinity.
   SR_INDEPENDENT

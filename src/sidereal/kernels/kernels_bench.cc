@@ -7,11 +7,11 @@
 #include <random>
 #include <vector>
 
-#include "sidereal/kernels/bfloat_matmul.h"
 #include "sidereal/kernels/elementwise.h"
 #include "sidereal/kernels/matmul.h"
 #include "sidereal/kernels/nn.h"
 #include "sidereal/kernels/optimizer.h"
+#include "sidereal/kernels/prepared_matmul.h"
 #include "sidereal/kernels/random.h"
 #include "sidereal/kernels/reduce.h"
 #include "sidereal/kernels/sparse.h"
@@ -77,10 +77,10 @@ BENCHMARK(mat_mul_form)
 void bfloat_mat_mul_form(benchmark::State& state) {
   prepare_thread();
   if (!has_bfloat_units()) return state.SkipWithError("no bfloat16 units");
-  BfloatMatMul product;
-  const BfloatMatMul::Form form{.dims = {state.range(0), state.range(1), state.range(2),
-                                         state.range(3) != 0, state.range(4) != 0},
-                                .wide_out = state.range(3) != 0};
+  PreparedMatMul product;
+  const PreparedMatMul::Form form{.dims = {state.range(0), state.range(1), state.range(2),
+                                           state.range(3) != 0, state.range(4) != 0},
+                                  .in = tensor::DType::kBFloat16};
   const MatMulDims& dims = form.dims;
   const auto scratch = tensor::Buffer::allocate(product.prepare(form));
   const std::vector<tensor::BFloat16> a(dims.m * dims.k, tensor::BFloat16(1.5F));

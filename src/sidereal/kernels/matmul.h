@@ -13,6 +13,7 @@ struct MatMulDims {
   int64_t n = 0;
   bool trans_a = false;
   bool trans_b = false;
+  bool operator==(const MatMulDims&) const = default;
 };
 
 /// out = op(a) * op(b) + beta * out, dense row-major arrays. `out` must not overlap a or b. With

@@ -1,4 +1,4 @@
-#include "sidereal/kernels/bfloat_matmul.h"
+#include "sidereal/kernels/prepared_matmul.h"
 
 #include <dnnl.h>
 
@@ -25,6 +25,12 @@ dnnl_engine_t engine() {
   return kEngine;
 }
 
+dnnl_data_type_t type_of(tensor::DType dtype) {
+  SR_CHECK(dtype == tensor::DType::kFloat32 || dtype == tensor::DType::kBFloat16,
+           "a prepared product of {}", tensor::name_of(dtype));
+  return dtype == tensor::DType::kFloat32 ? dnnl_f32 : dnnl_bf16;
+}
+
 /// Of a stack of matrices [batch, rows, columns], stored [batch, columns, rows] if `transposed`.
 dnnl_memory_desc_t describe(int64_t batch, int64_t rows, int64_t columns, bool transposed,
                             dnnl_data_type_t dtype) {
@@ -37,13 +43,13 @@ dnnl_memory_desc_t describe(int64_t batch, int64_t rows, int64_t columns, bool t
   return out;
 }
 
-dnnl_primitive_desc_t describe_product(const BfloatMatMul::Form& f,
+dnnl_primitive_desc_t describe_product(const PreparedMatMul::Form& f,
                                        std::array<dnnl_memory_desc_t, 4>* places) {
   const MatMulDims& d = f.dims;
-  (*places)[0] = describe(f.one_a ? 1 : f.batch, d.m, d.k, d.trans_a, dnnl_bf16);
-  (*places)[1] = describe(f.one_b ? 1 : f.batch, d.k, d.n, d.trans_b, dnnl_bf16);
+  (*places)[0] = describe(f.one_a ? 1 : f.batch, d.m, d.k, d.trans_a, type_of(f.in));
+  (*places)[1] = describe(f.one_b ? 1 : f.batch, d.k, d.n, d.trans_b, type_of(f.in));
   (*places)[2] = describe(1, 1, d.n, false, dnnl_f32);
-  (*places)[3] = describe(f.batch, d.m, d.n, false, f.wide_out ? dnnl_f32 : dnnl_bf16);
+  (*places)[3] = describe(f.batch, d.m, d.n, false, type_of(f.out));
   dnnl_matmul_desc_t product;
   must(dnnl_matmul_desc_init(&product, places->data(), &(*places)[1],
                              f.has_bias ? &(*places)[2] : nullptr, &(*places)[3]),
@@ -52,18 +58,10 @@ dnnl_primitive_desc_t describe_product(const BfloatMatMul::Form& f,
   must(dnnl_primitive_attr_create(&attr), "dnnl_primitive_attr_create");
   must(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user),
        "dnnl_primitive_attr_set_scratchpad_mode");
-  dnnl_post_ops_t then = nullptr;
-  must(dnnl_post_ops_create(&then), "dnnl_post_ops_create");
-  if (f.relu) {
-    must(dnnl_post_ops_append_eltwise(then, 1.0F, dnnl_eltwise_relu, 0.0F, 0.0F),
-         "dnnl_post_ops_append_eltwise");
-    must(dnnl_primitive_attr_set_post_ops(attr, then), "dnnl_primitive_attr_set_post_ops");
-  }
   dnnl_primitive_desc_t made = nullptr;
   const dnnl_status_t status = dnnl_primitive_desc_create(&made, &product, attr, engine(), nullptr);
-  SR_CHECK(status == dnnl_success, "oneDNN has no bfloat16 product of {} [{}, {}] x [{}, {}]: {}",
-           f.batch, d.m, d.k, d.k, d.n, static_cast<int>(status));
-  dnnl_post_ops_destroy(then);
+  SR_CHECK(status == dnnl_success, "oneDNN has no {} product of {} [{}, {}] x [{}, {}]: {}",
+           tensor::name_of(f.in), f.batch, d.m, d.k, d.k, d.n, static_cast<int>(status));
   dnnl_primitive_attr_destroy(attr);
   return made;
 }
@@ -76,16 +74,8 @@ bool has_bfloat_units() {
   return isa == dnnl_cpu_isa_avx512_core_bf16 || isa == dnnl_cpu_isa_avx512_core_amx;
 }
 
-bool BfloatMatMul::Form::operator==(const Form& o) const {
-  const MatMulDims& x = dims;
-  const MatMulDims& y = o.dims;
-  return x.m == y.m && x.k == y.k && x.n == y.n && x.trans_a == y.trans_a &&
-         x.trans_b == y.trans_b && batch == o.batch && one_a == o.one_a && one_b == o.one_b &&
-         wide_out == o.wide_out && has_bias == o.has_bias && relu == o.relu;
-}
-
 /// oneDNN's objects for one form.
-struct BfloatMatMul::Primitive {
+struct PreparedMatMul::Primitive {
   explicit Primitive(const Form& made_for) : form(made_for) {
     const internal::OneOmpThread one;
     std::array<dnnl_memory_desc_t, 4> places;
@@ -120,10 +110,10 @@ struct BfloatMatMul::Primitive {
   std::array<dnnl_memory_t, 5> memory = {};  // a, b, bias, out, scratch.
 };
 
-BfloatMatMul::BfloatMatMul() = default;
-BfloatMatMul::~BfloatMatMul() = default;
+PreparedMatMul::PreparedMatMul() = default;
+PreparedMatMul::~PreparedMatMul() = default;
 
-size_t BfloatMatMul::prepare(const Form& form) {
+size_t PreparedMatMul::prepare(const Form& form) {
   const MatMulDims& d = form.dims;
   SR_CHECK(d.m > 0 && d.k > 0 && d.n > 0 && form.batch > 0, "a product of {} [{}, {}] x [{}, {}]",
            form.batch, d.m, d.k, d.k, d.n);
@@ -133,15 +123,14 @@ size_t BfloatMatMul::prepare(const Form& form) {
   return primitive_->scratch_bytes;
 }
 
-void BfloatMatMul::run(const tensor::BFloat16* a, const tensor::BFloat16* b, const float* bias,
-                       void* out, void* scratch) {
-  SR_CHECK(primitive_ != nullptr, "BfloatMatMul::run() before prepare()");
+void PreparedMatMul::run(const void* a, const void* b, const float* bias, void* out,
+                         void* scratch) {
+  SR_CHECK(primitive_ != nullptr, "PreparedMatMul::run() before prepare()");
   const internal::OneOmpThread one;
   Primitive& p = *primitive_;
   // oneDNN takes inputs, too, by pointers that could be written through.
-  const std::array<void*, 5> places = {const_cast<tensor::BFloat16*>(a),
-                                       const_cast<tensor::BFloat16*>(b), const_cast<float*>(bias),
-                                       out, scratch};
+  const std::array<void*, 5> places = {const_cast<void*>(a), const_cast<void*>(b),
+                                       const_cast<float*>(bias), out, scratch};
   constexpr std::array<int, 5> kRoles = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS,
                                          DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD};
   std::array<dnnl_exec_arg_t, 5> args;
