@@ -14,6 +14,7 @@ import sidereal as sr
 
 FIELDS, IDS = 4, 200
 Data = dict[str, np.ndarray]
+COUNTS = pytest.StashKey[tuple[int, int, int]]()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -73,13 +74,36 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes minutes when nothing is cached")
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Prints how much the conformance suite of ops (ops/test_ops.py) covers."""
+def _conformance() -> tuple[int, int, int] | None:
+    """(ops, cases, cases with gradients) of ops/test_ops.py, if this process has loaded it."""
     module = sys.modules.get("test_ops")
     if module is None:
+        return None
+    groups = module.CASES.values()
+    with_gradient = sum(1 for group in groups for case in group if case.grad)
+    return len(groups), sum(len(group) for group in groups), with_gradient
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Only the test processes load test_ops: what it has goes to the one that prints."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["conformance"] = _conformance()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A test process has ended: keeps what pytest_sessionfinish() gave there."""
+    counts = getattr(node, "workeroutput", {}).get("conformance")
+    if counts is not None:
+        node.config.stash[COUNTS] = counts
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Prints how much the conformance suite of ops (ops/test_ops.py) covers."""
+    counts = _conformance() or config.stash.get(COUNTS, None)
+    if counts is None:
         return
-    cases = sum(len(group) for group in module.CASES.values())
-    with_gradient = sum(1 for group in module.CASES.values() for case in group if case.grad)
+    ops, cases, with_gradient = counts
     reports = [
         report
         for outcome in ("passed", "failed")
@@ -87,6 +111,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         if "test_ops.py" in report.nodeid
     ]
     terminalreporter.write_line(
-        f"conformance: {len(module.CASES)} ops, {cases} cases ({with_gradient} with gradients), "
+        f"conformance: {ops} ops, {cases} cases ({with_gradient} with gradients), "
         f"{len(reports)} checks run"
     )

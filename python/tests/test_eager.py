@@ -226,18 +226,18 @@ def test_rows_of_a_variable_are_scattered_without_touching_what_was_read() -> No
         v.scatter_add(sr.IndexedSlices([[1.0, 1.0]], [9]))
 
 
-RULES = [
-    sr.optimizers.Sgd(0.1, weight_decay=0.01),
-    sr.optimizers.Momentum(0.1),
-    sr.optimizers.Momentum(0.1, nesterov=True),
-    sr.optimizers.Adagrad(0.1),
-    sr.optimizers.Adam(0.05),
-    sr.optimizers.Ftrl(0.1, l1=0.01, l2=0.01),
-    sr.optimizers.Ftrl(0.1, lr_power=-0.7),
-]
+RULES = {
+    "sgd": sr.optimizers.Sgd(0.1, weight_decay=0.01),
+    "momentum": sr.optimizers.Momentum(0.1),
+    "nesterov": sr.optimizers.Momentum(0.1, nesterov=True),
+    "adagrad": sr.optimizers.Adagrad(0.1),
+    "adam": sr.optimizers.Adam(0.05),
+    "ftrl": sr.optimizers.Ftrl(0.1, l1=0.01, l2=0.01),
+    "ftrl_power": sr.optimizers.Ftrl(0.1, lr_power=-0.7),
+}
 
 
-@pytest.mark.parametrize("optimizer", RULES, ids=lambda o: f"{o.kind}-{id(o) % 1000}")
+@pytest.mark.parametrize("optimizer", RULES.values(), ids=RULES)
 def test_optimizers_update_alike_at_once_in_functions_and_in_float64(optimizer: object) -> None:
     start = np.array([1.0, -2.0, 0.5])
     results = []
@@ -260,7 +260,7 @@ def test_optimizers_update_alike_at_once_in_functions_and_in_float64(optimizer: 
     np.testing.assert_allclose(results[2], results[0], rtol=2e-4)
 
 
-@pytest.mark.parametrize("optimizer", RULES, ids=lambda o: f"{o.kind}-{id(o) % 1000}")
+@pytest.mark.parametrize("optimizer", RULES.values(), ids=RULES)
 def test_rows_are_updated_as_a_table_of_one_row_would_be(optimizer: object) -> None:
     def fresh() -> object:
         rule = copy.copy(optimizer)

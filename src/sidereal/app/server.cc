@@ -30,6 +30,9 @@ namespace {
 using base::invalid_argument;
 
 constexpr int64_t kReadRowsAtOnce = 16384;
+/// What a job that runs gets to end in when its server stops, and then the calls that are left.
+constexpr std::chrono::seconds kJobEnd(2);
+constexpr std::chrono::milliseconds kLastReplies(200);
 
 Result<store::UpdateRule> rule_of(const v1::Variable& variable) {
   const auto& given = variable.optimizer_parameters();
@@ -93,10 +96,14 @@ class Server::Impl final : public v1::Control::Service {
       if (stopped_) return;
       stopped_ = true;
     }
-    // Jobs see shutdown_ and end; after the deadline gRPC cancels the calls that are left.
-    if (control_ != nullptr) {
-      control_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+    // Jobs see shutdown_ and end; those that do not in time are cancelled with the other calls.
+    // gRPC gets a short time only: it waits for clients to hang up, and one that is not in a call
+    // looks at its connection every few seconds.
+    {
+      std::unique_lock job(job_mutex_, std::defer_lock);
+      static_cast<void>(job.try_lock_for(kJobEnd));
     }
+    if (control_ != nullptr) control_->Shutdown(std::chrono::system_clock::now() + kLastReplies);
     for (auto& lane : ps_lanes_) stop_lane(&lane->lane());
     for (auto& lane : worker_lanes_) stop_lane(lane.get());
   }

@@ -389,6 +389,17 @@ TEST_F(Stopping, a_worker_ends_the_job_within_ten_seconds_and_names_it) {
   EXPECT_THAT(base::message_of(status), HasSubstr("/job:worker/task:1"));
 }
 
+TEST_F(Stopping, servers_do_not_wait_for_clients_that_stay_connected) {
+  auto trainer = Trainer::create(cluster_.get(), deep_fm(sgd(0.01)));
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  FitOptions options;
+  options.batch_size = kBatch;
+  ASSERT_TRUE((*trainer)->fit(stream(0, 1000), options).ok());
+  const auto stopped = Clock::now();
+  for (auto& [task, server] : servers_) server->stop();
+  EXPECT_LT(Clock::now() - stopped, std::chrono::seconds(4));
+}
+
 TEST_F(Stopping, nothing_lets_the_rest_be_used_again_after_a_cancelled_fit) {
   auto trainer = Trainer::create(cluster_.get(), deep_fm(sgd(0.01)));
   ASSERT_TRUE(trainer.ok()) << trainer.status();
