@@ -1,4 +1,5 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -18,6 +19,12 @@ namespace nb = nanobind;
 ir::Builder& open(const BuildingPtr& building) {
   if (!building->closed.empty()) raise(base::failed_precondition("{}", building->closed));
   return building->builder();
+}
+
+Symbol::Symbol(const BuildingPtr& building, ir::Output output)
+    : building(building), output(output) {
+  const nb::object graph = nb::find(*building);
+  if (graph.is_valid()) this->building = nb::cast<BuildingPtr>(graph);
 }
 
 void keep_order(Building* building, ir::NodeId id) {

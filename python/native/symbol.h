@@ -50,6 +50,9 @@ struct Body {
 
 /// An ir::Output with the graph it belongs to, as Python code combines values without naming it.
 struct Symbol {
+  Symbol(const BuildingPtr& building, ir::Output output);
+
+  /// With a reference to the graph's Python object of its own, for Python's collector to count.
   BuildingPtr building;
   ir::Output output;
 };

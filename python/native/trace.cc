@@ -54,19 +54,29 @@ std::vector<ir::Output> all_in_graph(const BuildingPtr& building, nb::handle val
   return out;
 }
 
+/// Nodes by number, as Output.node and len(graph) - 1 give them.
+std::vector<ir::NodeId> nodes_in_graph(const ir::Graph& graph, const std::vector<int32_t>& numbers,
+                                       std::string_view what) {
+  std::vector<ir::NodeId> out;
+  for (const int32_t number : numbers) {
+    if (number < 0 || static_cast<size_t>(number) >= graph.size()) {
+      raise(base::invalid_argument("{}: the graph has no node {}", what, number));
+    }
+    out.push_back(ir::NodeId{number});
+  }
+  return out;
+}
+
 nb::object add(const BuildingPtr& self, const std::string& op, nb::handle inputs, nb::handle attrs,
                const std::optional<std::string>& name, const std::string& site,
-               nb::handle control_inputs) {
+               const std::vector<int32_t>& control_inputs) {
   ir::Builder& builder = open(self);
   const ir::OpSchema* schema = value_of(eager::find_op(builder.registry(), op));
   ir::AttrMap values = attrs_from_dict(*schema, attrs);
   if (dynamic_cast<Trace*>(self.get()) != nullptr) {
     check(eager::check_runs_alone(*schema, values));
   }
-  std::vector<ir::NodeId> after;
-  for (const ir::Output& output : all_in_graph(self, control_inputs, op)) {
-    after.push_back(output.node);
-  }
+  const std::vector<ir::NodeId> after = nodes_in_graph(builder.graph(), control_inputs, op);
   const std::vector<ir::Output> from = all_in_graph(self, inputs, op);
   const ir::NodeId id = builder.add_node(op, from, std::move(values), after, name.value_or(""));
   check_builder(builder);
@@ -114,17 +124,19 @@ std::vector<std::optional<Symbol>> gradients(const BuildingPtr& self, nb::handle
   return out;
 }
 
-/// A function of a copy of the graph. Nodes without outputs run for what they do.
+/// A function of a copy of the graph. What runs for what it does: `targets`, or targets_of().
 std::shared_ptr<LocalFunction> function(const BuildingPtr& self, const std::string& name,
                                         nb::handle inputs, nb::handle outputs,
-                                        const std::string& compute_dtype) {
+                                        const std::string& compute_dtype,
+                                        const std::optional<std::vector<int32_t>>& targets) {
   ir::Builder& builder = self->builder();
-  eager::FunctionDef def{.name = name,
-                         .graph = builder.graph(),
-                         .inputs = all_in_graph(self, inputs, name),
-                         .outputs = all_in_graph(self, outputs, name),
-                         .targets = targets_of(self.get()),
-                         .compute_dtype = value_of(passes::parse_compute_dtype(compute_dtype))};
+  eager::FunctionDef def{
+      .name = name,
+      .graph = builder.graph(),
+      .inputs = all_in_graph(self, inputs, name),
+      .outputs = all_in_graph(self, outputs, name),
+      .targets = targets ? nodes_in_graph(builder.graph(), *targets, name) : targets_of(self.get()),
+      .compute_dtype = value_of(passes::parse_compute_dtype(compute_dtype))};
   return std::make_shared<LocalFunction>(std::move(def));
 }
 
@@ -136,8 +148,24 @@ std::string site_of(const BuildingPtr& self, const std::string& node) {
 
 const ir::Node& node_of(const Symbol& x) { return open(x.building).graph().node(x.output.node); }
 
+/// Graphs refer to Python objects, and these to values of graphs: Python's collector must see it.
+int traverse_output(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  const BuildingPtr& building = nb::inst_ptr<Symbol>(self)->building;
+  // A reference that is shared with another Symbol is not this one's to count.
+  if (building.use_count() != 1) return 0;
+  const nb::object graph = nb::find(*building);
+  Py_VISIT(graph.ptr());
+  return 0;
+}
+
+PyType_Slot output_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_output)},
+                              {0, nullptr}};
+
 void bind_output(nb::module_& m) {
-  nb::class_<Symbol> c(m, "Output", "A value of a graph under construction.");
+  nb::class_<Symbol> c(m, "Output", nb::type_slots(output_slots),
+                       "A value of a graph under construction.");
   c.def_prop_ro(
        "dtype", [](const Symbol& x) { return dtype_object(open(x.building).spec(x.output).dtype); },
        "NumPy dtype of the elements.")
@@ -281,10 +309,11 @@ void bind_function(nb::module_& m) {
 void bind_trace(nb::module_& m) {
   nb::class_<Building>(m, "GraphBase", nb::dynamic_attr(), "A graph under construction.")
       .def("add", &add, "op"_a, "inputs"_a, "attrs"_a = nb::none(), "name"_a = nb::none(),
-           "site"_a = "", "control_inputs"_a = nb::tuple())
+           "site"_a = "", "control_inputs"_a = std::vector<int32_t>())
       .def("placeholder", &placeholder, "name"_a, "dtype"_a, "shape"_a.none(), "site"_a = "")
       .def("gradients", &gradients, "ys"_a, "grad_ys"_a, "wrt"_a)
-      .def("function", &function, "name"_a, "inputs"_a, "outputs"_a, "compute_dtype"_a = "float32")
+      .def("function", &function, "name"_a, "inputs"_a, "outputs"_a, "compute_dtype"_a = "float32",
+           "targets"_a = nb::none())
       .def("site_of", &site_of, "node"_a)
       .def("text", [](const BuildingPtr& self) { return ir::to_text(self->builder().graph()); })
       .def(

@@ -20,7 +20,10 @@ class Graph:
     def __init__(self, native: _native.GraphBase, outer: Graph | None = None) -> None:
         self.native = native
         self.outer = outer
-        self.controls: list[Output] = []
+        #: Numbers of the nodes that what is added now waits for.
+        self.controls: list[int] = []
+        #: What nodes refer to and only Python knows, there as long as the graph is.
+        self.kept: list[object] = native.__dict__.setdefault("kept", [])
 
     def enter(self, value: Any) -> Output:
         """`value` as a value of this graph."""
@@ -67,6 +70,10 @@ class Graph:
             name = legal_name(name)
         return self.native.add(op, inputs, attrs, name, user_line(), self.controls)
 
+    def keep(self, things: Sequence[object]) -> None:
+        """Keeps what nodes refer to: Python functions."""
+        self.kept += things
+
     def operation(self, value: Output) -> Any:
         """What stands for a node that is run for what it does: in functions nothing, as these run
         all of them in order."""
@@ -112,6 +119,12 @@ class FuncGraph(Graph):
         self._variables: dict[int, tuple[Any, Output]] = {}
         self._assigned: dict[int, Any] = {}
         self._captured: dict[object, Output] = {}
+
+    def keep(self, things: Sequence[object]) -> None:
+        super().keep(things)
+        # As a branch or loop, it becomes part of the graph around it.
+        if self.outer is not None:
+            self.outer.keep(things)
 
     @property
     def inputs(self) -> list[Output]:

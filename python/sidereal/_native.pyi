@@ -110,7 +110,7 @@ class GraphBase:
         attrs: Mapping[str, Any] | None = None,
         name: str | None = None,
         site: str = "",
-        control_inputs: Sequence[Output] = (),
+        control_inputs: Sequence[int] = (),
     ) -> Any: ...
     def placeholder(
         self, name: str, dtype: Any, shape: Sequence[int] | None, site: str = ""
@@ -124,6 +124,7 @@ class GraphBase:
         inputs: Sequence[Output],
         outputs: Sequence[Output],
         compute_dtype: str = "float32",
+        targets: Sequence[int] | None = None,
     ) -> LocalFunction: ...
     def site_of(self, node: str) -> str: ...
     def text(self) -> str: ...

@@ -191,6 +191,7 @@ class ConcreteFunction:
     def _call_in(self, graph: Graph, tensors: Sequence[Any]) -> Any:
         if self._body is None:
             self._body = _native.cut_body(self.graph.native, self.graph.inputs, self.outputs)
+        graph.keep(self.graph.kept)
         inputs = [
             graph.enter(value)
             for value in (*tensors, *(value for value, _ in self.graph.captures))
@@ -220,6 +221,9 @@ class ConcreteFunction:
     def _run(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         """The results, then new values of variables, unless these were written where they are."""
         captures = self.graph.captures
+        if state.tapes and self.graph.kept:
+            for tape in state.tapes:
+                tape._keep(self.graph.kept)
         if self._assigned and not state.tapes:
             # In the variables' own memory.
             for variable in self._assigned:

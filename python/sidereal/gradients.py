@@ -43,6 +43,7 @@ class GradientTape:
         self._recording = False
         self._used = False
         self._watched: dict[int, tuple[Any, list[Any]]] = {}
+        self._kept: set[object] = set()
 
     def __enter__(self) -> GradientTape:
         if self._recording:
@@ -91,6 +92,10 @@ class GradientTape:
             if isinstance(value, Tensor):
                 self._tape.watch(value)
 
+    def _keep(self, things: Sequence[object]) -> None:
+        """What functions that are recorded refer to (Graph.kept), for their gradients."""
+        self._kept.update(things)
+
     def watched_variables(self) -> tuple[Any, ...]:
         """The variables read so far, in the order of their first use."""
         return tuple(variable for variable, _ in self._watched.values())
@@ -114,6 +119,7 @@ class GradientTape:
         """Forgets everything recorded and watched."""
         self._tape.clear()
         self._watched.clear()
+        self._kept.clear()
         self._used = False
 
     def gradient(

@@ -39,25 +39,22 @@ from .variable import Variable as _Variable
 
 
 class Operation:
-    """Something to run for what it does: assignments to variables, changes of queues
-    (tf.Operation)."""
+    """Something to run for what it does: assignments to variables, changes of queues, checks,
+    printing (tf.Operation). It runs when it is fetched, or before what is made under
+    control_dependencies() of it."""
 
     def __init__(
         self,
         graph: Graph,
         assignments: list[tuple[_Variable, Output]],
         name: str,
-        effects: Sequence[Output] = (),
+        nodes: Sequence[int] = (),
     ) -> None:
         self.graph = graph
         self.assignments = assignments
         self.name = name
-        self.effects = list(effects)
-
-    @property
-    def values(self) -> list[Output]:
-        """What is computed when it runs."""
-        return [value for _, value in self.assignments] + self.effects
+        #: Numbers of the graph's nodes that run.
+        self.nodes = list(nodes)
 
     def run(self, feed_dict: Mapping[Any, Any] | None = None) -> None:
         """Runs it in the default session."""
@@ -95,13 +92,35 @@ class Graph(_Graph):
         return self.native.find(name)
 
     def control_dependencies(self, control_inputs: Sequence[Any]) -> Any:
-        """What is added in this context runs after `control_inputs` (values) have run."""
-        return self._after([self.enter(value) for value in control_inputs])
+        """What is added in this context runs after `control_inputs` (values, operations) have run.
+        UnimplementedError for operations that assign to variables: sessions do that at the end."""
+        return self._after([node for value in control_inputs for node in self._nodes_of(value)])
+
+    def _nodes_of(self, value: Any) -> list[int]:
+        if not isinstance(value, Operation):
+            return [self.enter(value).node]
+        if value.graph is not self:
+            raise ValueError(f"{value!r} is not an operation of this graph")
+        if value.assignments:
+            raise errors.UnimplementedError(
+                f"{value!r} assigns to variables, which sessions do when everything else has run; "
+                "nothing can wait for it: run it in a session.run() of its own, before"
+            )
+        return value.nodes
+
+    def add(
+        self, op: str, inputs: Sequence[Output], attrs: Mapping[str, Any] | None, name: str | None
+    ) -> Any:
+        """As in any graph; an Operation for a node without values."""
+        made = super().add(op, inputs, attrs, name)
+        if made is not None:
+            return made
+        return Operation(self, [], name or op, [len(self.native) - 1])
 
     @contextmanager
-    def _after(self, values: list[Output]) -> Iterator[None]:
+    def _after(self, nodes: list[int]) -> Iterator[None]:
         before = self.controls
-        self.controls = [*before, *values]
+        self.controls = [*before, *nodes]
         try:
             yield
         finally:
@@ -121,7 +140,7 @@ class Graph(_Graph):
         return None
 
     def operation(self, value: Output) -> Operation:
-        return Operation(self, [], value.node_name, [value])
+        return Operation(self, [], value.node_name, [value.node])
 
     def own_resource(self, name: str) -> None:
         self._resources.append(name)
@@ -253,12 +272,17 @@ class Session:
             raise RuntimeError("Attempted to use a closed Session.")
         leaves = [self._fetch(leaf) for leaf in nest.flatten(fetches)]
         values: list[Output] = []
+        targets: list[int] = []
         for leaf in leaves:
-            values += leaf if isinstance(leaf, list) else leaf.values
+            if isinstance(leaf, Operation):
+                values += [value for _, value in leaf.assignments]
+                targets += leaf.nodes
+            else:
+                values += leaf
         names, tensors = self._feeds(feed_dict or {})
         traced = _run_metadata.begin(options)
         try:
-            outputs = iter(self._run(values, names, tensors))
+            outputs = iter(self._run(values, targets, names, tensors))
         finally:
             if traced:
                 _run_metadata.finish(run_metadata)
@@ -267,8 +291,6 @@ class Session:
         for leaf in leaves:
             if isinstance(leaf, Operation):
                 pending += [(variable, next(outputs)) for variable, _ in leaf.assignments]
-                for _ in leaf.effects:
-                    next(outputs)
                 results.append(None)
             else:
                 arrays = [next(outputs).numpy() for _ in leaf]
@@ -282,6 +304,8 @@ class Session:
         if isinstance(leaf, str):
             leaf = self.graph.get_tensor_by_name(leaf if ":" in leaf else leaf + ":0")
         if isinstance(leaf, Operation):
+            if leaf.graph is not self.graph:
+                raise ValueError(f"{leaf!r} is not an operation of this session's graph")
             return leaf
         if isinstance(leaf, IndexedSlices):
             return [leaf.values, leaf.indices]
@@ -330,11 +354,16 @@ class Session:
         raise error
 
     def _run(
-        self, values: list[Output], places: list[Output], tensors: list[Tensor]
+        self,
+        values: list[Output],
+        targets: list[int],
+        places: list[Output],
+        tensors: list[Tensor],
     ) -> list[Tensor]:
         variables = list(self.graph.variables)
         key = (
             tuple((value.node, value.index) for value in values),
+            tuple(targets),
             tuple(place.node for place in places),
             len(variables),
             self._compute_dtype,
@@ -343,7 +372,7 @@ class Session:
         if function is None:
             inputs = [*places, *(self.graph.read_variable(variable) for variable in variables)]
             function = self.graph.native.function(
-                "session", inputs, values, self._compute_dtype
+                "session", inputs, values, self._compute_dtype, targets
             )
         before, state.graph = state.graph, None
         try:
@@ -378,8 +407,8 @@ def assign_add(ref: _Variable, value: Any, name: str = "assign_add") -> Operatio
 def group(*operations: Operation, name: str = "group") -> Operation:
     """One operation that runs several."""
     assignments = [pair for operation in operations for pair in operation.assignments]
-    effects = [value for operation in operations for value in operation.effects]
-    return Operation(get_default_graph(), assignments, name, effects)
+    nodes = [node for operation in operations for node in operation.nodes]
+    return Operation(get_default_graph(), assignments, name, nodes)
 
 
 def Variable(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -346,6 +348,74 @@ def test_python_may_call_the_function_it_is_part_of() -> None:
         )
 
     assert int(countdown(sr.constant(4))) == 4
+
+
+class Doubler:
+    """A function of Python that can be watched."""
+
+    def __call__(self, x: sr.Tensor) -> sr.Tensor:
+        return x * 2.0
+
+
+def is_gone(seen: weakref.ref[object]) -> bool:
+    gc.collect()
+    return seen() is None
+
+
+def test_python_goes_with_the_function_it_is_part_of() -> None:
+    python = Doubler()
+    seen = weakref.ref(python)
+    x = sr.constant(3.0)
+
+    @sr.function
+    def inner(x: sr.Tensor, python: Doubler = python) -> sr.Tensor:
+        return sr.py_function(python, [x], sr.float32)
+
+    @sr.function
+    def outer(x: sr.Tensor, inner: object = inner) -> sr.Tensor:
+        return sr.cond(x > 0.0, lambda: inner(x), lambda: x)
+
+    assert float(outer(x)) == 6.0
+    del python, inner
+    assert not is_gone(seen)
+    assert float(outer(x)) == 6.0
+    with sr.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        y = outer(x)
+    del outer
+    assert not is_gone(seen)
+    assert float(tape.gradient(y, x)) == 2.0
+    del tape, y
+    assert is_gone(seen)
+
+
+def test_python_that_knows_its_function_goes_as_well() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.step = sr.function(lambda x: sr.py_function(self.double, [x], sr.float32))
+
+        def double(self, x: sr.Tensor) -> sr.Tensor:
+            return x * 2.0
+
+    model = Model()
+    assert float(model.step(sr.constant(2.0))) == 4.0
+    seen = weakref.ref(model)
+    del model
+    assert is_gone(seen)
+
+
+def test_python_goes_with_the_graph_of_sessions() -> None:
+    graph = v1.Graph()
+    with graph.as_default(), v1.Session() as session:
+        python = Doubler()
+        seen = weakref.ref(python)
+        w = v1.Variable(1.0)
+        y = v1.py_function(python, [v1.constant(2.0) * w], v1.float32)
+        del python
+        assert not is_gone(seen)
+        assert session.run(y) == 4.0
+    del graph, session, w, y
+    assert is_gone(seen)
 
 
 def test_what_lives_in_this_process_is_not_saved(tmp_path: Path) -> None:

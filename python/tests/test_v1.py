@@ -106,3 +106,58 @@ def test_strings_and_examples_have_their_old_names() -> None:
         made = tf.parse_example(serialized, {"x": tf.FixedLenFeature([], "int64")})
         examples = [io.encode_example({"x": x}) for x in (3, 4)]
         assert session.run(made["x"], {serialized: examples}).tolist() == [3, 4]
+
+
+def test_checks_and_prints_run_when_they_are_fetched_or_waited_for(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    x = tf.placeholder(tf.float32, [None], name="x")
+    unfed = tf.placeholder(tf.float32, [], name="unfed")
+    tf.debugging.assert_positive(unfed)
+    check = tf.debugging.Assert(tf.reduce_all(x > 0.0), [x])
+    shown = tf.debugging.print("x is", x)
+    with tf.control_dependencies([check, shown]):
+        y = x * 2.0
+    plain = x * 3.0
+    with tf.Session() as session:
+        assert session.run(plain, {x: [-1.0]}).tolist() == [-3]
+        assert capfd.readouterr().err == ""
+        with pytest.raises(errors.InvalidArgumentError, match="Assert"):
+            session.run(y, {x: [-1.0]})
+        with pytest.raises(errors.InvalidArgumentError, match="Assert"):
+            session.run(check, {x: [-1.0]})
+        assert session.run([plain, check], {x: [1.0]})[1] is None
+        capfd.readouterr()
+        assert session.run(y, {x: [1.0]}).tolist() == [2]
+        assert capfd.readouterr().err == "x is [1]\n"
+        assert session.run(tf.group(shown, check), {x: [4.0]}) is None
+        assert capfd.readouterr().err == "x is [4]\n"
+
+
+def test_python_without_results_is_an_operation() -> None:
+    seen = []
+    x = tf.placeholder(tf.float32, [])
+    note = tf.py_function(lambda value: seen.append(float(value)), [x], [])
+    with tf.control_dependencies([note]):
+        y = x + 1.0
+    with tf.Session() as session:
+        assert session.run(x * 2.0, {x: 1.0}) == 2
+        assert seen == []
+        assert session.run(y, {x: 2.0}) == 3
+        session.run(note, {x: 3.0})
+        assert seen == [2.0, 3.0]
+
+
+def test_what_cannot_be_waited_for_is_refused() -> None:
+    w = tf.Variable(1.0)
+    with pytest.raises(errors.UnimplementedError, match="nothing can wait for it"):
+        with tf.control_dependencies([tf.assign(w, 2.0)]):
+            pass
+    other = tf.Graph()
+    with other.as_default():
+        check = tf.debugging.Assert(tf.constant(True))
+        with pytest.raises(ValueError, match="not an operation of this session's graph"):
+            tf.Session(graph=tf.Graph()).run(check)
+    with pytest.raises(ValueError, match="not an operation of this graph"):
+        with tf.control_dependencies([check]):
+            pass

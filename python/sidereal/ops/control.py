@@ -500,7 +500,7 @@ def _check_signature(outputs: Sequence[Any], wanted: Any) -> None:
 def _traced(function: Fn, arguments: Sequence[Any]) -> Any:
     """`function` of tensors, run as a graph: for loops that never run, of which only a graph knows
     what they would have made."""
-    from .._dispatch import ENGINE
+    from .._dispatch import ENGINE, state
     from .._graphs import FuncGraph
 
     graph = FuncGraph("traced")
@@ -509,6 +509,8 @@ def _traced(function: Fn, arguments: Sequence[Any]) -> Any:
         result = function(*inputs)
         outputs = [graph.enter(leaf) for leaf in nest.flatten(result)]
     runs = graph.native.function("traced", graph.inputs, outputs)
+    for tape in state.tapes:
+        tape._keep(graph.kept)
     values = [*arguments, *(value for value, _ in graph.captures)]
     values = [value if type(value) is Tensor else value._as_tensor() for value in values]
     return nest.pack(result, runs.call(ENGINE, values))

@@ -32,28 +32,29 @@ def assert_all_finite(x: Any, message: str = "", name: str | None = None) -> Any
 
 def Assert(
     condition: Any, data: Sequence[Any] = (), summarize: int = 3, name: str | None = None
-) -> None:
+) -> Any:
     """InvalidArgumentError that shows `data` unless all elements of the bool `condition` hold. In a
-    graph, a check is made when the step runs. TensorFlow: tf.debugging.Assert."""
-    _check(condition, "", list(data), summarize, name)
+    function, the check is made whenever it runs; in a graph of sidereal.v1 it is an operation.
+    TensorFlow: tf.debugging.Assert."""
+    return _check(condition, "", list(data), summarize, name)
 
 
 def _check(condition: Any, message: str, data: list[Any], summarize: int | None,
-           name: str | None) -> None:
+           name: str | None) -> Any:
     attrs: dict[str, Any] = {"summarize": 3 if summarize is None else int(summarize)}
     if message:
         attrs["message"] = message
-    apply("Assert", (condition, *data), attrs, name=name)
+    return apply("Assert", (condition, *data), attrs, name=name)
 
 
-def _comparison(word: str, call: Callable[[Any, Any], Any]) -> Callable[..., None]:
+def _comparison(word: str, call: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def function(
         x: Any, y: Any, message: str | None = None, summarize: int | None = None,
         name: str | None = None,
-    ) -> None:
+    ) -> Any:
         x, y = align(x, y)
         text = message or f"x is not {word} y everywhere; x and y"
-        _check(call(x, y), text, [x, y], summarize, name)
+        return _check(call(x, y), text, [x, y], summarize, name)
 
     function.__doc__ = (
         f"InvalidArgumentError unless x is {word} y, element by element, broadcasting. "
@@ -62,13 +63,13 @@ def _comparison(word: str, call: Callable[[Any, Any], Any]) -> Callable[..., Non
     return function
 
 
-def _sign(word: str, call: Callable[[Any, Any], Any]) -> Callable[..., None]:
+def _sign(word: str, call: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def function(
         x: Any, message: str | None = None, summarize: int | None = None, name: str | None = None
-    ) -> None:
+    ) -> Any:
         x = convert(x)
         text = message or f"x is not {word} everywhere; x"
-        _check(call(x, convert(0, x.dtype)), text, [x], summarize, name)
+        return _check(call(x, convert(0, x.dtype)), text, [x], summarize, name)
 
     function.__doc__ = f"InvalidArgumentError unless all of x is {word}. TensorFlow: tf.debugging."
     return function
@@ -94,7 +95,7 @@ for _name in __all__:
 def assert_near(
     x: Any, y: Any, rtol: float | None = None, atol: float | None = None,
     message: str | None = None, summarize: int | None = None, name: str | None = None,
-) -> None:
+) -> Any:
     """InvalidArgumentError unless |x - y| <= atol + rtol |y|; both 10 times the dtype's epsilon by
     default. TensorFlow: tf.debugging.assert_near."""
     x, y = align(x, y)
@@ -103,13 +104,14 @@ def assert_near(
     atol = 10 * epsilon if atol is None else atol
     allowed = _math.add(_math.multiply(_math.abs(y), rtol), atol)
     near = _math.less_equal(_math.abs(_math.subtract(x, y)), allowed)
-    _check(near, message or "x and y are not near each other; x and y", [x, y], summarize, name)
+    text = message or "x and y are not near each other; x and y"
+    return _check(near, text, [x, y], summarize, name)
 
 
-def print(*inputs: Any, summarize: int = 3, sep: str = " ", name: str | None = None) -> None:
-    """Writes the values to standard error, one line per call: at once, or whenever the step of the
-    graph runs. Strings stay text; `summarize` elements are shown at each end of a dimension, -1
-    shows all. TensorFlow: tf.print."""
+def print(*inputs: Any, summarize: int = 3, sep: str = " ", name: str | None = None) -> Any:
+    """Writes the values to standard error, one line per call: at once, or whenever the function it
+    is in runs; in a graph of sidereal.v1 it is an operation. Strings stay text; `summarize`
+    elements are shown at each end of a dimension, -1 shows all. TensorFlow: tf.print."""
     parts: list[str] = []
     values: list[Any] = []
     for value in inputs:
@@ -121,4 +123,4 @@ def print(*inputs: Any, summarize: int = 3, sep: str = " ", name: str | None = N
             parts.append("{}")
             values.append(value)
     attrs = {"template": sep.join(parts), "summarize": builtins.int(summarize)}
-    apply("Print", values, attrs, name=name)
+    return apply("Print", values, attrs, name=name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,14 +11,15 @@ import numpy as np
 
 from .. import dtypes, errors, nest
 from .._dispatch import ENGINE, apply, convert, state, to_tensor
+from .._graphs import graph_of
 from .._native import Output, Tensor
 
 __all__ = ["numpy_function", "py_function"]
 
 _Function = Callable[[list[Tensor]], Sequence[Tensor]]
 
-#: Functions that graphs call by number; they stay as long as the process.
-_functions: dict[int, _Function] = {}
+#: Functions that graphs call by number, kept by these graphs.
+_functions: weakref.WeakValueDictionary[int, _Function] = weakref.WeakValueDictionary()
 _numbers = itertools.count(1)
 
 
@@ -72,6 +74,7 @@ def py_function(
     types = [dtypes.as_dtype(dtype) for dtype in (nest.flatten(Tout))]
     single = not isinstance(Tout, (list, tuple))
     what = getattr(func, "__name__", "the function")
+    count = len(inp)
 
     def forward(inputs: Sequence[Tensor]) -> list[Tensor]:
         return _results(func(*inputs), types, what)
@@ -79,7 +82,7 @@ def py_function(
     def backward(given: list[Tensor]) -> list[Tensor]:
         from ..gradients import GradientTape
 
-        inputs, dys = given[: len(inp)], given[len(inp) :]
+        inputs, dys = given[:count], given[count:]
         by = [x for x in inputs if dtypes.is_floating(x.dtype)]
         with GradientTape() as tape:
             tape.watch(by)
@@ -120,14 +123,20 @@ def numpy_function(
 def _add(
     forward: _Function, backward: _Function | None, inputs: Sequence[Any], types: Sequence[Any],
     name: str,
-) -> list[Any]:
+) -> Any:
     attrs: dict[str, Any] = {
         "function": _register(forward),
         "dtypes": [dtypes.name_of(dtype) for dtype in types],
     }
+    functions = [forward]
     if backward is not None:
         attrs["gradient"] = _register(backward)
+        functions.append(backward)
+    graph = state.graph or graph_of(next(value for value in inputs if type(value) is Output))
+    graph.keep(functions)
     made = apply("HostFunction", tuple(inputs), attrs, name=name)
     if made is None:
         return []
+    if len(types) == 0:
+        return made
     return list(made) if isinstance(made, tuple) else [made]
