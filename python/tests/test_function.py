@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -275,6 +276,39 @@ def test_a_training_step_changes_variables_in_their_own_memory() -> None:
     text = step.get_concrete_function(ids).program_text()
     assert "UpdateRows" in text
     assert "UpdateDense" in text
+
+
+@pytest.mark.parametrize("kind", ["Sgd", "Adagrad", "Adam"])
+def test_lookups_in_many_tables_are_laid_out_without_changing_a_bit(kind: str) -> None:
+    random = np.random.default_rng(5)
+    first = [random.normal(size=(30, 8)).astype(np.float32) for _ in range(3)]
+    ids = [sr.constant(random.integers(0, 30, (3, n))) for n in (6, 6, 9)]
+    dense = [sr.constant(random.normal(size=(n, 8)).astype(np.float32)) for n in (6, 6, 9)]
+
+    def trained(wrap: Any) -> list[np.ndarray]:
+        tables = [sr.Variable(value) for value in first]
+        optimizer = getattr(sr.optimizers, kind)(0.1)
+
+        def step(ids: Any, dense: Any) -> Any:
+            with sr.GradientTape() as tape:
+                rows = [sr.gather(table, ids[i]) for i, table in enumerate(tables)]
+                again = sr.gather(tables[0], ids[1])
+                all_rows = sr.stack([dense, *rows, again], 1)
+                loss = sr.reduce_sum(sr.square(sr.reduce_sum(all_rows, 1)))
+            optimizer.apply_gradients(zip(tape.gradient(loss, tables), tables))
+            return loss
+
+        run = wrap(step)
+        losses = [np.asarray(run(*batch)) for batch in zip(ids, dense)]
+        if run is not step:
+            text = run.get_concrete_function(ids[0], dense[0]).program_text()
+            assert "GatherConcat" in text
+            assert "UpdateJoinedRows" in text
+            assert "Unstack" not in text
+        return [*losses, *(table.numpy() for table in tables)]
+
+    for got, want in zip(trained(sr.function), trained(lambda step: step)):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
 def test_what_was_read_from_a_variable_stays_when_a_step_changes_it() -> None:

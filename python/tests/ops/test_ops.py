@@ -26,6 +26,8 @@ INTERNAL = {
     "NoOp": "nothing",
     "FusedElementwise": "made by passes; compared with the ops it is made of by the tests of exec",
     "FusedMatMul": "made by passes; compared with the ops it is made of by the tests of exec",
+    "GatherConcat": "made by passes; compared with the ops it is made of by the tests of exec",
+    "UpdateJoinedRows": "made by passes; compared with the ops it is made of by the tests of exec",
     "ReadVariable": "reads a variable of a cluster; run by the tests of clusters",
     "Lookup": "reads a table of a cluster; run by the tests of clusters",
     "ApplyDense": "updates a variable of a cluster; run by the tests of clusters",

@@ -17,16 +17,6 @@ using tensor::Tensor;
 
 using Rows = std::vector<int64_t>;  // Kept from run to run.
 
-/// "[1,2]": where element `flat` of a value of `shape` is.
-std::string place_of(int64_t flat, const Shape& shape) {
-  std::vector<int64_t> at(shape.rank());
-  for (int i = shape.rank(); i-- > 0;) {
-    at[i] = flat % shape.dim(i);
-    flat /= shape.dim(i);
-  }
-  return fmt::format("[{}]", fmt::join(at, ","));
-}
-
 // --- Gather.
 
 /// A Gather as loops: for every batch and every place before the axis, rows of `inner` elements.

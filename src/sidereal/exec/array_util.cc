@@ -88,6 +88,15 @@ Result<Tensor*> large_output(KernelContext& c, int i, const Shape& shape) {
   return &c.output(i, shape);
 }
 
+std::string place_of(int64_t flat, const Shape& shape) {
+  std::vector<int64_t> at(shape.rank());
+  for (int i = shape.rank(); i-- > 0;) {
+    at[i] = flat % shape.dim(i);
+    flat /= shape.dim(i);
+  }
+  return fmt::format("[{}]", fmt::join(at, ","));
+}
+
 Result<int> axis_in(int64_t axis, int rank) {
   if (axis < -rank || axis >= rank) {
     return invalid_argument("axis {} of a value with {} dimensions", axis, rank);
@@ -126,6 +135,7 @@ void register_array_kernels(KernelTable* table) {
   register_array_slice_kernels(table);
   register_array_join_kernels(table);
   register_array_gather_kernels(table);
+  register_lookup_kernels(table);
   register_array_segment_kernels(table);
   register_array_sort_kernels(table);
   register_array_membership_kernels(table);

@@ -51,6 +51,9 @@ Result<tensor::Shape> checked_shape(std::span<const int64_t> extents);
 /// when the machine has no such memory.
 Result<tensor::Tensor*> large_output(KernelContext& c, int i, const tensor::Shape& shape);
 
+/// "[1,2]": where element `flat` of a value of `shape` is.
+std::string place_of(int64_t flat, const tensor::Shape& shape);
+
 /// `axis` in [0, rank), from one that may count from the end.
 Result<int> axis_in(int64_t axis, int rank);
 
@@ -78,6 +81,7 @@ void register_array_shape_kernels(KernelTable* table);
 void register_array_slice_kernels(KernelTable* table);
 void register_array_join_kernels(KernelTable* table);
 void register_array_gather_kernels(KernelTable* table);
+void register_lookup_kernels(KernelTable* table);
 void register_array_segment_kernels(KernelTable* table);
 void register_array_sort_kernels(KernelTable* table);
 void register_array_membership_kernels(KernelTable* table);

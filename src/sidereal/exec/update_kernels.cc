@@ -1,9 +1,10 @@
+#include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "sidereal/exec/kernel_util.h"
+#include "sidereal/ir/schema.h"
 #include "sidereal/kernels/elementwise.h"
 #include "sidereal/kernels/optimizer.h"
 #include "sidereal/kernels/sparse.h"
@@ -91,18 +92,6 @@ class Update {
   int step_;
 };
 
-/// A factory of an update kernel whose step is input `step`.
-template <class K>
-KernelFactory update_kernel(int step) {
-  return with_outputs(
-      {DType::kFloat32}, [step](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
-        SR_ASSIGN_OR_RETURN(const auto rule, rule_of(bind.instruction.attrs));
-        const int slots = kernels::num_slots(rule.kind);
-        SR_RETURN_IF_ERROR(check_arity(bind, step + 1 + slots, step + 1 + slots, 1 + slots));
-        return std::unique_ptr<Kernel>(std::make_unique<K>(Update(rule, step)));
-      });
-}
-
 class UpdateDense final : public Kernel {
  public:
   explicit UpdateDense(const Update& update) : update_(update) {}
@@ -129,13 +118,33 @@ class UpdateDense final : public Kernel {
   Update update_;
 };
 
+Result<std::unique_ptr<Kernel>> update_dense(const BindContext& bind) {
+  constexpr int kStep = 2;
+  SR_ASSIGN_OR_RETURN(const auto rule, rule_of(bind.instruction.attrs));
+  const int slots = kernels::num_slots(rule.kind);
+  SR_RETURN_IF_ERROR(check_arity(bind, kStep + 1 + slots, kStep + 1 + slots, 1 + slots));
+  return std::unique_ptr<Kernel>(std::make_unique<UpdateDense>(Update(rule, kStep)));
+}
+
+/// Where the indices and the gradients of an update of rows are among the inputs. Those of several
+/// inputs follow one another.
+struct RowInputs {
+  int indices = 1;
+  std::vector<int64_t> columns = {0};
+  std::vector<int64_t> widths = {0};  ///< 0: as wide as a row of the weights.
+
+  [[nodiscard]] int first_values() const { return 1 + indices; }
+  [[nodiscard]] int num_values() const { return static_cast<int>(columns.size()); }
+  [[nodiscard]] int step() const { return first_values() + num_values(); }
+};
+
 class UpdateRows final : public Kernel {
  public:
-  explicit UpdateRows(const Update& update) : update_(update) {}
+  UpdateRows(const kernels::RuleStep& rule, RowInputs inputs)
+      : update_(rule, inputs.step()), inputs_(std::move(inputs)) {}
 
   Status run(KernelContext& c) override {
     SR_RETURN_IF_ERROR(update_.prepare(c));
-    SR_RETURN_IF_ERROR(check_dtype(c, 2, DType::kFloat32));
     const Shape& shape = c.input(0).shape();
     if (shape.rank() < 1) return invalid_argument("a scalar has no rows");
     const int64_t count = shape.dim(0);
@@ -146,70 +155,119 @@ class UpdateRows final : public Kernel {
       return base::out_of_range("index {} is not a row of {}: indices are 0 to {}", rows[bad],
                                 c.input(0).to_string(), count - 1);
     }
-    const Tensor values = c.input(2);
-    if (values.num_elements() != n * dim) {
-      return invalid_argument("{} for {} rows of {}", values.to_string(), n,
-                              c.input(0).to_string());
-    }
-    const float* grads = values.data<const float>().data();
+    SR_RETURN_IF_ERROR(find_gradients(c, n, dim));
     distinct_.resize(std::max(distinct_.size(), rows.size()));
     inverse_.resize(std::max(inverse_.size(), rows.size()));
     const int64_t found = kernels::unique(rows, scratch_, distinct_.data(), inverse_.data());
+    sums_.resize(std::max(sums_.size(), static_cast<size_t>(found)));
     Tensor sums;
-    if (found < n) {
-      sums = c.temporary(DType::kFloat32, Shape{found, dim});
-      sum_rows(grads, n, found, dim, sums.data<float>().data());
-      grads = sums.data<float>().data();
-    }
+    if (found < n) sums = c.temporary(DType::kFloat32, Shape{std::min(found, n - found), dim});
+    kernels::sum_equal_rows(gradients_,
+                            std::span<const int32_t>(inverse_.data(), static_cast<size_t>(n)), dim,
+                            found < n ? sums.data<float>().data() : nullptr, sums_);
     const kernels::SplitTable table = update_.begin(c);
-    const std::span<const int64_t> distinct(distinct_.data(), static_cast<size_t>(found));
     if (dim == 0) return {};
     c.parallel(found, kGrain / dim + 1, [&](int64_t begin, int64_t end) {
-      kernels::apply_split_rows(
-          update_.rule(), table,
-          distinct.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
-          grads + begin * dim, dim);
+      const auto size = static_cast<size_t>(end - begin);
+      kernels::apply_split_rows(update_.rule(), table,
+                                std::span<const int64_t>(distinct_.data() + begin, size),
+                                std::span<const float* const>(sums_.data() + begin, size), dim);
     });
     return {};
   }
 
  private:
-  /// The indices as int64.
+  /// All indices, as int64.
   Result<std::span<const int64_t>> rows_of(KernelContext& c) {
-    const Tensor& indices = c.input(1);
-    if (indices.dtype() == DType::kInt64) return indices.data<const int64_t>();
-    SR_RETURN_IF_ERROR(check_dtype(c, 1, DType::kInt32));
-    const auto n = static_cast<size_t>(indices.num_elements());
+    if (inputs_.indices == 1 && c.input(1).dtype() == DType::kInt64) {
+      return c.input(1).data<const int64_t>();
+    }
+    size_t n = 0;
+    for (int i = 1; i <= inputs_.indices; ++i) n += c.input(i).num_elements();
     wide_.resize(std::max(wide_.size(), n));
-    kernels::cast(DType::kInt32, indices.raw(), DType::kInt64,
-                  reinterpret_cast<std::byte*>(wide_.data()), indices.num_elements());
+    int64_t* to = wide_.data();
+    for (int i = 1; i <= inputs_.indices; ++i) {
+      const Tensor& indices = c.input(i);
+      if (indices.dtype() != DType::kInt64) SR_RETURN_IF_ERROR(check_dtype(c, i, DType::kInt32));
+      kernels::cast(indices.dtype(), indices.raw(), DType::kInt64, reinterpret_cast<std::byte*>(to),
+                    indices.num_elements());
+      to += indices.num_elements();
+    }
     return std::span<const int64_t>(wide_.data(), n);
   }
 
-  /// Adds up the rows of equal indices, in their order.
-  void sum_rows(const float* grads, int64_t n, int64_t found, int64_t dim, float* sums) {
-    // One part that holds every distinct row at its own place.
-    for (auto i = static_cast<int64_t>(position_.size()); i < found; ++i) position_.push_back(i);
-    float* const part = sums;
-    kernels::sum_parts<float>(
-        grads, std::span<const int64_t>(position_.data(), static_cast<size_t>(found)),
-        std::span<const int32_t>(inverse_.data(), static_cast<size_t>(n)), dim,
-        std::span<float* const>(&part, 1));
+  /// Sets gradients_ to `n` rows of `dim`.
+  Status find_gradients(KernelContext& c, int64_t n, int64_t dim) {
+    gradients_.clear();
+    int64_t found = 0;
+    for (int v = 0; v < inputs_.num_values(); ++v) {
+      const int input = inputs_.first_values() + v;
+      SR_RETURN_IF_ERROR(check_dtype(c, input, DType::kFloat32));
+      const Tensor& values = c.input(input);
+      const bool is_whole = inputs_.widths[v] == 0;
+      const int64_t width = is_whole ? dim : inputs_.widths[v];
+      // Rows of no elements may be any number: as many as are wanted.
+      const int64_t rows = width == 0 ? n : values.num_elements() / width;
+      if (rows * width != values.num_elements() || inputs_.columns[v] > width - dim) {
+        return invalid_argument("rows of {} from column {} of rows of {} in {}", dim,
+                                inputs_.columns[v], width, values.to_string());
+      }
+      gradients_.push_back({values.data<const float>().data() + inputs_.columns[v], width, rows});
+      found += rows;
+    }
+    if (found == n) return {};
+    return invalid_argument("{} for {} rows of {}", c.input(inputs_.first_values()).to_string(), n,
+                            c.input(0).to_string());
   }
 
   Update update_;
+  RowInputs inputs_;
   kernels::UniqueScratch scratch_;
   std::vector<int64_t> wide_;
   std::vector<int64_t> distinct_;
   std::vector<int32_t> inverse_;
-  std::vector<int64_t> position_;
+  std::vector<const float*> sums_;  // By distinct row: where its gradient is.
+  std::vector<kernels::GradRows> gradients_;
 };
+
+Result<std::unique_ptr<Kernel>> make_update_rows(const BindContext& bind, RowInputs inputs) {
+  SR_ASSIGN_OR_RETURN(const auto rule, rule_of(bind.instruction.attrs));
+  const int slots = kernels::num_slots(rule.kind);
+  const int needed = inputs.step() + 1 + slots;
+  SR_RETURN_IF_ERROR(check_arity(bind, needed, needed, 1 + slots));
+  return std::unique_ptr<Kernel>(std::make_unique<UpdateRows>(rule, std::move(inputs)));
+}
+
+Result<std::unique_ptr<Kernel>> update_joined_rows(const BindContext& bind) {
+  const ir::AttrMap& attrs = bind.instruction.attrs;
+  RowInputs inputs;
+  SR_ASSIGN_OR_RETURN(inputs.columns, ir::get_attr<std::vector<int64_t>>(attrs, "columns"));
+  SR_ASSIGN_OR_RETURN(inputs.widths, ir::get_attr<std::vector<int64_t>>(attrs, "widths"));
+  SR_ASSIGN_OR_RETURN(const int64_t indices, ir::get_attr<int64_t>(attrs, "indices"));
+  const auto most = static_cast<int64_t>(bind.instruction.inputs.size());
+  if (indices < 1 || indices > most || inputs.columns.empty() ||
+      inputs.columns.size() != inputs.widths.size()) {
+    return invalid_argument("{} indices, {} columns and {} widths for {} inputs", indices,
+                            inputs.columns.size(), inputs.widths.size(), most);
+  }
+  for (size_t i = 0; i < inputs.columns.size(); ++i) {
+    const int64_t width = inputs.widths[i];
+    if (width < 1 || width > ir::kMaxElements || inputs.columns[i] < 0) {
+      return invalid_argument("column {} of rows of {}", inputs.columns[i], width);
+    }
+  }
+  inputs.indices = static_cast<int>(indices);
+  return make_update_rows(bind, std::move(inputs));
+}
 
 }  // namespace
 
 void register_update_kernels(KernelTable* table) {
-  table->add("UpdateDense", update_kernel<UpdateDense>(2));
-  table->add("UpdateRows", update_kernel<UpdateRows>(3));
+  table->add("UpdateDense", with_outputs({DType::kFloat32}, update_dense));
+  table->add("UpdateRows", with_outputs({DType::kFloat32}, [](const BindContext& bind) {
+               return make_update_rows(bind, {});
+             }));
+  table->add("UpdateJoinedRows", with_outputs({DType::kFloat32}, update_joined_rows));
 }
 
 }  // namespace sidereal::exec

@@ -165,7 +165,8 @@ void update_rows(const Rule& rule, float decay, float* table, int64_t stride,
 
 template <int64_t kDim, class Rule>
 void update_split_rows(const Rule& rule, float decay, const SplitTable& table,
-                       std::span<const int64_t> rows, const float* grads, int64_t dim) {
+                       std::span<const int64_t> rows, std::span<const float* const> grads,
+                       int64_t dim) {
   const int64_t width = kDim > 0 ? kDim : dim;
   const auto n = static_cast<int64_t>(rows.size());
   const int64_t row_bytes = std::min<int64_t>(width * static_cast<int64_t>(sizeof(float)), 512);
@@ -184,7 +185,7 @@ void update_split_rows(const Rule& rule, float decay, const SplitTable& table,
     float* w = table.w + at;
     float* slot1 = Rule::kSlots > 0 ? table.slot1 + at : nullptr;
     float* slot2 = Rule::kSlots > 1 ? table.slot2 + at : nullptr;
-    update(rule, decay, {w, w, slot1, slot2, grads + i * width}, width);
+    update(rule, decay, {w, w, slot1, slot2, grads[i]}, width);
   }
 }
 
@@ -234,7 +235,7 @@ void apply_dense(const RuleStep& rule, const DenseUpdate& u) {
 }
 
 void apply_split_rows(const RuleStep& rule, const SplitTable& table, std::span<const int64_t> rows,
-                      const float* grads, int64_t dim) {
+                      std::span<const float* const> grads, int64_t dim) {
   with_rule(rule, [&](auto f) {
     internal::with_constant<1, 8, 16, 32, 64>(dim, [&](auto usual) {
       update_split_rows<usual()>(f, rule.weight_decay, table, rows, grads, dim);

@@ -69,9 +69,9 @@ struct SplitTable {
   float* slot2 = nullptr;
 };
 
-/// Applies grads [rows.size(), dim] to rows of arrays [n, dim]. The rows must be inside the arrays
-/// and distinct.
+/// Applies the gradients at grads[i], each of `dim`, to rows[i] of arrays [n, dim]. The rows must
+/// be inside the arrays and distinct.
 void apply_split_rows(const RuleStep& rule, const SplitTable& table, std::span<const int64_t> rows,
-                      const float* grads, int64_t dim);
+                      std::span<const float* const> grads, int64_t dim);
 
 }  // namespace sidereal::kernels

@@ -108,6 +108,71 @@ void take_rows(const float* from, std::span<const int64_t> rows, int64_t width,
   }
 }
 
+namespace {
+
+/// Rows are mostly a few cache lines long: too short for the call that memcpy of any length is.
+void copy_lines(const std::byte* from, int64_t bytes, std::byte* to) {
+  constexpr int64_t kWord = 4;
+  if (bytes == kWord) {
+    std::memcpy(to, from, kWord);
+    return;
+  }
+  int64_t at = 0;
+  for (; at + kLine <= bytes; at += kLine) std::memcpy(to + at, from + at, kLine);
+  if (at < bytes) std::memcpy(to + at, from + at, static_cast<size_t>(bytes - at));
+}
+
+/// So many rows of a table that they are looked ahead for among themselves.
+bool is_long(const JoinedPart& part) {
+  return part.rows != nullptr && part.count > static_cast<int64_t>(kAhead);
+}
+
+std::byte* put_part(const JoinedPart& part, int64_t row, std::byte* to) {
+  const int64_t width = part.row_bytes / static_cast<int64_t>(sizeof(float));
+  const int64_t written = part.rounds ? part.row_bytes / 2 : part.row_bytes;
+  if (is_long(part)) {
+    const std::span<const int64_t> rows(part.rows + row * part.count,
+                                        static_cast<size_t>(part.count));
+    if (part.rounds) {
+      take_rows(reinterpret_cast<const float*>(part.from), rows, width,
+                reinterpret_cast<tensor::BFloat16*>(to));
+    } else {
+      take_rows(part.from, rows, part.row_bytes, to);
+    }
+    return to + part.count * written;
+  }
+  for (int64_t i = row * part.count; i < (row + 1) * part.count; ++i, to += written) {
+    const std::byte* from = part.from + (part.rows == nullptr ? i : part.rows[i]) * part.row_bytes;
+    if (part.rounds) {
+      narrow(reinterpret_cast<const float*>(from), reinterpret_cast<tensor::BFloat16*>(to), width);
+    } else {
+      copy_lines(from, part.row_bytes, to);
+    }
+  }
+  return to;
+}
+
+}  // namespace
+
+void join_rows(std::span<const JoinedPart> parts, int64_t begin, int64_t end, std::byte* to) {
+  constexpr int64_t kTaken = 48;  // Rows of tables between a prefetch and its use, about.
+  int64_t taken = 0;
+  for (const JoinedPart& part : parts) {
+    taken += part.rows == nullptr || is_long(part) ? 0 : part.count;
+  }
+  const int64_t ahead = std::clamp<int64_t>(kTaken / std::max<int64_t>(taken, 1), 1, kAhead);
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t next = row + ahead;
+    for (const JoinedPart& part : parts) {
+      if (part.rows == nullptr || is_long(part) || next >= end) continue;
+      for (int64_t i = next * part.count; i < (next + 1) * part.count; ++i) {
+        prefetch_row(part.from + part.rows[i] * part.row_bytes, part.row_bytes);
+      }
+    }
+    for (const JoinedPart& part : parts) to = put_part(part, row, to);
+  }
+}
+
 void put_rows(const std::byte* from, std::span<const int64_t> rows, int64_t row_bytes,
               std::byte* to) {
   if (row_bytes == 0) return;

@@ -18,6 +18,21 @@ void take_rows(const std::byte* from, std::span<const int64_t> rows, int64_t row
 void take_rows(const float* from, std::span<const int64_t> rows, int64_t width,
                tensor::BFloat16* to);
 
+/// What every joined row has at one place: `count` rows of `row_bytes` bytes, one after the other.
+struct JoinedPart {
+  const std::byte* from = nullptr;
+  /// Rows of `from`, `count` of them for each joined row; nullptr: the rows of `from` in their
+  /// order.
+  const int64_t* rows = nullptr;
+  int64_t count = 1;
+  int64_t row_bytes = 0;
+  bool rounds = false;  ///< Rows of floats, written as bfloat16.
+};
+
+/// Writes the joined rows [begin, end) to `to`, where row `begin` goes: each is one part after the
+/// other. Rows of all tables are fetched ahead.
+void join_rows(std::span<const JoinedPart> parts, int64_t begin, int64_t end, std::byte* to);
+
 /// Row rows[i] of `to` = from[i]; of several for one row the last stays.
 void put_rows(const std::byte* from, std::span<const int64_t> rows, int64_t row_bytes,
               std::byte* to);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <limits>
 
 #include "absl/container/inlined_vector.h"
@@ -244,6 +245,38 @@ void sum_parts(const T* grad, std::span<const int64_t> position, std::span<const
       } else {
         SR_DCHECK(id < seen, "inverse[{}] is {} before {} was seen", i, id, seen);
         add_row<kDim>(grad + i * width, width, to);
+      }
+    }
+  });
+}
+
+void sum_equal_rows(std::span<const GradRows> sources, std::span<const int32_t> inverse,
+                    int64_t dim, float* sums, std::span<const float*> sum_of) {
+  with_dim(dim, [&](auto tag) {
+    constexpr int64_t kDim = decltype(tag)::value;
+    const int64_t width = kDim > 0 ? kDim : dim;
+    // The second row of an id is where its sum begins: the sums lie in that order.
+    const std::less<const float*> before;
+    float* next = sums;
+    int32_t seen = 0;
+    size_t i = 0;
+    for (const GradRows& source : sources) {
+      const float* row = source.from;
+      for (int64_t k = 0; k < source.count; ++k, ++i, row += source.stride) {
+        const int32_t id = inverse[i];
+        if (id == seen) {
+          sum_of[seen++] = row;
+          continue;
+        }
+        const float* sum = sum_of[id];
+        const bool is_begun = !before(sum, sums) && before(sum, next);
+        float* to = is_begun ? sums + (sum - sums) : next;
+        if (!is_begun) {
+          copy_row<kDim>(sum, width, to);
+          sum_of[id] = to;
+          next += width;
+        }
+        add_row<kDim>(row, width, to);
       }
     }
   });

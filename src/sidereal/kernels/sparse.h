@@ -63,6 +63,21 @@ template <class T>
 void sum_parts(const T* grad, std::span<const int64_t> position, std::span<const int32_t> inverse,
                int64_t dim, std::span<T* const> parts);
 
+/// Rows of gradients that lie `stride` floats apart: columns of wider rows.
+struct GradRows {
+  const float* from = nullptr;
+  int64_t stride = 0;
+  int64_t count = 0;
+};
+
+/// Where the sum of the rows of each distinct id is. The rows are those of `sources`, one source
+/// after the other; `inverse` is what unique() made of their ids, none of them negative.
+/// sum_of[id] becomes the row itself where an id has only one, else a row of `sums`, which has room
+/// for min(distinct ids, inverse.size() - distinct ids) rows of `dim`. Rows are added in their
+/// order.
+void sum_equal_rows(std::span<const GradRows> sources, std::span<const int32_t> inverse,
+                    int64_t dim, float* sums, std::span<const float*> sum_of);
+
 /// out[i] = table[rows[i] * stride .. + dim). The rows must be inside the table.
 template <class T>
 void gather_rows(const T* table, int64_t stride, std::span<const int64_t> rows, int64_t dim,

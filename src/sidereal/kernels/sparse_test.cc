@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <vector>
+
+#include "sidereal/kernels/rows.h"
 
 namespace sidereal::kernels {
 namespace {
@@ -249,6 +252,71 @@ TYPED_TEST(Sparse, GatherAndScatterRowsMoveTheRowsNamed) {
     EXPECT_EQ(table[49 * stride + dim - 1], T(-1));
     EXPECT_EQ(table[49 * stride + dim], static_cast<T>(49 * stride + dim));
     EXPECT_EQ(table[3 * stride], static_cast<T>(3 * stride));
+  }
+}
+
+TEST(SumEqualRows, LeavesSingleRowsWhereTheyAreAndAddsOthersInOrder) {
+  UniqueScratch scratch;
+  for (const int64_t dim : {1, 3, 16, 40}) {
+    for (int round = 0; round < 20; ++round) {
+      // Two sources: the first as columns of wider rows.
+      const int64_t first = round * 7;
+      const int64_t n = first + round;
+      const int64_t wide = dim + round % 3;
+      const std::vector<int64_t> ids = random_ids(n, 1 + round * 5, round, false);
+      const UniqueResult unique_ids = run_unique(ids, scratch);
+      std::vector<float> a(first * wide + 1);
+      std::vector<float> b(round * dim + 1);
+      for (size_t i = 0; i < a.size(); ++i) a[i] = 0.1F * static_cast<float>(i % 97);
+      for (size_t i = 0; i < b.size(); ++i) b[i] = 0.3F * static_cast<float>(i % 31);
+      const auto row = [&](int64_t i) {
+        return i < first ? a.data() + i * wide + round % 3 : b.data() + (i - first) * dim;
+      };
+      const auto found = static_cast<int64_t>(unique_ids.ids.size());
+      std::vector<float> sums(std::min(found, n - found) * dim);
+      std::vector<const float*> sum_of(found);
+      const std::vector<GradRows> sources = {{row(0), wide, first}, {b.data(), dim, round}};
+      sum_equal_rows(sources, unique_ids.inverse, dim, sums.data(), sum_of);
+      for (int64_t u = 0; u < found; ++u) {
+        std::vector<float> want(dim);
+        int64_t times = 0;
+        for (int64_t i = 0; i < n; ++i) {
+          if (unique_ids.inverse[i] != u) continue;
+          for (int64_t j = 0; j < dim; ++j) want[j] = times == 0 ? row(i)[j] : want[j] + row(i)[j];
+          if (++times == 1) continue;
+          EXPECT_NE(sum_of[u], row(i));
+        }
+        EXPECT_EQ(std::vector<float>(sum_of[u], sum_of[u] + dim), want);
+        EXPECT_EQ(times > 1, sum_of[u] >= sums.data() && sum_of[u] < sums.data() + sums.size());
+      }
+    }
+  }
+}
+
+TEST(JoinRows, PutsRowsOfTablesAndValuesSideBySide) {
+  std::vector<float> table(50 * 3);
+  for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<float>(i);
+  const std::vector<float> value = {-1, -2, -3, -4};
+  for (const int64_t count : {1, 2, 40}) {
+    const std::vector<int64_t> rows = random_ids(4 * count, 50, count, false);
+    const JoinedPart looked_up{.from = reinterpret_cast<const std::byte*>(table.data()),
+                               .rows = rows.data(),
+                               .count = count,
+                               .row_bytes = 12};
+    const JoinedPart given{.from = reinterpret_cast<const std::byte*>(value.data()),
+                           .row_bytes = 4};
+    const std::vector<JoinedPart> parts = {given, looked_up, given};
+    const int64_t width = 2 + 3 * count;
+    std::vector<float> out(3 * width);
+    join_rows(parts, 1, 4, reinterpret_cast<std::byte*>(out.data()));
+    for (int64_t r = 1; r < 4; ++r) {
+      const float* got = out.data() + (r - 1) * width;
+      EXPECT_EQ(got[0], value[r]);
+      EXPECT_EQ(got[width - 1], value[r]);
+      for (int64_t i = 0; i < 3 * count; ++i) {
+        EXPECT_EQ(got[1 + i], table[rows[r * count + i / 3] * 3 + i % 3]);
+      }
+    }
   }
 }
 

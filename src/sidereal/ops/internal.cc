@@ -72,6 +72,17 @@ Status put(const InferContext& c, DType dtype, Shape shape) {
   return {};
 }
 
+Result<int64_t> row_width(const Shape& table) {
+  if (!table.has_rank()) return -1;
+  if (table.rank() < 1) return base::invalid_argument("a scalar has no rows");
+  int64_t width = 1;
+  for (int i = 1; i < table.rank(); ++i) {
+    if (table.dim(i) < 0) return -1;
+    width *= table.dim(i);
+  }
+  return width;
+}
+
 Status infer_like_first(const InferContext& c) {
   SR_RETURN_IF_ERROR(require_real(c));
   return put(c, c.inputs[0].dtype, c.inputs[0].shape);

@@ -40,6 +40,7 @@ void register_resources(OpRegistry* registry);
 void register_control(OpRegistry* registry);
 void register_custom_gradient(OpRegistry* registry);
 void register_updates(OpRegistry* registry);
+void register_lookups(OpRegistry* registry);
 
 /// Some dtypes, under a name for error messages.
 struct DTypeSet {
@@ -109,6 +110,8 @@ std::function<Status(const InferContext&)> same_shapes(const DTypeSet& set,
 
 /// The extent both stand for, -1 when neither is known; an error when they differ.
 Result<int64_t> merge_extent(int64_t a, int64_t b);
+/// Elements of one row of `table`, -1 when that is not known; a scalar has none.
+Result<int64_t> row_width(const Shape& table);
 /// Extent by extent; an unknown rank takes the other's shape.
 Result<Shape> merge_shapes(const Shape& a, const Shape& b);
 /// All inputs from `first` to `last` inclusive stand for one shape: that shape.

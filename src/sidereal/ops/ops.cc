@@ -14,6 +14,7 @@ using ir::Output;
 void register_all(ir::OpRegistry* registry) {
   internal::register_state(registry);
   internal::register_updates(registry);
+  internal::register_lookups(registry);
   internal::register_arithmetic(registry);
   internal::register_functions_of_one(registry);
   internal::register_logic(registry);

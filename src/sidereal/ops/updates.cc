@@ -1,8 +1,13 @@
+#include <algorithm>
+#include <utility>
+
 #include "sidereal/ops/internal.h"
 
 /// Updates of variables of this process by the rules of optimizers.
 namespace sidereal::ops::internal {
 namespace {
+
+using Ints = std::vector<int64_t>;
 
 constexpr size_t kSlotsMax = 2;
 
@@ -63,6 +68,42 @@ Status infer_update_rows(const InferContext& c) {
   return put_updated(c, 3);
 }
 
+/// Whole rows of `width` floats of which the gradients are a part.
+Status check_columns(const Ints& columns, const Ints& widths, int64_t dim) {
+  if (columns.empty() || columns.size() != widths.size()) {
+    return base::invalid_argument("{} columns of {} widths", columns.size(), widths.size());
+  }
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i] < 0 || widths[i] < 1 || widths[i] > ir::kMaxElements ||
+        columns[i] > widths[i] - std::max<int64_t>(dim, 0)) {
+      return base::invalid_argument("gradients of {} from column {} of rows of {}", dim, columns[i],
+                                    widths[i]);
+    }
+  }
+  return {};
+}
+
+Status infer_update_joined_rows(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require_dtype(c, 0, DType::kFloat32));
+  SR_ASSIGN_OR_RETURN(const int64_t dim, row_width(c.inputs[0].shape));
+  SR_ASSIGN_OR_RETURN(const Ints columns, ir::get_attr<Ints>(c.attrs, "columns"));
+  SR_ASSIGN_OR_RETURN(const Ints widths, ir::get_attr<Ints>(c.attrs, "widths"));
+  SR_RETURN_IF_ERROR(check_columns(columns, widths, dim));
+  // weights, indices..., values..., step, slots...
+  SR_ASSIGN_OR_RETURN(const int64_t indices, ir::get_attr<int64_t>(c.attrs, "indices"));
+  const auto inputs = static_cast<int64_t>(c.inputs.size());
+  const auto values = static_cast<int64_t>(columns.size());
+  if (indices < 1 || values > inputs || indices > inputs - values - 2) {
+    return base::invalid_argument("{} indices and {} values among {} inputs", indices, values,
+                                  inputs);
+  }
+  SR_RETURN_IF_ERROR(require(c, sets::kIndices, 1, static_cast<int>(indices)));
+  for (int64_t i = 0; i < values; ++i) {
+    SR_RETURN_IF_ERROR(require_dtype(c, static_cast<size_t>(1 + indices + i), DType::kFloat32));
+  }
+  return put_updated(c, static_cast<size_t>(1 + indices + values));
+}
+
 }  // namespace
 
 void register_updates(OpRegistry* registry) {
@@ -84,6 +125,20 @@ void register_updates(OpRegistry* registry) {
                  .max_inputs = 4 + static_cast<int>(kSlotsMax),
                  .attrs = rule_attrs(),
                  .infer = infer_update_rows,
+                 .differentiable = false});
+  std::vector<ir::AttrSpec> attrs = {
+      {"indices", "int", true, "How many of the inputs are indices."},
+      {"columns", "ints", true, "By input of values: where in a row of it the gradient begins."},
+      {"widths", "ints", true, "By input of values: how long a row of it is."}};
+  for (ir::AttrSpec& attr : rule_attrs()) attrs.push_back(std::move(attr));
+  registry->add({.name = "UpdateJoinedRows",
+                 .doc = "(weights, indices..., values..., step, slots...) -> (weights, slots...): "
+                        "UpdateRows by all indices one after the other, and all values, of which "
+                        "each row is read from one column on. Made by the lookup layout pass.",
+                 .min_inputs = 4,
+                 .max_inputs = -1,
+                 .attrs = std::move(attrs),
+                 .infer = infer_update_joined_rows,
                  .differentiable = false});
 }
 

@@ -7,6 +7,7 @@
 #include "sidereal/passes/expand.h"
 #include "sidereal/passes/functions.h"
 #include "sidereal/passes/fuse.h"
+#include "sidereal/passes/lookup_layout.h"
 #include "sidereal/passes/mixed_precision.h"
 #include "sidereal/passes/place.h"
 #include "sidereal/passes/prune.h"
@@ -57,6 +58,11 @@ Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& f
   if (options.fuse && lowers) {
     SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step),
                                          [&](auto& part) { return absorb_casts(part, registry); }));
+  }
+  if (options.fuse) {
+    SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {
+                          return lay_out_lookups(part, registry);
+                        }));
   }
   SR_RETURN_IF_ERROR(ir::verify(step.graph, registry));
   static_cast<StepGraph&>(plan) = std::move(step);

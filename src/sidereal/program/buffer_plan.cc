@@ -27,7 +27,8 @@ bool is_view(std::string_view op) {
 /// The output is memory that the plan does not own: a variable's version, a constant, a value that
 /// was lent to the step and updated in place.
 bool is_outside(std::string_view op) {
-  return op == "ReadVariable" || op == "Const" || op == "UpdateDense" || op == "UpdateRows";
+  return op == "ReadVariable" || op == "Const" || op == "UpdateDense" || op == "UpdateRows" ||
+         op == "UpdateJoinedRows";
 }
 
 /// The output has the shape of the first input, whatever that is at run time.
