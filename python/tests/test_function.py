@@ -311,6 +311,35 @@ def test_lookups_in_many_tables_are_laid_out_without_changing_a_bit(kind: str) -
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+def test_a_layer_over_a_concatenation_reads_its_parts_where_they_are() -> None:
+    random = np.random.default_rng(3)
+    w = sr.Variable(random.standard_normal((96, 8), np.float32))
+    bias = sr.Variable(random.standard_normal(8, np.float32))
+
+    def gradients(query: sr.Tensor, keys: sr.Tensor) -> list[sr.Tensor]:
+        with sr.GradientTape() as tape:
+            tape.watch([query, keys])
+            spread = sr.broadcast_to(sr.expand_dims(query, 1), sr.shape(keys))
+            features = sr.concat([spread, keys, spread * keys], -1)
+            flat = sr.reshape(features, (-1, 96))
+            y = sr.nn.relu(sr.nn.bias_add(sr.matmul(flat, w), bias))
+            loss = sr.reduce_sum(sr.square(y))
+        return [loss, *tape.gradient(loss, [query, keys, w, bias])]
+
+    step = sr.function(gradients)
+    specs = [sr.TensorSpec([None, 32], sr.float32), sr.TensorSpec([None, None, 32], sr.float32)]
+    text = step.get_concrete_function(*specs).program_text()
+    assert " = Concat(" not in text
+    for op in ("ConcatMatMul", "TransposedConcatMatMul", "MatMulSplit"):
+        assert f" = {op}(" in text or f" {op}(" in text
+    for batch, length in ((1, 1), (40, 7), (0, 3), (700, 20)):
+        query = sr.constant(random.standard_normal((batch, 32), np.float32))
+        keys = sr.constant(random.standard_normal((batch, length, 32), np.float32))
+        for got, want in zip(step(query, keys), gradients(query, keys)):
+            scale = max(1.0, np.abs(want.numpy()).max(initial=0))
+            np.testing.assert_allclose(got.numpy() / scale, want.numpy() / scale, atol=1e-5)
+
+
 def test_what_was_read_from_a_variable_stays_when_a_step_changes_it() -> None:
     w = sr.Variable(np.zeros(2000, np.float32))
     optimizer = sr.optimizers.Sgd(1.0)

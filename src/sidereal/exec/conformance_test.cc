@@ -393,8 +393,9 @@ TEST(Conformance, of_every_op_to_the_reference) {
   const std::set<std::string> never_run = {"Placeholder", "Arg",    "Ret",        "Call",
                                            "NoOp",        "Lookup", "ApplySparse"};
   // Made of several ops by passes: see the tests of optimised programs below.
-  const std::set<std::string> fused = {"FusedElementwise", "FusedMatMul", "GatherConcat",
-                                       "UpdateJoinedRows"};
+  const std::set<std::string> fused = {"FusedElementwise", "FusedMatMul",  "GatherConcat",
+                                       "UpdateJoinedRows", "ConcatMatMul", "TransposedConcatMatMul",
+                                       "MatMulSplit"};
   // Not kernels: see control_test.cc.
   const std::set<std::string> control = {"FunctionCall", "If", "While", "Scan"};
   for (const std::string& op : test_registry().names()) {

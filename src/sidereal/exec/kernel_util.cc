@@ -143,6 +143,7 @@ void register_ps_kernels(KernelTable* table) {
   register_check_kernels(table);
   register_string_kernels(table);
   register_fused_kernels(table);
+  register_concat_product_kernels(table);
   register_state_kernels(table);
   register_array_kernels(table);
 }

@@ -19,15 +19,6 @@ using ir::Node;
 using ir::NodeId;
 using ir::Output;
 
-/// By node: the nodes that read it, each as often as it does.
-std::vector<std::vector<NodeId>> readers_of(const ir::Graph& graph) {
-  std::vector<std::vector<NodeId>> readers(graph.size());
-  for (const Node& node : graph.nodes()) {
-    for (const Output& input : node.inputs) readers[input.node.value].push_back(node.id);
-  }
-  return readers;
-}
-
 bool is_only_output(const Node& node, DType dtype) {
   return node.outputs.size() == 1 && node.outputs[0].dtype == dtype;
 }

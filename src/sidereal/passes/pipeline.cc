@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "sidereal/ir/verify.h"
+#include "sidereal/passes/concat_products.h"
 #include "sidereal/passes/cse.h"
 #include "sidereal/passes/expand.h"
 #include "sidereal/passes/functions.h"
@@ -54,6 +55,12 @@ Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& f
   if (options.fuse) {
     SR_ASSIGN_OR_RETURN(
         step, everywhere(std::move(step), [&](auto& part) { return fuse(part, registry); }));
+    SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {
+                          return split_products(part, registry);
+                        }));
+    SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {
+                          return join_products(part, registry);
+                        }));
   }
   if (options.fuse && lowers) {
     SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step),

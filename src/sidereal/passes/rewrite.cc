@@ -93,6 +93,14 @@ StepGraph Rewriter::finish(const StepGraph& step) {
   return out;
 }
 
+std::vector<std::vector<ir::NodeId>> readers_of(const ir::Graph& graph) {
+  std::vector<std::vector<ir::NodeId>> readers(graph.size());
+  for (const ir::Node& node : graph.nodes()) {
+    for (const ir::Output& input : node.inputs) readers[input.node.value].push_back(node.id);
+  }
+  return readers;
+}
+
 std::vector<bool> pinned_nodes(const StepGraph& step) {
   std::vector<bool> pinned(step.graph.size());
   for (const ir::Node& node : step.graph.nodes()) {

@@ -50,6 +50,9 @@ class Rewriter {
   std::map<ir::Output, ir::Output> values_;
 };
 
+/// By node: the nodes that read it, each as often as it does.
+std::vector<std::vector<ir::NodeId>> readers_of(const ir::Graph& graph);
+
 /// By node: true when it must stay a node of its own, because it is fetched, is a target, or is an
 /// end of a control edge.
 std::vector<bool> pinned_nodes(const StepGraph& step);
