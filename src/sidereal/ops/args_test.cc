@@ -35,6 +35,7 @@ TEST_F(ArgsTest, a_shape_is_known_from_an_attribute_and_from_a_constant) {
   EXPECT_EQ(shape_of(b_.add("Reshape", {x, computed})), (Shape{-1, -1, -1}));
   const Output unknown = placeholder(b_, "ints", DType::kInt32, Shape::unknown_rank());
   EXPECT_EQ(shape_of(b_.add("BroadcastTo", {x, unknown})), Shape::unknown_rank());
+  EXPECT_EQ(shape_of(b_.add("BroadcastTo", {x, computed})), (Shape{-1, -1, 6}));
   EXPECT_TRUE(b_.status().ok()) << b_.status();
 }
 

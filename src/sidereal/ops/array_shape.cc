@@ -205,7 +205,12 @@ Status check_broadcast(const Shape& from, const Shape& to) {
 Status infer_broadcast_to(const InferContext& c) {
   SR_ASSIGN_OR_RETURN(const IntsArg arg, ints_arg(c, "shape", 1));
   SR_ASSIGN_OR_RETURN(Shape to, shape_of_arg(arg));
-  SR_RETURN_IF_ERROR(check_broadcast(c.inputs[0].shape, to));
+  const Shape& from = c.inputs[0].shape;
+  SR_RETURN_IF_ERROR(check_broadcast(from, to));
+  // An extent that is not 1 stays what it is.
+  for (int i = 1; from.has_rank() && to.has_rank() && i <= std::min(from.rank(), to.rank()); ++i) {
+    if (to.dim(-i) < 0 && from.dim(-i) > 1) to.set_dim(-i, from.dim(-i));
+  }
   return put(c, c.inputs[0].dtype, std::move(to));
 }
 
