@@ -129,7 +129,7 @@ class Splitter {
     for (const NodeId id : pieces) {
       const Node& piece = find_.node(id);
       const int64_t size = width_of(piece.outputs[0].shape);
-      if (size < kWidthMin || !can_be_shaped(piece)) return;
+      if (size < kWidthMin || !can_be_shaped(piece) || updates_rows(piece)) return;
       if (ir::attr_or<int64_t>(piece.attrs, "begin", -1) < 0) return;
       total += size;
     }
@@ -158,6 +158,19 @@ class Splitter {
       pieces->push_back(id);
     }
     return true;
+  }
+
+  /// True when `value` goes to an update of a table only: lay_out_lookups makes that read columns.
+  /// At most `steps` nodes lie between.
+  [[nodiscard]] bool updates_rows(const Node& value, int steps = 4) const {
+    const std::vector<NodeId>& readers = find_.readers[value.id.value];
+    return !readers.empty() && std::all_of(readers.begin(), readers.end(), [&](NodeId id) {
+      const Node& reader = find_.node(id);
+      const bool passes_on =
+          reader.op == "Reshape" || reader.op == "ReshapeLike" || reader.op == "Concat";
+      return reader.op == "UpdateRows" ||
+             (passes_on && steps > 0 && updates_rows(reader, steps - 1));
+    });
   }
 
   [[nodiscard]] bool is_last_axis(const Node& slice) const {
@@ -277,8 +290,13 @@ class Joiner {
       const bool narrow = one_is_full && before_broadcast(part) != part;
       if (!narrow && width_of(find_.shape(part)) < kWidthMin) return;
     }
+    // Rows of tables are put into their place by lay_out_lookups.
+    const bool has_rows =
+        std::any_of(joined.inputs.begin(), joined.inputs.end(), [&](const Output& part) {
+          return find_.node(part.node).op == "Gather" && find_.readers[part.node.value].size() == 1;
+        });
     std::vector<NodeId> products;
-    if (!add_products(joined, joined, &products)) return;
+    if (has_rows || !add_products(joined, joined, &products)) return;
     for (const NodeId id : products) products_[id] = joined.id;
   }
 

@@ -6,7 +6,8 @@
 
 /// Products of values that stand next to one another. A matrix product of a concatenation is the
 /// sum of the products of its parts, so the concatenation need not be written. Results differ by
-/// rounding only. To be run after gradients were taken, and after fuse.
+/// rounding only. Rows of tables are left to lay_out_lookups. To be run after gradients were taken,
+/// after fuse and before that pass.
 namespace sidereal::passes {
 
 /// Makes one MatMulSplit of a MatMul with a transposed right side of which only pieces of columns

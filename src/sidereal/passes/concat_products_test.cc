@@ -140,6 +140,17 @@ TEST_F(ConcatProductsTest, a_product_that_is_read_as_a_whole_is_not_split) {
               Not(Contains(HasSubstr("MatMulSplit"))));
 }
 
+TEST_F(ConcatProductsTest, rows_of_tables_are_left_to_the_layout_of_lookups) {
+  const Output table = input("table", {100, 32});
+  const Output rows =
+      b_.add("Gather", {table, input("ids", {-1}, DType::kInt64)}, {{"axis", int64_t{0}}}, "rows");
+  const Output w = input("w", {64, 4});
+  const Output joined = ops::concat(b_, {rows, input("x", {-1, 32})}, 1, "joined");
+  EXPECT_THAT(
+      passed({ops::mat_mul(b_, joined, w, false, false, "z")}),
+      ElementsAre("rows = Gather table ids", "joined = Concat rows x", "z = MatMul joined w"));
+}
+
 TEST_F(ConcatProductsTest, other_dtypes_stay) {
   const Output x = input("x", {-1, 32}, DType::kInt32);
   const Output z = ops::mat_mul(b_, ops::concat(b_, {x, x}, 1, "joined"),
