@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "sidereal/exec/kernel_util.h"
@@ -64,27 +67,133 @@ class RouteKernel final : public Kernel {
   std::vector<int64_t> offsets_;
 };
 
+/// The number of shards of each table over tasks of `lanes` lanes.
+Result<size_t> num_shards(const std::vector<int64_t>& lanes) {
+  constexpr int64_t kLanesMax = 1 << 16;
+  constexpr size_t kShardsMax = size_t{1} << 20;
+  size_t shards = 0;
+  for (const int64_t n : lanes) {
+    if (n < 1 || n > kLanesMax) return invalid_argument("a task with {} lanes", n);
+    shards += static_cast<size_t>(n);
+  }
+  if (shards >= 1 && shards <= kShardsMax) return shards;
+  return invalid_argument("{} shards over {} tasks", shards, lanes.size());
+}
+
+/// A table of `rows` rows over tasks of `lanes` lanes, which num_shards() took.
+Result<kernels::ShardLayout> shard_layout(int64_t rows, const std::vector<int64_t>& lanes) {
+  constexpr int64_t kRowsMax = int64_t{1} << 40;
+  if (rows < 0 || rows >= kRowsMax) return invalid_argument("a table of {} rows", rows);
+  return kernels::ShardLayout(rows, std::vector<int32_t>(lanes.begin(), lanes.end()));
+}
+
 Result<std::unique_ptr<Kernel>> make_route_kernel(const BindContext& bind) {
   const ir::AttrMap& attrs = bind.instruction.attrs;
   SR_ASSIGN_OR_RETURN(const int64_t rows, ir::get_attr<int64_t>(attrs, "rows"));
   SR_ASSIGN_OR_RETURN(const std::vector<int64_t> lanes,
                       ir::get_attr<std::vector<int64_t>>(attrs, "lanes"));
-  constexpr int64_t kRowsMax = int64_t{1} << 40;
-  constexpr int64_t kLanesMax = 1 << 16;
-  if (rows < 0 || rows >= kRowsMax || lanes.empty()) {
-    return invalid_argument("a table of {} rows over {} tasks", rows, lanes.size());
-  }
-  std::vector<int32_t> counts;
-  size_t shards = 0;
-  for (const int64_t n : lanes) {
-    if (n < 1 || n > kLanesMax) return invalid_argument("a task with {} lanes", n);
-    counts.push_back(static_cast<int32_t>(n));
-    shards += n;
-  }
+  SR_ASSIGN_OR_RETURN(const size_t shards, num_shards(lanes));
   if (bind.instruction.outputs.size() != shards + 1) {
     return invalid_argument("{} outputs for {} shards", bind.instruction.outputs.size(), shards);
   }
-  return std::unique_ptr<Kernel>(std::make_unique<RouteKernel>(kernels::ShardLayout(rows, counts)));
+  SR_ASSIGN_OR_RETURN(kernels::ShardLayout layout, shard_layout(rows, lanes));
+  return std::unique_ptr<Kernel>(std::make_unique<RouteKernel>(std::move(layout)));
+}
+
+/// (ids...) -> places of the ids by input, then by table the rows of each shard and positions.
+class UniqueRouteKernel final : public Kernel {
+ public:
+  struct Table {
+    size_t input = 0;  // Which ids are its own.
+    kernels::ShardLayout layout;
+    std::string name;
+  };
+  /// In the order of the tables; those of one input need not be neighbours.
+  explicit UniqueRouteKernel(std::vector<Table> tables) : tables_(std::move(tables)) {
+    offsets_.resize(tables_[0].layout.num_shards() + 1);
+  }
+
+  Status run(KernelContext& c) override {
+    for (int i = 0; i < c.num_inputs(); ++i) {
+      SR_RETURN_IF_ERROR(check_dtype(c, i, DType::kInt64));
+      const std::span<const int64_t> ids = c.in<int64_t>(i);
+      unique_.resize(std::max(unique_.size(), ids.size()));
+      Tensor& inverse = c.output(i, Shape{static_cast<int64_t>(ids.size())});
+      const int64_t found =
+          kernels::unique(ids, scratch_, unique_.data(), inverse.data<int32_t>().data());
+      const std::span<const int64_t> unique(unique_.data(), static_cast<size_t>(found));
+      // While the ids are in the cache.
+      for (size_t t = 0; t < tables_.size(); ++t) {
+        if (tables_[t].input == static_cast<size_t>(i)) SR_RETURN_IF_ERROR(route(c, t, unique));
+      }
+    }
+    return {};
+  }
+
+ private:
+  Status route(KernelContext& c, size_t t, std::span<const int64_t> ids) {
+    const kernels::ShardLayout& layout = tables_[t].layout;
+    const auto n = static_cast<int64_t>(ids.size());
+    const int shards = layout.num_shards();
+    const int first = c.num_inputs() + static_cast<int>(t) * (shards + 1);
+    Tensor& position = c.output(first + shards, Shape{n});
+    const Tensor rows = c.temporary(DType::kInt64, Shape{n});
+    const int64_t bad = kernels::route(ids, layout, rows.data<int64_t>().data(), offsets_.data(),
+                                       position.data<int64_t>().data());
+    if (bad >= 0) {
+      return base::out_of_range("table '{}': id {} is outside the table's {} rows", tables_[t].name,
+                                ids[bad], layout.rows());
+    }
+    for (int s = 0; s < shards; ++s) {
+      c.set_output(first + s, rows.rows(offsets_[s], offsets_[s + 1] - offsets_[s]));
+    }
+    return {};
+  }
+
+  std::vector<Table> tables_;
+  kernels::UniqueScratch scratch_;
+  std::vector<int64_t> unique_;
+  std::vector<int64_t> offsets_;
+};
+
+/// Places of ids are int32, all else is int64.
+Status check_unique_route_outputs(const BindContext& bind) {
+  const program::Instruction& instruction = bind.instruction;
+  for (size_t o = 0; o < instruction.outputs.size(); ++o) {
+    const bool is_place = o < instruction.inputs.size();
+    SR_RETURN_IF_ERROR(check_slot(bind, instruction.outputs[o],
+                                  is_place ? DType::kInt32 : DType::kInt64, "an output"));
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Kernel>> make_unique_route_kernel(const BindContext& bind) {
+  const ir::AttrMap& attrs = bind.instruction.attrs;
+  using Ints = std::vector<int64_t>;
+  SR_ASSIGN_OR_RETURN(const Ints of, ir::get_attr<Ints>(attrs, "of"));
+  SR_ASSIGN_OR_RETURN(const Ints rows, ir::get_attr<Ints>(attrs, "rows"));
+  SR_ASSIGN_OR_RETURN(const Ints lanes, ir::get_attr<Ints>(attrs, "lanes"));
+  const auto names = ir::attr_or<std::vector<std::string>>(attrs, "vars", {});
+  const size_t inputs = bind.instruction.inputs.size();
+  if (of.empty() || of.size() != rows.size()) {
+    return invalid_argument("{} tables of {} sizes", of.size(), rows.size());
+  }
+  SR_ASSIGN_OR_RETURN(const size_t shards, num_shards(lanes));
+  if (bind.instruction.outputs.size() != inputs + of.size() * (shards + 1)) {
+    return invalid_argument("{} outputs for {} tables of {} shards",
+                            bind.instruction.outputs.size(), of.size(), shards);
+  }
+  SR_RETURN_IF_ERROR(check_unique_route_outputs(bind));
+  std::vector<UniqueRouteKernel::Table> tables;
+  for (size_t t = 0; t < of.size(); ++t) {
+    if (of[t] < 0 || of[t] >= static_cast<int64_t>(inputs)) {
+      return invalid_argument("ids {} of {}", of[t], inputs);
+    }
+    SR_ASSIGN_OR_RETURN(kernels::ShardLayout layout, shard_layout(rows[t], lanes));
+    tables.push_back({static_cast<size_t>(of[t]), std::move(layout),
+                      t < names.size() ? names[t] : std::string()});
+  }
+  return std::unique_ptr<Kernel>(std::make_unique<UniqueRouteKernel>(std::move(tables)));
 }
 
 /// (ids, position, inverse, part...) -> rows in the order of ids.
@@ -158,6 +267,7 @@ void register_sharding_kernels(KernelTable* table) {
   table->add("Unique",
              with_arity(1, 1, 2, with_outputs({DType::kInt64, DType::kInt32}, make_unique_kernel)));
   table->add("Route", with_arity(1, 1, -1, with_outputs({DType::kInt64}, make_route_kernel)));
+  table->add("UniqueRoute", with_arity(1, -1, -1, make_unique_route_kernel));
   table->add(
       "GatherParts",
       with_arity(4, -1, 1, with_outputs({DType::kFloat32}, make_parts_kernel<GatherPartsKernel>)));

@@ -13,13 +13,8 @@ Status infer_unique(const InferContext& c) {
   return put(c, DType::kInt32, Shape{c.inputs[0].shape.num_elements()});
 }
 
-Status infer_route(const InferContext& c) {
-  SR_RETURN_IF_ERROR(require_dtype(c, 0, DType::kInt64));
-  SR_RETURN_IF_ERROR(require_rank(c, 0, 1));
-  SR_ASSIGN_OR_RETURN(const int64_t rows, ir::get_attr<int64_t>(c.attrs, "rows"));
-  SR_ASSIGN_OR_RETURN(const std::vector<int64_t> lanes,
-                      ir::get_attr<std::vector<int64_t>>(c.attrs, "lanes"));
-  if (rows < 1) return base::invalid_argument("the table has {} rows", rows);
+/// The number of shards that tasks of `lanes` make.
+Result<int64_t> num_shards(const std::vector<int64_t>& lanes) {
   int64_t shards = 0;
   for (const int64_t count : lanes) {
     if (count < 1 || count > kMaxShards)
@@ -27,8 +22,47 @@ Status infer_route(const InferContext& c) {
     shards += count;
   }
   if (shards < 1 || shards > kMaxShards) return base::invalid_argument("{} shards", shards);
+  return shards;
+}
+
+Status infer_route(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require_dtype(c, 0, DType::kInt64));
+  SR_RETURN_IF_ERROR(require_rank(c, 0, 1));
+  SR_ASSIGN_OR_RETURN(const int64_t rows, ir::get_attr<int64_t>(c.attrs, "rows"));
+  SR_ASSIGN_OR_RETURN(const std::vector<int64_t> lanes,
+                      ir::get_attr<std::vector<int64_t>>(c.attrs, "lanes"));
+  if (rows < 1) return base::invalid_argument("the table has {} rows", rows);
+  SR_ASSIGN_OR_RETURN(const int64_t shards, num_shards(lanes));
   for (int64_t i = 0; i < shards; ++i) SR_RETURN_IF_ERROR(put(c, DType::kInt64, Shape{-1}));
   return put(c, DType::kInt64, Shape{-1});
+}
+
+Status infer_unique_route(const InferContext& c) {
+  using Ints = std::vector<int64_t>;
+  constexpr int64_t kOutputsMax = 1 << 20;
+  SR_ASSIGN_OR_RETURN(const Ints of, ir::get_attr<Ints>(c.attrs, "of"));
+  SR_ASSIGN_OR_RETURN(const Ints rows, ir::get_attr<Ints>(c.attrs, "rows"));
+  SR_ASSIGN_OR_RETURN(const Ints lanes, ir::get_attr<Ints>(c.attrs, "lanes"));
+  SR_ASSIGN_OR_RETURN(const int64_t shards, num_shards(lanes));
+  if (of.size() != rows.size()) {
+    return base::invalid_argument("{} tables of {} sizes", of.size(), rows.size());
+  }
+  const auto routes = static_cast<int64_t>(of.size());
+  if (routes > (kOutputsMax - static_cast<int64_t>(c.inputs.size())) / (shards + 1)) {
+    return base::invalid_argument("{} tables of {} shards are too many", routes, shards);
+  }
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    SR_RETURN_IF_ERROR(require_dtype(c, i, DType::kInt64));
+    SR_RETURN_IF_ERROR(put(c, DType::kInt32, Shape{c.inputs[i].shape.num_elements()}));
+  }
+  for (size_t r = 0; r < of.size(); ++r) {
+    if (of[r] < 0 || of[r] >= static_cast<int64_t>(c.inputs.size())) {
+      return base::invalid_argument("ids {} of {}", of[r], c.inputs.size());
+    }
+    if (rows[r] < 1) return base::invalid_argument("a table has {} rows", rows[r]);
+    for (int64_t o = 0; o <= shards; ++o) SR_RETURN_IF_ERROR(put(c, DType::kInt64, Shape{-1}));
+  }
+  return {};
 }
 
 Result<int64_t> dim_of(const InferContext& c) {
@@ -164,6 +198,18 @@ void register_worker_side(OpRegistry* registry) {
                            {"lanes", "ints", true, "Lanes of each ps task."},
                            {"var", "string", false, "Name of the table, for messages."}},
                  .infer = infer_route,
+                 .differentiable = false});
+  registry->add({.name = "UniqueRoute",
+                 .doc = "(ids...) -> by input the place of each id among its different ids, then "
+                        "by table what Route gives: Unique and Route for many tables at once. "
+                        "Made by the pass that unites routes.",
+                 .min_inputs = 1,
+                 .max_inputs = -1,
+                 .attrs = {{"of", "ints", true, "By table: which input has its ids."},
+                           {"rows", "ints", true, "By table: its rows."},
+                           {"lanes", "ints", true, "Lanes of each ps task."},
+                           {"vars", "strings", false, "Names of the tables, for messages."}},
+                 .infer = infer_unique_route,
                  .differentiable = false});
   registry->add({.name = "GatherParts",
                  .doc = "(ids, position, inverse, part_0, ...) -> the row of each id, "

@@ -187,7 +187,7 @@ TEST_F(PassesTest, TablesOfOneSizeShareTheRouteOfTheirIds) {
   const Output ids = ops::placeholder(b_, "ids", DType::kInt64, {-1, 3});
   const std::vector<Output> rows = {ops::lookup(b_, "table", ids), ops::lookup(b_, "wide", ids),
                                     ops::lookup(b_, "other", ids)};
-  const auto plan = run_passes(graph_, rows, {}, Topology{{1, 1}}, registry_);
+  const auto plan = run_passes(graph_, rows, {}, Topology{{1, 1}}, registry_, {.fuse = false});
   ASSERT_TRUE(plan.ok()) << base::message_of(plan.status());
   std::map<std::string, int> ops;
   for (const ir::Node& node : plan->graph.nodes()) ++ops[node.op];

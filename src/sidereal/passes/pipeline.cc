@@ -13,6 +13,7 @@
 #include "sidereal/passes/place.h"
 #include "sidereal/passes/prune.h"
 #include "sidereal/passes/simplify.h"
+#include "sidereal/passes/unite_routes.h"
 
 namespace sidereal::passes {
 
@@ -53,6 +54,7 @@ Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& f
                         }));
   }
   if (options.fuse) {
+    SR_ASSIGN_OR_RETURN(step, unite_routes(step, registry));
     SR_ASSIGN_OR_RETURN(
         step, everywhere(std::move(step), [&](auto& part) { return fuse(part, registry); }));
     SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {

@@ -1,0 +1,169 @@
+#include <gtest/gtest.h>
+
+#include "sidereal/exec/test_lanes.h"
+#include "sidereal/ops/ops.h"
+
+// Steps whose tables have one unique-and-route beside those where each has its own: the same calls,
+// values and updates, bit for bit.
+namespace sidereal::exec {
+namespace {
+
+using ir::Builder;
+using ir::Output;
+using tensor::DType;
+using tensor::Shape;
+using tensor::Tensor;
+
+constexpr float kRate = 0.25F;
+
+/// Lookups in some tables by ids of their own, ids they share, and ids that other lookups give; and
+/// updates of the tables, by ids of lookups and by others.
+class RandomTables {
+ public:
+  explicit RandomTables(uint32_t seed) : dice(seed) {
+    for (int64_t i = dice.number(1, 4); i > 0; --i) add_table();
+    for (int64_t i = dice.number(1, 3); i > 0; --i) ids_.push_back(fed());
+    for (int64_t i = dice.number(1, 8); i > 0; --i) {
+      const Output ids = dice.chance(15) && !rows_.empty() ? derived() : dice.pick(ids_);
+      if (dice.chance(40)) ids_.push_back(fed());
+      const std::string& table = dice.pick(tables_);
+      rows_.push_back(ops::lookup(b, table, ids));
+      looked_up_.emplace_back(table, ids);
+    }
+    for (const Output& rows : rows_) {
+      if (dice.chance(60)) fetches.push_back(rows);
+    }
+    if (fetches.empty()) fetches.push_back(rows_.back());
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      if (dice.chance(50)) continue;
+      targets.push_back(
+          ops::apply_sparse(b, looked_up_[i].first, looked_up_[i].second, ops::tanh(b, rows_[i])));
+    }
+    EXPECT_TRUE(b.status().ok()) << b.status();
+  }
+
+  /// Bytes of all fetches and, afterwards, of all tables; or the error.
+  std::vector<std::string> run(const passes::Topology& topology, bool fuse) {
+    const auto step = compile_for_test(graph, fetches, targets, topology, fuse);
+    EXPECT_TRUE(step.ok()) << step.status();
+    if (!step.ok()) return {};
+    reference::Values values;
+    for (const auto& [name, value] : variables) values[name] = value.clone();
+    BufferPool pool(1 << 20);
+    TestVariables tables(&values, &step->placement, kRate);
+    TestExchange exchange(&step->compiled, &tables, &pool);
+    const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
+    EXPECT_TRUE(bound.ok()) << bound.status();
+    if (!bound.ok()) return {};
+    calls = step->compiled.worker.calls.size();
+    ops = ops_of(step->compiled.worker);
+    Step running(bound->get(), &pool, &exchange);
+    std::vector<std::string> out;
+    for (uint64_t id = 1; id <= 2; ++id) {
+      const auto got = run_step(&running, step->compiled.worker, feeds, id, &exchange, &dice);
+      EXPECT_TRUE(got.ok()) << got.status();
+      if (!got.ok()) return {};
+      for (const Tensor& t : *got) out.push_back(bytes_of(t));
+    }
+    for (const auto& [name, value] : values) out.push_back(bytes_of(value));
+    return out;
+  }
+
+  Dice dice;
+  ir::Graph graph;
+  Builder b{&graph, &test_registry()};
+  reference::Values feeds;
+  reference::Values variables;
+  std::vector<Output> fetches;
+  std::vector<ir::NodeId> targets;
+  std::set<std::string> ops;
+  size_t calls = 0;
+
+ private:
+  static std::string bytes_of(const Tensor& t) {
+    return t.to_string() + std::string(reinterpret_cast<const char*>(t.raw()), t.nbytes());
+  }
+
+  void add_table() {
+    ir::VariableDef def;
+    def.name = fmt::format("table{}", tables_.size());
+    def.shape = {dice.pick<int64_t>({kRows, kRows, kRows + 3}), dice.number(1, 5)};
+    def.embedding = true;
+    def.optimizer = {"sgd", {{"learning_rate", kRate}}};
+    variables[def.name] = dice.tensor(DType::kFloat32, def.shape, -1, 1);
+    tables_.push_back(b.variable(def));
+  }
+
+  Output fed() {
+    const std::string name = fmt::format("ids{}", feeds.size());
+    const Shape shape = dice.chance(50) ? Shape{dice.number(0, 30)} : Shape{dice.number(1, 6), 3};
+    feeds[name] = dice.tensor(DType::kInt64, shape, -1, kRows - 1);
+    return ops::placeholder(b, name, DType::kInt64, shape);
+  }
+
+  /// Ids that rows of a table say.
+  Output derived() {
+    const Output sum = ops::reduce_sum(b, ops::square(b, dice.pick(rows_)), {-1}, false);
+    return ops::cast(b, ops::minimum(b, sum, ops::scalar(b, DType::kFloat32, kRows - 1)),
+                     DType::kInt64);
+  }
+
+  static constexpr int64_t kRows = 11;
+  std::vector<std::string> tables_;
+  std::vector<Output> ids_;
+  std::vector<Output> rows_;
+  std::vector<std::pair<std::string, Output>> looked_up_;
+};
+
+TEST(UniteRoutes, changes_no_call_and_no_bit_of_any_result) {
+  int united = 0;
+  for (uint32_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    RandomTables tables(seed);
+    const passes::Topology topology{
+        tables.dice.pick<std::vector<int32_t>>({{1}, {2}, {1, 1}, {3, 2}})};
+    const std::vector<std::string> plain = tables.run(topology, false);
+    EXPECT_FALSE(tables.ops.contains("UniqueRoute"));
+    const size_t calls = tables.calls;
+    EXPECT_EQ(tables.run(topology, true), plain);
+    EXPECT_EQ(tables.calls, calls);
+    united += tables.ops.contains("UniqueRoute") ? 1 : 0;
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(united, 150);
+}
+
+TEST(UniteRoutes, an_id_outside_its_table_is_named_with_the_table) {
+  ir::Graph graph;
+  Builder b(&graph, &test_registry());
+  reference::Values values;
+  std::vector<Output> rows;
+  for (const char* name : {"small", "large"}) {
+    ir::VariableDef def;
+    def.name = name;
+    def.shape = {rows.empty() ? 5 : 50, 2};
+    def.embedding = true;
+    values[name] = Tensor::zeros(DType::kFloat32, def.shape);
+    const Output ids = ops::placeholder(b, fmt::format("{}_ids", name), DType::kInt64, {-1});
+    rows.push_back(ops::lookup(b, b.variable(def), ids));
+  }
+  const auto step = compile_for_test(graph, rows, {}, {{2}});
+  ASSERT_TRUE(step.ok()) << step.status();
+  BufferPool pool(1 << 20);
+  TestVariables variables(&values, &step->placement, kRate);
+  TestExchange exchange(&step->compiled, &variables, &pool);
+  const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
+  ASSERT_TRUE(bound.ok()) << bound.status();
+  Step running(bound->get(), &pool, &exchange);
+  Dice dice(3);
+  const reference::Values feeds = {{"small_ids", dice.tensor(DType::kInt64, {4}, 5, 5)},
+                                   {"large_ids", dice.tensor(DType::kInt64, {4}, 5, 5)}};
+  const Status status =
+      run_step(&running, step->compiled.worker, feeds, 1, &exchange, &dice).status();
+  EXPECT_EQ(status.code(), base::StatusCode::kOutOfRange);
+  EXPECT_NE(base::message_of(status).find("table 'small': id 5 is outside"), std::string::npos)
+      << status;
+}
+
+}  // namespace
+}  // namespace sidereal::exec
