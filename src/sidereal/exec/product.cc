@@ -94,14 +94,15 @@ bool is_even(const ProductPlan& plan, const Form& form) {
          ((form.one_a || plan.a_batch == plan.batch) && (form.one_b || plan.b_batch == plan.batch));
 }
 
-/// Whether oneDNN's primitive is the faster of its two products of float32 (bench_graph products
-/// compares them): for stacks; and where its other one, which copies both matrices first, copies
-/// much per product or rows that do not begin on a cache line.
+/// Whether oneDNN's primitive is the faster of its two products of float32 (`./dev bench graph`
+/// compares them): for stacks, narrow results, and a b that is read across rows which do not begin
+/// on a cache line. The other one copies both matrices first.
 bool is_primitive_faster(const Form& form) {
   const kernels::MatMulDims& d = form.dims;
   if (form.batch > 1) return true;
-  if (d.trans_a || d.m < 16 || d.n < 16 || d.k < 64) return false;
-  return d.k % 16 != 0 || d.n % 16 != 0 || (!d.trans_b && d.n <= 128 && d.k >= 128);
+  if (d.trans_a || d.m < 16 || d.n < 16 || d.k < 128) return false;
+  constexpr int64_t kLine = 16;
+  return d.trans_b ? d.n % kLine != 0 : d.n <= 128;
 }
 
 bool is_empty(const ProductPlan& plan) {
