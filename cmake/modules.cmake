@@ -9,6 +9,7 @@ set(SIDEREAL_KNOWN_MODULES
     config
     metrics
     sys
+    cluster
     tensor
     parse
     kernels
@@ -44,6 +45,7 @@ set(SIDEREAL_MAY_USE_base "")
 set(SIDEREAL_MAY_USE_config base)
 set(SIDEREAL_MAY_USE_metrics base)
 set(SIDEREAL_MAY_USE_sys base)
+set(SIDEREAL_MAY_USE_cluster base)
 set(SIDEREAL_MAY_USE_tensor base)
 set(SIDEREAL_MAY_USE_parse base)
 set(SIDEREAL_MAY_USE_kernels base tensor)
@@ -70,9 +72,9 @@ set(SIDEREAL_MAY_USE_eager
     base tensor kernels ir ops autodiff passes partition program exec ports resources)
 set(SIDEREAL_MAY_USE_data base tensor parse sys config)
 set(SIDEREAL_MAY_USE_app
-    base config metrics sys tensor kernels ir ops autodiff passes partition program lane wire
-    transport store ckpt coord ports exec data)
+    base config metrics sys cluster tensor kernels ir ops autodiff passes partition program lane
+    wire transport store ckpt coord ports exec data)
 set(SIDEREAL_MAY_USE_train base tensor ir ops autodiff data app metrics)
 set(SIDEREAL_MAY_USE_cli
-    base config metrics sys tensor kernels ir ops autodiff passes partition program lane wire
-    transport store ckpt coord ports exec eager data app train)
+    base config metrics sys cluster tensor kernels ir ops autodiff passes partition program lane
+    wire transport store ckpt coord ports exec eager data app train)

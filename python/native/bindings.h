@@ -6,6 +6,8 @@
 /// nowhere else; there is no logic in this layer.
 namespace sidereal::python {
 
+/// ClusterSpec, DeviceSpec.
+void bind_cluster(nanobind::module_& m);
 /// Tensor, Engine, DLPack.
 void bind_eager(nanobind::module_& m);
 /// Output, Graph, Function.

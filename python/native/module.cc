@@ -7,6 +7,7 @@ NB_MODULE(_native, m) {
   // The engine and the values that programs keep live as long as the interpreter.
   nanobind::set_leak_warnings(false);
   m.attr("__version__") = SIDEREAL_VERSION;
+  sidereal::python::bind_cluster(m);
   sidereal::python::bind_eager(m);
   sidereal::python::bind_trace(m);
   sidereal::python::bind_control(m);

@@ -116,8 +116,9 @@ void bind_data(nb::module_& m) {
 
 void bind_clusters(nb::module_& m) {
   nb::class_<app::Cluster>(m, "Cluster", "The tasks of a running cluster.")
-      .def_prop_ro("ps", [](const app::Cluster& c) { return c.spec().ps; })
-      .def_prop_ro("worker", [](const app::Cluster& c) { return c.spec().worker; })
+      .def_prop_ro("ps", [](const app::Cluster& c) { return value_of(c.spec().addresses("ps")); })
+      .def_prop_ro("worker",
+                   [](const app::Cluster& c) { return value_of(c.spec().addresses("worker")); })
       .def("check_alive", [](app::Cluster& c) { check(c.check_alive()); })
       .def("stop", [](app::Cluster& c) {
         Status status;
@@ -150,7 +151,7 @@ void bind_clusters(nb::module_& m) {
   m.def(
       "remote_cluster",
       [](const std::string& spec) {
-        return app::remote_cluster(value_of(app::ClusterSpec::from_json(spec)));
+        return value_of(app::remote_cluster(value_of(cluster::ClusterSpec::from_json(spec))));
       },
       "spec"_a);
 }

@@ -28,10 +28,12 @@ from . import (
     queue,
     recurrent,
     saved_model,
+    train,
 )
 from ._dispatch import convert as convert_to_tensor
 from ._native import EvalResult, FitResult, Output, Progress, TaskStats, Tensor, __version__
 from .cluster import Cluster, LocalCluster, RemoteCluster
+from .device_spec import DeviceSpec
 from .dtypes import (
     bfloat16,
     bool_,
@@ -67,6 +69,7 @@ math = ops.math
 
 __all__ = [
     "Cluster",
+    "DeviceSpec",
     "EvalResult",
     "FitResult",
     "GradientTape",

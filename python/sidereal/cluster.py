@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import weakref
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from . import _native
+from .cluster_spec import ClusterDict, ClusterSpec
 from .errors import FailedPreconditionError, NotFoundError
 
 
@@ -129,10 +128,11 @@ class LocalCluster(Cluster):
 class RemoteCluster(Cluster):
     """A cluster that is already running (`sidereal serve`); stop() leaves it running.
 
-    spec: {"ps": ["host:port", ...], "worker": [...]} as a dict or as JSON. Arrays handed to
-    Model.fit() reach workers on this machine only; files must be where the workers can read them.
+    spec: {"ps": ["host:port", ...], "worker": [...]} as a ClusterSpec, a dict or JSON. Arrays
+    handed to Model.fit() reach workers on this machine only; files must be where the workers can
+    read them.
     """
 
-    def __init__(self, spec: Mapping[str, Sequence[str]] | str) -> None:
-        text = spec if isinstance(spec, str) else json.dumps(spec)
+    def __init__(self, spec: ClusterSpec | ClusterDict | str) -> None:
+        text = spec if isinstance(spec, str) else ClusterSpec(spec).to_json()
         super().__init__(_native.remote_cluster(text))

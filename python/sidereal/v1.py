@@ -498,6 +498,9 @@ def _train_optimizer(name: str, make: Callable[..., optimizers.Optimizer], doc: 
 
 
 train = types.SimpleNamespace(
+    ClusterDef=_sr.train.ClusterDef,
+    ClusterSpec=_sr.train.ClusterSpec,
+    JobDef=_sr.train.JobDef,
     GradientDescentOptimizer=_train_optimizer(
         "GradientDescentOptimizer", optimizers.Sgd, "See sidereal.optimizers.Sgd."
     ),

@@ -6,22 +6,12 @@
 #include <vector>
 
 #include "sidereal/base/status.h"
+#include "sidereal/cluster/cluster_spec.h"
 
 namespace sidereal::app {
 
 /// Which release speaks; a control peer of another protocol version is refused by name.
 inline constexpr int32_t kControlVersion = 1;
-
-/// Where the tasks of a cluster listen for control calls, "host:port" each; index = task index.
-/// As tf.train.ClusterSpec, dense jobs only.
-struct ClusterSpec {
-  std::vector<std::string> ps;
-  std::vector<std::string> worker;
-
-  /// {"ps": ["127.0.0.1:2222"], "worker": [...]}; also takes TF_CONFIG's {"cluster": {...}}.
-  static Result<ClusterSpec> from_json(const std::string& text);
-  [[nodiscard]] std::string to_json() const;
-};
 
 /// "/job:ps/task:0".
 std::string task_name(const std::string& job, int index);
@@ -31,7 +21,7 @@ std::string task_name(const std::string& job, int index);
 class Cluster {
  public:
   virtual ~Cluster();
-  [[nodiscard]] virtual const ClusterSpec& spec() const = 0;
+  [[nodiscard]] virtual const cluster::ClusterSpec& spec() const = 0;
   /// Ok, or the first task known to be lost: kUnavailable "/job:ps/task:1 (pid 12) was killed by
   /// signal 9 (Killed)". Never waits.
   virtual Status check_alive() = 0;
@@ -40,8 +30,11 @@ class Cluster {
   virtual Status stop() = 0;
 };
 
-/// A cluster that is already running at the addresses of `spec`; stop() leaves it running.
-std::unique_ptr<Cluster> remote_cluster(ClusterSpec spec);
+/// A cluster that is already running: at the addresses of `spec`, "host:port", tasks listen for
+/// control calls. stop() leaves it running.
+/// Errors: kInvalidArgument without a dense job ps and a dense job worker, or with a job that is
+/// none of ps, worker, chief and evaluator.
+Result<std::unique_ptr<Cluster>> remote_cluster(cluster::ClusterSpec spec);
 
 /// How a local cluster is started.
 struct LocalClusterOptions {

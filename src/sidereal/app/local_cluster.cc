@@ -79,10 +79,12 @@ class LocalCluster final : public Cluster {
     SR_RETURN_IF_ERROR(validate(options_));
     cluster_id_ = sys::posix::create_random()->next();
     spin_us_ = choose_spin_us(options_);
-    return options_.in_process ? start_servers() : start_processes();
+    SR_RETURN_IF_ERROR(options_.in_process ? start_servers() : start_processes());
+    SR_RETURN_IF_ERROR(spec_.add_job("ps", ps_));
+    return spec_.add_job("worker", worker_);
   }
 
-  [[nodiscard]] const ClusterSpec& spec() const override { return spec_; }
+  [[nodiscard]] const cluster::ClusterSpec& spec() const override { return spec_; }
 
   Status check_alive() override {
     const std::lock_guard lock(mutex_);
@@ -112,10 +114,10 @@ class LocalCluster final : public Cluster {
   std::vector<Planned> plan() {
     std::vector<Planned> tasks;
     for (int i = 0; i < options_.ps; ++i) {
-      tasks.push_back({"ps", i, options_.ps_lanes, &spec_.ps});
+      tasks.push_back({"ps", i, options_.ps_lanes, &ps_});
     }
     for (int i = 0; i < options_.workers; ++i) {
-      tasks.push_back({"worker", i, options_.worker_lanes, &spec_.worker});
+      tasks.push_back({"worker", i, options_.worker_lanes, &worker_});
     }
     return tasks;
   }
@@ -163,7 +165,7 @@ class LocalCluster final : public Cluster {
 
   /// Asks the tasks of one job to end, waits, and kills those that have not ended in time.
   Status stop_job(const std::string& job) {
-    const std::vector<std::string>& addresses = job == "ps" ? spec_.ps : spec_.worker;
+    const std::vector<std::string>& addresses = job == "ps" ? ps_ : worker_;
     std::vector<TaskProcess*> tasks;
     for (auto& process : processes_) {
       if (process->task().starts_with("/job:" + job + "/")) tasks.push_back(process.get());
@@ -192,8 +194,10 @@ class LocalCluster final : public Cluster {
   LocalClusterOptions options_;
   uint64_t cluster_id_ = 0;
   int64_t spin_us_ = 0;
-  ClusterSpec spec_;
-  std::mutex mutex_;  // Guards the processes and stopped_.
+  std::vector<std::string> ps_;      // Addresses of tasks that came up.
+  std::vector<std::string> worker_;  // As ps_.
+  cluster::ClusterSpec spec_;        // Once all came up.
+  std::mutex mutex_;                 // Guards the processes and stopped_.
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<std::unique_ptr<TaskProcess>> processes_;
   bool stopped_ = false;

@@ -61,8 +61,8 @@ Result<std::map<std::string, double, std::less<>>> parse_parameters(
 }
 
 // A JSON text, or the name of a file that holds one.
-Result<app::ClusterSpec> read_cluster(const std::string& text) {
-  if (base::trim(text).starts_with('{')) return app::ClusterSpec::from_json(text);
+Result<cluster::ClusterSpec> read_cluster(const std::string& text) {
+  if (base::trim(text).starts_with('{')) return cluster::ClusterSpec::from_json(text);
   std::ifstream file(text);
   std::stringstream content;
   content << file.rdbuf();
@@ -72,7 +72,7 @@ Result<app::ClusterSpec> read_cluster(const std::string& text) {
         "{{\"ps\": [\"host:port\"], \"worker\": [\"host:port\"]}}",
         text);
   }
-  auto spec = app::ClusterSpec::from_json(content.str());
+  auto spec = cluster::ClusterSpec::from_json(content.str());
   if (!spec.ok()) return base::with_context(spec.status(), text);
   return spec;
 }

@@ -108,11 +108,11 @@ TEST_F(Arguments, AClusterIsJsonOrAFileOfIt) {
   arguments_.cluster = json;
   auto job = plan_train(arguments_);
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_THAT(job->remote->worker, ElementsAre("h:2", "h:3"));
+  EXPECT_THAT(*job->remote->addresses("worker"), ElementsAre("h:2", "h:3"));
   arguments_.cluster = write("cluster.json", json);
   job = plan_train(arguments_);
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_THAT(job->remote->ps, ElementsAre("h:1"));
+  EXPECT_THAT(*job->remote->addresses("ps"), ElementsAre("h:1"));
   arguments_.cluster = folder_ + "/none.json";
   EXPECT_EQ(error().code(), StatusCode::kNotFound);
 }

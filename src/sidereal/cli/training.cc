@@ -30,8 +30,11 @@ void print(const std::string& text) {
 
 std::string describe(const TrainingJob& job) {
   const train::ModelOptions& m = job.model;
-  const size_t ps = job.remote.has_value() ? job.remote->ps.size() : job.local.ps;
-  const size_t workers = job.remote.has_value() ? job.remote->worker.size() : job.local.workers;
+  const auto tasks = [&](const char* name, int local) {
+    return job.remote.has_value() ? job.remote->num_tasks(name).value_or(0) : local;
+  };
+  const int ps = tasks("ps", job.local.ps);
+  const int workers = tasks("worker", job.local.workers);
   return fmt::format(
       "training {} with {} on {} ps and {} worker task{}: {} embedding rows, batches of {}, {} "
       "epoch{}\n",

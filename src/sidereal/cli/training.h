@@ -5,6 +5,7 @@
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/base/status.h"
+#include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/data/data_spec.h"
 #include "sidereal/train/models.h"
 #include "sidereal/train/trainer.h"
@@ -20,7 +21,7 @@ struct TrainingJob {
   train::ModelOptions model;
   train::FitOptions fit;
   app::LocalClusterOptions local;
-  std::optional<app::ClusterSpec> remote;  ///< Running servers to use instead of local ones.
+  std::optional<cluster::ClusterSpec> remote;  ///< Running servers to use instead of local ones.
   std::string protocol = "star_server";
   std::string json_path;    ///< "": none.
   std::string losses_path;  ///< "": none. One loss per line, of worker 0.

@@ -11,6 +11,7 @@
 #include "sidereal/app/control.grpc.pb.h"
 #include "sidereal/app/control_client.h"
 #include "sidereal/app/server.h"
+#include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/train/models.h"
 #include "sidereal/train/trainer.h"
 
@@ -50,6 +51,15 @@ CompiledModel deep_fm(const ir::OptimizerDef& optimizer, double dropout = 0.2) {
 std::unique_ptr<app::Cluster> start(int ps, int ps_lanes, int workers = 1) {
   auto cluster = app::start_local_cluster(
       {.ps = ps, .workers = workers, .ps_lanes = ps_lanes, .spin_us = 0, .in_process = true});
+  EXPECT_TRUE(cluster.ok()) << cluster.status();
+  return *std::move(cluster);
+}
+
+std::unique_ptr<app::Cluster> remote(const std::vector<std::string>& ps,
+                                     const std::vector<std::string>& worker) {
+  cluster::ClusterSpec spec;
+  EXPECT_TRUE(spec.add_job("ps", ps).ok() && spec.add_job("worker", worker).ok());
+  auto cluster = app::remote_cluster(std::move(spec));
   EXPECT_TRUE(cluster.ok()) << cluster.status();
   return *std::move(cluster);
 }
@@ -227,7 +237,7 @@ TEST(Cluster, two_of_them_in_one_process_do_not_see_each_other) {
   ASSERT_TRUE(trained.ok() && fresh.ok());
   EXPECT_NE(std::memcmp(trained->raw(), fresh->raw(), fresh->nbytes()), 0);
   // A ps of one cluster with the worker of another.
-  const auto mixed = app::remote_cluster({.ps = one->spec().ps, .worker = other->spec().worker});
+  const auto mixed = remote(*one->spec().addresses("ps"), *other->spec().addresses("worker"));
   const Status refused = Trainer::create(mixed.get(), deep_fm(sgd(0.1), 0)).status();
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(base::message_of(refused),
@@ -249,7 +259,7 @@ TEST(Cluster, an_id_outside_its_table_ends_the_job_with_an_error_that_says_so) {
 
 TEST(Cluster, a_task_of_another_kind_at_an_address_is_named) {
   const auto cluster = start(1, 1);
-  app::ControlClient client("/job:ps/task:1", cluster->spec().worker[0]);
+  app::ControlClient client("/job:ps/task:1", *cluster->spec().task_address("worker", 0));
   const Status status = client.get_status(10).status();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(base::message_of(status), AllOf(HasSubstr("/job:ps/task:1 was expected at"),
@@ -260,7 +270,7 @@ TEST(Cluster, nobody_at_an_address_is_named_once_the_deadline_has_passed) {
   std::string address;
   {
     const auto gone = start(1, 1);
-    address = gone->spec().ps[0];
+    address = *gone->spec().task_address("ps", 0);
   }
   app::ControlClient client("/job:ps/task:0", address);
   const Status status = client.get_status(0.3).status();
@@ -286,7 +296,7 @@ TEST(Cluster, a_task_of_another_version_is_refused_by_name_on_either_side) {
   builder.RegisterService(&future);
   const auto server = builder.BuildAndStart();
   const std::string address = fmt::format("127.0.0.1:{}", port);
-  const auto newer = app::remote_cluster({.ps = {address}, .worker = {address}});
+  const auto newer = remote({address}, {address});
   const Status status = Trainer::create(newer.get(), deep_fm(sgd(0.1))).status();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(base::message_of(status),
@@ -295,7 +305,7 @@ TEST(Cluster, a_task_of_another_version_is_refused_by_name_on_either_side) {
 
   const auto ours = start(1, 1);
   const auto stub = control::v1::Control::NewStub(
-      grpc::CreateChannel(ours->spec().ps[0], grpc::InsecureChannelCredentials()));
+      grpc::CreateChannel(*ours->spec().task_address("ps", 0), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
   control::v1::GetStatusRequest request;
@@ -335,18 +345,19 @@ TEST(Server, options_that_make_no_sense_are_refused) {
 class Stopping : public testing::Test {
  protected:
   Stopping() {
-    app::ClusterSpec spec;
+    std::vector<std::string> ps;
+    std::vector<std::string> worker;
     for (const std::string job : {"ps", "worker"}) {
       for (int i = 0; i < 2; ++i) {
         app::ServerOptions options{.job = job, .task = i, .cluster_id = 77};
         options.options.spin_us = 0;
         auto server = app::Server::create(options);
         EXPECT_TRUE(server.ok()) << server.status();
-        (job == "ps" ? spec.ps : spec.worker).push_back((*server)->address());
+        (job == "ps" ? ps : worker).push_back((*server)->address());
         servers_[app::task_name(job, i)] = *std::move(server);
       }
     }
-    cluster_ = app::remote_cluster(spec);
+    cluster_ = remote(ps, worker);
   }
 
   /// Stops `task` in the middle of a fit; the error of the fit.

@@ -63,8 +63,11 @@ class Trainer::Impl {
   Impl(app::Cluster* cluster, CompiledModel model) : cluster_(cluster), model_(std::move(model)) {}
 
   Status start() {
-    SR_RETURN_IF_ERROR(reach("ps", cluster_->spec().ps, &ps_));
-    SR_RETURN_IF_ERROR(reach("worker", cluster_->spec().worker, &workers_));
+    SR_ASSIGN_OR_RETURN(ps_addresses_, cluster_->spec().addresses("ps"));
+    SR_ASSIGN_OR_RETURN(const std::vector<std::string> workers,
+                        cluster_->spec().addresses("worker"));
+    SR_RETURN_IF_ERROR(reach("ps", ps_addresses_, &ps_));
+    SR_RETURN_IF_ERROR(reach("worker", workers, &workers_));
     train_text_ = ir::to_text(model_.graph);
     inference_text_ = ir::to_text(inference_graph(model_.graph));
     SR_ASSIGN_OR_RETURN(placement_, passes::place_variables(model_.graph.variables(), topology_));
@@ -293,7 +296,7 @@ class Trainer::Impl {
   v1::RunJobRequest base_request(const data::DataSpec& data, const FitOptions& options) {
     v1::RunJobRequest request;
     request.set_probability(model_.probability);
-    for (const std::string& address : cluster_->spec().ps) request.add_ps(address);
+    for (const std::string& address : ps_addresses_) request.add_ps(address);
     request.set_data(data::to_json(data));
     request.set_batch_size(options.batch_size);
     request.set_steps_in_flight(options.steps_in_flight);
@@ -339,6 +342,7 @@ class Trainer::Impl {
   uint64_t cluster_id_ = 0;
   std::vector<std::shared_ptr<app::ControlClient>> ps_;
   std::vector<std::shared_ptr<app::ControlClient>> workers_;
+  std::vector<std::string> ps_addresses_;
   double rate_factor_ = 1;
   int64_t trace_began_ns_ = 0;
   passes::Topology topology_;

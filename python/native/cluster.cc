@@ -1,0 +1,99 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.h"
+#include "errors.h"
+#include "sidereal/cluster/cluster_spec.h"
+#include "sidereal/ir/device_spec.h"
+
+namespace sidereal::python {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using cluster::ClusterSpec;
+using ir::DeviceSpec;
+
+void bind_cluster_spec(nb::module_& m) {
+  nb::class_<ClusterSpec>(m, "ClusterSpec", "The jobs of a cluster.")
+      .def(nb::init<>())
+      .def_static(
+          "from_json",
+          [](const std::string& text) { return value_of(ClusterSpec::from_json(text)); }, "text"_a)
+      .def("to_json", &ClusterSpec::to_json)
+      .def(
+          "add_job",
+          [](ClusterSpec& self, const std::string& name, ClusterSpec::Tasks tasks) {
+            check(self.add_job(name, std::move(tasks)));
+          },
+          "name"_a, "tasks"_a)
+      .def_prop_ro("jobs", &ClusterSpec::jobs)
+      .def(
+          "tasks",
+          [](const ClusterSpec& self, const std::string& job) { return value_of(self.tasks(job)); },
+          "job"_a)
+      .def(
+          "is_dense",
+          [](const ClusterSpec& self, const std::string& job) {
+            return value_of(self.is_dense(job));
+          },
+          "job"_a)
+      .def(
+          "job_tasks",
+          [](const ClusterSpec& self, const std::string& job) {
+            return value_of(self.job_tasks(job));
+          },
+          "job"_a)
+      .def(
+          "task_address",
+          [](const ClusterSpec& self, const std::string& job, int index) {
+            return value_of(self.task_address(job, index));
+          },
+          "job"_a, "index"_a)
+      .def("__eq__", [](const ClusterSpec& a, const ClusterSpec& b) { return a == b; })
+      .def("__str__", &ClusterSpec::to_string);
+}
+
+void bind_device_spec(nb::module_& m) {
+  nb::class_<DeviceSpec>(m, "DeviceSpec", "A name of a device, or a part of one.")
+      .def(
+          "__init__",
+          [](DeviceSpec* self, std::optional<std::string> job, std::optional<int> replica,
+             std::optional<int> task, std::optional<std::string> device_type,
+             std::optional<int> device_index) {
+            const DeviceSpec made{std::move(job), replica, task, std::move(device_type),
+                                  device_index};
+            // What cannot be written as a name is no device.
+            if (value_of(DeviceSpec::parse(made.to_string())) != made) {
+              check(base::invalid_argument("'{}' is no name of a device", made.to_string()));
+            }
+            new (self) DeviceSpec(made);
+          },
+          "job"_a = nb::none(), "replica"_a = nb::none(), "task"_a = nb::none(),
+          "device_type"_a = nb::none(), "device_index"_a = nb::none())
+      .def_static(
+          "from_string", [](const std::string& text) { return value_of(DeviceSpec::parse(text)); },
+          "spec"_a)
+      .def_ro("job", &DeviceSpec::job)
+      .def_ro("replica", &DeviceSpec::replica)
+      .def_ro("task", &DeviceSpec::task)
+      .def_ro("device_type", &DeviceSpec::device_type)
+      .def_ro("device_index", &DeviceSpec::device_index)
+      .def("to_string", &DeviceSpec::to_string)
+      .def("merged", &DeviceSpec::merged, "other"_a)
+      .def("__eq__", [](const DeviceSpec& a, const DeviceSpec& b) { return a == b; });
+}
+
+}  // namespace
+
+void bind_cluster(nb::module_& m) {
+  bind_cluster_spec(m);
+  bind_device_spec(m);
+}
+
+}  // namespace sidereal::python
