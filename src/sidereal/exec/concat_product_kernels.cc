@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -106,7 +108,8 @@ class RowWalk {
 
 class ConcatMatMul final : public Kernel {
  public:
-  ConcatMatMul(bool bias, bool relu) : bias_(bias), relu_(relu) {}
+  ConcatMatMul(bool bias, std::optional<kernels::UnaryOp> activation)
+      : bias_(bias), activation_(activation) {}
 
   Status run(KernelContext& c) override {
     SR_RETURN_IF_ERROR(check_one_dtype(c));
@@ -184,17 +187,12 @@ class ConcatMatMul final : public Kernel {
       begun = true;
     }
     T* done = out + first * n;
-    if (bias != nullptr && relu_) {
-      kernels::bias_add_relu<T>(done, bias, done, rows, n);
-    } else if (bias != nullptr) {
-      kernels::bias_add<T>(done, bias, done, rows, n);
-    } else if (relu_) {
-      kernels::unary<T>(kernels::UnaryOp::kRelu, done, done, rows * n);
-    }
+    if (bias != nullptr) kernels::bias_add<T>(done, bias, done, rows, n);
+    if (activation_) kernels::unary<T>(*activation_, done, done, rows * n);
   }
 
   bool bias_;
-  bool relu_;
+  std::optional<kernels::UnaryOp> activation_;
   Parts parts_;
   std::vector<Narrow> narrow_;
 };
@@ -357,8 +355,13 @@ class MatMulSplit final : public Kernel {
 
 Result<std::unique_ptr<Kernel>> concat_mat_mul(const BindContext& bind) {
   const bool bias = ir::attr_or(bind.instruction.attrs, "bias", false);
-  const bool relu = ir::attr_or(bind.instruction.attrs, "relu", false);
-  return std::unique_ptr<Kernel>(std::make_unique<ConcatMatMul>(bias, relu));
+  const auto name = ir::attr_or<std::string>(bind.instruction.attrs, "activation", "");
+  std::optional<kernels::UnaryOp> activation;
+  if (name == "Relu") activation = kernels::UnaryOp::kRelu;
+  if (name == "Sigmoid") activation = kernels::UnaryOp::kSigmoid;
+  if (name == "Tanh") activation = kernels::UnaryOp::kTanh;
+  if (!activation && !name.empty()) return invalid_argument("there is no activation '{}'", name);
+  return std::unique_ptr<Kernel>(std::make_unique<ConcatMatMul>(bias, activation));
 }
 
 Result<std::unique_ptr<Kernel>> transposed_concat_mat_mul(const BindContext& /*bind*/) {

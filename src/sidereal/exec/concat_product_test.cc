@@ -51,7 +51,10 @@ struct RandomLayer {
     if (dice.chance(60)) {
       wrt.push_back(input("bias", {units}, false));
       y = ops::bias_add(b, y, wrt.back());
-      if (dice.chance(50)) y = ops::relu(b, y);
+      const auto activation = dice.number(0, 4);
+      if (activation == 0) y = ops::relu(b, y);
+      if (activation == 1) y = ops::sigmoid(b, y);
+      if (activation == 2) y = ops::tanh(b, y);
     }
     fetches.push_back(y);
     if (dice.chance(10)) fetches.push_back(joined);

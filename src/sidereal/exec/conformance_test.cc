@@ -613,8 +613,12 @@ std::string result_of(const TestStep& step, const reference::Values& feeds, Dice
 /// A chain of element-wise ops over shapes that may or may not broadcast, fed at run time.
 TEST(Fused, broadcasts_at_run_time_as_its_ops_would) {
   const std::vector<std::vector<Shape>> shapes = {
-      {{3, 4}, {3, 4}, {}}, {{1, 4}, {3, 4}, {}}, {{3, 1}, {1, 4}, {}}, {{2500, 3}, {2500, 3}, {}},
-      {{0, 4}, {0, 4}, {}}, {{1, 1}, {1, 1}, {}}, {{0, 4}, {1, 4}, {}}};
+      {{3, 4}, {3, 4}, {}},       {{1, 4}, {3, 4}, {}},    {{3, 1}, {1, 4}, {}},
+      {{2500, 3}, {2500, 3}, {}}, {{0, 4}, {0, 4}, {}},    {{1, 1}, {1, 1}, {}},
+      {{0, 4}, {1, 4}, {}},       {{70, 40}, {1, 40}, {}}, {{1, 40}, {70, 40}, {}},
+      {{70, 40}, {70, 1}, {}},    {{3, 3000}, {3, 1}, {}}, {{3, 3000}, {1, 3000}, {}},
+      {{1, 20}, {1, 20}, {}},     {{70, 1}, {1, 40}, {}},  {{70, 15}, {1, 15}, {}},
+      {{1, 1}, {9, 40}, {}}};
   ir::Graph graph;
   Builder b(&graph, &test_registry());
   const Output x = ops::placeholder(b, "x", DType::kFloat32, {-1, -1});

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -100,8 +101,61 @@ KernelFactory mixed(KernelFactory factory) {
   };
 }
 
-/// A list of element-wise ops, block by block. Where the shapes are not all alike or scalars, the
-/// ops run one after the other instead, each over all of its elements.
+/// Puts elements of a tensor that is broadcast to another shape where they are read, run by run.
+class Repeater {
+ public:
+  /// Runs shorter than this are not worth it.
+  static constexpr int64_t kRunMin = 16;
+
+  Repeater(const Shape& from, const Shape& to)
+      : copies_(from.dim(-1) == to.dim(-1)), at_(whole_dims(from, to)), rows_(cut(from), cut(to)) {
+    for (int i = 1; i <= at_; ++i) run_ *= to.dim(-i);
+  }
+
+  [[nodiscard]] int64_t run() const { return run_; }
+
+  /// Elements [at, at + count) of the broadcast array.
+  template <class T>
+  void read(const T* in, int64_t at, int64_t count, T* out) const {
+    const int64_t end = at + count;
+    while (at < end) {
+      const int64_t row = at / run_;
+      const int64_t first = at - row * run_;
+      const int64_t size = std::min(run_ - first, end - at);
+      const T* from = in + rows_(row) * (copies_ ? run_ : 1);
+      if (copies_) {
+        std::copy_n(from + first, size, out);
+      } else {
+        std::fill_n(out, size, *from);
+      }
+      out += size;
+      at += size;
+    }
+  }
+
+ private:
+  /// How many dimensions at the end are read as they are, or are one element again and again.
+  [[nodiscard]] int whole_dims(const Shape& from, const Shape& to) const {
+    int count = 0;
+    for (int i = 1; i <= to.rank(); ++i, ++count) {
+      const int64_t mine = i <= from.rank() ? from.dim(-i) : 1;
+      if (mine != (copies_ ? to.dim(-i) : 1)) break;
+    }
+    return count;
+  }
+  [[nodiscard]] Shape cut(const Shape& shape) const {
+    return Shape(shape.dims().first(std::max(shape.rank() - at_, 0)));
+  }
+
+  bool copies_;
+  int at_;
+  int64_t run_ = 1;
+  kernels::RowOffsets rows_;
+};
+
+/// A list of element-wise ops, block by block. Where no input has the shape of the result, or one
+/// is broadcast to it in short runs, the ops run one after the other instead, each over all of its
+/// elements.
 class FusedElementwise final : public Kernel {
  public:
   static Result<std::unique_ptr<Kernel>> make(const BindContext& bind) {
@@ -190,15 +244,26 @@ class FusedElementwise final : public Kernel {
     num_places_ = static_cast<size_t>(places);
   }
 
-  /// True when every input is a scalar or has the one shape that all others have; sets shape_.
+  /// True when an input has the shape of the result, and every other one has it too, is a scalar,
+  /// or is repeated in long runs; sets shape_ and repeaters_.
   bool is_even() {
-    const Tensor* full = nullptr;
+    repeaters_.clear();
+    const Tensor* full = &tensors_[0];
     for (const Tensor& t : tensors_) {
-      if (t.shape().rank() == 0) continue;
-      if (full != nullptr && full->shape() != t.shape()) return false;
-      full = &t;
+      if (t.shape().rank() > full->shape().rank() || t.num_elements() > full->num_elements()) {
+        full = &t;
+      }
     }
-    shape_ = full != nullptr ? full->shape() : Shape();
+    shape_ = full->shape();
+    for (const Tensor& t : tensors_) {
+      repeaters_.emplace_back();
+      if (t.shape().rank() == 0 || t.shape() == shape_) continue;
+      Shape both;
+      if (!kernels::broadcast_shape(t.shape(), shape_, &both) || both != shape_) return false;
+      if (t.dtype() == DType::kBFloat16 || shape_.num_elements() == 0) return false;
+      repeaters_.back().emplace(t.shape(), shape_);
+      if (repeaters_.back()->run() < Repeater::kRunMin) return false;
+    }
     return true;
   }
 
@@ -238,14 +303,19 @@ class FusedElementwise final : public Kernel {
     for (size_t i = 0; i < num_inputs_; ++i) {
       values[i] = tensors_[i].raw();
       if (is_full(i)) continue;
-      // A scalar stands in its block as often as a block has elements.
       T* filled = scratch + i * block;
-      kernels::fill<T>(filled, block, scalar<T>(tensors_[i]));
       values[i] = filled;
+      // A scalar stands in its block as often as a block has elements.
+      if (!repeaters_[i]) kernels::fill<T>(filled, block, scalar<T>(tensors_[i]));
     }
     for (int64_t at = range.first; at < range.second; at += block) {
       const int64_t count = std::min(block, range.second - at);
       widen_inputs(scratch, values, block, at, count);
+      for (size_t i = 0; i < num_inputs_; ++i) {
+        if (!repeaters_[i]) continue;
+        repeaters_[i]->read(tensors_[i].template data<const T>().data(), at, count,
+                            scratch + i * block);
+      }
       for (size_t i = 0; i < steps_.size(); ++i) {
         const Step& step = steps_[i];
         T* to = scratch + (step.place < 0 ? num_places_ : step.place) * block;
@@ -260,7 +330,7 @@ class FusedElementwise final : public Kernel {
 
   /// True for an input that has an element for each of the output.
   [[nodiscard]] bool is_full(size_t i) const {
-    return tensors_[i].shape().rank() != 0 || shape_.rank() == 0;
+    return !repeaters_[i] && (tensors_[i].shape().rank() != 0 || shape_.rank() == 0);
   }
 
   template <class T>
@@ -330,8 +400,9 @@ class FusedElementwise final : public Kernel {
   size_t num_inputs_;
   size_t num_places_ = 0;
   std::vector<Step> steps_;
-  std::vector<Tensor> tensors_;      // Inputs; in run_whole() results as well.
-  std::vector<const void*> values_;  // Where each value's block is, for each part.
+  std::vector<Tensor> tensors_;                     // Inputs; in run_whole() results as well.
+  std::vector<const void*> values_;                 // Where each value's block is, for each part.
+  std::vector<std::optional<Repeater>> repeaters_;  // By input: how it is broadcast.
   Shape shape_;
   tensor::Buffer::Ptr scratch_;
 };

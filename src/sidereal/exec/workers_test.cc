@@ -112,7 +112,7 @@ TEST(Workers, change_no_bit_of_a_result) {
       {"FusedMatMul", {{96, 4100}, {4100, 100}, {100}}, {}},
       {"ConcatMatMul",
        {{30, 50, 64}, {30, 1, 40}, {30, 50, 33}, {137, 80}, {80}},
-       {{"bias", true}, {"relu", true}}},
+       {{"bias", true}, {"activation", std::string("Sigmoid")}}},
       {"TransposedConcatMatMul", {{70, 50, 64}, {70, 1, 40}, {70, 50, 33}, {3500, 80}}},
       {"MatMulSplit",
        {{3500, 80}, {120, 80}},

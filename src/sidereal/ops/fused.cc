@@ -96,6 +96,12 @@ int64_t extent_of(const InferContext& c, size_t input, int i) {
 }
 
 Status infer_concat_mat_mul(const InferContext& c) {
+  const auto activation = ir::attr_or<std::string>(c.attrs, "activation", "");
+  if (!activation.empty() && activation != "Relu" && activation != "Sigmoid" &&
+      activation != "Tanh") {
+    return base::invalid_argument("activation is '{}'; it must be Relu, Sigmoid or Tanh",
+                                  activation);
+  }
   const size_t rest = ir::attr_or(c.attrs, "bias", false) ? 2 : 1;
   if (c.inputs.size() <= rest) return base::invalid_argument("there are no parts");
   const size_t w = c.inputs.size() - rest;
@@ -151,7 +157,7 @@ void register_parts(OpRegistry* registry) {
                  .min_inputs = 2,
                  .max_inputs = -1,
                  .attrs = {{"bias", "bool", false, "The last input is a bias."},
-                           {"relu", "bool", false, "Apply Relu at the end."}},
+                           {"activation", "string", false, "Relu, Sigmoid or Tanh, at the end."}},
                  .infer = infer_concat_mat_mul,
                  .differentiable = false});
   registry->add({.name = "TransposedConcatMatMul",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -265,12 +266,13 @@ class Joiner {
     for (const Node& joined : step_.graph.nodes()) find_products(joined);
     if (products_.empty()) return step_;
     for (const Node& node : step_.graph.nodes()) {
-      const auto joined = products_.find(node.id);
       // Views of what is not there any more are pruned, and with them the Concat.
-      if (joined == products_.end()) {
+      if (const auto last = activations_.find(node.id); last != activations_.end()) {
+        SR_RETURN_IF_ERROR(join(find_.node(last->second), node));
+      } else if (!products_.contains(node.id)) {
         rewriter_.copy(node);
-      } else {
-        SR_RETURN_IF_ERROR(join(node, find_.node(joined->second)));
+      } else if (activation_of(node) == nullptr) {
+        SR_RETURN_IF_ERROR(join(node, node));
       }
     }
     return prune(rewriter_.finish(step_));
@@ -297,7 +299,22 @@ class Joiner {
         });
     std::vector<NodeId> products;
     if (has_rows || !add_products(joined, joined, &products)) return;
-    for (const NodeId id : products) products_[id] = joined.id;
+    for (const NodeId id : products) {
+      products_[id] = joined.id;
+      if (const Node* activation = activation_of(find_.node(id))) activations_[activation->id] = id;
+    }
+  }
+
+  /// What is applied to `product`, when it can be done on rows that are still near; or nullptr.
+  [[nodiscard]] const Node* activation_of(const Node& product) const {
+    const std::vector<NodeId>& readers = find_.readers[product.id.value];
+    if (readers.size() != 1 || !find_.may_go(product, product)) return nullptr;
+    if (ir::attr_or(product.attrs, "transpose_a", false)) return nullptr;
+    if (ir::attr_or(product.attrs, "relu", false)) return nullptr;
+    const Node& reader = find_.node(readers[0]);
+    const bool is_known = reader.op == "Relu" || reader.op == "Sigmoid" || reader.op == "Tanh";
+    const bool is_near = reader.location == product.location && reader.control_inputs.empty();
+    return is_known && is_near ? &reader : nullptr;
   }
 
   /// Adds the products of `value`, which shows `joined`; false when it is read in another way.
@@ -328,13 +345,15 @@ class Joiner {
     return width > 0 && width == width_of(find_.shape(part)) ? made.inputs[0] : part;
   }
 
-  Status join(const Node& product, const Node& joined) {
+  /// Puts the product of a Concat in the place of `last`: itself, or its activation.
+  Status join(const Node& product, const Node& last) {
+    const Node& joined = find_.node(products_.at(product.id));
     const bool transposed = ir::attr_or(product.attrs, "transpose_a", false);
     Node made;
     made.op = transposed ? "TransposedConcatMatMul" : "ConcatMatMul";
-    made.name = product.name;
-    made.device = product.device;
-    made.location = product.location;
+    made.name = last.name;
+    made.device = last.device;
+    made.location = last.location;
     const bool one_is_full =
         std::any_of(joined.inputs.begin(), joined.inputs.end(),
                     [&](const Output& part) { return before_broadcast(part) == part; });
@@ -344,12 +363,11 @@ class Joiner {
     for (size_t i = 1; i < product.inputs.size(); ++i) {
       made.inputs.push_back(rewriter_.map(product.inputs[i]));
     }
-    if (product.op == "FusedMatMul") {
-      made.attrs["bias"] = true;
-      if (ir::attr_or(product.attrs, "relu", false)) made.attrs["relu"] = true;
-    }
+    if (product.op == "FusedMatMul") made.attrs["bias"] = true;
+    if (ir::attr_or(product.attrs, "relu", false)) made.attrs["activation"] = std::string("Relu");
+    if (last.id != product.id) made.attrs["activation"] = last.op;
     SR_ASSIGN_OR_RETURN(const NodeId id, rewriter_.add_as(std::move(made), registry_));
-    rewriter_.replace(product.id, id);
+    rewriter_.replace(last.id, id);
     return {};
   }
 
@@ -357,7 +375,8 @@ class Joiner {
   const ir::OpRegistry& registry_;
   Finder find_;
   Rewriter rewriter_;
-  std::map<NodeId, NodeId> products_;  // Their Concats.
+  std::map<NodeId, NodeId> products_;     // Their Concats.
+  std::map<NodeId, NodeId> activations_;  // Their products.
 };
 
 }  // namespace

@@ -17,8 +17,9 @@ Result<StepGraph> split_products(const StepGraph& step, const ir::OpRegistry& re
 
 /// Makes ConcatMatMul and TransposedConcatMatMul of products (MatMul, FusedMatMul) of a Concat
 /// along the last axis, through reshapes that keep it, where nothing else reads the Concat and its
-/// parts are wide. A part that was only broadcast to the shape of the others is read as it was
-/// before. For float32 and float64.
+/// parts are wide; Relu, Sigmoid and Tanh that alone read such a product become part of it. A part
+/// that was only broadcast to the shape of the others is read as it was before. For float32 and
+/// float64.
 Result<StepGraph> join_products(const StepGraph& step, const ir::OpRegistry& registry);
 
 }  // namespace sidereal::passes

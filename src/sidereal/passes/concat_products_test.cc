@@ -53,9 +53,9 @@ class ConcatProductsTest : public testing::Test {
         const auto* numbers = ir::find_attr<std::vector<int64_t>>(node.attrs, attr);
         if (numbers != nullptr) line += text_of(*numbers);
       }
-      for (const char* attr : {"bias", "relu"}) {
-        if (ir::attr_or(node.attrs, attr, false)) line += fmt::format("; {}", attr);
-      }
+      if (ir::attr_or(node.attrs, "bias", false)) line += "; bias";
+      const auto activation = ir::attr_or<std::string>(node.attrs, "activation", "");
+      if (!activation.empty()) line += "; " + activation;
       out.push_back(line);
     }
     return out;
@@ -82,7 +82,7 @@ TEST_F(ConcatProductsTest, a_layer_and_its_gradients_read_and_write_the_parts) {
   const Output dy = ops::neg(b_, ops::slice_axis(b_, shaped, -1, 32, 48, "second"), "dy");
   EXPECT_THAT(
       passed({z, dw, dx, dy}),
-      ElementsAre("z = ConcatMatMul x y w bias; bias; relu", "dw = TransposedConcatMatMul x y dz",
+      ElementsAre("z = ConcatMatMul x y w bias; bias; Relu", "dw = TransposedConcatMatMul x y dz",
                   "back = MatMulSplit dz w [0,32] [32,48]", "first = Reshape back [-1,50,32]",
                   "dx = Neg first", "second = Reshape back:1 [-1,50,48]", "dy = Neg second"));
 }
@@ -94,6 +94,20 @@ TEST_F(ConcatProductsTest, what_was_broadcast_is_read_as_it_was) {
   const Output flat = ops::reshape(b_, ops::concat(b_, {spread, y}, 2), {-1, 72});
   const Output z = ops::mat_mul(b_, flat, input("w", {72, 4}), false, false, "z");
   EXPECT_THAT(passed({z}), ElementsAre("z = ConcatMatMul x y w"));
+}
+
+TEST_F(ConcatProductsTest, an_activation_that_alone_reads_a_product_becomes_part_of_it) {
+  const Output x = input("x", {-1, 32});
+  const Output joined = ops::concat(b_, {x, input("y", {-1, 40})}, 1);
+  const Output w = input("w", {72, 4});
+  const Output sum = ops::bias_add(b_, ops::mat_mul(b_, joined, w), input("bias", {4}), "sum");
+  const Output z = ops::sigmoid(b_, sum, "z");
+  EXPECT_THAT(passed({z}), ElementsAre("z = ConcatMatMul x y w bias; bias; Sigmoid"));
+  EXPECT_THAT(
+      passed({z, ops::square(b_, sum, "s")}),
+      ElementsAre("sum = ConcatMatMul x y w bias; bias", "z = Sigmoid sum", "s = Square sum"));
+  const Output t = ops::tanh(b_, ops::mat_mul(b_, joined, w, false, false, "m"), "t");
+  EXPECT_THAT(passed({t}), ElementsAre("t = ConcatMatMul x y w; Tanh"));
 }
 
 TEST_F(ConcatProductsTest, pieces_take_the_shapes_of_parts_where_these_are_not_known) {

@@ -37,11 +37,17 @@ bool is_real(ir::DType dtype) {
   return dtype == ir::DType::kFloat32 || dtype == ir::DType::kFloat64;
 }
 
-/// True for a node that may be a step of a fused one. The last step may be pinned.
-bool is_step(const Node& node) {
-  return ir::fusable_arity(node.op) > 0 && node.outputs.size() == 1 &&
-         is_real(node.outputs[0].dtype) && node.attrs.empty();
+/// Steps that `node` is: one, or one for every further term of a sum; 0 when it is none.
+size_t steps_of(const Node& node) {
+  if (node.outputs.size() != 1 || !is_real(node.outputs[0].dtype) || !node.attrs.empty()) return 0;
+  // A sum of scalars may meet a value: what is added has one shape.
+  const ir::Shape& shape = node.outputs[0].shape;
+  if (node.op == "AddN" && shape.has_rank() && shape.rank() > 0) return node.inputs.size() - 1;
+  return ir::fusable_arity(node.op) > 0 ? 1 : 0;
 }
+
+/// True for a node that may be a part of a fused one. The last one may be pinned.
+bool is_step(const Node& node) { return steps_of(node) > 0; }
 
 class Fuser {
  public:
@@ -94,17 +100,20 @@ class Fuser {
   /// Every step joins the group of the only node that reads it, last nodes first.
   void find_groups() {
     members_.resize(step_.graph.size());
+    steps_.assign(step_.graph.size(), 0);
     for (auto i = static_cast<int32_t>(step_.graph.size()) - 1; i >= 0; --i) {
       const Node& made = node(NodeId(i));
       if (!is_step(made) || product_[i] != nullptr) continue;
       members_[i].push_back(made.id);
+      steps_[i] = steps_of(made);
       if (!reader_[i].valid()) continue;
       const Node& reader = node(reader_[i]);
       if (!is_step(reader) || product_[reader.id.value] != nullptr) continue;
       if (!reader.control_inputs.empty() || reader.location != made.location) continue;
       if (reader.outputs[0] != made.outputs[0]) continue;
       const int32_t root = root_of(reader.id.value);
-      if (members_[root].size() >= ir::kFusedStepsMax) continue;
+      if (steps_[root] + steps_[i] > ir::kFusedStepsMax) continue;
+      steps_[root] += steps_[i];
       joined_[i] = root;
       members_[root].push_back(made.id);
       members_[i].clear();
@@ -165,10 +174,17 @@ class Fuser {
     std::vector<std::string> code;
     for (const NodeId id : group) {
       const Node& one = node(id);
-      ir::FusedStep step{.op = one.op};
-      for (size_t i = 0; i < one.inputs.size(); ++i) step.args[i] = values.at(one.inputs[i]);
-      values[{id, 0}] = static_cast<int32_t>(inputs.size() + code.size());
-      code.push_back(ir::to_text(step));
+      const auto last = [&] { return static_cast<int32_t>(inputs.size() + code.size()) - 1; };
+      const bool is_sum = one.op == "AddN";
+      ir::FusedStep step{.op = is_sum ? "Add" : one.op};
+      for (size_t i = 0; i < one.inputs.size(); ++i) {
+        step.args[std::min<size_t>(i, 1)] = values.at(one.inputs[i]);
+        if (!is_sum || i == 0) continue;
+        code.push_back(ir::to_text(step));
+        step.args[0] = last();
+      }
+      if (!is_sum) code.push_back(ir::to_text(step));
+      values[{id, 0}] = last();
     }
     Node made;
     made.op = "FusedElementwise";
@@ -191,6 +207,7 @@ class Fuser {
   std::vector<bool> swallowed_;        // Part of a product, not its last node.
   std::map<int32_t, int32_t> joined_;  // Member of a group: its last node.
   std::vector<std::vector<NodeId>> members_;
+  std::vector<size_t> steps_;  // Of the members.
 };
 
 }  // namespace

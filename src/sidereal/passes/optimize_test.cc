@@ -4,6 +4,7 @@
 #include "sidereal/ir/text.h"
 #include "sidereal/ir/verify.h"
 #include "sidereal/ops/ops.h"
+#include "sidereal/passes/broadcasts.h"
 #include "sidereal/passes/fold.h"
 #include "sidereal/passes/fuse.h"
 #include "sidereal/passes/simplify.h"
@@ -72,6 +73,18 @@ TEST_F(OptimizeTest, element_wise_nodes_become_one) {
               ElementsAre("z = FusedElementwise x s y; Mul %0 %1; Tanh %2; Add %3 %4; Sub %5 %0"));
 }
 
+TEST_F(OptimizeTest, a_sum_of_several_is_a_step_for_every_term) {
+  const Output x = input("x", {-1, 4});
+  const Output y = input("y", {-1, 4});
+  const Output sum = b_.add("AddN", {ops::neg(b_, x, "n"), y, x}, {}, "sum");
+  const Output t = ops::tanh(b_, sum, "t");
+  EXPECT_THAT(ops_of(fuse({graph_, {t}, {}}, registry_)),
+              ElementsAre("t = FusedElementwise x y; Neg %0; Add %2 %1; Add %3 %0; Tanh %4"));
+  const Output alone = b_.add("AddN", {x, y}, {}, "alone");
+  EXPECT_THAT(ops_of(fuse({graph_, {alone, sum}, {}}, registry_)),
+              testing::Contains("alone = AddN x y"));
+}
+
 TEST_F(OptimizeTest, a_value_that_is_needed_elsewhere_is_not_swallowed) {
   const Output x = input("x", {8});
   const Output a = ops::neg(b_, x, "a");
@@ -112,6 +125,26 @@ TEST_F(OptimizeTest, a_layer_becomes_one_node) {
   EXPECT_THAT(
       ops_of(fuse({graph_, {z}, {}}, registry_)),
       ElementsAre("y = FusedMatMul x w bias; Relu", "out = FusedMatMul y w bias4", "z = Tanh out"));
+}
+
+TEST_F(OptimizeTest, ops_that_broadcast_read_what_was_not_yet_broadcast) {
+  const Output x = input("x", {-1, 1, 4});
+  const Output y = input("y", {-1, -1, 4});
+  const Output like = b_.add("BroadcastLike", {x, y}, {}, "like");
+  const Output to = b_.add("BroadcastTo", {x, b_.add("Shape", {y}, {}, "shape")}, {}, "to");
+  const Output a = ops::mul(b_, like, y, "a");
+  const Output b = ops::sub(b_, y, to, "b");
+  EXPECT_THAT(ops_of(drop_broadcasts({graph_, {a, b}, {}}, registry_)),
+              ElementsAre("a = Mul x y", "b = Sub y x"));
+  // Another value may itself be broadcast when the shapes are known.
+  const Output z = ops::add(b_, like, input("z", {-1, -1, 4}), "z_sum");
+  EXPECT_THAT(ops_of(drop_broadcasts({graph_, {z}, {}}, registry_)),
+              ElementsAre("like = BroadcastLike x y", "z_sum = Add like z"));
+  const Output known =
+      b_.add("BroadcastTo", {input("r", {4})}, {{"shape", std::vector<int64_t>{2, 4}}}, "known");
+  const Output w = ops::maximum(b_, known, input("s", {2, 4}), "w");
+  EXPECT_THAT(ops_of(drop_broadcasts({graph_, {w}, {}}, registry_)),
+              ElementsAre("w = Maximum r s"));
 }
 
 TEST_F(OptimizeTest, nodes_that_change_nothing_go) {

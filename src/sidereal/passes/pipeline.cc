@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "sidereal/ir/verify.h"
+#include "sidereal/passes/broadcasts.h"
 #include "sidereal/passes/concat_products.h"
 #include "sidereal/passes/cse.h"
 #include "sidereal/passes/expand.h"
@@ -55,6 +56,9 @@ Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& f
   }
   if (options.fuse) {
     SR_ASSIGN_OR_RETURN(step, unite_routes(step, registry));
+    SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {
+                          return drop_broadcasts(part, registry);
+                        }));
     SR_ASSIGN_OR_RETURN(
         step, everywhere(std::move(step), [&](auto& part) { return fuse(part, registry); }));
     SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {

@@ -29,9 +29,9 @@ struct PassOptions {
 /// The compute_dtype of that name: "float32" or "bfloat16"; kInvalidArgument for another one.
 Result<ir::DType> parse_compute_dtype(std::string_view name);
 
-/// Prune, inline, place, expand, simplify, fold, merge, lower, fuse, split and join products; in
-/// bodies of functions too. The result is verified; `graph` is left as it is. The same inputs give
-/// the same plan on every machine.
+/// Prune, inline, place, expand, simplify, fold, merge, lower, unite routes, drop broadcasts, fuse,
+/// split and join products, lay out lookups; in bodies of functions too. The result is verified;
+/// `graph` is left as it is. The same inputs give the same plan on every machine.
 Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
                         const std::vector<ir::NodeId>& targets, const Topology& topology,
                         const ir::OpRegistry& registry, const PassOptions& options = {});
