@@ -1,5 +1,7 @@
 #include "sidereal/ir/component_specs.h"
 
+#include <utility>
+
 #include "sidereal/ir/schema.h"
 
 namespace sidereal::ir {
@@ -27,6 +29,19 @@ Result<std::vector<TensorSpec>> component_specs(const AttrMap& attrs) {
     return base::invalid_argument("attribute 'shapes' has more than {} shapes", dtypes.size());
   }
   return out;
+}
+
+AttrMap component_attrs(const std::vector<TensorSpec>& specs) {
+  std::vector<std::string> dtypes;
+  std::vector<int64_t> shapes;
+  for (const TensorSpec& spec : specs) {
+    dtypes.emplace_back(tensor::name_of(spec.dtype));
+    shapes.push_back(spec.shape.has_rank() ? spec.shape.rank() : -1);
+    for (int d = 0; spec.shape.has_rank() && d < spec.shape.rank(); ++d) {
+      shapes.push_back(spec.shape.dim(d));
+    }
+  }
+  return {{"dtypes", std::move(dtypes)}, {"shapes", std::move(shapes)}};
 }
 
 }  // namespace sidereal::ir

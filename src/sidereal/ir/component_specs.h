@@ -11,4 +11,7 @@ namespace sidereal::ir {
 /// Without "shapes", no shape is known. kInvalidArgument for attributes that say anything else.
 Result<std::vector<TensorSpec>> component_specs(const AttrMap& attrs);
 
+/// The reverse: both attributes.
+AttrMap component_attrs(const std::vector<TensorSpec>& specs);
+
 }  // namespace sidereal::ir

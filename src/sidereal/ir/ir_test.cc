@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "sidereal/ir/component_specs.h"
 #include "sidereal/ir/test_ops.h"
 #include "sidereal/ir/verify.h"
 
@@ -135,6 +136,15 @@ TEST(Attributes, are_equal_bit_by_bit) {
   EXPECT_FALSE(attr_equal(Tensor::scalar(1.5F), Tensor::scalar(2.5F)));
   EXPECT_FALSE(attr_equal(Tensor::of<float>({2}, std::vector<float>{1, 2}),
                           Tensor::of<float>({1, 2}, std::vector<float>{1, 2})));
+}
+
+TEST(ComponentSpecs, come_back_from_their_attributes) {
+  const std::vector<TensorSpec> specs = {{DType::kFloat32, Shape({2, -1})},
+                                         {DType::kString, Shape::unknown_rank()},
+                                         {DType::kInt64, Shape({})}};
+  const Result<std::vector<TensorSpec>> again = component_specs(component_attrs(specs));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(*again, specs);
 }
 
 TEST(Locations, are_written_as_people_say_them) {

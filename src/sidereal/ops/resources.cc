@@ -120,21 +120,17 @@ Status grad_host_function(GradContext& c) {
   for (size_t i = 0; i < c.node.outputs.size(); ++i) {
     if (is_real(c.node.outputs[i].dtype)) inputs.push_back(grad_or_zeros(c, i));
   }
-  std::vector<std::string> dtypes;
-  std::vector<int64_t> shapes;
+  std::vector<ir::TensorSpec> specs;
   std::vector<size_t> wrt;
   for (size_t i = 0; i < c.node.inputs.size(); ++i) {
     const ir::TensorSpec& spec = c.builder.spec(c.node.inputs[i]);
     if (!is_real(spec.dtype)) continue;
     wrt.push_back(i);
-    dtypes.emplace_back(tensor::name_of(spec.dtype));
-    shapes.push_back(spec.shape.has_rank() ? spec.shape.rank() : -1);
-    for (int d = 0; spec.shape.has_rank() && d < spec.shape.rank(); ++d) {
-      shapes.push_back(spec.shape.dim(d));
-    }
+    specs.push_back(spec);
   }
-  const ir::NodeId node = c.builder.add_node(
-      "HostFunction", inputs, {{"function", gradient}, {"dtypes", dtypes}, {"shapes", shapes}});
+  ir::AttrMap attrs = ir::component_attrs(specs);
+  attrs["function"] = gradient;
+  const ir::NodeId node = c.builder.add_node("HostFunction", inputs, std::move(attrs));
   for (size_t i = 0; i < wrt.size(); ++i) {
     (*c.input_grads)[wrt[i]] = {node, static_cast<int32_t>(i)};
   }

@@ -9,6 +9,7 @@
 #include "sidereal/passes/fuse.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/passes/prune.h"
+#include "sidereal/passes/test_lines.h"
 
 // Goldens of what becomes of products. That results are those of float32, as far as bfloat16 goes,
 // is tested where programs run, in exec.
@@ -27,24 +28,8 @@ class MixedPrecisionTest : public testing::Test {
     return ops::placeholder(b_, name, dtype, shape);
   }
 
-  /// The nodes behind the placeholders, as "name dtype = Op(inputs)".
   std::vector<std::string> nodes_of(const Result<StepGraph>& step) {
-    EXPECT_TRUE(step.ok()) << step.status();
-    std::vector<std::string> out;
-    if (!step.ok()) return out;
-    const Status status = ir::verify(step->graph, registry_);
-    EXPECT_TRUE(status.ok()) << base::message_of(status);
-    for (const ir::Node& node : step->graph.nodes()) {
-      if (node.op == "Placeholder" || node.op == "Const") continue;
-      const bool is_short = node.outputs[0].dtype == DType::kBFloat16;
-      std::string line = fmt::format("{} {} = {}", node.name, is_short ? "b16" : "f32", node.op);
-      for (const Output& in : node.inputs) line += " " + step->graph.output_name(in);
-      const auto* code = ir::find_attr<std::vector<std::string>>(node.attrs, "code");
-      if (code != nullptr) line += "; " + code->front();
-      if (ir::attr_or(node.attrs, "relu", false)) line += "; Relu";
-      out.push_back(line);
-    }
-    return out;
+    return lines_of(step, registry_, ShowDtypes::kYes);
   }
 
   /// The passes as the pipeline runs them one after the other.

@@ -8,6 +8,7 @@
 #include "sidereal/passes/fold.h"
 #include "sidereal/passes/fuse.h"
 #include "sidereal/passes/simplify.h"
+#include "sidereal/passes/test_lines.h"
 
 // Passes that make a graph smaller: goldens of their text. That results stay the same is tested
 // where programs run, in exec.
@@ -34,25 +35,8 @@ class OptimizeTest : public testing::Test {
     return ir::to_text(step->graph);
   }
 
-  /// The nodes of the text behind the placeholders and constants, as "name = Op(inputs)".
   std::vector<std::string> ops_of(const Result<StepGraph>& step) {
-    EXPECT_TRUE(step.ok()) << step.status();
-    std::vector<std::string> out;
-    if (!step.ok()) return out;
-    const Status status = ir::verify(step->graph, registry_);
-    EXPECT_TRUE(status.ok()) << base::message_of(status);
-    for (const ir::Node& node : step->graph.nodes()) {
-      if (node.op == "Placeholder" || node.op == "Const") continue;
-      std::string line = fmt::format("{} = {}", node.name, node.op);
-      for (const Output& in : node.inputs) line += " " + step->graph.output_name(in);
-      const auto* code = ir::find_attr<std::vector<std::string>>(node.attrs, "code");
-      if (code != nullptr) {
-        for (const std::string& one : *code) line += "; " + one;
-      }
-      if (ir::attr_or(node.attrs, "relu", false)) line += "; Relu";
-      out.push_back(line);
-    }
-    return out;
+    return lines_of(step, registry_);
   }
 
   ir::OpRegistry registry_;
