@@ -452,6 +452,15 @@ def prod_grad(dy: np.ndarray, x: np.ndarray) -> np.ndarray:
     return out
 
 
+def prod_grad_grad(dy: np.ndarray, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+    out = np.zeros_like(x)
+    for j in range(x.shape[1]):
+        for k in range(x.shape[1]):
+            if k != j:
+                out[:, j] += dy * u[:, k] * np.prod(np.delete(x, [j, k], axis=1), axis=1)
+    return out
+
+
 def arg_cases(function: Any) -> list[Case]:
     out = [
         Case(normal((3, 4, 5)), {"axis": axis, "output_dtype": dtype},
@@ -482,9 +491,17 @@ REDUCTIONS = {
     "ReduceAny": bool_reduction(np.any),
     "ReduceAll": bool_reduction(np.all),
     "ProdGrad": [
-        Case(normal((3,), (3, 4)), {"axes": [1]}, prod_grad, dtypes=ALL_FLOATS),
-        Case(values([2.0], [[0.0, 3.0, 4.0]]), {"axes": [1]}, prod_grad, name="zero"),
+        Case(normal((3,), (3, 4)), {"axes": [1]}, prod_grad, dtypes=ALL_FLOATS, grad=[0, 1]),
+        Case(values([2.0], [[0.0, 3.0, 4.0]]), {"axes": [1]}, prod_grad, name="zero", grad=[0, 1]),
+        Case(values([2.0], [[0.0, 3.0, 0.0]]), {"axes": [1]}, prod_grad, name="zeros",
+             grad=[0, 1]),
         Case(normal((4,), (4, 0)), {"axes": [1]}, lambda dy, x: x, name="empty"),
+    ],
+    "ProdGradGrad": [
+        Case(normal((3,), (3, 4), (3, 4)), {"axes": [1]}, prod_grad_grad, dtypes=ALL_FLOATS),
+        Case(values([2.0], [[0.0, 3.0, 0.0]], [[5.0, 6.0, 7.0]]), {"axes": [1]}, prod_grad_grad,
+             name="zeros"),
+        Case(normal((4,), (4, 0), (4, 0)), {"axes": [1]}, lambda dy, x, u: x, name="empty"),
     ],
     "ArgMax": arg_cases(np.argmax),
     "ArgMin": arg_cases(np.argmin),

@@ -130,6 +130,32 @@ Result<std::unique_ptr<Kernel>> prod_grad(const BindContext& bind) {
   });
 }
 
+Result<std::unique_ptr<Kernel>> prod_grad_grad(const BindContext& bind) {
+  SR_ASSIGN_OR_RETURN(const AxesAttrs attrs, axes_attrs(bind));
+  return make_kernel([attrs](KernelContext& c) -> Status {
+    SR_RETURN_IF_ERROR(check_one_dtype(c));
+    const DType dtype = c.input(0).dtype();
+    const Tensor dy = widened(c, c.input(0));
+    const Tensor x = widened(c, c.input(1));
+    const Tensor u = widened(c, c.input(2));
+    SR_ASSIGN_OR_RETURN(const Axes axes, resolve_axes(attrs.axes, x.shape().rank()));
+    const Shape kept = reduced_shape(x.shape(), axes, true);
+    if (dy.num_elements() != kept.num_elements() || u.shape() != x.shape()) {
+      return invalid_argument("{} and {} are no gradients of and for a product of {}",
+                              dy.to_string(), u.to_string(), x.to_string());
+    }
+    WideOutput out(c, 0, x.shape());
+    const Tensor running = c.temporary(x.dtype(), Shape{2, kept.num_elements()});
+    const Tensor before = c.temporary(x.dtype(), x.shape());
+    return with_compute(dtype, [&]<class T>() -> Status {
+      kernels::prod_grad_grad<T>(dy.data<const T>().data(), x.data<const T>().data(),
+                                 u.data<const T>().data(), x.shape(), kept,
+                                 running.data<T>().data(), before.data<T>().data(), out.data<T>());
+      return out.store();
+    });
+  });
+}
+
 Status run_arg_reduce(KernelContext& c, bool greatest, int64_t axis_attr) {
   const Tensor x = widened(c, c.input(0));
   SR_ASSIGN_OR_RETURN(const Axes axes, resolve_axes({&axis_attr, 1}, x.shape().rank()));
@@ -234,6 +260,7 @@ void register_reduce_kernels(KernelTable* table) {
   table->add("ReduceAny", reduce(ReduceOp::kMax, run_bool_reduce));
   table->add("ReduceAll", reduce(ReduceOp::kMin, run_bool_reduce));
   table->add("ProdGrad", with_arity(2, 2, 1, like_input(prod_grad)));
+  table->add("ProdGradGrad", with_arity(3, 3, 1, like_input(prod_grad_grad)));
   table->add("ArgMax", arg_reduce(true));
   table->add("ArgMin", arg_reduce(false));
   table->add("BroadcastAxes", with_arity(2, 2, 1, like_input(broadcast_axes)));

@@ -302,6 +302,38 @@ void prod_grad(const T* dy, const T* x, const tensor::Shape& shape, const tensor
   }
 }
 
+template <class T>
+void prod_grad_grad(const T* dy, const T* x, const T* u, const tensor::Shape& shape,
+                    const tensor::Shape& kept, T* running, T* before, T* out) {
+  const int rank = shape.rank();
+  const int64_t n = shape.num_elements();
+  const int64_t groups = kept.num_elements();
+  const internal::Strides strides(kept, rank);
+  absl::InlinedVector<int64_t, 8> at(rank, 0);
+  // As prod_grad(), with products of dual numbers x + u e, where e^2 = 0: the part at e is wanted.
+  T* const slopes = running + groups;
+  std::fill_n(running, groups, T(1));
+  std::fill_n(slopes, groups, T(0));
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t group = strides.offset(at);
+    before[i] = running[group];
+    out[i] = slopes[group];
+    slopes[group] = slopes[group] * x[i] + running[group] * u[i];
+    running[group] *= x[i];
+    for (int d = rank - 1; d >= 0 && ++at[d] == shape.dim(d); --d) at[d] = 0;
+  }
+  std::copy_n(dy, groups, running);
+  std::fill_n(slopes, groups, T(0));
+  for (int d = 0; d < rank; ++d) at[d] = shape.dim(d) - 1;
+  for (int64_t i = n - 1; i >= 0; --i) {
+    const int64_t group = strides.offset(at);
+    out[i] = out[i] * running[group] + before[i] * slopes[group];
+    slopes[group] = slopes[group] * x[i] + running[group] * u[i];
+    running[group] *= x[i];
+    for (int d = rank - 1; d >= 0 && --at[d] < 0; --d) at[d] = shape.dim(d) - 1;
+  }
+}
+
 #define SR_INSTANTIATE(T)                                                                        \
   template void reduce(ReduceOp, const T*, const ReduceDims&, T*);                               \
   template void reduce_axes(ReduceOp, const T*, const tensor::Shape&, std::span<const int>, T*); \
@@ -312,6 +344,8 @@ void prod_grad(const T* dy, const T* x, const tensor::Shape& shape, const tensor
   SR_INSTANTIATE(T)                                                                                \
   template T sum(const T*, int64_t);                                                               \
   template void prod_grad(const T*, const T*, const tensor::Shape&, const tensor::Shape&, T*, T*); \
+  template void prod_grad_grad(const T*, const T*, const T*, const tensor::Shape&,                 \
+                               const tensor::Shape&, T*, T*, T*);                                  \
   template void bias_grad(const T*, int64_t, int64_t, T*);                                         \
   template void row_sums(const T*, int64_t, int64_t, T*);
 

@@ -50,6 +50,13 @@ template <class T>
 void prod_grad(const T* dy, const T* x, const tensor::Shape& shape, const tensor::Shape& kept,
                T* running, T* out);
 
+/// The gradient of prod_grad() by x: out[j] = dy times the sum over k != j of u[k] times the
+/// product of all but elements j and k, exact where some are 0. `running` has room for two numbers
+/// for each element of `kept`, `before` for one for each of x. T is float or double.
+template <class T>
+void prod_grad_grad(const T* dy, const T* x, const T* u, const tensor::Shape& shape,
+                    const tensor::Shape& kept, T* running, T* before, T* out);
+
 /// Column sums: out[j] = sum over i of in[i, j] of [m, n]. The gradient of adding a bias. T is
 /// float or double, as below.
 template <class T>

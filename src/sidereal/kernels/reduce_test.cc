@@ -175,5 +175,17 @@ TEST(ProdGrad, IsExactWhereElementsAreZero) {
   EXPECT_EQ(out, (std::vector<double>{6, 0, 0, 0, 0, 0}));
 }
 
+TEST(ProdGradGrad, LeavesOutTwoElementsAtATime) {
+  const std::vector<double> x = {0, 2, 3, 0, 0, 5};
+  const std::vector<double> u = {1, 10, 100, 1, 10, 100};
+  const std::vector<double> dy = {1, 2};
+  std::vector<double> running(4);
+  std::vector<double> before(6);
+  std::vector<double> out(6);
+  prod_grad_grad(dy.data(), x.data(), u.data(), {2, 3}, {2, 1}, running.data(), before.data(),
+                 out.data());
+  EXPECT_EQ(out, (std::vector<double>{10 * 3 + 100 * 2, 3, 2, 2 * 10 * 5, 2 * 1 * 5, 0}));
+}
+
 }  // namespace
 }  // namespace sidereal::kernels

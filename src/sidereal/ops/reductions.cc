@@ -70,6 +70,16 @@ Status grad_prod(GradContext& c) {
   return r.flow(r.op("ProdGrad", {r.dy(), r.x()}, axes_of(c)));
 }
 
+/// (dy, x) -> dy times the product of the others, linear in dy.
+Status grad_prod_grad(GradContext& c) {
+  Rule r(c);
+  const Output u = c.output_grads[0];
+  const Output ones = r.op("OnesLike", {r.in(0)});
+  const Output others = r.op("ProdGrad", {ones, r.in(1)}, axes_of(c));
+  SR_RETURN_IF_ERROR(r.flow(0, r.op("ReduceSum", {r.mul(u, others)}, axes_of(c))));
+  return r.flow(1, r.op("ProdGradGrad", {r.in(0), r.in(1), u}, axes_of(c)));
+}
+
 /// The elements that are the extreme share its gradient equally (TensorFlow's _MinOrMaxGrad).
 Status grad_extreme(GradContext& c) {
   Rule r(c);
@@ -164,6 +174,16 @@ void register_reductions(OpRegistry* registry) {
                         "of the other elements.",
                  .min_inputs = 2,
                  .max_inputs = 2,
+                 .attrs = reduce_attrs(),
+                 .infer = infer_undo(sets::kFloats),
+                 .gradient = grad_prod_grad});
+  registry->add({.name = "ProdGradGrad",
+                 .doc =
+                     "(dy, x, u) -> the gradient of ProdGrad by x, u that of its output: dy times "
+                     "the sum, over the elements but one, of theirs of u times the product of the "
+                     "others.",
+                 .min_inputs = 3,
+                 .max_inputs = 3,
                  .attrs = reduce_attrs(),
                  .infer = infer_undo(sets::kFloats),
                  .differentiable = false});

@@ -211,6 +211,92 @@ Status grad_norm(GradContext& c, std::string_view op) {
   return {};
 }
 
+/// What the gradients of LayerNormGrad and BatchNormGrad are made of. Rows are normalised by the
+/// first, columns by the second; hat is x normalised, and project() what both do to scale dy:
+/// P(z) = rstd (z - mean(z) - hat mean(z hat)). Thread: core-local. Borrows the context.
+class NormRule : public Rule {
+ public:
+  NormRule(GradContext& c, bool layer)
+      : Rule(c),
+        op_(c.node.op),
+        epsilon_(ir::attr_or(c.node.attrs, "epsilon", 1e-3)),
+        layer_(layer) {
+    ones_ = op("OnesLike", {in(2)});
+    // From x again, not from the statistics, through which no gradient flows.
+    const Output centred = sub(in(1), mean(in(1)));
+    const Output variance = mean(square(centred));
+    rstd_ = op("Rsqrt", {plus(variance, epsilon_)});
+    hat_ = mul(centred, rstd_);
+  }
+
+  [[nodiscard]] Output hat() const { return hat_; }
+  [[nodiscard]] Output rstd() const { return rstd_; }
+
+  Output project(Output z) {
+    const ir::NodeId node =
+        builder().add_node(op_, {z, in(1), ones_, in(3), in(4)}, {{"epsilon", epsilon_}});
+    return node.valid() ? Output{node, 0} : Output{};
+  }
+
+  /// Means over what is normalised together, in a shape that is broadcast to that of x.
+  Output mean(Output z) {
+    if (layer_) return op("ReduceMean", {z}, {{"axes", kLast}, {"keep_dims", true}});
+    const Output sums = sum_rows(z);
+    return div(sums, sum_rows(op("OnesLike", {z})));
+  }
+
+  Output sum_rows(Output z) { return op("BiasAddGrad", {z}); }
+
+ private:
+  inline static const std::vector<int64_t> kLast = {-1};
+
+  std::string op_;
+  double epsilon_;
+  bool layer_;
+  Output ones_;
+  Output rstd_;
+  Output hat_;
+};
+
+/// dx = P(scale dy), dscale = sum(dy hat), doffset = sum(dy), over rows. P is its own transpose,
+/// and takes gradients by hat to those by x. The statistics count as functions of x: what they get
+/// goes to x as well. With c = mean(scale dy hat), d = mean(u hat), where u, v, w are the gradients
+/// of dx, dscale and doffset:
+///   by dy: scale P(u) + hat v + w, by scale: sum(dy P(u)),
+///   by x:  P(dy v - rstd (u c + scale dy d)) - rstd hat mean(u dx).
+Status grad_norm_grad(GradContext& c, bool layer) {
+  NormRule r(c, layer);
+  const Output dy = r.in(0);
+  const Output scale = r.in(2);
+  const Output u = c.output_grads[0];
+  const Output v = c.output_grads[1];
+  const Output w = c.output_grads[2];
+  const auto sum = [&](Output a, Output b) { return a.valid() ? r.add(a, b) : b; };
+  Output by_dy;
+  Output by_hat;
+  Output by_rstd;
+  if (u.valid()) {
+    const Output projected = r.project(u);
+    by_dy = r.mul(scale, projected);
+    SR_RETURN_IF_ERROR(r.flow(2, r.sum_rows(r.mul(dy, projected))));
+    const Output g = r.mul(dy, scale);
+    const Output by_c = r.mul(u, r.mean(r.mul(g, r.hat())));
+    const Output by_d = r.mul(g, r.mean(r.mul(u, r.hat())));
+    by_hat = r.neg(r.mul(r.rstd(), r.add(by_c, by_d)));
+    const Output along = r.mean(r.mul(u, {c.node.id, 0}));
+    by_rstd = r.mul(r.mul(r.rstd(), r.hat()), along);
+  }
+  if (v.valid()) {
+    by_dy = sum(by_dy, r.mul(r.hat(), v));
+    by_hat = sum(by_hat, r.mul(dy, v));
+  }
+  if (w.valid()) by_dy = sum(by_dy, r.op("BroadcastLike", {w, dy}));
+  if (by_dy.valid()) SR_RETURN_IF_ERROR(r.flow(0, by_dy));
+  if (!by_hat.valid()) return {};
+  const Output by_x = r.project(by_hat);
+  return r.flow(1, by_rstd.valid() ? r.sub(by_x, by_rstd) : by_x);
+}
+
 void register_losses(OpRegistry* registry) {
   registry->add({.name = "SparseSoftmaxCrossEntropyWithLogits",
                  .doc = "(logits[..., n], labels[...] in [0, n)) -> the losses -log "
@@ -237,8 +323,7 @@ void register_norms(OpRegistry* registry) {
                    .max_inputs = inputs,
                    .attrs = {epsilon},
                    .infer = infer,
-                   .gradient = gradient,
-                   .differentiable = inputs == 3});
+                   .gradient = gradient});
   };
   add(
       "LayerNorm",
@@ -247,8 +332,11 @@ void register_norms(OpRegistry* registry) {
       3, [](const InferContext& c) { return infer_norm(c, true); },
       [](GradContext& c) { return grad_norm(c, "LayerNormGrad"); });
   add(
-      "LayerNormGrad", "(dy, x, scale, means, rstds) -> gradients by x, scale and offset.", 5,
-      [](const InferContext& c) { return infer_norm_grad(c, true); }, nullptr);
+      "LayerNormGrad",
+      "(dy, x, scale, means, rstds) -> gradients by x, scale and offset. Its own gradient takes "
+      "the statistics for functions of x.",
+      5, [](const InferContext& c) { return infer_norm_grad(c, true); },
+      [](GradContext& c) { return grad_norm_grad(c, true); });
   add(
       "BatchNorm",
       "(x[..., n], scale[n], offset[n]) -> each column brought to mean 0 and variance 1, scaled "
@@ -257,8 +345,12 @@ void register_norms(OpRegistry* registry) {
       3, [](const InferContext& c) { return infer_norm(c, false); },
       [](GradContext& c) { return grad_norm(c, "BatchNormGrad"); });
   add(
-      "BatchNormGrad", "(dy, x, scale, means, variances) -> gradients by x, scale and offset.", 5,
-      [](const InferContext& c) { return infer_norm_grad(c, false); }, nullptr);
+      "BatchNormGrad",
+      "(dy, x, scale, means, variances) -> gradients by x, scale and offset. Its own gradient "
+      "takes "
+      "the statistics for functions of x.",
+      5, [](const InferContext& c) { return infer_norm_grad(c, false); },
+      [](GradContext& c) { return grad_norm_grad(c, false); });
 }
 
 }  // namespace
