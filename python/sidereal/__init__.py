@@ -14,6 +14,7 @@ from . import _tensor  # noqa: F401 - puts methods on tensors
 from . import (
     config,
     data,
+    distribute,
     dtypes,
     errors,
     io,
