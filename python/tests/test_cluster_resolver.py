@@ -148,7 +148,8 @@ def test_a_union_with_a_sparse_job_goes_by_index() -> None:
         simple({"worker": ["a:1"]}), simple({"worker": {2: "c:1"}}), simple({"worker": []})
     )
     assert union.cluster_spec().as_dict() == {"worker": {0: "a:1", 2: "c:1"}}
-    twice = UnionClusterResolver(simple({"worker": ["a:1"]}), simple({"worker": {0: "c:1", 5: "d"}}))
+    sparse = simple({"worker": {0: "c:1", 5: "d"}})
+    twice = UnionClusterResolver(simple({"worker": ["a:1"]}), sparse)
     with pytest.raises(KeyError, match="task 0 in job 'worker'"):
         twice.cluster_spec()
 
@@ -179,7 +180,9 @@ def test_lists_of_hosts_are_expanded(text: str, hosts: list[str]) -> None:
     assert expand_hostlist(text) == hosts
 
 
-@pytest.mark.parametrize("text", ["", "n[1-", "n1]", "n[a]", "n[3-1]", "n[[1]]", "a,,b", "n[1-9999999]"])
+@pytest.mark.parametrize(
+    "text", ["", "n[1-", "n1]", "n[a]", "n[3-1]", "n[[1]]", "a,,b", "n[1-9999999]"]
+)
 def test_what_is_no_list_of_hosts_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="list of hosts"):
         expand_hostlist(text)

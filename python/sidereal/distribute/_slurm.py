@@ -80,7 +80,11 @@ def _count_gpus() -> int:
     if program is None:
         return 0
     listed = subprocess.run(
-        [program, "--list-gpus"], capture_output=True, text=True, timeout=_GPU_LIST_SECONDS, check=False
+        [program, "--list-gpus"],
+        capture_output=True,
+        text=True,
+        timeout=_GPU_LIST_SECONDS,
+        check=False,
     )
     return len(listed.stdout.splitlines()) if listed.returncode == 0 else 0
 
@@ -122,14 +126,16 @@ class SlurmClusterResolver(ClusterResolver):
             else [tasks_per_node] * len(hosts)
         )
         if len(counts) != len(hosts):
-            raise RuntimeError(f"Slurm names {len(hosts)} hosts and tasks for {len(counts)} of them")
+            raise RuntimeError(
+                f"Slurm names {len(hosts)} hosts and tasks for {len(counts)} of them"
+            )
         total = _count_gpus() if gpus_per_node is None else gpus_per_node
         most = max(counts)
         share = total // most if gpus_per_task is None and most else gpus_per_task or 0
         if most * share > total:
             raise RuntimeError(
-                f"Requested more GPUs per node than available: {most} tasks of {share} GPUs each on "
-                f"a node with {total}"
+                f"Requested more GPUs per node than available: {most} tasks of {share} GPUs each "
+                f"on a node with {total}"
             )
         if sum(jobs.values()) != sum(counts):
             raise RuntimeError(
