@@ -43,6 +43,7 @@ INTERNAL = {
     "While": "control flow: see test_control.py",
     "Scan": "control flow: see test_control.py",
     "Route": "made by the expand pass; see exec/conformance_test.cc",
+    "GatherPartsConcat": "made by passes; compared with the ops it is made of by the tests of exec",
     "UniqueRoute": "made by passes; compared with the ops it is made of by the tests of exec",
     "GatherParts": "made by the expand pass, trusts its indices; see exec/conformance_test.cc",
     **dict.fromkeys(

@@ -82,6 +82,8 @@ void register_array_slice_kernels(KernelTable* table);
 void register_array_join_kernels(KernelTable* table);
 void register_array_gather_kernels(KernelTable* table);
 void register_lookup_kernels(KernelTable* table);
+/// GatherPartsConcat, which trusts its indices as GatherParts does.
+void register_part_lookup_kernels(KernelTable* table);
 void register_array_segment_kernels(KernelTable* table);
 void register_array_sort_kernels(KernelTable* table);
 void register_array_membership_kernels(KernelTable* table);

@@ -395,7 +395,7 @@ TEST(Conformance, of_every_op_to_the_reference) {
   // Made of several ops by passes: see the tests of optimised programs below.
   const std::set<std::string> fused = {"FusedElementwise", "FusedMatMul",  "GatherConcat",
                                        "UpdateJoinedRows", "ConcatMatMul", "TransposedConcatMatMul",
-                                       "MatMulSplit",      "UniqueRoute"};
+                                       "MatMulSplit",      "UniqueRoute",  "GatherPartsConcat"};
   // Not kernels: see control_test.cc.
   const std::set<std::string> control = {"FunctionCall", "If", "While", "Scan"};
   for (const std::string& op : test_registry().names()) {

@@ -106,7 +106,14 @@ class RandomLookups {
   }
 
   Output stack() { return b.add("Stack", parts(), {{"axis", int64_t{1}}}); }
-  Output concat() { return ops::concat(b, parts(), -1); }
+  Output concat() {
+    std::vector<Output> all = parts();
+    if (dice.chance(40)) {
+      const int64_t count = dice.number(1, 20);
+      all.push_back(ops::reshape(b, gathered({batch_, count}), {-1, count * dim_}));
+    }
+    return ops::concat(b, all, -1);
+  }
 
   /// Some rows of every table for each example: along the rows, or side by side.
   Output join_histories() {

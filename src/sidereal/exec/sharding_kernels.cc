@@ -3,7 +3,9 @@
 #include <utility>
 #include <vector>
 
+#include "sidereal/exec/array_util.h"
 #include "sidereal/exec/kernel_util.h"
+#include "sidereal/ir/schema.h"
 #include "sidereal/kernels/shard_layout.h"
 #include "sidereal/kernels/sparse.h"
 
@@ -226,39 +228,56 @@ class GatherPartsKernel final : public Kernel {
 /// (grads, position, inverse, rows...) -> summed gradients of each shard's rows.
 class SumPartsKernel final : public Kernel {
  public:
-  explicit SumPartsKernel(int64_t dim) : dim_(dim) {}
+  /// `column`, `width`: where in the rows of grads those of `dim` are.
+  SumPartsKernel(int64_t dim, int64_t column, int64_t width)
+      : dim_(dim), column_(column), width_(width) {}
 
   Status run(KernelContext& c) override {
     const std::span<const int32_t> inverse = c.in<int32_t>(2);
     const Tensor& grads = c.input(0);
-    if (grads.num_elements() != static_cast<int64_t>(inverse.size()) * dim_) {
+    if (grads.num_elements() != static_cast<int64_t>(inverse.size()) * width_) {
       return invalid_argument("gradients {} for {} ids of {}", grads.to_string(), inverse.size(),
-                              dim_);
+                              width_);
     }
     parts_.clear();
     for (int s = 0; s < c.num_outputs(); ++s) {
       Tensor& part = c.output(s, Shape{c.input(3 + s).num_elements(), dim_});
       parts_.push_back(part.data<float>().data());
     }
-    kernels::sum_parts<float>(c.in<float>(0).data(), c.in<int64_t>(1), inverse, dim_, parts_);
+    kernels::sum_parts<float>(c.in<float>(0).data() + column_, width_, c.in<int64_t>(1), inverse,
+                              dim_, parts_);
     return {};
   }
 
  private:
   int64_t dim_;
+  int64_t column_;
+  int64_t width_;
   std::vector<float*> parts_;
 };
 
-template <class K>
-Result<std::unique_ptr<Kernel>> make_parts_kernel(const BindContext& bind) {
+Result<int64_t> dim_of(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(const int64_t dim, ir::get_attr<int64_t>(bind.instruction.attrs, "dim"));
   if (dim < 1) return invalid_argument("dim {} must be positive", dim);
-  if constexpr (std::is_same_v<K, SumPartsKernel>) {
-    if (bind.instruction.inputs.size() != 3 + bind.instruction.outputs.size()) {
-      return invalid_argument("one rows input per output is needed");
-    }
+  return dim;
+}
+
+Result<std::unique_ptr<Kernel>> make_gather_parts(const BindContext& bind) {
+  SR_ASSIGN_OR_RETURN(const int64_t dim, dim_of(bind));
+  return std::unique_ptr<Kernel>(std::make_unique<GatherPartsKernel>(dim));
+}
+
+Result<std::unique_ptr<Kernel>> make_sum_parts(const BindContext& bind) {
+  SR_ASSIGN_OR_RETURN(const int64_t dim, dim_of(bind));
+  const auto column = ir::attr_or<int64_t>(bind.instruction.attrs, "column", 0);
+  const auto width = ir::attr_or<int64_t>(bind.instruction.attrs, "width", dim);
+  if (width > ir::kMaxElements || column < 0 || column > width - dim) {
+    return invalid_argument("gradients of {} from column {} of rows of {}", dim, column, width);
   }
-  return std::unique_ptr<Kernel>(std::make_unique<K>(dim));
+  if (bind.instruction.inputs.size() != 3 + bind.instruction.outputs.size()) {
+    return invalid_argument("one rows input per output is needed");
+  }
+  return std::unique_ptr<Kernel>(std::make_unique<SumPartsKernel>(dim, column, width));
 }
 
 }  // namespace
@@ -268,12 +287,10 @@ void register_sharding_kernels(KernelTable* table) {
              with_arity(1, 1, 2, with_outputs({DType::kInt64, DType::kInt32}, make_unique_kernel)));
   table->add("Route", with_arity(1, 1, -1, with_outputs({DType::kInt64}, make_route_kernel)));
   table->add("UniqueRoute", with_arity(1, -1, -1, make_unique_route_kernel));
-  table->add(
-      "GatherParts",
-      with_arity(4, -1, 1, with_outputs({DType::kFloat32}, make_parts_kernel<GatherPartsKernel>)));
-  table->add(
-      "SumParts",
-      with_arity(3, -1, -1, with_outputs({DType::kFloat32}, make_parts_kernel<SumPartsKernel>)));
+  table->add("GatherParts",
+             with_arity(4, -1, 1, with_outputs({DType::kFloat32}, make_gather_parts)));
+  register_part_lookup_kernels(table);
+  table->add("SumParts", with_arity(3, -1, -1, with_outputs({DType::kFloat32}, make_sum_parts)));
 }
 
 }  // namespace sidereal::exec

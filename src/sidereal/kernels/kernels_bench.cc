@@ -153,7 +153,7 @@ void gather_and_sum_parts(benchmark::State& state) {
   float* sums[] = {part0.data(), part1.data()};
   for (auto _ : state) {
     if (sum) {
-      sum_parts<float>(batch.data(), position, inverse, 16, sums);
+      sum_parts<float>(batch.data(), 16, position, inverse, 16, sums);
     } else {
       gather_parts<float>(parts, position, inverse, 16, batch.data());
     }

@@ -142,7 +142,10 @@ std::byte* put_part(const JoinedPart& part, int64_t row, std::byte* to) {
     return to + part.count * written;
   }
   for (int64_t i = row * part.count; i < (row + 1) * part.count; ++i, to += written) {
-    const std::byte* from = part.from + (part.rows == nullptr ? i : part.rows[i]) * part.row_bytes;
+    const std::byte* from =
+        part.places != nullptr
+            ? reinterpret_cast<const std::byte*>(part.places[i])
+            : part.from + (part.rows == nullptr ? i : part.rows[i]) * part.row_bytes;
     if (part.rounds) {
       narrow(reinterpret_cast<const float*>(from), reinterpret_cast<tensor::BFloat16*>(to), width);
     } else {

@@ -24,6 +24,8 @@ struct JoinedPart {
   /// Rows of `from`, `count` of them for each joined row; nullptr: the rows of `from` in their
   /// order.
   const int64_t* rows = nullptr;
+  /// Instead of both: where each row is.
+  const float* const* places = nullptr;
   int64_t count = 1;
   int64_t row_bytes = 0;
   bool rounds = false;  ///< Rows of floats, written as bfloat16.

@@ -226,8 +226,8 @@ void gather_parts(std::span<const T* const> parts, std::span<const int64_t> posi
 }
 
 template <class T>
-void sum_parts(const T* grad, std::span<const int64_t> position, std::span<const int32_t> inverse,
-               int64_t dim, std::span<T* const> parts) {
+void sum_parts(const T* grad, int64_t stride, std::span<const int64_t> position,
+               std::span<const int32_t> inverse, int64_t dim, std::span<T* const> parts) {
   const auto n = static_cast<int64_t>(inverse.size());
   with_dim(dim, [&](auto tag) {
     constexpr int64_t kDim = decltype(tag)::value;
@@ -240,14 +240,27 @@ void sum_parts(const T* grad, std::span<const int64_t> position, std::span<const
       const int64_t p = position[id];
       T* to = parts[shard_of(p)] + index_of(p) * width;
       if (id == seen) {
-        copy_row<kDim>(grad + i * width, width, to);
+        copy_row<kDim>(grad + i * stride, width, to);
         ++seen;
       } else {
         SR_DCHECK(id < seen, "inverse[{}] is {} before {} was seen", i, id, seen);
-        add_row<kDim>(grad + i * width, width, to);
+        add_row<kDim>(grad + i * stride, width, to);
       }
     }
   });
+}
+
+void find_in_parts(std::span<const float* const> parts, std::span<const int64_t> position,
+                   std::span<const int32_t> inverse, int64_t dim, const float* zeros,
+                   std::span<const float*> places) {
+  for (size_t i = 0; i < inverse.size(); ++i) {
+    if (inverse[i] < 0) [[unlikely]] {
+      places[i] = zeros;
+      continue;
+    }
+    const int64_t p = position[inverse[i]];
+    places[i] = parts[shard_of(p)] + index_of(p) * dim;
+  }
 }
 
 void sum_equal_rows(std::span<const GradRows> sources, std::span<const int32_t> inverse,
@@ -311,8 +324,8 @@ void scatter_rows(const T* in, std::span<const int64_t> rows, int64_t dim, T* ta
 #define SR_INSTANTIATE(T)                                                                        \
   template void gather_parts(std::span<const T* const>, std::span<const int64_t>,                \
                              std::span<const int32_t>, int64_t, T*);                             \
-  template void sum_parts(const T*, std::span<const int64_t>, std::span<const int32_t>, int64_t, \
-                          std::span<T* const>);                                                  \
+  template void sum_parts(const T*, int64_t, std::span<const int64_t>, std::span<const int32_t>, \
+                          int64_t, std::span<T* const>);                                         \
   template void gather_rows(const T*, int64_t, std::span<const int64_t>, int64_t, T*);           \
   template void scatter_rows(const T*, std::span<const int64_t>, int64_t, T*, int64_t);
 SR_INSTANTIATE(float)

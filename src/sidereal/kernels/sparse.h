@@ -55,13 +55,18 @@ template <class T>
 void gather_parts(std::span<const T* const> parts, std::span<const int64_t> position,
                   std::span<const int32_t> inverse, int64_t dim, T* out);
 
-/// The gradient of gather_parts: sums the rows of grad [inverse.size(), dim] that belong to one
-/// unique id, in index order, into parts[shard] at its position. `inverse` must be what unique()
-/// made (first occurrences in order): the first row of an id is stored, later ones are added, so
-/// the parts need no clearing.
+/// The places of the rows that gather_parts copies; `zeros`, `dim` of them, where it writes zeros.
+void find_in_parts(std::span<const float* const> parts, std::span<const int64_t> position,
+                   std::span<const int32_t> inverse, int64_t dim, const float* zeros,
+                   std::span<const float*> places);
+
+/// The gradient of gather_parts: sums the rows of grad, `stride` apart, that belong to one unique
+/// id, in index order, into parts[shard] at its position. `inverse` must be what unique() made
+/// (first occurrences in order): the first row of an id is stored, later ones are added, so the
+/// parts need no clearing.
 template <class T>
-void sum_parts(const T* grad, std::span<const int64_t> position, std::span<const int32_t> inverse,
-               int64_t dim, std::span<T* const> parts);
+void sum_parts(const T* grad, int64_t stride, std::span<const int64_t> position,
+               std::span<const int32_t> inverse, int64_t dim, std::span<T* const> parts);
 
 /// Rows of gradients that lie `stride` floats apart: columns of wider rows.
 struct GradRows {

@@ -209,7 +209,7 @@ TYPED_TEST(Sparse, LookupAndItsGradientAgreeWithPlainLoopsForAnySharding) {
       }
       std::vector<T> out(ids.size() * dim, T(-5));
       gather_parts<T>(parts, r.position, u.inverse, dim, out.data());
-      sum_parts<T>(grad.data(), r.position, u.inverse, dim, sum_pointers);
+      sum_parts<T>(grad.data(), dim, r.position, u.inverse, dim, sum_pointers);
       std::map<int64_t, std::vector<T>> want;
       for (size_t i = 0; i < ids.size(); ++i) {
         for (int64_t j = 0; j < dim; ++j) {

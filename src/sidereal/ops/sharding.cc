@@ -121,7 +121,14 @@ Status infer_sum_parts(const InferContext& c) {
   SR_ASSIGN_OR_RETURN(const int64_t dim, dim_of(c));
   SR_RETURN_IF_ERROR(require_dtype(c, 0, DType::kFloat32));
   const Shape& grads = c.inputs[0].shape;
-  if (grads.has_rank() && (grads.rank() < 1 || !merge_extent(grads.dim(-1), dim).ok())) {
+  const auto column = ir::attr_or<int64_t>(c.attrs, "column", 0);
+  const auto width = ir::attr_or<int64_t>(c.attrs, "width", dim);
+  if (width < 1 || width > ir::kMaxElements || column < 0 || column > width - dim) {
+    return base::invalid_argument("gradients of {} from column {} of rows of {}", dim, column,
+                                  width);
+  }
+  if (width == dim && grads.has_rank() &&
+      (grads.rank() < 1 || !merge_extent(grads.dim(-1), dim).ok())) {
     return base::invalid_argument("the gradients must end in dimension {}", dim);
   }
   SR_RETURN_IF_ERROR(require_list(c, 1, DType::kInt64));
@@ -224,7 +231,9 @@ void register_worker_side(OpRegistry* registry) {
                         "of its rows; those of equal ids are summed in index order.",
                  .min_inputs = 4,
                  .max_inputs = -1,
-                 .attrs = {kDim},
+                 .attrs = {kDim,
+                           {"column", "int", false, "Where in a row of grads they begin; 0."},
+                           {"width", "int", false, "Elements of a row of grads; dim."}},
                  .infer = infer_sum_parts,
                  .differentiable = false});
 }

@@ -72,6 +72,10 @@ class LookupLayout {
     return node.op == "UpdateRows" && node.inputs.size() >= 4;
   }
 
+  static bool reads_gradients(const Node& node) {
+    return is_update(node) || (node.op == "SumParts" && !node.attrs.contains("width"));
+  }
+
   /// True when `value` is made for `reader` alone, in the same place.
   [[nodiscard]] bool is_own(Output value, NodeId reader) const {
     const auto readers = readers_.find(value);
@@ -94,75 +98,12 @@ class LookupLayout {
     return {};
   }
 
-  // --- Lookups.
-
-  /// Rows of its table in each row of `join`, when `value` is a Gather that may be part of it.
-  [[nodiscard]] std::optional<int64_t> gathered_rows(const Node& join, int axis,
-                                                     Output value) const {
-    const Node& gather = maker(value);
-    if (gather.op != "Gather" || !is_own(value, join.id)) return {};
-    if (ir::attr_or<int64_t>(gather.attrs, "axis", 0) != 0) return {};
-    if (ir::attr_or<int64_t>(gather.attrs, "batch_dims", 0) != 0) return {};
-    const ir::Shape& table = shape_of(gather.inputs[0]);
-    const ir::Shape& ids = shape_of(gather.inputs[1]);
-    if (!table.has_rank() || table.rank() < 1 || !ids.has_rank() || ids.rank() < axis) return {};
-    const int64_t rows = product_of(ids, axis, ids.rank());
-    if (rows < 1 || product_of(table, 1, table.rank()) < 1) return {};
-    // Read later than it was, the table might have to be kept beside its update.
-    for (const NodeId reader : readers_.at(gather.inputs[0])) {
-      const bool is_between = reader.value > gather.id.value && reader.value < join.id.value;
-      if (is_between && is_update(step_.graph.node(reader))) return {};
-    }
-    return rows;
-  }
-
-  /// Adds a GatherConcat in the place of `join`, a Concat or Stack; false when it is none for that.
-  Result<bool> rewrite_join(const Node& join) {
-    const ir::TensorSpec& spec = join.outputs[0];
-    if (!spec.shape.has_rank() || spec.dtype == ir::DType::kString) return false;
-    const int axis = axis_of(join, spec.shape.rank());
-    if (axis < 1 || product_of(spec.shape, axis, spec.shape.rank()) < 1) return false;
-    Ints counts;
-    std::vector<Output> inputs;
-    bool gathers = false;
-    for (const Output& value : join.inputs) {
-      const std::optional<int64_t> rows = gathered_rows(join, axis, value);
-      gathers = gathers || rows.has_value();
-      counts.push_back(rows.value_or(0));
-      const std::vector<Output> from =
-          rows.has_value() ? maker(value).inputs : std::vector<Output>{value};
-      inputs.insert(inputs.end(), from.begin(), from.end());
-      const ir::Shape& part = shape_of(value);
-      if (!part.has_rank() || product_of(part, axis, part.rank()) < 1) return false;
-    }
-    if (!gathers) return false;
-    Node made = as(join, "GatherConcat");
-    Ints shape;
-    for (int i = axis; i < spec.shape.rank(); ++i) shape.push_back(spec.shape.dim(i));
-    made.attrs = {{"counts", std::move(counts)},
-                  {"axis", int64_t{axis}},
-                  {"shape", std::move(shape)},
-                  {"out_type", spec.dtype}};
-    made.inputs = rewriter_.map(inputs);
-    SR_RETURN_IF_ERROR(put(join, std::move(made)));
-    return true;
-  }
-
-  // --- Updates.
-
-  /// A part of the indices or gradients of an update.
+  /// A value that a join or an update reads.
   struct Part {
-    Output value;               ///< As the update would read it.
+    Output value;               ///< As it is read.
     Output shown;               ///< What `value` is another shape of.
     NodeId reader;              ///< Of `shown`.
     std::vector<NodeId> views;  ///< Between the two.
-  };
-
-  struct Update {
-    std::vector<Output> indices;
-    std::vector<Columns> values;
-    std::vector<NodeId> dropped;  ///< Nodes that were there for it alone.
-    std::vector<Output> freed;    ///< Outputs of Unstacks that it reads in place.
   };
 
   [[nodiscard]] Part part_of(Output value, NodeId reader) const {
@@ -178,6 +119,112 @@ class LookupLayout {
     }
     return part;
   }
+
+  // --- Lookups.
+
+  /// Part of a join: rows of tables, or a value.
+  struct Joined {
+    int64_t count = 0;  ///< Rows of the table in each row of the join; 0: a value.
+    std::vector<Output> inputs;
+  };
+
+  /// The rows of a Gather or GatherParts by `ids`, each of `width`, when they may be a part of a
+  /// join along `axis`.
+  [[nodiscard]] std::optional<Joined> rows_by(Output ids, int64_t width, const Part& part,
+                                              int axis) const {
+    const ir::Shape& shape = shape_of(ids);
+    if (!shape.has_rank() || shape.rank() < axis) return {};
+    const int64_t count = product_of(shape, axis, shape.rank());
+    if (count < 1 || width < 1) return {};
+    // Under another shape, each row of the join still has as many elements of it.
+    const ir::Shape& read = shape_of(part.value);
+    const bool is_viewed = !part.views.empty();
+    if (is_viewed && (axis != 1 || width > ir::kMaxElements / count ||
+                      product_of(read, axis, read.rank()) != count * width)) {
+      return {};
+    }
+    return Joined{count, maker(part.shown).inputs};
+  }
+
+  [[nodiscard]] std::optional<Joined> gathered(const Node& join, int axis, Output value) const {
+    const Part part = part_of(value, join.id);
+    const Node& gather = maker(part.shown);
+    if (gather.op != "Gather" || !is_own(part.shown, part.reader)) return {};
+    if (ir::attr_or<int64_t>(gather.attrs, "axis", 0) != 0) return {};
+    if (ir::attr_or<int64_t>(gather.attrs, "batch_dims", 0) != 0) return {};
+    const ir::Shape& table = shape_of(gather.inputs[0]);
+    if (!table.has_rank() || table.rank() < 1) return {};
+    // Read later than it was, the table might have to be kept beside its update.
+    for (const NodeId reader : readers_.at(gather.inputs[0])) {
+      const bool is_between = reader.value > gather.id.value && reader.value < join.id.value;
+      if (is_between && is_update(step_.graph.node(reader))) return {};
+    }
+    return rows_by(gather.inputs[1], product_of(table, 1, table.rank()), part, axis);
+  }
+
+  /// The same of tables of `shards`.
+  [[nodiscard]] std::optional<Joined> gathered_parts(const Node& join, int axis, Output value,
+                                                     int64_t shards) const {
+    if (shards_of(join, value) != shards) return {};
+    const Part part = part_of(value, join.id);
+    const Node& gather = maker(part.shown);
+    return rows_by(gather.inputs[0], ir::attr_or<int64_t>(gather.attrs, "dim", 0), part, axis);
+  }
+
+  /// Of the table that `value` has rows of, when that is a GatherParts for `join` alone; else 0.
+  [[nodiscard]] int64_t shards_of(const Node& join, Output value) const {
+    const Part part = part_of(value, join.id);
+    const Node& gather = maker(part.shown);
+    if (gather.op != "GatherParts" || !is_own(part.shown, part.reader)) return 0;
+    return static_cast<int64_t>(gather.inputs.size()) - 3;
+  }
+
+  /// Adds a GatherConcat or GatherPartsConcat in the place of `join`, a Concat or Stack; false when
+  /// it is none for that.
+  Result<bool> rewrite_join(const Node& join) {
+    const ir::TensorSpec& spec = join.outputs[0];
+    if (!spec.shape.has_rank() || spec.dtype == ir::DType::kString) return false;
+    const int axis = axis_of(join, spec.shape.rank());
+    if (axis < 1 || product_of(spec.shape, axis, spec.shape.rank()) < 1) return false;
+    Ints counts;
+    std::vector<Output> inputs;
+    bool gathers = false;
+    int64_t shards = 0;
+    for (const Output& value : join.inputs) shards = std::max(shards, shards_of(join, value));
+    for (const Output& value : join.inputs) {
+      const std::optional<Joined> rows =
+          shards > 0 ? gathered_parts(join, axis, value, shards) : gathered(join, axis, value);
+      const Joined joined = rows.value_or(Joined{0, {value}});
+      gathers = gathers || rows.has_value();
+      counts.push_back(joined.count);
+      inputs.insert(inputs.end(), joined.inputs.begin(), joined.inputs.end());
+      const ir::Shape& part = shape_of(value);
+      if (!part.has_rank() || product_of(part, axis, part.rank()) < 1) return false;
+    }
+    if (!gathers) return false;
+    Node made = as(join, shards > 0 ? "GatherPartsConcat" : "GatherConcat");
+    Ints shape;
+    for (int i = axis; i < spec.shape.rank(); ++i) shape.push_back(spec.shape.dim(i));
+    made.attrs = {
+        {"counts", std::move(counts)}, {"axis", int64_t{axis}}, {"shape", std::move(shape)}};
+    if (shards > 0) {
+      made.attrs["shards"] = shards;
+    } else {
+      made.attrs["out_type"] = spec.dtype;
+    }
+    made.inputs = rewriter_.map(inputs);
+    SR_RETURN_IF_ERROR(put(join, std::move(made)));
+    return true;
+  }
+
+  // --- Updates.
+
+  struct Update {
+    std::vector<Output> indices;
+    std::vector<Columns> values;
+    std::vector<NodeId> dropped;  ///< Nodes that were there for it alone.
+    std::vector<Output> freed;    ///< Outputs of Unstacks that it reads in place.
+  };
 
   /// Where the rows of `dim` floats are that a SliceAxis or Unstack makes the part of.
   [[nodiscard]] std::optional<Columns> columns_of(const Part& part, int64_t dim) const {
@@ -212,26 +259,34 @@ class LookupLayout {
     for (const Output& input : join.inputs) for_each_part(input, join.id, dropped, take);
   }
 
+  void add_values(const Part& part, int64_t dim, Update* update) const {
+    const std::optional<Columns> columns = columns_of(part, dim);
+    update->values.push_back(columns.value_or(Columns{part.value, 0, dim}));
+    if (!columns.has_value()) return;
+    update->dropped.insert(update->dropped.end(), part.views.begin(), part.views.end());
+    if (maker(part.shown).op == "Unstack") {
+      update->freed.push_back(part.shown);
+    } else {
+      update->dropped.push_back(part.shown.node);
+    }
+  }
+
   /// How the update reads its indices and gradients; none when there is nothing to gain.
   [[nodiscard]] std::optional<Update> plan_of(const Node& node) const {
-    const ir::Shape& table = shape_of(node.inputs[0]);
-    if (!table.has_rank() || table.rank() < 1) return {};
-    const int64_t dim = product_of(table, 1, table.rank());
-    if (dim < 1) return {};
     Update update;
-    for_each_part(node.inputs[1], node.id, &update.dropped,
-                  [&](const Part& part) { update.indices.push_back(part.value); });
-    for_each_part(node.inputs[2], node.id, &update.dropped, [&](const Part& part) {
-      const std::optional<Columns> columns = columns_of(part, dim);
-      update.values.push_back(columns.value_or(Columns{part.value, 0, dim}));
-      if (!columns.has_value()) return;
-      update.dropped.insert(update.dropped.end(), part.views.begin(), part.views.end());
-      if (maker(part.shown).op == "Unstack") {
-        update.freed.push_back(part.shown);
-      } else {
-        update.dropped.push_back(part.shown.node);
-      }
-    });
+    if (node.op == "SumParts") {
+      const auto dim = ir::attr_or<int64_t>(node.attrs, "dim", 0);
+      add_values(part_of(node.inputs[0], node.id), dim, &update);
+    } else {
+      const ir::Shape& table = shape_of(node.inputs[0]);
+      if (!table.has_rank() || table.rank() < 1) return {};
+      const int64_t dim = product_of(table, 1, table.rank());
+      if (dim < 1) return {};
+      for_each_part(node.inputs[1], node.id, &update.dropped,
+                    [&](const Part& part) { update.indices.push_back(part.value); });
+      for_each_part(node.inputs[2], node.id, &update.dropped,
+                    [&](const Part& part) { add_values(part, dim, &update); });
+    }
     if (update.dropped.empty() && update.freed.empty()) return {};
     return update;
   }
@@ -240,7 +295,7 @@ class LookupLayout {
     // An Unstack most of which is needed as it is stays whole, and is read.
     std::map<NodeId, int64_t> freed;
     for (const Node& node : step_.graph.nodes()) {
-      if (!is_update(node)) continue;
+      if (!reads_gradients(node)) continue;
       const std::optional<Update> update = plan_of(node);
       if (!update.has_value()) continue;
       for (const Output& output : update->freed) ++freed[output.node];
@@ -254,7 +309,7 @@ class LookupLayout {
       if (2 * count < read) whole_.insert(id);
     }
     for (const Node& node : step_.graph.nodes()) {
-      if (!is_update(node)) continue;
+      if (!reads_gradients(node)) continue;
       std::optional<Update> update = plan_of(node);
       if (!update.has_value()) continue;
       for (const NodeId id : update->dropped) dropped_[id.value] = true;
@@ -264,6 +319,7 @@ class LookupLayout {
   }
 
   Status rewrite_update(const Node& old, const Update& update) {
+    if (old.op == "SumParts") return rewrite_sums(old, update.values[0]);
     Node made = as(old, "UpdateJoinedRows");
     Ints columns;
     Ints widths;
@@ -280,6 +336,17 @@ class LookupLayout {
     made.attrs["indices"] = static_cast<int64_t>(update.indices.size());
     made.attrs["columns"] = std::move(columns);
     made.attrs["widths"] = std::move(widths);
+    return put(old, std::move(made));
+  }
+
+  Status rewrite_sums(const Node& old, const Columns& grads) {
+    Node made = as(old, "SumParts");
+    std::vector<Output> inputs = old.inputs;
+    inputs[0] = grads.values;
+    made.inputs = rewriter_.map(inputs);
+    made.attrs = old.attrs;
+    made.attrs["column"] = grads.column;
+    made.attrs["width"] = grads.width;
     return put(old, std::move(made));
   }
 

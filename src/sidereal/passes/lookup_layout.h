@@ -6,11 +6,13 @@
 
 namespace sidereal::passes {
 
-/// Lays out lookups in tables of this process: rows go from their tables to where they are read,
-/// and back, without copies on the way.
+/// Lays out lookups in tables, of this process or of an expanded graph: rows go from their tables,
+/// or from the answers of the ps, to where they are read, and back, without copies on the way.
 ///
 ///   Concat or Stack of Gathers of whole rows -> GatherConcat
+///   Concat or Stack of GatherParts           -> GatherPartsConcat
 ///   UpdateRows of a SliceAxis or Unstack, or of a Concat of several -> UpdateJoinedRows
+///   SumParts of a SliceAxis or Unstack       -> SumParts with a column
 ///
 /// A Gather takes part when nothing else reads it, it indexes dimension 0, and the joined axis is
 /// one of its indices' or the one behind them; extents from that axis on must be known. What is not

@@ -61,6 +61,10 @@ class LookupLayoutTest : public testing::Test {
         const auto* ints = ir::find_attr<std::vector<int64_t>>(node.attrs, name);
         if (ints != nullptr) line += fmt::format(" {}={}", name, text_of(*ints));
       }
+      for (const char* name : {"column", "width"}) {
+        const auto* value = ir::find_attr<int64_t>(node.attrs, name);
+        if (value != nullptr) line += fmt::format(" {}={}", name, *value);
+      }
       out.push_back(line);
     }
     return out;
@@ -96,6 +100,19 @@ TEST_F(LookupLayoutTest, several_rows_of_a_table_may_follow_one_another) {
               ElementsAre("along = GatherConcat t one t two counts=[3,1] shape=[4,4]",
                           "across = GatherConcat t two u two counts=[1,1] shape=[6]",
                           "x = Neg along", "y = Neg across"));
+}
+
+TEST_F(LookupLayoutTest, rows_that_are_flattened_first_are_put_in_place_as_well) {
+  const Output t = input("t", {10, 4});
+  const Output i = ids("i", {-1, 3});
+  const Output j = ids("j", {-1});
+  const Output flat = ops::reshape(b_, gather(t, i, "g"), {-1, 12}, "flat");
+  const Output all = ops::concat(b_, {flat, gather(t, j, "h")}, 1, "all");
+  EXPECT_THAT(nodes_of({ops::neg(b_, all, "z")}),
+              ElementsAre("all = GatherConcat t i t j counts=[3,1] shape=[16]", "z = Neg all"));
+  const Output other = ops::reshape(b_, gather(t, i, "k"), {-1, 6}, "other");
+  EXPECT_THAT(nodes_of({ops::concat(b_, {other, other}, 1, "wide")}),
+              Contains("wide = Concat other other"));
 }
 
 TEST_F(LookupLayoutTest, gathers_that_are_read_elsewhere_or_join_other_axes_stay) {
@@ -171,6 +188,31 @@ TEST_F(LookupLayoutTest, slices_that_are_no_rows_of_the_table_stay) {
   EXPECT_THAT(nodes_of({x}), Contains(HasSubstr("x = UpdateRows")));
   const Output unknown = ops::slice_axis(b_, input("loose", {-1, -1}), 1, 0, 2, "part");
   EXPECT_THAT(nodes_of({update(t, i, unknown, "y")}), Not(Contains(HasSubstr("UpdateJoinedRows"))));
+}
+
+TEST_F(LookupLayoutTest, rows_that_a_ps_sent_are_joined_and_their_gradients_summed_in_place) {
+  std::vector<Output> rows;
+  std::vector<Output> sums;
+  const Output dy = input("dy", {-1, 5});
+  for (const char* name : {"x", "y"}) {
+    const auto called = [&](const char* what) { return fmt::format("{}_{}", name, what); };
+    const int64_t dim = rows.empty() ? 3 : 2;
+    const Output i = ids(called("ids").c_str(), {-1});
+    const Output position = ids(called("position").c_str(), {-1});
+    const Output inverse = input(called("inverse").c_str(), {-1}, DType::kInt32);
+    const Output part = input(called("part").c_str(), {-1, dim});
+    rows.push_back(b_.add("GatherParts", {i, position, inverse, part}, {{"dim", dim}}, name));
+    const Output cut = ops::slice_axis(b_, dy, 1, sums.empty() ? 0 : 3, dim, called("cut"));
+    sums.push_back(b_.add("SumParts", {cut, position, inverse, i}, {{"dim", dim}}, called("sum")));
+  }
+  const Output z = ops::neg(b_, ops::concat(b_, rows, -1, "all"), "z");
+  EXPECT_THAT(
+      nodes_of({z, sums[0], sums[1]}),
+      ElementsAre("x_sum = SumParts dy x_position x_inverse x_ids column=0 width=5",
+                  "y_sum = SumParts dy y_position y_inverse y_ids column=3 width=5",
+                  "all = GatherPartsConcat x_ids x_position x_inverse x_part y_ids y_position "
+                  "y_inverse y_part counts=[1,1] shape=[5]",
+                  "z = Neg all"));
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
+#include "sidereal/autodiff/autodiff.h"
 #include "sidereal/exec/test_lanes.h"
 #include "sidereal/ops/ops.h"
 
-// Steps whose tables have one unique-and-route beside those where each has its own: the same calls,
-// values and updates, bit for bit.
+// Steps on a ps whose tables have one unique-and-route, and whose rows go straight to where they
+// are joined, beside those where each table is on its own: the same calls, values and updates, bit
+// for bit.
 namespace sidereal::exec {
 namespace {
 
@@ -33,6 +35,7 @@ class RandomTables {
     for (const Output& rows : rows_) {
       if (dice.chance(60)) fetches.push_back(rows);
     }
+    join();
     if (fetches.empty()) fetches.push_back(rows_.back());
     for (size_t i = 0; i < rows_.size(); ++i) {
       if (dice.chance(50)) continue;
@@ -84,10 +87,10 @@ class RandomTables {
     return t.to_string() + std::string(reinterpret_cast<const char*>(t.raw()), t.nbytes());
   }
 
-  void add_table() {
+  void add_table(int64_t dim = 0) {
     ir::VariableDef def;
     def.name = fmt::format("table{}", tables_.size());
-    def.shape = {dice.pick<int64_t>({kRows, kRows, kRows + 3}), dice.number(1, 5)};
+    def.shape = {dice.pick<int64_t>({kRows, kRows, kRows + 3}), dim > 0 ? dim : dice.number(1, 5)};
     def.embedding = true;
     def.optimizer = {"sgd", {{"learning_rate", kRate}}};
     variables[def.name] = dice.tensor(DType::kFloat32, def.shape, -1, 1);
@@ -99,6 +102,45 @@ class RandomTables {
     const Shape shape = dice.chance(50) ? Shape{dice.number(0, 30)} : Shape{dice.number(1, 6), 3};
     feeds[name] = dice.tensor(DType::kInt64, shape, -1, kRows - 1);
     return ops::placeholder(b, name, DType::kInt64, shape);
+  }
+
+  /// Joins lookups of one batch, and updates their tables by the gradients of that.
+  void join() {
+    const int64_t batch = dice.number(0, 20);
+    const bool is_stack = dice.chance(50);
+    const int64_t dim = dice.number(1, 5);
+    std::vector<Output> parts;
+    std::vector<std::pair<std::string, Output>> lookups;
+    std::vector<Output> wrt;
+    for (int64_t i = dice.number(1, 6); i > 0; --i) {
+      const int64_t count = is_stack || dice.chance(60) ? 1 : dice.number(2, 4);
+      if (dice.chance(25)) {
+        const std::string name = fmt::format("dense{}", feeds.size());
+        feeds[name] = dice.tensor(DType::kFloat32, {batch, dim}, -1, 1);
+        parts.push_back(ops::placeholder(b, name, DType::kFloat32, {-1, dim}));
+        continue;
+      }
+      add_table(dim);
+      const std::string name = fmt::format("joined{}", feeds.size());
+      const Shape shape = count == 1 ? Shape{batch} : Shape{batch, count};
+      feeds[name] = dice.tensor(DType::kInt64, shape, -1, kRows - 1);
+      const Output ids =
+          ops::placeholder(b, name, DType::kInt64, count == 1 ? Shape{-1} : Shape{-1, count});
+      const Output rows = ops::lookup(b, tables_.back(), ids);
+      wrt.push_back(rows);
+      lookups.emplace_back(tables_.back(), ids);
+      parts.push_back(count == 1 ? rows : ops::reshape(b, rows, {-1, count * dim}));
+    }
+    const Output joined =
+        is_stack ? b.add("Stack", parts, {{"axis", int64_t{1}}}) : ops::concat(b, parts, -1);
+    const Output loss = ops::reduce_sum(b, ops::square(b, ops::tanh(b, joined)), {}, false);
+    fetches.push_back(loss);
+    if (wrt.empty()) return;
+    const auto grads = autodiff::gradients(b, loss, wrt);
+    ASSERT_TRUE(grads.ok()) << grads.status();
+    for (size_t i = 0; i < lookups.size(); ++i) {
+      targets.push_back(ops::apply_sparse(b, lookups[i].first, lookups[i].second, (*grads)[i]));
+    }
   }
 
   /// Ids that rows of a table say.
@@ -115,8 +157,9 @@ class RandomTables {
   std::vector<std::pair<std::string, Output>> looked_up_;
 };
 
-TEST(UniteRoutes, changes_no_call_and_no_bit_of_any_result) {
+TEST(TablesOfAPs, laid_out_change_no_call_and_no_bit_of_any_result) {
   int united = 0;
+  int joined = 0;
   for (uint32_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     RandomTables tables(seed);
@@ -128,12 +171,14 @@ TEST(UniteRoutes, changes_no_call_and_no_bit_of_any_result) {
     EXPECT_EQ(tables.run(topology, true), plain);
     EXPECT_EQ(tables.calls, calls);
     united += tables.ops.contains("UniqueRoute") ? 1 : 0;
+    joined += tables.ops.contains("GatherPartsConcat") ? 1 : 0;
     if (testing::Test::HasFailure()) return;
   }
   EXPECT_GT(united, 150);
+  EXPECT_GT(joined, 150);
 }
 
-TEST(UniteRoutes, an_id_outside_its_table_is_named_with_the_table) {
+TEST(TablesOfAPs, an_id_outside_its_table_is_named_with_the_table) {
   ir::Graph graph;
   Builder b(&graph, &test_registry());
   reference::Values values;
