@@ -18,7 +18,6 @@ namespace sidereal::exec {
 namespace {
 
 using base::invalid_argument;
-using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
 
