@@ -9,11 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..cluster_spec import ClusterSpec
+from ._kubernetes import ExecutableLocation, KubernetesClusterResolver
 from ._resolver import ClusterResolver, format_master_url
 from ._slurm import SlurmClusterResolver
 
 __all__ = [
     "ClusterResolver",
+    "ExecutableLocation",
+    "KubernetesClusterResolver",
     "SimpleClusterResolver",
     "SlurmClusterResolver",
     "TFConfigClusterResolver",
