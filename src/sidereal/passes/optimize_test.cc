@@ -143,6 +143,32 @@ TEST_F(OptimizeTest, nodes_that_change_nothing_go) {
   EXPECT_THAT(ops_of(simplify({graph_, {a}, {}})), ElementsAre("a = Mul one x"));
 }
 
+TEST_F(OptimizeTest, pieces_of_pieces_are_taken_from_the_whole) {
+  const Output x = input("x", {-1, 90});
+  const Output outer = ops::slice_axis(b_, x, 1, 10, 60, "outer");
+  const Output inner = ops::slice_axis(b_, outer, -1, 20, 30, "inner");
+  const Output all = ops::slice_axis(b_, input("y", {2, 30}), 1, 0, 30, "all");
+  const Output z = ops::neg(b_, inner, "z");
+  const Output w = ops::neg(b_, all, "w");
+  const auto simple = simplify({graph_, {z, w}, {}});
+  EXPECT_THAT(ops_of(simple), ElementsAre("inner = SliceAxis x", "z = Neg inner", "w = Neg y"));
+  EXPECT_EQ(ir::attr_or<int64_t>(simple->graph.find("inner")->attrs, "begin", 0), 30);
+  const Output rows = ops::slice_axis(b_, outer, 0, 1, 2, "rows");
+  const Output n = ops::neg(b_, rows, "n");
+  EXPECT_THAT(ops_of(simplify({graph_, {n}, {}})), testing::Contains("rows = SliceAxis outer"));
+}
+
+TEST_F(OptimizeTest, what_is_joined_twice_is_joined_at_once) {
+  const Output x = input("x", {-1, 4});
+  const Output y = input("y", {-1, 5});
+  const Output both = ops::concat(b_, {x, y}, -1, "both");
+  const Output more = ops::concat(b_, {y, both, x}, 1, "more");
+  EXPECT_THAT(ops_of(simplify({graph_, {more}, {}})), ElementsAre("more = Concat y x y x"));
+  const Output also = ops::neg(b_, both, "also");
+  EXPECT_THAT(ops_of(simplify({graph_, {more, also}, {}})),
+              ElementsAre("both = Concat x y", "more = Concat y both x", "also = Neg both"));
+}
+
 TEST_F(OptimizeTest, constants_are_folded_by_whoever_can_calculate) {
   const Output two = ops::scalar(b_, DType::kFloat32, 2, "two");
   const Output four = ops::square(b_, two, "four");
