@@ -18,6 +18,7 @@
 #include "sidereal/base/check.h"
 #include "sidereal/exec/executor.h"
 #include "sidereal/exec/one_op.h"
+#include "sidereal/exec/trace.h"
 #include "sidereal/ir/builder.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/partition/pull_push.h"
@@ -90,7 +91,19 @@ class Runner {
     step_ = std::make_unique<exec::Step>(bound_.get(), &pool_, nullptr);
   }
 
+  /// From now on every instruction of a run is written down, or no longer.
+  void set_traced(bool traced) {
+    if (traced && trace_ == nullptr) {
+      const auto now = [] {
+        return static_cast<int64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+      };
+      trace_ = std::make_unique<exec::Trace>(size_t{1} << 20, now);
+    }
+    step_->set_trace(traced ? trace_.get() : nullptr);
+  }
+
   void run() {
+    if (trace_ != nullptr) trace_->clear();
     step_->begin(++count_);
     const std::vector<std::string>& names = bound_->program().feed_names;
     for (size_t i = 0; i < names.size(); ++i) {
@@ -109,6 +122,7 @@ class Runner {
   std::unordered_map<std::string, Tensor> feeds_;
   std::unique_ptr<exec::BoundProgram> bound_;
   exec::BufferPool pool_{size_t{1} << 30};
+  std::unique_ptr<exec::Trace> trace_;
   std::unique_ptr<exec::Step> step_;
   uint64_t count_ = 0;
 
@@ -117,7 +131,8 @@ class Runner {
   ir::Builder builder;
 };
 
-/// A chain of additions and products of scalars, one instruction each, or fused.
+/// A chain of additions and products of scalars, one instruction each, or fused; unfused also while
+/// a trace is taken, and after one was.
 void chain(int length, bool fuse) {
   Runner runner;
   ir::Output x = runner.feed("x", Tensor::scalar(1.0F));
@@ -127,12 +142,20 @@ void chain(int length, bool fuse) {
     x = i % 2 == 0 ? ops::add(runner.builder, x, a) : ops::mul(runner.builder, x, b);
   }
   runner.compile(x, fuse);
-  const double seconds = seconds_of([&] { runner.run(); });
-  const nlohmann::json line = {{"case", fuse ? "chain fused" : "chain"},
-                               {"ops", length},
-                               {"instructions", runner.instructions()},
-                               {"seconds", seconds}};
-  std::printf("%s\n", line.dump().c_str());
+  const auto measure = [&](const char* name) {
+    const double seconds = seconds_of([&] { runner.run(); });
+    const nlohmann::json line = {{"case", name},
+                                 {"ops", length},
+                                 {"instructions", runner.instructions()},
+                                 {"seconds", seconds}};
+    std::printf("%s\n", line.dump().c_str());
+  };
+  measure(fuse ? "chain fused" : "chain");
+  if (fuse) return;
+  runner.set_traced(true);
+  measure("chain traced");
+  runner.set_traced(false);
+  measure("chain, trace off again");
 }
 
 struct Product {
