@@ -4,6 +4,7 @@ this machine maps into its memory."""
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
@@ -18,6 +19,7 @@ from .errors import InvalidArgumentError
 
 LABEL = "label"
 SHARED_MEMORY = "/dev/shm"
+PREFIX = "sidereal-arrays-"
 
 #: (name, dtype, shape with the batch first) of an input.
 Input = tuple[str, str, Sequence[int]]
@@ -80,13 +82,50 @@ def columns_for(inputs: Sequence[Input], data: Arrays, label: bool) -> dict[str,
     return columns
 
 
-def _folder(nbytes: int) -> str | None:
+def _parent(nbytes: int) -> str:
     """Memory if it has room, else the system's temporary folder."""
     with contextlib.suppress(OSError):
         free = shutil.disk_usage(SHARED_MEMORY).free
         if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) and free > 2 * nbytes:
             return SHARED_MEMORY
-    return None
+    return tempfile.gettempdir()
+
+
+def _remove_abandoned(parent: str) -> None:
+    """Removes the folders of processes that were killed: nobody holds their locks."""
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if not entry.name.startswith(PREFIX):
+                continue
+            with contextlib.suppress(OSError):
+                if entry.stat(follow_symlinks=False).st_uid != os.getuid():
+                    continue
+                handle = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                finally:
+                    os.close(handle)
+
+
+@contextlib.contextmanager
+def folder_for(nbytes: int) -> Iterator[str]:
+    """A folder of this process with room for so much, locked and there as long as the context
+    lasts. What killed processes have left of such folders goes before."""
+    parent = _parent(nbytes)
+    _remove_abandoned(parent)
+    # It gets its name when it is locked: until then it is not one to be removed.
+    made = tempfile.mkdtemp(prefix=f".{PREFIX}", dir=parent)
+    folder = os.path.join(parent, os.path.basename(made)[1:])
+    handle = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        os.rename(made, folder)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)
+        os.close(handle)
 
 
 @contextlib.contextmanager
@@ -104,7 +143,7 @@ def as_spec(
         )
     columns = columns_for(inputs, data, label)
     nbytes = sum(column.nbytes for column in columns.values())
-    with tempfile.TemporaryDirectory(prefix="sidereal-", dir=_folder(nbytes)) as folder:
+    with folder_for(nbytes) as folder:
         arrays = []
         for index, (name, column) in enumerate(columns.items()):
             file = os.path.join(folder, f"{index}.npy")

@@ -18,7 +18,7 @@ import pytest
 from conftest import FIELDS, IDS, planted, small_model
 
 import sidereal as sr
-from sidereal import errors
+from sidereal import _arrays, errors
 from sidereal._progress import ProgressPrinter
 
 Clusters = Callable[..., sr.LocalCluster]
@@ -331,6 +331,33 @@ def test_no_process_is_left_behind(signal_number: signal.Signals) -> None:
             assert poller.poll(10_000), "a task outlives its launcher by 10 s"
             poller.unregister(task)
             os.close(task)
+
+
+HOLDER = """
+    from sidereal import _arrays
+
+    with _arrays.folder_for(100) as folder:
+        print(folder, flush=True)
+        input()
+"""
+
+
+def test_what_killed_processes_leave_of_arrays_is_removed_later() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(HOLDER)], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True,
+    ) as program:
+        assert program.stdout is not None
+        theirs = Path(program.stdout.readline().strip())
+        with _arrays.folder_for(100) as ours:
+            assert theirs.is_dir(), "it is in use"
+            assert Path(ours).is_dir()
+        assert not Path(ours).exists()
+        program.kill()
+        program.wait(30)
+    assert theirs.is_dir()
+    with _arrays.folder_for(100):
+        assert not theirs.exists()
 
 
 def test_progress_is_plain_lines_without_a_terminal(cluster: sr.LocalCluster) -> None:
