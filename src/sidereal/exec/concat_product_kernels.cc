@@ -3,10 +3,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "sidereal/exec/array_util.h"
+#include "sidereal/exec/product.h"
 #include "sidereal/ir/schema.h"
 #include "sidereal/kernels/elementwise.h"
 #include "sidereal/kernels/matmul.h"
@@ -24,7 +26,7 @@ using tensor::Tensor;
 /// Rows handled at a time, so that a block of `columns` of them stays in the second cache. Depends
 /// on shapes alone, as every sum does.
 int64_t block_rows(int64_t columns, size_t element) {
-  constexpr int64_t kBytes = int64_t{1} << 18;
+  constexpr int64_t kBytes = int64_t{1} << 19;
   constexpr int64_t kLeast = 64;
   constexpr int64_t kMost = 1024;
   const int64_t row = std::max<int64_t>(columns, 1) * static_cast<int64_t>(element);
@@ -298,7 +300,7 @@ class TransposedConcatMatMul final : public Kernel {
 class MatMulSplit final : public Kernel {
  public:
   MatMulSplit(std::vector<int64_t> begins, std::vector<int64_t> sizes)
-      : begins_(std::move(begins)), sizes_(std::move(sizes)) {}
+      : begins_(std::move(begins)), sizes_(std::move(sizes)), products_(sizes_.size()) {}
 
   Status run(KernelContext& c) override {
     SR_RETURN_IF_ERROR(check_one_dtype(c));
@@ -322,7 +324,11 @@ class MatMulSplit final : public Kernel {
         const Shape shape{a.shape().dim(0), sizes_[i]};
         outs_.push_back(c.output(static_cast<int>(i), shape).raw());
       }
-      multiply<T>(c, a, w);
+      if (std::is_same_v<T, float> && a.shape().dim(1) >= kLong) {
+        multiply_one_by_one(c, a, w);
+      } else {
+        multiply<T>(c, a, w);
+      }
       return {};
     });
   }
@@ -347,8 +353,23 @@ class MatMulSplit final : public Kernel {
     });
   }
 
+  /// Where rows are long, reading `a` again for every part costs little beside its product.
+  void multiply_one_by_one(KernelContext& c, const Tensor& a, const Tensor& w) {
+    const int64_t inner = a.shape().dim(1);
+    for (size_t i = 0; i < sizes_.size(); ++i) {
+      if (a.num_elements() == 0 || sizes_[i] == 0) continue;
+      ProductPlan plan;
+      plan.dims = {.m = a.shape().dim(0), .k = inner, .n = sizes_[i], .trans_b = true};
+      products_[i].run(c, plan, a.data<const float>().data(),
+                       w.data<const float>().data() + begins_[i] * inner, {},
+                       reinterpret_cast<float*>(outs_[i]));
+    }
+  }
+
+  static constexpr int64_t kLong = 128;
   std::vector<int64_t> begins_;
   std::vector<int64_t> sizes_;
+  std::vector<Product> products_;
   std::vector<std::byte*> outs_;
 };
 

@@ -45,7 +45,7 @@ struct RandomLayer {
     const Output joined = ops::concat(b, parts, dice.chance(50) ? -1 : front_rank);
     Output y = joined;
     if (front_rank > 1 || dice.chance(20)) y = ops::reshape(b, y, {-1, columns});
-    const int64_t units = dice.number(1, 90);
+    const int64_t units = dice.number(1, 180);
     wrt.push_back(input("w", {columns, units}, false));
     y = ops::mat_mul(b, y, wrt.back());
     if (dice.chance(60)) {
