@@ -98,7 +98,12 @@ def test_pip_install_gives_the_package_and_the_console_script(tmp_path: Path) ->
     clean = {
         key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "LD_PRELOAD")
     }
-    # The build type of the preset under test, so that its compiler cache serves.
+    # The compiler, by its name, and the build type of the preset under test: so its cache serves.
+    cache = Path(os.environ.get("SIDEREAL_BUILD_DIR", ROOT / "build" / PRESET)) / "CMakeCache.txt"
+    for variable, language in (("CC", "C"), ("CXX", "CXX")):
+        found = re.search(rf"^CMAKE_{language}_COMPILER:\w+=(.+)$", cache.read_text(), re.M)
+        if found:
+            clean.setdefault(variable, found[1])
     settings = ["--config-settings=cmake.build-type=Release"]
     if PRESET == "dev":
         settings = [
