@@ -437,3 +437,16 @@ def test_threads_change_no_bit_of_a_training_step() -> None:
 def test_numbers_of_threads_are_checked(threads: object) -> None:
     with pytest.raises(ValueError, match="number of threads"):
         sr.config.threading.set_intra_op_parallelism_threads(threads)
+
+
+def test_a_sum_inside_of_a_fused_loop_still_wants_one_shape() -> None:
+    spec = sr.TensorSpec([None, 4], sr.float32)
+
+    @sr.function(input_signature=[spec, spec])
+    def total(x: Any, y: Any) -> Any:
+        return sr.tanh(sr.add_n([-x, y, x]))
+
+    ones = np.ones((3, 4), np.float32)
+    np.testing.assert_allclose(total(ones, ones), np.tanh(ones))
+    with pytest.raises(errors.InvalidArgumentError, match="must be the same"):
+        total(ones, ones[:1])

@@ -37,6 +37,7 @@ struct StepKind {
   UnaryOp unary = UnaryOp::kNeg;
   BinaryOp binary = BinaryOp::kAdd;
   GradOp grad = GradOp::kRelu;
+  bool alike = false;  ///< Both values have one shape.
 };
 
 StepKind unary_step(std::string_view op, UnaryOp kernel) {
@@ -46,21 +47,36 @@ StepKind binary_step(std::string_view op, BinaryOp kernel) {
   return {.op = op, .kind = StepKind::kBinary, .binary = kernel};
 }
 StepKind grad_step(std::string_view op, GradOp kernel) {
-  return {.op = op, .kind = StepKind::kGrad, .grad = kernel};
+  return {.op = op, .kind = StepKind::kGrad, .grad = kernel, .alike = true};
+}
+StepKind alike(StepKind kind) {
+  kind.alike = true;
+  return kind;
 }
 
 Result<StepKind> find_step(std::string_view op) {
   static const std::vector<StepKind> kKinds = {
-      unary_step("Abs", UnaryOp::kAbs),           unary_step("Exp", UnaryOp::kExp),
-      unary_step("Log", UnaryOp::kLog),           unary_step("Log1p", UnaryOp::kLog1p),
-      unary_step("Neg", UnaryOp::kNeg),           unary_step("Relu", UnaryOp::kRelu),
-      unary_step("Sigmoid", UnaryOp::kSigmoid),   unary_step("Sign", UnaryOp::kSign),
-      unary_step("Softplus", UnaryOp::kSoftplus), unary_step("Sqrt", UnaryOp::kSqrt),
-      unary_step("Square", UnaryOp::kSquare),     unary_step("Tanh", UnaryOp::kTanh),
-      binary_step("Add", BinaryOp::kAdd),         binary_step("Div", BinaryOp::kDiv),
-      binary_step("Maximum", BinaryOp::kMaximum), binary_step("Minimum", BinaryOp::kMinimum),
-      binary_step("Mul", BinaryOp::kMul),         binary_step("Sub", BinaryOp::kSub),
-      grad_step("ReluGrad", GradOp::kRelu),       grad_step("SigmoidGrad", GradOp::kSigmoid),
+      unary_step("Abs", UnaryOp::kAbs),
+      unary_step("Exp", UnaryOp::kExp),
+      unary_step("Log", UnaryOp::kLog),
+      unary_step("Log1p", UnaryOp::kLog1p),
+      unary_step("Neg", UnaryOp::kNeg),
+      unary_step("Relu", UnaryOp::kRelu),
+      unary_step("Sigmoid", UnaryOp::kSigmoid),
+      unary_step("Sign", UnaryOp::kSign),
+      unary_step("Softplus", UnaryOp::kSoftplus),
+      unary_step("Sqrt", UnaryOp::kSqrt),
+      unary_step("Square", UnaryOp::kSquare),
+      unary_step("Tanh", UnaryOp::kTanh),
+      binary_step("Add", BinaryOp::kAdd),
+      binary_step("Div", BinaryOp::kDiv),
+      binary_step("Maximum", BinaryOp::kMaximum),
+      binary_step("Minimum", BinaryOp::kMinimum),
+      binary_step("Mul", BinaryOp::kMul),
+      binary_step("Sub", BinaryOp::kSub),
+      alike(binary_step("AddSame", BinaryOp::kAdd)),
+      grad_step("ReluGrad", GradOp::kRelu),
+      grad_step("SigmoidGrad", GradOp::kSigmoid),
       grad_step("TanhGrad", GradOp::kTanh),
   };
   for (const StepKind& kind : kKinds) {
@@ -245,7 +261,8 @@ class FusedElementwise final : public Kernel {
   }
 
   /// True when an input has the shape of the result, and every other one has it too, is a scalar,
-  /// or is repeated in long runs; sets shape_ and repeaters_.
+  /// or is repeated in long runs, and steps whose values must be alike read such as have the shape
+  /// of the result; sets shape_ and repeaters_.
   bool is_even() {
     repeaters_.clear();
     const Tensor* full = &tensors_[0];
@@ -263,6 +280,19 @@ class FusedElementwise final : public Kernel {
       if (t.dtype() == DType::kBFloat16 || shape_.num_elements() == 0) return false;
       repeaters_.back().emplace(t.shape(), shape_);
       if (repeaters_.back()->run() < Repeater::kRunMin) return false;
+    }
+    return are_alike();
+  }
+
+  /// See is_even(). A value is full when one that it was made of is.
+  bool are_alike() {
+    full_.clear();
+    for (size_t i = 0; i < num_inputs_; ++i) full_.push_back(is_full(i));
+    for (const Step& step : steps_) {
+      const bool a = full_[step.a];
+      const bool b = step.b < 0 ? a : full_[step.b];
+      if (step.kind.alike && !(a && b)) return false;
+      full_.push_back(a || b);
     }
     return true;
   }
@@ -381,12 +411,14 @@ class FusedElementwise final : public Kernel {
       const T* x = a.data<const T>().data();
       const T* y = b.data<const T>().data();
       T* z = out.data<T>().data();
+      if (step.kind.alike && a.shape() != b.shape()) {
+        return invalid_argument("the values of {} have shapes {} and {}; they must be the same",
+                                step.kind.op, a.shape().to_string(), b.shape().to_string());
+      }
       if (step.kind.kind == StepKind::kBinary) {
         kernels::binary_broadcast<T>(step.kind.binary, x, a.shape(), y, b.shape(), z);
-      } else if (a.shape() == b.shape()) {
-        run_step<T>(step.kind, x, y, z, shape.num_elements());
       } else {
-        return invalid_argument("the inputs of {} must be alike", step.kind.op);
+        run_step<T>(step.kind, x, y, z, shape.num_elements());
       }
       tensors_.push_back(std::move(out));
     }
@@ -403,6 +435,7 @@ class FusedElementwise final : public Kernel {
   std::vector<Tensor> tensors_;                     // Inputs; in run_whole() results as well.
   std::vector<const void*> values_;                 // Where each value's block is, for each part.
   std::vector<std::optional<Repeater>> repeaters_;  // By input: how it is broadcast.
+  std::vector<bool> full_;                          // By value: as is_full() of inputs.
   Shape shape_;
   tensor::Buffer::Ptr scratch_;
 };

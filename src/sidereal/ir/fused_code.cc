@@ -7,10 +7,11 @@
 namespace sidereal::ir {
 namespace {
 
-constexpr std::array<std::string_view, 21> kOps = {
-    "Abs",  "Exp",    "Log",     "Log1p",   "Neg", "Relu",     "Sigmoid",     "Sign", "Softplus",
-    "Sqrt", "Square", "Tanh",  // of one input
-    "Add",  "Div",    "Maximum", "Minimum", "Mul", "ReluGrad", "SigmoidGrad", "Sub",  "TanhGrad"};
+constexpr std::array<std::string_view, 22> kOps = {
+    "Abs",      "Exp",         "Log",      "Log1p",   "Neg",     "Relu",
+    "Sigmoid",  "Sign",        "Softplus", "Sqrt",    "Square",  "Tanh",  // of one input
+    "Add",      "AddSame",     "Div",      "Maximum", "Minimum", "Mul",
+    "ReluGrad", "SigmoidGrad", "Sub",      "TanhGrad"};
 constexpr size_t kUnary = 12;
 
 /// Takes " %N" from the front of `text`; -1 when it is not there.

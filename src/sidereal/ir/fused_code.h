@@ -16,13 +16,14 @@ namespace sidereal::ir {
 inline constexpr size_t kFusedStepsMax = 1024;
 inline constexpr size_t kFusedInputsMax = 64;
 
-/// One element-wise op of a list. Value type.
+/// One element-wise op of a list, or AddSame: a term of an AddN, whose values have one shape. Value
+/// type.
 struct FusedStep {
   std::string op;
   int32_t args[2] = {-1, -1};  ///< Values read; the second is -1 for ops of one input.
 };
 
-/// Inputs that `op` takes when it may be a step: 1 or 2; 0 when it may not.
+/// Inputs that the step `op` takes: 1 or 2; 0 when there is no such step.
 int fusable_arity(std::string_view op);
 
 /// "Mul %0 %3".

@@ -40,9 +40,7 @@ bool is_real(ir::DType dtype) {
 /// Steps that `node` is: one, or one for every further term of a sum; 0 when it is none.
 size_t steps_of(const Node& node) {
   if (node.outputs.size() != 1 || !is_real(node.outputs[0].dtype) || !node.attrs.empty()) return 0;
-  // A sum of scalars may meet a value: what is added has one shape.
-  const ir::Shape& shape = node.outputs[0].shape;
-  if (node.op == "AddN" && shape.has_rank() && shape.rank() > 0) return node.inputs.size() - 1;
+  if (node.op == "AddN") return node.inputs.size() - 1;
   return ir::fusable_arity(node.op) > 0 ? 1 : 0;
 }
 
@@ -176,7 +174,7 @@ class Fuser {
       const Node& one = node(id);
       const auto last = [&] { return static_cast<int32_t>(inputs.size() + code.size()) - 1; };
       const bool is_sum = one.op == "AddN";
-      ir::FusedStep step{.op = is_sum ? "Add" : one.op};
+      ir::FusedStep step{.op = is_sum ? "AddSame" : one.op};
       for (size_t i = 0; i < one.inputs.size(); ++i) {
         step.args[std::min<size_t>(i, 1)] = values.at(one.inputs[i]);
         if (!is_sum || i == 0) continue;
