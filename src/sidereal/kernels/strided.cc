@@ -84,11 +84,13 @@ void move_row(const std::byte* from, std::byte* to, int64_t count, int64_t strid
 template <int64_t kElement, bool kGather>
 void move_transposed(const std::byte* from, std::byte* to, int64_t rows, int64_t columns,
                      int64_t column_stride) {
-  constexpr int64_t kBlock = 16;
-  for (int64_t r0 = 0; r0 < rows; r0 += kBlock) {
-    const int64_t r1 = std::min(r0 + kBlock, rows);
-    for (int64_t c0 = 0; c0 < columns; c0 += kBlock) {
-      const int64_t c1 = std::min(c0 + kBlock, columns);
+  // What is in the first cache as a whole needs no blocks.
+  constexpr int64_t kSmall = int64_t{1} << 13;
+  const int64_t side = rows * columns * kElement <= kSmall ? std::max(rows, columns) : 16;
+  for (int64_t r0 = 0; r0 < rows; r0 += side) {
+    const int64_t r1 = std::min(r0 + side, rows);
+    for (int64_t c0 = 0; c0 < columns; c0 += side) {
+      const int64_t c1 = std::min(c0 + side, columns);
       for (int64_t r = r0; r < r1; ++r) {
         for (int64_t c = c0; c < c1; ++c) {
           const int64_t strided = r * kElement + c * column_stride;
