@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from ..cluster_spec import ClusterSpec
-from ._resolver import ClusterResolver, format_master_url
+from ._resolver import ClusterResolver
 
 #: A request that is not answered in this many seconds has failed.
 _REQUEST_SECONDS = 30.0
@@ -93,18 +93,3 @@ class KubernetesClusterResolver(ClusterResolver):
                 )
         pods.sort(key=lambda pod: pod.metadata.name)
         return [f"{pod.status.host_ip}:{self._port}" for pod in pods]
-
-    def master(
-        self,
-        task_type: str | None = None,
-        task_id: int | None = None,
-        rpc_layer: str | None = None,
-    ) -> str:
-        """The address of the task asked for, else of `task_type` and `task_id`; "" when neither
-        says which."""
-        job = task_type if task_type is not None else self.task_type
-        index = task_id if task_id is not None else self.task_id
-        if job is None or index is None:
-            return ""
-        address = self.cluster_spec().task_address(job, index)
-        return format_master_url(address, rpc_layer or self.rpc_layer)

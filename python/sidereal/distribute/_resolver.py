@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ..cluster_spec import ClusterSpec
@@ -24,20 +26,36 @@ class ClusterResolver(ABC):
     task_type: str | None = None
     task_id: int | None = None
     rpc_layer: str | None = None
+    _num_accelerators: Mapping[str, int] = MappingProxyType({})
 
     @abstractmethod
     def cluster_spec(self) -> ClusterSpec:
         """The tasks, as they are now: ask again rather than keep it."""
 
-    @abstractmethod
     def master(
         self,
         task_type: str | None = None,
         task_id: int | None = None,
         rpc_layer: str | None = None,
     ) -> str:
-        """What a session connects to: the address of the task asked for, with the protocol in
-        front; "" for this process. ValueError for a task that is not there."""
+        """What a session connects to, with the protocol in front: the address of the task asked
+        for, else what the resolver thinks of; "" for this process. ValueError for a task that is
+        not there."""
+        if task_type is not None and task_id is not None:
+            address = self.cluster_spec().task_address(task_type, task_id)
+        else:
+            address = self._default_master(task_type, task_id)
+        layer = rpc_layer if rpc_layer is not None else self.rpc_layer
+        return format_master_url(address, layer) if address else ""
+
+    def _default_master(self, task_type: str | None, task_id: int | None) -> str:
+        """The address of a task of which not both were given: what is missing is this task's. ""
+        when that is not known."""
+        job = task_type if task_type is not None else self.task_type
+        index = task_id if task_id is not None else self.task_id
+        if job is None or index is None:
+            return ""
+        return self.cluster_spec().task_address(job, index)
 
     @property
     def environment(self) -> str:
@@ -50,7 +68,7 @@ class ClusterResolver(ABC):
         task_id: int | None = None,
         config_proto: Any = None,
     ) -> dict[str, int]:
-        """Accelerators of each type that every worker has. The engine computes on processors: what
-        is told is what the resolver was told."""
+        """Accelerators of each type that every task has, as the resolver was told: the engine
+        computes on processors and uses none."""
         del task_type, task_id, config_proto
-        return {}
+        return dict(self._num_accelerators)

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 
 from ..cluster_spec import ClusterSpec
-from ._resolver import ClusterResolver, format_master_url
+from ._resolver import ClusterResolver
 
 _GPU_LIST_SECONDS = 30.0
 
@@ -154,7 +154,8 @@ class SlurmClusterResolver(ClusterResolver):
             first += count
         self._cluster = ClusterSpec(cluster)
         self.rpc_layer = rpc_layer
-        self._share = share
+        if share:
+            self._num_accelerators = {"GPU": share}
         if auto_set_gpu and share:
             at = places[rank][1] * share
             os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(at, at + share)))
@@ -165,26 +166,3 @@ class SlurmClusterResolver(ClusterResolver):
     def get_task_info(self) -> tuple[str | None, int | None]:
         """The job and the index of this task."""
         return self.task_type, self.task_id
-
-    def master(
-        self,
-        task_type: str | None = None,
-        task_id: int | None = None,
-        rpc_layer: str | None = None,
-    ) -> str:
-        """The address of the task asked for, this one by default."""
-        job = task_type if task_type is not None else self.task_type
-        index = task_id if task_id is not None else self.task_id
-        assert job is not None
-        assert index is not None
-        address = self._cluster.task_address(job, index)
-        return format_master_url(address, rpc_layer or self.rpc_layer)
-
-    def num_accelerators(
-        self,
-        task_type: str | None = None,
-        task_id: int | None = None,
-        config_proto: object = None,
-    ) -> dict[str, int]:
-        del task_type, task_id, config_proto
-        return {"GPU": self._share} if self._share else {}

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..cluster_spec import ClusterSpec
 from ._kubernetes import ExecutableLocation, KubernetesClusterResolver
-from ._resolver import ClusterResolver, format_master_url
+from ._resolver import ClusterResolver
 from ._slurm import SlurmClusterResolver
 
 __all__ = [
@@ -51,36 +51,18 @@ class SimpleClusterResolver(ClusterResolver):
         self._cluster_spec = cluster_spec
         self._master = master
         self._environment = environment
-        self._num_accelerators = dict(num_accelerators or {})
+        if num_accelerators:
+            self._num_accelerators = dict(num_accelerators)
 
     def cluster_spec(self) -> ClusterSpec:
         return self._cluster_spec
 
-    def master(
-        self,
-        task_type: str | None = None,
-        task_id: int | None = None,
-        rpc_layer: str | None = None,
-    ) -> str:
-        """The address of the task asked for, else the master given to the constructor."""
-        if task_type is not None and task_id is not None:
-            master = self._cluster_spec.task_address(task_type, task_id)
-        else:
-            master = self._master
-        return format_master_url(master, rpc_layer or self.rpc_layer) if master else ""
+    def _default_master(self, task_type: str | None, task_id: int | None) -> str:
+        return self._master
 
     @property
     def environment(self) -> str:
         return self._environment
-
-    def num_accelerators(
-        self,
-        task_type: str | None = None,
-        task_id: int | None = None,
-        config_proto: Any = None,
-    ) -> dict[str, int]:
-        del task_type, task_id, config_proto
-        return dict(self._num_accelerators)
 
 
 class TFConfigClusterResolver(ClusterResolver):
@@ -188,12 +170,10 @@ class TFConfigClusterResolver(ClusterResolver):
         cluster = self.cluster_spec()
         if sum(cluster.num_tasks(job) for job in cluster.jobs) <= 1 and len(cluster.jobs) <= 1:
             return ""
-        job = task_type if task_type is not None else self.task_type
-        index = task_id if task_id is not None else self.task_id
-        if job is None or index is None:
+        found = super().master(task_type, task_id, rpc_layer)
+        if not found:
             raise ValueError("TF_CONFIG has a cluster and no 'task' with 'type' and 'index' in it")
-        address = cluster.task_address(job, index)
-        return format_master_url(address, rpc_layer if rpc_layer is not None else self.rpc_layer)
+        return found
 
 
 class UnionClusterResolver(ClusterResolver):
@@ -218,6 +198,7 @@ class UnionClusterResolver(ClusterResolver):
         self.rpc_layer = kwargs.get("rpc_layer", first.rpc_layer)
         self.task_type = kwargs.get("task_type", first.task_type)
         self.task_id = kwargs.get("task_id", first.task_id)
+        self._num_accelerators = first.num_accelerators()
 
     def cluster_spec(self) -> ClusterSpec:
         found: dict[str, list[list[str] | dict[int, str]]] = {}
@@ -226,29 +207,12 @@ class UnionClusterResolver(ClusterResolver):
                 found.setdefault(job, []).append(tasks)
         return ClusterSpec({job: _joined(job, parts) for job, parts in found.items()})
 
-    def master(
-        self,
-        task_type: str | None = None,
-        task_id: int | None = None,
-        rpc_layer: str | None = None,
-    ) -> str:
-        """The address of the task asked for, else the master of the first resolver."""
-        layer = rpc_layer if rpc_layer is not None else self.rpc_layer
-        if task_type is not None and task_id is not None:
-            return format_master_url(self.cluster_spec().task_address(task_type, task_id), layer)
-        return self._resolvers[0].master(rpc_layer=layer)
+    def _default_master(self, task_type: str | None, task_id: int | None) -> str:
+        return self._resolvers[0].master(rpc_layer="")
 
     @property
     def environment(self) -> str:
         return self._resolvers[0].environment
-
-    def num_accelerators(
-        self,
-        task_type: str | None = None,
-        task_id: int | None = None,
-        config_proto: Any = None,
-    ) -> dict[str, int]:
-        return self._resolvers[0].num_accelerators(task_type, task_id, config_proto)
 
 
 def _joined(job: str, parts: list[list[str] | dict[int, str]]) -> list[str] | dict[int, str]:
