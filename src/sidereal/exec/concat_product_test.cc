@@ -16,8 +16,8 @@ using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
 
-struct RandomLayer {
-  explicit RandomLayer(uint32_t seed) : dice(seed) {
+struct RandomLayer : public LocalModel {
+  explicit RandomLayer(uint32_t seed) : LocalModel(seed) {
     dtype = dice.chance(70) ? DType::kFloat32 : DType::kFloat64;
     const auto front_rank = dice.number(1, 3);
     for (int64_t i = 0; i < front_rank; ++i) {
@@ -87,32 +87,8 @@ struct RandomLayer {
     return ops::placeholder(b, name, dtype, known);
   }
 
-  std::vector<Tensor> run(const passes::PassOptions& options) {
-    const auto step = compile_for_test(graph, fetches, {}, {{1}}, options);
-    EXPECT_TRUE(step.ok()) << step.status();
-    if (!step.ok()) return {};
-    BufferPool pool(1 << 20);
-    const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
-    EXPECT_TRUE(bound.ok()) << bound.status();
-    if (!bound.ok()) return {};
-    Step running(bound->get(), &pool, nullptr);
-    const auto got = run_step(&running, step->compiled.worker, feeds, 1, nullptr, &dice);
-    EXPECT_TRUE(got.ok()) << got.status();
-    if (!got.ok()) return {};
-    std::vector<Tensor> out;
-    for (const Tensor& t : *got) out.push_back(t.clone());
-    ops = ops_of(step->compiled.worker);
-    return out;
-  }
-
-  Dice dice;
   DType dtype;
   Shape front;
-  ir::Graph graph;
-  Builder b{&graph, &test_registry()};
-  reference::Values feeds;
-  std::vector<Output> fetches;
-  std::set<std::string> ops;
 };
 
 TEST(ConcatProducts, are_what_the_ops_make_but_for_rounding) {

@@ -21,9 +21,9 @@ constexpr int64_t kRowsMax = 12;
 
 /// Lookups in some tables, joined along some axis, a product behind them, and updates of all tables
 /// by their gradients.
-class RandomLookups {
+class RandomLookups : public LocalModel {
  public:
-  explicit RandomLookups(uint32_t seed) : dice(seed) {
+  explicit RandomLookups(uint32_t seed) : LocalModel(seed) {
     batch_ = dice.chance(5) ? 0 : dice.number(1, 40);
     for (int64_t i = dice.number(1, 4); i > 0; --i) {
       const int64_t rows = dice.number(1, kRowsMax);
@@ -41,34 +41,6 @@ class RandomLookups {
     if (dice.chance(30)) fetches.push_back(joined);
     update_all(loss, w);
   }
-
-  std::vector<Tensor> run(const passes::PassOptions& options) {
-    const auto step = compile_for_test(graph, fetches, {}, {{1}}, options);
-    EXPECT_TRUE(step.ok()) << step.status();
-    if (!step.ok()) return {};
-    BufferPool pool(1 << 20);
-    const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
-    EXPECT_TRUE(bound.ok()) << bound.status();
-    if (!bound.ok()) return {};
-    Step running(bound->get(), &pool, nullptr);
-    std::vector<Tensor> out;
-    for (int again = 0; again < 2; ++again) {
-      const auto got = run_step(&running, step->compiled.worker, feeds, 1, nullptr, &dice);
-      EXPECT_TRUE(got.ok()) << got.status();
-      if (!got.ok()) return {};
-      out.clear();
-      for (const Tensor& t : *got) out.push_back(t.clone());
-    }
-    ops = ops_of(step->compiled.worker);
-    return out;
-  }
-
-  Dice dice;
-  ir::Graph graph;
-  Builder b{&graph, &test_registry()};
-  reference::Values feeds;
-  std::vector<Output> fetches;
-  std::set<std::string> ops;
 
  private:
   Output input(const std::string& name, const Shape& shape, const Shape& known) {
@@ -175,15 +147,6 @@ class RandomLookups {
   std::vector<int64_t> rows_;
   std::vector<Lookup> lookups_;
 };
-
-void expect_same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    ASSERT_EQ(a[i].to_string(), b[i].to_string());
-    if (a[i].nbytes() == 0) continue;
-    EXPECT_EQ(std::memcmp(a[i].raw(), b[i].raw(), a[i].nbytes()), 0) << "fetch " << i;
-  }
-}
 
 TEST(LookupLayout, changes_no_bit_of_any_result) {
   int gathers = 0;

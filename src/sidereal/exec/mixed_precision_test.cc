@@ -20,8 +20,8 @@ using tensor::Shape;
 using tensor::Tensor;
 
 /// Some layers of any width and activation, a loss, and the gradients of everything.
-struct RandomTower {
-  explicit RandomTower(uint32_t seed) : dice(seed) {
+struct RandomTower : public LocalModel {
+  explicit RandomTower(uint32_t seed) : LocalModel(seed) {
     int64_t width = dice.number(1, 40);
     const int64_t batch = dice.number(1, 70);
     Output x = input("x", {batch, width}, dice.chance(50) ? Shape{-1, width} : Shape{-1, -1});
@@ -65,44 +65,6 @@ struct RandomTower {
         return ops::relu(b, x);
     }
   }
-
-  std::vector<Tensor> run(const passes::PassOptions& options) {
-    const auto step = compile_for_test(graph, fetches, {}, {{1}}, options);
-    EXPECT_TRUE(step.ok()) << step.status();
-    if (!step.ok()) return {};
-    BufferPool pool(1 << 20);
-    const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
-    EXPECT_TRUE(bound.ok()) << bound.status();
-    if (!bound.ok()) return {};
-    Step running(bound->get(), &pool, nullptr);
-    std::vector<Tensor> out;
-    for (int again = 0; again < 2; ++again) {
-      const auto got = run_step(&running, step->compiled.worker, feeds, 1, nullptr, &dice);
-      EXPECT_TRUE(got.ok()) << got.status();
-      if (!got.ok()) return {};
-      std::vector<Tensor> copies;
-      for (const Tensor& t : *got) copies.push_back(t.clone());
-      if (again > 0) expect_same(copies, out);
-      out = std::move(copies);
-    }
-    ops = ops_of(step->compiled.worker);
-    return out;
-  }
-
-  static void expect_same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
-    ASSERT_EQ(a.size(), b.size());
-    for (size_t i = 0; i < a.size(); ++i) {
-      ASSERT_EQ(a[i].to_string(), b[i].to_string());
-      EXPECT_EQ(std::memcmp(a[i].raw(), b[i].raw(), a[i].nbytes()), 0) << "fetch " << i;
-    }
-  }
-
-  Dice dice;
-  ir::Graph graph;
-  Builder b{&graph, &test_registry()};
-  reference::Values feeds;
-  std::vector<Output> fetches;
-  std::set<std::string> ops;
 };
 
 /// |a - b| / |b| of all elements together.
@@ -150,7 +112,7 @@ TEST(MixedPrecision, gives_the_same_bits_with_casts_of_their_own) {
     const auto fused = tower.run({.compute_dtype = DType::kBFloat16});
     const auto plain = tower.run({.fuse = false, .compute_dtype = DType::kBFloat16});
     EXPECT_FALSE(tower.ops.contains("FusedMatMul"));
-    RandomTower::expect_same(fused, plain);
+    expect_same(fused, plain);
     if (testing::Test::HasFailure()) return;
   }
 }

@@ -1,6 +1,7 @@
 #include "sidereal/exec/test_lanes.h"
 
 #include <gtest/gtest.h>
+#include <cstring>
 
 #include <cmath>
 #include <utility>
@@ -313,6 +314,38 @@ void expect_close(const Tensor& got, const Tensor& want, double tolerance) {
     ASSERT_LE(std::abs(a - b), tolerance * (1 + std::abs(b)))
         << "element " << i << ": " << a << " for " << b;
   }
+}
+
+void expect_same(const std::vector<Tensor>& got, const std::vector<Tensor>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i].to_string(), want[i].to_string());
+    if (got[i].nbytes() == 0) continue;
+    EXPECT_EQ(std::memcmp(got[i].raw(), want[i].raw(), got[i].nbytes()), 0) << "fetch " << i;
+  }
+}
+
+std::vector<Tensor> LocalModel::run(const passes::PassOptions& options) {
+  const auto step = compile_for_test(graph, fetches, {}, {{1}}, options);
+  EXPECT_TRUE(step.ok()) << step.status();
+  if (!step.ok()) return {};
+  BufferPool pool(1 << 20);
+  const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
+  EXPECT_TRUE(bound.ok()) << bound.status();
+  if (!bound.ok()) return {};
+  Step running(bound->get(), &pool, nullptr);
+  std::vector<Tensor> out;
+  for (int again = 0; again < 2; ++again) {
+    const auto got = run_step(&running, step->compiled.worker, feeds, 1, nullptr, &dice);
+    EXPECT_TRUE(got.ok()) << got.status();
+    if (!got.ok()) return {};
+    std::vector<Tensor> copies;
+    for (const Tensor& t : *got) copies.push_back(t.clone());
+    if (again > 0) expect_same(copies, out);
+    out = std::move(copies);
+  }
+  ops = ops_of(step->compiled.worker);
+  return out;
 }
 
 std::set<std::string> ops_of(const program::Program& program) {

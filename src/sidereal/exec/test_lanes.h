@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sidereal/exec/executor.h"
+#include "sidereal/ir/builder.h"
 #include "sidereal/passes/layout.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/program/compile.h"
@@ -126,7 +127,28 @@ Result<std::vector<tensor::Tensor>> run_step(Step* step, const program::Program&
 /// Fails the test unless both are alike to `tolerance`, relative for numbers above 1.
 void expect_close(const tensor::Tensor& got, const tensor::Tensor& want, double tolerance);
 
+/// Fails the test unless both are the same to the last bit.
+void expect_same(const std::vector<tensor::Tensor>& got, const std::vector<tensor::Tensor>& want);
+
 /// Names of the ops of a program's instructions.
 std::set<std::string> ops_of(const program::Program& program);
+
+/// A model without a ps, to be filled by those that derive from it.
+/// Thread: core-local.
+class LocalModel {
+ public:
+  explicit LocalModel(uint32_t seed) : dice(seed) {}
+
+  /// Copies of its fetches, and the test fails if they differ when the step runs again. None if it
+  /// does not run, which fails the test. Afterwards `ops` are those of its program.
+  std::vector<tensor::Tensor> run(const passes::PassOptions& options);
+
+  Dice dice;
+  ir::Graph graph;
+  ir::Builder b{&graph, &test_registry()};
+  reference::Values feeds;
+  std::vector<ir::Output> fetches;
+  std::set<std::string> ops;
+};
 
 }  // namespace sidereal::exec
