@@ -36,7 +36,7 @@ class Results {
   Tensor tensor(const Tensor& output) {
     if (output.nbytes() > kCopiedBytes || output.nbytes() == 0) return output;
     if (output.dtype() == ir::DType::kString) return output.clone();
-    const Tensor out(output.dtype(), output.shape(), acquire(output.nbytes()));
+    Tensor out(output.dtype(), output.shape(), acquire(output.nbytes()));
     std::memcpy(out.raw(), output.raw(), output.nbytes());
     return out;
   }
