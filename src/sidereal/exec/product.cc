@@ -290,6 +290,8 @@ Status Product::run_widened(KernelContext& c, const ProductPlan& plan, const Ten
 
 template <class T>
 void run_product(KernelContext& c, const ProductPlan& plan, const T* a, const T* b, T* out) {
+  const Form form = form_of(plan, {});
+  if (form.batch == 1) return kernels::mat_mul<T>(a, b, out, form.dims);
   const kernels::MatMulDims& d = plan.dims;
   const int64_t grain = kGrain / (d.m * d.n * d.k / 64 + 1) + 1;
   const kernels::RowOffsets a_at(plan.a_batch, plan.batch);
