@@ -18,6 +18,10 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 /// `text` without leading and trailing blanks.
 std::string_view trim(std::string_view text);
 
+/// True for a letter followed by letters, digits and '_', all of ASCII: what names a job or a type
+/// of devices.
+bool is_name(std::string_view text);
+
 /// The whole text as a decimal integer, or kInvalidArgument.
 Result<int64_t> parse_int(std::string_view text);
 

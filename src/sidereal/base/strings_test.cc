@@ -26,5 +26,11 @@ TEST(Strings, HumanUnits) {
   EXPECT_EQ(trim("  x \n"), "x");
 }
 
+TEST(Strings, NamesAreALetterThenLettersDigitsAndUnderscores) {
+  for (const char* text : {"a", "ps", "Job_9", "Z__"}) EXPECT_TRUE(is_name(text)) << text;
+  for (const char* text : {"", "_a", "9a", "a b", "a-b", "\xC3\xA4"})
+    EXPECT_FALSE(is_name(text)) << text;
+}
+
 }  // namespace
 }  // namespace sidereal::base

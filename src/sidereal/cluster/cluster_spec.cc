@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
+
+#include "sidereal/base/strings.h"
 
 namespace sidereal::cluster {
 
@@ -23,13 +25,6 @@ constexpr size_t kJsonBytesMax = size_t{64} << 20;
 
 bool is_dense_job(const Tasks& tasks) {
   return !tasks.empty() && tasks.rbegin()->first == static_cast<int>(tasks.size()) - 1;
-}
-
-bool is_job_name(std::string_view name) {
-  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-  return !name.empty() && is_letter(name[0]) && std::all_of(name.begin(), name.end(), [&](char c) {
-    return is_letter(c) || (c >= '0' && c <= '9') || c == '_';
-  });
 }
 
 /// As Python writes a string.
@@ -74,10 +69,9 @@ Result<Tasks> tasks_of(const Json& value, const std::string& job) {
         job, value.type_name());
   }
   for (const auto& [key, address] : value.items()) {
-    int index = 0;
-    const char* const end = key.data() + key.size();
-    const auto [at, error] = std::from_chars(key.data(), end, index);
-    if (error != std::errc() || at != end) {
+    const Result<int64_t> parsed = base::parse_int(key);
+    const int index = parsed.ok() ? static_cast<int>(*parsed) : 0;
+    if (!parsed.ok() || index != *parsed) {
       return invalid_argument("cluster: '{}' in job '{}' is no task index", key, job);
     }
     std::string text;
@@ -149,7 +143,7 @@ std::string ClusterSpec::to_json() const {
 }
 
 Status ClusterSpec::add_job(const std::string& name, Tasks tasks) {
-  if (!is_job_name(name)) {
+  if (!base::is_name(name)) {
     return invalid_argument(
         "'{}' is no name of a job: a name is a letter, then letters, digits and '_'", name);
   }

@@ -2,24 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
+#include <cstdint>
+#include <limits>
 #include <utility>
+
+#include "sidereal/base/strings.h"
 
 namespace sidereal::ir {
 
 using base::invalid_argument;
 
 namespace {
-
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-bool is_name(std::string_view text) {
-  return !text.empty() && is_letter(text[0]) && std::all_of(text.begin(), text.end(), [](char c) {
-    return is_letter(c) || is_digit(c) || c == '_';
-  });
-}
 
 std::string upper(std::string_view text) {
   std::string out(text);
@@ -84,7 +77,7 @@ class Parser {
                    std::optional<std::string>* out) {
     if (std::exchange(*seen, true)) return malformed(part, "it is there twice");
     if (value == "*") return {};
-    if (!is_name(value)) {
+    if (!base::is_name(value)) {
       return malformed(part, "a name is a letter, then letters, digits and '_'");
     }
     *out = std::string(value);
@@ -95,13 +88,11 @@ class Parser {
                      std::optional<int>* out) {
     if (std::exchange(*seen, true)) return malformed(part, "it is there twice");
     if (value == "*") return {};
-    int number = 0;
-    const char* const end = value.data() + value.size();
-    const auto [at, error] = std::from_chars(value.data(), end, number);
-    if (error != std::errc() || at != end || !is_digit(value[0])) {
+    const Result<int64_t> number = base::parse_int(value);
+    if (!number.ok() || value[0] == '-' || *number > std::numeric_limits<int>::max()) {
       return malformed(part, "expected a number from 0 on, or '*'");
     }
-    *out = number;
+    *out = static_cast<int>(*number);
     return {};
   }
 
