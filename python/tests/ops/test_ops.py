@@ -54,6 +54,7 @@ INTERNAL = {
         "has state that is shared by name: see test_resources.py",
     ),
     "HostFunction": "runs Python: see test_resources.py",
+    **dict.fromkeys(("Send", "Recv"), "made where graphs are cut; see exec/passing_test.cc"),
     "SumParts": "made by the expand pass, trusts its indices; see exec/conformance_test.cc",
 }
 

@@ -135,6 +135,10 @@ void Step::Control::set_workers(Workers* workers) {
   for (auto& step : steps_) step->set_workers(workers);
 }
 
+void Step::Control::set_rendezvous(ports::Rendezvous* rendezvous) {
+  for (auto& step : steps_) step->set_rendezvous(rendezvous);
+}
+
 void Step::Control::reset() {
   if (phase_ == Phase::kIdle) return;
   phase_ = Phase::kIdle;

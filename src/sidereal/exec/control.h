@@ -49,6 +49,7 @@ class Step::Control {
   [[nodiscard]] const std::string& waits_for() const;
   void set_trace(Trace* trace, int32_t track);
   void set_workers(Workers* workers);
+  void set_rendezvous(ports::Rendezvous* rendezvous);
 
  private:
   enum class Phase : uint8_t { kIdle, kCondition, kBody };

@@ -39,6 +39,8 @@ tensor::DType KernelContext::output_dtype(int i) const {
   return step_->bound_->program().slots[instruction_->outputs[i]].dtype;
 }
 
+ports::Rendezvous* KernelContext::rendezvous() const { return step_->rendezvous_; }
+
 uint64_t KernelContext::step_id() const { return step_->step_id_; }
 
 Tensor& KernelContext::output(int i, const tensor::Shape& shape) {
@@ -267,6 +269,13 @@ void Step::set_workers(Workers* workers) {
   workers_ = workers;
   for (auto& control : controls_) {
     if (control != nullptr) control->set_workers(workers);
+  }
+}
+
+void Step::set_rendezvous(ports::Rendezvous* rendezvous) {
+  rendezvous_ = rendezvous;
+  for (auto& control : controls_) {
+    if (control != nullptr) control->set_rendezvous(rendezvous);
   }
 }
 

@@ -82,6 +82,9 @@ class Step {
   /// on them.
   void set_workers(Workers* workers);
 
+  /// What Send and Recv go through, of bodies too; nullptr: none, then they fail. Borrowed.
+  void set_rendezvous(ports::Rendezvous* rendezvous);
+
   /// Forgets the step before and starts one with number `step_id`.
   void begin(uint64_t step_id);
   /// Sets feed `i`. kInvalidArgument names the feed and both shapes when the value cannot be it.
@@ -150,6 +153,7 @@ class Step {
   absl::flat_hash_map<const program::Instruction*, std::shared_ptr<void>> waiting_;
   const StopSignal* stop_ = nullptr;
   Workers* workers_ = nullptr;
+  ports::Rendezvous* rendezvous_ = nullptr;
   Trace* trace_ = nullptr;
   int32_t track_ = 0;
   std::string_view label_;

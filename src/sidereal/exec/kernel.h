@@ -50,6 +50,8 @@ class KernelContext {
   tensor::Tensor& updated(int i, int from);
   /// Dtype the program says output `i` has.
   [[nodiscard]] tensor::DType output_dtype(int i) const;
+  /// What passes tensors between the programs of the step; nullptr where it is the only one.
+  [[nodiscard]] ports::Rendezvous* rendezvous() const;
   /// Number of the step, the same on every task that takes part in it.
   [[nodiscard]] uint64_t step_id() const;
 

@@ -128,6 +128,7 @@ void register_kernels(KernelTable* table) {
   register_custom_kernels(table);
   register_resource_kernels(table);
   register_host_kernels(table);
+  register_passing_kernels(table);
   register_update_kernels(table);
   table->allow_control();
 }

@@ -140,6 +140,7 @@ void register_sharding_kernels(KernelTable* table);
 void register_custom_kernels(KernelTable* table);
 void register_resource_kernels(KernelTable* table);
 void register_host_kernels(KernelTable* table);
+void register_passing_kernels(KernelTable* table);
 void register_update_kernels(KernelTable* table);
 
 }  // namespace sidereal::exec

@@ -41,6 +41,7 @@ void register_control(OpRegistry* registry);
 void register_custom_gradient(OpRegistry* registry);
 void register_updates(OpRegistry* registry);
 void register_lookups(OpRegistry* registry);
+void register_passing(OpRegistry* registry);
 
 /// Some dtypes, under a name for error messages.
 struct DTypeSet {

@@ -29,6 +29,7 @@ void register_all(ir::OpRegistry* registry) {
   internal::register_parsing(registry);
   internal::register_sharding(registry);
   internal::register_control(registry);
+  internal::register_passing(registry);
   internal::register_custom_gradient(registry);
   internal::register_fused(registry);
   internal::register_resources(registry);

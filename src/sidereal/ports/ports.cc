@@ -5,6 +5,7 @@ namespace sidereal::ports {
 ParameterShard::~ParameterShard() = default;
 Parameters::~Parameters() = default;
 HostFunctions::~HostFunctions() = default;
+Rendezvous::~Rendezvous() = default;
 CallCompletion::~CallCompletion() = default;
 Exchange::~Exchange() = default;
 

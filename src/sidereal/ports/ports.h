@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -46,6 +48,37 @@ class HostFunctions {
   /// fails with otherwise.
   virtual Result<std::vector<tensor::Tensor>> call(int64_t function,
                                                    std::span<const tensor::Tensor> inputs) = 0;
+};
+
+/// Names one tensor that is passed between the programs of a step.
+struct RendezvousKey {
+  int64_t edge = 0;   ///< Number of the edge in the graph that was cut.
+  uint64_t step = 0;  ///< Number of the step; inside a loop, of the nested step of an iteration.
+  friend auto operator<=>(const RendezvousKey&, const RendezvousKey&) = default;
+  template <class H>
+  friend H AbslHashValue(H h, const RendezvousKey& key) {
+    return H::combine(std::move(h), key.edge, key.step);
+  }
+};
+
+/// A device that tensors come from.
+struct TensorSource {
+  std::string device;        ///< "/job:ps/replica:0/task:0/device:CPU:0".
+  uint64_t incarnation = 0;  ///< Of the start of its task that is meant; 0: any.
+};
+
+/// Passes tensors between the programs of one step, which run on different devices.
+/// Thread: core-local to the step's lane.
+class Rendezvous {
+ public:
+  virtual ~Rendezvous();
+  /// Leaves a tensor, whose memory must not change from now on, for the device that asks for it.
+  virtual Status send(const RendezvousKey& key, tensor::Tensor value) = 0;
+  /// The tensor sent under `key` on `source`, once; nothing while it is not here: then it is on its
+  /// way, and asking again after a while finds it. Errors end the step: kAborted when the source
+  /// was restarted, kUnavailable when it is gone.
+  virtual Result<std::optional<tensor::Tensor>> receive(const RendezvousKey& key,
+                                                        const TensorSource& source) = 0;
 };
 
 /// Told when a call of a step ends. Called on the step's lane.
