@@ -29,6 +29,10 @@ const char* attr_type_name(const AttrValue& value);
 /// True when both hold the same type and value (tensors: dtype, shape and bytes).
 bool attr_equal(const AttrValue& a, const AttrValue& b);
 
+/// True for names that begin with "_": what a node says of itself to those who plan it, such as
+/// "_class". Every op takes such attributes, of any type; programs do not carry them.
+inline bool is_note(std::string_view attr) { return attr.starts_with('_'); }
+
 /// The attribute `name` of type T, or nullptr when absent or of another type.
 template <class T>
 const T* find_attr(const AttrMap& attrs, std::string_view name) {

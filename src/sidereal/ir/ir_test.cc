@@ -59,6 +59,16 @@ TEST_F(BuilderTest, names_a_wrong_attribute_and_what_the_op_takes) {
   EXPECT_EQ(message(), "Source 'x' (): no attribute 'shapes' is known; the op takes: shape");
 }
 
+TEST_F(BuilderTest, takes_attributes_that_begin_with_an_underscore_on_every_op) {
+  AttrMap attrs = {{"shape", Shape{2}}, {"_class", std::vector<std::string>{"loc:@y"}}};
+  const Output x = builder_.add("Source", {}, attrs, "x");
+  EXPECT_TRUE(builder_.status().ok()) << message();
+  EXPECT_EQ(graph_.node(x.node).attrs.size(), 2U);
+  attrs["_shape"] = Shape{-2};
+  builder_.add("Source", {}, attrs, "y");
+  EXPECT_EQ(message(), "Source 'y' (): attribute '_shape': shape [?] has a negative extent");
+}
+
 TEST_F(BuilderTest, wants_required_attributes_of_the_right_type) {
   builder_.add("Source", {}, {{"shape", int64_t{3}}}, "x");
   EXPECT_EQ(message(), "Source 'x' (): attribute 'shape' is of type int; it must be of type shape");

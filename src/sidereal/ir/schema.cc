@@ -34,9 +34,24 @@ Status check_function(const Graph& graph, const std::string& attr, const AttrVal
                                 attr_type_name(value));
 }
 
+/// What holds for an attribute of every op.
+Status check_content(const std::string& name, const AttrValue& value) {
+  if (const auto* t = std::get_if<Tensor>(&value); t != nullptr && !t->defined()) {
+    return base::invalid_argument("attribute '{}' is an undefined tensor", name);
+  }
+  if (const Shape* shape = std::get_if<Shape>(&value)) {
+    return base::with_context(check_shape(*shape), "attribute '" + name + "'");
+  }
+  return {};
+}
+
 /// Checks presence and types; an int stands for a float and becomes one.
 Status check_attrs(const Graph& graph, const OpSchema& schema, AttrMap* attrs) {
   for (auto& [name, value] : *attrs) {
+    if (is_note(name)) {
+      SR_RETURN_IF_ERROR(check_content(name, value));
+      continue;
+    }
     const AttrSpec* spec = find_spec(schema, name);
     if (spec == nullptr) {
       return base::invalid_argument("no attribute '{}' is known; the op takes: {}", name,
@@ -53,12 +68,7 @@ Status check_attrs(const Graph& graph, const OpSchema& schema, AttrMap* attrs) {
       return base::invalid_argument("attribute '{}' is of type {}; it must be of type {}", name,
                                     attr_type_name(value), spec->type);
     }
-    if (const auto* t = std::get_if<Tensor>(&value); t != nullptr && !t->defined()) {
-      return base::invalid_argument("attribute '{}' is an undefined tensor", name);
-    }
-    if (const Shape* shape = std::get_if<Shape>(&value)) {
-      SR_RETURN_IF_ERROR(base::with_context(check_shape(*shape), "attribute '" + name + "'"));
-    }
+    SR_RETURN_IF_ERROR(check_content(name, value));
   }
   for (const AttrSpec& spec : schema.attrs) {
     if (spec.required && !attrs->contains(spec.name)) {

@@ -50,7 +50,7 @@ struct GradContext {
   [[nodiscard]] bool wants(size_t i) const { return wanted == nullptr || (*wanted)[i]; }
 };
 
-/// One attribute an op takes.
+/// One attribute an op takes. Those that is_note() tells need none.
 struct AttrSpec {
   std::string name;
   std::string type;  ///< As attr_type_name() says; "function": a string, the name of a function
@@ -76,6 +76,8 @@ struct OpSchema {
   /// the program, also when nobody reads its outputs.
   bool effect = false;
   bool on_ps = false;  ///< Runs where its variable ("var" attribute) lives.
+  /// How many of the first inputs are handles of resources; it runs where those were made.
+  int handle_inputs = 0;
 };
 
 /// The op schemas by name. An explicit object: there is no global table.

@@ -49,6 +49,8 @@ Graph sample(const OpRegistry& registry) {
   attrs["ints_attr2"] = std::vector<int64_t>{};
   attrs["floats_attr"] = std::vector<double>{1, 0.1, 1e-320, 1e300};
   attrs["strings_attr"] = std::vector<std::string>{"a", "", "b,c"};
+  attrs["_class"] = std::vector<std::string>{"loc:@a/x"};
+  attrs["_note"] = Shape{2, -1};
   attrs["tensor_attr"] = list_of<float>({1, 0.1F, -0.0F, 1e-44F, INFINITY, -INFINITY, NAN});
   attrs["tensor_attr2"] = Tensor::zeros(DType::kFloat16, {2, 0});
   attrs["tensor_attr3"] = Tensor::of<uint64_t>(Shape(), std::vector<uint64_t>{~uint64_t{0}});

@@ -145,6 +145,7 @@ const AttrSpec kShapes = {"shapes", "ints", false,
                           "extents (-1: unknown)."};
 const AttrSpec kMany = {"many", "bool", false, "Of a batch along dimension 0; false if absent."};
 
+/// Those that take anything take a handle first.
 void add(OpRegistry* registry, const char* name, const char* doc, int min_inputs, int max_inputs,
          std::vector<AttrSpec> attrs, std::function<Status(const InferContext&)> infer) {
   registry->add({.name = name,
@@ -155,7 +156,8 @@ void add(OpRegistry* registry, const char* name, const char* doc, int min_inputs
                  .infer = std::move(infer),
                  .differentiable = false,
                  .stateful = true,
-                 .effect = true});
+                 .effect = true,
+                 .handle_inputs = min_inputs > 0 ? 1 : 0});
 }
 
 void register_queues(OpRegistry* registry) {

@@ -44,7 +44,7 @@ class Finder {
 
   /// True when `node` may go away, runs where `with` runs and has one output of its dtype.
   [[nodiscard]] bool may_go(const Node& node, const Node& with) const {
-    return !pinned_[node.id.value] && node.outputs.size() == 1 && node.location == with.location &&
+    return !pinned_[node.id.value] && node.outputs.size() == 1 && same_place(node, with) &&
            node.outputs[0].dtype == with.outputs[0].dtype;
   }
 
@@ -84,8 +84,7 @@ Node shaped(Output value, const Node& like, const Shape& shape) {
   Node made;
   made.op = "Reshape";
   made.name = like.name;
-  made.device = like.device;
-  made.location = like.location;
+  put_beside(like, &made);
   made.inputs = {value};
   made.attrs["shape"] = std::vector<int64_t>(shape.dims().begin(), shape.dims().end());
   return made;
@@ -220,8 +219,7 @@ class Splitter {
     Node made;
     made.op = "MatMulSplit";
     made.name = product.name;
-    made.device = product.device;
-    made.location = product.location;
+    put_beside(product, &made);
     made.attrs = {{"begins", std::move(begins)}, {"sizes", std::move(sizes)}};
     made.inputs = rewriter_.map(product.inputs);
     SR_ASSIGN_OR_RETURN(made_[product.id], rewriter_.add_as(std::move(made), registry_));
@@ -313,7 +311,7 @@ class Joiner {
     if (ir::attr_or(product.attrs, "relu", false)) return nullptr;
     const Node& reader = find_.node(readers[0]);
     const bool is_known = reader.op == "Relu" || reader.op == "Sigmoid" || reader.op == "Tanh";
-    const bool is_near = reader.location == product.location && reader.control_inputs.empty();
+    const bool is_near = same_place(reader, product) && reader.control_inputs.empty();
     return is_known && is_near ? &reader : nullptr;
   }
 
@@ -321,7 +319,7 @@ class Joiner {
   bool add_products(const Node& joined, const Node& value, std::vector<NodeId>* products) const {
     for (const NodeId id : find_.readers[value.id.value]) {
       const Node& reader = find_.node(id);
-      if (reader.inputs[0].node != value.id || reader.location != joined.location) return false;
+      if (reader.inputs[0].node != value.id || !same_place(reader, joined)) return false;
       if (reader.inputs.size() > 1 && reader.inputs[1].node == value.id) return false;
       if (find_.may_go(reader, joined) && find_.keeps_rows(reader)) {
         if (!add_products(joined, reader, products)) return false;
@@ -352,8 +350,7 @@ class Joiner {
     Node made;
     made.op = transposed ? "TransposedConcatMatMul" : "ConcatMatMul";
     made.name = last.name;
-    made.device = last.device;
-    made.location = last.location;
+    put_beside(last, &made);
     const bool one_is_full =
         std::any_of(joined.inputs.begin(), joined.inputs.end(),
                     [&](const Output& part) { return before_broadcast(part) == part; });

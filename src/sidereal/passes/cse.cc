@@ -20,7 +20,7 @@ std::string key_of(const ir::Node& node, const Rewriter& rewriter) {
   std::vector<ir::NodeId> controls = rewriter.map(node.control_inputs);
   std::sort(controls.begin(), controls.end());
   for (const ir::NodeId control : controls) key += fmt::format(" ^{}", control.value);
-  return key;
+  return key + "@" + node.device;
 }
 
 bool attrs_equal(const ir::AttrMap& a, const ir::AttrMap& b) {

@@ -73,8 +73,7 @@ Result<StepGraph> fold_constants(const StepGraph& step, const ir::OpRegistry& re
     Node constant;
     constant.op = "Const";
     constant.name = node.name;
-    constant.device = node.device;
-    constant.location = node.location;
+    put_beside(node, &constant);
     constant.attrs = {{"value", *std::move(value)}};
     SR_ASSIGN_OR_RETURN(const ir::NodeId id, rewriter.add_as(std::move(constant), registry));
     rewriter.replace(node.id, id);

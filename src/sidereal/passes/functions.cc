@@ -138,6 +138,11 @@ class CallInliner {
         const ir::Inlined inlined,
         ir::inline_function(function, inputs, registry_, free_prefix(node.name),
                             rewriter_.mutable_graph(), rewriter_.map(node.control_inputs)));
+    for (const NodeId id : inlined.nodes) {
+      if (!id.valid()) continue;
+      Node& copy = rewriter_.mutable_graph()->mutable_node(id);
+      if (copy.device.empty()) put_beside(node, &copy);
+    }
     for (size_t i = 0; i < inlined.outputs.size(); ++i) {
       rewriter_.replace(Output{node.id, static_cast<int32_t>(i)}, inlined.outputs[i]);
     }
@@ -146,6 +151,7 @@ class CallInliner {
     Node done;
     done.op = "NoOp";
     done.name = node.name;
+    put_beside(node, &done);
     done.control_inputs = inlined.targets;
     for (const Output& output : inlined.outputs) done.control_inputs.push_back(output.node);
     SR_ASSIGN_OR_RETURN(const NodeId id, rewriter_.add_as(std::move(done), registry_));

@@ -68,6 +68,20 @@ class FunctionPasses : public testing::Test {
   Builder b_{&graph_, &registry_};
 };
 
+TEST_F(FunctionPasses, what_asks_for_no_device_gets_that_of_the_call_it_is_put_in_the_place_of) {
+  const FunctionPtr placed = function(1, [](Builder& b, const std::vector<Output>& x) {
+    const Output y = ops::tanh(b, x[0], "there");
+    b.graph().mutable_node(y.node).device = "/task:7";
+    return std::vector<Output>{ops::exp(b, y, "anywhere")};
+  });
+  const ir::NodeId call = ops::function_call(b_, placed, {input()}, "call");
+  graph_.mutable_node(call).device = "/task:1";
+  const auto got = inline_calls({graph_, {{call, 0}}, {}}, registry_);
+  ASSERT_TRUE(got.ok()) << base::message_of(got.status());
+  EXPECT_EQ(got->graph.find("call/there")->device, "/task:7");
+  EXPECT_EQ(got->graph.find("call/anywhere")->device, "/task:1");
+}
+
 TEST_F(FunctionPasses, a_function_called_once_is_put_in_the_place_of_its_call) {
   const Output y = {ops::function_call(b_, squares(), {input()}, "call"), 0};
   const auto got = plan({ops::neg(b_, y)});

@@ -65,7 +65,7 @@ class Fuser {
   /// The node that makes `value` when nobody but `reader` needs it and it runs in the same place.
   [[nodiscard]] const Node* own_input(const Node& reader, Output value) const {
     const Node& made = node(value.node);
-    const bool own = reader_[value.node.value] == reader.id && made.location == reader.location;
+    const bool own = reader_[value.node.value] == reader.id && same_place(made, reader);
     return own ? &made : nullptr;
   }
 
@@ -81,8 +81,7 @@ class Fuser {
       if (!is_rank_two(product->inputs[0]) || !is_rank_two(product->inputs[1])) continue;
       const NodeId reader = reader_[bias.id.value];
       const bool with_relu = reader.valid() && node(reader).op == "Relu" &&
-                             node(reader).control_inputs.empty() &&
-                             node(reader).location == bias.location;
+                             node(reader).control_inputs.empty() && same_place(node(reader), bias);
       const NodeId last = with_relu ? reader : bias.id;
       product_[last.value] = &bias;
       swallowed_[product->id.value] = true;
@@ -107,7 +106,7 @@ class Fuser {
       if (!reader_[i].valid()) continue;
       const Node& reader = node(reader_[i]);
       if (!is_step(reader) || product_[reader.id.value] != nullptr) continue;
-      if (!reader.control_inputs.empty() || reader.location != made.location) continue;
+      if (!reader.control_inputs.empty() || !same_place(reader, made)) continue;
       if (reader.outputs[0] != made.outputs[0]) continue;
       const int32_t root = root_of(reader.id.value);
       if (steps_[root] + steps_[i] > ir::kFusedStepsMax) continue;
@@ -136,8 +135,7 @@ class Fuser {
 
   Status put(const Node& last, Node made) {
     made.name = last.name;
-    made.device = last.device;
-    made.location = last.location;
+    put_beside(last, &made);
     SR_ASSIGN_OR_RETURN(const NodeId id, rewriter_.add_as(std::move(made), registry_));
     rewriter_.replace(last.id, id);
     return {};

@@ -80,8 +80,7 @@ class LookupLayout {
   [[nodiscard]] bool is_own(Output value, NodeId reader) const {
     const auto readers = readers_.find(value);
     return !pinned_[value.node.value] && readers != readers_.end() && readers->second.size() == 1 &&
-           *readers->second.begin() == reader &&
-           maker(value).location == step_.graph.node(reader).location;
+           *readers->second.begin() == reader && same_place(maker(value), step_.graph.node(reader));
   }
 
   Status rewrite(const Node& node) {
@@ -378,8 +377,7 @@ class LookupLayout {
     Node made;
     made.op = op;
     made.name = old.name;
-    made.device = old.device;
-    made.location = old.location;
+    put_beside(old, &made);
     return made;
   }
 

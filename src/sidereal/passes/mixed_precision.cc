@@ -163,8 +163,7 @@ class Lowering {
     Node made;
     made.op = "Cast";
     made.name = fmt::format("{}/{}", beside.name, tensor::name_of(dtype));
-    made.device = beside.device;
-    made.location = beside.location;
+    put_beside(beside, &made);
     made.attrs = {{"dtype", dtype}};
     made.inputs = {value};
     SR_ASSIGN_OR_RETURN(const NodeId id, rewriter_.add(std::move(made), registry_));
@@ -244,7 +243,7 @@ class Absorber {
       if (pinned[i] || readers[i].size() != 1 || !may_round(one)) continue;
       const Node& reader = step_.graph.node(readers[i][0]);
       absorbed_[i] = is_cast(step_.graph, reader, DType::kFloat32, DType::kBFloat16) &&
-                     reader.location == one.location && reader.control_inputs.empty();
+                     same_place(reader, one) && reader.control_inputs.empty();
     }
     for (const Node& one : step_.graph.nodes()) SR_RETURN_IF_ERROR(rewrite(one));
     return prune(rewriter_.finish(step_));
@@ -291,8 +290,7 @@ class Absorber {
     Node made;
     made.op = one.op;
     made.name = last.name;
-    made.device = last.device;
-    made.location = last.location;
+    put_beside(last, &made);
     made.attrs = one.attrs;
     for (const Output& input : one.inputs) {
       const bool skips = is_mixable(one) && is_widened(input);

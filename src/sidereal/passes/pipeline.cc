@@ -39,6 +39,17 @@ Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& f
   SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), prune));
   SR_RETURN_IF_ERROR(place(&step.graph, plan.placement, registry));
   SR_ASSIGN_OR_RETURN(step, expand(step, topology, plan.placement, registry));
+  SR_ASSIGN_OR_RETURN(step, optimize(std::move(step), registry, options));
+  SR_RETURN_IF_ERROR(ir::verify(step.graph, registry));
+  static_cast<StepGraph&>(plan) = std::move(step);
+  return plan;
+}
+
+Result<StepGraph> optimize(StepGraph step, const ir::OpRegistry& registry,
+                           const PassOptions& options) {
+  const auto everywhere = [&](StepGraph from, const StepPass& pass) {
+    return apply_everywhere(std::move(from), pass, registry);
+  };
   SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), simplify));
   if (options.evaluate) {
     SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {
@@ -77,9 +88,7 @@ Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& f
                           return lay_out_lookups(part, registry);
                         }));
   }
-  SR_RETURN_IF_ERROR(ir::verify(step.graph, registry));
-  static_cast<StepGraph&>(plan) = std::move(step);
-  return plan;
+  return step;
 }
 
 }  // namespace sidereal::passes

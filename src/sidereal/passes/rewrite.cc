@@ -101,6 +101,15 @@ std::vector<std::vector<ir::NodeId>> readers_of(const ir::Graph& graph) {
   return readers;
 }
 
+bool same_place(const ir::Node& a, const ir::Node& b) {
+  return a.location == b.location && a.device == b.device;
+}
+
+void put_beside(const ir::Node& like, ir::Node* made) {
+  made->location = like.location;
+  made->device = like.device;
+}
+
 std::vector<bool> pinned_nodes(const StepGraph& step) {
   std::vector<bool> pinned(step.graph.size());
   for (const ir::Node& node : step.graph.nodes()) {

@@ -74,7 +74,7 @@ class Merger {
   /// The node that makes `value` when it does the same as `node` along the same axis.
   [[nodiscard]] const Node* same_below(const Node& node, Output value) const {
     const Node& made = graph_.node(value.node);
-    const bool same = made.op == node.op && made.location == node.location && axis_of(made) >= 0 &&
+    const bool same = made.op == node.op && same_place(made, node) && axis_of(made) >= 0 &&
                       axis_of(made) == axis_of(node);
     return same && !pinned_[made.id.value] ? &made : nullptr;
   }

@@ -24,6 +24,7 @@ struct Together {
   int32_t trips = 0;    ///< Round trips to the ps before the ids are there.
   int32_t ordered = 0;  ///< The same when what has effects waits for what had before it.
   Ints lanes;           ///< How tables are cut.
+  std::string device;   ///< Asked for.
   friend auto operator<=>(const Together&, const Together&) = default;
 };
 
@@ -99,7 +100,7 @@ class RouteUniter {
     }
     for (const NodeId id : readers_[unique.id.value]) {
       const Node& reader = node(id);
-      const bool routes = reader.op == "Route" && reader.location.is_worker() && !pinned[id.value];
+      const bool routes = reader.op == "Route" && same_place(reader, unique) && !pinned[id.value];
       for (const Output& input : reader.inputs) {
         if (input == Output{unique.id, 0} && !routes) return false;
       }
@@ -123,7 +124,8 @@ class RouteUniter {
         lanes.insert(cut == nullptr ? Ints{} : *cut);
       }
       if (lanes.size() != 1) continue;
-      Group& group = groups[{real[unique.id.value], ordered[unique.id.value], *lanes.begin()}];
+      Group& group =
+          groups[{real[unique.id.value], ordered[unique.id.value], *lanes.begin(), unique.device}];
       group.lanes = *lanes.begin();
       group.uniques.push_back(unique.id);
       group.routes.insert(group.routes.end(), routes.begin(), routes.end());
@@ -186,8 +188,7 @@ class RouteUniter {
     Node made;
     made.op = "UniqueRoute";
     made.name = "routes";
-    made.location = node(group.uniques[0]).location;
-    made.device = node(group.uniques[0]).device;
+    put_beside(node(group.uniques[0]), &made);
     std::map<NodeId, int64_t> place;
     for (const NodeId id : group.uniques) {
       place[id] = static_cast<int64_t>(place.size());

@@ -155,6 +155,7 @@ class Compiler {
     if (item.kind == InstructionKind::kCompute) {
       instruction.op = node.op;
       instruction.attrs = node.attrs;
+      std::erase_if(instruction.attrs, [](const auto& attr) { return ir::is_note(attr.first); });
       instruction.inputs = std::move(inputs);
       instruction.outputs = std::move(outputs);
       SR_RETURN_IF_ERROR(add_bodies(&instruction));

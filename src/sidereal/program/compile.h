@@ -31,7 +31,8 @@ struct CompiledStep {
 /// call starts as soon as its feeds are there, and is waited for when nothing else is left to do.
 /// Buffers: reused when their last reader has run; element-wise ops write over an input that dies
 /// there. Feeds, answers of calls, variables and constants are never written; what a call sends
-/// stays untouched until its answer came. NoOp nodes leave no instruction. Functions become bodies,
+/// stays untouched until its answer came. NoOp nodes leave no instruction, notes (ir::is_note) no
+/// attribute. Functions become bodies,
 /// each once, with schedules and buffers of their own; what they return is never written.
 /// Deterministic: equal graphs give equal bytes.
 Result<CompiledStep> compile(const partition::PartitionedGraph& partitioned);

@@ -53,6 +53,12 @@ class Rewriter {
 /// By node: the nodes that read it, each as often as it does.
 std::vector<std::vector<ir::NodeId>> readers_of(const ir::Graph& graph);
 
+/// True when both run in one place: the same location, and the same device asked for.
+bool same_place(const ir::Node& a, const ir::Node& b);
+
+/// Puts `made`, which stands for `like` or a part of it, where `like` runs.
+void put_beside(const ir::Node& like, ir::Node* made);
+
 /// By node: true when it must stay a node of its own, because it is fetched, is a target, or is an
 /// end of a control edge.
 std::vector<bool> pinned_nodes(const StepGraph& step);
