@@ -9,6 +9,7 @@ set(SIDEREAL_KNOWN_MODULES
     config
     metrics
     sys
+    security
     cluster
     tensor
     parse
@@ -39,12 +40,13 @@ set(SIDEREAL_KNOWN_MODULES
 set(SIDEREAL_PLAN_MODULES ir ops autodiff passes partition program)
 
 # The run side never sees a graph: none of the plan side may be used from here.
-set(SIDEREAL_RUN_MODULES lane wire transport resources store ckpt coord ports)
+set(SIDEREAL_RUN_MODULES security lane wire transport resources store ckpt coord ports)
 
 set(SIDEREAL_MAY_USE_base "")
 set(SIDEREAL_MAY_USE_config base)
 set(SIDEREAL_MAY_USE_metrics base)
 set(SIDEREAL_MAY_USE_sys base)
+set(SIDEREAL_MAY_USE_security base sys)
 set(SIDEREAL_MAY_USE_cluster base)
 set(SIDEREAL_MAY_USE_tensor base)
 set(SIDEREAL_MAY_USE_parse base)
@@ -72,9 +74,9 @@ set(SIDEREAL_MAY_USE_eager
     base tensor kernels ir ops autodiff passes partition program exec ports resources)
 set(SIDEREAL_MAY_USE_data base tensor parse sys config)
 set(SIDEREAL_MAY_USE_app
-    base config metrics sys cluster tensor kernels ir ops autodiff passes partition program lane
-    wire transport store ckpt coord ports exec data)
+    base config metrics sys security cluster tensor kernels ir ops autodiff passes partition
+    program lane wire transport store ckpt coord ports exec data)
 set(SIDEREAL_MAY_USE_train base tensor ir ops autodiff data app metrics)
 set(SIDEREAL_MAY_USE_cli
-    base config metrics sys cluster tensor kernels ir ops autodiff passes partition program lane
-    wire transport store ckpt coord ports exec eager data app train)
+    base config metrics sys security cluster tensor kernels ir ops autodiff passes partition
+    program lane wire transport store ckpt coord ports exec eager data app train)

@@ -43,6 +43,7 @@ OS_ALLOWED = {
     "data/byte_source": "reads the user's files",
     "data/npy": "maps the user's arrays",
     "data/prefetch": "wakes a lane's poller when a batch is ready",
+    "security/listener": "gives gRPC a descriptor of its own",
     "lane/": "pins and names its thread",
     "tensor/buffer": "asks for huge pages",
     "store/": "asks for huge pages",

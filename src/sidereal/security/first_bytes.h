@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace sidereal::security {
+
+/// Bytes after which judge_first_bytes() knows.
+inline constexpr size_t kFirstBytesMax = 24;
+
+enum class FirstBytes { kTooFew, kGood, kGarbage };
+
+/// Whether a connection begins like the hello of a TLS client (RFC 8446: a handshake record whose
+/// first message is ClientHello), or, without `tls`, with the preface of HTTP/2 (RFC 9113, 3.4).
+FirstBytes judge_first_bytes(std::span<const std::byte> bytes, bool tls);
+
+}  // namespace sidereal::security

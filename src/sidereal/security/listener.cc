@@ -1,0 +1,350 @@
+#include "sidereal/security/listener.h"
+
+#include <fcntl.h>
+#include <grpc/support/log.h>
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <map>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "sidereal/base/log.h"
+#include "sidereal/security/first_bytes.h"
+#include "sidereal/sys/posix/posix.h"
+
+namespace sidereal::security {
+
+namespace {
+
+constexpr uint64_t kListeningToken = 0;
+constexpr int kAcceptsAtOnce = 64;
+constexpr int64_t kAcceptPause = 100 * sys::kMillisecond;
+constexpr int64_t kReportEvery = 10 * sys::kSecond;
+// gRPC ends a handshake at its deadline; a little later what is still open has proved itself.
+constexpr int64_t kHandshakeMargin = sys::kSecond;
+
+/// A connection that has not proved itself, at either stage.
+struct Connection {
+  std::unique_ptr<sys::Stream> stream;
+  int64_t deadline = 0;  ///< Nanoseconds of the listener's clock.
+  std::array<std::byte, kFirstBytesMax> bytes = {};
+  size_t count = 0;
+};
+
+/// By token. Tokens are given in order of time, so the first is the oldest, and the next to be due.
+using Stage = std::map<uint64_t, Connection>;
+
+using Counter = std::atomic<uint64_t>;
+
+void count(Counter* counter) { counter->fetch_add(1, std::memory_order_relaxed); }
+uint64_t read(const Counter& counter) { return counter.load(std::memory_order_relaxed); }
+
+Status check(const ListenerOptions& options) {
+  if (options.first_bytes_ms_max < 1 || options.handshake_ms_max < 1 || options.unproved_max < 1) {
+    return base::invalid_argument("deadlines and limits of a listener must be positive");
+  }
+  return {};
+}
+
+}  // namespace
+
+class Listener::Impl {
+ public:
+  Impl(std::shared_ptr<const Credentials> credentials, const ListenerOptions& options)
+      : credentials_(std::move(credentials)),
+        options_(options),
+        tls_(credentials_->proves_peers()) {}
+
+  ~Impl() { stop(); }
+
+  Status bind(const std::string& address) {
+    SR_RETURN_IF_ERROR(check(options_));
+    SR_RETURN_IF_ERROR(check_listen(address, *credentials_));
+    SR_ASSIGN_OR_RETURN(sys::Address asked, sys::Address::parse(address));
+    SR_ASSIGN_OR_RETURN(poller_, network_->create_poller());
+    SR_ASSIGN_OR_RETURN(socket_, network_->listen(asked));
+    asked.port = socket_->address().port;
+    address_ = asked.to_string();
+    return {};
+  }
+
+  void attach(grpc::ServerBuilder* builder) {
+    builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, options_.handshake_ms_max);
+    acceptor_ = builder->experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        credentials_->server(peers_));
+  }
+
+  Status start() {
+    if (acceptor_ == nullptr) {
+      return base::failed_precondition("a listener starts after attach() and the server's start");
+    }
+    SR_RETURN_IF_ERROR(poller_->add(*socket_, kListeningToken, {}));
+    thread_ = std::thread([this] { run(); });
+    return {};
+  }
+
+  void stop() {
+    stopping_.store(true, std::memory_order_release);  // Read by run(), which wake() makes look.
+    if (poller_ != nullptr) poller_->wake();
+    if (thread_.joinable()) thread_.join();
+    waiting_.clear();
+    proving_.clear();
+    socket_.reset();
+  }
+
+  [[nodiscard]] ListenerCounters counters() const {
+    ListenerCounters all;
+    all.accepted = read(accepted_);
+    all.gone = read(gone_);
+    all.refused_garbage = read(refused_garbage_);
+    all.idle_closed = read(idle_closed_);
+    all.over_limit = read(over_limit_);
+    all.refused_certificate = refused_certificate();
+    all.admitted = tls_ ? read(peers_->verified) : read(handed_);
+    return all;
+  }
+
+  std::string address_;
+
+ private:
+  void run() {
+    std::array<sys::Event, 128> events;
+    while (!stopping_.load(std::memory_order_acquire)) {
+      const size_t n = poller_->wait(events, nanoseconds_to_wait());
+      const int64_t now = clock_->now();
+      for (size_t i = 0; i < n; ++i) handle(events[i], now);
+      expire(now);
+      report(now);
+    }
+    reported_at_ = 0;
+    report(clock_->now());
+  }
+
+  /// Until the next deadline; negative when there is none.
+  int64_t nanoseconds_to_wait() {
+    int64_t next = resume_at_;
+    for (const Stage* stage : {&waiting_, &proving_}) {
+      if (stage->empty()) continue;
+      const int64_t due = stage->begin()->second.deadline;
+      next = next == 0 ? due : std::min(next, due);
+    }
+    return next == 0 ? -1 : std::max<int64_t>(next - clock_->now(), sys::kMillisecond);
+  }
+
+  void handle(const sys::Event& event, int64_t now) {
+    if (event.token == kListeningToken) {
+      accept(now);
+    } else if (const auto found = waiting_.find(event.token); found != waiting_.end()) {
+      read_first_bytes(found, now);
+    } else if (proving_.contains(event.token)) {
+      if (event.failed) decide(event.token);
+    }
+  }
+
+  void accept(int64_t now) {
+    for (int i = 0; i < kAcceptsAtOnce; ++i) {
+      Result<std::unique_ptr<sys::Stream>> accepted = socket_->accept();
+      if (!accepted.ok()) {
+        pause(accepted.status(), now);
+        return;
+      }
+      if (*accepted == nullptr) return;
+      count(&accepted_);
+      if (waiting_.size() >= static_cast<size_t>(options_.unproved_max)) {
+        drop(waiting_.begin(), &over_limit_);
+      }
+      const uint64_t token = next_token_++;
+      Connection connection{.stream = *std::move(accepted),
+                            .deadline = now + options_.first_bytes_ms_max * sys::kMillisecond};
+      if (!poller_->add(*connection.stream, token, {}).ok()) {
+        count(&over_limit_);
+        continue;
+      }
+      waiting_.emplace(token, std::move(connection));
+    }
+  }
+
+  /// The process has no descriptors left, as a rule: the silent ones give theirs back, and the port
+  /// is left alone for a moment.
+  void pause(const Status& status, int64_t now) {
+    base::log_warning("accept failed error=\"{}\"", base::message_of(status));
+    for (int i = 0; i < kAcceptsAtOnce && !waiting_.empty(); ++i) {
+      drop(waiting_.begin(), &over_limit_);
+    }
+    poller_->remove(*socket_);
+    resume_at_ = now + kAcceptPause;
+  }
+
+  void read_first_bytes(Stage::iterator at, int64_t now) {
+    Connection& connection = at->second;
+    const sys::IoSlice room{connection.bytes.data() + connection.count,
+                            kFirstBytesMax - connection.count};
+    const Result<sys::IoCount> got = connection.stream->readv({&room, 1});
+    if (!got.ok() || got->end) {
+      drop(at, &gone_);
+      return;
+    }
+    connection.count += got->bytes;
+    const std::span<const std::byte> bytes(connection.bytes.data(), connection.count);
+    switch (judge_first_bytes(bytes, tls_)) {
+      case FirstBytes::kTooFew:
+        return;
+      case FirstBytes::kGarbage:
+        drop(at, &refused_garbage_);
+        return;
+      case FirstBytes::kGood:
+        hand_over(at, now);
+    }
+  }
+
+  /// gRPC gets a descriptor of its own. Ours is watched until the connection has proved itself.
+  void hand_over(Stage::iterator at, int64_t now) {
+    if (tls_ && unproved() >= static_cast<uint64_t>(options_.unproved_max)) {
+      drop(at, &over_limit_);
+      return;
+    }
+    const int fd = fcntl(at->second.stream->handle(), F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) {
+      drop(at, &over_limit_);
+      return;
+    }
+    Connection connection = std::move(at->second);
+    poller_->remove(*connection.stream);
+    waiting_.erase(at);
+    const grpc::Slice slice(connection.bytes.data(), connection.count);
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+    parameters.fd = fd;
+    parameters.read_buffer = grpc::ByteBuffer(&slice, 1);
+    count(&handed_);
+    if (tls_) {
+      const uint64_t token = next_token_++;
+      connection.deadline = now + options_.handshake_ms_max * sys::kMillisecond + kHandshakeMargin;
+      const Status watched =
+          poller_->add(*connection.stream, token, {.readable = false, .writable = false});
+      if (watched.ok()) {
+        proving_.emplace(token, std::move(connection));
+      } else {
+        count(&decided_);
+      }
+    }
+    acceptor_->HandleNewConnection(&parameters);
+  }
+
+  void drop(Stage::iterator at, Counter* counter) {
+    count(counter);  // First: a peer that sees its connection closed has been counted.
+    poller_->remove(*at->second.stream);
+    waiting_.erase(at);
+  }
+
+  /// The connection was closed, or is still open after its deadline: what it proved is known.
+  void decide(uint64_t token) {
+    const auto at = proving_.find(token);
+    poller_->remove(*at->second.stream);
+    proving_.erase(at);
+    count(&decided_);
+  }
+
+  void expire(int64_t now) {
+    while (!waiting_.empty() && waiting_.begin()->second.deadline <= now) {
+      drop(waiting_.begin(), &idle_closed_);
+    }
+    while (!proving_.empty() && proving_.begin()->second.deadline <= now) {
+      decide(proving_.begin()->first);
+    }
+    if (resume_at_ != 0 && resume_at_ <= now) {
+      // Failing again is the same as a port with no news: try again after the same pause.
+      resume_at_ = poller_->add(*socket_, kListeningToken, {}).ok() ? 0 : now + kAcceptPause;
+    }
+  }
+
+  /// Connections that ended without proof. gRPC does not say which connection proved itself, only
+  /// how many did: so this lags while some are in between, and is exact when none is.
+  [[nodiscard]] uint64_t refused_certificate() const {
+    const uint64_t decided = read(decided_);
+    const uint64_t verified = read(peers_->verified);
+    uint64_t known = std::max(read(refused_certificate_), read(peers_->refused));
+    const uint64_t now = std::max(known, decided > verified ? decided - verified : 0);
+    while (known < now && !refused_certificate_.compare_exchange_weak(known, now)) {
+    }
+    return now;
+  }
+
+  /// Connections that gRPC has and that may not have proved themselves; never fewer than the truth
+  /// once their deadlines have passed.
+  [[nodiscard]] uint64_t unproved() const {
+    const uint64_t settled = read(decided_) - std::min(read(decided_), refused_certificate());
+    const uint64_t verified = read(peers_->verified);
+    const uint64_t proved = verified > settled ? verified - settled : 0;
+    return proving_.size() - std::min<uint64_t>(proved, proving_.size());
+  }
+
+  void report(int64_t now) {
+    const ListenerCounters all = counters();
+    const uint64_t refused =
+        all.refused_garbage + all.refused_certificate + all.idle_closed + all.over_limit;
+    if (refused == reported_ || (reported_at_ != 0 && now - reported_at_ < kReportEvery)) return;
+    reported_ = refused;
+    reported_at_ = now;
+    base::log_warning(
+        "connections refused address={} garbage={} certificate={} idle={} over_limit={}", address_,
+        all.refused_garbage, all.refused_certificate, all.idle_closed, all.over_limit);
+  }
+
+  const std::shared_ptr<const Credentials> credentials_;
+  const ListenerOptions options_;
+  const bool tls_;
+  const std::shared_ptr<PeerCounts> peers_ = std::make_shared<PeerCounts>();
+  std::unique_ptr<sys::Clock> clock_ = sys::posix::create_clock();
+  std::unique_ptr<sys::Network> network_ = sys::posix::create_network();
+  std::unique_ptr<sys::Poller> poller_;
+  std::unique_ptr<sys::Listener> socket_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+
+  // Of the thread that runs run().
+  Stage waiting_;  // Have not said enough.
+  Stage proving_;  // gRPC's, until they have proved themselves.
+  uint64_t next_token_ = kListeningToken + 1;
+  int64_t resume_at_ = 0;  // When to accept again; 0: accepting.
+  uint64_t reported_ = 0;
+  int64_t reported_at_ = 0;
+
+  // Written by that thread (refused_certificate_ by any), read by any.
+  Counter accepted_ = 0, gone_ = 0, refused_garbage_ = 0, idle_closed_ = 0, over_limit_ = 0;
+  Counter handed_ = 0, decided_ = 0;
+  mutable Counter refused_certificate_ = 0;
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;
+};
+
+Listener::Listener(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Listener::~Listener() = default;
+
+Result<std::unique_ptr<Listener>> Listener::create(const std::string& address,
+                                                   std::shared_ptr<const Credentials> credentials,
+                                                   const ListenerOptions& options) {
+  auto impl = std::make_unique<Impl>(std::move(credentials), options);
+  SR_RETURN_IF_ERROR(impl->bind(address));
+  return std::unique_ptr<Listener>(new Listener(std::move(impl)));
+}
+
+const std::string& Listener::address() const { return impl_->address_; }
+void Listener::attach(grpc::ServerBuilder* builder) { impl_->attach(builder); }
+Status Listener::start() { return impl_->start(); }
+void Listener::stop() { impl_->stop(); }
+ListenerCounters Listener::counters() const { return impl_->counters(); }
+
+void log_less_of_grpc() {
+  gpr_set_log_function([](gpr_log_func_args* line) {
+    const std::string_view file(line->file);
+    if (line->severity == GPR_LOG_SEVERITY_ERROR && file.find("security") == file.npos) {
+      base::log_error("gRPC: {} ({}:{})", line->message, file, line->line);
+    }
+  });
+}
+
+}  // namespace sidereal::security

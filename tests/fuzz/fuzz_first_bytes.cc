@@ -1,0 +1,24 @@
+#include <algorithm>
+#include <span>
+
+#include "sidereal/base/check.h"
+#include "sidereal/security/first_bytes.h"
+#include "tests/fuzz/fuzz.h"
+
+/// What a stranger says first: the verdict stands once it is given, however the bytes arrive, and
+/// falls at the latest with the last byte that is looked at.
+SR_FUZZ_TARGET(first_bytes) {
+  using sidereal::security::FirstBytes;
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(input));
+  for (const bool tls : {false, true}) {
+    FirstBytes verdict = FirstBytes::kTooFew;
+    const size_t end = std::min(bytes.size(), sidereal::security::kFirstBytesMax);
+    for (size_t n = 0; n <= end; ++n) {
+      const FirstBytes now = sidereal::security::judge_first_bytes(bytes.first(n), tls);
+      SR_CHECK(verdict == FirstBytes::kTooFew || now == verdict, "the verdict changed at {}", n);
+      verdict = now;
+    }
+    SR_CHECK(end < sidereal::security::kFirstBytesMax || verdict != FirstBytes::kTooFew,
+             "{} bytes are too few", end);
+  }
+}
