@@ -8,6 +8,7 @@
 #include "errors.h"
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/ir/device_spec.h"
+#include "sidereal/security/credentials.h"
 
 namespace sidereal::python {
 
@@ -18,6 +19,20 @@ namespace {
 
 using cluster::ClusterSpec;
 using ir::DeviceSpec;
+
+void bind_security(nb::module_& m) {
+  nb::class_<security::SecurityOptions>(m, "SecurityOptions", "Who may connect.")
+      .def(
+          "__init__",
+          [](security::SecurityOptions* self, const std::string& secret,
+             const std::string& secret_file, const std::string& certificate_file,
+             const std::string& key_file, const std::string& ca_file, bool insecure) {
+            new (self) security::SecurityOptions{secret,   secret_file, certificate_file,
+                                                 key_file, ca_file,     insecure};
+          },
+          nb::kw_only(), "secret"_a = "", "secret_file"_a = "", "certificate_file"_a = "",
+          "key_file"_a = "", "ca_file"_a = "", "insecure"_a = false);
+}
 
 void bind_cluster_spec(nb::module_& m) {
   nb::class_<ClusterSpec>(m, "ClusterSpec", "The jobs of a cluster.")
@@ -92,6 +107,7 @@ void bind_device_spec(nb::module_& m) {
 }  // namespace
 
 void bind_cluster(nb::module_& m) {
+  bind_security(m);
   bind_cluster_spec(m);
   bind_device_spec(m);
 }

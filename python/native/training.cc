@@ -18,6 +18,7 @@
 #include "sidereal/app/cluster.h"
 #include "sidereal/data/data_spec.h"
 #include "sidereal/exec/trace.h"
+#include "sidereal/security/credentials.h"
 #include "sidereal/train/trainer.h"
 
 namespace sidereal::python {
@@ -150,10 +151,11 @@ void bind_clusters(nb::module_& m) {
       "start_deadline_s"_a);
   m.def(
       "remote_cluster",
-      [](const std::string& spec) {
-        return value_of(app::remote_cluster(value_of(cluster::ClusterSpec::from_json(spec))));
+      [](const std::string& spec, const security::SecurityOptions& security) {
+        return value_of(
+            app::remote_cluster(value_of(cluster::ClusterSpec::from_json(spec)), security));
       },
-      "spec"_a);
+      "spec"_a, "security"_a);
 }
 
 void bind_results(nb::module_& m) {

@@ -62,6 +62,7 @@ from .ops.control import *  # noqa: F403
 from .ops.host import *  # noqa: F403
 from .ops.math import *  # noqa: F403
 from .ops.ragged import RaggedTensor
+from .security import SecurityOptions
 from .tensors import constant, from_dlpack, is_tensor
 from .variable import Variable
 
@@ -82,6 +83,7 @@ __all__ = [
     "RaggedTensor",
     "RemoteCluster",
     "RetracingWarning",
+    "SecurityOptions",
     "TaskStats",
     "Tensor",
     "TensorSpec",

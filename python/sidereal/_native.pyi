@@ -553,7 +553,22 @@ def start_local_cluster(
     program: str,
     start_deadline_s: float,
 ) -> Cluster: ...
-def remote_cluster(spec: str) -> Cluster: ...
+def remote_cluster(spec: str, security: SecurityOptions) -> Cluster: ...
+
+class SecurityOptions:
+    """Who may connect."""
+
+    def __init__(
+        self,
+        *,
+        secret: str = "",
+        secret_file: str = "",
+        certificate_file: str = "",
+        key_file: str = "",
+        ca_file: str = "",
+        insecure: bool = False,
+    ) -> None: ...
+
 def create_trainer(cluster: Cluster, model: CompiledModel) -> Trainer: ...
 
 def crc32c(content: bytes) -> int: ...

@@ -10,6 +10,7 @@ from types import TracebackType
 from . import _native
 from .cluster_spec import ClusterDict, ClusterSpec
 from .errors import FailedPreconditionError, NotFoundError
+from .security import SecurityOptions
 
 
 def program_path() -> str:
@@ -131,8 +132,14 @@ class RemoteCluster(Cluster):
     spec: {"ps": ["host:port", ...], "worker": [...]} as a ClusterSpec, a dict or JSON. Arrays
     handed to Model.fit() reach workers on this machine only; files must be where the workers can
     read them.
+
+    security: what the servers want of who calls them; None: the secret of the environment
+    (SIDEREAL_SECRET_FILE, SIDEREAL_SECRET), or nothing.
     """
 
-    def __init__(self, spec: ClusterSpec | ClusterDict | str) -> None:
+    def __init__(
+        self, spec: ClusterSpec | ClusterDict | str, *, security: SecurityOptions | None = None
+    ) -> None:
+        options = SecurityOptions.from_environment() if security is None else security
         text = spec if isinstance(spec, str) else ClusterSpec(spec).to_json()
-        super().__init__(_native.remote_cluster(text))
+        super().__init__(_native.remote_cluster(text, options._to_native()))

@@ -7,6 +7,10 @@ import random
 FIELDS = ("site", "device", "hour")
 VALUES = 20
 
+#: Arguments of `sidereal train` for such logs: a model of no size.
+SMALL = ["--label", "click", "--numeric", "price", "--hash-buckets", "1000", "--model", "lr",
+         "--batch-size", "128", "--lr", "0.05"]
+
 
 def auc(scores: list[float], labels: list[int]) -> float:
     """Area under the ROC curve (no ties expected)."""

@@ -117,3 +117,11 @@ class Launcher:
         self.process.wait()
         for stream in (self.process.stdout, self.process.stderr):
             stream.close()
+
+
+def error_of(finished, code=1):
+    """The one error line of a run that failed."""
+    assert finished.returncode == code, finished.stderr
+    lines = [s for s in finished.stderr.splitlines() if s.startswith("sidereal: error: ")]
+    assert len(lines) == 1, finished.stderr
+    return lines[0].removeprefix("sidereal: error: ")

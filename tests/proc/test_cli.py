@@ -9,34 +9,11 @@ import subprocess
 import time
 
 import pytest
-from clicks import write_clicks
-from processes import PATIENCE_S, Launcher, children, is_running, wait_for_end
+from clicks import SMALL
+from processes import PATIENCE_S, Launcher, children, error_of, is_running, wait_for_end
 
 #: The promise: everything has ended this long after one of its parts was lost.
 LOST_S = 10
-
-SMALL = ["--label", "click", "--numeric", "price", "--hash-buckets", "1000", "--model", "lr",
-         "--batch-size", "128", "--lr", "0.05"]
-
-
-@pytest.fixture
-def clicks(tmp_path):
-    """A training file, a test file and the best AUC on the latter."""
-    train, test = tmp_path / "train.csv", tmp_path / "test.csv"
-    write_clicks(train, 8000, 1)
-    return train, test, write_clicks(test, 4000, 2)
-
-
-@pytest.fixture
-def run(program):
-    """run(argument...) -> the finished process."""
-
-    def make(*words, timeout=PATIENCE_S):
-        return subprocess.run([program, *map(str, words)], capture_output=True, text=True,
-                              timeout=timeout, stdin=subprocess.DEVNULL)
-
-    return make
-
 
 @pytest.fixture
 def launch(program):
@@ -59,14 +36,6 @@ def endless(launch, clicks):
                       "--ps", "2", "--workers", "2")
     launcher.wait_for_progress(4)
     return launcher
-
-
-def error_of(finished, code=1):
-    """The one error line of a run that failed."""
-    assert finished.returncode == code, finished.stderr
-    lines = [s for s in finished.stderr.splitlines() if s.startswith("sidereal: error: ")]
-    assert len(lines) == 1, finished.stderr
-    return lines[0].removeprefix("sidereal: error: ")
 
 
 def test_help_version_and_ops(run):

@@ -7,13 +7,18 @@ namespace {
 
 class RemoteCluster final : public Cluster {
  public:
-  explicit RemoteCluster(cluster::ClusterSpec spec) : spec_(std::move(spec)) {}
+  RemoteCluster(cluster::ClusterSpec spec, std::shared_ptr<const security::Credentials> credentials)
+      : spec_(std::move(spec)), credentials_(std::move(credentials)) {}
   [[nodiscard]] const cluster::ClusterSpec& spec() const override { return spec_; }
+  [[nodiscard]] std::shared_ptr<const security::Credentials> credentials() const override {
+    return credentials_;
+  }
   Status check_alive() override { return {}; }
   Status stop() override { return {}; }
 
  private:
   cluster::ClusterSpec spec_;
+  std::shared_ptr<const security::Credentials> credentials_;
 };
 
 }  // namespace
@@ -24,7 +29,8 @@ std::string task_name(const std::string& job, int index) {
   return fmt::format("/job:{}/task:{}", job, index);
 }
 
-Result<std::unique_ptr<Cluster>> remote_cluster(cluster::ClusterSpec spec) {
+Result<std::unique_ptr<Cluster>> remote_cluster(cluster::ClusterSpec spec,
+                                                const security::SecurityOptions& security) {
   for (const std::string& job : spec.jobs()) {
     // A misspelt job would otherwise be a job that is not there.
     if (job != "ps" && job != "worker" && job != "chief" && job != "evaluator") {
@@ -41,7 +47,8 @@ Result<std::unique_ptr<Cluster>> remote_cluster(cluster::ClusterSpec spec) {
       }
     }
   }
-  return std::make_unique<RemoteCluster>(std::move(spec));
+  SR_ASSIGN_OR_RETURN(auto credentials, security::Credentials::create(security));
+  return std::make_unique<RemoteCluster>(std::move(spec), std::move(credentials));
 }
 
 }  // namespace sidereal::app

@@ -7,6 +7,7 @@
 
 #include "sidereal/base/status.h"
 #include "sidereal/cluster/cluster_spec.h"
+#include "sidereal/security/credentials.h"
 
 namespace sidereal::app {
 
@@ -22,6 +23,8 @@ class Cluster {
  public:
   virtual ~Cluster();
   [[nodiscard]] virtual const cluster::ClusterSpec& spec() const = 0;
+  /// What its tasks want from whoever calls them; null: nothing.
+  [[nodiscard]] virtual std::shared_ptr<const security::Credentials> credentials() const = 0;
   /// Ok, or the first task known to be lost: kUnavailable "/job:ps/task:1 (pid 12) was killed by
   /// signal 9 (Killed)". Never waits.
   virtual Status check_alive() = 0;
@@ -31,10 +34,11 @@ class Cluster {
 };
 
 /// A cluster that is already running: at the addresses of `spec`, "host:port", tasks listen for
-/// control calls. stop() leaves it running.
+/// control calls, with `security` as theirs. stop() leaves it running.
 /// Errors: kInvalidArgument without a dense job ps and a dense job worker, or with a job that is
-/// none of ps, worker, chief and evaluator.
-Result<std::unique_ptr<Cluster>> remote_cluster(cluster::ClusterSpec spec);
+/// none of ps, worker, chief and evaluator; those of security::Credentials.
+Result<std::unique_ptr<Cluster>> remote_cluster(cluster::ClusterSpec spec,
+                                                const security::SecurityOptions& security = {});
 
 /// How a local cluster is started.
 struct LocalClusterOptions {

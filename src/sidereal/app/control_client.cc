@@ -9,6 +9,7 @@
 #include "sidereal/app/cluster.h"
 #include "sidereal/app/control.grpc.pb.h"
 #include "sidereal/app/grpc_status.h"
+#include "sidereal/security/credentials.h"
 
 namespace sidereal::app {
 
@@ -22,7 +23,8 @@ void set_deadline(grpc::ClientContext* context, double seconds) {
                         std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6)));
 }
 
-std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
+std::shared_ptr<grpc::Channel> make_channel(
+    const std::string& address, const std::shared_ptr<const security::Credentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(256 << 20);
   arguments.SetMaxSendMessageSize(256 << 20);
@@ -36,24 +38,30 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  if (credentials == nullptr) {
+    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  }
+  credentials->channel_arguments(&arguments);
+  return grpc::CreateCustomChannel(address, credentials->channel(), arguments);
 }
 
 }  // namespace
 
 class ControlClient::Impl {
  public:
-  explicit Impl(const std::string& address) : stub(v1::Control::NewStub(make_channel(address))) {}
+  Impl(const std::string& address, const std::shared_ptr<const security::Credentials>& credentials)
+      : stub(v1::Control::NewStub(make_channel(address, credentials))) {}
 
   std::unique_ptr<v1::Control::Stub> stub;
   std::mutex mutex;
   grpc::ClientContext* job_context = nullptr;  // Guarded by mutex: the job running, if any.
 };
 
-ControlClient::ControlClient(std::string task, std::string address)
+ControlClient::ControlClient(std::string task, std::string address,
+                             const std::shared_ptr<const security::Credentials>& credentials)
     : task_(std::move(task)),
       address_(std::move(address)),
-      impl_(std::make_unique<Impl>(address_)) {}
+      impl_(std::make_unique<Impl>(address_, credentials)) {}
 
 ControlClient::~ControlClient() = default;
 
@@ -63,7 +71,8 @@ namespace {
 Status named(const ControlClient& client, const grpc::Status& status) {
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return base::unavailable(
-        "cannot reach {} at {} in time ({}); check that it runs and that the address is right",
+        "cannot reach {} at {} in time ({}); check that it runs, that the address is "
+        "right and that both have the same secret, or none",
         client.task(), client.address(), status.error_message());
   }
   // A broken connection can look as if the server had cancelled the call.

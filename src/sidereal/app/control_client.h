@@ -15,6 +15,10 @@ class RunJobRequest;
 class TaskStatus;
 }  // namespace sidereal::control::v1
 
+namespace sidereal::security {
+class Credentials;
+}  // namespace sidereal::security
+
 namespace sidereal::app {
 
 /// Control calls to one task. Every error names the task and its address; a task that cannot be
@@ -22,8 +26,10 @@ namespace sidereal::app {
 /// Thread: any.
 class ControlClient {
  public:
-  /// `task` is "/job:ps/task:0"; `address` "host:port". Connects at the first call.
-  ControlClient(std::string task, std::string address);
+  /// `task` is "/job:ps/task:0"; `address` "host:port"; without credentials the
+  /// connection is plain. Connects at the first call.
+  ControlClient(std::string task, std::string address,
+                const std::shared_ptr<const security::Credentials>& credentials);
   ~ControlClient();
   ControlClient(const ControlClient&) = delete;
   ControlClient& operator=(const ControlClient&) = delete;

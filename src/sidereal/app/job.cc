@@ -39,11 +39,13 @@ struct PsTask {
   std::vector<sys::Address> lanes;
 };
 
-Result<std::vector<PsTask>> reach_ps(const v1::RunJobRequest& request, uint64_t cluster_id) {
+Result<std::vector<PsTask>> reach_ps(const WorkerParts& parts, const v1::RunJobRequest& request,
+                                     uint64_t cluster_id) {
   std::vector<PsTask> tasks;
   for (int i = 0; i < request.ps_size(); ++i) {
     PsTask task;
-    task.client = std::make_unique<ControlClient>(task_name("ps", i), request.ps(i));
+    task.client =
+        std::make_unique<ControlClient>(task_name("ps", i), request.ps(i), parts.credentials);
     SR_ASSIGN_OR_RETURN(const auto status, task.client->get_status(kControlDeadlineS));
     if (status->cluster_id() != cluster_id) {
       return base::failed_precondition(
@@ -133,7 +135,8 @@ class Job {
 
   Status run() {
     SR_RETURN_IF_ERROR(check());
-    SR_ASSIGN_OR_RETURN(tasks_, reach_ps(request_, parts_.endpoints[0]->identity().cluster_id));
+    SR_ASSIGN_OR_RETURN(tasks_,
+                        reach_ps(parts_, request_, parts_.endpoints[0]->identity().cluster_id));
     passes::Topology topology;
     for (const PsTask& task : tasks_) {
       topology.lanes.push_back(static_cast<int32_t>(task.lanes.size()));

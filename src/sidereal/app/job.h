@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,13 +16,18 @@ class JobEvent;
 class RunJobRequest;
 }  // namespace sidereal::control::v1
 
+namespace sidereal::security {
+class Credentials;
+}  // namespace sidereal::security
+
 namespace sidereal::app {
 
-/// What a job uses of the worker it runs on. All borrowed.
+/// What a job uses of the worker it runs on. Pointers are borrowed.
 struct WorkerParts {
-  std::string task;                             ///< Its name.
-  std::vector<lane::Lane*> lanes;               ///< One loop of steps runs on each.
-  std::vector<transport::Endpoint*> endpoints;  ///< One per lane.
+  std::string task;                                          ///< Its name.
+  std::vector<lane::Lane*> lanes;                            ///< One loop of steps runs on each.
+  std::vector<transport::Endpoint*> endpoints;               ///< One per lane.
+  std::shared_ptr<const security::Credentials> credentials;  ///< For control calls to ps tasks.
   const ir::OpRegistry* ops = nullptr;
   const exec::KernelTable* kernels = nullptr;
 };

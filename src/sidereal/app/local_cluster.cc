@@ -86,6 +86,11 @@ class LocalCluster final : public Cluster {
 
   [[nodiscard]] const cluster::ClusterSpec& spec() const override { return spec_; }
 
+  // On loopback, at ports nobody was told.
+  [[nodiscard]] std::shared_ptr<const security::Credentials> credentials() const override {
+    return nullptr;
+  }
+
   Status check_alive() override {
     const std::lock_guard lock(mutex_);
     for (auto& process : processes_) SR_RETURN_IF_ERROR(process->check_alive());
@@ -174,7 +179,7 @@ class LocalCluster final : public Cluster {
       // One that never came up has no address to ask at.
       if (i >= addresses.size()) tasks[i]->kill();
       if (!tasks[i]->check_alive().ok()) continue;
-      const Status asked = ControlClient(tasks[i]->task(), addresses[i]).shutdown(2);
+      const Status asked = ControlClient(tasks[i]->task(), addresses[i], nullptr).shutdown(2);
       if (!asked.ok()) base::log_debug("shutdown failed error=\"{}\"", base::message_of(asked));
     }
     Status status;

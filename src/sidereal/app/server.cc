@@ -19,6 +19,7 @@
 #include "sidereal/exec/kernel.h"
 #include "sidereal/metrics/lane_metrics.h"
 #include "sidereal/ops/ops.h"
+#include "sidereal/security/listener.h"
 #include "sidereal/sys/posix/posix.h"
 
 namespace sidereal::app {
@@ -78,6 +79,7 @@ class Server::Impl final : public v1::Control::Service {
     options_ = options;
     task_ = task_name(options.job, options.task);
     SR_RETURN_IF_ERROR(check());
+    SR_RETURN_IF_ERROR(listen());
     SR_RETURN_IF_ERROR(start_lanes());
     return start_control();
   }
@@ -103,6 +105,7 @@ class Server::Impl final : public v1::Control::Service {
       std::unique_lock job(job_mutex_, std::defer_lock);
       static_cast<void>(job.try_lock_for(kJobEnd));
     }
+    if (listener_ != nullptr) listener_->stop();
     if (control_ != nullptr) control_->Shutdown(std::chrono::system_clock::now() + kLastReplies);
     for (auto& lane : ps_lanes_) stop_lane(&lane->lane());
     for (auto& lane : worker_lanes_) stop_lane(lane.get());
@@ -192,6 +195,24 @@ class Server::Impl final : public v1::Control::Service {
     return config::validate(options_.options);
   }
 
+  /// The port of the control service, before anything else is made. Nobody is answered yet.
+  Status listen() {
+    SR_ASSIGN_OR_RETURN(credentials_, security::Credentials::create(options_.security));
+    SR_RETURN_IF_ERROR(security::check_listen(options_.address, *credentials_));
+    SR_ASSIGN_OR_RETURN(listen_, sys::Address::parse(options_.address));
+    SR_ASSIGN_OR_RETURN(const sys::Address found, network_->resolve(listen_));
+    if (options_.job == "ps" && !found.is_loopback() && !credentials_->admits_strangers()) {
+      return base::failed_precondition(
+          "{} can be reached from other machines, and connections to the lanes of a ps are not "
+          "authenticated in this release, with a secret neither: listen on 127.0.0.1, or say "
+          "insecure if everybody who can connect may",
+          options_.address);
+    }
+    SR_ASSIGN_OR_RETURN(listener_, security::Listener::create(options_.address, credentials_));
+    address_ = listener_->address();
+    return {};
+  }
+
   Status start_lanes() {
     ops::register_all(&ops_);
     if (options_.job == "ps") {
@@ -199,7 +220,6 @@ class Server::Impl final : public v1::Control::Service {
     } else {
       exec::register_kernels(&kernels_);
     }
-    SR_ASSIGN_OR_RETURN(listen_, sys::Address::parse(options_.address));
     transport::Identity identity{.cluster_id = options_.cluster_id,
                                  .task = task_,
                                  .incarnation = random_->next(),
@@ -230,35 +250,22 @@ class Server::Impl final : public v1::Control::Service {
       }
     }
     worker_.task = task_;
+    worker_.credentials = credentials_;
     worker_.ops = &ops_;
     worker_.kernels = &kernels_;
     return {};
   }
 
   Status start_control() {
-    if (!listen_.is_loopback()) {
-      return base::failed_precondition(
-          "{} is not a loopback address; this release cannot authenticate peers, so tasks listen "
-          "on loopback only",
-          options_.address);
-    }
     grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort(listen_.to_string(), grpc::InsecureServerCredentials(), &port);
+    listener_->attach(&builder);
     builder.RegisterService(this);
     builder.SetMaxReceiveMessageSize(256 << 20);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     control_ = builder.BuildAndStart();
-    if (control_ == nullptr || port == 0) {
-      return base::already_exists(
-          "cannot listen at {}: the port is in use or not allowed; choose "
-          "another, or port 0 for any free one",
-          listen_.to_string());
-    }
-    address_ = sys::Address{.host = listen_.host, .port = port}.to_string();
-    return {};
+    if (control_ == nullptr) return base::internal("the control service does not start");
+    return listener_->start();
   }
 
   void stop_lane(lane::Lane* lane) {
@@ -279,6 +286,10 @@ class Server::Impl final : public v1::Control::Service {
     reply->set_incarnation(incarnation_);
     reply->set_cluster_id(options_.cluster_id);
     reply->set_pid(getpid());
+    const security::ListenerCounters peers = listener_->counters();
+    reply->set_connections(peers.accepted);
+    reply->set_connections_refused(peers.refused_garbage + peers.refused_certificate +
+                                   peers.idle_closed + peers.over_limit);
     metrics::LaneMetricsSnapshot all;
     for (auto& lane : ps_lanes_) {
       reply->add_data_addresses(lane->address().to_string());
@@ -366,6 +377,7 @@ class Server::Impl final : public v1::Control::Service {
 
   ServerOptions options_;
   sys::Address listen_;
+  std::shared_ptr<const security::Credentials> credentials_;
   uint64_t incarnation_ = 0;
   std::unique_ptr<sys::Clock> clock_ = sys::posix::create_clock();
   std::unique_ptr<sys::Random> random_ = sys::posix::create_random();
@@ -383,6 +395,7 @@ class Server::Impl final : public v1::Control::Service {
   std::condition_variable ended_;
   bool shutdown_ = false;
   bool stopped_ = false;
+  std::unique_ptr<security::Listener> listener_;
   std::unique_ptr<grpc::Server> control_;
 };
 

@@ -6,17 +6,19 @@
 
 #include "sidereal/base/status.h"
 #include "sidereal/config/options.h"
+#include "sidereal/security/credentials.h"
 
 namespace sidereal::app {
 
 /// How one task of a cluster is started.
 struct ServerOptions {
-  std::string job = "ps";               ///< "ps" or "worker".
-  int task = 0;                         ///< Index within the job.
-  std::string address = "127.0.0.1:0";  ///< Of the control service; port 0: any free one.
-  int lanes = 1;                        ///< ps: owners of shards; worker: steps at once.
-  uint64_t cluster_id = 0;              ///< The same for all tasks of a cluster.
-  config::Options options = {};         ///< Lanes and connections.
+  std::string job = "ps";                   ///< "ps" or "worker".
+  int task = 0;                             ///< Index within the job.
+  std::string address = "127.0.0.1:0";      ///< Of the control service; port 0: any free one.
+  int lanes = 1;                            ///< ps: owners of shards; worker: steps at once.
+  uint64_t cluster_id = 0;                  ///< The same for all tasks of a cluster.
+  config::Options options = {};             ///< Lanes and connections.
+  security::SecurityOptions security = {};  ///< Who may call the control service.
 };
 
 /// One task: the control service and its lanes. Several may live in one process.
@@ -26,8 +28,10 @@ struct ServerOptions {
 /// Thread:    any.
 class Server {
  public:
-  /// Errors name the address: kAlreadyExists for a port in use, kFailedPrecondition for an address
-  /// off loopback (peers cannot be authenticated in this release), kInvalidArgument for options.
+  /// Errors name the address: kAlreadyExists for a port in use, kInvalidArgument for options, those
+  /// of security::Credentials, and kFailedPrecondition for an address off loopback without secret,
+  /// certificates or the word insecure; and for a ps there without that word, because connections
+  /// to its lanes are not authenticated in this release.
   static Result<std::unique_ptr<Server>> create(const ServerOptions& options);
   ~Server();
   Server(const Server&) = delete;

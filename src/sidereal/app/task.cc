@@ -6,6 +6,7 @@
 
 #include "sidereal/app/server.h"
 #include "sidereal/base/log.h"
+#include "sidereal/security/listener.h"
 
 namespace sidereal::app {
 namespace {
@@ -56,6 +57,7 @@ Status run_task(const ServerOptions& options, const TaskHandles& handles) {
   // Before any thread is made, so that all inherit it.
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  security::log_less_of_grpc();
   const int signals = signalfd(-1, &set, SFD_CLOEXEC);
   if (signals < 0) return base::internal("signalfd failed");
   SR_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::create(options));

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/cli/security_options.h"
 
 namespace sidereal::cli {
 
@@ -161,6 +162,7 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   job->local.spin_us = a.spin_us;
   if (!a.cluster.empty()) {
     SR_ASSIGN_OR_RETURN(job->remote, read_cluster(a.cluster));
+    SR_ASSIGN_OR_RETURN(job->security, complete_security_options(a.security));
   }
   job->protocol = a.protocol;
   job->json_path = a.json;
@@ -338,6 +340,7 @@ void add_cluster_options(CLI::App* command, TrainArguments* a) {
                    "worker (see sidereal serve)")
       ->type_name("JSON|FILE")
       ->group(group);
+  add_security_options(command, &a->security);
 }
 
 void add_output_options(CLI::App* command, TrainArguments* a) {

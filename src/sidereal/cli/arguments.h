@@ -8,6 +8,7 @@
 #include "sidereal/app/cluster.h"
 #include "sidereal/base/status.h"
 #include "sidereal/cli/training.h"
+#include "sidereal/security/credentials.h"
 
 namespace CLI {
 class App;
@@ -63,6 +64,7 @@ struct TrainArguments {
   int64_t spin_us = -2;
   std::string protocol = "star_server";
   std::string cluster;
+  security::SecurityOptions security;
   // Output.
   std::string json;
   std::string losses;

@@ -9,6 +9,7 @@
 #include "sidereal/base/strings.h"
 #include "sidereal/cli/commands.h"
 #include "sidereal/cli/help_format.h"
+#include "sidereal/cli/security_options.h"
 #include "sidereal/config/options.h"
 
 namespace sidereal::cli {
@@ -43,6 +44,10 @@ Status serve(ServeArguments a) {
                                   a.cluster_id);
   }
   const bool launched = a.handles.lifeline_fd >= 0;
+  // A secret in the environment of a launcher is for servers it talks to, not for its own tasks.
+  if (!launched) {
+    SR_ASSIGN_OR_RETURN(a.server.security, complete_security_options(a.server.security));
+  }
   base::set_log_level(launched ? base::LogLevel::kWarning : base::LogLevel::kInfo);
   // Alone, it says on standard output where it listens.
   if (a.handles.report_fd < 0) a.handles.report_fd = dup(STDOUT_FILENO);
@@ -104,6 +109,7 @@ void add_serve(CLI::App* app, Action* action) {
   command->add_option("--option", a->options, "an option from the list below; may be given again")
       ->type_name("NAME=VALUE")
       ->default_str("");
+  add_security_options(command, &a->server.security);
   // Group "" hides an option: these two are for the launcher of a local cluster.
   command->add_option("--report-fd", a->handles.report_fd, "")->group("");
   command->add_option("--lifeline-fd", a->handles.lifeline_fd, "")->group("");

@@ -44,7 +44,7 @@ std::string describe(const TrainingJob& job) {
 }
 
 Result<std::unique_ptr<app::Cluster>> open_cluster(const TrainingJob& job) {
-  if (job.remote.has_value()) return app::remote_cluster(*job.remote);
+  if (job.remote.has_value()) return app::remote_cluster(*job.remote, job.security);
   return app::start_local_cluster(job.local);
 }
 

@@ -7,6 +7,7 @@
 #include "sidereal/base/status.h"
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/data/data_spec.h"
+#include "sidereal/security/credentials.h"
 #include "sidereal/train/models.h"
 #include "sidereal/train/trainer.h"
 
@@ -22,6 +23,7 @@ struct TrainingJob {
   train::FitOptions fit;
   app::LocalClusterOptions local;
   std::optional<cluster::ClusterSpec> remote;  ///< Running servers to use instead of local ones.
+  security::SecurityOptions security;          ///< What those servers want.
   std::string protocol = "star_server";
   std::string json_path;    ///< "": none.
   std::string losses_path;  ///< "": none. One loss per line, of worker 0.

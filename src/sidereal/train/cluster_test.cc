@@ -259,7 +259,7 @@ TEST(Cluster, an_id_outside_its_table_ends_the_job_with_an_error_that_says_so) {
 
 TEST(Cluster, a_task_of_another_kind_at_an_address_is_named) {
   const auto cluster = start(1, 1);
-  app::ControlClient client("/job:ps/task:1", *cluster->spec().task_address("worker", 0));
+  app::ControlClient client("/job:ps/task:1", *cluster->spec().task_address("worker", 0), nullptr);
   const Status status = client.get_status(10).status();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(base::message_of(status), AllOf(HasSubstr("/job:ps/task:1 was expected at"),
@@ -272,7 +272,7 @@ TEST(Cluster, nobody_at_an_address_is_named_once_the_deadline_has_passed) {
     const auto gone = start(1, 1);
     address = *gone->spec().task_address("ps", 0);
   }
-  app::ControlClient client("/job:ps/task:0", address);
+  app::ControlClient client("/job:ps/task:0", address, nullptr);
   const Status status = client.get_status(0.3).status();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(base::message_of(status), HasSubstr("cannot reach /job:ps/task:0 at " + address));

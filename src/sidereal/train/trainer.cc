@@ -209,7 +209,7 @@ class Trainer::Impl {
                std::vector<std::shared_ptr<app::ControlClient>>* clients) {
     for (size_t i = 0; i < addresses.size(); ++i) {
       auto client = std::make_shared<app::ControlClient>(app::task_name(job, static_cast<int>(i)),
-                                                         addresses[i]);
+                                                         addresses[i], cluster_->credentials());
       SR_ASSIGN_OR_RETURN(const auto status, client->get_status(kReachDeadlineS));
       if (ps_.empty() && clients->empty()) cluster_id_ = status->cluster_id();
       if (status->cluster_id() != cluster_id_) {
