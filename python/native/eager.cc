@@ -355,6 +355,12 @@ void bind_resources(nb::class_<Engine>& c) {
             return engine.context().resources().erase(name);
           },
           "name"_a)
+      .def(
+          "erase_container",
+          [](Engine& engine, const std::string& name) {
+            engine.context().resources().erase_container(name);
+          },
+          "name"_a)
       .def("clear_resources", [](Engine& engine) { engine.context().resources().clear(); })
       .def("resource_names", [](Engine& engine) { return engine.context().resources().names(); })
       .def(

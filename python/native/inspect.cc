@@ -68,6 +68,20 @@ Body body_of(const ir::Graph& graph, const std::string& name) {
 
 void bind_inspect(nb::module_& m) {
   m.def(
+      "attrs_of",
+      [](const BuildingPtr& graph, int32_t number) {
+        const ir::Graph& all = graph->builder().graph();
+        if (number < 0 || static_cast<size_t>(number) >= all.size()) {
+          raise(base::invalid_argument("the graph has no node {}", number));
+        }
+        nb::dict attrs;
+        for (const auto& [name, value] : all.node(ir::NodeId{number}).attrs) {
+          attrs[name.c_str()] = attr_object(value);
+        }
+        return attrs;
+      },
+      "graph"_a, "node"_a, "{attribute: value} of a node.");
+  m.def(
       "nodes_of", [](const BuildingPtr& graph) { return nodes_of(graph->builder().graph()); },
       "graph"_a, "(name, op, [(node, index)], {attribute: value}, [(dtype, shape)]) of each node.");
   m.def(

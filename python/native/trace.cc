@@ -5,6 +5,8 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +17,7 @@
 #include "errors.h"
 #include "sidereal/autodiff/autodiff.h"
 #include "sidereal/ir/text.h"
+#include "sidereal/passes/feeds.h"
 #include "sidereal/passes/pipeline.h"
 #include "symbol.h"
 
@@ -124,19 +127,31 @@ std::vector<std::optional<Symbol>> gradients(const BuildingPtr& self, nb::handle
   return out;
 }
 
-/// A function of a copy of the graph. What runs for what it does: `targets`, or targets_of().
+/// A function of a copy of the graph, cut at inputs that are no placeholders. What runs for what it
+/// does: `targets`, or targets_of().
 std::shared_ptr<LocalFunction> function(const BuildingPtr& self, const std::string& name,
                                         nb::handle inputs, nb::handle outputs,
                                         const std::string& compute_dtype,
                                         const std::optional<std::vector<int32_t>>& targets) {
-  ir::Builder& builder = self->builder();
+  const ir::Graph& graph = self->builder().graph();
   eager::FunctionDef def{
       .name = name,
-      .graph = builder.graph(),
       .inputs = all_in_graph(self, inputs, name),
       .outputs = all_in_graph(self, outputs, name),
-      .targets = targets ? nodes_in_graph(builder.graph(), *targets, name) : targets_of(self.get()),
+      .targets = targets ? nodes_in_graph(graph, *targets, name) : targets_of(self.get()),
       .compute_dtype = value_of(passes::parse_compute_dtype(compute_dtype))};
+  const bool is_whole = std::all_of(def.inputs.begin(), def.inputs.end(), [&](ir::Output input) {
+    return graph.node(input.node).op == "Placeholder";
+  });
+  if (is_whole) {
+    def.graph = graph;
+  } else {
+    auto fed = value_of(passes::cut_at_feeds(graph, def.inputs, def.outputs, def.targets));
+    def.graph = std::move(fed.graph);
+    def.inputs = std::move(fed.feeds);
+    def.outputs = std::move(fed.fetches);
+    def.targets = std::move(fed.targets);
+  }
   return std::make_shared<LocalFunction>(std::move(def));
 }
 
@@ -175,7 +190,11 @@ void bind_output(nb::module_& m) {
           "Extents; -1 for one that is not known before it runs, such as the batch. None when not "
           "even their number is known.")
       .def_prop_ro("graph", [](const Symbol& x) { return x.building; })
-      .def_prop_ro("op", [](const Symbol& x) { return node_of(x).op; })
+      .def_prop_ro(
+          "op_type", [](const Symbol& x) { return node_of(x).op; }, "Name of the op that makes it.")
+      .def_prop_ro(
+          "device", [](const Symbol& x) { return node_of(x).device; },
+          "The device that was asked for; \"\" for any.")
       .def_prop_ro("inputs",
                    [](const Symbol& x) {
                      std::vector<Symbol> out;
@@ -269,6 +288,78 @@ class Updater {
   Scratch scratch_;
 };
 
+/// The node of that number, or raises.
+ir::Node& node_at(const BuildingPtr& self, int32_t number) {
+  ir::Graph& graph = self->builder().graph();
+  return graph.mutable_node(nodes_in_graph(graph, {number}, "graph")[0]);
+}
+
+std::vector<Symbol> outputs_at(const BuildingPtr& self, int32_t number) {
+  std::vector<Symbol> out;
+  const ir::Node& node = node_at(self, number);
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    out.push_back({self, {node.id, static_cast<int32_t>(i)}});
+  }
+  return out;
+}
+
+/// Nodes by their numbers.
+void bind_nodes(nb::class_<Building>& c) {
+  c.def(
+       "node_name",
+       [](const BuildingPtr& self, int32_t number) { return node_at(self, number).name; }, "node"_a)
+      .def(
+          "node_op",
+          [](const BuildingPtr& self, int32_t number) { return node_at(self, number).op; },
+          "node"_a)
+      .def(
+          "node_device",
+          [](const BuildingPtr& self, int32_t number) { return node_at(self, number).device; },
+          "node"_a)
+      .def(
+          "set_device",
+          [](const BuildingPtr& self, int32_t number, const std::string& device) {
+            node_at(self, number).device = device;
+          },
+          "node"_a, "device"_a, "Says where a node is to run.")
+      .def(
+          "set_colocation",
+          [](const BuildingPtr& self, int32_t number, const std::vector<std::string>& names) {
+            std::vector<std::string> groups;
+            for (const std::string& name : names) groups.push_back("loc:@" + name);
+            node_at(self, number).attrs["_class"] = std::move(groups);
+          },
+          "node"_a, "names"_a, "Says with which nodes, by name, a node is to run.")
+      .def(
+          "node_inputs",
+          [](const BuildingPtr& self, int32_t number) {
+            std::vector<Symbol> out;
+            for (const ir::Output& input : node_at(self, number).inputs) {
+              out.push_back({self, input});
+            }
+            return out;
+          },
+          "node"_a)
+      .def(
+          "node_controls",
+          [](const BuildingPtr& self, int32_t number) {
+            std::vector<int32_t> out;
+            for (const ir::NodeId id : node_at(self, number).control_inputs) {
+              out.push_back(id.value);
+            }
+            return out;
+          },
+          "node"_a)
+      .def("node_outputs", &outputs_at, "node"_a)
+      .def(
+          "find_node",
+          [](const BuildingPtr& self, const std::string& name) {
+            const ir::Node* node = self->builder().graph().find(name);
+            return node == nullptr ? -1 : node->id.value;
+          },
+          "name"_a, "Number of the node of that name; -1 when there is none.");
+}
+
 void bind_function(nb::module_& m) {
   nb::class_<Updater>(m, "Updater", "A function that writes to variables.")
       .def("__call__", &Updater::operator(), "engine"_a, "inputs"_a);
@@ -286,6 +377,20 @@ void bind_function(nb::module_& m) {
             return out;
           },
           "engine"_a, "inputs"_a)
+      .def(
+          "call_within",
+          [](const std::shared_ptr<LocalFunction>& self, Engine& engine, nb::handle inputs,
+             double seconds) {
+            std::vector<const Value*> values;
+            for (const nb::handle input : inputs) values.push_back(nb::cast<const Value*>(input));
+            const auto limit = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                std::chrono::duration<double>(seconds));
+            auto outputs = value_of(self->call_within(engine, values, limit));
+            nb::list out;
+            for (Value& value : outputs) out.append(nb::cast(std::move(value)));
+            return out;
+          },
+          "engine"_a, "inputs"_a, "seconds"_a)
       .def_prop_ro(
           "compute_dtype",
           [](const LocalFunction& self) {
@@ -307,9 +412,10 @@ void bind_function(nb::module_& m) {
 }  // namespace
 
 void bind_trace(nb::module_& m) {
-  nb::class_<Building>(m, "GraphBase", nb::dynamic_attr(), "A graph under construction.")
-      .def("add", &add, "op"_a, "inputs"_a, "attrs"_a = nb::none(), "name"_a = nb::none(),
-           "site"_a = "", "control_inputs"_a = std::vector<int32_t>())
+  nb::class_<Building> c(m, "GraphBase", nb::dynamic_attr(), "A graph under construction.");
+  bind_nodes(c);
+  c.def("add", &add, "op"_a, "inputs"_a, "attrs"_a = nb::none(), "name"_a = nb::none(),
+        "site"_a = "", "control_inputs"_a = std::vector<int32_t>())
       .def("placeholder", &placeholder, "name"_a, "dtype"_a, "shape"_a.none(), "site"_a = "")
       .def("gradients", &gradients, "ys"_a, "grad_ys"_a, "wrt"_a)
       .def("function", &function, "name"_a, "inputs"_a, "outputs"_a, "compute_dtype"_a = "float32",

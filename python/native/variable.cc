@@ -12,6 +12,7 @@
 #include "errors.h"
 #include "sidereal/eager/engine.h"
 #include "sidereal/eager/update.h"
+#include "sidereal/exec/scatter_rows.h"
 #include "sidereal/store/update_rule.h"
 #include "symbol.h"
 
@@ -44,9 +45,9 @@ class Taken {
   const std::vector<Cell*>& cells_;
 };
 
-eager::Scatter scatter_from_name(const std::string& name) {
-  if (name == "update") return eager::Scatter::kUpdate;
-  return name == "add" ? eager::Scatter::kAdd : eager::Scatter::kSub;
+exec::Scatter scatter_from_name(const std::string& name) {
+  if (name == "update") return exec::Scatter::kUpdate;
+  return name == "add" ? exec::Scatter::kAdd : exec::Scatter::kSub;
 }
 
 }  // namespace
@@ -64,7 +65,7 @@ void bind_variable(nb::module_& m) {
       .def(
           "scatter",
           [](Cell& self, const std::string& how, const Value& indices, const Value& values) {
-            check(eager::scatter_rows(scatter_from_name(how), &self.value, indices.tensor,
+            check(exec::scatter_rows(scatter_from_name(how), &self.value, indices.tensor,
                                       values.tensor));
           },
           "how"_a, "indices"_a, "values"_a)

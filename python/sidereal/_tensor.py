@@ -246,8 +246,8 @@ def _restored(array: np.ndarray) -> Tensor:
 def _symbolic(what: str, instead: str) -> Callable[..., Any]:
     def method(self: Output, *args: Any) -> Any:
         error = errors.SymbolicError(
-            f"{self.op} '{self.node_name}' is a value of a graph that is being built, and has no "
-            f"{what} yet; {instead}"
+            f"{self.op_type} '{self.node_name}' is a value of a graph that is being built, and has "
+            f"no {what} yet; {instead}"
         )
         from ._sites import add_line
 

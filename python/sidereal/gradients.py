@@ -328,9 +328,9 @@ def _as_rows(grad: Any, of: Any) -> Any:
     shape = of.shape
     if grad is None or shape is None or any(extent < 0 for extent in shape):
         return grad
-    terms = grad.inputs if grad.op == "AddN" else [grad]
+    terms = grad.inputs if grad.op_type == "AddN" else [grad]
     for term in terms:
-        whole = term.op == "GatherGrad" and term.int_attr("axis", 0) == 0
+        whole = term.op_type == "GatherGrad" and term.int_attr("axis", 0) == 0
         if not whole or term.int_attr("batch_dims", 0) != 0:
             return grad
         if term.inputs[1].dtype != terms[0].inputs[1].dtype:

@@ -327,9 +327,9 @@ class Session:
                 place = self.graph.get_tensor_by_name(place if ":" in place else place + ":0")
             if not isinstance(place, Output) or place.graph is not self.graph.native:
                 raise TypeError(f"{place!r} cannot be fed: it is no placeholder of this graph")
-            if place.op != "Placeholder":
+            if place.op_type != "Placeholder":
                 raise errors.InvalidArgumentError(
-                    f"{place.op} '{place.node_name}' cannot be fed: only placeholders can"
+                    f"{place.op_type} '{place.node_name}' cannot be fed: only placeholders can"
                 )
             if isinstance(value, Output):
                 raise TypeError(f"placeholder '{place.node_name}' is fed with a value of a graph")

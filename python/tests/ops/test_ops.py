@@ -53,6 +53,12 @@ INTERNAL = {
          "TableSize", "TableExport"),
         "has state that is shared by name: see test_resources.py",
     ),
+    **dict.fromkeys(
+        ("Variable", "VariableRead", "VariableIsInitialized", "VariableAssign",
+         "VariableAssignAdd", "VariableAssignSub", "VariableScatterAdd", "VariableScatterSub",
+         "VariableScatterUpdate", "VariableUpdateDense", "VariableUpdateRows"),
+        "has state that is shared by name: see test_v1_variables.py",
+    ),
     "HostFunction": "runs Python: see test_resources.py",
     **dict.fromkeys(("Send", "Recv"), "made where graphs are cut; see exec/passing_test.cc"),
     "SumParts": "made by the expand pass, trusts its indices; see exec/conformance_test.cc",

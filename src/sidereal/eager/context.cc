@@ -124,24 +124,26 @@ Result<std::unique_ptr<Context::Entry>> Context::make_entry(const CallView& call
   return entry;
 }
 
-Status Context::finish(exec::Step* step) {
+Status Context::finish(exec::Step* step, std::chrono::nanoseconds limit) {
   using Progress = exec::Step::Progress;
   using Clock = std::chrono::steady_clock;
   SR_ASSIGN_OR_RETURN(Progress progress, step->advance());
   if (progress == Progress::kDone) [[likely]]
     return {};
-  const Clock::time_point deadline = Clock::now() + timeout_;
+  if (limit.count() <= 0 || limit > timeout_) limit = timeout_;
+  const Clock::time_point deadline = Clock::now() + limit;
   for (;;) {
     const uint64_t seen = resources_.changes();
     SR_ASSIGN_OR_RETURN(progress, step->advance());
     if (progress == Progress::kDone) return {};
     const std::chrono::nanoseconds left = deadline - Clock::now();
     if (left.count() <= 0) {
-      const std::chrono::duration<double> limit = timeout_;
+      const std::chrono::duration<double> seconds = limit;
       return base::deadline_exceeded(
           "waited {:g} s for {}, and nobody came; another thread must bring it, or raise the limit "
-          "(sidereal.config.set_operation_timeout)",
-          limit.count(), step->waits_for());
+          "(sidereal.config.set_operation_timeout; of a session, operation_timeout_in_ms or "
+          "RunOptions)",
+          seconds.count(), step->waits_for());
     }
     SR_RETURN_IF_ERROR(
         (waiter_ ? waiter_(seen, left) : Result<bool>(resources_.wait(seen, left))).status());

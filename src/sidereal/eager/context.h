@@ -88,9 +88,9 @@ class Context {
   void set_waiter(Waiter waiter) { waiter_ = std::move(waiter); }
   /// How long a step waits for resources that do not change.
   void set_operation_timeout(std::chrono::nanoseconds timeout) { timeout_ = timeout; }
-  /// Runs a step that has been fed to its end, waiting where it must. kDeadlineExceeded says what
-  /// it waited for.
-  Status finish(exec::Step* step);
+  /// Runs a step that has been fed to its end, waiting where it must: for `limit` at most, when
+  /// that is above 0, and for the operation timeout. kDeadlineExceeded says what it waited for.
+  Status finish(exec::Step* step, std::chrono::nanoseconds limit = {});
 
   /// From now on, writes down what runs; `bytes` of memory are taken. Forgets a trace that was on.
   void start_trace(size_t bytes);

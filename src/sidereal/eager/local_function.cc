@@ -161,7 +161,7 @@ class Tail {
 
 namespace {
 
-/// Lets a call that takes long be interrupted. Thread: core-local.
+/// Lets a call that takes long be interrupted, and ends it in time. Thread: core-local.
 class Watcher final : public ports::Exchange {
  public:
   explicit Watcher(const Engine* engine) : engine_(*engine) {}
@@ -171,16 +171,26 @@ class Watcher final : public ports::Exchange {
     return base::internal("a local function has no calls");
   }
   void yield() override {
-    if (++count_ % kEvery == 0 && engine_.interrupted()) {
-      stop.raise(exec::StopSignal::Reason::kCancelled);
+    if (++count_ % kEvery != 0) return;
+    if (engine_.interrupted()) stop.raise(exec::StopSignal::Reason::kCancelled);
+    if (until_ != Clock::time_point() && Clock::now() > until_) {
+      stop.raise(exec::StopSignal::Reason::kDeadline);
     }
+  }
+  /// Begins a call, which may take `limit`, or for ever when that is 0.
+  void begin(std::chrono::nanoseconds limit) {
+    stop.raise(exec::StopSignal::Reason::kNone);
+    until_ = limit.count() > 0 ? Clock::now() + limit : Clock::time_point();
   }
 
   exec::StopSignal stop;
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   static constexpr uint64_t kEvery = 1024;
   const Engine& engine_;
+  Clock::time_point until_;
   uint64_t count_ = 0;
 };
 
@@ -206,15 +216,22 @@ struct LocalFunction::Compiled {
 
   /// Feeds and runs it. `run.step->end()` must follow.
   Status advance(Engine& engine, std::span<const Value* const> inputs, std::span<const Kept> kept,
-                 uint64_t step, Run& run) const;
+                 uint64_t step, Run& run, std::chrono::nanoseconds limit) const;
+  /// A run that nobody uses. While one waits, others may begin.
+  Run take(const Engine& engine) {
+    if (idle.empty()) return new_run(engine);
+    Run out = std::move(idle.back());
+    idle.pop_back();
+    return out;
+  }
+  void give_back(Run run) { idle.push_back(std::move(run)); }
 
   std::string name;
   bool watched = false;
-  bool effect = false;  ///< While it waits or calls the program, it may be called again.
   std::unique_ptr<exec::BoundProgram> bound;
   exec::BufferPool pool{kPoolBytes};
   Results results;
-  Run run;
+  std::vector<Run> idle;
   std::vector<size_t> feeds;  ///< By feed of the program: which input it is.
 };
 
@@ -264,13 +281,10 @@ Status LocalFunction::compile(Engine& engine) {
     }
     compiled->feeds.push_back(index);
   }
-  for (const Node& node : plan.graph.nodes()) {
-    compiled->effect = compiled->effect || ir::has_effect(plan.graph, node, context.registry());
-  }
   // A program without bodies ends soon.
   compiled->watched = !compiled->bound->program().bodies.empty();
   compiled->name = def_.name;
-  compiled->run = compiled->new_run(engine);
+  compiled->give_back(compiled->new_run(engine));
   compiled_ = std::move(compiled);
   return {};
 }
@@ -380,9 +394,10 @@ void write_back(std::span<const LocalFunction::Kept> kept, std::span<Tensor> val
 }  // namespace
 
 Status LocalFunction::Compiled::advance(Engine& engine, std::span<const Value* const> inputs,
-                                        std::span<const Kept> kept, uint64_t step, Run& run) const {
+                                        std::span<const Kept> kept, uint64_t step, Run& run,
+                                        std::chrono::nanoseconds limit) const {
   exec::Step& one = *run.step;
-  if (run.watcher != nullptr) run.watcher->stop.raise(exec::StopSignal::Reason::kNone);
+  if (run.watcher != nullptr) run.watcher->begin(limit);
   run.variables.assign(inputs.size(), nullptr);
   for (const Kept& variable : kept) run.variables[variable.input] = variable.value;
   one.set_trace(engine.context().trace(), 0, name);
@@ -395,16 +410,15 @@ Status LocalFunction::Compiled::advance(Engine& engine, std::span<const Value* c
     SR_RETURN_IF_ERROR(variable != nullptr ? one.lend(feed, *variable)
                                            : one.feed(feed, inputs[input]->tensor));
   }
-  return engine.context().finish(&one);
+  return engine.context().finish(&one, limit);
 }
 
 Status LocalFunction::run(Engine& engine, std::span<const Value* const> inputs,
-                          std::span<const Kept> kept, uint64_t step, std::vector<Value>* outputs) {
+                          std::span<const Kept> kept, uint64_t step, std::vector<Value>* outputs,
+                          std::chrono::nanoseconds limit) {
   SR_RETURN_IF_ERROR(compile(engine));
-  Compiled::Run own;
-  if (compiled_->effect) own = compiled_->new_run(engine);
-  Compiled::Run& run = compiled_->effect ? own : compiled_->run;
-  const Status status = compiled_->advance(engine, inputs, kept, step, run);
+  Compiled::Run run = compiled_->take(engine);
+  const Status status = compiled_->advance(engine, inputs, kept, step, run, limit);
   if (status.ok()) {
     run.is_kept.assign(def_.outputs.size(), false);
     for (const Kept& one : kept) {
@@ -418,10 +432,10 @@ Status LocalFunction::run(Engine& engine, std::span<const Value* const> inputs,
     }
   }
   run.step->end();
-  SR_RETURN_IF_ERROR(status);
-  write_back(kept, run.values);
+  if (status.ok()) write_back(kept, run.values);
   run.values.clear();
-  return {};
+  compiled_->give_back(std::move(run));
+  return status;
 }
 
 Result<std::vector<Value>> LocalFunction::run(Engine& engine, std::span<const Value* const> inputs,
@@ -429,6 +443,18 @@ Result<std::vector<Value>> LocalFunction::run(Engine& engine, std::span<const Va
   std::vector<Value> outputs;
   outputs.reserve(def_.outputs.size());
   SR_RETURN_IF_ERROR(run(engine, inputs, {}, step, &outputs));
+  return outputs;
+}
+
+Result<std::vector<Value>> LocalFunction::call_within(Engine& engine,
+                                                      std::span<const Value* const> inputs,
+                                                      std::chrono::nanoseconds limit) {
+  if (inputs.size() != def_.inputs.size()) {
+    return base::invalid_argument("function '{}' takes {} inputs; {} are given", def_.name,
+                                  def_.inputs.size(), inputs.size());
+  }
+  std::vector<Value> outputs;
+  SR_RETURN_IF_ERROR(run(engine, inputs, {}, engine.context().next_step(), &outputs, limit));
   return outputs;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -38,6 +39,10 @@ class LocalFunction : public std::enable_shared_from_this<LocalFunction> {
   /// Errors: those of passes and programs at the first call; those of kernels, naming the node.
   Result<std::vector<Value>> call(Engine& engine, std::span<const Value* const> inputs,
                                   uint64_t step = 0);
+  /// As call() where no tape listens. kDeadlineExceeded when it waits for other steps, or loops,
+  /// for longer than `limit`; 0: the engine's operation timeout alone.
+  Result<std::vector<Value>> call_within(Engine& engine, std::span<const Value* const> inputs,
+                                         std::chrono::nanoseconds limit);
 
   /// A variable that a function gives another value: it comes in as input `input`, and output
   /// `output` goes into `*value`.
@@ -67,7 +72,7 @@ class LocalFunction : public std::enable_shared_from_this<LocalFunction> {
   Status compile(Engine& engine);
   Status differentiate(Engine& engine);
   Status run(Engine& engine, std::span<const Value* const> inputs, std::span<const Kept> kept,
-             uint64_t step, std::vector<Value>* outputs);
+             uint64_t step, std::vector<Value>* outputs, std::chrono::nanoseconds limit = {});
   Result<std::vector<Value>> run(Engine& engine, std::span<const Value* const> inputs,
                                  uint64_t step);
   Result<std::vector<Gradient>> gradient(Engine& engine, std::span<const Value> inputs,

@@ -24,12 +24,4 @@ Status update_rows(const kernels::RuleStep& rule, tensor::Tensor* weights,
                    std::vector<tensor::Tensor>* slots, const tensor::Tensor& indices,
                    const tensor::Tensor& values);
 
-/// How rows meet what is there.
-enum class Scatter { kUpdate, kAdd, kSub };
-
-/// Writes, adds or subtracts rows of `values` at `indices`, one after the other. Any dtype for
-/// kUpdate; float32, float64, int32 and int64 for the others. kOutOfRange as above.
-Status scatter_rows(Scatter how, tensor::Tensor* table, const tensor::Tensor& indices,
-                    const tensor::Tensor& values);
-
 }  // namespace sidereal::eager

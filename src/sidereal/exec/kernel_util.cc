@@ -130,6 +130,7 @@ void register_kernels(KernelTable* table) {
   register_host_kernels(table);
   register_passing_kernels(table);
   register_update_kernels(table);
+  register_variable_kernels(table);
   table->allow_control();
 }
 

@@ -142,5 +142,6 @@ void register_resource_kernels(KernelTable* table);
 void register_host_kernels(KernelTable* table);
 void register_passing_kernels(KernelTable* table);
 void register_update_kernels(KernelTable* table);
+void register_variable_kernels(KernelTable* table);
 
 }  // namespace sidereal::exec

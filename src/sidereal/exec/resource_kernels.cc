@@ -5,6 +5,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "sidereal/exec/array_util.h"
 #include "sidereal/exec/kernel_util.h"
+#include "sidereal/exec/resource_util.h"
 #include "sidereal/ir/component_specs.h"
 #include "sidereal/kernels/rows.h"
 #include "sidereal/resources/accumulator.h"
@@ -14,6 +15,20 @@
 /// Kernels of what steps share by name. One that must wait keeps its ticket in the step and is run
 /// again: see KernelContext::wait_for().
 namespace sidereal::exec {
+Result<resources::Manager*> manager_of(const BindContext& bind) {
+  if (bind.environment.resources != nullptr) return bind.environment.resources;
+  return base::failed_precondition(
+      "variables of sessions, queues, accumulators and mutable tables live where functions and "
+      "sessions run in this release, not in the lanes of a cluster's training");
+}
+
+Result<std::string> key_of(const BindContext& bind) {
+  const ir::AttrMap& attrs = bind.instruction.attrs;
+  SR_ASSIGN_OR_RETURN(const std::string name, ir::get_attr<std::string>(attrs, "shared_name"));
+  if (name.empty()) return base::invalid_argument("the shared name is empty");
+  return resources::key_of(ir::attr_or<std::string>(attrs, "container", ""), name);
+}
+
 namespace {
 
 using base::invalid_argument;
@@ -25,13 +40,6 @@ using resources::Ticket;
 using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
-
-Result<Manager*> manager_of(const BindContext& bind) {
-  if (bind.environment.resources != nullptr) return bind.environment.resources;
-  return base::failed_precondition(
-      "queues, accumulators and mutable tables live where functions and sessions run in this "
-      "release, not in the lanes of a cluster's training");
-}
 
 /// Checks that the outputs have the dtypes of the attribute "dtypes".
 Result<std::vector<ir::TensorSpec>> components_of(const BindContext& bind, bool of_outputs) {
@@ -45,21 +53,6 @@ Result<std::vector<ir::TensorSpec>> components_of(const BindContext& bind, bool 
     SR_RETURN_IF_ERROR(check_slot(bind, bind.instruction.outputs[i], specs[i].dtype, "an output"));
   }
   return specs;
-}
-
-Result<std::string> shared_name(const BindContext& bind) {
-  SR_ASSIGN_OR_RETURN(std::string name,
-                      ir::get_attr<std::string>(bind.instruction.attrs, "shared_name"));
-  if (name.empty()) return invalid_argument("the shared name is empty");
-  return name;
-}
-
-/// The resource of the handle in input 0.
-template <class T>
-Result<std::shared_ptr<T>> find(const KernelContext& c, const Manager& manager) {
-  SR_RETURN_IF_ERROR(check_dtype(c, 0, DType::kString));
-  SR_RETURN_IF_ERROR(check_rank(c, 0, 0));
-  return manager.find<T>(c.in<std::string_view>(0)[0]);
 }
 
 Result<int64_t> integer(const KernelContext& c, int i) {
@@ -135,7 +128,7 @@ Result<std::unique_ptr<Kernel>> queue(const BindContext& bind) {
   const ir::AttrMap& attrs = bind.instruction.attrs;
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
   resources::QueueDef def;
-  SR_ASSIGN_OR_RETURN(def.name, shared_name(bind));
+  SR_ASSIGN_OR_RETURN(def.name, key_of(bind));
   SR_ASSIGN_OR_RETURN(def.order, order_of(bind));
   SR_ASSIGN_OR_RETURN(const auto specs, components_of(bind, false));
   for (const ir::TensorSpec& spec : specs) {
@@ -155,7 +148,7 @@ Result<std::unique_ptr<Kernel>> enqueue(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
   const bool many = ir::attr_or(bind.instruction.attrs, "many", false);
   return make_kernel([manager, many](KernelContext& c) -> Status {
-    SR_ASSIGN_OR_RETURN(const std::shared_ptr<Queue> queue, find<Queue>(c, *manager));
+    SR_ASSIGN_OR_RETURN(const std::shared_ptr<Queue> queue, find_resource<Queue>(c, 0, *manager));
     return run_request(
         c, manager, [&] { return queue->enqueue(inputs_from(c, 1), many); },
         [&] { return "room in " + queue->describe(); });
@@ -169,7 +162,7 @@ Result<std::unique_ptr<Kernel>> dequeue(const BindContext& bind) {
   const bool up_to = ir::attr_or(bind.instruction.attrs, "up_to", false);
   SR_RETURN_IF_ERROR(check_arity(bind, many ? 2 : 1, many ? 2 : 1, -1));
   return make_kernel([=](KernelContext& c) -> Status {
-    SR_ASSIGN_OR_RETURN(const std::shared_ptr<Queue> queue, find<Queue>(c, *manager));
+    SR_ASSIGN_OR_RETURN(const std::shared_ptr<Queue> queue, find_resource<Queue>(c, 0, *manager));
     int64_t count = 1;
     if (many) {
       SR_ASSIGN_OR_RETURN(count, integer(c, 1));
@@ -188,7 +181,7 @@ KernelFactory asks(int inputs, F f) {
   const auto factory = [f](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
     SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
     return make_kernel([manager, f](KernelContext& c) -> Status {
-      SR_ASSIGN_OR_RETURN(const std::shared_ptr<T> found, find<T>(c, *manager));
+      SR_ASSIGN_OR_RETURN(const std::shared_ptr<T> found, find_resource<T>(c, 0, *manager));
       SR_ASSIGN_OR_RETURN(const Value value, f(*found, c));
       manager->changed();
       c.set_output(0, Tensor::scalar(value));
@@ -221,7 +214,7 @@ Result<std::unique_ptr<Kernel>> accumulator(const BindContext& bind) {
   const ir::AttrMap& attrs = bind.instruction.attrs;
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
   resources::AccumulatorDef def;
-  SR_ASSIGN_OR_RETURN(def.name, shared_name(bind));
+  SR_ASSIGN_OR_RETURN(def.name, key_of(bind));
   SR_ASSIGN_OR_RETURN(const auto specs, components_of(bind, false));
   if (specs.size() != 1) return invalid_argument("an accumulator has one component");
   def.dtype = specs[0].dtype;
@@ -249,7 +242,8 @@ Result<std::unique_ptr<Kernel>> take_gradient(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
   SR_RETURN_IF_ERROR(components_of(bind, true).status());
   return make_kernel([manager](KernelContext& c) -> Status {
-    SR_ASSIGN_OR_RETURN(const std::shared_ptr<Accumulator> found, find<Accumulator>(c, *manager));
+    SR_ASSIGN_OR_RETURN(const std::shared_ptr<Accumulator> found,
+                        find_resource<Accumulator>(c, 0, *manager));
     SR_ASSIGN_OR_RETURN(const int64_t count, integer(c, 1));
     return run_request(
         c, manager, [&] { return found->take(count); },
@@ -262,7 +256,7 @@ Result<std::unique_ptr<Kernel>> take_gradient(const BindContext& bind) {
 Result<std::unique_ptr<Kernel>> mutable_table(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
   resources::TableDef def;
-  SR_ASSIGN_OR_RETURN(def.name, shared_name(bind));
+  SR_ASSIGN_OR_RETURN(def.name, key_of(bind));
   SR_ASSIGN_OR_RETURN(const auto specs, components_of(bind, false));
   if (specs.size() != 2) return invalid_argument("a table has keys and values");
   def.key = specs[0].dtype;
@@ -274,7 +268,7 @@ Result<std::unique_ptr<Kernel>> mutable_table(const BindContext& bind) {
 Result<std::unique_ptr<Kernel>> find_in_table(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
   return make_kernel([manager](KernelContext& c) -> Status {
-    SR_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, find<Table>(c, *manager));
+    SR_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, find_resource<Table>(c, 0, *manager));
     SR_ASSIGN_OR_RETURN(Tensor values, table->find(c.input(1), c.input(2)));
     c.set_output(0, std::move(values));
     return {};
@@ -285,7 +279,7 @@ Result<std::unique_ptr<Kernel>> export_table(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
   SR_RETURN_IF_ERROR(components_of(bind, true).status());
   return make_kernel([manager](KernelContext& c) -> Status {
-    SR_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, find<Table>(c, *manager));
+    SR_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, find_resource<Table>(c, 0, *manager));
     auto [keys, values] = table->contents();
     if (keys.dtype() != c.output_dtype(0) || values.dtype() != c.output_dtype(1)) {
       return invalid_argument("the table holds {} by {}", values.to_string(), keys.to_string());

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "sidereal/exec/kernel_util.h"
+#include "sidereal/exec/resource_util.h"
 #include "sidereal/ir/schema.h"
 #include "sidereal/kernels/elementwise.h"
 #include "sidereal/kernels/optimizer.h"
@@ -36,8 +38,7 @@ Result<kernels::RuleStep> rule_of(const ir::AttrMap& attrs) {
   kernels::RuleStep rule;
   SR_ASSIGN_OR_RETURN(const std::string kind, ir::get_attr<std::string>(attrs, "kind"));
   SR_ASSIGN_OR_RETURN(rule.kind, kind_from(kind));
-  SR_ASSIGN_OR_RETURN(const double rate, ir::get_attr<double>(attrs, "learning_rate"));
-  rule.learning_rate = static_cast<float>(rate);
+  rule.learning_rate = static_cast<float>(ir::attr_or(attrs, "learning_rate", 0.0));
   rule.nesterov = ir::attr_or(attrs, "nesterov", false);
   const std::pair<const char*, float*> fields[] = {{"weight_decay", &rule.weight_decay},
                                                    {"momentum", &rule.momentum},
@@ -53,17 +54,59 @@ Result<kernels::RuleStep> rule_of(const ir::AttrMap& attrs) {
   return rule;
 }
 
+/// What is updated: values that come in and go out again, or variables.
+class Target {
+ public:
+  virtual ~Target() = default;
+  /// The weights (0) and the slots, before the update.
+  [[nodiscard]] virtual const Tensor& before(int i) const = 0;
+  /// The same, to be written to.
+  virtual Tensor& changed(int i) = 0;
+};
+
+/// Inputs of which the outputs are made. The slots follow input `step`.
+class Values final : public Target {
+ public:
+  Values(KernelContext& c, int step) : context_(c), step_(step) {}
+  [[nodiscard]] const Tensor& before(int i) const override { return context_.input(input(i)); }
+  Tensor& changed(int i) override { return context_.updated(i, input(i)); }
+
+ private:
+  [[nodiscard]] int input(int i) const { return i == 0 ? 0 : step_ + i; }
+
+  KernelContext& context_;
+  int step_;
+};
+
+/// Values of variables, which are locked.
+class Locked final : public Target {
+ public:
+  explicit Locked(std::span<Tensor* const> values) : values_(values) {}
+  [[nodiscard]] const Tensor& before(int i) const override { return *values_[i]; }
+  Tensor& changed(int i) override {
+    resources::Variable::own(values_[i]);
+    return *values_[i];
+  }
+
+ private:
+  std::span<Tensor* const> values_;
+};
+
 /// What both kernels share: the rule, and weights and slots ready to be changed.
 class Update {
  public:
-  /// `step`: the input that counts the updates; the slots follow it.
+  /// `step`: the input that counts the updates.
   Update(const kernels::RuleStep& rule, int step) : rule_(rule), step_(step) {}
 
-  Status prepare(KernelContext& c) {
-    SR_RETURN_IF_ERROR(check_dtype(c, 0, DType::kFloat32));
+  /// Checks the target, and finds what depends on the step.
+  Status prepare(KernelContext& c, const Target& target) {
+    SR_RETURN_IF_ERROR(check_float(target.before(0), "the weights are"));
     SR_RETURN_IF_ERROR(check_dtype(c, step_, DType::kFloat64));
     if (c.input(step_).num_elements() != 1) return invalid_argument("the step must be a scalar");
-    for (int i = step_ + 1; i < c.num_inputs(); ++i) SR_RETURN_IF_ERROR(check_same(c, 0, i));
+    for (int i = 1; i <= num_slots(); ++i) {
+      SR_RETURN_IF_ERROR(check_float(target.before(i), "a slot is"));
+      SR_RETURN_IF_ERROR(check_shape(target.before(i), target.before(0), "a slot"));
+    }
     if (rule_.kind == RuleKind::kAdam) {
       const double t = c.in<double>(step_)[0];
       rule_.correction1 =
@@ -75,55 +118,112 @@ class Update {
   }
 
   /// To be called when all inputs have been checked.
-  kernels::SplitTable begin(KernelContext& c) {
+  kernels::SplitTable begin(Target& target) const {
     kernels::SplitTable table;
     float** const arrays[] = {&table.w, &table.slot1, &table.slot2};
-    const int slots = kernels::num_slots(rule_.kind);
-    for (int i = 0; i <= slots; ++i) {
-      *arrays[i] = c.updated(i, i == 0 ? 0 : step_ + i).data<float>().data();
-    }
+    for (int i = 0; i <= num_slots(); ++i) *arrays[i] = target.changed(i).data<float>().data();
     return table;
   }
 
+  static Status check_float(const Tensor& value, std::string_view what) {
+    if (value.dtype() == DType::kFloat32) return {};
+    return invalid_argument("{} {}; the rules of optimizers are float32", what, value.to_string());
+  }
+  static Status check_shape(const Tensor& value, const Tensor& weights, std::string_view what) {
+    if (value.shape() == weights.shape()) return {};
+    return invalid_argument("{} is {}; the weights are {}", what, value.to_string(),
+                            weights.to_string());
+  }
+
   [[nodiscard]] const kernels::RuleStep& rule() const { return rule_; }
+  [[nodiscard]] int num_slots() const { return kernels::num_slots(rule_.kind); }
+  [[nodiscard]] int step() const { return step_; }
+  void set_learning_rate(float rate) { rule_.learning_rate = rate; }
 
  private:
   kernels::RuleStep rule_;
   int step_;
 };
 
-class UpdateDense final : public Kernel {
+/// Kernels of updates, of values or, when there is a `manager`, of variables.
+class UpdateKernel : public Kernel {
  public:
-  explicit UpdateDense(const Update& update) : update_(update) {}
+  UpdateKernel(const Update& update, resources::Manager* manager)
+      : update_(update), manager_(manager) {}
 
-  Status run(KernelContext& c) override {
-    SR_RETURN_IF_ERROR(check_same(c, 0, 1));
-    SR_RETURN_IF_ERROR(update_.prepare(c));
-    const Tensor grad = c.input(1);
-    const kernels::SplitTable table = update_.begin(c);
-    const float* from = grad.data<const float>().data();
-    c.parallel(grad.num_elements(), kGrain, [&](int64_t begin, int64_t end) {
-      const auto slot = [begin](float* array) { return array == nullptr ? array : array + begin; };
-      kernels::apply_dense(update_.rule(), {.w_in = table.w + begin,
-                                            .w_out = table.w + begin,
-                                            .slot1 = slot(table.slot1),
-                                            .slot2 = slot(table.slot2),
-                                            .grad = from + begin,
-                                            .n = end - begin});
+  Status run(KernelContext& c) final {
+    if (manager_ == nullptr) {
+      Values values(c, update_.step());
+      return apply(c, values);
+    }
+    const int rate = update_.step() + 1;
+    SR_RETURN_IF_ERROR(check_dtype(c, rate, DType::kFloat32));
+    if (c.input(rate).num_elements() != 1) {
+      return invalid_argument("the learning rate must be a scalar");
+    }
+    update_.set_learning_rate(c.in<float>(rate)[0]);
+    std::vector<std::shared_ptr<resources::Variable>> variables;
+    for (int i = 0; i <= update_.num_slots(); ++i) {
+      SR_ASSIGN_OR_RETURN(auto found, find_variable(c, i == 0 ? 0 : rate + i, *manager_));
+      variables.push_back(std::move(found));
+    }
+    return resources::Variable::change(variables, [&](std::span<Tensor* const> values) {
+      Locked locked(values);
+      return apply(c, locked);
     });
-    return {};
   }
+
+ protected:
+  virtual Status apply(KernelContext& c, Target& target) = 0;
+  Update& update() { return update_; }
 
  private:
   Update update_;
+  resources::Manager* manager_;
 };
 
-Result<std::unique_ptr<Kernel>> update_dense(const BindContext& bind) {
+class UpdateDense final : public UpdateKernel {
+ public:
+  using UpdateKernel::UpdateKernel;
+
+ private:
+  Status apply(KernelContext& c, Target& target) override {
+    SR_RETURN_IF_ERROR(update().prepare(c, target));
+    const Tensor grad = c.input(1);
+    SR_RETURN_IF_ERROR(Update::check_float(grad, "the gradient is"));
+    SR_RETURN_IF_ERROR(Update::check_shape(grad, target.before(0), "the gradient"));
+    const kernels::SplitTable table = update().begin(target);
+    const float* from = grad.data<const float>().data();
+    c.parallel(grad.num_elements(), kGrain, [&](int64_t begin, int64_t end) {
+      const auto slot = [begin](float* array) { return array == nullptr ? array : array + begin; };
+      kernels::apply_dense(update().rule(), {.w_in = table.w + begin,
+                                             .w_out = table.w + begin,
+                                             .slot1 = slot(table.slot1),
+                                             .slot2 = slot(table.slot2),
+                                             .grad = from + begin,
+                                             .n = end - begin});
+    });
+    return {};
+  }
+};
+
+/// Checks the inputs of an update whose step is input `step`. The manager of its variables, nullptr
+/// when it updates values.
+Result<resources::Manager*> check_inputs(const BindContext& bind, const kernels::RuleStep& rule,
+                                         int step, bool of_variables) {
+  const int slots = kernels::num_slots(rule.kind);
+  const int needed = step + 1 + slots + (of_variables ? 1 : 0);
+  SR_RETURN_IF_ERROR(check_arity(bind, needed, needed, of_variables ? 0 : 1 + slots));
+  if (of_variables) return manager_of(bind);
+  return static_cast<resources::Manager*>(nullptr);
+}
+
+Result<std::unique_ptr<Kernel>> update_dense(const BindContext& bind, bool of_variables) {
   constexpr int kStep = 2;
   SR_ASSIGN_OR_RETURN(const auto rule, rule_of(bind.instruction.attrs));
-  const int slots = kernels::num_slots(rule.kind);
-  SR_RETURN_IF_ERROR(check_arity(bind, kStep + 1 + slots, kStep + 1 + slots, 1 + slots));
-  return std::unique_ptr<Kernel>(std::make_unique<UpdateDense>(Update(rule, kStep)));
+  SR_ASSIGN_OR_RETURN(resources::Manager* const manager,
+                      check_inputs(bind, rule, kStep, of_variables));
+  return std::unique_ptr<Kernel>(std::make_unique<UpdateDense>(Update(rule, kStep), manager));
 }
 
 /// Where the indices and the gradients of an update of rows are among the inputs. Those of several
@@ -138,24 +238,25 @@ struct RowInputs {
   [[nodiscard]] int step() const { return first_values() + num_values(); }
 };
 
-class UpdateRows final : public Kernel {
+class UpdateRows final : public UpdateKernel {
  public:
-  UpdateRows(const kernels::RuleStep& rule, RowInputs inputs)
-      : update_(rule, inputs.step()), inputs_(std::move(inputs)) {}
+  UpdateRows(const kernels::RuleStep& rule, RowInputs inputs, resources::Manager* manager)
+      : UpdateKernel(Update(rule, inputs.step()), manager), inputs_(std::move(inputs)) {}
 
-  Status run(KernelContext& c) override {
-    SR_RETURN_IF_ERROR(update_.prepare(c));
-    const Shape& shape = c.input(0).shape();
-    if (shape.rank() < 1) return invalid_argument("a scalar has no rows");
-    const int64_t count = shape.dim(0);
-    const int64_t dim = count == 0 ? 0 : c.input(0).num_elements() / count;
+ private:
+  Status apply(KernelContext& c, Target& target) override {
+    SR_RETURN_IF_ERROR(update().prepare(c, target));
+    const Tensor& weights = target.before(0);
+    if (weights.shape().rank() < 1) return invalid_argument("a scalar has no rows");
+    const int64_t count = weights.shape().dim(0);
+    const int64_t dim = count == 0 ? 0 : weights.num_elements() / count;
     SR_ASSIGN_OR_RETURN(const std::span<const int64_t> rows, rows_of(c));
     const auto n = static_cast<int64_t>(rows.size());
     if (const int64_t bad = kernels::find_out_of_range(rows, count); bad >= 0) {
       return base::out_of_range("index {} is not a row of {}: indices are 0 to {}", rows[bad],
-                                c.input(0).to_string(), count - 1);
+                                weights.to_string(), count - 1);
     }
-    SR_RETURN_IF_ERROR(find_gradients(c, n, dim));
+    SR_RETURN_IF_ERROR(find_gradients(c, weights, n, dim));
     distinct_.resize(std::max(distinct_.size(), rows.size()));
     inverse_.resize(std::max(inverse_.size(), rows.size()));
     const int64_t found = kernels::unique(rows, scratch_, distinct_.data(), inverse_.data());
@@ -165,18 +266,17 @@ class UpdateRows final : public Kernel {
     kernels::sum_equal_rows(gradients_,
                             std::span<const int32_t>(inverse_.data(), static_cast<size_t>(n)), dim,
                             found < n ? sums.data<float>().data() : nullptr, sums_);
-    const kernels::SplitTable table = update_.begin(c);
+    const kernels::SplitTable table = update().begin(target);
     if (dim == 0) return {};
     c.parallel(found, kGrain / dim + 1, [&](int64_t begin, int64_t end) {
       const auto size = static_cast<size_t>(end - begin);
-      kernels::apply_split_rows(update_.rule(), table,
+      kernels::apply_split_rows(update().rule(), table,
                                 std::span<const int64_t>(distinct_.data() + begin, size),
                                 std::span<const float* const>(sums_.data() + begin, size), dim);
     });
     return {};
   }
 
- private:
   /// All indices, as int64.
   Result<std::span<const int64_t>> rows_of(KernelContext& c) {
     if (inputs_.indices == 1 && c.input(1).dtype() == DType::kInt64) {
@@ -197,7 +297,7 @@ class UpdateRows final : public Kernel {
   }
 
   /// Sets gradients_ to `n` rows of `dim`.
-  Status find_gradients(KernelContext& c, int64_t n, int64_t dim) {
+  Status find_gradients(KernelContext& c, const Tensor& weights, int64_t n, int64_t dim) {
     gradients_.clear();
     int64_t found = 0;
     for (int v = 0; v < inputs_.num_values(); ++v) {
@@ -217,10 +317,9 @@ class UpdateRows final : public Kernel {
     }
     if (found == n) return {};
     return invalid_argument("{} for {} rows of {}", c.input(inputs_.first_values()).to_string(), n,
-                            c.input(0).to_string());
+                            weights.to_string());
   }
 
-  Update update_;
   RowInputs inputs_;
   kernels::UniqueScratch scratch_;
   std::vector<int64_t> wide_;
@@ -230,12 +329,12 @@ class UpdateRows final : public Kernel {
   std::vector<kernels::GradRows> gradients_;
 };
 
-Result<std::unique_ptr<Kernel>> make_update_rows(const BindContext& bind, RowInputs inputs) {
+Result<std::unique_ptr<Kernel>> make_update_rows(const BindContext& bind, RowInputs inputs,
+                                                 bool of_variables = false) {
   SR_ASSIGN_OR_RETURN(const auto rule, rule_of(bind.instruction.attrs));
-  const int slots = kernels::num_slots(rule.kind);
-  const int needed = inputs.step() + 1 + slots;
-  SR_RETURN_IF_ERROR(check_arity(bind, needed, needed, 1 + slots));
-  return std::unique_ptr<Kernel>(std::make_unique<UpdateRows>(rule, std::move(inputs)));
+  SR_ASSIGN_OR_RETURN(resources::Manager* const manager,
+                      check_inputs(bind, rule, inputs.step(), of_variables));
+  return std::unique_ptr<Kernel>(std::make_unique<UpdateRows>(rule, std::move(inputs), manager));
 }
 
 Result<std::unique_ptr<Kernel>> update_joined_rows(const BindContext& bind) {
@@ -263,11 +362,18 @@ Result<std::unique_ptr<Kernel>> update_joined_rows(const BindContext& bind) {
 }  // namespace
 
 void register_update_kernels(KernelTable* table) {
-  table->add("UpdateDense", with_outputs({DType::kFloat32}, update_dense));
-  table->add("UpdateRows", with_outputs({DType::kFloat32}, [](const BindContext& bind) {
-               return make_update_rows(bind, {});
-             }));
-  table->add("UpdateJoinedRows", with_outputs({DType::kFloat32}, update_joined_rows));
+  const auto of_values = [](KernelFactory factory) {
+    return with_outputs({DType::kFloat32}, std::move(factory));
+  };
+  table->add("UpdateDense",
+             of_values([](const BindContext& bind) { return update_dense(bind, false); }));
+  table->add("UpdateRows",
+             of_values([](const BindContext& bind) { return make_update_rows(bind, {}); }));
+  table->add("UpdateJoinedRows", of_values(update_joined_rows));
+  table->add("VariableUpdateDense",
+             [](const BindContext& bind) { return update_dense(bind, true); });
+  table->add("VariableUpdateRows",
+             [](const BindContext& bind) { return make_update_rows(bind, {}, true); });
 }
 
 }  // namespace sidereal::exec

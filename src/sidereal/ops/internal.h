@@ -42,6 +42,12 @@ void register_custom_gradient(OpRegistry* registry);
 void register_updates(OpRegistry* registry);
 void register_lookups(OpRegistry* registry);
 void register_passing(OpRegistry* registry);
+void register_variables(OpRegistry* registry);
+
+/// Slots that the rule of an optimizer has at most.
+inline constexpr int kRuleSlotsMax = 2;
+/// Attributes that say by which rule of an optimizer an op updates.
+std::vector<ir::AttrSpec> update_rule_attrs();
 
 /// Some dtypes, under a name for error messages.
 struct DTypeSet {

@@ -33,6 +33,7 @@ void register_all(ir::OpRegistry* registry) {
   internal::register_custom_gradient(registry);
   internal::register_fused(registry);
   internal::register_resources(registry);
+  internal::register_variables(registry);
 }
 
 Output placeholder(Builder& b, std::string_view name, ir::DType dtype, const ir::Shape& shape) {

@@ -139,6 +139,8 @@ Status grad_host_function(GradContext& c) {
 
 const AttrSpec kSharedName = {"shared_name", "string", true,
                               "Name under which the steps of a task find it."};
+const AttrSpec kContainer = {"container", "string", false,
+                             "Container of the name; the default one, \"\", if absent."};
 const AttrSpec kDtypes = {"dtypes", "strings", true, "Names of the dtypes, one per component."};
 const AttrSpec kShapes = {"shapes", "ints", false,
                           "Shapes of the components: of each its rank (-1: unknown), then its "
@@ -164,6 +166,7 @@ void register_queues(OpRegistry* registry) {
   add(registry, "Queue", "The handle of the queue of this name, which is made when there is none.",
       0, 0,
       {kSharedName,
+       kContainer,
        kDtypes,
        kShapes,
        {"order", "string", false, "'fifo', 'shuffled' or 'priority'; 'fifo' if absent."},
@@ -198,6 +201,7 @@ void register_accumulators(OpRegistry* registry) {
   add(registry, "Accumulator",
       "The handle of the accumulator of this name, which is made when there is none.", 0, 0,
       {kSharedName,
+       kContainer,
        kDtypes,
        kShapes,
        {"reduction", "string", false, "'mean' or 'sum'; 'mean' if absent."},
@@ -221,7 +225,7 @@ void register_tables(OpRegistry* registry) {
   add(registry, "MutableTable",
       "The handle of the table of this name, which is made when there is none. Components: keys, "
       "values.",
-      0, 0, {kSharedName, kDtypes, kShapes}, infer_made_of_components);
+      0, 0, {kSharedName, kContainer, kDtypes, kShapes}, infer_made_of_components);
   add(registry, "TableInsert", "(handle, keys, values): sets the values of keys. True.", 3, 3, {},
       scalar_of_handle(DType::kBool));
   add(registry, "TableFind", "(handle, keys, default): the values of keys, or the default.", 3, 3,

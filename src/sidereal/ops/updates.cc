@@ -9,22 +9,6 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-constexpr size_t kSlotsMax = 2;
-
-std::vector<ir::AttrSpec> rule_attrs() {
-  return {{"kind", "string", true, "sgd, momentum, adagrad, adam or ftrl."},
-          {"learning_rate", "float", true, "Step size."},
-          {"weight_decay", "float", false, "L2 penalty; its gradient is added. Default 0."},
-          {"momentum", "float", false, "Momentum. Default 0."},
-          {"nesterov", "bool", false, "Momentum: Nesterov's form."},
-          {"beta1", "float", false, "Adam. Default 0."},
-          {"beta2", "float", false, "Adam. Default 0."},
-          {"epsilon", "float", false, "Adagrad and Adam. Default 0."},
-          {"l1", "float", false, "FTRL. Default 0."},
-          {"l2", "float", false, "FTRL. Default 0."},
-          {"lr_power", "float", false, "FTRL. Default -0.5."}};
-}
-
 /// Weights and slots out, as they came in; `before` inputs stand between them.
 Status put_updated(const InferContext& c, size_t before) {
   SR_RETURN_IF_ERROR(require_dtype(c, before, DType::kFloat64));
@@ -106,6 +90,20 @@ Status infer_update_joined_rows(const InferContext& c) {
 
 }  // namespace
 
+std::vector<ir::AttrSpec> update_rule_attrs() {
+  return {{"kind", "string", true, "sgd, momentum, adagrad, adam or ftrl."},
+          {"learning_rate", "float", true, "Step size."},
+          {"weight_decay", "float", false, "L2 penalty; its gradient is added. Default 0."},
+          {"momentum", "float", false, "Momentum. Default 0."},
+          {"nesterov", "bool", false, "Momentum: Nesterov's form."},
+          {"beta1", "float", false, "Adam. Default 0."},
+          {"beta2", "float", false, "Adam. Default 0."},
+          {"epsilon", "float", false, "Adagrad and Adam. Default 0."},
+          {"l1", "float", false, "FTRL. Default 0."},
+          {"l2", "float", false, "FTRL. Default 0."},
+          {"lr_power", "float", false, "FTRL. Default -0.5."}};
+}
+
 void register_updates(OpRegistry* registry) {
   registry->add({.name = "UpdateDense",
                  .doc = "(weights, gradient, step, slots...) -> (weights, slots...) after one "
@@ -113,8 +111,8 @@ void register_updates(OpRegistry* registry) {
                         "at the first update. Adagrad and momentum have one slot, Adam (m, v) and "
                         "FTRL (accumulator, linear) two.",
                  .min_inputs = 3,
-                 .max_inputs = 3 + static_cast<int>(kSlotsMax),
-                 .attrs = rule_attrs(),
+                 .max_inputs = 3 + kRuleSlotsMax,
+                 .attrs = update_rule_attrs(),
                  .infer = infer_update_dense,
                  .differentiable = false});
   registry->add({.name = "UpdateRows",
@@ -122,15 +120,15 @@ void register_updates(OpRegistry* registry) {
                         "UpdateDense of the rows `indices` (int32 or int64 of any shape) alone, "
                         "one row of `values` for each; rows of equal indices are summed first.",
                  .min_inputs = 4,
-                 .max_inputs = 4 + static_cast<int>(kSlotsMax),
-                 .attrs = rule_attrs(),
+                 .max_inputs = 4 + kRuleSlotsMax,
+                 .attrs = update_rule_attrs(),
                  .infer = infer_update_rows,
                  .differentiable = false});
   std::vector<ir::AttrSpec> attrs = {
       {"indices", "int", true, "How many of the inputs are indices."},
       {"columns", "ints", true, "By input of values: where in a row of it the gradient begins."},
       {"widths", "ints", true, "By input of values: how long a row of it is."}};
-  for (ir::AttrSpec& attr : rule_attrs()) attrs.push_back(std::move(attr));
+  for (ir::AttrSpec& attr : update_rule_attrs()) attrs.push_back(std::move(attr));
   registry->add({.name = "UpdateJoinedRows",
                  .doc = "(weights, indices..., values..., step, slots...) -> (weights, slots...): "
                         "UpdateRows by all indices one after the other, and all values, of which "

@@ -27,8 +27,13 @@ bool is_view(std::string_view op) {
 /// The output is memory that the plan does not own: a variable's version, a constant, a value that
 /// was lent to the step and updated in place.
 bool is_outside(std::string_view op) {
-  return op == "ReadVariable" || op == "Const" || op == "UpdateDense" || op == "UpdateRows" ||
-         op == "UpdateJoinedRows";
+  constexpr std::array<std::string_view, 12> kOps = {"ReadVariable",       "Const",
+                                                     "UpdateDense",        "UpdateRows",
+                                                     "UpdateJoinedRows",   "VariableRead",
+                                                     "VariableAssign",     "VariableAssignAdd",
+                                                     "VariableAssignSub",  "VariableScatterAdd",
+                                                     "VariableScatterSub", "VariableScatterUpdate"};
+  return is_one_of(op, kOps);
 }
 
 /// The output has the shape of the first input, whatever that is at run time.

@@ -9,6 +9,17 @@ namespace sidereal::resources {
 
 Resource::~Resource() = default;
 
+Result<std::string> key_of(std::string_view container, std::string_view name) {
+  if (container.find('|') != std::string_view::npos) {
+    return base::invalid_argument("container '{}' must have no '|' in its name", container);
+  }
+  if (container.empty() && name.find('|') == std::string_view::npos) return std::string(name);
+  std::string key(container);
+  key += '|';
+  key += name;
+  return key;
+}
+
 Status Manager::check_kind(const Resource& found, std::string_view name, std::string_view kind) {
   if (found.kind() == kind) return {};
   return base::invalid_argument("'{}' is a {}, not a {}", name, found.kind(), kind);
@@ -37,6 +48,25 @@ bool Manager::erase(std::string_view name) {
   gone->cancel();
   changed();
   return true;
+}
+
+void Manager::erase_container(std::string_view container) {
+  std::vector<std::shared_ptr<Resource>> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = resources_.begin(); it != resources_.end();) {
+      const size_t bar = it->first.find('|');
+      const size_t end = bar == std::string::npos ? 0 : bar;
+      if (std::string_view(it->first).substr(0, end) == container) {
+        gone.push_back(std::move(it->second));
+        resources_.erase(it++);
+      } else {
+        ++it;
+      }
+    }
+  }
+  for (const std::shared_ptr<Resource>& resource : gone) resource->cancel();
+  changed();
 }
 
 void Manager::clear() {

@@ -29,6 +29,10 @@ class Resource {
   virtual void cancel() {}
 };
 
+/// The name in a Manager of what is called `name` in `container`; "" is the default container.
+/// kInvalidArgument for a container with a '|', which stands between the two.
+Result<std::string> key_of(std::string_view container, std::string_view name);
+
 /// The resources of one process or session, by name. Ops that must wait return; whoever runs them
 /// waits here for a change and runs them again.
 /// Thread: any.
@@ -55,6 +59,8 @@ class Manager {
   }
   /// Forgets the resource `name` and ends what waits for it; false when there is none.
   bool erase(std::string_view name);
+  /// Forgets all of one container, and ends what waits for them; see key_of().
+  void erase_container(std::string_view container);
   /// Ends what waits for any of the resources, and forgets them all.
   void clear();
   /// Names, sorted.

@@ -1,0 +1,199 @@
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "sidereal/ops/internal.h"
+
+/// Ops on variables that steps share by name. The handle, a scalar string, is made by Variable; an
+/// op that takes one runs where the handle was made.
+namespace sidereal::ops::internal {
+namespace {
+
+using ir::AttrSpec;
+
+const AttrSpec kDtype = {"dtype", "dtype", true, "Of the values."};
+const AttrSpec kShape = {"shape", "shape", false, "Of the values; anything, if absent."};
+
+Status require_handle(const InferContext& c, size_t i = 0) {
+  SR_RETURN_IF_ERROR(require_dtype(c, i, DType::kString));
+  return require_rank(c, i, 0);
+}
+
+Result<TensorSpec> declared(const InferContext& c) {
+  TensorSpec out;
+  SR_ASSIGN_OR_RETURN(out.dtype, ir::get_attr<DType>(c.attrs, "dtype"));
+  if (!tensor::is_valid(out.dtype)) return base::invalid_argument("the dtype is invalid");
+  out.shape = ir::attr_or<Shape>(c.attrs, "shape", Shape::unknown_rank());
+  SR_RETURN_IF_ERROR(ir::check_shape(out.shape));
+  return out;
+}
+
+/// What the node says of the variable, or what made the handle in this graph says.
+Shape shape_of_variable(const InferContext& c) {
+  if (c.edges == nullptr || c.edges->empty()) return Shape::unknown_rank();
+  const ir::Node& maker = c.graph.node((*c.edges)[0].node);
+  return maker.op == "Variable" ? ir::attr_or<Shape>(maker.attrs, "shape", Shape::unknown_rank())
+                                : Shape::unknown_rank();
+}
+
+Status infer_variable(const InferContext& c) {
+  SR_RETURN_IF_ERROR(declared(c).status());
+  SR_RETURN_IF_ERROR(ir::get_attr<std::string>(c.attrs, "shared_name").status());
+  return put(c, DType::kString, Shape());
+}
+
+Status infer_read(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require_handle(c));
+  SR_ASSIGN_OR_RETURN(TensorSpec spec, declared(c));
+  return put(c, spec.dtype, std::move(spec.shape));
+}
+
+Status infer_is_initialized(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require_handle(c));
+  return put(c, DType::kBool, Shape());
+}
+
+Status infer_assign(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require_handle(c));
+  const TensorSpec& value = c.inputs[1];
+  if (!ir::attr_or(c.attrs, "validate_shape", true)) return put(c, value.dtype, value.shape);
+  SR_ASSIGN_OR_RETURN(Shape shape, merge_shapes(shape_of_variable(c), value.shape));
+  return put(c, value.dtype, std::move(shape));
+}
+
+Status infer_assign_sum(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require_handle(c));
+  SR_RETURN_IF_ERROR(require(c, sets::kNumbers, 1, 1));
+  SR_ASSIGN_OR_RETURN(Shape shape, merge_shapes(shape_of_variable(c), c.inputs[1].shape));
+  return put(c, c.inputs[1].dtype, std::move(shape));
+}
+
+Status infer_scatter(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require_handle(c));
+  SR_RETURN_IF_ERROR(require(c, sets::kIndices, 1, 1));
+  return put(c, c.inputs[2].dtype, shape_of_variable(c));
+}
+
+/// Step and learning rate at `step`, then the handles of the slots.
+Status infer_update(const InferContext& c, size_t step) {
+  SR_RETURN_IF_ERROR(require_handle(c));
+  SR_RETURN_IF_ERROR(require_dtype(c, step - 1, DType::kFloat32));
+  SR_RETURN_IF_ERROR(require_dtype(c, step, DType::kFloat64));
+  SR_RETURN_IF_ERROR(require_rank(c, step, 0));
+  SR_RETURN_IF_ERROR(require_dtype(c, step + 1, DType::kFloat32));
+  SR_RETURN_IF_ERROR(require_rank(c, step + 1, 0));
+  for (size_t i = step + 2; i < c.inputs.size(); ++i) SR_RETURN_IF_ERROR(require_handle(c, i));
+  return {};
+}
+
+Status infer_update_dense(const InferContext& c) {
+  SR_RETURN_IF_ERROR(infer_update(c, 2));
+  return merge_shapes(shape_of_variable(c), c.inputs[1].shape).status();
+}
+
+Status infer_update_rows(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require(c, sets::kIndices, 1, 1));
+  return infer_update(c, 3);
+}
+
+/// Gradients with respect to a variable are those of its reads: none flows to the handle.
+Status grad_read(GradContext& /*c*/) { return {}; }
+
+void add(OpRegistry* registry, const char* name, const char* doc, int inputs,
+         std::vector<AttrSpec> attrs, std::function<Status(const InferContext&)> infer) {
+  registry->add({.name = name,
+                 .doc = doc,
+                 .min_inputs = inputs,
+                 .max_inputs = inputs,
+                 .attrs = std::move(attrs),
+                 .infer = std::move(infer),
+                 .differentiable = false,
+                 .stateful = true,
+                 .effect = true,
+                 .handle_inputs = std::min(inputs, 1)});
+}
+
+void register_reads(OpRegistry* registry) {
+  registry->add({.name = "VariableRead",
+                 .doc = "The value of the variable of a handle, which does not change with it.",
+                 .min_inputs = 1,
+                 .max_inputs = 1,
+                 .attrs = {kDtype, kShape},
+                 .infer = infer_read,
+                 .gradient = grad_read,
+                 .stateful = true,
+                 .handle_inputs = 1});
+  registry->add({.name = "VariableIsInitialized",
+                 .doc = "Whether the variable of a handle has a value.",
+                 .min_inputs = 1,
+                 .max_inputs = 1,
+                 .infer = infer_is_initialized,
+                 .differentiable = false,
+                 .stateful = true,
+                 .handle_inputs = 1});
+}
+
+void register_rules(OpRegistry* registry) {
+  std::vector<AttrSpec> attrs = update_rule_attrs();
+  std::erase_if(attrs, [](const AttrSpec& attr) { return attr.name == "learning_rate"; });
+  registry->add({.name = "VariableUpdateDense",
+                 .doc = "(handle, gradient, step, learning rate, handles of slots...): UpdateDense "
+                        "of variables, at once.",
+                 .min_inputs = 4,
+                 .max_inputs = 4 + kRuleSlotsMax,
+                 .attrs = attrs,
+                 .infer = infer_update_dense,
+                 .differentiable = false,
+                 .stateful = true,
+                 .effect = true,
+                 .handle_inputs = 1});
+  registry->add({.name = "VariableUpdateRows",
+                 .doc = "(handle, indices, values, step, learning rate, handles of slots...): "
+                        "UpdateRows of variables, at once.",
+                 .min_inputs = 5,
+                 .max_inputs = 5 + kRuleSlotsMax,
+                 .attrs = std::move(attrs),
+                 .infer = infer_update_rows,
+                 .differentiable = false,
+                 .stateful = true,
+                 .effect = true,
+                 .handle_inputs = 1});
+}
+
+}  // namespace
+
+void register_variables(OpRegistry* registry) {
+  add(registry, "Variable",
+      "The handle of the variable of this name, which is made, without a value, when there is "
+      "none.",
+      0,
+      {{"shared_name", "string", true, "Name under which the steps of a task find it."},
+       {"container", "string", false, "Container of the name; the default one, \"\", if absent."},
+       kDtype,
+       kShape},
+      infer_variable);
+  register_reads(registry);
+  add(registry, "VariableAssign", "(handle, value): gives the variable a value; the value.", 2,
+      {{"validate_shape", "bool", false,
+        "Whether the value must have the variable's shape; true if absent."}},
+      infer_assign);
+  add(registry, "VariableAssignAdd", "(handle, x): adds x, of its shape; the new value.", 2, {},
+      infer_assign_sum);
+  add(registry, "VariableAssignSub", "(handle, x): subtracts x, of its shape; the new value.", 2,
+      {}, infer_assign_sum);
+  add(registry, "VariableScatterAdd",
+      "(handle, indices, values): adds rows, those of equal indices one after the other; the new "
+      "value.",
+      3, {}, infer_scatter);
+  add(registry, "VariableScatterSub",
+      "(handle, indices, values): subtracts rows, those of equal indices one after the other; the "
+      "new value.",
+      3, {}, infer_scatter);
+  add(registry, "VariableScatterUpdate",
+      "(handle, indices, values): replaces rows, of equal indices the last one stays; the new "
+      "value.",
+      3, {}, infer_scatter);
+  register_rules(registry);
+}
+
+}  // namespace sidereal::ops::internal

@@ -1,0 +1,121 @@
+#include "sidereal/resources/variable.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <thread>
+#include <vector>
+
+namespace sidereal::resources {
+namespace {
+
+using tensor::DType;
+using tensor::Shape;
+using tensor::Tensor;
+
+std::shared_ptr<Variable> make(VariableDef def) { return *Variable::make(std::move(def)); }
+
+TEST(Variable, has_no_value_before_it_is_assigned_to) {
+  const auto v = make({.name = "v", .shape = Shape{2}});
+  EXPECT_FALSE(v->is_initialized());
+  const auto read = v->read();
+  EXPECT_EQ(read.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(read.status().message().find("uninitialized value v"), std::string::npos);
+  ASSERT_TRUE(v->assign(Tensor::of<float>(Shape{2}, {1, 2})).ok());
+  EXPECT_TRUE(v->is_initialized());
+  EXPECT_EQ(v->read()->data<const float>()[1], 2);
+}
+
+TEST(Variable, what_was_read_does_not_change) {
+  const auto v = make({.name = "v", .shape = Shape{1}});
+  ASSERT_TRUE(v->assign(Tensor::of<float>(Shape{1}, {1})).ok());
+  const Tensor before = *v->read();
+  ASSERT_TRUE(v->assign(Tensor::of<float>(Shape{1}, {2})).ok());
+  EXPECT_EQ(before.data<const float>()[0], 1);
+  EXPECT_EQ(v->read()->data<const float>()[0], 2);
+}
+
+TEST(Variable, keeps_its_memory_when_nobody_else_holds_it) {
+  const auto v = make({.name = "v", .shape = Shape{1}});
+  ASSERT_TRUE(v->assign(Tensor::of<float>(Shape{1}, {1})).ok());
+  const std::byte* const memory = v->read()->raw();
+  ASSERT_TRUE(v->assign(Tensor::of<float>(Shape{1}, {2})).ok());
+  EXPECT_EQ(v->read()->raw(), memory);
+  const std::vector<std::shared_ptr<Variable>> all = {v};
+  ASSERT_TRUE(Variable::change(all, [](std::span<Tensor* const> values) -> Status {
+                Variable::own(values[0]);
+                values[0]->data<float>()[0] += 1;
+                return {};
+              }).ok());
+  EXPECT_EQ(v->read()->raw(), memory);
+  EXPECT_EQ(v->read()->data<const float>()[0], 3);
+}
+
+TEST(Variable, refuses_values_that_do_not_fit) {
+  const auto v = make({.name = "v", .shape = Shape{-1, 2}});
+  EXPECT_TRUE(v->assign(Tensor::zeros(DType::kFloat32, Shape{3, 2})).ok());
+  EXPECT_EQ(v->assign(Tensor::zeros(DType::kFloat32, Shape{3, 3})).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_TRUE(v->assign(Tensor::zeros(DType::kFloat32, Shape{3, 3}), false).ok());
+  EXPECT_FALSE(v->assign(Tensor::zeros(DType::kFloat64, Shape{3, 2})).ok());
+  EXPECT_FALSE(v->check_same({.name = "v", .dtype = DType::kInt32, .shape = Shape{3, 2}}).ok());
+  EXPECT_FALSE(v->check_same({.name = "v", .shape = Shape{2}}).ok());
+  EXPECT_TRUE(v->check_same({.name = "v", .shape = Shape{7, 2}}).ok());
+}
+
+TEST(Variable, changes_of_several_threads_are_all_there) {
+  const auto a = make({.name = "a", .dtype = DType::kInt64, .shape = Shape()});
+  const auto b = make({.name = "b", .dtype = DType::kInt64, .shape = Shape()});
+  ASSERT_TRUE(a->assign(Tensor::scalar<int64_t>(0)).ok());
+  ASSERT_TRUE(b->assign(Tensor::scalar<int64_t>(0)).ok());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const std::vector<std::shared_ptr<Variable>> both =
+          t % 2 == 0 ? std::vector{a, b} : std::vector{b, a};
+      for (int i = 0; i < 500; ++i) {
+        const Status status = Variable::change(both, [](std::span<Tensor* const> values) -> Status {
+          for (Tensor* value : values) {
+            Variable::own(value);
+            value->data<int64_t>()[0] += 1;
+          }
+          return {};
+        });
+        EXPECT_TRUE(status.ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(a->read()->data<const int64_t>()[0], 2000);
+  EXPECT_EQ(b->read()->data<const int64_t>()[0], 2000);
+}
+
+TEST(Variable, is_not_changed_twice_at_once) {
+  const auto v = make({.name = "v"});
+  ASSERT_TRUE(v->assign(Tensor::scalar(1.0F)).ok());
+  const std::vector<std::shared_ptr<Variable>> twice = {v, v};
+  const Status status =
+      Variable::change(twice, [](std::span<Tensor* const>) -> Status { return {}; });
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Manager, erases_a_container_and_leaves_the_others) {
+  Manager manager;
+  const auto add = [&](std::string_view container, std::string_view name) {
+    const std::string key = *key_of(container, name);
+    ASSERT_TRUE(manager.find_or_create<Variable>(key, [&] { return make({.name = key}); }).ok());
+  };
+  add("", "v");
+  add("", "odd|name");
+  add("mine", "v");
+  add("theirs", "v");
+  EXPECT_FALSE(key_of("a|b", "v").ok());
+  manager.erase_container("mine");
+  EXPECT_EQ(manager.names().size(), 3U);
+  EXPECT_FALSE(manager.find<Variable>(*key_of("mine", "v")).ok());
+  manager.erase_container("");
+  EXPECT_EQ(manager.names(), std::vector<std::string>{*key_of("theirs", "v")});
+}
+
+}  // namespace
+}  // namespace sidereal::resources
