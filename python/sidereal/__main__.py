@@ -1,4 +1,5 @@
-"""`sidereal ...` and `python -m sidereal ...`: the C++ program of the package."""
+"""`sidereal ...` and `python -m sidereal ...`: `launch`, which starts Python scripts, and the C++
+program of the package for all else."""
 
 from __future__ import annotations
 
@@ -6,11 +7,14 @@ import os
 import sys
 from typing import NoReturn
 
+from . import launch
 from .cluster import program_path
 
 
 def main() -> NoReturn:
-    """Becomes the program, with the same arguments."""
+    """Launches, or becomes the program, with the same arguments."""
+    if sys.argv[1:2] == ["launch"]:
+        sys.exit(launch.main(sys.argv[2:]))
     program = program_path()
     os.execv(program, [program, *sys.argv[1:]])
 

@@ -41,6 +41,8 @@ def endless(launch, clicks):
 def test_help_version_and_ops(run):
     assert "--embedding-dim" in run("train", "--help").stdout
     assert run("version").stdout.startswith("sidereal ")
+    assert "  launch" in run("--help").stdout
+    assert "python -m sidereal launch" in error_of(run("launch", "--ps", "2", "--help"))
     ops = run("ops")
     assert ops.returncode == 0
     assert "Lookup" in ops.stdout and "MatMul" in ops.stdout

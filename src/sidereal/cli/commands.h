@@ -19,6 +19,7 @@ using Action = std::function<Status()>;
 void add_train(CLI::App* app, Action* action);
 void add_demo(CLI::App* app, Action* action);
 void add_serve(CLI::App* app, Action* action);
+void add_launch(CLI::App* app, Action* action);
 void add_graph(CLI::App* app, Action* action);
 void add_ops(CLI::App* app, Action* action);
 void add_version(CLI::App* app, Action* action);

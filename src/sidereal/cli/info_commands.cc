@@ -55,6 +55,21 @@ void add_ops(CLI::App* app, Action* action) {
       [arguments, action] { *action = [arguments] { return print_ops(*arguments); }; });
 }
 
+void add_launch(CLI::App* app, Action* action) {
+  CLI::App* command = app->add_subcommand(
+      "launch", "run a Python script on every task of a cluster (see launch --help)");
+  // The package's `sidereal` runs it before it comes to this program.
+  command->set_help_flag();
+  command->prefix_command();
+  command->final_callback([action] {
+    *action = [] {
+      return base::failed_precondition(
+          "launch starts Python scripts and is a part of the Python package: write `python -m "
+          "sidereal launch ...`");
+    };
+  });
+}
+
 void add_version(CLI::App* app, Action* action) {
   CLI::App* command = app->add_subcommand("version", "print the version");
   command->final_callback([action] { *action = print_version; });

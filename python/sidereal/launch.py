@@ -1,0 +1,438 @@
+"""`sidereal launch`: a script on all tasks of a cluster, on this machine or on several."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import secrets
+import selectors
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from . import _launch_task
+
+#: Seconds beyond the grace that a task's runner, or ssh, gets to end in.
+RUNNER_S = 5.0
+LAST_LINES = 20
+#: A line without an end is shown in pieces of this size, so that nobody's memory fills.
+LINE_BYTES_MAX = 64 * 1024
+COLORS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
+USAGE_ERROR = 2
+#: Finds the runner of a task at the other end of ssh, without starting the package.
+REMOTE_RUNNER = (
+    "import importlib.util as u, os, runpy; "
+    "runpy.run_path(os.path.join(os.path.dirname(u.find_spec('sidereal').origin), "
+    "'_launch_task.py'), run_name='__main__')"
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Where one task runs and what it is."""
+
+    job: str
+    index: int
+    host: str | None = None  #: None: this machine.
+    address: str = ""  #: "host:port"; "" for an evaluator, which nobody calls.
+
+    @property
+    def name(self) -> str:
+        return f"{self.job} {self.index}"
+
+
+def parser() -> argparse.ArgumentParser:
+    out = argparse.ArgumentParser(
+        prog="sidereal launch",
+        description="Runs a Python script on every task of a cluster, with TF_CONFIG and a secret "
+        "that only this cluster knows. Ends when all but the ps tasks have ended; when one "
+        "fails, all are ended.",
+        epilog="The exit code is that of the chief (worker 0 without one) or, when that ended "
+        "well or was ended, that of the first task that failed; 128 and the number of the signal "
+        "for a task that was killed; 130 after Ctrl-C.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    out.add_argument("--ps", type=int, default=1, metavar="N", help="parameter servers")
+    out.add_argument("--workers", type=int, default=1, metavar="N", help="workers")
+    out.add_argument("--chief", action="store_true", help="a chief besides the workers")
+    out.add_argument("--evaluator", action="store_true", help="a task that only evaluates")
+    out.add_argument("--module", action="store_true", help="SCRIPT is a module, as in python -m")
+    out.add_argument(
+        "--hosts",
+        metavar="A,B",
+        help="run tasks on these machines in turn, over ssh; the package and the script "
+        "must be there at the same paths",
+    )
+    out.add_argument(
+        "--ssh", default="ssh -o BatchMode=yes", metavar="COMMAND", help="how to reach a host"
+    )
+    out.add_argument(
+        "--port", type=int, default=2222, metavar="N", help="the first port of tasks on --hosts"
+    )
+    out.add_argument("--python", default=sys.executable, metavar="FILE", help="the interpreter")
+    out.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="for the environment of all tasks; NAME alone takes the value from here; "
+        "may be given again",
+    )
+    out.add_argument(
+        "--log-dir", metavar="DIR", help="also write the output of each task to DIR/JOB-INDEX.log"
+    )
+    out.add_argument(
+        "--grace",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="from SIGTERM to SIGKILL when tasks are ended",
+    )
+    out.add_argument("script", metavar="SCRIPT", help="what every task runs")
+    out.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
+    return out
+
+
+def check(options: argparse.Namespace) -> str | None:
+    """What is wrong with the options, or None."""
+    for name, least in (("ps", 0), ("workers", 0), ("grace", 0), ("port", 1)):
+        if getattr(options, name) < least:
+            return f"--{name} is {getattr(options, name)}; it must be at least {least}"
+    if options.ps + options.workers + options.chief + options.evaluator == 0:
+        return "there is no task to run; give --workers or --ps"
+    if options.hosts is not None and not all(options.hosts.split(",")):
+        return f"--hosts is '{options.hosts}'; write names with commas between them"
+    if options.hosts is None and not options.module and not os.path.isfile(options.script):
+        return f"there is no file {options.script}"
+    for setting in options.env:
+        if "=" not in setting and setting not in os.environ:
+            return f"--env: {setting} is not set here; give it as {setting}=VALUE"
+    return None
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens at on loopback. Not of the range that the system gives to connections:
+    before a task listens there, somebody's connection could have taken it."""
+    try:
+        lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError):
+        lowest = 32768
+    candidates = list(range(min(10240, lowest - 1), lowest))
+    random.SystemRandom().shuffle(candidates)
+    candidates += [0] * count  # The system's choice, should nothing else be free.
+    ports: list[int] = []
+    with contextlib.ExitStack() as taken:
+        for port in candidates:
+            if len(ports) == count:
+                break
+            held = taken.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                held.bind(("127.0.0.1", port))
+                ports.append(held.getsockname()[1])
+    return ports
+
+
+def plan(options: argparse.Namespace) -> list[Task]:
+    """All tasks, the chief first: tasks that others wait for start early."""
+    wanted = [("chief", 0)] * options.chief
+    wanted += [("ps", i) for i in range(options.ps)]
+    wanted += [("worker", i) for i in range(options.workers)]
+    if options.hosts is None:
+        ports = free_ports(len(wanted))
+        out = [
+            Task(job, index, None, f"127.0.0.1:{port}")
+            for (job, index), port in zip(wanted, ports, strict=True)
+        ]
+        return out + [Task("evaluator", 0)] * options.evaluator
+    hosts = options.hosts.split(",")
+    out, used = [], dict.fromkeys(hosts, 0)
+    for number, (job, index) in enumerate(wanted):
+        host = hosts[number % len(hosts)]
+        out.append(Task(job, index, host, f"{host.rpartition('@')[2]}:{options.port + used[host]}"))
+        used[host] += 1
+    return out + [Task("evaluator", 0, hosts[len(out) % len(hosts)])] * options.evaluator
+
+
+def tf_config(tasks: Sequence[Task], own: Task) -> str:
+    """The cluster and the place of `own` in it. The evaluator is no member: nobody calls it."""
+    cluster: dict[str, list[str]] = {}
+    for task in tasks:
+        if task.address:
+            cluster.setdefault(task.job, []).append(task.address)
+    return json.dumps({"cluster": cluster, "task": {"type": own.job, "index": own.index}})
+
+
+def describe(code: int) -> str:
+    """ "exit code 3", or "killed by signal 9 (SIGKILL)"."""
+    number = -code if code < 0 else code - 128
+    if code < 0 or code > 128:
+        with contextlib.suppress(ValueError):
+            return f"killed by signal {number} ({signal.Signals(number).name})"
+    return f"exit code {code}"
+
+
+class Output:
+    """Lines of all tasks on one stream, each whole and with its task in front."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._colored = (
+            sys.stdout.isatty()
+            and not os.environ.get("NO_COLOR")
+            and os.environ.get("TERM") != "dumb"
+        )
+        self._numbers = {name: number for number, name in enumerate(names)}
+
+    def write(self, name: str, line: bytes) -> None:
+        prefix = f"[{name}]"
+        if self._colored:
+            color = COLORS[self._numbers[name] % len(COLORS)]
+            prefix = f"\x1b[{color}m{prefix}\x1b[0m"
+        content = prefix.encode() + b" " + line + b"\n"
+        while content:
+            content = content[os.write(sys.stdout.fileno(), content) :]
+
+
+@dataclass
+class Running:
+    """The runner of a task, and what has come from it."""
+
+    task: Task
+    process: subprocess.Popen[bytes]
+    handle: int
+    log: BinaryIO | None
+    pending: bytes = b""
+    last: deque[bytes] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
+    code: int | None = None  #: As subprocess has it: negative for a signal.
+    asked_to_end: bool = False
+
+    def end(self, now: bool = False) -> None:
+        """Asks the runner to end the task, with the grace or at once."""
+        self.asked_to_end = True
+        stdin = self.process.stdin
+        assert stdin is not None
+        with contextlib.suppress(OSError, ValueError):
+            stdin.write(b"kill\n" if now else b"end\n")
+            stdin.flush()
+
+
+class Launcher:
+    """Starts all tasks, shows what they say, and ends with them."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.tasks = plan(options)
+        self.output = Output([task.name for task in self.tasks])
+        self.running: list[Running] = []
+        self.failed: Running | None = None  #: The first one.
+        self.signal: int | None = None  #: What ended this program, if that is why.
+        self._secret = secrets.token_hex(32)
+        self._deadline: float | None = None  #: When runners are killed that have not ended.
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> int:
+        """To the end of all tasks: the exit code."""
+        wake = self._catch_signals()
+        try:
+            for task in self.tasks:
+                self._start(task)
+            while any(one.code is None for one in self.running):
+                self._turn(wake)
+        finally:
+            self._kill_runners()
+        return self._exit_code()
+
+    def _catch_signals(self) -> int:
+        wake, woken = os.pipe()
+        for end in (wake, woken):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+        self._selector.register(wake, selectors.EVENT_READ, None)
+        return wake
+
+    def _environment(self, task: Task) -> dict[str, str]:
+        out = {"TF_CONFIG": tf_config(self.tasks, task), "PYTHONUNBUFFERED": "1"}
+        for setting in self.options.env:
+            name, equals, value = setting.partition("=")
+            out[name] = value if equals else os.environ[name]
+        return out
+
+    def _start(self, task: Task) -> None:
+        options = self.options
+        script = ["-m", options.script] if options.module else [options.script]
+        config = {
+            "argv": [options.python, *script, *options.arguments],
+            "env": self._environment(task),
+            "cwd": os.getcwd(),
+            "secret": self._secret,
+            "grace_s": options.grace,
+            "signals": task.host is None,
+        }
+        if task.host is None:
+            command = [sys.executable, "-I", "-S", _launch_task.__file__]
+        else:
+            remote = shlex.join([options.python, "-c", REMOTE_RUNNER])
+            command = [*shlex.split(options.ssh), task.host, remote]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        assert process.stdin is not None and process.stdout is not None
+        log: BinaryIO | None = None
+        if options.log_dir is not None:
+            log = open(Path(options.log_dir) / f"{task.job}-{task.index}.log", "wb")
+        one = Running(task, process, os.pidfd_open(process.pid), log)
+        self.running.append(one)
+        with contextlib.suppress(BrokenPipeError):  # It ended at once: its output says why.
+            process.stdin.write(json.dumps(config).encode() + b"\n")
+            process.stdin.flush()
+        os.set_blocking(process.stdout.fileno(), False)
+        self._selector.register(process.stdout, selectors.EVENT_READ, one)
+        self._selector.register(one.handle, selectors.EVENT_READ, one)
+
+    def _turn(self, wake: int) -> None:
+        """Waits for whatever comes next and deals with it."""
+        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        ended: list[Running] = []
+        for key, _ in self._selector.select(left):
+            one: Any = key.data
+            if key.fd == wake:
+                self._interrupt(os.read(wake, 64)[0])
+            elif key.fd == one.handle:
+                ended.append(one)
+            else:
+                self._read(one)
+        for one in ended:
+            self._finish(one)
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            self._kill_runners()
+            self._deadline += RUNNER_S
+
+    def _read(self, one: Running) -> bool:
+        """Takes what the task has printed; False when there is no more now."""
+        stdout = one.process.stdout
+        assert stdout is not None
+        try:
+            content = os.read(stdout.fileno(), LINE_BYTES_MAX)
+        except BlockingIOError:
+            return False
+        if not content:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(stdout)
+            return False
+        if one.log is not None:
+            one.log.write(content)
+            one.log.flush()
+        *lines, one.pending = (one.pending + content).split(b"\n")
+        if len(one.pending) > LINE_BYTES_MAX:
+            lines, one.pending = [*lines, one.pending], b""
+        for line in lines:
+            self._show(one, line)
+        return True
+
+    def _show(self, one: Running, line: bytes) -> None:
+        one.last.append(line)
+        try:
+            self.output.write(one.task.name, line)
+        except OSError:  # Nobody reads any more: as if this program had been told to end.
+            self._interrupt(signal.SIGPIPE)
+
+    def _finish(self, one: Running) -> None:
+        """A runner has ended: all its task printed is in the pipe."""
+        while self._read(one):
+            pass
+        if one.pending:
+            self._show(one, one.pending)
+            one.pending = b""
+        self._selector.unregister(one.handle)
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(one.process.stdout)
+        os.close(one.handle)
+        one.code = one.process.wait()
+        if one.log is not None:
+            one.log.close()
+        if one.code != 0 and not one.asked_to_end and self.failed is None:
+            self.failed = one
+            self._report(one)
+            self._end_all()
+        others = [other for other in self.running if other.task.job != "ps"]
+        if others and all(other.code is not None for other in others):
+            self._end_all()
+
+    def _report(self, one: Running) -> None:
+        assert one.code is not None
+        where = "" if one.task.host is None else f" on {one.task.host}"
+        left = sum(other.code is None for other in self.running)
+        say(f"{one.task.name}{where} failed first: {describe(one.code)}; ending {left} others")
+        if one.last:
+            say(f"the last lines of {one.task.name}:")
+            for line in one.last:
+                say("  " + line.decode(errors="replace"))
+
+    def _end_all(self, now: bool = False) -> None:
+        """Asks all tasks that run to end. They have the grace, and their runners a little more."""
+        for one in self.running:
+            if one.code is None and (now or not one.asked_to_end):
+                one.end(now)
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self.options.grace + RUNNER_S
+
+    def _interrupt(self, number: int) -> None:
+        again = self.signal is not None
+        if not again:
+            self.signal = number
+        self._end_all(now=again and number == signal.SIGINT)
+
+    def _kill_runners(self) -> None:
+        """Runners that did not end in time, and with them their tasks."""
+        for one in self.running:
+            if one.code is None:
+                one.asked_to_end = True
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(one.process.pid, signal.SIGKILL)
+
+    def _exit_code(self) -> int:
+        if self.signal is not None:
+            return 128 + self.signal
+        leader = next(
+            (one for one in self.running if one.task.name in ("chief 0", "worker 0")), None
+        )
+        for one in (leader, self.failed):
+            if one is not None and one.code and not one.asked_to_end:
+                return one.code if one.code > 0 else 128 - one.code
+        return 0
+
+
+def say(line: str) -> None:
+    print(f"sidereal launch: {line}", file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`sidereal launch ARGUMENTS`: the exit code."""
+    options = parser().parse_args(arguments)
+    wrong = check(options)
+    if wrong is not None:
+        say(f"error: {wrong}; see sidereal launch --help")
+        return USAGE_ERROR
+    if options.log_dir is not None:
+        try:
+            os.makedirs(options.log_dir, exist_ok=True)
+        except OSError as error:
+            say(f"error: --log-dir: {error}")
+            return USAGE_ERROR
+    return Launcher(options).run()
