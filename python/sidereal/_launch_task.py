@@ -1,13 +1,13 @@
 """Runs one task of `sidereal launch`, on this machine or at the other end of ssh. Standard library
 only: it starts without the package.
 
-The first line of standard input says what to run, as JSON: "argv", "env" (added to the environment),
-"cwd", "secret", "grace_s" and "signals" (end by the signal that ended the task, rather than with
-128 and its number). What the task prints goes where this program's output goes.
+The first line of standard input says what to run, as JSON: "argv", "env" (added to the
+environment), "cwd", "secret", "grace_s" and "signals" (end by the signal that ended the task,
+rather than with 128 and its number). What the task prints goes where this program's output goes.
 
-Standard input is also the lifeline. Its end, however it comes about, means that the launcher is gone
-or wants no more: everything the task started gets SIGTERM and, grace_s later, SIGKILL. A further
-line, or SIGTERM to this program, asks for the same; "kill" leaves out the grace.
+Standard input is also the lifeline. Its end, however it comes about, means that the launcher is
+gone: everything the task started gets SIGTERM and, grace_s later, SIGKILL. A further line, or
+SIGTERM to this program, asks for the same; "kill" leaves out the grace.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def main() -> None:
     config = json.loads(line)
     code = run(config)
     if code < 0 and config["signals"]:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # The task may have left one already.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # If anybody dumps, then the task.
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
