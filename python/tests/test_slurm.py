@@ -1,0 +1,211 @@
+"""The resolver of Slurm in steps of a real one: a controller, two nodes and munge on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidereal._launch_task import die_with_parent
+from sidereal.launch import free_ports
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
+#: Seconds a loaded machine may take for what usually takes two.
+PATIENCE_S = 60
+NODES = ("sr1", "sr2")
+
+CONFIG = """
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+SwitchType=switch/none
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+ReturnToService=2
+NodeName=sr1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4
+NodeName=sr2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+SCRIPT = """
+import json, os, sys
+from sidereal.distribute.cluster_resolver import SlurmClusterResolver
+
+jobs = json.loads(sys.argv[1])
+resolver = SlurmClusterResolver(jobs, port_base=4000, gpus_per_node=0)
+secret = open(os.environ["SIDEREAL_SECRET_FILE"]).read()
+job, index = resolver.get_task_info()
+line = {"cluster": resolver.cluster_spec().as_dict(), "job": job, "index": index,
+        "rank": int(os.environ["SLURM_PROCID"]), "node": os.environ["SLURMD_NODENAME"],
+        "master": resolver.master(job, index), "secret": secret}
+sys.stdout.write(json.dumps(line) + "\\n")
+"""
+
+
+def where(program: str) -> str | None:
+    """Daemons are in folders that are not on everybody's path."""
+    return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+
+
+pytestmark = pytest.mark.skipif(
+    any(where(program) is None for program in PROGRAMS),
+    reason=f"skipped: not all of {', '.join(PROGRAMS)} are here (./dev setup installs them)",
+)
+
+
+class Daemon:
+    """A program in the foreground that says when it is ready."""
+
+    def __init__(self, words: Sequence[str], ready: str, environment: dict[str, str]) -> None:
+        self.lines: list[str] = []
+        self._known = threading.Event()
+        self._ready = ready
+        self._process = subprocess.Popen(
+            [where(words[0]) or words[0], *words[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            preexec_fn=die_with_parent,
+        )
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+        self._known.wait(PATIENCE_S)
+        if not any(ready in line for line in self.lines):
+            self.stop()
+            pytest.fail(f"{words[0]} does not start:\n" + "".join(self.lines))
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.append(line)
+            if self._ready in line:
+                self._known.set()
+        self._known.set()
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._thread.join(PATIENCE_S)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+class Slurm:
+    """A cluster of two nodes, both this machine, that ends with `stack`."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        self.environment = os.environ | {"SLURM_CONF": str(folder / "slurm.conf")}
+        config = CONFIG.format(
+            folder=folder,
+            host=os.uname().nodename.partition(".")[0],
+            user=subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip(),
+            ports=free_ports(3),
+        )
+        (folder / "slurm.conf").write_text(config)
+        (folder / "state").mkdir()
+        key = folder / "munge.key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o600)
+        files = {name: f"--{name}-file={folder}/munge.{name}" for name in ("key", "pid", "seed")}
+        munged = ["munged", "-F", "--force", f"--socket={folder}/munge.sock", "--num-threads=10"]
+        self._start(stack, [*munged, *files.values()], "work threads")
+        self._start(stack, ["slurmctld", "-D"], "Running as primary controller")
+        for node in NODES:
+            self._start(stack, ["slurmd", "-D", "-N", node], "slurmd started on")
+
+    def _start(self, stack: ExitStack, words: list[str], ready: str) -> None:
+        stack.callback(Daemon(words, ready, self.environment).stop)
+
+    def run(self, options: str, *words: str) -> list[dict[str, Any]]:
+        """srun with these options: what each task printed, by rank."""
+        finished = subprocess.run(
+            ["srun", *options.split(), *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            env=self.environment | {"SIDEREAL_SECRET_FILE": str(self.folder / "secret")},
+        )
+        assert finished.returncode == 0, finished.stderr
+        lines = [json.loads(line) for line in finished.stdout.splitlines()]
+        return sorted(lines, key=lambda line: line["rank"])
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    # Not in pytest's folder: everybody must be able to come to munge's socket.
+    folder = Path(tempfile.mkdtemp(prefix="sidereal-slurm-"))
+    folder.chmod(0o755)
+    (folder / "task.py").write_text(SCRIPT)
+    (folder / "secret").write_text("a secret on a disk that all nodes share")
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield Slurm(folder, stack)
+
+
+def tasks(slurm: Slurm, options: str, jobs: dict[str, int] | None) -> list[dict[str, Any]]:
+    return slurm.run(options, sys.executable, str(slurm.folder / "task.py"), json.dumps(jobs))
+
+
+def test_all_tasks_of_a_step_agree_on_the_cluster(slurm: Slurm) -> None:
+    lines = tasks(slurm, "-n3 --ntasks-per-node=2", None)
+    assert [line["rank"] for line in lines] == [0, 1, 2]
+    cluster = {"worker": ["sr1:4000", "sr1:4001", "sr2:4000"]}
+    assert [line["cluster"] for line in lines] == [cluster] * 3
+    assert [(line["job"], line["index"]) for line in lines] == [("worker", i) for i in range(3)]
+    assert [line["node"] for line in lines] == ["sr1", "sr1", "sr2"]
+    assert lines[2]["master"] == "grpc://sr2:4000"
+
+
+def test_jobs_take_the_ranks_in_the_order_of_their_names(slurm: Slurm) -> None:
+    lines = tasks(slurm, "-n3 --ntasks-per-node=2", {"worker": 2, "ps": 1})
+    cluster = {"ps": ["sr1:4000"], "worker": ["sr1:4001", "sr2:4000"]}
+    assert [line["cluster"] for line in lines] == [cluster] * 3
+    assert [(line["job"], line["index"]) for line in lines] == [
+        ("ps", 0),
+        ("worker", 0),
+        ("worker", 1),
+    ]
+
+
+def test_a_step_of_one_node_is_as_slurm_lays_it_out(slurm: Slurm) -> None:
+    lines = tasks(slurm, "-N1 -n3", {"worker": 3})
+    node = lines[0]["node"]
+    assert node in NODES
+    assert lines[0]["cluster"] == {"worker": [f"{node}:{4000 + i}" for i in range(3)]}
+
+
+def test_the_secret_comes_to_all_tasks_by_the_name_of_its_file(slurm: Slurm) -> None:
+    lines = tasks(slurm, "-n2 --ntasks-per-node=1", None)
+    assert {line["node"] for line in lines} == set(NODES)
+    assert {line["secret"] for line in lines} == {"a secret on a disk that all nodes share"}
