@@ -10,7 +10,6 @@
 namespace sidereal::exec {
 namespace {
 
-using ir::FunctionPtr;
 using ir::Graph;
 using ir::Node;
 using ir::NodeId;
@@ -20,19 +19,6 @@ using tensor::Tensor;
 
 const std::vector<std::string> kDevices = {"/job:ps/task:0", "/job:ps/task:1",
                                            "/job:worker/task:0"};
-
-/// Every node asks for a device, in bodies too.
-void ask_for_devices(Graph* graph, Dice* dice) {
-  for (size_t i = 0; i < graph->size(); ++i) {
-    graph->mutable_node(NodeId(static_cast<int32_t>(i))).device = dice->pick(kDevices);
-  }
-  for (ir::NamedFunction& held : graph->mutable_functions()) {
-    Graph body = held.function->body();
-    ask_for_devices(&body, dice);
-    const FunctionPtr whole = held.function;
-    held.function = *ir::Function::make(std::move(body), whole->outputs(), whole->targets());
-  }
-}
 
 std::vector<Tensor> run(const ControlModel& model, const reference::Values& feeds, bool fuse) {
   const auto step = compile_for_test(model.graph, model.fetches, {}, {}, fuse);
@@ -68,7 +54,7 @@ TEST(Devices, PassesOverRandomGraphsKeepValuesAndDevices) {
     const reference::Values feeds = control_feeds(dice);
     ControlModel model = make_control(*piece, false, false);
     const std::vector<Tensor> want = run(model, feeds, false);
-    ask_for_devices(&model.graph, &dice);
+    ask_for_devices(&model.graph, kDevices, &dice);
     expect_same(run(model, feeds, true), want);
 
     const auto plan =

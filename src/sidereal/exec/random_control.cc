@@ -251,6 +251,18 @@ ControlModel make_control(const Piece& piece, bool written_out, bool second) {
   return made;
 }
 
+void ask_for_devices(Graph* graph, const std::vector<std::string>& devices, Dice* dice) {
+  for (size_t i = 0; i < graph->size(); ++i) {
+    graph->mutable_node(ir::NodeId(static_cast<int32_t>(i))).device = dice->pick(devices);
+  }
+  for (ir::NamedFunction& held : graph->mutable_functions()) {
+    Graph body = held.function->body();
+    ask_for_devices(&body, devices, dice);
+    const FunctionPtr whole = held.function;
+    held.function = *ir::Function::make(std::move(body), whole->outputs(), whole->targets());
+  }
+}
+
 reference::Values control_feeds(Dice& dice) {
   reference::Values feeds;
   for (int i = 0; i < 3; ++i) {

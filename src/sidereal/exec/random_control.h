@@ -2,6 +2,7 @@
 
 #include <array>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "sidereal/exec/test_lanes.h"
@@ -33,6 +34,9 @@ struct ControlModel {
 
 /// `piece` of three fed values ("x0" to "x2"), its gradients by them and, for `second`, theirs.
 ControlModel make_control(const Piece& piece, bool written_out, bool second);
+
+/// Every node asks for one of `devices`, in bodies too.
+void ask_for_devices(ir::Graph* graph, const std::vector<std::string>& devices, Dice* dice);
 
 /// Values for "x0" to "x2".
 reference::Values control_feeds(Dice& dice);

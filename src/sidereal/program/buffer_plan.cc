@@ -24,15 +24,22 @@ bool is_view(std::string_view op) {
   return is_one_of(op, kOps);
 }
 
-/// The output is memory that the plan does not own: a variable's version, a constant, a value that
-/// was lent to the step and updated in place.
+/// The output is memory that the plan does not own: a variable's version, a constant, what another
+/// device sent, a value that was lent to the step and updated in place.
 bool is_outside(std::string_view op) {
-  constexpr std::array<std::string_view, 12> kOps = {"ReadVariable",       "Const",
-                                                     "UpdateDense",        "UpdateRows",
-                                                     "UpdateJoinedRows",   "VariableRead",
-                                                     "VariableAssign",     "VariableAssignAdd",
-                                                     "VariableAssignSub",  "VariableScatterAdd",
-                                                     "VariableScatterSub", "VariableScatterUpdate"};
+  constexpr std::array<std::string_view, 13> kOps = {"ReadVariable",
+                                                     "Recv",
+                                                     "Const",
+                                                     "UpdateDense",
+                                                     "UpdateRows",
+                                                     "UpdateJoinedRows",
+                                                     "VariableRead",
+                                                     "VariableAssign",
+                                                     "VariableAssignAdd",
+                                                     "VariableAssignSub",
+                                                     "VariableScatterAdd",
+                                                     "VariableScatterSub",
+                                                     "VariableScatterUpdate"};
   return is_one_of(op, kOps);
 }
 
@@ -104,14 +111,20 @@ bool alike(const SlotInfo& had, const SlotInfo& wanted) {
 
 class Planner {
  public:
-  explicit Planner(Program* program)
+  Planner(Program* program, const std::function<bool(const Instruction&)>& sends)
       : program_(*program),
         storage_(program->slots.size()),
         last_read_(program->slots.size(), kNever),
-        storage_last_(program->slots.size(), kNever) {}
+        storage_last_(program->slots.size(), kNever),
+        sent_(program->slots.size(), false) {
+    find_views();
+    for (const Instruction& instruction : program->instructions) {
+      if (!sends(instruction)) continue;
+      for (const int32_t slot : instruction.inputs) sent_[storage_[slot]] = true;
+    }
+  }
 
   void run() {
-    find_views();
     find_last_reads();
     for (size_t i = 0; i < program_.instructions.size(); ++i) {
       Instruction& instruction = program_.instructions[i];
@@ -156,7 +169,7 @@ class Planner {
     for (size_t o = 0; o < instruction.outputs.size(); ++o) {
       const int32_t slot = instruction.outputs[o];
       // Views may show bytes of any input, so strings live by counting, not by plan.
-      if (program_.slots[slot].dtype == ir::DType::kString) continue;
+      if (program_.slots[slot].dtype == ir::DType::kString || sent_[slot]) continue;
       int32_t buffer = o == 0 ? buffer_to_overwrite(instruction, now) : -1;
       if (buffer < 0) buffer = take_free(program_.slots[slot]);
       program_.slots[slot].buffer = buffer;
@@ -243,12 +256,15 @@ class Planner {
   std::vector<int32_t> storage_;       // By slot: the slot whose memory it shows.
   std::vector<int32_t> last_read_;     // By slot.
   std::vector<int32_t> storage_last_;  // By storage slot: last read of it or of a view of it.
+  std::vector<bool> sent_;             // By storage slot: it or a view of it is sent.
   std::vector<int32_t> held_;          // By buffer: the slot in it, or -1.
   std::vector<SlotInfo> last_held_;    // By buffer.
 };
 
 }  // namespace
 
-void plan_buffers(Program* program) { Planner(program).run(); }
+void plan_buffers(Program* program, const std::function<bool(const Instruction&)>& sends) {
+  Planner(program, sends).run();
+}
 
 }  // namespace sidereal::program

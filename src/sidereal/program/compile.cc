@@ -1,5 +1,6 @@
 #include "sidereal/program/compile.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -21,8 +22,15 @@ class Bodies {
   /// The index of the body of `function`.
   Result<int32_t> index_of(const ir::FunctionPtr& function);
   std::vector<Program> take() { return std::move(programs_); }
+  /// True when `instruction` sends something, or runs a body that does.
+  [[nodiscard]] bool sends(const Instruction& instruction) const {
+    if (instruction.op == "Send") return true;
+    return std::any_of(instruction.bodies.begin(), instruction.bodies.end(),
+                       [&](int32_t body) { return sends_[body]; });
+  }
 
  private:
+  std::vector<bool> sends_;  // By body.
   std::map<ir::FunctionPtr, int32_t> index_;
   std::vector<Program> programs_;
 };
@@ -63,18 +71,28 @@ class Compiler {
 
   /// The body that was made; not valid by itself if it names others.
   Program finish_body() {
-    plan_buffers(&program_);
+    plan();
     return std::move(program_);
   }
 
   Result<Program> finish() {
-    plan_buffers(&program_);
+    plan();
     program_.bodies = bodies_.take();
     SR_RETURN_IF_ERROR(validate(program_));
     return std::move(program_);
   }
 
+  /// True when it sends something, in bodies or not.
+  [[nodiscard]] bool sends() const {
+    return std::any_of(program_.instructions.begin(), program_.instructions.end(),
+                       [&](const Instruction& one) { return bodies_.sends(one); });
+  }
+
  private:
+  void plan() {
+    plan_buffers(&program_, [&](const Instruction& one) { return bodies_.sends(one); });
+  }
+
   Status find_calls(const std::vector<RemoteProgram>& remotes) {
     program_.calls.resize(remotes.size());
     std::vector<bool> seen(remotes.size(), false);
@@ -181,6 +199,7 @@ Result<int32_t> Bodies::index_of(const ir::FunctionPtr& function) {
   Compiler compiler(function->body(), this, true);
   SR_RETURN_IF_ERROR(compiler.run({}, {}));
   for (const Output& output : function->outputs()) compiler.add_fetch(output, "");
+  sends_.push_back(compiler.sends());
   programs_.push_back(compiler.finish_body());
   const auto index = static_cast<int32_t>(programs_.size() - 1);
   index_.emplace(function, index);
@@ -226,6 +245,16 @@ Result<CompiledStep> compile(const partition::PartitionedGraph& partitioned) {
   }
   SR_ASSIGN_OR_RETURN(step.worker, compiler.finish());
   return step;
+}
+
+Result<Program> compile(const partition::DevicePartition& partition) {
+  Bodies bodies;
+  Compiler compiler(partition.graph, &bodies);
+  SR_RETURN_IF_ERROR(compiler.run({}, {}));
+  for (size_t i = 0; i < partition.fetches.size(); ++i) {
+    compiler.add_fetch(partition.fetches[i], partition.fetch_names[i]);
+  }
+  return compiler.finish();
 }
 
 }  // namespace sidereal::program

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sidereal/base/status.h"
+#include "sidereal/partition/by_device.h"
 #include "sidereal/partition/pull_push.h"
 #include "sidereal/program/program.h"
 
@@ -36,5 +37,10 @@ struct CompiledStep {
 /// each once, with schedules and buffers of their own; what they return is never written.
 /// Deterministic: equal graphs give equal bytes.
 Result<CompiledStep> compile(const partition::PartitionedGraph& partitioned);
+
+/// The program of one device, whose feeds are its Placeholders and whose fetches are those of the
+/// partition. It runs in the order of the graph, in bodies too: that is what keeps devices from
+/// waiting for each other. What is sent lies where no later instruction writes.
+Result<Program> compile(const partition::DevicePartition& partition);
 
 }  // namespace sidereal::program

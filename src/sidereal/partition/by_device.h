@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "sidereal/base/status.h"
+#include "sidereal/ir/graph.h"
+#include "sidereal/ir/schema.h"
+
+namespace sidereal::partition {
+
+/// What one device does in a step. All nodes run, in the order in which they stand; its feeds are
+/// the Placeholders, by name.
+struct DevicePartition {
+  std::string device;
+  ir::Graph graph;
+  std::vector<ir::Output> fetches;       ///< Those of the caller's fetches that are made here.
+  std::vector<size_t> fetch_indices;     ///< Which of the caller's each of them is.
+  std::vector<std::string> fetch_names;  ///< What the caller's graph calls them.
+  std::vector<ir::NodeId> targets;       ///< Those of the caller's targets that run here.
+};
+
+/// What cutting has to be told.
+struct ByDeviceOptions {
+  /// A number of the start of a device's task, for the `send_device_incarnation` of edges that
+  /// begin there; nullptr: 0, which stands for any.
+  std::function<int64_t(const std::string& device)> incarnation = nullptr;
+  /// Most nodes of functions that are cut, each once per call.
+  size_t function_nodes_max = size_t{1} << 20;
+};
+
+/// Cuts a graph whose nodes name their devices, also in bodies (passes/place_devices.h), into one
+/// graph per device, by name. All devices run at once, each front to back; they meet at `Send` and
+/// `Recv` nodes, whose edges are numbered from 0 (behind those that are there already).
+///
+/// * A value that other devices read is sent once to each, right after it was made, and received
+///   before its first reader. A node that waits for another one gets an empty tensor; a value and
+///   an order of one node are two edges.
+/// * A call, branch or loop with nodes of several devices in its functions runs on each of them,
+///   with a part of the functions of its own; what it returns is on the device that it names, its
+///   home. There, the others' loops have their predicates from, one per iteration; they know the
+///   number of iterations of a Scan. Values from outside come before the loop; loop variables and
+///   rows of sequences in each iteration, from home. Nobody is ahead of home by more than one
+///   iteration, nor home of others.
+/// * What reads an output of such a node runs after its effects on all devices.
+///
+/// Order promised: along data and control edges only. Equal graphs give equal partitions.
+/// Deadlock: with a tensor on its way from each Send, no device waits forever; see by_device.cc.
+/// Errors: kInvalidArgument names what verify() finds, a node without a device, a fetch or target
+/// that is not there; kResourceExhausted: more than `function_nodes_max`.
+/// Source: TensorFlow's graph partitioner (core/graph/graph_partition.h).
+Result<std::vector<DevicePartition>> by_device(const ir::Graph& placed,
+                                               const std::vector<ir::Output>& fetches,
+                                               const std::vector<ir::NodeId>& targets,
+                                               const ir::OpRegistry& registry,
+                                               const ByDeviceOptions& options = {});
+
+}  // namespace sidereal::partition
