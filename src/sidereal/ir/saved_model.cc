@@ -88,14 +88,8 @@ std::string functions_of(const SavedModel& model) {
 
 /// The elements of a tensor: as they are, or, of strings, u64 lengths and then the bytes.
 std::string elements_of(const Tensor& value) {
-  if (value.dtype() != DType::kString) {
-    return {reinterpret_cast<const char*>(value.raw()), value.nbytes()};
-  }
-  ByteWriter w;
-  const auto strings = value.data<const std::string_view>();
-  for (const std::string_view s : strings) w.put(static_cast<uint64_t>(s.size()));
-  for (const std::string_view s : strings) w.put_bytes(s);
-  return w.take();
+  if (value.dtype() == DType::kString) return tensor::strings_to_bytes(value);
+  return {reinterpret_cast<const char*>(value.raw()), value.nbytes()};
 }
 
 std::string values_of(const SavedModel& model) {
@@ -176,24 +170,6 @@ Status get_functions(std::string_view bytes, const OpRegistry& registry, SavedMo
   return {};
 }
 
-Status get_strings(std::string_view bytes, const Shape& shape, Tensor* out) {
-  ByteReader r(bytes);
-  const auto count = static_cast<uint64_t>(shape.num_elements());
-  if (count > bytes.size() / sizeof(uint64_t)) {
-    return data_loss("{} strings have {} bytes", count, bytes.size());
-  }
-  std::vector<uint64_t> lengths(count);
-  for (uint64_t& length : lengths) SR_RETURN_IF_ERROR(r.get(&length));
-  tensor::StringsBuilder strings;
-  for (const uint64_t length : lengths) {
-    SR_ASSIGN_OR_RETURN(const std::string_view string, r.take(length));
-    strings.add(string);
-  }
-  if (r.remaining() > 0) return data_loss("{} bytes follow the last string", r.remaining());
-  *out = std::move(strings).finish(shape);
-  return {};
-}
-
 Status get_tensor(ByteReader* r, Tensor* out) {
   DType dtype = DType::kInvalid;
   uint8_t rank = 0;
@@ -210,7 +186,10 @@ Status get_tensor(ByteReader* r, Tensor* out) {
   }
   SR_RETURN_IF_ERROR(check_shape(shape));
   SR_ASSIGN_OR_RETURN(const std::string_view bytes, get_long(r));
-  if (dtype == DType::kString) return get_strings(bytes, shape, out);
+  if (dtype == DType::kString) {
+    SR_ASSIGN_OR_RETURN(*out, tensor::strings_from_bytes(bytes, shape));
+    return {};
+  }
   const auto count = static_cast<uint64_t>(shape.num_elements());
   if (bytes.size() != count * tensor::size_of(dtype)) {
     return data_loss("{}{} has {} bytes", tensor::name_of(dtype), shape.to_string(), bytes.size());

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sidereal/base/status.h"
 #include "sidereal/tensor/tensor.h"
 
 /// Tensors of strings. An element is a std::string_view: it shows bytes that the tensor's buffer
@@ -45,5 +46,11 @@ class StringsBuilder {
 
 /// Bytes of all strings of `t` together, without their views.
 size_t string_bytes(const Tensor& t);
+
+/// The strings of `t` as bytes for files and messages: of each its length as 8 bytes,
+/// little-endian, then all their bytes.
+std::string strings_to_bytes(const Tensor& t);
+/// The reverse. Bytes from anyone: kDataLoss when they are not `shape.num_elements()` strings.
+Result<Tensor> strings_from_bytes(std::string_view bytes, const Shape& shape);
 
 }  // namespace sidereal::tensor
