@@ -100,17 +100,6 @@ TEST_F(PassesTest, PlacePutsStateOnItsLaneAndTheRestOnTheWorker) {
   EXPECT_TRUE(graph_.find("rows")->location.is_worker());
 }
 
-TEST_F(PassesTest, PlaceRefusesADeviceItDoesNotKnow) {
-  build_step();
-  const auto placement = place_variables(graph_.variables(), Topology{{1}});
-  graph_.mutable_node(sum_.node).device = "/job:ps/task:0";
-  EXPECT_TRUE(place(&graph_, *placement, registry_).ok());
-  graph_.mutable_node(sum_.node).device = "/gpu:0";
-  const Status status = place(&graph_, *placement, registry_);
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(base::message_of(status), HasSubstr("node 'sum' (Add) asks for device '/gpu:0'"));
-}
-
 TEST_F(PassesTest, ExpandSharesTheRouteOfALookupWithItsUpdate) {
   build_step();
   const Topology topology{{2}};

@@ -1,23 +1,12 @@
 #include "sidereal/passes/place.h"
 
 #include <string>
-#include <string_view>
 
 #include "sidereal/ir/function.h"
 #include "sidereal/passes/functions.h"
 
 namespace sidereal::passes {
 namespace {
-
-Status check_device(const ir::Node& node) {
-  const std::string_view device = node.device;
-  if (device.empty() || device.starts_with("/job:worker") || device.starts_with("/job:ps")) {
-    return {};
-  }
-  return base::invalid_argument(
-      "node '{}' ({}) asks for device '{}'; devices are '/job:worker/...' and '/job:ps/...'",
-      node.name, node.op, node.device);
-}
 
 Result<ir::Location> location_of(const ir::Node& node, const Placement& placement) {
   const std::string* variable = ir::find_attr<std::string>(node.attrs, "var");
@@ -67,7 +56,6 @@ Status check_bodies(const ir::Graph& graph, const ir::Node& node, const ir::OpRe
 
 Status place(ir::Graph* graph, const Placement& placement, const ir::OpRegistry& registry) {
   for (const ir::Node& node : graph->nodes()) {
-    SR_RETURN_IF_ERROR(check_device(node));
     const ir::OpSchema* schema = registry.find(node.op);
     if (schema == nullptr) {
       return base::not_found("node '{}': there is no op named '{}'", node.name, node.op);

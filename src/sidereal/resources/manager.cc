@@ -87,6 +87,13 @@ std::vector<std::string> Manager::names() const {
   return out;
 }
 
+int64_t Manager::bytes() const {
+  const std::lock_guard lock(mutex_);
+  int64_t total = 0;
+  for (const auto& [name, resource] : resources_) total += resource->bytes();
+  return total;
+}
+
 void Manager::changed() {
   {
     const std::lock_guard lock(mutex_);

@@ -27,6 +27,8 @@ class Resource {
   [[nodiscard]] virtual std::string_view kind() const = 0;
   /// Ends what waits for it, now and later, with kCancelled.
   virtual void cancel() {}
+  /// Bytes of the tensors it holds, as far as it knows.
+  [[nodiscard]] virtual int64_t bytes() const { return 0; }
 };
 
 /// The name in a Manager of what is called `name` in `container`; "" is the default container.
@@ -65,6 +67,8 @@ class Manager {
   void clear();
   /// Names, sorted.
   [[nodiscard]] std::vector<std::string> names() const;
+  /// Bytes of all of them.
+  [[nodiscard]] int64_t bytes() const;
 
   /// To be called after each change that may end a wait.
   void changed();

@@ -55,6 +55,11 @@ Result<Tensor> Variable::read() const {
   return value_;
 }
 
+int64_t Variable::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return value_.defined() ? static_cast<int64_t>(value_.nbytes()) : 0;
+}
+
 bool Variable::is_initialized() const {
   const std::lock_guard lock(mutex_);
   return value_.defined();

@@ -31,6 +31,7 @@ class Variable final : public Resource {
   static Result<std::shared_ptr<Variable>> make(VariableDef def);
 
   [[nodiscard]] std::string_view kind() const override { return kKind; }
+  [[nodiscard]] int64_t bytes() const override;
   [[nodiscard]] const VariableDef& def() const { return def_; }
 
   /// kInvalidArgument when a variable of `other` cannot be this one.
