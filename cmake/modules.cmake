@@ -32,6 +32,7 @@ set(SIDEREAL_KNOWN_MODULES
     exec
     eager
     data
+    runtime
     app
     train
     cli)
@@ -73,10 +74,12 @@ set(SIDEREAL_MAY_USE_exec
 set(SIDEREAL_MAY_USE_eager
     base tensor kernels ir ops autodiff passes partition program exec ports resources)
 set(SIDEREAL_MAY_USE_data base tensor parse sys config)
+set(SIDEREAL_MAY_USE_runtime
+    base sys security cluster tensor kernels ir ops passes partition program resources ports exec)
 set(SIDEREAL_MAY_USE_app
     base config metrics sys security cluster tensor kernels ir ops autodiff passes partition
     program lane wire transport store ckpt coord ports exec data)
 set(SIDEREAL_MAY_USE_train base tensor ir ops autodiff data app metrics)
 set(SIDEREAL_MAY_USE_cli
     base config metrics sys security cluster tensor kernels ir ops autodiff passes partition
-    program lane wire transport store ckpt coord ports exec eager data app train)
+    program lane wire transport store ckpt coord ports exec eager data runtime app train)

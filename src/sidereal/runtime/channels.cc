@@ -1,0 +1,191 @@
+#include "sidereal/runtime/channels.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <utility>
+
+#include "sidereal/runtime/failure.h"
+#include "sidereal/runtime/session.grpc.pb.h"
+#include "sidereal/runtime/tensor_pieces.h"
+#include "sidereal/security/credentials.h"
+
+namespace sidereal::runtime {
+
+namespace v1 = session::v1;
+using tensor::Tensor;
+
+std::string task_name(std::string_view job, int index) {
+  return fmt::format("/job:{}/replica:0/task:{}", job, index);
+}
+
+std::string task_of(std::string_view device) {
+  return std::string(device.substr(0, device.find("/device:")));
+}
+
+std::shared_ptr<grpc::Channel> make_channel(const std::string& target,
+                                            const security::Credentials& credentials) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  // A silent peer (stopped machine, cut network) is noticed within 7 s.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 2000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  credentials.channel_arguments(&arguments);
+  return grpc::CreateCustomChannel(target, credentials.channel(), arguments);
+}
+
+Channels::Channels(const cluster::ClusterSpec& cluster,
+                   std::shared_ptr<const security::Credentials> credentials)
+    : credentials_(std::move(credentials)) {
+  for (const std::string& job : cluster.jobs()) {
+    const auto tasks = cluster.tasks(job);
+    if (!tasks.ok()) continue;
+    for (const auto& [index, address] : *tasks) {
+      order_.push_back(task_name(job, index));
+      addresses_[order_.back()] = address;
+    }
+  }
+}
+
+Channels::~Channels() = default;
+
+std::string Channels::describe(const std::string& task) const {
+  const auto found = addresses_.find(task);
+  return found == addresses_.end() ? task : task + " at " + found->second;
+}
+
+std::vector<std::string> Channels::tasks() const { return order_; }
+
+Result<std::shared_ptr<grpc::Channel>> Channels::to(const std::string& task) {
+  const auto address = addresses_.find(task);
+  if (address == addresses_.end()) {
+    return base::not_found("there is no {} in this cluster", task);
+  }
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<grpc::Channel>& channel = channels_[task];
+  if (channel == nullptr) channel = make_channel(address->second, *credentials_);
+  return channel;
+}
+
+/// Calls that are under way, so that nothing is told to who is gone.
+struct RemotePeers::Shared {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int calls = 0;
+  std::atomic<int64_t> bytes = 0;
+};
+
+namespace {
+
+class RecvCall final : public grpc::ClientReadReactor<v1::TensorPiece>, public Peers::Question {
+ public:
+  RecvCall(std::string peer, size_t keys, std::function<void(size_t, Tensor)> on_tensor,
+           std::function<void(Status)> on_end, std::function<void(int64_t bytes)> on_done)
+      : peer_(std::move(peer)),
+        joiner_(static_cast<int32_t>(keys)),
+        on_tensor_(std::move(on_tensor)),
+        on_end_(std::move(on_end)),
+        on_done_(std::move(on_done)) {}
+
+  void start(std::shared_ptr<grpc::Channel> channel, std::shared_ptr<RecvCall> self) {
+    self_ = std::move(self);
+    stub_ = v1::Worker::NewStub(std::move(channel));
+    stub_->async()->RecvTensors(&context_, &request, this);
+    StartRead(&piece_);
+    StartCall();
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    bytes_ += static_cast<int64_t>(piece_.data().size());
+    auto value = joiner_.add(piece_);
+    if (!value.ok()) {
+      wrong_ = value.status();
+      context_.TryCancel();
+    } else if (*value) {
+      on_tensor_(static_cast<size_t>((*value)->first), std::move((*value)->second));
+    }
+    StartRead(&piece_);
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    on_end_(wrong_.ok() ? from_grpc(status, peer_) : base::with_context(wrong_, peer_));
+    on_tensor_ = nullptr;
+    on_end_ = nullptr;
+    on_done_(bytes_);
+    const std::shared_ptr<RecvCall> last = std::move(self_);
+  }
+
+  void cancel() override { context_.TryCancel(); }
+
+  v1::RecvTensorsRequest request;
+
+ private:
+  const std::string peer_;
+  PieceJoiner joiner_;
+  std::function<void(size_t, Tensor)> on_tensor_;
+  std::function<void(Status)> on_end_;
+  std::function<void(int64_t)> on_done_;
+  std::unique_ptr<v1::Worker::Stub> stub_;
+  grpc::ClientContext context_;
+  v1::TensorPiece piece_;
+  Status wrong_;
+  int64_t bytes_ = 0;
+  std::shared_ptr<RecvCall> self_;
+};
+
+}  // namespace
+
+RemotePeers::RemotePeers(Channels* channels)
+    : channels_(channels), shared_(std::make_shared<Shared>()) {}
+
+RemotePeers::~RemotePeers() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->changed.wait(lock, [this] { return shared_->calls == 0; });
+}
+
+int64_t RemotePeers::bytes_received() const { return shared_->bytes; }
+
+std::shared_ptr<Peers::Question> RemotePeers::ask(
+    const ports::TensorSource& source, uint64_t step, std::vector<ports::RendezvousKey> keys,
+    std::function<void(size_t index, Tensor value)> on_tensor,
+    std::function<void(Status status)> on_end) {
+  const std::string task = task_of(source.device);
+  Result<std::shared_ptr<grpc::Channel>> channel = channels_->to(task);
+  if (!channel.ok()) {
+    on_end(channel.status());
+    return nullptr;
+  }
+  {
+    const std::lock_guard lock(shared_->mutex);
+    ++shared_->calls;
+  }
+  auto call =
+      std::make_shared<RecvCall>(channels_->describe(task), keys.size(), std::move(on_tensor),
+                                 std::move(on_end), [shared = shared_](int64_t bytes) {
+                                   shared->bytes += bytes;
+                                   const std::lock_guard lock(shared->mutex);
+                                   --shared->calls;
+                                   shared->changed.notify_all();
+                                 });
+  call->request.set_step(step);
+  call->request.set_incarnation(source.incarnation);
+  for (const ports::RendezvousKey& key : keys) {
+    v1::TensorKey* const one = call->request.add_keys();
+    one->set_edge(key.edge);
+    one->set_step(key.step);
+  }
+  call->start(*std::move(channel), call);
+  return call;
+}
+
+}  // namespace sidereal::runtime

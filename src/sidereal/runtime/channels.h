@@ -1,0 +1,73 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "sidereal/base/status.h"
+#include "sidereal/cluster/cluster_spec.h"
+#include "sidereal/runtime/task.h"
+
+namespace grpc {
+class Channel;
+}
+namespace sidereal::security {
+class Credentials;
+}
+
+namespace sidereal::runtime {
+
+/// The full name of the task of a job: "/job:ps/replica:0/task:0".
+std::string task_name(std::string_view job, int index);
+/// The task of a full device name: what stands before "/device:".
+std::string task_of(std::string_view device);
+
+/// A channel to a server, which notices within 7 s that it has gone. `target` is "host:port".
+std::shared_ptr<grpc::Channel> make_channel(const std::string& target,
+                                            const security::Credentials& credentials);
+
+/// Connections to the tasks of a cluster, made when they are first asked for.
+/// Thread: any.
+class Channels {
+ public:
+  Channels(const cluster::ClusterSpec& cluster,
+           std::shared_ptr<const security::Credentials> credentials);
+  ~Channels();
+
+  /// The channel to a task, by its full name. kNotFound when the cluster has no such task.
+  Result<std::shared_ptr<grpc::Channel>> to(const std::string& task);
+  /// "/job:ps/replica:0/task:0 at host:port", for messages.
+  [[nodiscard]] std::string describe(const std::string& task) const;
+  /// Full names of all tasks, sorted by job and index.
+  [[nodiscard]] std::vector<std::string> tasks() const;
+  [[nodiscard]] bool has(const std::string& task) const { return addresses_.contains(task); }
+
+ private:
+  std::shared_ptr<const security::Credentials> credentials_;
+  std::vector<std::string> order_;
+  std::map<std::string, std::string> addresses_;
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_;
+};
+
+/// Asks by RecvTensors calls.
+/// Thread: any. Must outlive its questions: stop() waits for them.
+class RemotePeers final : public Peers {
+ public:
+  explicit RemotePeers(Channels* channels);
+  ~RemotePeers() override;
+  std::shared_ptr<Question> ask(const ports::TensorSource& source, uint64_t step,
+                                std::vector<ports::RendezvousKey> keys,
+                                std::function<void(size_t index, tensor::Tensor value)> on_tensor,
+                                std::function<void(Status status)> on_end) override;
+  /// Bytes of tensors that came.
+  [[nodiscard]] int64_t bytes_received() const;
+
+ private:
+  struct Shared;
+  Channels* channels_;
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace sidereal::runtime

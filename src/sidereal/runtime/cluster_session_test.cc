@@ -1,0 +1,253 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "sidereal/ir/function.h"
+#include "sidereal/runtime/session.h"
+#include "sidereal/runtime/test_model.h"
+
+namespace sidereal::runtime {
+namespace {
+
+using tensor::DType;
+using tensor::Shape;
+using tensor::Tensor;
+using ::testing::AnyOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+ir::AttrMap variable_attrs(const std::string& name, const Shape& shape) {
+  return {{"shared_name", name}, {"dtype", DType::kFloat32}, {"shape", shape}};
+}
+
+std::unique_ptr<Session> session_of(const TestCluster& cluster, const Model& model, int task = 0,
+                                    const SessionOptions& options = {}) {
+  auto session = Session::create(cluster.target(task), model.graph(), options);
+  EXPECT_TRUE(session.ok()) << session.status();
+  return session.ok() ? *std::move(session) : nullptr;
+}
+
+TEST(SessionOfACluster, passes_values_between_tasks) {
+  const TestCluster cluster(3);
+  Model model;
+  const ir::Output x = model.placeholder("x");
+  const ir::Output a =
+      model.add("Mul", {x, model.constant({2, 3}, "", "/task:1")}, {}, "a", "/task:1");
+  const ir::Output b = model.add("Neg", {a}, {}, "b", "/task:2");
+  model.add("Add", {a, b}, {}, "zero", "/task:0");
+  model.add("Add", {b, b}, {}, "twice", "/task:1");
+  const auto session = session_of(cluster, model);
+  ASSERT_NE(session, nullptr);
+  for (int i = 0; i < 20; ++i) {
+    const auto got = session->run({{"x", Tensor::of(Shape{2}, std::vector<float>{1, 10})}},
+                                  {"zero", "twice", "a"});
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_THAT(floats((*got)[0]), ElementsAre(0, 0));
+    EXPECT_THAT(floats((*got)[1]), ElementsAre(-4, -60));
+    EXPECT_THAT(floats((*got)[2]), ElementsAre(2, 30));
+  }
+}
+
+TEST(SessionOfACluster, passes_strings_and_large_tensors) {
+  const TestCluster cluster(2);
+  Model model;
+  const auto text =
+      Tensor::strings(Shape{2}, std::vector<std::string>{"a", std::string(5000, 'b')});
+  const ir::Output s = model.add("Const", {}, {{"value", text}}, "s", "/task:1");
+  model.add("Identity", {s}, {}, "t", "/task:0");
+  const ir::Output x = model.placeholder("x");
+  const ir::Output there = model.add("Neg", {x}, {}, "there", "/task:1");
+  model.add("Neg", {there}, {}, "back", "/task:0");
+  const auto session = session_of(cluster, model);
+  std::vector<float> many(3'000'000);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<float>(i % 1000);
+  const auto got = session->run({{"x", Tensor::of(Shape{3'000'000}, many)}}, {"t", "back"});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ((*got)[0].data<const std::string_view>()[1], std::string(5000, 'b'));
+  EXPECT_EQ(floats((*got)[1]), many);
+}
+
+TEST(SessionOfACluster, shares_variables_that_outlive_it) {
+  const TestCluster cluster(2);
+  Model model;
+  const ir::Output v = model.add("Variable", {}, variable_attrs("v", Shape{2}), "v", "/task:1");
+  model.add("VariableAssign", {v, model.constant({1, 2})}, {}, "init");
+  model.add("VariableAssignAdd", {v, model.constant({10, 20}, "", "/task:0")}, {}, "add");
+  model.add("VariableRead", {v}, {{"dtype", DType::kFloat32}, {"shape", Shape{2}}}, "read");
+  {
+    const auto first = session_of(cluster, model);
+    const Status unset = first->run({}, {"read"}).status();
+    EXPECT_EQ(unset.code(), StatusCode::kFailedPrecondition);
+    ASSERT_TRUE(first->run({}, {}, {"init"}).ok());
+  }
+  const auto second = session_of(cluster, model, 1);
+  ASSERT_TRUE(second->run({}, {}, {"add"}).ok());
+  auto got = second->run({}, {"read"});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_THAT(floats((*got)[0]), ElementsAre(11, 22));
+  SessionOptions alone;
+  alone.isolate_session_state = true;
+  const auto third = session_of(cluster, model, 0, alone);
+  EXPECT_EQ(third->run({}, {"read"}).status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(SessionOfACluster, runs_a_loop_whose_body_is_on_several_tasks) {
+  const TestCluster cluster(2);
+  ir::OpRegistry registry;
+  ops::register_all(&registry);
+  const ir::TensorSpec scalar = {DType::kFloat32, Shape()};
+  const auto function = [&](const auto& build) {
+    ir::Graph body;
+    const ir::Output x = *ir::add_arg(&body, registry, scalar);
+    ir::Builder b(&body, &registry);
+    const ir::Output y = build(b, x);
+    EXPECT_TRUE(b.status().ok()) << b.status();
+    return *ir::Function::make(std::move(body), {y});
+  };
+  const ir::FunctionPtr condition = function([](ir::Builder& b, ir::Output x) {
+    return b.add("Less", {x, b.add("Const", {}, {{"value", Tensor::scalar(1000.0F)}})});
+  });
+  const ir::FunctionPtr body = function([](ir::Builder& b, ir::Output x) {
+    const ir::Output twice = b.add("Add", {x, x});
+    b.graph().mutable_node(twice.node).device = "/job:w/task:1";
+    return b.add("Add", {twice, b.add("Const", {}, {{"value", Tensor::scalar(1.0F)}})});
+  });
+  Model model;
+  ir::Graph graph = model.graph();
+  graph.hold_function("cond", condition);
+  graph.hold_function("body", body);
+  ir::Builder b(&graph, &registry);
+  const ir::Output zero = b.add("Const", {}, {{"value", Tensor::scalar(0.0F)}}, "zero");
+  b.add("While", {zero},
+        {{"cond", std::string("cond")}, {"body", std::string("body")}, {"variables", int64_t{1}}},
+        "loop");
+  ASSERT_TRUE(b.status().ok()) << b.status();
+  auto session = Session::create(cluster.target(), graph);
+  ASSERT_TRUE(session.ok()) << session.status();
+  for (int i = 0; i < 5; ++i) {
+    const auto got = (*session)->run({}, {"loop"});
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ((*got)[0].data<const float>()[0], 1023);
+  }
+}
+
+TEST(SessionOfACluster, tells_the_first_error_and_stops_the_other_tasks) {
+  const TestCluster cluster(3);
+  Model model;
+  const ir::Output queue = model.add(
+      "Queue", {},
+      {{"shared_name", std::string("q")}, {"dtypes", std::vector<std::string>{"float32"}}}, "q",
+      "/task:1");
+  const ir::Output taken =
+      model.add("QueueDequeue", {queue}, {{"dtypes", std::vector<std::string>{"float32"}}}, "take");
+  const ir::Output bad = model.add(
+      "Add", {model.placeholder("x"), model.constant({1, 2}, "", "/task:2")}, {}, "bad", "/task:2");
+  model.add("Neg", {bad}, {}, "out", "/task:0");
+  static_cast<void>(taken);
+  const auto session = session_of(cluster, model);
+  const Status status =
+      session->run({{"x", Tensor::of(Shape{3}, std::vector<float>{1, 2, 3})}}, {"take", "out"})
+          .status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(base::message_of(status), HasSubstr("bad"));
+  EXPECT_THAT(base::message_of(status), HasSubstr("/task:2"));
+}
+
+TEST(SessionOfACluster, names_a_task_that_does_not_come_up) {
+  TestCluster cluster(2);
+  cluster.stop(1);
+  Model model;
+  model.constant({1}, "there", "/task:1");
+  SessionOptions options;
+  options.connect_timeout = std::chrono::milliseconds(500);
+  const Status status = Session::create(cluster.target(), model.graph(), options).status();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(base::message_of(status), HasSubstr("/job:w/replica:0/task:1"));
+  EXPECT_THAT(base::message_of(status), HasSubstr("CreateSession still waiting"));
+}
+
+TEST(SessionOfACluster, does_not_wait_for_tasks_that_the_graph_does_not_use) {
+  TestCluster cluster(2);
+  cluster.stop(1);
+  Model model;
+  model.constant({1}, "here", "/task:0");
+  const auto session = session_of(cluster, model);
+  ASSERT_NE(session, nullptr);
+  EXPECT_TRUE(session->run({}, {"here"}).ok());
+}
+
+TEST(SessionOfACluster, notices_a_task_that_was_restarted) {
+  TestCluster cluster(2);
+  Model model;
+  const ir::Output there = model.add("Neg", {model.placeholder("x")}, {}, "there", "/task:1");
+  model.add("Neg", {there}, {}, "back", "/task:0");
+  const Session::Feed feed = {"x", Tensor::of(Shape{1}, std::vector<float>{1})};
+  auto session = session_of(cluster, model);
+  ASSERT_TRUE(session->run({feed}, {"back"}).ok());
+  cluster.stop(1);
+  cluster.start(1);
+  const Status status = session->run({feed}, {"back"}).status();
+  EXPECT_THAT(status.code(), AnyOf(StatusCode::kUnavailable, StatusCode::kAborted));
+  EXPECT_THAT(base::message_of(status), HasSubstr("/job:w/replica:0/task:1"));
+  session = session_of(cluster, model);
+  EXPECT_TRUE(session->run({feed}, {"back"}).ok());
+}
+
+TEST(SessionOfACluster, keeps_to_its_device_filters) {
+  const TestCluster cluster(3);
+  Model model;
+  model.constant({1}, "there", "/task:2");
+  SessionOptions options;
+  options.device_filters = {"/job:w/task:1"};
+  const Status status = Session::create(cluster.target(), model.graph(), options).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(base::message_of(status), HasSubstr("available devices are"));
+}
+
+TEST(SessionOfACluster, lists_the_devices_of_all_tasks) {
+  const TestCluster cluster(3);
+  Model model;
+  model.constant({1});
+  const auto session = session_of(cluster, model, 1);
+  const auto devices = session->list_devices();
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  ASSERT_EQ(devices->size(), 3);
+  EXPECT_EQ((*devices)[2].name, "/job:w/replica:0/task:2/device:CPU:0");
+  EXPECT_EQ((*devices)[2].type, "CPU");
+  EXPECT_NE((*devices)[2].incarnation, (*devices)[1].incarnation);
+}
+
+TEST(SessionOfACluster, reset_forgets_containers_and_ends_sessions) {
+  const TestCluster cluster(2);
+  Model model;
+  ir::AttrMap attrs = variable_attrs("v", Shape{1});
+  const ir::Output v = model.add("Variable", {}, attrs, "v", "/task:1");
+  attrs["container"] = std::string("kept");
+  const ir::Output w = model.add("Variable", {}, attrs, "w", "/task:1");
+  for (const auto& [handle, name] : {std::pair(v, "v"), std::pair(w, "w")}) {
+    model.add("VariableAssign", {handle, model.constant({1})}, {}, std::string("init_") + name);
+    model.add("VariableRead", {handle}, {{"dtype", DType::kFloat32}, {"shape", Shape{1}}},
+              std::string("read_") + name);
+  }
+  auto session = session_of(cluster, model);
+  ASSERT_TRUE(session->run({}, {}, {"init_v", "init_w"}).ok());
+  ASSERT_TRUE(Session::reset(cluster.target(), {}).ok());
+  EXPECT_EQ(session->run({}, {"read_w"}).status().code(), StatusCode::kAborted);
+  session = session_of(cluster, model);
+  EXPECT_TRUE(session->run({}, {"read_w"}).ok());
+  EXPECT_EQ(session->run({}, {"read_v"}).status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(SessionOfACluster, extensions_race_and_one_wins) {
+  const TestCluster cluster(1);
+  Model model;
+  model.constant({1}, "a");
+  auto session = session_of(cluster, model);
+  model.constant({2}, "b");
+  ASSERT_TRUE(session->extend(model.graph()).ok());
+  EXPECT_TRUE(session->run({}, {"b"}).ok());
+}
+
+}  // namespace
+}  // namespace sidereal::runtime

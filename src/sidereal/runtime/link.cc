@@ -1,0 +1,305 @@
+#include "sidereal/runtime/link.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "sidereal/runtime/client_stream.h"
+#include "sidereal/runtime/failure.h"
+#include "sidereal/runtime/session.grpc.pb.h"
+#include "sidereal/runtime/worker_service.h"
+
+namespace sidereal::runtime {
+
+namespace v1 = session::v1;
+using tensor::Tensor;
+
+namespace {
+
+class LocalPart final : public Link::Part {
+ public:
+  LocalPart(Task* task, uint64_t step) : task_(task), step_(step) {}
+  void cancel() override { task_->cancel(step_); }
+  void end() override { task_->end_step(step_); }
+
+ private:
+  Task* const task_;
+  const uint64_t step_;
+};
+
+class LocalLink final : public Link {
+ public:
+  LocalLink(Task* task, uint64_t session, bool isolated)
+      : task_(task), session_(session), isolated_(isolated) {}
+
+  void attach(std::function<void(Result<uint64_t>)> done) override {
+    task_->open_session(session_, isolated_, [&](const Status& status) {
+      if (status.ok()) {
+        done(task_->incarnation());
+      } else {
+        done(status);
+      }
+    });
+  }
+  void register_program(const std::string& bytes,
+                        std::function<void(Result<uint64_t>)> done) override {
+    task_->register_program(session_, bytes, std::move(done));
+  }
+  std::shared_ptr<Part> run(ProgramCall call, std::function<void(ProgramResult)> done) override {
+    call.session = session_;
+    auto part = std::make_shared<LocalPart>(task_, call.step);
+    task_->run(std::move(call), std::move(done));
+    return part;
+  }
+  void detach() override { task_->close_session(session_); }
+
+ private:
+  Task* const task_;
+  const uint64_t session_;
+  const bool isolated_;
+};
+
+/// Why a stream to `peer` ended that should not have.
+Status lost(const grpc::Status& status, const std::string& peer) {
+  if (status.ok()) return base::unavailable("{} ended the session", peer);
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    return base::unavailable("{} cannot be reached ({}): it ended, does not run yet, or is cut off",
+                             peer, status.error_message());
+  }
+  return from_grpc(status, peer);
+}
+
+/// The Attach stream.
+class Attachment final : public ClientStream<v1::AttachRequest, v1::AttachReply> {
+ public:
+  Attachment(std::string peer, std::function<void(Status)> on_lost)
+      : peer_(std::move(peer)), on_lost_(std::move(on_lost)) {}
+
+  void attach(v1::Worker::Stub* stub, const v1::AttachHead& head,
+              std::function<void(Result<uint64_t>)> done) {
+    on_attached_ = std::move(done);
+    stub->async()->Attach(&context_, this);
+    begin();
+    v1::AttachRequest request;
+    *request.mutable_head() = head;
+    put(std::move(request));
+  }
+
+  void register_program(const std::string& bytes, std::function<void(Result<uint64_t>)> done) {
+    {
+      const std::lock_guard lock(state_mutex_);
+      if (ended_) {
+        const Status status = status_;
+        return done(status);
+      }
+      waiting_.push_back(std::move(done));
+    }
+    v1::AttachRequest request;
+    request.set_program(bytes);
+    put(std::move(request));
+  }
+
+  void detach() {
+    {
+      const std::lock_guard lock(state_mutex_);
+      on_lost_ = nullptr;
+    }
+    close();
+  }
+  using ClientStream::hang_up;
+
+ private:
+  void take(v1::AttachReply* reply) override {
+    if (reply->has_status()) {
+      const auto& devices = reply->status().devices();
+      const auto done = std::exchange(on_attached_, nullptr);
+      if (done) done(devices.empty() ? 0 : devices[0].incarnation());
+      return;
+    }
+    std::function<void(Result<uint64_t>)> done;
+    {
+      const std::lock_guard lock(state_mutex_);
+      if (waiting_.empty()) return;
+      done = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    if (reply->has_failure()) {
+      done(base::with_context(from_proto(reply->failure()), peer_));
+    } else {
+      done(reply->program());
+    }
+  }
+
+  void ended(const grpc::Status& status) override {
+    std::deque<std::function<void(Result<uint64_t>)>> waiting;
+    std::function<void(Status)> on_lost;
+    {
+      const std::lock_guard lock(state_mutex_);
+      ended_ = true;
+      status_ = lost(status, peer_);
+      waiting = std::move(waiting_);
+      on_lost = std::exchange(on_lost_, nullptr);
+    }
+    const auto attached = std::exchange(on_attached_, nullptr);
+    if (attached) {
+      attached(status_);
+    } else if (on_lost) {
+      on_lost(status_);
+    }
+    for (const auto& done : waiting) done(status_);
+  }
+
+  const std::string peer_;
+  std::function<void(Result<uint64_t>)> on_attached_;
+  std::mutex state_mutex_;
+  std::function<void(Status)> on_lost_;
+  std::deque<std::function<void(Result<uint64_t>)>> waiting_;
+  bool ended_ = false;
+  Status status_;
+};
+
+/// A RunProgram stream.
+class RemotePart final : public ClientStream<v1::ProgramRequest, v1::ProgramReply>,
+                         public Link::Part {
+ public:
+  RemotePart(std::string peer, std::function<void(ProgramResult)> done)
+      : peer_(std::move(peer)), done_with_(std::move(done)) {}
+
+  void run(v1::Worker::Stub* stub, ProgramCall call, size_t fetches) {
+    joiner_.emplace(static_cast<int32_t>(fetches));
+    stub->async()->RunProgram(&context_, this);
+    begin();
+    v1::ProgramRequest request;
+    v1::ProgramHead* const head = request.mutable_head();
+    head->set_session(call.session);
+    head->set_program(call.program);
+    head->set_step(call.step);
+    head->set_feeds(static_cast<int32_t>(call.feeds.size()));
+    head->set_trace(call.trace);
+    put(std::move(request));
+    for (size_t i = 0; i < call.feeds.size(); ++i) {
+      put(static_cast<int32_t>(i), std::move(call.feeds[i]));
+    }
+  }
+
+  void cancel() override {
+    v1::ProgramRequest request;
+    request.set_cancel(true);
+    put(std::move(request));
+  }
+
+  void end() override {
+    {
+      const std::lock_guard lock(result_mutex_);
+      ended_ = true;
+      if (done_with_ == nullptr) {
+        close();
+        return;
+      }
+    }
+    hang_up();
+  }
+
+ private:
+  void take(v1::ProgramReply* reply) override {
+    if (reply->has_piece()) {
+      auto value = joiner_->add(reply->piece());
+      if (!value.ok()) return give({.status = base::with_context(value.status(), peer_)});
+      if (*value) {
+        const auto index = static_cast<size_t>((*value)->first);
+        if (fetches_.size() <= index) fetches_.resize(index + 1);
+        fetches_[index] = std::move((*value)->second);
+      }
+    }
+    if (!reply->has_tail()) return;
+    ProgramResult result;
+    v1::ProgramTail* const tail = reply->mutable_tail();
+    result.status = from_proto(tail->failure());
+    result.derived = tail->failure().derived();
+    result.fetches = std::move(fetches_);
+    result.waits_for = std::move(*tail->mutable_waits_for());
+    result.trace = std::move(*tail->mutable_trace());
+    give(std::move(result));
+  }
+
+  void ended(const grpc::Status& status) override {
+    ProgramResult result;
+    {
+      const std::lock_guard lock(result_mutex_);
+      result.derived = ended_;
+    }
+    result.status = lost(status, peer_);
+    give(std::move(result));
+  }
+
+  void give(ProgramResult result) {
+    std::function<void(ProgramResult)> done;
+    {
+      const std::lock_guard lock(result_mutex_);
+      done = std::exchange(done_with_, nullptr);
+    }
+    if (done) done(std::move(result));
+  }
+
+  const std::string peer_;
+  std::mutex result_mutex_;
+  std::function<void(ProgramResult)> done_with_;
+  bool ended_ = false;
+  std::optional<PieceJoiner> joiner_;
+  std::vector<Tensor> fetches_;
+};
+
+class RemoteLink final : public Link {
+ public:
+  RemoteLink(std::shared_ptr<grpc::Channel> channel, std::string task, std::string peer,
+             uint64_t session, bool isolated, std::function<void(Status)> on_lost)
+      : stub_(v1::Worker::NewStub(std::move(channel))),
+        peer_(std::move(peer)),
+        attachment_(std::make_shared<Attachment>(peer_, std::move(on_lost))) {
+    head_.set_version(kSessionVersion);
+    head_.set_task(std::move(task));
+    head_.set_session(session);
+    head_.set_isolated(isolated);
+  }
+  ~RemoteLink() override { attachment_->hang_up(); }
+
+  void attach(std::function<void(Result<uint64_t>)> done) override {
+    attachment_->attach(stub_.get(), head_, std::move(done));
+  }
+  void register_program(const std::string& bytes,
+                        std::function<void(Result<uint64_t>)> done) override {
+    attachment_->register_program(bytes, std::move(done));
+  }
+  std::shared_ptr<Part> run(ProgramCall call, std::function<void(ProgramResult)> done) override {
+    constexpr size_t kFetchesMax = size_t{1} << 20;
+    call.session = head_.session();
+    auto part = std::make_shared<RemotePart>(peer_, std::move(done));
+    part->run(stub_.get(), std::move(call), kFetchesMax);
+    return part;
+  }
+  void detach() override { attachment_->detach(); }
+
+ private:
+  const std::unique_ptr<v1::Worker::Stub> stub_;
+  const std::string peer_;
+  v1::AttachHead head_;
+  const std::shared_ptr<Attachment> attachment_;
+};
+
+}  // namespace
+
+std::shared_ptr<Link> local_link(Task* task, uint64_t session, bool isolated) {
+  return std::make_shared<LocalLink>(task, session, isolated);
+}
+
+std::shared_ptr<Link> remote_link(std::shared_ptr<grpc::Channel> channel, std::string task,
+                                  std::string peer, uint64_t session, bool isolated,
+                                  std::function<void(Status)> on_lost) {
+  return std::make_shared<RemoteLink>(std::move(channel), std::move(task), std::move(peer), session,
+                                      isolated, std::move(on_lost));
+}
+
+}  // namespace sidereal::runtime

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "sidereal/runtime/channels.h"
+#include "sidereal/runtime/task.h"
+
+/// A master's hold on one task for one session. Internal to runtime.
+namespace sidereal::runtime {
+
+/// One task as a session sees it: programs that are registered there, parts of steps that run.
+/// Thread: any. Callbacks come from any thread and must not block.
+class Link {
+ public:
+  virtual ~Link() = default;
+
+  /// A part of a step that was begun.
+  class Part {
+   public:
+    virtual ~Part() = default;
+    /// Ends it soon: its result comes, and says what it waited for.
+    virtual void cancel() = 0;
+    /// The whole step has ended. If the result has not come it comes now, as kCancelled. Once.
+    virtual void end() = 0;
+  };
+
+  /// Attaches the session. Before anything else, once; `done` gets the task's incarnation.
+  virtual void attach(std::function<void(Result<uint64_t>)> done) = 0;
+  /// The content hash of the program of these bytes, which may run from then on.
+  virtual void register_program(const std::string& bytes,
+                                std::function<void(Result<uint64_t>)> done) = 0;
+  /// Begins a part of a step; `done` gets its result, once.
+  virtual std::shared_ptr<Part> run(ProgramCall call, std::function<void(ProgramResult)> done) = 0;
+  /// Lets go of the task. What was registered is forgotten.
+  virtual void detach() = 0;
+};
+
+/// A task of this process.
+std::shared_ptr<Link> local_link(Task* task, uint64_t session, bool isolated);
+
+/// A task behind a channel. `on_lost` is called, once, when an attached task is not reached any
+/// more. `peer` is for messages.
+std::shared_ptr<Link> remote_link(std::shared_ptr<grpc::Channel> channel, std::string task,
+                                  std::string peer, uint64_t session, bool isolated,
+                                  std::function<void(Status)> on_lost);
+
+}  // namespace sidereal::runtime

@@ -1,0 +1,31 @@
+#include "sidereal/runtime/machine.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace sidereal::runtime {
+
+MachineFigures machine_figures() {
+  MachineFigures out;
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word == "VmRSS:") {
+      status >> out.memory_used;
+      out.memory_used *= 1024;
+    } else if (word == "Threads:") {
+      status >> out.threads;
+    }
+  }
+  std::error_code error;
+  for (std::filesystem::directory_iterator file("/proc/self/fd", error), end; file != end;
+       file.increment(error)) {
+    ++out.open_files;
+  }
+  out.memory_limit = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  return out;
+}
+
+}  // namespace sidereal::runtime

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+
+namespace sidereal::runtime {
+
+/// What the operating system says of this process.
+struct MachineFigures {
+  int64_t memory_used = 0;   ///< Resident bytes.
+  int64_t memory_limit = 0;  ///< Bytes the machine has.
+  int64_t threads = 0;
+  int64_t open_files = 0;
+};
+
+/// Reads them; 0 where they cannot be read. Thread: any.
+MachineFigures machine_figures();
+
+}  // namespace sidereal::runtime

@@ -1,0 +1,372 @@
+#include "sidereal/runtime/master_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "sidereal/base/log.h"
+#include "sidereal/ir/text.h"
+#include "sidereal/passes/pipeline.h"
+#include "sidereal/runtime/failure.h"
+#include "sidereal/runtime/master_session.h"
+#include "sidereal/runtime/server_stream.h"
+#include "sidereal/runtime/session.grpc.pb.h"
+#include "sidereal/runtime/worker_service.h"
+
+namespace sidereal::runtime {
+
+namespace v1 = session::v1;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using tensor::Tensor;
+
+namespace {
+
+constexpr int kFeedsMax = 1 << 20;
+/// For tasks that are asked for their devices, or to reset containers.
+constexpr milliseconds kAskTasks(10'000);
+constexpr milliseconds kWaitForTasks(600'000);
+
+milliseconds or_else(int64_t ms, milliseconds otherwise) {
+  return ms > 0 ? milliseconds(ms) : otherwise;
+}
+
+Result<SessionConfig> config_of(const v1::SessionConfig& given) {
+  SessionConfig out;
+  out.allow_soft_placement = given.allow_soft_placement();
+  out.log_device_placement = given.log_device_placement();
+  out.device_filters.assign(given.device_filters().begin(), given.device_filters().end());
+  out.operation_timeout = milliseconds(given.operation_timeout_ms());
+  out.isolate_session_state = given.isolate_session_state();
+  if (!given.compute_dtype().empty()) {
+    SR_ASSIGN_OR_RETURN(out.compute_dtype, passes::parse_compute_dtype(given.compute_dtype()));
+  }
+  return out;
+}
+
+/// The sessions of a master.
+/// Thread: any.
+class Sessions {
+ public:
+  void add(std::shared_ptr<MasterSession> session) {
+    const std::lock_guard lock(mutex_);
+    sessions_[session->id()].session = std::move(session);
+  }
+  Result<std::shared_ptr<MasterSession>> find(uint64_t id) {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(id);
+    if (found != sessions_.end()) return found->second.session;
+    return unknown(id);
+  }
+  /// Calls `on_close` when the session is closed; at once when there is none.
+  void hold(uint64_t id, std::function<void()> on_close) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = sessions_.find(id);
+      if (found != sessions_.end()) {
+        found->second.on_close = std::move(on_close);
+        return;
+      }
+    }
+    on_close();
+  }
+  Status close(uint64_t id, const Status& why) {
+    Entry entry;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = sessions_.find(id);
+      if (found == sessions_.end()) return unknown(id);
+      entry = std::move(found->second);
+      sessions_.erase(found);
+    }
+    entry.session->close(why);
+    if (entry.on_close) entry.on_close();
+    return {};
+  }
+  void close_all(const Status& why) {
+    std::vector<uint64_t> ids;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [id, entry] : sessions_) ids.push_back(id);
+    }
+    for (const uint64_t id : ids) static_cast<void>(close(id, why));
+  }
+
+ private:
+  struct Entry {
+    std::shared_ptr<MasterSession> session;
+    std::function<void()> on_close;
+  };
+
+  static Status unknown(uint64_t id) {
+    return base::aborted(
+        "session {:016x} is not known here: it was closed or reset, or the master was restarted; "
+        "make a new session",
+        id);
+  }
+
+  std::mutex mutex_;
+  std::map<uint64_t, Entry> sessions_;
+};
+
+/// A RunStep stream.
+class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
+ public:
+  StepStream(Sessions* sessions, std::atomic<int>* running)
+      : sessions_(*sessions), running_(*running) {}
+
+ private:
+  Status take(const v1::StepRequest& request) override {
+    if (request.has_head()) SR_RETURN_IF_ERROR(begin(request.head()));
+    if (request.has_piece()) {
+      if (!joiner_) return base::invalid_argument("a piece before the head");
+      SR_ASSIGN_OR_RETURN(auto value, joiner_->add(request.piece()));
+      if (value) {
+        call_.feed_values[value->first] = std::move(value->second);
+        --missing_;
+      }
+    }
+    if (joiner_ && missing_ == 0 && !ran_) run();
+    return {};
+  }
+
+  Status begin(const v1::StepHead& head) {
+    if (joiner_) return base::invalid_argument("a second head");
+    if (head.feeds_size() > kFeedsMax) return base::invalid_argument("{} feeds", head.feeds_size());
+    SR_ASSIGN_OR_RETURN(session_, sessions_.find(head.session()));
+    call_.feeds.assign(head.feeds().begin(), head.feeds().end());
+    call_.fetches.assign(head.fetches().begin(), head.fetches().end());
+    call_.targets.assign(head.targets().begin(), head.targets().end());
+    call_.timeout = milliseconds(head.timeout_ms());
+    call_.trace = head.trace();
+    call_.feed_values.resize(call_.feeds.size());
+    missing_ = head.feeds_size();
+    joiner_.emplace(missing_);
+    return {};
+  }
+
+  void run() {
+    ran_ = true;
+    ++running_;
+    auto handle = session_->run(std::move(call_), [self = shared_from_this(),
+                                                   this](StepResult result) { answer(&result); });
+    const std::lock_guard lock(handle_mutex_);
+    handle_ = std::move(handle);
+  }
+
+  void answer(StepResult* result) {
+    --running_;
+    for (size_t i = 0; i < result->fetches.size(); ++i) {
+      put(static_cast<int32_t>(i), std::move(result->fetches[i]));
+    }
+    v1::StepReply reply;
+    if (!result->status.ok())
+      to_proto(result->status, false, reply.mutable_tail()->mutable_failure());
+    reply.mutable_tail()->set_trace(std::move(result->trace));
+    answered_ = true;
+    put(std::move(reply));
+    const std::lock_guard lock(handle_mutex_);
+    handle_ = nullptr;
+  }
+
+  void hung_up() override {
+    std::shared_ptr<MasterSession::Handle> handle;
+    {
+      const std::lock_guard lock(handle_mutex_);
+      handle = handle_;
+    }
+    if (handle != nullptr && !answered_) handle->cancel(base::cancelled("the client has gone"));
+  }
+  bool said_all() const override { return !ran_ || answered_; }
+
+  Sessions& sessions_;
+  std::atomic<int>& running_;
+  std::shared_ptr<MasterSession> session_;
+  StepCall call_;
+  std::optional<PieceJoiner> joiner_;
+  int missing_ = 0;
+  std::atomic<bool> ran_ = false;
+  std::atomic<bool> answered_ = false;
+  std::mutex handle_mutex_;
+  std::shared_ptr<MasterSession::Handle> handle_;
+};
+
+/// A HoldSession call, which ends with the session or ends it.
+class Hold final : public grpc::ServerUnaryReactor {
+ public:
+  Hold(Sessions* sessions, uint64_t id) : sessions_(*sessions), id_(id) {}
+
+  void start(std::shared_ptr<Hold> self) {
+    self_ = self;
+    sessions_.hold(id_, [self] { self->finish(); });
+  }
+  void OnCancel() override {
+    static_cast<void>(sessions_.close(id_, base::cancelled("the client has gone")));
+    finish();
+  }
+  void OnDone() override { const std::shared_ptr<Hold> last = std::move(self_); }
+
+ private:
+  void finish() {
+    if (!finished_.exchange(true)) Finish(grpc::Status::OK);
+  }
+
+  Sessions& sessions_;
+  const uint64_t id_;
+  std::atomic<bool> finished_ = false;
+  std::shared_ptr<Hold> self_;
+};
+
+using Base = v1::Master::WithCallbackMethod_RunStep<
+    v1::Master::WithCallbackMethod_HoldSession<v1::Master::Service>>;
+
+}  // namespace
+
+class MasterService::Impl final : public Base {
+ public:
+  explicit Impl(MasterContext* context) : context_(*context) {}
+
+  grpc::Status CreateSession(grpc::ServerContext* call, const v1::CreateSessionRequest* request,
+                             v1::CreateSessionReply* reply) override {
+    const Status status = create(*request, reply);
+    // A client that went away while it waited holds nothing.
+    if (status.ok() && call->IsCancelled()) {
+      static_cast<void>(sessions_.close(reply->session(), base::cancelled("the client has gone")));
+    }
+    return to_grpc(status);
+  }
+
+  grpc::Status ExtendSession(grpc::ServerContext*, const v1::ExtendSessionRequest* request,
+                             v1::ExtendSessionReply* reply) override {
+    return to_grpc(extend(*request, reply));
+  }
+
+  grpc::ServerBidiReactor<v1::StepRequest, v1::StepReply>* RunStep(
+      grpc::CallbackServerContext*) override {
+    const auto stream = std::make_shared<StepStream>(&sessions_, &running_);
+    stream->start(stream);
+    return stream.get();
+  }
+
+  grpc::ServerUnaryReactor* HoldSession(grpc::CallbackServerContext*,
+                                        const v1::HoldSessionRequest* request,
+                                        v1::HoldSessionReply*) override {
+    const auto hold = std::make_shared<Hold>(&sessions_, request->session());
+    hold->start(hold);
+    return hold.get();
+  }
+
+  grpc::Status CloseSession(grpc::ServerContext*, const v1::CloseSessionRequest* request,
+                            v1::CloseSessionReply*) override {
+    return to_grpc(
+        sessions_.close(request->session(),
+                        base::cancelled("Session::Close() was called: the step was cancelled")));
+  }
+
+  grpc::Status Reset(grpc::ServerContext* call, const v1::ResetRequest* request,
+                     v1::ResetReply*) override {
+    v1::ResetRequest named = *request;
+    if (named.containers().empty()) named.add_containers("");
+    Status status = ask_all(call, [&](v1::Worker::Stub* stub, grpc::ClientContext* context) {
+      v1::ResetReply reply;
+      return stub->ResetContainers(context, named, &reply);
+    });
+    sessions_.close_all(base::aborted("the containers of the session's cluster were reset"));
+    return to_grpc(status);
+  }
+
+  grpc::Status ListDevices(grpc::ServerContext* call, const v1::ListDevicesRequest* request,
+                           v1::ListDevicesReply* reply) override {
+    if (request->session() != 0) {
+      const auto session = sessions_.find(request->session());
+      if (!session.ok()) return to_grpc(session.status());
+    }
+    return to_grpc(ask_all(call, [&](v1::Worker::Stub* stub, grpc::ClientContext* context) {
+      v1::GetStatusRequest ask;
+      ask.set_version(kSessionVersion);
+      v1::TaskStatus status;
+      const grpc::Status answered = stub->GetStatus(context, ask, &status);
+      for (const v1::Device& device : status.devices()) *reply->add_devices() = device;
+      return answered;
+    }));
+  }
+
+  void drain() { draining_ = true; }
+  [[nodiscard]] int running() const { return running_; }
+  void close_all(const Status& why) { sessions_.close_all(why); }
+
+ private:
+  Result<ir::Graph> parse(const std::string& text) const {
+    return ir::from_text(text, context_.registry);
+  }
+
+  Status create(const v1::CreateSessionRequest& request, v1::CreateSessionReply* reply) {
+    const steady_clock::time_point deadline =
+        steady_clock::now() + or_else(request.timeout_ms(), kWaitForTasks);
+    if (request.version() != kSessionVersion) {
+      return base::failed_precondition(
+          "{} speaks session version {}, the client {}; use one release for the whole cluster",
+          context_.task->name(), kSessionVersion, request.version());
+    }
+    if (draining_) return base::unavailable("{} is stopping", context_.task->name());
+    SR_ASSIGN_OR_RETURN(SessionConfig config, config_of(request.config()));
+    SR_ASSIGN_OR_RETURN(const ir::Graph graph, parse(request.graph()));
+    SR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
+                        MasterSession::create(&context_, context_.random(), std::move(config)));
+    Result<int64_t> version = session->extend(graph, 0, deadline);
+    if (!version.ok()) {
+      session->close(version.status());
+      return version.status();
+    }
+    sessions_.add(session);
+    reply->set_session(session->id());
+    reply->set_graph_version(*version);
+    return {};
+  }
+
+  Status extend(const v1::ExtendSessionRequest& request, v1::ExtendSessionReply* reply) {
+    const steady_clock::time_point deadline =
+        steady_clock::now() + or_else(request.timeout_ms(), kWaitForTasks);
+    SR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
+                        sessions_.find(request.session()));
+    SR_ASSIGN_OR_RETURN(const ir::Graph graph, parse(request.graph()));
+    SR_ASSIGN_OR_RETURN(const int64_t version,
+                        session->extend(graph, request.graph_version(), deadline));
+    reply->set_graph_version(version);
+    return {};
+  }
+
+  /// Calls every task of the cluster; the first error, naming the task.
+  template <class Call>
+  Status ask_all(grpc::ServerContext* call, Call one) {
+    for (const std::string& task : context_.channels->tasks()) {
+      SR_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
+                          context_.channels->to(task));
+      const auto stub = v1::Worker::NewStub(channel);
+      grpc::ClientContext context;
+      context.set_wait_for_ready(true);
+      context.set_deadline(
+          std::min(call->deadline(), std::chrono::system_clock::now() + kAskTasks));
+      SR_RETURN_IF_ERROR(from_grpc(one(stub.get(), &context), context_.channels->describe(task)));
+    }
+    return {};
+  }
+
+  MasterContext& context_;
+  Sessions sessions_;
+  std::atomic<int> running_ = 0;
+  std::atomic<bool> draining_ = false;
+};
+
+MasterService::MasterService(MasterContext* context) : impl_(std::make_unique<Impl>(context)) {}
+MasterService::~MasterService() = default;
+grpc::Service* MasterService::service() { return impl_.get(); }
+void MasterService::drain() { impl_->drain(); }
+int MasterService::running() const { return impl_->running(); }
+void MasterService::close_all(const Status& why) { impl_->close_all(why); }
+
+}  // namespace sidereal::runtime

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+
+#include "sidereal/base/status.h"
+
+namespace grpc {
+class Service;
+}
+
+namespace sidereal::runtime {
+
+struct MasterContext;
+
+/// The Master service of session.proto.
+/// Thread: any. Must outlive the gRPC server it is registered with.
+class MasterService {
+ public:
+  /// `context` is borrowed.
+  explicit MasterService(MasterContext* context);
+  ~MasterService();
+  MasterService(const MasterService&) = delete;
+  MasterService& operator=(const MasterService&) = delete;
+
+  [[nodiscard]] grpc::Service* service();
+  /// Takes no sessions and no steps any more.
+  void drain();
+  /// Steps that run.
+  [[nodiscard]] int running() const;
+  /// Ends all sessions with `why`.
+  void close_all(const Status& why);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sidereal::runtime

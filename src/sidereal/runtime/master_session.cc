@@ -1,0 +1,493 @@
+#include "sidereal/runtime/master_session.h"
+
+#include <condition_variable>
+#include <utility>
+
+#include "sidereal/base/log.h"
+#include "sidereal/exec/one_op.h"
+#include "sidereal/ir/function.h"
+#include "sidereal/ir/text.h"
+#include "sidereal/kernels/prepared_matmul.h"
+#include "sidereal/partition/by_device.h"
+#include "sidereal/passes/feeds.h"
+#include "sidereal/passes/pipeline.h"
+#include "sidereal/passes/place_devices.h"
+#include "sidereal/passes/placement_report.h"
+#include "sidereal/program/compile.h"
+
+namespace sidereal::runtime {
+
+using std::chrono::steady_clock;
+using tensor::Tensor;
+
+namespace {
+
+constexpr std::chrono::milliseconds kRetry(200);
+constexpr std::chrono::seconds kLogEvery(10);
+
+std::chrono::milliseconds shorter(std::chrono::milliseconds a, std::chrono::milliseconds b) {
+  if (a.count() <= 0) return b;
+  return b.count() <= 0 ? a : std::min(a, b);
+}
+
+/// The devices of all nodes, of bodies of functions too.
+void collect_devices(const ir::Graph& graph, std::set<std::string>* out) {
+  for (const ir::Node& node : graph.nodes()) out->insert(node.device);
+  for (const ir::NamedFunction& function : graph.functions()) {
+    collect_devices(function.function->body(), out);
+  }
+}
+
+}  // namespace
+
+struct MasterSession::Plan {
+  std::vector<PartPlan> parts;
+};
+
+/// A step that was asked for: being planned, or running. Thread: any.
+class MasterSession::Request final : public MasterSession::Handle {
+ public:
+  explicit Request(std::function<void(StepResult)> done) : done_(std::move(done)) {}
+
+  void cancel(const Status& why) override {
+    std::shared_ptr<StepRun> run;
+    {
+      const std::lock_guard lock(mutex_);
+      if (cancelled_.ok()) cancelled_ = why;
+      run = run_;
+    }
+    if (run != nullptr) run->cancel(why);
+  }
+
+  /// What it was cancelled with before `run` was made.
+  Status begin(std::shared_ptr<StepRun> run) {
+    const std::lock_guard lock(mutex_);
+    if (cancelled_.ok()) run_ = std::move(run);
+    return cancelled_;
+  }
+
+  void finish(StepResult result) {
+    std::function<void(StepResult)> done;
+    {
+      const std::lock_guard lock(mutex_);
+      done = std::exchange(done_, nullptr);
+      run_ = nullptr;
+    }
+    if (done) done(std::move(result));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::function<void(StepResult)> done_;
+  std::shared_ptr<StepRun> run_;
+  Status cancelled_;
+};
+
+Result<std::shared_ptr<MasterSession>> MasterSession::create(MasterContext* context, uint64_t id,
+                                                             SessionConfig config) {
+  std::shared_ptr<MasterSession> session(new MasterSession(context, id, std::move(config)));
+  SR_RETURN_IF_ERROR(session->find_devices());
+  return session;
+}
+
+MasterSession::~MasterSession() = default;
+
+Status MasterSession::find_devices() {
+  SR_ASSIGN_OR_RETURN(local_device_,
+                      ir::DeviceSpec::parse(context_->task->name() + "/device:CPU:0"));
+  std::vector<ir::DeviceSpec> filters;
+  for (const std::string& filter : config_.device_filters) {
+    SR_ASSIGN_OR_RETURN(filters.emplace_back(), ir::DeviceSpec::parse(filter));
+  }
+  for (const std::string& task : context_->channels->tasks()) {
+    SR_ASSIGN_OR_RETURN(const ir::DeviceSpec device, ir::DeviceSpec::parse(task + "/device:CPU:0"));
+    const bool passes =
+        filters.empty() || device == local_device_ ||
+        std::any_of(filters.begin(), filters.end(),
+                    [&](const ir::DeviceSpec& filter) { return filter.fits(device); });
+    if (passes) devices_.push_back(device);
+  }
+  return {};
+}
+
+Result<ir::Graph> MasterSession::place(const ir::Graph& graph) {
+  passes::Devices devices;
+  devices.all = devices_;
+  devices.local = local_device_;
+  devices.allow_soft_placement = config_.allow_soft_placement;
+  devices.has_kernel = [](std::string_view, std::string_view type) { return type == "CPU"; };
+  for (const ir::Node& node : graph_->nodes()) devices.assigned[node.name] = node.device;
+  ir::Graph placed = graph;
+  SR_RETURN_IF_ERROR(passes::place_devices(&placed, devices, context_->registry));
+  return placed;
+}
+
+Result<int64_t> MasterSession::extend(const ir::Graph& graph, int64_t version,
+                                      steady_clock::time_point deadline) {
+  const std::lock_guard planning(planning_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    SR_RETURN_IF_ERROR(closed_);
+    if (version != version_) {
+      return base::aborted(
+          "the session's graph has version {}; it was to be extended from version {}: somebody "
+          "else extended it",
+          version_, version);
+    }
+  }
+  SR_RETURN_IF_ERROR(check_extends(graph));
+  SR_ASSIGN_OR_RETURN(ir::Graph placed, place(graph));
+  std::set<std::string> names;
+  collect_devices(placed, &names);
+  std::set<std::string> tasks;
+  for (const std::string& device : names) {
+    if (!device.empty()) tasks.insert(task_of(device));
+  }
+  SR_RETURN_IF_ERROR(attach(tasks, deadline));
+  if (config_.log_device_placement) {
+    base::log_info("placement\n{}", passes::to_text(passes::placement_report(placed)));
+  }
+  const std::lock_guard lock(mutex_);
+  graph_ = std::make_shared<const ir::Graph>(std::move(placed));
+  given_ = graph;
+  return ++version_;
+}
+
+Status MasterSession::check_extends(const ir::Graph& graph) const {
+  for (const ir::Node& old : given_.nodes()) {
+    const bool is_there = static_cast<size_t>(old.id.value) < graph.size();
+    const ir::Node* const node = is_there ? &graph.node(old.id) : nullptr;
+    if (node == nullptr || ir::to_text(graph, *node) != ir::to_text(given_, old)) {
+      return base::invalid_argument(
+          "the graph does not begin with the nodes the session has: {} '{}', which was created by "
+          "a previous call, is gone or changed",
+          old.op, old.name);
+    }
+  }
+  return {};
+}
+
+std::shared_ptr<Link> MasterSession::make_link(const std::string& task) {
+  if (task == context_->task->name()) {
+    return local_link(context_->task, id_, config_.isolate_session_state);
+  }
+  Result<std::shared_ptr<grpc::Channel>> channel = context_->channels->to(task);
+  if (!channel.ok()) return nullptr;
+  return remote_link(*channel, task, context_->channels->describe(task), id_,
+                     config_.isolate_session_state,
+                     [weak = weak_from_this(), task](const Status& why) {
+                       const std::shared_ptr<MasterSession> self = weak.lock();
+                       if (self != nullptr) self->note_lost(task, why);
+                     });
+}
+
+void MasterSession::note_lost(const std::string& task, const Status& why) {
+  const std::lock_guard lock(mutex_);
+  const auto found = attached_.find(task);
+  if (found != attached_.end() && found->second.lost.ok()) found->second.lost = why;
+}
+
+namespace {
+
+/// Attaching to one task: tried again until it answers.
+struct Attempt {
+  std::shared_ptr<Link> link;
+  bool pending = false;
+  steady_clock::time_point next;
+  Status failure;
+  uint64_t incarnation = 0;
+};
+
+struct Attempts {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::string, Attempt> by_task;
+};
+
+}  // namespace
+
+Status MasterSession::attach(const std::set<std::string>& tasks,
+                             steady_clock::time_point deadline) {
+  const auto attempts = std::make_shared<Attempts>();
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::string& task : tasks) {
+      if (!attached_.contains(task)) attempts->by_task[task];
+    }
+  }
+  const auto first_missing = [&]() -> std::pair<std::string, Attempt*> {
+    for (auto& [task, attempt] : attempts->by_task) {
+      if (attempt.incarnation == 0) return {task, &attempt};
+    }
+    return {"", nullptr};
+  };
+  steady_clock::time_point next_log = steady_clock::now() + kLogEvery;
+  std::unique_lock lock(attempts->mutex);
+  while (true) {
+    const auto [missing, attempt] = first_missing();
+    if (attempt == nullptr) break;
+    const steady_clock::time_point now = steady_clock::now();
+    const std::string waits = fmt::format(
+        "CreateSession still waiting for response from worker: {}{}",
+        context_->channels->describe(missing),
+        attempt->failure.ok() ? ""
+                              : fmt::format(" (last try: {})", base::message_of(attempt->failure)));
+    if (now >= deadline) return base::deadline_exceeded("{}", waits);
+    if (now >= next_log) {
+      base::log_info("{}", waits);
+      next_log = now + kLogEvery;
+    }
+    for (auto& [task, one] : attempts->by_task) {
+      if (one.incarnation != 0 || one.pending || now < one.next) continue;
+      if (!one.failure.ok() && one.failure.code() != StatusCode::kUnavailable) return one.failure;
+      one.pending = true;
+      one.link = make_link(task);
+      const std::shared_ptr<Link> link = one.link;
+      lock.unlock();
+      link->attach([attempts, name = task](const Result<uint64_t>& incarnation) {
+        const std::lock_guard inner(attempts->mutex);
+        Attempt& done = attempts->by_task[name];
+        done.pending = false;
+        done.next = steady_clock::now() + kRetry;
+        done.failure = incarnation.status();
+        if (incarnation.ok()) done.incarnation = *incarnation;
+        attempts->changed.notify_all();
+      });
+      lock.lock();
+      break;
+    }
+    const bool all_pending =
+        std::all_of(attempts->by_task.begin(), attempts->by_task.end(), [&](const auto& one) {
+          return one.second.incarnation != 0 || one.second.pending ||
+                 steady_clock::now() < one.second.next;
+        });
+    if (all_pending) {
+      attempts->changed.wait_until(lock,
+                                   std::min({deadline, next_log, steady_clock::now() + kRetry}));
+    }
+    const std::lock_guard state(mutex_);
+    SR_RETURN_IF_ERROR(closed_);
+  }
+  const std::lock_guard state(mutex_);
+  for (auto& [task, attempt] : attempts->by_task) {
+    attached_[task] = {.link = attempt.link, .incarnation = attempt.incarnation, .lost = {}};
+  }
+  return {};
+}
+
+std::string MasterSession::key_of(const StepCall& call) {
+  return fmt::format("{}\n{}\n{}", fmt::join(call.feeds, " "), fmt::join(call.fetches, " "),
+                     fmt::join(call.targets, " "));
+}
+
+Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::find_plan(const StepCall& call) {
+  const std::string key = key_of(call);
+  const std::lock_guard planning(planning_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = plans_.find(key);
+    if (found != plans_.end()) return found->second;
+  }
+  SR_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan, make_plan(call));
+  const std::lock_guard lock(mutex_);
+  plans_[key] = plan;
+  return plan;
+}
+
+namespace {
+
+/// Waits for the registration of programs that was begun.
+class Registrations {
+ public:
+  explicit Registrations(size_t count) : missing_(count), programs_(count) {}
+
+  void set(size_t i, Result<uint64_t> program) {
+    const std::lock_guard lock(mutex_);
+    programs_[i] = std::move(program);
+    --missing_;
+    changed_.notify_all();
+  }
+  std::vector<Result<uint64_t>> wait() {
+    std::unique_lock lock(mutex_);
+    // Each answers: a task that is gone ends what waits for it.
+    changed_.wait(lock, [this] { return missing_ == 0; });
+    return programs_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t missing_;
+  std::vector<Result<uint64_t>> programs_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::make_plan(const StepCall& call) {
+  std::shared_ptr<const ir::Graph> graph;
+  std::map<std::string, uint64_t> incarnations;
+  {
+    const std::lock_guard lock(mutex_);
+    graph = graph_;
+    for (const auto& [task, attached] : attached_) incarnations[task] = attached.incarnation;
+  }
+  std::vector<ir::Output> feeds;
+  std::vector<ir::Output> fetches;
+  std::vector<ir::NodeId> targets;
+  for (const std::string& name : call.feeds) {
+    SR_ASSIGN_OR_RETURN(feeds.emplace_back(), graph->find_output(name));
+  }
+  for (const std::string& name : call.fetches) {
+    SR_ASSIGN_OR_RETURN(fetches.emplace_back(), graph->find_output(name));
+  }
+  for (const std::string& name : call.targets) {
+    const ir::Node* const node = graph->find(name);
+    if (node == nullptr) return base::not_found("there is no node '{}' in the graph", name);
+    targets.push_back(node->id);
+  }
+  SR_ASSIGN_OR_RETURN(const passes::FedGraph fed,
+                      passes::cut_at_feeds(*graph, feeds, fetches, targets));
+  const auto evaluate = [this](const ir::Node& node, const std::vector<Tensor>& inputs) {
+    return exec::run_one_op(node, inputs, context_->kernels);
+  };
+  const bool lowers = config_.compute_dtype == ir::DType::kBFloat16 && kernels::has_bfloat_units();
+  SR_ASSIGN_OR_RETURN(
+      const passes::Plan step,
+      passes::run_passes(fed.graph, fed.fetches, fed.targets, {}, context_->registry,
+                         {.evaluate = evaluate,
+                          .compute_dtype = lowers ? ir::DType::kBFloat16 : ir::DType::kFloat32}));
+  partition::ByDeviceOptions options;
+  options.incarnation = [&](const std::string& device) {
+    const auto found = incarnations.find(task_of(device));
+    return found == incarnations.end() ? int64_t{0} : static_cast<int64_t>(found->second);
+  };
+  SR_ASSIGN_OR_RETURN(
+      const std::vector<partition::DevicePartition> cut,
+      partition::by_device(step.graph, step.fetches, step.targets, context_->registry, options));
+  std::map<std::string, size_t> feed_index;
+  for (size_t i = 0; i < fed.feeds.size(); ++i) {
+    feed_index[fed.graph.node(fed.feeds[i].node).name] = i;
+  }
+  return register_parts(cut, feed_index);
+}
+
+Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::register_parts(
+    const std::vector<partition::DevicePartition>& cut,
+    const std::map<std::string, size_t>& feed_index) {
+  auto plan = std::make_shared<Plan>();
+  const auto registrations = std::make_shared<Registrations>(cut.size());
+  std::vector<std::string> programs;
+  for (const partition::DevicePartition& part : cut) {
+    PartPlan& out = plan->parts.emplace_back();
+    out.task = task_of(part.device);
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = attached_.find(out.task);
+      if (found == attached_.end()) return base::internal("{} is not attached", out.task);
+      out.link = found->second.link;
+    }
+    SR_ASSIGN_OR_RETURN(const program::Program program, program::compile(part));
+    for (const std::string& name : program.feed_names) {
+      const auto found = feed_index.find(name);
+      if (found == feed_index.end()) {
+        return base::invalid_argument(
+            "Placeholder '{}' is needed for what is run, and has no value: You must feed a value "
+            "for placeholder tensor '{}'",
+            name, name);
+      }
+      out.feeds.push_back(found->second);
+    }
+    out.fetches = part.fetch_indices;
+    programs.push_back(program::encode(program));
+  }
+  for (size_t i = 0; i < programs.size(); ++i) {
+    plan->parts[i].link->register_program(programs[i],
+                                          [registrations, i](Result<uint64_t> program) {
+                                            registrations->set(i, std::move(program));
+                                          });
+  }
+  const std::vector<Result<uint64_t>> registered = registrations->wait();
+  for (size_t i = 0; i < registered.size(); ++i) {
+    SR_ASSIGN_OR_RETURN(plan->parts[i].program, registered[i]);
+  }
+  return plan;
+}
+
+std::shared_ptr<MasterSession::Handle> MasterSession::run(StepCall call,
+                                                          std::function<void(StepResult)> done) {
+  const auto request = std::make_shared<Request>(std::move(done));
+  std::shared_ptr<const Plan> plan;
+  Status closed;
+  {
+    const std::lock_guard lock(mutex_);
+    closed = closed_;
+    if (closed.ok()) {
+      running_.insert(request);
+      const auto found = plans_.find(key_of(call));
+      if (found != plans_.end()) plan = found->second;
+    }
+  }
+  if (!closed.ok()) {
+    request->finish({.status = closed});
+    return request;
+  }
+  if (plan != nullptr) {
+    start(request, *plan, call);
+    return request;
+  }
+  auto held = std::make_shared<StepCall>(std::move(call));
+  context_->threads->run([self = shared_from_this(), request, held] {
+    const Result<std::shared_ptr<const Plan>> made = self->find_plan(*held);
+    if (made.ok()) return self->start(request, **made, *held);
+    self->forget(request);
+    request->finish({.status = made.status()});
+  });
+  return request;
+}
+
+void MasterSession::forget(const std::shared_ptr<Request>& request) {
+  const std::lock_guard lock(mutex_);
+  running_.erase(request);
+}
+
+void MasterSession::start(const std::shared_ptr<Request>& request, const Plan& plan,
+                          const StepCall& call) {
+  Status ready;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const PartPlan& part : plan.parts) {
+      const auto found = attached_.find(part.task);
+      if (ready.ok() && found != attached_.end()) ready = found->second.lost;
+    }
+  }
+  const auto run = std::make_shared<StepRun>(
+      plan.parts, call.fetches.size(), [self = shared_from_this(), request](StepResult result) {
+        self->forget(request);
+        request->finish(std::move(result));
+      });
+  if (ready.ok()) ready = request->begin(run);
+  if (!ready.ok()) {
+    forget(request);
+    return request->finish({.status = ready});
+  }
+  run->start(context_->random(), call.feed_values, call.trace,
+             shorter(call.timeout, config_.operation_timeout));
+}
+
+void MasterSession::close(const Status& why) {
+  std::set<std::shared_ptr<Request>> running;
+  std::map<std::string, Attached> attached;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closed_.ok()) return;
+    closed_ = base::aborted("the session was closed: {}", base::message_of(why));
+    running = running_;
+    attached = std::move(attached_);
+    attached_.clear();
+    plans_.clear();
+  }
+  for (const auto& request : running) request->cancel(why);
+  for (auto& [task, one] : attached) one.link->detach();
+}
+
+}  // namespace sidereal::runtime

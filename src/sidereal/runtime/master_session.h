@@ -1,0 +1,134 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "sidereal/exec/kernel.h"
+#include "sidereal/ir/device_spec.h"
+#include "sidereal/ir/graph.h"
+#include "sidereal/ir/schema.h"
+#include "sidereal/runtime/step_run.h"
+#include "sidereal/runtime/threads.h"
+
+namespace sidereal::partition {
+struct DevicePartition;
+}
+
+/// A session, as its master has it. Internal to runtime.
+namespace sidereal::runtime {
+
+/// What sessions use of their server. Borrowed; outlives them.
+struct MasterContext {
+  ir::OpRegistry registry;
+  exec::KernelTable kernels;  ///< For constants.
+  Task* task = nullptr;
+  Channels* channels = nullptr;
+  Threads* threads = nullptr;
+  std::function<uint64_t()> random;
+};
+
+/// What a client asked for when it made a session. Value type.
+struct SessionConfig {
+  bool allow_soft_placement = false;
+  bool log_device_placement = false;
+  std::vector<std::string> device_filters;
+  std::chrono::milliseconds operation_timeout{0};  ///< 0: none.
+  bool isolate_session_state = false;
+  ir::DType compute_dtype = ir::DType::kFloat32;
+};
+
+/// One step, as clients ask for it.
+struct StepCall {
+  std::vector<std::string> feeds;  ///< Values of the graph, by name.
+  std::vector<tensor::Tensor> feed_values;
+  std::vector<std::string> fetches;
+  std::vector<std::string> targets;
+  std::chrono::milliseconds timeout{0};  ///< 0: none.
+  bool trace = false;
+};
+
+/// A graph on the devices of a cluster. For every set of feeds, fetches and targets it keeps what
+/// placing and cutting gave, registered on the tasks that take part.
+/// Thread: any.
+class MasterSession : public std::enable_shared_from_this<MasterSession> {
+ public:
+  /// kInvalidArgument for device filters that are no devices.
+  static Result<std::shared_ptr<MasterSession>> create(MasterContext* context, uint64_t id,
+                                                       SessionConfig config);
+  ~MasterSession();
+
+  [[nodiscard]] uint64_t id() const { return id_; }
+  /// The devices it may use: those of its own task, and those its filters let through.
+  [[nodiscard]] const std::vector<ir::DeviceSpec>& devices() const { return devices_; }
+
+  /// Takes a graph that begins with the nodes it has, if `version` is still that of the session:
+  /// the new version. Places it, and waits at most until `deadline` for the tasks it needs.
+  /// kAborted for another version; kInvalidArgument for another graph, or one that cannot be
+  /// placed; kUnavailable naming a task that does not answer.
+  Result<int64_t> extend(const ir::Graph& graph, int64_t version,
+                         std::chrono::steady_clock::time_point deadline);
+
+  /// A step that was asked for. Cancelling it ends it with kCancelled.
+  class Handle {
+   public:
+    virtual ~Handle() = default;
+    virtual void cancel(const Status& why) = 0;
+  };
+  /// Runs a step; `done` is called once, from any thread, maybe before this returns.
+  std::shared_ptr<Handle> run(StepCall call, std::function<void(StepResult)> done);
+
+  /// Ends all steps, and lets go of all tasks. `why` is what later calls get.
+  void close(const Status& why);
+
+ private:
+  class Request;
+  struct Plan;
+  struct Attached {
+    std::shared_ptr<Link> link;
+    uint64_t incarnation = 0;
+    Status lost;  ///< Why it is not attached any more.
+  };
+
+  MasterSession(MasterContext* context, uint64_t id, SessionConfig config)
+      : context_(context), id_(id), config_(std::move(config)) {}
+
+  Status find_devices();
+  [[nodiscard]] Status check_extends(const ir::Graph& graph) const;
+  Result<ir::Graph> place(const ir::Graph& graph);
+  Status attach(const std::set<std::string>& tasks, std::chrono::steady_clock::time_point deadline);
+  std::shared_ptr<Link> make_link(const std::string& task);
+  void note_lost(const std::string& task, const Status& why);
+  static std::string key_of(const StepCall& call);
+  Result<std::shared_ptr<const Plan>> find_plan(const StepCall& call);
+  Result<std::shared_ptr<const Plan>> make_plan(const StepCall& call);
+  Result<std::shared_ptr<const Plan>> register_parts(
+      const std::vector<partition::DevicePartition>& cut,
+      const std::map<std::string, size_t>& feed_index);
+  void start(const std::shared_ptr<Request>& request, const Plan& plan, const StepCall& call);
+  void forget(const std::shared_ptr<Request>& request);
+
+  MasterContext* const context_;
+  const uint64_t id_;
+  const SessionConfig config_;
+  std::vector<ir::DeviceSpec> devices_;
+  ir::DeviceSpec local_device_;
+
+  std::mutex planning_mutex_;  // Held while a graph or a plan is made.
+  std::mutex mutex_;
+  std::shared_ptr<const ir::Graph> graph_ = std::make_shared<ir::Graph>();  // Placed.
+  ir::Graph given_;                                                         // As clients wrote it.
+  int64_t version_ = 0;
+  std::map<std::string, std::shared_ptr<const Plan>> plans_;
+  std::map<std::string, Attached> attached_;
+  std::set<std::shared_ptr<Request>> running_;
+  Status closed_;
+};
+
+}  // namespace sidereal::runtime

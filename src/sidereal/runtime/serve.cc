@@ -1,0 +1,29 @@
+#include "sidereal/base/log.h"
+#include "sidereal/runtime/server.h"
+#include "sidereal/security/listener.h"
+#include "sidereal/sys/clock.h"
+#include "sidereal/sys/posix/end_signals.h"
+
+namespace sidereal::runtime {
+
+using sys::posix::EndSignals;
+
+Status serve(const ServerOptions& options, double drain_s, int report_fd, int lifeline_fd) {
+  SR_ASSIGN_OR_RETURN(const std::unique_ptr<EndSignals> signals, EndSignals::create(lifeline_fd));
+  security::log_less_of_grpc();
+  SR_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::create(options));
+  base::set_log_name(server->task());
+  if (report_fd >= 0) SR_RETURN_IF_ERROR(sys::posix::report_line(report_fd, server->target()));
+  base::log_info("up target={} security={}", server->target(), server->security());
+  EndSignals::End end = EndSignals::End::kNotYet;
+  while (end == EndSignals::End::kNotYet) end = signals->wait(60 * sys::kSecond);
+  if (end == EndSignals::End::kSignal) {
+    base::log_info("stopping reason=signal");
+    server->stop(drain_s);
+    return {};
+  }
+  server->stop();
+  return base::unavailable("the launcher is gone; {} stops", server->task());
+}
+
+}  // namespace sidereal::runtime

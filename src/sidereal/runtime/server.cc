@@ -1,0 +1,198 @@
+#include "sidereal/runtime/server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "sidereal/base/log.h"
+#include "sidereal/ops/ops.h"
+#include "sidereal/runtime/master_service.h"
+#include "sidereal/runtime/master_session.h"
+#include "sidereal/runtime/worker_service.h"
+#include "sidereal/security/listener.h"
+#include "sidereal/sys/address.h"
+#include "sidereal/sys/posix/posix.h"
+
+namespace sidereal::runtime {
+
+namespace {
+
+/// What clients get to read last words after everything has ended.
+constexpr std::chrono::milliseconds kLastReplies(200);
+constexpr std::chrono::milliseconds kLook(20);
+/// Threads for calls that wait: sessions that are made.
+constexpr int kThreadsMax = 512;
+
+}  // namespace
+
+class Server::Impl {
+ public:
+  ~Impl() { stop(0); }
+
+  Status start(const ServerOptions& options) {
+    SR_ASSIGN_OR_RETURN(const std::string address,
+                        options.cluster.task_address(options.job, options.task));
+    const std::string listen = options.listen.empty() ? address : options.listen;
+    SR_RETURN_IF_ERROR(sys::Address::parse(listen).status());
+    SR_ASSIGN_OR_RETURN(credentials_, security::Credentials::create(options.security));
+    Result<std::unique_ptr<security::Listener>> listener =
+        security::Listener::create(listen, credentials_);
+    if (listener.status().code() == StatusCode::kAlreadyExists) {
+      return base::make_status(StatusCode::kUnknown, "Could not start gRPC server: " +
+                                                         base::message_of(listener.status()));
+    }
+    SR_RETURN_IF_ERROR(listener.status());
+    listener_ = *std::move(listener);
+    SR_RETURN_IF_ERROR(set_cluster(options, address));
+    task_name_ = task_name(options.job, options.task);
+    target_ = "grpc://" + listener_->address();
+    SR_RETURN_IF_ERROR(start_services(options));
+    return listener_->start();
+  }
+
+  bool join(double seconds) {
+    std::unique_lock lock(mutex_);
+    if (seconds < 0) {
+      ended_.wait(lock, [this] { return stopped_; });
+      return true;
+    }
+    return ended_.wait_for(lock, std::chrono::duration<double>(seconds),
+                           [this] { return stopped_; });
+  }
+
+  void stop(double drain_s) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      stopping_ = true;
+    }
+    if (listener_ != nullptr) listener_->stop();
+    if (master_ != nullptr) {
+      master_->drain();
+      const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(drain_s);
+      std::unique_lock lock(mutex_);
+      while (master_->running() > 0 && std::chrono::steady_clock::now() < until) {
+        ended_.wait_for(lock, kLook);
+      }
+      lock.unlock();
+      master_->close_all(base::cancelled("{} is stopping: the step was cancelled", task_name_));
+    }
+    if (task_ != nullptr) task_->stop();
+    if (grpc_ != nullptr) grpc_->Shutdown(std::chrono::system_clock::now() + kLastReplies);
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    ended_.notify_all();
+  }
+
+  std::string target_;
+  std::string task_name_;
+  cluster::ClusterSpec cluster_;
+  std::shared_ptr<const security::Credentials> credentials_;
+
+ private:
+  /// The cluster, with the port that was chosen for this task.
+  Status set_cluster(const ServerOptions& options, const std::string& address) {
+    SR_ASSIGN_OR_RETURN(sys::Address own, sys::Address::parse(address));
+    SR_ASSIGN_OR_RETURN(const sys::Address bound, sys::Address::parse(listener_->address()));
+    if (own.port == 0) own.port = bound.port;
+    for (const std::string& job : options.cluster.jobs()) {
+      SR_ASSIGN_OR_RETURN(cluster::ClusterSpec::Tasks tasks, options.cluster.tasks(job));
+      if (job == options.job) tasks[options.task] = own.to_string();
+      SR_RETURN_IF_ERROR(cluster_.add_job(job, std::move(tasks)));
+    }
+    return {};
+  }
+
+  Status start_services(const ServerOptions& options) {
+    channels_ = std::make_unique<Channels>(cluster_, credentials_);
+    peers_ = std::make_unique<RemotePeers>(channels_.get());
+    uint64_t incarnation = 0;
+    while (incarnation == 0) incarnation = random_->next();
+    SR_ASSIGN_OR_RETURN(task_, Task::create({.name = task_name_,
+                                             .incarnation = incarnation,
+                                             .intra_op_threads = options.intra_op_threads},
+                                            peers_.get()));
+    worker_ = std::make_unique<WorkerService>(
+        task_.get(), [this] { return refused(); }, [this] { return peers_->bytes_received(); });
+    ops::register_all(&context_.registry);
+    exec::register_kernels(&context_.kernels);
+    context_.task = task_.get();
+    context_.channels = channels_.get();
+    context_.threads = &threads_;
+    context_.random = [this] { return random_->next(); };
+    master_ = std::make_unique<MasterService>(&context_);
+
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::ServerBuilder builder;
+    builder.RegisterService(worker_->service());
+    builder.RegisterService(master_->service());
+    builder.SetMaxReceiveMessageSize(1 << 30);
+    builder.SetMaxSendMessageSize(-1);
+    grpc::ResourceQuota quota("sidereal");
+    quota.SetMaxThreads(kThreadsMax);
+    builder.SetResourceQuota(quota);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 4000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    listener_->attach(&builder);
+    grpc_ = builder.BuildAndStart();
+    if (grpc_ != nullptr) return {};
+    return base::make_status(StatusCode::kUnknown, "Could not start gRPC server");
+  }
+
+  std::map<std::string, int64_t> refused() const {
+    const security::ListenerCounters counters = listener_->counters();
+    return {{"garbage", static_cast<int64_t>(counters.refused_garbage)},
+            {"certificate", static_cast<int64_t>(counters.refused_certificate)},
+            {"idle", static_cast<int64_t>(counters.idle_closed)},
+            {"over_limit", static_cast<int64_t>(counters.over_limit)}};
+  }
+
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool stopping_ = false;
+  bool stopped_ = false;
+
+  std::unique_ptr<sys::Random> random_ = sys::posix::create_random();
+  std::unique_ptr<security::Listener> listener_;
+  std::unique_ptr<Channels> channels_;
+  std::unique_ptr<RemotePeers> peers_;
+  std::unique_ptr<Task> task_;
+  MasterContext context_;
+  std::unique_ptr<WorkerService> worker_;
+  std::unique_ptr<MasterService> master_;
+  std::unique_ptr<grpc::Server> grpc_;
+  Threads threads_;  // Its threads use all of the above.
+};
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() = default;
+
+Result<std::unique_ptr<Server>> Server::create(const ServerOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  SR_RETURN_IF_ERROR(impl->start(options));
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+Result<std::unique_ptr<Server>> Server::create_local(int intra_op_threads) {
+  ServerOptions options;
+  SR_RETURN_IF_ERROR(options.cluster.add_job("localhost", std::vector<std::string>{"127.0.0.1:0"}));
+  options.job = "localhost";
+  options.intra_op_threads = intra_op_threads;
+  return create(options);
+}
+
+const std::string& Server::target() const { return impl_->target_; }
+const std::string& Server::task() const { return impl_->task_name_; }
+const cluster::ClusterSpec& Server::cluster() const { return impl_->cluster_; }
+const char* Server::security() const { return impl_->credentials_->kind(); }
+bool Server::join(double seconds) { return impl_->join(seconds); }
+void Server::stop(double drain_s) { impl_->stop(drain_s); }
+
+}  // namespace sidereal::runtime

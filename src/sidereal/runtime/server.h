@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "sidereal/base/status.h"
+#include "sidereal/cluster/cluster_spec.h"
+#include "sidereal/security/credentials.h"
+
+namespace sidereal::runtime {
+
+/// How a server of a cluster is started. Value type.
+struct ServerOptions {
+  cluster::ClusterSpec cluster;
+  std::string job;
+  int task = 0;
+  /// "host:port" to listen at; "": the task's address in the cluster. Port 0: any free one.
+  std::string listen = {};
+  security::SecurityOptions security = {};
+  int intra_op_threads = 1;  ///< Threads that work on one op.
+};
+
+/// A member of a cluster: the device CPU:0 of its task, a Worker service for its peers, and a
+/// Master service for clients. Several may live in one process.
+///
+/// Lifecycle: create() starts everything; stop() ends it, after which another one may be started
+///            at the same port. The destructor stops too.
+/// Thread:    any.
+/// Source:    tf.distribute.Server.
+class Server {
+ public:
+  /// Errors: kInvalidArgument for a task that is not in the cluster and for an address without a
+  /// port; kUnknown ("Could not start gRPC server") for a port in use; kFailedPrecondition for an
+  /// address off loopback without security.
+  static Result<std::unique_ptr<Server>> create(const ServerOptions& options);
+  /// A cluster of one task, "/job:localhost/replica:0/task:0", at a free port of loopback.
+  static Result<std::unique_ptr<Server>> create_local(int intra_op_threads = 1);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  /// "grpc://127.0.0.1:41234": what a session is made with.
+  [[nodiscard]] const std::string& target() const;
+  /// "/job:ps/replica:0/task:0".
+  [[nodiscard]] const std::string& task() const;
+  /// The cluster, with this task's port.
+  [[nodiscard]] const cluster::ClusterSpec& cluster() const;
+  /// "insecure", "secret" or "tls".
+  [[nodiscard]] const char* security() const;
+
+  /// Waits for stop(); false when `seconds` have passed first. Negative: without a limit.
+  bool join(double seconds);
+  /// Takes nothing new, gives steps that run `drain_s` seconds to end, and ends what is left with
+  /// kCancelled. Idempotent.
+  void stop(double drain_s = 0);
+
+ private:
+  class Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Runs a server until SIGTERM or SIGINT (ok), or because its launcher is gone (kUnavailable): the
+/// other end of `lifeline_fd`, if that is not -1, has been closed. Steps that run get `drain_s`.
+/// For main(): blocks signals of the whole process.
+Status serve(const ServerOptions& options, double drain_s = 5, int report_fd = -1,
+             int lifeline_fd = -1);
+
+}  // namespace sidereal::runtime

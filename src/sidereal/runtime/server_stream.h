@@ -1,0 +1,123 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "sidereal/runtime/failure.h"
+#include "sidereal/runtime/outbox.h"
+
+/// For the .cc files of runtime.
+namespace sidereal::runtime {
+
+/// A stream that reads requests and writes what is in its outbox, and ends when the other side has
+/// ended its half and everything was written. Keeps itself until gRPC is done with it.
+template <class Request, class Reply>
+class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
+                     public std::enable_shared_from_this<ServerStream<Request, Reply>> {
+ public:
+  /// `release` is called with each tensor that was written.
+  explicit ServerStream(std::function<void(tensor::Tensor)> release = nullptr)
+      : outbox_(std::move(release)) {}
+
+  void start(std::shared_ptr<ServerStream> self) {
+    self_ = std::move(self);
+    this->StartRead(&request_);
+  }
+
+  void OnReadDone(bool ok) final {
+    if (ok) {
+      const Status taken = take(request_);
+      if (taken.ok()) return this->StartRead(&request_);
+      end(taken);
+      return;
+    }
+    hung_up();
+    end({});
+  }
+
+  void OnWriteDone(bool ok) final {
+    std::unique_lock lock(mutex_);
+    writing_ = false;
+    if (!ok) {
+      broken_ = true;
+      outbox_.clear();
+    }
+    go_on(&lock);
+  }
+
+  void OnDone() final {
+    hung_up();
+    const std::shared_ptr<ServerStream> last = std::move(self_);
+  }
+
+ protected:
+  /// A request came; an error ends the stream.
+  virtual Status take(const Request& request) = 0;
+  /// The other side says no more. Maybe more than once.
+  virtual void hung_up() = 0;
+  /// Whether nothing more is going to be put.
+  [[nodiscard]] virtual bool said_all() const = 0;
+
+  void put(Reply reply) {
+    std::unique_lock lock(mutex_);
+    if (!broken_) outbox_.put(std::move(reply));
+    go_on(&lock);
+  }
+  void put(int32_t index, tensor::Tensor value) {
+    std::unique_lock lock(mutex_);
+    if (!broken_) outbox_.put(index, std::move(value));
+    go_on(&lock);
+  }
+
+  /// Bytes of tensors written.
+  [[nodiscard]] int64_t bytes_written() const { return bytes_written_; }
+
+ private:
+  void end(const Status& status) {
+    std::unique_lock lock(mutex_);
+    if (!ended_) status_ = status;
+    ended_ = true;
+    go_on(&lock);
+  }
+
+  void go_on(std::unique_lock<std::mutex>* lock) {
+    if (writing_ || finished_) return;
+    if (!outbox_.empty() && status_.ok()) {
+      writing_ = true;
+      outbox_.next(&reply_);
+      bytes_written_ += bytes_of(reply_);
+      this->StartWrite(&reply_);
+    } else if (ended_ && (said_all() || !status_.ok())) {
+      finished_ = true;
+      lock->unlock();
+      this->Finish(to_grpc(status_));
+    }
+  }
+
+  static int64_t bytes_of(const Reply& reply) {
+    if constexpr (requires { reply.piece(); }) {
+      return static_cast<int64_t>(reply.piece().data().size());
+    }
+    return 0;
+  }
+
+  Request request_;
+  Reply reply_;
+  std::mutex mutex_;
+  Outbox<Reply> outbox_;
+  bool writing_ = false;
+  bool broken_ = false;
+  bool ended_ = false;
+  bool finished_ = false;
+  Status status_;
+  std::atomic<int64_t> bytes_written_ = 0;
+  std::shared_ptr<ServerStream> self_;
+};
+
+}  // namespace sidereal::runtime

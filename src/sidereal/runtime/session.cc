@@ -1,0 +1,331 @@
+#include "sidereal/runtime/session.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+#include "sidereal/ir/text.h"
+#include "sidereal/runtime/channels.h"
+#include "sidereal/runtime/client_stream.h"
+#include "sidereal/runtime/failure.h"
+#include "sidereal/runtime/session.grpc.pb.h"
+#include "sidereal/runtime/worker_service.h"
+#include "sidereal/sys/address.h"
+
+namespace sidereal::runtime {
+
+namespace v1 = session::v1;
+using std::chrono::milliseconds;
+using tensor::Tensor;
+
+namespace {
+
+/// How often a waiting call asks whether it is to end.
+constexpr milliseconds kLook(50);
+/// What a master gets to answer after the deadline of a step, with words of its own.
+constexpr milliseconds kLastWords(3000);
+constexpr milliseconds kCloseTimeout(2000);
+
+/// Something that is waited for. Thread: any.
+class Event {
+ public:
+  void set() {
+    const std::lock_guard lock(mutex_);
+    set_ = true;
+    changed_.notify_all();
+  }
+  /// Calls `interrupted` now and then; once it says true, `cancel`.
+  void wait(const std::function<bool()>& interrupted, const std::function<void()>& cancel) {
+    std::unique_lock lock(mutex_);
+    bool cancelled = false;
+    while (!set_) {
+      if (changed_.wait_for(lock, kLook, [this] { return set_; })) break;
+      if (cancelled || !interrupted) continue;
+      lock.unlock();
+      cancelled = interrupted();
+      if (cancelled) cancel();
+      lock.lock();
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool set_ = false;
+};
+
+/// A RunStep call.
+class StepCallStream final : public ClientStream<v1::StepRequest, v1::StepReply> {
+ public:
+  explicit StepCallStream(std::string peer) : peer_(std::move(peer)) {}
+
+  void run(v1::Master::Stub* stub, const v1::StepHead& head,
+           const std::vector<Session::Feed>& feeds) {
+    fetches_.resize(head.fetches_size());
+    joiner_.emplace(head.fetches_size());
+    if (head.timeout_ms() > 0) {
+      context_.set_deadline(std::chrono::system_clock::now() + milliseconds(head.timeout_ms()) +
+                            kLastWords);
+    }
+    stub->async()->RunStep(&context_, this);
+    begin();
+    v1::StepRequest request;
+    *request.mutable_head() = head;
+    put(std::move(request));
+    for (size_t i = 0; i < feeds.size(); ++i) put(static_cast<int32_t>(i), feeds[i].second);
+  }
+
+  void wait(const std::function<bool()>& interrupted) {
+    ended_.wait(interrupted, [this] { hang_up(); });
+  }
+
+  /// Once wait() is over.
+  Result<std::vector<Tensor>> take_result(RunMetadata* metadata) {
+    SR_RETURN_IF_ERROR(status_);
+    if (metadata != nullptr) metadata->trace = std::move(trace_);
+    for (size_t i = 0; i < fetches_.size(); ++i) {
+      if (!fetches_[i].defined()) return base::internal("{} gave no value {}", peer_, i);
+    }
+    return std::move(fetches_);
+  }
+
+ private:
+  void take(v1::StepReply* reply) override {
+    if (reply->has_piece()) {
+      auto value = joiner_->add(reply->piece());
+      if (!value.ok()) {
+        status_ = base::with_context(value.status(), peer_);
+        return hang_up();
+      }
+      if (*value) fetches_[(*value)->first] = std::move((*value)->second);
+    }
+    if (!reply->has_tail()) return;
+    has_tail_ = true;
+    if (status_.ok() && reply->tail().has_failure()) status_ = from_proto(reply->tail().failure());
+    trace_ = std::move(*reply->mutable_tail()->mutable_trace());
+    close();
+  }
+
+  void ended(const grpc::Status& status) override {
+    if (!has_tail_ && status_.ok()) {
+      status_ = status.ok() ? base::unavailable("{} ended a step without a result", peer_)
+                            : from_grpc(status, peer_);
+    }
+    ended_.set();
+  }
+
+  const std::string peer_;
+  std::optional<PieceJoiner> joiner_;
+  std::vector<Tensor> fetches_;
+  std::string trace_;
+  Status status_;
+  bool has_tail_ = false;
+  Event ended_;
+};
+
+v1::SessionConfig to_proto(const SessionOptions& options) {
+  v1::SessionConfig out;
+  out.set_allow_soft_placement(options.allow_soft_placement);
+  out.set_log_device_placement(options.log_device_placement);
+  for (const std::string& filter : options.device_filters) out.add_device_filters(filter);
+  out.set_operation_timeout_ms(options.operation_timeout.count());
+  out.set_isolate_session_state(options.isolate_session_state);
+  out.set_compute_dtype(options.compute_dtype);
+  return out;
+}
+
+constexpr std::string_view kScheme = "grpc://";
+
+Result<std::string> address_of(const std::string& target) {
+  if (!target.starts_with(kScheme)) {
+    return base::not_found("'{}' is no target of a session: \"grpc://host:port\" is", target);
+  }
+  std::string address = target.substr(kScheme.size());
+  SR_RETURN_IF_ERROR(sys::Address::parse(address).status());
+  return address;
+}
+
+}  // namespace
+
+class Session::Impl {
+ public:
+  ~Impl() { static_cast<void>(close()); }
+
+  static Result<std::unique_ptr<Impl>> connect(const std::string& target,
+                                               const SessionOptions& options) {
+    SR_ASSIGN_OR_RETURN(const std::string address, address_of(target));
+    SR_ASSIGN_OR_RETURN(const auto credentials, security::Credentials::create(options.security));
+    auto out = std::make_unique<Impl>();
+    out->options_ = options;
+    out->peer_ = "the master at " + target;
+    out->stub_ = v1::Master::NewStub(make_channel(address, *credentials));
+    return out;
+  }
+
+  Status create(const ir::Graph& graph) {
+    v1::CreateSessionRequest request;
+    request.set_version(kSessionVersion);
+    *request.mutable_config() = to_proto(options_);
+    request.set_graph(ir::to_text(graph));
+    const milliseconds timeout = waiting_time();
+    request.set_timeout_ms(timeout.count());
+    v1::CreateSessionReply reply;
+    SR_RETURN_IF_ERROR(call(timeout + kLastWords, [&](auto* context, auto done) {
+      stub_->async()->CreateSession(context, &request, &reply, done);
+    }));
+    session_ = reply.session();
+    version_ = reply.graph_version();
+    hold_request_.set_session(session_);
+    stub_->async()->HoldSession(&hold_, &hold_request_, &hold_reply_,
+                                [this](const grpc::Status&) { hold_ended_.set(); });
+    return {};
+  }
+
+  Status extend(const ir::Graph& graph) {
+    const std::lock_guard lock(extend_mutex_);
+    v1::ExtendSessionRequest request;
+    request.set_session(session_);
+    request.set_graph_version(version_);
+    request.set_graph(ir::to_text(graph));
+    const milliseconds timeout = waiting_time();
+    request.set_timeout_ms(timeout.count());
+    v1::ExtendSessionReply reply;
+    SR_RETURN_IF_ERROR(call(timeout + kLastWords, [&](auto* context, auto done) {
+      stub_->async()->ExtendSession(context, &request, &reply, done);
+    }));
+    version_ = reply.graph_version();
+    return {};
+  }
+
+  Result<std::vector<Tensor>> run(const std::vector<Feed>& feeds,
+                                  const std::vector<std::string>& fetches,
+                                  const std::vector<std::string>& targets,
+                                  const RunOptions& options, RunMetadata* metadata) {
+    v1::StepHead head;
+    head.set_session(session_);
+    for (const Feed& feed : feeds) head.add_feeds(feed.first);
+    head.mutable_fetches()->Assign(fetches.begin(), fetches.end());
+    head.mutable_targets()->Assign(targets.begin(), targets.end());
+    milliseconds timeout = options_.operation_timeout;
+    if (options.timeout.count() > 0 && (timeout.count() <= 0 || options.timeout < timeout)) {
+      timeout = options.timeout;
+    }
+    head.set_timeout_ms(timeout.count());
+    head.set_trace(options.trace);
+    const auto stream = std::make_shared<StepCallStream>(peer_);
+    stream->run(stub_.get(), head, feeds);
+    stream->wait(interrupt_);
+    return stream->take_result(metadata);
+  }
+
+  Status close() {
+    const uint64_t session = session_.exchange(0);
+    if (session == 0) return {};
+    v1::CloseSessionRequest request;
+    request.set_session(session);
+    v1::CloseSessionReply reply;
+    const Status status = call(
+        kCloseTimeout,
+        [&](auto* context, auto done) {
+          stub_->async()->CloseSession(context, &request, &reply, done);
+        },
+        false);
+    hold_.TryCancel();
+    hold_ended_.wait(nullptr, [] {});
+    return status;
+  }
+
+  Result<std::vector<DeviceAttributes>> list_devices() {
+    v1::ListDevicesRequest request;
+    request.set_session(session_);
+    v1::ListDevicesReply reply;
+    SR_RETURN_IF_ERROR(call(waiting_time(), [&](auto* context, auto done) {
+      stub_->async()->ListDevices(context, &request, &reply, done);
+    }));
+    std::vector<DeviceAttributes> out;
+    for (const v1::Device& device : reply.devices()) {
+      out.push_back({.name = device.name(),
+                     .type = device.type(),
+                     .memory_bytes = device.memory_bytes(),
+                     .incarnation = device.incarnation()});
+    }
+    return out;
+  }
+
+  Status reset(const std::vector<std::string>& containers) {
+    v1::ResetRequest request;
+    for (const std::string& container : containers) request.add_containers(container);
+    v1::ResetReply reply;
+    return call(waiting_time(), [&](auto* context, auto done) {
+      stub_->async()->Reset(context, &request, &reply, done);
+    });
+  }
+
+  std::function<bool()> interrupt_;
+
+ private:
+  [[nodiscard]] milliseconds waiting_time() const {
+    return options_.operation_timeout.count() > 0 ? options_.operation_timeout
+                                                  : options_.connect_timeout;
+  }
+
+  /// Makes a call and waits for its end.
+  template <class Start>
+  Status call(milliseconds timeout, Start start, bool wait_for_ready = true) {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(wait_for_ready);
+    context.set_deadline(std::chrono::system_clock::now() + timeout);
+    Event ended;
+    grpc::Status status;
+    start(&context, [&](const grpc::Status& result) {
+      status = result;
+      ended.set();
+    });
+    ended.wait(interrupt_, [&] { context.TryCancel(); });
+    return from_grpc(status, peer_);
+  }
+
+  SessionOptions options_;
+  std::string peer_;
+  std::unique_ptr<v1::Master::Stub> stub_;
+  std::atomic<uint64_t> session_ = 0;
+  std::mutex extend_mutex_;
+  int64_t version_ = 0;
+  grpc::ClientContext hold_;
+  v1::HoldSessionRequest hold_request_;
+  v1::HoldSessionReply hold_reply_;
+  Event hold_ended_;
+};
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::~Session() = default;
+
+Result<std::unique_ptr<Session>> Session::create(const std::string& target, const ir::Graph& graph,
+                                                 const SessionOptions& options) {
+  SR_ASSIGN_OR_RETURN(std::unique_ptr<Impl> impl, Impl::connect(target, options));
+  impl->interrupt_ = options.interrupt;
+  SR_RETURN_IF_ERROR(impl->create(graph));
+  return std::unique_ptr<Session>(new Session(std::move(impl)));
+}
+
+Status Session::extend(const ir::Graph& graph) { return impl_->extend(graph); }
+Result<std::vector<Tensor>> Session::run(const std::vector<Feed>& feeds,
+                                         const std::vector<std::string>& fetches,
+                                         const std::vector<std::string>& targets,
+                                         const RunOptions& options, RunMetadata* metadata) {
+  return impl_->run(feeds, fetches, targets, options, metadata);
+}
+Status Session::close() { return impl_->close(); }
+Result<std::vector<DeviceAttributes>> Session::list_devices() { return impl_->list_devices(); }
+
+Status Session::reset(const std::string& target, const std::vector<std::string>& containers,
+                      const SessionOptions& options) {
+  SR_ASSIGN_OR_RETURN(const std::unique_ptr<Impl> impl, Impl::connect(target, options));
+  impl->interrupt_ = options.interrupt;
+  return impl->reset(containers);
+}
+
+}  // namespace sidereal::runtime

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "sidereal/runtime/link.h"
+
+/// One step of a session, on all tasks that take part. Internal to runtime.
+namespace sidereal::runtime {
+
+/// A task's part in a step.
+struct PartPlan {
+  std::string task;
+  std::shared_ptr<Link> link;
+  uint64_t program = 0;
+  std::vector<size_t> feeds;    ///< By feed of the program: which of the step's it is.
+  std::vector<size_t> fetches;  ///< By fetch of the program: which of the step's it is.
+};
+
+/// How a step ended.
+struct StepResult {
+  Status status = {};
+  std::vector<tensor::Tensor> fetches = {};
+  std::string trace = {};  ///< Elements of Chrome's trace format, of all tasks.
+};
+
+/// A step that runs. When a part fails, the others are cancelled at once. The error of the step is
+/// the first that does not follow from another one.
+/// Thread: any.
+class StepRun : public std::enable_shared_from_this<StepRun> {
+ public:
+  /// `done` is called once, from any thread.
+  StepRun(std::vector<PartPlan> parts, size_t fetches, std::function<void(StepResult)> done);
+  ~StepRun();
+
+  /// Begins step `step`. `timeout` 0: none.
+  void start(uint64_t step, const std::vector<tensor::Tensor>& feeds, bool trace,
+             std::chrono::milliseconds timeout);
+  /// Ends the step with `why`, unless it has failed before.
+  void cancel(const Status& why);
+
+ private:
+  struct Timers;
+
+  void on_result(size_t part, ProgramResult result);
+  void cancel_others(std::unique_lock<std::mutex> lock);
+  void complete();
+  [[nodiscard]] StepResult outcome();
+  [[nodiscard]] Status in_words(const Status& reason) const;
+
+  const std::vector<PartPlan> plan_;
+  const size_t num_fetches_;
+  std::function<void(StepResult)> done_;
+
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Link::Part>> parts_;
+  std::vector<ProgramResult> results_;
+  std::vector<bool> has_result_;
+  std::vector<size_t> failures_;  // Parts, in the order in which they failed.
+  size_t missing_ = 0;
+  bool started_ = false;
+  bool cancelling_ = false;
+  bool timed_out_ = false;
+  Status reason_;  // Why it was cancelled from outside.
+  std::unique_ptr<Timers> timers_;
+};
+
+}  // namespace sidereal::runtime

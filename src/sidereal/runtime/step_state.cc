@@ -1,0 +1,137 @@
+#include "sidereal/runtime/step_state.h"
+
+#include <map>
+
+namespace sidereal::runtime {
+
+using ports::RendezvousKey;
+using tensor::Tensor;
+
+StepState::~StepState() {
+  for (const auto& [id, question] : questions_) question->cancel();
+}
+
+void StepState::start(std::shared_ptr<LoadedProgram> program, std::unique_ptr<exec::Step> step,
+                      std::function<void(ProgramResult)> done) {
+  begun_ = true;
+  program_ = std::move(program);
+  finished_ = {.step = std::move(step), .done = std::move(done)};
+}
+
+std::pair<std::shared_ptr<LoadedProgram>, StepState::Finished> StepState::finish(
+    const Status& status) {
+  blocked = false;
+  for (const auto& [id, question] : questions_) question->cancel();
+  questions_.clear();
+  arrived_.clear();
+  asked_.clear();
+  if (!status.ok()) refuse_questions(status);
+  return {std::move(program_), std::exchange(finished_, {})};
+}
+
+void StepState::count_down(const std::shared_ptr<Task::Taker>& taker) {
+  const auto found = open_.find(taker);
+  if (--found->second > 0) return;
+  taker->end({});
+  open_.erase(found);
+}
+
+Status StepState::send(const RendezvousKey& key, Tensor value) {
+  const auto found = wanted_.find(key);
+  if (found != wanted_.end()) {
+    const Wanted wanted = std::move(found->second);
+    wanted_.erase(found);
+    wanted.taker->give(wanted.index, std::move(value));
+    count_down(wanted.taker);
+    return {};
+  }
+  if (sent_.try_emplace(key, std::move(value)).second) return {};
+  return base::internal("edge {} was sent twice", key.edge);
+}
+
+void StepState::answer(const std::vector<RendezvousKey>& keys,
+                       const std::shared_ptr<Task::Taker>& taker) {
+  if (!refusal_.ok()) return taker->end(refusal_);
+  open_[taker] = keys.size() + 1;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const auto found = sent_.find(keys[i]);
+    if (found != sent_.end()) {
+      Tensor value = std::move(found->second);
+      sent_.erase(found);
+      taker->give(i, std::move(value));
+      count_down(taker);
+    } else if (!wanted_.try_emplace(keys[i], Wanted{taker, i}).second) {
+      withdraw(taker);
+      return taker->end(base::invalid_argument("edge {} was asked for twice", keys[i].edge));
+    }
+  }
+  // For the question itself: one of no keys ends here.
+  count_down(taker);
+}
+
+void StepState::withdraw(const std::shared_ptr<Task::Taker>& taker) {
+  absl::erase_if(wanted_, [&](const auto& one) { return one.second.taker == taker; });
+  open_.erase(taker);
+}
+
+void StepState::refuse_questions(const Status& status) {
+  refusal_ = status;
+  wanted_.clear();
+  sent_.clear();
+  for (const auto& [taker, count] : open_) taker->end(status);
+  open_.clear();
+}
+
+Result<std::optional<Tensor>> StepState::receive(const RendezvousKey& key,
+                                                 const ports::TensorSource& source) {
+  const auto found = arrived_.find(key);
+  if (found != arrived_.end()) {
+    std::optional<Tensor> value = std::move(found->second);
+    arrived_.erase(found);
+    asked_.erase(key);
+    return value;
+  }
+  if (!asked_.contains(key)) {
+    asked_.insert(key);
+    ask(source, {key});
+  }
+  waits_for_tensor = true;
+  return std::optional<Tensor>();
+}
+
+void StepState::ask_ahead(const std::vector<Receive>& receives) {
+  std::map<std::pair<std::string, uint64_t>, std::vector<RendezvousKey>> by_source;
+  for (const Receive& one : receives) {
+    const RendezvousKey key = {.edge = one.edge, .step = number_};
+    if (asked_.insert(key).second) {
+      by_source[{one.source.device, one.source.incarnation}].push_back(key);
+    }
+  }
+  for (auto& [source, keys] : by_source) {
+    ask({.device = source.first, .incarnation = source.second}, std::move(keys));
+  }
+}
+
+void StepState::ask(const ports::TensorSource& source, std::vector<RendezvousKey> keys) {
+  const Post post = post_;
+  const uint64_t id = ++next_question_;
+  std::shared_ptr<Peers::Question> question = peers_->ask(
+      source, number_, keys,
+      [post, keys](size_t index, Tensor value) {
+        auto held = std::make_shared<Tensor>(std::move(value));
+        post([key = keys[index], held](StepState* step) -> Status {
+          step->arrived_[key] = std::move(*held);
+          return {};
+        });
+      },
+      [post, id](const Status& status) {
+        post([status, id](StepState* step) -> Status {
+          step->questions_.erase(id);
+          return status;
+        });
+      });
+  // What it tells comes after this, through the mail.
+  if (question != nullptr) questions_[id] = std::move(question);
+}
+
+}  // namespace sidereal::runtime

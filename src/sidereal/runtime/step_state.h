@@ -1,0 +1,110 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "sidereal/exec/executor.h"
+#include "sidereal/exec/stop_signal.h"
+#include "sidereal/exec/trace.h"
+#include "sidereal/runtime/task.h"
+
+/// One step on one task. Internal to runtime.
+namespace sidereal::runtime {
+
+struct LoadedProgram;
+
+/// A Recv of a program.
+struct Receive {
+  int64_t edge = 0;
+  ports::TensorSource source;
+};
+
+/// What a task knows of one step: the part that runs here, the tensors it leaves for others and
+/// those that came. Begins with the first word of the step, which may be a peer's question.
+/// Thread: the task's.
+class StepState final : public ports::Rendezvous {
+ public:
+  /// Tells the step something; an error ends it.
+  using News = std::function<Status(StepState*)>;
+  /// Brings news to the task's thread. Any thread.
+  using Post = std::function<void(News)>;
+
+  StepState(uint64_t number, Peers* peers, Post post)
+      : number_(number), peers_(peers), post_(std::move(post)) {}
+  ~StepState() override;
+
+  [[nodiscard]] uint64_t number() const { return number_; }
+
+  // Its own part.
+  void start(std::shared_ptr<LoadedProgram> program, std::unique_ptr<exec::Step> step,
+             std::function<void(ProgramResult)> done);
+  struct Finished {
+    std::unique_ptr<exec::Step> step;
+    std::function<void(ProgramResult)> done;
+  };
+  /// Ends it. Questions that are open get what is there, or `status`.
+  std::pair<std::shared_ptr<LoadedProgram>, Finished> finish(const Status& status);
+  [[nodiscard]] bool begun() const { return begun_; }
+  [[nodiscard]] bool running() const { return finished_.step != nullptr; }
+  [[nodiscard]] bool is_blocked() const { return running() && blocked; }
+  /// Nothing runs and nobody asks.
+  [[nodiscard]] bool is_idle() const { return !begun_ && wanted_.empty(); }
+  [[nodiscard]] exec::Step* step() const { return finished_.step.get(); }
+  [[nodiscard]] LoadedProgram* program() const { return program_.get(); }
+
+  // Tensors for others.
+  Status send(const ports::RendezvousKey& key, tensor::Tensor value) override;
+  void answer(const std::vector<ports::RendezvousKey>& keys,
+              const std::shared_ptr<Task::Taker>& taker);
+  void withdraw(const std::shared_ptr<Task::Taker>& taker);
+  /// Ends all questions, and those that come.
+  void refuse_questions(const Status& status);
+
+  // Tensors from others.
+  Result<std::optional<tensor::Tensor>> receive(const ports::RendezvousKey& key,
+                                                const ports::TensorSource& source) override;
+  /// Asks now for what the program is going to receive.
+  void ask_ahead(const std::vector<Receive>& receives);
+
+  uint64_t session = 0;
+  exec::StopSignal stop;
+  bool blocked = false;
+  bool waits_for_tensor = false;
+  bool failed_elsewhere = false;  ///< An error of receive() ended it.
+  std::unique_ptr<exec::Trace> trace;
+  int32_t trace_process = 0;
+
+ private:
+  struct Wanted {
+    std::shared_ptr<Task::Taker> taker;
+    size_t index = 0;
+  };
+
+  void ask(const ports::TensorSource& source, std::vector<ports::RendezvousKey> keys);
+  void count_down(const std::shared_ptr<Task::Taker>& taker);
+
+  const uint64_t number_;
+  Peers* const peers_;
+  const Post post_;
+  bool begun_ = false;
+  std::shared_ptr<LoadedProgram> program_;
+  Finished finished_;
+
+  absl::flat_hash_map<ports::RendezvousKey, tensor::Tensor> sent_;
+  absl::flat_hash_map<ports::RendezvousKey, Wanted> wanted_;
+  absl::flat_hash_map<std::shared_ptr<Task::Taker>, size_t> open_;  // Tensors still to be given.
+  Status refusal_;
+
+  absl::flat_hash_map<ports::RendezvousKey, tensor::Tensor> arrived_;
+  absl::flat_hash_set<ports::RendezvousKey> asked_;
+  uint64_t next_question_ = 0;
+  absl::flat_hash_map<uint64_t, std::shared_ptr<Peers::Question>> questions_;
+};
+
+}  // namespace sidereal::runtime

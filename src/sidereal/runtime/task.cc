@@ -1,0 +1,528 @@
+#include "sidereal/runtime/task.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "sidereal/base/log.h"
+#include "sidereal/exec/executor.h"
+#include "sidereal/exec/workers.h"
+#include "sidereal/program/program.h"
+#include "sidereal/resources/manager.h"
+#include "sidereal/runtime/step_state.h"
+
+namespace sidereal::runtime {
+
+using tensor::Tensor;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kTraceBytes = size_t{16} << 20;
+/// Steps of one program that are kept for the next runs of it.
+constexpr size_t kIdleSteps = 64;
+
+int64_t nanoseconds(Clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+/// What is to be added to the steady clock to get nanoseconds since 1970.
+int64_t unix_offset_ns() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() -
+         nanoseconds(Clock::now());
+}
+
+}  // namespace
+
+/// What the programs of a session, or of all that share, use by name.
+struct Space {
+  resources::Manager manager;
+  exec::Environment environment;
+};
+
+struct LoadedProgram {
+  std::shared_ptr<Space> space;
+  std::unique_ptr<exec::BoundProgram> bound;
+  std::vector<std::unique_ptr<exec::Step>> idle;
+  std::vector<Receive> receives;
+};
+
+namespace {
+
+/// The Recv instructions that run in every step, whatever its branches and loops do.
+Result<std::vector<Receive>> receives_of(const program::Program& program) {
+  std::vector<Receive> out;
+  for (const program::Instruction& instruction : program.instructions) {
+    if (instruction.op != "Recv") continue;
+    Receive& one = out.emplace_back();
+    SR_ASSIGN_OR_RETURN(one.edge, ir::get_attr<int64_t>(instruction.attrs, "edge"));
+    SR_ASSIGN_OR_RETURN(one.source.device,
+                        ir::get_attr<std::string>(instruction.attrs, "send_device"));
+    one.source.incarnation = static_cast<uint64_t>(
+        ir::attr_or<int64_t>(instruction.attrs, "send_device_incarnation", 0));
+  }
+  return out;
+}
+
+}  // namespace
+
+class Task::Impl : public std::enable_shared_from_this<Impl> {
+ public:
+  Impl(TaskOptions options, Peers* peers)
+      : options_(std::move(options)), peers_(peers), pool_(options_.pool_bytes) {
+    exec::register_kernels(&kernels_);
+    kernels_.allow_control();
+    if (options_.intra_op_threads > 1) {
+      workers_ = std::make_unique<exec::Workers>(options_.intra_op_threads);
+    }
+    shared_->environment.resources = &shared_->manager;
+  }
+
+  [[nodiscard]] const TaskOptions& options() const { return options_; }
+
+  void start() {
+    thread_ = std::thread([this] { loop(); });
+  }
+
+  void open_session(uint64_t id, bool isolated, const std::function<void(Status)>& done) {
+    std::shared_ptr<Space> space = shared_;
+    if (isolated) {
+      space = std::make_shared<Space>();
+      space->environment.resources = &space->manager;
+    }
+    const std::lock_guard lock(sessions_mutex_);
+    const bool made = sessions_.try_emplace(id, Session{std::move(space), isolated, {}}).second;
+    done(made ? Status() : base::make_status(StatusCode::kAlreadyExists, "the session is open"));
+  }
+
+  void close_session(uint64_t id) {
+    Session closed;
+    {
+      const std::lock_guard lock(sessions_mutex_);
+      const auto found = sessions_.find(id);
+      if (found == sessions_.end()) return;
+      closed = std::move(found->second);
+      sessions_.erase(found);
+    }
+    // Programs and their steps belong to the thread.
+    post([this, id, closed = std::move(closed)]() mutable {
+      for (const auto& [number, step] : std::map(steps_.begin(), steps_.end())) {
+        if (step->session != id || !step->running()) continue;
+        finish(step, base::cancelled("the session was closed"), true);
+      }
+      if (closed.isolated) closed.space->manager.clear();
+      closed = {};
+      forget_unused_programs();
+    });
+  }
+
+  void register_program(uint64_t id, const std::string& bytes,
+                        const std::function<void(Result<uint64_t>)>& done) {
+    const uint64_t hash = program::content_hash(bytes);
+    std::shared_ptr<Space> space;
+    {
+      const std::lock_guard lock(sessions_mutex_);
+      const auto found = sessions_.find(id);
+      if (found == sessions_.end()) return done(unknown_session());
+      space = found->second.space;
+      std::shared_ptr<LoadedProgram> known = programs_[{space.get(), hash}].lock();
+      if (known != nullptr) {
+        found->second.programs[hash] = std::move(known);
+        return done(hash);
+      }
+    }
+    Result<std::shared_ptr<LoadedProgram>> loaded = load(bytes, std::move(space));
+    if (!loaded.ok()) return done(loaded.status());
+    const std::lock_guard lock(sessions_mutex_);
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end()) return done(unknown_session());
+    programs_[{(*loaded)->space.get(), hash}] = *loaded;
+    found->second.programs[hash] = *std::move(loaded);
+    done(hash);
+  }
+
+  void run(ProgramCall call, std::function<void(ProgramResult)> done) {
+    auto shared = std::make_shared<std::pair<ProgramCall, std::function<void(ProgramResult)>>>(
+        std::move(call), std::move(done));
+    const bool posted = post([this, shared] {
+      Status started = begin(&shared->first, shared->second);
+      if (!started.ok()) shared->second({.status = std::move(started)});
+    });
+    if (!posted) shared->second({.status = stopping()});
+  }
+
+  void cancel(uint64_t step) {
+    {
+      // So that a long step sees it before the thread comes to the mail.
+      const std::lock_guard lock(signals_mutex_);
+      const auto found = signals_.find(step);
+      if (found != signals_.end()) found->second->raise(exec::StopSignal::Reason::kCancelled);
+    }
+    post([this, step] {
+      const auto found = steps_.find(step);
+      if (found == steps_.end() || !found->second->running()) return;
+      if (found->second->is_blocked())
+        finish(found->second, base::cancelled("the step was cancelled"), true);
+    });
+  }
+
+  void end_step(uint64_t step) {
+    post([this, step] {
+      const auto found = steps_.find(step);
+      if (found == steps_.end()) return;
+      const std::shared_ptr<StepState> state = found->second;
+      if (state->running()) finish(state, base::cancelled("the step was ended"), true);
+      state->refuse_questions(base::aborted("{}: the step has ended", options_.name));
+      steps_.erase(step);
+    });
+  }
+
+  void ask(uint64_t step, const std::vector<ports::RendezvousKey>& keys,
+           const std::shared_ptr<Taker>& taker) {
+    const bool posted = post([this, step, keys, taker] { state_of(step)->answer(keys, taker); });
+    if (!posted) taker->end(stopping());
+  }
+
+  void withdraw(uint64_t step, const std::shared_ptr<Taker>& taker) {
+    post([this, step, taker] {
+      const auto found = steps_.find(step);
+      if (found == steps_.end()) return;
+      found->second->withdraw(taker);
+      // Known from questions only: its own part never began.
+      if (found->second->is_idle()) steps_.erase(found);
+    });
+  }
+
+  void release(Tensor value) {
+    auto held = std::make_shared<Tensor>(std::move(value));
+    post([held] { *held = Tensor(); });
+  }
+
+  void reset(const std::vector<std::string>& containers, const std::function<void(Status)>& done) {
+    for (const std::string& container : containers) shared_->manager.erase_container(container);
+    shared_->manager.changed();
+    if (!post([this] { wake_all(); })) return done(stopping());
+    done({});
+  }
+
+  void figures(const std::function<void(TaskFigures)>& done) {
+    TaskFigures out;
+    {
+      const std::lock_guard lock(sessions_mutex_);
+      out.sessions = static_cast<int64_t>(sessions_.size());
+      out.programs = static_cast<int64_t>(programs_.size());
+    }
+    out.steps = steps_begun_;
+    out.steps_failed = steps_failed_;
+    out.steps_running = running_;
+    out.steps_blocked = blocked_;
+    out.resources = static_cast<int64_t>(shared_->manager.names().size());
+    out.resource_bytes = shared_->manager.bytes();
+    out.busy_s = static_cast<double>(busy_ns_) * 1e-9;
+    done(out);
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mail_mutex_);
+      if (stopping_) return;
+      stopping_ = true;
+    }
+    {
+      const std::lock_guard lock(signals_mutex_);
+      for (auto& [step, signal] : signals_) signal->raise(exec::StopSignal::Reason::kCancelled);
+    }
+    mail_changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  struct Session {
+    std::shared_ptr<Space> space;
+    bool isolated = false;
+    std::map<uint64_t, std::shared_ptr<LoadedProgram>> programs;
+  };
+
+  [[nodiscard]] Status stopping() const {
+    return base::unavailable("{} is stopping", options_.name);
+  }
+  [[nodiscard]] Status unknown_session() const {
+    return base::aborted("{} does not know the session: it was closed, or the task was restarted",
+                         options_.name);
+  }
+
+  /// False once the task is stopping; then `fn` never runs.
+  bool post(std::function<void()> fn) {
+    {
+      const std::lock_guard lock(mail_mutex_);
+      if (stopping_) return false;
+      mail_.push_back(std::move(fn));
+    }
+    mail_changed_.notify_one();
+    return true;
+  }
+
+  void loop() {
+    std::vector<std::function<void()>> mail;
+    while (true) {
+      {
+        std::unique_lock lock(mail_mutex_);
+        mail_changed_.wait(lock, [&] { return !mail_.empty() || !ready_.empty() || stopping_; });
+        if (stopping_ && mail_.empty()) break;
+        mail.swap(mail_);
+      }
+      const Clock::time_point began = Clock::now();
+      for (auto& fn : mail) fn();
+      mail.clear();
+      if (!ready_.empty()) {
+        const std::shared_ptr<StepState> step = std::move(ready_.front());
+        ready_.pop_front();
+        advance(step);
+      }
+      busy_ns_ += nanoseconds(Clock::now()) - nanoseconds(began);
+    }
+    for (const auto& [number, step] : std::map(steps_.begin(), steps_.end())) {
+      const Status status = base::cancelled("{} is stopping", options_.name);
+      if (step->running()) finish(step, status, false);
+      step->refuse_questions(status);
+    }
+    steps_.clear();
+    ready_.clear();
+  }
+
+  Result<std::shared_ptr<LoadedProgram>> load(const std::string& bytes,
+                                              std::shared_ptr<Space> space) {
+    auto out = std::make_shared<LoadedProgram>();
+    SR_ASSIGN_OR_RETURN(program::Program program, program::decode(bytes));
+    SR_ASSIGN_OR_RETURN(out->receives, receives_of(program));
+    out->space = std::move(space);
+    SR_ASSIGN_OR_RETURN(out->bound, exec::BoundProgram::bind(std::move(program), kernels_,
+                                                             out->space->environment));
+    return out;
+  }
+
+  void forget_unused_programs() {
+    const std::lock_guard lock(sessions_mutex_);
+    std::erase_if(programs_, [](const auto& one) { return one.second.expired(); });
+  }
+
+  Result<std::shared_ptr<LoadedProgram>> find_program(uint64_t session, uint64_t program) {
+    const std::lock_guard lock(sessions_mutex_);
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end()) return unknown_session();
+    const auto loaded = found->second.programs.find(program);
+    if (loaded != found->second.programs.end()) return loaded->second;
+    return base::not_found("{} has no program {:016x}", options_.name, program);
+  }
+
+  std::shared_ptr<StepState> state_of(uint64_t step) {
+    std::shared_ptr<StepState>& state = steps_[step];
+    if (state == nullptr) {
+      state = std::make_shared<StepState>(step, peers_,
+                                          StepState::Post([weak = weak_from_this(), step](auto fn) {
+                                            const std::shared_ptr<Impl> self = weak.lock();
+                                            if (self != nullptr)
+                                              self->post_to_step(step, std::move(fn));
+                                          }));
+    }
+    return state;
+  }
+
+  /// Tells a step that still runs something that came from outside.
+  void post_to_step(uint64_t number, StepState::News news) {
+    post([this, number, news = std::move(news)] {
+      const auto found = steps_.find(number);
+      if (found == steps_.end() || !found->second->running()) return;
+      const std::shared_ptr<StepState> step = found->second;
+      const Status status = news(step.get());
+      if (!status.ok()) return finish(step, status, true);
+      wake(step);
+    });
+  }
+
+  Status begin(ProgramCall* call, std::function<void(ProgramResult)> done) {
+    SR_ASSIGN_OR_RETURN(std::shared_ptr<LoadedProgram> program,
+                        find_program(call->session, call->program));
+    const std::shared_ptr<StepState> state = state_of(call->step);
+    if (state->begun()) return base::internal("step {:016x} runs already", call->step);
+    std::unique_ptr<exec::Step> step;
+    if (program->idle.empty()) {
+      step = std::make_unique<exec::Step>(program->bound.get(), &pool_, nullptr);
+    } else {
+      step = std::move(program->idle.back());
+      program->idle.pop_back();
+    }
+    if (call->trace != 0) {
+      state->trace =
+          std::make_unique<exec::Trace>(kTraceBytes, [] { return nanoseconds(Clock::now()); });
+    }
+    step->set_trace(state->trace.get(), 0, call->trace != 0 ? options_.name : std::string_view());
+    state->trace_process = call->trace;
+    step->set_workers(workers_.get());
+    step->set_rendezvous(state.get());
+    step->set_stop_signal(&state->stop);
+    step->begin(call->step);
+    for (size_t i = 0; i < call->feeds.size(); ++i) {
+      const Status fed = step->feed(static_cast<int>(i), std::move(call->feeds[i]));
+      if (fed.ok()) continue;
+      step->end();
+      return fed;
+    }
+    state->session = call->session;
+    ++steps_begun_;
+    ++running_;
+    {
+      const std::lock_guard lock(signals_mutex_);
+      signals_[call->step] = std::shared_ptr<exec::StopSignal>(state, &state->stop);
+    }
+    state->start(std::move(program), std::move(step), std::move(done));
+    state->ask_ahead(state->program()->receives);
+    ready_.push_back(state);
+    return {};
+  }
+
+  void wake(const std::shared_ptr<StepState>& step) {
+    if (!step->is_blocked()) return;
+    step->blocked = false;
+    --blocked_;
+    ready_.push_back(step);
+  }
+
+  void wake_all() {
+    for (const auto& [number, step] : steps_) {
+      if (!step->waits_for_tensor) wake(step);
+    }
+  }
+
+  void advance(const std::shared_ptr<StepState>& state) {
+    // It may have been ended by mail since it became ready.
+    if (!state->running()) return;
+    resources::Manager& manager = state->program()->space->manager;
+    const uint64_t changes = manager.changes();
+    state->waits_for_tensor = false;
+    const Result<exec::Step::Progress> progress = state->step()->advance();
+    if (!progress.ok()) {
+      finish(state, progress.status(), state->failed_elsewhere || state->stop.raised());
+    } else if (*progress == exec::Step::Progress::kDone) {
+      finish(state, {}, false);
+    } else if (state->stop.raised()) {
+      finish(state, base::cancelled("the step was cancelled"), true);
+    } else {
+      state->blocked = true;
+      ++blocked_;
+    }
+    if (manager.changes() != changes) wake_all();
+  }
+
+  /// Ends this task's part of a step.
+  void finish(const std::shared_ptr<StepState>& state, const Status& status, bool derived) {
+    ProgramResult result;
+    result.status = status;
+    result.derived = derived && !status.ok();
+    exec::Step* const step = state->step();
+    if (status.ok()) {
+      const size_t fetches = state->program()->bound->program().fetches.size();
+      for (size_t i = 0; i < fetches; ++i)
+        result.fetches.push_back(step->fetch(static_cast<int>(i)));
+    } else if (state->blocked) {
+      result.waits_for = step->waits_for();
+    }
+    if (state->blocked) --blocked_;
+    if (!status.ok()) ++steps_failed_;
+    --running_;
+    step->end();
+    step->set_trace(nullptr);
+    if (state->trace != nullptr) {
+      result.trace = exec::to_chrome(state->trace->events(), {.process = state->trace_process,
+                                                              .process_name = options_.name,
+                                                              .offset_ns = unix_offset_ns()});
+    }
+    {
+      const std::lock_guard lock(signals_mutex_);
+      signals_.erase(state->number());
+    }
+    auto [program, finished] = state->finish(status);
+    if (program->idle.size() < kIdleSteps) program->idle.push_back(std::move(finished.step));
+    finished.done(std::move(result));
+  }
+
+  const TaskOptions options_;
+  Peers* const peers_;
+  exec::KernelTable kernels_;
+  std::shared_ptr<Space> shared_ = std::make_shared<Space>();
+
+  std::mutex mail_mutex_;
+  std::condition_variable mail_changed_;
+  std::vector<std::function<void()>> mail_;
+  bool stopping_ = false;
+
+  std::mutex sessions_mutex_;
+  std::map<uint64_t, Session> sessions_;
+  std::map<std::pair<Space*, uint64_t>, std::weak_ptr<LoadedProgram>> programs_;
+
+  std::mutex signals_mutex_;
+  std::map<uint64_t, std::shared_ptr<exec::StopSignal>> signals_;
+
+  std::atomic<int64_t> steps_begun_ = 0;
+  std::atomic<int64_t> steps_failed_ = 0;
+  std::atomic<int64_t> running_ = 0;
+  std::atomic<int64_t> blocked_ = 0;
+  std::atomic<int64_t> busy_ns_ = 0;
+
+  // Of the thread.
+  exec::BufferPool pool_;
+  std::unique_ptr<exec::Workers> workers_;
+  std::map<uint64_t, std::shared_ptr<StepState>> steps_;
+  std::deque<std::shared_ptr<StepState>> ready_;
+  std::thread thread_;
+};
+
+Task::Task(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Task::~Task() { stop(); }
+
+Result<std::unique_ptr<Task>> Task::create(TaskOptions options, Peers* peers) {
+  if (options.intra_op_threads < 1 || options.intra_op_threads > exec::Workers::kThreadsMax) {
+    return base::invalid_argument("intra_op_threads is {}; it must be from 1 to {}",
+                                  options.intra_op_threads, exec::Workers::kThreadsMax);
+  }
+  auto impl = std::make_shared<Impl>(std::move(options), peers);
+  impl->start();
+  return std::unique_ptr<Task>(new Task(std::move(impl)));
+}
+
+const std::string& Task::name() const { return impl_->options().name; }
+uint64_t Task::incarnation() const { return impl_->options().incarnation; }
+void Task::open_session(uint64_t session, bool isolated, std::function<void(Status)> done) {
+  impl_->open_session(session, isolated, done);
+}
+void Task::close_session(uint64_t session) { impl_->close_session(session); }
+void Task::register_program(uint64_t session, const std::string& bytes,
+                            std::function<void(Result<uint64_t>)> done) {
+  impl_->register_program(session, bytes, done);
+}
+void Task::run(ProgramCall call, std::function<void(ProgramResult)> done) {
+  impl_->run(std::move(call), std::move(done));
+}
+void Task::cancel(uint64_t step) { impl_->cancel(step); }
+void Task::end_step(uint64_t step) { impl_->end_step(step); }
+void Task::ask(uint64_t step, const std::vector<ports::RendezvousKey>& keys,
+               std::shared_ptr<Taker> taker) {
+  impl_->ask(step, keys, taker);
+}
+void Task::withdraw(uint64_t step, const std::shared_ptr<Taker>& taker) {
+  impl_->withdraw(step, taker);
+}
+void Task::release(Tensor value) { impl_->release(std::move(value)); }
+void Task::reset(std::vector<std::string> containers, std::function<void(Status)> done) {
+  impl_->reset(containers, done);
+}
+void Task::figures(std::function<void(TaskFigures)> done) { impl_->figures(done); }
+void Task::stop() { impl_->stop(); }
+
+}  // namespace sidereal::runtime

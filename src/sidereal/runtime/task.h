@@ -1,0 +1,137 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sidereal/base/status.h"
+#include "sidereal/ports/ports.h"
+#include "sidereal/tensor/tensor.h"
+
+namespace sidereal::runtime {
+
+/// How a part of a step ended. Value type.
+struct ProgramResult {
+  Status status = {};
+  bool derived = false;                      ///< The error follows from one elsewhere.
+  std::vector<tensor::Tensor> fetches = {};  ///< When status is ok.
+  std::string waits_for = {};                ///< Cancelled: what it was waiting for, if anything.
+  std::string trace = {};                    ///< Elements of Chrome's trace format.
+};
+
+/// What a task runs in a step.
+struct ProgramCall {
+  uint64_t session = 0;
+  uint64_t program = 0;  ///< As register_program() said.
+  uint64_t step = 0;     ///< Different for all steps of all masters.
+  std::vector<tensor::Tensor> feeds;
+  int32_t trace = 0;  ///< Number of the task in a trace of the step; 0: no trace.
+};
+
+/// Asks other tasks for tensors.
+class Peers {
+ public:
+  /// A question that is under way.
+  class Question {
+   public:
+    virtual ~Question() = default;
+    /// Nothing is heard of it any more, soon. Idempotent.
+    virtual void cancel() = 0;
+  };
+  virtual ~Peers() = default;
+  /// Asks for tensors of step `step` on the task of `source`. `on_tensor(i, value)` is called for
+  /// each key when it is there, then `on_end` once; from any thread, maybe before this returns.
+  /// The result may be nullptr when it ended at once.
+  virtual std::shared_ptr<Question> ask(
+      const ports::TensorSource& source, uint64_t step, std::vector<ports::RendezvousKey> keys,
+      std::function<void(size_t index, tensor::Tensor value)> on_tensor,
+      std::function<void(Status status)> on_end) = 0;
+};
+
+/// Figures of a task. Value type.
+struct TaskFigures {
+  int64_t steps = 0;
+  int64_t steps_failed = 0;
+  int64_t steps_running = 0;
+  int64_t steps_blocked = 0;
+  int64_t sessions = 0;
+  int64_t programs = 0;
+  int64_t resources = 0;
+  int64_t resource_bytes = 0;
+  double busy_s = 0;
+};
+
+struct TaskOptions {
+  std::string name;                     ///< "/job:ps/replica:0/task:0"
+  uint64_t incarnation = 0;             ///< Random, of this start.
+  int intra_op_threads = 1;             ///< Threads that work on one op.
+  size_t pool_bytes = size_t{1} << 30;  ///< What freed buffers may hold.
+};
+
+/// The device CPU:0 of a server: programs, their steps, the tensors that pass between steps of one
+/// number on several tasks, and what steps share by name. One thread runs all steps: each goes on
+/// until it must wait, so that nothing they share needs a lock.
+///
+/// Lifecycle: create(), stop(). After stop() every call fails, and every callback was called.
+/// Thread:    any; callbacks come from the task's thread or, where a call fails at once, from the
+///            caller's, and must not block.
+class Task {
+ public:
+  static Result<std::unique_ptr<Task>> create(TaskOptions options, Peers* peers);
+  ~Task();
+  Task(const Task&) = delete;
+  Task& operator=(const Task&) = delete;
+
+  [[nodiscard]] const std::string& name() const;
+  [[nodiscard]] uint64_t incarnation() const;
+
+  /// Lets session `session` register programs. `isolated`: its variables, queues and tables are its
+  /// own. kAlreadyExists when it is open.
+  void open_session(uint64_t session, bool isolated, std::function<void(Status)> done);
+  /// Ends its steps and forgets what it registered.
+  void close_session(uint64_t session);
+  /// Makes the program of these bytes (docs/formats/program.md) known; its content hash.
+  void register_program(uint64_t session, const std::string& bytes,
+                        std::function<void(Result<uint64_t>)> done);
+
+  /// Runs a program. kNotFound when the session or the program is unknown here.
+  void run(ProgramCall call, std::function<void(ProgramResult)> done);
+  /// Ends this task's part of the step soon; its result says what it was waiting for.
+  void cancel(uint64_t step);
+  /// The whole step has ended: what it left here is forgotten.
+  void end_step(uint64_t step);
+
+  /// Where tensors that a peer asked for are put. Called on the task's thread.
+  class Taker {
+   public:
+    virtual ~Taker() = default;
+    virtual void give(size_t index, tensor::Tensor value) = 0;
+    /// Nothing will come any more; ok when all was given.
+    virtual void end(Status status) = 0;
+  };
+  /// Answers the question of a peer: gives each tensor when it was sent, in this step or before
+  /// the step has begun here.
+  void ask(uint64_t step, const std::vector<ports::RendezvousKey>& keys,
+           std::shared_ptr<Taker> taker);
+  /// The peer does not want it any more.
+  void withdraw(uint64_t step, const std::shared_ptr<Taker>& taker);
+
+  /// Drops a reference to memory that a step may use again.
+  void release(tensor::Tensor value);
+
+  /// Forgets what lies in these containers ("": the default one) and ends what waits for it.
+  void reset(std::vector<std::string> containers, std::function<void(Status)> done);
+  void figures(std::function<void(TaskFigures)> done);
+
+  /// Ends every step with kCancelled and the thread with them.
+  void stop();
+
+ private:
+  class Impl;
+  explicit Task(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace sidereal::runtime

@@ -1,0 +1,114 @@
+#include "sidereal/runtime/tensor_pieces.h"
+
+#include <algorithm>
+
+#include "sidereal/ir/schema.h"
+#include "sidereal/runtime/session.pb.h"
+#include "sidereal/tensor/strings.h"
+
+namespace sidereal::runtime {
+
+using base::invalid_argument;
+using tensor::DType;
+using tensor::Shape;
+using tensor::Tensor;
+
+PieceCutter::PieceCutter(int32_t index, Tensor value) : index_(index), value_(std::move(value)) {
+  if (value_.dtype() == DType::kString) strings_ = tensor::strings_to_bytes(value_);
+  bytes_ = value_.dtype() == DType::kString ? strings_.size() : value_.nbytes();
+}
+
+void PieceCutter::next(session::v1::TensorPiece* piece) {
+  piece->Clear();
+  piece->set_index(index_);
+  if (!begun_) {
+    begun_ = true;
+    piece->set_dtype(static_cast<int32_t>(value_.dtype()));
+    for (const int64_t extent : value_.shape().dims()) piece->add_dims(extent);
+    piece->set_bytes(bytes_);
+  }
+  const size_t size = std::min<uint64_t>(bytes_ - at_, kPieceBytes);
+  const char* from =
+      value_.dtype() == DType::kString ? strings_.data() : reinterpret_cast<char*>(value_.raw());
+  if (size > 0) piece->set_data(from + at_, size);
+  at_ += size;
+  done_ = at_ == bytes_;
+}
+
+Status PieceJoiner::begin(const session::v1::TensorPiece& piece, Part* part) const {
+  part->dtype = static_cast<DType>(piece.dtype());
+  if (piece.dtype() < 0 || piece.dtype() > 255 || !tensor::is_valid(part->dtype)) {
+    return invalid_argument("{} is not a dtype", piece.dtype());
+  }
+  if (piece.dims_size() > ir::kMaxRank) return invalid_argument("rank {}", piece.dims_size());
+  for (const int64_t extent : piece.dims()) {
+    if (extent < 0) return invalid_argument("extent {}", extent);
+    part->shape.append(extent);
+  }
+  SR_RETURN_IF_ERROR(ir::check_shape(part->shape));
+  part->bytes = piece.bytes();
+  if (part->bytes > bytes_max_) {
+    return base::resource_exhausted("{}{} has {} bytes; {} are allowed",
+                                    tensor::name_of(part->dtype), part->shape.to_string(),
+                                    part->bytes, bytes_max_);
+  }
+  if (part->dtype == DType::kString) return {};
+  const auto elements = static_cast<uint64_t>(part->shape.num_elements());
+  if (part->bytes != elements * tensor::size_of(part->dtype)) {
+    return base::data_loss("{}{} has {} bytes", tensor::name_of(part->dtype),
+                           part->shape.to_string(), part->bytes);
+  }
+  // Pages that no byte comes for are never touched.
+  tensor::Buffer::Ptr memory = tensor::Buffer::try_allocate_zeroed(part->bytes);
+  if (memory == nullptr) {
+    return base::resource_exhausted("there is no memory for {}{}", tensor::name_of(part->dtype),
+                                    part->shape.to_string());
+  }
+  part->value = Tensor(part->dtype, part->shape, std::move(memory));
+  return {};
+}
+
+Result<Tensor> PieceJoiner::finish(Part* part) {
+  part->complete = true;
+  if (part->dtype == DType::kString) {
+    const std::string bytes = std::move(part->strings);
+    return tensor::strings_from_bytes(bytes, part->shape);
+  }
+  if (part->dtype == DType::kBool) {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(part->value.raw());
+    if (std::any_of(bytes, bytes + part->bytes, [](unsigned char b) { return b > 1; })) {
+      return base::data_loss("a bool is neither 0 nor 1");
+    }
+  }
+  return std::move(part->value);
+}
+
+Result<std::optional<std::pair<int32_t, Tensor>>> PieceJoiner::add(
+    const session::v1::TensorPiece& piece) {
+  const int32_t index = piece.index();
+  if (index < 0 || index >= count_) {
+    return invalid_argument("tensor {} of {}", index, count_);
+  }
+  const auto [found, is_first] = parts_.try_emplace(index);
+  Part& part = found->second;
+  if (part.complete) return invalid_argument("tensor {} came twice", index);
+  if (is_first) {
+    SR_RETURN_IF_ERROR(base::with_context(begin(piece, &part), fmt::format("tensor {}", index)));
+  }
+  const std::string& data = piece.data();
+  if (data.size() > part.bytes - part.at) {
+    return base::data_loss("tensor {} has {} bytes more than it should", index,
+                           data.size() - (part.bytes - part.at));
+  }
+  if (part.dtype == DType::kString) {
+    part.strings += data;
+  } else if (!data.empty()) {
+    __builtin_memcpy(part.value.raw() + part.at, data.data(), data.size());
+  }
+  part.at += data.size();
+  if (part.at < part.bytes) return std::optional<std::pair<int32_t, Tensor>>();
+  SR_ASSIGN_OR_RETURN(Tensor value, finish(&part));
+  return std::optional(std::pair(index, std::move(value)));
+}
+
+}  // namespace sidereal::runtime

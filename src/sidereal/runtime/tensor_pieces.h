@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "sidereal/base/status.h"
+#include "sidereal/tensor/tensor.h"
+
+namespace sidereal::session::v1 {
+class TensorPiece;
+}
+
+/// Tensors as messages: see TensorPiece in session.proto. A message has bounded size however large
+/// the tensor is.
+namespace sidereal::runtime {
+
+/// Bytes of elements in one message.
+inline constexpr size_t kPieceBytes = size_t{1} << 20;
+
+/// Cuts one tensor into pieces. Reads the tensor's memory at each next(), not before.
+/// Thread: one at a time.
+class PieceCutter {
+ public:
+  PieceCutter(int32_t index, tensor::Tensor value);
+
+  /// True when the last piece was given out.
+  [[nodiscard]] bool done() const { return done_; }
+  /// The tensor, for who must let go of it elsewhere.
+  [[nodiscard]] tensor::Tensor take() { return std::move(value_); }
+  /// Writes the next piece.
+  void next(session::v1::TensorPiece* piece);
+
+ private:
+  int32_t index_;
+  tensor::Tensor value_;
+  std::string strings_;
+  uint64_t bytes_ = 0;
+  uint64_t at_ = 0;
+  bool begun_ = false;
+  bool done_ = false;
+};
+
+/// Puts tensors together. Pieces come from anyone: what they announce is checked against what is
+/// allowed, and memory is touched as bytes come. Thread: one at a time.
+class PieceJoiner {
+ public:
+  /// Takes indices below `count`, and tensors of at most `bytes_max` bytes.
+  explicit PieceJoiner(int32_t count, uint64_t bytes_max = uint64_t{1} << 40)
+      : count_(count), bytes_max_(bytes_max) {}
+
+  /// The tensor that `piece` completes, with its index; each index once. Errors: kInvalidArgument,
+  /// kDataLoss, kResourceExhausted for a tensor that is too large or for which there is no memory.
+  Result<std::optional<std::pair<int32_t, tensor::Tensor>>> add(
+      const session::v1::TensorPiece& piece);
+
+ private:
+  struct Part {
+    tensor::Tensor value;
+    std::string strings;
+    tensor::Shape shape;
+    tensor::DType dtype = tensor::DType::kInvalid;
+    uint64_t bytes = 0;
+    uint64_t at = 0;
+    bool complete = false;
+  };
+
+  Status begin(const session::v1::TensorPiece& piece, Part* part) const;
+  static Result<tensor::Tensor> finish(Part* part);
+
+  int32_t count_;
+  uint64_t bytes_max_;
+  absl::flat_hash_map<int32_t, Part> parts_;
+};
+
+}  // namespace sidereal::runtime

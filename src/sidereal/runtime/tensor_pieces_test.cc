@@ -1,0 +1,103 @@
+#include "sidereal/runtime/tensor_pieces.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sidereal/runtime/session.pb.h"
+
+namespace sidereal::runtime {
+namespace {
+
+using tensor::DType;
+using tensor::Shape;
+using tensor::Tensor;
+using ::testing::HasSubstr;
+
+std::vector<session::v1::TensorPiece> pieces_of(int32_t index, const Tensor& value) {
+  PieceCutter cutter(index, value);
+  std::vector<session::v1::TensorPiece> out;
+  while (!cutter.done()) cutter.next(&out.emplace_back());
+  return out;
+}
+
+TEST(TensorPieces, come_back_as_they_were) {
+  std::vector<int32_t> many(700'000);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<int32_t>(i * 7);
+  const std::vector<Tensor> values = {
+      Tensor::scalar(3.5F), Tensor::of(Shape{7, 100'000}, many),
+      Tensor::empty(DType::kFloat64, Shape{3, 0}),
+      Tensor::strings(Shape{3}, std::vector<std::string>{"a", "", std::string(3 << 20, 'x')})};
+  PieceJoiner joiner(static_cast<int32_t>(values.size()));
+  std::vector<Tensor> found(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto pieces = pieces_of(static_cast<int32_t>(i), values[i]);
+    for (size_t k = 0; k < pieces.size(); ++k) {
+      EXPECT_LE(pieces[k].data().size(), kPieceBytes);
+      auto value = joiner.add(pieces[k]);
+      ASSERT_TRUE(value.ok()) << value.status();
+      EXPECT_EQ(value->has_value(), k + 1 == pieces.size());
+      if (*value) found[(*value)->first] = (*value)->second;
+    }
+  }
+  EXPECT_EQ(found[0].data<const float>()[0], 3.5F);
+  EXPECT_EQ(found[1].shape(), (Shape{7, 100'000}));
+  EXPECT_THAT(found[1].data<const int32_t>(), ::testing::ElementsAreArray(many));
+  EXPECT_EQ(found[2].shape(), (Shape{3, 0}));
+  EXPECT_EQ(found[3].data<const std::string_view>()[2], std::string(3 << 20, 'x'));
+}
+
+struct Wrong {
+  std::string what;
+  std::function<void(session::v1::TensorPiece*)> change;
+  std::string says;
+};
+
+TEST(TensorPieces, that_lie_are_refused) {
+  const std::vector<Wrong> cases = {
+      {"index", [](auto* p) { p->set_index(1); }, "tensor 1 of 1"},
+      {"negative index", [](auto* p) { p->set_index(-1); }, "tensor -1"},
+      {"dtype", [](auto* p) { p->set_dtype(99); }, "99 is not a dtype"},
+      {"extent", [](auto* p) { p->set_dims(0, -2); }, "extent -2"},
+      {"huge shape", [](auto* p) { p->set_dims(0, int64_t{1} << 60); }, ""},
+      {"bytes", [](auto* p) { p->set_bytes(9); }, "has 9 bytes"},
+      {"more data", [](auto* p) { p->set_data("123456789"); }, "1 bytes more"},
+      {"huge",
+       [](auto* p) {
+         p->set_dims(0, int64_t{1} << 44);
+         p->set_bytes(uint64_t{1} << 46);
+       },
+       "are allowed"},
+  };
+  for (const Wrong& one : cases) {
+    PieceJoiner joiner(1);
+    auto piece = pieces_of(0, Tensor::of(Shape{2}, std::vector<int32_t>{1, 2}))[0];
+    one.change(&piece);
+    const auto value = joiner.add(piece);
+    ASSERT_FALSE(value.ok()) << one.what;
+    EXPECT_THAT(base::message_of(value.status()), HasSubstr(one.says)) << one.what;
+  }
+}
+
+TEST(TensorPieces, a_tensor_comes_once) {
+  PieceJoiner joiner(1);
+  const auto piece = pieces_of(0, Tensor::scalar(1.0F))[0];
+  ASSERT_TRUE(joiner.add(piece).ok());
+  EXPECT_FALSE(joiner.add(piece).ok());
+}
+
+TEST(TensorPieces, bools_are_zero_or_one) {
+  PieceJoiner joiner(1);
+  auto piece = pieces_of(0, Tensor::scalar(true))[0];
+  piece.set_data("\2");
+  EXPECT_FALSE(joiner.add(piece).ok());
+}
+
+TEST(TensorPieces, strings_that_do_not_fill_their_bytes_are_refused) {
+  PieceJoiner joiner(1);
+  auto piece = pieces_of(0, Tensor::strings(Shape{1}, std::vector<std::string>{"abc"}))[0];
+  piece.mutable_data()->at(0) = 2;
+  EXPECT_FALSE(joiner.add(piece).ok());
+}
+
+}  // namespace
+}  // namespace sidereal::runtime

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "sidereal/ir/builder.h"
+#include "sidereal/ops/ops.h"
+#include "sidereal/runtime/server.h"
+#include "sidereal/tensor/tensor.h"
+
+/// For tests: graphs whose nodes name devices, and clusters of servers in this process.
+namespace sidereal::runtime {
+
+/// A graph under construction.
+class Model {
+ public:
+  Model() { ops::register_all(&registry_); }
+
+  ir::Output add(std::string_view op, const std::vector<ir::Output>& inputs, ir::AttrMap attrs = {},
+                 std::string_view name = {}, std::string_view device = {}) {
+    const ir::Output out = builder_.add(op, inputs, std::move(attrs), name);
+    EXPECT_TRUE(builder_.status().ok()) << builder_.status();
+    graph_.mutable_node(out.node).device = device;
+    return out;
+  }
+  ir::Output constant(std::vector<float> values, std::string_view name = {},
+                      std::string_view device = {}) {
+    const auto n = static_cast<int64_t>(values.size());
+    return add("Const", {}, {{"value", tensor::Tensor::of(tensor::Shape{n}, values)}}, name,
+               device);
+  }
+  ir::Output placeholder(std::string_view name) {
+    return add("Placeholder", {},
+               {{"dtype", tensor::DType::kFloat32}, {"shape", tensor::Shape{-1}}}, name);
+  }
+  [[nodiscard]] const ir::Graph& graph() const { return graph_; }
+
+ private:
+  ir::OpRegistry registry_;
+  ir::Graph graph_;
+  ir::Builder builder_{&graph_, &registry_};
+};
+
+inline std::unique_ptr<Server> local_server() {
+  auto server = Server::create_local();
+  EXPECT_TRUE(server.ok()) << server.status();
+  return *std::move(server);
+}
+
+inline std::vector<float> floats(const tensor::Tensor& value) {
+  const auto data = value.data<const float>();
+  return {data.begin(), data.end()};
+}
+
+/// Servers of one cluster, with free ports.
+class TestCluster {
+ public:
+  /// Starts `count` tasks of job "w".
+  explicit TestCluster(int count) : servers_(static_cast<size_t>(count)) {
+    std::vector<std::string> addresses;
+    {
+      // Ports that were free a moment ago.
+      std::vector<std::unique_ptr<Server>> holders;
+      for (int i = 0; i < count; ++i) {
+        holders.push_back(local_server());
+        addresses.push_back(holders.back()->target().substr(7));
+      }
+    }
+    EXPECT_TRUE(options_.cluster.add_job("w", addresses).ok());
+    options_.job = "w";
+    for (int i = 0; i < count; ++i) start(i);
+  }
+
+  void start(int task) {
+    options_.task = task;
+    auto server = Server::create(options_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    servers_[static_cast<size_t>(task)] = *std::move(server);
+  }
+  void stop(int task) { servers_[static_cast<size_t>(task)] = nullptr; }
+  [[nodiscard]] std::string target(int task = 0) const {
+    return servers_[static_cast<size_t>(task)]->target();
+  }
+  [[nodiscard]] const ServerOptions& options() const { return options_; }
+
+ private:
+  ServerOptions options_;
+  std::vector<std::unique_ptr<Server>> servers_;
+};
+
+}  // namespace sidereal::runtime

@@ -1,0 +1,369 @@
+#include "sidereal/runtime/worker_service.h"
+
+#include <grpcpp/grpcpp.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "sidereal/base/log.h"
+#include "sidereal/runtime/failure.h"
+#include "sidereal/runtime/machine.h"
+#include "sidereal/runtime/outbox.h"
+#include "sidereal/runtime/server_stream.h"
+#include "sidereal/runtime/session.grpc.pb.h"
+#include "sidereal/runtime/tensor_pieces.h"
+
+namespace sidereal::runtime {
+
+namespace v1 = session::v1;
+using tensor::Tensor;
+
+namespace {
+
+/// What the streams of a worker share.
+struct Common {
+  Task* task = nullptr;
+  std::atomic<int64_t> bytes_sent = 0;
+  std::function<void(v1::TaskStatus*)> fill_status;
+};
+
+class AttachStream final : public ServerStream<v1::AttachRequest, v1::AttachReply> {
+ public:
+  explicit AttachStream(std::shared_ptr<Common> common) : common_(std::move(common)) {}
+
+ private:
+  Status take(const v1::AttachRequest& request) override {
+    if (request.has_head()) return open(request.head());
+    if (!open_) return base::invalid_argument("a program came before the head of the stream");
+    common_->task->register_program(session_, request.program(), [&](Result<uint64_t> hash) {
+      v1::AttachReply reply;
+      if (hash.ok()) {
+        reply.set_program(*hash);
+      } else {
+        to_proto(hash.status(), false, reply.mutable_failure());
+      }
+      put(std::move(reply));
+    });
+    return {};
+  }
+
+  Status open(const v1::AttachHead& head) {
+    const std::string& name = common_->task->name();
+    if (open_) return base::invalid_argument("a second head");
+    if (head.version() != kSessionVersion) {
+      return base::failed_precondition(
+          "{} speaks session version {}, the caller {}; use one release for the whole cluster",
+          name, kSessionVersion, head.version());
+    }
+    if (head.task() != name) {
+      return base::failed_precondition("{} was expected here, but this is {}; check the cluster",
+                                       head.task(), name);
+    }
+    Status opened;
+    common_->task->open_session(head.session(), head.isolated(),
+                                [&opened](const Status& status) { opened = status; });
+    SR_RETURN_IF_ERROR(opened);
+    session_ = head.session();
+    open_ = true;
+    v1::AttachReply reply;
+    common_->fill_status(reply.mutable_status());
+    put(std::move(reply));
+    return {};
+  }
+
+  void hung_up() override {
+    if (std::exchange(open_, false)) common_->task->close_session(session_);
+  }
+  bool said_all() const override { return true; }
+
+  const std::shared_ptr<Common> common_;
+  uint64_t session_ = 0;
+  bool open_ = false;
+};
+
+class ProgramStream final : public ServerStream<v1::ProgramRequest, v1::ProgramReply> {
+ public:
+  explicit ProgramStream(std::shared_ptr<Common> common)
+      : ServerStream([task = common->task](Tensor value) { task->release(std::move(value)); }),
+        common_(std::move(common)) {}
+  ~ProgramStream() override { common_->bytes_sent += bytes_written(); }
+
+ private:
+  Status take(const v1::ProgramRequest& request) override {
+    if (request.has_head()) {
+      if (joiner_) return base::invalid_argument("a second head");
+      const v1::ProgramHead& head = request.head();
+      if (head.feeds() < 0 || head.feeds() > kFeedsMax) {
+        return base::invalid_argument("{} feeds", head.feeds());
+      }
+      call_ = {.session = head.session(),
+               .program = head.program(),
+               .step = head.step(),
+               .feeds = std::vector<Tensor>(head.feeds()),
+               .trace = head.trace()};
+      missing_ = head.feeds();
+      joiner_.emplace(head.feeds());
+      if (missing_ == 0) run();
+    }
+    if (request.has_piece()) {
+      if (!joiner_) return base::invalid_argument("a piece before the head");
+      SR_ASSIGN_OR_RETURN(auto value, joiner_->add(request.piece()));
+      if (value) {
+        call_.feeds[value->first] = std::move(value->second);
+        if (--missing_ == 0) run();
+      }
+    }
+    if (request.cancel() && ran_) common_->task->cancel(call_.step);
+    return {};
+  }
+
+  void run() {
+    ran_ = true;
+    const uint64_t step = call_.step;
+    common_->task->run(std::move(call_), [self = shared_from_this(), this](ProgramResult result) {
+      answer(&result);
+    });
+    call_.step = step;
+  }
+
+  void answer(ProgramResult* result) {
+    for (size_t i = 0; i < result->fetches.size(); ++i) {
+      put(static_cast<int32_t>(i), std::move(result->fetches[i]));
+    }
+    v1::ProgramReply reply;
+    v1::ProgramTail* const tail = reply.mutable_tail();
+    to_proto(result->status, result->derived, tail->mutable_failure());
+    tail->set_waits_for(result->waits_for);
+    tail->set_trace(std::move(result->trace));
+    answered_ = true;
+    put(std::move(reply));
+  }
+
+  void hung_up() override {
+    if (ran_ && !std::exchange(ended_step_, true)) common_->task->end_step(call_.step);
+  }
+  bool said_all() const override { return !ran_ || answered_; }
+
+  static constexpr int kFeedsMax = 1 << 20;
+
+  const std::shared_ptr<Common> common_;
+  ProgramCall call_;
+  std::optional<PieceJoiner> joiner_;
+  int missing_ = 0;
+  std::atomic<bool> ran_ = false;
+  bool ended_step_ = false;
+  std::atomic<bool> answered_ = false;
+};
+
+/// Answers the question of a peer.
+class TensorStream final : public grpc::ServerWriteReactor<v1::TensorPiece>, public Task::Taker {
+ public:
+  TensorStream(std::shared_ptr<Common> common, uint64_t step)
+      : common_(std::move(common)),
+        step_(step),
+        outbox_([task = common_->task](Tensor value) { task->release(std::move(value)); }) {}
+
+  void start(std::shared_ptr<TensorStream> self, const v1::RecvTensorsRequest& request) {
+    self_ = self;
+    Task* const task = common_->task;
+    if (request.incarnation() != 0 && request.incarnation() != task->incarnation()) {
+      return end(base::aborted(
+          "{} expects a different device incarnation ({:016x}, but {:016x} was meant): it was "
+          "restarted; make a new session",
+          task->name(), task->incarnation(), request.incarnation()));
+    }
+    std::vector<ports::RendezvousKey> keys;
+    for (const v1::TensorKey& key : request.keys()) {
+      keys.push_back({.edge = key.edge(), .step = key.step()});
+    }
+    task->ask(step_, keys, std::move(self));
+  }
+
+  void give(size_t index, Tensor value) override {
+    const std::lock_guard lock(mutex_);
+    if (broken_) return;
+    outbox_.put(static_cast<int32_t>(index), std::move(value));
+    go_on();
+  }
+
+  void end(Status status) override {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return;
+    ended_ = true;
+    status_ = std::move(status);
+    go_on();
+  }
+
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
+    if (!ok) {
+      broken_ = true;
+      outbox_.clear();
+    }
+    go_on();
+  }
+
+  void OnCancel() override {
+    common_->task->withdraw(step_, self());
+    end(base::cancelled("the peer does not want it any more"));
+  }
+
+  void OnDone() override {
+    std::shared_ptr<TensorStream> last;
+    const std::lock_guard lock(self_mutex_);
+    last = std::move(self_);
+  }
+
+ private:
+  std::shared_ptr<TensorStream> self() {
+    const std::lock_guard lock(self_mutex_);
+    return self_;
+  }
+
+  void go_on() {
+    if (writing_ || finished_) return;
+    if (!outbox_.empty()) {
+      writing_ = true;
+      outbox_.next(&piece_);
+      common_->bytes_sent += static_cast<int64_t>(piece_.data().size());
+      StartWrite(&piece_);
+    } else if (ended_) {
+      finished_ = true;
+      Finish(to_grpc(status_));
+    }
+  }
+
+  const std::shared_ptr<Common> common_;
+  const uint64_t step_;
+  std::mutex mutex_;
+  Outbox<v1::TensorPiece> outbox_;
+  v1::TensorPiece piece_;
+  bool writing_ = false;
+  bool broken_ = false;
+  bool ended_ = false;
+  bool finished_ = false;
+  Status status_;
+  std::mutex self_mutex_;
+  std::shared_ptr<TensorStream> self_;
+};
+
+using Base = v1::Worker::WithCallbackMethod_Attach<v1::Worker::WithCallbackMethod_RunProgram<
+    v1::Worker::WithCallbackMethod_RecvTensors<v1::Worker::Service>>>;
+
+}  // namespace
+
+class WorkerService::Impl final : public Base {
+ public:
+  Impl(Task* task, std::function<std::map<std::string, int64_t>()> peers_refused,
+       std::function<int64_t()> bytes_received)
+      : peers_refused_(std::move(peers_refused)), bytes_received_(std::move(bytes_received)) {
+    common_->task = task;
+    common_->fill_status = [this](v1::TaskStatus* status) { fill(status); };
+  }
+
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest* request,
+                         v1::TaskStatus* reply) override {
+    if (request->version() != kSessionVersion) {
+      return to_grpc(base::failed_precondition("{} speaks session version {}, the caller {}",
+                                               common_->task->name(), kSessionVersion,
+                                               request->version()));
+    }
+    fill(reply);
+    return grpc::Status::OK;
+  }
+
+  grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachReply>* Attach(
+      grpc::CallbackServerContext*) override {
+    const auto stream = std::make_shared<AttachStream>(common_);
+    stream->start(stream);
+    return stream.get();
+  }
+
+  grpc::ServerBidiReactor<v1::ProgramRequest, v1::ProgramReply>* RunProgram(
+      grpc::CallbackServerContext*) override {
+    const auto stream = std::make_shared<ProgramStream>(common_);
+    stream->start(stream);
+    return stream.get();
+  }
+
+  grpc::ServerWriteReactor<v1::TensorPiece>* RecvTensors(
+      grpc::CallbackServerContext*, const v1::RecvTensorsRequest* request) override {
+    const auto stream = std::make_shared<TensorStream>(common_, request->step());
+    stream->start(stream, *request);
+    return stream.get();
+  }
+
+  grpc::Status ResetContainers(grpc::ServerContext*, const v1::ResetRequest* request,
+                               v1::ResetReply*) override {
+    Status reset;
+    common_->task->reset({request->containers().begin(), request->containers().end()},
+                         [&reset](const Status& status) { reset = status; });
+    return to_grpc(reset);
+  }
+
+  grpc::Status SetLogLevel(grpc::ServerContext*, const v1::SetLogLevelRequest* request,
+                           v1::SetLogLevelReply*) override {
+    const std::map<std::string, base::LogLevel> levels = {{"debug", base::LogLevel::kDebug},
+                                                          {"info", base::LogLevel::kInfo},
+                                                          {"warning", base::LogLevel::kWarning},
+                                                          {"error", base::LogLevel::kError}};
+    const auto found = levels.find(request->level());
+    if (found == levels.end()) {
+      return to_grpc(base::invalid_argument(
+          "'{}' is no level of the log: debug, info, warning or error", request->level()));
+    }
+    base::set_log_level(found->second);
+    return grpc::Status::OK;
+  }
+
+  void fill(v1::TaskStatus* status) const {
+    const Task& task = *common_->task;
+    status->set_version(kSessionVersion);
+    status->set_task(task.name());
+    const MachineFigures machine = machine_figures();
+    v1::Device* const device = status->add_devices();
+    device->set_name(task.name() + "/device:CPU:0");
+    device->set_type("CPU");
+    device->set_memory_bytes(machine.memory_limit);
+    device->set_incarnation(task.incarnation());
+    status->set_pid(getpid());
+    status->set_uptime_s(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count());
+    status->set_memory_bytes(machine.memory_used);
+    status->set_threads(machine.threads);
+    status->set_open_files(machine.open_files);
+    common_->task->figures([status](const TaskFigures& figures) {
+      status->set_steps(figures.steps);
+      status->set_steps_failed(figures.steps_failed);
+      status->set_steps_running(figures.steps_running);
+      status->set_steps_blocked(figures.steps_blocked);
+      status->set_sessions(figures.sessions);
+      status->set_programs(figures.programs);
+      status->set_resources(figures.resources);
+      status->set_resource_bytes(figures.resource_bytes);
+      status->set_busy_s(figures.busy_s);
+    });
+    status->set_bytes_sent(common_->bytes_sent);
+    status->set_bytes_received(bytes_received_());
+    for (const auto& [why, count] : peers_refused_()) (*status->mutable_refused())[why] = count;
+  }
+
+ private:
+  const std::function<std::map<std::string, int64_t>()> peers_refused_;
+  const std::function<int64_t()> bytes_received_;
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  std::shared_ptr<Common> common_ = std::make_shared<Common>();
+};
+
+WorkerService::WorkerService(Task* task,
+                             std::function<std::map<std::string, int64_t>()> peers_refused,
+                             std::function<int64_t()> bytes_received)
+    : impl_(std::make_unique<Impl>(task, std::move(peers_refused), std::move(bytes_received))) {}
+WorkerService::~WorkerService() = default;
+grpc::Service* WorkerService::service() { return impl_.get(); }
+void WorkerService::fill_status(v1::TaskStatus* status) const { impl_->fill(status); }
+
+}  // namespace sidereal::runtime
