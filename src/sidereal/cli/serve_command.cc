@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <fstream>
+#include <iterator>
 #include <memory>
 
 #include "sidereal/app/server.h"
@@ -10,7 +12,9 @@
 #include "sidereal/cli/commands.h"
 #include "sidereal/cli/help_format.h"
 #include "sidereal/cli/security_options.h"
+#include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/config/options.h"
+#include "sidereal/runtime/server.h"
 
 namespace sidereal::cli {
 
@@ -19,6 +23,11 @@ namespace {
 struct ServeArguments {
   app::ServerOptions server;
   app::TaskHandles handles;
+  std::string cluster;
+  std::string protocol = "grpc";
+  int intra_op_threads = 1;
+  double drain_s = 5;
+  bool listens = false;  ///< --listen was given.
   std::string cluster_id = "0";
   std::vector<std::string> options;
 };
@@ -35,7 +44,34 @@ Status set_options(const std::vector<std::string>& texts, config::Options* optio
   return {};
 }
 
+/// The text of a file, or `given` itself when it is JSON.
+Result<std::string> cluster_text(const std::string& given) {
+  if (given.find('{') != std::string::npos) return given;
+  std::ifstream file(given);
+  if (!file) return base::not_found("--cluster: cannot read '{}'", given);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+/// A member of a cluster that runs sessions.
+Status serve_sessions(const ServeArguments& a) {
+  runtime::ServerOptions options;
+  SR_ASSIGN_OR_RETURN(const std::string text, cluster_text(a.cluster));
+  SR_ASSIGN_OR_RETURN(options.cluster, cluster::ClusterSpec::from_json(text));
+  options.job = a.server.job;
+  options.task = a.server.task;
+  if (a.listens) options.listen = a.server.address;
+  SR_ASSIGN_OR_RETURN(options.security, complete_security_options(a.server.security));
+  options.intra_op_threads = a.intra_op_threads;
+  const int report = a.handles.report_fd < 0 ? dup(STDOUT_FILENO) : a.handles.report_fd;
+  return runtime::serve(options, a.drain_s, report, a.handles.lifeline_fd);
+}
+
 Status serve(ServeArguments a) {
+  if (!a.cluster.empty()) return serve_sessions(a);
+  if (a.server.job != "ps" && a.server.job != "worker") {
+    return base::invalid_argument("--job {}: without --cluster a task is ps or worker",
+                                  a.server.job);
+  }
   SR_RETURN_IF_ERROR(set_options(a.options, &a.server.options));
   const auto [end, error] = std::from_chars(
       a.cluster_id.data(), a.cluster_id.data() + a.cluster_id.size(), a.server.cluster_id, 16);
@@ -74,7 +110,8 @@ std::string footer() {
          "  sidereal serve --job ps --task 0 --listen 127.0.0.1:7000\n"
          "  sidereal serve --job worker --task 0 --listen 127.0.0.1:7001 --lanes 2\n"
          "  sidereal train --data x.csv --cluster '{\"ps\": [\"127.0.0.1:7000\"], \"worker\": "
-         "[\"127.0.0.1:7001\"]}'";
+         "[\"127.0.0.1:7001\"]}'\n"
+         "  sidereal serve --job ps --task 0 --cluster cluster.json";
 }
 
 }  // namespace
@@ -84,16 +121,35 @@ void add_serve(CLI::App* app, Action* action) {
   CLI::App* command = app->add_subcommand(
       "serve", "run one ps or worker task of a cluster until it is told to stop");
   command->option_defaults()->always_capture_default();
-  command->add_option("--job", a->server.job, "what the task is")
+  command->add_option("--job", a->server.job, "what the task is: ps, worker, or a job of --cluster")
       ->default_str("")
-      ->check(CLI::IsMember({"ps", "worker"}).description(""))
-      ->type_name("ps|worker")
+      ->type_name("JOB")
       ->required();
   command->add_option("--task", a->server.task, "index of the task in its job, from 0")
       ->check(CLI::Range(0, 1 << 20).description(""))
       ->type_name("N");
-  command->add_option("--listen", a->server.address, "where to listen; port 0: any free one")
-      ->type_name("HOST:PORT");
+  command
+      ->add_option("--cluster", a->cluster,
+                   "the cluster, a JSON file or text: serves sessions (sidereal.v1) instead of "
+                   "training jobs, at the task's address there")
+      ->default_str("")
+      ->type_name("FILE|JSON");
+  command->add_option("--protocol", a->protocol, "with --cluster: how members talk")
+      ->check(CLI::IsMember({"grpc"}).description(""))
+      ->type_name("grpc");
+  command
+      ->add_option("--intra-op-threads", a->intra_op_threads,
+                   "with --cluster: threads that work on one op")
+      ->check(CLI::Range(1, 256).description(""))
+      ->type_name("N");
+  command
+      ->add_option("--drain", a->drain_s,
+                   "with --cluster: seconds that steps get to end in after SIGTERM")
+      ->check(CLI::Range(0.0, 86'400.0).description(""))
+      ->type_name("S");
+  CLI::Option* const listen =
+      command->add_option("--listen", a->server.address, "where to listen; port 0: any free one")
+          ->type_name("HOST:PORT");
   command
       ->add_option("--lanes", a->server.lanes,
                    "threads: ps, owners of parameters; worker, steps at once")
@@ -114,7 +170,10 @@ void add_serve(CLI::App* app, Action* action) {
   command->add_option("--report-fd", a->handles.report_fd, "")->group("");
   command->add_option("--lifeline-fd", a->handles.lifeline_fd, "")->group("");
   command->footer(footer());
-  command->final_callback([a, action] { *action = [a] { return serve(*a); }; });
+  command->final_callback([a, action, listen] {
+    a->listens = listen->count() > 0;
+    *action = [a] { return serve(*a); };
+  });
 }
 
 }  // namespace sidereal::cli
