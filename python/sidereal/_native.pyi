@@ -188,6 +188,58 @@ class Output:
     def __neg__(self) -> Output: ...
     def __matmul__(self, other: Any) -> Output: ...
 
+class Server:
+    """A member of a cluster."""
+
+    @staticmethod
+    def create(
+        cluster: ClusterSpec,
+        job: str,
+        task: int,
+        *,
+        listen: str,
+        security: SecurityOptions,
+        intra_op_threads: int,
+    ) -> Server: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def cluster(self) -> ClusterSpec: ...
+    @property
+    def security(self) -> str: ...
+    def join(self, seconds: float) -> bool: ...
+    def stop(self, drain_s: float) -> None: ...
+
+class RemoteSession:
+    """A session with a master."""
+
+    @staticmethod
+    def create(
+        target: str, graph: GraphBase, config: Mapping[str, Any], security: SecurityOptions
+    ) -> RemoteSession: ...
+    def extend(self, graph: GraphBase) -> None: ...
+    def run(
+        self,
+        engine: Engine,
+        feeds: Sequence[str],
+        values: Sequence[Tensor],
+        fetches: Sequence[str],
+        targets: Sequence[str],
+        timeout_ms: int,
+        trace: bool,
+    ) -> tuple[list[Tensor], str]: ...
+    def close(self) -> None: ...
+    def list_devices(self) -> list[tuple[str, str, int, int]]: ...
+    @staticmethod
+    def reset(
+        target: str,
+        containers: Sequence[str],
+        config: Mapping[str, Any],
+        security: SecurityOptions,
+    ) -> None: ...
+
 class ClusterSpec:
     """The jobs of a cluster."""
 

@@ -1,0 +1,179 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <tuple>
+
+#include "bindings.h"
+#include "errors.h"
+#include "sidereal/runtime/server.h"
+#include "sidereal/runtime/session.h"
+#include "symbol.h"
+
+namespace sidereal::python {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using eager::Engine;
+using eager::Value;
+using runtime::Server;
+using runtime::Session;
+using std::chrono::milliseconds;
+
+/// True when Python has a signal for this thread, whose exception is raised then.
+bool interrupted() {
+  const nb::gil_scoped_acquire gil;
+  return PyErr_CheckSignals() != 0;
+}
+
+std::unique_ptr<Server> make_server(const cluster::ClusterSpec& cluster, const std::string& job,
+                                    int task, const std::string& listen,
+                                    const security::SecurityOptions& security,
+                                    int intra_op_threads) {
+  const runtime::ServerOptions options{.cluster = cluster,
+                                       .job = job,
+                                       .task = task,
+                                       .listen = listen,
+                                       .security = security,
+                                       .intra_op_threads = intra_op_threads};
+  Result<std::unique_ptr<Server>> made = base::internal("not made");
+  {
+    const nb::gil_scoped_release unlocked;
+    made = Server::create(options);
+  }
+  return value_of(std::move(made));
+}
+
+void bind_server(nb::module_& m) {
+  nb::class_<Server>(m, "Server", "A member of a cluster.")
+      .def_static("create", &make_server, "cluster"_a, "job"_a, "task"_a, nb::kw_only(), "listen"_a,
+                  "security"_a, "intra_op_threads"_a)
+      .def_prop_ro("target", &Server::target)
+      .def_prop_ro("task", &Server::task)
+      .def_prop_ro("cluster", &Server::cluster)
+      .def_prop_ro("security", &Server::security)
+      .def("join", &Server::join, nb::call_guard<nb::gil_scoped_release>(), "seconds"_a,
+           "Waits for stop(); False when the seconds have passed first.")
+      .def("stop", &Server::stop, nb::call_guard<nb::gil_scoped_release>(), "drain_s"_a);
+}
+
+runtime::SessionOptions options_of(nb::handle given, const security::SecurityOptions& security) {
+  runtime::SessionOptions out;
+  out.allow_soft_placement = nb::cast<bool>(given["allow_soft_placement"]);
+  out.log_device_placement = nb::cast<bool>(given["log_device_placement"]);
+  out.device_filters = nb::cast<std::vector<std::string>>(given["device_filters"]);
+  out.operation_timeout = milliseconds(nb::cast<int64_t>(given["operation_timeout_in_ms"]));
+  out.isolate_session_state = nb::cast<bool>(given["isolate_session_state"]);
+  out.compute_dtype = nb::cast<std::string>(given["compute_dtype"]);
+  out.connect_timeout = milliseconds(nb::cast<int64_t>(given["connect_timeout_in_ms"]));
+  out.security = security;
+  out.interrupt = interrupted;
+  return out;
+}
+
+std::unique_ptr<Session> make_session(const std::string& target, const BuildingPtr& graph,
+                                      nb::handle given, const security::SecurityOptions& security) {
+  const runtime::SessionOptions options = options_of(given, security);
+  const ir::Graph copy = graph->builder().graph();
+  Result<std::unique_ptr<Session>> made = base::internal("not made");
+  {
+    const nb::gil_scoped_release unlocked;
+    made = Session::create(target, copy, options);
+  }
+  return value_of(std::move(made));
+}
+
+void extend(Session& self, const BuildingPtr& graph) {
+  const ir::Graph copy = graph->builder().graph();
+  Status extended;
+  {
+    const nb::gil_scoped_release unlocked;
+    extended = self.extend(copy);
+  }
+  check(extended);
+}
+
+std::pair<std::vector<Value>, std::string> run(Session& self, Engine& engine,
+                                               const std::vector<std::string>& feeds,
+                                               const std::vector<const Value*>& values,
+                                               const std::vector<std::string>& fetches,
+                                               const std::vector<std::string>& targets,
+                                               int64_t timeout_ms, bool trace) {
+  std::vector<Session::Feed> fed;
+  for (size_t i = 0; i < feeds.size(); ++i) fed.emplace_back(feeds[i], values[i]->tensor);
+  runtime::RunMetadata metadata;
+  Result<std::vector<tensor::Tensor>> got = base::internal("not run");
+  {
+    const nb::gil_scoped_release unlocked;
+    got = self.run(fed, fetches, targets, {.timeout = milliseconds(timeout_ms), .trace = trace},
+                   &metadata);
+  }
+  std::vector<Value> out;
+  for (tensor::Tensor& tensor : value_of(std::move(got))) {
+    out.push_back(engine.wrap(std::move(tensor)));
+  }
+  return {std::move(out), std::move(metadata.trace)};
+}
+
+void bind_session(nb::module_& m) {
+  nb::class_<Session>(m, "RemoteSession", "A session with a master.")
+      .def_static("create", &make_session, "target"_a, "graph"_a, "config"_a, "security"_a)
+      .def("extend", &extend, "graph"_a)
+      .def("run", &run, "engine"_a, "feeds"_a, "values"_a, "fetches"_a, "targets"_a, "timeout_ms"_a,
+           "trace"_a,
+           "The values of `fetches`, and what was traced as elements of Chrome's format.")
+      .def("close",
+           [](Session& self) {
+             Status closed;
+             {
+               const nb::gil_scoped_release unlocked;
+               closed = self.close();
+             }
+             check(closed);
+           })
+      .def(
+          "list_devices",
+          [](Session& self) {
+            Result<std::vector<runtime::DeviceAttributes>> devices = base::internal("not asked");
+            {
+              const nb::gil_scoped_release unlocked;
+              devices = self.list_devices();
+            }
+            std::vector<std::tuple<std::string, std::string, int64_t, uint64_t>> out;
+            for (const auto& device : value_of(std::move(devices))) {
+              out.emplace_back(device.name, device.type, device.memory_bytes, device.incarnation);
+            }
+            return out;
+          },
+          "(name, type, bytes of memory, incarnation) of every device.")
+      .def_static(
+          "reset",
+          [](const std::string& target, const std::vector<std::string>& containers,
+             nb::handle given, const security::SecurityOptions& security) {
+            const runtime::SessionOptions options = options_of(given, security);
+            Status reset;
+            {
+              const nb::gil_scoped_release unlocked;
+              reset = Session::reset(target, containers, options);
+            }
+            check(reset);
+          },
+          "target"_a, "containers"_a, "config"_a, "security"_a);
+}
+
+}  // namespace
+
+void bind_sessions(nb::module_& m) {
+  bind_server(m);
+  bind_session(m);
+}
+
+}  // namespace sidereal::python

@@ -1,0 +1,181 @@
+"""Servers: the members of a cluster that runs sessions (tf.distribute.Server)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import _native, errors
+from .cluster_spec import ClusterDef, ClusterSpec
+from .security import SecurityOptions
+
+#: How often join() lets Python handle signals, in seconds.
+_LOOK_S = 0.2
+
+
+@dataclass
+class ServerDef:
+    """What a server is (tf.train.ServerDef).
+
+    cluster: who is in its cluster. job_name, task_index: which of them it is. protocol: how members
+    talk; "grpc". default_session_config: a sidereal.v1.ConfigProto.
+    """
+
+    cluster: ClusterDef = field(default_factory=ClusterDef)
+    job_name: str = ""
+    task_index: int = 0
+    protocol: str = "grpc"
+    default_session_config: Any = None
+
+    def __str__(self) -> str:
+        cluster = "".join(f"  {line}\n" for line in str(self.cluster).splitlines())
+        index = f"task_index: {self.task_index}\n" if self.task_index else ""
+        return (
+            f'cluster {{\n{cluster}}}\njob_name: "{self.job_name}"\n{index}'
+            f'protocol: "{self.protocol}"\n'
+        )
+
+
+def _effective(
+    given: Any, job_name: str | None, task_index: int | None, protocol: str | None, config: Any
+) -> ServerDef:
+    """The definition of a server from the arguments of its constructor."""
+    if isinstance(given, ServerDef):
+        made = ServerDef(**vars(given))
+        job_name = made.job_name if job_name is None else job_name
+        task_index = made.task_index if task_index is None else task_index
+        protocol = made.protocol if protocol is None else protocol
+        config = made.default_session_config if config is None else config
+        cluster = ClusterSpec(made.cluster)
+    else:
+        try:
+            cluster = ClusterSpec(given)
+        except TypeError as error:
+            raise TypeError(
+                "a server is made of a ServerDef, a ClusterDef, a ClusterSpec or a dict; "
+                f"{given!r} is none: {error}"
+            ) from None
+    if not job_name:
+        if len(cluster.jobs) != 1:
+            raise ValueError("Must specify an explicit `job_name`.")
+        job_name = cluster.jobs[0]
+    if task_index is None:
+        indices = cluster.task_indices(job_name)
+        if len(indices) != 1:
+            raise ValueError("Must specify an explicit `task_index`.")
+        task_index = indices[0]
+    protocol = protocol or "grpc"
+    if protocol != "grpc":
+        raise errors.UnimplementedError(f"protocol '{protocol}' is not part of this release: grpc")
+    return ServerDef(cluster.as_cluster_def(), job_name, int(task_index), protocol, config)
+
+
+class Server:
+    """A member of a cluster, in this process: it has a device, "/job:J/task:I/device:CPU:0", on
+    which sessions of every member's clients run their nodes, and it is a master for sessions that
+    are made with its `target`.
+
+        cluster = sr.train.ClusterSpec({"local": ["localhost:2222", "localhost:2223"]})
+        server = sr.train.Server(cluster, job_name="local", task_index=0)
+        server.join()
+
+    server_or_cluster_def: a ServerDef, or the cluster. job_name, task_index: which member it is;
+        may be left out where there is one. What is given here goes before what a ServerDef says.
+    protocol: "grpc". config: a sidereal.v1.ConfigProto; intra_op_parallelism_threads is used.
+    start: whether it starts at once.
+    security: who may connect (SecurityOptions); by default the secret of the environment
+        (SIDEREAL_SECRET_FILE), or else this machine only.
+    listen: "host:port" to listen at, if that is not the member's address.
+
+    Errors: TypeError and ValueError for arguments; InvalidArgumentError for an address without a
+    port; UnknownError ("Could not start gRPC server") for a port in use; FailedPreconditionError
+    off loopback without security.
+    """
+
+    def __init__(
+        self,
+        server_or_cluster_def: Any,
+        job_name: str | None = None,
+        task_index: int | None = None,
+        protocol: str | None = None,
+        config: Any = None,
+        start: bool = True,
+        *,
+        security: SecurityOptions | None = None,
+        listen: str = "",
+    ) -> None:
+        self._def = _effective(server_or_cluster_def, job_name, task_index, protocol, config)
+        self._security = SecurityOptions.from_environment() if security is None else security
+        self._listen = listen
+        self._native: _native.Server | None = None
+        self._lock = threading.Lock()
+        if start:
+            self.start()
+
+    @staticmethod
+    def create_local_server(config: Any = None, start: bool = True) -> Server:
+        """A cluster of one task, "/job:localhost/task:0", at a free port of this machine."""
+        return Server({"localhost": ["localhost:0"]}, config=config, start=start,
+                      security=SecurityOptions())  # fmt: skip
+
+    @property
+    def server_def(self) -> ServerDef:
+        """What it is; once it has started, with the port it listens at."""
+        return self._def
+
+    @property
+    def target(self) -> str:
+        """What sessions are made with: "grpc://host:port"."""
+        if self._native is not None:
+            return self._native.target
+        address = ClusterSpec(self._def.cluster).task_address(
+            self._def.job_name, self._def.task_index
+        )
+        if address.rpartition(":")[2] == "0":
+            raise errors.FailedPreconditionError(
+                "the server has no port before it starts: call start()"
+            )
+        return f"grpc://{address}"
+
+    def start(self) -> None:
+        """Starts it; does nothing when it runs. After stop(), at the port it had."""
+        with self._lock:
+            if self._native is not None and not self._native.join(0):
+                return
+            config = self._def.default_session_config
+            self._native = _native.Server.create(
+                ClusterSpec(self._def.cluster)._native,
+                self._def.job_name,
+                self._def.task_index,
+                listen=self._listen,
+                security=self._security._to_native(),
+                intra_op_threads=getattr(config, "intra_op_parallelism_threads", 0) or 1,
+            )
+            cluster = ClusterSpec(json.loads(self._native.cluster.to_json()))
+            self._def.cluster = cluster.as_cluster_def()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Waits until the server is stopped, for `timeout` seconds at most: False when they have
+        passed."""
+        if self._native is None:
+            raise errors.FailedPreconditionError("the server has not been started: call start()")
+        left = float("inf") if timeout is None else timeout
+        while left > _LOOK_S:
+            if self._native.join(_LOOK_S):
+                return True
+            left -= _LOOK_S
+        return self._native.join(max(left, 0))
+
+    def stop(self, grace: float = 0) -> None:
+        """Ends the server: takes nothing new, gives steps that run `grace` seconds to end, and ends
+        what is left with CancelledError."""
+        if self._native is not None:
+            self._native.stop(grace)
+
+    def __repr__(self) -> str:
+        return f"<Server '/job:{self._def.job_name}/task:{self._def.task_index}'>"
+
+
+__all__ = ["Server", "ServerDef"]
