@@ -1,7 +1,6 @@
 #include "sidereal/runtime/worker_service.h"
 
 #include <grpcpp/grpcpp.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <mutex>
@@ -9,11 +8,11 @@
 
 #include "sidereal/base/log.h"
 #include "sidereal/runtime/failure.h"
-#include "sidereal/runtime/machine.h"
 #include "sidereal/runtime/outbox.h"
 #include "sidereal/runtime/server_stream.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/tensor_pieces.h"
+#include "sidereal/sys/posix/process.h"
 
 namespace sidereal::runtime {
 
@@ -323,13 +322,13 @@ class WorkerService::Impl final : public Base {
     const Task& task = *common_->task;
     status->set_version(kSessionVersion);
     status->set_task(task.name());
-    const MachineFigures machine = machine_figures();
+    const sys::posix::ProcessFigures machine = sys::posix::process_figures();
     v1::Device* const device = status->add_devices();
     device->set_name(task.name() + "/device:CPU:0");
     device->set_type("CPU");
     device->set_memory_bytes(machine.memory_limit);
     device->set_incarnation(task.incarnation());
-    status->set_pid(getpid());
+    status->set_pid(machine.pid);
     status->set_uptime_s(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count());
     status->set_memory_bytes(machine.memory_used);

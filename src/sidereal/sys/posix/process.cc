@@ -1,4 +1,4 @@
-#include "sidereal/runtime/machine.h"
+#include "sidereal/sys/posix/process.h"
 
 #include <unistd.h>
 
@@ -6,10 +6,11 @@
 #include <fstream>
 #include <string>
 
-namespace sidereal::runtime {
+namespace sidereal::sys::posix {
 
-MachineFigures machine_figures() {
-  MachineFigures out;
+ProcessFigures process_figures() {
+  ProcessFigures out;
+  out.pid = getpid();
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
     if (word == "VmRSS:") {
@@ -28,4 +29,4 @@ MachineFigures machine_figures() {
   return out;
 }
 
-}  // namespace sidereal::runtime
+}  // namespace sidereal::sys::posix

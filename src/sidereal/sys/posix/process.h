@@ -2,10 +2,11 @@
 
 #include <cstdint>
 
-namespace sidereal::runtime {
+namespace sidereal::sys::posix {
 
 /// What the operating system says of this process.
-struct MachineFigures {
+struct ProcessFigures {
+  int64_t pid = 0;
   int64_t memory_used = 0;   ///< Resident bytes.
   int64_t memory_limit = 0;  ///< Bytes the machine has.
   int64_t threads = 0;
@@ -13,6 +14,6 @@ struct MachineFigures {
 };
 
 /// Reads them; 0 where they cannot be read. Thread: any.
-MachineFigures machine_figures();
+ProcessFigures process_figures();
 
-}  // namespace sidereal::runtime
+}  // namespace sidereal::sys::posix
