@@ -107,6 +107,8 @@ class StepCallStream final : public ClientStream<v1::StepRequest, v1::StepReply>
     if (status_.ok() && reply->tail().has_failure()) status_ = from_proto(reply->tail().failure());
     trace_ = std::move(*reply->mutable_tail()->mutable_trace());
     close();
+    // The stream ends by itself, which nobody needs to wait for.
+    ended_.set();
   }
 
   void ended(const grpc::Status& status) override {
