@@ -91,8 +91,9 @@ class Launch:
     def end(self) -> int:
         """Until it has ended: its exit code."""
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._take(line)
+        if not self.process.stdout.closed:
+            for line in self.process.stdout:
+                self._take(line)
         code = self.process.wait(PATIENCE_S)
         self._thread.join(PATIENCE_S)
         return code
@@ -283,6 +284,15 @@ def test_lines_stay_whole_and_in_order(launch: Starter) -> None:
         lines = [line.removeprefix(prefix) for line in one.lines if line.startswith(prefix)]
         assert lines == [f"{i} " + "x" * (i % 300) for i in range(2000)]
     assert len(one.lines) == 4 * 2001
+
+
+def test_when_nobody_reads_its_output_any_more_all_ends(launch: Starter) -> None:
+    one = launch("--ps 0 --workers 2", {"worker 0": "print 100000", "worker 1": "wait"})
+    one.wait_for(2)
+    assert one.process.stdout is not None
+    one.process.stdout.close()
+    assert one.process.wait(PATIENCE_S) == 128 + signal.SIGPIPE
+    assert ended(one.pids())
 
 
 def test_a_last_line_without_an_end_is_shown(launch: Starter) -> None:

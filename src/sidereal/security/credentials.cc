@@ -153,7 +153,7 @@ class Credentials::Impl {
     SR_ASSIGN_OR_RETURN(files.certificate, read_file(files.certificate_file, "certificate"));
     SR_ASSIGN_OR_RETURN(files.key, read_file(files.key_file, "private key"));
     SR_ASSIGN_OR_RETURN(files.ca, read_file(files.ca_file, "authority's certificate"));
-    const Status checked = check_certificates(files);
+    Status checked = check_certificates(files);
     if (checked.ok()) {
       key_ = {files.key, files.certificate};
       ca_ = files.ca;

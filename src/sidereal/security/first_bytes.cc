@@ -32,6 +32,13 @@ FirstBytes judge_hello(std::span<const std::byte> bytes) {
 
 }  // namespace
 
+size_t hello_bytes(std::span<const std::byte> bytes) {
+  constexpr size_t kHeaderBytes = 5;
+  if (bytes.size() < kHeaderBytes) return 0;
+  return kHeaderBytes +
+         (std::to_integer<size_t>(bytes[3]) << 8 | std::to_integer<size_t>(bytes[4]));
+}
+
 FirstBytes judge_first_bytes(std::span<const std::byte> bytes, bool tls) {
   if (tls) return judge_hello(bytes);
   const size_t n = std::min(bytes.size(), kPreface.size());

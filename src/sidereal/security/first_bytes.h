@@ -14,4 +14,7 @@ enum class FirstBytes { kTooFew, kGood, kGarbage };
 /// first message is ClientHello), or, without `tls`, with the preface of HTTP/2 (RFC 9113, 3.4).
 FirstBytes judge_first_bytes(std::span<const std::byte> bytes, bool tls);
 
+/// Length of the record that a good hello of TLS begins with, its header included (bytes).
+size_t hello_bytes(std::span<const std::byte> bytes);
+
 }  // namespace sidereal::security

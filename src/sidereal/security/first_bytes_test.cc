@@ -48,6 +48,12 @@ TEST(FirstBytes, RecordsThatAreNoClientHelloAreGarbage) {
   EXPECT_EQ(judge(std::string("\x16\x02", 2), true), FirstBytes::kGarbage);
 }
 
+TEST(FirstBytes, TheLengthOfAHelloIsThatOfItsRecord) {
+  const std::string hello = kHello + std::string(20, 'x');
+  EXPECT_EQ(hello_bytes(std::as_bytes(std::span(hello))), 5u + 0x200);
+  EXPECT_EQ(hello_bytes({}), 0u);
+}
+
 TEST(FirstBytes, MoreBytesNeverTurnGarbageIntoSomethingGood) {
   std::mt19937 random(17);
   for (int round = 0; round < 20000; ++round) {

@@ -3,10 +3,14 @@
 #include <fcntl.h>
 #include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <map>
 #include <string_view>
 #include <thread>
@@ -34,6 +38,19 @@ struct Connection {
   std::array<std::byte, kFirstBytesMax> bytes = {};
   size_t count = 0;
 };
+
+/// Whether nothing but (a part of) the hello has come from the peer, so that it cannot have proved
+/// itself. False where the system does not tell.
+bool said_hello_only(const Connection& connection) {
+  tcp_info info{};
+  socklen_t bytes = sizeof(info);
+  if (getsockopt(connection.stream->handle(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
+      bytes < offsetof(tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received)) {
+    return false;
+  }
+  return info.tcpi_bytes_received > 0 &&
+         info.tcpi_bytes_received <= hello_bytes({connection.bytes.data(), connection.count});
+}
 
 /// By token. Tokens are given in order of time, so the first is the oldest, and the next to be due.
 using Stage = std::map<uint64_t, Connection>;
@@ -204,7 +221,7 @@ class Listener::Impl {
 
   /// gRPC gets a descriptor of its own. Ours is watched until the connection has proved itself.
   void hand_over(Stage::iterator at, int64_t now) {
-    if (tls_ && unproved() >= static_cast<uint64_t>(options_.unproved_max)) {
+    if (tls_ && unproved() >= static_cast<uint64_t>(options_.unproved_max) && !make_room()) {
       drop(at, &over_limit_);
       return;
     }
@@ -233,6 +250,19 @@ class Listener::Impl {
       }
     }
     acceptor_->HandleNewConnection(&parameters);
+  }
+
+  /// Ends the oldest handshake in which the peer has said no more than hello; false without one.
+  bool make_room() {
+    for (auto at = proving_.begin(); at != proving_.end(); ++at) {
+      if (!said_hello_only(at->second)) continue;
+      count(&over_limit_);
+      poller_->remove(*at->second.stream);
+      ::shutdown(at->second.stream->handle(), SHUT_RDWR);  // gRPC reads an end and closes its own.
+      proving_.erase(at);
+      return true;
+    }
+    return false;
   }
 
   void drop(Stage::iterator at, Counter* counter) {

@@ -199,6 +199,15 @@ TEST(Listener, SilentConnectionsMakeRoomForOneThatSpeaks) {
   EXPECT_GE(server.listener().counters().over_limit, 24u);
 }
 
+TEST(Listener, HandshakesThatDoNotGoOnMakeRoomForOneThatDoes) {
+  EchoServer server(secret(), {.unproved_max = 8});
+  const Silent silent(server.address(), 32, kHello);
+  EXPECT_TRUE(soon([&] { return server.listener().counters().over_limit == 24; }));
+  // No deadline has passed yet.
+  EXPECT_TRUE(say_hello(server.address(), *secret()).ok());
+  EXPECT_EQ(server.listener().counters().over_limit, 25u);
+}
+
 TEST(Listener, UnfinishedHandshakesAreLimited) {
   EchoServer server(secret(), {.handshake_ms_max = 500, .unproved_max = 8});
   const Silent silent(server.address(), 32, kHello);
