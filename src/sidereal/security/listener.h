@@ -36,10 +36,10 @@ struct ListenerCounters {
 ///
 /// gRPC neither says how many peers it refused, nor bounds those who connect and wait. So
 /// connections are accepted here: random bytes, plain HTTP and silence end here, and only what
-/// begins like TLS (or, without it, like HTTP/2) becomes gRPC's. A second descriptor then tells when
-/// gRPC closes a connection that has not proved itself; one that has is let go. With a full stage,
-/// the oldest connection that is silent, or has said no more than the hello of TLS, makes room for a
-/// new one: honest peers, who go on at once, get in.
+/// begins like TLS (or, without it, like HTTP/2) becomes gRPC's. A second descriptor then tells
+/// when gRPC closes a connection that has not proved itself; one that has is let go. With a full
+/// stage, the oldest connection that is silent, or has said no more than the hello of TLS, makes
+/// room for a new one: honest peers, who go on at once, get in.
 ///
 /// Lifecycle: create() binds; attach() before ServerBuilder::BuildAndStart(), start() after it;
 ///            stop() before grpc::Server::Shutdown(). Connections made before start() wait.
