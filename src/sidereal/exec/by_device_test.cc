@@ -12,6 +12,8 @@
 #include "sidereal/ir/verify.h"
 #include "sidereal/ops/control.h"
 #include "sidereal/ops/ops.h"
+#include "sidereal/passes/place_devices.h"
+#include "sidereal/resources/manager.h"
 
 // Graphs that were cut by devices, whose parts take turns in one thread, beside the whole graph in
 // one program: the same bits.
@@ -74,7 +76,9 @@ class Parts {
       SR_RETURN_IF_ERROR(ir::verify(part.graph, test_registry()));
       SR_ASSIGN_OR_RETURN(const program::Program made, program::compile(part));
       SR_ASSIGN_OR_RETURN(program::Program read, program::decode(program::encode(made)));
-      SR_ASSIGN_OR_RETURN(auto bound, BoundProgram::bind(std::move(read), worker_kernels(), {}));
+      managers_.push_back(std::make_unique<resources::Manager>());
+      SR_ASSIGN_OR_RETURN(auto bound, BoundProgram::bind(std::move(read), worker_kernels(),
+                                                         {.resources = managers_.back().get()}));
       pools_.push_back(std::make_unique<BufferPool>(size_t{1} << 30));
       steps_.push_back(std::make_unique<Step>(bound.get(), pools_.back().get(), nullptr));
       steps_.back()->set_rendezvous(&rendezvous_);
@@ -129,6 +133,7 @@ class Parts {
   Dice& dice_;
   size_t num_fetches_ = 0;
   std::vector<partition::DevicePartition> parts_;
+  std::vector<std::unique_ptr<resources::Manager>> managers_;  // A task has its own resources.
   std::vector<std::unique_ptr<BufferPool>> pools_;
   std::vector<std::unique_ptr<BoundProgram>> bound_;
   std::vector<std::unique_ptr<Step>> steps_;
@@ -141,7 +146,9 @@ std::vector<Tensor> run_whole(const Graph& graph, const std::vector<Output>& fet
   EXPECT_TRUE(step.ok()) << step.status();
   if (!step.ok()) return {};
   BufferPool pool(size_t{1} << 30);
-  const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
+  resources::Manager manager;
+  const auto bound =
+      BoundProgram::bind(step->compiled.worker, worker_kernels(), {.resources = &manager});
   EXPECT_TRUE(bound.ok()) << bound.status();
   if (!bound.ok()) return {};
   Step running(bound->get(), &pool, nullptr);
@@ -253,6 +260,92 @@ TEST(CutByDevice, LoopsOverRowsOfWhichNobodyKnowsHowManyAreWhatTheyAreInOneProgr
     // Without rows the stack of an outer loop has no shape to take.
     feeds["rows"] = dice.tensor(DType::kFloat64, {dice.number(0, 4), 3, 3}, -1, 1);
     compare(model.graph, model.fetches, feeds, &dice);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+/// Two variables, and a loop whose body reads one and adds to the other, in some order.
+/// Fetches: what the loop returns, and the other variable behind it.
+ControlModel variables_model(Dice* dice) {
+  ControlModel made;
+  const ir::TensorSpec square{DType::kFloat64, kControlShape};
+  const ir::TensorSpec handle{DType::kString, Shape()};
+  const ir::TensorSpec count{DType::kFloat64, Shape()};
+  const auto read = [](Builder& b, Output of, const std::vector<ir::NodeId>& after) {
+    const ir::AttrMap attrs = {{"dtype", DType::kFloat64}, {"shape", kControlShape}};
+    return Output{b.add_node("VariableRead", {of}, attrs, after), 0};
+  };
+  const auto function = [&](bool is_body) {
+    Graph body;
+    std::vector<Output> in;
+    for (const auto& spec : {count, square, handle, handle}) {
+      in.push_back(*ir::add_arg(&body, test_registry(), spec));
+    }
+    Builder b(&body, &test_registry());
+    std::vector<Output> out;
+    if (is_body) {
+      const Output next = ops::tanh(b, ops::mat_mul(b, in[1], read(b, in[2], {})));
+      const ir::NodeId added = b.add_node("VariableAssignAdd", {in[3], next}, {}, {});
+      const Output sum = ops::add(b, next, read(b, in[3], {added}));
+      out = {ops::sub(b, in[0], ops::scalar(b, DType::kFloat64, 1)), sum};
+    } else {
+      out = {ops::cast(b, in[0], DType::kBool)};
+    }
+    for (size_t i = in.size(); i < body.size(); ++i) {
+      ir::Node& node = body.mutable_node(ir::NodeId(static_cast<int32_t>(i)));
+      const bool is_free = !node.op.starts_with("Variable") && dice->chance(40);
+      if (is_free) node.device = dice->pick(kDevices);
+    }
+    SR_CHECK(b.status().ok(), "{}", base::message_of(b.status()));
+    return *ir::Function::make(std::move(body), out);
+  };
+  Builder b(&made.graph, &test_registry());
+  std::vector<Output> handles;
+  std::vector<ir::NodeId> assigned;
+  for (const char* name : {"v", "w"}) {
+    handles.push_back(b.add(
+        "Variable", {},
+        {{"shared_name", std::string(name)}, {"dtype", DType::kFloat64}, {"shape", kControlShape}},
+        name));
+    made.graph.mutable_node(handles.back().node).device = dice->pick(kDevices);
+    const Output x =
+        ops::placeholder(b, fmt::format("x{}", assigned.size()), DType::kFloat64, kControlShape);
+    assigned.push_back(b.add_node("VariableAssign", {handles.back(), x}, {}, {}));
+  }
+  const Output n = ops::scalar(b, DType::kFloat64, 4);
+  const Output x = ops::placeholder(b, "x2", DType::kFloat64, kControlShape);
+  const ir::NodeId loop = ops::while_loop(b, function(false), function(true), {n, x}, handles, -1);
+  made.graph.mutable_node(loop).control_inputs = assigned;
+  made.graph.mutable_node(loop).device = dice->pick(kDevices);
+  made.fetches = {{loop, 1}, read(b, handles[1], {loop})};
+  SR_CHECK(b.status().ok(), "{}", base::message_of(b.status()));
+  return made;
+}
+
+TEST(CutByDevice, VariablesInLoopsAreWhereTheyWerePlacedAndWhatTheyAreInOneProgram) {
+  passes::Devices devices;
+  for (const std::string& name : kDevices) devices.all.push_back(*ir::DeviceSpec::parse(name));
+  devices.local = devices.all[2];
+  for (uint32_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Dice dice(seed);
+    ControlModel model = variables_model(&dice);
+    const reference::Values feeds = control_feeds(dice);
+    const Status placed = passes::place_devices(&model.graph, devices, test_registry());
+    ASSERT_TRUE(placed.ok()) << placed;
+    ControlModel whole = model;
+    for (size_t i = 0; i < whole.graph.size(); ++i) {
+      whole.graph.mutable_node(ir::NodeId(static_cast<int32_t>(i))).device.clear();
+    }
+    const std::vector<Tensor> want = run_whole(whole.graph, whole.fetches, feeds, 1, &dice);
+    Parts parts(&dice);
+    const Status made = parts.make(model.graph, model.fetches);
+    ASSERT_TRUE(made.ok()) << made;
+    for (uint64_t id = 1; id <= 2; ++id) {
+      const auto got = parts.run(feeds, id);
+      ASSERT_TRUE(got.ok()) << got.status();
+      expect_same(*got, want);
+    }
     if (testing::Test::HasFailure()) return;
   }
 }

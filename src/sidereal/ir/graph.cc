@@ -5,6 +5,7 @@
 
 #include "sidereal/base/check.h"
 #include "sidereal/base/strings.h"
+#include "sidereal/ir/verify.h"
 
 namespace sidereal::ir {
 
@@ -72,7 +73,9 @@ std::string Graph::hold_function(std::string_view wanted, const FunctionPtr& fun
     if (held.function == function) return held.name;
   }
   std::string name(wanted);
-  for (int i = 1; find_function(name) != nullptr; ++i) name = fmt::format("{}_{}", wanted, i);
+  // Names are not longer than kMaxNameBytes.
+  const std::string_view stem = wanted.substr(0, kMaxNameBytes - 16);
+  for (int i = 1; find_function(name) != nullptr; ++i) name = fmt::format("{}_{}", stem, i);
   functions_.push_back({name, function});
   return name;
 }

@@ -154,7 +154,12 @@ class RegionCutter {
   /// A name for what is made for a value or node: without what names may not have.
   static std::string stem_of(std::string name) {
     if (name[0] == '^') name.erase(0, 1);
-    return name.substr(0, name.find(':'));
+    return short_enough(name.substr(0, name.find(':')));
+  }
+
+  /// Leaves room for what is put behind.
+  static std::string short_enough(const std::string& name) {
+    return name.substr(0, ir::kMaxNameBytes - 64);
   }
 
   Result<int64_t> send(DeviceIndex from, Output value, const std::string& name, DeviceIndex to) {
@@ -170,7 +175,7 @@ class RegionCutter {
                                DeviceIndex to) {
     SR_ASSIGN_OR_RETURN(
         const Output empty,
-        add(from, "Const", fmt::format("{}/done_{}", name, cut_.next_edge), {},
+        add(from, "Const", fmt::format("{}/done_{}", short_enough(name), cut_.next_edge), {},
             {{"value", Tensor::zeros(kNothing.dtype, kNothing.shape)}}, std::move(waits)));
     return send(from, empty, "^" + name, to);
   }
@@ -323,7 +328,7 @@ class RegionCutter {
     if (rows.known >= 0) return rows;
     const std::vector<DeviceIndex>& places = region_.places[node.id.value];
     const DeviceIndex home = places[0];
-    const std::string name = node.name + "/rows";
+    const std::string name = short_enough(node.name) + "/rows";
     SR_ASSIGN_OR_RETURN(const Output sequence, value_on(node.inputs[first], home));
     SR_ASSIGN_OR_RETURN(const Output shape,
                         add(home, "Shape", name, {sequence}, {{"out_type", DType::kInt64}}));
@@ -405,7 +410,7 @@ class RegionCutter {
       if (is_condition) {
         SR_ASSIGN_OR_RETURN(
             outputs[device].emplace_back(),
-            cutter.pass_on(outputs[inner.home][0], node.name + "/predicate", device));
+            cutter.pass_on(outputs[inner.home][0], short_enough(node.name) + "/predicate", device));
       } else if (is_loop_body && !inner.passes(device, inner.home)) {
         SR_RETURN_IF_ERROR(cutter.acknowledge(device));
       }

@@ -47,7 +47,8 @@ struct ByDeviceOptions {
 ///   iteration, nor home of others.
 /// * What reads an output of such a node runs after its effects on all devices.
 ///
-/// Order promised: along data and control edges only. Equal graphs give equal partitions.
+/// Order promised: along data and control edges only, and of what is done to one queue, accumulator
+/// or table, which may wait, that of the graph. Equal graphs give equal partitions.
 /// Deadlock: with a tensor on its way from each Send, no device waits forever; see by_device.cc.
 /// Errors: kInvalidArgument names what verify() finds, a node without a device, a fetch or target
 /// that is not there; kResourceExhausted: more than `function_nodes_max`.

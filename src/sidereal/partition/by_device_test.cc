@@ -279,6 +279,22 @@ TEST_F(ByDevice, what_others_wait_for_goes_first_and_the_order_of_the_graph_hold
                           "late = Exp there/recv_1", "both = Add late early"));
 }
 
+TEST_F(ByDevice, ops_on_one_queue_stay_in_their_order_for_they_may_wait_for_each_other) {
+  const ir::AttrMap components = {{"dtypes", std::vector<std::string>{"float32"}},
+                                  {"shapes", std::vector<int64_t>{0}}};
+  ir::AttrMap attrs = components;
+  attrs["shared_name"] = std::string("q");
+  const Output queue = on(kB, b_.add("Queue", {}, attrs, "q"));
+  const Output x = input(kA, "x");
+  const Output put = on(kB, b_.add("QueueEnqueue", {queue, x}, {}, "put"));
+  const Output same = on(kB, b_.add("Identity", {queue}, {}, "same"));
+  const Output got = on(kB, b_.add("QueueDequeue", {same}, components, "got"));
+  auto parts = cut({got}, {put.node});
+  EXPECT_THAT(lines(parts[kB].graph),
+              ElementsAre("q = Queue", "same = Identity q", "Recv 0 -> x/recv_0",
+                          "put = QueueEnqueue q x/recv_0", "got = QueueDequeue same"));
+}
+
 TEST_F(ByDevice, a_branch_runs_on_each_device_of_its_functions_with_what_it_takes_there) {
   const FunctionPtr yes = function({kScalar, kScalar}, [](Builder& b, const auto& x) {
     const Output there = on(kB, ops::tanh(b, x[1], "there"), &b.graph());

@@ -27,6 +27,15 @@ size_t changing_arguments(const Node& node) {
 
 }  // namespace
 
+/// The handle of what `node` may have to wait for: a queue, not a variable. Else none.
+Output RegionFinder::waiting_handle(const Graph& graph, const Node& node) const {
+  const ir::OpSchema& schema = *registry_.find(node.op);
+  if (schema.handle_inputs < 1 || !schema.effect || node.op.starts_with("Variable")) return {};
+  Output handle = node.inputs[0];
+  while (graph.node(handle.node).op == "Identity") handle = graph.node(handle.node).inputs[0];
+  return handle;
+}
+
 bool Region::passes(DeviceIndex from, DeviceIndex to) const {
   const auto goes = [&](const std::vector<DeviceIndex>& all) {
     return std::find(all.begin(), all.end(), to) != all.end();
@@ -130,6 +139,7 @@ Status RegionFinder::fill(Region* region) {
   region->places.resize(graph.size());
   region->waits.resize(graph.size());
   std::vector<int32_t> levels(graph.size(), 0);
+  std::map<Output, int32_t> last_on;  // By handle.
   for (const Node& node : graph.nodes()) {
     std::vector<DeviceIndex>& places = region->places[node.id.value];
     if (node.op == ir::kArgOp) {
@@ -139,7 +149,12 @@ Status RegionFinder::fill(Region* region) {
     places = {index_of(node.device)};
     for (const DeviceIndex device : facts_of(graph, node).devices) add_new(&places, device);
     if (places.size() > 1) SR_RETURN_IF_ERROR(split(region, node));
-    levels[node.id.value] = level_of(region, node, levels);
+    int32_t& level = levels[node.id.value];
+    level = level_of(region, node, levels);
+    if (const Output handle = waiting_handle(graph, node); handle.valid()) {
+      int32_t& last = last_on[handle];
+      level = last = std::max(last, level);
+    }
     region->order.push_back(node.id);
   }
   std::stable_sort(region->order.begin(), region->order.end(),

@@ -85,6 +85,7 @@ class RegionFinder {
   const Facts& facts_of(const ir::FunctionPtr& function);
   /// Of all functions that a node runs.
   Facts facts_of(const ir::Graph& graph, const ir::Node& node);
+  [[nodiscard]] ir::Output waiting_handle(const ir::Graph& graph, const ir::Node& node) const;
   Status fill(Region* region);
   Status split(Region* region, const ir::Node& node);
   /// Makes `value` known on `device`; the level from which it is.
