@@ -30,6 +30,7 @@ LAST_LINES = 20
 LINE_BYTES_MAX = 64 * 1024
 COLORS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 USAGE_ERROR = 2
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Finds the runner of a task at the other end of ssh, without starting the package.
 REMOTE_RUNNER = (
     "import importlib.util as u, os, runpy; "
@@ -250,6 +251,9 @@ class Launcher:
                 self._turn(wake)
         finally:
             self._kill_runners()
+            # The exit code is known: one more Ctrl-C while Python ends must not change it.
+            for number in ENDING_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
         return self._exit_code()
 
     def _catch_signals(self) -> int:
@@ -257,7 +261,7 @@ class Launcher:
         for end in (wake, woken):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in ENDING_SIGNALS:
             signal.signal(number, lambda *_: None)
         self._selector.register(wake, selectors.EVENT_READ, None)
         return wake
