@@ -2,6 +2,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <string>
@@ -51,7 +52,8 @@ Body cut_body(const BuildingPtr& building, nb::handle inputs, nb::handle outputs
 
 nb::list add_control(const BuildingPtr& building, const std::string& op, nb::handle inputs,
                      const nb::dict& bodies, nb::handle attrs,
-                     const std::optional<std::string>& name, const std::string& site) {
+                     const std::optional<std::string>& name, const std::string& site,
+                     const std::vector<int32_t>& control_inputs) {
   ir::Builder& builder = open(building);
   const ir::OpSchema* schema = value_of(eager::find_op(builder.registry(), op));
   ir::AttrMap values = attrs_from_dict(*schema, attrs);
@@ -62,7 +64,14 @@ nb::list add_control(const BuildingPtr& building, const std::string& op, nb::han
   }
   std::vector<ir::Output> from;
   for (const nb::handle input : inputs) from.push_back(in_graph(building, input));
-  const ir::NodeId id = builder.add_node(op, from, std::move(values), {}, name.value_or(""));
+  std::vector<ir::NodeId> after;
+  for (const int32_t number : control_inputs) {
+    if (number < 0 || static_cast<size_t>(number) >= builder.graph().size()) {
+      raise(base::invalid_argument("{}: the graph has no node {}", op, number));
+    }
+    after.push_back(ir::NodeId{number});
+  }
+  const ir::NodeId id = builder.add_node(op, from, std::move(values), after, name.value_or(""));
   const Status status = builder.status();
   builder.clear_status();
   check(status);
@@ -84,7 +93,8 @@ void bind_control(nb::module_& m) {
   m.def("cut_body", &cut_body, "graph"_a, "inputs"_a, "outputs"_a,
         "The function (inputs) -> outputs of values of a graph.");
   m.def("add_control", &add_control, "graph"_a, "op"_a, "inputs"_a, "bodies"_a, "attrs"_a,
-        "name"_a.none(), "site"_a, "Adds a node that runs functions; its outputs.");
+        "name"_a.none(), "site"_a, "control_inputs"_a = std::vector<int32_t>(),
+        "Adds a node that runs functions; its outputs.");
 }
 
 }  // namespace sidereal::python

@@ -349,6 +349,11 @@ void bind_resources(nb::class_<Engine>& c) {
                     std::chrono::duration<double>(seconds)));
           },
           "seconds"_a)
+      .def_prop_ro(
+          "operation_timeout",
+          [](Engine& engine) {
+            return std::chrono::duration<double>(engine.context().operation_timeout()).count();
+          })
       .def(
           "erase_resource",
           [](Engine& engine, const std::string& name) {

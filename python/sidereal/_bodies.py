@@ -7,7 +7,7 @@ from typing import Any
 
 from . import _native, errors, nest
 from ._dispatch import convert, state
-from ._graphs import FuncGraph, Graph, graph_of, legal_name
+from ._graphs import FuncGraph, Graph, graph_of
 from ._native import Output, Tensor
 from ._sites import add_line, user_line
 
@@ -83,16 +83,20 @@ def add_control(
         for key, value in captured.items():
             arguments.append(inside[role].get(key, (value.dtype, value.shape)))
         functions[role] = _native.cut_body(body.graph.native, arguments, outputs)
+    first = len(outer.native)
     try:
-        return _native.add_control(
+        made = _native.add_control(
             outer.native,
             op,
             [*inputs, *captured.values()],
             functions,
             dict(attrs),
-            None if name is None else legal_name(name),
+            outer.node_name(name),
             user_line(),
+            outer.controls,
         )
+        outer.place_nodes(outer.native, first)
+        return made
     except errors.Error as error:
         add_line(error)
         raise

@@ -191,9 +191,7 @@ def _from_array(value: Any, dtype: Any) -> Tensor:
             )
         _check_conversion(value, array, wanted)
     if wanted is dtypes.bfloat16:
-        from . import ops
-
-        return ops.cast(_from_array(array, dtypes.float32), wanted)
+        return _execute("Cast", (_from_array(array, dtypes.float32),), {"dtype": wanted}, None)
     array = np.asarray(array, dtype=dtypes.as_dtype(wanted), order="C")
     # ascontiguousarray() would make one dimension of none.
     if not array.flags.c_contiguous:

@@ -43,7 +43,7 @@ class Graph:
 
     def constant(self, value: Tensor) -> Output:
         """A constant of the graph."""
-        return self.native.add("Const", (), {"value": value}, None, user_line())
+        return self.add("Const", (), {"value": value}, None)
 
     def capture(self, value: Tensor | Output) -> Output:
         """A value from outside as a value of this graph."""
@@ -66,9 +66,22 @@ class Graph:
         self, op: str, inputs: Sequence[Output], attrs: Mapping[str, Any] | None, name: str | None
     ) -> Any:
         """Adds a node; a value, a tuple of values or None."""
-        if name is not None:
-            name = legal_name(name)
-        return self.native.add(op, inputs, attrs, name, user_line(), self.controls)
+        first = len(self.native)
+        made = self.native.add(
+            op, inputs, attrs, self.node_name(name, op), user_line(), self.controls
+        )
+        self.place_nodes(self.native, first)
+        return made
+
+    def node_name(self, name: str | None, op: str = "") -> str | None:
+        """What a node is called that is to be called `name`; None: as the core calls it."""
+        return None if name is None else legal_name(name)
+
+    def place_nodes(self, native: _native.GraphBase, first: int) -> None:
+        """Told of what was added to this graph, or to a body inside of it: the nodes from number
+        `first` on."""
+        if self.outer is not None:
+            self.outer.place_nodes(native, first)
 
     def keep(self, things: Sequence[object]) -> None:
         """Keeps what nodes refer to: Python functions."""
@@ -79,8 +92,14 @@ class Graph:
         all of them in order."""
         return None
 
-    def own_resource(self, name: str) -> None:
-        """Told of a queue or the like that was made here and has no shared name."""
+    @property
+    def container_name(self) -> str:
+        """The container of queues and the like that are made here."""
+        return "" if self.outer is None else self.outer.container_name
+
+    def resource_name(self, name: str) -> str:
+        """What a queue or the like that is made here is called when it has no shared name."""
+        return name if self.outer is None else self.outer.resource_name(name)
 
     @contextmanager
     def building(self) -> Iterator[None]:

@@ -37,6 +37,11 @@ def done(value: Any) -> Any:
     return state.graph.operation(value)
 
 
+def _own_name(name: str) -> str:
+    numbered = f"{name}_{next(_counter)}"
+    return numbered if state.graph is None else state.graph.resource_name(numbered)
+
+
 class Resource:
     """Something of a name that ops share. `handle` is a scalar string tensor: the name. Without a
     shared name, it goes when this object does."""
@@ -44,12 +49,12 @@ class Resource:
     def __init__(
         self, op: str, attrs: Mapping[str, Any], name: str, shared_name: str | None
     ) -> None:
-        self.name = shared_name or f"{name}_{next(_counter)}"
-        self.handle = apply(op, (), {**attrs, "shared_name": self.name}, name=name)
+        self.name = shared_name or _own_name(name)
+        container = None if state.graph is None else state.graph.container_name or None
+        attrs = {**attrs, "shared_name": self.name, "container": container}
+        self.handle = apply(op, (), attrs, name=name)
         if not shared_name and isinstance(self.handle, Tensor):
             weakref.finalize(self, ENGINE.erase_resource, self.name).atexit = False
-        elif state.graph is not None and not shared_name:
-            state.graph.own_resource(self.name)
 
     def _apply(
         self, op: str, inputs: Sequence[Any] = (), attrs: Any = None, name: str | None = None

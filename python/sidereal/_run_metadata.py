@@ -6,19 +6,33 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._dispatch import ENGINE
+from ._native import Engine
 from .profiler import DEFAULT_BYTES
 
 
 class RunOptions:
-    """Options of one Session.run() (tf.compat.v1.RunOptions)."""
+    """Options of one Session.run() (tf.compat.v1.RunOptions).
+
+    trace_level: FULL_TRACE: what ran, and when, goes to the RunMetadata.
+    timeout_in_ms: how long the run may wait for others; 0: as long as the session says.
+    report_tensor_allocations_upon_oom: taken and not needed.
+    """
 
     NO_TRACE, SOFTWARE_TRACE, HARDWARE_TRACE, FULL_TRACE = 0, 1, 2, 3
 
-    def __init__(self, trace_level: int = NO_TRACE) -> None:
+    def __init__(
+        self,
+        trace_level: int = NO_TRACE,
+        timeout_in_ms: int = 0,
+        report_tensor_allocations_upon_oom: bool = False,
+    ) -> None:
         if trace_level not in range(4):
             raise ValueError(f"trace_level is {trace_level!r}; it must be RunOptions.FULL_TRACE")
+        if timeout_in_ms < 0:
+            raise ValueError(f"timeout_in_ms is {timeout_in_ms!r}; it must not be below 0")
         self.trace_level = trace_level
+        self.timeout_in_ms = int(timeout_in_ms)
+        self.report_tensor_allocations_upon_oom = report_tensor_allocations_upon_oom
 
 
 @dataclass
@@ -74,17 +88,19 @@ class Timeline:
         return '{"traceEvents": [\n' + self._step_stats.chrome_events + "\n]}\n"
 
 
-def begin(options: RunOptions | None) -> bool:
-    """Begins to write down what runs, when `options` ask for it."""
-    if options is None or options.trace_level == RunOptions.NO_TRACE:
-        return False
-    ENGINE.start_trace(DEFAULT_BYTES)
-    return True
+def is_traced(options: RunOptions | None) -> bool:
+    """Whether `options` ask for a trace."""
+    return options is not None and options.trace_level != RunOptions.NO_TRACE
 
 
-def finish(metadata: RunMetadata | None) -> None:
-    """Ends what begin() began."""
-    ended = ENGINE.stop_trace()
+def begin(engine: Engine) -> None:
+    """Begins to write down what runs."""
+    engine.start_trace(DEFAULT_BYTES)
+
+
+def finish(engine: Engine, metadata: RunMetadata | None) -> None:
+    """Ends what begin() began, and fills `metadata`."""
+    ended = engine.stop_trace()
     if ended is None or metadata is None:
         return
     text = ended[0]

@@ -274,6 +274,31 @@ def _output_iterate(self: Output) -> Iterator[Any]:
     return (self[i] for i in range(shape[0]))
 
 
+def _operation(self: Output) -> Any:
+    """The Operation that makes it; of values of sidereal.v1 graphs."""
+    from .v1 import operation
+
+    return operation.Operation(operation.owner_of(self), self.node)
+
+
+def _eval(self: Output, feed_dict: Any = None, session: Any = None) -> Any:
+    """What it is in a run of `session`, by default of the default one (tf.Tensor.eval); of values
+    of sidereal.v1 graphs."""
+    from .v1.session import need_session
+
+    return (session or need_session()).run(self, feed_dict)
+
+
+def _consumers(self: Output) -> list[Any]:
+    """The Operations that read it; of values of sidereal.v1 graphs."""
+    from .v1 import operation
+
+    def reads(op: Any) -> bool:
+        return any(x.node == self.node and x.index == self.index for x in op.inputs)
+
+    return [op for op in operation.owner_of(self).get_operations() if reads(op)]
+
+
 def _install_output() -> None:
     number = "use it in ops, or return it from the function and look at it outside"
     methods: dict[str, Any] = {
@@ -291,6 +316,9 @@ def _install_output() -> None:
         ),
         "item": _symbolic("number", number),
         "numpy": _symbolic("array", number),
+        "op": property(_operation),
+        "eval": _eval,
+        "consumers": _consumers,
         "__array__": _symbolic(
             "array: NumPy functions cannot take it", "use the functions of sidereal instead"
         ),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import _native, errors
+from .device_spec import DeviceSpec
 
 #: What a ClusterSpec is made of: addresses of each job, by place or by task index.
 ClusterDict = Mapping[str, Sequence[str] | Mapping[Any, str]]
@@ -167,3 +168,53 @@ class ClusterSpec:
             return self._native.tasks(job)
         except errors.NotFoundError as error:
             raise ValueError(str(error)) from None
+
+
+class ClusterDeviceFilters:
+    """Which devices of other tasks a task uses (tf.train.experimental.ClusterDeviceFilters):
+
+        filters = ClusterDeviceFilters()
+        filters.set_device_filters("worker", 0, ["/job:ps", "/job:worker/replica:0/task:0"])
+
+    A task sees its own devices always; one without filters sees all.
+    """
+
+    def __init__(self) -> None:
+        self._filters: dict[tuple[str, int], list[DeviceSpec]] = {}
+
+    def set_device_filters(
+        self, job_name: str, task_index: int, device_filters: Sequence[str]
+    ) -> None:
+        """Says what the task `task_index` of `job_name` sees: devices that have all fields of one of
+        these names. TypeError or ValueError for what is no name of a job, no index, no device."""
+        if isinstance(device_filters, str) or not all(
+            isinstance(name, str) for name in device_filters
+        ):
+            raise TypeError(f"device_filters is {device_filters!r}; it must be a list of names")
+        if not isinstance(job_name, str) or isinstance(task_index, bool):
+            raise TypeError(f"({job_name!r}, {task_index!r}) is no job and index of a task")
+        filters = [DeviceSpec.from_string(name) for name in device_filters]
+        self._filters[job_name, int(task_index)] = filters
+
+    def device_filters(self, job_name: str, task_index: int) -> list[str]:
+        """The filters of a task; none: it sees everything."""
+        return [spec.to_string() for spec in self._filters.get((job_name, task_index), [])]
+
+    def sees(self, job_name: str, task_index: int, device: str) -> bool:
+        """Whether a task sees a device, given by its full name."""
+        there = DeviceSpec.from_string(device)
+        filters = self._filters.get((job_name, task_index))
+        if not filters or (there.job == job_name and there.task == task_index):
+            return True
+        return any(there.make_merged_spec(spec) == there for spec in filters)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ClusterDeviceFilters):
+            return NotImplemented
+        return self._filters == other._filters
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        filters = {key: [str(spec) for spec in specs] for key, specs in self._filters.items()}
+        return f"ClusterDeviceFilters({filters})"

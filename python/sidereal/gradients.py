@@ -319,7 +319,9 @@ def graph_gradients(
         None if dy is None else graph.enter(convert(dy, y.dtype)) for dy, y in zip(grad_ys, targets)
     ]
     wrt = [x for x in inside if x is not None]
+    first = len(graph.native)
     found = iter(graph.native.gradients(targets, seeds, wrt))
+    graph.place_nodes(graph.native, first)
     return [None if x is None else _as_rows(next(found), x) for x in inside]
 
 

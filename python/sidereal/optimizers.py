@@ -124,7 +124,7 @@ def _update_by_ops(optimizer: Any, grad: Any, variable: Variable, slots: _Slots)
     w = variable._quietly()
     old = [slot._quietly() for slot in slots.values]
     if not isinstance(grad, IndexedSlices):
-        delta, new = _change(optimizer, convert(grad, variable.dtype), w, old, step)
+        delta, new = change(optimizer, convert(grad, variable.dtype), w, old, step)
         for slot, value in zip(slots.values, new):
             slot.assign(value)
         variable.assign(w - delta)
@@ -134,7 +134,7 @@ def _update_by_ops(optimizer: Any, grad: Any, variable: Variable, slots: _Slots)
         convert(grad.values, variable.dtype), place, array.size(rows)
     )
     w_rows = array.gather(w, rows)
-    delta, new = _change(
+    delta, new = change(
         optimizer, sums, w_rows, [array.gather(slot, rows) for slot in old], step
     )
     where = array.expand_dims(rows, -1)
@@ -148,7 +148,7 @@ def _update_by_rule(
 ) -> None:
     """One update as a node, which changes the memory of the variables in place."""
     parameters = optimizer._parameters()
-    attrs = {name: value for name, value in parameters.items() if name in _RULE_ATTRS}
+    attrs = {name: value for name, value in parameters.items() if name in RULE_ATTRS}
     attrs |= {"kind": optimizer.kind, "nesterov": bool(parameters.get("nesterov", False))}
     if isinstance(grad, IndexedSlices):
         op, change = "UpdateRows", [grad.indices, convert(grad.values, float32)]
@@ -162,13 +162,13 @@ def _update_by_rule(
 
 
 #: Parameters of optimizers that are attributes of UpdateDense and UpdateRows.
-_RULE_ATTRS = {
+RULE_ATTRS = {
     "learning_rate", "weight_decay", "momentum", "beta1", "beta2", "epsilon", "l1", "l2",
     "lr_power",
 }  # fmt: skip
 
 
-def _change(o: Any, g: Any, w: Any, old: list[Any], step: Any) -> tuple[Any, list[Any]]:
+def change(o: Any, g: Any, w: Any, old: list[Any], step: Any) -> tuple[Any, list[Any]]:
     """What is subtracted from w, and the new slots: the formulas of kernels/optimizer.h."""
     if o.weight_decay:
         g = g + o.weight_decay * w

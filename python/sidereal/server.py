@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import _native, errors
-from .cluster_spec import ClusterDef, ClusterSpec
+from .cluster_spec import ClusterDef, ClusterDeviceFilters, ClusterSpec
 from .security import SecurityOptions
 
 #: How often join() lets Python handle signals, in seconds.
@@ -20,7 +20,8 @@ class ServerDef:
     """What a server is (tf.train.ServerDef).
 
     cluster: who is in its cluster. job_name, task_index: which of them it is. protocol: how members
-    talk; "grpc". default_session_config: a sidereal.v1.ConfigProto.
+    talk; "grpc". default_session_config: a sidereal.v1.ConfigProto. cluster_device_filters: which
+    devices of others the tasks use; all, if absent.
     """
 
     cluster: ClusterDef = field(default_factory=ClusterDef)
@@ -28,6 +29,7 @@ class ServerDef:
     task_index: int = 0
     protocol: str = "grpc"
     default_session_config: Any = None
+    cluster_device_filters: ClusterDeviceFilters | None = None
 
     def __str__(self) -> str:
         cluster = "".join(f"  {line}\n" for line in str(self.cluster).splitlines())
@@ -42,7 +44,9 @@ def _effective(
     given: Any, job_name: str | None, task_index: int | None, protocol: str | None, config: Any
 ) -> ServerDef:
     """The definition of a server from the arguments of its constructor."""
+    filters = None
     if isinstance(given, ServerDef):
+        filters = given.cluster_device_filters
         made = ServerDef(**vars(given))
         job_name = made.job_name if job_name is None else job_name
         task_index = made.task_index if task_index is None else task_index
@@ -69,7 +73,8 @@ def _effective(
     protocol = protocol or "grpc"
     if protocol != "grpc":
         raise errors.UnimplementedError(f"protocol '{protocol}' is not part of this release: grpc")
-    return ServerDef(cluster.as_cluster_def(), job_name, int(task_index), protocol, config)
+    described = cluster.as_cluster_def()
+    return ServerDef(described, job_name, int(task_index), protocol, config, filters)
 
 
 class Server:

@@ -194,11 +194,13 @@ def test_v1_graphs_have_operations_for_queues() -> None:
         session.run(put, {value: 5})
         assert session.run([get, size])[0] == 4
         assert session.run(get) == 5
-        waiting = Thread(lambda: session.run(get))
-        while not ENGINE.resource_names():
-            pass
+        begun = threading.Event()
+        with v1.control_dependencies([v1.py_function(begun.set, [], [])]):
+            late = queue.dequeue()
+        waiting = Thread(lambda: session.run(late))
+        begun.wait(60)
         session.close()
-        with pytest.raises((sr.errors.CancelledError, sr.errors.NotFoundError, RuntimeError)):
+        with pytest.raises(sr.errors.CancelledError, match="Session::Close"):
             waiting.value()
 
 
@@ -409,10 +411,11 @@ def test_python_goes_with_the_graph_of_sessions() -> None:
     with graph.as_default(), v1.Session() as session:
         python = Doubler()
         seen = weakref.ref(python)
-        w = v1.Variable(1.0)
-        y = v1.py_function(python, [v1.constant(2.0) * w], v1.float32)
+        w = v1.Variable(2.0)
+        y = v1.py_function(python, [v1.constant(1.0) * w], v1.float32)
         del python
         assert not is_gone(seen)
+        session.run(w.initializer)
         assert session.run(y) == 4.0
     del graph, session, w, y
     assert is_gone(seen)

@@ -29,7 +29,7 @@ def _register(function: _Function) -> int:
     return number
 
 
-def _call(number: int, inputs: list[Tensor]) -> Sequence[Tensor]:
+def call_registered(number: int, inputs: list[Tensor]) -> Sequence[Tensor]:
     function = _functions.get(number)
     if function is None:
         raise errors.NotFoundError(
@@ -43,7 +43,7 @@ def _call(number: int, inputs: list[Tensor]) -> Sequence[Tensor]:
         state.graph = before
 
 
-ENGINE.set_host_functions(_call)
+ENGINE.set_host_functions(call_registered)
 
 
 def _results(values: Any, types: Sequence[Any], what: str) -> list[Tensor]:

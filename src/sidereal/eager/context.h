@@ -88,6 +88,7 @@ class Context {
   void set_waiter(Waiter waiter) { waiter_ = std::move(waiter); }
   /// How long a step waits for resources that do not change.
   void set_operation_timeout(std::chrono::nanoseconds timeout) { timeout_ = timeout; }
+  [[nodiscard]] std::chrono::nanoseconds operation_timeout() const { return timeout_; }
   /// Runs a step that has been fed to its end, waiting where it must: for `limit` at most, when
   /// that is above 0, and for the operation timeout. kDeadlineExceeded says what it waited for.
   Status finish(exec::Step* step, std::chrono::nanoseconds limit = {});

@@ -1,0 +1,259 @@
+"""TensorFlow 1's way: a default graph, placeholders and sessions.
+
+    import sidereal.v1 as sr
+
+    x = sr.placeholder(sr.float32, [None, 3], name="x")
+    y = sr.reduce_sum(x * 2.0)
+    with sr.Session() as session:
+        session.run(y, feed_dict={x: [[1.0, 2.0, 3.0]]})
+
+Everything of `sidereal` is here under the same name, but ops add nodes to the default graph instead
+of running at once. Sessions run in this process. Results are NumPy arrays.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+import sidereal as _sr
+
+from .. import accumulators as _accumulators
+from .. import lookup as _lookup
+from .. import queue as _queue
+from .._dispatch import apply, convert
+from .._resources import Resource
+from .._run_metadata import RunMetadata, RunOptions, Timeline
+from . import initializers as _initializers
+from .config import ConfigProto, GPUOptions, GraphOptions, OptimizerOptions
+from .device import (
+    GreedyLoadBalancingStrategy,
+    RandomStrategy,
+    byte_size_load_fn,
+    replica_device_setter,
+)
+from .graph import (
+    Graph,
+    GraphKeys,
+    add_to_collection,
+    add_to_collections,
+    colocate_with,
+    constant,
+    container,
+    control_dependencies,
+    device,
+    get_collection,
+    get_collection_ref,
+    get_default_graph,
+    group,
+    in_default_graph,
+    init_scope,
+    name_scope,
+    no_op,
+    placeholder,
+    reset_default_graph,
+)
+from .initializers import (
+    constant_initializer,
+    glorot_normal_initializer,
+    glorot_uniform_initializer,
+    ones_initializer,
+    random_normal_initializer,
+    random_uniform_initializer,
+    truncated_normal_initializer,
+    zeros_initializer,
+)
+from .operation import Operation
+from .scopes import (
+    AUTO_REUSE,
+    VariableScope,
+    get_variable,
+    get_variable_scope,
+    variable_scope,
+)
+from .session import InteractiveSession, Session, get_default_session
+from .training import (
+    AdagradOptimizer,
+    AdamOptimizer,
+    FtrlOptimizer,
+    GradientDescentOptimizer,
+    MomentumOptimizer,
+    Optimizer,
+    create_global_step,
+    get_global_step,
+    get_or_create_global_step,
+    global_step,
+    gradients,
+)
+from .variables import (
+    Variable,
+    assign,
+    assign_add,
+    assign_sub,
+    global_variables,
+    global_variables_initializer,
+    is_variable_initialized,
+    local_variables,
+    local_variables_initializer,
+    model_variables,
+    report_uninitialized_variables,
+    scatter_add,
+    scatter_sub,
+    scatter_update,
+    trainable_variables,
+    variables_initializer,
+)
+
+initialize_all_variables = global_variables_initializer
+
+train = types.SimpleNamespace(
+    **{name: getattr(_sr.train, name) for name in _sr.train.__all__},
+    AdagradOptimizer=AdagradOptimizer,
+    AdamOptimizer=AdamOptimizer,
+    FtrlOptimizer=FtrlOptimizer,
+    GradientDescentOptimizer=GradientDescentOptimizer,
+    MomentumOptimizer=MomentumOptimizer,
+    Optimizer=Optimizer,
+    create_global_step=create_global_step,
+    get_global_step=get_global_step,
+    get_or_create_global_step=get_or_create_global_step,
+    global_step=global_step,
+    replica_device_setter=replica_device_setter,
+)
+
+contrib = types.SimpleNamespace(
+    training=types.SimpleNamespace(
+        GreedyLoadBalancingStrategy=GreedyLoadBalancingStrategy,
+        RandomStrategy=RandomStrategy,
+        byte_size_load_fn=byte_size_load_fn,
+    )
+)
+
+initializers = types.SimpleNamespace(
+    constant=_initializers.constant_initializer,
+    glorot_normal=_initializers.glorot_normal_initializer,
+    glorot_uniform=_initializers.glorot_uniform_initializer,
+    ones=_initializers.ones_initializer,
+    random_normal=_initializers.random_normal_initializer,
+    random_uniform=_initializers.random_uniform_initializer,
+    truncated_normal=_initializers.truncated_normal_initializer,
+    variables=variables_initializer,
+    zeros=_initializers.zeros_initializer,
+)
+
+timeline = types.SimpleNamespace(Timeline=Timeline)
+
+
+class _Namespace:
+    """A module whose functions add to the default graph."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return _wrapped(getattr(self._module, name))
+
+
+def _wrapped(thing: Any) -> Any:
+    if isinstance(thing, types.ModuleType) or thing is _lookup.experimental:
+        return _Namespace(thing)
+    if isinstance(thing, types.FunctionType):
+        return in_default_graph(thing)
+    if isinstance(thing, type) and issubclass(thing, _OF_OPS):
+        return _graph_class(thing)
+    return thing
+
+
+#: Names that TensorFlow 1 had at the top, and where they are now.
+_MOVED = {
+    "FixedLenFeature": "io.FixedLenFeature",
+    "FixedLenSequenceFeature": "io.FixedLenSequenceFeature",
+    "SparseFeature": "io.SparseFeature",
+    "SparseTensor": "sparse.SparseTensor",
+    "VarLenFeature": "io.VarLenFeature",
+    "as_string": "strings.as_string",
+    "decode_csv": "io.decode_csv",
+    "decode_raw": "io.decode_raw",
+    "parse_example": "io.parse_example",
+    "parse_single_example": "io.parse_single_example",
+    "reduce_join": "strings.reduce_join",
+    "regex_replace": "strings.regex_replace",
+    "sparse_tensor_to_dense": "sparse.to_dense",
+    "string_join": "strings.join",
+    "string_strip": "strings.strip",
+    "string_to_hash_bucket": "strings.to_hash_bucket",
+    "string_to_hash_bucket_fast": "strings.to_hash_bucket_fast",
+    "string_to_hash_bucket_strong": "strings.to_hash_bucket_strong",
+    "string_to_number": "strings.to_number",
+    "substr": "strings.substr",
+}
+
+
+@in_default_graph
+def string_split(
+    source: Any, sep: str | None = None, skip_empty: bool = True, delimiter: str = " "
+) -> _sr.sparse.SparseTensor:
+    """The pieces of a vector of strings between separators (tf.string_split), as a SparseTensor:
+    every character of `sep` or `delimiter`, which is ASCII, separates; '' splits into bytes."""
+    attrs = {
+        "separator": delimiter if sep is None else sep, "each_byte": True, "skip_empty": skip_empty
+    }  # fmt: skip
+    values, splits = apply("StringSplit", (convert(source),), attrs)
+    return _sr.RaggedTensor(values, splits).to_sparse()
+
+
+#: Classes whose methods are ops.
+_OF_OPS = (Resource, _lookup.StaticHashTable, _lookup.StaticVocabularyTable)
+
+
+@functools.cache
+def _graph_class(cls: type) -> type:
+    """`cls` with methods that add to the default graph."""
+    methods = {
+        name: in_default_graph(getattr(cls, name))
+        for name in dir(cls)
+        if isinstance(getattr(cls, name), types.FunctionType)
+        and (name in ("__init__", "__getitem__") or not name.startswith("_"))
+    }
+    return type(cls.__name__, (cls,), {**methods, "__doc__": cls.__doc__})
+
+
+FIFOQueue = _graph_class(_queue.FIFOQueue)
+PaddingFIFOQueue = _graph_class(_queue.PaddingFIFOQueue)
+PriorityQueue = _graph_class(_queue.PriorityQueue)
+RandomShuffleQueue = _graph_class(_queue.RandomShuffleQueue)
+ConditionalAccumulator = _graph_class(_accumulators.ConditionalAccumulator)
+SparseConditionalAccumulator = _graph_class(_accumulators.SparseConditionalAccumulator)
+
+
+_HIDDEN = {"function", "GradientTape", "LocalCluster", "Model"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MOVED:
+        module, _, member = _MOVED[name].partition(".")
+        return _wrapped(getattr(getattr(_sr, module), member))
+    if name.startswith("_") or name in _HIDDEN or not hasattr(_sr, name):
+        raise AttributeError(f"module 'sidereal.v1' has no attribute '{name}'")
+    return _wrapped(getattr(_sr, name))
+
+
+__all__ = [
+    "AUTO_REUSE", "ConditionalAccumulator", "ConfigProto", "FIFOQueue", "GPUOptions", "Graph",
+    "GraphKeys", "GraphOptions", "InteractiveSession", "Operation", "OptimizerOptions",
+    "PaddingFIFOQueue", "PriorityQueue", "RandomShuffleQueue", "RunMetadata", "RunOptions",
+    "Session", "SparseConditionalAccumulator", "Variable", "VariableScope", "add_to_collection",
+    "add_to_collections", "assign", "assign_add", "assign_sub", "colocate_with", "constant",
+    "constant_initializer", "container", "contrib", "control_dependencies", "device",
+    "get_collection", "get_collection_ref", "get_default_graph", "get_default_session",
+    "get_variable", "get_variable_scope", "global_variables", "global_variables_initializer",
+    "glorot_normal_initializer", "glorot_uniform_initializer", "gradients", "group", "init_scope",
+    "initialize_all_variables", "initializers", "is_variable_initialized", "local_variables",
+    "local_variables_initializer", "model_variables", "name_scope", "no_op", "ones_initializer",
+    "placeholder", "random_normal_initializer", "random_uniform_initializer",
+    "report_uninitialized_variables", "reset_default_graph", "scatter_add", "scatter_sub",
+    "scatter_update", "string_split", "timeline", "train", "trainable_variables",
+    "truncated_normal_initializer", "variable_scope", "variables_initializer",
+    "zeros_initializer",
+]  # fmt: skip

@@ -1,0 +1,368 @@
+"""Sessions: they run parts of a graph (tf.compat.v1.Session)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from .. import _native, _run_metadata, errors, nest
+from .._dispatch import ENGINE, state, to_tensor
+from .._graphs import locate
+from .._native import Output, Tensor
+from .._run_metadata import RunMetadata, RunOptions
+from .._sites import add_line, user_line
+from ..dtypes import as_dtype
+from ..function import _accepts, _text
+from ..indexed_slices import IndexedSlices
+from .config import ConfigProto
+from .graph import Graph, get_default_graph, local
+from .operation import Operation
+
+
+class Runner(Protocol):
+    """What runs the graph of a session."""
+
+    def run(
+        self,
+        values: list[Output],
+        targets: list[int],
+        places: list[Output],
+        tensors: list[Tensor],
+        options: RunOptions | None = None,
+        run_metadata: RunMetadata | None = None,
+    ) -> list[Tensor]:
+        """`values`, with `tensors` in the place of `places`, when the nodes `targets` have run."""
+
+    def close(self) -> None:
+        """Ends what runs with CancelledError."""
+
+
+class LocalRunner:
+    """Runs a graph in this process, with variables, queues and tables of its own."""
+
+    def __init__(self, graph: Graph, config: ConfigProto) -> None:
+        from ..ops import host
+
+        self._graph = graph
+        self._config = config
+        self._engine = _native.Engine()
+        self._engine.set_site(user_line)
+        self._engine.watch_signals()
+        self._engine.wait_unlocked()
+        self._engine.set_host_functions(host.call_registered)
+        threads = config.intra_op_parallelism_threads or ENGINE.intra_op_threads
+        self._engine.set_intra_op_threads(min(threads, ENGINE.INTRA_OP_THREADS_MAX))
+        self._functions: dict[Any, _native.LocalFunction] = {}
+
+    def run(
+        self,
+        values: list[Output],
+        targets: list[int],
+        places: list[Output],
+        tensors: list[Tensor],
+        options: RunOptions | None = None,
+        run_metadata: RunMetadata | None = None,
+    ) -> list[Tensor]:
+        """See Runner.run()."""
+        function = self._function(values, targets, places)
+        traced = _run_metadata.is_traced(options)
+        if traced:
+            _run_metadata.begin(self._engine)
+        try:
+            return function.call_within(self._engine, tensors, self._limit(options))
+        finally:
+            if traced:
+                _run_metadata.finish(self._engine, run_metadata)
+
+    def _limit(self, options: RunOptions | None) -> float:
+        """Seconds that a run may wait."""
+        limits = [self._config.operation_timeout_in_ms, options.timeout_in_ms if options else 0]
+        given = [limit / 1000 for limit in limits if limit > 0]
+        return min(given) if given else ENGINE.operation_timeout
+
+    def _function(
+        self, values: list[Output], targets: list[int], places: list[Output]
+    ) -> _native.LocalFunction:
+        key = (
+            tuple((value.node, value.index) for value in values),
+            tuple(targets),
+            tuple((place.node, place.index) for place in places),
+        )
+        function = self._functions.get(key)
+        if function is None:
+            function = self._functions[key] = self._graph.native.function(
+                "session", places, values, self._config.compute_dtype, targets
+            )
+        return function
+
+    def close(self) -> None:
+        """See Runner.close()."""
+        self._engine.clear_resources()
+        self._functions.clear()
+
+
+class BaseSession:
+    """Runs parts of a graph. See Session."""
+
+    def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
+        if config is not None and not isinstance(config, ConfigProto):
+            raise TypeError(f"config is {config!r}; it must be a sidereal.v1.ConfigProto")
+        if graph is not None and not isinstance(graph, Graph):
+            raise TypeError(f"graph must be a sidereal.v1.Graph, but got {type(graph).__name__}")
+        self.graph = graph if graph is not None else get_default_graph()
+        self.sess_str = target
+        self._closed = False
+        self._config = config or ConfigProto()
+        self._runner = make_runner(target, self.graph, self._config)
+
+    @property
+    def graph_def(self) -> str:
+        """The graph as text."""
+        return self.graph.native.text()
+
+    def close(self) -> None:
+        """Ends the session: its variables, queues and tables are gone, and what waits for them ends
+        with CancelledError."""
+        if not self._closed:
+            self._closed = True
+            self._runner.close()
+
+    def run(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None = None,
+        options: RunOptions | None = None,
+        run_metadata: RunMetadata | None = None,
+    ) -> Any:
+        """Computes `fetches`: a value, an Operation (gives None), a variable, the name of one of
+        these ("y:0", "train"), or nested lists, tuples and dicts of them.
+
+        `feed_dict` gives values: by placeholder, by any other value of the graph, which is then not
+        computed, by name, or by tuples of these. With RunOptions(trace_level=RunOptions.FULL_TRACE),
+        `run_metadata` gets what ran, and when.
+
+        Errors: InvalidArgumentError naming a placeholder that is needed and not fed, a value
+        that does not fit, or one fed twice; NotFoundError or KeyError for an unknown name;
+        FailedPreconditionError for a variable without a value; DeadlineExceededError when it
+        waited for too long; CancelledError when the session was closed meanwhile; RuntimeError when
+        it was closed before.
+        """
+        if self._closed:
+            raise RuntimeError("Attempted to use a closed Session.")
+        if self.graph.version == 0:
+            raise RuntimeError("The Session graph is empty. Add operations to the graph before "
+                               "calling run().")  # fmt: skip
+        leaves = [self._fetch(leaf) for leaf in nest.flatten(fetches)]
+        values: list[Output] = []
+        targets: list[int] = []
+        for leaf in leaves:
+            if isinstance(leaf, Operation):
+                targets.append(leaf.node)
+            else:
+                values += leaf
+        places, tensors = self._feeds(feed_dict or {})
+        outputs = iter(
+            self._run(values, list(dict.fromkeys(targets)), places, tensors, options, run_metadata)
+        )
+        return nest.pack(fetches, [_result(leaf, outputs) for leaf in leaves])
+
+    def make_callable(
+        self, fetches: Any, feed_list: Sequence[Any] = (), accept_options: bool = False
+    ) -> Callable[..., Any]:
+        """A function of the values of `feed_list` that runs `fetches`."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if len(args) != len(feed_list):
+                raise TypeError(f"{len(feed_list)} values are to be fed; {len(args)} are given")
+            return self.run(fetches, dict(zip(feed_list, args)), **kwargs)
+
+        return call
+
+    # --- Fetches.
+
+    def _fetch(self, leaf: Any) -> Any:
+        """An Operation, or the values that make up one result."""
+        if isinstance(leaf, IndexedSlices):
+            return [leaf.values, leaf.indices]
+        if leaf is None:
+            raise TypeError("Fetch argument None has invalid type NoneType")
+        try:
+            found = self.graph.as_graph_element(leaf)
+        except TypeError:
+            raise TypeError(
+                f"{leaf!r} ({type(leaf).__name__}) cannot be fetched; fetches are values of the "
+                "graph, their names, operations and variables"
+            ) from None
+        return found if isinstance(found, Operation) else [found]
+
+    # --- Feeds.
+
+    def _feeds(self, feed_dict: Mapping[Any, Any]) -> tuple[list[Output], list[Tensor]]:
+        places: dict[tuple[int, int], Output] = {}
+        tensors = []
+        for key, given in feed_dict.items():
+            for place, value in zip(*_pairs(key, given)):
+                place = self._place(place)
+                at = (place.node, place.index)
+                if at in places:
+                    raise errors.InvalidArgumentError(f"'{place.name}' is fed twice")
+                places[at] = place
+                tensors.append(self._fed(place, value))
+        for variable, place in self.graph.outside.values():
+            if (place.node, place.index) not in places:
+                places[place.node, place.index] = place
+                tensors.append(variable._present())
+        return list(places.values()), tensors
+
+    def _place(self, place: Any) -> Output:
+        try:
+            return self.graph.as_graph_element(place, allow_operation=False)
+        except (KeyError, TypeError, ValueError) as error:
+            raise TypeError(f"Cannot interpret feed_dict key as Tensor: {error}") from None
+
+    def _fed(self, place: Output, value: Any) -> Tensor:
+        if isinstance(value, (Output, Operation)):
+            raise TypeError(
+                f"The value of a feed cannot be a value of a graph: '{place.node_name}' is fed "
+                f"with {value!r}; run it first"
+            )
+        try:
+            tensor = to_tensor(value, None if isinstance(value, Tensor) else place.dtype)
+            if tensor.dtype == place.dtype and _accepts(place.shape, tensor.shape):
+                return tensor
+            given = _text(tensor.dtype, tensor.shape)
+        except errors.InvalidArgumentError:
+            array = np.asarray(value)
+            given = _text(as_dtype(array.dtype), array.shape)
+        error = errors.InvalidArgumentError(
+            f"{place.op_type} '{place.node_name}' takes {_text(place.dtype, place.shape)}; it is "
+            f"fed with {given}: convert or reshape the value, or declare the placeholder otherwise"
+        )
+        locate(error, self.graph.native)
+        raise error
+
+    # --- Running.
+
+    def _run(self, *what: Any) -> list[Tensor]:
+        before, state.graph = state.graph, None
+        try:
+            return self._runner.run(*what)
+        except errors.Error as error:
+            if self._closed:
+                raise errors.CancelledError(
+                    f"Session::Close was called, and the run was cancelled: {error.message}"
+                ) from None
+            locate(error, self.graph.native)
+            add_line(error)
+            raise
+        finally:
+            state.graph = before
+
+
+def _result(leaf: Any, outputs: Any) -> Any:
+    if isinstance(leaf, Operation):
+        return None
+    arrays = [_array(next(outputs)) for _ in leaf]
+    return arrays[0] if len(arrays) == 1 else tuple(arrays)
+
+
+def _array(value: Tensor) -> Any:
+    """A NumPy array, of a scalar NumPy's scalar or bytes."""
+    array = value.numpy()
+    return array if array.ndim else array[()]
+
+
+def _pairs(key: Any, given: Any) -> tuple[list[Any], list[Any]]:
+    """What is fed under one key of a feed_dict: (places, values)."""
+    if isinstance(key, IndexedSlices):
+        values, indices = given[0], given[1]
+        return [key.values, key.indices], [values, indices]
+    if not isinstance(key, (tuple, list)):
+        return [key], [given]
+    keys = nest.flatten(key)
+    values = list(given) if not isinstance(given, (tuple, list)) else nest.flatten(given)
+    if len(keys) != len(values):
+        raise ValueError(f"{len(keys)} values are to be fed under {key!r}; {len(values)} are given")
+    return keys, values
+
+
+def make_runner(target: str, graph: Graph, config: ConfigProto) -> Runner:
+    """What runs sessions of `target`: "" for this process."""
+    if target:
+        raise errors.UnimplementedError(
+            f"Session('{target}'): sessions run in this process; train a sidereal.Model on a "
+            "cluster"
+        )
+    return LocalRunner(graph, config)
+
+
+class Session(BaseSession):
+    """Runs parts of a graph (tf.compat.v1.Session): in this process, with variables, queues and
+    tables that are the session's own.
+
+    target: "" for this process.
+    graph: the default graph, if absent.
+    config: a ConfigProto.
+    """
+
+    def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
+        super().__init__(target, graph, config)
+        self._contexts: list[Any] = []
+
+    def as_default(self) -> Any:
+        """Makes it the default session while the context lasts; it stays open after it."""
+        return _as_default(self)
+
+    def __enter__(self) -> Session:
+        self._contexts += [self.graph.as_default(), _as_default(self)]
+        for context in self._contexts[-2:]:
+            context.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for _unused in range(2):
+            self._contexts.pop().__exit__(None, None, None)
+        self.close()
+
+
+class InteractiveSession(BaseSession):
+    """A session that is the default one until it is closed (tf.compat.v1.InteractiveSession)."""
+
+    def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
+        super().__init__(target, graph, config)
+        self._contexts = [] if graph is None else [graph.as_default()]
+        self._contexts.append(_as_default(self))
+        for context in self._contexts:
+            context.__enter__()
+
+    def close(self) -> None:
+        """Ends the session, which is the default no more."""
+        super().close()
+        while self._contexts:
+            self._contexts.pop().__exit__(None, None, None)
+
+
+class _as_default:  # noqa: N801 - a context, made by a method of that name
+    def __init__(self, session: BaseSession) -> None:
+        self._session = session
+
+    def __enter__(self) -> BaseSession:
+        local.sessions.append(self._session)
+        return self._session
+
+    def __exit__(self, *_: object) -> None:
+        local.sessions.remove(self._session)
+
+
+def need_session() -> BaseSession:
+    """The default session; ValueError when there is none."""
+    if not local.sessions:
+        raise ValueError("there is no default session; use `with Session():` or session.run()")
+    return local.sessions[-1]
+
+
+def get_default_session() -> BaseSession | None:
+    """The innermost session whose context lasts."""
+    return local.sessions[-1] if local.sessions else None

@@ -1,0 +1,348 @@
+"""Training in graphs: optimizers, the global step, gradients (tf.compat.v1.train)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import sidereal as _sr
+
+from .. import _native, errors, nest, optimizers
+from .._dispatch import apply, convert
+from .._native import Output
+from ..dtypes import float32, float64
+from ..indexed_slices import IndexedSlices
+from .graph import Graph, GraphKeys, building, get_default_graph, group
+from .operation import Operation
+from .variables import Variable, is_trainable, trainable_variables
+
+
+def gradients(
+    ys: Any,
+    xs: Any,
+    grad_ys: Any = None,
+    name: str = "gradients",
+    colocate_gradients_with_ops: bool = False,
+    gate_gradients: bool = False,
+    aggregation_method: Any = None,
+    stop_gradients: Any = None,
+    unconnected_gradients: str = "none",
+) -> list[Any]:
+    """Gradients of the sum of `ys` by each of `xs`, values of the graph or variables (tf.gradients):
+    a list of values, None (or zeros) where nothing flows. By a variable that is read by rows only
+    (gather, embedding_lookup) they are IndexedSlices. They ask for the devices of the scope they
+    are made in."""
+    if stop_gradients is not None:
+        raise errors.UnimplementedError("gradients(stop_gradients=...): use stop_gradient()")
+    sources = nest.flatten(xs)
+    groups = [list(x.reads) if isinstance(x, Variable) else [x] for x in sources]
+    with building(), get_default_graph().name_scope(name):
+        found = iter(
+            _sr.gradients(ys, [x for reads in groups for x in reads], grad_ys,
+                          unconnected_gradients="none")
+        )  # fmt: skip
+        sums = [_sum([next(found) for _ in reads]) for reads in groups]
+        if unconnected_gradients == "none":
+            return sums
+        return [
+            apply("ZerosLike", (reads[0],)) if grad is None else grad
+            for grad, reads in zip(sums, groups)
+        ]
+
+
+def _sum(terms: list[Any]) -> Any:
+    """The sum of what flows to the reads of one variable; rows stay rows when all are."""
+    there = [term for term in terms if term is not None]
+    if len(there) < 2:
+        return there[0] if there else None
+    if all(isinstance(term, IndexedSlices) for term in there):
+        indices = [term.indices for term in there]
+        if len({index.dtype for index in indices}) > 1:
+            indices = [_sr.cast(index, "int64") for index in indices]
+        return IndexedSlices(
+            _sr.concat([term.values for term in there], 0), _sr.concat(indices, 0),
+            there[0].dense_shape,
+        )  # fmt: skip
+    return apply("AddN", [convert(term) for term in there])
+
+
+class Optimizer:
+    """Base of the optimizers (tf.compat.v1.train.Optimizer). What one keeps for a variable, its
+    slots, are variables beside it, called w/Adagrad and the like."""
+
+    GATE_NONE, GATE_OP, GATE_GRAPH = 0, 1, 2
+
+    #: The formulas: one of sidereal.optimizers, whose learning_rate may be a value of a graph.
+    rule: Any
+
+    def __init__(self, use_locking: bool, name: str) -> None:
+        if not name:
+            raise ValueError("Must specify the optimizer name")
+        self._name = name
+        self._slots: dict[int, dict[str, Variable]] = {}
+        self._kept: list[Variable] = []
+
+    def get_name(self) -> str:
+        """The name it was given."""
+        return self._name
+
+    def minimize(
+        self,
+        loss: Any,
+        global_step: Variable | None = None,
+        var_list: Sequence[Variable] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: Any = None,
+        colocate_gradients_with_ops: bool = False,
+        name: str | None = None,
+        grad_loss: Any = None,
+    ) -> Operation:
+        """An operation that takes one step down from `loss`, and adds one to `global_step`."""
+        pairs = self.compute_gradients(loss, var_list, grad_loss=grad_loss)
+        return self.apply_gradients(pairs, global_step, name)
+
+    def compute_gradients(
+        self,
+        loss: Any,
+        var_list: Sequence[Variable] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: Any = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Any = None,
+    ) -> list[tuple[Any, Variable]]:
+        """Pairs (gradient, variable), by default of the trainable variables. None where nothing
+        flows."""
+        found = list(var_list) if var_list is not None else trainable_variables()
+        variables = [variable for variable in found if is_trainable(variable)]
+        if not variables:
+            raise ValueError("No variables to optimize.")
+        return list(zip(gradients(loss, variables, grad_loss), variables))
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Sequence[tuple[Any, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> Operation:
+        """An operation that updates variables, each where it lives, and then adds one to
+        `global_step`. A gradient is a value of the graph or IndexedSlices, whose rows alone are then
+        updated; pairs with None are left out."""
+        reached = [(grad, variable) for grad, variable in grads_and_vars if grad is not None]
+        if not reached:
+            names = [variable.name for _, variable in grads_and_vars]
+            raise ValueError(f"No gradients provided for any variable: {names}.")
+        graph = get_default_graph()
+        for _, variable in reached:
+            self._slots_of(variable)
+        with building(), graph.name_scope(name or self._name) as scope:
+            updates = [self._update(grad, variable) for grad, variable in reached]
+            if global_step is None:
+                return group(*updates, name=scope)
+            with graph.control_dependencies([group(*updates, name="update")]):
+                return global_step.assign_add(1, name=scope).op
+
+    # --- Slots.
+
+    def get_slot(self, var: Variable, name: str) -> Variable | None:
+        """What is kept for a variable under a name ("momentum", "accumulator", "m", "v", ...)."""
+        return self._slots.get(id(var), {}).get(name)
+
+    def get_slot_names(self) -> list[str]:
+        """Names of what is kept for a variable."""
+        rule = self._native_rule()
+        return sorted(rule.slot_name(i) for i in range(rule.num_slots))
+
+    def variables(self) -> list[Variable]:
+        """All that it keeps."""
+        return list(self._kept)
+
+    def _native_rule(self) -> Any:
+        numbers = {
+            field.name: value
+            for field in dataclasses.fields(self.rule)
+            if isinstance(value := getattr(self.rule, field.name), (bool, int, float))
+        }
+        return _native.UpdateRule(
+            self.rule.kind, {key: float(value) for key, value in numbers.items()}
+        )
+
+    def _slots_of(self, variable: Variable) -> dict[str, Variable]:
+        if id(variable) not in self._slots:
+            rule = self._native_rule()
+            slots = {
+                rule.slot_name(i): self._slot(variable, rule.initial_slot(i), self._name)
+                for i in range(rule.num_slots)
+            }
+            if self.rule.kind == "adam":
+                slots["step"] = self._slot(variable, None, self._name + "/step")
+            self._slots[id(variable)] = slots
+        return self._slots[id(variable)]
+
+    def _slot(self, variable: Variable, first: float | None, name: str) -> Variable:
+        """A variable beside `variable`: like it, full of `first`; or a counter."""
+        graph: Graph = variable.graph
+
+        def filled() -> Any:
+            if first is None:
+                return convert(0.0, float64)
+            if variable.shape is not None and all(extent >= 0 for extent in variable.shape):
+                return _sr.fill(list(variable.shape), convert(first, variable.dtype))
+            zeros = apply("ZerosLike", (variable.initial_value,))
+            return apply("Add", (zeros, convert(first, variable.dtype)))
+
+        with graph.init_scope(), graph.name_scope(None), graph.colocate_with(variable.op):
+            made = Variable(filled, trainable=False, name=f"{variable.op.name}/{name}",
+                            validate_shape=variable.shape is not None)  # fmt: skip
+        self._kept.append(made)
+        return made
+
+    # --- Updates.
+
+    def _update(self, grad: Any, variable: Variable) -> Any:
+        graph = variable.graph
+        slots = dict(self._slots_of(variable))
+        part = variable.op.name.replace("/", "_")
+        with graph.name_scope(f"update_{part}"), graph.colocate_with(variable.op):
+            counter = slots.pop("step", None)
+            step = convert(1.0, float64) if counter is None else counter.assign_add(1.0)
+            if variable.dtype == float32:
+                return self._update_by_rule(grad, variable, list(slots.values()), step)
+            return self._update_by_ops(grad, variable, list(slots.values()), step)
+
+    def _rate(self, dtype: Any) -> Any:
+        rate = self.rule.learning_rate
+        if callable(rate):
+            rate = rate()
+        if isinstance(rate, (Output, Variable)):
+            return _sr.cast(rate, dtype)
+        return convert(float(rate), dtype)
+
+    def _update_by_rule(self, grad: Any, variable: Variable, slots: list[Variable], step: Any) -> Any:
+        attrs = {
+            field.name: getattr(self.rule, field.name)
+            for field in dataclasses.fields(self.rule)
+            if field.name in optimizers.RULE_ATTRS and field.name != "learning_rate"
+        }
+        attrs |= {"kind": self.rule.kind, "nesterov": bool(getattr(self.rule, "nesterov", False))}
+        if isinstance(grad, IndexedSlices):
+            op, change = "VariableUpdateRows", [grad.indices, convert(grad.values, float32)]
+        else:
+            op, change = "VariableUpdateDense", [convert(grad, float32)]
+        graph = variable.graph
+        inputs = [variable.handle, *change, step, self._rate(float32), *(s.handle for s in slots)]
+        return graph.add(op, [graph.enter(value) for value in inputs], attrs, op)
+
+    def _update_by_ops(self, grad: Any, variable: Variable, slots: list[Variable], step: Any) -> Any:
+        rule = dataclasses.replace(self.rule, learning_rate=self._rate(variable.dtype))
+        w, old = variable.read_value(), [slot.read_value() for slot in slots]
+        if not isinstance(grad, IndexedSlices):
+            delta, new = optimizers.change(rule, convert(grad, variable.dtype), w, old, step)
+            with variable.graph.control_dependencies([w, *old]):
+                done = [slot.assign(value) for slot, value in zip(slots, new)]
+                return group(variable.assign_sub(delta), *done)
+        rows, place = _sr.unique(grad.indices)[:2]
+        sums = _sr.math.unsorted_segment_sum(
+            convert(grad.values, variable.dtype), place, _sr.size(rows)
+        )
+        before = [_sr.gather(value, rows) for value in [w, *old]]
+        delta, new = optimizers.change(rule, sums, before[0], before[1:], step)
+        with variable.graph.control_dependencies([w, *old]):
+            done = [slot.scatter_update(IndexedSlices(value, rows))
+                    for slot, value in zip(slots, new)]  # fmt: skip
+            return group(variable.scatter_sub(IndexedSlices(delta, rows)), *done)
+
+
+class GradientDescentOptimizer(Optimizer):
+    """w -= learning_rate * g. `learning_rate` may be a value of the graph, as in all of these."""
+
+    def __init__(
+        self, learning_rate: Any, use_locking: bool = False, name: str = "GradientDescent"
+    ) -> None:
+        super().__init__(use_locking, name)
+        self.rule = optimizers.Sgd(learning_rate)
+
+
+class MomentumOptimizer(Optimizer):
+    """Momentum, Nesterov's if asked for."""
+
+    def __init__(
+        self, learning_rate: Any, momentum: float, use_locking: bool = False,
+        name: str = "Momentum", use_nesterov: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(use_locking, name)
+        self.rule = optimizers.Momentum(learning_rate, momentum, use_nesterov)
+
+
+class AdagradOptimizer(Optimizer):
+    """Duchi et al., 2011."""
+
+    def __init__(
+        self, learning_rate: Any, initial_accumulator_value: float = 0.1,
+        use_locking: bool = False, name: str = "Adagrad",
+    ) -> None:  # fmt: skip
+        if not initial_accumulator_value > 0:
+            raise ValueError(
+                f"initial_accumulator_value must be positive: {initial_accumulator_value}"
+            )
+        super().__init__(use_locking, name)
+        self.rule = optimizers.Adagrad(learning_rate, initial_accumulator_value, epsilon=0.0)
+
+
+class AdamOptimizer(Optimizer):
+    """Kingma and Ba, 2015; of rows, only those with gradients."""
+
+    def __init__(
+        self, learning_rate: Any = 0.001, beta1: float = 0.9, beta2: float = 0.999,
+        epsilon: float = 1e-8, use_locking: bool = False, name: str = "Adam",
+    ) -> None:  # fmt: skip
+        super().__init__(use_locking, name)
+        self.rule = optimizers.Adam(learning_rate, beta1, beta2, epsilon)
+
+
+class FtrlOptimizer(Optimizer):
+    """McMahan et al., 2013."""
+
+    def __init__(
+        self, learning_rate: Any, learning_rate_power: float = -0.5,
+        initial_accumulator_value: float = 0.1, l1_regularization_strength: float = 0.0,
+        l2_regularization_strength: float = 0.0, use_locking: bool = False, name: str = "Ftrl",
+    ) -> None:  # fmt: skip
+        super().__init__(use_locking, name)
+        self.rule = optimizers.Ftrl(
+            learning_rate, l1_regularization_strength, l2_regularization_strength,
+            learning_rate_power, initial_accumulator_value,
+        )  # fmt: skip
+
+
+# --- The global step.
+
+
+def create_global_step(graph: Graph | None = None) -> Variable:
+    """A variable "global_step" that counts the steps of training; ValueError when there is one."""
+    graph = graph or get_default_graph()
+    if get_global_step(graph) is not None:
+        raise ValueError('"global_step" already exists.')
+    with graph.as_default(), graph.name_scope(None):
+        keys = [GraphKeys.GLOBAL_VARIABLES, GraphKeys.GLOBAL_STEP]
+        return Variable(0, trainable=False, collections=keys, name="global_step", dtype="int64")
+
+
+def get_global_step(graph: Graph | None = None) -> Any:
+    """The global step of the graph; None when it has none."""
+    graph = graph or get_default_graph()
+    found = graph.get_collection(GraphKeys.GLOBAL_STEP)
+    if len(found) > 1:
+        raise RuntimeError(f"the collection global_step holds {len(found)} values")
+    return found[0] if found else None
+
+
+def get_or_create_global_step(graph: Graph | None = None) -> Any:
+    """The global step of the graph, made when it has none."""
+    found = get_global_step(graph)
+    return found if found is not None else create_global_step(graph)
+
+
+def global_step(sess: Any, global_step_tensor: Any) -> int:
+    """The number of steps in a session."""
+    return int(sess.run(global_step_tensor))
