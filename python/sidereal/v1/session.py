@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import _native, _run_metadata, errors, nest
+from .._bodies import flatten_like
 from .._dispatch import ENGINE, state, to_tensor
 from .._graphs import locate
 from .._native import Output, Tensor
@@ -281,11 +282,7 @@ def _pairs(key: Any, given: Any) -> tuple[list[Any], list[Any]]:
         return [key.values, key.indices], [values, indices]
     if not isinstance(key, (tuple, list)):
         return [key], [given]
-    keys = nest.flatten(key)
-    values = list(given) if not isinstance(given, (tuple, list)) else nest.flatten(given)
-    if len(keys) != len(values):
-        raise ValueError(f"{len(keys)} values are to be fed under {key!r}; {len(values)} are given")
-    return keys, values
+    return nest.flatten(key), flatten_like(key, given, "what is fed")
 
 
 def make_runner(target: str, graph: Graph, config: ConfigProto) -> Runner:
