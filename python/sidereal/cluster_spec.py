@@ -185,8 +185,8 @@ class ClusterDeviceFilters:
     def set_device_filters(
         self, job_name: str, task_index: int, device_filters: Sequence[str]
     ) -> None:
-        """Says what the task `task_index` of `job_name` sees: devices that have all fields of one of
-        these names. TypeError or ValueError for what is no name of a job, no index, no device."""
+        """Says what the task `task_index` of `job_name` sees: devices that have all fields of one
+        of these names. TypeError or ValueError for what is no job, no index, no device."""
         if isinstance(device_filters, str) or not all(
             isinstance(name, str) for name in device_filters
         ):

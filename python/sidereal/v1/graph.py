@@ -325,7 +325,8 @@ class Graph(_Graph):
             if obj.graph is not self.native:
                 raise ValueError(f"{obj!r} is not a value of this session's graph")
             return obj
-        raise TypeError(f"Can not convert a {type(obj).__name__} into a value or operation: {obj!r}")
+        kind = type(obj).__name__
+        raise TypeError(f"Can not convert a {kind} into a value or operation: {obj!r}")
 
     def _named(self, name: str, allow_tensor: bool, allow_operation: bool) -> Any:
         if ":" in name:

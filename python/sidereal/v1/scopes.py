@@ -217,7 +217,9 @@ def _made(
                 f"Shape of a new variable ({full}) must be fully defined, but instead was "
                 f"{extents}."
             )
-        return Variable(lambda: initializer(extents, dtype=dtype), name=full, dtype=dtype, **options)
+        return Variable(
+            lambda: initializer(extents, dtype=dtype), name=full, dtype=dtype, **options
+        )
 
 
 @contextmanager
@@ -236,9 +238,9 @@ def variable_scope(
     constraint: Any = None,
     auxiliary_name_scope: bool = True,
 ) -> Iterator[VariableScope]:
-    """get_variable() in the context puts name/ before names (tf.compat.v1.variable_scope), inside of
-    the scope around it; a VariableScope is entered again as it was. The names of other nodes begin
-    with it as well. `default_name`, made unique, in the place of a name that is None."""
+    """get_variable() in the context puts name/ before names (tf.compat.v1.variable_scope), inside
+    of the scope around it; a VariableScope is entered again as it was. The names of other nodes
+    begin with it as well. `default_name`, made unique, in the place of a name that is None."""
     if partitioner is not None:
         raise errors.UnimplementedError("variable_scope(partitioner=...) is not in this release")
     if name_or_scope is None and default_name is None:

@@ -141,7 +141,7 @@ class BaseSession:
         these ("y:0", "train"), or nested lists, tuples and dicts of them.
 
         `feed_dict` gives values: by placeholder, by any other value of the graph, which is then not
-        computed, by name, or by tuples of these. With RunOptions(trace_level=RunOptions.FULL_TRACE),
+        computed, by name, or by tuples of these. With RunOptions(trace_level=FULL_TRACE),
         `run_metadata` gets what ran, and when.
 
         Errors: InvalidArgumentError naming a placeholder that is needed and not fed, a value

@@ -29,10 +29,10 @@ def gradients(
     stop_gradients: Any = None,
     unconnected_gradients: str = "none",
 ) -> list[Any]:
-    """Gradients of the sum of `ys` by each of `xs`, values of the graph or variables (tf.gradients):
-    a list of values, None (or zeros) where nothing flows. By a variable that is read by rows only
-    (gather, embedding_lookup) they are IndexedSlices. They ask for the devices of the scope they
-    are made in."""
+    """Gradients of the sum of `ys` by each of `xs`, values of the graph or variables
+    (tf.gradients): a list of values, None (or zeros) where nothing flows. By a variable that is read
+    by rows only (gather, embedding_lookup) they are IndexedSlices. They ask for the devices of the
+    scope they are made in."""
     if stop_gradients is not None:
         raise errors.UnimplementedError("gradients(stop_gradients=...): use stop_gradient()")
     sources = nest.flatten(xs)
@@ -126,8 +126,8 @@ class Optimizer:
         name: str | None = None,
     ) -> Operation:
         """An operation that updates variables, each where it lives, and then adds one to
-        `global_step`. A gradient is a value of the graph or IndexedSlices, whose rows alone are then
-        updated; pairs with None are left out."""
+        `global_step`. A gradient is a value of the graph or IndexedSlices, whose rows alone are
+        then updated; pairs with None are left out."""
         reached = [(grad, variable) for grad, variable in grads_and_vars if grad is not None]
         if not reached:
             names = [variable.name for _, variable in grads_and_vars]
@@ -218,7 +218,9 @@ class Optimizer:
             return _sr.cast(rate, dtype)
         return convert(float(rate), dtype)
 
-    def _update_by_rule(self, grad: Any, variable: Variable, slots: list[Variable], step: Any) -> Any:
+    def _update_by_rule(
+        self, grad: Any, variable: Variable, slots: list[Variable], step: Any
+    ) -> Any:
         attrs = {
             field.name: getattr(self.rule, field.name)
             for field in dataclasses.fields(self.rule)
@@ -233,7 +235,9 @@ class Optimizer:
         inputs = [variable.handle, *change, step, self._rate(float32), *(s.handle for s in slots)]
         return graph.add(op, [graph.enter(value) for value in inputs], attrs, op)
 
-    def _update_by_ops(self, grad: Any, variable: Variable, slots: list[Variable], step: Any) -> Any:
+    def _update_by_ops(
+        self, grad: Any, variable: Variable, slots: list[Variable], step: Any
+    ) -> Any:
         rule = dataclasses.replace(self.rule, learning_rate=self._rate(variable.dtype))
         w, old = variable.read_value(), [slot.read_value() for slot in slots]
         if not isinstance(grad, IndexedSlices):

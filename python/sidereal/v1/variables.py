@@ -77,7 +77,8 @@ class Variable:
         self.constraint = constraint
         #: Every value that was read outside of branches and loops: gradients are of these.
         self.reads: list[Output] = []
-        with self.graph.init_scope(), self.graph.name_scope(check_name(name or "Variable")) as scope:
+        name = check_name(name or "Variable")
+        with self.graph.init_scope(), self.graph.name_scope(name) as scope:
             self._make(initial_value, dtype, shape, validate_shape, scope)
         keys = list(collections) if collections is not None else [GraphKeys.GLOBAL_VARIABLES]
         if self.trainable and GraphKeys.TRAINABLE_VARIABLES not in keys:
@@ -233,7 +234,8 @@ class Variable:
 
     def _scatter(self, how: str, rows: IndexedSlices, name: str | None) -> Any:
         if not isinstance(rows, IndexedSlices):
-            raise TypeError(f"scatter_{how.lower()}() takes IndexedSlices, not {type(rows).__name__}")
+            given = type(rows).__name__
+            raise TypeError(f"scatter_{how.lower()}() takes IndexedSlices, not {given}")
         with in_graph(current_graph()):
             values = convert(rows.values, self.dtype)
             indices = convert(rows.indices)
