@@ -28,12 +28,12 @@ void extend(X509* certificate, int kind, const std::string& value) {
 }
 
 /// Without an issuer the certificate is signed by itself.
-Certificate make_certificate(const std::string& name, EVP_PKEY* key, X509* issuer) {
+Certificate make_certificate(const std::string& name, EVP_PKEY* key, X509* issuer, int seconds) {
   Certificate made(X509_new(), X509_free);
   X509_set_version(made.get(), X509_VERSION_3);
   ASN1_INTEGER_set_uint64(X509_get_serialNumber(made.get()), std::random_device()());
-  X509_gmtime_adj(X509_getm_notBefore(made.get()), -60);
-  X509_gmtime_adj(X509_getm_notAfter(made.get()), 3600);
+  X509_gmtime_adj(X509_getm_notBefore(made.get()), -7200);
+  X509_gmtime_adj(X509_getm_notAfter(made.get()), seconds);
   X509_set_pubkey(made.get(), key);
   X509_NAME_add_entry_by_NID(X509_get_subject_name(made.get()), NID_commonName, MBSTRING_UTF8,
                              reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1, 0);
@@ -86,15 +86,15 @@ class Authority::Impl {
 };
 
 Authority::Authority(const std::string& name) : impl_(std::make_unique<Impl>()) {
-  impl_->certificate = make_certificate(name, impl_->key.get(), nullptr);
+  impl_->certificate = make_certificate(name, impl_->key.get(), nullptr, 3600);
   X509_sign(impl_->certificate.get(), impl_->key.get(), EVP_sha256());
 }
 Authority::~Authority() = default;
 
 SecurityOptions Authority::issue(const TempFolder& folder, const std::string& name,
-                                 const std::string& ip) const {
+                                 const std::string& ip, int seconds) const {
   const Key key = make_key();
-  const Certificate made = make_certificate(name, key.get(), impl_->certificate.get());
+  const Certificate made = make_certificate(name, key.get(), impl_->certificate.get(), seconds);
   extend(made.get(), NID_subject_alt_name, "IP:" + ip);
   EXPECT_GT(X509_sign(made.get(), impl_->key.get(), EVP_sha256()), 0);
   return {.certificate_file = folder.write(name + ".pem", pem_of(made.get())),

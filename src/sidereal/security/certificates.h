@@ -24,7 +24,7 @@ class TempFolder {
   std::string path_;
 };
 
-/// Signs certificates (P-256) that are good for an hour.
+/// Signs certificates (P-256).
 class Authority {
  public:
   explicit Authority(const std::string& name);
@@ -32,9 +32,10 @@ class Authority {
   Authority(const Authority&) = delete;
   Authority& operator=(const Authority&) = delete;
 
-  /// Writes NAME.pem, NAME.key and NAME.ca into `folder`: a certificate for `ip`.
+  /// Writes NAME.pem, NAME.key and NAME.ca into `folder`: a certificate for `ip` that is good for
+  /// `seconds` from now.
   [[nodiscard]] SecurityOptions issue(const TempFolder& folder, const std::string& name,
-                                      const std::string& ip) const;
+                                      const std::string& ip, int seconds = 3600) const;
 
  private:
   class Impl;

@@ -86,6 +86,14 @@ TEST(Credentials, AServerWhoseCertificateNamesAnotherHostIsRefused) {
   EXPECT_FALSE(say_hello(server.address(), *client).ok());
 }
 
+TEST(Credentials, ACertificateWhoseTimeIsOverIsRefused) {
+  const TempFolder folder;
+  const Authority authority("authority of the test");
+  const EchoServer server(make(authority.issue(folder, "server", "127.0.0.1")));
+  const auto late = make(authority.issue(folder, "late", "127.0.0.1", -60));
+  EXPECT_FALSE(say_hello(server.address(), *late).ok());
+}
+
 TEST(Credentials, OptionsThatContradictOneAnotherAreRefused) {
   constexpr StatusCode kInvalid = StatusCode::kInvalidArgument;
   message_of({.secret = kSecret, .secret_file = "x"}, kInvalid);

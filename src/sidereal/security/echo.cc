@@ -3,6 +3,8 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/security/tls_certificate_verifier.h>
+#include <grpcpp/security/tls_credentials_options.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -70,12 +72,14 @@ EchoServer::~EchoServer() = default;
 Listener& EchoServer::listener() { return *impl_->listener_; }
 std::string EchoServer::address() const { return impl_->listener_->address(); }
 
-Status say_hello(const std::string& address, const Credentials& credentials) {
-  grpc::ChannelArguments arguments;
+namespace {
+
+Status say_hello_with(const std::string& address,
+                      const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+                      grpc::ChannelArguments arguments) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  credentials.channel_arguments(&arguments);
-  grpc::GenericStub stub(grpc::CreateCustomChannel(address, credentials.channel(), arguments));
+  grpc::GenericStub stub(grpc::CreateCustomChannel(address, credentials, arguments));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
   const grpc::Slice slice("hello");
@@ -91,6 +95,22 @@ Status say_hello(const std::string& address, const Credentials& credentials) {
   EXPECT_TRUE(queue.Next(&tag, &done));
   if (status.ok()) return {};
   return base::make_status(static_cast<StatusCode>(status.error_code()), status.error_message());
+}
+
+}  // namespace
+
+Status say_hello(const std::string& address, const Credentials& credentials) {
+  grpc::ChannelArguments arguments;
+  credentials.channel_arguments(&arguments);
+  return say_hello_with(address, credentials.channel(), arguments);
+}
+
+Status say_hello_without_certificate(const std::string& address) {
+  grpc::experimental::TlsChannelCredentialsOptions options;
+  options.set_verify_server_certs(false);
+  options.set_check_call_host(false);
+  options.set_certificate_verifier(std::make_shared<grpc::experimental::NoOpCertificateVerifier>());
+  return say_hello_with(address, grpc::experimental::TlsCredentials(options), {});
 }
 
 void send_and_wait_for_end(const std::string& address, const std::string& bytes) {

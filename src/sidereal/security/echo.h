@@ -30,6 +30,9 @@ class EchoServer {
 /// Sends "hello" on a new connection: ok, or how the call failed.
 Status say_hello(const std::string& address, const Credentials& credentials);
 
+/// As say_hello(), by somebody who speaks TLS, looks at no certificate and has none.
+Status say_hello_without_certificate(const std::string& address);
+
 /// Sends `bytes` on a plain connection and waits until the other side closes it.
 void send_and_wait_for_end(const std::string& address, const std::string& bytes);
 

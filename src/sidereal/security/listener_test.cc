@@ -169,6 +169,18 @@ TEST(Listener, AHelloThatLeadsNowhereIsCountedWhenGrpcClosesIt) {
   EXPECT_TRUE(say_hello(server.address(), *secret()).ok());
 }
 
+TEST(Listener, WhoSpeaksTlsAndHasNoCertificateIsRefusedAndCounted) {
+  const TempFolder folder;
+  const Authority authority("authority of the test");
+  for (const auto& credentials : {secret(), make(authority.issue(folder, "task", "127.0.0.1"))}) {
+    EchoServer server(credentials);
+    EXPECT_FALSE(say_hello_without_certificate(server.address()).ok());
+    EXPECT_TRUE(soon([&] { return server.listener().counters().refused_certificate >= 1; }));
+    EXPECT_EQ(server.listener().counters().admitted, 0u);
+    EXPECT_TRUE(say_hello(server.address(), *credentials).ok());
+  }
+}
+
 TEST(Listener, AnUnknownAuthoritysCertificateIsCounted) {
   const TempFolder folder;
   const Authority ours("authority of the test");
