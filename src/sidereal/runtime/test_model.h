@@ -28,6 +28,12 @@ class Model {
     graph_.mutable_node(out.node).device = device;
     return out;
   }
+  /// A node without outputs.
+  void add_node(std::string_view op, const std::vector<ir::Output>& inputs, ir::AttrMap attrs,
+                std::string_view name) {
+    builder_.add_node(op, inputs, std::move(attrs), {}, name);
+    EXPECT_TRUE(builder_.status().ok()) << builder_.status();
+  }
   ir::Output constant(std::vector<float> values, std::string_view name = {},
                       std::string_view device = {}) {
     const auto n = static_cast<int64_t>(values.size());

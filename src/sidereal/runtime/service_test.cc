@@ -1,0 +1,161 @@
+// The services as other clients see them: raw calls.
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "sidereal/ir/text.h"
+#include "sidereal/runtime/session.grpc.pb.h"
+#include "sidereal/runtime/session.h"
+#include "sidereal/runtime/test_model.h"
+#include "sidereal/runtime/worker_service.h"
+
+namespace sidereal::runtime {
+namespace {
+
+namespace v1 = session::v1;
+using tensor::Shape;
+using tensor::Tensor;
+using ::testing::HasSubstr;
+
+class Services : public ::testing::Test {
+ protected:
+  Services() {
+    const auto channel =
+        grpc::CreateChannel(server_->target().substr(7), grpc::InsecureChannelCredentials());
+    master_ = v1::Master::NewStub(channel);
+    worker_ = v1::Worker::NewStub(channel);
+  }
+
+  v1::CreateSessionReply create(const ir::Graph& graph) {
+    v1::CreateSessionRequest request;
+    request.set_version(kSessionVersion);
+    request.set_graph(ir::to_text(graph));
+    v1::CreateSessionReply reply;
+    grpc::ClientContext context;
+    const grpc::Status status = master_->CreateSession(&context, request, &reply);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return reply;
+  }
+
+  grpc::Status extend(uint64_t session, int64_t version, const ir::Graph& graph) {
+    v1::ExtendSessionRequest request;
+    request.set_session(session);
+    request.set_graph_version(version);
+    request.set_graph(ir::to_text(graph));
+    v1::ExtendSessionReply reply;
+    grpc::ClientContext context;
+    return master_->ExtendSession(&context, request, &reply);
+  }
+
+  std::unique_ptr<Server> server_ = local_server();
+  std::unique_ptr<v1::Master::Stub> master_;
+  std::unique_ptr<v1::Worker::Stub> worker_;
+};
+
+TEST_F(Services, of_many_extensions_of_one_version_exactly_one_is_taken) {
+  Model model;
+  model.constant({1}, "a");
+  const v1::CreateSessionReply made = create(model.graph());
+  model.constant({2}, "b");
+  constexpr int kClients = 8;
+  std::atomic<int> taken = 0;
+  std::atomic<int> aborted = 0;
+  std::vector<std::thread> clients;
+  for (int i = 0; i < kClients; ++i) {
+    clients.emplace_back([&] {
+      const grpc::Status status = extend(made.session(), made.graph_version(), model.graph());
+      taken += status.ok() ? 1 : 0;
+      aborted += status.error_code() == grpc::StatusCode::ABORTED ? 1 : 0;
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(taken, 1);
+  EXPECT_EQ(aborted, kClients - 1);
+}
+
+TEST_F(Services, a_session_that_is_not_known_is_aborted) {
+  Model model;
+  EXPECT_EQ(extend(17, 0, model.graph()).error_code(), grpc::StatusCode::ABORTED);
+  v1::CloseSessionRequest close;
+  close.set_session(17);
+  v1::CloseSessionReply closed;
+  grpc::ClientContext context;
+  EXPECT_EQ(master_->CloseSession(&context, close, &closed).error_code(),
+            grpc::StatusCode::ABORTED);
+  grpc::ClientContext step_context;
+  const auto stream = master_->RunStep(&step_context);
+  v1::StepRequest request;
+  request.mutable_head()->set_session(17);
+  stream->Write(request);
+  v1::StepReply reply;
+  while (stream->Read(&reply)) {
+  }
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::ABORTED);
+}
+
+TEST_F(Services, another_version_is_refused) {
+  v1::CreateSessionRequest create_request;
+  create_request.set_version(kSessionVersion + 1);
+  v1::CreateSessionReply created;
+  grpc::ClientContext create_context;
+  const grpc::Status status = master_->CreateSession(&create_context, create_request, &created);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr("use one release"));
+  v1::GetStatusRequest request;
+  v1::TaskStatus reply;
+  grpc::ClientContext context;
+  EXPECT_EQ(worker_->GetStatus(&context, request, &reply).error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+TEST_F(Services, a_status_tells_who_is_there_and_how_it_fares) {
+  Model model;
+  model.constant({1}, "a");
+  const v1::CreateSessionReply made = create(model.graph());
+  v1::GetStatusRequest request;
+  request.set_version(kSessionVersion);
+  v1::TaskStatus reply;
+  grpc::ClientContext context;
+  ASSERT_TRUE(worker_->GetStatus(&context, request, &reply).ok());
+  EXPECT_EQ(reply.task(), "/job:localhost/replica:0/task:0");
+  EXPECT_EQ(reply.sessions(), 1);
+  EXPECT_GT(reply.memory_bytes(), 0);
+  EXPECT_GT(reply.threads(), 0);
+  EXPECT_GT(reply.open_files(), 0);
+  EXPECT_EQ(reply.devices_size(), 1);
+}
+
+TEST_F(Services, an_error_of_a_megabyte_arrives_whole) {
+  Model model;
+  const std::string text(size_t{1} << 20, 'e');
+  const ir::Output no = model.add("Const", {}, {{"value", Tensor::scalar(false)}});
+  const ir::Output data = model.add(
+      "Const", {}, {{"value", Tensor::strings(Shape{1}, std::vector<std::string>{text})}});
+  model.add_node("Assert", {no, data}, {}, "check");
+  auto session = Session::create(server_->target(), model.graph());
+  ASSERT_TRUE(session.ok()) << session.status();
+  const Status status = (*session)->run({}, {}, {"check"}).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  // Not with a matcher, which would print it.
+  EXPECT_NE(base::message_of(status).find(text), std::string::npos);
+}
+
+TEST_F(Services, a_name_that_no_node_can_have_is_refused) {
+  for (const std::string line : {"a:b", "_a"}) {
+    v1::CreateSessionRequest request;
+    request.set_version(kSessionVersion);
+    request.set_graph(fmt::format("sidereal-graph 1\n{} = NoOp()\n", line));
+    v1::CreateSessionReply reply;
+    grpc::ClientContext context;
+    EXPECT_EQ(master_->CreateSession(&context, request, &reply).error_code(),
+              grpc::StatusCode::INVALID_ARGUMENT)
+        << line;
+  }
+}
+
+}  // namespace
+}  // namespace sidereal::runtime
