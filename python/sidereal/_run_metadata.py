@@ -101,11 +101,20 @@ def begin(engine: Engine) -> None:
 def finish(engine: Engine, metadata: RunMetadata | None) -> None:
     """Ends what begin() began, and fills `metadata`."""
     ended = engine.stop_trace()
-    if ended is None or metadata is None:
-        return
-    text = ended[0]
-    device = DeviceStepStats("/job:localhost/task:0/device:CPU:0")
+    if ended is not None and metadata is not None:
+        fill(metadata, ended[0])
+
+
+def fill(metadata: RunMetadata, text: str) -> None:
+    """Fills `metadata` with what elements of Chrome's trace format tell: a device for each
+    process."""
+    devices: dict[int, DeviceStepStats] = {}
     for event in json.loads(f"[{text}]"):
+        device = devices.setdefault(
+            event["pid"], DeviceStepStats("/job:localhost/replica:0/task:0/device:CPU:0")
+        )
+        if event.get("name") == "process_name" and event["args"]["name"].startswith("/job:"):
+            device.device = event["args"]["name"] + "/device:CPU:0"
         if event.get("cat") not in ("op", "control"):
             continue
         args = event["args"]
@@ -120,4 +129,4 @@ def finish(engine: Engine, metadata: RunMetadata | None) -> None:
                 timeline_label=f"{args['node']} = {event['name']}({args['inputs']})",
             )
         )
-    metadata.step_stats = StepStats([device], text)
+    metadata.step_stats = StepStats(list(devices.values()), text)

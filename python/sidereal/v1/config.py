@@ -7,6 +7,7 @@ from typing import Any
 
 from ..device_spec import DeviceSpec
 from ..function import checked_compute_dtype
+from ..security import SecurityOptions
 
 
 class _Options:
@@ -80,6 +81,8 @@ class ConfigProto:
     intra_op_parallelism_threads: threads that may work on one op; 0: as sidereal.config says.
     inter_op_parallelism_threads: taken and not used: a task runs one op at a time.
     compute_dtype: what products of float32 matrices are computed in; see sidereal.function().
+    connect_timeout_in_ms: how long a session waits for its server and the tasks its graph needs.
+    security: how servers know the session's client; by default as the environment says.
     tensor_fuse: whether tensors that one task sends another travel together.
     """
 
@@ -102,6 +105,8 @@ class ConfigProto:
         experimental: Experimental | None = None,
         compute_dtype: Any = "float32",
         tensor_fuse: bool = True,
+        connect_timeout_in_ms: int = 600_000,
+        security: SecurityOptions | None = None,
     ) -> None:
         self.allow_soft_placement = bool(allow_soft_placement)
         self.log_device_placement = bool(log_device_placement)
@@ -121,6 +126,8 @@ class ConfigProto:
         self.experimental = experimental or Experimental()
         self.compute_dtype = checked_compute_dtype(compute_dtype)
         self.tensor_fuse = bool(tensor_fuse)
+        self.connect_timeout_in_ms = _count("connect_timeout_in_ms", connect_timeout_in_ms)
+        self.security = security
 
     def __repr__(self) -> str:
         return f"ConfigProto({', '.join(f'{n}={v!r}' for n, v in vars(self).items())})"

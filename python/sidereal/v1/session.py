@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +21,18 @@ from ..indexed_slices import IndexedSlices
 from .config import ConfigProto
 from .graph import Graph, get_default_graph, local
 from .operation import Operation
+from .partial import PartialRun
+
+
+@dataclass(frozen=True)
+class DeviceAttributes:
+    """A device of a cluster (_DeviceAttributes of tf.Session.list_devices())."""
+
+    name: str
+    device_type: str
+    memory_limit_bytes: int
+    #: Different each time its server starts.
+    incarnation: int
 
 
 class Runner(Protocol):
@@ -35,6 +48,9 @@ class Runner(Protocol):
         run_metadata: RunMetadata | None = None,
     ) -> list[Tensor]:
         """`values`, with `tensors` in the place of `places`, when the nodes `targets` have run."""
+
+    def list_devices(self) -> list[tuple[str, str, int, int]]:
+        """(name, type, bytes of memory, incarnation) of every device."""
 
     def close(self) -> None:
         """Ends what runs with CancelledError."""
@@ -98,6 +114,10 @@ class LocalRunner:
             )
         return function
 
+    def list_devices(self) -> list[tuple[str, str, int, int]]:
+        """See Runner.list_devices()."""
+        return [("/job:localhost/replica:0/task:0/device:CPU:0", "CPU", 0, 0)]
+
     def close(self) -> None:
         """See Runner.close()."""
         self._engine.clear_resources()
@@ -117,6 +137,7 @@ class BaseSession:
         self._closed = False
         self._config = config or ConfigProto()
         self._runner = make_runner(target, self.graph, self._config)
+        self._partial_runs: dict[str, PartialRun] = {}
 
     @property
     def graph_def(self) -> str:
@@ -156,18 +177,58 @@ class BaseSession:
             raise RuntimeError("The Session graph is empty. Add operations to the graph before "
                                "calling run().")  # fmt: skip
         leaves = [self._fetch(leaf) for leaf in nest.flatten(fetches)]
-        values: list[Output] = []
-        targets: list[int] = []
-        for leaf in leaves:
-            if isinstance(leaf, Operation):
-                targets.append(leaf.node)
-            else:
-                values += leaf
+        values, targets = self._asked(leaves)
         places, tensors = self._feeds(feed_dict or {})
-        outputs = iter(
-            self._run(values, list(dict.fromkeys(targets)), places, tensors, options, run_metadata)
-        )
+        outputs = iter(self._run(values, targets, places, tensors, options, run_metadata))
         return nest.pack(fetches, [_result(leaf, outputs) for leaf in leaves])
+
+    # --- Runs in parts.
+
+    def partial_run_setup(self, fetches: Any, feeds: Sequence[Any] | None = None) -> str:
+        """Begins a run in several parts: partial_run() asks for some of `fetches` at a time and
+        gives some of `feeds`. What one part computed is not computed again in the next."""
+        if self._closed:
+            raise RuntimeError("Attempted to use a closed Session.")
+        values, targets = self._asked([self._fetch(leaf) for leaf in nest.flatten(fetches)])
+        places = [self._place(place) for place in nest.flatten(list(feeds or []))]
+        handle = f"partial_run_{len(self._partial_runs)}"
+        self._partial_runs[handle] = PartialRun(self.graph, self._run, values, targets, places)
+        return handle
+
+    def partial_run(
+        self, handle: str, fetches: Any, feed_dict: Mapping[Any, Any] | None = None
+    ) -> Any:
+        """The next part of the run that partial_run_setup() began: see run(). What it needs must
+        have been fed in this or an earlier part."""
+        if handle not in self._partial_runs:
+            raise errors.InvalidArgumentError(
+                f"'{handle}' is no run of this session: Must run 'setup' before performing partial "
+                "runs!"
+            )
+        leaves = [self._fetch(leaf) for leaf in nest.flatten(fetches)]
+        values, targets = self._asked(leaves)
+        places, tensors = self._feeds(feed_dict or {})
+        outputs = iter(self._partial_runs[handle].run(values, targets, places, tensors))
+        return nest.pack(fetches, [_result(leaf, outputs) for leaf in leaves])
+
+    # --- The cluster.
+
+    def list_devices(self) -> list[DeviceAttributes]:
+        """The devices of all tasks of the cluster."""
+        return [DeviceAttributes(*device) for device in self._runner.list_devices()]
+
+    @staticmethod
+    def reset(
+        target: str, containers: Sequence[str] | None = None, config: ConfigProto | None = None
+    ) -> None:
+        """Forgets what lies in `containers` (none: the default one) on every task of the cluster of
+        the server `target`, and ends all its sessions: their runs are AbortedError. NotFoundError
+        when there is no such server; DeadlineExceededError when it does not answer."""
+        from . import remote
+
+        if not target:
+            raise errors.NotFoundError("sessions of this process have nothing in common to reset")
+        remote.reset(target, list(containers or []), config or ConfigProto())
 
     def make_callable(
         self, fetches: Any, feed_list: Sequence[Any] = (), accept_options: bool = False
@@ -197,6 +258,18 @@ class BaseSession:
                 "graph, their names, operations and variables"
             ) from None
         return found if isinstance(found, Operation) else [found]
+
+    @staticmethod
+    def _asked(leaves: Sequence[Any]) -> tuple[list[Output], list[int]]:
+        """Values and targets of a run."""
+        values: list[Output] = []
+        targets: list[int] = []
+        for leaf in leaves:
+            if isinstance(leaf, Operation):
+                targets.append(leaf.node)
+            else:
+                values += leaf
+        return values, list(dict.fromkeys(targets))
 
     # --- Feeds.
 
@@ -286,20 +359,20 @@ def _pairs(key: Any, given: Any) -> tuple[list[Any], list[Any]]:
 
 
 def make_runner(target: str, graph: Graph, config: ConfigProto) -> Runner:
-    """What runs sessions of `target`: "" for this process."""
-    if target:
-        raise errors.UnimplementedError(
-            f"Session('{target}'): sessions run in this process; train a sidereal.Model on a "
-            "cluster"
-        )
-    return LocalRunner(graph, config)
+    """What runs sessions of `target`: "" for this process, else "grpc://host:port"."""
+    if not target:
+        return LocalRunner(graph, config)
+    from .remote import RemoteRunner
+
+    return RemoteRunner(target, graph, config)
 
 
 class Session(BaseSession):
     """Runs parts of a graph (tf.compat.v1.Session): in this process, with variables, queues and
-    tables that are the session's own.
+    tables that are the session's own, or on the servers of a cluster, which keep them by container
+    and name.
 
-    target: "" for this process.
+    target: "" for this process, or the `target` of a Server, which is the session's master.
     graph: the default graph, if absent.
     config: a ConfigProto.
     """

@@ -1,0 +1,100 @@
+"""Sessions on servers: what runs those of a target "grpc://host:port"."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from .. import _native, _run_metadata, errors
+from .._dispatch import ENGINE
+from .._native import Output, Tensor
+from .._run_metadata import RunMetadata, RunOptions
+from ..security import SecurityOptions
+from .config import ConfigProto
+from .graph import Graph
+
+
+def _options(config: ConfigProto) -> dict[str, Any]:
+    return {
+        "allow_soft_placement": config.allow_soft_placement,
+        "log_device_placement": config.log_device_placement,
+        "device_filters": config.device_filters,
+        "operation_timeout_in_ms": config.operation_timeout_in_ms,
+        "isolate_session_state": config.isolate_session_state,
+        "compute_dtype": config.compute_dtype,
+        "connect_timeout_in_ms": config.connect_timeout_in_ms,
+    }
+
+
+def _security(config: ConfigProto) -> _native.SecurityOptions:
+    given = config.security
+    return (SecurityOptions.from_environment() if given is None else given)._to_native()
+
+
+class RemoteRunner:
+    """Runs a graph on the tasks of a cluster, with the server of the target as master. Connects at
+    the first run, and gives the master what was added to the graph before each."""
+
+    def __init__(self, target: str, graph: Graph, config: ConfigProto) -> None:
+        self._target = target
+        self._graph = graph
+        self._config = config
+        self._session: _native.RemoteSession | None = None
+        self._version = 0
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def _connected(self) -> _native.RemoteSession:
+        with self._lock:
+            if self._closed:
+                raise errors.CancelledError("Session::Close was called")
+            version = self._graph.version
+            if self._session is None:
+                self._session = _native.RemoteSession.create(
+                    self._target, self._graph.native, _options(self._config), _security(self._config)
+                )
+            elif version != self._version:
+                self._session.extend(self._graph.native)
+            self._version = version
+            return self._session
+
+    def run(
+        self,
+        values: list[Output],
+        targets: list[int],
+        places: list[Output],
+        tensors: list[Tensor],
+        options: RunOptions | None = None,
+        run_metadata: RunMetadata | None = None,
+    ) -> list[Tensor]:
+        """See Runner.run()."""
+        traced = _run_metadata.is_traced(options)
+        outputs, trace = self._connected().run(
+            ENGINE,
+            [place.name for place in places],
+            tensors,
+            [value.name for value in values],
+            [self._graph.native.node_name(target) for target in targets],
+            options.timeout_in_ms if options else 0,
+            traced,
+        )
+        if traced and run_metadata is not None:
+            _run_metadata.fill(run_metadata, trace)
+        return outputs
+
+    def list_devices(self) -> list[tuple[str, str, int, int]]:
+        """(name, type, bytes of memory, incarnation) of every device of the cluster."""
+        return self._connected().list_devices()
+
+    def close(self) -> None:
+        """See Runner.close()."""
+        # Not under the lock: a run that waits for tasks would hold up its own end.
+        self._closed = True
+        if self._session is not None:
+            self._session.close()
+
+
+def reset(target: str, containers: list[str], config: ConfigProto) -> None:
+    """Forgets what lies in `containers` (none: the default one) on every task of the cluster, and
+    ends all sessions of the server `target`."""
+    _native.RemoteSession.reset(target, containers, _options(config), _security(config))
