@@ -102,8 +102,8 @@ class PartialRun:
                 continue
             if node in self._ran and self._native.node_op(node) not in _REPEATABLE:
                 raise errors.UnimplementedError(
-                    f"a part of the run waits for '{self._native.node_name(node)}', which ran in an "
-                    "earlier part, by a control dependency: ask for both in one part"
+                    f"a part of the run waits for '{self._native.node_name(node)}', which ran in "
+                    "an earlier part, by a control dependency: ask for both in one part"
                 )
             found.add(node)
             todo += [

@@ -50,8 +50,9 @@ class RemoteRunner:
                 raise errors.CancelledError("Session::Close was called")
             version = self._graph.version
             if self._session is None:
+                config = self._config
                 self._session = _native.RemoteSession.create(
-                    self._target, self._graph.native, _options(self._config), _security(self._config)
+                    self._target, self._graph.native, _options(config), _security(config)
                 )
             elif version != self._version:
                 self._session.extend(self._graph.native)

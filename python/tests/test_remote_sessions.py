@@ -1,0 +1,206 @@
+"""Sessions on servers, from Python."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import sidereal as sr
+import sidereal.v1 as tf
+from sidereal import errors
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+@pytest.fixture
+def servers() -> Iterator[list[sr.train.Server]]:
+    """Two ps and a worker in this process; the worker is the last."""
+    ports = free_ports(3)
+    cluster = {
+        "ps": [f"localhost:{port}" for port in ports[:2]],
+        "worker": [f"localhost:{ports[2]}"],
+    }
+    made = [sr.train.Server(cluster, "ps", index) for index in range(2)]
+    made.append(sr.train.Server(cluster, "worker", 0))
+    with tf.Graph().as_default():
+        yield made
+    for server in made:
+        server.stop()
+
+
+def test_a_model_on_two_ps_trains_through_a_worker(servers: list[sr.train.Server]) -> None:
+    rng = np.random.default_rng(1)
+    with tf.device("/job:ps/task:0"):
+        w1 = tf.Variable(rng.normal(0, 0.3, (4, 8)).astype("f"))
+        b1 = tf.Variable(np.zeros(8, "f"))
+    with tf.device("/job:ps/task:1"):
+        w2 = tf.Variable(rng.normal(0, 0.3, (8, 1)).astype("f"))
+    with tf.device("/job:worker/task:0"):
+        x = tf.placeholder(tf.float32, [None, 4])
+        y = tf.placeholder(tf.float32, [None, 1])
+        hidden = tf.nn.relu(tf.matmul(x, w1) + b1)
+        loss = tf.reduce_mean(tf.square(tf.matmul(hidden, w2) - y))
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    features = rng.normal(size=(64, 4)).astype("f")
+    labels = features.sum(1, keepdims=True)
+    feed = {x: features, y: labels}
+    with tf.Session(servers[2].target) as session:
+        session.run(tf.global_variables_initializer())
+        losses = [session.run([loss, train], feed)[0] for _ in range(60)]
+        assert losses[-1] < 0.1 * losses[0]
+        metadata = tf.RunMetadata()
+        options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
+        session.run(train, feed, options, metadata)
+        assert sorted(device.device for device in metadata.step_stats.dev_stats) == [
+            "/job:ps/replica:0/task:0/device:CPU:0",
+            "/job:ps/replica:0/task:1/device:CPU:0",
+            "/job:worker/replica:0/task:0/device:CPU:0",
+        ]
+    # Another client, of another master, sees the same variables.
+    with tf.Session(servers[0].target) as session:
+        assert session.run(loss, feed) <= losses[-1]
+
+
+def test_a_graph_grows_between_runs(servers: list[sr.train.Server]) -> None:
+    a = tf.constant([1.0, 2.0])
+    with tf.Session(servers[0].target) as session:
+        assert session.run(a).tolist() == [1, 2]
+        with tf.device("/job:worker"):
+            b = a * 3.0
+        assert session.run(b).tolist() == [3, 6]
+        # Any value can be fed, also one of another task.
+        with tf.device("/job:ps/task:1"):
+            c = b + 1.0
+        assert session.run(c, {b: [10.0, 20.0]}).tolist() == [11, 21]
+
+
+def test_devices_are_listed(servers: list[sr.train.Server]) -> None:
+    tf.constant(1.0)
+    with tf.Session(servers[0].target) as session:
+        devices = session.list_devices()
+    assert [device.name for device in devices][2] == "/job:worker/replica:0/task:0/device:CPU:0"
+    assert {device.device_type for device in devices} == {"CPU"}
+    assert len({device.incarnation for device in devices}) == 3
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_run_in_parts_computes_nothing_twice(
+    servers: list[sr.train.Server], remote: bool
+) -> None:
+    a, b, c = (tf.placeholder(tf.float32, []) for _ in range(3))
+    noise = tf.random.uniform([])
+    first = a + b + noise
+    second = first * c
+    with tf.Session(servers[0].target if remote else "") as session:
+        handle = session.partial_run_setup([first, second, noise], [a, b, c])
+        one = session.partial_run(handle, first, {a: 1.0, b: 2.0})
+        two = session.partial_run(handle, second, {c: 10.0})
+        drawn = session.partial_run(handle, noise)
+        assert one == pytest.approx(3 + drawn)
+        assert two == pytest.approx(10 * one)
+        with pytest.raises(errors.InvalidArgumentError, match="already fetched"):
+            session.partial_run(handle, first)
+        with pytest.raises(errors.InvalidArgumentError, match="already fed"):
+            session.partial_run(handle, [], {c: 1.0})
+        with pytest.raises(errors.InvalidArgumentError, match="setup"):
+            session.partial_run("other", second)
+
+
+def test_a_run_in_parts_says_what_was_not_announced(servers: list[sr.train.Server]) -> None:
+    a, b = tf.placeholder(tf.float32, []), tf.placeholder(tf.float32, [])
+    with tf.Session(servers[0].target) as session:
+        handle = session.partial_run_setup([a + b], [a, b])
+        with pytest.raises(errors.InvalidArgumentError, match="not specified"):
+            session.partial_run(handle, a * 1.0)
+
+
+def test_errors_name_the_line_and_the_task(servers: list[sr.train.Server]) -> None:
+    x = tf.placeholder(tf.float32, [None])
+    with tf.device("/job:ps/task:1"):
+        bad = x + tf.constant([1.0, 2.0])
+    with tf.Session(servers[0].target) as session:
+        with pytest.raises(errors.InvalidArgumentError) as caught:
+            session.run(bad, {x: [1.0, 2.0, 3.0]})
+    assert "/job:ps/replica:0/task:1" in str(caught.value)
+    assert "test_remote_sessions.py" in str(caught.value)
+
+
+def test_a_blocked_run_ends_when_its_session_is_closed(servers: list[sr.train.Server]) -> None:
+    with tf.device("/job:ps/task:0"):
+        queue = tf.FIFOQueue(1, [tf.float32], shapes=[()], shared_name="q")
+        take = queue.dequeue()
+    session = tf.Session(servers[1].target)
+    session.run(queue.size())
+    caught: list[Exception] = []
+
+    def run() -> None:
+        try:
+            session.run(take)
+        except errors.Error as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    config = tf.ConfigProto(operation_timeout_in_ms=100)
+    with tf.Session(servers[1].target, config=config) as other:
+        with pytest.raises(errors.DeadlineExceededError, match="queue 'q'"):
+            other.run(take)
+    session.close()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert isinstance(caught[0], errors.CancelledError)
+
+
+def test_reset_forgets_containers(servers: list[sr.train.Server]) -> None:
+    with tf.device("/job:ps/task:0"):
+        v = tf.Variable(1.0, name="v")
+    session = tf.Session(servers[2].target)
+    session.run(v.initializer)
+    tf.Session.reset(servers[2].target, [])
+    with pytest.raises(errors.AbortedError):
+        session.run(v)
+    with tf.Session(servers[2].target) as again:
+        with pytest.raises(errors.FailedPreconditionError):
+            again.run(v)
+    with pytest.raises(errors.NotFoundError):
+        tf.Session.reset("nonexistent", [])
+    unreachable = tf.ConfigProto(operation_timeout_in_ms=200)
+    with pytest.raises(errors.DeadlineExceededError):
+        tf.Session.reset(f"grpc://localhost:{free_ports(1)[0]}", [], unreachable)
+
+
+def test_servers_are_what_they_are_said_to_be() -> None:
+    with pytest.raises(TypeError):
+        sr.train.Server(3)
+    with pytest.raises(ValueError, match="job_name"):
+        sr.train.Server({"a": ["localhost:0"], "b": ["localhost:0"]})
+    with pytest.raises(ValueError, match="task_index"):
+        sr.train.Server({"a": ["localhost:0", "localhost:0"]})
+    with pytest.raises(errors.InvalidArgumentError, match="port"):
+        sr.train.Server({"a": ["localhost"]})
+    with pytest.raises(errors.FailedPreconditionError, match="secret"):
+        sr.train.Server({"a": ["0.0.0.0:0"]})
+    server = sr.train.Server({"local": ["localhost:0"]})
+    assert server.target.startswith("grpc://localhost:")
+    assert server.server_def.job_name == "local"
+    with pytest.raises(errors.UnknownError, match="Could not start gRPC server"):
+        sr.train.Server(server.server_def)
+    assert not server.join(0.01)
+    server.stop()
+    assert server.join()
+    target = server.target
+    server.start()
+    assert server.target == target
+    server.stop()
