@@ -97,9 +97,10 @@ class Graph:
         """The container of queues and the like that are made here."""
         return "" if self.outer is None else self.outer.container_name
 
-    def resource_name(self, name: str) -> str:
-        """What a queue or the like that is made here is called when it has no shared name."""
-        return name if self.outer is None else self.outer.resource_name(name)
+    def resource_name(self, name: str, in_body: bool = False) -> str | None:
+        """What a queue or the like that is made here, or in a body inside of it, is called when it
+        has no shared name. None: as nothing else is in this process."""
+        return None if self.outer is None else self.outer.resource_name(name, True)
 
     @contextmanager
     def building(self) -> Iterator[None]:

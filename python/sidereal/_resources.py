@@ -38,8 +38,8 @@ def done(value: Any) -> Any:
 
 
 def _own_name(name: str) -> str:
-    numbered = f"{name}_{next(_counter)}"
-    return numbered if state.graph is None else state.graph.resource_name(numbered)
+    made = None if state.graph is None else state.graph.resource_name(name)
+    return made or f"{name}_{next(_counter)}"
 
 
 class Resource:

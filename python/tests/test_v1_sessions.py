@@ -247,6 +247,16 @@ def test_sessions_have_queues_of_their_own() -> None:
         assert two.run(size) == 0
 
 
+def test_queues_without_a_shared_name_have_that_of_their_node() -> None:
+    names = []
+    for _ in range(2):
+        with tf.Graph().as_default():
+            queues = [tf.FIFOQueue(1, [tf.float32]) for _ in range(2)]
+            names.append([queue.name for queue in queues])
+            assert names[-1] == [queue.handle.op.name for queue in queues]
+    assert names == [["fifo_queue", "fifo_queue_1"]] * 2
+
+
 def test_threads_share_a_session() -> None:
     v = tf.Variable(0, dtype="int64")
     add = v.assign_add(1)

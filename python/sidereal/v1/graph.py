@@ -382,8 +382,9 @@ class Graph(_Graph):
     def captured(self, value: Any) -> Output | None:
         return None
 
-    def resource_name(self, name: str) -> str:
-        return self.unique_name(name)
+    def resource_name(self, name: str, in_body: bool = False) -> str | None:
+        # The name of the node that makes it: the same in the graphs of all workers.
+        return self.unique_name(legal_name(name), mark_as_used=in_body)
 
     def assign_variable(self, variable: Any, value: Output) -> None:
         raise errors.FailedPreconditionError(

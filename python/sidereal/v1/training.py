@@ -30,9 +30,9 @@ def gradients(
     unconnected_gradients: str = "none",
 ) -> list[Any]:
     """Gradients of the sum of `ys` by each of `xs`, values of the graph or variables
-    (tf.gradients): a list of values, None (or zeros) where nothing flows. By a variable that is read
-    by rows only (gather, embedding_lookup) they are IndexedSlices. They ask for the devices of the
-    scope they are made in."""
+    (tf.gradients): a list of values, None (or zeros) where nothing flows. By a variable that is
+    read by rows only (gather, embedding_lookup) they are IndexedSlices. They ask for the devices of
+    the scope they are made in."""
     if stop_gradients is not None:
         raise errors.UnimplementedError("gradients(stop_gradients=...): use stop_gradient()")
     sources = nest.flatten(xs)

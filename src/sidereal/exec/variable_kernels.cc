@@ -53,9 +53,14 @@ Status give(KernelContext& c, Tensor value) {
 
 Result<std::unique_ptr<Kernel>> read(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
-  return make_kernel([manager](KernelContext& c) -> Status {
+  const auto shape = ir::attr_or<Shape>(bind.instruction.attrs, "shape", Shape::unknown_rank());
+  return make_kernel([manager, shape](KernelContext& c) -> Status {
     SR_ASSIGN_OR_RETURN(const auto found, find_variable(c, 0, *manager));
     SR_ASSIGN_OR_RETURN(Tensor value, found->read());
+    if (!resources::fits(shape, value.shape())) {
+      return invalid_argument("the variable holds {}; shape {} was declared", value.to_string(),
+                              shape.to_string());
+    }
     return give(c, std::move(value));
   });
 }

@@ -12,9 +12,6 @@ using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
 
-namespace {
-
-/// True when a value of `shape` can have what is known of `wanted`.
 bool fits(const Shape& wanted, const Shape& shape) {
   if (!wanted.has_rank() || !shape.has_rank()) return true;
   if (wanted.rank() != shape.rank()) return false;
@@ -23,8 +20,6 @@ bool fits(const Shape& wanted, const Shape& shape) {
   }
   return true;
 }
-
-}  // namespace
 
 Result<std::shared_ptr<Variable>> Variable::make(VariableDef def) {
   if (!tensor::is_valid(def.dtype)) {

@@ -21,6 +21,9 @@ struct VariableDef {
       tensor::Shape::unknown_rank();  ///< Of its values; may have unknown extents.
 };
 
+/// True when a value of `shape` has what is known of `wanted`: its rank, its extents.
+bool fits(const tensor::Shape& wanted, const tensor::Shape& shape);
+
 /// A tensor that steps read and change (TensorFlow: core/framework/resource_var.h, Var).
 /// Thread: any; a change holds a lock from its read to its write.
 class Variable final : public Resource {

@@ -1,0 +1,182 @@
+#include <gtest/gtest.h>
+
+#include "sidereal/exec/executor.h"
+#include "sidereal/exec/one_op.h"
+#include "sidereal/ir/builder.h"
+#include "sidereal/ops/ops.h"
+#include "sidereal/resources/variable.h"
+
+/// Ops on variables by their handles.
+namespace sidereal::exec {
+namespace {
+
+using ir::AttrMap;
+using tensor::DType;
+using tensor::Shape;
+using tensor::Tensor;
+
+class VariableOps : public testing::Test {
+ protected:
+  VariableOps() {
+    ops::register_all(&registry_);
+    register_kernels(&kernels_);
+  }
+
+  /// The first output of `op`, undefined when it has none.
+  Result<Tensor> run(const std::string& op, const std::vector<Tensor>& inputs, AttrMap attrs = {}) {
+    ir::Graph graph;
+    ir::Node node;
+    std::vector<ir::TensorSpec> specs;
+    for (const Tensor& input : inputs) {
+      specs.push_back({input.dtype(), input.shape()});
+      ir::Node source;
+      source.op = "Placeholder";
+      source.name = "x" + std::to_string(specs.size());
+      source.outputs = {specs.back()};
+      node.inputs.push_back({graph.append(std::move(source)), 0});
+    }
+    node.op = op;
+    node.name = "node";
+    node.attrs = std::move(attrs);
+    SR_RETURN_IF_ERROR(ir::infer_node(graph, *registry_.find(op), &node));
+    Environment environment;
+    environment.resources = &manager_;
+    SR_ASSIGN_OR_RETURN(const auto bound,
+                        BoundProgram::bind(one_op_program(node, specs), kernels_, environment));
+    BufferPool pool(size_t{1} << 20);
+    Step step(bound.get(), &pool, nullptr);
+    step.begin(1);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      SR_RETURN_IF_ERROR(step.feed(static_cast<int>(i), inputs[i]));
+    }
+    const auto progress = step.advance();
+    Tensor out;
+    if (progress.ok() && !bound->program().fetches.empty()) out = step.fetch(0);
+    step.end();
+    SR_RETURN_IF_ERROR(progress.status());
+    return out;
+  }
+
+  Result<Tensor> make(const std::string& name, DType dtype, const Shape& shape,
+                      const std::string& container = "") {
+    return run(
+        "Variable", {},
+        {{"shared_name", name}, {"container", container}, {"dtype", dtype}, {"shape", shape}});
+  }
+  Result<Tensor> read(const Tensor& handle) {
+    return run("VariableRead", {handle}, {{"dtype", DType::kFloat32}, {"shape", Shape{2}}});
+  }
+
+  static std::vector<float> values(const Tensor& t) {
+    const auto data = t.data<const float>();
+    return {data.begin(), data.end()};
+  }
+  static Tensor floats(std::vector<float> values) {
+    return Tensor::of<float>(Shape{static_cast<int64_t>(values.size())}, values);
+  }
+
+  ir::OpRegistry registry_;
+  KernelTable kernels_;
+  resources::Manager manager_;
+};
+
+TEST_F(VariableOps, are_one_variable_under_one_name_and_container) {
+  const Tensor handle = *make("v", DType::kFloat32, Shape{2});
+  EXPECT_EQ(read(handle).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(run("VariableIsInitialized", {handle})->data<const bool>()[0]);
+  ASSERT_TRUE(run("VariableAssign", {handle, floats({1, 2})}).ok());
+  EXPECT_TRUE(run("VariableIsInitialized", {handle})->data<const bool>()[0]);
+  EXPECT_EQ(values(*read(*make("v", DType::kFloat32, Shape{2}))), (std::vector<float>{1, 2}));
+  const Tensor other = *make("v", DType::kFloat32, Shape{2}, "mine");
+  EXPECT_EQ(read(other).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(make("v", DType::kFloat32, Shape{3}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(make("v", DType::kInt32, Shape{2}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(make("", DType::kInt32, Shape{2}).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(VariableOps, change_the_value_and_give_it_out) {
+  const Tensor handle = *make("v", DType::kFloat32, Shape{2});
+  EXPECT_EQ(values(*run("VariableAssign", {handle, floats({1, 2})})), (std::vector<float>{1, 2}));
+  EXPECT_EQ(values(*run("VariableAssignAdd", {handle, floats({1, 1})})),
+            (std::vector<float>{2, 3}));
+  EXPECT_EQ(values(*run("VariableAssignSub", {handle, floats({2, 2})})),
+            (std::vector<float>{0, 1}));
+  const Tensor rows = Tensor::of<int64_t>(Shape{2}, {1, 1});
+  EXPECT_EQ(values(*run("VariableScatterAdd", {handle, rows, floats({1, 2})})),
+            (std::vector<float>{0, 4}));
+  EXPECT_EQ(values(*run("VariableScatterSub", {handle, rows, floats({1, 1})})),
+            (std::vector<float>{0, 2}));
+  EXPECT_EQ(values(*run("VariableScatterUpdate", {handle, rows, floats({7, 8})})),
+            (std::vector<float>{0, 8}));
+}
+
+TEST_F(VariableOps, are_updated_by_the_rules_of_optimizers) {
+  const Tensor handle = *make("v", DType::kFloat32, Shape{2});
+  const Tensor slot = *make("v/slot", DType::kFloat32, Shape{2});
+  ASSERT_TRUE(run("VariableAssign", {handle, floats({1, 2})}).ok());
+  const Tensor step = Tensor::scalar(1.0);
+  const Tensor rate = Tensor::scalar(0.5F);
+  const AttrMap sgd = {{"kind", std::string("sgd")}};
+  ASSERT_TRUE(run("VariableUpdateDense", {handle, floats({2, 2}), step, rate}, sgd).ok());
+  EXPECT_EQ(values(*read(handle)), (std::vector<float>{0, 1}));
+  const Tensor rows = Tensor::of<int32_t>(Shape{2}, {1, 1});
+  ASSERT_TRUE(run("VariableUpdateRows", {handle, rows, floats({1, 1}), step, rate}, sgd).ok());
+  EXPECT_EQ(values(*read(handle)), (std::vector<float>{0, 0}));
+  const AttrMap momentum = {{"kind", std::string("momentum")}, {"momentum", 0.5}};
+  const std::vector<Tensor> inputs = {handle, floats({1, 1}), step, rate, slot};
+  EXPECT_EQ(run("VariableUpdateDense", inputs, momentum).status().code(),
+            StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(run("VariableAssign", {slot, floats({2, 4})}).ok());
+  ASSERT_TRUE(run("VariableUpdateDense", inputs, momentum).ok());
+  EXPECT_EQ(values(*read(slot)), (std::vector<float>{2, 3}));
+  EXPECT_EQ(values(*read(handle)), (std::vector<float>{-1, -1.5}));
+}
+
+TEST_F(VariableOps, refuse_what_does_not_fit) {
+  const Tensor handle = *make("v", DType::kFloat32, Shape{2});
+  ASSERT_TRUE(run("VariableAssign", {handle, floats({1, 2})}).ok());
+  const auto is_refused = [&](const std::string& op, const std::vector<Tensor>& inputs,
+                              const AttrMap& attrs = {}) {
+    const StatusCode code = run(op, inputs, attrs).status().code();
+    EXPECT_TRUE(code == StatusCode::kInvalidArgument || code == StatusCode::kOutOfRange ||
+                code == StatusCode::kNotFound)
+        << op;
+  };
+  const Tensor step = Tensor::scalar(1.0);
+  const Tensor rate = Tensor::scalar(0.5F);
+  const AttrMap sgd = {{"kind", std::string("sgd")}};
+  const AttrMap momentum = {{"kind", std::string("momentum")}};
+  const Tensor row = Tensor::of<int64_t>(Shape{1}, {2});
+  is_refused("VariableRead", {Tensor::strings(Shape(), std::vector<std::string>{"none"})},
+             {{"dtype", DType::kFloat32}});
+  is_refused("VariableRead", {handle}, {{"dtype", DType::kInt32}});
+  is_refused("VariableRead", {handle}, {{"dtype", DType::kFloat32}, {"shape", Shape{3}}});
+  is_refused("VariableAssign", {handle, floats({1})});
+  is_refused("VariableAssign", {handle, Tensor::of<int32_t>(Shape{2}, {1, 2})});
+  is_refused("VariableAssignAdd", {handle, floats({1})});
+  is_refused("VariableAssignAdd", {handle, Tensor::of<int32_t>(Shape{2}, {1, 2})});
+  is_refused("VariableScatterAdd", {handle, row, floats({1})});
+  is_refused("VariableScatterAdd", {handle, row, floats({1, 2})});
+  is_refused("VariableUpdateDense", {handle, floats({1}), step, rate}, sgd);
+  is_refused("VariableUpdateDense", {handle, floats({1, 2}), step, rate}, momentum);
+  is_refused("VariableUpdateDense", {handle, floats({1, 2}), step, rate, handle}, momentum);
+  is_refused("VariableUpdateRows", {handle, row, floats({1}), step, rate}, sgd);
+  EXPECT_EQ(values(*read(handle)), (std::vector<float>{1, 2}));
+}
+
+TEST_F(VariableOps, know_the_shape_that_the_variable_was_made_with) {
+  ir::Graph graph;
+  ir::Builder b(&graph, &registry_);
+  const ir::Output handle = b.add(
+      "Variable", {},
+      {{"shared_name", std::string("v")}, {"dtype", DType::kFloat32}, {"shape", Shape{2, -1}}});
+  const ir::Output x = ops::placeholder(b, "x", DType::kFloat32, {-1, 3});
+  EXPECT_EQ(b.spec(b.add("VariableAssign", {handle, x})).shape.to_string(), "[2,3]");
+  EXPECT_TRUE(b.status().ok());
+  const ir::Output wrong = ops::placeholder(b, "wrong", DType::kFloat32, {3, 3});
+  b.add("VariableAssign", {handle, wrong});
+  EXPECT_EQ(b.status().code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace sidereal::exec
