@@ -122,8 +122,7 @@ class Server:
     @staticmethod
     def create_local_server(config: Any = None, start: bool = True) -> Server:
         """A cluster of one task, "/job:localhost/task:0", at a free port of this machine."""
-        return Server({"localhost": ["localhost:0"]}, config=config, start=start,
-                      security=SecurityOptions())  # fmt: skip
+        return Server({"localhost": ["localhost:0"]}, config=config, start=start)
 
     @property
     def server_def(self) -> ServerDef:
