@@ -28,7 +28,7 @@ import json, os, signal, subprocess, sys
 config = json.loads(os.environ["TF_CONFIG"])
 name = f"{config['task']['type']} {config['task']['index']}"
 file = os.environ["SIDEREAL_SECRET_FILE"]
-facts = {"pid": os.getpid(), "config": config, "file": file, "mode": os.stat(file).st_mode & 0o777,
+facts = {"pid": os.getpid(), "parent": os.getppid(), "config": config, "file": file, "mode": os.stat(file).st_mode & 0o777,
          "secret": open(file).read(), "arguments": sys.argv[2:], "extra": os.environ.get("EXTRA"),
          "cwd": os.getcwd()}
 plan = json.loads(sys.argv[1])
@@ -222,6 +222,15 @@ def test_a_killed_task_is_named_with_its_signal_and_ends_all(launch: Starter) ->
     one = launch("--ps 1 --workers 2", {"all": "wait"})
     one.wait_for(3)
     os.kill(one.facts["worker 1"]["pid"], signal.SIGKILL)
+    assert one.end() == 128 + signal.SIGKILL
+    assert "worker 1 failed first: killed by signal 9 (SIGKILL)" in one.errors
+    assert ended(one.pids())
+
+
+def test_a_task_whose_runner_is_killed_ends_with_it(launch: Starter) -> None:
+    one = launch("--ps 0 --workers 2 --grace 0.2", {"all": "ignore"})
+    one.wait_for(2)
+    os.kill(one.facts["worker 1"]["parent"], signal.SIGKILL)
     assert one.end() == 128 + signal.SIGKILL
     assert "worker 1 failed first: killed by signal 9 (SIGKILL)" in one.errors
     assert ended(one.pids())

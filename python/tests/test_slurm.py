@@ -1,4 +1,4 @@
-"""The resolver of Slurm in steps of a real one: a controller, two nodes and munge on loopback."""
+"""The resolver of Slurm in steps of a real one: a controller, nodes and munge on loopback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from sidereal.launch import free_ports
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
 #: Seconds a loaded machine may take for what usually takes two.
 PATIENCE_S = 60
-NODES = ("sr1", "sr2")
+#: Two to be named, and one whose name leads here.
+NODES = ("sr1", "sr2", "localhost")
 
 CONFIG = """
 ClusterName=test
@@ -47,7 +48,9 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 NodeName=sr1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4
 NodeName=sr2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+NodeName=localhost NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[3]} CPUs=4
+PartitionName=pair Nodes=sr1,sr2 Default=YES MaxTime=INFINITE State=UP
+PartitionName=here Nodes=localhost MaxTime=INFINITE State=UP
 """
 
 SCRIPT = """
@@ -62,6 +65,36 @@ line = {"cluster": resolver.cluster_spec().as_dict(), "job": job, "index": index
         "rank": int(os.environ["SLURM_PROCID"]), "node": os.environ["SLURMD_NODENAME"],
         "master": resolver.master(job, index), "secret": secret}
 sys.stdout.write(json.dumps(line) + "\\n")
+"""
+
+
+#: Rank 0 is the ps. Each worker adds its rank to a variable there, until all have.
+TRAINING = """
+import json, sys
+import sidereal as sr
+from sidereal import v1 as tf
+from sidereal.distribute.cluster_resolver import SlurmClusterResolver
+
+resolver = SlurmClusterResolver({"ps": 1, "worker": 2}, port_base=int(sys.argv[1]), gpus_per_node=0)
+job, index = resolver.get_task_info()
+server = sr.train.Server(resolver.cluster_spec(), job, index)
+with tf.device("/job:ps/task:0"):
+    total = tf.Variable(0, dtype=sr.int64, name="total")
+    done = tf.FIFOQueue(10, [sr.int64], shapes=[[]], shared_name="done")
+    add = total.assign_add(index + 1)
+    with tf.control_dependencies([add]):
+        ready = done.enqueue([index])
+    one = done.dequeue()
+missing = tf.report_uninitialized_variables()
+with tf.Session(server.target) as session:
+    if job == "ps":
+        session.run(tf.global_variables_initializer())
+        session.run(one), session.run(one)
+        print(json.dumps({"rank": 0, "total": int(session.run(total))}))
+    else:
+        while len(session.run(missing)):
+            pass
+        session.run(ready)
 """
 
 
@@ -120,7 +153,7 @@ class Daemon:
 
 
 class Slurm:
-    """A cluster of two nodes, both this machine, that ends with `stack`."""
+    """A cluster of nodes that are all this machine, that ends with `stack`."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder = folder
@@ -129,7 +162,7 @@ class Slurm:
             folder=folder,
             host=os.uname().nodename.partition(".")[0],
             user=subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip(),
-            ports=free_ports(3),
+            ports=free_ports(4),
         )
         (folder / "slurm.conf").write_text(config)
         (folder / "state").mkdir()
@@ -167,6 +200,7 @@ def slurm() -> Iterator[Slurm]:
     folder = Path(tempfile.mkdtemp(prefix="sidereal-slurm-"))
     folder.chmod(0o755)
     (folder / "task.py").write_text(SCRIPT)
+    (folder / "training.py").write_text(TRAINING)
     (folder / "secret").write_text("a secret on a disk that all nodes share")
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -201,11 +235,18 @@ def test_jobs_take_the_ranks_in_the_order_of_their_names(slurm: Slurm) -> None:
 def test_a_step_of_one_node_is_as_slurm_lays_it_out(slurm: Slurm) -> None:
     lines = tasks(slurm, "-N1 -n3", {"worker": 3})
     node = lines[0]["node"]
-    assert node in NODES
+    assert node in ("sr1", "sr2")
     assert lines[0]["cluster"] == {"worker": [f"{node}:{4000 + i}" for i in range(3)]}
 
 
 def test_the_secret_comes_to_all_tasks_by_the_name_of_its_file(slurm: Slurm) -> None:
     lines = tasks(slurm, "-n2 --ntasks-per-node=1", None)
-    assert {line["node"] for line in lines} == set(NODES)
+    assert {line["node"] for line in lines} == {"sr1", "sr2"}
     assert {line["secret"] for line in lines} == {"a secret on a disk that all nodes share"}
+
+
+def test_servers_of_a_step_train_together(slurm: Slurm) -> None:
+    (base,) = free_ports(1)
+    training = str(slurm.folder / "training.py")
+    (line,) = slurm.run("-p here -n3", sys.executable, training, str(base))
+    assert line == {"rank": 0, "total": 3}
