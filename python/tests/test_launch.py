@@ -28,7 +28,8 @@ import json, os, signal, subprocess, sys
 config = json.loads(os.environ["TF_CONFIG"])
 name = f"{config['task']['type']} {config['task']['index']}"
 file = os.environ["SIDEREAL_SECRET_FILE"]
-facts = {"pid": os.getpid(), "parent": os.getppid(), "config": config, "file": file, "mode": os.stat(file).st_mode & 0o777,
+facts = {"pid": os.getpid(), "parent": os.getppid(), "config": config, "file": file,
+         "mode": os.stat(file).st_mode & 0o777,
          "secret": open(file).read(), "arguments": sys.argv[2:], "extra": os.environ.get("EXTRA"),
          "cwd": os.getcwd()}
 plan = json.loads(sys.argv[1])
