@@ -51,6 +51,7 @@ def test_nodes_of_a_variable_are_called_after_it() -> None:
     assert v.op.type == "Variable"
     assert v.initializer.name == "v/Assign"
     assert v.value().name == "v/read:0"
+    assert v.initial_value.name == "v/initial_value:0"
     assert v.initial_value.op.type == "Const"
     graph = tf.get_default_graph()
     assert graph.get_tensor_by_name("v:0").name == "v/read:0"
@@ -230,6 +231,34 @@ def test_branches_assign_and_read_what_they_assigned() -> None:
         assert session.run(y, {p: False}) == 1
         assert session.run(y, {p: True}) == 22
         assert session.run(v) == 22
+
+
+def test_branches_may_do_without_giving() -> None:
+    v = tf.Variable(1.0)
+    p = tf.placeholder(tf.bool_, [])
+    done = tf.cond(p, lambda: (tf.group(v.assign(5.0)), tf.constant(1)),
+                   lambda: (tf.no_op(), tf.constant(0)))  # fmt: skip
+    with started() as session:
+        assert session.run(done[1], {p: False}) == 0
+        assert session.run(v) == 1
+        assert session.run(done[1], {p: True}) == 1
+        assert session.run(v) == 5
+
+
+def test_functions_of_the_process_are_used_in_graphs() -> None:
+    outside = sr.Variable([1.0, 2.0])
+
+    @sr.function
+    def scaled(x: Any) -> Any:
+        return x * outside
+
+    v = tf.Variable([3.0, 4.0])
+    with tf.get_default_graph().building():
+        y = scaled(v)
+    (grad,) = tf.gradients(tf.reduce_sum(y), [v])
+    with started() as session:
+        assert session.run(y).tolist() == [3, 8]
+        assert session.run(grad).tolist() == [1, 2]
 
 
 def test_loops_assign() -> None:

@@ -536,8 +536,10 @@ def get_collection_ref(key: Any) -> list[Any]:
     return get_default_graph().get_collection_ref(key)
 
 
-def no_op(name: str | None = None) -> Operation:
-    """An operation that does nothing, after what is to be waited for."""
+def no_op(name: str | None = None) -> Any:
+    """An operation that does nothing, after what is to be waited for; in a branch or loop None."""
+    if not isinstance(current_graph(), Graph):
+        return None
     return get_default_graph().add("NoOp", (), None, name or "NoOp")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import sidereal as _sr
 
 from .. import errors
-from .._dispatch import apply, convert, state
+from .._dispatch import _has_tensor, convert, state
 from .._native import Output
 from .._tensor import Reference, install_shared
 from ..dtypes import DType, as_dtype, is_floating, name_of
@@ -22,6 +22,7 @@ from .graph import (
     Graph,
     GraphKeys,
     check_name,
+    constant,
     current_graph,
     get_default_graph,
     group,
@@ -314,8 +315,8 @@ def _changed_in(graph: Any) -> list[Variable]:
 
 def _initial(value: Any, dtype: Any) -> Output:
     graph = get_default_graph()
-    if isinstance(value, Output):
-        return graph.enter(convert(value, dtype))
+    if not _has_tensor([value]):
+        return constant(value, dtype, name="initial_value")
     with graph.name_scope("initial_value"):
         return graph.enter(convert(value, dtype))
 
