@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "sidereal/resources/variable.h"
+
 namespace sidereal::exec {
 
 using tensor::DType;
@@ -59,7 +61,7 @@ Status scatter_rows(Scatter how, Tensor* table, const Tensor& indices, const Ten
   if (table->dtype() == DType::kString) {
     return base::invalid_argument("rows of {} cannot be replaced", table->to_string());
   }
-  if (table->buffer().use_count() > 1) *table = table->clone();
+  resources::Variable::own(table);
   const int64_t dim = table->num_elements() / table->shape().dim(0);
   if (how == Scatter::kUpdate) {
     const size_t bytes = static_cast<size_t>(dim) * tensor::size_of(table->dtype());

@@ -12,6 +12,19 @@ using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
 
+namespace {
+
+/// True when nobody but `value` has its bytes. Readers may let go of them on another thread: taking
+/// and dropping one more reference orders their last read before the next write.
+bool is_only_holder(const Tensor& value) {
+  if (value.buffer().use_count() != 1) return false;
+  tensor::Buffer::Ptr probe = value.buffer();
+  probe.reset();
+  return true;
+}
+
+}  // namespace
+
 bool fits(const Shape& wanted, const Shape& shape) {
   if (!wanted.has_rank() || !shape.has_rank()) return true;
   if (wanted.rank() != shape.rank()) return false;
@@ -68,7 +81,7 @@ Result<Tensor> Variable::assign(const Tensor& value, bool checks_shape) {
   }
   const std::lock_guard lock(mutex_);
   const bool in_place = value_.defined() && value_.dtype() != DType::kString &&
-                        value_.shape() == value.shape() && value_.buffer().use_count() == 1;
+                        value_.shape() == value.shape() && is_only_holder(value_);
   if (!in_place) {
     value_ = value.clone();
   } else if (value.nbytes() > 0) {
@@ -78,7 +91,7 @@ Result<Tensor> Variable::assign(const Tensor& value, bool checks_shape) {
 }
 
 void Variable::own(Tensor* value) {
-  if (value->buffer().use_count() > 1) *value = value->clone();
+  if (!is_only_holder(*value)) *value = value->clone();
 }
 
 Status Variable::change(std::span<const std::shared_ptr<Variable>> variables,
