@@ -304,6 +304,18 @@ def test_options_are_checked() -> None:
 
 
 
+def test_sessions_say_where_nodes_run(capfd: pytest.CaptureFixture[str]) -> None:
+    x = tf.constant(1.0, name="x")
+    with tf.Session(config=tf.ConfigProto(log_device_placement=True)) as session:
+        session.run(x)
+        device = "/job:localhost/replica:0/task:0/device:CPU:0"
+        assert capfd.readouterr().err == f"x: (Const): {device}\n"
+        y = tf.identity(x)
+        session.run(y)
+        session.run([x, y])
+        assert capfd.readouterr().err.count("\n") == 1
+
+
 def test_containers_keep_names_apart() -> None:
     with tf.container("mine"):
         v = tf.Variable(1.0, name="v")

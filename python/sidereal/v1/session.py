@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -56,6 +57,10 @@ class Runner(Protocol):
         """Ends what runs with CancelledError."""
 
 
+#: Where the nodes of local sessions run.
+_DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
+
+
 class LocalRunner:
     """Runs a graph in this process, with variables, queues and tables of its own."""
 
@@ -72,6 +77,7 @@ class LocalRunner:
         threads = config.intra_op_parallelism_threads or ENGINE.intra_op_threads
         self._engine.set_intra_op_threads(min(threads, ENGINE.INTRA_OP_THREADS_MAX))
         self._functions: dict[Any, _native.LocalFunction] = {}
+        self._logged = 0
 
     def run(
         self,
@@ -109,14 +115,23 @@ class LocalRunner:
         )
         function = self._functions.get(key)
         if function is None:
+            if self._config.log_device_placement:
+                self._log_placement()
             function = self._functions[key] = self._graph.native.function(
                 "session", places, values, self._config.compute_dtype, targets
             )
         return function
 
+    def _log_placement(self) -> None:
+        """Says on standard error where nodes run that were added since it did."""
+        nodes, self._logged = range(self._logged, self._graph.version), self._graph.version
+        for node in nodes:
+            op = Operation(self._graph, node)
+            print(f"{op.name}: ({op.type}): {_DEVICE}", file=sys.stderr)
+
     def list_devices(self) -> list[tuple[str, str, int, int]]:
         """See Runner.list_devices()."""
-        return [("/job:localhost/replica:0/task:0/device:CPU:0", "CPU", 0, 0)]
+        return [(_DEVICE, "CPU", 0, 0)]
 
     def close(self) -> None:
         """See Runner.close()."""
