@@ -14,6 +14,7 @@
 #include "errors.h"
 #include "sidereal/runtime/server.h"
 #include "sidereal/runtime/session.h"
+#include "sidereal/security/listener.h"
 #include "symbol.h"
 
 namespace sidereal::python {
@@ -45,6 +46,11 @@ std::unique_ptr<Server> make_server(const cluster::ClusterSpec& cluster, const s
                                        .listen = listen,
                                        .security = security,
                                        .intra_op_threads = intra_op_threads};
+  static const bool quiet = [] {
+    security::log_less_of_grpc();
+    return true;
+  }();
+  static_cast<void>(quiet);
   Result<std::unique_ptr<Server>> made = base::internal("not made");
   {
     const nb::gil_scoped_release unlocked;

@@ -66,7 +66,7 @@ void bind_variable(nb::module_& m) {
           "scatter",
           [](Cell& self, const std::string& how, const Value& indices, const Value& values) {
             check(exec::scatter_rows(scatter_from_name(how), &self.value, indices.tensor,
-                                      values.tensor));
+                                     values.tensor));
           },
           "how"_a, "indices"_a, "values"_a)
       .def_prop_ro("dtype", [](const Cell& self) { return dtype_object(self.value.dtype()); })

@@ -20,9 +20,9 @@ const sidereal::ir::OpRegistry& registry() {
 
 sidereal::passes::Devices devices() {
   sidereal::passes::Devices out;
-  for (const char* name : {"/job:a/replica:0/task:0/device:CPU:0",
-                           "/job:a/replica:0/task:1/device:CPU:0",
-                           "/job:b/replica:0/task:0/device:CPU:0"}) {
+  for (const char* name :
+       {"/job:a/replica:0/task:0/device:CPU:0", "/job:a/replica:0/task:1/device:CPU:0",
+        "/job:b/replica:0/task:0/device:CPU:0"}) {
     out.all.push_back(*sidereal::ir::DeviceSpec::parse(name));
   }
   out.local = out.all[0];

@@ -13,6 +13,7 @@
 #include "sidereal/exec/workers.h"
 #include "sidereal/program/program.h"
 #include "sidereal/resources/manager.h"
+#include "sidereal/runtime/recent_ids.h"
 #include "sidereal/runtime/step_state.h"
 
 namespace sidereal::runtime {
@@ -26,6 +27,8 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kTraceBytes = size_t{16} << 20;
 /// Steps of one program that are kept for the next runs of it.
 constexpr size_t kIdleSteps = 64;
+/// Steps whose numbers are remembered, so that none runs twice.
+constexpr size_t kRecentSteps = 100'000;
 
 int64_t nanoseconds(Clock::time_point time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
@@ -350,7 +353,9 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
     SR_ASSIGN_OR_RETURN(std::shared_ptr<LoadedProgram> program,
                         find_program(call->session, call->program));
     const std::shared_ptr<StepState> state = state_of(call->step);
-    if (state->begun()) return base::internal("step {:016x} runs already", call->step);
+    if (!recent_steps_.add(call->step)) {
+      return base::aborted("{} has seen step {:016x} before", options_.name, call->step);
+    }
     std::unique_ptr<exec::Step> step;
     if (program->idle.empty()) {
       step = std::make_unique<exec::Step>(program->bound.get(), &pool_, nullptr);
@@ -479,6 +484,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
   exec::BufferPool pool_;
   std::unique_ptr<exec::Workers> workers_;
   std::map<uint64_t, std::shared_ptr<StepState>> steps_;
+  RecentIds recent_steps_{kRecentSteps};
   std::deque<std::shared_ptr<StepState>> ready_;
   std::thread thread_;
 };
