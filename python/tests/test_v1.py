@@ -164,3 +164,17 @@ def test_what_cannot_be_waited_for_is_refused() -> None:
     with pytest.raises(ValueError, match="not an operation of this graph"):
         with tf.control_dependencies([check]):
             pass
+
+
+def test_ops_have_their_old_names() -> None:
+    x = tf.random_uniform([3], 1.0, 2.0)
+    assert isinstance(x, tf.Tensor)
+    w = tf.Variable(tf.truncated_normal([2, 3], stddev=0.1), name="w")
+    y = tf.segment_sum(tf.log(x), [0, 0, 1])
+    z = tf.is_nan(tf.random_normal([4]))
+    with tf.Session() as session:
+        session.run(w.initializer)
+        assert abs(session.run(w)).max() <= 0.2
+        assert session.run(y).shape == (2,)
+        assert session.run(z).dtype == tf.bool
+        assert session.run(tf.mod(7, 4)) == 3

@@ -23,6 +23,7 @@ from .. import accumulators as _accumulators
 from .. import lookup as _lookup
 from .. import queue as _queue
 from .._dispatch import apply, convert
+from .._native import Output as Tensor
 from .._resources import Resource
 from .._run_metadata import RunMetadata, RunOptions, Timeline
 from . import initializers as _initializers
@@ -167,6 +168,22 @@ def _wrapped(thing: Any) -> Any:
 
 #: Names that TensorFlow 1 had at the top, and where they are now.
 _MOVED = {
+    "Assert": "debugging.Assert",
+    "assert_equal": "debugging.assert_equal",
+    "bool": "dtypes.bool_",
+    "check_numerics": "debugging.check_numerics",
+    "floordiv": "math.floordiv",
+    "floormod": "math.floormod",
+    "is_nan": "math.is_nan",
+    "log": "math.log",
+    "log_sigmoid": "math.log_sigmoid",
+    "mod": "math.floormod",
+    "random_normal": "random.normal",
+    "random_uniform": "random.uniform",
+    "segment_sum": "math.segment_sum",
+    "set_random_seed": "random.set_seed",
+    "truncated_normal": "random.truncated_normal",
+    "unsorted_segment_sum": "math.unsorted_segment_sum",
     "FixedLenFeature": "io.FixedLenFeature",
     "FixedLenSequenceFeature": "io.FixedLenSequenceFeature",
     "SparseFeature": "io.SparseFeature",
@@ -243,17 +260,17 @@ __all__ = [
     "AUTO_REUSE", "ConditionalAccumulator", "ConfigProto", "FIFOQueue", "GPUOptions", "Graph",
     "GraphKeys", "GraphOptions", "InteractiveSession", "Operation", "OptimizerOptions",
     "PaddingFIFOQueue", "PriorityQueue", "RandomShuffleQueue", "RunMetadata", "RunOptions",
-    "Session", "SparseConditionalAccumulator", "Variable", "VariableScope", "add_to_collection",
-    "add_to_collections", "assign", "assign_add", "assign_sub", "colocate_with", "constant",
-    "constant_initializer", "container", "contrib", "control_dependencies", "device",
-    "get_collection", "get_collection_ref", "get_default_graph", "get_default_session",
-    "get_variable", "get_variable_scope", "global_variables", "global_variables_initializer",
-    "glorot_normal_initializer", "glorot_uniform_initializer", "gradients", "group", "init_scope",
-    "initialize_all_variables", "initializers", "is_variable_initialized", "local_variables",
-    "local_variables_initializer", "model_variables", "name_scope", "no_op", "ones_initializer",
-    "placeholder", "random_normal_initializer", "random_uniform_initializer",
-    "report_uninitialized_variables", "reset_default_graph", "scatter_add", "scatter_sub",
-    "scatter_update", "string_split", "timeline", "train", "trainable_variables",
-    "truncated_normal_initializer", "variable_scope", "variables_initializer",
-    "zeros_initializer",
+    "Session", "SparseConditionalAccumulator", "Tensor", "Variable", "VariableScope",
+    "add_to_collection", "add_to_collections", "assign", "assign_add", "assign_sub",
+    "colocate_with", "constant", "constant_initializer", "container", "contrib",
+    "control_dependencies", "device", "get_collection", "get_collection_ref", "get_default_graph",
+    "get_default_session", "get_variable", "get_variable_scope", "global_variables",
+    "global_variables_initializer", "glorot_normal_initializer", "glorot_uniform_initializer",
+    "gradients", "group", "init_scope", "initialize_all_variables", "initializers",
+    "is_variable_initialized", "local_variables", "local_variables_initializer",
+    "model_variables", "name_scope", "no_op", "ones_initializer", "placeholder",
+    "random_normal_initializer", "random_uniform_initializer", "report_uninitialized_variables",
+    "reset_default_graph", "scatter_add", "scatter_sub", "scatter_update", "string_split",
+    "timeline", "train", "trainable_variables", "truncated_normal_initializer", "variable_scope",
+    "variables_initializer", "zeros_initializer",
 ]  # fmt: skip
