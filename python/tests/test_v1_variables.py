@@ -186,6 +186,21 @@ def test_a_function_makes_the_initial_value_anew() -> None:
         assert first.tolist() != session.run(v).tolist()
 
 
+def test_initial_values_may_depend_on_other_variables() -> None:
+    a = tf.Variable(tf.random_normal([3]), name="a")
+    b = tf.Variable(a * 2.0, name="b")
+    c = tf.Variable(tf.reduce_sum(tf.stack([a + b, b])), name="c")
+    d = tf.Variable(c, name="d")
+    with started() as session:
+        values = session.run([a, b, c, d])
+        np.testing.assert_allclose(values[1], values[0] * 2, rtol=1e-6)
+        np.testing.assert_allclose(values[2], values[0].sum() * 5, rtol=1e-5)
+        assert values[3] == values[2]
+        session.run(a.assign([0.0, 0.0, 0.0]))
+        session.run(b.initializer)
+        assert session.run(b).tolist() == [0, 0, 0]
+
+
 def test_collections_hold_variables() -> None:
     a = tf.Variable(1.0, name="a")
     b = tf.Variable(2.0, trainable=False, name="b")

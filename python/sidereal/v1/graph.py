@@ -86,6 +86,8 @@ class Graph(_Graph):
         self._placing = False
         self._container = ""
         self._collections: dict[Any, list[Any]] = {}
+        #: Variables by the numbers of the nodes that make their handles.
+        self.variables_by_handle: dict[int, Any] = {}
         #: What get_variable() and variable_scope() know.
         self.variable_store: Any = None
 

@@ -106,6 +106,7 @@ class Variable:
         last = graph.version
         #: The scalar string by which ops know it.
         self.handle: Output = graph.add("Variable", (), attrs, scope)
+        graph.variables_by_handle[self.handle.node] = self
         if callable(initial_value):
             graph.place_like(self.op, range(first, last))
         with graph.colocate_with(self.op):
@@ -318,7 +319,34 @@ def _initial(value: Any, dtype: Any) -> Output:
     if not _has_tensor([value]):
         return constant(value, dtype, name="initial_value")
     with graph.name_scope("initial_value"):
-        return graph.enter(convert(value, dtype))
+        return _independent(graph, graph.enter(convert(value, dtype)), {})
+
+
+#: Nodes whose inputs are not looked at by _independent().
+_CLOSED = {"Placeholder", "If", "While", "Scan", "FunctionCall", "WithGradient"}
+
+
+def _independent(graph: Graph, value: Output, made: dict[int, Any]) -> Output:
+    """`value` with the initial values of variables where these have no values yet, so that
+    initializers may run in any order."""
+    op = graph.operation(value)
+    if op.node not in made:
+        made[op.node] = _independent_outputs(graph, op, made)
+    return made[op.node][value.index]
+
+
+def _independent_outputs(graph: Graph, op: Operation, made: dict[int, Any]) -> Any:
+    if op.type == "VariableRead":
+        read = graph.variables_by_handle.get(op.inputs[0].node)
+        return op.outputs if read is None else [read.initialized_value()]
+    if op.type in _CLOSED or not op.inputs:
+        return op.outputs
+    inputs = [_independent(graph, value, made) for value in op.inputs]
+    if all(a.node == b.node for a, b in zip(inputs, op.inputs)):
+        return op.outputs
+    attrs = {name: attr for name, attr in op.node_def.attr.items() if not name.startswith("_")}
+    again = graph.add(op.type, inputs, attrs, op.name.rpartition("/")[2])
+    return again if isinstance(again, tuple) else [again]
 
 
 def _made_by(graph: Graph, function: Any, dtype: Any) -> Output:
@@ -327,7 +355,7 @@ def _made_by(graph: Graph, function: Any, dtype: Any) -> Output:
         value = function()
         if isinstance(value, np.ndarray) and dtype is not None:
             value = value.astype(as_dtype(dtype))
-        return graph.enter(convert(value, dtype))
+        return _independent(graph, graph.enter(convert(value, dtype)), {})
 
 
 def _shape_of(name: str, wanted: Any, found: Any, validate_shape: bool) -> Any:
