@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import namedtuple
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
