@@ -418,7 +418,7 @@ Status LocalFunction::run(Engine& engine, std::span<const Value* const> inputs,
                           std::chrono::nanoseconds limit) {
   SR_RETURN_IF_ERROR(compile(engine));
   Compiled::Run run = compiled_->take(engine);
-  const Status status = compiled_->advance(engine, inputs, kept, step, run, limit);
+  Status status = compiled_->advance(engine, inputs, kept, step, run, limit);
   if (status.ok()) {
     run.is_kept.assign(def_.outputs.size(), false);
     for (const Kept& one : kept) {
