@@ -28,6 +28,7 @@ from .._resources import Resource
 from .._run_metadata import RunMetadata, RunOptions, Timeline
 from . import initializers as _initializers
 from .config import ConfigProto, GPUOptions, GraphOptions, OptimizerOptions
+from .coordinator import Coordinator, QueueRunner, add_queue_runner, start_queue_runners
 from .device import (
     GreedyLoadBalancingStrategy,
     RandomStrategy,
@@ -74,6 +75,7 @@ from .scopes import (
     variable_scope,
 )
 from .session import InteractiveSession, Session, get_default_session
+from .sync_replicas import SyncReplicasOptimizer
 from .training import (
     AdagradOptimizer,
     AdamOptimizer,
@@ -112,15 +114,20 @@ train = types.SimpleNamespace(
     **{name: getattr(_sr.train, name) for name in _sr.train.__all__},
     AdagradOptimizer=AdagradOptimizer,
     AdamOptimizer=AdamOptimizer,
+    Coordinator=Coordinator,
     FtrlOptimizer=FtrlOptimizer,
     GradientDescentOptimizer=GradientDescentOptimizer,
     MomentumOptimizer=MomentumOptimizer,
     Optimizer=Optimizer,
+    QueueRunner=QueueRunner,
+    SyncReplicasOptimizer=SyncReplicasOptimizer,
+    add_queue_runner=add_queue_runner,
     create_global_step=create_global_step,
     get_global_step=get_global_step,
     get_or_create_global_step=get_or_create_global_step,
     global_step=global_step,
     replica_device_setter=replica_device_setter,
+    start_queue_runners=start_queue_runners,
 )
 
 contrib = types.SimpleNamespace(
