@@ -13,7 +13,7 @@ from .device_spec import DeviceSpec
 ClusterDict = Mapping[str, Sequence[str] | Mapping[Any, str]]
 
 
-@dataclass
+@dataclass(repr=False)
 class JobDef:
     """One job (tf.train.JobDef): its name, and the addresses of its tasks by index."""
 
@@ -28,8 +28,10 @@ class JobDef:
             lines.append(f'tasks {{\n{key}  value: "{_escaped(address)}"\n}}')
         return "\n".join(lines) + "\n"
 
+    __repr__ = __str__
 
-@dataclass
+
+@dataclass(repr=False)
 class ClusterDef:
     """A cluster as a message (tf.train.ClusterDef); str() is its protobuf text."""
 
@@ -41,6 +43,8 @@ class ClusterDef:
             inner = "".join(f"  {line}\n" for line in str(job).splitlines())
             out += f"job {{\n{inner}}}\n"
         return out
+
+    __repr__ = __str__
 
 
 def _escaped(text: str) -> str:

@@ -15,7 +15,7 @@ from .security import SecurityOptions
 _LOOK_S = 0.2
 
 
-@dataclass
+@dataclass(repr=False)
 class ServerDef:
     """What a server is (tf.train.ServerDef).
 
@@ -38,6 +38,8 @@ class ServerDef:
             f'cluster {{\n{cluster}}}\njob_name: "{self.job_name}"\n{index}'
             f'protocol: "{self.protocol}"\n'
         )
+
+    __repr__ = __str__
 
 
 def _effective(
