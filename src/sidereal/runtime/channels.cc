@@ -37,8 +37,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& target,
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  // What bounds one attempt, handshake of TLS included: a busy machine may need more than it should.
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   credentials.channel_arguments(&arguments);
   return grpc::CreateCustomChannel(target, credentials.channel(), arguments);

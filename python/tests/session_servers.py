@@ -1,0 +1,89 @@
+"""Servers for sessions in processes of their own, for tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PRESET = os.environ.get("SIDEREAL_PRESET", "dev")
+PROGRAM = Path(os.environ.get("SIDEREAL_BIN_DIR", ROOT / "build" / PRESET / "bin")) / "sidereal"
+#: Seconds a loaded machine may take for what usually takes a few.
+PATIENCE_S = 120
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens at, out of the range that the system gives to connections."""
+    ports: list[int] = []
+    sockets = []
+    while len(ports) < count:
+        taken = socket.socket()
+        try:
+            taken.bind(("127.0.0.1", random.SystemRandom().randrange(12000, 32000)))
+        except OSError:
+            taken.close()
+            continue
+        sockets.append(taken)
+        ports.append(taken.getsockname()[1])
+    for taken in sockets:
+        taken.close()
+    return ports
+
+
+def addresses(count: int) -> list[str]:
+    return [f"localhost:{port}" for port in free_ports(count)]
+
+
+class Processes:
+    """Processes that are killed at the end of a test."""
+
+    def __init__(self) -> None:
+        self.all: list[subprocess.Popen[str]] = []
+
+    def serve(self, cluster: dict[str, Any], job: str, task: int) -> subprocess.Popen[str]:
+        """A server without Python, which listens when this returns."""
+        made = self._start(
+            [PROGRAM, "serve", "--cluster", json.dumps(cluster), "--job", job, "--task", task],
+            stderr=subprocess.DEVNULL,
+        )
+        assert made.stdout is not None
+        line = made.stdout.readline()
+        assert line.startswith("grpc://"), line
+        return made
+
+    def script(
+        self, cluster: dict[str, Any], job: str, task: int, script: Path, *arguments: Any
+    ) -> subprocess.Popen[str]:
+        """A Python script as a task."""
+        config = {"cluster": cluster, "task": {"type": job, "index": task}}
+        return self._start(
+            [sys.executable, script, *arguments],
+            env=os.environ | {"TF_CONFIG": json.dumps(config)}, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def _start(self, words: list[Any], **options: Any) -> subprocess.Popen[str]:
+        made = subprocess.Popen(
+            [str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            text=True, **options,
+        )  # fmt: skip
+        self.all.append(made)
+        return made
+
+    def end(self) -> None:
+        for process in self.all:
+            process.kill()
+        for process in self.all:
+            process.communicate()
+
+
+def output_of(process: subprocess.Popen[str]) -> str:
+    """What it prints until it ends well."""
+    output = process.communicate(timeout=PATIENCE_S)[0]
+    assert process.returncode == 0, output
+    return output
