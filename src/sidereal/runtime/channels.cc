@@ -37,7 +37,8 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& target,
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+  // What one try to connect may take. Tries that are refused follow one another faster.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 3000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   credentials.channel_arguments(&arguments);
   return grpc::CreateCustomChannel(target, credentials.channel(), arguments);
@@ -91,6 +92,7 @@ class RecvCall final : public grpc::ClientReadReactor<v1::TensorPiece>, public P
   RecvCall(std::string peer, size_t keys, std::function<void(size_t, Tensor)> on_tensor,
            std::function<void(Status)> on_end, std::function<void(int64_t bytes)> on_done)
       : peer_(std::move(peer)),
+        missing_(keys),
         joiner_(static_cast<int32_t>(keys)),
         on_tensor_(std::move(on_tensor)),
         on_end_(std::move(on_end)),
@@ -112,12 +114,16 @@ class RecvCall final : public grpc::ClientReadReactor<v1::TensorPiece>, public P
       wrong_ = value.status();
       context_.TryCancel();
     } else if (*value) {
+      --missing_;
       on_tensor_(static_cast<size_t>((*value)->first), std::move((*value)->second));
     }
     StartRead(&piece_);
   }
 
   void OnDone(const grpc::Status& status) override {
+    if (wrong_.ok() && status.ok() && missing_ > 0) {
+      wrong_ = base::data_loss("{} of the tensors that were asked for did not come", missing_);
+    }
     on_end_(wrong_.ok() ? from_grpc(status, peer_) : base::with_context(wrong_, peer_));
     on_tensor_ = nullptr;
     on_end_ = nullptr;
@@ -131,6 +137,7 @@ class RecvCall final : public grpc::ClientReadReactor<v1::TensorPiece>, public P
 
  private:
   const std::string peer_;
+  size_t missing_;
   PieceJoiner joiner_;
   std::function<void(size_t, Tensor)> on_tensor_;
   std::function<void(Status)> on_end_;

@@ -17,7 +17,10 @@ inline constexpr size_t kStatusBytes = 6000;
 inline grpc::Status to_grpc(const Status& status) {
   if (status.ok()) return grpc::Status::OK;
   std::string text = base::message_of(status);
-  if (text.size() > kStatusBytes) text = text.substr(0, kStatusBytes) + " ...";
+  if (text.size() > kStatusBytes) {
+    text.resize(kStatusBytes);
+    text += " ...";
+  }
   return {static_cast<grpc::StatusCode>(status.code()), text};
 }
 

@@ -34,7 +34,7 @@ class Link {
                                 std::function<void(Result<uint64_t>)> done) = 0;
   /// Begins a part of a step; `done` gets its result, once.
   virtual std::shared_ptr<Part> run(ProgramCall call, std::function<void(ProgramResult)> done) = 0;
-  /// Lets go of the task. What was registered is forgotten.
+  /// Lets go of the task. What was registered is forgotten. Before the link goes.
   virtual void detach() = 0;
 };
 

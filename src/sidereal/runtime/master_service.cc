@@ -1,7 +1,9 @@
 #include "sidereal/runtime/master_service.h"
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -30,9 +32,17 @@ constexpr int kFeedsMax = 1 << 20;
 /// For tasks that are asked for their devices, or to reset containers.
 constexpr milliseconds kAskTasks(10'000);
 constexpr milliseconds kWaitForTasks(600'000);
+/// What a client gets to hold the session that was made for it.
+constexpr milliseconds kUnheld(15'000);
+constexpr size_t kSessionsMax = 1024;
+/// Calls that make or extend sessions, each with a thread, at once.
+constexpr int kMakingMax = 128;
+
+/// Longer than anybody waits, and short enough to be added to a time.
+constexpr int64_t kTimeoutMsMax = int64_t{1} << 40;
 
 milliseconds or_else(int64_t ms, milliseconds otherwise) {
-  return ms > 0 ? milliseconds(ms) : otherwise;
+  return ms > 0 ? milliseconds(std::min(ms, kTimeoutMsMax)) : otherwise;
 }
 
 Result<SessionConfig> config_of(const v1::SessionConfig& given) {
@@ -40,7 +50,10 @@ Result<SessionConfig> config_of(const v1::SessionConfig& given) {
   out.allow_soft_placement = given.allow_soft_placement();
   out.log_device_placement = given.log_device_placement();
   out.device_filters.assign(given.device_filters().begin(), given.device_filters().end());
-  out.operation_timeout = milliseconds(given.operation_timeout_ms());
+  if (given.operation_timeout_ms() < 0) {
+    return base::invalid_argument("a timeout of {} ms", given.operation_timeout_ms());
+  }
+  out.operation_timeout = milliseconds(std::min(given.operation_timeout_ms(), kTimeoutMsMax));
   out.isolate_session_state = given.isolate_session_state();
   if (!given.compute_dtype().empty()) {
     SR_ASSIGN_OR_RETURN(out.compute_dtype, passes::parse_compute_dtype(given.compute_dtype()));
@@ -48,13 +61,27 @@ Result<SessionConfig> config_of(const v1::SessionConfig& given) {
   return out;
 }
 
-/// The sessions of a master.
+/// The sessions of a master. One that no client holds soon after it was made is closed: its client
+/// has gone before it could say so.
 /// Thread: any.
-class Sessions {
+class Sessions : public std::enable_shared_from_this<Sessions> {
  public:
-  void add(std::shared_ptr<MasterSession> session) {
+  /// kResourceExhausted when there are too many.
+  Status add(const std::shared_ptr<MasterSession>& session) {
+    const uint64_t id = session->id();
+    auto alarm = std::make_unique<grpc::Alarm>();
+    alarm->Set(std::chrono::system_clock::now() + kUnheld,
+               [weak = weak_from_this(), id](bool fired) {
+                 const std::shared_ptr<Sessions> self = fired ? weak.lock() : nullptr;
+                 if (self != nullptr) self->close_unheld(id);
+               });
     const std::lock_guard lock(mutex_);
-    sessions_[session->id()].session = std::move(session);
+    if (sessions_.size() >= kSessionsMax) {
+      return base::resource_exhausted("this master has {} sessions, as many as it takes; close some",
+                                      sessions_.size());
+    }
+    sessions_[id] = {.session = session, .on_close = nullptr, .unheld = std::move(alarm)};
+    return {};
   }
   Result<std::shared_ptr<MasterSession>> find(uint64_t id) {
     const std::lock_guard lock(mutex_);
@@ -62,17 +89,18 @@ class Sessions {
     if (found != sessions_.end()) return found->second.session;
     return unknown(id);
   }
-  /// Calls `on_close` when the session is closed; at once when there is none.
+  /// Calls `on_close` when the session is closed, or held by another call; at once when there is
+  /// none.
   void hold(uint64_t id, std::function<void()> on_close) {
     {
       const std::lock_guard lock(mutex_);
       const auto found = sessions_.find(id);
       if (found != sessions_.end()) {
-        found->second.on_close = std::move(on_close);
-        return;
+        found->second.unheld = nullptr;
+        std::swap(found->second.on_close, on_close);
       }
     }
-    on_close();
+    if (on_close) on_close();
   }
   Status close(uint64_t id, const Status& why) {
     Entry entry;
@@ -100,7 +128,17 @@ class Sessions {
   struct Entry {
     std::shared_ptr<MasterSession> session;
     std::function<void()> on_close;
+    std::unique_ptr<grpc::Alarm> unheld;
   };
+
+  void close_unheld(uint64_t id) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = sessions_.find(id);
+      if (found == sessions_.end() || found->second.unheld == nullptr) return;
+    }
+    static_cast<void>(close(id, base::cancelled("no client held the session")));
+  }
 
   static Status unknown(uint64_t id) {
     return base::aborted(
@@ -113,13 +151,24 @@ class Sessions {
   std::map<uint64_t, Entry> sessions_;
 };
 
+/// What the calls of a master share.
+struct Common {
+  const std::shared_ptr<Sessions> sessions = std::make_shared<Sessions>();
+  std::shared_ptr<ArrivingBytes> arriving;
+  std::string name;
+  std::atomic<int> running = 0;
+  std::atomic<bool> draining = false;
+  std::atomic<int64_t> bad_requests = 0;
+};
+
 /// A RunStep stream.
 class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
  public:
-  StepStream(Sessions* sessions, std::atomic<int>* running)
-      : sessions_(*sessions), running_(*running) {}
+  explicit StepStream(std::shared_ptr<Common> common) : common_(std::move(common)) {}
 
  private:
+  void refused() override { ++common_->bad_requests; }
+
   Status take(const v1::StepRequest& request) override {
     if (request.has_head()) SR_RETURN_IF_ERROR(begin(request.head()));
     if (request.has_piece()) {
@@ -137,21 +186,23 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
   Status begin(const v1::StepHead& head) {
     if (joiner_) return base::invalid_argument("a second head");
     if (head.feeds_size() > kFeedsMax) return base::invalid_argument("{} feeds", head.feeds_size());
-    SR_ASSIGN_OR_RETURN(session_, sessions_.find(head.session()));
+    if (head.timeout_ms() < 0) return base::invalid_argument("a timeout of {} ms", head.timeout_ms());
+    if (common_->draining) return base::unavailable("{} is stopping", common_->name);
+    SR_ASSIGN_OR_RETURN(session_, common_->sessions->find(head.session()));
     call_.feeds.assign(head.feeds().begin(), head.feeds().end());
     call_.fetches.assign(head.fetches().begin(), head.fetches().end());
     call_.targets.assign(head.targets().begin(), head.targets().end());
-    call_.timeout = milliseconds(head.timeout_ms());
+    call_.timeout = milliseconds(std::min(head.timeout_ms(), kTimeoutMsMax));
     call_.trace = head.trace();
     call_.feed_values.resize(call_.feeds.size());
     missing_ = head.feeds_size();
-    joiner_.emplace(missing_);
+    joiner_.emplace(missing_, common_->arriving);
     return {};
   }
 
   void run() {
     ran_ = true;
-    ++running_;
+    ++common_->running;
     auto handle = session_->run(std::move(call_), [self = shared_from_this(),
                                                    this](StepResult result) { answer(&result); });
     const std::lock_guard lock(handle_mutex_);
@@ -159,7 +210,7 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
   }
 
   void answer(StepResult* result) {
-    --running_;
+    --common_->running;
     for (size_t i = 0; i < result->fetches.size(); ++i) {
       put(static_cast<int32_t>(i), std::move(result->fetches[i]));
     }
@@ -183,8 +234,7 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
   }
   bool said_all() const override { return !ran_ || answered_; }
 
-  Sessions& sessions_;
-  std::atomic<int>& running_;
+  const std::shared_ptr<Common> common_;
   std::shared_ptr<MasterSession> session_;
   StepCall call_;
   std::optional<PieceJoiner> joiner_;
@@ -198,14 +248,15 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
 /// A HoldSession call, which ends with the session or ends it.
 class Hold final : public grpc::ServerUnaryReactor {
  public:
-  Hold(Sessions* sessions, uint64_t id) : sessions_(*sessions), id_(id) {}
+  Hold(std::shared_ptr<Sessions> sessions, uint64_t id)
+      : sessions_(std::move(sessions)), id_(id) {}
 
   void start(std::shared_ptr<Hold> self) {
     self_ = self;
-    sessions_.hold(id_, [self] { self->finish(); });
+    sessions_->hold(id_, [self] { self->finish(); });
   }
   void OnCancel() override {
-    static_cast<void>(sessions_.close(id_, base::cancelled("the client has gone")));
+    static_cast<void>(sessions_->close(id_, base::cancelled("the client has gone")));
     finish();
   }
   void OnDone() override { const std::shared_ptr<Hold> last = std::move(self_); }
@@ -215,7 +266,7 @@ class Hold final : public grpc::ServerUnaryReactor {
     if (!finished_.exchange(true)) Finish(grpc::Status::OK);
   }
 
-  Sessions& sessions_;
+  const std::shared_ptr<Sessions> sessions_;
   const uint64_t id_;
   std::atomic<bool> finished_ = false;
   std::shared_ptr<Hold> self_;
@@ -228,26 +279,24 @@ using Base = v1::Master::WithCallbackMethod_RunStep<
 
 class MasterService::Impl final : public Base {
  public:
-  explicit Impl(MasterContext* context) : context_(*context) {}
+  Impl(MasterContext* context, std::shared_ptr<ArrivingBytes> arriving) : context_(*context) {
+    common_->arriving = std::move(arriving);
+    common_->name = context->task->name();
+  }
 
   grpc::Status CreateSession(grpc::ServerContext* call, const v1::CreateSessionRequest* request,
                              v1::CreateSessionReply* reply) override {
-    const Status status = create(*request, reply);
-    // A client that went away while it waited holds nothing.
-    if (status.ok() && call->IsCancelled()) {
-      static_cast<void>(sessions_.close(reply->session(), base::cancelled("the client has gone")));
-    }
-    return to_grpc(status);
+    return made(with_room([&] { return create(call, *request, reply); }));
   }
 
-  grpc::Status ExtendSession(grpc::ServerContext*, const v1::ExtendSessionRequest* request,
+  grpc::Status ExtendSession(grpc::ServerContext* call, const v1::ExtendSessionRequest* request,
                              v1::ExtendSessionReply* reply) override {
-    return to_grpc(extend(*request, reply));
+    return made(with_room([&] { return extend(call, *request, reply); }));
   }
 
   grpc::ServerBidiReactor<v1::StepRequest, v1::StepReply>* RunStep(
       grpc::CallbackServerContext*) override {
-    const auto stream = std::make_shared<StepStream>(&sessions_, &running_);
+    const auto stream = std::make_shared<StepStream>(common_);
     stream->start(stream);
     return stream.get();
   }
@@ -255,16 +304,15 @@ class MasterService::Impl final : public Base {
   grpc::ServerUnaryReactor* HoldSession(grpc::CallbackServerContext*,
                                         const v1::HoldSessionRequest* request,
                                         v1::HoldSessionReply*) override {
-    const auto hold = std::make_shared<Hold>(&sessions_, request->session());
+    const auto hold = std::make_shared<Hold>(common_->sessions, request->session());
     hold->start(hold);
     return hold.get();
   }
 
   grpc::Status CloseSession(grpc::ServerContext*, const v1::CloseSessionRequest* request,
                             v1::CloseSessionReply*) override {
-    return to_grpc(
-        sessions_.close(request->session(),
-                        base::cancelled("Session::Close() was called: the step was cancelled")));
+    return to_grpc(common_->sessions->close(
+        request->session(), base::cancelled("Session::Close() was called: the step was cancelled")));
   }
 
   grpc::Status Reset(grpc::ServerContext* call, const v1::ResetRequest* request,
@@ -275,14 +323,14 @@ class MasterService::Impl final : public Base {
       v1::ResetReply reply;
       return stub->ResetContainers(context, named, &reply);
     });
-    sessions_.close_all(base::aborted("the containers of the session's cluster were reset"));
+    common_->sessions->close_all(base::aborted("the containers of the session's cluster were reset"));
     return to_grpc(status);
   }
 
   grpc::Status ListDevices(grpc::ServerContext* call, const v1::ListDevicesRequest* request,
                            v1::ListDevicesReply* reply) override {
     if (request->session() != 0) {
-      const auto session = sessions_.find(request->session());
+      const auto session = common_->sessions->find(request->session());
       if (!session.ok()) return to_grpc(session.status());
     }
     return to_grpc(ask_all(call, [&](v1::Worker::Stub* stub, grpc::ClientContext* context) {
@@ -295,16 +343,45 @@ class MasterService::Impl final : public Base {
     }));
   }
 
-  void drain() { draining_ = true; }
-  [[nodiscard]] int running() const { return running_; }
-  void close_all(const Status& why) { sessions_.close_all(why); }
+  void drain() { common_->draining = true; }
+  [[nodiscard]] int running() const { return common_->running; }
+  [[nodiscard]] int64_t bad_requests() const { return common_->bad_requests; }
+  void close_all(const Status& why) { common_->sessions->close_all(why); }
 
  private:
   Result<ir::Graph> parse(const std::string& text) const {
     return ir::from_text(text, context_.registry);
   }
 
-  Status create(const v1::CreateSessionRequest& request, v1::CreateSessionReply* reply) {
+  /// What `status` of a call that made or extended a session becomes.
+  grpc::Status made(const Status& status) {
+    const StatusCode code = status.code();
+    if (code == StatusCode::kInvalidArgument || code == StatusCode::kFailedPrecondition ||
+        code == StatusCode::kResourceExhausted) {
+      ++common_->bad_requests;
+    }
+    return to_grpc(status);
+  }
+
+  /// Calls `make` unless so many calls wait that no threads are left for others.
+  template <class Make>
+  Status with_room(Make make) {
+    const bool has_room = ++making_ <= kMakingMax;
+    Status status =
+        has_room ? make()
+                 : base::resource_exhausted("{} makes {} sessions already; try again",
+                                            common_->name, kMakingMax);
+    --making_;
+    return status;
+  }
+
+  /// Whether nobody waits for `call` any more.
+  std::function<bool()> gone(grpc::ServerContext* call) {
+    return [this, call] { return common_->draining || call->IsCancelled(); };
+  }
+
+  Status create(grpc::ServerContext* call, const v1::CreateSessionRequest& request,
+                v1::CreateSessionReply* reply) {
     const steady_clock::time_point deadline =
         steady_clock::now() + or_else(request.timeout_ms(), kWaitForTasks);
     if (request.version() != kSessionVersion) {
@@ -312,30 +389,37 @@ class MasterService::Impl final : public Base {
           "{} speaks session version {}, the client {}; use one release for the whole cluster",
           context_.task->name(), kSessionVersion, request.version());
     }
-    if (draining_) return base::unavailable("{} is stopping", context_.task->name());
+    if (common_->draining) return base::unavailable("{} is stopping", context_.task->name());
     SR_ASSIGN_OR_RETURN(SessionConfig config, config_of(request.config()));
     SR_ASSIGN_OR_RETURN(const ir::Graph graph, parse(request.graph()));
     SR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
                         MasterSession::create(&context_, context_.random(), std::move(config)));
-    Result<int64_t> version = session->extend(graph, 0, deadline);
-    if (!version.ok()) {
-      session->close(version.status());
-      return version.status();
+    const Result<int64_t> version = session->extend(graph, 0, deadline, gone(call));
+    Status status = version.status();
+    if (status.ok()) status = common_->sessions->add(session);
+    if (!status.ok()) {
+      session->close(status);
+      return status;
     }
-    sessions_.add(session);
+    if (gone(call)()) {
+      const Status why = base::cancelled("the client has gone");
+      static_cast<void>(common_->sessions->close(session->id(), why));
+      return why;
+    }
     reply->set_session(session->id());
     reply->set_graph_version(*version);
     return {};
   }
 
-  Status extend(const v1::ExtendSessionRequest& request, v1::ExtendSessionReply* reply) {
+  Status extend(grpc::ServerContext* call, const v1::ExtendSessionRequest& request,
+                v1::ExtendSessionReply* reply) {
     const steady_clock::time_point deadline =
         steady_clock::now() + or_else(request.timeout_ms(), kWaitForTasks);
     SR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
-                        sessions_.find(request.session()));
+                        common_->sessions->find(request.session()));
     SR_ASSIGN_OR_RETURN(const ir::Graph graph, parse(request.graph()));
     SR_ASSIGN_OR_RETURN(const int64_t version,
-                        session->extend(graph, request.graph_version(), deadline));
+                        session->extend(graph, request.graph_version(), deadline, gone(call)));
     reply->set_graph_version(version);
     return {};
   }
@@ -347,26 +431,30 @@ class MasterService::Impl final : public Base {
       SR_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
                           context_.channels->to(task));
       const auto stub = v1::Worker::NewStub(channel);
-      grpc::ClientContext context;
-      context.set_wait_for_ready(true);
-      context.set_deadline(
+      // Ends with the call it is made for.
+      const std::unique_ptr<grpc::ClientContext> context =
+          grpc::ClientContext::FromServerContext(*call);
+      context->set_wait_for_ready(true);
+      context->set_deadline(
           std::min(call->deadline(), std::chrono::system_clock::now() + kAskTasks));
-      SR_RETURN_IF_ERROR(from_grpc(one(stub.get(), &context), context_.channels->describe(task)));
+      SR_RETURN_IF_ERROR(
+          from_grpc(one(stub.get(), context.get()), context_.channels->describe(task)));
     }
     return {};
   }
 
   MasterContext& context_;
-  Sessions sessions_;
-  std::atomic<int> running_ = 0;
-  std::atomic<bool> draining_ = false;
+  const std::shared_ptr<Common> common_ = std::make_shared<Common>();
+  std::atomic<int> making_ = 0;
 };
 
-MasterService::MasterService(MasterContext* context) : impl_(std::make_unique<Impl>(context)) {}
+MasterService::MasterService(MasterContext* context, std::shared_ptr<ArrivingBytes> arriving)
+    : impl_(std::make_unique<Impl>(context, std::move(arriving))) {}
 MasterService::~MasterService() = default;
 grpc::Service* MasterService::service() { return impl_.get(); }
 void MasterService::drain() { impl_->drain(); }
 int MasterService::running() const { return impl_->running(); }
+int64_t MasterService::bad_requests() const { return impl_->bad_requests(); }
 void MasterService::close_all(const Status& why) { impl_->close_all(why); }
 
 }  // namespace sidereal::runtime

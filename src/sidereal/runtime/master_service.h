@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "sidereal/base/status.h"
@@ -11,13 +12,14 @@ class Service;
 namespace sidereal::runtime {
 
 struct MasterContext;
+class ArrivingBytes;
 
 /// The Master service of session.proto.
 /// Thread: any. Must outlive the gRPC server it is registered with.
 class MasterService {
  public:
-  /// `context` is borrowed.
-  explicit MasterService(MasterContext* context);
+  /// `context` is borrowed. `arriving` bounds feeds.
+  MasterService(MasterContext* context, std::shared_ptr<ArrivingBytes> arriving);
   ~MasterService();
   MasterService(const MasterService&) = delete;
   MasterService& operator=(const MasterService&) = delete;
@@ -27,6 +29,8 @@ class MasterService {
   void drain();
   /// Steps that run.
   [[nodiscard]] int running() const;
+  /// Requests that were refused for what they say.
+  [[nodiscard]] int64_t bad_requests() const;
   /// Ends all sessions with `why`.
   void close_all(const Status& why);
 

@@ -24,6 +24,10 @@ namespace {
 
 constexpr std::chrono::milliseconds kRetry(200);
 constexpr std::chrono::seconds kLogEvery(10);
+/// Steps of a session at once.
+constexpr size_t kStepsMax = 16'384;
+/// Plans of a session: sets of feeds, fetches and targets.
+constexpr size_t kPlansMax = 16'384;
 
 std::chrono::milliseconds shorter(std::chrono::milliseconds a, std::chrono::milliseconds b) {
   if (a.count() <= 0) return b;
@@ -63,6 +67,11 @@ class MasterSession::Request final : public MasterSession::Handle {
   Status begin(std::shared_ptr<StepRun> run) {
     const std::lock_guard lock(mutex_);
     if (cancelled_.ok()) run_ = std::move(run);
+    return cancelled_;
+  }
+
+  [[nodiscard]] Status cancelled() {
+    const std::lock_guard lock(mutex_);
     return cancelled_;
   }
 
@@ -123,7 +132,8 @@ Result<ir::Graph> MasterSession::place(const ir::Graph& graph) {
 }
 
 Result<int64_t> MasterSession::extend(const ir::Graph& graph, int64_t version,
-                                      steady_clock::time_point deadline) {
+                                      steady_clock::time_point deadline,
+                                      const std::function<bool()>& gone) {
   const std::lock_guard planning(planning_mutex_);
   {
     const std::lock_guard lock(mutex_);
@@ -143,7 +153,7 @@ Result<int64_t> MasterSession::extend(const ir::Graph& graph, int64_t version,
   for (const std::string& device : names) {
     if (!device.empty()) tasks.insert(task_of(device));
   }
-  SR_RETURN_IF_ERROR(attach(tasks, deadline));
+  SR_RETURN_IF_ERROR(attach(tasks, deadline, gone));
   if (config_.log_device_placement) {
     base::log_info("placement\n{}", passes::to_text(passes::placement_report(placed)));
   }
@@ -198,16 +208,16 @@ struct Attempt {
   uint64_t incarnation = 0;
 };
 
-struct Attempts {
+}  // namespace
+
+struct MasterSession::Attempts {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::string, Attempt> by_task;
 };
 
-}  // namespace
-
-Status MasterSession::attach(const std::set<std::string>& tasks,
-                             steady_clock::time_point deadline) {
+Status MasterSession::attach(const std::set<std::string>& tasks, steady_clock::time_point deadline,
+                             const std::function<bool()>& gone) {
   const auto attempts = std::make_shared<Attempts>();
   {
     const std::lock_guard lock(mutex_);
@@ -215,6 +225,27 @@ Status MasterSession::attach(const std::set<std::string>& tasks,
       if (!attached_.contains(task)) attempts->by_task[task];
     }
   }
+  Status status = try_to_attach(attempts, deadline, gone);
+  std::vector<std::shared_ptr<Link>> unused;
+  {
+    const std::lock_guard lock(attempts->mutex);
+    const std::lock_guard state(mutex_);
+    if (status.ok()) status = closed_;
+    for (auto& [task, attempt] : attempts->by_task) {
+      if (status.ok()) {
+        attached_[task] = {.link = attempt.link, .incarnation = attempt.incarnation, .lost = {}};
+      } else if (attempt.link != nullptr) {
+        unused.push_back(std::move(attempt.link));
+      }
+    }
+  }
+  for (const std::shared_ptr<Link>& link : unused) link->detach();
+  return status;
+}
+
+Status MasterSession::try_to_attach(const std::shared_ptr<Attempts>& attempts,
+                                    steady_clock::time_point deadline,
+                                    const std::function<bool()>& gone) {
   const auto first_missing = [&]() -> std::pair<std::string, Attempt*> {
     for (auto& [task, attempt] : attempts->by_task) {
       if (attempt.incarnation == 0) return {task, &attempt};
@@ -225,7 +256,8 @@ Status MasterSession::attach(const std::set<std::string>& tasks,
   std::unique_lock lock(attempts->mutex);
   while (true) {
     const auto [missing, attempt] = first_missing();
-    if (attempt == nullptr) break;
+    if (attempt == nullptr) return {};
+    if (gone()) return base::cancelled("nobody waits for the session any more");
     const steady_clock::time_point now = steady_clock::now();
     const std::string waits = fmt::format(
         "CreateSession still waiting for response from worker: {}{}",
@@ -268,11 +300,6 @@ Status MasterSession::attach(const std::set<std::string>& tasks,
     const std::lock_guard state(mutex_);
     SR_RETURN_IF_ERROR(closed_);
   }
-  const std::lock_guard state(mutex_);
-  for (auto& [task, attempt] : attempts->by_task) {
-    attached_[task] = {.link = attempt.link, .incarnation = attempt.incarnation, .lost = {}};
-  }
-  return {};
 }
 
 std::string MasterSession::key_of(const StepCall& call) {
@@ -287,6 +314,12 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::find_plan(cons
     const std::lock_guard lock(mutex_);
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
+    if (plans_.size() >= kPlansMax) {
+      return base::resource_exhausted(
+          "the session has {} sets of feeds, fetches and targets, as many as it takes: make a new "
+          "session",
+          plans_.size());
+    }
   }
   SR_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan, make_plan(call));
   const std::lock_guard lock(mutex_);
@@ -421,6 +454,10 @@ std::shared_ptr<MasterSession::Handle> MasterSession::run(StepCall call,
   {
     const std::lock_guard lock(mutex_);
     closed = closed_;
+    if (closed.ok() && running_.size() >= kStepsMax) {
+      closed = base::resource_exhausted("the session runs {} steps, as many as it takes",
+                                        running_.size());
+    }
     if (closed.ok()) {
       running_.insert(request);
       const auto found = plans_.find(key_of(call));
@@ -435,14 +472,36 @@ std::shared_ptr<MasterSession::Handle> MasterSession::run(StepCall call,
     start(request, *plan, call);
     return request;
   }
-  auto held = std::make_shared<StepCall>(std::move(call));
-  context_->threads->run([self = shared_from_this(), request, held] {
-    const Result<std::shared_ptr<const Plan>> made = self->find_plan(*held);
-    if (made.ok()) return self->start(request, **made, *held);
-    self->forget(request);
-    request->finish({.status = made.status()});
-  });
+  {
+    const std::lock_guard lock(mutex_);
+    unplanned_.emplace_back(request, std::move(call));
+    if (std::exchange(is_planning_, true)) return request;
+  }
+  context_->threads->run([self = shared_from_this()] { self->make_waiting_plans(); });
   return request;
+}
+
+void MasterSession::make_waiting_plans() {
+  while (true) {
+    std::pair<std::shared_ptr<Request>, StepCall> next;
+    {
+      const std::lock_guard lock(mutex_);
+      is_planning_ = !unplanned_.empty();
+      if (!is_planning_) return;
+      next = std::move(unplanned_.front());
+      unplanned_.pop_front();
+    }
+    const auto& [request, call] = next;
+    const Status cancelled = request->cancelled();
+    const Result<std::shared_ptr<const Plan>> plan =
+        cancelled.ok() ? find_plan(call) : Result<std::shared_ptr<const Plan>>(cancelled);
+    if (plan.ok()) {
+      start(request, **plan, call);
+      continue;
+    }
+    forget(request);
+    request->finish({.status = plan.status()});
+  }
 }
 
 void MasterSession::forget(const std::shared_ptr<Request>& request) {

@@ -2,12 +2,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sidereal/exec/kernel.h"
@@ -69,11 +71,13 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   [[nodiscard]] const std::vector<ir::DeviceSpec>& devices() const { return devices_; }
 
   /// Takes a graph that begins with the nodes it has, if `version` is still that of the session:
-  /// the new version. Places it, and waits at most until `deadline` for the tasks it needs.
+  /// the new version. Places it, and waits at most until `deadline` for the tasks it needs, and not
+  /// once `gone` says that nobody waits for this any more: kCancelled.
   /// kAborted for another version; kInvalidArgument for another graph, or one that cannot be
   /// placed; kUnavailable naming a task that does not answer.
   Result<int64_t> extend(const ir::Graph& graph, int64_t version,
-                         std::chrono::steady_clock::time_point deadline);
+                         std::chrono::steady_clock::time_point deadline,
+                         const std::function<bool()>& gone);
 
   /// A step that was asked for. Cancelling it ends it with kCancelled.
   class Handle {
@@ -82,6 +86,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
     virtual void cancel(const Status& why) = 0;
   };
   /// Runs a step; `done` is called once, from any thread, maybe before this returns.
+  /// kResourceExhausted when too many run.
   std::shared_ptr<Handle> run(StepCall call, std::function<void(StepResult)> done);
 
   /// Ends all steps, and lets go of all tasks. `why` is what later calls get.
@@ -102,7 +107,12 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   Status find_devices();
   [[nodiscard]] Status check_extends(const ir::Graph& graph) const;
   Result<ir::Graph> place(const ir::Graph& graph);
-  Status attach(const std::set<std::string>& tasks, std::chrono::steady_clock::time_point deadline);
+  struct Attempts;
+  Status attach(const std::set<std::string>& tasks, std::chrono::steady_clock::time_point deadline,
+                const std::function<bool()>& gone);
+  Status try_to_attach(const std::shared_ptr<Attempts>& attempts,
+                       std::chrono::steady_clock::time_point deadline,
+                       const std::function<bool()>& gone);
   std::shared_ptr<Link> make_link(const std::string& task);
   void note_lost(const std::string& task, const Status& why);
   static std::string key_of(const StepCall& call);
@@ -111,6 +121,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   Result<std::shared_ptr<const Plan>> register_parts(
       const std::vector<partition::DevicePartition>& cut,
       const std::map<std::string, size_t>& feed_index);
+  void make_waiting_plans();
   void start(const std::shared_ptr<Request>& request, const Plan& plan, const StepCall& call);
   void forget(const std::shared_ptr<Request>& request);
 
@@ -128,6 +139,9 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   std::map<std::string, std::shared_ptr<const Plan>> plans_;
   std::map<std::string, Attached> attached_;
   std::set<std::shared_ptr<Request>> running_;
+  // Steps that wait for a plan, which one thread makes after the other.
+  std::deque<std::pair<std::shared_ptr<Request>, StepCall>> unplanned_;
+  bool is_planning_ = false;
   Status closed_;
 };
 

@@ -25,6 +25,7 @@ class Outbox {
     items_.push_back({Message(), PieceCutter(index, std::move(value))});
   }
   [[nodiscard]] bool empty() const { return items_.empty(); }
+  [[nodiscard]] size_t size() const { return items_.size(); }
 
   /// Takes the next message out; there is one.
   void next(Message* message) {

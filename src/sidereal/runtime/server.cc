@@ -13,10 +13,12 @@
 #include "sidereal/ops/ops.h"
 #include "sidereal/runtime/master_service.h"
 #include "sidereal/runtime/master_session.h"
+#include "sidereal/runtime/tensor_pieces.h"
 #include "sidereal/runtime/worker_service.h"
 #include "sidereal/security/listener.h"
 #include "sidereal/sys/address.h"
 #include "sidereal/sys/posix/posix.h"
+#include "sidereal/sys/posix/process.h"
 
 namespace sidereal::runtime {
 
@@ -27,6 +29,10 @@ constexpr std::chrono::milliseconds kLastReplies(200);
 constexpr std::chrono::milliseconds kLook(20);
 /// Threads for calls that wait: sessions that are made.
 constexpr int kThreadsMax = 512;
+/// What gRPC's buffers may hold; beyond it gRPC ends streams.
+constexpr size_t kBufferBytesMax = size_t{4} << 30;
+/// Calls on one connection.
+constexpr int kStreamsMax = 65'536;
 
 }  // namespace
 
@@ -67,16 +73,20 @@ class Server::Impl {
 
   void stop(double drain_s) {
     {
-      const std::lock_guard lock(mutex_);
-      if (stopping_) return;
-      stopping_ = true;
+      std::unique_lock lock(mutex_);
+      if (std::exchange(stopping_, true)) {
+        lock.unlock();
+        static_cast<void>(join(-1));
+        return;
+      }
     }
     if (listener_ != nullptr) listener_->stop();
     if (master_ != nullptr) {
       master_->drain();
+      worker_->drain();
       const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(drain_s);
       std::unique_lock lock(mutex_);
-      while (master_->running() > 0 && std::chrono::steady_clock::now() < until) {
+      while (running() > 0 && std::chrono::steady_clock::now() < until) {
         ended_.wait_for(lock, kLook);
       }
       lock.unlock();
@@ -117,15 +127,19 @@ class Server::Impl {
                                              .incarnation = incarnation,
                                              .intra_op_threads = options.intra_op_threads},
                                             peers_.get()));
+    // Half of the machine: the other half is for what is made of it.
+    const auto memory = static_cast<uint64_t>(sys::posix::process_figures().memory_limit);
+    const auto arriving = std::make_shared<ArrivingBytes>(memory / 2);
     worker_ = std::make_unique<WorkerService>(
-        task_.get(), [this] { return refused(); }, [this] { return peers_->bytes_received(); });
+        task_.get(), [this] { return refused(); }, [this] { return peers_->bytes_received(); },
+        arriving);
     ops::register_all(&context_.registry);
     exec::register_kernels(&context_.kernels);
     context_.task = task_.get();
     context_.channels = channels_.get();
     context_.threads = &threads_;
     context_.random = [this] { return random_->next(); };
-    master_ = std::make_unique<MasterService>(&context_);
+    master_ = std::make_unique<MasterService>(&context_, arriving);
 
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
@@ -135,8 +149,10 @@ class Server::Impl {
     builder.SetMaxSendMessageSize(-1);
     grpc::ResourceQuota quota("sidereal");
     quota.SetMaxThreads(kThreadsMax);
+    quota.Resize(kBufferBytesMax);
     builder.SetResourceQuota(quota);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 4000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -151,7 +167,15 @@ class Server::Impl {
     return {{"garbage", static_cast<int64_t>(counters.refused_garbage)},
             {"certificate", static_cast<int64_t>(counters.refused_certificate)},
             {"idle", static_cast<int64_t>(counters.idle_closed)},
-            {"over_limit", static_cast<int64_t>(counters.over_limit)}};
+            {"over_limit", static_cast<int64_t>(counters.over_limit)},
+            {"requests", master_->bad_requests()}};
+  }
+
+  /// Steps that run, of this master and of others.
+  int64_t running() const {
+    int64_t steps = 0;
+    task_->figures([&steps](const TaskFigures& figures) { steps = figures.steps_running; });
+    return steps + master_->running();
   }
 
   std::mutex mutex_;

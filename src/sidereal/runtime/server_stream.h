@@ -33,7 +33,8 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
   void OnReadDone(bool ok) final {
     if (ok) {
       const Status taken = take(request_);
-      if (taken.ok()) return this->StartRead(&request_);
+      if (taken.ok()) return read_on();
+      refused();
       end(taken);
       return;
     }
@@ -48,7 +49,11 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
       broken_ = true;
       outbox_.clear();
     }
+    const bool reads = paused_ && outbox_.size() < kReadsAhead;
+    if (reads) paused_ = false;
     go_on(&lock);
+    if (lock.owns_lock()) lock.unlock();
+    if (reads) this->StartRead(&request_);
   }
 
   void OnDone() final {
@@ -59,6 +64,8 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
  protected:
   /// A request came; an error ends the stream.
   virtual Status take(const Request& request) = 0;
+  /// take() refused something.
+  virtual void refused() {}
   /// The other side says no more. Maybe more than once.
   virtual void hung_up() = 0;
   /// Whether nothing more is going to be put.
@@ -79,6 +86,20 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
   [[nodiscard]] int64_t bytes_written() const { return bytes_written_; }
 
  private:
+  /// Answers that may wait to be written before the next request is read.
+  static constexpr size_t kReadsAhead = 64;
+
+  /// Who does not read answers is not read from.
+  void read_on() {
+    {
+      const std::lock_guard lock(mutex_);
+      // What is in the outbox is being written: the end of that reads on.
+      paused_ = !broken_ && outbox_.size() >= kReadsAhead;
+      if (paused_) return;
+    }
+    this->StartRead(&request_);
+  }
+
   void end(const Status& status) {
     std::unique_lock lock(mutex_);
     if (!ended_) status_ = status;
@@ -112,6 +133,7 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
   std::mutex mutex_;
   Outbox<Reply> outbox_;
   bool writing_ = false;
+  bool paused_ = false;
   bool broken_ = false;
   bool ended_ = false;
   bool finished_ = false;

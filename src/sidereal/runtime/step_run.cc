@@ -38,14 +38,15 @@ void StepRun::start(uint64_t step, const std::vector<Tensor>& feeds, bool trace,
   const std::shared_ptr<StepRun> self = shared_from_this();
   if (plan_.empty()) return complete();
   if (timeout.count() > 0) {
-    timers_->deadline.Set(std::chrono::system_clock::now() + timeout, [self, timeout](bool fired) {
-      if (!fired) return;
-      {
-        const std::lock_guard lock(self->mutex_);
-        self->timed_out_ = true;
-      }
-      self->cancel(base::deadline_exceeded("the step did not end within {} ms", timeout.count()));
-    });
+    // Timers that were stopped hold on to nothing: their last call may come after the server's end.
+    timers_->deadline.Set(
+        std::chrono::system_clock::now() + timeout,
+        [weak = weak_from_this(), timeout](bool fired) {
+          const std::shared_ptr<StepRun> run = fired ? weak.lock() : nullptr;
+          if (run == nullptr) return;
+          run->cancel(
+              base::deadline_exceeded("the step did not end within {} ms", timeout.count()));
+        });
   }
   for (size_t i = 0; i < plan_.size(); ++i) {
     ProgramCall call;
@@ -82,8 +83,9 @@ void StepRun::cancel_others(std::unique_lock<std::mutex> lock) {
     if (!has_result_[i]) running.push_back(parts_[i]);
   }
   timers_->grace.Set(std::chrono::system_clock::now() + kGrace,
-                     [self = shared_from_this()](bool fired) {
-                       if (!fired) return;
+                     [weak = weak_from_this()](bool fired) {
+                       const std::shared_ptr<StepRun> self = fired ? weak.lock() : nullptr;
+                       if (self == nullptr) return;
                        std::vector<std::shared_ptr<Link::Part>> late;
                        {
                          const std::lock_guard late_lock(self->mutex_);
@@ -162,6 +164,10 @@ StepResult StepRun::outcome() {
       return out;
     }
     for (size_t k = 0; k < plan_[i].fetches.size(); ++k) {
+      if (!results_[i].fetches[k].defined()) {
+        out.status = base::internal("{} gave no value {}", plan_[i].task, k);
+        return out;
+      }
       out.fetches[plan_[i].fetches[k]] = std::move(results_[i].fetches[k]);
     }
   }

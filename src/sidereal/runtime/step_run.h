@@ -64,7 +64,6 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
   size_t missing_ = 0;
   bool started_ = false;
   bool cancelling_ = false;
-  bool timed_out_ = false;
   Status reason_;  // Why it was cancelled from outside.
   std::unique_ptr<Timers> timers_;
 };

@@ -1,5 +1,6 @@
 #include "sidereal/runtime/step_state.h"
 
+#include <algorithm>
 #include <map>
 
 namespace sidereal::runtime {
@@ -107,8 +108,12 @@ void StepState::ask_ahead(const std::vector<Receive>& receives) {
       by_source[{one.source.device, one.source.incarnation}].push_back(key);
     }
   }
-  for (auto& [source, keys] : by_source) {
-    ask({.device = source.first, .incarnation = source.second}, std::move(keys));
+  for (const auto& [source, keys] : by_source) {
+    for (auto at = keys.begin(); at != keys.end();) {
+      const auto end = at + std::min<int64_t>(keys.end() - at, kQuestionKeysMax);
+      ask({.device = source.first, .incarnation = source.second}, {at, end});
+      at = end;
+    }
   }
 }
 

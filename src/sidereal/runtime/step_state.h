@@ -73,10 +73,9 @@ class StepState final : public ports::Rendezvous {
   void ask_ahead(const std::vector<Receive>& receives);
 
   uint64_t session = 0;
-  exec::StopSignal stop;
+  std::shared_ptr<exec::StopSignal> stop;  ///< Once begun.
   bool blocked = false;
   bool waits_for_tensor = false;
-  bool failed_elsewhere = false;  ///< An error of receive() ended it.
   std::unique_ptr<exec::Trace> trace;
   int32_t trace_process = 0;
 

@@ -25,8 +25,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kTraceBytes = size_t{16} << 20;
-/// Steps of one program that are kept for the next runs of it.
-constexpr size_t kIdleSteps = 64;
+/// Steps of one program that are kept, with their buffers, for the next runs of it.
+constexpr size_t kIdleSteps = 16;
 /// Steps whose numbers are remembered, so that none runs twice.
 constexpr size_t kRecentSteps = 100'000;
 
@@ -99,9 +99,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
       space = std::make_shared<Space>();
       space->environment.resources = &space->manager;
     }
-    const std::lock_guard lock(sessions_mutex_);
-    const bool made = sessions_.try_emplace(id, Session{std::move(space), isolated, {}}).second;
-    done(made ? Status() : base::make_status(StatusCode::kAlreadyExists, "the session is open"));
+    done(add_session(id, {.space = std::move(space), .isolated = isolated}));
   }
 
   void close_session(uint64_t id) {
@@ -135,8 +133,10 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
       if (found == sessions_.end()) return done(unknown_session());
       space = found->second.space;
       std::shared_ptr<LoadedProgram> known = programs_[{space.get(), hash}].lock();
+      const Status fits = check_room(found->second, hash, bytes.size());
+      if (!fits.ok()) return done(fits);
       if (known != nullptr) {
-        found->second.programs[hash] = std::move(known);
+        keep(&found->second, hash, std::move(known), bytes.size());
         return done(hash);
       }
     }
@@ -146,27 +146,43 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) return done(unknown_session());
     programs_[{(*loaded)->space.get(), hash}] = *loaded;
-    found->second.programs[hash] = *std::move(loaded);
+    keep(&found->second, hash, *std::move(loaded), bytes.size());
     done(hash);
   }
 
+  Status check(uint64_t session, uint64_t program, int64_t feeds) {
+    const std::lock_guard lock(sessions_mutex_);
+    SR_ASSIGN_OR_RETURN(const LoadedProgram* const loaded, find_program(session, program));
+    const auto wanted = static_cast<int64_t>(loaded->bound->program().feeds.size());
+    if (feeds == wanted) return {};
+    return base::invalid_argument("{} feeds for a program that takes {}", feeds, wanted);
+  }
+
   void run(ProgramCall call, std::function<void(ProgramResult)> done) {
+    Status ready = check(call.session, call.program, static_cast<int64_t>(call.feeds.size()));
+    // Before the thread hears of it, so that whoever ends the step always finds it.
+    const auto stop = std::make_shared<exec::StopSignal>();
+    const uint64_t step = call.step;
+    if (ready.ok()) {
+      const std::lock_guard lock(signals_mutex_);
+      if (!signals_.try_emplace(step, stop).second) ready = is_here(step);
+    }
+    if (!ready.ok()) return done({.status = std::move(ready)});
     auto shared = std::make_shared<std::pair<ProgramCall, std::function<void(ProgramResult)>>>(
         std::move(call), std::move(done));
-    const bool posted = post([this, shared] {
-      Status started = begin(&shared->first, shared->second);
-      if (!started.ok()) shared->second({.status = std::move(started)});
+    const bool posted = post([this, shared, stop] {
+      Status started = begin(&shared->first, stop, shared->second);
+      if (started.ok()) return;
+      forget_signal(shared->first.step);
+      shared->second({.status = std::move(started), .derived = stop->raised()});
     });
-    if (!posted) shared->second({.status = stopping()});
+    if (posted) return;
+    forget_signal(step);
+    shared->second({.status = stopping()});
   }
 
   void cancel(uint64_t step) {
-    {
-      // So that a long step sees it before the thread comes to the mail.
-      const std::lock_guard lock(signals_mutex_);
-      const auto found = signals_.find(step);
-      if (found != signals_.end()) found->second->raise(exec::StopSignal::Reason::kCancelled);
-    }
+    raise(step);
     post([this, step] {
       const auto found = steps_.find(step);
       if (found == steps_.end() || !found->second->running()) return;
@@ -176,6 +192,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void end_step(uint64_t step) {
+    raise(step);
     post([this, step] {
       const auto found = steps_.find(step);
       if (found == steps_.end()) return;
@@ -188,7 +205,10 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
 
   void ask(uint64_t step, const std::vector<ports::RendezvousKey>& keys,
            const std::shared_ptr<Taker>& taker) {
-    const bool posted = post([this, step, keys, taker] { state_of(step)->answer(keys, taker); });
+    const bool posted = post([this, step, keys, taker] {
+      state_of(step)->answer(keys, taker);
+      forget_if_idle(step);
+    });
     if (!posted) taker->end(stopping());
   }
 
@@ -197,8 +217,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
       const auto found = steps_.find(step);
       if (found == steps_.end()) return;
       found->second->withdraw(taker);
-      // Known from questions only: its own part never began.
-      if (found->second->is_idle()) steps_.erase(found);
+      forget_if_idle(step);
     });
   }
 
@@ -249,7 +268,8 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
   struct Session {
     std::shared_ptr<Space> space;
     bool isolated = false;
-    std::map<uint64_t, std::shared_ptr<LoadedProgram>> programs;
+    std::map<uint64_t, std::shared_ptr<LoadedProgram>> programs = {};
+    size_t program_bytes = 0;
   };
 
   [[nodiscard]] Status stopping() const {
@@ -258,6 +278,62 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
   [[nodiscard]] Status unknown_session() const {
     return base::aborted("{} does not know the session: it was closed, or the task was restarted",
                          options_.name);
+  }
+
+  [[nodiscard]] static Status is_here(uint64_t step) {
+    return base::make_status(StatusCode::kAlreadyExists,
+                             fmt::format("step {:016x} is here already", step));
+  }
+
+  Status add_session(uint64_t id, Session session) {
+    const std::lock_guard lock(sessions_mutex_);
+    if (sessions_.contains(id)) {
+      return base::make_status(StatusCode::kAlreadyExists, "the session is open");
+    }
+    if (sessions_.size() >= options_.sessions_max) {
+      return base::resource_exhausted("{} has {} sessions open, as many as it takes; close some",
+                                      options_.name, sessions_.size());
+    }
+    sessions_[id] = std::move(session);
+    return {};
+  }
+
+  /// With sessions_mutex_.
+  [[nodiscard]] Status check_room(const Session& session, uint64_t hash, size_t bytes) const {
+    if (session.programs.contains(hash)) return {};
+    if (session.programs.size() < options_.programs_max &&
+        session.program_bytes + bytes <= options_.program_bytes_max) {
+      return {};
+    }
+    return base::resource_exhausted(
+        "the session has {} programs of {} bytes on {}, one for each set of feeds, fetches and "
+        "targets; {} programs of {} bytes are allowed: make a new session",
+        session.programs.size(), session.program_bytes, options_.name, options_.programs_max,
+        options_.program_bytes_max);
+  }
+
+  /// With sessions_mutex_.
+  static void keep(Session* session, uint64_t hash, std::shared_ptr<LoadedProgram> program,
+                   size_t bytes) {
+    if (session->programs.try_emplace(hash, std::move(program)).second) {
+      session->program_bytes += bytes;
+    }
+  }
+
+  void raise(uint64_t step) {
+    // So that a long step sees it before the thread comes to the mail.
+    const std::lock_guard lock(signals_mutex_);
+    const auto found = signals_.find(step);
+    if (found != signals_.end()) found->second->raise(exec::StopSignal::Reason::kCancelled);
+  }
+  void forget_signal(uint64_t step) {
+    const std::lock_guard lock(signals_mutex_);
+    signals_.erase(step);
+  }
+  /// Known from questions only, and none is open: its own part never began.
+  void forget_if_idle(uint64_t step) {
+    const auto found = steps_.find(step);
+    if (found != steps_.end() && found->second->is_idle()) steps_.erase(found);
   }
 
   /// False once the task is stopping; then `fn` never runs.
@@ -315,12 +391,12 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
     std::erase_if(programs_, [](const auto& one) { return one.second.expired(); });
   }
 
-  Result<std::shared_ptr<LoadedProgram>> find_program(uint64_t session, uint64_t program) {
-    const std::lock_guard lock(sessions_mutex_);
+  /// With sessions_mutex_.
+  Result<const LoadedProgram*> find_program(uint64_t session, uint64_t program) const {
     const auto found = sessions_.find(session);
     if (found == sessions_.end()) return unknown_session();
     const auto loaded = found->second.programs.find(program);
-    if (loaded != found->second.programs.end()) return loaded->second;
+    if (loaded != found->second.programs.end()) return loaded->second.get();
     return base::not_found("{} has no program {:016x}", options_.name, program);
   }
 
@@ -349,11 +425,19 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
     });
   }
 
-  Status begin(ProgramCall* call, std::function<void(ProgramResult)> done) {
-    SR_ASSIGN_OR_RETURN(std::shared_ptr<LoadedProgram> program,
-                        find_program(call->session, call->program));
+  Status begin(ProgramCall* call, const std::shared_ptr<exec::StopSignal>& stop,
+               std::function<void(ProgramResult)> done) {
+    std::shared_ptr<LoadedProgram> program;
+    {
+      const std::lock_guard lock(sessions_mutex_);
+      SR_RETURN_IF_ERROR(find_program(call->session, call->program).status());
+      program = sessions_[call->session].programs[call->program];
+    }
+    if (stop->raised()) return base::cancelled("the step was cancelled");
     const std::shared_ptr<StepState> state = state_of(call->step);
+    if (state->begun()) return is_here(call->step);
     if (!recent_steps_.add(call->step)) {
+      forget_if_idle(call->step);
       return base::aborted("{} has seen step {:016x} before", options_.name, call->step);
     }
     std::unique_ptr<exec::Step> step;
@@ -371,21 +455,19 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
     state->trace_process = call->trace;
     step->set_workers(workers_.get());
     step->set_rendezvous(state.get());
-    step->set_stop_signal(&state->stop);
+    state->stop = stop;
+    step->set_stop_signal(stop.get());
     step->begin(call->step);
     for (size_t i = 0; i < call->feeds.size(); ++i) {
       const Status fed = step->feed(static_cast<int>(i), std::move(call->feeds[i]));
       if (fed.ok()) continue;
       step->end();
+      forget_if_idle(call->step);
       return fed;
     }
     state->session = call->session;
     ++steps_begun_;
     ++running_;
-    {
-      const std::lock_guard lock(signals_mutex_);
-      signals_[call->step] = std::shared_ptr<exec::StopSignal>(state, &state->stop);
-    }
     state->start(std::move(program), std::move(step), std::move(done));
     state->ask_ahead(state->program()->receives);
     ready_.push_back(state);
@@ -413,10 +495,10 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
     state->waits_for_tensor = false;
     const Result<exec::Step::Progress> progress = state->step()->advance();
     if (!progress.ok()) {
-      finish(state, progress.status(), state->failed_elsewhere || state->stop.raised());
+      finish(state, progress.status(), state->stop->raised());
     } else if (*progress == exec::Step::Progress::kDone) {
       finish(state, {}, false);
-    } else if (state->stop.raised()) {
+    } else if (state->stop->raised()) {
       finish(state, base::cancelled("the step was cancelled"), true);
     } else {
       state->blocked = true;
@@ -448,10 +530,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
                                                               .process_name = options_.name,
                                                               .offset_ns = unix_offset_ns()});
     }
-    {
-      const std::lock_guard lock(signals_mutex_);
-      signals_.erase(state->number());
-    }
+    forget_signal(state->number());
     auto [program, finished] = state->finish(status);
     if (program->idle.size() < kIdleSteps) program->idle.push_back(std::move(finished.step));
     finished.done(std::move(result));
@@ -511,6 +590,9 @@ void Task::close_session(uint64_t session) { impl_->close_session(session); }
 void Task::register_program(uint64_t session, const std::string& bytes,
                             std::function<void(Result<uint64_t>)> done) {
   impl_->register_program(session, bytes, done);
+}
+Status Task::check(uint64_t session, uint64_t program, int64_t feeds) const {
+  return impl_->check(session, program, feeds);
 }
 void Task::run(ProgramCall call, std::function<void(ProgramResult)> done) {
   impl_->run(std::move(call), std::move(done));

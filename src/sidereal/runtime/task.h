@@ -30,6 +30,9 @@ struct ProgramCall {
   int32_t trace = 0;  ///< Number of the task in a trace of the step; 0: no trace.
 };
 
+/// Keys of one question at most.
+inline constexpr int64_t kQuestionKeysMax = 65'536;
+
 /// Asks other tasks for tensors.
 class Peers {
  public:
@@ -68,6 +71,9 @@ struct TaskOptions {
   uint64_t incarnation = 0;             ///< Random, of this start.
   int intra_op_threads = 1;             ///< Threads that work on one op.
   size_t pool_bytes = size_t{1} << 30;  ///< What freed buffers may hold.
+  size_t sessions_max = 16'384;         ///< Sessions that are open at once.
+  size_t programs_max = 16'384;         ///< Programs of one session.
+  size_t program_bytes_max = size_t{1} << 30;  ///< Encoded bytes of them.
 };
 
 /// The device CPU:0 of a server: programs, their steps, the tensors that pass between steps of one
@@ -88,17 +94,22 @@ class Task {
   [[nodiscard]] uint64_t incarnation() const;
 
   /// Lets session `session` register programs. `isolated`: its variables, queues and tables are its
-  /// own. kAlreadyExists when it is open.
+  /// own. kAlreadyExists when it is open, kResourceExhausted when too many are.
   void open_session(uint64_t session, bool isolated, std::function<void(Status)> done);
   /// Ends its steps and forgets what it registered.
   void close_session(uint64_t session);
   /// Makes the program of these bytes (docs/formats/program.md) known; its content hash.
+  /// kResourceExhausted when the session has too many, or too large ones.
   void register_program(uint64_t session, const std::string& bytes,
                         std::function<void(Result<uint64_t>)> done);
 
-  /// Runs a program. kNotFound when the session or the program is unknown here.
+  /// Whether `call` may run: kAborted when the session is unknown here, kNotFound when the program
+  /// is, kInvalidArgument for another number of feeds than the program takes.
+  [[nodiscard]] Status check(uint64_t session, uint64_t program, int64_t feeds) const;
+  /// Runs a program. Errors: those of check(); kAlreadyExists for a step that is here.
   void run(ProgramCall call, std::function<void(ProgramResult)> done);
-  /// Ends this task's part of the step soon; its result says what it was waiting for.
+  /// Ends this task's part of the step soon, also when it has not begun yet; its result says what
+  /// it was waiting for.
   void cancel(uint64_t step);
   /// The whole step has ended: what it left here is forgotten.
   void end_step(uint64_t step);

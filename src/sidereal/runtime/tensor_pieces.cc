@@ -35,7 +35,7 @@ void PieceCutter::next(session::v1::TensorPiece* piece) {
   done_ = at_ == bytes_;
 }
 
-Status PieceJoiner::begin(const session::v1::TensorPiece& piece, Part* part) const {
+Status PieceJoiner::begin(const session::v1::TensorPiece& piece, Part* part) {
   part->dtype = static_cast<DType>(piece.dtype());
   if (piece.dtype() < 0 || piece.dtype() > 255 || !tensor::is_valid(part->dtype)) {
     return invalid_argument("{} is not a dtype", piece.dtype());
@@ -51,6 +51,14 @@ Status PieceJoiner::begin(const session::v1::TensorPiece& piece, Part* part) con
     return base::resource_exhausted("{}{} has {} bytes; {} are allowed",
                                     tensor::name_of(part->dtype), part->shape.to_string(),
                                     part->bytes, bytes_max_);
+  }
+  if (arriving_ != nullptr) {
+    if (!arriving_->take(part->bytes)) {
+      return base::resource_exhausted(
+          "no room for {}{} of {} bytes: all that arrives at a time may have {} bytes",
+          tensor::name_of(part->dtype), part->shape.to_string(), part->bytes, arriving_->max());
+    }
+    taken_ += part->bytes;
   }
   if (part->dtype == DType::kString) return {};
   const auto elements = static_cast<uint64_t>(part->shape.num_elements());

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -44,6 +46,27 @@ class PieceCutter {
   bool done_ = false;
 };
 
+/// What all tensors that arrive at a server may take together. Thread: any.
+class ArrivingBytes {
+ public:
+  explicit ArrivingBytes(uint64_t max) : max_(max) {}
+
+  /// False when that would be too much.
+  [[nodiscard]] bool take(uint64_t bytes) {
+    uint64_t now = bytes_.load(std::memory_order_relaxed);
+    while (bytes <= max_ && now <= max_ - bytes) {
+      if (bytes_.compare_exchange_weak(now, now + bytes, std::memory_order_relaxed)) return true;
+    }
+    return false;
+  }
+  void give_back(uint64_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t max() const { return max_; }
+
+ private:
+  const uint64_t max_;
+  std::atomic<uint64_t> bytes_ = 0;
+};
+
 /// Puts tensors together. Pieces come from anyone: what they announce is checked against what is
 /// allowed, and memory is touched as bytes come. Thread: one at a time.
 class PieceJoiner {
@@ -51,6 +74,14 @@ class PieceJoiner {
   /// Takes indices below `count`, and tensors of at most `bytes_max` bytes.
   explicit PieceJoiner(int32_t count, uint64_t bytes_max = uint64_t{1} << 40)
       : count_(count), bytes_max_(bytes_max) {}
+  /// What it announces is taken from `arriving`, until the joiner goes.
+  PieceJoiner(int32_t count, std::shared_ptr<ArrivingBytes> arriving)
+      : count_(count), bytes_max_(arriving->max()), arriving_(std::move(arriving)) {}
+  ~PieceJoiner() {
+    if (arriving_ != nullptr) arriving_->give_back(taken_);
+  }
+  PieceJoiner(const PieceJoiner&) = delete;
+  PieceJoiner& operator=(const PieceJoiner&) = delete;
 
   /// The tensor that `piece` completes, with its index; each index once. Errors: kInvalidArgument,
   /// kDataLoss, kResourceExhausted for a tensor that is too large or for which there is no memory.
@@ -68,11 +99,13 @@ class PieceJoiner {
     bool complete = false;
   };
 
-  Status begin(const session::v1::TensorPiece& piece, Part* part) const;
+  Status begin(const session::v1::TensorPiece& piece, Part* part);
   static Result<tensor::Tensor> finish(Part* part);
 
   int32_t count_;
   uint64_t bytes_max_;
+  std::shared_ptr<ArrivingBytes> arriving_;
+  uint64_t taken_ = 0;
   absl::flat_hash_map<int32_t, Part> parts_;
 };
 

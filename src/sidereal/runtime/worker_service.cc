@@ -21,9 +21,21 @@ using tensor::Tensor;
 
 namespace {
 
+/// Programs of other masters that run, and questions of peers that are open, at once.
+constexpr int64_t kPartsMax = 65'536;
+constexpr int64_t kQuestionsMax = 65'536;
+/// Tensors that all open questions wait for.
+constexpr int64_t kOpenKeysMax = int64_t{1} << 20;
+
 /// What the streams of a worker share.
 struct Common {
   Task* task = nullptr;
+  std::shared_ptr<ArrivingBytes> arriving;
+  std::atomic<bool> draining = false;
+  std::atomic<int64_t> parts = 0;
+  std::atomic<int64_t> questions = 0;
+  std::atomic<int64_t> open_keys = 0;
+  std::atomic<int64_t> bad_requests = 0;
   std::atomic<int64_t> bytes_sent = 0;
   std::function<void(v1::TaskStatus*)> fill_status;
 };
@@ -33,6 +45,7 @@ class AttachStream final : public ServerStream<v1::AttachRequest, v1::AttachRepl
   explicit AttachStream(std::shared_ptr<Common> common) : common_(std::move(common)) {}
 
  private:
+  void refused() override { ++common_->bad_requests; }
   Status take(const v1::AttachRequest& request) override {
     if (request.has_head()) return open(request.head());
     if (!open_) return base::invalid_argument("a program came before the head of the stream");
@@ -86,24 +99,37 @@ class ProgramStream final : public ServerStream<v1::ProgramRequest, v1::ProgramR
  public:
   explicit ProgramStream(std::shared_ptr<Common> common)
       : ServerStream([task = common->task](Tensor value) { task->release(std::move(value)); }),
-        common_(std::move(common)) {}
-  ~ProgramStream() override { common_->bytes_sent += bytes_written(); }
+        common_(std::move(common)),
+        is_too_much_(++common_->parts > kPartsMax) {}
+  ~ProgramStream() override {
+    common_->bytes_sent += bytes_written();
+    --common_->parts;
+  }
 
  private:
+  void refused() override { ++common_->bad_requests; }
+
+  Status check(const v1::ProgramHead& head) const {
+    const std::string& name = common_->task->name();
+    if (joiner_) return base::invalid_argument("a second head");
+    if (common_->draining) return base::unavailable("{} is stopping", name);
+    if (is_too_much_) {
+      return base::resource_exhausted("{} runs {} steps, as many as it takes", name, kPartsMax);
+    }
+    return common_->task->check(head.session(), head.program(), head.feeds());
+  }
+
   Status take(const v1::ProgramRequest& request) override {
     if (request.has_head()) {
-      if (joiner_) return base::invalid_argument("a second head");
       const v1::ProgramHead& head = request.head();
-      if (head.feeds() < 0 || head.feeds() > kFeedsMax) {
-        return base::invalid_argument("{} feeds", head.feeds());
-      }
+      SR_RETURN_IF_ERROR(check(head));
       call_ = {.session = head.session(),
                .program = head.program(),
                .step = head.step(),
                .feeds = std::vector<Tensor>(head.feeds()),
                .trace = head.trace()};
       missing_ = head.feeds();
-      joiner_.emplace(head.feeds());
+      joiner_.emplace(head.feeds(), common_->arriving);
       if (missing_ == 0) run();
     }
     if (request.has_piece()) {
@@ -114,7 +140,9 @@ class ProgramStream final : public ServerStream<v1::ProgramRequest, v1::ProgramR
         if (--missing_ == 0) run();
       }
     }
-    if (request.cancel() && ran_) common_->task->cancel(call_.step);
+    if (request.cancel() && ran_ && !std::exchange(cancelled_, true)) {
+      common_->task->cancel(call_.step);
+    }
     return {};
   }
 
@@ -128,6 +156,8 @@ class ProgramStream final : public ServerStream<v1::ProgramRequest, v1::ProgramR
   }
 
   void answer(ProgramResult* result) {
+    // The step of that number is another stream's.
+    if (result->status.code() == StatusCode::kAlreadyExists) ended_step_ = true;
     for (size_t i = 0; i < result->fetches.size(); ++i) {
       put(static_cast<int32_t>(i), std::move(result->fetches[i]));
     }
@@ -141,18 +171,18 @@ class ProgramStream final : public ServerStream<v1::ProgramRequest, v1::ProgramR
   }
 
   void hung_up() override {
-    if (ran_ && !std::exchange(ended_step_, true)) common_->task->end_step(call_.step);
+    if (ran_ && !ended_step_.exchange(true)) common_->task->end_step(call_.step);
   }
   bool said_all() const override { return !ran_ || answered_; }
 
-  static constexpr int kFeedsMax = 1 << 20;
-
   const std::shared_ptr<Common> common_;
+  const bool is_too_much_;
   ProgramCall call_;
   std::optional<PieceJoiner> joiner_;
   int missing_ = 0;
   std::atomic<bool> ran_ = false;
-  bool ended_step_ = false;
+  bool cancelled_ = false;
+  std::atomic<bool> ended_step_ = false;
   std::atomic<bool> answered_ = false;
 };
 
@@ -162,7 +192,12 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::TensorPiece>, pub
   TensorStream(std::shared_ptr<Common> common, uint64_t step)
       : common_(std::move(common)),
         step_(step),
+        is_too_much_(++common_->questions > kQuestionsMax),
         outbox_([task = common_->task](Tensor value) { task->release(std::move(value)); }) {}
+  ~TensorStream() override {
+    --common_->questions;
+    common_->open_keys -= keys_;
+  }
 
   void start(std::shared_ptr<TensorStream> self, const v1::RecvTensorsRequest& request) {
     self_ = self;
@@ -173,6 +208,16 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::TensorPiece>, pub
           "restarted; make a new session",
           task->name(), task->incarnation(), request.incarnation()));
     }
+    keys_ = request.keys_size();
+    const int64_t open_keys = common_->open_keys += keys_;
+    if (is_too_much_ || keys_ > kQuestionKeysMax || open_keys > kOpenKeysMax) {
+      ++common_->bad_requests;
+      return end(base::resource_exhausted(
+          "{} was asked for {} tensors at once; {} a question, {} in all and {} questions are "
+          "allowed",
+          task->name(), keys_, kQuestionKeysMax, kOpenKeysMax, kQuestionsMax));
+    }
+    asked_ = true;
     std::vector<ports::RendezvousKey> keys;
     for (const v1::TensorKey& key : request.keys()) {
       keys.push_back({.edge = key.edge(), .step = key.step()});
@@ -206,7 +251,7 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::TensorPiece>, pub
   }
 
   void OnCancel() override {
-    common_->task->withdraw(step_, self());
+    if (asked_) common_->task->withdraw(step_, self());
     end(base::cancelled("the peer does not want it any more"));
   }
 
@@ -237,6 +282,9 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::TensorPiece>, pub
 
   const std::shared_ptr<Common> common_;
   const uint64_t step_;
+  const bool is_too_much_;
+  int64_t keys_ = 0;
+  std::atomic<bool> asked_ = false;
   std::mutex mutex_;
   Outbox<v1::TensorPiece> outbox_;
   v1::TensorPiece piece_;
@@ -257,15 +305,17 @@ using Base = v1::Worker::WithCallbackMethod_Attach<v1::Worker::WithCallbackMetho
 class WorkerService::Impl final : public Base {
  public:
   Impl(Task* task, std::function<std::map<std::string, int64_t>()> peers_refused,
-       std::function<int64_t()> bytes_received)
+       std::function<int64_t()> bytes_received, std::shared_ptr<ArrivingBytes> arriving)
       : peers_refused_(std::move(peers_refused)), bytes_received_(std::move(bytes_received)) {
     common_->task = task;
+    common_->arriving = std::move(arriving);
     common_->fill_status = [this](v1::TaskStatus* status) { fill(status); };
   }
 
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest* request,
                          v1::TaskStatus* reply) override {
     if (request->version() != kSessionVersion) {
+      ++common_->bad_requests;
       return to_grpc(base::failed_precondition("{} speaks session version {}, the caller {}",
                                                common_->task->name(), kSessionVersion,
                                                request->version()));
@@ -348,7 +398,10 @@ class WorkerService::Impl final : public Base {
     status->set_bytes_sent(common_->bytes_sent);
     status->set_bytes_received(bytes_received_());
     for (const auto& [why, count] : peers_refused_()) (*status->mutable_refused())[why] = count;
+    (*status->mutable_refused())["requests"] += common_->bad_requests;
   }
+
+  void drain() { common_->draining = true; }
 
  private:
   const std::function<std::map<std::string, int64_t>()> peers_refused_;
@@ -359,10 +412,13 @@ class WorkerService::Impl final : public Base {
 
 WorkerService::WorkerService(Task* task,
                              std::function<std::map<std::string, int64_t>()> peers_refused,
-                             std::function<int64_t()> bytes_received)
-    : impl_(std::make_unique<Impl>(task, std::move(peers_refused), std::move(bytes_received))) {}
+                             std::function<int64_t()> bytes_received,
+                             std::shared_ptr<ArrivingBytes> arriving)
+    : impl_(std::make_unique<Impl>(task, std::move(peers_refused), std::move(bytes_received),
+                                   std::move(arriving))) {}
 WorkerService::~WorkerService() = default;
 grpc::Service* WorkerService::service() { return impl_.get(); }
+void WorkerService::drain() { impl_->drain(); }
 void WorkerService::fill_status(v1::TaskStatus* status) const { impl_->fill(status); }
 
 }  // namespace sidereal::runtime

@@ -17,6 +17,8 @@ class TaskStatus;
 
 namespace sidereal::runtime {
 
+class ArrivingBytes;
+
 /// Of session.proto; a server and its callers must agree.
 inline constexpr int kSessionVersion = 1;
 
@@ -25,14 +27,16 @@ inline constexpr int kSessionVersion = 1;
 class WorkerService {
  public:
   /// `task` is borrowed. `peers_refused` gives what a status says of peers that were not let in,
-  /// `bytes_received` the bytes of tensors that came to this task.
+  /// `bytes_received` the bytes of tensors that came to this task. `arriving` bounds feeds.
   WorkerService(Task* task, std::function<std::map<std::string, int64_t>()> peers_refused,
-                std::function<int64_t()> bytes_received);
+                std::function<int64_t()> bytes_received, std::shared_ptr<ArrivingBytes> arriving);
   ~WorkerService();
   WorkerService(const WorkerService&) = delete;
   WorkerService& operator=(const WorkerService&) = delete;
 
   [[nodiscard]] grpc::Service* service();
+  /// Takes no parts of steps of other masters any more.
+  void drain();
   /// What GetStatus answers.
   void fill_status(session::v1::TaskStatus* status) const;
 
