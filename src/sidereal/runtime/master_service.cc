@@ -33,7 +33,7 @@ constexpr int kFeedsMax = 1 << 20;
 constexpr milliseconds kAskTasks(10'000);
 constexpr milliseconds kWaitForTasks(600'000);
 /// What a client gets to hold the session that was made for it.
-constexpr milliseconds kUnheld(15'000);
+constexpr milliseconds kUnheld(10'000);
 constexpr size_t kSessionsMax = 1024;
 /// Calls that make or extend sessions, each with a thread, at once.
 constexpr int kMakingMax = 128;
@@ -77,8 +77,8 @@ class Sessions : public std::enable_shared_from_this<Sessions> {
                });
     const std::lock_guard lock(mutex_);
     if (sessions_.size() >= kSessionsMax) {
-      return base::resource_exhausted("this master has {} sessions, as many as it takes; close some",
-                                      sessions_.size());
+      return base::resource_exhausted(
+          "this master has {} sessions, as many as it takes; close some", sessions_.size());
     }
     sessions_[id] = {.session = session, .on_close = nullptr, .unheld = std::move(alarm)};
     return {};
@@ -186,7 +186,8 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
   Status begin(const v1::StepHead& head) {
     if (joiner_) return base::invalid_argument("a second head");
     if (head.feeds_size() > kFeedsMax) return base::invalid_argument("{} feeds", head.feeds_size());
-    if (head.timeout_ms() < 0) return base::invalid_argument("a timeout of {} ms", head.timeout_ms());
+    if (head.timeout_ms() < 0)
+      return base::invalid_argument("a timeout of {} ms", head.timeout_ms());
     if (common_->draining) return base::unavailable("{} is stopping", common_->name);
     SR_ASSIGN_OR_RETURN(session_, common_->sessions->find(head.session()));
     call_.feeds.assign(head.feeds().begin(), head.feeds().end());
@@ -248,8 +249,7 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
 /// A HoldSession call, which ends with the session or ends it.
 class Hold final : public grpc::ServerUnaryReactor {
  public:
-  Hold(std::shared_ptr<Sessions> sessions, uint64_t id)
-      : sessions_(std::move(sessions)), id_(id) {}
+  Hold(std::shared_ptr<Sessions> sessions, uint64_t id) : sessions_(std::move(sessions)), id_(id) {}
 
   void start(std::shared_ptr<Hold> self) {
     self_ = self;
@@ -312,7 +312,8 @@ class MasterService::Impl final : public Base {
   grpc::Status CloseSession(grpc::ServerContext*, const v1::CloseSessionRequest* request,
                             v1::CloseSessionReply*) override {
     return to_grpc(common_->sessions->close(
-        request->session(), base::cancelled("Session::Close() was called: the step was cancelled")));
+        request->session(),
+        base::cancelled("Session::Close() was called: the step was cancelled")));
   }
 
   grpc::Status Reset(grpc::ServerContext* call, const v1::ResetRequest* request,
@@ -323,7 +324,8 @@ class MasterService::Impl final : public Base {
       v1::ResetReply reply;
       return stub->ResetContainers(context, named, &reply);
     });
-    common_->sessions->close_all(base::aborted("the containers of the session's cluster were reset"));
+    common_->sessions->close_all(
+        base::aborted("the containers of the session's cluster were reset"));
     return to_grpc(status);
   }
 
@@ -367,10 +369,9 @@ class MasterService::Impl final : public Base {
   template <class Make>
   Status with_room(Make make) {
     const bool has_room = ++making_ <= kMakingMax;
-    Status status =
-        has_room ? make()
-                 : base::resource_exhausted("{} makes {} sessions already; try again",
-                                            common_->name, kMakingMax);
+    Status status = has_room ? make()
+                             : base::resource_exhausted("{} makes {} sessions already; try again",
+                                                        common_->name, kMakingMax);
     --making_;
     return status;
   }

@@ -288,12 +288,13 @@ Status MasterSession::try_to_attach(const std::shared_ptr<Attempts>& attempts,
       lock.lock();
       break;
     }
+    // A task of this process has answered by now.
     const bool all_pending =
         std::all_of(attempts->by_task.begin(), attempts->by_task.end(), [&](const auto& one) {
           return one.second.incarnation != 0 || one.second.pending ||
                  steady_clock::now() < one.second.next;
         });
-    if (all_pending) {
+    if (all_pending && first_missing().second != nullptr) {
       attempts->changed.wait_until(lock,
                                    std::min({deadline, next_log, steady_clock::now() + kRetry}));
     }

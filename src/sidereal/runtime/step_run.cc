@@ -39,14 +39,12 @@ void StepRun::start(uint64_t step, const std::vector<Tensor>& feeds, bool trace,
   if (plan_.empty()) return complete();
   if (timeout.count() > 0) {
     // Timers that were stopped hold on to nothing: their last call may come after the server's end.
-    timers_->deadline.Set(
-        std::chrono::system_clock::now() + timeout,
-        [weak = weak_from_this(), timeout](bool fired) {
-          const std::shared_ptr<StepRun> run = fired ? weak.lock() : nullptr;
-          if (run == nullptr) return;
-          run->cancel(
-              base::deadline_exceeded("the step did not end within {} ms", timeout.count()));
-        });
+    timers_->deadline.Set(std::chrono::system_clock::now() + timeout, [weak = weak_from_this(),
+                                                                       timeout](bool fired) {
+      const std::shared_ptr<StepRun> run = fired ? weak.lock() : nullptr;
+      if (run == nullptr) return;
+      run->cancel(base::deadline_exceeded("the step did not end within {} ms", timeout.count()));
+    });
   }
   for (size_t i = 0; i < plan_.size(); ++i) {
     ProgramCall call;

@@ -67,12 +67,12 @@ struct TaskFigures {
 };
 
 struct TaskOptions {
-  std::string name;                     ///< "/job:ps/replica:0/task:0"
-  uint64_t incarnation = 0;             ///< Random, of this start.
-  int intra_op_threads = 1;             ///< Threads that work on one op.
-  size_t pool_bytes = size_t{1} << 30;  ///< What freed buffers may hold.
-  size_t sessions_max = 16'384;         ///< Sessions that are open at once.
-  size_t programs_max = 16'384;         ///< Programs of one session.
+  std::string name;                            ///< "/job:ps/replica:0/task:0"
+  uint64_t incarnation = 0;                    ///< Random, of this start.
+  int intra_op_threads = 1;                    ///< Threads that work on one op.
+  size_t pool_bytes = size_t{1} << 30;         ///< What freed buffers may hold.
+  size_t sessions_max = 16'384;                ///< Sessions that are open at once.
+  size_t programs_max = 16'384;                ///< Programs of one session.
   size_t program_bytes_max = size_t{1} << 30;  ///< Encoded bytes of them.
 };
 
