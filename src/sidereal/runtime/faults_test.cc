@@ -6,8 +6,8 @@
 
 #include "sidereal/ir/function.h"
 #include "sidereal/ir/text.h"
-#include "sidereal/runtime/process_cluster.h"
 #include "sidereal/runtime/session.h"
+#include "sidereal/runtime/test_processes.h"
 
 // Sessions on processes that are killed, stopped and restarted.
 

@@ -223,7 +223,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
 
   void release(Tensor value) {
     auto held = std::make_shared<Tensor>(std::move(value));
-    post([held] { *held = Tensor(); });
+    post([held = std::move(held)]() mutable { held = nullptr; });
   }
 
   void reset(const std::vector<std::string>& containers, const std::function<void(Status)>& done) {
