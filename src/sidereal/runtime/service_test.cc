@@ -17,6 +17,7 @@ namespace sidereal::runtime {
 namespace {
 
 namespace v1 = session::v1;
+using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
 using ::testing::HasSubstr;
@@ -39,6 +40,15 @@ class Services : public ::testing::Test {
     const grpc::Status status = master_->CreateSession(&context, request, &reply);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return reply;
+  }
+
+  grpc::Status create_from(const std::string& nodes) {
+    v1::CreateSessionRequest request;
+    request.set_version(kSessionVersion);
+    request.set_graph("sidereal-graph 1\n" + nodes);
+    v1::CreateSessionReply reply;
+    grpc::ClientContext context;
+    return master_->CreateSession(&context, request, &reply);
   }
 
   grpc::Status extend(uint64_t session, int64_t version, const ir::Graph& graph) {
@@ -145,16 +155,52 @@ TEST_F(Services, an_error_of_a_megabyte_arrives_whole) {
 }
 
 TEST_F(Services, a_name_that_no_node_can_have_is_refused) {
-  for (const std::string line : {"a:b", "_a"}) {
-    v1::CreateSessionRequest request;
-    request.set_version(kSessionVersion);
-    request.set_graph(fmt::format("sidereal-graph 1\n{} = NoOp()\n", line));
-    v1::CreateSessionReply reply;
-    grpc::ClientContext context;
-    EXPECT_EQ(master_->CreateSession(&context, request, &reply).error_code(),
-              grpc::StatusCode::INVALID_ARGUMENT)
-        << line;
+  for (const std::string name : {"a:b", "a:0", "_a", "", "^a", "a b"}) {
+    const grpc::Status status = create_from(fmt::format("%0 = NoOp() name=\"{}\"\n", name));
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << name;
+    EXPECT_THAT(status.error_message(), HasSubstr("is not a legal name")) << name;
   }
+  for (const std::string name : {"a", ".a", "A.b_c\\\\d/e>f-1", "0"}) {
+    const grpc::Status status = create_from(fmt::format("%0 = NoOp() name=\"{}\"\n", name));
+    EXPECT_TRUE(status.ok()) << name << ": " << status.error_message();
+  }
+}
+
+TEST_F(Services, an_input_that_is_no_output_of_a_node_is_refused) {
+  // Inputs are numbers of nodes here; TensorFlow's "a:first", "_a", "_a:0" and "a:01" are names.
+  const std::string first = "%0 = Placeholder() name=\"a\" {dtype=float32} : float32?\n";
+  for (const std::string input : {"%0:first", "_a", "%0:1", "%1", "%7", "%-1", "%0:-1", "a:0"}) {
+    const grpc::Status status =
+        create_from(first + fmt::format("%1 = Neg({}) name=\"b\" : float32?\n", input));
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << input;
+  }
+}
+
+TEST_F(Services, an_extension_keeps_the_nodes_that_are_there) {
+  Model model;
+  model.constant({1}, "a");
+  model.add("Variable", {},
+            {{"shared_name", std::string("b")}, {"dtype", DType::kFloat32}, {"shape", Shape{1}}},
+            "b");
+  const v1::CreateSessionReply made = create(model.graph());
+  // The same node again, another node of its name, a changed one, one that is gone.
+  const std::string text = ir::to_text(model.graph());
+  const std::string again = text + "%2 = NoOp() name=\"b\"\n";
+  std::string changed = text;
+  changed.replace(changed.find("float32", changed.find("Variable")), 7, "float64");
+  const std::string gone = text.substr(0, text.find("%1"));
+  for (const std::string& graph : {again, changed, gone}) {
+    v1::ExtendSessionRequest request;
+    request.set_session(made.session());
+    request.set_graph_version(made.graph_version());
+    request.set_graph(graph);
+    v1::ExtendSessionReply reply;
+    grpc::ClientContext context;
+    const grpc::Status status = master_->ExtendSession(&context, request, &reply);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << graph;
+    EXPECT_THAT(status.error_message(), HasSubstr("'b'"));
+  }
+  EXPECT_TRUE(extend(made.session(), made.graph_version(), model.graph()).ok());
 }
 
 }  // namespace
