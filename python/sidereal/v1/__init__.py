@@ -8,7 +8,8 @@
         session.run(y, feed_dict={x: [[1.0, 2.0, 3.0]]})
 
 Everything of `sidereal` is here under the same name, but ops add nodes to the default graph instead
-of running at once. Sessions run in this process. Results are NumPy arrays.
+of running at once. Sessions run in this process or, with a target, on the servers of a cluster.
+Results are NumPy arrays.
 """
 
 from __future__ import annotations
