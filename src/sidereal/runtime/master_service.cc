@@ -24,7 +24,6 @@ namespace sidereal::runtime {
 namespace v1 = session::v1;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-using tensor::Tensor;
 
 namespace {
 
@@ -339,7 +338,7 @@ class MasterService::Impl final : public Base {
       v1::GetStatusRequest ask;
       ask.set_version(kSessionVersion);
       v1::TaskStatus status;
-      const grpc::Status answered = stub->GetStatus(context, ask, &status);
+      grpc::Status answered = stub->GetStatus(context, ask, &status);
       for (const v1::Device& device : status.devices()) *reply->add_devices() = device;
       return answered;
     }));

@@ -229,7 +229,7 @@ class Session::Impl {
     v1::CloseSessionRequest request;
     request.set_session(session);
     v1::CloseSessionReply reply;
-    const Status status = call(
+    Status status = call(
         kCloseTimeout,
         [&](auto* context, auto done) {
           stub_->async()->CloseSession(context, &request, &reply, done);

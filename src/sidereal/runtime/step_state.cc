@@ -117,7 +117,7 @@ void StepState::ask_ahead(const std::vector<Receive>& receives) {
   }
 }
 
-void StepState::ask(const ports::TensorSource& source, std::vector<RendezvousKey> keys) {
+void StepState::ask(const ports::TensorSource& source, const std::vector<RendezvousKey>& keys) {
   const Post post = post_;
   const uint64_t id = ++next_question_;
   std::shared_ptr<Peers::Question> question = peers_->ask(

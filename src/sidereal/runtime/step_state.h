@@ -85,7 +85,7 @@ class StepState final : public ports::Rendezvous {
     size_t index = 0;
   };
 
-  void ask(const ports::TensorSource& source, std::vector<ports::RendezvousKey> keys);
+  void ask(const ports::TensorSource& source, const std::vector<ports::RendezvousKey>& keys);
   void count_down(const std::shared_ptr<Task::Taker>& taker);
 
   const uint64_t number_;

@@ -459,7 +459,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
     step->set_stop_signal(stop.get());
     step->begin(call->step);
     for (size_t i = 0; i < call->feeds.size(); ++i) {
-      const Status fed = step->feed(static_cast<int>(i), std::move(call->feeds[i]));
+      Status fed = step->feed(static_cast<int>(i), std::move(call->feeds[i]));
       if (fed.ok()) continue;
       step->end();
       forget_if_idle(call->step);
@@ -583,12 +583,12 @@ Result<std::unique_ptr<Task>> Task::create(TaskOptions options, Peers* peers) {
 
 const std::string& Task::name() const { return impl_->options().name; }
 uint64_t Task::incarnation() const { return impl_->options().incarnation; }
-void Task::open_session(uint64_t session, bool isolated, std::function<void(Status)> done) {
+void Task::open_session(uint64_t session, bool isolated, const std::function<void(Status)>& done) {
   impl_->open_session(session, isolated, done);
 }
 void Task::close_session(uint64_t session) { impl_->close_session(session); }
 void Task::register_program(uint64_t session, const std::string& bytes,
-                            std::function<void(Result<uint64_t>)> done) {
+                            const std::function<void(Result<uint64_t>)>& done) {
   impl_->register_program(session, bytes, done);
 }
 Status Task::check(uint64_t session, uint64_t program, int64_t feeds) const {
@@ -607,10 +607,11 @@ void Task::withdraw(uint64_t step, const std::shared_ptr<Taker>& taker) {
   impl_->withdraw(step, taker);
 }
 void Task::release(Tensor value) { impl_->release(std::move(value)); }
-void Task::reset(std::vector<std::string> containers, std::function<void(Status)> done) {
+void Task::reset(const std::vector<std::string>& containers,
+                 const std::function<void(Status)>& done) {
   impl_->reset(containers, done);
 }
-void Task::figures(std::function<void(TaskFigures)> done) { impl_->figures(done); }
+void Task::figures(const std::function<void(TaskFigures)>& done) { impl_->figures(done); }
 void Task::stop() { impl_->stop(); }
 
 }  // namespace sidereal::runtime

@@ -10,7 +10,6 @@ namespace sidereal::runtime {
 
 using base::invalid_argument;
 using tensor::DType;
-using tensor::Shape;
 using tensor::Tensor;
 
 PieceCutter::PieceCutter(int32_t index, Tensor value) : index_(index), value_(std::move(value)) {
