@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <utility>
 
+#include "sidereal/runtime/callback_threads.h"
 #include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/tensor_pieces.h"
@@ -26,6 +27,7 @@ std::string task_of(std::string_view device) {
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& target,
                                             const security::Credentials& credentials) {
+  keep_callback_threads();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);

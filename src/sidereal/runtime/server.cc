@@ -11,6 +11,7 @@
 
 #include "sidereal/base/log.h"
 #include "sidereal/ops/ops.h"
+#include "sidereal/runtime/callback_threads.h"
 #include "sidereal/runtime/master_service.h"
 #include "sidereal/runtime/master_session.h"
 #include "sidereal/runtime/tensor_pieces.h"
@@ -41,6 +42,7 @@ class Server::Impl {
   ~Impl() { stop(0); }
 
   Status start(const ServerOptions& options) {
+    keep_callback_threads();
     SR_ASSIGN_OR_RETURN(const std::string address,
                         options.cluster.task_address(options.job, options.task));
     const std::string listen = options.listen.empty() ? address : options.listen;
