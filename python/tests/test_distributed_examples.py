@@ -93,9 +93,9 @@ def test_between_graph_replication_is_asynchronous() -> None:
     assert sorted(lines) == ["worker 0", "worker 1"]
     for first, last in lines.values():
         assert losses_in(last)[0] < 0.1 * max(losses_in(first)[0], 1)
-    # Together they made the steps, each with its last one in flight when the number was reached.
+    # Together they made the steps; each may have read the number before its last one counted.
     total = sum(int(re.findall(r"after (\d+) steps", last)[0]) for _, last in lines.values())
-    assert 150 <= total <= 152
+    assert 150 <= total <= 154
 
 
 @pytest.mark.parametrize("aggregate", [2, 3])

@@ -68,15 +68,21 @@ std::string Channels::describe(const std::string& task) const {
 
 std::vector<std::string> Channels::tasks() const { return order_; }
 
-Result<std::shared_ptr<grpc::Channel>> Channels::to(const std::string& task) {
+Result<std::shared_ptr<grpc::Channel>> Channels::to(const std::string& task, uint64_t incarnation) {
   const auto address = addresses_.find(task);
   if (address == addresses_.end()) {
     return base::not_found("there is no {} in this cluster", task);
   }
   const std::lock_guard lock(mutex_);
-  std::shared_ptr<grpc::Channel>& channel = channels_[task];
-  if (channel == nullptr) channel = make_channel(address->second, *credentials_);
-  return channel;
+  Kept& kept = channels_[task];
+  const bool is_of_another = incarnation != 0 && kept.incarnation != incarnation;
+  const bool is_known_good = kept.incarnation == 0 && kept.channel != nullptr &&
+                             kept.channel->GetState(false) == GRPC_CHANNEL_READY;
+  if (kept.channel == nullptr || (is_of_another && !is_known_good)) {
+    kept.channel = make_channel(address->second, *credentials_);
+  }
+  if (incarnation != 0) kept.incarnation = incarnation;
+  return kept.channel;
 }
 
 /// Calls that are under way, so that nothing is told to who is gone.
@@ -169,7 +175,7 @@ std::shared_ptr<Peers::Question> RemotePeers::ask(
     std::function<void(size_t index, Tensor value)> on_tensor,
     std::function<void(Status status)> on_end) {
   const std::string task = task_of(source.device);
-  Result<std::shared_ptr<grpc::Channel>> channel = channels_->to(task);
+  Result<std::shared_ptr<grpc::Channel>> channel = channels_->to(task, source.incarnation);
   if (!channel.ok()) {
     on_end(channel.status());
     return nullptr;

@@ -35,8 +35,10 @@ class Channels {
            std::shared_ptr<const security::Credentials> credentials);
   ~Channels();
 
-  /// The channel to a task, by its full name. kNotFound when the cluster has no such task.
-  Result<std::shared_ptr<grpc::Channel>> to(const std::string& task);
+  /// The channel to a task, by its full name. kNotFound when the cluster has no such task. With an
+  /// incarnation that is not 0, one that has not failed to reach an earlier start of the task: such
+  /// a channel refuses calls for up to a second after the task is back.
+  Result<std::shared_ptr<grpc::Channel>> to(const std::string& task, uint64_t incarnation = 0);
   /// "/job:ps/replica:0/task:0 at host:port", for messages.
   [[nodiscard]] std::string describe(const std::string& task) const;
   /// Full names of all tasks, sorted by job and index.
@@ -44,11 +46,16 @@ class Channels {
   [[nodiscard]] bool has(const std::string& task) const { return addresses_.contains(task); }
 
  private:
+  struct Kept {
+    std::shared_ptr<grpc::Channel> channel;
+    uint64_t incarnation = 0;  ///< That it was last asked for with; 0: none.
+  };
+
   std::shared_ptr<const security::Credentials> credentials_;
   std::vector<std::string> order_;
   std::map<std::string, std::string> addresses_;
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_;
+  std::map<std::string, Kept> channels_;
 };
 
 /// Asks by RecvTensors calls.
