@@ -20,9 +20,12 @@ void add_train(CLI::App* app, Action* action);
 void add_demo(CLI::App* app, Action* action);
 void add_serve(CLI::App* app, Action* action);
 void add_launch(CLI::App* app, Action* action);
+void add_top(CLI::App* app, Action* action);
 void add_graph(CLI::App* app, Action* action);
 void add_ops(CLI::App* app, Action* action);
 void add_version(CLI::App* app, Action* action);
+// Adds the subcommand `placement` of `graph`.
+void add_graph_placement(CLI::App* graph, Action* action);
 
 /// Result of reading a command line: an action, or something to print and an exit code.
 struct Parsed {

@@ -208,6 +208,7 @@ void add_graph(CLI::App* app, Action* action) {
   command->add_flag("--no-constants", a->no_constants, "leave constants out of pictures");
   add_model_options(command, &a->model);
   add_cluster_options(command, &a->model);
+  add_graph_placement(graph, action);
   command->footer(kDumpFooter);
   command->final_callback(
       [arguments, action] { *action = [arguments] { return dump(*arguments); }; });

@@ -2,17 +2,15 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <memory>
 
 #include "sidereal/app/server.h"
 #include "sidereal/base/log.h"
 #include "sidereal/base/strings.h"
+#include "sidereal/cli/cluster_option.h"
 #include "sidereal/cli/commands.h"
 #include "sidereal/cli/help_format.h"
 #include "sidereal/cli/security_options.h"
-#include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/config/options.h"
 #include "sidereal/runtime/server.h"
 
@@ -44,19 +42,10 @@ Status set_options(const std::vector<std::string>& texts, config::Options* optio
   return {};
 }
 
-/// The text of a file, or `given` itself when it is JSON.
-Result<std::string> cluster_text(const std::string& given) {
-  if (given.find('{') != std::string::npos) return given;
-  std::ifstream file(given);
-  if (!file) return base::not_found("--cluster: cannot read '{}'", given);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
 /// A member of a cluster that runs sessions.
 Status serve_sessions(const ServeArguments& a) {
   runtime::ServerOptions options;
-  SR_ASSIGN_OR_RETURN(const std::string text, cluster_text(a.cluster));
-  SR_ASSIGN_OR_RETURN(options.cluster, cluster::ClusterSpec::from_json(text));
+  SR_ASSIGN_OR_RETURN(options.cluster, read_cluster(a.cluster));
   options.job = a.server.job;
   options.task = a.server.task;
   if (a.listens) options.listen = a.server.address;

@@ -205,6 +205,57 @@ TEST(SessionOfACluster, keeps_to_its_device_filters) {
   EXPECT_THAT(base::message_of(status), HasSubstr("available devices are"));
 }
 
+TEST(SessionOfACluster, keeps_to_what_its_master_sees_and_is_told) {
+  ServerOptions options;
+  const TestCluster others(2);
+  options.cluster = others.options().cluster;
+  ASSERT_TRUE(options.cluster.add_job("m", std::vector<std::string>{"127.0.0.1:0"}).ok());
+  options.job = "m";
+  options.device_filters = {"/job:w/task:1"};
+  options.session_defaults.allow_soft_placement = true;
+  options.session_defaults.operation_timeout = std::chrono::milliseconds(50);
+  const auto master = Server::create(options);
+  ASSERT_TRUE(master.ok()) << master.status();
+
+  Model hidden;
+  hidden.constant({1}, "there", "/job:w/task:0");
+  const Status unseen = Session::create((*master)->target(), hidden.graph()).status();
+  EXPECT_THAT(base::message_of(unseen), HasSubstr("available devices are"));
+
+  Model model;
+  model.constant({1}, "own", "/job:m");
+  model.constant({1}, "soft", "/job:w/task:1/device:GPU:3");
+  const ir::Output queue = model.add(
+      "Queue", {},
+      {{"shared_name", std::string("q")}, {"dtypes", std::vector<std::string>{"float32"}}}, "q");
+  model.add("QueueDequeue", {queue}, {{"dtypes", std::vector<std::string>{"float32"}}}, "take");
+  const auto session = Session::create((*master)->target(), model.graph());
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_TRUE((*session)->run({}, {"own", "soft"}).ok());
+  EXPECT_EQ((*session)->run({}, {"take"}).status().code(), StatusCode::kDeadlineExceeded);
+
+  options.device_filters = {"/job:?"};
+  EXPECT_EQ(Server::create(options).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(SessionOfACluster, tells_its_client_where_nodes_were_placed) {
+  const TestCluster cluster(2);
+  Model model;
+  model.add("Variable", {}, variable_attrs("v", Shape{2}), "v", "/task:1");
+  SessionOptions options;
+  options.log_device_placement = true;
+  const auto session = session_of(cluster, model, 0, options);
+  std::string told = session->take_placement();
+  EXPECT_THAT(told, HasSubstr("v: (Variable): /job:w/replica:0/task:1/device:CPU:0\n"));
+  EXPECT_THAT(told, HasSubstr("float32[2]"));
+  model.constant({1}, "c");
+  ASSERT_TRUE(session->extend(model.graph()).ok());
+  told = session->take_placement();
+  EXPECT_THAT(told, testing::StartsWith("c: (Const): /job:w/replica:0/task:0/device:CPU:0\n"));
+  EXPECT_EQ(session->take_placement(), "");
+  EXPECT_EQ(session_of(cluster, model)->take_placement(), "");
+}
+
 TEST(SessionOfACluster, lists_the_devices_of_all_tasks) {
   const TestCluster cluster(3);
   Model model;

@@ -44,17 +44,20 @@ milliseconds or_else(int64_t ms, milliseconds otherwise) {
   return ms > 0 ? milliseconds(std::min(ms, kTimeoutMsMax)) : otherwise;
 }
 
-Result<SessionConfig> config_of(const v1::SessionConfig& given) {
-  SessionConfig out;
-  out.allow_soft_placement = given.allow_soft_placement();
-  out.log_device_placement = given.log_device_placement();
-  out.device_filters.assign(given.device_filters().begin(), given.device_filters().end());
+/// What a client asked for; where that is nothing, what the server was told.
+Result<SessionConfig> config_of(const v1::SessionConfig& given, const SessionConfig& defaults) {
+  SessionConfig out = defaults;
+  out.allow_soft_placement |= given.allow_soft_placement();
+  out.log_device_placement |= given.log_device_placement();
+  if (given.device_filters_size() > 0) {
+    out.device_filters.assign(given.device_filters().begin(), given.device_filters().end());
+  }
   if (given.operation_timeout_ms() < 0) {
     return base::invalid_argument("a timeout of {} ms", given.operation_timeout_ms());
   }
-  out.operation_timeout = milliseconds(std::min(given.operation_timeout_ms(), kTimeoutMsMax));
-  out.isolate_session_state = given.isolate_session_state();
-  if (!given.compute_dtype().empty()) {
+  out.operation_timeout = or_else(given.operation_timeout_ms(), defaults.operation_timeout);
+  out.isolate_session_state |= given.isolate_session_state();
+  if (!given.compute_dtype().empty() && given.compute_dtype() != "float32") {
     SR_ASSIGN_OR_RETURN(out.compute_dtype, passes::parse_compute_dtype(given.compute_dtype()));
   }
   return out;
@@ -390,7 +393,7 @@ class MasterService::Impl final : public Base {
           context_.task->name(), kSessionVersion, request.version());
     }
     if (common_->draining) return base::unavailable("{} is stopping", context_.task->name());
-    SR_ASSIGN_OR_RETURN(SessionConfig config, config_of(request.config()));
+    SR_ASSIGN_OR_RETURN(SessionConfig config, config_of(request.config(), context_.defaults));
     SR_ASSIGN_OR_RETURN(const ir::Graph graph, parse(request.graph()));
     SR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
                         MasterSession::create(&context_, context_.random(), std::move(config)));
@@ -408,6 +411,7 @@ class MasterService::Impl final : public Base {
     }
     reply->set_session(session->id());
     reply->set_graph_version(*version);
+    reply->set_placement(session->take_placement());
     return {};
   }
 
@@ -421,6 +425,7 @@ class MasterService::Impl final : public Base {
     SR_ASSIGN_OR_RETURN(const int64_t version,
                         session->extend(graph, request.graph_version(), deadline, gone(call)));
     reply->set_graph_version(version);
+    reply->set_placement(session->take_placement());
     return {};
   }
 

@@ -14,6 +14,7 @@
 #include "sidereal/passes/place_devices.h"
 #include "sidereal/passes/placement_report.h"
 #include "sidereal/program/compile.h"
+#include "sidereal/runtime/placement.h"
 
 namespace sidereal::runtime {
 
@@ -104,17 +105,21 @@ MasterSession::~MasterSession() = default;
 Status MasterSession::find_devices() {
   SR_ASSIGN_OR_RETURN(local_device_,
                       ir::DeviceSpec::parse(context_->task->name() + "/device:CPU:0"));
+  const auto lets = [](const std::vector<ir::DeviceSpec>& filters, const ir::DeviceSpec& device) {
+    return filters.empty() ||
+           std::any_of(filters.begin(), filters.end(),
+                       [&](const ir::DeviceSpec& filter) { return filter.fits(device); });
+  };
   std::vector<ir::DeviceSpec> filters;
   for (const std::string& filter : config_.device_filters) {
     SR_ASSIGN_OR_RETURN(filters.emplace_back(), ir::DeviceSpec::parse(filter));
   }
   for (const std::string& task : context_->channels->tasks()) {
     SR_ASSIGN_OR_RETURN(const ir::DeviceSpec device, ir::DeviceSpec::parse(task + "/device:CPU:0"));
-    const bool passes =
-        filters.empty() || device == local_device_ ||
-        std::any_of(filters.begin(), filters.end(),
-                    [&](const ir::DeviceSpec& filter) { return filter.fits(device); });
-    if (passes) devices_.push_back(device);
+    if (device == local_device_ ||
+        (lets(filters, device) && lets(context_->device_filters, device))) {
+      devices_.push_back(device);
+    }
   }
   return {};
 }
@@ -161,6 +166,13 @@ Result<int64_t> MasterSession::extend(const ir::Graph& graph, int64_t version,
   graph_ = std::make_shared<const ir::Graph>(std::move(placed));
   given_ = graph;
   return ++version_;
+}
+
+std::string MasterSession::take_placement() {
+  if (!config_.log_device_placement) return "";
+  const std::lock_guard lock(mutex_);
+  const size_t first = std::exchange(nodes_told_, graph_->size());
+  return placement_lines(*graph_, first) + passes::to_text(passes::placement_report(*graph_));
 }
 
 Status MasterSession::check_extends(const ir::Graph& graph) const {

@@ -26,16 +26,6 @@ struct DevicePartition;
 /// A session, as its master has it. Internal to runtime.
 namespace sidereal::runtime {
 
-/// What sessions use of their server. Borrowed; outlives them.
-struct MasterContext {
-  ir::OpRegistry registry;
-  exec::KernelTable kernels;  ///< For constants.
-  Task* task = nullptr;
-  Channels* channels = nullptr;
-  Threads* threads = nullptr;
-  std::function<uint64_t()> random;
-};
-
 /// What a client asked for when it made a session. Value type.
 struct SessionConfig {
   bool allow_soft_placement = false;
@@ -44,6 +34,18 @@ struct SessionConfig {
   std::chrono::milliseconds operation_timeout{0};  ///< 0: none.
   bool isolate_session_state = false;
   ir::DType compute_dtype = ir::DType::kFloat32;
+};
+
+/// What sessions use of their server. Borrowed; outlives them.
+struct MasterContext {
+  ir::OpRegistry registry;
+  exec::KernelTable kernels;  ///< For constants.
+  Task* task = nullptr;
+  Channels* channels = nullptr;
+  Threads* threads = nullptr;
+  std::function<uint64_t()> random;
+  std::vector<ir::DeviceSpec> device_filters;  ///< Of other tasks, what fits one of these; or all.
+  SessionConfig defaults;                      ///< Where clients ask for nothing else.
 };
 
 /// One step, as clients ask for it.
@@ -78,6 +80,9 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   Result<int64_t> extend(const ir::Graph& graph, int64_t version,
                          std::chrono::steady_clock::time_point deadline,
                          const std::function<bool()>& gone);
+
+  /// With log_device_placement: where nodes were placed since this was last asked, and the report.
+  std::string take_placement();
 
   /// A step that was asked for. Cancelling it ends it with kCancelled.
   class Handle {
@@ -136,6 +141,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   std::shared_ptr<const ir::Graph> graph_ = std::make_shared<ir::Graph>();  // Placed.
   ir::Graph given_;                                                         // As clients wrote it.
   int64_t version_ = 0;
+  size_t nodes_told_ = 0;  // Of graph_: what take_placement() has told.
   std::map<std::string, std::shared_ptr<const Plan>> plans_;
   std::map<std::string, Attached> attached_;
   std::set<std::shared_ptr<Request>> running_;

@@ -11,6 +11,7 @@
 
 #include "sidereal/base/log.h"
 #include "sidereal/ops/ops.h"
+#include "sidereal/passes/pipeline.h"
 #include "sidereal/runtime/callback_threads.h"
 #include "sidereal/runtime/master_service.h"
 #include "sidereal/runtime/master_session.h"
@@ -127,20 +128,22 @@ class Server::Impl {
     while (incarnation == 0) incarnation = random_->next();
     SR_ASSIGN_OR_RETURN(task_, Task::create({.name = task_name_,
                                              .incarnation = incarnation,
-                                             .intra_op_threads = options.intra_op_threads},
+                                             .intra_op_threads = options.intra_op_threads,
+                                             .host_functions = options.host_functions},
                                             peers_.get()));
     // Half of the machine: the other half is for what is made of it.
     const auto memory = static_cast<uint64_t>(sys::posix::process_figures().memory_limit);
     const auto arriving = std::make_shared<ArrivingBytes>(memory / 2);
     worker_ = std::make_unique<WorkerService>(
         task_.get(), [this] { return refused(); }, [this] { return peers_->bytes_received(); },
-        arriving);
+        cluster_.to_json(), arriving);
     ops::register_all(&context_.registry);
     exec::register_kernels(&context_.kernels);
     context_.task = task_.get();
     context_.channels = channels_.get();
     context_.threads = &threads_;
     context_.random = [this] { return random_->next(); };
+    SR_RETURN_IF_ERROR(set_defaults(options));
     master_ = std::make_unique<MasterService>(&context_, arriving);
 
     grpc::EnableDefaultHealthCheckService(true);
@@ -162,6 +165,23 @@ class Server::Impl {
     grpc_ = builder.BuildAndStart();
     if (grpc_ != nullptr) return {};
     return base::make_status(StatusCode::kUnknown, "Could not start gRPC server");
+  }
+
+  /// What sessions of this master get where their clients ask for nothing else.
+  Status set_defaults(const ServerOptions& options) {
+    for (const std::string& filter : options.device_filters) {
+      SR_ASSIGN_OR_RETURN(context_.device_filters.emplace_back(), ir::DeviceSpec::parse(filter));
+    }
+    const SessionOptions& given = options.session_defaults;
+    SR_ASSIGN_OR_RETURN(const ir::DType compute,
+                        passes::parse_compute_dtype(given.compute_dtype));
+    context_.defaults = {.allow_soft_placement = given.allow_soft_placement,
+                         .log_device_placement = given.log_device_placement,
+                         .device_filters = given.device_filters,
+                         .operation_timeout = given.operation_timeout,
+                         .isolate_session_state = given.isolate_session_state,
+                         .compute_dtype = compute};
+    return {};
   }
 
   std::map<std::string, int64_t> refused() const {

@@ -3,10 +3,16 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "sidereal/base/status.h"
 #include "sidereal/cluster/cluster_spec.h"
+#include "sidereal/runtime/session.h"
 #include "sidereal/security/credentials.h"
+
+namespace sidereal::ports {
+class HostFunctions;
+}
 
 namespace sidereal::runtime {
 
@@ -19,6 +25,13 @@ struct ServerOptions {
   std::string listen = {};
   security::SecurityOptions security = {};
   int intra_op_threads = 1;  ///< Threads that work on one op.
+  /// What sessions of this master see of other tasks: devices that fit one of these; none: all.
+  std::vector<std::string> device_filters = {};
+  /// What holds where a client of this master asks for nothing else: the options that go with a
+  /// session to its master. A yes here cannot be taken back by a client.
+  SessionOptions session_defaults = {};
+  /// Functions of this process for the op HostFunction; nullptr: none. Called on the task's thread.
+  std::shared_ptr<ports::HostFunctions> host_functions = nullptr;
 };
 
 /// A member of a cluster: the device CPU:0 of its task, a Worker service for its peers, and a
@@ -30,8 +43,8 @@ struct ServerOptions {
 /// Source:    tf.distribute.Server.
 class Server {
  public:
-  /// Errors: kInvalidArgument for a task that is not in the cluster and for an address without a
-  /// port; kUnknown ("Could not start gRPC server") for a port in use; kFailedPrecondition for an
+  /// Errors: kInvalidArgument for a task that is not in the cluster, an address without a port, a
+  /// device filter that is no device; kUnknown ("Could not start gRPC server") for a port in use; kFailedPrecondition for an
   /// address off loopback without security.
   static Result<std::unique_ptr<Server>> create(const ServerOptions& options);
   /// A cluster of one task, "/job:localhost/replica:0/task:0", at a free port of loopback.

@@ -180,6 +180,7 @@ class Session::Impl {
     }));
     session_ = reply.session();
     version_ = reply.graph_version();
+    placement_ = reply.placement();
     hold_request_.set_session(session_);
     stub_->async()->HoldSession(&hold_, &hold_request_, &hold_reply_,
                                 [this](const grpc::Status&) { hold_ended_.set(); });
@@ -199,7 +200,13 @@ class Session::Impl {
       stub_->async()->ExtendSession(context, &request, &reply, done);
     }));
     version_ = reply.graph_version();
+    placement_ += reply.placement();
     return {};
+  }
+
+  std::string take_placement() {
+    const std::lock_guard lock(extend_mutex_);
+    return std::exchange(placement_, {});
   }
 
   Result<std::vector<Tensor>> run(const std::vector<Feed>& feeds,
@@ -296,6 +303,7 @@ class Session::Impl {
   std::atomic<uint64_t> session_ = 0;
   std::mutex extend_mutex_;
   int64_t version_ = 0;
+  std::string placement_;
   grpc::ClientContext hold_;
   v1::HoldSessionRequest hold_request_;
   v1::HoldSessionReply hold_reply_;
@@ -320,6 +328,7 @@ Result<std::vector<Tensor>> Session::run(const std::vector<Feed>& feeds,
                                          const RunOptions& options, RunMetadata* metadata) {
   return impl_->run(feeds, fetches, targets, options, metadata);
 }
+std::string Session::take_placement() { return impl_->take_placement(); }
 Status Session::close() { return impl_->close(); }
 Result<std::vector<DeviceAttributes>> Session::list_devices() { return impl_->list_devices(); }
 

@@ -84,7 +84,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
     if (options_.intra_op_threads > 1) {
       workers_ = std::make_unique<exec::Workers>(options_.intra_op_threads);
     }
-    shared_->environment.resources = &shared_->manager;
+    set_environment(shared_.get());
   }
 
   [[nodiscard]] const TaskOptions& options() const { return options_; }
@@ -97,7 +97,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
     std::shared_ptr<Space> space = shared_;
     if (isolated) {
       space = std::make_shared<Space>();
-      space->environment.resources = &space->manager;
+      set_environment(space.get());
     }
     done(add_session(id, {.space = std::move(space), .isolated = isolated}));
   }
@@ -265,6 +265,11 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
   }
 
  private:
+  void set_environment(Space* space) const {
+    space->environment.resources = &space->manager;
+    space->environment.host_functions = options_.host_functions.get();
+  }
+
   struct Session {
     std::shared_ptr<Space> space;
     bool isolated = false;

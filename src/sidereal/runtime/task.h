@@ -74,6 +74,7 @@ struct TaskOptions {
   size_t sessions_max = 16'384;                ///< Sessions that are open at once.
   size_t programs_max = 16'384;                ///< Programs of one session.
   size_t program_bytes_max = size_t{1} << 30;  ///< Encoded bytes of them.
+  std::shared_ptr<ports::HostFunctions> host_functions = nullptr;  ///< For HostFunction; or none.
 };
 
 /// The device CPU:0 of a server: programs, their steps, the tensors that pass between steps of one

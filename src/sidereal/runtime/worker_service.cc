@@ -305,8 +305,11 @@ using Base = v1::Worker::WithCallbackMethod_Attach<v1::Worker::WithCallbackMetho
 class WorkerService::Impl final : public Base {
  public:
   Impl(Task* task, std::function<std::map<std::string, int64_t>()> peers_refused,
-       std::function<int64_t()> bytes_received, std::shared_ptr<ArrivingBytes> arriving)
-      : peers_refused_(std::move(peers_refused)), bytes_received_(std::move(bytes_received)) {
+       std::function<int64_t()> bytes_received, std::string cluster,
+       std::shared_ptr<ArrivingBytes> arriving)
+      : peers_refused_(std::move(peers_refused)),
+        bytes_received_(std::move(bytes_received)),
+        cluster_(std::move(cluster)) {
     common_->task = task;
     common_->arriving = std::move(arriving);
     common_->fill_status = [this](v1::TaskStatus* status) { fill(status); };
@@ -321,6 +324,7 @@ class WorkerService::Impl final : public Base {
                                                request->version()));
     }
     fill(reply);
+    reply->set_cluster(cluster_);
     return grpc::Status::OK;
   }
 
@@ -406,16 +410,17 @@ class WorkerService::Impl final : public Base {
  private:
   const std::function<std::map<std::string, int64_t>()> peers_refused_;
   const std::function<int64_t()> bytes_received_;
+  const std::string cluster_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::shared_ptr<Common> common_ = std::make_shared<Common>();
 };
 
 WorkerService::WorkerService(Task* task,
                              std::function<std::map<std::string, int64_t>()> peers_refused,
-                             std::function<int64_t()> bytes_received,
+                             std::function<int64_t()> bytes_received, std::string cluster,
                              std::shared_ptr<ArrivingBytes> arriving)
     : impl_(std::make_unique<Impl>(task, std::move(peers_refused), std::move(bytes_received),
-                                   std::move(arriving))) {}
+                                   std::move(cluster), std::move(arriving))) {}
 WorkerService::~WorkerService() = default;
 grpc::Service* WorkerService::service() { return impl_.get(); }
 void WorkerService::drain() { impl_->drain(); }

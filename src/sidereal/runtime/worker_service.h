@@ -27,9 +27,11 @@ inline constexpr int kSessionVersion = 1;
 class WorkerService {
  public:
   /// `task` is borrowed. `peers_refused` gives what a status says of peers that were not let in,
-  /// `bytes_received` the bytes of tensors that came to this task. `arriving` bounds feeds.
+  /// `bytes_received` the bytes of tensors that came to this task. `cluster`: who is in it, as
+  /// cluster::ClusterSpec::to_json() has it. `arriving` bounds feeds.
   WorkerService(Task* task, std::function<std::map<std::string, int64_t>()> peers_refused,
-                std::function<int64_t()> bytes_received, std::shared_ptr<ArrivingBytes> arriving);
+                std::function<int64_t()> bytes_received, std::string cluster,
+                std::shared_ptr<ArrivingBytes> arriving);
   ~WorkerService();
   WorkerService(const WorkerService&) = delete;
   WorkerService& operator=(const WorkerService&) = delete;
