@@ -49,17 +49,18 @@ Result<ir::Graph> make_graph(const ir::OpRegistry& registry) {
   b.add("VariableAssign", {w, constant(Tensor::of(shape, std::vector<float>(kFeatures)))}, {},
         "init");
 
-  const ir::Output x = b.add(
-      "Placeholder", {}, {{"dtype", DType::kFloat32}, {"shape", Shape{-1, kFeatures}}}, "x");
+  const ir::Output x =
+      b.add("Placeholder", {}, {{"dtype", DType::kFloat32}, {"shape", Shape{-1, kFeatures}}}, "x");
   const ir::Output y =
       b.add("Placeholder", {}, {{"dtype", DType::kFloat32}, {"shape", Shape{-1, 1}}}, "y");
   const ir::Output weights =
       b.add("VariableRead", {w}, {{"dtype", DType::kFloat32}, {"shape", shape}});
   const ir::Output error = b.add("Sub", {b.add("MatMul", {x, weights}), y});
-  const ir::Output loss = b.add("Mean", {b.add("Square", {error})}, {}, "loss");
+  const ir::Output loss =
+      b.add("ReduceMean", {b.add("Square", {error})}, {{"axes", std::vector<int64_t>{}}}, "loss");
   SR_RETURN_IF_ERROR(b.status());
   SR_ASSIGN_OR_RETURN(const auto gradients, sidereal::autodiff::gradients(b, loss, {weights}));
-  const ir::Output step = b.add("Mul", {gradients[0], constant(Tensor::scalar(0.2F))});
+  const ir::Output step = b.add("Mul", {gradients[0], constant(Tensor::scalar(0.05F))});
   b.add("VariableAssignSub", {w, step}, {}, "train");
   SR_RETURN_IF_ERROR(b.status());
   return graph;
@@ -80,14 +81,23 @@ std::pair<Tensor, Tensor> make_data() {
   return {Tensor::of(Shape{kRows, kFeatures}, x), Tensor::of(Shape{kRows, 1}, y)};
 }
 
+/// A ps and a worker at ports of this machine that are free: two servers get them from the system,
+/// and give them back. Other clusters know their ports.
+Result<sidereal::cluster::ClusterSpec> free_cluster() {
+  SR_ASSIGN_OR_RETURN(const auto one, runtime::Server::create_local());
+  SR_ASSIGN_OR_RETURN(const auto other, runtime::Server::create_local());
+  const size_t scheme = std::string("grpc://").size();
+  sidereal::cluster::ClusterSpec cluster;
+  SR_RETURN_IF_ERROR(cluster.add_job("ps", std::vector{one->target().substr(scheme)}));
+  SR_RETURN_IF_ERROR(cluster.add_job("worker", std::vector{other->target().substr(scheme)}));
+  return cluster;
+}
+
 Status run() {
-  // The ps is at a free port of this machine; the worker knows it by its address.
   runtime::ServerOptions options;
-  SR_RETURN_IF_ERROR(options.cluster.add_job("ps", std::vector<std::string>{"127.0.0.1:0"}));
+  SR_ASSIGN_OR_RETURN(options.cluster, free_cluster());
   options.job = "ps";
   SR_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Server> ps, runtime::Server::create(options));
-  options.cluster = ps->cluster();
-  SR_RETURN_IF_ERROR(options.cluster.add_job("worker", std::vector<std::string>{"127.0.0.1:0"}));
   options.job = "worker";
   SR_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Server> worker,
                       runtime::Server::create(options));
@@ -95,9 +105,9 @@ Status run() {
   ir::OpRegistry registry;
   sidereal::ops::register_all(&registry);
   SR_ASSIGN_OR_RETURN(const ir::Graph graph, make_graph(registry));
-  SR_ASSIGN_OR_RETURN(const ir::Graph placed,
-                      runtime::place_on_cluster(graph, worker->cluster(),
-                                                {.master = worker->task()}, registry));
+  SR_ASSIGN_OR_RETURN(
+      const ir::Graph placed,
+      runtime::place_on_cluster(graph, worker->cluster(), {.master = worker->task()}, registry));
   fmt::print("{}\n", runtime::placement_lines(placed));
 
   SR_ASSIGN_OR_RETURN(const auto session, runtime::Session::create(worker->target(), graph));

@@ -12,6 +12,9 @@
 
 #include "bindings.h"
 #include "errors.h"
+#include "server_functions.h"
+#include "sidereal/passes/placement_report.h"
+#include "sidereal/runtime/placement.h"
 #include "sidereal/runtime/server.h"
 #include "sidereal/runtime/session.h"
 #include "sidereal/security/listener.h"
@@ -36,16 +39,34 @@ bool interrupted() {
   return PyErr_CheckSignals() != 0;
 }
 
+runtime::SessionOptions options_of(nb::handle given, const security::SecurityOptions& security) {
+  runtime::SessionOptions out;
+  out.allow_soft_placement = nb::cast<bool>(given["allow_soft_placement"]);
+  out.log_device_placement = nb::cast<bool>(given["log_device_placement"]);
+  out.device_filters = nb::cast<std::vector<std::string>>(given["device_filters"]);
+  out.operation_timeout = milliseconds(nb::cast<int64_t>(given["operation_timeout_in_ms"]));
+  out.isolate_session_state = nb::cast<bool>(given["isolate_session_state"]);
+  out.compute_dtype = nb::cast<std::string>(given["compute_dtype"]);
+  out.connect_timeout = milliseconds(nb::cast<int64_t>(given["connect_timeout_in_ms"]));
+  out.security = security;
+  out.interrupt = interrupted;
+  return out;
+}
+
 std::unique_ptr<Server> make_server(const cluster::ClusterSpec& cluster, const std::string& job,
                                     int task, const std::string& listen,
-                                    const security::SecurityOptions& security,
-                                    int intra_op_threads) {
-  const runtime::ServerOptions options{.cluster = cluster,
-                                       .job = job,
-                                       .task = task,
-                                       .listen = listen,
-                                       .security = security,
-                                       .intra_op_threads = intra_op_threads};
+                                    const security::SecurityOptions& security, int intra_op_threads,
+                                    const std::vector<std::string>& device_filters,
+                                    nb::handle session_defaults) {
+  runtime::ServerOptions options{.cluster = cluster,
+                                 .job = job,
+                                 .task = task,
+                                 .listen = listen,
+                                 .security = security,
+                                 .intra_op_threads = intra_op_threads,
+                                 .device_filters = device_filters,
+                                 .host_functions = server_functions()};
+  if (!session_defaults.is_none()) options.session_defaults = options_of(session_defaults, {});
   static const bool quiet = [] {
     security::log_less_of_grpc();
     return true;
@@ -62,7 +83,8 @@ std::unique_ptr<Server> make_server(const cluster::ClusterSpec& cluster, const s
 void bind_server(nb::module_& m) {
   nb::class_<Server>(m, "Server", "A member of a cluster.")
       .def_static("create", &make_server, "cluster"_a, "job"_a, "task"_a, nb::kw_only(), "listen"_a,
-                  "security"_a, "intra_op_threads"_a)
+                  "security"_a, "intra_op_threads"_a, "device_filters"_a,
+                  "session_defaults"_a.none())
       .def_prop_ro("target", &Server::target)
       .def_prop_ro("task", &Server::task)
       .def_prop_ro("cluster", &Server::cluster)
@@ -70,20 +92,6 @@ void bind_server(nb::module_& m) {
       .def("join", &Server::join, nb::call_guard<nb::gil_scoped_release>(), "seconds"_a,
            "Waits for stop(); False when the seconds have passed first.")
       .def("stop", &Server::stop, nb::call_guard<nb::gil_scoped_release>(), "drain_s"_a);
-}
-
-runtime::SessionOptions options_of(nb::handle given, const security::SecurityOptions& security) {
-  runtime::SessionOptions out;
-  out.allow_soft_placement = nb::cast<bool>(given["allow_soft_placement"]);
-  out.log_device_placement = nb::cast<bool>(given["log_device_placement"]);
-  out.device_filters = nb::cast<std::vector<std::string>>(given["device_filters"]);
-  out.operation_timeout = milliseconds(nb::cast<int64_t>(given["operation_timeout_in_ms"]));
-  out.isolate_session_state = nb::cast<bool>(given["isolate_session_state"]);
-  out.compute_dtype = nb::cast<std::string>(given["compute_dtype"]);
-  out.connect_timeout = milliseconds(nb::cast<int64_t>(given["connect_timeout_in_ms"]));
-  out.security = security;
-  out.interrupt = interrupted;
-  return out;
 }
 
 std::unique_ptr<Session> make_session(const std::string& target, const BuildingPtr& graph,
@@ -137,6 +145,8 @@ void bind_session(nb::module_& m) {
       .def("run", &run, "engine"_a, "feeds"_a, "values"_a, "fetches"_a, "targets"_a, "timeout_ms"_a,
            "trace"_a,
            "The values of `fetches`, and what was traced as elements of Chrome's format.")
+      .def("take_placement", &Session::take_placement,
+           "What log_device_placement has told since this was last asked.")
       .def("close",
            [](Session& self) {
              Status closed;
@@ -176,11 +186,38 @@ void bind_session(nb::module_& m) {
           "target"_a, "containers"_a, "config"_a, "security"_a);
 }
 
+/// What placing a graph on a cluster decides: (devices of the nodes by name, variables, tasks,
+/// imbalance, text).
+nb::tuple placement(const BuildingPtr& graph, const cluster::ClusterSpec& cluster,
+                    const std::string& master, bool allow_soft_placement) {
+  const ir::Graph placed = value_of(
+      runtime::place_on_cluster(graph->builder().graph(), cluster,
+                                {.master = master, .allow_soft_placement = allow_soft_placement},
+                                graph->builder().registry()));
+  const passes::PlacementReport report = passes::placement_report(placed);
+  nb::dict devices;
+  for (const ir::Node& node : placed.nodes()) devices[node.name.c_str()] = node.device;
+  nb::list variables;
+  for (const passes::PlacedVariable& variable : report.variables) {
+    variables.append(nb::make_tuple(variable.name, variable.device, ir::to_string(variable.spec),
+                                    variable.bytes));
+  }
+  nb::list tasks;
+  for (const passes::TaskLoad& load : report.tasks) {
+    tasks.append(nb::make_tuple(load.task, load.variables, load.bytes, load.nodes));
+  }
+  return nb::make_tuple(devices, variables, tasks, report.imbalance, passes::to_text(report));
+}
+
 }  // namespace
 
 void bind_sessions(nb::module_& m) {
   bind_server(m);
   bind_session(m);
+  m.def(
+      "placement", &placement, "graph"_a, "cluster"_a, "master"_a, "allow_soft_placement"_a,
+      "What placing a graph on a cluster decides: (devices of the nodes by name, variables, tasks, "
+      "imbalance, text).");
 }
 
 }  // namespace sidereal::python

@@ -206,6 +206,8 @@ class Server:
         listen: str,
         security: SecurityOptions,
         intra_op_threads: int,
+        device_filters: Sequence[str],
+        session_defaults: Mapping[str, Any] | None,
     ) -> Server: ...
     @property
     def target(self) -> str: ...
@@ -236,6 +238,7 @@ class RemoteSession:
         timeout_ms: int,
         trace: bool,
     ) -> tuple[list[Tensor], str]: ...
+    def take_placement(self) -> str: ...
     def close(self) -> None: ...
     def list_devices(self) -> list[tuple[str, str, int, int]]: ...
     @staticmethod
@@ -245,6 +248,16 @@ class RemoteSession:
         config: Mapping[str, Any],
         security: SecurityOptions,
     ) -> None: ...
+
+def placement(
+    graph: GraphBase, cluster: ClusterSpec, master: str, allow_soft_placement: bool
+) -> tuple[
+    dict[str, str],
+    list[tuple[str, str, str, int]],
+    list[tuple[str, int, int, int]],
+    float,
+    str,
+]: ...
 
 class ClusterSpec:
     """The jobs of a cluster."""

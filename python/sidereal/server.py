@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import threading
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,13 +18,37 @@ from .security import SecurityOptions
 _LOOK_S = 0.2
 
 
+#: Servers that may run, which end before Python does: its functions may run there.
+_running: weakref.WeakSet[Server] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    for server in list(_running):
+        server.stop()
+
+
+def session_options(config: Any) -> dict[str, Any]:
+    """What the core is told of a ConfigProto."""
+    return {
+        "allow_soft_placement": config.allow_soft_placement,
+        "log_device_placement": config.log_device_placement,
+        "device_filters": config.device_filters,
+        "operation_timeout_in_ms": config.operation_timeout_in_ms,
+        "isolate_session_state": config.isolate_session_state,
+        "compute_dtype": config.compute_dtype,
+        "connect_timeout_in_ms": config.connect_timeout_in_ms,
+    }
+
+
 @dataclass(repr=False)
 class ServerDef:
     """What a server is (tf.train.ServerDef).
 
     cluster: who is in its cluster. job_name, task_index: which of them it is. protocol: how members
-    talk; "grpc". default_session_config: a sidereal.v1.ConfigProto. cluster_device_filters: which
-    devices of others the tasks use; all, if absent.
+    talk; "grpc". default_session_config: a sidereal.v1.ConfigProto, for what clients of this server
+    leave at its default: soft placement, timeout, filters, isolation, compute_dtype.
+    cluster_device_filters: which devices of others the tasks see as masters; all, if absent.
     """
 
     cluster: ClusterDef = field(default_factory=ClusterDef)
@@ -90,7 +117,8 @@ class Server:
 
     server_or_cluster_def: a ServerDef, or the cluster. job_name, task_index: which member it is;
         may be left out where there is one. What is given here goes before what a ServerDef says.
-    protocol: "grpc". config: a sidereal.v1.ConfigProto; intra_op_parallelism_threads is used.
+    protocol: "grpc". config: a sidereal.v1.ConfigProto: threads of the server
+        (intra_op_parallelism_threads), and what its clients' sessions leave at the default.
     start: whether it starts at once.
     security: who may connect (SecurityOptions); by default the secret of the environment
         (SIDEREAL_SECRET_FILE), or else this machine only.
@@ -151,6 +179,8 @@ class Server:
             if self._native is not None and not self._native.join(0):
                 return
             config = self._def.default_session_config
+            given = self._def.cluster_device_filters or ClusterDeviceFilters()
+            filters = given.device_filters(self._def.job_name, self._def.task_index)
             self._native = _native.Server.create(
                 ClusterSpec(self._def.cluster)._native,
                 self._def.job_name,
@@ -158,7 +188,10 @@ class Server:
                 listen=self._listen,
                 security=self._security._to_native(),
                 intra_op_threads=getattr(config, "intra_op_parallelism_threads", 0) or 1,
+                device_filters=filters,
+                session_defaults=None if config is None else session_options(config),
             )
+            _running.add(self)
             cluster = ClusterSpec(json.loads(self._native.cluster.to_json()))
             self._def.cluster = cluster.as_cluster_def()
 
@@ -179,6 +212,11 @@ class Server:
         what is left with CancelledError."""
         if self._native is not None:
             self._native.stop(grace)
+
+    def __del__(self) -> None:
+        # Not left to the core, which ends under Python's lock: functions of Python may run there.
+        with contextlib.suppress(Exception):
+            self.stop()
 
     def __repr__(self) -> str:
         return f"<Server '/job:{self._def.job_name}/task:{self._def.task_index}'>"

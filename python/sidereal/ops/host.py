@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ _Function = Callable[[list[Tensor]], Sequence[Tensor]]
 
 #: Functions that graphs call by number, kept by these graphs.
 _functions: weakref.WeakValueDictionary[int, _Function] = weakref.WeakValueDictionary()
-_numbers = itertools.count(1)
+_numbers = itertools.count(secrets.randbits(61))  # Others in each process.
 
 
 def _register(function: _Function) -> int:
@@ -33,8 +34,8 @@ def call_registered(number: int, inputs: list[Tensor]) -> Sequence[Tensor]:
     function = _functions.get(number)
     if function is None:
         raise errors.NotFoundError(
-            f"there is no Python function {number} in this process: a graph with a py_function can "
-            "neither be saved nor sent to another task"
+            f"there is no Python function {number} in this process: a py_function runs in the "
+            "process that made it, and on servers there; a graph with it cannot be saved"
         )
     before, state.graph = state.graph, None
     try:
@@ -69,8 +70,8 @@ def py_function(
 
     Tout: dtype of what `func` gives, or a list of them (an empty one: nothing). What `func` does
     with tensors is differentiated: in a graph it runs once more for its gradient. It runs in the
-    process that made it only; a graph with it can neither be saved nor sent to another task. What
-    it raises is raised where the graph is run. TensorFlow: tf.py_function."""
+    process that made it only, also on servers there; a graph with it cannot be saved. What it
+    raises is raised where the graph is run. TensorFlow: tf.py_function."""
     types = [dtypes.as_dtype(dtype) for dtype in (nest.flatten(Tout))]
     single = not isinstance(Tout, (list, tuple))
     what = getattr(func, "__name__", "the function")

@@ -68,6 +68,7 @@ from .initializers import (
     zeros_initializer,
 )
 from .operation import Operation
+from .placement import PlacementReport, placement_report
 from .scopes import (
     AUTO_REUSE,
     VariableScope,
@@ -267,8 +268,8 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "AUTO_REUSE", "ConditionalAccumulator", "ConfigProto", "FIFOQueue", "GPUOptions", "Graph",
     "GraphKeys", "GraphOptions", "InteractiveSession", "Operation", "OptimizerOptions",
-    "PaddingFIFOQueue", "PriorityQueue", "RandomShuffleQueue", "RunMetadata", "RunOptions",
-    "Session", "SparseConditionalAccumulator", "Tensor", "Variable", "VariableScope",
+    "PaddingFIFOQueue", "PlacementReport", "PriorityQueue", "RandomShuffleQueue",
+    "RunMetadata", "RunOptions", "Session", "SparseConditionalAccumulator", "Tensor", "Variable", "VariableScope",
     "add_to_collection", "add_to_collections", "assign", "assign_add", "assign_sub",
     "colocate_with", "constant", "constant_initializer", "container", "contrib",
     "control_dependencies", "device", "get_collection", "get_collection_ref", "get_default_graph",
@@ -277,6 +278,7 @@ __all__ = [
     "gradients", "group", "init_scope", "initialize_all_variables", "initializers",
     "is_variable_initialized", "local_variables", "local_variables_initializer",
     "model_variables", "name_scope", "no_op", "ones_initializer", "placeholder",
+    "placement_report",
     "random_normal_initializer", "random_uniform_initializer", "report_uninitialized_variables",
     "reset_default_graph", "scatter_add", "scatter_sub", "scatter_update", "string_split",
     "timeline", "train", "trainable_variables", "truncated_normal_initializer", "variable_scope",

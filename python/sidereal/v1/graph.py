@@ -19,6 +19,7 @@ from ..function import TensorSpec
 from ..indexed_slices import IndexedSlices
 from .device import DeviceFunction, device_function, device_text
 from .operation import Operation
+from .placement import PlacementReport, placement_report
 
 if TYPE_CHECKING:
     from .session import Session
@@ -288,6 +289,13 @@ class Graph(_Graph):
 
     def operation(self, value: Output) -> Operation:
         return Operation(self, value.node)
+
+    def placement(
+        self, cluster: Any, master: str = "", allow_soft_placement: bool = False
+    ) -> PlacementReport:
+        """Where a session on the servers of `cluster` would put its nodes and variables; see
+        sidereal.v1.placement_report()."""
+        return placement_report(self, cluster, master, allow_soft_placement)
 
     def get_operations(self) -> list[Operation]:
         """All operations, in the order they were added."""

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
-from typing import Any
 
 from .. import _native, _run_metadata, errors
 from .._dispatch import ENGINE
 from .._native import Output, Tensor
 from .._run_metadata import RunMetadata, RunOptions
 from ..security import SecurityOptions
+from ..server import session_options
 from .config import ConfigProto
 from .graph import Graph
-
-
-def _options(config: ConfigProto) -> dict[str, Any]:
-    return {
-        "allow_soft_placement": config.allow_soft_placement,
-        "log_device_placement": config.log_device_placement,
-        "device_filters": config.device_filters,
-        "operation_timeout_in_ms": config.operation_timeout_in_ms,
-        "isolate_session_state": config.isolate_session_state,
-        "compute_dtype": config.compute_dtype,
-        "connect_timeout_in_ms": config.connect_timeout_in_ms,
-    }
 
 
 def _security(config: ConfigProto) -> _native.SecurityOptions:
@@ -52,11 +42,13 @@ class RemoteRunner:
             if self._session is None:
                 config = self._config
                 self._session = _native.RemoteSession.create(
-                    self._target, self._graph.native, _options(config), _security(config)
+                    self._target, self._graph.native, session_options(config), _security(config)
                 )
             elif version != self._version:
                 self._session.extend(self._graph.native)
             self._version = version
+            if self._config.log_device_placement:
+                print(self._session.take_placement(), end="", file=sys.stderr)
             return self._session
 
     def run(
@@ -94,8 +86,13 @@ class RemoteRunner:
         if self._session is not None:
             self._session.close()
 
+    def __del__(self) -> None:
+        # Not left to the core, which ends under Python's lock: the server may be in this process.
+        with contextlib.suppress(Exception):
+            self.close()
+
 
 def reset(target: str, containers: list[str], config: ConfigProto) -> None:
     """Forgets what lies in `containers` (none: the default one) on every task of the cluster, and
     ends all sessions of the server `target`."""
-    _native.RemoteSession.reset(target, containers, _options(config), _security(config))
+    _native.RemoteSession.reset(target, containers, session_options(config), _security(config))

@@ -17,7 +17,8 @@ namespace sidereal::cli {
 
 namespace {
 
-constexpr const char* kFooter = R"(The graph is that of a session: in Python, session.graph_def, or graph.as_graph_def().
+constexpr const char* kFooter =
+    R"(The graph is that of a session as text: session.graph_def in Python.
 Nobody in the cluster is asked. Python has the same as sidereal.v1.placement_report().
 
 Example:
@@ -49,7 +50,9 @@ void add_graph_placement(CLI::App* graph, Action* action) {
   command->option_defaults()->always_capture_default()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);
   auto a = std::make_shared<PlacementArguments>();
-  command->add_option("file", a->file, "a graph as text")->type_name("FILE")->default_str("")
+  command->add_option("file", a->file, "a graph as text")
+      ->type_name("FILE")
+      ->default_str("")
       ->required();
   command->add_option("--cluster", a->cluster, "the cluster, a JSON file or text")
       ->type_name("FILE|JSON")

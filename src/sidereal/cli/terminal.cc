@@ -56,8 +56,7 @@ class TerminalScreen final : public Screen {
   void show(const std::string& text) override {
     winsize size{};
     const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-    put("\x1b[H" + fit_screen(text, known ? size.ws_col : 80, known ? size.ws_row : 24) +
-        "\x1b[J");
+    put("\x1b[H" + fit_screen(text, known ? size.ws_col : 80, known ? size.ws_row : 24) + "\x1b[J");
   }
 
   bool wait_for_end(milliseconds limit) override {

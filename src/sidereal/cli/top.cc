@@ -40,9 +40,12 @@ std::optional<Rates> rates_of(const TopView& view, size_t i) {
 const char* state_of(const Status& status) {
   if (status.ok()) return "up";
   switch (status.code()) {
-    case StatusCode::kUnavailable: return "down";
-    case StatusCode::kDeadlineExceeded: return "no answer";
-    default: return "error";
+    case StatusCode::kUnavailable:
+      return "down";
+    case StatusCode::kDeadlineExceeded:
+      return "no answer";
+    default:
+      return "error";
   }
 }
 
@@ -93,14 +96,13 @@ std::string one_line(std::string text) {
 
 nlohmann::json json_of(const TopView& view, size_t i) {
   const TaskReport& r = view.now[i];
-  nlohmann::json out = {
-      {"task", r.task}, {"address", r.address}, {"state", state_of(r.status)}};
+  nlohmann::json out = {{"task", r.task}, {"address", r.address}, {"state", state_of(r.status)}};
   if (!r.status.ok()) {
     out["error"] = base::message_of(r.status);
     return out;
   }
   const std::optional<Rates> rates = rates_of(view, i);
-  const auto rate = [&](double Rates::* member) -> nlohmann::json {
+  const auto rate = [&](double Rates::*member) -> nlohmann::json {
     if (!rates) return nullptr;
     return (*rates).*member;
   };
@@ -141,10 +143,10 @@ std::string format_top(const TopView& view) {
     if (!status.ok()) why += one_line(base::message_of(status)) + "\n";
   }
   std::string out = fmt::format("{} tasks, {} up\n\n", view.now.size(), up);
-  out += format_table({"task", "state", "uptime", "steps/s", "failed", "running", "blocked", "in/s",
-                       "out/s", "cpu", "memory", "sessions", "programs", "resources", "kept",
-                       "threads", "refused"},
-                      rows);
+  out += format_table(
+      {"task", "state", "uptime", "steps/s", "failed", "running", "blocked", "in/s", "out/s", "cpu",
+       "memory", "sessions", "programs", "resources", "kept", "threads", "refused"},
+      rows);
   if (!why.empty()) out += "\n" + why;
   return out;
 }

@@ -26,7 +26,8 @@ using runtime::TaskReport;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr const char* kFooter = R"(One row a task. steps: parts of sessions' steps; of a task of `sidereal train`: calls and jobs.
+constexpr const char* kFooter =
+    R"(A row is a task. steps: its parts of sessions' steps; in clusters of `sidereal train`, calls.
 in, out: tensors from and to other tasks. cpu: how long its ops ran. kept: bytes of resources
 (variables, queues, tables). refused: peers that were not let in.
 
@@ -104,8 +105,7 @@ class Watch {
     std::vector<std::thread> asking;
     for (TaskReport& report : reports) {
       if (report.status.code() != StatusCode::kUnimplemented) continue;
-      asking.emplace_back(
-          [&] { report = ask_training_task(report, timeout_s_, credentials_); });
+      asking.emplace_back([&] { report = ask_training_task(report, timeout_s_, credentials_); });
     }
     for (std::thread& one : asking) one.join();
     return reports;
@@ -131,8 +131,8 @@ Status top(const TopArguments& a) {
   view.now = watch.ask();
   while (true) {
     if (screen != nullptr) screen->show(format_top(view) + "\nq: end\n");
-    const auto left = std::chrono::duration_cast<milliseconds>(asked + to_ms(a.interval_s) -
-                                                               steady_clock::now());
+    const auto left =
+        std::chrono::duration_cast<milliseconds>(asked + to_ms(a.interval_s) - steady_clock::now());
     if (screen != nullptr ? screen->wait_for_end(left) : wait_for_interrupt(left)) return {};
     const steady_clock::time_point now = steady_clock::now();
     view.seconds = std::chrono::duration<double>(now - asked).count();

@@ -54,12 +54,12 @@ TEST(Top, shows_figures_and_rates_of_tasks) {
   EXPECT_EQ(format_top(view),
             "2 tasks, 1 up\n"
             "\n"
-            "task                 state  uptime  steps/s  failed  running  blocked       in/s"
-            "      out/s  cpu   memory  sessions  programs  resources     kept  threads  refused\n"
-            "-------------------  -----  ------  -------  ------  -------  -------  ---------"
-            "  ---------  ---  -------  --------  --------  ---------  -------  -------  -------\n"
-            "/job:ps/task:0          up   2m05s    100.0       4        2        1  200.0 KiB"
-            "  100.0 KiB  10%  3.0 MiB         5         6          7  2.0 KiB        8        3\n"
+            "task                 state  uptime  steps/s  failed  running  blocked     in/s"
+            "    out/s  cpu   memory  sessions  programs  resources     kept  threads  refused\n"
+            "-------------------  -----  ------  -------  ------  -------  -------  -------"
+            "  -------  ---  -------  --------  --------  ---------  -------  -------  -------\n"
+            "/job:ps/task:0          up   2m05s    100.0       4        2        1  200 KiB"
+            "  100 KiB  10%  3.0 MiB         5         6          7  2.0 KiB        8        3\n"
             "/job:worker/task:11   down\n"
             "\n"
             "/job:worker/replica:0/task:11 at w11:2222: refused by it\n");
@@ -68,8 +68,7 @@ TEST(Top, shows_figures_and_rates_of_tasks) {
 TEST(Top, has_no_rates_for_a_task_that_was_restarted) {
   TaskReport restarted = report(500);
   restarted.incarnation = 2;
-  const std::string table =
-      format_top({.now = {restarted}, .before = {report(100)}, .seconds = 1});
+  const std::string table = format_top({.now = {restarted}, .before = {report(100)}, .seconds = 1});
   EXPECT_THAT(table, HasSubstr("up   2m05s        -"));
   const auto json =
       nlohmann::json::parse(top_json({.now = {restarted}, .before = {report(1)}, .seconds = 1}));

@@ -22,8 +22,7 @@ struct PlacementOptions {
 /// Errors: kInvalidArgument for a cluster without tasks, a master that is not in it, and those of
 /// passes::place_devices().
 Result<ir::Graph> place_on_cluster(const ir::Graph& graph, const cluster::ClusterSpec& cluster,
-                                   const PlacementOptions& options,
-                                   const ir::OpRegistry& registry);
+                                   const PlacementOptions& options, const ir::OpRegistry& registry);
 
 /// A line "NAME: (OP): DEVICE" for each node of a placed graph from number `first` on.
 /// Source: the log of TensorFlow's log_device_placement.

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 cluster::ClusterSpec two_jobs() {
   cluster::ClusterSpec cluster;
-  EXPECT_TRUE(cluster.add_job("ps", {"p0:1", "p1:1"}).ok());
+  EXPECT_TRUE(cluster.add_job("ps", std::vector<std::string>{"p0:1", "p1:1"}).ok());
   EXPECT_TRUE(cluster.add_job("worker", std::vector<std::string>{"w0:1"}).ok());
   return cluster;
 }

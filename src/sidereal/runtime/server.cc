@@ -173,8 +173,7 @@ class Server::Impl {
       SR_ASSIGN_OR_RETURN(context_.device_filters.emplace_back(), ir::DeviceSpec::parse(filter));
     }
     const SessionOptions& given = options.session_defaults;
-    SR_ASSIGN_OR_RETURN(const ir::DType compute,
-                        passes::parse_compute_dtype(given.compute_dtype));
+    SR_ASSIGN_OR_RETURN(const ir::DType compute, passes::parse_compute_dtype(given.compute_dtype));
     context_.defaults = {.allow_soft_placement = given.allow_soft_placement,
                          .log_device_placement = given.log_device_placement,
                          .device_filters = given.device_filters,

@@ -44,8 +44,8 @@ struct ServerOptions {
 class Server {
  public:
   /// Errors: kInvalidArgument for a task that is not in the cluster, an address without a port, a
-  /// device filter that is no device; kUnknown ("Could not start gRPC server") for a port in use; kFailedPrecondition for an
-  /// address off loopback without security.
+  /// device filter that is no device; kUnknown ("Could not start gRPC server") for a port in use;
+  /// kFailedPrecondition for an address off loopback without security.
   static Result<std::unique_ptr<Server>> create(const ServerOptions& options);
   /// A cluster of one task, "/job:localhost/replica:0/task:0", at a free port of loopback.
   static Result<std::unique_ptr<Server>> create_local(int intra_op_threads = 1);

@@ -18,7 +18,7 @@ namespace sidereal::runtime {
 /// Source: tf.compat.v1.ConfigProto.
 struct SessionOptions {
   bool allow_soft_placement = false;
-  bool log_device_placement = false;  ///< Into the log of the master, and take_placement().
+  bool log_device_placement = false;        ///< Into the log of the master, and take_placement().
   std::vector<std::string> device_filters;  ///< Only devices that fit one of these; none: all.
   std::chrono::milliseconds operation_timeout{0};  ///< Of every call; 0: none.
   bool isolate_session_state = false;     ///< Variables and the like are the session's own.

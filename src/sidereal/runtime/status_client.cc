@@ -22,8 +22,7 @@ constexpr std::string_view kScheme = "grpc://";
 
 /// A question to one task, and its answer.
 struct Question {
-  explicit Question(const std::shared_ptr<grpc::Channel>& channel,
-                    std::chrono::milliseconds limit)
+  explicit Question(const std::shared_ptr<grpc::Channel>& channel, std::chrono::milliseconds limit)
       : stub(v1::Worker::NewStub(channel)) {
     context.set_deadline(std::chrono::system_clock::now() + limit);
     request.set_version(kSessionVersion);

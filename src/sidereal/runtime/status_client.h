@@ -58,7 +58,7 @@ class StatusClient {
   StatusClient& operator=(const StatusClient&) = delete;
 
   /// The reports of all tasks, sorted by job and index. All are asked at once; who has not answered
-  /// after `limit` has a report with kDeadlineExceeded, who cannot be reached one with kUnavailable.
+  /// after `limit` has a report with kDeadlineExceeded, who cannot be reached kUnavailable.
   std::vector<TaskReport> ask(std::chrono::milliseconds limit);
 
  private:

@@ -44,7 +44,8 @@ TEST(StatusClient, names_who_cannot_be_reached_and_who_is_somebody_else) {
   TestCluster cluster(3);
   cluster::ClusterSpec other;
   const auto tasks = cluster.options().cluster.tasks("w");
-  ASSERT_TRUE(other.add_job("x", {{1, tasks->at(1)}, {2, tasks->at(2)}}).ok());
+  ASSERT_TRUE(
+      other.add_job("x", cluster::ClusterSpec::Tasks{{1, tasks->at(1)}, {2, tasks->at(2)}}).ok());
   cluster.stop(2);
   auto client = StatusClient::create(other, {});
   ASSERT_TRUE(client.ok()) << client.status();

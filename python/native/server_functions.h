@@ -1,0 +1,14 @@
+#pragma once
+
+#include <memory>
+
+#include "sidereal/ports/ports.h"
+
+namespace sidereal::python {
+
+/// Functions of this process's Python programs (py_function) for the servers in it. What a function
+/// raises becomes the error of the step: kInvalidArgument for a ValueError or TypeError, kUnknown
+/// for most others, with the exception's type and text. Thread: any; takes the GIL for a call.
+std::shared_ptr<ports::HostFunctions> server_functions();
+
+}  // namespace sidereal::python
