@@ -142,7 +142,8 @@ std::string format_top(const TopView& view) {
     up += status.ok() ? 1 : 0;
     if (!status.ok()) why += one_line(base::message_of(status)) + "\n";
   }
-  std::string out = fmt::format("{} tasks, {} up\n\n", view.now.size(), up);
+  std::string out =
+      fmt::format("{} {}, {} up\n\n", view.now.size(), view.now.size() == 1 ? "task" : "tasks", up);
   out += format_table(
       {"task", "state", "uptime", "steps/s", "failed", "running", "blocked", "in/s", "out/s", "cpu",
        "memory", "sessions", "programs", "resources", "kept", "threads", "refused"},
