@@ -167,6 +167,20 @@ TEST(SessionOfACluster, names_a_task_that_does_not_come_up) {
   EXPECT_THAT(base::message_of(status), HasSubstr("CreateSession still waiting"));
 }
 
+TEST(SessionOfACluster, names_a_master_that_does_not_answer) {
+  const std::string target = local_server()->target();
+  Model model;
+  model.constant({1}, "a");
+  SessionOptions options;
+  options.connect_timeout = std::chrono::milliseconds(300);
+  const auto began = std::chrono::steady_clock::now();
+  const Status status = Session::create(target, model.graph(), options).status();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(3));
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(base::message_of(status), HasSubstr(target));
+  EXPECT_THAT(base::message_of(status), HasSubstr("300 ms"));
+}
+
 TEST(SessionOfACluster, does_not_wait_for_tasks_that_the_graph_does_not_use) {
   TestCluster cluster(2);
   cluster.stop(1);

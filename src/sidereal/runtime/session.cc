@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 
+#include "sidereal/base/log.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/runtime/channels.h"
 #include "sidereal/runtime/client_stream.h"
@@ -28,6 +29,10 @@ constexpr milliseconds kLook(50);
 /// What a master gets to answer after the deadline of a step, with words of its own.
 constexpr milliseconds kLastWords(3000);
 constexpr milliseconds kCloseTimeout(2000);
+/// One try to reach a master.
+constexpr milliseconds kTry(2000);
+constexpr milliseconds kFirstLog(3000);
+constexpr milliseconds kLogEvery(10'000);
 
 /// Something that is waited for. Thread: any.
 class Event {
@@ -36,6 +41,11 @@ class Event {
     const std::lock_guard lock(mutex_);
     set_ = true;
     changed_.notify_all();
+  }
+  /// Waits for it, for `limit` at most.
+  void wait_for(milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, limit, [this] { return set_; });
   }
   /// Calls `interrupted` now and then; once it says true, `cancel`.
   void wait(const std::function<bool()>& interrupted, const std::function<void()>& cancel) {
@@ -163,11 +173,13 @@ class Session::Impl {
     auto out = std::make_unique<Impl>();
     out->options_ = options;
     out->peer_ = "the master at " + target;
-    out->stub_ = v1::Master::NewStub(make_channel(address, *credentials));
+    out->channel_ = make_channel(address, *credentials);
+    out->stub_ = v1::Master::NewStub(out->channel_);
     return out;
   }
 
   Status create(const ir::Graph& graph) {
+    SR_RETURN_IF_ERROR(reach());
     v1::CreateSessionRequest request;
     request.set_version(kSessionVersion);
     *request.mutable_config() = to_proto(options_);
@@ -236,12 +248,9 @@ class Session::Impl {
     v1::CloseSessionRequest request;
     request.set_session(session);
     v1::CloseSessionReply reply;
-    Status status = call(
-        kCloseTimeout,
-        [&](auto* context, auto done) {
-          stub_->async()->CloseSession(context, &request, &reply, done);
-        },
-        false);
+    Status status = call(kCloseTimeout, [&](auto* context, auto done) {
+      stub_->async()->CloseSession(context, &request, &reply, done);
+    });
     hold_.TryCancel();
     hold_ended_.wait(nullptr, [] {});
     return status;
@@ -265,6 +274,7 @@ class Session::Impl {
   }
 
   Status reset(const std::vector<std::string>& containers) {
+    SR_RETURN_IF_ERROR(reach());
     v1::ResetRequest request;
     for (const std::string& container : containers) request.add_containers(container);
     v1::ResetReply reply;
@@ -281,11 +291,39 @@ class Session::Impl {
                                                   : options_.connect_timeout;
   }
 
+  /// Waits until the master answers, and says now and then why it does not.
+  Status reach() {
+    const auto worker = v1::Worker::NewStub(channel_);
+    const auto began = std::chrono::steady_clock::now();
+    auto next_log = began + kFirstLog;
+    while (true) {
+      v1::GetStatusRequest request;
+      request.set_version(kSessionVersion);
+      v1::TaskStatus reply;
+      const Status asked = call(kTry, [&](auto* context, auto done) {
+        worker->async()->GetStatus(context, &request, &reply, done);
+      });
+      const bool again =
+          asked.code() == StatusCode::kUnavailable || asked.code() == StatusCode::kDeadlineExceeded;
+      if (!again) return asked;
+      const auto now = std::chrono::steady_clock::now();
+      if (now - began >= waiting_time()) {
+        return base::deadline_exceeded("no answer within {} ms from {}", waiting_time().count(),
+                                       base::message_of(asked));
+      }
+      if (now >= next_log) {
+        base::log_info("still waiting for {}", base::message_of(asked));
+        next_log = now + kLogEvery;
+      }
+      Event nothing;
+      nothing.wait_for(kLook);
+    }
+  }
+
   /// Makes a call and waits for its end.
   template <class Start>
-  Status call(milliseconds timeout, Start start, bool wait_for_ready = true) {
+  Status call(milliseconds timeout, Start start) {
     grpc::ClientContext context;
-    context.set_wait_for_ready(wait_for_ready);
     context.set_deadline(std::chrono::system_clock::now() + timeout);
     Event ended;
     grpc::Status status;
@@ -299,6 +337,7 @@ class Session::Impl {
 
   SessionOptions options_;
   std::string peer_;
+  std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Master::Stub> stub_;
   std::atomic<uint64_t> session_ = 0;
   std::mutex extend_mutex_;
