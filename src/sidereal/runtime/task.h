@@ -31,7 +31,7 @@ struct ProgramCall {
 };
 
 /// Keys of one question at most.
-inline constexpr int64_t kQuestionKeysMax = 65'536;
+inline constexpr int64_t kQuestionKeysMax = 16'384;
 
 /// Asks other tasks for tensors.
 class Peers {

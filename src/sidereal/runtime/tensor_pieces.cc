@@ -92,6 +92,14 @@ Result<Tensor> PieceJoiner::finish(Part* part) {
 
 Result<std::optional<std::pair<int32_t, Tensor>>> PieceJoiner::add(
     const session::v1::TensorPiece& piece) {
+  SR_RETURN_IF_ERROR(failure_);
+  Result<std::optional<std::pair<int32_t, Tensor>>> out = join(piece);
+  failure_ = out.status();
+  return out;
+}
+
+Result<std::optional<std::pair<int32_t, Tensor>>> PieceJoiner::join(
+    const session::v1::TensorPiece& piece) {
   const int32_t index = piece.index();
   if (index < 0 || index >= count_) {
     return invalid_argument("tensor {} of {}", index, count_);

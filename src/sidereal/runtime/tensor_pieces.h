@@ -85,6 +85,7 @@ class PieceJoiner {
 
   /// The tensor that `piece` completes, with its index; each index once. Errors: kInvalidArgument,
   /// kDataLoss, kResourceExhausted for a tensor that is too large or for which there is no memory.
+  /// After an error every piece gets it.
   Result<std::optional<std::pair<int32_t, tensor::Tensor>>> add(
       const session::v1::TensorPiece& piece);
 
@@ -99,6 +100,8 @@ class PieceJoiner {
     bool complete = false;
   };
 
+  Result<std::optional<std::pair<int32_t, tensor::Tensor>>> join(
+      const session::v1::TensorPiece& piece);
   Status begin(const session::v1::TensorPiece& piece, Part* part);
   static Result<tensor::Tensor> finish(Part* part);
 
@@ -106,6 +109,7 @@ class PieceJoiner {
   uint64_t bytes_max_;
   std::shared_ptr<ArrivingBytes> arriving_;
   uint64_t taken_ = 0;
+  Status failure_;
   absl::flat_hash_map<int32_t, Part> parts_;
 };
 

@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kPartsMax = 65'536;
 constexpr int64_t kQuestionsMax = 65'536;
 /// Tensors that all open questions wait for.
-constexpr int64_t kOpenKeysMax = int64_t{1} << 20;
+constexpr int64_t kOpenKeysMax = int64_t{1} << 18;
 
 /// What the streams of a worker share.
 struct Common {
