@@ -7,7 +7,7 @@ Frappe_x1. deepfm is trained in bfloat16 as well (--compute-dtype), where its me
 within 0.001 of that in float32. Exit code 1 when a run fails or misses its target. Settings were
 chosen by hand in trials that printed the AUC of the validation and of the test file, so the figures
 are a little optimistic. The validation file is not used here, and the number of epochs is fixed.
-`--short`: one seed.
+`--short`: one seed, within 0.002, as single asynchronous runs differ by more than 0.001.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ CASES = (
 )  # fmt: skip
 #: A model in bfloat16 may differ so much from itself in float32, as the mean of the seeds.
 MIXED_APART = 0.001
+#: And of one seed alone: asynchronous runs of one dtype differ by 0.0015 among themselves.
+MIXED_APART_ALONE = 0.002
 CASES = (*CASES, replace(CASES[-1], compute_dtype="bfloat16"))
 
 
@@ -174,7 +176,7 @@ def mixed_precision_row(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
         "peer": wide,
         "unit": "AUC",
         "ratio": narrow / wide,
-        "target": wide - MIXED_APART,
+        "target": wide - (MIXED_APART if len(found) > 1 else MIXED_APART_ALONE),
     }
 
 

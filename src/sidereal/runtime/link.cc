@@ -46,7 +46,7 @@ class LocalLink final : public Link {
   }
   void register_program(const std::string& bytes,
                         std::function<void(Result<uint64_t>)> done) override {
-    task_->register_program(session_, bytes, std::move(done));
+    task_->register_program(session_, bytes, done);
   }
   std::shared_ptr<Part> run(ProgramCall call, std::function<void(ProgramResult)> done) override {
     call.session = session_;

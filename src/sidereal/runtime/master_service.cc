@@ -405,7 +405,7 @@ class MasterService::Impl final : public Base {
       return status;
     }
     if (gone(call)()) {
-      const Status why = base::cancelled("the client has gone");
+      Status why = base::cancelled("the client has gone");
       static_cast<void>(common_->sessions->close(session->id(), why));
       return why;
     }

@@ -300,7 +300,7 @@ class Session::Impl {
       v1::GetStatusRequest request;
       request.set_version(kSessionVersion);
       v1::TaskStatus reply;
-      const Status asked = call(kTry, [&](auto* context, auto done) {
+      Status asked = call(kTry, [&](auto* context, auto done) {
         worker->async()->GetStatus(context, &request, &reply, done);
       });
       const bool again =
