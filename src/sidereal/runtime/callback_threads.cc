@@ -35,8 +35,7 @@ std::shared_ptr<grpc::Channel> used_channel() {
 
 void keep_callback_threads() {
   // Never destroyed: gRPC may be gone by the end of the process.
-  static const auto* const kept = new std::shared_ptr<grpc::Channel>(used_channel());
-  static_cast<void>(kept);
+  [[gnu::used]] static const auto* const kept = new std::shared_ptr<grpc::Channel>(used_channel());
 }
 
 }  // namespace sidereal::runtime
