@@ -9,7 +9,7 @@
 #include "sidereal/app/cluster.h"
 #include "sidereal/app/control.grpc.pb.h"
 #include "sidereal/app/grpc_status.h"
-#include "sidereal/security/credentials.h"
+#include "sidereal/security/channel.h"
 
 namespace sidereal::app {
 
@@ -25,24 +25,13 @@ void set_deadline(grpc::ClientContext* context, double seconds) {
 
 std::shared_ptr<grpc::Channel> make_channel(
     const std::string& address, const std::shared_ptr<const security::Credentials>& credentials) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(256 << 20);
-  arguments.SetMaxSendMessageSize(256 << 20);
-  // A silent peer (stopped machine, cut network) is noticed within about 8 s.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 4000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 4000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  if (credentials == nullptr) {
-    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-  }
-  credentials->channel_arguments(&arguments);
-  return grpc::CreateCustomChannel(address, credentials->channel(), arguments);
+  // A silent peer is noticed within about 8 s.
+  return security::make_channel(address, credentials.get(),
+                                {.message_bytes_max = 256 << 20,
+                                 .keepalive_ms = 4000,
+                                 .keepalive_timeout_ms = 4000,
+                                 .keepalive_when_idle = true,
+                                 .connect_ms = 50});
 }
 
 }  // namespace

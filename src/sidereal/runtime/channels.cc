@@ -10,7 +10,7 @@
 #include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/tensor_pieces.h"
-#include "sidereal/security/credentials.h"
+#include "sidereal/security/channel.h"
 
 namespace sidereal::runtime {
 
@@ -28,22 +28,10 @@ std::string task_of(std::string_view device) {
 std::shared_ptr<grpc::Channel> make_channel(const std::string& target,
                                             const security::Credentials& credentials) {
   keep_callback_threads();
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);
-  arguments.SetMaxSendMessageSize(-1);
-  // A silent peer (stopped machine, cut network) is noticed within 7 s.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 2000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 0);
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  // What one try to connect may take. Tries that are refused follow one another faster.
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 3000);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  credentials.channel_arguments(&arguments);
-  return grpc::CreateCustomChannel(target, credentials.channel(), arguments);
+  // A silent peer is noticed within 7 s.
+  return security::make_channel(
+      target, &credentials,
+      {.keepalive_ms = 2000, .keepalive_timeout_ms = 5000, .connect_ms = 3000});
 }
 
 Channels::Channels(const cluster::ClusterSpec& cluster,
