@@ -72,12 +72,7 @@ std::unique_ptr<Server> make_server(const cluster::ClusterSpec& cluster, const s
     return true;
   }();
   static_cast<void>(quiet);
-  Result<std::unique_ptr<Server>> made = base::internal("not made");
-  {
-    const nb::gil_scoped_release unlocked;
-    made = Server::create(options);
-  }
-  return value_of(std::move(made));
+  return value_of(without_gil([&] { return Server::create(options); }));
 }
 
 void bind_server(nb::module_& m) {
@@ -98,22 +93,12 @@ std::unique_ptr<Session> make_session(const std::string& target, const BuildingP
                                       nb::handle given, const security::SecurityOptions& security) {
   const runtime::SessionOptions options = options_of(given, security);
   const ir::Graph copy = graph->builder().graph();
-  Result<std::unique_ptr<Session>> made = base::internal("not made");
-  {
-    const nb::gil_scoped_release unlocked;
-    made = Session::create(target, copy, options);
-  }
-  return value_of(std::move(made));
+  return value_of(without_gil([&] { return Session::create(target, copy, options); }));
 }
 
 void extend(Session& self, const BuildingPtr& graph) {
   const ir::Graph copy = graph->builder().graph();
-  Status extended;
-  {
-    const nb::gil_scoped_release unlocked;
-    extended = self.extend(copy);
-  }
-  check(extended);
+  check(without_gil([&] { return self.extend(copy); }));
 }
 
 std::pair<std::vector<Value>, std::string> run(Session& self, Engine& engine,
@@ -125,14 +110,12 @@ std::pair<std::vector<Value>, std::string> run(Session& self, Engine& engine,
   std::vector<Session::Feed> fed;
   for (size_t i = 0; i < feeds.size(); ++i) fed.emplace_back(feeds[i], values[i]->tensor);
   runtime::RunMetadata metadata;
-  Result<std::vector<tensor::Tensor>> got = base::internal("not run");
-  {
-    const nb::gil_scoped_release unlocked;
-    got = self.run(fed, fetches, targets, {.timeout = milliseconds(timeout_ms), .trace = trace},
-                   &metadata);
-  }
+  std::vector<tensor::Tensor> got = value_of(without_gil([&] {
+    return self.run(fed, fetches, targets, {.timeout = milliseconds(timeout_ms), .trace = trace},
+                    &metadata);
+  }));
   std::vector<Value> out;
-  for (tensor::Tensor& tensor : value_of(std::move(got))) {
+  for (tensor::Tensor& tensor : got) {
     out.push_back(engine.wrap(std::move(tensor)));
   }
   return {std::move(out), std::move(metadata.trace)};
@@ -147,25 +130,13 @@ void bind_session(nb::module_& m) {
            "The values of `fetches`, and what was traced as elements of Chrome's format.")
       .def("take_placement", &Session::take_placement,
            "What log_device_placement has told since this was last asked.")
-      .def("close",
-           [](Session& self) {
-             Status closed;
-             {
-               const nb::gil_scoped_release unlocked;
-               closed = self.close();
-             }
-             check(closed);
-           })
+      .def("close", [](Session& self) { check(without_gil([&] { return self.close(); })); })
       .def(
           "list_devices",
           [](Session& self) {
-            Result<std::vector<runtime::DeviceAttributes>> devices = base::internal("not asked");
-            {
-              const nb::gil_scoped_release unlocked;
-              devices = self.list_devices();
-            }
+            const auto devices = value_of(without_gil([&] { return self.list_devices(); }));
             std::vector<std::tuple<std::string, std::string, int64_t, uint64_t>> out;
-            for (const auto& device : value_of(std::move(devices))) {
+            for (const auto& device : devices) {
               out.emplace_back(device.name, device.type, device.memory_bytes, device.incarnation);
             }
             return out;
@@ -176,12 +147,7 @@ void bind_session(nb::module_& m) {
           [](const std::string& target, const std::vector<std::string>& containers,
              nb::handle given, const security::SecurityOptions& security) {
             const runtime::SessionOptions options = options_of(given, security);
-            Status reset;
-            {
-              const nb::gil_scoped_release unlocked;
-              reset = Session::reset(target, containers, options);
-            }
-            check(reset);
+            check(without_gil([&] { return Session::reset(target, containers, options); }));
           },
           "target"_a, "containers"_a, "config"_a, "security"_a);
 }

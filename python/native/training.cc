@@ -72,10 +72,7 @@ auto run_interruptibly(train::FitOptions options, const nb::object& on_progress,
       Py_XDECREF(result);
     };
   }
-  auto result = [&] {
-    const nb::gil_scoped_release unlocked;
-    return work(options);
-  }();
+  auto result = without_gil([&] { return work(options); });
   if (raised.has_value()) throw nb::python_error(std::move(*raised));
   return value_of(std::move(result));
 }
@@ -121,14 +118,7 @@ void bind_clusters(nb::module_& m) {
       .def_prop_ro("worker",
                    [](const app::Cluster& c) { return value_of(c.spec().addresses("worker")); })
       .def("check_alive", [](app::Cluster& c) { check(c.check_alive()); })
-      .def("stop", [](app::Cluster& c) {
-        Status status;
-        {
-          const nb::gil_scoped_release unlocked;
-          status = c.stop();
-        }
-        check(status);
-      });
+      .def("stop", [](app::Cluster& c) { check(without_gil([&] { return c.stop(); })); });
   m.def(
       "start_local_cluster",
       [](int ps, int workers, int ps_lanes, int worker_lanes, int64_t spin_us, bool in_process,
@@ -141,11 +131,7 @@ void bind_clusters(nb::module_& m) {
                                                .in_process = in_process,
                                                .program = program,
                                                .start_deadline_s = start_deadline_s};
-        auto cluster = [&options] {
-          const nb::gil_scoped_release unlocked;
-          return app::start_local_cluster(options);
-        }();
-        return value_of(std::move(cluster));
+        return value_of(without_gil([&] { return app::start_local_cluster(options); }));
       },
       "ps"_a, "workers"_a, "ps_lanes"_a, "worker_lanes"_a, "spin_us"_a, "in_process"_a, "program"_a,
       "start_deadline_s"_a);
@@ -273,28 +259,16 @@ void bind_trainer(nb::module_& m) {
       .def(
           "read_variable",
           [](train::Trainer& self, const std::string& name) {
-            auto value = [&] {
-              const nb::gil_scoped_release unlocked;
-              return self.read_variable(name);
-            }();
-            return to_numpy(value_of(std::move(value)));
+            return to_numpy(value_of(without_gil([&] { return self.read_variable(name); })));
           },
           "name"_a)
       .def("task_stats", [](train::Trainer& self) {
-        auto stats = [&] {
-          const nb::gil_scoped_release unlocked;
-          return self.task_stats();
-        }();
-        return value_of(std::move(stats));
+        return value_of(without_gil([&] { return self.task_stats(); }));
       });
   m.def(
       "create_trainer",
       [](app::Cluster* cluster, const train::CompiledModel& model) {
-        auto trainer = [&] {
-          const nb::gil_scoped_release unlocked;
-          return train::Trainer::create(cluster, model);
-        }();
-        return value_of(std::move(trainer));
+        return value_of(without_gil([&] { return train::Trainer::create(cluster, model); }));
       },
       "cluster"_a, "model"_a, nb::keep_alive<0, 1>());
 }
