@@ -241,10 +241,9 @@ Status run(const Flags& flags) {
   SR_RETURN_IF_ERROR(echo->receive(&echo_port, sizeof(echo_port), kReadySeconds));
   const std::array<int32_t, 2> ports = free_ports();
   int32_t ready = 0;
-  for (const auto* process : {master.get(), task.get()}) {
-    auto* const one = const_cast<Process*>(process);
-    SR_RETURN_IF_ERROR(one->send(ports.data(), sizeof(ports)));
-    SR_RETURN_IF_ERROR(one->receive(&ready, sizeof(ready), kReadySeconds));
+  for (Process* const process : {master.get(), task.get()}) {
+    SR_RETURN_IF_ERROR(process->send(ports.data(), sizeof(ports)));
+    SR_RETURN_IF_ERROR(process->receive(&ready, sizeof(ready), kReadySeconds));
   }
   const std::string target = fmt::format("grpc://127.0.0.1:{}", ports[0]);
   SR_ASSIGN_OR_RETURN(const auto local, SessionSide::create(target, "/job:bench/task:0"));

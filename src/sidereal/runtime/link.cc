@@ -4,7 +4,6 @@
 
 #include <deque>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "sidereal/runtime/client_stream.h"
@@ -36,17 +35,13 @@ class LocalLink final : public Link {
       : task_(task), session_(session), isolated_(isolated) {}
 
   void attach(std::function<void(Result<uint64_t>)> done) override {
-    task_->open_session(session_, isolated_, [&](const Status& status) {
-      if (status.ok()) {
-        done(task_->incarnation());
-      } else {
-        done(status);
-      }
-    });
+    const Status opened = task_->open_session(session_, isolated_);
+    if (!opened.ok()) return done(opened);
+    done(task_->incarnation());
   }
   void register_program(const std::string& bytes,
                         std::function<void(Result<uint64_t>)> done) override {
-    task_->register_program(session_, bytes, done);
+    done(task_->register_program(session_, bytes));
   }
   std::shared_ptr<Part> run(ProgramCall call, std::function<void(ProgramResult)> done) override {
     call.session = session_;
@@ -161,6 +156,9 @@ class Attachment final : public ClientStream<v1::AttachRequest, v1::AttachReply>
   Status status_;
 };
 
+/// Fetches of one part that a task may send.
+constexpr int32_t kFetchesMax = 1 << 20;
+
 /// A RunProgram stream.
 class RemotePart final : public ClientStream<v1::ProgramRequest, v1::ProgramReply>,
                          public Link::Part {
@@ -168,8 +166,7 @@ class RemotePart final : public ClientStream<v1::ProgramRequest, v1::ProgramRepl
   RemotePart(std::string peer, std::function<void(ProgramResult)> done)
       : peer_(std::move(peer)), done_with_(std::move(done)) {}
 
-  void run(v1::Worker::Stub* stub, ProgramCall call, size_t fetches) {
-    joiner_.emplace(static_cast<int32_t>(fetches));
+  void run(v1::Worker::Stub* stub, ProgramCall call) {
     stub->async()->RunProgram(&context_, this);
     begin();
     v1::ProgramRequest request;
@@ -206,7 +203,7 @@ class RemotePart final : public ClientStream<v1::ProgramRequest, v1::ProgramRepl
  private:
   void take(v1::ProgramReply* reply) override {
     if (reply->has_piece()) {
-      auto value = joiner_->add(reply->piece());
+      auto value = joiner_.add(reply->piece());
       if (!value.ok()) return give({.status = base::with_context(value.status(), peer_)});
       if (*value) {
         const auto index = static_cast<size_t>((*value)->first);
@@ -248,7 +245,7 @@ class RemotePart final : public ClientStream<v1::ProgramRequest, v1::ProgramRepl
   std::mutex result_mutex_;
   std::function<void(ProgramResult)> done_with_;
   bool ended_ = false;
-  std::optional<PieceJoiner> joiner_;
+  PieceJoiner joiner_{kFetchesMax};
   std::vector<Tensor> fetches_;
 };
 
@@ -274,10 +271,9 @@ class RemoteLink final : public Link {
     attachment_->register_program(bytes, std::move(done));
   }
   std::shared_ptr<Part> run(ProgramCall call, std::function<void(ProgramResult)> done) override {
-    constexpr size_t kFetchesMax = size_t{1} << 20;
     call.session = head_.session();
     auto part = std::make_shared<RemotePart>(peer_, std::move(done));
-    part->run(stub_.get(), std::move(call), kFetchesMax);
+    part->run(stub_.get(), std::move(call));
     return part;
   }
   void detach() override { attachment_->detach(); }

@@ -193,11 +193,7 @@ class Server::Impl {
   }
 
   /// Steps that run, of this master and of others.
-  int64_t running() const {
-    int64_t steps = 0;
-    task_->figures([&steps](const TaskFigures& figures) { steps = figures.steps_running; });
-    return steps + master_->running();
-  }
+  int64_t running() const { return task_->figures().steps_running + master_->running(); }
 
   std::mutex mutex_;
   std::condition_variable ended_;

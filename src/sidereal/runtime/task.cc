@@ -93,13 +93,13 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
     thread_ = std::thread([this] { loop(); });
   }
 
-  void open_session(uint64_t id, bool isolated, const std::function<void(Status)>& done) {
+  Status open_session(uint64_t id, bool isolated) {
     std::shared_ptr<Space> space = shared_;
     if (isolated) {
       space = std::make_shared<Space>();
       set_environment(space.get());
     }
-    done(add_session(id, {.space = std::move(space), .isolated = isolated}));
+    return add_session(id, {.space = std::move(space), .isolated = isolated});
   }
 
   void close_session(uint64_t id) {
@@ -123,31 +123,28 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
     });
   }
 
-  void register_program(uint64_t id, const std::string& bytes,
-                        const std::function<void(Result<uint64_t>)>& done) {
+  Result<uint64_t> register_program(uint64_t id, const std::string& bytes) {
     const uint64_t hash = program::content_hash(bytes);
     std::shared_ptr<Space> space;
     {
       const std::lock_guard lock(sessions_mutex_);
       const auto found = sessions_.find(id);
-      if (found == sessions_.end()) return done(unknown_session());
+      if (found == sessions_.end()) return unknown_session();
       space = found->second.space;
       std::shared_ptr<LoadedProgram> known = programs_[{space.get(), hash}].lock();
-      const Status fits = check_room(found->second, hash, bytes.size());
-      if (!fits.ok()) return done(fits);
+      SR_RETURN_IF_ERROR(check_room(found->second, hash, bytes.size()));
       if (known != nullptr) {
         keep(&found->second, hash, std::move(known), bytes.size());
-        return done(hash);
+        return hash;
       }
     }
-    Result<std::shared_ptr<LoadedProgram>> loaded = load(bytes, std::move(space));
-    if (!loaded.ok()) return done(loaded.status());
+    SR_ASSIGN_OR_RETURN(std::shared_ptr<LoadedProgram> loaded, load(bytes, std::move(space)));
     const std::lock_guard lock(sessions_mutex_);
     const auto found = sessions_.find(id);
-    if (found == sessions_.end()) return done(unknown_session());
-    programs_[{(*loaded)->space.get(), hash}] = *loaded;
-    keep(&found->second, hash, *std::move(loaded), bytes.size());
-    done(hash);
+    if (found == sessions_.end()) return unknown_session();
+    programs_[{loaded->space.get(), hash}] = loaded;
+    keep(&found->second, hash, std::move(loaded), bytes.size());
+    return hash;
   }
 
   Status check(uint64_t session, uint64_t program, int64_t feeds) {
@@ -226,14 +223,13 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
     post([held = std::move(held)]() mutable { held = nullptr; });
   }
 
-  void reset(const std::vector<std::string>& containers, const std::function<void(Status)>& done) {
+  Status reset(const std::vector<std::string>& containers) {
     for (const std::string& container : containers) shared_->manager.erase_container(container);
     shared_->manager.changed();
-    if (!post([this] { wake_all(); })) return done(stopping());
-    done({});
+    return post([this] { wake_all(); }) ? Status() : stopping();
   }
 
-  void figures(const std::function<void(TaskFigures)>& done) {
+  TaskFigures figures() {
     TaskFigures out;
     {
       const std::lock_guard lock(sessions_mutex_);
@@ -247,7 +243,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
     out.resources = static_cast<int64_t>(shared_->manager.names().size());
     out.resource_bytes = shared_->manager.bytes();
     out.busy_s = static_cast<double>(busy_ns_) * 1e-9;
-    done(out);
+    return out;
   }
 
   void stop() {
@@ -588,13 +584,12 @@ Result<std::unique_ptr<Task>> Task::create(TaskOptions options, Peers* peers) {
 
 const std::string& Task::name() const { return impl_->options().name; }
 uint64_t Task::incarnation() const { return impl_->options().incarnation; }
-void Task::open_session(uint64_t session, bool isolated, const std::function<void(Status)>& done) {
-  impl_->open_session(session, isolated, done);
+Status Task::open_session(uint64_t session, bool isolated) {
+  return impl_->open_session(session, isolated);
 }
 void Task::close_session(uint64_t session) { impl_->close_session(session); }
-void Task::register_program(uint64_t session, const std::string& bytes,
-                            const std::function<void(Result<uint64_t>)>& done) {
-  impl_->register_program(session, bytes, done);
+Result<uint64_t> Task::register_program(uint64_t session, const std::string& bytes) {
+  return impl_->register_program(session, bytes);
 }
 Status Task::check(uint64_t session, uint64_t program, int64_t feeds) const {
   return impl_->check(session, program, feeds);
@@ -612,11 +607,8 @@ void Task::withdraw(uint64_t step, const std::shared_ptr<Taker>& taker) {
   impl_->withdraw(step, taker);
 }
 void Task::release(Tensor value) { impl_->release(std::move(value)); }
-void Task::reset(const std::vector<std::string>& containers,
-                 const std::function<void(Status)>& done) {
-  impl_->reset(containers, done);
-}
-void Task::figures(const std::function<void(TaskFigures)>& done) { impl_->figures(done); }
+Status Task::reset(const std::vector<std::string>& containers) { return impl_->reset(containers); }
+TaskFigures Task::figures() const { return impl_->figures(); }
 void Task::stop() { impl_->stop(); }
 
 }  // namespace sidereal::runtime

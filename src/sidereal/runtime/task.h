@@ -96,13 +96,12 @@ class Task {
 
   /// Lets session `session` register programs. `isolated`: its variables, queues and tables are its
   /// own. kAlreadyExists when it is open, kResourceExhausted when too many are.
-  void open_session(uint64_t session, bool isolated, const std::function<void(Status)>& done);
+  Status open_session(uint64_t session, bool isolated);
   /// Ends its steps and forgets what it registered.
   void close_session(uint64_t session);
   /// Makes the program of these bytes (docs/formats/program.md) known; its content hash.
   /// kResourceExhausted when the session has too many, or too large ones.
-  void register_program(uint64_t session, const std::string& bytes,
-                        const std::function<void(Result<uint64_t>)>& done);
+  Result<uint64_t> register_program(uint64_t session, const std::string& bytes);
 
   /// Whether `call` may run: kAborted when the session is unknown here, kNotFound when the program
   /// is, kInvalidArgument for another number of feeds than the program takes.
@@ -134,8 +133,8 @@ class Task {
   void release(tensor::Tensor value);
 
   /// Forgets what lies in these containers ("": the default one) and ends what waits for it.
-  void reset(const std::vector<std::string>& containers, const std::function<void(Status)>& done);
-  void figures(const std::function<void(TaskFigures)>& done);
+  Status reset(const std::vector<std::string>& containers);
+  [[nodiscard]] TaskFigures figures() const;
 
   /// Ends every step with kCancelled and the thread with them.
   void stop();

@@ -49,15 +49,14 @@ class AttachStream final : public ServerStream<v1::AttachRequest, v1::AttachRepl
   Status take(const v1::AttachRequest& request) override {
     if (request.has_head()) return open(request.head());
     if (!open_) return base::invalid_argument("a program came before the head of the stream");
-    common_->task->register_program(session_, request.program(), [&](Result<uint64_t> hash) {
-      v1::AttachReply reply;
-      if (hash.ok()) {
-        reply.set_program(*hash);
-      } else {
-        to_proto(hash.status(), false, reply.mutable_failure());
-      }
-      put(std::move(reply));
-    });
+    const Result<uint64_t> hash = common_->task->register_program(session_, request.program());
+    v1::AttachReply reply;
+    if (hash.ok()) {
+      reply.set_program(*hash);
+    } else {
+      to_proto(hash.status(), false, reply.mutable_failure());
+    }
+    put(std::move(reply));
     return {};
   }
 
@@ -73,10 +72,7 @@ class AttachStream final : public ServerStream<v1::AttachRequest, v1::AttachRepl
       return base::failed_precondition("{} was expected here, but this is {}; check the cluster",
                                        head.task(), name);
     }
-    Status opened;
-    common_->task->open_session(head.session(), head.isolated(),
-                                [&opened](const Status& status) { opened = status; });
-    SR_RETURN_IF_ERROR(opened);
+    SR_RETURN_IF_ERROR(common_->task->open_session(head.session(), head.isolated()));
     session_ = head.session();
     open_ = true;
     v1::AttachReply reply;
@@ -351,10 +347,8 @@ class WorkerService::Impl final : public Base {
 
   grpc::Status ResetContainers(grpc::ServerContext*, const v1::ResetRequest* request,
                                v1::ResetReply*) override {
-    Status reset;
-    common_->task->reset({request->containers().begin(), request->containers().end()},
-                         [&reset](const Status& status) { reset = status; });
-    return to_grpc(reset);
+    return to_grpc(
+        common_->task->reset({request->containers().begin(), request->containers().end()}));
   }
 
   grpc::Status SetLogLevel(grpc::ServerContext*, const v1::SetLogLevelRequest* request,
@@ -388,17 +382,16 @@ class WorkerService::Impl final : public Base {
     status->set_memory_bytes(machine.memory_used);
     status->set_threads(machine.threads);
     status->set_open_files(machine.open_files);
-    common_->task->figures([status](const TaskFigures& figures) {
-      status->set_steps(figures.steps);
-      status->set_steps_failed(figures.steps_failed);
-      status->set_steps_running(figures.steps_running);
-      status->set_steps_blocked(figures.steps_blocked);
-      status->set_sessions(figures.sessions);
-      status->set_programs(figures.programs);
-      status->set_resources(figures.resources);
-      status->set_resource_bytes(figures.resource_bytes);
-      status->set_busy_s(figures.busy_s);
-    });
+    const TaskFigures figures = task.figures();
+    status->set_steps(figures.steps);
+    status->set_steps_failed(figures.steps_failed);
+    status->set_steps_running(figures.steps_running);
+    status->set_steps_blocked(figures.steps_blocked);
+    status->set_sessions(figures.sessions);
+    status->set_programs(figures.programs);
+    status->set_resources(figures.resources);
+    status->set_resource_bytes(figures.resource_bytes);
+    status->set_busy_s(figures.busy_s);
     status->set_bytes_sent(common_->bytes_sent);
     status->set_bytes_received(bytes_received_());
     for (const auto& [why, count] : peers_refused_()) (*status->mutable_refused())[why] = count;
@@ -424,6 +417,5 @@ WorkerService::WorkerService(Task* task,
 WorkerService::~WorkerService() = default;
 grpc::Service* WorkerService::service() { return impl_.get(); }
 void WorkerService::drain() { impl_->drain(); }
-void WorkerService::fill_status(v1::TaskStatus* status) const { impl_->fill(status); }
 
 }  // namespace sidereal::runtime

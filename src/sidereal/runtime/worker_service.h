@@ -11,9 +11,6 @@
 namespace grpc {
 class Service;
 }
-namespace sidereal::session::v1 {
-class TaskStatus;
-}
 
 namespace sidereal::runtime {
 
@@ -39,8 +36,6 @@ class WorkerService {
   [[nodiscard]] grpc::Service* service();
   /// Takes no parts of steps of other masters any more.
   void drain();
-  /// What GetStatus answers.
-  void fill_status(session::v1::TaskStatus* status) const;
 
  private:
   class Impl;
