@@ -75,7 +75,8 @@ set(SIDEREAL_MAY_USE_eager
     base tensor kernels ir ops autodiff passes partition program exec ports resources)
 set(SIDEREAL_MAY_USE_data base tensor parse sys config)
 set(SIDEREAL_MAY_USE_runtime
-    base sys security cluster tensor kernels ir ops passes partition program resources ports exec)
+    base config metrics sys security cluster tensor kernels ir ops passes partition program
+    resources lane wire transport ports exec)
 set(SIDEREAL_MAY_USE_app
     base config metrics sys security cluster tensor kernels ir ops autodiff passes partition
     program lane wire transport store ckpt coord ports exec data)

@@ -145,6 +145,7 @@ class Server::Impl {
     context_.random = [this] { return random_->next(); };
     SR_RETURN_IF_ERROR(set_defaults(options));
     master_ = std::make_unique<MasterService>(&context_, arriving);
+    task_->start();
 
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;

@@ -30,7 +30,7 @@ struct ServerOptions {
   /// What holds where a client of this master asks for nothing else: the options that go with a
   /// session to its master. A yes here cannot be taken back by a client.
   SessionOptions session_defaults = {};
-  /// Functions of this process for the op HostFunction; nullptr: none. Called on the task's thread.
+  /// Functions of this process for the op HostFunction; nullptr: none. Called on the task's lane.
   std::shared_ptr<ports::HostFunctions> host_functions = nullptr;
 };
 

@@ -27,12 +27,12 @@ struct Receive {
 
 /// What a task knows of one step: the part that runs here, the tensors it leaves for others and
 /// those that came. Begins with the first word of the step, which may be a peer's question.
-/// Thread: the task's.
+/// Thread: the task's lane.
 class StepState final : public ports::Rendezvous {
  public:
   /// Tells the step something; an error ends it.
   using News = std::function<Status(StepState*)>;
-  /// Brings news to the task's thread. Any thread.
+  /// Brings news to the task's lane. Any thread.
   using Post = std::function<void(News)>;
 
   StepState(uint64_t number, Peers* peers, Post post)

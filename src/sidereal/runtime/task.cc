@@ -1,11 +1,9 @@
 #include "sidereal/runtime/task.h"
 
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "sidereal/base/log.h"
@@ -15,6 +13,7 @@
 #include "sidereal/resources/manager.h"
 #include "sidereal/runtime/recent_ids.h"
 #include "sidereal/runtime/step_state.h"
+#include "sidereal/sys/posix/posix.h"
 
 namespace sidereal::runtime {
 
@@ -75,7 +74,9 @@ Result<std::vector<Receive>> receives_of(const program::Program& program) {
 
 }  // namespace
 
-class Task::Impl : public std::enable_shared_from_this<Impl> {
+class Task::Impl : public std::enable_shared_from_this<Impl>,
+                   private lane::Driver,
+                   private lane::StopHook {
  public:
   Impl(TaskOptions options, Peers* peers)
       : options_(std::move(options)), peers_(peers), pool_(options_.pool_bytes) {
@@ -89,8 +90,21 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
 
   [[nodiscard]] const TaskOptions& options() const { return options_; }
 
+  Status create_lane() {
+    SR_ASSIGN_OR_RETURN(lane_, lane::Lane::create({.name = options_.name,
+                                                   .spin_us = options_.spin_us,
+                                                   .cpu = options_.cpu,
+                                                   .network = network_.get(),
+                                                   .clock = clock_.get()}));
+    lane_->add_driver(this);
+    return {};
+  }
+  [[nodiscard]] lane::Lane* lane() const { return lane_.get(); }
+
   void start() {
-    thread_ = std::thread([this] { loop(); });
+    // Hooks run last added first: what steps still have to say goes before connections close.
+    lane_->add_stop_hook(this);
+    lane_->start();
   }
 
   Status open_session(uint64_t id, bool isolated) {
@@ -111,7 +125,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
       closed = std::move(found->second);
       sessions_.erase(found);
     }
-    // Programs and their steps belong to the thread.
+    // Programs and their steps belong to the lane.
     post([this, id, closed = std::move(closed)]() mutable {
       for (const auto& [number, step] : std::map(steps_.begin(), steps_.end())) {
         if (step->session != id || !step->running()) continue;
@@ -157,7 +171,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
 
   void run(ProgramCall call, std::function<void(ProgramResult)> done) {
     Status ready = check(call.session, call.program, static_cast<int64_t>(call.feeds.size()));
-    // Before the thread hears of it, so that whoever ends the step always finds it.
+    // Before the lane hears of it, so that whoever ends the step always finds it.
     const auto stop = std::make_shared<exec::StopSignal>();
     const uint64_t step = call.step;
     if (ready.ok()) {
@@ -256,8 +270,9 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
       const std::lock_guard lock(signals_mutex_);
       for (auto& [step, signal] : signals_) signal->raise(exec::StopSignal::Reason::kCancelled);
     }
-    mail_changed_.notify_all();
-    if (thread_.joinable()) thread_.join();
+    while (!lane_->stop().ok()) {
+      base::log_warning("an op does not end, and the task waits for it task={}", options_.name);
+    }
   }
 
  private:
@@ -322,7 +337,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void raise(uint64_t step) {
-    // So that a long step sees it before the thread comes to the mail.
+    // So that a long step sees it before the lane comes to the mail.
     const std::lock_guard lock(signals_mutex_);
     const auto found = signals_.find(step);
     if (found != signals_.end()) found->second->raise(exec::StopSignal::Reason::kCancelled);
@@ -339,33 +354,49 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
 
   /// False once the task is stopping; then `fn` never runs.
   bool post(std::function<void()> fn) {
+    bool is_first = false;
     {
       const std::lock_guard lock(mail_mutex_);
       if (stopping_) return false;
+      is_first = mail_.empty();
       mail_.push_back(std::move(fn));
+      has_mail_.store(true, std::memory_order_release);
     }
-    mail_changed_.notify_one();
+    // Only to wake the lane; with a full inbox it is awake.
+    if (is_first) static_cast<void>(lane_->post([] {}));
     return true;
   }
 
-  void loop() {
+  bool poll() override {
+    if (ready_.empty() && !has_mail_.load(std::memory_order_acquire)) return false;
+    const Clock::time_point began = Clock::now();
+    run_mail();
+    if (!ready_.empty()) {
+      const std::shared_ptr<StepState> step = std::move(ready_.front());
+      ready_.pop_front();
+      advance(step);
+    }
+    busy_ns_ += nanoseconds(Clock::now()) - nanoseconds(began);
+    return true;
+  }
+
+  bool run_mail() {
     std::vector<std::function<void()>> mail;
-    while (true) {
-      {
-        std::unique_lock lock(mail_mutex_);
-        mail_changed_.wait(lock, [&] { return !mail_.empty() || !ready_.empty() || stopping_; });
-        if (stopping_ && mail_.empty()) break;
-        mail.swap(mail_);
-      }
-      const Clock::time_point began = Clock::now();
-      for (auto& fn : mail) fn();
-      mail.clear();
-      if (!ready_.empty()) {
-        const std::shared_ptr<StepState> step = std::move(ready_.front());
-        ready_.pop_front();
-        advance(step);
-      }
-      busy_ns_ += nanoseconds(Clock::now()) - nanoseconds(began);
+    {
+      const std::lock_guard lock(mail_mutex_);
+      mail.swap(mail_);
+      has_mail_.store(false, std::memory_order_relaxed);
+    }
+    for (auto& fn : mail) fn();
+    return !mail.empty();
+  }
+
+  void on_lane_stop() override {
+    {
+      const std::lock_guard lock(mail_mutex_);
+      stopping_ = true;
+    }
+    while (run_mail()) {
     }
     for (const auto& [number, step] : std::map(steps_.begin(), steps_.end())) {
       const Status status = base::cancelled("{} is stopping", options_.name);
@@ -543,8 +574,8 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
   std::shared_ptr<Space> shared_ = std::make_shared<Space>();
 
   std::mutex mail_mutex_;
-  std::condition_variable mail_changed_;
   std::vector<std::function<void()>> mail_;
+  std::atomic<bool> has_mail_ = false;
   bool stopping_ = false;
 
   std::mutex sessions_mutex_;
@@ -560,13 +591,16 @@ class Task::Impl : public std::enable_shared_from_this<Impl> {
   std::atomic<int64_t> blocked_ = 0;
   std::atomic<int64_t> busy_ns_ = 0;
 
-  // Of the thread.
+  // Of the lane.
   exec::BufferPool pool_;
   std::unique_ptr<exec::Workers> workers_;
   std::map<uint64_t, std::shared_ptr<StepState>> steps_;
   RecentIds recent_steps_{kRecentSteps};
   std::deque<std::shared_ptr<StepState>> ready_;
-  std::thread thread_;
+
+  const std::unique_ptr<sys::Clock> clock_ = sys::posix::create_clock();
+  const std::unique_ptr<sys::Network> network_ = sys::posix::create_network();
+  std::unique_ptr<lane::Lane> lane_;
 };
 
 Task::Task(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -578,10 +612,12 @@ Result<std::unique_ptr<Task>> Task::create(TaskOptions options, Peers* peers) {
                                   options.intra_op_threads, exec::Workers::kThreadsMax);
   }
   auto impl = std::make_shared<Impl>(std::move(options), peers);
-  impl->start();
+  SR_RETURN_IF_ERROR(impl->create_lane());
   return std::unique_ptr<Task>(new Task(std::move(impl)));
 }
 
+void Task::start() { impl_->start(); }
+lane::Lane* Task::lane() const { return impl_->lane(); }
 const std::string& Task::name() const { return impl_->options().name; }
 uint64_t Task::incarnation() const { return impl_->options().incarnation; }
 Status Task::open_session(uint64_t session, bool isolated) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sidereal/base/status.h"
+#include "sidereal/lane/lane.h"
 #include "sidereal/ports/ports.h"
 #include "sidereal/tensor/tensor.h"
 
@@ -70,6 +71,8 @@ struct TaskOptions {
   std::string name;                            ///< "/job:ps/replica:0/task:0"
   uint64_t incarnation = 0;                    ///< Random, of this start.
   int intra_op_threads = 1;                    ///< Threads that work on one op.
+  int64_t spin_us = 0;                         ///< Look this long before sleeping; -1: always.
+  int cpu = -1;                                ///< Processor of the lane; -1: any.
   size_t pool_bytes = size_t{1} << 30;         ///< What freed buffers may hold.
   size_t sessions_max = 16'384;                ///< Sessions that are open at once.
   size_t programs_max = 16'384;                ///< Programs of one session.
@@ -78,12 +81,13 @@ struct TaskOptions {
 };
 
 /// The device CPU:0 of a server: programs, their steps, the tensors that pass between steps of one
-/// number on several tasks, and what steps share by name. One thread runs all steps: each goes on
+/// number on several tasks, and what steps share by name. One lane runs all steps: each goes on
 /// until it must wait, so that nothing they share needs a lock.
 ///
-/// Lifecycle: create(), stop(). After stop() every call fails, and every callback was called.
-/// Thread:    any; callbacks come from the task's thread or, where a call fails at once, from the
-///            caller's, and must not block.
+/// Lifecycle: create(), start(), stop(). After stop() every call fails, and every callback was
+///            called.
+/// Thread:    any; callbacks come from the task's lane or, where a call fails at once, from the
+///            caller's thread, and must not block.
 class Task {
  public:
   static Result<std::unique_ptr<Task>> create(TaskOptions options, Peers* peers);
@@ -91,6 +95,10 @@ class Task {
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
 
+  /// Begins to run what is asked for. Once.
+  void start();
+  /// What runs the steps; before start(), whoever created the task may put things on it.
+  [[nodiscard]] lane::Lane* lane() const;
   [[nodiscard]] const std::string& name() const;
   [[nodiscard]] uint64_t incarnation() const;
 
@@ -114,7 +122,7 @@ class Task {
   /// The whole step has ended: what it left here is forgotten.
   void end_step(uint64_t step);
 
-  /// Where tensors that a peer asked for are put. Called on the task's thread.
+  /// Where tensors that a peer asked for are put. Called on the task's lane.
   class Taker {
    public:
     virtual ~Taker() = default;
@@ -136,7 +144,7 @@ class Task {
   Status reset(const std::vector<std::string>& containers);
   [[nodiscard]] TaskFigures figures() const;
 
-  /// Ends every step with kCancelled and the thread with them.
+  /// Ends every step with kCancelled and the lane with them.
   void stop();
 
  private:
