@@ -104,8 +104,9 @@ class Worker final : public lane::Driver {
     feeds_[0] = call->rows.rows(0, call->count);
     const bool pull = window_.op == Op::kPull;
     if (!pull) feeds_[1] = gradients_.rows(0, call->count);
-    const Result<uint64_t> id = channel_->call(programs_[pull ? 0 : 1], ++step_,
-                                               {feeds_.data(), pull ? 1U : 2U}, {}, 0, call);
+    const Result<uint64_t> id =
+        channel_->call({.program = programs_[pull ? 0 : 1], .step = ++step_},
+                       {feeds_.data(), pull ? 1U : 2U}, call);
     SR_CHECK(id.ok(), "{}", base::message_of(id.status()));
     ++in_flight_;
     return true;

@@ -55,6 +55,11 @@ Result<std::vector<PsTask>> reach_ps(const WorkerParts& parts, const v1::RunJobR
     }
     for (const std::string& text : status->data_addresses()) {
       SR_ASSIGN_OR_RETURN(sys::Address address, sys::Address::parse(text));
+      if (address.host == "0.0.0.0" || address.host == "::") {
+        // It listens everywhere; this is where it was found.
+        SR_ASSIGN_OR_RETURN(const sys::Address control, sys::Address::parse(request.ps(i)));
+        address.host = control.host;
+      }
       task.lanes.push_back(std::move(address));
     }
     if (task.lanes.empty()) {

@@ -71,15 +71,15 @@ class PsLane::Shard final : public ports::ParameterShard {
 PsLane::PsLane(const exec::KernelTable* table)
     : table_(table), pool_(size_t{1} << 30), variables_(std::make_shared<Variables>()) {}
 
-Result<std::unique_ptr<PsLane>> PsLane::create(const lane::LaneOptions& lane,
-                                               const transport::Identity& identity,
-                                               const config::Options& options,
-                                               const sys::Address& address,
-                                               const exec::KernelTable* table) {
+Result<std::unique_ptr<PsLane>> PsLane::create(
+    const lane::LaneOptions& lane, const transport::Identity& identity,
+    const config::Options& options, const sys::Address& address, const exec::KernelTable* table,
+    std::shared_ptr<const security::Credentials> credentials) {
   std::unique_ptr<PsLane> made(new PsLane(table));
   SR_ASSIGN_OR_RETURN(made->lane_, lane::Lane::create(lane));
-  SR_ASSIGN_OR_RETURN(made->endpoint_,
-                      transport::Endpoint::create(made->lane_.get(), identity, options));
+  SR_ASSIGN_OR_RETURN(
+      made->endpoint_,
+      transport::Endpoint::create(made->lane_.get(), identity, options, std::move(credentials)));
   SR_ASSIGN_OR_RETURN(made->acceptor_,
                       transport::Acceptor::create(made->endpoint_.get(), address, made.get()));
   return made;
@@ -263,21 +263,22 @@ Status PsLane::run_call(Registered& program, const wire::FrameHeader& call,
   return {};
 }
 
-void PsLane::on_call(const transport::Connection& from, const wire::FrameHeader& call,
-                     std::span<const wire::SlotEntry> slots, std::span<Tensor> feeds) {
+void PsLane::on_call(const transport::Connection& from, const transport::Call& call,
+                     std::span<Tensor> feeds) {
   ++figures_.calls;
-  const auto it = programs_.find(call.program);
+  const wire::FrameHeader& header = call.header;
+  const auto it = header.kind == 0 ? programs_.find(header.program) : programs_.end();
   if (it == programs_.end()) {
-    acceptor_->reply_error(from.id, call.call_id,
+    acceptor_->reply_error(from.id, header.call_id,
                            base::not_found("{} knows no program {:016x}; register it first",
-                                           lane_->name(), call.program));
+                                           lane_->name(), header.program));
     return;
   }
-  const Status status = run_call(it->second, call, slots, feeds);
+  const Status status = run_call(it->second, header, call.slots, feeds);
   if (status.ok()) {
-    acceptor_->reply(from.id, call.call_id, fetches_);
+    acceptor_->reply(from.id, header.call_id, fetches_);
   } else {
-    acceptor_->reply_error(from.id, call.call_id, base::with_context(status, lane_->name()));
+    acceptor_->reply_error(from.id, header.call_id, base::with_context(status, lane_->name()));
   }
   fetches_.clear();
 }

@@ -45,12 +45,11 @@ struct PsLaneFigures {
 ///            time.
 class PsLane final : public transport::CallHandler, public ports::Parameters {
  public:
-  /// Listens for workers on `address`. `table` is borrowed.
-  static Result<std::unique_ptr<PsLane>> create(const lane::LaneOptions& lane,
-                                                const transport::Identity& identity,
-                                                const config::Options& options,
-                                                const sys::Address& address,
-                                                const exec::KernelTable* table);
+  /// Listens for workers on `address`, who prove themselves by `credentials`. `table` is borrowed.
+  static Result<std::unique_ptr<PsLane>> create(
+      const lane::LaneOptions& lane, const transport::Identity& identity,
+      const config::Options& options, const sys::Address& address, const exec::KernelTable* table,
+      std::shared_ptr<const security::Credentials> credentials = nullptr);
   ~PsLane() override;
 
   [[nodiscard]] lane::Lane& lane() { return *lane_; }
@@ -79,8 +78,8 @@ class PsLane final : public transport::CallHandler, public ports::Parameters {
   Result<tensor::Tensor> allocate(const transport::Connection& from, const wire::FrameHeader& call,
                                   int position, tensor::DType dtype,
                                   const tensor::Shape& shape) override;
-  void on_call(const transport::Connection& from, const wire::FrameHeader& call,
-               std::span<const wire::SlotEntry> slots, std::span<tensor::Tensor> feeds) override;
+  void on_call(const transport::Connection& from, const transport::Call& call,
+               std::span<tensor::Tensor> feeds) override;
   void on_closed(const transport::Connection& from, const Status& why) override;
 
  private:

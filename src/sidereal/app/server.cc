@@ -200,14 +200,6 @@ class Server::Impl final : public v1::Control::Service {
     SR_ASSIGN_OR_RETURN(credentials_, security::Credentials::create(options_.security));
     SR_RETURN_IF_ERROR(security::check_listen(options_.address, *credentials_));
     SR_ASSIGN_OR_RETURN(listen_, sys::Address::parse(options_.address));
-    SR_ASSIGN_OR_RETURN(const sys::Address found, network_->resolve(listen_));
-    if (options_.job == "ps" && !found.is_loopback() && !credentials_->admits_strangers()) {
-      return base::failed_precondition(
-          "{} can be reached from other machines, and connections to the lanes of a ps are not "
-          "authenticated in this release, with a secret neither: listen on 127.0.0.1, or say "
-          "insecure if everybody who can connect may",
-          options_.address);
-    }
     SR_ASSIGN_OR_RETURN(listener_, security::Listener::create(options_.address, credentials_));
     address_ = listener_->address();
     return {};
@@ -233,15 +225,16 @@ class Server::Impl final : public v1::Control::Service {
                                    .network = network_.get(),
                                    .clock = clock_.get()};
       if (options_.job == "ps") {
-        SR_ASSIGN_OR_RETURN(auto made,
-                            PsLane::create(lane, identity, options_.options,
-                                           {.host = listen_.host, .port = 0}, &kernels_));
+        SR_ASSIGN_OR_RETURN(
+            auto made, PsLane::create(lane, identity, options_.options,
+                                      {.host = listen_.host, .port = 0}, &kernels_, credentials_));
         made->lane().start();
         ps_lanes_.push_back(std::move(made));
       } else {
         SR_ASSIGN_OR_RETURN(auto made, lane::Lane::create(lane));
-        SR_ASSIGN_OR_RETURN(auto endpoint,
-                            transport::Endpoint::create(made.get(), identity, options_.options));
+        SR_ASSIGN_OR_RETURN(
+            auto endpoint,
+            transport::Endpoint::create(made.get(), identity, options_.options, credentials_));
         made->start();
         worker_.lanes.push_back(made.get());
         worker_.endpoints.push_back(endpoint.get());

@@ -30,8 +30,7 @@ class Server {
  public:
   /// Errors name the address: kAlreadyExists for a port in use, kInvalidArgument for options, those
   /// of security::Credentials, and kFailedPrecondition for an address off loopback without secret,
-  /// certificates or the word insecure; and for a ps there without that word, because connections
-  /// to its lanes are not authenticated in this release.
+  /// certificates or the word insecure.
   static Result<std::unique_ptr<Server>> create(const ServerOptions& options);
   ~Server();
   Server(const Server&) = delete;

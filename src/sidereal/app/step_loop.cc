@@ -184,7 +184,7 @@ Status StepLoop::start(int call, uint64_t step, std::span<const Tensor> feeds,
   sink->use(completion);
   const program::CallSpec& spec = bound_->program().calls[call];
   const Result<uint64_t> id =
-      channel_of_call_[call]->call(spec.program, step, feeds, {}, 0, sink.get());
+      channel_of_call_[call]->call({.program = spec.program, .step = step}, feeds, sink.get());
   if (!id.ok()) {
     free_sinks_.push_back(std::move(sink));
     return broken_.ok() ? id.status() : broken_;

@@ -23,10 +23,22 @@ const std::array kFields = {
                       "bytes that may wait to be sent on one connection"},
     IntField<Options>{"frame_bytes_max", "bytes", 1 << 12, kTiB, &Options::frame_bytes_max,
                       "payload bytes of the largest message accepted"},
+    IntField<Options>{"lane_receive_bytes_max", "bytes", 1 << 16, kTiB,
+                      &Options::lane_receive_bytes_max,
+                      "payload bytes that all connections of a lane may be receiving at a time; "
+                      "who finds no room waits, and one larger message goes alone"},
+    IntField<Options>{"lane_send_bytes_max", "bytes", 1 << 16, kTiB, &Options::lane_send_bytes_max,
+                      "bytes that may wait to be sent on all connections of a lane before it "
+                      "reads no more from clients that do not take their answers"},
     IntField<Options>{"slots_max", "", 1, 65'536, &Options::slots_max,
                       "tensors in the largest message accepted"},
     IntField<Options>{"connections_max", "", 1, 1'000'000, &Options::connections_max,
                       "connections one lane accepts"},
+    IntField<Options>{"unproved_max", "", 1, 1'000'000, &Options::unproved_max,
+                      "connections of one lane that have not shaken hands; one more ends the "
+                      "oldest of them"},
+    IntField<Options>{"frame_checksums", "", 0, 1, &Options::frame_checksums,
+                      "1: calls and answers are sent with checksums; they are always checked"},
     IntField<Options>{"inbox_slots", "", 2, 1 << 24, &Options::inbox_slots,
                       "functions that may wait to run on one lane"},
 };

@@ -17,8 +17,12 @@ struct Options {
   int64_t keepalive_timeout_ms = 5'000;
   int64_t send_buffer_bytes_max = int64_t{256} << 20;
   int64_t frame_bytes_max = int64_t{1} << 30;
+  int64_t lane_receive_bytes_max = int64_t{1} << 30;
+  int64_t lane_send_bytes_max = int64_t{1} << 30;
   int64_t slots_max = 16'384;
   int64_t connections_max = 4'096;
+  int64_t unproved_max = 512;
+  int64_t frame_checksums = 0;
   int64_t inbox_slots = 4'096;
 };
 

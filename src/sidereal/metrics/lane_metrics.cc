@@ -15,10 +15,27 @@ struct Row {
 #define SR_ROW(field) \
   Row { #field, &LaneMetrics::field, &LaneMetricsSnapshot::field }
 constexpr std::array kRows = {
-    SR_ROW(busy_ns),      SR_ROW(spin_ns),         SR_ROW(sleep_ns),  SR_ROW(loops),
-    SR_ROW(posts),        SR_ROW(timers),          SR_ROW(bytes_in),  SR_ROW(bytes_out),
-    SR_ROW(frames_in),    SR_ROW(frames_out),      SR_ROW(calls),     SR_ROW(calls_failed),
-    SR_ROW(replies_late), SR_ROW(replies_dropped), SR_ROW(malformed), SR_ROW(handshakes_refused),
+    SR_ROW(busy_ns),
+    SR_ROW(spin_ns),
+    SR_ROW(sleep_ns),
+    SR_ROW(loops),
+    SR_ROW(posts),
+    SR_ROW(timers),
+    SR_ROW(bytes_in),
+    SR_ROW(bytes_out),
+    SR_ROW(frames_in),
+    SR_ROW(frames_out),
+    SR_ROW(calls),
+    SR_ROW(calls_failed),
+    SR_ROW(replies_late),
+    SR_ROW(replies_dropped),
+    SR_ROW(malformed),
+    SR_ROW(handshakes_refused),
+    SR_ROW(refused_garbage),
+    SR_ROW(refused_certificate),
+    SR_ROW(refused_idle),
+    SR_ROW(refused_over_limit),
+    SR_ROW(gone),
     SR_ROW(connections),
 };
 #undef SR_ROW

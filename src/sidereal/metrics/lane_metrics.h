@@ -26,14 +26,19 @@ struct LaneMetrics {
   Counter bytes_out;
   Counter frames_in;
   Counter frames_out;
-  Counter calls;               ///< calls sent (client) or received (server)
-  Counter calls_failed;        ///< completed with an error
-  Counter replies_late;        ///< arrived after their call was given up; skipped
-  Counter replies_dropped;     ///< made for a connection that was gone
-  Counter malformed;           ///< connections closed because of bytes that were no valid frame
-  Counter handshakes_refused;  ///< connections refused by version, cluster, task or lane
-  Counter connections;         ///< open now
-  Histogram call_ns;           ///< from call to completion, on the client
+  Counter calls;                ///< calls sent (client) or received (server)
+  Counter calls_failed;         ///< completed with an error
+  Counter replies_late;         ///< arrived after their call was given up; skipped
+  Counter replies_dropped;      ///< made for a connection that was gone
+  Counter malformed;            ///< connections closed because of bytes that were no valid frame
+  Counter handshakes_refused;   ///< connections refused by version, cluster, task, lane or number
+  Counter refused_garbage;      ///< connections that began with something else than a handshake
+  Counter refused_certificate;  ///< connections that began TLS and proved nothing
+  Counter refused_idle;         ///< connections that did not shake hands in time
+  Counter refused_over_limit;   ///< connections closed because too many had not shaken hands
+  Counter gone;                 ///< connections that left before they had shaken hands
+  Counter connections;          ///< open now
+  Histogram call_ns;            ///< from call to completion, on the client
 };
 
 /// A merged copy of several LaneMetrics. Value type.
@@ -41,7 +46,8 @@ struct LaneMetricsSnapshot {
   int64_t busy_ns = 0, spin_ns = 0, sleep_ns = 0, loops = 0, posts = 0, timers = 0;
   int64_t bytes_in = 0, bytes_out = 0, frames_in = 0, frames_out = 0, calls = 0;
   int64_t calls_failed = 0, replies_late = 0, replies_dropped = 0, malformed = 0;
-  int64_t handshakes_refused = 0, connections = 0;
+  int64_t handshakes_refused = 0, refused_garbage = 0, refused_certificate = 0, refused_idle = 0;
+  int64_t refused_over_limit = 0, gone = 0, connections = 0;
   HistogramSnapshot call_ns;
 
   /// Adds what `lane` counted so far.

@@ -1,17 +1,16 @@
 #include "sidereal/security/cluster_key.h"
 
-#include <openssl/bio.h>
 #include <openssl/core_names.h>
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
 #include <openssl/kdf.h>
 #include <openssl/pem.h>
 #include <openssl/sha.h>
-#include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
 #include <array>
 #include <memory>
+
+#include "sidereal/security/openssl.h"
 
 namespace sidereal::security {
 
@@ -25,18 +24,6 @@ constexpr std::string_view kInfo = "sidereal cluster key 1: Ed25519";
 constexpr const char* kNotBefore = "20000101000000Z";
 constexpr const char* kNotAfter = "99991231235959Z";
 
-template <class T, void (*Free)(T*)>
-struct Freed {
-  void operator()(T* what) const { Free(what); }
-};
-template <class T, void (*Free)(T*)>
-using Owned = std::unique_ptr<T, Freed<T, Free>>;
-
-void free_bio(BIO* bio) { BIO_free_all(bio); }
-
-using Bio = Owned<BIO, free_bio>;
-using Key = Owned<EVP_PKEY, EVP_PKEY_free>;
-using Certificate = Owned<X509, X509_free>;
 using Kdf = Owned<EVP_KDF, EVP_KDF_free>;
 using KdfContext = Owned<EVP_KDF_CTX, EVP_KDF_CTX_free>;
 using Extension = Owned<X509_EXTENSION, X509_EXTENSION_free>;
@@ -101,10 +88,6 @@ std::string text_of(BIO* bio) {
   return bytes > 0 ? std::string(data, static_cast<size_t>(bytes)) : std::string();
 }
 
-Bio reader(const std::string& text) {
-  return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
-}
-
 /// A key that wants a pass phrase is refused, not asked for on the terminal.
 int no_pass_phrase(char*, int, int, void*) { return -1; }
 
@@ -143,12 +126,12 @@ Result<ClusterKey> derive_cluster_key(std::string_view secret) {
 }
 
 Status check_certificates(const CertificateFiles& files) {
-  const Bio own = reader(files.certificate);
+  const Bio own = reader_of(files.certificate);
   const Certificate certificate(PEM_read_bio_X509(own.get(), nullptr, no_pass_phrase, nullptr));
   if (certificate == nullptr) {
     return base::invalid_argument("{} holds no certificate in PEM form", files.certificate_file);
   }
-  const Bio secret = reader(files.key);
+  const Bio secret = reader_of(files.key);
   const Key key(PEM_read_bio_PrivateKey(secret.get(), nullptr, no_pass_phrase, nullptr));
   if (key == nullptr) {
     return base::invalid_argument("{} holds no private key in PEM form without a pass phrase",
@@ -158,7 +141,7 @@ Status check_certificates(const CertificateFiles& files) {
     return base::invalid_argument("the key in {} does not belong to the certificate in {}",
                                   files.key_file, files.certificate_file);
   }
-  const Bio authority = reader(files.ca);
+  const Bio authority = reader_of(files.ca);
   const Certificate ca(PEM_read_bio_X509(authority.get(), nullptr, no_pass_phrase, nullptr));
   if (ca == nullptr) {
     return base::invalid_argument("{} holds no certificate in PEM form", files.ca_file);

@@ -219,17 +219,27 @@ uint64_t Credentials::refused() const {
   return impl_->counts_->refused.load(std::memory_order_relaxed);
 }
 
-Status check_listen(const std::string& address, const Credentials& credentials) {
-  SR_ASSIGN_OR_RETURN(const sys::Address asked, sys::Address::parse(address));
-  SR_ASSIGN_OR_RETURN(const sys::Address found, sys::posix::create_network()->resolve(asked));
-  if (found.is_loopback() || credentials.proves_peers() || credentials.admits_strangers()) {
-    return {};
-  }
+TlsMaterial Credentials::tls_material() const {
+  return {impl_->key_.private_key, impl_->key_.certificate, impl_->ca_,
+          impl_->kind_ == Kind::kSecret};
+}
+
+Status check_listen(const sys::Address& resolved, const std::string& asked,
+                    const Credentials* credentials) {
+  const bool is_open =
+      credentials != nullptr && (credentials->proves_peers() || credentials->admits_strangers());
+  if (resolved.is_loopback() || is_open) return {};
   return base::failed_precondition(
       "{} can be reached from other machines, and nothing keeps strangers out: give all members of "
       "the cluster the same secret (a file named in SIDEREAL_SECRET_FILE or by --secret-file) or "
       "certificates, listen on 127.0.0.1, or say insecure if everybody who can connect may",
-      address);
+      asked);
+}
+
+Status check_listen(const std::string& address, const Credentials& credentials) {
+  SR_ASSIGN_OR_RETURN(const sys::Address asked, sys::Address::parse(address));
+  SR_ASSIGN_OR_RETURN(const sys::Address found, sys::posix::create_network()->resolve(asked));
+  return check_listen(found, address, &credentials);
 }
 
 }  // namespace sidereal::security

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "sidereal/base/status.h"
+#include "sidereal/sys/address.h"
 
 namespace grpc {
 class ChannelArguments;
@@ -34,7 +35,15 @@ struct PeerCounts {
   std::atomic<uint64_t> refused = 0;   ///< Showed a certificate that is not.
 };
 
-/// What gRPC needs for connections among members of one cluster.
+/// What TLS is made of, as PEM text; shows what Credentials holds.
+struct TlsMaterial {
+  const std::string& private_key;
+  const std::string& certificate;  ///< Own, and those between it and the authority.
+  const std::string& ca;           ///< Authorities that are trusted.
+  bool compares;                   ///< Peers must show exactly this certificate.
+};
+
+/// What is needed for connections among members of one cluster: gRPC's, and others (tls.h).
 ///
 /// With a secret, both sides derive the same key pair and certificate from it (see cluster_key.h),
 /// and each accepts exactly this certificate: mutual TLS, in which the secret itself is never sent.
@@ -60,6 +69,9 @@ class Credentials {
   /// With a secret the name in the certificate is not the host's: sets the one to ask for.
   void channel_arguments(grpc::ChannelArguments* arguments) const;
 
+  /// For Tls. Only with proves_peers().
+  [[nodiscard]] TlsMaterial tls_material() const;
+
   /// "insecure", "secret" or "tls".
   [[nodiscard]] const char* kind() const;
   /// Whether connections are encrypted and peers must prove who they are.
@@ -76,6 +88,10 @@ class Credentials {
   std::unique_ptr<Impl> impl_;
 };
 
+/// The same for an address that was resolved already; `asked` is how it was given, for the message.
+/// `credentials` nullptr: there are none.
+Status check_listen(const sys::Address& resolved, const std::string& asked,
+                    const Credentials* credentials);
 /// Whether a server may listen at `address` ("host:port"; resolved here, which may wait for the
 /// name service): on loopback always, elsewhere with a secret or certificates, or when `insecure`
 /// was said. kFailedPrecondition says how to go on; kInvalidArgument and kNotFound for addresses.

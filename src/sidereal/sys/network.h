@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "sidereal/base/status.h"
 #include "sidereal/sys/address.h"
@@ -37,16 +39,37 @@ class Pollable {
   [[nodiscard]] virtual int handle() const = 0;
 };
 
+/// What to be told about.
+struct Interest {
+  bool readable = true;
+  bool writable = false;
+
+  friend bool operator==(const Interest&, const Interest&) = default;
+};
+
 /// One connection: a reliable, ordered stream of bytes both ways. Closed when destroyed.
+///
+/// A stream may stand on another one and keep bytes back (TLS): holds_input() and holds_output()
+/// tell what the poller does not know.
 /// Thread: one at a time.
 class Stream : public Pollable {
  public:
-  /// True once connected, false while still connecting; kUnavailable with the reason on failure.
+  /// True once connected, false while still connecting; else an error with the reason:
+  /// kUnavailable; kUnauthenticated when the peer did not prove who it is, or says that this side
+  /// did not; kDataLoss when it speaks something else.
   virtual Result<bool> connected() = 0;
+  /// What to watch for before connected() is asked again.
+  [[nodiscard]] virtual Interest connecting_interest() const {
+    return {.readable = false, .writable = true};
+  }
   /// Reads into the slices in order. A failed connection is kUnavailable with the reason.
   virtual Result<IoCount> readv(std::span<const IoSlice> into) = 0;
   /// Writes a prefix of the slices. A failed connection is kUnavailable with the reason.
   virtual Result<IoCount> writev(std::span<const ConstIoSlice> from) = 0;
+  /// Bytes may have come that the poller does not tell of: readv() until it would block.
+  [[nodiscard]] virtual bool holds_input() const { return false; }
+  /// Bytes that writev() took have not left: writev(), of nothing if need be, when writable.
+  [[nodiscard]] virtual bool holds_output() const { return false; }
 };
 
 /// A listening address. Thread: one at a time.
@@ -56,12 +79,6 @@ class Listener : public Pollable {
   [[nodiscard]] virtual const Address& address() const = 0;
   /// The next waiting connection, or nullptr when there is none now.
   virtual Result<std::unique_ptr<Stream>> accept() = 0;
-};
-
-/// What to be told about.
-struct Interest {
-  bool readable = true;
-  bool writable = false;
 };
 
 /// What is ready. `token` is the number given to add().
@@ -96,6 +113,20 @@ class Network {
   virtual Result<std::unique_ptr<Poller>> create_poller() = 0;
   /// The address with its host as a number. May wait for the name service.
   virtual Result<Address> resolve(const Address& address) = 0;
+  /// Whether connect() would wait for the name service.
+  [[nodiscard]] virtual bool needs_look_up(const Address& address) const {
+    (void)address;
+    return false;
+  }
+  /// Asks the name service without waiting: `done` gets all addresses, hosts as numbers, IPv4
+  /// first, or kNotFound; once, on another thread or before this returns; never after the network
+  /// has gone. `done` must not wait.
+  virtual void look_up(const Address& address,
+                       std::function<void(const Result<std::vector<Address>>&)> done) {
+    const Result<Address> found = resolve(address);
+    if (!found.ok()) return done(found.status());
+    done(std::vector<Address>{*found});
+  }
   /// Listens. An address in use is kAlreadyExists naming the address and what to do.
   virtual Result<std::unique_ptr<Listener>> listen(const Address& address) = 0;
   /// Begins a connection: watch it for `writable`, then ask Stream::connected(). The host should

@@ -1,6 +1,7 @@
 #include "sidereal/transport/acceptor.h"
 
 #include <algorithm>
+#include <list>
 #include <utility>
 #include <vector>
 
@@ -13,7 +14,6 @@ namespace {
 
 constexpr int kAcceptsPerEvent = 64;
 constexpr int64_t kAcceptRetryNs = 100 * sys::kMillisecond;
-constexpr size_t kStrangersMax = 64;  // connections beyond connections_max that may shake hands
 
 }  // namespace
 
@@ -30,6 +30,8 @@ class ServerConnection final : private Link::Owner {
   Status open(std::unique_ptr<sys::Stream> stream);
   /// Says goodbye and closes; the handler is told.
   void end(const Status& why);
+  /// Closes a connection that has not shaken hands: others want to.
+  void make_room();
 
   [[nodiscard]] bool is_open() const { return link_.is_open(); }
   [[nodiscard]] bool shaken() const { return shaken_; }
@@ -37,14 +39,17 @@ class ServerConnection final : private Link::Owner {
 
  private:
   Status on_frame(const wire::FrameHeader& header, std::string_view meta) override;
-  Result<bool> on_slots(const wire::FrameHeader& header, std::span<const wire::SlotEntry> slots,
-                        std::span<tensor::Tensor> into) override;
+  Result<bool> on_begin(const wire::FrameHeader& header) override;
+  Result<tensor::Tensor> allocate(const wire::FrameHeader& header, int position,
+                                  const wire::SlotEntry& slot) override;
+  void on_no_place(const wire::FrameHeader& header, const Status& why) override;
   void on_message(const wire::FrameHeader& header, std::span<const wire::SlotEntry> slots,
-                  std::span<tensor::Tensor> tensors) override;
+                  std::string_view extra, std::span<tensor::Tensor> tensors) override;
   void on_broken(const Status& why) override;
 
   Status shake(const wire::FrameHeader& header, std::string_view meta);
-  void refuse(const Status& why);
+  void refuse(const Status& why, metrics::Counter metrics::LaneMetrics::*counter =
+                                     &metrics::LaneMetrics::handshakes_refused);
   void closed(const Status& why);
 
   Acceptor::Impl* acceptor_;
@@ -54,6 +59,9 @@ class ServerConnection final : private Link::Owner {
   Link link_;
   lane::TimerId handshake_timer_;
   bool shaken_ = false;
+  std::list<ServerConnection*>::iterator unproved_;  // while it has not shaken hands
+
+  friend class Acceptor::Impl;
 };
 
 class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, public lane::Flusher {
@@ -95,26 +103,34 @@ class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, publ
   }
 
   void reply(ConnectionId to, uint64_t call_id, std::span<const tensor::Tensor> fetches,
-             std::span<const uint32_t> slots) {
+             const ReplyOptions& options) {
     ServerConnection* connection = find(to);
     if (connection == nullptr) return endpoint_->metrics().replies_dropped.add();
     wire::FrameHeader header;
     header.method = wire::Method::kReply;
     header.call_id = call_id;
-    const Status sent = connection->link().send(header, fetches, slots);
-    if (!sent.ok()) reply_error(to, call_id, sent);
+    const Status sent =
+        connection->link().send(header, {fetches, options.slots, options.forms, options.extra});
+    if (!sent.ok()) reply_error(to, call_id, sent, false);
   }
 
-  void reply_error(ConnectionId to, uint64_t call_id, const Status& error) {
+  void reply_error(ConnectionId to, uint64_t call_id, const Status& error, bool derived) {
     SR_CHECK(!error.ok());
     ServerConnection* connection = find(to);
     if (connection == nullptr) return endpoint_->metrics().replies_dropped.add();
     endpoint_->metrics().calls_failed.add();
-    connection->link().send_error(call_id, error);
+    connection->link().send_error(call_id, error, derived);
   }
 
   /// A connection has closed; it goes at the end of the iteration, as it may still be on the stack.
-  void reap_later() { endpoint_->lane()->flush_later(this); }
+  void reap_later(ConnectionId id) {
+    dead_.push_back(static_cast<uint32_t>(id.value));
+    endpoint_->lane()->flush_later(this);
+  }
+  void add_unproved(ServerConnection* connection) {
+    connection->unproved_ = unproved_.insert(unproved_.end(), connection);
+  }
+  void remove_unproved(ServerConnection* connection) { unproved_.erase(connection->unproved_); }
 
  private:
   struct Place {
@@ -138,23 +154,28 @@ class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, publ
   lane::TimerId retry_;
   std::vector<Place> places_;
   std::vector<uint32_t> free_;
+  std::vector<uint32_t> dead_;             // places of connections that have closed
+  std::list<ServerConnection*> unproved_;  // oldest first
   int shaken_count_ = 0;
 };
 
 // ---- ServerConnection ------------------------------------------------------------------------
 
 Status ServerConnection::open(std::unique_ptr<sys::Stream> stream) {
+  if (endpoint_->tls() != nullptr) {
+    SR_ASSIGN_OR_RETURN(stream, endpoint_->tls()->serve(std::move(stream)));
+  }
   SR_RETURN_IF_ERROR(link_.open(std::move(stream)));
   const int64_t patience = endpoint_->options().connect_deadline_ms * sys::kMillisecond;
   handshake_timer_ = endpoint_->lane()->run_after(patience, [this, patience] {
-    refuse(
-        base::deadline_exceeded("no hello within {:.1f} s", static_cast<double>(patience) / 1e9));
+    refuse(base::deadline_exceeded("no hello within {:.1f} s", static_cast<double>(patience) / 1e9),
+           &metrics::LaneMetrics::refused_idle);
   });
   return {};
 }
 
-void ServerConnection::refuse(const Status& why) {
-  endpoint_->metrics().handshakes_refused.add();
+void ServerConnection::refuse(const Status& why, metrics::Counter metrics::LaneMetrics::*counter) {
+  (endpoint_->metrics().*counter).add();
   link_.send_error(0, why);
   link_.close();
   closed(why);
@@ -185,6 +206,7 @@ Status ServerConnection::shake(const wire::FrameHeader& header, std::string_view
   peer_.task = hello.task;
   peer_.incarnation = hello.incarnation;
   shaken_ = true;
+  acceptor_->remove_unproved(this);
   acceptor_->count_shaken(1);
   link_.set_trusted();
   wire::FrameHeader answer;
@@ -200,38 +222,37 @@ Status ServerConnection::on_frame(const wire::FrameHeader& header, std::string_v
     closed(base::cancelled("{} said goodbye", peer_.task));
     return {};
   }
+  if (header.method == wire::Method::kCancel) {
+    handler_->on_cancel(peer_, header.call_id);
+    return {};
+  }
   return base::data_loss("{} from a client", wire::name_of(header.method));
 }
 
-Result<bool> ServerConnection::on_slots(const wire::FrameHeader& header,
-                                        std::span<const wire::SlotEntry> slots,
-                                        std::span<tensor::Tensor> into) {
+Result<bool> ServerConnection::on_begin(const wire::FrameHeader& header) {
   if (!shaken_) return base::data_loss("{} before Hello", wire::name_of(header.method));
   if (header.method != wire::Method::kCall || header.call_id == 0) {
     return base::data_loss("{} with id {} from a client", wire::name_of(header.method),
                            header.call_id);
   }
   endpoint_->metrics().calls.add();
-  for (size_t i = 0; i < slots.size(); ++i) {
-    if (slots[i].dead) continue;
-    Result<tensor::Tensor> place =
-        handler_->allocate(peer_, header, static_cast<int>(i), slots[i].dtype, slots[i].shape);
-    if (!place.ok()) {
-      endpoint_->metrics().calls_failed.add();
-      link_.send_error(header.call_id, place.status());
-      return false;
-    }
-    SR_CHECK(place->defined() && place->nbytes() == slots[i].nbytes,
-             "allocate() gave {} bytes for a payload of {}", place->nbytes(), slots[i].nbytes);
-    into[i] = *std::move(place);
-  }
   return true;
 }
 
+Result<tensor::Tensor> ServerConnection::allocate(const wire::FrameHeader& header, int position,
+                                                  const wire::SlotEntry& slot) {
+  return handler_->allocate(peer_, header, position, slot.dtype, slot.shape);
+}
+
+void ServerConnection::on_no_place(const wire::FrameHeader& header, const Status& why) {
+  endpoint_->metrics().calls_failed.add();
+  link_.send_error(header.call_id, why);
+}
+
 void ServerConnection::on_message(const wire::FrameHeader& header,
-                                  std::span<const wire::SlotEntry> slots,
+                                  std::span<const wire::SlotEntry> slots, std::string_view extra,
                                   std::span<tensor::Tensor> tensors) {
-  handler_->on_call(peer_, header, slots, tensors);
+  handler_->on_call(peer_, {header, slots, extra}, tensors);
 }
 
 void ServerConnection::end(const Status& why) {
@@ -245,15 +266,31 @@ void ServerConnection::end(const Status& why) {
   closed(why);
 }
 
+void ServerConnection::make_room() {
+  endpoint_->metrics().refused_over_limit.add();
+  link_.close();
+  closed(base::resource_exhausted("too many connections that have not shaken hands"));
+}
+
 void ServerConnection::on_broken(const Status& why) {
+  if (!shaken_) {
+    metrics::LaneMetrics& metrics = endpoint_->metrics();
+    if (why.code() == StatusCode::kUnavailable) {
+      metrics.gone.add();
+    } else if (why.code() == StatusCode::kUnauthenticated) {
+      metrics.refused_certificate.add();
+    } else {
+      metrics.refused_garbage.add();
+    }
+  }
   closed(
       base::unavailable("lost {}: {}", shaken_ ? peer_.task : "a client", base::message_of(why)));
 }
 
 void ServerConnection::closed(const Status& why) {
   endpoint_->lane()->cancel_timer(handshake_timer_);
-  acceptor_->reap_later();
-  if (!std::exchange(shaken_, false)) return;
+  acceptor_->reap_later(peer_.id);
+  if (!std::exchange(shaken_, false)) return acceptor_->remove_unproved(this);
   acceptor_->count_shaken(-1);
   handler_->on_closed(peer_, why);
 }
@@ -265,13 +302,10 @@ void Acceptor::Impl::on_io(const sys::Event&) {
     Result<std::unique_ptr<sys::Stream>> stream = listener_->accept();
     if (!stream.ok()) return pause_accepting(stream.status());
     if (*stream == nullptr) return;
-    const size_t open = places_.size() - free_.size();
-    const auto max = static_cast<size_t>(endpoint_->options().connections_max) + kStrangersMax;
-    if (open < max) {
-      add(*std::move(stream));
-    } else {
-      endpoint_->metrics().handshakes_refused.add();  // too many to even hear the hello
-    }
+    // The oldest has had the most time: whoever is honest goes on at once.
+    const auto max = static_cast<size_t>(endpoint_->options().unproved_max);
+    if (unproved_.size() >= max) unproved_.front()->make_room();
+    add(*std::move(stream));
   }
 }
 
@@ -287,10 +321,12 @@ void Acceptor::Impl::add(std::unique_ptr<sys::Stream> stream) {
   Place& place = places_[at];
   place.connection = std::make_unique<ServerConnection>(
       this, endpoint_, handler_, ConnectionId((place.generation << 32) | at));
+  add_unproved(place.connection.get());
   const Status opened = place.connection->open(std::move(stream));
   if (!opened.ok()) {
-    reap_later();
-    pause_accepting(opened);
+    place.connection->on_broken(opened);
+    // Otherwise it is the peer's doing.
+    if (opened.code() == StatusCode::kResourceExhausted) pause_accepting(opened);
   }
 }
 
@@ -308,13 +344,12 @@ void Acceptor::Impl::pause_accepting(const Status& why) {
 }
 
 void Acceptor::Impl::flush() {
-  for (uint32_t i = 0; i < places_.size(); ++i) {
-    Place& place = places_[i];
-    if (place.connection == nullptr || place.connection->is_open()) continue;
-    place.connection.reset();
-    ++place.generation;
-    free_.push_back(i);
+  for (const uint32_t at : dead_) {
+    places_[at].connection.reset();
+    ++places_[at].generation;
+    free_.push_back(at);
   }
+  dead_.clear();
 }
 
 void Acceptor::Impl::shut_down(const Status& why) {
@@ -331,12 +366,9 @@ Result<std::unique_ptr<Acceptor>> Acceptor::create(Endpoint* endpoint, const sys
                                                    CallHandler* handler) {
   sys::Network* network = endpoint->lane()->network();
   SR_ASSIGN_OR_RETURN(const sys::Address resolved, network->resolve(address));
-  if (!resolved.is_loopback()) {
-    return base::failed_precondition(
-        "{} will not listen on {}: no authentication is configured, so only loopback addresses "
-        "such as 127.0.0.1 are served",
-        endpoint->identity().task, address.to_string());
-  }
+  SR_RETURN_IF_ERROR(base::with_context(
+      security::check_listen(resolved, address.to_string(), endpoint->credentials()),
+      endpoint->identity().task));
   SR_ASSIGN_OR_RETURN(std::unique_ptr<sys::Listener> listener, network->listen(address));
   auto impl = std::make_unique<Impl>(endpoint, handler, std::move(listener));
   SR_RETURN_IF_ERROR(impl->open());
@@ -350,12 +382,12 @@ const sys::Address& Acceptor::address() const { return impl_->address(); }
 int Acceptor::connection_count() const { return impl_->shaken_count(); }
 
 void Acceptor::reply(ConnectionId to, uint64_t call_id, std::span<const tensor::Tensor> fetches,
-                     std::span<const uint32_t> slots) {
-  impl_->reply(to, call_id, fetches, slots);
+                     const ReplyOptions& options) {
+  impl_->reply(to, call_id, fetches, options);
 }
 
-void Acceptor::reply_error(ConnectionId to, uint64_t call_id, const Status& error) {
-  impl_->reply_error(to, call_id, error);
+void Acceptor::reply_error(ConnectionId to, uint64_t call_id, const Status& error, bool derived) {
+  impl_->reply_error(to, call_id, error, derived);
 }
 
 }  // namespace sidereal::transport

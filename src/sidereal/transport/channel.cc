@@ -1,10 +1,13 @@
 #include "sidereal/transport/channel.h"
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "sidereal/base/check.h"
+#include "sidereal/base/hash.h"
 #include "sidereal/transport/link.h"
 
 namespace sidereal::transport {
@@ -12,6 +15,15 @@ namespace {
 
 constexpr int64_t kRetryFirstNs = 5 * sys::kMillisecond;
 constexpr int64_t kRetryMaxNs = 500 * sys::kMillisecond;
+constexpr int64_t kRefusedRetryNs = 5 * sys::kSecond;
+constexpr const char* kNoAnswer = "no answer";
+constexpr int64_t kLookUpNs = 10 * sys::kSecond;
+
+/// What is known to both the lane and whoever answers a look-up.
+struct Question {
+  std::mutex mutex;
+  lane::Lane* lane = nullptr;  // nullptr: nobody wants the answer any more; changed under the mutex
+};
 
 double seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
@@ -29,8 +41,9 @@ class Channel::Impl final : public Link::Owner, public lane::IoHandler, public l
   }
 
   void connect(int64_t deadline_ns, base::Function<void(const Status&)> done);
-  Result<uint64_t> call(uint64_t program, uint64_t step, std::span<const tensor::Tensor> feeds,
-                        std::span<const uint32_t> slots, int64_t deadline_ns, CallSink* sink);
+  void keep_connected(base::Function<void(const Status&)> hear);
+  Result<uint64_t> call(const CallOptions& what, std::span<const tensor::Tensor> feeds,
+                        CallSink* sink);
   bool cancel(uint64_t call_id);
   void close();
 
@@ -40,6 +53,7 @@ class Channel::Impl final : public Link::Owner, public lane::IoHandler, public l
   [[nodiscard]] const Link& link() const { return link_; }
   [[nodiscard]] const wire::HelloAck& ack() const { return ack_; }
   void on_break(base::Function<void(const Status&)> hook) { break_hook_ = std::move(hook); }
+  void on_room(base::Function<void()> hook) { room_hook_ = std::move(hook); }
 
  private:
   enum class State { kIdle, kConnecting, kShaking, kConnected };
@@ -59,25 +73,35 @@ class Channel::Impl final : public Link::Owner, public lane::IoHandler, public l
 
   // Connecting.
   void attempt();
+  void look_up();
+  void drop_question();
+  void dial(const sys::Address& number);
   void on_io(const sys::Event& event) override;
   void on_lane_stop() override { close(); }
   void say_hello();
   void retry(const std::string& why);
+  void retry_after(int64_t pause_ns);
+  void refused(const Status& why);
   void drop_stream();
   void finish_connect(const Status& outcome);
   Status shaken(std::string_view meta);
 
   // Link::Owner.
   Status on_frame(const wire::FrameHeader& header, std::string_view meta) override;
-  Result<bool> on_slots(const wire::FrameHeader& header, std::span<const wire::SlotEntry> slots,
-                        std::span<tensor::Tensor> into) override;
+  Result<bool> on_begin(const wire::FrameHeader& header) override;
+  Result<tensor::Tensor> allocate(const wire::FrameHeader& header, int position,
+                                  const wire::SlotEntry& slot) override;
+  void on_no_place(const wire::FrameHeader& header, const Status& why) override;
   void on_message(const wire::FrameHeader& header, std::span<const wire::SlotEntry> slots,
-                  std::span<tensor::Tensor> tensors) override;
+                  std::string_view extra, std::span<tensor::Tensor> tensors) override;
+  void on_flushed() override;
   void on_broken(const Status& why) override;
   void lost(const Status& why);
 
   // Pending calls.
   Pending* find(uint64_t call_id);
+  void say_aside(uint64_t call_id, const Aside& aside);
+  void tell_cancelled(uint64_t call_id);
   void complete(uint64_t call_id, const Status& status, std::span<tensor::Tensor> fetches = {});
   void fail_all(const Status& why);
   void watch_deadline(int64_t deadline);
@@ -90,9 +114,16 @@ class Channel::Impl final : public Link::Owner, public lane::IoHandler, public l
   State state_ = State::kIdle;
   wire::HelloAck ack_;
   base::Function<void(const Status&)> break_hook_;
+  base::Function<void()> room_hook_;
+  bool wants_room_ = false;
 
   std::unique_ptr<sys::Stream> stream_;  // while connecting
+  sys::Interest watched_;                // what it is watched for
+  std::shared_ptr<Question> question_;   // while the name service is asked
   base::Function<void(const Status&)> connect_done_;
+  base::Function<void(const Status&)> hear_;  // keep_connected()
+  bool kept_ = false;
+  uint64_t tries_ = 0;
   int64_t connect_started_ = 0;
   int64_t connect_deadline_ = 0;
   int64_t retry_ns_ = 0;
@@ -111,7 +142,7 @@ class Channel::Impl final : public Link::Owner, public lane::IoHandler, public l
 // ---- Connecting ------------------------------------------------------------------------------
 
 void Channel::Impl::connect(int64_t deadline_ns, base::Function<void(const Status&)> done) {
-  SR_CHECK(state_ == State::kIdle && !connect_done_, "connect() on {}, which is in use",
+  SR_CHECK(state_ == State::kIdle && !connect_done_ && !kept_, "connect() on {}, which is in use",
            peer_text());
   connect_done_ = std::move(done);
   connect_started_ = lane()->now();
@@ -120,19 +151,72 @@ void Channel::Impl::connect(int64_t deadline_ns, base::Function<void(const Statu
           ? deadline_ns
           : connect_started_ + endpoint_->options().connect_deadline_ms * sys::kMillisecond;
   retry_ns_ = kRetryFirstNs;
-  last_failure_ = "no answer";
-  connect_timer_ = lane()->run_at(connect_deadline_, [this] {
-    finish_connect(base::unavailable("cannot reach {} within {:.1f} s: {}", peer_text(),
-                                     seconds(connect_deadline_ - connect_started_), last_failure_));
-  });
+  last_failure_ = kNoAnswer;
+  if (connect_deadline_ != kNoDeadline) {
+    connect_timer_ = lane()->run_at(connect_deadline_, [this] {
+      finish_connect(base::unavailable("cannot reach {} within {:.1f} s: {}", peer_text(),
+                                       seconds(connect_deadline_ - connect_started_),
+                                       last_failure_));
+    });
+  }
   // From a timer, so that `done` is never called from within connect().
-  retry_timer_ = lane()->run_after(0, [this] { attempt(); });
+  retry_after(0);
+}
+
+void Channel::Impl::keep_connected(base::Function<void(const Status&)> hear) {
+  SR_CHECK(state_ == State::kIdle && !connect_done_ && !kept_,
+           "keep_connected() on {}, which is in use", peer_text());
+  hear_ = std::move(hear);
+  kept_ = true;
+  retry_ns_ = kRetryFirstNs;
+  retry_after(0);
 }
 
 void Channel::Impl::attempt() {
-  Result<std::unique_ptr<sys::Stream>> stream = lane()->network()->connect(peer_.address);
+  ++tries_;
+  if (lane()->network()->needs_look_up(peer_.address)) return look_up();
+  dial(peer_.address);
+}
+
+void Channel::Impl::look_up() {
+  question_ = std::make_shared<Question>();
+  question_->lane = lane();
+  retry_timer_ = lane()->run_after(kLookUpNs, [this] {
+    retry(fmt::format("the name service does not say where {} is", peer_.address.host));
+  });
+  lane()->network()->look_up(
+      peer_.address, [this, question = question_](const Result<std::vector<sys::Address>>& found) {
+        const std::lock_guard lock(question->mutex);
+        if (question->lane == nullptr) return;
+        // A lane that takes nothing any more ends, or has so much to do that the timer will do.
+        (void)question->lane->post([this, question, found] {
+          // Who drops the question does so on the lane.
+          if (question->lane == nullptr) return;
+          drop_question();
+          lane()->cancel_timer(retry_timer_);
+          if (!found.ok()) return retry(base::message_of(found.status()));
+          dial((*found)[tries_ % found->size()]);
+        });
+      });
+}
+
+void Channel::Impl::drop_question() {
+  if (question_ == nullptr) return;
+  {
+    const std::lock_guard lock(question_->mutex);
+    question_->lane = nullptr;
+  }
+  question_.reset();
+}
+
+void Channel::Impl::dial(const sys::Address& number) {
+  Result<std::unique_ptr<sys::Stream>> stream = lane()->network()->connect(number);
+  if (stream.ok() && endpoint_->tls() != nullptr) {
+    stream = endpoint_->tls()->connect(*std::move(stream), peer_.address.host);
+  }
   if (!stream.ok()) return retry(base::message_of(stream.status()));
-  const Status watched = lane()->watch(**stream, this, {.readable = false, .writable = true});
+  watched_ = (*stream)->connecting_interest();
+  const Status watched = lane()->watch(**stream, this, watched_);
   if (!watched.ok()) return retry(base::message_of(watched));
   stream_ = *std::move(stream);
   state_ = State::kConnecting;
@@ -140,8 +224,16 @@ void Channel::Impl::attempt() {
 
 void Channel::Impl::on_io(const sys::Event&) {
   const Result<bool> is_connected = stream_->connected();
-  if (!is_connected.ok()) return retry(base::message_of(is_connected.status()));
-  if (*is_connected) say_hello();
+  if (!is_connected.ok()) {
+    const Status& why = is_connected.status();
+    return why.code() == StatusCode::kUnavailable ? retry(base::message_of(why)) : refused(why);
+  }
+  if (*is_connected) return say_hello();
+  const sys::Interest wanted = stream_->connecting_interest();
+  if (wanted == watched_) return;
+  watched_ = wanted;
+  const Status status = lane()->rewatch(*stream_, wanted);
+  if (!status.ok()) retry(base::message_of(status));
 }
 
 void Channel::Impl::say_hello() {
@@ -149,7 +241,9 @@ void Channel::Impl::say_hello() {
   const Status opened = link_.open(std::move(stream_));
   if (!opened.ok()) return retry(base::message_of(opened));
   state_ = State::kShaking;
-  last_failure_ = "it accepted the connection but did not answer the handshake";
+  if (last_failure_ == kNoAnswer) {
+    last_failure_ = "it accepted the connection but did not answer the handshake";
+  }
   const Identity& me = endpoint_->identity();
   wire::FrameHeader header;
   header.method = wire::Method::kHello;
@@ -160,13 +254,33 @@ void Channel::Impl::say_hello() {
                                          .peer_task = peer_.task}));
 }
 
+void Channel::Impl::retry_after(int64_t pause_ns) {
+  retry_timer_ = lane()->run_after(pause_ns, [this] { attempt(); });
+}
+
 void Channel::Impl::retry(const std::string& why) {
   last_failure_ = why;
+  drop_question();
   drop_stream();
   link_.close();
   state_ = State::kIdle;
-  retry_timer_ = lane()->run_after(retry_ns_, [this] { attempt(); });
+  // A quarter more or less, so that those who lost one peer do not all come back at once.
+  const uint64_t seeds[] = {endpoint_->identity().incarnation, tries_};
+  const auto noise = static_cast<int64_t>(base::hash64(seeds, sizeof(seeds)) % 512);
+  retry_after(retry_ns_ * (768 + noise) / 1024);
   retry_ns_ = std::min(2 * retry_ns_, kRetryMaxNs);
+}
+
+/// The peer does not want this side, or is not whom it should be.
+void Channel::Impl::refused(const Status& why) {
+  const Status error = base::with_context(why, fmt::format("refused by {}", peer_text()));
+  if (!kept_) return finish_connect(error);
+  drop_stream();
+  link_.close();
+  state_ = State::kIdle;
+  // It may be restarted with what is missing.
+  retry_after(kRefusedRetryNs);
+  hear_(error);
 }
 
 void Channel::Impl::drop_stream() {
@@ -176,10 +290,15 @@ void Channel::Impl::drop_stream() {
 }
 
 void Channel::Impl::finish_connect(const Status& outcome) {
+  if (kept_ && outcome.ok()) {
+    retry_ns_ = kRetryFirstNs;
+    return hear_(outcome);
+  }
   if (!connect_done_) return;
   lane()->cancel_timer(connect_timer_);
   lane()->cancel_timer(retry_timer_);
   if (!outcome.ok()) {
+    drop_question();
     drop_stream();
     link_.close();
     state_ = State::kIdle;
@@ -211,10 +330,13 @@ void Channel::Impl::close() {
     link_.send(goodbye);
   }
   link_.close();
+  drop_question();
   drop_stream();
   lane()->cancel_timer(deadline_timer_);
+  lane()->cancel_timer(retry_timer_);
   timer_deadline_ = INT64_MAX;
   state_ = State::kIdle;
+  kept_ = false;  // hear_ may be what runs
   finish_connect(why);
   fail_all(why);
 }
@@ -229,11 +351,12 @@ Status Channel::Impl::on_frame(const wire::FrameHeader& header, std::string_view
     case wire::Method::kError: {
       const Status error = wire::error_status(header, meta);
       if (header.call_id != 0) {
+        if ((header.flags & wire::kDerived) != 0) say_aside(header.call_id, {.derived = true});
         complete(header.call_id, error);
         return {};
       }
       if (state_ == State::kShaking) {
-        finish_connect(base::with_context(error, fmt::format("refused by {}", peer_text())));
+        refused(error);
       } else {
         link_.close();
         lost(error);
@@ -253,68 +376,82 @@ Status Channel::Impl::on_frame(const wire::FrameHeader& header, std::string_view
   }
 }
 
-Result<bool> Channel::Impl::on_slots(const wire::FrameHeader& header,
-                                     std::span<const wire::SlotEntry> slots,
-                                     std::span<tensor::Tensor> into) {
+Result<bool> Channel::Impl::on_begin(const wire::FrameHeader& header) {
   if (header.method != wire::Method::kReply || !connected()) {
     return base::data_loss("{} from a server", wire::name_of(header.method));
   }
-  Pending* call = find(header.call_id);
-  if (call == nullptr) {
+  if (find(header.call_id) == nullptr) {
     endpoint_->metrics().replies_late.add();
     return false;
-  }
-  CallSink* sink = call->sink;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    if (slots[i].dead) continue;
-    Result<tensor::Tensor> place =
-        sink->allocate(static_cast<int>(i), slots[i].dtype, slots[i].shape);
-    if (!place.ok()) {
-      complete(header.call_id, place.status());
-      return false;
-    }
-    SR_CHECK(place->defined() && place->nbytes() == slots[i].nbytes,
-             "allocate() gave {} bytes for a payload of {}", place->nbytes(), slots[i].nbytes);
-    into[i] = *std::move(place);
   }
   receiving_ = header.call_id;
   return true;
 }
 
-void Channel::Impl::on_message(const wire::FrameHeader& header, std::span<const wire::SlotEntry>,
-                               std::span<tensor::Tensor> tensors) {
+Result<tensor::Tensor> Channel::Impl::allocate(const wire::FrameHeader& header, int position,
+                                               const wire::SlotEntry& slot) {
+  const Pending* call = find(header.call_id);
+  // A sink that is asked for memory may cancel its call.
+  if (call == nullptr) return base::cancelled("the call has ended");
+  return call->sink->allocate(position, slot.dtype, slot.shape);
+}
+
+void Channel::Impl::on_no_place(const wire::FrameHeader& header, const Status& why) {
   receiving_ = 0;
+  if (find(header.call_id) != nullptr) complete(header.call_id, why);
+}
+
+void Channel::Impl::on_message(const wire::FrameHeader& header, std::span<const wire::SlotEntry>,
+                               std::string_view extra, std::span<tensor::Tensor> tensors) {
+  receiving_ = 0;
+  if (!extra.empty()) say_aside(header.call_id, {.extra = extra});
   complete(header.call_id, {}, tensors);
 }
 
+void Channel::Impl::say_aside(uint64_t call_id, const Aside& aside) {
+  const Pending* call = find(call_id);
+  if (call != nullptr) call->sink->on_aside(aside);
+}
+
 void Channel::Impl::on_broken(const Status& why) {
-  if (state_ == State::kShaking) {
-    retry(base::message_of(why));
-  } else {
-    lost(why);
+  if (state_ != State::kShaking) return lost(why);
+  if (why.code() == StatusCode::kUnauthenticated) return refused(why);
+  const bool may_want_tls = endpoint_->tls() == nullptr;
+  retry(base::message_of(why) + (may_want_tls ? "; does it want a secret or certificates?" : ""));
+}
+
+void Channel::Impl::on_flushed() {
+  if (!wants_room_ ||
+      link_.send_bytes() > static_cast<size_t>(endpoint_->options().send_buffer_bytes_max) / 2) {
+    return;
   }
+  wants_room_ = false;
+  if (room_hook_) room_hook_();
 }
 
 void Channel::Impl::lost(const Status& why) {
   state_ = State::kIdle;
   const Status error = base::unavailable("lost {}: {}", peer_text(), base::message_of(why));
+  wants_room_ = false;
   fail_all(error);
   if (break_hook_) break_hook_(error);
+  if (!kept_ || state_ != State::kIdle) return;
+  retry_ns_ = kRetryFirstNs;
+  retry_after(0);
+  hear_(error);
 }
 
 // ---- Calls -----------------------------------------------------------------------------------
 
-Result<uint64_t> Channel::Impl::call(uint64_t program, uint64_t step,
-                                     std::span<const tensor::Tensor> feeds,
-                                     std::span<const uint32_t> slots, int64_t deadline_ns,
+Result<uint64_t> Channel::Impl::call(const CallOptions& what, std::span<const tensor::Tensor> feeds,
                                      CallSink* sink) {
   if (!connected()) return base::unavailable("not connected to {}", peer_text());
   if (link_.send_bytes() > static_cast<size_t>(endpoint_->options().send_buffer_bytes_max)) {
+    wants_room_ = true;
     return base::resource_exhausted(
         "{} bytes already wait to be sent to {}; send_buffer_bytes_max is {}", link_.send_bytes(),
         peer_text(), endpoint_->options().send_buffer_bytes_max);
   }
-  const int64_t now = lane()->now();
   if (free_.empty()) {
     free_.push_back(static_cast<uint32_t>(calls_.size()));
     calls_.emplace_back();
@@ -323,17 +460,19 @@ Result<uint64_t> Channel::Impl::call(uint64_t program, uint64_t step,
   Pending& call = calls_[at];
   wire::FrameHeader header;
   header.method = wire::Method::kCall;
+  header.kind = what.kind;
   header.call_id = (uint64_t{call.generation} << 32) | at;
-  header.program = program;
-  header.step = step;
-  const Status sent = link_.send(header, feeds, slots);
+  header.program = what.program;
+  header.step = what.step;
+  header.session = what.session;
+  const Status sent = link_.send(header, {feeds, what.slots, what.forms, what.extra});
   if (!sent.ok()) return base::with_context(sent, fmt::format("call to {}", peer_text()));
   free_.pop_back();
   call.sink = sink;
-  call.started = now;
-  call.deadline = deadline_ns != 0
-                      ? deadline_ns
-                      : now + endpoint_->options().call_deadline_ms * sys::kMillisecond;
+  call.started = lane()->now();
+  call.deadline = what.deadline_ns != 0
+                      ? what.deadline_ns
+                      : call.started + endpoint_->options().call_deadline_ms * sys::kMillisecond;
   ++pending_count_;
   endpoint_->metrics().calls.add();
   watch_deadline(call.deadline);
@@ -368,8 +507,18 @@ void Channel::Impl::complete(uint64_t call_id, const Status& status,
 
 bool Channel::Impl::cancel(uint64_t call_id) {
   if (find(call_id) == nullptr) return false;
+  tell_cancelled(call_id);
   complete(call_id, base::cancelled("a call to {} was cancelled", peer_text()));
   return true;
+}
+
+void Channel::Impl::tell_cancelled(uint64_t call_id) {
+  // A reply that is on its way says that there is nothing left to cancel.
+  if (!connected() || receiving_ == call_id) return;
+  wire::FrameHeader header;
+  header.method = wire::Method::kCancel;
+  header.call_id = call_id;
+  link_.send(header);
 }
 
 void Channel::Impl::fail_all(const Status& why) {
@@ -401,7 +550,9 @@ void Channel::Impl::expire() {
   for (uint32_t i = 0; i < calls_.size(); ++i) {
     if (calls_[i].sink == nullptr) continue;
     if (calls_[i].deadline <= now) {
-      complete((uint64_t{calls_[i].generation} << 32) | i, expired_status(calls_[i]));
+      const uint64_t call_id = (uint64_t{calls_[i].generation} << 32) | i;
+      tell_cancelled(call_id);
+      complete(call_id, expired_status(calls_[i]));
     } else {
       next = std::min(next, calls_[i].deadline);
     }
@@ -422,11 +573,9 @@ void Channel::connect(int64_t deadline_ns, base::Function<void(const Status&)> d
   impl_->connect(deadline_ns, std::move(done));
 }
 
-Result<uint64_t> Channel::call(uint64_t program, uint64_t step,
-                               std::span<const tensor::Tensor> feeds,
-                               std::span<const uint32_t> slots, int64_t deadline_ns,
+Result<uint64_t> Channel::call(const CallOptions& what, std::span<const tensor::Tensor> feeds,
                                CallSink* sink) {
-  return impl_->call(program, step, feeds, slots, deadline_ns, sink);
+  return impl_->call(what, feeds, sink);
 }
 
 bool Channel::cancel(uint64_t call_id) { return impl_->cancel(call_id); }
@@ -438,6 +587,10 @@ int Channel::pending() const { return impl_->pending(); }
 const Peer& Channel::peer() const { return impl_->peer(); }
 uint64_t Channel::peer_incarnation() const { return impl_->ack().incarnation; }
 uint32_t Channel::peer_lane_count() const { return impl_->ack().lane_count; }
+void Channel::keep_connected(base::Function<void(const Status&)> hear) {
+  impl_->keep_connected(std::move(hear));
+}
+void Channel::on_room(base::Function<void()> hook) { impl_->on_room(std::move(hook)); }
 void Channel::on_break(base::Function<void(const Status&)> hook) {
   impl_->on_break(std::move(hook));
 }

@@ -4,22 +4,42 @@
 
 namespace sidereal::transport {
 
-Result<std::unique_ptr<Endpoint>> Endpoint::create(lane::Lane* lane, Identity identity,
-                                                   const config::Options& options) {
+Result<std::unique_ptr<Endpoint>> Endpoint::create(
+    lane::Lane* lane, Identity identity, const config::Options& options,
+    std::shared_ptr<const security::Credentials> credentials) {
   SR_RETURN_IF_ERROR(config::validate(options));
-  return std::unique_ptr<Endpoint>(new Endpoint(lane, std::move(identity), options));
+  std::unique_ptr<Endpoint> endpoint(new Endpoint(lane, std::move(identity), options));
+  if (credentials != nullptr && credentials->proves_peers()) {
+    SR_ASSIGN_OR_RETURN(endpoint->tls_, security::Tls::create(*credentials));
+  }
+  endpoint->credentials_ = std::move(credentials);
+  return endpoint;
 }
 
 Endpoint::Endpoint(lane::Lane* lane, Identity identity, const config::Options& options)
     : lane_(lane),
       identity_(std::move(identity)),
       options_(options),
+      budget_(static_cast<uint64_t>(options.lane_receive_bytes_max)),
       staging_(std::make_unique_for_overwrite<std::byte[]>(kStagingBytes)) {
   // A head, header and meta, is parsed in one piece, so it must fit the staging buffer with room
   // to spare.
   limits_.meta_bytes_max = kStagingBytes / 2;
   limits_.payload_bytes_max = static_cast<uint64_t>(options.frame_bytes_max);
   limits_.slots_max = static_cast<uint32_t>(options.slots_max);
+}
+
+Result<tensor::Tensor> allocate_tensor(tensor::DType dtype, const tensor::Shape& shape) {
+  constexpr size_t kSmallBytes = 1 << 20;
+  const size_t bytes = static_cast<size_t>(shape.num_elements()) * tensor::size_of(dtype);
+  if (bytes <= kSmallBytes) return tensor::Tensor::empty(dtype, shape);
+  // Pages that no byte comes for are never touched.
+  tensor::Buffer::Ptr memory = tensor::Buffer::try_allocate_zeroed(bytes);
+  if (memory == nullptr) {
+    return base::resource_exhausted("there is no memory for {}{}", tensor::name_of(dtype),
+                                    shape.to_string());
+  }
+  return tensor::Tensor(dtype, shape, std::move(memory));
 }
 
 }  // namespace sidereal::transport

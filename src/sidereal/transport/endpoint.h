@@ -8,7 +8,11 @@
 #include "sidereal/config/options.h"
 #include "sidereal/lane/lane.h"
 #include "sidereal/metrics/lane_metrics.h"
+#include "sidereal/security/credentials.h"
+#include "sidereal/security/tls.h"
 #include "sidereal/sys/network.h"
+#include "sidereal/tensor/tensor.h"
+#include "sidereal/transport/budget.h"
 #include "sidereal/wire/frame.h"
 
 namespace sidereal::transport {
@@ -21,21 +25,36 @@ struct Identity {
   uint32_t lane_count = 1;   ///< lanes of this task
 };
 
-/// What the connections of one lane share: identity, options and the buffer they read into.
+/// Memory for a tensor whose size comes from a peer: kResourceExhausted when there is none.
+Result<tensor::Tensor> allocate_tensor(tensor::DType dtype, const tensor::Shape& shape);
+
+/// What the connections of one lane share: identity, options, how peers prove who they are, and the
+/// buffer they read into.
 ///
 /// Lifecycle: one per lane, which outlives it; outlives its Acceptors and Channels.
 /// Thread: core-local (create() may be called before the lane starts).
 class Endpoint {
  public:
-  /// `lane` is borrowed. kInvalidArgument for options out of range.
-  static Result<std::unique_ptr<Endpoint>> create(lane::Lane* lane, Identity identity,
-                                                  const config::Options& options);
+  /// `lane` is borrowed. With credentials that prove peers all connections are TLS, in both
+  /// directions; nullptr: plain text, on loopback only. kInvalidArgument for options out of range.
+  static Result<std::unique_ptr<Endpoint>> create(
+      lane::Lane* lane, Identity identity, const config::Options& options,
+      std::shared_ptr<const security::Credentials> credentials = nullptr);
 
   [[nodiscard]] lane::Lane* lane() const { return lane_; }
   [[nodiscard]] const Identity& identity() const { return identity_; }
   [[nodiscard]] const config::Options& options() const { return options_; }
   [[nodiscard]] const wire::Limits& limits() const { return limits_; }
   [[nodiscard]] metrics::LaneMetrics& metrics() const { return lane_->metrics(); }
+  /// Or nullptr.
+  [[nodiscard]] const security::Credentials* credentials() const { return credentials_.get(); }
+  /// nullptr: connections are plain text.
+  [[nodiscard]] const security::Tls* tls() const { return tls_.get(); }
+  /// What payloads being received may take together.
+  [[nodiscard]] Budget& budget() { return budget_; }
+  /// Bytes that wait to be sent on all connections.
+  [[nodiscard]] uint64_t send_bytes() const { return send_bytes_; }
+  void count_send_bytes(int64_t change) { send_bytes_ += static_cast<uint64_t>(change); }
   /// The staging buffer: input is read here first. Valid within one I/O callback.
   [[nodiscard]] sys::IoSlice staging() const { return {staging_.get(), kStagingBytes}; }
 
@@ -47,7 +66,11 @@ class Endpoint {
   lane::Lane* lane_;
   Identity identity_;
   config::Options options_;
+  std::shared_ptr<const security::Credentials> credentials_;
+  std::shared_ptr<const security::Tls> tls_;
   wire::Limits limits_;
+  Budget budget_;
+  uint64_t send_bytes_ = 0;
   std::unique_ptr<std::byte[]> staging_;
 };
 

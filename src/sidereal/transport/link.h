@@ -4,23 +4,27 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "sidereal/lane/lane.h"
 #include "sidereal/sys/network.h"
 #include "sidereal/tensor/tensor.h"
+#include "sidereal/transport/budget.h"
 #include "sidereal/transport/endpoint.h"
 #include "sidereal/transport/outbox.h"
+#include "sidereal/wire/checksum.h"
 #include "sidereal/wire/frame.h"
 
 namespace sidereal::transport {
 
 /// Frames over one stream, both ways; what servers and clients have in common. Reads into the
 /// lane's staging buffer and, for long payloads, straight into the tensors; gathers what is sent in
-/// an iteration into one write; answers pings and notices a silent peer.
+/// an iteration into one write; answers pings and notices a silent peer. A long payload waits
+/// unread until the endpoint's budget has room for it.
 /// Thread: core-local.
-class Link final : private lane::IoHandler, private lane::Flusher {
+class Link final : private lane::IoHandler, private lane::Flusher, private Budget::Waiter {
  public:
   /// Whoever acts on the frames. May close the link from within any callback, not destroy it.
   class Owner {
@@ -28,14 +32,19 @@ class Link final : private lane::IoHandler, private lane::Flusher {
     virtual ~Owner() = default;
     /// A frame without slots, other than Ping and Pong. An error closes the link as malformed.
     virtual Status on_frame(const wire::FrameHeader& header, std::string_view meta) = 0;
-    /// A Call or Reply begins: sets `into[i]` for every slot that is not dead. False: the payload
-    /// is to be skipped. An error closes the link as malformed.
-    virtual Result<bool> on_slots(const wire::FrameHeader& header,
-                                  std::span<const wire::SlotEntry> slots,
-                                  std::span<tensor::Tensor> into) = 0;
-    /// The Call or Reply that began last is complete.
+    /// A Call or Reply begins. False: the payload is to be skipped. An error closes the link as
+    /// malformed.
+    virtual Result<bool> on_begin(const wire::FrameHeader& header) = 0;
+    /// Where the payload of slot number `position`, neither dead nor of strings, goes.
+    virtual Result<tensor::Tensor> allocate(const wire::FrameHeader& header, int position,
+                                            const wire::SlotEntry& slot) = 0;
+    /// There was no place for the message that began last: its payload will be skipped.
+    virtual void on_no_place(const wire::FrameHeader& header, const Status& why) = 0;
+    /// The Call or Reply that began last is complete. `extra` holds its owner's bytes.
     virtual void on_message(const wire::FrameHeader& header, std::span<const wire::SlotEntry> slots,
-                            std::span<tensor::Tensor> tensors) = 0;
+                            std::string_view extra, std::span<tensor::Tensor> tensors) = 0;
+    /// Some of what waited to be sent may have left.
+    virtual void on_flushed() {}
     /// The link has closed itself. The reason reads well behind "lost <peer>: ".
     virtual void on_broken(const Status& why) = 0;
   };
@@ -55,12 +64,18 @@ class Link final : private lane::IoHandler, private lane::Flusher {
 
   /// Sends a frame without slots; lengths in `header` are filled in.
   void send(wire::FrameHeader header, std::string_view meta = {});
-  /// Sends a Call or Reply. `slots` empty: 0, 1, 2... kInvalidArgument when it is larger than a
-  /// peer with the same options accepts; then nothing is sent.
-  Status send(wire::FrameHeader header, std::span<const tensor::Tensor> tensors,
-              std::span<const uint32_t> slots);
-  /// Sends an Error for `call_id`.
-  void send_error(uint64_t call_id, const Status& error);
+  /// What a Call or Reply carries. `slots` empty: 0, 1, 2...; `forms` empty: all whole.
+  struct Message {
+    std::span<const tensor::Tensor> tensors;
+    std::span<const uint32_t> slots;
+    std::span<const wire::Form> forms;
+    std::string_view extra;
+  };
+  /// Sends a Call or Reply. kInvalidArgument when it is larger than a peer with the same options
+  /// accepts; then nothing is sent.
+  Status send(wire::FrameHeader header, const Message& message);
+  /// Sends an Error for `call_id`. A long text is cut.
+  void send_error(uint64_t call_id, const Status& error, bool derived = false);
 
   /// What is left of the payload being received is to be skipped.
   void skip_payload();
@@ -71,25 +86,39 @@ class Link final : private lane::IoHandler, private lane::Flusher {
   [[nodiscard]] int64_t bytes_out() const { return bytes_out_; }
 
  private:
-  // What follows next in the stream.
-  enum class Expect { kHead, kPayload };
+  // What follows next in the stream; kRoom: a payload that waits for the budget.
+  enum class Expect { kHead, kPayload, kRoom };
 
   void on_io(const sys::Event& event) override;
+  void on_room() override;
   void flush() override;
+  bool make_ready();
   Status write_out();
+  void append_payload(const tensor::Tensor& value, wire::Form form, bool summed);
+  void append_strings(const tensor::Tensor& value, bool summed);
+  void count_outbox();
 
   void read();
   size_t read_slices(std::span<sys::IoSlice> slices, size_t* direct_bytes, size_t* carried);
   size_t window() const;
   void consume(std::string_view bytes);
+  void consume_carried();
+  void give_back_room();
   size_t consume_head(std::string_view bytes);
   size_t consume_payload(std::string_view bytes);
   Status begin_message(std::string_view meta);
+  Status place_message();
+  Result<tensor::Tensor> place(size_t position);
+  Status finish_tensors();
+  Result<tensor::Tensor> finished(size_t position);
+  void resume();
   void dispatch(std::string_view meta);
   void advance_payload(size_t bytes);
   void skip_empty_slots();
   void finish_message();
   bool payload_done() const;
+  /// Nothing is read at present.
+  [[nodiscard]] bool held() const { return paused_ || expect_ == Expect::kRoom; }
   uint64_t payload_left() const { return incoming_.header.payload_bytes - payload_at_; }
 
   void update_interest();
@@ -110,11 +139,17 @@ class Link final : private lane::IoHandler, private lane::Flusher {
   struct Incoming {
     wire::FrameHeader header;
     std::vector<wire::SlotEntry> slots;
-    std::vector<tensor::Tensor> tensors;
+    std::vector<tensor::Tensor> tensors;  // of strings: bytes, until all have come
+    std::vector<std::byte*> places;       // where the bytes of each slot go
+    std::string extra;
+    wire::Checksums sums;
   };
   Incoming incoming_;
   Expect expect_ = Expect::kHead;
+  bool ready_ = false;  // the stream has connected
   bool skip_ = false;
+  uint64_t room_ = 0;             // taken from the budget for this message
+  bool has_room_ = false;         // the budget has called
   size_t slot_at_ = 0;            // slot whose payload comes next
   uint64_t offset_ = 0;           // into that slot's padded payload
   uint64_t payload_at_ = 0;       // bytes of the whole payload seen
@@ -127,6 +162,9 @@ class Link final : private lane::IoHandler, private lane::Flusher {
 
   // Sending.
   Outbox outbox_;
+  wire::Checksum sum_;
+  size_t counted_ = 0;  // bytes of outbox_ that the endpoint knows of
+  bool trusted_ = false;
   int64_t bytes_out_ = 0;
   bool wants_write_ = false;
   bool paused_ = false;

@@ -26,9 +26,8 @@ struct FixedServer : CallHandler {
     if (!feed.defined() || !(feed.shape() == shape)) feed = Tensor::empty(dtype, shape);
     return feed;
   }
-  void on_call(const Connection& from, const wire::FrameHeader& call,
-               std::span<const wire::SlotEntry>, std::span<Tensor>) override {
-    acceptor->reply(from.id, call.call_id, std::span(&answer, 1));
+  void on_call(const Connection& from, const Call& call, std::span<Tensor>) override {
+    acceptor->reply(from.id, call.header.call_id, std::span(&answer, 1));
   }
   Acceptor* acceptor = nullptr;
   Tensor feed;
@@ -49,7 +48,7 @@ struct Pump : CallSink {
   }
   void fill() {
     while (left > 0 && in_flight < outstanding) {
-      const auto id = channel->call(1, 0, std::span(&feed, 1), {}, 0, this);
+      const auto id = channel->call({.program = 1}, std::span(&feed, 1), this);
       SR_CHECK(id.ok(), "{}", base::message_of(id.status()));
       --left;
       ++in_flight;

@@ -1,13 +1,22 @@
 #include "sidereal/wire/frame.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <utility>
 
 #include "sidereal/base/bytes.h"
+#include "sidereal/base/check.h"
+#include "sidereal/tensor/half.h"
+#include "sidereal/wire/checksum.h"
 
 namespace sidereal::wire {
 namespace {
 
 constexpr uint16_t kDeadBit = 1;
+constexpr int kFormShift = 1;  // two bits
+constexpr uint16_t kSlotFlags = kDeadBit | 3 << kFormShift;
+constexpr size_t kNarrowBytes = 2;
 constexpr uint32_t kStringBytesMax = 1024;
 constexpr uint32_t kStatusCodeMax = 16;  // UNAUTHENTICATED
 
@@ -16,7 +25,8 @@ struct RawHeader {
   uint32_t magic;
   uint16_t version;
   uint16_t method;
-  uint32_t flags;
+  uint16_t flags;
+  uint16_t kind;
   uint32_t status;
   uint64_t call_id;
   uint64_t program;
@@ -24,7 +34,7 @@ struct RawHeader {
   uint32_t slot_count;
   uint32_t meta_bytes;
   uint64_t payload_bytes;
-  uint64_t reserved;
+  uint64_t session;
 };
 static_assert(sizeof(RawHeader) == kHeaderBytes);
 
@@ -41,14 +51,22 @@ bool has_slots(Method method) { return method == Method::kCall || method == Meth
 
 bool is_method(uint16_t number) {
   return number >= static_cast<uint16_t>(Method::kHello) &&
-         number <= static_cast<uint16_t>(Method::kGoodbye);
+         number <= static_cast<uint16_t>(Method::kCancel);
+}
+
+uint16_t flags_of(Method method) {
+  if (has_slots(method)) return kSummed | kExtra;
+  return method == Method::kError ? kDerived : 0;
 }
 
 /// What `raw` promises, checked against itself.
 Status check_consistent(const RawHeader& raw, Method method) {
-  if (raw.flags != 0 || raw.reserved != 0) {
-    return base::data_loss("{} frame with unknown flags {:#x} or reserved bits", name_of(method),
-                           raw.flags);
+  if ((raw.flags & ~flags_of(method)) != 0) {
+    return base::data_loss("{} frame with unknown flags {:#x}", name_of(method), raw.flags);
+  }
+  if (method != Method::kCall && (raw.kind != 0 || raw.session != 0)) {
+    return base::data_loss("{} frame with kind {} of session {:#x}", name_of(method), raw.kind,
+                           raw.session);
   }
   if ((method == Method::kError) != (raw.status != 0) || raw.status > kStatusCodeMax) {
     return base::data_loss("{} frame with status {}", name_of(method), raw.status);
@@ -58,7 +76,8 @@ Status check_consistent(const RawHeader& raw, Method method) {
                            raw.payload_bytes, kPayloadAlign);
   }
   if (has_slots(method)) {
-    if (raw.meta_bytes < uint64_t{raw.slot_count} * slot_entry_bytes(0)) {
+    const uint64_t sums = (raw.flags & kSummed) != 0 ? sizeof(Checksums) : 0;
+    if (raw.meta_bytes < uint64_t{raw.slot_count} * slot_entry_bytes(0) + sums) {
       return base::data_loss("{} frame with {} slots in {} meta bytes", name_of(method),
                              raw.slot_count, raw.meta_bytes);
     }
@@ -66,8 +85,8 @@ Status check_consistent(const RawHeader& raw, Method method) {
     return base::data_loss("{} frame with {} slots and {} payload bytes", name_of(method),
                            raw.slot_count, raw.payload_bytes);
   }
-  const bool is_empty =
-      method == Method::kPing || method == Method::kPong || method == Method::kGoodbye;
+  const bool is_empty = method == Method::kPing || method == Method::kPong ||
+                        method == Method::kGoodbye || method == Method::kCancel;
   if (is_empty && raw.meta_bytes != 0) {
     return base::data_loss("{} frame with {} meta bytes", name_of(method), raw.meta_bytes);
   }
@@ -75,9 +94,12 @@ Status check_consistent(const RawHeader& raw, Method method) {
 }
 
 Status check_limits(const RawHeader& raw, Method method, const Limits& limits) {
-  if (raw.meta_bytes > limits.meta_bytes_max) {
+  const uint32_t meta_max = method == Method::kError
+                                ? std::min(limits.meta_bytes_max, kErrorBytesMax)
+                                : limits.meta_bytes_max;
+  if (raw.meta_bytes > meta_max) {
     return base::resource_exhausted("{} frame with {} meta bytes; the limit is {}", name_of(method),
-                                    raw.meta_bytes, limits.meta_bytes_max);
+                                    raw.meta_bytes, meta_max);
   }
   if (raw.payload_bytes > limits.payload_bytes_max) {
     return base::resource_exhausted("{} frame with {} payload bytes; frame_bytes_max is {}",
@@ -126,6 +148,8 @@ const char* name_of(Method method) {
       return "Pong";
     case Method::kGoodbye:
       return "Goodbye";
+    case Method::kCancel:
+      return "Cancel";
   }
   return "?";
 }
@@ -136,6 +160,7 @@ void encode_header(const FrameHeader& header, std::byte* out) {
       .version = header.version,
       .method = static_cast<uint16_t>(header.method),
       .flags = header.flags,
+      .kind = header.kind,
       .status = header.status,
       .call_id = header.call_id,
       .program = header.program,
@@ -143,7 +168,7 @@ void encode_header(const FrameHeader& header, std::byte* out) {
       .slot_count = header.slot_count,
       .meta_bytes = header.meta_bytes,
       .payload_bytes = header.payload_bytes,
-      .reserved = 0,
+      .session = header.session,
   };
   std::memcpy(out, &raw, sizeof(raw));
 }
@@ -171,6 +196,7 @@ Result<FrameHeader> decode_header(const std::byte* bytes, const Limits& limits) 
       .version = raw.version,
       .method = method,
       .flags = raw.flags,
+      .kind = raw.kind,
       .status = raw.status,
       .call_id = raw.call_id,
       .program = raw.program,
@@ -178,25 +204,39 @@ Result<FrameHeader> decode_header(const std::byte* bytes, const Limits& limits) 
       .slot_count = raw.slot_count,
       .meta_bytes = raw.meta_bytes,
       .payload_bytes = raw.payload_bytes,
+      .session = raw.session,
   };
 }
 
-FrameSize size_of(std::span<const tensor::Tensor> tensors) {
+uint64_t payload_bytes_of(const tensor::Tensor& tensor, Form form) {
+  if (!tensor.defined()) return 0;
+  if (tensor.dtype() == tensor::DType::kString) {
+    uint64_t bytes = static_cast<uint64_t>(tensor.num_elements()) * sizeof(uint64_t);
+    for (const std::string_view s : tensor.data<const std::string_view>()) bytes += s.size();
+    return bytes;
+  }
+  const bool is_narrow = form != Form::kWhole && tensor.dtype() == tensor::DType::kFloat32;
+  return is_narrow ? static_cast<uint64_t>(tensor.num_elements()) * kNarrowBytes : tensor.nbytes();
+}
+
+FrameSize size_of(std::span<const tensor::Tensor> tensors, std::span<const Form> forms) {
   FrameSize size;
-  for (const tensor::Tensor& t : tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const tensor::Tensor& t = tensors[i];
     size.meta_bytes += slot_entry_bytes(t.defined() ? t.shape().rank() : 0);
-    if (t.defined()) size.payload_bytes += padded(t.nbytes());
+    size.payload_bytes += padded(payload_bytes_of(t, forms.empty() ? Form::kWhole : forms[i]));
   }
   return size;
 }
 
-size_t encode_slot(uint32_t slot, const tensor::Tensor& tensor, std::byte* out) {
+size_t encode_slot(uint32_t slot, const tensor::Tensor& tensor, std::byte* out, Form form) {
   RawSlot raw = {.slot = slot, .dtype = 0, .rank = 0, .flags = kDeadBit, .nbytes = 0};
   if (tensor.defined()) {
+    if (tensor.dtype() != tensor::DType::kFloat32) form = Form::kWhole;
     raw.dtype = static_cast<uint8_t>(tensor.dtype());
     raw.rank = static_cast<uint8_t>(tensor.shape().rank());
-    raw.flags = 0;
-    raw.nbytes = tensor.nbytes();
+    raw.flags = static_cast<uint16_t>(static_cast<uint16_t>(form) << kFormShift);
+    raw.nbytes = payload_bytes_of(tensor, form);
     const auto dims = tensor.shape().dims();
     if (!dims.empty()) std::memcpy(out + sizeof(raw), dims.data(), dims.size_bytes());
   }
@@ -204,49 +244,172 @@ size_t encode_slot(uint32_t slot, const tensor::Tensor& tensor, std::byte* out) 
   return slot_entry_bytes(raw.rank);
 }
 
-Status decode_slots(const FrameHeader& header, std::string_view meta,
-                    std::vector<SlotEntry>* entries) {
+void encode_checksums(const Checksums& sums, std::byte* out) {
+  std::memcpy(out, &sums, sizeof(sums));
+}
+
+namespace {
+
+/// Whether a live slot of these properties can have `nbytes` bytes.
+bool fits(const SlotEntry& entry) {
+  if (!tensor::is_valid(entry.dtype)) return false;
+  const bool is_strings = entry.dtype == tensor::DType::kString;
+  uint64_t expected = 0;
+  // The size of a string's view does not travel; its length does, with 8 bytes.
+  if (!byte_count(entry.shape, is_strings ? tensor::DType::kUInt64 : entry.dtype, &expected)) {
+    return false;
+  }
+  if (is_strings) {
+    const bool has_room = expected > 0 ? entry.nbytes >= expected : entry.nbytes == 0;
+    return has_room && entry.nbytes <= static_cast<uint64_t>(INT64_MAX);
+  }
+  if (entry.form == Form::kWhole) return entry.nbytes == expected;
+  return entry.dtype == tensor::DType::kFloat32 && entry.nbytes == expected / 2;
+}
+
+/// Reads the entry at the front of `meta` and takes it off.
+Status decode_slot(uint32_t number, std::string_view* meta, SlotEntry* entry) {
+  RawSlot raw;
+  if (meta->size() < sizeof(raw)) return base::data_loss("slot {} lies outside its frame", number);
+  std::memcpy(&raw, meta->data(), sizeof(raw));
+  if (raw.rank > kRankMax || meta->size() < slot_entry_bytes(raw.rank)) {
+    return base::data_loss("slot {} has rank {} in {} bytes", number, raw.rank, meta->size());
+  }
+  entry->slot = raw.slot;
+  entry->dtype = static_cast<tensor::DType>(raw.dtype);
+  entry->dead = (raw.flags & kDeadBit) != 0;
+  entry->nbytes = raw.nbytes;
+  entry->form = static_cast<Form>(raw.flags >> kFormShift & 3);
+  for (int d = 0; d < raw.rank; ++d) {
+    int64_t extent;
+    std::memcpy(&extent, meta->data() + slot_entry_bytes(d), sizeof(extent));
+    entry->shape.append(extent);
+  }
+  meta->remove_prefix(slot_entry_bytes(raw.rank));
+  const bool good = entry->dead ? raw.dtype == 0 && raw.rank == 0 && raw.nbytes == 0 &&
+                                      entry->form == Form::kWhole
+                                : entry->form <= Form::kFloat16 && fits(*entry);
+  if (!good || (raw.flags & ~kSlotFlags) != 0) {
+    return base::data_loss("slot {} (dtype {}, shape {}, flags {:#x}) cannot have {} bytes", number,
+                           raw.dtype, entry->shape.to_string(), raw.flags, raw.nbytes);
+  }
+  return {};
+}
+
+/// The checksum of the header and of the meta before the checksums.
+uint64_t head_sum(const FrameHeader& header, std::string_view meta) {
+  std::array<std::byte, kHeaderBytes> bytes;
+  encode_header(header, bytes.data());
+  Checksum sum;
+  sum.add(bytes.data(), bytes.size());
+  sum.add(meta.data(), meta.size());
+  return sum.value();
+}
+
+}  // namespace
+
+Result<Meta> decode_meta(const FrameHeader& header, std::string_view meta,
+                         std::vector<SlotEntry>* entries) {
   entries->clear();
+  Meta out;
+  if ((header.flags & kSummed) != 0) {
+    if (meta.size() < sizeof(Checksums)) return base::data_loss("checksums outside their frame");
+    std::memcpy(&out.sums, meta.data() + meta.size() - sizeof(Checksums), sizeof(Checksums));
+    meta.remove_suffix(sizeof(Checksums));
+    if (head_sum(header, meta) != out.sums.head) {
+      return base::data_loss("the head of a {} frame was changed on its way (checksum)",
+                             name_of(header.method));
+    }
+  }
   uint64_t payload = 0;
   for (uint32_t i = 0; i < header.slot_count; ++i) {
-    RawSlot raw;
-    if (meta.size() < sizeof(raw)) return base::data_loss("slot {} lies outside its frame", i);
-    std::memcpy(&raw, meta.data(), sizeof(raw));
-    if (raw.rank > kRankMax || meta.size() < slot_entry_bytes(raw.rank)) {
-      return base::data_loss("slot {} has rank {} in {} bytes", i, raw.rank, meta.size());
-    }
     SlotEntry& entry = entries->emplace_back();
-    entry.slot = raw.slot;
-    entry.dtype = static_cast<tensor::DType>(raw.dtype);
-    entry.dead = (raw.flags & kDeadBit) != 0;
-    entry.nbytes = raw.nbytes;
-    for (int d = 0; d < raw.rank; ++d) {
-      int64_t extent;
-      std::memcpy(&extent, meta.data() + slot_entry_bytes(d), sizeof(extent));
-      entry.shape.append(extent);
-    }
-    meta.remove_prefix(slot_entry_bytes(raw.rank));
-    uint64_t expected = 0;
-    const bool fits = entry.dead ? raw.dtype == 0 && raw.rank == 0
-                                 : tensor::is_valid(entry.dtype) &&
-                                       // The bytes would be taken for pointers.
-                                       entry.dtype != tensor::DType::kString &&
-                                       byte_count(entry.shape, entry.dtype, &expected);
-    if ((raw.flags & ~kDeadBit) != 0 || !fits || expected != raw.nbytes) {
-      return base::data_loss("slot {} (dtype {}, shape {}, flags {:#x}) cannot have {} bytes", i,
-                             raw.dtype, entry.shape.to_string(), raw.flags, raw.nbytes);
-    }
+    SR_RETURN_IF_ERROR(decode_slot(i, &meta, &entry));
     // nbytes is at most 2^63 - 1 here, so rounding up cannot wrap; the sum is checked.
-    if (__builtin_add_overflow(payload, padded(raw.nbytes), &payload)) {
+    if (__builtin_add_overflow(payload, padded(entry.nbytes), &payload)) {
       return base::data_loss("the slots have more than 2^64 bytes");
     }
   }
-  if (!meta.empty()) return base::data_loss("{} bytes behind the last slot", meta.size());
+  if ((header.flags & kExtra) != 0) {
+    out.extra = meta;
+  } else if (!meta.empty()) {
+    return base::data_loss("{} bytes behind the last slot", meta.size());
+  }
   if (payload != header.payload_bytes) {
     return base::data_loss("slots of {} bytes in a frame with {} payload bytes", payload,
                            header.payload_bytes);
   }
-  return {};
+  return out;
+}
+
+Result<tensor::Tensor> strings_of(const SlotEntry& entry, tensor::Buffer::Ptr bytes) {
+  const auto count = static_cast<uint64_t>(entry.shape.num_elements());
+  const auto* at = reinterpret_cast<const char*>(bytes->data());
+  uint64_t left = entry.nbytes - count * sizeof(uint64_t);
+  const char* text = at + count * sizeof(uint64_t);
+  tensor::Buffer::Ptr memory =
+      tensor::Buffer::try_allocate_zeroed(count * sizeof(std::string_view));
+  if (memory == nullptr)
+    return base::resource_exhausted("there is no memory for {} strings", count);
+  tensor::Tensor out(tensor::DType::kString, entry.shape, std::move(memory));
+  std::string_view* views = out.data<std::string_view>().data();
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t length;
+    std::memcpy(&length, at + i * sizeof(length), sizeof(length));
+    if (length > left) {
+      return base::data_loss("string {} of {} has {} bytes where {} are left", i, count, length,
+                             left);
+    }
+    views[i] = {text, length};
+    text += length;
+    left -= length;
+  }
+  if (left > 0) return base::data_loss("{} bytes behind the last of {} strings", left, count);
+  if (entry.nbytes > 0) out.buffer()->keep(std::move(bytes));
+  return out;
+}
+
+void narrow(Form form, const float* from, size_t count, std::byte* out) {
+  SR_DCHECK(form != Form::kWhole);
+  constexpr size_t kBlock = 256;
+  std::array<uint16_t, kBlock> block;
+  for (size_t at = 0; at < count; at += kBlock) {
+    const size_t n = std::min(kBlock, count - at);
+    if (form == Form::kBfloat16) {
+      for (size_t i = 0; i < n; ++i) block[i] = tensor::internal::to_bfloat_bits(from[at + i]);
+    } else {
+      for (size_t i = 0; i < n; ++i) block[i] = tensor::internal::to_half_bits(from[at + i]);
+    }
+    std::memcpy(out + at * kNarrowBytes, block.data(), n * kNarrowBytes);
+  }
+}
+
+// Block by block from the front: what is written ends before what is not yet read.
+void widen(Form form, const std::byte* from, size_t count, float* out) {
+  SR_DCHECK(form != Form::kWhole);
+  constexpr size_t kBlock = 256;
+  std::array<uint16_t, kBlock> block;
+  std::array<float, kBlock> wide;
+  for (size_t at = 0; at < count; at += kBlock) {
+    const size_t n = std::min(kBlock, count - at);
+    std::memcpy(block.data(), from + at * kNarrowBytes, n * kNarrowBytes);
+    if (form == Form::kBfloat16) {
+      for (size_t i = 0; i < n; ++i) wide[i] = std::bit_cast<float>(uint32_t{block[i]} << 16);
+    } else {
+      for (size_t i = 0; i < n; ++i) wide[i] = tensor::internal::from_half_bits(block[i]);
+    }
+    std::memcpy(out + at, wide.data(), n * sizeof(float));
+  }
+}
+
+std::string_view cut_text(std::string_view text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  size_t end = bytes_max;
+  // Bytes 10xxxxxx continue a character of UTF-8.
+  for (int i = 0; i < 3 && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80; ++i) {
+    --end;
+  }
+  return text.substr(0, end);
 }
 
 Status error_status(const FrameHeader& header, std::string_view meta) {

@@ -17,11 +17,12 @@
 namespace sidereal::wire {
 
 inline constexpr uint32_t kMagic = 0x4c524453;  // "SDRL" in little-endian order
-inline constexpr uint16_t kVersion = 1;
-inline constexpr uint16_t kVersionMin = 1;  // oldest version this build still speaks
+inline constexpr uint16_t kVersion = 2;
+inline constexpr uint16_t kVersionMin = 2;  // oldest version this build still speaks
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kPayloadAlign = 8;
 inline constexpr int kRankMax = 16;
+inline constexpr uint32_t kErrorBytesMax = 64 << 10;  // longer texts are cut by the sender
 
 /// What a frame is. The numbers stand on the wire: never renumber.
 enum class Method : uint16_t {
@@ -33,7 +34,17 @@ enum class Method : uint16_t {
   kPing = 6,      ///< are you alive
   kPong = 7,      ///< answer to a ping
   kGoodbye = 8,   ///< no more calls; the sender closes
+  kCancel = 9,    ///< the client does not want the answer of a call any more
 };
+
+/// Bits of FrameHeader::flags. The numbers stand on the wire: never renumber.
+inline constexpr uint16_t kDerived = 1;  ///< Error: it follows from another one, elsewhere
+inline constexpr uint16_t kSummed = 2;   ///< Call, Reply: meta ends with Checksums
+inline constexpr uint16_t kExtra = 4;    ///< Call, Reply: bytes of their owner follow the slots
+
+/// In what form a tensor travels. float32 may be rounded to 16 bits (to nearest, ties to even);
+/// the receiver widens it again. The numbers stand on the wire: never renumber.
+enum class Form : uint8_t { kWhole = 0, kBfloat16 = 1, kFloat16 = 2 };
 
 /// "Call", "Reply", ...; "?" for a number that is no method.
 const char* name_of(Method method);
@@ -49,7 +60,8 @@ struct Limits {
 struct FrameHeader {
   uint16_t version = kVersion;
   Method method = Method::kPing;
-  uint32_t flags = 0;
+  uint16_t flags = 0;
+  uint16_t kind = 0;    ///< Call: what it asks for; 0: to run a program, others are their owner's
   uint32_t status = 0;  ///< a StatusCode; only kError has one that is not 0
   uint64_t call_id = 0;
   uint64_t program = 0;  ///< content hash of the program a call runs
@@ -57,6 +69,7 @@ struct FrameHeader {
   uint32_t slot_count = 0;
   uint32_t meta_bytes = 0;
   uint64_t payload_bytes = 0;
+  uint64_t session = 0;  ///< Call: the owner's; opaque here
 
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
@@ -67,7 +80,8 @@ struct SlotEntry {
   tensor::DType dtype = tensor::DType::kInvalid;
   bool dead = false;  ///< a value on a branch not taken: no dtype, no bytes
   tensor::Shape shape;
-  uint64_t nbytes = 0;
+  uint64_t nbytes = 0;  ///< of the payload, in its form
+  Form form = Form::kWhole;
 
   friend bool operator==(const SlotEntry&, const SlotEntry&) = default;
 };
@@ -88,23 +102,54 @@ Result<FrameHeader> decode_header(const std::byte* bytes, const Limits& limits);
 /// Bytes of a slot entry of that rank.
 constexpr size_t slot_entry_bytes(int rank) { return 16 + 8 * static_cast<size_t>(rank); }
 
+/// Bytes of the payload of `tensor`: of strings 8 for each length, then theirs. `form` other than
+/// kWhole is for float32 only; other dtypes travel whole.
+uint64_t payload_bytes_of(const tensor::Tensor& tensor, Form form);
+
 /// Bytes the slot table of `tensors` takes (an undefined tensor is a dead slot), and the bytes of
-/// their padded payloads.
+/// their padded payloads. `forms[i]` is that of `tensors[i]`; empty: all whole.
 struct FrameSize {
   uint64_t meta_bytes = 0;
   uint64_t payload_bytes = 0;
 };
-FrameSize size_of(std::span<const tensor::Tensor> tensors);
+FrameSize size_of(std::span<const tensor::Tensor> tensors, std::span<const Form> forms = {});
 
 /// Writes the entry of `tensor` (dead when undefined) as slot number `slot` to `out`; returns the
 /// bytes written, slot_entry_bytes(rank).
-size_t encode_slot(uint32_t slot, const tensor::Tensor& tensor, std::byte* out);
+size_t encode_slot(uint32_t slot, const tensor::Tensor& tensor, std::byte* out,
+                   Form form = Form::kWhole);
 
-/// Reads the slot table of a Call or Reply into `entries` (cleared first). Checks dtypes, ranks,
-/// extents, that each byte count is the product it must be, and that the counts add up to
-/// `header.payload_bytes`. kDataLoss names the slot that is wrong.
-Status decode_slots(const FrameHeader& header, std::string_view meta,
-                    std::vector<SlotEntry>* entries);
+/// What guards a Call or Reply with kSummed: XXH3 with 64 bits, seed 0. `head`: of the header and
+/// of meta before these 16 bytes. `payload`: of the payloads of all slots without their padding.
+struct Checksums {
+  uint64_t head = 0;
+  uint64_t payload = 0;
+
+  friend bool operator==(const Checksums&, const Checksums&) = default;
+};
+void encode_checksums(const Checksums& sums, std::byte* out);
+
+/// What meta of a Call or Reply holds.
+struct Meta {
+  std::string_view extra;  ///< bytes of the owner; shows those of `meta`
+  Checksums sums;          ///< with kSummed
+};
+
+/// Reads the slot table of a Call or Reply into `entries` (cleared first), and what follows it.
+/// Checks dtypes, ranks, extents, forms, that each byte count is the product it must be (of
+/// strings: at least 8 for each), that the counts add up to `header.payload_bytes`, and the
+/// checksum of the head. kDataLoss names the slot that is wrong.
+Result<Meta> decode_meta(const FrameHeader& header, std::string_view meta,
+                         std::vector<SlotEntry>* entries);
+
+/// The tensor that the payload of a slot of strings makes: its views show `bytes`, which it keeps.
+/// kDataLoss when the lengths do not add up to entry.nbytes. Takes 16 bytes for each string.
+Result<tensor::Tensor> strings_of(const SlotEntry& entry, tensor::Buffer::Ptr bytes);
+
+/// Rounds `count` floats to 16 bits each. `form` is not kWhole.
+void narrow(Form form, const float* from, size_t count, std::byte* out);
+/// Widens `count` numbers of 16 bits each. `from` may be the second half of `out`'s memory.
+void widen(Form form, const std::byte* from, size_t count, float* out);
 
 /// What a client says first. Value type.
 struct Hello {
@@ -146,6 +191,10 @@ struct ServerIdentity {
   std::string task;
 };
 Result<HelloAck> answer_hello(const Hello& hello, const ServerIdentity& server);
+
+/// What of a message travels: its first bytes, cut between characters, when it is longer than
+/// `bytes_max`.
+std::string_view cut_text(std::string_view text, size_t bytes_max);
 
 /// The status an Error frame carries; a code that is none becomes kUnknown.
 Status error_status(const FrameHeader& header, std::string_view meta);

@@ -2,10 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
+#include <vector>
+
+#include "sidereal/tensor/half.h"
+#include "sidereal/tensor/strings.h"
+#include "sidereal/wire/checksum.h"
 
 namespace sidereal::wire {
 namespace {
@@ -14,25 +21,50 @@ using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
 
+std::string payload_of(const Tensor& t, Form form) {
+  if (t.dtype() == DType::kString) return tensor::strings_to_bytes(t);
+  if (form == Form::kWhole) return {reinterpret_cast<const char*>(t.raw()), t.nbytes()};
+  std::string out(static_cast<size_t>(t.num_elements()) * 2, '\0');
+  narrow(form, t.data<const float>().data(), static_cast<size_t>(t.num_elements()),
+         reinterpret_cast<std::byte*>(out.data()));
+  return out;
+}
+
 /// A whole Call or Reply in one string.
 std::string encode_frame(FrameHeader header, const std::vector<Tensor>& tensors,
-                         const std::vector<uint32_t>& slots) {
-  const FrameSize size = size_of(tensors);
+                         const std::vector<uint32_t>& slots, const std::vector<Form>& forms = {},
+                         const std::string& extra = "") {
+  const FrameSize size = size_of(tensors, forms);
   header.slot_count = static_cast<uint32_t>(tensors.size());
-  header.meta_bytes = static_cast<uint32_t>(size.meta_bytes);
+  header.meta_bytes = static_cast<uint32_t>(size.meta_bytes + extra.size());
   header.payload_bytes = size.payload_bytes;
+  if (!extra.empty()) header.flags |= kExtra;
+  std::string payload;
+  Checksum payload_sum;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined()) continue;
+    const std::string bytes = payload_of(tensors[i], forms.empty() ? Form::kWhole : forms[i]);
+    payload_sum.add(bytes.data(), bytes.size());
+    payload += bytes + std::string(padded(bytes.size()) - bytes.size(), '\0');
+  }
+  const bool summed = (header.flags & kSummed) != 0;
+  if (summed) header.meta_bytes += sizeof(Checksums);
   std::string out(kHeaderBytes + size.meta_bytes, '\0');
   auto* bytes = reinterpret_cast<std::byte*>(out.data());
   encode_header(header, bytes);
   size_t at = kHeaderBytes;
-  for (size_t i = 0; i < tensors.size(); ++i) at += encode_slot(slots[i], tensors[i], bytes + at);
-  EXPECT_EQ(at, out.size());
-  for (const Tensor& t : tensors) {
-    if (!t.defined()) continue;
-    out.append(reinterpret_cast<const char*>(t.raw()), t.nbytes());
-    out.append(padded(t.nbytes()) - t.nbytes(), '\0');
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    at += encode_slot(slots[i], tensors[i], bytes + at, forms.empty() ? Form::kWhole : forms[i]);
   }
-  return out;
+  EXPECT_EQ(at, out.size());
+  out += extra;
+  if (summed) {
+    Checksum head_sum;
+    head_sum.add(out.data(), out.size());
+    Checksums sums = {head_sum.value(), payload_sum.value()};
+    out.append(reinterpret_cast<const char*>(&sums), sizeof(sums));
+  }
+  return out + payload;
 }
 
 const std::byte* raw(const std::string& bytes) {
@@ -54,7 +86,7 @@ Status decode_all(const std::string& bytes, const Limits& limits) {
       return decode_hello_ack(meta).status();
     case Method::kCall:
     case Method::kReply:
-      SR_RETURN_IF_ERROR(decode_slots(header, meta, &entries));
+      SR_RETURN_IF_ERROR(decode_meta(header, meta, &entries).status());
       break;
     default:
       break;
@@ -72,26 +104,79 @@ FrameHeader example_header() {
   return header;
 }
 
-TEST(Frame, GoldenBytesAreThoseOfTheFormatPage) {
-  const unsigned char golden[] = {
-      0x53, 0x44, 0x52, 0x4c, 1,    0,    3,    0,     //
-      0,    0,    0,    0,    0,    0,    0,    0,     //
-      7,    0,    0,    0,    0,    0,    0,    0,     //
-      0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,  //
-      3,    0,    0,    0,    0,    0,    0,    0,     //
-      1,    0,    0,    0,    0x18, 0,    0,    0,     //
-      0x10, 0,    0,    0,    0,    0,    0,    0,     //
-      0,    0,    0,    0,    0,    0,    0,    0,     //
-      5,    0,    0,    0,    3,    1,    0,    0,     //
-      0x0c, 0,    0,    0,    0,    0,    0,    0,     //
-      3,    0,    0,    0,    0,    0,    0,    0,     //
-      1,    0,    0,    0,    2,    0,    0,    0,     //
-      3,    0,    0,    0,    0,    0,    0,    0,
-  };
-  const std::string frame =
-      encode_frame(example_header(), {Tensor::of<int32_t>({3}, {1, 2, 3})}, {5});
-  ASSERT_EQ(frame.size(), sizeof(golden));
-  EXPECT_EQ(std::memcmp(frame.data(), golden, sizeof(golden)), 0);
+void expect_bytes(const std::string& frame, const std::vector<unsigned char>& golden) {
+  ASSERT_EQ(frame.size(), golden.size());
+  for (size_t i = 0; i < golden.size(); ++i) {
+    EXPECT_EQ(static_cast<int>(static_cast<unsigned char>(frame[i])), golden[i]) << "byte " << i;
+  }
+}
+
+TEST(Frame, GoldenBytesOfACallAreThoseOfTheFormatPage) {
+  FrameHeader header = example_header();
+  header.kind = 2;
+  header.session = 0x0807060504030201;
+  expect_bytes(encode_frame(header, {Tensor::of<int32_t>({3}, {1, 2, 3})}, {5}),
+               {
+                   0x53, 0x44, 0x52, 0x4c, 2,    0,    3,    0,     //
+                   0,    0,    2,    0,    0,    0,    0,    0,     //
+                   7,    0,    0,    0,    0,    0,    0,    0,     //
+                   0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,  //
+                   3,    0,    0,    0,    0,    0,    0,    0,     //
+                   1,    0,    0,    0,    0x18, 0,    0,    0,     //
+                   0x10, 0,    0,    0,    0,    0,    0,    0,     //
+                   1,    2,    3,    4,    5,    6,    7,    8,     //
+                   5,    0,    0,    0,    3,    1,    0,    0,     //
+                   0x0c, 0,    0,    0,    0,    0,    0,    0,     //
+                   3,    0,    0,    0,    0,    0,    0,    0,     //
+                   1,    0,    0,    0,    2,    0,    0,    0,     //
+                   3,    0,    0,    0,    0,    0,    0,    0,
+               });
+}
+
+TEST(Frame, GoldenBytesOfAReplyWithStringsRoundedFloatsAndExtraAreThoseOfTheFormatPage) {
+  FrameHeader header;
+  header.method = Method::kReply;
+  header.flags = kSummed;
+  header.call_id = 7;
+  const std::string frame = encode_frame(header,
+                                         {Tensor::strings({2}, std::vector<std::string>{"ab", "c"}),
+                                          Tensor::of<float>({2}, {1.0f, -2.0f})},
+                                         {0, 1}, {Form::kWhole, Form::kBfloat16}, "key");
+  expect_bytes(frame, {
+                          0x53, 0x44, 0x52, 0x4c, 2,    0,    4,    0,     //
+                          6,    0,    0,    0,    0,    0,    0,    0,     //
+                          7,    0,    0,    0,    0,    0,    0,    0,     //
+                          0,    0,    0,    0,    0,    0,    0,    0,     //
+                          0,    0,    0,    0,    0,    0,    0,    0,     //
+                          2,    0,    0,    0,    0x43, 0,    0,    0,     //
+                          0x20, 0,    0,    0,    0,    0,    0,    0,     //
+                          0,    0,    0,    0,    0,    0,    0,    0,     //
+                          0,    0,    0,    0,    14,   1,    0,    0,     //
+                          0x13, 0,    0,    0,    0,    0,    0,    0,     //
+                          2,    0,    0,    0,    0,    0,    0,    0,     //
+                          1,    0,    0,    0,    1,    1,    2,    0,     //
+                          4,    0,    0,    0,    0,    0,    0,    0,     //
+                          2,    0,    0,    0,    0,    0,    0,    0,     //
+                          'k',  'e',  'y',                                 //
+                          0x55, 0xfe, 0x71, 0x90, 0xe2, 0x6b, 0xa4, 0xa0,  //
+                          0x9c, 0xe5, 0xe6, 0xd8, 0x88, 0x21, 0x82, 0x83,  //
+                          2,    0,    0,    0,    0,    0,    0,    0,     //
+                          1,    0,    0,    0,    0,    0,    0,    0,     //
+                          'a',  'b',  'c',  0,    0,    0,    0,    0,     //
+                          0x80, 0x3f, 0,    0xc0, 0,    0,    0,    0,
+                      });
+}
+
+TEST(Frame, GoldenBytesOfCancelAreThoseOfTheFormatPage) {
+  FrameHeader header;
+  header.method = Method::kCancel;
+  header.call_id = 7;
+  std::string out(kHeaderBytes, '\0');
+  encode_header(header, reinterpret_cast<std::byte*>(out.data()));
+  std::vector<unsigned char> golden = {0x53, 0x44, 0x52, 0x4c, 2, 0, 9, 0};
+  golden.resize(kHeaderBytes);
+  golden[16] = 7;
+  expect_bytes(out, golden);
 }
 
 TEST(Frame, HeaderAndSlotsComeBackAsTheyWere) {
@@ -105,12 +190,12 @@ TEST(Frame, HeaderAndSlotsComeBackAsTheyWere) {
   EXPECT_EQ(header.step, 3u);
   std::vector<SlotEntry> entries;
   ASSERT_TRUE(
-      decode_slots(header, std::string_view(frame).substr(64, header.meta_bytes), &entries).ok());
+      decode_meta(header, std::string_view(frame).substr(64, header.meta_bytes), &entries).ok());
   ASSERT_EQ(entries.size(), 4u);
-  EXPECT_EQ(entries[0], (SlotEntry{4, DType::kFloat32, false, {2, 3}, 24}));
+  EXPECT_EQ(entries[0], (SlotEntry{4, DType::kFloat32, false, {2, 3}, 24, Form::kWhole}));
   EXPECT_TRUE(entries[1].dead);
-  EXPECT_EQ(entries[2], (SlotEntry{2, DType::kInt64, false, {}, 8}));
-  EXPECT_EQ(entries[3], (SlotEntry{1, DType::kUInt8, false, {0, 4}, 0}));
+  EXPECT_EQ(entries[2], (SlotEntry{2, DType::kInt64, false, {}, 8, Form::kWhole}));
+  EXPECT_EQ(entries[3], (SlotEntry{1, DType::kUInt8, false, {0, 4}, 0, Form::kWhole}));
 }
 
 TEST(Frame, EachLimitIsCheckedBeforeAnythingElseIsRead) {
@@ -135,8 +220,9 @@ TEST(Frame, EachLimitIsCheckedBeforeAnythingElseIsRead) {
   EXPECT_EQ(code([](FrameHeader& h) { h.payload_bytes = 12; }), StatusCode::kDataLoss);
   EXPECT_EQ(code([](FrameHeader& h) { h.slot_count = 1, h.meta_bytes = 15; }),
             StatusCode::kDataLoss);
-  EXPECT_EQ(code([](FrameHeader& h) { h.version = 2; }), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(code([](FrameHeader& h) { h.method = static_cast<Method>(9); }), StatusCode::kDataLoss);
+  EXPECT_EQ(code([](FrameHeader& h) { h.version = 1; }), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code([](FrameHeader& h) { h.method = static_cast<Method>(10); }),
+            StatusCode::kDataLoss);
   EXPECT_EQ(code([](FrameHeader& h) { h.status = 3; }), StatusCode::kDataLoss);
   EXPECT_EQ(code([](FrameHeader& h) { h.method = Method::kPing, h.meta_bytes = 1; }),
             StatusCode::kDataLoss);
@@ -153,7 +239,7 @@ TEST(Frame, ByteCountsThatAreNotTheProductOfTheExtentsAreRefused) {
     std::memcpy(meta.data() + 8, &nbytes, 8);
     std::memcpy(meta.data() + 16, dims.data(), 8 * dims.size());
     header.payload_bytes = payload;
-    return decode_slots(header, meta, &entries).ok();
+    return decode_meta(header, meta, &entries).ok();
   };
   EXPECT_TRUE(decode(24, {2, 3}, 24));
   EXPECT_TRUE(decode(12, {3}, 16));
@@ -166,15 +252,120 @@ TEST(Frame, ByteCountsThatAreNotTheProductOfTheExtentsAreRefused) {
   EXPECT_FALSE(decode(4, std::vector<int64_t>(17, 1), 8));  // rank
 }
 
-TEST(Frame, BytesThatClaimToBeStringsAreRefusedAsTheyWouldBePointers) {
+TEST(Frame, StringsNeedRoomForTheirLengthsAndLengthsThatAddUp) {
   FrameHeader header = example_header();
   header.slot_count = 1;
-  header.payload_bytes = 16;
-  std::string meta(16, '\0');
-  meta[4] = static_cast<char>(DType::kString);
-  meta[8] = 16;
-  std::vector<SlotEntry> entries;
-  EXPECT_EQ(decode_slots(header, meta, &entries).code(), StatusCode::kDataLoss);
+  const auto decode = [&](uint64_t nbytes, int64_t count) {
+    std::string meta(24, '\0');
+    meta[4] = static_cast<char>(DType::kString);
+    meta[5] = 1;
+    std::memcpy(meta.data() + 8, &nbytes, 8);
+    std::memcpy(meta.data() + 16, &count, 8);
+    header.payload_bytes = padded(nbytes);
+    std::vector<SlotEntry> entries;
+    return decode_meta(header, meta, &entries).ok();
+  };
+  EXPECT_TRUE(decode(16, 2));
+  EXPECT_TRUE(decode(1000, 2));
+  EXPECT_TRUE(decode(0, 0));
+  EXPECT_FALSE(decode(15, 2));
+  EXPECT_FALSE(decode(8, 0));
+  EXPECT_FALSE(decode(8, int64_t{1} << 61));  // 8 for each wraps to zero
+  EXPECT_FALSE(decode(~uint64_t{0}, 1));
+  const auto strings = [](std::vector<uint64_t> lengths, const std::string& text) {
+    const size_t head = lengths.size() * 8;
+    const auto buffer = tensor::Buffer::allocate(head + text.size() + 1);
+    std::memcpy(buffer->data(), lengths.data(), head);
+    std::memcpy(buffer->data() + head, text.data(), text.size());
+    SlotEntry entry;
+    entry.dtype = DType::kString;
+    entry.shape = Shape{static_cast<int64_t>(lengths.size())};
+    entry.nbytes = head + text.size();
+    return strings_of(entry, buffer);
+  };
+  const Tensor good = strings({2, 0, 3}, "abcde").value();
+  EXPECT_EQ(good.data<const std::string_view>()[2], "cde");
+  EXPECT_EQ(strings({2, 0, 2}, "abcde").status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(strings({2, 0, 4}, "abcde").status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(strings({~uint64_t{0}, 6}, "abcde").status().code(), StatusCode::kDataLoss);
+}
+
+TEST(Frame, FormsAreForFloat32AndHalveItsBytes) {
+  FrameHeader header = example_header();
+  header.slot_count = 1;
+  const auto decode = [&](DType dtype, uint8_t flags, uint64_t nbytes) {
+    std::string meta(24, '\0');
+    meta[4] = static_cast<char>(dtype);
+    meta[5] = 1;
+    meta[6] = static_cast<char>(flags);
+    std::memcpy(meta.data() + 8, &nbytes, 8);
+    meta[16] = 3;
+    header.payload_bytes = padded(nbytes);
+    std::vector<SlotEntry> entries;
+    return decode_meta(header, meta, &entries).ok();
+  };
+  EXPECT_TRUE(decode(DType::kFloat32, 0, 12));
+  EXPECT_TRUE(decode(DType::kFloat32, 2, 6));
+  EXPECT_TRUE(decode(DType::kFloat32, 4, 6));
+  EXPECT_FALSE(decode(DType::kFloat32, 2, 12));
+  EXPECT_FALSE(decode(DType::kFloat32, 6, 6));  // no such form
+  EXPECT_FALSE(decode(DType::kFloat32, 8, 12));
+  EXPECT_FALSE(decode(DType::kFloat64, 2, 12));
+  EXPECT_FALSE(decode(DType::kInt32, 2, 6));
+}
+
+TEST(Frame, RoundedFloatsWidenInTheMemoryTheyCameTo) {
+  for (const size_t count : {1, 2, 3, 255, 256, 257, 1000}) {
+    std::vector<float> values(count), memory(count);
+    for (size_t i = 0; i < count; ++i) values[i] = std::sin(static_cast<float>(i)) * 1e3f;
+    for (const Form form : {Form::kBfloat16, Form::kFloat16}) {
+      auto* end = reinterpret_cast<std::byte*>(memory.data()) + 2 * count;
+      narrow(form, values.data(), count, end);
+      widen(form, end, count, memory.data());
+      for (size_t i = 0; i < count; ++i) {
+        const float expected = form == Form::kBfloat16
+                                   ? static_cast<float>(tensor::BFloat16(values[i]))
+                                   : static_cast<float>(tensor::Float16(values[i]));
+        ASSERT_EQ(memory[i], expected) << i << " of " << count;
+      }
+    }
+  }
+}
+
+TEST(Frame, OnlyMethodsThatHaveThemMaySetFlagsKindAndSession) {
+  const auto code = [](FrameHeader header) {
+    std::byte bytes[kHeaderBytes];
+    encode_header(header, bytes);
+    return decode_header(bytes, Limits()).status().code();
+  };
+  FrameHeader error;
+  error.method = Method::kError;
+  error.status = 3;
+  error.flags = kDerived;
+  EXPECT_EQ(code(error), StatusCode::kOk);
+  error.meta_bytes = kErrorBytesMax;
+  EXPECT_EQ(code(error), StatusCode::kOk);
+  error.meta_bytes = kErrorBytesMax + 1;
+  EXPECT_EQ(code(error), StatusCode::kResourceExhausted);
+  FrameHeader call = example_header();
+  call.flags = kDerived;
+  EXPECT_EQ(code(call), StatusCode::kDataLoss);
+  call.flags = kSummed;  // without room for the checksums
+  EXPECT_EQ(code(call), StatusCode::kDataLoss);
+  FrameHeader ping;
+  ping.session = 1;
+  EXPECT_EQ(code(ping), StatusCode::kDataLoss);
+  ping.session = 0;
+  ping.kind = 1;
+  EXPECT_EQ(code(ping), StatusCode::kDataLoss);
+}
+
+TEST(Frame, LongTextsAreCutBetweenCharacters) {
+  EXPECT_EQ(cut_text("abc", 3), "abc");
+  EXPECT_EQ(cut_text("abcd", 3), "abc");
+  EXPECT_EQ(cut_text("ab\xc3\xa9", 3), "ab");
+  EXPECT_EQ(cut_text("\xf0\x9f\x98\x80", 3), "");
+  EXPECT_EQ(cut_text("\x80\x80\x80\x80\x80\x80", 5).size(), 2u);  // no UTF-8 at all
 }
 
 TEST(Handshake, HelloAndAckComeBackAsTheyWere) {
@@ -211,7 +402,7 @@ TEST(Handshake, EveryMismatchIsRefusedNamingBothSides) {
   };
   Hello wrong = hello;
   wrong.version_min = wrong.version_max = 7;
-  refused(wrong, {"/job:worker/task:3 speaks 7 to 7", "/job:ps/task:0 speaks 1 to 1"});
+  refused(wrong, {"/job:worker/task:3 speaks 7 to 7", "/job:ps/task:0 speaks 2 to 2"});
   wrong = hello;
   wrong.version_min = wrong.version_max = 0;
   refused(wrong, {"speaks 0 to 0"});
@@ -250,6 +441,10 @@ TEST(FrameFuzz, RandomAndMutatedFramesNeverHarmTheDecoder) {
       encode_frame(example_header(),
                    {Tensor::zeros(DType::kFloat32, {4, 5}), Tensor(), Tensor::scalar<int64_t>(1)},
                    {0, 1, 2}),
+      encode_frame(example_header(),
+                   {Tensor::strings({2}, std::vector<std::string>{"ab", "c"}),
+                    Tensor::of<float>({3}, {1, 2, 3})},
+                   {0, 1}, {Form::kWhole, Form::kFloat16}, "extra"),
       [] {
         FrameHeader header;
         header.method = Method::kHello;

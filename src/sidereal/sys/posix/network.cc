@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "sidereal/base/check.h"
+#include "sidereal/sys/posix/look_ups.h"
 #include "sidereal/sys/posix/posix.h"
 
 namespace sidereal::sys::posix {
@@ -56,7 +57,7 @@ struct SocketAddress {
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
 };
 
-Result<SocketAddress> look_up(const Address& address) {
+Result<SocketAddress> find_address(const Address& address) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -302,12 +303,22 @@ class TcpNetwork final : public Network {
   }
 
   Result<Address> resolve(const Address& address) override {
-    SR_ASSIGN_OR_RETURN(SocketAddress found, look_up(address));
+    SR_ASSIGN_OR_RETURN(SocketAddress found, find_address(address));
     return to_address(found);
   }
 
+  [[nodiscard]] bool needs_look_up(const Address& address) const override {
+    std::array<std::byte, sizeof(in6_addr)> number;
+    return inet_pton(AF_INET, address.host.c_str(), number.data()) != 1 &&
+           inet_pton(AF_INET6, address.host.c_str(), number.data()) != 1;
+  }
+
+  void look_up(const Address& address, LookUps::Done done) override {
+    look_ups_.ask(address, std::move(done));
+  }
+
   Result<std::unique_ptr<Listener>> listen(const Address& address) override {
-    SR_ASSIGN_OR_RETURN(SocketAddress local, look_up(address));
+    SR_ASSIGN_OR_RETURN(SocketAddress local, find_address(address));
     Fd fd = open_socket(local.storage.ss_family);
     if (!fd.valid()) return listen_error(address, errno);
     set_int_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
@@ -324,7 +335,7 @@ class TcpNetwork final : public Network {
   }
 
   Result<std::unique_ptr<Stream>> connect(const Address& address) override {
-    SR_ASSIGN_OR_RETURN(SocketAddress peer, look_up(address));
+    SR_ASSIGN_OR_RETURN(SocketAddress peer, find_address(address));
     Fd fd = open_socket(peer.storage.ss_family);
     if (!fd.valid()) {
       return base::resource_exhausted("cannot open a socket: {}", error_text(errno));
@@ -359,6 +370,8 @@ class TcpNetwork final : public Network {
     return base::resource_exhausted("cannot listen on {}: {}", address.to_string(),
                                     error_text(error));
   }
+
+  LookUps look_ups_;
 };
 
 }  // namespace

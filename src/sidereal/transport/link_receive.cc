@@ -1,0 +1,362 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "sidereal/base/check.h"
+#include "sidereal/transport/link.h"
+
+/// The receiving half of Link.
+namespace sidereal::transport {
+namespace {
+
+constexpr size_t kDirectBytesMin = 16 << 10;  // shorter payload rests go through staging
+constexpr size_t kSmallWindow = 4 << 10;      // read ahead between long payloads
+constexpr uint64_t kLongPayload = 32 << 10;   // frames that make the window small
+constexpr uint64_t kFreeBytesMax = 16 << 10;  // payloads that ask for no room
+constexpr size_t kSlicesMax = 128;
+constexpr int kReadsPerEvent = 4;
+
+std::string_view as_text(const std::byte* data, size_t bytes) {
+  return {reinterpret_cast<const char*>(data), bytes};
+}
+
+/// A bool is 0 or 1: anything else in memory of that type is undefined behaviour later.
+bool has_bad_bool(const tensor::Tensor& t) {
+  if (t.dtype() != tensor::DType::kBool) return false;
+  unsigned all = 0;
+  const size_t bytes = t.nbytes();
+  for (size_t i = 0; i < bytes; ++i) all |= std::to_integer<unsigned>(t.raw()[i]);
+  return all > 1;
+}
+
+}  // namespace
+
+// How far to read ahead into staging. Between long payloads only a little, because what lands in
+// staging is copied once more; a head that is known to be longer must fit.
+size_t Link::window() const {
+  const size_t room = Endpoint::kStagingBytes - carry_.size();
+  const size_t wanted = head_bytes_ > carry_.size() ? head_bytes_ - carry_.size() : 0;
+  return std::min(room, std::max(window_, wanted));
+}
+
+/// Sets `direct_bytes` to what goes straight to tensors, `carried` to the bytes put at the front of
+/// staging; returns the number of slices.
+size_t Link::read_slices(std::span<sys::IoSlice> slices, size_t* direct_bytes, size_t* carried) {
+  size_t count = 0;
+  *direct_bytes = 0;
+  *carried = carry_.size();
+  if (expect_ == Expect::kPayload && !skip_ && payload_left() >= kDirectBytesMin) {
+    uint64_t offset = offset_;
+    for (size_t i = slot_at_; i < incoming_.slots.size() && count + 3 < slices.size(); ++i) {
+      const uint64_t bytes = incoming_.slots[i].nbytes;
+      const uint64_t whole = wire::padded(bytes);
+      if (offset < bytes) {
+        slices[count++] = {incoming_.places[i] + offset, bytes - offset};
+        *direct_bytes += bytes - offset;
+        offset = bytes;
+      }
+      if (offset < whole) {
+        slices[count++] = {padding_, whole - offset};
+        *direct_bytes += whole - offset;
+      }
+      offset = 0;
+    }
+  }
+  std::byte* staging = endpoint_->staging().data;
+  const size_t room = window();
+  if (!carry_.empty()) std::memcpy(staging, carry_.data(), carry_.size());
+  slices[count++] = {staging + carry_.size(), room};
+  return count;
+}
+
+void Link::read() {
+  std::array<sys::IoSlice, kSlicesMax> slices;
+  for (int i = 0; i < kReadsPerEvent && is_open() && !held(); ++i) {
+    size_t direct = 0;
+    size_t carried = 0;
+    const size_t count = read_slices(slices, &direct, &carried);
+    const size_t room = slices[count - 1].bytes;
+    const Result<sys::IoCount> got = stream_->readv({slices.data(), count});
+    if (!got.ok()) return fail(got.status());
+    if (got->would_block) break;
+    if (got->end) return fail(base::unavailable("it closed the connection"));
+    last_life_ = endpoint_->lane()->loop_now();
+    asked_at_ = 0;
+    endpoint_->metrics().bytes_in.add(static_cast<int64_t>(got->bytes));
+    bytes_in_ += static_cast<int64_t>(got->bytes);
+
+    const uint64_t epoch = epoch_;
+    reading_ = true;
+    const size_t placed = std::min(direct, got->bytes);
+    if (placed > 0) advance_payload(placed);
+    const size_t staged = got->bytes - placed;
+    if (epoch == epoch_ && staged + carried > 0) {
+      carry_.clear();
+      consume(as_text(endpoint_->staging().data, carried + staged));
+    }
+    reading_ = false;
+    if (epoch != epoch_) return;
+    if (staged == room && window_ < Endpoint::kStagingBytes) window_ *= 2;
+    if (got->bytes < direct + room && !stream_->holds_input()) break;
+  }
+  if (!held() && stream_->holds_input()) endpoint_->lane()->flush_later(this);
+  update_interest();
+}
+
+void Link::consume_carried() {
+  if (carry_.empty()) return;
+  std::vector<std::byte> held = std::move(carry_);
+  carry_.clear();
+  consume(as_text(held.data(), held.size()));
+}
+
+// ---- Room for long payloads ------------------------------------------------------------------
+
+void Link::on_room() {
+  has_room_ = true;
+  endpoint_->lane()->flush_later(this);  // not from within whatever gave room back
+}
+
+/// The payload that waited is received now.
+void Link::resume() {
+  has_room_ = false;
+  room_ = incoming_.header.payload_bytes;
+  last_life_ = endpoint_->lane()->loop_now();
+  asked_at_ = 0;
+  const uint64_t epoch = epoch_;
+  const Status status = place_message();
+  if (epoch != epoch_) return;
+  if (!status.ok()) return malformed(status);
+  if (payload_done()) finish_message();
+  if (epoch == epoch_ && !paused_) consume_carried();
+}
+
+// What `bytes` leave over, the beginning of a head or all that follows a pause, is kept in carry_.
+void Link::consume(std::string_view bytes) {
+  const uint64_t epoch = epoch_;
+  while (!bytes.empty() && !held()) {
+    const size_t used = expect_ == Expect::kHead ? consume_head(bytes) : consume_payload(bytes);
+    if (epoch != epoch_) return;
+    if (used == 0) break;
+    bytes.remove_prefix(used);
+    if (is_server_) update_pause();
+  }
+  const auto* rest = reinterpret_cast<const std::byte*>(bytes.data());
+  carry_.assign(rest, rest + bytes.size());
+}
+
+/// Returns the bytes of the head (and of what needs no payload) at the front of `bytes`; 0 when it
+/// is not complete or the link was closed.
+size_t Link::consume_head(std::string_view bytes) {
+  head_bytes_ = 0;
+  if (bytes.size() < wire::kHeaderBytes) return 0;
+  const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
+  Result<wire::FrameHeader> header = wire::decode_header(data, limits_);
+  if (!header.ok()) {
+    malformed(header.status());
+    return 0;
+  }
+  const size_t head = wire::kHeaderBytes + header->meta_bytes;
+  if (bytes.size() < head) {
+    head_bytes_ = head;
+    return 0;
+  }
+  incoming_.header = *header;
+  endpoint_->metrics().frames_in.add();
+  dispatch(bytes.substr(wire::kHeaderBytes, header->meta_bytes));
+  return head;
+}
+
+void Link::dispatch(std::string_view meta) {
+  const wire::FrameHeader& header = incoming_.header;
+  switch (header.method) {
+    case wire::Method::kPing: {
+      wire::FrameHeader pong;
+      pong.method = wire::Method::kPong;
+      return send(pong);
+    }
+    case wire::Method::kPong:
+      return;
+    case wire::Method::kCall:
+    case wire::Method::kReply: {
+      const uint64_t epoch = epoch_;
+      const Status status = begin_message(meta);
+      if (epoch != epoch_) return;
+      if (!status.ok()) return malformed(status);
+      if (expect_ == Expect::kPayload && payload_done()) finish_message();
+      return;
+    }
+    default: {
+      const uint64_t epoch = epoch_;
+      const Status status = owner_->on_frame(header, meta);
+      if (epoch == epoch_ && !status.ok()) malformed(status);
+    }
+  }
+}
+
+Status Link::begin_message(std::string_view meta) {
+  SR_ASSIGN_OR_RETURN(const wire::Meta rest,
+                      wire::decode_meta(incoming_.header, meta, &incoming_.slots));
+  incoming_.extra.assign(rest.extra);
+  incoming_.sums = rest.sums;
+  const uint64_t bytes = incoming_.header.payload_bytes;
+  if (bytes <= kFreeBytesMax) return place_message();
+  if (!endpoint_->budget().take(bytes, this)) {
+    expect_ = Expect::kRoom;
+    last_life_ = endpoint_->lane()->loop_now();
+    return {};
+  }
+  room_ = bytes;
+  return place_message();
+}
+
+Result<tensor::Tensor> Link::place(size_t position) {
+  const wire::SlotEntry& slot = incoming_.slots[position];
+  if (slot.dtype == tensor::DType::kString) {
+    // Pages that no byte comes for are never touched.
+    tensor::Buffer::Ptr memory = tensor::Buffer::try_allocate_zeroed(slot.nbytes);
+    if (memory == nullptr) {
+      return base::resource_exhausted("there is no memory for strings of {} bytes", slot.nbytes);
+    }
+    incoming_.places[position] = memory->data();
+    return tensor::Tensor(tensor::DType::kUInt8, {static_cast<int64_t>(slot.nbytes)},
+                          std::move(memory));
+  }
+  SR_ASSIGN_OR_RETURN(tensor::Tensor value,
+                      owner_->allocate(incoming_.header, static_cast<int>(position), slot));
+  SR_CHECK(value.defined() && value.dtype() == slot.dtype && value.shape() == slot.shape,
+           "allocate() gave {} for {}{}", value.to_string(), tensor::name_of(slot.dtype),
+           slot.shape.to_string());
+  // What is rounded comes to the end of its memory, and is widened from the front.
+  incoming_.places[position] = value.raw() + (value.nbytes() - slot.nbytes);
+  return value;
+}
+
+/// Finds memory for the message whose head was read, and begins to receive into it.
+Status Link::place_message() {
+  incoming_.tensors.clear();
+  incoming_.tensors.resize(incoming_.slots.size());
+  incoming_.places.assign(incoming_.slots.size(), nullptr);
+  expect_ = Expect::kPayload;
+  slot_at_ = 0;
+  offset_ = payload_at_ = 0;
+  skip_ = false;
+  const uint64_t epoch = epoch_;
+  SR_ASSIGN_OR_RETURN(bool wanted, owner_->on_begin(incoming_.header));
+  if (epoch != epoch_) return {};
+  for (size_t i = 0; wanted && i < incoming_.slots.size(); ++i) {
+    if (incoming_.slots[i].dead) continue;
+    Result<tensor::Tensor> value = place(i);
+    if (epoch != epoch_) return {};
+    if (value.ok()) {
+      incoming_.tensors[i] = *std::move(value);
+    } else {
+      owner_->on_no_place(incoming_.header, value.status());
+      if (epoch != epoch_) return {};
+      wanted = false;
+    }
+  }
+  if (!wanted) skip_payload();
+  if (incoming_.header.payload_bytes >= kLongPayload) window_ = kSmallWindow;
+  if (!skip_) skip_empty_slots();
+  return {};
+}
+
+void Link::skip_payload() {
+  if (expect_ != Expect::kPayload) return;
+  skip_ = true;
+  incoming_.tensors.clear();
+  give_back_room();
+}
+
+bool Link::payload_done() const { return payload_left() == 0; }
+
+void Link::skip_empty_slots() {
+  while (slot_at_ < incoming_.slots.size() &&
+         offset_ == wire::padded(incoming_.slots[slot_at_].nbytes)) {
+    ++slot_at_;
+    offset_ = 0;
+  }
+}
+
+void Link::advance_payload(size_t bytes) {
+  payload_at_ += bytes;
+  while (!skip_ && bytes > 0) {
+    const uint64_t left = wire::padded(incoming_.slots[slot_at_].nbytes) - offset_;
+    const uint64_t step = std::min<uint64_t>(left, bytes);
+    offset_ += step;
+    bytes -= step;
+    skip_empty_slots();
+  }
+  if (payload_done()) finish_message();
+}
+
+size_t Link::consume_payload(std::string_view bytes) {
+  const size_t used = std::min<uint64_t>(bytes.size(), payload_left());
+  size_t at = 0;
+  uint64_t offset = offset_;
+  for (size_t i = slot_at_; !skip_ && at < used; ++i, offset = 0) {
+    const uint64_t nbytes = incoming_.slots[i].nbytes;
+    if (offset < nbytes) {
+      const size_t n = std::min<uint64_t>(nbytes - offset, used - at);
+      std::memcpy(incoming_.places[i] + offset, bytes.data() + at, n);
+      at += n;
+      offset += n;
+    }
+    at += std::min<uint64_t>(wire::padded(nbytes) - offset, used - at);
+  }
+  advance_payload(used);
+  return used;
+}
+
+/// The tensor of a slot whose payload has come.
+Result<tensor::Tensor> Link::finished(size_t position) {
+  tensor::Tensor& value = incoming_.tensors[position];
+  const wire::SlotEntry& slot = incoming_.slots[position];
+  if (slot.dtype == tensor::DType::kString) return wire::strings_of(slot, value.buffer());
+  if (slot.form != wire::Form::kWhole) {
+    wire::widen(slot.form, incoming_.places[position], static_cast<size_t>(value.num_elements()),
+                value.data<float>().data());
+  }
+  if (has_bad_bool(value)) return base::data_loss("a bool that is neither 0 nor 1");
+  return std::move(value);
+}
+
+Status Link::finish_tensors() {
+  if ((incoming_.header.flags & wire::kSummed) != 0) {
+    sum_.clear();
+    for (size_t i = 0; i < incoming_.slots.size(); ++i) {
+      sum_.add(incoming_.places[i], incoming_.slots[i].nbytes);
+    }
+    if (sum_.value() != incoming_.sums.payload) {
+      return base::data_loss("the payload of a {} frame was changed on its way (checksum)",
+                             wire::name_of(incoming_.header.method));
+    }
+  }
+  for (size_t i = 0; i < incoming_.slots.size(); ++i) {
+    if (incoming_.slots[i].dead) continue;
+    SR_ASSIGN_OR_RETURN(incoming_.tensors[i], finished(i));
+  }
+  return {};
+}
+
+void Link::finish_message() {
+  expect_ = Expect::kHead;
+  head_bytes_ = 0;
+  const uint64_t epoch = epoch_;
+  if (!skip_) {
+    const Status status = finish_tensors();
+    if (!status.ok()) return malformed(status);
+    owner_->on_message(incoming_.header, incoming_.slots, incoming_.extra, incoming_.tensors);
+  }
+  if (epoch != epoch_) return;
+  incoming_.tensors.clear();
+  give_back_room();
+}
+
+void Link::give_back_room() {
+  if (room_ > 0) endpoint_->budget().give_back(std::exchange(room_, 0));
+}
+
+}  // namespace sidereal::transport
