@@ -31,6 +31,8 @@ using base::invalid_argument;
 constexpr double kControlDeadlineS = 15;
 /// Process numbers in traces: so many for the lanes of a task.
 constexpr int64_t kTraceProcesses = 1000;
+/// Shares of the data: lanes of all workers are counted with them.
+constexpr int64_t kPartsMax = int64_t{1} << 20;
 constexpr auto kEventEvery = std::chrono::milliseconds(200);
 
 /// A ps task as a job sees it.
@@ -162,9 +164,12 @@ class Job {
     if (request_.batch_size() < 1) {
       return invalid_argument("batch_size is {}; it must be positive", request_.batch_size());
     }
-    if (request_.part_count() < 1 || request_.part_index() < 0 ||
-        request_.part_index() >= request_.part_count()) {
+    if (request_.part_count() < 1 || request_.part_count() > kPartsMax ||
+        request_.part_index() < 0 || request_.part_index() >= request_.part_count()) {
       return invalid_argument("part {} of {}", request_.part_index(), request_.part_count());
+    }
+    if (request_.trace_begin_unix_ns() < 0) {
+      return invalid_argument("a trace that begins at {} ns", request_.trace_begin_unix_ns());
     }
     return {};
   }

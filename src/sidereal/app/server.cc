@@ -31,6 +31,8 @@ namespace {
 using base::invalid_argument;
 
 constexpr int64_t kReadRowsAtOnce = 16384;
+/// Of the process numbers of a trace.
+constexpr int32_t kProcessMax = 1 << 30;
 /// What a job that runs gets to end in when its server stops, and then the calls that are left.
 constexpr std::chrono::seconds kJobEnd(2);
 constexpr std::chrono::milliseconds kLastReplies(200);
@@ -335,6 +337,10 @@ class Server::Impl final : public v1::Control::Service {
   }
 
   Status take_trace(const v1::TakeTraceRequest& request, grpc::ServerWriter<v1::Chunk>* writer) {
+    if (request.process() < 0 || request.process() > kProcessMax || request.begin_unix_ns() < 0) {
+      return invalid_argument("process {} of a trace that begins at {} ns", request.process(),
+                              request.begin_unix_ns());
+    }
     const std::lock_guard lock(control_mutex_);
     for (size_t i = 0; i < ps_lanes_.size(); ++i) {
       v1::Chunk chunk;

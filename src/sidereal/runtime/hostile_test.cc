@@ -459,6 +459,7 @@ TEST_F(Hostile, pieces_that_lie_end_their_step) {
     streams.back()->Write(head);
     streams.back()->Write(with(0, f32, {int64_t{1} << 28}, uint64_t{1} << 30, ""));
   }
+  EXPECT_TRUE(eventually([&] { return cluster_->status().arriving_bytes() >= (1 << 30); }));
   for (int i = 0; i < 100'000; ++i) {
     if (!streams[0]->Write(with(0, f32, {1}, 4, ""))) break;
   }
@@ -468,6 +469,7 @@ TEST_F(Hostile, pieces_that_lie_end_their_step) {
     refusals += stream->Finish().error_code() == StatusCode::RESOURCE_EXHAUSTED ? 1 : 0;
   }
   RecordProperty("refusals", std::to_string(refusals));
+  EXPECT_TRUE(eventually([&] { return cluster_->status().arriving_bytes() == 0; }));
 }
 
 TEST_F(Hostile, steps_and_sessions_that_make_no_sense_are_refused) {

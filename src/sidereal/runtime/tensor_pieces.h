@@ -61,6 +61,7 @@ class ArrivingBytes {
   }
   void give_back(uint64_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
   [[nodiscard]] uint64_t max() const { return max_; }
+  [[nodiscard]] uint64_t taken() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
   const uint64_t max_;

@@ -394,6 +394,7 @@ class WorkerService::Impl final : public Base {
     status->set_busy_s(figures.busy_s);
     status->set_bytes_sent(common_->bytes_sent);
     status->set_bytes_received(bytes_received_());
+    status->set_arriving_bytes(static_cast<int64_t>(common_->arriving->taken()));
     for (const auto& [why, count] : peers_refused_()) (*status->mutable_refused())[why] = count;
     (*status->mutable_refused())["requests"] += common_->bad_requests;
   }
