@@ -103,8 +103,7 @@ v1::RunJobRequest job() {
     request.add_targets(std::string("apply/") + name);
   }
   request.add_ps("ps");
-  request.set_data(
-      R"({"format":"synthetic","synthetic":{"rows":64,"first_row":0,"seed":2,"vocabulary_max":4}})");
+  request.set_data(R"({"format":"synthetic","synthetic":{"rows":64,"seed":2,"vocabulary_max":4}})");
   request.set_batch_size(16);
   request.set_epochs(1);
   request.set_part_count(1);
@@ -149,6 +148,16 @@ Conversation a_job_that_is_cancelled() {
                    .outcomes = {{kOk, 1}, {grpc::StatusCode::CANCELLED, 0}}};
   out.script.back().awaits = false;
   out.script.push_back({.kind = Action::kCancel, .awaits = true, .target = 1});
+  return out;
+}
+
+/// Its ps is not there, and its client does not wait for it.
+Conversation a_job_without_its_ps() {
+  v1::RunJobRequest request = job();
+  request.set_ps(0, "nobody");
+  Conversation out{.script = {call(kMethods + kRunJob, request)},
+                   .outcomes = {{grpc::StatusCode::CANCELLED, 0}}};
+  out.script.back().awaits = false;
   return out;
 }
 
@@ -205,6 +214,7 @@ Conversation large_numbers() {
 std::map<std::string, Conversation> control_conversations() {
   return {{"a_job", a_job()},
           {"a_job_that_is_cancelled", a_job_that_is_cancelled()},
+          {"a_job_without_its_ps", a_job_without_its_ps()},
           {"a_program", a_program()},
           {"large_numbers", large_numbers()},
           {"small_words", small_words()},

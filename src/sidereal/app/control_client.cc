@@ -17,6 +17,9 @@ namespace v1 = control::v1;
 
 namespace {
 
+/// How often a call that waits is asked whether it is still wanted.
+constexpr std::chrono::milliseconds kLook(100);
+
 void set_deadline(grpc::ClientContext* context, double seconds) {
   context->set_wait_for_ready(true);
   context->set_deadline(std::chrono::system_clock::now() +
@@ -70,13 +73,30 @@ Status named(const ControlClient& client, const grpc::Status& status) {
 
 }  // namespace
 
-Result<std::unique_ptr<v1::TaskStatus>> ControlClient::get_status(double deadline_s) {
+Result<std::unique_ptr<v1::TaskStatus>> ControlClient::get_status(
+    double deadline_s, const std::function<bool()>& cancelled) {
   grpc::ClientContext context;
   set_deadline(&context, deadline_s);
   v1::GetStatusRequest request;
   request.set_version(kControlVersion);
   auto reply = std::make_unique<v1::TaskStatus>();
-  const grpc::Status status = impl_->stub->GetStatus(&context, request, reply.get());
+  grpc::CompletionQueue queue;
+  grpc::Status status;
+  const auto call = impl_->stub->AsyncGetStatus(&context, request, &queue);
+  call->Finish(reply.get(), &status, &status);
+  bool is_cancelled = false;
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue.AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kLook) ==
+         grpc::CompletionQueue::TIMEOUT) {
+    if (is_cancelled || !cancelled || !cancelled()) continue;
+    is_cancelled = true;
+    context.TryCancel();
+  }
+  queue.Shutdown();
+  while (queue.Next(&tag, &ok)) {
+  }
+  if (is_cancelled) return base::cancelled("nobody waits for {} any more", task_);
   if (!status.ok()) return named(*this, status);
   if (reply->version() != kControlVersion) {
     return base::failed_precondition("{} at {} speaks control version {}, this program {}", task_,

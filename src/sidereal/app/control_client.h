@@ -34,8 +34,10 @@ class ControlClient {
   ControlClient(const ControlClient&) = delete;
   ControlClient& operator=(const ControlClient&) = delete;
 
-  /// Who is there. Checks that it is the task meant and speaks this version.
-  Result<std::unique_ptr<control::v1::TaskStatus>> get_status(double deadline_s);
+  /// Who is there. Checks that it is the task meant and speaks this version. `cancelled` is asked
+  /// now and then while it waits: true ends it with kCancelled.
+  Result<std::unique_ptr<control::v1::TaskStatus>> get_status(
+      double deadline_s, const std::function<bool()>& cancelled = nullptr);
   Status create_variables(const control::v1::CreateVariablesRequest& request, double deadline_s);
   /// Makes the learning rate of every variable `factor` times that it was created with.
   Status scale_learning_rate(double factor, double deadline_s);

@@ -42,13 +42,13 @@ struct PsTask {
 };
 
 Result<std::vector<PsTask>> reach_ps(const WorkerParts& parts, const v1::RunJobRequest& request,
-                                     uint64_t cluster_id) {
+                                     uint64_t cluster_id, const std::function<bool()>& cancelled) {
   std::vector<PsTask> tasks;
   for (int i = 0; i < request.ps_size(); ++i) {
     PsTask task;
     task.client =
         std::make_unique<ControlClient>(task_name("ps", i), request.ps(i), parts.credentials);
-    SR_ASSIGN_OR_RETURN(const auto status, task.client->get_status(kControlDeadlineS));
+    SR_ASSIGN_OR_RETURN(const auto status, task.client->get_status(kControlDeadlineS, cancelled));
     if (status->cluster_id() != cluster_id) {
       return base::failed_precondition(
           "{} at {} belongs to another cluster (id {:016x}, not "
@@ -143,7 +143,8 @@ class Job {
   Status run() {
     SR_RETURN_IF_ERROR(check());
     SR_ASSIGN_OR_RETURN(tasks_,
-                        reach_ps(parts_, request_, parts_.endpoints[0]->identity().cluster_id));
+                        reach_ps(parts_, request_, parts_.endpoints[0]->identity().cluster_id,
+                                 observer_.cancelled));
     passes::Topology topology;
     for (const PsTask& task : tasks_) {
       topology.lanes.push_back(static_cast<int32_t>(task.lanes.size()));
