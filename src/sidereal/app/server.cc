@@ -366,6 +366,8 @@ class Server::Impl final : public v1::Control::Service {
     const JobObserver observer{
         .cancelled = [this, context] { return context->IsCancelled() || wait(0); },
         .emit = [writer](const v1::JobEvent& event) { return writer->Write(event); }};
+    // It may have waited for another one.
+    if (observer.cancelled()) return base::cancelled("the job was cancelled");
     Status status = run_job(worker_, request, observer);
     if (!status.ok() && status.code() != StatusCode::kCancelled) {
       base::log_error("job failed code={} error=\"{}\"", base::code_name(status.code()),
