@@ -203,10 +203,13 @@ Conversation large_numbers() {
   traced.set_trace_begin_unix_ns(kMin);
   v1::RunJobRequest batch = job();
   batch.set_batch_size(kMax);
-  batch.set_first_epoch(kMax);
+  v1::RunJobRequest epoch = job();
+  epoch.set_first_epoch(kMax);
+  epoch.set_epochs(2);
   return {.script = {create_variables(), call(kTakeTrace, trace), call(kMethods + kRunJob, request),
-                     call(kMethods + kRunJob, traced), call(kMethods + kRunJob, batch)},
-          .outcomes = {{kOk, 1}, {kBad, 0}, {kBad, 0}, {kBad, 0}, {kOk, 1}}};
+                     call(kMethods + kRunJob, traced), call(kMethods + kRunJob, batch),
+                     call(kMethods + kRunJob, epoch)},
+          .outcomes = {{kOk, 1}, {kBad, 0}, {kBad, 0}, {kBad, 0}, {kOk, 1}, {kBad, 0}}};
 }
 
 }  // namespace

@@ -33,6 +33,8 @@ constexpr double kControlDeadlineS = 15;
 constexpr int64_t kTraceProcesses = 1000;
 /// Shares of the data: lanes of all workers are counted with them.
 constexpr int64_t kPartsMax = int64_t{1} << 20;
+/// And numbers of epochs.
+constexpr int64_t kEpochsMax = int64_t{1} << 40;
 constexpr auto kEventEvery = std::chrono::milliseconds(200);
 
 /// A ps task as a job sees it.
@@ -168,6 +170,10 @@ class Job {
     if (request_.part_count() < 1 || request_.part_count() > kPartsMax ||
         request_.part_index() < 0 || request_.part_index() >= request_.part_count()) {
       return invalid_argument("part {} of {}", request_.part_index(), request_.part_count());
+    }
+    if (request_.first_epoch() < 0 || request_.first_epoch() > kEpochsMax ||
+        request_.epochs() > kEpochsMax) {
+      return invalid_argument("{} epochs from epoch {}", request_.epochs(), request_.first_epoch());
     }
     if (request_.trace_begin_unix_ns() < 0) {
       return invalid_argument("a trace that begins at {} ns", request_.trace_begin_unix_ns());
