@@ -33,7 +33,9 @@ constexpr double kControlDeadlineS = 15;
 constexpr int64_t kTraceProcesses = 1000;
 /// Shares of the data: lanes of all workers are counted with them.
 constexpr int64_t kPartsMax = int64_t{1} << 20;
-/// And numbers of epochs.
+/// Rows of a batch, for which memory is taken at once.
+constexpr int64_t kBatchMax = int64_t{1} << 24;
+/// Numbers of epochs.
 constexpr int64_t kEpochsMax = int64_t{1} << 40;
 constexpr auto kEventEvery = std::chrono::milliseconds(200);
 
@@ -164,8 +166,9 @@ class Job {
  private:
   Status check() const {
     if (request_.ps_size() == 0) return invalid_argument("the job names no ps task");
-    if (request_.batch_size() < 1) {
-      return invalid_argument("batch_size is {}; it must be positive", request_.batch_size());
+    if (request_.batch_size() < 1 || request_.batch_size() > kBatchMax) {
+      return invalid_argument("batch_size is {}; it must be from 1 to {}", request_.batch_size(),
+                              kBatchMax);
     }
     if (request_.part_count() < 1 || request_.part_count() > kPartsMax ||
         request_.part_index() < 0 || request_.part_index() >= request_.part_count()) {
