@@ -26,6 +26,9 @@ namespace v1 = sidereal::control::v1;
 
 /// In which a worker that was hung up on is free again.
 constexpr std::chrono::seconds kBound(12);
+/// Of a variable; and what a ps allows.
+constexpr double kElementsMax = 1 << 20;
+constexpr double kElementsAllowed = 0x1p44;
 /// Nobody listens there.
 constexpr const char* kNobody = "127.0.0.1:1";
 
@@ -51,7 +54,8 @@ class Cluster {
     runner_ = std::make_unique<ScriptRunner>(
         std::move(methods), nullptr,
         [ps = servers_[0]->address()](const auto& method, std::string body) {
-          return method.name() == "RunJob" ? with_ps(ps, std::move(body)) : body;
+          if (method.name() == "RunJob") return with_ps(ps, std::move(body));
+          return method.name() == "CreateVariables" ? with_room(std::move(body)) : body;
         });
   }
 
@@ -73,6 +77,20 @@ class Cluster {
     v1::RunJobRequest request;
     if (!request.ParseFromString(body) || request.ps().empty()) return body;
     for (std::string& ps : *request.mutable_ps()) ps = ps == "ps" ? address : kNobody;
+    return request.SerializeAsString();
+  }
+
+  /// A ps takes and fills what it is asked for; that is to be little, or more than it allows.
+  static std::string with_room(std::string body) {
+    v1::CreateVariablesRequest request;
+    if (!request.ParseFromString(body)) return body;
+    for (v1::LaneVariables& lane : *request.mutable_lanes()) {
+      for (v1::Variable& variable : *lane.mutable_variables()) {
+        double elements = 1;
+        for (const int64_t extent : variable.dims()) elements *= static_cast<double>(extent);
+        if (elements > kElementsMax && elements <= kElementsAllowed) variable.clear_dims();
+      }
+    }
     return request.SerializeAsString();
   }
 
