@@ -29,7 +29,7 @@ using std::chrono::steady_clock;
 constexpr const char* kFooter =
     R"(A row is a task. steps: its parts of sessions' steps; in clusters of `sidereal train`, calls.
 in, out: tensors from and to other tasks. cpu: how long its ops ran. kept: bytes of resources
-(variables, queues, tables). refused: peers that were not let in.
+(variables, queues, tables). refused: connections and requests; --json says of which kinds.
 
 Examples:
   sidereal top --cluster cluster.json

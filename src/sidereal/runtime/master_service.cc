@@ -274,8 +274,8 @@ class Hold final : public grpc::ServerUnaryReactor {
   std::shared_ptr<Hold> self_;
 };
 
-using Base = v1::Master::WithCallbackMethod_RunStep<
-    v1::Master::WithCallbackMethod_HoldSession<v1::Master::Service>>;
+using Base = v1::Master::WithCallbackMethod_RunStep<v1::Master::WithCallbackMethod_HoldSession<
+    v1::Master::WithCallbackMethod_CloseSession<v1::Master::Service>>>;
 
 }  // namespace
 
@@ -311,11 +311,14 @@ class MasterService::Impl final : public Base {
     return hold.get();
   }
 
-  grpc::Status CloseSession(grpc::ServerContext*, const v1::CloseSessionRequest* request,
-                            v1::CloseSessionReply*) override {
-    return to_grpc(common_->sessions->close(
-        request->session(),
-        base::cancelled("Session::Close() was called: the step was cancelled")));
+  grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* call,
+                                         const v1::CloseSessionRequest* request,
+                                         v1::CloseSessionReply*) override {
+    const Status closed = common_->sessions->close(
+        request->session(), base::cancelled("Session::Close() was called: the step was cancelled"));
+    grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+    reactor->Finish(to_grpc(closed));
+    return reactor;
   }
 
   grpc::Status Reset(grpc::ServerContext* call, const v1::ResetRequest* request,

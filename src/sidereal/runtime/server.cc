@@ -33,8 +33,10 @@ constexpr std::chrono::milliseconds kLook(20);
 constexpr int kThreadsMax = 512;
 /// What gRPC's buffers may hold; beyond it gRPC ends streams.
 constexpr size_t kBufferBytesMax = size_t{4} << 30;
+/// What is read of a connection at once: all calls in it begin before the next look at floods.
+constexpr int kReadBytesMax = 256 << 10;
 /// Calls on one connection.
-constexpr int kStreamsMax = 65'536;
+constexpr int kStreamsMax = 4096;
 
 }  // namespace
 
@@ -158,6 +160,7 @@ class Server::Impl {
     quota.Resize(kBufferBytesMax);
     builder.SetResourceQuota(quota);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+    builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytesMax);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 4000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
@@ -190,6 +193,7 @@ class Server::Impl {
             {"certificate", static_cast<int64_t>(counters.refused_certificate)},
             {"idle", static_cast<int64_t>(counters.idle_closed)},
             {"over_limit", static_cast<int64_t>(counters.over_limit)},
+            {"flood", static_cast<int64_t>(counters.flood)},
             {"requests", master_->bad_requests()}};
   }
 

@@ -37,7 +37,7 @@ struct TaskReport {
   int64_t resource_bytes = 0;
   int64_t threads = 0;
   int64_t open_files = 0;
-  std::map<std::string, int64_t> refused;  ///< Peers that were not let in, by reason.
+  std::map<std::string, int64_t> refused;  ///< Connections and requests, by kind.
 };
 
 /// Asks the tasks of a cluster how they are. Keeps its connections.

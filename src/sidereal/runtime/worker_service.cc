@@ -293,12 +293,16 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::TensorPiece>, pub
   std::shared_ptr<TensorStream> self_;
 };
 
-using Base = v1::Worker::WithCallbackMethod_Attach<v1::Worker::WithCallbackMethod_RunProgram<
-    v1::Worker::WithCallbackMethod_RecvTensors<v1::Worker::Service>>>;
+/// Ends a call that takes no time.
+grpc::ServerUnaryReactor* answered(grpc::CallbackServerContext* call, const grpc::Status& status) {
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  reactor->Finish(status);
+  return reactor;
+}
 
 }  // namespace
 
-class WorkerService::Impl final : public Base {
+class WorkerService::Impl final : public v1::Worker::CallbackService {
  public:
   Impl(Task* task, std::function<std::map<std::string, int64_t>()> peers_refused,
        std::function<int64_t()> bytes_received, std::string cluster,
@@ -311,17 +315,18 @@ class WorkerService::Impl final : public Base {
     common_->fill_status = [this](v1::TaskStatus* status) { fill(status); };
   }
 
-  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest* request,
-                         v1::TaskStatus* reply) override {
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* call,
+                                      const v1::GetStatusRequest* request,
+                                      v1::TaskStatus* reply) override {
     if (request->version() != kSessionVersion) {
       ++common_->bad_requests;
-      return to_grpc(base::failed_precondition("{} speaks session version {}, the caller {}",
-                                               common_->task->name(), kSessionVersion,
-                                               request->version()));
+      return answered(call, to_grpc(base::failed_precondition(
+                                "{} speaks session version {}, the caller {}",
+                                common_->task->name(), kSessionVersion, request->version())));
     }
     fill(reply);
     reply->set_cluster(cluster_);
-    return grpc::Status::OK;
+    return answered(call, grpc::Status::OK);
   }
 
   grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachReply>* Attach(
@@ -345,25 +350,28 @@ class WorkerService::Impl final : public Base {
     return stream.get();
   }
 
-  grpc::Status ResetContainers(grpc::ServerContext*, const v1::ResetRequest* request,
-                               v1::ResetReply*) override {
-    return to_grpc(
-        common_->task->reset({request->containers().begin(), request->containers().end()}));
+  grpc::ServerUnaryReactor* ResetContainers(grpc::CallbackServerContext* call,
+                                            const v1::ResetRequest* request,
+                                            v1::ResetReply*) override {
+    return answered(call, to_grpc(common_->task->reset(
+                              {request->containers().begin(), request->containers().end()})));
   }
 
-  grpc::Status SetLogLevel(grpc::ServerContext*, const v1::SetLogLevelRequest* request,
-                           v1::SetLogLevelReply*) override {
+  grpc::ServerUnaryReactor* SetLogLevel(grpc::CallbackServerContext* call,
+                                        const v1::SetLogLevelRequest* request,
+                                        v1::SetLogLevelReply*) override {
     const std::map<std::string, base::LogLevel> levels = {{"debug", base::LogLevel::kDebug},
                                                           {"info", base::LogLevel::kInfo},
                                                           {"warning", base::LogLevel::kWarning},
                                                           {"error", base::LogLevel::kError}};
     const auto found = levels.find(request->level());
     if (found == levels.end()) {
-      return to_grpc(base::invalid_argument(
-          "'{}' is no level of the log: debug, info, warning or error", request->level()));
+      return answered(call, to_grpc(base::invalid_argument(
+                                "'{}' is no level of the log: debug, info, warning or error",
+                                request->level())));
     }
     base::set_log_level(found->second);
-    return grpc::Status::OK;
+    return answered(call, grpc::Status::OK);
   }
 
   void fill(v1::TaskStatus* status) const {

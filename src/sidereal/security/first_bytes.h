@@ -5,8 +5,8 @@
 
 namespace sidereal::security {
 
-/// Bytes after which judge_first_bytes() knows.
-inline constexpr size_t kFirstBytesMax = 24;
+/// Bytes that judge_first_bytes() looks at; with so many it knows.
+inline constexpr size_t kFirstBytesMax = 256;
 
 enum class FirstBytes { kTooFew, kGood, kGarbage };
 

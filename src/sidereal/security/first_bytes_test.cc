@@ -13,7 +13,8 @@ FirstBytes judge(const std::string& text, bool tls) {
 }
 
 const std::string kHello("\x16\x03\x01\x02\x00\x01", 6);
-const std::string kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const std::string kSettings("\0\0\0\x04\0\0\0\0\0", 9);
+const std::string kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + kSettings;
 
 TEST(FirstBytes, AHelloOfTlsIsGoodWhereTlsIsSpokenAndGarbageElsewhere) {
   EXPECT_EQ(judge(kHello, true), FirstBytes::kGood);
@@ -32,6 +33,21 @@ TEST(FirstBytes, EveryBeginningOfWhatIsGoodIsTooFewToJudge) {
   for (size_t n = 0; n < kPreface.size(); ++n) {
     EXPECT_EQ(judge(kPreface.substr(0, n), false), FirstBytes::kTooFew) << n;
   }
+}
+
+TEST(FirstBytes, FramesThatAServerMustRefuseAreGarbage) {
+  const auto with = [](const std::string& frame) { return judge(kPreface + frame, false); };
+  const std::string preface = kPreface.substr(0, 24);
+  EXPECT_EQ(judge(preface + std::string(9, '\xff'), false), FirstBytes::kGarbage);
+  EXPECT_EQ(judge(preface + "this is no frame", false), FirstBytes::kGarbage);
+  EXPECT_EQ(judge(preface + std::string("\0\0\x08\x06\0\0\0\0\0", 9), false), FirstBytes::kGarbage);
+  // A ping, room, headers; then a ping on a stream, and a frame that is too long.
+  const std::string good("\0\0\x08\x06\0\0\0\0\0pingping\0\0\x04\x08\0\0\0\0\0room", 30);
+  const std::string headers("\0\0\x03\x01\x04\0\0\0\x01\x82\x84\x86", 12);
+  EXPECT_EQ(with(kSettings), FirstBytes::kGood);
+  EXPECT_EQ(with(good + headers), FirstBytes::kGood);
+  EXPECT_EQ(with(good + std::string("\0\0\x08\x06\0\0\0\0\x01", 9)), FirstBytes::kGarbage);
+  EXPECT_EQ(with(good + std::string("\x7f\0\0\0\0\0\0\0\x01", 9)), FirstBytes::kGarbage);
 }
 
 TEST(FirstBytes, RequestsOfHttp1AreGarbageAtTheFirstLetterThatDiffers) {

@@ -12,13 +12,20 @@
 #include <atomic>
 #include <cstddef>
 #include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "sidereal/base/log.h"
 #include "sidereal/security/first_bytes.h"
+#include "sidereal/security/flood_watch.h"
 #include "sidereal/sys/posix/posix.h"
+#include "sidereal/sys/posix/process.h"
 
 namespace sidereal::security {
 
@@ -28,29 +35,81 @@ constexpr uint64_t kListeningToken = 0;
 constexpr int kAcceptsAtOnce = 64;
 constexpr int64_t kAcceptPause = 100 * sys::kMillisecond;
 constexpr int64_t kReportEvery = 10 * sys::kSecond;
+constexpr int64_t kLookEvery = 100 * sys::kMillisecond;
+constexpr int64_t kTidyUpAfter = 2 * sys::kSecond;
+constexpr int64_t kLookSoon = 20 * sys::kMillisecond;
 // gRPC ends a handshake at its deadline; a little later what is still open has proved itself.
 constexpr int64_t kHandshakeMargin = sys::kSecond;
 
-/// A connection that has not proved itself, at either stage.
+/// A connection that has not proved itself, at any stage.
 struct Connection {
   std::unique_ptr<sys::Stream> stream;
+  PeerName peer = {};
   int64_t deadline = 0;  ///< Nanoseconds of the listener's clock.
   std::array<std::byte, kFirstBytesMax> bytes = {};
   size_t count = 0;
 };
 
+/// What the system knows of a connection; zeros where it does not tell.
+tcp_info info_of(const Connection& connection) {
+  tcp_info info{};
+  socklen_t bytes = sizeof(info);
+  if (getsockopt(connection.stream->handle(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return {};
+  return info;
+}
+
+/// Whether it was this side that ended a connection, as far as that can still be seen.
+bool ended_here(const Connection& connection) {
+  enum { kFinWait1 = 4, kFinWait2 = 5, kTimeWait = 6, kClosing = 11 };
+  const int state = info_of(connection).tcpi_state;
+  return state == kFinWait1 || state == kFinWait2 || state == kTimeWait || state == kClosing;
+}
+
 /// Whether nothing but (a part of) the hello has come from the peer, so that it cannot have proved
 /// itself. False where the system does not tell.
 bool said_hello_only(const Connection& connection) {
-  tcp_info info{};
-  socklen_t bytes = sizeof(info);
-  if (getsockopt(connection.stream->handle(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
-      bytes < offsetof(tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received)) {
-    return false;
-  }
+  const tcp_info info = info_of(connection);
   return info.tcpi_bytes_received > 0 &&
          info.tcpi_bytes_received <= hello_bytes({connection.bytes.data(), connection.count});
 }
+
+/// Peers that have made no call yet. Thread: any.
+class WithoutCalls {
+ public:
+  /// Costs nothing; may be a moment late.
+  [[nodiscard]] bool empty() const { return is_empty_.load(std::memory_order_relaxed); }
+  void add(const PeerName& peer) {
+    const std::lock_guard lock(mutex_);
+    peers_.insert(peer);
+    is_empty_ = false;
+  }
+  /// Whether it was there.
+  bool remove(const PeerName& peer) {
+    const std::lock_guard lock(mutex_);
+    const bool removed = peers_.erase(peer) > 0;
+    is_empty_ = peers_.empty();
+    return removed;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<PeerName> peers_;
+  std::atomic<bool> is_empty_ = true;
+};
+
+/// Is told of each call before it begins, of any service. Intercepts none.
+class HearsOfCalls final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit HearsOfCalls(std::shared_ptr<WithoutCalls> peers) : peers_(std::move(peers)) {}
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* call) override {
+    if (!peers_->empty()) peers_->remove(parse_peer(call->server_context()->peer()));
+    return nullptr;
+  }
+
+ private:
+  const std::shared_ptr<WithoutCalls> peers_;
+};
 
 /// By token. Tokens are given in order of time, so the first is the oldest, and the next to be due.
 using Stage = std::map<uint64_t, Connection>;
@@ -61,7 +120,8 @@ void count(Counter* counter) { counter->fetch_add(1, std::memory_order_relaxed);
 uint64_t read(const Counter& counter) { return counter.load(std::memory_order_relaxed); }
 
 Status check(const ListenerOptions& options) {
-  if (options.first_bytes_ms_max < 1 || options.handshake_ms_max < 1 || options.unproved_max < 1) {
+  if (std::min({options.first_bytes_ms_max, options.handshake_ms_max, options.unproved_max,
+                options.calls_max, options.calls_of_one_max, options.calm_ms}) < 1) {
     return base::invalid_argument("deadlines and limits of a listener must be positive");
   }
   return {};
@@ -86,6 +146,7 @@ class Listener::Impl {
     SR_ASSIGN_OR_RETURN(socket_, network_->listen(asked));
     asked.port = socket_->address().port;
     address_ = asked.to_string();
+    floods_.emplace(asked.port, options_.calls_of_one_max, options_.calls_max);
     return {};
   }
 
@@ -94,6 +155,10 @@ class Listener::Impl {
     acceptor_ = builder->experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         credentials_->server(peers_));
+    if (tls_) return;
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> hears;
+    hears.push_back(std::make_unique<HearsOfCalls>(without_calls_));
+    builder->experimental().SetInterceptorCreators(std::move(hears));
   }
 
   Status start() {
@@ -109,6 +174,7 @@ class Listener::Impl {
     stopping_.store(true, std::memory_order_release);  // Read by run(), which wake() makes look.
     if (poller_ != nullptr) poller_->wake();
     if (thread_.joinable()) thread_.join();
+    held_back_.clear();
     waiting_.clear();
     proving_.clear();
     socket_.reset();
@@ -121,6 +187,7 @@ class Listener::Impl {
     all.refused_garbage = read(refused_garbage_);
     all.idle_closed = read(idle_closed_);
     all.over_limit = read(over_limit_);
+    all.flood = read(flood_);
     all.refused_certificate = refused_certificate();
     all.admitted = tls_ ? read(peers_->verified) : read(handed_);
     return all;
@@ -136,6 +203,7 @@ class Listener::Impl {
       const int64_t now = clock_->now();
       for (size_t i = 0; i < n; ++i) handle(events[i], now);
       expire(now);
+      look_for_floods(now);
       report(now);
     }
     reported_at_ = 0;
@@ -145,7 +213,8 @@ class Listener::Impl {
   /// Until the next deadline; negative when there is none.
   int64_t nanoseconds_to_wait() {
     int64_t next = resume_at_;
-    for (const Stage* stage : {&waiting_, &proving_}) {
+    if (look_at_ != 0) next = next == 0 ? look_at_ : std::min(next, look_at_);
+    for (const Stage* stage : {&held_back_, &waiting_, &proving_}) {
       if (stage->empty()) continue;
       const int64_t due = stage->begin()->second.deadline;
       next = next == 0 ? due : std::min(next, due);
@@ -159,7 +228,7 @@ class Listener::Impl {
     } else if (const auto found = waiting_.find(event.token); found != waiting_.end()) {
       read_first_bytes(found, now);
     } else if (proving_.contains(event.token)) {
-      if (event.failed) decide(event.token);
+      if (event.failed) ended(proving_.find(event.token));
     }
   }
 
@@ -172,18 +241,74 @@ class Listener::Impl {
       }
       if (*accepted == nullptr) return;
       count(&accepted_);
-      if (waiting_.size() >= static_cast<size_t>(options_.unproved_max)) {
-        drop(waiting_.begin(), &over_limit_);
-      }
-      const uint64_t token = next_token_++;
-      Connection connection{.stream = *std::move(accepted),
-                            .deadline = now + options_.first_bytes_ms_max * sys::kMillisecond};
-      if (!poller_->add(*connection.stream, token, {}).ok()) {
-        count(&over_limit_);
-        continue;
-      }
-      waiting_.emplace(token, std::move(connection));
+      Connection connection{.stream = *std::move(accepted)};
+      connection.peer = sys::posix::peer_of(connection.stream->handle());
+      take(std::move(connection), now);
     }
+  }
+
+  /// Begins with a connection, if its host has not flooded lately.
+  void take(Connection connection, int64_t now) {
+    if (const auto calm = calm_until_.find(connection.peer.host); calm != calm_until_.end()) {
+      return hold_back(std::move(connection), calm->second);
+    }
+    wait_for(std::move(connection), now);
+  }
+
+  /// Does nothing with a connection before a time.
+  void hold_back(Connection connection, int64_t until) {
+    if (held_back_.size() >= static_cast<size_t>(options_.unproved_max)) return count(&over_limit_);
+    connection.deadline = until;
+    held_back_.emplace(next_token_++, std::move(connection));
+  }
+
+  /// Waits for the first bytes of a connection.
+  void wait_for(Connection connection, int64_t now) {
+    if (const auto other = one_to_leave(&waiting_, connection.peer.host); other != waiting_.end()) {
+      drop(other, &over_limit_);
+    }
+    const uint64_t token = next_token_++;
+    connection.deadline = now + options_.first_bytes_ms_max * sys::kMillisecond;
+    if (!poller_->add(*connection.stream, token, {}).ok()) {
+      count(&over_limit_);
+      return;
+    }
+    waiting_.emplace(token, std::move(connection));
+  }
+
+  /// Whether `count` connections of a host are as many as it may have in a stage.
+  [[nodiscard]] bool is_host_full(const Stage& stage, const std::string& host) const {
+    const auto of_host =
+        std::ranges::count_if(stage, [&](const auto& one) { return one.second.peer.host == host; });
+    return of_host * 4 >= int64_t{options_.unproved_max} * 3;
+  }
+
+  /// Who makes room for a connection of `host`; the end where there is room.
+  Stage::iterator one_to_leave(Stage* stage, const std::string& host) const {
+    if (stage->size() * 4 < static_cast<size_t>(options_.unproved_max) * 3) return stage->end();
+    if (is_host_full(*stage, host)) {
+      return std::ranges::find_if(*stage,
+                                  [&](const auto& one) { return one.second.peer.host == host; });
+    }
+    const bool is_full = stage->size() >= static_cast<size_t>(options_.unproved_max);
+    return is_full ? stage->begin() : stage->end();
+  }
+
+  void look_for_floods(int64_t now) {
+    if (look_at_ == 0 || look_at_ > now) return;
+    for (const PeerName& peer : floods_->look()) {
+      count(&flood_);
+      calm_until_[peer.host] = now + options_.calm_ms * sys::kMillisecond;
+      tidy_up_at_ = now + kTidyUpAfter;
+    }
+    if (floods_->is_overloaded()) {
+      for (auto& [host, until] : calm_until_) until = now + options_.calm_ms * sys::kMillisecond;
+    }
+    if (tidy_up_at_ != 0 && tidy_up_at_ <= now) {
+      tidy_up_at_ = 0;
+      sys::posix::release_free_memory();
+    }
+    look_at_ = now + (floods_->is_busy() ? kLookSoon : kLookEvery);
   }
 
   /// The process has no descriptors left, as a rule: the silent ones give theirs back, and the port
@@ -221,7 +346,7 @@ class Listener::Impl {
 
   /// gRPC gets a descriptor of its own. Ours is watched until the connection has proved itself.
   void hand_over(Stage::iterator at, int64_t now) {
-    if (tls_ && unproved() >= static_cast<uint64_t>(options_.unproved_max) && !make_room()) {
+    if (tls_ && !has_room_for(at->second.peer.host)) {
       drop(at, &over_limit_);
       return;
     }
@@ -238,24 +363,60 @@ class Listener::Impl {
     parameters.fd = fd;
     parameters.read_buffer = grpc::ByteBuffer(&slice, 1);
     count(&handed_);
-    if (tls_) {
-      const uint64_t token = next_token_++;
-      connection.deadline = now + options_.handshake_ms_max * sys::kMillisecond + kHandshakeMargin;
-      const Status watched =
-          poller_->add(*connection.stream, token, {.readable = false, .writable = false});
-      if (watched.ok()) {
-        proving_.emplace(token, std::move(connection));
-      } else {
-        count(&decided_);
-      }
-    }
+    if (look_at_ == 0) look_at_ = now + kLookEvery;
+    watch(std::move(connection), now);
     acceptor_->HandleNewConnection(&parameters);
   }
 
-  /// Ends the oldest handshake in which the peer has said no more than hello; false without one.
-  bool make_room() {
+  /// Waits for what becomes of a connection that is gRPC's now.
+  void watch(Connection connection, int64_t now) {
+    const uint64_t token = next_token_++;
+    connection.deadline = now + options_.handshake_ms_max * sys::kMillisecond + kHandshakeMargin;
+    if (!tls_) {
+      // That the oldest ones end is not counted any more.
+      if (proving_.size() >= static_cast<size_t>(options_.unproved_max)) let_go(proving_.begin());
+      without_calls_->add(connection.peer);
+    }
+    const Status watched =
+        poller_->add(*connection.stream, token, {.readable = false, .writable = false});
+    const auto at = proving_.emplace(token, std::move(connection)).first;
+    if (!watched.ok()) let_go(at);
+  }
+
+  /// A connection has ended that was watched.
+  void ended(Stage::iterator at) {
+    const bool by_us = ended_here(at->second);
+    if (!let_go(at)) count(by_us ? &refused_garbage_ : &gone_);
+  }
+
+  /// What becomes of a connection is not of interest any more. False when it was known not to have
+  /// proved itself, which without TLS is to make a call.
+  bool let_go(Stage::iterator at) {
+    poller_->remove(*at->second.stream);
+    const bool made_call = tls_ || !without_calls_->remove(at->second.peer);
+    proving_.erase(at);
+    if (tls_) count(&decided_);
+    return made_call;
+  }
+
+  /// Whether one more may begin a handshake; makes room if it can.
+  bool has_room_for(const std::string& host) {
+    const uint64_t unproved = this->unproved();
+    // Some of the host may have proved themselves already: gRPC does not say which.
+    const bool is_full = unproved >= static_cast<uint64_t>(options_.unproved_max);
+    if (unproved * 4 >= static_cast<uint64_t>(options_.unproved_max) * 3 &&
+        is_host_full(proving_, host)) {
+      return make_room(&host);
+    }
+    return !is_full || make_room(nullptr);
+  }
+
+  /// Ends the oldest handshake, of `host` if that is not nullptr, in which the peer has said no
+  /// more than hello; false without one.
+  bool make_room(const std::string* host) {
     for (auto at = proving_.begin(); at != proving_.end(); ++at) {
-      if (!said_hello_only(at->second)) continue;
+      if ((host != nullptr && at->second.peer.host != *host) || !said_hello_only(at->second))
+        continue;
       count(&over_limit_);
       poller_->remove(*at->second.stream);
       ::shutdown(at->second.stream->handle(), SHUT_RDWR);  // gRPC reads an end and closes its own.
@@ -271,20 +432,18 @@ class Listener::Impl {
     waiting_.erase(at);
   }
 
-  /// The connection was closed, or is still open after its deadline: what it proved is known.
-  void decide(uint64_t token) {
-    const auto at = proving_.find(token);
-    poller_->remove(*at->second.stream);
-    proving_.erase(at);
-    count(&decided_);
-  }
-
   void expire(int64_t now) {
+    std::erase_if(calm_until_, [now](const auto& one) { return one.second <= now; });
+    while (!held_back_.empty() && held_back_.begin()->second.deadline <= now) {
+      Connection connection = std::move(held_back_.begin()->second);
+      held_back_.erase(held_back_.begin());
+      take(std::move(connection), now);
+    }
     while (!waiting_.empty() && waiting_.begin()->second.deadline <= now) {
       drop(waiting_.begin(), &idle_closed_);
     }
     while (!proving_.empty() && proving_.begin()->second.deadline <= now) {
-      decide(proving_.begin()->first);
+      let_go(proving_.begin());
     }
     if (resume_at_ != 0 && resume_at_ <= now) {
       // Failing again is the same as a port with no news: try again after the same pause.
@@ -315,19 +474,22 @@ class Listener::Impl {
 
   void report(int64_t now) {
     const ListenerCounters all = counters();
-    const uint64_t refused =
-        all.refused_garbage + all.refused_certificate + all.idle_closed + all.over_limit;
+    const uint64_t refused = all.refused_garbage + all.refused_certificate + all.idle_closed +
+                             all.over_limit + all.flood;
     if (refused == reported_ || (reported_at_ != 0 && now - reported_at_ < kReportEvery)) return;
     reported_ = refused;
     reported_at_ = now;
     base::log_warning(
-        "connections refused address={} garbage={} certificate={} idle={} over_limit={}", address_,
-        all.refused_garbage, all.refused_certificate, all.idle_closed, all.over_limit);
+        "connections refused address={} garbage={} certificate={} idle={} over_limit={} flood={}",
+        address_, all.refused_garbage, all.refused_certificate, all.idle_closed, all.over_limit,
+        all.flood);
   }
 
   const std::shared_ptr<const Credentials> credentials_;
   const ListenerOptions options_;
   const bool tls_;
+  // Of proving_, without TLS.
+  const std::shared_ptr<WithoutCalls> without_calls_ = std::make_shared<WithoutCalls>();
   const std::shared_ptr<PeerCounts> peers_ = std::make_shared<PeerCounts>();
   std::unique_ptr<sys::Clock> clock_ = sys::posix::create_clock();
   std::unique_ptr<sys::Network> network_ = sys::posix::create_network();
@@ -336,15 +498,21 @@ class Listener::Impl {
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
 
   // Of the thread that runs run().
-  Stage waiting_;  // Have not said enough.
-  Stage proving_;  // gRPC's, until they have proved themselves.
+  Stage held_back_;  // Of hosts that flooded; looked at later.
+  Stage waiting_;    // Have not said enough.
+  Stage proving_;    // gRPC's, until they have proved themselves.
   uint64_t next_token_ = kListeningToken + 1;
-  int64_t resume_at_ = 0;  // When to accept again; 0: accepting.
+  std::optional<FloodWatch> floods_;
+  std::map<std::string, int64_t> calm_until_;  // Hosts that flooded, and when they may go on.
+  int64_t tidy_up_at_ = 0;  // When what the last flood took is free; 0: it was given back.
+  int64_t look_at_ = 0;     // When to look for floods; 0: nobody has connected yet.
+  int64_t resume_at_ = 0;   // When to accept again; 0: accepting.
   uint64_t reported_ = 0;
   int64_t reported_at_ = 0;
 
   // Written by that thread (refused_certificate_ by any), read by any.
   Counter accepted_ = 0, gone_ = 0, refused_garbage_ = 0, idle_closed_ = 0, over_limit_ = 0;
+  Counter flood_ = 0;
   Counter handed_ = 0, decided_ = 0;
   mutable Counter refused_certificate_ = 0;
   std::atomic<bool> stopping_ = false;

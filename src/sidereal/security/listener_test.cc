@@ -1,6 +1,9 @@
 #include "sidereal/security/listener.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -59,6 +62,37 @@ class Silent {
   }
 
   std::vector<std::unique_ptr<sys::Stream>> streams_;
+};
+
+/// Connections from another address of this host, open as long as this object lives.
+class FromElsewhere {
+ public:
+  FromElsewhere(const std::string& address, int n, const std::string& bytes) {
+    const auto name = [](uint32_t host, int port) {
+      sockaddr_in out{};
+      out.sin_family = AF_INET;
+      out.sin_addr.s_addr = htonl(host);
+      out.sin_port = htons(static_cast<uint16_t>(port));
+      return out;
+    };
+    const sockaddr_in from = name(INADDR_LOOPBACK + 1, 0);
+    const sockaddr_in to = name(INADDR_LOOPBACK, sys::Address::parse(address)->port);
+    for (int i = 0; i < n; ++i) {
+      const int fd = sockets_.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      EXPECT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&from), sizeof(from)), 0);
+      EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+      EXPECT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+                static_cast<ssize_t>(bytes.size()));
+    }
+  }
+  ~FromElsewhere() {
+    for (const int fd : sockets_) close(fd);
+  }
+  FromElsewhere(const FromElsewhere&) = delete;
+  FromElsewhere& operator=(const FromElsewhere&) = delete;
+
+ private:
+  std::vector<int> sockets_;
 };
 
 /// Looks until `holds` or ten seconds have passed. What is waited for is another thread's count.
@@ -153,6 +187,24 @@ TEST(Listener, HttpIsClosedAndCountedWithoutTlsToo) {
   EXPECT_EQ(server.listener().counters().admitted, 1u);
 }
 
+TEST(Listener, GarbageAfterAGoodBeginningOfHttp2IsCounted) {
+  EchoServer server(make({}));
+  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  send_and_wait_for_end(server.address(), preface + "this is no frame of HTTP/2");
+  EXPECT_EQ(server.listener().counters().refused_garbage, 1u);
+  // What only gRPC sees through: headers that cannot be decoded.
+  const std::string settings("\0\0\0\x04\0\0\0\0\0", 9);
+  const std::string headers("\0\0\x04\x01\x04\0\0\0\x01\xff\xff\xff\xff", 13);
+  const Silent strangers(server.address(), 3, preface + settings + headers);
+  EXPECT_TRUE(soon([&] { return server.listener().counters().refused_garbage == 4; }));
+  // Who leaves without a call, or after one, sent none.
+  { const Silent left(server.address(), 1, preface + settings); }
+  EXPECT_TRUE(soon([&] { return server.listener().counters().gone == 1; }));
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(say_hello(server.address(), *make({})).ok());
+  EXPECT_EQ(server.listener().counters().refused_garbage, 4u);
+  EXPECT_EQ(server.listener().counters().gone, 1u);
+}
+
 TEST(Listener, AWrongSecretIsCounted) {
   EchoServer server(secret());
   const auto stranger = make({.secret = kSecret + "!"});
@@ -214,18 +266,28 @@ TEST(Listener, SilentConnectionsMakeRoomForOneThatSpeaks) {
 TEST(Listener, HandshakesThatDoNotGoOnMakeRoomForOneThatDoes) {
   EchoServer server(secret(), {.unproved_max = 8});
   const Silent silent(server.address(), 32, kHello);
-  EXPECT_TRUE(soon([&] { return server.listener().counters().over_limit == 24; }));
+  EXPECT_TRUE(soon([&] { return server.listener().counters().over_limit == 26; }));
   // No deadline has passed yet.
   EXPECT_TRUE(say_hello(server.address(), *secret()).ok());
-  EXPECT_EQ(server.listener().counters().over_limit, 25u);
+  EXPECT_EQ(server.listener().counters().over_limit, 27u);
+}
+
+TEST(Listener, AHostLeavesRoomForOthers) {
+  EchoServer server(secret(), {.unproved_max = 8});
+  // The beginning of a long hello, whose first record is short: nothing says that they stand still.
+  const std::string drips("\x16\x03\x01\x00\x04\x01\x00\x02\x00\x16\x03\x01\x01\x00xx", 16);
+  const FromElsewhere strangers(server.address(), 32, drips);
+  EXPECT_TRUE(soon([&] { return server.listener().counters().over_limit == 26; }));
+  EXPECT_TRUE(say_hello(server.address(), *secret()).ok());
+  EXPECT_EQ(server.listener().counters().over_limit, 26u);
 }
 
 TEST(Listener, UnfinishedHandshakesAreLimited) {
   EchoServer server(secret(), {.handshake_ms_max = 500, .unproved_max = 8});
   const Silent silent(server.address(), 32, kHello);
-  EXPECT_TRUE(soon([&] { return server.listener().counters().over_limit == 24; }));
+  EXPECT_TRUE(soon([&] { return server.listener().counters().over_limit == 26; }));
   // What stands in the way is gone after the deadline; then all is as before.
-  EXPECT_TRUE(soon([&] { return server.listener().counters().refused_certificate == 8; }));
+  EXPECT_TRUE(soon([&] { return server.listener().counters().refused_certificate == 6; }));
   EXPECT_TRUE(say_hello(server.address(), *secret()).ok());
 }
 

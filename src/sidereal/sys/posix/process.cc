@@ -1,5 +1,6 @@
 #include "sidereal/sys/posix/process.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -27,6 +28,12 @@ ProcessFigures process_figures() {
   }
   out.memory_limit = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   return out;
+}
+
+void release_free_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 }  // namespace sidereal::sys::posix

@@ -16,4 +16,8 @@ struct ProcessFigures {
 /// Reads them; 0 where they cannot be read. Thread: any.
 ProcessFigures process_figures();
 
+/// Gives back what was freed: the C library keeps most of it, which after a peak is much. Takes
+/// milliseconds, in which other threads may wait for memory. Thread: any.
+void release_free_memory();
+
 }  // namespace sidereal::sys::posix
