@@ -169,7 +169,8 @@ Result<uint64_t> PsLane::register_program(const std::string& bytes) {
                       }));
   if (known) return hash;
   SR_ASSIGN_OR_RETURN(program::Program program, program::decode(bytes));
-  if (!program.calls.empty()) return invalid_argument("a ps makes no calls of its own");
+  if (!program::all_calls(program).empty())
+    return invalid_argument("a ps makes no calls of its own");
   SR_ASSIGN_OR_RETURN(auto bound,
                       exec::BoundProgram::bind(std::move(program), *table_, {.parameters = this}));
   auto registered = std::make_shared<Registered>();

@@ -120,15 +120,16 @@ Status StepLoop::prepare() {
       if (broken_.ok()) broken_ = why;
     });
   }
-  for (const program::CallSpec& call : program.calls) {
+  for (const program::CallSpec* call : program::all_calls(program)) {
     transport::Channel* channel = nullptr;
     for (size_t i = 0; i < options_.peers.size(); ++i) {
-      if (options_.peers[i].first == call.location) channel = channels_[i].get();
+      if (options_.peers[i].first == call->location) channel = channels_[i].get();
     }
     if (channel == nullptr) {
-      return base::internal("no peer for calls to {}", ir::to_string(call.location));
+      return base::internal("no peer for calls to {}", ir::to_string(call->location));
     }
     channel_of_call_.push_back(channel);
+    program_of_call_.push_back(call->program);
   }
   // Two more than compute at once, so that acknowledgements are rarely waited for.
   for (int64_t i = 0; i < options_.steps_in_flight + 2; ++i) {
@@ -182,9 +183,9 @@ Status StepLoop::start(int call, uint64_t step, std::span<const Tensor> feeds,
   std::unique_ptr<Sink> sink = std::move(free_sinks_.back());
   free_sinks_.pop_back();
   sink->use(completion);
-  const program::CallSpec& spec = bound_->program().calls[call];
   const Result<uint64_t> id =
-      channel_of_call_[call]->call({.program = spec.program, .step = step}, feeds, sink.get());
+      channel_of_call_[call]->call({.program = program_of_call_[call], .step = step}, feeds,
+                                   sink.get());
   if (!id.ok()) {
     free_sinks_.push_back(std::move(sink));
     return broken_.ok() ? id.status() : broken_;

@@ -112,6 +112,7 @@ class StepLoop final : public lane::Driver, public ports::Exchange {
   std::unique_ptr<DataReady> data_ready_;
   std::vector<std::unique_ptr<transport::Channel>> channels_;
   std::vector<transport::Channel*> channel_of_call_;
+  std::vector<uint64_t> program_of_call_;
   std::vector<std::unique_ptr<Sink>> free_sinks_;
   std::vector<std::unique_ptr<Flight>> idle_;
   std::deque<std::unique_ptr<Flight>> draining_;   // All calls started; answers outstanding.

@@ -102,6 +102,7 @@ Step::Control::Control(Step* parent, const program::Instruction* instruction)
   for (const int32_t body : instruction_.bodies) {
     steps_.push_back(
         std::make_unique<Step>(parent->bound_->body(body), parent->pool_, parent->exchange_));
+    steps_.back()->set_root(parent->root_);
   }
   variables_.resize(spec_.variables);
   row_shapes_.resize(spec_.sequences);
@@ -117,6 +118,10 @@ bool Step::Control::is_loop() const {
 
 const Tensor& Step::Control::input(size_t i) const {
   return parent_->slots_[instruction_.inputs[i]];
+}
+
+void Step::Control::set_root(Step* root) {
+  for (auto& step : steps_) step->set_root(root);
 }
 
 void Step::Control::set_stop_signal(const StopSignal* stop) {

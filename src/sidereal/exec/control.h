@@ -44,6 +44,7 @@ class Step::Control {
   Result<Progress> advance(bool stop_at_wait);
   /// Drops what a step that ended early left.
   void reset();
+  void set_root(Step* root);
   void set_stop_signal(const StopSignal* stop);
   /// Of the body that blocks.
   [[nodiscard]] const std::string& waits_for() const;

@@ -145,9 +145,12 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::bind(program::Program progra
     return base::unimplemented("node '{}': functions, branches and loops do not run on a ps",
                                bound->first_control());
   }
+  auto calls = static_cast<int>(bound->program_.calls.size());
   for (size_t k = 0; k < bodies.size(); ++k) {
     std::unique_ptr<BoundProgram> body(new BoundProgram(bodies[k], bound.get()));
     SR_RETURN_IF_ERROR(body->find_kernels(table, environment));
+    body->first_call_ = calls;
+    calls += static_cast<int>(bodies[k].calls.size());
     bound->bodies_.push_back(std::move(body));
   }
   SR_RETURN_IF_ERROR(bound->find_kernels(table, environment));
@@ -200,7 +203,7 @@ class Step::PendingCall final : public ports::CallCompletion {
   }
 
   void done(const Status& status, std::span<Tensor> fetches) override {
-    --step_->calls_in_flight_;
+    --step_->root_->calls_in_flight_;
     finished = true;
     if (step_->trace_ != nullptr) answered_ns = step_->trace_->now();
     result = status;
@@ -247,6 +250,13 @@ Step::Step(const BoundProgram* bound, BufferPool* pool, ports::Exchange* exchang
   }
 }
 
+void Step::set_root(Step* root) {
+  root_ = root;
+  for (auto& control : controls_) {
+    if (control != nullptr) control->set_root(root);
+  }
+}
+
 void Step::set_stop_signal(const StopSignal* stop) {
   stop_ = stop;
   for (auto& control : controls_) {
@@ -282,7 +292,9 @@ void Step::set_rendezvous(ports::Rendezvous* rendezvous) {
 Step::~Step() { SR_CHECK(calls_in_flight_ == 0, "step {} dies with calls in flight", step_id_); }
 
 void Step::begin(uint64_t step_id) {
-  SR_CHECK(calls_in_flight_ == 0, "step {} begins with calls in flight", step_id);
+  if (root_ == this) {
+    SR_CHECK(calls_in_flight_ == 0, "step {} begins with calls in flight", step_id);
+  }
   step_id_ = step_id;
   pc_ = 0;
   end();
@@ -360,14 +372,17 @@ Status Step::lend(int i, Tensor value) {
 const Tensor& Step::fetch(int i) const { return slots_[bound_->program().fetches[i]]; }
 
 Status Step::start_call(const Instruction& instruction) {
+  if (exchange_ == nullptr) {
+    return base::failed_precondition("a program with calls runs where nobody carries them");
+  }
   const program::CallSpec& call = bound_->program().calls[instruction.call];
   call_feeds_.clear();
   for (const int32_t slot : call.feeds) call_feeds_.push_back(slots_[slot]);
-  ++calls_in_flight_;
+  ++root_->calls_in_flight_;
   if (trace_ != nullptr) pending_[instruction.call]->sent_ns = trace_->now();
-  Status started =
-      exchange_->start(instruction.call, step_id_, call_feeds_, pending_[instruction.call].get());
-  if (!started.ok()) --calls_in_flight_;
+  Status started = exchange_->start(bound_->first_call() + instruction.call, step_id_, call_feeds_,
+                                    pending_[instruction.call].get());
+  if (!started.ok()) --root_->calls_in_flight_;
   call_feeds_.clear();
   return started;
 }
@@ -399,7 +414,7 @@ void Step::note(const Instruction& instruction) {
   }
   const program::CallSpec& call = bound_->program().calls[instruction.call];
   const PendingCall& pending = *pending_[instruction.call];
-  event.call = instruction.call;
+  event.call = bound_->first_call() + instruction.call;
   event.location = call.location;
   event.sent_ns = pending.sent_ns;
   if (instruction.kind == InstructionKind::kCallStart) {

@@ -33,6 +33,8 @@ class BoundProgram {
   [[nodiscard]] Kernel* kernel(size_t instruction) const { return kernels_[instruction].get(); }
   /// Index from which on there are only kCallWait instructions.
   [[nodiscard]] size_t tail() const { return tail_; }
+  /// The number of the first call of this program or body among program::all_calls().
+  [[nodiscard]] int first_call() const { return first_call_; }
   /// Body `k` of the program, the same for the program and its bodies.
   [[nodiscard]] const BoundProgram* body(int32_t k) const { return whole_->bodies_[k].get(); }
 
@@ -50,6 +52,7 @@ class BoundProgram {
   std::vector<std::unique_ptr<BoundProgram>> bodies_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
   size_t tail_ = 0;
+  int first_call_ = 0;
 };
 
 /// One step in flight: slots, buffers and a program counter. Runs to completion on its lane; where
@@ -108,10 +111,11 @@ class Step {
   void end();
 
   [[nodiscard]] uint64_t id() const { return step_id_; }
-  /// Instructions done so far; moves exactly when advance() got something done.
+  /// Instructions done so far; moves when advance() got something done, but in bodies.
   [[nodiscard]] size_t position() const { return pc_; }
   /// True when nothing is left but answers to wait for: all calls of the step have been started.
   [[nodiscard]] bool at_tail() const { return pc_ >= bound_->tail(); }
+  /// Of bodies too.
   [[nodiscard]] int calls_in_flight() const { return calls_in_flight_; }
   /// What a blocked step waits for other than answers: "queue 'q' (0 elements)"; "" for answers.
   [[nodiscard]] const std::string& waits_for() const;
@@ -124,6 +128,8 @@ class Step {
   /// For bodies of loops, whose results are held while the next iteration makes others: two
   /// buffers take turns.
   void take_turns() { spares_.resize(buffers_.size()); }
+  /// The step of which this is a part, when it is one of a body.
+  void set_root(Step* root);
   /// True when the slot shows the memory that the plan has for it.
   [[nodiscard]] bool is_planned(int32_t slot) const;
   void renew_held_buffers();
@@ -142,6 +148,7 @@ class Step {
   uint64_t step_id_ = 0;
   size_t pc_ = 0;
   int calls_in_flight_ = 0;
+  Step* root_ = this;  // The step that this one, of a body, is run by; it counts the calls of all.
   std::vector<tensor::Tensor> slots_;
   std::vector<uint8_t> lent_;  // By slot; empty when nothing is.
   std::vector<tensor::Buffer::Ptr> buffers_;

@@ -10,30 +10,36 @@
 
 namespace sidereal::partition {
 
-/// What one call runs on one ps lane. Its inputs are the `Arg` nodes, its results the `Ret` nodes,
-/// both numbered by their "index" attribute from 0 on without gaps.
+/// What one call runs in another place. Its inputs are the `Arg` nodes, its results the `Ret`
+/// nodes, both numbered by their "index" attribute from 0 on without gaps.
 struct RemoteGraph {
-  ir::Location location;
-  int32_t level = 0;  ///< Round of the step in which it runs, from 1.
+  ir::Location location;  ///< Cut by devices: task is the device's place among PartitionedGraph's.
+  std::string device;     ///< "" where the graph was cut by locations.
+  int32_t level = 0;      ///< Round of the step, or of one run of a body, in which it runs, from 1.
+  bool waits = false;     ///< It may wait for other steps, however long.
+  bool one_way = false;   ///< See pull_push_by_device().
   ir::Graph graph;
 };
 
-/// One step cut into the worker's graph and the graphs it calls.
+/// One step cut into the driver's graph and the graphs it calls.
 struct PartitionedGraph {
-  ir::Graph worker;                      ///< Holds one `Call` node per remote graph.
+  ir::Graph worker;                      ///< The driver's. Holds, with its functions, one `Call`
+                                         ///< node per remote graph.
   std::vector<RemoteGraph> remotes;      ///< By the "call" attribute of the `Call` nodes.
-  std::vector<ir::Output> fetches;       ///< In the worker's graph, in the caller's order.
-  std::vector<ir::NodeId> targets;       ///< In the worker's graph.
+  std::vector<ir::Output> fetches;       ///< In the driver's graph, in the caller's order.
+  std::vector<ir::NodeId> targets;       ///< In the driver's graph.
   std::vector<std::string> fetch_names;  ///< What the caller called the fetches.
+  std::vector<std::string> devices;      ///< That calls go to, sorted; empty for locations.
 };
 
 /// Cuts a placed, expanded graph for a worker that drives every ps by calls, by layers.
 ///
 /// The level of a ps node is the number of worker-to-ps alternations on the longest path to it, at
-/// least 1; control edges count like data edges. All nodes of one location and one level form one
-/// call, so calls cannot wait for each other in a circle and the number of rounds is the least
-/// possible. What one ps makes and another, or a later level of the same one, needs goes through
-/// the worker: nothing is kept on a ps between calls.
+/// least 1; control edges count like data edges, and what NoOps pass on like an edge. All nodes of
+/// one location and one level form one call, so calls cannot wait for each other in a circle and
+/// the number of rounds is the least possible. What one ps makes and another, or a later level of
+/// the same one, needs goes through the worker: nothing is kept on a ps between calls. A branch or
+/// loop with nodes of a ps in its functions is the worker's; its functions are cut in the same way.
 ///
 /// Order promised: along data and control edges only. Within a call, nodes run in the order of the
 /// graph. Equal graphs give equal remote graphs on every worker.
@@ -42,6 +48,41 @@ Result<PartitionedGraph> pull_push_by_layers(const ir::Graph& placed,
                                              const std::vector<ir::Output>& fetches,
                                              const std::vector<ir::NodeId>& targets,
                                              const ir::OpRegistry& registry);
+
+/// How to cut by devices into calls.
+struct PullPushOptions {
+  enum class Mode : uint8_t { kLayers, kLite };
+  Mode mode = Mode::kLayers;
+  /// Most nodes of functions that are cut, each once per use.
+  size_t function_nodes_max = size_t{1} << 20;
+};
+
+/// Cuts a graph whose nodes name their devices, also in bodies, so that the device `driver` runs
+/// one program and each part elsewhere is a call. As pull_push_by_layers(), and:
+///
+/// * Handles of variables, queues, accumulators and tables, and constants, are made again in each
+///   call that needs them. Feeds and fetches go through the driver.
+/// * Nodes that may wait for other steps (queues, accumulators) and what needs them are in calls of
+///   their own. Calls to one place run at once: a call is atomic there as far as it does not wait.
+/// * A call, branch or loop with functions on one other device is a node there; any other one is
+///   the driver's, with calls in its bodies. A body has run when its calls are answered.
+///
+/// kLite merges and delays calls where nothing else can see it, lets values pass by Identity nodes
+/// of the driver, and marks calls as one-way. A one-way call has no results, does not wait, and
+/// nothing runs after it in this step but the end, nodes without effect on the driver, and calls to
+/// the same place. So whoever carries it may report it done when it holds the feeds, if all calls
+/// to that place, also of later steps of the driver, begin there in the order of their starts, and
+/// an error of it ends the next step that hears of it. How many are on the way is for the carrier
+/// to bound. Without that, waiting for its answer is always right.
+///
+/// Order promised: as by_device() in both modes; docs/design/0003-protocols.md.
+/// Errors: kInvalidArgument names what verify() finds, a node without a device, a fetch or target
+/// that is not there; kResourceExhausted: more than `function_nodes_max`.
+Result<PartitionedGraph> pull_push_by_device(const ir::Graph& placed, const std::string& driver,
+                                             const std::vector<ir::Output>& fetches,
+                                             const std::vector<ir::NodeId>& targets,
+                                             const ir::OpRegistry& registry,
+                                             const PullPushOptions& options = {});
 
 /// For people: rounds, and for each location its calls with their nodes, feeds and fetches.
 std::string summary(const PartitionedGraph& partitioned);

@@ -152,14 +152,31 @@ TEST_F(PullPushTest, ControlEdgesAcrossTheBoundaryOrderCalls) {
   variable("w", {2});
   const Output x = ops::placeholder(b_, "x", DType::kFloat32, {2});
   const NodeId push = ops::apply_dense(b_, "w", x, "push");
-  const NodeId barrier = ops::no_op(b_, {push}, "barrier");
-  const NodeId read = b_.add_node("ReadVariable", {}, {{"var", std::string("w")}}, {barrier}, "r");
+  const NodeId tanh = b_.add_node("Tanh", {x}, {}, {push}, "tanh");
+  const NodeId read = b_.add_node("ReadVariable", {}, {{"var", std::string("w")}}, {tanh}, "r");
   const PartitionedGraph parts = partition({{read, 0}}, {}, passes::Topology{{1}});
   ASSERT_EQ(parts.remotes.size(), 2U);
   const ir::Node* first = parts.worker.find("call_0");
   const ir::Node* second = parts.worker.find("call_1");
-  EXPECT_EQ(parts.worker.find("barrier")->control_inputs, std::vector<NodeId>{first->id});
-  EXPECT_EQ(second->control_inputs, std::vector<NodeId>{parts.worker.find("barrier")->id});
+  EXPECT_EQ(parts.worker.find("tanh")->control_inputs, std::vector<NodeId>{first->id});
+  EXPECT_EQ(second->control_inputs, std::vector<NodeId>{parts.worker.find("tanh")->id});
+}
+
+TEST_F(PullPushTest, WhatNoOpsPassOnCostsNoRound) {
+  variable("w", {2});
+  variable("v", {2});
+  const Output x = ops::placeholder(b_, "x", DType::kFloat32, {2});
+  const NodeId barrier = ops::no_op(
+      b_, {ops::apply_dense(b_, "w", x, "push_w"), ops::apply_dense(b_, "v", x, "push_v")}, "both");
+  const NodeId read = b_.add_node("ReadVariable", {}, {{"var", std::string("w")}}, {barrier}, "r");
+  const PartitionedGraph parts = partition({{read, 0}}, {barrier}, passes::Topology{{1}});
+  ASSERT_EQ(parts.remotes.size(), 1U);
+  const ir::Graph& remote = parts.remotes[0].graph;
+  EXPECT_EQ(remote.find("order")->control_inputs,
+            (std::vector<NodeId>{remote.find("push_w")->id, remote.find("push_v")->id}));
+  EXPECT_EQ(remote.find("r")->control_inputs, std::vector<NodeId>{remote.find("order")->id});
+  EXPECT_EQ(parts.worker.find("both")->control_inputs,
+            std::vector<NodeId>{parts.worker.find("call_0")->id});
 }
 
 TEST_F(PullPushTest, ControlEdgesWithinALaneStayInOneCall) {

@@ -97,8 +97,11 @@ class CallCompletion {
 class Exchange {
  public:
   virtual ~Exchange();
-  /// Sends call `call` (index into Program::calls) and returns at once. The feeds are held until
-  /// sent. An error means `completion` will not be told.
+  /// Sends call `call`, by its number among program::all_calls(), and returns at once. `step` is
+  /// the number that its program begins a step with: that of the step or, in the body of a loop, of
+  /// the iteration. A call in a loop is started again and again, one at a time. The feeds are held
+  /// until `completion` is told, and their memory does not change before. An error means that
+  /// `completion` will not be told.
   virtual Status start(int call, uint64_t step, std::span<const tensor::Tensor> feeds,
                        CallCompletion* completion) = 0;
   /// Lets bytes in and out move between two instructions; never waits.

@@ -24,11 +24,14 @@ using ir::Shape;
 using ir::Tensor;
 
 constexpr std::array<char, 4> kMagic = {'S', 'R', 'P', 'G'};
-constexpr uint16_t kVersion = 2;
+constexpr uint16_t kVersion = 3;
 constexpr uint32_t kMaxAttrs = 64;
 constexpr uint32_t kMaxList = 1U << 20;
 constexpr uint32_t kMaxText = 1U << 16;
 constexpr uint8_t kUnknownRank = 255;
+/// Flags of a call.
+constexpr uint8_t kWaits = 1;
+constexpr uint8_t kOneWay = 2;
 
 void put_count(ByteWriter* w, size_t count, uint32_t max) {
   SR_CHECK(count <= max, "{} items in a program; the format holds {}", count, max);
@@ -263,7 +266,7 @@ Status get_slots(ByteReader* r, std::vector<SlotInfo>* slots) {
 
 Status get_calls(ByteReader* r, std::vector<CallSpec>* calls) {
   uint32_t count = 0;
-  SR_RETURN_IF_ERROR(r->get_count(&count, kMaxCalls, 24));
+  SR_RETURN_IF_ERROR(r->get_count(&count, kMaxCalls, 29));
   calls->resize(count);
   for (CallSpec& call : *calls) {
     SR_RETURN_IF_ERROR(r->get(&call.location.task));
@@ -271,6 +274,12 @@ Status get_calls(ByteReader* r, std::vector<CallSpec>* calls) {
     SR_RETURN_IF_ERROR(r->get(&call.program));
     SR_RETURN_IF_ERROR(get_list(r, &call.feeds));
     SR_RETURN_IF_ERROR(get_list(r, &call.fetches));
+    SR_RETURN_IF_ERROR(r->get_string(&call.device, kMaxText));
+    uint8_t flags = 0;
+    SR_RETURN_IF_ERROR(r->get(&flags));
+    if (flags > (kWaits | kOneWay)) return base::data_loss("a call has flags {}", flags);
+    call.waits = (flags & kWaits) != 0;
+    call.one_way = (flags & kOneWay) != 0;
     if (call.location.task < 0 || call.location.lane < 0) {
       return base::data_loss("a call goes to task {}, lane {}", call.location.task,
                              call.location.lane);
@@ -279,15 +288,15 @@ Status get_calls(ByteReader* r, std::vector<CallSpec>* calls) {
   return {};
 }
 
-/// A program or, without calls, a body.
-Status get_part(ByteReader* r, bool with_calls, Program* program) {
+/// A program or a body.
+Status get_part(ByteReader* r, Program* program) {
   SR_RETURN_IF_ERROR(r->get(&program->num_buffers));
   SR_RETURN_IF_ERROR(base::with_context(get_slots(r, &program->slots), "slots"));
   SR_RETURN_IF_ERROR(get_list(r, &program->feeds));
   SR_RETURN_IF_ERROR(get_value(r, &program->feed_names));
   SR_RETURN_IF_ERROR(get_list(r, &program->fetches));
   SR_RETURN_IF_ERROR(get_value(r, &program->fetch_names));
-  if (with_calls) SR_RETURN_IF_ERROR(base::with_context(get_calls(r, &program->calls), "calls"));
+  SR_RETURN_IF_ERROR(base::with_context(get_calls(r, &program->calls), "calls"));
   uint32_t count = 0;
   SR_RETURN_IF_ERROR(r->get_count(&count, kMaxInstructions, 29));
   program->instructions.resize(count);
@@ -300,18 +309,18 @@ Status get_part(ByteReader* r, bool with_calls, Program* program) {
 
 Status get_program(ByteReader* r, Program* program) {
   SR_RETURN_IF_ERROR(get_header(r));
-  SR_RETURN_IF_ERROR(get_part(r, true, program));
+  SR_RETURN_IF_ERROR(get_part(r, program));
   uint32_t count = 0;
-  SR_RETURN_IF_ERROR(r->get_count(&count, kMaxBodies, 28));
+  SR_RETURN_IF_ERROR(r->get_count(&count, kMaxBodies, 32));
   for (uint32_t k = 0; k < count; ++k) {
-    SR_RETURN_IF_ERROR(base::with_context(get_part(r, false, &program->bodies.emplace_back()),
+    SR_RETURN_IF_ERROR(base::with_context(get_part(r, &program->bodies.emplace_back()),
                                           fmt::format("body {}", k)));
   }
   if (r->remaining() > 0) return base::data_loss("{} bytes follow the end", r->remaining());
   return validate(*program);
 }
 
-void put_part(ByteWriter* w, bool with_calls, const Program& program) {
+void put_part(ByteWriter* w, const Program& program) {
   w->put(program.num_buffers);
   put_count(w, program.slots.size(), kMaxSlots);
   for (const SlotInfo& slot : program.slots) {
@@ -323,15 +332,15 @@ void put_part(ByteWriter* w, bool with_calls, const Program& program) {
   put_names(w, program.feed_names);
   put_list(w, program.fetches);
   put_names(w, program.fetch_names);
-  if (with_calls) {
-    put_count(w, program.calls.size(), kMaxCalls);
-    for (const CallSpec& call : program.calls) {
-      w->put(call.location.task);
-      w->put(call.location.lane);
-      w->put(call.program);
-      put_list(w, call.feeds);
-      put_list(w, call.fetches);
-    }
+  put_count(w, program.calls.size(), kMaxCalls);
+  for (const CallSpec& call : program.calls) {
+    w->put(call.location.task);
+    w->put(call.location.lane);
+    w->put(call.program);
+    put_list(w, call.feeds);
+    put_list(w, call.fetches);
+    w->put_string(call.device);
+    w->put(static_cast<uint8_t>((call.waits ? kWaits : 0) | (call.one_way ? kOneWay : 0)));
   }
   put_count(w, program.instructions.size(), kMaxInstructions);
   for (const Instruction& instruction : program.instructions) put_instruction(w, instruction);
@@ -344,9 +353,9 @@ std::string encode(const Program& program) {
   w.put_bytes({kMagic.data(), kMagic.size()});
   w.put(kVersion);
   w.put(uint16_t{0});
-  put_part(&w, true, program);
+  put_part(&w, program);
   put_count(&w, program.bodies.size(), kMaxBodies);
-  for (const Program& body : program.bodies) put_part(&w, false, body);
+  for (const Program& body : program.bodies) put_part(&w, body);
   return w.take();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "sidereal/ir/function.h"
@@ -19,6 +20,11 @@ using ir::Output;
 /// Thread: core-local.
 class Bodies {
  public:
+  std::vector<RemoteProgram> remotes;  ///< That `Call` nodes run, by their "call".
+  std::vector<int32_t> rounds;         ///< By remote: when it runs.
+  std::set<int64_t> seen;              ///< Remotes that a node runs.
+  std::vector<size_t> calls;           ///< By call of all bodies: which remote it runs.
+
   /// The index of the body of `function`.
   Result<int32_t> index_of(const ir::FunctionPtr& function);
   std::vector<Program> take() { return std::move(programs_); }
@@ -41,11 +47,10 @@ class Compiler {
   Compiler(const ir::Graph& graph, Bodies* bodies, bool is_body = false)
       : graph_(graph), bodies_(*bodies), is_body_(is_body) {}
 
-  /// `remotes` are the programs its `Call` nodes run, by call; `rounds` when they run.
-  Status run(const std::vector<RemoteProgram>& remotes, const std::vector<int32_t>& rounds) {
-    SR_RETURN_IF_ERROR(find_calls(remotes));
+  Status run() {
+    SR_RETURN_IF_ERROR(find_calls());
     make_slots();
-    for (const Scheduled& item : schedule(graph_, rounds)) SR_RETURN_IF_ERROR(emit(item));
+    for (const Scheduled& item : schedule(graph_, bodies_.rounds)) SR_RETURN_IF_ERROR(emit(item));
     return {};
   }
 
@@ -88,18 +93,20 @@ class Compiler {
                        [&](const Instruction& one) { return bodies_.sends(one); });
   }
 
+  std::vector<size_t> calls;  ///< By call of the program: which remote it runs.
+
  private:
   void plan() {
     plan_buffers(&program_, [&](const Instruction& one) { return bodies_.sends(one); });
   }
 
-  Status find_calls(const std::vector<RemoteProgram>& remotes) {
-    program_.calls.resize(remotes.size());
-    std::vector<bool> seen(remotes.size(), false);
+  Status find_calls() {
+    const std::vector<RemoteProgram>& remotes = bodies_.remotes;
     for (const Node& node : graph_.nodes()) {
       if (node.op != "Call") continue;
       const auto call = ir::attr_or<int64_t>(node.attrs, "call", -1);
-      if (call < 0 || static_cast<size_t>(call) >= remotes.size() || seen[call]) {
+      if (call < 0 || static_cast<size_t>(call) >= remotes.size() ||
+          !bodies_.seen.insert(call).second) {
         return base::invalid_argument("node '{}': call {} is unknown or made twice", node.name,
                                       call);
       }
@@ -111,12 +118,14 @@ class Compiler {
             node.name, node.inputs.size(), node.outputs.size(), remote.feeds.size(),
             remote.fetches.size());
       }
-      seen[call] = true;
-      program_.calls[call].location = remotes[call].location;
-      program_.calls[call].program = remotes[call].hash;
-    }
-    for (size_t call = 0; call < seen.size(); ++call) {
-      if (!seen[call]) return base::invalid_argument("no node makes call {}", call);
+      call_of_[node.id] = static_cast<int32_t>(program_.calls.size());
+      calls.push_back(static_cast<size_t>(call));
+      program::CallSpec& spec = program_.calls.emplace_back();
+      spec.location = remotes[call].location;
+      spec.device = remotes[call].device;
+      spec.program = remotes[call].hash;
+      spec.waits = ir::attr_or(node.attrs, "waits", false);
+      spec.one_way = ir::attr_or(node.attrs, "one_way", false);
     }
     return {};
   }
@@ -178,7 +187,7 @@ class Compiler {
       instruction.outputs = std::move(outputs);
       SR_RETURN_IF_ERROR(add_bodies(&instruction));
     } else {
-      instruction.call = static_cast<int32_t>(ir::attr_or<int64_t>(node.attrs, "call", -1));
+      instruction.call = call_of_.at(node.id);
       CallSpec& call = program_.calls[instruction.call];
       call.feeds = std::move(inputs);
       call.fetches = std::move(outputs);
@@ -191,16 +200,18 @@ class Compiler {
   Bodies& bodies_;
   bool is_body_;
   std::map<Output, int32_t> slot_;
+  std::map<ir::NodeId, int32_t> call_of_;  // By Call node: which of the program's calls.
   Program program_;
 };
 
 Result<int32_t> Bodies::index_of(const ir::FunctionPtr& function) {
   if (const auto known = index_.find(function); known != index_.end()) return known->second;
   Compiler compiler(function->body(), this, true);
-  SR_RETURN_IF_ERROR(compiler.run({}, {}));
+  SR_RETURN_IF_ERROR(compiler.run());
   for (const Output& output : function->outputs()) compiler.add_fetch(output, "");
   sends_.push_back(compiler.sends());
   programs_.push_back(compiler.finish_body());
+  calls.insert(calls.end(), compiler.calls.begin(), compiler.calls.end());
   const auto index = static_cast<int32_t>(programs_.size() - 1);
   index_.emplace(function, index);
   return index;
@@ -209,10 +220,11 @@ Result<int32_t> Bodies::index_of(const ir::FunctionPtr& function) {
 Result<RemoteProgram> compile_remote(const partition::RemoteGraph& remote) {
   Bodies bodies;
   Compiler compiler(remote.graph, &bodies);
-  SR_RETURN_IF_ERROR(compiler.run({}, {}));
+  SR_RETURN_IF_ERROR(compiler.run());
   SR_RETURN_IF_ERROR(compiler.add_rets());
   RemoteProgram out;
   out.location = remote.location;
+  out.device = remote.device;
   SR_ASSIGN_OR_RETURN(out.program, compiler.finish());
   out.bytes = encode(out.program);
   out.hash = content_hash(out.bytes);
@@ -222,35 +234,44 @@ Result<RemoteProgram> compile_remote(const partition::RemoteGraph& remote) {
 }  // namespace
 
 Result<CompiledStep> compile(const partition::PartitionedGraph& partitioned) {
-  CompiledStep step;
-  std::vector<int32_t> rounds;
+  Bodies bodies;
   for (size_t call = 0; call < partitioned.remotes.size(); ++call) {
     const partition::RemoteGraph& remote = partitioned.remotes[call];
     Result<RemoteProgram> compiled = compile_remote(remote);
     if (!compiled.ok()) {
-      return base::with_context(compiled.status(),
-                                fmt::format("call {} to {}", call, ir::to_string(remote.location)));
+      return base::with_context(
+          compiled.status(),
+          fmt::format("call {} to {}", call,
+                      remote.device.empty() ? ir::to_string(remote.location) : remote.device));
     }
-    step.remotes.push_back(std::move(*compiled));
-    rounds.push_back(remote.level);
+    bodies.remotes.push_back(std::move(*compiled));
+    bodies.rounds.push_back(remote.level);
   }
-  Bodies bodies;
   Compiler compiler(partitioned.worker, &bodies);
-  SR_RETURN_IF_ERROR(compiler.run(step.remotes, rounds));
+  SR_RETURN_IF_ERROR(compiler.run());
+  for (size_t call = 0; call < bodies.remotes.size(); ++call) {
+    if (!bodies.seen.contains(static_cast<int64_t>(call))) {
+      return base::invalid_argument("no node makes call {}", call);
+    }
+  }
   for (size_t i = 0; i < partitioned.fetches.size(); ++i) {
     const Output fetch = partitioned.fetches[i];
     compiler.add_fetch(fetch, i < partitioned.fetch_names.size()
                                   ? partitioned.fetch_names[i]
                                   : partitioned.worker.output_name(fetch));
   }
+  CompiledStep step;
   SR_ASSIGN_OR_RETURN(step.worker, compiler.finish());
+  for (const std::vector<size_t>& calls : {compiler.calls, bodies.calls}) {
+    for (const size_t call : calls) step.remotes.push_back(std::move(bodies.remotes[call]));
+  }
   return step;
 }
 
 Result<Program> compile(const partition::DevicePartition& partition) {
   Bodies bodies;
   Compiler compiler(partition.graph, &bodies);
-  SR_RETURN_IF_ERROR(compiler.run({}, {}));
+  SR_RETURN_IF_ERROR(compiler.run());
   for (size_t i = 0; i < partition.fetches.size(); ++i) {
     compiler.add_fetch(partition.fetches[i], partition.fetch_names[i]);
   }

@@ -14,13 +14,14 @@ namespace sidereal::program {
 /// The program of one remote call, in the form in which it is registered.
 struct RemoteProgram {
   ir::Location location;
+  std::string device;  ///< "" where the graph was cut by locations.
   Program program;
   std::string bytes;  ///< encode(program).
   uint64_t hash = 0;  ///< content_hash(bytes).
 };
 
 /// The programs of one step. CallSpec::program of `worker` are the hashes of `remotes`, which stand
-/// in the order of Program::calls.
+/// in the order of all_calls().
 struct CompiledStep {
   Program worker;
   std::vector<RemoteProgram> remotes;

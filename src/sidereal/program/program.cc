@@ -48,6 +48,10 @@ class Printer {
     return base::join(texts, ", ");
   }
 
+  static std::string place_of(const CallSpec& call) {
+    return call.device.empty() ? ir::to_string(call.location) : call.device;
+  }
+
   void print(const Instruction& instruction) {
     std::string line;
     if (instruction.kind == InstructionKind::kCompute ||
@@ -64,8 +68,8 @@ class Printer {
     } else {
       const CallSpec& call = program_.calls[instruction.call];
       line = instruction.kind == InstructionKind::kCallStart
-                 ? fmt::format("start call {} {} ({})", instruction.call,
-                               ir::to_string(call.location), all_read(call.feeds))
+                 ? fmt::format("start call {} {}{} ({})", instruction.call, place_of(call),
+                               call.one_way ? " one way" : "", all_read(call.feeds))
                  : fmt::format("wait call {} -> ({})", instruction.call, all_written(call.fetches));
     }
     if (!instruction.releases.empty()) line += " release " + all_read(instruction.releases);
@@ -83,6 +87,16 @@ std::string to_text(const Program& program) {
   for (size_t k = 0; k < program.bodies.size(); ++k) {
     out += Printer(program.bodies[k], fmt::format("body {}", k)).run();
   }
+  return out;
+}
+
+std::vector<const CallSpec*> all_calls(const Program& program) {
+  std::vector<const CallSpec*> out;
+  const auto add = [&](const Program& part) {
+    for (const CallSpec& call : part.calls) out.push_back(&call);
+  };
+  add(program);
+  for (const Program& body : program.bodies) add(body);
   return out;
 }
 

@@ -42,12 +42,15 @@ struct Instruction {
                                   ///< the order of body_attrs().
 };
 
-/// One remote call of a step: a round trip to the lane that owns `location`.
+/// One remote call of a step, or of a run of a body: a round trip to where its program runs.
 struct CallSpec {
   ir::Location location;
   uint64_t program = 0;          ///< Content hash of the program that runs there.
   std::vector<int32_t> feeds;    ///< Slots sent.
   std::vector<int32_t> fetches;  ///< Slots filled by the answer.
+  std::string device = {};       ///< Where it runs, if the graph was cut by devices.
+  bool waits = false;            ///< It may wait for other steps, however long.
+  bool one_way = false;          ///< partition::pull_push_by_device() says what that allows.
 };
 
 /// A per-location graph as a flat list over integer slots. Immutable once made; equal content means
@@ -55,16 +58,20 @@ struct CallSpec {
 struct Program {
   std::vector<SlotInfo> slots;
   std::vector<Instruction> instructions;
-  std::vector<CallSpec> calls;           ///< Empty for a remote program.
+  std::vector<CallSpec> calls;           ///< Its own; those of bodies are theirs.
   std::vector<int32_t> feeds;            ///< Slots filled before the first instruction.
   std::vector<std::string> feed_names;   ///< Placeholder names (worker); "" for Args.
   std::vector<int32_t> fetches;          ///< Slots read after the last instruction.
   std::vector<std::string> fetch_names;  ///< Output names (worker); "" for Rets.
   int32_t num_buffers = 0;
-  /// What control instructions run: programs of their own slots and buffers, without calls and
+  /// What control instructions run: programs of their own slots, buffers and calls, without
   /// bodies. A body names bodies of lower index only.
   std::vector<Program> bodies;
 };
+
+/// All calls of a program by the number that ports::Exchange knows them by: its own, then those of
+/// its bodies, in order. Empty for what a ps runs.
+std::vector<const CallSpec*> all_calls(const Program& program);
 
 /// The attributes of a control op's node that name its functions, in the order of
 /// Instruction::bodies; empty for every other op.

@@ -214,11 +214,15 @@ Status validate_bodies(const Program& program) {
   if (program.bodies.size() > kMaxBodies) {
     return base::resource_exhausted("{} bodies are too many", program.bodies.size());
   }
+  size_t calls = program.calls.size();
   for (size_t k = 0; k < program.bodies.size(); ++k) {
     const Program& body = program.bodies[k];
     Status status;
-    if (!body.calls.empty() || !body.bodies.empty()) {
-      status = base::invalid_argument("a body has calls or bodies of its own");
+    calls += body.calls.size();
+    if (calls > kMaxCalls) {
+      status = base::resource_exhausted("{} calls are too many", calls);
+    } else if (!body.bodies.empty()) {
+      status = base::invalid_argument("a body has bodies of its own");
     } else {
       status = Validator(body, program, k).run();
     }
