@@ -30,6 +30,7 @@ PiecePtr random_piece(Dice& dice, int depth, bool smooth);
 struct ControlModel {
   ir::Graph graph;
   std::vector<ir::Output> fetches;
+  std::vector<ir::NodeId> targets = {};
 };
 
 /// `piece` of three fed values ("x0" to "x2"), its gradients by them and, for `second`, theirs.

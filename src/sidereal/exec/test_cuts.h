@@ -1,0 +1,118 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sidereal/exec/local_rendezvous.h"
+#include "sidereal/exec/random_control.h"
+#include "sidereal/partition/by_device.h"
+#include "sidereal/partition/pull_push.h"
+#include "sidereal/resources/manager.h"
+
+/// What tests of graphs that were cut share: the whole graph in one program, its parts that meet at
+/// Send and Recv, and a driver with the devices it calls. All take turns in one thread.
+namespace sidereal::exec {
+
+/// The names of four devices: two of ps, two of workers.
+const std::vector<std::string>& four_devices();
+
+/// The feeds, then the fetches, of a step.
+class Steps {
+ public:
+  virtual ~Steps();
+  /// Runs one step, and copies what it fetches.
+  virtual Result<std::vector<tensor::Tensor>> run(const reference::Values& feeds, uint64_t id) = 0;
+};
+
+/// The whole graph in one program, without passes, and what its steps share.
+class WholeGraph final : public Steps {
+ public:
+  Status make(const ControlModel& model);
+  Result<std::vector<tensor::Tensor>> run(const reference::Values& feeds, uint64_t id) override;
+
+ private:
+  resources::Manager manager_;
+  BufferPool pool_{size_t{1} << 30};
+  std::unique_ptr<BoundProgram> bound_;
+  std::unique_ptr<Step> step_;
+};
+
+/// The parts of a graph that was cut by devices; each device has what its steps share. Tensors are
+/// late now and then, and a test fails when the memory of one changes on its way.
+/// Thread: core-local.
+class DeviceParts final : public Steps {
+ public:
+  explicit DeviceParts(Dice* dice);
+  ~DeviceParts() override;
+  Status make(const ir::Graph& graph, const std::vector<ir::Output>& fetches);
+  /// Parts go on in an order that the dice choose.
+  Result<std::vector<tensor::Tensor>> run(const reference::Values& feeds, uint64_t id) override;
+
+ private:
+  class SlowRendezvous;
+  Status stuck(const std::vector<bool>& done) const;
+
+  std::unique_ptr<SlowRendezvous> rendezvous_;
+  Dice& dice_;
+  size_t num_fetches_ = 0;
+  std::vector<partition::DevicePartition> parts_;
+  std::vector<std::unique_ptr<resources::Manager>> managers_;
+  std::vector<std::unique_ptr<BufferPool>> pools_;
+  std::vector<std::unique_ptr<BoundProgram>> bound_;
+  std::vector<std::unique_ptr<Step>> steps_;
+};
+
+/// A graph that was cut into a driver and calls; each device has what its steps share. Calls begin
+/// on a device in the order of their starts, and go on and are answered in an order that the dice
+/// choose; one-way ones may be reported done at once. A test fails when what is sent changes before.
+/// Thread: core-local.
+class DrivenCalls final : public Steps, private ports::Exchange {
+ public:
+  DrivenCalls(Dice* dice, partition::PullPushOptions::Mode mode);
+  ~DrivenCalls() override;
+  Status make(const ir::Graph& graph, const std::string& driver,
+              const std::vector<ir::Output>& fetches);
+  Result<std::vector<tensor::Tensor>> run(const reference::Values& feeds, uint64_t id) override;
+
+  [[nodiscard]] const partition::PartitionedGraph& parts() const { return parts_; }
+  int64_t calls = 0;  ///< Of all steps.
+
+ private:
+  struct Call;
+
+  Status start(int call, uint64_t step, std::span<const tensor::Tensor> feeds,
+               ports::CallCompletion* completion) override;
+  void yield() override {}
+  /// Goes on with some call; false when none can.
+  Result<bool> advance_any();
+  Status answer(Call* call);
+  bool may_begin(const Call& call) const;
+
+  Dice& dice_;
+  partition::PullPushOptions::Mode mode_;
+  partition::PartitionedGraph parts_;
+  program::CompiledStep compiled_;
+  std::map<std::string, std::unique_ptr<resources::Manager>> managers_;  // By device.
+  BufferPool pool_{size_t{1} << 30};
+  std::vector<std::unique_ptr<BoundProgram>> remotes_;
+  std::unique_ptr<BoundProgram> bound_;
+  std::unique_ptr<Step> step_;
+  std::vector<std::unique_ptr<Call>> started_;
+};
+
+/// Some nodes wait for earlier ones, in bodies too.
+void add_orders(ir::Graph* graph, Dice* dice);
+/// A loop over as many rows as are fed ("rows"), of which two deep loops may be one.
+ControlModel rows_model(Dice* dice);
+/// Two variables, and a loop whose body reads one and adds to the other, in some order.
+/// Fetches: what the loop returns, and the other variable behind it.
+ControlModel variables_model(Dice* dice);
+/// Steps that read and change variables and pass values through queues, in loops and branches too,
+/// in an order that edges say. Fetches what was read, and all variables at the end. The variables
+/// must have been made by a step with "first" true.
+ControlModel session_model(Dice* dice);
+
+}  // namespace sidereal::exec
