@@ -149,8 +149,10 @@ std::vector<int32_t> layers_of(const CallRegion& region);
 /// False when calls would wait for each other in a circle; then they are as they were.
 bool regroup(CallRegion* region, const std::vector<int32_t>& group_of);
 
-/// Merges and delays calls of a region where that is proven to be safe, and marks those that are
-/// one-way; see pull_push.h.
+/// With kLite, merges and delays calls of a region where that is proven to be safe.
 void merge_calls(CallRegion* region);
+
+/// Marks the one-way calls of the whole graph, and in its functions; see pull_push.h.
+void mark_one_way(CallRegion* whole);
 
 }  // namespace sidereal::partition
