@@ -3,6 +3,7 @@
 #include "sidereal/ir/verify.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/partition/by_device.h"
+#include "sidereal/partition/pull_push.h"
 #include "sidereal/passes/place_devices.h"
 #include "sidereal/program/compile.h"
 #include "tests/fuzz/fuzz.h"
@@ -31,6 +32,31 @@ sidereal::passes::Devices devices() {
 
 }  // namespace
 
+/// The graph cut into a driver and calls.
+void cut_into_calls(const sidereal::ir::Graph& graph,
+                    const std::vector<sidereal::ir::Output>& fetches) {
+  namespace partition = sidereal::partition;
+  using Mode = partition::PullPushOptions::Mode;
+  const std::string driver = devices().local.to_string();
+  size_t calls = 0;
+  for (const Mode mode : {Mode::kLayers, Mode::kLite}) {
+    const auto parts =
+        partition::pull_push_by_device(graph, driver, fetches, {}, registry(),
+                                       {.mode = mode, .function_nodes_max = 10000});
+    SR_CHECK(parts.ok() || parts.status().code() != sidereal::StatusCode::kInternal, "{}",
+             sidereal::base::message_of(parts.status()));
+    if (!parts.ok()) return;
+    sidereal::Status status = sidereal::ir::verify(parts->worker, registry());
+    for (const auto& remote : parts->remotes) {
+      if (status.ok()) status = sidereal::ir::verify(remote.graph, registry());
+    }
+    SR_CHECK(status.ok(), "{}", sidereal::base::message_of(status));
+    SR_CHECK(mode == Mode::kLayers || parts->remotes.size() <= calls, "lite makes more calls");
+    calls = parts->remotes.size();
+    (void)sidereal::program::compile(*parts).ok();
+  }
+}
+
 /// A graph that a client sent can be placed, cut and compiled, or there is an error; its parts are
 /// whole graphs.
 SR_FUZZ_TARGET(device_cut) {
@@ -51,4 +77,5 @@ SR_FUZZ_TARGET(device_cut) {
     // Odd graphs have no program.
     (void)sidereal::program::compile(part).ok();
   }
+  cut_into_calls(*graph, fetches);
 }

@@ -183,9 +183,8 @@ Status StepLoop::start(int call, uint64_t step, std::span<const Tensor> feeds,
   std::unique_ptr<Sink> sink = std::move(free_sinks_.back());
   free_sinks_.pop_back();
   sink->use(completion);
-  const Result<uint64_t> id =
-      channel_of_call_[call]->call({.program = program_of_call_[call], .step = step}, feeds,
-                                   sink.get());
+  const Result<uint64_t> id = channel_of_call_[call]->call(
+      {.program = program_of_call_[call], .step = step}, feeds, sink.get());
   if (!id.ok()) {
     free_sinks_.push_back(std::move(sink));
     return broken_.ok() ? id.status() : broken_;

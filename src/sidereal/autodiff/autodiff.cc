@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "sidereal/autodiff/internal/body_gradient.h"
 #include "sidereal/autodiff/internal/control_flow.h"
 #include "sidereal/base/check.h"
+#include "sidereal/ir/control_ops.h"
+#include "sidereal/ir/function.h"
 #include "sidereal/ops/ops.h"
 
 namespace sidereal::autodiff {
@@ -153,6 +156,21 @@ struct Reads {
   std::vector<Output> grads;
 };
 
+/// The first node in `function`, or in one that it holds, that reads a trainable variable.
+const Node* find_trained(const ir::Function& function, std::set<const ir::Function*>* seen) {
+  if (!seen->insert(&function).second) return nullptr;
+  for (const Node& node : function.body().nodes()) {
+    if (node.op != "Lookup" && node.op != "ReadVariable") continue;
+    const auto* variable =
+        function.body().find_variable(ir::attr_or<std::string>(node.attrs, "var", ""));
+    if (variable != nullptr && variable->trainable) return &node;
+  }
+  for (const ir::NamedFunction& held : function.body().functions()) {
+    if (const Node* found = find_trained(*held.function, seen)) return found;
+  }
+  return nullptr;
+}
+
 /// Every ReadVariable and Lookup up to `last`, by variable, in the order they are first read.
 std::vector<Reads> collect_reads(const ir::Graph& graph, NodeId last) {
   std::vector<Reads> out;
@@ -170,6 +188,30 @@ std::vector<Reads> collect_reads(const ir::Graph& graph, NodeId last) {
     if (sparse) reads.ids.push_back(node.inputs[0]);
   }
   return out;
+}
+
+/// Ok when `loss` depends on no trainable variable that the body of a function reads: gradients do
+/// not come out of there.
+Status check_bodies(const ir::Graph& graph, Output loss, const ir::OpRegistry& registry) {
+  std::vector<bool> leads(graph.size(), false);
+  leads[loss.node.value] = true;
+  std::set<const ir::Function*> seen;
+  for (int32_t i = loss.node.value; i >= 0; --i) {
+    if (!leads[i]) continue;
+    const Node& node = graph.node(NodeId(i));
+    for (const Output& input : node.inputs) leads[input.node.value] = true;
+    if (!ir::runs_functions(node.op)) continue;
+    for (const std::string& attr : ir::function_attrs(*registry.find(node.op))) {
+      const auto function = graph.find_function(ir::attr_or<std::string>(node.attrs, attr, ""));
+      const Node* inner = function == nullptr ? nullptr : find_trained(*function, &seen);
+      if (inner == nullptr) continue;
+      return base::unimplemented(
+          "{} '{}': its function reads the trainable variable '{}' in node '{}'; to train it, read "
+          "it outside and let the function capture its value",
+          node.op, node.name, ir::attr_or<std::string>(inner->attrs, "var", ""), inner->name);
+    }
+  }
+  return {};
 }
 
 /// Keeps the reads that a gradient reached. False when there are none.
@@ -238,6 +280,7 @@ Result<std::vector<Output>> gradients(Builder& b, const std::vector<Output>& ys,
 
 Result<std::vector<VariableGradient>> variable_gradients(Builder& b, Output loss) {
   SR_RETURN_IF_ERROR(check_loss(b, loss));
+  SR_RETURN_IF_ERROR(check_bodies(b.graph(), loss, b.registry()));
   std::vector<Reads> all = collect_reads(b.graph(), loss.node);
   std::vector<Output> wrt;
   for (const Reads& reads : all) {

@@ -37,7 +37,7 @@ struct VariableGradient {
 
 /// Gradients of all variables that `loss` depends on, in the order they are first read. Several
 /// reads of a dense variable are summed; several lookups of an embedding become one list of ids and
-/// one of rows.
+/// one of rows. kUnimplemented when the body of a function reads a trainable one of them.
 Result<std::vector<VariableGradient>> variable_gradients(ir::Builder& b, ir::Output loss);
 
 /// Adds ApplyDense and ApplySparse for every trainable variable that `loss` depends on and gives

@@ -9,6 +9,7 @@
 
 #include "sidereal/cli/arguments.h"
 #include "sidereal/cli/commands.h"
+#include "sidereal/cli/partition_report.h"
 #include "sidereal/cli/report.h"
 #include "sidereal/exec/one_op.h"
 #include "sidereal/ir/dot.h"
@@ -30,6 +31,7 @@ constexpr const char* kDumpFooter = R"(Examples:
   sidereal graph dump --model deepfm --hidden 32,16 --ps 2 --stage plan --output deepfm.svg
   sidereal graph dump model.srsm
   sidereal graph dump model.srsm --function predict --stage program
+  sidereal graph dump model.graph.txt --partition star_server --cluster cluster.json --target train
 Pictures are drawn by Graphviz (the Debian package graphviz); --format dot needs nothing.)";
 
 struct DumpArguments {
@@ -40,6 +42,7 @@ struct DumpArguments {
   std::string format;
   std::string output;
   bool no_constants = false;
+  PartitionArguments partition;
 };
 
 /// A graph and what is asked of it.
@@ -159,9 +162,23 @@ Status print_or_write(const std::string& text, const std::string& path) {
   return {};
 }
 
+/// What a step of a session sends; the graph is a text.
+Status dump_partition(const DumpArguments& a, const ir::OpRegistry& registry) {
+  std::ifstream file(a.file, std::ios::binary);
+  if (!file) return base::not_found("--partition: cannot read the graph '{}'", a.file);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const Result<ir::Graph> graph = ir::from_text(text, registry);
+  if (!graph.ok()) return base::with_context(graph.status(), a.file);
+  PartitionArguments arguments = a.partition;
+  arguments.cluster = a.model.cluster;
+  SR_ASSIGN_OR_RETURN(const std::string report, partition_report(*graph, arguments, registry));
+  return print_or_write(report, a.output);
+}
+
 Status dump(const DumpArguments& a) {
   ir::OpRegistry registry;
   ops::register_all(&registry);
+  if (!a.partition.protocol.empty()) return dump_partition(a, registry);
   SR_ASSIGN_OR_RETURN(Asked asked,
                       a.file.empty() ? built_in_model(a) : saved_function(a, registry));
   const std::string format = format_of(a);
@@ -205,6 +222,31 @@ void add_graph(CLI::App* app, Action* action) {
                    "of --output says, else text")
       ->check(CLI::IsMember({"text", "dot", "svg"}));
   command->add_option("--output,-o", a->output, "write to this file")->type_name("FILE");
+  command
+      ->add_option("--partition", a->partition.protocol,
+                   "show what a step of a session of this protocol sends on the --cluster; FILE is "
+                   "its graph as text (session.graph_def in Python)")
+      ->check(CLI::IsMember(partition_protocols()))
+      ->default_str("");
+  command
+      ->add_option("--master", a->partition.master,
+                   "with --partition: the task of the session's server, which drives steps; "
+                   "without it, the cluster's first")
+      ->type_name("/job:NAME/task:N")
+      ->default_str("");
+  command
+      ->add_option("--fetch", a->partition.fetches,
+                   "with --partition: what is fetched, as name:0; may be repeated")
+      ->type_name("NAME")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->default_str("");
+  command
+      ->add_option("--target", a->partition.targets,
+                   "with --partition: a node that is run; may be repeated. Without --fetch and "
+                   "--target, all nodes that nothing reads")
+      ->type_name("NAME")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->default_str("");
   command->add_flag("--no-constants", a->no_constants, "leave constants out of pictures");
   add_model_options(command, &a->model);
   add_cluster_options(command, &a->model);

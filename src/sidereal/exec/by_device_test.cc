@@ -184,8 +184,8 @@ TEST(CutByDevice, StringsArePassedAsAnythingElse) {
   EXPECT_EQ(strings[3], std::string(100, 'b'));
 }
 
-/// A loop of a million iterations at home, four_devices()[0], with a node of its body elsewhere that
-/// takes nothing and gives nothing.
+/// A loop of a million iterations at home, four_devices()[0], with a node of its body elsewhere
+/// that takes nothing and gives nothing.
 Graph endless_loop(bool is_scan) {
   Graph graph;
   Builder b(&graph, &test_registry());

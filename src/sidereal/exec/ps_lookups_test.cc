@@ -2,6 +2,8 @@
 
 #include "sidereal/autodiff/autodiff.h"
 #include "sidereal/exec/test_lanes.h"
+#include "sidereal/ir/function.h"
+#include "sidereal/ops/control.h"
 #include "sidereal/ops/ops.h"
 
 // Steps on a ps whose tables have one unique-and-route, and whose rows go straight to where they
@@ -208,6 +210,122 @@ TEST(TablesOfAPs, an_id_outside_its_table_is_named_with_the_table) {
   EXPECT_EQ(status.code(), base::StatusCode::kOutOfRange);
   EXPECT_NE(base::message_of(status).find("table 'small': id 5 is outside"), std::string::npos)
       << status;
+}
+
+/// Three rows of ids: s' = tanh(s + w * sum(rows of the table)); after each, w is pushed s.
+class LoopModel {
+ public:
+  explicit LoopModel(bool written_out) {
+    declare(b);
+    const Output s = ops::placeholder(b, "s", DType::kFloat32, {kDim});
+    const Output ids = ops::placeholder(b, "ids", DType::kInt64, {3, 2});
+    if (written_out) {
+      Output state = s;
+      ir::NodeId pushed;
+      for (int64_t t = 0; t < 3; ++t) {
+        const Output row = ops::reshape(b, ops::slice_axis(b, ids, 0, t, 1), {2});
+        state = iterate(b, state, row, &pushed);
+      }
+      fetches = {state, read(b, {pushed})};
+      targets = {pushed};
+      return;
+    }
+    ir::Graph body;
+    const Output state = *ir::add_arg(&body, test_registry(), {DType::kFloat32, {kDim}});
+    const Output row = *ir::add_arg(&body, test_registry(), {DType::kInt64, {2}});
+    Builder f(&body, &test_registry());
+    declare(f);
+    ir::NodeId pushed;
+    const Output next = iterate(f, state, row, &pushed);
+    const ir::NodeId loop = ops::scan(b, *ir::Function::make(std::move(body), {next}, {pushed}),
+                                      {s}, {ids}, {}, {}, "loop");
+    fetches = {{loop, 0}, read(b, {loop})};
+  }
+
+  /// What two steps fetch, and the variables behind them.
+  std::vector<Tensor> run(const passes::Topology& topology, Dice* dice) const {
+    const auto step = compile_for_test(graph, fetches, targets, topology);
+    EXPECT_TRUE(step.ok()) << step.status();
+    if (!step.ok()) return {};
+    reference::Values values;
+    for (const auto& [name, value] : first_values()) values[name] = value.clone();
+    BufferPool pool(1 << 20);
+    TestVariables variables(&values, &step->placement, kRate);
+    TestExchange exchange(&step->compiled, &variables, &pool);
+    const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
+    EXPECT_TRUE(bound.ok()) << bound.status();
+    if (!bound.ok()) return {};
+    Step running(bound->get(), &pool, &exchange);
+    const reference::Values feeds = {{"s", Tensor::of<float>({kDim}, {0.5F, -0.25F, 1})},
+                                     {"ids", Tensor::of<int64_t>({3, 2}, {1, 2, 2, 9, 0, 5})}};
+    std::vector<Tensor> out;
+    for (uint64_t id = 1; id <= 2; ++id) {
+      const auto got = run_step(&running, step->compiled.worker, feeds, id, &exchange, dice);
+      EXPECT_TRUE(got.ok()) << got.status();
+      if (!got.ok()) return {};
+      for (const Tensor& t : *got) out.push_back(t.clone());
+    }
+    for (const auto& [name, value] : values) out.push_back(value.clone());
+    return out;
+  }
+
+ private:
+  static constexpr int64_t kDim = 3;
+
+  static reference::Values first_values() {
+    Dice dice(3);
+    reference::Values out;
+    out["table"] = dice.tensor(DType::kFloat32, {10, kDim}, -1, 1);
+    out["w"] = dice.tensor(DType::kFloat32, {kDim}, -1, 1);
+    return out;
+  }
+  static void declare(Builder& to) {
+    ir::VariableDef table;
+    table.name = "table";
+    table.shape = {10, kDim};
+    table.embedding = true;
+    to.variable(table);
+    ir::VariableDef w;
+    w.name = "w";
+    w.shape = {kDim};
+    to.variable(w);
+  }
+  static Output read(Builder& to, const std::vector<ir::NodeId>& after) {
+    return {to.add_node("ReadVariable", {}, {{"var", std::string("w")}}, after), 0};
+  }
+  static Output iterate(Builder& to, Output state, Output ids, ir::NodeId* pushed) {
+    const Output rows = ops::reduce_sum(to, ops::lookup(to, "table", ids), {0});
+    std::vector<ir::NodeId> after;
+    if (pushed->valid()) after.push_back(*pushed);
+    const Output w = read(to, after);
+    const Output next = ops::tanh(to, ops::add(to, state, ops::mul(to, w, rows)));
+    *pushed = ops::apply_dense(to, "w", next);
+    return next;
+  }
+
+ public:
+  ir::Graph graph;
+  Builder b{&graph, &test_registry()};
+  std::vector<Output> fetches;
+  std::vector<ir::NodeId> targets;
+};
+
+TEST(TablesOfAPs, in_a_loop_are_pulled_and_pushed_in_each_iteration_as_if_it_were_written_out) {
+  Dice dice(11);
+  const LoopModel loop(false);
+  const LoopModel written_out(true);
+  EXPECT_TRUE(loop.b.status().ok()) << loop.b.status();
+  for (const passes::Topology& topology :
+       {passes::Topology{{1}}, passes::Topology{{2}}, passes::Topology{{1, 2}}}) {
+    expect_same(loop.run(topology, &dice), written_out.run(topology, &dice));
+  }
+}
+
+TEST(TablesOfAPs, that_only_a_loop_reads_are_not_left_untrained_silently) {
+  LoopModel loop(false);
+  const auto trained = autodiff::minimize(loop.b, ops::reduce_sum(loop.b, loop.fetches[0]),
+                                          {"sgd", {{"learning_rate", kRate}}});
+  EXPECT_EQ(trained.status().code(), StatusCode::kUnimplemented) << trained.status();
 }
 
 }  // namespace

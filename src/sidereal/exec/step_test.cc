@@ -69,35 +69,6 @@ class Writer {
   }
 };
 
-/// Takes note of calls and lets the test answer them.
-class NotedExchange final : public ports::Exchange {
- public:
-  struct Noted {
-    int call;
-    uint64_t step;
-    std::vector<Tensor> feeds;
-    ports::CallCompletion* completion;
-  };
-  Status start(int call, uint64_t step, std::span<const Tensor> feeds,
-               ports::CallCompletion* completion) override {
-    if (!refuse.ok()) return refuse;
-    calls.push_back({call, step, {feeds.begin(), feeds.end()}, completion});
-    return {};
-  }
-  void yield() override {
-    ++yields;
-    if (on_yield) on_yield();
-  }
-  void answer(size_t which, std::vector<Tensor> values) {
-    calls[which].completion->done({}, values);
-  }
-
-  Status refuse;
-  std::vector<Noted> calls;
-  int yields = 0;
-  std::function<void()> on_yield;
-};
-
 Tensor vec(const std::vector<float>& values) {
   return Tensor::of<float>({static_cast<int64_t>(values.size())}, values);
 }

@@ -202,13 +202,16 @@ class SessionModel {
     });
     const FunctionPtr no = function(
         {kHandle, kSquare}, [](Builder&, const auto& in) { return std::vector<Output>{in[1]}; });
-    var.written =
-        ops::branch(b_, first, yes, no, {var.handle, dice_.pick(values_)}, fmt::format("i{}", number));
+    var.written = ops::branch(b_, first, yes, no, {var.handle, dice_.pick(values_)},
+                              fmt::format("i{}", number));
     if (dice_.chance(50)) place(var.written);
     variables_.push_back(std::move(var));
   }
 
-  Var& any() { return variables_[static_cast<size_t>(dice_.number(0, static_cast<int64_t>(variables_.size()) - 1))]; }
+  Var& any() {
+    return variables_[static_cast<size_t>(
+        dice_.number(0, static_cast<int64_t>(variables_.size()) - 1))];
+  }
 
   std::vector<ir::NodeId> before_write(const Var& var) {
     std::vector<ir::NodeId> out = var.reads;
@@ -233,7 +236,8 @@ class SessionModel {
         return;
       }
       case 2:
-        values_.push_back(ops::tanh(b_, ops::mat_mul(b_, dice_.pick(values_), dice_.pick(values_))));
+        values_.push_back(
+            ops::tanh(b_, ops::mat_mul(b_, dice_.pick(values_), dice_.pick(values_))));
         return place(values_.back().node);
       case 3: {
         Var& var = any();
@@ -265,14 +269,14 @@ class SessionModel {
     const FunctionPtr body = function(inputs, [same](Builder& f, const auto& in) {
       const Output value = read(f, in[2], {});
       const Output next = ops::tanh(f, ops::mat_mul(f, in[1], value));
-      const ir::NodeId added = f.add_node("VariableAssignAdd", {in[3], next}, {},
-                                          {same ? value.node : next.node});
+      const ir::NodeId added =
+          f.add_node("VariableAssignAdd", {in[3], next}, {}, {same ? value.node : next.node});
       const Output sum = ops::add(f, next, read(f, in[3], {added}));
       return std::vector<Output>{ops::sub(f, in[0], ops::scalar(f, DType::kFloat64, 1)), sum};
     });
     const Output n = ops::scalar(b_, DType::kFloat64, static_cast<double>(dice_.number(0, 3)));
-    const ir::NodeId loop = ops::while_loop(b_, cond, body, {n, dice_.pick(values_)},
-                                            {from.handle, to.handle}, -1);
+    const ir::NodeId loop =
+        ops::while_loop(b_, cond, body, {n, dice_.pick(values_)}, {from.handle, to.handle}, -1);
     std::vector<ir::NodeId> after = before_write(to);
     after.push_back(from.written);
     finish_control(loop, after, &from, &to);

@@ -32,10 +32,11 @@ Steps::~Steps() = default;
 // --- The whole graph.
 
 Status WholeGraph::make(const ControlModel& model) {
-  SR_ASSIGN_OR_RETURN(const TestStep made, compile_for_test(model.graph, model.fetches, model.targets, {},
-                                                            passes::PassOptions{.fuse = false}));
-  SR_ASSIGN_OR_RETURN(bound_, BoundProgram::bind(made.compiled.worker, worker_kernels(),
-                                                 {.resources = &manager_}));
+  SR_ASSIGN_OR_RETURN(const TestStep made,
+                      compile_for_test(model.graph, model.fetches, model.targets, {},
+                                       passes::PassOptions{.fuse = false}));
+  SR_ASSIGN_OR_RETURN(
+      bound_, BoundProgram::bind(made.compiled.worker, worker_kernels(), {.resources = &manager_}));
   step_ = std::make_unique<Step>(bound_.get(), &pool_, nullptr);
   return {};
 }
@@ -175,8 +176,8 @@ Status DrivenCalls::make(const Graph& graph, const std::string& driver,
     SR_RETURN_IF_ERROR(ir::verify(remote.graph, test_registry()));
   }
   SR_ASSIGN_OR_RETURN(compiled_, program::compile(parts_));
-  const auto bind = [&](const program::Program& program, const std::string& device)
-      -> Result<std::unique_ptr<BoundProgram>> {
+  const auto bind = [&](const program::Program& program,
+                        const std::string& device) -> Result<std::unique_ptr<BoundProgram>> {
     auto& manager = managers_[device];
     if (manager == nullptr) manager = std::make_unique<resources::Manager>();
     SR_ASSIGN_OR_RETURN(program::Program read, program::decode(program::encode(program)));
@@ -274,8 +275,8 @@ Result<std::vector<Tensor>> DrivenCalls::run(const reference::Values& feeds, uin
     if (progress == Step::Progress::kDone) break;
     SR_ASSIGN_OR_RETURN(const bool moved, advance_any());
     if (!moved) {
-      return base::internal("the driver waits for {}, and {} calls are waiting",
-                            step_->waits_for(), started_.size());
+      return base::internal("the driver waits for {}, and {} calls are waiting", step_->waits_for(),
+                            started_.size());
     }
   }
   std::vector<Tensor> out;

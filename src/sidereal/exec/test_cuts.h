@@ -67,8 +67,8 @@ class DeviceParts final : public Steps {
 
 /// A graph that was cut into a driver and calls; each device has what its steps share. Calls begin
 /// on a device in the order of their starts, and go on and are answered in an order that the dice
-/// choose; one-way ones may be reported done at once. A test fails when what is sent changes before.
-/// Thread: core-local.
+/// choose; one-way ones may be reported done at once. A test fails when what is sent changes
+/// before. Thread: core-local.
 class DrivenCalls final : public Steps, private ports::Exchange {
  public:
   DrivenCalls(Dice* dice, partition::PullPushOptions::Mode mode);

@@ -106,6 +106,35 @@ class TestExchange final : public ports::Exchange {
   std::vector<Waiting> waiting_;
 };
 
+/// Takes note of calls and lets the test answer them. Thread: core-local.
+class NotedExchange final : public ports::Exchange {
+ public:
+  struct Noted {
+    int call;
+    uint64_t step;
+    std::vector<tensor::Tensor> feeds;
+    ports::CallCompletion* completion;
+  };
+  Status start(int call, uint64_t step, std::span<const tensor::Tensor> feeds,
+               ports::CallCompletion* completion) override {
+    if (!refuse.ok()) return refuse;
+    calls.push_back({call, step, {feeds.begin(), feeds.end()}, completion});
+    return {};
+  }
+  void yield() override {
+    ++yields;
+    if (on_yield) on_yield();
+  }
+  void answer(size_t which, std::vector<tensor::Tensor> values) {
+    calls[which].completion->done({}, values);
+  }
+
+  Status refuse;
+  std::vector<Noted> calls;
+  int yields = 0;
+  std::function<void()> on_yield;
+};
+
 /// A graph with its fetches and targets, compiled for `topology`.
 struct TestStep {
   passes::Placement placement;

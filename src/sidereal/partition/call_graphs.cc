@@ -286,6 +286,7 @@ class CallGraphs::Maker {
     remote.level = group.round;
     remote.waits = group.waits;
     remote.one_way = group.one_way;
+    remote.within = all_.within_;
     Part part(region_, registry_, &remote.graph);
     std::map<Output, Output> args;
     std::map<NodeId, NodeId> orders;
@@ -340,10 +341,13 @@ class CallGraphs::Maker {
 Result<FunctionPtr> CallGraphs::cut_function(const CallRegion& region,
                                              const std::vector<bool>& taken, const Node& caller) {
   const std::vector<bool>* outer = std::exchange(taken_, &taken);
+  const std::string within = within_;
+  within_ += (within.empty() ? "" : "/") + caller.name;
   Graph body;
   Maker maker(this, region, &body);
   const Status made = maker.run();
   taken_ = outer;
+  within_ = within;
   SR_RETURN_IF_ERROR(base::with_context(made, fmt::format("node '{}'", caller.name)));
   std::vector<Output> outputs;
   for (const Read& result : region.results) outputs.push_back(maker.in_driver(result, caller));

@@ -316,9 +316,11 @@ Status CallPlanner::find_reads(CallRegion* region) {
   return {};
 }
 
-/// What is done to one queue, accumulator or table keeps the graph's order.
+/// What is done to one queue, accumulator or table keeps the graph's order. The driver, which does
+/// nothing else while it waits, waits behind all that waits before: as one program would.
 void CallPlanner::order_effects(CallRegion* region) {
   std::map<std::string, NodeId> last_on;
+  std::vector<NodeId> waiting;  // Up to and with the last one of the driver.
   for (const Node& node : region->graph->nodes()) {
     if (!region->live[node.id.value] || node.op == ir::kArgOp) continue;
     for (const std::string& resource : region->awaited_by(node)) {
@@ -326,6 +328,13 @@ void CallPlanner::order_effects(CallRegion* region) {
       if (last.valid()) region->after[node.id.value].push_back(last);
       last = node.id;
     }
+    if (!region->waits[node.id.value]) continue;
+    if (region->places[node.id.value] == kDriver) {
+      std::vector<NodeId>& after = region->after[node.id.value];
+      after.insert(after.end(), waiting.begin(), waiting.end());
+      waiting.clear();
+    }
+    waiting.push_back(node.id);
   }
 }
 

@@ -5,8 +5,8 @@
 #include "sidereal/ir/control_ops.h"
 #include "sidereal/partition/internal/call_plan.h"
 
-// What kLite does with layers. Every edge stays what it is, so what edges order stays in order. What
-// they do not order may only be moved where nobody can tell:
+// What kLite does with layers. Every edge stays what it is, so what edges order stays in order.
+// What they do not order may only be moved where nobody can tell:
 // * Two nodes that touch the same, one of them changing it, stay on the same side of each other, or
 //   come to stand in one call, where the order is the graph's.
 // * Nothing is put behind a node that may wait for other steps, or before it, that the whole graph
@@ -101,7 +101,8 @@ class Traces {
         const std::vector<uint64_t>& theirs = ancestors_[from.value];
         for (size_t w = 0; w < words; ++w) own[w] |= theirs[w];
         const auto tracked = index_.find(from);
-        if (tracked != index_.end()) own[tracked->second / 64] |= uint64_t{1} << tracked->second % 64;
+        if (tracked != index_.end())
+          own[tracked->second / 64] |= uint64_t{1} << tracked->second % 64;
       };
       if (region_.is_order(node.id)) {
         for (const NodeId from : region_.order_of(node.id)) add(from);
@@ -232,7 +233,8 @@ class Merger {
 
   /// True when `nodes`, and what reads them, may wait for what `others` wait for: one program that
   /// runs the graph in its order would do so.
-  bool may_wait_together(const std::vector<NodeId>& nodes, const std::vector<NodeId>& others) const {
+  bool may_wait_together(const std::vector<NodeId>& nodes,
+                         const std::vector<NodeId>& others) const {
     if (!traces_.anything_waits()) return true;
     std::set<NodeId> own;
     for (const NodeId id : nodes) {
@@ -292,8 +294,8 @@ class Merger {
       const bool only_there = std::all_of(readers.begin(), readers.end(), [&](NodeId reader) {
         return out.contains(reader) || region_.owner[reader.value] == to;
       });
-      const bool is_pure = !ir::has_effect(*region_.graph, region_.graph->node(nodes[i]),
-                                           region_.rules->registry);
+      const bool is_pure =
+          !ir::has_effect(*region_.graph, region_.graph->node(nodes[i]), region_.rules->registry);
       if (only_there && is_pure && !readers.empty() && !wanted.contains(nodes[i])) {
         out.insert(nodes[i]);
       }
@@ -305,8 +307,8 @@ class Merger {
         for (const Read& read : region_.reads[id.value]) {
           if (!read.value.valid()) continue;
           const NodeId source = read.value.node;
-          const bool stays = region_.owner[source.value] == static_cast<int32_t>(from) &&
-                             !out.contains(source);
+          const bool stays =
+              region_.owner[source.value] == static_cast<int32_t>(from) && !out.contains(source);
           if (stays && out.erase(id) > 0) changed = true;
         }
       }

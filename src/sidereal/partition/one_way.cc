@@ -19,9 +19,7 @@ class Marker {
  public:
   /// `end_is_free` tells of what runs after the region has.
   Marker(CallRegion* region, Free end_is_free)
-      : region_(*region),
-        end_is_free_(std::move(end_is_free)),
-        readers_(region->before.size()) {
+      : region_(*region), end_is_free_(std::move(end_is_free)), readers_(region->before.size()) {
     for (size_t item = 0; item < region->before.size(); ++item) {
       for (const int32_t from : region->before[item]) {
         readers_[from].push_back(static_cast<int32_t>(item));

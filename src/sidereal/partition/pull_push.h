@@ -18,6 +18,7 @@ struct RemoteGraph {
   int32_t level = 0;      ///< Round of the step, or of one run of a body, in which it runs, from 1.
   bool waits = false;     ///< It may wait for other steps, however long.
   bool one_way = false;   ///< See pull_push_by_device().
+  std::string within;     ///< The branches and loops around it: "loop/branch"; "" without any.
   ir::Graph graph;
 };
 

@@ -36,7 +36,12 @@ std::string describe_call(size_t call, const RemoteGraph& remote) {
   std::vector<std::string> counts;
   counts.reserve(ops.size());
   for (const auto& [op, count] : ops) counts.push_back(fmt::format("{} {}", count, op));
-  return fmt::format("  round {}, call {}: {}\n", remote.level, call, base::join(counts, ", ")) +
+  std::string marks;
+  if (remote.one_way) marks += ", one-way";
+  if (remote.waits) marks += ", may wait";
+  if (!remote.within.empty()) marks += fmt::format(", in '{}'", remote.within);
+  return fmt::format("  round {}, call {}{}: {}\n", remote.level, call, marks,
+                     base::join(counts, ", ")) +
          describe("feed", "feeds", feeds) + describe("fetch", "fetches", fetches);
 }
 
@@ -44,18 +49,27 @@ std::string describe_call(size_t call, const RemoteGraph& remote) {
 
 std::string summary(const PartitionedGraph& partitioned) {
   std::map<ir::Location, std::string> by_location;
+  std::map<ir::Location, std::string> names;
+  std::map<std::string, int32_t> rounds_of;
   int32_t rounds = 0;
   for (size_t call = 0; call < partitioned.remotes.size(); ++call) {
     const RemoteGraph& remote = partitioned.remotes[call];
-    rounds = std::max(rounds, remote.level);
+    if (remote.within.empty()) rounds = std::max(rounds, remote.level);
+    int32_t& inner = rounds_of[remote.within];
+    inner = std::max(inner, remote.level);
+    names[remote.location] = remote.device.empty() ? ir::to_string(remote.location) : remote.device;
     by_location[remote.location] += describe_call(call, remote);
   }
+  const auto calls = static_cast<size_t>(
+      std::count_if(partitioned.worker.nodes().begin(), partitioned.worker.nodes().end(),
+                    [](const ir::Node& node) { return node.op == "Call"; }));
   std::string out = fmt::format("{} calls in {} rounds to {} locations; {} nodes on the worker\n",
                                 partitioned.remotes.size(), rounds, by_location.size(),
-                                partitioned.worker.size() - partitioned.remotes.size());
-  for (const auto& [location, calls] : by_location) {
-    out += ir::to_string(location) + "\n" + calls;
+                                partitioned.worker.size() - calls);
+  for (const auto& [within, count] : rounds_of) {
+    if (!within.empty()) out += fmt::format("rounds in each run of '{}': {}\n", within, count);
   }
+  for (const auto& [location, calls] : by_location) out += names[location] + "\n" + calls;
   return out;
 }
 

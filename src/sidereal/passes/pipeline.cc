@@ -38,7 +38,9 @@ Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& f
       step, everywhere(std::move(step), [&](auto& part) { return inline_calls(part, registry); }));
   SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), prune));
   SR_RETURN_IF_ERROR(place(&step.graph, plan.placement, registry));
-  SR_ASSIGN_OR_RETURN(step, expand(step, topology, plan.placement, registry));
+  SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {
+                        return expand(part, topology, plan.placement, registry);
+                      }));
   SR_ASSIGN_OR_RETURN(step, optimize(std::move(step), registry, options));
   SR_RETURN_IF_ERROR(ir::verify(step.graph, registry));
   static_cast<StepGraph&>(plan) = std::move(step);

@@ -1,9 +1,10 @@
 #include "sidereal/passes/place.h"
 
+#include <map>
 #include <string>
+#include <utility>
 
 #include "sidereal/ir/function.h"
-#include "sidereal/passes/functions.h"
 
 namespace sidereal::passes {
 namespace {
@@ -33,41 +34,50 @@ Result<ir::Location> location_of(const ir::Node& node, const Placement& placemen
   return place.shards[*shard].location;
 }
 
-/// Bodies run on the worker, from the first instruction to the last: what a ps owns is read around
-/// them.
-Status check_bodies(const ir::Graph& graph, const ir::Node& node, const ir::OpRegistry& registry) {
-  for (const std::string& attr : ir::function_attrs(*registry.find(node.op))) {
-    const auto* name = ir::find_attr<std::string>(node.attrs, attr);
-    const ir::FunctionPtr function = name == nullptr ? nullptr : graph.find_function(*name);
-    if (function == nullptr) continue;
-    const ir::Node* inner = find_parameter_node(*function, registry);
-    if (inner == nullptr) continue;
-    return base::unimplemented(
-        "node '{}' ({}): node '{}' ({}) in its function '{}' uses variable '{}', which lives on a "
-        "ps; bodies of branches and loops cannot do that yet. Read the variable outside and let "
-        "the body capture its value",
-        node.name, node.op, inner->name, inner->op, *name,
-        ir::attr_or<std::string>(inner->attrs, "var", ""));
+/// Places graphs and the bodies of their functions, each function once. Thread: core-local.
+class Placer {
+ public:
+  Placer(const Placement& placement, const ir::OpRegistry& registry)
+      : placement_(placement), registry_(registry) {}
+
+  Status run(ir::Graph* graph) {
+    for (ir::NamedFunction& held : graph->mutable_functions()) {
+      SR_ASSIGN_OR_RETURN(held.function, placed(held.function));
+    }
+    for (const ir::Node& node : graph->nodes()) {
+      const ir::OpSchema* schema = registry_.find(node.op);
+      if (schema == nullptr) {
+        return base::not_found("node '{}': there is no op named '{}'", node.name, node.op);
+      }
+      ir::Location location;
+      if (schema->on_ps) {
+        SR_ASSIGN_OR_RETURN(location, location_of(node, placement_));
+      }
+      graph->mutable_node(node.id).location = location;
+    }
+    return {};
   }
-  return {};
-}
+
+ private:
+  Result<ir::FunctionPtr> placed(const ir::FunctionPtr& function) {
+    if (const auto known = made_.find(function.get()); known != made_.end()) return known->second;
+    ir::Graph body = function->body();
+    SR_RETURN_IF_ERROR(run(&body));
+    SR_ASSIGN_OR_RETURN(
+        ir::FunctionPtr made,
+        ir::Function::make(std::move(body), function->outputs(), function->targets()));
+    return made_[function.get()] = std::move(made);
+  }
+
+  const Placement& placement_;
+  const ir::OpRegistry& registry_;
+  std::map<const ir::Function*, ir::FunctionPtr> made_;
+};
 
 }  // namespace
 
 Status place(ir::Graph* graph, const Placement& placement, const ir::OpRegistry& registry) {
-  for (const ir::Node& node : graph->nodes()) {
-    const ir::OpSchema* schema = registry.find(node.op);
-    if (schema == nullptr) {
-      return base::not_found("node '{}': there is no op named '{}'", node.name, node.op);
-    }
-    SR_RETURN_IF_ERROR(check_bodies(*graph, node, registry));
-    ir::Location location;
-    if (schema->on_ps) {
-      SR_ASSIGN_OR_RETURN(location, location_of(node, placement));
-    }
-    graph->mutable_node(node.id).location = location;
-  }
-  return {};
+  return Placer(placement, registry).run(graph);
 }
 
 }  // namespace sidereal::passes

@@ -34,6 +34,7 @@ class CallGraphs {
   std::string driver_device_;
   const std::vector<CallPlace>& places_;
   const std::vector<bool>* taken_ = nullptr;  // By argument of the function that is made.
+  std::string within_;                        // The branches and loops that it is for.
   PartitionedGraph out_;
 };
 

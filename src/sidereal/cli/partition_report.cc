@@ -1,0 +1,104 @@
+#include "sidereal/cli/partition_report.h"
+
+#include <utility>
+
+#include "sidereal/cli/cluster_option.h"
+#include "sidereal/exec/one_op.h"
+#include "sidereal/partition/by_device.h"
+#include "sidereal/partition/cost.h"
+#include "sidereal/partition/pull_push.h"
+#include "sidereal/passes/pipeline.h"
+#include "sidereal/runtime/placement.h"
+
+namespace sidereal::cli {
+
+namespace {
+
+using ir::NodeId;
+using ir::Output;
+
+/// What the session is asked for: nodes by name or, without any, those that nothing reads.
+Status find_wanted(const PartitionArguments& a, passes::StepGraph* step) {
+  for (const std::string& name : a.fetches) {
+    SR_ASSIGN_OR_RETURN(step->fetches.emplace_back(), step->graph.find_output(name));
+  }
+  for (const std::string& name : a.targets) {
+    const ir::Node* node = step->graph.find(name);
+    if (node == nullptr) return base::not_found("--target: the graph has no node '{}'", name);
+    step->targets.push_back(node->id);
+  }
+  if (!step->fetches.empty() || !step->targets.empty()) return {};
+  std::vector<bool> is_read(step->graph.size(), false);
+  for (const ir::Node& node : step->graph.nodes()) {
+    for (const Output& input : node.inputs) is_read[input.node.value] = true;
+    for (const NodeId control : node.control_inputs) is_read[control.value] = true;
+  }
+  for (const ir::Node& node : step->graph.nodes()) {
+    if (!is_read[node.id.value]) step->targets.push_back(node.id);
+  }
+  return {};
+}
+
+Result<passes::StepGraph> placed_step(const ir::Graph& graph, const PartitionArguments& a,
+                                      const ir::OpRegistry& registry) {
+  SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec cluster, read_cluster(a.cluster));
+  passes::StepGraph step;
+  SR_ASSIGN_OR_RETURN(step.graph,
+                      runtime::place_on_cluster(graph, cluster, {.master = a.master}, registry));
+  SR_RETURN_IF_ERROR(find_wanted(a, &step));
+  exec::KernelTable kernels;
+  exec::register_kernels(&kernels);
+  const auto evaluate = [&](const ir::Node& node, const std::vector<ir::Tensor>& inputs) {
+    return exec::run_one_op(node, inputs, kernels);
+  };
+  SR_ASSIGN_OR_RETURN(passes::Plan plan, passes::run_passes(step.graph, step.fetches, step.targets,
+                                                            {}, registry, {.evaluate = evaluate}));
+  return std::move(static_cast<passes::StepGraph&>(plan));
+}
+
+/// The device that drives a session's steps: where a node goes that asks for none.
+Result<std::string> driver_of(const PartitionArguments& a, const ir::OpRegistry& registry) {
+  SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec cluster, read_cluster(a.cluster));
+  ir::Graph graph;
+  ir::Node node;
+  node.name = "x";
+  node.op = "NoOp";
+  graph.append(std::move(node));
+  SR_ASSIGN_OR_RETURN(const ir::Graph placed,
+                      runtime::place_on_cluster(graph, cluster, {.master = a.master}, registry));
+  return placed.nodes()[0].device;
+}
+
+}  // namespace
+
+const std::vector<std::string>& partition_protocols() {
+  static const std::vector<std::string> protocols = {"grpc", "grpc++", "star_server",
+                                                     "star_server_lite"};
+  return protocols;
+}
+
+Result<std::string> partition_report(const ir::Graph& graph, const PartitionArguments& a,
+                                     const ir::OpRegistry& registry) {
+  if (a.cluster.empty()) {
+    return base::invalid_argument(
+        "--partition needs the graph of a session, as text, and the --cluster that it runs on");
+  }
+  SR_ASSIGN_OR_RETURN(const passes::StepGraph step, placed_step(graph, a, registry));
+  if (a.protocol == "grpc" || a.protocol == "grpc++") {
+    SR_ASSIGN_OR_RETURN(const auto parts,
+                        partition::by_device(step.graph, step.fetches, step.targets, registry));
+    return fmt::format("{}: {}\n{}", a.protocol, partition::to_text(partition::cost_of(parts)),
+                       partition::summary(parts));
+  }
+  SR_ASSIGN_OR_RETURN(const std::string driver, driver_of(a, registry));
+  using Mode = partition::PullPushOptions::Mode;
+  const Mode mode = a.protocol == "star_server" ? Mode::kLayers : Mode::kLite;
+  SR_ASSIGN_OR_RETURN(const auto parts,
+                      partition::pull_push_by_device(step.graph, driver, step.fetches, step.targets,
+                                                     registry, {.mode = mode}));
+  return fmt::format("{}: {}\ndriver {}\n{}", a.protocol,
+                     partition::to_text(partition::cost_of(parts)), driver,
+                     partition::summary(parts));
+}
+
+}  // namespace sidereal::cli

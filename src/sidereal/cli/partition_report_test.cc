@@ -1,0 +1,90 @@
+#include "sidereal/cli/partition_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sidereal/cli/commands.h"
+#include "sidereal/ir/text.h"
+#include "sidereal/ops/ops.h"
+
+namespace sidereal::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// y = read(v) * x on the master, then v -= y.
+constexpr const char* kGraph = R"(sidereal-graph 1
+%0 = Variable() name="v" {dtype=float32, shape=shape[256], shared_name="v"} )"
+                               R"(device="/job:ps/task:1" : string[]
+%1 = VariableRead(%0) name="read" {dtype=float32, shape=shape[256]} : float32[256]
+%2 = Placeholder() name="x" {dtype=float32, shape=shape[256]} : float32[256]
+%3 = Mul(%1, %2) name="y" : float32[256]
+%4 = VariableAssignSub(%0, %3) name="push" : float32[256]
+)";
+
+class PartitionReport : public ::testing::Test {
+ protected:
+  PartitionReport() { ops::register_all(&registry_); }
+
+  Result<std::string> report(PartitionArguments arguments) {
+    if (arguments.cluster.empty()) arguments.cluster = R"({"ps": ["p0:1", "p1:1"], "w": ["w0:1"]})";
+    arguments.master = "/job:w/task:0";
+    auto graph = ir::from_text(kGraph, registry_);
+    if (!graph.ok()) return graph.status();
+    return partition_report(*graph, arguments, registry_);
+  }
+
+  ir::OpRegistry registry_;
+};
+
+TEST_F(PartitionReport, shows_calls_rounds_messages_and_bytes) {
+  const auto layers = report({.protocol = "star_server", .fetches = {"y"}, .targets = {"push"}});
+  ASSERT_TRUE(layers.ok()) << layers.status();
+  EXPECT_EQ(
+      *layers,
+      R"(star_server: 2 calls in 2 rounds: 4 messages, 2 values, 2.0 KiB known, 0 of unknown size
+driver /job:w/replica:0/task:0/device:CPU:0
+2 calls in 2 rounds to 1 locations; 2 nodes on the worker
+/job:ps/replica:0/task:1/device:CPU:0
+  round 1, call 0: 1 Variable, 1 VariableRead
+    0 feeds
+    1 fetch: float32[256]
+  round 2, call 1: 1 Variable, 1 VariableAssignSub
+    1 feed: float32[256]
+    0 fetches
+)");
+  const auto lite = report({.protocol = "star_server_lite"});
+  ASSERT_TRUE(lite.ok()) << lite.status();
+  EXPECT_THAT(*lite, HasSubstr("2 calls in 2 rounds: 3 messages"));
+  const auto passed = report({.protocol = "grpc", .fetches = {"y"}, .targets = {"push"}});
+  ASSERT_TRUE(passed.ok()) << passed.status();
+  EXPECT_EQ(*passed,
+            R"(grpc: 2 calls in 2 rounds: 8 messages, 2 values, 2.0 KiB known, 0 of unknown size
+/job:ps/replica:0/task:1/device:CPU:0
+  3 nodes
+  1 float32[256] from /job:w/replica:0/task:0/device:CPU:0
+/job:w/replica:0/task:0/device:CPU:0
+  2 nodes
+  1 float32[256] from /job:ps/replica:0/task:1/device:CPU:0
+)");
+}
+
+TEST_F(PartitionReport, says_what_is_missing_or_unknown) {
+  ir::Graph graph;
+  EXPECT_THAT(base::message_of(partition_report(graph, {.protocol = "grpc"}, registry_).status()),
+              HasSubstr("--cluster"));
+  EXPECT_EQ(report({.protocol = "grpc", .fetches = {"z"}}).status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(base::message_of(report({.protocol = "grpc", .targets = {"z"}}).status()),
+              HasSubstr("no node 'z'"));
+}
+
+TEST_F(PartitionReport, is_an_option_of_dump) {
+  EXPECT_THAT(parse({"graph", "dump", "--help"}).out, HasSubstr("--partition"));
+  EXPECT_EQ(parse({"graph", "dump", "x", "--partition", "smoke"}).exit_code, 2);
+  EXPECT_TRUE(parse({"graph", "dump", "x", "--partition", "grpc++", "--cluster", "{}", "--fetch",
+                     "a:0", "--fetch", "b:0"})
+                  .action);
+}
+
+}  // namespace
+}  // namespace sidereal::cli
