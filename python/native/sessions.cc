@@ -57,12 +57,13 @@ std::unique_ptr<Server> make_server(const cluster::ClusterSpec& cluster, const s
                                     int task, const std::string& listen,
                                     const security::SecurityOptions& security, int intra_op_threads,
                                     const std::vector<std::string>& device_filters,
-                                    nb::handle session_defaults) {
+                                    nb::handle session_defaults, const std::string& protocol) {
   runtime::ServerOptions options{.cluster = cluster,
                                  .job = job,
                                  .task = task,
                                  .listen = listen,
                                  .security = security,
+                                 .protocol = value_of(cluster::parse_protocol(protocol)),
                                  .intra_op_threads = intra_op_threads,
                                  .device_filters = device_filters,
                                  .host_functions = server_functions()};
@@ -76,14 +77,23 @@ std::unique_ptr<Server> make_server(const cluster::ClusterSpec& cluster, const s
 }
 
 void bind_server(nb::module_& m) {
+  m.def(
+      "check_protocol",
+      [](const std::string& name) {
+        if (cluster::is_pull_push(value_of(cluster::parse_protocol(name)))) {
+          check(base::unimplemented("protocol '{}' is not part of this release's servers", name));
+        }
+      },
+      "name"_a, "That servers know a protocol.");
   nb::class_<Server>(m, "Server", "A member of a cluster.")
       .def_static("create", &make_server, "cluster"_a, "job"_a, "task"_a, nb::kw_only(), "listen"_a,
                   "security"_a, "intra_op_threads"_a, "device_filters"_a,
-                  "session_defaults"_a.none())
+                  "session_defaults"_a.none(), "protocol"_a)
       .def_prop_ro("target", &Server::target)
       .def_prop_ro("task", &Server::task)
       .def_prop_ro("cluster", &Server::cluster)
       .def_prop_ro("security", &Server::security)
+      .def_prop_ro("data_port", &Server::data_port)
       .def("join", &Server::join, nb::call_guard<nb::gil_scoped_release>(), "seconds"_a,
            "Waits for stop(); False when the seconds have passed first.")
       .def("stop", &Server::stop, nb::call_guard<nb::gil_scoped_release>(), "drain_s"_a);

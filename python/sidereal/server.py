@@ -46,8 +46,8 @@ class ServerDef:
     """What a server is (tf.train.ServerDef).
 
     cluster: who is in its cluster. job_name, task_index: which of them it is. protocol: how members
-    talk; "grpc". default_session_config: a sidereal.v1.ConfigProto, for what clients of this server
-    leave at its default: soft placement, timeout, filters, isolation, compute_dtype.
+    talk; "grpc" or "grpc++". default_session_config: a sidereal.v1.ConfigProto, for what clients of
+    this server leave at its default: soft placement, timeout, filters, isolation, compute_dtype.
     cluster_device_filters: which devices of others the tasks see as masters; all, if absent.
     """
 
@@ -100,8 +100,7 @@ def _effective(
             raise ValueError("Must specify an explicit `task_index`.")
         task_index = indices[0]
     protocol = protocol or "grpc"
-    if protocol != "grpc":
-        raise errors.UnimplementedError(f"protocol '{protocol}' is not part of this release: grpc")
+    _native.check_protocol(protocol)
     described = cluster.as_cluster_def()
     return ServerDef(described, job_name, int(task_index), protocol, config, filters)
 
@@ -117,7 +116,8 @@ class Server:
 
     server_or_cluster_def: a ServerDef, or the cluster. job_name, task_index: which member it is;
         may be left out where there is one. What is given here goes before what a ServerDef says.
-    protocol: "grpc". config: a sidereal.v1.ConfigProto: threads of the server
+    protocol: how members carry what steps send, the same for all: "grpc", or "grpc++", which
+        connects their lanes directly. config: a sidereal.v1.ConfigProto: threads of the server
         (intra_op_parallelism_threads), and what its clients' sessions leave at the default.
     start: whether it starts at once.
     security: who may connect (SecurityOptions); by default the secret of the environment
@@ -190,6 +190,7 @@ class Server:
                 intra_op_threads=getattr(config, "intra_op_parallelism_threads", 0) or 1,
                 device_filters=filters,
                 session_defaults=None if config is None else session_options(config),
+                protocol=self._def.protocol,
             )
             _running.add(self)
             cluster = ClusterSpec(json.loads(self._native.cluster.to_json()))

@@ -24,16 +24,16 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-@pytest.fixture
-def servers() -> Iterator[list[sr.train.Server]]:
+@pytest.fixture(params=["grpc", "grpc++"])
+def servers(request: pytest.FixtureRequest) -> Iterator[list[sr.train.Server]]:
     """Two ps and a worker in this process; the worker is the last."""
     ports = free_ports(3)
     cluster = {
         "ps": [f"localhost:{port}" for port in ports[:2]],
         "worker": [f"localhost:{ports[2]}"],
     }
-    made = [sr.train.Server(cluster, "ps", index) for index in range(2)]
-    made.append(sr.train.Server(cluster, "worker", 0))
+    made = [sr.train.Server(cluster, "ps", index, request.param) for index in range(2)]
+    made.append(sr.train.Server(cluster, "worker", 0, request.param))
     with tf.Graph().as_default():
         yield made
     for server in made:
@@ -190,6 +190,8 @@ def test_servers_are_what_they_are_said_to_be() -> None:
         sr.train.Server({"a": ["localhost:0", "localhost:0"]})
     with pytest.raises(errors.InvalidArgumentError, match="port"):
         sr.train.Server({"a": ["localhost"]})
+    with pytest.raises(errors.InvalidArgumentError, match="star_server_lite"):
+        sr.train.Server({"a": ["localhost:0"]}, protocol="seastar")
     with pytest.raises(errors.FailedPreconditionError, match="secret"):
         sr.train.Server({"a": ["0.0.0.0:0"]})
     server = sr.train.Server({"local": ["localhost:0"]})

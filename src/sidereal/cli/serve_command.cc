@@ -24,6 +24,7 @@ struct ServeArguments {
   std::string cluster;
   std::string protocol = "grpc";
   int intra_op_threads = 1;
+  std::string data_listen;
   double drain_s = 5;
   bool listens = false;  ///< --listen was given.
   std::string cluster_id = "0";
@@ -50,6 +51,10 @@ Status serve_sessions(const ServeArguments& a) {
   options.task = a.server.task;
   if (a.listens) options.listen = a.server.address;
   SR_ASSIGN_OR_RETURN(options.security, complete_security_options(a.server.security));
+  SR_ASSIGN_OR_RETURN(options.protocol, cluster::parse_protocol(a.protocol));
+  options.data_listen = a.data_listen;
+  options.data.spin_us = a.server.options.spin_us;
+  SR_RETURN_IF_ERROR(set_options(a.options, &options.data));
   options.intra_op_threads = a.intra_op_threads;
   const int report = a.handles.report_fd < 0 ? dup(STDOUT_FILENO) : a.handles.report_fd;
   return runtime::serve(options, a.drain_s, report, a.handles.lifeline_fd);
@@ -124,8 +129,14 @@ void add_serve(CLI::App* app, Action* action) {
       ->default_str("")
       ->type_name("FILE|JSON");
   command->add_option("--protocol", a->protocol, "with --cluster: how members talk")
-      ->check(CLI::IsMember({"grpc"}).description(""))
-      ->type_name("grpc");
+      ->check(CLI::IsMember({"grpc", "grpc++"}).description(""))
+      ->type_name("grpc|grpc++");
+  command
+      ->add_option("--data-listen", a->data_listen,
+                   "with --cluster, for protocols other than grpc: where to listen for other "
+                   "tasks' lanes; any free port of the same host, if absent")
+      ->default_str("")
+      ->type_name("HOST:PORT");
   command
       ->add_option("--intra-op-threads", a->intra_op_threads,
                    "with --cluster: threads that work on one op")

@@ -49,6 +49,11 @@ Channels::Channels(const cluster::ClusterSpec& cluster,
 
 Channels::~Channels() = default;
 
+std::string Channels::address(const std::string& task) const {
+  const auto found = addresses_.find(task);
+  return found == addresses_.end() ? "" : found->second;
+}
+
 std::string Channels::describe(const std::string& task) const {
   const auto found = addresses_.find(task);
   return found == addresses_.end() ? task : task + " at " + found->second;

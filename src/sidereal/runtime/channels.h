@@ -39,6 +39,8 @@ class Channels {
   /// incarnation that is not 0, one that has not failed to reach an earlier start of the task: such
   /// a channel refuses calls for up to a second after the task is back.
   Result<std::shared_ptr<grpc::Channel>> to(const std::string& task, uint64_t incarnation = 0);
+  /// "host:port" of a task's control service, by its full name; "" when there is no such task.
+  [[nodiscard]] std::string address(const std::string& task) const;
   /// "/job:ps/replica:0/task:0 at host:port", for messages.
   [[nodiscard]] std::string describe(const std::string& task) const;
   /// Full names of all tasks, sorted by job and index.

@@ -28,8 +28,14 @@ std::unique_ptr<Session> session_of(const TestCluster& cluster, const Model& mod
   return session.ok() ? *std::move(session) : nullptr;
 }
 
-TEST(SessionOfACluster, passes_values_between_tasks) {
-  const TestCluster cluster(3);
+class SessionOfACluster : public ::testing::TestWithParam<cluster::Protocol> {};
+INSTANTIATE_TEST_SUITE_P(Over, SessionOfACluster,
+                         ::testing::Values(cluster::Protocol::kGrpc,
+                                           cluster::Protocol::kGrpcPlusPlus),
+                         test_name);
+
+TEST_P(SessionOfACluster, passes_values_between_tasks) {
+  const TestCluster cluster(3, GetParam());
   Model model;
   const ir::Output x = model.placeholder("x");
   const ir::Output a =
@@ -49,8 +55,8 @@ TEST(SessionOfACluster, passes_values_between_tasks) {
   }
 }
 
-TEST(SessionOfACluster, passes_strings_and_large_tensors) {
-  const TestCluster cluster(2);
+TEST_P(SessionOfACluster, passes_strings_and_large_tensors) {
+  const TestCluster cluster(2, GetParam());
   Model model;
   const auto text =
       Tensor::strings(Shape{2}, std::vector<std::string>{"a", std::string(5000, 'b')});
@@ -68,8 +74,8 @@ TEST(SessionOfACluster, passes_strings_and_large_tensors) {
   EXPECT_EQ(floats((*got)[1]), many);
 }
 
-TEST(SessionOfACluster, shares_variables_that_outlive_it) {
-  const TestCluster cluster(2);
+TEST_P(SessionOfACluster, shares_variables_that_outlive_it) {
+  const TestCluster cluster(2, GetParam());
   Model model;
   const ir::Output v = model.add("Variable", {}, variable_attrs("v", Shape{2}), "v", "/task:1");
   model.add("VariableAssign", {v, model.constant({1, 2})}, {}, "init");
@@ -92,8 +98,8 @@ TEST(SessionOfACluster, shares_variables_that_outlive_it) {
   EXPECT_EQ(third->run({}, {"read"}).status().code(), StatusCode::kFailedPrecondition);
 }
 
-TEST(SessionOfACluster, runs_a_loop_whose_body_is_on_several_tasks) {
-  const TestCluster cluster(2);
+TEST_P(SessionOfACluster, runs_a_loop_whose_body_is_on_several_tasks) {
+  const TestCluster cluster(2, GetParam());
   ir::OpRegistry registry;
   ops::register_all(&registry);
   const ir::TensorSpec scalar = {DType::kFloat32, Shape()};
@@ -132,8 +138,8 @@ TEST(SessionOfACluster, runs_a_loop_whose_body_is_on_several_tasks) {
   }
 }
 
-TEST(SessionOfACluster, tells_the_first_error_and_stops_the_other_tasks) {
-  const TestCluster cluster(3);
+TEST_P(SessionOfACluster, tells_the_first_error_and_stops_the_other_tasks) {
+  const TestCluster cluster(3, GetParam());
   Model model;
   const ir::Output queue = model.add(
       "Queue", {},
@@ -154,8 +160,8 @@ TEST(SessionOfACluster, tells_the_first_error_and_stops_the_other_tasks) {
   EXPECT_THAT(base::message_of(status), HasSubstr("/task:2"));
 }
 
-TEST(SessionOfACluster, names_a_task_that_does_not_come_up) {
-  TestCluster cluster(2);
+TEST_P(SessionOfACluster, names_a_task_that_does_not_come_up) {
+  TestCluster cluster(2, GetParam());
   cluster.stop(1);
   Model model;
   model.constant({1}, "there", "/task:1");
@@ -167,7 +173,7 @@ TEST(SessionOfACluster, names_a_task_that_does_not_come_up) {
   EXPECT_THAT(base::message_of(status), HasSubstr("CreateSession still waiting"));
 }
 
-TEST(SessionOfACluster, names_a_master_that_does_not_answer) {
+TEST_P(SessionOfACluster, names_a_master_that_does_not_answer) {
   const std::string target = local_server()->target();
   Model model;
   model.constant({1}, "a");
@@ -181,8 +187,8 @@ TEST(SessionOfACluster, names_a_master_that_does_not_answer) {
   EXPECT_THAT(base::message_of(status), HasSubstr("300 ms"));
 }
 
-TEST(SessionOfACluster, does_not_wait_for_tasks_that_the_graph_does_not_use) {
-  TestCluster cluster(2);
+TEST_P(SessionOfACluster, does_not_wait_for_tasks_that_the_graph_does_not_use) {
+  TestCluster cluster(2, GetParam());
   cluster.stop(1);
   Model model;
   model.constant({1}, "here", "/task:0");
@@ -191,8 +197,8 @@ TEST(SessionOfACluster, does_not_wait_for_tasks_that_the_graph_does_not_use) {
   EXPECT_TRUE(session->run({}, {"here"}).ok());
 }
 
-TEST(SessionOfACluster, notices_a_task_that_was_restarted) {
-  TestCluster cluster(2);
+TEST_P(SessionOfACluster, notices_a_task_that_was_restarted) {
+  TestCluster cluster(2, GetParam());
   Model model;
   const ir::Output there = model.add("Neg", {model.placeholder("x")}, {}, "there", "/task:1");
   model.add("Neg", {there}, {}, "back", "/task:0");
@@ -208,8 +214,8 @@ TEST(SessionOfACluster, notices_a_task_that_was_restarted) {
   EXPECT_TRUE(session->run({feed}, {"back"}).ok());
 }
 
-TEST(SessionOfACluster, keeps_to_its_device_filters) {
-  const TestCluster cluster(3);
+TEST_P(SessionOfACluster, keeps_to_its_device_filters) {
+  const TestCluster cluster(3, GetParam());
   Model model;
   model.constant({1}, "there", "/task:2");
   SessionOptions options;
@@ -219,7 +225,7 @@ TEST(SessionOfACluster, keeps_to_its_device_filters) {
   EXPECT_THAT(base::message_of(status), HasSubstr("available devices are"));
 }
 
-TEST(SessionOfACluster, keeps_to_what_its_master_sees_and_is_told) {
+TEST_P(SessionOfACluster, keeps_to_what_its_master_sees_and_is_told) {
   ServerOptions options;
   const TestCluster others(2);
   options.cluster = others.options().cluster;
@@ -252,8 +258,8 @@ TEST(SessionOfACluster, keeps_to_what_its_master_sees_and_is_told) {
   EXPECT_EQ(Server::create(options).status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST(SessionOfACluster, tells_its_client_where_nodes_were_placed) {
-  const TestCluster cluster(2);
+TEST_P(SessionOfACluster, tells_its_client_where_nodes_were_placed) {
+  const TestCluster cluster(2, GetParam());
   Model model;
   model.add("Variable", {}, variable_attrs("v", Shape{2}), "v", "/task:1");
   SessionOptions options;
@@ -270,8 +276,8 @@ TEST(SessionOfACluster, tells_its_client_where_nodes_were_placed) {
   EXPECT_EQ(session_of(cluster, model)->take_placement(), "");
 }
 
-TEST(SessionOfACluster, lists_the_devices_of_all_tasks) {
-  const TestCluster cluster(3);
+TEST_P(SessionOfACluster, lists_the_devices_of_all_tasks) {
+  const TestCluster cluster(3, GetParam());
   Model model;
   model.constant({1});
   const auto session = session_of(cluster, model, 1);
@@ -283,8 +289,8 @@ TEST(SessionOfACluster, lists_the_devices_of_all_tasks) {
   EXPECT_NE((*devices)[2].incarnation, (*devices)[1].incarnation);
 }
 
-TEST(SessionOfACluster, reset_forgets_containers_and_ends_sessions) {
-  const TestCluster cluster(2);
+TEST_P(SessionOfACluster, reset_forgets_containers_and_ends_sessions) {
+  const TestCluster cluster(2, GetParam());
   Model model;
   ir::AttrMap attrs = variable_attrs("v", Shape{1});
   const ir::Output v = model.add("Variable", {}, attrs, "v", "/task:1");
@@ -304,8 +310,8 @@ TEST(SessionOfACluster, reset_forgets_containers_and_ends_sessions) {
   EXPECT_EQ(session->run({}, {"read_v"}).status().code(), StatusCode::kFailedPrecondition);
 }
 
-TEST(SessionOfACluster, extensions_race_and_one_wins) {
-  const TestCluster cluster(1);
+TEST_P(SessionOfACluster, extensions_race_and_one_wins) {
+  const TestCluster cluster(1, GetParam());
   Model model;
   model.constant({1}, "a");
   auto session = session_of(cluster, model);

@@ -59,11 +59,12 @@ ir::Graph loop_model(float rounds) {
   return graph;
 }
 
-class Faults : public ::testing::Test {
+class Faults : public ::testing::TestWithParam<cluster::Protocol> {
  protected:
   void SetUp() override {
     if (server_program().empty()) GTEST_SKIP() << "skipped: the program sidereal is not built";
-    cluster_ = std::make_unique<ProcessCluster>(3);
+    cluster_ = std::make_unique<ProcessCluster>(
+        3, std::vector<std::string>{"--protocol", std::string(cluster::name_of(GetParam()))});
   }
 
   std::unique_ptr<Session> session(int master, const ir::Graph& graph) {
@@ -87,7 +88,7 @@ class Faults : public ::testing::Test {
   SpreadModel model_{3};
 };
 
-TEST_F(Faults, a_worker_killed_between_steps_is_named_and_a_new_session_works) {
+TEST_P(Faults, a_worker_killed_between_steps_is_named_and_a_new_session_works) {
   const auto old = session();
   ASSERT_TRUE(old->run({feed_of_x()}, {"back"}).ok());
   cluster_->kill(1);
@@ -103,7 +104,7 @@ TEST_F(Faults, a_worker_killed_between_steps_is_named_and_a_new_session_works) {
   EXPECT_THAT(base::message_of(status), HasSubstr(kTask1));
 }
 
-TEST_F(Faults, a_peer_restarted_at_its_port_is_never_used_silently) {
+TEST_P(Faults, a_peer_restarted_at_its_port_is_never_used_silently) {
   const auto first = session(0);
   const auto second = session(2);
   ASSERT_TRUE(first->run({feed_of_x()}, {"back"}).ok());
@@ -124,37 +125,40 @@ TEST_F(Faults, a_peer_restarted_at_its_port_is_never_used_silently) {
   EXPECT_THAT(status.code(), AnyOf(StatusCode::kUnavailable, StatusCode::kAborted)) << status;
 }
 
-/// Steps of two masters wait for task 1, to which `harm` is done.
-class FaultsOfAPs : public Faults, public ::testing::WithParamInterface<int> {};
-
-TEST_P(FaultsOfAPs, end_steps_that_run_within_seconds_with_its_name) {
-  const auto here = session(0);
-  const auto elsewhere = session(2);
-  Status of_here;
-  Status of_elsewhere;
-  std::thread a([&] { of_here = here->run({}, {"taken"}).status(); });
-  std::thread b([&] { of_elsewhere = elsewhere->run({}, {"taken", "taken_elsewhere"}).status(); });
-  EXPECT_TRUE(runs(1, 2));
-  const Stopwatch watch;
-  cluster_->process(1).signal(GetParam());
-  a.join();
-  b.join();
-  EXPECT_LT(watch.seconds(), kNoticedIn);
-  for (const Status& status : {of_here, of_elsewhere}) {
-    EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
-    EXPECT_THAT(base::message_of(status), HasSubstr(kTask1));
+/// Steps of two masters wait for task 1, to which something is done.
+class FaultsOfAPs : public Faults {
+ protected:
+  void end_steps_in_time(int signal) {
+    const auto here = session(0);
+    const auto elsewhere = session(2);
+    Status of_here;
+    Status of_elsewhere;
+    std::thread a([&] { of_here = here->run({}, {"taken"}).status(); });
+    std::thread b([&] {
+      of_elsewhere = elsewhere->run({}, {"taken", "taken_elsewhere"}).status();
+    });
+    EXPECT_TRUE(runs(1, 2));
+    const Stopwatch watch;
+    cluster_->process(1).signal(signal);
+    a.join();
+    b.join();
+    EXPECT_LT(watch.seconds(), kNoticedIn);
+    for (const Status& status : {of_here, of_elsewhere}) {
+      EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
+      EXPECT_THAT(base::message_of(status), HasSubstr(kTask1));
+    }
+    cluster_->kill(1);
+    cluster_->start(1);
+    EXPECT_TRUE(session(2)->run({feed_of_x()}, {"back"}).ok());
   }
-  cluster_->kill(1);
-  cluster_->start(1);
-  EXPECT_TRUE(session(2)->run({feed_of_x()}, {"back"}).ok());
+};
+
+TEST_P(FaultsOfAPs, killed_end_steps_that_run_with_its_name) { end_steps_in_time(SIGKILL); }
+TEST_P(FaultsOfAPs, stopped_end_steps_that_run_within_seconds_with_its_name) {
+  end_steps_in_time(SIGSTOP);
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, FaultsOfAPs, ::testing::Values(SIGKILL, SIGSTOP),
-                         [](const auto& info) {
-                           return std::string(info.param == SIGKILL ? "killed" : "stopped");
-                         });
-
-TEST_F(Faults, a_worker_restarted_during_a_step_ends_it) {
+TEST_P(Faults, a_worker_restarted_during_a_step_ends_it) {
   const auto one = session(2);
   Status status;
   std::thread runner([&] { status = one->run({}, {"taken", "taken_elsewhere"}).status(); });
@@ -168,7 +172,7 @@ TEST_F(Faults, a_worker_restarted_during_a_step_ends_it) {
   EXPECT_TRUE(session(2)->run({feed_of_x()}, {"back"}).ok());
 }
 
-TEST_F(Faults, tasks_forget_the_sessions_of_a_master_that_was_killed) {
+TEST_P(Faults, tasks_forget_the_sessions_of_a_master_that_was_killed) {
   const auto waits = session();
   const auto goes_round = session(0, loop_model(0));
   Status of_waits;
@@ -188,7 +192,7 @@ TEST_F(Faults, tasks_forget_the_sessions_of_a_master_that_was_killed) {
   expect_forgotten(2);
 }
 
-TEST_F(Faults, tasks_forget_the_sessions_of_a_master_that_was_stopped) {
+TEST_P(Faults, tasks_forget_the_sessions_of_a_master_that_was_stopped) {
   const auto waits = session();
   Status status;
   std::thread a([&] { status = waits->run({}, {"taken", "taken_elsewhere"}).status(); });
@@ -212,7 +216,7 @@ TEST(DISABLED_ClientOfFaults, waits_for_what_never_comes) {
   EXPECT_TRUE((*session)->run({}, {"taken", "taken_elsewhere"}).ok());
 }
 
-TEST_F(Faults, masters_forget_the_sessions_of_a_client_that_was_killed) {
+TEST_P(Faults, masters_forget_the_sessions_of_a_client_that_was_killed) {
   ChildProcess client({this_program(), "--gtest_also_run_disabled_tests",
                        "--gtest_filter=DISABLED_ClientOfFaults.*"},
                       {std::string(kTargetOfChild) + "=" + cluster_->target()});
@@ -222,7 +226,7 @@ TEST_F(Faults, masters_forget_the_sessions_of_a_client_that_was_killed) {
   for (int task = 0; task < 3; ++task) expect_forgotten(task);
 }
 
-TEST_F(Faults, a_server_that_never_comes_up_is_named_at_the_deadline) {
+TEST_P(Faults, a_server_that_never_comes_up_is_named_at_the_deadline) {
   cluster_->kill(1);
   SessionOptions options;
   options.connect_timeout = std::chrono::milliseconds(700);
@@ -240,7 +244,7 @@ TEST_F(Faults, a_server_that_never_comes_up_is_named_at_the_deadline) {
   EXPECT_LT(watch.seconds(), 5);
 }
 
-TEST_F(Faults, a_client_that_gives_up_leaves_no_session_in_the_making) {
+TEST_P(Faults, a_client_that_gives_up_leaves_no_session_in_the_making) {
   cluster_->kill(1);
   SessionOptions options;
   options.interrupt = [this] { return cluster_->status(2).sessions() == 1; };
@@ -250,7 +254,7 @@ TEST_F(Faults, a_client_that_gives_up_leaves_no_session_in_the_making) {
   expect_forgotten(2);
 }
 
-TEST_F(Faults, a_session_that_nobody_held_is_closed) {
+TEST_P(Faults, a_session_that_nobody_held_is_closed) {
   const auto stub = session::v1::Master::NewStub(cluster_->channel());
   session::v1::CreateSessionRequest request;
   request.set_version(kSessionVersion);
@@ -262,7 +266,7 @@ TEST_F(Faults, a_session_that_nobody_held_is_closed) {
   expect_forgotten(1);
 }
 
-TEST_F(Faults, a_server_told_to_end_lets_steps_end_that_run) {
+TEST_P(Faults, a_server_told_to_end_lets_steps_end_that_run) {
   for (const int ended : {1, 0}) {
     const auto one = session(0, loop_model(300'000));
     ASSERT_NE(one, nullptr);
@@ -280,7 +284,7 @@ TEST_F(Faults, a_server_told_to_end_lets_steps_end_that_run) {
   }
 }
 
-TEST_F(Faults, a_server_told_to_end_cancels_what_does_not_end) {
+TEST_P(Faults, a_server_told_to_end_cancels_what_does_not_end) {
   cluster_ = nullptr;
   cluster_ = std::make_unique<ProcessCluster>(3, std::vector<std::string>{"--drain", "0.3"});
   const auto one = session();
@@ -295,6 +299,11 @@ TEST_F(Faults, a_server_told_to_end_cancels_what_does_not_end) {
   EXPECT_LT(watch.seconds(), 5);
   expect_forgotten(1);
 }
+
+const auto kProtocols =
+    ::testing::Values(cluster::Protocol::kGrpc, cluster::Protocol::kGrpcPlusPlus);
+INSTANTIATE_TEST_SUITE_P(Over, Faults, kProtocols, test_name);
+INSTANTIATE_TEST_SUITE_P(Over, FaultsOfAPs, kProtocols, test_name);
 
 }  // namespace
 }  // namespace sidereal::runtime

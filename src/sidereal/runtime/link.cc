@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sidereal/runtime/client_stream.h"
+#include "sidereal/runtime/data_channels.h"
 #include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/worker_service.h"
@@ -249,22 +250,65 @@ class RemotePart final : public ClientStream<v1::ProgramRequest, v1::ProgramRepl
   std::vector<Tensor> fetches_;
 };
 
+/// Parts that run over the data port of a task. A peer there may be silent while it runs a long op:
+/// whether it lives is for the Attach stream to say.
+class DataParts {
+ public:
+  void add(const std::shared_ptr<DataChannels::Part>& part) {
+    Status lost;
+    {
+      const std::lock_guard lock(mutex_);
+      lost = lost_;
+      std::erase_if(parts_, [](const auto& one) { return one.expired(); });
+      parts_.push_back(part);
+    }
+    if (!lost.ok()) part->lose(lost);
+  }
+  void lose(const Status& why) {
+    std::vector<std::weak_ptr<DataChannels::Part>> parts;
+    {
+      const std::lock_guard lock(mutex_);
+      lost_ = why;
+      parts.swap(parts_);
+    }
+    for (const auto& one : parts) {
+      const std::shared_ptr<DataChannels::Part> part = one.lock();
+      if (part != nullptr) part->lose(why);
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<DataChannels::Part>> parts_;
+  Status lost_;
+};
+
 class RemoteLink final : public Link {
  public:
-  RemoteLink(std::shared_ptr<grpc::Channel> channel, std::string task, std::string peer,
-             uint64_t session, bool isolated, std::function<void(Status)> on_lost)
+  RemoteLink(std::shared_ptr<grpc::Channel> channel, RemoteLinkOptions options)
       : stub_(v1::Worker::NewStub(std::move(channel))),
-        peer_(std::move(peer)),
-        attachment_(std::make_shared<Attachment>(peer_, std::move(on_lost))) {
+        task_(options.task),
+        peer_(std::move(options.peer)),
+        data_(options.data),
+        attachment_(std::make_shared<Attachment>(
+            peer_, [parts = parts_, on_lost = std::move(options.on_lost)](const Status& why) {
+              on_lost(why);
+              parts->lose(why);
+            })) {
     head_.set_version(kSessionVersion);
-    head_.set_task(std::move(task));
-    head_.set_session(session);
-    head_.set_isolated(isolated);
+    head_.set_task(std::move(options.task));
+    head_.set_session(options.session);
+    head_.set_isolated(options.isolated);
+    head_.set_protocol(std::string(cluster::name_of(options.protocol)));
   }
   ~RemoteLink() override { attachment_->hang_up(); }
 
   void attach(std::function<void(Result<uint64_t>)> done) override {
-    attachment_->attach(stub_.get(), head_, std::move(done));
+    attachment_->attach(stub_.get(), head_,
+                        [incarnation = incarnation_, done = std::move(done)](Result<uint64_t> got) {
+                          if (got.ok()) *incarnation = *got;
+                          done(std::move(got));
+                        });
   }
   void register_program(const std::string& bytes,
                         std::function<void(Result<uint64_t>)> done) override {
@@ -272,6 +316,11 @@ class RemoteLink final : public Link {
   }
   std::shared_ptr<Part> run(ProgramCall call, std::function<void(ProgramResult)> done) override {
     call.session = head_.session();
+    if (data_ != nullptr) {
+      auto part = data_->run(task_, *incarnation_, std::move(call), std::move(done));
+      parts_->add(part);
+      return part;
+    }
     auto part = std::make_shared<RemotePart>(peer_, std::move(done));
     part->run(stub_.get(), std::move(call));
     return part;
@@ -280,8 +329,13 @@ class RemoteLink final : public Link {
 
  private:
   const std::unique_ptr<v1::Worker::Stub> stub_;
+  const std::string task_;
   const std::string peer_;
+  DataChannels* const data_;
   v1::AttachHead head_;
+  // Known once attached, which is before anything runs.
+  const std::shared_ptr<uint64_t> incarnation_ = std::make_shared<uint64_t>(0);
+  const std::shared_ptr<DataParts> parts_ = std::make_shared<DataParts>();
   const std::shared_ptr<Attachment> attachment_;
 };
 
@@ -291,11 +345,9 @@ std::shared_ptr<Link> local_link(Task* task, uint64_t session, bool isolated) {
   return std::make_shared<LocalLink>(task, session, isolated);
 }
 
-std::shared_ptr<Link> remote_link(std::shared_ptr<grpc::Channel> channel, std::string task,
-                                  std::string peer, uint64_t session, bool isolated,
-                                  std::function<void(Status)> on_lost) {
-  return std::make_shared<RemoteLink>(std::move(channel), std::move(task), std::move(peer), session,
-                                      isolated, std::move(on_lost));
+std::shared_ptr<Link> remote_link(std::shared_ptr<grpc::Channel> channel,
+                                  RemoteLinkOptions options) {
+  return std::make_shared<RemoteLink>(std::move(channel), std::move(options));
 }
 
 }  // namespace sidereal::runtime

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "sidereal/cluster/protocol.h"
 #include "sidereal/runtime/channels.h"
 #include "sidereal/runtime/task.h"
 
@@ -41,10 +42,20 @@ class Link {
 /// A task of this process.
 std::shared_ptr<Link> local_link(Task* task, uint64_t session, bool isolated);
 
-/// A task behind a channel. `on_lost` is called, once, when an attached task is not reached any
-/// more. `peer` is for messages.
-std::shared_ptr<Link> remote_link(std::shared_ptr<grpc::Channel> channel, std::string task,
-                                  std::string peer, uint64_t session, bool isolated,
-                                  std::function<void(Status)> on_lost);
+class DataChannels;
+
+/// A task behind a channel.
+struct RemoteLinkOptions {
+  std::string task;  ///< Its full name.
+  std::string peer;  ///< For messages.
+  uint64_t session = 0;
+  bool isolated = false;
+  cluster::Protocol protocol = cluster::Protocol::kGrpc;
+  DataChannels* data = nullptr;  ///< What its parts go over; nullptr: the channel.
+  /// Called, once, when the task was attached and is not reached any more.
+  std::function<void(Status)> on_lost;
+};
+std::shared_ptr<Link> remote_link(std::shared_ptr<grpc::Channel> channel,
+                                  RemoteLinkOptions options);
 
 }  // namespace sidereal::runtime

@@ -195,12 +195,16 @@ std::shared_ptr<Link> MasterSession::make_link(const std::string& task) {
   }
   Result<std::shared_ptr<grpc::Channel>> channel = context_->channels->to(task);
   if (!channel.ok()) return nullptr;
-  return remote_link(*channel, task, context_->channels->describe(task), id_,
-                     config_.isolate_session_state,
-                     [weak = weak_from_this(), task](const Status& why) {
-                       const std::shared_ptr<MasterSession> self = weak.lock();
-                       if (self != nullptr) self->note_lost(task, why);
-                     });
+  return remote_link(*channel, {.task = task,
+                                .peer = context_->channels->describe(task),
+                                .session = id_,
+                                .isolated = config_.isolate_session_state,
+                                .protocol = context_->protocol,
+                                .data = context_->data,
+                                .on_lost = [weak = weak_from_this(), task](const Status& why) {
+                                  const std::shared_ptr<MasterSession> self = weak.lock();
+                                  if (self != nullptr) self->note_lost(task, why);
+                                }});
 }
 
 void MasterSession::note_lost(const std::string& task, const Status& why) {

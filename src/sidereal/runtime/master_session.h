@@ -42,6 +42,8 @@ struct MasterContext {
   exec::KernelTable kernels;  ///< For constants.
   Task* task = nullptr;
   Channels* channels = nullptr;
+  cluster::Protocol protocol = cluster::Protocol::kGrpc;
+  DataChannels* data = nullptr;  ///< What steps go over between tasks; nullptr: gRPC.
   Threads* threads = nullptr;
   std::function<uint64_t()> random;
   std::vector<ir::DeviceSpec> device_filters;  ///< Of other tasks, what fits one of these; or all.

@@ -10,9 +10,13 @@
 #include <utility>
 
 #include "sidereal/base/log.h"
+#include "sidereal/metrics/lane_metrics.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/runtime/callback_threads.h"
+#include "sidereal/runtime/data_channels.h"
+#include "sidereal/runtime/data_finder.h"
+#include "sidereal/runtime/data_port.h"
 #include "sidereal/runtime/master_service.h"
 #include "sidereal/runtime/master_session.h"
 #include "sidereal/runtime/tensor_pieces.h"
@@ -89,6 +93,7 @@ class Server::Impl {
     if (master_ != nullptr) {
       master_->drain();
       worker_->drain();
+      if (data_port_ != nullptr) data_port_->drain();
       const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(drain_s);
       std::unique_lock lock(mutex_);
       while (running() > 0 && std::chrono::steady_clock::now() < until) {
@@ -104,6 +109,9 @@ class Server::Impl {
     ended_.notify_all();
   }
 
+  [[nodiscard]] int data_port() const { return data_port_ == nullptr ? 0 : data_port_->port(); }
+
+  cluster::Protocol protocol_ = cluster::Protocol::kGrpc;
   std::string target_;
   std::string task_name_;
   cluster::ClusterSpec cluster_;
@@ -128,26 +136,37 @@ class Server::Impl {
     peers_ = std::make_unique<RemotePeers>(channels_.get());
     uint64_t incarnation = 0;
     while (incarnation == 0) incarnation = random_->next();
+    const bool has_data_port = cluster::has_data_port(options.protocol);
     SR_ASSIGN_OR_RETURN(task_, Task::create({.name = task_name_,
                                              .incarnation = incarnation,
                                              .intra_op_threads = options.intra_op_threads,
-                                             .host_functions = options.host_functions},
-                                            peers_.get()));
+                                             .spin_us = has_data_port ? options.data.spin_us : 0,
+                                             .host_functions = options.host_functions}));
+    protocol_ = options.protocol;
+    if (has_data_port) SR_RETURN_IF_ERROR(open_data_port(options));
     // Half of the machine: the other half is for what is made of it.
     const auto memory = static_cast<uint64_t>(sys::posix::process_figures().memory_limit);
     const auto arriving = std::make_shared<ArrivingBytes>(memory / 2);
     worker_ = std::make_unique<WorkerService>(
-        task_.get(), [this] { return refused(); }, [this] { return peers_->bytes_received(); },
-        cluster_.to_json(), arriving);
+        WorkerServiceOptions{.task = task_.get(),
+                             .peers_refused = [this] { return refused(); },
+                             .transferred = [this] { return transferred(); },
+                             .cluster = cluster_.to_json(),
+                             .arriving = arriving,
+                             .protocol = protocol_,
+                             .data_port = data_port()});
     ops::register_all(&context_.registry);
     exec::register_kernels(&context_.kernels);
     context_.task = task_.get();
     context_.channels = channels_.get();
+    context_.protocol = protocol_;
+    context_.data = data_channels_.get();
     context_.threads = &threads_;
     context_.random = [this] { return random_->next(); };
     SR_RETURN_IF_ERROR(set_defaults(options));
     master_ = std::make_unique<MasterService>(&context_, arriving);
-    task_->start();
+    task_->start(data_channels_ != nullptr ? static_cast<Peers*>(data_channels_.get())
+                                           : peers_.get());
 
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
@@ -169,6 +188,36 @@ class Server::Impl {
     grpc_ = builder.BuildAndStart();
     if (grpc_ != nullptr) return {};
     return base::make_status(StatusCode::kUnknown, "Could not start gRPC server");
+  }
+
+  /// Where other tasks' lanes connect, and connections to theirs.
+  Status open_data_port(const ServerOptions& options) {
+    SR_RETURN_IF_ERROR(config::validate(options.data));
+    SR_ASSIGN_OR_RETURN(
+        endpoint_, transport::Endpoint::create(
+                       task_->lane(), {.task = task_name_, .incarnation = task_->incarnation()},
+                       options.data, credentials_));
+    SR_ASSIGN_OR_RETURN(sys::Address address,
+                        sys::Address::parse(options.data_listen.empty() ? listener_->address()
+                                                                        : options.data_listen));
+    if (options.data_listen.empty()) address.port = 0;
+    SR_ASSIGN_OR_RETURN(data_port_, DataPort::create(task_.get(), endpoint_.get(), address));
+    finder_ = std::make_unique<DataFinder>(
+        channels_.get(), task_.get(), std::chrono::milliseconds(options.data.connect_deadline_ms));
+    data_channels_ = std::make_unique<DataChannels>(
+        task_.get(), endpoint_.get(),
+        [this](const std::string& task, uint64_t peer,
+               std::function<void(Result<sys::Address>)> done) {
+          finder_->find(task, peer, std::move(done));
+        },
+        [this](const std::string& task) { return channels_->describe(task); });
+    return {};
+  }
+
+  TransferredBytes transferred() const {
+    if (data_port_ == nullptr) return {.received = peers_->bytes_received()};
+    const metrics::LaneMetrics& lane = endpoint_->metrics();
+    return {.sent = lane.bytes_out.value(), .received = lane.bytes_in.value()};
   }
 
   /// What sessions of this master get where their clients ask for nothing else.
@@ -210,6 +259,11 @@ class Server::Impl {
   std::unique_ptr<Channels> channels_;
   std::unique_ptr<RemotePeers> peers_;
   std::unique_ptr<Task> task_;
+  // On the lane of the task, which has stopped when they go.
+  std::unique_ptr<transport::Endpoint> endpoint_;
+  std::unique_ptr<DataFinder> finder_;
+  std::unique_ptr<DataChannels> data_channels_;
+  std::unique_ptr<DataPort> data_port_;
   MasterContext context_;
   std::unique_ptr<WorkerService> worker_;
   std::unique_ptr<MasterService> master_;
@@ -237,6 +291,8 @@ Result<std::unique_ptr<Server>> Server::create_local(int intra_op_threads) {
 const std::string& Server::target() const { return impl_->target_; }
 const std::string& Server::task() const { return impl_->task_name_; }
 const cluster::ClusterSpec& Server::cluster() const { return impl_->cluster_; }
+cluster::Protocol Server::protocol() const { return impl_->protocol_; }
+int Server::data_port() const { return impl_->data_port(); }
 const char* Server::security() const { return impl_->credentials_->kind(); }
 bool Server::join(double seconds) { return impl_->join(seconds); }
 void Server::stop(double drain_s) { impl_->stop(drain_s); }

@@ -7,6 +7,8 @@
 
 #include "sidereal/base/status.h"
 #include "sidereal/cluster/cluster_spec.h"
+#include "sidereal/cluster/protocol.h"
+#include "sidereal/config/options.h"
 #include "sidereal/runtime/session.h"
 #include "sidereal/security/credentials.h"
 
@@ -24,6 +26,14 @@ struct ServerOptions {
   /// "host:port" to listen at; "": the task's address in the cluster. Port 0: any free one.
   std::string listen = {};
   security::SecurityOptions security = {};
+  /// How steps travel between the servers of the cluster, all of which must say the same.
+  cluster::Protocol protocol = cluster::Protocol::kGrpc;
+  /// "host:port" of the data port, for protocols that have one; "": any free port at the host that
+  /// the server listens at.
+  std::string data_listen = {};
+  /// How the lane waits, and what connections of the data port may use; not for "grpc". A lane
+  /// that runs a long op answers nobody: that a task has gone is noticed by the control service.
+  config::Options data = {.keepalive_timeout_ms = 600'000};
   int intra_op_threads = 1;  ///< Threads that work on one op.
   /// What sessions of this master see of other tasks: devices that fit one of these; none: all.
   std::vector<std::string> device_filters = {};
@@ -59,6 +69,9 @@ class Server {
   [[nodiscard]] const std::string& task() const;
   /// The cluster, with this task's port.
   [[nodiscard]] const cluster::ClusterSpec& cluster() const;
+  [[nodiscard]] cluster::Protocol protocol() const;
+  /// Of the data port; 0: there is none.
+  [[nodiscard]] int data_port() const;
   /// "insecure", "secret" or "tls".
   [[nodiscard]] const char* security() const;
 

@@ -73,6 +73,7 @@ class StepState final : public ports::Rendezvous {
   void ask_ahead(const std::vector<Receive>& receives);
 
   uint64_t session = 0;
+  bool whole = false;                      ///< Nothing of it stays once it has run.
   std::shared_ptr<exec::StopSignal> stop;  ///< Once begun.
   bool blocked = false;
   bool waits_for_tensor = false;

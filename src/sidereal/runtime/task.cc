@@ -78,8 +78,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
                    private lane::Driver,
                    private lane::StopHook {
  public:
-  Impl(TaskOptions options, Peers* peers)
-      : options_(std::move(options)), peers_(peers), pool_(options_.pool_bytes) {
+  explicit Impl(TaskOptions options) : options_(std::move(options)), pool_(options_.pool_bytes) {
     exec::register_kernels(&kernels_);
     kernels_.allow_control();
     if (options_.intra_op_threads > 1) {
@@ -101,10 +100,30 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
   }
   [[nodiscard]] lane::Lane* lane() const { return lane_.get(); }
 
-  void start() {
+  void start(Peers* peers) {
+    peers_ = peers;
     // Hooks run last added first: what steps still have to say goes before connections close.
     lane_->add_stop_hook(this);
     lane_->start();
+  }
+
+  bool post(std::function<void()> fn) {
+    if (lane_->on_lane()) {
+      if (stopping_) return false;
+      own_mail_.push_back(std::move(fn));
+      return true;
+    }
+    bool is_first = false;
+    {
+      const std::lock_guard lock(mail_mutex_);
+      if (stopping_) return false;
+      is_first = mail_.empty();
+      mail_.push_back(std::move(fn));
+      has_mail_.store(true, std::memory_order_release);
+    }
+    // Only to wake the lane; with a full inbox it is awake.
+    if (is_first) static_cast<void>(lane_->post([] {}));
+    return true;
   }
 
   Status open_session(uint64_t id, bool isolated) {
@@ -124,6 +143,13 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
       if (found == sessions_.end()) return;
       closed = std::move(found->second);
       sessions_.erase(found);
+    }
+    {
+      // So that a long step ends, as raise().
+      const std::lock_guard lock(signals_mutex_);
+      for (auto& [step, signal] : signals_) {
+        if (signal.session == id) signal.stop->raise(exec::StopSignal::Reason::kCancelled);
+      }
     }
     // Programs and their steps belong to the lane.
     post([this, id, closed = std::move(closed)]() mutable {
@@ -176,7 +202,8 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
     const uint64_t step = call.step;
     if (ready.ok()) {
       const std::lock_guard lock(signals_mutex_);
-      if (!signals_.try_emplace(step, stop).second) ready = is_here(step);
+      const bool is_new = signals_.try_emplace(step, Signal{call.session, stop}).second;
+      if (!is_new) ready = is_here(step);
     }
     if (!ready.ok()) return done({.status = std::move(ready)});
     auto shared = std::make_shared<std::pair<ProgramCall, std::function<void(ProgramResult)>>>(
@@ -196,9 +223,9 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
     raise(step);
     post([this, step] {
       const auto found = steps_.find(step);
-      if (found == steps_.end() || !found->second->running()) return;
-      if (found->second->is_blocked())
-        finish(found->second, base::cancelled("the step was cancelled"), true);
+      if (found == steps_.end()) return;
+      const std::shared_ptr<StepState> state = found->second;
+      if (state->is_blocked()) finish(state, base::cancelled("the step was cancelled"), true);
     });
   }
 
@@ -268,7 +295,9 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
     }
     {
       const std::lock_guard lock(signals_mutex_);
-      for (auto& [step, signal] : signals_) signal->raise(exec::StopSignal::Reason::kCancelled);
+      for (auto& [step, signal] : signals_) {
+        signal.stop->raise(exec::StopSignal::Reason::kCancelled);
+      }
     }
     while (!lane_->stop().ok()) {
       base::log_warning("an op does not end, and the task waits for it task={}", options_.name);
@@ -286,6 +315,11 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
     bool isolated = false;
     std::map<uint64_t, std::shared_ptr<LoadedProgram>> programs = {};
     size_t program_bytes = 0;
+  };
+
+  struct Signal {
+    uint64_t session = 0;
+    std::shared_ptr<exec::StopSignal> stop;
   };
 
   [[nodiscard]] Status stopping() const {
@@ -340,7 +374,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
     // So that a long step sees it before the lane comes to the mail.
     const std::lock_guard lock(signals_mutex_);
     const auto found = signals_.find(step);
-    if (found != signals_.end()) found->second->raise(exec::StopSignal::Reason::kCancelled);
+    if (found != signals_.end()) found->second.stop->raise(exec::StopSignal::Reason::kCancelled);
   }
   void forget_signal(uint64_t step) {
     const std::lock_guard lock(signals_mutex_);
@@ -352,23 +386,10 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
     if (found != steps_.end() && found->second->is_idle()) steps_.erase(found);
   }
 
-  /// False once the task is stopping; then `fn` never runs.
-  bool post(std::function<void()> fn) {
-    bool is_first = false;
-    {
-      const std::lock_guard lock(mail_mutex_);
-      if (stopping_) return false;
-      is_first = mail_.empty();
-      mail_.push_back(std::move(fn));
-      has_mail_.store(true, std::memory_order_release);
-    }
-    // Only to wake the lane; with a full inbox it is awake.
-    if (is_first) static_cast<void>(lane_->post([] {}));
-    return true;
-  }
-
   bool poll() override {
-    if (ready_.empty() && !has_mail_.load(std::memory_order_acquire)) return false;
+    if (ready_.empty() && own_mail_.empty() && !has_mail_.load(std::memory_order_acquire)) {
+      return false;
+    }
     const Clock::time_point began = Clock::now();
     run_mail();
     if (!ready_.empty()) {
@@ -382,13 +403,20 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
 
   bool run_mail() {
     std::vector<std::function<void()>> mail;
-    {
+    if (has_mail_.load(std::memory_order_acquire)) {
       const std::lock_guard lock(mail_mutex_);
       mail.swap(mail_);
       has_mail_.store(false, std::memory_order_relaxed);
     }
     for (auto& fn : mail) fn();
-    return !mail.empty();
+    bool progress = !mail.empty();
+    while (!own_mail_.empty()) {
+      const std::function<void()> fn = std::move(own_mail_.front());
+      own_mail_.pop_front();
+      fn();
+      progress = true;
+    }
+    return progress;
   }
 
   void on_lane_stop() override {
@@ -498,6 +526,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
       return fed;
     }
     state->session = call->session;
+    state->whole = call->whole;
     ++steps_begun_;
     ++running_;
     state->start(std::move(program), std::move(step), std::move(done));
@@ -563,27 +592,28 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
                                                               .offset_ns = unix_offset_ns()});
     }
     forget_signal(state->number());
+    if (state->whole) steps_.erase(state->number());
     auto [program, finished] = state->finish(status);
     if (program->idle.size() < kIdleSteps) program->idle.push_back(std::move(finished.step));
     finished.done(std::move(result));
   }
 
   const TaskOptions options_;
-  Peers* const peers_;
+  Peers* peers_ = nullptr;
   exec::KernelTable kernels_;
   std::shared_ptr<Space> shared_ = std::make_shared<Space>();
 
   std::mutex mail_mutex_;
   std::vector<std::function<void()>> mail_;
   std::atomic<bool> has_mail_ = false;
-  bool stopping_ = false;
+  std::atomic<bool> stopping_ = false;  // Changed with mail_mutex_.
 
   std::mutex sessions_mutex_;
   std::map<uint64_t, Session> sessions_;
   std::map<std::pair<Space*, uint64_t>, std::weak_ptr<LoadedProgram>> programs_;
 
   std::mutex signals_mutex_;
-  std::map<uint64_t, std::shared_ptr<exec::StopSignal>> signals_;
+  std::map<uint64_t, Signal> signals_;  // By step.
 
   std::atomic<int64_t> steps_begun_ = 0;
   std::atomic<int64_t> steps_failed_ = 0;
@@ -592,6 +622,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
   std::atomic<int64_t> busy_ns_ = 0;
 
   // Of the lane.
+  std::deque<std::function<void()>> own_mail_;  // From itself, without a lock.
   exec::BufferPool pool_;
   std::unique_ptr<exec::Workers> workers_;
   std::map<uint64_t, std::shared_ptr<StepState>> steps_;
@@ -606,17 +637,25 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
 Task::Task(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Task::~Task() { stop(); }
 
-Result<std::unique_ptr<Task>> Task::create(TaskOptions options, Peers* peers) {
+Status wrong_incarnation(const Task& task, uint64_t meant) {
+  return base::aborted(
+      "{} expects a different device incarnation ({:016x}, but {:016x} was meant): it was "
+      "restarted; make a new session",
+      task.name(), task.incarnation(), meant);
+}
+
+Result<std::unique_ptr<Task>> Task::create(TaskOptions options) {
   if (options.intra_op_threads < 1 || options.intra_op_threads > exec::Workers::kThreadsMax) {
     return base::invalid_argument("intra_op_threads is {}; it must be from 1 to {}",
                                   options.intra_op_threads, exec::Workers::kThreadsMax);
   }
-  auto impl = std::make_shared<Impl>(std::move(options), peers);
+  auto impl = std::make_shared<Impl>(std::move(options));
   SR_RETURN_IF_ERROR(impl->create_lane());
   return std::unique_ptr<Task>(new Task(std::move(impl)));
 }
 
-void Task::start() { impl_->start(); }
+void Task::start(Peers* peers) { impl_->start(peers); }
+bool Task::post(std::function<void()> fn) { return impl_->post(std::move(fn)); }
 lane::Lane* Task::lane() const { return impl_->lane(); }
 const std::string& Task::name() const { return impl_->options().name; }
 uint64_t Task::incarnation() const { return impl_->options().incarnation; }

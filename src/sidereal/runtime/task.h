@@ -28,8 +28,13 @@ struct ProgramCall {
   uint64_t program = 0;  ///< As register_program() said.
   uint64_t step = 0;     ///< Different for all steps of all masters.
   std::vector<tensor::Tensor> feeds;
-  int32_t trace = 0;  ///< Number of the task in a trace of the step; 0: no trace.
+  int32_t trace = 0;   ///< Number of the task in a trace of the step; 0: no trace.
+  bool whole = false;  ///< The step is this alone: it has ended when this has run.
 };
+
+/// That a task was restarted: `meant` is not its incarnation.
+class Task;
+Status wrong_incarnation(const Task& task, uint64_t meant);
 
 /// Keys of one question at most.
 inline constexpr int64_t kQuestionKeysMax = 16'384;
@@ -90,13 +95,16 @@ struct TaskOptions {
 ///            caller's thread, and must not block.
 class Task {
  public:
-  static Result<std::unique_ptr<Task>> create(TaskOptions options, Peers* peers);
+  static Result<std::unique_ptr<Task>> create(TaskOptions options);
   ~Task();
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
 
-  /// Begins to run what is asked for. Once.
-  void start();
+  /// Begins to run what is asked for; `peers` answers for other tasks. Once.
+  void start(Peers* peers);
+  /// Runs `fn` on the lane soon, in the order in which a thread says it. False once the task is
+  /// stopping; then `fn` never runs.
+  bool post(std::function<void()> fn);
   /// What runs the steps; before start(), whoever created the task may put things on it.
   [[nodiscard]] lane::Lane* lane() const;
   [[nodiscard]] const std::string& name() const;

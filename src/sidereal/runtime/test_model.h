@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -63,11 +64,20 @@ inline std::vector<float> floats(const tensor::Tensor& value) {
   return {data.begin(), data.end()};
 }
 
+/// A protocol in the name of a test.
+inline std::string test_name(const ::testing::TestParamInfo<cluster::Protocol>& info) {
+  constexpr std::array<const char*, 4> kNames = {"grpc", "grpcpp", "star_server",
+                                                 "star_server_lite"};
+  return kNames[static_cast<size_t>(info.param)];
+}
+
 /// Servers of one cluster, with free ports.
 class TestCluster {
  public:
   /// Starts `count` tasks of job "w".
-  explicit TestCluster(int count) : servers_(static_cast<size_t>(count)) {
+  explicit TestCluster(int count, cluster::Protocol protocol = cluster::Protocol::kGrpc)
+      : servers_(static_cast<size_t>(count)) {
+    options_.protocol = protocol;
     std::vector<std::string> addresses;
     {
       // Ports that were free a moment ago.

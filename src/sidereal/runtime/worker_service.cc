@@ -37,6 +37,7 @@ struct Common {
   std::atomic<int64_t> open_keys = 0;
   std::atomic<int64_t> bad_requests = 0;
   std::atomic<int64_t> bytes_sent = 0;
+  std::string protocol;
   std::function<void(v1::TaskStatus*)> fill_status;
 };
 
@@ -71,6 +72,13 @@ class AttachStream final : public ServerStream<v1::AttachRequest, v1::AttachRepl
     if (head.task() != name) {
       return base::failed_precondition("{} was expected here, but this is {}; check the cluster",
                                        head.task(), name);
+    }
+    const std::string protocol = head.protocol().empty() ? "grpc" : head.protocol();
+    if (protocol != common_->protocol) {
+      return base::failed_precondition(
+          "{} runs with protocol \"{}\", its master with \"{}\"; start all servers of a cluster "
+          "with the same one",
+          name, common_->protocol, protocol);
     }
     SR_RETURN_IF_ERROR(common_->task->open_session(head.session(), head.isolated()));
     session_ = head.session();
@@ -199,10 +207,7 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::TensorPiece>, pub
     self_ = self;
     Task* const task = common_->task;
     if (request.incarnation() != 0 && request.incarnation() != task->incarnation()) {
-      return end(base::aborted(
-          "{} expects a different device incarnation ({:016x}, but {:016x} was meant): it was "
-          "restarted; make a new session",
-          task->name(), task->incarnation(), request.incarnation()));
+      return end(wrong_incarnation(*task, request.incarnation()));
     }
     keys_ = request.keys_size();
     const int64_t open_keys = common_->open_keys += keys_;
@@ -304,14 +309,10 @@ grpc::ServerUnaryReactor* answered(grpc::CallbackServerContext* call, const grpc
 
 class WorkerService::Impl final : public v1::Worker::CallbackService {
  public:
-  Impl(Task* task, std::function<std::map<std::string, int64_t>()> peers_refused,
-       std::function<int64_t()> bytes_received, std::string cluster,
-       std::shared_ptr<ArrivingBytes> arriving)
-      : peers_refused_(std::move(peers_refused)),
-        bytes_received_(std::move(bytes_received)),
-        cluster_(std::move(cluster)) {
-    common_->task = task;
-    common_->arriving = std::move(arriving);
+  explicit Impl(WorkerServiceOptions options) : options_(std::move(options)) {
+    common_->task = options_.task;
+    common_->arriving = options_.arriving;
+    common_->protocol = cluster::name_of(options_.protocol);
     common_->fill_status = [this](v1::TaskStatus* status) { fill(status); };
   }
 
@@ -325,7 +326,7 @@ class WorkerService::Impl final : public v1::Worker::CallbackService {
                                 common_->task->name(), kSessionVersion, request->version())));
     }
     fill(reply);
-    reply->set_cluster(cluster_);
+    reply->set_cluster(options_.cluster);
     return answered(call, grpc::Status::OK);
   }
 
@@ -400,29 +401,28 @@ class WorkerService::Impl final : public v1::Worker::CallbackService {
     status->set_resources(figures.resources);
     status->set_resource_bytes(figures.resource_bytes);
     status->set_busy_s(figures.busy_s);
-    status->set_bytes_sent(common_->bytes_sent);
-    status->set_bytes_received(bytes_received_());
+    const TransferredBytes bytes = options_.transferred();
+    status->set_bytes_sent(common_->bytes_sent + bytes.sent);
+    status->set_bytes_received(bytes.received);
     status->set_arriving_bytes(static_cast<int64_t>(common_->arriving->taken()));
-    for (const auto& [why, count] : peers_refused_()) (*status->mutable_refused())[why] = count;
+    status->set_protocol(common_->protocol);
+    status->set_data_port(options_.data_port);
+    for (const auto& [why, count] : options_.peers_refused()) {
+      (*status->mutable_refused())[why] = count;
+    }
     (*status->mutable_refused())["requests"] += common_->bad_requests;
   }
 
   void drain() { common_->draining = true; }
 
  private:
-  const std::function<std::map<std::string, int64_t>()> peers_refused_;
-  const std::function<int64_t()> bytes_received_;
-  const std::string cluster_;
+  const WorkerServiceOptions options_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::shared_ptr<Common> common_ = std::make_shared<Common>();
 };
 
-WorkerService::WorkerService(Task* task,
-                             std::function<std::map<std::string, int64_t>()> peers_refused,
-                             std::function<int64_t()> bytes_received, std::string cluster,
-                             std::shared_ptr<ArrivingBytes> arriving)
-    : impl_(std::make_unique<Impl>(task, std::move(peers_refused), std::move(bytes_received),
-                                   std::move(cluster), std::move(arriving))) {}
+WorkerService::WorkerService(WorkerServiceOptions options)
+    : impl_(std::make_unique<Impl>(std::move(options))) {}
 WorkerService::~WorkerService() = default;
 grpc::Service* WorkerService::service() { return impl_.get(); }
 void WorkerService::drain() { impl_->drain(); }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "sidereal/cluster/protocol.h"
 #include "sidereal/runtime/task.h"
 
 namespace grpc {
@@ -19,16 +20,29 @@ class ArrivingBytes;
 /// Of session.proto; a server and its callers must agree.
 inline constexpr int kSessionVersion = 1;
 
+/// Bytes of tensors, since the start.
+struct TransferredBytes {
+  int64_t sent = 0;
+  int64_t received = 0;
+};
+
+struct WorkerServiceOptions {
+  Task* task = nullptr;  ///< Borrowed.
+  /// What a status says of peers that were not let in.
+  std::function<std::map<std::string, int64_t>()> peers_refused;
+  /// What came to this task and, besides what this service sent, went.
+  std::function<TransferredBytes()> transferred;
+  std::string cluster;                      ///< As cluster::ClusterSpec::to_json() has it.
+  std::shared_ptr<ArrivingBytes> arriving;  ///< Bounds feeds.
+  cluster::Protocol protocol = cluster::Protocol::kGrpc;
+  int data_port = 0;  ///< 0: none.
+};
+
 /// The Worker service of session.proto on a Task.
 /// Thread: any. Must outlive the gRPC server it is registered with.
 class WorkerService {
  public:
-  /// `task` is borrowed. `peers_refused` gives what a status says of peers that were not let in,
-  /// `bytes_received` the bytes of tensors that came to this task. `cluster`: who is in it, as
-  /// cluster::ClusterSpec::to_json() has it. `arriving` bounds feeds.
-  WorkerService(Task* task, std::function<std::map<std::string, int64_t>()> peers_refused,
-                std::function<int64_t()> bytes_received, std::string cluster,
-                std::shared_ptr<ArrivingBytes> arriving);
+  explicit WorkerService(WorkerServiceOptions options);
   ~WorkerService();
   WorkerService(const WorkerService&) = delete;
   WorkerService& operator=(const WorkerService&) = delete;

@@ -1,0 +1,340 @@
+#include "sidereal/runtime/data_channels.h"
+
+#include <utility>
+
+#include "sidereal/runtime/channels.h"
+#include "sidereal/runtime/failure.h"
+#include "sidereal/runtime/session.pb.h"
+
+namespace sidereal::runtime {
+
+using tensor::Tensor;
+
+DataChannel::DataChannel(Task* task, transport::Endpoint* endpoint, std::string peer,
+                         std::string shown, Find find)
+    : task_(task),
+      endpoint_(endpoint),
+      peer_(std::move(peer)),
+      shown_(std::move(shown)),
+      find_(std::move(find)) {}
+
+DataChannel::~DataChannel() {
+  *alive_ = false;
+  channel_ = nullptr;
+  for (const Waiting& one : waiting_) one.sink->done(base::cancelled("the task stops"), {});
+}
+
+void DataChannel::call(uint64_t incarnation, const transport::CallOptions& what,
+                       std::span<const Tensor> feeds, Sink* sink) {
+  const bool is_connected = channel_ != nullptr && channel_->connected();
+  if (is_connected && waiting_.empty()) {
+    const Status sent = send(incarnation, what, feeds, sink);
+    if (sent.ok()) return;
+    if (sent.code() != StatusCode::kResourceExhausted) return refuse(sink, sent);
+  }
+  waiting_.push_back({.incarnation = incarnation,
+                      .what = what,
+                      .extra = std::string(what.extra),
+                      .feeds = {feeds.begin(), feeds.end()},
+                      .sink = sink});
+  if (!is_connected && !connecting_) find(incarnation);
+}
+
+Status DataChannel::send(uint64_t incarnation, const transport::CallOptions& what,
+                         std::span<const Tensor> feeds, Sink* sink) {
+  if (incarnation != 0 && incarnation != channel_->peer_incarnation()) {
+    return base::aborted(
+        "{} expects a different device incarnation ({:016x}, but {:016x} was meant): it was "
+        "restarted; make a new session",
+        shown_, channel_->peer_incarnation(), incarnation);
+  }
+  SR_ASSIGN_OR_RETURN(sink->call_, channel_->call(what, feeds, sink));
+  return {};
+}
+
+void DataChannel::refuse(Sink* sink, const Status& why) {
+  const bool posted = task_->post([sink, why] { sink->done(why, {}); });
+  if (!posted) sink->done(why, {});
+}
+
+void DataChannel::cancel(Sink* sink) {
+  if (sink->call_ != 0) {
+    static_cast<void>(channel_->cancel(sink->call_));
+    return;
+  }
+  for (auto at = waiting_.begin(); at != waiting_.end(); ++at) {
+    if (at->sink != sink) continue;
+    waiting_.erase(at);
+    return refuse(sink, base::cancelled("the call was cancelled"));
+  }
+}
+
+int64_t DataChannel::bytes_in() const { return channel_ == nullptr ? 0 : channel_->bytes_in(); }
+
+void DataChannel::find(uint64_t incarnation) {
+  connecting_ = true;
+  find_(peer_, incarnation, [this, alive = alive_](const Result<sys::Address>& address) {
+    if (!*alive) return;
+    if (address.ok()) {
+      connect(*address);
+    } else {
+      fail(address.status());
+    }
+  });
+}
+
+void DataChannel::connect(const sys::Address& address) {
+  // Made anew: the peer may have come back at another port.
+  channel_ = transport::Channel::create(endpoint_, {.task = peer_, .lane = 0, .address = address});
+  channel_->on_room([this] { send_waiting(); });
+  channel_->connect(0, [this](const Status& status) { connected(status); });
+}
+
+void DataChannel::connected(const Status& status) {
+  if (!status.ok()) return fail(status);
+  connecting_ = false;
+  send_waiting();
+}
+
+void DataChannel::fail(const Status& status) {
+  connecting_ = false;
+  for (const Waiting& one : std::exchange(waiting_, {})) one.sink->done(status, {});
+}
+
+void DataChannel::send_waiting() {
+  while (!waiting_.empty()) {
+    Waiting& first = waiting_.front();
+    first.what.extra = first.extra;
+    const Status sent = send(first.incarnation, first.what, first.feeds, first.sink);
+    if (sent.code() == StatusCode::kResourceExhausted) return;
+    if (!sent.ok()) refuse(first.sink, sent);
+    waiting_.pop_front();
+  }
+}
+
+namespace {
+
+/// A kTensors call for one tensor, or all of a question's.
+class Asking final : public DataChannel::Sink {
+ public:
+  Asking(std::function<void(std::span<Tensor>)> on_values, std::function<void(Status)> on_end)
+      : on_values_(std::move(on_values)), on_end_(std::move(on_end)) {}
+
+  void ended(const Status& status, std::span<Tensor> fetches) override {
+    if (status.ok()) on_values_(fetches);
+    on_end_(status);
+  }
+
+ private:
+  std::function<void(std::span<Tensor>)> on_values_;
+  std::function<void(Status)> on_end_;
+};
+
+/// The calls of one question. It keeps itself while they are under way.
+class LaneQuestion final : public Peers::Question,
+                           public std::enable_shared_from_this<LaneQuestion> {
+ public:
+  LaneQuestion(DataChannel* channel, std::function<void(size_t, Tensor)> on_tensor,
+               std::function<void(Status)> on_end)
+      : channel_(channel), on_tensor_(std::move(on_tensor)), on_end_(std::move(on_end)) {}
+
+  void start(const ports::TensorSource& source, uint64_t step,
+             const std::vector<ports::RendezvousKey>& keys) {
+    self_ = shared_from_this();
+    missing_ = keys.size();
+    for (size_t i = 0; i < keys.size(); ++i) {
+      calls_.push_back(std::make_unique<Asking>(
+          [this, i](std::span<Tensor> values) {
+            if (values.size() == 1) {
+              on_tensor_(i, std::move(values[0]));
+            } else if (status_.ok()) {
+              status_ =
+                  base::data_loss("an answer of {} tensors to a question for one", values.size());
+            }
+          },
+          [this](const Status& status) { end(status); }));
+    }
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const std::string extra =
+          encode_tensors({.incarnation = source.incarnation, .keys = {keys[i]}});
+      channel_->call(source.incarnation,
+                     {.step = step,
+                      .kind = static_cast<uint16_t>(DataCall::kTensors),
+                      .deadline_ns = transport::kNoDeadline,
+                      .extra = extra},
+                     {}, calls_[i].get());
+    }
+  }
+
+  void cancel() override {
+    const auto keep = shared_from_this();
+    on_tensor_ = [](size_t, const Tensor&) {};
+    for (const auto& call : calls_) channel_->cancel(call.get());
+  }
+
+ private:
+  void end(const Status& status) {
+    if (status_.ok()) status_ = status;
+    if (--missing_ > 0) return;
+    const auto on_end = std::move(on_end_);
+    on_end(status_);
+    self_ = nullptr;
+  }
+
+  DataChannel* const channel_;
+  std::function<void(size_t, Tensor)> on_tensor_;
+  std::function<void(Status)> on_end_;
+  std::vector<std::unique_ptr<Asking>> calls_;
+  size_t missing_ = 0;
+  Status status_;
+  std::shared_ptr<LaneQuestion> self_;
+};
+
+/// A part of a step on another task.
+class DataPart final : public DataChannels::Part,
+                       public DataChannel::Sink,
+                       public std::enable_shared_from_this<DataPart> {
+ public:
+  DataPart(DataChannels* channels, Task* task, std::string peer, uint64_t incarnation,
+           uint64_t step, std::function<void(ProgramResult)> done)
+      : channels_(channels),
+        task_(task),
+        peer_(std::move(peer)),
+        incarnation_(incarnation),
+        step_(step),
+        done_(std::move(done)) {}
+
+  void start(ProgramCall call) {
+    const bool posted = task_->post([self = shared_from_this(), call = std::move(call)] {
+      self->self_ = self;
+      const std::string extra = encode_run({.trace = call.trace});
+      self->channels_->to(self->peer_)
+          ->call(self->incarnation_,
+                 {.program = call.program,
+                  .step = call.step,
+                  .session = call.session,
+                  .kind = static_cast<uint16_t>(DataCall::kRun),
+                  .deadline_ns = transport::kNoDeadline,
+                  .extra = extra},
+                 call.feeds, self.get());
+    });
+    if (!posted) give({.status = base::cancelled("{} is stopping", task_->name())});
+  }
+
+  void cancel() override { tell(DataCall::kCancelStep, nullptr); }
+
+  void end() override {
+    // Without an answer to wait for any more, its own call ends at once.
+    tell(DataCall::kEndStep, shared_from_this());
+  }
+
+  void lose(const Status& why) override {
+    static_cast<void>(task_->post([self = shared_from_this(), why] {
+      if (self->answered_) return;
+      self->give({.status = why, .derived = self->ended_});
+      self->channels_->to(self->peer_)->cancel(self.get());
+    }));
+  }
+
+  void on_aside(const transport::Aside& aside) override {
+    tail_ = std::string(aside.extra);
+    derived_ = aside.derived;
+  }
+
+  void ended(const Status& status, std::span<Tensor> fetches) override {
+    ProgramResult result;
+    result.status = status;
+    result.derived = derived_ || (ended_ && !status.ok());
+    result.fetches.assign(std::make_move_iterator(fetches.begin()),
+                          std::make_move_iterator(fetches.end()));
+    session::v1::ProgramTail tail;
+    if (!tail_.empty() && !tail.ParseFromString(tail_)) {
+      result.status = base::data_loss("{}: the end of an answer cannot be read", peer_);
+    } else if (!tail_.empty()) {
+      result.status = from_proto(tail.failure());
+      result.derived = tail.failure().derived();
+      result.waits_for = std::move(*tail.mutable_waits_for());
+      result.trace = std::move(*tail.mutable_trace());
+    }
+    give(std::move(result));
+    answered_ = true;
+    const std::shared_ptr<DataPart> last = std::move(self_);
+  }
+
+ private:
+  /// Gets the answer of a call that has none.
+  class Nothing final : public DataChannel::Sink {
+   public:
+    explicit Nothing(std::shared_ptr<DataPart> part) : part_(std::move(part)) {}
+    void ended(const Status&, std::span<Tensor>) override { delete this; }
+
+   private:
+    const std::shared_ptr<DataPart> part_;
+  };
+
+  void tell(DataCall kind, std::shared_ptr<DataPart> ends) {
+    static_cast<void>(task_->post([self = shared_from_this(), kind, ends = std::move(ends)] {
+      DataChannel* const channel = self->channels_->to(self->peer_);
+      channel->call(self->incarnation_, {.step = self->step_, .kind = static_cast<uint16_t>(kind)},
+                    {}, new Nothing(self));
+      if (ends == nullptr) return;
+      self->ended_ = true;
+      if (!self->answered_) channel->cancel(self.get());
+    }));
+  }
+
+  void give(ProgramResult result) {
+    const auto done = std::exchange(done_, nullptr);
+    if (done) done(std::move(result));
+  }
+
+  DataChannels* const channels_;
+  Task* const task_;
+  const std::string peer_;
+  const uint64_t incarnation_;
+  const uint64_t step_;
+  std::function<void(ProgramResult)> done_;
+  std::string tail_;
+  bool derived_ = false;
+  bool ended_ = false;
+  bool answered_ = false;
+  std::shared_ptr<DataPart> self_;  // While its call is under way.
+};
+
+}  // namespace
+
+DataChannels::DataChannels(Task* task, transport::Endpoint* endpoint, DataChannel::Find find,
+                           std::function<std::string(const std::string& task)> describe)
+    : task_(task), endpoint_(endpoint), find_(std::move(find)), describe_(std::move(describe)) {}
+DataChannels::~DataChannels() = default;
+
+DataChannel* DataChannels::to(const std::string& task) {
+  std::unique_ptr<DataChannel>& channel = channels_[task];
+  if (channel == nullptr) {
+    channel = std::make_unique<DataChannel>(task_, endpoint_, task, describe_(task), find_);
+  }
+  return channel.get();
+}
+
+std::shared_ptr<Peers::Question> DataChannels::ask(
+    const ports::TensorSource& source, uint64_t step, std::vector<ports::RendezvousKey> keys,
+    std::function<void(size_t index, Tensor value)> on_tensor,
+    std::function<void(Status status)> on_end) {
+  auto question = std::make_shared<LaneQuestion>(to(task_of(source.device)), std::move(on_tensor),
+                                                 std::move(on_end));
+  question->start(source, step, keys);
+  return question;
+}
+
+std::shared_ptr<DataChannels::Part> DataChannels::run(const std::string& task, uint64_t incarnation,
+                                                      ProgramCall call,
+                                                      std::function<void(ProgramResult)> done) {
+  auto part =
+      std::make_shared<DataPart>(this, task_, task, incarnation, call.step, std::move(done));
+  part->start(std::move(call));
+  return part;
+}
+
+int64_t DataChannels::bytes_received() const { return endpoint_->metrics().bytes_in.value(); }
+
+}  // namespace sidereal::runtime

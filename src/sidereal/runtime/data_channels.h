@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sidereal/base/status.h"
+#include "sidereal/runtime/data_port.h"
+#include "sidereal/runtime/link.h"
+#include "sidereal/runtime/task.h"
+#include "sidereal/transport/channel.h"
+
+/// Connections from the lane of a task to the data ports of others. Internal to runtime.
+namespace sidereal::runtime {
+
+/// The connection to one task: found, made and made again as calls ask for it.
+/// Thread: the task's lane.
+class DataChannel {
+ public:
+  /// Gets the outcome of one call at a time.
+  class Sink : public transport::CallSink {
+   public:
+    void done(const Status& status, std::span<tensor::Tensor> fetches) final {
+      call_ = 0;
+      ended(status, fetches);
+    }
+
+   protected:
+    /// As CallSink::done().
+    virtual void ended(const Status& status, std::span<tensor::Tensor> fetches) = 0;
+
+   private:
+    friend class DataChannel;
+    uint64_t call_ = 0;  // 0: not sent, or ended.
+  };
+  /// Finds out where a task's data port is; `done` comes on the lane, not before this returns.
+  using Find = std::function<void(const std::string& task, uint64_t incarnation,
+                                  std::function<void(Result<sys::Address>)> done)>;
+
+  /// `task` and `endpoint` are borrowed. `peer` is the peer's full name, `shown` that for messages.
+  DataChannel(Task* task, transport::Endpoint* endpoint, std::string peer, std::string shown,
+              Find find);
+  ~DataChannel();
+  DataChannel(const DataChannel&) = delete;
+  DataChannel& operator=(const DataChannel&) = delete;
+
+  /// Sends a call to the start of the peer with this incarnation (0: any), once there is a
+  /// connection. `sink`, which is borrowed, gets done() once, not from within. kAborted: the peer
+  /// was restarted.
+  void call(uint64_t incarnation, const transport::CallOptions& what,
+            std::span<const tensor::Tensor> feeds, Sink* sink);
+  /// Ends it with kCancelled, unless it has ended.
+  void cancel(Sink* sink);
+  [[nodiscard]] int64_t bytes_in() const;
+
+ private:
+  struct Waiting {
+    uint64_t incarnation = 0;
+    transport::CallOptions what;
+    std::string extra;
+    std::vector<tensor::Tensor> feeds;
+    Sink* sink = nullptr;
+  };
+
+  void find(uint64_t incarnation);
+  void connect(const sys::Address& address);
+  void connected(const Status& status);
+  void fail(const Status& status);
+  void send_waiting();
+  Status send(uint64_t incarnation, const transport::CallOptions& what,
+              std::span<const tensor::Tensor> feeds, Sink* sink);
+  void refuse(Sink* sink, const Status& why);
+
+  Task* const task_;
+  transport::Endpoint* const endpoint_;
+  const std::string peer_;
+  const std::string shown_;
+  const Find find_;
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  bool connecting_ = false;
+  std::unique_ptr<transport::Channel> channel_;
+  std::deque<Waiting> waiting_;
+};
+
+/// All of a task's.
+/// Lifecycle: created before the task starts, destroyed after it has stopped.
+class DataChannels final : public Peers {
+ public:
+  DataChannels(Task* task, transport::Endpoint* endpoint, DataChannel::Find find,
+               std::function<std::string(const std::string& task)> describe);
+  ~DataChannels() override;
+
+  /// The one to a task, by its full name. Thread: the task's lane.
+  DataChannel* to(const std::string& task);
+
+  /// Asks by kTensors calls, one for each key. Thread: the task's lane.
+  std::shared_ptr<Question> ask(const ports::TensorSource& source, uint64_t step,
+                                std::vector<ports::RendezvousKey> keys,
+                                std::function<void(size_t index, tensor::Tensor value)> on_tensor,
+                                std::function<void(Status status)> on_end) override;
+
+  /// A part of a step on another task.
+  class Part : public Link::Part {
+   public:
+    /// The task is not reached any more: the part ends with `why`, if its answer has not come.
+    virtual void lose(const Status& why) = 0;
+  };
+  /// Begins a part of a step on a task that is attached with this incarnation. Thread: any.
+  std::shared_ptr<Part> run(const std::string& task, uint64_t incarnation, ProgramCall call,
+                            std::function<void(ProgramResult)> done);
+
+  /// Bytes that came. Thread: any.
+  [[nodiscard]] int64_t bytes_received() const;
+
+ private:
+  Task* const task_;
+  transport::Endpoint* const endpoint_;
+  const DataChannel::Find find_;
+  const std::function<std::string(const std::string& task)> describe_;
+  std::map<std::string, std::unique_ptr<DataChannel>> channels_;
+};
+
+}  // namespace sidereal::runtime

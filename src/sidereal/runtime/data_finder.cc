@@ -1,0 +1,93 @@
+#include "sidereal/runtime/data_finder.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "sidereal/runtime/failure.h"
+#include "sidereal/runtime/session.grpc.pb.h"
+#include "sidereal/runtime/worker_service.h"
+
+namespace sidereal::runtime {
+
+namespace v1 = session::v1;
+
+namespace {
+
+/// One GetStatus call.
+struct Asking {
+  std::unique_ptr<v1::Worker::Stub> stub;
+  grpc::ClientContext context;
+  v1::GetStatusRequest request;
+  v1::TaskStatus reply;
+};
+
+Result<sys::Address> data_address(const v1::TaskStatus& status, const std::string& control,
+                                  const std::string& shown) {
+  if (status.data_port() < 1 || status.data_port() > 65535) {
+    return base::failed_precondition(
+        "{} has no data port: it runs with protocol \"{}\"; start all servers of a cluster with "
+        "the same one",
+        shown, status.protocol().empty() ? "grpc" : status.protocol());
+  }
+  SR_ASSIGN_OR_RETURN(sys::Address address, sys::Address::parse(control));
+  address.port = status.data_port();
+  return address;
+}
+
+}  // namespace
+
+/// Questions that are under way.
+struct DataFinder::Shared {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::set<Asking*> open;
+  bool ended = false;
+};
+
+DataFinder::DataFinder(Channels* channels, Task* task, std::chrono::milliseconds timeout)
+    : channels_(channels), task_(task), timeout_(timeout), shared_(std::make_shared<Shared>()) {}
+
+DataFinder::~DataFinder() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->ended = true;
+  for (Asking* const one : shared_->open) one->context.TryCancel();
+  shared_->changed.wait(lock, [this] { return shared_->open.empty(); });
+}
+
+void DataFinder::find(const std::string& task, uint64_t incarnation,
+                      std::function<void(Result<sys::Address>)> done) {
+  const auto answer = [to = task_, done = std::move(done)](Result<sys::Address> address) {
+    static_cast<void>(to->post([done, address = std::move(address)] { done(address); }));
+  };
+  const Result<std::shared_ptr<grpc::Channel>> channel = channels_->to(task, incarnation);
+  if (!channel.ok()) return answer(channel.status());
+  const auto asking = std::make_shared<Asking>();
+  asking->stub = v1::Worker::NewStub(*channel);
+  asking->request.set_version(kSessionVersion);
+  asking->context.set_wait_for_ready(true);
+  asking->context.set_deadline(std::chrono::system_clock::now() + timeout_);
+  {
+    const std::lock_guard lock(shared_->mutex);
+    if (shared_->ended) return;
+    shared_->open.insert(asking.get());
+  }
+  asking->stub->async()->GetStatus(
+      &asking->context, &asking->request, &asking->reply,
+      [asking, answer, shared = shared_, shown = channels_->describe(task),
+       control = channels_->address(task)](const grpc::Status& status) {
+        if (status.ok()) {
+          answer(data_address(asking->reply, control, shown));
+        } else {
+          answer(base::unavailable("{} cannot be reached: {}", shown, status.error_message()));
+        }
+        const std::lock_guard lock(shared->mutex);
+        shared->open.erase(asking.get());
+        shared->changed.notify_all();
+      });
+}
+
+}  // namespace sidereal::runtime

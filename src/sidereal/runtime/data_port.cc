@@ -1,0 +1,233 @@
+#include "sidereal/runtime/data_port.h"
+
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "sidereal/base/bytes.h"
+#include "sidereal/base/log.h"
+#include "sidereal/runtime/failure.h"
+#include "sidereal/runtime/session.pb.h"
+#include "sidereal/transport/acceptor.h"
+#include "sidereal/wire/frame.h"
+
+namespace sidereal::runtime {
+
+using tensor::Tensor;
+using transport::Connection;
+using transport::ConnectionId;
+
+std::string encode_run(const RunExtra& extra) {
+  base::ByteWriter out;
+  out.put<int32_t>(extra.trace);
+  out.put<uint32_t>(extra.whole ? 1 : 0);
+  return out.take();
+}
+
+Result<RunExtra> decode_run(std::string_view bytes) {
+  base::ByteReader in(bytes);
+  RunExtra out;
+  uint32_t flags = 0;
+  SR_RETURN_IF_ERROR(in.get(&out.trace));
+  SR_RETURN_IF_ERROR(in.get(&flags));
+  if (in.remaining() > 0 || flags > 1 || out.trace < 0) {
+    return base::data_loss("a call to run a program has wrong bytes beside its feeds");
+  }
+  out.whole = flags == 1;
+  return out;
+}
+
+std::string encode_tensors(const TensorsExtra& extra) {
+  base::ByteWriter out;
+  out.put(extra.incarnation);
+  for (const ports::RendezvousKey& key : extra.keys) {
+    out.put(key.edge);
+    out.put(key.step);
+  }
+  return out.take();
+}
+
+Result<TensorsExtra> decode_tensors(std::string_view bytes) {
+  if (bytes.size() % 16 != 8) return base::data_loss("a question of {} bytes", bytes.size());
+  if (bytes.size() / 16 > static_cast<size_t>(kQuestionKeysMax)) {
+    return base::resource_exhausted("a question has {} keys; {} are allowed", bytes.size() / 16,
+                                    kQuestionKeysMax);
+  }
+  base::ByteReader in(bytes);
+  TensorsExtra out;
+  SR_RETURN_IF_ERROR(in.get(&out.incarnation));
+  out.keys.resize(bytes.size() / 16);
+  for (ports::RendezvousKey& key : out.keys) {
+    SR_RETURN_IF_ERROR(in.get(&key.edge));
+    SR_RETURN_IF_ERROR(in.get(&key.step));
+  }
+  return out;
+}
+
+namespace {
+
+/// Answers a question when all of its tensors are there.
+class Question final : public Task::Taker {
+ public:
+  Question(size_t count, std::function<void(const Status&, std::span<const Tensor>)> answer)
+      : values_(count), answer_(std::move(answer)) {}
+  void give(size_t index, Tensor value) override { values_[index] = std::move(value); }
+  void end(Status status) override {
+    const auto answer = std::exchange(answer_, nullptr);
+    if (answer) answer(status, values_);
+  }
+
+ private:
+  std::vector<Tensor> values_;
+  std::function<void(const Status&, std::span<const Tensor>)> answer_;
+};
+
+}  // namespace
+
+class DataPort::Impl final : public transport::CallHandler {
+ public:
+  explicit Impl(Task* task) : task_(task) {}
+
+  Status listen(transport::Endpoint* endpoint, const sys::Address& address) {
+    SR_ASSIGN_OR_RETURN(acceptor_, transport::Acceptor::create(endpoint, address, this));
+    return {};
+  }
+  [[nodiscard]] int port() const { return acceptor_->address().port; }
+  void drain() { draining_ = true; }
+
+ private:
+  /// What one connection has open here.
+  struct Client {
+    absl::flat_hash_set<uint64_t> steps;  ///< Parts that run or left tensors for others.
+    absl::flat_hash_map<uint64_t, std::pair<uint64_t, std::shared_ptr<Question>>> questions;
+  };
+
+  void on_call(const Connection& from, const transport::Call& call,
+               std::span<Tensor> feeds) override {
+    const Status status = take(from, call, feeds);
+    if (!status.ok()) acceptor_->reply_error(from.id, call.header.call_id, status);
+  }
+
+  Status take(const Connection& from, const transport::Call& call, std::span<Tensor> feeds) {
+    const uint64_t step = call.header.step;
+    switch (static_cast<DataCall>(call.header.kind)) {
+      case DataCall::kRun:
+        return run(from, call, feeds);
+      case DataCall::kTensors:
+        return give_tensors(from, call);
+      case DataCall::kEndStep:
+        if (clients_[from.id.value].steps.erase(step) > 0) task_->end_step(step);
+        acceptor_->reply(from.id, call.header.call_id, {});
+        return {};
+      case DataCall::kCancelStep:
+        if (clients_[from.id.value].steps.contains(step)) task_->cancel(step);
+        acceptor_->reply(from.id, call.header.call_id, {});
+        return {};
+    }
+    return base::unimplemented("{} knows no call of kind {}", task_->name(), call.header.kind);
+  }
+
+  Status run(const Connection& from, const transport::Call& call, std::span<Tensor> feeds) {
+    if (draining_) return base::unavailable("{} is stopping", task_->name());
+    SR_ASSIGN_OR_RETURN(const RunExtra extra, decode_run(call.extra));
+    ProgramCall what{.session = call.header.session,
+                     .program = call.header.program,
+                     .step = call.header.step,
+                     .feeds = std::vector<Tensor>(feeds.size()),
+                     .trace = extra.trace,
+                     .whole = extra.whole};
+    for (size_t i = 0; i < feeds.size(); ++i) {
+      const uint32_t slot = call.slots[i].slot;
+      if (slot >= feeds.size() || what.feeds[slot].defined() || !feeds[i].defined()) {
+        return base::invalid_argument("feed {} of a call is dead, or there twice", slot);
+      }
+      what.feeds[slot] = std::move(feeds[i]);
+    }
+    if (!extra.whole && !clients_[from.id.value].steps.insert(call.header.step).second) {
+      return base::make_status(StatusCode::kAlreadyExists, "the step is here already");
+    }
+    task_->run(std::move(what),
+               [this, to = from.id, id = call.header.call_id, whole = extra.whole](
+                   ProgramResult result) { answer(to, id, whole, std::move(result)); });
+    return {};
+  }
+
+  void answer(ConnectionId to, uint64_t call_id, bool whole, ProgramResult result) {
+    if (whole && !result.status.ok()) {
+      return acceptor_->reply_error(to, call_id, result.status, result.derived);
+    }
+    std::string extra;
+    if (!result.status.ok() || !result.trace.empty()) {
+      session::v1::ProgramTail tail;
+      to_proto(result.status, result.derived, tail.mutable_failure());
+      tail.set_waits_for(result.waits_for);
+      tail.set_trace(std::move(result.trace));
+      extra = tail.SerializeAsString();
+    }
+    acceptor_->reply(to, call_id, result.fetches, {.extra = extra});
+  }
+
+  Status give_tensors(const Connection& from, const transport::Call& call) {
+    SR_ASSIGN_OR_RETURN(const TensorsExtra extra, decode_tensors(call.extra));
+    if (extra.incarnation != 0 && extra.incarnation != task_->incarnation()) {
+      return wrong_incarnation(*task_, extra.incarnation);
+    }
+    const ConnectionId to = from.id;
+    const uint64_t id = call.header.call_id;
+    auto question = std::make_shared<Question>(
+        extra.keys.size(), [this, to, id](const Status& status, std::span<const Tensor> values) {
+          const auto client = clients_.find(to.value);
+          if (client != clients_.end()) client->second.questions.erase(id);
+          if (status.ok()) {
+            acceptor_->reply(to, id, values);
+          } else {
+            acceptor_->reply_error(to, id, status, true);
+          }
+        });
+    clients_[to.value].questions[id] = {call.header.step, question};
+    task_->ask(call.header.step, extra.keys, std::move(question));
+    return {};
+  }
+
+  void on_cancel(const Connection& from, uint64_t call_id) override {
+    const auto client = clients_.find(from.id.value);
+    if (client == clients_.end()) return;
+    const auto question = client->second.questions.find(call_id);
+    if (question == client->second.questions.end()) return;
+    task_->withdraw(question->second.first, question->second.second);
+    client->second.questions.erase(question);
+  }
+
+  void on_closed(const Connection& from, const Status& why) override {
+    base::log_debug("data connection closed peer={} task={} why=\"{}\"", from.task, task_->name(),
+                    base::message_of(why));
+    const auto client = clients_.extract(from.id.value);
+    if (client.empty()) return;
+    for (const uint64_t step : client.mapped().steps) task_->end_step(step);
+    for (const auto& [id, question] : client.mapped().questions) {
+      task_->withdraw(question.first, question.second);
+    }
+  }
+
+  Task* const task_;
+  std::atomic<bool> draining_ = false;
+  absl::flat_hash_map<uint64_t, Client> clients_;  // By the connection's id.
+  std::unique_ptr<transport::Acceptor> acceptor_;
+};
+
+DataPort::DataPort(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+DataPort::~DataPort() = default;
+
+Result<std::unique_ptr<DataPort>> DataPort::create(Task* task, transport::Endpoint* endpoint,
+                                                   const sys::Address& address) {
+  auto impl = std::make_unique<Impl>(task);
+  SR_RETURN_IF_ERROR(impl->listen(endpoint, address));
+  return std::unique_ptr<DataPort>(new DataPort(std::move(impl)));
+}
+
+int DataPort::port() const { return impl_->port(); }
+void DataPort::drain() { impl_->drain(); }
+
+}  // namespace sidereal::runtime
