@@ -40,7 +40,7 @@ constexpr size_t kBufferBytesMax = size_t{4} << 30;
 /// What is read of a connection at once: all calls in it begin before the next look at floods.
 constexpr int kReadBytesMax = 256 << 10;
 /// Calls on one connection.
-constexpr int kStreamsMax = 4096;
+constexpr int kStreamsMax = 1024;
 
 }  // namespace
 
