@@ -294,6 +294,15 @@ TEST(CutByDevice, SpoiledGraphsAreErrorsOrParts) {
     ask_for_devices(&model.graph, four_devices(), &dice);
     for (int64_t i = dice.number(1, 3); i > 0; --i) spoil(&model.graph, &dice);
     const auto parts = partition::by_device(model.graph, model.fetches, {}, test_registry());
+    for (const Mode mode : {Mode::kLayers, Mode::kLite}) {
+      const auto calls =
+          partition::pull_push_by_device(model.graph, dice.pick(four_devices()), model.fetches, {},
+                                         test_registry(), {.mode = mode});
+      EXPECT_EQ(calls.ok(), parts.ok()) << calls.status() << parts.status();
+      if (!calls.ok()) continue;
+      const auto made = program::compile(*calls);
+      EXPECT_TRUE(made.ok()) << made.status();
+    }
     if (!parts.ok()) continue;
     ++good;
     for (const auto& part : *parts) EXPECT_TRUE(program::compile(part).ok());

@@ -7,6 +7,7 @@
 #include "sidereal/passes/broadcasts.h"
 #include "sidereal/passes/fold.h"
 #include "sidereal/passes/fuse.h"
+#include "sidereal/passes/gather_at_tables.h"
 #include "sidereal/passes/simplify.h"
 #include "sidereal/passes/test_lines.h"
 
@@ -45,6 +46,38 @@ class OptimizeTest : public testing::Test {
 };
 
 using testing::ElementsAre;
+
+TEST_F(OptimizeTest, rows_of_a_variable_are_taken_where_it_is) {
+  const auto on = [&](const char* device, Output value) {
+    graph_.mutable_node(value.node).device = device;
+    return value;
+  };
+  const auto table = [&](int64_t rows) {
+    const ir::AttrMap attrs = {{"shared_name", fmt::format("v{}", rows)},
+                               {"dtype", DType::kFloat32},
+                               {"shape", ir::Shape{rows, 8}}};
+    const Output handle = on("/ps", b_.add("Variable", {}, attrs));
+    return on("/ps", b_.add("VariableRead", {handle},
+                            {{"dtype", DType::kFloat32}, {"shape", ir::Shape{rows, 8}}}));
+  };
+  const Output ids = on("/w", ops::placeholder(b_, "ids", DType::kInt64, {-1}));
+  const auto rows_of = [&](Output from) {
+    return on("/w", b_.add("Gather", {from, ids}, {{"axis", int64_t{0}}}));
+  };
+  const Output large = table(1000);
+  const Output moved = rows_of(large);
+  const Output small = rows_of(table(10));
+  const Output whole = table(2000);
+  const Output stays = rows_of(whole);
+  const Output sum = on("/w", ops::reduce_sum(b_, whole, {0}));
+  const Output fetched = table(3000);
+  const Output also = rows_of(fetched);
+  const auto got = gather_at_tables({graph_, {moved, small, stays, sum, fetched, also}, {}});
+  ASSERT_TRUE(got.ok()) << got.status();
+  const auto device = [&](Output value) { return got->graph.node(value.node).device; };
+  EXPECT_EQ(device(moved), "/ps");
+  for (const Output value : {small, stays, sum, also, ids}) EXPECT_EQ(device(value), "/w");
+}
 
 TEST_F(OptimizeTest, element_wise_nodes_become_one) {
   const Output x = input("x", {-1, 4});

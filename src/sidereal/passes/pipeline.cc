@@ -9,6 +9,7 @@
 #include "sidereal/passes/expand.h"
 #include "sidereal/passes/functions.h"
 #include "sidereal/passes/fuse.h"
+#include "sidereal/passes/gather_at_tables.h"
 #include "sidereal/passes/lookup_layout.h"
 #include "sidereal/passes/mixed_precision.h"
 #include "sidereal/passes/place.h"
@@ -52,6 +53,7 @@ Result<StepGraph> optimize(StepGraph step, const ir::OpRegistry& registry,
   const auto everywhere = [&](StepGraph from, const StepPass& pass) {
     return apply_everywhere(std::move(from), pass, registry);
   };
+  SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), gather_at_tables));
   SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), simplify));
   if (options.evaluate) {
     SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {
