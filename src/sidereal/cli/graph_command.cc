@@ -11,6 +11,7 @@
 #include "sidereal/cli/commands.h"
 #include "sidereal/cli/partition_report.h"
 #include "sidereal/cli/report.h"
+#include "sidereal/cluster/protocol.h"
 #include "sidereal/exec/one_op.h"
 #include "sidereal/ir/dot.h"
 #include "sidereal/ir/saved_model.h"
@@ -226,7 +227,8 @@ void add_graph(CLI::App* app, Action* action) {
       ->add_option("--partition", a->partition.protocol,
                    "show what a step of a session of this protocol sends on the --cluster; FILE is "
                    "its graph as text (session.graph_def in Python)")
-      ->check(CLI::IsMember(partition_protocols()))
+      ->check(CLI::IsMember(std::vector<std::string>(cluster::protocol_names().begin(),
+                                                     cluster::protocol_names().end())))
       ->default_str("");
   command
       ->add_option("--master", a->partition.master,

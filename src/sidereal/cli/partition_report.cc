@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "sidereal/cli/cluster_option.h"
+#include "sidereal/cluster/protocol.h"
 #include "sidereal/exec/one_op.h"
 #include "sidereal/partition/by_device.h"
 #include "sidereal/partition/cost.h"
@@ -71,20 +72,15 @@ Result<std::string> driver_of(const PartitionArguments& a, const ir::OpRegistry&
 
 }  // namespace
 
-const std::vector<std::string>& partition_protocols() {
-  static const std::vector<std::string> protocols = {"grpc", "grpc++", "star_server",
-                                                     "star_server_lite"};
-  return protocols;
-}
-
 Result<std::string> partition_report(const ir::Graph& graph, const PartitionArguments& a,
                                      const ir::OpRegistry& registry) {
   if (a.cluster.empty()) {
     return base::invalid_argument(
         "--partition needs the graph of a session, as text, and the --cluster that it runs on");
   }
+  SR_ASSIGN_OR_RETURN(const cluster::Protocol protocol, cluster::parse_protocol(a.protocol));
   SR_ASSIGN_OR_RETURN(const passes::StepGraph step, placed_step(graph, a, registry));
-  if (a.protocol == "grpc" || a.protocol == "grpc++") {
+  if (!cluster::is_pull_push(protocol)) {
     SR_ASSIGN_OR_RETURN(const auto parts,
                         partition::by_device(step.graph, step.fetches, step.targets, registry));
     return fmt::format("{}: {}\n{}", a.protocol, partition::to_text(partition::cost_of(parts)),
@@ -92,7 +88,7 @@ Result<std::string> partition_report(const ir::Graph& graph, const PartitionArgu
   }
   SR_ASSIGN_OR_RETURN(const std::string driver, driver_of(a, registry));
   using Mode = partition::PullPushOptions::Mode;
-  const Mode mode = a.protocol == "star_server" ? Mode::kLayers : Mode::kLite;
+  const Mode mode = protocol == cluster::Protocol::kStarServer ? Mode::kLayers : Mode::kLite;
   SR_ASSIGN_OR_RETURN(const auto parts,
                       partition::pull_push_by_device(step.graph, driver, step.fetches, step.targets,
                                                      registry, {.mode = mode}));

@@ -11,15 +11,12 @@ namespace sidereal::cli {
 
 /// How a session's graph is to be cut. Value type.
 struct PartitionArguments {
-  std::string protocol = {};  ///< "grpc", "grpc++", "star_server" or "star_server_lite".
+  std::string protocol = {};  ///< One of cluster::protocol_names().
   std::string cluster = {};   ///< See read_cluster().
   std::string master = {};    ///< "/job:worker/task:0", which drives calls; "": the first task.
   std::vector<std::string> fetches = {};  ///< "node:0".
   std::vector<std::string> targets = {};  ///< Without both, all nodes that nothing reads.
 };
-
-/// The protocols, for options.
-const std::vector<std::string>& partition_protocols();
 
 /// What a step of a session with `graph` sends: calls, rounds, messages, bytes as far as they are
 /// known, and each call. Errors: kInvalidArgument, kNotFound for names that are wrong, and those of
