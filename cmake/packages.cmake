@@ -74,4 +74,6 @@ if(SIDEREAL_TESTS)
 endif()
 if(SIDEREAL_BENCHES)
   find_package(benchmark REQUIRED CONFIG)
+  # A peer of bench_transport, which does without.
+  pkg_check_modules(SIDEREAL_ZMQ QUIET IMPORTED_TARGET GLOBAL libzmq)
 endif()
