@@ -8,8 +8,8 @@
 #include <optional>
 #include <thread>
 
-#include "bench/session/echo.grpc.pb.h"
 #include "../ps/work.h"
+#include "bench/session/echo.grpc.pb.h"
 #include "sidereal/base/check.h"
 #include "sides.h"
 

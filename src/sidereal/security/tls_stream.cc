@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kRecordBytes = 16 << 10;       // The most that one record of TLS holds.
 constexpr size_t kWaitingBytesMax = 512 << 10;  // Encrypted bytes that may wait for the socket.
+constexpr size_t kOutBytesKept = 32 << 10;
 constexpr size_t kDiscardBytesMax = 64 << 10;
 
 std::string library_text() {
@@ -117,6 +118,8 @@ Status TlsStream::push() {
   }
   out_.clear();
   out_at_ = 0;
+  // An idle connection holds little.
+  if (out_.capacity() > kOutBytesKept) out_ = {};
   return {};
 }
 

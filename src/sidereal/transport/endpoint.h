@@ -13,6 +13,7 @@
 #include "sidereal/sys/network.h"
 #include "sidereal/tensor/tensor.h"
 #include "sidereal/transport/budget.h"
+#include "sidereal/transport/outbox.h"
 #include "sidereal/wire/frame.h"
 
 namespace sidereal::transport {
@@ -52,6 +53,8 @@ class Endpoint {
   [[nodiscard]] const security::Tls* tls() const { return tls_.get(); }
   /// What payloads being received may take together.
   [[nodiscard]] Budget& budget() { return budget_; }
+  /// Where outboxes have their memory from.
+  [[nodiscard]] ChunkPool& chunks() { return chunks_; }
   /// Bytes that wait to be sent on all connections.
   [[nodiscard]] uint64_t send_bytes() const { return send_bytes_; }
   void count_send_bytes(int64_t change) { send_bytes_ += static_cast<uint64_t>(change); }
@@ -70,6 +73,7 @@ class Endpoint {
   std::shared_ptr<const security::Tls> tls_;
   wire::Limits limits_;
   Budget budget_;
+  ChunkPool chunks_;
   uint64_t send_bytes_ = 0;
   std::unique_ptr<std::byte[]> staging_;
 };

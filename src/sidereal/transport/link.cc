@@ -16,7 +16,11 @@ constexpr size_t kFirstWindow = 16 << 10;
 }  // namespace
 
 Link::Link(Endpoint* endpoint, Owner* owner, bool is_server)
-    : endpoint_(endpoint), owner_(owner), is_server_(is_server), window_(kFirstWindow) {}
+    : endpoint_(endpoint),
+      owner_(owner),
+      is_server_(is_server),
+      window_(kFirstWindow),
+      outbox_(&endpoint->chunks()) {}
 
 Link::~Link() { shut(); }
 

@@ -16,6 +16,7 @@ constexpr uint64_t kLongPayload = 32 << 10;   // frames that make the window sma
 constexpr uint64_t kFreeBytesMax = 16 << 10;  // payloads that ask for no room
 constexpr size_t kSlicesMax = 128;
 constexpr int kReadsPerEvent = 4;
+constexpr size_t kCarryKept = 4 << 10;  // memory that an idle connection keeps
 
 std::string_view as_text(const std::byte* data, size_t bytes) {
   return {reinterpret_cast<const char*>(data), bytes};
@@ -144,6 +145,7 @@ void Link::consume(std::string_view bytes) {
   }
   const auto* rest = reinterpret_cast<const std::byte*>(bytes.data());
   carry_.assign(rest, rest + bytes.size());
+  if (carry_.empty() && carry_.capacity() > kCarryKept) carry_ = {};
 }
 
 /// Returns the bytes of the head (and of what needs no payload) at the front of `bytes`; 0 when it

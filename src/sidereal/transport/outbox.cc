@@ -7,36 +7,48 @@
 
 namespace sidereal::transport {
 
+namespace {
+
+constexpr size_t kSegmentsKept = 64;
+
+}  // namespace
+
+ChunkPool::Chunk* ChunkPool::take(size_t bytes) {
+  ++taken_;
+  if (bytes <= kChunkBytes && !stock_.empty()) {
+    Chunk* const chunk = stock_.back().release();
+    stock_.pop_back();
+    return chunk;
+  }
+  auto chunk = std::make_unique<Chunk>();
+  chunk->capacity = std::max(bytes, kChunkBytes);
+  chunk->data = std::make_unique_for_overwrite<std::byte[]>(chunk->capacity);
+  return chunk.release();
+}
+
+void ChunkPool::give(Chunk* chunk) {
+  --taken_;
+  std::unique_ptr<Chunk> owned(chunk);
+  // Oversized chunks and those beyond a warm stock go back to the system.
+  if (owned->capacity != kChunkBytes || stock_.size() == kStockMax) return;
+  owned->used = 0;
+  stock_.push_back(std::move(owned));
+}
+
 Outbox::Chunk* Outbox::chunk_with_room(size_t bytes) {
   if (tail_ != nullptr && tail_->capacity - tail_->used >= bytes) return tail_;
-  Chunk* full = tail_;
-  tail_ = nullptr;
-  if (full != nullptr && full->segments == 0) release(full);
-  if (bytes <= kChunkBytes && !free_.empty()) {
-    tail_ = free_.back();
-    free_.pop_back();
-  } else {
-    auto chunk = std::make_unique<Chunk>();
-    chunk->capacity = std::max(bytes, kChunkBytes);
-    chunk->data = std::make_unique_for_overwrite<std::byte[]>(chunk->capacity);
-    tail_ = chunk.get();
-    chunks_.push_back(std::move(chunk));
-  }
+  Chunk* const full = std::exchange(tail_, nullptr);
+  if (full != nullptr && full->segments == 0) pool_->give(full);
+  tail_ = pool_->take(bytes);
   return tail_;
 }
 
 void Outbox::release(Chunk* chunk) {
   if (chunk == tail_) {
     chunk->used = 0;
-    return;
+  } else {
+    pool_->give(chunk);
   }
-  // Oversized chunks and those beyond a warm stock go back to the system.
-  if (chunk->capacity == kChunkBytes && free_.size() < 16) {
-    chunk->used = 0;
-    free_.push_back(chunk);
-    return;
-  }
-  std::erase_if(chunks_, [chunk](const auto& owned) { return owned.get() == chunk; });
 }
 
 std::byte* Outbox::append(size_t bytes) {
@@ -98,6 +110,9 @@ void Outbox::consume(size_t bytes) {
     bytes -= left;
     drop_front();
   }
+  if (bytes_ > 0) return;
+  if (tail_ != nullptr) pool_->give(std::exchange(tail_, nullptr));
+  if (segments_.capacity() > kSegmentsKept) segments_ = {};
 }
 
 void Outbox::clear() { consume(bytes_); }

@@ -12,7 +12,8 @@ namespace {
 
 TEST(Outbox, GivesBackWhatWasAppendedInOrderHoweverItIsSent) {
   std::mt19937 random(7);
-  Outbox outbox;
+  ChunkPool pool;
+  Outbox outbox(&pool);
   std::string expected, seen;
   const auto shared = tensor::Buffer::allocate(200'000);
   std::memset(shared->data(), 's', 200'000);
@@ -43,11 +44,13 @@ TEST(Outbox, GivesBackWhatWasAppendedInOrderHoweverItIsSent) {
   ASSERT_EQ(seen, expected.substr(0, seen.size()));
   outbox.clear();
   EXPECT_EQ(outbox.bytes(), 0u);
+  EXPECT_EQ(pool.taken(), 0);
   EXPECT_EQ(shared.use_count(), 1);
 }
 
 TEST(Outbox, SmallPiecesShareOneSlice) {
-  Outbox outbox;
+  ChunkPool pool;
+  Outbox outbox(&pool);
   for (int i = 0; i < 100; ++i) std::memset(outbox.append(64), i, 64);
   std::array<sys::ConstIoSlice, 8> slices;
   EXPECT_EQ(outbox.peek(slices), 1u);

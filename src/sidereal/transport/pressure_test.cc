@@ -1,3 +1,5 @@
+#include <malloc.h>
+
 #include <atomic>
 #include <map>
 
@@ -41,12 +43,17 @@ class PressureTest : public TransportTest {
     address_ = acceptor_->address();
     server_lane_->start();
   }
+  void wait_until(const std::function<bool()>& is_so) {
+    const int64_t until = clock_->now() + 60 * sys::kSecond;
+    while (!is_so() && clock_->now() < until) {
+    }
+  }
   void expect_used(uint64_t bytes) {
     uint64_t used = 0;
-    const int64_t until = clock_->now() + 60 * sys::kSecond;
-    while (used != bytes && clock_->now() < until) {
+    wait_until([&] {
       on(server_lane_, [&] { used = server_end_->budget().used(); });
-    }
+      return used == bytes;
+    });
     EXPECT_EQ(used, bytes);
   }
   CountingServer counting_;
@@ -65,16 +72,18 @@ TEST_F(PressureTest, AThousandClientsThatPushAtOnceShareABoundedMemory) {
     write_raw(*clients.back(), std::string_view(push).substr(0, 100'000));
   }
   expect_used((8 << 20) / kBytes * kBytes);
-  on(server_lane_, [&] {
-    EXPECT_EQ(acceptor_->connection_count(), static_cast<int>(kClients));
-    EXPECT_EQ(server_end_->budget().waiting(), kClients - (8 << 20) / kBytes);
+  size_t waiting = 0;
+  wait_until([&] {
+    on(server_lane_, [&] { waiting = server_end_->budget().waiting(); });
+    return waiting == kClients - (8 << 20) / kBytes;
   });
+  EXPECT_EQ(waiting, kClients - (8 << 20) / kBytes);
   for (auto& client : clients) write_raw(*client, std::string_view(push).substr(100'000));
-  const int64_t until = clock_->now() + 60 * sys::kSecond;
   size_t served = 0;
-  while (served < kClients && clock_->now() < until) {
+  wait_until([&] {
     on(server_lane_, [&] { served = counting_.calls_of.size(); });
-  }
+    return served == kClients;
+  });
   EXPECT_EQ(served, kClients);
   on(server_lane_, [&] {
     for (const auto& [id, calls] : counting_.calls_of) EXPECT_EQ(calls, 1);
@@ -129,7 +138,68 @@ TEST_F(PressureTest, RoomOfWhoGoesAwayIsGivenBack) {
   holder.reset();
   ASSERT_TRUE(sink.wait());
   EXPECT_TRUE(sink.status.ok()) << sink.status;
-  on(server_lane_, [&] { EXPECT_EQ(server_end_->budget().used(), 0u); });
+  expect_used(0);
+}
+
+TEST_F(PressureTest, ClientsThatDoNotTakeTheirAnswersDoNotFillTheLane) {
+  options_.lane_send_bytes_max = 8 << 20;
+  start_both();
+  constexpr int kGreedy = 8;
+  constexpr int kAsked = 50;
+  const Tensor count = Tensor::scalar<int64_t>(1 << 20);
+  std::vector<std::unique_ptr<sys::Stream>> greedy;
+  std::string asks = hello_frame();
+  for (int i = 0; i < kAsked; ++i) asks += call_frame(kPull, count);
+  for (int i = 0; i < kGreedy; ++i) {
+    greedy.push_back(raw_connection());
+    write_raw(*greedy.back(), asks);
+  }
+  // 1.6 GiB of answers are wanted, and honest calls go on.
+  uint64_t most = 0;
+  for (int i = 0; i < 50; ++i) {
+    Sink sink;
+    ASSERT_TRUE(call_fine(&sink));
+    on(server_lane_, [&] { most = std::max(most, server_end_->send_bytes()); });
+  }
+  EXPECT_GT(most, uint64_t{8} << 20);
+  // Who finds the lane full has one more answer at most.
+  EXPECT_LE(most, (uint64_t{8} << 20) + kGreedy * (uint64_t{4} << 20) + (1 << 20));
+}
+
+TEST_F(PressureTest, AnIdleConnectionHoldsLittleMemory) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "skipped: sanitizers have a heap of their own";
+#endif
+  constexpr int kClients = 500;
+  start_both();
+  std::vector<std::unique_ptr<Channel>> channels;
+  std::atomic<int> connected = 0;
+  std::promise<void> all_connected;
+  const size_t before = mallinfo2().uordblks;
+  on(client_lane_, [&] {
+    for (int i = 0; i < kClients; ++i) {
+      channels.push_back(Channel::create(client_end_.get(), {kServer, 0, address_}));
+      channels.back()->connect(0, [&](const Status& status) {
+        EXPECT_TRUE(status.ok()) << status;
+        if (++connected == kClients) all_connected.set_value();
+      });
+    }
+  });
+  ASSERT_EQ(all_connected.get_future().wait_for(kPatience), std::future_status::ready);
+  Sink sink(kClients);
+  const Tensor feed = pattern(100'000, 1);
+  on(client_lane_, [&] {
+    for (auto& channel : channels) {
+      ASSERT_TRUE(channel->call({.program = kEcho}, std::span(&feed, 1), &sink).ok());
+    }
+  });
+  ASSERT_TRUE(sink.wait());
+  sink.fetches.clear();
+  on(server_lane_, [&] { EXPECT_EQ(server_end_->chunks().taken(), 0); });
+  const size_t each = (mallinfo2().uordblks - before) / kClients;
+  RecordProperty("bytes_of_both_ends", std::to_string(each));
+  EXPECT_LE(each, 32u << 10);
+  on(client_lane_, [&] { channels.clear(); });
 }
 
 TEST_F(PressureTest, AClientIsToldWhenThereIsRoomToSendAgain) {

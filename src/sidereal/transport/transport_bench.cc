@@ -64,11 +64,12 @@ struct Pump : CallSink {
 };
 
 struct Rig {
-  explicit Rig(int64_t spin_us) {
+  explicit Rig(int64_t spin_us, bool one_lane = false) {
     options.send_buffer_bytes_max = int64_t{1} << 30;
-    server_lane = make_lane("server", spin_us, 0);
     client_lane = make_lane("client", spin_us, 1);
-    server_end = Endpoint::create(server_lane.get(), {.task = "server"}, options).value();
+    if (!one_lane) other_lane = make_lane("server", spin_us, 0);
+    lane::Lane* const server_lane = one_lane ? client_lane.get() : other_lane.get();
+    server_end = Endpoint::create(server_lane, {.task = "server"}, options).value();
     client_end = Endpoint::create(client_lane.get(), {.task = "client"}, options).value();
     acceptor = Acceptor::create(server_end.get(), {"127.0.0.1", 0}, &server).value();
     server.acceptor = acceptor.get();
@@ -76,14 +77,14 @@ struct Rig {
     pump.channel = channel.get();
     std::promise<Status> connected;
     channel->connect(0, [&](const Status& status) { connected.set_value(status); });
-    server_lane->start();
+    if (other_lane != nullptr) other_lane->start();
     client_lane->start();
     const Status status = connected.get_future().get();
     SR_CHECK(status.ok(), "{}", base::message_of(status));
   }
   ~Rig() {
     SR_CHECK(client_lane->stop().ok());
-    SR_CHECK(server_lane->stop().ok());
+    if (other_lane != nullptr) SR_CHECK(other_lane->stop().ok());
   }
   std::unique_ptr<lane::Lane> make_lane(const char* name, int64_t spin_us, int cpu) {
     return lane::Lane::create({.name = name,
@@ -107,7 +108,7 @@ struct Rig {
   std::unique_ptr<sys::Clock> clock = sys::posix::create_clock();
   FixedServer server;
   Pump pump;
-  std::unique_ptr<lane::Lane> server_lane, client_lane;
+  std::unique_ptr<lane::Lane> other_lane, client_lane;
   std::unique_ptr<Endpoint> server_end, client_end;
   std::unique_ptr<Acceptor> acceptor;
   std::unique_ptr<Channel> channel;
@@ -130,6 +131,16 @@ void transfer(benchmark::State& state, int64_t spin_us) {
   state.counters["p99_us"] = static_cast<double>(calls_ns.quantile(0.99)) / 1e3;
 }
 
+/// Both ends on one lane, so that nobody waits: the processor time of a call, for both together.
+void both_ends(benchmark::State& state) {
+  Rig rig(0, true);
+  rig.pump.feed = Tensor::zeros(DType::kUInt8, {state.range(0)});
+  rig.server.answer = Tensor::zeros(DType::kUInt8, {state.range(1)});
+  rig.run(1000, state.range(2));
+  for (auto _ : state) rig.run(1000, state.range(2));
+  state.SetItemsProcessed(1000 * state.iterations());
+}
+
 void polling(benchmark::State& state) { transfer(state, -1); }
 void sleeping(benchmark::State& state) { transfer(state, 0); }
 
@@ -144,6 +155,11 @@ void bulk_cases(benchmark::internal::Benchmark* b) {
     b->Args({kKeys, kRows, outstanding})->Args({kKeys + kRows, 16, outstanding});
   }
 }
+BENCHMARK(both_ends)
+    ->MeasureProcessCPUTime()
+    ->Unit(benchmark::kMillisecond)
+    ->Args({64, 16, 64})
+    ->Args({4096, 16, 64});
 BENCHMARK(polling)->Apply(bulk_cases);
 BENCHMARK(sleeping)->UseRealTime()->Unit(benchmark::kMillisecond)->Args({64, 64, 1});
 
