@@ -297,6 +297,9 @@ class Server::Impl final : public v1::Control::Service {
       reply->add_data_addresses("");
       all.add(lane->metrics());
     }
+    reply->set_connections_refused(reply->connections_refused() + all.refused_garbage +
+                                   all.refused_certificate + all.refused_idle +
+                                   all.refused_over_limit + all.handshakes_refused);
     reply->set_bytes_in(all.bytes_in);
     reply->set_bytes_out(all.bytes_out);
     reply->set_busy_s(static_cast<double>(all.busy_ns) * 1e-9);

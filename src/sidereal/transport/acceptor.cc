@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kAcceptsPerEvent = 64;
 constexpr int64_t kAcceptRetryNs = 100 * sys::kMillisecond;
+constexpr int64_t kReportEvery = 10 * sys::kSecond;
 
 }  // namespace
 
@@ -127,6 +128,19 @@ class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, publ
     dead_.push_back(static_cast<uint32_t>(id.value));
     endpoint_->lane()->flush_later(this);
   }
+  /// A connection that had not shaken hands was closed. Strangers must not fill a disk.
+  void count_stranger(metrics::Counter metrics::LaneMetrics::*counter) {
+    metrics::LaneMetrics& all = endpoint_->metrics();
+    (all.*counter).add();
+    const int64_t now = endpoint_->lane()->now();
+    if (counter == &metrics::LaneMetrics::gone || now < report_at_) return;
+    report_at_ = now + kReportEvery;
+    base::log_warning(
+        "connections refused address={} garbage={} certificate={} idle={} over_limit={} "
+        "handshake={}",
+        address_.to_string(), all.refused_garbage.value(), all.refused_certificate.value(),
+        all.refused_idle.value(), all.refused_over_limit.value(), all.handshakes_refused.value());
+  }
   void add_unproved(ServerConnection* connection) {
     connection->unproved_ = unproved_.insert(unproved_.end(), connection);
   }
@@ -157,6 +171,7 @@ class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, publ
   std::vector<uint32_t> dead_;             // places of connections that have closed
   std::list<ServerConnection*> unproved_;  // oldest first
   int shaken_count_ = 0;
+  int64_t report_at_ = 0;
 };
 
 // ---- ServerConnection ------------------------------------------------------------------------
@@ -175,7 +190,7 @@ Status ServerConnection::open(std::unique_ptr<sys::Stream> stream) {
 }
 
 void ServerConnection::refuse(const Status& why, metrics::Counter metrics::LaneMetrics::*counter) {
-  (endpoint_->metrics().*counter).add();
+  acceptor_->count_stranger(counter);
   link_.send_error(0, why);
   link_.close();
   closed(why);
@@ -267,20 +282,19 @@ void ServerConnection::end(const Status& why) {
 }
 
 void ServerConnection::make_room() {
-  endpoint_->metrics().refused_over_limit.add();
+  acceptor_->count_stranger(&metrics::LaneMetrics::refused_over_limit);
   link_.close();
   closed(base::resource_exhausted("too many connections that have not shaken hands"));
 }
 
 void ServerConnection::on_broken(const Status& why) {
   if (!shaken_) {
-    metrics::LaneMetrics& metrics = endpoint_->metrics();
     if (why.code() == StatusCode::kUnavailable) {
-      metrics.gone.add();
+      acceptor_->count_stranger(&metrics::LaneMetrics::gone);
     } else if (why.code() == StatusCode::kUnauthenticated) {
-      metrics.refused_certificate.add();
+      acceptor_->count_stranger(&metrics::LaneMetrics::refused_certificate);
     } else {
-      metrics.refused_garbage.add();
+      acceptor_->count_stranger(&metrics::LaneMetrics::refused_garbage);
     }
   }
   closed(
