@@ -311,7 +311,7 @@ class CallGraphs::Maker {
       std::vector<Output> inputs;
       for (const Read& read : region_.reads[id.value]) {
         if (read.copy != nullptr) {
-          inputs.emplace_back(part.copy_of(read.copy, node), 0);
+          inputs.push_back({part.copy_of(read.copy, node), 0});
         } else if (const auto arg = args.find(read.value); arg != args.end()) {
           inputs.push_back(arg->second);
         } else {

@@ -18,9 +18,9 @@ using ir::NodeId;
 
 namespace {
 
-/// Pairs of nodes that are looked at, and regroupings that are tried, at most.
+/// Pairs of nodes that are looked at, and nodes in all regroupings that are tried, at most.
 constexpr size_t kPairsMax = size_t{1} << 20;
-constexpr size_t kTriesMax = 4096;
+constexpr size_t kWorkMax = size_t{1} << 24;
 /// Bits of memory for what precedes what.
 constexpr size_t kBitsMax = size_t{1} << 30;
 constexpr std::string_view kEverything = "*";
@@ -60,6 +60,8 @@ class Traces {
     return out;
   }
   [[nodiscard]] bool gave_up() const { return gave_up_; }
+  /// How many nodes are kept track of.
+  [[nodiscard]] size_t size() const { return tracked_.size(); }
   [[nodiscard]] bool anything_waits() const {
     return std::find(region_.waits.begin(), region_.waits.end(), true) != region_.waits.end();
   }
@@ -194,7 +196,8 @@ class Merger {
 
   /// Puts `moved`, which are nodes of one call, into that of `others`.
   bool try_merge(std::vector<NodeId> moved, std::vector<NodeId> others) {
-    if (++tries_ > kTriesMax) return false;
+    work_ += region_.graph->size();
+    if (work_ > kWorkMax) return false;
     if (!is_free(moved, others) || !is_free(others, moved)) return false;
     if (!may_wait_together(moved, others) || !may_wait_together(others, moved)) return false;
     std::vector<int32_t> wanted = region_.owner;
@@ -233,9 +236,9 @@ class Merger {
 
   /// True when `nodes`, and what reads them, may wait for what `others` wait for: one program that
   /// runs the graph in its order would do so.
-  bool may_wait_together(const std::vector<NodeId>& nodes,
-                         const std::vector<NodeId>& others) const {
+  bool may_wait_together(const std::vector<NodeId>& nodes, const std::vector<NodeId>& others) {
     if (!traces_.anything_waits()) return true;
+    work_ += (nodes.size() + others.size()) * traces_.size() / 16;
     std::set<NodeId> own;
     for (const NodeId id : nodes) {
       if (region_.waits[id.value]) own.insert(id);
@@ -319,7 +322,7 @@ class Merger {
   CallRegion& region_;
   Traces traces_;
   std::vector<std::vector<NodeId>> consumers_;  // By node.
-  size_t tries_ = 0;
+  size_t work_ = 0;
 };
 
 }  // namespace

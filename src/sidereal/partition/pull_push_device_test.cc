@@ -266,7 +266,6 @@ rounds in each run of 'loop': 1
     EXPECT_EQ(parts.worker.find("loop")->inputs.size(), 2U);
     EXPECT_NE(parts.remotes[0].graph.find("w"), nullptr);
     EXPECT_NE(parts.remotes[1].graph.find("w"), nullptr);
-
   }
 }
 
@@ -317,6 +316,27 @@ TEST_F(PullPushByDevice, WhatMayWaitHoldsUpOnlyWhatNeedsIt) {
   }
 }
 
+/// Another step answers what is put into the one queue by putting something into the other.
+TEST_F(PullPushByDevice, WhatIsWaitedForIsNotWaitedForEarlierThanInOneProgram) {
+  for (const bool asks_first : {true, false}) {
+    graph_ = Graph();
+    const Output w = variable(kPs0, "w", {});
+    const Output questions = queue(kPs1, "questions");
+    const Output answers = queue(kPs0, "answers");
+    const Output value = read(kPs0, w, {});
+    const auto ask = [&] {
+      const Output question = on(kWorker, ops::tanh(b_, value));
+      return on(kPs1, b_.add_node("QueueEnqueue", {questions, question}, {}, {}, "ask"));
+    };
+    NodeId asked;
+    if (asks_first) asked = ask();
+    const NodeId taken = on(kPs0, b_.add_node("QueueDequeue", {answers}, components(), {}, "take"));
+    if (!asks_first) asked = ask();
+    const PartitionedGraph parts = cut(Mode::kLite, {{taken, 0}}, {asked});
+    EXPECT_EQ(parts.remotes.size(), asks_first ? 3U : 2U) << summary(parts);
+  }
+}
+
 TEST_F(PullPushByDevice, OpsOnOneQueueKeepTheirOrderAcrossCalls) {
   const Output q = queue(kPs0, "q");
   const Output x = ops::placeholder(b_, "x", DType::kFloat32, {});
@@ -343,6 +363,19 @@ TEST_F(PullPushByDevice, MergedCallsKeepWhatIsReadAndChangedInOrder) {
   // Between the two it makes a difference.
   EXPECT_EQ(cut(Mode::kLayers, {before}, {change, second}).remotes.size(), 3U);
   EXPECT_EQ(cut(Mode::kLite, {before}, {change, second}).remotes.size(), 2U);
+}
+
+TEST_F(PullPushByDevice, AReadIsNotDelayedBeyondAChangeThatNoEdgeOrders) {
+  const Output w = variable(kPs0, "w", {});
+  const Output before = read(kPs0, w, {});
+  const Output other = ops::tanh(b_, read(kPs1, variable(kPs1, "v", {}), {}));
+  const Output changed{subtract(kPs0, w, other), 0};
+  const NodeId again = subtract(kPs0, w, ops::tanh(b_, changed));
+  EXPECT_EQ(cut(Mode::kLayers, {before}, {again}).remotes.size(), 4U);
+  EXPECT_EQ(cut(Mode::kLite, {before}, {again}).remotes.size(), 4U);
+  // Behind an edge it may come when it likes.
+  graph_.mutable_node(changed.node).control_inputs = {before.node};
+  EXPECT_LT(cut(Mode::kLite, {before}, {again}).remotes.size(), 4U);
 }
 
 TEST_F(PullPushByDevice, TheDriverMayHaveNoNodeAndConstantsDoNotTravel) {
