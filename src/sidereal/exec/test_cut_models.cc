@@ -13,7 +13,6 @@ using ir::Graph;
 using ir::Output;
 using tensor::DType;
 using tensor::Shape;
-using tensor::Tensor;
 
 /// Some nodes wait for earlier ones, in bodies too.
 void add_orders(Graph* graph, Dice* dice) {

@@ -5,19 +5,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "sidereal/ir/function.h"
 #include "sidereal/ir/verify.h"
-#include "sidereal/ops/control.h"
-#include "sidereal/ops/ops.h"
 
 namespace sidereal::exec {
 
-using ir::Builder;
-using ir::FunctionPtr;
 using ir::Graph;
 using ir::Output;
 using tensor::DType;
-using tensor::Shape;
 using tensor::Tensor;
 
 const std::vector<std::string>& four_devices() {

@@ -72,7 +72,12 @@ class Traces {
     const ir::OpRegistry& registry = region_.rules->registry;
     const ir::OpSchema& schema = *registry.find(node.op);
     if (ir::has_effect(*region_.graph, node, registry)) changes_.insert(node.id);
-    for (int i = 0; i < schema.handle_inputs && i < static_cast<int>(node.inputs.size()); ++i) {
+    for (size_t i = 0; i < node.inputs.size() && schema.handle_inputs > 0; ++i) {
+      // Further handles are those of an optimizer's slots.
+      const bool is_handle = static_cast<int>(i) < schema.handle_inputs ||
+                             (node.op.starts_with("Variable") &&
+                              region_.graph->spec(node.inputs[i]).dtype == ir::DType::kString);
+      if (!is_handle) continue;
       const std::string resource = region_.resource_of(node.inputs[i]);
       touched.insert(resource[0] == '?' ? std::string(kEverything) : resource);
     }

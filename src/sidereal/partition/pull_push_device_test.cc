@@ -378,6 +378,24 @@ TEST_F(PullPushByDevice, AReadIsNotDelayedBeyondAChangeThatNoEdgeOrders) {
   EXPECT_LT(cut(Mode::kLite, {before}, {again}).remotes.size(), 4U);
 }
 
+TEST_F(PullPushByDevice, AReadOfASlotIsNotDelayedBeyondAnUpdateThatChangesIt) {
+  const Output w = variable(kPs0, "w", {2});
+  const Output slot = variable(kPs0, "slot", {2});
+  const Output before = read(kPs0, slot, {2});
+  const Output step = ops::constant(b_, ir::Tensor::scalar(1.0));
+  const Output rate = ops::constant(b_, ir::Tensor::scalar(0.5F));
+  const auto update = [&](Output gradient, const std::vector<NodeId>& after) {
+    return on(kPs0, b_.add_node("VariableUpdateDense", {w, gradient, step, rate, slot},
+                                {{"kind", std::string("momentum")}, {"momentum", 0.5}}, after));
+  };
+  const Output other = ops::tanh(b_, read(kPs1, variable(kPs1, "v", {2}), {2}));
+  const NodeId once = update(other, {});
+  const Output more{b_.add_node("Neg", {other}, {}, {once}), 0};
+  const NodeId twice = update(more, {});
+  EXPECT_EQ(cut(Mode::kLayers, {before}, {twice}).remotes.size(), 4U);
+  EXPECT_EQ(cut(Mode::kLite, {before}, {twice}).remotes.size(), 4U);
+}
+
 TEST_F(PullPushByDevice, TheDriverMayHaveNoNodeAndConstantsDoNotTravel) {
   const Output three = on(kPs0, ops::scalar(b_, DType::kFloat32, 3));
   const Output w = on(kPs0, ops::tanh(b_, three));
