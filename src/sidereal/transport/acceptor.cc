@@ -111,7 +111,7 @@ class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, publ
     header.method = wire::Method::kReply;
     header.call_id = call_id;
     const Status sent =
-        connection->link().send(header, {fetches, options.slots, options.forms, options.extra});
+        connection->link().send(&header, {fetches, options.slots, options.forms, options.extra});
     if (!sent.ok()) reply_error(to, call_id, sent, false);
   }
 

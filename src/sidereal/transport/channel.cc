@@ -465,7 +465,7 @@ Result<uint64_t> Channel::Impl::call(const CallOptions& what, std::span<const te
   header.program = what.program;
   header.step = what.step;
   header.session = what.session;
-  const Status sent = link_.send(header, {feeds, what.slots, what.forms, what.extra});
+  const Status sent = link_.send(&header, {feeds, what.slots, what.forms, what.extra});
   if (!sent.ok()) return base::with_context(sent, fmt::format("call to {}", peer_text()));
   free_.pop_back();
   call.sink = sink;

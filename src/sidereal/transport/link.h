@@ -71,9 +71,9 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
     std::span<const wire::Form> forms;
     std::string_view extra;
   };
-  /// Sends a Call or Reply. kInvalidArgument when it is larger than a peer with the same options
-  /// accepts; then nothing is sent.
-  Status send(wire::FrameHeader header, const Message& message);
+  /// Sends a Call or Reply, and fills in the rest of `header`. kInvalidArgument when it is larger
+  /// than a peer with the same options accepts; then nothing is sent.
+  Status send(wire::FrameHeader* header, const Message& message);
   /// Sends an Error for `call_id`. A long text is cut.
   void send_error(uint64_t call_id, const Status& error, bool derived = false);
 
@@ -108,9 +108,9 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
   size_t consume_payload(std::string_view bytes);
   Status begin_message(std::string_view meta);
   Status place_message();
-  Result<tensor::Tensor> place(size_t position);
+  Status place(size_t position);
   Status finish_tensors();
-  Result<tensor::Tensor> finished(size_t position);
+  Status finish_tensor(size_t position);
   void resume();
   void dispatch(std::string_view meta);
   void advance_payload(size_t bytes);

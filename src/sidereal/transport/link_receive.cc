@@ -154,19 +154,18 @@ size_t Link::consume_head(std::string_view bytes) {
   head_bytes_ = 0;
   if (bytes.size() < wire::kHeaderBytes) return 0;
   const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
-  Result<wire::FrameHeader> header = wire::decode_header(data, limits_);
-  if (!header.ok()) {
-    malformed(header.status());
+  const Status status = wire::decode_header(data, limits_, &incoming_.header);
+  if (!status.ok()) {
+    malformed(status);
     return 0;
   }
-  const size_t head = wire::kHeaderBytes + header->meta_bytes;
+  const size_t head = wire::kHeaderBytes + incoming_.header.meta_bytes;
   if (bytes.size() < head) {
     head_bytes_ = head;
     return 0;
   }
-  incoming_.header = *header;
   endpoint_->metrics().frames_in.add();
-  dispatch(bytes.substr(wire::kHeaderBytes, header->meta_bytes));
+  dispatch(bytes.substr(wire::kHeaderBytes, incoming_.header.meta_bytes));
   return head;
 }
 
@@ -213,8 +212,9 @@ Status Link::begin_message(std::string_view meta) {
   return place_message();
 }
 
-Result<tensor::Tensor> Link::place(size_t position) {
+Status Link::place(size_t position) {
   const wire::SlotEntry& slot = incoming_.slots[position];
+  tensor::Tensor& value = incoming_.tensors[position];
   if (slot.dtype == tensor::DType::kString) {
     // Pages that no byte comes for are never touched.
     tensor::Buffer::Ptr memory = tensor::Buffer::try_allocate_zeroed(slot.nbytes);
@@ -222,17 +222,22 @@ Result<tensor::Tensor> Link::place(size_t position) {
       return base::resource_exhausted("there is no memory for strings of {} bytes", slot.nbytes);
     }
     incoming_.places[position] = memory->data();
-    return tensor::Tensor(tensor::DType::kUInt8, {static_cast<int64_t>(slot.nbytes)},
-                          std::move(memory));
+    value = tensor::Tensor(tensor::DType::kUInt8, {static_cast<int64_t>(slot.nbytes)},
+                           std::move(memory));
+    return {};
   }
-  SR_ASSIGN_OR_RETURN(tensor::Tensor value,
-                      owner_->allocate(incoming_.header, static_cast<int>(position), slot));
-  SR_CHECK(value.defined() && value.dtype() == slot.dtype && value.shape() == slot.shape,
-           "allocate() gave {} for {}{}", value.to_string(), tensor::name_of(slot.dtype),
+  const uint64_t epoch = epoch_;
+  Result<tensor::Tensor> made =
+      owner_->allocate(incoming_.header, static_cast<int>(position), slot);
+  if (!made.ok()) return std::move(made).status();
+  if (epoch != epoch_) return {};  // Closed meanwhile.
+  SR_CHECK(made->defined() && made->dtype() == slot.dtype && made->shape() == slot.shape,
+           "allocate() gave {} for {}{}", made->to_string(), tensor::name_of(slot.dtype),
            slot.shape.to_string());
+  value = *std::move(made);
   // What is rounded comes to the end of its memory, and is widened from the front.
   incoming_.places[position] = value.raw() + (value.nbytes() - slot.nbytes);
-  return value;
+  return {};
 }
 
 /// Finds memory for the message whose head was read, and begins to receive into it.
@@ -249,15 +254,12 @@ Status Link::place_message() {
   if (epoch != epoch_) return {};
   for (size_t i = 0; wanted && i < incoming_.slots.size(); ++i) {
     if (incoming_.slots[i].dead) continue;
-    Result<tensor::Tensor> value = place(i);
+    const Status placed = place(i);
     if (epoch != epoch_) return {};
-    if (value.ok()) {
-      incoming_.tensors[i] = *std::move(value);
-    } else {
-      owner_->on_no_place(incoming_.header, value.status());
-      if (epoch != epoch_) return {};
-      wanted = false;
-    }
+    if (placed.ok()) continue;
+    owner_->on_no_place(incoming_.header, placed);
+    if (epoch != epoch_) return {};
+    wanted = false;
   }
   if (!wanted) skip_payload();
   if (incoming_.header.payload_bytes >= kLongPayload) window_ = kSmallWindow;
@@ -312,17 +314,19 @@ size_t Link::consume_payload(std::string_view bytes) {
   return used;
 }
 
-/// The tensor of a slot whose payload has come.
-Result<tensor::Tensor> Link::finished(size_t position) {
+/// Makes the tensor of a slot whose payload has come what it should be.
+Status Link::finish_tensor(size_t position) {
   tensor::Tensor& value = incoming_.tensors[position];
   const wire::SlotEntry& slot = incoming_.slots[position];
-  if (slot.dtype == tensor::DType::kString) return wire::strings_of(slot, value.buffer());
-  if (slot.form != wire::Form::kWhole) {
+  if (slot.dtype == tensor::DType::kString) {
+    SR_ASSIGN_OR_RETURN(value, wire::strings_of(slot, value.buffer()));
+  } else if (slot.form != wire::Form::kWhole) {
     wire::widen(slot.form, incoming_.places[position], static_cast<size_t>(value.num_elements()),
                 value.data<float>().data());
+  } else if (has_bad_bool(value)) {
+    return base::data_loss("a bool that is neither 0 nor 1");
   }
-  if (has_bad_bool(value)) return base::data_loss("a bool that is neither 0 nor 1");
-  return std::move(value);
+  return {};
 }
 
 Status Link::finish_tensors() {
@@ -338,7 +342,7 @@ Status Link::finish_tensors() {
   }
   for (size_t i = 0; i < incoming_.slots.size(); ++i) {
     if (incoming_.slots[i].dead) continue;
-    SR_ASSIGN_OR_RETURN(incoming_.tensors[i], finished(i));
+    SR_RETURN_IF_ERROR(finish_tensor(i));
   }
   return {};
 }

@@ -39,7 +39,7 @@ void Link::send(wire::FrameHeader header, std::string_view meta) {
   endpoint_->lane()->flush_later(this);
 }
 
-Status Link::send(wire::FrameHeader header, const Message& message) {
+Status Link::send(wire::FrameHeader* header, const Message& message) {
   const auto& [tensors, slots, forms, extra] = message;
   SR_DCHECK(slots.empty() || slots.size() == tensors.size());
   SR_DCHECK(forms.empty() || forms.size() == tensors.size());
@@ -58,12 +58,12 @@ Status Link::send(wire::FrameHeader header, const Message& message) {
     return base::invalid_argument("{} bytes do not fit one message; frame_bytes_max is {}",
                                   size.payload_bytes, limits.payload_bytes_max);
   }
-  header.flags |= (summed ? wire::kSummed : 0) | (extra.empty() ? 0 : wire::kExtra);
-  header.slot_count = static_cast<uint32_t>(tensors.size());
-  header.meta_bytes = static_cast<uint32_t>(meta_bytes);
-  header.payload_bytes = size.payload_bytes;
+  header->flags |= (summed ? wire::kSummed : 0) | (extra.empty() ? 0 : wire::kExtra);
+  header->slot_count = static_cast<uint32_t>(tensors.size());
+  header->meta_bytes = static_cast<uint32_t>(meta_bytes);
+  header->payload_bytes = size.payload_bytes;
   std::byte* const head = outbox_.append(wire::kHeaderBytes + meta_bytes);
-  wire::encode_header(header, head);
+  wire::encode_header(*header, head);
   std::byte* out = head + wire::kHeaderBytes;
   for (size_t i = 0; i < tensors.size(); ++i) {
     out += wire::encode_slot(slots.empty() ? static_cast<uint32_t>(i) : slots[i], tensors[i], out,

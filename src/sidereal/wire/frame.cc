@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -154,26 +155,33 @@ const char* name_of(Method method) {
   return "?";
 }
 
+// Field by field: a copy of the whole would wait for the stores that made it.
 void encode_header(const FrameHeader& header, std::byte* out) {
-  const RawHeader raw = {
-      .magic = kMagic,
-      .version = header.version,
-      .method = static_cast<uint16_t>(header.method),
-      .flags = header.flags,
-      .kind = header.kind,
-      .status = header.status,
-      .call_id = header.call_id,
-      .program = header.program,
-      .step = header.step,
-      .slot_count = header.slot_count,
-      .meta_bytes = header.meta_bytes,
-      .payload_bytes = header.payload_bytes,
-      .session = header.session,
+  const auto put = [out](size_t offset, auto value) {
+    std::memcpy(out + offset, &value, sizeof(value));
   };
-  std::memcpy(out, &raw, sizeof(raw));
+  put(offsetof(RawHeader, magic), kMagic);
+  put(offsetof(RawHeader, version), header.version);
+  put(offsetof(RawHeader, method), static_cast<uint16_t>(header.method));
+  put(offsetof(RawHeader, flags), header.flags);
+  put(offsetof(RawHeader, kind), header.kind);
+  put(offsetof(RawHeader, status), header.status);
+  put(offsetof(RawHeader, call_id), header.call_id);
+  put(offsetof(RawHeader, program), header.program);
+  put(offsetof(RawHeader, step), header.step);
+  put(offsetof(RawHeader, slot_count), header.slot_count);
+  put(offsetof(RawHeader, meta_bytes), header.meta_bytes);
+  put(offsetof(RawHeader, payload_bytes), header.payload_bytes);
+  put(offsetof(RawHeader, session), header.session);
 }
 
 Result<FrameHeader> decode_header(const std::byte* bytes, const Limits& limits) {
+  FrameHeader header;
+  SR_RETURN_IF_ERROR(decode_header(bytes, limits, &header));
+  return header;
+}
+
+Status decode_header(const std::byte* bytes, const Limits& limits, FrameHeader* header) {
   RawHeader raw;
   std::memcpy(&raw, bytes, sizeof(raw));
   if (raw.magic != kMagic) {
@@ -192,20 +200,19 @@ Result<FrameHeader> decode_header(const std::byte* bytes, const Limits& limits) 
   const auto method = static_cast<Method>(raw.method);
   SR_RETURN_IF_ERROR(check_limits(raw, method, limits));
   SR_RETURN_IF_ERROR(check_consistent(raw, method));
-  return FrameHeader{
-      .version = raw.version,
-      .method = method,
-      .flags = raw.flags,
-      .kind = raw.kind,
-      .status = raw.status,
-      .call_id = raw.call_id,
-      .program = raw.program,
-      .step = raw.step,
-      .slot_count = raw.slot_count,
-      .meta_bytes = raw.meta_bytes,
-      .payload_bytes = raw.payload_bytes,
-      .session = raw.session,
-  };
+  header->version = raw.version;
+  header->method = method;
+  header->flags = raw.flags;
+  header->kind = raw.kind;
+  header->status = raw.status;
+  header->call_id = raw.call_id;
+  header->program = raw.program;
+  header->step = raw.step;
+  header->slot_count = raw.slot_count;
+  header->meta_bytes = raw.meta_bytes;
+  header->payload_bytes = raw.payload_bytes;
+  header->session = raw.session;
+  return {};
 }
 
 uint64_t payload_bytes_of(const tensor::Tensor& tensor, Form form) {
@@ -280,6 +287,7 @@ Status decode_slot(uint32_t number, std::string_view* meta, SlotEntry* entry) {
   entry->dead = (raw.flags & kDeadBit) != 0;
   entry->nbytes = raw.nbytes;
   entry->form = static_cast<Form>(raw.flags >> kFormShift & 3);
+  entry->shape = tensor::Shape();
   for (int d = 0; d < raw.rank; ++d) {
     int64_t extent;
     std::memcpy(&extent, meta->data() + slot_entry_bytes(d), sizeof(extent));
@@ -310,7 +318,6 @@ uint64_t head_sum(const FrameHeader& header, std::string_view meta) {
 
 Result<Meta> decode_meta(const FrameHeader& header, std::string_view meta,
                          std::vector<SlotEntry>* entries) {
-  entries->clear();
   Meta out;
   if ((header.flags & kSummed) != 0) {
     if (meta.size() < sizeof(Checksums)) return base::data_loss("checksums outside their frame");
@@ -322,8 +329,12 @@ Result<Meta> decode_meta(const FrameHeader& header, std::string_view meta,
     }
   }
   uint64_t payload = 0;
+  if (meta.size() / slot_entry_bytes(0) < header.slot_count) {
+    return base::data_loss("{} slots in {} bytes", header.slot_count, meta.size());
+  }
+  entries->resize(header.slot_count);
   for (uint32_t i = 0; i < header.slot_count; ++i) {
-    SlotEntry& entry = entries->emplace_back();
+    SlotEntry& entry = (*entries)[i];
     SR_RETURN_IF_ERROR(decode_slot(i, &meta, &entry));
     // nbytes is at most 2^63 - 1 here, so rounding up cannot wrap; the sum is checked.
     if (__builtin_add_overflow(payload, padded(entry.nbytes), &payload)) {

@@ -98,6 +98,8 @@ void encode_header(const FrameHeader& header, std::byte* out);
 /// kFailedPrecondition for another version, kResourceExhausted past a limit, else kDataLoss.
 /// `bytes` holds at least kHeaderBytes.
 Result<FrameHeader> decode_header(const std::byte* bytes, const Limits& limits);
+/// The same into `header`, which is changed only when all is well.
+Status decode_header(const std::byte* bytes, const Limits& limits, FrameHeader* header);
 
 /// Bytes of a slot entry of that rank.
 constexpr size_t slot_entry_bytes(int rank) { return 16 + 8 * static_cast<size_t>(rank); }
@@ -135,9 +137,9 @@ struct Meta {
   Checksums sums;          ///< with kSummed
 };
 
-/// Reads the slot table of a Call or Reply into `entries` (cleared first), and what follows it.
-/// Checks dtypes, ranks, extents, forms, that each byte count is the product it must be (of
-/// strings: at least 8 for each), that the counts add up to `header.payload_bytes`, and the
+/// Reads the slot table of a Call or Reply into `entries`, in the place of what they hold, and what
+/// follows it. Checks dtypes, ranks, extents, forms, that each byte count is the product it must be
+/// (of strings: at least 8 for each), that the counts add up to `header.payload_bytes`, and the
 /// checksum of the head. kDataLoss names the slot that is wrong.
 Result<Meta> decode_meta(const FrameHeader& header, std::string_view meta,
                          std::vector<SlotEntry>* entries);
