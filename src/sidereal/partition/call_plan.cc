@@ -214,6 +214,7 @@ Status CallPlanner::fill(CallRegion* region) {
   find_places(region);
   SR_RETURN_IF_ERROR(find_reads(region));
   order_effects(region);
+  if (region->function != nullptr) order_changes(region);
   if (!regroup(region, layers_of(*region))) return base::internal("layers wait for each other");
   merge_calls(region);
   return {};
@@ -314,6 +315,40 @@ Status CallPlanner::find_reads(CallRegion* region) {
     for (const Read& read : region->reads[i]) want(read);
   }
   return {};
+}
+
+/// In a function, what is done to one variable keeps the order of the program, as it does in one
+/// program; and so does what is done to nobody knows what.
+void CallPlanner::order_changes(CallRegion* region) {
+  struct Last {
+    NodeId change;
+    std::vector<NodeId> reads;  ///< Since then.
+  };
+  std::map<std::string, Last> last_on;
+  for (const Node& node : region->graph->nodes()) {
+    const size_t i = static_cast<size_t>(node.id.value);
+    if (!region->live[i] || node.op == ir::kArgOp || makes_handle(node.op)) continue;
+    const bool changes = ir::has_effect(*region->graph, node, rules_.registry);
+    const bool is_control = ir::runs_functions(node.op);
+    std::set<std::string> touched;
+    const bool may_touch = is_control || rules_.registry.find(node.op)->handle_inputs > 0;
+    for (const Output& input : node.inputs) {
+      const bool is_handle = region->graph->spec(input).dtype == ir::DType::kString;
+      if (may_touch && is_handle) touched.insert(region->resource_of(input));
+    }
+    if (changes && touched.empty()) touched.insert("*");
+    std::vector<NodeId>& after = region->after[i];
+    for (const std::string& resource : touched) {
+      Last& last = last_on[resource];
+      if (last.change.valid()) after.push_back(last.change);
+      if (!changes) {
+        last.reads.push_back(node.id);
+        continue;
+      }
+      after.insert(after.end(), last.reads.begin(), last.reads.end());
+      last = {.change = node.id, .reads = {}};
+    }
+  }
 }
 
 /// What is done to one queue, accumulator or table keeps the graph's order. The driver, which does

@@ -269,6 +269,32 @@ rounds in each run of 'loop': 1
   }
 }
 
+TEST_F(PullPushByDevice, ABodyChangesAndReadsAVariableInTheOrderOfTheProgram) {
+  const Output w = variable(kPs0, "w", {});
+  const Output x = ops::placeholder(b_, "x", DType::kFloat32, {});
+  const FunctionPtr body =
+      function({{DType::kFloat32, {}}, {DType::kString, {}}}, [](Builder& f, const auto& in) {
+        const Output first{read(f, in[1], {}, "first"), 0};
+        const Output next = ops::tanh(f, first);
+        f.add_node("VariableAssign", {in[1], next}, {}, {}, "change");
+        const NodeId second = read(f, in[1], {}, "second");
+        for (const char* name : {"first", "change", "second"}) {
+          f.graph().mutable_node(f.graph().find(name)->id).device = kPs0;
+        }
+        const Output sum = ops::add(f, in[0], Output{second, 0});
+        all_on(kWorker, &f.graph());
+        return std::vector<Output>{sum};
+      });
+  const NodeId loop = ops::scan(b_, body, {x}, {}, {w}, {.length = 3}, "loop");
+  for (const Mode mode : {Mode::kLayers, Mode::kLite}) {
+    const PartitionedGraph parts = cut(mode, {{loop, 0}});
+    ASSERT_EQ(parts.remotes.size(), 2U);
+    EXPECT_EQ(parts.remotes[1].level, 2);
+    EXPECT_NE(parts.remotes[1].graph.find("change"), nullptr);
+    EXPECT_NE(parts.remotes[1].graph.find("second"), nullptr);
+  }
+}
+
 TEST_F(PullPushByDevice, ALoopThatIsWhollyOnOneDeviceIsOneCall) {
   const Output w = variable(kPs0, "w", {2, 2});
   const Output x = ops::placeholder(b_, "x", DType::kFloat32, {2, 2});

@@ -136,6 +136,7 @@ class CallPlanner {
   Status read_inputs(CallRegion* region, const ir::Node& node);
   Status split(CallRegion* region, const ir::Node& node);
   void order_effects(CallRegion* region);
+  void order_changes(CallRegion* region);
 
   const CallRules& rules_;
   std::map<const ir::Function*, Facts> facts_;
