@@ -131,7 +131,8 @@ constexpr int64_t kSide = 3;
 /// Makes a session_model(). Thread: core-local.
 class SessionModel {
  public:
-  explicit SessionModel(Dice* dice) : dice_(*dice), b_(&made_.graph, &test_registry()) {}
+  SessionModel(Dice* dice, bool orders_bodies)
+      : dice_(*dice), orders_bodies_(orders_bodies), b_(&made_.graph, &test_registry()) {}
 
   ControlModel make() {
     for (size_t i = 0; i < 3; ++i) {
@@ -184,7 +185,11 @@ class SessionModel {
       const bool is_free = !node.op.starts_with("Variable") && !in_one_place;
       if (is_free && dice_.chance(40)) node.device = dice_.pick(four_devices());
     }
-    return *ir::Function::make(std::move(body), std::move(out));
+    std::vector<ir::NodeId> changes;
+    for (const ir::Node& node : body.nodes()) {
+      if (node.op.starts_with("VariableAssign")) changes.push_back(node.id);
+    }
+    return *ir::Function::make(std::move(body), std::move(out), std::move(changes));
   }
 
   void add_variable(Output first) {
@@ -265,12 +270,12 @@ class SessionModel {
     const FunctionPtr cond = function(inputs, [](Builder& f, const auto& in) {
       return std::vector<Output>{ops::cast(f, in[0], DType::kBool)};
     });
-    const FunctionPtr body = function(inputs, [same](Builder& f, const auto& in) {
+    const FunctionPtr body = function(inputs, [&](Builder& f, const auto& in) {
       const Output value = read(f, in[2], {});
       const Output next = ops::tanh(f, ops::mat_mul(f, in[1], value));
       const ir::NodeId added =
           f.add_node("VariableAssignAdd", {in[3], next}, {}, {same ? value.node : next.node});
-      const Output sum = ops::add(f, next, read(f, in[3], {added}));
+      const Output sum = ops::add(f, next, read(f, in[3], in_order({added})));
       return std::vector<Output>{ops::sub(f, in[0], ops::scalar(f, DType::kFloat64, 1)), sum};
     });
     const Output n = ops::scalar(b_, DType::kFloat64, static_cast<double>(dice_.number(0, 3)));
@@ -304,6 +309,11 @@ class SessionModel {
     values_.push_back({node, 0});
   }
 
+  /// What a node of a body waits for, if bodies have such edges.
+  std::vector<ir::NodeId> in_order(std::vector<ir::NodeId> after) const {
+    return orders_bodies_ ? std::move(after) : std::vector<ir::NodeId>();
+  }
+
   void finish_control(ir::NodeId id, const std::vector<ir::NodeId>& after, Var* from, Var* to) {
     made_.graph.mutable_node(id).control_inputs = after;
     if (dice_.chance(50)) place(id);
@@ -330,6 +340,7 @@ class SessionModel {
   inline static const ir::TensorSpec kCount{DType::kFloat64, Shape()};
 
   Dice& dice_;
+  bool orders_bodies_;
   ControlModel made_;
   Builder b_;
   std::vector<Output> values_;
@@ -340,6 +351,8 @@ class SessionModel {
 
 }  // namespace
 
-ControlModel session_model(Dice* dice) { return SessionModel(dice).make(); }
+ControlModel session_model(Dice* dice, bool orders_bodies) {
+  return SessionModel(dice, orders_bodies).make();
+}
 
 }  // namespace sidereal::exec

@@ -112,7 +112,8 @@ ControlModel rows_model(Dice* dice);
 ControlModel variables_model(Dice* dice);
 /// Steps that read and change variables and pass values through queues, in loops and branches too,
 /// in an order that edges say. Fetches what was read, and all variables at the end. The variables
-/// must have been made by a step with "first" true.
-ControlModel session_model(Dice* dice);
+/// must have been made by a step with "first" true. Without `orders_bodies`, what bodies do to one
+/// variable has the order of the program only.
+ControlModel session_model(Dice* dice, bool orders_bodies);
 
 }  // namespace sidereal::exec
