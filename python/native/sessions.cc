@@ -79,12 +79,8 @@ std::unique_ptr<Server> make_server(const cluster::ClusterSpec& cluster, const s
 void bind_server(nb::module_& m) {
   m.def(
       "check_protocol",
-      [](const std::string& name) {
-        if (cluster::is_pull_push(value_of(cluster::parse_protocol(name)))) {
-          check(base::unimplemented("protocol '{}' is not part of this release's servers", name));
-        }
-      },
-      "name"_a, "That servers know a protocol.");
+      [](const std::string& name) { check(cluster::parse_protocol(name).status()); }, "name"_a,
+      "That servers know a protocol.");
   nb::class_<Server>(m, "Server", "A member of a cluster.")
       .def_static("create", &make_server, "cluster"_a, "job"_a, "task"_a, nb::kw_only(), "listen"_a,
                   "security"_a, "intra_op_threads"_a, "device_filters"_a,

@@ -24,7 +24,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-@pytest.fixture(params=["grpc", "grpc++"])
+@pytest.fixture(params=["grpc", "grpc++", "star_server", "star_server_lite"])
 def servers(request: pytest.FixtureRequest) -> Iterator[list[sr.train.Server]]:
     """Two ps and a worker in this process; the worker is the last."""
     ports = free_ports(3)

@@ -129,8 +129,10 @@ void add_serve(CLI::App* app, Action* action) {
       ->default_str("")
       ->type_name("FILE|JSON");
   command->add_option("--protocol", a->protocol, "with --cluster: how members talk")
-      ->check(CLI::IsMember({"grpc", "grpc++"}).description(""))
-      ->type_name("grpc|grpc++");
+      ->check(CLI::IsMember(std::vector<std::string>(cluster::protocol_names().begin(),
+                                                     cluster::protocol_names().end()))
+                  .description(""))
+      ->type_name("grpc|grpc++|star_server|star_server_lite");
   command
       ->add_option("--data-listen", a->data_listen,
                    "with --cluster, for protocols other than grpc: where to listen for other "

@@ -31,7 +31,9 @@ std::unique_ptr<Session> session_of(const TestCluster& cluster, const Model& mod
 class SessionOfACluster : public ::testing::TestWithParam<cluster::Protocol> {};
 INSTANTIATE_TEST_SUITE_P(Over, SessionOfACluster,
                          ::testing::Values(cluster::Protocol::kGrpc,
-                                           cluster::Protocol::kGrpcPlusPlus),
+                                           cluster::Protocol::kGrpcPlusPlus,
+                                           cluster::Protocol::kStarServer,
+                                           cluster::Protocol::kStarServerLite),
                          test_name);
 
 TEST_P(SessionOfACluster, passes_values_between_tasks) {

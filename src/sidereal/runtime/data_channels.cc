@@ -190,6 +190,26 @@ class LaneQuestion final : public Peers::Question,
   std::shared_ptr<LaneQuestion> self_;
 };
 
+/// Gets the answer of a call whose answer says nothing.
+class Unheard final : public DataChannel::Sink {
+ public:
+  void ended(const Status& /*status*/, std::span<Tensor> /*fetches*/) override { delete this; }
+};
+
+/// Adds what an answer says beside its tensors, if anything.
+void read_tail(const std::string& bytes, ProgramResult* result) {
+  if (bytes.empty()) return;
+  session::v1::ProgramTail tail;
+  if (!tail.ParseFromString(bytes)) {
+    result->status = base::data_loss("the end of an answer cannot be read");
+    return;
+  }
+  result->status = from_proto(tail.failure());
+  result->derived = tail.failure().derived();
+  result->waits_for = std::move(*tail.mutable_waits_for());
+  result->trace = std::move(*tail.mutable_trace());
+}
+
 /// A part of a step on another task.
 class DataPart final : public DataChannels::Part,
                        public DataChannel::Sink,
@@ -247,36 +267,18 @@ class DataPart final : public DataChannels::Part,
     result.derived = derived_ || (ended_ && !status.ok());
     result.fetches.assign(std::make_move_iterator(fetches.begin()),
                           std::make_move_iterator(fetches.end()));
-    session::v1::ProgramTail tail;
-    if (!tail_.empty() && !tail.ParseFromString(tail_)) {
-      result.status = base::data_loss("{}: the end of an answer cannot be read", peer_);
-    } else if (!tail_.empty()) {
-      result.status = from_proto(tail.failure());
-      result.derived = tail.failure().derived();
-      result.waits_for = std::move(*tail.mutable_waits_for());
-      result.trace = std::move(*tail.mutable_trace());
-    }
+    read_tail(tail_, &result);
     give(std::move(result));
     answered_ = true;
     const std::shared_ptr<DataPart> last = std::move(self_);
   }
 
  private:
-  /// Gets the answer of a call that has none.
-  class Nothing final : public DataChannel::Sink {
-   public:
-    explicit Nothing(std::shared_ptr<DataPart> part) : part_(std::move(part)) {}
-    void ended(const Status&, std::span<Tensor>) override { delete this; }
-
-   private:
-    const std::shared_ptr<DataPart> part_;
-  };
-
   void tell(DataCall kind, std::shared_ptr<DataPart> ends) {
     static_cast<void>(task_->post([self = shared_from_this(), kind, ends = std::move(ends)] {
       DataChannel* const channel = self->channels_->to(self->peer_);
       channel->call(self->incarnation_, {.step = self->step_, .kind = static_cast<uint16_t>(kind)},
-                    {}, new Nothing(self));
+                    {}, new Unheard);
       if (ends == nullptr) return;
       self->ended_ = true;
       if (!self->answered_) channel->cancel(self.get());
@@ -301,11 +303,54 @@ class DataPart final : public DataChannels::Part,
   std::shared_ptr<DataPart> self_;  // While its call is under way.
 };
 
+/// A program that another task runs alone. It keeps itself while it is under way.
+class LaneRun final : public Peers::Run, public DataChannel::Sink {
+ public:
+  LaneRun(DataChannel* channel, Peers::RunDone* done) : channel_(channel), done_(done) {}
+
+  void start(const transport::CallOptions& what, std::span<const Tensor> feeds,
+             std::shared_ptr<LaneRun> self) {
+    self_ = std::move(self);
+    step_ = what.step;
+    channel_->call(0, what, feeds, this);
+  }
+  void cancel() override {
+    if (self_ == nullptr) return;
+    channel_->call(0, {.step = step_, .kind = static_cast<uint16_t>(DataCall::kCancelStep)}, {},
+                   new Unheard);
+  }
+  void drop() override {
+    if (self_ != nullptr) channel_->cancel(this);
+  }
+  Result<Tensor> allocate(int position, tensor::DType dtype, const tensor::Shape& shape) override {
+    return done_->allocate(position, dtype, shape);
+  }
+  void on_aside(const transport::Aside& aside) override { tail_ = std::string(aside.extra); }
+  void ended(const Status& status, std::span<Tensor> fetches) override {
+    const std::shared_ptr<LaneRun> last = std::move(self_);
+    ProgramResult result{.status = status};
+    read_tail(tail_, &result);
+    done_->done(result, fetches);
+  }
+
+ private:
+  DataChannel* const channel_;
+  Peers::RunDone* const done_;
+  uint64_t step_ = 0;
+  std::string tail_;
+  std::shared_ptr<LaneRun> self_;
+};
+
 }  // namespace
 
 DataChannels::DataChannels(Task* task, transport::Endpoint* endpoint, DataChannel::Find find,
-                           std::function<std::string(const std::string& task)> describe)
-    : task_(task), endpoint_(endpoint), find_(std::move(find)), describe_(std::move(describe)) {}
+                           std::function<std::string(const std::string& task)> describe,
+                           uint64_t first_run)
+    : task_(task),
+      endpoint_(endpoint),
+      find_(std::move(find)),
+      describe_(std::move(describe)),
+      next_run_(first_run) {}
 DataChannels::~DataChannels() = default;
 
 DataChannel* DataChannels::to(const std::string& task) {
@@ -324,6 +369,21 @@ std::shared_ptr<Peers::Question> DataChannels::ask(
                                                  std::move(on_end));
   question->start(source, step, keys);
   return question;
+}
+
+std::shared_ptr<Peers::Run> DataChannels::run(const std::string& task, uint64_t session,
+                                              uint64_t program, int32_t trace,
+                                              std::span<const Tensor> feeds, RunDone* done) {
+  auto run = std::make_shared<LaneRun>(to(task), done);
+  const std::string extra = encode_run({.trace = trace, .whole = true});
+  run->start({.program = program,
+              .step = next_run_++,
+              .session = session,
+              .kind = static_cast<uint16_t>(DataCall::kRun),
+              .deadline_ns = transport::kNoDeadline,
+              .extra = extra},
+             feeds, run);
+  return run;
 }
 
 std::shared_ptr<DataChannels::Part> DataChannels::run(const std::string& task, uint64_t incarnation,

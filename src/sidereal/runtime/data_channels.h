@@ -90,8 +90,9 @@ class DataChannel {
 /// Lifecycle: created before the task starts, destroyed after it has stopped.
 class DataChannels final : public Peers {
  public:
+  /// `first_run`: random; runs on other tasks are numbered from there.
   DataChannels(Task* task, transport::Endpoint* endpoint, DataChannel::Find find,
-               std::function<std::string(const std::string& task)> describe);
+               std::function<std::string(const std::string& task)> describe, uint64_t first_run);
   ~DataChannels() override;
 
   /// The one to a task, by its full name. Thread: the task's lane.
@@ -102,6 +103,11 @@ class DataChannels final : public Peers {
                                 std::vector<ports::RendezvousKey> keys,
                                 std::function<void(size_t index, tensor::Tensor value)> on_tensor,
                                 std::function<void(Status status)> on_end) override;
+
+  std::shared_ptr<Run> run(const std::string& task, uint64_t session, uint64_t program,
+                           int32_t trace, std::span<const tensor::Tensor> feeds,
+                           RunDone* done) override;
+  [[nodiscard]] bool can_run() const override { return true; }
 
   /// A part of a step on another task.
   class Part : public Link::Part {
@@ -122,6 +128,7 @@ class DataChannels final : public Peers {
   const DataChannel::Find find_;
   const std::function<std::string(const std::string& task)> describe_;
   std::map<std::string, std::unique_ptr<DataChannel>> channels_;
+  uint64_t next_run_;
 };
 
 }  // namespace sidereal::runtime

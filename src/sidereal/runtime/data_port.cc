@@ -101,6 +101,9 @@ class DataPort::Impl final : public transport::CallHandler {
   /// What one connection has open here.
   struct Client {
     absl::flat_hash_set<uint64_t> steps;  ///< Parts that run or left tensors for others.
+    /// Steps that are one call alone, by the call; and these steps.
+    absl::flat_hash_map<uint64_t, uint64_t> runs;
+    absl::flat_hash_set<uint64_t> whole_steps;
     absl::flat_hash_map<uint64_t, std::pair<uint64_t, std::shared_ptr<Question>>> questions;
   };
 
@@ -122,7 +125,10 @@ class DataPort::Impl final : public transport::CallHandler {
         acceptor_->reply(from.id, call.header.call_id, {});
         return {};
       case DataCall::kCancelStep:
-        if (clients_[from.id.value].steps.contains(step)) task_->cancel(step);
+        if (clients_[from.id.value].steps.contains(step) ||
+            clients_[from.id.value].whole_steps.contains(step)) {
+          task_->cancel(step);
+        }
         acceptor_->reply(from.id, call.header.call_id, {});
         return {};
     }
@@ -145,6 +151,13 @@ class DataPort::Impl final : public transport::CallHandler {
       }
       what.feeds[slot] = std::move(feeds[i]);
     }
+    if (extra.whole) {
+      Client& client = clients_[from.id.value];
+      if (!client.whole_steps.insert(call.header.step).second) {
+        return base::make_status(StatusCode::kAlreadyExists, "the step is here already");
+      }
+      client.runs[call.header.call_id] = call.header.step;
+    }
     if (!extra.whole && !clients_[from.id.value].steps.insert(call.header.step).second) {
       return base::make_status(StatusCode::kAlreadyExists, "the step is here already");
     }
@@ -155,8 +168,10 @@ class DataPort::Impl final : public transport::CallHandler {
   }
 
   void answer(ConnectionId to, uint64_t call_id, bool whole, ProgramResult result) {
-    if (whole && !result.status.ok()) {
-      return acceptor_->reply_error(to, call_id, result.status, result.derived);
+    const auto client = clients_.find(to.value);
+    if (whole && client != clients_.end()) {
+      const auto run = client->second.runs.extract(call_id);
+      if (!run.empty()) client->second.whole_steps.erase(run.mapped());
     }
     std::string extra;
     if (!result.status.ok() || !result.trace.empty()) {
@@ -194,6 +209,8 @@ class DataPort::Impl final : public transport::CallHandler {
   void on_cancel(const Connection& from, uint64_t call_id) override {
     const auto client = clients_.find(from.id.value);
     if (client == clients_.end()) return;
+    const auto run = client->second.runs.find(call_id);
+    if (run != client->second.runs.end()) task_->cancel(run->second);
     const auto question = client->second.questions.find(call_id);
     if (question == client->second.questions.end()) return;
     task_->withdraw(question->second.first, question->second.second);
@@ -206,6 +223,7 @@ class DataPort::Impl final : public transport::CallHandler {
     const auto client = clients_.extract(from.id.value);
     if (client.empty()) return;
     for (const uint64_t step : client.mapped().steps) task_->end_step(step);
+    for (const auto& [call, step] : client.mapped().runs) task_->cancel(step);
     for (const auto& [id, question] : client.mapped().questions) {
       task_->withdraw(question.first, question.second);
     }

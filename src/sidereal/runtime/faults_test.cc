@@ -80,7 +80,9 @@ class Faults : public ::testing::TestWithParam<cluster::Protocol> {
              status.programs() == 0;
     })) << cluster_->status(task).DebugString();
   }
-  bool runs(int task, int64_t steps) {
+  /// With calls only the driver, and who holds up a call, have a part of a step: task 1.
+  bool runs(int task, int64_t steps, int driver) {
+    if (cluster::is_pull_push(GetParam()) && task != driver && task != 1) return true;
     return eventually([&] { return cluster_->status(task).steps_running() >= steps; });
   }
 
@@ -137,7 +139,7 @@ class FaultsOfAPs : public Faults {
     std::thread b([&] {
       of_elsewhere = elsewhere->run({}, {"taken", "taken_elsewhere"}).status();
     });
-    EXPECT_TRUE(runs(1, 2));
+    EXPECT_TRUE(runs(1, 2, 0));
     const Stopwatch watch;
     cluster_->process(1).signal(signal);
     a.join();
@@ -162,8 +164,8 @@ TEST_P(Faults, a_worker_restarted_during_a_step_ends_it) {
   const auto one = session(2);
   Status status;
   std::thread runner([&] { status = one->run({}, {"taken", "taken_elsewhere"}).status(); });
-  EXPECT_TRUE(runs(0, 1));
-  EXPECT_TRUE(runs(1, 1));
+  EXPECT_TRUE(runs(0, 1, 2));
+  EXPECT_TRUE(runs(1, 1, 0));
   cluster_->kill(0);
   cluster_->start(0);
   runner.join();
@@ -178,11 +180,11 @@ TEST_P(Faults, tasks_forget_the_sessions_of_a_master_that_was_killed) {
   Status of_waits;
   Status of_loop;
   std::thread a([&] { of_waits = waits->run({}, {"taken", "taken_elsewhere"}).status(); });
-  EXPECT_TRUE(runs(1, 1));
-  EXPECT_TRUE(runs(2, 1));
+  EXPECT_TRUE(runs(1, 1, 0));
+  EXPECT_TRUE(runs(2, 1, 0));
   // It holds the only thread that steps have there.
   std::thread b([&] { of_loop = goes_round->run({}, {"out"}).status(); });
-  EXPECT_TRUE(runs(1, 2));
+  EXPECT_TRUE(runs(1, 2, 0));
   cluster_->kill(0);
   a.join();
   b.join();
@@ -196,7 +198,7 @@ TEST_P(Faults, tasks_forget_the_sessions_of_a_master_that_was_stopped) {
   const auto waits = session();
   Status status;
   std::thread a([&] { status = waits->run({}, {"taken", "taken_elsewhere"}).status(); });
-  EXPECT_TRUE(runs(2, 1));
+  EXPECT_TRUE(runs(2, 1, 0));
   const Stopwatch watch;
   cluster_->process(0).signal(SIGSTOP);
   a.join();
@@ -220,7 +222,7 @@ TEST_P(Faults, masters_forget_the_sessions_of_a_client_that_was_killed) {
   ChildProcess client({this_program(), "--gtest_also_run_disabled_tests",
                        "--gtest_filter=DISABLED_ClientOfFaults.*"},
                       {std::string(kTargetOfChild) + "=" + cluster_->target()});
-  for (int task = 0; task < 3; ++task) EXPECT_TRUE(runs(task, 1)) << task;
+  for (int task = 0; task < 3; ++task) EXPECT_TRUE(runs(task, 1, 0)) << task;
   client.signal(SIGKILL);
   EXPECT_EQ(client.wait(), -SIGKILL);
   for (int task = 0; task < 3; ++task) expect_forgotten(task);
@@ -272,7 +274,7 @@ TEST_P(Faults, a_server_told_to_end_lets_steps_end_that_run) {
     ASSERT_NE(one, nullptr);
     Result<std::vector<Tensor>> got = base::internal("not yet");
     std::thread runner([&] { got = one->run({}, {"out"}); });
-    EXPECT_TRUE(runs(1, 1));
+    EXPECT_TRUE(runs(1, 1, 0));
     const Stopwatch watch;
     cluster_->process(ended).signal(SIGTERM);
     EXPECT_EQ(cluster_->process(ended).wait(), 0);
@@ -290,7 +292,7 @@ TEST_P(Faults, a_server_told_to_end_cancels_what_does_not_end) {
   const auto one = session();
   Status status;
   std::thread runner([&] { status = one->run({}, {"taken"}).status(); });
-  EXPECT_TRUE(runs(1, 1));
+  EXPECT_TRUE(runs(1, 1, 0));
   const Stopwatch watch;
   cluster_->process(0).signal(SIGTERM);
   EXPECT_EQ(cluster_->process(0).wait(), 0);
@@ -300,10 +302,15 @@ TEST_P(Faults, a_server_told_to_end_cancels_what_does_not_end) {
   expect_forgotten(1);
 }
 
-const auto kProtocols =
-    ::testing::Values(cluster::Protocol::kGrpc, cluster::Protocol::kGrpcPlusPlus);
-INSTANTIATE_TEST_SUITE_P(Over, Faults, kProtocols, test_name);
-INSTANTIATE_TEST_SUITE_P(Over, FaultsOfAPs, kProtocols, test_name);
+/// All of them where time matters less.
+std::vector<cluster::Protocol> protocols() {
+  using cluster::Protocol;
+  if (std::getenv("CI") == nullptr) return {Protocol::kGrpc, Protocol::kStarServer};
+  return {Protocol::kGrpc, Protocol::kGrpcPlusPlus, Protocol::kStarServer,
+          Protocol::kStarServerLite};
+}
+INSTANTIATE_TEST_SUITE_P(Over, Faults, ::testing::ValuesIn(protocols()), test_name);
+INSTANTIATE_TEST_SUITE_P(Over, FaultsOfAPs, ::testing::ValuesIn(protocols()), test_name);
 
 }  // namespace
 }  // namespace sidereal::runtime

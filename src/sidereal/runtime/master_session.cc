@@ -47,6 +47,7 @@ void collect_devices(const ir::Graph& graph, std::set<std::string>* out) {
 
 struct MasterSession::Plan {
   std::vector<PartPlan> parts;
+  std::set<std::string> called;  ///< Tasks that the only part calls.
 };
 
 /// A step that was asked for: being planned, or running. Thread: any.
@@ -76,6 +77,10 @@ class MasterSession::Request final : public MasterSession::Handle {
     return cancelled_;
   }
 
+  /// The tasks that it calls; under the session's lock, as calls_to().
+  void calls(const std::set<std::string>& tasks) { called_ = tasks; }
+  [[nodiscard]] bool calls_to(const std::string& task) const { return called_.contains(task); }
+
   void finish(StepResult result) {
     std::function<void(StepResult)> done;
     {
@@ -91,6 +96,7 @@ class MasterSession::Request final : public MasterSession::Handle {
   std::function<void(StepResult)> done_;
   std::shared_ptr<StepRun> run_;
   Status cancelled_;
+  std::set<std::string> called_;
 };
 
 Result<std::shared_ptr<MasterSession>> MasterSession::create(MasterContext* context, uint64_t id,
@@ -158,6 +164,8 @@ Result<int64_t> MasterSession::extend(const ir::Graph& graph, int64_t version,
   for (const std::string& device : names) {
     if (!device.empty()) tasks.insert(task_of(device));
   }
+  // It drives the steps, whatever it runs of them itself.
+  if (cluster::is_pull_push(context_->protocol)) tasks.insert(context_->task->name());
   SR_RETURN_IF_ERROR(attach(tasks, deadline, gone));
   if (config_.log_device_placement) {
     base::log_info("placement\n{}", passes::to_text(passes::placement_report(placed)));
@@ -208,9 +216,17 @@ std::shared_ptr<Link> MasterSession::make_link(const std::string& task) {
 }
 
 void MasterSession::note_lost(const std::string& task, const Status& why) {
-  const std::lock_guard lock(mutex_);
-  const auto found = attached_.find(task);
-  if (found != attached_.end() && found->second.lost.ok()) found->second.lost = why;
+  std::vector<std::shared_ptr<Request>> calling;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = attached_.find(task);
+    if (found != attached_.end() && found->second.lost.ok()) found->second.lost = why;
+    for (const auto& request : running_) {
+      if (request->calls_to(task)) calling.push_back(request);
+    }
+  }
+  // No part of theirs runs there, whose end would end them.
+  for (const auto& request : calling) request->cancel(why);
 }
 
 namespace {
@@ -406,6 +422,11 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::make_plan(cons
       passes::run_passes(fed.graph, fed.fetches, fed.targets, {}, context_->registry,
                          {.evaluate = evaluate,
                           .compute_dtype = lowers ? ir::DType::kBFloat16 : ir::DType::kFloat32}));
+  std::map<std::string, size_t> feed_index;
+  for (size_t i = 0; i < fed.feeds.size(); ++i) {
+    feed_index[fed.graph.node(fed.feeds[i].node).name] = i;
+  }
+  if (cluster::is_pull_push(context_->protocol)) return plan_of_calls(step, feed_index);
   partition::ByDeviceOptions options;
   options.incarnation = [&](const std::string& device) {
     const auto found = incarnations.find(task_of(device));
@@ -414,52 +435,94 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::make_plan(cons
   SR_ASSIGN_OR_RETURN(
       const std::vector<partition::DevicePartition> cut,
       partition::by_device(step.graph, step.fetches, step.targets, context_->registry, options));
-  std::map<std::string, size_t> feed_index;
-  for (size_t i = 0; i < fed.feeds.size(); ++i) {
-    feed_index[fed.graph.node(fed.feeds[i].node).name] = i;
-  }
   return register_parts(cut, feed_index);
+}
+
+Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::plan_of_calls(
+    const passes::Plan& step, const std::map<std::string, size_t>& feed_index) {
+  using Mode = partition::PullPushOptions::Mode;
+  const bool is_lite = context_->protocol == cluster::Protocol::kStarServerLite;
+  const std::string& own = context_->task->name();
+  SR_ASSIGN_OR_RETURN(const partition::PartitionedGraph cut,
+                      partition::pull_push_by_device(
+                          step.graph, own + "/device:CPU:0", step.fetches, step.targets,
+                          context_->registry, {.mode = is_lite ? Mode::kLite : Mode::kLayers}));
+  SR_ASSIGN_OR_RETURN(const program::CompiledStep compiled, program::compile(cut));
+  auto plan = std::make_shared<Plan>();
+  PartPlan& part = plan->parts.emplace_back();
+  part.task = own;
+  SR_ASSIGN_OR_RETURN(part.feeds, feeds_of(compiled.worker, feed_index));
+  for (size_t i = 0; i < cut.fetches.size(); ++i) part.fetches.push_back(i);
+  // Equal programs are registered once.
+  std::set<std::pair<std::string, uint64_t>> known;
+  std::vector<Registration> wanted;
+  for (const program::RemoteProgram& remote : compiled.remotes) {
+    const std::string task = task_of(remote.device);
+    plan->called.insert(task);
+    if (!known.emplace(task, remote.hash).second) continue;
+    SR_ASSIGN_OR_RETURN(std::shared_ptr<Link> link, link_to(task));
+    wanted.push_back({.link = std::move(link), .bytes = remote.bytes});
+  }
+  SR_ASSIGN_OR_RETURN(part.link, link_to(own));
+  wanted.push_back({.link = part.link, .bytes = program::encode(compiled.worker)});
+  SR_ASSIGN_OR_RETURN(const std::vector<uint64_t> programs, register_all(wanted));
+  part.program = programs.back();
+  return plan;
+}
+
+Result<std::shared_ptr<Link>> MasterSession::link_to(const std::string& task) {
+  const std::lock_guard lock(mutex_);
+  const auto found = attached_.find(task);
+  if (found == attached_.end()) return base::internal("{} is not attached", task);
+  return found->second.link;
+}
+
+Result<std::vector<size_t>> MasterSession::feeds_of(
+    const program::Program& program, const std::map<std::string, size_t>& feed_index) {
+  std::vector<size_t> out;
+  for (const std::string& name : program.feed_names) {
+    const auto found = feed_index.find(name);
+    if (found == feed_index.end()) {
+      return base::invalid_argument(
+          "Placeholder '{}' is needed for what is run, and has no value: You must feed a value "
+          "for placeholder tensor '{}'",
+          name, name);
+    }
+    out.push_back(found->second);
+  }
+  return out;
+}
+
+Result<std::vector<uint64_t>> MasterSession::register_all(const std::vector<Registration>& wanted) {
+  const auto registrations = std::make_shared<Registrations>(wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    wanted[i].link->register_program(wanted[i].bytes, [registrations, i](Result<uint64_t> program) {
+      registrations->set(i, std::move(program));
+    });
+  }
+  std::vector<uint64_t> out;
+  for (const Result<uint64_t>& registered : registrations->wait()) {
+    SR_ASSIGN_OR_RETURN(out.emplace_back(), registered);
+  }
+  return out;
 }
 
 Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::register_parts(
     const std::vector<partition::DevicePartition>& cut,
     const std::map<std::string, size_t>& feed_index) {
   auto plan = std::make_shared<Plan>();
-  const auto registrations = std::make_shared<Registrations>(cut.size());
-  std::vector<std::string> programs;
+  std::vector<Registration> wanted;
   for (const partition::DevicePartition& part : cut) {
     PartPlan& out = plan->parts.emplace_back();
     out.task = task_of(part.device);
-    {
-      const std::lock_guard lock(mutex_);
-      const auto found = attached_.find(out.task);
-      if (found == attached_.end()) return base::internal("{} is not attached", out.task);
-      out.link = found->second.link;
-    }
+    SR_ASSIGN_OR_RETURN(out.link, link_to(out.task));
     SR_ASSIGN_OR_RETURN(const program::Program program, program::compile(part));
-    for (const std::string& name : program.feed_names) {
-      const auto found = feed_index.find(name);
-      if (found == feed_index.end()) {
-        return base::invalid_argument(
-            "Placeholder '{}' is needed for what is run, and has no value: You must feed a value "
-            "for placeholder tensor '{}'",
-            name, name);
-      }
-      out.feeds.push_back(found->second);
-    }
+    SR_ASSIGN_OR_RETURN(out.feeds, feeds_of(program, feed_index));
     out.fetches = part.fetch_indices;
-    programs.push_back(program::encode(program));
+    wanted.push_back({.link = out.link, .bytes = program::encode(program)});
   }
-  for (size_t i = 0; i < programs.size(); ++i) {
-    plan->parts[i].link->register_program(programs[i],
-                                          [registrations, i](Result<uint64_t> program) {
-                                            registrations->set(i, std::move(program));
-                                          });
-  }
-  const std::vector<Result<uint64_t>> registered = registrations->wait();
-  for (size_t i = 0; i < registered.size(); ++i) {
-    SR_ASSIGN_OR_RETURN(plan->parts[i].program, registered[i]);
-  }
+  SR_ASSIGN_OR_RETURN(const std::vector<uint64_t> programs, register_all(wanted));
+  for (size_t i = 0; i < programs.size(); ++i) plan->parts[i].program = programs[i];
   return plan;
 }
 
@@ -535,6 +598,11 @@ void MasterSession::start(const std::shared_ptr<Request>& request, const Plan& p
       const auto found = attached_.find(part.task);
       if (ready.ok() && found != attached_.end()) ready = found->second.lost;
     }
+    for (const std::string& task : plan.called) {
+      const auto found = attached_.find(task);
+      if (ready.ok() && found != attached_.end()) ready = found->second.lost;
+    }
+    request->calls(plan.called);
   }
   const auto run = std::make_shared<StepRun>(
       plan.parts, call.fetches.size(), [self = shared_from_this(), request](StepResult result) {

@@ -16,12 +16,11 @@
 #include "sidereal/ir/device_spec.h"
 #include "sidereal/ir/graph.h"
 #include "sidereal/ir/schema.h"
+#include "sidereal/partition/by_device.h"
+#include "sidereal/passes/pipeline.h"
+#include "sidereal/program/program.h"
 #include "sidereal/runtime/step_run.h"
 #include "sidereal/runtime/threads.h"
-
-namespace sidereal::partition {
-struct DevicePartition;
-}
 
 /// A session, as its master has it. Internal to runtime.
 namespace sidereal::runtime {
@@ -128,6 +127,17 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   Result<std::shared_ptr<const Plan>> register_parts(
       const std::vector<partition::DevicePartition>& cut,
       const std::map<std::string, size_t>& feed_index);
+  /// Of protocols that call: the one program of this master's task, which drives the step.
+  Result<std::shared_ptr<const Plan>> plan_of_calls(
+      const passes::Plan& step, const std::map<std::string, size_t>& feed_index);
+  struct Registration {
+    std::shared_ptr<Link> link;
+    std::string bytes;
+  };
+  static Result<std::vector<uint64_t>> register_all(const std::vector<Registration>& wanted);
+  static Result<std::vector<size_t>> feeds_of(const program::Program& program,
+                                              const std::map<std::string, size_t>& feed_index);
+  Result<std::shared_ptr<Link>> link_to(const std::string& task);
   void make_waiting_plans();
   void start(const std::shared_ptr<Request>& request, const Plan& plan, const StepCall& call);
   void forget(const std::shared_ptr<Request>& request);

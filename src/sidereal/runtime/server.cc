@@ -210,7 +210,7 @@ class Server::Impl {
                std::function<void(Result<sys::Address>)> done) {
           finder_->find(task, peer, std::move(done));
         },
-        [this](const std::string& task) { return channels_->describe(task); });
+        [this](const std::string& task) { return channels_->describe(task); }, random_->next());
     return {};
   }
 

@@ -12,7 +12,7 @@ StepState::~StepState() {
   for (const auto& [id, question] : questions_) question->cancel();
 }
 
-void StepState::start(std::shared_ptr<LoadedProgram> program, std::unique_ptr<exec::Step> step,
+void StepState::start(std::shared_ptr<LoadedProgram> program, std::unique_ptr<CallingStep> step,
                       std::function<void(ProgramResult)> done) {
   begun_ = true;
   program_ = std::move(program);

@@ -12,12 +12,22 @@
 #include "sidereal/exec/executor.h"
 #include "sidereal/exec/stop_signal.h"
 #include "sidereal/exec/trace.h"
+#include "sidereal/runtime/step_calls.h"
 #include "sidereal/runtime/task.h"
 
 /// One step on one task. Internal to runtime.
 namespace sidereal::runtime {
 
 struct LoadedProgram;
+
+/// A step, and what carries its calls.
+struct CallingStep {
+  CallingStep(const exec::BoundProgram* bound, exec::BufferPool* pool, Peers* peers,
+              lane::Lane* lane)
+      : calls(peers, lane, bound->program()), step(bound, pool, &calls) {}
+  StepCalls calls;
+  exec::Step step;
+};
 
 /// A Recv of a program.
 struct Receive {
@@ -42,10 +52,10 @@ class StepState final : public ports::Rendezvous {
   [[nodiscard]] uint64_t number() const { return number_; }
 
   // Its own part.
-  void start(std::shared_ptr<LoadedProgram> program, std::unique_ptr<exec::Step> step,
+  void start(std::shared_ptr<LoadedProgram> program, std::unique_ptr<CallingStep> step,
              std::function<void(ProgramResult)> done);
   struct Finished {
-    std::unique_ptr<exec::Step> step;
+    std::unique_ptr<CallingStep> step;
     std::function<void(ProgramResult)> done;
   };
   /// Ends it. Questions that are open get what is there, or `status`.
@@ -55,7 +65,8 @@ class StepState final : public ports::Rendezvous {
   [[nodiscard]] bool is_blocked() const { return running() && blocked; }
   /// Nothing runs and nobody asks.
   [[nodiscard]] bool is_idle() const { return !begun_ && wanted_.empty(); }
-  [[nodiscard]] exec::Step* step() const { return finished_.step.get(); }
+  [[nodiscard]] exec::Step* step() const { return &finished_.step->step; }
+  [[nodiscard]] StepCalls* calls() const { return &finished_.step->calls; }
   [[nodiscard]] LoadedProgram* program() const { return program_.get(); }
 
   // Tensors for others.

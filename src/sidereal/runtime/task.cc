@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "sidereal/base/check.h"
 #include "sidereal/base/log.h"
 #include "sidereal/exec/executor.h"
 #include "sidereal/exec/workers.h"
@@ -51,7 +52,7 @@ struct Space {
 struct LoadedProgram {
   std::shared_ptr<Space> space;
   std::unique_ptr<exec::BoundProgram> bound;
-  std::vector<std::unique_ptr<exec::Step>> idle;
+  std::vector<std::unique_ptr<CallingStep>> idle;
   std::vector<Receive> receives;
 };
 
@@ -225,7 +226,12 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
       const auto found = steps_.find(step);
       if (found == steps_.end()) return;
       const std::shared_ptr<StepState> state = found->second;
-      if (state->is_blocked()) finish(state, base::cancelled("the step was cancelled"), true);
+      if (!state->is_blocked()) return;
+      if (state->calls()->any_open()) {
+        state->calls()->cancel();
+      } else {
+        finish(state, base::cancelled("the step was cancelled"), true);
+      }
     });
   }
 
@@ -440,6 +446,10 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
     auto out = std::make_shared<LoadedProgram>();
     SR_ASSIGN_OR_RETURN(program::Program program, program::decode(bytes));
     SR_ASSIGN_OR_RETURN(out->receives, receives_of(program));
+    if (!program::all_calls(program).empty() && !peers_->can_run()) {
+      return base::failed_precondition(
+          "{}: a program calls other tasks, which this protocol cannot", options_.name);
+    }
     out->space = std::move(space);
     SR_ASSIGN_OR_RETURN(out->bound, exec::BoundProgram::bind(std::move(program), kernels_,
                                                              out->space->environment));
@@ -500,13 +510,18 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
       forget_if_idle(call->step);
       return base::aborted("{} has seen step {:016x} before", options_.name, call->step);
     }
-    std::unique_ptr<exec::Step> step;
+    std::unique_ptr<CallingStep> calling;
     if (program->idle.empty()) {
-      step = std::make_unique<exec::Step>(program->bound.get(), &pool_, nullptr);
+      calling = std::make_unique<CallingStep>(program->bound.get(), &pool_, peers_, lane_.get());
     } else {
-      step = std::move(program->idle.back());
+      calling = std::move(program->idle.back());
       program->idle.pop_back();
     }
+    exec::Step* const step = &calling->step;
+    calling->calls.begin(call->session, call->trace, [this, weak = std::weak_ptr(state)] {
+      const std::shared_ptr<StepState> waits = weak.lock();
+      if (waits != nullptr) wake(waits);
+    });
     if (call->trace != 0) {
       state->trace =
           std::make_unique<exec::Trace>(kTraceBytes, [] { return nanoseconds(Clock::now()); });
@@ -529,7 +544,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
     state->whole = call->whole;
     ++steps_begun_;
     ++running_;
-    state->start(std::move(program), std::move(step), std::move(done));
+    state->start(std::move(program), std::move(calling), std::move(done));
     state->ask_ahead(state->program()->receives);
     ready_.push_back(state);
     return {};
@@ -551,6 +566,11 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
   void advance(const std::shared_ptr<StepState>& state) {
     // It may have been ended by mail since it became ready.
     if (!state->running()) return;
+    const Status called = state->calls()->failure();
+    if (!called.ok()) {
+      const bool derived = state->stop->raised();
+      return finish(state, derived ? base::cancelled("the step was cancelled") : called, derived);
+    }
     resources::Manager& manager = state->program()->space->manager;
     const uint64_t changes = manager.changes();
     state->waits_for_tensor = false;
@@ -578,8 +598,9 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
       const size_t fetches = state->program()->bound->program().fetches.size();
       for (size_t i = 0; i < fetches; ++i)
         result.fetches.push_back(step->fetch(static_cast<int>(i)));
-    } else if (state->blocked) {
-      result.waits_for = step->waits_for();
+    } else {
+      if (state->blocked) result.waits_for = step->waits_for();
+      if (result.waits_for.empty()) result.waits_for = state->calls()->waits_for();
     }
     if (state->blocked) --blocked_;
     if (!status.ok()) ++steps_failed_;
@@ -590,12 +611,20 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
       result.trace = exec::to_chrome(state->trace->events(), {.process = state->trace_process,
                                                               .process_name = options_.name,
                                                               .offset_ns = unix_offset_ns()});
+      const std::string others = state->calls()->take_trace();
+      if (!others.empty()) result.trace += ",\n" + others;
     }
     forget_signal(state->number());
     if (state->whole) steps_.erase(state->number());
     auto [program, finished] = state->finish(status);
-    if (program->idle.size() < kIdleSteps) program->idle.push_back(std::move(finished.step));
+    if (finished.step->calls.any_open()) {
+      finished.step->calls.drop();
+      ending_.emplace_back(std::move(program), std::move(finished.step));
+    } else if (program->idle.size() < kIdleSteps) {
+      program->idle.push_back(std::move(finished.step));
+    }
     finished.done(std::move(result));
+    std::erase_if(ending_, [](const auto& one) { return !one.second->calls.any_open(); });
   }
 
   const TaskOptions options_;
@@ -628,6 +657,8 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
   std::map<uint64_t, std::shared_ptr<StepState>> steps_;
   RecentIds recent_steps_{kRecentSteps};
   std::deque<std::shared_ptr<StepState>> ready_;
+  /// Steps that have ended before the answers of their calls have come.
+  std::vector<std::pair<std::shared_ptr<LoadedProgram>, std::unique_ptr<CallingStep>>> ending_;
 
   const std::unique_ptr<sys::Clock> clock_ = sys::posix::create_clock();
   const std::unique_ptr<sys::Network> network_ = sys::posix::create_network();
@@ -636,6 +667,13 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
 
 Task::Task(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Task::~Task() { stop(); }
+
+std::shared_ptr<Peers::Run> Peers::run(const std::string& /*task*/, uint64_t /*session*/,
+                                       uint64_t /*program*/, int32_t /*trace*/,
+                                       std::span<const Tensor> /*feeds*/, RunDone* /*done*/) {
+  SR_CHECK(can_run(), "a program that calls was loaded where nothing carries calls");
+  return nullptr;
+}
 
 Status wrong_incarnation(const Task& task, uint64_t meant) {
   return base::aborted(

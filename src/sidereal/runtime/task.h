@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,34 @@ class Peers {
       const ports::TensorSource& source, uint64_t step, std::vector<ports::RendezvousKey> keys,
       std::function<void(size_t index, tensor::Tensor value)> on_tensor,
       std::function<void(Status status)> on_end) = 0;
+
+  /// A program that another task runs, alone.
+  class Run {
+   public:
+    virtual ~Run() = default;
+    /// Asks the task to end it: its end comes soon, and says what it waited for.
+    virtual void cancel() = 0;
+    /// Its end comes at once, with kCancelled.
+    virtual void drop() = 0;
+  };
+  /// Gets the end of a run. Called on the lane.
+  class RunDone {
+   public:
+    virtual ~RunDone() = default;
+    /// Where to put fetch `position`, or why it cannot be taken.
+    virtual Result<tensor::Tensor> allocate(int position, tensor::DType dtype,
+                                            const tensor::Shape& shape) = 0;
+    /// Once. `result` has no fetches.
+    virtual void done(const ProgramResult& result, std::span<tensor::Tensor> fetches) = 0;
+  };
+  /// Whether run() works: not over gRPC.
+  [[nodiscard]] virtual bool can_run() const { return false; }
+  /// Runs a program that is registered on `task`, by its full name, for `session`. The memory of
+  /// `feeds` must not change until `done`, which is borrowed, was told: not from within.
+  /// Thread: the task's lane.
+  virtual std::shared_ptr<Run> run(const std::string& task, uint64_t session, uint64_t program,
+                                   int32_t trace, std::span<const tensor::Tensor> feeds,
+                                   RunDone* done);
 };
 
 /// Figures of a task. Value type.

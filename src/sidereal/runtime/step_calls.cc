@@ -1,0 +1,125 @@
+#include "sidereal/runtime/step_calls.h"
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "sidereal/runtime/channels.h"
+#include "sidereal/sys/clock.h"
+
+namespace sidereal::runtime {
+
+using tensor::Tensor;
+
+namespace {
+
+/// How often connections are looked at between instructions.
+constexpr int64_t kLookEvery = 50 * sys::kMicrosecond;
+
+}  // namespace
+
+class StepCalls::Call final : public Peers::RunDone {
+ public:
+  /// `process`: number of its task among those that are called.
+  Call(StepCalls* owner, const program::CallSpec* spec, std::string task, int process)
+      : owner_(owner), spec_(spec), task_(std::move(task)), process_(process) {}
+
+  [[nodiscard]] bool is_open() const { return completion_ != nullptr; }
+  [[nodiscard]] const std::string& task() const { return task_; }
+
+  Status start(std::span<const Tensor> feeds, ports::CallCompletion* completion) {
+    completion_ = completion;
+    ++owner_->open_;
+    const int32_t trace = owner_->trace_ == 0 ? 0 : owner_->trace_ + 1 + process_;
+    run_ = owner_->peers_->run(task_, owner_->session_, spec_->program, trace, feeds, this);
+    return {};
+  }
+  void cancel() {
+    if (is_open() && run_ != nullptr) run_->cancel();
+  }
+  void drop() {
+    if (is_open() && run_ != nullptr) run_->drop();
+  }
+
+  Result<Tensor> allocate(int position, tensor::DType dtype, const tensor::Shape& shape) override {
+    return completion_->allocate(position, dtype, shape);
+  }
+  void done(const ProgramResult& result, std::span<Tensor> fetches) override {
+    ports::CallCompletion* const completion = std::exchange(completion_, nullptr);
+    --owner_->open_;
+    if (!result.trace.empty()) {
+      if (!owner_->trace_text_.empty()) owner_->trace_text_ += ",\n";
+      owner_->trace_text_ += result.trace;
+    }
+    const Status status = base::with_context(result.status, task_);
+    if (owner_->failure_.ok() && !status.ok()) {
+      owner_->failure_ = status;
+      if (!result.waits_for.empty()) owner_->waited_for_ = task_ + ": " + result.waits_for;
+    }
+    completion->done(status, fetches);
+    if (owner_->on_answer_) owner_->on_answer_();
+  }
+
+ private:
+  StepCalls* const owner_;
+  const program::CallSpec* const spec_;
+  const std::string task_;
+  const int process_;
+  ports::CallCompletion* completion_ = nullptr;
+  std::shared_ptr<Peers::Run> run_;
+};
+
+StepCalls::StepCalls(Peers* peers, lane::Lane* lane, const program::Program& program)
+    : peers_(peers), lane_(lane) {
+  std::map<std::string, int> processes;
+  for (const program::CallSpec* const spec : program::all_calls(program)) {
+    std::string task = task_of(spec->device);
+    const int process =
+        processes.try_emplace(task, static_cast<int>(processes.size())).first->second;
+    calls_.push_back(std::make_unique<Call>(this, spec, std::move(task), process));
+  }
+}
+StepCalls::~StepCalls() = default;
+
+void StepCalls::begin(uint64_t session, int32_t trace, std::function<void()> on_answer) {
+  session_ = session;
+  trace_ = trace;
+  on_answer_ = std::move(on_answer);
+  trace_text_.clear();
+  failure_ = {};
+  waited_for_.clear();
+}
+
+std::string StepCalls::waits_for() const {
+  if (!waited_for_.empty()) return waited_for_;
+  std::set<std::string> tasks;
+  for (const auto& call : calls_) {
+    if (call->is_open()) tasks.insert(call->task());
+  }
+  std::string out;
+  for (const std::string& task : tasks) out += (out.empty() ? "an answer of " : ", ") + task;
+  return out;
+}
+
+void StepCalls::cancel() {
+  for (const auto& call : calls_) call->cancel();
+}
+
+void StepCalls::drop() {
+  on_answer_ = nullptr;
+  for (const auto& call : calls_) call->drop();
+}
+
+Status StepCalls::start(int call, uint64_t, std::span<const Tensor> feeds,
+                        ports::CallCompletion* completion) {
+  return calls_[static_cast<size_t>(call)]->start(feeds, completion);
+}
+
+void StepCalls::yield() {
+  const int64_t now = lane_->now();
+  if (now - looked_ns_ < kLookEvery) return;
+  looked_ns_ = now;
+  lane_->poll_io();
+}
+
+}  // namespace sidereal::runtime
