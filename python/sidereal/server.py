@@ -45,8 +45,8 @@ def session_options(config: Any) -> dict[str, Any]:
 class ServerDef:
     """What a server is (tf.train.ServerDef).
 
-    cluster: who is in its cluster. job_name, task_index: which of them it is. protocol: how members
-    talk; "grpc" or "grpc++". default_session_config: a sidereal.v1.ConfigProto, for what clients of
+    cluster: who is in its cluster. job_name, task_index: which of them it is. protocol: how steps
+    travel. default_session_config: a sidereal.v1.ConfigProto, for what clients of
     this server leave at its default: soft placement, timeout, filters, isolation, compute_dtype.
     cluster_device_filters: which devices of others the tasks see as masters; all, if absent.
     """
@@ -116,8 +116,9 @@ class Server:
 
     server_or_cluster_def: a ServerDef, or the cluster. job_name, task_index: which member it is;
         may be left out where there is one. What is given here goes before what a ServerDef says.
-    protocol: how members carry what steps send, the same for all: "grpc", or "grpc++", which
-        connects their lanes directly. config: a sidereal.v1.ConfigProto: threads of the server
+    protocol: how steps travel, the same for all members: "grpc"; "grpc++", from lane to lane;
+        "star_server" and "star_server_lite", where one task drives a step and calls the others.
+        config: a sidereal.v1.ConfigProto: threads of the server
         (intra_op_parallelism_threads), and what its clients' sessions leave at the default.
     start: whether it starts at once.
     security: who may connect (SecurityOptions); by default the secret of the environment

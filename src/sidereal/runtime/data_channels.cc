@@ -1,14 +1,23 @@
 #include "sidereal/runtime/data_channels.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "sidereal/runtime/channels.h"
 #include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/session.pb.h"
+#include "sidereal/sys/clock.h"
 
 namespace sidereal::runtime {
 
 using tensor::Tensor;
+
+namespace {
+
+/// How long a port that was found is tried before it is asked for again.
+constexpr int64_t kTry = sys::kSecond;
+
+}  // namespace
 
 DataChannel::DataChannel(Task* task, transport::Endpoint* endpoint, std::string peer,
                          std::string shown, Find find)
@@ -37,7 +46,10 @@ void DataChannel::call(uint64_t incarnation, const transport::CallOptions& what,
                       .extra = std::string(what.extra),
                       .feeds = {feeds.begin(), feeds.end()},
                       .sink = sink});
-  if (!is_connected && !connecting_) find(incarnation);
+  if (is_connected || connecting_) return;
+  deadline_ns_ =
+      endpoint_->lane()->now() + endpoint_->options().connect_deadline_ms * sys::kMillisecond;
+  find(incarnation);
 }
 
 Status DataChannel::send(uint64_t incarnation, const transport::CallOptions& what,
@@ -73,6 +85,7 @@ int64_t DataChannel::bytes_in() const { return channel_ == nullptr ? 0 : channel
 
 void DataChannel::find(uint64_t incarnation) {
   connecting_ = true;
+  incarnation_ = incarnation;
   find_(peer_, incarnation, [this, alive = alive_](const Result<sys::Address>& address) {
     if (!*alive) return;
     if (address.ok()) {
@@ -87,10 +100,18 @@ void DataChannel::connect(const sys::Address& address) {
   // Made anew: the peer may have come back at another port.
   channel_ = transport::Channel::create(endpoint_, {.task = peer_, .lane = 0, .address = address});
   channel_->on_room([this] { send_waiting(); });
-  channel_->connect(0, [this](const Status& status) { connected(status); });
+  const int64_t now = endpoint_->lane()->now();
+  channel_->connect(std::min(now + kTry, deadline_ns_),
+                    [this](const Status& status) { connected(status); });
 }
 
 void DataChannel::connected(const Status& status) {
+  if (!status.ok() && endpoint_->lane()->now() < deadline_ns_ &&
+      (status.code() == StatusCode::kUnavailable ||
+       status.code() == StatusCode::kDeadlineExceeded)) {
+    // It may have come back elsewhere since it was found.
+    return find(incarnation_);
+  }
   if (!status.ok()) return fail(status);
   connecting_ = false;
   send_waiting();
@@ -371,14 +392,13 @@ std::shared_ptr<Peers::Question> DataChannels::ask(
   return question;
 }
 
-std::shared_ptr<Peers::Run> DataChannels::run(const std::string& task, uint64_t session,
-                                              uint64_t program, int32_t trace,
+std::shared_ptr<Peers::Run> DataChannels::run(const std::string& task, const Call& call,
                                               std::span<const Tensor> feeds, RunDone* done) {
   auto run = std::make_shared<LaneRun>(to(task), done);
-  const std::string extra = encode_run({.trace = trace, .whole = true});
-  run->start({.program = program,
+  const std::string extra = encode_run({.trace = call.trace, .whole = true, .number = call.number});
+  run->start({.program = call.program,
               .step = next_run_++,
-              .session = session,
+              .session = call.session,
               .kind = static_cast<uint16_t>(DataCall::kRun),
               .deadline_ns = transport::kNoDeadline,
               .extra = extra},

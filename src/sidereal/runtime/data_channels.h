@@ -82,6 +82,8 @@ class DataChannel {
   const Find find_;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   bool connecting_ = false;
+  uint64_t incarnation_ = 0;  ///< That is looked for.
+  int64_t deadline_ns_ = 0;   ///< For all tries together.
   std::unique_ptr<transport::Channel> channel_;
   std::deque<Waiting> waiting_;
 };
@@ -104,9 +106,8 @@ class DataChannels final : public Peers {
                                 std::function<void(size_t index, tensor::Tensor value)> on_tensor,
                                 std::function<void(Status status)> on_end) override;
 
-  std::shared_ptr<Run> run(const std::string& task, uint64_t session, uint64_t program,
-                           int32_t trace, std::span<const tensor::Tensor> feeds,
-                           RunDone* done) override;
+  std::shared_ptr<Run> run(const std::string& task, const Call& call,
+                           std::span<const tensor::Tensor> feeds, RunDone* done) override;
   [[nodiscard]] bool can_run() const override { return true; }
 
   /// A part of a step on another task.

@@ -23,6 +23,7 @@ std::string encode_run(const RunExtra& extra) {
   base::ByteWriter out;
   out.put<int32_t>(extra.trace);
   out.put<uint32_t>(extra.whole ? 1 : 0);
+  out.put(extra.number);
   return out.take();
 }
 
@@ -32,6 +33,7 @@ Result<RunExtra> decode_run(std::string_view bytes) {
   uint32_t flags = 0;
   SR_RETURN_IF_ERROR(in.get(&out.trace));
   SR_RETURN_IF_ERROR(in.get(&flags));
+  SR_RETURN_IF_ERROR(in.get(&out.number));
   if (in.remaining() > 0 || flags > 1 || out.trace < 0) {
     return base::data_loss("a call to run a program has wrong bytes beside its feeds");
   }
@@ -143,7 +145,8 @@ class DataPort::Impl final : public transport::CallHandler {
                      .step = call.header.step,
                      .feeds = std::vector<Tensor>(feeds.size()),
                      .trace = extra.trace,
-                     .whole = extra.whole};
+                     .whole = extra.whole,
+                     .number = extra.number};
     for (size_t i = 0; i < feeds.size(); ++i) {
       const uint32_t slot = call.slots[i].slot;
       if (slot >= feeds.size() || what.feeds[slot].defined() || !feeds[i].defined()) {

@@ -24,8 +24,9 @@ enum class DataCall : uint16_t {
 
 /// What goes with kRun beside the feeds.
 struct RunExtra {
-  int32_t trace = 0;   ///< ProgramCall::trace
-  bool whole = false;  ///< Nothing of the step is here once it has run, and it runs once.
+  int32_t trace = 0;    ///< ProgramCall::trace
+  bool whole = false;   ///< ProgramCall::whole
+  uint64_t number = 0;  ///< ProgramCall::number
 };
 
 std::string encode_run(const RunExtra& extra);

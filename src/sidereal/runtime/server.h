@@ -33,7 +33,7 @@ struct ServerOptions {
   std::string data_listen = {};
   /// How the lane waits, and what connections of the data port may use; not for "grpc". A lane
   /// that runs a long op answers nobody: that a task has gone is noticed by the control service.
-  config::Options data = {.keepalive_timeout_ms = 600'000};
+  config::Options data = {.keepalive_timeout_ms = 600'000, .frame_bytes_max = int64_t{1} << 40};
   int intra_op_threads = 1;  ///< Threads that work on one op.
   /// What sessions of this master see of other tasks: devices that fit one of these; none: all.
   std::vector<std::string> device_filters = {};

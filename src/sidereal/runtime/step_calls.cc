@@ -27,12 +27,14 @@ class StepCalls::Call final : public Peers::RunDone {
   [[nodiscard]] bool is_open() const { return completion_ != nullptr; }
   [[nodiscard]] const std::string& task() const { return task_; }
 
-  Status start(std::span<const Tensor> feeds, ports::CallCompletion* completion) {
+  void start(uint64_t step, std::span<const Tensor> feeds, ports::CallCompletion* completion) {
     completion_ = completion;
     ++owner_->open_;
     const int32_t trace = owner_->trace_ == 0 ? 0 : owner_->trace_ + 1 + process_;
-    run_ = owner_->peers_->run(task_, owner_->session_, spec_->program, trace, feeds, this);
-    return {};
+    run_ = owner_->peers_->run(
+        task_,
+        {.session = owner_->session_, .program = spec_->program, .trace = trace, .number = step},
+        feeds, this);
   }
   void cancel() {
     if (is_open() && run_ != nullptr) run_->cancel();
@@ -110,9 +112,10 @@ void StepCalls::drop() {
   for (const auto& call : calls_) call->drop();
 }
 
-Status StepCalls::start(int call, uint64_t, std::span<const Tensor> feeds,
+Status StepCalls::start(int call, uint64_t step, std::span<const Tensor> feeds,
                         ports::CallCompletion* completion) {
-  return calls_[static_cast<size_t>(call)]->start(feeds, completion);
+  calls_[static_cast<size_t>(call)]->start(step, feeds, completion);
+  return {};
 }
 
 void StepCalls::yield() {

@@ -532,7 +532,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
     step->set_rendezvous(state.get());
     state->stop = stop;
     step->set_stop_signal(stop.get());
-    step->begin(call->step);
+    step->begin(call->number != 0 ? call->number : call->step);
     for (size_t i = 0; i < call->feeds.size(); ++i) {
       Status fed = step->feed(static_cast<int>(i), std::move(call->feeds[i]));
       if (fed.ok()) continue;
@@ -668,8 +668,7 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
 Task::Task(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Task::~Task() { stop(); }
 
-std::shared_ptr<Peers::Run> Peers::run(const std::string& /*task*/, uint64_t /*session*/,
-                                       uint64_t /*program*/, int32_t /*trace*/,
+std::shared_ptr<Peers::Run> Peers::run(const std::string& /*task*/, const Call& /*call*/,
                                        std::span<const Tensor> /*feeds*/, RunDone* /*done*/) {
   SR_CHECK(can_run(), "a program that calls was loaded where nothing carries calls");
   return nullptr;

@@ -31,6 +31,8 @@ struct ProgramCall {
   std::vector<tensor::Tensor> feeds;
   int32_t trace = 0;   ///< Number of the task in a trace of the step; 0: no trace.
   bool whole = false;  ///< The step is this alone: it has ended when this has run.
+  /// What random ops take for the number of the step; 0: `step`. For a call: that of who calls.
+  uint64_t number = 0;
 };
 
 /// That a task was restarted: `meant` is not its incarnation.
@@ -80,12 +82,17 @@ class Peers {
   };
   /// Whether run() works: not over gRPC.
   [[nodiscard]] virtual bool can_run() const { return false; }
-  /// Runs a program that is registered on `task`, by its full name, for `session`. The memory of
-  /// `feeds` must not change until `done`, which is borrowed, was told: not from within.
-  /// Thread: the task's lane.
-  virtual std::shared_ptr<Run> run(const std::string& task, uint64_t session, uint64_t program,
-                                   int32_t trace, std::span<const tensor::Tensor> feeds,
-                                   RunDone* done);
+  /// See ProgramCall.
+  struct Call {
+    uint64_t session = 0;
+    uint64_t program = 0;
+    int32_t trace = 0;
+    uint64_t number = 0;
+  };
+  /// Runs a program that is registered on `task`, by its full name. The memory of `feeds` must not
+  /// change until `done`, which is borrowed, was told: not from within. Thread: the task's lane.
+  virtual std::shared_ptr<Run> run(const std::string& task, const Call& call,
+                                   std::span<const tensor::Tensor> feeds, RunDone* done);
 };
 
 /// Figures of a task. Value type.
