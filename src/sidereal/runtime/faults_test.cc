@@ -209,18 +209,17 @@ TEST_P(Faults, tasks_forget_the_sessions_of_a_master_that_was_stopped) {
 }
 
 /// What the next test kills.
-TEST(DISABLED_ClientOfFaults, waits_for_what_never_comes) {
+TEST(ClientOfFaults, waits_for_what_never_comes) {
   const SpreadModel model(3);
   const char* const target = std::getenv(kTargetOfChild);
-  ASSERT_NE(target, nullptr);
+  if (target == nullptr) GTEST_SKIP() << "skipped: only for the test that starts and kills it";
   auto session = Session::create(target, model.graph());
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_TRUE((*session)->run({}, {"taken", "taken_elsewhere"}).ok());
 }
 
 TEST_P(Faults, masters_forget_the_sessions_of_a_client_that_was_killed) {
-  ChildProcess client({this_program(), "--gtest_also_run_disabled_tests",
-                       "--gtest_filter=DISABLED_ClientOfFaults.*"},
+  ChildProcess client({this_program(), "--gtest_filter=ClientOfFaults.*"},
                       {std::string(kTargetOfChild) + "=" + cluster_->target()});
   for (int task = 0; task < 3; ++task) EXPECT_TRUE(runs(task, 1, 0)) << task;
   client.signal(SIGKILL);
