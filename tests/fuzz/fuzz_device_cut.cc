@@ -40,9 +40,8 @@ void cut_into_calls(const sidereal::ir::Graph& graph,
   const std::string driver = devices().local.to_string();
   size_t calls = 0;
   for (const Mode mode : {Mode::kLayers, Mode::kLite}) {
-    const auto parts =
-        partition::pull_push_by_device(graph, driver, fetches, {}, registry(),
-                                       {.mode = mode, .function_nodes_max = 10000});
+    const auto parts = partition::pull_push_by_device(graph, driver, fetches, {}, registry(),
+                                                      {.mode = mode, .function_nodes_max = 10000});
     SR_CHECK(parts.ok() || parts.status().code() != sidereal::StatusCode::kInternal, "{}",
              sidereal::base::message_of(parts.status()));
     if (!parts.ok()) return;

@@ -75,7 +75,7 @@ int TlsStream::bio_read(BIO* bio, char* data, int bytes) {
   BIO_clear_retry_flags(bio);
   if (self->first_at_ < self->first_.size()) {
     const size_t n = std::min(self->first_.size() - self->first_at_, static_cast<size_t>(bytes));
-    std::memcpy(data, self->first_.data() + self->first_at_, n);
+    std::copy_n(self->first_.data() + self->first_at_, n, data);
     self->first_at_ += n;
     return static_cast<int>(n);
   }

@@ -121,7 +121,7 @@ class Network {
   /// Asks the name service without waiting: `done` gets all addresses, hosts as numbers, IPv4
   /// first, or kNotFound; once, on another thread or before this returns; never after the network
   /// has gone. `done` must not wait.
-  virtual void look_up(const Address& address,
+  virtual void look_up(const Address& address,  // NOLINTNEXTLINE(performance-*): overriders keep it
                        std::function<void(const Result<std::vector<Address>>&)> done) {
     const Result<Address> found = resolve(address);
     if (!found.ok()) return done(found.status());
