@@ -55,10 +55,7 @@ void DataChannel::call(uint64_t incarnation, const transport::CallOptions& what,
 Status DataChannel::send(uint64_t incarnation, const transport::CallOptions& what,
                          std::span<const Tensor> feeds, Sink* sink) {
   if (incarnation != 0 && incarnation != channel_->peer_incarnation()) {
-    return base::aborted(
-        "{} expects a different device incarnation ({:016x}, but {:016x} was meant): it was "
-        "restarted; make a new session",
-        shown_, channel_->peer_incarnation(), incarnation);
+    return wrong_incarnation(shown_, channel_->peer_incarnation(), incarnation);
   }
   SR_ASSIGN_OR_RETURN(sink->call_, channel_->call(what, feeds, sink));
   return {};
@@ -80,8 +77,6 @@ void DataChannel::cancel(Sink* sink) {
     return refuse(sink, base::cancelled("the call was cancelled"));
   }
 }
-
-int64_t DataChannel::bytes_in() const { return channel_ == nullptr ? 0 : channel_->bytes_in(); }
 
 void DataChannel::find(uint64_t incarnation) {
   connecting_ = true;
@@ -225,10 +220,7 @@ void read_tail(const std::string& bytes, ProgramResult* result) {
     result->status = base::data_loss("the end of an answer cannot be read");
     return;
   }
-  result->status = from_proto(tail.failure());
-  result->derived = tail.failure().derived();
-  result->waits_for = std::move(*tail.mutable_waits_for());
-  result->trace = std::move(*tail.mutable_trace());
+  from_proto(&tail, result);
 }
 
 /// A part of a step on another task.
@@ -262,11 +254,11 @@ class DataPart final : public DataChannels::Part,
     if (!posted) give({.status = base::cancelled("{} is stopping", task_->name())});
   }
 
-  void cancel() override { tell(DataCall::kCancelStep, nullptr); }
+  void cancel() override { tell(DataCall::kCancelStep); }
 
   void end() override {
     // Without an answer to wait for any more, its own call ends at once.
-    tell(DataCall::kEndStep, shared_from_this());
+    tell(DataCall::kEndStep);
   }
 
   void lose(const Status& why) override {
@@ -295,12 +287,12 @@ class DataPart final : public DataChannels::Part,
   }
 
  private:
-  void tell(DataCall kind, std::shared_ptr<DataPart> ends) {
-    static_cast<void>(task_->post([self = shared_from_this(), kind, ends = std::move(ends)] {
+  void tell(DataCall kind) {
+    static_cast<void>(task_->post([self = shared_from_this(), kind] {
       DataChannel* const channel = self->channels_->to(self->peer_);
       channel->call(self->incarnation_, {.step = self->step_, .kind = static_cast<uint16_t>(kind)},
                     {}, new Unheard);
-      if (ends == nullptr) return;
+      if (kind != DataCall::kEndStep) return;
       self->ended_ = true;
       if (!self->answered_) channel->cancel(self.get());
     }));
@@ -414,7 +406,5 @@ std::shared_ptr<DataChannels::Part> DataChannels::run(const std::string& task, u
   part->start(std::move(call));
   return part;
 }
-
-int64_t DataChannels::bytes_received() const { return endpoint_->metrics().bytes_in.value(); }
 
 }  // namespace sidereal::runtime

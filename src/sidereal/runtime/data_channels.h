@@ -55,7 +55,6 @@ class DataChannel {
             std::span<const tensor::Tensor> feeds, Sink* sink);
   /// Ends it with kCancelled, unless it has ended.
   void cancel(Sink* sink);
-  [[nodiscard]] int64_t bytes_in() const;
 
  private:
   struct Waiting {
@@ -119,9 +118,6 @@ class DataChannels final : public Peers {
   /// Begins a part of a step on a task that is attached with this incarnation. Thread: any.
   std::shared_ptr<Part> run(const std::string& task, uint64_t incarnation, ProgramCall call,
                             std::function<void(ProgramResult)> done);
-
-  /// Bytes that came. Thread: any.
-  [[nodiscard]] int64_t bytes_received() const;
 
  private:
   Task* const task_;

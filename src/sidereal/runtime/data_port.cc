@@ -154,34 +154,27 @@ class DataPort::Impl final : public transport::CallHandler {
       }
       what.feeds[slot] = std::move(feeds[i]);
     }
-    if (extra.whole) {
-      Client& client = clients_[from.id.value];
-      if (!client.whole_steps.insert(call.header.step).second) {
-        return base::make_status(StatusCode::kAlreadyExists, "the step is here already");
-      }
-      client.runs[call.header.call_id] = call.header.step;
-    }
-    if (!extra.whole && !clients_[from.id.value].steps.insert(call.header.step).second) {
+    Client& client = clients_[from.id.value];
+    auto& steps = extra.whole ? client.whole_steps : client.steps;
+    if (!steps.insert(call.header.step).second) {
       return base::make_status(StatusCode::kAlreadyExists, "the step is here already");
     }
-    task_->run(std::move(what),
-               [this, to = from.id, id = call.header.call_id, whole = extra.whole](
-                   ProgramResult result) { answer(to, id, whole, std::move(result)); });
+    if (extra.whole) client.runs[call.header.call_id] = call.header.step;
+    task_->run(std::move(what), [this, to = from.id, id = call.header.call_id](
+                                    ProgramResult result) { answer(to, id, std::move(result)); });
     return {};
   }
 
-  void answer(ConnectionId to, uint64_t call_id, bool whole, ProgramResult result) {
+  void answer(ConnectionId to, uint64_t call_id, ProgramResult result) {
     const auto client = clients_.find(to.value);
-    if (whole && client != clients_.end()) {
+    if (client != clients_.end()) {
       const auto run = client->second.runs.extract(call_id);
       if (!run.empty()) client->second.whole_steps.erase(run.mapped());
     }
     std::string extra;
     if (!result.status.ok() || !result.trace.empty()) {
       session::v1::ProgramTail tail;
-      to_proto(result.status, result.derived, tail.mutable_failure());
-      tail.set_waits_for(result.waits_for);
-      tail.set_trace(std::move(result.trace));
+      to_proto(&result, &tail);
       extra = tail.SerializeAsString();
     }
     acceptor_->reply(to, call_id, result.fetches, {.extra = extra});
@@ -190,7 +183,7 @@ class DataPort::Impl final : public transport::CallHandler {
   Status give_tensors(const Connection& from, const transport::Call& call) {
     SR_ASSIGN_OR_RETURN(const TensorsExtra extra, decode_tensors(call.extra));
     if (extra.incarnation != 0 && extra.incarnation != task_->incarnation()) {
-      return wrong_incarnation(*task_, extra.incarnation);
+      return wrong_incarnation(task_->name(), task_->incarnation(), extra.incarnation);
     }
     const ConnectionId to = from.id;
     const uint64_t id = call.header.call_id;

@@ -3,9 +3,11 @@
 #include <grpcpp/support/status.h>
 
 #include <string>
+#include <utility>
 
 #include "sidereal/base/status.h"
 #include "sidereal/runtime/session.pb.h"
+#include "sidereal/runtime/task.h"
 
 /// Statuses in messages, and of calls. gRPC's codes are ours by number. For the .cc files of
 /// runtime.
@@ -42,6 +44,28 @@ inline Status from_proto(const session::v1::Failure& failure) {
   const bool known = failure.code() > 0 && failure.code() <= 16;
   return base::make_status(known ? static_cast<StatusCode>(failure.code()) : StatusCode::kUnknown,
                            failure.message());
+}
+
+/// How a part of a step ended, but for its fetches.
+inline void to_proto(ProgramResult* result, session::v1::ProgramTail* tail) {
+  to_proto(result->status, result->derived, tail->mutable_failure());
+  tail->set_waits_for(result->waits_for);
+  tail->set_trace(std::move(result->trace));
+}
+
+inline void from_proto(session::v1::ProgramTail* tail, ProgramResult* result) {
+  result->status = from_proto(tail->failure());
+  result->derived = tail->failure().derived();
+  result->waits_for = std::move(*tail->mutable_waits_for());
+  result->trace = std::move(*tail->mutable_trace());
+}
+
+/// That a task was restarted: `meant` is not its incarnation.
+inline Status wrong_incarnation(const std::string& task, uint64_t incarnation, uint64_t meant) {
+  return base::aborted(
+      "{} expects a different device incarnation ({:016x}, but {:016x} was meant): it was "
+      "restarted; make a new session",
+      task, incarnation, meant);
 }
 
 }  // namespace sidereal::runtime

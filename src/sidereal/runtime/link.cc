@@ -214,12 +214,8 @@ class RemotePart final : public ClientStream<v1::ProgramRequest, v1::ProgramRepl
     }
     if (!reply->has_tail()) return;
     ProgramResult result;
-    v1::ProgramTail* const tail = reply->mutable_tail();
-    result.status = from_proto(tail->failure());
-    result.derived = tail->failure().derived();
+    from_proto(reply->mutable_tail(), &result);
     result.fetches = std::move(fetches_);
-    result.waits_for = std::move(*tail->mutable_waits_for());
-    result.trace = std::move(*tail->mutable_trace());
     give(std::move(result));
   }
 

@@ -674,13 +674,6 @@ std::shared_ptr<Peers::Run> Peers::run(const std::string& /*task*/, const Call& 
   return nullptr;
 }
 
-Status wrong_incarnation(const Task& task, uint64_t meant) {
-  return base::aborted(
-      "{} expects a different device incarnation ({:016x}, but {:016x} was meant): it was "
-      "restarted; make a new session",
-      task.name(), task.incarnation(), meant);
-}
-
 Result<std::unique_ptr<Task>> Task::create(TaskOptions options) {
   if (options.intra_op_threads < 1 || options.intra_op_threads > exec::Workers::kThreadsMax) {
     return base::invalid_argument("intra_op_threads is {}; it must be from 1 to {}",

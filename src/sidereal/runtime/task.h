@@ -35,10 +35,6 @@ struct ProgramCall {
   uint64_t number = 0;
 };
 
-/// That a task was restarted: `meant` is not its incarnation.
-class Task;
-Status wrong_incarnation(const Task& task, uint64_t meant);
-
 /// Keys of one question at most.
 inline constexpr int64_t kQuestionKeysMax = 16'384;
 

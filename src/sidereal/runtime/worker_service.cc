@@ -166,10 +166,7 @@ class ProgramStream final : public ServerStream<v1::ProgramRequest, v1::ProgramR
       put(static_cast<int32_t>(i), std::move(result->fetches[i]));
     }
     v1::ProgramReply reply;
-    v1::ProgramTail* const tail = reply.mutable_tail();
-    to_proto(result->status, result->derived, tail->mutable_failure());
-    tail->set_waits_for(result->waits_for);
-    tail->set_trace(std::move(result->trace));
+    to_proto(result, reply.mutable_tail());
     answered_ = true;
     put(std::move(reply));
   }
@@ -207,7 +204,7 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::TensorPiece>, pub
     self_ = self;
     Task* const task = common_->task;
     if (request.incarnation() != 0 && request.incarnation() != task->incarnation()) {
-      return end(wrong_incarnation(*task, request.incarnation()));
+      return end(wrong_incarnation(task->name(), task->incarnation(), request.incarnation()));
     }
     keys_ = request.keys_size();
     const int64_t open_keys = common_->open_keys += keys_;
