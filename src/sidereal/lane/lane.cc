@@ -63,7 +63,10 @@ void Lane::start() {
 Status Lane::stop(int64_t timeout_ns) {
   inbox_.close();
   stopping_.store(true, std::memory_order_seq_cst);
-  if (!thread_.joinable()) return {};
+  if (!thread_.joinable()) {
+    if (std::exchange(stepped_, false)) finish();
+    return {};
+  }
   poller_->wake();
   if (running_.load(std::memory_order_acquire) == std::this_thread::get_id()) return {};
   if (ended_.wait_for(std::chrono::nanoseconds(timeout_ns)) != std::future_status::ready) {
@@ -219,6 +222,7 @@ bool Lane::run_inbox() {
 }
 
 bool Lane::iterate() {
+  metrics_.loops.add();
   bool progress = io_pass(0);
   progress |= run_inbox();
   bool holes = false;
@@ -236,11 +240,23 @@ bool Lane::iterate() {
   return progress;
 }
 
-void Lane::sleep() {
+bool Lane::step() {
+  if (stopping_.load(std::memory_order_acquire)) return false;
+  stepped_ = true;
+  sleeping_.store(false, std::memory_order_relaxed);
+  return iterate();
+}
+
+int64_t Lane::next_wake() {
   sleeping_.store(true, std::memory_order_seq_cst);  // before empty(); see post()
-  if (inbox_.empty() && !stopping_.load(std::memory_order_relaxed)) {
-    const int64_t deadline = timers_.next_deadline();
-    const int64_t wait = deadline == INT64_MAX ? -1 : std::max<int64_t>(0, deadline - now());
+  if (!inbox_.empty() || stopping_.load(std::memory_order_relaxed)) return INT64_MIN;
+  return timers_.next_deadline();
+}
+
+void Lane::sleep() {
+  const int64_t wake = next_wake();
+  if (wake != INT64_MIN) {
+    const int64_t wait = wake == INT64_MAX ? -1 : std::max<int64_t>(0, wake - now());
     // Readiness is only looked at here; the next iteration handles it.
     std::array<sys::Event, 1> ready;
     (void)poller_->wait(ready, wait);
@@ -255,7 +271,6 @@ void Lane::run() {
   const int64_t spin_ns = options_.spin_us * sys::kMicrosecond;
   while (!stopping_.load(std::memory_order_acquire)) {
     const bool progress = iterate();
-    metrics_.loops.add();
     const int64_t to = now();
     if (progress) {
       metrics_.busy_ns.add(to - from);

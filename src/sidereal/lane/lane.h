@@ -70,7 +70,9 @@ struct LaneOptions {
 /// The thread treats denormal floats as zero.
 ///
 /// Lifecycle: create(), then start(), then stop(). What is "on-lane only" may also be called before
-/// start() by the thread that creates the lane, and after stop() has returned ok.
+/// start() by the thread that creates the lane, and after stop() has returned ok. In the place of
+/// start() somebody may drive the lane: step() and next_wake(), such as a simulation in which many
+/// lanes share a thread.
 /// Stopping: post() refuses from then on; every function accepted before is run; stop hooks run,
 /// last added first; flushers run a last time; timers are dropped unfired; the thread ends.
 /// Thread: core-local, except post(), stop(), on_lane(), options(), metrics().
@@ -84,7 +86,15 @@ class Lane {
 
   /// Starts the thread. Once.
   void start();
-  /// Ends the lane and waits until it has ended; from the lane itself it only asks for the end.
+  /// One iteration of a lane that was not started, without waiting; true if there was something to
+  /// do. After stop() it does nothing. Thread: the one that drives the lane.
+  bool step();
+  /// When the next step() is due if neither an event nor a post comes before: at the earliest
+  /// timer, INT64_MAX without one, INT64_MIN when it is due now. From here to the next step() a
+  /// post() wakes the poller. Thread: the one that drives the lane.
+  int64_t next_wake();
+  /// Ends the lane and waits until it has ended; from the lane itself it only asks for the end. A
+  /// lane that is driven by step() ends within this, on the thread that drives it.
   /// kDeadlineExceeded naming the lane when it is stuck; then it may be called again. Any thread,
   /// one at a time.
   Status stop(int64_t timeout_ns = 10 * sys::kSecond);
@@ -165,6 +175,7 @@ class Lane {
   // Pairs with the inbox's tail: either the poster sees the sleeper or the sleeper the post.
   std::atomic<bool> sleeping_{false};
   std::atomic<bool> stopping_{false};                        // set by stop(), read by the loop
+  bool stepped_ = false;                                     // driven by step()
   std::atomic<std::thread::id> running_{std::thread::id{}};  // set while the thread runs
   std::promise<void> ended_promise_;
   std::shared_future<void> ended_;

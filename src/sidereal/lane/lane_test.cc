@@ -269,6 +269,38 @@ TEST(Timers, ManyCancelledTimersCostNoMemoryForEver) {
   EXPECT_EQ(timers.next_deadline(), INT64_MAX);
 }
 
+TEST(Lane, WhoDrivesItIsToldWhenTheNextStepIsDue) {
+  const auto network = sys::posix::create_network();
+  const auto clock = sys::posix::create_clock();
+  auto lane = Lane::create({.name = "driven", .network = network.get(), .clock = clock.get()});
+  ASSERT_TRUE(lane.ok());
+  Lane& driven = **lane;
+  EXPECT_FALSE(driven.step());
+  EXPECT_EQ(driven.next_wake(), INT64_MAX);
+  int ran = 0;
+  const int64_t due = driven.now() + 3600 * sys::kSecond;
+  driven.run_at(due, [&] { ++ran; });
+  EXPECT_EQ(driven.next_wake(), due);
+  driven.run_after(0, [&] { ++ran; });
+  EXPECT_TRUE(driven.step());
+  EXPECT_EQ(ran, 1);
+  ASSERT_TRUE(driven.post([&] { ++ran; }));
+  EXPECT_EQ(driven.next_wake(), INT64_MIN);
+  EXPECT_TRUE(driven.step());
+  EXPECT_EQ(ran, 2);
+  // What was accepted is run, and hooks are told, when it ends.
+  struct Hook : StopHook {
+    void on_lane_stop() override { told = true; }
+    bool told = false;
+  } hook;
+  driven.add_stop_hook(&hook);
+  ASSERT_TRUE(driven.post([&] { ++ran; }));
+  EXPECT_TRUE(driven.stop().ok());
+  EXPECT_EQ(ran, 3);
+  EXPECT_TRUE(hook.told);
+  EXPECT_FALSE(driven.step());
+}
+
 TEST(Timers, ATimerSetByATimerWaitsForTheNextPass) {
   Timers timers;
   int fired = 0;
