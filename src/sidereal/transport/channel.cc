@@ -129,6 +129,7 @@ class Channel::Impl final : public Link::Owner, public lane::IoHandler, public l
   int64_t retry_ns_ = 0;
   std::string last_failure_;
   lane::TimerId retry_timer_;
+  lane::TimerId try_timer_;  // while stream_ is there
   lane::TimerId connect_timer_;
 
   std::vector<Pending> calls_;
@@ -220,6 +221,11 @@ void Channel::Impl::dial(const sys::Address& number) {
   if (!watched.ok()) return retry(base::message_of(watched));
   stream_ = *std::move(stream);
   state_ = State::kConnecting;
+  // A kernel whose first packets are lost tries again after ever longer times.
+  const int64_t patience = endpoint_->options().keepalive_timeout_ms * sys::kMillisecond;
+  try_timer_ = lane()->run_after(patience, [this, patience] {
+    retry(fmt::format("it gave no sign of life for {:.1f} s", seconds(patience)));
+  });
 }
 
 void Channel::Impl::on_io(const sys::Event&) {
@@ -237,6 +243,7 @@ void Channel::Impl::on_io(const sys::Event&) {
 }
 
 void Channel::Impl::say_hello() {
+  lane()->cancel_timer(try_timer_);
   lane()->unwatch(*stream_);
   const Status opened = link_.open(std::move(stream_));
   if (!opened.ok()) return retry(base::message_of(opened));
@@ -285,6 +292,7 @@ void Channel::Impl::refused(const Status& why) {
 
 void Channel::Impl::drop_stream() {
   if (stream_ == nullptr) return;
+  lane()->cancel_timer(try_timer_);
   lane()->unwatch(*stream_);
   stream_.reset();
 }

@@ -80,7 +80,8 @@ class Channel {
 
   /// Connects and shakes hands, trying again with growing pauses until `deadline_ns` (lane time; 0:
   /// connect_deadline_ms from now; kNoDeadline); then calls `done` once. A host's name is looked up
-  /// for every try, without holding up the lane; its addresses take turns. A refused handshake ends
+  /// for every try, without holding up the lane; its addresses take turns. A try to which nobody
+  /// says anything within keepalive_timeout_ms is over. A refused handshake ends
   /// the tries at once: kUnauthenticated for credentials. To be called again after a break, never
   /// while connected or connecting.
   void connect(int64_t deadline_ns, base::Function<void(const Status&)> done);

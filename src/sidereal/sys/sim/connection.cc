@@ -10,6 +10,7 @@ namespace {
 
 constexpr int kDialsMax = 6;
 constexpr const char* kReset = "Connection reset by peer";
+constexpr const char* kGone = "The process has ended";
 
 }  // namespace
 
@@ -187,6 +188,7 @@ size_t Connection::take_in(End* to, std::span<const IoSlice> into, size_t most) 
 
 Result<IoCount> Connection::read(int side, std::span<const IoSlice> into) {
   End& own = end(side);
+  if (own.closed) return base::unavailable("{}", kGone);
   if (own.waiting() > 0) {
     size_t most = own.waiting();
     if (world_->rng_.chance(world_->options_.short_io)) most = 1 + world_->rng_.below(most);
@@ -221,6 +223,7 @@ void Connection::acknowledge(int side) {
 
 Result<IoCount> Connection::write(int side, std::span<const ConstIoSlice> from) {
   End& own = end(side);
+  if (own.closed) return base::unavailable("{}", kGone);
   if (!own.error.empty()) return base::unavailable("{}", own.error);
   const size_t most = world_->options_.buffer_bytes;
   if (!own.connected || own.unread >= most) {

@@ -118,6 +118,7 @@ TEST_F(WorldTest, AProcessThatIsKilledClosesWhatItHas) {
   connect();
   write(*server_stream_, "bye");
   world_->kill(server_, Death::kKilled);
+  EXPECT_EQ(write(*server_stream_, "from the grave"), 0u);
   run(kSecond);
   EXPECT_EQ(read(*client_stream_), "bye|end");
   auto late = client_->connect({server_->host()->address(), 2222}).value();

@@ -1,0 +1,33 @@
+#include "sidereal/transport/simulated_fixture.h"
+
+/// What the simulation of whole clusters (./dev sim) has found, one situation each.
+namespace sidereal::transport {
+namespace {
+
+using sys::kSecond;
+using testing::SimulatedTest;
+
+struct Nothing : CallHandler {
+  void on_call(const Connection&, const Call&, std::span<tensor::Tensor>) override {}
+};
+
+TEST_F(SimulatedTest, AKeptChannelIsBackSoonAfterALongCut) {
+  Nothing nothing;
+  start_server(&nothing);
+  start_client();
+  channel_ = Channel::create(client_->end.get(), peer());
+  std::vector<Status> heard;
+  channel_->keep_connected([&](const Status& status) { heard.push_back(status); });
+  run(kSecond);
+  ASSERT_EQ(heard.size(), 1u);
+  world_->cut(server_host_);
+  run(40 * kSecond);
+  EXPECT_FALSE(channel_->connected());
+  world_->heal(server_host_);
+  // The kernel would send its next first packet only after half a minute.
+  run(3 * kSecond);
+  EXPECT_TRUE(channel_->connected());
+}
+
+}  // namespace
+}  // namespace sidereal::transport

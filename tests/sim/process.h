@@ -1,0 +1,53 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "sidereal/lane/lane.h"
+#include "sidereal/sys/sim/world.h"
+#include "sidereal/tensor/tensor.h"
+#include "sidereal/transport/endpoint.h"
+#include "tests/sim/ledger.h"
+#include "tests/sim/scenario.h"
+
+namespace sidereal::sim {
+
+inline constexpr uint64_t kCluster = 0xc0ffee;
+inline constexpr int kPort = 2222;
+
+/// A life of a task: a node with one lane and one endpoint.
+class Process : public sys::sim::Runner {
+ public:
+  Process(sys::sim::World* world, sys::sim::Host* host, const Scenario& scenario, Ledger* ledger,
+          const std::string& task);
+  /// `on_death` ends what lives on the lane; the node must have been killed.
+  ~Process() override;
+
+  bool step() override { return lane_->step(); }
+  int64_t next_wake() override { return lane_->next_wake(); }
+
+  [[nodiscard]] sys::sim::Node* node() const { return node_; }
+  [[nodiscard]] lane::Lane* lane() const { return lane_.get(); }
+  [[nodiscard]] transport::Endpoint* endpoint() const { return endpoint_.get(); }
+  [[nodiscard]] uint64_t life() const { return endpoint_->identity().incarnation; }
+
+ protected:
+  [[nodiscard]] sys::sim::Rng& random() const { return node_->random(); }
+  [[nodiscard]] const Scenario& scenario() const { return scenario_; }
+  [[nodiscard]] Ledger* ledger() const { return ledger_; }
+  /// So many bytes that follow from `what`.
+  static tensor::Tensor pattern(int64_t bytes, uint64_t what);
+  static bool is_pattern(const tensor::Tensor& value, uint64_t what);
+
+ private:
+  const Scenario& scenario_;
+  Ledger* const ledger_;
+  sys::sim::Node* const node_;
+  std::unique_ptr<lane::Lane> lane_;
+  std::unique_ptr<transport::Endpoint> endpoint_;
+};
+
+std::string ps_name(int index);
+std::string worker_name(int index);
+
+}  // namespace sidereal::sim

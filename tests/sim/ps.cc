@@ -1,0 +1,82 @@
+#include "tests/sim/ps.h"
+
+#include <algorithm>
+
+namespace sidereal::sim {
+
+using tensor::Tensor;
+
+Ps::Ps(sys::sim::World* world, sys::sim::Host* host, const Scenario& scenario, Ledger* ledger,
+       int index)
+    : Process(world, host, scenario, ledger, ps_name(index)) {
+  acceptor_ = transport::Acceptor::create(endpoint(), {host->address(), kPort}, this).value();
+  node()->drive(this);
+}
+
+Ps::~Ps() { acceptor_.reset(); }
+
+void Ps::on_call(const transport::Connection& from, const transport::Call& call,
+                 std::span<Tensor> feeds) {
+  const Held held{.from = from.id,
+                  .call_id = call.header.call_id,
+                  .ask = static_cast<Ask>(call.header.kind),
+                  .writer = call.header.session,
+                  .step = call.header.step};
+  if (held.ask == Ask::kPush && (feeds.size() != 1 || !is_pattern(feeds[0], held.step))) {
+    ledger()->complain("push {} of writer {} arrived with other bytes than it left with", held.step,
+                       held.writer);
+  }
+  if (random().chance(scenario().refused)) {
+    return acceptor_->reply_error(held.from, held.call_id, base::invalid_argument("no"));
+  }
+  node()->spend(sys::kMicrosecond + random().around(5 * sys::kMicrosecond));
+  if (!random().chance(scenario().late)) return serve(held);
+  lane()->run_after(random().around(100 * sys::kMillisecond), [this, held] { serve(held); });
+}
+
+void Ps::serve(const Held& call) {
+  if (call.ask == Ask::kPush) {
+    ledger()->applied(call.writer, call.step, life());
+    last_[call.writer] = std::max(last_[call.writer], call.step);
+    acceptor_->reply(call.from, call.call_id, {});
+  } else {
+    const uint64_t last = last_[call.writer];
+    const Tensor answer[] = {Tensor::scalar(last), pattern(static_cast<int64_t>(call.step), last)};
+    acceptor_->reply(call.from, call.call_id, answer);
+  }
+  send_bytes_max_ = std::max(send_bytes_max_, endpoint()->send_bytes());
+}
+
+void Ps::check_memory() {
+  const auto& options = scenario().options;
+  // One message that is larger than all room may be received alone.
+  const auto room =
+      static_cast<uint64_t>(std::max(options.lane_receive_bytes_max, scenario().bytes_large + 64));
+  if (receive_bytes_max() > room) {
+    ledger()->complain("{} bytes were received at a time; {} are allowed", receive_bytes_max(),
+                       room);
+  }
+  // Each connection may have a share, and one answer more: it is read no further then.
+  const auto each = static_cast<uint64_t>((64 << 10) + scenario().bytes_large + 4096);
+  const auto most = static_cast<uint64_t>(options.lane_send_bytes_max) +
+                    each * static_cast<uint64_t>(acceptor_->connection_count() + 1);
+  if (endpoint()->send_bytes() > most) {
+    ledger()->complain("{} bytes wait to be sent; {} are allowed", endpoint()->send_bytes(), most);
+  }
+}
+
+bool Ps::is_idle() const {
+  return endpoint()->budget().used() == 0 && endpoint()->budget().waiting() == 0 &&
+         endpoint()->send_bytes() == 0 && endpoint()->chunks().taken() == 0;
+}
+
+void Ps::check_idle() {
+  if (is_idle()) return;
+  ledger()->complain(
+      "{} keeps room for {} bytes, {} messages that wait, {} bytes to send and {} chunks though "
+      "nobody calls",
+      lane()->name(), endpoint()->budget().used(), endpoint()->budget().waiting(),
+      endpoint()->send_bytes(), endpoint()->chunks().taken());
+}
+
+}  // namespace sidereal::sim

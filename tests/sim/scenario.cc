@@ -1,0 +1,90 @@
+#include "tests/sim/scenario.h"
+
+#include <algorithm>
+
+namespace sidereal::sim {
+
+using sys::kMicrosecond;
+using sys::kMillisecond;
+using sys::kSecond;
+using sys::sim::Rng;
+
+namespace {
+
+/// A number whose size is drawn, not only its value: between `low` and `high`.
+int64_t sized(Rng& rng, int64_t low, int64_t high) {
+  int64_t value = low;
+  while (value < high && rng.chance(0.7)) value *= 2;
+  return std::min(high, rng.between(value, 2 * value));
+}
+
+/// Mean times between faults; in many runs some kinds are not there at all.
+int64_t pause(Rng& rng, int64_t low, int64_t high) {
+  return rng.chance(0.35) ? 0 : sized(rng, low, high);
+}
+
+}  // namespace
+
+Scenario draw(uint64_t seed, const Wishes& wishes) {
+  Rng rng(seed);
+  Scenario out;
+  out.seed = seed;
+  const int64_t workers = sized(rng, 2, 64);
+  out.workers = wishes.workers > 0 ? wishes.workers : static_cast<int>(workers);
+  out.ps = static_cast<int>(rng.between(1, 4));
+  const bool is_large = out.workers > 200;
+  out.world.delay_ns_min = sized(rng, 10 * kMicrosecond, 5 * kMillisecond);
+  out.world.delay_ns_around = sized(rng, 10 * kMicrosecond, 20 * kMillisecond);
+  out.world.loss = rng.chance(0.5) ? 0 : 0.02 * rng.unit();
+  out.world.host_bytes_per_s = sized(rng, 20'000'000, 3'000'000'000);
+  out.world.buffer_bytes = static_cast<size_t>(sized(rng, 4 << 10, 1 << 20));
+  out.world.short_io = rng.chance(0.3) ? 0.5 : 0.02;
+  out.options.keepalive_timeout_ms = sized(rng, 200, 2'000);
+  out.options.connect_deadline_ms = sized(rng, 500, 4'000);
+  out.options.send_buffer_bytes_max = sized(rng, 64 << 10, 4 << 20);
+  out.options.lane_receive_bytes_max = sized(rng, 64 << 10, 16 << 20);
+  out.options.lane_send_bytes_max = sized(rng, 64 << 10, 16 << 20);
+  out.options.frame_bytes_max = 4 << 20;
+  out.options.frame_checksums = rng.chance(0.5) ? 1 : 0;
+  out.options.inbox_slots = 16;
+  out.tracks = static_cast<int>(rng.between(1, is_large ? 2 : 4));
+  out.think_ns = sized(rng, is_large ? 200 * kMillisecond : kMillisecond, 400 * kMillisecond);
+  out.deadline_ns_min = sized(rng, 50 * kMillisecond, kSecond);
+  out.deadline_ns_max = sized(rng, kSecond, 10 * kSecond);
+  out.bytes_small = sized(rng, 64, 4 << 10);
+  out.bytes_large = sized(rng, 8 << 10, is_large ? 64 << 10 : 1 << 20);
+  out.bytes_large = std::min(out.bytes_large, out.options.lane_receive_bytes_max);
+  out.large = rng.chance(0.5) ? 0.1 * rng.unit() : 0;
+  out.late = rng.chance(0.5) ? 0.3 * rng.unit() : 0;
+  out.cancelled = rng.chance(0.5) ? 0.05 * rng.unit() : 0;
+  out.refused = rng.chance(0.5) ? 0.05 * rng.unit() : 0;
+  out.break_ns = pause(rng, is_large ? 5 * kMillisecond : 50 * kMillisecond, 2 * kSecond);
+  out.cut_ns = pause(rng, 200 * kMillisecond, 5 * kSecond);
+  out.ps_death_ns = pause(rng, kSecond, 10 * kSecond);
+  out.worker_death_ns = pause(rng, is_large ? 50 * kMillisecond : 500 * kMillisecond, 5 * kSecond);
+  out.stall_ns = pause(rng, 200 * kMillisecond, 5 * kSecond);
+  out.slow_ns = pause(rng, 500 * kMillisecond, 5 * kSecond);
+  const auto length = static_cast<int64_t>(
+      (wishes.seconds > 0 ? wishes.seconds
+                          : static_cast<double>(is_large ? 20 : rng.between(20, 60))) *
+      1e9);
+  out.end_ns = length;
+  out.calm_at_ns = length * 6 / 10;
+  return out;
+}
+
+std::string Scenario::to_string() const {
+  const auto ms = [](int64_t ns) { return static_cast<double>(ns) / 1e6; };
+  return fmt::format(
+      "{} workers of {} tracks, {} ps; delay {} + {} ms, loss {:.4f}, {} bytes/s, {} bytes of "
+      "buffer, short {}; think {} ms, deadlines {} to {} ms, up to {} bytes, or {} ({:.3f}), late "
+      "{:.3f}, cancelled {:.3f}, refused {:.3f}; keepalive {} ms; faults each ms: break {}, cut "
+      "{}, ps death {}, worker death {}, stall {}, slow {}; calm at {} of {} s",
+      workers, tracks, ps, ms(world.delay_ns_min), ms(world.delay_ns_around), world.loss,
+      world.host_bytes_per_s, world.buffer_bytes, world.short_io, ms(think_ns), ms(deadline_ns_min),
+      ms(deadline_ns_max), bytes_small, bytes_large, large, late, cancelled, refused,
+      options.keepalive_timeout_ms, ms(break_ns), ms(cut_ns), ms(ps_death_ns), ms(worker_death_ns),
+      ms(stall_ns), ms(slow_ns), ms(calm_at_ns) / 1e3, ms(end_ns) / 1e3);
+}
+
+}  // namespace sidereal::sim

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "sidereal/config/options.h"
+#include "sidereal/sys/sim/world.h"
+
+namespace sidereal::sim {
+
+/// What one run is made of. Everything follows from the seed, but for what is asked for.
+struct Scenario {
+  uint64_t seed = 0;
+  int workers = 0;
+  int ps = 0;
+  int64_t calm_at_ns = 0;  ///< faults until then
+  int64_t end_ns = 0;
+  sys::sim::WorldOptions world;
+  config::Options options;
+  // Workers.
+  int tracks = 1;  ///< of a worker: each pulls and pushes, one call at a time
+  int64_t think_ns = 0;
+  int64_t deadline_ns_min = 0;
+  int64_t deadline_ns_max = 0;
+  int64_t bytes_small = 0;  ///< of most pulls and pushes, at most
+  int64_t bytes_large = 0;  ///< of a few
+  double large = 0;         ///< share of those
+  double late = 0;          ///< share of calls that are answered later
+  double cancelled = 0;     ///< share of calls that are cancelled on the way
+  double refused = 0;       ///< share of calls that are answered with an error
+  /// Mean time between two faults of one kind, of all hosts together; 0: none of them.
+  int64_t break_ns = 0;
+  int64_t cut_ns = 0;
+  int64_t ps_death_ns = 0;
+  int64_t worker_death_ns = 0;
+  int64_t stall_ns = 0;
+  int64_t slow_ns = 0;
+
+  [[nodiscard]] std::string to_string() const;
+};
+
+/// What is asked for beside the seed; 0: drawn.
+struct Wishes {
+  int workers = 0;
+  double seconds = 0;  ///< of virtual time
+};
+
+Scenario draw(uint64_t seed, const Wishes& wishes);
+
+}  // namespace sidereal::sim

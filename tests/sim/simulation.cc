@@ -1,0 +1,253 @@
+#include "tests/sim/simulation.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "sidereal/sys/sim/world.h"
+#include "tests/sim/ps.h"
+
+namespace sidereal::sim {
+
+using sys::kMillisecond;
+using sys::kSecond;
+using sys::sim::Break;
+using sys::sim::Death;
+using sys::sim::Host;
+using sys::sim::Rng;
+
+namespace {
+
+/// How often memory is looked at.
+constexpr int64_t kLookEvery = 20 * kMillisecond;
+
+class Simulation {
+ public:
+  Simulation(const Scenario& scenario, std::function<void(int64_t, std::string_view)> trace)
+      : scenario_(scenario), world_(scenario.seed, scenario.world), rng_(world_.random().fork()) {
+    if (trace) world_.set_trace(std::move(trace));
+    for (int i = 0; i < scenario.ps; ++i) ps_hosts_.push_back(world_.add_host());
+    for (int i = 0; i < scenario.workers; ++i) worker_hosts_.push_back(world_.add_host());
+    ps_.resize(ps_hosts_.size());
+    workers_.resize(worker_hosts_.size());
+    for (size_t i = 0; i < ps_.size(); ++i) start_ps(i);
+    for (size_t i = 0; i < workers_.size(); ++i) start_worker(i);
+  }
+  ~Simulation() {
+    for (size_t i = 0; i < workers_.size(); ++i) end_worker(i, Death::kKilled);
+    for (size_t i = 0; i < ps_.size(); ++i) end_ps(i, Death::kKilled);
+  }
+
+  Report run() {
+    plan_faults();
+    look();
+    world_.run_until(scenario_.calm_at_ns);
+    heal_all();
+    // All find their peers again; from then on everybody counts.
+    const int64_t calm = scenario_.end_ns - scenario_.calm_at_ns;
+    world_.run_until(scenario_.calm_at_ns + calm / 2);
+    for (auto& worker : workers_) worker->take_done();
+    world_.run_until(scenario_.end_ns);
+    check_fairness(calm / 2);
+    for (auto& worker : workers_) worker->quiet();
+    world_.run_until(scenario_.end_ns + scenario_.deadline_ns_max + kSecond);
+    // What was given up may still be on its way.
+    for (int i = 0; i < 120 && !is_idle(); ++i) world_.run_until(world_.now() + kSecond);
+    for (auto& worker : workers_) worker->check_idle();
+    for (auto& ps : ps_) ps->check_idle();
+    return report();
+  }
+
+ private:
+  void start_ps(size_t at) {
+    if (ps_[at] != nullptr) return;
+    ps_[at] =
+        std::make_unique<Ps>(&world_, ps_hosts_[at], scenario_, &ledger_, static_cast<int>(at));
+  }
+  void end_ps(size_t at, Death death) {
+    if (ps_[at] == nullptr) return;
+    world_.kill(ps_[at]->node(), death);
+    note_memory(*ps_[at]);
+    ps_[at].reset();
+  }
+  void start_worker(size_t at) {
+    if (workers_[at] != nullptr) return;
+    workers_[at] = std::make_unique<Worker>(&world_, worker_hosts_[at], scenario_, &ledger_,
+                                            static_cast<int>(at), ++lives_, ps_hosts_);
+  }
+  void end_worker(size_t at, Death death) {
+    if (workers_[at] == nullptr) return;
+    world_.kill(workers_[at]->node(), death);
+    report_.outcomes.add(workers_[at]->outcomes());
+    workers_[at].reset();
+  }
+
+  /// Calls `fault` again and again while there are to be faults.
+  void each(int64_t mean_ns, std::function<void()> fault) {
+    if (mean_ns == 0) return;
+    const int64_t at = world_.now() + rng_.around(mean_ns);
+    if (at >= scenario_.calm_at_ns) return;
+    world_.at(at, [this, mean_ns, fault = std::move(fault)] {
+      ++report_.faults;
+      fault();
+      each(mean_ns, fault);
+    });
+  }
+  /// Undoes a fault after a while, at the latest when all is to be calm.
+  void undo(int64_t mean_ns, base::Function<void()> fn) {
+    world_.at(std::min(world_.now() + rng_.around(mean_ns), scenario_.calm_at_ns), std::move(fn));
+  }
+  Host* any_host() {
+    const size_t at = rng_.below(ps_hosts_.size() + worker_hosts_.size());
+    return at < ps_hosts_.size() ? ps_hosts_[at] : worker_hosts_[at - ps_hosts_.size()];
+  }
+  Death any_death() { return rng_.chance(0.5) ? Death::kKilled : Death::kSilent; }
+
+  void plan_faults() {
+    each(scenario_.break_ns, [this] {
+      constexpr Break kAll[] = {Break::kBoth, Break::kOne, Break::kSilent};
+      (void)world_.break_any(kAll[rng_.below(3)]);
+    });
+    each(scenario_.cut_ns, [this] { cut(); });
+    each(scenario_.ps_death_ns, [this] {
+      const size_t at = rng_.below(ps_.size());
+      if (ps_[at] == nullptr) return;
+      end_ps(at, any_death());
+      undo(500 * kMillisecond, [this, at] {
+        world_.revive(ps_hosts_[at]);
+        start_ps(at);
+      });
+    });
+    each(scenario_.worker_death_ns, [this] {
+      const size_t at = rng_.below(workers_.size());
+      if (workers_[at] == nullptr) return;
+      end_worker(at, any_death());
+      undo(500 * kMillisecond, [this, at] {
+        world_.revive(worker_hosts_[at]);
+        start_worker(at);
+      });
+    });
+    each(scenario_.stall_ns, [this] { stall(); });
+    each(scenario_.slow_ns, [this] {
+      Host* const host = any_host();
+      world_.set_rate(host, rng_.between(500, 100'000));
+      undo(2 * kSecond, [this, host] { world_.set_rate(host, 0); });
+    });
+  }
+
+  void cut() {
+    if (rng_.chance(0.5)) {
+      Host* const host = any_host();
+      world_.cut(host);
+      return undo(kSecond, [this, host] { world_.heal(host); });
+    }
+    const Host* const one = ps_hosts_[rng_.below(ps_hosts_.size())];
+    const Host* const other = worker_hosts_[rng_.below(worker_hosts_.size())];
+    world_.cut(one, other);
+    undo(kSecond, [this, one, other] { world_.heal(one, other); });
+  }
+
+  void stall() {
+    const int64_t ns =
+        std::min(rng_.around(500 * kMillisecond), scenario_.calm_at_ns - world_.now());
+    if (rng_.chance(0.3)) {
+      const auto& ps = ps_[rng_.below(ps_.size())];
+      if (ps != nullptr) world_.stall(ps->node(), ns);
+      return;
+    }
+    const auto& worker = workers_[rng_.below(workers_.size())];
+    if (worker == nullptr) return;
+    worker->stalled(ns);
+    world_.stall(worker->node(), ns);
+  }
+
+  void heal_all() {
+    for (Host* const host : ps_hosts_) heal(host);
+    for (Host* const host : worker_hosts_) heal(host);
+    for (const Host* const one : ps_hosts_) {
+      for (const Host* const other : worker_hosts_) world_.heal(one, other);
+    }
+    for (size_t i = 0; i < ps_.size(); ++i) {
+      if (ps_[i] == nullptr) start_ps(i);
+    }
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      if (workers_[i] == nullptr) start_worker(i);
+    }
+  }
+  void heal(Host* host) {
+    world_.revive(host);
+    world_.heal(host);
+    world_.set_rate(host, 0);
+  }
+
+  void look() {
+    for (const auto& ps : ps_) {
+      if (ps != nullptr) ps->check_memory();
+    }
+    if (world_.now() < scenario_.end_ns) world_.after(kLookEvery, [this] { look(); });
+  }
+  void note_memory(const Ps& ps) {
+    report_.receive_bytes_max = std::max(report_.receive_bytes_max, ps.receive_bytes_max());
+    report_.send_bytes_max = std::max(report_.send_bytes_max, ps.send_bytes_max());
+  }
+
+  bool is_idle() {
+    return std::all_of(ps_.begin(), ps_.end(), [](const auto& ps) { return ps->is_idle(); });
+  }
+
+  void check_fairness(int64_t window_ns) {
+    std::vector<int64_t> done;
+    for (auto& worker : workers_) done.push_back(worker->take_done());
+    std::sort(done.begin(), done.end());
+    report_.slowest = done.front();
+    report_.fastest = done.back();
+    const int64_t median = done[done.size() / 2];
+    // With few pushes chance decides.
+    if (median >= 40 && done.front() * 4 < median) {
+      ledger_.complain("in {} s a worker had {} pushes done, another one {}", window_ns / kSecond,
+                       done.front(), median);
+    }
+    if (done.front() == 0 && median >= 5) ledger_.complain("a worker got nothing done");
+    if (done.back() == 0) ledger_.complain("no worker got anything done");
+  }
+
+  Report report() {
+    for (const auto& ps : ps_) note_memory(*ps);
+    for (const auto& worker : workers_) report_.outcomes.add(worker->outcomes());
+    Report out = report_;
+    out.hash = world_.hash();
+    out.events = world_.events();
+    out.applied = ledger_.applied_count();
+    out.acknowledged = ledger_.acknowledged_count();
+    out.complaints = ledger_.complaints();
+    return out;
+  }
+
+  const Scenario& scenario_;
+  Ledger ledger_;
+  sys::sim::World world_;
+  Rng rng_;
+  std::vector<Host*> ps_hosts_, worker_hosts_;
+  std::vector<std::unique_ptr<Ps>> ps_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  uint64_t lives_ = 0;
+  Report report_;
+};
+
+}  // namespace
+
+std::string Report::to_string() const {
+  return fmt::format(
+      "trace {:016x}, {} events, {} faults; {} pushes applied, {} acknowledged; calls: {} well, {} "
+      "refused, {} past their deadline, {} cancelled, {} lost, {} unknown, {} without room; calm "
+      "pushes {} to {} a worker; at most {} bytes received and {} waiting to be sent at a time",
+      hash, events, faults, applied, acknowledged, outcomes.ok, outcomes.refused, outcomes.late,
+      outcomes.cancelled, outcomes.lost, outcomes.unknown, outcomes.no_room, slowest, fastest,
+      receive_bytes_max, send_bytes_max);
+}
+
+Report run(const Scenario& scenario, std::function<void(int64_t, std::string_view)> trace) {
+  return Simulation(scenario, std::move(trace)).run();
+}
+
+}  // namespace sidereal::sim
