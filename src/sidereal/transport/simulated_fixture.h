@@ -43,6 +43,7 @@ class SimulatedTest : public ::testing::Test {
     options_.connect_deadline_ms = 5000;
     make_world({});
   }
+  // Handlers of a test belong to its fixture: they are told of the end.
   void TearDown() override { end_all(); }
 
   void make_world(const sys::sim::WorldOptions& options) {

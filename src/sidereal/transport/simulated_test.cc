@@ -11,15 +11,19 @@ struct Nothing : CallHandler {
   void on_call(const Connection&, const Call&, std::span<tensor::Tensor>) override {}
 };
 
-TEST_F(SimulatedTest, AKeptChannelIsBackSoonAfterALongCut) {
-  Nothing nothing;
-  start_server(&nothing);
+class FoundBySimulation : public SimulatedTest {
+ protected:
+  Nothing nothing_;
+  std::vector<Status> heard_;
+};
+
+TEST_F(FoundBySimulation, AKeptChannelIsBackSoonAfterALongCut) {
+  start_server(&nothing_);
   start_client();
   channel_ = Channel::create(client_->end.get(), peer());
-  std::vector<Status> heard;
-  channel_->keep_connected([&](const Status& status) { heard.push_back(status); });
+  channel_->keep_connected([this](const Status& status) { heard_.push_back(status); });
   run(kSecond);
-  ASSERT_EQ(heard.size(), 1u);
+  ASSERT_EQ(heard_.size(), 1u);
   world_->cut(server_host_);
   run(40 * kSecond);
   EXPECT_FALSE(channel_->connected());
