@@ -37,6 +37,7 @@ def session_options(config: Any) -> dict[str, Any]:
         "operation_timeout_in_ms": config.operation_timeout_in_ms,
         "isolate_session_state": config.isolate_session_state,
         "compute_dtype": config.compute_dtype,
+        "tensor_fuse": config.tensor_fuse,
         "connect_timeout_in_ms": config.connect_timeout_in_ms,
     }
 
@@ -47,7 +48,8 @@ class ServerDef:
 
     cluster: who is in its cluster. job_name, task_index: which of them it is. protocol: how steps
     travel. default_session_config: a sidereal.v1.ConfigProto, for what clients of
-    this server leave at its default: soft placement, timeout, filters, isolation, compute_dtype.
+    this server leave at its default: soft placement, timeout, filters, isolation, compute_dtype,
+    tensor_fuse.
     cluster_device_filters: which devices of others the tasks see as masters; all, if absent.
     """
 

@@ -67,14 +67,16 @@ SR_FUZZ_TARGET(device_cut) {
     if (!node.outputs.empty()) fetches.push_back({node.id, 0});
   }
   if (!sidereal::passes::place_devices(&*graph, devices(), registry()).ok()) return;
-  const auto parts = sidereal::partition::by_device(*graph, fetches, {}, registry(),
-                                                    {.function_nodes_max = 10000});
-  if (!parts.ok()) return;
-  for (const auto& part : *parts) {
-    const sidereal::Status status = ir::verify(part.graph, registry());
-    SR_CHECK(status.ok(), "{}", sidereal::base::message_of(status));
-    // Odd graphs have no program.
-    (void)sidereal::program::compile(part).ok();
+  for (const bool fuse : {false, true}) {
+    const auto parts = sidereal::partition::by_device(
+        *graph, fetches, {}, registry(), {.tensor_fuse = fuse, .function_nodes_max = 10000});
+    if (!parts.ok()) return;
+    for (const auto& part : *parts) {
+      const sidereal::Status status = ir::verify(part.graph, registry());
+      SR_CHECK(status.ok(), "{}", sidereal::base::message_of(status));
+      // Odd graphs have no program.
+      (void)sidereal::program::compile(part).ok();
+    }
   }
   cut_into_calls(*graph, fetches);
 }

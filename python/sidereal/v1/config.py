@@ -83,7 +83,8 @@ class ConfigProto:
     compute_dtype: what products of float32 matrices are computed in; see sidereal.function().
     connect_timeout_in_ms: how long a session waits for its server and the tasks its graph needs.
     security: how servers know the session's client; by default as the environment says.
-    tensor_fuse: whether tensors that one task sends another travel together.
+    tensor_fuse: whether tensors that one task has for another at the same time are one message, over
+        grpc and grpc++; the star_server protocols make no use of it.
     """
 
     Experimental = Experimental
@@ -104,7 +105,7 @@ class ConfigProto:
         gpu_options: GPUOptions | None = None,
         experimental: Experimental | None = None,
         compute_dtype: Any = "float32",
-        tensor_fuse: bool = True,
+        tensor_fuse: bool = False,
         connect_timeout_in_ms: int = 600_000,
         security: SecurityOptions | None = None,
     ) -> None:

@@ -249,6 +249,8 @@ void add_graph(CLI::App* app, Action* action) {
       ->type_name("NAME")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->default_str("");
+  command->add_flag("--tensor-fuse", a->partition.tensor_fuse,
+                    "with --partition grpc or grpc++: as sessions with tensor_fuse send it");
   command->add_flag("--no-constants", a->no_constants, "leave constants out of pictures");
   add_model_options(command, &a->model);
   add_cluster_options(command, &a->model);

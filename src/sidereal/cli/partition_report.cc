@@ -82,7 +82,8 @@ Result<std::string> partition_report(const ir::Graph& graph, const PartitionArgu
   SR_ASSIGN_OR_RETURN(const passes::StepGraph step, placed_step(graph, a, registry));
   if (!cluster::is_pull_push(protocol)) {
     SR_ASSIGN_OR_RETURN(const auto parts,
-                        partition::by_device(step.graph, step.fetches, step.targets, registry));
+                        partition::by_device(step.graph, step.fetches, step.targets, registry,
+                                             {.tensor_fuse = a.tensor_fuse}));
     return fmt::format("{}: {}\n{}", a.protocol, partition::to_text(partition::cost_of(parts)),
                        partition::summary(parts));
   }

@@ -16,6 +16,7 @@ struct PartitionArguments {
   std::string master = {};    ///< "/job:worker/task:0", which drives calls; "": the first task.
   std::vector<std::string> fetches = {};  ///< "node:0".
   std::vector<std::string> targets = {};  ///< Without both, all nodes that nothing reads.
+  bool tensor_fuse = false;               ///< See partition::ByDeviceOptions.
 };
 
 /// What a step of a session with `graph` sends: calls, rounds, messages, bytes as far as they are

@@ -33,18 +33,25 @@ std::vector<Tensor> run_whole(const ControlModel& model, const reference::Values
   return got.ok() ? *got : std::vector<Tensor>();
 }
 
+/// Messages with several tensors, of any number of bytes.
+partition::ByDeviceOptions fusing(Dice* dice) {
+  return {.tensor_fuse = true, .fused_bytes_max = int64_t{1} << dice->number(3, 20)};
+}
+
 /// Runs two steps of a graph that was cut in every way, and compares them with `want`.
 void compare_cuts(const passes::StepGraph& step, const reference::Values& feeds,
                   const std::vector<Tensor> (&want)[2], Dice* dice) {
   const std::string driver = dice->pick(four_devices());
   DeviceParts parts(dice);
+  DeviceParts fused(dice);
   DrivenCalls layers(dice, Mode::kLayers);
   DrivenCalls lite(dice, Mode::kLite);
-  const Status made[3] = {parts.make(step.graph, step.fetches),
+  const Status made[4] = {parts.make(step.graph, step.fetches),
+                          fused.make(step.graph, step.fetches, fusing(dice)),
                           layers.make(step.graph, driver, step.fetches),
                           lite.make(step.graph, driver, step.fetches)};
-  Steps* const ways[3] = {&parts, &layers, &lite};
-  for (size_t way = 0; way < 3; ++way) {
+  Steps* const ways[4] = {&parts, &fused, &layers, &lite};
+  for (size_t way = 0; way < 4; ++way) {
     SCOPED_TRACE(fmt::format("way {}, driver {}", way, driver));
     ASSERT_TRUE(made[way].ok()) << made[way];
     for (uint64_t id = 1; id <= 2; ++id) {
@@ -142,9 +149,11 @@ void compare_sessions(uint32_t seeds, bool orders_bodies) {
     const std::string driver = dice.pick(four_devices());
     WholeGraph whole;
     DeviceParts parts(&dice);
+    DeviceParts fused(&dice);
     DrivenCalls layers(&dice, Mode::kLayers);
     DrivenCalls lite(&dice, Mode::kLite);
-    const Status made[4] = {whole.make(cleared), parts.make(model.graph, model.fetches),
+    const Status made[5] = {whole.make(cleared), parts.make(model.graph, model.fetches),
+                            fused.make(model.graph, model.fetches, fusing(&dice)),
                             layers.make(model.graph, driver, model.fetches),
                             lite.make(model.graph, driver, model.fetches)};
     for (const Status& status : made) ASSERT_TRUE(status.ok()) << status;
@@ -152,8 +161,8 @@ void compare_sessions(uint32_t seeds, bool orders_bodies) {
       feeds["first"] = Tensor::scalar(id == 1);
       const auto want = whole.run(feeds, id);
       ASSERT_TRUE(want.ok()) << want.status();
-      Steps* const ways[3] = {&parts, &layers, &lite};
-      for (size_t way = orders_bodies ? 0 : 1; way < 3; ++way) {
+      Steps* const ways[4] = {&parts, &fused, &layers, &lite};
+      for (size_t way = orders_bodies ? 0 : 2; way < 4; ++way) {
         SCOPED_TRACE(fmt::format("step {}, way {}, driver {}", id, way, driver));
         const auto got = ways[way]->run(feeds, id);
         ASSERT_TRUE(got.ok()) << got.status();
@@ -310,9 +319,13 @@ TEST(CutByDevice, SpoiledGraphsAreErrorsOrParts) {
       const auto made = program::compile(*calls);
       EXPECT_TRUE(made.ok()) << made.status();
     }
+    const auto fused = partition::by_device(model.graph, model.fetches, {}, test_registry(),
+                                            {.tensor_fuse = true});
+    EXPECT_EQ(fused.status(), parts.status());
     if (!parts.ok()) continue;
     ++good;
     for (const auto& part : *parts) EXPECT_TRUE(program::compile(part).ok());
+    for (const auto& part : *fused) EXPECT_TRUE(program::compile(part).ok());
   }
   fmt::print("{} of 600 are good\n", good);
 }

@@ -11,16 +11,18 @@ namespace sidereal::exec {
 /// all are done. Thread: core-local.
 class LocalRendezvous final : public ports::Rendezvous {
  public:
-  /// kAlreadyExists when a tensor that nobody took lies there.
-  Status send(const ports::RendezvousKey& key, tensor::Tensor value) override;
-  Result<std::optional<tensor::Tensor>> receive(const ports::RendezvousKey& key,
-                                                const ports::TensorSource& source) override;
+  /// kAlreadyExists when a parcel that nobody took lies there.
+  Status send(const ports::RendezvousKey& key, ports::Parcel values) override;
+  /// kInvalidArgument when there is another number of tensors.
+  Result<std::optional<ports::Parcel>> receive(const ports::RendezvousKey& key,
+                                               const ports::TensorSource& source,
+                                               size_t count) override;
 
-  /// Tensors that were sent and not taken: none after a step.
-  [[nodiscard]] size_t size() const { return tensors_.size(); }
+  /// Parcels that were sent and not taken: none after a step.
+  [[nodiscard]] size_t size() const { return parcels_.size(); }
 
  private:
-  absl::flat_hash_map<ports::RendezvousKey, tensor::Tensor> tensors_;
+  absl::flat_hash_map<ports::RendezvousKey, ports::Parcel> parcels_;
 };
 
 }  // namespace sidereal::exec

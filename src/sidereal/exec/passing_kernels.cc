@@ -16,44 +16,80 @@ Result<ports::Rendezvous*> rendezvous_of(const KernelContext& c) {
 }
 
 Result<std::unique_ptr<Kernel>> send(const BindContext& bind) {
-  SR_RETURN_IF_ERROR(check_arity(bind, 1, 1, 0));
+  if (bind.instruction.inputs.empty() || !bind.instruction.outputs.empty()) {
+    return base::invalid_argument("Send takes one tensor or more, and makes none");
+  }
   SR_ASSIGN_OR_RETURN(const auto edge, ir::get_attr<int64_t>(bind.instruction.attrs, "edge"));
   return make_kernel([edge](KernelContext& c) -> Status {
     SR_ASSIGN_OR_RETURN(ports::Rendezvous* const rendezvous, rendezvous_of(c));
-    return rendezvous->send({.edge = edge, .step = c.step_id()}, c.input(0));
+    ports::Parcel values;
+    values.reserve(static_cast<size_t>(c.num_inputs()));
+    for (int i = 0; i < c.num_inputs(); ++i) values.push_back(c.input(i));
+    return rendezvous->send({.edge = edge, .step = c.step_id()}, std::move(values));
   });
 }
 
-Result<std::unique_ptr<Kernel>> recv(const BindContext& bind) {
-  SR_RETURN_IF_ERROR(check_arity(bind, 0, 0, 1));
-  const ir::AttrMap& attrs = bind.instruction.attrs;
-  SR_ASSIGN_OR_RETURN(const auto edge, ir::get_attr<int64_t>(attrs, "edge"));
-  SR_ASSIGN_OR_RETURN(const auto name, ir::get_attr<std::string>(attrs, "tensor_name"));
-  ports::TensorSource source;
-  SR_ASSIGN_OR_RETURN(source.device, ir::get_attr<std::string>(attrs, "send_device"));
-  source.incarnation =
-      static_cast<uint64_t>(ir::attr_or<int64_t>(attrs, "send_device_incarnation", 0));
-  const ir::Shape shape = bind.program.slots[bind.instruction.outputs[0]].shape;
-  return make_kernel([=](KernelContext& c) -> Status {
-    SR_ASSIGN_OR_RETURN(ports::Rendezvous* const rendezvous, rendezvous_of(c));
-    SR_ASSIGN_OR_RETURN(std::optional<Tensor> value,
-                        rendezvous->receive({.edge = edge, .step = c.step_id()}, source));
-    if (!value) return c.wait_for(fmt::format("tensor '{}' from {}", name, source.device));
-    if (value->dtype() != c.output_dtype(0) || !shape.accepts(value->shape())) {
-      return base::invalid_argument("{} sent {}; {}{} was declared", source.device,
-                                    value->to_string(), tensor::name_of(c.output_dtype(0)),
-                                    shape.to_string());
+/// One Recv of a program. Thread: core-local.
+class RecvKernel final : public Kernel {
+ public:
+  static Result<std::unique_ptr<Kernel>> make(const BindContext& bind) {
+    const program::Instruction& instruction = bind.instruction;
+    if (!instruction.inputs.empty() || instruction.outputs.empty()) {
+      return base::invalid_argument("Recv takes no tensor, and makes one or more");
     }
-    c.set_output(0, *std::move(value));
+    auto out = std::make_unique<RecvKernel>();
+    const ir::AttrMap& attrs = instruction.attrs;
+    SR_ASSIGN_OR_RETURN(out->edge_, ir::get_attr<int64_t>(attrs, "edge"));
+    SR_ASSIGN_OR_RETURN(out->name_, ir::get_attr<std::string>(attrs, "tensor_name"));
+    SR_ASSIGN_OR_RETURN(out->source_.device, ir::get_attr<std::string>(attrs, "send_device"));
+    out->source_.incarnation =
+        static_cast<uint64_t>(ir::attr_or<int64_t>(attrs, "send_device_incarnation", 0));
+    for (const int32_t slot : instruction.outputs) {
+      out->shapes_.push_back(bind.program.slots[slot].shape);
+    }
+    return std::unique_ptr<Kernel>(std::move(out));
+  }
+
+  Status run(KernelContext& c) override {
+    SR_ASSIGN_OR_RETURN(ports::Rendezvous* const rendezvous, rendezvous_of(c));
+    SR_ASSIGN_OR_RETURN(std::optional<ports::Parcel> values,
+                        rendezvous->receive({.edge = edge_, .step = c.step_id()}, source_,
+                                            shapes_.size()));
+    if (!values) return c.wait_for(fmt::format("{} from {}", what(), source_.device));
+    for (size_t i = 0; i < shapes_.size(); ++i) {
+      SR_RETURN_IF_ERROR(check(c, i, (*values)[i]));
+      c.set_output(static_cast<int>(i), std::move((*values)[i]));
+    }
     return {};
-  });
-}
+  }
+
+ private:
+  [[nodiscard]] std::string what() const {
+    if (shapes_.size() == 1) return fmt::format("tensor '{}'", name_);
+    return fmt::format("tensor '{}' and {} more", name_, shapes_.size() - 1);
+  }
+
+  /// Values come from anybody.
+  [[nodiscard]] Status check(const KernelContext& c, size_t i, const Tensor& value) const {
+    const ir::DType dtype = c.output_dtype(static_cast<int>(i));
+    if (value.defined() && value.dtype() == dtype && shapes_[i].accepts(value.shape())) return {};
+    return base::invalid_argument("{}: {} sent {} as number {}; {}{} was declared", what(),
+                                  source_.device,
+                                  value.defined() ? value.to_string() : "a dead value", i,
+                                  tensor::name_of(dtype), shapes_[i].to_string());
+  }
+
+  int64_t edge_ = 0;
+  std::string name_;
+  ports::TensorSource source_;
+  std::vector<ir::Shape> shapes_;
+};
 
 }  // namespace
 
 void register_passing_kernels(KernelTable* table) {
   table->add("Send", send);
-  table->add("Recv", recv);
+  table->add("Recv", RecvKernel::make);
 }
 
 }  // namespace sidereal::exec

@@ -3,6 +3,7 @@
 
 #include "sidereal/exec/executor.h"
 #include "sidereal/exec/local_rendezvous.h"
+#include "sidereal/ir/component_specs.h"
 
 namespace sidereal::exec {
 namespace {
@@ -41,8 +42,7 @@ Program receiver(DType dtype, const Shape& shape) {
   recv.op = "Recv";
   recv.name = "x/recv";
   recv.attrs = kEdge;
-  recv.attrs["dtype"] = dtype;
-  recv.attrs["shape"] = shape;
+  recv.attrs.merge(ir::component_attrs({{dtype, shape}}));
   recv.outputs = {0};
   out.instructions = {recv};
   out.fetches = {0};
@@ -95,7 +95,7 @@ TEST_F(Passing, recv_takes_only_what_was_declared) {
     Step* const to = start(std::move(program));
     to->set_rendezvous(&rendezvous_);
     ASSERT_TRUE(
-        rendezvous_.send({.edge = 7, .step = 1}, Tensor::of(Shape{2}, std::vector<float>{1, 2}))
+        rendezvous_.send({.edge = 7, .step = 1}, {Tensor::of(Shape{2}, std::vector<float>{1, 2})})
             .ok());
     const Status status = to->advance().status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);

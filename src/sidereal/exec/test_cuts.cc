@@ -51,25 +51,27 @@ class DeviceParts::SlowRendezvous final : public ports::Rendezvous {
  public:
   explicit SlowRendezvous(Dice* dice) : dice_(*dice) {}
 
-  Status send(const ports::RendezvousKey& key, Tensor value) override {
+  Status send(const ports::RendezvousKey& key, ports::Parcel values) override {
     ++moves;
-    if (value.dtype() != DType::kString) copies_[key] = value.clone();
-    return local_.send(key, std::move(value));
+    ports::Parcel& copies = copies_[key];
+    for (const Tensor& value : values) {
+      copies.push_back(value.dtype() == DType::kString ? value : value.clone());
+    }
+    return local_.send(key, std::move(values));
   }
-  Result<std::optional<Tensor>> receive(const ports::RendezvousKey& key,
-                                        const ports::TensorSource& source) override {
+  Result<std::optional<ports::Parcel>> receive(const ports::RendezvousKey& key,
+                                               const ports::TensorSource& source,
+                                               size_t count) override {
     if (dice_.chance(30)) {
       ++moves;
-      return std::optional<Tensor>();
+      return std::optional<ports::Parcel>();
     }
-    SR_ASSIGN_OR_RETURN(std::optional<Tensor> value, local_.receive(key, source));
-    if (!value.has_value()) return value;
+    SR_ASSIGN_OR_RETURN(std::optional<ports::Parcel> values, local_.receive(key, source, count));
+    if (!values.has_value()) return values;
     ++moves;
-    const auto copy = copies_.find(key);
-    if (copy == copies_.end()) return value;
-    expect_same({*value}, {copy->second});
-    copies_.erase(copy);
-    return value;
+    expect_same(*values, copies_[key]);
+    copies_.erase(key);
+    return values;
   }
   [[nodiscard]] size_t size() const { return local_.size(); }
 
@@ -78,16 +80,17 @@ class DeviceParts::SlowRendezvous final : public ports::Rendezvous {
  private:
   Dice& dice_;
   LocalRendezvous local_;
-  std::map<ports::RendezvousKey, Tensor> copies_;
+  std::map<ports::RendezvousKey, ports::Parcel> copies_;
 };
 
 DeviceParts::DeviceParts(Dice* dice)
     : rendezvous_(std::make_unique<SlowRendezvous>(dice)), dice_(*dice) {}
 DeviceParts::~DeviceParts() = default;
 
-Status DeviceParts::make(const Graph& graph, const std::vector<Output>& fetches) {
+Status DeviceParts::make(const Graph& graph, const std::vector<Output>& fetches,
+                         const partition::ByDeviceOptions& options) {
   num_fetches_ = fetches.size();
-  SR_ASSIGN_OR_RETURN(parts_, partition::by_device(graph, fetches, {}, test_registry()));
+  SR_ASSIGN_OR_RETURN(parts_, partition::by_device(graph, fetches, {}, test_registry(), options));
   for (const partition::DevicePartition& part : parts_) {
     SR_RETURN_IF_ERROR(ir::verify(part.graph, test_registry()));
     SR_ASSIGN_OR_RETURN(const program::Program made, program::compile(part));

@@ -47,7 +47,8 @@ class DeviceParts final : public Steps {
  public:
   explicit DeviceParts(Dice* dice);
   ~DeviceParts() override;
-  Status make(const ir::Graph& graph, const std::vector<ir::Output>& fetches);
+  Status make(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
+              const partition::ByDeviceOptions& options = {});
   /// Parts go on in an order that the dice choose.
   Result<std::vector<tensor::Tensor>> run(const reference::Values& feeds, uint64_t id) override;
 

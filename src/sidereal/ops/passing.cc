@@ -1,3 +1,4 @@
+#include "sidereal/ir/component_specs.h"
 #include "sidereal/ops/internal.h"
 
 /// Ops that pass tensors between the parts of a graph that run on different devices. Graphs are cut
@@ -6,14 +7,14 @@ namespace sidereal::ops::internal {
 namespace {
 
 Status infer_recv(const InferContext& c) {
-  SR_ASSIGN_OR_RETURN(const auto dtype, ir::get_attr<DType>(c.attrs, "dtype"));
-  SR_ASSIGN_OR_RETURN(const auto shape, ir::get_attr<Shape>(c.attrs, "shape"));
-  return put(c, dtype, shape);
+  SR_ASSIGN_OR_RETURN(*c.outputs, ir::component_specs(c.attrs));
+  if (c.outputs->empty()) return base::invalid_argument("nothing comes: 'dtypes' is empty");
+  return {};
 }
 
 std::vector<ir::AttrSpec> edge_attrs() {
   return {{"edge", "int", true, "Number of the edge, the same at both ends."},
-          {"tensor_name", "string", true, "What is passed, for messages."},
+          {"tensor_name", "string", true, "What is passed first, for messages."},
           {"send_device", "string", true, "Full name of the device it comes from."},
           {"send_device_incarnation", "int", false,
            "Of the start of that device's task; 0, any, if absent."},
@@ -24,17 +25,19 @@ std::vector<ir::AttrSpec> edge_attrs() {
 
 void register_passing(OpRegistry* registry) {
   registry->add({.name = "Send",
-                 .doc = "Leaves its input for the `Recv` of this edge, on another device.",
+                 .doc = "Leaves its inputs for the `Recv` of this edge, on another device: one message.",
                  .min_inputs = 1,
-                 .max_inputs = 1,
+                 .max_inputs = -1,
                  .attrs = edge_attrs(),
                  .infer = [](const InferContext&) -> Status { return {}; },
                  .differentiable = false,
                  .stateful = true,
                  .effect = true});
   std::vector<ir::AttrSpec> attrs = edge_attrs();
-  attrs.push_back({"dtype", "dtype", true, "Of what comes."});
-  attrs.push_back({"shape", "shape", true, "Of what comes, as far as it is known."});
+  attrs.push_back({"dtypes", "strings", true, "Names of the dtypes of what comes."});
+  attrs.push_back({"shapes", "ints", true,
+                   "Of each of what comes, as far as they are known: its rank (-1: unknown), then "
+                   "its extents (-1: unknown)."});
   registry->add({.name = "Recv",
                  .doc = "Waits for what the `Send` of this edge leaves, on another device.",
                  .min_inputs = 0,

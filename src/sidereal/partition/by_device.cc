@@ -1,11 +1,12 @@
 #include "sidereal/partition/by_device.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
+#include "sidereal/ir/component_specs.h"
 #include "sidereal/ir/control_ops.h"
 #include "sidereal/ir/verify.h"
+#include "sidereal/partition/internal/parcels.h"
 #include "sidereal/partition/internal/regions.h"
 
 // Why no device waits forever. Take the nodes of a region in the order of Region::order, and of
@@ -17,6 +18,12 @@
 // node here; its devices are all in it together, and what its functions exchange is a region again,
 // with predicates (sent when home has them), gates (first of all) and acknowledgements (last of
 // all) along the same order.
+//
+// With tensor_fuse a device sends some of what it has later: when the last value of the parcel is
+// made. From the first value until then it does nothing that may wait, and needs nobody. So whoever
+// waits for any part of a parcel waits for no device that would not go on by itself, and if all
+// devices waited, they would wait at the same nodes without tensor_fuse. In particular no value of
+// a parcel depends on what another one was sent for.
 namespace sidereal::partition {
 namespace {
 
@@ -55,7 +62,12 @@ class RegionCutter {
  public:
   /// `pieces` hold the Args.
   RegionCutter(Cut* cut, const Region& region, Pieces* pieces)
-      : cut_(*cut), region_(region), pieces_(*pieces) {}
+      : cut_(*cut),
+        region_(region),
+        pieces_(*pieces),
+        parcels_(find_parcels(region, {.fuse = cut->options.tensor_fuse,
+                                       .bytes_max = cut->options.fused_bytes_max})),
+        packed_(parcels_.all.size()) {}
 
   Status run() {
     for (const Node& node : region_.graph->nodes()) {
@@ -82,29 +94,27 @@ class RegionCutter {
     }
     const DeviceIndex home = region_.home_of(value);
     if (home == device) return Output{piece.nodes.at(value.node), value.index};
-    SR_ASSIGN_OR_RETURN(const Output made, receive(sent_.at({value, device}), home, device,
-                                                   name_of(value), region_.graph->spec(value)));
-    piece.values[value] = made;
-    return made;
+    SR_RETURN_IF_ERROR(unpack(parcels_.of_value.at({value, device})));
+    return piece.values.at(value);
   }
 
   /// Lets home know when `device` is done with the iteration.
   Status acknowledge(DeviceIndex device) {
     SR_ASSIGN_OR_RETURN(const int64_t edge, send_nothing(device, {}, "iteration", region_.home));
-    return receive(edge, device, region_.home, "^iteration", kNothing).status();
+    return receive(edge, device, region_.home, "^iteration", {kNothing}).status();
   }
 
   /// Lets no device but home begin before home does.
   Status open_gate(DeviceIndex device) {
     SR_ASSIGN_OR_RETURN(const int64_t edge, send_nothing(region_.home, {}, "iteration", device));
-    return receive(edge, region_.home, device, "^iteration", kNothing).status();
+    return receive(edge, region_.home, device, "^iteration", {kNothing}).status();
   }
 
   /// Gives what home has under `value` to `device`.
   Result<Output> pass_on(Output value, const std::string& name, DeviceIndex device) {
     const ir::TensorSpec spec = pieces_.at(region_.home).graph.spec(value);
-    SR_ASSIGN_OR_RETURN(const int64_t edge, send(region_.home, value, name, device));
-    return receive(edge, region_.home, device, name, spec);
+    SR_ASSIGN_OR_RETURN(const int64_t edge, send(region_.home, {value}, {}, name, device));
+    return receive(edge, region_.home, device, name, {spec});
   }
 
  private:
@@ -162,10 +172,12 @@ class RegionCutter {
     return name.substr(0, ir::kMaxNameBytes - 64);
   }
 
-  Result<int64_t> send(DeviceIndex from, Output value, const std::string& name, DeviceIndex to) {
+  /// Sends values after `waits`.
+  Result<int64_t> send(DeviceIndex from, std::vector<Output> values, std::vector<NodeId> waits,
+                       const std::string& name, DeviceIndex to) {
     const int64_t edge = cut_.next_edge++;
-    SR_RETURN_IF_ERROR(add(from, "Send", fmt::format("{}/send_{}", stem_of(name), edge), {value},
-                           edge_attrs(edge, from, to, name))
+    SR_RETURN_IF_ERROR(add(from, "Send", fmt::format("{}/send_{}", stem_of(name), edge),
+                           std::move(values), edge_attrs(edge, from, to, name), std::move(waits))
                            .status());
     return edge;
   }
@@ -177,15 +189,57 @@ class RegionCutter {
         const Output empty,
         add(from, "Const", fmt::format("{}/done_{}", short_enough(name), cut_.next_edge), {},
             {{"value", Tensor::zeros(kNothing.dtype, kNothing.shape)}}, std::move(waits)));
-    return send(from, empty, "^" + name, to);
+    return send(from, {empty}, {}, "^" + name, to);
   }
 
+  /// The first of what comes.
   Result<Output> receive(int64_t edge, DeviceIndex from, DeviceIndex to, const std::string& name,
-                         const ir::TensorSpec& spec) {
+                         const std::vector<ir::TensorSpec>& specs) {
     ir::AttrMap attrs = edge_attrs(edge, from, to, name);
-    attrs["dtype"] = spec.dtype;
-    attrs["shape"] = spec.shape;
+    attrs.merge(ir::component_attrs(specs));
     return add(to, "Recv", fmt::format("{}/recv_{}", stem_of(name), edge), {}, std::move(attrs));
+  }
+
+  // --- Parcels.
+
+  /// What stands in messages for all of it.
+  [[nodiscard]] std::string name_of(const Parcel& parcel) const {
+    if (!parcel.values.empty()) return name_of(parcel.values[0]);
+    return "^" + region_.graph->node(parcel.orders[0].first).name;
+  }
+
+  /// Adds a value, or what was done, to a parcel, which is sent when nothing is missing.
+  Status pack(size_t index, Output value, NodeId done) {
+    const Parcel& parcel = parcels_.all[index];
+    Packed& packed = packed_[index];
+    if (value.valid()) packed.values.push_back(value);
+    if (done.valid()) packed.done.push_back(done);
+    if (packed.values.size() + packed.done.size() < parcel.size()) return {};
+    const std::string name = name_of(parcel);
+    if (packed.values.empty()) {
+      SR_ASSIGN_OR_RETURN(packed.edge, send_nothing(parcel.from, std::move(packed.done),
+                                                    name.substr(1), parcel.to));
+    } else {
+      SR_ASSIGN_OR_RETURN(packed.edge, send(parcel.from, std::move(packed.values),
+                                            std::move(packed.done), name, parcel.to));
+    }
+    return {};
+  }
+
+  /// Receives a parcel.
+  Status unpack(size_t index) {
+    const Parcel& parcel = parcels_.all[index];
+    std::vector<ir::TensorSpec> specs;
+    for (const Output& value : parcel.values) specs.push_back(region_.graph->spec(value));
+    if (specs.empty()) specs.push_back(kNothing);
+    SR_ASSIGN_OR_RETURN(const Output first, receive(packed_[index].edge, parcel.from, parcel.to,
+                                                    name_of(parcel), specs));
+    Piece& piece = pieces_.at(parcel.to);
+    for (size_t i = 0; i < parcel.values.size(); ++i) {
+      piece.values[parcel.values[i]] = {first.node, static_cast<int32_t>(i)};
+    }
+    for (const Deed& done : parcel.orders) piece.orders[done] = first.node;
+    return {};
   }
 
   // --- Nodes of the region.
@@ -196,19 +250,18 @@ class RegionCutter {
       const Output value{node.id, static_cast<int32_t>(o)};
       const auto sent = region_.sent.find(value);
       if (sent == region_.sent.end()) continue;
-      const DeviceIndex home = region_.home_of(value);
+      SR_ASSIGN_OR_RETURN(const Output here, value_on(value, region_.home_of(value)));
       for (const DeviceIndex to : sent->second) {
-        SR_ASSIGN_OR_RETURN(const Output here, value_on(value, home));
-        SR_ASSIGN_OR_RETURN(sent_[std::make_pair(value, to)], send(home, here, name_of(value), to));
+        SR_RETURN_IF_ERROR(pack(parcels_.of_value.at({value, to}), here, {}));
       }
     }
     for (const DeviceIndex from : region_.places[node.id.value]) {
-      const auto awaited = region_.awaited.find({node.id, from});
+      const Deed done{node.id, from};
+      const auto awaited = region_.awaited.find(done);
       if (awaited == region_.awaited.end()) continue;
-      const NodeId done = pieces_.at(from).nodes.at(node.id);
       for (const DeviceIndex to : awaited->second) {
-        SR_ASSIGN_OR_RETURN(orders_[std::make_tuple(node.id, from, to)],
-                            send_nothing(from, {done}, node.name, to));
+        SR_RETURN_IF_ERROR(
+            pack(parcels_.of_order.at({done, to}), {}, pieces_.at(from).nodes.at(node.id)));
       }
     }
     return {};
@@ -224,14 +277,10 @@ class RegionCutter {
         out.push_back(piece.nodes.at(id));
         continue;
       }
-      if (const auto known = piece.orders.find(done); known != piece.orders.end()) {
-        out.push_back(known->second);
-        continue;
+      if (!piece.orders.contains(done)) {
+        SR_RETURN_IF_ERROR(unpack(parcels_.of_order.at({done, device})));
       }
-      SR_ASSIGN_OR_RETURN(const Output made, receive(orders_.at({id, from, device}), from, device,
-                                                     "^" + region_.graph->node(id).name, kNothing));
-      piece.orders[done] = made.node;
-      out.push_back(made.node);
+      out.push_back(piece.orders.at(done));
     }
     return out;
   }
@@ -293,7 +342,7 @@ class RegionCutter {
       SR_ASSIGN_OR_RETURN(made.control_inputs, controls_on(node, device));
       if (const auto sent = rows.sent.find(device); sent != rows.sent.end()) {
         SR_ASSIGN_OR_RETURN(made.inputs.emplace_back(),
-                            receive(sent->second, places[0], device, node.name, rows.spec));
+                            receive(sent->second, places[0], device, node.name, {rows.spec}));
       }
       for (const Output& input : reads_on(region_, node, device)) {
         SR_ASSIGN_OR_RETURN(made.inputs.emplace_back(), value_on(input, device));
@@ -344,7 +393,7 @@ class RegionCutter {
     SR_ASSIGN_OR_RETURN(const Output empty, add(home, "Fill", name, {flag, whole}, {}));
     for (const DeviceIndex to : places) {
       if (to == home) continue;
-      SR_ASSIGN_OR_RETURN(rows.sent[to], send(home, empty, node.name, to));
+      SR_ASSIGN_OR_RETURN(rows.sent[to], send(home, {empty}, {}, node.name, to));
     }
     return rows;
   }
@@ -432,8 +481,14 @@ class RegionCutter {
   Cut& cut_;
   const Region& region_;
   Pieces& pieces_;
-  std::map<std::pair<Output, DeviceIndex>, int64_t> sent_;  // Edges, by value and destination.
-  std::map<std::tuple<NodeId, DeviceIndex, DeviceIndex>, int64_t> orders_;  // Node, from, to.
+  const Parcels parcels_;
+  /// What of a parcel was made, and its edge once it was sent.
+  struct Packed {
+    std::vector<Output> values = {};
+    std::vector<NodeId> done = {};
+    int64_t edge = -1;
+  };
+  std::vector<Packed> packed_;
 };
 
 /// Checks what the caller asks for, and what only a graph that was cut has.

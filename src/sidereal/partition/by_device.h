@@ -28,6 +28,13 @@ struct ByDeviceOptions {
   /// A number of the start of a device's task, for the `send_device_incarnation` of edges that
   /// begin there; nullptr: 0, which stands for any.
   std::function<int64_t(const std::string& device)> incarnation = nullptr;
+  /// Whether values and orders that one device has for another at the same time are one message:
+  /// one Send and Recv of several tensors. A message is filled while its device does nothing that
+  /// may wait, so it is there when the first of what it carries would be, computing apart.
+  bool tensor_fuse = false;
+  /// Bytes of such a message, as far as sizes are known; what is larger goes alone, so that it
+  /// travels while others are made.
+  int64_t fused_bytes_max = int64_t{1} << 20;
   /// Most nodes of functions that are cut, each once per call.
   size_t function_nodes_max = size_t{1} << 20;
 };
@@ -38,7 +45,7 @@ struct ByDeviceOptions {
 ///
 /// * A value that other devices read is sent once to each, right after it was made, and received
 ///   before its first reader. A node that waits for another one gets an empty tensor; a value and
-///   an order of one node are two edges.
+///   an order of one node are two edges. With `tensor_fuse` several of them are one edge.
 /// * A call, branch or loop with nodes of several devices in its functions runs on each of them,
 ///   with a part of the functions of its own; what it returns is on the device that it names, its
 ///   home. There, the others' loops have their predicates from, one per iteration; they know the

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/ir/component_specs.h"
 #include "sidereal/ir/function.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/ir/verify.h"
@@ -147,9 +148,9 @@ TEST_F(ByDevice, a_data_edge_becomes_a_send_and_a_recv_that_say_where_they_are) 
                 between + "tensor_name=\"x:0\"} device=\"/job:a\"\n");
   EXPECT_EQ(ir::to_text(parts["/job:b"].graph),
             "sidereal-graph 1\n"
-            "%0 = Recv() name=\"x/recv_0\" {dtype=float32, edge=0, " +
+            "%0 = Recv() name=\"x/recv_0\" {dtypes=strings[\"float32\"], edge=0, " +
                 between +
-                "shape=shape[], tensor_name=\"x:0\"} device=\"/job:b\" : float32[]\n"
+                "shapes=ints[0], tensor_name=\"x:0\"} device=\"/job:b\" : float32[]\n"
                 "%1 = Tanh(%0) name=\"Tanh\" device=\"/job:b\" : float32[]\n");
 }
 
@@ -217,8 +218,7 @@ TEST_F(ByDevice, sends_and_recvs_that_are_there_get_the_incarnation_and_keep_the
   const NodeId send = b_.add_node("Send", {x}, edge, {}, "send");
   graph_.mutable_node(send).device = kA;
   ir::AttrMap more = edge;
-  more["dtype"] = DType::kFloat32;
-  more["shape"] = Shape();
+  more.merge(ir::component_attrs({kScalar}));
   const Output recv = on(kB, b_.add("Recv", {}, more, "recv"));
   const Output y = on(kB, ops::add(b_, recv, x, "y"));
   auto parts = cut({y}, {send}, {.incarnation = [](const std::string&) { return int64_t{99}; }});

@@ -2,6 +2,7 @@
 
 #include "sidereal/ir/control_ops.h"
 #include "sidereal/partition/internal/call_plan.h"
+#include "sidereal/partition/internal/waiting.h"
 
 namespace sidereal::partition {
 
@@ -14,11 +15,6 @@ namespace {
 
 /// Constants that are copied to places other than their own.
 constexpr size_t kSmallBytes = size_t{64} << 10;
-
-/// Ops that may wait for what other steps do.
-bool may_wait(std::string_view op) {
-  return op == "QueueEnqueue" || op == "QueueDequeue" || op == "AccumulatorTake" || op == "Recv";
-}
 
 /// Ops that find or make what they name, and change nothing when they run again.
 bool makes_handle(std::string_view op) {

@@ -88,7 +88,7 @@ StepCost cost_of(const std::vector<DevicePartition>& parts) {
     for_each_node(part.graph, &seen, [&](const Node& node) {
       if (node.op != "Recv") return;
       cost.messages += 2;
-      add_value(node.outputs[0], &cost);
+      for (const ir::TensorSpec& spec : node.outputs) add_value(spec, &cost);
     });
   }
   cost.rounds = longest_chain(parts);

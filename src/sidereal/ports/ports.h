@@ -50,7 +50,11 @@ class HostFunctions {
                                                    std::span<const tensor::Tensor> inputs) = 0;
 };
 
-/// Names one tensor that is passed between the programs of a step.
+/// Tensors that are passed together. A dead one, which no branch of this release sends, is
+/// undefined.
+using Parcel = std::vector<tensor::Tensor>;
+
+/// Names one parcel between the programs of a step.
 struct RendezvousKey {
   int64_t edge = 0;   ///< Number of the edge in the graph that was cut.
   uint64_t step = 0;  ///< Number of the step; inside a loop, of the nested step of an iteration.
@@ -72,13 +76,13 @@ struct TensorSource {
 class Rendezvous {
  public:
   virtual ~Rendezvous();
-  /// Leaves a tensor, whose memory must not change from now on, for the device that asks for it.
-  virtual Status send(const RendezvousKey& key, tensor::Tensor value) = 0;
-  /// The tensor sent under `key` on `source`, once; nothing while it is not here: then it is on its
-  /// way, and asking again after a while finds it. Errors end the step: kAborted when the source
-  /// was restarted, kUnavailable when it is gone.
-  virtual Result<std::optional<tensor::Tensor>> receive(const RendezvousKey& key,
-                                                        const TensorSource& source) = 0;
+  /// Leaves tensors, whose memory must not change from now on, for the device that asks for them.
+  virtual Status send(const RendezvousKey& key, Parcel values) = 0;
+  /// The `count` tensors sent under `key` on `source`, once; nothing while they are not here: then
+  /// they are on their way, and asking again after a while finds them. Errors end the step:
+  /// kAborted when the source was restarted, kUnavailable when it is gone.
+  virtual Result<std::optional<Parcel>> receive(const RendezvousKey& key,
+                                                const TensorSource& source, size_t count) = 0;
 };
 
 /// Told when a call of a step ends. Called on the step's lane.

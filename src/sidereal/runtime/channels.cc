@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <utility>
 
 #include "sidereal/runtime/callback_threads.h"
@@ -15,7 +16,7 @@
 namespace sidereal::runtime {
 
 namespace v1 = session::v1;
-using tensor::Tensor;
+using ports::Parcel;
 
 std::string task_name(std::string_view job, int index) {
   return fmt::format("/job:{}/replica:0/task:{}", job, index);
@@ -88,45 +89,43 @@ struct RemotePeers::Shared {
 
 namespace {
 
-class RecvCall final : public grpc::ClientReadReactor<v1::TensorPiece>, public Peers::Question {
+class RecvCall final : public grpc::ClientReadReactor<v1::ParcelPieces>, public Peers::Question {
  public:
-  RecvCall(std::string peer, size_t keys, std::function<void(size_t, Tensor)> on_tensor,
-           std::function<void(Status)> on_end, std::function<void(int64_t bytes)> on_done)
+  RecvCall(std::string peer, const std::vector<Peers::Wanted>& wanted,
+           std::function<void(size_t, Parcel)> on_parcel, std::function<void(Status)> on_end,
+           std::function<void(int64_t bytes)> on_done)
       : peer_(std::move(peer)),
-        missing_(keys),
-        joiner_(static_cast<int32_t>(keys)),
-        on_tensor_(std::move(on_tensor)),
+        missing_(wanted.size()),
+        on_parcel_(std::move(on_parcel)),
         on_end_(std::move(on_end)),
-        on_done_(std::move(on_done)) {}
+        on_done_(std::move(on_done)) {
+    for (const Peers::Wanted& one : wanted) parcels_.emplace_back(one.count);
+  }
 
   void start(std::shared_ptr<grpc::Channel> channel, std::shared_ptr<RecvCall> self) {
     self_ = std::move(self);
     stub_ = v1::Worker::NewStub(std::move(channel));
     stub_->async()->RecvTensors(&context_, &request, this);
-    StartRead(&piece_);
+    StartRead(&message_);
     StartCall();
   }
 
   void OnReadDone(bool ok) override {
     if (!ok) return;
-    bytes_ += static_cast<int64_t>(piece_.data().size());
-    auto value = joiner_.add(piece_);
-    if (!value.ok()) {
-      wrong_ = value.status();
+    const Status taken = take();
+    if (!taken.ok()) {
+      wrong_ = taken;
       context_.TryCancel();
-    } else if (*value) {
-      --missing_;
-      on_tensor_(static_cast<size_t>((*value)->first), std::move((*value)->second));
     }
-    StartRead(&piece_);
+    StartRead(&message_);
   }
 
   void OnDone(const grpc::Status& status) override {
     if (wrong_.ok() && status.ok() && missing_ > 0) {
-      wrong_ = base::data_loss("{} of the tensors that were asked for did not come", missing_);
+      wrong_ = base::data_loss("{} of the parcels that were asked for did not come", missing_);
     }
     on_end_(wrong_.ok() ? from_grpc(status, peer_) : base::with_context(wrong_, peer_));
-    on_tensor_ = nullptr;
+    on_parcel_ = nullptr;
     on_end_ = nullptr;
     on_done_(bytes_);
     const std::shared_ptr<RecvCall> last = std::move(self_);
@@ -137,15 +136,42 @@ class RecvCall final : public grpc::ClientReadReactor<v1::TensorPiece>, public P
   v1::RecvTensorsRequest request;
 
  private:
+  /// A parcel that is arriving.
+  struct Arriving {
+    explicit Arriving(size_t count)
+        : values(count), missing(count), joiner(static_cast<int32_t>(count)) {}
+    Parcel values;
+    size_t missing;
+    PieceJoiner joiner;
+  };
+
+  Status take() {
+    if (message_.key() < 0 || static_cast<size_t>(message_.key()) >= parcels_.size()) {
+      return base::invalid_argument("parcel {} of {}", message_.key(), parcels_.size());
+    }
+    const auto key = static_cast<size_t>(message_.key());
+    Arriving& parcel = parcels_[key];
+    for (const v1::TensorPiece& piece : message_.pieces()) {
+      bytes_ += static_cast<int64_t>(piece.data().size());
+      SR_ASSIGN_OR_RETURN(auto value, parcel.joiner.add(piece));
+      if (!value) continue;
+      parcel.values[static_cast<size_t>(value->first)] = std::move(value->second);
+      if (--parcel.missing > 0) continue;
+      --missing_;
+      on_parcel_(key, std::move(parcel.values));
+    }
+    return {};
+  }
+
   const std::string peer_;
   size_t missing_;
-  PieceJoiner joiner_;
-  std::function<void(size_t, Tensor)> on_tensor_;
+  std::deque<Arriving> parcels_;
+  std::function<void(size_t, Parcel)> on_parcel_;
   std::function<void(Status)> on_end_;
   std::function<void(int64_t)> on_done_;
   std::unique_ptr<v1::Worker::Stub> stub_;
   grpc::ClientContext context_;
-  v1::TensorPiece piece_;
+  v1::ParcelPieces message_;
   Status wrong_;
   int64_t bytes_ = 0;
   std::shared_ptr<RecvCall> self_;
@@ -164,8 +190,8 @@ RemotePeers::~RemotePeers() {
 int64_t RemotePeers::bytes_received() const { return shared_->bytes; }
 
 std::shared_ptr<Peers::Question> RemotePeers::ask(
-    const ports::TensorSource& source, uint64_t step, std::vector<ports::RendezvousKey> keys,
-    std::function<void(size_t index, Tensor value)> on_tensor,
+    const ports::TensorSource& source, uint64_t step, const std::vector<Wanted>& wanted,
+    std::function<void(size_t index, Parcel values)> on_parcel,
     std::function<void(Status status)> on_end) {
   const std::string task = task_of(source.device);
   Result<std::shared_ptr<grpc::Channel>> channel = channels_->to(task, source.incarnation);
@@ -178,7 +204,7 @@ std::shared_ptr<Peers::Question> RemotePeers::ask(
     ++shared_->calls;
   }
   auto call =
-      std::make_shared<RecvCall>(channels_->describe(task), keys.size(), std::move(on_tensor),
+      std::make_shared<RecvCall>(channels_->describe(task), wanted, std::move(on_parcel),
                                  std::move(on_end), [shared = shared_](int64_t bytes) {
                                    shared->bytes += bytes;
                                    const std::lock_guard lock(shared->mutex);
@@ -187,10 +213,10 @@ std::shared_ptr<Peers::Question> RemotePeers::ask(
                                  });
   call->request.set_step(step);
   call->request.set_incarnation(source.incarnation);
-  for (const ports::RendezvousKey& key : keys) {
-    v1::TensorKey* const one = call->request.add_keys();
-    one->set_edge(key.edge);
-    one->set_step(key.step);
+  for (const Wanted& one : wanted) {
+    v1::TensorKey* const key = call->request.add_keys();
+    key->set_edge(one.key.edge);
+    key->set_step(one.key.step);
   }
   call->start(*std::move(channel), call);
   return call;

@@ -67,8 +67,8 @@ class RemotePeers final : public Peers {
   explicit RemotePeers(Channels* channels);
   ~RemotePeers() override;
   std::shared_ptr<Question> ask(const ports::TensorSource& source, uint64_t step,
-                                std::vector<ports::RendezvousKey> keys,
-                                std::function<void(size_t index, tensor::Tensor value)> on_tensor,
+                                const std::vector<Wanted>& wanted,
+                                std::function<void(size_t index, ports::Parcel values)> on_parcel,
                                 std::function<void(Status status)> on_end) override;
   /// Bytes of tensors that came.
   [[nodiscard]] int64_t bytes_received() const;

@@ -130,7 +130,7 @@ void DataChannel::send_waiting() {
 
 namespace {
 
-/// A kTensors call for one tensor, or all of a question's.
+/// A kTensors call for one parcel.
 class Asking final : public DataChannel::Sink {
  public:
   Asking(std::function<void(std::span<Tensor>)> on_values, std::function<void(Status)> on_end)
@@ -150,29 +150,30 @@ class Asking final : public DataChannel::Sink {
 class LaneQuestion final : public Peers::Question,
                            public std::enable_shared_from_this<LaneQuestion> {
  public:
-  LaneQuestion(DataChannel* channel, std::function<void(size_t, Tensor)> on_tensor,
+  LaneQuestion(DataChannel* channel, std::function<void(size_t, ports::Parcel)> on_parcel,
                std::function<void(Status)> on_end)
-      : channel_(channel), on_tensor_(std::move(on_tensor)), on_end_(std::move(on_end)) {}
+      : channel_(channel), on_parcel_(std::move(on_parcel)), on_end_(std::move(on_end)) {}
 
   void start(const ports::TensorSource& source, uint64_t step,
-             const std::vector<ports::RendezvousKey>& keys) {
+             const std::vector<Peers::Wanted>& wanted) {
     self_ = shared_from_this();
-    missing_ = keys.size();
-    for (size_t i = 0; i < keys.size(); ++i) {
+    missing_ = wanted.size();
+    for (size_t i = 0; i < wanted.size(); ++i) {
       calls_.push_back(std::make_unique<Asking>(
-          [this, i](std::span<Tensor> values) {
-            if (values.size() == 1) {
-              on_tensor_(i, std::move(values[0]));
+          [this, i, count = wanted[i].count](std::span<Tensor> values) {
+            if (values.size() == count) {
+              on_parcel_(i, ports::Parcel(std::make_move_iterator(values.begin()),
+                                          std::make_move_iterator(values.end())));
             } else if (status_.ok()) {
-              status_ =
-                  base::data_loss("an answer of {} tensors to a question for one", values.size());
+              status_ = base::data_loss("an answer of {} tensors to a question for {}",
+                                        values.size(), count);
             }
           },
           [this](const Status& status) { end(status); }));
     }
-    for (size_t i = 0; i < keys.size(); ++i) {
+    for (size_t i = 0; i < wanted.size(); ++i) {
       const std::string extra =
-          encode_tensors({.incarnation = source.incarnation, .keys = {keys[i]}});
+          encode_tensors({.incarnation = source.incarnation, .keys = {wanted[i].key}});
       channel_->call(source.incarnation,
                      {.step = step,
                       .kind = static_cast<uint16_t>(DataCall::kTensors),
@@ -184,7 +185,7 @@ class LaneQuestion final : public Peers::Question,
 
   void cancel() override {
     const auto keep = shared_from_this();
-    on_tensor_ = [](size_t, const Tensor&) {};
+    on_parcel_ = [](size_t, const ports::Parcel&) {};
     for (const auto& call : calls_) channel_->cancel(call.get());
   }
 
@@ -198,7 +199,7 @@ class LaneQuestion final : public Peers::Question,
   }
 
   DataChannel* const channel_;
-  std::function<void(size_t, Tensor)> on_tensor_;
+  std::function<void(size_t, ports::Parcel)> on_parcel_;
   std::function<void(Status)> on_end_;
   std::vector<std::unique_ptr<Asking>> calls_;
   size_t missing_ = 0;
@@ -375,12 +376,12 @@ DataChannel* DataChannels::to(const std::string& task) {
 }
 
 std::shared_ptr<Peers::Question> DataChannels::ask(
-    const ports::TensorSource& source, uint64_t step, std::vector<ports::RendezvousKey> keys,
-    std::function<void(size_t index, Tensor value)> on_tensor,
+    const ports::TensorSource& source, uint64_t step, const std::vector<Wanted>& wanted,
+    std::function<void(size_t index, ports::Parcel values)> on_parcel,
     std::function<void(Status status)> on_end) {
-  auto question = std::make_shared<LaneQuestion>(to(task_of(source.device)), std::move(on_tensor),
+  auto question = std::make_shared<LaneQuestion>(to(task_of(source.device)), std::move(on_parcel),
                                                  std::move(on_end));
-  question->start(source, step, keys);
+  question->start(source, step, wanted);
   return question;
 }
 

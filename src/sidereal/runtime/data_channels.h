@@ -101,8 +101,8 @@ class DataChannels final : public Peers {
 
   /// Asks by kTensors calls, one for each key. Thread: the task's lane.
   std::shared_ptr<Question> ask(const ports::TensorSource& source, uint64_t step,
-                                std::vector<ports::RendezvousKey> keys,
-                                std::function<void(size_t index, tensor::Tensor value)> on_tensor,
+                                const std::vector<Wanted>& wanted,
+                                std::function<void(size_t index, ports::Parcel values)> on_parcel,
                                 std::function<void(Status status)> on_end) override;
 
   std::shared_ptr<Run> run(const std::string& task, const Call& call,

@@ -70,19 +70,24 @@ Result<TensorsExtra> decode_tensors(std::string_view bytes) {
 
 namespace {
 
-/// Answers a question when all of its tensors are there.
+/// Answers a question when all of its parcels are there.
 class Question final : public Task::Taker {
  public:
   Question(size_t count, std::function<void(const Status&, std::span<const Tensor>)> answer)
-      : values_(count), answer_(std::move(answer)) {}
-  void give(size_t index, Tensor value) override { values_[index] = std::move(value); }
+      : parcels_(count), answer_(std::move(answer)) {}
+  void give(size_t index, ports::Parcel values) override { parcels_[index] = std::move(values); }
   void end(Status status) override {
     const auto answer = std::exchange(answer_, nullptr);
-    if (answer) answer(status, values_);
+    if (!answer) return;
+    ports::Parcel all = std::move(parcels_.empty() ? parcels_.emplace_back() : parcels_[0]);
+    for (size_t i = 1; i < parcels_.size(); ++i) {
+      all.insert(all.end(), parcels_[i].begin(), parcels_[i].end());
+    }
+    answer(status, all);
   }
 
  private:
-  std::vector<Tensor> values_;
+  std::vector<ports::Parcel> parcels_;
   std::function<void(const Status&, std::span<const Tensor>)> answer_;
 };
 

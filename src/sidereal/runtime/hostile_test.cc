@@ -135,7 +135,7 @@ TEST_F(Hostile, questions_without_end_are_bounded) {
   // Many questions at once, then.
   request.mutable_keys()->DeleteSubrange(16'000, request.keys_size() - 16'000);
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
-  std::vector<std::unique_ptr<grpc::ClientReader<v1::TensorPiece>>> streams;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::ParcelPieces>>> streams;
   int refusals = 0;
   for (int i = 0; i < 30; ++i) {
     request.set_step(static_cast<uint64_t>(100 + i));

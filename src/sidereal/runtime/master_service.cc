@@ -57,6 +57,7 @@ Result<SessionConfig> config_of(const v1::SessionConfig& given, const SessionCon
   }
   out.operation_timeout = or_else(given.operation_timeout_ms(), defaults.operation_timeout);
   out.isolate_session_state |= given.isolate_session_state();
+  out.tensor_fuse |= given.tensor_fuse();
   if (!given.compute_dtype().empty() && given.compute_dtype() != "float32") {
     SR_ASSIGN_OR_RETURN(out.compute_dtype, passes::parse_compute_dtype(given.compute_dtype()));
   }

@@ -428,6 +428,7 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::make_plan(cons
   }
   if (cluster::is_pull_push(context_->protocol)) return plan_of_calls(step, feed_index);
   partition::ByDeviceOptions options;
+  options.tensor_fuse = config_.tensor_fuse;
   options.incarnation = [&](const std::string& device) {
     const auto found = incarnations.find(task_of(device));
     return found == incarnations.end() ? int64_t{0} : static_cast<int64_t>(found->second);

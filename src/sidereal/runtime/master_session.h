@@ -33,6 +33,7 @@ struct SessionConfig {
   std::chrono::milliseconds operation_timeout{0};  ///< 0: none.
   bool isolate_session_state = false;
   ir::DType compute_dtype = ir::DType::kFloat32;
+  bool tensor_fuse = false;
 };
 
 /// What sessions use of their server. Borrowed; outlives them.

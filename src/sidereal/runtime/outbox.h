@@ -11,7 +11,7 @@
 namespace sidereal::runtime {
 
 /// Messages and tensors in the order they were put in. Tensors are cut when their turn comes, so
-/// that they take no memory twice. `Message` has a member mutable_piece(), or is a TensorPiece, or
+/// that they take no memory twice. `Message` has a member mutable_piece(), or
 /// no tensors are put in. Thread: one at a time.
 template <class Message>
 class Outbox {
@@ -36,8 +36,6 @@ class Outbox {
       message->Clear();
       if constexpr (requires { message->mutable_piece(); }) {
         item.tensor->next(message->mutable_piece());
-      } else if constexpr (requires { item.tensor->next(message); }) {
-        item.tensor->next(message);
       }
       if (!item.tensor->done()) return;
       if (release_) release_(item.tensor->take());

@@ -232,7 +232,8 @@ class Server::Impl {
                          .device_filters = given.device_filters,
                          .operation_timeout = given.operation_timeout,
                          .isolate_session_state = given.isolate_session_state,
-                         .compute_dtype = compute};
+                         .compute_dtype = compute,
+                         .tensor_fuse = given.tensor_fuse};
     return {};
   }
 

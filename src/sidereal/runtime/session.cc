@@ -146,6 +146,7 @@ v1::SessionConfig to_proto(const SessionOptions& options) {
   out.set_operation_timeout_ms(options.operation_timeout.count());
   out.set_isolate_session_state(options.isolate_session_state);
   out.set_compute_dtype(options.compute_dtype);
+  out.set_tensor_fuse(options.tensor_fuse);
   return out;
 }
 

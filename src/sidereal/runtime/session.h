@@ -23,6 +23,9 @@ struct SessionOptions {
   std::chrono::milliseconds operation_timeout{0};  ///< Of every call; 0: none.
   bool isolate_session_state = false;     ///< Variables and the like are the session's own.
   std::string compute_dtype = "float32";  ///< Or "bfloat16": of products.
+  /// Over grpc and grpc++: what one task has for another at the same time is one message. Other
+  /// protocols make no use of it.
+  bool tensor_fuse = false;
   /// How long to wait for the master and the tasks that the graph needs.
   std::chrono::milliseconds connect_timeout{600'000};
   security::SecurityOptions security;

@@ -5,8 +5,8 @@
 
 namespace sidereal::runtime {
 
+using ports::Parcel;
 using ports::RendezvousKey;
-using tensor::Tensor;
 
 StepState::~StepState() {
   for (const auto& [id, question] : questions_) question->cancel();
@@ -37,16 +37,16 @@ void StepState::count_down(const std::shared_ptr<Task::Taker>& taker) {
   open_.erase(found);
 }
 
-Status StepState::send(const RendezvousKey& key, Tensor value) {
+Status StepState::send(const RendezvousKey& key, Parcel values) {
   const auto found = wanted_.find(key);
   if (found != wanted_.end()) {
-    const Wanted wanted = std::move(found->second);
+    const Asked asked = std::move(found->second);
     wanted_.erase(found);
-    wanted.taker->give(wanted.index, std::move(value));
-    count_down(wanted.taker);
+    asked.taker->give(asked.index, std::move(values));
+    count_down(asked.taker);
     return {};
   }
-  if (sent_.try_emplace(key, std::move(value)).second) return {};
+  if (sent_.try_emplace(key, std::move(values)).second) return {};
   return base::internal("edge {} was sent twice", key.edge);
 }
 
@@ -57,11 +57,11 @@ void StepState::answer(const std::vector<RendezvousKey>& keys,
   for (size_t i = 0; i < keys.size(); ++i) {
     const auto found = sent_.find(keys[i]);
     if (found != sent_.end()) {
-      Tensor value = std::move(found->second);
+      Parcel values = std::move(found->second);
       sent_.erase(found);
-      taker->give(i, std::move(value));
+      taker->give(i, std::move(values));
       count_down(taker);
-    } else if (!wanted_.try_emplace(keys[i], Wanted{taker, i}).second) {
+    } else if (!wanted_.try_emplace(keys[i], Asked{taker, i}).second) {
       withdraw(taker);
       return taker->end(base::invalid_argument("edge {} was asked for twice", keys[i].edge));
     }
@@ -83,48 +83,49 @@ void StepState::refuse_questions(const Status& status) {
   open_.clear();
 }
 
-Result<std::optional<Tensor>> StepState::receive(const RendezvousKey& key,
-                                                 const ports::TensorSource& source) {
+Result<std::optional<Parcel>> StepState::receive(const RendezvousKey& key,
+                                                 const ports::TensorSource& source, size_t count) {
   const auto found = arrived_.find(key);
   if (found != arrived_.end()) {
-    std::optional<Tensor> value = std::move(found->second);
+    std::optional<Parcel> values = std::move(found->second);
     arrived_.erase(found);
     asked_.erase(key);
-    return value;
+    return values;
   }
   if (!asked_.contains(key)) {
     asked_.insert(key);
-    ask(source, {key});
+    ask(source, {{.key = key, .count = count}});
   }
   waits_for_tensor = true;
-  return std::optional<Tensor>();
+  return std::optional<Parcel>();
 }
 
 void StepState::ask_ahead(const std::vector<Receive>& receives) {
-  std::map<std::pair<std::string, uint64_t>, std::vector<RendezvousKey>> by_source;
+  std::map<std::pair<std::string, uint64_t>, std::vector<Peers::Wanted>> by_source;
   for (const Receive& one : receives) {
     const RendezvousKey key = {.edge = one.edge, .step = number_};
     if (asked_.insert(key).second) {
-      by_source[{one.source.device, one.source.incarnation}].push_back(key);
+      by_source[{one.source.device, one.source.incarnation}].push_back(
+          {.key = key, .count = one.count});
     }
   }
-  for (const auto& [source, keys] : by_source) {
-    for (auto at = keys.begin(); at != keys.end();) {
-      const auto end = at + std::min<int64_t>(keys.end() - at, kQuestionKeysMax);
+  for (const auto& [source, wanted] : by_source) {
+    for (auto at = wanted.begin(); at != wanted.end();) {
+      const auto end = at + std::min<int64_t>(wanted.end() - at, kQuestionKeysMax);
       ask({.device = source.first, .incarnation = source.second}, {at, end});
       at = end;
     }
   }
 }
 
-void StepState::ask(const ports::TensorSource& source, const std::vector<RendezvousKey>& keys) {
+void StepState::ask(const ports::TensorSource& source, const std::vector<Peers::Wanted>& wanted) {
   const Post post = post_;
   const uint64_t id = ++next_question_;
   std::shared_ptr<Peers::Question> question = peers_->ask(
-      source, number_, keys,
-      [post, keys](size_t index, Tensor value) {
-        auto held = std::make_shared<Tensor>(std::move(value));
-        post([key = keys[index], held](StepState* step) -> Status {
+      source, number_, wanted,
+      [post, wanted](size_t index, Parcel values) {
+        auto held = std::make_shared<Parcel>(std::move(values));
+        post([key = wanted[index].key, held](StepState* step) -> Status {
           step->arrived_[key] = std::move(*held);
           return {};
         });

@@ -33,6 +33,7 @@ struct CallingStep {
 struct Receive {
   int64_t edge = 0;
   ports::TensorSource source;
+  size_t count = 1;  ///< Tensors that come.
 };
 
 /// What a task knows of one step: the part that runs here, the tensors it leaves for others and
@@ -70,7 +71,7 @@ class StepState final : public ports::Rendezvous {
   [[nodiscard]] LoadedProgram* program() const { return program_.get(); }
 
   // Tensors for others.
-  Status send(const ports::RendezvousKey& key, tensor::Tensor value) override;
+  Status send(const ports::RendezvousKey& key, ports::Parcel values) override;
   void answer(const std::vector<ports::RendezvousKey>& keys,
               const std::shared_ptr<Task::Taker>& taker);
   void withdraw(const std::shared_ptr<Task::Taker>& taker);
@@ -78,8 +79,9 @@ class StepState final : public ports::Rendezvous {
   void refuse_questions(const Status& status);
 
   // Tensors from others.
-  Result<std::optional<tensor::Tensor>> receive(const ports::RendezvousKey& key,
-                                                const ports::TensorSource& source) override;
+  Result<std::optional<ports::Parcel>> receive(const ports::RendezvousKey& key,
+                                               const ports::TensorSource& source,
+                                               size_t count) override;
   /// Asks now for what the program is going to receive.
   void ask_ahead(const std::vector<Receive>& receives);
 
@@ -92,12 +94,12 @@ class StepState final : public ports::Rendezvous {
   int32_t trace_process = 0;
 
  private:
-  struct Wanted {
+  struct Asked {
     std::shared_ptr<Task::Taker> taker;
     size_t index = 0;
   };
 
-  void ask(const ports::TensorSource& source, const std::vector<ports::RendezvousKey>& keys);
+  void ask(const ports::TensorSource& source, const std::vector<Peers::Wanted>& wanted);
   void count_down(const std::shared_ptr<Task::Taker>& taker);
 
   const uint64_t number_;
@@ -107,12 +109,12 @@ class StepState final : public ports::Rendezvous {
   std::shared_ptr<LoadedProgram> program_;
   Finished finished_;
 
-  absl::flat_hash_map<ports::RendezvousKey, tensor::Tensor> sent_;
-  absl::flat_hash_map<ports::RendezvousKey, Wanted> wanted_;
-  absl::flat_hash_map<std::shared_ptr<Task::Taker>, size_t> open_;  // Tensors still to be given.
+  absl::flat_hash_map<ports::RendezvousKey, ports::Parcel> sent_;
+  absl::flat_hash_map<ports::RendezvousKey, Asked> wanted_;
+  absl::flat_hash_map<std::shared_ptr<Task::Taker>, size_t> open_;  // Parcels still to be given.
   Status refusal_;
 
-  absl::flat_hash_map<ports::RendezvousKey, tensor::Tensor> arrived_;
+  absl::flat_hash_map<ports::RendezvousKey, ports::Parcel> arrived_;
   absl::flat_hash_set<ports::RendezvousKey> asked_;
   uint64_t next_question_ = 0;
   absl::flat_hash_map<uint64_t, std::shared_ptr<Peers::Question>> questions_;

@@ -12,18 +12,20 @@
 namespace sidereal::runtime {
 namespace {
 
+using ports::Parcel;
 using ports::RendezvousKey;
 using tensor::Shape;
 using tensor::Tensor;
 
-Tensor number(float value) { return Tensor::of(Shape{}, std::vector<float>{value}); }
+Tensor scalar(float value) { return Tensor::of(Shape{}, std::vector<float>{value}); }
+Parcel number(float value) { return {scalar(value)}; }
 RendezvousKey key(int64_t edge) { return {.edge = edge, .step = 1}; }
 
 /// Somebody who asks: keeps what it gets.
 class Asker final : public Task::Taker {
  public:
-  void give(size_t index, Tensor value) override {
-    got.emplace_back(index, value.data<const float>()[0]);
+  void give(size_t index, Parcel values) override {
+    for (const Tensor& value : values) got.emplace_back(index, value.data<const float>()[0]);
   }
   void end(Status status) override { ends.push_back(std::move(status)); }
 
@@ -35,15 +37,15 @@ class Asker final : public Task::Taker {
 class LatePeers final : public Peers {
  public:
   std::shared_ptr<Question> ask(const ports::TensorSource& /*source*/, uint64_t /*step*/,
-                                std::vector<RendezvousKey> /*keys*/,
-                                std::function<void(size_t, Tensor)> on_tensor,
+                                const std::vector<Wanted>& /*wanted*/,
+                                std::function<void(size_t, Parcel)> on_parcel,
                                 std::function<void(Status)> on_end) override {
-    on_tensors.push_back(std::move(on_tensor));
+    on_parcels.push_back(std::move(on_parcel));
     on_ends.push_back(std::move(on_end));
     return nullptr;
   }
 
-  std::vector<std::function<void(size_t, Tensor)>> on_tensors;
+  std::vector<std::function<void(size_t, Parcel)>> on_parcels;
   std::vector<std::function<void(Status)>> on_ends;
 };
 
@@ -94,6 +96,16 @@ TEST_F(StepTensors, a_hundred_sends_and_questions_in_any_order_find_each_other) 
   }
 }
 
+TEST_F(StepTensors, tensors_that_were_sent_together_are_given_together) {
+  state_.answer({key(1), key(2)}, asker_);
+  ASSERT_TRUE(state_.send(key(2), {scalar(1), scalar(2), scalar(3)}).ok());
+  const std::vector<std::pair<size_t, float>> three = {{1, 1}, {1, 2}, {1, 3}};
+  EXPECT_EQ(asker_->got, three);
+  EXPECT_TRUE(asker_->ends.empty());
+  ASSERT_TRUE(state_.send(key(1), number(4)).ok());
+  ASSERT_EQ(asker_->ends.size(), 1);
+}
+
 TEST_F(StepTensors, a_key_is_sent_once_and_asked_for_once) {
   ASSERT_TRUE(state_.send(key(1), number(1)).ok());
   EXPECT_EQ(state_.send(key(1), number(2)).code(), StatusCode::kInternal);
@@ -127,15 +139,15 @@ TEST_F(StepTensors, after_an_abort_every_question_ends_with_its_error) {
 TEST_F(StepTensors, a_receive_asks_its_peer_once_and_ends_with_its_error) {
   const ports::TensorSource source = {.device = "/job:w/replica:0/task:1/device:CPU:0"};
   for (int i = 0; i < 2; ++i) {
-    const auto value = state_.receive(key(1), source);
+    const auto value = state_.receive(key(1), source, 1);
     ASSERT_TRUE(value.ok());
     EXPECT_FALSE(value->has_value());
   }
-  ASSERT_EQ(peers_.on_tensors.size(), 1);
-  peers_.on_tensors[0](0, number(7));
-  const auto value = state_.receive(key(1), source);
+  ASSERT_EQ(peers_.on_parcels.size(), 1);
+  peers_.on_parcels[0](0, number(7));
+  const auto value = state_.receive(key(1), source, 1);
   ASSERT_TRUE(value.ok() && value->has_value());
-  EXPECT_EQ((*value)->data<const float>()[0], 7);
+  EXPECT_EQ((**value)[0].data<const float>()[0], 7);
   peers_.on_ends[0](base::aborted("restarted"));
   EXPECT_EQ(news_, base::aborted("restarted"));
 }

@@ -69,6 +69,7 @@ Result<std::vector<Receive>> receives_of(const program::Program& program) {
                         ir::get_attr<std::string>(instruction.attrs, "send_device"));
     one.source.incarnation = static_cast<uint64_t>(
         ir::attr_or<int64_t>(instruction.attrs, "send_device_incarnation", 0));
+    one.count = instruction.outputs.size();
   }
   return out;
 }
@@ -265,8 +266,8 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
     });
   }
 
-  void release(Tensor value) {
-    auto held = std::make_shared<Tensor>(std::move(value));
+  void release(ports::Parcel values) {
+    auto held = std::make_shared<ports::Parcel>(std::move(values));
     post([held = std::move(held)]() mutable { held = nullptr; });
   }
 
@@ -711,7 +712,7 @@ void Task::ask(uint64_t step, const std::vector<ports::RendezvousKey>& keys,
 void Task::withdraw(uint64_t step, const std::shared_ptr<Taker>& taker) {
   impl_->withdraw(step, taker);
 }
-void Task::release(Tensor value) { impl_->release(std::move(value)); }
+void Task::release(ports::Parcel values) { impl_->release(std::move(values)); }
 Status Task::reset(const std::vector<std::string>& containers) { return impl_->reset(containers); }
 TaskFigures Task::figures() const { return impl_->figures(); }
 void Task::stop() { impl_->stop(); }

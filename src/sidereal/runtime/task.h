@@ -49,12 +49,17 @@ class Peers {
     virtual void cancel() = 0;
   };
   virtual ~Peers() = default;
-  /// Asks for tensors of step `step` on the task of `source`. `on_tensor(i, value)` is called for
-  /// each key when it is there, then `on_end` once; from any thread, maybe before this returns.
-  /// The result may be nullptr when it ended at once.
+  /// A parcel that is asked for.
+  struct Wanted {
+    ports::RendezvousKey key;
+    size_t count = 1;  ///< Tensors it must have.
+  };
+  /// Asks for parcels of step `step` on the task of `source`. `on_parcel(i, values)` is called for
+  /// each when it is there, with as many values as were wanted, then `on_end` once; from any
+  /// thread, maybe before this returns. The result may be nullptr when it ended at once.
   virtual std::shared_ptr<Question> ask(
-      const ports::TensorSource& source, uint64_t step, std::vector<ports::RendezvousKey> keys,
-      std::function<void(size_t index, tensor::Tensor value)> on_tensor,
+      const ports::TensorSource& source, uint64_t step, const std::vector<Wanted>& wanted,
+      std::function<void(size_t index, ports::Parcel values)> on_parcel,
       std::function<void(Status status)> on_end) = 0;
 
   /// A program that another task runs, alone.
@@ -162,23 +167,23 @@ class Task {
   /// The whole step has ended: what it left here is forgotten.
   void end_step(uint64_t step);
 
-  /// Where tensors that a peer asked for are put. Called on the task's lane.
+  /// Where parcels that a peer asked for are put. Called on the task's lane.
   class Taker {
    public:
     virtual ~Taker() = default;
-    virtual void give(size_t index, tensor::Tensor value) = 0;
+    virtual void give(size_t index, ports::Parcel values) = 0;
     /// Nothing will come any more; ok when all was given.
     virtual void end(Status status) = 0;
   };
-  /// Answers the question of a peer: gives each tensor when it was sent, in this step or before
+  /// Answers the question of a peer: gives each parcel when it was sent, in this step or before
   /// the step has begun here.
   void ask(uint64_t step, const std::vector<ports::RendezvousKey>& keys,
            std::shared_ptr<Taker> taker);
   /// The peer does not want it any more.
   void withdraw(uint64_t step, const std::shared_ptr<Taker>& taker);
 
-  /// Drops a reference to memory that a step may use again.
-  void release(tensor::Tensor value);
+  /// Drops references to memory that a step may use again.
+  void release(ports::Parcel values);
 
   /// Forgets what lies in these containers ("": the default one) and ends what waits for it.
   Status reset(const std::vector<std::string>& containers);

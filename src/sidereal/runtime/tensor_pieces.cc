@@ -17,7 +17,7 @@ PieceCutter::PieceCutter(int32_t index, Tensor value) : index_(index), value_(st
   bytes_ = value_.dtype() == DType::kString ? strings_.size() : value_.nbytes();
 }
 
-void PieceCutter::next(session::v1::TensorPiece* piece) {
+void PieceCutter::next(session::v1::TensorPiece* piece, size_t bytes_max) {
   piece->Clear();
   piece->set_index(index_);
   if (!begun_) {
@@ -26,12 +26,28 @@ void PieceCutter::next(session::v1::TensorPiece* piece) {
     for (const int64_t extent : value_.shape().dims()) piece->add_dims(extent);
     piece->set_bytes(bytes_);
   }
-  const size_t size = std::min<uint64_t>(bytes_ - at_, kPieceBytes);
+  const size_t size = std::min<uint64_t>(bytes_ - at_, bytes_max);
   const char* from =
       value_.dtype() == DType::kString ? strings_.data() : reinterpret_cast<char*>(value_.raw());
   if (size > 0) piece->set_data(from + at_, size);
   at_ += size;
   done_ = at_ == bytes_;
+}
+
+void ParcelCutter::next(session::v1::ParcelPieces* message) {
+  message->Clear();
+  message->set_key(key_);
+  begun_ = true;
+  size_t room = kPieceBytes;
+  while (at_ < values_.size() && room > 0 && message->pieces_size() < kPiecesMax) {
+    if (!cutter_) cutter_.emplace(static_cast<int32_t>(at_), values_[at_]);
+    session::v1::TensorPiece* const piece = message->add_pieces();
+    cutter_->next(piece, room);
+    room -= piece->data().size();
+    if (!cutter_->done()) return;
+    cutter_.reset();
+    ++at_;
+  }
 }
 
 Status PieceJoiner::begin(const session::v1::TensorPiece& piece, Part* part) {

@@ -10,11 +10,13 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "sidereal/base/status.h"
+#include "sidereal/ports/ports.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::session::v1 {
+class ParcelPieces;
 class TensorPiece;
-}
+}  // namespace sidereal::session::v1
 
 /// Tensors as messages: see TensorPiece in session.proto. A message has bounded size however large
 /// the tensor is.
@@ -22,6 +24,8 @@ namespace sidereal::runtime {
 
 /// Bytes of elements in one message.
 inline constexpr size_t kPieceBytes = size_t{1} << 20;
+/// Pieces in one message.
+inline constexpr int kPiecesMax = 4096;
 
 /// Cuts one tensor into pieces. Reads the tensor's memory at each next(), not before.
 /// Thread: one at a time.
@@ -33,8 +37,8 @@ class PieceCutter {
   [[nodiscard]] bool done() const { return done_; }
   /// The tensor, for who must let go of it elsewhere.
   [[nodiscard]] tensor::Tensor take() { return std::move(value_); }
-  /// Writes the next piece.
-  void next(session::v1::TensorPiece* piece);
+  /// Writes the next piece, with at most `bytes_max` (> 0) bytes of elements.
+  void next(session::v1::TensorPiece* piece, size_t bytes_max = kPieceBytes);
 
  private:
   int32_t index_;
@@ -44,6 +48,26 @@ class PieceCutter {
   uint64_t at_ = 0;
   bool begun_ = false;
   bool done_ = false;
+};
+
+/// Cuts one parcel into messages, several small tensors in one. Thread: one at a time.
+class ParcelCutter {
+ public:
+  ParcelCutter(int32_t key, ports::Parcel values) : key_(key), values_(std::move(values)) {}
+
+  /// True when the last message was given out.
+  [[nodiscard]] bool done() const { return begun_ && at_ == values_.size(); }
+  /// The tensors, for who must let go of them elsewhere.
+  [[nodiscard]] ports::Parcel take() { return std::move(values_); }
+  /// Writes the next message.
+  void next(session::v1::ParcelPieces* message);
+
+ private:
+  int32_t key_;
+  ports::Parcel values_;
+  bool begun_ = false;
+  size_t at_ = 0;
+  std::optional<PieceCutter> cutter_;  // Of values_[at_], once it was begun.
 };
 
 /// What all tensors that arrive at a server may take together. Thread: any.

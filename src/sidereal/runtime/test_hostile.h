@@ -200,8 +200,8 @@ class Hostile : public ::testing::Test {
   grpc::Status receive(const v1::RecvTensorsRequest& request) {
     grpc::ClientContext context;
     const auto stream = worker_->RecvTensors(&context, request);
-    v1::TensorPiece piece;
-    while (stream->Read(&piece)) {
+    v1::ParcelPieces message;
+    while (stream->Read(&message)) {
     }
     return stream->Finish();
   }

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <utility>
 
@@ -102,7 +103,7 @@ class AttachStream final : public ServerStream<v1::AttachRequest, v1::AttachRepl
 class ProgramStream final : public ServerStream<v1::ProgramRequest, v1::ProgramReply> {
  public:
   explicit ProgramStream(std::shared_ptr<Common> common)
-      : ServerStream([task = common->task](Tensor value) { task->release(std::move(value)); }),
+      : ServerStream([task = common->task](Tensor value) { task->release({std::move(value)}); }),
         common_(std::move(common)),
         is_too_much_(++common_->parts > kPartsMax) {}
   ~ProgramStream() override {
@@ -188,13 +189,12 @@ class ProgramStream final : public ServerStream<v1::ProgramRequest, v1::ProgramR
 };
 
 /// Answers the question of a peer.
-class TensorStream final : public grpc::ServerWriteReactor<v1::TensorPiece>, public Task::Taker {
+class TensorStream final : public grpc::ServerWriteReactor<v1::ParcelPieces>, public Task::Taker {
  public:
   TensorStream(std::shared_ptr<Common> common, uint64_t step)
       : common_(std::move(common)),
         step_(step),
-        is_too_much_(++common_->questions > kQuestionsMax),
-        outbox_([task = common_->task](Tensor value) { task->release(std::move(value)); }) {}
+        is_too_much_(++common_->questions > kQuestionsMax) {}
   ~TensorStream() override {
     --common_->questions;
     common_->open_keys -= keys_;
@@ -223,10 +223,10 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::TensorPiece>, pub
     task->ask(step_, keys, std::move(self));
   }
 
-  void give(size_t index, Tensor value) override {
+  void give(size_t index, ports::Parcel values) override {
     const std::lock_guard lock(mutex_);
     if (broken_) return;
-    outbox_.put(static_cast<int32_t>(index), std::move(value));
+    outbox_.emplace_back(static_cast<int32_t>(index), std::move(values));
     go_on();
   }
 
@@ -243,7 +243,7 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::TensorPiece>, pub
     writing_ = false;
     if (!ok) {
       broken_ = true;
-      outbox_.clear();
+      while (!outbox_.empty()) drop_first();
     }
     go_on();
   }
@@ -265,13 +265,22 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::TensorPiece>, pub
     return self_;
   }
 
+  /// The memory of tensors belongs to the task's lane.
+  void drop_first() {
+    common_->task->release(outbox_.front().take());
+    outbox_.pop_front();
+  }
+
   void go_on() {
     if (writing_ || finished_) return;
     if (!outbox_.empty()) {
       writing_ = true;
-      outbox_.next(&piece_);
-      common_->bytes_sent += static_cast<int64_t>(piece_.data().size());
-      StartWrite(&piece_);
+      outbox_.front().next(&message_);
+      if (outbox_.front().done()) drop_first();
+      for (const v1::TensorPiece& piece : message_.pieces()) {
+        common_->bytes_sent += static_cast<int64_t>(piece.data().size());
+      }
+      StartWrite(&message_);
     } else if (ended_) {
       finished_ = true;
       Finish(to_grpc(status_));
@@ -284,8 +293,8 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::TensorPiece>, pub
   int64_t keys_ = 0;
   std::atomic<bool> asked_ = false;
   std::mutex mutex_;
-  Outbox<v1::TensorPiece> outbox_;
-  v1::TensorPiece piece_;
+  std::deque<ParcelCutter> outbox_;
+  v1::ParcelPieces message_;
   bool writing_ = false;
   bool broken_ = false;
   bool ended_ = false;
@@ -341,7 +350,7 @@ class WorkerService::Impl final : public v1::Worker::CallbackService {
     return stream.get();
   }
 
-  grpc::ServerWriteReactor<v1::TensorPiece>* RecvTensors(
+  grpc::ServerWriteReactor<v1::ParcelPieces>* RecvTensors(
       grpc::CallbackServerContext*, const v1::RecvTensorsRequest* request) override {
     const auto stream = std::make_shared<TensorStream>(common_, request->step());
     stream->start(stream, *request);

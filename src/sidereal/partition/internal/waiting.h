@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string_view>
+
+namespace sidereal::partition {
+
+/// True for ops that may wait for what other steps or other devices do.
+inline bool may_wait(std::string_view op) {
+  return op == "QueueEnqueue" || op == "QueueDequeue" || op == "AccumulatorTake" || op == "Recv";
+}
+
+}  // namespace sidereal::partition
