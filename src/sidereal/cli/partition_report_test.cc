@@ -26,10 +26,10 @@ class PartitionReport : public ::testing::Test {
  protected:
   PartitionReport() { ops::register_all(&registry_); }
 
-  Result<std::string> report(PartitionArguments arguments) {
+  Result<std::string> report(PartitionArguments arguments, const std::string& more = "") {
     if (arguments.cluster.empty()) arguments.cluster = R"({"ps": ["p0:1", "p1:1"], "w": ["w0:1"]})";
     arguments.master = "/job:w/task:0";
-    auto graph = ir::from_text(kGraph, registry_);
+    auto graph = ir::from_text(std::string(kGraph) + more, registry_);
     if (!graph.ok()) return graph.status();
     return partition_report(*graph, arguments, registry_);
   }
@@ -67,6 +67,22 @@ driver /job:w/replica:0/task:0/device:CPU:0
   2 nodes
   1 float32[256] from /job:ps/replica:0/task:1/device:CPU:0
 )");
+}
+
+TEST_F(PartitionReport, shows_what_travels_together) {
+  // Two values of the worker, read on the ps.
+  const std::string more =
+      R"(%5 = Neg(%2) name="n" : float32[256]
+%6 = Exp(%2) name="e" : float32[256]
+%7 = Add(%5, %6) name="sum" device="/job:ps/task:1" : float32[256]
+)";
+  for (const bool fuse : {false, true}) {
+    const auto got = report({.protocol = "grpc++", .fetches = {"sum"}, .tensor_fuse = fuse}, more);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_THAT(*got, HasSubstr(fuse ? "6 messages, 2 values" : "8 messages, 2 values"));
+    EXPECT_THAT(*got, HasSubstr("  2 float32[256] from /job:w"));
+    EXPECT_EQ(got->find("  fused: 2 of them in 1 from /job:w") != std::string::npos, fuse);
+  }
 }
 
 TEST_F(PartitionReport, says_what_is_missing_or_unknown) {

@@ -46,10 +46,9 @@ void compare_cuts(const passes::StepGraph& step, const reference::Values& feeds,
   DeviceParts fused(dice);
   DrivenCalls layers(dice, Mode::kLayers);
   DrivenCalls lite(dice, Mode::kLite);
-  const Status made[4] = {parts.make(step.graph, step.fetches),
-                          fused.make(step.graph, step.fetches, fusing(dice)),
-                          layers.make(step.graph, driver, step.fetches),
-                          lite.make(step.graph, driver, step.fetches)};
+  const Status made[4] = {
+      parts.make(step.graph, step.fetches), fused.make(step.graph, step.fetches, fusing(dice)),
+      layers.make(step.graph, driver, step.fetches), lite.make(step.graph, driver, step.fetches)};
   Steps* const ways[4] = {&parts, &fused, &layers, &lite};
   for (size_t way = 0; way < 4; ++way) {
     SCOPED_TRACE(fmt::format("way {}, driver {}", way, driver));

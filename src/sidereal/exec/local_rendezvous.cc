@@ -10,8 +10,9 @@ Status LocalRendezvous::send(const ports::RendezvousKey& key, ports::Parcel valu
                            fmt::format("edge {} was sent twice in step {}", key.edge, key.step));
 }
 
-Result<std::optional<ports::Parcel>> LocalRendezvous::receive(
-    const ports::RendezvousKey& key, const ports::TensorSource& /*source*/, size_t count) {
+Result<std::optional<ports::Parcel>> LocalRendezvous::receive(const ports::RendezvousKey& key,
+                                                              const ports::TensorSource& /*source*/,
+                                                              size_t count) {
   const auto found = parcels_.find(key);
   if (found == parcels_.end()) return std::optional<ports::Parcel>();
   std::optional<ports::Parcel> values = std::move(found->second);

@@ -52,9 +52,9 @@ class RecvKernel final : public Kernel {
 
   Status run(KernelContext& c) override {
     SR_ASSIGN_OR_RETURN(ports::Rendezvous* const rendezvous, rendezvous_of(c));
-    SR_ASSIGN_OR_RETURN(std::optional<ports::Parcel> values,
-                        rendezvous->receive({.edge = edge_, .step = c.step_id()}, source_,
-                                            shapes_.size()));
+    SR_ASSIGN_OR_RETURN(
+        std::optional<ports::Parcel> values,
+        rendezvous->receive({.edge = edge_, .step = c.step_id()}, source_, shapes_.size()));
     if (!values) return c.wait_for(fmt::format("{} from {}", what(), source_.device));
     for (size_t i = 0; i < shapes_.size(); ++i) {
       SR_RETURN_IF_ERROR(check(c, i, (*values)[i]));

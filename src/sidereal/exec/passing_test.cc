@@ -103,6 +103,54 @@ TEST_F(Passing, recv_takes_only_what_was_declared) {
   }
 }
 
+/// A program that receives two tensors and fetches both.
+Program receiver_of_two() {
+  Program out = receiver(DType::kFloat32, Shape{-1});
+  out.slots.push_back({DType::kBool, Shape{}, -1});
+  out.instructions[0].outputs = {0, 1};
+  out.fetches = {0, 1};
+  out.fetch_names = {"x", "y"};
+  return out;
+}
+
+TEST_F(Passing, several_tensors_go_together) {
+  Program program = sender();
+  program.slots.push_back({DType::kBool, Shape{}, -1});
+  program.feeds = {0, 1};
+  program.feed_names = {"x", "y"};
+  program.instructions[0].inputs = {0, 1};
+  Step* const to = start(receiver_of_two());
+  Step* const from = start(std::move(program));
+  to->set_rendezvous(&rendezvous_);
+  from->set_rendezvous(&rendezvous_);
+  ASSERT_TRUE(to->advance().ok());
+  EXPECT_EQ(to->waits_for(), "tensor 'x:0' and 1 more from /job:ps/replica:0/task:0/device:CPU:0");
+  ASSERT_TRUE(from->feed(0, Tensor::of(Shape{2}, std::vector<float>{1, 2})).ok());
+  ASSERT_TRUE(from->feed(1, Tensor::scalar(true)).ok());
+  ASSERT_TRUE(from->advance().ok());
+  EXPECT_EQ(rendezvous_.size(), 1);
+  ASSERT_TRUE(to->advance().ok());
+  EXPECT_THAT(to->fetch(0).data<const float>(), ::testing::ElementsAre(1, 2));
+  EXPECT_TRUE(to->fetch(1).data<const bool>()[0]);
+}
+
+TEST_F(Passing, each_of_several_tensors_is_alive_and_what_was_declared) {
+  const Tensor x = Tensor::of(Shape{2}, std::vector<float>{1, 2});
+  const Tensor y = Tensor::scalar(true);
+  for (const auto& [sent, wrong] :
+       {std::pair<ports::Parcel, std::string>{{x, Tensor()}, "a dead value as number 1"},
+        {{Tensor(), y}, "a dead value as number 0"},
+        {{x, x}, "as number 1; bool[] was declared"},
+        {{x}, "1 tensors were sent"}}) {
+    Step* const to = start(receiver_of_two());
+    to->set_rendezvous(&rendezvous_);
+    ASSERT_TRUE(rendezvous_.send({.edge = 7, .step = 1}, sent).ok());
+    const Status status = to->advance().status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(base::message_of(status), ::testing::HasSubstr(wrong));
+  }
+}
+
 TEST_F(Passing, a_program_that_runs_alone_cannot_receive) {
   const Status status = start(receiver(DType::kFloat32, Shape{-1}))->advance().status();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);

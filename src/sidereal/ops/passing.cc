@@ -24,15 +24,16 @@ std::vector<ir::AttrSpec> edge_attrs() {
 }  // namespace
 
 void register_passing(OpRegistry* registry) {
-  registry->add({.name = "Send",
-                 .doc = "Leaves its inputs for the `Recv` of this edge, on another device: one message.",
-                 .min_inputs = 1,
-                 .max_inputs = -1,
-                 .attrs = edge_attrs(),
-                 .infer = [](const InferContext&) -> Status { return {}; },
-                 .differentiable = false,
-                 .stateful = true,
-                 .effect = true});
+  registry->add(
+      {.name = "Send",
+       .doc = "Leaves its inputs for the `Recv` of this edge, on another device: one message.",
+       .min_inputs = 1,
+       .max_inputs = -1,
+       .attrs = edge_attrs(),
+       .infer = [](const InferContext&) -> Status { return {}; },
+       .differentiable = false,
+       .stateful = true,
+       .effect = true});
   std::vector<ir::AttrSpec> attrs = edge_attrs();
   attrs.push_back({"dtypes", "strings", true, "Names of the dtypes of what comes."});
   attrs.push_back({"shapes", "ints", true,

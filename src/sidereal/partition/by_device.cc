@@ -65,8 +65,8 @@ class RegionCutter {
       : cut_(*cut),
         region_(region),
         pieces_(*pieces),
-        parcels_(find_parcels(region, {.fuse = cut->options.tensor_fuse,
-                                       .bytes_max = cut->options.fused_bytes_max})),
+        parcels_(find_parcels(
+            region, {.fuse = cut->options.tensor_fuse, .bytes_max = cut->options.fused_bytes_max})),
         packed_(parcels_.all.size()) {}
 
   Status run() {

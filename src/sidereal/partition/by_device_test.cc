@@ -408,6 +408,89 @@ TEST_F(ByDevice, readers_of_a_loop_run_after_its_effects_on_other_devices) {
                                                   "Recv 0 -> y/recv_0", "z = Tanh y ^y/recv_0"));
 }
 
+TEST_F(ByDevice, fused_what_a_device_has_for_another_at_the_same_time_is_one_message) {
+  const Output x = input(kA, "x");
+  const Output y = on(kA, ops::tanh(b_, x, "y"));
+  const NodeId ready = no_op(kA, {y.node}, "ready");
+  const Output last = on(kA, ops::neg(b_, y, "last"));
+  const Output sum = on(kB, ops::add(b_, x, y, "sum"));
+  const NodeId then = no_op(kB, {ready, sum.node}, "then");
+  auto parts = cut({sum, last}, {then}, {.tensor_fuse = true});
+  EXPECT_THAT(lines(parts[kA].graph),
+              ElementsAre("x = Placeholder", "y = Tanh x", "ready = NoOp ^y", "Send 0 x y ^ready",
+                          "last = Neg y"));
+  EXPECT_THAT(lines(parts[kB].graph),
+              ElementsAre("Recv 0 -> x/recv_0", "sum = Add x/recv_0 x/recv_0:1",
+                          "then = NoOp ^x/recv_0 ^sum"));
+}
+
+TEST_F(ByDevice, fused_what_goes_to_different_devices_does_not_go_together) {
+  const Output x = input(kA, "x");
+  const Output y = on(kA, ops::tanh(b_, x, "y"));
+  const Output here = on(kB, ops::neg(b_, x, "here"));
+  const Output there = on("/job:c/replica:0/task:0/device:CPU:0", ops::add(b_, x, y, "there"));
+  auto parts = cut({here, there}, {}, {.tensor_fuse = true});
+  EXPECT_THAT(lines(parts[kA].graph),
+              ElementsAre("x = Placeholder", "Send 0 x", "y = Tanh x", "Send 1 x y"));
+}
+
+TEST_F(ByDevice, fused_orders_alone_are_one_empty_tensor) {
+  const Output x = input(kA, "x");
+  const Output y = input(kA, "y");
+  const NodeId wait = no_op(kB, {x.node, y.node}, "wait");
+  auto parts = cut({}, {wait}, {.tensor_fuse = true});
+  EXPECT_THAT(lines(parts[kA].graph), ElementsAre("x = Placeholder", "y = Placeholder",
+                                                  "x/done_0 = Const ^x ^y", "Send 0 x/done_0"));
+  EXPECT_THAT(lines(parts[kB].graph),
+              ElementsAre("Recv 0 -> x/recv_0", "wait = NoOp ^x/recv_0 ^x/recv_0"));
+}
+
+TEST_F(ByDevice, fused_nothing_waits_for_what_its_own_answer_is_needed_for) {
+  const Output x = input(kA, "x");
+  const Output y = input(kA, "y");
+  const Output there = on(kB, ops::add(b_, x, y, "there"));
+  const Output back = on(kA, ops::tanh(b_, there, "back"));
+  const Output last = on(kB, ops::add(b_, back, x, "last"));
+  auto parts = cut({last}, {}, {.tensor_fuse = true});
+  EXPECT_THAT(lines(parts[kA].graph),
+              ElementsAre("x = Placeholder", "y = Placeholder", "Send 0 x y",
+                          "Recv 1 -> there/recv_1", "back = Tanh there/recv_1", "Send 2 back"));
+  EXPECT_THAT(lines(parts[kB].graph),
+              ElementsAre("Recv 0 -> x/recv_0", "there = Add x/recv_0 x/recv_0:1", "Send 1 there",
+                          "Recv 2 -> back/recv_2", "last = Add back/recv_2 x/recv_0"));
+}
+
+TEST_F(ByDevice, fused_what_is_there_is_sent_before_its_device_may_wait) {
+  const ir::AttrMap components = {{"dtypes", std::vector<std::string>{"float32"}},
+                                  {"shapes", std::vector<int64_t>{0}}};
+  ir::AttrMap attrs = components;
+  attrs["shared_name"] = std::string("q");
+  const Output queue = on(kA, b_.add("Queue", {}, attrs, "q"));
+  const Output x = input(kA, "x");
+  const Output got = on(kA, b_.add("QueueDequeue", {queue}, components, "got"));
+  const Output z = on(kA, ops::neg(b_, x, "z"));
+  const Output sum = on(kB, ops::add(b_, x, got, "sum"));
+  const Output w = on(kB, ops::add(b_, sum, z, "w"));
+  auto parts = cut({w}, {}, {.tensor_fuse = true});
+  EXPECT_THAT(lines(parts[kA].graph),
+              ElementsAre("q = Queue", "x = Placeholder", "Send 0 x", "got = QueueDequeue q",
+                          "z = Neg x", "Send 1 got z"));
+}
+
+TEST_F(ByDevice, fused_large_values_go_alone_and_messages_are_bounded) {
+  const auto values = [&](const std::string& name, int64_t n) {
+    return on(kA, ops::placeholder(b_, name, DType::kFloat32, Shape{n}));
+  };
+  const std::vector<Output> all = {values("a", 10), values("b", 100), values("c", 10),
+                                   values("d", 10), values("e", -1)};
+  std::vector<Output> fetches;
+  for (const Output& value : all) fetches.push_back(on(kB, ops::neg(b_, value)));
+  auto parts = cut(fetches, {}, {.tensor_fuse = true, .fused_bytes_max = 80});
+  EXPECT_THAT(lines(parts[kA].graph),
+              ElementsAre("a = Placeholder", "b = Placeholder", "Send 0 b", "c = Placeholder",
+                          "Send 1 a c", "d = Placeholder", "e = Placeholder", "Send 2 d e"));
+}
+
 TEST_F(ByDevice, calls_that_double_at_every_level_are_refused_in_time) {
   FunctionPtr f = function({kScalar}, [](Builder& b, const auto& x) {
     const Output there = on(kB, ops::tanh(b, x[0], "there"), &b.graph());

@@ -105,6 +105,8 @@ std::string summary(const std::vector<DevicePartition>& parts) {
   std::string out;
   for (const DevicePartition& part : parts) {
     std::map<std::pair<std::string, std::string>, std::pair<int, int>> tensors;  // Outside, inside.
+    std::map<std::string, std::pair<size_t, size_t>>
+        fused;  // By source: messages, tensors in them.
     size_t nodes = 0;
     std::set<const ir::Function*> seen;
     const auto count = [&](const Node& node, bool inside) {
@@ -113,9 +115,14 @@ std::string summary(const std::vector<DevicePartition>& parts) {
         ++nodes;
         return;
       }
-      auto& number = tensors[{ir::attr_or<std::string>(node.attrs, "send_device", ""),
-                              ir::to_string(node.outputs[0])}];
-      ++(inside ? number.second : number.first);
+      const auto source = ir::attr_or<std::string>(node.attrs, "send_device", "");
+      for (const ir::TensorSpec& spec : node.outputs) {
+        auto& number = tensors[{source, ir::to_string(spec)}];
+        ++(inside ? number.second : number.first);
+      }
+      if (node.outputs.size() == 1) return;
+      ++fused[source].first;
+      fused[source].second += node.outputs.size();
     };
     for (const Node& node : part.graph.nodes()) count(node, false);
     for (const ir::NamedFunction& held : part.graph.functions()) {
@@ -128,6 +135,9 @@ std::string summary(const std::vector<DevicePartition>& parts) {
       if (number.first > 0) out += fmt::format("  {} {} from {}\n", number.first, spec, from);
       if (number.second == 0) continue;
       out += fmt::format("  {} {} from {}, in bodies\n", number.second, spec, from);
+    }
+    for (const auto& [from, number] : fused) {
+      out += fmt::format("  fused: {} of them in {} from {}\n", number.second, number.first, from);
     }
   }
   return out;

@@ -24,7 +24,7 @@ struct StepCost {
 /// A call is two messages, a one-way call one.
 StepCost cost_of(const PartitionedGraph& partitioned);
 
-/// A part is begun and ends, and each tensor is asked for and comes: two messages.
+/// A part is begun and ends, and each Recv asks for what comes: two messages.
 StepCost cost_of(const std::vector<DevicePartition>& parts);
 
 /// "4 calls in 2 rounds: 8 messages, 10 values, 1.5 KiB known, 2 of unknown size".

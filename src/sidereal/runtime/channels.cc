@@ -203,14 +203,13 @@ std::shared_ptr<Peers::Question> RemotePeers::ask(
     const std::lock_guard lock(shared_->mutex);
     ++shared_->calls;
   }
-  auto call =
-      std::make_shared<RecvCall>(channels_->describe(task), wanted, std::move(on_parcel),
-                                 std::move(on_end), [shared = shared_](int64_t bytes) {
-                                   shared->bytes += bytes;
-                                   const std::lock_guard lock(shared->mutex);
-                                   --shared->calls;
-                                   shared->changed.notify_all();
-                                 });
+  auto call = std::make_shared<RecvCall>(channels_->describe(task), wanted, std::move(on_parcel),
+                                         std::move(on_end), [shared = shared_](int64_t bytes) {
+                                           shared->bytes += bytes;
+                                           const std::lock_guard lock(shared->mutex);
+                                           --shared->calls;
+                                           shared->changed.notify_all();
+                                         });
   call->request.set_step(step);
   call->request.set_incarnation(source.incarnation);
   for (const Wanted& one : wanted) {

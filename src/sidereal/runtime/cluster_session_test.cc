@@ -76,6 +76,48 @@ TEST_P(SessionOfACluster, passes_strings_and_large_tensors) {
   EXPECT_EQ(floats((*got)[1]), many);
 }
 
+TEST_P(SessionOfACluster, fuses_messages_without_a_change_of_results) {
+  const TestCluster cluster(3, GetParam());
+  Model model;
+  const ir::Output x = model.placeholder("x");
+  std::vector<std::string> fetches;
+  std::vector<ir::Output> backs;
+  // There, over to another task and back again: many small values, some large, strings.
+  for (int i = 0; i < 40; ++i) {
+    const std::string n = std::to_string(i);
+    const ir::Output there =
+        model.add("Mul", {x, model.constant({static_cast<float>(i + 1)}, "c" + n, "/task:1")}, {},
+                  "there" + n, i % 3 == 0 ? "/task:2" : "/task:1");
+    backs.push_back(model.add("Neg", {there}, {}, "back" + n, "/task:0"));
+  }
+  for (int i = 0; i < 40; ++i) {
+    const std::string n = std::to_string(i);
+    model.add("Add", {backs[i], backs[(i + 7) % 40]}, {}, "last" + n, "/task:1");
+    fetches.push_back("last" + n);
+  }
+  const auto text = Tensor::strings(Shape{2}, std::vector<std::string>{"a", "bc"});
+  const ir::Output s = model.add("Const", {}, {{"value", text}}, "s", "/task:1");
+  model.add("Identity", {s}, {}, "text", "/task:0");
+  fetches.emplace_back("text");
+  SessionOptions fuse;
+  fuse.tensor_fuse = true;
+  const auto plain = session_of(cluster, model);
+  const auto fused = session_of(cluster, model, 0, fuse);
+  for (const int64_t size : {1, 1000, 400'000, 0}) {
+    std::vector<float> values(static_cast<size_t>(size));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 77) * 0.37F;
+    const std::vector<Session::Feed> feeds = {{"x", Tensor::of(Shape{size}, values)}};
+    const auto want = plain->run(feeds, fetches);
+    ASSERT_TRUE(want.ok()) << want.status();
+    const auto got = fused->run(feeds, fetches);
+    ASSERT_TRUE(got.ok()) << got.status();
+    for (size_t i = 0; i + 1 < fetches.size(); ++i) {
+      EXPECT_EQ(floats((*got)[i]), floats((*want)[i])) << fetches[i];
+    }
+    EXPECT_EQ(got->back().data<const std::string_view>()[1], "bc");
+  }
+}
+
 TEST_P(SessionOfACluster, shares_variables_that_outlive_it) {
   const TestCluster cluster(2, GetParam());
   Model model;
@@ -131,12 +173,16 @@ TEST_P(SessionOfACluster, runs_a_loop_whose_body_is_on_several_tasks) {
         {{"cond", std::string("cond")}, {"body", std::string("body")}, {"variables", int64_t{1}}},
         "loop");
   ASSERT_TRUE(b.status().ok()) << b.status();
-  auto session = Session::create(cluster.target(), graph);
-  ASSERT_TRUE(session.ok()) << session.status();
-  for (int i = 0; i < 5; ++i) {
-    const auto got = (*session)->run({}, {"loop"});
-    ASSERT_TRUE(got.ok()) << got.status();
-    EXPECT_EQ((*got)[0].data<const float>()[0], 1023);
+  for (const bool fuse : {false, true}) {
+    SessionOptions options;
+    options.tensor_fuse = fuse;
+    auto session = Session::create(cluster.target(), graph, options);
+    ASSERT_TRUE(session.ok()) << session.status();
+    for (int i = 0; i < 5; ++i) {
+      const auto got = (*session)->run({}, {"loop"});
+      ASSERT_TRUE(got.ok()) << got.status();
+      EXPECT_EQ((*got)[0].data<const float>()[0], 1023);
+    }
   }
 }
 

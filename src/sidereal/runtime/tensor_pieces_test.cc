@@ -46,6 +46,49 @@ TEST(TensorPieces, come_back_as_they_were) {
   EXPECT_EQ(found[3].data<const std::string_view>()[2], std::string(3 << 20, 'x'));
 }
 
+/// The messages of one parcel.
+std::vector<session::v1::ParcelPieces> messages_of(const ports::Parcel& parcel) {
+  ParcelCutter cutter(7, parcel);
+  std::vector<session::v1::ParcelPieces> out;
+  while (!cutter.done()) cutter.next(&out.emplace_back());
+  return out;
+}
+
+TEST(Parcels, small_tensors_share_messages_and_large_ones_are_cut) {
+  ports::Parcel parcel;
+  for (int i = 0; i < 200; ++i) parcel.push_back(Tensor::scalar(static_cast<float>(i)));
+  EXPECT_EQ(messages_of(parcel).size(), 1);
+  parcel.push_back(Tensor::zeros(DType::kFloat32, Shape{600'000}));
+  parcel.push_back(Tensor::strings(Shape{2}, std::vector<std::string>{"a", ""}));
+  parcel.push_back(Tensor::empty(DType::kBool, Shape{0}));
+  const auto messages = messages_of(parcel);
+  EXPECT_EQ(messages.size(), 3);
+  PieceJoiner joiner(static_cast<int32_t>(parcel.size()));
+  size_t whole = 0;
+  for (const session::v1::ParcelPieces& message : messages) {
+    EXPECT_EQ(message.key(), 7);
+    size_t bytes = 0;
+    for (const session::v1::TensorPiece& piece : message.pieces()) {
+      bytes += piece.data().size();
+      const auto value = joiner.add(piece);
+      ASSERT_TRUE(value.ok()) << value.status();
+      if (!*value) continue;
+      EXPECT_EQ((*value)->first, static_cast<int32_t>(whole++));
+      EXPECT_EQ((*value)->second.to_string(),
+                parcel[static_cast<size_t>((*value)->first)].to_string());
+    }
+    EXPECT_LE(bytes, kPieceBytes);
+  }
+  EXPECT_EQ(whole, parcel.size());
+}
+
+TEST(Parcels, a_message_has_a_bounded_number_of_pieces) {
+  const ports::Parcel parcel(2 * kPiecesMax + 1, Tensor::empty(DType::kInt32, Shape{0}));
+  const auto messages = messages_of(parcel);
+  ASSERT_EQ(messages.size(), 3);
+  EXPECT_EQ(messages[0].pieces_size(), kPiecesMax);
+}
+
 struct Wrong {
   std::string what;
   std::function<void(session::v1::TensorPiece*)> change;
