@@ -181,6 +181,25 @@ def test_reset_forgets_containers(servers: list[sr.train.Server]) -> None:
         tf.Session.reset(f"grpc://localhost:{free_ports(1)[0]}", [], unreachable)
 
 
+def test_fused_messages_change_no_bit(servers: list[sr.train.Server]) -> None:
+    rng = np.random.default_rng(3)
+    cluster = servers[2].server_def.cluster
+    with tf.device(tf.train.replica_device_setter(cluster=cluster)):
+        small = [tf.Variable(rng.normal(size=(4,)).astype("f")) for _ in range(30)]
+        x = tf.placeholder(tf.float32, [None, 4])
+        loss = tf.reduce_mean(tf.square(tf.add_n([tf.reduce_sum(x * v, axis=1) for v in small])))
+        train = tf.train.GradientDescentOptimizer(0.01).minimize(loss)
+    feed = {x: rng.normal(size=(8, 4)).astype("f")}
+    results = []
+    for fuse in (False, True):
+        with tf.Session(servers[2].target, config=tf.ConfigProto(tensor_fuse=fuse)) as session:
+            session.run(tf.global_variables_initializer())
+            losses = [session.run([loss, train], feed)[0] for _ in range(5)]
+            results.append([*losses, *session.run(small)])
+    for plain, fused in zip(*results, strict=True):
+        np.testing.assert_array_equal(plain, fused)
+
+
 def test_servers_are_what_they_are_said_to_be() -> None:
     with pytest.raises(TypeError):
         sr.train.Server(3)
