@@ -83,8 +83,8 @@ class ConfigProto:
     compute_dtype: what products of float32 matrices are computed in; see sidereal.function().
     connect_timeout_in_ms: how long a session waits for its server and the tasks its graph needs.
     security: how servers know the session's client; by default as the environment says.
-    tensor_fuse: whether tensors that one task has for another at the same time are one message, over
-        grpc and grpc++; the star_server protocols make no use of it.
+    tensor_fuse: whether tensors that one task has for another at the same time are one message,
+        over grpc and grpc++; the star_server protocols make no use of it.
     """
 
     Experimental = Experimental

@@ -2,21 +2,38 @@
 
 namespace sidereal::exec {
 
+namespace {
+
+/// A new buffer has fewer bytes than this more than were asked for.
+constexpr size_t kRounding = 64;
+
+}  // namespace
+
 tensor::Buffer::Ptr BufferPool::acquire(size_t bytes) {
   if (bytes_max_ == 0) {
     ++allocations_;
     return tensor::Buffer::allocate(bytes);
   }
-  tensor::Buffer::Ptr* best = nullptr;
-  for (tensor::Buffer::Ptr& held : buffers_) {
+  // Batches differ a little in size from step to step; an eighth of room avoids a new buffer each.
+  const size_t wanted = bytes + bytes / 8;
+  // From the last one on: it may be free again, and a step that takes many in turn, as for what it
+  // sends, finds each at once.
+  const size_t count = buffers_.size();
+  size_t best = count;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t at = last_ + i < count ? last_ + i : last_ + i - count;
+    const tensor::Buffer::Ptr& held = buffers_[at];
     if (held.use_count() != 1 || held->bytes() < bytes || held->bytes() > 4 * bytes + 4096)
       continue;
-    if (best == nullptr || held->bytes() < (*best)->bytes()) best = &held;
+    if (best == count || held->bytes() < buffers_[best]->bytes()) best = at;
+    if (held->bytes() < wanted + kRounding) break;
   }
-  if (best != nullptr) return *best;
+  if (best < count) {
+    last_ = best;
+    return buffers_[best];
+  }
   ++allocations_;
-  // Batches differ a little in size from step to step; an eighth of room avoids a new buffer each.
-  tensor::Buffer::Ptr made = tensor::Buffer::allocate(bytes + bytes / 8);
+  tensor::Buffer::Ptr made = tensor::Buffer::allocate(wanted);
   if (bytes_ + made->bytes() > bytes_max_) {
     std::erase_if(buffers_, [this](const tensor::Buffer::Ptr& held) {
       if (held.use_count() != 1) return false;
@@ -25,6 +42,7 @@ tensor::Buffer::Ptr BufferPool::acquire(size_t bytes) {
     });
   }
   bytes_ += made->bytes();
+  last_ = buffers_.size();
   buffers_.push_back(made);
   return made;
 }

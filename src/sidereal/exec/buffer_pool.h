@@ -26,6 +26,7 @@ class BufferPool {
 
  private:
   std::vector<tensor::Buffer::Ptr> buffers_;
+  size_t last_ = 0;  ///< Of buffers_: given out last.
   size_t bytes_ = 0;
   size_t bytes_max_;
   size_t allocations_ = 0;
