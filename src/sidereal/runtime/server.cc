@@ -17,6 +17,7 @@
 #include "sidereal/runtime/data_channels.h"
 #include "sidereal/runtime/data_finder.h"
 #include "sidereal/runtime/data_port.h"
+#include "sidereal/runtime/endpoint_map.h"
 #include "sidereal/runtime/master_service.h"
 #include "sidereal/runtime/master_session.h"
 #include "sidereal/runtime/tensor_pieces.h"
@@ -197,10 +198,8 @@ class Server::Impl {
         endpoint_, transport::Endpoint::create(
                        task_->lane(), {.task = task_name_, .incarnation = task_->incarnation()},
                        options.data, credentials_));
-    SR_ASSIGN_OR_RETURN(sys::Address address,
-                        sys::Address::parse(options.data_listen.empty() ? listener_->address()
-                                                                        : options.data_listen));
-    if (options.data_listen.empty()) address.port = 0;
+    SR_RETURN_IF_ERROR(read_endpoint_map(options));
+    SR_ASSIGN_OR_RETURN(const sys::Address address, data_address(options));
     SR_ASSIGN_OR_RETURN(data_port_, DataPort::create(task_.get(), endpoint_.get(), address));
     finder_ = std::make_unique<DataFinder>(
         channels_.get(), task_.get(), std::chrono::milliseconds(options.data.connect_deadline_ms));
@@ -208,10 +207,40 @@ class Server::Impl {
         task_.get(), endpoint_.get(),
         [this](const std::string& task, uint64_t peer,
                std::function<void(Result<sys::Address>)> done) {
-          finder_->find(task, peer, std::move(done));
+          find_data_port(task, peer, std::move(done));
         },
         [this](const std::string& task) { return channels_->describe(task); }, random_->next());
     return {};
+  }
+
+  Status read_endpoint_map(const ServerOptions& options) {
+    if (options.endpoint_map_path.empty()) return {};
+    SR_ASSIGN_OR_RETURN(endpoint_map_, EndpointMap::read(options.endpoint_map_path));
+    for (const std::string& line : endpoint_map_.strangers(options.cluster)) {
+      base::log_warning("{}: no task of the cluster has this address, the line does nothing", line);
+    }
+    return {};
+  }
+
+  /// Where this task's data port listens.
+  Result<sys::Address> data_address(const ServerOptions& options) const {
+    if (!options.data_listen.empty()) return sys::Address::parse(options.data_listen);
+    SR_ASSIGN_OR_RETURN(sys::Address out, sys::Address::parse(listener_->address()));
+    SR_ASSIGN_OR_RETURN(const std::string own,
+                        options.cluster.task_address(options.job, options.task));
+    const std::optional<sys::Address> mapped = endpoint_map_.find(own);
+    out.port = mapped ? mapped->port : 0;
+    // A host that the cluster knows too is where `listen` says; another one may be another network.
+    if (mapped && mapped->host != sys::Address::parse(own)->host) out.host = mapped->host;
+    return out;
+  }
+
+  /// DataChannel::Find: what the map says, or else the task itself.
+  void find_data_port(const std::string& task, uint64_t incarnation,
+                      std::function<void(Result<sys::Address>)> done) {
+    const std::optional<sys::Address> mapped = endpoint_map_.find(channels_->address(task));
+    if (!mapped) return finder_->find(task, incarnation, std::move(done));
+    static_cast<void>(task_->post([done = std::move(done), address = *mapped] { done(address); }));
   }
 
   TransferredBytes transferred() const {
@@ -262,6 +291,7 @@ class Server::Impl {
   std::unique_ptr<Task> task_;
   // On the lane of the task, which has stopped when they go.
   std::unique_ptr<transport::Endpoint> endpoint_;
+  EndpointMap endpoint_map_;
   std::unique_ptr<DataFinder> finder_;
   std::unique_ptr<DataChannels> data_channels_;
   std::unique_ptr<DataPort> data_port_;

@@ -31,6 +31,10 @@ struct ServerOptions {
   /// "host:port" of the data port, for protocols that have one; "": any free port at the host that
   /// the server listens at.
   std::string data_listen = {};
+  /// The folder of a file ".endpoint_map", which says where tasks have their data ports: this one's
+  /// to listen at, unless `data_listen` says where, the others' to connect to. "": there is none.
+  /// Not read with "grpc".
+  std::string endpoint_map_path = {};
   /// How the lane waits, and what connections of the data port may use; not for "grpc". A lane
   /// that runs a long op answers nobody: that a task has gone is noticed by the control service.
   config::Options data = {.keepalive_timeout_ms = 600'000, .frame_bytes_max = int64_t{1} << 40};
@@ -55,7 +59,8 @@ class Server {
  public:
   /// Errors: kInvalidArgument for a task that is not in the cluster, an address without a port, a
   /// device filter that is no device; kUnknown ("Could not start gRPC server") for a port in use;
-  /// kFailedPrecondition for an address off loopback without security.
+  /// kFailedPrecondition for an address off loopback without security; those of
+  /// EndpointMap::read().
   static Result<std::unique_ptr<Server>> create(const ServerOptions& options);
   /// A cluster of one task, "/job:localhost/replica:0/task:0", at a free port of loopback.
   static Result<std::unique_ptr<Server>> create_local(int intra_op_threads = 1);
