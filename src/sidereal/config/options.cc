@@ -9,9 +9,9 @@ constexpr int64_t kHourMs = 3'600'000;
 constexpr int64_t kTiB = int64_t{1} << 40;
 
 const std::array kFields = {
-    IntField<Options>{"spin_us", "us", -1, 1'000'000, &Options::spin_us,
+    IntField<Options>{"spin_us", "us", -2, 1'000'000, &Options::spin_us,
                       "how long an idle lane looks for work before it sleeps; 0 never spins, -1 "
-                      "never sleeps"},
+                      "never sleeps, -2 learns what pays"},
     IntField<Options>{"call_deadline_ms", "ms", 1, 24 * kHourMs, &Options::call_deadline_ms,
                       "time a remote call may take when the caller names none"},
     IntField<Options>{"connect_deadline_ms", "ms", 1, kHourMs, &Options::connect_deadline_ms,

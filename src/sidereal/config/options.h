@@ -11,7 +11,7 @@ namespace sidereal::config {
 /// How lanes wait and what connections may use. Never read from the environment: whoever makes a
 /// server or a session fills this in. Value type; ranges, units and meaning are in option_fields().
 struct Options {
-  int64_t spin_us = 50;
+  int64_t spin_us = -2;
   int64_t call_deadline_ms = 60'000;
   int64_t connect_deadline_ms = 10'000;
   int64_t keepalive_timeout_ms = 5'000;

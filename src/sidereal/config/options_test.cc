@@ -26,7 +26,7 @@ TEST(Options, AreSetFromText) {
 TEST(Options, BadTextAndUnknownNamesAreRefusedAndChangeNothing) {
   Options options;
   EXPECT_FALSE(set_option(options, option_fields(), "spin_us", "much").ok());
-  EXPECT_FALSE(set_option(options, option_fields(), "spin_us", "-2").ok());
+  EXPECT_FALSE(set_option(options, option_fields(), "spin_us", "-3").ok());
   EXPECT_EQ(options.spin_us, Options().spin_us);
   const Status status = set_option(options, option_fields(), "spinn", "1");
   EXPECT_NE(base::message_of(status).find("spin_us"), std::string::npos);

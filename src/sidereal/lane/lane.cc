@@ -266,27 +266,38 @@ void Lane::sleep() {
 
 void Lane::run() {
   prepare_thread();
+  Spin spin(options_.spin_us);
   int64_t from = now();
-  int64_t idle_since = from;
-  const int64_t spin_ns = options_.spin_us * sys::kMicrosecond;
+  bool idle = false;
+  int64_t idle_since = 0;
+  int64_t look = 0;  // How long to go on looking, from idle_since.
   while (!stopping_.load(std::memory_order_acquire)) {
     const bool progress = iterate();
     const int64_t to = now();
     if (progress) {
       metrics_.busy_ns.add(to - from);
-      idle_since = to;
-    } else {
-      metrics_.spin_ns.add(to - from);
-      if (options_.spin_us >= 0 && to - idle_since >= spin_ns) {
-        sleep();
-        const int64_t woken = now();
-        metrics_.sleep_ns.add(woken - to);
-        from = woken;
-        idle_since = woken;
-        continue;
-      }
-      _mm_pause();
+      if (idle) spin.found(from - idle_since);
+      idle = false;
+      from = to;
+      continue;
     }
+    metrics_.spin_ns.add(to - from);
+    if (!idle) {
+      idle = true;
+      idle_since = from;
+      look = spin.begin(from);
+    } else {
+      spin.passed(to - from);
+    }
+    if (to - idle_since >= look) {
+      if (look > 0) spin.gave_up(to - idle_since);
+      sleep();
+      idle = false;
+      from = now();
+      metrics_.sleep_ns.add(from - to);
+      continue;
+    }
+    _mm_pause();
     from = to;
   }
   finish();

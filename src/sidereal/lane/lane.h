@@ -11,6 +11,7 @@
 #include "sidereal/base/function.h"
 #include "sidereal/base/status.h"
 #include "sidereal/lane/inbox.h"
+#include "sidereal/lane/spin.h"
 #include "sidereal/lane/timers.h"
 #include "sidereal/metrics/lane_metrics.h"
 #include "sidereal/sys/clock.h"
@@ -54,10 +55,11 @@ class StopHook {
 };
 
 struct LaneOptions {
-  std::string name;      ///< for messages and the thread name, such as "ps0/lane1"
-  int index = 0;         ///< number of the lane within its task
-  int64_t spin_us = 50;  ///< look this long before sleeping; 0: never spin; -1: never sleep
-  int cpu = -1;          ///< pin the thread to this processor; -1: do not
+  std::string name;  ///< for messages and the thread name, such as "ps0/lane1"
+  int index = 0;     ///< number of the lane within its task
+  /// Look this long before sleeping; 0: never spin; or a constant of lane/spin.h.
+  int64_t spin_us = kSpinAdaptive;
+  int cpu = -1;  ///< pin the thread to this processor; -1: do not
   int64_t inbox_slots = 4096;
   sys::Network* network = nullptr;  ///< borrowed for the lane's life
   sys::Clock* clock = nullptr;      ///< borrowed for the lane's life
@@ -66,8 +68,8 @@ struct LaneOptions {
 /// One thread that owns everything it touches: sockets, timers, drivers.
 ///
 /// An iteration: sockets, due timers, inbox, drivers, flushers. When none had anything to do the
-/// lane keeps looking for `spin_us`, then blocks in the poller until an event, a timer or a post.
-/// The thread treats denormal floats as zero.
+/// lane keeps looking as `spin_us` says, then blocks in the poller until an event, a timer or a
+/// post. The thread treats denormal floats as zero.
 ///
 /// Lifecycle: create(), then start(), then stop(). What is "on-lane only" may also be called before
 /// start() by the thread that creates the lane, and after stop() has returned ok. In the place of

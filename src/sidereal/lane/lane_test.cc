@@ -259,7 +259,7 @@ TEST_P(LaneTest, AnUnwatchedPollableIsHeardOfNoMore) {
   EXPECT_EQ(counter.events, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Spin, LaneTest, testing::Values(0, 50, -1));
+INSTANTIATE_TEST_SUITE_P(Spin, LaneTest, testing::Values(0, 50, kSpinAlways, kSpinAdaptive));
 
 TEST(Timers, ManyCancelledTimersCostNoMemoryForEver) {
   Timers timers;

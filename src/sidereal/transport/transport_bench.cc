@@ -143,6 +143,7 @@ void both_ends(benchmark::State& state) {
 
 void polling(benchmark::State& state) { transfer(state, -1); }
 void sleeping(benchmark::State& state) { transfer(state, 0); }
+void adaptive(benchmark::State& state) { transfer(state, lane::kSpinAdaptive); }
 
 constexpr int64_t kKeys = 26 * 1024 * 8;       // 213 KB: the ids of one batch
 constexpr int64_t kRows = 26 * 1024 * 16 * 4;  // 1.7 MB: their rows
@@ -162,6 +163,7 @@ BENCHMARK(both_ends)
     ->Args({4096, 16, 64});
 BENCHMARK(polling)->Apply(bulk_cases);
 BENCHMARK(sleeping)->UseRealTime()->Unit(benchmark::kMillisecond)->Args({64, 64, 1});
+BENCHMARK(adaptive)->Apply(bulk_cases);
 
 }  // namespace
 }  // namespace sidereal::transport
