@@ -8,6 +8,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstdlib>
 #include <tuple>
 
 #include "bindings.h"
@@ -15,7 +16,7 @@
 #include "server_functions.h"
 #include "sidereal/passes/placement_report.h"
 #include "sidereal/runtime/placement.h"
-#include "sidereal/runtime/server.h"
+#include "sidereal/runtime/server_settings.h"
 #include "sidereal/runtime/session.h"
 #include "sidereal/security/listener.h"
 #include "symbol.h"
@@ -58,7 +59,11 @@ std::unique_ptr<Server> make_server(const cluster::ClusterSpec& cluster, const s
                                     int task, const std::string& listen,
                                     const security::SecurityOptions& security, int intra_op_threads,
                                     const std::vector<std::string>& device_filters,
-                                    nb::handle session_defaults, const std::string& protocol) {
+                                    nb::handle session_defaults, const std::string& protocol,
+                                    const std::optional<std::string>& endpoint_map_path,
+                                    std::optional<int64_t> lanes, std::optional<bool> polling,
+                                    std::optional<int64_t> spin_us, std::optional<bool> pin_cores,
+                                    std::optional<int64_t> connect_deadline_ms) {
   runtime::ServerOptions options{.cluster = cluster,
                                  .job = job,
                                  .task = task,
@@ -69,6 +74,14 @@ std::unique_ptr<Server> make_server(const cluster::ClusterSpec& cluster, const s
                                  .device_filters = device_filters,
                                  .host_functions = server_functions()};
   if (!session_defaults.is_none()) options.session_defaults = options_of(session_defaults, {});
+  check(runtime::complete_settings(
+      {.polling = polling,
+       .spin_us = spin_us,
+       .lanes = lanes,
+       .pin_cores = pin_cores,
+       .connect_deadline_ms = connect_deadline_ms,
+       .endpoint_map_path = endpoint_map_path},
+      [](const char* name) { return std::getenv(name); }, &options));
   static const bool quiet = [] {
     security::log_less_of_grpc();
     return true;
@@ -79,13 +92,21 @@ std::unique_ptr<Server> make_server(const cluster::ClusterSpec& cluster, const s
 
 void bind_server(nb::module_& m) {
   m.def(
-      "check_protocol",
-      [](const std::string& name) { check(cluster::parse_protocol(name).status()); }, "name"_a,
-      "That servers know a protocol.");
+      "agree_on_protocol",
+      [](const std::string& given, const std::string& rpc_layer, const std::string& where) {
+        return value_of(cluster::agree_on_protocol(given, rpc_layer, where));
+      },
+      "given"_a, "rpc_layer"_a, "where"_a, "The one protocol of what two places say, or \"\".");
+  m.def(
+      "rpc_layer_of",
+      [](const std::string& tf_config) { return value_of(cluster::rpc_layer_of(tf_config)); },
+      "tf_config"_a, "What a TF_CONFIG says of the protocol, or \"\".");
   nb::class_<Server>(m, "Server", "A member of a cluster.")
       .def_static("create", &make_server, "cluster"_a, "job"_a, "task"_a, nb::kw_only(), "listen"_a,
                   "security"_a, "intra_op_threads"_a, "device_filters"_a,
-                  "session_defaults"_a.none(), "protocol"_a)
+                  "session_defaults"_a.none(), "protocol"_a, "endpoint_map_path"_a.none(),
+                  "lanes"_a.none(), "polling"_a.none(), "spin_us"_a.none(), "pin_cores"_a.none(),
+                  "connect_deadline_ms"_a.none())
       .def_prop_ro("target", &Server::target)
       .def_prop_ro("task", &Server::task)
       .def_prop_ro("cluster", &Server::cluster)

@@ -30,6 +30,7 @@ LAST_LINES = 20
 LINE_BYTES_MAX = 64 * 1024
 COLORS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 USAGE_ERROR = 2
+PROTOCOLS = ("grpc", "grpc++", "star_server", "star_server_lite")
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Finds the runner of a task at the other end of ssh, without starting the package.
 REMOTE_RUNNER = (
@@ -68,6 +69,11 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--workers", type=int, default=1, metavar="N", help="workers")
     out.add_argument("--chief", action="store_true", help="a chief besides the workers")
     out.add_argument("--evaluator", action="store_true", help="a task that only evaluates")
+    out.add_argument(
+        "--protocol",
+        choices=PROTOCOLS,
+        help="how steps travel between the servers of the cluster: the rpc_layer of TF_CONFIG",
+    )
     out.add_argument("--module", action="store_true", help="SCRIPT is a module, as in python -m")
     out.add_argument(
         "--hosts",
@@ -165,13 +171,17 @@ def plan(options: argparse.Namespace) -> list[Task]:
     return out + [Task("evaluator", 0, hosts[len(out) % len(hosts)])] * options.evaluator
 
 
-def tf_config(tasks: Sequence[Task], own: Task) -> str:
-    """The cluster and the place of `own` in it. The evaluator is no member: nobody calls it."""
+def tf_config(tasks: Sequence[Task], own: Task, protocol: str | None = None) -> str:
+    """The cluster, the place of `own` in it, and the protocol. The evaluator is no member: nobody
+    calls it."""
     cluster: dict[str, list[str]] = {}
     for task in tasks:
         if task.address:
             cluster.setdefault(task.job, []).append(task.address)
-    return json.dumps({"cluster": cluster, "task": {"type": own.job, "index": own.index}})
+    out: dict[str, Any] = {"cluster": cluster, "task": {"type": own.job, "index": own.index}}
+    if protocol is not None:
+        out["rpc_layer"] = protocol
+    return json.dumps(out)
 
 
 def describe(code: int) -> str:
@@ -267,7 +277,10 @@ class Launcher:
         return wake
 
     def _environment(self, task: Task) -> dict[str, str]:
-        out = {"TF_CONFIG": tf_config(self.tasks, task), "PYTHONUNBUFFERED": "1"}
+        out = {
+            "TF_CONFIG": tf_config(self.tasks, task, self.options.protocol),
+            "PYTHONUNBUFFERED": "1",
+        }
         for setting in self.options.env:
             name, equals, value = setting.partition("=")
             out[name] = value if equals else os.environ[name]

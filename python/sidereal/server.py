@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import os
 import threading
 import weakref
 from dataclasses import dataclass, field
@@ -47,18 +48,24 @@ class ServerDef:
     """What a server is (tf.train.ServerDef).
 
     cluster: who is in its cluster. job_name, task_index: which of them it is. protocol: how steps
-    travel. default_session_config: a sidereal.v1.ConfigProto, for what clients of
-    this server leave at its default: soft placement, timeout, filters, isolation, compute_dtype,
-    tensor_fuse.
-    cluster_device_filters: which devices of others the tasks see as masters; all, if absent.
+    travel; "": as TF_CONFIG says, or "grpc". default_session_config: a sidereal.v1.ConfigProto, for
+    what clients of this server leave at its default: soft placement, timeout, filters, isolation,
+    compute_dtype, tensor_fuse. cluster_device_filters: which devices of others the tasks see as
+    masters; all, if absent. The others: as the arguments of Server.
     """
 
     cluster: ClusterDef = field(default_factory=ClusterDef)
     job_name: str = ""
     task_index: int = 0
-    protocol: str = "grpc"
+    protocol: str = ""
     default_session_config: Any = None
     cluster_device_filters: ClusterDeviceFilters | None = None
+    endpoint_map_path: str | None = None
+    lanes: int | None = None
+    polling: bool | None = None
+    spin_us: int | None = None
+    pin_cores: bool | None = None
+    connect_deadline_ms: int | None = None
 
     def __str__(self) -> str:
         cluster = "".join(f"  {line}\n" for line in str(self.cluster).splitlines())
@@ -71,8 +78,24 @@ class ServerDef:
     __repr__ = __str__
 
 
+#: Members of a ServerDef that say how lanes work and where data ports are.
+_SETTINGS = ("endpoint_map_path", "lanes", "polling", "spin_us", "pin_cores", "connect_deadline_ms")
+
+
+def _agreed_protocol(given: str | None) -> str:
+    """What the caller and TF_CONFIG say; "grpc" when neither does."""
+    config = os.environ.get("TF_CONFIG", "")
+    rpc_layer = _native.rpc_layer_of(config) if config else ""
+    return _native.agree_on_protocol(given or "", rpc_layer, "TF_CONFIG") or "grpc"
+
+
 def _effective(
-    given: Any, job_name: str | None, task_index: int | None, protocol: str | None, config: Any
+    given: Any,
+    job_name: str | None,
+    task_index: int | None,
+    protocol: str | None,
+    config: Any,
+    settings: dict[str, Any],
 ) -> ServerDef:
     """The definition of a server from the arguments of its constructor."""
     filters = None
@@ -84,6 +107,10 @@ def _effective(
         protocol = made.protocol if protocol is None else protocol
         config = made.default_session_config if config is None else config
         cluster = ClusterSpec(made.cluster)
+        settings = {
+            name: getattr(made, name) if settings[name] is None else settings[name]
+            for name in _SETTINGS
+        }
     else:
         try:
             cluster = ClusterSpec(given)
@@ -101,10 +128,9 @@ def _effective(
         if len(indices) != 1:
             raise ValueError("Must specify an explicit `task_index`.")
         task_index = indices[0]
-    protocol = protocol or "grpc"
-    _native.check_protocol(protocol)
+    protocol = _agreed_protocol(protocol)
     described = cluster.as_cluster_def()
-    return ServerDef(described, job_name, int(task_index), protocol, config, filters)
+    return ServerDef(described, job_name, int(task_index), protocol, config, filters, **settings)
 
 
 class Server:
@@ -119,13 +145,26 @@ class Server:
     server_or_cluster_def: a ServerDef, or the cluster. job_name, task_index: which member it is;
         may be left out where there is one. What is given here goes before what a ServerDef says.
     protocol: how steps travel, the same for all members: "grpc"; "grpc++", from lane to lane;
-        "star_server" and "star_server_lite", where one task drives a step and calls the others.
-        config: a sidereal.v1.ConfigProto: threads of the server
+        "star_server" and "star_server_lite", where one task drives a step and calls the others. By
+        default the "rpc_layer" of TF_CONFIG, or else "grpc".
+    config: a sidereal.v1.ConfigProto: threads of the server
         (intra_op_parallelism_threads), and what its clients' sessions leave at the default.
     start: whether it starts at once.
     security: who may connect (SecurityOptions); by default the secret of the environment
         (SIDEREAL_SECRET_FILE), or else this machine only.
     listen: "host:port" to listen at, if that is not the member's address.
+
+    Of the data port, which all protocols but "grpc" have. Where nothing is given the environment
+    says it, by the variables named here (WORKER_* for the jobs worker and chief, PS_* for others),
+    and the server logs at its start what it uses, and who said so:
+    endpoint_map_path: the folder of a file ".endpoint_map" with data ports
+        (TF_SEASTAR_ENDPOINT_MAP_PATH); the working directory's, if there is one.
+    lanes: threads that run steps (NETWORK_WORKER_CORE_NUMBER, NETWORK_PS_CORE_NUMBER).
+    polling: True: lanes never sleep; False: they learn when to (WORKER_ENABLE_POLLING,
+        PS_ENABLE_POLLING). Or spin_us: microseconds they look for work before they sleep.
+    pin_cores: whether each lane keeps to a processor of its own (not WORKER_DISABLE_PIN_CORES,
+        PS_DISABLE_PIN_CORES).
+    connect_deadline_ms: for a connection to another task (NETWORK_MAX_CONNECTION_TIMEOUT).
 
     Errors: TypeError and ValueError for arguments; InvalidArgumentError for an address without a
     port; UnknownError ("Could not start gRPC server") for a port in use; FailedPreconditionError
@@ -143,8 +182,24 @@ class Server:
         *,
         security: SecurityOptions | None = None,
         listen: str = "",
+        endpoint_map_path: str | None = None,
+        lanes: int | None = None,
+        polling: bool | None = None,
+        spin_us: int | None = None,
+        pin_cores: bool | None = None,
+        connect_deadline_ms: int | None = None,
     ) -> None:
-        self._def = _effective(server_or_cluster_def, job_name, task_index, protocol, config)
+        settings = {
+            "endpoint_map_path": endpoint_map_path,
+            "lanes": lanes,
+            "polling": polling,
+            "spin_us": spin_us,
+            "pin_cores": pin_cores,
+            "connect_deadline_ms": connect_deadline_ms,
+        }
+        self._def = _effective(
+            server_or_cluster_def, job_name, task_index, protocol, config, settings
+        )
         self._security = SecurityOptions.from_environment() if security is None else security
         self._listen = listen
         self._native: _native.Server | None = None
@@ -194,6 +249,7 @@ class Server:
                 device_filters=filters,
                 session_defaults=None if config is None else session_options(config),
                 protocol=self._def.protocol,
+                **{name: getattr(self._def, name) for name in _SETTINGS},
             )
             _running.add(self)
             cluster = ClusterSpec(json.loads(self._native.cluster.to_json()))

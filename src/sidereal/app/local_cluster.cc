@@ -1,4 +1,3 @@
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,8 @@
 #include "sidereal/app/server.h"
 #include "sidereal/base/log.h"
 #include "sidereal/base/strings.h"
+#include "sidereal/lane/spin.h"
+#include "sidereal/sys/posix/cpus.h"
 #include "sidereal/sys/posix/posix.h"
 
 namespace sidereal::app {
@@ -21,19 +22,11 @@ namespace {
 
 constexpr std::chrono::seconds kOrderlyStop(5);
 
-/// CPUs this process may use by its affinity; at least 1.
-int usable_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
-
 /// Looking before sleeping pays only while every lane has a CPU of its own.
 int64_t choose_spin_us(const LocalClusterOptions& options) {
-  if (options.spin_us != -2) return options.spin_us;
+  if (options.spin_us != lane::kSpinAdaptive) return options.spin_us;
   const int lanes = options.ps * options.ps_lanes + options.workers * options.worker_lanes;
-  return lanes <= usable_cpus() ? 50 : 0;
+  return lanes <= sys::posix::usable_cpus().count() ? lane::kSpinAdaptive : 0;
 }
 
 Result<std::string> find_program(const std::string& wanted) {

@@ -12,4 +12,11 @@ namespace sidereal::cli {
 /// it, and where it came from.
 Result<cluster::ClusterSpec> read_cluster(const std::string& given);
 
+/// The same, and the "rpc_layer" that stands beside it in a TF_CONFIG; "" where there is none.
+struct ClusterOption {
+  cluster::ClusterSpec cluster;
+  std::string rpc_layer;
+};
+Result<ClusterOption> read_cluster_option(const std::string& given);
+
 }  // namespace sidereal::cli

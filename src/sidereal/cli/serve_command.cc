@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <cstdlib>
 #include <memory>
 
 #include "sidereal/app/server.h"
@@ -12,7 +13,7 @@
 #include "sidereal/cli/help_format.h"
 #include "sidereal/cli/security_options.h"
 #include "sidereal/config/options.h"
-#include "sidereal/runtime/server.h"
+#include "sidereal/runtime/server_settings.h"
 
 namespace sidereal::cli {
 
@@ -22,9 +23,10 @@ struct ServeArguments {
   app::ServerOptions server;
   app::TaskHandles handles;
   std::string cluster;
-  std::string protocol = "grpc";
+  std::string protocol;
   int intra_op_threads = 1;
   std::string data_listen;
+  runtime::ServerSettings settings;
   double drain_s = 5;
   bool listens = false;  ///< --listen was given.
   std::string cluster_id = "0";
@@ -43,18 +45,40 @@ Status set_options(const std::vector<std::string>& texts, config::Options* optio
   return {};
 }
 
+/// What --protocol, the cluster's description and the environment's TF_CONFIG agree on.
+Result<cluster::Protocol> protocol_of(const ServeArguments& a, const std::string& rpc_layer) {
+  SR_ASSIGN_OR_RETURN(std::string name,
+                      cluster::agree_on_protocol(a.protocol, rpc_layer, "--cluster"));
+  const char* const config = std::getenv("TF_CONFIG");
+  if (config != nullptr && *config != '\0') {
+    SR_ASSIGN_OR_RETURN(const std::string here, cluster::rpc_layer_of(config));
+    SR_ASSIGN_OR_RETURN(name, cluster::agree_on_protocol(name, here, "TF_CONFIG"));
+  }
+  if (name.empty()) return cluster::Protocol::kGrpc;
+  return cluster::parse_protocol(name);
+}
+
 /// A member of a cluster that runs sessions.
 Status serve_sessions(const ServeArguments& a) {
   runtime::ServerOptions options;
-  SR_ASSIGN_OR_RETURN(options.cluster, read_cluster(a.cluster));
+  SR_ASSIGN_OR_RETURN(ClusterOption cluster, read_cluster_option(a.cluster));
+  options.cluster = std::move(cluster.cluster);
   options.job = a.server.job;
   options.task = a.server.task;
   if (a.listens) options.listen = a.server.address;
   SR_ASSIGN_OR_RETURN(options.security, complete_security_options(a.server.security));
-  SR_ASSIGN_OR_RETURN(options.protocol, cluster::parse_protocol(a.protocol));
+  SR_ASSIGN_OR_RETURN(options.protocol, protocol_of(a, cluster.rpc_layer));
   options.data_listen = a.data_listen;
-  options.data.spin_us = a.server.options.spin_us;
   SR_RETURN_IF_ERROR(set_options(a.options, &options.data));
+  runtime::ServerSettings settings = a.settings;
+  for (const std::string& text : a.options) {
+    if (text.starts_with("spin_us=")) settings.spin_us = options.data.spin_us;
+    if (text.starts_with("connect_deadline_ms=")) {
+      settings.connect_deadline_ms = options.data.connect_deadline_ms;
+    }
+  }
+  SR_RETURN_IF_ERROR(runtime::complete_settings(
+      settings, [](const char* name) { return std::getenv(name); }, &options));
   options.intra_op_threads = a.intra_op_threads;
   const int report = a.handles.report_fd < 0 ? dup(STDOUT_FILENO) : a.handles.report_fd;
   return runtime::serve(options, a.drain_s, report, a.handles.lifeline_fd);
@@ -108,6 +132,55 @@ std::string footer() {
          "  sidereal serve --job ps --task 0 --cluster cluster.json";
 }
 
+/// Those that go with --cluster.
+void add_session_options(CLI::App* command, ServeArguments* a) {
+  command
+      ->add_option(
+          "--protocol", a->protocol,
+          "with --cluster: how members talk; grpc, if neither this nor a TF_CONFIG says it")
+      ->check(CLI::IsMember(std::vector<std::string>(cluster::protocol_names().begin(),
+                                                     cluster::protocol_names().end()))
+                  .description(""))
+      ->default_str("")
+      ->type_name("grpc|grpc++|star_server|star_server_lite");
+  command
+      ->add_option("--data-listen", a->data_listen,
+                   "with --cluster, for protocols other than grpc: where to listen for other "
+                   "tasks' lanes; any free port of the same host, if absent")
+      ->default_str("")
+      ->type_name("HOST:PORT");
+  command
+      ->add_option("--endpoint-map", a->settings.endpoint_map_path,
+                   "with --cluster, for protocols other than grpc: the folder of a file "
+                   ".endpoint_map with data ports; that of TF_SEASTAR_ENDPOINT_MAP_PATH, or the "
+                   "working directory's, if absent")
+      ->default_str("")
+      ->type_name("DIR");
+  command
+      ->add_option(
+          "--polling", a->settings.polling,
+          "with --cluster: true: lanes never sleep, as --spin-us -1; WORKER_ENABLE_POLLING "
+          "or PS_ENABLE_POLLING, if absent")
+      ->default_str("")
+      ->type_name("BOOL");
+  command
+      ->add_option("--pin-cores", a->settings.pin_cores,
+                   "with --cluster: true: each lane keeps to a processor of its own; not "
+                   "WORKER_DISABLE_PIN_CORES or PS_DISABLE_PIN_CORES, if absent")
+      ->default_str("")
+      ->type_name("BOOL");
+  command
+      ->add_option("--intra-op-threads", a->intra_op_threads,
+                   "with --cluster: threads that work on one op")
+      ->check(CLI::Range(1, 256).description(""))
+      ->type_name("N");
+  command
+      ->add_option("--drain", a->drain_s,
+                   "with --cluster: seconds that steps get to end in after SIGTERM")
+      ->check(CLI::Range(0.0, 86'400.0).description(""))
+      ->type_name("S");
+}
+
 }  // namespace
 
 void add_serve(CLI::App* app, Action* action) {
@@ -128,40 +201,24 @@ void add_serve(CLI::App* app, Action* action) {
                    "training jobs, at the task's address there")
       ->default_str("")
       ->type_name("FILE|JSON");
-  command->add_option("--protocol", a->protocol, "with --cluster: how members talk")
-      ->check(CLI::IsMember(std::vector<std::string>(cluster::protocol_names().begin(),
-                                                     cluster::protocol_names().end()))
-                  .description(""))
-      ->type_name("grpc|grpc++|star_server|star_server_lite");
-  command
-      ->add_option("--data-listen", a->data_listen,
-                   "with --cluster, for protocols other than grpc: where to listen for other "
-                   "tasks' lanes; any free port of the same host, if absent")
-      ->default_str("")
-      ->type_name("HOST:PORT");
-  command
-      ->add_option("--intra-op-threads", a->intra_op_threads,
-                   "with --cluster: threads that work on one op")
-      ->check(CLI::Range(1, 256).description(""))
-      ->type_name("N");
-  command
-      ->add_option("--drain", a->drain_s,
-                   "with --cluster: seconds that steps get to end in after SIGTERM")
-      ->check(CLI::Range(0.0, 86'400.0).description(""))
-      ->type_name("S");
+  add_session_options(command, a.get());
   CLI::Option* const listen =
       command->add_option("--listen", a->server.address, "where to listen; port 0: any free one")
           ->type_name("HOST:PORT");
-  command
-      ->add_option("--lanes", a->server.lanes,
-                   "threads: ps, owners of parameters; worker, steps at once")
-      ->check(CLI::Range(1, 256).description(""))
-      ->type_name("N");
-  command
-      ->add_option("--spin-us", a->server.options.spin_us,
-                   "microseconds a thread looks for work before it sleeps; -1: always look")
-      ->check(CLI::Range(-1, 1'000'000).description(""))
-      ->type_name("N");
+  CLI::Option* const lanes =
+      command
+          ->add_option("--lanes", a->server.lanes,
+                       "threads: ps, owners of parameters; worker, steps at once; with --cluster "
+                       "NETWORK_WORKER_CORE_NUMBER or NETWORK_PS_CORE_NUMBER, if absent")
+          ->check(CLI::Range(1, 256).description(""))
+          ->type_name("N");
+  CLI::Option* const spin_us =
+      command
+          ->add_option("--spin-us", a->server.options.spin_us,
+                       "microseconds a thread looks for work before it sleeps; -1: it never "
+                       "sleeps; -2: it learns what pays")
+          ->check(CLI::Range(-2, 1'000'000).description(""))
+          ->type_name("N");
   command->add_option("--cluster-id", a->cluster_id, "the same for all tasks of a cluster")
       ->type_name("HEX");
   command->add_option("--option", a->options, "an option from the list below; may be given again")
@@ -172,8 +229,10 @@ void add_serve(CLI::App* app, Action* action) {
   command->add_option("--report-fd", a->handles.report_fd, "")->group("");
   command->add_option("--lifeline-fd", a->handles.lifeline_fd, "")->group("");
   command->footer(footer());
-  command->final_callback([a, action, listen] {
+  command->final_callback([a, action, listen, lanes, spin_us] {
     a->listens = listen->count() > 0;
+    if (lanes->count() > 0) a->settings.lanes = a->server.lanes;
+    if (spin_us->count() > 0) a->settings.spin_us = a->server.options.spin_us;
     *action = [a] { return serve(*a); };
   });
 }

@@ -123,6 +123,8 @@ nlohmann::json json_of(const TopView& view, size_t i) {
               {"threads", r.threads},
               {"open_files", r.open_files},
               {"refused", r.refused},
+              {"protocol", r.protocol},
+              {"settings", r.settings},
               {"steps_per_s", rate(&Rates::steps)},
               {"bytes_received_per_s", rate(&Rates::bytes_in)},
               {"bytes_sent_per_s", rate(&Rates::bytes_out)},

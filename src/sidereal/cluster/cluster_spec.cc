@@ -252,4 +252,18 @@ std::string ClusterSpec::to_string() const {
   return fmt::format("ClusterSpec({{{}}})", fmt::join(jobs, ", "));
 }
 
+Result<std::string> rpc_layer_of(std::string_view tf_config) {
+  if (tf_config.size() > kJsonBytesMax) {
+    return invalid_argument("a TF_CONFIG of {} bytes; at most {} are read", tf_config.size(),
+                            kJsonBytesMax);
+  }
+  const Json json = Json::parse(tf_config, nullptr, false);
+  if (!json.is_object()) return invalid_argument("TF_CONFIG is no JSON object");
+  const auto found = json.find("rpc_layer");
+  if (found == json.end() || found->is_null()) return std::string();
+  if (found->is_string()) return found->get<std::string>();
+  if (!has_cluster(json)) return std::string();  // A cluster alone, with a job of that name.
+  return invalid_argument("rpc_layer is {}, not a string", found->type_name());
+}
+
 }  // namespace sidereal::cluster

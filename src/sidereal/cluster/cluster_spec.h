@@ -68,4 +68,8 @@ class ClusterSpec {
   std::map<std::string, Tasks, std::less<>> jobs_;
 };
 
+/// What a TF_CONFIG says under "rpc_layer"; "" where it has none. Errors: kInvalidArgument for a
+/// text that is no JSON object, or an rpc_layer that is no string.
+Result<std::string> rpc_layer_of(std::string_view tf_config);
+
 }  // namespace sidereal::cluster

@@ -110,5 +110,16 @@ TEST(ClusterSpec, PrintsAddressesAsPythonDoes) {
   EXPECT_EQ(c.add_job("a", ClusterSpec::Tasks()).code(), base::StatusCode::kAlreadyExists);
 }
 
+TEST(ClusterSpec, stands_in_a_tf_config_beside_a_protocol) {
+  EXPECT_EQ(*rpc_layer_of(R"({"cluster": {"ps": ["a:1"]}, "rpc_layer": "grpc++"})"), "grpc++");
+  EXPECT_EQ(*rpc_layer_of(R"({"rpc_layer": "star_server"})"), "star_server");
+  EXPECT_EQ(*rpc_layer_of(R"({"cluster": {"ps": ["a:1"]}, "rpc_layer": null})"), "");
+  EXPECT_EQ(*rpc_layer_of(R"({"ps": ["a:1"]})"), "");
+  EXPECT_EQ(*rpc_layer_of(R"({"rpc_layer": ["a:1"]})"), "");  // A job.
+  EXPECT_FALSE(rpc_layer_of(R"({"cluster": {"ps": ["a:1"]}, "rpc_layer": 3})").ok());
+  EXPECT_FALSE(rpc_layer_of("[]").ok());
+  EXPECT_FALSE(rpc_layer_of("{").ok());
+}
+
 }  // namespace
 }  // namespace sidereal::cluster

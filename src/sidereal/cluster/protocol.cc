@@ -23,4 +23,16 @@ Result<Protocol> parse_protocol(std::string_view name) {
       name);
 }
 
+Result<std::string> agree_on_protocol(const std::string& given, const std::string& rpc_layer,
+                                      const std::string& where) {
+  if (!given.empty()) SR_RETURN_IF_ERROR(parse_protocol(given).status());
+  if (rpc_layer.empty()) return given;
+  const Status known = parse_protocol(rpc_layer).status();
+  if (!known.ok()) return base::with_context(known, where + ": rpc_layer");
+  if (given.empty() || given == rpc_layer) return rpc_layer;
+  return base::invalid_argument(
+      "the protocol is \"{}\" and {} says \"{}\" (rpc_layer); say the same, or leave one out",
+      given, where, rpc_layer);
+}
+
 }  // namespace sidereal::cluster

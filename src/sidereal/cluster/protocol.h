@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "sidereal/base/status.h"
@@ -23,6 +24,12 @@ std::span<const std::string_view> protocol_names();
 std::string_view name_of(Protocol protocol);
 /// kInvalidArgument names those that there are.
 Result<Protocol> parse_protocol(std::string_view name);
+
+/// One protocol of what two places say: `given`, by the caller ("" says nothing), and `rpc_layer`,
+/// of a TF_CONFIG that `where` names. "" when neither says anything.
+/// kInvalidArgument when they differ, and for what is no protocol.
+Result<std::string> agree_on_protocol(const std::string& given, const std::string& rpc_layer,
+                                      const std::string& where);
 
 /// Whether servers have a data port of their own beside gRPC's.
 constexpr bool has_data_port(Protocol protocol) { return protocol != Protocol::kGrpc; }

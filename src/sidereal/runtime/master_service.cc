@@ -396,6 +396,12 @@ class MasterService::Impl final : public Base {
           "{} speaks session version {}, the client {}; use one release for the whole cluster",
           context_.task->name(), kSessionVersion, request.version());
     }
+    const std::string_view protocol = cluster::name_of(context_.protocol);
+    if (!request.protocol().empty() && request.protocol() != protocol) {
+      return base::failed_precondition(
+          "{} runs with protocol \"{}\", the target says \"{}\"; write grpc://host:port",
+          context_.task->name(), protocol, request.protocol());
+    }
     if (common_->draining) return base::unavailable("{} is stopping", context_.task->name());
     SR_ASSIGN_OR_RETURN(SessionConfig config, config_of(request.config(), context_.defaults));
     SR_ASSIGN_OR_RETURN(const ir::Graph graph, parse(request.graph()));

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "sidereal/base/log.h"
+#include "sidereal/lane/spin.h"
 #include "sidereal/metrics/lane_metrics.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/passes/pipeline.h"
@@ -20,10 +21,12 @@
 #include "sidereal/runtime/endpoint_map.h"
 #include "sidereal/runtime/master_service.h"
 #include "sidereal/runtime/master_session.h"
+#include "sidereal/runtime/server_settings.h"
 #include "sidereal/runtime/tensor_pieces.h"
 #include "sidereal/runtime/worker_service.h"
 #include "sidereal/security/listener.h"
 #include "sidereal/sys/address.h"
+#include "sidereal/sys/posix/cpus.h"
 #include "sidereal/sys/posix/posix.h"
 #include "sidereal/sys/posix/process.h"
 
@@ -138,11 +141,15 @@ class Server::Impl {
     uint64_t incarnation = 0;
     while (incarnation == 0) incarnation = random_->next();
     const bool has_data_port = cluster::has_data_port(options.protocol);
-    SR_ASSIGN_OR_RETURN(task_, Task::create({.name = task_name_,
-                                             .incarnation = incarnation,
-                                             .intra_op_threads = options.intra_op_threads,
-                                             .spin_us = has_data_port ? options.data.spin_us : 0,
-                                             .host_functions = options.host_functions}));
+    TaskOptions task{.name = task_name_,
+                     .incarnation = incarnation,
+                     .intra_op_threads = options.intra_op_threads,
+                     .host_functions = options.host_functions};
+    if (has_data_port) {
+      SR_RETURN_IF_ERROR(config::validate(options.data));
+      set_up_lanes(options, &task);
+    }
+    SR_ASSIGN_OR_RETURN(task_, Task::create(std::move(task)));
     protocol_ = options.protocol;
     if (has_data_port) SR_RETURN_IF_ERROR(open_data_port(options));
     // Half of the machine: the other half is for what is made of it.
@@ -155,7 +162,8 @@ class Server::Impl {
                              .cluster = cluster_.to_json(),
                              .arriving = arriving,
                              .protocol = protocol_,
-                             .data_port = data_port()});
+                             .data_port = data_port(),
+                             .settings = settings_});
     ops::register_all(&context_.registry);
     exec::register_kernels(&context_.kernels);
     context_.task = task_.get();
@@ -191,9 +199,40 @@ class Server::Impl {
     return base::make_status(StatusCode::kUnknown, "Could not start gRPC server");
   }
 
+  /// How lanes wait and where they run; says so.
+  void set_up_lanes(const ServerOptions& options, TaskOptions* task) {
+    const sys::posix::UsableCpus usable = sys::posix::usable_cpus();
+    task->spin_us = options.data.spin_us;
+    if (task->spin_us == lane::kSpinAdaptive && options.lanes > usable.count()) {
+      task->spin_us = lane::kSpinBriefly;
+    }
+    if (options.pin_cores) pin_lanes(options.lanes, usable, task);
+    std::string said;
+    for (const SettingReport& one : report_settings(options)) {
+      settings_[one.name] = fmt::format("{} ({})", one.value, one.from);
+      said += fmt::format(" {}={}", one.name, settings_[one.name]);
+    }
+    if (!task->cpus.empty()) settings_["pinned_to"] = sys::posix::cpu_list(task->cpus);
+    settings_["cpus"] = usable.to_string();
+    base::log_info(
+        "settings task={} protocol={}{}{} cpus={}", task_name_, cluster::name_of(options.protocol),
+        said, task->cpus.empty() ? "" : " pinned_to=" + settings_["pinned_to"], settings_["cpus"]);
+  }
+
+  void pin_lanes(int lanes, const sys::posix::UsableCpus& usable, TaskOptions* task) {
+    claimed_ = sys::posix::CpuClaim::create(usable.cpus, lanes);
+    if (static_cast<int>(claimed_->cpus().size()) == lanes) {
+      task->cpus = claimed_->cpus();
+      return;
+    }
+    base::log_warning(
+        "lanes are not pinned: {} of the processors {} are left by others that pin, for {} lanes",
+        claimed_->cpus().size(), sys::posix::cpu_list(usable.cpus), lanes);
+    claimed_ = nullptr;
+  }
+
   /// Where other tasks' lanes connect, and connections to theirs.
   Status open_data_port(const ServerOptions& options) {
-    SR_RETURN_IF_ERROR(config::validate(options.data));
     SR_ASSIGN_OR_RETURN(
         endpoint_, transport::Endpoint::create(
                        task_->lane(), {.task = task_name_, .incarnation = task_->incarnation()},
@@ -285,6 +324,8 @@ class Server::Impl {
   bool stopped_ = false;
 
   std::unique_ptr<sys::Random> random_ = sys::posix::create_random();
+  std::map<std::string, std::string> settings_;  // With who said them.
+  std::unique_ptr<sys::posix::CpuClaim> claimed_;
   std::unique_ptr<security::Listener> listener_;
   std::unique_ptr<Channels> channels_;
   std::unique_ptr<RemotePeers> peers_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,7 +38,12 @@ struct ServerOptions {
   std::string endpoint_map_path = {};
   /// How the lane waits, and what connections of the data port may use; not for "grpc". A lane
   /// that runs a long op answers nobody: that a task has gone is noticed by the control service.
+  /// See also complete_settings() (runtime/server_settings.h).
   config::Options data = {.keepalive_timeout_ms = 600'000, .frame_bytes_max = int64_t{1} << 40};
+  int lanes = 1;           ///< Threads that run steps; not for "grpc".
+  bool pin_cores = false;  ///< Each lane keeps to a processor of its own; not for "grpc".
+  /// Who said an option that the caller did not say: a variable of the environment, by option.
+  std::map<std::string, std::string> set_by = {};
   int intra_op_threads = 1;  ///< Threads that work on one op.
   /// What sessions of this master see of other tasks: devices that fit one of these; none: all.
   std::vector<std::string> device_filters = {};

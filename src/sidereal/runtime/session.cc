@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "sidereal/base/log.h"
+#include "sidereal/cluster/protocol.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/runtime/channels.h"
 #include "sidereal/runtime/client_stream.h"
@@ -150,15 +151,23 @@ v1::SessionConfig to_proto(const SessionOptions& options) {
   return out;
 }
 
-constexpr std::string_view kScheme = "grpc://";
+/// Where a master is, and the protocol it is said to run with; "grpc://" says none: sessions speak
+/// gRPC with every master.
+struct Target {
+  std::string address;
+  std::string protocol;
+};
 
-Result<std::string> address_of(const std::string& target) {
-  if (!target.starts_with(kScheme)) {
-    return base::not_found("'{}' is no target of a session: \"grpc://host:port\" is", target);
+Result<Target> parse_target(const std::string& text) {
+  constexpr std::string_view kMark = "://";
+  const size_t mark = text.find(kMark);
+  if (mark == std::string::npos || !cluster::parse_protocol(text.substr(0, mark)).ok()) {
+    return base::not_found("'{}' is no target of a session: \"grpc://host:port\" is", text);
   }
-  std::string address = target.substr(kScheme.size());
-  SR_RETURN_IF_ERROR(sys::Address::parse(address).status());
-  return address;
+  Target out{.address = text.substr(mark + kMark.size()), .protocol = text.substr(0, mark)};
+  if (out.protocol == "grpc") out.protocol.clear();
+  SR_RETURN_IF_ERROR(sys::Address::parse(out.address).status());
+  return out;
 }
 
 }  // namespace
@@ -169,12 +178,13 @@ class Session::Impl {
 
   static Result<std::unique_ptr<Impl>> connect(const std::string& target,
                                                const SessionOptions& options) {
-    SR_ASSIGN_OR_RETURN(const std::string address, address_of(target));
+    SR_ASSIGN_OR_RETURN(const Target parsed, parse_target(target));
     SR_ASSIGN_OR_RETURN(const auto credentials, security::Credentials::create(options.security));
     auto out = std::make_unique<Impl>();
     out->options_ = options;
     out->peer_ = "the master at " + target;
-    out->channel_ = make_channel(address, *credentials);
+    out->protocol_ = parsed.protocol;
+    out->channel_ = make_channel(parsed.address, *credentials);
     out->stub_ = v1::Master::NewStub(out->channel_);
     return out;
   }
@@ -185,6 +195,7 @@ class Session::Impl {
     request.set_version(kSessionVersion);
     *request.mutable_config() = to_proto(options_);
     request.set_graph(ir::to_text(graph));
+    request.set_protocol(protocol_);
     const milliseconds timeout = waiting_time();
     request.set_timeout_ms(timeout.count());
     v1::CreateSessionReply reply;
@@ -338,6 +349,7 @@ class Session::Impl {
 
   SessionOptions options_;
   std::string peer_;
+  std::string protocol_;  ///< That the target names, or "".
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Master::Stub> stub_;
   std::atomic<uint64_t> session_ = 0;

@@ -58,9 +58,10 @@ struct DeviceAttributes {
 /// Source:    tf.compat.v1.Session.
 class Session {
  public:
-  /// `target` is "grpc://host:port". Waits for the master and the tasks that `graph` names.
-  /// Errors: kDeadlineExceeded or kUnavailable naming who does not answer; kInvalidArgument for a
-  /// graph that cannot be placed.
+  /// `target` is "grpc://host:port", or has the name of the master's protocol before "://". Waits
+  /// for the master and the tasks that `graph` names. Errors: kDeadlineExceeded or kUnavailable
+  /// naming who does not answer; kInvalidArgument for a graph that cannot be placed;
+  /// kFailedPrecondition for a master with another protocol than the target says.
   static Result<std::unique_ptr<Session>> create(const std::string& target, const ir::Graph& graph,
                                                  const SessionOptions& options = {});
   ~Session();

@@ -54,6 +54,8 @@ void take(const v1::TaskStatus& from, TaskReport* to) {
   to->threads = from.threads();
   to->open_files = from.open_files();
   to->refused = {from.refused().begin(), from.refused().end()};
+  to->protocol = from.protocol().empty() ? "grpc" : from.protocol();
+  to->settings = {from.settings().begin(), from.settings().end()};
 }
 
 /// Errors of a port that is no address.

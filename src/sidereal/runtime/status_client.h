@@ -38,6 +38,9 @@ struct TaskReport {
   int64_t threads = 0;
   int64_t open_files = 0;
   std::map<std::string, int64_t> refused;  ///< Connections and requests, by kind.
+  std::string protocol;                    ///< "grpc", ...
+  /// How its lanes work and who said so, for people; empty with "grpc".
+  std::map<std::string, std::string> settings;
 };
 
 /// Asks the tasks of a cluster how they are. Keeps its connections.

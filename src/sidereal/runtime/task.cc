@@ -92,11 +92,12 @@ class Task::Impl : public std::enable_shared_from_this<Impl>,
   [[nodiscard]] const TaskOptions& options() const { return options_; }
 
   Status create_lane() {
-    SR_ASSIGN_OR_RETURN(lane_, lane::Lane::create({.name = options_.name,
-                                                   .spin_us = options_.spin_us,
-                                                   .cpu = options_.cpu,
-                                                   .network = network_.get(),
-                                                   .clock = clock_.get()}));
+    SR_ASSIGN_OR_RETURN(lane_,
+                        lane::Lane::create({.name = options_.name,
+                                            .spin_us = options_.spin_us,
+                                            .cpu = options_.cpus.empty() ? -1 : options_.cpus[0],
+                                            .network = network_.get(),
+                                            .clock = clock_.get()}));
     lane_->add_driver(this);
     return {};
   }

@@ -113,8 +113,8 @@ struct TaskOptions {
   std::string name;                            ///< "/job:ps/replica:0/task:0"
   uint64_t incarnation = 0;                    ///< Random, of this start.
   int intra_op_threads = 1;                    ///< Threads that work on one op.
-  int64_t spin_us = 0;                         ///< Look this long before sleeping; -1: always.
-  int cpu = -1;                                ///< Processor of the lane; -1: any.
+  int64_t spin_us = 0;                         ///< LaneOptions::spin_us
+  std::vector<int> cpus = {};                  ///< Processors of lanes, in turn; empty: any.
   size_t pool_bytes = size_t{1} << 30;         ///< What freed buffers may hold.
   size_t sessions_max = 16'384;                ///< Sessions that are open at once.
   size_t programs_max = 16'384;                ///< Programs of one session.

@@ -413,6 +413,7 @@ class WorkerService::Impl final : public v1::Worker::CallbackService {
     status->set_arriving_bytes(static_cast<int64_t>(common_->arriving->taken()));
     status->set_protocol(common_->protocol);
     status->set_data_port(options_.data_port);
+    for (const auto& [name, value] : options_.settings) (*status->mutable_settings())[name] = value;
     for (const auto& [why, count] : options_.peers_refused()) {
       (*status->mutable_refused())[why] = count;
     }

@@ -36,6 +36,8 @@ struct WorkerServiceOptions {
   std::shared_ptr<ArrivingBytes> arriving;  ///< Bounds feeds.
   cluster::Protocol protocol = cluster::Protocol::kGrpc;
   int data_port = 0;  ///< 0: none.
+  /// Of lanes and connections, with who said them, by name.
+  std::map<std::string, std::string> settings = {};
 };
 
 /// The Worker service of session.proto on a Task.
