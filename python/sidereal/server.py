@@ -70,10 +70,8 @@ class ServerDef:
     def __str__(self) -> str:
         cluster = "".join(f"  {line}\n" for line in str(self.cluster).splitlines())
         index = f"task_index: {self.task_index}\n" if self.task_index else ""
-        return (
-            f'cluster {{\n{cluster}}}\njob_name: "{self.job_name}"\n{index}'
-            f'protocol: "{self.protocol}"\n'
-        )
+        protocol = f'protocol: "{self.protocol}"\n' if self.protocol else ""
+        return f'cluster {{\n{cluster}}}\njob_name: "{self.job_name}"\n{index}{protocol}'
 
     __repr__ = __str__
 

@@ -420,3 +420,10 @@ def test_a_host_that_cannot_be_reached_is_named(launch: Starter, tmp_path: Path)
     assert one.end() == 255
     assert "worker 0 on far failed first: exit code 255" in one.errors
     assert "no route to host" in one.errors
+
+
+def test_a_protocol_is_told_to_all_tasks(launch: Starter) -> None:
+    one = launch("--ps 1 --workers 1 --protocol star_server")
+    assert one.end() == 0
+    assert {fact["config"]["rpc_layer"] for fact in one.facts.values()} == {"star_server"}
+    assert launch("--protocol rdma").end() == 2

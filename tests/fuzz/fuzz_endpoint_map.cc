@@ -1,0 +1,19 @@
+#include "sidereal/base/check.h"
+#include "sidereal/runtime/endpoint_map.h"
+#include "tests/fuzz/fuzz.h"
+
+/// A file ".endpoint_map" of a user.
+SR_FUZZ_TARGET(endpoint_map) {
+  namespace runtime = sidereal::runtime;
+  const auto map = runtime::EndpointMap::parse(input, "file");
+  if (!map.ok()) {
+    SR_CHECK(map.status().code() == sidereal::StatusCode::kInvalidArgument);
+    return;
+  }
+  // Whom nobody knows is a stranger in a cluster without tasks.
+  for (const std::string& line : map->strangers({})) {
+    const std::string address = line.substr(line.rfind(": ") + 2);
+    const auto found = map->find(address);
+    SR_CHECK(found && found->port > 0, "{}", line);
+  }
+}
