@@ -149,7 +149,7 @@ class Completion {
       options_.endpoint_map_path = *said;
       note("endpoint_map_path", kMapPath);
     } else if (std::filesystem::exists(EndpointMap::kFileName, ignored)) {
-      options_.endpoint_map_path = ".";
+      options_.endpoint_map_path = std::string(".");
       note("endpoint_map_path", "the working directory");
     }
   }
