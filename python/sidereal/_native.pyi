@@ -600,6 +600,7 @@ class FitOptions:
     epochs: int
     steps_in_flight: int
     compute_dtype: str
+    protocol: str
     record_losses: bool
     learning_rate_decay: float
     patience: int

@@ -107,6 +107,7 @@ class Model:
         shuffle: bool = True,
         steps_in_flight: int = 1,
         compute_dtype: Any = "float32",
+        protocol: str = "star_server",
         learning_rate_decay: float = 1.0,
         patience: int = 0,
         steps_max: int = 0,
@@ -127,6 +128,9 @@ class Model:
         compute_dtype: what products of matrices are computed in; bfloat16 is faster on workers
         whose processors have units for it (AMX, AVX512-BF16) and float32 on others. Variables and
         their updates are float32.
+        protocol: how a step is cut into calls to the ps: "star_server", a call for each layer of the
+        graph and ps lane, or "star_server_lite", fewer where that is proven to change no result.
+        UnimplementedError for "grpc" and "grpc++", which are for sessions (sidereal.v1).
         record_losses: keep the loss of every step (first lane of the first worker).
         verbose: show progress on standard error. on_progress: called several times a second.
         trace: a file to write what some steps of all tasks did, for Chrome's trace viewer.
@@ -148,6 +152,7 @@ class Model:
             options.epochs = epochs
             options.steps_in_flight = steps_in_flight
             options.compute_dtype = name_of(compute_dtype)
+            options.protocol = protocol
             options.learning_rate_decay = learning_rate_decay
             options.patience = patience
             options.steps_max = steps_max

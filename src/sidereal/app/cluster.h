@@ -40,6 +40,10 @@ class Cluster {
 Result<std::unique_ptr<Cluster>> remote_cluster(cluster::ClusterSpec spec,
                                                 const security::SecurityOptions& security = {});
 
+/// Whether training jobs know a protocol: "star_server" and "star_server_lite".
+/// Errors: kUnimplemented for the other ones of sessions; kInvalidArgument for what is none.
+Status check_fit_protocol(const std::string& protocol);
+
 /// How a local cluster is started.
 struct LocalClusterOptions {
   int ps = 1;                ///< Number of ps tasks, >= 1.

@@ -85,6 +85,14 @@ Result<ir::DType> compute_dtype_of(const v1::RunJobRequest& request) {
   return ir::DType::kFloat32;
 }
 
+/// How a step is cut for a protocol.
+Result<partition::PullPushOptions> cut_for(const std::string& protocol) {
+  using Mode = partition::PullPushOptions::Mode;
+  SR_RETURN_IF_ERROR(check_fit_protocol(protocol.empty() ? "star_server" : protocol));
+  return partition::PullPushOptions{.mode = protocol == "star_server_lite" ? Mode::kLite
+                                                                           : Mode::kLayers};
+}
+
 Result<program::CompiledStep> compile_step(const v1::RunJobRequest& request,
                                            const passes::Topology& topology,
                                            const ir::OpRegistry& ops,
@@ -109,8 +117,10 @@ Result<program::CompiledStep> compile_step(const v1::RunJobRequest& request,
   SR_ASSIGN_OR_RETURN(const passes::Plan plan,
                       passes::run_passes(graph, fetches, targets, topology, ops,
                                          {.evaluate = evaluate, .compute_dtype = compute_dtype}));
-  SR_ASSIGN_OR_RETURN(const partition::PartitionedGraph parts,
-                      partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, ops));
+  SR_ASSIGN_OR_RETURN(const partition::PullPushOptions cut, cut_for(request.protocol()));
+  SR_ASSIGN_OR_RETURN(
+      const partition::PartitionedGraph parts,
+      partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, ops, cut));
   SR_ASSIGN_OR_RETURN(program::CompiledStep compiled, program::compile(parts));
   // Passes may have merged nodes; fetches keep the order and the names they were asked for by.
   std::vector<std::string>& names = compiled.worker.fetch_names;

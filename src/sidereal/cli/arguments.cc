@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 
+#include "sidereal/app/cluster.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/cli/security_options.h"
 
@@ -78,12 +79,6 @@ Result<cluster::ClusterSpec> read_cluster(const std::string& text) {
   return spec;
 }
 
-Status check_protocol(const std::string& protocol) {
-  if (protocol == "star_server") return {};
-  return base::unimplemented(
-      "--protocol: {} is not part of this release; star_server is the one that is", protocol);
-}
-
 Result<data::DataSpec> data_spec(const TrainArguments& a) {
   data::DataSpec spec;
   SR_ASSIGN_OR_RETURN(spec.format, data::format_from_name(a.format));
@@ -142,13 +137,14 @@ Status read_trace_steps(const std::string& text, train::FitOptions* fit) {
 }
 
 Status plan_rest(const TrainArguments& a, TrainingJob* job) {
-  SR_RETURN_IF_ERROR(check_protocol(a.protocol));
+  SR_RETURN_IF_ERROR(base::with_context(app::check_fit_protocol(a.protocol), "--protocol"));
   SR_RETURN_IF_ERROR(plan_model(a, job));
   job->fit.batch_size = a.batch_size;
   job->fit.epochs = a.epochs;
   job->fit.steps_max = a.steps_max;
   job->fit.steps_in_flight = a.steps_in_flight;
   job->fit.compute_dtype = a.compute_dtype;
+  job->fit.protocol = a.protocol;
   job->fit.learning_rate_decay = a.lr_decay;
   job->fit.patience = a.patience;
   job->fit.record_losses = !a.losses.empty();
@@ -331,7 +327,10 @@ void add_cluster_options(CLI::App* command, TrainArguments* a) {
                             "look; -2: chosen from the processors there are"),
         -2, 1'000'000)
       ->group(group);
-  one_of(command->add_option("--protocol", a->protocol, "how tasks talk; star_server for now"),
+  one_of(command->add_option("--protocol", a->protocol,
+                             "how a step is cut into calls to the ps: by layers, or "
+                             "star_server_lite, with fewer where that is proven to change nothing; "
+                             "grpc and grpc++ are for sessions (sidereal serve)"),
          protocol_names())
       ->group(group);
   command

@@ -73,9 +73,9 @@ TEST(Commands, WrongUsageIsOneLineOnStandardErrorAndCodeTwo) {
 }
 
 TEST(Commands, OfAnOptionGivenTwiceTheLastOneCounts) {
-  const Parsed parsed = parse({"demo", "--protocol", "grpc", "--protocol", "star_server_lite"});
+  const Parsed parsed = parse({"demo", "--protocol", "grpc", "--protocol", "grpc++"});
   ASSERT_TRUE(parsed.action);
-  EXPECT_THAT(base::message_of(parsed.action()), HasSubstr("star_server_lite"));
+  EXPECT_THAT(base::message_of(parsed.action()), HasSubstr("\"grpc++\" is for sessions"));
 }
 
 TEST(Commands, NoCommandShowsTheHelp) {
@@ -88,8 +88,8 @@ TEST(Commands, AnErrorIsOneLine) {
   EXPECT_EQ(format_error(base::not_found("no\nfile")), "sidereal: error: NOT_FOUND: no file\n");
 }
 
-TEST(Commands, ProtocolsToComeAreRefusedByName) {
-  for (const std::string protocol : {"grpc", "grpc++", "star_server_lite"}) {
+TEST(Commands, ProtocolsOfSessionsAreRefusedByNameForTraining) {
+  for (const std::string protocol : {"grpc", "grpc++"}) {
     const Parsed parsed = parse({"demo", "--protocol", protocol});
     ASSERT_TRUE(parsed.action);
     const Status status = parsed.action();

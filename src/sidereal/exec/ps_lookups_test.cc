@@ -48,8 +48,10 @@ class RandomTables {
   }
 
   /// Bytes of all fetches and, afterwards, of all tables; or the error.
-  std::vector<std::string> run(const passes::Topology& topology, bool fuse) {
-    const auto step = compile_for_test(graph, fetches, targets, topology, fuse);
+  std::vector<std::string> run(const passes::Topology& topology, bool fuse,
+                               partition::PullPushOptions::Mode mode = {}) {
+    const auto step =
+        compile_for_test(graph, fetches, targets, topology, {.fuse = fuse}, {.mode = mode});
     EXPECT_TRUE(step.ok()) << step.status();
     if (!step.ok()) return {};
     reference::Values values;
@@ -178,6 +180,25 @@ TEST(TablesOfAPs, laid_out_change_no_call_and_no_bit_of_any_result) {
   }
   EXPECT_GT(united, 150);
   EXPECT_GT(joined, 150);
+}
+
+TEST(TablesOfAPs, are_called_less_often_and_give_the_same_bits_where_calls_are_merged) {
+  using Mode = partition::PullPushOptions::Mode;
+  int fewer = 0;
+  for (uint32_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    RandomTables tables(seed);
+    const passes::Topology topology{
+        tables.dice.pick<std::vector<int32_t>>({{1}, {2}, {1, 1}, {3, 2}})};
+    const std::vector<std::string> layers = tables.run(topology, true, Mode::kLayers);
+    const size_t calls = tables.calls;
+    EXPECT_EQ(tables.run(topology, true, Mode::kLite), layers);
+    EXPECT_LE(tables.calls, calls);
+    fewer += tables.calls < calls ? 1 : 0;
+    if (testing::Test::HasFailure()) return;
+  }
+  RecordProperty("fewer", fewer);
+  EXPECT_GT(fewer, 0);
 }
 
 TEST(TablesOfAPs, an_id_outside_its_table_is_named_with_the_table) {

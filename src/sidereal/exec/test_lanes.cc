@@ -271,13 +271,14 @@ Result<TestStep> compile_for_test(const ir::Graph& graph, const std::vector<ir::
 Result<TestStep> compile_for_test(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
                                   const std::vector<ir::NodeId>& targets,
                                   const passes::Topology& topology,
-                                  const passes::PassOptions& options) {
+                                  const passes::PassOptions& options,
+                                  const partition::PullPushOptions& cut) {
   TestStep out;
   SR_ASSIGN_OR_RETURN(passes::Plan plan, passes::run_passes(graph, fetches, targets, topology,
                                                             test_registry(), options));
   SR_ASSIGN_OR_RETURN(
       const partition::PartitionedGraph parts,
-      partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, test_registry()));
+      partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, test_registry(), cut));
   SR_ASSIGN_OR_RETURN(out.compiled, program::compile(parts));
   out.placement = std::move(plan.placement);
   return out;

@@ -10,6 +10,7 @@
 
 #include "sidereal/exec/executor.h"
 #include "sidereal/ir/builder.h"
+#include "sidereal/partition/pull_push.h"
 #include "sidereal/passes/layout.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/program/compile.h"
@@ -146,7 +147,8 @@ Result<TestStep> compile_for_test(const ir::Graph& graph, const std::vector<ir::
 Result<TestStep> compile_for_test(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
                                   const std::vector<ir::NodeId>& targets,
                                   const passes::Topology& topology,
-                                  const passes::PassOptions& options);
+                                  const passes::PassOptions& options,
+                                  const partition::PullPushOptions& cut = {});
 
 /// Feeds `step` by name and runs it, answering calls in an order that `dice` chooses.
 Result<std::vector<tensor::Tensor>> run_step(Step* step, const program::Program& program,

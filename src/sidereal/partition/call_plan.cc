@@ -193,7 +193,7 @@ Result<std::unique_ptr<CallRegion>> CallPlanner::plan(const Graph& graph,
   region->outputs = fetches;
   region->targets = targets;
   SR_RETURN_IF_ERROR(fill(region.get()));
-  if (rules_.lite) mark_one_way(region.get());
+  if (rules_.lite && rules_.runs_everything) mark_one_way(region.get());
   return region;
 }
 

@@ -85,7 +85,8 @@ Status check_located(const Node& node) {
 Result<PartitionedGraph> pull_push_by_layers(const Graph& placed,
                                              const std::vector<Output>& fetches,
                                              const std::vector<NodeId>& targets,
-                                             const ir::OpRegistry& registry) {
+                                             const ir::OpRegistry& registry,
+                                             const PullPushOptions& options) {
   SR_RETURN_IF_ERROR(ir::verify(placed, registry));
   SR_RETURN_IF_ERROR(check_wanted(placed, fetches, targets));
   SR_RETURN_IF_ERROR(check_whole(placed));
@@ -104,7 +105,8 @@ Result<PartitionedGraph> pull_push_by_layers(const Graph& placed,
   CallRules rules{.registry = registry, .place_of = [&](const Node& node) {
                     return node.location.is_worker() ? kDriver : index.at(node.location);
                   }};
-  rules.function_nodes_max = PullPushOptions().function_nodes_max;
+  rules.lite = options.mode == PullPushOptions::Mode::kLite;
+  rules.function_nodes_max = options.function_nodes_max;
   SR_ASSIGN_OR_RETURN(const auto region, CallPlanner(rules).plan(placed, fetches, targets));
   return CallGraphs("", places).run(*region);
 }

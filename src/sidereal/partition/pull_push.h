@@ -33,6 +33,14 @@ struct PartitionedGraph {
   std::vector<std::string> devices;      ///< That calls go to, sorted; empty for locations.
 };
 
+/// How to cut into calls.
+struct PullPushOptions {
+  enum class Mode : uint8_t { kLayers, kLite };
+  Mode mode = Mode::kLayers;
+  /// Most nodes of functions that are cut, each once per use.
+  size_t function_nodes_max = size_t{1} << 20;
+};
+
 /// Cuts a placed, expanded graph for a worker that drives every ps by calls, by layers.
 ///
 /// The level of a ps node is the number of worker-to-ps alternations on the longest path to it, at
@@ -43,20 +51,14 @@ struct PartitionedGraph {
 /// loop with nodes of a ps in its functions is the worker's; its functions are cut in the same way.
 ///
 /// Order promised: along data and control edges only. Within a call, nodes run in the order of the
-/// graph. Equal graphs give equal remote graphs on every worker.
+/// graph. Equal graphs give equal remote graphs on every worker. kLite merges and delays calls as
+/// pull_push_by_device() does, and marks none as one-way: here a step never waits for its pushes.
 /// kInvalidArgument names a fetch, target or node that cannot be partitioned.
 Result<PartitionedGraph> pull_push_by_layers(const ir::Graph& placed,
                                              const std::vector<ir::Output>& fetches,
                                              const std::vector<ir::NodeId>& targets,
-                                             const ir::OpRegistry& registry);
-
-/// How to cut by devices into calls.
-struct PullPushOptions {
-  enum class Mode : uint8_t { kLayers, kLite };
-  Mode mode = Mode::kLayers;
-  /// Most nodes of functions that are cut, each once per use.
-  size_t function_nodes_max = size_t{1} << 20;
-};
+                                             const ir::OpRegistry& registry,
+                                             const PullPushOptions& options = {});
 
 /// Cuts a graph whose nodes name their devices, also in bodies, so that the device `driver` runs
 /// one program and each part elsewhere is a call. As pull_push_by_layers(), and:

@@ -247,6 +247,35 @@ TEST_F(PullPushTest, AUsersNodeMayBeCalledLikeOneOfOurs) {
   EXPECT_EQ(parts.worker.find("call_0_1")->op, "Call");
 }
 
+TEST_F(PullPushTest, LiteMakesOneCallOfTwoWhereNobodyCanTell) {
+  for (const char* name : {"a", "b", "c"}) variable(name, {2});
+  const Output a = ops::read_variable(b_, "a", "read_a");
+  const Output b = ops::read_variable(b_, "b", "read_b");
+  const NodeId push_c = ops::apply_dense(b_, "c", ops::neg(b_, a), "push_c");
+  graph_.mutable_node(a.node).location = {.task = 0, .lane = 0};
+  for (const NodeId id : {b.node, push_c}) graph_.mutable_node(id).location = {.task = 1};
+  const auto calls = [&](PullPushOptions::Mode mode, const std::vector<NodeId>& targets) {
+    const auto parts = pull_push_by_layers(graph_, {b}, targets, registry_, {.mode = mode});
+    EXPECT_TRUE(parts.ok()) << parts.status();
+    for (const RemoteGraph& remote : parts->remotes) EXPECT_FALSE(remote.one_way);
+    return parts->remotes.size();
+  };
+  EXPECT_EQ(calls(PullPushOptions::Mode::kLayers, {push_c}), 3U);
+  EXPECT_EQ(calls(PullPushOptions::Mode::kLite, {push_c}), 2U);
+  // A third round that changes b, in no order with its read: the read goes there, and is first.
+  const Output c = ops::read_variable(b_, "c", "read_c");
+  graph_.mutable_node(c.node).location = {.task = 1};
+  graph_.mutable_node(c.node).control_inputs = {push_c};
+  const NodeId push_b = ops::apply_dense(b_, "b", ops::neg(b_, c), "push_b");
+  graph_.mutable_node(push_b).location = {.task = 1};
+  EXPECT_EQ(calls(PullPushOptions::Mode::kLayers, {push_b}), 4U);
+  EXPECT_EQ(calls(PullPushOptions::Mode::kLite, {push_b}), 3U);
+  const auto parts = pull_push_by_layers(graph_, {b}, {push_b}, registry_,
+                                         {.mode = PullPushOptions::Mode::kLite});
+  const ir::Graph& last = parts->remotes.back().graph;
+  EXPECT_LT(last.find("read_b")->id, last.find("push_b")->id);
+}
+
 TEST_F(PullPushTest, AnUnexpandedLookupIsAnError) {
   variable("t", {10, 2}, true);
   const Output ids = ops::placeholder(b_, "ids", DType::kInt64, {3});

@@ -74,7 +74,7 @@ struct Outcome {
 };
 
 Outcome train_once(const ir::OptimizerDef& optimizer, int ps, int ps_lanes,
-                   int64_t steps_in_flight = 1) {
+                   int64_t steps_in_flight = 1, const std::string& protocol = "star_server") {
   Outcome out;
   const auto cluster = start(ps, ps_lanes);
   auto trainer = Trainer::create(cluster.get(), deep_fm(optimizer));
@@ -83,6 +83,7 @@ Outcome train_once(const ir::OptimizerDef& optimizer, int ps, int ps_lanes,
   FitOptions options;
   options.batch_size = kBatch;
   options.steps_in_flight = steps_in_flight;
+  options.protocol = protocol;
   options.record_losses = true;
   const auto fitted = (*trainer)->fit(stream(0, kBatch * kSteps), options);
   EXPECT_TRUE(fitted.ok()) << fitted.status();
@@ -129,6 +130,21 @@ TEST_P(Determinism, one_worker_gives_the_same_bits_again_and_on_any_number_of_ps
 
 INSTANTIATE_TEST_SUITE_P(, Determinism, testing::Values("sgd", "adagrad", "adam", "ftrl"),
                          [](const auto& info) { return info.param; });
+
+TEST(Cluster, trains_to_the_same_bits_with_star_server_lite_and_refuses_what_is_for_sessions) {
+  expect_same(train_once(adagrad(), 2, 2, 1, "star_server_lite"),
+              train_once(adagrad(), 1, 1, 1, "star_server"));
+  const auto cluster = start(1, 1);
+  auto trainer = Trainer::create(cluster.get(), deep_fm(adagrad()));
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  for (const char* protocol : {"grpc", "grpc++"}) {
+    FitOptions options;
+    options.protocol = protocol;
+    const Status status = (*trainer)->fit(stream(0, kBatch), options).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(base::message_of(status)), HasSubstr("is for sessions"));
+  }
+}
 
 TEST(Cluster, two_steps_in_flight_are_as_deterministic_and_another_order_of_updates) {
   const Outcome first = train_once(adagrad(), 1, 1, 2);

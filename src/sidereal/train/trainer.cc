@@ -78,6 +78,7 @@ class Trainer::Impl {
                         const data::DataSpec* validation) {
     SR_RETURN_IF_ERROR(data::inspect(data).status());
     if (validation != nullptr) SR_RETURN_IF_ERROR(data::inspect(*validation).status());
+    SR_RETURN_IF_ERROR(app::check_fit_protocol(options.protocol));
     if (options.epochs < 1) return invalid_argument("epochs is {}", options.epochs);
     const double decay = options.learning_rate_decay;
     if (!(decay > 0 && decay <= 1)) {
@@ -302,6 +303,7 @@ class Trainer::Impl {
     request.set_steps_in_flight(options.steps_in_flight);
     request.set_steps_max(options.steps_max);
     request.set_compute_dtype(options.compute_dtype);
+    request.set_protocol(options.protocol);
     return request;
   }
 

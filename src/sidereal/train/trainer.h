@@ -71,6 +71,9 @@ struct FitOptions {
   /// What products of matrices are computed in: "float32" or "bfloat16", which workers without
   /// units for it take as float32. Variables and their updates are float32.
   std::string compute_dtype = "float32";
+  /// How a step is cut into calls: "star_server", by layers, or "star_server_lite", with fewer
+  /// where that is proven to change nothing.
+  std::string protocol = "star_server";
   bool record_losses = false;      ///< Keep the loss of every step (worker 0, lane 0).
   double learning_rate_decay = 1;  ///< The learning rate is multiplied by this after each epoch.
   int64_t patience = 0;   ///< > 0: stop after so many epochs without a better validation AUC.
