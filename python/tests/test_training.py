@@ -107,11 +107,12 @@ def test_a_second_fit_goes_on_where_the_first_ended(cluster: sr.LocalCluster) ->
 def test_the_same_seed_gives_the_same_losses(clusters: Clusters) -> None:
     losses = []
     for options in ({}, {"ps": 3}, {"ps": 2, "ps_lanes": 2}):
+        protocol = "star_server" if len(losses) < 2 else "star_server_lite"
         model = small_model(seed=3)
         cluster = clusters(in_process=True, **options)
         result = model.fit(
             planted(3000), cluster=cluster, epochs=2, batch_size=64, record_losses=True,
-            verbose=False,
+            protocol=protocol, verbose=False,
         )
         losses.append(result.losses)
     np.testing.assert_array_equal(losses[0], losses[1])
@@ -216,6 +217,10 @@ def test_wrong_options_are_named(cluster: sr.LocalCluster) -> None:
         model.fit(planted(10), cluster=cluster, epochs=0)
     with pytest.raises(errors.InvalidArgumentError, match="batch"):
         model.fit(planted(10), batch_size=0)
+    with pytest.raises(errors.UnimplementedError, match='"grpc\\+\\+" is for sessions'):
+        model.fit(planted(10), protocol="grpc++")
+    with pytest.raises(errors.InvalidArgumentError, match='no protocol "rdma"'):
+        model.fit(planted(10), protocol="rdma")
     with pytest.raises(errors.InvalidArgumentError, match="labels"):
         model.evaluate({"ids": planted(3)["ids"], "label": np.ones(3)})
     with pytest.raises(errors.InvalidArgumentError, match="ps is 0"):
