@@ -68,9 +68,7 @@ class Model:
             raise FailedPreconditionError("this model is compiled: nothing can be added to it")
         return self._graph.input(name, np.dtype(dtype).name, list(shape))
 
-    def compile(
-        self, logit: Output, optimizer: optimizers.Optimizer | str = "adam"
-    ) -> None:
+    def compile(self, logit: Output, optimizer: optimizers.Optimizer | str = "adam") -> None:
         """Finishes the model: the loss is the mean sigmoid cross entropy of `logit` ([batch, 1] or
         [batch]) against the column "label". A model compiles once."""
         if self._graph is None:

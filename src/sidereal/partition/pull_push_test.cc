@@ -270,8 +270,8 @@ TEST_F(PullPushTest, LiteMakesOneCallOfTwoWhereNobodyCanTell) {
   graph_.mutable_node(push_b).location = {.task = 1};
   EXPECT_EQ(calls(PullPushOptions::Mode::kLayers, {push_b}), 4U);
   EXPECT_EQ(calls(PullPushOptions::Mode::kLite, {push_b}), 3U);
-  const auto parts = pull_push_by_layers(graph_, {b}, {push_b}, registry_,
-                                         {.mode = PullPushOptions::Mode::kLite});
+  const auto parts =
+      pull_push_by_layers(graph_, {b}, {push_b}, registry_, {.mode = PullPushOptions::Mode::kLite});
   const ir::Graph& last = parts->remotes.back().graph;
   EXPECT_LT(last.find("read_b")->id, last.find("push_b")->id);
 }
