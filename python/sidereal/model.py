@@ -126,8 +126,8 @@ class Model:
         compute_dtype: what products of matrices are computed in; bfloat16 is faster on workers
         whose processors have units for it (AMX, AVX512-BF16) and float32 on others. Variables and
         their updates are float32.
-        protocol: how a step is cut into calls to the ps: "star_server", a call for each layer of the
-        graph and ps lane, or "star_server_lite", fewer where that is proven to change no result.
+        protocol: how a step is cut into calls to the ps: "star_server", a call for each layer of
+        the graph and ps lane, or "star_server_lite", fewer where that is proven to change nothing.
         UnimplementedError for "grpc" and "grpc++", which are for sessions (sidereal.v1).
         record_losses: keep the loss of every step (first lane of the first worker).
         verbose: show progress on standard error. on_progress: called several times a second.
