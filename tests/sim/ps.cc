@@ -56,6 +56,10 @@ void Ps::check_memory() {
     ledger()->complain("{} bytes were received at a time; {} are allowed", receive_bytes_max(),
                        room);
   }
+  if (acceptor_->answer_bytes() > static_cast<uint64_t>(options.lane_answer_bytes_max)) {
+    ledger()->complain("{} bytes of answers are kept; {} are allowed", acceptor_->answer_bytes(),
+                       options.lane_answer_bytes_max);
+  }
   // Each connection may have a share, and one answer more: it is read no further then.
   const auto each = static_cast<uint64_t>((64 << 10) + scenario().bytes_large + 4096);
   const auto most = static_cast<uint64_t>(options.lane_send_bytes_max) +
@@ -67,16 +71,18 @@ void Ps::check_memory() {
 
 bool Ps::is_idle() const {
   return endpoint()->budget().used() == 0 && endpoint()->budget().waiting() == 0 &&
-         endpoint()->send_bytes() == 0 && endpoint()->chunks().taken() == 0;
+         endpoint()->send_bytes() == 0 && acceptor_->answer_bytes() == 0 &&
+         endpoint()->chunks().taken() == 0;
 }
 
 void Ps::check_idle() {
   if (is_idle()) return;
   ledger()->complain(
-      "{} keeps room for {} bytes, {} messages that wait, {} bytes to send and {} chunks though "
+      "{} keeps room for {} bytes, {} messages that wait, {} bytes to send, {} bytes of answers "
+      "and {} chunks though "
       "nobody calls",
       lane()->name(), endpoint()->budget().used(), endpoint()->budget().waiting(),
-      endpoint()->send_bytes(), endpoint()->chunks().taken());
+      endpoint()->send_bytes(), acceptor_->answer_bytes(), endpoint()->chunks().taken());
 }
 
 }  // namespace sidereal::sim

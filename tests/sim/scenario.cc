@@ -47,6 +47,9 @@ Scenario draw(uint64_t seed, const Wishes& wishes) {
   out.options.frame_bytes_max = 4 << 20;
   out.options.frame_checksums = rng.chance(0.5) ? 1 : 0;
   out.options.inbox_slots = 16;
+  out.options.resume_ms = sized(rng, 100, 5'000);
+  out.options.lane_answer_bytes_max = rng.chance(0.7) ? 64 << 20 : 64 << 10;
+  out.resume = rng.chance(0.8);
   out.tracks = static_cast<int>(rng.between(1, is_large ? 2 : 4));
   out.think_ns = sized(rng, is_large ? 200 * kMillisecond : kMillisecond, 400 * kMillisecond);
   out.deadline_ns_min = sized(rng, 50 * kMillisecond, kSecond);
@@ -75,16 +78,20 @@ Scenario draw(uint64_t seed, const Wishes& wishes) {
 
 std::string Scenario::to_string() const {
   const auto ms = [](int64_t ns) { return static_cast<double>(ns) / 1e6; };
+  const std::string resumed = resume ? fmt::format("resumed within {} ms, {} bytes kept",
+                                                   options.resume_ms, options.lane_answer_bytes_max)
+                                     : "not resumed";
   return fmt::format(
       "{} workers of {} tracks, {} ps; delay {} + {} ms, loss {:.4f}, {} bytes/s, {} bytes of "
       "buffer, short {}; think {} ms, deadlines {} to {} ms, up to {} bytes, or {} ({:.3f}), late "
-      "{:.3f}, cancelled {:.3f}, refused {:.3f}; keepalive {} ms; faults each ms: break {}, cut "
+      "{:.3f}, cancelled {:.3f}, refused {:.3f}; keepalive {} ms, {}; faults each ms: break {}, "
+      "cut "
       "{}, ps death {}, worker death {}, stall {}, slow {}; calm at {} of {} s",
       workers, tracks, ps, ms(world.delay_ns_min), ms(world.delay_ns_around), world.loss,
       world.host_bytes_per_s, world.buffer_bytes, world.short_io, ms(think_ns), ms(deadline_ns_min),
       ms(deadline_ns_max), bytes_small, bytes_large, large, late, cancelled, refused,
-      options.keepalive_timeout_ms, ms(break_ns), ms(cut_ns), ms(ps_death_ns), ms(worker_death_ns),
-      ms(stall_ns), ms(slow_ns), ms(calm_at_ns) / 1e3, ms(end_ns) / 1e3);
+      options.keepalive_timeout_ms, resumed, ms(break_ns), ms(cut_ns), ms(ps_death_ns),
+      ms(worker_death_ns), ms(stall_ns), ms(slow_ns), ms(calm_at_ns) / 1e3, ms(end_ns) / 1e3);
 }
 
 }  // namespace sidereal::sim

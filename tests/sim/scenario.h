@@ -18,7 +18,8 @@ struct Scenario {
   sys::sim::WorldOptions world;
   config::Options options;
   // Workers.
-  int tracks = 1;  ///< of a worker: each pulls and pushes, one call at a time
+  bool resume = false;  ///< calls outlive their connections
+  int tracks = 1;       ///< of a worker: each pulls and pushes, one call at a time
   int64_t think_ns = 0;
   int64_t deadline_ns_min = 0;
   int64_t deadline_ns_max = 0;

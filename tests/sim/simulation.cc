@@ -239,11 +239,12 @@ class Simulation {
 std::string Report::to_string() const {
   return fmt::format(
       "trace {:016x}, {} events, {} faults; {} pushes applied, {} acknowledged; calls: {} well, {} "
-      "refused, {} past their deadline, {} cancelled, {} lost, {} unknown, {} without room; calm "
+      "refused, {} past their deadline, {} cancelled, {} lost, {} unknown, {} without room; {} "
+      "connections went on; calm "
       "pushes {} to {} a worker; at most {} bytes received and {} waiting to be sent at a time",
       hash, events, faults, applied, acknowledged, outcomes.ok, outcomes.refused, outcomes.late,
-      outcomes.cancelled, outcomes.lost, outcomes.unknown, outcomes.no_room, slowest, fastest,
-      receive_bytes_max, send_bytes_max);
+      outcomes.cancelled, outcomes.lost, outcomes.unknown, outcomes.no_room, outcomes.resumed,
+      slowest, fastest, receive_bytes_max, send_bytes_max);
 }
 
 Report run(const Scenario& scenario, std::function<void(int64_t, std::string_view)> trace) {

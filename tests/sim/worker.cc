@@ -16,6 +16,7 @@ void Outcomes::add(const Outcomes& other) {
   lost += other.lost;
   unknown += other.unknown;
   no_room += other.no_room;
+  resumed += other.resumed;
 }
 
 /// Pulls, pushes, thinks, and begins again. One call at a time.
@@ -154,7 +155,8 @@ Worker::Worker(sys::sim::World* world, sys::sim::Host* host, const Scenario& sce
   for (size_t i = 0; i < ps.size(); ++i) {
     channels_.push_back(transport::Channel::create(
         endpoint(),
-        {.task = ps_name(static_cast<int>(i)), .lane = 0, .address = {ps[i]->address(), kPort}}));
+        {.task = ps_name(static_cast<int>(i)), .lane = 0, .address = {ps[i]->address(), kPort}},
+        scenario.resume ? transport::Resume::draw(node()->random()) : transport::Resume()));
     channels_.back()->keep_connected([](const Status&) {});
   }
   for (int i = 0; i < scenario.tracks; ++i) {
@@ -166,6 +168,12 @@ Worker::Worker(sys::sim::World* world, sys::sim::Host* host, const Scenario& sce
 Worker::~Worker() {
   is_ending_ = true;
   channels_.clear();
+}
+
+Outcomes Worker::outcomes() const {
+  Outcomes out = outcomes_;
+  for (const auto& channel : channels_) out.resumed += channel->resumed();
+  return out;
 }
 
 void Worker::check_idle() {

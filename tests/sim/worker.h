@@ -18,6 +18,7 @@ struct Outcomes {
   int64_t lost = 0;     ///< with their connection
   int64_t unknown = 0;  ///< nobody knows whether they were done
   int64_t no_room = 0;
+  int64_t resumed = 0;  ///< connections that went on
 
   void add(const Outcomes& other);
 };
@@ -36,7 +37,7 @@ class Worker final : public Process {
   void stalled(int64_t ns) { slack_ns_ += ns; }
   /// Complains of calls that have not ended.
   void check_idle();
-  [[nodiscard]] const Outcomes& outcomes() const { return outcomes_; }
+  [[nodiscard]] Outcomes outcomes() const;
   /// Pushes that went well since the last call of this.
   int64_t take_done() { return std::exchange(done_, 0); }
 

@@ -18,6 +18,9 @@ const std::array kFields = {
                       "time to connect and shake hands, all tries together"},
     IntField<Options>{"keepalive_timeout_ms", "ms", 100, kHourMs, &Options::keepalive_timeout_ms,
                       "a peer silent for this long, though asked, counts as lost"},
+    IntField<Options>{"resume_ms", "ms", 0, kHourMs, &Options::resume_ms,
+                      "how long calls that were sent wait for a new connection when theirs is "
+                      "lost; 0: they end with it"},
     IntField<Options>{"send_buffer_bytes_max", "bytes", 1 << 16, kTiB,
                       &Options::send_buffer_bytes_max,
                       "bytes that may wait to be sent on one connection"},
@@ -30,6 +33,11 @@ const std::array kFields = {
     IntField<Options>{"lane_send_bytes_max", "bytes", 1 << 16, kTiB, &Options::lane_send_bytes_max,
                       "bytes that may wait to be sent on all connections of a lane before it "
                       "reads no more from clients that do not take their answers"},
+    IntField<Options>{"lane_answer_bytes_max", "bytes", 1 << 16, kTiB,
+                      &Options::lane_answer_bytes_max,
+                      "bytes of answers that a lane keeps until their clients have them; beyond, "
+                      "the client with the most is forgotten: its calls cannot outlive its "
+                      "connection"},
     IntField<Options>{"slots_max", "", 1, 65'536, &Options::slots_max,
                       "tensors in the largest message accepted"},
     IntField<Options>{"connections_max", "", 1, 1'000'000, &Options::connections_max,

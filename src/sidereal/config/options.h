@@ -15,10 +15,12 @@ struct Options {
   int64_t call_deadline_ms = 60'000;
   int64_t connect_deadline_ms = 10'000;
   int64_t keepalive_timeout_ms = 5'000;
+  int64_t resume_ms = 5'000;
   int64_t send_buffer_bytes_max = int64_t{256} << 20;
   int64_t frame_bytes_max = int64_t{1} << 30;
   int64_t lane_receive_bytes_max = int64_t{1} << 30;
   int64_t lane_send_bytes_max = int64_t{1} << 30;
+  int64_t lane_answer_bytes_max = int64_t{1} << 30;
   int64_t slots_max = 16'384;
   int64_t connections_max = 4'096;
   int64_t unproved_max = 512;

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "sidereal/base/check.h"
+#include "sidereal/base/hash.h"
 #include "sidereal/base/log.h"
+#include "sidereal/transport/clients.h"
 #include "sidereal/transport/link.h"
 
 namespace sidereal::transport {
@@ -23,7 +25,11 @@ class ServerConnection final : private Link::Owner {
  public:
   ServerConnection(Acceptor::Impl* acceptor, Endpoint* endpoint, CallHandler* handler,
                    ConnectionId id)
-      : acceptor_(acceptor), endpoint_(endpoint), handler_(handler), link_(endpoint, this, true) {
+      : acceptor_(acceptor),
+        endpoint_(endpoint),
+        handler_(handler),
+        id_(id),
+        link_(endpoint, this, true) {
     peer_.id = id;
   }
   ~ServerConnection() override { endpoint_->lane()->cancel_timer(handshake_timer_); }
@@ -33,6 +39,8 @@ class ServerConnection final : private Link::Owner {
   void end(const Status& why);
   /// Closes a connection that has not shaken hands: others want to.
   void make_room();
+  /// Its client has another connection now.
+  void supersede();
 
   [[nodiscard]] bool is_open() const { return link_.is_open(); }
   [[nodiscard]] bool shaken() const { return shaken_; }
@@ -49,14 +57,21 @@ class ServerConnection final : private Link::Owner {
   void on_broken(const Status& why) override;
 
   Status shake(const wire::FrameHeader& header, std::string_view meta);
+  void welcome(const wire::HelloAck& ack);
+  Status check_order(const wire::FrameHeader& header);
+  void note_call(const wire::FrameHeader& header);
   void refuse(const Status& why, metrics::Counter metrics::LaneMetrics::*counter =
                                      &metrics::LaneMetrics::handshakes_refused);
   void closed(const Status& why);
+  void leave();
 
   Acceptor::Impl* acceptor_;
   Endpoint* endpoint_;
   CallHandler* handler_;
-  Connection peer_;
+  const ConnectionId id_;
+  Connection peer_;           // with the id of the client, where there is one
+  Client* client_ = nullptr;  // whose calls outlive this connection
+  bool is_leaving_ = false;   // the client, too
   Link link_;
   lane::TimerId handshake_timer_;
   bool shaken_ = false;
@@ -71,7 +86,8 @@ class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, publ
       : endpoint_(endpoint),
         handler_(handler),
         listener_(std::move(listener)),
-        address_(listener_->address()) {}
+        address_(listener_->address()),
+        clients_(static_cast<uint64_t>(endpoint->options().lane_answer_bytes_max)) {}
 
   ~Impl() override {
     shut_down(base::cancelled("the server on {} has been closed", address_.to_string()));
@@ -89,6 +105,11 @@ class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, publ
   [[nodiscard]] bool is_full() const {
     return shaken_count_ >= endpoint_->options().connections_max;
   }
+  [[nodiscard]] Status full_status() const {
+    return base::resource_exhausted("{} has {} connections; connections_max allows no more",
+                                    endpoint_->identity().task,
+                                    endpoint_->options().connections_max);
+  }
 
   /// The open connection of that id, or nullptr.
   ServerConnection* find(ConnectionId id) {
@@ -104,24 +125,18 @@ class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, publ
   }
 
   void reply(ConnectionId to, uint64_t call_id, std::span<const tensor::Tensor> fetches,
-             const ReplyOptions& options) {
-    ServerConnection* connection = find(to);
-    if (connection == nullptr) return endpoint_->metrics().replies_dropped.add();
-    wire::FrameHeader header;
-    header.method = wire::Method::kReply;
-    header.call_id = call_id;
-    const Status sent =
-        connection->link().send(&header, {fetches, options.slots, options.forms, options.extra});
-    if (!sent.ok()) reply_error(to, call_id, sent, false);
-  }
+             const ReplyOptions& options);
+  void reply_error(ConnectionId to, uint64_t call_id, const Status& error, bool derived);
 
-  void reply_error(ConnectionId to, uint64_t call_id, const Status& error, bool derived) {
-    SR_CHECK(!error.ok());
-    ServerConnection* connection = find(to);
-    if (connection == nullptr) return endpoint_->metrics().replies_dropped.add();
-    endpoint_->metrics().calls_failed.add();
-    connection->link().send_error(call_id, error, derived);
-  }
+  // Clients whose calls outlive their connections.
+  Result<Client*> meet(const wire::Hello& hello);
+  /// The client speaks over this connection from now on: what it does not have is sent again.
+  void attach(Client* client, ServerConnection* connection);
+  /// The connection of a client was lost.
+  void detach(Client* client);
+  /// The client does not come back.
+  void forget(Client* client, const Status& why);
+  Clients& clients() { return clients_; }
 
   /// A connection has closed; it goes at the end of the iteration, as it may still be on the stack.
   void reap_later(ConnectionId id) {
@@ -159,6 +174,8 @@ class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, publ
   }
   void add(std::unique_ptr<sys::Stream> stream);
   void pause_accepting(const Status& why);
+  void send_answer(Client* client, Answer& answer);
+  void forget_earlier_lives(const wire::Hello& hello);
   void shut_down(const Status& why);
 
   Endpoint* endpoint_;
@@ -172,6 +189,8 @@ class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, publ
   std::list<ServerConnection*> unproved_;  // oldest first
   int shaken_count_ = 0;
   int64_t report_at_ = 0;
+  Clients clients_;
+  uint64_t sessions_ = 0;
 };
 
 // ---- ServerConnection ------------------------------------------------------------------------
@@ -212,27 +231,49 @@ Status ServerConnection::shake(const wire::FrameHeader& header, std::string_view
     refuse(ack.status());
     return {};
   }
-  if (acceptor_->is_full()) {
-    refuse(base::resource_exhausted("{} has {} connections; connections_max allows no more",
-                                    me.task, endpoint_->options().connections_max));
+  const bool is_client = hello.client_high != 0 || hello.client_low != 0;
+  wire::HelloAck answer = *ack;
+  if (is_client) {
+    const Result<Client*> client = acceptor_->meet(hello);
+    if (!client.ok()) {
+      refuse(client.status());
+      return {};
+    }
+    client_ = *client;
+    peer_ = client_->peer;
+    answer.session = client_->session;
+    answer.seen = client_->seen;
+    client_->attempt = hello.attempt;
+  } else if (acceptor_->is_full()) {
+    refuse(acceptor_->full_status());
     return {};
+  } else {
+    peer_.task = hello.task;
+    peer_.incarnation = hello.incarnation;
   }
+  welcome(answer);
+  return {};
+}
+
+void ServerConnection::welcome(const wire::HelloAck& ack) {
   endpoint_->lane()->cancel_timer(handshake_timer_);
-  peer_.task = hello.task;
-  peer_.incarnation = hello.incarnation;
   shaken_ = true;
   acceptor_->remove_unproved(this);
   acceptor_->count_shaken(1);
   link_.set_trusted();
   wire::FrameHeader answer;
   answer.method = wire::Method::kHelloAck;
-  link_.send(answer, wire::encode_hello_ack(*ack));
-  return {};
+  link_.send(answer, wire::encode_hello_ack(ack));
+  if (client_ != nullptr) acceptor_->attach(client_, this);
 }
 
 Status ServerConnection::on_frame(const wire::FrameHeader& header, std::string_view meta) {
   if (!shaken_) return shake(header, meta);
+  if (header.method == wire::Method::kConfirm && client_ != nullptr) {
+    return acceptor_->clients().confirm(client_, header.call_id);
+  }
   if (header.method == wire::Method::kGoodbye) {
+    is_leaving_ = true;
     link_.close();
     closed(base::cancelled("{} said goodbye", peer_.task));
     return {};
@@ -250,8 +291,29 @@ Result<bool> ServerConnection::on_begin(const wire::FrameHeader& header) {
     return base::data_loss("{} with id {} from a client", wire::name_of(header.method),
                            header.call_id);
   }
+  SR_RETURN_IF_ERROR(check_order(header));
   endpoint_->metrics().calls.add();
   return true;
+}
+
+/// A call of a client comes once, and after those before it.
+Status ServerConnection::check_order(const wire::FrameHeader& header) {
+  const bool is_numbered = (header.flags & wire::kNumbered) != 0;
+  if (is_numbered != (client_ != nullptr)) {
+    return base::data_loss("a call {} a number", is_numbered ? "with" : "without");
+  }
+  if (client_ == nullptr) return {};
+  SR_RETURN_IF_ERROR(acceptor_->clients().confirm(client_, header.confirmed));
+  const bool is_repeatable = (header.flags & wire::kRepeatable) != 0;
+  if (header.number > client_->seen || (is_repeatable && header.number > 0)) return {};
+  return base::data_loss("call {} after call {}", header.number, client_->seen);
+}
+
+/// A call is answered from here on, once.
+void ServerConnection::note_call(const wire::FrameHeader& header) {
+  if (client_ == nullptr) return;
+  client_->seen = std::max(client_->seen, header.number);
+  if ((header.flags & wire::kRepeatable) != 0) client_->repeatable.insert(header.call_id);
 }
 
 Result<tensor::Tensor> ServerConnection::allocate(const wire::FrameHeader& header, int position,
@@ -260,18 +322,20 @@ Result<tensor::Tensor> ServerConnection::allocate(const wire::FrameHeader& heade
 }
 
 void ServerConnection::on_no_place(const wire::FrameHeader& header, const Status& why) {
-  endpoint_->metrics().calls_failed.add();
-  link_.send_error(header.call_id, why);
+  note_call(header);
+  acceptor_->reply_error(peer_.id, header.call_id, why, false);
 }
 
 void ServerConnection::on_message(const wire::FrameHeader& header,
                                   std::span<const wire::SlotEntry> slots, std::string_view extra,
                                   std::span<tensor::Tensor> tensors) {
+  note_call(header);
   handler_->on_call(peer_, {header, slots, extra}, tensors);
 }
 
 void ServerConnection::end(const Status& why) {
   if (!is_open()) return;
+  is_leaving_ = true;
   if (shaken_) {
     wire::FrameHeader goodbye;
     goodbye.method = wire::Method::kGoodbye;
@@ -301,12 +365,173 @@ void ServerConnection::on_broken(const Status& why) {
       base::unavailable("lost {}: {}", shaken_ ? peer_.task : "a client", base::message_of(why)));
 }
 
-void ServerConnection::closed(const Status& why) {
+/// Nothing is left of it but its memory, which goes at the end of the iteration.
+void ServerConnection::leave() {
   endpoint_->lane()->cancel_timer(handshake_timer_);
-  acceptor_->reap_later(peer_.id);
-  if (!std::exchange(shaken_, false)) return acceptor_->remove_unproved(this);
-  acceptor_->count_shaken(-1);
-  handler_->on_closed(peer_, why);
+  acceptor_->reap_later(id_);
+  if (std::exchange(shaken_, false)) {
+    acceptor_->count_shaken(-1);
+  } else {
+    acceptor_->remove_unproved(this);
+  }
+}
+
+void ServerConnection::supersede() {
+  client_ = nullptr;
+  link_.close();
+  leave();
+}
+
+void ServerConnection::closed(const Status& why) {
+  const bool was_shaken = shaken_;
+  leave();
+  Client* const client = std::exchange(client_, nullptr);
+  if (client != nullptr) {
+    client->connection = nullptr;
+    return is_leaving_ ? acceptor_->forget(client, why) : acceptor_->detach(client);
+  }
+  if (was_shaken) handler_->on_closed(peer_, why);
+}
+
+// ---- Answers and clients ---------------------------------------------------------------------
+
+void Acceptor::Impl::reply(ConnectionId to, uint64_t call_id,
+                           std::span<const tensor::Tensor> fetches, const ReplyOptions& options) {
+  Client* const client = Clients::is_client(to) ? clients_.find(to) : nullptr;
+  if (client != nullptr && client->repeatable.erase(call_id) == 0) {
+    Answer& answer = clients_.next_answer(client);
+    answer.assign(call_id, fetches, options);
+    send_answer(client, answer);
+    return clients_.keep(client, answer);
+  }
+  ServerConnection* const connection = client != nullptr ? client->connection : find(to);
+  if (connection == nullptr) return endpoint_->metrics().replies_dropped.add();
+  wire::FrameHeader header;
+  header.method = wire::Method::kReply;
+  header.call_id = call_id;
+  const Status sent =
+      connection->link().send(&header, {fetches, options.slots, options.forms, options.extra});
+  if (sent.ok()) return;
+  endpoint_->metrics().calls_failed.add();
+  connection->link().send_error(call_id, sent);
+}
+
+void Acceptor::Impl::reply_error(ConnectionId to, uint64_t call_id, const Status& error,
+                                 bool derived) {
+  SR_CHECK(!error.ok());
+  Client* const client = Clients::is_client(to) ? clients_.find(to) : nullptr;
+  if (client != nullptr && client->repeatable.erase(call_id) == 0) {
+    endpoint_->metrics().calls_failed.add();
+    Answer& answer = clients_.next_answer(client);
+    answer.assign_error(call_id, error, derived);
+    send_answer(client, answer);
+    return clients_.keep(client, answer);
+  }
+  ServerConnection* const connection = client != nullptr ? client->connection : find(to);
+  if (connection == nullptr) return endpoint_->metrics().replies_dropped.add();
+  endpoint_->metrics().calls_failed.add();
+  connection->link().send_error(call_id, error, derived);
+}
+
+void Acceptor::Impl::send_answer(Client* client, Answer& answer) {
+  if (client->connection == nullptr) return;
+  Link& link = client->connection->link();
+  if (answer.error.ok()) {
+    wire::FrameHeader header;
+    header.method = wire::Method::kReply;
+    header.flags = wire::kNumbered;
+    header.call_id = answer.call_id;
+    header.step = answer.number;
+    const Status sent =
+        link.send(&header, {answer.fetches, answer.slots, answer.forms, answer.extra});
+    if (sent.ok()) return;
+    endpoint_->metrics().calls_failed.add();
+    answer.assign_error(answer.call_id, sent, false);
+  }
+  link.send_error(answer.call_id, answer.error, answer.derived, answer.number);
+}
+
+Result<Client*> Acceptor::Impl::meet(const wire::Hello& hello) {
+  const std::pair name(hello.client_high, hello.client_low);
+  Client* client = clients_.find(name);
+  if (client != nullptr) {
+    if (client->peer.task != hello.task || client->peer.incarnation != hello.incarnation) {
+      return base::failed_precondition("{} has the name of a client of {}", hello.task,
+                                       client->peer.task);
+    }
+    if (hello.attempt <= client->attempt) {
+      return base::failed_precondition("connection {} of {} comes after connection {}",
+                                       hello.attempt, hello.task, client->attempt);
+    }
+    // What has come over the old one and was not read comes again.
+    ServerConnection* const old = std::exchange(client->connection, nullptr);
+    if (old != nullptr) old->supersede();
+    // It may not know that it was forgotten before: then no call of it has come since.
+    const bool is_known = hello.session == client->session && !client->is_forgotten;
+    if (is_known) SR_RETURN_IF_ERROR(clients_.confirm(client, hello.confirmed));
+    if (!is_known) {
+      forget(client, base::unavailable("{} did not take its answers", hello.task));
+      client = nullptr;
+    }
+  }
+  if (client == nullptr) forget_earlier_lives(hello);
+  if (is_full()) {
+    if (client != nullptr) detach(client);
+    return full_status();
+  }
+  if (client == nullptr) {
+    client = clients_.add(name);
+    const uint64_t seeds[] = {endpoint_->identity().incarnation, ++sessions_};
+    client->session = base::hash64(seeds, sizeof(seeds)) | 1;
+    client->peer.task = hello.task;
+    client->peer.incarnation = hello.incarnation;
+  }
+  endpoint_->lane()->cancel_timer(client->forget_timer);
+  client->resume_ns =
+      std::min<int64_t>(hello.resume_ms, endpoint_->options().resume_ms) * sys::kMillisecond;
+  return client;
+}
+
+/// A task that was started anew asks for nothing of its earlier life. Of others that are away, the
+/// one that is longest goes when there are too many.
+void Acceptor::Impl::forget_earlier_lives(const wire::Hello& hello) {
+  Client* longest = nullptr;
+  for (Client* const client : clients_.all()) {
+    if (client->peer.task == hello.task && client->peer.incarnation != hello.incarnation) {
+      ServerConnection* const old = std::exchange(client->connection, nullptr);
+      if (old != nullptr) old->supersede();
+      forget(client, base::unavailable("{} was restarted", hello.task));
+    } else if (client->connection == nullptr &&
+               (longest == nullptr || client->alone_since_ns < longest->alone_since_ns)) {
+      longest = client;
+    }
+  }
+  const auto most = 2 * static_cast<size_t>(endpoint_->options().connections_max);
+  if (longest != nullptr && clients_.count() >= most) {
+    forget(longest, base::resource_exhausted("too many clients are without a connection"));
+  }
+}
+
+void Acceptor::Impl::attach(Client* client, ServerConnection* connection) {
+  client->connection = connection;
+  clients_.each_answer(client, [&](Answer& answer) { send_answer(client, answer); });
+}
+
+void Acceptor::Impl::detach(Client* client) {
+  lane::Lane* const lane = endpoint_->lane();
+  client->alone_since_ns = lane->now();
+  const Status why = base::unavailable("lost {}", client->peer.task);
+  if (client->is_forgotten || client->resume_ns == 0) return forget(client, why);
+  lane->cancel_timer(client->forget_timer);
+  client->forget_timer =
+      lane->run_after(client->resume_ns, [this, client, why] { forget(client, why); });
+}
+
+void Acceptor::Impl::forget(Client* client, const Status& why) {
+  endpoint_->lane()->cancel_timer(client->forget_timer);
+  const Connection peer = client->peer;
+  clients_.remove(client);
+  handler_->on_closed(peer, why);
 }
 
 // ---- Acceptor --------------------------------------------------------------------------------
@@ -374,6 +599,7 @@ void Acceptor::Impl::shut_down(const Status& why) {
   for (size_t i = 0; i < places_.size(); ++i) {
     if (places_[i].connection != nullptr) places_[i].connection->end(why);
   }
+  for (Client* const client : clients_.all()) forget(client, why);
 }
 
 Result<std::unique_ptr<Acceptor>> Acceptor::create(Endpoint* endpoint, const sys::Address& address,
@@ -394,6 +620,7 @@ Acceptor::~Acceptor() = default;
 
 const sys::Address& Acceptor::address() const { return impl_->address(); }
 int Acceptor::connection_count() const { return impl_->shaken_count(); }
+uint64_t Acceptor::answer_bytes() const { return impl_->clients().bytes(); }
 
 void Acceptor::reply(ConnectionId to, uint64_t call_id, std::span<const tensor::Tensor> fetches,
                      const ReplyOptions& options) {

@@ -16,10 +16,12 @@
 namespace sidereal::transport {
 
 struct ConnectionTag;
-/// Names one accepted connection of one Acceptor. Never reused, so it may be kept after a close.
+/// Names one accepted connection of one Acceptor, or one client over all its connections. Never
+/// reused, so it may be kept after a close.
 using ConnectionId = base::StrongId<ConnectionTag, uint64_t>;
 
-/// An accepted connection as its handler sees it. Valid within the callback; keep the id.
+/// An accepted connection as its handler sees it: of a client whose calls outlive its connections
+/// (Resume in channel.h) all of them together. Valid within the callback; keep the id.
 struct Connection {
   ConnectionId id;
   std::string task;          ///< the client's task, from its handshake
@@ -54,7 +56,9 @@ class CallHandler {
   /// The client does not want the answer of a call any more: it was cancelled, or its deadline has
   /// passed. The call may have been answered already, or refused; an answer is sent in vain.
   virtual void on_cancel(const Connection& from, uint64_t call_id) { (void)from, (void)call_id; }
-  /// The connection of a client that had shaken hands is gone. Replies to it are dropped.
+  /// The connection of a client that had shaken hands is gone: of one whose calls outlive its
+  /// connections, once it has said goodbye, has not come back in time, was started anew or has
+  /// taken too few of its answers. Replies to it are dropped.
   virtual void on_closed(const Connection& from, const Status& why) { (void)from, (void)why; }
 };
 
@@ -73,6 +77,9 @@ class ServerConnection;
 /// who do not, by what they did: garbage, certificate, idle, over_limit, gone.
 /// A client is read no further while more than `send_buffer_bytes_max` of replies wait for it. A
 /// peer that sends anything wrong loses its connection, and a counter tells.
+/// Of clients whose calls outlive their connections it keeps every answer until they have it, up to
+/// lane_answer_bytes_max for all of them; a call of theirs runs once, whatever connection it came
+/// over, and is answered over the one that is there then.
 /// Lifecycle: made on the lane or before it starts; destroyed on the lane or after it has stopped.
 /// When the lane stops, clients are told goodbye and connections are closed.
 /// Thread: core-local.
@@ -91,6 +98,8 @@ class Acceptor {
   [[nodiscard]] const sys::Address& address() const;
   /// Connections that have shaken hands.
   [[nodiscard]] int connection_count() const;
+  /// Bytes of answers that are kept until their clients have them.
+  [[nodiscard]] uint64_t answer_bytes() const;
 
   /// Sends the fetches of a call; an undefined tensor is a dead slot. The tensors are sent from
   /// where they are: nobody may write to them until their buffers have no other holder. Dropped

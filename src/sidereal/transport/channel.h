@@ -28,6 +28,7 @@ class CallSink {
   /// Where the payload of fetch number `position` goes: a tensor of exactly this dtype and shape,
   /// whatever the form it travels in. Never asked for strings: their memory comes with the bytes.
   /// An error fails the call with it. The tensor is written to until done() is called, no longer.
+  /// Asked again when the connection was lost on the way (Resume).
   virtual Result<tensor::Tensor> allocate(int position, tensor::DType dtype,
                                           const tensor::Shape& shape) {
     (void)position;
@@ -60,6 +61,19 @@ struct CallOptions {
   std::span<const uint32_t> slots = {};    ///< `feeds[i]` goes to slot `slots[i]`; empty: slot i
   std::span<const wire::Form> forms = {};  ///< in which feeds travel; empty: as they are
   std::string_view extra = {};             ///< bytes for the handler
+  bool is_repeatable =
+      false;  ///< with Resume: to run it twice does no harm; its answer is not kept
+};
+
+/// Who a client is over all its connections, so that its calls outlive them: what was sent and did
+/// not arrive is sent again over the next one, what arrived is answered there, and no call is run
+/// twice. Value type.
+struct Resume {
+  uint64_t client_high = 0;  ///< both 0: calls end with their connection
+  uint64_t client_low = 0;
+
+  /// A name that nobody else has.
+  static Resume draw(sys::Random& random);
 };
 
 /// The connection of one lane to one lane of a peer, and the calls pending on it.
@@ -67,13 +81,17 @@ struct CallOptions {
 /// Errors of a broken or silent connection are kUnavailable and name the task and its address; a
 /// call past its deadline is kDeadlineExceeded and names them too. When the lane stops, pending
 /// calls end with kCancelled.
-/// Lifecycle: made and destroyed on the lane, or while it does not run; not from its own callbacks.
-/// Destruction ends pending calls with kCancelled.
-/// Thread: core-local.
+/// With Resume a lost connection ends no call at first: the channel connects again by itself for
+/// resume_ms, and then everything goes on, deadlines included. Calls are accepted meanwhile. They
+/// end with kUnavailable when that time has passed, or the peer says that it ends; with kAborted
+/// when the peer was restarted, or has forgotten the client: then nobody knows whether they were
+/// done. (What was not yet sent ends with kUnavailable when the peer was restarted: it was not
+/// done.) Lifecycle: made and destroyed on the lane, or while it does not run; not from its own
+/// callbacks. Destruction ends pending calls with kCancelled. Thread: core-local.
 class Channel {
  public:
-  /// `endpoint` is borrowed.
-  static std::unique_ptr<Channel> create(Endpoint* endpoint, Peer peer);
+  /// `endpoint` is borrowed. `resume` is not used by any other channel.
+  static std::unique_ptr<Channel> create(Endpoint* endpoint, Peer peer, const Resume& resume = {});
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -86,8 +104,9 @@ class Channel {
   /// while connected or connecting.
   void connect(int64_t deadline_ns, base::Function<void(const Status&)> done);
   /// Connects as connect() does, without end, and again after every break, until close(). `hear`
-  /// gets ok whenever it is connected, and why when a connection broke (its calls have ended then)
-  /// or was refused; never from within this call. In the place of connect().
+  /// gets ok whenever it is connected, and why when a connection broke (its calls have ended then;
+  /// a connection that goes on by Resume is not mentioned) or was refused; never from within this
+  /// call. In the place of connect().
   void keep_connected(base::Function<void(const Status&)> hear);
   /// Sends a call. An undefined tensor is a dead slot. The tensors are sent from where they are:
   /// nobody may write to them until done(), and after an error not until their buffers have no
@@ -106,6 +125,10 @@ class Channel {
   void close();
 
   [[nodiscard]] bool connected() const;
+  /// Connected, or about to be again (Resume).
+  [[nodiscard]] bool accepts_calls() const;
+  /// How often it went on after a lost connection (Resume).
+  [[nodiscard]] int64_t resumed() const;
   /// Bytes received and sent so far, all connections of this channel together.
   [[nodiscard]] int64_t bytes_in() const;
   [[nodiscard]] int64_t bytes_out() const;
@@ -117,7 +140,8 @@ class Channel {
   [[nodiscard]] uint32_t peer_lane_count() const;
   /// Called after call() has refused because too much waits to be sent, once half of it has left.
   void on_room(base::Function<void()> hook);
-  /// Called once whenever an established connection breaks, after its calls have ended.
+  /// Called once whenever an established connection breaks, after its calls have ended; with Resume
+  /// only when it does not go on.
   void on_break(base::Function<void(const Status&)> hook);
 
  private:

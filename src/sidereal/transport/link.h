@@ -43,6 +43,8 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
     /// The Call or Reply that began last is complete. `extra` holds its owner's bytes.
     virtual void on_message(const wire::FrameHeader& header, std::span<const wire::SlotEntry> slots,
                             std::string_view extra, std::span<tensor::Tensor> tensors) = 0;
+    /// A Call or Reply has wholly come, or was skipped; before on_message().
+    virtual void on_received(const wire::FrameHeader& header) { (void)header; }
     /// Some of what waited to be sent may have left.
     virtual void on_flushed() {}
     /// The link has closed itself. The reason reads well behind "lost <peer>: ".
@@ -71,11 +73,12 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
     std::span<const wire::Form> forms;
     std::string_view extra;
   };
-  /// Sends a Call or Reply, and fills in the rest of `header`. kInvalidArgument when it is larger
-  /// than a peer with the same options accepts; then nothing is sent.
+  /// Sends a Call or Reply, and fills in the rest of `header`; with wire::kNumbered its order too.
+  /// kInvalidArgument when it is larger than a peer with the same options accepts; then nothing is
+  /// sent.
   Status send(wire::FrameHeader* header, const Message& message);
-  /// Sends an Error for `call_id`. A long text is cut.
-  void send_error(uint64_t call_id, const Status& error, bool derived = false);
+  /// Sends an Error for `call_id`. A long text is cut. `number` of the answer; 0: none.
+  void send_error(uint64_t call_id, const Status& error, bool derived = false, uint64_t number = 0);
 
   /// What is left of the payload being received is to be skipped.
   void skip_payload();

@@ -199,6 +199,8 @@ void Link::dispatch(std::string_view meta) {
 Status Link::begin_message(std::string_view meta) {
   SR_ASSIGN_OR_RETURN(const wire::Meta rest,
                       wire::decode_meta(incoming_.header, meta, &incoming_.slots));
+  incoming_.header.number = rest.number;
+  incoming_.header.confirmed = rest.confirmed;
   incoming_.extra.assign(rest.extra);
   incoming_.sums = rest.sums;
   const uint64_t bytes = incoming_.header.payload_bytes;
@@ -354,6 +356,9 @@ void Link::finish_message() {
   if (!skip_) {
     const Status status = finish_tensors();
     if (!status.ok()) return malformed(status);
+  }
+  owner_->on_received(incoming_.header);
+  if (!skip_ && epoch == epoch_) {
     owner_->on_message(incoming_.header, incoming_.slots, incoming_.extra, incoming_.tensors);
   }
   if (epoch != epoch_) return;

@@ -45,8 +45,10 @@ Status Link::send(wire::FrameHeader* header, const Message& message) {
   SR_DCHECK(forms.empty() || forms.size() == tensors.size());
   const bool summed = endpoint_->options().frame_checksums != 0;
   const wire::FrameSize size = wire::size_of(tensors, forms);
-  const uint64_t meta_bytes =
-      size.meta_bytes + extra.size() + (summed ? sizeof(wire::Checksums) : 0);
+  const bool ordered =
+      header->method == wire::Method::kCall && (header->flags & wire::kNumbered) != 0;
+  const uint64_t meta_bytes = size.meta_bytes + extra.size() + (ordered ? wire::kOrderBytes : 0) +
+                              (summed ? sizeof(wire::Checksums) : 0);
   const wire::Limits& limits = endpoint_->limits();
   if (tensors.size() > limits.slots_max || meta_bytes > limits.meta_bytes_max) {
     return base::invalid_argument(
@@ -68,6 +70,10 @@ Status Link::send(wire::FrameHeader* header, const Message& message) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     out += wire::encode_slot(slots.empty() ? static_cast<uint32_t>(i) : slots[i], tensors[i], out,
                              forms.empty() ? wire::Form::kWhole : forms[i]);
+  }
+  if (ordered) {
+    wire::encode_order(*header, out);
+    out += wire::kOrderBytes;
   }
   if (!extra.empty()) std::memcpy(out, extra.data(), extra.size());
   out += extra.size();
@@ -143,10 +149,11 @@ void Link::append_strings(const tensor::Tensor& value, bool summed) {
   if (pad > 0) std::memset(outbox_.append(pad), 0, pad);
 }
 
-void Link::send_error(uint64_t call_id, const Status& error, bool derived) {
+void Link::send_error(uint64_t call_id, const Status& error, bool derived, uint64_t number) {
   wire::FrameHeader header;
   header.method = wire::Method::kError;
-  header.flags = derived ? wire::kDerived : 0;
+  header.flags = (derived ? wire::kDerived : 0) | (number != 0 ? wire::kNumbered : 0);
+  header.step = number;
   header.call_id = call_id;
   header.status = static_cast<uint32_t>(error.code());
   const std::string text = base::message_of(error);

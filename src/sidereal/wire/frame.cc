@@ -52,18 +52,33 @@ bool has_slots(Method method) { return method == Method::kCall || method == Meth
 
 bool is_method(uint16_t number) {
   return number >= static_cast<uint16_t>(Method::kHello) &&
-         number <= static_cast<uint16_t>(Method::kCancel);
+         number <= static_cast<uint16_t>(Method::kConfirm);
 }
 
 uint16_t flags_of(Method method) {
-  if (has_slots(method)) return kSummed | kExtra;
-  return method == Method::kError ? kDerived : 0;
+  switch (method) {
+    case Method::kCall:
+      return kSummed | kExtra | kNumbered | kRepeatable;
+    case Method::kReply:
+      return kSummed | kExtra | kNumbered;
+    case Method::kError:
+      return kDerived | kNumbered;
+    default:
+      return 0;
+  }
+}
+
+bool has_order(Method method, uint16_t flags) {
+  return method == Method::kCall && (flags & kNumbered) != 0;
 }
 
 /// What `raw` promises, checked against itself.
 Status check_consistent(const RawHeader& raw, Method method) {
   if ((raw.flags & ~flags_of(method)) != 0) {
     return base::data_loss("{} frame with unknown flags {:#x}", name_of(method), raw.flags);
+  }
+  if ((raw.flags & kRepeatable) != 0 && (raw.flags & kNumbered) == 0) {
+    return base::data_loss("a call that may be run again and has no number");
   }
   if (method != Method::kCall && (raw.kind != 0 || raw.session != 0)) {
     return base::data_loss("{} frame with kind {} of session {:#x}", name_of(method), raw.kind,
@@ -77,8 +92,9 @@ Status check_consistent(const RawHeader& raw, Method method) {
                            raw.payload_bytes, kPayloadAlign);
   }
   if (has_slots(method)) {
-    const uint64_t sums = (raw.flags & kSummed) != 0 ? sizeof(Checksums) : 0;
-    if (raw.meta_bytes < uint64_t{raw.slot_count} * slot_entry_bytes(0) + sums) {
+    const uint64_t rest = ((raw.flags & kSummed) != 0 ? sizeof(Checksums) : 0) +
+                          (has_order(method, raw.flags) ? kOrderBytes : 0);
+    if (raw.meta_bytes < uint64_t{raw.slot_count} * slot_entry_bytes(0) + rest) {
       return base::data_loss("{} frame with {} slots in {} meta bytes", name_of(method),
                              raw.slot_count, raw.meta_bytes);
     }
@@ -87,7 +103,8 @@ Status check_consistent(const RawHeader& raw, Method method) {
                            raw.slot_count, raw.payload_bytes);
   }
   const bool is_empty = method == Method::kPing || method == Method::kPong ||
-                        method == Method::kGoodbye || method == Method::kCancel;
+                        method == Method::kGoodbye || method == Method::kCancel ||
+                        method == Method::kConfirm;
   if (is_empty && raw.meta_bytes != 0) {
     return base::data_loss("{} frame with {} meta bytes", name_of(method), raw.meta_bytes);
   }
@@ -151,6 +168,8 @@ const char* name_of(Method method) {
       return "Goodbye";
     case Method::kCancel:
       return "Cancel";
+    case Method::kConfirm:
+      return "Confirm";
   }
   return "?";
 }
@@ -251,6 +270,11 @@ size_t encode_slot(uint32_t slot, const tensor::Tensor& tensor, std::byte* out, 
   return slot_entry_bytes(raw.rank);
 }
 
+void encode_order(const FrameHeader& header, std::byte* out) {
+  std::memcpy(out, &header.number, sizeof(header.number));
+  std::memcpy(out + sizeof(header.number), &header.confirmed, sizeof(header.confirmed));
+}
+
 void encode_checksums(const Checksums& sums, std::byte* out) {
   std::memcpy(out, &sums, sizeof(sums));
 }
@@ -340,6 +364,12 @@ Result<Meta> decode_meta(const FrameHeader& header, std::string_view meta,
     if (__builtin_add_overflow(payload, padded(entry.nbytes), &payload)) {
       return base::data_loss("the slots have more than 2^64 bytes");
     }
+  }
+  if (has_order(header.method, header.flags)) {
+    if (meta.size() < kOrderBytes) return base::data_loss("the number of a call lies outside it");
+    std::memcpy(&out.number, meta.data(), sizeof(out.number));
+    std::memcpy(&out.confirmed, meta.data() + sizeof(out.number), sizeof(out.confirmed));
+    meta.remove_prefix(kOrderBytes);
   }
   if ((header.flags & kExtra) != 0) {
     out.extra = meta;
@@ -438,6 +468,12 @@ std::string encode_hello(const Hello& hello) {
   out.put(hello.lane);
   out.put_string(hello.task);
   out.put_string(hello.peer_task);
+  out.put(hello.client_high);
+  out.put(hello.client_low);
+  out.put(hello.session);
+  out.put(hello.confirmed);
+  out.put(hello.attempt);
+  out.put(hello.resume_ms);
   return out.take();
 }
 
@@ -451,6 +487,12 @@ Result<Hello> decode_hello(std::string_view meta) {
   SR_RETURN_IF_ERROR(in.get(&hello.lane));
   SR_RETURN_IF_ERROR(in.get_string(&hello.task, kStringBytesMax));
   SR_RETURN_IF_ERROR(in.get_string(&hello.peer_task, kStringBytesMax));
+  SR_RETURN_IF_ERROR(in.get(&hello.client_high));
+  SR_RETURN_IF_ERROR(in.get(&hello.client_low));
+  SR_RETURN_IF_ERROR(in.get(&hello.session));
+  SR_RETURN_IF_ERROR(in.get(&hello.confirmed));
+  SR_RETURN_IF_ERROR(in.get(&hello.attempt));
+  SR_RETURN_IF_ERROR(in.get(&hello.resume_ms));
   if (in.remaining() != 0) return base::data_loss("{} bytes behind the hello", in.remaining());
   return hello;
 }
@@ -462,6 +504,8 @@ std::string encode_hello_ack(const HelloAck& ack) {
   out.put(ack.lane);
   out.put(ack.lane_count);
   out.put_string(ack.task);
+  out.put(ack.session);
+  out.put(ack.seen);
   return out.take();
 }
 
@@ -473,6 +517,8 @@ Result<HelloAck> decode_hello_ack(std::string_view meta) {
   SR_RETURN_IF_ERROR(in.get(&ack.lane));
   SR_RETURN_IF_ERROR(in.get(&ack.lane_count));
   SR_RETURN_IF_ERROR(in.get_string(&ack.task, kStringBytesMax));
+  SR_RETURN_IF_ERROR(in.get(&ack.session));
+  SR_RETURN_IF_ERROR(in.get(&ack.seen));
   if (in.remaining() != 0) return base::data_loss("{} bytes behind the hello", in.remaining());
   return ack;
 }

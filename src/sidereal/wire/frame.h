@@ -17,8 +17,8 @@
 namespace sidereal::wire {
 
 inline constexpr uint32_t kMagic = 0x4c524453;  // "SDRL" in little-endian order
-inline constexpr uint16_t kVersion = 2;
-inline constexpr uint16_t kVersionMin = 2;  // oldest version this build still speaks
+inline constexpr uint16_t kVersion = 3;
+inline constexpr uint16_t kVersionMin = 3;  // oldest version this build still speaks
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kPayloadAlign = 8;
 inline constexpr int kRankMax = 16;
@@ -35,12 +35,16 @@ enum class Method : uint16_t {
   kPong = 7,      ///< answer to a ping
   kGoodbye = 8,   ///< no more calls; the sender closes
   kCancel = 9,    ///< the client does not want the answer of a call any more
+  kConfirm = 10,  ///< the client has the answers up to this one
 };
 
 /// Bits of FrameHeader::flags. The numbers stand on the wire: never renumber.
 inline constexpr uint16_t kDerived = 1;  ///< Error: it follows from another one, elsewhere
 inline constexpr uint16_t kSummed = 2;   ///< Call, Reply: meta ends with Checksums
 inline constexpr uint16_t kExtra = 4;    ///< Call, Reply: bytes of their owner follow the slots
+/// Call: Order follows the slots. Reply, Error: `step` is the number of the answer.
+inline constexpr uint16_t kNumbered = 8;
+inline constexpr uint16_t kRepeatable = 16;  ///< numbered Call: it may be run again
 
 /// In what form a tensor travels. float32 may be rounded to 16 bits (to nearest, ties to even);
 /// the receiver widens it again. The numbers stand on the wire: never renumber.
@@ -70,6 +74,10 @@ struct FrameHeader {
   uint32_t meta_bytes = 0;
   uint64_t payload_bytes = 0;
   uint64_t session = 0;  ///< Call: the owner's; opaque here
+  /// Call with kNumbered: in meta, not in the 64 bytes. The number of the call among those of its
+  /// client, and of the last answer that the client has.
+  uint64_t number = 0;
+  uint64_t confirmed = 0;
 
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
@@ -131,8 +139,14 @@ struct Checksums {
 };
 void encode_checksums(const Checksums& sums, std::byte* out);
 
+/// Bytes of what a numbered Call has behind its slots: `number` and `confirmed` of its header.
+inline constexpr size_t kOrderBytes = 16;
+void encode_order(const FrameHeader& header, std::byte* out);
+
 /// What meta of a Call or Reply holds.
 struct Meta {
+  uint64_t number = 0;     ///< with kNumbered, of a Call
+  uint64_t confirmed = 0;  ///< with kNumbered, of a Call
   std::string_view extra;  ///< bytes of the owner; shows those of `meta`
   Checksums sums;          ///< with kSummed
 };
@@ -162,6 +176,14 @@ struct Hello {
   uint32_t lane = 0;         ///< the lane of the server it wants
   std::string task;          ///< who the client is
   std::string peer_task;     ///< whom it means to reach
+  /// Random numbers that name the client over all its connections; both 0: its calls end with the
+  /// connection. The others matter only then.
+  uint64_t client_high = 0;
+  uint64_t client_low = 0;
+  uint64_t session = 0;    ///< from the last HelloAck that it has had; 0: none
+  uint64_t confirmed = 0;  ///< the last answer of that session that it has
+  uint32_t attempt = 0;    ///< counts its connections
+  uint32_t resume_ms = 0;  ///< how long it tries to come back when it loses one
 
   friend bool operator==(const Hello&, const Hello&) = default;
 };
@@ -173,6 +195,8 @@ struct HelloAck {
   uint32_t lane = 0;
   uint32_t lane_count = 0;
   std::string task;
+  uint64_t session = 0;  ///< of the client; another one than it named: all before is forgotten
+  uint64_t seen = 0;     ///< the last call of the session that has come; 0: none
 
   friend bool operator==(const HelloAck&, const HelloAck&) = default;
 };

@@ -36,7 +36,9 @@ std::string encode_frame(FrameHeader header, const std::vector<Tensor>& tensors,
                          const std::string& extra = "") {
   const FrameSize size = size_of(tensors, forms);
   header.slot_count = static_cast<uint32_t>(tensors.size());
-  header.meta_bytes = static_cast<uint32_t>(size.meta_bytes + extra.size());
+  const bool numbered = header.method == Method::kCall && (header.flags & kNumbered) != 0;
+  header.meta_bytes =
+      static_cast<uint32_t>(size.meta_bytes + extra.size() + (numbered ? kOrderBytes : 0));
   header.payload_bytes = size.payload_bytes;
   if (!extra.empty()) header.flags |= kExtra;
   std::string payload;
@@ -57,6 +59,10 @@ std::string encode_frame(FrameHeader header, const std::vector<Tensor>& tensors,
     at += encode_slot(slots[i], tensors[i], bytes + at, forms.empty() ? Form::kWhole : forms[i]);
   }
   EXPECT_EQ(at, out.size());
+  if (numbered) {
+    out.resize(at + kOrderBytes);
+    encode_order(header, reinterpret_cast<std::byte*>(out.data() + at));
+  }
   out += extra;
   if (summed) {
     Checksum head_sum;
@@ -117,7 +123,7 @@ TEST(Frame, GoldenBytesOfACallAreThoseOfTheFormatPage) {
   header.session = 0x0807060504030201;
   expect_bytes(encode_frame(header, {Tensor::of<int32_t>({3}, {1, 2, 3})}, {5}),
                {
-                   0x53, 0x44, 0x52, 0x4c, 2,    0,    3,    0,     //
+                   0x53, 0x44, 0x52, 0x4c, 3,    0,    3,    0,     //
                    0,    0,    2,    0,    0,    0,    0,    0,     //
                    7,    0,    0,    0,    0,    0,    0,    0,     //
                    0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,  //
@@ -133,6 +139,98 @@ TEST(Frame, GoldenBytesOfACallAreThoseOfTheFormatPage) {
                });
 }
 
+TEST(Frame, GoldenBytesOfANumberedCallAndItsAnswerAreThoseOfTheFormatPage) {
+  FrameHeader header = example_header();
+  header.flags = kNumbered;
+  header.number = 12;
+  header.confirmed = 9;
+  expect_bytes(encode_frame(header, {Tensor()}, {5}),
+               {
+                   0x53, 0x44, 0x52, 0x4c, 3,    0,    3,    0,     //
+                   8,    0,    0,    0,    0,    0,    0,    0,     //
+                   7,    0,    0,    0,    0,    0,    0,    0,     //
+                   0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,  //
+                   3,    0,    0,    0,    0,    0,    0,    0,     //
+                   1,    0,    0,    0,    0x20, 0,    0,    0,     //
+                   0,    0,    0,    0,    0,    0,    0,    0,     //
+                   0,    0,    0,    0,    0,    0,    0,    0,     //
+                   5,    0,    0,    0,    0,    0,    1,    0,     //
+                   0,    0,    0,    0,    0,    0,    0,    0,     //
+                   12,   0,    0,    0,    0,    0,    0,    0,     //
+                   9,    0,    0,    0,    0,    0,    0,    0,
+               });
+  FrameHeader answer;
+  answer.method = Method::kReply;
+  answer.flags = kNumbered;
+  answer.call_id = 7;
+  answer.step = 10;
+  std::vector<unsigned char> golden = {0x53, 0x44, 0x52, 0x4c, 3, 0, 4, 0, 8};
+  golden.resize(kHeaderBytes);
+  golden[16] = 7;
+  golden[32] = 10;
+  expect_bytes(encode_frame(answer, {}, {}), golden);
+}
+
+TEST(Frame, NumbersOfACallComeBackAsTheyWere) {
+  FrameHeader header = example_header();
+  header.flags = kNumbered | kRepeatable | kSummed;
+  header.number = 1;
+  header.confirmed = ~uint64_t{0};
+  const std::string frame = encode_frame(header, {Tensor()}, {0}, {}, "more");
+  const FrameHeader got = decode_header(raw(frame), Limits()).value();
+  EXPECT_EQ(got.flags, kNumbered | kRepeatable | kSummed | kExtra);
+  std::vector<SlotEntry> entries;
+  const Meta meta =
+      decode_meta(got, std::string_view(frame).substr(64, got.meta_bytes), &entries).value();
+  EXPECT_EQ(meta.number, 1u);
+  EXPECT_EQ(meta.confirmed, ~uint64_t{0});
+  EXPECT_EQ(meta.extra, "more");
+  header.flags = kRepeatable;
+  std::byte bytes[kHeaderBytes];
+  encode_header(header, bytes);
+  EXPECT_EQ(decode_header(bytes, Limits()).status().code(), StatusCode::kDataLoss);
+  header.flags = kNumbered;  // without room for them
+  encode_header(header, bytes);
+  EXPECT_EQ(decode_header(bytes, Limits()).status().code(), StatusCode::kDataLoss);
+}
+
+TEST(Frame, GoldenBytesOfHandshakesAreThoseOfTheFormatPage) {
+  const Hello hello = {.cluster_id = 1,
+                       .incarnation = 2,
+                       .lane = 3,
+                       .task = "w",
+                       .peer_task = "ps",
+                       .client_high = 0x0102030405060708,
+                       .client_low = 5,
+                       .session = 0x21,
+                       .confirmed = 9,
+                       .attempt = 2,
+                       .resume_ms = 5000};
+  expect_bytes(encode_hello(hello), {
+                                        3,    0, 3, 0,                    //
+                                        1,    0, 0, 0, 0,    0,    0, 0,  //
+                                        2,    0, 0, 0, 0,    0,    0, 0,  //
+                                        3,    0, 0, 0,                    //
+                                        1,    0, 0, 0, 'w',               //
+                                        2,    0, 0, 0, 'p',  's',         //
+                                        8,    7, 6, 5, 4,    3,    2, 1,  //
+                                        5,    0, 0, 0, 0,    0,    0, 0,  //
+                                        0x21, 0, 0, 0, 0,    0,    0, 0,  //
+                                        9,    0, 0, 0, 0,    0,    0, 0,  //
+                                        2,    0, 0, 0, 0x88, 0x13, 0, 0,
+                                    });
+  const HelloAck ack = {
+      .incarnation = 4, .lane = 3, .lane_count = 8, .task = "ps", .session = 0x21, .seen = 11};
+  expect_bytes(encode_hello_ack(ack), {
+                                          3,  0,                        //
+                                          4,  0, 0, 0, 0,   0,   0, 0,  //
+                                          3,  0, 0, 0, 8,   0,   0, 0,  //
+                                          2,  0, 0, 0, 'p', 's',        //
+                                          11, 0, 0, 0, 0,   0,   0, 0,  //
+                                          1,  0, 0, 0,
+                                      });
+}
+
 TEST(Frame, GoldenBytesOfAReplyWithStringsRoundedFloatsAndExtraAreThoseOfTheFormatPage) {
   FrameHeader header;
   header.method = Method::kReply;
@@ -143,7 +241,7 @@ TEST(Frame, GoldenBytesOfAReplyWithStringsRoundedFloatsAndExtraAreThoseOfTheForm
                                           Tensor::of<float>({2}, {1.0f, -2.0f})},
                                          {0, 1}, {Form::kWhole, Form::kBfloat16}, "key");
   expect_bytes(frame, {
-                          0x53, 0x44, 0x52, 0x4c, 2,    0,    4,    0,     //
+                          0x53, 0x44, 0x52, 0x4c, 3,    0,    4,    0,     //
                           6,    0,    0,    0,    0,    0,    0,    0,     //
                           7,    0,    0,    0,    0,    0,    0,    0,     //
                           0,    0,    0,    0,    0,    0,    0,    0,     //
@@ -158,7 +256,7 @@ TEST(Frame, GoldenBytesOfAReplyWithStringsRoundedFloatsAndExtraAreThoseOfTheForm
                           4,    0,    0,    0,    0,    0,    0,    0,     //
                           2,    0,    0,    0,    0,    0,    0,    0,     //
                           'k',  'e',  'y',                                 //
-                          0x55, 0xfe, 0x71, 0x90, 0xe2, 0x6b, 0xa4, 0xa0,  //
+                          0xaf, 0x04, 0x1d, 0xb2, 0xc9, 0x22, 0x8e, 0x48,  //
                           0x9c, 0xe5, 0xe6, 0xd8, 0x88, 0x21, 0x82, 0x83,  //
                           2,    0,    0,    0,    0,    0,    0,    0,     //
                           1,    0,    0,    0,    0,    0,    0,    0,     //
@@ -173,7 +271,7 @@ TEST(Frame, GoldenBytesOfCancelAreThoseOfTheFormatPage) {
   header.call_id = 7;
   std::string out(kHeaderBytes, '\0');
   encode_header(header, reinterpret_cast<std::byte*>(out.data()));
-  std::vector<unsigned char> golden = {0x53, 0x44, 0x52, 0x4c, 2, 0, 9, 0};
+  std::vector<unsigned char> golden = {0x53, 0x44, 0x52, 0x4c, 3, 0, 9, 0};
   golden.resize(kHeaderBytes);
   golden[16] = 7;
   expect_bytes(out, golden);
@@ -220,8 +318,8 @@ TEST(Frame, EachLimitIsCheckedBeforeAnythingElseIsRead) {
   EXPECT_EQ(code([](FrameHeader& h) { h.payload_bytes = 12; }), StatusCode::kDataLoss);
   EXPECT_EQ(code([](FrameHeader& h) { h.slot_count = 1, h.meta_bytes = 15; }),
             StatusCode::kDataLoss);
-  EXPECT_EQ(code([](FrameHeader& h) { h.version = 1; }), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(code([](FrameHeader& h) { h.method = static_cast<Method>(10); }),
+  EXPECT_EQ(code([](FrameHeader& h) { h.version = 2; }), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code([](FrameHeader& h) { h.method = static_cast<Method>(11); }),
             StatusCode::kDataLoss);
   EXPECT_EQ(code([](FrameHeader& h) { h.status = 3; }), StatusCode::kDataLoss);
   EXPECT_EQ(code([](FrameHeader& h) { h.method = Method::kPing, h.meta_bytes = 1; }),
@@ -373,7 +471,13 @@ TEST(Handshake, HelloAndAckComeBackAsTheyWere) {
                        .incarnation = 2,
                        .lane = 3,
                        .task = "/job:worker/task:0",
-                       .peer_task = "/job:ps/task:1"};
+                       .peer_task = "/job:ps/task:1",
+                       .client_high = 4,
+                       .client_low = 5,
+                       .session = 9,
+                       .confirmed = 6,
+                       .attempt = 7,
+                       .resume_ms = 8};
   EXPECT_EQ(decode_hello(encode_hello(hello)).value(), hello);
   const HelloAck ack = {.incarnation = 5, .lane = 1, .lane_count = 2, .task = "/job:ps/task:1"};
   EXPECT_EQ(decode_hello_ack(encode_hello_ack(ack)).value(), ack);
@@ -402,7 +506,7 @@ TEST(Handshake, EveryMismatchIsRefusedNamingBothSides) {
   };
   Hello wrong = hello;
   wrong.version_min = wrong.version_max = 7;
-  refused(wrong, {"/job:worker/task:3 speaks 7 to 7", "/job:ps/task:0 speaks 2 to 2"});
+  refused(wrong, {"/job:worker/task:3 speaks 7 to 7", "/job:ps/task:0 speaks 3 to 3"});
   wrong = hello;
   wrong.version_min = wrong.version_max = 0;
   refused(wrong, {"speaks 0 to 0"});
@@ -445,6 +549,11 @@ TEST(FrameFuzz, RandomAndMutatedFramesNeverHarmTheDecoder) {
                    {Tensor::strings({2}, std::vector<std::string>{"ab", "c"}),
                     Tensor::of<float>({3}, {1, 2, 3})},
                    {0, 1}, {Form::kWhole, Form::kFloat16}, "extra"),
+      [] {
+        FrameHeader header = example_header();
+        header.flags = kNumbered;
+        return encode_frame(header, {Tensor::scalar<int64_t>(1)}, {0});
+      }(),
       [] {
         FrameHeader header;
         header.method = Method::kHello;

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "sidereal/base/status.h"
+#include "sidereal/lane/timers.h"
+#include "sidereal/tensor/tensor.h"
+#include "sidereal/transport/acceptor.h"
+#include "sidereal/wire/frame.h"
+
+/// What an acceptor remembers of clients whose calls outlive their connections. Internal to
+/// transport.
+namespace sidereal::transport {
+
+/// An answer that its client may not have.
+struct Answer {
+  uint64_t number = 0;  ///< among the answers to the client, from 1
+  uint64_t call_id = 0;
+  Status error;  ///< ok: an answer with tensors
+  bool derived = false;
+  std::vector<tensor::Tensor> fetches;
+  std::vector<uint32_t> slots;
+  std::vector<wire::Form> forms;
+  std::string extra;
+  uint64_t bytes = 0;
+
+  /// Fills in all but the number.
+  void assign(uint64_t id, std::span<const tensor::Tensor> tensors, const ReplyOptions& options);
+  void assign_error(uint64_t id, const Status& why, bool is_derived);
+  void clear();
+};
+
+/// One client, connected or not.
+struct Client {
+  std::pair<uint64_t, uint64_t> name;
+  Connection peer;  ///< as the handler sees it, over all connections
+  ServerConnection* connection = nullptr;
+  uint64_t session = 0;        ///< of this record, never of another one
+  uint32_t attempt = 0;        ///< number of its latest connection
+  uint64_t seen = 0;           ///< number of the last call that has come
+  int64_t resume_ns = 0;       ///< how long it is remembered without a connection
+  int64_t alone_since_ns = 0;  ///< without a connection
+  lane::TimerId forget_timer;
+  /// Calls under way that may be run again: their answers are not kept.
+  absl::flat_hash_set<uint64_t> repeatable;
+  bool is_forgotten = false;  ///< its answers took too much memory: none are kept
+
+ private:
+  friend class Clients;
+  // A ring of answers without a confirmation, a power of two of places.
+  std::vector<Answer> ring_;
+  uint64_t confirmed_ = 0;
+  uint64_t answered_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+/// All clients of an acceptor. Thread: core-local.
+class Clients {
+ public:
+  /// Answers of more than `bytes_max` in all are not kept: the client with the most is forgotten.
+  explicit Clients(uint64_t bytes_max) : bytes_max_(bytes_max) {}
+
+  /// Whether an id is that of a client, known or not.
+  static bool is_client(ConnectionId id) { return (id.value & kClientBit) != 0; }
+  /// Or nullptr.
+  Client* find(ConnectionId id);
+  Client* find(const std::pair<uint64_t, uint64_t>& name);
+  Client* add(const std::pair<uint64_t, uint64_t>& name);
+  void remove(Client* client);
+  /// All, in the order of their places.
+  [[nodiscard]] std::vector<Client*> all() const;
+  [[nodiscard]] size_t count() const { return by_name_.size(); }
+
+  /// The place for the next answer to the client, with its number.
+  Answer& next_answer(Client* client);
+  /// An answer was filled in and sent. It, or that of others, is dropped where there are too many.
+  void keep(Client* client, Answer& answer);
+  /// The client has all answers up to this one. kDataLoss when there is no such answer.
+  Status confirm(Client* client, uint64_t number);
+  /// Calls `fn` with every answer that the client may not have, in order.
+  template <class Fn>
+  void each_answer(Client* client, const Fn& fn) {
+    for (uint64_t n = client->confirmed_ + 1; n <= client->answered_; ++n) fn(place(client, n));
+  }
+  /// Bytes of answers that are kept.
+  [[nodiscard]] uint64_t bytes() const { return bytes_; }
+
+ private:
+  static constexpr uint64_t kClientBit = uint64_t{1} << 63;
+  struct Place {
+    std::unique_ptr<Client> client;
+    uint64_t generation = 1;
+  };
+  static Answer& place(Client* client, uint64_t number) {
+    return client->ring_[number & (client->ring_.size() - 1)];
+  }
+  void drop_answers(Client* client);
+  void forget_largest();
+
+  const uint64_t bytes_max_;
+  uint64_t bytes_ = 0;
+  std::vector<Place> places_;
+  std::vector<uint32_t> free_;
+  std::map<std::pair<uint64_t, uint64_t>, uint32_t> by_name_;
+};
+
+}  // namespace sidereal::transport
