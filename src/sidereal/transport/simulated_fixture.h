@@ -70,7 +70,13 @@ class SimulatedTest : public ::testing::Test {
   [[nodiscard]] Peer peer() const {
     return {.task = "/job:ps/task:0", .lane = 0, .address = {server_host_->address(), 2222}};
   }
-  void run(int64_t ns) { world_->run_until(world_->now() + ns); }
+  void run(int64_t ns) {
+    // The test may have left something to do.
+    for (SimulatedTask* const task : {server_.get(), client_.get()}) {
+      if (task != nullptr && task->node->alive()) task->node->drive(task);
+    }
+    world_->run_until(world_->now() + ns);
+  }
   void end_all() {
     if (client_ != nullptr) world_->kill(client_->node, sys::sim::Death::kKilled);
     if (server_ != nullptr) world_->kill(server_->node, sys::sim::Death::kKilled);
