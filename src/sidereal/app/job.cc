@@ -213,6 +213,7 @@ class Job {
     options.stop = stop_;
     options.program = program_;
     options.kernels = parts_.kernels;
+    options.random = parts_.random;
     options.loss = request_.loss();
     options.probability = request_.probability();
     options.steps_in_flight = std::max<int64_t>(1, request_.steps_in_flight());

@@ -9,6 +9,7 @@
 #include "sidereal/exec/kernel.h"
 #include "sidereal/ir/schema.h"
 #include "sidereal/lane/lane.h"
+#include "sidereal/sys/clock.h"
 #include "sidereal/transport/endpoint.h"
 
 namespace sidereal::control::v1 {
@@ -30,6 +31,7 @@ struct WorkerParts {
   std::shared_ptr<const security::Credentials> credentials;  ///< For control calls to ps tasks.
   const ir::OpRegistry* ops = nullptr;
   const exec::KernelTable* kernels = nullptr;
+  sys::Random* random = nullptr;  ///< Names connections to ps tasks.
 };
 
 /// How a job talks to whoever asked for it.

@@ -248,6 +248,7 @@ class Server::Impl final : public v1::Control::Service {
     worker_.credentials = credentials_;
     worker_.ops = &ops_;
     worker_.kernels = &kernels_;
+    worker_.random = random_.get();
     return {};
   }
 

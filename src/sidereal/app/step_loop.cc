@@ -115,7 +115,8 @@ Status StepLoop::prepare() {
   loss_fetch_ = find_name(program.fetch_names, options_.loss);
   probability_fetch_ = find_name(program.fetch_names, options_.probability);
   for (const auto& [location, peer] : options_.peers) {
-    channels_.push_back(transport::Channel::create(endpoint_, peer));
+    channels_.push_back(
+        transport::Channel::create(endpoint_, peer, transport::Resume::draw(*options_.random)));
     channels_.back()->on_break([this](const Status& why) {
       if (broken_.ok()) broken_ = why;
     });

@@ -12,6 +12,7 @@
 #include "sidereal/exec/executor.h"
 #include "sidereal/lane/lane.h"
 #include "sidereal/ports/ports.h"
+#include "sidereal/sys/clock.h"
 #include "sidereal/transport/channel.h"
 
 namespace sidereal::app {
@@ -20,6 +21,7 @@ namespace sidereal::app {
 struct StepLoopOptions {
   std::shared_ptr<const program::Program> program;
   const exec::KernelTable* kernels = nullptr;
+  sys::Random* random = nullptr;  ///< Names the connections.
   /// Lanes the calls go to; calls[i].location indexes into it by (task, lane).
   std::vector<std::pair<ir::Location, transport::Peer>> peers;
   std::string loss;         ///< Fetch name; "" when there is none.

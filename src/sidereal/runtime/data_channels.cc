@@ -20,12 +20,13 @@ constexpr int64_t kTry = sys::kSecond;
 }  // namespace
 
 DataChannel::DataChannel(Task* task, transport::Endpoint* endpoint, std::string peer,
-                         std::string shown, Find find)
+                         std::string shown, Find find, sys::Random* random)
     : task_(task),
       endpoint_(endpoint),
       peer_(std::move(peer)),
       shown_(std::move(shown)),
-      find_(std::move(find)) {}
+      find_(std::move(find)),
+      random_(random) {}
 
 DataChannel::~DataChannel() {
   *alive_ = false;
@@ -35,7 +36,7 @@ DataChannel::~DataChannel() {
 
 void DataChannel::call(uint64_t incarnation, const transport::CallOptions& what,
                        std::span<const Tensor> feeds, Sink* sink) {
-  const bool is_connected = channel_ != nullptr && channel_->connected();
+  const bool is_connected = channel_ != nullptr && channel_->accepts_calls();
   if (is_connected && waiting_.empty()) {
     const Status sent = send(incarnation, what, feeds, sink);
     if (sent.ok()) return;
@@ -93,7 +94,8 @@ void DataChannel::find(uint64_t incarnation) {
 
 void DataChannel::connect(const sys::Address& address) {
   // Made anew: the peer may have come back at another port.
-  channel_ = transport::Channel::create(endpoint_, {.task = peer_, .lane = 0, .address = address});
+  channel_ = transport::Channel::create(endpoint_, {.task = peer_, .lane = 0, .address = address},
+                                        transport::Resume::draw(*random_));
   channel_->on_room([this] { send_waiting(); });
   const int64_t now = endpoint_->lane()->now();
   channel_->connect(std::min(now + kTry, deadline_ns_),
@@ -291,8 +293,10 @@ class DataPart final : public DataChannels::Part,
   void tell(DataCall kind) {
     static_cast<void>(task_->post([self = shared_from_this(), kind] {
       DataChannel* const channel = self->channels_->to(self->peer_);
-      channel->call(self->incarnation_, {.step = self->step_, .kind = static_cast<uint16_t>(kind)},
-                    {}, new Unheard);
+      channel->call(
+          self->incarnation_,
+          {.step = self->step_, .kind = static_cast<uint16_t>(kind), .is_repeatable = true}, {},
+          new Unheard);
       if (kind != DataCall::kEndStep) return;
       self->ended_ = true;
       if (!self->answered_) channel->cancel(self.get());
@@ -330,8 +334,11 @@ class LaneRun final : public Peers::Run, public DataChannel::Sink {
   }
   void cancel() override {
     if (self_ == nullptr) return;
-    channel_->call(0, {.step = step_, .kind = static_cast<uint16_t>(DataCall::kCancelStep)}, {},
-                   new Unheard);
+    channel_->call(0,
+                   {.step = step_,
+                    .kind = static_cast<uint16_t>(DataCall::kCancelStep),
+                    .is_repeatable = true},
+                   {}, new Unheard);
   }
   void drop() override {
     if (self_ != nullptr) channel_->cancel(this);
@@ -359,18 +366,20 @@ class LaneRun final : public Peers::Run, public DataChannel::Sink {
 
 DataChannels::DataChannels(Task* task, transport::Endpoint* endpoint, DataChannel::Find find,
                            std::function<std::string(const std::string& task)> describe,
-                           uint64_t first_run)
+                           sys::Random* random)
     : task_(task),
       endpoint_(endpoint),
       find_(std::move(find)),
       describe_(std::move(describe)),
-      next_run_(first_run) {}
+      random_(random),
+      next_run_(random->next()) {}
 DataChannels::~DataChannels() = default;
 
 DataChannel* DataChannels::to(const std::string& task) {
   std::unique_ptr<DataChannel>& channel = channels_[task];
   if (channel == nullptr) {
-    channel = std::make_unique<DataChannel>(task_, endpoint_, task, describe_(task), find_);
+    channel =
+        std::make_unique<DataChannel>(task_, endpoint_, task, describe_(task), find_, random_);
   }
   return channel.get();
 }

@@ -12,6 +12,7 @@
 #include "sidereal/runtime/data_port.h"
 #include "sidereal/runtime/link.h"
 #include "sidereal/runtime/task.h"
+#include "sidereal/sys/clock.h"
 #include "sidereal/transport/channel.h"
 
 /// Connections from the lane of a task to the data ports of others. Internal to runtime.
@@ -41,9 +42,10 @@ class DataChannel {
   using Find = std::function<void(const std::string& task, uint64_t incarnation,
                                   std::function<void(Result<sys::Address>)> done)>;
 
-  /// `task` and `endpoint` are borrowed. `peer` is the peer's full name, `shown` that for messages.
+  /// `task`, `endpoint` and `random` are borrowed. `peer` is the peer's full name, `shown` that for
+  /// messages.
   DataChannel(Task* task, transport::Endpoint* endpoint, std::string peer, std::string shown,
-              Find find);
+              Find find, sys::Random* random);
   ~DataChannel();
   DataChannel(const DataChannel&) = delete;
   DataChannel& operator=(const DataChannel&) = delete;
@@ -79,6 +81,7 @@ class DataChannel {
   const std::string peer_;
   const std::string shown_;
   const Find find_;
+  sys::Random* const random_;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   bool connecting_ = false;
   uint64_t incarnation_ = 0;  ///< That is looked for.
@@ -91,9 +94,9 @@ class DataChannel {
 /// Lifecycle: created before the task starts, destroyed after it has stopped.
 class DataChannels final : public Peers {
  public:
-  /// `first_run`: random; runs on other tasks are numbered from there.
+  /// `random` is borrowed: runs on other tasks are numbered from there, and connections named.
   DataChannels(Task* task, transport::Endpoint* endpoint, DataChannel::Find find,
-               std::function<std::string(const std::string& task)> describe, uint64_t first_run);
+               std::function<std::string(const std::string& task)> describe, sys::Random* random);
   ~DataChannels() override;
 
   /// The one to a task, by its full name. Thread: the task's lane.
@@ -124,6 +127,7 @@ class DataChannels final : public Peers {
   transport::Endpoint* const endpoint_;
   const DataChannel::Find find_;
   const std::function<std::string(const std::string& task)> describe_;
+  sys::Random* const random_;
   std::map<std::string, std::unique_ptr<DataChannel>> channels_;
   uint64_t next_run_;
 };

@@ -248,7 +248,7 @@ class Server::Impl {
                std::function<void(Result<sys::Address>)> done) {
           find_data_port(task, peer, std::move(done));
         },
-        [this](const std::string& task) { return channels_->describe(task); }, random_->next());
+        [this](const std::string& task) { return channels_->describe(task); }, random_.get());
     return {};
   }
 
