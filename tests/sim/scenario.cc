@@ -50,6 +50,7 @@ Scenario draw(uint64_t seed, const Wishes& wishes) {
   out.options.resume_ms = sized(rng, 100, 5'000);
   out.options.lane_answer_bytes_max = rng.chance(0.7) ? 64 << 20 : 64 << 10;
   out.resume = rng.chance(0.8);
+  out.repeatable = rng.chance(0.3);
   out.tracks = static_cast<int>(rng.between(1, is_large ? 2 : 4));
   out.think_ns = sized(rng, is_large ? 200 * kMillisecond : kMillisecond, 400 * kMillisecond);
   out.deadline_ns_min = sized(rng, 50 * kMillisecond, kSecond);

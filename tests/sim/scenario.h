@@ -18,8 +18,9 @@ struct Scenario {
   sys::sim::WorldOptions world;
   config::Options options;
   // Workers.
-  bool resume = false;  ///< calls outlive their connections
-  int tracks = 1;       ///< of a worker: each pulls and pushes, one call at a time
+  bool resume = false;      ///< calls outlive their connections
+  bool repeatable = false;  ///< pulls may be run again
+  int tracks = 1;           ///< of a worker: each pulls and pushes, one call at a time
   int64_t think_ns = 0;
   int64_t deadline_ns_min = 0;
   int64_t deadline_ns_max = 0;
