@@ -121,9 +121,11 @@ class Variable:
 
     def _read_node(self, name: str | None = None) -> Output:
         attrs = {"dtype": self.dtype, "shape": self.shape}
-        return current_graph().add(
-            "VariableRead", [current_graph().enter(self.handle)], attrs, name
-        )
+        graph = current_graph()
+        handle = graph.enter(self.handle)
+        # In bodies too: a scope of devices around a loop does not move what the loop reads.
+        with self.graph.colocate_with(self.op):
+            return graph.add("VariableRead", [handle], attrs, name)
 
     @property
     def op(self) -> Operation:
@@ -170,8 +172,7 @@ class Variable:
         graph = current_graph()
         if not isinstance(graph, Graph):
             return self._read_node()
-        with graph.colocate_with(self.op):
-            made = self._read_node(f"{self.op.name.rpartition('/')[2]}/read")
+        made = self._read_node(f"{self.op.name.rpartition('/')[2]}/read")
         self.reads.append(made)
         return made
 
@@ -254,11 +255,10 @@ class Variable:
     def _run_on(self, op: str, values: list[Any], name: str, attrs: Any = None) -> Any:
         graph = current_graph()
         inputs = [graph.enter(value) for value in (self.handle, *values)]
-        if isinstance(graph, Graph):
-            with graph.colocate_with(self.op):
-                return graph.add(op, inputs, attrs, name)
-        _changed_in(graph).append(self)
-        return graph.add(op, inputs, attrs, name)
+        if not isinstance(graph, Graph):
+            _changed_in(graph).append(self)
+        with self.graph.colocate_with(self.op):
+            return graph.add(op, inputs, attrs, name)
 
     def _like(self, value: Any) -> Any:
         value = convert(value, self.dtype)
