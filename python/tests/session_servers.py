@@ -46,12 +46,12 @@ class Processes:
     def __init__(self) -> None:
         self.all: list[subprocess.Popen[str]] = []
 
-    def serve(self, cluster: dict[str, Any], job: str, task: int) -> subprocess.Popen[str]:
+    def serve(
+        self, cluster: dict[str, Any], job: str, task: int, *options: Any
+    ) -> subprocess.Popen[str]:
         """A server without Python, which listens when this returns."""
-        made = self._start(
-            [PROGRAM, "serve", "--cluster", json.dumps(cluster), "--job", job, "--task", task],
-            stderr=subprocess.DEVNULL,
-        )
+        what = ["--cluster", json.dumps(cluster), "--job", job, "--task", task, *options]
+        made = self._start([PROGRAM, "serve", *what], stderr=subprocess.DEVNULL)
         assert made.stdout is not None
         line = made.stdout.readline()
         assert line.startswith("grpc://"), line

@@ -12,6 +12,7 @@
 #include "sidereal/ir/builder.h"
 #include "sidereal/ir/function.h"
 #include "sidereal/kernels/prepared_matmul.h"
+#include "sidereal/kernels/thread.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/partition/pull_push.h"
 #include "sidereal/passes/pipeline.h"
@@ -453,6 +454,7 @@ Result<std::vector<Value>> LocalFunction::call_within(Engine& engine,
     return base::invalid_argument("function '{}' takes {} inputs; {} are given", def_.name,
                                   def_.inputs.size(), inputs.size());
   }
+  const kernels::ScopedFlushToZero flush;
   std::vector<Value> outputs;
   SR_RETURN_IF_ERROR(run(engine, inputs, {}, engine.context().next_step(), &outputs, limit));
   return outputs;

@@ -40,7 +40,8 @@ class LocalFunction : public std::enable_shared_from_this<LocalFunction> {
   Result<std::vector<Value>> call(Engine& engine, std::span<const Value* const> inputs,
                                   uint64_t step = 0);
   /// As call() where no tape listens. kDeadlineExceeded when it waits for other steps, or loops,
-  /// for longer than `limit`; 0: the engine's operation timeout alone.
+  /// for longer than `limit`; 0: the engine's operation timeout alone. Denormal numbers count as
+  /// zero meanwhile, as on servers.
   Result<std::vector<Value>> call_within(Engine& engine, std::span<const Value* const> inputs,
                                          std::chrono::nanoseconds limit);
 

@@ -1,7 +1,5 @@
 #include "sidereal/kernels/thread.h"
 
-#include <cstdint>
-
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -13,6 +11,19 @@ void prepare_thread() {
   constexpr uint32_t kFlushToZero = 0x8000;
   constexpr uint32_t kDenormalsAreZero = 0x0040;
   _mm_setcsr(_mm_getcsr() | kFlushToZero | kDenormalsAreZero);
+#endif
+}
+
+ScopedFlushToZero::ScopedFlushToZero() {
+#if defined(__SSE2__)
+  before_ = _mm_getcsr();
+#endif
+  prepare_thread();
+}
+
+ScopedFlushToZero::~ScopedFlushToZero() {
+#if defined(__SSE2__)
+  _mm_setcsr(before_);
 #endif
 }
 

@@ -8,6 +8,7 @@
 #include "sidereal/ir/function.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/kernels/prepared_matmul.h"
+#include "sidereal/kernels/thread.h"
 #include "sidereal/partition/by_device.h"
 #include "sidereal/passes/feeds.h"
 #include "sidereal/passes/pipeline.h"
@@ -414,6 +415,7 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::make_plan(cons
   SR_ASSIGN_OR_RETURN(const passes::FedGraph fed,
                       passes::cut_at_feeds(*graph, feeds, fetches, targets));
   const auto evaluate = [this](const ir::Node& node, const std::vector<Tensor>& inputs) {
+    const kernels::ScopedFlushToZero flush;  // As the lanes that would run it.
     return exec::run_one_op(node, inputs, context_->kernels);
   };
   const bool lowers = config_.compute_dtype == ir::DType::kBFloat16 && kernels::has_bfloat_units();

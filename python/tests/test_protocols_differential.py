@@ -1,0 +1,216 @@
+"""Models and random steps over every protocol, number of ps and of lanes, fused and not, give to the
+last bit what one process gives; and what their steps cost."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import re
+import secrets
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from protocol_models import CTR_MODELS, MODELS, BuiltModel, build
+from random_steps import RandomSteps
+from session_servers import PROGRAM, Processes, addresses
+
+import sidereal as sr
+import sidereal.v1 as tf
+
+EVERYTHING = bool(os.environ.get("CI"))
+#: Random graphs for each way to run them.
+SEEDS = 40 if EVERYTHING else 6
+
+Values = dict[str, np.ndarray]
+
+
+class Way(NamedTuple):
+    """How steps travel."""
+
+    protocol: str
+    ps: int
+    lanes: int = 1
+    tensor_fuse: bool = False
+
+    def __str__(self) -> str:
+        fused = "-fused" if self.tensor_fuse else ""
+        return f"{self.protocol}{fused}-{self.ps}ps-{self.lanes}lanes"
+
+
+def ways() -> list[Way]:
+    """All of them, or those of the everyday run."""
+    sizes = [(1, 1), (2, 3), (3, 4)]
+    if EVERYTHING:
+        sizes = list(itertools.product((1, 2, 3), (1, 2, 3, 4)))
+    out = [
+        Way("grpc", ps, 1, fuse) for ps in sorted({ps for ps, _ in sizes}) for fuse in (False, True)
+    ]
+    out += [Way("grpc++", ps, lanes, fuse) for ps, lanes in sizes for fuse in (False, True)]
+    for protocol in ("star_server", "star_server_lite"):
+        out += [Way(protocol, ps, lanes) for ps, lanes in sizes]
+    return out
+
+
+def cluster_of(ps: int) -> dict[str, list[str]]:
+    hosts = addresses(ps + 1)
+    return {"ps": hosts[:ps], "worker": hosts[ps:]}
+
+
+@contextmanager
+def running(way: Way) -> Iterator[str]:
+    """Servers in this process; the target of the worker."""
+    cluster = cluster_of(way.ps)
+    lanes = None if way.protocol == "grpc" else way.lanes
+    tasks = [("ps", i) for i in range(way.ps)] + [("worker", 0)]
+    servers = [sr.train.Server(cluster, job, i, way.protocol, lanes=lanes) for job, i in tasks]
+    try:
+        yield servers[-1].target
+    finally:
+        for server in servers:
+            server.stop()
+
+
+def run(graph: BuiltModel | RandomSteps, target: str = "", tensor_fuse: bool = False) -> Values:
+    config = tf.ConfigProto(tensor_fuse=tensor_fuse, operation_timeout_in_ms=60_000)
+    with tf.Session(target, graph.graph, config) as session:
+        return graph.results(session)
+
+
+@functools.cache
+def model(name: str, ps: int) -> tuple[BuiltModel, Values]:
+    """A model, and what it gives in one process. The CTR models have no step counter."""
+    made = build(name, ps, global_step=name not in CTR_MODELS)
+    return made, run(made)
+
+
+@functools.cache
+def random_steps(seed: int, ps: int) -> tuple[RandomSteps, Values]:
+    made = RandomSteps(seed, ps)
+    return made, run(made)
+
+
+def expect_same(got: Values, want: Values, what: str) -> None:
+    """The same bits."""
+    assert got.keys() == want.keys(), what
+    other = [
+        f"{name}: {got[name].ravel()[:4]} and not {want[name].ravel()[:4]}"
+        for name in want
+        if got[name].dtype != want[name].dtype
+        or got[name].shape != want[name].shape
+        or got[name].tobytes() != want[name].tobytes()
+    ]
+    assert not other, f"{what}: {len(other)} of {len(want)} differ: {'; '.join(other[:5])}"
+
+
+# --- The same bits.
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_learns_the_same_wherever_its_variables_were_placed(name: str) -> None:
+    made, want = model(name, 1)
+    assert len(set(want["loss"].tolist())) == len(want["loss"])
+    assert np.isfinite(want["loss"]).all()
+    unplaced = build(name, 0, global_step=name not in CTR_MODELS)
+    expect_same(run(unplaced), want, "without devices")
+    initial = {variable.op.name for variable in made.variables.values() if variable.trainable}
+    assert initial <= want.keys()
+
+
+@pytest.mark.parametrize("way", ways(), ids=str)
+def test_models_learn_the_same_as_in_one_process(way: Way) -> None:
+    with running(way) as target:
+        for name in MODELS:
+            made, want = model(name, way.ps)
+            expect_same(run(made, target, way.tensor_fuse), want, f"{name}, {way}")
+
+
+@pytest.mark.parametrize("way", ways(), ids=str)
+def test_random_steps_do_the_same_as_in_one_process(way: Way) -> None:
+    seeds = list(range(SEEDS))
+    if EVERYTHING:
+        seeds += [secrets.randbelow(2**31) for _ in range(5)]
+    with running(way) as target:
+        for seed in seeds:
+            made, want = random_steps(seed, way.ps)
+            expect_same(run(made, target, way.tensor_fuse), want, f"seed {seed}, {way}")
+
+
+@pytest.mark.parametrize("protocol", ["grpc++", "star_server", "star_server_lite"])
+def test_tasks_in_processes_of_their_own_do_the_same(protocol: str) -> None:
+    cluster, processes = cluster_of(2), Processes()
+    try:
+        for job, task in (("ps", 0), ("ps", 1), ("worker", 0)):
+            processes.serve(cluster, job, task, "--protocol", protocol, "--lanes", 2)
+        for name in MODELS:
+            made, want = model(name, 2)
+            got = run(made, f"grpc://{cluster['worker'][0]}")
+            expect_same(got, want, f"{name}, {protocol}")
+    finally:
+        processes.end()
+
+
+# --- What steps cost.
+
+_COST = re.compile(r"(?P<calls>\d+) calls? in (?P<rounds>\d+) rounds?: (?P<messages>\d+) messages")
+_WAYS = (Way("grpc", 2), Way("grpc", 2, tensor_fuse=True), Way("star_server", 2),
+         Way("star_server_lite", 2))  # fmt: skip
+
+
+class Cost(NamedTuple):
+    """What `sidereal graph dump --partition` says of a step."""
+
+    rounds: int
+    messages: int
+    #: Most calls to one place; those in bodies count once.
+    calls_of_a_ps: int
+
+
+def cost_of(made: BuiltModel, way: Way, folder: Path) -> Cost:
+    graph, cluster = folder / "graph.txt", folder / "cluster.json"
+    graph.write_text(made.graph.native.text())
+    cluster.write_text(json.dumps(
+        {"ps": [f"ps{i}:1" for i in range(way.ps)], "worker": ["worker0:1"]}))  # fmt: skip
+    words = [PROGRAM, "graph", "dump", graph, "--partition", way.protocol, "--cluster", cluster,
+             "--master", "/job:worker/task:0", "--fetch", made.loss.name, "--target",
+             made.train.name]  # fmt: skip
+    words += ["--tensor-fuse"] if way.tensor_fuse else []
+    text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    line, *parts = text.split("\n/job:ps")
+    total = _COST.search(line)
+    assert total is not None, text
+    calls = [len(re.findall(r"^  round \d+, call", part, re.MULTILINE)) for part in parts]
+    return Cost(int(total["rounds"]), int(total["messages"]), max(calls))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_steps_of_click_models_are_a_pull_and_a_push(
+    name: str, tmp_path: Path, record_property: Any
+) -> None:
+    made = build(name, 2)
+    costs = {way: cost_of(made, way, tmp_path) for way in _WAYS}
+    for way, cost in costs.items():
+        what = f"{way.protocol}{' fused' if way.tensor_fuse else ''}"
+        said = f"{cost.rounds} rounds, {cost.messages} messages"
+        if way.protocol.startswith("star"):
+            said += f", {cost.calls_of_a_ps} calls of a ps"
+        record_property(f"{name}, {what}", said)
+        print(f"{name:8}{what:18}{said}")
+    star, lite = costs[_WAYS[2]], costs[_WAYS[3]]
+    assert costs[_WAYS[1]].messages <= costs[_WAYS[0]].messages
+    assert lite.rounds <= star.rounds <= costs[_WAYS[0]].rounds
+    if name in CTR_MODELS:
+        assert star.calls_of_a_ps == lite.calls_of_a_ps == star.rounds == 2
+
+
+def test_a_step_counter_costs_a_round_where_there_are_several_ps(tmp_path: Path) -> None:
+    """It is added to when all updates are done."""
+    for ps, rounds in ((1, 2), (2, 3)):
+        cost = cost_of(build("LR", ps, global_step=True), Way("star_server", ps), tmp_path)
+        assert (cost.rounds, cost.calls_of_a_ps) == (rounds, rounds)
