@@ -37,9 +37,7 @@ class BuiltModel:
     def results(self, session: tf.Session) -> dict[str, np.ndarray]:
         """The loss of every step, and all variables after the last one."""
         session.run(tf.variables_initializer(list(self.variables.values())))
-        losses = [
-            session.run([self.loss, self.train], self._fed(feeds))[0] for feeds in self.feeds
-        ]
+        losses = [session.run([self.loss, self.train], self._fed(feeds))[0] for feeds in self.feeds]
         values = session.run(self.variables)
         return {"loss": np.array(losses), **values}
 
@@ -104,9 +102,7 @@ class _Builder:
 
 
 def _log_loss(label: Any, logit: Any) -> Any:
-    return tf.reduce_mean(
-        tf.nn.sigmoid_cross_entropy_with_logits(labels=label, logits=logit)
-    )  # fmt: skip
+    return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=label, logits=logit))
 
 
 def _flat(x: Any, width: int) -> Any:

@@ -38,6 +38,8 @@ class RandomSteps:
 
     def __init__(self, seed: int, ps: int) -> None:
         self._rng = np.random.default_rng(seed)
+        #: Whether bodies touch a variable several times, in the order of the program.
+        self._repeated = bool(self._rng.integers(2))
         self._devices = [WORKER, *(f"/job:ps/task:{i}" for i in range(ps))]
         self._scope = f"seed{seed}_{ps}"
         self.graph = tf.Graph()
@@ -138,17 +140,24 @@ class RandomSteps:
         return made
 
     def _inside(self, cells: list[_Cell], far: list[str], change: int) -> Callable[[Any], Any]:
-        """What a body does: touches each of `cells` once, the one numbered `change` by adding."""
-        formulas = [self._formula() for _ in cells]
+        """What a body does: touches each of `cells`, the one numbered `change` by adding."""
+        order = list(range(len(cells)))
+        if self._repeated:
+            order = [int(i) for i in self._rng.integers(len(cells), size=4)]
+        formulas = [self._formula() for _ in order]
 
         def run(value: Any) -> Any:
-            for i, cell in enumerate(cells):
+            for i, formula in zip(order, formulas):
+                variable = cells[i].variable
                 if i == change:
-                    seen = cell.variable.assign_add(value * 0.1)
+                    seen = variable.assign_add(value * 0.1)
+                    if self._repeated:
+                        variable.assign_sub(tf.tanh(seen * value))
+                        seen = variable.read_value()
                 else:
-                    seen = cell.variable.read_value()
+                    seen = variable.read_value()
                 with tf.device(far[i]):
-                    value = formulas[i](value, seen)
+                    value = formula(value, seen)
             return value
 
         return run

@@ -92,6 +92,23 @@ def test_nodes_of_bodies_get_the_device_of_their_scope() -> None:
     assert "/job:worker" in text
 
 
+def test_what_bodies_do_to_a_variable_is_where_it_is() -> None:
+    with tf.device("/job:ps/task:1"):
+        v = tf.Variable(1.0, name="v")
+
+    def body(i: Any) -> Any:
+        v.assign_add(1.0)
+        return i + tf.cast(v.read_value(), tf.int32)
+
+    with tf.device("/job:worker"):
+        tf.while_loop(lambda i: i < 5, body, [tf.constant(0)])
+    lines = tf.get_default_graph().native.text().splitlines()
+    for op in ("VariableAssignAdd(", "VariableRead("):
+        found = [line for line in lines if op in line]
+        assert found and all('device="/job:ps/task:1"' in line for line in found)
+    assert any("Cast(" in line and 'device="/job:worker"' in line for line in lines)
+
+
 def test_gradients_ask_for_the_scope_they_are_made_in() -> None:
     with tf.device("/job:ps"):
         v = tf.Variable([1.0, 2.0])
