@@ -1,4 +1,4 @@
-"""Small models as a user of between-graph replication writes them, for tests of protocols: variables
+"""Small models as users of between-graph replication write them, for tests of protocols: variables
 go round robin over the ps by tf.train.replica_device_setter, the rest to the worker."""
 
 from __future__ import annotations

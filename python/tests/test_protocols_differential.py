@@ -1,5 +1,5 @@
-"""Models and random steps over every protocol, number of ps and of lanes, fused and not, give to the
-last bit what one process gives; and what their steps cost."""
+"""Models and random steps over every protocol, number of ps and of lanes, fused and not, give what
+one process gives, to the last bit; and what their steps cost."""
 
 from __future__ import annotations
 
