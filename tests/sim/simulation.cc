@@ -211,7 +211,8 @@ class Simulation {
     if (done.back() == 0) ledger_.complain("no worker got anything done");
     // Where more is asked for than there is room and time for, or little at all, chance decides.
     const Outcomes now = outcomes();
-    const bool is_overloaded = (now.late - before.late) * 20 > now.ok - before.ok;
+    const int64_t turned_away = now.late + now.no_room - before.late - before.no_room;
+    const bool is_overloaded = turned_away * 20 > now.ok - before.ok;
     const int64_t median = done[done.size() / 2];
     if (is_overloaded || median < 40) return;
     if (done.front() * 4 < median) {
