@@ -1,5 +1,7 @@
 #include "sidereal/exec/buffer_pool.h"
 
+#include <atomic>
+
 namespace sidereal::exec {
 
 namespace {
@@ -30,6 +32,8 @@ tensor::Buffer::Ptr BufferPool::acquire(size_t bytes) {
   }
   if (best < count) {
     last_ = best;
+    // Another thread may have let go of it last: what it did with the bytes comes before.
+    std::atomic_thread_fence(std::memory_order_acquire);
     return buffers_[best];
   }
   ++allocations_;

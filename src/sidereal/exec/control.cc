@@ -39,7 +39,7 @@ Shape stacked_shape(int64_t rows, const Shape& row) {
 Status StopSignal::status() const {
   switch (reason_.load(std::memory_order_relaxed)) {
     case Reason::kNone:
-      break;
+      return wider_ != nullptr ? wider_->status() : Status();
     case Reason::kCancelled:
       return base::make_status(StatusCode::kCancelled, "the step was cancelled");
     case Reason::kDeadline:

@@ -1,6 +1,7 @@
 #include "sidereal/exec/executor.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -333,6 +334,8 @@ void Step::renew_held_buffers() {
     if (!spares_.empty()) std::swap(buffer, spares_[b]);
     if (buffer != nullptr && buffer.use_count() > 2) buffer.reset();
   }
+  // Another thread may have let go of a buffer last: what it did with the bytes comes before.
+  std::atomic_thread_fence(std::memory_order_acquire);
 }
 
 void Step::end() {

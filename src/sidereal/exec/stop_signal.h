@@ -13,6 +13,10 @@ class StopSignal {
  public:
   enum class Reason : int { kNone = 0, kCancelled, kDeadline };
 
+  StopSignal() = default;
+  /// Counts as raised when `wider` is as well: a signal of many steps, borrowed.
+  explicit StopSignal(const StopSignal* wider) : wider_(wider) {}
+
   /// Stops what looks at the signal; the first reason stays. kNone lowers it again, which is for
   /// when nothing runs.
   void raise(Reason reason) {
@@ -25,12 +29,14 @@ class StopSignal {
   }
 
   [[nodiscard]] bool raised() const {
-    return reason_.load(std::memory_order_relaxed) != Reason::kNone;
+    return reason_.load(std::memory_order_relaxed) != Reason::kNone ||
+           (wider_ != nullptr && wider_->raised());
   }
   /// kCancelled or kDeadlineExceeded once raised, else Ok.
   [[nodiscard]] Status status() const;
 
  private:
+  const StopSignal* wider_ = nullptr;
   std::atomic<Reason> reason_{Reason::kNone};
 };
 

@@ -16,11 +16,6 @@ namespace {
 /// Constants that are copied to places other than their own.
 constexpr size_t kSmallBytes = size_t{64} << 10;
 
-/// Ops that find or make what they name, and change nothing when they run again.
-bool makes_handle(std::string_view op) {
-  return op == "Variable" || op == "Queue" || op == "Accumulator" || op == "MutableTable";
-}
-
 /// Ops that only pass on, or make what is known: where they run is nobody's concern.
 bool can_be_anywhere(std::string_view op) {
   return op == "Const" || op == "NoOp" || op == "Identity";
@@ -83,6 +78,10 @@ bool can_be_left_out(const CallRegion& region, const Node& node) {
 }
 
 }  // namespace
+
+bool makes_handle(std::string_view op) {
+  return op == "Variable" || op == "Queue" || op == "Accumulator" || op == "MutableTable";
+}
 
 std::vector<NodeId> CallRegion::order_of(NodeId id) const {
   const Node& node = graph->node(id);

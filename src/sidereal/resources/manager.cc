@@ -102,11 +102,6 @@ void Manager::changed() {
   changed_.notify_all();
 }
 
-uint64_t Manager::changes() const {
-  const std::lock_guard lock(mutex_);
-  return changes_;
-}
-
 bool Manager::wait(uint64_t seen, std::chrono::nanoseconds limit) const {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, limit, [&] { return changes_ != seen; });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -73,7 +74,7 @@ class Manager {
   /// To be called after each change that may end a wait.
   void changed();
   /// How many changes there were: to be read before what may have to wait is tried.
-  [[nodiscard]] uint64_t changes() const;
+  [[nodiscard]] uint64_t changes() const { return changes_; }
   /// Waits until changes() differs from `seen`; false when it still is `seen` after `limit`.
   bool wait(uint64_t seen, std::chrono::nanoseconds limit) const;
 
@@ -85,7 +86,7 @@ class Manager {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   absl::flat_hash_map<std::string, std::shared_ptr<Resource>> resources_;
-  uint64_t changes_ = 0;
+  std::atomic<uint64_t> changes_ = 0;  // Changed with mutex_.
 };
 
 }  // namespace sidereal::resources

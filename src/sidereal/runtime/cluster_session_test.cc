@@ -28,13 +28,17 @@ std::unique_ptr<Session> session_of(const TestCluster& cluster, const Model& mod
   return session.ok() ? *std::move(session) : nullptr;
 }
 
-class SessionOfACluster : public ::testing::TestWithParam<cluster::Protocol> {};
+class SessionOfACluster : public ::testing::TestWithParam<ClusterKind> {};
 INSTANTIATE_TEST_SUITE_P(Over, SessionOfACluster,
-                         ::testing::Values(cluster::Protocol::kGrpc,
-                                           cluster::Protocol::kGrpcPlusPlus,
-                                           cluster::Protocol::kStarServer,
-                                           cluster::Protocol::kStarServerLite),
-                         test_name);
+                         ::testing::Values(ClusterKind{cluster::Protocol::kGrpc},
+                                           ClusterKind{cluster::Protocol::kGrpcPlusPlus},
+                                           ClusterKind{cluster::Protocol::kStarServer},
+                                           ClusterKind{cluster::Protocol::kStarServerLite},
+                                           ClusterKind{cluster::Protocol::kGrpc, 3},
+                                           ClusterKind{cluster::Protocol::kGrpcPlusPlus, 3},
+                                           ClusterKind{cluster::Protocol::kStarServer, 3},
+                                           ClusterKind{cluster::Protocol::kStarServerLite, 3}),
+                         kind_name);
 
 TEST_P(SessionOfACluster, passes_values_between_tasks) {
   const TestCluster cluster(3, GetParam());
@@ -366,6 +370,58 @@ TEST_P(SessionOfACluster, extensions_race_and_one_wins) {
   model.constant({2}, "b");
   ASSERT_TRUE(session->extend(model.graph()).ok());
   EXPECT_TRUE(session->run({}, {"b"}).ok());
+}
+
+/// A variable on a ps of star_server_lite, to which a driver pushes.
+class OneWayPushes : public ::testing::TestWithParam<int> {
+ protected:
+  OneWayPushes() {
+    const ir::Output v = model_.add("Variable", {}, variable_attrs("v", Shape{2}), "v", "/task:1");
+    model_.add("VariableAssign", {v, model_.constant({0, 0})}, {}, "init");
+    model_.add("VariableAssignAdd", {v, model_.placeholder("x")}, {}, "push");
+    model_.add("VariableRead", {v}, {{"dtype", DType::kFloat32}, {"shape", Shape{2}}}, "read");
+    session_ = session_of(cluster_, model_);
+    EXPECT_TRUE(session_->run({}, {}, {"init"}).ok());
+  }
+  Status push(std::vector<float> x) {
+    const auto n = static_cast<int64_t>(x.size());
+    return session_->run({{"x", Tensor::of(Shape{n}, x)}}, {}, {"push"}).status();
+  }
+
+  const TestCluster cluster_{2, ClusterKind{cluster::Protocol::kStarServerLite, GetParam()}};
+  Model model_;
+  std::unique_ptr<Session> session_;
+};
+INSTANTIATE_TEST_SUITE_P(Lanes, OneWayPushes, ::testing::Values(1, 3));
+
+TEST_P(OneWayPushes, are_seen_by_the_next_step_of_their_driver) {
+  for (int i = 1; i <= 100; ++i) {
+    ASSERT_TRUE(push({1, 2}).ok());
+    const auto got = session_->run({}, {"read"});
+    ASSERT_TRUE(got.ok()) << got.status();
+    const auto n = static_cast<float>(i);
+    EXPECT_THAT(floats((*got)[0]), ElementsAre(n, 2 * n));
+  }
+}
+
+TEST_P(OneWayPushes, are_bounded_and_none_is_lost) {
+  // Far more than may be under way, of large values that the steps' memory holds.
+  for (int i = 0; i < 500; ++i) ASSERT_TRUE(push({1, 0}).ok());
+  ASSERT_TRUE(session_->close().ok());
+  session_ = session_of(cluster_, model_, 1);
+  const auto got = session_->run({}, {"read"});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_THAT(floats((*got)[0]), ElementsAre(500, 0));
+}
+
+TEST_P(OneWayPushes, end_a_later_step_when_they_fail) {
+  // Shapes that do not fit are found where the variable is.
+  Status status = push({1, 2, 3});
+  for (int i = 0; i < 1000 && status.ok(); ++i) status = session_->run({}, {"read"}).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(base::message_of(status), HasSubstr("a push of an earlier step"));
+  EXPECT_TRUE(push({1, 1}).ok());
+  EXPECT_TRUE(session_->run({}, {"read"}).ok());
 }
 
 }  // namespace

@@ -19,12 +19,11 @@ constexpr int64_t kTry = sys::kSecond;
 
 }  // namespace
 
-DataChannel::DataChannel(Task* task, transport::Endpoint* endpoint, std::string peer,
-                         std::string shown, Find find, sys::Random* random)
+DataChannel::DataChannel(Task* task, transport::Endpoint* endpoint, Peer peer, Find find,
+                         sys::Random* random)
     : task_(task),
       endpoint_(endpoint),
       peer_(std::move(peer)),
-      shown_(std::move(shown)),
       find_(std::move(find)),
       random_(random) {}
 
@@ -56,14 +55,14 @@ void DataChannel::call(uint64_t incarnation, const transport::CallOptions& what,
 Status DataChannel::send(uint64_t incarnation, const transport::CallOptions& what,
                          std::span<const Tensor> feeds, Sink* sink) {
   if (incarnation != 0 && incarnation != channel_->peer_incarnation()) {
-    return wrong_incarnation(shown_, channel_->peer_incarnation(), incarnation);
+    return wrong_incarnation(peer_.shown, channel_->peer_incarnation(), incarnation);
   }
   SR_ASSIGN_OR_RETURN(sink->call_, channel_->call(what, feeds, sink));
   return {};
 }
 
 void DataChannel::refuse(Sink* sink, const Status& why) {
-  const bool posted = task_->post([sink, why] { sink->done(why, {}); });
+  const bool posted = task_->post(endpoint_->lane()->index(), [sink, why] { sink->done(why, {}); });
   if (!posted) sink->done(why, {});
 }
 
@@ -82,20 +81,23 @@ void DataChannel::cancel(Sink* sink) {
 void DataChannel::find(uint64_t incarnation) {
   connecting_ = true;
   incarnation_ = incarnation;
-  find_(peer_, incarnation, [this, alive = alive_](const Result<sys::Address>& address) {
-    if (!*alive) return;
-    if (address.ok()) {
-      connect(*address);
-    } else {
-      fail(address.status());
-    }
-  });
+  find_(peer_.task, peer_.lane, incarnation,
+        [this, alive = alive_](const Result<LaneAddress>& found) {
+          if (!*alive) return;
+          if (found.ok()) {
+            connect(*found);
+          } else {
+            fail(found.status());
+          }
+        });
 }
 
-void DataChannel::connect(const sys::Address& address) {
+void DataChannel::connect(const LaneAddress& found) {
   // Made anew: the peer may have come back at another port.
-  channel_ = transport::Channel::create(endpoint_, {.task = peer_, .lane = 0, .address = address},
-                                        transport::Resume::draw(*random_));
+  channel_ = transport::Channel::create(
+      endpoint_,
+      {.task = peer_.task, .lane = static_cast<uint32_t>(found.lane), .address = found.address},
+      transport::Resume::draw(*random_));
   channel_->on_room([this] { send_waiting(); });
   const int64_t now = endpoint_->lane()->now();
   channel_->connect(std::min(now + kTry, deadline_ns_),
@@ -231,28 +233,28 @@ class DataPart final : public DataChannels::Part,
                        public DataChannel::Sink,
                        public std::enable_shared_from_this<DataPart> {
  public:
-  DataPart(DataChannels* channels, Task* task, std::string peer, uint64_t incarnation,
+  DataPart(DataChannels* channels, Task* task, int lane, std::string peer, uint64_t incarnation,
            uint64_t step, std::function<void(ProgramResult)> done)
       : channels_(channels),
         task_(task),
+        lane_(lane),
         peer_(std::move(peer)),
         incarnation_(incarnation),
         step_(step),
         done_(std::move(done)) {}
 
   void start(ProgramCall call) {
-    const bool posted = task_->post([self = shared_from_this(), call = std::move(call)] {
+    const bool posted = task_->post(lane_, [self = shared_from_this(), call = std::move(call)] {
       self->self_ = self;
       const std::string extra = encode_run({.trace = call.trace});
-      self->channels_->to(self->peer_)
-          ->call(self->incarnation_,
-                 {.program = call.program,
-                  .step = call.step,
-                  .session = call.session,
-                  .kind = static_cast<uint16_t>(DataCall::kRun),
-                  .deadline_ns = transport::kNoDeadline,
-                  .extra = extra},
-                 call.feeds, self.get());
+      self->channel()->call(self->incarnation_,
+                            {.program = call.program,
+                             .step = call.step,
+                             .session = call.session,
+                             .kind = static_cast<uint16_t>(DataCall::kRun),
+                             .deadline_ns = transport::kNoDeadline,
+                             .extra = extra},
+                            call.feeds, self.get());
     });
     if (!posted) give({.status = base::cancelled("{} is stopping", task_->name())});
   }
@@ -265,10 +267,10 @@ class DataPart final : public DataChannels::Part,
   }
 
   void lose(const Status& why) override {
-    static_cast<void>(task_->post([self = shared_from_this(), why] {
+    static_cast<void>(task_->post(lane_, [self = shared_from_this(), why] {
       if (self->answered_) return;
       self->give({.status = why, .derived = self->ended_});
-      self->channels_->to(self->peer_)->cancel(self.get());
+      self->channel()->cancel(self.get());
     }));
   }
 
@@ -290,9 +292,11 @@ class DataPart final : public DataChannels::Part,
   }
 
  private:
+  DataChannel* channel() { return channels_->to(peer_, lane_hint(step_)); }
+
   void tell(DataCall kind) {
-    static_cast<void>(task_->post([self = shared_from_this(), kind] {
-      DataChannel* const channel = self->channels_->to(self->peer_);
+    static_cast<void>(task_->post(lane_, [self = shared_from_this(), kind] {
+      DataChannel* const channel = self->channel();
       channel->call(
           self->incarnation_,
           {.step = self->step_, .kind = static_cast<uint16_t>(kind), .is_repeatable = true}, {},
@@ -310,6 +314,7 @@ class DataPart final : public DataChannels::Part,
 
   DataChannels* const channels_;
   Task* const task_;
+  const int lane_;
   const std::string peer_;
   const uint64_t incarnation_;
   const uint64_t step_;
@@ -375,11 +380,12 @@ DataChannels::DataChannels(Task* task, transport::Endpoint* endpoint, DataChanne
       next_run_(random->next()) {}
 DataChannels::~DataChannels() = default;
 
-DataChannel* DataChannels::to(const std::string& task) {
-  std::unique_ptr<DataChannel>& channel = channels_[task];
+DataChannel* DataChannels::to(const std::string& task, int lane) {
+  std::unique_ptr<DataChannel>& channel = channels_[{task, lane}];
   if (channel == nullptr) {
-    channel =
-        std::make_unique<DataChannel>(task_, endpoint_, task, describe_(task), find_, random_);
+    channel = std::make_unique<DataChannel>(
+        task_, endpoint_, DataChannel::Peer{.task = task, .lane = lane, .shown = describe_(task)},
+        find_, random_);
   }
   return channel.get();
 }
@@ -388,16 +394,17 @@ std::shared_ptr<Peers::Question> DataChannels::ask(
     const ports::TensorSource& source, uint64_t step, const std::vector<Wanted>& wanted,
     std::function<void(size_t index, ports::Parcel values)> on_parcel,
     std::function<void(Status status)> on_end) {
-  auto question = std::make_shared<LaneQuestion>(to(task_of(source.device)), std::move(on_parcel),
-                                                 std::move(on_end));
+  auto question = std::make_shared<LaneQuestion>(to(task_of(source.device), lane_hint(step)),
+                                                 std::move(on_parcel), std::move(on_end));
   question->start(source, step, wanted);
   return question;
 }
 
 std::shared_ptr<Peers::Run> DataChannels::run(const std::string& task, const Call& call,
                                               std::span<const Tensor> feeds, RunDone* done) {
-  auto run = std::make_shared<LaneRun>(to(task), done);
-  const std::string extra = encode_run({.trace = call.trace, .whole = true, .number = call.number});
+  auto run = std::make_shared<LaneRun>(to(task, call.lane), done);
+  const std::string extra =
+      encode_run({.trace = call.trace, .whole = true, .lane = call.lane, .number = call.number});
   run->start({.program = call.program,
               .step = next_run_++,
               .session = call.session,
@@ -411,8 +418,8 @@ std::shared_ptr<Peers::Run> DataChannels::run(const std::string& task, const Cal
 std::shared_ptr<DataChannels::Part> DataChannels::run(const std::string& task, uint64_t incarnation,
                                                       ProgramCall call,
                                                       std::function<void(ProgramResult)> done) {
-  auto part =
-      std::make_shared<DataPart>(this, task_, task, incarnation, call.step, std::move(done));
+  auto part = std::make_shared<DataPart>(this, task_, endpoint_->lane()->index(), task, incarnation,
+                                         call.step, std::move(done));
   part->start(std::move(call));
   return part;
 }

@@ -3,11 +3,12 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "sidereal/base/status.h"
 #include "sidereal/runtime/data_port.h"
 #include "sidereal/runtime/link.h"
@@ -18,8 +19,14 @@
 /// Connections from the lane of a task to the data ports of others. Internal to runtime.
 namespace sidereal::runtime {
 
-/// The connection to one task: found, made and made again as calls ask for it.
-/// Thread: the task's lane.
+/// A data port, and which lane of its task listens there. Value type.
+struct LaneAddress {
+  sys::Address address;
+  int lane = 0;
+};
+
+/// The connection to a lane of a task: found, made and made again as calls ask for it.
+/// Thread: the endpoint's lane.
 class DataChannel {
  public:
   /// Gets the outcome of one call at a time.
@@ -38,14 +45,19 @@ class DataChannel {
     friend class DataChannel;
     uint64_t call_ = 0;  // 0: not sent, or ended.
   };
-  /// Finds out where a task's data port is; `done` comes on the lane, not before this returns.
-  using Find = std::function<void(const std::string& task, uint64_t incarnation,
-                                  std::function<void(Result<sys::Address>)> done)>;
+  /// Finds out where the data port of a task's lane is; `done` comes on the own lane, not before
+  /// this returns.
+  using Find = std::function<void(const std::string& task, int lane, uint64_t incarnation,
+                                  std::function<void(Result<LaneAddress>)> done)>;
+  /// The other end. Value type.
+  struct Peer {
+    std::string task;   ///< Its full name.
+    int lane = 0;       ///< Modulo its lanes.
+    std::string shown;  ///< For messages.
+  };
 
-  /// `task`, `endpoint` and `random` are borrowed. `peer` is the peer's full name, `shown` that for
-  /// messages.
-  DataChannel(Task* task, transport::Endpoint* endpoint, std::string peer, std::string shown,
-              Find find, sys::Random* random);
+  /// `task`, the own lane's `endpoint` and `random` are borrowed.
+  DataChannel(Task* task, transport::Endpoint* endpoint, Peer peer, Find find, sys::Random* random);
   ~DataChannel();
   DataChannel(const DataChannel&) = delete;
   DataChannel& operator=(const DataChannel&) = delete;
@@ -68,7 +80,7 @@ class DataChannel {
   };
 
   void find(uint64_t incarnation);
-  void connect(const sys::Address& address);
+  void connect(const LaneAddress& found);
   void connected(const Status& status);
   void fail(const Status& status);
   void send_waiting();
@@ -78,8 +90,7 @@ class DataChannel {
 
   Task* const task_;
   transport::Endpoint* const endpoint_;
-  const std::string peer_;
-  const std::string shown_;
+  const Peer peer_;
   const Find find_;
   sys::Random* const random_;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
@@ -90,7 +101,7 @@ class DataChannel {
   std::deque<Waiting> waiting_;
 };
 
-/// All of a task's.
+/// All of one lane of a task.
 /// Lifecycle: created before the task starts, destroyed after it has stopped.
 class DataChannels final : public Peers {
  public:
@@ -99,10 +110,10 @@ class DataChannels final : public Peers {
                std::function<std::string(const std::string& task)> describe, sys::Random* random);
   ~DataChannels() override;
 
-  /// The one to a task, by its full name. Thread: the task's lane.
-  DataChannel* to(const std::string& task);
+  /// The one to a lane of a task, by the task's full name. Thread: the lane.
+  DataChannel* to(const std::string& task, int lane);
 
-  /// Asks by kTensors calls, one for each key. Thread: the task's lane.
+  /// Asks by kTensors calls, one for each key. Thread: the lane.
   std::shared_ptr<Question> ask(const ports::TensorSource& source, uint64_t step,
                                 const std::vector<Wanted>& wanted,
                                 std::function<void(size_t index, ports::Parcel values)> on_parcel,
@@ -128,7 +139,7 @@ class DataChannels final : public Peers {
   const DataChannel::Find find_;
   const std::function<std::string(const std::string& task)> describe_;
   sys::Random* const random_;
-  std::map<std::string, std::unique_ptr<DataChannel>> channels_;
+  absl::flat_hash_map<std::pair<std::string, int>, std::unique_ptr<DataChannel>> channels_;
   uint64_t next_run_;
 };
 

@@ -25,17 +25,20 @@ struct Asking {
   v1::TaskStatus reply;
 };
 
-Result<sys::Address> data_address(const v1::TaskStatus& status, const std::string& control,
-                                  const std::string& shown) {
-  if (status.data_port() < 1 || status.data_port() > 65535) {
+Result<LaneAddress> data_address(const v1::TaskStatus& status, int lane, const std::string& control,
+                                 const std::string& shown) {
+  LaneAddress out;
+  out.lane = lane % (1 + status.lane_ports_size());
+  const int port = out.lane == 0 ? status.data_port() : status.lane_ports(out.lane - 1);
+  if (port < 1 || port > 65535) {
     return base::failed_precondition(
         "{} has no data port: it runs with protocol \"{}\"; start all servers of a cluster with "
         "the same one",
         shown, status.protocol().empty() ? "grpc" : status.protocol());
   }
-  SR_ASSIGN_OR_RETURN(sys::Address address, sys::Address::parse(control));
-  address.port = status.data_port();
-  return address;
+  SR_ASSIGN_OR_RETURN(out.address, sys::Address::parse(control));
+  out.address.port = port;
+  return out;
 }
 
 }  // namespace
@@ -48,8 +51,13 @@ struct DataFinder::Shared {
   bool ended = false;
 };
 
-DataFinder::DataFinder(Channels* channels, Task* task, std::chrono::milliseconds timeout)
-    : channels_(channels), task_(task), timeout_(timeout), shared_(std::make_shared<Shared>()) {}
+DataFinder::DataFinder(Channels* channels, Task* task, int own_lane,
+                       std::chrono::milliseconds timeout)
+    : channels_(channels),
+      task_(task),
+      own_lane_(own_lane),
+      timeout_(timeout),
+      shared_(std::make_shared<Shared>()) {}
 
 DataFinder::~DataFinder() {
   std::unique_lock lock(shared_->mutex);
@@ -58,10 +66,11 @@ DataFinder::~DataFinder() {
   shared_->changed.wait(lock, [this] { return shared_->open.empty(); });
 }
 
-void DataFinder::find(const std::string& task, uint64_t incarnation,
-                      std::function<void(Result<sys::Address>)> done) {
-  const auto answer = [to = task_, done = std::move(done)](Result<sys::Address> address) {
-    static_cast<void>(to->post([done, address = std::move(address)] { done(address); }));
+void DataFinder::find(const std::string& task, int lane, uint64_t incarnation,
+                      std::function<void(Result<LaneAddress>)> done) {
+  const auto answer = [to = task_, own = own_lane_,
+                       done = std::move(done)](Result<LaneAddress> found) {
+    static_cast<void>(to->post(own, [done, found = std::move(found)] { done(found); }));
   };
   const Result<std::shared_ptr<grpc::Channel>> channel = channels_->to(task, incarnation);
   if (!channel.ok()) return answer(channel.status());
@@ -77,10 +86,10 @@ void DataFinder::find(const std::string& task, uint64_t incarnation,
   }
   asking->stub->async()->GetStatus(
       &asking->context, &asking->request, &asking->reply,
-      [asking, answer, shared = shared_, shown = channels_->describe(task),
+      [asking, answer, lane, shared = shared_, shown = channels_->describe(task),
        control = channels_->address(task)](const grpc::Status& status) {
         if (status.ok()) {
-          answer(data_address(asking->reply, control, shown));
+          answer(data_address(asking->reply, lane, control, shown));
         } else {
           answer(base::unavailable("{} cannot be reached: {}", shown, status.error_message()));
         }

@@ -8,8 +8,8 @@
 
 #include "sidereal/base/status.h"
 #include "sidereal/runtime/channels.h"
+#include "sidereal/runtime/data_channels.h"
 #include "sidereal/runtime/task.h"
-#include "sidereal/sys/address.h"
 
 namespace sidereal::runtime {
 
@@ -18,19 +18,21 @@ namespace sidereal::runtime {
 class DataFinder {
  public:
   /// `channels` and `task` are borrowed. `timeout`: of each question.
-  DataFinder(Channels* channels, Task* task, std::chrono::milliseconds timeout);
+  DataFinder(Channels* channels, Task* task, int own_lane, std::chrono::milliseconds timeout);
   ~DataFinder();
 
-  /// Where a task, by its full name, has its data port now: its host in the cluster, and the port
-  /// it says. `done` comes on the lane of the task that asks, never when that stops. Errors:
-  /// kUnavailable when it is not reached, kFailedPrecondition when it has none. Thread: any.
-  void find(const std::string& task, uint64_t incarnation,
-            std::function<void(Result<sys::Address>)> done);
+  /// Where a task, by its full name, has the data port of a lane now: its host in the cluster, and
+  /// the port it says; `lane` is modulo the lanes it has. `done` comes on the own lane, never when
+  /// that stops. Errors: kUnavailable when it is not reached, kFailedPrecondition when it has none.
+  /// Thread: any.
+  void find(const std::string& task, int lane, uint64_t incarnation,
+            std::function<void(Result<LaneAddress>)> done);
 
  private:
   struct Shared;
   Channels* const channels_;
   Task* const task_;
+  const int own_lane_;
   const std::chrono::milliseconds timeout_;
   const std::shared_ptr<Shared> shared_;
 };

@@ -22,7 +22,8 @@ using transport::ConnectionId;
 std::string encode_run(const RunExtra& extra) {
   base::ByteWriter out;
   out.put<int32_t>(extra.trace);
-  out.put<uint32_t>(extra.whole ? 1 : 0);
+  const auto lane = static_cast<uint32_t>(extra.lane);
+  out.put<uint32_t>(extra.whole ? 1 | (lane << 8) : 0);
   out.put(extra.number);
   return out.take();
 }
@@ -34,10 +35,12 @@ Result<RunExtra> decode_run(std::string_view bytes) {
   SR_RETURN_IF_ERROR(in.get(&out.trace));
   SR_RETURN_IF_ERROR(in.get(&flags));
   SR_RETURN_IF_ERROR(in.get(&out.number));
-  if (in.remaining() > 0 || flags > 1 || out.trace < 0) {
+  out.whole = (flags & 1) != 0;
+  out.lane = static_cast<int>(flags >> 8);
+  const uint32_t known = out.whole ? 0xff01 : 0;
+  if (in.remaining() > 0 || (flags & ~known) != 0 || out.trace < 0) {
     return base::data_loss("a call to run a program has wrong bytes beside its feeds");
   }
-  out.whole = flags == 1;
   return out;
 }
 
@@ -73,8 +76,8 @@ namespace {
 /// Answers a question when all of its parcels are there.
 class Question final : public Task::Taker {
  public:
-  Question(size_t count, std::function<void(const Status&, std::span<const Tensor>)> answer)
-      : parcels_(count), answer_(std::move(answer)) {}
+  using Answer = std::function<void(const Status&, std::span<const Tensor>)>;
+  Question(size_t count, Answer answer) : parcels_(count), answer_(std::move(answer)) {}
   void give(size_t index, ports::Parcel values) override { parcels_[index] = std::move(values); }
   void end(Status status) override {
     const auto answer = std::exchange(answer_, nullptr);
@@ -88,14 +91,14 @@ class Question final : public Task::Taker {
 
  private:
   std::vector<ports::Parcel> parcels_;
-  std::function<void(const Status&, std::span<const Tensor>)> answer_;
+  Answer answer_;
 };
 
 }  // namespace
 
 class DataPort::Impl final : public transport::CallHandler {
  public:
-  explicit Impl(Task* task) : task_(task) {}
+  Impl(Task* task, int lane) : task_(task), lane_(lane) {}
 
   Status listen(transport::Endpoint* endpoint, const sys::Address& address) {
     SR_ASSIGN_OR_RETURN(acceptor_, transport::Acceptor::create(endpoint, address, this));
@@ -103,14 +106,15 @@ class DataPort::Impl final : public transport::CallHandler {
   }
   [[nodiscard]] int port() const { return acceptor_->address().port; }
   void drain() { draining_ = true; }
+  [[nodiscard]] int64_t forwarded() const { return forwarded_; }
 
  private:
   /// What one connection has open here.
   struct Client {
     absl::flat_hash_set<uint64_t> steps;  ///< Parts that run or left tensors for others.
-    /// Steps that are one call alone, by the call; and these steps.
+    /// Steps that are one call alone, by the call; and the lanes of these steps.
     absl::flat_hash_map<uint64_t, uint64_t> runs;
-    absl::flat_hash_set<uint64_t> whole_steps;
+    absl::flat_hash_map<uint64_t, int> whole_steps;
     absl::flat_hash_map<uint64_t, std::pair<uint64_t, std::shared_ptr<Question>>> questions;
   };
 
@@ -132,14 +136,24 @@ class DataPort::Impl final : public transport::CallHandler {
         acceptor_->reply(from.id, call.header.call_id, {});
         return {};
       case DataCall::kCancelStep:
-        if (clients_[from.id.value].steps.contains(step) ||
-            clients_[from.id.value].whole_steps.contains(step)) {
-          task_->cancel(step);
-        }
+        cancel_step(&clients_[from.id.value], step);
         acceptor_->reply(from.id, call.header.call_id, {});
         return {};
     }
     return base::unimplemented("{} knows no call of kind {}", task_->name(), call.header.kind);
+  }
+
+  void cancel_step(Client* client, uint64_t step) {
+    if (client->steps.contains(step)) return task_->cancel(step);
+    const auto whole = client->whole_steps.find(step);
+    if (whole != client->whole_steps.end()) task_->cancel(step, whole->second);
+  }
+
+  /// True when the lane of this hint is not this one; counts it.
+  bool is_elsewhere(int hint) {
+    if (hint % task_->lanes() == lane_) return false;
+    forwarded_.store(forwarded_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    return true;
   }
 
   Status run(const Connection& from, const transport::Call& call, std::span<Tensor> feeds) {
@@ -151,7 +165,8 @@ class DataPort::Impl final : public transport::CallHandler {
                      .feeds = std::vector<Tensor>(feeds.size()),
                      .trace = extra.trace,
                      .whole = extra.whole,
-                     .number = extra.number};
+                     .number = extra.number,
+                     .lane = extra.lane};
     for (size_t i = 0; i < feeds.size(); ++i) {
       const uint32_t slot = call.slots[i].slot;
       if (slot >= feeds.size() || what.feeds[slot].defined() || !feeds[i].defined()) {
@@ -160,13 +175,22 @@ class DataPort::Impl final : public transport::CallHandler {
       what.feeds[slot] = std::move(feeds[i]);
     }
     Client& client = clients_[from.id.value];
-    auto& steps = extra.whole ? client.whole_steps : client.steps;
-    if (!steps.insert(call.header.step).second) {
-      return base::make_status(StatusCode::kAlreadyExists, "the step is here already");
+    const uint64_t step = call.header.step;
+    const bool is_new = extra.whole ? client.whole_steps.try_emplace(step, extra.lane).second
+                                    : client.steps.insert(step).second;
+    if (!is_new) return base::make_status(StatusCode::kAlreadyExists, "the step is here already");
+    if (extra.whole) client.runs[call.header.call_id] = step;
+    const ConnectionId to = from.id;
+    const uint64_t id = call.header.call_id;
+    if (is_elsewhere(extra.whole ? extra.lane : lane_hint(step))) {
+      task_->run(std::move(what), [this, to, id](ProgramResult result) {
+        auto held = std::make_shared<ProgramResult>(std::move(result));
+        task_->post(lane_, [this, to, id, held] { answer(to, id, std::move(*held)); });
+      });
+    } else {
+      task_->run(std::move(what),
+                 [this, to, id](ProgramResult result) { answer(to, id, std::move(result)); });
     }
-    if (extra.whole) client.runs[call.header.call_id] = call.header.step;
-    task_->run(std::move(what), [this, to = from.id, id = call.header.call_id](
-                                    ProgramResult result) { answer(to, id, std::move(result)); });
     return {};
   }
 
@@ -192,26 +216,39 @@ class DataPort::Impl final : public transport::CallHandler {
     }
     const ConnectionId to = from.id;
     const uint64_t id = call.header.call_id;
-    auto question = std::make_shared<Question>(
-        extra.keys.size(), [this, to, id](const Status& status, std::span<const Tensor> values) {
-          const auto client = clients_.find(to.value);
-          if (client != clients_.end()) client->second.questions.erase(id);
-          if (status.ok()) {
-            acceptor_->reply(to, id, values);
-          } else {
-            acceptor_->reply_error(to, id, status, true);
-          }
+    Question::Answer answer = [this, to, id](const Status& status, std::span<const Tensor> values) {
+      answer_question(to, id, status, values);
+    };
+    if (is_elsewhere(lane_hint(call.header.step))) {
+      answer = [this, to, id](const Status& status, std::span<const Tensor> values) {
+        task_->post(lane_, [this, to, id, status,
+                            held = std::vector<Tensor>(values.begin(), values.end())] {
+          answer_question(to, id, status, held);
         });
+      };
+    }
+    auto question = std::make_shared<Question>(extra.keys.size(), std::move(answer));
     clients_[to.value].questions[id] = {call.header.step, question};
     task_->ask(call.header.step, extra.keys, std::move(question));
     return {};
+  }
+
+  void answer_question(ConnectionId to, uint64_t id, const Status& status,
+                       std::span<const Tensor> values) {
+    const auto client = clients_.find(to.value);
+    if (client != clients_.end()) client->second.questions.erase(id);
+    if (status.ok()) {
+      acceptor_->reply(to, id, values);
+    } else {
+      acceptor_->reply_error(to, id, status, true);
+    }
   }
 
   void on_cancel(const Connection& from, uint64_t call_id) override {
     const auto client = clients_.find(from.id.value);
     if (client == clients_.end()) return;
     const auto run = client->second.runs.find(call_id);
-    if (run != client->second.runs.end()) task_->cancel(run->second);
+    if (run != client->second.runs.end()) cancel_step(&client->second, run->second);
     const auto question = client->second.questions.find(call_id);
     if (question == client->second.questions.end()) return;
     task_->withdraw(question->second.first, question->second.second);
@@ -224,14 +261,16 @@ class DataPort::Impl final : public transport::CallHandler {
     const auto client = clients_.extract(from.id.value);
     if (client.empty()) return;
     for (const uint64_t step : client.mapped().steps) task_->end_step(step);
-    for (const auto& [call, step] : client.mapped().runs) task_->cancel(step);
+    for (const auto& [step, lane] : client.mapped().whole_steps) task_->cancel(step, lane);
     for (const auto& [id, question] : client.mapped().questions) {
       task_->withdraw(question.first, question.second);
     }
   }
 
   Task* const task_;
+  const int lane_;
   std::atomic<bool> draining_ = false;
+  std::atomic<int64_t> forwarded_ = 0;             // Written by the lane only.
   absl::flat_hash_map<uint64_t, Client> clients_;  // By the connection's id.
   std::unique_ptr<transport::Acceptor> acceptor_;
 };
@@ -239,14 +278,16 @@ class DataPort::Impl final : public transport::CallHandler {
 DataPort::DataPort(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 DataPort::~DataPort() = default;
 
-Result<std::unique_ptr<DataPort>> DataPort::create(Task* task, transport::Endpoint* endpoint,
+Result<std::unique_ptr<DataPort>> DataPort::create(Task* task, int lane,
+                                                   transport::Endpoint* endpoint,
                                                    const sys::Address& address) {
-  auto impl = std::make_unique<Impl>(task);
+  auto impl = std::make_unique<Impl>(task, lane);
   SR_RETURN_IF_ERROR(impl->listen(endpoint, address));
   return std::unique_ptr<DataPort>(new DataPort(std::move(impl)));
 }
 
 int DataPort::port() const { return impl_->port(); }
 void DataPort::drain() { impl_->drain(); }
+int64_t DataPort::forwarded() const { return impl_->forwarded(); }
 
 }  // namespace sidereal::runtime

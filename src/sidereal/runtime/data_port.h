@@ -26,6 +26,7 @@ enum class DataCall : uint16_t {
 struct RunExtra {
   int32_t trace = 0;    ///< ProgramCall::trace
   bool whole = false;   ///< ProgramCall::whole
+  int lane = 0;         ///< ProgramCall::lane, up to 255; only with `whole`.
   uint64_t number = 0;  ///< ProgramCall::number
 };
 
@@ -41,15 +42,17 @@ struct TensorsExtra {
 std::string encode_tensors(const TensorsExtra& extra);
 Result<TensorsExtra> decode_tensors(std::string_view bytes);
 
-/// The data port of a task: takes calls of other tasks' lanes, on the lane of the task.
+/// The data port of one lane of a task: takes calls of other tasks' lanes, on that lane. What is
+/// for another lane of the task, because the caller knows this port only, is passed on to it.
 ///
 /// Lifecycle: created before the task starts, destroyed after it has stopped.
-/// Thread:    the task's lane, except what says otherwise.
+/// Thread:    the lane, except what says otherwise.
 class DataPort {
  public:
-  /// Listens at `address`. `task` and `endpoint` are borrowed. Errors: those of
+  /// Listens at `address`. `task` and the lane's `endpoint` are borrowed. Errors: those of
   /// transport::Acceptor::create().
-  static Result<std::unique_ptr<DataPort>> create(Task* task, transport::Endpoint* endpoint,
+  static Result<std::unique_ptr<DataPort>> create(Task* task, int lane,
+                                                  transport::Endpoint* endpoint,
                                                   const sys::Address& address);
   ~DataPort();
   DataPort(const DataPort&) = delete;
@@ -59,6 +62,8 @@ class DataPort {
   [[nodiscard]] int port() const;
   /// Takes no parts of steps any more. Thread: any.
   void drain();
+  /// Calls that were passed on to other lanes. Thread: any.
+  [[nodiscard]] int64_t forwarded() const;
 
  private:
   class Impl;

@@ -35,14 +35,14 @@ class LocalLink final : public Link {
   LocalLink(Task* task, uint64_t session, bool isolated)
       : task_(task), session_(session), isolated_(isolated) {}
 
-  void attach(std::function<void(Result<uint64_t>)> done) override {
+  void attach(std::function<void(Result<Attached>)> done) override {
     const Status opened = task_->open_session(session_, isolated_);
     if (!opened.ok()) return done(opened);
-    done(task_->incarnation());
+    done(Attached{.incarnation = task_->incarnation(), .lanes = task_->lanes()});
   }
-  void register_program(const std::string& bytes,
+  void register_program(const std::string& bytes, int lane,
                         std::function<void(Result<uint64_t>)> done) override {
-    done(task_->register_program(session_, bytes));
+    done(task_->register_program(session_, bytes, lane));
   }
   std::shared_ptr<Part> run(ProgramCall call, std::function<void(ProgramResult)> done) override {
     call.session = session_;
@@ -75,7 +75,7 @@ class Attachment final : public ClientStream<v1::AttachRequest, v1::AttachReply>
       : peer_(std::move(peer)), on_lost_(std::move(on_lost)) {}
 
   void attach(v1::Worker::Stub* stub, const v1::AttachHead& head,
-              std::function<void(Result<uint64_t>)> done) {
+              std::function<void(Result<Link::Attached>)> done) {
     on_attached_ = std::move(done);
     stub->async()->Attach(&context_, this);
     begin();
@@ -84,7 +84,8 @@ class Attachment final : public ClientStream<v1::AttachRequest, v1::AttachReply>
     put(std::move(request));
   }
 
-  void register_program(const std::string& bytes, std::function<void(Result<uint64_t>)> done) {
+  void register_program(const std::string& bytes, int lane,
+                        std::function<void(Result<uint64_t>)> done) {
     {
       const std::lock_guard lock(state_mutex_);
       if (ended_) {
@@ -95,6 +96,7 @@ class Attachment final : public ClientStream<v1::AttachRequest, v1::AttachReply>
     }
     v1::AttachRequest request;
     request.set_program(bytes);
+    request.set_lane(lane);
     put(std::move(request));
   }
 
@@ -112,7 +114,10 @@ class Attachment final : public ClientStream<v1::AttachRequest, v1::AttachReply>
     if (reply->has_status()) {
       const auto& devices = reply->status().devices();
       const auto done = std::exchange(on_attached_, nullptr);
-      if (done) done(devices.empty() ? 0 : devices[0].incarnation());
+      if (done) {
+        done(Link::Attached{.incarnation = devices.empty() ? 0 : devices[0].incarnation(),
+                            .lanes = 1 + reply->status().lane_ports_size()});
+      }
       return;
     }
     std::function<void(Result<uint64_t>)> done;
@@ -149,7 +154,7 @@ class Attachment final : public ClientStream<v1::AttachRequest, v1::AttachReply>
   }
 
   const std::string peer_;
-  std::function<void(Result<uint64_t>)> on_attached_;
+  std::function<void(Result<Link::Attached>)> on_attached_;
   std::mutex state_mutex_;
   std::function<void(Status)> on_lost_;
   std::deque<std::function<void(Result<uint64_t>)>> waiting_;
@@ -299,16 +304,16 @@ class RemoteLink final : public Link {
   }
   ~RemoteLink() override { attachment_->hang_up(); }
 
-  void attach(std::function<void(Result<uint64_t>)> done) override {
+  void attach(std::function<void(Result<Attached>)> done) override {
     attachment_->attach(stub_.get(), head_,
-                        [incarnation = incarnation_, done = std::move(done)](Result<uint64_t> got) {
-                          if (got.ok()) *incarnation = *got;
+                        [incarnation = incarnation_, done = std::move(done)](Result<Attached> got) {
+                          if (got.ok()) *incarnation = got->incarnation;
                           done(std::move(got));
                         });
   }
-  void register_program(const std::string& bytes,
+  void register_program(const std::string& bytes, int lane,
                         std::function<void(Result<uint64_t>)> done) override {
-    attachment_->register_program(bytes, std::move(done));
+    attachment_->register_program(bytes, lane, std::move(done));
   }
   std::shared_ptr<Part> run(ProgramCall call, std::function<void(ProgramResult)> done) override {
     call.session = head_.session();

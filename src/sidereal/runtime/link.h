@@ -28,10 +28,16 @@ class Link {
     virtual void end() = 0;
   };
 
-  /// Attaches the session. Before anything else, once; `done` gets the task's incarnation.
-  virtual void attach(std::function<void(Result<uint64_t>)> done) = 0;
-  /// The content hash of the program of these bytes, which may run from then on.
-  virtual void register_program(const std::string& bytes,
+  /// What a task says of itself.
+  struct Attached {
+    uint64_t incarnation = 0;
+    int lanes = 1;
+  };
+  /// Attaches the session. Before anything else, once.
+  virtual void attach(std::function<void(Result<Attached>)> done) = 0;
+  /// The content hash of the program of these bytes, which may run from then on: on `lane`, see
+  /// Task::register_program().
+  virtual void register_program(const std::string& bytes, int lane,
                                 std::function<void(Result<uint64_t>)> done) = 0;
   /// Begins a part of a step; `done` gets its result, once.
   virtual std::shared_ptr<Part> run(ProgramCall call, std::function<void(ProgramResult)> done) = 0;

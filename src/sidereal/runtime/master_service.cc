@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -34,6 +35,8 @@ constexpr milliseconds kWaitForTasks(600'000);
 /// What a client gets to hold the session that was made for it.
 constexpr milliseconds kUnheld(10'000);
 constexpr size_t kSessionsMax = 1024;
+/// What one-way calls get to be done when the server stops.
+constexpr milliseconds kLastCalls(5'000);
 /// Calls that make or extend sessions, each with a thread, at once.
 constexpr int kMakingMax = 128;
 
@@ -105,26 +108,40 @@ class Sessions : public std::enable_shared_from_this<Sessions> {
     }
     if (on_close) on_close();
   }
-  Status close(uint64_t id, const Status& why) {
-    Entry entry;
+  /// `done` gets the outcome once the session has let go of everything, from any thread.
+  void close(
+      uint64_t id, const Status& why,
+      std::function<void(const Status&)> done = [](const Status&) {}) {
+    std::shared_ptr<MasterSession> session;
+    std::function<void()> on_close;
     {
       const std::lock_guard lock(mutex_);
       const auto found = sessions_.find(id);
-      if (found == sessions_.end()) return unknown(id);
-      entry = std::move(found->second);
-      sessions_.erase(found);
+      if (found != sessions_.end()) {
+        session = std::move(found->second.session);
+        on_close = std::move(found->second.on_close);
+        sessions_.erase(found);
+      }
     }
-    entry.session->close(why);
-    if (entry.on_close) entry.on_close();
-    return {};
+    if (session == nullptr) return done(unknown(id));
+    session->close(why, [done = std::move(done)] { done({}); });
+    if (on_close) on_close();
   }
+  /// Waits until all have let go of everything, but not long.
   void close_all(const Status& why) {
     std::vector<uint64_t> ids;
     {
       const std::lock_guard lock(mutex_);
       for (const auto& [id, entry] : sessions_) ids.push_back(id);
     }
-    for (const uint64_t id : ids) static_cast<void>(close(id, why));
+    const auto left = std::make_shared<std::atomic<size_t>>(ids.size() + 1);
+    const auto ended = std::make_shared<std::promise<void>>();
+    const auto count_down = [left, ended](const Status&) {
+      if (--*left == 0) ended->set_value();
+    };
+    for (const uint64_t id : ids) close(id, why, count_down);
+    count_down({});
+    ended->get_future().wait_for(kLastCalls);
   }
 
  private:
@@ -140,7 +157,7 @@ class Sessions : public std::enable_shared_from_this<Sessions> {
       const auto found = sessions_.find(id);
       if (found == sessions_.end() || found->second.unheld == nullptr) return;
     }
-    static_cast<void>(close(id, base::cancelled("no client held the session")));
+    close(id, base::cancelled("no client held the session"));
   }
 
   static Status unknown(uint64_t id) {
@@ -259,7 +276,7 @@ class Hold final : public grpc::ServerUnaryReactor {
     sessions_->hold(id_, [self] { self->finish(); });
   }
   void OnCancel() override {
-    static_cast<void>(sessions_->close(id_, base::cancelled("the client has gone")));
+    sessions_->close(id_, base::cancelled("the client has gone"));
     finish();
   }
   void OnDone() override { const std::shared_ptr<Hold> last = std::move(self_); }
@@ -315,10 +332,10 @@ class MasterService::Impl final : public Base {
   grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* call,
                                          const v1::CloseSessionRequest* request,
                                          v1::CloseSessionReply*) override {
-    const Status closed = common_->sessions->close(
-        request->session(), base::cancelled("Session::Close() was called: the step was cancelled"));
     grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-    reactor->Finish(to_grpc(closed));
+    common_->sessions->close(request->session(),
+                             base::cancelled("Session::Close() was called: the step was cancelled"),
+                             [reactor](const Status& closed) { reactor->Finish(to_grpc(closed)); });
     return reactor;
   }
 
@@ -416,7 +433,7 @@ class MasterService::Impl final : public Base {
     }
     if (gone(call)()) {
       Status why = base::cancelled("the client has gone");
-      static_cast<void>(common_->sessions->close(session->id(), why));
+      common_->sessions->close(session->id(), why);
       return why;
     }
     reply->set_session(session->id());

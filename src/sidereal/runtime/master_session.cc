@@ -1,6 +1,7 @@
 #include "sidereal/runtime/master_session.h"
 
 #include <condition_variable>
+#include <tuple>
 #include <utility>
 
 #include "sidereal/base/log.h"
@@ -10,6 +11,7 @@
 #include "sidereal/kernels/prepared_matmul.h"
 #include "sidereal/kernels/thread.h"
 #include "sidereal/partition/by_device.h"
+#include "sidereal/partition/lanes.h"
 #include "sidereal/passes/feeds.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/passes/place_devices.h"
@@ -209,7 +211,7 @@ std::shared_ptr<Link> MasterSession::make_link(const std::string& task) {
                                 .session = id_,
                                 .isolated = config_.isolate_session_state,
                                 .protocol = context_->protocol,
-                                .data = context_->data,
+                                .data = data_channels(),
                                 .on_lost = [weak = weak_from_this(), task](const Status& why) {
                                   const std::shared_ptr<MasterSession> self = weak.lock();
                                   if (self != nullptr) self->note_lost(task, why);
@@ -228,6 +230,7 @@ void MasterSession::note_lost(const std::string& task, const Status& why) {
   }
   // No part of theirs runs there, whose end would end them.
   for (const auto& request : calling) request->cancel(why);
+  context_->task->lose_one_way(id_, task, why);
 }
 
 namespace {
@@ -238,7 +241,7 @@ struct Attempt {
   bool pending = false;
   steady_clock::time_point next;
   Status failure;
-  uint64_t incarnation = 0;
+  Link::Attached attached;  ///< Once its incarnation is not 0.
 };
 
 }  // namespace
@@ -266,7 +269,10 @@ Status MasterSession::attach(const std::set<std::string>& tasks, steady_clock::t
     if (status.ok()) status = closed_;
     for (auto& [task, attempt] : attempts->by_task) {
       if (status.ok()) {
-        attached_[task] = {.link = attempt.link, .incarnation = attempt.incarnation, .lost = {}};
+        attached_[task] = {.link = attempt.link,
+                           .incarnation = attempt.attached.incarnation,
+                           .lanes = attempt.attached.lanes,
+                           .lost = {}};
       } else if (attempt.link != nullptr) {
         unused.push_back(std::move(attempt.link));
       }
@@ -281,7 +287,7 @@ Status MasterSession::try_to_attach(const std::shared_ptr<Attempts>& attempts,
                                     const std::function<bool()>& gone) {
   const auto first_missing = [&]() -> std::pair<std::string, Attempt*> {
     for (auto& [task, attempt] : attempts->by_task) {
-      if (attempt.incarnation == 0) return {task, &attempt};
+      if (attempt.attached.incarnation == 0) return {task, &attempt};
     }
     return {"", nullptr};
   };
@@ -303,19 +309,19 @@ Status MasterSession::try_to_attach(const std::shared_ptr<Attempts>& attempts,
       next_log = now + kLogEvery;
     }
     for (auto& [task, one] : attempts->by_task) {
-      if (one.incarnation != 0 || one.pending || now < one.next) continue;
+      if (one.attached.incarnation != 0 || one.pending || now < one.next) continue;
       if (!one.failure.ok() && one.failure.code() != StatusCode::kUnavailable) return one.failure;
       one.pending = true;
       one.link = make_link(task);
       const std::shared_ptr<Link> link = one.link;
       lock.unlock();
-      link->attach([attempts, name = task](const Result<uint64_t>& incarnation) {
+      link->attach([attempts, name = task](const Result<Link::Attached>& attached) {
         const std::lock_guard inner(attempts->mutex);
         Attempt& done = attempts->by_task[name];
         done.pending = false;
         done.next = steady_clock::now() + kRetry;
-        done.failure = incarnation.status();
-        if (incarnation.ok()) done.incarnation = *incarnation;
+        done.failure = attached.status();
+        if (attached.ok()) done.attached = *attached;
         attempts->changed.notify_all();
       });
       lock.lock();
@@ -324,7 +330,7 @@ Status MasterSession::try_to_attach(const std::shared_ptr<Attempts>& attempts,
     // A task of this process has answered by now.
     const bool all_pending =
         std::all_of(attempts->by_task.begin(), attempts->by_task.end(), [&](const auto& one) {
-          return one.second.incarnation != 0 || one.second.pending ||
+          return one.second.attached.incarnation != 0 || one.second.pending ||
                  steady_clock::now() < one.second.next;
         });
     if (all_pending && first_missing().second != nullptr) {
@@ -446,10 +452,15 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::plan_of_calls(
   using Mode = partition::PullPushOptions::Mode;
   const bool is_lite = context_->protocol == cluster::Protocol::kStarServerLite;
   const std::string& own = context_->task->name();
-  SR_ASSIGN_OR_RETURN(const partition::PartitionedGraph cut,
-                      partition::pull_push_by_device(
-                          step.graph, own + "/device:CPU:0", step.fetches, step.targets,
-                          context_->registry, {.mode = is_lite ? Mode::kLite : Mode::kLayers}));
+  const std::string driver = own + "/device:CPU:0";
+  ir::Graph graph = step.graph;
+  partition::assign_lanes(&graph, [&](const std::string& device) {
+    return device == driver ? 1 : lanes_of(task_of(device));
+  });
+  SR_ASSIGN_OR_RETURN(
+      const partition::PartitionedGraph cut,
+      partition::pull_push_by_device(graph, driver, step.fetches, step.targets, context_->registry,
+                                     {.mode = is_lite ? Mode::kLite : Mode::kLayers}));
   SR_ASSIGN_OR_RETURN(const program::CompiledStep compiled, program::compile(cut));
   auto plan = std::make_shared<Plan>();
   PartPlan& part = plan->parts.emplace_back();
@@ -457,20 +468,33 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::plan_of_calls(
   SR_ASSIGN_OR_RETURN(part.feeds, feeds_of(compiled.worker, feed_index));
   for (size_t i = 0; i < cut.fetches.size(); ++i) part.fetches.push_back(i);
   // Equal programs are registered once.
-  std::set<std::pair<std::string, uint64_t>> known;
+  std::set<std::tuple<std::string, int, uint64_t>> known;
   std::vector<Registration> wanted;
   for (const program::RemoteProgram& remote : compiled.remotes) {
     const std::string task = task_of(remote.device);
     plan->called.insert(task);
-    if (!known.emplace(task, remote.hash).second) continue;
+    const int lane = partition::lane_of(remote.device);
+    if (!known.emplace(task, lane, remote.hash).second) continue;
     SR_ASSIGN_OR_RETURN(std::shared_ptr<Link> link, link_to(task));
-    wanted.push_back({.link = std::move(link), .bytes = remote.bytes});
+    wanted.push_back({.link = std::move(link), .bytes = remote.bytes, .lane = lane});
   }
   SR_ASSIGN_OR_RETURN(part.link, link_to(own));
-  wanted.push_back({.link = part.link, .bytes = program::encode(compiled.worker)});
+  wanted.push_back(
+      {.link = part.link, .bytes = program::encode(compiled.worker), .lane = lane_hint(id_)});
   SR_ASSIGN_OR_RETURN(const std::vector<uint64_t> programs, register_all(wanted));
   part.program = programs.back();
   return plan;
+}
+
+int MasterSession::lanes_of(const std::string& task) {
+  const std::lock_guard lock(mutex_);
+  const auto found = attached_.find(task);
+  return found == attached_.end() ? 1 : found->second.lanes;
+}
+
+DataChannels* MasterSession::data_channels() const {
+  const std::vector<DataChannels*>& all = context_->data;
+  return all.empty() ? nullptr : all[static_cast<size_t>(lane_hint(id_)) % all.size()];
 }
 
 Result<std::shared_ptr<Link>> MasterSession::link_to(const std::string& task) {
@@ -499,9 +523,10 @@ Result<std::vector<size_t>> MasterSession::feeds_of(
 Result<std::vector<uint64_t>> MasterSession::register_all(const std::vector<Registration>& wanted) {
   const auto registrations = std::make_shared<Registrations>(wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
-    wanted[i].link->register_program(wanted[i].bytes, [registrations, i](Result<uint64_t> program) {
-      registrations->set(i, std::move(program));
-    });
+    wanted[i].link->register_program(wanted[i].bytes, wanted[i].lane,
+                                     [registrations, i](Result<uint64_t> program) {
+                                       registrations->set(i, std::move(program));
+                                     });
   }
   std::vector<uint64_t> out;
   for (const Result<uint64_t>& registered : registrations->wait()) {
@@ -522,7 +547,7 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::register_parts
     SR_ASSIGN_OR_RETURN(const program::Program program, program::compile(part));
     SR_ASSIGN_OR_RETURN(out.feeds, feeds_of(program, feed_index));
     out.fetches = part.fetch_indices;
-    wanted.push_back({.link = out.link, .bytes = program::encode(program)});
+    wanted.push_back({.link = out.link, .bytes = program::encode(program), .lane = lane_hint(id_)});
   }
   SR_ASSIGN_OR_RETURN(const std::vector<uint64_t> programs, register_all(wanted));
   for (size_t i = 0; i < programs.size(); ++i) plan->parts[i].program = programs[i];
@@ -617,16 +642,19 @@ void MasterSession::start(const std::shared_ptr<Request>& request, const Plan& p
     forget(request);
     return request->finish({.status = ready});
   }
-  run->start(context_->random(), call.feed_values, call.trace,
+  run->start(step_number(id_, context_->random()), call.feed_values, call.trace,
              shorter(call.timeout, config_.operation_timeout));
 }
 
-void MasterSession::close(const Status& why) {
+void MasterSession::close(const Status& why, std::function<void()> done) {
   std::set<std::shared_ptr<Request>> running;
   std::map<std::string, Attached> attached;
   {
-    const std::lock_guard lock(mutex_);
-    if (!closed_.ok()) return;
+    std::unique_lock lock(mutex_);
+    if (!closed_.ok()) {
+      lock.unlock();
+      return done();
+    }
     closed_ = base::aborted("the session was closed: {}", base::message_of(why));
     running = running_;
     attached = std::move(attached_);
@@ -634,7 +662,12 @@ void MasterSession::close(const Status& why) {
     plans_.clear();
   }
   for (const auto& request : running) request->cancel(why);
-  for (auto& [task, one] : attached) one.link->detach();
+  // What is under way is done first: it runs elsewhere only while the session is attached there.
+  context_->task->when_one_way_done(
+      id_, [self = shared_from_this(), attached = std::move(attached), done = std::move(done)] {
+        for (const auto& [task, one] : attached) one.link->detach();
+        done();
+      });
 }
 
 }  // namespace sidereal::runtime

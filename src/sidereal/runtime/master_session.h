@@ -43,7 +43,8 @@ struct MasterContext {
   Task* task = nullptr;
   Channels* channels = nullptr;
   cluster::Protocol protocol = cluster::Protocol::kGrpc;
-  DataChannels* data = nullptr;  ///< What steps go over between tasks; nullptr: gRPC.
+  /// What steps go over between tasks, by lane of this one; empty: gRPC.
+  std::vector<DataChannels*> data;
   Threads* threads = nullptr;
   std::function<uint64_t()> random;
   std::vector<ir::DeviceSpec> device_filters;  ///< Of other tasks, what fits one of these; or all.
@@ -96,8 +97,10 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   /// kResourceExhausted when too many run.
   std::shared_ptr<Handle> run(StepCall call, std::function<void(StepResult)> done);
 
-  /// Ends all steps, and lets go of all tasks. `why` is what later calls get.
-  void close(const Status& why);
+  /// Ends all steps, and lets go of all tasks when their one-way calls are done; then calls `done`,
+  /// from any thread. `why` is what later calls get.
+  void close(
+      const Status& why, std::function<void()> done = [] {});
 
  private:
   class Request;
@@ -105,6 +108,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   struct Attached {
     std::shared_ptr<Link> link;
     uint64_t incarnation = 0;
+    int lanes = 1;
     Status lost;  ///< Why it is not attached any more.
   };
 
@@ -134,11 +138,15 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   struct Registration {
     std::shared_ptr<Link> link;
     std::string bytes;
+    int lane = 0;
   };
   static Result<std::vector<uint64_t>> register_all(const std::vector<Registration>& wanted);
   static Result<std::vector<size_t>> feeds_of(const program::Program& program,
                                               const std::map<std::string, size_t>& feed_index);
   Result<std::shared_ptr<Link>> link_to(const std::string& task);
+  int lanes_of(const std::string& task);
+  /// Those of the lane that the session's steps run on here.
+  [[nodiscard]] DataChannels* data_channels() const;
   void make_waiting_plans();
   void start(const std::shared_ptr<Request>& request, const Plan& plan, const StepCall& call);
   void forget(const std::shared_ptr<Request>& request);

@@ -16,10 +16,6 @@ namespace sidereal::runtime {
 template <class Message>
 class Outbox {
  public:
-  /// `release` is called with each tensor that was written.
-  explicit Outbox(std::function<void(tensor::Tensor)> release = nullptr)
-      : release_(std::move(release)) {}
-
   void put(Message message) { items_.push_back({std::move(message), std::nullopt}); }
   void put(int32_t index, tensor::Tensor value) {
     items_.push_back({Message(), PieceCutter(index, std::move(value))});
@@ -38,17 +34,11 @@ class Outbox {
         item.tensor->next(message->mutable_piece());
       }
       if (!item.tensor->done()) return;
-      if (release_) release_(item.tensor->take());
     }
     items_.pop_front();
   }
   /// Nothing more is written.
-  void clear() {
-    for (Item& item : items_) {
-      if (item.tensor && release_) release_(item.tensor->take());
-    }
-    items_.clear();
-  }
+  void clear() { items_.clear(); }
 
  private:
   struct Item {
@@ -56,7 +46,6 @@ class Outbox {
     std::optional<PieceCutter> tensor;
   };
 
-  std::function<void(tensor::Tensor)> release_;
   std::deque<Item> items_;
 };
 

@@ -97,7 +97,7 @@ class Server::Impl {
     if (master_ != nullptr) {
       master_->drain();
       worker_->drain();
-      if (data_port_ != nullptr) data_port_->drain();
+      for (const auto& lane : data_lanes_) lane->port->drain();
       const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(drain_s);
       std::unique_lock lock(mutex_);
       while (running() > 0 && std::chrono::steady_clock::now() < until) {
@@ -113,7 +113,9 @@ class Server::Impl {
     ended_.notify_all();
   }
 
-  [[nodiscard]] int data_port() const { return data_port_ == nullptr ? 0 : data_port_->port(); }
+  [[nodiscard]] int data_port() const {
+    return data_lanes_.empty() ? 0 : data_lanes_.front()->port->port();
+  }
 
   cluster::Protocol protocol_ = cluster::Protocol::kGrpc;
   std::string target_;
@@ -143,6 +145,7 @@ class Server::Impl {
     const bool has_data_port = cluster::has_data_port(options.protocol);
     TaskOptions task{.name = task_name_,
                      .incarnation = incarnation,
+                     .lanes = options.lanes,
                      .intra_op_threads = options.intra_op_threads,
                      .host_functions = options.host_functions};
     if (has_data_port) {
@@ -151,7 +154,15 @@ class Server::Impl {
     }
     SR_ASSIGN_OR_RETURN(task_, Task::create(std::move(task)));
     protocol_ = options.protocol;
-    if (has_data_port) SR_RETURN_IF_ERROR(open_data_port(options));
+    if (has_data_port) SR_RETURN_IF_ERROR(open_data_ports(options));
+    std::vector<int> data_ports;
+    std::vector<Peers*> peers;
+    for (const auto& lane : data_lanes_) {
+      data_ports.push_back(lane->port->port());
+      peers.push_back(lane->channels.get());
+      context_.data.push_back(lane->channels.get());
+    }
+    if (peers.empty()) peers.push_back(peers_.get());
     // Half of the machine: the other half is for what is made of it.
     const auto memory = static_cast<uint64_t>(sys::posix::process_figures().memory_limit);
     const auto arriving = std::make_shared<ArrivingBytes>(memory / 2);
@@ -162,20 +173,18 @@ class Server::Impl {
                              .cluster = cluster_.to_json(),
                              .arriving = arriving,
                              .protocol = protocol_,
-                             .data_port = data_port(),
+                             .data_ports = std::move(data_ports),
                              .settings = settings_});
     ops::register_all(&context_.registry);
     exec::register_kernels(&context_.kernels);
     context_.task = task_.get();
     context_.channels = channels_.get();
     context_.protocol = protocol_;
-    context_.data = data_channels_.get();
     context_.threads = &threads_;
     context_.random = [this] { return random_->next(); };
     SR_RETURN_IF_ERROR(set_defaults(options));
     master_ = std::make_unique<MasterService>(&context_, arriving);
-    task_->start(data_channels_ != nullptr ? static_cast<Peers*>(data_channels_.get())
-                                           : peers_.get());
+    task_->start(peers);
 
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
@@ -231,22 +240,50 @@ class Server::Impl {
     claimed_ = nullptr;
   }
 
+  /// What carries calls of a lane of the task, and takes calls of others.
+  struct DataLane {
+    std::unique_ptr<transport::Endpoint> endpoint;
+    std::unique_ptr<DataFinder> finder;
+    std::unique_ptr<DataChannels> channels;
+    std::unique_ptr<DataPort> port;
+  };
+
   /// Where other tasks' lanes connect, and connections to theirs.
-  Status open_data_port(const ServerOptions& options) {
-    SR_ASSIGN_OR_RETURN(
-        endpoint_, transport::Endpoint::create(
-                       task_->lane(), {.task = task_name_, .incarnation = task_->incarnation()},
-                       options.data, credentials_));
+  Status open_data_ports(const ServerOptions& options) {
     SR_RETURN_IF_ERROR(read_endpoint_map(options));
-    SR_ASSIGN_OR_RETURN(const sys::Address address, data_address(options));
-    SR_ASSIGN_OR_RETURN(data_port_, DataPort::create(task_.get(), endpoint_.get(), address));
-    finder_ = std::make_unique<DataFinder>(
-        channels_.get(), task_.get(), std::chrono::milliseconds(options.data.connect_deadline_ms));
-    data_channels_ = std::make_unique<DataChannels>(
-        task_.get(), endpoint_.get(),
-        [this](const std::string& task, uint64_t peer,
-               std::function<void(Result<sys::Address>)> done) {
-          find_data_port(task, peer, std::move(done));
+    SR_ASSIGN_OR_RETURN(sys::Address address, data_address(options));
+    for (int index = 0; index < task_->lanes(); ++index) {
+      auto lane = std::make_unique<DataLane>();
+      SR_RETURN_IF_ERROR(open_lane(options, index, address, lane.get()));
+      data_lanes_.push_back(std::move(lane));
+      address.port = 0;  // The lanes after the first are found by asking.
+    }
+    return {};
+  }
+
+  Status open_lane(const ServerOptions& options, int index, const sys::Address& address,
+                   DataLane* out) {
+    SR_ASSIGN_OR_RETURN(out->endpoint, transport::Endpoint::create(
+                                           task_->lane(index),
+                                           {.task = task_name_,
+                                            .incarnation = task_->incarnation(),
+                                            .lane_count = static_cast<uint32_t>(task_->lanes())},
+                                           options.data, credentials_));
+    SR_ASSIGN_OR_RETURN(out->port,
+                        DataPort::create(task_.get(), index, out->endpoint.get(), address));
+    out->finder =
+        std::make_unique<DataFinder>(channels_.get(), task_.get(), index,
+                                     std::chrono::milliseconds(options.data.connect_deadline_ms));
+    out->channels = std::make_unique<DataChannels>(
+        task_.get(), out->endpoint.get(),
+        [this, index, finder = out->finder.get()](const std::string& task, int lane, uint64_t peer,
+                                                  std::function<void(Result<LaneAddress>)> done) {
+          const std::optional<sys::Address> mapped = endpoint_map_.find(channels_->address(task));
+          if (!mapped) return finder->find(task, lane, peer, std::move(done));
+          // A map knows one port of a task, that of its first lane, which passes calls on.
+          static_cast<void>(task_->post(index, [done = std::move(done), address = *mapped] {
+            done(LaneAddress{.address = address, .lane = 0});
+          }));
         },
         [this](const std::string& task) { return channels_->describe(task); }, random_.get());
     return {};
@@ -274,18 +311,15 @@ class Server::Impl {
     return out;
   }
 
-  /// DataChannel::Find: what the map says, or else the task itself.
-  void find_data_port(const std::string& task, uint64_t incarnation,
-                      std::function<void(Result<sys::Address>)> done) {
-    const std::optional<sys::Address> mapped = endpoint_map_.find(channels_->address(task));
-    if (!mapped) return finder_->find(task, incarnation, std::move(done));
-    static_cast<void>(task_->post([done = std::move(done), address = *mapped] { done(address); }));
-  }
-
   TransferredBytes transferred() const {
-    if (data_port_ == nullptr) return {.received = peers_->bytes_received()};
-    const metrics::LaneMetrics& lane = endpoint_->metrics();
-    return {.sent = lane.bytes_out.value(), .received = lane.bytes_in.value()};
+    TransferredBytes out;
+    if (data_lanes_.empty()) out.received = peers_->bytes_received();
+    for (const auto& lane : data_lanes_) {
+      out.sent += lane->endpoint->metrics().bytes_out.value();
+      out.received += lane->endpoint->metrics().bytes_in.value();
+      out.calls_forwarded += lane->port->forwarded();
+    }
+    return out;
   }
 
   /// What sessions of this master get where their clients ask for nothing else.
@@ -330,12 +364,9 @@ class Server::Impl {
   std::unique_ptr<Channels> channels_;
   std::unique_ptr<RemotePeers> peers_;
   std::unique_ptr<Task> task_;
-  // On the lane of the task, which has stopped when they go.
-  std::unique_ptr<transport::Endpoint> endpoint_;
   EndpointMap endpoint_map_;
-  std::unique_ptr<DataFinder> finder_;
-  std::unique_ptr<DataChannels> data_channels_;
-  std::unique_ptr<DataPort> data_port_;
+  // On the lanes of the task, which have stopped when they go.
+  std::vector<std::unique_ptr<DataLane>> data_lanes_;
   MasterContext context_;
   std::unique_ptr<WorkerService> worker_;
   std::unique_ptr<MasterService> master_;

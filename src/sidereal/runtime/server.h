@@ -40,11 +40,13 @@ struct ServerOptions {
   /// that runs a long op answers nobody: that a task has gone is noticed by the control service.
   /// See also complete_settings() (runtime/server_settings.h).
   config::Options data = {.keepalive_timeout_ms = 600'000, .frame_bytes_max = int64_t{1} << 40};
-  int lanes = 1;           ///< Threads that run steps; not for "grpc".
+  /// Threads that run steps, each its own, up to Task::kLanesMax. With star_server protocols what
+  /// lasts is divided among them by its name; with the others a session's steps run on one.
+  int lanes = 1;
   bool pin_cores = false;  ///< Each lane keeps to a processor of its own; not for "grpc".
   /// Who said an option that the caller did not say: a variable of the environment, by option.
   std::map<std::string, std::string> set_by = {};
-  int intra_op_threads = 1;  ///< Threads that work on one op.
+  int intra_op_threads = 1;  ///< Threads that work on one op of a lane.
   /// What sessions of this master see of other tasks: devices that fit one of these; none: all.
   std::vector<std::string> device_filters = {};
   /// What holds where a client of this master asks for nothing else: the options that go with a
@@ -81,7 +83,7 @@ class Server {
   /// The cluster, with this task's port.
   [[nodiscard]] const cluster::ClusterSpec& cluster() const;
   [[nodiscard]] cluster::Protocol protocol() const;
-  /// Of the data port; 0: there is none.
+  /// Of the data port, that of the first lane; 0: there is none.
   [[nodiscard]] int data_port() const;
   /// "insecure", "secret" or "tls".
   [[nodiscard]] const char* security() const;

@@ -21,9 +21,7 @@ template <class Request, class Reply>
 class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
                      public std::enable_shared_from_this<ServerStream<Request, Reply>> {
  public:
-  /// `release` is called with each tensor that was written.
-  explicit ServerStream(std::function<void(tensor::Tensor)> release = nullptr)
-      : outbox_(std::move(release)) {}
+  ServerStream() = default;
 
   void start(std::shared_ptr<ServerStream> self) {
     self_ = std::move(self);

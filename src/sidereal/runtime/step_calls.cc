@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "sidereal/partition/lanes.h"
 #include "sidereal/runtime/channels.h"
 #include "sidereal/sys/clock.h"
 
@@ -22,19 +23,29 @@ class StepCalls::Call final : public Peers::RunDone {
  public:
   /// `process`: number of its task among those that are called.
   Call(StepCalls* owner, const program::CallSpec* spec, std::string task, int process)
-      : owner_(owner), spec_(spec), task_(std::move(task)), process_(process) {}
+      : owner_(owner),
+        spec_(spec),
+        task_(std::move(task)),
+        lane_(partition::lane_of(spec->device)),
+        process_(process) {}
 
   [[nodiscard]] bool is_open() const { return completion_ != nullptr; }
   [[nodiscard]] const std::string& task() const { return task_; }
 
   void start(uint64_t step, std::span<const Tensor> feeds, ports::CallCompletion* completion) {
+    const int32_t trace = owner_->trace_ == 0 ? 0 : owner_->trace_ + 1 + process_;
+    const Peers::Call call = {.session = owner_->session_,
+                              .program = spec_->program,
+                              .trace = trace,
+                              .number = step,
+                              .lane = lane_};
+    if (spec_->one_way && trace == 0 && owner_->one_way_->start(task_, call, feeds)) {
+      // Its memory stays as it is until the step is at its end, and while anybody holds it.
+      return completion->done({}, {});
+    }
     completion_ = completion;
     ++owner_->open_;
-    const int32_t trace = owner_->trace_ == 0 ? 0 : owner_->trace_ + 1 + process_;
-    run_ = owner_->peers_->run(
-        task_,
-        {.session = owner_->session_, .program = spec_->program, .trace = trace, .number = step},
-        feeds, this);
+    run_ = owner_->peers_->run(task_, call, feeds, this);
   }
   void cancel() {
     if (is_open() && run_ != nullptr) run_->cancel();
@@ -66,13 +77,15 @@ class StepCalls::Call final : public Peers::RunDone {
   StepCalls* const owner_;
   const program::CallSpec* const spec_;
   const std::string task_;
+  const int lane_;
   const int process_;
   ports::CallCompletion* completion_ = nullptr;
   std::shared_ptr<Peers::Run> run_;
 };
 
-StepCalls::StepCalls(Peers* peers, lane::Lane* lane, const program::Program& program)
-    : peers_(peers), lane_(lane) {
+StepCalls::StepCalls(Peers* peers, lane::Lane* lane, OneWayCalls* one_way,
+                     const program::Program& program)
+    : peers_(peers), lane_(lane), one_way_(one_way) {
   std::map<std::string, int> processes;
   for (const program::CallSpec* const spec : program::all_calls(program)) {
     std::string task = task_of(spec->device);

@@ -8,8 +8,36 @@ namespace sidereal::runtime {
 using ports::Parcel;
 using ports::RendezvousKey;
 
-StepState::~StepState() {
+StepState::~StepState() { clear(); }
+
+void StepState::clear() {
   for (const auto& [id, question] : questions_) question->cancel();
+  questions_.clear();
+  sent_.clear();
+  wanted_.clear();
+  open_.clear();
+  arrived_.clear();
+  asked_.clear();
+  refusal_ = {};
+  next_question_ = 0;
+  begun_ = false;
+  program_ = nullptr;
+  finished_ = {};
+  posted_stop_ = nullptr;
+  session_stop_ = nullptr;
+  session = 0;
+  whole = false;
+  blocked = false;
+  waits_for_tensor = false;
+  trace = nullptr;
+  trace_process = 0;
+}
+
+void StepState::set_stop(std::shared_ptr<exec::StopSignal> posted,
+                         std::shared_ptr<const exec::StopSignal> session) {
+  posted_stop_ = std::move(posted);
+  session_stop_ = std::move(session);
+  if (posted_stop_ == nullptr) own_stop_.emplace(session_stop_.get());
 }
 
 void StepState::start(std::shared_ptr<LoadedProgram> program, std::unique_ptr<CallingStep> step,
@@ -119,7 +147,7 @@ void StepState::ask_ahead(const std::vector<Receive>& receives) {
 }
 
 void StepState::ask(const ports::TensorSource& source, const std::vector<Peers::Wanted>& wanted) {
-  const Post post = post_;
+  const auto post = [post = *post_, number = number_](News news) { post(number, std::move(news)); };
   const uint64_t id = ++next_question_;
   std::shared_ptr<Peers::Question> question = peers_->ask(
       source, number_, wanted,

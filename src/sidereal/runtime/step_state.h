@@ -23,8 +23,8 @@ struct LoadedProgram;
 /// A step, and what carries its calls.
 struct CallingStep {
   CallingStep(const exec::BoundProgram* bound, exec::BufferPool* pool, Peers* peers,
-              lane::Lane* lane)
-      : calls(peers, lane, bound->program()), step(bound, pool, &calls) {}
+              lane::Lane* lane, OneWayCalls* one_way)
+      : calls(peers, lane, one_way, bound->program()), step(bound, pool, &calls) {}
   StepCalls calls;
   exec::Step step;
 };
@@ -39,16 +39,21 @@ struct Receive {
 /// What a task knows of one step: the part that runs here, the tensors it leaves for others and
 /// those that came. Begins with the first word of the step, which may be a peer's question.
 /// Thread: the task's lane.
-class StepState final : public ports::Rendezvous {
+class StepState final : public ports::Rendezvous, public std::enable_shared_from_this<StepState> {
  public:
   /// Tells the step something; an error ends it.
   using News = std::function<Status(StepState*)>;
-  /// Brings news to the task's lane. Any thread.
-  using Post = std::function<void(News)>;
+  /// Brings news of a step to the task's lane. Any thread.
+  using Post = std::function<void(uint64_t step, News news)>;
 
-  StepState(uint64_t number, Peers* peers, Post post)
-      : number_(number), peers_(peers), post_(std::move(post)) {}
+  /// `peers` and `post` are borrowed.
+  StepState(uint64_t number, Peers* peers, const Post* post)
+      : number_(number), peers_(peers), post_(post) {}
   ~StepState() override;
+
+  /// Forgets everything; then renew() makes another step of it.
+  void clear();
+  void renew(uint64_t number) { number_ = number; }
 
   [[nodiscard]] uint64_t number() const { return number_; }
 
@@ -85,9 +90,18 @@ class StepState final : public ports::Rendezvous {
   /// Asks now for what the program is going to receive.
   void ask_ahead(const std::vector<Receive>& receives);
 
+  /// What ends it: `posted`, or, where that is nullptr, a signal of its own, which is raised with
+  /// that of its session.
+  void set_stop(std::shared_ptr<exec::StopSignal> posted,
+                std::shared_ptr<const exec::StopSignal> session);
+  [[nodiscard]] exec::StopSignal* stop() {
+    return posted_stop_ != nullptr ? posted_stop_.get() : &*own_stop_;
+  }
+  /// Other threads know its signal.
+  [[nodiscard]] bool from_elsewhere() const { return posted_stop_ != nullptr; }
+
   uint64_t session = 0;
-  bool whole = false;                      ///< Nothing of it stays once it has run.
-  std::shared_ptr<exec::StopSignal> stop;  ///< Once begun.
+  bool whole = false;  ///< Nothing of it stays once it has run.
   bool blocked = false;
   bool waits_for_tensor = false;
   std::unique_ptr<exec::Trace> trace;
@@ -102,9 +116,12 @@ class StepState final : public ports::Rendezvous {
   void ask(const ports::TensorSource& source, const std::vector<Peers::Wanted>& wanted);
   void count_down(const std::shared_ptr<Task::Taker>& taker);
 
-  const uint64_t number_;
+  uint64_t number_;
   Peers* const peers_;
-  const Post post_;
+  const Post* const post_;
+  std::shared_ptr<exec::StopSignal> posted_stop_;
+  std::shared_ptr<const exec::StopSignal> session_stop_;
+  std::optional<exec::StopSignal> own_stop_;
   bool begun_ = false;
   std::shared_ptr<LoadedProgram> program_;
   Finished finished_;

@@ -53,7 +53,10 @@ class StepTensors : public ::testing::Test {
  protected:
   LatePeers peers_;
   Status news_;
-  StepState state_{1, &peers_, [this](const StepState::News& news) { news_ = news(&state_); }};
+  const StepState::Post post_ = [this](uint64_t /*step*/, const StepState::News& news) {
+    news_ = news(&state_);
+  };
+  StepState state_{1, &peers_, &post_};
   std::shared_ptr<Asker> asker_ = std::make_shared<Asker>();
 };
 

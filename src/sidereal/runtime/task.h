@@ -33,7 +33,17 @@ struct ProgramCall {
   bool whole = false;  ///< The step is this alone: it has ended when this has run.
   /// What random ops take for the number of the step; 0: `step`. For a call: that of who calls.
   uint64_t number = 0;
+  int lane = 0;  ///< Where `whole` runs, modulo the task's lanes. See lane_hint().
 };
+
+/// Where a session's steps run, and what tasks leave for each other in them: the lane of this
+/// number, modulo how many lanes a task has. Part of the numbers of sessions and of their steps, so
+/// that all tasks say the same.
+constexpr int lane_hint(uint64_t number) { return static_cast<int>(number & 0xff); }
+/// A number for a step of `session`, of a random one.
+constexpr uint64_t step_number(uint64_t session, uint64_t random) {
+  return (random & ~uint64_t{0xff}) | (session & 0xff);
+}
 
 /// Keys of one question at most.
 inline constexpr int64_t kQuestionKeysMax = 16'384;
@@ -89,6 +99,7 @@ class Peers {
     uint64_t program = 0;
     int32_t trace = 0;
     uint64_t number = 0;
+    int lane = 0;
   };
   /// Runs a program that is registered on `task`, by its full name. The memory of `feeds` must not
   /// change until `done`, which is borrowed, was told: not from within. Thread: the task's lane.
@@ -112,7 +123,8 @@ struct TaskFigures {
 struct TaskOptions {
   std::string name;                            ///< "/job:ps/replica:0/task:0"
   uint64_t incarnation = 0;                    ///< Random, of this start.
-  int intra_op_threads = 1;                    ///< Threads that work on one op.
+  int lanes = 1;                               ///< Threads that run steps, each its own.
+  int intra_op_threads = 1;                    ///< Threads that work on one op of a lane.
   int64_t spin_us = 0;                         ///< LaneOptions::spin_us
   std::vector<int> cpus = {};                  ///< Processors of lanes, in turn; empty: any.
   size_t pool_bytes = size_t{1} << 30;         ///< What freed buffers may hold.
@@ -123,27 +135,32 @@ struct TaskOptions {
 };
 
 /// The device CPU:0 of a server: programs, their steps, the tensors that pass between steps of one
-/// number on several tasks, and what steps share by name. One lane runs all steps: each goes on
-/// until it must wait, so that nothing they share needs a lock.
+/// number on several tasks, and what steps share by name. Each step runs on one of the task's
+/// lanes, and goes on until it must wait.
 ///
 /// Lifecycle: create(), start(), stop(). After stop() every call fails, and every callback was
 ///            called.
-/// Thread:    any; callbacks come from the task's lane or, where a call fails at once, from the
-///            caller's thread, and must not block.
+/// Thread:    any; callbacks come from a lane of the task or, where a call fails at once, from the
+///            caller's thread, and must not block. What the thread of the right lane asks for takes
+///            no lock.
 class Task {
  public:
+  static constexpr int kLanesMax = 256;
+  /// kInvalidArgument for a number of lanes or threads out of range.
   static Result<std::unique_ptr<Task>> create(TaskOptions options);
   ~Task();
   Task(const Task&) = delete;
   Task& operator=(const Task&) = delete;
 
-  /// Begins to run what is asked for; `peers` answers for other tasks. Once.
-  void start(Peers* peers);
-  /// Runs `fn` on the lane soon, in the order in which a thread says it. False once the task is
+  /// Begins to run what is asked for; `peers` answers for other tasks, to each lane its own, or one
+  /// to all. Once.
+  void start(const std::vector<Peers*>& peers);
+  /// Runs `fn` on a lane soon, in the order in which a thread says it. False once the task is
   /// stopping; then `fn` never runs.
-  bool post(std::function<void()> fn);
-  /// What runs the steps; before start(), whoever created the task may put things on it.
-  [[nodiscard]] lane::Lane* lane() const;
+  bool post(int lane, std::function<void()> fn);
+  [[nodiscard]] int lanes() const;
+  /// What runs steps; before start(), whoever created the task may put things on it.
+  [[nodiscard]] lane::Lane* lane(int index) const;
   [[nodiscard]] const std::string& name() const;
   [[nodiscard]] uint64_t incarnation() const;
 
@@ -152,9 +169,15 @@ class Task {
   Status open_session(uint64_t session, bool isolated);
   /// Ends its steps and forgets what it registered.
   void close_session(uint64_t session);
+  /// Calls `done`, on any thread, when none of the one-way calls of the session's steps here is
+  /// under way any more.
+  void when_one_way_done(uint64_t session, std::function<void()> done);
+  /// Ends those to `task`, which is not reached any more, with `why`.
+  void lose_one_way(uint64_t session, const std::string& task, const Status& why);
   /// Makes the program of these bytes (docs/formats/program.md) known; its content hash.
-  /// kResourceExhausted when the session has too many, or too large ones.
-  Result<uint64_t> register_program(uint64_t session, const std::string& bytes);
+  /// kResourceExhausted when the session has too many, or too large ones. `lane`: where it is going
+  /// to run, modulo the task's lanes; on another one its first run takes longer.
+  Result<uint64_t> register_program(uint64_t session, const std::string& bytes, int lane);
 
   /// Whether `call` may run: kAborted when the session is unknown here, kNotFound when the program
   /// is, kInvalidArgument for another number of feeds than the program takes.
@@ -162,8 +185,9 @@ class Task {
   /// Runs a program. Errors: those of check(); kAlreadyExists for a step that is here.
   void run(ProgramCall call, std::function<void(ProgramResult)> done);
   /// Ends this task's part of the step soon, also when it has not begun yet; its result says what
-  /// it was waiting for.
+  /// it was waiting for. `lane`: that of a whole one.
   void cancel(uint64_t step);
+  void cancel(uint64_t step, int lane);
   /// The whole step has ended: what it left here is forgotten.
   void end_step(uint64_t step);
 
@@ -182,20 +206,17 @@ class Task {
   /// The peer does not want it any more.
   void withdraw(uint64_t step, const std::shared_ptr<Taker>& taker);
 
-  /// Drops references to memory that a step may use again.
-  void release(ports::Parcel values);
-
   /// Forgets what lies in these containers ("": the default one) and ends what waits for it.
   Status reset(const std::vector<std::string>& containers);
   [[nodiscard]] TaskFigures figures() const;
 
-  /// Ends every step with kCancelled and the lane with them.
+  /// Ends every step with kCancelled and the lanes with them.
   void stop();
 
  private:
   class Impl;
-  explicit Task(std::shared_ptr<Impl> impl);
-  std::shared_ptr<Impl> impl_;
+  explicit Task(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace sidereal::runtime

@@ -35,8 +35,6 @@ class PieceCutter {
 
   /// True when the last piece was given out.
   [[nodiscard]] bool done() const { return done_; }
-  /// The tensor, for who must let go of it elsewhere.
-  [[nodiscard]] tensor::Tensor take() { return std::move(value_); }
   /// Writes the next piece, with at most `bytes_max` (> 0) bytes of elements.
   void next(session::v1::TensorPiece* piece, size_t bytes_max = kPieceBytes);
 
@@ -57,8 +55,6 @@ class ParcelCutter {
 
   /// True when the last message was given out.
   [[nodiscard]] bool done() const { return begun_ && at_ == values_.size(); }
-  /// The tensors, for who must let go of them elsewhere.
-  [[nodiscard]] ports::Parcel take() { return std::move(values_); }
   /// Writes the next message.
   void next(session::v1::ParcelPieces* message);
 

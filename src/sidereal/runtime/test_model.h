@@ -71,13 +71,26 @@ inline std::string test_name(const ::testing::TestParamInfo<cluster::Protocol>& 
   return kNames[static_cast<size_t>(info.param)];
 }
 
+/// How the servers of a cluster are started. Value type.
+struct ClusterKind {
+  cluster::Protocol protocol = cluster::Protocol::kGrpc;
+  int lanes = 1;
+};
+inline std::string kind_name(const ::testing::TestParamInfo<ClusterKind>& info) {
+  std::string name = test_name({info.param.protocol, info.index});
+  if (info.param.lanes > 1) name += "_" + std::to_string(info.param.lanes) + "_lanes";
+  return name;
+}
+
 /// Servers of one cluster, with free ports.
 class TestCluster {
  public:
   /// Starts `count` tasks of job "w".
   explicit TestCluster(int count, cluster::Protocol protocol = cluster::Protocol::kGrpc)
-      : servers_(static_cast<size_t>(count)) {
-    options_.protocol = protocol;
+      : TestCluster(count, ClusterKind{.protocol = protocol}) {}
+  TestCluster(int count, ClusterKind kind) : servers_(static_cast<size_t>(count)) {
+    options_.protocol = kind.protocol;
+    options_.lanes = kind.lanes;
     std::vector<std::string> addresses;
     {
       // Ports that were free a moment ago.

@@ -51,7 +51,8 @@ class AttachStream final : public ServerStream<v1::AttachRequest, v1::AttachRepl
   Status take(const v1::AttachRequest& request) override {
     if (request.has_head()) return open(request.head());
     if (!open_) return base::invalid_argument("a program came before the head of the stream");
-    const Result<uint64_t> hash = common_->task->register_program(session_, request.program());
+    const Result<uint64_t> hash =
+        common_->task->register_program(session_, request.program(), request.lane());
     v1::AttachReply reply;
     if (hash.ok()) {
       reply.set_program(*hash);
@@ -103,9 +104,7 @@ class AttachStream final : public ServerStream<v1::AttachRequest, v1::AttachRepl
 class ProgramStream final : public ServerStream<v1::ProgramRequest, v1::ProgramReply> {
  public:
   explicit ProgramStream(std::shared_ptr<Common> common)
-      : ServerStream([task = common->task](Tensor value) { task->release({std::move(value)}); }),
-        common_(std::move(common)),
-        is_too_much_(++common_->parts > kPartsMax) {}
+      : common_(std::move(common)), is_too_much_(++common_->parts > kPartsMax) {}
   ~ProgramStream() override {
     common_->bytes_sent += bytes_written();
     --common_->parts;
@@ -243,7 +242,7 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::ParcelPieces>, pu
     writing_ = false;
     if (!ok) {
       broken_ = true;
-      while (!outbox_.empty()) drop_first();
+      outbox_.clear();
     }
     go_on();
   }
@@ -265,18 +264,12 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::ParcelPieces>, pu
     return self_;
   }
 
-  /// The memory of tensors belongs to the task's lane.
-  void drop_first() {
-    common_->task->release(outbox_.front().take());
-    outbox_.pop_front();
-  }
-
   void go_on() {
     if (writing_ || finished_) return;
     if (!outbox_.empty()) {
       writing_ = true;
       outbox_.front().next(&message_);
-      if (outbox_.front().done()) drop_first();
+      if (outbox_.front().done()) outbox_.pop_front();
       for (const v1::TensorPiece& piece : message_.pieces()) {
         common_->bytes_sent += static_cast<int64_t>(piece.data().size());
       }
@@ -412,7 +405,11 @@ class WorkerService::Impl final : public v1::Worker::CallbackService {
     status->set_bytes_received(bytes.received);
     status->set_arriving_bytes(static_cast<int64_t>(common_->arriving->taken()));
     status->set_protocol(common_->protocol);
-    status->set_data_port(options_.data_port);
+    if (!options_.data_ports.empty()) status->set_data_port(options_.data_ports.front());
+    for (size_t i = 1; i < options_.data_ports.size(); ++i) {
+      status->add_lane_ports(options_.data_ports[i]);
+    }
+    status->set_calls_forwarded(bytes.calls_forwarded);
     for (const auto& [name, value] : options_.settings) (*status->mutable_settings())[name] = value;
     for (const auto& [why, count] : options_.peers_refused()) {
       (*status->mutable_refused())[why] = count;

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "sidereal/cluster/protocol.h"
 #include "sidereal/runtime/task.h"
@@ -24,6 +25,7 @@ inline constexpr int kSessionVersion = 1;
 struct TransferredBytes {
   int64_t sent = 0;
   int64_t received = 0;
+  int64_t calls_forwarded = 0;  ///< From the lane they came to, to that they were for.
 };
 
 struct WorkerServiceOptions {
@@ -35,7 +37,7 @@ struct WorkerServiceOptions {
   std::string cluster;                      ///< As cluster::ClusterSpec::to_json() has it.
   std::shared_ptr<ArrivingBytes> arriving;  ///< Bounds feeds.
   cluster::Protocol protocol = cluster::Protocol::kGrpc;
-  int data_port = 0;  ///< 0: none.
+  std::vector<int> data_ports = {};  ///< By lane; empty: none.
   /// Of lanes and connections, with who said them, by name.
   std::map<std::string, std::string> settings = {};
 };

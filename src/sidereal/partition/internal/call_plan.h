@@ -20,6 +20,9 @@ namespace sidereal::partition {
 using PlaceIndex = int32_t;
 inline constexpr PlaceIndex kDriver = -1;
 
+/// Ops that find or make what they name, and change nothing when they run again.
+bool makes_handle(std::string_view op);
+
 /// What is the same for all regions of one cut into calls.
 struct CallRules {
   const ir::OpRegistry& registry;

@@ -1,0 +1,154 @@
+#include "sidereal/partition/lanes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "sidereal/ir/function.h"
+#include "sidereal/ops/control.h"
+#include "sidereal/ops/ops.h"
+#include "sidereal/partition/pull_push.h"
+
+namespace sidereal::partition {
+namespace {
+
+using ir::DType;
+using ir::NodeId;
+using ir::Output;
+using ir::Shape;
+
+constexpr const char* kWorker = "/job:worker/replica:0/task:0/device:CPU:0";
+constexpr const char* kPs = "/job:ps/replica:0/task:0/device:CPU:0";
+
+/// A graph of a worker and a ps.
+class PsGraph {
+ public:
+  PsGraph() { ops::register_all(&registry_); }
+
+  Output add(const char* device, std::string_view op, const std::vector<Output>& inputs,
+             const ir::AttrMap& attrs = {}, std::string_view name = {}) {
+    const Output out = b_.add(op, inputs, attrs, name);
+    EXPECT_TRUE(b_.status().ok()) << b_.status();
+    graph_.mutable_node(out.node).device = device;
+    return out;
+  }
+  NodeId add_node(const char* device, std::string_view op, const std::vector<Output>& inputs,
+                  const ir::AttrMap& attrs = {}) {
+    const NodeId out = b_.add_node(op, inputs, attrs, {});
+    EXPECT_TRUE(b_.status().ok()) << b_.status();
+    graph_.mutable_node(out).device = device;
+    return out;
+  }
+  Output variable(const std::string& name, const Shape& shape) {
+    return add(kPs, "Variable", {},
+               {{"shared_name", name}, {"dtype", DType::kFloat32}, {"shape", shape}}, name);
+  }
+  Output read(Output handle, const Shape& shape) {
+    return add(kPs, "VariableRead", {handle}, {{"dtype", DType::kFloat32}, {"shape", shape}});
+  }
+  void assign(int lanes) {
+    assign_lanes(&graph_, [lanes](const std::string& device) { return device == kPs ? lanes : 1; });
+  }
+  [[nodiscard]] int lane(Output value) const { return lane_of(graph_.node(value.node).device); }
+
+  ir::OpRegistry registry_;
+  ir::Graph graph_;
+  ir::Builder b_{&graph_, &registry_};
+};
+
+class Lanes : public testing::Test, protected PsGraph {};
+
+TEST_F(Lanes, a_name_says_the_lane_and_lane_0_is_the_device_itself) {
+  EXPECT_EQ(on_lane(kPs, 0), kPs);
+  EXPECT_EQ(on_lane(kPs, 12), std::string(kPs) + "/lane:12");
+  EXPECT_EQ(lane_of(on_lane(kPs, 12)), 12);
+  EXPECT_EQ(lane_of(kPs), 0);
+  EXPECT_EQ(lane_of("/lane:x"), 0);
+}
+
+TEST_F(Lanes, variables_are_spread_over_all_lanes_and_everybody_agrees_on_where_they_are) {
+  std::vector<Output> handles;
+  std::set<int> used;
+  for (int i = 0; i < 40; ++i) {
+    handles.push_back(variable("v" + std::to_string(i), Shape{100, 16}));
+    read(handles.back(), Shape{100, 16});
+  }
+  assign(4);
+  for (const Output handle : handles) used.insert(lane(handle));
+  EXPECT_EQ(used.size(), 4U);
+  // Another graph, of another session, with some of them.
+  PsGraph other;
+  const Output v7 = other.variable("v7", Shape{100, 16});
+  other.assign(4);
+  EXPECT_EQ(other.lane(v7), lane(handles[7]));
+}
+
+TEST_F(Lanes, pieces_of_a_table_share_the_work_evenly) {
+  std::vector<int> count(4);
+  std::vector<Output> pieces;
+  for (int i = 0; i < 8; ++i) {
+    pieces.push_back(variable("table/part_" + std::to_string(i), Shape{1000, 16}));
+  }
+  assign(4);
+  for (const Output piece : pieces) ++count[static_cast<size_t>(lane(piece))];
+  EXPECT_THAT(count, testing::ElementsAre(2, 2, 2, 2));
+}
+
+TEST_F(Lanes, what_one_update_uses_is_on_the_lane_of_the_first_name) {
+  const Shape shape{50, 8};
+  const Output v = variable("v", shape);
+  const Output slot = variable("v/Adagrad", shape);
+  const Output sum = add(kPs, "Add", {read(v, shape), read(slot, shape)});
+  const Output gradient = add(kWorker, "Neg", {sum});
+  const NodeId push = add_node(kPs, "VariableAssignSub", {v, gradient});
+  assign(7);
+  EXPECT_EQ(lane(slot), lane(v));
+  EXPECT_EQ(lane(sum), lane(v));
+  EXPECT_EQ(lane_of(graph_.node(push).device), lane(v));
+  EXPECT_EQ(graph_.node(gradient.node).device, kWorker);
+  PsGraph alone;
+  const Output same = alone.variable("v", shape);
+  alone.assign(7);
+  EXPECT_EQ(alone.lane(same), lane(v));
+}
+
+TEST_F(Lanes, a_small_value_does_not_bind_who_reads_it) {
+  const Output rate = read(variable("rate", Shape()), Shape());
+  std::set<int> used;
+  for (int i = 0; i < 20; ++i) {
+    const Output v = variable("w" + std::to_string(i), Shape{64, 64});
+    add_node(kPs, "VariableAssignSub", {v, add(kPs, "Mul", {read(v, Shape{64, 64}), rate})});
+  }
+  assign(4);
+  for (const ir::Node& node : graph_.nodes()) used.insert(lane_of(node.device));
+  EXPECT_EQ(used.size(), 4U);
+}
+
+TEST_F(Lanes, one_lane_leaves_the_graph_as_it_is) {
+  variable("v", Shape{2});
+  assign(1);
+  EXPECT_EQ(graph_.node(NodeId(0)).device, kPs);
+}
+
+TEST_F(Lanes, a_step_is_at_most_two_calls_for_each_lane) {
+  const Shape shape{1000, 16};
+  std::vector<NodeId> targets;
+  const Output ids =
+      add(kWorker, "Placeholder", {}, {{"dtype", DType::kInt64}, {"shape", Shape{8}}});
+  for (int i = 0; i < 26; ++i) {
+    const Output v = variable("emb_" + std::to_string(i), shape);
+    const Output rows = add(kPs, "Gather", {read(v, shape), ids});
+    const Output gradient = add(kWorker, "Neg", {rows});
+    targets.push_back(add_node(kPs, "VariableScatterSub", {v, ids, gradient}));
+  }
+  assign(4);
+  const auto cut = pull_push_by_device(graph_, kWorker, {}, targets, registry_);
+  ASSERT_TRUE(cut.ok()) << cut.status();
+  EXPECT_EQ(cut->devices.size(), 4U);
+  EXPECT_EQ(cut->remotes.size(), 8U);
+  for (const RemoteGraph& remote : cut->remotes) EXPECT_LE(remote.level, 2);
+}
+
+}  // namespace
+}  // namespace sidereal::partition

@@ -1,0 +1,544 @@
+#include "sidereal/runtime/task_lane.h"
+
+#include <chrono>
+
+#include "sidereal/base/log.h"
+#include "sidereal/exec/trace.h"
+#include "sidereal/sys/clock.h"
+
+namespace sidereal::runtime {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kTraceBytes = size_t{16} << 20;
+/// Steps of one program that are kept, with their buffers, for the next runs of it.
+constexpr size_t kIdleSteps = 16;
+/// What is known of steps that is kept for others.
+constexpr size_t kSpareStates = 256;
+/// Steps whose numbers are remembered, so that none runs twice.
+constexpr size_t kRecentSteps = 100'000;
+/// How long steps run before connections are looked at again, and answers leave.
+constexpr int64_t kTurn = 100 * sys::kMicrosecond;
+
+int64_t nanoseconds(Clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+/// What is to be added to the steady clock to get nanoseconds since 1970.
+int64_t unix_offset_ns() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() -
+         nanoseconds(Clock::now());
+}
+
+/// Adds to what only this thread writes.
+void add(std::atomic<int64_t>* figure, int64_t change) {
+  figure->store(figure->load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+TaskLane::TaskLane(const TaskOptions* options, int index, TaskPrograms* programs,
+                   std::function<void()> on_change)
+    : options_(*options),
+      index_(index),
+      programs_(programs),
+      on_change_(std::move(on_change)),
+      pool_(options->pool_bytes / static_cast<size_t>(options->lanes)),
+      recent_steps_(kRecentSteps) {
+  if (options_.intra_op_threads > 1) {
+    workers_ = std::make_unique<exec::Workers>(options_.intra_op_threads);
+  }
+}
+
+Status TaskLane::create(sys::Network* network, sys::Clock* clock) {
+  post_to_steps_ = [weak = weak_from_this()](uint64_t step, StepState::News news) {
+    const std::shared_ptr<TaskLane> self = weak.lock();
+    if (self != nullptr) self->post_to_step(step, std::move(news));
+  };
+  std::string name = options_.name;
+  if (options_.lanes > 1) name += fmt::format("/lane:{}", index_);
+  const bool is_pinned = !options_.cpus.empty();
+  const auto cpu = static_cast<size_t>(index_) % std::max<size_t>(options_.cpus.size(), 1);
+  SR_ASSIGN_OR_RETURN(lane_, lane::Lane::create({.name = std::move(name),
+                                                 .index = index_,
+                                                 .spin_us = options_.spin_us,
+                                                 .cpu = is_pinned ? options_.cpus[cpu] : -1,
+                                                 .network = network,
+                                                 .clock = clock}));
+  lane_->add_driver(this);
+  return {};
+}
+
+void TaskLane::start(Peers* peers) {
+  peers_ = peers;
+  one_way_ = std::make_unique<OneWayCalls>(peers);
+  // Hooks run last added first: what steps still have to say goes before connections close.
+  lane_->add_stop_hook(this);
+  lane_->start();
+}
+
+void TaskLane::refuse() {
+  {
+    const std::lock_guard lock(mail_mutex_);
+    stopping_ = true;
+  }
+  const std::lock_guard lock(signals_mutex_);
+  for (const auto& [step, signal] : signals_) signal->raise(exec::StopSignal::Reason::kCancelled);
+}
+
+void TaskLane::stop() {
+  while (!lane_->stop().ok()) {
+    base::log_warning("an op does not end, and the task waits for it lane={}", lane_->name());
+  }
+}
+
+Status TaskLane::stopping() const { return base::unavailable("{} is stopping", options_.name); }
+
+Status TaskLane::is_here(uint64_t step) {
+  return base::make_status(StatusCode::kAlreadyExists,
+                           fmt::format("step {:016x} is here already", step));
+}
+
+bool TaskLane::post(std::function<void()> fn) {
+  if (lane_->on_lane()) {
+    if (stopping_.load(std::memory_order_relaxed)) return false;
+    own_mail_.push_back(std::move(fn));
+    return true;
+  }
+  bool is_first = false;
+  {
+    const std::lock_guard lock(mail_mutex_);
+    if (stopping_) return false;
+    is_first = mail_.empty();
+    mail_.push_back(std::move(fn));
+    has_mail_.store(true, std::memory_order_release);
+  }
+  // Only to wake the lane; with a full inbox it is awake.
+  if (is_first) static_cast<void>(lane_->post([] {}));
+  return true;
+}
+
+bool TaskLane::run_mail() {
+  std::vector<std::function<void()>> mail;
+  if (has_mail_.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(mail_mutex_);
+    mail.swap(mail_);
+    has_mail_.store(false, std::memory_order_relaxed);
+  }
+  for (auto& fn : mail) fn();
+  bool progress = !mail.empty();
+  while (!own_mail_.empty()) {
+    const std::function<void()> fn = std::move(own_mail_.front());
+    own_mail_.pop_front();
+    fn();
+    progress = true;
+  }
+  return progress;
+}
+
+bool TaskLane::poll() {
+  if (ready_.empty() && own_mail_.empty() && !has_mail_.load(std::memory_order_acquire)) {
+    return false;
+  }
+  const int64_t began = lane_->now();
+  run_mail();
+  run_ready();
+  reuse_retired();
+  add(&busy_ns_, lane_->now() - began);
+  return true;
+}
+
+void TaskLane::run_ready() {
+  // Those that are ready now, in their order: what they make ready comes after what has arrived.
+  const int64_t until = lane_->now() + kTurn;
+  for (size_t left = ready_.size(); left > 0; --left) {
+    const std::shared_ptr<StepState> step = std::move(ready_.front());
+    ready_.pop_front();
+    advance(step);
+    if (ready_.empty() || lane_->now() >= until) return;
+  }
+}
+
+void TaskLane::on_lane_stop() {
+  {
+    const std::lock_guard lock(mail_mutex_);
+    stopping_ = true;
+  }
+  while (run_mail()) {
+  }
+  const std::vector<std::pair<uint64_t, std::shared_ptr<StepState>>> steps(steps_.begin(),
+                                                                           steps_.end());
+  for (const auto& [number, step] : steps) {
+    const Status status = base::cancelled("{} is stopping", options_.name);
+    if (step->running()) finish(step, status, false);
+    step->refuse_questions(status);
+  }
+  one_way_->drop();
+  steps_.clear();
+  retired_.clear();
+  spare_.clear();
+  ready_.clear();
+  known_.clear();
+}
+
+void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProgram>> programs,
+                             std::shared_ptr<Space> own) {
+  // Programs and their steps belong to the lane.
+  post([this, id, programs = std::move(programs), own = std::move(own)]() mutable {
+    const std::vector<std::pair<uint64_t, std::shared_ptr<StepState>>> steps(steps_.begin(),
+                                                                             steps_.end());
+    for (const auto& [number, step] : steps) {
+      if (step->session != id || !step->running()) continue;
+      finish(step, base::cancelled("the session was closed"), true);
+    }
+    if (own != nullptr) own->manager.clear();
+    absl::erase_if(known_, [id](const auto& one) { return one.first.first == id; });
+    programs.clear();
+    programs_->forget_unused();
+  });
+}
+
+void TaskLane::when_one_way_done(uint64_t session, std::function<void()> done) {
+  const bool posted = post([this, session, done] { one_way_->when_done(session, done); });
+  if (!posted) done();
+}
+
+void TaskLane::lose_one_way(uint64_t session, const std::string& task, const Status& why) {
+  post([this, session, task, why] { one_way_->lose(session, task, why); });
+}
+
+bool TaskLane::look_again() {
+  return post([this] { wake_all(); });
+}
+
+void TaskLane::add_to(TaskFigures* figures) const {
+  figures->steps += steps_begun_;
+  figures->steps_failed += steps_failed_;
+  figures->steps_running += running_;
+  figures->steps_blocked += blocked_;
+  figures->busy_s += static_cast<double>(busy_ns_) * 1e-9;
+}
+
+Result<const SessionProgram*> TaskLane::known(uint64_t session, uint64_t program) {
+  const auto found = known_.find({session, program});
+  if (found != known_.end()) return &found->second;
+  SR_ASSIGN_OR_RETURN(SessionProgram made, programs_->find(session, program, index_));
+  return &(known_[{session, program}] = std::move(made));
+}
+
+void TaskLane::run(ProgramCall call, Done done) {
+  if (!lane_->on_lane()) return run_from_elsewhere(std::move(call), std::move(done));
+  // Who begins it here ends it here too, so nobody else needs to find its signal.
+  if (stopping_.load(std::memory_order_relaxed)) return done({.status = stopping()});
+  Status started;
+  const Result<const SessionProgram*> program = known(call.session, call.program);
+  if (!program.ok()) {
+    started = program.status();
+  } else {
+    started = begin(&call, **program, nullptr, &done);
+  }
+  if (!started.ok()) done({.status = std::move(started)});
+}
+
+void TaskLane::run_from_elsewhere(ProgramCall call, Done done) {
+  Result<SessionProgram> program = programs_->find(call.session, call.program, index_);
+  Status ready = program.status();
+  if (ready.ok()) {
+    ready = check_feeds(*program->program, static_cast<int64_t>(call.feeds.size()));
+  }
+  if (!ready.ok()) return done({.status = std::move(ready)});
+  // Before the lane hears of it, so that whoever ends the step always finds it.
+  const auto stop = std::make_shared<exec::StopSignal>(program->stop.get());
+  {
+    const std::lock_guard lock(signals_mutex_);
+    const bool is_new = signals_.try_emplace(call.step, stop).second;
+    if (!is_new) ready = is_here(call.step);
+  }
+  if (!ready.ok()) return done({.status = std::move(ready)});
+  struct Posted {
+    ProgramCall call;
+    SessionProgram program;
+    Done done;
+  };
+  auto shared = std::make_shared<Posted>(std::move(call), *std::move(program), std::move(done));
+  const bool posted = post([this, shared, stop] {
+    Status started = begin(&shared->call, shared->program, stop, &shared->done);
+    shared->program = {};
+    if (started.ok()) return;
+    forget_signal(shared->call.step);
+    shared->done({.status = std::move(started), .derived = stop->raised()});
+  });
+  if (posted) return;
+  forget_signal(shared->call.step);
+  shared->done({.status = stopping()});
+}
+
+void TaskLane::raise(uint64_t step) {
+  if (lane_->on_lane()) {
+    const auto found = steps_.find(step);
+    if (found != steps_.end() && found->second->running()) {
+      found->second->stop()->raise(exec::StopSignal::Reason::kCancelled);
+    }
+  }
+  // So that a long step sees it before the lane comes to the mail.
+  const std::lock_guard lock(signals_mutex_);
+  const auto found = signals_.find(step);
+  if (found != signals_.end()) found->second->raise(exec::StopSignal::Reason::kCancelled);
+}
+
+void TaskLane::forget_signal(uint64_t step) {
+  const std::lock_guard lock(signals_mutex_);
+  signals_.erase(step);
+}
+
+void TaskLane::cancel(uint64_t step) {
+  raise(step);
+  post([this, step] {
+    const auto found = steps_.find(step);
+    if (found == steps_.end()) return;
+    const std::shared_ptr<StepState> state = found->second;
+    if (!state->is_blocked()) return;
+    if (state->calls()->any_open()) {
+      state->calls()->cancel();
+    } else {
+      finish(state, base::cancelled("the step was cancelled"), true);
+    }
+  });
+}
+
+void TaskLane::end_step(uint64_t step) {
+  raise(step);
+  post([this, step] {
+    const auto found = steps_.find(step);
+    if (found == steps_.end()) return;
+    const std::shared_ptr<StepState> state = found->second;
+    if (state->running()) finish(state, base::cancelled("the step was ended"), true);
+    state->refuse_questions(base::aborted("{}: the step has ended", options_.name));
+    forget(step);
+  });
+}
+
+void TaskLane::ask(uint64_t step, const std::vector<ports::RendezvousKey>& keys,
+                   const std::shared_ptr<Task::Taker>& taker) {
+  const bool posted = post([this, step, keys, taker] {
+    state_of(step)->answer(keys, taker);
+    forget_if_idle(step);
+  });
+  if (!posted) taker->end(stopping());
+}
+
+void TaskLane::withdraw(uint64_t step, const std::shared_ptr<Task::Taker>& taker) {
+  post([this, step, taker] {
+    const auto found = steps_.find(step);
+    if (found == steps_.end()) return;
+    found->second->withdraw(taker);
+    forget_if_idle(step);
+  });
+}
+
+/// Known from questions only, and none is open: its own part never began.
+void TaskLane::forget_if_idle(uint64_t step) {
+  const auto found = steps_.find(step);
+  if (found != steps_.end() && found->second->is_idle()) forget(step);
+}
+
+std::shared_ptr<StepState> TaskLane::state_of(uint64_t step) {
+  std::shared_ptr<StepState>& state = steps_[step];
+  if (state != nullptr) return state;
+  if (spare_.empty()) {
+    state = std::make_shared<StepState>(step, peers_, &post_to_steps_);
+  } else {
+    state = std::move(spare_.back());
+    spare_.pop_back();
+    state->renew(step);
+  }
+  return state;
+}
+
+void TaskLane::forget(uint64_t step) {
+  const auto found = steps_.find(step);
+  if (found == steps_.end()) return;
+  if (retired_.size() < kSpareStates) retired_.push_back(std::move(found->second));
+  steps_.erase(found);
+}
+
+/// What is known of steps that have gone serves for others, where nobody else knows it any more.
+void TaskLane::reuse_retired() {
+  for (std::shared_ptr<StepState>& state : retired_) {
+    if (state.use_count() > 1 || spare_.size() >= kSpareStates) continue;
+    state->clear();
+    spare_.push_back(std::move(state));
+  }
+  retired_.clear();
+}
+
+/// Tells a step that still runs something that came from outside.
+void TaskLane::post_to_step(uint64_t number, StepState::News news) {
+  post([this, number, news = std::move(news)] {
+    const auto found = steps_.find(number);
+    if (found == steps_.end() || !found->second->running()) return;
+    const std::shared_ptr<StepState> step = found->second;
+    const Status status = news(step.get());
+    if (!status.ok()) return finish(step, status, true);
+    wake(step);
+  });
+}
+
+Status TaskLane::begin(ProgramCall* call, const SessionProgram& program,
+                       std::shared_ptr<exec::StopSignal> stop, Done* done) {
+  SR_RETURN_IF_ERROR(check_feeds(*program.program, static_cast<int64_t>(call->feeds.size())));
+  const bool from_elsewhere = stop != nullptr;
+  if (from_elsewhere ? stop->raised() : program.stop->raised()) {
+    return base::cancelled("the step was cancelled");
+  }
+  SR_RETURN_IF_ERROR(one_way_->take_failure(call->session));
+  const std::shared_ptr<StepState> state = state_of(call->step);
+  if (state->begun()) return is_here(call->step);
+  if (!call->whole && !recent_steps_.add(call->step)) {
+    forget_if_idle(call->step);
+    return base::aborted("{} has seen step {:016x} before", options_.name, call->step);
+  }
+  state->set_stop(std::move(stop), program.stop);
+  std::unique_ptr<CallingStep> calling;
+  const Status fed = feed(call, program, state.get(), &calling);
+  if (!fed.ok()) {
+    forget_if_idle(call->step);
+    return fed;
+  }
+  state->session = call->session;
+  state->whole = call->whole;
+  add(&steps_begun_, 1);
+  add(&running_, 1);
+  state->start(program.program, std::move(calling), std::move(*done));
+  state->ask_ahead(state->program()->receives);
+  ready_.push_back(state);
+  return {};
+}
+
+/// A step of the program, with its feeds.
+Status TaskLane::feed(ProgramCall* call, const SessionProgram& program, StepState* state,
+                      std::unique_ptr<CallingStep>* out) {
+  LoadedProgram& loaded = *program.program;
+  std::unique_ptr<CallingStep> calling;
+  if (loaded.idle.empty()) {
+    calling = std::make_unique<CallingStep>(loaded.bound.get(), &pool_, peers_, lane_.get(),
+                                            one_way_.get());
+  } else {
+    calling = std::move(loaded.idle.back());
+    loaded.idle.pop_back();
+  }
+  exec::Step* const step = &calling->step;
+  // A call that has come to its place makes none.
+  if (!loaded.bound->program().calls.empty() || !loaded.bound->program().bodies.empty()) {
+    calling->calls.begin(call->session, call->trace, [this, weak = state->weak_from_this()] {
+      const std::shared_ptr<StepState> waits = weak.lock();
+      if (waits != nullptr) wake(waits);
+    });
+  }
+  if (call->trace != 0) {
+    state->trace =
+        std::make_unique<exec::Trace>(kTraceBytes, [] { return nanoseconds(Clock::now()); });
+  }
+  step->set_trace(state->trace.get(), 0, call->trace != 0 ? options_.name : std::string_view());
+  state->trace_process = call->trace;
+  step->set_workers(workers_.get());
+  step->set_rendezvous(state);
+  step->set_stop_signal(state->stop());
+  step->begin(call->number != 0 ? call->number : call->step);
+  for (size_t i = 0; i < call->feeds.size(); ++i) {
+    const Status fed = step->feed(static_cast<int>(i), std::move(call->feeds[i]));
+    if (fed.ok()) continue;
+    step->end();
+    return fed;
+  }
+  *out = std::move(calling);
+  return {};
+}
+
+void TaskLane::wake(const std::shared_ptr<StepState>& step) {
+  if (!step->is_blocked()) return;
+  step->blocked = false;
+  add(&blocked_, -1);
+  ready_.push_back(step);
+}
+
+void TaskLane::wake_all() {
+  for (const auto& [number, step] : steps_) {
+    if (!step->waits_for_tensor) wake(step);
+  }
+}
+
+void TaskLane::advance(const std::shared_ptr<StepState>& state) {
+  // It may have been ended by mail since it became ready.
+  if (!state->running()) return;
+  const Status called = state->calls()->failure();
+  if (!called.ok()) {
+    const bool derived = state->stop()->raised();
+    return finish(state, derived ? base::cancelled("the step was cancelled") : called, derived);
+  }
+  // The space outlives the program, which may go with the step.
+  const std::shared_ptr<Space> space = state->program()->space;
+  const uint64_t changes = space->manager.changes();
+  state->waits_for_tensor = false;
+  const Result<exec::Step::Progress> progress = state->step()->advance();
+  if (!progress.ok()) {
+    finish(state, progress.status(), state->stop()->raised());
+  } else if (*progress == exec::Step::Progress::kDone) {
+    finish(state, {}, false);
+  } else if (state->stop()->raised()) {
+    finish(state, base::cancelled("the step was cancelled"), true);
+  } else {
+    state->blocked = true;
+    // In the one order of all that lanes see: either this lane sees the change of another one
+    // below, or the other one sees here that somebody waits.
+    blocked_.store(blocked_.load() + 1);
+  }
+  if (space->manager.changes() == changes) return;
+  wake_all();
+  on_change_();
+}
+
+/// Ends this task's part of a step.
+void TaskLane::finish(const std::shared_ptr<StepState>& state, const Status& status, bool derived) {
+  ProgramResult result;
+  result.status = status;
+  result.derived = derived && !status.ok();
+  exec::Step* const step = state->step();
+  if (status.ok()) {
+    const size_t fetches = state->program()->bound->program().fetches.size();
+    result.fetches.reserve(fetches);
+    for (size_t i = 0; i < fetches; ++i) result.fetches.push_back(step->fetch(static_cast<int>(i)));
+  } else {
+    if (state->blocked) result.waits_for = step->waits_for();
+    if (result.waits_for.empty()) result.waits_for = state->calls()->waits_for();
+  }
+  if (state->blocked) add(&blocked_, -1);
+  if (!status.ok()) add(&steps_failed_, 1);
+  add(&running_, -1);
+  step->end();
+  step->set_trace(nullptr);
+  if (state->trace != nullptr) {
+    result.trace = exec::to_chrome(state->trace->events(), {.process = state->trace_process,
+                                                            .process_name = options_.name,
+                                                            .offset_ns = unix_offset_ns()});
+    const std::string others = state->calls()->take_trace();
+    if (!others.empty()) result.trace += ",\n" + others;
+  }
+  if (state->from_elsewhere()) forget_signal(state->number());
+  auto [program, finished] = state->finish(status);
+  if (state->whole) forget(state->number());
+  if (finished.step->calls.any_open()) {
+    finished.step->calls.drop();
+    ending_.emplace_back(std::move(program), std::move(finished.step));
+  } else if (program->idle.size() < kIdleSteps) {
+    program->idle.push_back(std::move(finished.step));
+  }
+  finished.done(std::move(result));
+  if (ending_.empty()) return;
+  std::erase_if(ending_, [](const auto& one) { return !one.second->calls.any_open(); });
+}
+
+}  // namespace sidereal::runtime

@@ -1,0 +1,135 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "sidereal/exec/executor.h"
+#include "sidereal/exec/workers.h"
+#include "sidereal/lane/lane.h"
+#include "sidereal/runtime/recent_ids.h"
+#include "sidereal/runtime/step_state.h"
+#include "sidereal/runtime/task.h"
+#include "sidereal/runtime/task_programs.h"
+
+/// One lane of a task. Internal to runtime.
+namespace sidereal::runtime {
+
+/// Runs the steps that are its own, each until it must wait. Nothing they use is locked by another
+/// lane, but what several lanes share by name.
+/// Thread: any, except what says otherwise. What its own thread says goes through no lock.
+class TaskLane final : public std::enable_shared_from_this<TaskLane>,
+                       private lane::Driver,
+                       private lane::StopHook {
+ public:
+  using Done = std::function<void(ProgramResult)>;
+
+  /// `options` and `programs` are borrowed. `on_change` is called on the lane after a step changed
+  /// what others may wait for.
+  TaskLane(const TaskOptions* options, int index, TaskPrograms* programs,
+           std::function<void()> on_change);
+
+  Status create(sys::Network* network, sys::Clock* clock);
+  /// Begins to run what is asked for. Once.
+  void start(Peers* peers);
+  /// Takes nothing any more.
+  void refuse();
+  /// Ends every step, and the lane.
+  void stop();
+  [[nodiscard]] int index() const { return index_; }
+  [[nodiscard]] lane::Lane* lane() const { return lane_.get(); }
+
+  /// Those of Task.
+  bool post(std::function<void()> fn);
+  void run(ProgramCall call, Done done);
+  void cancel(uint64_t step);
+  void end_step(uint64_t step);
+  void ask(uint64_t step, const std::vector<ports::RendezvousKey>& keys,
+           const std::shared_ptr<Task::Taker>& taker);
+  void withdraw(uint64_t step, const std::shared_ptr<Task::Taker>& taker);
+
+  /// Ends the steps of a session and lets go of its programs.
+  void close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProgram>> programs,
+                     std::shared_ptr<Space> own);
+  /// Those of OneWayCalls; when the lane is stopping, `done` is called by the caller's thread.
+  void when_one_way_done(uint64_t session, std::function<void()> done);
+  void lose_one_way(uint64_t session, const std::string& task, const Status& why);
+  /// Has steps that wait for what steps share look again. False once the lane is stopping.
+  bool look_again();
+  [[nodiscard]] bool any_blocked() const { return blocked_ > 0; }
+  /// Adds its figures.
+  void add_to(TaskFigures* figures) const;
+
+ private:
+  [[nodiscard]] Status stopping() const;
+  [[nodiscard]] static Status is_here(uint64_t step);
+  Result<const SessionProgram*> known(uint64_t session, uint64_t program);
+  void run_from_elsewhere(ProgramCall call, Done done);
+  void raise(uint64_t step);
+  void forget_signal(uint64_t step);
+  void forget_if_idle(uint64_t step);
+  std::shared_ptr<StepState> state_of(uint64_t step);
+  void forget(uint64_t step);
+  void reuse_retired();
+  void post_to_step(uint64_t number, StepState::News news);
+
+  bool poll() override;
+  void on_lane_stop() override;
+  bool run_mail();
+  void run_ready();
+  Status begin(ProgramCall* call, const SessionProgram& program,
+               std::shared_ptr<exec::StopSignal> stop, Done* done);
+  Status feed(ProgramCall* call, const SessionProgram& program, StepState* state,
+              std::unique_ptr<CallingStep>* out);
+  void wake(const std::shared_ptr<StepState>& step);
+  void wake_all();
+  void advance(const std::shared_ptr<StepState>& state);
+  void finish(const std::shared_ptr<StepState>& state, const Status& status, bool derived);
+
+  const TaskOptions& options_;
+  const int index_;
+  TaskPrograms* const programs_;
+  const std::function<void()> on_change_;
+  std::unique_ptr<lane::Lane> lane_;
+
+  std::mutex mail_mutex_;
+  std::vector<std::function<void()>> mail_;
+  std::atomic<bool> has_mail_ = false;
+  std::atomic<bool> stopping_ = false;  // Changed with mail_mutex_.
+
+  // Of steps that other threads began, and may end.
+  std::mutex signals_mutex_;
+  std::map<uint64_t, std::shared_ptr<exec::StopSignal>> signals_;
+
+  // Written by the lane only.
+  std::atomic<int64_t> steps_begun_ = 0;
+  std::atomic<int64_t> steps_failed_ = 0;
+  std::atomic<int64_t> running_ = 0;
+  std::atomic<int64_t> blocked_ = 0;
+  std::atomic<int64_t> busy_ns_ = 0;
+
+  // The lane's own.
+  Peers* peers_ = nullptr;
+  StepState::Post post_to_steps_;
+  std::deque<std::function<void()>> own_mail_;
+  exec::BufferPool pool_;
+  std::unique_ptr<OneWayCalls> one_way_;
+  std::unique_ptr<exec::Workers> workers_;
+  absl::flat_hash_map<std::pair<uint64_t, uint64_t>, SessionProgram> known_;
+  absl::flat_hash_map<uint64_t, std::shared_ptr<StepState>> steps_;
+  std::vector<std::shared_ptr<StepState>> retired_;  // Have gone in this turn.
+  std::vector<std::shared_ptr<StepState>> spare_;    // Empty.
+  RecentIds recent_steps_;
+  std::deque<std::shared_ptr<StepState>> ready_;
+  /// Steps that have ended before the answers of their calls have come.
+  std::vector<std::pair<std::shared_ptr<LoadedProgram>, std::unique_ptr<CallingStep>>> ending_;
+};
+
+}  // namespace sidereal::runtime
