@@ -9,6 +9,7 @@
 #include "sidereal/base/strings.h"
 #include "sidereal/lane/spin.h"
 #include "sidereal/runtime/endpoint_map.h"
+#include "sidereal/runtime/task.h"
 #include "sidereal/sys/posix/cpus.h"
 
 namespace sidereal::runtime {
@@ -24,6 +25,8 @@ struct Names {
 constexpr Names kWorker = {"WORKER_ENABLE_POLLING", "NETWORK_WORKER_CORE_NUMBER",
                            "WORKER_DISABLE_PIN_CORES"};
 constexpr Names kPs = {"PS_ENABLE_POLLING", "NETWORK_PS_CORE_NUMBER", "PS_DISABLE_PIN_CORES"};
+/// Lanes of a ps where nobody says how many.
+constexpr int kDefaultLanesMax = 16;
 constexpr const char* kConnect = "NETWORK_MAX_CONNECTION_TIMEOUT";
 constexpr const char* kMapPath = "TF_SEASTAR_ENDPOINT_MAP_PATH";
 
@@ -58,7 +61,8 @@ class Completion {
   Completion(const ServerSettings& given, const Environment& environment, ServerOptions* options)
       : given_(given),
         environment_(environment),
-        names_(options->job == "worker" || options->job == "chief" ? kWorker : kPs),
+        is_worker_(options->job == "worker" || options->job == "chief"),
+        names_(is_worker_ ? kWorker : kPs),
         options_(*options) {}
 
   Status run() {
@@ -92,11 +96,11 @@ class Completion {
 
   Status set_lanes() {
     SR_ASSIGN_OR_RETURN(const std::optional<int64_t> said,
-                        read_int(environment_, names_.lanes, 1, kLanesMax));
+                        read_int(environment_, names_.lanes, 1, Task::kLanesMax));
     if (given_.lanes) {
-      if (*given_.lanes < 1 || *given_.lanes > kLanesMax) {
+      if (*given_.lanes < 1 || *given_.lanes > Task::kLanesMax) {
         return base::invalid_argument("lanes is {}; it must be from 1 to {}", *given_.lanes,
-                                      kLanesMax);
+                                      Task::kLanesMax);
       }
       options_.lanes = static_cast<int>(*given_.lanes);
       note("lanes", "option");
@@ -106,6 +110,9 @@ class Completion {
       note("lanes", *said <= usable
                         ? names_.lanes
                         : fmt::format("{}={}, of which there are {}", names_.lanes, *said, usable));
+    } else if (!is_worker_ && cluster::is_pull_push(options_.protocol)) {
+      // Half of the processors: steps of workers, or other tasks of the host, have the rest.
+      options_.lanes = std::clamp(sys::posix::usable_cpus().count() / 2, 1, kDefaultLanesMax);
     }
     return {};
   }
@@ -158,6 +165,7 @@ class Completion {
 
   const ServerSettings& given_;
   const Environment& environment_;
+  const bool is_worker_;
   const Names& names_;
   ServerOptions& options_;
 };

@@ -17,13 +17,11 @@ namespace sidereal::runtime {
 struct ServerSettings {
   std::optional<bool> polling = {};     ///< Lanes never sleep; no: they learn when to. Or:
   std::optional<int64_t> spin_us = {};  ///< How long they look for work; as config::Options has it.
-  std::optional<int64_t> lanes = {};    ///< From 1 to kLanesMax.
+  std::optional<int64_t> lanes = {};    ///< From 1 to Task::kLanesMax.
   std::optional<bool> pin_cores = {};   ///< Each lane keeps to a processor of its own.
   std::optional<int64_t> connect_deadline_ms = {};  ///< As config::Options has it.
   std::optional<std::string> endpoint_map_path = {};
 };
-
-inline constexpr int64_t kLanesMax = 256;
 
 /// The value of an environment variable; nullptr when it is not set.
 using Environment = std::function<const char*(const char* name)>;

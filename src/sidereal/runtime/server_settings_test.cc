@@ -46,7 +46,7 @@ std::string error_of(const Variables& variables, const ServerSettings& given = {
 }
 
 TEST(ServerSettings, without_a_word_are_the_defaults) {
-  EXPECT_EQ(report(complete("ps", {}, {})),
+  EXPECT_EQ(report(complete("worker", {}, {})),
             "lanes=1 (default) spin_us=adaptive (default) pin_cores=false (default) "
             "connect_deadline_ms=10000 (default) endpoint_map_path=none (default) ");
   // An empty variable says nothing.
@@ -99,6 +99,13 @@ TEST(ServerSettings, of_the_environment_ask_for_no_more_cores_than_there_are) {
   const int usable = sys::posix::usable_cpus().count();
   const auto options = complete("ps", {}, {{"NETWORK_PS_CORE_NUMBER", "256"}});
   EXPECT_THAT(report(options), HasSubstr(fmt::format("lanes={} (NETWORK_PS_CORE_NUMBER", usable)));
+}
+
+TEST(ServerSettings, give_a_ps_that_is_called_half_of_the_processors) {
+  const int half = std::clamp(sys::posix::usable_cpus().count() / 2, 1, 16);
+  EXPECT_EQ(complete("ps", {}, {})->lanes, half);
+  EXPECT_EQ(complete("ps", {}, {}, cluster::Protocol::kGrpcPlusPlus)->lanes, 1);
+  EXPECT_EQ(complete("worker", {}, {})->lanes, 1);
 }
 
 TEST(ServerSettings, that_cannot_be_are_named_with_what_can) {
