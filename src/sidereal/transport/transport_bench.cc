@@ -64,7 +64,7 @@ struct Pump : CallSink {
 };
 
 struct Rig {
-  explicit Rig(int64_t spin_us, bool one_lane = false) {
+  explicit Rig(int64_t spin_us, bool one_lane = false, const Resume& resume = {}) {
     options.send_buffer_bytes_max = int64_t{1} << 30;
     client_lane = make_lane("client", spin_us, 1);
     if (!one_lane) other_lane = make_lane("server", spin_us, 0);
@@ -73,7 +73,7 @@ struct Rig {
     client_end = Endpoint::create(client_lane.get(), {.task = "client"}, options).value();
     acceptor = Acceptor::create(server_end.get(), {"127.0.0.1", 0}, &server).value();
     server.acceptor = acceptor.get();
-    channel = Channel::create(client_end.get(), {"server", 0, acceptor->address()});
+    channel = Channel::create(client_end.get(), {"server", 0, acceptor->address()}, resume);
     pump.channel = channel.get();
     std::promise<Status> connected;
     channel->connect(0, [&](const Status& status) { connected.set_value(status); });
@@ -132,8 +132,8 @@ void transfer(benchmark::State& state, int64_t spin_us) {
 }
 
 /// Both ends on one lane, so that nobody waits: the processor time of a call, for both together.
-void both_ends(benchmark::State& state) {
-  Rig rig(0, true);
+void both_ends_of(benchmark::State& state, const Resume& resume) {
+  Rig rig(0, true, resume);
   rig.pump.feed = Tensor::zeros(DType::kUInt8, {state.range(0)});
   rig.server.answer = Tensor::zeros(DType::kUInt8, {state.range(1)});
   rig.run(1000, state.range(2));
@@ -141,6 +141,11 @@ void both_ends(benchmark::State& state) {
   state.SetItemsProcessed(1000 * state.iterations());
 }
 
+void both_ends(benchmark::State& state) { both_ends_of(state, {}); }
+/// The same with calls that outlive their connections.
+void both_ends_resuming(benchmark::State& state) {
+  both_ends_of(state, {.client_high = 1, .client_low = 1});
+}
 void polling(benchmark::State& state) { transfer(state, -1); }
 void sleeping(benchmark::State& state) { transfer(state, 0); }
 void adaptive(benchmark::State& state) { transfer(state, lane::kSpinAdaptive); }
@@ -157,6 +162,11 @@ void bulk_cases(benchmark::internal::Benchmark* b) {
   }
 }
 BENCHMARK(both_ends)
+    ->MeasureProcessCPUTime()
+    ->Unit(benchmark::kMillisecond)
+    ->Args({64, 16, 64})
+    ->Args({4096, 16, 64});
+BENCHMARK(both_ends_resuming)
     ->MeasureProcessCPUTime()
     ->Unit(benchmark::kMillisecond)
     ->Args({64, 16, 64})
