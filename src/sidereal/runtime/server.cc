@@ -341,12 +341,22 @@ class Server::Impl {
 
   std::map<std::string, int64_t> refused() const {
     const security::ListenerCounters counters = listener_->counters();
-    return {{"garbage", static_cast<int64_t>(counters.refused_garbage)},
-            {"certificate", static_cast<int64_t>(counters.refused_certificate)},
-            {"idle", static_cast<int64_t>(counters.idle_closed)},
-            {"over_limit", static_cast<int64_t>(counters.over_limit)},
-            {"flood", static_cast<int64_t>(counters.flood)},
-            {"requests", master_->bad_requests()}};
+    std::map<std::string, int64_t> out = {
+        {"garbage", static_cast<int64_t>(counters.refused_garbage)},
+        {"certificate", static_cast<int64_t>(counters.refused_certificate)},
+        {"idle", static_cast<int64_t>(counters.idle_closed)},
+        {"over_limit", static_cast<int64_t>(counters.over_limit)},
+        {"flood", static_cast<int64_t>(counters.flood)},
+        {"requests", master_->bad_requests()}};
+    if (endpoint_ == nullptr) return out;
+    const metrics::LaneMetrics& lane = endpoint_->metrics();
+    out["garbage"] += lane.refused_garbage.value();
+    out["certificate"] += lane.refused_certificate.value();
+    out["idle"] += lane.refused_idle.value();
+    out["over_limit"] += lane.refused_over_limit.value();
+    out["handshake"] += lane.handshakes_refused.value();
+    out["frames"] += lane.malformed.value();
+    return out;
   }
 
   /// Steps that run, of this master and of others.

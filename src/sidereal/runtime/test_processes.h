@@ -130,8 +130,12 @@ class Stopwatch {
 /// Processes of `sidereal serve --cluster`, tasks of job "w".
 class ProcessCluster {
  public:
-  explicit ProcessCluster(int count, std::vector<std::string> options = {})
-      : options_(std::move(options)), processes_(static_cast<size_t>(count)) {
+  /// `security` is how status() asks; that of the servers is in their options.
+  explicit ProcessCluster(int count, std::vector<std::string> options = {},
+                          const security::SecurityOptions& security = {})
+      : options_(std::move(options)),
+        credentials_(*security::Credentials::create(security)),
+        processes_(static_cast<size_t>(count)) {
     {
       // Ports that were free a moment ago.
       std::vector<std::unique_ptr<Server>> holders;
@@ -144,7 +148,7 @@ class ProcessCluster {
     for (int i = 0; i < count; ++i) EXPECT_TRUE(is_up(i)) << target(i);
   }
 
-  void start(int task) {
+  void start(int task, const std::vector<std::string>& more_options = {}) {
     std::string cluster;
     for (const std::string& address : addresses_) {
       cluster += (cluster.empty() ? "\"" : ", \"") + address + '"';
@@ -154,6 +158,7 @@ class ProcessCluster {
                                         "--task",         std::to_string(task),
                                         "--cluster",      "{\"w\": [" + cluster + "]}"};
     command.insert(command.end(), options_.begin(), options_.end());
+    command.insert(command.end(), more_options.begin(), more_options.end());
     processes_[static_cast<size_t>(task)] = std::make_unique<ChildProcess>(command);
   }
   [[nodiscard]] ChildProcess& process(int task) { return *processes_[static_cast<size_t>(task)]; }
@@ -171,7 +176,7 @@ class ProcessCluster {
 
   /// A new connection to a task.
   [[nodiscard]] std::shared_ptr<grpc::Channel> channel(int task = 0) const {
-    return make_channel(address(task), **security::Credentials::create({}));
+    return make_channel(address(task), *credentials_);
   }
   /// What a task says of itself; pid 0 when it does not answer.
   [[nodiscard]] session::v1::TaskStatus status(int task = 0) const {
@@ -187,6 +192,7 @@ class ProcessCluster {
 
  private:
   const std::vector<std::string> options_;
+  const std::shared_ptr<const security::Credentials> credentials_;
   std::vector<std::string> addresses_;
   std::vector<std::unique_ptr<ChildProcess>> processes_;
 };
