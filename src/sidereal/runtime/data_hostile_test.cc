@@ -77,13 +77,11 @@ TEST_P(DataHostile, a_conversation_cut_anywhere_ends_there) {
 TEST_P(DataHostile, a_recorded_conversation_is_of_no_use) {
   constexpr int kSteps = 3;
   constexpr int kReplays = 30;
-  auto one = session(2);
+  const auto one = session(2);
   for (int i = 0; i < kSteps; ++i) {
     ASSERT_TRUE(one->run({feed_of_x(3)}, {"back"}, {"count_other"}).ok());
   }
   const std::string said = proxy_.recorded();
-  // In plain text whoever connects is believed: but not in the name of a session that has ended.
-  if (!GetParam()) one = nullptr;
   std::vector<std::unique_ptr<LanePeer>> peers;
   for (int i = 0; i < kReplays; ++i) {
     peers.push_back(std::make_unique<LanePeer>(address_));
@@ -94,19 +92,20 @@ TEST_P(DataHostile, a_recorded_conversation_is_of_no_use) {
       EXPECT_TRUE(peer->raw().is_closed_within(10));
       continue;
     }
-    const std::optional<Frame> hello = peer->read();
-    ASSERT_TRUE(hello.has_value());
-    EXPECT_EQ(hello->header.method, wire::Method::kHelloAck);
-    EXPECT_EQ(peer->code(), StatusCode::ABORTED);
+    // It has the name of a client whose connection came before.
+    const std::optional<Frame> answer = peer->read();
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_EQ(answer->header.method, wire::Method::kError);
+    EXPECT_TRUE(peer->raw().is_closed_within(10));
   }
-  EXPECT_TRUE(!GetParam() || counts("certificate", kReplays));
+  EXPECT_TRUE(counts(GetParam() ? "certificate" : "handshake", kReplays));
   EXPECT_EQ(value_of("other"), static_cast<float>(kSteps));
 }
 
 TEST_P(DataHostile, who_drips_bytes_is_closed_at_the_deadline) {
   constexpr int kDrips = 50;
   const std::string hello =
-      GetParam() ? std::string("\x16\x03\x01\x02\x00\x01", 6) : hello_bytes(hello_of_worker());
+      GetParam() ? std::string("\x16\x03\x01\x02\x00\x01", 6) : hello_bytes(hello_of_stranger());
   std::vector<std::unique_ptr<RawPeer>> peers;
   for (int i = 0; i < kDrips; ++i) peers.push_back(std::make_unique<RawPeer>(address_));
   const Stopwatch watch;
@@ -132,7 +131,7 @@ TEST_P(DataHostile, thousands_of_silent_connections_keep_nobody_out) {
   constexpr int kMany = 3000;
   std::vector<std::unique_ptr<RawPeer>> silent;
   const std::string begin =
-      GetParam() ? std::string("\x16\x03\x01\x02\x00", 5) : hello_bytes(hello_of_worker());
+      GetParam() ? std::string("\x16\x03\x01\x02\x00", 5) : hello_bytes(hello_of_stranger());
   for (int i = 0; i < kMany; ++i) {
     // No more open here than a process usually may have.
     if (silent.size() == 700) silent.erase(silent.begin(), silent.begin() + 100);
@@ -252,7 +251,7 @@ TEST_P(DataLiars, tensors_that_lie_end_their_connections) {
 
 TEST_P(DataLiars, who_means_another_server_is_told_so) {
   const auto answer = [&](const std::function<void(wire::Hello*)>& lie) {
-    wire::Hello hello = hello_of_worker();
+    wire::Hello hello = hello_of_stranger();
     lie(&hello);
     LanePeer peer(address_);
     peer.send(hello_bytes(hello));
@@ -278,7 +277,7 @@ TEST_P(DataLiars, calls_that_make_no_sense_are_answered) {
   EXPECT_EQ(code_of(call_bytes(call_of(DataCall::kRun, 1), {}, encode_run({}))),
             StatusCode::ABORTED);
   EXPECT_EQ(code_of(call_bytes(call_of(DataCall::kRun, 1), {}, "short")), StatusCode::DATA_LOSS);
-  EXPECT_EQ(code_of(call_bytes(call_of(DataCall::kRun, 1), {}, std::string(500'000, '\xff'))),
+  EXPECT_EQ(code_of(call_bytes(call_of(DataCall::kRun, 1), {}, std::string(100'000, '\xff'))),
             StatusCode::DATA_LOSS);
   EXPECT_EQ(code_of(call_bytes(call_of(DataCall::kRun, 1), {Tensor()}, run)),
             StatusCode::INVALID_ARGUMENT);
@@ -342,9 +341,10 @@ TEST_P(DataLiars, steps_of_others_cannot_be_ended) {
 
 TEST_P(DataLiars, questions_without_end_are_bounded_and_forgotten) {
   TensorsExtra many;
-  for (int64_t i = 0; i < kQuestionKeysMax; ++i) many.keys.push_back({.edge = i, .step = 0});
+  for (int64_t i = 0; i < 16'000; ++i) many.keys.push_back({.edge = i, .step = 0});
   const std::string extra = encode_tensors(many);
-  many.keys.push_back({.edge = -1, .step = 0});
+  // More than a frame may say.
+  many.keys.resize(20'000);
   EXPECT_EQ(code_of(call_bytes(call_of(DataCall::kTensors, 1), {}, encode_tensors(many))),
             StatusCode::RESOURCE_EXHAUSTED);
   const auto ask = [&](LanePeer& peer, uint64_t id, uint64_t step) {
@@ -356,8 +356,11 @@ TEST_P(DataLiars, questions_without_end_are_bounded_and_forgotten) {
     const auto peer = friendly();
     constexpr uint64_t kQuestions = 40;
     for (uint64_t i = 1; i <= kQuestions; ++i) ask(*peer, i, 1000 + i);
-    // As many as are allowed wait, the others are told.
-    EXPECT_EQ(peer->code(), StatusCode::RESOURCE_EXHAUSTED);
+    // As many as are allowed wait, the others are told: none but those of this connection.
+    for (int i = 0; i < 24; ++i) EXPECT_EQ(peer->code(), StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_FALSE(peer->read(0.05).has_value());
+    peer->send(bytes_of({.method = wire::Method::kGoodbye}));
+    EXPECT_TRUE(peer->raw().is_closed_within(10));
   }
   // One id for all: the second is a lie.
   const auto peer = friendly();
@@ -400,9 +403,15 @@ TEST_P(DataLiars, floods_of_calls_leave_others_room) {
   EXPECT_GT(answered, 1000);
 }
 
-TEST_P(DataLiars, a_payload_that_never_comes_holds_nobody_up) {
-  // As large as what a lane receives at a time, announced by many and dripped.
-  std::vector<std::unique_ptr<LanePeer>> peers;
+/// Honest payloads wait for room that somebody else holds, until that one is ended.
+class DataDrips : public DataLiars {
+ protected:
+  [[nodiscard]] double worst_s() const override { return 8; }
+};
+INSTANTIATE_TEST_SUITE_P(Ports, DataDrips, ::testing::Values(false), secrecy);
+
+TEST_P(DataDrips, of_a_payload_do_not_hold_room_for_ever) {
+  // As large as what a lane receives at a time.
   wire::FrameHeader header = call_of(DataCall::kRun, 1);
   header.slot_count = 1;
   header.payload_bytes = uint64_t{1} << 30;
@@ -414,16 +423,14 @@ TEST_P(DataLiars, a_payload_that_never_comes_holds_nobody_up) {
   slot.put<uint16_t>(0);
   slot.put(header.payload_bytes);
   slot.put(static_cast<int64_t>(header.payload_bytes));
-  for (int i = 0; i < 10; ++i) {
-    peers.push_back(friendly());
-    peers.back()->send(bytes_of(header) + slot.bytes());
-  }
+  const auto peer = friendly();
+  peer->send(bytes_of(header) + slot.bytes());
   const Stopwatch watch;
-  while (watch.seconds() < 3) {
-    for (const auto& peer : peers) peer->send("d");
-    poll(nullptr, 0, 100);
-  }
-  EXPECT_EQ(cluster_->status(1).pid(), before_.pid());
+  while (!peer->raw().is_closed_within(0.1) && watch.seconds() < 30) peer->send("d");
+  EXPECT_LT(watch.seconds(), 6);
+  EXPECT_TRUE(counts("idle", 1));
+  const int64_t steps = cluster_->status(0).steps();
+  EXPECT_TRUE(eventually([&] { return cluster_->status(0).steps() > steps + 20; }));
 }
 
 /// Answers of task 1 that are not what it said.
@@ -469,6 +476,7 @@ TEST_P(LyingServers, end_calls_of_honest_drivers_in_time) {
   int failed = 0;
   int done = 0;
   double worst = 0;
+  double worst_after = 0;
   auto one = session(2);
   for (uint64_t i = 0; i < (all ? 200 : 60); ++i) {
     const auto lie = static_cast<Lie>(i % static_cast<uint64_t>(Lie::kLast));
@@ -483,16 +491,20 @@ TEST_P(LyingServers, end_calls_of_honest_drivers_in_time) {
     }
     proxy_.change(nullptr);
     // The session goes on, or a new one does; both servers live.
+    const Stopwatch watch;
     if (!one->run({feed_of_x(3)}, {"back"}).ok()) {
       one = session(2);
       const auto got = one->run({feed_of_x(3)}, {"back"});
       EXPECT_TRUE(got.ok()) << got.status() << " after lie " << static_cast<int>(lie);
     }
+    worst_after = std::max(worst_after, watch.seconds());
   }
   RecordProperty("failed", std::to_string(failed));
   RecordProperty("done", std::to_string(done));
   RecordProperty("worst_s", std::to_string(worst));
+  RecordProperty("worst_after_s", std::to_string(worst_after));
   EXPECT_LT(worst, kTimeout + 2);
+  EXPECT_LT(worst_after, 10);
   EXPECT_GT(failed, 10);
   EXPECT_EQ(cluster_->status(2).pid(), pid);
   EXPECT_GT(refused("frames", 2), 5);

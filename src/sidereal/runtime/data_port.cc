@@ -73,11 +73,18 @@ Result<TensorsExtra> decode_tensors(std::string_view bytes) {
 
 namespace {
 
+/// Parts of steps and questions that a data port has open, and tensors that the questions ask for.
+constexpr size_t kPartsMax = 65'536;
+constexpr size_t kQuestionsMax = 65'536;
+constexpr size_t kOpenKeysMax = size_t{1} << 18;
+
 /// Answers a question when all of its parcels are there.
 class Question final : public Task::Taker {
  public:
   using Answer = std::function<void(const Status&, std::span<const Tensor>)>;
-  Question(size_t count, Answer answer) : parcels_(count), answer_(std::move(answer)) {}
+  Question(size_t count, Answer answer)
+      : size_(count), parcels_(count), answer_(std::move(answer)) {}
+  [[nodiscard]] size_t size() const { return size_; }
   void give(size_t index, ports::Parcel values) override { parcels_[index] = std::move(values); }
   void end(Status status) override {
     const auto answer = std::exchange(answer_, nullptr);
@@ -90,6 +97,7 @@ class Question final : public Task::Taker {
   }
 
  private:
+  const size_t size_;
   std::vector<ports::Parcel> parcels_;
   Answer answer_;
 };
@@ -107,6 +115,7 @@ class DataPort::Impl final : public transport::CallHandler {
   [[nodiscard]] int port() const { return acceptor_->address().port; }
   void drain() { draining_ = true; }
   [[nodiscard]] int64_t forwarded() const { return forwarded_; }
+  [[nodiscard]] int64_t refused() const { return refused_; }
 
  private:
   /// What one connection has open here.
@@ -121,7 +130,11 @@ class DataPort::Impl final : public transport::CallHandler {
   void on_call(const Connection& from, const transport::Call& call,
                std::span<Tensor> feeds) override {
     const Status status = take(from, call, feeds);
-    if (!status.ok()) acceptor_->reply_error(from.id, call.header.call_id, status);
+    if (status.ok()) return;
+    if (status.code() != StatusCode::kUnavailable && status.code() != StatusCode::kAborted) {
+      ++refused_;
+    }
+    acceptor_->reply_error(from.id, call.header.call_id, status);
   }
 
   Status take(const Connection& from, const transport::Call& call, std::span<Tensor> feeds) {
@@ -132,7 +145,10 @@ class DataPort::Impl final : public transport::CallHandler {
       case DataCall::kTensors:
         return give_tensors(from, call);
       case DataCall::kEndStep:
-        if (clients_[from.id.value].steps.erase(step) > 0) task_->end_step(step);
+        if (clients_[from.id.value].steps.erase(step) > 0) {
+          --parts_;
+          task_->end_step(step);
+        }
         acceptor_->reply(from.id, call.header.call_id, {});
         return {};
       case DataCall::kCancelStep:
@@ -176,9 +192,15 @@ class DataPort::Impl final : public transport::CallHandler {
     }
     Client& client = clients_[from.id.value];
     const uint64_t step = call.header.step;
+    SR_RETURN_IF_ERROR(check_new(client, call.header.call_id));
+    if (parts_ >= kPartsMax) {
+      return base::resource_exhausted("{} runs {} steps for others, as many as it takes",
+                                      task_->name(), kPartsMax);
+    }
     const bool is_new = extra.whole ? client.whole_steps.try_emplace(step, extra.lane).second
                                     : client.steps.insert(step).second;
     if (!is_new) return base::make_status(StatusCode::kAlreadyExists, "the step is here already");
+    ++parts_;
     if (extra.whole) client.runs[call.header.call_id] = step;
     const ConnectionId to = from.id;
     const uint64_t id = call.header.call_id;
@@ -198,7 +220,7 @@ class DataPort::Impl final : public transport::CallHandler {
     const auto client = clients_.find(to.value);
     if (client != clients_.end()) {
       const auto run = client->second.runs.extract(call_id);
-      if (!run.empty()) client->second.whole_steps.erase(run.mapped());
+      if (!run.empty()) parts_ -= client->second.whole_steps.erase(run.mapped());
     }
     std::string extra;
     if (!result.status.ok() || !result.trace.empty()) {
@@ -216,6 +238,13 @@ class DataPort::Impl final : public transport::CallHandler {
     }
     const ConnectionId to = from.id;
     const uint64_t id = call.header.call_id;
+    Client& asker = clients_[to.value];
+    SR_RETURN_IF_ERROR(check_new(asker, id));
+    if (questions_ >= kQuestionsMax || open_keys_ + extra.keys.size() > kOpenKeysMax) {
+      return base::resource_exhausted(
+          "{} was asked for {} tensors more; {} in all and {} questions are allowed", task_->name(),
+          extra.keys.size(), kOpenKeysMax, kQuestionsMax);
+    }
     Question::Answer answer = [this, to, id](const Status& status, std::span<const Tensor> values) {
       answer_question(to, id, status, values);
     };
@@ -228,7 +257,9 @@ class DataPort::Impl final : public transport::CallHandler {
       };
     }
     auto question = std::make_shared<Question>(extra.keys.size(), std::move(answer));
-    clients_[to.value].questions[id] = {call.header.step, question};
+    ++questions_;
+    open_keys_ += question->size();
+    asker.questions[id] = {call.header.step, question};
     task_->ask(call.header.step, extra.keys, std::move(question));
     return {};
   }
@@ -236,12 +267,25 @@ class DataPort::Impl final : public transport::CallHandler {
   void answer_question(ConnectionId to, uint64_t id, const Status& status,
                        std::span<const Tensor> values) {
     const auto client = clients_.find(to.value);
-    if (client != clients_.end()) client->second.questions.erase(id);
+    if (client != clients_.end()) forget_question(&client->second, id);
     if (status.ok()) {
       acceptor_->reply(to, id, values);
     } else {
       acceptor_->reply_error(to, id, status, true);
     }
+  }
+
+  /// A call that is open has its id alone.
+  static Status check_new(const Client& client, uint64_t call_id) {
+    if (!client.runs.contains(call_id) && !client.questions.contains(call_id)) return {};
+    return base::make_status(StatusCode::kAlreadyExists, "a call has the id of one that is open");
+  }
+
+  void forget_question(Client* client, uint64_t call_id) {
+    const auto question = client->questions.extract(call_id);
+    if (question.empty()) return;
+    --questions_;
+    open_keys_ -= question.mapped().second->size();
   }
 
   void on_cancel(const Connection& from, uint64_t call_id) override {
@@ -252,7 +296,7 @@ class DataPort::Impl final : public transport::CallHandler {
     const auto question = client->second.questions.find(call_id);
     if (question == client->second.questions.end()) return;
     task_->withdraw(question->second.first, question->second.second);
-    client->second.questions.erase(question);
+    forget_question(&client->second, call_id);
   }
 
   void on_closed(const Connection& from, const Status& why) override {
@@ -260,9 +304,12 @@ class DataPort::Impl final : public transport::CallHandler {
                     base::message_of(why));
     const auto client = clients_.extract(from.id.value);
     if (client.empty()) return;
+    parts_ -= client.mapped().steps.size() + client.mapped().whole_steps.size();
     for (const uint64_t step : client.mapped().steps) task_->end_step(step);
     for (const auto& [step, lane] : client.mapped().whole_steps) task_->cancel(step, lane);
     for (const auto& [id, question] : client.mapped().questions) {
+      --questions_;
+      open_keys_ -= question.second->size();
       task_->withdraw(question.first, question.second);
     }
   }
@@ -270,7 +317,11 @@ class DataPort::Impl final : public transport::CallHandler {
   Task* const task_;
   const int lane_;
   std::atomic<bool> draining_ = false;
-  std::atomic<int64_t> forwarded_ = 0;             // Written by the lane only.
+  std::atomic<int64_t> forwarded_ = 0;  // Written by the lane only.
+  std::atomic<int64_t> refused_ = 0;
+  size_t parts_ = 0;                               // Steps and whole steps of all clients.
+  size_t questions_ = 0;                           // Of all clients.
+  size_t open_keys_ = 0;                           // Of these questions.
   absl::flat_hash_map<uint64_t, Client> clients_;  // By the connection's id.
   std::unique_ptr<transport::Acceptor> acceptor_;
 };
@@ -289,5 +340,6 @@ Result<std::unique_ptr<DataPort>> DataPort::create(Task* task, int lane,
 int DataPort::port() const { return impl_->port(); }
 void DataPort::drain() { impl_->drain(); }
 int64_t DataPort::forwarded() const { return impl_->forwarded(); }
+int64_t DataPort::refused() const { return impl_->refused(); }
 
 }  // namespace sidereal::runtime

@@ -64,6 +64,8 @@ class DataPort {
   void drain();
   /// Calls that were passed on to other lanes. Thread: any.
   [[nodiscard]] int64_t forwarded() const;
+  /// Calls that were refused for what they say. Thread: any.
+  [[nodiscard]] int64_t refused() const;
 
  private:
   class Impl;

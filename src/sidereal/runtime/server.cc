@@ -356,6 +356,7 @@ class Server::Impl {
     out["over_limit"] += lane.refused_over_limit.value();
     out["handshake"] += lane.handshakes_refused.value();
     out["frames"] += lane.malformed.value();
+    out["requests"] += data_port_->refused();
     return out;
   }
 

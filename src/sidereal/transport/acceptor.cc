@@ -468,8 +468,13 @@ Result<Client*> Acceptor::Impl::meet(const wire::Hello& hello) {
     if (old != nullptr) old->supersede();
     // It may not know that it was forgotten before: then no call of it has come since.
     const bool is_known = hello.session == client->session && !client->is_forgotten;
-    if (is_known) SR_RETURN_IF_ERROR(clients_.confirm(client, hello.confirmed));
-    if (!is_known) {
+    if (is_known) {
+      const Status confirmed = clients_.confirm(client, hello.confirmed);
+      if (!confirmed.ok()) {
+        detach(client);
+        return confirmed;
+      }
+    } else {
       forget(client, base::unavailable("{} did not take its answers", hello.task));
       client = nullptr;
     }

@@ -12,6 +12,8 @@ constexpr wire::Limits kHandshakeLimits = {
     .meta_bytes_max = 4096, .payload_bytes_max = 0, .slots_max = 0};
 // How far to read ahead at first: what is read and cannot be taken is kept.
 constexpr size_t kFirstWindow = 16 << 10;
+// A frame that has begun brings at least this much in a keepalive timeout, or ends.
+constexpr int64_t kFrameBytesMin = 64 << 10;
 
 }  // namespace
 
@@ -36,7 +38,7 @@ Status Link::open(std::unique_ptr<sys::Stream> stream) {
   carry_.clear();
   wants_write_ = paused_ = skip_ = trusted_ = has_room_ = false;
   tick_ns_ = endpoint_->options().keepalive_timeout_ms * sys::kMillisecond / 4;
-  last_tick_ = last_life_ = endpoint_->lane()->now();
+  last_tick_ = last_life_ = moved_ns_ = endpoint_->lane()->now();
   asked_at_ = 0;
   timer_ = endpoint_->lane()->run_after(tick_ns_, [this] { tick(); });
   // A stream on top of another may have read more than its own handshake.
@@ -120,6 +122,20 @@ void Link::on_io(const sys::Event& event) {
 
 // ---- Liveness --------------------------------------------------------------------------------
 
+/// Whether the frame that is being received, if any, does not take for ever. Who sends it byte by
+/// byte shows life, but holds room that others wait for; a length that is wrong looks the same.
+bool Link::moves_on(int64_t now, bool stalled) {
+  const bool is_inside = expect_ == Expect::kPayload || !carry_.empty();
+  if (!trusted_ || !is_inside || held() || stalled || frames_in_ != moved_frames_ ||
+      bytes_in_ - moved_bytes_ >= kFrameBytesMin) {
+    moved_ns_ = now;
+    moved_bytes_ = bytes_in_;
+    moved_frames_ = frames_in_;
+    return true;
+  }
+  return now - moved_ns_ < 4 * tick_ns_;
+}
+
 // Four ticks make the keepalive timeout: after one without a byte a ping is sent, and two more
 // without an answer end the link.
 void Link::tick() {
@@ -133,6 +149,10 @@ void Link::tick() {
     last_life_ = std::max(last_life_, now - tick_ns_);
   }
   const double seconds = static_cast<double>(endpoint_->options().keepalive_timeout_ms) / 1e3;
+  if (!moves_on(now, stalled)) {
+    if (is_server_) endpoint_->metrics().refused_idle.add();
+    return fail(base::unavailable("a frame that it began came no further for {:.1f} s", seconds));
+  }
   if (!ready_) {
     // Whoever opened it bounds the time for that.
   } else if (expect_ == Expect::kRoom) {

@@ -127,6 +127,7 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
   void update_interest();
   void update_pause();
   void tick();
+  bool moves_on(int64_t now, bool stalled);
   void malformed(const Status& why);
   void fail(const Status& why);
   void shut();
@@ -179,6 +180,11 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
   int64_t last_tick_ = 0;
   int64_t last_life_ = 0;
   int64_t asked_at_ = 0;  // when a ping without an answer was sent; 0: none
+  // When the frame that is being received was last seen to move on, and what had come then.
+  int64_t moved_ns_ = 0;
+  int64_t moved_bytes_ = 0;
+  int64_t frames_in_ = 0;  // heads, and ends of payloads
+  int64_t moved_frames_ = 0;
 };
 
 }  // namespace sidereal::transport

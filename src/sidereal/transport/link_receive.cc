@@ -165,6 +165,7 @@ size_t Link::consume_head(std::string_view bytes) {
     return 0;
   }
   endpoint_->metrics().frames_in.add();
+  ++frames_in_;
   dispatch(bytes.substr(wire::kHeaderBytes, incoming_.header.meta_bytes));
   return head;
 }
@@ -351,6 +352,7 @@ Status Link::finish_tensors() {
 
 void Link::finish_message() {
   expect_ = Expect::kHead;
+  ++frames_in_;
   head_bytes_ = 0;
   const uint64_t epoch = epoch_;
   if (!skip_) {
