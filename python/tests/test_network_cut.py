@@ -1,0 +1,230 @@
+"""The network between a ps and a worker is cut under load, and heals: packets are dropped both
+ways, and nobody is told. Needs the right to make network namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from session_servers import PATIENCE_S, PROGRAM
+
+#: Seconds: of a run; how much later it may end; how long after the cut runs succeed again.
+TIMEOUT_S, LATE_S, HEALED_S = 2.0, 3.0, 40.0
+ADDRESSES = {"worker": "10.213.77.1", "ps": "10.213.77.2"}
+NOBODY = "02:00:00:00:00:77"
+ALL = bool(os.environ.get("CI"))
+PROTOCOLS = ["grpc", "grpc++", "star_server", "star_server_lite"]
+
+#: Adds 1 to a variable of the ps, again and again; makes a new session when one has ended. Prints
+#: what became of each run, and how many there were at the end.
+CLIENT = """
+import sys, threading, time
+import sidereal as sr
+from sidereal import errors, v1 as tf
+
+target, secret_file, timeout_ms = sys.argv[1], sys.argv[2], int(sys.argv[3])
+graph = tf.Graph()
+with graph.as_default(), tf.device("/job:ps/task:0"):
+    total = tf.Variable(0, dtype=sr.int64, name="total")
+    add = total.assign_add(1)
+config = tf.ConfigProto(connect_timeout_in_ms=timeout_ms, operation_timeout_in_ms=timeout_ms,
+                        security=sr.SecurityOptions(secret_file=secret_file))
+options = tf.RunOptions(timeout_in_ms=timeout_ms)
+done = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), done.set()), daemon=True).start()
+
+
+def new_session():
+    while True:
+        began = time.monotonic()
+        try:
+            return tf.Session(target, graph=graph, config=config)
+        except (errors.UnavailableError, errors.DeadlineExceededError, errors.AbortedError) as error:
+            print("session", type(error).__name__, time.monotonic() - began, flush=True)
+
+
+session = new_session()
+session.run(total.initializer)
+attempts = successes = 0
+while not done.is_set():
+    attempts += 1
+    began = time.monotonic()
+    try:
+        session.run(add.op, options=options)
+        successes += 1
+        what = "ok"
+    except errors.DeadlineExceededError:
+        what = "late"
+    except (errors.UnavailableError, errors.AbortedError) as error:
+        what = "lost"
+    print("run", what, time.monotonic() - began, flush=True)
+    if what == "lost":
+        session.close()
+        session = new_session()
+value = session.run(total)
+print("value", int(value), successes, attempts, flush=True)
+"""
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+class Network:
+    """A worker's and a ps's namespace, and the cable between them."""
+
+    def __init__(self) -> None:
+        self.names = {job: f"sidereal-{job}-{os.getpid()}" for job in ADDRESSES}
+        self.made: list[str] = []
+
+    def make(self) -> None:
+        for name in self.names.values():
+            ip("netns", "add", name)
+            self.made.append(name)
+            ip("-n", name, "link", "set", "lo", "up")
+        worker, ps = self.names["worker"], self.names["ps"]
+        ip("-n", worker, "link", "add", "cable", "type", "veth", "peer", "cable", "netns", ps)
+        for job, name in self.names.items():
+            ip("-n", name, "address", "add", f"{ADDRESSES[job]}/24", "dev", "cable")
+            ip("-n", name, "link", "set", "cable", "up")
+
+    def remove(self) -> None:
+        for name in self.made:
+            ip("netns", "del", name)
+
+    def cut(self) -> None:
+        """What is sent goes to a station that is not there."""
+        for job, other in (("worker", "ps"), ("ps", "worker")):
+            ip("-n", self.names[job], "neighbour", "replace", ADDRESSES[other], "lladdr", NOBODY,
+               "dev", "cable", "nud", "permanent")  # fmt: skip
+
+    def heal(self) -> None:
+        for job, other in (("worker", "ps"), ("ps", "worker")):
+            ip("-n", self.names[job], "neighbour", "del", ADDRESSES[other], "dev", "cable")
+
+    def start(self, job: str, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["ip", "netns", "exec", self.names[job], *words],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+
+@pytest.fixture()
+def network() -> Iterator[Network]:
+    out = Network()
+    try:
+        out.make()
+    except (OSError, subprocess.CalledProcessError) as error:
+        out.remove()
+        why = getattr(error, "stderr", "") or error
+        pytest.skip(f"network namespaces cannot be made here: {str(why).strip()}")
+    yield out
+    out.remove()
+
+
+class Watched:
+    """The lines of a process, as they come."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: queue.Queue[list[str]] = queue.Queue()
+        self.seen: list[list[str]] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(line.split())
+        self.lines.put(["end"])
+
+    def until(self, holds: Callable[[list[str]], bool], seconds: float) -> list[str] | None:
+        """Reads lines until one for which that holds; none in that time is None."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            try:
+                line = self.lines.get(timeout=left)
+            except queue.Empty:
+                return None
+            self.seen.append(line)
+            if holds(line):
+                return line
+            assert line != ["end"], self.seen[-20:]
+        return None
+
+
+def ran(line: list[str]) -> bool:
+    return line[:2] == ["run", "ok"]
+
+
+def run_a_while(client: Watched, count: int) -> None:
+    for _ in range(count):
+        assert client.until(ran, PATIENCE_S), client.seen[-20:]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS if ALL else ["grpc", "star_server"])
+@pytest.mark.parametrize("cut_s", [3, 15] if ALL else [3])
+def test_what_is_added_over_a_cut_is_added_once(
+    network: Network, tmp_path: Path, protocol: str, cut_s: float,
+    record_property: Callable[[str, object], None],
+) -> None:  # fmt: skip
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef0123456789abcdef")
+    cluster = json.dumps({job: [f"{address}:4000"] for job, address in ADDRESSES.items()})
+    processes = [
+        network.start(
+            job, str(PROGRAM), "serve", "--cluster", cluster, "--job", job, "--task", "0",
+            "--protocol", protocol, "--secret-file", str(secret),
+        )
+        for job in ADDRESSES
+    ]  # fmt: skip
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("grpc://")
+        processes.append(
+            network.start(
+                "worker", sys.executable, "-c", CLIENT, f"grpc://{ADDRESSES['worker']}:4000",
+                str(secret), str(int(TIMEOUT_S * 1000)),
+            )
+        )  # fmt: skip
+        client = Watched(processes[-1])
+        run_a_while(client, 100)
+
+        network.cut()
+        began = len(client.seen)
+        client.until(lambda line: False, cut_s)
+        of_cut = client.seen[began:]
+        network.heal()
+        healed = time.monotonic()
+        assert client.until(ran, HEALED_S), of_cut + client.seen[-20:]
+        record_property("recovered_s", time.monotonic() - healed)
+        run_a_while(client, 100)
+        # A cut is felt: in it nothing succeeds for long.
+        assert sum(ran(line) for line in of_cut) < 1000
+
+        assert processes[-1].stdin is not None
+        processes[-1].stdin.close()
+        line = client.until(lambda line: line[0] == "value", PATIENCE_S)
+        assert line is not None
+        value, successes, attempts = (int(word) for word in line[1:])
+        assert successes <= value <= attempts
+        worst = max(float(line[2]) for line in client.seen if line[0] in ("run", "session"))
+        assert worst < TIMEOUT_S + LATE_S
+        for name, figure in (("value", value), ("successes", successes), ("attempts", attempts),
+                             ("worst_s", worst)):  # fmt: skip
+            record_property(name, figure)
+        # The servers are those that were started.
+        assert [process.poll() for process in processes[:2]] == [None, None]
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
