@@ -370,7 +370,7 @@ TEST_P(DataLiars, questions_without_end_are_bounded_and_forgotten) {
 }
 
 TEST_P(DataLiars, floods_of_calls_leave_others_room) {
-  constexpr double kSeconds = 3;
+  constexpr double kSeconds = 2;
   std::atomic<int64_t> answered = 0;
   std::vector<std::thread> attackers;
   for (uint64_t kind = 0; kind < 3; ++kind) {
@@ -436,6 +436,9 @@ TEST_P(DataDrips, of_a_payload_do_not_hold_room_for_ever) {
 /// Answers of task 1 that are not what it said.
 class LyingServers : public DataLiars {
  protected:
+  [[nodiscard]] double worst_s() const override { return 3; }
+  [[nodiscard]] int keepalive_ms() const override { return 1000; }
+
   enum class Lie { kFlips, kCuts, kInserts, kTwice, kHead, kSilence, kLast };
 
   Proxy::Change change(Lie lie, uint64_t seed) {
@@ -478,17 +481,15 @@ TEST_P(LyingServers, end_calls_of_honest_drivers_in_time) {
   double worst = 0;
   double worst_after = 0;
   auto one = session(2);
-  for (uint64_t i = 0; i < (all ? 200 : 60); ++i) {
+  for (uint64_t i = 0; i < (all ? 24 : 6); ++i) {
     const auto lie = static_cast<Lie>(i % static_cast<uint64_t>(Lie::kLast));
     proxy_.change(change(lie, i));
-    for (int k = 0; k < 2; ++k) {
-      const Stopwatch watch;
-      RunOptions options;
-      options.timeout = std::chrono::milliseconds(static_cast<int64_t>(kTimeout * 1000));
-      const auto got = one->run({feed_of_x(3)}, {"back"}, {}, options);
-      worst = std::max(worst, watch.seconds());
-      ++(got.ok() ? done : failed);
-    }
+    const Stopwatch of_lie;
+    RunOptions options;
+    options.timeout = std::chrono::milliseconds(static_cast<int64_t>(kTimeout * 1000));
+    const bool is_done = one->run({feed_of_x(3)}, {"back"}, {}, options).ok();
+    worst = std::max(worst, of_lie.seconds());
+    ++(is_done ? done : failed);
     proxy_.change(nullptr);
     // The session goes on, or a new one does; both servers live.
     const Stopwatch watch;
@@ -505,9 +506,9 @@ TEST_P(LyingServers, end_calls_of_honest_drivers_in_time) {
   RecordProperty("worst_after_s", std::to_string(worst_after));
   EXPECT_LT(worst, kTimeout + 2);
   EXPECT_LT(worst_after, 10);
-  EXPECT_GT(failed, 10);
+  EXPECT_GT(failed, 0);
   EXPECT_EQ(cluster_->status(2).pid(), pid);
-  EXPECT_GT(refused("frames", 2), 5);
+  EXPECT_GT(refused("frames", 2), 0);
 }
 
 }  // namespace

@@ -296,15 +296,17 @@ class DataHostile : public ::testing::TestWithParam<bool> {
 
   /// What no honest step takes.
   [[nodiscard]] virtual double worst_s() const { return kWorst; }
+  [[nodiscard]] virtual int keepalive_ms() const { return 2000; }
 
   void SetUp() override {
     if (server_program().empty()) GTEST_SKIP() << "skipped: the program sidereal is not built";
     std::string name = ::testing::TempDir() + "data_hostile_XXXXXX";
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     folder_ = name;
-    std::vector<std::string> options = {"--protocol", "star_server",
-                                        "--option",   "connect_deadline_ms=2000",
-                                        "--option",   "keepalive_timeout_ms=2000"};
+    std::vector<std::string> options = {
+        "--protocol", "star_server",
+        "--option",   "connect_deadline_ms=2000",
+        "--option",   "keepalive_timeout_ms=" + std::to_string(keepalive_ms())};
     if (GetParam()) {
       std::ofstream(folder_ / "secret") << kSecret;
       options.insert(options.end(), {"--secret-file", (folder_ / "secret").string()});
