@@ -348,15 +348,16 @@ class Server::Impl {
         {"over_limit", static_cast<int64_t>(counters.over_limit)},
         {"flood", static_cast<int64_t>(counters.flood)},
         {"requests", master_->bad_requests()}};
-    if (endpoint_ == nullptr) return out;
-    const metrics::LaneMetrics& lane = endpoint_->metrics();
-    out["garbage"] += lane.refused_garbage.value();
-    out["certificate"] += lane.refused_certificate.value();
-    out["idle"] += lane.refused_idle.value();
-    out["over_limit"] += lane.refused_over_limit.value();
-    out["handshake"] += lane.handshakes_refused.value();
-    out["frames"] += lane.malformed.value();
-    out["requests"] += data_port_->refused();
+    for (const auto& one : data_lanes_) {
+      const metrics::LaneMetrics& lane = one->endpoint->metrics();
+      out["garbage"] += lane.refused_garbage.value();
+      out["certificate"] += lane.refused_certificate.value();
+      out["idle"] += lane.refused_idle.value();
+      out["over_limit"] += lane.refused_over_limit.value();
+      out["handshake"] += lane.handshakes_refused.value();
+      out["frames"] += lane.malformed.value();
+      out["requests"] += one->port->refused();
+    }
     return out;
   }
 
