@@ -47,8 +47,8 @@ def new_session():
         began = time.monotonic()
         try:
             return tf.Session(target, graph=graph, config=config)
-        except (errors.UnavailableError, errors.DeadlineExceededError, errors.AbortedError) as error:
-            print("session", type(error).__name__, time.monotonic() - began, flush=True)
+        except (errors.UnavailableError, errors.DeadlineExceededError, errors.AbortedError) as e:
+            print("session", type(e).__name__, time.monotonic() - began, flush=True)
 
 
 session = new_session()
@@ -63,7 +63,7 @@ while not done.is_set():
         what = "ok"
     except errors.DeadlineExceededError:
         what = "late"
-    except (errors.UnavailableError, errors.AbortedError) as error:
+    except (errors.UnavailableError, errors.AbortedError):
         what = "lost"
     print("run", what, time.monotonic() - began, flush=True)
     if what == "lost":
