@@ -146,6 +146,34 @@ def test_random_steps_do_the_same_as_in_one_process(way: Way) -> None:
             expect_same(got, want, f"seed {seed}, {way}")
 
 
+@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server", "star_server_lite"])
+def test_random_numbers_with_seeds_are_the_same_in_every_session(protocol: str) -> None:
+    def more(x: Any) -> Any:
+        return x * 0.5 + tf.random.uniform([2], seed=7)
+
+    with tf.Graph().as_default() as graph:
+        tf.random.set_seed(5)
+        values = []
+        for device in ("/job:ps/task:0", "/job:worker/task:0"):
+            with tf.device(device):
+                values += [tf.random.normal([2], seed=3), tf.random.uniform([2])]
+                values += tf.while_loop(
+                    lambda i, _: i < 3, lambda i, x: (i + 1, more(x)), [tf.constant(0), values[0]]
+                )
+                values.append(tf.scan(lambda x, _: more(x), tf.zeros([3]), values[1]))
+        tf.random.set_seed(None)
+
+    def drawn(target: str) -> list[Any]:
+        with tf.Session(target, graph) as session:
+            return [[value.tolist() for value in session.run(values)] for _ in range(3)]
+
+    want = drawn("")
+    assert want[0] != want[1]
+    with running(Way(protocol, 1)) as targets:
+        for target in (*targets, targets[0]):
+            assert drawn(target) == want
+
+
 @pytest.mark.parametrize("protocol", ["grpc", "star_server"])
 def test_denormal_numbers_are_the_same_everywhere(protocol: str) -> None:
     with tf.Graph().as_default() as graph:

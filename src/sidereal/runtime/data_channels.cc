@@ -246,7 +246,7 @@ class DataPart final : public DataChannels::Part,
   void start(ProgramCall call) {
     const bool posted = task_->post(lane_, [self = shared_from_this(), call = std::move(call)] {
       self->self_ = self;
-      const std::string extra = encode_run({.trace = call.trace});
+      const std::string extra = encode_run({.trace = call.trace, .number = call.number});
       self->channel()->call(self->incarnation_,
                             {.program = call.program,
                              .step = call.step,

@@ -180,6 +180,7 @@ class RemotePart final : public ClientStream<v1::ProgramRequest, v1::ProgramRepl
     head->set_session(call.session);
     head->set_program(call.program);
     head->set_step(call.step);
+    head->set_number(call.number);
     head->set_feeds(static_cast<int32_t>(call.feeds.size()));
     head->set_trace(call.trace);
     put(std::move(request));

@@ -620,8 +620,10 @@ void MasterSession::forget(const std::shared_ptr<Request>& request) {
 void MasterSession::start(const std::shared_ptr<Request>& request, const Plan& plan,
                           const StepCall& call) {
   Status ready;
+  uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
+    number = ++steps_begun_;
     for (const PartPlan& part : plan.parts) {
       const auto found = attached_.find(part.task);
       if (ready.ok() && found != attached_.end()) ready = found->second.lost;
@@ -642,7 +644,7 @@ void MasterSession::start(const std::shared_ptr<Request>& request, const Plan& p
     forget(request);
     return request->finish({.status = ready});
   }
-  run->start(step_number(id_, context_->random()), call.feed_values, call.trace,
+  run->start(step_number(id_, context_->random()), number, call.feed_values, call.trace,
              shorter(call.timeout, config_.operation_timeout));
 }
 

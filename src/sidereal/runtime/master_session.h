@@ -162,6 +162,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   std::shared_ptr<const ir::Graph> graph_ = std::make_shared<ir::Graph>();  // Placed.
   ir::Graph given_;                                                         // As clients wrote it.
   int64_t version_ = 0;
+  uint64_t steps_begun_ = 0;
   size_t nodes_told_ = 0;  // Of graph_: what take_placement() has told.
   std::map<std::string, std::shared_ptr<const Plan>> plans_;
   std::map<std::string, Attached> attached_;

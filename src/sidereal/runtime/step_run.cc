@@ -33,7 +33,7 @@ StepRun::StepRun(std::vector<PartPlan> parts, size_t fetches, std::function<void
 
 StepRun::~StepRun() = default;
 
-void StepRun::start(uint64_t step, const std::vector<Tensor>& feeds, bool trace,
+void StepRun::start(uint64_t step, uint64_t number, const std::vector<Tensor>& feeds, bool trace,
                     std::chrono::milliseconds timeout) {
   const std::shared_ptr<StepRun> self = shared_from_this();
   if (plan_.empty()) return complete();
@@ -50,6 +50,7 @@ void StepRun::start(uint64_t step, const std::vector<Tensor>& feeds, bool trace,
     ProgramCall call;
     call.program = plan_[i].program;
     call.step = step;
+    call.number = number;
     for (const size_t feed : plan_[i].feeds) call.feeds.push_back(feeds[feed]);
     call.trace = trace ? static_cast<int32_t>(i) + 1 : 0;
     std::shared_ptr<Link::Part> part = plan_[i].link->run(

@@ -37,8 +37,8 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
   StepRun(std::vector<PartPlan> parts, size_t fetches, std::function<void(StepResult)> done);
   ~StepRun();
 
-  /// Begins step `step`. `timeout` 0: none.
-  void start(uint64_t step, const std::vector<tensor::Tensor>& feeds, bool trace,
+  /// Begins step `step`; `number` is what random ops take for it. `timeout` 0: none.
+  void start(uint64_t step, uint64_t number, const std::vector<tensor::Tensor>& feeds, bool trace,
              std::chrono::milliseconds timeout);
   /// Ends the step with `why`, unless it has failed before.
   void cancel(const Status& why);

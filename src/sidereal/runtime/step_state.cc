@@ -128,10 +128,10 @@ Result<std::optional<Parcel>> StepState::receive(const RendezvousKey& key,
   return std::optional<Parcel>();
 }
 
-void StepState::ask_ahead(const std::vector<Receive>& receives) {
+void StepState::ask_ahead(const std::vector<Receive>& receives, uint64_t step_id) {
   std::map<std::pair<std::string, uint64_t>, std::vector<Peers::Wanted>> by_source;
   for (const Receive& one : receives) {
-    const RendezvousKey key = {.edge = one.edge, .step = number_};
+    const RendezvousKey key = {.edge = one.edge, .step = step_id};
     if (asked_.insert(key).second) {
       by_source[{one.source.device, one.source.incarnation}].push_back(
           {.key = key, .count = one.count});

@@ -87,8 +87,8 @@ class StepState final : public ports::Rendezvous, public std::enable_shared_from
   Result<std::optional<ports::Parcel>> receive(const ports::RendezvousKey& key,
                                                const ports::TensorSource& source,
                                                size_t count) override;
-  /// Asks now for what the program is going to receive.
-  void ask_ahead(const std::vector<Receive>& receives);
+  /// Asks now for what the program, begun as step `step_id`, is going to receive.
+  void ask_ahead(const std::vector<Receive>& receives, uint64_t step_id);
 
   /// What ends it: `posted`, or, where that is nullptr, a signal of its own, which is raised with
   /// that of its session.

@@ -403,6 +403,7 @@ Status TaskLane::begin(ProgramCall* call, const SessionProgram& program,
   }
   state->set_stop(std::move(stop), program.stop);
   std::unique_ptr<CallingStep> calling;
+  if (call->number == 0) call->number = call->step;
   const Status fed = feed(call, program, state.get(), &calling);
   if (!fed.ok()) {
     forget_if_idle(call->step);
@@ -413,7 +414,7 @@ Status TaskLane::begin(ProgramCall* call, const SessionProgram& program,
   add(&steps_begun_, 1);
   add(&running_, 1);
   state->start(program.program, std::move(calling), std::move(*done));
-  state->ask_ahead(state->program()->receives);
+  state->ask_ahead(state->program()->receives, call->number);
   ready_.push_back(state);
   return {};
 }
@@ -447,7 +448,7 @@ Status TaskLane::feed(ProgramCall* call, const SessionProgram& program, StepStat
   step->set_workers(workers_.get());
   step->set_rendezvous(state);
   step->set_stop_signal(state->stop());
-  step->begin(call->number != 0 ? call->number : call->step);
+  step->begin(call->number);
   for (size_t i = 0; i < call->feeds.size(); ++i) {
     const Status fed = step->feed(static_cast<int>(i), std::move(call->feeds[i]));
     if (fed.ok()) continue;

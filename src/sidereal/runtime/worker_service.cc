@@ -131,7 +131,8 @@ class ProgramStream final : public ServerStream<v1::ProgramRequest, v1::ProgramR
                .program = head.program(),
                .step = head.step(),
                .feeds = std::vector<Tensor>(head.feeds()),
-               .trace = head.trace()};
+               .trace = head.trace(),
+               .number = head.number()};
       missing_ = head.feeds();
       joiner_.emplace(head.feeds(), common_->arriving);
       if (missing_ == 0) run();
