@@ -26,7 +26,7 @@ import sidereal.v1 as tf
 
 EVERYTHING = bool(os.environ.get("CI"))
 #: Random graphs for each way to run them.
-SEEDS = 20 if EVERYTHING else 5
+SEEDS = 16 if EVERYTHING else 5
 
 Values = dict[str, np.ndarray]
 
