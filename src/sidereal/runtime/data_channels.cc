@@ -35,7 +35,8 @@ DataChannel::~DataChannel() {
 
 void DataChannel::call(uint64_t incarnation, const transport::CallOptions& what,
                        std::span<const Tensor> feeds, Sink* sink) {
-  const bool is_connected = channel_ != nullptr && channel_->accepts_calls();
+  // A connection that was lost may go on, unless the task has been started again meanwhile: find().
+  const bool is_connected = channel_ != nullptr && channel_->connected();
   if (is_connected && waiting_.empty()) {
     const Status sent = send(incarnation, what, feeds, sink);
     if (sent.ok()) return;
@@ -85,11 +86,24 @@ void DataChannel::find(uint64_t incarnation) {
         [this, alive = alive_](const Result<LaneAddress>& found) {
           if (!*alive) return;
           if (found.ok()) {
-            connect(*found);
+            take(*found);
           } else {
             fail(found.status());
           }
         });
+}
+
+void DataChannel::take(const LaneAddress& found) {
+  if (channel_ != nullptr && channel_->accepts_calls()) {
+    const uint64_t known = channel_->peer_incarnation();
+    if (found.incarnation == 0 || found.incarnation == known) {
+      connecting_ = false;
+      return send_waiting();
+    }
+    channel_->give_up(base::aborted(
+        "{} was restarted; whether it has done what it was sent before is unknown", peer_.shown));
+  }
+  connect(found);
 }
 
 void DataChannel::connect(const LaneAddress& found) {

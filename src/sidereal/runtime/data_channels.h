@@ -23,6 +23,7 @@ namespace sidereal::runtime {
 struct LaneAddress {
   sys::Address address;
   int lane = 0;
+  uint64_t incarnation = 0;  ///< Of the task; 0: not known.
 };
 
 /// The connection to a lane of a task: found, made and made again as calls ask for it.
@@ -80,6 +81,7 @@ class DataChannel {
   };
 
   void find(uint64_t incarnation);
+  void take(const LaneAddress& found);
   void connect(const LaneAddress& found);
   void connected(const Status& status);
   void fail(const Status& status);

@@ -36,6 +36,7 @@ Result<LaneAddress> data_address(const v1::TaskStatus& status, int lane, const s
         "the same one",
         shown, status.protocol().empty() ? "grpc" : status.protocol());
   }
+  if (status.devices_size() > 0) out.incarnation = status.devices(0).incarnation();
   SR_ASSIGN_OR_RETURN(out.address, sys::Address::parse(control));
   out.address.port = port;
   return out;

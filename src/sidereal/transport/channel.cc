@@ -274,6 +274,7 @@ Result<uint64_t> Channel::call(const CallOptions& what, std::span<const tensor::
 
 bool Channel::cancel(uint64_t call_id) { return impl_->cancel(call_id); }
 void Channel::close() { impl_->close(); }
+void Channel::give_up(const Status& why) { impl_->give_up(why); }
 bool Channel::connected() const { return impl_->connected(); }
 bool Channel::accepts_calls() const { return impl_->accepts_calls(); }
 int64_t Channel::resumed() const { return impl_->resumed(); }

@@ -123,6 +123,9 @@ class Channel {
   bool cancel(uint64_t call_id);
   /// Says goodbye, ends pending calls (and a connect) with kCancelled and closes.
   void close();
+  /// Tries no longer to go on after a lost connection (Resume): its calls end with `why`. Nothing
+  /// happens while it is connected.
+  void give_up(const Status& why);
 
   [[nodiscard]] bool connected() const;
   /// Connected, or about to be again (Resume).

@@ -41,6 +41,7 @@ class Channel::Impl final : public Link::Owner, public lane::IoHandler, public l
                         CallSink* sink);
   bool cancel(uint64_t call_id);
   void close();
+  void give_up(const Status& why);
 
   [[nodiscard]] bool connected() const { return state_ == State::kConnected; }
   [[nodiscard]] bool accepts_calls() const { return connected() || resuming_; }

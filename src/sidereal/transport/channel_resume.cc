@@ -113,6 +113,12 @@ void Channel::Impl::end_resuming() {
   lane()->cancel_timer(resume_timer_);
 }
 
+void Channel::Impl::give_up(const Status& why) {
+  if (!resuming_) return;
+  stop_connecting();
+  gone(why);
+}
+
 void Channel::Impl::give_up_resuming() {
   stop_connecting();
   gone(base::unavailable(
