@@ -1,0 +1,230 @@
+"""What benchmarks that are Python programs share: servers, quiet windows, figures in documents."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(os.environ.get("SIDEREAL_BIN_DIR", ROOT / "build/release/bin"))
+PROTOCOLS = ("grpc", "grpc++", "star_server", "star_server_lite")
+#: What other programs may use while something is measured, of one core.
+FOREIGN_MAX = 0.10
+
+T = TypeVar("T")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens at."""
+    taken = [socket.socket() for _ in range(count)]
+    for one in taken:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in taken]
+    for one in taken:
+        one.close()
+    return ports
+
+
+class Server:
+    """A task of a cluster, in a process of `sidereal serve`."""
+
+    def __init__(
+        self,
+        cluster: dict[str, list[str]],
+        job: str,
+        task: int,
+        protocol: str,
+        cores: Iterable[int] | None = None,
+    ) -> None:
+        self.address = cluster[job][task]
+        command = [str(BIN / "sidereal"), "serve", "--cluster", json.dumps(cluster), "--job", job]
+        command += ["--task", str(task), "--protocol", protocol]
+        if cores is not None:
+            command = ["taskset", "-c", ",".join(map(str, cores)), *command]
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line.startswith("grpc://"):
+            self.close()
+            raise RuntimeError(f"a server of {job} {task} with {protocol} did not start: {line}")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def cpu_seconds(self) -> float:
+        return cpu_seconds(self.pid)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process so far."""
+    # The kernel's number of the clock of another process: clock_getcpuclockid(3).
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+def machine_busy_seconds() -> float:
+    """Processor time of everything on this machine so far, time stolen by the host included."""
+    line = Path("/proc/stat").read_text(encoding="utf-8").splitlines()[0]
+    user, nice, system, _idle, _wait, irq, softirq, steal, *_ = map(int, line.split()[1:])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def congestion_control() -> str:
+    """What TCP sockets of this machine use that are not told otherwise."""
+    path = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+    return path.read_text(encoding="utf-8").strip() if path.exists() else "unknown"
+
+
+class Quiet:
+    """Measures again what other programs disturbed, within limits."""
+
+    def __init__(self, noisy_max: int) -> None:
+        self._noisy_max = noisy_max
+        self.windows = 0
+        self.noisy = 0
+        self.kept = 0
+        self._foreign_s = 0.0
+        self._seconds = 0.0
+
+    def measure(self, own: Callable[[], float], window: Callable[[], T]) -> T:
+        """What `window` says. own: processor time so far of all that is measured."""
+        while True:
+            began, busy, mine = time.monotonic(), machine_busy_seconds(), own()
+            figures = window()
+            seconds = time.monotonic() - began
+            foreign = machine_busy_seconds() - busy - (own() - mine)
+            self.windows += 1
+            if foreign > FOREIGN_MAX * seconds:
+                self.noisy += 1
+                if self.noisy <= self._noisy_max:
+                    continue
+                self.kept += 1
+            self._foreign_s += max(foreign, 0.0)
+            self._seconds += seconds
+            return figures
+
+    def summary(self) -> str:
+        share = self._foreign_s / max(self._seconds, 1e-9)
+        return (
+            f"{self.windows} windows, {self.noisy} disturbed by other programs (more than"
+            f" {FOREIGN_MAX:.0%} of a core): {self.noisy - self.kept} measured again, {self.kept}"
+            f" kept; others used {share:.1%} of a core in those that count"
+        )
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def write_figures(document: Path, name: str, text: str) -> None:
+    """Puts text between the marks `figures:name:begin` and `figures:name:end` of a document."""
+    begin, end = f"<!-- figures:{name}:begin -->\n", f"<!-- figures:{name}:end -->"
+    old = document.read_text(encoding="utf-8")
+    if begin not in old or end not in old:
+        raise ValueError(f"{document} has no marks {begin.strip()} and {end}")
+    head, rest = old.split(begin, 1)
+    document.write_text(head + begin + text + end + rest.split(end, 1)[1], encoding="utf-8")
+
+
+#: Colours of bars, for light and dark backgrounds.
+_COLOURS = ("#8c8c8c", "#b5b5b5", "#5b8fd6", "#8fb4e6", "#d0743c", "#3f9b6c")
+
+
+def bars(title: str, groups: Sequence[tuple[str, Sequence[tuple[str, float, str]]]]) -> str:
+    """A plot of horizontal bars, as SVG. groups: (name, [(side, length, what is written)]); bars of
+    a group are as long as their part of its longest."""
+    width, left, bar, gap = 760, 190, 15, 22
+    lines, y = [], 44
+    for name, sides in groups:
+        longest = max((length for _, length, _ in sides), default=1.0) or 1.0
+        lines.append(f'<text x="12" y="{y + 11}" font-weight="bold">{name}</text>')
+        y += bar + 4
+        for i, (side, length, said) in enumerate(sides):
+            pixels = max(1.0, (width - left - 150) * length / longest)
+            colour = _COLOURS[i % len(_COLOURS)]
+            lines.append(f'<text x="{left - 8}" y="{y + 11}" text-anchor="end">{side}</text>')
+            lines.append(
+                f'<rect x="{left}" y="{y}" width="{pixels:.1f}" height="{bar - 3}" fill="{colour}"/>'
+            )
+            lines.append(f'<text x="{left + pixels + 6:.1f}" y="{y + 11}">{said}</text>')
+            y += bar
+        y += gap - bar + 8
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{y}"'
+        f' viewBox="0 0 {width} {y}" font-family="sans-serif" font-size="12">\n'
+        f'<rect width="{width}" height="{y}" fill="#ffffff"/>\n'
+        f'<text x="12" y="22" font-size="14" font-weight="bold">{title}</text>\n'
+    )
+    return head + "\n".join(lines) + "\n</svg>\n"
+
+
+def lines(
+    title: str,
+    x_name: str,
+    y_name: str,
+    series: Sequence[tuple[str, Sequence[tuple[float, float]]]],
+) -> str:
+    """A plot of lines with logarithmic axes, as SVG. series: (name, [(x, y)])."""
+    width, height, left, top, right, bottom = 760, 420, 70, 44, 150, 50
+    points = [point for _, line in series for point in line if point[1] > 0]
+    if not points:
+        return bars(title, ())
+    x_ends = (min(p[0] for p in points), max(p[0] for p in points))
+    y_ends = (
+        10.0 ** math.floor(math.log10(min(p[1] for p in points))),
+        10.0 ** math.ceil(math.log10(max(p[1] for p in points) * 1.0001)),
+    )
+
+    def place(value: float, ends: tuple[float, float], begin: float, end: float) -> float:
+        whole = math.log(ends[1] / ends[0]) or 1.0
+        return begin + (end - begin) * math.log(value / ends[0]) / whole
+
+    def at(point: tuple[float, float]) -> tuple[float, float]:
+        return (
+            place(point[0], x_ends, left, width - right),
+            place(point[1], y_ends, height - bottom, top),
+        )
+
+    out = [f'<text x="12" y="22" font-size="14" font-weight="bold">{title}</text>']
+    tick = y_ends[0]
+    while tick <= y_ends[1] * 1.001:
+        y = at((x_ends[0], tick))[1]
+        out.append(f'<path d="M{left} {y:.1f}H{width - right}" stroke="#dddddd"/>')
+        out.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:,.0f}</text>')
+        tick *= 10
+    for x_value in sorted({p[0] for p in points}):
+        x = at((x_value, y_ends[0]))[0]
+        out.append(
+            f'<text x="{x:.1f}" y="{height - bottom + 18}" text-anchor="middle">{x_value:g}</text>'
+        )
+    out.append(f'<text x="{left}" y="{height - 12}">{x_name}; upwards: {y_name}</text>')
+    for i, (name, line) in enumerate(series):
+        colour = _COLOURS[(0, 2, 4, 5)[i % 4]]
+        path = [at(point) for point in line if point[1] > 0]
+        drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in path)
+        out.append(
+            f'<polyline points="{drawn}" fill="none" stroke="{colour}" stroke-width="2.5"/>'
+        )
+        x, y = width - right + 12, top + 14 + 20 * i
+        out.append(f'<path d="M{x} {y}h18" stroke="{colour}" stroke-width="2.5"/>')
+        out.append(f'<text x="{x + 24}" y="{y + 4}">{name}</text>')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
+        f' viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">\n'
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>\n' + "\n".join(out) + "\n</svg>\n"
+    )

@@ -1,0 +1,448 @@
+#!/usr/bin/env python3
+"""Training steps over the four protocols, side by side: steps/s and samples/s.
+
+Each model trains on parameter servers and one worker, which are processes of `sidereal serve`; a
+client in a process of its own (this one) runs one step after the other. The servers of all
+protocols are up together; sides take turns within each round, and figures are medians of the
+rounds. `fused`: with ConfigProto(tensor_fuse=True).
+
+wide200   W&D with 200 small variables: each has 8 floats and multiplies a batch of 16.
+columns   W&D with 96 columns: a wide and a deep table for each, 2 layers; batch 64.
+deepfm    DeepFM, 26 fields, tower 400-400-400-1, Adagrad; batch 256, 2 parameter servers.
+dlrm      DLRM, 26 tables, bottom 128-64-16, top 128-1, SGD; batch 256, 2 parameter servers.
+dense     One matrix of 64 MB, which goes to the worker, and its gradient back, in every step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import (
+    PROTOCOLS,
+    Quiet,
+    Server,
+    bars,
+    congestion_control,
+    cpu_seconds,
+    free_ports,
+    table,
+    write_figures,
+)
+
+import sidereal.v1 as tf
+
+#: (protocol, tensor_fuse); the first one is what others are compared with.
+SIDES = (
+    ("grpc", False),
+    ("grpc", True),
+    ("grpc++", False),
+    ("grpc++", True),
+    ("star_server", False),
+    ("star_server_lite", False),
+)
+WARM_STEPS = 8
+BATCHES = 4
+
+Feeds = list[tuple[tf.Tensor, Callable[[Any], np.ndarray]]]
+
+
+def uniform_ids(rows: int, shape: tuple[int, ...]) -> Callable[[Any], np.ndarray]:
+    return lambda random: random.integers(0, rows, shape).astype(np.int64)
+
+
+def floats(shape: tuple[int, ...]) -> Callable[[Any], np.ndarray]:
+    return lambda random: random.standard_normal(shape).astype(np.float32)
+
+
+def layer(name: str, x: tf.Tensor, rows: int, columns: int, last: bool = False) -> tf.Tensor:
+    scale = (2.0 / rows) ** 0.5
+    random = np.random.default_rng(rows * 7919 + columns)
+    weights = (random.standard_normal((rows, columns)) * scale).astype(np.float32)
+    w = tf.get_variable(f"{name}/w", initializer=weights)
+    b = tf.get_variable(f"{name}/b", initializer=np.zeros((columns,), np.float32))
+    y = tf.matmul(x, w) + b
+    return y if last else tf.nn.relu(y)
+
+
+def layers(name: str, x: tf.Tensor, widths: tuple[int, ...]) -> tf.Tensor:
+    for i in range(len(widths) - 1):
+        last = i == len(widths) - 2
+        x = layer(f"{name}{i}", x, widths[i], widths[i + 1], last)
+    return x
+
+
+def rows_of(name: str, rows: int, dim: int) -> tf.Tensor:
+    first = np.random.default_rng(len(name)).standard_normal((rows, dim)) * 0.01
+    return tf.get_variable(name, initializer=first.astype(np.float32))
+
+
+def cross_entropy(logit: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logit)
+    return tf.reduce_mean(losses)
+
+
+def wide200(batch: int) -> tuple[tf.Tensor, Feeds]:
+    x = tf.placeholder(tf.float32, [batch, 8])
+    terms = []
+    for i in range(200):
+        v = tf.get_variable(f"v{i}", initializer=np.full((8,), 0.01 * i, np.float32))
+        terms.append(tf.reduce_sum(x * v, axis=1))
+    loss = tf.reduce_mean(tf.square(tf.add_n(terms)))
+    return loss, [(x, floats((batch, 8)))]
+
+
+def columns(batch: int) -> tuple[tf.Tensor, Feeds]:
+    count, rows, dim = 96, 1000, 8
+    ids = tf.placeholder(tf.int64, [count, batch])
+    labels = tf.placeholder(tf.float32, [batch, 1])
+    wide, deep = [], []
+    for i, own in enumerate(tf.unstack(ids)):
+        wide.append(tf.gather(rows_of(f"wide{i}", rows, 1), own))
+        deep.append(tf.gather(rows_of(f"deep{i}", rows, dim), own))
+    tower = layers("tower", tf.concat(deep, axis=1), (count * dim, 64, 1))
+    loss = cross_entropy(tf.add_n([*wide, tower]), labels)
+    return loss, [(ids, uniform_ids(rows, (count, batch))), (labels, zeros_and_ones(batch))]
+
+
+def zeros_and_ones(batch: int) -> Callable[[Any], np.ndarray]:
+    return lambda random: random.integers(0, 2, (batch, 1)).astype(np.float32)
+
+
+def deepfm(batch: int) -> tuple[tf.Tensor, Feeds]:
+    fields, rows, dim = 26, 260_000, 16
+    ids = tf.placeholder(tf.int64, [batch, fields])
+    labels = tf.placeholder(tf.float32, [batch, 1])
+    linear = tf.reduce_sum(tf.gather(rows_of("linear", rows, 1), ids), axis=1)
+    embedded = tf.gather(rows_of("embedding", rows, dim), ids)
+    total = tf.reduce_sum(embedded, axis=1)
+    pairs = tf.square(total) - tf.reduce_sum(tf.square(embedded), axis=1)
+    pairs = 0.5 * tf.reduce_sum(pairs, axis=1, keepdims=True)
+    flat = tf.reshape(embedded, [batch, fields * dim])
+    tower = layers("tower", flat, (fields * dim, 400, 400, 400, 1))
+    loss = cross_entropy(linear + pairs + tower, labels)
+    return loss, [(ids, uniform_ids(rows, (batch, fields))), (labels, zeros_and_ones(batch))]
+
+
+def dlrm(batch: int) -> tuple[tf.Tensor, Feeds]:
+    tables, rows, dim = 26, 10_000, 16
+    dense = tf.placeholder(tf.float32, [batch, 13])
+    ids = tf.placeholder(tf.int64, [tables, batch])
+    labels = tf.placeholder(tf.float32, [batch, 1])
+    vectors = [layers("bottom", dense, (13, 128, 64, dim))]
+    for i, own in enumerate(tf.unstack(ids)):
+        vectors.append(tf.gather(rows_of(f"table{i}", rows, dim), own))
+    stacked = tf.stack(vectors, axis=1)
+    products = tf.matmul(stacked, stacked, transpose_b=True)
+    flat = tf.reshape(products, [batch, (tables + 1) ** 2])
+    top = layers("top", tf.concat([vectors[0], flat], axis=1), (dim + (tables + 1) ** 2, 128, 1))
+    loss = cross_entropy(top, labels)
+    feeds: Feeds = [(dense, floats((batch, 13))), (ids, uniform_ids(rows, (tables, batch)))]
+    return loss, [*feeds, (labels, zeros_and_ones(batch))]
+
+
+def dense(batch: int) -> tuple[tf.Tensor, Feeds]:
+    x = tf.placeholder(tf.float32, [batch, 4096])
+    w = tf.get_variable("w", initializer=np.full((4096, 4096), 1e-3, np.float32))
+    return tf.reduce_mean(tf.square(tf.matmul(x, w))), [(x, floats((batch, 4096)))]
+
+
+@dataclass(frozen=True)
+class Model:
+    name: str
+    shown: str
+    build: Callable[[int], tuple[tf.Tensor, Feeds]]
+    batch: int
+    ps: int
+    optimizer: Callable[[], Any]
+
+
+MODELS = (
+    Model(
+        "wide200",
+        "W&D, 200 small variables",
+        wide200,
+        16,
+        1,
+        lambda: tf.train.GradientDescentOptimizer(1e-6),
+    ),
+    Model("columns", "W&D, 96 columns", columns, 64, 1, lambda: tf.train.AdagradOptimizer(0.01)),
+    Model("deepfm", "DeepFM", deepfm, 256, 2, lambda: tf.train.AdagradOptimizer(0.01)),
+    Model("dlrm", "DLRM", dlrm, 256, 2, lambda: tf.train.GradientDescentOptimizer(0.01)),
+    Model("dense", "64 MB dense", dense, 8, 1, lambda: tf.train.GradientDescentOptimizer(1e-6)),
+)
+#: How many times grpc a side has to be, and what else is wanted of the first model.
+TARGETS = {"star_server": 5.0, "grpc++": 2.0}
+FUSED_TARGET = 1.5
+
+
+def side_name(protocol: str, fused: bool) -> str:
+    return f"{protocol}, fused" if fused else protocol
+
+
+class Cluster:
+    """Parameter servers and a worker of one protocol."""
+
+    def __init__(self, model: Model, protocol: str) -> None:
+        ports = [f"127.0.0.1:{port}" for port in free_ports(model.ps + 1)]
+        self.cluster = {"ps": ports[: model.ps], "worker": ports[model.ps :]}
+        self.ps: list[Server] = []
+        self.worker: Server | None = None
+        try:
+            for task in range(model.ps):
+                self.ps.append(Server(self.cluster, "ps", task, protocol))
+            self.worker = Server(self.cluster, "worker", 0, protocol)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def target(self) -> str:
+        return f"grpc://{self.cluster['worker'][0]}"
+
+    def cpu_seconds(self) -> tuple[float, float]:
+        """Of the parameter servers, of the worker."""
+        assert self.worker is not None
+        return sum(one.cpu_seconds() for one in self.ps), self.worker.cpu_seconds()
+
+    def close(self) -> None:
+        for one in [*self.ps, *([self.worker] if self.worker else [])]:
+            one.close()
+
+
+class Side:
+    """A session that trains."""
+
+    def __init__(self, model: Model, cluster: Cluster, protocol: str, fused: bool) -> None:
+        self.name = side_name(protocol, fused)
+        self.cluster = cluster
+        self.steps_per_s: list[float] = []
+        self.cpu_us: list[tuple[float, float, float]] = []
+        graph = tf.Graph()
+        with graph.as_default(), tf.device(tf.train.replica_device_setter(cluster=cluster.cluster)):
+            loss, feeds = model.build(model.batch)
+            train = model.optimizer().minimize(loss)
+            start = tf.global_variables_initializer()
+        self._session = tf.Session(
+            cluster.target, graph=graph, config=tf.ConfigProto(tensor_fuse=fused)
+        )
+        self._session.run(start)
+        random = np.random.default_rng(17)
+        self._batches = [[make(random) for _, make in feeds] for _ in range(BATCHES)]
+        places = [place for place, _ in feeds]
+        self._step = self._session.make_callable(train, feed_list=places)
+        loss_of = self._session.make_callable(loss, feed_list=places)
+        self.loss = float(loss_of(*self._batches[0]))
+        for i in range(WARM_STEPS):
+            self._step(*self._batches[i % BATCHES])
+
+    def own_seconds(self) -> float:
+        return sum(self.cluster.cpu_seconds()) + cpu_seconds(os.getpid())
+
+    def window(self, seconds: float) -> tuple[float, tuple[float, float, float]]:
+        """Steps per second; processor time of a step of ps, worker and client in microseconds."""
+        ps, worker = self.cluster.cpu_seconds()
+        client = cpu_seconds(os.getpid())
+        began, steps = time.perf_counter(), 0
+        while True:
+            self._step(*self._batches[steps % BATCHES])
+            steps += 1
+            spent = time.perf_counter() - began
+            if spent >= seconds:
+                break
+        ps_now, worker_now = self.cluster.cpu_seconds()
+        used = (ps_now - ps, worker_now - worker, cpu_seconds(os.getpid()) - client)
+        return steps / spent, tuple(one / steps * 1e6 for one in used)  # type: ignore[return-value]
+
+    def measure(self, quiet: Quiet, seconds: float) -> None:
+        rate, cpu = quiet.measure(self.own_seconds, lambda: self.window(seconds))
+        self.steps_per_s.append(rate)
+        self.cpu_us.append(cpu)
+
+    def close(self) -> None:
+        self._session.close()
+
+    def row(self, model: Model, peer: Side) -> dict[str, Any]:
+        ours = statistics.median(self.steps_per_s)
+        theirs = statistics.median(peer.steps_per_s)
+        ps, worker, client = (statistics.median(one) for one in zip(*self.cpu_us))
+        return {
+            "case": f"{model.name}: {self.name}",
+            "model": model.name,
+            "shown": model.shown,
+            "side": self.name,
+            "ours": ours,
+            "peer": theirs,
+            "unit": "steps/s",
+            "ratio": ours / theirs,
+            "least": min(self.steps_per_s),
+            "most": max(self.steps_per_s),
+            "samples_per_s": ours * model.batch,
+            "ps_us": ps,
+            "worker_us": worker,
+            "client_us": client,
+        }
+
+
+def run_model(model: Model, rounds: int, seconds: float, quiet: Quiet) -> list[dict[str, Any]]:
+    clusters: dict[str, Cluster] = {}
+    sides: list[Side] = []
+    try:
+        for protocol in PROTOCOLS:
+            clusters[protocol] = Cluster(model, protocol)
+        for protocol, fused in SIDES:
+            # Variables have one name in all sessions of a cluster; the next one makes them anew.
+            sides.append(Side(model, clusters[protocol], protocol, fused))
+        first = sides[0].loss
+        for side in sides[1:]:
+            if abs(side.loss - first) > 1e-4 * max(1.0, abs(first)):
+                raise RuntimeError(f"{model.name}: first loss {side.loss} of {side.name}, {first}")
+        for _ in range(rounds):
+            for side in sides:
+                side.measure(quiet, seconds)
+        return [side.row(model, sides[0]) for side in sides]
+    finally:
+        for side in sides:
+            side.close()
+        for cluster in clusters.values():
+            cluster.close()
+
+
+def judge(rows: list[dict[str, Any]]) -> list[tuple[str, float, float]]:
+    """What is wanted of the first model: (what, figure, at least)."""
+    by_side = {row["side"]: row for row in rows if row["model"] == MODELS[0].name}
+    if not by_side:
+        return []
+    shown = MODELS[0].shown
+    out = [
+        (f"{shown}: {side}, times grpc", by_side[side]["ratio"], wanted)
+        for side, wanted in TARGETS.items()
+    ]
+    for protocol in ("grpc", "grpc++"):
+        ratio = by_side[f"{protocol}, fused"]["ours"] / by_side[protocol]["ours"]
+        out.append((f"{shown}: {protocol} fused, times unfused", ratio, FUSED_TARGET))
+    return out
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    print(
+        f"  {'side':18s} {'steps/s':>9s} {'':>17s} {'samples/s':>10s} {'of grpc':>8s}"
+        f" {'ps us':>8s} {'worker us':>9s} {'client us':>9s}"
+    )
+    for one in rows:
+        spread = f"[{one['least']:.1f}-{one['most']:.1f}]"
+        print(
+            f"  {one['side']:18s} {one['ours']:9.1f} {spread:>17s} {one['samples_per_s']:10,.0f}"
+            f" {one['ratio']:8.2f} {one['ps_us']:8.0f} {one['worker_us']:9.0f}"
+            f" {one['client_us']:9.0f}",
+            flush=True,
+        )
+
+
+def document(report: dict[str, Any]) -> str:
+    rows = report["rows"]
+    shown = [
+        [
+            one["shown"] if i == 0 or rows[i - 1]["model"] != one["model"] else "",
+            one["side"],
+            f"{one['ours']:,.1f}",
+            f"{one['least']:,.1f} to {one['most']:,.1f}",
+            f"{one['samples_per_s']:,.0f}",
+            f"{one['ratio']:.2f}",
+            f"{one['ps_us']:,.0f}, {one['worker_us']:,.0f}, {one['client_us']:,.0f}",
+        ]
+        for i, one in enumerate(rows)
+    ]
+    head = ["model", "protocol", "steps/s", "least to most", "samples/s", "times grpc"]
+    text = table([*head, "us of processor per step: ps, worker, client"], shown)
+    wanted = [
+        [what, f"{figure:.2f}", f"{least:g}", "yes" if figure >= least else "no"]
+        for what, figure, least in judge(rows)
+    ]
+    if wanted:
+        text += "\n" + table(["wanted", "measured", "at least", "met"], wanted)
+    return text + f"\n{report['conditions']} {report['quiet']}.\n"
+
+
+def plot(rows: list[dict[str, Any]]) -> str:
+    groups = []
+    for model in MODELS:
+        own = [one for one in rows if one["model"] == model.name]
+        said = [
+            (one["side"], one["ours"], f"{one['ours']:,.0f} ({one['ratio']:.2f}x)") for one in own
+        ]
+        if own:
+            groups.append((f"{model.shown}, batch {model.batch}", said))
+    return bars("Training steps per second by protocol (and times grpc)", groups)
+
+
+def write(report: dict[str, Any], path: Path) -> None:
+    write_figures(path, "protocols", document(report))
+    (path.parent / "protocols.svg").write_text(plot(report["rows"]), encoding="utf-8")
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    conditions = (
+        f"Medians of {arguments.rounds} windows of {arguments.seconds:g} s, taken in turns. All"
+        f" processes on {os.cpu_count()} processors, loopback TCP; gRPC's sockets use"
+        f" {congestion_control()}, the others cubic; lanes look for work for 50 us before they"
+        " sleep, gRPC does not poll; one step at a time."
+    )
+    print(conditions)
+    quiet = Quiet(arguments.noisy_max)
+    rows: list[dict[str, Any]] = []
+    for model in MODELS:
+        if model.name not in arguments.only:
+            continue
+        print(f"\n{model.shown}, batch {model.batch}, {model.ps} ps")
+        found = run_model(model, arguments.rounds, arguments.seconds, quiet)
+        show(found)
+        rows += found
+    print()
+    for what, figure, least in judge(rows):
+        met = "met" if figure >= least else "NOT met"
+        print(f"{what:52s} {figure:8.2f} (wanted: at least {least:g}) {met}")
+    print(quiet.summary())
+    return {"rows": rows, "conditions": conditions, "quiet": quiet.summary()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [model.name for model in MODELS]
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--write", type=Path, help="put the figures into this document")
+    parser.add_argument("--take", type=Path, help="take the rows of this file; measure nothing")
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.8, help="of a window")
+    parser.add_argument(
+        "--noisy-max", type=int, default=40, help="disturbed windows measured again at most"
+    )
+    parser.add_argument("--quick", action="store_true", help="one short window: does it work?")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rounds, arguments.seconds, arguments.noisy_max = 1, 0.05, 0
+    if arguments.take is not None:
+        report = json.loads(arguments.take.read_text(encoding="utf-8"))
+    else:
+        report = measure(arguments)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    if arguments.write is not None:
+        write(report, arguments.write)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
