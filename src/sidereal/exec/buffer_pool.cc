@@ -1,54 +1,72 @@
 #include "sidereal/exec/buffer_pool.h"
 
-#include <atomic>
+#include <algorithm>
+#include <bit>
 
 namespace sidereal::exec {
 
 namespace {
 
-/// A new buffer has fewer bytes than this more than were asked for.
-constexpr size_t kRounding = 64;
+/// Sizes of one power of two.
+constexpr size_t kStepsLog = 3;
+constexpr size_t kSteps = size_t{1} << kStepsLog;
+constexpr size_t kSmallestLog = 6;
+/// How many sizes beyond the right one will do: up to twice as many bytes.
+constexpr size_t kSizesTried = kSteps + 1;
+
+/// Number of the smallest size of at least `bytes` bytes: 64, 72, 80, ..., 128, 144, 160, ...
+size_t size_number(size_t bytes) {
+  const size_t last = std::max(bytes, size_t{1} << kSmallestLog) - 1;
+  const auto width = static_cast<size_t>(std::bit_width(last));
+  const size_t step = last >> (width - 1 - kStepsLog);  // From kSteps to 2 kSteps - 1.
+  return (width - kSmallestLog) * kSteps + step - (2 * kSteps - 1);
+}
+
+size_t bytes_of(size_t number) {
+  const size_t at = number + kSteps - 1;
+  return (kSteps + at % kSteps + 1) << (kSmallestLog - 1 - kStepsLog + at / kSteps);
+}
 
 }  // namespace
+
+tensor::Buffer::Ptr* BufferPool::Size::find_free() {
+  for (size_t looked = 0; looked < buffers.size(); ++looked) {
+    if (next >= buffers.size()) next = 0;
+    tensor::Buffer::Ptr& held = buffers[next++];
+    if (held.use_count() == 1) return &held;
+  }
+  return nullptr;
+}
 
 tensor::Buffer::Ptr BufferPool::acquire(size_t bytes) {
   if (bytes_max_ == 0) {
     ++allocations_;
     return tensor::Buffer::allocate(bytes);
   }
-  // Batches differ a little in size from step to step; an eighth of room avoids a new buffer each.
-  const size_t wanted = bytes + bytes / 8;
-  // From the last one on: it may be free again, and a step that takes many in turn, as for what it
-  // sends, finds each at once.
-  const size_t count = buffers_.size();
-  size_t best = count;
-  for (size_t i = 0; i < count; ++i) {
-    const size_t at = last_ + i < count ? last_ + i : last_ + i - count;
-    const tensor::Buffer::Ptr& held = buffers_[at];
-    if (held.use_count() != 1 || held->bytes() < bytes || held->bytes() > 4 * bytes + 4096)
-      continue;
-    if (best == count || held->bytes() < buffers_[best]->bytes()) best = at;
-    if (held->bytes() < wanted + kRounding) break;
-  }
-  if (best < count) {
-    last_ = best;
-    // Another thread may have let go of it last: what it did with the bytes comes before.
-    std::atomic_thread_fence(std::memory_order_acquire);
-    return buffers_[best];
+  const size_t first = size_number(bytes);
+  for (size_t i = first; i < std::min(first + kSizesTried, sizes_.size()); ++i) {
+    tensor::Buffer::Ptr* const free = sizes_[i].find_free();
+    if (free != nullptr) return *free;
   }
   ++allocations_;
-  tensor::Buffer::Ptr made = tensor::Buffer::allocate(wanted);
-  if (bytes_ + made->bytes() > bytes_max_) {
-    std::erase_if(buffers_, [this](const tensor::Buffer::Ptr& held) {
+  // Batches differ a little in size from step to step; an eighth of room avoids a new buffer each.
+  const size_t number = size_number(bytes + bytes / 8);
+  tensor::Buffer::Ptr made = tensor::Buffer::allocate(bytes_of(number));
+  if (bytes_ + made->bytes() > bytes_max_) give_back();
+  bytes_ += made->bytes();
+  if (sizes_.size() <= number) sizes_.resize(number + 1);
+  sizes_[number].buffers.push_back(made);
+  return made;
+}
+
+void BufferPool::give_back() {
+  for (Size& size : sizes_) {
+    std::erase_if(size.buffers, [this](const tensor::Buffer::Ptr& held) {
       if (held.use_count() != 1) return false;
       bytes_ -= held->bytes();
       return true;
     });
   }
-  bytes_ += made->bytes();
-  last_ = buffers_.size();
-  buffers_.push_back(made);
-  return made;
 }
 
 tensor::Tensor BufferPool::tensor(tensor::DType dtype, const tensor::Shape& shape) {

@@ -8,7 +8,8 @@
 namespace sidereal::exec {
 
 /// Buffers of one lane that are used again and again, so that a warm step takes no memory.
-/// A buffer is free when the pool is its only holder.
+/// A buffer is free when the pool is its only holder. To take one costs the same however many there
+/// are, as long as they come back in about the order in which they were taken.
 /// Thread: core-local. Limits: past `bytes_max` bytes, free buffers are given back to the machine;
 /// with 0 nothing is kept, and every buffer is a new one: only for programs without planned
 /// buffers.
@@ -25,8 +26,16 @@ class BufferPool {
   [[nodiscard]] size_t allocations() const { return allocations_; }
 
  private:
-  std::vector<tensor::Buffer::Ptr> buffers_;
-  size_t last_ = 0;  ///< Of buffers_: given out last.
+  /// Buffers of as many bytes.
+  struct Size {
+    std::vector<tensor::Buffer::Ptr> buffers;
+    size_t next = 0;  ///< Where to look first: behind the one that was taken last.
+
+    tensor::Buffer::Ptr* find_free();
+  };
+  void give_back();
+
+  std::vector<Size> sizes_;
   size_t bytes_ = 0;
   size_t bytes_max_;
   size_t allocations_ = 0;

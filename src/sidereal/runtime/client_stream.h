@@ -13,7 +13,8 @@
 namespace sidereal::runtime {
 
 /// The client's half of a stream: writes what is in its outbox, one after the other, and closes
-/// its half when told to. Keeps itself until gRPC is done with it.
+/// its half when told to. What waits to be written leaves together. Keeps itself until gRPC is done
+/// with it.
 template <class Request, class Reply>
 class ClientStream : public grpc::ClientBidiReactor<Request, Reply>,
                      public std::enable_shared_from_this<ClientStream<Request, Reply>> {
@@ -44,6 +45,9 @@ class ClientStream : public grpc::ClientBidiReactor<Request, Reply>,
   }
 
  protected:
+  // The call begins with its first request, in one write.
+  ClientStream() { context_.set_initial_metadata_corked(true); }
+
   virtual void take(Reply* reply) = 0;
   virtual void ended(const grpc::Status& status) = 0;
 
@@ -65,6 +69,13 @@ class ClientStream : public grpc::ClientBidiReactor<Request, Reply>,
     const std::lock_guard lock(mutex_);
     if (broken_ || closed_) return;
     outbox_.put(index, std::move(value));
+    go_on();
+  }
+  /// The first piece of the tensor goes with the request.
+  void put(Request request, int32_t index, tensor::Tensor value) {
+    const std::lock_guard lock(mutex_);
+    if (broken_ || closed_) return;
+    outbox_.put(std::move(request), index, std::move(value));
     go_on();
   }
   /// Says that no more requests come.
@@ -93,7 +104,7 @@ class ClientStream : public grpc::ClientBidiReactor<Request, Reply>,
     if (!outbox_.empty()) {
       writing_ = true;
       outbox_.next(&request_);
-      this->StartWrite(&request_);
+      this->StartWrite(&request_, write_options(outbox_.empty()));
     } else if (closed_ && !std::exchange(half_closed_, true)) {
       this->StartWritesDone();
       this->RemoveHold();

@@ -183,8 +183,9 @@ class RemotePart final : public ClientStream<v1::ProgramRequest, v1::ProgramRepl
     head->set_number(call.number);
     head->set_feeds(static_cast<int32_t>(call.feeds.size()));
     head->set_trace(call.trace);
-    put(std::move(request));
-    for (size_t i = 0; i < call.feeds.size(); ++i) {
+    if (call.feeds.empty()) return put(std::move(request));
+    put(std::move(request), 0, std::move(call.feeds[0]));
+    for (size_t i = 1; i < call.feeds.size(); ++i) {
       put(static_cast<int32_t>(i), std::move(call.feeds[i]));
     }
   }

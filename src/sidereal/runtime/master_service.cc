@@ -254,6 +254,7 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
     if (handle != nullptr && !answered_) handle->cancel(base::cancelled("the client has gone"));
   }
   bool said_all() const override { return !ran_ || answered_; }
+  bool ends_itself() const override { return ran_; }
 
   const std::shared_ptr<Common> common_;
   std::shared_ptr<MasterSession> session_;

@@ -16,7 +16,8 @@
 namespace sidereal::runtime {
 
 /// A stream that reads requests and writes what is in its outbox, and ends when the other side has
-/// ended its half and everything was written. Keeps itself until gRPC is done with it.
+/// ended its half and everything was written. What waits to be written leaves together. Keeps itself
+/// until gRPC is done with it.
 template <class Request, class Reply>
 class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
                      public std::enable_shared_from_this<ServerStream<Request, Reply>> {
@@ -68,6 +69,8 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
   virtual void hung_up() = 0;
   /// Whether nothing more is going to be put.
   [[nodiscard]] virtual bool said_all() const = 0;
+  /// Whether the stream ends with the last word of this side.
+  [[nodiscard]] virtual bool ends_itself() const { return false; }
 
   void put(Reply reply) {
     std::unique_lock lock(mutex_);
@@ -111,7 +114,14 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
       writing_ = true;
       outbox_.next(&reply_);
       bytes_written_ += bytes_of(reply_);
-      this->StartWrite(&reply_);
+      const bool is_last = outbox_.empty();
+      if (is_last && ends_itself() && said_all()) {
+        finished_ = true;
+        lock->unlock();
+        this->StartWriteAndFinish(&reply_, write_options(true), to_grpc(status_));
+      } else {
+        this->StartWrite(&reply_, write_options(is_last));
+      }
     } else if (ended_ && (said_all() || !status_.ok())) {
       finished_ = true;
       lock->unlock();

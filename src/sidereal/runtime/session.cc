@@ -85,8 +85,9 @@ class StepCallStream final : public ClientStream<v1::StepRequest, v1::StepReply>
     begin();
     v1::StepRequest request;
     *request.mutable_head() = head;
-    put(std::move(request));
-    for (size_t i = 0; i < feeds.size(); ++i) put(static_cast<int32_t>(i), feeds[i].second);
+    if (feeds.empty()) return put(std::move(request));
+    put(std::move(request), 0, feeds[0].second);
+    for (size_t i = 1; i < feeds.size(); ++i) put(static_cast<int32_t>(i), feeds[i].second);
   }
 
   void wait(const std::function<bool()>& interrupted) {
