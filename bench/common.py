@@ -217,14 +217,14 @@ def lines(
         colour = _COLOURS[(0, 2, 4, 5)[i % 4]]
         path = [at(point) for point in line if point[1] > 0]
         drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in path)
-        out.append(
-            f'<polyline points="{drawn}" fill="none" stroke="{colour}" stroke-width="2.5"/>'
-        )
+        out.append(f'<polyline points="{drawn}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
         x, y = width - right + 12, top + 14 + 20 * i
         out.append(f'<path d="M{x} {y}h18" stroke="{colour}" stroke-width="2.5"/>')
         out.append(f'<text x="{x + 24}" y="{y + 4}">{name}</text>')
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
         f' viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">\n'
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>\n' + "\n".join(out) + "\n</svg>\n"
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>\n'
+        + "\n".join(out)
+        + "\n</svg>\n"
     )

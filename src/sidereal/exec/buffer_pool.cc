@@ -1,7 +1,9 @@
 #include "sidereal/exec/buffer_pool.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <utility>
 
 namespace sidereal::exec {
 
@@ -29,7 +31,8 @@ size_t bytes_of(size_t number) {
 
 }  // namespace
 
-tensor::Buffer::Ptr* BufferPool::Size::find_free() {
+tensor::Buffer::Ptr* BufferPool::Size::find_free(uint64_t now) {
+  if (std::exchange(round, now) != now) next = 0;
   for (size_t looked = 0; looked < buffers.size(); ++looked) {
     if (next >= buffers.size()) next = 0;
     tensor::Buffer::Ptr& held = buffers[next++];
@@ -45,8 +48,11 @@ tensor::Buffer::Ptr BufferPool::acquire(size_t bytes) {
   }
   const size_t first = size_number(bytes);
   for (size_t i = first; i < std::min(first + kSizesTried, sizes_.size()); ++i) {
-    tensor::Buffer::Ptr* const free = sizes_[i].find_free();
-    if (free != nullptr) return *free;
+    tensor::Buffer::Ptr* const free = sizes_[i].find_free(round_);
+    if (free == nullptr) continue;
+    // Another thread may have let go of it last: what it did with the bytes comes before.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return *free;
   }
   ++allocations_;
   // Batches differ a little in size from step to step; an eighth of room avoids a new buffer each.

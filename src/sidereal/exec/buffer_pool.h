@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "sidereal/tensor/tensor.h"
@@ -8,11 +9,10 @@
 namespace sidereal::exec {
 
 /// Buffers of one lane that are used again and again, so that a warm step takes no memory.
-/// A buffer is free when the pool is its only holder. To take one costs the same however many there
-/// are, as long as they come back in about the order in which they were taken.
-/// Thread: core-local. Limits: past `bytes_max` bytes, free buffers are given back to the machine;
-/// with 0 nothing is kept, and every buffer is a new one: only for programs without planned
-/// buffers.
+/// A buffer is free when the pool is its only holder. A step takes buffers in the order in which
+/// they were made, and looks at each once however many it takes. Thread: core-local. Limits: past
+/// `bytes_max` bytes, free buffers are given back to the machine; with 0 nothing is kept, and every
+/// buffer is a new one: only for programs without planned buffers.
 class BufferPool {
  public:
   explicit BufferPool(size_t bytes_max) : bytes_max_(bytes_max) {}
@@ -22,6 +22,9 @@ class BufferPool {
   /// A tensor in such a buffer; strings, empty ones, in memory of their own.
   tensor::Tensor tensor(tensor::DType dtype, const tensor::Shape& shape);
 
+  /// A step begins: buffers that were made first, which are warm, are looked at first again.
+  void rewind() { ++round_; }
+
   /// Buffers made since the start; stands still once the lane is warm.
   [[nodiscard]] size_t allocations() const { return allocations_; }
 
@@ -29,13 +32,15 @@ class BufferPool {
   /// Buffers of as many bytes.
   struct Size {
     std::vector<tensor::Buffer::Ptr> buffers;
-    size_t next = 0;  ///< Where to look first: behind the one that was taken last.
+    size_t next = 0;  ///< Where to look first: behind the one that was taken last in `round`.
+    uint64_t round = 0;
 
-    tensor::Buffer::Ptr* find_free();
+    tensor::Buffer::Ptr* find_free(uint64_t now);
   };
   void give_back();
 
   std::vector<Size> sizes_;
+  uint64_t round_ = 0;
   size_t bytes_ = 0;
   size_t bytes_max_;
   size_t allocations_ = 0;

@@ -295,6 +295,7 @@ Step::~Step() { SR_CHECK(calls_in_flight_ == 0, "step {} dies with calls in flig
 void Step::begin(uint64_t step_id) {
   if (root_ == this) {
     SR_CHECK(calls_in_flight_ == 0, "step {} begins with calls in flight", step_id);
+    pool_->rewind();
   }
   step_id_ = step_id;
   pc_ = 0;

@@ -568,6 +568,21 @@ TEST(BufferPool, gives_a_buffer_again_only_when_nobody_holds_it) {
   EXPECT_EQ(pool.allocations(), 2U);
 }
 
+TEST(BufferPool, gives_each_step_the_buffers_of_the_step_before) {
+  BufferPool pool(1 << 20);
+  const auto step = [&pool] {
+    pool.rewind();
+    std::vector<tensor::Buffer::Ptr> held;
+    for (int i = 0; i < 300; ++i) held.push_back(pool.acquire(static_cast<size_t>(i % 3) * 400));
+    std::vector<const std::byte*> out;
+    for (const tensor::Buffer::Ptr& one : held) out.push_back(one->data());
+    return out;
+  };
+  const std::vector<const std::byte*> first = step();
+  EXPECT_EQ(step(), first);
+  EXPECT_EQ(pool.allocations(), 300U);
+}
+
 TEST(BufferPool, does_not_waste_a_large_buffer_on_a_small_value) {
   BufferPool pool(1 << 20);
   pool.acquire(500'000).reset();

@@ -16,8 +16,8 @@
 namespace sidereal::runtime {
 
 /// A stream that reads requests and writes what is in its outbox, and ends when the other side has
-/// ended its half and everything was written. What waits to be written leaves together. Keeps itself
-/// until gRPC is done with it.
+/// ended its half and everything was written. What waits to be written leaves together. Keeps
+/// itself until gRPC is done with it.
 template <class Request, class Reply>
 class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
                      public std::enable_shared_from_this<ServerStream<Request, Reply>> {

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sidereal/runtime/link.h"
+#include "workers.h"
+
+/// What light workers say over gRPC: their sessions on the ps and, where the protocol is `grpc`,
+/// their steps.
+namespace sidereal::bench {
+
+/// Answers the ps for all workers of a process, each of which has a port of its own.
+class Control {
+ public:
+  /// What a worker is asked for: tensors of a step. Thread: any.
+  class Answers {
+   public:
+    virtual ~Answers() = default;
+    using Give = std::function<void(size_t index, const tensor::Tensor& value)>;
+    /// Gives the tensor of each of `edges` when it is there.
+    virtual void asked(const std::vector<int64_t>& edges, Give give) = 0;
+  };
+
+  /// Listens at `count` free ports of loopback.
+  static Result<std::unique_ptr<Control>> create(size_t count);
+  ~Control();
+
+  [[nodiscard]] const std::vector<int>& ports() const;
+  /// What the ps is told of worker `number`; before it asks.
+  void set_data_port(size_t number, int port);
+  void set_answers(size_t number, Answers* answers);
+
+ private:
+  class Impl;
+  explicit Control(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Where the data port of the ps is; port 0: it has none.
+Result<sys::Address> find_data_port(const std::string& ps);
+
+/// The session of a worker on the ps, over a connection of its own.
+class Hold {
+ public:
+  Hold(const std::string& ps, uint64_t session, cluster::Protocol protocol);
+  ~Hold();
+  /// Attaches and registers the programs.
+  Status attach(const std::vector<std::string>& programs);
+  [[nodiscard]] runtime::Link* link() const { return link_.get(); }
+  [[nodiscard]] runtime::Channels* channels() { return &channels_; }
+
+ private:
+  runtime::Channels channels_;
+  std::shared_ptr<runtime::Link> link_;
+};
+
+/// Of grpc: a RunProgram stream, and RecvTensors calls both ways, for each step.
+std::unique_ptr<Worker> grpc_worker(Common* common, Control* control, Hold* hold,
+                                    WorkerOptions options);
+
+}  // namespace sidereal::bench

@@ -1,0 +1,59 @@
+"""Benchmarks that start servers work: one short window each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from session_servers import PATIENCE_S, PROGRAM, ROOT
+
+
+def rows_of(tmp_path: Path, name: str, *arguments: str) -> list[dict[str, Any]]:
+    """What `bench/NAME.py --quick` finds."""
+    found = tmp_path / "rows.json"
+    page = tmp_path / "page.md"
+    page.write_text(f"<!-- figures:{name}:begin -->\n<!-- figures:{name}:end -->\n")
+    command = [sys.executable, str(ROOT / "bench" / f"{name}.py"), "--quick", *arguments]
+    subprocess.run(
+        [*command, "--json", str(found), "--write", str(page)],
+        env=os.environ | {"SIDEREAL_BIN_DIR": str(PROGRAM.parent)},
+        check=True,
+        timeout=PATIENCE_S,
+        stdout=subprocess.DEVNULL,
+    )
+    assert "| --- |" in page.read_text()
+    assert (tmp_path / f"{name}.svg").read_text().startswith("<svg")
+    rows: list[dict[str, Any]] = json.loads(found.read_text())["rows"]
+    return rows
+
+
+def test_the_bench_of_protocols_trains_over_each_of_them(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "protocols", "--only", "wide200")
+    assert [row["side"] for row in rows if row["ours"] > 0] == [
+        "grpc",
+        "grpc, fused",
+        "grpc++",
+        "grpc++, fused",
+        "star_server",
+        "star_server_lite",
+    ]
+
+
+@pytest.mark.skipif(
+    not (PROGRAM.parent / "bench_scale").exists(), reason="bench_scale is not built"
+)
+def test_the_bench_of_scale_counts_steps_of_light_workers(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "scale", "--only", "grpc", "grpc++", "star_server")
+    assert [(row["protocol"], row["workers"]) for row in rows if row["ours"] > 0] == [
+        ("grpc", 1),
+        ("grpc", 4),
+        ("grpc++", 1),
+        ("grpc++", 4),
+        ("star_server", 1),
+        ("star_server", 4),
+    ]
