@@ -159,7 +159,8 @@ def bars(title: str, groups: Sequence[tuple[str, Sequence[tuple[str, float, str]
             colour = _COLOURS[i % len(_COLOURS)]
             lines.append(f'<text x="{left - 8}" y="{y + 11}" text-anchor="end">{side}</text>')
             lines.append(
-                f'<rect x="{left}" y="{y}" width="{pixels:.1f}" height="{bar - 3}" fill="{colour}"/>'
+                f'<rect x="{left}" y="{y}" width="{pixels:.1f}" height="{bar - 3}"'
+                f' fill="{colour}"/>'
             )
             lines.append(f'<text x="{left + pixels + 6:.1f}" y="{y + 11}">{said}</text>')
             y += bar

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """One parameter server against many workers: throughput, times of steps, fairness, memory.
 
-The ps is a process of `sidereal serve`, alone on core 0. Workers are light (bench_scale): 4 processes
-on core 1 hold all of them, and each worker has the TCP connections, the session and the calls of a
-real one, but computes nothing: a step pulls 64 rows of 16 floats of each of 8 tables and, when they
-have come, pushes as many gradients (Adagrad). Each worker makes one step after the other.
+The ps is a process of `sidereal serve`, alone on one core. Workers are light (bench_scale): 4
+processes on another core hold all of them, and each worker has the TCP connections, the session and
+the calls of a real one, but computes nothing: a step pulls 64 rows of 16 floats of each of 8 tables
+and, when they have come, pushes as many gradients (Adagrad). Each worker makes one step after the
+other.
 
 star_server   a data connection, and the control connection of its session
-grpc++        the same, and where the ps asks for ids and gradients: a data connection the other way,
-              and a control connection that tells where
+grpc++        the same, and where the ps asks for ids and gradients: a data connection the other
+              way, and a control connection that tells where
 grpc          a control connection each way
 
 Memory is what the ps has more of (resident) for each further worker that has a session and its
@@ -378,7 +379,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     )
     print(conditions)
     print(
-        f"  {'protocol':17s} {'workers':>5s} {'steps/s':>9s} {'':>15s} {'p50 ms':>9s} {'p99 ms':>9s}"
+        f"  {'protocol':17s} {'n':>5s} {'steps/s':>9s} {'':>17s} {'p50 ms':>9s} {'p99 ms':>9s}"
         f" {'p99.9 ms':>9s} {'slow/fast':>9s} {'ps %':>5s} {'ps us':>7s} {'w us':>7s}"
     )
     quiet = Quiet(arguments.noisy_max)

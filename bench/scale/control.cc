@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
+#include <deque>
 #include <future>
 #include <mutex>
 #include <utility>
@@ -33,12 +34,12 @@ std::shared_ptr<const security::Credentials> no_credentials() {
 }
 
 /// Answers one question of the ps.
-class Tensors final : public grpc::ServerWriteReactor<v1::TensorPiece> {
+class Tensors final : public grpc::ServerWriteReactor<v1::ParcelPieces> {
  public:
   explicit Tensors(size_t count) : missing_(count) {}
-  void give(size_t index, const Tensor& value) {
+  void give(size_t index, ports::Parcel values) {
     const std::lock_guard lock(mutex_);
-    outbox_.put(static_cast<int32_t>(index), value);
+    parcels_.emplace_back(static_cast<int32_t>(index), std::move(values));
     --missing_;
     if (!writing_) go_on();
   }
@@ -55,10 +56,12 @@ class Tensors final : public grpc::ServerWriteReactor<v1::TensorPiece> {
 
  private:
   void go_on() {
-    if (!outbox_.empty()) {
+    if (!parcels_.empty()) {
       writing_ = true;
-      outbox_.next(&piece_);
-      StartWrite(&piece_, runtime::write_options(outbox_.empty()));
+      message_.Clear();
+      parcels_.front().next(&message_);
+      if (parcels_.front().done()) parcels_.pop_front();
+      StartWrite(&message_, runtime::write_options(parcels_.empty()));
     } else if (missing_ == 0) {
       Finish(grpc::Status::OK);
     }
@@ -67,8 +70,8 @@ class Tensors final : public grpc::ServerWriteReactor<v1::TensorPiece> {
   std::mutex mutex_;
   size_t missing_;
   bool writing_ = false;
-  runtime::Outbox<v1::TensorPiece> outbox_;
-  v1::TensorPiece piece_;
+  std::deque<runtime::ParcelCutter> parcels_;
+  v1::ParcelPieces message_;
 };
 
 }  // namespace
@@ -105,7 +108,7 @@ class Control::Impl final : public v1::Worker::CallbackService {
     return reactor;
   }
 
-  grpc::ServerWriteReactor<v1::TensorPiece>* RecvTensors(
+  grpc::ServerWriteReactor<v1::ParcelPieces>* RecvTensors(
       grpc::CallbackServerContext* call, const v1::RecvTensorsRequest* request) override {
     auto* const out = new Tensors(static_cast<size_t>(request->keys_size()));
     const OneWorker* const worker = find(*call);
@@ -116,7 +119,7 @@ class Control::Impl final : public v1::Worker::CallbackService {
     std::vector<int64_t> edges;
     for (const v1::TensorKey& key : request->keys()) edges.push_back(key.edge());
     worker->answers.load()->asked(
-        edges, [out](size_t index, const Tensor& value) { out->give(index, value); });
+        edges, [out](size_t index, ports::Parcel values) { out->give(index, std::move(values)); });
     return out;
   }
 
@@ -222,7 +225,7 @@ class GrpcWorker final : public Worker, public Control::Answers {
       for (size_t i = 0; i < edges.size(); ++i) {
         const auto found = options_.plan.received.find(edges[i]);
         if (found == options_.plan.received.end()) continue;
-        const bool is_there = found->second.is_ids || rows_are_there_;
+        const bool is_there = !found->second.has_gradients || rows_are_there_;
         (is_there ? ready : held_).push_back({&found->second, i, give});
       }
     }
@@ -231,12 +234,16 @@ class GrpcWorker final : public Worker, public Control::Answers {
 
  private:
   struct Held {
-    const Value* value;
+    const ScaleParcel* parcel;
     size_t index;
     Give give;
   };
   void give_one(const Held& one) {
-    one.give(one.index, one.value->is_ids ? common_->ids->next() : one.value->tensor);
+    ports::Parcel values;
+    for (const Value& value : one.parcel->values) {
+      values.push_back(value.is_ids ? common_->ids->next() : value.tensor);
+    }
+    one.give(one.index, std::move(values));
   }
 
   /// Begins a step, which has ended when this has returned, the ps has run its part and the rows
@@ -252,11 +259,13 @@ class GrpcWorker final : public Worker, public Control::Answers {
     }
     part_ = link_->run({.program = options_.plan.part, .step = step, .feeds = {}},
                        [this](const runtime::ProgramResult& result) { ended(result.status); });
-    std::vector<ports::RendezvousKey> keys;
-    for (const int64_t edge : options_.plan.sent) keys.push_back({.edge = edge, .step = step});
+    std::vector<runtime::Peers::Wanted> wanted;
+    for (const auto& [edge, count] : options_.plan.sent) {
+      wanted.push_back({.key = {.edge = edge, .step = step}, .count = count});
+    }
     question_ = peers_.ask(
-        {.device = std::string(kPs) + "/device:CPU:0"}, step, std::move(keys),
-        [](size_t, const Tensor&) {}, [this](const Status& status) { rows_came(status); });
+        {.device = std::string(kPs) + "/device:CPU:0"}, step, wanted,
+        [](size_t, const ports::Parcel&) {}, [this](const Status& status) { rows_came(status); });
   }
 
   /// Whether another step is to begin.

@@ -16,12 +16,12 @@ namespace sidereal::bench {
 /// Answers the ps for all workers of a process, each of which has a port of its own.
 class Control {
  public:
-  /// What a worker is asked for: tensors of a step. Thread: any.
+  /// What a worker is asked for: parcels of a step. Thread: any.
   class Answers {
    public:
     virtual ~Answers() = default;
-    using Give = std::function<void(size_t index, const tensor::Tensor& value)>;
-    /// Gives the tensor of each of `edges` when it is there.
+    using Give = std::function<void(size_t index, ports::Parcel values)>;
+    /// Gives the parcel of each of `edges` when it is there.
     virtual void asked(const std::vector<int64_t>& edges, Give give) = 0;
   };
 

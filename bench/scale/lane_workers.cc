@@ -211,14 +211,14 @@ class PartWorker final : public LaneWorker, public transport::CallHandler {
   }
 
   void ask_for_rows() {
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      const std::string extra =
-          runtime::encode_tensors({.keys = {{.edge = options_.plan.sent[i], .step = step_}}});
+    auto sink = rows_.begin();
+    for (const auto& [edge, count] : options_.plan.sent) {
+      const std::string extra = runtime::encode_tensors({.keys = {{.edge = edge, .step = step_}}});
       const bool sent = call({.step = step_,
                               .kind = static_cast<uint16_t>(DataCall::kTensors),
                               .deadline_ns = kNoDeadline,
                               .extra = extra},
-                             {}, rows_[i].get());
+                             {}, (sink++)->get());
       if (!sent) return;
     }
   }
@@ -231,26 +231,29 @@ class PartWorker final : public LaneWorker, public transport::CallHandler {
     if (!question.ok() || call.header.step != step_) {
       return acceptor_->reply_error(from.id, id, base::aborted("not of this step"));
     }
-    std::vector<const Value*> values;
+    std::vector<const ScaleParcel*> parcels;
     bool is_late = false;
     for (const ports::RendezvousKey& key : question->keys) {
       const auto found = options_.plan.received.find(key.edge);
       if (found == options_.plan.received.end()) {
         return acceptor_->reply_error(from.id, id, base::not_found("edge {}", key.edge));
       }
-      values.push_back(&found->second);
-      is_late = is_late || !found->second.is_ids;
+      parcels.push_back(&found->second);
+      is_late = is_late || found->second.has_gradients;
     }
     if (is_late && missing_rows_ > 0) {
-      held_.push_back({from.id, id, std::move(values)});
+      held_.push_back({from.id, id, std::move(parcels)});
     } else {
-      give(from.id, id, values);
+      give(from.id, id, parcels);
     }
   }
 
-  void give(transport::ConnectionId to, uint64_t id, const std::vector<const Value*>& values) {
+  void give(transport::ConnectionId to, uint64_t id,
+            const std::vector<const ScaleParcel*>& parcels) {
     std::vector<Tensor> tensors;
-    for (const Value* const value : values) tensors.push_back(tensor_of(*value));
+    for (const ScaleParcel* const parcel : parcels) {
+      for (const Value& value : parcel->values) tensors.push_back(tensor_of(value));
+    }
     acceptor_->reply(to, id, tensors);
   }
 
@@ -258,7 +261,7 @@ class PartWorker final : public LaneWorker, public transport::CallHandler {
     if (part == Part::kEnd) return;
     if (part == Part::kRun) has_run_ = true;
     if (part == Part::kRows && --missing_rows_ == 0) {
-      for (const Held& one : std::exchange(held_, {})) give(one.from, one.call, one.values);
+      for (const Held& one : std::exchange(held_, {})) give(one.from, one.call, one.parcels);
     }
     if (has_run_ && missing_rows_ == 0) end_step();
   }
@@ -273,7 +276,7 @@ class PartWorker final : public LaneWorker, public transport::CallHandler {
   struct Held {
     transport::ConnectionId from;
     uint64_t call;
-    std::vector<const Value*> values;
+    std::vector<const ScaleParcel*> parcels;
   };
 
   std::unique_ptr<transport::Acceptor> acceptor_;

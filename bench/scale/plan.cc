@@ -68,9 +68,12 @@ Result<ScalePlan> plan_of_parts(const passes::Plan& step, const ir::OpRegistry& 
     SR_ASSIGN_OR_RETURN(const program::Program program, program::compile(part));
     for (const program::Instruction& one : program.instructions) {
       const auto edge = ir::attr_or<int64_t>(one.attrs, "edge", -1);
-      if (one.op == "Send") out.sent.push_back(edge);
-      if (one.op == "Recv") {
-        out.received[edge] = value_for(program.slots[static_cast<size_t>(one.outputs[0])], ids);
+      if (one.op == "Send") out.sent[edge] = one.inputs.size();
+      if (one.op != "Recv") continue;
+      ScaleParcel& parcel = out.received[edge];
+      for (const int32_t slot : one.outputs) {
+        parcel.values.push_back(value_for(program.slots[static_cast<size_t>(slot)], ids));
+        parcel.has_gradients = parcel.has_gradients || !parcel.values.back().is_ids;
       }
     }
     out.programs.push_back(program::encode(program));

@@ -24,6 +24,12 @@ struct Value {
   tensor::Tensor tensor;  ///< Gradients; an empty one where only an order is sent.
 };
 
+/// The values of one edge.
+struct ScaleParcel {
+  std::vector<Value> values;
+  bool has_gradients = false;
+};
+
 /// One call of `star_server` and `star_server_lite`.
 struct ScaleCall {
   uint64_t program = 0;
@@ -36,10 +42,11 @@ struct ScalePlan {
   std::vector<std::string> programs;  ///< Bytes of those that the ps runs.
   /// Calls: round by round.
   std::vector<std::vector<ScaleCall>> rounds;
-  /// Send and Recv: the program of the ps, what it sends, what it receives.
+  /// Send and Recv: the program of the ps, the edges that it sends, with how many tensors, and what
+  /// it receives.
   uint64_t part = 0;
-  std::vector<int64_t> sent;
-  std::map<int64_t, Value> received;
+  std::map<int64_t, size_t> sent;
+  std::map<int64_t, ScaleParcel> received;
 };
 
 /// Plans a step of `graph` that runs `target`, driven by the worker `task` of `cluster`. `ids`: of

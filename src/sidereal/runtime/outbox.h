@@ -18,8 +18,8 @@ inline grpc::WriteOptions write_options(bool is_last) {
 }
 
 /// Messages and tensors in the order they were put in. Tensors are cut when their turn comes, so
-/// that they take no memory twice. `Message` has a member mutable_piece(), or
-/// no tensors are put in. Thread: one at a time.
+/// that they take no memory twice. `Message` has a member mutable_piece(), or no tensors are put
+/// in. Thread: one at a time.
 template <class Message>
 class Outbox {
  public:
