@@ -10,9 +10,10 @@ namespace sidereal::exec {
 
 /// Buffers of one lane that are used again and again, so that a warm step takes no memory.
 /// A buffer is free when the pool is its only holder. A step takes buffers in the order in which
-/// they were made, and looks at each once however many it takes. Thread: core-local. Limits: past
-/// `bytes_max` bytes, free buffers are given back to the machine; with 0 nothing is kept, and every
-/// buffer is a new one: only for programs without planned buffers.
+/// they were made, and looks at each once however many it takes.
+/// Thread: core-local. Limits: past `bytes_max` bytes, free buffers are given back to the machine;
+/// with 0 nothing is kept, and every buffer is a new one: only for programs without planned
+/// buffers.
 class BufferPool {
  public:
   explicit BufferPool(size_t bytes_max) : bytes_max_(bytes_max) {}
