@@ -155,11 +155,13 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::bind(program::Program progra
     bound->bodies_.push_back(std::move(body));
   }
   SR_RETURN_IF_ERROR(bound->find_kernels(table, environment));
-  // Kernels have read the attributes of instructions. There may be a program for each worker.
+  // Kernels have read the attributes of their instructions. There may be a program for each worker.
   const auto drop_attrs = [](program::Program* program) {
     program->slots.shrink_to_fit();
     program->instructions.shrink_to_fit();
-    for (Instruction& instruction : program->instructions) instruction.attrs.clear();
+    for (Instruction& instruction : program->instructions) {
+      if (instruction.kind == InstructionKind::kCompute) instruction.attrs.clear();
+    }
   };
   drop_attrs(&bound->program_);
   for (program::Program& body : bound->program_.bodies) drop_attrs(&body);
