@@ -42,10 +42,11 @@ class Server:
         task: int,
         protocol: str,
         cores: Iterable[int] | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         self.address = cluster[job][task]
         command = [str(BIN / "sidereal"), "serve", "--cluster", json.dumps(cluster), "--job", job]
-        command += ["--task", str(task), "--protocol", protocol]
+        command += ["--task", str(task), "--protocol", protocol, *options]
         if cores is not None:
             command = ["taskset", "-c", ",".join(map(str, cores)), *command]
         self._process = subprocess.Popen(

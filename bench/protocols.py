@@ -394,8 +394,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     conditions = (
         f"Medians of {arguments.rounds} windows of {arguments.seconds:g} s, taken in turns. All"
         f" processes on {os.cpu_count()} processors, loopback TCP; gRPC's sockets use"
-        f" {congestion_control()}, the others cubic; lanes look for work for 50 us before they"
-        " sleep, gRPC does not poll; one step at a time."
+        f" {congestion_control()}, the others cubic; lanes spin as they choose (adaptive)"
+        " before they sleep, gRPC does not poll; one step at a time."
     )
     print(conditions)
     quiet = Quiet(arguments.noisy_max)

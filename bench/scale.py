@@ -141,7 +141,7 @@ class Bench:
                 self.processes.append(LightProcess(protocol, text, target, first, count))
             workers = [f"127.0.0.1:{port}" for one in self.processes for port in one.ports]
             cluster = {"ps": [f"127.0.0.1:{free_ports(1)[0]}"], "worker": workers}
-            self.ps = Server(cluster, "ps", 0, protocol, cores=CORES[:1])
+            self.ps = Server(cluster, "ps", 0, protocol, cores=CORES[:1], options=("--lanes", "1"))
             with tf.Session(f"grpc://{self.ps.address}", graph=graph) as session:
                 with graph.as_default():
                     session.run(tf.global_variables_initializer())
@@ -373,8 +373,8 @@ def write(report: dict[str, Any], path: Path) -> None:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     conditions = (
         f"Medians of {arguments.rounds} windows of {arguments.seconds:g} s. The ps on core"
-        f" {CORES[0]}, which looks for work for 50 us before it sleeps; workers on core"
-        f" {CORES[-1]}, which do not; loopback TCP, cubic on data connections,"
+        f" {CORES[0]}, with one lane that spins as it chooses (adaptive); workers on core"
+        f" {CORES[-1]}, which do not spin; loopback TCP, cubic on data connections,"
         f" {congestion_control()} on gRPC's."
     )
     print(conditions)

@@ -188,12 +188,14 @@ Status Hold::attach(const std::vector<std::string>& programs) {
     return base::deadline_exceeded("the ps does not answer");
   };
   auto attached = std::make_shared<std::promise<Status>>();
-  link_->attach([attached](const Result<uint64_t>& got) { attached->set_value(got.status()); });
+  link_->attach([attached](const Result<runtime::Link::Attached>& got) {
+    attached->set_value(got.status());
+  });
   SR_RETURN_IF_ERROR(wait(attached->get_future()));
   for (const std::string& bytes : programs) {
     auto known = std::make_shared<std::promise<Status>>();
     link_->register_program(
-        bytes, [known](const Result<uint64_t>& got) { known->set_value(got.status()); });
+        bytes, 0, [known](const Result<uint64_t>& got) { known->set_value(got.status()); });
     SR_RETURN_IF_ERROR(wait(known->get_future()));
   }
   return {};
