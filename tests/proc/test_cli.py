@@ -102,8 +102,8 @@ def test_a_missing_column_is_named(run, clicks):
     assert "clicked" in error and "train.csv" in error
 
 
-def test_protocols_to_come_are_refused(run, clicks):
-    for protocol in ("grpc", "grpc++", "star_server_lite"):
+def test_protocols_of_sessions_only_are_refused(run, clicks):
+    for protocol in ("grpc", "grpc++"):
         error = error_of(run("train", "--data", clicks[0], *SMALL, "--protocol", protocol))
         assert error.startswith("UNIMPLEMENTED") and protocol in error
 

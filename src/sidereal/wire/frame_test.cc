@@ -222,12 +222,12 @@ TEST(Frame, GoldenBytesOfHandshakesAreThoseOfTheFormatPage) {
   const HelloAck ack = {
       .incarnation = 4, .lane = 3, .lane_count = 8, .task = "ps", .session = 0x21, .seen = 11};
   expect_bytes(encode_hello_ack(ack), {
-                                          3,  0,                        //
-                                          4,  0, 0, 0, 0,   0,   0, 0,  //
-                                          3,  0, 0, 0, 8,   0,   0, 0,  //
-                                          2,  0, 0, 0, 'p', 's',        //
-                                          11, 0, 0, 0, 0,   0,   0, 0,  //
-                                          1,  0, 0, 0,
+                                          3,    0,                        //
+                                          4,    0, 0, 0, 0,   0,   0, 0,  //
+                                          3,    0, 0, 0, 8,   0,   0, 0,  //
+                                          2,    0, 0, 0, 'p', 's',        //
+                                          0x21, 0, 0, 0, 0,   0,   0, 0,  //
+                                          11,   0, 0, 0, 0,   0,   0, 0,
                                       });
 }
 
