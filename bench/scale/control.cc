@@ -17,7 +17,6 @@
 namespace sidereal::bench {
 
 namespace v1 = session::v1;
-using tensor::Tensor;
 
 namespace {
 

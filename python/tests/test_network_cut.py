@@ -215,7 +215,10 @@ def test_what_is_added_over_a_cut_is_added_once(
         line = client.until(lambda line: line[0] == "value", PATIENCE_S)
         assert line is not None
         value, successes, attempts = (int(word) for word in line[1:])
-        assert successes <= value <= attempts
+        # What nobody waits for may be lost with a session, which says so: 16 pushes at most.
+        lost = sum(line[:2] == ["run", "lost"] for line in client.seen)
+        unheard = 16 * lost if protocol == "star_server_lite" else 0
+        assert successes - unheard <= value <= attempts
         worst = max(float(line[2]) for line in client.seen if line[0] in ("run", "session"))
         assert worst < TIMEOUT_S + LATE_S
         for name, figure in (("value", value), ("successes", successes), ("attempts", attempts),

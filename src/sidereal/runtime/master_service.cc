@@ -240,7 +240,7 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
       to_proto(result->status, false, reply.mutable_tail()->mutable_failure());
     reply.mutable_tail()->set_trace(std::move(result->trace));
     answered_ = true;
-    put(std::move(reply));
+    put_last(std::move(reply));
     const std::lock_guard lock(handle_mutex_);
     handle_ = nullptr;
   }
@@ -253,8 +253,7 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
     }
     if (handle != nullptr && !answered_) handle->cancel(base::cancelled("the client has gone"));
   }
-  bool said_all() const override { return !ran_ || answered_; }
-  bool ends_itself() const override { return ran_; }
+  bool said_all() const override { return !ran_; }
 
   const std::shared_ptr<Common> common_;
   std::shared_ptr<MasterSession> session_;

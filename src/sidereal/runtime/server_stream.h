@@ -67,11 +67,8 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
   virtual void refused() {}
   /// The other side says no more. Maybe more than once.
   virtual void hung_up() = 0;
-  /// Whether nothing more is going to be put.
+  /// Whether nothing more is going to be put; yes after put_last() in any case.
   [[nodiscard]] virtual bool said_all() const = 0;
-  /// Whether the stream ends with the last word of this side.
-  [[nodiscard]] virtual bool ends_itself() const { return false; }
-
   void put(Reply reply) {
     std::unique_lock lock(mutex_);
     if (!broken_) outbox_.put(std::move(reply));
@@ -80,6 +77,13 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
   void put(int32_t index, tensor::Tensor value) {
     std::unique_lock lock(mutex_);
     if (!broken_) outbox_.put(index, std::move(value));
+    go_on(&lock);
+  }
+  /// The last word of this side: the stream ends with it.
+  void put_last(Reply reply) {
+    std::unique_lock lock(mutex_);
+    has_last_ = true;
+    if (!broken_) outbox_.put(std::move(reply));
     go_on(&lock);
   }
 
@@ -115,14 +119,14 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
       outbox_.next(&reply_);
       bytes_written_ += bytes_of(reply_);
       const bool is_last = outbox_.empty();
-      if (is_last && ends_itself() && said_all()) {
+      if (is_last && has_last_) {
         finished_ = true;
         lock->unlock();
         this->StartWriteAndFinish(&reply_, write_options(true), to_grpc(status_));
       } else {
         this->StartWrite(&reply_, write_options(is_last));
       }
-    } else if (ended_ && (said_all() || !status_.ok())) {
+    } else if (ended_ && (has_last_ || said_all() || !status_.ok())) {
       finished_ = true;
       lock->unlock();
       this->Finish(to_grpc(status_));
@@ -143,6 +147,7 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
   bool writing_ = false;
   bool paused_ = false;
   bool broken_ = false;
+  bool has_last_ = false;
   bool ended_ = false;
   bool finished_ = false;
   Status status_;
