@@ -122,8 +122,8 @@ Status Task::open_session(uint64_t session, bool isolated) {
   return impl_->programs().open_session(session, isolated);
 }
 void Task::close_session(uint64_t session) { impl_->close_session(session); }
-void Task::when_one_way_done(uint64_t session, std::function<void()> done) {
-  impl_->home(session)->when_one_way_done(session, std::move(done));
+void Task::when_one_way_done(uint64_t session, const std::function<void()>& done) {
+  impl_->home(session)->when_one_way_done(session, done);
 }
 void Task::lose_one_way(uint64_t session, const std::string& task, const Status& why) {
   impl_->home(session)->lose_one_way(session, task, why);

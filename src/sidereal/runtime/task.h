@@ -171,7 +171,7 @@ class Task {
   void close_session(uint64_t session);
   /// Calls `done`, on any thread, when none of the one-way calls of the session's steps here is
   /// under way any more.
-  void when_one_way_done(uint64_t session, std::function<void()> done);
+  void when_one_way_done(uint64_t session, const std::function<void()>& done);
   /// Ends those to `task`, which is not reached any more, with `why`.
   void lose_one_way(uint64_t session, const std::string& task, const Status& why);
   /// Makes the program of these bytes (docs/formats/program.md) known; its content hash.

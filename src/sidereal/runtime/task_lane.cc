@@ -201,7 +201,7 @@ void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProg
   });
 }
 
-void TaskLane::when_one_way_done(uint64_t session, std::function<void()> done) {
+void TaskLane::when_one_way_done(uint64_t session, const std::function<void()>& done) {
   const bool posted = post([this, session, done] { one_way_->when_done(session, done); });
   if (!posted) done();
 }
@@ -263,7 +263,8 @@ void TaskLane::run_from_elsewhere(ProgramCall call, Done done) {
     SessionProgram program;
     Done done;
   };
-  auto shared = std::make_shared<Posted>(std::move(call), *std::move(program), std::move(done));
+  auto shared =
+      std::make_shared<Posted>(Posted{std::move(call), *std::move(program), std::move(done)});
   const bool posted = post([this, shared, stop] {
     Status started = begin(&shared->call, shared->program, stop, &shared->done);
     shared->program = {};
@@ -404,7 +405,7 @@ Status TaskLane::begin(ProgramCall* call, const SessionProgram& program,
   state->set_stop(std::move(stop), program.stop);
   std::unique_ptr<CallingStep> calling;
   if (call->number == 0) call->number = call->step;
-  const Status fed = feed(call, program, state.get(), &calling);
+  Status fed = feed(call, program, state.get(), &calling);
   if (!fed.ok()) {
     forget_if_idle(call->step);
     return fed;
@@ -450,7 +451,7 @@ Status TaskLane::feed(ProgramCall* call, const SessionProgram& program, StepStat
   step->set_stop_signal(state->stop());
   step->begin(call->number);
   for (size_t i = 0; i < call->feeds.size(); ++i) {
-    const Status fed = step->feed(static_cast<int>(i), std::move(call->feeds[i]));
+    Status fed = step->feed(static_cast<int>(i), std::move(call->feeds[i]));
     if (fed.ok()) continue;
     step->end();
     return fed;

@@ -59,7 +59,7 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   void close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProgram>> programs,
                      std::shared_ptr<Space> own);
   /// Those of OneWayCalls; when the lane is stopping, `done` is called by the caller's thread.
-  void when_one_way_done(uint64_t session, std::function<void()> done);
+  void when_one_way_done(uint64_t session, const std::function<void()>& done);
   void lose_one_way(uint64_t session, const std::string& task, const Status& why);
   /// Has steps that wait for what steps share look again. False once the lane is stopping.
   bool look_again();

@@ -52,7 +52,7 @@ Status Channel::Impl::save(const wire::FrameHeader& header, std::span<const tens
   saved.header.flags =
       static_cast<uint16_t>(wire::kNumbered | (what.is_repeatable ? wire::kRepeatable : 0));
   if (connected() && waiting_.empty()) {
-    const Status sent = send_saved(call_id);
+    Status sent = send_saved(call_id);
     if (!sent.ok()) saved.clear();
     return sent;
   }

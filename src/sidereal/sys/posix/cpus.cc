@@ -114,7 +114,7 @@ double quota_along(const std::string& root, const Mount& mount, std::string grou
   if (mount.group != "/" && group.starts_with(mount.group)) group.erase(0, mount.group.size());
   double smallest = 0;
   while (true) {
-    const double here = quota_in(root + mount.point + group, unified);
+    const double here = quota_in(fmt::format("{}{}{}", root, mount.point, group), unified);
     if (here > 0 && (smallest == 0 || here < smallest)) smallest = here;
     const size_t slash = group.rfind('/');
     if (slash == std::string::npos) return smallest;

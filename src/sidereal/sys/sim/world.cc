@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "sidereal/base/check.h"
 #include "sidereal/base/hash.h"
@@ -122,7 +123,11 @@ bool World::break_any(Break how) {
 // ---- Node ------------------------------------------------------------------------------------
 
 Node::Node(World* world, Host* host, int index, Rng rng, int64_t clock_offset_ns)
-    : world_(world), host_(host), index_(index), rng_(rng), clock_offset_ns_(clock_offset_ns) {}
+    : world_(world),
+      host_(host),
+      index_(index),
+      rng_(std::move(rng)),
+      clock_offset_ns_(clock_offset_ns) {}
 Node::~Node() { SR_CHECK(poller_ == nullptr, "a lane outlives its world"); }
 
 int64_t Node::now() { return world_->now() + clock_offset_ns_ + spent_; }
