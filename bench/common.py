@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -144,6 +145,29 @@ def write_figures(document: Path, name: str, text: str) -> None:
 
 #: Colours of bars, for light and dark backgrounds.
 _COLOURS = ("#8c8c8c", "#b5b5b5", "#5b8fd6", "#8fb4e6", "#d0743c", "#3f9b6c")
+
+
+def add_report_arguments(parser: argparse.ArgumentParser) -> None:
+    """What make_report() looks at."""
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--write", type=Path, help="put the figures into this document")
+    parser.add_argument("--take", type=Path, help="take the rows of this file; measure nothing")
+
+
+def make_report(
+    arguments: argparse.Namespace,
+    measure: Callable[[argparse.Namespace], dict[str, Any]],
+    write: Callable[[dict[str, Any], Path], None],
+) -> None:
+    """Measures, or takes what was measured before, and writes it where it is wanted."""
+    if arguments.take is not None:
+        figures = json.loads(arguments.take.read_text(encoding="utf-8"))
+    else:
+        figures = measure(arguments)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if arguments.write is not None:
+        write(figures, arguments.write)
 
 
 def bars(title: str, groups: Sequence[tuple[str, Sequence[tuple[str, float, str]]]]) -> str:

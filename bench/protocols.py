@@ -16,7 +16,6 @@ dense     One matrix of 64 MB, which goes to the worker, and its gradient back, 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -31,10 +30,12 @@ from common import (
     PROTOCOLS,
     Quiet,
     Server,
+    add_report_arguments,
     bars,
     congestion_control,
     cpu_seconds,
     free_ports,
+    make_report,
     table,
     write_figures,
 )
@@ -420,9 +421,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     names = [model.name for model in MODELS]
-    parser.add_argument("--json", type=Path, help="write the rows to this file")
-    parser.add_argument("--write", type=Path, help="put the figures into this document")
-    parser.add_argument("--take", type=Path, help="take the rows of this file; measure nothing")
+    add_report_arguments(parser)
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.8, help="of a window")
@@ -433,14 +432,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rounds, arguments.seconds, arguments.noisy_max = 1, 0.05, 0
-    if arguments.take is not None:
-        report = json.loads(arguments.take.read_text(encoding="utf-8"))
-    else:
-        report = measure(arguments)
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    if arguments.write is not None:
-        write(report, arguments.write)
+    make_report(arguments, measure, write)
     return 0
 
 

@@ -36,10 +36,12 @@ from common import (
     PROTOCOLS,
     Quiet,
     Server,
+    add_report_arguments,
     congestion_control,
     cpu_seconds,
     free_ports,
     lines,
+    make_report,
     table,
     write_figures,
 )
@@ -410,9 +412,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--json", type=Path, help="write the rows to this file")
-    parser.add_argument("--write", type=Path, help="put the figures into this document")
-    parser.add_argument("--take", type=Path, help="take the rows of this file; measure nothing")
+    add_report_arguments(parser)
     parser.add_argument("--only", nargs="+", choices=PROTOCOLS, default=list(PROTOCOLS))
     parser.add_argument("--workers", nargs="+", type=int, default=list(COUNTS))
     parser.add_argument("--rounds", type=int, default=3)
@@ -425,14 +425,7 @@ def main() -> int:
     if arguments.quick:
         arguments.rounds, arguments.seconds, arguments.noisy_max = 1, 0.3, 0
         arguments.workers = [1, 4]
-    if arguments.take is not None:
-        report = json.loads(arguments.take.read_text(encoding="utf-8"))
-    else:
-        report = measure(arguments)
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    if arguments.write is not None:
-        write(report, arguments.write)
+    make_report(arguments, measure, write)
     return 0
 
 

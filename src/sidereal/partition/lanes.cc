@@ -69,10 +69,8 @@ class Groups {
         const Node& from = graph_.node(input.node);
         if (from.device != node.device || ir::runs_functions(from.op)) continue;
         // A handle is nothing to send, and where a constant is, is nobody's concern.
-        if (from.op == "Const" || (!makes_handle(from.op) && is_small(graph_.spec(input)))) {
-          if (!passes_handle(input)) continue;
-        }
-        join(node.id.value, input.node.value);
+        const bool is_free = from.op == "Const" || is_small(graph_.spec(input));
+        if (passes_handle(input) || !is_free) join(node.id.value, input.node.value);
       }
     }
   }
