@@ -9,6 +9,8 @@ import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
+LINES_OF_A_FAILURE = 40
+
 
 def skip_reason(case: ElementTree.Element) -> str:
     """Why a case was skipped, from its message or from what GoogleTest printed."""
@@ -19,16 +21,27 @@ def skip_reason(case: ElementTree.Element) -> str:
     return (element.get("message") or "") if element is not None else ""
 
 
-def read(files: list[pathlib.Path]) -> tuple[int, list[str], list[tuple[str, str]]]:
-    """(number passed, failed names, (skipped name, reason))."""
-    passed, failed, skipped = 0, [], []
+def last_words(case: ElementTree.Element) -> list[str]:
+    """What a failed case said last, without blank lines."""
+    element = case.find("failure")
+    element = case.find("error") if element is None else element
+    said = [case.findtext("system-out") or "", (element.text or "") if element is not None else ""]
+    lines = "\n".join(said).splitlines()
+    return [line.rstrip()[:200] for line in lines if line.strip()][-LINES_OF_A_FAILURE:]
+
+
+def read(
+    files: list[pathlib.Path],
+) -> tuple[int, dict[str, list[str]], list[tuple[str, str]]]:
+    """(number passed, what each failed one said, (skipped name, reason))."""
+    passed, failed, skipped = 0, {}, []
     for file in files:
         for case in ElementTree.parse(file).getroot().iter("testcase"):
             name = case.get("name") or "?"
             group = case.get("classname") or ""
             label = name if group in ("", name) else f"{group}.{name}"
             if case.find("failure") is not None or case.find("error") is not None:
-                failed.append(label)
+                failed[label] = last_words(case)
             elif case.find("skipped") is not None or case.get("status") in ("notrun", "disabled"):
                 skipped.append((label, skip_reason(case)))
             else:
@@ -47,8 +60,10 @@ def main() -> int:
     for reason, names in sorted(reasons.items()):
         shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
         print(f"skipped: {shown}: {reason}")
-    for name in failed:
+    for name, words in failed.items():
         print(f"FAILED: {name}")
+        for line in words:
+            print(f"  | {line}")
     if not passed and not failed:
         print("no test ran")
     print(f"{passed} passed, {len(failed)} failed, {len(skipped)} skipped")

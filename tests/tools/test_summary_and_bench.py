@@ -9,7 +9,11 @@ import test_summary as summary
 
 CTEST = """<testsuite tests="3">
 <testcase name="A.Works" classname="A.Works" status="run"/>
-<testcase name="A.Breaks" classname="A.Breaks" status="fail"><failure message=""/></testcase>
+<testcase name="A.Breaks" classname="A.Breaks" status="fail"><failure message=""/>
+<system-out>x_test.cc:9: Failure
+
+two is not three
+</system-out></testcase>
 <testcase name="A.Waits" classname="A.Waits" status="notrun"><skipped message="SKIP_REGULAR"/>
 <system-out>[ RUN ] A.Waits
 x_test.cc:7: Skipped
@@ -18,7 +22,7 @@ needs the data folder
 [  SKIPPED ] A.Waits</system-out></testcase></testsuite>"""
 PYTEST = """<testsuites><testsuite><testcase classname="t" name="one"/>
 <testcase classname="t" name="two"><skipped message="no peer"/></testcase>
-<testcase classname="t" name="three"><error message="x"/></testcase></testsuite></testsuites>"""
+<testcase classname="t" name="three"><error message="x">E  gone</error></testcase></testsuite></testsuites>"""
 
 
 def test_the_summary_adds_up_both_runners(tmp_path):
@@ -26,7 +30,8 @@ def test_the_summary_adds_up_both_runners(tmp_path):
     (tmp_path / "pytest.xml").write_text(PYTEST)
     passed, failed, skipped = summary.read(sorted(tmp_path.glob("*.xml")))
     assert passed == 2
-    assert failed == ["A.Breaks", "t.three"]
+    assert failed == {"A.Breaks": ["x_test.cc:9: Failure", "two is not three"],
+                      "t.three": ["E  gone"]}
     assert skipped == [("A.Waits", "needs the data folder"), ("t.two", "no peer")]
 
 

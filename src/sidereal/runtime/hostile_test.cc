@@ -175,6 +175,9 @@ TEST_F(Hostile, holds_on_a_task_say_who_they_are_first) {
   grpc::ClientContext context;
   const auto stream = worker_->Attach(&context);
   ASSERT_TRUE(stream->Write(head));
+  v1::AttachReply reply;
+  ASSERT_TRUE(stream->Read(&reply)) << "the hold stands once it is answered";
+  EXPECT_EQ(reply.failure().code(), 0);
   std::mt19937_64 random(19);
   program.set_program(random_bytes(&random, 100'000));
   std::thread writer([&] {
@@ -183,7 +186,6 @@ TEST_F(Hostile, holds_on_a_task_say_who_they_are_first) {
     }
   });
   EXPECT_EQ(attach({head}).error_code(), StatusCode::ALREADY_EXISTS);
-  v1::AttachReply reply;
   for (int i = 0; i < 10; ++i) ASSERT_TRUE(stream->Read(&reply));
   EXPECT_NE(reply.failure().code(), 0);
   context.TryCancel();

@@ -303,6 +303,8 @@ class Listener::Impl {
     }
     if (floods_->is_overloaded()) {
       for (auto& [host, until] : calm_until_) until = now + options_.calm_ms * sys::kMillisecond;
+      // What is under way now is memory to give back later.
+      tidy_up_at_ = now + kTidyUpAfter;
     }
     if (tidy_up_at_ != 0 && tidy_up_at_ <= now) {
       tidy_up_at_ = 0;

@@ -1,5 +1,7 @@
 #include "sidereal/sys/address.h"
 
+#include <algorithm>
+
 #include "sidereal/base/strings.h"
 
 namespace sidereal::sys {
@@ -16,6 +18,8 @@ bool is_loopback_ipv4(std::string_view host) {
   return true;
 }
 
+bool is_blank_or_control(char c) { return static_cast<unsigned char>(c) <= ' ' || c == '\x7f'; }
+
 }  // namespace
 
 Result<Address> Address::parse(std::string_view text) {
@@ -30,6 +34,10 @@ Result<Address> Address::parse(std::string_view text) {
     return base::invalid_argument("address '{}' is ambiguous; write [ipv6]:port", text);
   }
   if (host.empty()) return base::invalid_argument("address '{}' has no host", text);
+  if (std::ranges::any_of(host, is_blank_or_control)) {
+    return base::invalid_argument("address '{}' has a blank or a control character in its host",
+                                  text);
+  }
   const Result<int64_t> port = base::parse_int(text.substr(colon + 1));
   if (!port.ok() || *port < 0 || *port > 65'535) {
     return base::invalid_argument("address '{}' has no port between 0 and 65535", text);
