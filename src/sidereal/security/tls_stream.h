@@ -27,6 +27,7 @@ class TlsStream final : public sys::Stream {
   Result<sys::IoCount> writev(std::span<const sys::ConstIoSlice> from) override;
   [[nodiscard]] bool holds_input() const override { return shaken_ && !drained_; }
   [[nodiscard]] bool holds_output() const override { return out_at_ < out_.size(); }
+  [[nodiscard]] bool is_local() const override { return inner_->is_local(); }
 
  private:
   static int bio_read(BIO* bio, char* data, int bytes);

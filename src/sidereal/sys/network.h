@@ -9,6 +9,7 @@
 
 #include "sidereal/base/status.h"
 #include "sidereal/sys/address.h"
+#include "sidereal/sys/shared_memory.h"
 
 /// The seam to the network. Nothing here blocks except Poller::wait(). `sys/posix` is the real
 /// thing; a seeded simulation can stand behind the same interfaces.
@@ -31,20 +32,48 @@ struct IoCount {
   bool end = false;          ///< reading only: the peer has finished sending
 };
 
-/// Something a Poller can watch. Resource.
-class Pollable {
- public:
-  virtual ~Pollable() = default;
-  /// A number that is unique among the open pollables of one Network.
-  [[nodiscard]] virtual int handle() const = 0;
-};
-
 /// What to be told about.
 struct Interest {
   bool readable = true;
   bool writable = false;
 
   friend bool operator==(const Interest&, const Interest&) = default;
+};
+
+/// What is ready. `token` is the number given to Poller::add().
+struct Event {
+  uint64_t token = 0;
+  bool readable = false;
+  bool writable = false;
+  bool failed = false;  ///< error or hang-up; a read or connected() tells which
+
+  [[nodiscard]] bool any() const { return readable || writable || failed; }
+};
+
+/// Readiness that lies in memory, so that a poller sees it without asking the system. A poller that
+/// does not look for a while has the other side make handle() readable. Thread: the poller's.
+class InMemory {
+ public:
+  virtual ~InMemory() = default;
+  /// What handle() must be watched for when `wanted` of the pollable is.
+  [[nodiscard]] virtual Interest handle_interest(Interest wanted) const = 0;
+  /// The system reports `event` of handle(): leaves in it what concerns the pollable as it is.
+  virtual void on_handle(Event* event) = 0;
+  /// What is ready in memory, of `wanted`.
+  virtual Event look(Interest wanted) = 0;
+  /// Nobody looks from now on. False, and it is as if not asked, when look() would find something.
+  virtual bool close_eyes(Interest wanted) = 0;
+  virtual void open_eyes() = 0;
+};
+
+/// Something a Poller can watch. Resource.
+class Pollable {
+ public:
+  virtual ~Pollable() = default;
+  /// A number that is unique among the open pollables of one Network.
+  [[nodiscard]] virtual int handle() const = 0;
+  /// Where all or some of its readiness lies in memory; else nullptr. Always the same.
+  [[nodiscard]] virtual InMemory* in_memory() const { return nullptr; }
 };
 
 /// One connection: a reliable, ordered stream of bytes both ways. Closed when destroyed.
@@ -70,6 +99,8 @@ class Stream : public Pollable {
   [[nodiscard]] virtual bool holds_input() const { return false; }
   /// Bytes that writev() took have not left: writev(), of nothing if need be, when writable.
   [[nodiscard]] virtual bool holds_output() const { return false; }
+  /// Both ends have the same address, so that the peer may be a process of this host.
+  [[nodiscard]] virtual bool is_local() const { return false; }
 };
 
 /// A listening address. Thread: one at a time.
@@ -79,14 +110,6 @@ class Listener : public Pollable {
   [[nodiscard]] virtual const Address& address() const = 0;
   /// The next waiting connection, or nullptr when there is none now.
   virtual Result<std::unique_ptr<Stream>> accept() = 0;
-};
-
-/// What is ready. `token` is the number given to add().
-struct Event {
-  uint64_t token = 0;
-  bool readable = false;
-  bool writable = false;
-  bool failed = false;  ///< error or hang-up; a read or connected() tells which
 };
 
 /// Watches pollables (level-triggered: reported as long as it holds).
@@ -132,6 +155,18 @@ class Network {
   /// Begins a connection: watch it for `writable`, then ask Stream::connected(). The host should
   /// be a number (see resolve()): a name may wait for the name service.
   virtual Result<std::unique_ptr<Stream>> connect(const Address& address) = 0;
+  /// New memory to be shared with another process, with rings of `ring_bytes` (is_ring_size() of
+  /// shared_ring.h). kFailedPrecondition where there is no such thing, kResourceExhausted.
+  virtual Result<std::unique_ptr<SharedMemory>> share(uint64_t ring_bytes) {
+    (void)ring_bytes;
+    return base::failed_precondition("this network shares no memory");
+  }
+  /// The memory that a process of this host and user has offered. kFailedPrecondition with the
+  /// reason when it is not to be had from here, kDataLoss when it is not what it should be.
+  virtual Result<std::unique_ptr<SharedMemory>> find_shared(const SharedPlace& place) {
+    (void)place;
+    return base::failed_precondition("this network shares no memory");
+  }
 };
 
 }  // namespace sidereal::sys

@@ -76,14 +76,14 @@ std::string host_bytes(const std::string& host) {
 }
 
 PeerName peer_of(int socket) { return name_of(socket, getpeername); }
+PeerName local_of(int socket) { return name_of(socket, getsockname); }
 
 void reset_connections(const std::set<PeerName>& peers, uint16_t port) {
   for (const int fd : descriptors()) {
     // One of our own, so that it is the same to the end.
     const int held = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (held < 0) continue;
-    if ((peers.contains(peer_of(held)) && name_of(held, getsockname).port == port) ||
-        is_dead(held)) {
+    if ((peers.contains(peer_of(held)) && local_of(held).port == port) || is_dead(held)) {
       reset(held);
     }
     close(held);

@@ -18,6 +18,8 @@ struct PeerName {
 std::string host_bytes(const std::string& host);
 /// The other end of a connected socket. Thread: any.
 PeerName peer_of(int socket);
+/// This end of it. Thread: any.
+PeerName local_of(int socket);
 
 /// Resets those connections of this process to its port `port` whose other ends are `peers`,
 /// whoever has their descriptors, and who sees them end. What has arrived and was not yet read is
