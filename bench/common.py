@@ -6,12 +6,13 @@ import argparse
 import json
 import math
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+
+from sidereal.launch import ReservedPorts
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(os.environ.get("SIDEREAL_BIN_DIR", ROOT / "build/release/bin"))
@@ -21,16 +22,13 @@ FOREIGN_MAX = 0.10
 
 T = TypeVar("T")
 
+_reserved: list[ReservedPorts] = []
+
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens at."""
-    taken = [socket.socket() for _ in range(count)]
-    for one in taken:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in taken]
-    for one in taken:
-        one.close()
-    return ports
+    """Ports of loopback that nobody listens at, and nobody takes while this process runs."""
+    _reserved.append(ReservedPorts(count))
+    return _reserved[-1].ports
 
 
 class Server:

@@ -69,17 +69,21 @@ function(sidereal_proto target file)
   endif()
 endfunction()
 
-function(sidereal_add_test_binary name module sources libraries)
+# `alone` is a GoogleTest filter: tests that need the processors for themselves.
+function(sidereal_add_test_binary name module sources libraries alone)
   add_executable(${name} ${sources})
   sidereal_target_defaults(${name})
   target_link_libraries(${name} PRIVATE ${libraries} GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  gtest_discover_tests(
-    ${name}
-    DISCOVERY_MODE PRE_TEST
-    DISCOVERY_TIMEOUT 60
-    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
-    PROPERTIES LABELS ${module} TIMEOUT ${SIDEREAL_TEST_TIMEOUT})
+  set(options DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set(properties LABELS ${module} TIMEOUT ${SIDEREAL_TEST_TIMEOUT})
+  if(alone)
+    gtest_discover_tests(${name} ${options} TEST_FILTER "${alone}" PROPERTIES ${properties}
+                                                                   RUN_SERIAL TRUE)
+    gtest_discover_tests(${name} ${options} TEST_FILTER "-${alone}" PROPERTIES ${properties})
+  else()
+    gtest_discover_tests(${name} ${options} PROPERTIES ${properties})
+  endif()
   add_dependencies(sidereal_tests ${name})
 endfunction()
 
@@ -102,16 +106,18 @@ endfunction()
 
 # engine_module(NAME base DOC "one line" SOURCES a.cc [HEADERS a.h] [DEPS tensor ...]
 #               [LIBS fmt::fmt] [PRIVATE_LIBS ...] [TESTS a_test.cc] [TEST_SUPPORT fixture.cc]
-#               [TEST_DEPS sys] [TEST_LIBS ...] [BENCHES a_bench.cc])
+#               [TESTS_ALONE "Floods.*"] [TEST_DEPS sys] [TEST_LIBS ...] [BENCHES a_bench.cc])
 #
 # Makes the static library sidereal_<name> (alias sidereal::<name>), the test binary <name>_test
 # (each case known to ctest, labelled with the module), the benchmark <name>_bench, and, with
-# SIDEREAL_HEADER_CHECK, sidereal_headers_<name>, which compiles every header alone. HEADERS
+# SIDEREAL_HEADER_CHECK, sidereal_headers_<name>, which compiles every header alone. TESTS_ALONE is
+# a GoogleTest filter: ctest runs what it names while it runs nothing else, as does a test that
+# takes all processors and measures what is left for others. HEADERS
 # defaults to the folder's *.h. DEPS must be allowed by cmake/modules.cmake; TEST_DEPS may name any
 # module configured before.
 function(engine_module)
   cmake_parse_arguments(
-    PARSE_ARGV 0 M "" "NAME;DOC"
+    PARSE_ARGV 0 M "" "NAME;DOC;TESTS_ALONE"
     "SOURCES;HEADERS;DEPS;LIBS;PRIVATE_LIBS;TESTS;TEST_SUPPORT;TEST_DEPS;TEST_LIBS;BENCHES")
   if(M_UNPARSED_ARGUMENTS OR NOT M_NAME OR NOT M_DOC)
     message(FATAL_ERROR "engine_module: needs NAME and DOC; "
@@ -152,7 +158,7 @@ function(engine_module)
       list(APPEND test_libraries sidereal_${dep})
     endforeach()
     sidereal_add_test_binary(${M_NAME}_test ${M_NAME} "${M_TESTS};${M_TEST_SUPPORT}"
-                             "${test_libraries}")
+                             "${test_libraries}" "${M_TESTS_ALONE}")
   endif()
   if(SIDEREAL_BENCHES AND M_BENCHES)
     add_executable(${M_NAME}_bench ${M_BENCHES})
@@ -206,7 +212,7 @@ function(engine_test)
     foreach(dep IN LISTS T_DEPS)
       list(APPEND libraries sidereal_${dep})
     endforeach()
-    sidereal_add_test_binary(${T_NAME} cross "${T_SOURCES}" "${libraries}")
+    sidereal_add_test_binary(${T_NAME} cross "${T_SOURCES}" "${libraries}" "")
   endif()
 endfunction()
 

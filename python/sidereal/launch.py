@@ -128,35 +128,56 @@ def check(options: argparse.Namespace) -> str | None:
     return None
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens at on loopback. Not of the range that the system gives to connections:
-    before a task listens there, somebody's connection could have taken it."""
-    try:
-        lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    except (OSError, ValueError):
-        lowest = 32768
-    candidates = list(range(min(10240, lowest - 1), lowest))
-    random.SystemRandom().shuffle(candidates)
-    candidates += [0] * count  # The system's choice, should nothing else be free.
-    ports: list[int] = []
-    with contextlib.ExitStack() as taken:
-        for port in candidates:
-            if len(ports) == count:
+class ReservedPorts:
+    """Ports of loopback that nobody listens at, for as long as this object lives. Not of the range
+    that the system gives to connections: before a task listens there, somebody's connection could
+    have taken it. Each is reserved by a name of the abstract namespace of Unix sockets, which
+    belongs to one process and ends with it, so that another launch takes others."""
+
+    def __init__(self, count: int, candidates: Sequence[int] | None = None) -> None:
+        """Takes `count` of the candidates, in their order; without any, of all ports."""
+        self._names: list[socket.socket] = []
+        self.ports: list[int] = []
+        for port in self._all(count) if candidates is None else candidates:
+            if len(self.ports) == count:
                 break
-            held = taken.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
-                held.bind(("127.0.0.1", port))
-                ports.append(held.getsockname()[1])
-    return ports
+            self._reserve(port)
+
+    @staticmethod
+    def _all(count: int) -> list[int]:
+        try:
+            lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+        except (OSError, ValueError):
+            lowest = 32768
+        out = list(range(min(10240, lowest - 1), lowest))
+        random.SystemRandom().shuffle(out)
+        return out + [0] * count  # The system's choice, should nothing else be free.
+
+    def _reserve(self, port: int) -> None:
+        name = socket.socket(socket.AF_UNIX)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            port = probe.getsockname()[1]
+            name.bind(f"\0sidereal-port-{port}")
+            self._names.append(name)
+            self.ports.append(port)
+            return
+        name.close()
+
+    def close(self) -> None:
+        """Others may have them. Idempotent."""
+        for name in self._names:
+            name.close()
+        self._names = []
 
 
-def plan(options: argparse.Namespace) -> list[Task]:
-    """All tasks, the chief first: tasks that others wait for start early."""
+def plan(options: argparse.Namespace, ports: Sequence[int]) -> list[Task]:
+    """All tasks, the chief first: tasks that others wait for start early. Without hosts, each has
+    one of the ports, but for an evaluator."""
     wanted = [("chief", 0)] * options.chief
     wanted += [("ps", i) for i in range(options.ps)]
     wanted += [("worker", i) for i in range(options.workers)]
     if options.hosts is None:
-        ports = free_ports(len(wanted))
         out = [
             Task(job, index, None, f"127.0.0.1:{port}")
             for (job, index), port in zip(wanted, ports, strict=True)
@@ -242,7 +263,9 @@ class Launcher:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.tasks = plan(options)
+        here = 0 if options.hosts is not None else options.chief + options.ps + options.workers
+        self._ports = ReservedPorts(here)
+        self.tasks = plan(options, self._ports.ports)
         self.output = Output([task.name for task in self.tasks])
         self.running: list[Running] = []
         self.failed: Running | None = None  #: The first one.
@@ -261,6 +284,7 @@ class Launcher:
                 self._turn(wake)
         finally:
             self._kill_runners()
+            self._ports.close()
             # The exit code is known: one more Ctrl-C while Python ends must not change it.
             for number in ENDING_SIGNALS:
                 signal.signal(number, signal.SIG_IGN)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import socket
 import subprocess
 import sys
+from collections import deque
 from pathlib import Path
 from typing import Any
+
+from sidereal.launch import ReservedPorts
 
 ROOT = Path(__file__).parents[2]
 PRESET = os.environ.get("SIDEREAL_PRESET", "dev")
@@ -18,22 +19,15 @@ PROGRAM = Path(os.environ.get("SIDEREAL_BIN_DIR", ROOT / "build" / PRESET / "bin
 PATIENCE_S = 120
 
 
+#: Of tests that may still run: the last ones.
+_reserved: deque[ReservedPorts] = deque(maxlen=64)
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at, out of the range that the system gives to connections."""
-    ports: list[int] = []
-    sockets = []
-    while len(ports) < count:
-        taken = socket.socket()
-        try:
-            taken.bind(("127.0.0.1", random.SystemRandom().randrange(12000, 32000)))
-        except OSError:
-            taken.close()
-            continue
-        sockets.append(taken)
-        ports.append(taken.getsockname()[1])
-    for taken in sockets:
-        taken.close()
-    return ports
+    """Ports that nobody listens at and that no other test gets meanwhile."""
+    _reserved.append(ReservedPorts(count))
+    assert len(_reserved[-1].ports) == count
+    return _reserved[-1].ports
 
 
 def addresses(count: int) -> list[str]:

@@ -34,6 +34,8 @@ facts = {"pid": os.getpid(), "parent": os.getppid(), "config": config, "file": f
          "cwd": os.getcwd()}
 plan = json.loads(sys.argv[1])
 what, *more = plan.get(name, plan.get("all", "exit 0")).split()
+if what == "told":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 if what == "ignore":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if what == "child":
@@ -45,6 +47,8 @@ if what == "print":
         stream = sys.stderr if i % 3 == 0 else sys.stdout
         stream.write(f"line {i} " + "x" * (i % 300) + "\n")
         stream.flush()
+elif what == "told":
+    signal.sigwait({signal.SIGUSR1})
 elif what == "half":
     print("first\nlast without an end", end="")
 elif what == "exit":
@@ -88,6 +92,15 @@ class Launch:
             line = self.process.stdout.readline()
             assert line, self.end()
             self._take(line)
+
+    def end_when_told(self, count: int) -> int:
+        """Until all tasks, `count`, have said who they are, and then those have ended well whose
+        plan is "told": the exit code."""
+        self.wait_for(count)
+        for name, fact in self.facts.items():
+            if not name.startswith("ps "):
+                os.kill(fact["pid"], signal.SIGUSR1)
+        return self.end()
 
     def end(self) -> int:
         """Until it has ended: its exit code."""
@@ -157,8 +170,9 @@ def ended(pids: list[int]) -> bool:
 
 
 def test_every_task_knows_the_cluster_and_its_place_in_it(launch: Starter) -> None:
-    one = launch("--ps 2 --workers 2 --chief --evaluator", {"ps 0": "wait", "ps 1": "wait"}, "a b")
-    assert one.end() == 0, one.errors
+    plan = {"all": "told", "ps 0": "wait", "ps 1": "wait"}
+    one = launch("--ps 2 --workers 2 --chief --evaluator", plan, "a b")
+    assert one.end_when_told(6) == 0, one.errors
     assert set(one.facts) == {"chief 0", "ps 0", "ps 1", "worker 0", "worker 1", "evaluator 0"}
     cluster = one.facts["chief 0"]["config"]["cluster"]
     assert {job: len(tasks) for job, tasks in cluster.items()} == {"chief": 1, "ps": 2, "worker": 2}
@@ -379,11 +393,10 @@ def test_hosts_take_tasks_in_turn_and_the_secret_is_not_in_arguments(
 ) -> None:
     one = launch(
         f"--ps 2 --workers 3 --hosts a,me@b --port 4000 --ssh {ssh}",
-        {"ps 0": "wait", "ps 1": "wait"},
+        {"all": "told", "ps 0": "wait", "ps 1": "wait"},
         "it's one word",
     )
-    assert one.end() == 0, one.errors
-    # A ps may be ended before it says anything: workers are done soon.
+    assert one.end_when_told(5) == 0, one.errors
     assert one.facts["worker 0"]["config"]["cluster"] == {
         "ps": ["a:4000", "b:4000"],
         "worker": ["a:4001", "b:4001", "a:4002"],

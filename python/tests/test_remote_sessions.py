@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from session_servers import free_ports
 
 import sidereal as sr
 import sidereal.v1 as tf
 from sidereal import errors
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 @pytest.fixture(params=["grpc", "grpc++", "star_server", "star_server_lite"])

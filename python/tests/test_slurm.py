@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from sidereal._launch_task import die_with_parent
-from sidereal.launch import free_ports
+from sidereal.launch import ReservedPorts
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
 #: Seconds a loaded machine may take for what usually takes two.
@@ -162,7 +162,7 @@ class Slurm:
             folder=folder,
             host=os.uname().nodename.partition(".")[0],
             user=subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip(),
-            ports=free_ports(4),
+            ports=self._reserve(stack, 4),
         )
         (folder / "slurm.conf").write_text(config)
         (folder / "state").mkdir()
@@ -175,6 +175,11 @@ class Slurm:
         self._start(stack, ["slurmctld", "-D"], "Running as primary controller")
         for node in NODES:
             self._start(stack, ["slurmd", "-D", "-N", node], "slurmd started on")
+
+    def _reserve(self, stack: ExitStack, count: int) -> list[int]:
+        reserved = ReservedPorts(count)
+        stack.callback(reserved.close)
+        return reserved.ports
 
     def _start(self, stack: ExitStack, words: list[str], ready: str) -> None:
         stack.callback(Daemon(words, ready, self.environment).stop)
@@ -246,7 +251,10 @@ def test_the_secret_comes_to_all_tasks_by_the_name_of_its_file(slurm: Slurm) -> 
 
 
 def test_servers_of_a_step_train_together(slurm: Slurm) -> None:
-    (base,) = free_ports(1)
+    # Tasks of a node have ports in a row.
+    rows = (ReservedPorts(3, range(base, base + 3)) for base in range(11000, 32000, 7))
+    reserved = next(row for row in rows if len(row.ports) == 3)
     training = str(slurm.folder / "training.py")
-    (line,) = slurm.run("-p here -n3", sys.executable, training, str(base))
+    (line,) = slurm.run("-p here -n3", sys.executable, training, str(reserved.ports[0]))
     assert line == {"rank": 0, "total": 3}
+    reserved.close()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from test_remote_sessions import free_ports
+from session_servers import free_ports
 
 import sidereal as sr
 import sidereal.v1 as tf

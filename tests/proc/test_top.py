@@ -8,7 +8,6 @@ import pty
 import re
 import select
 import signal
-import socket
 import struct
 import subprocess
 import termios
@@ -17,21 +16,14 @@ import time
 import pytest
 from processes import PATIENCE_S, error_of
 
-
-def free_addresses(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
-    return addresses
+from sidereal.launch import ReservedPorts
 
 
 @contextlib.contextmanager
 def serving(program, *more):
     """Two ps and a worker that serve sessions: their cluster, and their processes."""
-    addresses = free_addresses(3)
+    reserved = ReservedPorts(3)
+    addresses = [f"127.0.0.1:{port}" for port in reserved.ports]
     cluster = {"ps": addresses[:2], "worker": addresses[2:]}
     servers = []
     try:
@@ -48,6 +40,7 @@ def serving(program, *more):
             server.kill()
             server.wait()
             server.stdout.close()
+        reserved.close()
 
 
 def states(finished):

@@ -40,11 +40,9 @@ TEST(Channels, are_made_anew_for_a_task_that_was_started_again) {
 
 TEST(Channels, that_reached_nobody_are_not_used_for_a_task_that_is_there) {
   const std::string task = "/job:localhost/replica:0/task:0";
-  std::unique_ptr<Server> server = local_server();
-  const std::string address = server->target().substr(7);
-  server->stop();
+  const ReservedPorts port(1);
   cluster::ClusterSpec cluster;
-  ASSERT_TRUE(cluster.add_job("localhost", std::vector{address}).ok());
+  ASSERT_TRUE(cluster.add_job("localhost", port.addresses()).ok());
   const auto credentials = security::Credentials::create({});
   ASSERT_TRUE(credentials.ok()) << credentials.status();
   Channels channels(cluster, *credentials);

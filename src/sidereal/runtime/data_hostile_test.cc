@@ -143,7 +143,7 @@ TEST_P(DataHostile, thousands_of_silent_connections_keep_nobody_out) {
   const Stopwatch watch;
   const auto fresh = session(2);
   EXPECT_TRUE(fresh->run({feed_of_x()}, {"back"}).ok());
-  EXPECT_LT(watch.seconds(), 5);
+  EXPECT_LT(watch.seconds(), cluster_->allows(5));
   EXPECT_TRUE(eventually([&] {
     return refused("idle") + refused("over_limit") >=
            before_.refused().at("idle") + before_.refused().at("over_limit") + 600;
@@ -406,7 +406,7 @@ TEST_P(DataLiars, floods_of_calls_leave_others_room) {
 /// Honest payloads wait for room that somebody else holds, until that one is ended.
 class DataDrips : public DataLiars {
  protected:
-  [[nodiscard]] double worst_s() const override { return 8; }
+  [[nodiscard]] double worst_s() const override { return 10; }
 };
 INSTANTIATE_TEST_SUITE_P(Ports, DataDrips, ::testing::Values(false), secrecy);
 
@@ -427,7 +427,7 @@ TEST_P(DataDrips, of_a_payload_do_not_hold_room_for_ever) {
   peer->send(bytes_of(header) + slot.bytes());
   const Stopwatch watch;
   while (!peer->raw().is_closed_within(0.1) && watch.seconds() < 30) peer->send("d");
-  EXPECT_LT(watch.seconds(), 6);
+  EXPECT_LT(watch.seconds(), cluster_->allows(8));
   EXPECT_TRUE(counts("idle", 1));
   const int64_t steps = cluster_->status(0).steps();
   EXPECT_TRUE(eventually([&] { return cluster_->status(0).steps() > steps + 20; }));
@@ -437,7 +437,7 @@ TEST_P(DataDrips, of_a_payload_do_not_hold_room_for_ever) {
 class LyingServers : public DataLiars {
  protected:
   [[nodiscard]] double worst_s() const override { return 3; }
-  [[nodiscard]] int keepalive_ms() const override { return 1000; }
+  [[nodiscard]] int keepalive_ms() const override { return 2000; }
 
   enum class Lie { kFlips, kCuts, kInserts, kTwice, kHead, kSilence, kLast };
 
@@ -504,8 +504,8 @@ TEST_P(LyingServers, end_calls_of_honest_drivers_in_time) {
   RecordProperty("done", std::to_string(done));
   RecordProperty("worst_s", std::to_string(worst));
   RecordProperty("worst_after_s", std::to_string(worst_after));
-  EXPECT_LT(worst, kTimeout + 2);
-  EXPECT_LT(worst_after, 10);
+  EXPECT_LT(worst, cluster_->allows(kTimeout + 2));
+  EXPECT_LT(worst_after, cluster_->allows(10));
   EXPECT_GT(failed, 0);
   EXPECT_EQ(cluster_->status(2).pid(), pid);
   EXPECT_GT(refused("frames", 2), 0);

@@ -68,7 +68,7 @@ class Faults : public ::testing::TestWithParam<cluster::Protocol> {
   }
 
   std::unique_ptr<Session> session(int master, const ir::Graph& graph) {
-    auto made = Session::create(cluster_->target(master), graph);
+    auto made = Session::create(cluster_->target(master), graph, patient());
     EXPECT_TRUE(made.ok()) << made.status();
     return made.ok() ? *std::move(made) : nullptr;
   }
@@ -144,7 +144,7 @@ class FaultsOfAPs : public Faults {
     cluster_->process(1).signal(signal);
     a.join();
     b.join();
-    EXPECT_LT(watch.seconds(), kNoticedIn);
+    EXPECT_LT(watch.seconds(), cluster_->allows(kNoticedIn));
     for (const Status& status : {of_here, of_elsewhere}) {
       EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
       EXPECT_THAT(base::message_of(status), HasSubstr(kTask1));
@@ -205,7 +205,7 @@ TEST_P(Faults, tasks_forget_the_sessions_of_a_master_that_was_stopped) {
   EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
   expect_forgotten(1);
   expect_forgotten(2);
-  EXPECT_LT(watch.seconds(), 2 * kNoticedIn);
+  EXPECT_LT(watch.seconds(), cluster_->allows(2 * kNoticedIn));
 }
 
 /// What the next test kills.
@@ -213,7 +213,7 @@ TEST(ClientOfFaults, waits_for_what_never_comes) {
   const SpreadModel model(3);
   const char* const target = std::getenv(kTargetOfChild);
   if (target == nullptr) GTEST_SKIP() << "skipped: only for the test that starts and kills it";
-  auto session = Session::create(target, model.graph());
+  auto session = Session::create(target, model.graph(), patient());
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_TRUE((*session)->run({}, {"taken", "taken_elsewhere"}).ok());
 }
@@ -229,25 +229,25 @@ TEST_P(Faults, masters_forget_the_sessions_of_a_client_that_was_killed) {
 
 TEST_P(Faults, a_server_that_never_comes_up_is_named_at_the_deadline) {
   cluster_->kill(1);
-  SessionOptions options;
+  SessionOptions options = patient();
   options.connect_timeout = std::chrono::milliseconds(700);
   Stopwatch watch;
   Status status = Session::create(cluster_->target(), model_.graph(), options).status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(base::message_of(status), HasSubstr(kTask1));
-  EXPECT_LT(watch.seconds(), 2.5);
+  EXPECT_LT(watch.seconds(), cluster_->allows(2.5));
   EXPECT_EQ(cluster_->status(0).sessions(), 0);
   EXPECT_EQ(cluster_->status(2).sessions(), 0);
   watch = Stopwatch();
   status = Session::create(cluster_->target(1), model_.graph(), options).status();
   EXPECT_THAT(status.code(), AnyOf(StatusCode::kDeadlineExceeded, StatusCode::kUnavailable));
   EXPECT_THAT(base::message_of(status), HasSubstr(cluster_->address(1)));
-  EXPECT_LT(watch.seconds(), 5);
+  EXPECT_LT(watch.seconds(), cluster_->allows(5));
 }
 
 TEST_P(Faults, a_client_that_gives_up_leaves_no_session_in_the_making) {
   cluster_->kill(1);
-  SessionOptions options;
+  SessionOptions options = patient();
   options.interrupt = [this] { return cluster_->status(2).sessions() == 1; };
   const Status status = Session::create(cluster_->target(), model_.graph(), options).status();
   EXPECT_EQ(status.code(), StatusCode::kCancelled) << status;
@@ -278,7 +278,7 @@ TEST_P(Faults, a_server_told_to_end_lets_steps_end_that_run) {
     cluster_->process(ended).signal(SIGTERM);
     EXPECT_EQ(cluster_->process(ended).wait(), 0);
     runner.join();
-    EXPECT_LT(watch.seconds(), 5);
+    EXPECT_LT(watch.seconds(), cluster_->allows(5));
     ASSERT_TRUE(got.ok()) << got.status();
     EXPECT_EQ(floats((*got)[0])[0], -300'000);
     cluster_->start(ended);
@@ -297,7 +297,7 @@ TEST_P(Faults, a_server_told_to_end_cancels_what_does_not_end) {
   EXPECT_EQ(cluster_->process(0).wait(), 0);
   runner.join();
   EXPECT_EQ(status.code(), StatusCode::kCancelled) << status;
-  EXPECT_LT(watch.seconds(), 5);
+  EXPECT_LT(watch.seconds(), cluster_->allows(5));
   expect_forgotten(1);
 }
 

@@ -51,7 +51,7 @@ class Leaks : public ::testing::TestWithParam<Case> {
 
   void run_round() {
     if (GetParam().round == Round::kClientGoes) return let_a_client_go();
-    const auto made = Session::create(cluster_->target(), model_.graph());
+    const auto made = Session::create(cluster_->target(), model_.graph(), patient());
     ASSERT_TRUE(made.ok()) << made.status();
     Session* const session = made->get();
     if (GetParam().round == Round::kRuns) {

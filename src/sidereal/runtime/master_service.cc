@@ -343,12 +343,14 @@ class MasterService::Impl final : public Base {
                      v1::ResetReply*) override {
     v1::ResetRequest named = *request;
     if (named.containers().empty()) named.add_containers("");
+    // First: what their steps have sent and nobody has waited for would come to what is new.
+    const Status why = base::aborted("the containers of the session's cluster were reset");
+    common_->sessions->close_all(why);
     Status status = ask_all(call, [&](v1::Worker::Stub* stub, grpc::ClientContext* context) {
       v1::ResetReply reply;
       return stub->ResetContainers(context, named, &reply);
     });
-    common_->sessions->close_all(
-        base::aborted("the containers of the session's cluster were reset"));
+    common_->sessions->close_all(why);  // Those made meanwhile.
     return to_grpc(status);
   }
 

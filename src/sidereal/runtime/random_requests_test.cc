@@ -187,7 +187,7 @@ TEST_F(RandomRequests, to_the_worker_are_answered) {
     static_cast<void>(worker_->RecvTensors(&receiving, mutate_.changed(receive))->Finish());
   }
   // It goes on.
-  auto session = Session::create(server_->target(), model_.graph());
+  auto session = Session::create(server_->target(), model_.graph(), patient());
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_TRUE((*session)->run({{"x", Tensor::of(Shape{2}, std::vector<float>{1, 2})}}, {"y"}).ok());
 }

@@ -146,7 +146,7 @@ TEST_F(Services, an_error_of_a_megabyte_arrives_whole) {
   const ir::Output data = model.add(
       "Const", {}, {{"value", Tensor::strings(Shape{1}, std::vector<std::string>{text})}});
   model.add_node("Assert", {no, data}, {}, "check");
-  auto session = Session::create(server_->target(), model.graph());
+  auto session = Session::create(server_->target(), model.graph(), patient());
   ASSERT_TRUE(session.ok()) << session.status();
   const Status status = (*session)->run({}, {}, {"check"}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);

@@ -19,7 +19,7 @@ TEST(StatusClient, asks_all_tasks_of_a_cluster_what_they_did) {
   const TestCluster cluster(2);
   Model model;
   model.constant({1, 2}, "far", "/task:1");
-  auto session = Session::create(cluster.target(), model.graph());
+  auto session = Session::create(cluster.target(), model.graph(), patient());
   ASSERT_TRUE(session.ok()) << session.status();
   for (int i = 0; i < 5; ++i) ASSERT_TRUE((*session)->run({}, {"far"}).ok());
 

@@ -296,7 +296,7 @@ class DataHostile : public ::testing::TestWithParam<bool> {
 
   /// What no honest step takes.
   [[nodiscard]] virtual double worst_s() const { return kWorst; }
-  [[nodiscard]] virtual int keepalive_ms() const { return 2000; }
+  [[nodiscard]] virtual int keepalive_ms() const { return 4000; }
 
   void SetUp() override {
     if (server_program().empty()) GTEST_SKIP() << "skipped: the program sidereal is not built";
@@ -369,7 +369,7 @@ class DataHostile : public ::testing::TestWithParam<bool> {
   }
 
   const CountingModel model_;
-  SessionOptions options_;
+  SessionOptions options_ = patient();
   std::filesystem::path folder_;
   std::unique_ptr<ProcessCluster> cluster_;
   std::string address_;

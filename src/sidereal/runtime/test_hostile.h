@@ -74,7 +74,7 @@ struct HonestWork {
 class HonestClient {
  public:
   HonestClient(const std::string& target, const ir::Graph& graph,
-               const SessionOptions& options = {}, HonestWork work = {})
+               const SessionOptions& options = patient(), HonestWork work = {})
       : work_(std::move(work)) {
     auto made = Session::create(target, graph, options);
     EXPECT_TRUE(made.ok()) << made.status();
@@ -85,7 +85,7 @@ class HonestClient {
       while (!done_) {
         const Stopwatch watch;
         const auto got = session_->run({feed}, {"back"}, work_.targets);
-        if (!got.ok()) status_ = got.status();
+        if (status_.ok() && !got.ok()) status_ = got.status();
         seconds_.push_back(watch.seconds());
       }
     });
@@ -108,12 +108,13 @@ class HonestClient {
     ::testing::Test::RecordProperty("p99_us", std::to_string(p99 * 1e6));
     ::testing::Test::RecordProperty("max_us", std::to_string(seconds_.back() * 1e6));
     EXPECT_LT(seconds_[seconds_.size() / 2], 1);
-    EXPECT_LT(seconds_.back(), work_.worst_s);
+    EXPECT_LT(seconds_.back(), lateness_.allows(work_.worst_s));
     return static_cast<int64_t>(seconds_.size());
   }
   [[nodiscard]] Session& session() { return *session_; }
 
  private:
+  const Lateness lateness_;
   const HonestWork work_;
   std::unique_ptr<Session> session_;
   std::atomic<bool> done_ = false;
@@ -174,7 +175,9 @@ class Hostile : public ::testing::Test {
     RecordProperty("grown_bytes", std::to_string(grown()));
   }
   [[nodiscard]] int64_t refused(const std::string& why) const {
-    return cluster_->status().refused().at(why);
+    const v1::TaskStatus status = cluster_->status();
+    const auto found = status.refused().find(why);
+    return found == status.refused().end() ? 0 : found->second;
   }
 
   uint64_t make_session() {

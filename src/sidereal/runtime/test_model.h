@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +13,8 @@
 #include "sidereal/ir/builder.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/runtime/server.h"
+#include "sidereal/runtime/session.h"
+#include "sidereal/runtime/test_ports.h"
 #include "sidereal/tensor/tensor.h"
 
 /// For tests: graphs whose nodes name devices, and clusters of servers in this process.
@@ -59,6 +62,14 @@ inline std::unique_ptr<Server> local_server() {
   return *std::move(server);
 }
 
+/// A session that is not made within a minute never will be; a test that waited on would be ended
+/// without a word.
+inline SessionOptions patient() {
+  SessionOptions out;
+  out.connect_timeout = std::chrono::seconds(60);
+  return out;
+}
+
 inline std::vector<float> floats(const tensor::Tensor& value) {
   const auto data = value.data<const float>();
   return {data.begin(), data.end()};
@@ -82,25 +93,16 @@ inline std::string kind_name(const ::testing::TestParamInfo<ClusterKind>& info) 
   return name;
 }
 
-/// Servers of one cluster, with free ports.
+/// Servers of one cluster, at ports of their own.
 class TestCluster {
  public:
   /// Starts `count` tasks of job "w".
   explicit TestCluster(int count, cluster::Protocol protocol = cluster::Protocol::kGrpc)
       : TestCluster(count, ClusterKind{.protocol = protocol}) {}
-  TestCluster(int count, ClusterKind kind) : servers_(static_cast<size_t>(count)) {
+  TestCluster(int count, ClusterKind kind) : ports_(count), servers_(static_cast<size_t>(count)) {
     options_.protocol = kind.protocol;
     options_.lanes = kind.lanes;
-    std::vector<std::string> addresses;
-    {
-      // Ports that were free a moment ago.
-      std::vector<std::unique_ptr<Server>> holders;
-      for (int i = 0; i < count; ++i) {
-        holders.push_back(local_server());
-        addresses.push_back(holders.back()->target().substr(7));
-      }
-    }
-    EXPECT_TRUE(options_.cluster.add_job("w", addresses).ok());
+    EXPECT_TRUE(options_.cluster.add_job("w", ports_.addresses()).ok());
     options_.job = "w";
     for (int i = 0; i < count; ++i) start(i);
   }
@@ -118,6 +120,7 @@ class TestCluster {
   [[nodiscard]] const ServerOptions& options() const { return options_; }
 
  private:
+  const ReservedPorts ports_;
   ServerOptions options_;
   std::vector<std::unique_ptr<Server>> servers_;
 };

@@ -3,8 +3,10 @@
 #include <grpc/grpc.h>
 #include <grpc/support/alloc.h>
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 
@@ -17,8 +19,10 @@ using sys::posix::host_bytes;
 
 /// New calls between two looks that are not worth a closer look.
 constexpr int64_t kFewCalls = 512;
-/// Where there are too many, a connection with fewer calls that did not end well goes on.
+/// Where there are too many, a connection with fewer calls that were not answered goes on.
 constexpr int64_t kFewOfOne = 128;
+/// What a peer has done before that many calls says little of what it does now.
+constexpr int64_t kRecentCalls = 4096;
 
 /// What one of gRPC's functions says.
 Json take_json(char* text) {
@@ -117,20 +121,51 @@ std::vector<ConnectionCalls> FloodWatch::connections() {
       const Json& data = member(socket, "data");
       const int64_t begun = number(data, "streamsStarted");
       const int64_t ended_well = number(data, "streamsSucceeded");
-      out.push_back({.id = id,
-                     .peer = end_of(member(socket, "remote")),
-                     .begun = begun,
-                     .ended_well = ended_well,
-                     .under_way = begun - ended_well - number(data, "streamsFailed")});
+      out.push_back(
+          {.id = id,
+           .peer = end_of(member(socket, "remote")),
+           .begun = begun,
+           .answered = std::max(ended_well, std::min(number(data, "messagesSent"), begun)),
+           .under_way = begun - ended_well - number(data, "streamsFailed")});
     }
   }
   return out;
 }
 
-/// Whether most calls of a connection were cancelled, or have not ended.
-bool mostly_begins(const ConnectionCalls& one) {
-  const int64_t others = one.begun - one.ended_well;
-  return others >= kFewOfOne && others > one.ended_well;
+void RecentCalls::see(const ConnectionCalls& now) {
+  begun_ += now.begun - std::exchange(all_begun_, now.begun);
+  answered_ += now.answered - std::exchange(all_answered_, now.answered);
+  while (begun_ > kRecentCalls) {
+    begun_ /= 2;
+    answered_ /= 2;
+  }
+}
+
+bool RecentCalls::mostly_begins() const {
+  const int64_t others = begun_ - answered_;
+  return others >= kFewOfOne && others > answered_;
+}
+
+std::vector<const ConnectionCalls*> FloodWatch::floods(const std::vector<ConnectionCalls>& all) {
+  int64_t under_way = 0;
+  for (const ConnectionCalls& one : all) under_way += one.under_way;
+  is_overloaded_ = under_way > all_max_ / 2;
+  std::map<int64_t, RecentCalls> recent;
+  std::vector<const ConnectionCalls*> out;
+  const ConnectionCalls* most = nullptr;
+  for (const ConnectionCalls& one : all) {
+    RecentCalls& calls = recent[one.id] = recent_[one.id];
+    calls.see(one);
+    if (ended_.contains(one.id)) continue;
+    const int64_t may = calls.mostly_begins() ? one_max_ : all_max_;
+    if (one.under_way > may || (under_way > all_max_ && calls.mostly_begins())) out.push_back(&one);
+    if (most == nullptr || one.under_way > most->under_way) most = &one;
+  }
+  recent_ = std::move(recent);
+  // What ends already still counts, and is nobody else's fault.
+  for (const ConnectionCalls& one : all) under_way -= ended_.contains(one.id) ? one.under_way : 0;
+  if (under_way > all_max_ && out.empty()) out.push_back(most);
+  return out;
 }
 
 std::set<PeerName> FloodWatch::look() {
@@ -138,21 +173,18 @@ std::set<PeerName> FloodWatch::look() {
   is_busy_ = is_overloaded_ || not_ended_well - not_ended_well_ > kFewCalls;
   if (server_ != 0 && !is_busy_) return {};
   not_ended_well_ = not_ended_well;
-  int64_t under_way = 0;
-  std::set<int64_t> still;
-  std::set<PeerName> out;
   const std::vector<ConnectionCalls> all = connections();
-  for (const ConnectionCalls& one : all) under_way += one.under_way;
+  const std::vector<const ConnectionCalls*> floods = this->floods(all);
+  std::set<int64_t> ended;
+  std::set<PeerName> out;
   for (const ConnectionCalls& one : all) {
-    if (!ended_.contains(one.id)) {
-      const bool ends = one.under_way > one_max_ || (under_way > all_max_ && mostly_begins(one));
-      if (!ends) continue;
-      out.insert(one.peer);
-    }
-    still.insert(one.id);
+    if (ended_.contains(one.id)) ended.insert(one.id);
   }
-  ended_ = std::move(still);
-  is_overloaded_ = under_way > all_max_ / 2;
+  for (const ConnectionCalls* const one : floods) {
+    ended.insert(one->id);
+    out.insert(one->peer);
+  }
+  ended_ = std::move(ended);
   if (!out.empty()) sys::posix::reset_connections(out, port_);
   return out;
 }

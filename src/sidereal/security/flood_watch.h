@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -22,8 +23,22 @@ struct ConnectionCalls {
   int64_t id = 0;
   PeerName peer;
   int64_t begun = 0;
-  int64_t ended_well = 0;  ///< Answered to the end, with an error too.
-  int64_t under_way = 0;   ///< Begun and not yet forgotten, cancelled ones too: each takes memory.
+  int64_t answered = 0;   ///< Those that ended well (with an error too), or, if that is more, what
+                          ///< was said in answer: a busy server forgets calls late.
+  int64_t under_way = 0;  ///< Begun and not yet forgotten, cancelled ones too: each takes memory.
+};
+
+/// What a peer has done lately: of some thousands of calls before, none counts any more.
+class RecentCalls {
+ public:
+  /// What gRPC counts now.
+  void see(const ConnectionCalls& now);
+  /// Whether most of its calls were cancelled, or wait.
+  [[nodiscard]] bool mostly_begins() const;
+
+ private:
+  int64_t begun_ = 0, answered_ = 0;          ///< Lately.
+  int64_t all_begun_ = 0, all_answered_ = 0;  ///< When it was last seen.
 };
 
 /// Ends connections with more calls under way than a server can bear. HTTP/2 bounds the calls that
@@ -34,8 +49,9 @@ struct ConnectionCalls {
 /// Thread: one at a time.
 class FloodWatch {
  public:
-  /// Watches the server that listens at `port`. A connection may have `one_max` calls under way.
-  /// Where all together have more than `all_max`, those end most of whose calls did not end well.
+  /// Watches the server that listens at `port`. A connection most of whose calls were not answered
+  /// lately may have `one_max` of them under way, any other `all_max`. Where all together have more
+  /// than `all_max`, those of the first kind end; without any, the one with most.
   FloodWatch(uint16_t port, int64_t one_max, int64_t all_max);
 
   /// Looks, and shuts down connections that are beyond the limits; their peers. Takes a few
@@ -50,6 +66,8 @@ class FloodWatch {
   /// Calls of all connections that have not ended well.
   [[nodiscard]] int64_t not_ended_well() const;
   [[nodiscard]] std::vector<ConnectionCalls> connections();
+  /// Those of `all` to end.
+  [[nodiscard]] std::vector<const ConnectionCalls*> floods(const std::vector<ConnectionCalls>& all);
 
   const uint16_t port_;
   const int64_t one_max_;
@@ -58,6 +76,7 @@ class FloodWatch {
   int64_t not_ended_well_ = 0;
   bool is_busy_ = false;
   bool is_overloaded_ = false;
+  std::map<int64_t, RecentCalls> recent_;
   std::set<int64_t> ended_;  ///< Shut down, and not yet forgotten by gRPC.
 };
 

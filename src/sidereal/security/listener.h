@@ -20,7 +20,8 @@ struct ListenerOptions {
   int unproved_max = 512;         ///< Connections at each of these two stages at once; those of
                                   ///< one host take three quarters of that at most.
   int calls_max = 6144;           ///< Calls that gRPC has to do at once, cancelled ones too,
-  int calls_of_one_max = 1536;    ///< and those of one connection: beyond, connections are closed.
+  int calls_of_one_max = 1536;    ///< and those of one connection whose calls were mostly not
+                                  ///< answered lately: beyond, connections are closed.
   int calm_ms = 1000;             ///< New connections of the host of such a one wait this long.
 };
 
