@@ -22,7 +22,8 @@ needs the data folder
 [  SKIPPED ] A.Waits</system-out></testcase></testsuite>"""
 PYTEST = """<testsuites><testsuite><testcase classname="t" name="one"/>
 <testcase classname="t" name="two"><skipped message="no peer"/></testcase>
-<testcase classname="t" name="three"><error message="x">E  gone</error></testcase></testsuite></testsuites>"""
+<testcase classname="t" name="three"><error message="x">E  gone</error></testcase>
+</testsuite></testsuites>"""
 
 
 def test_the_summary_adds_up_both_runners(tmp_path):
