@@ -157,7 +157,7 @@ def test_a_session_does_not_begin_without_a_task_that_its_graph_names() -> None:
     # missing, and a task that comes back does not wait for others that are gone.
     cluster = {"worker": addresses(2)}
     server = sr.train.Server(cluster, "worker", 0)
-    config = tf.ConfigProto(connect_timeout_in_ms=300)
+    config = tf.ConfigProto(connect_timeout_in_ms=3000)
     with tf.Graph().as_default():
         here = tf.constant(1.0)
         with tf.Session(server.target, config=config) as session:

@@ -40,6 +40,17 @@ config = tf.ConfigProto(connect_timeout_in_ms=timeout_ms, operation_timeout_in_m
 options = tf.RunOptions(timeout_in_ms=timeout_ms)
 done = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), done.set()), daemon=True).start()
+late = [0.0]
+
+
+def watch_lateness():
+    while not done.is_set():
+        began = time.monotonic()
+        done.wait(0.01)
+        late[0] = max(late[0], time.monotonic() - began - 0.01)
+
+
+threading.Thread(target=watch_lateness, daemon=True).start()
 
 
 def new_session():
@@ -70,7 +81,7 @@ while not done.is_set():
         session.close()
         session = new_session()
 value = session.run(total)
-print("value", int(value), successes, attempts, flush=True)
+print("value", int(value), successes, attempts, late[0], flush=True)
 """
 
 
@@ -214,13 +225,14 @@ def test_what_is_added_over_a_cut_is_added_once(
         processes[-1].stdin.close()
         line = client.until(lambda line: line[0] == "value", PATIENCE_S)
         assert line is not None
-        value, successes, attempts = (int(word) for word in line[1:])
+        value, successes, attempts = (int(word) for word in line[1:4])
         # What nobody waits for may be lost with a session, which says so: 16 pushes at most.
         lost = sum(line[:2] == ["run", "lost"] for line in client.seen)
         unheard = 16 * lost if protocol == "star_server_lite" else 0
         assert successes - unheard <= value <= attempts
         worst = max(float(line[2]) for line in client.seen if line[0] in ("run", "session"))
-        assert worst < TIMEOUT_S + LATE_S
+        # On a machine with other work, by as much later as the client got a processor late.
+        assert worst < TIMEOUT_S + LATE_S + 20 * float(line[4])
         for name, figure in (("value", value), ("successes", successes), ("attempts", attempts),
                              ("worst_s", worst)):  # fmt: skip
             record_property(name, figure)

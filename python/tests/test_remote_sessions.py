@@ -143,7 +143,7 @@ def test_a_blocked_run_ends_when_its_session_is_closed(servers: list[sr.train.Se
 
     thread = threading.Thread(target=run)
     thread.start()
-    config = tf.ConfigProto(operation_timeout_in_ms=100)
+    config = tf.ConfigProto(operation_timeout_in_ms=2000)
     with tf.Session(servers[1].target, config=config) as other:
         with pytest.raises(errors.DeadlineExceededError, match="queue 'q'"):
             other.run(take)

@@ -177,7 +177,7 @@ def test_a_worker_that_is_ahead_waits_for_the_step(replicas: Any) -> None:
     check(one.values(), 1, -0.2, -0.8, [3.0, 3.8])
     for thread in [one.start(), two.start()]:
         thread.join(PATIENCE_S)  # Both take tokens of step 1.
-    config = tf.ConfigProto(operation_timeout_in_ms=100)
+    config = tf.ConfigProto(operation_timeout_in_ms=3000)
     with tf.Session(made.servers[2].target, graph=one.graph, config=config) as other:
         with pytest.raises(errors.DeadlineExceededError, match="sync_token_q"):
             other.run(one.train)

@@ -109,7 +109,7 @@ def test_a_master_sees_what_its_filters_let_through(cluster: dict[str, list[str]
 
 def test_sessions_have_the_servers_options_where_they_ask_for_nothing() -> None:
     defaults = tf.ConfigProto(
-        operation_timeout_in_ms=100, allow_soft_placement=True, isolate_session_state=True
+        operation_timeout_in_ms=2000, allow_soft_placement=True, isolate_session_state=True
     )
     server = sr.train.Server.create_local_server(config=defaults)
     queue = tf.FIFOQueue(1, [tf.float32], shapes=[()])
