@@ -113,6 +113,8 @@ nlohmann::json json_of(const TopView& view, size_t i) {
               {"steps_failed", r.steps_failed},
               {"steps_running", r.steps_running},
               {"steps_blocked", r.steps_blocked},
+              {"pulls_ahead", r.pulls_ahead},
+              {"pulls_thrown_away", r.pulls_thrown_away},
               {"bytes_received", r.bytes_received},
               {"bytes_sent", r.bytes_sent},
               {"busy_s", r.busy_s},

@@ -68,21 +68,29 @@ class DeviceParts final : public Steps {
 
 /// A graph that was cut into a driver and calls; each device has what its steps share. Calls begin
 /// on a device in the order of their starts, and go on and are answered in an order that the dice
-/// choose; one-way ones may be reported done at once. A test fails when what is sent changes
-/// before. Thread: core-local.
+/// choose; one-way ones may be reported done at once, and what may be sent ahead may be asked for
+/// at the end of the step before. A test fails when what is sent changes before. Thread:
+/// core-local.
 class DrivenCalls final : public Steps, private ports::Exchange {
  public:
   DrivenCalls(Dice* dice, partition::PullPushOptions::Mode mode);
   ~DrivenCalls() override;
+  /// Its devices are those of `other`. Before make().
+  void share(const DrivenCalls& other) { managers_ = other.managers_; }
   Status make(const ir::Graph& graph, const std::string& driver,
               const std::vector<ir::Output>& fetches);
   Result<std::vector<tensor::Tensor>> run(const reference::Values& feeds, uint64_t id) override;
+  /// Begins what was started and has not begun, and uses nothing that was sent ahead: another step
+  /// of the same driver begins.
+  Status make_way();
 
   [[nodiscard]] const partition::PartitionedGraph& parts() const { return parts_; }
-  int64_t calls = 0;  ///< Of all steps.
+  int64_t calls = 0;       ///< Of all steps.
+  int64_t sent_ahead = 0;  ///< Those that came before their steps.
 
  private:
   struct Call;
+  class Ahead;
 
   Status start(int call, uint64_t step, std::span<const tensor::Tensor> feeds,
                ports::CallCompletion* completion) override;
@@ -91,16 +99,20 @@ class DrivenCalls final : public Steps, private ports::Exchange {
   Result<bool> advance_any();
   Status answer(Call* call);
   bool may_begin(const Call& call) const;
+  std::unique_ptr<Call> make_call(int number, uint64_t step, ports::CallCompletion* completion);
+  void send_ahead(uint64_t step);
 
   Dice& dice_;
   partition::PullPushOptions::Mode mode_;
   partition::PartitionedGraph parts_;
   program::CompiledStep compiled_;
-  std::map<std::string, std::unique_ptr<resources::Manager>> managers_;  // By device.
+  using Managers = std::map<std::string, std::unique_ptr<resources::Manager>>;  // By device.
+  std::shared_ptr<Managers> managers_ = std::make_shared<Managers>();
   BufferPool pool_{size_t{1} << 30};
   std::vector<std::unique_ptr<BoundProgram>> remotes_;
   std::unique_ptr<BoundProgram> bound_;
   std::unique_ptr<Step> step_;
+  std::map<int, std::unique_ptr<Ahead>> ahead_;  // By number; before what refers to it.
   std::vector<std::unique_ptr<Call>> started_;
 };
 

@@ -288,6 +288,7 @@ void register_boundaries(OpRegistry* registry) {
                            {"device", "string", false, "The device it runs on, if it has a name."},
                            {"waits", "bool", false, "Whether it may wait for other steps."},
                            {"one_way", "bool", false, "Whether nothing waits for its answer."},
+                           {"ahead", "bool", false, "Whether it may run before the step begins."},
                            {"output_dtypes", "strings", true, "Dtypes of the fetches."},
                            {"output_shapes", "strings", true, "Shapes of the fetches: [2,?]."}},
                  .infer = infer_call,

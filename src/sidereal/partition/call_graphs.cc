@@ -221,6 +221,7 @@ class CallGraphs::Maker {
     if (!remote.device.empty()) node.attrs["device"] = remote.device;
     if (remote.waits) node.attrs["waits"] = true;
     if (remote.one_way) node.attrs["one_way"] = true;
+    if (remote.ahead) node.attrs["ahead"] = true;
     std::set<NodeId> sources;
     for (const Output& arg : group.args) {
       node.inputs.push_back(in_driver({.value = arg}, node));
@@ -286,6 +287,7 @@ class CallGraphs::Maker {
     remote.level = group.round;
     remote.waits = group.waits;
     remote.one_way = group.one_way;
+    remote.ahead = group.ahead;
     remote.within = all_.within_;
     Part part(region_, registry_, &remote.graph);
     std::map<Output, Output> args;

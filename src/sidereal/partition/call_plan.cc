@@ -192,7 +192,10 @@ Result<std::unique_ptr<CallRegion>> CallPlanner::plan(const Graph& graph,
   region->outputs = fetches;
   region->targets = targets;
   SR_RETURN_IF_ERROR(fill(region.get()));
-  if (rules_.lite && rules_.runs_everything) mark_one_way(region.get());
+  if (rules_.lite && rules_.runs_everything) {
+    mark_one_way(region.get());
+    mark_ahead(region.get());
+  }
   return region;
 }
 

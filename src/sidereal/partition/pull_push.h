@@ -18,6 +18,7 @@ struct RemoteGraph {
   int32_t level = 0;      ///< Round of the step, or of one run of a body, in which it runs, from 1.
   bool waits = false;     ///< It may wait for other steps, however long.
   bool one_way = false;   ///< See pull_push_by_device().
+  bool ahead = false;     ///< The same.
   std::string within;     ///< The branches and loops around it: "loop/branch"; "" without any.
   ir::Graph graph;
 };
@@ -77,6 +78,13 @@ Result<PartitionedGraph> pull_push_by_layers(const ir::Graph& placed,
 /// to that place, also of later steps of the driver, begin there in the order of their starts, and
 /// an error of it ends the next step that hears of it. How many are on the way is for the carrier
 /// to bound. Without that, waiting for its answer is always right.
+///
+/// kLite marks pulls that may be sent ahead: calls of the whole graph, not of a body, without feeds
+/// that wait for nothing of the step, read variables and change nothing, and of whose results a
+/// call comes that changes something; none in a graph in which a node may wait for other steps.
+/// Whoever carries such a call may send it for the next step of the driver when this one has ended,
+/// if it comes behind all that the driver has sent there, and is sent again when the driver does
+/// anything else before it is used.
 ///
 /// Order promised: as by_device() in both modes; docs/design/0003-protocols.md.
 /// Errors: kInvalidArgument names what verify() finds, a node without a device, a fetch or target

@@ -143,15 +143,16 @@ TEST_F(PullPushByDevice, LogisticRegressionPullsPushesAndCounts) {
 )");
   EXPECT_EQ(summary(cut(Mode::kLite, {loss_}, {train})),
             R"(4 calls in 3 rounds to 2 locations; 11 nodes on the worker
+sent ahead: 2 of 2 pulls
 /job:ps/replica:0/task:0/device:CPU:0
-  round 1, call 0: 1 Variable, 1 VariableRead
+  round 1, call 0, sent ahead: 1 Variable, 1 VariableRead
     0 feeds
     1 fetch: float32[4,1]
   round 3, call 3, one-way: 1 Const, 2 Variable, 1 VariableAssignAdd, 1 VariableAssignSub
     1 feed: float32[4,1]
     0 fetches
 /job:ps/replica:0/task:1/device:CPU:0
-  round 1, call 1: 1 Variable, 1 VariableRead
+  round 1, call 1, sent ahead: 1 Variable, 1 VariableRead
     0 feeds
     1 fetch: float32[1]
   round 2, call 2: 1 Variable, 1 VariableAssignSub

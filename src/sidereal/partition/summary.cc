@@ -38,11 +38,17 @@ std::string describe_call(size_t call, const RemoteGraph& remote) {
   for (const auto& [op, count] : ops) counts.push_back(fmt::format("{} {}", count, op));
   std::string marks;
   if (remote.one_way) marks += ", one-way";
+  if (remote.ahead) marks += ", sent ahead";
   if (remote.waits) marks += ", may wait";
   if (!remote.within.empty()) marks += fmt::format(", in '{}'", remote.within);
   return fmt::format("  round {}, call {}{}: {}\n", remote.level, call, marks,
                      base::join(counts, ", ")) +
          describe("feed", "feeds", feeds) + describe("fetch", "fetches", fetches);
+}
+
+bool gives_results(const RemoteGraph& remote) {
+  return std::any_of(remote.graph.nodes().begin(), remote.graph.nodes().end(),
+                     [](const ir::Node& node) { return node.op == "Ret"; });
 }
 
 }  // namespace
@@ -52,6 +58,8 @@ std::string summary(const PartitionedGraph& partitioned) {
   std::map<ir::Location, std::string> names;
   std::map<std::string, int32_t> rounds_of;
   int32_t rounds = 0;
+  int pulls = 0;  // What a step begins with.
+  int ahead = 0;
   for (size_t call = 0; call < partitioned.remotes.size(); ++call) {
     const RemoteGraph& remote = partitioned.remotes[call];
     if (remote.within.empty()) rounds = std::max(rounds, remote.level);
@@ -59,6 +67,8 @@ std::string summary(const PartitionedGraph& partitioned) {
     inner = std::max(inner, remote.level);
     names[remote.location] = remote.device.empty() ? ir::to_string(remote.location) : remote.device;
     by_location[remote.location] += describe_call(call, remote);
+    if (remote.within.empty() && remote.level == 1 && gives_results(remote)) ++pulls;
+    if (remote.ahead) ++ahead;
   }
   const auto calls = static_cast<size_t>(
       std::count_if(partitioned.worker.nodes().begin(), partitioned.worker.nodes().end(),
@@ -66,6 +76,7 @@ std::string summary(const PartitionedGraph& partitioned) {
   std::string out = fmt::format("{} calls in {} rounds to {} locations; {} nodes on the worker\n",
                                 partitioned.remotes.size(), rounds, by_location.size(),
                                 partitioned.worker.size() - calls);
+  if (ahead > 0) out += fmt::format("sent ahead: {} of {} pulls\n", ahead, pulls);
   for (const auto& [within, count] : rounds_of) {
     if (!within.empty()) out += fmt::format("rounds in each run of '{}': {}\n", within, count);
   }

@@ -126,6 +126,7 @@ class Compiler {
       spec.program = remotes[call].hash;
       spec.waits = ir::attr_or(node.attrs, "waits", false);
       spec.one_way = ir::attr_or(node.attrs, "one_way", false);
+      spec.ahead = ir::attr_or(node.attrs, "ahead", false) && node.inputs.empty();
     }
     return {};
   }

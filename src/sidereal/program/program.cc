@@ -69,7 +69,10 @@ class Printer {
       const CallSpec& call = program_.calls[instruction.call];
       line = instruction.kind == InstructionKind::kCallStart
                  ? fmt::format("start call {} {}{} ({})", instruction.call, place_of(call),
-                               call.one_way ? " one way" : "", all_read(call.feeds))
+                               call.one_way ? " one way"
+                               : call.ahead ? " ahead"
+                                            : "",
+                               all_read(call.feeds))
                  : fmt::format("wait call {} -> ({})", instruction.call, all_written(call.fetches));
     }
     if (!instruction.releases.empty()) line += " release " + all_read(instruction.releases);

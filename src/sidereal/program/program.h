@@ -51,6 +51,7 @@ struct CallSpec {
   std::string device = {};       ///< Where it runs, if the graph was cut by devices.
   bool waits = false;            ///< It may wait for other steps, however long.
   bool one_way = false;          ///< partition::pull_push_by_device() says what that allows.
+  bool ahead = false;            ///< The same; no feeds then.
 };
 
 /// A per-location graph as a flat list over integer slots. Immutable once made; equal content means

@@ -16,6 +16,7 @@
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/master_session.h"
+#include "sidereal/runtime/pulls_ahead.h"
 #include "sidereal/runtime/server_stream.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/worker_service.h"
@@ -61,6 +62,10 @@ Result<SessionConfig> config_of(const v1::SessionConfig& given, const SessionCon
   out.operation_timeout = or_else(given.operation_timeout_ms(), defaults.operation_timeout);
   out.isolate_session_state |= given.isolate_session_state();
   out.tensor_fuse |= given.tensor_fuse();
+  if (given.has_pull_ahead_ms()) {
+    SR_RETURN_IF_ERROR(check_pull_ahead(given.pull_ahead_ms()));
+    out.pull_ahead_ms = given.pull_ahead_ms();
+  }
   if (!given.compute_dtype().empty() && given.compute_dtype() != "float32") {
     SR_ASSIGN_OR_RETURN(out.compute_dtype, passes::parse_compute_dtype(given.compute_dtype()));
   }

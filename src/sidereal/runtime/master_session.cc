@@ -465,6 +465,7 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::plan_of_calls(
   auto plan = std::make_shared<Plan>();
   PartPlan& part = plan->parts.emplace_back();
   part.task = own;
+  if (is_lite) part.pull_ahead_ms = config_.pull_ahead_ms;
   SR_ASSIGN_OR_RETURN(part.feeds, feeds_of(compiled.worker, feed_index));
   for (size_t i = 0; i < cut.fetches.size(); ++i) part.fetches.push_back(i);
   // Equal programs are registered once.

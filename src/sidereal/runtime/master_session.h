@@ -34,6 +34,7 @@ struct SessionConfig {
   bool isolate_session_state = false;
   ir::DType compute_dtype = ir::DType::kFloat32;
   bool tensor_fuse = false;
+  int64_t pull_ahead_ms = kPullAheadMs;
 };
 
 /// What sessions use of their server. Borrowed; outlives them.

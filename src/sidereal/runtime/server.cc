@@ -21,6 +21,7 @@
 #include "sidereal/runtime/endpoint_map.h"
 #include "sidereal/runtime/master_service.h"
 #include "sidereal/runtime/master_session.h"
+#include "sidereal/runtime/pulls_ahead.h"
 #include "sidereal/runtime/server_settings.h"
 #include "sidereal/runtime/tensor_pieces.h"
 #include "sidereal/runtime/worker_service.h"
@@ -329,13 +330,15 @@ class Server::Impl {
     }
     const SessionOptions& given = options.session_defaults;
     SR_ASSIGN_OR_RETURN(const ir::DType compute, passes::parse_compute_dtype(given.compute_dtype));
+    SR_RETURN_IF_ERROR(check_pull_ahead(given.pull_ahead_ms.value_or(0)));
     context_.defaults = {.allow_soft_placement = given.allow_soft_placement,
                          .log_device_placement = given.log_device_placement,
                          .device_filters = given.device_filters,
                          .operation_timeout = given.operation_timeout,
                          .isolate_session_state = given.isolate_session_state,
                          .compute_dtype = compute,
-                         .tensor_fuse = given.tensor_fuse};
+                         .tensor_fuse = given.tensor_fuse,
+                         .pull_ahead_ms = given.pull_ahead_ms.value_or(kPullAheadMs)};
     return {};
   }
 

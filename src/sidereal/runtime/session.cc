@@ -149,6 +149,7 @@ v1::SessionConfig to_proto(const SessionOptions& options) {
   out.set_isolate_session_state(options.isolate_session_state);
   out.set_compute_dtype(options.compute_dtype);
   out.set_tensor_fuse(options.tensor_fuse);
+  if (options.pull_ahead_ms) out.set_pull_ahead_ms(*options.pull_ahead_ms);
   return out;
 }
 

@@ -47,6 +47,8 @@ void take(const v1::TaskStatus& from, TaskReport* to) {
   to->busy_s = from.busy_s();
   to->steps_running = from.steps_running();
   to->steps_blocked = from.steps_blocked();
+  to->pulls_ahead = from.pulls_ahead();
+  to->pulls_thrown_away = from.pulls_thrown_away();
   to->sessions = from.sessions();
   to->programs = from.programs();
   to->resources = from.resources();

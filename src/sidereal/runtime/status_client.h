@@ -27,7 +27,9 @@ struct TaskReport {
   int64_t steps_failed = 0;
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
-  double busy_s = 0;  ///< That the device's thread ran ops.
+  double busy_s = 0;        ///< That the device's thread ran ops.
+  int64_t pulls_ahead = 0;  ///< Calls sent before their steps; then those of them not used.
+  int64_t pulls_thrown_away = 0;
   // Now.
   int64_t steps_running = 0;
   int64_t steps_blocked = 0;

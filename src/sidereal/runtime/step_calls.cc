@@ -21,10 +21,11 @@ constexpr int64_t kLookEvery = 50 * sys::kMicrosecond;
 
 class StepCalls::Call final : public Peers::RunDone {
  public:
-  /// `process`: number of its task among those that are called.
-  Call(StepCalls* owner, const program::CallSpec* spec, std::string task, int process)
+  /// `number`: among all of the program. `process`: that of its task among those that are called.
+  Call(StepCalls* owner, const program::CallSpec* spec, int number, std::string task, int process)
       : owner_(owner),
         spec_(spec),
+        number_(number),
         task_(std::move(task)),
         lane_(partition::lane_of(spec->device)),
         process_(process) {}
@@ -43,9 +44,18 @@ class StepCalls::Call final : public Peers::RunDone {
       // Its memory stays as it is until the step is at its end, and while anybody holds it.
       return completion->done({}, {});
     }
+    std::shared_ptr<PullsAhead::Pull> pull;
+    if (spec_->ahead && trace == 0) pull = owner_->ahead_->take(call.session, number_);
+    std::vector<Tensor>* const answer = pull == nullptr ? nullptr : pull->answer();
+    if (answer != nullptr) return completion->done({}, *answer);
     completion_ = completion;
     ++owner_->open_;
-    run_ = owner_->peers_->run(task_, call, feeds, this);
+    if (pull == nullptr) {
+      run_ = owner_->peers_->run(task_, call, feeds, this);
+    } else {
+      pull->give(this);
+      run_ = std::move(pull);
+    }
   }
   void cancel() {
     if (is_open() && run_ != nullptr) run_->cancel();
@@ -76,6 +86,7 @@ class StepCalls::Call final : public Peers::RunDone {
  private:
   StepCalls* const owner_;
   const program::CallSpec* const spec_;
+  const int number_;
   const std::string task_;
   const int lane_;
   const int process_;
@@ -83,15 +94,16 @@ class StepCalls::Call final : public Peers::RunDone {
   std::shared_ptr<Peers::Run> run_;
 };
 
-StepCalls::StepCalls(Peers* peers, lane::Lane* lane, OneWayCalls* one_way,
+StepCalls::StepCalls(Peers* peers, lane::Lane* lane, OneWayCalls* one_way, PullsAhead* ahead,
                      const program::Program& program)
-    : peers_(peers), lane_(lane), one_way_(one_way) {
+    : peers_(peers), lane_(lane), one_way_(one_way), ahead_(ahead) {
   std::map<std::string, int> processes;
   for (const program::CallSpec* const spec : program::all_calls(program)) {
     std::string task = task_of(spec->device);
     const int process =
         processes.try_emplace(task, static_cast<int>(processes.size())).first->second;
-    calls_.push_back(std::make_unique<Call>(this, spec, std::move(task), process));
+    const auto number = static_cast<int>(calls_.size());
+    calls_.push_back(std::make_unique<Call>(this, spec, number, std::move(task), process));
   }
 }
 StepCalls::~StepCalls() = default;

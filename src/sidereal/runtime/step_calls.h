@@ -10,19 +10,21 @@
 #include "sidereal/ports/ports.h"
 #include "sidereal/program/program.h"
 #include "sidereal/runtime/one_way_calls.h"
+#include "sidereal/runtime/pulls_ahead.h"
 #include "sidereal/runtime/task.h"
 
 namespace sidereal::runtime {
 
 /// Carries the calls of one exec::Step to other tasks, and lets the lane's connections move between
-/// its instructions. A one-way call is done for the step when it was sent; not in a step that is
-/// traced. Internal to runtime.
+/// its instructions. A one-way call is done for the step when it was sent, and one that was sent
+/// ahead is not sent again; not in a step that is traced. Internal to runtime.
 /// Lifecycle: outlives the calls it has started.
 /// Thread:    the task's lane.
 class StepCalls final : public ports::Exchange {
  public:
-  /// `peers`, `lane` and `one_way` are borrowed, and so are the calls of `program`.
-  StepCalls(Peers* peers, lane::Lane* lane, OneWayCalls* one_way, const program::Program& program);
+  /// All are borrowed, and so are the calls of `program`.
+  StepCalls(Peers* peers, lane::Lane* lane, OneWayCalls* one_way, PullsAhead* ahead,
+            const program::Program& program);
   ~StepCalls() override;
 
   /// A step of `session` begins. `on_answer` is called after each answer that it got.
@@ -54,6 +56,7 @@ class StepCalls final : public ports::Exchange {
   Peers* const peers_;
   lane::Lane* const lane_;
   OneWayCalls* const one_way_;
+  PullsAhead* const ahead_;
   std::vector<std::unique_ptr<Call>> calls_;
   uint64_t session_ = 0;
   int32_t trace_ = 0;

@@ -51,6 +51,7 @@ void StepRun::start(uint64_t step, uint64_t number, const std::vector<Tensor>& f
     call.program = plan_[i].program;
     call.step = step;
     call.number = number;
+    call.pull_ahead_ms = plan_[i].pull_ahead_ms;
     for (const size_t feed : plan_[i].feeds) call.feeds.push_back(feeds[feed]);
     call.trace = trace ? static_cast<int32_t>(i) + 1 : 0;
     std::shared_ptr<Link::Part> part = plan_[i].link->run(

@@ -19,6 +19,7 @@ struct PartPlan {
   uint64_t program = 0;
   std::vector<size_t> feeds;    ///< By feed of the program: which of the step's it is.
   std::vector<size_t> fetches;  ///< By fetch of the program: which of the step's it is.
+  int64_t pull_ahead_ms = 0;    ///< See ProgramCall.
 };
 
 /// How a step ended.

@@ -27,6 +27,7 @@ void StepState::clear() {
   session_stop_ = nullptr;
   session = 0;
   whole = false;
+  pull_ahead_ms = 0;
   blocked = false;
   waits_for_tensor = false;
   trace = nullptr;

@@ -23,8 +23,8 @@ struct LoadedProgram;
 /// A step, and what carries its calls.
 struct CallingStep {
   CallingStep(const exec::BoundProgram* bound, exec::BufferPool* pool, Peers* peers,
-              lane::Lane* lane, OneWayCalls* one_way)
-      : calls(peers, lane, one_way, bound->program()), step(bound, pool, &calls) {}
+              lane::Lane* lane, OneWayCalls* one_way, PullsAhead* ahead)
+      : calls(peers, lane, one_way, ahead, bound->program()), step(bound, pool, &calls) {}
   StepCalls calls;
   exec::Step step;
 };
@@ -101,7 +101,8 @@ class StepState final : public ports::Rendezvous, public std::enable_shared_from
   [[nodiscard]] bool from_elsewhere() const { return posted_stop_ != nullptr; }
 
   uint64_t session = 0;
-  bool whole = false;  ///< Nothing of it stays once it has run.
+  bool whole = false;         ///< Nothing of it stays once it has run.
+  int64_t pull_ahead_ms = 0;  ///< See ProgramCall.
   bool blocked = false;
   bool waits_for_tensor = false;
   std::unique_ptr<exec::Trace> trace;

@@ -55,7 +55,7 @@ class Task::Impl {
     for (const std::string& container : containers) programs_.shared().erase_container(container);
     programs_.shared().changed();
     bool posted = true;
-    for (const auto& lane : lanes_) posted = lane->look_again() && posted;
+    for (const auto& lane : lanes_) posted = lane->reset() && posted;
     return posted ? Status() : base::unavailable("{} is stopping", options_.name);
   }
 

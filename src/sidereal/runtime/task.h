@@ -34,6 +34,9 @@ struct ProgramCall {
   /// What random ops take for the number of the step; 0: `step`. For a call: that of who calls.
   uint64_t number = 0;
   int lane = 0;  ///< Where `whole` runs, modulo the task's lanes. See lane_hint().
+  /// Of what it pulls from other tasks, what may have been asked for so long before it began; 0:
+  /// nothing. The same for all steps of a session.
+  int64_t pull_ahead_ms = 0;
 };
 
 /// Where a session's steps run, and what tasks leave for each other in them: the lane of this
@@ -44,6 +47,9 @@ constexpr int lane_hint(uint64_t number) { return static_cast<int>(number & 0xff
 constexpr uint64_t step_number(uint64_t session, uint64_t random) {
   return (random & ~uint64_t{0xff}) | (session & 0xff);
 }
+
+/// What SessionOptions::pull_ahead_ms is where nobody says anything.
+inline constexpr int64_t kPullAheadMs = 200;
 
 /// Keys of one question at most.
 inline constexpr int64_t kQuestionKeysMax = 16'384;
@@ -118,6 +124,8 @@ struct TaskFigures {
   int64_t resources = 0;
   int64_t resource_bytes = 0;
   double busy_s = 0;
+  int64_t pulls_ahead = 0;        ///< Calls that were sent before their steps had begun,
+  int64_t pulls_thrown_away = 0;  ///< and those of them that no step used.
 };
 
 struct TaskOptions {
@@ -172,7 +180,8 @@ class Task {
   /// Calls `done`, on any thread, when none of the one-way calls of the session's steps here is
   /// under way any more.
   void when_one_way_done(uint64_t session, const std::function<void()>& done);
-  /// Ends those to `task`, which is not reached any more, with `why`.
+  /// Ends those to `task`, which is not reached any more, with `why`; what was pulled ahead from
+  /// there is forgotten.
   void lose_one_way(uint64_t session, const std::string& task, const Status& why);
   /// Makes the program of these bytes (docs/formats/program.md) known; its content hash.
   /// kResourceExhausted when the session has too many, or too large ones. `lane`: where it is going

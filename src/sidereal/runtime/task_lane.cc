@@ -75,6 +75,8 @@ Status TaskLane::create(sys::Network* network, sys::Clock* clock) {
 void TaskLane::start(Peers* peers) {
   peers_ = peers;
   one_way_ = std::make_unique<OneWayCalls>(peers);
+  ahead_ = std::make_unique<PullsAhead>(
+      peers, lane_.get(), &pool_, [this](std::function<void()> fn) { return post(std::move(fn)); });
   // Hooks run last added first: what steps still have to say goes before connections close.
   lane_->add_stop_hook(this);
   lane_->start();
@@ -177,6 +179,7 @@ void TaskLane::on_lane_stop() {
     step->refuse_questions(status);
   }
   one_way_->drop();
+  ahead_->throw_all_away();
   steps_.clear();
   retired_.clear();
   spare_.clear();
@@ -194,6 +197,7 @@ void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProg
       if (step->session != id || !step->running()) continue;
       finish(step, base::cancelled("the session was closed"), true);
     }
+    ahead_->forget(id);
     if (own != nullptr) own->manager.clear();
     absl::erase_if(known_, [id](const auto& one) { return one.first.first == id; });
     programs.clear();
@@ -202,16 +206,29 @@ void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProg
 }
 
 void TaskLane::when_one_way_done(uint64_t session, const std::function<void()>& done) {
-  const bool posted = post([this, session, done] { one_way_->when_done(session, done); });
+  const bool posted = post([this, session, done] {
+    ahead_->forget(session);
+    one_way_->when_done(session, done);
+  });
   if (!posted) done();
 }
 
 void TaskLane::lose_one_way(uint64_t session, const std::string& task, const Status& why) {
-  post([this, session, task, why] { one_way_->lose(session, task, why); });
+  post([this, session, task, why] {
+    ahead_->lose(session, task);
+    one_way_->lose(session, task, why);
+  });
 }
 
 bool TaskLane::look_again() {
   return post([this] { wake_all(); });
+}
+
+bool TaskLane::reset() {
+  return post([this] {
+    ahead_->throw_all_away();
+    wake_all();
+  });
 }
 
 void TaskLane::add_to(TaskFigures* figures) const {
@@ -220,6 +237,9 @@ void TaskLane::add_to(TaskFigures* figures) const {
   figures->steps_running += running_;
   figures->steps_blocked += blocked_;
   figures->busy_s += static_cast<double>(busy_ns_) * 1e-9;
+  if (ahead_ == nullptr) return;
+  figures->pulls_ahead += ahead_->sent();
+  figures->pulls_thrown_away += ahead_->thrown_away();
 }
 
 Result<const SessionProgram*> TaskLane::known(uint64_t session, uint64_t program) {
@@ -395,7 +415,10 @@ Status TaskLane::begin(ProgramCall* call, const SessionProgram& program,
   if (from_elsewhere ? stop->raised() : program.stop->raised()) {
     return base::cancelled("the step was cancelled");
   }
-  SR_RETURN_IF_ERROR(one_way_->take_failure(call->session));
+  if (Status lost = one_way_->take_failure(call->session); !lost.ok()) {
+    ahead_->throw_away(call->session);
+    return lost;
+  }
   const std::shared_ptr<StepState> state = state_of(call->step);
   if (state->begun()) return is_here(call->step);
   if (!call->whole && !recent_steps_.add(call->step)) {
@@ -412,6 +435,8 @@ Status TaskLane::begin(ProgramCall* call, const SessionProgram& program,
   }
   state->session = call->session;
   state->whole = call->whole;
+  state->pull_ahead_ms = call->pull_ahead_ms;
+  if (call->pull_ahead_ms > 0) ahead_->begin(call->session, call->program, call->pull_ahead_ms);
   add(&steps_begun_, 1);
   add(&running_, 1);
   state->start(program.program, std::move(calling), std::move(*done));
@@ -427,7 +452,7 @@ Status TaskLane::feed(ProgramCall* call, const SessionProgram& program, StepStat
   std::unique_ptr<CallingStep> calling;
   if (loaded.idle.empty()) {
     calling = std::make_unique<CallingStep>(loaded.bound.get(), &pool_, peers_, lane_.get(),
-                                            one_way_.get());
+                                            one_way_.get(), ahead_.get());
   } else {
     calling = std::move(loaded.idle.back());
     loaded.idle.pop_back();
@@ -531,12 +556,17 @@ void TaskLane::finish(const std::shared_ptr<StepState>& state, const Status& sta
   }
   if (state->from_elsewhere()) forget_signal(state->number());
   auto [program, finished] = state->finish(status);
+  const std::shared_ptr<const AheadCalls> ahead = program->ahead;
   if (state->whole) forget(state->number());
   if (finished.step->calls.any_open()) {
     finished.step->calls.drop();
     ending_.emplace_back(std::move(program), std::move(finished.step));
   } else if (program->idle.size() < kIdleSteps) {
     program->idle.push_back(std::move(finished.step));
+  }
+  if (state->pull_ahead_ms > 0) {
+    const bool is_plain = status.ok() && state->trace == nullptr;
+    ahead_->end(state->session, is_plain ? ahead : nullptr, state->pull_ahead_ms);
   }
   finished.done(std::move(result));
   if (ending_.empty()) return;

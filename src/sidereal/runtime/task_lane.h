@@ -63,6 +63,8 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   void lose_one_way(uint64_t session, const std::string& task, const Status& why);
   /// Has steps that wait for what steps share look again. False once the lane is stopping.
   bool look_again();
+  /// The same, after what lasts was forgotten.
+  bool reset();
   [[nodiscard]] bool any_blocked() const { return blocked_ > 0; }
   /// Adds its figures.
   void add_to(TaskFigures* figures) const;
@@ -121,6 +123,7 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   std::deque<std::function<void()>> own_mail_;
   exec::BufferPool pool_;
   std::unique_ptr<OneWayCalls> one_way_;
+  std::unique_ptr<PullsAhead> ahead_;
   std::unique_ptr<exec::Workers> workers_;
   absl::flat_hash_map<std::pair<uint64_t, uint64_t>, SessionProgram> known_;
   absl::flat_hash_map<uint64_t, std::shared_ptr<StepState>> steps_;

@@ -152,6 +152,7 @@ Result<std::shared_ptr<LoadedProgram>> TaskPrograms::load(program::Program progr
     return base::failed_precondition("{}: a program calls other tasks, which this protocol cannot",
                                      options_.name);
   }
+  out->ahead = ahead_calls(program);
   out->space = std::move(space);
   SR_ASSIGN_OR_RETURN(
       out->bound, exec::BoundProgram::bind(std::move(program), kernels_, out->space->environment));

@@ -30,6 +30,7 @@ struct LoadedProgram {
   std::unique_ptr<exec::BoundProgram> bound;
   std::vector<std::unique_ptr<CallingStep>> idle;
   std::vector<Receive> receives;
+  std::shared_ptr<const AheadCalls> ahead;  ///< What may be sent before a step; nullptr: nothing.
 };
 
 /// kInvalidArgument for another number of feeds than the program takes.

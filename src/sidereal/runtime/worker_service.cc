@@ -410,6 +410,8 @@ class WorkerService::Impl final : public v1::Worker::CallbackService {
     for (size_t i = 1; i < options_.data_ports.size(); ++i) {
       status->add_lane_ports(options_.data_ports[i]);
     }
+    status->set_pulls_ahead(figures.pulls_ahead);
+    status->set_pulls_thrown_away(figures.pulls_thrown_away);
     status->set_calls_forwarded(bytes.calls_forwarded);
     for (const auto& [name, value] : options_.settings) (*status->mutable_settings())[name] = value;
     for (const auto& [why, count] : options_.peers_refused()) {

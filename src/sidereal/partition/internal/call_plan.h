@@ -54,6 +54,7 @@ struct CallGroup {
   int32_t round = 0;              ///< Longest chain of calls of the region that ends with it.
   bool waits = false;             ///< It holds a node that may wait.
   bool one_way = false;           ///< See pull_push.h.
+  bool ahead = false;             ///< The same.
   std::vector<ir::NodeId> nodes;  ///< In the graph's order.
   std::set<ir::Output> args;      ///< Made elsewhere, read here.
   std::set<ir::Output> rets;      ///< Made here, read elsewhere.
@@ -158,5 +159,8 @@ void merge_calls(CallRegion* region);
 
 /// Marks the one-way calls of the whole graph, and in its functions; see pull_push.h.
 void mark_one_way(CallRegion* whole);
+
+/// Marks those that may be sent before their step begins; see pull_push.h.
+void mark_ahead(CallRegion* whole);
 
 }  // namespace sidereal::partition
