@@ -5,6 +5,7 @@
 
 #include "sidereal/runtime/session.h"
 #include "sidereal/runtime/status_client.h"
+#include "sidereal/runtime/test_data_port.h"
 #include "sidereal/runtime/test_model.h"
 
 namespace sidereal::runtime {
@@ -200,6 +201,56 @@ TEST_P(PullsAheadInSessions, a_limit_that_cannot_be_is_refused) {
   options.pull_ahead_ms = -1;
   const auto made = Session::create(cluster_.target(), model_.graph(), options);
   EXPECT_EQ(made.status().code(), StatusCode::kInvalidArgument) << made.status();
+}
+
+/// Steps in a second of a session whose answers from its ps are a millisecond late; its client
+/// works for `work` before each.
+double steps_per_second(Session* session, milliseconds work) {
+  constexpr int kSteps = 200;
+  const Stopwatch watch;
+  for (int i = 0; i < kSteps; ++i) {
+    const auto until = std::chrono::steady_clock::now() + work;
+    while (std::chrono::steady_clock::now() < until) continue;
+    const auto got = session->run(feed(1), {"read_v"}, {"train_v"});
+    EXPECT_TRUE(got.ok()) << got.status();
+  }
+  return kSteps / watch.seconds();
+}
+
+TEST(PullsAheadOverASlowNetwork, come_while_the_client_prepares_the_next_step) {
+  if (server_program().empty()) GTEST_SKIP() << "skipped: the program sidereal is not built";
+  std::string folder = ::testing::TempDir() + "pulls_ahead_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  ProcessCluster cluster(3, {"--protocol", "star_server_lite"});
+  Proxy proxy;
+  proxy.start("127.0.0.1:" + std::to_string(cluster.status(1).data_port()));
+  proxy.change([](std::string* /*bytes*/) {
+    poll(nullptr, 0, 1);
+    return true;
+  });
+  std::ofstream(folder + "/.endpoint_map") << cluster.address(1) << "=" << proxy.address();
+  cluster.kill(0);
+  cluster.start(0, {"--endpoint-map", folder});
+  ASSERT_TRUE(cluster.is_up(0));
+  const TrainingModel model;
+  for (const int64_t work_ms : {0, 1, 3}) {
+    std::array<double, 2> rates = {};
+    for (const bool ahead : {false, true}) {
+      SessionOptions options;
+      options.pull_ahead_ms = ahead ? kLongMs : 0;
+      const auto session = Session::create(cluster.target(0), model.graph(), options);
+      ASSERT_TRUE(session.ok()) << session.status();
+      ASSERT_TRUE((*session)->run({}, {}, {"init_v", "init_w"}).ok());
+      steps_per_second(session->get(), milliseconds(0));
+      rates[ahead ? 1 : 0] = steps_per_second(session->get(), milliseconds(work_ms));
+    }
+    std::cout << fmt::format(
+        "answers 1 ms late, {} ms of the client before a step: {:.0f} steps/s, {:.0f} with pulls "
+        "sent ahead\n",
+        work_ms, rates[0], rates[1]);
+  }
+  EXPECT_GT(cluster.status(0).pulls_ahead(), 1000);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <netinet/tcp.h>
+
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -17,6 +19,12 @@ inline constexpr const char* kWorker = "/job:w/replica:0/task:0";
 inline constexpr const char* kStranger = "/job:w/replica:0/task:7";
 inline constexpr const char* kPs = "/job:w/replica:0/task:1";
 
+/// Whoever writes to it waits for nobody's word that the last bytes have arrived.
+inline void send_at_once(int fd) {
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
 /// Connects to `address` ("127.0.0.1:PORT"); -1 when that fails.
 inline int connect_to(const std::string& address) {
   sockaddr_in to{};
@@ -24,6 +32,7 @@ inline int connect_to(const std::string& address) {
   to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  send_at_once(fd);
   if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0) return fd;
   close(fd);
   return -1;
@@ -218,6 +227,7 @@ class Proxy {
       if (all[0].revents == 0) continue;
       const Pair pair{.client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC),
                       .server = connect_to(server)};
+      send_at_once(pair.client);
       pairs.push_back(pair);
       const std::lock_guard lock(mutex_);
       recorded_.clear();
