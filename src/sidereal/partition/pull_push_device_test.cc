@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "sidereal/ir/function.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/ir/verify.h"
@@ -159,6 +161,91 @@ sent ahead: 2 of 2 pulls
     1 feed: float32[1]
     0 fetches
 )");
+}
+
+/// How many pulls of the lite form of a step may be sent ahead.
+int64_t ahead(const PartitionedGraph& parts) {
+  return std::count_if(parts.remotes.begin(), parts.remotes.end(),
+                       [](const RemoteGraph& remote) { return remote.ahead; });
+}
+
+TEST_F(PullPushByDevice, PullsThatNeedNothingOfTheirStepAreSentAhead) {
+  const NodeId train = build_regression();
+  EXPECT_EQ(ahead(cut(Mode::kLayers, {loss_}, {train})), 0);
+  const PartitionedGraph parts = cut(Mode::kLite, {loss_}, {train});
+  EXPECT_EQ(ahead(parts), 2);
+  for (const ir::Node& node : parts.worker.nodes()) {
+    if (node.op != "Call") continue;
+    const RemoteGraph& remote = parts.remotes[ir::attr_or<int64_t>(node.attrs, "call", -1)];
+    EXPECT_EQ(ir::attr_or(node.attrs, "ahead", false), remote.ahead);
+    EXPECT_FALSE(remote.ahead && !node.inputs.empty());
+  }
+}
+
+TEST_F(PullPushByDevice, RowsOfConstantIdsAreSentAheadAndThoseOfFedIdsAreNot) {
+  const Output fed = ops::placeholder(b_, "ids", DType::kInt64, {-1});
+  const Output known = on(
+      kPs0, b_.add("Const", {}, {{"value", ir::Tensor::of(Shape{2}, std::vector<int64_t>{1, 3})}}));
+  const Output deep = variable(kPs0, "deep", {100, 8});
+  const Output wide = variable(kPs1, "wide", {100, 8});
+  const auto rows = [&](const char* device, Output table, Output ids) {
+    const Output whole = read(device, table, {100, 8});
+    return on(device, b_.add("Gather", {whole, ids}, {{"axis", int64_t{0}}}));
+  };
+  const Output x = ops::reduce_sum(b_, rows(kPs0, deep, known), {0});
+  const Output y = ops::reduce_sum(b_, rows(kPs1, wide, fed), {0});
+  const Output change = ops::reduce_sum(b_, ops::mul(b_, x, y), {});
+  const Output w = variable(kPs0, "w", {});
+  const Output v = variable(kPs1, "v", {});
+  const PartitionedGraph parts =
+      cut(Mode::kLite, {}, {subtract(kPs0, w, change), subtract(kPs1, v, change)});
+  EXPECT_EQ(ahead(parts), 1);
+  for (const RemoteGraph& remote : parts.remotes) {
+    EXPECT_EQ(remote.ahead, remote.device == kPs0 && remote.level == 1);
+  }
+  EXPECT_THAT(summary(parts), HasSubstr("sent ahead: 1 of 2 pulls"));
+}
+
+TEST_F(PullPushByDevice, AStepThatOnlyReadsSendsNothingAhead) {
+  const Output w = variable(kPs0, "w", {4});
+  const Output x = ops::tanh(b_, read(kPs0, w, {4}));
+  EXPECT_EQ(ahead(cut(Mode::kLite, {x})), 0);
+  // What it changes comes of nothing that it reads.
+  const Output count = variable(kPs1, "count", {});
+  const NodeId counts = subtract(kPs1, count, ops::scalar(b_, DType::kFloat32, 1));
+  EXPECT_EQ(ahead(cut(Mode::kLite, {x}, {counts})), 0);
+}
+
+TEST_F(PullPushByDevice, WhatChangesOrDrawsNumbersIsNotSentAhead) {
+  const Output w = variable(kPs0, "w", {4});
+  const Output v = variable(kPs1, "v", {4});
+  const Output noise =
+      on(kPs0,
+         b_.add("RandomUniform", {},
+                {{"seed", int64_t{1}}, {"seed2", int64_t{2}}, {"shape", std::vector<int64_t>{4}}}));
+  const Output noisy = on(kPs0, ops::add(b_, read(kPs0, w, {4}), noise));
+  const Output one =
+      on(kPs1, b_.add("Const", {}, {{"value", ir::Tensor::zeros(DType::kFloat32, {4})}}));
+  const NodeId first = on(kPs1, b_.add_node("VariableAssignAdd", {v, one}));
+  const Output changed{on(kPs1, read(b_, v, {4}, "", {first})), 0};
+  const Output sum = ops::tanh(b_, ops::add(b_, noisy, changed));
+  EXPECT_EQ(ahead(cut(Mode::kLite, {}, {subtract(kPs0, w, sum), subtract(kPs1, v, sum)})), 0);
+}
+
+TEST_F(PullPushByDevice, NothingIsSentAheadOfAStepThatMayWaitForOthers) {
+  const NodeId train = build_regression();
+  const NodeId token = on(kPs1, b_.add_node("QueueDequeue", {queue(kPs1, "tokens")}, components()));
+  EXPECT_EQ(ahead(cut(Mode::kLite, {loss_}, {train, token})), 0);
+}
+
+TEST_F(PullPushByDevice, WhatWaitsForSomethingOfTheStepIsNotSentAhead) {
+  const Output x = ops::placeholder(b_, "x", DType::kFloat32, {4});
+  const Output w = variable(kPs0, "w", {4});
+  const Output local = variable(kWorker, "local", {4});
+  const NodeId kept = subtract(kWorker, local, x);
+  const Output value{on(kPs0, read(b_, w, {4}, "", {kept})), 0};
+  const NodeId push = subtract(kPs0, w, ops::tanh(b_, value));
+  EXPECT_EQ(ahead(cut(Mode::kLite, {}, {push})), 0);
 }
 
 /// Two tables and two layers on two ps, by gathers and scattered updates.
