@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -169,6 +170,34 @@ def test_reset_forgets_containers(servers: list[sr.train.Server]) -> None:
     unreachable = tf.ConfigProto(operation_timeout_in_ms=200)
     with pytest.raises(errors.DeadlineExceededError):
         tf.Session.reset(f"grpc://localhost:{free_ports(1)[0]}", [], unreachable)
+
+
+def test_pulls_that_are_sent_ahead_change_no_bit(servers: list[sr.train.Server]) -> None:
+    rng = np.random.default_rng(4)
+    cluster = servers[2].server_def.cluster
+    with tf.device(tf.train.replica_device_setter(cluster=cluster)):
+        w = tf.Variable(rng.normal(size=(4, 3)).astype("f"))
+        b = tf.Variable(rng.normal(size=(3,)).astype("f"))
+        x = tf.placeholder(tf.float32, [None, 4])
+        loss = tf.reduce_mean(tf.square(tf.matmul(x, w) + b))
+        train = tf.train.GradientDescentOptimizer(0.01).minimize(loss)
+    feed = {x: rng.normal(size=(8, 4)).astype("f")}
+    results = []
+    for limit in (0, None, 60_000):
+        config = tf.ConfigProto(pull_ahead_ms=limit)
+        with tf.Session(servers[2].target, config=config) as session:
+            session.run(tf.global_variables_initializer())
+            losses = [session.run([loss, train], feed)[0] for _ in range(10)]
+            results.append([*losses, *session.run([w, b])])
+    for got in results[1:]:
+        for one, other in zip(results[0], got):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, True])
+def test_a_limit_of_pulls_that_cannot_be_is_refused(limit: Any) -> None:
+    with pytest.raises(ValueError, match="pull_ahead_ms"):
+        tf.ConfigProto(pull_ahead_ms=limit)
 
 
 def test_fused_messages_change_no_bit(servers: list[sr.train.Server]) -> None:

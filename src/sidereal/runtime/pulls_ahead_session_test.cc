@@ -217,40 +217,85 @@ double steps_per_second(Session* session, milliseconds work) {
   return kSteps / watch.seconds();
 }
 
-TEST(PullsAheadOverASlowNetwork, come_while_the_client_prepares_the_next_step) {
-  if (server_program().empty()) GTEST_SKIP() << "skipped: the program sidereal is not built";
-  std::string folder = ::testing::TempDir() + "pulls_ahead_XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  ProcessCluster cluster(3, {"--protocol", "star_server_lite"});
-  Proxy proxy;
-  proxy.start("127.0.0.1:" + std::to_string(cluster.status(1).data_port()));
-  proxy.change([](std::string* /*bytes*/) {
+/// Three processes, of which task 0 reaches task 1 through a proxy.
+class PullsAheadThroughAProxy : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (server_program().empty()) GTEST_SKIP() << "skipped: the program sidereal is not built";
+    std::string folder = ::testing::TempDir() + "pulls_ahead_XXXXXX";
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    folder_ = folder;
+    cluster_ = std::make_unique<ProcessCluster>(
+        3, std::vector<std::string>{"--protocol", "star_server_lite"});
+    proxy_.start("127.0.0.1:" + std::to_string(cluster_->status(1).data_port()));
+    std::ofstream(folder_ / ".endpoint_map") << cluster_->address(1) << "=" << proxy_.address();
+    cluster_->kill(0);
+    cluster_->start(0, {"--endpoint-map", folder});
+    ASSERT_TRUE(cluster_->is_up(0));
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  /// A session with variables that have values.
+  std::unique_ptr<Session> session(int64_t pull_ahead_ms) {
+    SessionOptions options;
+    options.pull_ahead_ms = pull_ahead_ms;
+    auto made = Session::create(cluster_->target(0), model_.graph(), options);
+    EXPECT_TRUE(made.ok()) << made.status();
+    if (!made.ok()) return nullptr;
+    const auto done = (*made)->run({}, {}, {"init_v", "init_w"});
+    EXPECT_TRUE(done.ok()) << done.status();
+    return *std::move(made);
+  }
+
+  const TrainingModel model_;
+  std::filesystem::path folder_;
+  std::unique_ptr<ProcessCluster> cluster_;
+  Proxy proxy_;
+};
+
+TEST_F(PullsAheadThroughAProxy, come_while_the_client_prepares_the_next_step) {
+  proxy_.change([](std::string* /*bytes*/) {
     poll(nullptr, 0, 1);
     return true;
   });
-  std::ofstream(folder + "/.endpoint_map") << cluster.address(1) << "=" << proxy.address();
-  cluster.kill(0);
-  cluster.start(0, {"--endpoint-map", folder});
-  ASSERT_TRUE(cluster.is_up(0));
-  const TrainingModel model;
   for (const int64_t work_ms : {0, 1, 3}) {
     std::array<double, 2> rates = {};
     for (const bool ahead : {false, true}) {
-      SessionOptions options;
-      options.pull_ahead_ms = ahead ? kLongMs : 0;
-      const auto session = Session::create(cluster.target(0), model.graph(), options);
-      ASSERT_TRUE(session.ok()) << session.status();
-      ASSERT_TRUE((*session)->run({}, {}, {"init_v", "init_w"}).ok());
-      steps_per_second(session->get(), milliseconds(0));
-      rates[ahead ? 1 : 0] = steps_per_second(session->get(), milliseconds(work_ms));
+      const auto one = session(ahead ? kLongMs : 0);
+      ASSERT_NE(one, nullptr);
+      steps_per_second(one.get(), milliseconds(0));
+      rates[ahead ? 1 : 0] = steps_per_second(one.get(), milliseconds(work_ms));
     }
     std::cout << fmt::format(
         "answers 1 ms late, {} ms of the client before a step: {:.0f} steps/s, {:.0f} with pulls "
         "sent ahead\n",
         work_ms, rates[0], rates[1]);
   }
-  EXPECT_GT(cluster.status(0).pulls_ahead(), 1000);
-  std::filesystem::remove_all(folder);
+  EXPECT_GT(cluster_->status(0).pulls_ahead(), 1000);
+}
+
+TEST_F(PullsAheadThroughAProxy, end_when_their_task_is_killed_while_they_are_under_way) {
+  auto one = session(kLongMs);
+  ASSERT_NE(one, nullptr);
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(one->run(feed(1), {"read_v"}, {"train_v"}).ok());
+  }
+  EXPECT_GT(cluster_->status(0).pulls_ahead(), 0);
+  // Nothing comes back any more. A step may have what has come before; what it sends for the next
+  // one stays under way.
+  proxy_.change([](std::string* bytes) {
+    bytes->clear();
+    return true;
+  });
+  const auto last = one->run(feed(1), {"read_v"}, {"train_v"}, {.timeout = milliseconds(300)});
+  EXPECT_TRUE(last.ok() || last.status().code() == StatusCode::kDeadlineExceeded) << last.status();
+  cluster_->kill(1);
+  const Stopwatch watch;
+  const Status failed = one->run(feed(1), {"read_v"}, {"train_v"}).status();
+  EXPECT_THAT(failed.code(), AnyOf(StatusCode::kUnavailable, StatusCode::kAborted)) << failed;
+  one = nullptr;
+  EXPECT_LT(watch.seconds(), 30);
+  EXPECT_TRUE(eventually([&] { return cluster_->status(0).sessions() == 0; }));
 }
 
 }  // namespace
