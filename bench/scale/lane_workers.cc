@@ -67,7 +67,7 @@ class LaneWorker : public Worker {
       : common_(common),
         lane_(lane),
         options_(std::move(options)),
-        next_step_((options_.session << 24) | (uint64_t{1} << 63)) {}
+        steps_((options_.session << 24) | (uint64_t{1} << 63)) {}
 
   void start(std::function<void(Status)> done) override {
     const bool posted = lane_->post([this, done] {
@@ -111,11 +111,13 @@ class LaneWorker : public Worker {
     return value.is_ids ? common_->ids->next() : value.tensor;
   }
 
+  /// Its low byte names the lane of the step: a light worker has one.
+  uint64_t next_step() { return steps_ += 256; }
+
   Common* const common_;
   Lane* const lane_;
   const WorkerOptions options_;
   std::unique_ptr<transport::Endpoint> endpoint_;
-  uint64_t next_step_;
   int64_t began_ = 0;
 
  private:
@@ -131,6 +133,7 @@ class LaneWorker : public Worker {
     return {};
   }
 
+  uint64_t steps_;
   std::unique_ptr<transport::Channel> channel_;
 };
 
@@ -142,7 +145,7 @@ class CallWorker final : public LaneWorker {
   void begin_step() override {
     began_ = steady_ns();
     round_ = 0;
-    number_ = next_step_++;
+    number_ = next_step();
     send_round();
   }
 
@@ -155,7 +158,7 @@ class CallWorker final : public LaneWorker {
       feeds_.clear();
       for (const Value& value : calls[i].feeds) feeds_.push_back(tensor_of(value));
       const bool sent = call({.program = calls[i].program,
-                              .step = next_step_++,
+                              .step = next_step(),
                               .session = options_.session,
                               .kind = static_cast<uint16_t>(DataCall::kRun),
                               .deadline_ns = kNoDeadline,
@@ -195,7 +198,7 @@ class PartWorker final : public LaneWorker, public transport::CallHandler {
 
   void begin_step() override {
     began_ = steady_ns();
-    step_ = next_step_++;
+    step_ = next_step();
     missing_rows_ = rows_.size();
     has_run_ = false;
     held_.clear();

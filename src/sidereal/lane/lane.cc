@@ -14,7 +14,9 @@
 namespace sidereal::lane {
 namespace {
 
-constexpr size_t kEventsPerPass = 64;
+/// What has been read is worked on before more is: a few messages stay in the caches, those of a
+/// thousand connections do not.
+constexpr size_t kEventsPerPass = 8;
 constexpr int kPostsPerPass = 256;
 constexpr int64_t kDestroyTimeout = 30 * sys::kSecond;
 
@@ -197,16 +199,21 @@ bool Lane::io_pass(int64_t timeout_ns) {
   return n > 0 || fired > 0;
 }
 
-bool Lane::poll_io() {
+bool Lane::flush() {
   SR_DCHECK(on_lane());
   if (in_io_) return false;
   in_io_ = true;
-  bool progress = run_flushers();
+  const bool progress = run_flushers();
   in_io_ = false;
+  return progress;
+}
+
+bool Lane::poll_io() {
+  SR_DCHECK(on_lane());
+  if (in_io_) return false;
+  bool progress = flush();
   progress |= io_pass(0);
-  in_io_ = true;
-  progress |= run_flushers();
-  in_io_ = false;
+  progress |= flush();
   return progress;
 }
 
@@ -234,9 +241,7 @@ bool Lane::iterate() {
     }
   }
   if (holes) std::erase(drivers_, nullptr);
-  in_io_ = true;
-  progress |= run_flushers();
-  in_io_ = false;
+  progress |= flush();
   return progress;
 }
 

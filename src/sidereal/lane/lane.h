@@ -143,6 +143,8 @@ class Lane {
   /// between its instructions. Never calls drivers or posted functions. Does nothing when called
   /// from inside an I/O handler, timer or flusher. True if there was something to do.
   bool poll_io();
+  /// Runs the flushers that wait, without a look at sockets: what was made leaves. As poll_io().
+  bool flush();
 
  private:
   struct Watch {

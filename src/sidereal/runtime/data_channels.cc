@@ -20,11 +20,12 @@ constexpr int64_t kTry = sys::kSecond;
 }  // namespace
 
 DataChannel::DataChannel(Task* task, transport::Endpoint* endpoint, Peer peer, Find find,
-                         sys::Random* random)
+                         Learn learn, sys::Random* random)
     : task_(task),
       endpoint_(endpoint),
       peer_(std::move(peer)),
       find_(std::move(find)),
+      learn_(std::move(learn)),
       random_(random) {}
 
 DataChannel::~DataChannel() {
@@ -94,6 +95,7 @@ void DataChannel::find(uint64_t incarnation) {
 }
 
 void DataChannel::take(const LaneAddress& found) {
+  learn_(peer_.task, found.lanes);
   if (channel_ != nullptr && channel_->accepts_calls()) {
     const uint64_t known = channel_->peer_incarnation();
     if (found.incarnation == 0 || found.incarnation == known) {
@@ -395,13 +397,25 @@ DataChannels::DataChannels(Task* task, transport::Endpoint* endpoint, DataChanne
 DataChannels::~DataChannels() = default;
 
 DataChannel* DataChannels::to(const std::string& task, int lane) {
-  std::unique_ptr<DataChannel>& channel = channels_[{task, lane}];
+  ToTask& peer = tasks_[task];
+  if (peer.lanes > 0) lane %= peer.lanes;
+  std::unique_ptr<DataChannel>& channel = peer.by_lane[lane];
   if (channel == nullptr) {
     channel = std::make_unique<DataChannel>(
         task_, endpoint_, DataChannel::Peer{.task = task, .lane = lane, .shown = describe_(task)},
-        find_, random_);
+        find_, [this](const std::string& found, int lanes) { learn(found, lanes); }, random_);
   }
   return channel.get();
+}
+
+void DataChannels::learn(const std::string& task, int lanes) {
+  ToTask& peer = tasks_[task];
+  if (std::exchange(peer.lanes, lanes) == lanes) return;
+  for (auto& [number, channel] : std::exchange(peer.by_lane, {})) {
+    const bool is_first = peer.by_lane.try_emplace(number % lanes, std::move(channel)).second;
+    // Calls that were made before may still be under way on it.
+    if (!is_first) peer.others.push_back(std::move(channel));
+  }
 }
 
 std::shared_ptr<Peers::Question> DataChannels::ask(

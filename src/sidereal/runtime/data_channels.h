@@ -23,6 +23,7 @@ namespace sidereal::runtime {
 struct LaneAddress {
   sys::Address address;
   int lane = 0;
+  int lanes = 1;             ///< Of the task.
   uint64_t incarnation = 0;  ///< Of the task; 0: not known.
 };
 
@@ -57,8 +58,12 @@ class DataChannel {
     std::string shown;  ///< For messages.
   };
 
+  /// Hears how many lanes the task has, whenever it was found.
+  using Learn = std::function<void(const std::string& task, int lanes)>;
+
   /// `task`, the own lane's `endpoint` and `random` are borrowed.
-  DataChannel(Task* task, transport::Endpoint* endpoint, Peer peer, Find find, sys::Random* random);
+  DataChannel(Task* task, transport::Endpoint* endpoint, Peer peer, Find find, Learn learn,
+              sys::Random* random);
   ~DataChannel();
   DataChannel(const DataChannel&) = delete;
   DataChannel& operator=(const DataChannel&) = delete;
@@ -94,6 +99,7 @@ class DataChannel {
   transport::Endpoint* const endpoint_;
   const Peer peer_;
   const Find find_;
+  const Learn learn_;
   sys::Random* const random_;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   bool connecting_ = false;
@@ -112,7 +118,8 @@ class DataChannels final : public Peers {
                std::function<std::string(const std::string& task)> describe, sys::Random* random);
   ~DataChannels() override;
 
-  /// The one to a lane of a task, by the task's full name. Thread: the lane.
+  /// The one to a lane of a task, by the task's full name; `lane` is modulo the lanes it has.
+  /// Thread: the lane.
   DataChannel* to(const std::string& task, int lane);
 
   /// Asks by kTensors calls, one for each key. Thread: the lane.
@@ -136,12 +143,20 @@ class DataChannels final : public Peers {
                             std::function<void(ProgramResult)> done);
 
  private:
+  /// The connections to one task.
+  struct ToTask {
+    int lanes = 0;  ///< 0: not known yet, and numbers of lanes are taken as they are.
+    absl::flat_hash_map<int, std::unique_ptr<DataChannel>> by_lane;
+    std::vector<std::unique_ptr<DataChannel>> others;  ///< Made before that was known.
+  };
+  void learn(const std::string& task, int lanes);
+
   Task* const task_;
   transport::Endpoint* const endpoint_;
   const DataChannel::Find find_;
   const std::function<std::string(const std::string& task)> describe_;
   sys::Random* const random_;
-  absl::flat_hash_map<std::pair<std::string, int>, std::unique_ptr<DataChannel>> channels_;
+  absl::flat_hash_map<std::string, ToTask> tasks_;
   uint64_t next_run_;
 };
 

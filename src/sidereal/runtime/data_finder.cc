@@ -28,7 +28,8 @@ struct Asking {
 Result<LaneAddress> data_address(const v1::TaskStatus& status, int lane, const std::string& control,
                                  const std::string& shown) {
   LaneAddress out;
-  out.lane = lane % (1 + status.lane_ports_size());
+  out.lanes = 1 + status.lane_ports_size();
+  out.lane = lane % out.lanes;
   const int port = out.lane == 0 ? status.data_port() : status.lane_ports(out.lane - 1);
   if (port < 1 || port > 65535) {
     return base::failed_precondition(

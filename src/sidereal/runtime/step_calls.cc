@@ -14,8 +14,10 @@ using tensor::Tensor;
 
 namespace {
 
-/// How often connections are looked at between instructions.
+/// How often connections are looked at between instructions: while an answer is awaited, and else,
+/// when whatever comes waits for this step anyway.
 constexpr int64_t kLookEvery = 50 * sys::kMicrosecond;
+constexpr int64_t kLookSeldom = sys::kMillisecond;
 
 }  // namespace
 
@@ -144,9 +146,7 @@ Status StepCalls::start(int call, uint64_t step, std::span<const Tensor> feeds,
 }
 
 void StepCalls::yield() {
-  const int64_t now = lane_->now();
-  if (now - looked_ns_ < kLookEvery) return;
-  looked_ns_ = now;
+  if (lane_->now() - lane_->loop_now() < (any_open() ? kLookEvery : kLookSeldom)) return;
   lane_->poll_io();
 }
 

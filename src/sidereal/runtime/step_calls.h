@@ -65,7 +65,6 @@ class StepCalls final : public ports::Exchange {
   Status failure_;
   std::string waited_for_;
   int open_ = 0;
-  int64_t looked_ns_ = 0;
 };
 
 }  // namespace sidereal::runtime

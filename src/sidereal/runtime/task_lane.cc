@@ -14,12 +14,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kTraceBytes = size_t{16} << 20;
 /// Steps of one program that are kept, with their buffers, for the next runs of it.
-constexpr size_t kIdleSteps = 16;
+constexpr size_t kIdleSteps = 64;
 /// What is known of steps that is kept for others.
 constexpr size_t kSpareStates = 256;
 /// Steps whose numbers are remembered, so that none runs twice.
 constexpr size_t kRecentSteps = 100'000;
-/// How long steps run before connections are looked at again, and answers leave.
+/// How long steps run before answers leave.
 constexpr int64_t kTurn = 100 * sys::kMicrosecond;
 
 int64_t nanoseconds(Clock::time_point time) {
@@ -154,13 +154,18 @@ bool TaskLane::poll() {
 }
 
 void TaskLane::run_ready() {
-  // Those that are ready now, in their order: what they make ready comes after what has arrived.
-  const int64_t until = lane_->now() + kTurn;
+  // Those that are ready now, in their order, before more is read: what they make ready comes after
+  // what has arrived.
+  int64_t flush_at = lane_->now() + kTurn;
   for (size_t left = ready_.size(); left > 0; --left) {
     const std::shared_ptr<StepState> step = std::move(ready_.front());
     ready_.pop_front();
     advance(step);
-    if (ready_.empty() || lane_->now() >= until) return;
+    if (ready_.empty()) return;
+    const int64_t now = lane_->now();
+    if (now < flush_at) continue;
+    lane_->flush();
+    flush_at = now + kTurn;
   }
 }
 
