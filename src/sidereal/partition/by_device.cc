@@ -74,6 +74,7 @@ class RegionCutter {
       if (node.op == ir::kArgOp) SR_RETURN_IF_ERROR(send_results(node));
     }
     for (const NodeId id : region_.order) {
+      if (region_.late.contains(id)) continue;
       const Node& node = region_.graph->node(id);
       const auto split = region_.split.find(id);
       if (split != region_.split.end()) {
@@ -93,9 +94,21 @@ class RegionCutter {
       return known->second;
     }
     const DeviceIndex home = region_.home_of(value);
-    if (home == device) return Output{piece.nodes.at(value.node), value.index};
+    if (home == device) {
+      SR_ASSIGN_OR_RETURN(const NodeId node, node_on(value.node, device));
+      return Output{node, value.index};
+    }
     SR_RETURN_IF_ERROR(unpack(parcels_.of_value.at({value, device})));
     return piece.values.at(value);
+  }
+
+  /// Where a node of `device` is; puts it there when it is late.
+  Result<NodeId> node_on(NodeId id, DeviceIndex device) {
+    Piece& piece = pieces_.at(device);
+    if (region_.late.contains(id) && !piece.nodes.contains(id)) {
+      SR_RETURN_IF_ERROR(put(region_.graph->node(id), device));
+    }
+    return piece.nodes.at(id);
   }
 
   /// Lets home know when `device` is done with the iteration.
@@ -274,7 +287,7 @@ class RegionCutter {
     for (const Deed& done : region_.waits[node.id.value]) {
       const auto [id, from] = done;
       if (from == device) {
-        out.push_back(piece.nodes.at(id));
+        SR_ASSIGN_OR_RETURN(out.emplace_back(), node_on(id, device));
         continue;
       }
       if (!piece.orders.contains(done)) {
@@ -305,10 +318,17 @@ class RegionCutter {
     Piece& piece = pieces_.at(device);
     Node made = node;
     made.inputs.clear();
+    for (const bool late : {false, true}) {
+      for (const Output& input : node.inputs) {
+        if (region_.late.contains(input.node) != late) continue;
+        SR_RETURN_IF_ERROR(value_on(input, device).status());
+      }
+      if (late) continue;
+      SR_ASSIGN_OR_RETURN(made.control_inputs, controls_on(node, device));
+    }
     for (const Output& input : node.inputs) {
       SR_ASSIGN_OR_RETURN(made.inputs.emplace_back(), value_on(input, device));
     }
-    SR_ASSIGN_OR_RETURN(made.control_inputs, controls_on(node, device));
     SR_RETURN_IF_ERROR(hold_what(&piece.graph, &made));
     if (node.op == "Send" || node.op == "Recv") {
       const auto source = ir::attr_or<std::string>(node.attrs, "send_device", "");

@@ -279,6 +279,24 @@ TEST_F(ByDevice, what_others_wait_for_goes_first_and_the_order_of_the_graph_hold
                           "late = Exp there/recv_1", "both = Add late early"));
 }
 
+TEST_F(ByDevice, a_variable_is_read_when_what_reads_it_has_come) {
+  const ir::AttrMap as_table = {{"dtype", ir::DType::kFloat32}, {"shape", kScalar.shape}};
+  ir::AttrMap attrs = as_table;
+  attrs["shared_name"] = std::string("t");
+  const Output table = on(kB, b_.add("Variable", {}, attrs, "table"));
+  const Output rows = on(kB, b_.add("VariableRead", {table}, as_table, "rows"));
+  const Output whole = on(kB, b_.add("VariableRead", {table}, as_table, "whole"));
+  const Output x = input(kA, "x");
+  const Output sum = on(kB, ops::add(b_, rows, x, "sum"));
+  const Output there = on(kA, ops::neg(b_, whole, "there"));
+  auto parts = cut({sum, there});
+  // Whoever holds the table while the other device lets it wait has the next push copy all of it.
+  EXPECT_THAT(
+      lines(parts[kB].graph),
+      ElementsAre("table = Variable", "whole = VariableRead table", "Send 0 whole",
+                  "Recv 1 -> x/recv_1", "rows = VariableRead table", "sum = Add rows x/recv_1"));
+}
+
 TEST_F(ByDevice, ops_on_one_queue_stay_in_their_order_for_they_may_wait_for_each_other) {
   const ir::AttrMap components = {{"dtypes", std::vector<std::string>{"float32"}},
                                   {"shapes", std::vector<int64_t>{0}}};

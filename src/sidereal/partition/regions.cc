@@ -159,11 +159,29 @@ Status RegionFinder::fill(Region* region) {
   }
   std::stable_sort(region->order.begin(), region->order.end(),
                    [&](NodeId a, NodeId b) { return levels[a.value] < levels[b.value]; });
-  if (region->function == nullptr) return {};
-  for (const Output& output : region->function->outputs()) {
-    need(region, output, region->home, levels);
+  if (region->function != nullptr) {
+    for (const Output& output : region->function->outputs()) {
+      need(region, output, region->home, levels);
+    }
   }
+  find_late(region);
   return {};
+}
+
+void RegionFinder::find_late(Region* region) {
+  std::set<NodeId> used;
+  for (const Node& node : region->graph->nodes()) {
+    for (const Output& input : node.inputs) used.insert(input.node);
+    used.insert(node.control_inputs.begin(), node.control_inputs.end());
+  }
+  for (const Node& node : region->graph->nodes()) {
+    const bool goes_elsewhere =
+        region->sent.contains({node.id, 0}) ||
+        region->awaited.contains({node.id, region->places[node.id.value][0]});
+    if (node.op == "VariableRead" && used.contains(node.id) && !goes_elsewhere) {
+      region->late.insert(node.id);
+    }
+  }
 }
 
 Status RegionFinder::split(Region* region, const Node& node) {

@@ -42,6 +42,10 @@ struct Region {
   std::map<ir::NodeId, SplitNode> split;          ///< The nodes with several places.
   std::map<DeviceIndex, std::set<size_t>> taken;  ///< By device: the captured Args it reads.
   std::vector<ir::NodeId> order;                  ///< All nodes but Args: by level, then as before.
+  /// Reads of variables that their own device alone uses. What they hold keeps writers from
+  /// changing the variable in place, so they come with their first reader, behind what that waits
+  /// for.
+  std::set<ir::NodeId> late;
 
   /// Where a value goes from its home.
   std::map<ir::Output, std::vector<DeviceIndex>> sent;
@@ -91,6 +95,7 @@ class RegionFinder {
   /// Makes `value` known on `device`; the level from which it is.
   static int32_t need(Region* region, ir::Output value, DeviceIndex device,
                       const std::vector<int32_t>& levels);
+  static void find_late(Region* region);
   int32_t level_of(Region* region, const ir::Node& node, const std::vector<int32_t>& levels);
 
   const ir::OpRegistry& registry_;
