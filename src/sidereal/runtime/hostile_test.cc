@@ -122,7 +122,7 @@ TEST_F(Hostile, floods_of_small_requests_leave_others_room) {
   }
   for (std::thread& attacker : attackers) attacker.join();
   RecordProperty("requests", std::to_string(sent));
-  EXPECT_GT(sent, 1000);
+  EXPECT_GT(sent, 100);
   EXPECT_GE(refused("requests"), sent / 10);
 }
 
