@@ -16,6 +16,7 @@ SR_FUZZ_TARGET(wire) {
   const std::string_view meta = input.substr(wire::kHeaderBytes);
   static_cast<void>(wire::decode_hello(meta).ok());
   static_cast<void>(wire::decode_hello_ack(meta).ok());
+  static_cast<void>(wire::decode_offer(meta).ok());
   if (!header.ok()) return;
   std::vector<std::byte> bytes(wire::kHeaderBytes);
   wire::encode_header(*header, bytes.data());

@@ -47,6 +47,14 @@ const std::array kFields = {
                       "oldest of them"},
     IntField<Options>{"frame_checksums", "", 0, 1, &Options::frame_checksums,
                       "1: calls and answers are sent with checksums; they are always checked"},
+    IntField<Options>{"shared_memory", "", 0, 1, &Options::shared_memory,
+                      "1: connections between processes of one host and user go through shared "
+                      "memory once they are used, where both ends say so; 0: never"},
+    IntField<Options>{"shared_ring_bytes", "bytes", 1 << 16, 1 << 26, &Options::shared_ring_bytes,
+                      "memory of such a connection for each direction, rounded down to a power of "
+                      "two; the smaller of both ends counts"},
+    IntField<Options>{"lane_shared_bytes_max", "bytes", 0, kTiB, &Options::lane_shared_bytes_max,
+                      "memory of all such connections of a lane; beyond, they go over TCP"},
     IntField<Options>{"inbox_slots", "", 2, 1 << 24, &Options::inbox_slots,
                       "functions that may wait to run on one lane"},
 };

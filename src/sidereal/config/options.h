@@ -25,6 +25,9 @@ struct Options {
   int64_t connections_max = 4'096;
   int64_t unproved_max = 512;
   int64_t frame_checksums = 0;
+  int64_t shared_memory = 1;
+  int64_t shared_ring_bytes = int64_t{1} << 20;
+  int64_t lane_shared_bytes_max = int64_t{256} << 20;
   int64_t inbox_slots = 4'096;
 };
 

@@ -37,6 +37,8 @@ constexpr std::array kRows = {
     SR_ROW(refused_over_limit),
     SR_ROW(gone),
     SR_ROW(connections),
+    SR_ROW(rings),
+    SR_ROW(rings_declined),
 };
 #undef SR_ROW
 

@@ -38,6 +38,8 @@ struct LaneMetrics {
   Counter refused_over_limit;   ///< connections closed because too many had not shaken hands
   Counter gone;                 ///< connections that left before they had shaken hands
   Counter connections;          ///< open now
+  Counter rings;                ///< connections that go through shared memory, open now
+  Counter rings_declined;       ///< of one host, where this side or the other had none for them
   Histogram call_ns;            ///< from call to completion, on the client
 };
 
@@ -47,7 +49,7 @@ struct LaneMetricsSnapshot {
   int64_t bytes_in = 0, bytes_out = 0, frames_in = 0, frames_out = 0, calls = 0;
   int64_t calls_failed = 0, replies_late = 0, replies_dropped = 0, malformed = 0;
   int64_t handshakes_refused = 0, refused_garbage = 0, refused_certificate = 0, refused_idle = 0;
-  int64_t refused_over_limit = 0, gone = 0, connections = 0;
+  int64_t refused_over_limit = 0, gone = 0, connections = 0, rings = 0, rings_declined = 0;
   HistogramSnapshot call_ns;
 
   /// Adds what `lane` counted so far.

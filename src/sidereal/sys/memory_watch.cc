@@ -62,7 +62,8 @@ size_t MemoryWatch::look(std::span<Event> events) {
       entry->idle = 0;
       events[count] = event;
       events[count++].token = entry->token;
-    } else if (++entry->idle >= kIdleLooks && entry->memory->close_eyes(entry->wanted)) {
+    } else if (++entry->idle >= kIdleLooks && entry->memory->can_be_woken(entry->wanted) &&
+               entry->memory->close_eyes(entry->wanted)) {
       stop_looking(next_);  // another one is there now
       continue;
     }
@@ -71,13 +72,16 @@ size_t MemoryWatch::look(std::span<Event> events) {
   return count;
 }
 
-bool MemoryWatch::close_eyes() {
+int64_t MemoryWatch::close_eyes(int64_t wanted_ns) {
+  int64_t out = wanted_ns;
   for (size_t i = 0; i < looked_.size(); ++i) {
-    if (looked_[i]->memory->close_eyes(looked_[i]->wanted)) continue;
+    const Entry& entry = *looked_[i];
+    if (!entry.memory->can_be_woken(entry.wanted) && (out < 0 || out > kLookNs)) out = kLookNs;
+    if (entry.memory->close_eyes(entry.wanted)) continue;
     for (size_t j = 0; j < i; ++j) looked_[j]->memory->open_eyes();
-    return false;
+    return 0;
   }
-  return true;
+  return out;
 }
 
 void MemoryWatch::open_eyes() {

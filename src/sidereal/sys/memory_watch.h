@@ -38,8 +38,9 @@ class MemoryWatch {
   void look_at(Entry* entry);
   /// Fills `events` with what is ready among those that are looked at; returns how many.
   size_t look(std::span<Event> events);
-  /// Before the poller sleeps: false when something is ready.
-  bool close_eyes();
+  /// Before the poller sleeps: for how long it may, in nanoseconds, at most `wanted_ns` (negative:
+  /// for ever); 0 when something is ready.
+  int64_t close_eyes(int64_t wanted_ns);
   /// After that.
   void open_eyes();
   /// There is something to look at.
@@ -48,6 +49,7 @@ class MemoryWatch {
 
  private:
   static constexpr int kIdleLooks = 256;
+  static constexpr int64_t kLookNs = 1'000'000;  // where nobody can ring
 
   void stop_looking(size_t at);
 

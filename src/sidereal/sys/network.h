@@ -61,6 +61,8 @@ class InMemory {
   virtual void on_handle(Event* event) = 0;
   /// What is ready in memory, of `wanted`.
   virtual Event look(Interest wanted) = 0;
+  /// The other side can make handle() readable at present. Else somebody must look now and then.
+  [[nodiscard]] virtual bool can_be_woken(Interest wanted) const = 0;
   /// Nobody looks from now on. False, and it is as if not asked, when look() would find something.
   virtual bool close_eyes(Interest wanted) = 0;
   virtual void open_eyes() = 0;

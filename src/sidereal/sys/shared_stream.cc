@@ -47,6 +47,11 @@ class SharedStream::Ends final : public InMemory, public Bell {
     return event;
   }
 
+  // A bell would lie behind bytes of the peer that nobody may want to read now.
+  [[nodiscard]] bool can_be_woken(Interest wanted) const override {
+    return input || !output || !wanted.writable;
+  }
+
   bool close_eyes(Interest wanted) override {
     if (input && below->holds_input()) return false;
     if (input && wanted.readable && (ended || !reader.wait())) return false;
@@ -63,7 +68,7 @@ class SharedStream::Ends final : public InMemory, public Bell {
   }
 
   // Bells may be lost where there is no room for one more: then others lie there unread. Before
-  // the switch this side's last bytes are still on their way; they wake as well.
+  // the switch a bell would be taken for a byte of a frame: see can_be_woken() of the other side.
   void ring() override {
     if (!output) return;
     const std::array<ConstIoSlice, 1> bell = {ConstIoSlice{&kBell, 1}};
@@ -106,10 +111,12 @@ void SharedStream::switch_output() {
 
 void SharedStream::switch_input() { ends_->input = true; }
 
-void SharedStream::trim() {
-  if (!ends_->output || ends_->is_trimmed || !ends_->writer.is_empty()) return;
+bool SharedStream::trim() {
+  if (ends_->is_trimmed) return true;
+  if (!ends_->writer.is_empty()) return false;
   ends_->memory->release(ends_->writer.data());
   ends_->is_trimmed = true;
+  return true;
 }
 
 const SharedMemory& SharedStream::memory() const { return *ends_->memory; }

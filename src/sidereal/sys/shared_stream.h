@@ -26,8 +26,9 @@ class SharedStream final : public Stream {
   /// What is read from now on comes through the memory: all that still comes from below are bells.
   /// The poller must be told, by update().
   void switch_input();
-  /// An idle connection gives its memory back, until it is used again.
-  void trim();
+  /// Gives the memory of what this side has written back, until it is used again. False: the peer
+  /// has not read all of it.
+  bool trim();
   [[nodiscard]] const SharedMemory& memory() const;
   /// The stream that this one stands on.
   [[nodiscard]] Stream& below() const;

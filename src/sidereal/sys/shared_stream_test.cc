@@ -137,6 +137,21 @@ TEST_F(SharedStreamTest, ASleepingReaderIsWokenAndAFullWriterToo) {
   reader.join();
 }
 
+TEST_F(SharedStreamTest, AWriterThatNobodyCanRingYetLooksForItself) {
+  client_.stream->switch_output();
+  server_.stream->switch_input();
+  EXPECT_EQ(client_.write(std::string(2 * kRingBytesMin, 'x'))->bytes, kRingBytesMin);
+  // What the peer has sent before is not wanted now, and a bell would lie behind it.
+  EXPECT_EQ(server_.write("unread")->bytes, 6u);
+  client_.watch({.readable = false, .writable = true});
+  std::thread reader([&] {
+    std::string text;
+    EXPECT_EQ(server_.read(&text, kRingBytesMin)->bytes, kRingBytesMin);
+  });
+  EXPECT_TRUE(client_.next().writable);
+  reader.join();
+}
+
 TEST_F(SharedStreamTest, WhatWasWrittenBeforeTheEndIsReadFirst) {
   client_.switch_both();
   server_.switch_both();

@@ -58,6 +58,9 @@ class Endpoint {
   /// Bytes that wait to be sent on all connections.
   [[nodiscard]] uint64_t send_bytes() const { return send_bytes_; }
   void count_send_bytes(int64_t change) { send_bytes_ += static_cast<uint64_t>(change); }
+  /// Bytes of memory that connections share with their peers.
+  [[nodiscard]] uint64_t shared_bytes() const { return shared_bytes_; }
+  void count_shared_bytes(int64_t change) { shared_bytes_ += static_cast<uint64_t>(change); }
   /// The staging buffer: input is read here first. Valid within one I/O callback.
   [[nodiscard]] sys::IoSlice staging() const { return {staging_.get(), kStagingBytes}; }
 
@@ -75,6 +78,7 @@ class Endpoint {
   Budget budget_;
   ChunkPool chunks_;
   uint64_t send_bytes_ = 0;
+  uint64_t shared_bytes_ = 0;
   std::unique_ptr<std::byte[]> staging_;
 };
 

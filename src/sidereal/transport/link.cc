@@ -40,6 +40,7 @@ Status Link::open(std::unique_ptr<sys::Stream> stream) {
   tick_ns_ = endpoint_->options().keepalive_timeout_ms * sys::kMillisecond / 4;
   last_tick_ = last_life_ = moved_ns_ = endpoint_->lane()->now();
   asked_at_ = 0;
+  opened_bytes_ = bytes_in_ + bytes_out_;
   timer_ = endpoint_->lane()->run_after(tick_ns_, [this] { tick(); });
   // A stream on top of another may have read more than its own handshake.
   if (ready_ && stream_->holds_input()) endpoint_->lane()->flush_later(this);
@@ -49,6 +50,7 @@ Status Link::open(std::unique_ptr<sys::Stream> stream) {
 void Link::set_trusted() {
   limits_ = endpoint_->limits();
   trusted_ = true;
+  may_offer_ = !is_server_ && endpoint_->options().shared_memory != 0 && stream_->is_local();
 }
 
 void Link::close() {
@@ -65,6 +67,7 @@ void Link::shut() {
   lane->cancel_timer(timer_);
   lane->cancel_flush(this);
   lane->unwatch(*stream_);
+  end_sharing();
   stream_.reset();
   outbox_.clear();
   count_outbox();

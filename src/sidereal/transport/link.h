@@ -10,6 +10,7 @@
 
 #include "sidereal/lane/lane.h"
 #include "sidereal/sys/network.h"
+#include "sidereal/sys/shared_stream.h"
 #include "sidereal/tensor/tensor.h"
 #include "sidereal/transport/budget.h"
 #include "sidereal/transport/endpoint.h"
@@ -23,6 +24,7 @@ namespace sidereal::transport {
 /// lane's staging buffer and, for long payloads, straight into the tensors; gathers what is sent in
 /// an iteration into one write; answers pings and notices a silent peer. A long payload waits
 /// unread until the endpoint's budget has room for it.
+/// Once it is used, a connection to a process of the same host and user goes through shared memory.
 /// Thread: core-local.
 class Link final : private lane::IoHandler, private lane::Flusher, private Budget::Waiter {
  public:
@@ -124,6 +126,19 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
   [[nodiscard]] bool held() const { return paused_ || expect_ == Expect::kRoom; }
   uint64_t payload_left() const { return incoming_.header.payload_bytes - payload_at_; }
 
+  // Memory that both ends share (link_share.cc).
+  void consider_sharing();
+  [[nodiscard]] bool takes_ring(uint64_t ring_bytes) const;
+  void count_shared(uint64_t bytes);
+  Status on_sharing(const wire::FrameHeader& header, std::string_view meta);
+  Status on_offer(std::string_view meta);
+  Status begin_sharing(std::unique_ptr<sys::SharedMemory> memory, bool offered);
+  Status switch_input();
+  size_t slices_before_switch(std::span<sys::ConstIoSlice> slices, size_t count) const;
+  Status try_switch_output(size_t sent);
+  void trim_later();
+  void end_sharing();
+
   void update_interest();
   void update_pause();
   void tick();
@@ -173,6 +188,20 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
   bool wants_write_ = false;
   bool paused_ = false;
   sys::Interest interest_;
+
+  // Memory that both ends share.
+  sys::SharedStream* shared_ = nullptr;         // stream_, when there is some
+  std::unique_ptr<sys::SharedMemory> offered_;  // until the peer has answered
+  uint64_t counted_shared_ = 0;                 // bytes that the endpoint knows of
+  bool may_offer_ = false;
+  bool was_offered_ = false;
+  bool input_switched_ = false;
+  bool switches_output_ = false;  // once before_switch_ bytes have left
+  size_t before_switch_ = 0;
+  bool trims_ = false;  // trim_timer_ runs
+  int64_t trimmed_bytes_ = 0;
+  int64_t opened_bytes_ = 0;  // bytes_in_ and bytes_out_ when the stream was opened
+  lane::TimerId trim_timer_;
 
   // Liveness.
   lane::TimerId timer_;

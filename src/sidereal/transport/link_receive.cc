@@ -102,6 +102,7 @@ void Link::read() {
     if (got->bytes < direct + room && !stream_->holds_input()) break;
   }
   if (!held() && stream_->holds_input()) endpoint_->lane()->flush_later(this);
+  if (may_offer_) consider_sharing();
   update_interest();
 }
 
@@ -136,11 +137,14 @@ void Link::resume() {
 // What `bytes` leave over, the beginning of a head or all that follows a pause, is kept in carry_.
 void Link::consume(std::string_view bytes) {
   const uint64_t epoch = epoch_;
+  const bool was_switched = input_switched_;
   while (!bytes.empty() && !held()) {
     const size_t used = expect_ == Expect::kHead ? consume_head(bytes) : consume_payload(bytes);
     if (epoch != epoch_) return;
     if (used == 0) break;
     bytes.remove_prefix(used);
+    // What has come over the connection behind the switch are bells.
+    if (input_switched_ && !was_switched) bytes = {};
     if (is_server_) update_pause();
   }
   const auto* rest = reinterpret_cast<const std::byte*>(bytes.data());
@@ -191,7 +195,10 @@ void Link::dispatch(std::string_view meta) {
     }
     default: {
       const uint64_t epoch = epoch_;
-      const Status status = owner_->on_frame(header, meta);
+      const bool is_sharing = header.method == wire::Method::kOffer ||
+                              header.method == wire::Method::kDecline ||
+                              header.method == wire::Method::kSwitch;
+      const Status status = is_sharing ? on_sharing(header, meta) : owner_->on_frame(header, meta);
       if (epoch == epoch_ && !status.ok()) malformed(status);
     }
   }

@@ -168,12 +168,15 @@ Status Link::write_out() {
       endpoint_->lane()->flush_later(this);
       break;
     }
-    const size_t count = outbox_.peek(slices);
+    size_t count = outbox_.peek(slices);
+    if (switches_output_) count = slices_before_switch(slices, count);
     const Result<sys::IoCount> sent = stream_->writev({slices.data(), count});
     if (!sent.ok()) return sent.status();
     outbox_.consume(sent->bytes);
     flushed += sent->bytes;
-    if (sent->would_block || (outbox_.bytes() == 0 && stream_->holds_output())) {
+    if (switches_output_) SR_RETURN_IF_ERROR(try_switch_output(sent->bytes));
+    const bool all_given = outbox_.bytes() == 0 || (switches_output_ && before_switch_ == 0);
+    if (sent->would_block || (all_given && stream_->holds_output())) {
       wants_write_ = true;
       break;
     }
@@ -182,6 +185,7 @@ Status Link::write_out() {
     count_outbox();
     endpoint_->metrics().bytes_out.add(static_cast<int64_t>(flushed));
     bytes_out_ += static_cast<int64_t>(flushed);
+    trim_later();
     if (paused_) last_life_ = endpoint_->lane()->loop_now();
   }
   return {};

@@ -52,7 +52,7 @@ bool has_slots(Method method) { return method == Method::kCall || method == Meth
 
 bool is_method(uint16_t number) {
   return number >= static_cast<uint16_t>(Method::kHello) &&
-         number <= static_cast<uint16_t>(Method::kConfirm);
+         number <= static_cast<uint16_t>(Method::kSwitch);
 }
 
 uint16_t flags_of(Method method) {
@@ -104,7 +104,8 @@ Status check_consistent(const RawHeader& raw, Method method) {
   }
   const bool is_empty = method == Method::kPing || method == Method::kPong ||
                         method == Method::kGoodbye || method == Method::kCancel ||
-                        method == Method::kConfirm;
+                        method == Method::kConfirm || method == Method::kDecline ||
+                        method == Method::kSwitch;
   if (is_empty && raw.meta_bytes != 0) {
     return base::data_loss("{} frame with {} meta bytes", name_of(method), raw.meta_bytes);
   }
@@ -170,6 +171,12 @@ const char* name_of(Method method) {
       return "Cancel";
     case Method::kConfirm:
       return "Confirm";
+    case Method::kOffer:
+      return "Offer";
+    case Method::kDecline:
+      return "Decline";
+    case Method::kSwitch:
+      return "Switch";
   }
   return "?";
 }
@@ -521,6 +528,28 @@ Result<HelloAck> decode_hello_ack(std::string_view meta) {
   SR_RETURN_IF_ERROR(in.get(&ack.seen));
   if (in.remaining() != 0) return base::data_loss("{} bytes behind the hello", in.remaining());
   return ack;
+}
+
+std::string encode_offer(const Offer& offer) {
+  base::ByteWriter out;
+  out.put(offer.process);
+  out.put(offer.descriptor);
+  out.put(offer.key_high);
+  out.put(offer.key_low);
+  out.put(offer.ring_bytes);
+  return out.take();
+}
+
+Result<Offer> decode_offer(std::string_view meta) {
+  base::ByteReader in(meta);
+  Offer offer;
+  SR_RETURN_IF_ERROR(in.get(&offer.process));
+  SR_RETURN_IF_ERROR(in.get(&offer.descriptor));
+  SR_RETURN_IF_ERROR(in.get(&offer.key_high));
+  SR_RETURN_IF_ERROR(in.get(&offer.key_low));
+  SR_RETURN_IF_ERROR(in.get(&offer.ring_bytes));
+  if (in.remaining() != 0) return base::data_loss("{} bytes behind the offer", in.remaining());
+  return offer;
 }
 
 Result<HelloAck> answer_hello(const Hello& hello, const ServerIdentity& server) {

@@ -17,8 +17,8 @@
 namespace sidereal::wire {
 
 inline constexpr uint32_t kMagic = 0x4c524453;  // "SDRL" in little-endian order
-inline constexpr uint16_t kVersion = 3;
-inline constexpr uint16_t kVersionMin = 3;  // oldest version this build still speaks
+inline constexpr uint16_t kVersion = 4;
+inline constexpr uint16_t kVersionMin = 4;  // oldest version this build still speaks
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kPayloadAlign = 8;
 inline constexpr int kRankMax = 16;
@@ -36,6 +36,9 @@ enum class Method : uint16_t {
   kGoodbye = 8,   ///< no more calls; the sender closes
   kCancel = 9,    ///< the client does not want the answer of a call any more
   kConfirm = 10,  ///< the client has the answers up to this one
+  kOffer = 11,    ///< the client offers memory that both could share
+  kDecline = 12,  ///< the server does without
+  kSwitch = 13,   ///< last frame of the sender: what follows goes through the memory
 };
 
 /// Bits of FrameHeader::flags. The numbers stand on the wire: never renumber.
@@ -206,6 +209,21 @@ std::string encode_hello(const Hello& hello);
 Result<Hello> decode_hello(std::string_view meta);
 std::string encode_hello_ack(const HelloAck& ack);
 Result<HelloAck> decode_hello_ack(std::string_view meta);
+
+/// Where the memory is that a client offers, and the sizes of the rings in it. Value type.
+struct Offer {
+  uint32_t process = 0;     ///< number of the client's process
+  uint32_t descriptor = 0;  ///< of its descriptor of the memory
+  uint64_t key_high = 0;    ///< random; stands in the memory, too
+  uint64_t key_low = 0;
+  uint64_t ring_bytes = 0;
+
+  friend bool operator==(const Offer&, const Offer&) = default;
+};
+
+/// The meta bytes of an Offer.
+std::string encode_offer(const Offer& offer);
+Result<Offer> decode_offer(std::string_view meta);
 
 /// Checks a client's hello against the server it reached, and chooses the version. An error names
 /// the values of both sides: kFailedPrecondition for version, cluster, task or lane.

@@ -123,7 +123,7 @@ TEST(Frame, GoldenBytesOfACallAreThoseOfTheFormatPage) {
   header.session = 0x0807060504030201;
   expect_bytes(encode_frame(header, {Tensor::of<int32_t>({3}, {1, 2, 3})}, {5}),
                {
-                   0x53, 0x44, 0x52, 0x4c, 3,    0,    3,    0,     //
+                   0x53, 0x44, 0x52, 0x4c, 4,    0,    3,    0,     //
                    0,    0,    2,    0,    0,    0,    0,    0,     //
                    7,    0,    0,    0,    0,    0,    0,    0,     //
                    0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,  //
@@ -146,7 +146,7 @@ TEST(Frame, GoldenBytesOfANumberedCallAndItsAnswerAreThoseOfTheFormatPage) {
   header.confirmed = 9;
   expect_bytes(encode_frame(header, {Tensor()}, {5}),
                {
-                   0x53, 0x44, 0x52, 0x4c, 3,    0,    3,    0,     //
+                   0x53, 0x44, 0x52, 0x4c, 4,    0,    3,    0,     //
                    8,    0,    0,    0,    0,    0,    0,    0,     //
                    7,    0,    0,    0,    0,    0,    0,    0,     //
                    0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,  //
@@ -164,7 +164,7 @@ TEST(Frame, GoldenBytesOfANumberedCallAndItsAnswerAreThoseOfTheFormatPage) {
   answer.flags = kNumbered;
   answer.call_id = 7;
   answer.step = 10;
-  std::vector<unsigned char> golden = {0x53, 0x44, 0x52, 0x4c, 3, 0, 4, 0, 8};
+  std::vector<unsigned char> golden = {0x53, 0x44, 0x52, 0x4c, 4, 0, 4, 0, 8};
   golden.resize(kHeaderBytes);
   golden[16] = 7;
   golden[32] = 10;
@@ -207,7 +207,7 @@ TEST(Frame, GoldenBytesOfHandshakesAreThoseOfTheFormatPage) {
                        .attempt = 2,
                        .resume_ms = 5000};
   expect_bytes(encode_hello(hello), {
-                                        3,    0, 3, 0,                    //
+                                        4,    0, 4, 0,                    //
                                         1,    0, 0, 0, 0,    0,    0, 0,  //
                                         2,    0, 0, 0, 0,    0,    0, 0,  //
                                         3,    0, 0, 0,                    //
@@ -222,13 +222,31 @@ TEST(Frame, GoldenBytesOfHandshakesAreThoseOfTheFormatPage) {
   const HelloAck ack = {
       .incarnation = 4, .lane = 3, .lane_count = 8, .task = "ps", .session = 0x21, .seen = 11};
   expect_bytes(encode_hello_ack(ack), {
-                                          3,    0,                        //
+                                          4,    0,                        //
                                           4,    0, 0, 0, 0,   0,   0, 0,  //
                                           3,    0, 0, 0, 8,   0,   0, 0,  //
                                           2,    0, 0, 0, 'p', 's',        //
                                           0x21, 0, 0, 0, 0,   0,   0, 0,  //
                                           11,   0, 0, 0, 0,   0,   0, 0,
                                       });
+}
+
+TEST(Frame, GoldenBytesOfAnOfferAreThoseOfTheFormatPage) {
+  const Offer offer = {.process = 77,
+                       .descriptor = 12,
+                       .key_high = 0x0102030405060708,
+                       .key_low = 5,
+                       .ring_bytes = 1 << 20};
+  const std::string meta = encode_offer(offer);
+  expect_bytes(meta, {
+                         77, 0, 0,    0, 12, 0, 0, 0,  //
+                         8,  7, 6,    5, 4,  3, 2, 1,  //
+                         5,  0, 0,    0, 0,  0, 0, 0,  //
+                         0,  0, 0x10, 0, 0,  0, 0, 0,
+                     });
+  EXPECT_EQ(decode_offer(meta).value(), offer);
+  EXPECT_FALSE(decode_offer(meta + "x").ok());
+  EXPECT_FALSE(decode_offer(meta.substr(1)).ok());
 }
 
 TEST(Frame, GoldenBytesOfAReplyWithStringsRoundedFloatsAndExtraAreThoseOfTheFormatPage) {
@@ -241,7 +259,7 @@ TEST(Frame, GoldenBytesOfAReplyWithStringsRoundedFloatsAndExtraAreThoseOfTheForm
                                           Tensor::of<float>({2}, {1.0f, -2.0f})},
                                          {0, 1}, {Form::kWhole, Form::kBfloat16}, "key");
   expect_bytes(frame, {
-                          0x53, 0x44, 0x52, 0x4c, 3,    0,    4,    0,     //
+                          0x53, 0x44, 0x52, 0x4c, 4,    0,    4,    0,     //
                           6,    0,    0,    0,    0,    0,    0,    0,     //
                           7,    0,    0,    0,    0,    0,    0,    0,     //
                           0,    0,    0,    0,    0,    0,    0,    0,     //
@@ -256,7 +274,7 @@ TEST(Frame, GoldenBytesOfAReplyWithStringsRoundedFloatsAndExtraAreThoseOfTheForm
                           4,    0,    0,    0,    0,    0,    0,    0,     //
                           2,    0,    0,    0,    0,    0,    0,    0,     //
                           'k',  'e',  'y',                                 //
-                          0xaf, 0x04, 0x1d, 0xb2, 0xc9, 0x22, 0x8e, 0x48,  //
+                          0x3c, 0x6d, 0x40, 0xb6, 0x65, 0x49, 0x61, 0xd6,  //
                           0x9c, 0xe5, 0xe6, 0xd8, 0x88, 0x21, 0x82, 0x83,  //
                           2,    0,    0,    0,    0,    0,    0,    0,     //
                           1,    0,    0,    0,    0,    0,    0,    0,     //
@@ -271,7 +289,7 @@ TEST(Frame, GoldenBytesOfCancelAreThoseOfTheFormatPage) {
   header.call_id = 7;
   std::string out(kHeaderBytes, '\0');
   encode_header(header, reinterpret_cast<std::byte*>(out.data()));
-  std::vector<unsigned char> golden = {0x53, 0x44, 0x52, 0x4c, 3, 0, 9, 0};
+  std::vector<unsigned char> golden = {0x53, 0x44, 0x52, 0x4c, 4, 0, 9, 0};
   golden.resize(kHeaderBytes);
   golden[16] = 7;
   expect_bytes(out, golden);
@@ -319,7 +337,7 @@ TEST(Frame, EachLimitIsCheckedBeforeAnythingElseIsRead) {
   EXPECT_EQ(code([](FrameHeader& h) { h.slot_count = 1, h.meta_bytes = 15; }),
             StatusCode::kDataLoss);
   EXPECT_EQ(code([](FrameHeader& h) { h.version = 2; }), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(code([](FrameHeader& h) { h.method = static_cast<Method>(11); }),
+  EXPECT_EQ(code([](FrameHeader& h) { h.method = static_cast<Method>(14); }),
             StatusCode::kDataLoss);
   EXPECT_EQ(code([](FrameHeader& h) { h.status = 3; }), StatusCode::kDataLoss);
   EXPECT_EQ(code([](FrameHeader& h) { h.method = Method::kPing, h.meta_bytes = 1; }),
@@ -506,7 +524,7 @@ TEST(Handshake, EveryMismatchIsRefusedNamingBothSides) {
   };
   Hello wrong = hello;
   wrong.version_min = wrong.version_max = 7;
-  refused(wrong, {"/job:worker/task:3 speaks 7 to 7", "/job:ps/task:0 speaks 3 to 3"});
+  refused(wrong, {"/job:worker/task:3 speaks 7 to 7", "/job:ps/task:0 speaks 4 to 4"});
   wrong = hello;
   wrong.version_min = wrong.version_max = 0;
   refused(wrong, {"speaks 0 to 0"});

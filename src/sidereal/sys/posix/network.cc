@@ -243,8 +243,9 @@ class EpollPoller final : public Poller {
     }
     looks_ = 0;
     if (count > 0 || timeout_ns == 0) return count + wait_system(events.subspan(count), 0);
-    if (!memory_.close_eyes()) return memory_.look(events);
-    const size_t found = wait_system(events, timeout_ns);
+    const int64_t sleep_ns = memory_.close_eyes(timeout_ns);
+    if (sleep_ns == 0) return memory_.look(events);
+    const size_t found = wait_system(events, sleep_ns);
     memory_.open_eyes();
     return found;
   }
