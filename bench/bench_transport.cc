@@ -1,7 +1,8 @@
 // Messages between two processes over loopback TCP: lanes, gRPC unary calls, ZeroMQ, and a TCP
-// stream without messages. The server runs on core 0, the client on core 1; the client keeps so
-// many messages of some size under way, each is answered with 16 bytes. Sides take turns within
-// each round, all others stand still, and figures are medians of the rounds.
+// stream without messages; and lanes through shared memory. The server runs on core 0, the client
+// on core 1; the client keeps so many messages of some size under way, each is answered with 16
+// bytes. Sides take turns within each round, all others stand still, and figures are medians of the
+// rounds.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -131,14 +132,17 @@ Status Bench::add(const std::string& name, const Serve& serve, const Drive& driv
 }
 
 Status Bench::start() {
-  const auto add_lanes = [this](const std::string& name, int64_t spin_us) {
+  const auto add_lanes = [this](const std::string& name, int64_t spin_us, bool shared) {
     return add(
-        name, [=](int in, int out) { return serve_lane(in, out, spin_us); },
-        [=](int in, int out, int port) { return drive_lane(in, out, port, spin_us); });
+        name, [=](int in, int out) { return serve_lane(in, out, spin_us, shared); },
+        [=](int in, int out, int port) { return drive_lane(in, out, port, spin_us, shared); });
   };
-  SR_RETURN_IF_ERROR(add_lanes("lanes, polling", kSpinAlways));
-  SR_RETURN_IF_ERROR(add_lanes("lanes, spin 50 us", kSpinDefault));
-  SR_RETURN_IF_ERROR(add_lanes("lanes, blocking", kSpinNever));
+  for (const bool shared : {false, true}) {
+    const std::string how = shared ? "lanes, shared memory, " : "lanes, ";
+    SR_RETURN_IF_ERROR(add_lanes(how + "polling", kSpinAlways, shared));
+    SR_RETURN_IF_ERROR(add_lanes(how + "spin 50 us", kSpinDefault, shared));
+    SR_RETURN_IF_ERROR(add_lanes(how + "blocking", kSpinNever, shared));
+  }
   for (const bool queue : {false, true}) {
     SR_RETURN_IF_ERROR(add(
         queue ? "gRPC, queues" : "gRPC, callbacks",

@@ -21,11 +21,12 @@ using tensor::Tensor;
 
 const char* const kTask = "/job:server/task:0";
 
-config::Options connection_options() {
+config::Options connection_options(bool shared) {
   config::Options options;
   // Processes that are not measured stand still for long.
   options.keepalive_timeout_ms = 3'600'000;
   options.call_deadline_ms = 3'600'000;
+  options.shared_memory = shared ? 1 : 0;
   return options;
 }
 
@@ -92,7 +93,7 @@ class Pump {
 
 }  // namespace
 
-Status serve_lane(int in, int out, int64_t spin_us) {
+Status serve_lane(int in, int out, int64_t spin_us, bool shared) {
   const auto network = sys::posix::create_network();
   const auto clock = sys::posix::create_clock();
   SR_ASSIGN_OR_RETURN(const auto lane, lane::Lane::create({.name = "server",
@@ -101,7 +102,7 @@ Status serve_lane(int in, int out, int64_t spin_us) {
                                                            .network = network.get(),
                                                            .clock = clock.get()}));
   SR_ASSIGN_OR_RETURN(const auto endpoint, transport::Endpoint::create(lane.get(), {.task = kTask},
-                                                                       connection_options()));
+                                                                       connection_options(shared)));
   Handler handler;
   SR_ASSIGN_OR_RETURN(const auto acceptor,
                       transport::Acceptor::create(endpoint.get(), {"127.0.0.1", 0}, &handler));
@@ -115,7 +116,7 @@ Status serve_lane(int in, int out, int64_t spin_us) {
   return lane->stop();
 }
 
-Status drive_lane(int in, int out, int port, int64_t spin_us) {
+Status drive_lane(int in, int out, int port, int64_t spin_us, bool shared) {
   pin_to(1);
   const auto network = sys::posix::create_network();
   const auto clock = sys::posix::create_clock();
@@ -126,7 +127,7 @@ Status drive_lane(int in, int out, int port, int64_t spin_us) {
                                                            .clock = clock.get()}));
   SR_ASSIGN_OR_RETURN(
       const auto endpoint,
-      transport::Endpoint::create(lane.get(), {.task = "client"}, connection_options()));
+      transport::Endpoint::create(lane.get(), {.task = "client"}, connection_options(shared)));
   const auto channel = transport::Channel::create(endpoint.get(), {kTask, 0, {"127.0.0.1", port}});
   std::promise<Status> connected;
   channel->connect(0, [&connected](const Status& status) { connected.set_value(status); });

@@ -63,8 +63,9 @@ std::string default_congestion_control();
 // What the processes run, servers on core 0 and clients on core 1, until `in` is closed. Servers
 // write an int32 to `out` when they are ready, the port; clients an int32, then an Outcome for each
 // Load.
-Status serve_lane(int in, int out, int64_t spin_us);
-Status drive_lane(int in, int out, int port, int64_t spin_us);
+/// `shared`: the connection moves to shared memory while it warms up.
+Status serve_lane(int in, int out, int64_t spin_us, bool shared);
+Status drive_lane(int in, int out, int port, int64_t spin_us, bool shared);
 /// `queue`: with completion queues, else with callbacks.
 Status serve_grpc_echo(int in, int out, bool queue);
 Status drive_grpc_echo(int in, int out, int port, bool queue);

@@ -152,6 +152,17 @@ TEST_F(SharedStreamTest, AWriterThatNobodyCanRingYetLooksForItself) {
   reader.join();
 }
 
+TEST_F(SharedStreamTest, WhatTheSystemToldASleeperIsToldAgainWhenItLooks) {
+  server_.watch();  // looked at, and still over the stream below
+  EXPECT_EQ(client_.write("bytes")->bytes, 5u);
+  std::array<Event, 1> one;
+  std::array<Event, 4> events;
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(server_.poller->wait(one, kPatience), 1u);
+    EXPECT_EQ(server_.poller->wait(events, 0), 1u);
+  }
+}
+
 TEST_F(SharedStreamTest, WhatWasWrittenBeforeTheEndIsReadFirst) {
   client_.switch_both();
   server_.switch_both();

@@ -78,6 +78,41 @@ TEST_F(SharedTest, BytesThatAreUnderWayWhenItMovesComeInOrder) {
   }
 }
 
+/// Lanes that never look: every message is a bell.
+class SleepingTest : public SharedTest {
+ protected:
+  void SetUp() override {
+    spin_us_ = 0;
+    SharedTest::SetUp();
+    options_.keepalive_timeout_ms = 3'600'000;  // nothing else wakes them
+  }
+};
+
+TEST_F(SleepingTest, NoMessageWaitsForAWakeThatDoesNotCome) {
+  start_both();
+  use();
+  wait_for(client_counts().rings, 1);
+  struct PingPong : CallSink {
+    void done(const Status& status, std::span<Tensor>) override {
+      EXPECT_TRUE(status.ok()) << status;
+      send();
+    }
+    void send() {
+      if (--left < 0) return all.set_value();
+      EXPECT_TRUE(
+          channel->call({.program = kEcho, .deadline_ns = kNoDeadline}, std::span(&feed, 1), this)
+              .ok());
+    }
+    Channel* channel = nullptr;
+    int left = 20'000;
+    Tensor feed = pattern(64, 1);
+    std::promise<void> all;
+  } ping;
+  ping.channel = channel_.get();
+  ASSERT_TRUE(client_lane_->post([&] { ping.send(); }));
+  ASSERT_EQ(ping.all.get_future().wait_for(kPatience), std::future_status::ready);
+}
+
 TEST_F(SharedTest, OneThatIsHardlyUsedDoesNot) {
   start_both();
   echo(10, 500);

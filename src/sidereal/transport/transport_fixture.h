@@ -171,6 +171,7 @@ class TransportTest : public ::testing::Test {
     options.name = name;
     options.network = network_.get();
     options.clock = clock_.get();
+    options.spin_us = spin_us_;
     return lane::Lane::create(options).value();
   }
   void start_server() {
@@ -349,6 +350,7 @@ class TransportTest : public ::testing::Test {
   std::unique_ptr<sys::Network> network_ = sys::posix::create_network();
   std::unique_ptr<sys::Clock> clock_ = sys::posix::create_clock();
   config::Options options_;
+  int64_t spin_us_ = lane::kSpinAdaptive;
   std::shared_ptr<const security::Credentials> credentials_;         // of both
   std::shared_ptr<const security::Credentials> client_credentials_;  // others of the client
   Server server_;

@@ -241,13 +241,18 @@ class EpollPoller final : public Poller {
     if (timeout_ns == 0 && memory_.looks() && ++looks_ < (count > 0 ? kBusyLooks : kIdleLooks)) {
       return count;
     }
-    looks_ = 0;
-    if (count > 0 || timeout_ns == 0) return count + wait_system(events.subspan(count), 0);
-    const int64_t sleep_ns = memory_.close_eyes(timeout_ns);
-    if (sleep_ns == 0) return memory_.look(events);
-    const size_t found = wait_system(events, sleep_ns);
-    memory_.open_eyes();
-    return found;
+    size_t found = 0;
+    if (count > 0 || timeout_ns == 0) {
+      found = wait_system(events.subspan(count), 0);
+    } else {
+      const int64_t sleep_ns = memory_.close_eyes(timeout_ns);
+      if (sleep_ns == 0) return memory_.look(events);
+      found = wait_system(events, sleep_ns);
+      memory_.open_eyes();
+    }
+    // Whoever was told of something may ask again before he does it.
+    looks_ = found > 0 ? kIdleLooks : 0;
+    return count + found;
   }
 
   void wake() override {
