@@ -51,6 +51,8 @@ import sidereal.v1 as tf
 COUNTS = (1, 8, 64, 256, 1024)
 #: The ps has the first one, the workers the last one.
 CORES = sorted(os.sched_getaffinity(0))
+# Workers of other hosts would come over TCP, all of them.
+OPTIONS = ("--lanes", "1", "--option", "shared_memory=0")
 PROCESSES = 4
 TABLES, ROWS, IDS, DIM = 8, 50_000, 64, 16
 #: As of Tally::kFineness.
@@ -143,7 +145,7 @@ class Bench:
                 self.processes.append(LightProcess(protocol, text, target, first, count))
             workers = [f"127.0.0.1:{port}" for one in self.processes for port in one.ports]
             cluster = {"ps": [f"127.0.0.1:{free_ports(1)[0]}"], "worker": workers}
-            self.ps = Server(cluster, "ps", 0, protocol, cores=CORES[:1], options=("--lanes", "1"))
+            self.ps = Server(cluster, "ps", 0, protocol, cores=CORES[:1], options=OPTIONS)
             with tf.Session(f"grpc://{self.ps.address}", graph=graph) as session:
                 with graph.as_default():
                     session.run(tf.global_variables_initializer())

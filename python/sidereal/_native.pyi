@@ -218,6 +218,7 @@ class Server:
         spin_us: int | None,
         pin_cores: bool | None,
         connect_deadline_ms: int | None,
+        shared_memory: bool | None,
     ) -> Server: ...
     @property
     def target(self) -> str: ...

@@ -67,6 +67,7 @@ class ServerDef:
     spin_us: int | None = None
     pin_cores: bool | None = None
     connect_deadline_ms: int | None = None
+    shared_memory: bool | None = None
 
     def __str__(self) -> str:
         cluster = "".join(f"  {line}\n" for line in str(self.cluster).splitlines())
@@ -78,7 +79,7 @@ class ServerDef:
 
 
 #: Members of a ServerDef that say how lanes work and where data ports are.
-_SETTINGS = ("endpoint_map_path", "lanes", "polling", "spin_us", "pin_cores", "connect_deadline_ms")
+_SETTINGS = ("endpoint_map_path", "lanes", "polling", "spin_us", "pin_cores", "connect_deadline_ms", "shared_memory")
 
 
 def _agreed_protocol(given: str | None) -> str:
@@ -164,6 +165,8 @@ class Server:
     pin_cores: whether each lane keeps to a processor of its own (not WORKER_DISABLE_PIN_CORES,
         PS_DISABLE_PIN_CORES).
     connect_deadline_ms: for a connection to another task (NETWORK_MAX_CONNECTION_TIMEOUT).
+    shared_memory: False: tasks of this host talk over TCP as well. True, the default: through
+        memory that they share, where both say so and belong to one user.
 
     Errors: TypeError and ValueError for arguments; InvalidArgumentError for an address without a
     port; UnknownError ("Could not start gRPC server") for a port in use; FailedPreconditionError
@@ -187,6 +190,7 @@ class Server:
         spin_us: int | None = None,
         pin_cores: bool | None = None,
         connect_deadline_ms: int | None = None,
+        shared_memory: bool | None = None,
     ) -> None:
         settings = {
             "endpoint_map_path": endpoint_map_path,
@@ -195,6 +199,7 @@ class Server:
             "spin_us": spin_us,
             "pin_cores": pin_cores,
             "connect_deadline_ms": connect_deadline_ms,
+            "shared_memory": shared_memory,
         }
         self._def = _effective(
             server_or_cluster_def, job_name, task_index, protocol, config, settings

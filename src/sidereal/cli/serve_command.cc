@@ -73,6 +73,9 @@ Status serve_sessions(const ServeArguments& a) {
   runtime::ServerSettings settings = a.settings;
   for (const std::string& text : a.options) {
     if (text.starts_with("spin_us=")) settings.spin_us = options.data.spin_us;
+    if (text.starts_with("shared_memory=")) {
+      settings.shared_memory = options.data.shared_memory != 0;
+    }
     if (text.starts_with("connect_deadline_ms=")) {
       settings.connect_deadline_ms = options.data.connect_deadline_ms;
     }

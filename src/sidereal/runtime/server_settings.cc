@@ -71,6 +71,7 @@ class Completion {
     SR_RETURN_IF_ERROR(set_pinning());
     SR_RETURN_IF_ERROR(set_connect_deadline());
     set_endpoint_map();
+    set_shared_memory();
     return {};
   }
 
@@ -146,6 +147,12 @@ class Completion {
     return config::validate(options_.data);
   }
 
+  void set_shared_memory() {
+    if (!given_.shared_memory) return;
+    options_.data.shared_memory = *given_.shared_memory ? 1 : 0;
+    note("shared_memory", "option");
+  }
+
   void set_endpoint_map() {
     std::error_code ignored;
     const std::optional<std::string> said = read(environment_, kMapPath);
@@ -200,6 +207,8 @@ std::vector<SettingReport> report_settings(const ServerOptions& options) {
       options.data.connect_deadline_ms == defaults.data.connect_deadline_ms);
   const std::string& path = options.endpoint_map_path;
   add("endpoint_map_path", path.empty() ? "none" : path, path.empty());
+  add("shared_memory", options.data.shared_memory != 0 ? "true" : "false",
+      options.data.shared_memory == defaults.data.shared_memory);
   return out;
 }
 

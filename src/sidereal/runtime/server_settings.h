@@ -21,6 +21,7 @@ struct ServerSettings {
   std::optional<bool> pin_cores = {};   ///< Each lane keeps to a processor of its own.
   std::optional<int64_t> connect_deadline_ms = {};  ///< As config::Options has it.
   std::optional<std::string> endpoint_map_path = {};
+  std::optional<bool> shared_memory = {};  ///< As config::Options has it.
 };
 
 /// The value of an environment variable; nullptr when it is not set.

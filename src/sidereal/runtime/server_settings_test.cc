@@ -48,7 +48,8 @@ std::string error_of(const Variables& variables, const ServerSettings& given = {
 TEST(ServerSettings, without_a_word_are_the_defaults) {
   EXPECT_EQ(report(complete("worker", {}, {})),
             "lanes=1 (default) spin_us=adaptive (default) pin_cores=false (default) "
-            "connect_deadline_ms=10000 (default) endpoint_map_path=none (default) ");
+            "connect_deadline_ms=10000 (default) endpoint_map_path=none (default) "
+            "shared_memory=true (default) ");
   // An empty variable says nothing.
   EXPECT_THAT(report(complete("ps", {}, {{"PS_ENABLE_POLLING", ""}})),
               HasSubstr("spin_us=adaptive (default)"));
@@ -67,7 +68,8 @@ TEST(ServerSettings, of_the_environment_are_those_of_the_job) {
               "lanes=1 (default) spin_us=always (WORKER_ENABLE_POLLING) "
               "pin_cores=false (WORKER_DISABLE_PIN_CORES) "
               "connect_deadline_ms=120000 (NETWORK_MAX_CONNECTION_TIMEOUT) "
-              "endpoint_map_path=/maps (TF_SEASTAR_ENDPOINT_MAP_PATH) ");
+              "endpoint_map_path=/maps (TF_SEASTAR_ENDPOINT_MAP_PATH) "
+              "shared_memory=true (default) ");
   }
   for (const char* job : {"ps", "evaluator", "other"}) {
     EXPECT_THAT(report(complete(job, {}, all)),
@@ -88,10 +90,12 @@ TEST(ServerSettings, that_were_given_go_before_the_environment) {
                              .lanes = 7,
                              .pin_cores = false,
                              .connect_deadline_ms = 6,
-                             .endpoint_map_path = "/mine"},
+                             .endpoint_map_path = "/mine",
+                             .shared_memory = false},
                             all)),
             "lanes=7 (option) spin_us=adaptive (option) pin_cores=false (option) "
-            "connect_deadline_ms=6 (option) endpoint_map_path=/mine (option) ");
+            "connect_deadline_ms=6 (option) endpoint_map_path=/mine (option) "
+            "shared_memory=false (option) ");
   EXPECT_THAT(report(complete("worker", {.spin_us = 20}, all)), HasSubstr("spin_us=20 (option)"));
 }
 
