@@ -103,8 +103,12 @@ def test_the_variables_of_deeprec_are_read_and_reported(
     assert "spin_us=adaptive (WORKER_ENABLE_POLLING)" in line
     assert "pin_cores=false (WORKER_DISABLE_PIN_CORES)" in line
     assert "connect_deadline_ms=5000 (NETWORK_MAX_CONNECTION_TIMEOUT)" in line
-    started.append(sr.train.Server(cluster, "ps", 0, protocol="grpc++", polling=False))
+    assert "shared_memory=true (default)" in line
+    started.append(
+        sr.train.Server(cluster, "ps", 0, protocol="grpc++", polling=False, shared_memory=False)
+    )
     line = settings_in(capfd.readouterr().err)
+    assert "shared_memory=false (option)" in line
     assert "spin_us=adaptive (option)" in line
     assert "lanes=1 (NETWORK_PS_CORE_NUMBER)" in line
     assert "pin_cores=false (default)" in line

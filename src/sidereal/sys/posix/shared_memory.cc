@@ -21,6 +21,8 @@ namespace sidereal::sys::posix {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+// MFD_NOEXEC_SEAL, which some hosts insist on and kernels before 6.3 do not know.
+constexpr unsigned kNeverRun = 8;
 
 class Mapping final : public SharedMemory {
  public:
@@ -40,6 +42,13 @@ class Mapping final : public SharedMemory {
   const SharedPlace place_;
   Fd fd_;  // while it may be found
 };
+
+Fd make_memory() {
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  Fd fd(::memfd_create("sidereal", kFlags | kNeverRun));
+  if (!fd.valid() && errno == EINVAL) fd = Fd(::memfd_create("sidereal", kFlags));
+  return fd;
+}
 
 /// Maps the whole of it. A process that this one forks does not have it.
 Result<std::span<std::byte>> map(const Fd& fd, uint64_t bytes) {
@@ -82,7 +91,7 @@ Result<std::unique_ptr<SharedMemory>> create_shared(uint64_t ring_bytes) {
   SharedPlace place = {.process = static_cast<uint32_t>(::getpid()), .ring_bytes = ring_bytes};
   uint64_t key[2];
   const uint64_t bytes = shared_bytes(ring_bytes);
-  Fd fd(::memfd_create("sidereal", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  Fd fd = make_memory();
   if (!fd.valid() || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
       ::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0 ||
       ::getrandom(key, sizeof(key), 0) != static_cast<ssize_t>(sizeof(key))) {
