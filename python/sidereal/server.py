@@ -79,7 +79,15 @@ class ServerDef:
 
 
 #: Members of a ServerDef that say how lanes work and where data ports are.
-_SETTINGS = ("endpoint_map_path", "lanes", "polling", "spin_us", "pin_cores", "connect_deadline_ms", "shared_memory")
+_SETTINGS = (
+    "endpoint_map_path",
+    "lanes",
+    "polling",
+    "spin_us",
+    "pin_cores",
+    "connect_deadline_ms",
+    "shared_memory",
+)
 
 
 def _agreed_protocol(given: str | None) -> str:
