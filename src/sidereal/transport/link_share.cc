@@ -114,8 +114,7 @@ Status Link::begin_sharing(std::unique_ptr<sys::SharedMemory> memory, bool offer
   stream_ = std::move(shared);
   count_shared(shared_->memory().bytes().size());
   endpoint_->metrics().rings.add();
-  const Status watched = lane->watch(*stream_, this, interest_);
-  if (!watched.ok()) return watched;
+  SR_RETURN_IF_ERROR(lane->watch(*stream_, this, interest_));
   wire::FrameHeader header;
   header.method = wire::Method::kSwitch;
   send(header);
