@@ -128,11 +128,13 @@ class LaneWorker : public Worker {
                             {.keepalive_timeout_ms = 600'000}));
     SR_RETURN_IF_ERROR(prepare());
     channel_ = transport::Channel::create(endpoint_.get(),
-                                          {.task = kPs, .lane = 0, .address = options_.data});
+                                          {.task = kPs, .lane = 0, .address = options_.data},
+                                          transport::Resume::draw(*random_));
     channel_->connect(0, [done](const Status& status) { done(status); });
     return {};
   }
 
+  const std::unique_ptr<sys::Random> random_ = sys::posix::create_random();
   uint64_t steps_;
   std::unique_ptr<transport::Channel> channel_;
 };
@@ -162,7 +164,8 @@ class CallWorker final : public LaneWorker {
                               .session = options_.session,
                               .kind = static_cast<uint16_t>(DataCall::kRun),
                               .deadline_ns = kNoDeadline,
-                              .extra = extra},
+                              .extra = extra,
+                              .is_repeatable = calls[i].repeatable},
                              feeds_, sinks_[i].get());
       if (!sent) return;
     }

@@ -50,6 +50,7 @@ Result<ScalePlan> plan_of_calls(const passes::Plan& step, const std::string& dri
     ScaleCall& call = by_level[cut.remotes[i].level].emplace_back();
     call.program = remote.hash;
     call.fetches = remote.program.fetches.size();
+    call.repeatable = cut.remotes[i].repeatable;
     for (const int32_t slot : remote.program.feeds) {
       call.feeds.push_back(value_for(remote.program.slots[static_cast<size_t>(slot)], ids));
     }

@@ -35,6 +35,7 @@ struct ScaleCall {
   uint64_t program = 0;
   std::vector<Value> feeds;
   size_t fetches = 0;
+  bool repeatable = false;
 };
 
 /// What a step of one worker says to the ps.

@@ -289,6 +289,7 @@ void register_boundaries(OpRegistry* registry) {
                            {"waits", "bool", false, "Whether it may wait for other steps."},
                            {"one_way", "bool", false, "Whether nothing waits for its answer."},
                            {"ahead", "bool", false, "Whether it may run before the step begins."},
+                           {"repeatable", "bool", false, "Whether it changes nothing."},
                            {"output_dtypes", "strings", true, "Dtypes of the fetches."},
                            {"output_shapes", "strings", true, "Shapes of the fetches: [2,?]."}},
                  .infer = infer_call,

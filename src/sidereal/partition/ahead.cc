@@ -45,16 +45,12 @@ class Marker {
     for (size_t g = 0; g < region_.groups.size(); ++g) {
       CallGroup& group = region_.groups[g];
       const bool needs_nothing = group.args.empty() && region_.before[nodes + g].empty();
-      group.ahead = needs_nothing && !group.rets.empty() && is_pull(group) && leads_to_push(g);
+      group.ahead =
+          needs_nothing && !group.rets.empty() && only_reads(region_, group) && leads_to_push(g);
     }
   }
 
  private:
-  [[nodiscard]] bool is_pull(const CallGroup& group) const {
-    return std::all_of(group.nodes.begin(), group.nodes.end(),
-                       [this](NodeId id) { return only_reads(region_, region_.graph->node(id)); });
-  }
-
   /// True when a call that changes something comes of what group `g` reads. Who only reads wants to
   /// see what there is now.
   [[nodiscard]] bool leads_to_push(size_t g) const {
@@ -88,6 +84,11 @@ class Marker {
 };
 
 }  // namespace
+
+bool only_reads(const CallRegion& region, const CallGroup& group) {
+  return std::all_of(group.nodes.begin(), group.nodes.end(),
+                     [&](NodeId id) { return only_reads(region, region.graph->node(id)); });
+}
 
 void mark_ahead(CallRegion* whole) { Marker(whole).run(); }
 

@@ -222,6 +222,7 @@ class CallGraphs::Maker {
     if (remote.waits) node.attrs["waits"] = true;
     if (remote.one_way) node.attrs["one_way"] = true;
     if (remote.ahead) node.attrs["ahead"] = true;
+    if (remote.repeatable) node.attrs["repeatable"] = true;
     std::set<NodeId> sources;
     for (const Output& arg : group.args) {
       node.inputs.push_back(in_driver({.value = arg}, node));
@@ -288,6 +289,7 @@ class CallGraphs::Maker {
     remote.waits = group.waits;
     remote.one_way = group.one_way;
     remote.ahead = group.ahead;
+    remote.repeatable = !group.waits && only_reads(region_, group);
     remote.within = all_.within_;
     Part part(region_, registry_, &remote.graph);
     std::map<Output, Output> args;

@@ -19,7 +19,8 @@ struct RemoteGraph {
   bool waits = false;     ///< It may wait for other steps, however long.
   bool one_way = false;   ///< See pull_push_by_device().
   bool ahead = false;     ///< The same.
-  std::string within;     ///< The branches and loops around it: "loop/branch"; "" without any.
+  bool repeatable = false;  ///< It changes nothing, and may be run again.
+  std::string within;       ///< The branches and loops around it: "loop/branch"; "" without any.
   ir::Graph graph;
 };
 

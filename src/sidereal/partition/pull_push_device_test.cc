@@ -182,6 +182,22 @@ TEST_F(PullPushByDevice, PullsThatNeedNothingOfTheirStepAreSentAhead) {
   }
 }
 
+TEST_F(PullPushByDevice, WhatOnlyReadsMayBeRunAgainAndWhatChangesAnythingMayNot) {
+  const NodeId train = build_regression();
+  for (const Mode mode : {Mode::kLayers, Mode::kLite}) {
+    const PartitionedGraph parts = cut(mode, {loss_}, {train});
+    ASSERT_GE(parts.remotes.size(), 4U);
+    for (const RemoteGraph& remote : parts.remotes) {
+      EXPECT_EQ(remote.repeatable, remote.level == 1) << remote.level;
+    }
+    for (const ir::Node& node : parts.worker.nodes()) {
+      if (node.op != "Call") continue;
+      const RemoteGraph& remote = parts.remotes[ir::attr_or<int64_t>(node.attrs, "call", -1)];
+      EXPECT_EQ(ir::attr_or(node.attrs, "repeatable", false), remote.repeatable);
+    }
+  }
+}
+
 TEST_F(PullPushByDevice, RowsOfConstantIdsAreSentAheadAndThoseOfFedIdsAreNot) {
   const Output fed = ops::placeholder(b_, "ids", DType::kInt64, {-1});
   const Output known = on(

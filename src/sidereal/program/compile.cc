@@ -127,6 +127,7 @@ class Compiler {
       spec.waits = ir::attr_or(node.attrs, "waits", false);
       spec.one_way = ir::attr_or(node.attrs, "one_way", false);
       spec.ahead = ir::attr_or(node.attrs, "ahead", false) && node.inputs.empty();
+      spec.repeatable = ir::attr_or(node.attrs, "repeatable", false);
     }
     return {};
   }

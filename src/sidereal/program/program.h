@@ -52,6 +52,7 @@ struct CallSpec {
   bool waits = false;            ///< It may wait for other steps, however long.
   bool one_way = false;          ///< partition::pull_push_by_device() says what that allows.
   bool ahead = false;            ///< The same; no feeds then.
+  bool repeatable = false;       ///< It changes nothing, and may be run again.
 };
 
 /// A per-location graph as a flat list over integer slots. Immutable once made; equal content means

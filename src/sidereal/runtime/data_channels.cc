@@ -438,7 +438,8 @@ std::shared_ptr<Peers::Run> DataChannels::run(const std::string& task, const Cal
               .session = call.session,
               .kind = static_cast<uint16_t>(DataCall::kRun),
               .deadline_ns = transport::kNoDeadline,
-              .extra = extra},
+              .extra = extra,
+              .is_repeatable = call.repeatable},
              feeds, run);
   return run;
 }

@@ -192,6 +192,9 @@ class DataPort::Impl final : public transport::CallHandler {
     }
     Client& client = clients_[from.id.value];
     const uint64_t step = call.header.step;
+    const bool is_repeatable = (call.header.flags & wire::kRepeatable) != 0;
+    // Sent again while it runs, over a new connection: that gets the one answer.
+    if (is_repeatable && client.runs.contains(call.header.call_id)) return {};
     SR_RETURN_IF_ERROR(check_new(client, call.header.call_id));
     if (parts_ >= kPartsMax) {
       return base::resource_exhausted("{} runs {} steps for others, as many as it takes",

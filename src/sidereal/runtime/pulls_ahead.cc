@@ -64,7 +64,9 @@ class PullsAhead::Sent final : public Pull,
   void ask() {
     self_ = shared_from_this();
     run_ = owner_.peers_->run(
-        call_.task, {.session = session_, .program = call_.program, .lane = call_.lane}, {}, this);
+        call_.task,
+        {.session = session_, .program = call_.program, .lane = call_.lane, .repeatable = true}, {},
+        this);
   }
   /// Nobody is going to take it.
   void throw_away() {

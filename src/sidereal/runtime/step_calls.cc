@@ -41,7 +41,8 @@ class StepCalls::Call final : public Peers::RunDone {
                               .program = spec_->program,
                               .trace = trace,
                               .number = step,
-                              .lane = lane_};
+                              .lane = lane_,
+                              .repeatable = spec_->repeatable};
     if (spec_->one_way && trace == 0 && owner_->one_way_->start(task_, call, feeds)) {
       // Its memory stays as it is until the step is at its end, and while anybody holds it.
       return completion->done({}, {});

@@ -106,6 +106,7 @@ class Peers {
     int32_t trace = 0;
     uint64_t number = 0;
     int lane = 0;
+    bool repeatable = false;  ///< It changes nothing, and may be run again.
   };
   /// Runs a program that is registered on `task`, by its full name. The memory of `feeds` must not
   /// change until `done`, which is borrowed, was told: not from within. Thread: the task's lane.

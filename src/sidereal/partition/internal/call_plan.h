@@ -160,6 +160,9 @@ void merge_calls(CallRegion* region);
 /// Marks the one-way calls of the whole graph, and in its functions; see pull_push.h.
 void mark_one_way(CallRegion* whole);
 
+/// True when a call only reads what lasts, if anything: run again, it does no harm.
+bool only_reads(const CallRegion& region, const CallGroup& group);
+
 /// Marks those that may be sent before their step begins; see pull_push.h.
 void mark_ahead(CallRegion* whole);
 
