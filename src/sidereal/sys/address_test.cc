@@ -14,9 +14,8 @@ TEST(Address, ParsesAndPrintsBothFamiliesAndNames) {
 }
 
 TEST(Address, RefusesWhatIsNoAddress) {
-  for (const char* text :
-       {"", "host", ":1", "host:", "host:x", "host:65536", "host:-1", "::1:80", "a b:1", "[:: ]:1",
-        "a\t:1", " a:1"}) {
+  for (const char* text : {"", "host", ":1", "host:", "host:x", "host:65536", "host:-1", "::1:80",
+                           "a b:1", "[:: ]:1", "a\t:1", " a:1"}) {
     EXPECT_EQ(Address::parse(text).status().code(), StatusCode::kInvalidArgument) << text;
   }
 }
