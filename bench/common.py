@@ -22,6 +22,8 @@ FOREIGN_MAX = 0.10
 
 T = TypeVar("T")
 
+#: Options of servers. Tasks of other hosts would come over TCP, all of them.
+OVER_TCP = ("--option", "shared_memory=0")
 _reserved: list[ReservedPorts] = []
 
 

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 from common import (
+    OVER_TCP,
     PROTOCOLS,
     Quiet,
     Server,
@@ -200,8 +201,8 @@ class Cluster:
         self.worker: Server | None = None
         try:
             for task in range(model.ps):
-                self.ps.append(Server(self.cluster, "ps", task, protocol))
-            self.worker = Server(self.cluster, "worker", 0, protocol)
+                self.ps.append(Server(self.cluster, "ps", task, protocol, options=OVER_TCP))
+            self.worker = Server(self.cluster, "worker", 0, protocol, options=OVER_TCP)
         except BaseException:
             self.close()
             raise

@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from common import (
     BIN,
+    OVER_TCP,
     PROTOCOLS,
     Quiet,
     Server,
@@ -51,8 +52,7 @@ import sidereal.v1 as tf
 COUNTS = (1, 8, 64, 256, 1024)
 #: The ps has the first one, the workers the last one.
 CORES = sorted(os.sched_getaffinity(0))
-# Workers of other hosts would come over TCP, all of them.
-OPTIONS = ("--lanes", "1", "--option", "shared_memory=0")
+OPTIONS = ("--lanes", "1", *OVER_TCP)
 PROCESSES = 4
 TABLES, ROWS, IDS, DIM = 8, 50_000, 64, 16
 #: As of Tally::kFineness.
