@@ -248,7 +248,7 @@ void Bench::report(const Case& one, const std::vector<std::vector<Sample>>& samp
     const auto [low, high] = std::minmax_element(samples[i].begin(), samples[i].end(), less);
     const double gigabytes = all * static_cast<double>(one.bytes) / 1e9;
     fmt::print(
-        "{:<21} {:<18} {:>8.1f} {:>17} {:>6.2f} {:>8.1f} {:>8.1f} {:>4.0f} {:>4.0f} {:>8.1f} "
+        "{:<21} {:<30} {:>8.1f} {:>17} {:>6.2f} {:>8.1f} {:>8.1f} {:>4.0f} {:>4.0f} {:>8.1f} "
         "{:>7.2f}\n",
         one.name, sides_[i].name, all / 1e3,
         fmt::format("[{:.1f}-{:.1f}]", low->messages_per_s / 1e3, high->messages_per_s / 1e3),
@@ -297,7 +297,7 @@ Status Bench::run() {
       "busier side; ratio: lanes that poll to this side.{}\n\n",
       default_congestion_control(), flags_.rounds, flags_.window_ms,
       has_zmq() ? "" : " Built without ZeroMQ (libzmq3-dev): skipped.");
-  fmt::print("{:<21} {:<18} {:>8} {:>17} {:>6} {:>8} {:>8} {:>4} {:>4} {:>8} {:>7}\n", "messages",
+  fmt::print("{:<21} {:<30} {:>8} {:>17} {:>6} {:>8} {:>8} {:>4} {:>4} {:>8} {:>7}\n", "messages",
              "side", "k/s", "", "GB/s", "p50 us", "p99 us", "cl %", "sv %", "k/core", "ratio");
   for (const Case& one : kCases) {
     if (one.name.find(flags_.only) == std::string::npos) continue;
