@@ -13,12 +13,17 @@ using ir::NodeId;
 
 namespace {
 
+/// True for nodes that change what lasts. What makes a handle finds or makes what it names.
+bool changes(const CallRegion& region, const Node& node) {
+  return !makes_handle(node.op) && ir::has_effect(*region.graph, node, region.rules->registry);
+}
+
 /// True for nodes whose results follow from their inputs and the values of variables alone.
 bool only_reads(const CallRegion& region, const Node& node) {
   const ir::OpRegistry& registry = region.rules->registry;
   const ir::OpSchema& schema = *registry.find(node.op);
   if (makes_handle(node.op)) return true;
-  if (ir::has_effect(*region.graph, node, registry)) return false;
+  if (changes(region, node)) return false;
   const bool is_read = node.op.starts_with("Variable") && schema.handle_inputs > 0;
   return is_read || !ir::is_stateful(*region.graph, node, registry);
 }
@@ -68,15 +73,11 @@ class Marker {
   }
 
   [[nodiscard]] bool is_push(int32_t item) const {
-    const ir::OpRegistry& registry = region_.rules->registry;
-    const auto changes = [&](NodeId id) {
-      const Node& node = region_.graph->node(id);
-      return !makes_handle(node.op) && ir::has_effect(*region_.graph, node, registry);
-    };
+    const auto changes_at = [&](NodeId id) { return changes(region_, region_.graph->node(id)); };
     const auto nodes = static_cast<int32_t>(region_.graph->size());
-    if (item < nodes) return region_.split.contains(NodeId(item)) && changes(NodeId(item));
+    if (item < nodes) return region_.split.contains(NodeId(item)) && changes_at(NodeId(item));
     const CallGroup& group = region_.groups[item - nodes];
-    return std::any_of(group.nodes.begin(), group.nodes.end(), changes);
+    return std::any_of(group.nodes.begin(), group.nodes.end(), changes_at);
   }
 
   CallRegion& region_;

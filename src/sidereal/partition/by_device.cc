@@ -318,14 +318,12 @@ class RegionCutter {
     Piece& piece = pieces_.at(device);
     Node made = node;
     made.inputs.clear();
-    for (const bool late : {false, true}) {
-      for (const Output& input : node.inputs) {
-        if (region_.late.contains(input.node) != late) continue;
-        SR_RETURN_IF_ERROR(value_on(input, device).status());
-      }
-      if (late) continue;
-      SR_ASSIGN_OR_RETURN(made.control_inputs, controls_on(node, device));
+    for (const Output& input : node.inputs) {
+      if (region_.late.contains(input.node)) continue;
+      SR_RETURN_IF_ERROR(value_on(input, device).status());
     }
+    SR_ASSIGN_OR_RETURN(made.control_inputs, controls_on(node, device));
+    // What is late is put now, behind all that the others wait for.
     for (const Output& input : node.inputs) {
       SR_ASSIGN_OR_RETURN(made.inputs.emplace_back(), value_on(input, device));
     }
