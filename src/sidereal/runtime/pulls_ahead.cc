@@ -12,15 +12,6 @@ namespace sidereal::runtime {
 
 using tensor::Tensor;
 
-namespace {
-
-/// Adds to what only this thread writes.
-void add(std::atomic<int64_t>* figure, int64_t change) {
-  figure->store(figure->load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
-}
-
-}  // namespace
-
 std::shared_ptr<const AheadCalls> ahead_calls(const program::Program& program) {
   auto out = std::make_shared<AheadCalls>();
   size_t bytes = 0;
@@ -178,7 +169,7 @@ void PullsAhead::end(uint64_t session, const std::shared_ptr<const AheadCalls>& 
     own.sent.push_back(std::make_shared<Sent>(this, session, calls, i));
     own.sent.back()->ask();
   }
-  add(&sent_, static_cast<int64_t>(calls->size()));
+  sent_.add(static_cast<int64_t>(calls->size()));
 }
 
 std::shared_ptr<PullsAhead::Pull> PullsAhead::take(uint64_t session, int number) {
@@ -193,7 +184,7 @@ std::shared_ptr<PullsAhead::Pull> PullsAhead::take(uint64_t session, int number)
   own.sent.erase(at);
   if (own.sent.empty()) stop_timer(&own);
   if (sent->failed()) {
-    add(&thrown_away_, 1);
+    thrown_away_.add();
     return nullptr;
   }
   own.last_pause = 0;
@@ -212,7 +203,7 @@ void PullsAhead::throw_away(Session* session) {
   session->pause = session->last_pause;
   const auto sent = std::exchange(session->sent, {});
   for (const auto& one : sent) one->throw_away();
-  add(&thrown_away_, static_cast<int64_t>(sent.size()));
+  thrown_away_.add(static_cast<int64_t>(sent.size()));
 }
 
 void PullsAhead::throw_away(uint64_t session) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "sidereal/exec/buffer_pool.h"
 #include "sidereal/lane/lane.h"
+#include "sidereal/metrics/counter.h"
 #include "sidereal/program/program.h"
 #include "sidereal/runtime/task.h"
 
@@ -77,8 +77,8 @@ class PullsAhead {
   void forget(uint64_t session);
 
   /// Calls that were sent ahead, and those of them that no step used. Any thread.
-  [[nodiscard]] int64_t sent() const { return sent_; }
-  [[nodiscard]] int64_t thrown_away() const { return thrown_away_; }
+  [[nodiscard]] int64_t sent() const { return sent_.value(); }
+  [[nodiscard]] int64_t thrown_away() const { return thrown_away_.value(); }
 
   /// What the answers for one session take at most.
   static constexpr size_t kBytesMax = size_t{256} << 20;
@@ -105,8 +105,8 @@ class PullsAhead {
   exec::BufferPool* const pool_;
   const Post post_;
   absl::flat_hash_map<uint64_t, Session> sessions_;
-  std::atomic<int64_t> sent_ = 0;
-  std::atomic<int64_t> thrown_away_ = 0;
+  metrics::Counter sent_;
+  metrics::Counter thrown_away_;
 };
 
 }  // namespace sidereal::runtime
