@@ -251,6 +251,11 @@ void add_graph(CLI::App* app, Action* action) {
       ->default_str("");
   command->add_flag("--tensor-fuse", a->partition.tensor_fuse,
                     "with --partition grpc or grpc++: as sessions with tensor_fuse send it");
+  command
+      ->add_option("--lanes", a->partition.lanes,
+                   "with --partition star_server or star_server_lite: threads of each task but the "
+                   "master's, each of which is called by itself")
+      ->check(CLI::Range(1, 256));
   command->add_flag("--no-constants", a->no_constants, "leave constants out of pictures");
   add_model_options(command, &a->model);
   add_cluster_options(command, &a->model);

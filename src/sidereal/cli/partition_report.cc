@@ -5,8 +5,10 @@
 #include "sidereal/cli/cluster_option.h"
 #include "sidereal/cluster/protocol.h"
 #include "sidereal/exec/one_op.h"
+#include "sidereal/ir/device_spec.h"
 #include "sidereal/partition/by_device.h"
 #include "sidereal/partition/cost.h"
+#include "sidereal/partition/lanes.h"
 #include "sidereal/partition/pull_push.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/runtime/placement.h"
@@ -41,8 +43,8 @@ Status find_wanted(const PartitionArguments& a, passes::StepGraph* step) {
 }
 
 Result<passes::StepGraph> placed_step(const ir::Graph& graph, const PartitionArguments& a,
+                                      const cluster::ClusterSpec& cluster,
                                       const ir::OpRegistry& registry) {
-  SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec cluster, read_cluster(a.cluster));
   passes::StepGraph step;
   SR_ASSIGN_OR_RETURN(step.graph,
                       runtime::place_on_cluster(graph, cluster, {.master = a.master}, registry));
@@ -58,8 +60,8 @@ Result<passes::StepGraph> placed_step(const ir::Graph& graph, const PartitionArg
 }
 
 /// The device that drives a session's steps: where a node goes that asks for none.
-Result<std::string> driver_of(const PartitionArguments& a, const ir::OpRegistry& registry) {
-  SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec cluster, read_cluster(a.cluster));
+Result<std::string> driver_of(const PartitionArguments& a, const cluster::ClusterSpec& cluster,
+                              const ir::OpRegistry& registry) {
   ir::Graph graph;
   ir::Node node;
   node.name = "x";
@@ -68,6 +70,14 @@ Result<std::string> driver_of(const PartitionArguments& a, const ir::OpRegistry&
   SR_ASSIGN_OR_RETURN(const ir::Graph placed,
                       runtime::place_on_cluster(graph, cluster, {.master = a.master}, registry));
   return placed.nodes()[0].device;
+}
+
+/// How a session spreads the work of a device, with `lanes` on each task.
+partition::DeviceLanes lanes_of(const std::string& device, int lanes,
+                                const cluster::ClusterSpec& cluster) {
+  const Result<ir::DeviceSpec> spec = ir::DeviceSpec::parse(device);
+  const Result<int> tasks = cluster.num_tasks(spec.ok() ? spec->job.value_or("") : "");
+  return {.lanes = lanes, .tasks = tasks.ok() ? *tasks : 1};
 }
 
 }  // namespace
@@ -79,7 +89,8 @@ Result<std::string> partition_report(const ir::Graph& graph, const PartitionArgu
         "--partition needs the graph of a session, as text, and the --cluster that it runs on");
   }
   SR_ASSIGN_OR_RETURN(const cluster::Protocol protocol, cluster::parse_protocol(a.protocol));
-  SR_ASSIGN_OR_RETURN(const passes::StepGraph step, placed_step(graph, a, registry));
+  SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec cluster, read_cluster(a.cluster));
+  SR_ASSIGN_OR_RETURN(passes::StepGraph step, placed_step(graph, a, cluster, registry));
   if (!cluster::is_pull_push(protocol)) {
     SR_ASSIGN_OR_RETURN(const auto parts,
                         partition::by_device(step.graph, step.fetches, step.targets, registry,
@@ -87,7 +98,10 @@ Result<std::string> partition_report(const ir::Graph& graph, const PartitionArgu
     return fmt::format("{}: {}\n{}", a.protocol, partition::to_text(partition::cost_of(parts)),
                        partition::summary(parts));
   }
-  SR_ASSIGN_OR_RETURN(const std::string driver, driver_of(a, registry));
+  SR_ASSIGN_OR_RETURN(const std::string driver, driver_of(a, cluster, registry));
+  partition::assign_lanes(&step.graph, [&](const std::string& device) {
+    return device == driver ? partition::DeviceLanes() : lanes_of(device, a.lanes, cluster);
+  });
   using Mode = partition::PullPushOptions::Mode;
   const Mode mode = protocol == cluster::Protocol::kStarServer ? Mode::kLayers : Mode::kLite;
   SR_ASSIGN_OR_RETURN(const auto parts,

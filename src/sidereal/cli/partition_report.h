@@ -17,6 +17,7 @@ struct PartitionArguments {
   std::vector<std::string> fetches = {};  ///< "node:0".
   std::vector<std::string> targets = {};  ///< Without both, all nodes that nothing reads.
   bool tensor_fuse = false;               ///< See partition::ByDeviceOptions.
+  int lanes = 1;  ///< Of each task but the master's; of protocols that call.
 };
 
 /// What a step of a session with `graph` sends: calls, rounds, messages, bytes as far as they are

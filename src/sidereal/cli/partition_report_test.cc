@@ -85,6 +85,28 @@ TEST_F(PartitionReport, shows_what_travels_together) {
   }
 }
 
+TEST_F(PartitionReport, shows_the_lanes_of_tasks) {
+  const std::string more = R"(%5 = Variable() name="t/part_1" {dtype=float32, shape=shape[64], )"
+                           R"(shared_name="t/part_1"} device="/job:ps/task:1" : string[]
+%6 = VariableRead(%5) name="one" {dtype=float32, shape=shape[64]} : float32[64]
+%7 = Variable() name="t/part_3" {dtype=float32, shape=shape[64], )"
+                           R"(shared_name="t/part_3"} device="/job:ps/task:1" : string[]
+%8 = VariableRead(%7) name="three" {dtype=float32, shape=shape[64]} : float32[64]
+)";
+  const PartitionArguments asked = {.protocol = "star_server", .fetches = {"one", "three"}};
+  const auto one = report(asked, more);
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_THAT(*one, HasSubstr("1 calls in 1 rounds to 1 locations"));
+  // Of two tasks the second one has the parts 1 and 3: one for each of its lanes.
+  PartitionArguments with_lanes = asked;
+  with_lanes.lanes = 2;
+  const auto two = report(with_lanes, more);
+  ASSERT_TRUE(two.ok()) << two.status();
+  EXPECT_THAT(*two, HasSubstr("2 calls in 1 rounds to 2 locations"));
+  EXPECT_THAT(*two, HasSubstr("/job:ps/replica:0/task:1/device:CPU:0\n"));
+  EXPECT_THAT(*two, HasSubstr("/job:ps/replica:0/task:1/device:CPU:0/lane:1\n"));
+}
+
 TEST_F(PartitionReport, says_what_is_missing_or_unknown) {
   ir::Graph graph;
   EXPECT_THAT(base::message_of(partition_report(graph, {.protocol = "grpc"}, registry_).status()),
@@ -97,6 +119,7 @@ TEST_F(PartitionReport, says_what_is_missing_or_unknown) {
 TEST_F(PartitionReport, is_an_option_of_dump) {
   EXPECT_THAT(parse({"graph", "dump", "--help"}).out, HasSubstr("--partition"));
   EXPECT_EQ(parse({"graph", "dump", "x", "--partition", "smoke"}).exit_code, 2);
+  EXPECT_EQ(parse({"graph", "dump", "x", "--lanes", "0"}).exit_code, 2);
   EXPECT_TRUE(parse({"graph", "dump", "x", "--partition", "grpc++", "--cluster", "{}", "--fetch",
                      "a:0", "--fetch", "b:0"})
                   .action);

@@ -1,5 +1,6 @@
 #include "sidereal/partition/lanes.h"
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <numeric>
@@ -49,10 +50,21 @@ std::string name_of(const Node& node) {
   return (container.empty() ? "" : container + "|") + (shared.empty() ? node.name : shared);
 }
 
-int lane_of_name(std::string_view name, int lanes) {
-  const auto [base, part] = split_number(name, kPart);
-  const auto count = static_cast<uint64_t>(lanes);
-  return static_cast<int>((base::hash64(base) + static_cast<uint64_t>(part)) % count);
+/// "w" and 3 of "w/part_3" and of "w/part_3/Adagrad".
+std::pair<std::string_view, int> split_part(std::string_view name) {
+  const size_t at = name.rfind(kPart);
+  if (at == std::string_view::npos) return {name, 0};
+  const size_t end = std::min(name.find('/', at + 1), name.size());
+  const auto [table, part] = split_number(name.substr(0, end), kPart);
+  return table.size() == at ? std::pair{table, part} : std::pair{name, 0};
+}
+
+int lane_of_name(std::string_view name, DeviceLanes device) {
+  const auto [table, part] = split_part(name);
+  // Round robin gives a task every tasks-th part, from any first one on: K % tasks is the same for
+  // them. With it, parts that are all on one task go on from lane to lane as well.
+  const auto further = static_cast<uint64_t>(part / device.tasks + part % device.tasks);
+  return static_cast<int>((base::hash64(table) + further) % static_cast<uint64_t>(device.lanes));
 }
 
 /// Nodes of a graph that must be on one lane.
@@ -76,7 +88,7 @@ class Groups {
   }
 
   /// The lanes, by node.
-  std::vector<int> lanes(const std::function<int(const std::string&)>& lanes_of) {
+  std::vector<int> lanes(const std::function<DeviceLanes(const std::string&)>& lanes_of) {
     std::map<size_t, std::string> first;  // By group: the first name in it.
     for (const Node& node : graph_.nodes()) {
       if (!makes_handle(node.op)) continue;
@@ -122,19 +134,20 @@ std::string on_lane(std::string_view device, int lane) {
 
 int lane_of(std::string_view name) { return split_number(name, kLane).second; }
 
-void assign_lanes(Graph* placed, const std::function<int(const std::string& device)>& lanes_of) {
-  absl::flat_hash_map<std::string, int> counts;
+void assign_lanes(Graph* placed,
+                  const std::function<DeviceLanes(const std::string& device)>& lanes_of) {
+  absl::flat_hash_map<std::string, DeviceLanes> known;
   bool any = false;
   for (const Node& node : placed->nodes()) {
-    const auto [at, is_new] = counts.try_emplace(node.device, 1);
+    const auto [at, is_new] = known.try_emplace(node.device);
     if (is_new) at->second = lanes_of(node.device);
-    any = any || at->second > 1;
+    any = any || at->second.lanes > 1;
   }
   if (!any) return;
   Groups groups(placed);
   groups.join_neighbours();
   const std::vector<int> lanes =
-      groups.lanes([&](const std::string& device) { return counts[device]; });
+      groups.lanes([&](const std::string& device) { return known[device]; });
   for (size_t i = 0; i < lanes.size(); ++i) {
     Node& node = placed->mutable_node(ir::NodeId(static_cast<int32_t>(i)));
     if (!ir::runs_functions(node.op)) node.device = on_lane(node.device, lanes[i]);

@@ -14,12 +14,20 @@ std::string on_lane(std::string_view device, int lane);
 /// The lane that such a name says.
 int lane_of(std::string_view name);
 
-/// Splits the work of each device over its lanes (`lanes_of(device)`, at least 1), by writing the
-/// lane's name for the device's. What lasts has one lane, which its name says: all graphs of all
-/// sessions agree on it without asking, and what is done to one variable is done by one thread.
+/// What the lane of a name follows from, of one device. Value type.
+struct DeviceLanes {
+  int lanes = 1;  ///< At least 1.
+  int tasks = 1;  ///< Of the device's job, at least 1: parts of a table go round robin over them.
+};
+
+/// Splits the work of each device over its lanes, by writing the lane's name for the device's. What
+/// lasts has one lane, which its name says: all graphs of all sessions of a cluster agree on it
+/// without asking, and what is done to one variable is done by one thread.
 ///
-/// * The lane of a name is its hash modulo the lanes; "NAME/part_3", piece 3 of a split variable,
-///   is three lanes further than "NAME/part_0", so that the pieces of one table share the work.
+/// * The lane of a name is its hash modulo the lanes. "NAME/part_K", a part of a table, and
+///   "NAME/part_K/SLOT" are as many lanes further than NAME's hash says as a task got parts before
+///   it, K / tasks, when parts go round robin: the parts on one task share its lanes evenly. So
+///   they do when a task has all of them, in blocks of lanes * tasks.
 /// * What one node uses is on one lane, that of the first of the names, and so is what reads
 ///   another's output there, but for small values (up to 1 KiB): the values of a step never pass
 ///   from lane to lane where that would cost another round.
@@ -27,6 +35,7 @@ int lane_of(std::string_view name);
 ///   does, stay on lane 0.
 ///
 /// Graphs must pass ir::verify() and name a device for every node.
-void assign_lanes(ir::Graph* placed, const std::function<int(const std::string& device)>& lanes_of);
+void assign_lanes(ir::Graph* placed,
+                  const std::function<DeviceLanes(const std::string& device)>& lanes_of);
 
 }  // namespace sidereal::partition

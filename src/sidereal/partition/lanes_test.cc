@@ -47,8 +47,11 @@ class PsGraph {
   Output read(Output handle, const Shape& shape) {
     return add(kPs, "VariableRead", {handle}, {{"dtype", DType::kFloat32}, {"shape", shape}});
   }
-  void assign(int lanes) {
-    assign_lanes(&graph_, [lanes](const std::string& device) { return device == kPs ? lanes : 1; });
+  void assign(int lanes) { assign_on(kPs, {.lanes = lanes}); }
+  void assign_on(std::string_view ps, DeviceLanes lanes) {
+    assign_lanes(&graph_, [&](const std::string& device) {
+      return device == ps ? lanes : DeviceLanes{.tasks = lanes.tasks};
+    });
   }
   [[nodiscard]] int lane(Output value) const { return lane_of(graph_.node(value.node).device); }
 
@@ -85,14 +88,41 @@ TEST_F(Lanes, variables_are_spread_over_all_lanes_and_everybody_agrees_on_where_
 }
 
 TEST_F(Lanes, pieces_of_a_table_share_the_work_evenly) {
-  std::vector<int> count(4);
+  for (const int lanes : {2, 3, 4}) {
+    for (const int tasks : {1, 2, 3, 4, 6, 8}) {
+      for (const bool round_robin : {true, false}) {
+        PsGraph ps;
+        std::vector<Output> pieces;
+        for (int i = 0; i < 2 * lanes * tasks; ++i) {
+          // What other tasks have does not matter.
+          if (round_robin && i % tasks != tasks - 1) continue;
+          pieces.push_back(ps.variable("table/part_" + std::to_string(i), Shape{1000, 16}));
+        }
+        ps.assign_on(kPs, {.lanes = lanes, .tasks = tasks});
+        std::vector<int> count(static_cast<size_t>(lanes));
+        for (const Output piece : pieces) ++count[static_cast<size_t>(ps.lane(piece))];
+        EXPECT_THAT(count, testing::Each(round_robin ? 2 : 2 * tasks))
+            << lanes << " lanes, " << tasks << " tasks, round robin: " << round_robin;
+      }
+    }
+  }
+}
+
+TEST_F(Lanes, a_slot_of_a_piece_is_where_its_piece_is) {
   std::vector<Output> pieces;
+  std::vector<Output> slots;
   for (int i = 0; i < 8; ++i) {
-    pieces.push_back(variable("table/part_" + std::to_string(i), Shape{1000, 16}));
+    const std::string name = "a/part_x/table/part_" + std::to_string(i);
+    pieces.push_back(variable(name, Shape{1000, 16}));
+    slots.push_back(variable(name + "/Adam_1", Shape{1000, 16}));
   }
   assign(4);
-  for (const Output piece : pieces) ++count[static_cast<size_t>(lane(piece))];
-  EXPECT_THAT(count, testing::ElementsAre(2, 2, 2, 2));
+  std::set<int> used;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    EXPECT_EQ(lane(slots[i]), lane(pieces[i])) << i;
+    used.insert(lane(slots[i]));
+  }
+  EXPECT_EQ(used.size(), 4U);
 }
 
 TEST_F(Lanes, what_one_update_uses_is_on_the_lane_of_the_first_name) {

@@ -46,6 +46,15 @@ void collect_devices(const ir::Graph& graph, std::set<std::string>* out) {
   }
 }
 
+/// How many of `tasks` have the job of `task`, which is one of them.
+int tasks_beside(const std::vector<std::string>& tasks, std::string_view task) {
+  const std::string_view job = task.substr(0, task.find("/task:"));
+  const auto count = std::count_if(tasks.begin(), tasks.end(), [&](std::string_view other) {
+    return other.substr(0, other.find("/task:")) == job;
+  });
+  return std::max(1, static_cast<int>(count));
+}
+
 }  // namespace
 
 struct MasterSession::Plan {
@@ -454,8 +463,10 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::plan_of_calls(
   const std::string& own = context_->task->name();
   const std::string driver = own + "/device:CPU:0";
   ir::Graph graph = step.graph;
-  partition::assign_lanes(&graph, [&](const std::string& device) {
-    return device == driver ? 1 : lanes_of(task_of(device));
+  partition::assign_lanes(&graph, [&](const std::string& device) -> partition::DeviceLanes {
+    if (device == driver) return {};
+    const std::string task = task_of(device);
+    return {.lanes = lanes_of(task), .tasks = tasks_beside(context_->channels->tasks(), task)};
   });
   SR_ASSIGN_OR_RETURN(
       const partition::PartitionedGraph cut,
