@@ -1,15 +1,19 @@
 """Embedding lookups on tensors. Names and arguments are TensorFlow's. Tables on parameter servers
-are read by the layers of a Model; these functions take a tensor or a variable."""
+are read by the layers of a Model; these functions take tensors or variables, also several that are
+the parts of one table."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .. import errors
-from .._dispatch import apply, convert
+from .._dispatch import apply, binary, convert
 from ._arguments import index_tensor
-from .array import expand_dims, reshape
-from .indexing import boolean_mask, gather
+from .array import concat, expand_dims, reshape, shape
+from .array import range as range_
+from .indexing import boolean_mask, dynamic_partition, dynamic_stitch, gather
+from .math import floordiv, floormod
 from .sorting import unique
 
 __all__ = [
@@ -28,24 +32,85 @@ class SparseTensor(NamedTuple):
     dense_shape: Any
 
 
-def _table(params: Any) -> Any:
-    if isinstance(params, (list, tuple)):
-        if len(params) != 1:
-            raise errors.UnimplementedError(
-                "a list of tables is not taken: concat() them, or use an embedding of a Model, "
-                "which is spread over parameter servers"
-            )
-        params = params[0]
-    return convert(params)
+def _tables(params: Any) -> list[Any]:
+    """The parts of a table; one, if it has none."""
+    if params is None:
+        raise ValueError("params must be specified")
+    given = params if isinstance(params, (list, tuple)) else [params]
+    if not given:
+        raise ValueError("Need at least one param")
+    parts = [getattr(param, "_as_tables", lambda p=param: [p])() for param in given]
+    return [convert(part) for of_one in parts for part in of_one]
 
 
 def embedding_lookup(
     params: Any, ids: Any, max_norm: float | None = None, name: str | None = None
 ) -> Any:
     """The rows of the table `params` at `ids` of any shape (tf.nn.embedding_lookup), those whose
-    length is above `max_norm` shortened to it. OutOfRangeError names an id that is no row."""
-    rows = gather(_table(params), ids, axis=0, name=name)
-    return rows if max_norm is None else _clipped(rows, index_tensor(ids), max_norm)
+    length is above `max_norm` shortened to it. OutOfRangeError names an id that is no row.
+
+    A list of tables, or a variable that is cut into parts, is one table of all their rows, one part
+    behind the other ('div'): as even as can be, the first parts a row longer, else ValueError. Of
+    each part its rows alone are read, where it is, and gradients are of those."""
+    return lookup(params, ids, "div", max_norm, name)
+
+
+def lookup(
+    params: Any, ids: Any, strategy: str, max_norm: float | None = None, name: str | None = None
+) -> Any:
+    """embedding_lookup() of parts by a strategy: 'div', or 'mod': row i is row i // n of part i % n
+    of n."""
+    tables, places = _tables(params), index_tensor(ids)
+    if len(tables) == 1:
+        rows = gather(tables[0], places, axis=0, name=name)
+    else:
+        rows = _rows_of_parts(tables, places, strategy, name)
+    return rows if max_norm is None else _clipped(rows, places, max_norm)
+
+
+def _rows_of_parts(tables: Sequence[Any], ids: Any, strategy: str, name: str | None) -> Any:
+    """Each part is asked for what is its own, and the answers are put where their ids are."""
+    flat = ids if ids.shape is not None and len(ids.shape) == 1 else reshape(ids, [-1])
+    part, row = _located(tables, flat, strategy)
+    wanted = dynamic_partition(row, part, len(tables))
+    positions = dynamic_partition(range_(apply("Size", (flat,))), part, len(tables))
+    found = [gather(table, rows) for table, rows in zip(tables, wanted)]
+    stitched = dynamic_stitch(positions, found, name=name if flat is ids else None)
+    if flat is ids:
+        return stitched
+    row_shape = found[0].shape[1:]
+    extents = [*(ids.shape if ids.shape is not None else [-1, -1]), *row_shape]
+    if sum(extent < 0 for extent in extents) <= 1 and 0 not in extents:
+        return reshape(stitched, extents, name=name)
+    target = concat([shape(ids), shape(found[0])[1:]], 0)
+    return reshape(stitched, target, name=name)
+
+
+def _located(tables: Sequence[Any], ids: Any, strategy: str) -> tuple[Any, Any]:
+    """For each id the number of the part that has its row, and the number of the row there. No part
+    has an id that is no row, or the part that is said has no such row."""
+    n = len(tables)
+    if strategy == "mod":
+        return floormod(ids, n), floordiv(ids, n)
+    if strategy != "div":
+        raise ValueError(
+            f"Unrecognized partition strategy: {strategy}. Must be one of either `mod` or `div`."
+        )
+    sizes = [table.shape[0] if table.shape else -1 for table in tables]
+    short, longer = divmod(sum(sizes), n)
+    if sizes != [short + (i < longer) for i in range(n)]:
+        raise ValueError(
+            f"parts of {sizes} rows (-1: not known) are no table that was cut by 'div': all have "
+            "equally many, the first ones maybe one more"
+        )
+    if short == 0:
+        return ids, apply("ZerosLike", (ids,))
+    # The first parts have short + 1 rows each; what is behind them counts from their end.
+    beyond = binary("Sub", ids, longer)
+    part = binary("Maximum", floordiv(ids, short + 1), floordiv(beyond, short))
+    is_longer = apply("Less", (part, convert(longer, part.dtype)))
+    row = apply("Select", (is_longer, floormod(ids, short + 1), floormod(beyond, short)))
+    return part, row
 
 
 def _clipped(rows: Any, ids: Any, max_norm: float) -> Any:
@@ -69,31 +134,61 @@ def embedding_lookup_sparse(
     sp_ids, each row is weighted and a mean is divided by the sum of weights.
 
     The result is [rows, ...]; a row without ids at the end is left out, in between it is zeros.
+    Tables of several parts are as in embedding_lookup().
     Errors: OutOfRangeError for an id that is no row of the table; InvalidArgumentError for a
     combiner that is not known, or places that are not sorted."""
+    return lookup_sparse(params, sp_ids, sp_weights, "div", combiner, max_norm, name)
+
+
+def lookup_sparse(
+    params: Any, sp_ids: SparseTensor, sp_weights: SparseTensor | None, strategy: str,
+    combiner: str | None, max_norm: float | None, name: str | None,
+) -> Any:  # fmt: skip
+    """embedding_lookup_sparse() of parts by a strategy; see lookup()."""
     combiner = "mean" if combiner is None else combiner
-    if combiner not in _COMBINERS:
-        raise errors.InvalidArgumentError(
-            f"combiner is '{combiner}'; it must be one of {', '.join(_COMBINERS)}"
-        )
-    table = _table(params)
-    segments = reshape(_rows_of(sp_ids), [-1])
+    _check_combiner(combiner)
+    segments = reshape(_rows_of(_sparse("sp_ids", sp_ids)), [-1])
+    by_rows = sp_weights is None and max_norm is None
     ids = index_tensor(sp_ids.values)
-    if sp_weights is None and max_norm is None:
+    table, ids = _one_table(_tables(params), ids, strategy, max_norm, by_rows)
+    if by_rows:
         # Rows are summed where they are; the gradient stays sparse.
         op = f"SparseSegment{_COMBINERS[combiner]}"
         return apply(op, (table, ids, segments), None, name=name)
-    distinct, places = unique(ids)
-    rows = gather(embedding_lookup(table, distinct, max_norm), places)
+    rows = gather(table, ids)
     if sp_weights is None:
         if combiner == "sum":
             return apply("SegmentSum", (rows, segments), None, name=name)
         weights = apply("OnesLike", (apply("Cast", (ids,), {"dtype": rows.dtype}),))
     else:
-        weights = convert(sp_weights.values)
+        weights = convert(_sparse("sp_weights", sp_weights).values)
         if weights.dtype != rows.dtype:
             weights = apply("Cast", (weights,), {"dtype": rows.dtype})
     return _weighted(rows, weights, segments, combiner, name)
+
+
+def _check_combiner(combiner: str) -> None:
+    if combiner not in _COMBINERS:
+        raise errors.InvalidArgumentError(
+            f"combiner is '{combiner}'; it must be one of {', '.join(_COMBINERS)}"
+        )
+
+
+def _sparse(what: str, value: Any) -> SparseTensor:
+    if not isinstance(value, SparseTensor):
+        raise TypeError(f"{what} must be a SparseTensor, but got {type(value).__name__}")
+    return value
+
+
+def _one_table(
+    tables: list[Any], ids: Any, strategy: str, max_norm: float | None, by_rows: bool
+) -> tuple[Any, Any]:
+    """A table, and the numbers of the rows there that the ids mean: the rows that are needed, each
+    once, shortened to `max_norm`. Or the table itself, when it is one that is read `by_rows`."""
+    if len(tables) == 1 and by_rows:
+        return tables[0], ids
+    distinct, places = unique(ids)
+    return lookup(tables, distinct, strategy, max_norm), places
 
 
 def _rows_of(sp: SparseTensor) -> Any:
@@ -124,28 +219,44 @@ def safe_embedding_lookup_sparse(
     and, with weights, those whose weight is not positive are left out, and a row without any id
     gives the row `default_id` of the table, or zeros. The result has one row per row of
     `sparse_ids`, whose dense_shape [rows, ...] must be given."""
-    table = _table(embedding_weights)
+    return safe_lookup_sparse(
+        embedding_weights, sparse_ids, sparse_weights, "div", combiner, default_id, max_norm, name
+    )
+
+
+def safe_lookup_sparse(
+    embedding_weights: Any, sparse_ids: SparseTensor, sparse_weights: SparseTensor | None,
+    strategy: str, combiner: str | None, default_id: int | None, max_norm: float | None,
+    name: str | None,
+) -> Any:  # fmt: skip
+    """safe_embedding_lookup_sparse() of parts by a strategy; see lookup()."""
+    combiner = "mean" if combiner is None else combiner
+    _check_combiner(combiner)
+    tables = _tables(embedding_weights)
+    _sparse("sparse_ids", sparse_ids)
     ids = index_tensor(sparse_ids.values)
     rows = reshape(_rows_of(sparse_ids), [-1])
     keep = apply("GreaterEqual", (ids, apply("ZerosLike", (ids,))))
     weights = None
     if sparse_weights is not None:
-        weights = convert(sparse_weights.values)
+        weights = convert(_sparse("sparse_weights", sparse_weights).values)
         positive = apply("Greater", (weights, apply("ZerosLike", (weights,))))
         keep = apply("LogicalAnd", (keep, positive))
     ids, rows = boolean_mask(ids, keep), boolean_mask(rows, keep)
     if weights is not None:
         weights = boolean_mask(weights, keep)
     num = _number_of_rows(sparse_ids, rows.dtype)
-    found = _combined(table, ids, rows, weights, combiner, max_norm, num)
+    by_rows = weights is None and max_norm is None
+    table, ids = _one_table(tables, ids, strategy, max_norm, by_rows)
+    found = _combined(table, ids, rows, weights, combiner, num)
     count = apply("UnsortedSegmentSum", (apply("OnesLike", (rows,)), rows, num))
     empty = apply("Equal", (count, apply("ZerosLike", (count,))))
-    for _ in range(len(table.shape) - 1):
+    for _ in range(len(found.shape) - 1):
         empty = expand_dims(empty, -1)
     if default_id is None:
         instead = apply("ZerosLike", (found,))
     else:
-        instead = embedding_lookup(table, [default_id], max_norm)
+        instead = lookup(tables, [default_id], strategy, max_norm)
     return apply("Select", (empty, instead, found), None, name=name)
 
 
@@ -155,19 +266,11 @@ def _number_of_rows(sp: SparseTensor, dtype: Any) -> Any:
     return first if first.dtype == dtype else apply("Cast", (first,), {"dtype": dtype})
 
 
-def _combined(
-    table: Any, ids: Any, rows: Any, weights: Any, combiner: str, max_norm: float | None, num: Any
-) -> Any:
+def _combined(table: Any, ids: Any, rows: Any, weights: Any, combiner: str, num: Any) -> Any:
     """One combined row per row, `num` of them, zeros where there is none."""
-    if combiner not in _COMBINERS:
-        raise errors.InvalidArgumentError(
-            f"combiner is '{combiner}'; it must be one of {', '.join(_COMBINERS)}"
-        )
-    if weights is None and max_norm is None:
-        return apply(f"SparseSegment{_COMBINERS[combiner]}", (table, ids, rows, num))
-    values = embedding_lookup(table, ids, max_norm)
     if weights is None:
-        return apply(f"UnsortedSegment{_COMBINERS[combiner]}", (values, rows, num))
+        return apply(f"SparseSegment{_COMBINERS[combiner]}", (table, ids, rows, num))
+    values = gather(table, ids)
     if weights.dtype != values.dtype:
         weights = apply("Cast", (weights,), {"dtype": values.dtype})
     for _ in range(len(table.shape) - 1):

@@ -27,6 +27,12 @@ from .._dispatch import apply, convert
 from .._native import Output as Tensor
 from .._resources import Resource
 from .._run_metadata import RunMetadata, RunOptions, Timeline
+from ..partitioners import (
+    fixed_size_partitioner,
+    min_max_variable_partitioner,
+    variable_axis_size_partitioner,
+)
+from . import embedding as _embedding
 from . import initializers as _initializers
 from .config import ConfigProto, GPUOptions, GraphOptions, OptimizerOptions
 from .coordinator import Coordinator, QueueRunner, add_queue_runner, start_queue_runners
@@ -68,10 +74,12 @@ from .initializers import (
     zeros_initializer,
 )
 from .operation import Operation
+from .partitioned import PartitionedVariable
 from .placement import PlacementReport, placement_report
 from .scopes import (
     AUTO_REUSE,
     VariableScope,
+    get_local_variable,
     get_variable,
     get_variable_scope,
     variable_scope,
@@ -156,13 +164,22 @@ timeline = types.SimpleNamespace(Timeline=Timeline)
 
 
 class _Namespace:
-    """A module whose functions add to the default graph."""
+    """A module whose functions add to the default graph; with other ones of TensorFlow 1."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, **functions: Any) -> None:
         self._module = module
+        self.__dict__ |= functions
 
     def __getattr__(self, name: str) -> Any:
         return _wrapped(getattr(self._module, name))
+
+
+nn = _Namespace(
+    _sr.nn,
+    embedding_lookup=_embedding.embedding_lookup,
+    embedding_lookup_sparse=_embedding.embedding_lookup_sparse,
+    safe_embedding_lookup_sparse=_embedding.safe_embedding_lookup_sparse,
+)
 
 
 def _wrapped(thing: Any) -> Any:
@@ -268,18 +285,20 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "AUTO_REUSE", "ConditionalAccumulator", "ConfigProto", "FIFOQueue", "GPUOptions", "Graph",
     "GraphKeys", "GraphOptions", "InteractiveSession", "Operation", "OptimizerOptions",
-    "PaddingFIFOQueue", "PlacementReport", "PriorityQueue", "RandomShuffleQueue", "RunMetadata",
-    "RunOptions", "Session", "SparseConditionalAccumulator", "Tensor", "Variable", "VariableScope",
-    "add_to_collection", "add_to_collections", "assign", "assign_add", "assign_sub",
-    "colocate_with", "constant", "constant_initializer", "container", "contrib",
-    "control_dependencies", "device", "get_collection", "get_collection_ref", "get_default_graph",
-    "get_default_session", "get_variable", "get_variable_scope", "global_variables",
-    "global_variables_initializer", "glorot_normal_initializer", "glorot_uniform_initializer",
-    "gradients", "group", "init_scope", "initialize_all_variables", "initializers",
-    "is_variable_initialized", "local_variables", "local_variables_initializer", "model_variables",
-    "name_scope", "no_op", "ones_initializer", "placeholder", "placement_report",
+    "PaddingFIFOQueue", "PartitionedVariable", "PlacementReport", "PriorityQueue",
+    "RandomShuffleQueue", "RunMetadata", "RunOptions", "Session", "SparseConditionalAccumulator",
+    "Tensor", "Variable", "VariableScope", "add_to_collection", "add_to_collections", "assign",
+    "assign_add", "assign_sub", "colocate_with", "constant", "constant_initializer", "container",
+    "contrib", "control_dependencies", "device", "fixed_size_partitioner", "get_collection",
+    "get_collection_ref", "get_default_graph", "get_default_session", "get_local_variable",
+    "get_variable", "get_variable_scope", "global_variables", "global_variables_initializer",
+    "glorot_normal_initializer", "glorot_uniform_initializer", "gradients", "group", "init_scope",
+    "initialize_all_variables", "initializers", "is_variable_initialized", "local_variables",
+    "local_variables_initializer", "min_max_variable_partitioner", "model_variables", "name_scope",
+    "nn", "no_op", "ones_initializer", "placeholder", "placement_report",
     "random_normal_initializer", "random_uniform_initializer", "report_uninitialized_variables",
     "reset_default_graph", "scatter_add", "scatter_sub", "scatter_update", "string_split",
-    "timeline", "train", "trainable_variables", "truncated_normal_initializer", "variable_scope",
-    "variables_initializer", "zeros_initializer",
+    "timeline", "train", "trainable_variables", "truncated_normal_initializer",
+    "variable_axis_size_partitioner", "variable_scope", "variables_initializer",
+    "zeros_initializer",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from ..dtypes import float32, float64
 from ..indexed_slices import IndexedSlices
 from .graph import Graph, GraphKeys, building, get_default_graph, group
 from .operation import Operation
+from .partitioned import PartitionedVariable, flat
 from .variables import Variable, is_trainable, trainable_variables
 
 
@@ -36,6 +37,8 @@ def gradients(
     if stop_gradients is not None:
         raise errors.UnimplementedError("gradients(stop_gradients=...): use stop_gradient()")
     sources = nest.flatten(xs)
+    if any(isinstance(x, PartitionedVariable) for x in sources):
+        raise TypeError("gradients() by a PartitionedVariable: give its parts, list(variable)")
     groups = [list(x.reads) if isinstance(x, Variable) else [x] for x in sources]
     with building(), get_default_graph().name_scope(name):
         found = iter(
@@ -111,9 +114,9 @@ class Optimizer:
         colocate_gradients_with_ops: bool = False,
         grad_loss: Any = None,
     ) -> list[tuple[Any, Variable]]:
-        """Pairs (gradient, variable), by default of the trainable variables. None where nothing
-        flows."""
-        found = list(var_list) if var_list is not None else trainable_variables()
+        """Pairs (gradient, variable), by default of the trainable variables; of the parts of a
+        PartitionedVariable. None where nothing flows."""
+        found = flat(var_list) if var_list is not None else trainable_variables()
         variables = [variable for variable in found if is_trainable(variable)]
         if not variables:
             raise ValueError("No variables to optimize.")
@@ -194,6 +197,10 @@ class Optimizer:
         with graph.init_scope(), graph.name_scope(None), graph.colocate_with(variable.op):
             made = Variable(filled, trainable=False, name=f"{variable.op.name}/{name}",
                             validate_shape=variable.shape is not None)  # fmt: skip
+        whole = variable._save_slice_info
+        if whole is not None and made.ndim:
+            slot = made.op.name.removeprefix(variable.op.name + "/")
+            made._set_save_slice_info(whole.of_slot(slot, made.ndim))
         self._kept.append(made)
         return made
 

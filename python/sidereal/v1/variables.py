@@ -31,6 +31,34 @@ from .graph import (
 from .operation import Operation
 
 
+class SaveSliceInfo:
+    """Which part of a variable that was cut a variable is (tf.Variable.SaveSliceInfo)."""
+
+    def __init__(
+        self, full_name: str, full_shape: Sequence[int], var_offset: Sequence[int],
+        var_shape: Sequence[int],
+    ) -> None:  # fmt: skip
+        #: Name and shape of the whole, first element and shape of the part.
+        self.full_name = full_name
+        self.full_shape = list(full_shape)
+        self.var_offset = list(var_offset)
+        self.var_shape = list(var_shape)
+
+    @property
+    def spec(self) -> str:
+        """As files say it: the shape of the whole, then "offset,extent" for each dimension."""
+        whole = " ".join(map(str, self.full_shape))
+        pairs = zip(self.var_offset, self.var_shape)
+        return whole + " " + ":".join(f"{offset},{extent}" for offset, extent in pairs)
+
+    def of_slot(self, name: str, rank: int) -> SaveSliceInfo:
+        """Of a slot of the part that has its first `rank` dimensions."""
+        return SaveSliceInfo(
+            f"{self.full_name}/{name}", self.full_shape[:rank], self.var_offset[:rank],
+            self.var_shape[:rank],
+        )  # fmt: skip
+
+
 class Variable:
     """A value that runs of sessions share and change (tf.compat.v1.Variable).
 
@@ -50,6 +78,10 @@ class Variable:
     dtype: of the value; that of initial_value if absent.
     container: where its name counts; that of sr.container() if absent.
     """
+
+    SaveSliceInfo = SaveSliceInfo
+    #: Of a part of a variable that was cut.
+    _save_slice_info: SaveSliceInfo | None = None
 
     def __init__(
         self,
@@ -278,6 +310,12 @@ class Variable:
         from .session import need_session
 
         (session or need_session()).run(self.initializer, {self.initializer.inputs[1]: value})
+
+    def _set_save_slice_info(self, save_slice_info: SaveSliceInfo) -> None:
+        self._save_slice_info = save_slice_info
+
+    def _get_save_slice_info(self) -> SaveSliceInfo | None:
+        return self._save_slice_info
 
     # --- As a value of Python.
 
