@@ -11,9 +11,10 @@ std::string ps_name(int index) { return fmt::format("/job:ps/task:{}", index); }
 std::string worker_name(int index) { return fmt::format("/job:worker/task:{}", index); }
 
 Process::Process(sys::sim::World* world, sys::sim::Host* host, const Scenario& scenario,
-                 Ledger* ledger, const std::string& task)
+                 Ledger* ledger, const Place& place)
     : scenario_(scenario), ledger_(ledger), node_(world->add_node(host)) {
-  lane_ = lane::Lane::create({.name = task,
+  lane_ = lane::Lane::create({.name = fmt::format("{}/lane:{}", place.task, place.lane),
+                              .index = place.lane,
                               .spin_us = 0,
                               .inbox_slots = scenario.options.inbox_slots,
                               .network = node_,
@@ -21,7 +22,10 @@ Process::Process(sys::sim::World* world, sys::sim::Host* host, const Scenario& s
               .value();
   endpoint_ = transport::Endpoint::create(
                   lane_.get(),
-                  {.cluster_id = kCluster, .task = task, .incarnation = node_->random().next()},
+                  {.cluster_id = kCluster,
+                   .task = place.task,
+                   .incarnation = place.life != 0 ? place.life : node_->random().next(),
+                   .lane_count = static_cast<uint32_t>(place.lanes)},
                   scenario.options)
                   .value();
 }

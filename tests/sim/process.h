@@ -15,11 +15,19 @@ namespace sidereal::sim {
 inline constexpr uint64_t kCluster = 0xc0ffee;
 inline constexpr int kPort = 2222;
 
-/// A life of a task: a node with one lane and one endpoint.
+/// Which lane of which life of a task.
+struct Place {
+  std::string task;
+  int lane = 0;
+  int lanes = 1;
+  uint64_t life = 0;  ///< the task's incarnation; 0: drawn by the node
+};
+
+/// A lane of a life of a task: a node with an endpoint. Nodes of one task are on one host.
 class Process : public sys::sim::Runner {
  public:
   Process(sys::sim::World* world, sys::sim::Host* host, const Scenario& scenario, Ledger* ledger,
-          const std::string& task);
+          const Place& place);
   /// `on_death` ends what lives on the lane; the node must have been killed.
   ~Process() override;
 

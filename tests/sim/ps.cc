@@ -7,9 +7,10 @@ namespace sidereal::sim {
 using tensor::Tensor;
 
 Ps::Ps(sys::sim::World* world, sys::sim::Host* host, const Scenario& scenario, Ledger* ledger,
-       int index)
-    : Process(world, host, scenario, ledger, ps_name(index)) {
-  acceptor_ = transport::Acceptor::create(endpoint(), {host->address(), kPort}, this).value();
+       const Place& place)
+    : Process(world, host, scenario, ledger, place) {
+  acceptor_ =
+      transport::Acceptor::create(endpoint(), {host->address(), kPort + place.lane}, this).value();
   node()->drive(this);
 }
 

@@ -9,12 +9,13 @@
 
 namespace sidereal::sim {
 
-/// A parameter server that remembers the last push of every writer. Call: `session` is the writer,
-/// `step` the number of the push, and of a pull how many bytes are wanted.
+/// A lane of a parameter server that remembers the last push of every writer to it. Call: `session`
+/// is the writer, `step` the number of the push, and of a pull how many bytes are wanted.
 class Ps final : public Process, private transport::CallHandler {
  public:
+  /// Listens at kPort + the lane.
   Ps(sys::sim::World* world, sys::sim::Host* host, const Scenario& scenario, Ledger* ledger,
-     int index);
+     const Place& place);
   ~Ps() override;
 
   /// Complains of memory that is out of bounds.

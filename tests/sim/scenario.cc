@@ -72,6 +72,8 @@ Scenario draw(uint64_t seed, const Wishes& wishes) {
       (wishes.seconds > 0 ? wishes.seconds
                           : static_cast<double>(is_large ? 20 : rng.between(20, 60))) *
       1e9);
+  out.lanes = static_cast<int>(rng.between(1, is_large ? 2 : 4));
+  out.spread = static_cast<int>(rng.between(1, 4));
   out.end_ns = length;
   out.calm_at_ns = length * 6 / 10;
   return out;
@@ -83,15 +85,16 @@ std::string Scenario::to_string() const {
                                                    options.resume_ms, options.lane_answer_bytes_max)
                                      : "not resumed";
   return fmt::format(
-      "{} workers of {} tracks, {} ps; delay {} + {} ms, loss {:.4f}, {} bytes/s, {} bytes of "
+      "{} workers of {} tracks, {} ps of {} lanes, up to {} in a step; delay {} + {} ms, loss "
+      "{:.4f}, {} bytes/s, {} bytes of "
       "buffer, short {}; think {} ms, deadlines {} to {} ms, up to {} bytes, or {} ({:.3f}), late "
       "{:.3f}, cancelled {:.3f}, refused {:.3f}; keepalive {} ms, {}; faults each ms: break {}, "
       "cut "
       "{}, ps death {}, worker death {}, stall {}, slow {}; calm at {} of {} s",
-      workers, tracks, ps, ms(world.delay_ns_min), ms(world.delay_ns_around), world.loss,
-      world.host_bytes_per_s, world.buffer_bytes, world.short_io, ms(think_ns), ms(deadline_ns_min),
-      ms(deadline_ns_max), bytes_small, bytes_large, large, late, cancelled, refused,
-      options.keepalive_timeout_ms, resumed, ms(break_ns), ms(cut_ns), ms(ps_death_ns),
+      workers, tracks, ps, lanes, spread, ms(world.delay_ns_min), ms(world.delay_ns_around),
+      world.loss, world.host_bytes_per_s, world.buffer_bytes, world.short_io, ms(think_ns),
+      ms(deadline_ns_min), ms(deadline_ns_max), bytes_small, bytes_large, large, late, cancelled,
+      refused, options.keepalive_timeout_ms, resumed, ms(break_ns), ms(cut_ns), ms(ps_death_ns),
       ms(worker_death_ns), ms(stall_ns), ms(slow_ns), ms(calm_at_ns) / 1e3, ms(end_ns) / 1e3);
 }
 

@@ -13,6 +13,7 @@ struct Scenario {
   uint64_t seed = 0;
   int workers = 0;
   int ps = 0;
+  int lanes = 1;           ///< of each ps; they share its host, and die together
   int64_t calm_at_ns = 0;  ///< faults until then
   int64_t end_ns = 0;
   sys::sim::WorldOptions world;
@@ -20,7 +21,8 @@ struct Scenario {
   // Workers.
   bool resume = false;      ///< calls outlive their connections
   bool repeatable = false;  ///< pulls may be run again
-  int tracks = 1;           ///< of a worker: each pulls and pushes, one call at a time
+  int tracks = 1;           ///< of a worker: each pulls and pushes, one step at a time
+  int spread = 1;           ///< lanes that a step calls at once, at most
   int64_t think_ns = 0;
   int64_t deadline_ns_min = 0;
   int64_t deadline_ns_max = 0;

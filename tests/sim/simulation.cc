@@ -55,21 +55,34 @@ class Simulation {
     // What was given up may still be on its way.
     for (int i = 0; i < 120 && !is_idle(); ++i) world_.run_until(world_.now() + kSecond);
     for (auto& worker : workers_) worker->check_idle();
-    for (auto& ps : ps_) ps->check_idle();
+    for (Ps* ps : lanes()) ps->check_idle();
     return report();
   }
 
  private:
+  /// All lanes of a task begin and end together.
   void start_ps(size_t at) {
-    if (ps_[at] != nullptr) return;
-    ps_[at] =
-        std::make_unique<Ps>(&world_, ps_hosts_[at], scenario_, &ledger_, static_cast<int>(at));
+    if (!ps_[at].empty()) return;
+    Place place{
+        .task = ps_name(static_cast<int>(at)), .lanes = scenario_.lanes, .life = rng_.next()};
+    for (; place.lane < place.lanes; ++place.lane) {
+      ps_[at].push_back(std::make_unique<Ps>(&world_, ps_hosts_[at], scenario_, &ledger_, place));
+    }
   }
   void end_ps(size_t at, Death death) {
-    if (ps_[at] == nullptr) return;
-    world_.kill(ps_[at]->node(), death);
-    note_memory(*ps_[at]);
-    ps_[at].reset();
+    for (const auto& lane : ps_[at]) {
+      world_.kill(lane->node(), death);
+      note_memory(*lane);
+    }
+    ps_[at].clear();
+  }
+  /// Of all ps that live.
+  std::vector<Ps*> lanes() const {
+    std::vector<Ps*> out;
+    for (const auto& ps : ps_) {
+      for (const auto& lane : ps) out.push_back(lane.get());
+    }
+    return out;
   }
   void start_worker(size_t at) {
     if (workers_[at] != nullptr) return;
@@ -112,7 +125,7 @@ class Simulation {
     each(scenario_.cut_ns, [this] { cut(); });
     each(scenario_.ps_death_ns, [this] {
       const size_t at = rng_.below(ps_.size());
-      if (ps_[at] == nullptr) return;
+      if (ps_[at].empty()) return;
       end_ps(at, any_death());
       undo(500 * kMillisecond, [this, at] {
         world_.revive(ps_hosts_[at]);
@@ -152,8 +165,12 @@ class Simulation {
     const int64_t ns =
         std::min(rng_.around(500 * kMillisecond), scenario_.calm_at_ns - world_.now());
     if (rng_.chance(0.3)) {
+      // One lane has much to do, or all of the process stands.
       const auto& ps = ps_[rng_.below(ps_.size())];
-      if (ps != nullptr) world_.stall(ps->node(), ns);
+      const size_t only = rng_.below(2 * static_cast<uint64_t>(scenario_.lanes));
+      for (size_t i = 0; i < ps.size(); ++i) {
+        if (only >= ps.size() || only == i) world_.stall(ps[i]->node(), ns);
+      }
       return;
     }
     const auto& worker = workers_[rng_.below(workers_.size())];
@@ -168,12 +185,8 @@ class Simulation {
     for (const Host* const one : ps_hosts_) {
       for (const Host* const other : worker_hosts_) world_.heal(one, other);
     }
-    for (size_t i = 0; i < ps_.size(); ++i) {
-      if (ps_[i] == nullptr) start_ps(i);
-    }
-    for (size_t i = 0; i < workers_.size(); ++i) {
-      if (workers_[i] == nullptr) start_worker(i);
-    }
+    for (size_t i = 0; i < ps_.size(); ++i) start_ps(i);
+    for (size_t i = 0; i < workers_.size(); ++i) start_worker(i);
   }
   void heal(Host* host) {
     world_.revive(host);
@@ -182,9 +195,7 @@ class Simulation {
   }
 
   void look() {
-    for (const auto& ps : ps_) {
-      if (ps != nullptr) ps->check_memory();
-    }
+    for (Ps* ps : lanes()) ps->check_memory();
     if (world_.now() < scenario_.end_ns) world_.after(kLookEvery, [this] { look(); });
   }
   void note_memory(const Ps& ps) {
@@ -193,7 +204,8 @@ class Simulation {
   }
 
   bool is_idle() {
-    return std::all_of(ps_.begin(), ps_.end(), [](const auto& ps) { return ps->is_idle(); });
+    const std::vector<Ps*> all = lanes();
+    return std::all_of(all.begin(), all.end(), [](const Ps* ps) { return ps->is_idle(); });
   }
 
   [[nodiscard]] Outcomes outcomes() const {
@@ -222,7 +234,7 @@ class Simulation {
   }
 
   Report report() {
-    for (const auto& ps : ps_) note_memory(*ps);
+    for (const Ps* ps : lanes()) note_memory(*ps);
     report_.outcomes.add(outcomes());
     Report out = report_;
     out.hash = world_.hash();
@@ -238,7 +250,7 @@ class Simulation {
   sys::sim::World world_;
   Rng rng_;
   std::vector<Host*> ps_hosts_, worker_hosts_;
-  std::vector<std::unique_ptr<Ps>> ps_;
+  std::vector<std::vector<std::unique_ptr<Ps>>> ps_;  // their lanes; none while they are dead
   std::vector<std::unique_ptr<Worker>> workers_;
   uint64_t lives_ = 0;
   Report report_;

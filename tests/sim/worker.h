@@ -23,7 +23,7 @@ struct Outcomes {
   void add(const Outcomes& other);
 };
 
-/// A worker: tracks that pull and push in turn, at any ps.
+/// A worker: tracks that pull and push in turn, at any lanes of any ps.
 class Worker final : public Process {
  public:
   /// `number` is unique among the lives of all workers.
@@ -42,12 +42,10 @@ class Worker final : public Process {
   int64_t take_done() { return std::exchange(done_, 0); }
 
  private:
+  class Call;
   class Track;
-  struct Line {
-    std::unique_ptr<transport::Channel> channel;
-  };
 
-  std::vector<std::unique_ptr<transport::Channel>> channels_;
+  std::vector<std::unique_ptr<transport::Channel>> channels_;  // ps by ps, lane by lane
   std::vector<std::unique_ptr<Track>> tracks_;
   Outcomes outcomes_;
   bool is_quiet_ = false;
