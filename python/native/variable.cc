@@ -65,8 +65,10 @@ void bind_variable(nb::module_& m) {
       .def(
           "scatter",
           [](Cell& self, const std::string& how, const Value& indices, const Value& values) {
-            check(exec::scatter_rows(scatter_from_name(how), &self.value, indices.tensor,
-                                     values.tensor));
+            std::vector<int64_t> rows;
+            check(exec::rows_of(self.value, indices.tensor, values.tensor, &rows));
+            if (!rows.empty()) eager::own(&self.value);
+            check(exec::scatter_rows(scatter_from_name(how), rows, values.tensor, self.value));
           },
           "how"_a, "indices"_a, "values"_a)
       .def_prop_ro("dtype", [](const Cell& self) { return dtype_object(self.value.dtype()); })

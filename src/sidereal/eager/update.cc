@@ -9,11 +9,6 @@ namespace {
 using tensor::DType;
 using tensor::Tensor;
 
-/// Makes `value` the only holder of its memory.
-void own(Tensor* value) {
-  if (value->buffer().use_count() > 1) *value = value->clone();
-}
-
 Status check_like(const Tensor& weights, const Tensor& other, std::string_view what) {
   if (other.dtype() == DType::kFloat32 && other.shape() == weights.shape()) return {};
   return base::invalid_argument("{} is {}; the variable is {}", what, other.to_string(),
@@ -35,6 +30,10 @@ Status check_weights(const kernels::RuleStep& rule, const Tensor& weights,
 }
 
 }  // namespace
+
+void own(Tensor* value) {
+  if (value->buffer().use_count() > 1) *value = value->clone();
+}
 
 Status update_dense(const kernels::RuleStep& rule, Tensor* weights, std::vector<Tensor>* slots,
                     const Tensor& grad) {
@@ -58,7 +57,8 @@ Status update_dense(const kernels::RuleStep& rule, Tensor* weights, std::vector<
 Status update_rows(const kernels::RuleStep& rule, Tensor* weights, std::vector<Tensor>* slots,
                    const Tensor& indices, const Tensor& values) {
   SR_RETURN_IF_ERROR(check_weights(rule, *weights, *slots));
-  SR_ASSIGN_OR_RETURN(const std::vector<int64_t> rows, exec::rows_of(*weights, indices, values));
+  std::vector<int64_t> rows;
+  SR_RETURN_IF_ERROR(exec::rows_of(*weights, indices, values, &rows));
   if (rows.empty()) return {};
   const int64_t dim = weights->num_elements() / weights->shape().dim(0);
   const auto width = static_cast<size_t>(dim);

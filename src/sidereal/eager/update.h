@@ -12,6 +12,9 @@
 /// copy, so that what was read before never changes.
 namespace sidereal::eager {
 
+/// Makes `value` the only holder of its memory: a copy, when somebody else holds it.
+void own(tensor::Tensor* value);
+
 /// One step of an update rule. `weights`, `slots` (as many as the rule has) and `grad` are float32
 /// of one shape. kInvalidArgument otherwise.
 Status update_dense(const kernels::RuleStep& rule, tensor::Tensor* weights,

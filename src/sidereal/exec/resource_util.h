@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "sidereal/exec/kernel_util.h"
 #include "sidereal/resources/variable.h"
@@ -24,10 +26,42 @@ Result<std::shared_ptr<T>> find_resource(const KernelContext& c, int i,
   return manager.find<T>(c.in<std::string_view>(i)[0]);
 }
 
-/// The variable whose handle is input `i`.
-inline Result<std::shared_ptr<resources::Variable>> find_variable(
-    const KernelContext& c, int i, const resources::Manager& manager) {
-  return find_resource<resources::Variable>(c, i, manager);
-}
+/// A variable that a kernel uses, which it looks for by name once: a step that it runs again takes
+/// neither a lock nor memory for it. It may be known here for longer than its manager does, and has
+/// no value then.
+/// Thread: core-local, as kernels are.
+class KnownVariable {
+ public:
+  /// The variable whose handle is input `i`.
+  Result<resources::Variable*> of_input(const KernelContext& c, int i,
+                                        const resources::Manager& manager) {
+    SR_RETURN_IF_ERROR(check_dtype(c, i, tensor::DType::kString));
+    SR_RETURN_IF_ERROR(check_rank(c, i, 0));
+    const std::string_view name = c.in<std::string_view>(i)[0];
+    return find(name, manager.forgotten(), [&] { return manager.find<resources::Variable>(name); });
+  }
+  /// The variable `def`, which is made when there is none. kInvalidArgument when there is another
+  /// one of its name.
+  Result<resources::Variable*> made(const resources::VariableDef& def,
+                                    resources::Manager* manager) {
+    return find(def.name, manager->forgotten(), [&] {
+      return manager->find_or_create<resources::Variable>(
+          def.name, [&def] { return *resources::Variable::make(def); });
+    });
+  }
+
+ private:
+  template <class Find>
+  Result<resources::Variable*> find(std::string_view name, uint64_t forgotten, Find look) {
+    if (found_ == nullptr || forgotten != forgotten_ || name != found_->def().name) {
+      SR_ASSIGN_OR_RETURN(found_, look());
+      forgotten_ = forgotten;
+    }
+    return found_.get();
+  }
+
+  std::shared_ptr<resources::Variable> found_;
+  uint64_t forgotten_ = 0;
+};
 
 }  // namespace sidereal::exec

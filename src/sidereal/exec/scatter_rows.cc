@@ -2,8 +2,6 @@
 
 #include <cstring>
 
-#include "sidereal/resources/variable.h"
-
 namespace sidereal::exec {
 
 using tensor::DType;
@@ -25,58 +23,57 @@ void accumulate(const std::vector<int64_t>& rows, const T* values, int64_t dim, 
 
 }  // namespace
 
-Result<std::vector<int64_t>> rows_of(const Tensor& table, const Tensor& indices,
-                                     const Tensor& values) {
+Status rows_of(const Tensor& table, const Tensor& indices, const Tensor& values,
+               std::vector<int64_t>* out) {
   if (table.shape().rank() < 1) {
     return base::invalid_argument("a scalar {} has no rows", table.to_string());
   }
   const int64_t rows = table.shape().dim(0);
   const int64_t dim = rows == 0 ? 0 : table.num_elements() / rows;
-  std::vector<int64_t> out;
-  out.reserve(static_cast<size_t>(indices.num_elements()));
   if (indices.dtype() == DType::kInt64) {
-    for (const int64_t index : indices.data<const int64_t>()) out.push_back(index);
+    const auto given = indices.data<const int64_t>();
+    out->assign(given.begin(), given.end());
   } else if (indices.dtype() == DType::kInt32) {
-    for (const int32_t index : indices.data<const int32_t>()) out.push_back(index);
+    const auto given = indices.data<const int32_t>();
+    out->assign(given.begin(), given.end());
   } else {
     return base::invalid_argument("the indices are {}; they must be int32 or int64",
                                   indices.to_string());
   }
-  for (const int64_t index : out) {
+  for (const int64_t index : *out) {
     if (index >= 0 && index < rows) continue;
     return base::out_of_range("index {} is not a row of {}: indices are 0 to {}", index,
                               table.to_string(), rows - 1);
   }
   if (values.dtype() != table.dtype() ||
-      values.num_elements() != static_cast<int64_t>(out.size()) * dim) {
-    return base::invalid_argument("{} for {} rows of {}", values.to_string(), out.size(),
+      values.num_elements() != static_cast<int64_t>(out->size()) * dim) {
+    return base::invalid_argument("{} for {} rows of {}", values.to_string(), out->size(),
                                   table.to_string());
   }
-  return out;
+  return {};
 }
 
-Status scatter_rows(Scatter how, Tensor* table, const Tensor& indices, const Tensor& values) {
-  SR_ASSIGN_OR_RETURN(const std::vector<int64_t> rows, rows_of(*table, indices, values));
+Status scatter_rows(Scatter how, const std::vector<int64_t>& rows, const Tensor& values,
+                    const Tensor& table) {
   if (rows.empty()) return {};
-  if (table->dtype() == DType::kString) {
-    return base::invalid_argument("rows of {} cannot be replaced", table->to_string());
+  if (table.dtype() == DType::kString) {
+    return base::invalid_argument("rows of {} cannot be replaced", table.to_string());
   }
-  resources::Variable::own(table);
-  const int64_t dim = table->num_elements() / table->shape().dim(0);
+  const int64_t dim = table.num_elements() / table.shape().dim(0);
   if (how == Scatter::kUpdate) {
-    const size_t bytes = static_cast<size_t>(dim) * tensor::size_of(table->dtype());
+    const size_t bytes = static_cast<size_t>(dim) * tensor::size_of(table.dtype());
     for (size_t i = 0; i < rows.size() && bytes > 0; ++i) {
-      std::memcpy(table->raw() + static_cast<size_t>(rows[i]) * bytes, values.raw() + i * bytes,
+      std::memcpy(table.raw() + static_cast<size_t>(rows[i]) * bytes, values.raw() + i * bytes,
                   bytes);
     }
     return {};
   }
   const auto run = [&]<class T>() -> Status {
     accumulate<T>(rows, values.data<const T>().data(), dim, how == Scatter::kSub,
-                  table->data<T>().data());
+                  table.data<T>().data());
     return {};
   };
-  switch (table->dtype()) {
+  switch (table.dtype()) {
     case DType::kFloat32:
       return run.operator()<float>();
     case DType::kFloat64:
@@ -86,7 +83,7 @@ Status scatter_rows(Scatter how, Tensor* table, const Tensor& indices, const Ten
     case DType::kInt64:
       return run.operator()<int64_t>();
     default:
-      return base::invalid_argument("rows of {} cannot be added to", table->to_string());
+      return base::invalid_argument("rows of {} cannot be added to", table.to_string());
   }
 }
 

@@ -12,15 +12,15 @@ namespace sidereal::exec {
 /// How rows meet what is there.
 enum class Scatter { kUpdate, kAdd, kSub };
 
-/// `indices` (int32 or int64) as int64. kOutOfRange names one that is no row of `table`;
+/// Sets `rows` to `indices` (int32 or int64). kOutOfRange names one that is no row of `table`;
 /// kInvalidArgument unless `values` has the table's dtype and one of its rows for each index.
-Result<std::vector<int64_t>> rows_of(const tensor::Tensor& table, const tensor::Tensor& indices,
-                                     const tensor::Tensor& values);
+Status rows_of(const tensor::Tensor& table, const tensor::Tensor& indices,
+               const tensor::Tensor& values, std::vector<int64_t>* rows);
 
-/// Writes, adds or subtracts rows of `values` at `indices`, one after the other, in the memory of
-/// `table` where nobody else holds that, else in a copy. kUpdate: any dtype but string; the others:
-/// float32, float64, int32 and int64. Errors are those of rows_of().
-Status scatter_rows(Scatter how, tensor::Tensor* table, const tensor::Tensor& indices,
-                    const tensor::Tensor& values);
+/// Writes, adds or subtracts the rows of `values` at `rows`, which are those of rows_of(), one
+/// after the other, in the memory of `table`. kUpdate: any dtype but string; the others: float32,
+/// float64, int32 and int64; else kInvalidArgument.
+Status scatter_rows(Scatter how, const std::vector<int64_t>& rows, const tensor::Tensor& values,
+                    const tensor::Tensor& table);
 
 }  // namespace sidereal::exec

@@ -17,6 +17,7 @@ namespace {
 
 using base::invalid_argument;
 using kernels::RuleKind;
+using resources::Variable;
 using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
@@ -81,15 +82,12 @@ class Values final : public Target {
 /// Values of variables, which are locked.
 class Locked final : public Target {
  public:
-  explicit Locked(std::span<Tensor* const> values) : values_(values) {}
-  [[nodiscard]] const Tensor& before(int i) const override { return *values_[i]; }
-  Tensor& changed(int i) override {
-    resources::Variable::own(values_[i]);
-    return *values_[i];
-  }
+  explicit Locked(std::span<Variable::Value* const> values) : values_(values) {}
+  [[nodiscard]] const Tensor& before(int i) const override { return values_[i]->get(); }
+  Tensor& changed(int i) override { return values_[i]->own(); }
 
  private:
-  std::span<Tensor* const> values_;
+  std::span<Variable::Value* const> values_;
 };
 
 /// What both kernels share: the rule, and weights and slots ready to be changed.
@@ -149,7 +147,10 @@ class Update {
 class UpdateKernel : public Kernel {
  public:
   UpdateKernel(const Update& update, resources::Manager* manager)
-      : update_(update), manager_(manager) {}
+      : update_(update),
+        manager_(manager),
+        known_(static_cast<size_t>(update.num_slots()) + 1),
+        variables_(known_.size()) {}
 
   Status run(KernelContext& c) final {
     if (manager_ == nullptr) {
@@ -162,12 +163,11 @@ class UpdateKernel : public Kernel {
       return invalid_argument("the learning rate must be a scalar");
     }
     update_.set_learning_rate(c.in<float>(rate)[0]);
-    std::vector<std::shared_ptr<resources::Variable>> variables;
     for (int i = 0; i <= update_.num_slots(); ++i) {
-      SR_ASSIGN_OR_RETURN(auto found, find_variable(c, i == 0 ? 0 : rate + i, *manager_));
-      variables.push_back(std::move(found));
+      const int input = i == 0 ? 0 : rate + i;
+      SR_ASSIGN_OR_RETURN(variables_[i], known_[i].of_input(c, input, *manager_));
     }
-    return resources::Variable::change(variables, [&](std::span<Tensor* const> values) {
+    return Variable::change(variables_, [&](std::span<Variable::Value* const> values) {
       Locked locked(values);
       return apply(c, locked);
     });
@@ -180,6 +180,8 @@ class UpdateKernel : public Kernel {
  private:
   Update update_;
   resources::Manager* manager_;
+  std::vector<KnownVariable> known_;  // The weights, the slots.
+  std::vector<Variable*> variables_;  // The same, found.
 };
 
 class UpdateDense final : public UpdateKernel {

@@ -31,10 +31,9 @@ Result<std::unique_ptr<Kernel>> variable(const BindContext& bind) {
   // Made once here, so that a wrong definition is found when the program is bound.
   SR_RETURN_IF_ERROR(Variable::make(def).status());
   const Tensor handle = Tensor::strings(Shape(), std::vector<std::string>{def.name});
-  return make_kernel([manager, def = std::move(def), handle](KernelContext& c) -> Status {
-    SR_ASSIGN_OR_RETURN(
-        const std::shared_ptr<Variable> found,
-        manager->find_or_create<Variable>(def.name, [&def] { return *Variable::make(def); }));
+  return make_kernel([manager, def = std::move(def), handle,
+                      known = KnownVariable()](KernelContext& c) mutable -> Status {
+    SR_ASSIGN_OR_RETURN(Variable* const found, known.made(def, manager));
     SR_RETURN_IF_ERROR(found->check_same(def));
     c.set_output(0, handle);
     return {};
@@ -54,8 +53,8 @@ Status give(KernelContext& c, Tensor value) {
 Result<std::unique_ptr<Kernel>> read(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
   const auto shape = ir::attr_or<Shape>(bind.instruction.attrs, "shape", Shape::unknown_rank());
-  return make_kernel([manager, shape](KernelContext& c) -> Status {
-    SR_ASSIGN_OR_RETURN(const auto found, find_variable(c, 0, *manager));
+  return make_kernel([manager, shape, known = KnownVariable()](KernelContext& c) mutable -> Status {
+    SR_ASSIGN_OR_RETURN(Variable* const found, known.of_input(c, 0, *manager));
     SR_ASSIGN_OR_RETURN(Tensor value, found->read());
     if (!resources::fits(shape, value.shape())) {
       return invalid_argument("the variable holds {}; shape {} was declared", value.to_string(),
@@ -67,8 +66,8 @@ Result<std::unique_ptr<Kernel>> read(const BindContext& bind) {
 
 Result<std::unique_ptr<Kernel>> is_initialized(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
-  return make_kernel([manager](KernelContext& c) -> Status {
-    SR_ASSIGN_OR_RETURN(const auto found, find_variable(c, 0, *manager));
+  return make_kernel([manager, known = KnownVariable()](KernelContext& c) mutable -> Status {
+    SR_ASSIGN_OR_RETURN(Variable* const found, known.of_input(c, 0, *manager));
     c.output(0, Shape()).data<bool>()[0] = found->is_initialized();
     return {};
   });
@@ -77,60 +76,56 @@ Result<std::unique_ptr<Kernel>> is_initialized(const BindContext& bind) {
 Result<std::unique_ptr<Kernel>> assign(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
   const bool checks = ir::attr_or(bind.instruction.attrs, "validate_shape", true);
-  return make_kernel([manager, checks](KernelContext& c) -> Status {
-    SR_ASSIGN_OR_RETURN(const auto found, find_variable(c, 0, *manager));
-    SR_ASSIGN_OR_RETURN(Tensor value, found->assign(c.input(1), checks));
-    return give(c, std::move(value));
-  });
+  return make_kernel(
+      [manager, checks, known = KnownVariable()](KernelContext& c) mutable -> Status {
+        SR_ASSIGN_OR_RETURN(Variable* const found, known.of_input(c, 0, *manager));
+        SR_ASSIGN_OR_RETURN(Tensor value, found->assign(c.input(1), checks));
+        return give(c, std::move(value));
+      });
 }
 
-/// Changes the variable of input 0 by `change(value, context)`, and gives the new value out.
+/// A kernel that changes the variable of input 0 by `change(value, context)`, and gives the new
+/// value out.
 template <class F>
-Status change(KernelContext& c, const Manager& manager, F change) {
-  SR_ASSIGN_OR_RETURN(std::shared_ptr<Variable> found, find_variable(c, 0, manager));
-  const std::vector<std::shared_ptr<Variable>> variables = {std::move(found)};
-  return Variable::change(variables, [&](std::span<Tensor* const> values) -> Status {
-    SR_RETURN_IF_ERROR(change(values[0], c));
-    return give(c, *values[0]);
-  });
-}
-
-Status add_to(kernels::BinaryOp op, Tensor* value, KernelContext& c) {
-  const Tensor x = c.input(1);
-  if (x.dtype() != value->dtype() || !(x.shape() == value->shape())) {
-    return invalid_argument("{} for a variable that is {}: they must have one dtype and shape",
-                            x.to_string(), value->to_string());
-  }
-  Variable::own(value);
-  return tensor::with_dtype<tensor::NumericTypes>(x.dtype(), [&]<class T>() -> Status {
-    T* const to = value->data<T>().data();
-    const T* const from = x.data<const T>().data();
-    c.parallel(x.num_elements(), kGrain, [&](int64_t begin, int64_t end) {
-      kernels::binary<T>(op, to + begin, from + begin, to + begin, end - begin);
-    });
-    return {};
-  });
+KernelFactory changing(F change) {
+  return [change](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
+    SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
+    return make_kernel(
+        [manager, change, known = KnownVariable()](KernelContext& c) mutable -> Status {
+          SR_ASSIGN_OR_RETURN(Variable* const found, known.of_input(c, 0, *manager));
+          return Variable::change({&found, 1}, [&](std::span<Variable::Value* const> values) {
+            SR_RETURN_IF_ERROR(change(values[0], c));
+            return give(c, values[0]->get());
+          });
+        });
+  };
 }
 
 KernelFactory assign_sum(kernels::BinaryOp op) {
-  return [op](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
-    SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
-    return make_kernel([manager, op](KernelContext& c) {
-      return change(c, *manager,
-                    [op](Tensor* value, KernelContext& c) { return add_to(op, value, c); });
+  return changing([op](Variable::Value* value, KernelContext& c) -> Status {
+    const Tensor& x = c.input(1);
+    if (x.dtype() != value->get().dtype() || !(x.shape() == value->get().shape())) {
+      return invalid_argument("{} for a variable that is {}: they must have one dtype and shape",
+                              x.to_string(), value->get().to_string());
+    }
+    const Tensor& sum = value->own();
+    return tensor::with_dtype<tensor::NumericTypes>(x.dtype(), [&]<class T>() -> Status {
+      T* const to = sum.data<T>().data();
+      const T* const from = x.data<const T>().data();
+      c.parallel(x.num_elements(), kGrain, [&](int64_t begin, int64_t end) {
+        kernels::binary<T>(op, to + begin, from + begin, to + begin, end - begin);
+      });
+      return {};
     });
-  };
+  });
 }
 
 KernelFactory scatter(Scatter how) {
-  return [how](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
-    SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
-    return make_kernel([manager, how](KernelContext& c) {
-      return change(c, *manager, [how](Tensor* value, KernelContext& c) {
-        return scatter_rows(how, value, c.input(1), c.input(2));
-      });
-    });
-  };
+  return changing([rows = std::vector<int64_t>(), how](Variable::Value* value,
+                                                       KernelContext& c) mutable -> Status {
+    SR_RETURN_IF_ERROR(rows_of(value->get(), c.input(1), c.input(2), &rows));
+    return scatter_rows(how, rows, c.input(2), rows.empty() ? value->get() : value->own());
+  });
 }
 
 }  // namespace

@@ -44,6 +44,7 @@ bool Manager::erase(std::string_view name) {
     if (it == resources_.end()) return false;
     gone = std::move(it->second);
     resources_.erase(it);
+    ++forgotten_;
   }
   gone->cancel();
   changed();
@@ -54,6 +55,7 @@ void Manager::erase_container(std::string_view container) {
   std::vector<std::shared_ptr<Resource>> gone;
   {
     const std::lock_guard lock(mutex_);
+    ++forgotten_;
     for (auto it = resources_.begin(); it != resources_.end();) {
       const size_t bar = it->first.find('|');
       const size_t end = bar == std::string::npos ? 0 : bar;
@@ -74,6 +76,7 @@ void Manager::clear() {
   {
     const std::lock_guard lock(mutex_);
     gone.swap(resources_);
+    ++forgotten_;
   }
   for (auto& [name, resource] : gone) resource->cancel();
   changed();

@@ -68,6 +68,9 @@ class Manager {
   void clear();
   /// Names, sorted.
   [[nodiscard]] std::vector<std::string> names() const;
+  /// How many times resources were forgotten: what was found before is there yet while this does
+  /// not change. To be read before what is to be remembered is looked for.
+  [[nodiscard]] uint64_t forgotten() const { return forgotten_.load(std::memory_order_acquire); }
   /// Bytes of all of them.
   [[nodiscard]] int64_t bytes() const;
 
@@ -86,7 +89,8 @@ class Manager {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   absl::flat_hash_map<std::string, std::shared_ptr<Resource>> resources_;
-  std::atomic<uint64_t> changes_ = 0;  // Changed with mutex_.
+  std::atomic<uint64_t> changes_ = 0;    // Changed with mutex_.
+  std::atomic<uint64_t> forgotten_ = 0;  // Changed with mutex_.
 };
 
 }  // namespace sidereal::resources

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <vector>
+#include <mutex>
+
+#include "absl/container/inlined_vector.h"
 
 namespace sidereal::resources {
 
@@ -13,6 +15,11 @@ using tensor::Shape;
 using tensor::Tensor;
 
 namespace {
+
+/// Up to this size there is memory for two values, one to be read and one to be changed.
+constexpr size_t kSpareBytesMax = size_t{1} << 20;
+/// Variables of one change that take no memory: weights and the slots of any rule.
+constexpr size_t kUsual = 4;
 
 /// True when nobody but `value` has its bytes. Readers may let go of them on another thread: taking
 /// and dropping one more reference orders their last read before the next write.
@@ -57,20 +64,42 @@ Status Variable::uninitialized() const {
       def_.name);
 }
 
-Result<Tensor> Variable::read() const {
-  const std::lock_guard lock(mutex_);
-  if (!value_.defined()) return uninitialized();
-  return value_;
+void Variable::Value::renew() {
+  if (is_only_holder(now_)) return;
+  const bool fits = spare_.defined() && spare_.dtype() == now_.dtype() &&
+                    spare_.shape() == now_.shape() && is_only_holder(spare_);
+  if (!fits) spare_ = Tensor::empty(now_.dtype(), now_.shape());
+  std::swap(now_, spare_);
+  if (spare_.nbytes() > kSpareBytesMax) spare_ = Tensor();
 }
 
-int64_t Variable::bytes() const {
+Tensor& Variable::Value::own() {
+  if (is_only_holder(now_)) return now_;
+  if (now_.dtype() == DType::kString) {
+    now_ = now_.clone();
+    return now_;
+  }
+  const Tensor old = now_;
+  renew();
+  if (old.nbytes() > 0) std::memcpy(now_.raw(), old.raw(), old.nbytes());
+  return now_;
+}
+
+void Variable::cancel() {
   const std::lock_guard lock(mutex_);
-  return value_.defined() ? static_cast<int64_t>(value_.nbytes()) : 0;
+  value_ = {};
+  bytes_.store(0, std::memory_order_relaxed);
+}
+
+Result<Tensor> Variable::read() const {
+  const std::lock_guard lock(mutex_);
+  if (!value_.now_.defined()) return uninitialized();
+  return value_.now_;
 }
 
 bool Variable::is_initialized() const {
   const std::lock_guard lock(mutex_);
-  return value_.defined();
+  return value_.now_.defined();
 }
 
 Result<Tensor> Variable::assign(const Tensor& value, bool checks_shape) {
@@ -80,37 +109,34 @@ Result<Tensor> Variable::assign(const Tensor& value, bool checks_shape) {
                             def_.name, tensor::name_of(def_.dtype), def_.shape.to_string());
   }
   const std::lock_guard lock(mutex_);
-  const bool in_place = value_.defined() && value_.dtype() != DType::kString &&
-                        value_.shape() == value.shape() && is_only_holder(value_);
-  if (!in_place) {
-    value_ = value.clone();
-  } else if (value.nbytes() > 0) {
-    std::memcpy(value_.raw(), value.raw(), value.nbytes());
+  Tensor& now = value_.now_;
+  if (!now.defined() || now.dtype() == DType::kString || now.shape() != value.shape()) {
+    value_ = {};
+    now = value.clone();
+    bytes_.store(static_cast<int64_t>(now.nbytes()), std::memory_order_relaxed);
+  } else if (now.buffer() != value.buffer()) {
+    value_.renew();
+    if (value.nbytes() > 0) std::memcpy(now.raw(), value.raw(), value.nbytes());
   }
-  return value_;
+  return now;
 }
 
-void Variable::own(Tensor* value) {
-  if (!is_only_holder(*value)) *value = value->clone();
-}
-
-Status Variable::change(std::span<const std::shared_ptr<Variable>> variables,
-                        absl::FunctionRef<Status(std::span<Tensor* const>)> change) {
+Status Variable::change(std::span<Variable* const> variables,
+                        absl::FunctionRef<Status(std::span<Value* const>)> change) {
   // All change their variables in this order, so that none waits for one that waits for it.
-  std::vector<Variable*> ordered;
-  for (const auto& variable : variables) ordered.push_back(variable.get());
+  absl::InlinedVector<Variable*, kUsual> ordered(variables.begin(), variables.end());
   std::sort(ordered.begin(), ordered.end(), std::less<>());
   const auto twice = std::adjacent_find(ordered.begin(), ordered.end());
   if (twice != ordered.end()) {
     return invalid_argument("variable '{}' is there twice in one update", (*twice)->def_.name);
   }
-  std::vector<std::unique_lock<std::mutex>> locks;
+  absl::InlinedVector<std::unique_lock<sys::posix::BiasedMutex>, kUsual> locks;
   for (Variable* variable : ordered) {
     locks.emplace_back(variable->mutex_);
-    if (!variable->value_.defined()) return variable->uninitialized();
+    if (!variable->value_.now_.defined()) return variable->uninitialized();
   }
-  std::vector<Tensor*> values;
-  for (const auto& variable : variables) values.push_back(&variable->value_);
+  absl::InlinedVector<Value*, kUsual> values;
+  for (Variable* variable : variables) values.push_back(&variable->value_);
   return change(values);
 }
 

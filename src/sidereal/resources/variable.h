@@ -1,7 +1,7 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,6 +9,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "sidereal/resources/manager.h"
+#include "sidereal/sys/posix/biased_mutex.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::resources {
@@ -25,16 +26,36 @@ struct VariableDef {
 bool fits(const tensor::Shape& wanted, const tensor::Shape& shape);
 
 /// A tensor that steps read and change (TensorFlow: core/framework/resource_var.h, Var).
-/// Thread: any; a change holds a lock from its read to its write.
+/// Thread: any; a change holds a lock from its read to its write, which is none for a lane that has
+/// the variable to itself (sys::posix::BiasedMutex). Takes no memory but for large values that
+/// somebody holds while they are changed.
 class Variable final : public Resource {
  public:
   static constexpr std::string_view kKind = "variable";
+
+  /// The value of a variable that is locked.
+  class Value {
+   public:
+    [[nodiscard]] const tensor::Tensor& get() const { return now_; }
+    /// The same, to be written to: a copy, when somebody else holds its memory.
+    tensor::Tensor& own();
+
+   private:
+    friend class Variable;
+    /// Memory for another value of this dtype and shape that nobody else holds.
+    void renew();
+
+    tensor::Tensor now_;
+    tensor::Tensor spare_;  // Maybe: what now_ was before, for which others may hold it yet.
+  };
 
   /// kInvalidArgument for a dtype that no tensor has.
   static Result<std::shared_ptr<Variable>> make(VariableDef def);
 
   [[nodiscard]] std::string_view kind() const override { return kKind; }
-  [[nodiscard]] int64_t bytes() const override;
+  [[nodiscard]] int64_t bytes() const override { return bytes_.load(std::memory_order_relaxed); }
+  /// It has no value any more: programs may know it for longer than its manager does.
+  void cancel() override;
   [[nodiscard]] const VariableDef& def() const { return def_; }
 
   /// kInvalidArgument when a variable of `other` cannot be this one.
@@ -49,13 +70,10 @@ class Variable final : public Resource {
   /// must be its own; the shape as well, if `checks_shape`. Returns the new value.
   Result<tensor::Tensor> assign(const tensor::Tensor& value, bool checks_shape = true);
 
-  /// Calls `change(values)`, with the values of `variables` locked; they may be written to once
-  /// own() was called for them. kFailedPrecondition when one has no value yet, kInvalidArgument
-  /// when one is there twice.
-  static Status change(std::span<const std::shared_ptr<Variable>> variables,
-                       absl::FunctionRef<Status(std::span<tensor::Tensor* const>)> change);
-  /// Makes `value` the only holder of its memory: a copy, when somebody else holds it.
-  static void own(tensor::Tensor* value);
+  /// Calls `change(values)`, with the values of `variables` locked. kFailedPrecondition when one
+  /// has no value yet, kInvalidArgument when one is there twice.
+  static Status change(std::span<Variable* const> variables,
+                       absl::FunctionRef<Status(std::span<Value* const>)> change);
 
  private:
   explicit Variable(VariableDef def) : def_(std::move(def)) {}
@@ -63,8 +81,9 @@ class Variable final : public Resource {
   [[nodiscard]] Status uninitialized() const;
 
   const VariableDef def_;
-  mutable std::mutex mutex_;
-  tensor::Tensor value_;
+  mutable sys::posix::BiasedMutex mutex_;
+  Value value_;
+  std::atomic<int64_t> bytes_ = 0;  // Of the value. Changed with mutex_.
 };
 
 }  // namespace sidereal::resources

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <set>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -14,6 +17,14 @@ using tensor::Shape;
 using tensor::Tensor;
 
 std::shared_ptr<Variable> make(VariableDef def) { return *Variable::make(std::move(def)); }
+
+Status add_one(const std::shared_ptr<Variable>& v) {
+  Variable* const one = v.get();
+  return Variable::change({&one, 1}, [](std::span<Variable::Value* const> values) -> Status {
+    values[0]->own().data<float>()[0] += 1;
+    return {};
+  });
+}
 
 TEST(Variable, has_no_value_before_it_is_assigned_to) {
   const auto v = make({.name = "v", .shape = Shape{2}});
@@ -41,14 +52,66 @@ TEST(Variable, keeps_its_memory_when_nobody_else_holds_it) {
   const std::byte* const memory = v->read()->raw();
   ASSERT_TRUE(v->assign(Tensor::of<float>(Shape{1}, {2})).ok());
   EXPECT_EQ(v->read()->raw(), memory);
-  const std::vector<std::shared_ptr<Variable>> all = {v};
-  ASSERT_TRUE(Variable::change(all, [](std::span<Tensor* const> values) -> Status {
-                Variable::own(values[0]);
-                values[0]->data<float>()[0] += 1;
-                return {};
-              }).ok());
+  ASSERT_TRUE(add_one(v).ok());
   EXPECT_EQ(v->read()->raw(), memory);
   EXPECT_EQ(v->read()->data<const float>()[0], 3);
+}
+
+TEST(Variable, takes_turns_with_two_memories_while_one_value_is_held) {
+  const auto v = make({.name = "v", .shape = Shape{1}});
+  ASSERT_TRUE(v->assign(Tensor::of<float>(Shape{1}, {1})).ok());
+  std::set<const std::byte*> memories;
+  for (int i = 0; i < 10; ++i) {
+    const Tensor held = *v->read();
+    memories.insert(held.raw());
+    if (i % 2 == 0) {
+      ASSERT_TRUE(add_one(v).ok());
+    } else {
+      ASSERT_TRUE(v->assign(Tensor::of<float>(Shape{1}, {static_cast<float>(i + 2)})).ok());
+    }
+    EXPECT_EQ(held.data<const float>()[0], static_cast<float>(i + 1));
+    EXPECT_EQ(v->read()->data<const float>()[0], static_cast<float>(i + 2));
+  }
+  EXPECT_EQ(memories.size(), 2U);
+}
+
+TEST(Variable, keeps_one_memory_of_what_is_large) {
+  const auto v = make({.name = "v", .shape = Shape{1 << 20}});
+  ASSERT_TRUE(v->assign(Tensor::zeros(DType::kFloat32, Shape{1 << 20})).ok());
+  EXPECT_EQ(v->bytes(), 4 << 20);
+  std::weak_ptr<tensor::Buffer> held;
+  {
+    const Tensor before = *v->read();
+    held = before.buffer();
+    ASSERT_TRUE(add_one(v).ok());
+    EXPECT_EQ(before.data<const float>()[0], 0);
+  }
+  EXPECT_TRUE(held.expired());
+  EXPECT_EQ(v->read()->data<const float>()[0], 1);
+}
+
+TEST(Variable, changes_strings_that_are_held) {
+  const auto v = make({.name = "v", .dtype = DType::kString, .shape = Shape{1}});
+  const auto text = [](const char* value) {
+    return Tensor::strings(Shape{1}, std::vector<std::string>{value});
+  };
+  ASSERT_TRUE(v->assign(text("a")).ok());
+  const Tensor before = *v->read();
+  ASSERT_TRUE(v->assign(text("b")).ok());
+  EXPECT_EQ(before.data<const std::string_view>()[0], "a");
+  EXPECT_EQ(v->read()->data<const std::string_view>()[0], "b");
+}
+
+TEST(Variable, has_no_value_once_it_was_cancelled) {
+  const auto v = make({.name = "v", .shape = Shape{1}});
+  ASSERT_TRUE(v->assign(Tensor::of<float>(Shape{1}, {1})).ok());
+  EXPECT_EQ(v->bytes(), 4);
+  v->cancel();
+  EXPECT_EQ(v->bytes(), 0);
+  EXPECT_FALSE(v->is_initialized());
+  EXPECT_EQ(add_one(v).code(), StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(v->assign(Tensor::of<float>(Shape{1}, {2})).ok());
+  EXPECT_EQ(v->read()->data<const float>()[0], 2);
 }
 
 TEST(Variable, refuses_values_that_do_not_fit) {
@@ -71,16 +134,14 @@ TEST(Variable, changes_of_several_threads_are_all_there) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
-      const std::vector<std::shared_ptr<Variable>> both =
-          t % 2 == 0 ? std::vector{a, b} : std::vector{b, a};
+      const std::vector<Variable*> both =
+          t % 2 == 0 ? std::vector{a.get(), b.get()} : std::vector{b.get(), a.get()};
       for (int i = 0; i < 500; ++i) {
-        const Status status = Variable::change(both, [](std::span<Tensor* const> values) -> Status {
-          for (Tensor* value : values) {
-            Variable::own(value);
-            value->data<int64_t>()[0] += 1;
-          }
-          return {};
-        });
+        const Status status =
+            Variable::change(both, [](std::span<Variable::Value* const> values) -> Status {
+              for (Variable::Value* value : values) value->own().data<int64_t>()[0] += 1;
+              return {};
+            });
         EXPECT_TRUE(status.ok());
       }
     });
@@ -93,9 +154,9 @@ TEST(Variable, changes_of_several_threads_are_all_there) {
 TEST(Variable, is_not_changed_twice_at_once) {
   const auto v = make({.name = "v"});
   ASSERT_TRUE(v->assign(Tensor::scalar(1.0F)).ok());
-  const std::vector<std::shared_ptr<Variable>> twice = {v, v};
+  const std::vector<Variable*> twice = {v.get(), v.get()};
   const Status status =
-      Variable::change(twice, [](std::span<Tensor* const>) -> Status { return {}; });
+      Variable::change(twice, [](std::span<Variable::Value* const>) -> Status { return {}; });
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
 }
 
