@@ -99,9 +99,10 @@ Result<std::string> partition_report(const ir::Graph& graph, const PartitionArgu
                        partition::summary(parts));
   }
   SR_ASSIGN_OR_RETURN(const std::string driver, driver_of(a, cluster, registry));
-  partition::assign_lanes(&step.graph, [&](const std::string& device) {
+  const auto lanes = [&](const std::string& device) {
     return device == driver ? partition::DeviceLanes() : lanes_of(device, a.lanes, cluster);
-  });
+  };
+  partition::assign_lanes(&step.graph, lanes, partition::leading_names(step.graph));
   using Mode = partition::PullPushOptions::Mode;
   const Mode mode = protocol == cluster::Protocol::kStarServer ? Mode::kLayers : Mode::kLite;
   SR_ASSIGN_OR_RETURN(const auto parts,

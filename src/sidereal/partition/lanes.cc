@@ -50,6 +50,13 @@ std::string name_of(const Node& node) {
   return (container.empty() ? "" : container + "|") + (shared.empty() ? node.name : shared);
 }
 
+/// The node that has made a handle, maybe passed through Identity; nullptr for other values.
+const Node* handle_maker(const Graph& graph, Output value) {
+  while (graph.node(value.node).op == "Identity") value = graph.node(value.node).inputs[0];
+  const Node& made = graph.node(value.node);
+  return makes_handle(made.op) ? &made : nullptr;
+}
+
 /// "w" and 3 of "w/part_3" and of "w/part_3/Adagrad".
 std::pair<std::string_view, int> split_part(std::string_view name) {
   const size_t at = name.rfind(kPart);
@@ -82,17 +89,21 @@ class Groups {
         if (from.device != node.device || ir::runs_functions(from.op)) continue;
         // A handle is nothing to send, and where a constant is, is nobody's concern.
         const bool is_free = from.op == "Const" || is_small(graph_.spec(input));
-        if (passes_handle(input) || !is_free) join(node.id.value, input.node.value);
+        if (handle_maker(graph_, input) != nullptr || !is_free)
+          join(node.id.value, input.node.value);
       }
     }
   }
 
   /// The lanes, by node.
-  std::vector<int> lanes(const std::function<DeviceLanes(const std::string&)>& lanes_of) {
+  std::vector<int> lanes(const std::function<DeviceLanes(const std::string&)>& lanes_of,
+                         const LeadingNames& leading) {
     std::map<size_t, std::string> first;  // By group: the first name in it.
     for (const Node& node : graph_.nodes()) {
       if (!makes_handle(node.op)) continue;
       std::string name = name_of(node);
+      const auto leads = leading.find(name);
+      if (leads != leading.end()) name = leads->second;
       const auto [at, is_new] = first.try_emplace(root(node.id.value), name);
       if (!is_new && name < at->second) at->second = std::move(name);
     }
@@ -106,11 +117,6 @@ class Groups {
   }
 
  private:
-  /// The value is a handle, maybe through Identity.
-  bool passes_handle(Output value) const {
-    while (graph_.node(value.node).op == "Identity") value = graph_.node(value.node).inputs[0];
-    return makes_handle(graph_.node(value.node).op);
-  }
   size_t root(size_t i) {
     while (parent_[i] != i) {
       parent_[i] = parent_[parent_[i]];
@@ -134,8 +140,34 @@ std::string on_lane(std::string_view device, int lane) {
 
 int lane_of(std::string_view name) { return split_number(name, kLane).second; }
 
+LeadingNames leading_names(const Graph& graph) {
+  LeadingNames out;
+  for (const Node& node : graph.nodes()) {
+    if (ir::runs_functions(node.op)) continue;
+    std::vector<std::string> names;
+    for (const Output& input : node.inputs) {
+      const Node* const from = handle_maker(graph, input);
+      if (from != nullptr && from->device == node.device) names.push_back(name_of(*from));
+    }
+    if (names.size() < 2) continue;
+    for (const std::string& name : names) {
+      const auto [at, is_new] = out.try_emplace(name, names[0]);
+      if (!is_new && names[0] < at->second) at->second = names[0];
+    }
+  }
+  // A slot of two weights leads from one to the other.
+  for (auto& [name, leader] : out) {
+    for (auto at = out.find(leader); at != out.end() && at->second < leader;) {
+      leader = at->second;
+      at = out.find(leader);
+    }
+  }
+  return out;
+}
+
 void assign_lanes(Graph* placed,
-                  const std::function<DeviceLanes(const std::string& device)>& lanes_of) {
+                  const std::function<DeviceLanes(const std::string& device)>& lanes_of,
+                  const LeadingNames& leading) {
   absl::flat_hash_map<std::string, DeviceLanes> known;
   bool any = false;
   for (const Node& node : placed->nodes()) {
@@ -147,7 +179,7 @@ void assign_lanes(Graph* placed,
   Groups groups(placed);
   groups.join_neighbours();
   const std::vector<int> lanes =
-      groups.lanes([&](const std::string& device) { return known[device]; });
+      groups.lanes([&](const std::string& device) { return known[device]; }, leading);
   for (size_t i = 0; i < lanes.size(); ++i) {
     Node& node = placed->mutable_node(ir::NodeId(static_cast<int32_t>(i)));
     if (!ir::runs_functions(node.op)) node.device = on_lane(node.device, lanes[i]);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,13 @@ struct DeviceLanes {
   int tasks = 1;  ///< Of the device's job, at least 1: parts of a table go round robin over them.
 };
 
+/// By name of what lasts: the one that says its lane.
+using LeadingNames = std::map<std::string, std::string>;
+/// For slots those of the weights that some node of `graph` changes with them. A step may use slots
+/// alone, such as the one that gives them their first value: so this is asked of all of a session's
+/// graph.
+LeadingNames leading_names(const ir::Graph& graph);
+
 /// Splits the work of each device over its lanes, by writing the lane's name for the device's. What
 /// lasts has one lane, which its name says: all graphs of all sessions of a cluster agree on it
 /// without asking, and what is done to one variable is done by one thread.
@@ -28,7 +36,8 @@ struct DeviceLanes {
 ///   "NAME/part_K/SLOT" are as many lanes further than NAME's hash says as a task got parts before
 ///   it, K / tasks, when parts go round robin: the parts on one task share its lanes evenly. So
 ///   they do when a task has all of them, in blocks of lanes * tasks.
-/// * What one node uses is on one lane, that of the first of the names, and so is what reads
+/// * What one node uses is on one lane, that of the first of the names, or of the leading one of
+///   that; and so is what reads
 ///   another's output there, but for small values (up to 1 KiB): the values of a step never pass
 ///   from lane to lane where that would cost another round.
 /// * Calls, branches, loops and their bodies, and what touches nothing that lasts and nothing that
@@ -36,6 +45,7 @@ struct DeviceLanes {
 ///
 /// Graphs must pass ir::verify() and name a device for every node.
 void assign_lanes(ir::Graph* placed,
-                  const std::function<DeviceLanes(const std::string& device)>& lanes_of);
+                  const std::function<DeviceLanes(const std::string& device)>& lanes_of,
+                  const LeadingNames& leading = {});
 
 }  // namespace sidereal::partition

@@ -17,6 +17,9 @@ using ir::DType;
 using ir::NodeId;
 using ir::Output;
 using ir::Shape;
+using tensor::Tensor;
+
+constexpr DType kFloat = DType::kFloat32;
 
 constexpr const char* kWorker = "/job:worker/replica:0/task:0/device:CPU:0";
 constexpr const char* kPs = "/job:ps/replica:0/task:0/device:CPU:0";
@@ -178,6 +181,42 @@ TEST_F(Lanes, a_step_is_at_most_two_calls_for_each_lane) {
   EXPECT_EQ(cut->devices.size(), 4U);
   EXPECT_EQ(cut->remotes.size(), 8U);
   for (const RemoteGraph& remote : cut->remotes) EXPECT_LE(remote.level, 2);
+}
+
+TEST(AssignLanes, slots_alone_are_where_their_weights_are) {
+  PsGraph train;
+  const auto update = [](PsGraph* g, const std::vector<Output>& handles) {
+    const Output gradient = g->add(kPs, "Const", {}, {{"value", Tensor::zeros(kFloat, {4})}});
+    const Output step = g->add(kPs, "Const", {}, {{"value", Tensor::scalar(1.0)}});
+    const Output rate = g->add(kPs, "Const", {}, {{"value", Tensor::scalar(0.1F)}});
+    std::vector<Output> inputs = {handles[0], gradient, step, rate};
+    inputs.insert(inputs.end(), handles.begin() + 1, handles.end());
+    g->add_node(kPs, "VariableUpdateDense", inputs, {{"kind", std::string("adam")}});
+  };
+  PsGraph alone;
+  std::vector<Output> of_training;
+  std::vector<Output> of_slots;
+  for (int i = 0; i < 20; ++i) {
+    const std::string name = "weights" + std::to_string(i);
+    // One of them comes before the weights in the alphabet.
+    const std::vector<std::string> names = {name, "a_slot_of_" + name, name + "_z"};
+    std::vector<Output> handles;
+    for (const std::string& one : names) handles.push_back(train.variable(one, {4}));
+    update(&train, handles);
+    of_training.insert(of_training.end(), 2, handles[0]);
+    for (int slot : {1, 2})
+      of_slots.push_back(alone.variable(names[static_cast<size_t>(slot)], {4}));
+  }
+  const LeadingNames leading = leading_names(train.graph_);
+  EXPECT_EQ(leading.at("a_slot_of_weights3"), "weights3");
+  const auto four = [](const std::string&) { return DeviceLanes{.lanes = 4}; };
+  for (PsGraph* const g : {&train, &alone}) assign_lanes(&g->graph_, four, leading);
+  std::set<int> lanes;
+  for (size_t i = 0; i < of_slots.size(); ++i) {
+    EXPECT_EQ(alone.lane(of_slots[i]), train.lane(of_training[i])) << i;
+    lanes.insert(train.lane(of_training[i]));
+  }
+  EXPECT_EQ(lanes.size(), 4U);
 }
 
 }  // namespace

@@ -443,7 +443,7 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::make_plan(cons
   for (size_t i = 0; i < fed.feeds.size(); ++i) {
     feed_index[fed.graph.node(fed.feeds[i].node).name] = i;
   }
-  if (cluster::is_pull_push(context_->protocol)) return plan_of_calls(step, feed_index);
+  if (cluster::is_pull_push(context_->protocol)) return plan_of_calls(*graph, step, feed_index);
   partition::ByDeviceOptions options;
   options.tensor_fuse = config_.tensor_fuse;
   options.incarnation = [&](const std::string& device) {
@@ -457,17 +457,19 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::make_plan(cons
 }
 
 Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::plan_of_calls(
-    const passes::Plan& step, const std::map<std::string, size_t>& feed_index) {
+    const ir::Graph& whole, const passes::Plan& step,
+    const std::map<std::string, size_t>& feed_index) {
   using Mode = partition::PullPushOptions::Mode;
   const bool is_lite = context_->protocol == cluster::Protocol::kStarServerLite;
   const std::string& own = context_->task->name();
   const std::string driver = own + "/device:CPU:0";
   ir::Graph graph = step.graph;
-  partition::assign_lanes(&graph, [&](const std::string& device) -> partition::DeviceLanes {
+  const auto lanes = [&](const std::string& device) -> partition::DeviceLanes {
     if (device == driver) return {};
     const std::string task = task_of(device);
     return {.lanes = lanes_of(task), .tasks = tasks_beside(context_->channels->tasks(), task)};
-  });
+  };
+  partition::assign_lanes(&graph, lanes, partition::leading_names(whole));
   SR_ASSIGN_OR_RETURN(
       const partition::PartitionedGraph cut,
       partition::pull_push_by_device(graph, driver, step.fetches, step.targets, context_->registry,

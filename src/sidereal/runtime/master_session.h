@@ -134,8 +134,10 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
       const std::vector<partition::DevicePartition>& cut,
       const std::map<std::string, size_t>& feed_index);
   /// Of protocols that call: the one program of this master's task, which drives the step.
+  /// `whole`: the graph of the session, placed.
   Result<std::shared_ptr<const Plan>> plan_of_calls(
-      const passes::Plan& step, const std::map<std::string, size_t>& feed_index);
+      const ir::Graph& whole, const passes::Plan& step,
+      const std::map<std::string, size_t>& feed_index);
   struct Registration {
     std::shared_ptr<Link> link;
     std::string bytes;
