@@ -332,7 +332,8 @@ void Lane::prepare_thread() {
   _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
   // Denormals-are-zero is bit 6 of MXCSR.
   _mm_setcsr(_mm_getcsr() | 0x40);
-  const std::string shown = name().substr(0, 15);  // the kernel's limit
+  const std::string& shown_name = options_.thread_name.empty() ? name() : options_.thread_name;
+  const std::string shown = shown_name.substr(0, 15);  // the kernel's limit
   pthread_setname_np(pthread_self(), shown.c_str());
   if (options_.cpu >= 0) {
     cpu_set_t set;

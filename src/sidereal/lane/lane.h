@@ -55,8 +55,9 @@ class StopHook {
 };
 
 struct LaneOptions {
-  std::string name;  ///< for messages and the thread name, such as "ps0/lane1"
-  int index = 0;     ///< number of the lane within its task
+  std::string name;              ///< for messages, such as "/job:ps/replica:0/task:0/lane:1"
+  std::string thread_name = {};  ///< of which the system shows 15 bytes, "ps:0/1"; "": `name`
+  int index = 0;                 ///< number of the lane within its task
   /// Look this long before sleeping; 0: never spin; or a constant of lane/spin.h.
   int64_t spin_us = kSpinAdaptive;
   int cpu = -1;  ///< pin the thread to this processor; -1: do not

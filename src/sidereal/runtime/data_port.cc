@@ -8,6 +8,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "sidereal/base/bytes.h"
 #include "sidereal/base/log.h"
+#include "sidereal/base/slot_map.h"
+#include "sidereal/exec/buffer_pool.h"
 #include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/session.pb.h"
 #include "sidereal/transport/acceptor.h"
@@ -77,6 +79,8 @@ namespace {
 constexpr size_t kPartsMax = 65'536;
 constexpr size_t kQuestionsMax = 65'536;
 constexpr size_t kOpenKeysMax = size_t{1} << 18;
+/// Memory for feeds that is kept for the next ones.
+constexpr size_t kFeedBytesKept = size_t{256} << 20;
 
 /// Answers a question when all of its parcels are there.
 class Question final : public Task::Taker {
@@ -172,17 +176,27 @@ class DataPort::Impl final : public transport::CallHandler {
     return true;
   }
 
+  Result<Tensor> allocate(const Connection& /*from*/, const wire::FrameHeader& /*header*/,
+                          int /*position*/, tensor::DType dtype,
+                          const tensor::Shape& shape) override {
+    return feed_memory_.tensor(dtype, shape);
+  }
+
   Status run(const Connection& from, const transport::Call& call, std::span<Tensor> feeds) {
     if (draining_) return base::unavailable("{} is stopping", task_->name());
     SR_ASSIGN_OR_RETURN(const RunExtra extra, decode_run(call.extra));
-    ProgramCall what{.session = call.header.session,
-                     .program = call.header.program,
-                     .step = call.header.step,
-                     .feeds = std::vector<Tensor>(feeds.size()),
-                     .trace = extra.trace,
-                     .whole = extra.whole,
-                     .number = extra.number,
-                     .lane = extra.lane};
+    // Its list of feeds is memory of calls before this one.
+    ProgramCall& what = call_;
+    what.feeds.clear();
+    what.feeds.resize(feeds.size());
+    what = {.session = call.header.session,
+            .program = call.header.program,
+            .step = call.header.step,
+            .feeds = std::move(what.feeds),
+            .trace = extra.trace,
+            .whole = extra.whole,
+            .number = extra.number,
+            .lane = extra.lane};
     for (size_t i = 0; i < feeds.size(); ++i) {
       const uint32_t slot = call.slots[i].slot;
       if (slot >= feeds.size() || what.feeds[slot].defined() || !feeds[i].defined()) {
@@ -205,21 +219,22 @@ class DataPort::Impl final : public transport::CallHandler {
     if (!is_new) return base::make_status(StatusCode::kAlreadyExists, "the step is here already");
     ++parts_;
     if (extra.whole) client.runs[call.header.call_id] = step;
-    const ConnectionId to = from.id;
-    const uint64_t id = call.header.call_id;
+    // A number for both, as a larger closure would take memory.
+    const uint64_t open = open_runs_.add({.from = from.id, .call_id = call.header.call_id});
     if (is_elsewhere(extra.whole ? extra.lane : lane_hint(step))) {
-      task_->run(std::move(what), [this, to, id](ProgramResult result) {
+      task_->run(&what, [this, open](ProgramResult& result) {
         auto held = std::make_shared<ProgramResult>(std::move(result));
-        task_->post(lane_, [this, to, id, held] { answer(to, id, std::move(*held)); });
+        task_->post(lane_, [this, open, held] { answer(open, *held); });
       });
     } else {
-      task_->run(std::move(what),
-                 [this, to, id](ProgramResult result) { answer(to, id, std::move(result)); });
+      task_->run(&what, [this, open](ProgramResult& result) { answer(open, result); });
     }
     return {};
   }
 
-  void answer(ConnectionId to, uint64_t call_id, ProgramResult result) {
+  void answer(uint64_t open, ProgramResult& result) {
+    const auto [to, call_id] = *open_runs_.find(open);
+    open_runs_.erase(open);
     const auto client = clients_.find(to.value);
     if (client != clients_.end()) {
       const auto run = client->second.runs.extract(call_id);
@@ -317,8 +332,17 @@ class DataPort::Impl final : public transport::CallHandler {
     }
   }
 
+  /// Which call a program runs for.
+  struct OpenRun {
+    ConnectionId from;
+    uint64_t call_id = 0;
+  };
+
   Task* const task_;
   const int lane_;
+  exec::BufferPool feed_memory_{kFeedBytesKept};
+  ProgramCall call_;
+  base::SlotMap<OpenRun> open_runs_;
   std::atomic<bool> draining_ = false;
   std::atomic<int64_t> forwarded_ = 0;  // Written by the lane only.
   std::atomic<int64_t> refused_ = 0;

@@ -47,7 +47,7 @@ class LocalLink final : public Link {
   std::shared_ptr<Part> run(ProgramCall call, std::function<void(ProgramResult)> done) override {
     call.session = session_;
     auto part = std::make_shared<LocalPart>(task_, call.step);
-    task_->run(std::move(call), std::move(done));
+    task_->run(&call, [done = std::move(done)](ProgramResult& result) { done(std::move(result)); });
     return part;
   }
   void detach() override { task_->close_session(session_); }

@@ -42,7 +42,7 @@ void StepState::set_stop(std::shared_ptr<exec::StopSignal> posted,
 }
 
 void StepState::start(std::shared_ptr<LoadedProgram> program, std::unique_ptr<CallingStep> step,
-                      std::function<void(ProgramResult)> done) {
+                      Task::Done done) {
   begun_ = true;
   program_ = std::move(program);
   finished_ = {.step = std::move(step), .done = std::move(done)};

@@ -59,10 +59,10 @@ class StepState final : public ports::Rendezvous, public std::enable_shared_from
 
   // Its own part.
   void start(std::shared_ptr<LoadedProgram> program, std::unique_ptr<CallingStep> step,
-             std::function<void(ProgramResult)> done);
+             Task::Done done);
   struct Finished {
     std::unique_ptr<CallingStep> step;
-    std::function<void(ProgramResult)> done;
+    Task::Done done;
   };
   /// Ends it. Questions that are open get what is there, or `status`.
   std::pair<std::shared_ptr<LoadedProgram>, Finished> finish(const Status& status);

@@ -134,9 +134,9 @@ Result<uint64_t> Task::register_program(uint64_t session, const std::string& byt
 Status Task::check(uint64_t session, uint64_t program, int64_t feeds) const {
   return impl_->programs().check(session, program, feeds);
 }
-void Task::run(ProgramCall call, std::function<void(ProgramResult)> done) {
-  TaskLane* const lane = call.whole ? impl_->lane(call.lane) : impl_->home(call.step);
-  lane->run(std::move(call), std::move(done));
+void Task::run(ProgramCall* call, Done done) {
+  TaskLane* const lane = call->whole ? impl_->lane(call->lane) : impl_->home(call->step);
+  lane->run(call, std::move(done));
 }
 void Task::cancel(uint64_t step) { impl_->home(step)->cancel(step); }
 void Task::cancel(uint64_t step, int lane) { impl_->lane(lane)->cancel(step); }

@@ -192,8 +192,11 @@ class Task {
   /// Whether `call` may run: kAborted when the session is unknown here, kNotFound when the program
   /// is, kInvalidArgument for another number of feeds than the program takes.
   [[nodiscard]] Status check(uint64_t session, uint64_t program, int64_t feeds) const;
-  /// Runs a program. Errors: those of check(); kAlreadyExists for a step that is here.
-  void run(ProgramCall call, std::function<void(ProgramResult)> done);
+  /// Gets the result of a program, and may move from it; memory that it leaves is used again.
+  using Done = std::function<void(ProgramResult&)>;
+  /// Runs a program. Errors: those of check(); kAlreadyExists for a step that is here. Moves from
+  /// `call`; a caller on the thread of the right lane keeps the memory of its list of feeds.
+  void run(ProgramCall* call, Done done);
   /// Ends this task's part of the step soon, also when it has not begun yet; its result says what
   /// it was waiting for. `lane`: that of a whole one.
   void cancel(uint64_t step);

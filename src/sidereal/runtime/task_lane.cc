@@ -4,6 +4,7 @@
 
 #include "sidereal/base/log.h"
 #include "sidereal/exec/trace.h"
+#include "sidereal/ir/device_spec.h"
 #include "sidereal/sys/clock.h"
 
 namespace sidereal::runtime {
@@ -31,6 +32,13 @@ int64_t unix_offset_ns() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() -
          nanoseconds(Clock::now());
+}
+
+/// "ps:1/0": what the system's tools show of the lane's thread.
+std::string thread_name(const std::string& task, int lane) {
+  const Result<ir::DeviceSpec> spec = ir::DeviceSpec::parse(task);
+  if (!spec.ok()) return task;
+  return fmt::format("{:.8}:{}/{}", spec->job.value_or(""), spec->task.value_or(0), lane);
 }
 
 /// Adds to what only this thread writes.
@@ -63,6 +71,7 @@ Status TaskLane::create(sys::Network* network, sys::Clock* clock) {
   const bool is_pinned = !options_.cpus.empty();
   const auto cpu = static_cast<size_t>(index_) % std::max<size_t>(options_.cpus.size(), 1);
   SR_ASSIGN_OR_RETURN(lane_, lane::Lane::create({.name = std::move(name),
+                                                 .thread_name = thread_name(options_.name, index_),
                                                  .index = index_,
                                                  .spin_us = options_.spin_us,
                                                  .cpu = is_pinned ? options_.cpus[cpu] : -1,
@@ -133,9 +142,7 @@ bool TaskLane::run_mail() {
   for (auto& fn : mail) fn();
   bool progress = !mail.empty();
   while (!own_mail_.empty()) {
-    const std::function<void()> fn = std::move(own_mail_.front());
-    own_mail_.pop_front();
-    fn();
+    own_mail_.pop_front()();
     progress = true;
   }
   return progress;
@@ -158,9 +165,7 @@ void TaskLane::run_ready() {
   // what has arrived.
   int64_t flush_at = lane_->now() + kTurn;
   for (size_t left = ready_.size(); left > 0; --left) {
-    const std::shared_ptr<StepState> step = std::move(ready_.front());
-    ready_.pop_front();
-    advance(step);
+    advance(ready_.pop_front());
     if (ready_.empty()) return;
     const int64_t now = lane_->now();
     if (now < flush_at) continue;
@@ -254,52 +259,53 @@ Result<const SessionProgram*> TaskLane::known(uint64_t session, uint64_t program
   return &(known_[{session, program}] = std::move(made));
 }
 
-void TaskLane::run(ProgramCall call, Done done) {
-  if (!lane_->on_lane()) return run_from_elsewhere(std::move(call), std::move(done));
+void TaskLane::run(ProgramCall* call, Done done) {
+  if (!lane_->on_lane()) return run_from_elsewhere(call, done);
   // Who begins it here ends it here too, so nobody else needs to find its signal.
-  if (stopping_.load(std::memory_order_relaxed)) return done({.status = stopping()});
-  Status started;
-  const Result<const SessionProgram*> program = known(call.session, call.program);
-  if (!program.ok()) {
-    started = program.status();
-  } else {
-    started = begin(&call, **program, nullptr, &done);
+  Status started = stopping_.load(std::memory_order_relaxed) ? stopping() : Status();
+  if (started.ok()) {
+    const Result<const SessionProgram*> program = known(call->session, call->program);
+    started = program.ok() ? begin(call, **program, nullptr, &done) : program.status();
   }
-  if (!started.ok()) done({.status = std::move(started)});
+  if (!started.ok()) fail(done, started);
 }
 
-void TaskLane::run_from_elsewhere(ProgramCall call, Done done) {
-  Result<SessionProgram> program = programs_->find(call.session, call.program, index_);
+void TaskLane::fail(const Done& done, const Status& status, bool derived) {
+  ProgramResult result{.status = status, .derived = derived};
+  done(result);
+}
+
+void TaskLane::run_from_elsewhere(ProgramCall* call, const Done& done) {
+  Result<SessionProgram> program = programs_->find(call->session, call->program, index_);
   Status ready = program.status();
   if (ready.ok()) {
-    ready = check_feeds(*program->program, static_cast<int64_t>(call.feeds.size()));
+    ready = check_feeds(*program->program, static_cast<int64_t>(call->feeds.size()));
   }
-  if (!ready.ok()) return done({.status = std::move(ready)});
+  if (!ready.ok()) return fail(done, ready);
   // Before the lane hears of it, so that whoever ends the step always finds it.
   const auto stop = std::make_shared<exec::StopSignal>(program->stop.get());
   {
     const std::lock_guard lock(signals_mutex_);
-    const bool is_new = signals_.try_emplace(call.step, stop).second;
-    if (!is_new) ready = is_here(call.step);
+    const bool is_new = signals_.try_emplace(call->step, stop).second;
+    if (!is_new) ready = is_here(call->step);
   }
-  if (!ready.ok()) return done({.status = std::move(ready)});
+  if (!ready.ok()) return fail(done, ready);
   struct Posted {
     ProgramCall call;
     SessionProgram program;
     Done done;
   };
-  auto shared =
-      std::make_shared<Posted>(Posted{std::move(call), *std::move(program), std::move(done)});
+  auto shared = std::make_shared<Posted>(Posted{std::move(*call), *std::move(program), done});
   const bool posted = post([this, shared, stop] {
-    Status started = begin(&shared->call, shared->program, stop, &shared->done);
+    const Status started = begin(&shared->call, shared->program, stop, &shared->done);
     shared->program = {};
     if (started.ok()) return;
     forget_signal(shared->call.step);
-    shared->done({.status = std::move(started), .derived = stop->raised()});
+    fail(shared->done, started, stop->raised());
   });
   if (posted) return;
   forget_signal(shared->call.step);
-  shared->done({.status = stopping()});
+  fail(shared->done, stopping());
 }
 
 void TaskLane::raise(uint64_t step) {
@@ -541,6 +547,7 @@ void TaskLane::finish(const std::shared_ptr<StepState>& state, const Status& sta
   exec::Step* const step = state->step();
   if (status.ok()) {
     const size_t fetches = state->program()->bound->program().fetches.size();
+    result.fetches = std::move(spare_fetches_);
     result.fetches.reserve(fetches);
     for (size_t i = 0; i < fetches; ++i) result.fetches.push_back(step->fetch(static_cast<int>(i)));
   } else {
@@ -573,7 +580,11 @@ void TaskLane::finish(const std::shared_ptr<StepState>& state, const Status& sta
     const bool is_plain = status.ok() && state->trace == nullptr;
     ahead_->end(state->session, is_plain ? ahead : nullptr, state->pull_ahead_ms);
   }
-  finished.done(std::move(result));
+  finished.done(result);
+  result.fetches.clear();
+  if (result.fetches.capacity() > spare_fetches_.capacity()) {
+    spare_fetches_ = std::move(result.fetches);
+  }
   if (ending_.empty()) return;
   std::erase_if(ending_, [](const auto& one) { return !one.second->calls.any_open(); });
 }

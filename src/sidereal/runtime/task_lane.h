@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "sidereal/base/ring_queue.h"
 #include "sidereal/exec/executor.h"
 #include "sidereal/exec/workers.h"
 #include "sidereal/lane/lane.h"
@@ -29,7 +29,7 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
                        private lane::Driver,
                        private lane::StopHook {
  public:
-  using Done = std::function<void(ProgramResult)>;
+  using Done = Task::Done;
 
   /// `options` and `programs` are borrowed. `on_change` is called on the lane after a step changed
   /// what others may wait for.
@@ -48,7 +48,7 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
 
   /// Those of Task.
   bool post(std::function<void()> fn);
-  void run(ProgramCall call, Done done);
+  void run(ProgramCall* call, Done done);
   void cancel(uint64_t step);
   void end_step(uint64_t step);
   void ask(uint64_t step, const std::vector<ports::RendezvousKey>& keys,
@@ -73,7 +73,8 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   [[nodiscard]] Status stopping() const;
   [[nodiscard]] static Status is_here(uint64_t step);
   Result<const SessionProgram*> known(uint64_t session, uint64_t program);
-  void run_from_elsewhere(ProgramCall call, Done done);
+  static void fail(const Done& done, const Status& status, bool derived = false);
+  void run_from_elsewhere(ProgramCall* call, const Done& done);
   void raise(uint64_t step);
   void forget_signal(uint64_t step);
   void forget_if_idle(uint64_t step);
@@ -120,7 +121,7 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   // The lane's own.
   Peers* peers_ = nullptr;
   StepState::Post post_to_steps_;
-  std::deque<std::function<void()>> own_mail_;
+  base::RingQueue<std::function<void()>> own_mail_;
   exec::BufferPool pool_;
   std::unique_ptr<OneWayCalls> one_way_;
   std::unique_ptr<PullsAhead> ahead_;
@@ -130,7 +131,8 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   std::vector<std::shared_ptr<StepState>> retired_;  // Have gone in this turn.
   std::vector<std::shared_ptr<StepState>> spare_;    // Empty.
   RecentIds recent_steps_;
-  std::deque<std::shared_ptr<StepState>> ready_;
+  base::RingQueue<std::shared_ptr<StepState>> ready_;
+  std::vector<tensor::Tensor> spare_fetches_;  // Memory for the next result's.
   /// Steps that have ended before the answers of their calls have come.
   std::vector<std::pair<std::shared_ptr<LoadedProgram>, std::unique_ptr<CallingStep>>> ending_;
 };

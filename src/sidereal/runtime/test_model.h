@@ -34,9 +34,10 @@ class Model {
   }
   /// A node without outputs.
   void add_node(std::string_view op, const std::vector<ir::Output>& inputs, ir::AttrMap attrs,
-                std::string_view name) {
-    builder_.add_node(op, inputs, std::move(attrs), {}, name);
+                std::string_view name, std::string_view device = {}) {
+    const ir::NodeId node = builder_.add_node(op, inputs, std::move(attrs), {}, name);
     EXPECT_TRUE(builder_.status().ok()) << builder_.status();
+    graph_.mutable_node(node).device = device;
   }
   ir::Output constant(std::vector<float> values, std::string_view name = {},
                       std::string_view device = {}) {
@@ -99,9 +100,10 @@ class TestCluster {
   /// Starts `count` tasks of job "w".
   explicit TestCluster(int count, cluster::Protocol protocol = cluster::Protocol::kGrpc)
       : TestCluster(count, ClusterKind{.protocol = protocol}) {}
-  TestCluster(int count, ClusterKind kind) : ports_(count), servers_(static_cast<size_t>(count)) {
-    options_.protocol = kind.protocol;
-    options_.lanes = kind.lanes;
+  TestCluster(int count, ClusterKind kind) : TestCluster(count, options_of(kind)) {}
+  /// The same, with all else that `options` say.
+  TestCluster(int count, const ServerOptions& options)
+      : ports_(count), options_(options), servers_(static_cast<size_t>(count)) {
     EXPECT_TRUE(options_.cluster.add_job("w", ports_.addresses()).ok());
     options_.job = "w";
     for (int i = 0; i < count; ++i) start(i);
@@ -120,6 +122,13 @@ class TestCluster {
   [[nodiscard]] const ServerOptions& options() const { return options_; }
 
  private:
+  static ServerOptions options_of(ClusterKind kind) {
+    ServerOptions out;
+    out.protocol = kind.protocol;
+    out.lanes = kind.lanes;
+    return out;
+  }
+
   const ReservedPorts ports_;
   ServerOptions options_;
   std::vector<std::unique_ptr<Server>> servers_;

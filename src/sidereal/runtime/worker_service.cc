@@ -154,9 +154,8 @@ class ProgramStream final : public ServerStream<v1::ProgramRequest, v1::ProgramR
   void run() {
     ran_ = true;
     const uint64_t step = call_.step;
-    common_->task->run(std::move(call_), [self = shared_from_this(), this](ProgramResult result) {
-      answer(&result);
-    });
+    common_->task->run(
+        &call_, [self = shared_from_this(), this](ProgramResult& result) { answer(&result); });
     call_.step = step;
   }
 
