@@ -22,6 +22,18 @@ if(SIDEREAL_SANITIZE)
   endif()
 endif()
 
+if(SIDEREAL_TRAP)
+  # The thread sanitizer's pass, for atomic operations alone, and without its library.
+  set(trap_flags -fsanitize=thread)
+  foreach(part memory-accesses func-entry-exit memintrinsics)
+    list(APPEND trap_flags "SHELL:-mllvm -tsan-instrument-${part}=0")
+  endforeach()
+  add_compile_options(${trap_flags})
+  add_library(sidereal_atomic_calls STATIC ${PROJECT_SOURCE_DIR}/tests/step_path/atomic_calls.cc)
+  target_compile_options(sidereal_atomic_calls PRIVATE -fno-sanitize=thread)
+  link_libraries(sidereal_atomic_calls)
+endif()
+
 find_program(SIDEREAL_CCACHE ccache)
 if(SIDEREAL_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # -march=native means another thing on another processor, which ccache cannot see: the options the

@@ -101,12 +101,16 @@ bool is_plumbing(const std::string& name) {
 }  // namespace
 
 bool counts_changes() {
-#ifdef SIDEREAL_COUNT_CHANGES
+#ifdef SIDEREAL_TRAP
   return true;
 #else
   return false;
 #endif
 }
+
+/// Called by atomic_calls.cc.
+void note_change();
+void note_change() { note(&changes, "change"); }
 
 pid_t find_thread(std::string_view name) {
   pid_t found = 0;
@@ -122,11 +126,11 @@ pid_t find_thread(std::string_view name) {
   return found;
 }
 
-void watch(pid_t thread) {
+void watch(pid_t thread, bool must_ask_nothing) {
   // Its first call takes memory.
   std::array<void*, 1> one;
   backtrace(one.data(), 1);
-  traps = std::getenv("SIDEREAL_TRAP") != nullptr;
+  traps = must_ask_nothing && std::getenv("SIDEREAL_TRAP") != nullptr;
   allocations = 0;
   locks = 0;
   changes = 0;

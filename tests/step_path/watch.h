@@ -24,10 +24,10 @@ bool counts_changes();
 /// when there is none. Of several the first.
 pid_t find_thread(std::string_view name);
 
-/// Begins to count what `thread` does, from 0. One thread at a time. With the variable of the
-/// environment SIDEREAL_TRAP set, its first allocation or lock ends the process, after it has
-/// printed where that was.
-void watch(pid_t thread);
+/// Begins to count what `thread` does, from 0. One thread at a time. `must_ask_nothing`: with the
+/// variable SIDEREAL_TRAP in the environment its first allocation or lock ends the process, after
+/// it has printed where that was.
+void watch(pid_t thread, bool must_ask_nothing = false);
 /// Ends that.
 Counts stop();
 /// Who asked, since watch(): the calls of each function that asked and of those that called it, the

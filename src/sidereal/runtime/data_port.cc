@@ -79,7 +79,7 @@ namespace {
 constexpr size_t kPartsMax = 65'536;
 constexpr size_t kQuestionsMax = 65'536;
 constexpr size_t kOpenKeysMax = size_t{1} << 18;
-/// Memory for feeds that is kept for the next ones.
+/// Memory for feeds that a task keeps for the next ones.
 constexpr size_t kFeedBytesKept = size_t{256} << 20;
 
 /// Answers a question when all of its parcels are there.
@@ -110,7 +110,10 @@ class Question final : public Task::Taker {
 
 class DataPort::Impl final : public transport::CallHandler {
  public:
-  Impl(Task* task, int lane) : task_(task), lane_(lane) {}
+  Impl(Task* task, int lane)
+      : task_(task),
+        lane_(lane),
+        feed_memory_(kFeedBytesKept / static_cast<size_t>(task->lanes())) {}
 
   Status listen(transport::Endpoint* endpoint, const sys::Address& address) {
     SR_ASSIGN_OR_RETURN(acceptor_, transport::Acceptor::create(endpoint, address, this));
@@ -183,11 +186,17 @@ class DataPort::Impl final : public transport::CallHandler {
   }
 
   Status run(const Connection& from, const transport::Call& call, std::span<Tensor> feeds) {
+    const Status begun = begin_run(from, call, feeds);
+    call_.feeds.clear();
+    // What was let go of last is in the caches.
+    feed_memory_.rewind();
+    return begun;
+  }
+
+  Status begin_run(const Connection& from, const transport::Call& call, std::span<Tensor> feeds) {
     if (draining_) return base::unavailable("{} is stopping", task_->name());
     SR_ASSIGN_OR_RETURN(const RunExtra extra, decode_run(call.extra));
-    // Its list of feeds is memory of calls before this one.
     ProgramCall& what = call_;
-    what.feeds.clear();
     what.feeds.resize(feeds.size());
     what = {.session = call.header.session,
             .program = call.header.program,
@@ -340,8 +349,8 @@ class DataPort::Impl final : public transport::CallHandler {
 
   Task* const task_;
   const int lane_;
-  exec::BufferPool feed_memory_{kFeedBytesKept};
-  ProgramCall call_;
+  exec::BufferPool feed_memory_;
+  ProgramCall call_;  // While it is begun; then the memory of its list of feeds.
   base::SlotMap<OpenRun> open_runs_;
   std::atomic<bool> draining_ = false;
   std::atomic<int64_t> forwarded_ = 0;  // Written by the lane only.
