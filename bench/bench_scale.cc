@@ -105,7 +105,8 @@ class Workers {
                              .task = sidereal::runtime::task_name("worker", index),
                              .session = random_(),
                              .data = data_,
-                             .plan = {}};
+                             .plan = {},
+                             .programs = {}};
     cluster::ClusterSpec spec;
     SR_RETURN_IF_ERROR(spec.add_job("ps", std::vector<std::string>{ps_}));
     SR_RETURN_IF_ERROR(spec.add_job(
@@ -114,7 +115,7 @@ class Workers {
     SR_ASSIGN_OR_RETURN(options.plan, make_plan(graph_, flags_.target, spec, options.task,
                                                 common_.protocol, flags_.ids));
     holds_.push_back(std::make_unique<Hold>(ps_, options.session, common_.protocol));
-    SR_RETURN_IF_ERROR(holds_.back()->attach(options.plan.programs));
+    SR_ASSIGN_OR_RETURN(options.programs, holds_.back()->attach(options.plan.programs));
     auto worker = make(std::move(options));
     auto started = std::make_shared<std::promise<Status>>();
     worker->start([started](const Status& status) { started->set_value(status); });

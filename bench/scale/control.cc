@@ -181,23 +181,24 @@ Hold::Hold(const std::string& ps, uint64_t session, cluster::Protocol protocol)
                                                       .on_lost = [](const Status&) {}})) {}
 Hold::~Hold() { link_->detach(); }
 
-Status Hold::attach(const std::vector<std::string>& programs) {
-  const auto wait = [](std::future<Status> future) -> Status {
+Result<std::vector<uint64_t>> Hold::attach(const std::vector<runtime::NewProgram>& programs) {
+  const auto wait = [](std::future<Result<uint64_t>> future) -> Result<uint64_t> {
     if (future.wait_for(kPatience) == std::future_status::ready) return future.get();
     return base::deadline_exceeded("the ps does not answer");
   };
-  auto attached = std::make_shared<std::promise<Status>>();
+  auto attached = std::make_shared<std::promise<Result<uint64_t>>>();
   link_->attach([attached](const Result<runtime::Link::Attached>& got) {
-    attached->set_value(got.status());
+    attached->set_value(got.ok() ? Result<uint64_t>(got->incarnation) : got.status());
   });
-  SR_RETURN_IF_ERROR(wait(attached->get_future()));
-  for (const std::string& bytes : programs) {
-    auto known = std::make_shared<std::promise<Status>>();
-    link_->register_program(
-        bytes, 0, [known](const Result<uint64_t>& got) { known->set_value(got.status()); });
-    SR_RETURN_IF_ERROR(wait(known->get_future()));
+  SR_RETURN_IF_ERROR(wait(attached->get_future()).status());
+  std::vector<uint64_t> out;
+  for (const runtime::NewProgram& program : programs) {
+    auto known = std::make_shared<std::promise<Result<uint64_t>>>();
+    link_->register_program(program,
+                            [known](Result<uint64_t> got) { known->set_value(std::move(got)); });
+    SR_ASSIGN_OR_RETURN(out.emplace_back(), wait(known->get_future()));
   }
-  return {};
+  return out;
 }
 
 namespace {
@@ -258,7 +259,7 @@ class GrpcWorker final : public Worker, public Control::Answers {
       rows_are_there_ = false;
       open_ = 3;
     }
-    part_ = link_->run({.program = options_.plan.part, .step = step, .feeds = {}},
+    part_ = link_->run({.program = options_.programs[0], .step = step, .feeds = {}},
                        [this](const runtime::ProgramResult& result) { ended(result.status); });
     std::vector<runtime::Peers::Wanted> wanted;
     for (const auto& [edge, count] : options_.plan.sent) {

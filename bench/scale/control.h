@@ -48,8 +48,8 @@ class Hold {
  public:
   Hold(const std::string& ps, uint64_t session, cluster::Protocol protocol);
   ~Hold();
-  /// Attaches and registers the programs.
-  Status attach(const std::vector<std::string>& programs);
+  /// Attaches and registers the programs: what the ps calls them.
+  Result<std::vector<uint64_t>> attach(const std::vector<runtime::NewProgram>& programs);
   [[nodiscard]] runtime::Link* link() const { return link_.get(); }
   [[nodiscard]] runtime::Channels* channels() { return &channels_; }
 

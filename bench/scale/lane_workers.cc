@@ -206,7 +206,7 @@ class PartWorker final : public LaneWorker, public transport::CallHandler {
     has_run_ = false;
     held_.clear();
     const std::string extra = runtime::encode_run({});
-    const bool sent = call({.program = options_.plan.part,
+    const bool sent = call({.program = options_.programs[0],
                             .step = step_,
                             .session = options_.session,
                             .kind = static_cast<uint16_t>(DataCall::kRun),

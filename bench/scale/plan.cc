@@ -46,7 +46,7 @@ Result<ScalePlan> plan_of_calls(const passes::Plan& step, const std::string& dri
   std::map<int32_t, std::vector<ScaleCall>> by_level;
   for (size_t i = 0; i < compiled.remotes.size(); ++i) {
     const program::RemoteProgram& remote = compiled.remotes[i];
-    if (known.insert(remote.hash).second) out.programs.push_back(remote.bytes);
+    if (known.insert(remote.hash).second) out.programs.push_back({.bytes = remote.bytes});
     ScaleCall& call = by_level[cut.remotes[i].level].emplace_back();
     call.program = remote.hash;
     call.fetches = remote.program.fetches.size();
@@ -77,8 +77,9 @@ Result<ScalePlan> plan_of_parts(const passes::Plan& step, const ir::OpRegistry& 
         parcel.has_gradients = parcel.has_gradients || !parcel.values.back().is_ids;
       }
     }
-    out.programs.push_back(program::encode(program));
-    out.part = program::content_hash(out.programs.back());
+    runtime::NewProgram& made = out.programs.emplace_back();
+    made.bytes = program::encode(program);
+    for (const std::string& peer : part.peers) made.peers.push_back({.device = peer});
   }
   return out;
 }

@@ -10,6 +10,7 @@
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/cluster/protocol.h"
 #include "sidereal/ir/graph.h"
+#include "sidereal/runtime/task.h"
 #include "sidereal/tensor/tensor.h"
 
 /// What `bench_scale` sends: that of a real worker, whose own programs are not run.
@@ -40,12 +41,11 @@ struct ScaleCall {
 
 /// What a step of one worker says to the ps.
 struct ScalePlan {
-  std::vector<std::string> programs;  ///< Bytes of those that the ps runs.
+  std::vector<runtime::NewProgram> programs;  ///< That the ps runs.
   /// Calls: round by round.
   std::vector<std::vector<ScaleCall>> rounds;
-  /// Send and Recv: the program of the ps, the edges that it sends, with how many tensors, and what
-  /// it receives.
-  uint64_t part = 0;
+  /// Send and Recv: the edges that the only program sends, with how many tensors, and what it
+  /// receives.
   std::map<int64_t, size_t> sent;
   std::map<int64_t, ScaleParcel> received;
 };

@@ -20,6 +20,8 @@ struct WorkerOptions {
   uint64_t session = 0;
   sys::Address data;  ///< Data port of the ps.
   ScalePlan plan;
+  /// What the ps calls the plan's programs, in their order.
+  std::vector<uint64_t> programs = {};
 };
 
 /// What the workers of a process share.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from session_servers import free_ports
+from session_servers import PATIENCE_S, PROGRAM, free_ports
 
 import sidereal as sr
 import sidereal.v1 as tf
@@ -217,6 +219,66 @@ def test_fused_messages_change_no_bit(servers: list[sr.train.Server]) -> None:
             results.append([*losses, *session.run(small)])
     for plain, fused in zip(*results, strict=True):
         np.testing.assert_array_equal(plain, fused)
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server_lite"])
+def test_workers_that_run_the_same_code_share_the_programs_of_ps(protocol: str, fuse: bool) -> None:
+    ports = free_ports(6)
+    cluster = {
+        "ps": [f"localhost:{port}" for port in ports[:2]],
+        "worker": [f"localhost:{port}" for port in ports[2:]],
+    }
+    servers = [sr.train.Server(cluster, "ps", i, protocol) for i in range(2)]
+    workers = [sr.train.Server(cluster, "worker", i, protocol) for i in range(4)]
+
+    def session_of(worker: int) -> tuple[tf.Session, Any, Any, Any]:
+        rng = np.random.default_rng(1)
+        own = f"/job:worker/task:{worker}"
+        setter = tf.train.replica_device_setter(worker_device=own, cluster=cluster)
+        with tf.Graph().as_default(), tf.device(setter):
+            step = tf.train.get_or_create_global_step()
+            table = tf.get_variable("table", initializer=rng.normal(size=(500, 4)).astype("f"))
+            w = tf.get_variable("w", initializer=rng.normal(size=(4, 1)).astype("f"))
+            b = tf.get_variable("b", initializer=np.zeros(1, "f"))
+            ids = tf.placeholder(tf.int64, [None])
+            _, scale = tf.while_loop(
+                lambda i, _: i < 3, lambda i, x: [i + 1, x + w], [tf.constant(0), w]
+            )
+            loss = tf.reduce_mean(tf.square(tf.matmul(tf.gather(table, ids), scale) + b))
+            train = tf.train.AdagradOptimizer(0.01).minimize(loss, global_step=step)
+            session = tf.Session(
+                workers[worker].target,
+                config=tf.ConfigProto(tensor_fuse=fuse, device_filters=["/job:ps", own]),
+            )
+            if worker == 0:
+                session.run(tf.global_variables_initializer())
+        return session, ids, [loss, train], step
+
+    def programs() -> list[int]:
+        shown = subprocess.run(
+            [PROGRAM, "top", "--target", servers[0].target, "--once", "--json"],
+            capture_output=True, text=True, timeout=PATIENCE_S, check=True,
+        ).stdout  # fmt: skip
+        return [task["programs"] for task in json.loads(shown)["tasks"][:2]]
+
+    made = [session_of(0)]
+    try:
+        counts = []
+        for worker in range(4):
+            if worker > 0:
+                made.append(session_of(worker))
+            for session, ids, training, _ in made:
+                loss, _ = session.run(training, {ids: np.arange(8)})
+                assert np.isfinite(loss)
+            counts.append(programs())
+        assert counts == [counts[0]] * 4
+        assert made[0][0].run(made[0][3]) == 1 + 2 + 3 + 4
+    finally:
+        for session, *_ in made:
+            session.close()
+        for server in workers + servers:
+            server.stop()
 
 
 def test_servers_are_what_they_are_said_to_be() -> None:

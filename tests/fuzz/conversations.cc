@@ -56,6 +56,12 @@ uint64_t mark(std::string_view word) {
   return out;
 }
 
+/// What one task runs, and the devices that its Send and Recv instructions name by number.
+struct Part {
+  program::Program program;
+  std::vector<std::string> peers;
+};
+
 /// A script under construction.
 class Talk {
  public:
@@ -101,14 +107,15 @@ class Talk {
     head->set_trace(trace);
     return open(kRunStep, request, true);
   }
-  uint8_t attach(int task, const program::Program& program) {
+  uint8_t attach(int task, const Part& part) {
     v1::AttachRequest request;
     request.mutable_head()->set_version(runtime::kSessionVersion);
     request.mutable_head()->set_task(kTasks + std::to_string(task));
     request.mutable_head()->set_session(7);
     const uint8_t call = open(task * kMethods + kAttach, request, true);
     request.Clear();
-    request.set_program(program::encode(program));
+    request.set_program(program::encode(part.program));
+    for (const std::string& peer : part.peers) request.add_peers()->set_device(peer);
     write(call, request, true);
     return call;
   }
@@ -131,10 +138,9 @@ class Talk {
   uint8_t calls_ = 0;
 };
 
-/// The programs of a graph whose nodes have devices, by task.
-std::vector<program::Program> programs_of(const ir::Graph& graph,
-                                          const std::vector<ir::Output>& fetches,
-                                          const std::vector<ir::NodeId>& targets = {}) {
+/// What the tasks of a graph run whose nodes have devices.
+std::vector<Part> parts_of(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
+                           const std::vector<ir::NodeId>& targets = {}) {
   ir::OpRegistry registry;
   ops::register_all(&registry);
   ir::Graph placed = graph;
@@ -143,8 +149,10 @@ std::vector<program::Program> programs_of(const ir::Graph& graph,
   }
   const auto parts = partition::by_device(placed, fetches, targets, registry);
   SR_CHECK(parts.ok(), "{}", base::message_of(parts.status()));
-  std::vector<program::Program> out;
-  for (const partition::DevicePartition& part : *parts) out.push_back(*program::compile(part));
+  std::vector<Part> out;
+  for (const partition::DevicePartition& part : *parts) {
+    out.push_back({.program = *program::compile(part), .peers = part.peers});
+  }
   return out;
 }
 
@@ -287,7 +295,7 @@ Conversation a_program() {
   Model model;
   const ir::Output y = model.add("Mul", {model.placeholder("x"), model.constant({2, 3})}, {}, "y");
   Talk talk;
-  const uint8_t attached = talk.attach(0, programs_of(model.graph(), {y})[0]);
+  const uint8_t attached = talk.attach(0, parts_of(model.graph(), {y})[0]);
   const uint8_t run = talk.run_program(0, "PROGRAM0", 1);
   write_tensor<v1::ProgramRequest>(&talk, run, 0, two_floats());
   talk.end(run);
@@ -301,10 +309,10 @@ Conversation programs_that_send() {
   const ir::Output there =
       model.add("Neg", {model.placeholder("x")}, {}, "there", kTasks + "0/device:CPU:0");
   const ir::Output back = model.add("Neg", {there}, {}, "back", kTasks + "1/device:CPU:0");
-  const std::vector<program::Program> programs = programs_of(model.graph(), {back});
+  const std::vector<Part> parts = parts_of(model.graph(), {back});
   Talk talk;
-  const uint8_t first = talk.attach(0, programs[0]);
-  const uint8_t second = talk.attach(1, programs[1]);
+  const uint8_t first = talk.attach(0, parts[0]);
+  const uint8_t second = talk.attach(1, parts[1]);
   const uint8_t receiver = talk.run_program(1, "PROGRAM1");
   const uint8_t sender = talk.run_program(0, "PROGRAM0", 1);
   write_tensor<v1::ProgramRequest>(&talk, sender, 0, two_floats());
@@ -318,12 +326,12 @@ Conversation questions() {
   Model model;
   const ir::Output x = model.constant({1, 2}, "x", kTasks + "0/device:CPU:0");
   const ir::Output back = model.add("Neg", {x}, {}, "back", kTasks + "1/device:CPU:0");
-  const std::vector<program::Program> programs = programs_of(model.graph(), {back});
+  const std::vector<Part> parts = parts_of(model.graph(), {back});
   Talk talk;
-  const uint8_t attached = talk.attach(0, programs[0]);
+  const uint8_t attached = talk.attach(0, parts[0]);
   v1::RecvTensorsRequest question;
   question.set_step(mark("NEWSTEP0"));
-  for (const program::Instruction& instruction : programs[0].instructions) {
+  for (const program::Instruction& instruction : parts[0].program.instructions) {
     if (instruction.op != "Send") continue;
     v1::TensorKey* const key = question.add_keys();
     key->set_edge(*ir::get_attr<int64_t>(instruction.attrs, "edge"));

@@ -249,6 +249,9 @@ TEST(CutByDevice, NobodyRunsAheadByMoreThanAnIteration) {
       LocalRendezvous rendezvous;
       Step step(bound->get(), &pool, nullptr);
       step.set_rendezvous(&rendezvous);
+      std::vector<ports::TensorSource> peers;
+      for (const std::string& peer : part.peers) peers.push_back({.device = peer});
+      step.set_peers(peers);
       step.begin(1);
       const auto progress = step.advance();
       ASSERT_TRUE(progress.ok()) << progress.status();

@@ -41,6 +41,7 @@ tensor::DType KernelContext::output_dtype(int i) const {
 }
 
 ports::Rendezvous* KernelContext::rendezvous() const { return step_->rendezvous_; }
+std::span<const ports::TensorSource> KernelContext::peers() const { return step_->root_->peers_; }
 
 uint64_t KernelContext::step_id() const { return step_->step_id_; }
 

@@ -87,6 +87,9 @@ class Step {
 
   /// What Send and Recv go through, of bodies too; nullptr: none, then they fail. Borrowed.
   void set_rendezvous(ports::Rendezvous* rendezvous);
+  /// The devices that its Recv instructions, in bodies too, name by number. Borrowed until the step
+  /// has ended.
+  void set_peers(std::span<const ports::TensorSource> peers) { peers_ = peers; }
 
   /// Forgets the step before and starts one with number `step_id`.
   void begin(uint64_t step_id);
@@ -161,6 +164,7 @@ class Step {
   const StopSignal* stop_ = nullptr;
   Workers* workers_ = nullptr;
   ports::Rendezvous* rendezvous_ = nullptr;
+  std::span<const ports::TensorSource> peers_;  // Of the outermost step.
   Trace* trace_ = nullptr;
   int32_t track_ = 0;
   std::string_view label_;

@@ -52,6 +52,8 @@ class KernelContext {
   [[nodiscard]] tensor::DType output_dtype(int i) const;
   /// What passes tensors between the programs of the step; nullptr where it is the only one.
   [[nodiscard]] ports::Rendezvous* rendezvous() const;
+  /// The devices that Recv instructions name by number.
+  [[nodiscard]] std::span<const ports::TensorSource> peers() const;
   /// Number of the step, the same on every task that takes part in it.
   [[nodiscard]] uint64_t step_id() const;
 

@@ -41,9 +41,7 @@ class RecvKernel final : public Kernel {
     const ir::AttrMap& attrs = instruction.attrs;
     SR_ASSIGN_OR_RETURN(out->edge_, ir::get_attr<int64_t>(attrs, "edge"));
     SR_ASSIGN_OR_RETURN(out->name_, ir::get_attr<std::string>(attrs, "tensor_name"));
-    SR_ASSIGN_OR_RETURN(out->source_.device, ir::get_attr<std::string>(attrs, "send_device"));
-    out->source_.incarnation =
-        static_cast<uint64_t>(ir::attr_or<int64_t>(attrs, "send_device_incarnation", 0));
+    SR_ASSIGN_OR_RETURN(out->peer_, ir::get_attr<int64_t>(attrs, "peer"));
     for (const int32_t slot : instruction.outputs) {
       out->shapes_.push_back(bind.program.slots[slot].shape);
     }
@@ -52,12 +50,18 @@ class RecvKernel final : public Kernel {
 
   Status run(KernelContext& c) override {
     SR_ASSIGN_OR_RETURN(ports::Rendezvous* const rendezvous, rendezvous_of(c));
+    const std::span<const ports::TensorSource> peers = c.peers();
+    if (peer_ < 0 || static_cast<size_t>(peer_) >= peers.size()) {
+      return base::invalid_argument("{} comes from peer {}, but the program was given {} peers",
+                                    what(), peer_, peers.size());
+    }
+    const ports::TensorSource& source = peers[static_cast<size_t>(peer_)];
     SR_ASSIGN_OR_RETURN(
         std::optional<ports::Parcel> values,
-        rendezvous->receive({.edge = edge_, .step = c.step_id()}, source_, shapes_.size()));
-    if (!values) return c.wait_for(fmt::format("{} from {}", what(), source_.device));
+        rendezvous->receive({.edge = edge_, .step = c.step_id()}, source, shapes_.size()));
+    if (!values) return c.wait_for(fmt::format("{} from {}", what(), source.device));
     for (size_t i = 0; i < shapes_.size(); ++i) {
-      SR_RETURN_IF_ERROR(check(c, i, (*values)[i]));
+      SR_RETURN_IF_ERROR(check(c, source, i, (*values)[i]));
       c.set_output(static_cast<int>(i), std::move((*values)[i]));
     }
     return {};
@@ -70,18 +74,19 @@ class RecvKernel final : public Kernel {
   }
 
   /// Values come from anybody.
-  [[nodiscard]] Status check(const KernelContext& c, size_t i, const Tensor& value) const {
+  [[nodiscard]] Status check(const KernelContext& c, const ports::TensorSource& source, size_t i,
+                             const Tensor& value) const {
     const ir::DType dtype = c.output_dtype(static_cast<int>(i));
     if (value.defined() && value.dtype() == dtype && shapes_[i].accepts(value.shape())) return {};
     return base::invalid_argument("{}: {} sent {} as number {}; {}{} was declared", what(),
-                                  source_.device,
+                                  source.device,
                                   value.defined() ? value.to_string() : "a dead value", i,
                                   tensor::name_of(dtype), shapes_[i].to_string());
   }
 
   int64_t edge_ = 0;
+  int64_t peer_ = 0;
   std::string name_;
-  ports::TensorSource source_;
   std::vector<ir::Shape> shapes_;
 };
 

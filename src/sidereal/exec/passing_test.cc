@@ -14,10 +14,9 @@ using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
 
-const ir::AttrMap kEdge = {{"edge", int64_t{7}},
-                           {"tensor_name", std::string("x:0")},
-                           {"send_device", std::string("/job:ps/replica:0/task:0/device:CPU:0")},
-                           {"recv_device", std::string("/job:w/replica:0/task:0/device:CPU:0")}};
+const ir::AttrMap kEdge = {
+    {"edge", int64_t{7}}, {"peer", int64_t{0}}, {"tensor_name", std::string("x:0")}};
+const std::vector<ports::TensorSource> kPeers = {{"/job:ps/replica:0/task:0/device:CPU:0", 0}};
 
 /// A program that sends its only feed.
 Program sender() {
@@ -59,6 +58,7 @@ class Passing : public ::testing::Test {
     EXPECT_TRUE(bound.ok()) << bound.status();
     programs_.push_back(std::move(*bound));
     steps_.push_back(std::make_unique<Step>(programs_.back().get(), &pool_, nullptr));
+    steps_.back()->set_peers(kPeers);
     steps_.back()->begin(1);
     return steps_.back().get();
   }
@@ -149,6 +149,15 @@ TEST_F(Passing, each_of_several_tensors_is_alive_and_what_was_declared) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(base::message_of(status), ::testing::HasSubstr(wrong));
   }
+}
+
+TEST_F(Passing, a_peer_that_was_not_given_is_an_error) {
+  Step* const to = start(receiver(DType::kFloat32, Shape{-1}));
+  to->set_rendezvous(&rendezvous_);
+  to->set_peers({});
+  const Status status = to->advance().status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(base::message_of(status), ::testing::HasSubstr("peer 0"));
 }
 
 TEST_F(Passing, a_program_that_runs_alone_cannot_receive) {

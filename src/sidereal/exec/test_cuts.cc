@@ -97,11 +97,14 @@ Status DeviceParts::make(const Graph& graph, const std::vector<Output>& fetches,
     SR_ASSIGN_OR_RETURN(const program::Program made, program::compile(part));
     SR_ASSIGN_OR_RETURN(program::Program read, program::decode(program::encode(made)));
     managers_.push_back(std::make_unique<resources::Manager>());
+    peers_.emplace_back();
     SR_ASSIGN_OR_RETURN(auto bound, BoundProgram::bind(std::move(read), worker_kernels(),
                                                        {.resources = managers_.back().get()}));
     pools_.push_back(std::make_unique<BufferPool>(size_t{1} << 30));
     steps_.push_back(std::make_unique<Step>(bound.get(), pools_.back().get(), nullptr));
     steps_.back()->set_rendezvous(rendezvous_.get());
+    for (const std::string& peer : part.peers) peers_.back().push_back({.device = peer});
+    steps_.back()->set_peers(peers_.back());
     bound_.push_back(std::move(bound));
   }
   return {};

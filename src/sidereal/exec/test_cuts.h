@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -60,6 +61,7 @@ class DeviceParts final : public Steps {
   Dice& dice_;
   size_t num_fetches_ = 0;
   std::vector<partition::DevicePartition> parts_;
+  std::deque<std::vector<ports::TensorSource>> peers_;  ///< By part.
   std::vector<std::unique_ptr<resources::Manager>> managers_;
   std::vector<std::unique_ptr<BufferPool>> pools_;
   std::vector<std::unique_ptr<BoundProgram>> bound_;

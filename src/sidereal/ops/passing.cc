@@ -14,11 +14,9 @@ Status infer_recv(const InferContext& c) {
 
 std::vector<ir::AttrSpec> edge_attrs() {
   return {{"edge", "int", true, "Number of the edge, the same at both ends."},
-          {"tensor_name", "string", true, "What is passed first, for messages."},
-          {"send_device", "string", true, "Full name of the device it comes from."},
-          {"send_device_incarnation", "int", false,
-           "Of the start of that device's task; 0, any, if absent."},
-          {"recv_device", "string", true, "Full name of the device it goes to."}};
+          {"peer", "int", true,
+           "Number of the device at the other end; who runs the graph says which device that is."},
+          {"tensor_name", "string", true, "What is passed first, for messages."}};
 }
 
 }  // namespace

@@ -51,9 +51,15 @@ struct Cut {
   const ByDeviceOptions& options;
   std::vector<std::string> devices;
   int64_t next_edge = 0;
+  std::map<DeviceIndex, std::vector<DeviceIndex>> peers = {};
 
-  [[nodiscard]] int64_t incarnation_of(const std::string& device) const {
-    return options.incarnation ? options.incarnation(device) : 0;
+  /// What `device` calls `other`: peers are numbered as they are first needed.
+  int64_t peer_number(DeviceIndex device, DeviceIndex other) {
+    std::vector<DeviceIndex>& known = peers[device];
+    const auto found = std::find(known.begin(), known.end(), other);
+    const int64_t number = found - known.begin();
+    if (found == known.end()) known.push_back(other);
+    return number;
   }
 };
 
@@ -164,14 +170,10 @@ class RegionCutter {
     return Output{id, 0};
   }
 
-  [[nodiscard]] ir::AttrMap edge_attrs(int64_t edge, DeviceIndex from, DeviceIndex to,
-                                       const std::string& name) const {
-    const std::string& source = cut_.devices[from];
-    return {{"edge", edge},
-            {"tensor_name", name},
-            {"send_device", source},
-            {"send_device_incarnation", cut_.incarnation_of(source)},
-            {"recv_device", cut_.devices[to]}};
+  /// Of the end on `device` of an edge to or from `other`.
+  ir::AttrMap edge_attrs(int64_t edge, DeviceIndex device, DeviceIndex other,
+                         const std::string& name) {
+    return {{"edge", edge}, {"peer", cut_.peer_number(device, other)}, {"tensor_name", name}};
   }
 
   /// A name for what is made for a value or node: without what names may not have.
@@ -208,7 +210,7 @@ class RegionCutter {
   /// The first of what comes.
   Result<Output> receive(int64_t edge, DeviceIndex from, DeviceIndex to, const std::string& name,
                          const std::vector<ir::TensorSpec>& specs) {
-    ir::AttrMap attrs = edge_attrs(edge, from, to, name);
+    ir::AttrMap attrs = edge_attrs(edge, to, from, name);
     attrs.merge(ir::component_attrs(specs));
     return add(to, "Recv", fmt::format("{}/recv_{}", stem_of(name), edge), {}, std::move(attrs));
   }
@@ -328,12 +330,6 @@ class RegionCutter {
       SR_ASSIGN_OR_RETURN(made.inputs.emplace_back(), value_on(input, device));
     }
     SR_RETURN_IF_ERROR(hold_what(&piece.graph, &made));
-    if (node.op == "Send" || node.op == "Recv") {
-      const auto source = ir::attr_or<std::string>(node.attrs, "send_device", "");
-      int64_t known = ir::attr_or<int64_t>(node.attrs, "send_device_incarnation", 0);
-      if (known == 0) known = cut_.incarnation_of(source);
-      made.attrs["send_device_incarnation"] = known;
-    }
     piece.nodes[node.id] = piece.graph.append(std::move(made));
     return {};
   }
@@ -509,15 +505,33 @@ class RegionCutter {
   std::vector<Packed> packed_;
 };
 
-/// Checks what the caller asks for, and what only a graph that was cut has.
-Status check(const Graph& graph, const std::vector<Output>& fetches,
-             const std::vector<NodeId>& targets, const ir::OpRegistry& registry) {
-  SR_RETURN_IF_ERROR(ir::verify(graph, registry));
+/// Refuses the nodes of `ops`.
+Status check_without(const Graph& graph, std::initializer_list<std::string_view> ops) {
   for (const Node& node : graph.nodes()) {
-    if (node.op != "Arg" && node.op != "Ret" && node.op != "Call") continue;
+    if (std::find(ops.begin(), ops.end(), node.op) == ops.end()) continue;
     return base::invalid_argument("node '{}' ({}) has no place in a whole graph", node.name,
                                   node.op);
   }
+  return {};
+}
+
+/// Refuses bodies that were cut already.
+Status check_bodies(const Graph& graph, std::set<const ir::Function*>* seen) {
+  for (const ir::NamedFunction& held : graph.functions()) {
+    if (!seen->insert(held.function.get()).second) continue;
+    SR_RETURN_IF_ERROR(check_without(held.function->body(), {"Send", "Recv"}));
+    SR_RETURN_IF_ERROR(check_bodies(held.function->body(), seen));
+  }
+  return {};
+}
+
+/// Checks what the caller asks for, and that nothing is there that only a graph that was cut has.
+Status check(const Graph& graph, const std::vector<Output>& fetches,
+             const std::vector<NodeId>& targets, const ir::OpRegistry& registry) {
+  SR_RETURN_IF_ERROR(ir::verify(graph, registry));
+  SR_RETURN_IF_ERROR(check_without(graph, {"Arg", "Ret", "Call", "Send", "Recv"}));
+  std::set<const ir::Function*> seen;
+  SR_RETURN_IF_ERROR(check_bodies(graph, &seen));
   const auto exists = [&](NodeId id) {
     return id.value >= 0 && static_cast<size_t>(id.value) < graph.size();
   };
@@ -536,20 +550,6 @@ Status check(const Graph& graph, const std::vector<Output>& fetches,
   return {};
 }
 
-/// One more than the highest number of an edge that the graph has already.
-int64_t first_free_edge(const Graph& graph, std::set<const ir::Function*>* seen) {
-  int64_t out = 0;
-  for (const Node& node : graph.nodes()) {
-    if (node.op != "Send" && node.op != "Recv") continue;
-    out = std::max(out, ir::attr_or<int64_t>(node.attrs, "edge", -1) + 1);
-  }
-  for (const ir::NamedFunction& held : graph.functions()) {
-    if (!seen->insert(held.function.get()).second) continue;
-    out = std::max(out, first_free_edge(held.function->body(), seen));
-  }
-  return out;
-}
-
 }  // namespace
 
 Result<std::vector<DevicePartition>> by_device(const Graph& placed,
@@ -560,8 +560,7 @@ Result<std::vector<DevicePartition>> by_device(const Graph& placed,
   SR_RETURN_IF_ERROR(check(placed, fetches, targets, registry));
   RegionFinder finder(registry, options.function_nodes_max);
   SR_ASSIGN_OR_RETURN(const std::unique_ptr<Region> region, finder.find(placed));
-  std::set<const ir::Function*> seen;
-  Cut cut{registry, options, finder.devices(), first_free_edge(placed, &seen)};
+  Cut cut{registry, options, finder.devices()};
   Pieces pieces;
   for (size_t d = 0; d < cut.devices.size(); ++d) pieces[static_cast<DeviceIndex>(d)];
   SR_RETURN_IF_ERROR(RegionCutter(&cut, *region, &pieces).run());
@@ -579,6 +578,7 @@ Result<std::vector<DevicePartition>> by_device(const Graph& placed,
       const auto here = piece.nodes.find(target);
       if (here != piece.nodes.end()) part.targets.push_back(here->second);
     }
+    for (const DeviceIndex peer : cut.peers[device]) part.peers.push_back(cut.devices[peer]);
     part.graph = std::move(piece.graph);
   }
   return out;

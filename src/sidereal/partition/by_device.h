@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,13 +20,13 @@ struct DevicePartition {
   std::vector<size_t> fetch_indices;     ///< Which of the caller's each of them is.
   std::vector<std::string> fetch_names;  ///< What the caller's graph calls them.
   std::vector<ir::NodeId> targets;       ///< Those of the caller's targets that run here.
+  /// The devices at the other ends of its Send and Recv nodes, by their attribute `peer`. They
+  /// stand here only: graphs that differ in nothing else have equal parts on the others.
+  std::vector<std::string> peers;
 };
 
 /// What cutting has to be told.
 struct ByDeviceOptions {
-  /// A number of the start of a device's task, for the `send_device_incarnation` of edges that
-  /// begin there; nullptr: 0, which stands for any.
-  std::function<int64_t(const std::string& device)> incarnation = nullptr;
   /// Whether values and orders that one device has for another at the same time are one message:
   /// one Send and Recv of several tensors. A message is filled while its device does nothing that
   /// may wait, so it is there when the first of what it carries would be, computing apart.
@@ -41,7 +40,7 @@ struct ByDeviceOptions {
 
 /// Cuts a graph whose nodes name their devices, also in bodies (passes/place_devices.h), into one
 /// graph per device, by name. All devices run at once, each front to back; they meet at `Send` and
-/// `Recv` nodes, whose edges are numbered from 0 (behind those that are there already).
+/// `Recv` nodes, whose edges are numbered from 0.
 ///
 /// * A value that other devices read is sent once to each, right after it was made, and received
 ///   before its first reader. A node that waits for another one gets an empty tensor; a value and
@@ -57,9 +56,9 @@ struct ByDeviceOptions {
 /// Order promised: along data and control edges only, and of what is done to one queue, accumulator
 /// or table, which may wait, that of the graph. Equal graphs give equal partitions.
 /// Deadlock: with a tensor on its way from each Send, no device waits forever; see by_device.cc.
-/// Errors: kInvalidArgument names what verify() finds, a node without a device, a fetch or target
-/// that is not there; kResourceExhausted: more than `function_nodes_max`.
-/// Source: TensorFlow's graph partitioner (core/graph/graph_partition.h).
+/// Errors: kInvalidArgument names what verify() finds, a node without a device, a Send or Recv
+/// that is there already, a fetch or target that is not; kResourceExhausted: more than
+/// `function_nodes_max`. Source: TensorFlow's graph partitioner (core/graph/graph_partition.h).
 Result<std::vector<DevicePartition>> by_device(const ir::Graph& placed,
                                                const std::vector<ir::Output>& fetches,
                                                const std::vector<ir::NodeId>& targets,

@@ -132,26 +132,60 @@ TEST_F(ByDevice, there_is_one_partition_per_device) {
   ASSERT_EQ(parts[kB].targets.size(), 1U);
 }
 
-TEST_F(ByDevice, a_data_edge_becomes_a_send_and_a_recv_that_say_where_they_are) {
+TEST_F(ByDevice, a_data_edge_becomes_a_send_and_a_recv_that_name_a_peer_by_number) {
   const Output x = input("/job:a", "x");
   const Output y = on("/job:b", ops::tanh(b_, x));
-  auto parts = cut({y}, {}, {.incarnation = [](const std::string& device) {
-                     return device == "/job:a" ? int64_t{7890} : int64_t{1};
-                   }});
-  const std::string between =
-      "recv_device=\"/job:b\", send_device=\"/job:a\", send_device_incarnation=7890, ";
+  auto parts = cut({y});
   EXPECT_EQ(ir::to_text(parts["/job:a"].graph),
             "sidereal-graph 1\n"
             "%0 = Placeholder() name=\"x\" {dtype=float32, shape=shape[]} "
             "device=\"/job:a\" : float32[]\n"
-            "%1 = Send(%0) name=\"x/send_0\" {edge=0, " +
-                between + "tensor_name=\"x:0\"} device=\"/job:a\"\n");
+            "%1 = Send(%0) name=\"x/send_0\" {edge=0, peer=0, tensor_name=\"x:0\"} "
+            "device=\"/job:a\"\n");
   EXPECT_EQ(ir::to_text(parts["/job:b"].graph),
             "sidereal-graph 1\n"
-            "%0 = Recv() name=\"x/recv_0\" {dtypes=strings[\"float32\"], edge=0, " +
-                between +
-                "shapes=ints[0], tensor_name=\"x:0\"} device=\"/job:b\" : float32[]\n"
-                "%1 = Tanh(%0) name=\"Tanh\" device=\"/job:b\" : float32[]\n");
+            "%0 = Recv() name=\"x/recv_0\" {dtypes=strings[\"float32\"], edge=0, peer=0, "
+            "shapes=ints[0], tensor_name=\"x:0\"} device=\"/job:b\" : float32[]\n"
+            "%1 = Tanh(%0) name=\"Tanh\" device=\"/job:b\" : float32[]\n");
+  EXPECT_THAT(parts["/job:a"].peers, ElementsAre("/job:b"));
+  EXPECT_THAT(parts["/job:b"].peers, ElementsAre("/job:a"));
+}
+
+TEST_F(ByDevice, workers_that_differ_in_their_number_have_equal_parts_on_others) {
+  const std::string ps[] = {"/job:ps/replica:0/task:0/device:CPU:0",
+                            "/job:ps/replica:0/task:1/device:CPU:0"};
+  std::vector<std::vector<std::string>> texts(2);
+  for (const int number : {2, 10}) {
+    const std::string worker = fmt::format("/job:w/replica:0/task:{}/device:CPU:0", number);
+    Graph graph;
+    Builder b(&graph, &registry_);
+    const FunctionPtr cond = function({kScalar, kScalar}, [&](Builder& inner, const auto& x) {
+      return std::vector<Output>{
+          on(worker.c_str(), ops::cast(inner, x[0], DType::kBool), &inner.graph())};
+    });
+    const FunctionPtr step = function({kScalar, kScalar}, [&](Builder& inner, const auto& x) {
+      return std::vector<Output>{
+          on(ps[1].c_str(), ops::mul(inner, x[0], x[1], "next"), &inner.graph())};
+    });
+    const Output x = on(worker.c_str(), ops::placeholder(b, "x", DType::kFloat32, Shape()), &graph);
+    const Output w = on(ps[0].c_str(), ops::tanh(b, x, "w"), &graph);
+    const Output v = on(ps[1].c_str(), ops::neg(b, w, "v"), &graph);
+    const Output y =
+        on(worker.c_str(), {ops::while_loop(b, cond, step, {x}, {v}, 9, "y"), 0}, &graph);
+    const Output z = on(ps[0].c_str(), ops::mul(b, y, v, "z"), &graph);
+    for (const bool fuse : {false, true}) {
+      const auto parts = by_device(graph, {z}, {}, registry_, {.tensor_fuse = fuse});
+      ASSERT_TRUE(parts.ok()) << parts.status();
+      ASSERT_EQ(parts->size(), 3U);
+      for (size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ((*parts)[i].device, ps[i]);
+        EXPECT_THAT((*parts)[i].peers, testing::UnorderedElementsAre(worker, ps[1 - i]));
+        texts[number == 2 ? 0 : 1].push_back(ir::to_text((*parts)[i].graph));
+      }
+    }
+  }
+  EXPECT_EQ(texts[0], texts[1]);
+  EXPECT_THAT(texts[0][0], testing::Not(HasSubstr("/job:w")));
 }
 
 TEST_F(ByDevice, several_consumers_on_one_destination_share_one_recv) {
@@ -209,25 +243,20 @@ TEST_F(ByDevice, a_data_edge_and_a_control_edge_of_one_source_are_separate_pairs
                                                   "Recv 1 -> x/recv_1", "wait = NoOp ^x/recv_1"));
 }
 
-TEST_F(ByDevice, sends_and_recvs_that_are_there_get_the_incarnation_and_keep_their_edges) {
+TEST_F(ByDevice, a_graph_that_was_cut_is_not_cut_again) {
+  const ir::AttrMap edge = {
+      {"edge", int64_t{4}}, {"peer", int64_t{0}}, {"tensor_name", std::string("x:0")}};
+  ir::AttrMap attrs = edge;
+  attrs.merge(ir::component_attrs({kScalar}));
   const Output x = input(kA, "x");
-  const ir::AttrMap edge = {{"edge", int64_t{4}},
-                            {"tensor_name", std::string("x:0")},
-                            {"send_device", std::string(kA)},
-                            {"recv_device", std::string(kB)}};
+  const FunctionPtr inner = function({kScalar}, [&](Builder& b, const auto& /*args*/) {
+    return std::vector<Output>{on(kA, b.add("Recv", {}, attrs, "recv"), &b.graph())};
+  });
+  const Output y = on(kA, {ops::function_call(b_, inner, {x}, "y"), 0});
+  EXPECT_THAT(base::message_of(error({y})), HasSubstr("node 'recv' (Recv) has no place"));
   const NodeId send = b_.add_node("Send", {x}, edge, {}, "send");
   graph_.mutable_node(send).device = kA;
-  ir::AttrMap more = edge;
-  more.merge(ir::component_attrs({kScalar}));
-  const Output recv = on(kB, b_.add("Recv", {}, more, "recv"));
-  const Output y = on(kB, ops::add(b_, recv, x, "y"));
-  auto parts = cut({y}, {send}, {.incarnation = [](const std::string&) { return int64_t{99}; }});
-  for (const auto& [device, name] : {std::pair{kA, "send"}, {kB, "recv"}}) {
-    const Node* node = parts[device].graph.find(name);
-    EXPECT_EQ(ir::attr_or<int64_t>(node->attrs, "send_device_incarnation", 0), 99);
-  }
-  EXPECT_THAT(lines(parts[kB].graph),
-              ElementsAre("Recv 4 -> recv", "Recv 5 -> x/recv_5", "y = Add recv x/recv_5"));
+  EXPECT_THAT(base::message_of(error({x})), HasSubstr("node 'send' (Send) has no place"));
 }
 
 TEST_F(ByDevice, partitions_hold_only_the_functions_they_need) {

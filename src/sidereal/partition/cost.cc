@@ -115,7 +115,7 @@ std::string summary(const std::vector<DevicePartition>& parts) {
         ++nodes;
         return;
       }
-      const auto source = ir::attr_or<std::string>(node.attrs, "send_device", "");
+      const std::string& source = part.peers.at(ir::attr_or<int64_t>(node.attrs, "peer", 0));
       for (const ir::TensorSpec& spec : node.outputs) {
         auto& number = tensors[{source, ir::to_string(spec)}];
         ++(inside ? number.second : number.first);

@@ -5,6 +5,7 @@
 
 #include "sidereal/ir/function.h"
 #include "sidereal/runtime/session.h"
+#include "sidereal/runtime/status_client.h"
 #include "sidereal/runtime/test_model.h"
 
 namespace sidereal::runtime {
@@ -59,6 +60,40 @@ TEST_P(SessionOfACluster, passes_values_between_tasks) {
     EXPECT_THAT(floats((*got)[1]), ElementsAre(-4, -60));
     EXPECT_THAT(floats((*got)[2]), ElementsAre(2, 30));
   }
+}
+
+TEST_P(SessionOfACluster, workers_with_the_same_graph_share_what_a_task_runs_for_them) {
+  const TestCluster cluster(4, GetParam());
+  const auto programs_there = [&] {
+    auto client = StatusClient::create(cluster.target(), {}, std::chrono::seconds(60));
+    EXPECT_TRUE(client.ok()) << client.status();
+    return (*client)->ask(std::chrono::seconds(60))[0].programs;
+  };
+  std::vector<std::unique_ptr<Session>> sessions;
+  int64_t programs = 0;
+  for (const int worker : {1, 2, 3}) {
+    const std::string own = fmt::format("/task:{}", worker);
+    Model model;
+    const ir::Output x = model.add("Neg", {model.placeholder("x")}, {}, "of_worker", own);
+    const ir::Output there =
+        model.add("Mul", {x, model.constant({2, 3}, "", "/task:0")}, {}, "there", "/task:0");
+    model.add("Neg", {there}, {}, "back", own);
+    sessions.push_back(session_of(cluster, model, worker));
+    ASSERT_NE(sessions.back(), nullptr);
+    for (int round = 0; round < 3; ++round) {
+      for (const auto& session : sessions) {
+        const auto got =
+            session->run({{"x", Tensor::of(Shape{2}, std::vector<float>{1, 10})}}, {"back"});
+        ASSERT_TRUE(got.ok()) << got.status();
+        EXPECT_THAT(floats((*got)[0]), ElementsAre(2, 30));
+      }
+    }
+    if (worker == 1) programs = programs_there();
+  }
+  ASSERT_GT(programs, 0);
+  // With several lanes, sessions with Send and Recv are on one of them each.
+  const bool is_one_lane = GetParam().lanes == 1 || cluster::is_pull_push(GetParam().protocol);
+  EXPECT_LE(programs_there(), is_one_lane ? programs : 3 * programs);
 }
 
 TEST_P(SessionOfACluster, passes_strings_and_large_tensors) {

@@ -40,9 +40,8 @@ class LocalLink final : public Link {
     if (!opened.ok()) return done(opened);
     done(Attached{.incarnation = task_->incarnation(), .lanes = task_->lanes()});
   }
-  void register_program(const std::string& bytes, int lane,
-                        std::function<void(Result<uint64_t>)> done) override {
-    done(task_->register_program(session_, bytes, lane));
+  void register_program(NewProgram program, std::function<void(Result<uint64_t>)> done) override {
+    done(task_->register_program(session_, std::move(program)));
   }
   std::shared_ptr<Part> run(ProgramCall call, std::function<void(ProgramResult)> done) override {
     call.session = session_;
@@ -84,8 +83,7 @@ class Attachment final : public ClientStream<v1::AttachRequest, v1::AttachReply>
     put(std::move(request));
   }
 
-  void register_program(const std::string& bytes, int lane,
-                        std::function<void(Result<uint64_t>)> done) {
+  void register_program(NewProgram program, std::function<void(Result<uint64_t>)> done) {
     {
       const std::lock_guard lock(state_mutex_);
       if (ended_) {
@@ -95,8 +93,13 @@ class Attachment final : public ClientStream<v1::AttachRequest, v1::AttachReply>
       waiting_.push_back(std::move(done));
     }
     v1::AttachRequest request;
-    request.set_program(bytes);
-    request.set_lane(lane);
+    request.set_program(std::move(program.bytes));
+    request.set_lane(program.lane);
+    for (ports::TensorSource& peer : program.peers) {
+      v1::Peer* const out = request.add_peers();
+      out->set_device(std::move(peer.device));
+      out->set_incarnation(peer.incarnation);
+    }
     put(std::move(request));
   }
 
@@ -313,9 +316,8 @@ class RemoteLink final : public Link {
                           done(std::move(got));
                         });
   }
-  void register_program(const std::string& bytes, int lane,
-                        std::function<void(Result<uint64_t>)> done) override {
-    attachment_->register_program(bytes, lane, std::move(done));
+  void register_program(NewProgram program, std::function<void(Result<uint64_t>)> done) override {
+    attachment_->register_program(std::move(program), std::move(done));
   }
   std::shared_ptr<Part> run(ProgramCall call, std::function<void(ProgramResult)> done) override {
     call.session = head_.session();

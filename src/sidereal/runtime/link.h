@@ -35,10 +35,8 @@ class Link {
   };
   /// Attaches the session. Before anything else, once.
   virtual void attach(std::function<void(Result<Attached>)> done) = 0;
-  /// The content hash of the program of these bytes, which may run from then on: on `lane`, see
-  /// Task::register_program().
-  virtual void register_program(const std::string& bytes, int lane,
-                                std::function<void(Result<uint64_t>)> done) = 0;
+  /// By what number the session runs the program, which it may from then on.
+  virtual void register_program(NewProgram program, std::function<void(Result<uint64_t>)> done) = 0;
   /// Begins a part of a step; `done` gets its result, once.
   virtual std::shared_ptr<Part> run(ProgramCall call, std::function<void(ProgramResult)> done) = 0;
   /// Lets go of the task. What was registered is forgotten. Before the link goes.

@@ -407,11 +407,9 @@ class Registrations {
 
 Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::make_plan(const StepCall& call) {
   std::shared_ptr<const ir::Graph> graph;
-  std::map<std::string, uint64_t> incarnations;
   {
     const std::lock_guard lock(mutex_);
     graph = graph_;
-    for (const auto& [task, attached] : attached_) incarnations[task] = attached.incarnation;
   }
   std::vector<ir::Output> feeds;
   std::vector<ir::Output> fetches;
@@ -444,15 +442,10 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::make_plan(cons
     feed_index[fed.graph.node(fed.feeds[i].node).name] = i;
   }
   if (cluster::is_pull_push(context_->protocol)) return plan_of_calls(*graph, step, feed_index);
-  partition::ByDeviceOptions options;
-  options.tensor_fuse = config_.tensor_fuse;
-  options.incarnation = [&](const std::string& device) {
-    const auto found = incarnations.find(task_of(device));
-    return found == incarnations.end() ? int64_t{0} : static_cast<int64_t>(found->second);
-  };
   SR_ASSIGN_OR_RETURN(
       const std::vector<partition::DevicePartition> cut,
-      partition::by_device(step.graph, step.fetches, step.targets, context_->registry, options));
+      partition::by_device(step.graph, step.fetches, step.targets, context_->registry,
+                           {.tensor_fuse = config_.tensor_fuse}));
   return register_parts(cut, feed_index);
 }
 
@@ -490,12 +483,13 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::plan_of_calls(
     const int lane = partition::lane_of(remote.device);
     if (!known.emplace(task, lane, remote.hash).second) continue;
     SR_ASSIGN_OR_RETURN(std::shared_ptr<Link> link, link_to(task));
-    wanted.push_back({.link = std::move(link), .bytes = remote.bytes, .lane = lane});
+    wanted.push_back({.link = std::move(link), .program = {.bytes = remote.bytes, .lane = lane}});
   }
   SR_ASSIGN_OR_RETURN(part.link, link_to(own));
   wanted.push_back(
-      {.link = part.link, .bytes = program::encode(compiled.worker), .lane = lane_hint(id_)});
-  SR_ASSIGN_OR_RETURN(const std::vector<uint64_t> programs, register_all(wanted));
+      {.link = part.link,
+       .program = {.bytes = program::encode(compiled.worker), .lane = lane_hint(id_)}});
+  SR_ASSIGN_OR_RETURN(const std::vector<uint64_t> programs, register_all(std::move(wanted)));
   part.program = programs.back();
   return plan;
 }
@@ -504,6 +498,17 @@ int MasterSession::lanes_of(const std::string& task) {
   const std::lock_guard lock(mutex_);
   const auto found = attached_.find(task);
   return found == attached_.end() ? 1 : found->second.lanes;
+}
+
+std::vector<ports::TensorSource> MasterSession::sources(const std::vector<std::string>& devices) {
+  std::vector<ports::TensorSource> out;
+  const std::lock_guard lock(mutex_);
+  for (const std::string& device : devices) {
+    const auto found = attached_.find(task_of(device));
+    out.push_back({.device = device,
+                   .incarnation = found == attached_.end() ? 0 : found->second.incarnation});
+  }
+  return out;
 }
 
 DataChannels* MasterSession::data_channels() const {
@@ -534,10 +539,10 @@ Result<std::vector<size_t>> MasterSession::feeds_of(
   return out;
 }
 
-Result<std::vector<uint64_t>> MasterSession::register_all(const std::vector<Registration>& wanted) {
+Result<std::vector<uint64_t>> MasterSession::register_all(std::vector<Registration> wanted) {
   const auto registrations = std::make_shared<Registrations>(wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
-    wanted[i].link->register_program(wanted[i].bytes, wanted[i].lane,
+    wanted[i].link->register_program(std::move(wanted[i].program),
                                      [registrations, i](Result<uint64_t> program) {
                                        registrations->set(i, std::move(program));
                                      });
@@ -561,9 +566,12 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::register_parts
     SR_ASSIGN_OR_RETURN(const program::Program program, program::compile(part));
     SR_ASSIGN_OR_RETURN(out.feeds, feeds_of(program, feed_index));
     out.fetches = part.fetch_indices;
-    wanted.push_back({.link = out.link, .bytes = program::encode(program), .lane = lane_hint(id_)});
+    wanted.push_back({.link = out.link,
+                      .program = {.bytes = program::encode(program),
+                                  .lane = lane_hint(id_),
+                                  .peers = sources(part.peers)}});
   }
-  SR_ASSIGN_OR_RETURN(const std::vector<uint64_t> programs, register_all(wanted));
+  SR_ASSIGN_OR_RETURN(const std::vector<uint64_t> programs, register_all(std::move(wanted)));
   for (size_t i = 0; i < programs.size(); ++i) plan->parts[i].program = programs[i];
   return plan;
 }

@@ -140,14 +140,15 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
       const std::map<std::string, size_t>& feed_index);
   struct Registration {
     std::shared_ptr<Link> link;
-    std::string bytes;
-    int lane = 0;
+    NewProgram program;
   };
-  static Result<std::vector<uint64_t>> register_all(const std::vector<Registration>& wanted);
+  static Result<std::vector<uint64_t>> register_all(std::vector<Registration> wanted);
   static Result<std::vector<size_t>> feeds_of(const program::Program& program,
                                               const std::map<std::string, size_t>& feed_index);
   Result<std::shared_ptr<Link>> link_to(const std::string& task);
   int lanes_of(const std::string& task);
+  /// The devices, with the starts of their tasks that the session is attached to.
+  std::vector<ports::TensorSource> sources(const std::vector<std::string>& devices);
   /// Those of the lane that the session's steps run on here.
   [[nodiscard]] DataChannels* data_channels() const;
   void make_waiting_plans();

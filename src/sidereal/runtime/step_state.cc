@@ -1,7 +1,6 @@
 #include "sidereal/runtime/step_state.h"
 
 #include <algorithm>
-#include <map>
 
 namespace sidereal::runtime {
 
@@ -22,6 +21,7 @@ void StepState::clear() {
   next_question_ = 0;
   begun_ = false;
   program_ = nullptr;
+  program_peers_ = nullptr;
   finished_ = {};
   posted_stop_ = nullptr;
   session_stop_ = nullptr;
@@ -41,10 +41,11 @@ void StepState::set_stop(std::shared_ptr<exec::StopSignal> posted,
   if (posted_stop_ == nullptr) own_stop_.emplace(session_stop_.get());
 }
 
-void StepState::start(std::shared_ptr<LoadedProgram> program, std::unique_ptr<CallingStep> step,
-                      Task::Done done) {
+void StepState::start(std::shared_ptr<LoadedProgram> program, PeerList peers,
+                      std::unique_ptr<CallingStep> step, Task::Done done) {
   begun_ = true;
   program_ = std::move(program);
+  program_peers_ = std::move(peers);
   finished_ = {.step = std::move(step), .done = std::move(done)};
 }
 
@@ -129,19 +130,16 @@ Result<std::optional<Parcel>> StepState::receive(const RendezvousKey& key,
   return std::optional<Parcel>();
 }
 
-void StepState::ask_ahead(const std::vector<Receive>& receives, uint64_t step_id) {
-  std::map<std::pair<std::string, uint64_t>, std::vector<Peers::Wanted>> by_source;
-  for (const Receive& one : receives) {
-    const RendezvousKey key = {.edge = one.edge, .step = step_id};
-    if (asked_.insert(key).second) {
-      by_source[{one.source.device, one.source.incarnation}].push_back(
-          {.key = key, .count = one.count});
+void StepState::ask_ahead(const std::vector<Receives>& receives, uint64_t step_id) {
+  for (const Receives& from : receives) {
+    std::vector<Peers::Wanted> wanted;
+    for (const Receives::Parcel& one : from.parcels) {
+      const RendezvousKey key = {.edge = one.edge, .step = step_id};
+      if (asked_.insert(key).second) wanted.push_back({.key = key, .count = one.count});
     }
-  }
-  for (const auto& [source, wanted] : by_source) {
     for (auto at = wanted.begin(); at != wanted.end();) {
       const auto end = at + std::min<int64_t>(wanted.end() - at, kQuestionKeysMax);
-      ask({.device = source.first, .incarnation = source.second}, {at, end});
+      ask((*program_peers_)[from.peer], {at, end});
       at = end;
     }
   }

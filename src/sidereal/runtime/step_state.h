@@ -29,11 +29,17 @@ struct CallingStep {
   exec::Step step;
 };
 
-/// A Recv of a program.
-struct Receive {
-  int64_t edge = 0;
-  ports::TensorSource source;
-  size_t count = 1;  ///< Tensors that come.
+/// The devices that Recvs of a program name by number, as one session has registered it.
+using PeerList = std::shared_ptr<const std::vector<ports::TensorSource>>;
+
+/// What a program receives in every step from one of its peers.
+struct Receives {
+  struct Parcel {
+    int64_t edge = 0;
+    size_t count = 1;  ///< Tensors that come.
+  };
+  size_t peer = 0;
+  std::vector<Parcel> parcels;
 };
 
 /// What a task knows of one step: the part that runs here, the tensors it leaves for others and
@@ -58,8 +64,8 @@ class StepState final : public ports::Rendezvous, public std::enable_shared_from
   [[nodiscard]] uint64_t number() const { return number_; }
 
   // Its own part.
-  void start(std::shared_ptr<LoadedProgram> program, std::unique_ptr<CallingStep> step,
-             Task::Done done);
+  void start(std::shared_ptr<LoadedProgram> program, PeerList peers,
+             std::unique_ptr<CallingStep> step, Task::Done done);
   struct Finished {
     std::unique_ptr<CallingStep> step;
     Task::Done done;
@@ -88,7 +94,7 @@ class StepState final : public ports::Rendezvous, public std::enable_shared_from
                                                const ports::TensorSource& source,
                                                size_t count) override;
   /// Asks now for what the program, begun as step `step_id`, is going to receive.
-  void ask_ahead(const std::vector<Receive>& receives, uint64_t step_id);
+  void ask_ahead(const std::vector<Receives>& receives, uint64_t step_id);
 
   /// What ends it: `posted`, or, where that is nullptr, a signal of its own, which is raised with
   /// that of its session.
@@ -125,6 +131,7 @@ class StepState final : public ports::Rendezvous, public std::enable_shared_from
   std::optional<exec::StopSignal> own_stop_;
   bool begun_ = false;
   std::shared_ptr<LoadedProgram> program_;
+  PeerList program_peers_;
   Finished finished_;
 
   absl::flat_hash_map<ports::RendezvousKey, ports::Parcel> sent_;

@@ -128,8 +128,9 @@ void Task::when_one_way_done(uint64_t session, const std::function<void()>& done
 void Task::lose_one_way(uint64_t session, const std::string& task, const Status& why) {
   impl_->home(session)->lose_one_way(session, task, why);
 }
-Result<uint64_t> Task::register_program(uint64_t session, const std::string& bytes, int lane) {
-  return impl_->programs().add(session, bytes, impl_->lane(lane)->index());
+Result<uint64_t> Task::register_program(uint64_t session, NewProgram program) {
+  const int lane = impl_->lane(program.lane)->index();
+  return impl_->programs().add(session, std::move(program), lane);
 }
 Status Task::check(uint64_t session, uint64_t program, int64_t feeds) const {
   return impl_->programs().check(session, program, feeds);

@@ -129,6 +129,18 @@ struct TaskFigures {
   int64_t pulls_thrown_away = 0;  ///< and those of them that no step used.
 };
 
+/// Peers of one program at most.
+inline constexpr size_t kPeersMax = 65'536;
+
+/// A program that is to be registered. Value type.
+struct NewProgram {
+  std::string bytes;  ///< docs/formats/program.md
+  int lane = 0;       ///< Where it runs, modulo the task's lanes.
+  /// The devices that its Send and Recv instructions name by number. Not part of the program:
+  /// sessions whose programs differ in them only have one.
+  std::vector<ports::TensorSource> peers = {};
+};
+
 struct TaskOptions {
   std::string name;                            ///< "/job:ps/replica:0/task:0"
   uint64_t incarnation = 0;                    ///< Random, of this start.
@@ -184,18 +196,19 @@ class Task {
   /// Ends those to `task`, which is not reached any more, with `why`; what was pulled ahead from
   /// there is forgotten.
   void lose_one_way(uint64_t session, const std::string& task, const Status& why);
-  /// Makes the program of these bytes (docs/formats/program.md) known; its content hash.
-  /// kResourceExhausted when the session has too many, or too large ones. `lane`: where it is going
-  /// to run, modulo the task's lanes; on another one its first run takes longer.
-  Result<uint64_t> register_program(uint64_t session, const std::string& bytes, int lane);
+  /// Makes a program known; by what number the session runs it: its content hash, if it has no
+  /// peers. kResourceExhausted when the session has too many, or too large ones; kInvalidArgument
+  /// when there are fewer peers than it names.
+  Result<uint64_t> register_program(uint64_t session, NewProgram program);
 
   /// Whether `call` may run: kAborted when the session is unknown here, kNotFound when the program
   /// is, kInvalidArgument for another number of feeds than the program takes.
   [[nodiscard]] Status check(uint64_t session, uint64_t program, int64_t feeds) const;
   /// Gets the result of a program, and may move from it; memory that it leaves is used again.
   using Done = std::function<void(ProgramResult&)>;
-  /// Runs a program. Errors: those of check(); kAlreadyExists for a step that is here. Moves from
-  /// `call`; a caller on the thread of the right lane keeps the memory of its list of feeds.
+  /// Runs a program. Errors: those of check(); kNotFound on another lane than the program was
+  /// registered for; kAlreadyExists for a step that is here. Moves from `call`; a caller on the
+  /// thread of the right lane keeps the memory of its list of feeds.
   void run(ProgramCall* call, Done done);
   /// Ends this task's part of the step soon, also when it has not begun yet; its result says what
   /// it was waiting for. `lane`: that of a whole one.

@@ -450,7 +450,7 @@ Status TaskLane::begin(ProgramCall* call, const SessionProgram& program,
   if (call->pull_ahead_ms > 0) ahead_->begin(call->session, call->program, call->pull_ahead_ms);
   add(&steps_begun_, 1);
   add(&running_, 1);
-  state->start(program.program, std::move(calling), std::move(*done));
+  state->start(program.program, program.peers, std::move(calling), std::move(*done));
   state->ask_ahead(state->program()->receives, call->number);
   ready_.push_back(state);
   return {};
@@ -484,6 +484,7 @@ Status TaskLane::feed(ProgramCall* call, const SessionProgram& program, StepStat
   state->trace_process = call->trace;
   step->set_workers(workers_.get());
   step->set_rendezvous(state);
+  step->set_peers(*program.peers);
   step->set_stop_signal(state->stop());
   step->begin(call->number);
   for (size_t i = 0; i < call->feeds.size(); ++i) {

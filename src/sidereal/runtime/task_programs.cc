@@ -1,24 +1,66 @@
 #include "sidereal/runtime/task_programs.h"
 
+#include <algorithm>
+
 #include "sidereal/program/program.h"
 
 namespace sidereal::runtime {
 
 namespace {
 
-/// The Recv instructions that run in every step, whatever its branches and loops do.
-Result<std::vector<Receive>> receives_of(const program::Program& program) {
-  std::vector<Receive> out;
+Result<size_t> peer_of(const program::Instruction& instruction) {
+  SR_ASSIGN_OR_RETURN(const auto peer, ir::get_attr<int64_t>(instruction.attrs, "peer"));
+  if (peer >= 0 && peer < static_cast<int64_t>(kPeersMax)) return static_cast<size_t>(peer);
+  return base::invalid_argument("{} '{}' names peer {}; peers are numbered from 0 to {}",
+                                instruction.op, instruction.name, peer, kPeersMax - 1);
+}
+
+/// How many peers a program, or a body, needs to be given.
+Result<size_t> peers_of(const program::Program& program) {
+  size_t out = 0;
+  for (const program::Instruction& instruction : program.instructions) {
+    if (instruction.op != "Send" && instruction.op != "Recv") continue;
+    SR_ASSIGN_OR_RETURN(const size_t peer, peer_of(instruction));
+    out = std::max(out, peer + 1);
+  }
+  for (const program::Program& body : program.bodies) {
+    SR_ASSIGN_OR_RETURN(const size_t inside, peers_of(body));
+    out = std::max(out, inside);
+  }
+  return out;
+}
+
+/// What the Recv instructions bring that run in every step, whatever its branches and loops do.
+Result<std::vector<Receives>> receives_of(const program::Program& program) {
+  std::map<size_t, std::vector<Receives::Parcel>> by_peer;
   for (const program::Instruction& instruction : program.instructions) {
     if (instruction.op != "Recv") continue;
-    Receive& one = out.emplace_back();
+    SR_ASSIGN_OR_RETURN(const size_t peer, peer_of(instruction));
+    Receives::Parcel& one = by_peer[peer].emplace_back();
     SR_ASSIGN_OR_RETURN(one.edge, ir::get_attr<int64_t>(instruction.attrs, "edge"));
-    SR_ASSIGN_OR_RETURN(one.source.device,
-                        ir::get_attr<std::string>(instruction.attrs, "send_device"));
-    one.source.incarnation = static_cast<uint64_t>(
-        ir::attr_or<int64_t>(instruction.attrs, "send_device_incarnation", 0));
     one.count = instruction.outputs.size();
   }
+  std::vector<Receives> out;
+  for (auto& [peer, parcels] : by_peer) {
+    out.push_back({.peer = peer, .parcels = std::move(parcels)});
+  }
+  return out;
+}
+
+/// What a session calls a program: its content hash or, as one program may be there with other
+/// peers too, a hash of it and of them.
+uint64_t number_of(uint64_t hash, const std::vector<ports::TensorSource>& peers) {
+  if (peers.empty()) return hash;
+  std::string said = fmt::format("{}", hash);
+  for (const ports::TensorSource& peer : peers) {
+    said += fmt::format(" {}:{} {}", peer.device.size(), peer.device, peer.incarnation);
+  }
+  return program::content_hash(said);
+}
+
+size_t bytes_of(const NewProgram& program) {
+  size_t out = program.bytes.size();
+  for (const ports::TensorSource& peer : program.peers) out += sizeof(peer) + peer.device.size();
   return out;
 }
 
@@ -70,8 +112,8 @@ TaskPrograms::Closed TaskPrograms::close_session(uint64_t id) {
   Session& session = found.mapped();
   session.stop->raise(exec::StopSignal::Reason::kCancelled);
   out.programs.resize(static_cast<size_t>(options_.lanes));
-  for (auto& [key, program] : session.programs) {
-    out.programs[static_cast<size_t>(key.second)].push_back(std::move(program));
+  for (auto& [key, registered] : session.programs) {
+    out.programs[static_cast<size_t>(key.second)].push_back(std::move(registered.program));
   }
   if (session.isolated) out.own = std::move(session.space);
   return out;
@@ -100,53 +142,66 @@ Status TaskPrograms::check_room(const Session& session, const Key& key, size_t b
       options_.program_bytes_max);
 }
 
-std::shared_ptr<LoadedProgram> TaskPrograms::keep(Session* session, const Key& key,
-                                                  std::shared_ptr<LoadedProgram> program,
-                                                  size_t bytes) {
+Status TaskPrograms::keep(Session* session, const Key& key, Registered registered, size_t bytes) {
   // Somebody may have been faster: there is one for a lane, however many bind it.
-  std::weak_ptr<LoadedProgram>& known = programs_[{program->space.get(), key}];
+  std::shared_ptr<LoadedProgram>& program = registered.program;
+  std::weak_ptr<LoadedProgram>& known =
+      programs_[{program->space.get(), {program->hash, key.second}}];
   if (std::shared_ptr<LoadedProgram> first = known.lock()) {
     program = std::move(first);
   } else {
     known = program;
   }
-  const auto [at, is_new] = session->programs.try_emplace(key, std::move(program));
+  if (registered.peers->size() < program->peers) {
+    return base::invalid_argument("{}: a program names {} peers, and was registered with {}",
+                                  options_.name, program->peers, registered.peers->size());
+  }
+  const bool is_new = session->programs.try_emplace(key, std::move(registered)).second;
   if (is_new) session->program_bytes += bytes;
-  return at->second;
+  return {};
 }
 
-Result<uint64_t> TaskPrograms::add(uint64_t session, const std::string& bytes, int lane) {
-  const Key key = {program::content_hash(bytes), lane};
+Result<uint64_t> TaskPrograms::add(uint64_t session, NewProgram program, int lane) {
+  if (program.peers.size() > kPeersMax) {
+    return base::invalid_argument("{}: a program was registered with {} peers; {} are allowed",
+                                  options_.name, program.peers.size(), kPeersMax);
+  }
+  const uint64_t hash = program::content_hash(program.bytes);
+  const Key key = {number_of(hash, program.peers), lane};
+  const size_t bytes = bytes_of(program);
+  Registered made = {
+      .program = nullptr,
+      .peers = std::make_shared<const std::vector<ports::TensorSource>>(std::move(program.peers))};
   std::shared_ptr<Space> space;
   {
     const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(session);
     if (found == sessions_.end()) return unknown_session();
     space = found->second.space;
-    SR_RETURN_IF_ERROR(check_room(found->second, key, bytes.size()));
-    const auto known = programs_.find({space.get(), key});
-    std::shared_ptr<LoadedProgram> program =
-        known == programs_.end() ? nullptr : known->second.lock();
-    if (program != nullptr) {
-      keep(&found->second, key, std::move(program), bytes.size());
+    SR_RETURN_IF_ERROR(check_room(found->second, key, bytes));
+    const auto known = programs_.find({space.get(), {hash, lane}});
+    if (known != programs_.end()) made.program = known->second.lock();
+    if (made.program != nullptr) {
+      SR_RETURN_IF_ERROR(keep(&found->second, key, std::move(made), bytes));
       return key.first;
     }
   }
-  SR_ASSIGN_OR_RETURN(program::Program program, program::decode(bytes));
-  SR_ASSIGN_OR_RETURN(std::shared_ptr<LoadedProgram> loaded,
-                      load(std::move(program), std::move(space), lane));
+  SR_ASSIGN_OR_RETURN(program::Program decoded, program::decode(program.bytes));
+  SR_ASSIGN_OR_RETURN(made.program, load(std::move(decoded), hash, std::move(space), lane));
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return unknown_session();
-  keep(&found->second, key, std::move(loaded), bytes.size());
+  SR_RETURN_IF_ERROR(keep(&found->second, key, std::move(made), bytes));
   return key.first;
 }
 
-Result<std::shared_ptr<LoadedProgram>> TaskPrograms::load(program::Program program,
+Result<std::shared_ptr<LoadedProgram>> TaskPrograms::load(program::Program program, uint64_t hash,
                                                           std::shared_ptr<Space> space,
                                                           int lane) const {
   auto out = std::make_shared<LoadedProgram>();
   out->lane = lane;
+  out->hash = hash;
+  SR_ASSIGN_OR_RETURN(out->peers, peers_of(program));
   SR_ASSIGN_OR_RETURN(out->receives, receives_of(program));
   if (!program::all_calls(program).empty() && !can_call_) {
     return base::failed_precondition("{}: a program calls other tasks, which this protocol cannot",
@@ -159,41 +214,34 @@ Result<std::shared_ptr<LoadedProgram>> TaskPrograms::load(program::Program progr
   return out;
 }
 
-const LoadedProgram* TaskPrograms::of_any_lane(const Session& session, uint64_t program) const {
+const TaskPrograms::Registered* TaskPrograms::of_any_lane(const Session& session,
+                                                          uint64_t program) const {
   const auto found = session.programs.lower_bound({program, 0});
   if (found == session.programs.end() || found->first.first != program) return nullptr;
-  return found->second.get();
+  return &found->second;
 }
 
 Status TaskPrograms::check(uint64_t session, uint64_t program, int64_t feeds) const {
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return unknown_session();
-  const LoadedProgram* const loaded = of_any_lane(found->second, program);
-  if (loaded == nullptr) return unknown_program(program);
-  return check_feeds(*loaded, feeds);
+  const Registered* const registered = of_any_lane(found->second, program);
+  if (registered == nullptr) return unknown_program(program);
+  return check_feeds(*registered->program, feeds);
 }
 
-Result<SessionProgram> TaskPrograms::find(uint64_t session, uint64_t program, int lane) {
-  std::unique_lock lock(mutex_);
-  auto found = sessions_.find(session);
+Result<SessionProgram> TaskPrograms::find(uint64_t session, uint64_t program, int lane) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = sessions_.find(session);
   if (found == sessions_.end()) return unknown_session();
   const auto exact = found->second.programs.find({program, lane});
   if (exact != found->second.programs.end()) {
-    return SessionProgram{.program = exact->second, .stop = found->second.stop};
+    return SessionProgram{
+        .program = exact->second.program, .peers = exact->second.peers, .stop = found->second.stop};
   }
-  const LoadedProgram* const other = of_any_lane(found->second, program);
-  if (other == nullptr) return unknown_program(program);
-  program::Program copy = other->bound->program();
-  std::shared_ptr<Space> space = found->second.space;
-  lock.unlock();
-  SR_ASSIGN_OR_RETURN(std::shared_ptr<LoadedProgram> loaded,
-                      load(std::move(copy), std::move(space), lane));
-  lock.lock();
-  found = sessions_.find(session);
-  if (found == sessions_.end()) return unknown_session();
-  return SessionProgram{.program = keep(&found->second, {program, lane}, std::move(loaded), 0),
-                        .stop = found->second.stop};
+  if (of_any_lane(found->second, program) == nullptr) return unknown_program(program);
+  return base::not_found("{} has program {:016x} on another lane than {}, where it was to run",
+                         options_.name, program, lane);
 }
 
 int64_t TaskPrograms::sessions() const {

@@ -26,10 +26,12 @@ struct Space {
 /// A program as one lane runs it: kernels keep scratch. Once bound, the lane's.
 struct LoadedProgram {
   int lane = 0;
+  uint64_t hash = 0;  ///< Of its content.
+  size_t peers = 0;   ///< That it names; what each of them is, sessions say.
   std::shared_ptr<Space> space;
   std::unique_ptr<exec::BoundProgram> bound;
   std::vector<std::unique_ptr<CallingStep>> idle;
-  std::vector<Receive> receives;
+  std::vector<Receives> receives;           ///< Whatever its branches and loops do.
   std::shared_ptr<const AheadCalls> ahead;  ///< What may be sent before a step; nullptr: nothing.
 };
 
@@ -39,6 +41,7 @@ Status check_feeds(const LoadedProgram& program, int64_t feeds);
 /// A program of a session, and what ends the steps of that session.
 struct SessionProgram {
   std::shared_ptr<LoadedProgram> program;
+  PeerList peers;
   std::shared_ptr<const exec::StopSignal> stop;
 };
 
@@ -51,7 +54,7 @@ class TaskPrograms {
 
   /// Those of Task.
   Status open_session(uint64_t id, bool isolated);
-  Result<uint64_t> add(uint64_t session, const std::string& bytes, int lane);
+  Result<uint64_t> add(uint64_t session, NewProgram program, int lane);
   [[nodiscard]] Status check(uint64_t session, uint64_t program, int64_t feeds) const;
 
   /// What is left of a session for each lane to let go of, on that lane.
@@ -67,20 +70,25 @@ class TaskPrograms {
   /// Tells the steps of all sessions to stop.
   void stop_all();
 
-  /// The program for `lane`: bound for it now, when it was registered for another one.
-  /// kAborted when the session is unknown here, kNotFound when the program is.
-  Result<SessionProgram> find(uint64_t session, uint64_t program, int lane);
+  /// The program for `lane`. kAborted when the session is unknown here, kNotFound when the program
+  /// is, or was registered for another lane.
+  Result<SessionProgram> find(uint64_t session, uint64_t program, int lane) const;
 
   [[nodiscard]] resources::Manager& shared() { return shared_->manager; }
   [[nodiscard]] int64_t sessions() const;
   [[nodiscard]] int64_t programs() const;
 
  private:
-  using Key = std::pair<uint64_t, int>;  // A program's content hash; a lane.
+  /// What is registered: the same program may be there with other peers.
+  struct Registered {
+    std::shared_ptr<LoadedProgram> program;
+    PeerList peers;
+  };
+  using Key = std::pair<uint64_t, int>;  // A program, or what is registered; a lane.
   struct Session {
     std::shared_ptr<Space> space;
     bool isolated = false;
-    std::map<Key, std::shared_ptr<LoadedProgram>> programs = {};
+    std::map<Key, Registered> programs = {};
     size_t program_bytes = 0;
     std::shared_ptr<exec::StopSignal> stop = std::make_shared<exec::StopSignal>();
   };
@@ -90,11 +98,10 @@ class TaskPrograms {
   [[nodiscard]] Status unknown_program(uint64_t program) const;
   // With mutex_.
   [[nodiscard]] Status check_room(const Session& session, const Key& key, size_t bytes) const;
-  std::shared_ptr<LoadedProgram> keep(Session* session, const Key& key,
-                                      std::shared_ptr<LoadedProgram> program, size_t bytes);
-  [[nodiscard]] const LoadedProgram* of_any_lane(const Session& session, uint64_t program) const;
+  Status keep(Session* session, const Key& key, Registered registered, size_t bytes);
+  [[nodiscard]] const Registered* of_any_lane(const Session& session, uint64_t program) const;
 
-  [[nodiscard]] Result<std::shared_ptr<LoadedProgram>> load(program::Program program,
+  [[nodiscard]] Result<std::shared_ptr<LoadedProgram>> load(program::Program program, uint64_t hash,
                                                             std::shared_ptr<Space> space,
                                                             int lane) const;
 
@@ -105,7 +112,7 @@ class TaskPrograms {
 
   mutable std::mutex mutex_;
   std::map<uint64_t, Session> sessions_;
-  std::map<std::pair<Space*, Key>, std::weak_ptr<LoadedProgram>> programs_;
+  std::map<std::pair<Space*, Key>, std::weak_ptr<LoadedProgram>> programs_;  // By content hash.
 };
 
 }  // namespace sidereal::runtime

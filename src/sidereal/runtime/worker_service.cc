@@ -51,13 +51,16 @@ class AttachStream final : public ServerStream<v1::AttachRequest, v1::AttachRepl
   Status take(const v1::AttachRequest& request) override {
     if (request.has_head()) return open(request.head());
     if (!open_) return base::invalid_argument("a program came before the head of the stream");
-    const Result<uint64_t> hash =
-        common_->task->register_program(session_, request.program(), request.lane());
+    NewProgram program = {.bytes = request.program(), .lane = request.lane()};
+    for (const v1::Peer& peer : request.peers()) {
+      program.peers.push_back({.device = peer.device(), .incarnation = peer.incarnation()});
+    }
+    const Result<uint64_t> number = common_->task->register_program(session_, std::move(program));
     v1::AttachReply reply;
-    if (hash.ok()) {
-      reply.set_program(*hash);
+    if (number.ok()) {
+      reply.set_program(*number);
     } else {
-      to_proto(hash.status(), false, reply.mutable_failure());
+      to_proto(number.status(), false, reply.mutable_failure());
     }
     put(std::move(reply));
     return {};

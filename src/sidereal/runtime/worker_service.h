@@ -19,7 +19,7 @@ namespace sidereal::runtime {
 class ArrivingBytes;
 
 /// Of session.proto; a server and its callers must agree.
-inline constexpr int kSessionVersion = 1;
+inline constexpr int kSessionVersion = 2;
 
 /// Bytes of tensors, since the start.
 struct TransferredBytes {

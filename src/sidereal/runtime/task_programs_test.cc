@@ -1,0 +1,219 @@
+// Programs of sessions that differ in their peers only: what is shared, and whom each one asks.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <map>
+#include <mutex>
+
+#include "sidereal/ir/component_specs.h"
+#include "sidereal/program/program.h"
+#include "sidereal/runtime/channels.h"
+#include "sidereal/runtime/task.h"
+#include "sidereal/runtime/test_processes.h"
+
+namespace sidereal::runtime {
+namespace {
+
+using program::Instruction;
+using program::Program;
+using tensor::DType;
+using tensor::Shape;
+using tensor::Tensor;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string worker(int number) { return task_name("worker", number) + "/device:CPU:0"; }
+
+/// Each has one number for whoever asks; those without one never answer.
+class AnsweringPeers final : public Peers {
+ public:
+  std::shared_ptr<Question> ask(const ports::TensorSource& source, uint64_t /*step*/,
+                                const std::vector<Wanted>& wanted,
+                                std::function<void(size_t, ports::Parcel)> on_parcel,
+                                std::function<void(Status)> on_end) override {
+    {
+      const std::lock_guard lock(mutex_);
+      asked_.push_back(source.incarnation);
+    }
+    const auto found = values.find(source.device);
+    if (found == values.end()) return nullptr;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      on_parcel(i, {Tensor::of(Shape{1}, std::vector<float>{found->second})});
+    }
+    on_end({});
+    return nullptr;
+  }
+  std::vector<uint64_t> asked() {
+    const std::lock_guard lock(mutex_);
+    return asked_;
+  }
+
+  const std::map<std::string, float> values = {{worker(1), 10}, {worker(2), 20}, {worker(3), 30}};
+
+ private:
+  std::mutex mutex_;
+  std::vector<uint64_t> asked_;  // The incarnations.
+};
+
+/// A program that fetches what it receives from its peers.
+std::string receiver(const std::vector<int64_t>& peers) {
+  Program out;
+  for (size_t i = 0; i < peers.size(); ++i) {
+    const auto slot = static_cast<int32_t>(i);
+    out.slots.push_back({DType::kFloat32, Shape{1}, -1});
+    Instruction& recv = out.instructions.emplace_back();
+    recv.op = "Recv";
+    recv.name = fmt::format("recv_{}", i);
+    recv.attrs = ir::component_attrs({{DType::kFloat32, Shape{1}}});
+    recv.attrs["edge"] = static_cast<int64_t>(i);
+    recv.attrs["peer"] = peers[i];
+    recv.attrs["tensor_name"] = fmt::format("x{}:0", i);
+    recv.outputs = {slot};
+    out.fetches.push_back(slot);
+    out.fetch_names.push_back(fmt::format("x{}", i));
+  }
+  return program::encode(out);
+}
+
+class ProgramsOfATask : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    auto task = Task::create({.name = "/job:ps/replica:0/task:0", .lanes = GetParam()});
+    ASSERT_TRUE(task.ok()) << task.status();
+    task_ = *std::move(task);
+    task_->start({&peers_});
+  }
+
+  /// A session on lane 0.
+  void open(uint64_t session) {
+    const Status status = task_->open_session(session, false);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  Result<uint64_t> add(uint64_t session, const std::vector<int>& workers,
+                       const std::vector<int64_t>& peers = {0}) {
+    NewProgram program = {.bytes = receiver(peers), .lane = lane_hint(session)};
+    for (const int one : workers) {
+      program.peers.push_back({.device = worker(one), .incarnation = static_cast<uint64_t>(one)});
+    }
+    return task_->register_program(session, std::move(program));
+  }
+  ProgramResult run(uint64_t session, uint64_t program) {
+    auto ended = std::make_shared<std::promise<ProgramResult>>();
+    const uint64_t step = step_number(session, ++steps_ << 8);
+    ProgramCall call = {.session = session, .program = program, .step = step, .feeds = {}};
+    task_->run(&call, [ended](ProgramResult& result) { ended->set_value(std::move(result)); });
+    std::future<ProgramResult> future = ended->get_future();
+    if (future.wait_for(std::chrono::seconds(60)) != std::future_status::ready) {
+      return {.status = base::deadline_exceeded("it does not end")};
+    }
+    task_->end_step(step);
+    return future.get();
+  }
+  std::vector<float> values(uint64_t session, uint64_t program) {
+    const ProgramResult result = run(session, program);
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    std::vector<float> out;
+    for (const Tensor& one : result.fetches) out.push_back(one.data<const float>()[0]);
+    return out;
+  }
+
+  AnsweringPeers peers_;
+  std::unique_ptr<Task> task_;
+  uint64_t steps_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Lanes, ProgramsOfATask, ::testing::Values(1, 3),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(ProgramsOfATask, sessions_share_one_and_each_asks_its_own_peers) {
+  const uint64_t sessions[] = {256, 512, 768};
+  std::vector<uint64_t> programs;
+  for (int i = 0; i < 3; ++i) {
+    open(sessions[i]);
+    const auto program = add(sessions[i], {i + 1});
+    ASSERT_TRUE(program.ok()) << program.status();
+    programs.push_back(*program);
+  }
+  EXPECT_EQ(task_->figures().programs, 1);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_THAT(values(sessions[i], programs[i]), ElementsAre(10.0F * static_cast<float>(i + 1)));
+    }
+  }
+  EXPECT_THAT(peers_.asked(), ElementsAre(1, 2, 3, 1, 2, 3, 1, 2, 3));
+  // Who leaves takes nothing from the others.
+  task_->close_session(sessions[0]);
+  EXPECT_THAT(values(sessions[1], programs[1]), ElementsAre(20));
+  EXPECT_EQ(task_->figures().programs, 1);
+}
+
+TEST_P(ProgramsOfATask, a_session_may_have_the_same_one_with_other_peers) {
+  open(256);
+  const auto one = add(256, {1, 2}, {0, 1});
+  const auto other = add(256, {2, 3}, {0, 1});
+  ASSERT_TRUE(one.ok() && other.ok());
+  EXPECT_EQ(task_->figures().programs, 1);
+  EXPECT_EQ(add(256, {1, 2}, {0, 1}), one);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_THAT(values(256, *one), ElementsAre(10, 20));
+    EXPECT_THAT(values(256, *other), ElementsAre(20, 30));
+  }
+}
+
+TEST_P(ProgramsOfATask, one_runs_on_the_lane_that_it_was_registered_for) {
+  // The number of the session says lane 2, modulo the lanes.
+  open(258);
+  for (const int lane : {0, 2}) {
+    const auto program = task_->register_program(
+        258, {.bytes = receiver({0}), .lane = lane, .peers = {{.device = worker(2)}}});
+    ASSERT_TRUE(program.ok()) << program.status();
+    if (lane % GetParam() == 2 % GetParam()) {
+      EXPECT_THAT(values(258, *program), ElementsAre(20));
+    } else {
+      EXPECT_EQ(run(258, *program).status.code(), StatusCode::kNotFound);
+    }
+  }
+  EXPECT_EQ(task_->figures().programs, GetParam() == 1 ? 1 : 2);
+}
+
+TEST_P(ProgramsOfATask, there_must_be_as_many_peers_as_it_names) {
+  open(256);
+  for (const bool is_known : {false, true}) {
+    if (is_known) {
+      ASSERT_TRUE(add(256, {1, 2, 3}, {2}).ok());
+    }
+    const Status few = add(256, {1, 2}, {2}).status();
+    EXPECT_EQ(few.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(base::message_of(few), HasSubstr("names 3 peers, and was registered with 2"));
+  }
+  for (const int64_t peer : {int64_t{-1}, static_cast<int64_t>(kPeersMax)}) {
+    const Status wrong = add(256, {1}, {peer}).status();
+    EXPECT_EQ(wrong.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(base::message_of(wrong), HasSubstr(fmt::format("names peer {}", peer)));
+  }
+  const std::vector<int> many(kPeersMax + 1, 1);
+  EXPECT_EQ(add(256, many, {0}).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_P(ProgramsOfATask, who_waits_says_for_which_peer) {
+  for (const int number : {7, 8}) {
+    const uint64_t session = 256 * static_cast<uint64_t>(number);
+    open(session);
+    const auto program = add(session, {number});
+    ASSERT_TRUE(program.ok()) << program.status();
+    auto ended = std::make_shared<std::promise<ProgramResult>>();
+    ProgramCall call = {.session = session, .program = *program, .step = session, .feeds = {}};
+    task_->run(&call, [ended](ProgramResult& result) { ended->set_value(std::move(result)); });
+    ASSERT_TRUE(eventually([&] { return task_->figures().steps_blocked == 1; }));
+    task_->cancel(session);
+    std::future<ProgramResult> future = ended->get_future();
+    ASSERT_EQ(future.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+    const ProgramResult result = future.get();
+    EXPECT_EQ(result.status.code(), StatusCode::kCancelled);
+    EXPECT_EQ(result.waits_for, "tensor 'x0:0' from " + worker(number));
+  }
+}
+
+}  // namespace
+}  // namespace sidereal::runtime
