@@ -63,20 +63,33 @@ std::string Channels::describe(const std::string& task) const {
 std::vector<std::string> Channels::tasks() const { return order_; }
 
 Result<std::shared_ptr<grpc::Channel>> Channels::to(const std::string& task, uint64_t incarnation) {
+  return find(task, incarnation, true);
+}
+
+Result<std::shared_ptr<grpc::Channel>> Channels::passing(const std::string& task,
+                                                         uint64_t incarnation) {
+  return find(task, incarnation, false);
+}
+
+Result<std::shared_ptr<grpc::Channel>> Channels::find(const std::string& task, uint64_t incarnation,
+                                                      bool keep) {
   const auto address = addresses_.find(task);
   if (address == addresses_.end()) {
     return base::not_found("there is no {} in this cluster", task);
   }
   const std::lock_guard lock(mutex_);
-  Kept& kept = channels_[task];
-  const bool is_of_another = incarnation != 0 && kept.incarnation != incarnation;
-  const bool is_known_good = kept.incarnation == 0 && kept.channel != nullptr &&
-                             kept.channel->GetState(false) == GRPC_CHANNEL_READY;
-  if (kept.channel == nullptr || (is_of_another && !is_known_good)) {
-    kept.channel = make_channel(address->second, *credentials_);
+  Known& known = channels_[task];
+  std::shared_ptr<grpc::Channel> channel = known.channel.lock();
+  const bool is_of_another = incarnation != 0 && known.incarnation != incarnation;
+  const bool is_known_good = known.incarnation == 0 && channel != nullptr &&
+                             channel->GetState(false) == GRPC_CHANNEL_READY;
+  if (channel == nullptr || (is_of_another && !is_known_good)) {
+    channel = make_channel(address->second, *credentials_);
+    known.channel = channel;
   }
-  if (incarnation != 0) kept.incarnation = incarnation;
-  return kept.channel;
+  if (keep || known.kept != nullptr) known.kept = channel;
+  if (incarnation != 0) known.incarnation = incarnation;
+  return channel;
 }
 
 /// Calls that are under way, so that nothing is told to who is gone.

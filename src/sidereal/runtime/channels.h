@@ -39,6 +39,9 @@ class Channels {
   /// incarnation that is not 0, one that has not failed to reach an earlier start of the task: such
   /// a channel refuses calls for up to a second after the task is back.
   Result<std::shared_ptr<grpc::Channel>> to(const std::string& task, uint64_t incarnation = 0);
+  /// The same for a question now and then: a channel that nobody has by to() goes with the last who
+  /// has it.
+  Result<std::shared_ptr<grpc::Channel>> passing(const std::string& task, uint64_t incarnation = 0);
   /// "host:port" of a task's control service, by its full name; "" when there is no such task.
   [[nodiscard]] std::string address(const std::string& task) const;
   /// "/job:ps/replica:0/task:0 at host:port", for messages.
@@ -48,16 +51,19 @@ class Channels {
   [[nodiscard]] bool has(const std::string& task) const { return addresses_.contains(task); }
 
  private:
-  struct Kept {
-    std::shared_ptr<grpc::Channel> channel;
+  struct Known {
+    std::weak_ptr<grpc::Channel> channel;
+    std::shared_ptr<grpc::Channel> kept;
     uint64_t incarnation = 0;  ///< That it was last asked for with; 0: none.
   };
+  Result<std::shared_ptr<grpc::Channel>> find(const std::string& task, uint64_t incarnation,
+                                              bool keep);
 
   std::shared_ptr<const security::Credentials> credentials_;
   std::vector<std::string> order_;
   std::map<std::string, std::string> addresses_;
   std::mutex mutex_;
-  std::map<std::string, Kept> channels_;
+  std::map<std::string, Known> channels_;
 };
 
 /// Asks by RecvTensors calls.

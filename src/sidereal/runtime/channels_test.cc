@@ -53,5 +53,25 @@ TEST(Channels, that_reached_nobody_are_not_used_for_a_task_that_is_there) {
   EXPECT_NE(*channels.to(task, 1), *failed);
 }
 
+TEST(Channels, for_a_question_go_when_it_is_answered_unless_somebody_keeps_them) {
+  const std::string task = "/job:localhost/replica:0/task:0";
+  const ReservedPorts port(1);
+  cluster::ClusterSpec cluster;
+  ASSERT_TRUE(cluster.add_job("localhost", port.addresses()).ok());
+  const auto credentials = security::Credentials::create({});
+  ASSERT_TRUE(credentials.ok()) << credentials.status();
+  Channels channels(cluster, *credentials);
+  auto one = channels.passing(task);
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(*channels.passing(task), *one);
+  std::weak_ptr<grpc::Channel> watched = *one;
+  *one = nullptr;
+  EXPECT_TRUE(watched.expired());
+  const auto kept = channels.to(task);
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(*channels.passing(task), *kept);
+  EXPECT_FALSE(channels.passing("/job:other/replica:0/task:0").ok());
+}
+
 }  // namespace
 }  // namespace sidereal::runtime

@@ -74,7 +74,7 @@ void DataFinder::find(const std::string& task, int lane, uint64_t incarnation,
                        done = std::move(done)](Result<LaneAddress> found) {
     static_cast<void>(to->post(own, [done, found = std::move(found)] { done(found); }));
   };
-  const Result<std::shared_ptr<grpc::Channel>> channel = channels_->to(task, incarnation);
+  const Result<std::shared_ptr<grpc::Channel>> channel = channels_->passing(task, incarnation);
   if (!channel.ok()) return answer(channel.status());
   const auto asking = std::make_shared<Asking>();
   asking->stub = v1::Worker::NewStub(*channel);

@@ -194,11 +194,11 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
  private:
   void refused() override { ++common_->bad_requests; }
 
-  Status take(const v1::StepRequest& request) override {
-    if (request.has_head()) SR_RETURN_IF_ERROR(begin(request.head()));
-    if (request.has_piece()) {
+  Status take(v1::StepRequest* request) override {
+    if (request->has_head()) SR_RETURN_IF_ERROR(begin(request->head()));
+    if (request->has_piece()) {
       if (!joiner_) return base::invalid_argument("a piece before the head");
-      SR_ASSIGN_OR_RETURN(auto value, joiner_->add(request.piece()));
+      SR_ASSIGN_OR_RETURN(auto value, joiner_->add(request->piece()));
       if (value) {
         call_.feed_values[value->first] = std::move(value->second);
         --missing_;

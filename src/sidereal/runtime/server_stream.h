@@ -31,7 +31,7 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
 
   void OnReadDone(bool ok) final {
     if (ok) {
-      const Status taken = take(request_);
+      const Status taken = take(&request_);
       if (taken.ok()) return read_on();
       refused();
       end(taken);
@@ -61,8 +61,8 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
   }
 
  protected:
-  /// A request came; an error ends the stream.
-  virtual Status take(const Request& request) = 0;
+  /// A request came, which may be moved from; an error ends the stream.
+  virtual Status take(Request* request) = 0;
   /// take() refused something.
   virtual void refused() {}
   /// The other side says no more. Maybe more than once.

@@ -48,12 +48,14 @@ class AttachStream final : public ServerStream<v1::AttachRequest, v1::AttachRepl
 
  private:
   void refused() override { ++common_->bad_requests; }
-  Status take(const v1::AttachRequest& request) override {
-    if (request.has_head()) return open(request.head());
+  Status take(v1::AttachRequest* request) override {
+    if (request->has_head()) return open(request->head());
     if (!open_) return base::invalid_argument("a program came before the head of the stream");
-    NewProgram program = {.bytes = request.program(), .lane = request.lane()};
-    for (const v1::Peer& peer : request.peers()) {
-      program.peers.push_back({.device = peer.device(), .incarnation = peer.incarnation()});
+    // Nothing of it stays with the stream, which lasts as long as the session.
+    NewProgram program = {.bytes = std::move(*request->mutable_program()), .lane = request->lane()};
+    for (v1::Peer& peer : *request->mutable_peers()) {
+      program.peers.push_back(
+          {.device = std::move(*peer.mutable_device()), .incarnation = peer.incarnation()});
     }
     const Result<uint64_t> number = common_->task->register_program(session_, std::move(program));
     v1::AttachReply reply;
@@ -126,9 +128,9 @@ class ProgramStream final : public ServerStream<v1::ProgramRequest, v1::ProgramR
     return common_->task->check(head.session(), head.program(), head.feeds());
   }
 
-  Status take(const v1::ProgramRequest& request) override {
-    if (request.has_head()) {
-      const v1::ProgramHead& head = request.head();
+  Status take(v1::ProgramRequest* request) override {
+    if (request->has_head()) {
+      const v1::ProgramHead& head = request->head();
       SR_RETURN_IF_ERROR(check(head));
       call_ = {.session = head.session(),
                .program = head.program(),
@@ -140,15 +142,15 @@ class ProgramStream final : public ServerStream<v1::ProgramRequest, v1::ProgramR
       joiner_.emplace(head.feeds(), common_->arriving);
       if (missing_ == 0) run();
     }
-    if (request.has_piece()) {
+    if (request->has_piece()) {
       if (!joiner_) return base::invalid_argument("a piece before the head");
-      SR_ASSIGN_OR_RETURN(auto value, joiner_->add(request.piece()));
+      SR_ASSIGN_OR_RETURN(auto value, joiner_->add(request->piece()));
       if (value) {
         call_.feeds[value->first] = std::move(value->second);
         if (--missing_ == 0) run();
       }
     }
-    if (request.cancel() && ran_ && !std::exchange(cancelled_, true)) {
+    if (request->cancel() && ran_ && !std::exchange(cancelled_, true)) {
       common_->task->cancel(call_.step);
     }
     return {};
