@@ -13,7 +13,8 @@ grpc++        the same, and where the ps asks for ids and gradients: a data conn
 grpc          a control connection each way
 
 Memory is what the ps has more of (resident) for each further worker that has a session and its
-connections and is idle: before it has made a step, and after all have made steps.
+connections and is idle: before it has made a step, and when all have made steps and then none for a
+while, in which lanes give back what only peaks need.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ COUNTS = (1, 8, 64, 256, 1024)
 CORES = sorted(os.sched_getaffinity(0))
 OPTIONS = ("--lanes", "1", *OVER_TCP)
 PROCESSES = 4
+#: Seconds without steps, before what is left is looked at.
+REST_S = 5
 TABLES, ROWS, IDS, DIM = 8, 50_000, 64, 16
 #: As of Tally::kFineness.
 FINENESS = 20
@@ -267,7 +270,7 @@ def run_protocol(
         for workers in counts:
             rows.append(measure_count(bench, protocol, workers, rounds, seconds, quiet))
             show(rows[-1])
-        time.sleep(0.5)
+        time.sleep(REST_S)
         after = (bench.memory_kib() - first) / max(most - 1, 1)
     finally:
         bench.close()

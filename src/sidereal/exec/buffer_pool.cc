@@ -31,12 +31,12 @@ size_t bytes_of(size_t number) {
 
 }  // namespace
 
-tensor::Buffer::Ptr* BufferPool::Size::find_free(uint64_t now) {
+BufferPool::Held* BufferPool::Size::find_free(uint64_t now) {
   if (std::exchange(round, now) != now) next = 0;
   for (size_t looked = 0; looked < buffers.size(); ++looked) {
     if (next >= buffers.size()) next = 0;
-    tensor::Buffer::Ptr& held = buffers[next++];
-    if (held.use_count() == 1) return &held;
+    Held& held = buffers[next++];
+    if (held.buffer.use_count() == 1) return &held;
   }
   return nullptr;
 }
@@ -48,31 +48,42 @@ tensor::Buffer::Ptr BufferPool::acquire(size_t bytes) {
   }
   const size_t first = size_number(bytes);
   for (size_t i = first; i < std::min(first + kSizesTried, sizes_.size()); ++i) {
-    tensor::Buffer::Ptr* const free = sizes_[i].find_free(round_);
+    Held* const free = sizes_[i].find_free(round_);
     if (free == nullptr) continue;
+    free->was_taken = true;
     // Another thread may have let go of it last: what it did with the bytes comes before.
     std::atomic_thread_fence(std::memory_order_acquire);
-    return *free;
+    return free->buffer;
   }
   ++allocations_;
   // Batches differ a little in size from step to step; an eighth of room avoids a new buffer each.
   const size_t number = size_number(bytes + bytes / 8);
   tensor::Buffer::Ptr made = tensor::Buffer::allocate(bytes_of(number));
-  if (bytes_ + made->bytes() > bytes_max_) give_back();
+  if (bytes_ + made->bytes() > bytes_max_) give_back([](const Held&) { return true; });
   bytes_ += made->bytes();
   if (sizes_.size() <= number) sizes_.resize(number + 1);
-  sizes_[number].buffers.push_back(made);
+  sizes_[number].buffers.push_back({made});
   return made;
 }
 
-void BufferPool::give_back() {
+template <class Which>
+void BufferPool::give_back(Which which) {
   for (Size& size : sizes_) {
-    std::erase_if(size.buffers, [this](const tensor::Buffer::Ptr& held) {
-      if (held.use_count() != 1) return false;
-      bytes_ -= held->bytes();
+    std::erase_if(size.buffers, [&](Held& held) {
+      if (held.buffer.use_count() != 1 || !which(held)) return false;
+      bytes_ -= held.buffer->bytes();
       return true;
     });
   }
+}
+
+size_t BufferPool::trim() {
+  const size_t before = bytes_;
+  give_back([](const Held& held) { return !held.was_taken; });
+  for (Size& size : sizes_) {
+    for (Held& held : size.buffers) held.was_taken = false;
+  }
+  return before - bytes_;
 }
 
 tensor::Tensor BufferPool::tensor(tensor::DType dtype, const tensor::Shape& shape) {

@@ -25,20 +25,27 @@ class BufferPool {
 
   /// A step begins: buffers that were made first, which are warm, are looked at first again.
   void rewind() { ++round_; }
+  /// Gives back free buffers that were not taken since this was last called; how many bytes.
+  size_t trim();
 
   /// Buffers made since the start; stands still once the lane is warm.
   [[nodiscard]] size_t allocations() const { return allocations_; }
 
  private:
   /// Buffers of as many bytes.
+  struct Held {
+    tensor::Buffer::Ptr buffer;
+    bool was_taken = true;  ///< Since trim().
+  };
   struct Size {
-    std::vector<tensor::Buffer::Ptr> buffers;
+    std::vector<Held> buffers;
     size_t next = 0;  ///< Where to look first: behind the one that was taken last in `round`.
     uint64_t round = 0;
 
-    tensor::Buffer::Ptr* find_free(uint64_t now);
+    Held* find_free(uint64_t now);
   };
-  void give_back();
+  template <class Which>
+  void give_back(Which which);
 
   std::vector<Size> sizes_;
   uint64_t round_ = 0;

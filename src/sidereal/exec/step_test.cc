@@ -598,5 +598,27 @@ TEST(BufferPool, gives_free_memory_back_past_its_limit) {
   EXPECT_EQ(pool.allocations(), before + 1);
 }
 
+TEST(BufferPool, gives_back_what_was_not_taken_since_it_was_last_asked_to) {
+  BufferPool pool(1 << 20);
+  const auto take_two = [&] {
+    pool.rewind();
+    const auto first = pool.acquire(1000);
+    const auto second = pool.acquire(1000);
+  };
+  std::vector<tensor::Buffer::Ptr> held;
+  for (int i = 0; i < 5; ++i) held.push_back(pool.acquire(1000));
+  const size_t one = held[0]->bytes();
+  const auto in_use = held.back();
+  held.clear();
+  EXPECT_EQ(pool.trim(), 0U);
+  take_two();
+  // Two were taken, and one is in use.
+  EXPECT_EQ(pool.trim(), 2 * one);
+  take_two();
+  EXPECT_EQ(pool.allocations(), 5U);
+  EXPECT_EQ(pool.trim(), 0U);
+  EXPECT_EQ(pool.trim(), 2 * one);
+}
+
 }  // namespace
 }  // namespace sidereal::exec

@@ -6,6 +6,7 @@
 #include "sidereal/exec/trace.h"
 #include "sidereal/ir/device_spec.h"
 #include "sidereal/sys/clock.h"
+#include "sidereal/sys/posix/process.h"
 
 namespace sidereal::runtime {
 
@@ -14,12 +15,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kTraceBytes = size_t{16} << 20;
-/// Steps of one program that are kept, with their buffers, for the next runs of it.
-constexpr size_t kIdleSteps = 64;
 /// What is known of steps that is kept for others.
 constexpr size_t kSpareStates = 256;
 /// Steps whose numbers are remembered, so that none runs twice.
 constexpr size_t kRecentSteps = 100'000;
+/// How often lanes look for what no step has used since they last looked.
+constexpr int64_t kLookForUnused = 2 * sys::kSecond;
+/// Bytes that a lane without work gives back to the system.
+constexpr size_t kWorthReleasing = size_t{1} << 20;
 /// How long steps run before answers leave.
 constexpr int64_t kTurn = 100 * sys::kMicrosecond;
 
@@ -449,6 +452,7 @@ Status TaskLane::begin(ProgramCall* call, const SessionProgram& program,
   state->pull_ahead_ms = call->pull_ahead_ms;
   if (call->pull_ahead_ms > 0) ahead_->begin(call->session, call->program, call->pull_ahead_ms);
   add(&steps_begun_, 1);
+  give_back_later();
   add(&running_, 1);
   state->start(program.program, program.peers, std::move(calling), std::move(*done));
   state->ask_ahead(state->program()->receives, call->number);
@@ -460,13 +464,10 @@ Status TaskLane::begin(ProgramCall* call, const SessionProgram& program,
 Status TaskLane::feed(ProgramCall* call, const SessionProgram& program, StepState* state,
                       std::unique_ptr<CallingStep>* out) {
   LoadedProgram& loaded = *program.program;
-  std::unique_ptr<CallingStep> calling;
-  if (loaded.idle.empty()) {
+  std::unique_ptr<CallingStep> calling = loaded.idle.take();
+  if (calling == nullptr) {
     calling = std::make_unique<CallingStep>(loaded.bound.get(), &pool_, peers_, lane_.get(),
                                             one_way_.get(), ahead_.get());
-  } else {
-    calling = std::move(loaded.idle.back());
-    loaded.idle.pop_back();
   }
   exec::Step* const step = &calling->step;
   // A call that has come to its place makes none.
@@ -540,6 +541,32 @@ void TaskLane::advance(const std::shared_ptr<StepState>& state) {
   on_change_();
 }
 
+void TaskLane::give_back_later() {
+  if (std::exchange(is_going_to_give_back_, true)) return;
+  lane_->run_after(kLookForUnused, [this] { give_back_unused(); });
+}
+
+/// Lets go of steps and buffers that nobody has used since this was last done: as many steps as
+/// there are at once make some, and that may be rare.
+void TaskLane::give_back_unused() {
+  is_going_to_give_back_ = false;
+  ++trims_;
+  for (const auto& [key, registered] : known_) {
+    // Many sessions have the same one.
+    LoadedProgram& program = *registered.program;
+    if (std::exchange(program.trimmed, trims_) != trims_) program.idle.trim();
+  }
+  bytes_given_back_ += pool_.trim();
+  const int64_t begun = steps_begun_.load(std::memory_order_relaxed);
+  if (std::exchange(begun_at_last_give_back_, begun) != begun) {
+    // Once more after the last step.
+    give_back_later();
+  } else if (std::exchange(bytes_given_back_, 0) >= kWorthReleasing) {
+    // What is free lies between what is not, where the allocator keeps it.
+    sys::posix::release_free_memory();
+  }
+}
+
 /// Ends this task's part of a step.
 void TaskLane::finish(const std::shared_ptr<StepState>& state, const Status& status, bool derived) {
   ProgramResult result;
@@ -574,8 +601,8 @@ void TaskLane::finish(const std::shared_ptr<StepState>& state, const Status& sta
   if (finished.step->calls.any_open()) {
     finished.step->calls.drop();
     ending_.emplace_back(std::move(program), std::move(finished.step));
-  } else if (program->idle.size() < kIdleSteps) {
-    program->idle.push_back(std::move(finished.step));
+  } else {
+    program->idle.put(std::move(finished.step));
   }
   if (state->pull_ahead_ms > 0) {
     const bool is_plain = status.ok() && state->trace == nullptr;

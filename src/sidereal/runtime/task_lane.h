@@ -94,6 +94,8 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   void wake(const std::shared_ptr<StepState>& step);
   void wake_all();
   void advance(const std::shared_ptr<StepState>& state);
+  void give_back_later();
+  void give_back_unused();
   void finish(const std::shared_ptr<StepState>& state, const Status& status, bool derived);
 
   const TaskOptions& options_;
@@ -133,6 +135,11 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   RecentIds recent_steps_;
   base::RingQueue<std::shared_ptr<StepState>> ready_;
   std::vector<tensor::Tensor> spare_fetches_;  // Memory for the next result's.
+  // What steps use is given back when none has used it for a while.
+  bool is_going_to_give_back_ = false;
+  uint64_t trims_ = 0;                   // So far.
+  size_t bytes_given_back_ = 0;          // Since the system got them.
+  int64_t begun_at_last_give_back_ = 0;  // Steps.
   /// Steps that have ended before the answers of their calls have come.
   std::vector<std::pair<std::shared_ptr<LoadedProgram>, std::unique_ptr<CallingStep>>> ending_;
 };

@@ -11,6 +11,7 @@
 #include "sidereal/exec/executor.h"
 #include "sidereal/exec/stop_signal.h"
 #include "sidereal/resources/manager.h"
+#include "sidereal/runtime/idle_list.h"
 #include "sidereal/runtime/step_state.h"
 #include "sidereal/runtime/task.h"
 
@@ -30,7 +31,8 @@ struct LoadedProgram {
   size_t peers = 0;   ///< That it names; what each of them is, sessions say.
   std::shared_ptr<Space> space;
   std::unique_ptr<exec::BoundProgram> bound;
-  std::vector<std::unique_ptr<CallingStep>> idle;
+  IdleList<CallingStep> idle;
+  uint64_t trimmed = 0;                     ///< When the lane last trimmed it.
   std::vector<Receives> receives;           ///< Whatever its branches and loops do.
   std::shared_ptr<const AheadCalls> ahead;  ///< What may be sent before a step; nullptr: nothing.
 };

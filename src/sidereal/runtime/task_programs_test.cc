@@ -10,6 +10,7 @@
 #include "sidereal/ir/component_specs.h"
 #include "sidereal/program/program.h"
 #include "sidereal/runtime/channels.h"
+#include "sidereal/runtime/idle_list.h"
 #include "sidereal/runtime/task.h"
 #include "sidereal/runtime/test_processes.h"
 
@@ -213,6 +214,28 @@ TEST_P(ProgramsOfATask, who_waits_says_for_which_peer) {
     EXPECT_EQ(result.status.code(), StatusCode::kCancelled);
     EXPECT_EQ(result.waits_for, "tensor 'x0:0' from " + worker(number));
   }
+}
+
+TEST(IdleListOfSteps, those_that_were_not_needed_are_destroyed) {
+  IdleList<int> idle;
+  EXPECT_EQ(idle.take(), nullptr);
+  for (int i = 0; i < 5; ++i) idle.put(std::make_unique<int>(i));
+  idle.trim();
+  EXPECT_EQ(idle.size(), 5U);
+  for (int round = 0; round < 3; ++round) {
+    // Two are needed at once.
+    auto first = idle.take();
+    auto second = idle.take();
+    EXPECT_EQ(*first + *second, 3 + 4);
+    idle.put(std::move(first));
+    idle.put(std::move(second));
+  }
+  idle.trim();
+  EXPECT_EQ(idle.size(), 2U);
+  idle.trim();
+  EXPECT_EQ(idle.size(), 0U);
+  for (size_t i = 0; i < 2 * IdleList<int>::kMost; ++i) idle.put(std::make_unique<int>(0));
+  EXPECT_EQ(idle.size(), IdleList<int>::kMost);
 }
 
 }  // namespace

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+/// Internal to runtime.
+namespace sidereal::runtime {
+
+/// Things that can be used again, at most kMost. What was put last, which is warm, is taken first;
+/// so those that nobody needs stay where they are, and are found. Thread: core-local.
+template <class T>
+class IdleList {
+ public:
+  static constexpr size_t kMost = 64;
+
+  /// nullptr: there is none.
+  std::unique_ptr<T> take() {
+    if (items_.empty()) return nullptr;
+    std::unique_ptr<T> out = std::move(items_.back());
+    items_.pop_back();
+    fewest_ = std::min(fewest_, items_.size());
+    return out;
+  }
+  void put(std::unique_ptr<T> item) {
+    if (items_.size() < kMost) items_.push_back(std::move(item));
+  }
+  /// Destroys those that were not needed since this was last called.
+  void trim() {
+    items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(fewest_));
+    fewest_ = items_.size();
+  }
+  [[nodiscard]] size_t size() const { return items_.size(); }
+
+ private:
+  std::vector<std::unique_ptr<T>> items_;
+  size_t fewest_ = 0;  // Items that there were since trim().
+};
+
+}  // namespace sidereal::runtime
