@@ -117,6 +117,14 @@ class PullsAheadOfALane : public ::testing::Test {
     step_ =
         std::make_unique<StepCalls>(&peers_, lane_.get(), one_way_.get(), ahead_.get(), program_);
   }
+  /// What is under way keeps itself until it has ended; it may be asked again then.
+  void TearDown() override {
+    for (size_t i = 0; i < peers_.asked.size(); ++i) {
+      const std::shared_ptr<LatePeers::Asked> one = peers_.asked[i];
+      one->end(base::cancelled("the test has ended"));
+      run_mail();
+    }
+  }
 
   void begin(uint64_t program = kTraining) {
     ahead_->begin(kSession, program, kLimitMs);
@@ -135,9 +143,9 @@ class PullsAheadOfALane : public ::testing::Test {
   }
   /// Call `number` of the step that has begun.
   std::shared_ptr<Ended> call(int number) {
-    auto ended = std::make_shared<Ended>();
-    EXPECT_TRUE(step_->start(number, 1, {}, ended.get()).ok());
-    return ended;
+    ended_.push_back(std::make_shared<Ended>());
+    EXPECT_TRUE(step_->start(number, 1, {}, ended_.back().get()).ok());
+    return ended_.back();
   }
   void answer(size_t asked, float value) {
     LatePeers::Asked& one = *peers_.asked.at(asked);
@@ -170,6 +178,7 @@ class PullsAheadOfALane : public ::testing::Test {
   std::unique_ptr<PullsAhead> ahead_;
   const program::Program program_ = program_of_calls();
   std::shared_ptr<const AheadCalls> calls_;
+  std::vector<std::shared_ptr<Ended>> ended_;
   std::unique_ptr<StepCalls> step_;
 };
 
