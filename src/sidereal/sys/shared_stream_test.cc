@@ -112,6 +112,7 @@ TEST_F(SharedStreamTest, ASleepingReaderIsWokenAndAFullWriterToo) {
   client_.switch_both();
   server_.switch_both();
   server_.watch();
+  client_.watch({.readable = false, .writable = true});
   std::thread reader([&] {
     std::string text;
     EXPECT_TRUE(server_.next().readable);
@@ -124,7 +125,6 @@ TEST_F(SharedStreamTest, ASleepingReaderIsWokenAndAFullWriterToo) {
     }
     EXPECT_EQ(total, 3 * kRingBytesMin);
   });
-  client_.watch({.readable = false, .writable = true});
   size_t left = 3 * kRingBytesMin;
   while (left > 0) {
     const Result<IoCount> sent = client_.write(std::string(left, 'x'));
