@@ -4,6 +4,15 @@
 
 namespace sidereal::transport {
 
+namespace {
+
+/// Of messages that are being received: what memory is kept for the next ones.
+constexpr size_t kPartsKept = 16;
+constexpr size_t kSlotsKept = 4096;
+constexpr size_t kExtraKept = size_t{64} << 10;
+
+}  // namespace
+
 Result<std::unique_ptr<Endpoint>> Endpoint::create(
     lane::Lane* lane, Identity identity, const config::Options& options,
     std::shared_ptr<const security::Credentials> credentials) {
@@ -27,6 +36,23 @@ Endpoint::Endpoint(lane::Lane* lane, Identity identity, const config::Options& o
   limits_.meta_bytes_max = kStagingBytes / 2;
   limits_.payload_bytes_max = static_cast<uint64_t>(options.frame_bytes_max);
   limits_.slots_max = static_cast<uint32_t>(options.slots_max);
+}
+
+MessageParts Endpoint::take_parts() {
+  if (spare_parts_.empty()) return {};
+  MessageParts out = std::move(spare_parts_.back());
+  spare_parts_.pop_back();
+  return out;
+}
+
+void Endpoint::give_parts(MessageParts parts) {
+  if (parts.slots.capacity() > kSlotsKept || spare_parts_.size() == kPartsKept) return;
+  parts.slots.clear();
+  parts.tensors.clear();
+  parts.places.clear();
+  parts.extra.clear();
+  if (parts.extra.capacity() > kExtraKept) parts.extra = {};
+  spare_parts_.push_back(std::move(parts));
 }
 
 Result<tensor::Tensor> allocate_tensor(tensor::DType dtype, const tensor::Shape& shape) {

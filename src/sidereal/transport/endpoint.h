@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "sidereal/config/options.h"
 #include "sidereal/lane/lane.h"
@@ -14,6 +15,7 @@
 #include "sidereal/tensor/tensor.h"
 #include "sidereal/transport/budget.h"
 #include "sidereal/transport/outbox.h"
+#include "sidereal/wire/checksum.h"
 #include "sidereal/wire/frame.h"
 
 namespace sidereal::transport {
@@ -28,6 +30,14 @@ struct Identity {
 
 /// Memory for a tensor whose size comes from a peer: kResourceExhausted when there is none.
 Result<tensor::Tensor> allocate_tensor(tensor::DType dtype, const tensor::Shape& shape);
+
+/// What a message that is being received consists of so far.
+struct MessageParts {
+  std::vector<wire::SlotEntry> slots;
+  std::vector<tensor::Tensor> tensors;  ///< Of strings: bytes, until all have come.
+  std::vector<std::byte*> places;       ///< Where the bytes of each slot go.
+  std::string extra;
+};
 
 /// What the connections of one lane share: identity, options, how peers prove who they are, and the
 /// buffer they read into.
@@ -55,6 +65,11 @@ class Endpoint {
   [[nodiscard]] Budget& budget() { return budget_; }
   /// Where outboxes have their memory from.
   [[nodiscard]] ChunkPool& chunks() { return chunks_; }
+  /// Memory that connections take turns to use: one that waits for a message holds none, and what
+  /// the last one has used is in the caches.
+  MessageParts take_parts();
+  void give_parts(MessageParts parts);
+  [[nodiscard]] wire::Checksum& checksum() { return checksum_; }
   /// Bytes that wait to be sent on all connections.
   [[nodiscard]] uint64_t send_bytes() const { return send_bytes_; }
   void count_send_bytes(int64_t change) { send_bytes_ += static_cast<uint64_t>(change); }
@@ -77,6 +92,8 @@ class Endpoint {
   wire::Limits limits_;
   Budget budget_;
   ChunkPool chunks_;
+  std::vector<MessageParts> spare_parts_;  // Empty; the last one was used last.
+  wire::Checksum checksum_;
   uint64_t send_bytes_ = 0;
   uint64_t shared_bytes_ = 0;
   std::unique_ptr<std::byte[]> staging_;

@@ -157,11 +157,8 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
   // Receiving.
   struct Incoming {
     wire::FrameHeader header;
-    std::vector<wire::SlotEntry> slots;
-    std::vector<tensor::Tensor> tensors;  // of strings: bytes, until all have come
-    std::vector<std::byte*> places;       // where the bytes of each slot go
-    std::string extra;
     wire::Checksums sums;
+    MessageParts parts;  // the endpoint's, from begin_message() to finish_message()
   };
   Incoming incoming_;
   Expect expect_ = Expect::kHead;
@@ -181,7 +178,6 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
 
   // Sending.
   Outbox outbox_;
-  wire::Checksum sum_;
   size_t counted_ = 0;  // bytes of outbox_ that the endpoint knows of
   bool trusted_ = false;
   int64_t bytes_out_ = 0;

@@ -79,16 +79,16 @@ Status Link::send(wire::FrameHeader* header, const Message& message) {
   out += extra.size();
   wire::Checksums sums;
   if (summed) {
-    sum_.clear();
-    sum_.add(head, static_cast<size_t>(out - head));
-    sums.head = sum_.value();
-    sum_.clear();
+    endpoint_->checksum().clear();
+    endpoint_->checksum().add(head, static_cast<size_t>(out - head));
+    sums.head = endpoint_->checksum().value();
+    endpoint_->checksum().clear();
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
     append_payload(tensors[i], forms.empty() ? wire::Form::kWhole : forms[i], summed);
   }
   if (summed) {
-    sums.payload = sum_.value();
+    sums.payload = endpoint_->checksum().value();
     wire::encode_checksums(sums, out);
   }
   count_outbox();
@@ -119,7 +119,7 @@ void Link::append_payload(const tensor::Tensor& value, wire::Form form, bool sum
     outbox_.append_shared(value.raw(), bytes, value.buffer());
     outbox_.append_shared(kZeros.data(), pad, nullptr);
   }
-  if (summed) sum_.add(sent, bytes);
+  if (summed) endpoint_->checksum().add(sent, bytes);
 }
 
 // Long strings are sent from where they are: the buffer of the views keeps their bytes.
@@ -134,7 +134,7 @@ void Link::append_strings(const tensor::Tensor& value, bool summed) {
     std::memcpy(lengths + i * sizeof(length), &length, sizeof(length));
     total += length;
   }
-  if (summed) sum_.add(lengths, length_bytes);
+  if (summed) endpoint_->checksum().add(lengths, length_bytes);
   for (const std::string_view string : strings) {
     if (string.empty()) continue;
     const auto* bytes = reinterpret_cast<const std::byte*>(string.data());
@@ -143,7 +143,7 @@ void Link::append_strings(const tensor::Tensor& value, bool summed) {
     } else {
       outbox_.append_shared(bytes, string.size(), value.buffer());
     }
-    if (summed) sum_.add(bytes, string.size());
+    if (summed) endpoint_->checksum().add(bytes, string.size());
   }
   const size_t pad = wire::padded(total) - total;
   if (pad > 0) std::memset(outbox_.append(pad), 0, pad);
