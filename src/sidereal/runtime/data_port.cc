@@ -125,13 +125,21 @@ class DataPort::Impl final : public transport::CallHandler {
   [[nodiscard]] int64_t refused() const { return refused_; }
 
  private:
-  /// What one connection has open here.
+  /// What one connection has open here, beside steps that are one call alone.
   struct Client {
     absl::flat_hash_set<uint64_t> steps;  ///< Parts that run or left tensors for others.
-    /// Steps that are one call alone, by the call; and the lanes of these steps.
-    absl::flat_hash_map<uint64_t, uint64_t> runs;
-    absl::flat_hash_map<uint64_t, int> whole_steps;
     absl::flat_hash_map<uint64_t, std::pair<uint64_t, std::shared_ptr<Question>>> questions;
+  };
+  /// A number of a call or a step, and the connection that it came over.
+  using Name = std::pair<uint64_t, uint64_t>;
+  static Name name_of(ConnectionId from, uint64_t number) { return {from.value, number}; }
+  /// A call that runs.
+  struct OpenRun {
+    ConnectionId from;
+    uint64_t call_id = 0;
+    uint64_t step = 0;
+    int lane = 0;        ///< Of a step that is this call alone.
+    bool whole = false;  ///< It is one.
   };
 
   void on_call(const Connection& from, const transport::Call& call,
@@ -159,17 +167,18 @@ class DataPort::Impl final : public transport::CallHandler {
         acceptor_->reply(from.id, call.header.call_id, {});
         return {};
       case DataCall::kCancelStep:
-        cancel_step(&clients_[from.id.value], step);
+        cancel_step(from.id, step);
         acceptor_->reply(from.id, call.header.call_id, {});
         return {};
     }
     return base::unimplemented("{} knows no call of kind {}", task_->name(), call.header.kind);
   }
 
-  void cancel_step(Client* client, uint64_t step) {
-    if (client->steps.contains(step)) return task_->cancel(step);
-    const auto whole = client->whole_steps.find(step);
-    if (whole != client->whole_steps.end()) task_->cancel(step, whole->second);
+  void cancel_step(ConnectionId from, uint64_t step) {
+    const auto whole = whole_steps_.find(name_of(from, step));
+    if (whole != whole_steps_.end()) return task_->cancel(step, whole->second);
+    const auto client = clients_.find(from.value);
+    if (client != clients_.end() && client->second.steps.contains(step)) task_->cancel(step);
   }
 
   /// True when the lane of this hint is not this one; counts it.
@@ -213,23 +222,27 @@ class DataPort::Impl final : public transport::CallHandler {
       }
       what.feeds[slot] = std::move(feeds[i]);
     }
-    Client& client = clients_[from.id.value];
     const uint64_t step = call.header.step;
+    const uint64_t id = call.header.call_id;
     const bool is_repeatable = (call.header.flags & wire::kRepeatable) != 0;
     // Sent again while it runs, over a new connection: that gets the one answer.
-    if (is_repeatable && client.runs.contains(call.header.call_id)) return {};
-    SR_RETURN_IF_ERROR(check_new(client, call.header.call_id));
+    if (is_repeatable && whole_runs_.contains(name_of(from.id, id))) return {};
+    SR_RETURN_IF_ERROR(check_new(from.id, id));
     if (parts_ >= kPartsMax) {
       return base::resource_exhausted("{} runs {} steps for others, as many as it takes",
                                       task_->name(), kPartsMax);
     }
-    const bool is_new = extra.whole ? client.whole_steps.try_emplace(step, extra.lane).second
-                                    : client.steps.insert(step).second;
+    // Those of all connections are together: of a thousand workers the few that run are in the
+    // caches.
+    const bool is_new = extra.whole
+                            ? whole_steps_.try_emplace(name_of(from.id, step), extra.lane).second
+                            : clients_[from.id.value].steps.insert(step).second;
     if (!is_new) return base::make_status(StatusCode::kAlreadyExists, "the step is here already");
     ++parts_;
-    if (extra.whole) client.runs[call.header.call_id] = step;
-    // A number for both, as a larger closure would take memory.
-    const uint64_t open = open_runs_.add({.from = from.id, .call_id = call.header.call_id});
+    // A number for all of it, as a larger closure would take memory.
+    const uint64_t open = open_runs_.add(
+        {.from = from.id, .call_id = id, .step = step, .lane = extra.lane, .whole = extra.whole});
+    if (extra.whole) whole_runs_[name_of(from.id, id)] = open;
     if (is_elsewhere(extra.whole ? extra.lane : lane_hint(step))) {
       task_->run(&what, [this, open](ProgramResult& result) {
         auto held = std::make_shared<ProgramResult>(std::move(result));
@@ -242,20 +255,22 @@ class DataPort::Impl final : public transport::CallHandler {
   }
 
   void answer(uint64_t open, ProgramResult& result) {
-    const auto [to, call_id] = *open_runs_.find(open);
+    const OpenRun run = *open_runs_.find(open);
     open_runs_.erase(open);
-    const auto client = clients_.find(to.value);
-    if (client != clients_.end()) {
-      const auto run = client->second.runs.extract(call_id);
-      if (!run.empty()) parts_ -= client->second.whole_steps.erase(run.mapped());
-    }
+    if (run.whole) forget_whole(run);
     std::string extra;
     if (!result.status.ok() || !result.trace.empty()) {
       session::v1::ProgramTail tail;
       to_proto(&result, &tail);
       extra = tail.SerializeAsString();
     }
-    acceptor_->reply(to, call_id, result.fetches, {.extra = extra});
+    acceptor_->reply(run.from, run.call_id, result.fetches, {.extra = extra});
+  }
+
+  /// It has run, or its connection has gone.
+  void forget_whole(const OpenRun& run) {
+    whole_runs_.erase(name_of(run.from, run.call_id));
+    parts_ -= whole_steps_.erase(name_of(run.from, run.step));
   }
 
   Status give_tensors(const Connection& from, const transport::Call& call) {
@@ -265,8 +280,7 @@ class DataPort::Impl final : public transport::CallHandler {
     }
     const ConnectionId to = from.id;
     const uint64_t id = call.header.call_id;
-    Client& asker = clients_[to.value];
-    SR_RETURN_IF_ERROR(check_new(asker, id));
+    SR_RETURN_IF_ERROR(check_new(to, id));
     if (questions_ >= kQuestionsMax || open_keys_ + extra.keys.size() > kOpenKeysMax) {
       return base::resource_exhausted(
           "{} was asked for {} tensors more; {} in all and {} questions are allowed", task_->name(),
@@ -286,7 +300,7 @@ class DataPort::Impl final : public transport::CallHandler {
     auto question = std::make_shared<Question>(extra.keys.size(), std::move(answer));
     ++questions_;
     open_keys_ += question->size();
-    asker.questions[id] = {call.header.step, question};
+    clients_[to.value].questions[id] = {call.header.step, question};
     task_->ask(call.header.step, extra.keys, std::move(question));
     return {};
   }
@@ -303,8 +317,10 @@ class DataPort::Impl final : public transport::CallHandler {
   }
 
   /// A call that is open has its id alone.
-  static Status check_new(const Client& client, uint64_t call_id) {
-    if (!client.runs.contains(call_id) && !client.questions.contains(call_id)) return {};
+  [[nodiscard]] Status check_new(ConnectionId from, uint64_t call_id) const {
+    const auto client = questions_ == 0 ? clients_.end() : clients_.find(from.value);
+    const bool asks = client != clients_.end() && client->second.questions.contains(call_id);
+    if (!asks && !whole_runs_.contains(name_of(from, call_id))) return {};
     return base::make_status(StatusCode::kAlreadyExists, "a call has the id of one that is open");
   }
 
@@ -316,10 +332,10 @@ class DataPort::Impl final : public transport::CallHandler {
   }
 
   void on_cancel(const Connection& from, uint64_t call_id) override {
+    const auto run = whole_runs_.find(name_of(from.id, call_id));
+    if (run != whole_runs_.end()) cancel_step(from.id, open_runs_.find(run->second)->step);
     const auto client = clients_.find(from.id.value);
     if (client == clients_.end()) return;
-    const auto run = client->second.runs.find(call_id);
-    if (run != client->second.runs.end()) cancel_step(&client->second, run->second);
     const auto question = client->second.questions.find(call_id);
     if (question == client->second.questions.end()) return;
     task_->withdraw(question->second.first, question->second.second);
@@ -329,23 +345,24 @@ class DataPort::Impl final : public transport::CallHandler {
   void on_closed(const Connection& from, const Status& why) override {
     base::log_debug("data connection closed peer={} task={} why=\"{}\"", from.task, task_->name(),
                     base::message_of(why));
+    std::vector<OpenRun> runs;
+    for (const auto& [name, open] : whole_runs_) {
+      if (name.first == from.id.value) runs.push_back(*open_runs_.find(open));
+    }
+    for (const OpenRun& run : runs) {
+      forget_whole(run);
+      task_->cancel(run.step, run.lane);
+    }
     const auto client = clients_.extract(from.id.value);
     if (client.empty()) return;
-    parts_ -= client.mapped().steps.size() + client.mapped().whole_steps.size();
+    parts_ -= client.mapped().steps.size();
     for (const uint64_t step : client.mapped().steps) task_->end_step(step);
-    for (const auto& [step, lane] : client.mapped().whole_steps) task_->cancel(step, lane);
     for (const auto& [id, question] : client.mapped().questions) {
       --questions_;
       open_keys_ -= question.second->size();
       task_->withdraw(question.first, question.second);
     }
   }
-
-  /// Which call a program runs for.
-  struct OpenRun {
-    ConnectionId from;
-    uint64_t call_id = 0;
-  };
 
   Task* const task_;
   const int lane_;
@@ -355,9 +372,13 @@ class DataPort::Impl final : public transport::CallHandler {
   std::atomic<bool> draining_ = false;
   std::atomic<int64_t> forwarded_ = 0;  // Written by the lane only.
   std::atomic<int64_t> refused_ = 0;
-  size_t parts_ = 0;                               // Steps and whole steps of all clients.
-  size_t questions_ = 0;                           // Of all clients.
-  size_t open_keys_ = 0;                           // Of these questions.
+  size_t parts_ = 0;      // Steps and whole steps of all clients.
+  size_t questions_ = 0;  // Of all clients.
+  size_t open_keys_ = 0;  // Of these questions.
+  // Of steps that are one call alone: their lanes, by step, and their places in open_runs_, by
+  // call.
+  absl::flat_hash_map<Name, int> whole_steps_;
+  absl::flat_hash_map<Name, uint64_t> whole_runs_;
   absl::flat_hash_map<uint64_t, Client> clients_;  // By the connection's id.
   std::unique_ptr<transport::Acceptor> acceptor_;
 };
