@@ -29,9 +29,7 @@ if(SIDEREAL_TRAP)
     list(APPEND trap_flags "SHELL:-mllvm -tsan-instrument-${part}=0")
   endforeach()
   add_compile_options(${trap_flags})
-  add_library(sidereal_atomic_calls STATIC ${PROJECT_SOURCE_DIR}/tests/step_path/atomic_calls.cc)
-  target_compile_options(sidereal_atomic_calls PRIVATE -fno-sanitize=thread)
-  link_libraries(sidereal_atomic_calls)
+  link_libraries(sidereal_atomic_calls) # tests/step_path
 endif()
 
 find_program(SIDEREAL_CCACHE ccache)
