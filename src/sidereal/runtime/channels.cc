@@ -7,6 +7,7 @@
 #include <deque>
 #include <utility>
 
+#include "sidereal/runtime/callback_order.h"
 #include "sidereal/runtime/callback_threads.h"
 #include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/session.grpc.pb.h"
@@ -124,16 +125,19 @@ class RecvCall final : public grpc::ClientReadReactor<v1::ParcelPieces>, public 
   }
 
   void OnReadDone(bool ok) override {
+    callback_runs(this);
     if (!ok) return;
     const Status taken = take();
     if (!taken.ok()) {
       wrong_ = taken;
       context_.TryCancel();
     }
+    callback_ran(this);
     StartRead(&message_);
   }
 
   void OnDone(const grpc::Status& status) override {
+    callback_runs(this);
     if (wrong_.ok() && status.ok() && missing_ > 0) {
       wrong_ = base::data_loss("{} of the parcels that were asked for did not come", missing_);
     }

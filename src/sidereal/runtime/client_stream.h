@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "sidereal/runtime/callback_order.h"
 #include "sidereal/runtime/outbox.h"
 
 /// For the .cc files of runtime.
@@ -30,13 +31,16 @@ class ClientStream : public grpc::ClientBidiReactor<Request, Reply>,
   }
 
   void OnReadDone(bool ok) final {
+    callback_runs(&reply_);
     // Nothing more comes, so nothing more is to be said.
     if (!ok) return close();
     take(&reply_);
+    callback_ran(&reply_);
     this->StartRead(&reply_);
   }
 
   void OnDone(const grpc::Status& status) final {
+    callback_runs(&reply_);
     ended(status);
     std::shared_ptr<ClientStream> last;
     const std::lock_guard lock(mutex_);

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <utility>
 
+#include "sidereal/runtime/callback_order.h"
 #include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/outbox.h"
 
@@ -30,6 +31,7 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
   }
 
   void OnReadDone(bool ok) final {
+    callback_runs(&request_);
     if (ok) {
       const Status taken = take(&request_);
       if (taken.ok()) return read_on();
@@ -56,6 +58,7 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
   }
 
   void OnDone() final {
+    callback_runs(&request_);
     hung_up();
     const std::shared_ptr<ServerStream> last = std::move(self_);
   }
@@ -96,6 +99,7 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
 
   /// Who does not read answers is not read from.
   void read_on() {
+    callback_ran(&request_);
     {
       const std::lock_guard lock(mutex_);
       // What is in the outbox is being written: the end of that reads on.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "sidereal/base/log.h"
+#include "sidereal/runtime/callback_order.h"
 #include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/outbox.h"
 #include "sidereal/runtime/server_stream.h"
@@ -255,9 +256,11 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::ParcelPieces>, pu
   void OnCancel() override {
     if (asked_) common_->task->withdraw(step_, self());
     end(base::cancelled("the peer does not want it any more"));
+    callback_ran(this);
   }
 
   void OnDone() override {
+    callback_runs(this);
     std::shared_ptr<TensorStream> last;
     const std::lock_guard lock(self_mutex_);
     last = std::move(self_);
