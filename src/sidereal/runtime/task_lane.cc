@@ -18,7 +18,7 @@ constexpr size_t kTraceBytes = size_t{16} << 20;
 /// What is known of steps that is kept for others.
 constexpr size_t kSpareStates = 256;
 /// Steps whose numbers are remembered, so that none runs twice.
-constexpr size_t kRecentSteps = 100'000;
+constexpr size_t kRecentSteps = 32'768;
 /// How often lanes look for what no step has used since they last looked.
 constexpr int64_t kLookForUnused = 2 * sys::kSecond;
 /// Bytes that a lane without work gives back to the system.
@@ -561,7 +561,10 @@ void TaskLane::give_back_unused() {
   if (std::exchange(begun_at_last_give_back_, begun) != begun) {
     // Once more after the last step.
     give_back_later();
-  } else if (std::exchange(bytes_given_back_, 0) >= kWorthReleasing) {
+    return;
+  }
+  spare_ = {};
+  if (std::exchange(bytes_given_back_, 0) >= kWorthReleasing) {
     // What is free lies between what is not, where the allocator keeps it.
     sys::posix::release_free_memory();
   }

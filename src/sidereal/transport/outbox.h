@@ -31,7 +31,8 @@ class ChunkPool {
   [[nodiscard]] int taken() const { return taken_; }
 
  private:
-  static constexpr size_t kStockMax = 64;
+  /// A lane sends what it has made before it makes more, so few are taken at once.
+  static constexpr size_t kStockMax = 16;
 
   std::vector<std::unique_ptr<Chunk>> stock_;
   int taken_ = 0;
