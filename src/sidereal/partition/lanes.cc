@@ -70,7 +70,8 @@ int lane_of_name(std::string_view name, DeviceLanes device) {
   const auto [table, part] = split_part(name);
   // Round robin gives a task every tasks-th part, from any first one on: K % tasks is the same for
   // them. With it, parts that are all on one task go on from lane to lane as well.
-  const auto further = static_cast<uint64_t>(part / device.tasks + part % device.tasks);
+  const auto further =
+      static_cast<uint64_t>(part / device.tasks) + static_cast<uint64_t>(part % device.tasks);
   return static_cast<int>((base::hash64(table) + further) % static_cast<uint64_t>(device.lanes));
 }
 
