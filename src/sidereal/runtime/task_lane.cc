@@ -301,10 +301,12 @@ void TaskLane::run_from_elsewhere(ProgramCall* call, const Done& done) {
   auto shared = std::make_shared<Posted>(Posted{std::move(*call), *std::move(program), done});
   const bool posted = post([this, shared, stop] {
     const Status started = begin(&shared->call, shared->program, stop, &shared->done);
+    // It looks at the session's signal, which may go with the program.
+    const bool was_stopped = !started.ok() && stop->raised();
     shared->program = {};
     if (started.ok()) return;
     forget_signal(shared->call.step);
-    fail(shared->done, started, stop->raised());
+    fail(shared->done, started, was_stopped);
   });
   if (posted) return;
   forget_signal(shared->call.step);

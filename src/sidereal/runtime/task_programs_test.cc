@@ -162,6 +162,24 @@ TEST_P(ProgramsOfATask, a_session_may_have_the_same_one_with_other_peers) {
   }
 }
 
+TEST_P(ProgramsOfATask, a_step_that_begins_when_its_session_has_closed_is_cancelled) {
+  open(256);
+  const auto program = add(256, {1});
+  ASSERT_TRUE(program.ok()) << program.status();
+  std::promise<void> go;
+  ASSERT_TRUE(task_->post(0, [may_go = go.get_future().share()] {
+    EXPECT_EQ(may_go.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  }));
+  std::promise<ProgramResult> ended;
+  ProgramCall call = {.session = 256, .program = *program, .step = 256, .feeds = {}};
+  task_->run(&call, [&ended](ProgramResult& result) { ended.set_value(std::move(result)); });
+  task_->close_session(256);
+  go.set_value();
+  const ProgramResult result = ended.get_future().get();
+  EXPECT_EQ(result.status.code(), StatusCode::kCancelled) << result.status;
+  EXPECT_TRUE(result.derived);
+}
+
 TEST_P(ProgramsOfATask, one_runs_on_the_lane_that_it_was_registered_for) {
   // The number of the session says lane 2, modulo the lanes.
   open(258);
