@@ -66,5 +66,33 @@ TEST(SlotMap, finds_what_is_there_and_nothing_else) {
   }
 }
 
+TEST(SlotMap, has_let_go_of_a_value_before_that_ends) {
+  SlotMap<std::shared_ptr<void>> slots;
+  uint64_t id = 0;
+  id = slots.add(std::shared_ptr<void>(&slots, [&slots, &id](void*) {
+    EXPECT_EQ(slots.find(id), nullptr);
+    id = slots.add(nullptr);
+  }));
+  const uint64_t first = id;
+  EXPECT_TRUE(slots.erase(first));
+  EXPECT_NE(id, first);
+  EXPECT_NE(slots.find(id), nullptr);
+  EXPECT_EQ(slots.size(), 1U);
+}
+
+TEST(SlotMap, clears_all_and_knows_none_of_them_again) {
+  SlotMap<int> slots;
+  std::vector<uint64_t> ids;
+  for (int i = 0; i < 5; ++i) ids.push_back(slots.add(i));
+  EXPECT_EQ(slots.take(ids[3]), 3);
+  int sum = 0;
+  slots.each([&sum](int value) { sum += value; });
+  EXPECT_EQ(sum, 0 + 1 + 2 + 4);
+  slots.clear();
+  EXPECT_EQ(slots.size(), 0U);
+  for (int i = 0; i < 5; ++i) slots.add(i);
+  for (const uint64_t id : ids) EXPECT_EQ(slots.take(id), std::nullopt);
+}
+
 }  // namespace
 }  // namespace sidereal::base

@@ -5,11 +5,12 @@
 
 #include "sidereal/base/function.h"
 #include "sidereal/base/ids.h"
+#include "sidereal/base/slot_map.h"
 
 namespace sidereal::lane {
 
 struct TimerTag;
-/// Names one timer; never reused within 2^32 uses of a place.
+/// Names one timer; the one that is made by default names none.
 using TimerId = base::StrongId<TimerTag, uint64_t>;
 
 /// A heap of deadlines. Equal deadlines fire in the order they were set. Thread: core-local.
@@ -30,21 +31,13 @@ class Timers {
   struct Entry {
     int64_t deadline;
     uint64_t order;
-    uint32_t place;
-    uint32_t generation;
-  };
-  struct Place {
-    base::Function<void()> fn;
-    uint32_t generation = 0;
-    bool armed = false;
+    uint64_t id;
   };
   static bool later(const Entry& a, const Entry& b);
   void pop();
-  base::Function<void()> release(uint32_t place);
 
   std::vector<Entry> heap_;
-  std::vector<Place> places_;
-  std::vector<uint32_t> free_;
+  base::SlotMap<base::Function<void()>> armed_;
   uint64_t order_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include "sidereal/base/check.h"
 #include "sidereal/base/hash.h"
 #include "sidereal/base/log.h"
+#include "sidereal/base/slot_map.h"
 #include "sidereal/transport/clients.h"
 #include "sidereal/transport/link.h"
 
@@ -113,10 +114,8 @@ class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, publ
 
   /// The open connection of that id, or nullptr.
   ServerConnection* find(ConnectionId id) {
-    const auto at = static_cast<uint32_t>(id.value);
-    if (at >= places_.size() || places_[at].generation != id.value >> 32) return nullptr;
-    ServerConnection* connection = places_[at].connection.get();
-    return connection != nullptr && connection->is_open() ? connection : nullptr;
+    const std::unique_ptr<ServerConnection>* const connection = connections_.find(id.value);
+    return connection != nullptr && (*connection)->is_open() ? connection->get() : nullptr;
   }
 
   void count_shaken(int change) {
@@ -140,7 +139,7 @@ class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, publ
 
   /// A connection has closed; it goes at the end of the iteration, as it may still be on the stack.
   void reap_later(ConnectionId id) {
-    dead_.push_back(static_cast<uint32_t>(id.value));
+    dead_.push_back(id);
     endpoint_->lane()->flush_later(this);
   }
   /// A connection that had not shaken hands was closed. Strangers must not fill a disk.
@@ -162,11 +161,6 @@ class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, publ
   void remove_unproved(ServerConnection* connection) { unproved_.erase(connection->unproved_); }
 
  private:
-  struct Place {
-    std::unique_ptr<ServerConnection> connection;
-    uint64_t generation = 1;
-  };
-
   void on_io(const sys::Event& event) override;
   void flush() override;
   void on_lane_stop() override {
@@ -183,9 +177,8 @@ class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, publ
   std::unique_ptr<sys::Listener> listener_;
   sys::Address address_;
   lane::TimerId retry_;
-  std::vector<Place> places_;
-  std::vector<uint32_t> free_;
-  std::vector<uint32_t> dead_;             // places of connections that have closed
+  base::SlotMap<std::unique_ptr<ServerConnection>> connections_;
+  std::vector<ConnectionId> dead_;         // connections that have closed
   std::list<ServerConnection*> unproved_;  // oldest first
   int shaken_count_ = 0;
   int64_t report_at_ = 0;
@@ -554,21 +547,14 @@ void Acceptor::Impl::on_io(const sys::Event&) {
 }
 
 void Acceptor::Impl::add(std::unique_ptr<sys::Stream> stream) {
-  uint32_t at;
-  if (free_.empty()) {
-    at = static_cast<uint32_t>(places_.size());
-    places_.emplace_back();
-  } else {
-    at = free_.back();
-    free_.pop_back();
-  }
-  Place& place = places_[at];
-  place.connection = std::make_unique<ServerConnection>(
-      this, endpoint_, handler_, ConnectionId((place.generation << 32) | at));
-  add_unproved(place.connection.get());
-  const Status opened = place.connection->open(std::move(stream));
+  const ConnectionId id(connections_.add(nullptr));
+  auto made = std::make_unique<ServerConnection>(this, endpoint_, handler_, id);
+  ServerConnection* const connection = made.get();
+  *connections_.find(id.value) = std::move(made);
+  add_unproved(connection);
+  const Status opened = connection->open(std::move(stream));
   if (!opened.ok()) {
-    place.connection->on_broken(opened);
+    connection->on_broken(opened);
     // Otherwise it is the peer's doing.
     if (opened.code() == StatusCode::kResourceExhausted) pause_accepting(opened);
   }
@@ -588,11 +574,7 @@ void Acceptor::Impl::pause_accepting(const Status& why) {
 }
 
 void Acceptor::Impl::flush() {
-  for (const uint32_t at : dead_) {
-    places_[at].connection.reset();
-    ++places_[at].generation;
-    free_.push_back(at);
-  }
+  for (const ConnectionId id : dead_) connections_.erase(id.value);
   dead_.clear();
 }
 
@@ -601,9 +583,8 @@ void Acceptor::Impl::shut_down(const Status& why) {
   endpoint_->lane()->cancel_timer(retry_);
   endpoint_->lane()->unwatch(*listener_);
   listener_.reset();
-  for (size_t i = 0; i < places_.size(); ++i) {
-    if (places_[i].connection != nullptr) places_[i].connection->end(why);
-  }
+  connections_.each(
+      [&why](const std::unique_ptr<ServerConnection>& connection) { connection->end(why); });
   for (Client* const client : clients_.all()) forget(client, why);
 }
 

@@ -48,49 +48,34 @@ void Answer::clear() {
 }
 
 Client* Clients::find(ConnectionId id) {
-  const auto at = static_cast<uint32_t>(id.value);
-  if (at >= places_.size()) return nullptr;
-  const Place& place = places_[at];
-  const bool is_it = (kClientBit | (place.generation << 32) | at) == id.value;
-  return is_it ? place.client.get() : nullptr;
+  if ((id.value & kClientBit) == 0) return nullptr;
+  const std::unique_ptr<Client>* const client = clients_.find(id.value & ~kClientBit);
+  return client == nullptr ? nullptr : client->get();
 }
 
 Client* Clients::find(const std::pair<uint64_t, uint64_t>& name) {
   const auto at = by_name_.find(name);
-  return at == by_name_.end() ? nullptr : places_[at->second].client.get();
+  return at == by_name_.end() ? nullptr : at->second;
 }
 
 Client* Clients::add(const std::pair<uint64_t, uint64_t>& name) {
-  uint32_t at;
-  if (free_.empty()) {
-    at = static_cast<uint32_t>(places_.size());
-    places_.emplace_back();
-  } else {
-    at = free_.back();
-    free_.pop_back();
-  }
-  Place& place = places_[at];
-  place.client = std::make_unique<Client>();
-  place.client->name = name;
-  place.client->peer.id = ConnectionId(kClientBit | (place.generation << 32) | at);
-  SR_CHECK(by_name_.emplace(name, at).second);
-  return place.client.get();
+  auto made = std::make_unique<Client>();
+  Client* const client = made.get();
+  client->name = name;
+  client->peer.id = ConnectionId(kClientBit | clients_.add(std::move(made)));
+  SR_CHECK(by_name_.emplace(name, client).second);
+  return client;
 }
 
 void Clients::remove(Client* client) {
   drop_answers(client);
-  const auto at = static_cast<uint32_t>(client->peer.id.value);
   by_name_.erase(client->name);
-  ++places_[at].generation;
-  places_[at].client.reset();
-  free_.push_back(at);
+  clients_.erase(client->peer.id.value & ~kClientBit);
 }
 
-std::vector<Client*> Clients::all() const {
+std::vector<Client*> Clients::all() {
   std::vector<Client*> out;
-  for (const Place& place : places_) {
-    if (place.client != nullptr) out.push_back(place.client.get());
-  }
+  clients_.each([&out](const std::unique_ptr<Client>& client) { out.push_back(client.get()); });
   return out;
 }
 
@@ -117,12 +102,9 @@ void Clients::keep(Client* client, Answer& answer) {
 
 void Clients::forget_largest() {
   Client* largest = nullptr;
-  for (const Place& place : places_) {
-    Client* const client = place.client.get();
-    if (client != nullptr && (largest == nullptr || client->bytes_ > largest->bytes_)) {
-      largest = client;
-    }
-  }
+  clients_.each([&largest](const std::unique_ptr<Client>& client) {
+    if (largest == nullptr || client->bytes_ > largest->bytes_) largest = client.get();
+  });
   largest->is_forgotten = true;
   drop_answers(largest);
 }

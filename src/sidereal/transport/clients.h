@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "sidereal/base/slot_map.h"
 #include "sidereal/base/status.h"
 #include "sidereal/lane/timers.h"
 #include "sidereal/tensor/tensor.h"
@@ -74,7 +75,7 @@ class Clients {
   Client* add(const std::pair<uint64_t, uint64_t>& name);
   void remove(Client* client);
   /// All, in the order of their places.
-  [[nodiscard]] std::vector<Client*> all() const;
+  [[nodiscard]] std::vector<Client*> all();
   [[nodiscard]] size_t count() const { return by_name_.size(); }
 
   /// The place for the next answer to the client, with its number.
@@ -93,10 +94,6 @@ class Clients {
 
  private:
   static constexpr uint64_t kClientBit = uint64_t{1} << 63;
-  struct Place {
-    std::unique_ptr<Client> client;
-    uint64_t generation = 1;
-  };
   static Answer& place(Client* client, uint64_t number) {
     return client->ring_[number & (client->ring_.size() - 1)];
   }
@@ -105,9 +102,8 @@ class Clients {
 
   const uint64_t bytes_max_;
   uint64_t bytes_ = 0;
-  std::vector<Place> places_;
-  std::vector<uint32_t> free_;
-  std::map<std::pair<uint64_t, uint64_t>, uint32_t> by_name_;
+  base::SlotMap<std::unique_ptr<Client>> clients_;
+  std::map<std::pair<uint64_t, uint64_t>, Client*> by_name_;
 };
 
 }  // namespace sidereal::transport
