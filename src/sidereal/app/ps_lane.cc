@@ -233,7 +233,7 @@ Result<PsLaneFigures> PsLane::figures() {
 Result<Tensor> PsLane::allocate(const transport::Connection& from, const wire::FrameHeader& call,
                                 int position, tensor::DType dtype, const tensor::Shape& shape) {
   (void)from, (void)call, (void)position;
-  return pool_.tensor(dtype, shape);
+  return pool_.try_tensor(dtype, shape);
 }
 
 Status PsLane::run_call(Registered& program, const wire::FrameHeader& call,

@@ -5,6 +5,8 @@
 #include <bit>
 #include <utility>
 
+#include "sidereal/base/check.h"
+
 namespace sidereal::exec {
 
 namespace {
@@ -24,9 +26,13 @@ size_t size_number(size_t bytes) {
   return (width - kSmallestLog) * kSteps + step - (2 * kSteps - 1);
 }
 
-size_t bytes_of(size_t number) {
+size_t bytes_of_number(size_t number) {
   const size_t at = number + kSteps - 1;
   return (kSteps + at % kSteps + 1) << (kSmallestLog - 1 - kStepsLog + at / kSteps);
+}
+
+size_t bytes_of(tensor::DType dtype, const tensor::Shape& shape) {
+  return static_cast<size_t>(shape.num_elements()) * tensor::size_of(dtype);
 }
 
 }  // namespace
@@ -42,9 +48,15 @@ BufferPool::Held* BufferPool::Size::find_free(uint64_t now) {
 }
 
 tensor::Buffer::Ptr BufferPool::acquire(size_t bytes) {
-  if (bytes_max_ == 0) {
+  tensor::Buffer::Ptr buffer = try_acquire(bytes);
+  SR_CHECK(buffer != nullptr, "out of memory: {} bytes", bytes);
+  return buffer;
+}
+
+tensor::Buffer::Ptr BufferPool::try_acquire(size_t bytes) {
+  if (bytes > bytes_max_ || bytes_max_ == 0) {
     ++allocations_;
-    return tensor::Buffer::allocate(bytes);
+    return tensor::Buffer::try_allocate(bytes);
   }
   const size_t first = size_number(bytes);
   for (size_t i = first; i < std::min(first + kSizesTried, sizes_.size()); ++i) {
@@ -58,7 +70,8 @@ tensor::Buffer::Ptr BufferPool::acquire(size_t bytes) {
   ++allocations_;
   // Batches differ a little in size from step to step; an eighth of room avoids a new buffer each.
   const size_t number = size_number(bytes + bytes / 8);
-  tensor::Buffer::Ptr made = tensor::Buffer::allocate(bytes_of(number));
+  tensor::Buffer::Ptr made = tensor::Buffer::try_allocate(bytes_of_number(number));
+  if (made == nullptr) return nullptr;
   if (bytes_ + made->bytes() > bytes_max_) give_back([](const Held&) { return true; });
   bytes_ += made->bytes();
   if (sizes_.size() <= number) sizes_.resize(number + 1);
@@ -88,8 +101,17 @@ size_t BufferPool::trim() {
 
 tensor::Tensor BufferPool::tensor(tensor::DType dtype, const tensor::Shape& shape) {
   if (dtype == tensor::DType::kString) return tensor::Tensor::empty(dtype, shape);
-  const size_t bytes = static_cast<size_t>(shape.num_elements()) * tensor::size_of(dtype);
-  return {dtype, shape, acquire(bytes)};
+  return {dtype, shape, acquire(bytes_of(dtype, shape))};
+}
+
+Result<tensor::Tensor> BufferPool::try_tensor(tensor::DType dtype, const tensor::Shape& shape) {
+  if (dtype == tensor::DType::kString) return tensor::Tensor::empty(dtype, shape);
+  tensor::Buffer::Ptr buffer = try_acquire(bytes_of(dtype, shape));
+  if (buffer == nullptr) {
+    return base::resource_exhausted("there is no memory for {}{}", tensor::name_of(dtype),
+                                    shape.to_string());
+  }
+  return tensor::Tensor(dtype, shape, std::move(buffer));
 }
 
 }  // namespace sidereal::exec

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "sidereal/base/status.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::exec {
@@ -11,17 +12,20 @@ namespace sidereal::exec {
 /// Buffers of one lane that are used again and again, so that a warm step takes no memory.
 /// A buffer is free when the pool is its only holder. A step takes buffers in the order in which
 /// they were made, and looks at each once however many it takes.
-/// Thread: core-local. Limits: past `bytes_max` bytes, free buffers are given back to the machine;
-/// with 0 nothing is kept, and every buffer is a new one: only for programs without planned
-/// buffers.
+/// Thread: core-local. Limits: past `bytes_max` bytes, free buffers are given back to the machine,
+/// and larger buffers than that are never kept; with 0 nothing is, and every buffer is a new one:
+/// only for programs without planned buffers.
 class BufferPool {
  public:
   explicit BufferPool(size_t bytes_max) : bytes_max_(bytes_max) {}
 
-  /// A buffer of at least `bytes` bytes, contents unspecified.
+  /// A buffer of at least `bytes` bytes, contents unspecified. Aborts when the machine has none.
   tensor::Buffer::Ptr acquire(size_t bytes);
   /// A tensor in such a buffer; strings, empty ones, in memory of their own.
   tensor::Tensor tensor(tensor::DType dtype, const tensor::Shape& shape);
+  /// The same for shapes that come from peers. Errors: RESOURCE_EXHAUSTED when the machine has no
+  /// such memory.
+  Result<tensor::Tensor> try_tensor(tensor::DType dtype, const tensor::Shape& shape);
 
   /// A step begins: buffers that were made first, which are warm, are looked at first again.
   void rewind() { ++round_; }
@@ -32,11 +36,11 @@ class BufferPool {
   [[nodiscard]] size_t allocations() const { return allocations_; }
 
  private:
-  /// Buffers of as many bytes.
   struct Held {
     tensor::Buffer::Ptr buffer;
     bool was_taken = true;  ///< Since trim().
   };
+  /// Buffers of as many bytes.
   struct Size {
     std::vector<Held> buffers;
     size_t next = 0;  ///< Where to look first: behind the one that was taken last in `round`.
@@ -44,6 +48,7 @@ class BufferPool {
 
     Held* find_free(uint64_t now);
   };
+  tensor::Buffer::Ptr try_acquire(size_t bytes);
   template <class Which>
   void give_back(Which which);
 

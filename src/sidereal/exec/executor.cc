@@ -212,7 +212,7 @@ class Step::PendingCall final : public ports::CallCompletion {
     }
     const SlotInfo& info = step_->bound_->program().slots[spec_->fetches[position]];
     SR_RETURN_IF_ERROR(check_value(info, dtype, shape, "a value of an answer"));
-    return step_->pool_->tensor(dtype, shape);
+    return step_->pool_->try_tensor(dtype, shape);
   }
 
   void done(const Status& status, std::span<Tensor> fetches) override {

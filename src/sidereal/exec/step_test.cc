@@ -598,6 +598,25 @@ TEST(BufferPool, gives_free_memory_back_past_its_limit) {
   EXPECT_EQ(pool.allocations(), before + 1);
 }
 
+TEST(BufferPool, keeps_nothing_that_is_larger_than_its_limit) {
+  BufferPool pool(100'000);
+  pool.acquire(60'000).reset();
+  pool.acquire(200'000).reset();
+  EXPECT_EQ(pool.allocations(), 2U);
+  pool.acquire(60'000).reset();
+  EXPECT_EQ(pool.allocations(), 2U);
+  pool.acquire(200'000).reset();
+  EXPECT_EQ(pool.allocations(), 3U);
+}
+
+TEST(BufferPool, says_that_the_machine_has_no_such_memory) {
+  BufferPool pool(1 << 20);
+  const auto none = pool.try_tensor(tensor::DType::kFloat32, tensor::Shape{int64_t{1} << 55});
+  EXPECT_EQ(none.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(none.status().message(), testing::HasSubstr("float32[36028797018963968]"));
+  EXPECT_TRUE(pool.try_tensor(tensor::DType::kFloat32, tensor::Shape{3}).ok());
+}
+
 TEST(BufferPool, gives_back_what_was_not_taken_since_it_was_last_asked_to) {
   BufferPool pool(1 << 20);
   const auto take_two = [&] {

@@ -249,6 +249,23 @@ TEST_P(DataLiars, tensors_that_lie_end_their_connections) {
   EXPECT_TRUE(counts("frames", static_cast<int64_t>(lies.size())));
 }
 
+TEST_P(DataLiars, tensors_that_no_machine_has_room_for_are_refused) {
+  constexpr uint64_t kBytes = uint64_t{1} << 39;
+  base::ByteWriter meta;
+  meta.put(uint32_t{0});
+  meta.put(static_cast<uint8_t>(DType::kFloat32));
+  meta.put(uint8_t{1});
+  meta.put(uint16_t{0});
+  meta.put(kBytes);
+  meta.put(static_cast<int64_t>(kBytes / sizeof(float)));
+  wire::FrameHeader header = call_of(DataCall::kRun, 1);
+  header.slot_count = 1;
+  header.meta_bytes = static_cast<uint32_t>(meta.bytes().size());
+  header.payload_bytes = kBytes;
+  EXPECT_EQ(code_of(bytes_of(header) + meta.bytes()), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(cluster_->status(1).pid(), before_.pid());
+}
+
 TEST_P(DataLiars, who_means_another_server_is_told_so) {
   const auto answer = [&](const std::function<void(wire::Hello*)>& lie) {
     wire::Hello hello = hello_of_stranger();

@@ -138,8 +138,7 @@ class DataPort::Impl final : public transport::CallHandler {
     ConnectionId from;
     uint64_t call_id = 0;
     uint64_t step = 0;
-    int lane = 0;        ///< Of a step that is this call alone.
-    bool whole = false;  ///< It is one.
+    bool whole = false;  ///< The step is this call alone.
   };
 
   void on_call(const Connection& from, const transport::Call& call,
@@ -191,7 +190,7 @@ class DataPort::Impl final : public transport::CallHandler {
   Result<Tensor> allocate(const Connection& /*from*/, const wire::FrameHeader& /*header*/,
                           int /*position*/, tensor::DType dtype,
                           const tensor::Shape& shape) override {
-    return feed_memory_.tensor(dtype, shape);
+    return feed_memory_.try_tensor(dtype, shape);
   }
 
   Status run(const Connection& from, const transport::Call& call, std::span<Tensor> feeds) {
@@ -240,8 +239,8 @@ class DataPort::Impl final : public transport::CallHandler {
     if (!is_new) return base::make_status(StatusCode::kAlreadyExists, "the step is here already");
     ++parts_;
     // A number for all of it, as a larger closure would take memory.
-    const uint64_t open = open_runs_.add(
-        {.from = from.id, .call_id = id, .step = step, .lane = extra.lane, .whole = extra.whole});
+    const uint64_t open =
+        open_runs_.add({.from = from.id, .call_id = id, .step = step, .whole = extra.whole});
     if (extra.whole) whole_runs_[name_of(from.id, id)] = open;
     if (is_elsewhere(extra.whole ? extra.lane : lane_hint(step))) {
       task_->run(&what, [this, open](ProgramResult& result) {
@@ -350,8 +349,8 @@ class DataPort::Impl final : public transport::CallHandler {
       if (name.first == from.id.value) runs.push_back(*open_runs_.find(open));
     }
     for (const OpenRun& run : runs) {
+      cancel_step(from.id, run.step);
       forget_whole(run);
-      task_->cancel(run.step, run.lane);
     }
     const auto client = clients_.extract(from.id.value);
     if (client.empty()) return;

@@ -88,7 +88,7 @@ class PullsAhead::Sent final : public Pull,
       return base::invalid_argument("value {} of an answer is {}{}, which was not asked for",
                                     position, tensor::name_of(dtype), shape.to_string());
     }
-    return owner_.pool_->tensor(dtype, shape);
+    return owner_.pool_->try_tensor(dtype, shape);
   }
 
   void done(const ProgramResult& result, std::span<Tensor> fetches) override {

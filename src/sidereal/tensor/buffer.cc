@@ -27,11 +27,9 @@ Buffer::~Buffer() {
 }
 
 Buffer::Ptr Buffer::allocate(size_t bytes) {
-  if (bytes >= kHugePage) return allocate_zeroed(bytes);
-  const size_t size = round_up(bytes == 0 ? 1 : bytes, kAlignment);
-  void* data = std::aligned_alloc(kAlignment, size);
-  SR_CHECK(data != nullptr, "out of memory: {} bytes", size);
-  return std::make_shared<Buffer>(data, size, [data] { std::free(data); });
+  Ptr buffer = try_allocate(bytes);
+  SR_CHECK(buffer != nullptr, "out of memory: {} bytes", bytes);
+  return buffer;
 }
 
 Buffer::Ptr Buffer::allocate_zeroed(size_t bytes) {
@@ -40,11 +38,19 @@ Buffer::Ptr Buffer::allocate_zeroed(size_t bytes) {
   return buffer;
 }
 
+Buffer::Ptr Buffer::try_allocate(size_t bytes) {
+  if (bytes >= kHugePage) return try_allocate_zeroed(bytes);
+  const size_t size = round_up(bytes == 0 ? 1 : bytes, kAlignment);
+  void* data = std::aligned_alloc(kAlignment, size);
+  if (data == nullptr) return nullptr;
+  return std::make_shared<Buffer>(data, size, [data] { std::free(data); });
+}
+
 Buffer::Ptr Buffer::try_allocate_zeroed(size_t bytes) {
   if (bytes > SIZE_MAX - 2 * kHugePage) return nullptr;
   if (bytes < kHugePage) {
-    Ptr buffer = allocate(bytes);
-    __builtin_memset(buffer->data(), 0, buffer->bytes());
+    Ptr buffer = try_allocate(bytes);
+    if (buffer != nullptr) __builtin_memset(buffer->data(), 0, buffer->bytes());
     return buffer;
   }
   // Fresh anonymous pages are zero. Over-map by one huge page so that the start can be aligned.

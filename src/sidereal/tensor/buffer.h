@@ -18,8 +18,9 @@ class Buffer {
   static Ptr allocate(size_t bytes);
   /// Zeroed memory; pages are not touched until used.
   static Ptr allocate_zeroed(size_t bytes);
-  /// As allocate_zeroed(), but nullptr when the machine has no such memory: for sizes that come
-  /// from users or peers.
+  /// As allocate() and allocate_zeroed(), but nullptr when the machine has no such memory: for
+  /// sizes that come from users or peers.
+  static Ptr try_allocate(size_t bytes);
   static Ptr try_allocate_zeroed(size_t bytes);
   /// Memory that somebody else owns; `release` is called when the last holder lets go.
   static Ptr wrap(void* data, size_t bytes, std::function<void()> release);
