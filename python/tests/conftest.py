@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import sidereal as sr
+import sidereal.v1 as tf
 
 FIELDS, IDS = 4, 200
 Data = dict[str, np.ndarray]
@@ -21,6 +22,14 @@ COUNTS = pytest.StashKey[tuple[int, int, int]]()
 def interruptible() -> None:
     """A test run started in the background inherits a SIGINT that is ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def fresh_graph() -> Iterator[None]:
+    """A default graph of v1 that no other test has built in."""
+    tf.reset_default_graph()
+    yield
+    tf.reset_default_graph()
 
 
 def planted(rows: int, seed: int = 0) -> Data:

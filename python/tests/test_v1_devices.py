@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import sidereal.v1 as tf
 
-
-@pytest.fixture(autouse=True)
-def fresh_graph() -> Iterator[None]:
-    tf.reset_default_graph()
-    yield
-    tf.reset_default_graph()
+pytestmark = pytest.mark.usefixtures("fresh_graph")
 
 
 def constant() -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import namedtuple
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,12 +11,7 @@ import pytest
 import sidereal.v1 as tf
 from sidereal import errors
 
-
-@pytest.fixture(autouse=True)
-def fresh_graph() -> Iterator[None]:
-    tf.reset_default_graph()
-    yield
-    tf.reset_default_graph()
+pytestmark = pytest.mark.usefixtures("fresh_graph")
 
 
 # --- Graphs.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,7 @@ import sidereal as sr
 import sidereal.v1 as tf
 from sidereal import errors
 
-
-@pytest.fixture(autouse=True)
-def fresh_graph() -> Iterator[None]:
-    tf.reset_default_graph()
-    yield
-    tf.reset_default_graph()
+pytestmark = pytest.mark.usefixtures("fresh_graph")
 
 
 def started() -> tf.Session:

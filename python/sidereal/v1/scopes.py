@@ -274,13 +274,18 @@ def _piece(name: str, value: Any, offset: list[int], sizes: list[int]) -> Any:
         return _sr.slice(value, offset, sizes)
 
 
+def _are_compatible(given: Sequence[int | None], found: Sequence[int]) -> bool:
+    """Whether extents are the same where both are known."""
+    return len(given) == len(found) and all(
+        a is None or b < 0 or a == b for a, b in zip(given, found)
+    )
+
+
 def _same_shape(full: str, given: Any, found: Any) -> Any:
     """The shape of an initial value, which must be the one asked for, if one was."""
     if given is not None and found is not None:
         extents = _extents(given)
-        if len(extents) != len(found) or any(
-            a is not None and b >= 0 and a != b for a, b in zip(extents, found)
-        ):
+        if not _are_compatible(extents, found):
             raise ValueError(f"Shapes {extents} and {tuple(found)} of '{full}' are not compatible")
     return given if found is None else found
 
@@ -317,9 +322,7 @@ def _check_same(
     """What is there has the shape and dtype asked for."""
     if shape is not None and found.shape is not None:
         given = _extents(shape)
-        if len(given) != len(found.shape) or any(
-            a is not None and a != b for a, b in zip(given, found.shape)
-        ):
+        if not _are_compatible(given, found.shape):
             raise ValueError(
                 f"Trying to share variable {full}, but specified shape {given} and found shape "
                 f"{found.shape}."

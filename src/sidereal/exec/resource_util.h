@@ -17,13 +17,20 @@ Result<resources::Manager*> manager_of(const BindContext& bind);
 /// The key in a resources::Manager that the attributes "container" and "shared_name" say.
 Result<std::string> key_of(const BindContext& bind);
 
+/// The key in a resources::Manager of the resource whose handle is input `i`; lasts as long as
+/// that.
+inline Result<std::string_view> handle_of(const KernelContext& c, int i) {
+  SR_RETURN_IF_ERROR(check_dtype(c, i, tensor::DType::kString));
+  SR_RETURN_IF_ERROR(check_rank(c, i, 0));
+  return c.in<std::string_view>(i)[0];
+}
+
 /// The resource whose handle is input `i`.
 template <class T>
 Result<std::shared_ptr<T>> find_resource(const KernelContext& c, int i,
                                          const resources::Manager& manager) {
-  SR_RETURN_IF_ERROR(check_dtype(c, i, tensor::DType::kString));
-  SR_RETURN_IF_ERROR(check_rank(c, i, 0));
-  return manager.find<T>(c.in<std::string_view>(i)[0]);
+  SR_ASSIGN_OR_RETURN(const std::string_view key, handle_of(c, i));
+  return manager.find<T>(key);
 }
 
 /// A variable that a kernel uses, which it looks for by name once: a step that it runs again takes
@@ -35,9 +42,7 @@ class KnownVariable {
   /// The variable whose handle is input `i`.
   Result<resources::Variable*> of_input(const KernelContext& c, int i,
                                         const resources::Manager& manager) {
-    SR_RETURN_IF_ERROR(check_dtype(c, i, tensor::DType::kString));
-    SR_RETURN_IF_ERROR(check_rank(c, i, 0));
-    const std::string_view name = c.in<std::string_view>(i)[0];
+    SR_ASSIGN_OR_RETURN(const std::string_view name, handle_of(c, i));
     return find(name, manager.forgotten(), [&] { return manager.find<resources::Variable>(name); });
   }
   /// The variable `def`, which is made when there is none. kInvalidArgument when there is another

@@ -90,8 +90,9 @@ class Groups {
         if (from.device != node.device || ir::runs_functions(from.op)) continue;
         // A handle is nothing to send, and where a constant is, is nobody's concern.
         const bool is_free = from.op == "Const" || is_small(graph_.spec(input));
-        if (handle_maker(graph_, input) != nullptr || !is_free)
+        if (handle_maker(graph_, input) != nullptr || !is_free) {
           join(node.id.value, input.node.value);
+        }
       }
     }
   }

@@ -37,9 +37,8 @@ LeadingNames leading_names(const ir::Graph& graph);
 ///   it, K / tasks, when parts go round robin: the parts on one task share its lanes evenly. So
 ///   they do when a task has all of them, in blocks of lanes * tasks.
 /// * What one node uses is on one lane, that of the first of the names, or of the leading one of
-///   that; and so is what reads
-///   another's output there, but for small values (up to 1 KiB): the values of a step never pass
-///   from lane to lane where that would cost another round.
+///   that; and so is what reads another's output there, but for small values (up to 1 KiB): the
+///   values of a step never pass from lane to lane where that would cost another round.
 /// * Calls, branches, loops and their bodies, and what touches nothing that lasts and nothing that
 ///   does, stay on lane 0.
 ///
