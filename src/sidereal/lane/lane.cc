@@ -82,10 +82,14 @@ Status Lane::stop(int64_t timeout_ns) {
 
 bool Lane::post(base::Function<void()> fn) {
   if (!inbox_.push(fn)) return false;
-  // The inbox's tail was changed seq_cst and sleep() reads it seq_cst after saying that it sleeps:
-  // either this sees the sleeper or the sleeper sees the post.
-  if (sleeping_.load(std::memory_order_seq_cst)) poller_->wake();
+  wake_if_asleep();
   return true;
+}
+
+// What is to be seen was changed seq_cst, and next_wake() reads it seq_cst after saying that the
+// lane sleeps: either this sees the sleeper, or the sleeper sees what is new.
+void Lane::wake_if_asleep() {
+  if (sleeping_.load(std::memory_order_seq_cst)) poller_->wake();
 }
 
 bool Lane::on_lane() const {
@@ -230,6 +234,7 @@ bool Lane::run_inbox() {
 
 bool Lane::iterate() {
   metrics_.loops.add();
+  if (counts_) counts_->settle();
   bool progress = io_pass(0);
   progress |= run_inbox();
   bool holes = false;
@@ -253,8 +258,9 @@ bool Lane::step() {
 }
 
 int64_t Lane::next_wake() {
-  sleeping_.store(true, std::memory_order_seq_cst);  // before empty(); see post()
+  sleeping_.store(true, std::memory_order_seq_cst);  // before empty(); see wake_if_asleep()
   if (!inbox_.empty() || stopping_.load(std::memory_order_relaxed)) return INT64_MIN;
+  if (counts_ && counts_->has_left_over()) return INT64_MIN;
   return timers_.next_deadline();
 }
 
@@ -271,6 +277,7 @@ void Lane::sleep() {
 
 void Lane::run() {
   prepare_thread();
+  counts_.emplace([this] { wake_if_asleep(); });
   Spin spin(options_.spin_us);
   int64_t from = now();
   bool idle = false;
@@ -306,6 +313,7 @@ void Lane::run() {
     from = to;
   }
   finish();
+  counts_.reset();
   running_.store(std::thread::id(), std::memory_order_release);
   ended_promise_.set_value();
 }

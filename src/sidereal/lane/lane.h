@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "sidereal/base/counted.h"
 #include "sidereal/base/function.h"
 #include "sidereal/base/status.h"
 #include "sidereal/lane/inbox.h"
@@ -70,7 +72,8 @@ struct LaneOptions {
 ///
 /// An iteration: sockets, due timers, inbox, drivers, flushers. When none had anything to do the
 /// lane keeps looking as `spin_us` says, then blocks in the poller until an event, a timer or a
-/// post. The thread treats denormal floats as zero.
+/// post. The thread treats denormal floats as zero, and owns the counts of what it makes
+/// (base::CountOwner).
 ///
 /// Lifecycle: create(), then start(), then stop(). What is "on-lane only" may also be called before
 /// start() by the thread that creates the lane, and after stop() has returned ok. In the place of
@@ -156,6 +159,7 @@ class Lane {
   explicit Lane(LaneOptions options);
   void run();
   void prepare_thread();
+  void wake_if_asleep();
   bool iterate();
   bool io_pass(int64_t timeout_ns);
   bool run_inbox();
@@ -174,6 +178,7 @@ class Lane {
   std::vector<Flusher*> flushers_;
   std::vector<Flusher*> flushing_;
   std::vector<sys::Event> events_;
+  std::optional<base::CountOwner> counts_;  // While the thread runs.
   int64_t loop_now_ = 0;
   bool in_io_ = false;
 

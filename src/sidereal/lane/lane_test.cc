@@ -261,6 +261,39 @@ TEST_P(LaneTest, AnUnwatchedPollableIsHeardOfNoMore) {
 
 INSTANTIATE_TEST_SUITE_P(Spin, LaneTest, testing::Values(0, 50, kSpinAlways, kSpinAdaptive));
 
+TEST_P(LaneTest, WhatItMadeEndsThereOnceOthersHaveLetGoOfIt) {
+  struct Made final : base::Counted {
+    ~Made() override { ended.set_value(std::this_thread::get_id()); }
+    std::promise<std::thread::id> ended;
+  };
+  auto lane = create();
+  lane->start();
+  for (int i = 0; i < 20; ++i) {
+    std::promise<std::pair<base::CountedPtr<Made>, std::thread::id>> made;
+    auto given = made.get_future();
+    ASSERT_TRUE(lane->post([&made] {
+      made.set_value({base::CountedPtr<Made>::make(), std::this_thread::get_id()});
+    }));
+    ASSERT_TRUE(ready(given));
+    auto [one, thread] = given.get();
+    auto ended = one->ended.get_future();
+    // Once it sleeps there is no other reason to look.
+    if (i % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    one.reset();
+    ASSERT_TRUE(ready(ended));
+    EXPECT_EQ(ended.get(), thread);
+  }
+}
+
+TEST(Timers, AnIdThatNamesNoneCancelsNone) {
+  Timers timers;
+  int fired = 0;
+  timers.add(1, [&fired] { ++fired; });
+  EXPECT_FALSE(timers.cancel(TimerId()));
+  EXPECT_EQ(timers.fire(1), 1);
+  EXPECT_EQ(fired, 1);
+}
+
 TEST(Timers, ManyCancelledTimersCostNoMemoryForEver) {
   Timers timers;
   for (int i = 0; i < 100'000; ++i) {
