@@ -12,14 +12,7 @@ void reuse(tensor::Tensor* tensor, tensor::DType dtype, const tensor::Shape& sha
   const size_t bytes = static_cast<size_t>(shape.num_elements()) * tensor::size_of(dtype);
   const tensor::Buffer::Ptr old = tensor->defined() ? tensor->buffer() : nullptr;
   *tensor = tensor::Tensor();
-  // Ours alone now: `old` is the one reference left. Taking and dropping another one reads the
-  // count in acquire order, so what another thread did with the bytes before it let go is done.
-  bool mine = false;
-  if (old != nullptr && old.use_count() == 1) {
-    // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): see above.
-    { const tensor::Buffer::Ptr again = old; }
-    mine = old->bytes() >= bytes;
-  }
+  const bool mine = old != nullptr && old->has_one_holder() && old->bytes() >= bytes;
   *tensor = mine ? tensor::Tensor(dtype, shape, old) : tensor::Tensor::empty(dtype, shape);
 }
 

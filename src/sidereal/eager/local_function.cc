@@ -47,7 +47,7 @@ class Results {
 
   tensor::Buffer::Ptr acquire(size_t bytes) {
     for (const tensor::Buffer::Ptr& one : recent_) {
-      if (one != nullptr && one.use_count() == 1 && one->bytes() >= bytes) return one;
+      if (one != nullptr && one->has_one_holder() && one->bytes() >= bytes) return one;
     }
     next_ = (next_ + 1) % recent_.size();
     return recent_[next_] = tensor::Buffer::allocate(bytes);
@@ -384,7 +384,7 @@ void write_back(std::span<const LocalFunction::Kept> kept, std::span<Tensor> val
     const Tensor& value = values[i];
     if (is_own(i)) continue;
     const bool is_plain = value.dtype() != tensor::DType::kString;
-    if (is_plain && variable.buffer().use_count() == 1 && variable.nbytes() == value.nbytes()) {
+    if (is_plain && variable.buffer()->has_one_holder() && variable.nbytes() == value.nbytes()) {
       if (value.nbytes() > 0) std::memcpy(variable.raw(), value.raw(), value.nbytes());
     } else {
       variable = value.clone();

@@ -32,7 +32,7 @@ Status check_weights(const kernels::RuleStep& rule, const Tensor& weights,
 }  // namespace
 
 void own(Tensor* value) {
-  if (value->buffer().use_count() > 1) *value = value->clone();
+  if (!value->buffer()->has_one_holder()) *value = value->clone();
 }
 
 Status update_dense(const kernels::RuleStep& rule, Tensor* weights, std::vector<Tensor>* slots,

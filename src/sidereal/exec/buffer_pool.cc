@@ -1,7 +1,6 @@
 #include "sidereal/exec/buffer_pool.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <utility>
 
@@ -42,7 +41,7 @@ BufferPool::Held* BufferPool::Size::find_free(uint64_t now) {
   for (size_t looked = 0; looked < buffers.size(); ++looked) {
     if (next >= buffers.size()) next = 0;
     Held& held = buffers[next++];
-    if (held.buffer.use_count() == 1) return &held;
+    if (held.buffer->has_one_holder()) return &held;
   }
   return nullptr;
 }
@@ -63,8 +62,7 @@ tensor::Buffer::Ptr BufferPool::try_acquire(size_t bytes) {
     Held* const free = sizes_[i].find_free(round_);
     if (free == nullptr) continue;
     free->was_taken = true;
-    // Another thread may have let go of it last: what it did with the bytes comes before.
-    std::atomic_thread_fence(std::memory_order_acquire);
+    free->buffer->take_over();
     return free->buffer;
   }
   ++allocations_;
@@ -83,7 +81,7 @@ template <class Which>
 void BufferPool::give_back(Which which) {
   for (Size& size : sizes_) {
     std::erase_if(size.buffers, [&](Held& held) {
-      if (held.buffer.use_count() != 1 || !which(held)) return false;
+      if (!held.buffer->has_one_holder() || !which(held)) return false;
       bytes_ -= held.buffer->bytes();
       return true;
     });

@@ -52,7 +52,7 @@ Status StopSignal::status() const {
 void Stack::begin() {
   // Two holders are the pool and this.
   const bool strings = dtype_ == tensor::DType::kString;
-  if (buffer_ != nullptr && (strings || buffer_.use_count() > 2)) buffer_.reset();
+  if (buffer_ != nullptr && (strings || buffer_->holders() > 2)) buffer_.reset();
   dtype_ = tensor::DType::kInvalid;
 }
 

@@ -93,7 +93,7 @@ Tensor& KernelContext::updated(int i, int from) {
   constexpr long kHolders = 2;
   const bool is_lent = !step_->lent_.empty() && step_->lent_[source] != 0;
   const std::vector<int32_t>& released = instruction_->releases;
-  if (is_lent && value.buffer().use_count() == kHolders &&
+  if (is_lent && value.buffer()->holders() == kHolders &&
       std::find(released.begin(), released.end(), source) != released.end()) {
     step_->lent_[target] = 1;
     out = value;
@@ -343,12 +343,10 @@ void Step::renew_held_buffers() {
   }
   for (size_t b = 0; b < buffers_.size(); ++b) {
     tensor::Buffer::Ptr& buffer = buffers_[b];
-    if (buffer == nullptr || buffer.use_count() <= holders_[b]) continue;
+    if (buffer == nullptr || buffer->holders() <= holders_[b]) continue;
     if (!spares_.empty()) std::swap(buffer, spares_[b]);
-    if (buffer != nullptr && buffer.use_count() > 2) buffer.reset();
+    if (buffer != nullptr && buffer->holders() > 2) buffer.reset();
   }
-  // Another thread may have let go of a buffer last: what it did with the bytes comes before.
-  std::atomic_thread_fence(std::memory_order_acquire);
 }
 
 void Step::end() {

@@ -319,8 +319,8 @@ TEST(Step, end_lets_go_of_feeds_and_of_fetches) {
   ASSERT_TRUE(step.advance().ok());
   const Tensor y = step.fetch(1);
   step.end();
-  EXPECT_EQ(x.buffer().use_count(), 1);
-  EXPECT_LE(y.buffer().use_count(), 4);  // The pool, the step's plan, its slot, and y.
+  EXPECT_EQ(x.buffer()->holders(), 1);
+  EXPECT_LE(y.buffer()->holders(), 4);  // The pool, the step's plan, its slot, and y.
 }
 
 TEST(Step, takes_no_memory_once_warm_even_when_batches_differ_a_little) {

@@ -22,16 +22,10 @@ constexpr size_t kSpareBytesMax = size_t{1} << 20;
 /// Variables of one change that take no memory: weights and the slots of any rule.
 constexpr size_t kUsual = 4;
 
-/// True when nobody but `value` has its bytes. Readers may let go of them on another thread: their
-/// last read comes before the next write.
+/// True when nobody but `value` has its bytes, which this thread counts from now on.
 bool is_only_holder(const Tensor& value) {
-  if (value.buffer().use_count() != 1) return false;
-#ifdef __SANITIZE_THREAD__
-  // It does not know fences.
-  tensor::Buffer::Ptr(value.buffer()).reset();
-#else
-  std::atomic_thread_fence(std::memory_order_acquire);
-#endif
+  if (!value.buffer()->has_one_holder()) return false;
+  value.buffer()->take_over();
   return true;
 }
 

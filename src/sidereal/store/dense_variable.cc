@@ -14,14 +14,8 @@ namespace {
 using tensor::DType;
 using tensor::Tensor;
 
-// True when nobody but the holder of `t` has its bytes. Readers may drop their handle on another
-// thread: taking and dropping one of our own orders their last read before our next write.
-bool only_ours(const Tensor& t) {
-  if (t.buffer().use_count() != 1) return false;
-  tensor::Buffer::Ptr probe = t.buffer();
-  probe.reset();
-  return true;
-}
+// True when nobody but the holder of `t` has its bytes.
+bool only_ours(const Tensor& t) { return t.buffer()->has_one_holder(); }
 
 }  // namespace
 

@@ -5,14 +5,16 @@
 #include <memory>
 #include <vector>
 
+#include "sidereal/base/counted.h"
+
 namespace sidereal::tensor {
 
 /// A block of memory, aligned to 64 bytes; from 2 MiB on, huge pages are asked for.
 /// Resource, shared: tensors, messages being sent and NumPy arrays may hold the same bytes.
 /// Thread: immutable handle; the bytes belong to whoever is said to write them.
-class Buffer {
+class Buffer final : public base::Counted {
  public:
-  using Ptr = std::shared_ptr<Buffer>;
+  using Ptr = base::CountedPtr<Buffer>;
 
   /// Uninitialised memory of at least `bytes` bytes. Aborts when the machine has none.
   static Ptr allocate(size_t bytes);
@@ -26,9 +28,7 @@ class Buffer {
   static Ptr wrap(void* data, size_t bytes, std::function<void()> release);
 
   Buffer(void* data, size_t bytes, std::function<void()> release);
-  ~Buffer();
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() override;
 
   /// Keeps `held` alive as long as this buffer: the bytes that the views of a string tensor show.
   /// Only while nobody else uses the buffer.

@@ -45,7 +45,7 @@ TEST(Outbox, GivesBackWhatWasAppendedInOrderHoweverItIsSent) {
   outbox.clear();
   EXPECT_EQ(outbox.bytes(), 0u);
   EXPECT_EQ(pool.taken(), 0);
-  EXPECT_EQ(shared.use_count(), 1);
+  EXPECT_EQ(shared->holders(), 1);
 }
 
 TEST(Outbox, SmallPiecesShareOneSlice) {

@@ -413,7 +413,7 @@ Result<tensor::Tensor> strings_of(const SlotEntry& entry, tensor::Buffer::Ptr by
     left -= length;
   }
   if (left > 0) return base::data_loss("{} bytes behind the last of {} strings", left, count);
-  if (entry.nbytes > 0) out.buffer()->keep(std::move(bytes));
+  if (entry.nbytes > 0) out.buffer()->keep(std::make_shared<tensor::Buffer::Ptr>(std::move(bytes)));
   return out;
 }
 
