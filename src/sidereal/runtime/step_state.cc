@@ -20,11 +20,8 @@ void StepState::clear() {
   refusal_ = {};
   next_question_ = 0;
   begun_ = false;
-  program_ = nullptr;
-  program_peers_ = nullptr;
   finished_ = {};
   posted_stop_ = nullptr;
-  session_stop_ = nullptr;
   session = 0;
   whole = false;
   pull_ahead_ms = 0;
@@ -34,30 +31,27 @@ void StepState::clear() {
   trace_process = 0;
 }
 
-void StepState::set_stop(std::shared_ptr<exec::StopSignal> posted,
-                         std::shared_ptr<const exec::StopSignal> session) {
+void StepState::set_program(base::CountedPtr<SessionProgram> program,
+                            std::shared_ptr<exec::StopSignal> posted) {
+  finished_.program = std::move(program);
   posted_stop_ = std::move(posted);
-  session_stop_ = std::move(session);
-  if (posted_stop_ == nullptr) own_stop_.emplace(session_stop_.get());
+  if (posted_stop_ == nullptr) own_stop_.emplace(finished_.program->stop.get());
 }
 
-void StepState::start(std::shared_ptr<LoadedProgram> program, PeerList peers,
-                      std::unique_ptr<CallingStep> step, Task::Done done) {
+void StepState::start(std::unique_ptr<CallingStep> step, Task::Done done) {
   begun_ = true;
-  program_ = std::move(program);
-  program_peers_ = std::move(peers);
-  finished_ = {.step = std::move(step), .done = std::move(done)};
+  finished_.step = std::move(step);
+  finished_.done = std::move(done);
 }
 
-std::pair<std::shared_ptr<LoadedProgram>, StepState::Finished> StepState::finish(
-    const Status& status) {
+StepState::Finished StepState::finish(const Status& status) {
   blocked = false;
   for (const auto& [id, question] : questions_) question->cancel();
   questions_.clear();
   arrived_.clear();
   asked_.clear();
   if (!status.ok()) refuse_questions(status);
-  return {std::move(program_), std::exchange(finished_, {})};
+  return std::exchange(finished_, {});
 }
 
 void StepState::count_down(const std::shared_ptr<Task::Taker>& taker) {
@@ -139,7 +133,7 @@ void StepState::ask_ahead(const std::vector<Receives>& receives, uint64_t step_i
     }
     for (auto at = wanted.begin(); at != wanted.end();) {
       const auto end = at + std::min<int64_t>(wanted.end() - at, kQuestionKeysMax);
-      ask((*program_peers_)[from.peer], {at, end});
+      ask((*finished_.program->peers)[from.peer], {at, end});
       at = end;
     }
   }

@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "sidereal/base/counted.h"
 #include "sidereal/exec/executor.h"
 #include "sidereal/exec/stop_signal.h"
 #include "sidereal/exec/trace.h"
@@ -32,6 +33,13 @@ struct CallingStep {
 /// The devices that Recvs of a program name by number, as one session has registered it.
 using PeerList = std::shared_ptr<const std::vector<ports::TensorSource>>;
 
+/// A program of a session, and what ends the steps of that session.
+struct SessionProgram final : base::Counted {
+  std::shared_ptr<LoadedProgram> loaded;
+  PeerList peers;
+  std::shared_ptr<const exec::StopSignal> stop;
+};
+
 /// What a program receives in every step from one of its peers.
 struct Receives {
   struct Parcel {
@@ -45,7 +53,7 @@ struct Receives {
 /// What a task knows of one step: the part that runs here, the tensors it leaves for others and
 /// those that came. Begins with the first word of the step, which may be a peer's question.
 /// Thread: the task's lane.
-class StepState final : public ports::Rendezvous, public std::enable_shared_from_this<StepState> {
+class StepState final : public ports::Rendezvous, public base::Counted {
  public:
   /// Tells the step something; an error ends it.
   using News = std::function<Status(StepState*)>;
@@ -64,14 +72,18 @@ class StepState final : public ports::Rendezvous, public std::enable_shared_from
   [[nodiscard]] uint64_t number() const { return number_; }
 
   // Its own part.
-  void start(std::shared_ptr<LoadedProgram> program, PeerList peers,
-             std::unique_ptr<CallingStep> step, Task::Done done);
+  /// What it is going to run, and what ends it: `posted`, or, where that is nullptr, a signal of
+  /// its own, which is raised with that of its session.
+  void set_program(base::CountedPtr<SessionProgram> program,
+                   std::shared_ptr<exec::StopSignal> posted);
+  void start(std::unique_ptr<CallingStep> step, Task::Done done);
   struct Finished {
+    base::CountedPtr<SessionProgram> program;
     std::unique_ptr<CallingStep> step;
     Task::Done done;
   };
   /// Ends it. Questions that are open get what is there, or `status`.
-  std::pair<std::shared_ptr<LoadedProgram>, Finished> finish(const Status& status);
+  Finished finish(const Status& status);
   [[nodiscard]] bool begun() const { return begun_; }
   [[nodiscard]] bool running() const { return finished_.step != nullptr; }
   [[nodiscard]] bool is_blocked() const { return running() && blocked; }
@@ -79,7 +91,9 @@ class StepState final : public ports::Rendezvous, public std::enable_shared_from
   [[nodiscard]] bool is_idle() const { return !begun_ && wanted_.empty(); }
   [[nodiscard]] exec::Step* step() const { return &finished_.step->step; }
   [[nodiscard]] StepCalls* calls() const { return &finished_.step->calls; }
-  [[nodiscard]] LoadedProgram* program() const { return program_.get(); }
+  [[nodiscard]] const base::CountedPtr<SessionProgram>& program() const {
+    return finished_.program;
+  }
 
   // Tensors for others.
   Status send(const ports::RendezvousKey& key, ports::Parcel values) override;
@@ -96,10 +110,6 @@ class StepState final : public ports::Rendezvous, public std::enable_shared_from
   /// Asks now for what the program, begun as step `step_id`, is going to receive.
   void ask_ahead(const std::vector<Receives>& receives, uint64_t step_id);
 
-  /// What ends it: `posted`, or, where that is nullptr, a signal of its own, which is raised with
-  /// that of its session.
-  void set_stop(std::shared_ptr<exec::StopSignal> posted,
-                std::shared_ptr<const exec::StopSignal> session);
   [[nodiscard]] exec::StopSignal* stop() {
     return posted_stop_ != nullptr ? posted_stop_.get() : &*own_stop_;
   }
@@ -127,11 +137,8 @@ class StepState final : public ports::Rendezvous, public std::enable_shared_from
   Peers* const peers_;
   const Post* const post_;
   std::shared_ptr<exec::StopSignal> posted_stop_;
-  std::shared_ptr<const exec::StopSignal> session_stop_;
   std::optional<exec::StopSignal> own_stop_;
   bool begun_ = false;
-  std::shared_ptr<LoadedProgram> program_;
-  PeerList program_peers_;
   Finished finished_;
 
   absl::flat_hash_map<ports::RendezvousKey, ports::Parcel> sent_;

@@ -184,8 +184,8 @@ void TaskLane::on_lane_stop() {
   }
   while (run_mail()) {
   }
-  const std::vector<std::pair<uint64_t, std::shared_ptr<StepState>>> steps(steps_.begin(),
-                                                                           steps_.end());
+  const std::vector<std::pair<uint64_t, base::CountedPtr<StepState>>> steps(steps_.begin(),
+                                                                            steps_.end());
   for (const auto& [number, step] : steps) {
     const Status status = base::cancelled("{} is stopping", options_.name);
     if (step->running()) finish(step, status, false);
@@ -204,8 +204,8 @@ void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProg
                              std::shared_ptr<Space> own) {
   // Programs and their steps belong to the lane.
   post([this, id, programs = std::move(programs), own = std::move(own)]() mutable {
-    const std::vector<std::pair<uint64_t, std::shared_ptr<StepState>>> steps(steps_.begin(),
-                                                                             steps_.end());
+    const std::vector<std::pair<uint64_t, base::CountedPtr<StepState>>> steps(steps_.begin(),
+                                                                              steps_.end());
     for (const auto& [number, step] : steps) {
       if (step->session != id || !step->running()) continue;
       finish(step, base::cancelled("the session was closed"), true);
@@ -255,11 +255,12 @@ void TaskLane::add_to(TaskFigures* figures) const {
   figures->pulls_thrown_away += ahead_->thrown_away();
 }
 
-Result<const SessionProgram*> TaskLane::known(uint64_t session, uint64_t program) {
+Result<base::CountedPtr<SessionProgram>> TaskLane::known(uint64_t session, uint64_t program) {
   const auto found = known_.find({session, program});
-  if (found != known_.end()) return &found->second;
-  SR_ASSIGN_OR_RETURN(SessionProgram made, programs_->find(session, program, index_));
-  return &(known_[{session, program}] = std::move(made));
+  if (found != known_.end()) return found->second;
+  SR_ASSIGN_OR_RETURN(base::CountedPtr<SessionProgram> made,
+                      programs_->find(session, program, index_));
+  return known_[{session, program}] = std::move(made);
 }
 
 void TaskLane::run(ProgramCall* call, Done done) {
@@ -267,8 +268,8 @@ void TaskLane::run(ProgramCall* call, Done done) {
   // Who begins it here ends it here too, so nobody else needs to find its signal.
   Status started = stopping_.load(std::memory_order_relaxed) ? stopping() : Status();
   if (started.ok()) {
-    const Result<const SessionProgram*> program = known(call->session, call->program);
-    started = program.ok() ? begin(call, **program, nullptr, &done) : program.status();
+    const auto program = known(call->session, call->program);
+    started = program.ok() ? begin(call, *program, nullptr, &done) : program.status();
   }
   if (!started.ok()) fail(done, started);
 }
@@ -279,14 +280,14 @@ void TaskLane::fail(const Done& done, const Status& status, bool derived) {
 }
 
 void TaskLane::run_from_elsewhere(ProgramCall* call, const Done& done) {
-  Result<SessionProgram> program = programs_->find(call->session, call->program, index_);
+  auto program = programs_->find(call->session, call->program, index_);
   Status ready = program.status();
   if (ready.ok()) {
-    ready = check_feeds(*program->program, static_cast<int64_t>(call->feeds.size()));
+    ready = check_feeds(*(*program)->loaded, static_cast<int64_t>(call->feeds.size()));
   }
   if (!ready.ok()) return fail(done, ready);
   // Before the lane hears of it, so that whoever ends the step always finds it.
-  const auto stop = std::make_shared<exec::StopSignal>(program->stop.get());
+  const auto stop = std::make_shared<exec::StopSignal>((*program)->stop.get());
   {
     const std::lock_guard lock(signals_mutex_);
     const bool is_new = signals_.try_emplace(call->step, stop).second;
@@ -295,7 +296,7 @@ void TaskLane::run_from_elsewhere(ProgramCall* call, const Done& done) {
   if (!ready.ok()) return fail(done, ready);
   struct Posted {
     ProgramCall call;
-    SessionProgram program;
+    base::CountedPtr<SessionProgram> program;
     Done done;
   };
   auto shared = std::make_shared<Posted>(Posted{std::move(*call), *std::move(program), done});
@@ -303,7 +304,7 @@ void TaskLane::run_from_elsewhere(ProgramCall* call, const Done& done) {
     const Status started = begin(&shared->call, shared->program, stop, &shared->done);
     // It looks at the session's signal, which may go with the program.
     const bool was_stopped = !started.ok() && stop->raised();
-    shared->program = {};
+    shared->program = nullptr;
     if (started.ok()) return;
     forget_signal(shared->call.step);
     fail(shared->done, started, was_stopped);
@@ -336,7 +337,7 @@ void TaskLane::cancel(uint64_t step) {
   post([this, step] {
     const auto found = steps_.find(step);
     if (found == steps_.end()) return;
-    const std::shared_ptr<StepState> state = found->second;
+    const base::CountedPtr<StepState> state = found->second;
     if (!state->is_blocked()) return;
     if (state->calls()->any_open()) {
       state->calls()->cancel();
@@ -351,7 +352,7 @@ void TaskLane::end_step(uint64_t step) {
   post([this, step] {
     const auto found = steps_.find(step);
     if (found == steps_.end()) return;
-    const std::shared_ptr<StepState> state = found->second;
+    const base::CountedPtr<StepState> state = found->second;
     if (state->running()) finish(state, base::cancelled("the step was ended"), true);
     state->refuse_questions(base::aborted("{}: the step has ended", options_.name));
     forget(step);
@@ -382,11 +383,11 @@ void TaskLane::forget_if_idle(uint64_t step) {
   if (found != steps_.end() && found->second->is_idle()) forget(step);
 }
 
-std::shared_ptr<StepState> TaskLane::state_of(uint64_t step) {
-  std::shared_ptr<StepState>& state = steps_[step];
+base::CountedPtr<StepState> TaskLane::state_of(uint64_t step) {
+  base::CountedPtr<StepState>& state = steps_[step];
   if (state != nullptr) return state;
   if (spare_.empty()) {
-    state = std::make_shared<StepState>(step, peers_, &post_to_steps_);
+    state = base::CountedPtr<StepState>::make(step, peers_, &post_to_steps_);
   } else {
     state = std::move(spare_.back());
     spare_.pop_back();
@@ -404,8 +405,8 @@ void TaskLane::forget(uint64_t step) {
 
 /// What is known of steps that have gone serves for others, where nobody else knows it any more.
 void TaskLane::reuse_retired() {
-  for (std::shared_ptr<StepState>& state : retired_) {
-    if (state.use_count() > 1 || spare_.size() >= kSpareStates) continue;
+  for (base::CountedPtr<StepState>& state : retired_) {
+    if (!state->has_one_holder() || spare_.size() >= kSpareStates) continue;
     state->clear();
     spare_.push_back(std::move(state));
   }
@@ -417,34 +418,34 @@ void TaskLane::post_to_step(uint64_t number, StepState::News news) {
   post([this, number, news = std::move(news)] {
     const auto found = steps_.find(number);
     if (found == steps_.end() || !found->second->running()) return;
-    const std::shared_ptr<StepState> step = found->second;
+    const base::CountedPtr<StepState> step = found->second;
     const Status status = news(step.get());
     if (!status.ok()) return finish(step, status, true);
     wake(step);
   });
 }
 
-Status TaskLane::begin(ProgramCall* call, const SessionProgram& program,
+Status TaskLane::begin(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
                        std::shared_ptr<exec::StopSignal> stop, Done* done) {
-  SR_RETURN_IF_ERROR(check_feeds(*program.program, static_cast<int64_t>(call->feeds.size())));
+  SR_RETURN_IF_ERROR(check_feeds(*program->loaded, static_cast<int64_t>(call->feeds.size())));
   const bool from_elsewhere = stop != nullptr;
-  if (from_elsewhere ? stop->raised() : program.stop->raised()) {
+  if (from_elsewhere ? stop->raised() : program->stop->raised()) {
     return base::cancelled("the step was cancelled");
   }
   if (Status lost = one_way_->take_failure(call->session); !lost.ok()) {
     ahead_->throw_away(call->session);
     return lost;
   }
-  const std::shared_ptr<StepState> state = state_of(call->step);
+  const base::CountedPtr<StepState> state = state_of(call->step);
   if (state->begun()) return is_here(call->step);
   if (!call->whole && !recent_steps_.add(call->step)) {
     forget_if_idle(call->step);
     return base::aborted("{} has seen step {:016x} before", options_.name, call->step);
   }
-  state->set_stop(std::move(stop), program.stop);
+  state->set_program(program, std::move(stop));
   std::unique_ptr<CallingStep> calling;
   if (call->number == 0) call->number = call->step;
-  Status fed = feed(call, program, state.get(), &calling);
+  Status fed = feed(call, state.get(), &calling);
   if (!fed.ok()) {
     forget_if_idle(call->step);
     return fed;
@@ -456,16 +457,15 @@ Status TaskLane::begin(ProgramCall* call, const SessionProgram& program,
   add(&steps_begun_, 1);
   give_back_later();
   add(&running_, 1);
-  state->start(program.program, program.peers, std::move(calling), std::move(*done));
-  state->ask_ahead(state->program()->receives, call->number);
+  state->start(std::move(calling), std::move(*done));
+  state->ask_ahead(program->loaded->receives, call->number);
   ready_.push_back(state);
   return {};
 }
 
-/// A step of the program, with its feeds.
-Status TaskLane::feed(ProgramCall* call, const SessionProgram& program, StepState* state,
-                      std::unique_ptr<CallingStep>* out) {
-  LoadedProgram& loaded = *program.program;
+/// A step of its program, with its feeds.
+Status TaskLane::feed(ProgramCall* call, StepState* state, std::unique_ptr<CallingStep>* out) {
+  LoadedProgram& loaded = *state->program()->loaded;
   std::unique_ptr<CallingStep> calling = loaded.idle.take();
   if (calling == nullptr) {
     calling = std::make_unique<CallingStep>(loaded.bound.get(), &pool_, peers_, lane_.get(),
@@ -474,9 +474,9 @@ Status TaskLane::feed(ProgramCall* call, const SessionProgram& program, StepStat
   exec::Step* const step = &calling->step;
   // A call that has come to its place makes none.
   if (!loaded.bound->program().calls.empty() || !loaded.bound->program().bodies.empty()) {
-    calling->calls.begin(call->session, call->trace, [this, weak = state->weak_from_this()] {
-      const std::shared_ptr<StepState> waits = weak.lock();
-      if (waits != nullptr) wake(waits);
+    calling->calls.begin(call->session, call->trace, [this, number = state->number()] {
+      const auto found = steps_.find(number);
+      if (found != steps_.end()) wake(found->second);
     });
   }
   if (call->trace != 0) {
@@ -487,7 +487,7 @@ Status TaskLane::feed(ProgramCall* call, const SessionProgram& program, StepStat
   state->trace_process = call->trace;
   step->set_workers(workers_.get());
   step->set_rendezvous(state);
-  step->set_peers(*program.peers);
+  step->set_peers(*state->program()->peers);
   step->set_stop_signal(state->stop());
   step->begin(call->number);
   for (size_t i = 0; i < call->feeds.size(); ++i) {
@@ -500,7 +500,7 @@ Status TaskLane::feed(ProgramCall* call, const SessionProgram& program, StepStat
   return {};
 }
 
-void TaskLane::wake(const std::shared_ptr<StepState>& step) {
+void TaskLane::wake(const base::CountedPtr<StepState>& step) {
   if (!step->is_blocked()) return;
   step->blocked = false;
   add(&blocked_, -1);
@@ -513,7 +513,7 @@ void TaskLane::wake_all() {
   }
 }
 
-void TaskLane::advance(const std::shared_ptr<StepState>& state) {
+void TaskLane::advance(const base::CountedPtr<StepState>& state) {
   // It may have been ended by mail since it became ready.
   if (!state->running()) return;
   const Status called = state->calls()->failure();
@@ -521,9 +521,10 @@ void TaskLane::advance(const std::shared_ptr<StepState>& state) {
     const bool derived = state->stop()->raised();
     return finish(state, derived ? base::cancelled("the step was cancelled") : called, derived);
   }
-  // The space outlives the program, which may go with the step.
-  const std::shared_ptr<Space> space = state->program()->space;
-  const uint64_t changes = space->manager.changes();
+  // What lasts is looked at when the step may have gone.
+  const base::CountedPtr<SessionProgram> program = state->program();
+  const resources::Manager& manager = program->loaded->space->manager;
+  const uint64_t changes = manager.changes();
   state->waits_for_tensor = false;
   const Result<exec::Step::Progress> progress = state->step()->advance();
   if (!progress.ok()) {
@@ -538,7 +539,7 @@ void TaskLane::advance(const std::shared_ptr<StepState>& state) {
     // below, or the other one sees here that somebody waits.
     blocked_.store(blocked_.load() + 1);
   }
-  if (space->manager.changes() == changes) return;
+  if (manager.changes() == changes) return;
   wake_all();
   on_change_();
 }
@@ -555,7 +556,7 @@ void TaskLane::give_back_unused() {
   ++trims_;
   for (const auto& [key, registered] : known_) {
     // Many sessions have the same one.
-    LoadedProgram& program = *registered.program;
+    LoadedProgram& program = *registered->loaded;
     if (std::exchange(program.trimmed, trims_) != trims_) program.idle.trim();
   }
   bytes_given_back_ += pool_.trim();
@@ -573,13 +574,14 @@ void TaskLane::give_back_unused() {
 }
 
 /// Ends this task's part of a step.
-void TaskLane::finish(const std::shared_ptr<StepState>& state, const Status& status, bool derived) {
+void TaskLane::finish(const base::CountedPtr<StepState>& state, const Status& status,
+                      bool derived) {
   ProgramResult result;
   result.status = status;
   result.derived = derived && !status.ok();
   exec::Step* const step = state->step();
   if (status.ok()) {
-    const size_t fetches = state->program()->bound->program().fetches.size();
+    const size_t fetches = state->program()->loaded->bound->program().fetches.size();
     result.fetches = std::move(spare_fetches_);
     result.fetches.reserve(fetches);
     for (size_t i = 0; i < fetches; ++i) result.fetches.push_back(step->fetch(static_cast<int>(i)));
@@ -600,18 +602,18 @@ void TaskLane::finish(const std::shared_ptr<StepState>& state, const Status& sta
     if (!others.empty()) result.trace += ",\n" + others;
   }
   if (state->from_elsewhere()) forget_signal(state->number());
-  auto [program, finished] = state->finish(status);
-  const std::shared_ptr<const AheadCalls> ahead = program->ahead;
+  StepState::Finished finished = state->finish(status);
+  const base::CountedPtr<SessionProgram> program = finished.program;
   if (state->whole) forget(state->number());
   if (finished.step->calls.any_open()) {
     finished.step->calls.drop();
-    ending_.emplace_back(std::move(program), std::move(finished.step));
+    ending_.emplace_back(program, std::move(finished.step));
   } else {
-    program->idle.put(std::move(finished.step));
+    program->loaded->idle.put(std::move(finished.step));
   }
   if (state->pull_ahead_ms > 0) {
     const bool is_plain = status.ok() && state->trace == nullptr;
-    ahead_->end(state->session, is_plain ? ahead : nullptr, state->pull_ahead_ms);
+    ahead_->end(state->session, is_plain ? program->loaded->ahead : nullptr, state->pull_ahead_ms);
   }
   finished.done(result);
   result.fetches.clear();

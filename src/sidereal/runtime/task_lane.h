@@ -72,13 +72,13 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
  private:
   [[nodiscard]] Status stopping() const;
   [[nodiscard]] static Status is_here(uint64_t step);
-  Result<const SessionProgram*> known(uint64_t session, uint64_t program);
+  Result<base::CountedPtr<SessionProgram>> known(uint64_t session, uint64_t program);
   static void fail(const Done& done, const Status& status, bool derived = false);
   void run_from_elsewhere(ProgramCall* call, const Done& done);
   void raise(uint64_t step);
   void forget_signal(uint64_t step);
   void forget_if_idle(uint64_t step);
-  std::shared_ptr<StepState> state_of(uint64_t step);
+  base::CountedPtr<StepState> state_of(uint64_t step);
   void forget(uint64_t step);
   void reuse_retired();
   void post_to_step(uint64_t number, StepState::News news);
@@ -87,16 +87,15 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   void on_lane_stop() override;
   bool run_mail();
   void run_ready();
-  Status begin(ProgramCall* call, const SessionProgram& program,
+  Status begin(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
                std::shared_ptr<exec::StopSignal> stop, Done* done);
-  Status feed(ProgramCall* call, const SessionProgram& program, StepState* state,
-              std::unique_ptr<CallingStep>* out);
-  void wake(const std::shared_ptr<StepState>& step);
+  Status feed(ProgramCall* call, StepState* state, std::unique_ptr<CallingStep>* out);
+  void wake(const base::CountedPtr<StepState>& step);
   void wake_all();
-  void advance(const std::shared_ptr<StepState>& state);
+  void advance(const base::CountedPtr<StepState>& state);
   void give_back_later();
   void give_back_unused();
-  void finish(const std::shared_ptr<StepState>& state, const Status& status, bool derived);
+  void finish(const base::CountedPtr<StepState>& state, const Status& status, bool derived);
 
   const TaskOptions& options_;
   const int index_;
@@ -128,12 +127,12 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   std::unique_ptr<OneWayCalls> one_way_;
   std::unique_ptr<PullsAhead> ahead_;
   std::unique_ptr<exec::Workers> workers_;
-  absl::flat_hash_map<std::pair<uint64_t, uint64_t>, SessionProgram> known_;
-  absl::flat_hash_map<uint64_t, std::shared_ptr<StepState>> steps_;
-  std::vector<std::shared_ptr<StepState>> retired_;  // Have gone in this turn.
-  std::vector<std::shared_ptr<StepState>> spare_;    // Empty.
+  absl::flat_hash_map<std::pair<uint64_t, uint64_t>, base::CountedPtr<SessionProgram>> known_;
+  absl::flat_hash_map<uint64_t, base::CountedPtr<StepState>> steps_;
+  std::vector<base::CountedPtr<StepState>> retired_;  // Have gone in this turn.
+  std::vector<base::CountedPtr<StepState>> spare_;    // Empty.
   RecentIds recent_steps_;
-  base::RingQueue<std::shared_ptr<StepState>> ready_;
+  base::RingQueue<base::CountedPtr<StepState>> ready_;
   std::vector<tensor::Tensor> spare_fetches_;  // Memory for the next result's.
   // What steps use is given back when none has used it for a while.
   bool is_going_to_give_back_ = false;
@@ -141,7 +140,7 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   size_t bytes_given_back_ = 0;          // Since the system got them.
   int64_t begun_at_last_give_back_ = 0;  // Steps.
   /// Steps that have ended before the answers of their calls have come.
-  std::vector<std::pair<std::shared_ptr<LoadedProgram>, std::unique_ptr<CallingStep>>> ending_;
+  std::vector<std::pair<base::CountedPtr<SessionProgram>, std::unique_ptr<CallingStep>>> ending_;
 };
 
 }  // namespace sidereal::runtime

@@ -230,14 +230,18 @@ Status TaskPrograms::check(uint64_t session, uint64_t program, int64_t feeds) co
   return check_feeds(*registered->program, feeds);
 }
 
-Result<SessionProgram> TaskPrograms::find(uint64_t session, uint64_t program, int lane) const {
+Result<base::CountedPtr<SessionProgram>> TaskPrograms::find(uint64_t session, uint64_t program,
+                                                            int lane) const {
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return unknown_session();
   const auto exact = found->second.programs.find({program, lane});
   if (exact != found->second.programs.end()) {
-    return SessionProgram{
-        .program = exact->second.program, .peers = exact->second.peers, .stop = found->second.stop};
+    auto out = base::CountedPtr<SessionProgram>::make();
+    out->loaded = exact->second.program;
+    out->peers = exact->second.peers;
+    out->stop = found->second.stop;
+    return out;
   }
   if (of_any_lane(found->second, program) == nullptr) return unknown_program(program);
   return base::not_found("{} has program {:016x} on another lane than {}, where it was to run",

@@ -40,13 +40,6 @@ struct LoadedProgram {
 /// kInvalidArgument for another number of feeds than the program takes.
 Status check_feeds(const LoadedProgram& program, int64_t feeds);
 
-/// A program of a session, and what ends the steps of that session.
-struct SessionProgram {
-  std::shared_ptr<LoadedProgram> program;
-  PeerList peers;
-  std::shared_ptr<const exec::StopSignal> stop;
-};
-
 /// Thread: any; lanes keep what they have found, so that steps do not come here.
 class TaskPrograms {
  public:
@@ -74,7 +67,7 @@ class TaskPrograms {
 
   /// The program for `lane`. kAborted when the session is unknown here, kNotFound when the program
   /// is, or was registered for another lane.
-  Result<SessionProgram> find(uint64_t session, uint64_t program, int lane) const;
+  Result<base::CountedPtr<SessionProgram>> find(uint64_t session, uint64_t program, int lane) const;
 
   [[nodiscard]] resources::Manager& shared() { return shared_->manager; }
   [[nodiscard]] int64_t sessions() const;
