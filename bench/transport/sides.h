@@ -71,6 +71,10 @@ Status serve_grpc_echo(int in, int out, bool queue);
 Status drive_grpc_echo(int in, int out, int port, bool queue);
 Status serve_zmq(int in, int out, bool polling);
 Status drive_zmq(int in, int out, int port, bool polling);
+/// What is possible with small messages: they lie behind each other without frames, each side looks
+/// all the time, and writes once for all that it has read.
+Status serve_hand_loop(int in, int out);
+Status drive_hand_loop(int in, int out, int port);
 /// Bytes in one direction, without messages; one answer at the end.
 Status serve_stream(int in, int out);
 Status drive_stream(int in, int out, int port);
