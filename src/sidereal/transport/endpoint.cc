@@ -38,20 +38,20 @@ Endpoint::Endpoint(lane::Lane* lane, Identity identity, const config::Options& o
   limits_.slots_max = static_cast<uint32_t>(options.slots_max);
 }
 
-MessageParts Endpoint::take_parts() {
-  if (spare_parts_.empty()) return {};
-  MessageParts out = std::move(spare_parts_.back());
+std::unique_ptr<MessageParts> Endpoint::take_parts() {
+  if (spare_parts_.empty()) return std::make_unique<MessageParts>();
+  std::unique_ptr<MessageParts> out = std::move(spare_parts_.back());
   spare_parts_.pop_back();
   return out;
 }
 
-void Endpoint::give_parts(MessageParts parts) {
-  if (parts.slots.capacity() > kSlotsKept || spare_parts_.size() == kPartsKept) return;
-  parts.slots.clear();
-  parts.tensors.clear();
-  parts.places.clear();
-  parts.extra.clear();
-  if (parts.extra.capacity() > kExtraKept) parts.extra = {};
+void Endpoint::give_parts(std::unique_ptr<MessageParts> parts) {
+  if (parts->slots.capacity() > kSlotsKept || spare_parts_.size() == kPartsKept) return;
+  parts->slots.clear();
+  parts->tensors.clear();
+  parts->places.clear();
+  parts->extra.clear();
+  if (parts->extra.capacity() > kExtraKept) parts->extra = {};
   spare_parts_.push_back(std::move(parts));
 }
 

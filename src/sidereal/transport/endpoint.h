@@ -67,8 +67,8 @@ class Endpoint {
   [[nodiscard]] ChunkPool& chunks() { return chunks_; }
   /// Memory that connections take turns to use: one that waits for a message holds none, and what
   /// the last one has used is in the caches.
-  MessageParts take_parts();
-  void give_parts(MessageParts parts);
+  std::unique_ptr<MessageParts> take_parts();
+  void give_parts(std::unique_ptr<MessageParts> parts);
   [[nodiscard]] wire::Checksum& checksum() { return checksum_; }
   /// Bytes that wait to be sent on all connections.
   [[nodiscard]] uint64_t send_bytes() const { return send_bytes_; }
@@ -92,7 +92,7 @@ class Endpoint {
   wire::Limits limits_;
   Budget budget_;
   ChunkPool chunks_;
-  std::vector<MessageParts> spare_parts_;  // Empty; the last one was used last.
+  std::vector<std::unique_ptr<MessageParts>> spare_parts_;  // Empty; the last was used last.
   wire::Checksum checksum_;
   uint64_t send_bytes_ = 0;
   uint64_t shared_bytes_ = 0;

@@ -71,7 +71,7 @@ void Link::shut() {
   stream_.reset();
   outbox_.clear();
   count_outbox();
-  endpoint_->give_parts(std::exchange(incoming_.parts, {}));
+  if (incoming_.parts != nullptr) endpoint_->give_parts(std::move(incoming_.parts));
   carry_.clear();
   if (expect_ == Expect::kRoom) {
     if (has_room_) room_ = incoming_.header.payload_bytes;

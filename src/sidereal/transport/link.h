@@ -22,8 +22,8 @@ namespace sidereal::transport {
 
 /// Frames over one stream, both ways; what servers and clients have in common. Reads into the
 /// lane's staging buffer and, for long payloads, straight into the tensors; gathers what is sent in
-/// an iteration into one write; answers pings and notices a silent peer. A long payload waits
-/// unread until the endpoint's budget has room for it.
+/// an iteration into one write; answers pings and
+/// notices a silent peer. A long payload waits unread until the endpoint's budget has room for it.
 /// Once it is used, a connection to a process of the same host and user goes through shared memory.
 /// Thread: core-local.
 class Link final : private lane::IoHandler, private lane::Flusher, private Budget::Waiter {
@@ -99,8 +99,10 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
   void flush() override;
   bool make_ready();
   Status write_out();
-  void append_payload(const tensor::Tensor& value, wire::Form form, bool summed);
-  void append_strings(const tensor::Tensor& value, bool summed);
+  void copy_payload(const tensor::Tensor& value, wire::Form form, uint64_t bytes, std::byte* out,
+                    bool summed);
+  void append_payload(const tensor::Tensor& value, wire::Form form, uint64_t bytes, bool summed);
+  void append_strings(const tensor::Tensor& value, uint64_t bytes, bool summed);
   void count_outbox();
 
   void read();
@@ -158,7 +160,7 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
   struct Incoming {
     wire::FrameHeader header;
     wire::Checksums sums;
-    MessageParts parts;  // the endpoint's, from begin_message() to finish_message()
+    std::unique_ptr<MessageParts> parts;  // from begin_message() to finish_message()
   };
   Incoming incoming_;
   Expect expect_ = Expect::kHead;
@@ -175,6 +177,9 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
   std::byte padding_[wire::kPayloadAlign];
   bool reading_ = false;
   int64_t bytes_in_ = 0;
+  int64_t frames_in_ = 0;  // heads, and ends of payloads
+  int64_t last_life_ = 0;
+  int64_t asked_at_ = 0;  // when a ping without an answer was sent; 0: none
 
   // Sending.
   Outbox outbox_;
@@ -183,6 +188,7 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
   int64_t bytes_out_ = 0;
   bool wants_write_ = false;
   bool paused_ = false;
+  bool trims_ = false;  // trim_timer_ runs
   sys::Interest interest_;
 
   // Memory that both ends share.
@@ -194,7 +200,6 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
   bool input_switched_ = false;
   bool switches_output_ = false;  // once before_switch_ bytes have left
   size_t before_switch_ = 0;
-  bool trims_ = false;  // trim_timer_ runs
   int64_t trimmed_bytes_ = 0;
   int64_t opened_bytes_ = 0;  // bytes_in_ and bytes_out_ when the stream was opened
   lane::TimerId trim_timer_;
@@ -203,12 +208,9 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
   lane::TimerId timer_;
   int64_t tick_ns_ = 0;
   int64_t last_tick_ = 0;
-  int64_t last_life_ = 0;
-  int64_t asked_at_ = 0;  // when a ping without an answer was sent; 0: none
   // When the frame that is being received was last seen to move on, and what had come then.
   int64_t moved_ns_ = 0;
   int64_t moved_bytes_ = 0;
-  int64_t frames_in_ = 0;  // heads, and ends of payloads
   int64_t moved_frames_ = 0;
 };
 

@@ -49,11 +49,11 @@ size_t Link::read_slices(std::span<sys::IoSlice> slices, size_t* direct_bytes, s
   *carried = carry_.size();
   if (expect_ == Expect::kPayload && !skip_ && payload_left() >= kDirectBytesMin) {
     uint64_t offset = offset_;
-    for (size_t i = slot_at_; i < incoming_.parts.slots.size() && count + 3 < slices.size(); ++i) {
-      const uint64_t bytes = incoming_.parts.slots[i].nbytes;
+    for (size_t i = slot_at_; i < incoming_.parts->slots.size() && count + 3 < slices.size(); ++i) {
+      const uint64_t bytes = incoming_.parts->slots[i].nbytes;
       const uint64_t whole = wire::padded(bytes);
       if (offset < bytes) {
-        slices[count++] = {incoming_.parts.places[i] + offset, bytes - offset};
+        slices[count++] = {incoming_.parts->places[i] + offset, bytes - offset};
         *direct_bytes += bytes - offset;
         offset = bytes;
       }
@@ -206,11 +206,11 @@ void Link::dispatch(std::string_view meta) {
 
 Status Link::begin_message(std::string_view meta) {
   incoming_.parts = endpoint_->take_parts();
-  SR_ASSIGN_OR_RETURN(const wire::Meta rest,
-                      wire::decode_meta(incoming_.header, meta, &incoming_.parts.slots));
+  wire::Meta rest;
+  SR_RETURN_IF_ERROR(wire::decode_meta(incoming_.header, meta, &incoming_.parts->slots, &rest));
   incoming_.header.number = rest.number;
   incoming_.header.confirmed = rest.confirmed;
-  incoming_.parts.extra.assign(rest.extra);
+  incoming_.parts->extra.assign(rest.extra);
   incoming_.sums = rest.sums;
   const uint64_t bytes = incoming_.header.payload_bytes;
   if (bytes <= kFreeBytesMax) return place_message();
@@ -224,15 +224,15 @@ Status Link::begin_message(std::string_view meta) {
 }
 
 Status Link::place(size_t position) {
-  const wire::SlotEntry& slot = incoming_.parts.slots[position];
-  tensor::Tensor& value = incoming_.parts.tensors[position];
+  const wire::SlotEntry& slot = incoming_.parts->slots[position];
+  tensor::Tensor& value = incoming_.parts->tensors[position];
   if (slot.dtype == tensor::DType::kString) {
     // Pages that no byte comes for are never touched.
     tensor::Buffer::Ptr memory = tensor::Buffer::try_allocate_zeroed(slot.nbytes);
     if (memory == nullptr) {
       return base::resource_exhausted("there is no memory for strings of {} bytes", slot.nbytes);
     }
-    incoming_.parts.places[position] = memory->data();
+    incoming_.parts->places[position] = memory->data();
     value = tensor::Tensor(tensor::DType::kUInt8, {static_cast<int64_t>(slot.nbytes)},
                            std::move(memory));
     return {};
@@ -247,15 +247,14 @@ Status Link::place(size_t position) {
            slot.shape.to_string());
   value = *std::move(made);
   // What is rounded comes to the end of its memory, and is widened from the front.
-  incoming_.parts.places[position] = value.raw() + (value.nbytes() - slot.nbytes);
+  incoming_.parts->places[position] = value.raw() + (value.nbytes() - slot.nbytes);
   return {};
 }
 
 /// Finds memory for the message whose head was read, and begins to receive into it.
 Status Link::place_message() {
-  incoming_.parts.tensors.clear();
-  incoming_.parts.tensors.resize(incoming_.parts.slots.size());
-  incoming_.parts.places.assign(incoming_.parts.slots.size(), nullptr);
+  incoming_.parts->tensors.resize(incoming_.parts->slots.size());
+  incoming_.parts->places.assign(incoming_.parts->slots.size(), nullptr);
   expect_ = Expect::kPayload;
   slot_at_ = 0;
   offset_ = payload_at_ = 0;
@@ -263,8 +262,8 @@ Status Link::place_message() {
   const uint64_t epoch = epoch_;
   SR_ASSIGN_OR_RETURN(bool wanted, owner_->on_begin(incoming_.header));
   if (epoch != epoch_) return {};
-  for (size_t i = 0; wanted && i < incoming_.parts.slots.size(); ++i) {
-    if (incoming_.parts.slots[i].dead) continue;
+  for (size_t i = 0; wanted && i < incoming_.parts->slots.size(); ++i) {
+    if (incoming_.parts->slots[i].dead) continue;
     const Status placed = place(i);
     if (epoch != epoch_) return {};
     if (placed.ok()) continue;
@@ -281,15 +280,15 @@ Status Link::place_message() {
 void Link::skip_payload() {
   if (expect_ != Expect::kPayload) return;
   skip_ = true;
-  incoming_.parts.tensors.clear();
+  incoming_.parts->tensors.clear();
   give_back_room();
 }
 
 bool Link::payload_done() const { return payload_left() == 0; }
 
 void Link::skip_empty_slots() {
-  while (slot_at_ < incoming_.parts.slots.size() &&
-         offset_ == wire::padded(incoming_.parts.slots[slot_at_].nbytes)) {
+  while (slot_at_ < incoming_.parts->slots.size() &&
+         offset_ == wire::padded(incoming_.parts->slots[slot_at_].nbytes)) {
     ++slot_at_;
     offset_ = 0;
   }
@@ -298,7 +297,7 @@ void Link::skip_empty_slots() {
 void Link::advance_payload(size_t bytes) {
   payload_at_ += bytes;
   while (!skip_ && bytes > 0) {
-    const uint64_t left = wire::padded(incoming_.parts.slots[slot_at_].nbytes) - offset_;
+    const uint64_t left = wire::padded(incoming_.parts->slots[slot_at_].nbytes) - offset_;
     const uint64_t step = std::min<uint64_t>(left, bytes);
     offset_ += step;
     bytes -= step;
@@ -310,29 +309,32 @@ void Link::advance_payload(size_t bytes) {
 size_t Link::consume_payload(std::string_view bytes) {
   const size_t used = std::min<uint64_t>(bytes.size(), payload_left());
   size_t at = 0;
-  uint64_t offset = offset_;
-  for (size_t i = slot_at_; !skip_ && at < used; ++i, offset = 0) {
-    const uint64_t nbytes = incoming_.parts.slots[i].nbytes;
-    if (offset < nbytes) {
-      const size_t n = std::min<uint64_t>(nbytes - offset, used - at);
-      std::memcpy(incoming_.parts.places[i] + offset, bytes.data() + at, n);
+  while (!skip_ && at < used) {
+    const uint64_t nbytes = incoming_.parts->slots[slot_at_].nbytes;
+    if (offset_ < nbytes) {
+      const size_t n = std::min<uint64_t>(nbytes - offset_, used - at);
+      std::memcpy(incoming_.parts->places[slot_at_] + offset_, bytes.data() + at, n);
       at += n;
-      offset += n;
+      offset_ += n;
     }
-    at += std::min<uint64_t>(wire::padded(nbytes) - offset, used - at);
+    const size_t pad = std::min<uint64_t>(wire::padded(nbytes) - offset_, used - at);
+    at += pad;
+    offset_ += pad;
+    skip_empty_slots();
   }
-  advance_payload(used);
+  payload_at_ += used;
+  if (payload_done()) finish_message();
   return used;
 }
 
 /// Makes the tensor of a slot whose payload has come what it should be.
 Status Link::finish_tensor(size_t position) {
-  tensor::Tensor& value = incoming_.parts.tensors[position];
-  const wire::SlotEntry& slot = incoming_.parts.slots[position];
+  tensor::Tensor& value = incoming_.parts->tensors[position];
+  const wire::SlotEntry& slot = incoming_.parts->slots[position];
   if (slot.dtype == tensor::DType::kString) {
     SR_ASSIGN_OR_RETURN(value, wire::strings_of(slot, value.buffer()));
   } else if (slot.form != wire::Form::kWhole) {
-    wire::widen(slot.form, incoming_.parts.places[position],
+    wire::widen(slot.form, incoming_.parts->places[position],
                 static_cast<size_t>(value.num_elements()), value.data<float>().data());
   } else if (has_bad_bool(value)) {
     return base::data_loss("a bool that is neither 0 nor 1");
@@ -344,16 +346,16 @@ Status Link::finish_tensors() {
   if ((incoming_.header.flags & wire::kSummed) != 0) {
     wire::Checksum& sum = endpoint_->checksum();
     sum.clear();
-    for (size_t i = 0; i < incoming_.parts.slots.size(); ++i) {
-      sum.add(incoming_.parts.places[i], incoming_.parts.slots[i].nbytes);
+    for (size_t i = 0; i < incoming_.parts->slots.size(); ++i) {
+      sum.add(incoming_.parts->places[i], incoming_.parts->slots[i].nbytes);
     }
     if (sum.value() != incoming_.sums.payload) {
       return base::data_loss("the payload of a {} frame was changed on its way (checksum)",
                              wire::name_of(incoming_.header.method));
     }
   }
-  for (size_t i = 0; i < incoming_.parts.slots.size(); ++i) {
-    if (incoming_.parts.slots[i].dead) continue;
+  for (size_t i = 0; i < incoming_.parts->slots.size(); ++i) {
+    if (incoming_.parts->slots[i].dead) continue;
     SR_RETURN_IF_ERROR(finish_tensor(i));
   }
   return {};
@@ -369,10 +371,10 @@ void Link::finish_message() {
     if (!status.ok()) return malformed(status);
   }
   // Not the link's any more, which the owner may close.
-  MessageParts parts = std::exchange(incoming_.parts, {});
+  std::unique_ptr<MessageParts> parts = std::move(incoming_.parts);
   owner_->on_received(incoming_.header);
   if (!skip_ && epoch == epoch_) {
-    owner_->on_message(incoming_.header, parts.slots, parts.extra, parts.tensors);
+    owner_->on_message(incoming_.header, parts->slots, parts->extra, parts->tensors);
   }
   endpoint_->give_parts(std::move(parts));
   if (epoch == epoch_) give_back_room();

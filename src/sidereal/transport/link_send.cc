@@ -20,6 +20,16 @@ constexpr size_t kFirstErrorBytesMax = 4096;
 constexpr size_t kShareMin = 64 << 10;
 constexpr std::array<std::byte, wire::kPayloadAlign> kZeros{};
 
+/// Writes the lengths of strings to `out`; returns what is behind them.
+std::byte* copy_lengths(const tensor::Tensor& strings, std::byte* out) {
+  for (const std::string_view string : strings.data<const std::string_view>()) {
+    const uint64_t length = string.size();
+    std::memcpy(out, &length, sizeof(length));
+    out += sizeof(length);
+  }
+  return out;
+}
+
 }  // namespace
 
 void Link::count_outbox() {
@@ -64,7 +74,10 @@ Status Link::send(wire::FrameHeader* header, const Message& message) {
   header->slot_count = static_cast<uint32_t>(tensors.size());
   header->meta_bytes = static_cast<uint32_t>(meta_bytes);
   header->payload_bytes = size.payload_bytes;
-  std::byte* const head = outbox_.append(wire::kHeaderBytes + meta_bytes);
+  // A small message is one piece.
+  const bool is_small = size.payload_bytes <= kCopyBytesMax;
+  std::byte* const head =
+      outbox_.append(wire::kHeaderBytes + meta_bytes + (is_small ? size.payload_bytes : 0));
   wire::encode_header(*header, head);
   std::byte* out = head + wire::kHeaderBytes;
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -84,8 +97,17 @@ Status Link::send(wire::FrameHeader* header, const Message& message) {
     sums.head = endpoint_->checksum().value();
     endpoint_->checksum().clear();
   }
+  std::byte* payload = head + wire::kHeaderBytes + meta_bytes;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    append_payload(tensors[i], forms.empty() ? wire::Form::kWhole : forms[i], summed);
+    const wire::Form form = forms.empty() ? wire::Form::kWhole : forms[i];
+    const uint64_t bytes = wire::payload_bytes_of(tensors[i], form);
+    if (bytes == 0) continue;
+    if (!is_small) {
+      append_payload(tensors[i], form, bytes, summed);
+    } else {
+      copy_payload(tensors[i], form, bytes, payload, summed);
+      payload += wire::padded(bytes);
+    }
   }
   if (summed) {
     sums.payload = endpoint_->checksum().value();
@@ -97,55 +119,58 @@ Status Link::send(wire::FrameHeader* header, const Message& message) {
   return {};
 }
 
-void Link::append_payload(const tensor::Tensor& value, wire::Form form, bool summed) {
-  if (!value.defined()) return;
-  if (value.dtype() == tensor::DType::kString) return append_strings(value, summed);
-  const bool is_narrow = form != wire::Form::kWhole && value.dtype() == tensor::DType::kFloat32;
-  const size_t bytes = is_narrow ? value.nbytes() / 2 : value.nbytes();
-  if (bytes == 0) return;
-  const size_t pad = wire::padded(bytes) - bytes;
-  const std::byte* sent = value.raw();
-  if (is_narrow || bytes <= kCopyBytesMax) {
-    std::byte* copy = outbox_.append(bytes + pad);
-    if (is_narrow) {
-      wire::narrow(form, value.data<const float>().data(),
-                   static_cast<size_t>(value.num_elements()), copy);
-    } else {
-      std::memcpy(copy, value.raw(), bytes);
+/// Writes the payload of `value`, of `bytes` bytes, and its padding to `out`.
+void Link::copy_payload(const tensor::Tensor& value, wire::Form form, uint64_t bytes,
+                        std::byte* out, bool summed) {
+  if (value.dtype() == tensor::DType::kString) {
+    std::byte* at = copy_lengths(value, out);
+    for (const std::string_view string : value.data<const std::string_view>()) {
+      if (!string.empty()) std::memcpy(at, string.data(), string.size());
+      at += string.size();
     }
-    std::memset(copy + bytes, 0, pad);
-    sent = copy;
+  } else if (bytes < value.nbytes()) {
+    wire::narrow(form, value.data<const float>().data(), static_cast<size_t>(value.num_elements()),
+                 out);
   } else {
-    outbox_.append_shared(value.raw(), bytes, value.buffer());
-    outbox_.append_shared(kZeros.data(), pad, nullptr);
+    std::memcpy(out, value.raw(), bytes);
   }
-  if (summed) endpoint_->checksum().add(sent, bytes);
+  const size_t pad = wire::padded(bytes) - bytes;
+  if (pad > 0) std::memset(out + bytes, 0, pad);
+  if (summed) endpoint_->checksum().add(out, bytes);
+}
+
+/// As copy_payload(), at the end of the outbox; what is long is sent from where it is.
+void Link::append_payload(const tensor::Tensor& value, wire::Form form, uint64_t bytes,
+                          bool summed) {
+  const bool is_strings = value.dtype() == tensor::DType::kString;
+  const bool is_narrow = !is_strings && bytes < value.nbytes();
+  if (is_narrow || bytes <= kCopyBytesMax) {
+    return copy_payload(value, form, bytes, outbox_.append(wire::padded(bytes)), summed);
+  }
+  if (is_strings) return append_strings(value, bytes, summed);
+  outbox_.append_shared(value.raw(), bytes, value.buffer());
+  outbox_.append_shared(kZeros.data(), wire::padded(bytes) - bytes, nullptr);
+  if (summed) endpoint_->checksum().add(value.raw(), bytes);
 }
 
 // Long strings are sent from where they are: the buffer of the views keeps their bytes.
-void Link::append_strings(const tensor::Tensor& value, bool summed) {
+void Link::append_strings(const tensor::Tensor& value, uint64_t bytes, bool summed) {
   const auto strings = value.data<const std::string_view>();
-  if (strings.empty()) return;
   const size_t length_bytes = strings.size() * sizeof(uint64_t);
-  std::byte* lengths = outbox_.append(length_bytes);
-  size_t total = length_bytes;
-  for (size_t i = 0; i < strings.size(); ++i) {
-    const uint64_t length = strings[i].size();
-    std::memcpy(lengths + i * sizeof(length), &length, sizeof(length));
-    total += length;
-  }
+  std::byte* const lengths = outbox_.append(length_bytes);
+  copy_lengths(value, lengths);
   if (summed) endpoint_->checksum().add(lengths, length_bytes);
   for (const std::string_view string : strings) {
     if (string.empty()) continue;
-    const auto* bytes = reinterpret_cast<const std::byte*>(string.data());
+    const auto* text = reinterpret_cast<const std::byte*>(string.data());
     if (string.size() <= kCopyBytesMax) {
-      std::memcpy(outbox_.append(string.size()), bytes, string.size());
+      std::memcpy(outbox_.append(string.size()), text, string.size());
     } else {
-      outbox_.append_shared(bytes, string.size(), value.buffer());
+      outbox_.append_shared(text, string.size(), value.buffer());
     }
-    if (summed) endpoint_->checksum().add(bytes, string.size());
+    if (summed) endpoint_->checksum().add(text, string.size());
   }
-  const size_t pad = wire::padded(total) - total;
+  const size_t pad = wire::padded(bytes) - bytes;
   if (pad > 0) std::memset(outbox_.append(pad), 0, pad);
 }
 

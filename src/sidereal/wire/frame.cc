@@ -350,11 +350,18 @@ uint64_t head_sum(const FrameHeader& header, std::string_view meta) {
 Result<Meta> decode_meta(const FrameHeader& header, std::string_view meta,
                          std::vector<SlotEntry>* entries) {
   Meta out;
+  SR_RETURN_IF_ERROR(decode_meta(header, meta, entries, &out));
+  return out;
+}
+
+Status decode_meta(const FrameHeader& header, std::string_view meta,
+                   std::vector<SlotEntry>* entries, Meta* out) {
+  *out = {};
   if ((header.flags & kSummed) != 0) {
     if (meta.size() < sizeof(Checksums)) return base::data_loss("checksums outside their frame");
-    std::memcpy(&out.sums, meta.data() + meta.size() - sizeof(Checksums), sizeof(Checksums));
+    std::memcpy(&out->sums, meta.data() + meta.size() - sizeof(Checksums), sizeof(Checksums));
     meta.remove_suffix(sizeof(Checksums));
-    if (head_sum(header, meta) != out.sums.head) {
+    if (head_sum(header, meta) != out->sums.head) {
       return base::data_loss("the head of a {} frame was changed on its way (checksum)",
                              name_of(header.method));
     }
@@ -374,12 +381,12 @@ Result<Meta> decode_meta(const FrameHeader& header, std::string_view meta,
   }
   if (has_order(header.method, header.flags)) {
     if (meta.size() < kOrderBytes) return base::data_loss("the number of a call lies outside it");
-    std::memcpy(&out.number, meta.data(), sizeof(out.number));
-    std::memcpy(&out.confirmed, meta.data() + sizeof(out.number), sizeof(out.confirmed));
+    std::memcpy(&out->number, meta.data(), sizeof(out->number));
+    std::memcpy(&out->confirmed, meta.data() + sizeof(out->number), sizeof(out->confirmed));
     meta.remove_prefix(kOrderBytes);
   }
   if ((header.flags & kExtra) != 0) {
-    out.extra = meta;
+    out->extra = meta;
   } else if (!meta.empty()) {
     return base::data_loss("{} bytes behind the last slot", meta.size());
   }
@@ -387,7 +394,7 @@ Result<Meta> decode_meta(const FrameHeader& header, std::string_view meta,
     return base::data_loss("slots of {} bytes in a frame with {} payload bytes", payload,
                            header.payload_bytes);
   }
-  return out;
+  return {};
 }
 
 Result<tensor::Tensor> strings_of(const SlotEntry& entry, tensor::Buffer::Ptr bytes) {

@@ -160,6 +160,9 @@ struct Meta {
 /// checksum of the head. kDataLoss names the slot that is wrong.
 Result<Meta> decode_meta(const FrameHeader& header, std::string_view meta,
                          std::vector<SlotEntry>* entries);
+/// The same into `out`, of which nothing is to be used when there is an error.
+Status decode_meta(const FrameHeader& header, std::string_view meta,
+                   std::vector<SlotEntry>* entries, Meta* out);
 
 /// The tensor that the payload of a slot of strings makes: its views show `bytes`, which it keeps.
 /// kDataLoss when the lengths do not add up to entry.nbytes. Takes 16 bytes for each string.
