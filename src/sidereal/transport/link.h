@@ -22,7 +22,7 @@ namespace sidereal::transport {
 
 /// Frames over one stream, both ways; what servers and clients have in common. Reads into the
 /// lane's staging buffer and, for long payloads, straight into the tensors; gathers what is sent in
-/// an iteration into one write; answers pings and
+/// an iteration into one write, or a few where many messages were read at once; answers pings and
 /// notices a silent peer. A long payload waits unread until the endpoint's budget has room for it.
 /// Once it is used, a connection to a process of the same host and user goes through shared memory.
 /// Thread: core-local.

@@ -16,6 +16,9 @@ constexpr uint64_t kLongPayload = 32 << 10;   // frames that make the window sma
 constexpr uint64_t kFreeBytesMax = 16 << 10;  // payloads that ask for no room
 constexpr size_t kSlicesMax = 128;
 constexpr int kReadsPerEvent = 4;
+// Messages after which what was made of them leaves before more is handled: about as many as take
+// as long as a write.
+constexpr int kEarlyMessages = 32;
 constexpr size_t kCarryKept = 4 << 10;  // memory that an idle connection keeps
 
 std::string_view as_text(const std::byte* data, size_t bytes) {
@@ -138,6 +141,8 @@ void Link::resume() {
 void Link::consume(std::string_view bytes) {
   const uint64_t epoch = epoch_;
   const bool was_switched = input_switched_;
+  int handled = 0;
+  size_t from = bytes.size();
   while (!bytes.empty() && !held()) {
     const size_t used = expect_ == Expect::kHead ? consume_head(bytes) : consume_payload(bytes);
     if (epoch != epoch_) return;
@@ -146,6 +151,13 @@ void Link::consume(std::string_view bytes) {
     // What has come over the connection behind the switch are bells.
     if (input_switched_ && !was_switched) bytes = {};
     if (is_server_) update_pause();
+    if (expect_ != Expect::kHead || ++handled < kEarlyMessages) continue;
+    // The peer goes on with these while the rest, unless it is less, is handled.
+    if (outbox_.bytes() == 0 || wants_write_ || bytes.size() < from - bytes.size()) continue;
+    const Status written = write_out();
+    if (!written.ok()) return fail(written);
+    handled = 0;
+    from = bytes.size();
   }
   const auto* rest = reinterpret_cast<const std::byte*>(bytes.data());
   carry_.assign(rest, rest + bytes.size());

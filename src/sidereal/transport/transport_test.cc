@@ -504,6 +504,54 @@ TEST_F(TransportTest, AServerWhoseClientDoesNotReadStopsReadingAndGoesOnLater) {
   }
 }
 
+/// Answers, and notes what has left when each call comes.
+struct LeavingServer : Server {
+  void on_call(const Connection& from, const Call& call, std::span<Tensor> feeds) override {
+    if (call.header.program == kEcho) sent.push_back(end->metrics().bytes_out.value());
+    Server::on_call(from, call, feeds);
+  }
+  Endpoint* end = nullptr;
+  std::vector<int64_t> sent;
+};
+
+class LeavingTest : public TransportTest {
+ protected:
+  /// What had left when each of so many calls, which come at once, was handled.
+  std::vector<int64_t> sent_at(int calls) {
+    LeavingServer server;
+    server_end_ =
+        Endpoint::create(server_lane_.get(), {.cluster_id = kCluster, .task = kServer}, options_)
+            .value();
+    acceptor_ = Acceptor::create(server_end_.get(), {"127.0.0.1", 0}, &server).value();
+    server.acceptor = acceptor_.get();
+    server.end = server_end_.get();
+    address_ = acceptor_->address();
+    std::promise<void> last;
+    server.on_held = [&last] { last.set_value(); };
+    server_lane_->start();
+    const auto stream = raw_connection();
+    std::string bytes = hello_frame();
+    for (int i = 0; i < calls; ++i) bytes += call_frame(kEcho, pattern(64, i));
+    write_raw(*stream, bytes + call_frame(kNever, pattern(64, 0)));
+    EXPECT_EQ(last.get_future().wait_for(kPatience), std::future_status::ready);
+    EXPECT_TRUE(server_lane_->stop().ok());
+    acceptor_.reset();
+    return server.sent;
+  }
+};
+
+TEST_F(LeavingTest, WhatTheFirstOfManyMessagesAskedForLeavesBeforeTheLastAreHandled) {
+  const std::vector<int64_t> sent = sent_at(80);
+  ASSERT_EQ(sent.size(), 80u);
+  EXPECT_LT(sent.front(), sent.back());
+}
+
+TEST_F(LeavingTest, WhatAFewMessagesAskedForLeavesAtOnce) {
+  const std::vector<int64_t> sent = sent_at(40);
+  ASSERT_EQ(sent.size(), 40u);
+  EXPECT_EQ(sent.front(), sent.back());
+}
+
 TEST_F(TransportTest, AMessageLargerThanTheLimitIsRefusedBeforeItIsSent) {
   options_.frame_bytes_max = 1 << 20;
   options_.slots_max = 4;
