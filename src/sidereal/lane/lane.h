@@ -121,6 +121,8 @@ class Lane {
   [[nodiscard]] int64_t now() const { return options_.clock->now(); }
   /// The clock as read at the start of this iteration or poll_io().
   [[nodiscard]] int64_t loop_now() const { return loop_now_; }
+  /// now(), or up to 0.1 ms before: cheaper, for what is done for every small message.
+  [[nodiscard]] int64_t recent_now() { return options_.clock->recent(&recent_); }
 
   /// Calls `fn` once, not before `delay_ns` from now.
   TimerId run_after(int64_t delay_ns, base::Function<void()> fn);
@@ -180,6 +182,7 @@ class Lane {
   std::vector<sys::Event> events_;
   std::optional<base::CountOwner> counts_;  // While the thread runs.
   int64_t loop_now_ = 0;
+  sys::Clock::Reading recent_;
   bool in_io_ = false;
 
   // Pairs with the inbox's tail: either the poster sees the sleeper or the sleeper the post.

@@ -150,7 +150,7 @@ Result<uint64_t> Channel::Impl::call(const CallOptions& what, std::span<const te
   if (!sent.ok()) return base::with_context(sent, fmt::format("call to {}", peer_text()));
   free_.pop_back();
   call.sink = sink;
-  call.started = lane()->now();
+  call.started = lane()->recent_now();
   call.deadline = what.deadline_ns != 0
                       ? what.deadline_ns
                       : call.started + endpoint_->options().call_deadline_ms * sys::kMillisecond;

@@ -1,5 +1,6 @@
 #include <sys/random.h>
 #include <time.h>
+#include <x86intrin.h>
 
 #include "sidereal/base/check.h"
 #include "sidereal/sys/posix/posix.h"
@@ -14,6 +15,16 @@ class MonotonicClock final : public Clock {
     clock_gettime(CLOCK_MONOTONIC, &t);
     return int64_t{t.tv_sec} * kSecond + t.tv_nsec;
   }
+  // The processor's counter is read in a fifth of the time. It counts at 1 GHz or faster; where it
+  // jumps, the reading is a new one.
+  int64_t recent(Reading* last) override {
+    const uint64_t ticks = __rdtsc();
+    if (ticks - last->ticks > kRecentTicks) *last = {now(), ticks};
+    return last->ns;
+  }
+
+ private:
+  static constexpr uint64_t kRecentTicks = 100'000;
 };
 
 class KernelRandom final : public Random {
