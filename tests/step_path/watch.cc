@@ -66,7 +66,7 @@ void note(std::atomic<uint64_t>* count, const char* what) {
     stack.what = what;
     stack.frames = backtrace(stack.at.data(), kFrames);
     stacks_taken.store(at + 1, std::memory_order_release);
-    if (traps && count != &changes) {
+    if (traps) {
       std::fprintf(stderr, "%s on the step path:\n", what);
       backtrace_symbols_fd(stack.at.data(), stack.frames, STDERR_FILENO);
       std::abort();

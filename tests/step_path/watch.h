@@ -25,8 +25,8 @@ bool counts_changes();
 pid_t find_thread(std::string_view name);
 
 /// Begins to count what `thread` does, from 0. One thread at a time. `must_ask_nothing`: with the
-/// variable SIDEREAL_TRAP in the environment its first allocation or lock ends the process, after
-/// it has printed where that was.
+/// variable SIDEREAL_TRAP in the environment its first allocation, lock or atomic change ends the
+/// process, after it has printed where that was.
 void watch(pid_t thread, bool must_ask_nothing = false);
 /// Ends that.
 Counts stop();

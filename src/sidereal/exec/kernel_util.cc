@@ -9,6 +9,15 @@
 
 namespace sidereal::exec {
 
+const tensor::Tensor& GivenValue::get() {
+  if (std::exchange(is_own_, true)) return value_;
+  const tensor::Tensor made = value_;
+  auto view = tensor::Buffer::wrap(made.raw(), made.nbytes(), [made] {});
+  view->keep_all_of(*made.buffer());
+  value_ = tensor::Tensor(made.dtype(), made.shape(), std::move(view));
+  return value_;
+}
+
 using base::invalid_argument;
 
 Status check_arity(const BindContext& bind, int min, int max, int outputs) {
@@ -55,6 +64,7 @@ namespace {
 bool is_half(tensor::DType dtype) {
   return dtype == tensor::DType::kFloat16 || dtype == tensor::DType::kBFloat16;
 }
+
 }  // namespace
 
 tensor::Tensor widened(KernelContext& context, const tensor::Tensor& x) {

@@ -33,6 +33,18 @@ Result<std::unique_ptr<Kernel>> make_kernel(F f) {
   return std::unique_ptr<Kernel>(std::make_unique<FunctionKernel<F>>(std::move(f)));
 }
 
+/// A value that a kernel gives in every step. Who holds what get() shows is counted by the thread
+/// that runs the kernel, whoever made it.
+class GivenValue {
+ public:
+  explicit GivenValue(tensor::Tensor value) : value_(std::move(value)) {}
+  const tensor::Tensor& get();
+
+ private:
+  tensor::Tensor value_;
+  bool is_own_ = false;  ///< The buffer of value_ was made by the thread that runs the kernel.
+};
+
 /// A factory of kernels without attributes: `f(context)` runs the op.
 template <class F>
 KernelFactory stateless(F f) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "sidereal/exec/kernel_util.h"
@@ -95,10 +96,10 @@ Result<std::unique_ptr<Kernel>> pad_axis(const BindContext& bind) {
 }
 
 Result<std::unique_ptr<Kernel>> constant(const BindContext& bind) {
-  SR_ASSIGN_OR_RETURN(const Tensor value, ir::get_attr<Tensor>(bind.instruction.attrs, "value"));
+  SR_ASSIGN_OR_RETURN(Tensor value, ir::get_attr<Tensor>(bind.instruction.attrs, "value"));
   SR_RETURN_IF_ERROR(check_slot(bind, bind.instruction.outputs[0], value.dtype(), "the output"));
-  return make_kernel([value](KernelContext& c) -> Status {
-    c.set_output(0, value);
+  return make_kernel([value = GivenValue(std::move(value))](KernelContext& c) mutable -> Status {
+    c.set_output(0, value.get());
     return {};
   });
 }

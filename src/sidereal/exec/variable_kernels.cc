@@ -30,12 +30,12 @@ Result<std::unique_ptr<Kernel>> variable(const BindContext& bind) {
   def.shape = ir::attr_or<Shape>(attrs, "shape", Shape::unknown_rank());
   // Made once here, so that a wrong definition is found when the program is bound.
   SR_RETURN_IF_ERROR(Variable::make(def).status());
-  const Tensor handle = Tensor::strings(Shape(), std::vector<std::string>{def.name});
-  return make_kernel([manager, def = std::move(def), handle,
+  GivenValue handle(Tensor::strings(Shape(), std::vector<std::string>{def.name}));
+  return make_kernel([manager, def = std::move(def), handle = std::move(handle),
                       known = KnownVariable()](KernelContext& c) mutable -> Status {
     SR_ASSIGN_OR_RETURN(Variable* const found, known.made(def, manager));
     SR_RETURN_IF_ERROR(found->check_same(def));
-    c.set_output(0, handle);
+    c.set_output(0, handle.get());
     return {};
   });
 }

@@ -75,8 +75,9 @@ void RingWriter::publish() {
   if (published_ == written_) return;
   published_ = written_;
   control_->written.store(written_, std::memory_order_seq_cst);
-  if (control_->reader_waits.load(std::memory_order_seq_cst) != 0 &&
-      control_->reader_waits.exchange(0, std::memory_order_seq_cst) != 0) {
+  if (control_->reader_waits.load(std::memory_order_seq_cst) != 0) {
+    // Seen by the reader before the bell is: one that waits anew stays marked as waiting.
+    control_->reader_waits.store(0, std::memory_order_release);
     bell_->ring();
   }
 }
@@ -149,8 +150,8 @@ void RingReader::publish() {
   published_ = read_;
   control_->read.store(read_, std::memory_order_seq_cst);
   if (control_->writer_waits.load(std::memory_order_seq_cst) != 0 &&
-      written_ - read_ <= data_.size() - data_.size() / 4 &&
-      control_->writer_waits.exchange(0, std::memory_order_seq_cst) != 0) {
+      written_ - read_ <= data_.size() - data_.size() / 4) {
+    control_->writer_waits.store(0, std::memory_order_release);
     bell_->ring();
   }
 }
