@@ -4,9 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <mutex>
-#include <type_traits>
 #include <utility>
 
 namespace sidereal::base {
@@ -48,10 +46,11 @@ class CountOwner {
   Desk* const desk_;
 };
 
-/// What CountedPtr may hold. Derived from by the one class whose destructor `delete` is to call.
+/// What CountedPtr may hold; whoever lets go of it last deletes it.
 /// Thread: any; the object's own rules say who may use what it contains.
 class Counted {
  public:
+  virtual ~Counted() = default;
   Counted(const Counted&) = delete;
   Counted& operator=(const Counted&) = delete;
 
@@ -86,7 +85,6 @@ class Counted {
 
  protected:
   Counted();
-  virtual ~Counted() = default;
 
  private:
   friend class CountOwner;
