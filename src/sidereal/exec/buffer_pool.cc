@@ -14,6 +14,8 @@ namespace {
 constexpr size_t kStepsLog = 3;
 constexpr size_t kSteps = size_t{1} << kStepsLog;
 constexpr size_t kSmallestLog = 6;
+/// At how many buffers a step may look for each that it takes.
+constexpr size_t kLooksPerTake = 8;
 /// How many sizes beyond the right one will do: up to twice as many bytes.
 constexpr size_t kSizesTried = kSteps + 1;
 
@@ -37,12 +39,19 @@ size_t bytes_of(tensor::DType dtype, const tensor::Shape& shape) {
 }  // namespace
 
 BufferPool::Held* BufferPool::Size::find_free(uint64_t now) {
-  if (std::exchange(round, now) != now) next = 0;
-  for (size_t looked = 0; looked < buffers.size(); ++looked) {
-    if (next >= buffers.size()) next = 0;
-    Held& held = buffers[next++];
-    if (held.buffer->has_one_holder()) return &held;
+  // What was made first is warm, if it is not far behind what is held.
+  if (std::exchange(round, now) != now && looked <= kLooksPerTake * (kLooksPerTake + taken)) {
+    next = looked = taken = 0;
   }
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (next >= buffers.size()) next = looked = taken = 0;
+    Held& held = buffers[next++];
+    ++looked;
+    if (!held.buffer->has_one_holder()) continue;
+    ++taken;
+    return &held;
+  }
+  next = looked = taken = 0;
   return nullptr;
 }
 

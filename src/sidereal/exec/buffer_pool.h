@@ -11,7 +11,8 @@ namespace sidereal::exec {
 
 /// Buffers of one lane that are used again and again, so that a warm step takes no memory.
 /// A buffer is free when the pool is its only holder. A step takes buffers in the order in which
-/// they were made, and looks at each once however many it takes.
+/// they were made, and looks at each once however many it takes; where many are held, by steps that
+/// wait, it goes on behind the buffer that was taken last, so that it need not look at all of them.
 /// Thread: core-local. Limits: past `bytes_max` bytes, free buffers are given back to the machine,
 /// and larger buffers than that are never kept; with 0 nothing is, and every buffer is a new one:
 /// only for programs without planned buffers.
@@ -43,7 +44,9 @@ class BufferPool {
   /// Buffers of as many bytes.
   struct Size {
     std::vector<Held> buffers;
-    size_t next = 0;  ///< Where to look first: behind the one that was taken last in `round`.
+    size_t next = 0;    ///< Where to look first: behind the one that was taken last.
+    size_t looked = 0;  ///< At how many, since it began with the first of them,
+    size_t taken = 0;   ///< and how many of these were taken.
     uint64_t round = 0;
 
     Held* find_free(uint64_t now);

@@ -583,6 +583,29 @@ TEST(BufferPool, gives_each_step_the_buffers_of_the_step_before) {
   EXPECT_EQ(pool.allocations(), 300U);
 }
 
+TEST(BufferPool, does_not_look_at_all_that_waiting_steps_hold_again_for_each_step) {
+  BufferPool pool(1 << 20);
+  std::vector<tensor::Buffer::Ptr> waiting;
+  for (int i = 0; i < 500; ++i) waiting.push_back(pool.acquire(64));
+  const auto let_go = [&](size_t i) {
+    const std::byte* const memory = waiting[i]->data();
+    waiting[i].reset();
+    return memory;
+  };
+  const std::byte* const taken = let_go(200);
+  pool.rewind();
+  waiting[200] = pool.acquire(64);
+  EXPECT_EQ(waiting[200]->data(), taken);
+  // The next step goes on from there; what has become free before it is for later.
+  const std::byte* const before = let_go(100);
+  const std::byte* const behind = let_go(400);
+  pool.rewind();
+  waiting[400] = pool.acquire(64);
+  EXPECT_EQ(waiting[400]->data(), behind);
+  EXPECT_EQ(pool.acquire(64)->data(), before);
+  EXPECT_EQ(pool.allocations(), 500U);
+}
+
 TEST(BufferPool, does_not_waste_a_large_buffer_on_a_small_value) {
   BufferPool pool(1 << 20);
   pool.acquire(500'000).reset();
