@@ -8,13 +8,12 @@
 /// Internal to runtime.
 namespace sidereal::runtime {
 
-/// Things that can be used again, at most kMost. What was put last, which is warm, is taken first;
-/// so those that nobody needs stay where they are, and are found. Thread: core-local.
+/// Things that can be used again. What was put last, which is warm, is taken first; so those that
+/// nobody needs stay where they are, and are found. There are as many as were in use at once since
+/// trim() before the last: whoever puts them bounds that. Thread: core-local.
 template <class T>
 class IdleList {
  public:
-  static constexpr size_t kMost = 64;
-
   /// nullptr: there is none.
   std::unique_ptr<T> take() {
     if (items_.empty()) return nullptr;
@@ -23,9 +22,7 @@ class IdleList {
     fewest_ = std::min(fewest_, items_.size());
     return out;
   }
-  void put(std::unique_ptr<T> item) {
-    if (items_.size() < kMost) items_.push_back(std::move(item));
-  }
+  void put(std::unique_ptr<T> item) { items_.push_back(std::move(item)); }
   /// Destroys those that were not needed since this was last called.
   void trim() {
     items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(fewest_));
