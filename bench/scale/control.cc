@@ -203,7 +203,7 @@ Result<std::vector<uint64_t>> Hold::attach(const std::vector<runtime::NewProgram
 
 namespace {
 
-class GrpcWorker final : public Worker, public Control::Answers {
+class GrpcWorker final : public Worker, public Control::Answers, public runtime::Peers::Asker {
  public:
   GrpcWorker(Common* common, Hold* hold, WorkerOptions options)
       : common_(common),
@@ -218,6 +218,16 @@ class GrpcWorker final : public Worker, public Control::Answers {
     do {
       launch();
     } while (one_is_done());
+  }
+
+  Result<tensor::Tensor> allocate(tensor::DType dtype, const tensor::Shape& shape) override {
+    return tensor::Tensor::empty(dtype, shape);
+  }
+  void arrived(uint64_t /*step*/, const ports::RendezvousKey& /*key*/,
+               std::span<tensor::Tensor> /*values*/) override {}
+  void ended(uint64_t /*step*/, const runtime::Peers::Question* /*question*/,
+             const Status& status) override {
+    rows_came(status);
   }
 
   void asked(const std::vector<int64_t>& edges, Give give) override {
@@ -265,9 +275,7 @@ class GrpcWorker final : public Worker, public Control::Answers {
     for (const auto& [edge, count] : options_.plan.sent) {
       wanted.push_back({.key = {.edge = edge, .step = step}, .count = count});
     }
-    question_ = peers_.ask(
-        {.device = std::string(kPs) + "/device:CPU:0"}, step, wanted,
-        [](size_t, const ports::Parcel&) {}, [this](const Status& status) { rows_came(status); });
+    question_ = peers_.ask({.device = std::string(kPs) + "/device:CPU:0"}, step, wanted, as_asker_);
   }
 
   /// Whether another step is to begin.
@@ -309,6 +317,8 @@ class GrpcWorker final : public Worker, public Control::Answers {
   // Of the step: written while it cannot end.
   std::shared_ptr<runtime::Link::Part> part_;
   std::shared_ptr<runtime::Peers::Question> question_;
+  // It outlives its questions.
+  const std::shared_ptr<Asker> as_asker_{std::shared_ptr<void>(), this};
 };
 
 }  // namespace

@@ -233,13 +233,12 @@ class PartWorker final : public LaneWorker, public transport::CallHandler {
   void on_call(const transport::Connection& from, const transport::Call& call,
                std::span<Tensor> /*feeds*/) override {
     const uint64_t id = call.header.call_id;
-    const auto question = runtime::decode_tensors(call.extra);
-    if (!question.ok() || call.header.step != step_) {
+    if (!runtime::decode_tensors(call.extra, &question_).ok() || call.header.step != step_) {
       return acceptor_->reply_error(from.id, id, base::aborted("not of this step"));
     }
     std::vector<const ScaleParcel*> parcels;
     bool is_late = false;
-    for (const ports::RendezvousKey& key : question->keys) {
+    for (const ports::RendezvousKey& key : question_.keys) {
       const auto found = options_.plan.received.find(key.edge);
       if (found == options_.plan.received.end()) {
         return acceptor_->reply_error(from.id, id, base::not_found("edge {}", key.edge));
@@ -290,6 +289,7 @@ class PartWorker final : public LaneWorker, public transport::CallHandler {
   Sink run_{this, Part::kRun};
   Sink end_{this, Part::kEnd};
   std::vector<Held> held_;
+  runtime::TensorsExtra question_;
   uint64_t step_ = 0;
   size_t missing_rows_ = 0;
   bool has_run_ = false;

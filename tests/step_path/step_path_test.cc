@@ -133,6 +133,19 @@ class StepPath : public ::testing::TestWithParam<Kind> {
     return found;
   }
 
+  /// Of the steps of one worker. How many one-way calls, or steps whose end is on its way, are
+  /// there at once is chance: memory for one more than ever before.
+  static size_t allocations_max() {
+    switch (GetParam().protocol) {
+      case Protocol::kStarServerLite:
+        return kSteps / 10;
+      case Protocol::kGrpcPlusPlus:
+        return kSteps / 2;
+      default:
+        return 0;
+    }
+  }
+
   const TestCluster cluster_{2, options()};
   const ClickModel model_;
 };
@@ -142,6 +155,8 @@ constexpr Kind kKinds[] = {
     {.protocol = Protocol::kStarServer, .lanes = 3, .watched = 2},
     {.protocol = Protocol::kStarServerLite},
     {.protocol = Protocol::kStarServerLite, .shared_memory = false},
+    {.protocol = Protocol::kGrpcPlusPlus},
+    {.protocol = Protocol::kGrpcPlusPlus, .shared_memory = false},
 };
 INSTANTIATE_TEST_SUITE_P(Of, StepPath, ::testing::ValuesIn(kKinds), name_of);
 
@@ -149,14 +164,16 @@ TEST_P(StepPath, takes_no_memory_no_lock_and_no_atomic_change) {
   const auto worker = session();
   ASSERT_TRUE(worker->run({}, {}, model_.inits()).ok());
   run(worker.get(), 0, kWarm);
-  // How many one-way calls are there at once is chance: memory for one more than ever before.
-  const bool is_lite = GetParam().protocol == Protocol::kStarServerLite;
-  step_path::watch(lane(), !is_lite);
+  const size_t most = allocations_max();
+  step_path::watch(lane(), most == 0);
   run(worker.get(), kWarm, kSteps);
   const step_path::Counts counts = step_path::stop();
   RecordProperty("changes", step_path::counts_changes() ? std::to_string(counts.changes) : "?");
-  EXPECT_LE(counts.allocations, is_lite ? kSteps / 10U : 0U) << step_path::who_asked();
-  EXPECT_LE(counts.changes, is_lite ? kSteps / 10U : 0U) << step_path::who_asked();
+  EXPECT_LE(counts.allocations, most) << step_path::who_asked();
+  // Questions are held as std::shared_ptr counts them.
+  if (GetParam().protocol != Protocol::kGrpcPlusPlus) {
+    EXPECT_LE(counts.changes, most) << step_path::who_asked();
+  }
   EXPECT_EQ(counts.locks, 0U) << step_path::who_asked();
 }
 
@@ -179,7 +196,10 @@ TEST_P(StepPath, of_many_workers_takes_nearly_none) {
   all_run(kWarm, kSteps);
   const step_path::Counts counts = step_path::stop();
   RecordProperty("allocations", std::to_string(counts.allocations));
-  EXPECT_LT(counts.allocations, kWorkers * kSteps / 10U) << step_path::who_asked();
+  // Answers with a variable may be on their way to more workers at once than it has memory for.
+  const bool keeps_answers = GetParam().protocol == Protocol::kGrpcPlusPlus;
+  EXPECT_LT(counts.allocations, kWorkers * kSteps / (keeps_answers ? 2U : 10U))
+      << step_path::who_asked();
   EXPECT_EQ(counts.locks, 0U) << step_path::who_asked();
 }
 

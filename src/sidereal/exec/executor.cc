@@ -77,10 +77,7 @@ Tensor KernelContext::strings(const tensor::Shape& shape) const {
   return out;
 }
 
-Status KernelContext::wait_for(std::string what) {
-  step_->waits_for_ = std::move(what);
-  return base::unavailable("{}", step_->waits_for_);
-}
+std::string& KernelContext::waits_for() { return step_->waits_for_; }
 
 std::shared_ptr<void>& KernelContext::waiting_state() { return step_->waiting_[instruction_]; }
 
@@ -406,7 +403,7 @@ Status Step::run_instruction(size_t index) {
   if (instruction.kind == InstructionKind::kCallStart) return start_call(instruction);
   KernelContext context(this, &instruction);
   Status status = bound_->kernel(index)->run(context);
-  if (status.ok()) [[likely]]
+  if (status.ok() || !waits_for_.empty()) [[likely]]
     return status;
   return base::with_context(status, describe(instruction, slots_));
 }

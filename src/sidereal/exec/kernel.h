@@ -1,10 +1,14 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
@@ -40,7 +44,12 @@ class KernelContext {
   /// For a kernel that cannot finish now: what it returns, once run() has changed nothing that
   /// counts. The step blocks there, and run() is called again when there may be news. `what` says
   /// what it waits for: "queue 'q' (0 elements)".
-  Status wait_for(std::string what);
+  template <class... Args>
+  Status wait_for(fmt::format_string<Args...> what, Args&&... args) {
+    waits_for().clear();
+    fmt::format_to(std::back_inserter(waits_for()), what, std::forward<Args>(args)...);
+    return base::make_status(StatusCode::kUnavailable, {});
+  }
   /// What the instruction keeps while it waits in this step; nullptr at first. To be reset when the
   /// wait is over; a step that ends early drops it.
   std::shared_ptr<void>& waiting_state();
@@ -76,6 +85,9 @@ class KernelContext {
   }
 
  private:
+  /// The step's text of wait_for().
+  std::string& waits_for();
+
   void run_ranges(int64_t n, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body);
 
   /// Empty strings in memory that keeps the bytes of all string inputs: whatever a kernel moves

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <optional>
+#include <span>
 
 #include "absl/container/flat_hash_map.h"
 #include "sidereal/ports/ports.h"
@@ -12,17 +12,18 @@ namespace sidereal::exec {
 class LocalRendezvous final : public ports::Rendezvous {
  public:
   /// kAlreadyExists when a parcel that nobody took lies there.
-  Status send(const ports::RendezvousKey& key, ports::Parcel values) override;
+  Status send(const ports::RendezvousKey& key, std::span<const tensor::Tensor> values) override;
   /// kInvalidArgument when there is another number of tensors.
-  Result<std::optional<ports::Parcel>> receive(const ports::RendezvousKey& key,
-                                               const ports::TensorSource& source,
-                                               size_t count) override;
+  Result<std::span<tensor::Tensor>> receive(const ports::RendezvousKey& key,
+                                            const ports::TensorSource& source,
+                                            size_t count) override;
 
   /// Parcels that were sent and not taken: none after a step.
   [[nodiscard]] size_t size() const { return parcels_.size(); }
 
  private:
   absl::flat_hash_map<ports::RendezvousKey, ports::Parcel> parcels_;
+  ports::Parcel received_;  // Last.
 };
 
 }  // namespace sidereal::exec

@@ -1,4 +1,4 @@
-#include <optional>
+#include <span>
 #include <utility>
 
 #include "sidereal/exec/kernel_util.h"
@@ -20,12 +20,13 @@ Result<std::unique_ptr<Kernel>> send(const BindContext& bind) {
     return base::invalid_argument("Send takes one tensor or more, and makes none");
   }
   SR_ASSIGN_OR_RETURN(const auto edge, ir::get_attr<int64_t>(bind.instruction.attrs, "edge"));
-  return make_kernel([edge](KernelContext& c) -> Status {
+  return make_kernel([edge, values = ports::Parcel()](KernelContext& c) mutable -> Status {
     SR_ASSIGN_OR_RETURN(ports::Rendezvous* const rendezvous, rendezvous_of(c));
-    ports::Parcel values;
-    values.reserve(static_cast<size_t>(c.num_inputs()));
+    values.clear();
     for (int i = 0; i < c.num_inputs(); ++i) values.push_back(c.input(i));
-    return rendezvous->send({.edge = edge, .step = c.step_id()}, std::move(values));
+    Status sent = rendezvous->send({.edge = edge, .step = c.step_id()}, values);
+    values.clear();
+    return sent;
   });
 }
 
@@ -40,11 +41,13 @@ class RecvKernel final : public Kernel {
     auto out = std::make_unique<RecvKernel>();
     const ir::AttrMap& attrs = instruction.attrs;
     SR_ASSIGN_OR_RETURN(out->edge_, ir::get_attr<int64_t>(attrs, "edge"));
-    SR_ASSIGN_OR_RETURN(out->name_, ir::get_attr<std::string>(attrs, "tensor_name"));
+    SR_ASSIGN_OR_RETURN(const auto name, ir::get_attr<std::string>(attrs, "tensor_name"));
     SR_ASSIGN_OR_RETURN(out->peer_, ir::get_attr<int64_t>(attrs, "peer"));
     for (const int32_t slot : instruction.outputs) {
       out->shapes_.push_back(bind.program.slots[slot].shape);
     }
+    out->what_ = fmt::format("tensor '{}'", name);
+    if (out->shapes_.size() > 1) out->what_ += fmt::format(" and {} more", out->shapes_.size() - 1);
     return std::unique_ptr<Kernel>(std::move(out));
   }
 
@@ -53,32 +56,27 @@ class RecvKernel final : public Kernel {
     const std::span<const ports::TensorSource> peers = c.peers();
     if (peer_ < 0 || static_cast<size_t>(peer_) >= peers.size()) {
       return base::invalid_argument("{} comes from peer {}, but the program was given {} peers",
-                                    what(), peer_, peers.size());
+                                    what_, peer_, peers.size());
     }
     const ports::TensorSource& source = peers[static_cast<size_t>(peer_)];
     SR_ASSIGN_OR_RETURN(
-        std::optional<ports::Parcel> values,
+        const std::span<Tensor> values,
         rendezvous->receive({.edge = edge_, .step = c.step_id()}, source, shapes_.size()));
-    if (!values) return c.wait_for(fmt::format("{} from {}", what(), source.device));
+    if (values.empty()) return c.wait_for("{} from {}", what_, source.device);
     for (size_t i = 0; i < shapes_.size(); ++i) {
-      SR_RETURN_IF_ERROR(check(c, source, i, (*values)[i]));
-      c.set_output(static_cast<int>(i), std::move((*values)[i]));
+      SR_RETURN_IF_ERROR(check(c, source, i, values[i]));
+      c.set_output(static_cast<int>(i), std::move(values[i]));
     }
     return {};
   }
 
  private:
-  [[nodiscard]] std::string what() const {
-    if (shapes_.size() == 1) return fmt::format("tensor '{}'", name_);
-    return fmt::format("tensor '{}' and {} more", name_, shapes_.size() - 1);
-  }
-
   /// Values come from anybody.
   [[nodiscard]] Status check(const KernelContext& c, const ports::TensorSource& source, size_t i,
                              const Tensor& value) const {
     const ir::DType dtype = c.output_dtype(static_cast<int>(i));
     if (value.defined() && value.dtype() == dtype && shapes_[i].accepts(value.shape())) return {};
-    return base::invalid_argument("{}: {} sent {} as number {}; {}{} was declared", what(),
+    return base::invalid_argument("{}: {} sent {} as number {}; {}{} was declared", what_,
                                   source.device,
                                   value.defined() ? value.to_string() : "a dead value", i,
                                   tensor::name_of(dtype), shapes_[i].to_string());
@@ -86,7 +84,7 @@ class RecvKernel final : public Kernel {
 
   int64_t edge_ = 0;
   int64_t peer_ = 0;
-  std::string name_;
+  std::string what_;  // For messages.
   std::vector<ir::Shape> shapes_;
 };
 

@@ -94,9 +94,10 @@ TEST_F(Passing, recv_takes_only_what_was_declared) {
        {receiver(DType::kFloat32, Shape{3}), receiver(DType::kInt32, Shape{-1})}) {
     Step* const to = start(std::move(program));
     to->set_rendezvous(&rendezvous_);
-    ASSERT_TRUE(
-        rendezvous_.send({.edge = 7, .step = 1}, {Tensor::of(Shape{2}, std::vector<float>{1, 2})})
-            .ok());
+    ASSERT_TRUE(rendezvous_
+                    .send({.edge = 7, .step = 1},
+                          ports::Parcel{Tensor::of(Shape{2}, std::vector<float>{1, 2})})
+                    .ok());
     const Status status = to->advance().status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(base::message_of(status), ::testing::HasSubstr("was declared"));

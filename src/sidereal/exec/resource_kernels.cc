@@ -78,7 +78,7 @@ Status run_request(KernelContext& c, Manager* manager, Make make, Describe descr
     manager->changed();
   }
   const std::shared_ptr<Ticket> ticket = std::static_pointer_cast<Ticket>(state);
-  if (!ticket->poll()) return c.wait_for(describe());
+  if (!ticket->poll()) return c.wait_for("{}", describe());
   state.reset();
   SR_RETURN_IF_ERROR(ticket->status());
   resources::Tuple& result = ticket->result();

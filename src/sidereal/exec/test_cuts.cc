@@ -52,25 +52,24 @@ class DeviceParts::SlowRendezvous final : public ports::Rendezvous {
  public:
   explicit SlowRendezvous(Dice* dice) : dice_(*dice) {}
 
-  Status send(const ports::RendezvousKey& key, ports::Parcel values) override {
+  Status send(const ports::RendezvousKey& key, std::span<const Tensor> values) override {
     ++moves;
     ports::Parcel& copies = copies_[key];
     for (const Tensor& value : values) {
       copies.push_back(value.dtype() == DType::kString ? value : value.clone());
     }
-    return local_.send(key, std::move(values));
+    return local_.send(key, values);
   }
-  Result<std::optional<ports::Parcel>> receive(const ports::RendezvousKey& key,
-                                               const ports::TensorSource& source,
-                                               size_t count) override {
+  Result<std::span<Tensor>> receive(const ports::RendezvousKey& key,
+                                    const ports::TensorSource& source, size_t count) override {
     if (dice_.chance(30)) {
       ++moves;
-      return std::optional<ports::Parcel>();
+      return std::span<Tensor>();
     }
-    SR_ASSIGN_OR_RETURN(std::optional<ports::Parcel> values, local_.receive(key, source, count));
-    if (!values.has_value()) return values;
+    SR_ASSIGN_OR_RETURN(const std::span<Tensor> values, local_.receive(key, source, count));
+    if (values.empty()) return values;
     ++moves;
-    expect_same(*values, copies_[key]);
+    expect_same({values.begin(), values.end()}, copies_[key]);
     copies_.erase(key);
     return values;
   }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -77,12 +76,13 @@ class Rendezvous {
  public:
   virtual ~Rendezvous();
   /// Leaves tensors, whose memory must not change from now on, for the device that asks for them.
-  virtual Status send(const RendezvousKey& key, Parcel values) = 0;
-  /// The `count` tensors sent under `key` on `source`, once; nothing while they are not here: then
-  /// they are on their way, and asking again after a while finds them. Errors end the step:
-  /// kAborted when the source was restarted, kUnavailable when it is gone.
-  virtual Result<std::optional<Parcel>> receive(const RendezvousKey& key,
-                                                const TensorSource& source, size_t count) = 0;
+  virtual Status send(const RendezvousKey& key, std::span<const tensor::Tensor> values) = 0;
+  /// The `count` tensors, one or more, sent under `key` on `source`, once; none while they are not
+  /// here: then they are on their way, and asking again after a while finds them. They may be moved
+  /// from, and are there until the next call. Errors end the step: kAborted when the source was
+  /// restarted, kUnavailable when it is gone.
+  virtual Result<std::span<tensor::Tensor>> receive(const RendezvousKey& key,
+                                                    const TensorSource& source, size_t count) = 0;
 };
 
 /// Told when a call of a step ends. Called on the step's lane.

@@ -105,15 +105,14 @@ namespace {
 
 class RecvCall final : public grpc::ClientReadReactor<v1::ParcelPieces>, public Peers::Question {
  public:
-  RecvCall(std::string peer, const std::vector<Peers::Wanted>& wanted,
-           std::function<void(size_t, Parcel)> on_parcel, std::function<void(Status)> on_end,
-           std::function<void(int64_t bytes)> on_done)
+  RecvCall(std::string peer, uint64_t step, std::span<const Peers::Wanted> wanted,
+           std::weak_ptr<Peers::Asker> asker, std::function<void(int64_t bytes)> on_done)
       : peer_(std::move(peer)),
+        step_(step),
         missing_(wanted.size()),
-        on_parcel_(std::move(on_parcel)),
-        on_end_(std::move(on_end)),
+        asker_(std::move(asker)),
         on_done_(std::move(on_done)) {
-    for (const Peers::Wanted& one : wanted) parcels_.emplace_back(one.count);
+    for (const Peers::Wanted& one : wanted) parcels_.emplace_back(one);
   }
 
   void start(std::shared_ptr<grpc::Channel> channel, std::shared_ptr<RecvCall> self) {
@@ -141,9 +140,10 @@ class RecvCall final : public grpc::ClientReadReactor<v1::ParcelPieces>, public 
     if (wrong_.ok() && status.ok() && missing_ > 0) {
       wrong_ = base::data_loss("{} of the parcels that were asked for did not come", missing_);
     }
-    on_end_(wrong_.ok() ? from_grpc(status, peer_) : base::with_context(wrong_, peer_));
-    on_parcel_ = nullptr;
-    on_end_ = nullptr;
+    if (const std::shared_ptr<Peers::Asker> asker = asker_.lock(); asker != nullptr) {
+      asker->ended(step_, this,
+                   wrong_.ok() ? from_grpc(status, peer_) : base::with_context(wrong_, peer_));
+    }
     on_done_(bytes_);
     const std::shared_ptr<RecvCall> last = std::move(self_);
   }
@@ -155,8 +155,12 @@ class RecvCall final : public grpc::ClientReadReactor<v1::ParcelPieces>, public 
  private:
   /// A parcel that is arriving.
   struct Arriving {
-    explicit Arriving(size_t count)
-        : values(count), missing(count), joiner(static_cast<int32_t>(count)) {}
+    explicit Arriving(const Peers::Wanted& wanted)
+        : key(wanted.key),
+          values(wanted.count),
+          missing(wanted.count),
+          joiner(static_cast<int32_t>(wanted.count)) {}
+    ports::RendezvousKey key;
     Parcel values;
     size_t missing;
     PieceJoiner joiner;
@@ -175,16 +179,17 @@ class RecvCall final : public grpc::ClientReadReactor<v1::ParcelPieces>, public 
       parcel.values[static_cast<size_t>(value->first)] = std::move(value->second);
       if (--parcel.missing > 0) continue;
       --missing_;
-      on_parcel_(key, std::move(parcel.values));
+      const std::shared_ptr<Peers::Asker> asker = asker_.lock();
+      if (asker != nullptr) asker->arrived(step_, parcel.key, parcel.values);
     }
     return {};
   }
 
   const std::string peer_;
+  const uint64_t step_;
   size_t missing_;
   std::deque<Arriving> parcels_;
-  std::function<void(size_t, Parcel)> on_parcel_;
-  std::function<void(Status)> on_end_;
+  const std::weak_ptr<Peers::Asker> asker_;
   std::function<void(int64_t)> on_done_;
   std::unique_ptr<v1::Worker::Stub> stub_;
   grpc::ClientContext context_;
@@ -206,22 +211,23 @@ RemotePeers::~RemotePeers() {
 
 int64_t RemotePeers::bytes_received() const { return shared_->bytes; }
 
-std::shared_ptr<Peers::Question> RemotePeers::ask(
-    const ports::TensorSource& source, uint64_t step, const std::vector<Wanted>& wanted,
-    std::function<void(size_t index, Parcel values)> on_parcel,
-    std::function<void(Status status)> on_end) {
+std::shared_ptr<Peers::Question> RemotePeers::ask(const ports::TensorSource& source, uint64_t step,
+                                                  std::span<const Wanted> wanted,
+                                                  const std::weak_ptr<Asker>& asker) {
   const std::string task = task_of(source.device);
   Result<std::shared_ptr<grpc::Channel>> channel = channels_->to(task, source.incarnation);
   if (!channel.ok()) {
-    on_end(channel.status());
+    if (const auto told = asker.lock(); told != nullptr) {
+      told->ended(step, nullptr, channel.status());
+    }
     return nullptr;
   }
   {
     const std::lock_guard lock(shared_->mutex);
     ++shared_->calls;
   }
-  auto call = std::make_shared<RecvCall>(channels_->describe(task), wanted, std::move(on_parcel),
-                                         std::move(on_end), [shared = shared_](int64_t bytes) {
+  auto call = std::make_shared<RecvCall>(channels_->describe(task), step, wanted, asker,
+                                         [shared = shared_](int64_t bytes) {
                                            shared->bytes += bytes;
                                            const std::lock_guard lock(shared->mutex);
                                            --shared->calls;

@@ -73,9 +73,8 @@ class RemotePeers final : public Peers {
   explicit RemotePeers(Channels* channels);
   ~RemotePeers() override;
   std::shared_ptr<Question> ask(const ports::TensorSource& source, uint64_t step,
-                                const std::vector<Wanted>& wanted,
-                                std::function<void(size_t index, ports::Parcel values)> on_parcel,
-                                std::function<void(Status status)> on_end) override;
+                                std::span<const Wanted> wanted,
+                                const std::weak_ptr<Asker>& asker) override;
   /// Bytes of tensors that came.
   [[nodiscard]] int64_t bytes_received() const;
 

@@ -16,6 +16,8 @@ namespace {
 
 /// How long a port that was found is tried before it is asked for again.
 constexpr int64_t kTry = sys::kSecond;
+/// Questions that have ended and are kept for others.
+constexpr size_t kIdleQuestionsMax = 4096;
 
 }  // namespace
 
@@ -148,84 +150,86 @@ void DataChannel::send_waiting() {
   }
 }
 
-namespace {
-
-/// A kTensors call for one parcel.
-class Asking final : public DataChannel::Sink {
+/// The calls of one question, one for each parcel: an answer comes when all that it brings is
+/// there. It keeps itself while they are under way; then it serves for another question.
+class DataChannels::LaneQuestion final : public Question {
  public:
-  Asking(std::function<void(std::span<Tensor>)> on_values, std::function<void(Status)> on_end)
-      : on_values_(std::move(on_values)), on_end_(std::move(on_end)) {}
+  explicit LaneQuestion(DataChannels* owner) : owner_(owner) {}
 
-  void ended(const Status& status, std::span<Tensor> fetches) override {
-    if (status.ok()) on_values_(fetches);
-    on_end_(status);
-  }
-
- private:
-  std::function<void(std::span<Tensor>)> on_values_;
-  std::function<void(Status)> on_end_;
-};
-
-/// The calls of one question. It keeps itself while they are under way.
-class LaneQuestion final : public Peers::Question,
-                           public std::enable_shared_from_this<LaneQuestion> {
- public:
-  LaneQuestion(DataChannel* channel, std::function<void(size_t, ports::Parcel)> on_parcel,
-               std::function<void(Status)> on_end)
-      : channel_(channel), on_parcel_(std::move(on_parcel)), on_end_(std::move(on_end)) {}
-
-  void start(const ports::TensorSource& source, uint64_t step,
-             const std::vector<Peers::Wanted>& wanted) {
-    self_ = shared_from_this();
+  void start(DataChannel* channel, const ports::TensorSource& source, uint64_t step,
+             std::span<const Wanted> wanted, const std::weak_ptr<Asker>& asker,
+             std::shared_ptr<LaneQuestion> self) {
+    channel_ = channel;
+    asker_ = asker;
+    step_ = step;
+    status_ = {};
+    self_ = std::move(self);
     missing_ = wanted.size();
+    calls_.resize(std::max(calls_.size(), wanted.size()));
     for (size_t i = 0; i < wanted.size(); ++i) {
-      calls_.push_back(std::make_unique<Asking>(
-          [this, i, count = wanted[i].count](std::span<Tensor> values) {
-            if (values.size() == count) {
-              on_parcel_(i, ports::Parcel(std::make_move_iterator(values.begin()),
-                                          std::make_move_iterator(values.end())));
-            } else if (status_.ok()) {
-              status_ = base::data_loss("an answer of {} tensors to a question for {}",
-                                        values.size(), count);
-            }
-          },
-          [this](const Status& status) { end(status); }));
+      calls_[i].question = this;
+      calls_[i].wanted = wanted[i];
     }
     for (size_t i = 0; i < wanted.size(); ++i) {
-      const std::string extra =
-          encode_tensors({.incarnation = source.incarnation, .keys = {wanted[i].key}});
-      channel_->call(source.incarnation,
-                     {.step = step,
-                      .kind = static_cast<uint16_t>(DataCall::kTensors),
-                      .deadline_ns = transport::kNoDeadline,
-                      .extra = extra},
-                     {}, calls_[i].get());
+      const auto extra = encode_tensors(source.incarnation, wanted[i].key);
+      channel->call(source.incarnation,
+                    {.step = step,
+                     .kind = static_cast<uint16_t>(DataCall::kTensors),
+                     .deadline_ns = transport::kNoDeadline,
+                     .extra = {extra.data(), extra.size()}},
+                    {}, &calls_[i]);
     }
   }
 
   void cancel() override {
-    const auto keep = shared_from_this();
-    on_parcel_ = [](size_t, const ports::Parcel&) {};
-    for (const auto& call : calls_) channel_->cancel(call.get());
+    if (self_ == nullptr) return;
+    const std::shared_ptr<LaneQuestion> keep = self_;
+    asker_.reset();
+    for (Call& call : calls_) channel_->cancel(&call);
   }
 
  private:
-  void end(const Status& status) {
+  struct Call final : DataChannel::Sink {
+    Result<Tensor> allocate(int /*position*/, tensor::DType dtype,
+                            const tensor::Shape& shape) override {
+      const std::shared_ptr<Asker> asker = question->asker_.lock();
+      if (asker != nullptr) return asker->allocate(dtype, shape);
+      return base::cancelled("nobody wants the tensor any more");
+    }
+    void ended(const Status& status, std::span<Tensor> fetches) override {
+      question->end(wanted, status, fetches);
+    }
+    LaneQuestion* question = nullptr;
+    Wanted wanted;
+  };
+
+  void end(const Wanted& wanted, const Status& status, std::span<Tensor> values) {
+    const std::shared_ptr<Asker> asker = asker_.lock();
     if (status_.ok()) status_ = status;
+    const bool is_whole = values.size() == wanted.count;
+    if (status.ok() && is_whole && asker != nullptr) {
+      asker->arrived(step_, wanted.key, values);
+    } else if (status.ok() && !is_whole && status_.ok()) {
+      status_ = base::data_loss("an answer of {} tensors to a question for {}", values.size(),
+                                wanted.count);
+    }
     if (--missing_ > 0) return;
-    const auto on_end = std::move(on_end_);
-    on_end(status_);
-    self_ = nullptr;
+    if (asker != nullptr) asker->ended(step_, this, status_);
+    const std::shared_ptr<LaneQuestion> self = std::move(self_);
+    if (owner_->idle_questions_.size() < kIdleQuestionsMax) owner_->idle_questions_.put(self);
   }
 
-  DataChannel* const channel_;
-  std::function<void(size_t, ports::Parcel)> on_parcel_;
-  std::function<void(Status)> on_end_;
-  std::vector<std::unique_ptr<Asking>> calls_;
+  DataChannels* const owner_;
+  DataChannel* channel_ = nullptr;
+  std::weak_ptr<Asker> asker_;
+  uint64_t step_ = 0;
+  std::vector<Call> calls_;  // More than are under way, maybe.
   size_t missing_ = 0;
   Status status_;
   std::shared_ptr<LaneQuestion> self_;
 };
+
+namespace {
 
 /// Gets the answer of a call whose answer says nothing.
 class Unheard final : public DataChannel::Sink {
@@ -396,13 +400,16 @@ DataChannels::DataChannels(Task* task, transport::Endpoint* endpoint, DataChanne
       next_run_(random->next()) {}
 DataChannels::~DataChannels() = default;
 
-DataChannel* DataChannels::to(const std::string& task, int lane) {
-  ToTask& peer = tasks_[task];
+DataChannel* DataChannels::to(std::string_view task, int lane) {
+  auto known = tasks_.find(absl::string_view(task.data(), task.size()));
+  if (known == tasks_.end()) known = tasks_.try_emplace(std::string(task)).first;
+  ToTask& peer = known->second;
   if (peer.lanes > 0) lane %= peer.lanes;
   std::unique_ptr<DataChannel>& channel = peer.by_lane[lane];
   if (channel == nullptr) {
+    const std::string& name = known->first;
     channel = std::make_unique<DataChannel>(
-        task_, endpoint_, DataChannel::Peer{.task = task, .lane = lane, .shown = describe_(task)},
+        task_, endpoint_, DataChannel::Peer{.task = name, .lane = lane, .shown = describe_(name)},
         find_, [this](const std::string& found, int lanes) { learn(found, lanes); }, random_);
   }
   return channel.get();
@@ -418,13 +425,14 @@ void DataChannels::learn(const std::string& task, int lanes) {
   }
 }
 
-std::shared_ptr<Peers::Question> DataChannels::ask(
-    const ports::TensorSource& source, uint64_t step, const std::vector<Wanted>& wanted,
-    std::function<void(size_t index, ports::Parcel values)> on_parcel,
-    std::function<void(Status status)> on_end) {
-  auto question = std::make_shared<LaneQuestion>(to(task_of(source.device), lane_hint(step)),
-                                                 std::move(on_parcel), std::move(on_end));
-  question->start(source, step, wanted);
+std::shared_ptr<Peers::Question> DataChannels::ask(const ports::TensorSource& source, uint64_t step,
+                                                   std::span<const Wanted> wanted,
+                                                   const std::weak_ptr<Asker>& asker) {
+  std::shared_ptr<LaneQuestion> question = idle_questions_.take();
+  if (question == nullptr) question = std::make_shared<LaneQuestion>(this);
+  const std::string_view device = source.device;
+  question->start(to(device.substr(0, device.find("/device:")), lane_hint(step)), source, step,
+                  wanted, asker, question);
   return question;
 }
 

@@ -4,13 +4,16 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "sidereal/base/status.h"
 #include "sidereal/runtime/data_port.h"
+#include "sidereal/runtime/idle_list.h"
 #include "sidereal/runtime/link.h"
 #include "sidereal/runtime/task.h"
 #include "sidereal/sys/clock.h"
@@ -120,13 +123,12 @@ class DataChannels final : public Peers {
 
   /// The one to a lane of a task, by the task's full name; `lane` is modulo the lanes it has.
   /// Thread: the lane.
-  DataChannel* to(const std::string& task, int lane);
+  DataChannel* to(std::string_view task, int lane);
 
   /// Asks by kTensors calls, one for each key. Thread: the lane.
   std::shared_ptr<Question> ask(const ports::TensorSource& source, uint64_t step,
-                                const std::vector<Wanted>& wanted,
-                                std::function<void(size_t index, ports::Parcel values)> on_parcel,
-                                std::function<void(Status status)> on_end) override;
+                                std::span<const Wanted> wanted,
+                                const std::weak_ptr<Asker>& asker) override;
 
   std::shared_ptr<Run> run(const std::string& task, const Call& call,
                            std::span<const tensor::Tensor> feeds, RunDone* done) override;
@@ -143,6 +145,7 @@ class DataChannels final : public Peers {
                             std::function<void(ProgramResult)> done);
 
  private:
+  class LaneQuestion;
   /// The connections to one task.
   struct ToTask {
     int lanes = 0;  ///< 0: not known yet, and numbers of lanes are taken as they are.
@@ -156,6 +159,7 @@ class DataChannels final : public Peers {
   const DataChannel::Find find_;
   const std::function<std::string(const std::string& task)> describe_;
   sys::Random* const random_;
+  IdleList<LaneQuestion, std::shared_ptr<LaneQuestion>> idle_questions_;
   absl::flat_hash_map<std::string, ToTask> tasks_;
   uint64_t next_run_;
 };

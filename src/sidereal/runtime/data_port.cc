@@ -1,16 +1,17 @@
 #include "sidereal/runtime/data_port.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "sidereal/base/bytes.h"
 #include "sidereal/base/log.h"
 #include "sidereal/base/slot_map.h"
 #include "sidereal/exec/buffer_pool.h"
 #include "sidereal/runtime/failure.h"
+#include "sidereal/runtime/idle_list.h"
 #include "sidereal/runtime/session.pb.h"
 #include "sidereal/transport/acceptor.h"
 #include "sidereal/wire/frame.h"
@@ -56,21 +57,28 @@ std::string encode_tensors(const TensorsExtra& extra) {
   return out.take();
 }
 
-Result<TensorsExtra> decode_tensors(std::string_view bytes) {
+std::array<char, 24> encode_tensors(uint64_t incarnation, const ports::RendezvousKey& key) {
+  std::array<char, 24> out;
+  std::memcpy(out.data(), &incarnation, 8);
+  std::memcpy(out.data() + 8, &key.edge, 8);
+  std::memcpy(out.data() + 16, &key.step, 8);
+  return out;
+}
+
+Status decode_tensors(std::string_view bytes, TensorsExtra* out) {
   if (bytes.size() % 16 != 8) return base::data_loss("a question of {} bytes", bytes.size());
   if (bytes.size() / 16 > static_cast<size_t>(kQuestionKeysMax)) {
     return base::resource_exhausted("a question has {} keys; {} are allowed", bytes.size() / 16,
                                     kQuestionKeysMax);
   }
   base::ByteReader in(bytes);
-  TensorsExtra out;
-  SR_RETURN_IF_ERROR(in.get(&out.incarnation));
-  out.keys.resize(bytes.size() / 16);
-  for (ports::RendezvousKey& key : out.keys) {
+  SR_RETURN_IF_ERROR(in.get(&out->incarnation));
+  out->keys.resize(bytes.size() / 16);
+  for (ports::RendezvousKey& key : out->keys) {
     SR_RETURN_IF_ERROR(in.get(&key.edge));
     SR_RETURN_IF_ERROR(in.get(&key.step));
   }
-  return out;
+  return {};
 }
 
 namespace {
@@ -82,29 +90,8 @@ constexpr size_t kOpenKeysMax = size_t{1} << 18;
 /// Memory for feeds that a task keeps for the next ones.
 constexpr size_t kFeedBytesKept = size_t{256} << 20;
 
-/// Answers a question when all of its parcels are there.
-class Question final : public Task::Taker {
- public:
-  using Answer = std::function<void(const Status&, std::span<const Tensor>)>;
-  Question(size_t count, Answer answer)
-      : size_(count), parcels_(count), answer_(std::move(answer)) {}
-  [[nodiscard]] size_t size() const { return size_; }
-  void give(size_t index, ports::Parcel values) override { parcels_[index] = std::move(values); }
-  void end(Status status) override {
-    const auto answer = std::exchange(answer_, nullptr);
-    if (!answer) return;
-    ports::Parcel all = std::move(parcels_.empty() ? parcels_.emplace_back() : parcels_[0]);
-    for (size_t i = 1; i < parcels_.size(); ++i) {
-      all.insert(all.end(), parcels_[i].begin(), parcels_[i].end());
-    }
-    answer(status, all);
-  }
-
- private:
-  const size_t size_;
-  std::vector<ports::Parcel> parcels_;
-  Answer answer_;
-};
+/// Questions that have been answered and are kept for others.
+constexpr size_t kIdleQuestionsMax = 4096;
 
 }  // namespace
 
@@ -125,14 +112,68 @@ class DataPort::Impl final : public transport::CallHandler {
   [[nodiscard]] int64_t refused() const { return refused_; }
 
  private:
-  /// What one connection has open here, beside steps that are one call alone.
-  struct Client {
-    absl::flat_hash_set<uint64_t> steps;  ///< Parts that run or left tensors for others.
-    absl::flat_hash_map<uint64_t, std::pair<uint64_t, std::shared_ptr<Question>>> questions;
+  /// Answers the question of a peer when all of its parcels are there; then it serves for another
+  /// one.
+  class Question final : public Task::Taker, public std::enable_shared_from_this<Question> {
+   public:
+    explicit Question(Impl* port) : port_(port) {}
+
+    /// `elsewhere`: the step is on another lane of the task.
+    void begin(ConnectionId from, uint64_t call_id, uint64_t step, size_t keys, bool elsewhere) {
+      from_ = from;
+      call_id_ = call_id;
+      step_ = step;
+      keys_ = keys;
+      is_elsewhere_ = elsewhere;
+      parcels_.resize(std::max<size_t>(keys, 1));
+    }
+    [[nodiscard]] ConnectionId from() const { return from_; }
+    [[nodiscard]] uint64_t call_id() const { return call_id_; }
+    [[nodiscard]] uint64_t step() const { return step_; }
+    [[nodiscard]] size_t keys() const { return keys_; }
+    [[nodiscard]] bool is_elsewhere() const { return is_elsewhere_; }
+    void clear() {
+      for (ports::Parcel& parcel : parcels_) parcel.clear();
+    }
+
+    void give(size_t index, std::span<const Tensor> values) override {
+      parcels_[index].assign(values.begin(), values.end());
+    }
+    void end(Status status) override {
+      ports::Parcel& all = parcels_[0];
+      for (size_t i = 1; i < parcels_.size(); ++i) {
+        all.insert(all.end(), parcels_[i].begin(), parcels_[i].end());
+      }
+      if (!is_elsewhere_) return port_->answer_question(*this, status, all);
+      port_->task_->post(port_->lane_, [self = shared_from_this(), status] {
+        self->port_->answer_question(*self, status, self->parcels_[0]);
+      });
+    }
+
+   private:
+    Impl* const port_;
+    ConnectionId from_;
+    uint64_t call_id_ = 0;
+    uint64_t step_ = 0;
+    size_t keys_ = 0;
+    bool is_elsewhere_ = false;
+    std::vector<ports::Parcel> parcels_;
   };
+
   /// A number of a call or a step, and the connection that it came over.
   using Name = std::pair<uint64_t, uint64_t>;
   static Name name_of(ConnectionId from, uint64_t number) { return {from.value, number}; }
+  /// A step that is here: a part that runs or left tensors for others.
+  struct OpenStep {
+    int lane = 0;        ///< Of a whole one.
+    bool whole = false;  ///< It is one call alone.
+  };
+  /// A call whose answer is not to be sent twice: one of these.
+  struct OpenCall {
+    uint64_t run = 0;  ///< Of a step that is this call alone, in open_runs_; 0: none.
+    std::shared_ptr<Question> question;
+  };
+  using Calls = absl::flat_hash_map<Name, OpenCall>;
   /// A call that runs.
   struct OpenRun {
     ConnectionId from;
@@ -159,10 +200,7 @@ class DataPort::Impl final : public transport::CallHandler {
       case DataCall::kTensors:
         return give_tensors(from, call);
       case DataCall::kEndStep:
-        if (clients_[from.id.value].steps.erase(step) > 0) {
-          --parts_;
-          task_->end_step(step);
-        }
+        end_step(from.id, step);
         acceptor_->reply(from.id, call.header.call_id, {});
         return {};
       case DataCall::kCancelStep:
@@ -174,10 +212,17 @@ class DataPort::Impl final : public transport::CallHandler {
   }
 
   void cancel_step(ConnectionId from, uint64_t step) {
-    const auto whole = whole_steps_.find(name_of(from, step));
-    if (whole != whole_steps_.end()) return task_->cancel(step, whole->second);
-    const auto client = clients_.find(from.value);
-    if (client != clients_.end() && client->second.steps.contains(step)) task_->cancel(step);
+    const auto open = steps_.find(name_of(from, step));
+    if (open == steps_.end()) return;
+    if (open->second.whole) return task_->cancel(step, open->second.lane);
+    task_->cancel(step);
+  }
+
+  void end_step(ConnectionId from, uint64_t step) {
+    const auto open = steps_.find(name_of(from, step));
+    if (open == steps_.end() || open->second.whole) return;
+    steps_.erase(open);
+    task_->end_step(step);
   }
 
   /// True when the lane of this hint is not this one; counts it.
@@ -225,23 +270,20 @@ class DataPort::Impl final : public transport::CallHandler {
     const uint64_t id = call.header.call_id;
     const bool is_repeatable = (call.header.flags & wire::kRepeatable) != 0;
     // Sent again while it runs, over a new connection: that gets the one answer.
-    if (is_repeatable && whole_runs_.contains(name_of(from.id, id))) return {};
+    if (is_repeatable && calls_.contains(name_of(from.id, id))) return {};
     SR_RETURN_IF_ERROR(check_new(from.id, id));
-    if (parts_ >= kPartsMax) {
+    if (steps_.size() >= kPartsMax) {
       return base::resource_exhausted("{} runs {} steps for others, as many as it takes",
                                       task_->name(), kPartsMax);
     }
-    // Those of all connections are together: of a thousand workers the few that run are in the
-    // caches.
-    const bool is_new = extra.whole
-                            ? whole_steps_.try_emplace(name_of(from.id, step), extra.lane).second
-                            : clients_[from.id.value].steps.insert(step).second;
-    if (!is_new) return base::make_status(StatusCode::kAlreadyExists, "the step is here already");
-    ++parts_;
+    const OpenStep open_step = {.lane = extra.lane, .whole = extra.whole};
+    if (!steps_.try_emplace(name_of(from.id, step), open_step).second) {
+      return base::make_status(StatusCode::kAlreadyExists, "the step is here already");
+    }
     // A number for all of it, as a larger closure would take memory.
     const uint64_t open =
         open_runs_.add({.from = from.id, .call_id = id, .step = step, .whole = extra.whole});
-    if (extra.whole) whole_runs_[name_of(from.id, id)] = open;
+    if (extra.whole) calls_[name_of(from.id, id)].run = open;
     if (is_elsewhere(extra.whole ? extra.lane : lane_hint(step))) {
       task_->run(&what, [this, open](ProgramResult& result) {
         auto held = std::make_shared<ProgramResult>(std::move(result));
@@ -268,98 +310,108 @@ class DataPort::Impl final : public transport::CallHandler {
 
   /// It has run, or its connection has gone.
   void forget_whole(const OpenRun& run) {
-    whole_runs_.erase(name_of(run.from, run.call_id));
-    parts_ -= whole_steps_.erase(name_of(run.from, run.step));
+    calls_.erase(name_of(run.from, run.call_id));
+    steps_.erase(name_of(run.from, run.step));
   }
 
   Status give_tensors(const Connection& from, const transport::Call& call) {
-    SR_ASSIGN_OR_RETURN(const TensorsExtra extra, decode_tensors(call.extra));
-    if (extra.incarnation != 0 && extra.incarnation != task_->incarnation()) {
-      return wrong_incarnation(task_->name(), task_->incarnation(), extra.incarnation);
+    SR_RETURN_IF_ERROR(decode_tensors(call.extra, &tensors_));
+    if (tensors_.incarnation != 0 && tensors_.incarnation != task_->incarnation()) {
+      return wrong_incarnation(task_->name(), task_->incarnation(), tensors_.incarnation);
     }
-    const ConnectionId to = from.id;
     const uint64_t id = call.header.call_id;
-    SR_RETURN_IF_ERROR(check_new(to, id));
-    if (questions_ >= kQuestionsMax || open_keys_ + extra.keys.size() > kOpenKeysMax) {
+    SR_RETURN_IF_ERROR(check_new(from.id, id));
+    const size_t keys = tensors_.keys.size();
+    if (questions_ >= kQuestionsMax || open_keys_ + keys > kOpenKeysMax) {
       return base::resource_exhausted(
           "{} was asked for {} tensors more; {} in all and {} questions are allowed", task_->name(),
-          extra.keys.size(), kOpenKeysMax, kQuestionsMax);
+          keys, kOpenKeysMax, kQuestionsMax);
     }
-    Question::Answer answer = [this, to, id](const Status& status, std::span<const Tensor> values) {
-      answer_question(to, id, status, values);
-    };
-    if (is_elsewhere(lane_hint(call.header.step))) {
-      answer = [this, to, id](const Status& status, std::span<const Tensor> values) {
-        task_->post(lane_, [this, to, id, status,
-                            held = std::vector<Tensor>(values.begin(), values.end())] {
-          answer_question(to, id, status, held);
-        });
-      };
-    }
-    auto question = std::make_shared<Question>(extra.keys.size(), std::move(answer));
+    const uint64_t step = call.header.step;
+    std::shared_ptr<Question> question = idle_questions_.take();
+    if (question == nullptr) question = std::make_shared<Question>(this);
+    question->begin(from.id, id, step, keys, is_elsewhere(lane_hint(step)));
     ++questions_;
-    open_keys_ += question->size();
-    clients_[to.value].questions[id] = {call.header.step, question};
-    task_->ask(call.header.step, extra.keys, std::move(question));
+    open_keys_ += keys;
+    calls_[name_of(from.id, id)].question = question;
+    task_->ask(step, tensors_.keys, question);
     return {};
   }
 
-  void answer_question(ConnectionId to, uint64_t id, const Status& status,
+  void answer_question(const Question& question, const Status& status,
                        std::span<const Tensor> values) {
-    const auto client = clients_.find(to.value);
-    if (client != clients_.end()) forget_question(&client->second, id);
+    const ConnectionId to = question.from();
+    const uint64_t id = question.call_id();
     if (status.ok()) {
       acceptor_->reply(to, id, values);
     } else {
       acceptor_->reply_error(to, id, status, true);
     }
+    const auto open = calls_.find(name_of(to, id));
+    if (open == calls_.end() || open->second.question.get() != &question) return;
+    std::shared_ptr<Question> idle = forget_question(open);
+    // Another lane may still have it in its hands.
+    if (idle->is_elsewhere() || idle_questions_.size() >= kIdleQuestionsMax) return;
+    idle->clear();
+    idle_questions_.put(std::move(idle));
+  }
+
+  std::shared_ptr<Question> forget_question(Calls::iterator open) {
+    std::shared_ptr<Question> question = std::move(open->second.question);
+    calls_.erase(open);
+    --questions_;
+    open_keys_ -= question->keys();
+    return question;
   }
 
   /// A call that is open has its id alone.
   [[nodiscard]] Status check_new(ConnectionId from, uint64_t call_id) const {
-    const auto client = questions_ == 0 ? clients_.end() : clients_.find(from.value);
-    const bool asks = client != clients_.end() && client->second.questions.contains(call_id);
-    if (!asks && !whole_runs_.contains(name_of(from, call_id))) return {};
+    if (!calls_.contains(name_of(from, call_id))) return {};
     return base::make_status(StatusCode::kAlreadyExists, "a call has the id of one that is open");
   }
 
-  void forget_question(Client* client, uint64_t call_id) {
-    const auto question = client->questions.extract(call_id);
-    if (question.empty()) return;
-    --questions_;
-    open_keys_ -= question.mapped().second->size();
+  void on_cancel(const Connection& from, uint64_t call_id) override {
+    const auto open = calls_.find(name_of(from.id, call_id));
+    if (open == calls_.end()) return;
+    if (open->second.run != 0) {
+      return cancel_step(from.id, open_runs_.find(open->second.run)->step);
+    }
+    withdraw(open);
   }
 
-  void on_cancel(const Connection& from, uint64_t call_id) override {
-    const auto run = whole_runs_.find(name_of(from.id, call_id));
-    if (run != whole_runs_.end()) cancel_step(from.id, open_runs_.find(run->second)->step);
-    const auto client = clients_.find(from.id.value);
-    if (client == clients_.end()) return;
-    const auto question = client->second.questions.find(call_id);
-    if (question == client->second.questions.end()) return;
-    task_->withdraw(question->second.first, question->second.second);
-    forget_question(&client->second, call_id);
+  /// The peer does not want it any more.
+  void withdraw(Calls::iterator open) {
+    const std::shared_ptr<Question> question = forget_question(open);
+    task_->withdraw(question->step(), question);
   }
 
   void on_closed(const Connection& from, const Status& why) override {
     base::log_debug("data connection closed peer={} task={} why=\"{}\"", from.task, task_->name(),
                     base::message_of(why));
-    std::vector<OpenRun> runs;
-    for (const auto& [name, open] : whole_runs_) {
-      if (name.first == from.id.value) runs.push_back(*open_runs_.find(open));
+    std::vector<Name> steps;
+    for (const auto& [name, step] : steps_) {
+      if (name.first == from.id.value) steps.push_back(name);
     }
-    for (const OpenRun& run : runs) {
-      cancel_step(from.id, run.step);
-      forget_whole(run);
+    std::vector<Name> calls;
+    for (const auto& [name, call] : calls_) {
+      if (name.first == from.id.value) calls.push_back(name);
     }
-    const auto client = clients_.extract(from.id.value);
-    if (client.empty()) return;
-    parts_ -= client.mapped().steps.size();
-    for (const uint64_t step : client.mapped().steps) task_->end_step(step);
-    for (const auto& [id, question] : client.mapped().questions) {
-      --questions_;
-      open_keys_ -= question.second->size();
-      task_->withdraw(question.first, question.second);
+    for (const Name& name : calls) {
+      const auto open = calls_.find(name);
+      if (open->second.question == nullptr) {
+        calls_.erase(open);
+      } else {
+        withdraw(open);
+      }
+    }
+    for (const Name& name : steps) {
+      const OpenStep step = steps_.find(name)->second;
+      steps_.erase(name);
+      if (step.whole) {
+        task_->cancel(name.second, step.lane);
+      } else {
+        task_->end_step(name.second);
+      }
     }
   }
 
@@ -371,14 +423,14 @@ class DataPort::Impl final : public transport::CallHandler {
   std::atomic<bool> draining_ = false;
   std::atomic<int64_t> forwarded_ = 0;  // Written by the lane only.
   std::atomic<int64_t> refused_ = 0;
-  size_t parts_ = 0;      // Steps and whole steps of all clients.
-  size_t questions_ = 0;  // Of all clients.
+  TensorsExtra tensors_;  // Of the question that is begun; then its memory.
+  size_t questions_ = 0;
   size_t open_keys_ = 0;  // Of these questions.
-  // Of steps that are one call alone: their lanes, by step, and their places in open_runs_, by
-  // call.
-  absl::flat_hash_map<Name, int> whole_steps_;
-  absl::flat_hash_map<Name, uint64_t> whole_runs_;
-  absl::flat_hash_map<uint64_t, Client> clients_;  // By the connection's id.
+  // Those of all connections are together: of a thousand workers the few that run are in the
+  // caches.
+  absl::flat_hash_map<Name, OpenStep> steps_;
+  Calls calls_;
+  IdleList<Question, std::shared_ptr<Question>> idle_questions_;
   std::unique_ptr<transport::Acceptor> acceptor_;
 };
 

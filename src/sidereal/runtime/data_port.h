@@ -1,8 +1,11 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "sidereal/base/status.h"
 #include "sidereal/config/options.h"
@@ -40,7 +43,10 @@ struct TensorsExtra {
 };
 
 std::string encode_tensors(const TensorsExtra& extra);
-Result<TensorsExtra> decode_tensors(std::string_view bytes);
+/// The same, of one key.
+std::array<char, 24> encode_tensors(uint64_t incarnation, const ports::RendezvousKey& key);
+/// Uses the memory of `out` again.
+Status decode_tensors(std::string_view bytes, TensorsExtra* out);
 
 /// The data port of one lane of a task: takes calls of other tasks' lanes, on that lane. What is
 /// for another lane of the task, because the caller knows this port only, is passed on to it.

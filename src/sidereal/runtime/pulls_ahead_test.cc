@@ -41,9 +41,8 @@ class LatePeers final : public Peers {
   };
 
   std::shared_ptr<Question> ask(const ports::TensorSource& /*source*/, uint64_t /*step*/,
-                                const std::vector<Wanted>& /*wanted*/,
-                                std::function<void(size_t, ports::Parcel)> /*on_parcel*/,
-                                std::function<void(Status)> /*on_end*/) override {
+                                std::span<const Wanted> /*wanted*/,
+                                const std::weak_ptr<Asker>& /*asker*/) override {
     return nullptr;
   }
   std::shared_ptr<Run> run(const std::string& task, const Call& call,

@@ -1,24 +1,24 @@
 #include "sidereal/runtime/step_state.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace sidereal::runtime {
 
-using ports::Parcel;
 using ports::RendezvousKey;
+using tensor::Tensor;
 
 StepState::~StepState() { clear(); }
 
 void StepState::clear() {
-  for (const auto& [id, question] : questions_) question->cancel();
-  questions_.clear();
-  sent_.clear();
-  wanted_.clear();
-  open_.clear();
-  arrived_.clear();
-  asked_.clear();
+  cancel_questions();
+  outgoing_.clear();
+  wanted_ = 0;
   refusal_ = {};
-  next_question_ = 0;
+  incoming_.clear();
+  received_.clear();
+  failure_ = {};
   begun_ = false;
   finished_ = {};
   posted_stop_ = nullptr;
@@ -46,119 +46,134 @@ void StepState::start(std::unique_ptr<CallingStep> step, Task::Done done) {
 
 StepState::Finished StepState::finish(const Status& status) {
   blocked = false;
-  for (const auto& [id, question] : questions_) question->cancel();
-  questions_.clear();
-  arrived_.clear();
-  asked_.clear();
+  cancel_questions();
+  incoming_.clear();
+  received_.clear();
   if (!status.ok()) refuse_questions(status);
   return std::exchange(finished_, {});
 }
 
-void StepState::count_down(const std::shared_ptr<Task::Taker>& taker) {
-  const auto found = open_.find(taker);
-  if (--found->second > 0) return;
-  taker->end({});
-  open_.erase(found);
+void StepState::count_down(Task::Taker* taker) {
+  if (--taker->missing_ == 0) taker->end({});
 }
 
-Status StepState::send(const RendezvousKey& key, Parcel values) {
-  const auto found = wanted_.find(key);
-  if (found != wanted_.end()) {
-    const Asked asked = std::move(found->second);
-    wanted_.erase(found);
-    asked.taker->give(asked.index, std::move(values));
-    count_down(asked.taker);
+Status StepState::send(const RendezvousKey& key, std::span<const Tensor> values) {
+  const auto* const found = outgoing_.find(key);
+  if (found == nullptr) {
+    outgoing_.add(key).values.assign(values.begin(), values.end());
     return {};
   }
-  if (sent_.try_emplace(key, std::move(values)).second) return {};
-  return base::internal("edge {} was sent twice", key.edge);
+  if (found->about.taker == nullptr) return base::internal("edge {} was sent twice", key.edge);
+  const Outgoing asked = found->about;
+  outgoing_.erase(key);
+  --wanted_;
+  asked.taker->give(asked.index, values);
+  count_down(asked.taker.get());
+  return {};
 }
 
-void StepState::answer(const std::vector<RendezvousKey>& keys,
+void StepState::answer(std::span<const RendezvousKey> keys,
                        const std::shared_ptr<Task::Taker>& taker) {
   if (!refusal_.ok()) return taker->end(refusal_);
-  open_[taker] = keys.size() + 1;
+  taker->missing_ = keys.size() + 1;
   for (size_t i = 0; i < keys.size(); ++i) {
-    const auto found = sent_.find(keys[i]);
-    if (found != sent_.end()) {
-      Parcel values = std::move(found->second);
-      sent_.erase(found);
-      taker->give(i, std::move(values));
-      count_down(taker);
-    } else if (!wanted_.try_emplace(keys[i], Asked{taker, i}).second) {
+    const auto* const found = outgoing_.find(keys[i]);
+    if (found == nullptr) {
+      outgoing_.add(keys[i]).about = {.taker = taker, .index = i};
+      ++wanted_;
+    } else if (found->about.taker == nullptr) {
+      taker->give(i, found->values);
+      outgoing_.erase(keys[i]);
+      count_down(taker.get());
+    } else {
       withdraw(taker);
       return taker->end(base::invalid_argument("edge {} was asked for twice", keys[i].edge));
     }
   }
   // For the question itself: one of no keys ends here.
-  count_down(taker);
+  count_down(taker.get());
 }
 
 void StepState::withdraw(const std::shared_ptr<Task::Taker>& taker) {
-  absl::erase_if(wanted_, [&](const auto& one) { return one.second.taker == taker; });
-  open_.erase(taker);
+  outgoing_.erase_if([&](const Outgoing& one) {
+    if (one.taker != taker) return false;
+    --wanted_;
+    return true;
+  });
 }
 
 void StepState::refuse_questions(const Status& status) {
   refusal_ = status;
-  wanted_.clear();
-  sent_.clear();
-  for (const auto& [taker, count] : open_) taker->end(status);
-  open_.clear();
+  outgoing_.each([&](const Outgoing& one) {
+    // One who asked for several is told once.
+    if (one.taker == nullptr || std::exchange(one.taker->missing_, 0) == 0) return;
+    one.taker->end(status);
+  });
+  outgoing_.clear();
+  wanted_ = 0;
 }
 
-Result<std::optional<Parcel>> StepState::receive(const RendezvousKey& key,
-                                                 const ports::TensorSource& source, size_t count) {
-  const auto found = arrived_.find(key);
-  if (found != arrived_.end()) {
-    std::optional<Parcel> values = std::move(found->second);
-    arrived_.erase(found);
-    asked_.erase(key);
-    return values;
+Result<std::span<Tensor>> StepState::receive(const RendezvousKey& key,
+                                             const ports::TensorSource& source, size_t count) {
+  auto* const found = incoming_.find(key);
+  if (found != nullptr && found->about.is_here) {
+    received_.swap(found->values);
+    incoming_.erase(key);
+    return std::span<Tensor>(received_);
   }
-  if (!asked_.contains(key)) {
-    asked_.insert(key);
-    ask(source, {{.key = key, .count = count}});
+  if (found == nullptr) {
+    incoming_.add(key);
+    const Peers::Wanted wanted = {.key = key, .count = count};
+    ask(source, {&wanted, 1});
   }
   waits_for_tensor = true;
-  return std::optional<Parcel>();
+  return std::span<Tensor>();
 }
 
 void StepState::ask_ahead(const std::vector<Receives>& receives, uint64_t step_id) {
   for (const Receives& from : receives) {
-    std::vector<Peers::Wanted> wanted;
+    asking_.clear();
     for (const Receives::Parcel& one : from.parcels) {
       const RendezvousKey key = {.edge = one.edge, .step = step_id};
-      if (asked_.insert(key).second) wanted.push_back({.key = key, .count = one.count});
+      if (incoming_.find(key) != nullptr) continue;
+      incoming_.add(key);
+      asking_.push_back({.key = key, .count = one.count});
     }
-    for (auto at = wanted.begin(); at != wanted.end();) {
-      const auto end = at + std::min<int64_t>(wanted.end() - at, kQuestionKeysMax);
-      ask((*finished_.program->peers)[from.peer], {at, end});
-      at = end;
+    std::span<const Peers::Wanted> left(asking_);
+    while (!left.empty()) {
+      const size_t count = std::min(left.size(), static_cast<size_t>(kQuestionKeysMax));
+      ask((*finished_.program->peers)[from.peer], left.first(count));
+      left = left.subspan(count);
     }
   }
 }
 
-void StepState::ask(const ports::TensorSource& source, const std::vector<Peers::Wanted>& wanted) {
-  const auto post = [post = *post_, number = number_](News news) { post(number, std::move(news)); };
-  const uint64_t id = ++next_question_;
-  std::shared_ptr<Peers::Question> question = peers_->ask(
-      source, number_, wanted,
-      [post, wanted](size_t index, Parcel values) {
-        auto held = std::make_shared<Parcel>(std::move(values));
-        post([key = wanted[index].key, held](StepState* step) -> Status {
-          step->arrived_[key] = std::move(*held);
-          return {};
-        });
-      },
-      [post, id](const Status& status) {
-        post([status, id](StepState* step) -> Status {
-          step->questions_.erase(id);
-          return status;
-        });
-      });
-  // What it tells comes after this, through the mail.
-  if (question != nullptr) questions_[id] = std::move(question);
+void StepState::ask(const ports::TensorSource& source, std::span<const Peers::Wanted> wanted) {
+  std::shared_ptr<Peers::Question> question = peers_->ask(source, number_, wanted, asker_);
+  if (question != nullptr) questions_.push_back(std::move(question));
+}
+
+void StepState::arrived(const RendezvousKey& key, std::span<Tensor> values) {
+  auto* const found = incoming_.find(key);
+  if (found == nullptr) return;
+  found->values.assign(std::make_move_iterator(values.begin()),
+                       std::make_move_iterator(values.end()));
+  found->about.is_here = true;
+}
+
+void StepState::ended(const Peers::Question* question, const Status& status) {
+  std::erase_if(questions_, [question](const auto& one) { return one.get() == question; });
+  if (failure_.ok()) failure_ = status;
+}
+
+/// What comes of them does not matter any more.
+void StepState::cancel_questions() {
+  while (!questions_.empty()) {
+    // It may end at once.
+    const std::shared_ptr<Peers::Question> question = std::move(questions_.back());
+    questions_.pop_back();
+    question->cancel();
+  }
 }
 
 }  // namespace sidereal::runtime

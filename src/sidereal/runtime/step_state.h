@@ -1,18 +1,16 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
-#include <string>
+#include <span>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "sidereal/base/counted.h"
 #include "sidereal/exec/executor.h"
 #include "sidereal/exec/stop_signal.h"
 #include "sidereal/exec/trace.h"
+#include "sidereal/runtime/parcels.h"
 #include "sidereal/runtime/step_calls.h"
 #include "sidereal/runtime/task.h"
 
@@ -55,14 +53,9 @@ struct Receives {
 /// Thread: the task's lane.
 class StepState final : public ports::Rendezvous, public base::Counted {
  public:
-  /// Tells the step something; an error ends it.
-  using News = std::function<Status(StepState*)>;
-  /// Brings news of a step to the task's lane. Any thread.
-  using Post = std::function<void(uint64_t step, News news)>;
-
-  /// `peers` and `post` are borrowed.
-  StepState(uint64_t number, Peers* peers, const Post* post)
-      : number_(number), peers_(peers), post_(post) {}
+  /// `peers` is borrowed. `asker` tells the step what comes.
+  StepState(uint64_t number, Peers* peers, std::weak_ptr<Peers::Asker> asker)
+      : number_(number), peers_(peers), asker_(std::move(asker)) {}
   ~StepState() override;
 
   /// Forgets everything; then renew() makes another step of it.
@@ -87,8 +80,10 @@ class StepState final : public ports::Rendezvous, public base::Counted {
   [[nodiscard]] bool begun() const { return begun_; }
   [[nodiscard]] bool running() const { return finished_.step != nullptr; }
   [[nodiscard]] bool is_blocked() const { return running() && blocked; }
+  /// Questions of others are open.
+  [[nodiscard]] bool is_asked() const { return wanted_ > 0; }
   /// Nothing runs and nobody asks.
-  [[nodiscard]] bool is_idle() const { return !begun_ && wanted_.empty(); }
+  [[nodiscard]] bool is_idle() const { return !begun_ && !is_asked(); }
   [[nodiscard]] exec::Step* step() const { return &finished_.step->step; }
   [[nodiscard]] StepCalls* calls() const { return &finished_.step->calls; }
   [[nodiscard]] const base::CountedPtr<SessionProgram>& program() const {
@@ -96,19 +91,24 @@ class StepState final : public ports::Rendezvous, public base::Counted {
   }
 
   // Tensors for others.
-  Status send(const ports::RendezvousKey& key, ports::Parcel values) override;
-  void answer(const std::vector<ports::RendezvousKey>& keys,
+  Status send(const ports::RendezvousKey& key, std::span<const tensor::Tensor> values) override;
+  void answer(std::span<const ports::RendezvousKey> keys,
               const std::shared_ptr<Task::Taker>& taker);
   void withdraw(const std::shared_ptr<Task::Taker>& taker);
   /// Ends all questions, and those that come.
   void refuse_questions(const Status& status);
 
   // Tensors from others.
-  Result<std::optional<ports::Parcel>> receive(const ports::RendezvousKey& key,
-                                               const ports::TensorSource& source,
-                                               size_t count) override;
+  Result<std::span<tensor::Tensor>> receive(const ports::RendezvousKey& key,
+                                            const ports::TensorSource& source,
+                                            size_t count) override;
   /// Asks now for what the program, begun as step `step_id`, is going to receive.
   void ask_ahead(const std::vector<Receives>& receives, uint64_t step_id);
+  /// Those of Peers::Asker.
+  void arrived(const ports::RendezvousKey& key, std::span<tensor::Tensor> values);
+  void ended(const Peers::Question* question, const Status& status);
+  /// What the first question that failed failed with: nothing can come of the step then.
+  [[nodiscard]] const Status& failure() const { return failure_; }
 
   [[nodiscard]] exec::StopSignal* stop() {
     return posted_stop_ != nullptr ? posted_stop_.get() : &*own_stop_;
@@ -125,31 +125,37 @@ class StepState final : public ports::Rendezvous, public base::Counted {
   int32_t trace_process = 0;
 
  private:
-  struct Asked {
+  /// A parcel that was sent or, when there is a taker, is to be given to him.
+  struct Outgoing {
     std::shared_ptr<Task::Taker> taker;
     size_t index = 0;
   };
+  /// A parcel that was asked for.
+  struct Incoming {
+    bool is_here = false;
+  };
 
-  void ask(const ports::TensorSource& source, const std::vector<Peers::Wanted>& wanted);
-  void count_down(const std::shared_ptr<Task::Taker>& taker);
+  void ask(const ports::TensorSource& source, std::span<const Peers::Wanted> wanted);
+  static void count_down(Task::Taker* taker);
+  void cancel_questions();
 
   uint64_t number_;
   Peers* const peers_;
-  const Post* const post_;
+  const std::weak_ptr<Peers::Asker> asker_;
   std::shared_ptr<exec::StopSignal> posted_stop_;
   std::optional<exec::StopSignal> own_stop_;
   bool begun_ = false;
   Finished finished_;
 
-  absl::flat_hash_map<ports::RendezvousKey, ports::Parcel> sent_;
-  absl::flat_hash_map<ports::RendezvousKey, Asked> wanted_;
-  absl::flat_hash_map<std::shared_ptr<Task::Taker>, size_t> open_;  // Parcels still to be given.
+  Parcels<Outgoing> outgoing_;
+  size_t wanted_ = 0;  // Of outgoing_, those that are to be given.
   Status refusal_;
 
-  absl::flat_hash_map<ports::RendezvousKey, ports::Parcel> arrived_;
-  absl::flat_hash_set<ports::RendezvousKey> asked_;
-  uint64_t next_question_ = 0;
-  absl::flat_hash_map<uint64_t, std::shared_ptr<Peers::Question>> questions_;
+  Parcels<Incoming> incoming_;
+  ports::Parcel received_;             // Last.
+  std::vector<Peers::Wanted> asking_;  // Memory for what is asked for together.
+  std::vector<std::shared_ptr<Peers::Question>> questions_;
+  Status failure_;
 };
 
 }  // namespace sidereal::runtime

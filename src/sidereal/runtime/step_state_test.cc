@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -24,7 +24,7 @@ RendezvousKey key(int64_t edge) { return {.edge = edge, .step = 1}; }
 /// Somebody who asks: keeps what it gets.
 class Asker final : public Task::Taker {
  public:
-  void give(size_t index, Parcel values) override {
+  void give(size_t index, std::span<const Tensor> values) override {
     for (const Tensor& value : values) got.emplace_back(index, value.data<const float>()[0]);
   }
   void end(Status status) override { ends.push_back(std::move(status)); }
@@ -36,33 +36,36 @@ class Asker final : public Task::Taker {
 /// Peers that answer when the test says so.
 class LatePeers final : public Peers {
  public:
+  struct Asked final : public Question {
+    void cancel() override { was_cancelled = true; }
+    std::vector<Wanted> wanted;
+    bool was_cancelled = false;
+  };
   std::shared_ptr<Question> ask(const ports::TensorSource& /*source*/, uint64_t /*step*/,
-                                const std::vector<Wanted>& /*wanted*/,
-                                std::function<void(size_t, Parcel)> on_parcel,
-                                std::function<void(Status)> on_end) override {
-    on_parcels.push_back(std::move(on_parcel));
-    on_ends.push_back(std::move(on_end));
-    return nullptr;
+                                std::span<const Wanted> wanted,
+                                const std::weak_ptr<Asker>& /*asker*/) override {
+    asked.push_back(std::make_shared<Asked>());
+    asked.back()->wanted.assign(wanted.begin(), wanted.end());
+    return asked.back();
   }
 
-  std::vector<std::function<void(size_t, Parcel)>> on_parcels;
-  std::vector<std::function<void(Status)>> on_ends;
+  std::vector<std::shared_ptr<Asked>> asked;
 };
 
 class StepTensors : public ::testing::Test {
  protected:
+  void answer(const std::vector<RendezvousKey>& keys, const std::shared_ptr<Asker>& asker) {
+    state_.answer(keys, asker);
+  }
+
   LatePeers peers_;
-  Status news_;
-  const StepState::Post post_ = [this](uint64_t /*step*/, const StepState::News& news) {
-    news_ = news(&state_);
-  };
-  StepState state_{1, &peers_, &post_};
+  StepState state_{1, &peers_, {}};
   std::shared_ptr<Asker> asker_ = std::make_shared<Asker>();
 };
 
 TEST_F(StepTensors, a_send_before_the_question_is_kept_for_it) {
   ASSERT_TRUE(state_.send(key(1), number(5)).ok());
-  state_.answer({key(1)}, asker_);
+  answer({key(1)}, asker_);
   ASSERT_EQ(asker_->got.size(), 1);
   EXPECT_EQ(asker_->got[0], std::pair(size_t{0}, 5.0F));
   ASSERT_EQ(asker_->ends.size(), 1);
@@ -70,7 +73,7 @@ TEST_F(StepTensors, a_send_before_the_question_is_kept_for_it) {
 }
 
 TEST_F(StepTensors, a_question_before_the_send_is_answered_by_it) {
-  state_.answer({key(1), key(2)}, asker_);
+  answer({key(1), key(2)}, asker_);
   EXPECT_TRUE(asker_->got.empty());
   ASSERT_TRUE(state_.send(key(2), number(6)).ok());
   EXPECT_EQ(asker_->got[0], std::pair(size_t{1}, 6.0F));
@@ -88,7 +91,7 @@ TEST_F(StepTensors, a_hundred_sends_and_questions_in_any_order_find_each_other) 
   std::vector<std::shared_ptr<Asker>> askers;
   for (int64_t i = 0; i < 100; ++i) {
     askers.push_back(std::make_shared<Asker>());
-    state_.answer({key(i)}, askers.back());
+    answer({key(i)}, askers.back());
   }
   for (int64_t i = 1; i < 100; i += 2) {
     ASSERT_TRUE(state_.send(key(i), number(static_cast<float>(i))).ok());
@@ -100,8 +103,8 @@ TEST_F(StepTensors, a_hundred_sends_and_questions_in_any_order_find_each_other) 
 }
 
 TEST_F(StepTensors, tensors_that_were_sent_together_are_given_together) {
-  state_.answer({key(1), key(2)}, asker_);
-  ASSERT_TRUE(state_.send(key(2), {scalar(1), scalar(2), scalar(3)}).ok());
+  answer({key(1), key(2)}, asker_);
+  ASSERT_TRUE(state_.send(key(2), Parcel{scalar(1), scalar(2), scalar(3)}).ok());
   const std::vector<std::pair<size_t, float>> three = {{1, 1}, {1, 2}, {1, 3}};
   EXPECT_EQ(asker_->got, three);
   EXPECT_TRUE(asker_->ends.empty());
@@ -112,29 +115,29 @@ TEST_F(StepTensors, tensors_that_were_sent_together_are_given_together) {
 TEST_F(StepTensors, a_key_is_sent_once_and_asked_for_once) {
   ASSERT_TRUE(state_.send(key(1), number(1)).ok());
   EXPECT_EQ(state_.send(key(1), number(2)).code(), StatusCode::kInternal);
-  state_.answer({key(2), key(2)}, asker_);
+  answer({key(2), key(2)}, asker_);
   ASSERT_EQ(asker_->ends.size(), 1);
   EXPECT_EQ(asker_->ends[0].code(), StatusCode::kInvalidArgument);
 }
 
 TEST_F(StepTensors, who_withdraws_a_question_gets_nothing_and_others_are_served) {
   const auto other = std::make_shared<Asker>();
-  state_.answer({key(1)}, asker_);
-  state_.answer({key(2)}, other);
+  answer({key(1)}, asker_);
+  answer({key(2)}, other);
   state_.withdraw(asker_);
   ASSERT_TRUE(state_.send(key(2), number(2)).ok());
   EXPECT_EQ(other->got.size(), 1);
   // What was not given waits for another question.
   ASSERT_TRUE(state_.send(key(1), number(1)).ok());
   EXPECT_TRUE(asker_->got.empty());
-  state_.answer({key(1)}, other);
+  answer({key(1)}, other);
   EXPECT_EQ(other->got.size(), 2);
 }
 
 TEST_F(StepTensors, after_an_abort_every_question_ends_with_its_error) {
-  state_.answer({key(1)}, asker_);
+  answer({key(1)}, asker_);
   state_.refuse_questions(base::aborted("the reason"));
-  state_.answer({key(2)}, asker_);
+  answer({key(2)}, asker_);
   ASSERT_EQ(asker_->ends.size(), 2);
   for (const Status& end : asker_->ends) EXPECT_EQ(end, base::aborted("the reason"));
 }
@@ -144,15 +147,37 @@ TEST_F(StepTensors, a_receive_asks_its_peer_once_and_ends_with_its_error) {
   for (int i = 0; i < 2; ++i) {
     const auto value = state_.receive(key(1), source, 1);
     ASSERT_TRUE(value.ok());
-    EXPECT_FALSE(value->has_value());
+    EXPECT_TRUE(value->empty());
   }
-  ASSERT_EQ(peers_.on_parcels.size(), 1);
-  peers_.on_parcels[0](0, number(7));
+  ASSERT_EQ(peers_.asked.size(), 1);
+  ASSERT_EQ(peers_.asked[0]->wanted.size(), 1);
+  EXPECT_EQ(peers_.asked[0]->wanted[0].key, key(1));
+  Parcel seven = number(7);
+  state_.arrived(key(1), seven);
   const auto value = state_.receive(key(1), source, 1);
-  ASSERT_TRUE(value.ok() && value->has_value());
-  EXPECT_EQ((**value)[0].data<const float>()[0], 7);
-  peers_.on_ends[0](base::aborted("restarted"));
-  EXPECT_EQ(news_, base::aborted("restarted"));
+  ASSERT_TRUE(value.ok());
+  ASSERT_EQ(value->size(), 1);
+  EXPECT_EQ((*value)[0].data<const float>()[0], 7);
+  EXPECT_TRUE(state_.failure().ok());
+  state_.ended(peers_.asked[0].get(), base::aborted("restarted"));
+  EXPECT_EQ(state_.failure(), base::aborted("restarted"));
+  state_.clear();
+  EXPECT_FALSE(peers_.asked[0]->was_cancelled);
+}
+
+TEST_F(StepTensors, questions_that_are_open_are_cancelled_with_the_step) {
+  const ports::TensorSource source = {.device = "/job:w/replica:0/task:1/device:CPU:0"};
+  for (int64_t i = 0; i < 3; ++i) ASSERT_TRUE(state_.receive(key(i), source, 1).ok());
+  ASSERT_EQ(peers_.asked.size(), 3);
+  state_.ended(peers_.asked[1].get(), {});
+  state_.clear();
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(peers_.asked[i]->was_cancelled, i != 1);
+  // A parcel that comes all the same is another step's, or nobody's.
+  Parcel late = number(7);
+  state_.arrived(key(0), late);
+  const auto value = state_.receive(key(0), source, 1);
+  ASSERT_TRUE(value.ok());
+  EXPECT_TRUE(value->empty());
 }
 
 }  // namespace

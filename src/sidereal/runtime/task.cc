@@ -142,8 +142,8 @@ void Task::run(ProgramCall* call, Done done) {
 void Task::cancel(uint64_t step) { impl_->home(step)->cancel(step); }
 void Task::cancel(uint64_t step, int lane) { impl_->lane(lane)->cancel(step); }
 void Task::end_step(uint64_t step) { impl_->home(step)->end_step(step); }
-void Task::ask(uint64_t step, const std::vector<ports::RendezvousKey>& keys,
-               std::shared_ptr<Taker> taker) {
+void Task::ask(uint64_t step, std::span<const ports::RendezvousKey> keys,
+               const std::shared_ptr<Taker>& taker) {
   impl_->home(step)->ask(step, keys, taker);
 }
 void Task::withdraw(uint64_t step, const std::shared_ptr<Taker>& taker) {

@@ -70,13 +70,25 @@ class Peers {
     ports::RendezvousKey key;
     size_t count = 1;  ///< Tensors it must have.
   };
-  /// Asks for parcels of step `step` on the task of `source`. `on_parcel(i, values)` is called for
-  /// each when it is there, with as many values as were wanted, then `on_end` once; from any
-  /// thread, maybe before this returns. The result may be nullptr when it ended at once.
-  virtual std::shared_ptr<Question> ask(
-      const ports::TensorSource& source, uint64_t step, const std::vector<Wanted>& wanted,
-      std::function<void(size_t index, ports::Parcel values)> on_parcel,
-      std::function<void(Status status)> on_end) = 0;
+  /// Gets the answers to the questions of steps: a lane. Thread: any, except what says otherwise.
+  class Asker {
+   public:
+    virtual ~Asker() = default;
+    /// Where to put a tensor that comes, or why it cannot be taken. Thread: the lane.
+    virtual Result<tensor::Tensor> allocate(tensor::DType dtype, const tensor::Shape& shape) = 0;
+    /// A parcel of step `step` is there, with as many values as were wanted; they may be moved
+    /// from.
+    virtual void arrived(uint64_t step, const ports::RendezvousKey& key,
+                         std::span<tensor::Tensor> values) = 0;
+    /// The question has ended. Once, after its parcels.
+    virtual void ended(uint64_t step, const Question* question, const Status& status) = 0;
+  };
+  /// Asks for parcels of step `step` on the task of `source`. `asker` is told of each when it is
+  /// there, and then of the end; maybe before this returns, and not once it is gone. The result is
+  /// nullptr when the question ended at once. Thread: the lane.
+  virtual std::shared_ptr<Question> ask(const ports::TensorSource& source, uint64_t step,
+                                        std::span<const Wanted> wanted,
+                                        const std::weak_ptr<Asker>& asker) = 0;
 
   /// A program that another task runs, alone.
   class Run {
@@ -217,18 +229,23 @@ class Task {
   /// The whole step has ended: what it left here is forgotten.
   void end_step(uint64_t step);
 
-  /// Where parcels that a peer asked for are put. Called on the task's lane.
+  /// Where parcels that a peer asked for are put, one question at a time. Called on the task's
+  /// lane, maybe from within ask().
   class Taker {
    public:
     virtual ~Taker() = default;
-    virtual void give(size_t index, ports::Parcel values) = 0;
+    virtual void give(size_t index, std::span<const tensor::Tensor> values) = 0;
     /// Nothing will come any more; ok when all was given.
     virtual void end(Status status) = 0;
+
+   private:
+    friend class StepState;
+    size_t missing_ = 0;  // Parcels, and one for the question itself.
   };
   /// Answers the question of a peer: gives each parcel when it was sent, in this step or before
   /// the step has begun here.
-  void ask(uint64_t step, const std::vector<ports::RendezvousKey>& keys,
-           std::shared_ptr<Taker> taker);
+  void ask(uint64_t step, std::span<const ports::RendezvousKey> keys,
+           const std::shared_ptr<Taker>& taker);
   /// The peer does not want it any more.
   void withdraw(uint64_t step, const std::shared_ptr<Taker>& taker);
 

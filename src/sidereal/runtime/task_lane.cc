@@ -1,6 +1,7 @@
 #include "sidereal/runtime/task_lane.h"
 
 #include <chrono>
+#include <iterator>
 
 #include "sidereal/base/log.h"
 #include "sidereal/exec/trace.h"
@@ -15,8 +16,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kTraceBytes = size_t{16} << 20;
-/// What is known of steps that is kept for others.
-constexpr size_t kSpareStates = 256;
 /// Steps whose numbers are remembered, so that none runs twice.
 constexpr size_t kRecentSteps = 32'768;
 /// How often lanes look for what no step has used since they last looked.
@@ -65,10 +64,6 @@ TaskLane::TaskLane(const TaskOptions* options, int index, TaskPrograms* programs
 }
 
 Status TaskLane::create(sys::Network* network, sys::Clock* clock) {
-  post_to_steps_ = [weak = weak_from_this()](uint64_t step, StepState::News news) {
-    const std::shared_ptr<TaskLane> self = weak.lock();
-    if (self != nullptr) self->post_to_step(step, std::move(news));
-  };
   std::string name = options_.name;
   if (options_.lanes > 1) name += fmt::format("/lane:{}", index_);
   const bool is_pinned = !options_.cpus.empty();
@@ -291,6 +286,7 @@ void TaskLane::run_from_elsewhere(ProgramCall* call, const Done& done) {
   {
     const std::lock_guard lock(signals_mutex_);
     const bool is_new = signals_.try_emplace(call->step, stop).second;
+    any_signals_.store(true, std::memory_order_release);
     if (!is_new) ready = is_here(call->step);
   }
   if (!ready.ok()) return fail(done, ready);
@@ -321,6 +317,7 @@ void TaskLane::raise(uint64_t step) {
       found->second->stop()->raise(exec::StopSignal::Reason::kCancelled);
     }
   }
+  if (!any_signals_.load(std::memory_order_acquire)) return;
   // So that a long step sees it before the lane comes to the mail.
   const std::lock_guard lock(signals_mutex_);
   const auto found = signals_.find(step);
@@ -330,6 +327,7 @@ void TaskLane::raise(uint64_t step) {
 void TaskLane::forget_signal(uint64_t step) {
   const std::lock_guard lock(signals_mutex_);
   signals_.erase(step);
+  any_signals_.store(!signals_.empty(), std::memory_order_release);
 }
 
 void TaskLane::cancel(uint64_t step) {
@@ -354,18 +352,27 @@ void TaskLane::end_step(uint64_t step) {
     if (found == steps_.end()) return;
     const base::CountedPtr<StepState> state = found->second;
     if (state->running()) finish(state, base::cancelled("the step was ended"), true);
-    state->refuse_questions(base::aborted("{}: the step has ended", options_.name));
+    if (state->is_asked()) {
+      state->refuse_questions(base::aborted("{}: the step has ended", options_.name));
+    }
     forget(step);
   });
 }
 
-void TaskLane::ask(uint64_t step, const std::vector<ports::RendezvousKey>& keys,
+void TaskLane::ask(uint64_t step, std::span<const ports::RendezvousKey> keys,
                    const std::shared_ptr<Task::Taker>& taker) {
-  const bool posted = post([this, step, keys, taker] {
-    state_of(step)->answer(keys, taker);
-    forget_if_idle(step);
-  });
-  if (!posted) taker->end(stopping());
+  bool taken = !stopping_.load(std::memory_order_relaxed);
+  if (taken && lane_->on_lane()) return answer(step, keys, taker);
+  taken = taken && post([this, step, held = std::vector(keys.begin(), keys.end()), taker] {
+            answer(step, held, taker);
+          });
+  if (!taken) taker->end(stopping());
+}
+
+void TaskLane::answer(uint64_t step, std::span<const ports::RendezvousKey> keys,
+                      const std::shared_ptr<Task::Taker>& taker) {
+  state_of(step)->answer(keys, taker);
+  forget_if_idle(step);
 }
 
 void TaskLane::withdraw(uint64_t step, const std::shared_ptr<Task::Taker>& taker) {
@@ -386,11 +393,10 @@ void TaskLane::forget_if_idle(uint64_t step) {
 base::CountedPtr<StepState> TaskLane::state_of(uint64_t step) {
   base::CountedPtr<StepState>& state = steps_[step];
   if (state != nullptr) return state;
-  if (spare_.empty()) {
-    state = base::CountedPtr<StepState>::make(step, peers_, &post_to_steps_);
+  state = spare_.take();
+  if (state == nullptr) {
+    state = base::CountedPtr<StepState>::make(step, peers_, weak_from_this());
   } else {
-    state = std::move(spare_.back());
-    spare_.pop_back();
     state->renew(step);
   }
   return state;
@@ -399,29 +405,54 @@ base::CountedPtr<StepState> TaskLane::state_of(uint64_t step) {
 void TaskLane::forget(uint64_t step) {
   const auto found = steps_.find(step);
   if (found == steps_.end()) return;
-  if (retired_.size() < kSpareStates) retired_.push_back(std::move(found->second));
+  retired_.push_back(std::move(found->second));
   steps_.erase(found);
 }
 
 /// What is known of steps that have gone serves for others, where nobody else knows it any more.
 void TaskLane::reuse_retired() {
   for (base::CountedPtr<StepState>& state : retired_) {
-    if (!state->has_one_holder() || spare_.size() >= kSpareStates) continue;
+    if (!state->has_one_holder()) continue;
     state->clear();
-    spare_.push_back(std::move(state));
+    spare_.put(std::move(state));
   }
   retired_.clear();
 }
 
-/// Tells a step that still runs something that came from outside.
-void TaskLane::post_to_step(uint64_t number, StepState::News news) {
-  post([this, number, news = std::move(news)] {
-    const auto found = steps_.find(number);
-    if (found == steps_.end() || !found->second->running()) return;
-    const base::CountedPtr<StepState> step = found->second;
-    const Status status = news(step.get());
-    if (!status.ok()) return finish(step, status, true);
-    wake(step);
+Result<tensor::Tensor> TaskLane::allocate(tensor::DType dtype, const tensor::Shape& shape) {
+  return pool_.try_tensor(dtype, shape);
+}
+
+/// Tells a step that still runs something that came from outside, and lets it go on.
+template <class Tell>
+void TaskLane::tell_step(uint64_t number, Tell tell) {
+  const auto found = steps_.find(number);
+  if (found == steps_.end() || !found->second->running()) return;
+  const base::CountedPtr<StepState> step = found->second;
+  tell(step.get());
+  wake(step);
+}
+
+void TaskLane::arrived(uint64_t step, const ports::RendezvousKey& key,
+                       std::span<tensor::Tensor> values) {
+  if (stopping_.load(std::memory_order_relaxed)) return;
+  if (lane_->on_lane()) {
+    return tell_step(step, [&](StepState* state) { state->arrived(key, values); });
+  }
+  auto held = std::make_shared<ports::Parcel>(std::make_move_iterator(values.begin()),
+                                              std::make_move_iterator(values.end()));
+  post([this, step, key, held] {
+    tell_step(step, [&](StepState* state) { state->arrived(key, *held); });
+  });
+}
+
+void TaskLane::ended(uint64_t step, const Peers::Question* question, const Status& status) {
+  if (stopping_.load(std::memory_order_relaxed)) return;
+  if (lane_->on_lane()) {
+    return tell_step(step, [&](StepState* state) { state->ended(question, status); });
+  }
+  post([this, step, question, status] {
+    tell_step(step, [&](StepState* state) { state->ended(question, status); });
   });
 }
 
@@ -516,6 +547,7 @@ void TaskLane::wake_all() {
 void TaskLane::advance(const base::CountedPtr<StepState>& state) {
   // It may have been ended by mail since it became ready.
   if (!state->running()) return;
+  if (!state->failure().ok()) return finish(state, state->failure(), true);
   const Status called = state->calls()->failure();
   if (!called.ok()) {
     const bool derived = state->stop()->raised();
@@ -531,6 +563,8 @@ void TaskLane::advance(const base::CountedPtr<StepState>& state) {
     finish(state, progress.status(), state->stop()->raised());
   } else if (*progress == exec::Step::Progress::kDone) {
     finish(state, {}, false);
+  } else if (!state->failure().ok()) {
+    finish(state, state->failure(), true);
   } else if (state->stop()->raised()) {
     finish(state, base::cancelled("the step was cancelled"), true);
   } else {
@@ -559,6 +593,7 @@ void TaskLane::give_back_unused() {
     LoadedProgram& program = *registered->loaded;
     if (std::exchange(program.trimmed, trims_) != trims_) program.idle.trim();
   }
+  spare_.trim();
   bytes_given_back_ += pool_.trim();
   const int64_t begun = steps_begun_.load(std::memory_order_relaxed);
   if (std::exchange(begun_at_last_give_back_, begun) != begun) {
@@ -566,7 +601,6 @@ void TaskLane::give_back_unused() {
     give_back_later();
     return;
   }
-  spare_ = {};
   if (std::exchange(bytes_given_back_, 0) >= kWorthReleasing) {
     // What is free lies between what is not, where the allocator keeps it.
     sys::posix::release_free_memory();

@@ -14,6 +14,7 @@
 #include "sidereal/exec/executor.h"
 #include "sidereal/exec/workers.h"
 #include "sidereal/lane/lane.h"
+#include "sidereal/runtime/idle_list.h"
 #include "sidereal/runtime/recent_ids.h"
 #include "sidereal/runtime/step_state.h"
 #include "sidereal/runtime/task.h"
@@ -26,6 +27,7 @@ namespace sidereal::runtime {
 /// lane, but what several lanes share by name.
 /// Thread: any, except what says otherwise. What its own thread says goes through no lock.
 class TaskLane final : public std::enable_shared_from_this<TaskLane>,
+                       public Peers::Asker,
                        private lane::Driver,
                        private lane::StopHook {
  public:
@@ -51,9 +53,14 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   void run(ProgramCall* call, Done done);
   void cancel(uint64_t step);
   void end_step(uint64_t step);
-  void ask(uint64_t step, const std::vector<ports::RendezvousKey>& keys,
+  void ask(uint64_t step, std::span<const ports::RendezvousKey> keys,
            const std::shared_ptr<Task::Taker>& taker);
   void withdraw(uint64_t step, const std::shared_ptr<Task::Taker>& taker);
+
+  Result<tensor::Tensor> allocate(tensor::DType dtype, const tensor::Shape& shape) override;
+  void arrived(uint64_t step, const ports::RendezvousKey& key,
+               std::span<tensor::Tensor> values) override;
+  void ended(uint64_t step, const Peers::Question* question, const Status& status) override;
 
   /// Ends the steps of a session and lets go of its programs.
   void close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProgram>> programs,
@@ -81,7 +88,10 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   base::CountedPtr<StepState> state_of(uint64_t step);
   void forget(uint64_t step);
   void reuse_retired();
-  void post_to_step(uint64_t number, StepState::News news);
+  void answer(uint64_t step, std::span<const ports::RendezvousKey> keys,
+              const std::shared_ptr<Task::Taker>& taker);
+  template <class Tell>
+  void tell_step(uint64_t number, Tell tell);
 
   bool poll() override;
   void on_lane_stop() override;
@@ -111,6 +121,7 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   // Of steps that other threads began, and may end.
   std::mutex signals_mutex_;
   std::map<uint64_t, std::shared_ptr<exec::StopSignal>> signals_;
+  std::atomic<bool> any_signals_ = false;  // Changed with signals_mutex_.
 
   // Written by the lane only.
   std::atomic<int64_t> steps_begun_ = 0;
@@ -121,7 +132,6 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
 
   // The lane's own.
   Peers* peers_ = nullptr;
-  StepState::Post post_to_steps_;
   base::RingQueue<std::function<void()>> own_mail_;
   exec::BufferPool pool_;
   std::unique_ptr<OneWayCalls> one_way_;
@@ -129,8 +139,8 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   std::unique_ptr<exec::Workers> workers_;
   absl::flat_hash_map<std::pair<uint64_t, uint64_t>, base::CountedPtr<SessionProgram>> known_;
   absl::flat_hash_map<uint64_t, base::CountedPtr<StepState>> steps_;
-  std::vector<base::CountedPtr<StepState>> retired_;  // Have gone in this turn.
-  std::vector<base::CountedPtr<StepState>> spare_;    // Empty.
+  std::vector<base::CountedPtr<StepState>> retired_;        // Have gone in this turn.
+  IdleList<StepState, base::CountedPtr<StepState>> spare_;  // Empty.
   RecentIds recent_steps_;
   base::RingQueue<base::CountedPtr<StepState>> ready_;
   std::vector<tensor::Tensor> spare_fetches_;  // Memory for the next result's.

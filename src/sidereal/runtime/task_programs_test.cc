@@ -30,20 +30,21 @@ std::string worker(int number) { return task_name("worker", number) + "/device:C
 /// Each has one number for whoever asks; those without one never answer.
 class AnsweringPeers final : public Peers {
  public:
-  std::shared_ptr<Question> ask(const ports::TensorSource& source, uint64_t /*step*/,
-                                const std::vector<Wanted>& wanted,
-                                std::function<void(size_t, ports::Parcel)> on_parcel,
-                                std::function<void(Status)> on_end) override {
+  std::shared_ptr<Question> ask(const ports::TensorSource& source, uint64_t step,
+                                std::span<const Wanted> wanted,
+                                const std::weak_ptr<Asker>& asker) override {
     {
       const std::lock_guard lock(mutex_);
       asked_.push_back(source.incarnation);
     }
     const auto found = values.find(source.device);
     if (found == values.end()) return nullptr;
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      on_parcel(i, {Tensor::of(Shape{1}, std::vector<float>{found->second})});
+    const std::shared_ptr<Asker> told = asker.lock();
+    for (const Wanted& one : wanted) {
+      ports::Parcel values = {Tensor::of(Shape{1}, std::vector<float>{found->second})};
+      told->arrived(step, one.key, values);
     }
-    on_end({});
+    told->ended(step, nullptr, {});
     return nullptr;
   }
   std::vector<uint64_t> asked() {

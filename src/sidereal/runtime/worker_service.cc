@@ -205,7 +205,7 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::ParcelPieces>, pu
     common_->open_keys -= keys_;
   }
 
-  void start(std::shared_ptr<TensorStream> self, const v1::RecvTensorsRequest& request) {
+  void start(const std::shared_ptr<TensorStream>& self, const v1::RecvTensorsRequest& request) {
     self_ = self;
     Task* const task = common_->task;
     if (request.incarnation() != 0 && request.incarnation() != task->incarnation()) {
@@ -225,13 +225,13 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::ParcelPieces>, pu
     for (const v1::TensorKey& key : request.keys()) {
       keys.push_back({.edge = key.edge(), .step = key.step()});
     }
-    task->ask(step_, keys, std::move(self));
+    task->ask(step_, keys, self);
   }
 
-  void give(size_t index, ports::Parcel values) override {
+  void give(size_t index, std::span<const Tensor> values) override {
     const std::lock_guard lock(mutex_);
     if (broken_) return;
-    outbox_.emplace_back(static_cast<int32_t>(index), std::move(values));
+    outbox_.emplace_back(static_cast<int32_t>(index), ports::Parcel(values.begin(), values.end()));
     go_on();
   }
 

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "sidereal/ports/ports.h"
+
+/// Internal to runtime.
+namespace sidereal::runtime {
+
+/// Parcels by key, each with an `About`. What goes leaves its memory to what comes, so that memory
+/// is taken only while there are more than ever before. About is default-constructible.
+/// Thread: none of its own.
+template <class About>
+class Parcels {
+ public:
+  struct Entry {
+    ports::Parcel values;
+    About about = {};
+  };
+
+  /// Or nullptr. Good until the next add().
+  [[nodiscard]] Entry* find(const ports::RendezvousKey& key) {
+    const auto found = places_.find(key);
+    return found == places_.end() ? nullptr : &entries_[found->second];
+  }
+  /// An empty one. Not to be called for a key that is here.
+  Entry& add(const ports::RendezvousKey& key) {
+    if (free_.empty()) {
+      free_.push_back(static_cast<uint32_t>(entries_.size()));
+      entries_.emplace_back();
+    }
+    const uint32_t at = free_.back();
+    free_.pop_back();
+    places_.emplace(key, at);
+    return entries_[at];
+  }
+  void erase(const ports::RendezvousKey& key) {
+    const auto found = places_.find(key);
+    if (found == places_.end()) return;
+    empty(found->second);
+    places_.erase(found);
+  }
+  /// Erases those of which `which(about)` is true.
+  template <class Which>
+  void erase_if(const Which& which) {
+    absl::erase_if(places_, [&](const auto& one) {
+      if (!which(entries_[one.second].about)) return false;
+      empty(one.second);
+      return true;
+    });
+  }
+  void clear() {
+    for (const auto& [key, at] : places_) empty(at);
+    places_.clear();
+  }
+  /// Calls `fn` with the About of each.
+  template <class Fn>
+  void each(const Fn& fn) {
+    for (const auto& [key, at] : places_) fn(entries_[at].about);
+  }
+
+ private:
+  void empty(uint32_t at) {
+    entries_[at].values.clear();
+    entries_[at].about = {};
+    free_.push_back(at);
+  }
+
+  absl::flat_hash_map<ports::RendezvousKey, uint32_t> places_;
+  std::vector<Entry> entries_;
+  std::vector<uint32_t> free_;
+};
+
+}  // namespace sidereal::runtime
