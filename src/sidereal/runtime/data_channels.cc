@@ -16,8 +16,9 @@ namespace {
 
 /// How long a port that was found is tried before it is asked for again.
 constexpr int64_t kTry = sys::kSecond;
-/// Questions that have ended and are kept for others.
+/// Questions that have ended and are kept for others, and the most calls of these.
 constexpr size_t kIdleQuestionsMax = 4096;
+constexpr size_t kIdleCallsMax = 64;
 
 }  // namespace
 
@@ -216,6 +217,7 @@ class DataChannels::LaneQuestion final : public Question {
     if (--missing_ > 0) return;
     if (asker != nullptr) asker->ended(step_, this, status_);
     const std::shared_ptr<LaneQuestion> self = std::move(self_);
+    if (calls_.size() > kIdleCallsMax) return;
     if (owner_->idle_questions_.size() < kIdleQuestionsMax) owner_->idle_questions_.put(self);
   }
 

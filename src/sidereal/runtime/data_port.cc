@@ -90,8 +90,9 @@ constexpr size_t kOpenKeysMax = size_t{1} << 18;
 /// Memory for feeds that a task keeps for the next ones.
 constexpr size_t kFeedBytesKept = size_t{256} << 20;
 
-/// Questions that have been answered and are kept for others.
+/// Questions that have been answered and are kept for others, and the most keys of these.
 constexpr size_t kIdleQuestionsMax = 4096;
+constexpr size_t kIdleKeysMax = 64;
 
 }  // namespace
 
@@ -350,8 +351,9 @@ class DataPort::Impl final : public transport::CallHandler {
     const auto open = calls_.find(name_of(to, id));
     if (open == calls_.end() || open->second.question.get() != &question) return;
     std::shared_ptr<Question> idle = forget_question(open);
+    if (idle->keys() > kIdleKeysMax || idle_questions_.size() >= kIdleQuestionsMax) return;
     // Another lane may still have it in its hands.
-    if (idle->is_elsewhere() || idle_questions_.size() >= kIdleQuestionsMax) return;
+    if (idle->is_elsewhere()) return;
     idle->clear();
     idle_questions_.put(std::move(idle));
   }

@@ -12,7 +12,8 @@
 namespace sidereal::runtime {
 
 /// Parcels by key, each with an `About`. What goes leaves its memory to what comes, so that memory
-/// is taken only while there are more than ever before. About is default-constructible.
+/// is taken only while there are more than ever before; clear() keeps that of a usual step.
+/// About is default-constructible.
 /// Thread: none of its own.
 template <class About>
 class Parcels {
@@ -54,6 +55,10 @@ class Parcels {
     });
   }
   void clear() {
+    if (entries_.size() > kKept) {
+      *this = Parcels();
+      return;
+    }
     for (const auto& [key, at] : places_) empty(at);
     places_.clear();
   }
@@ -64,6 +69,8 @@ class Parcels {
   }
 
  private:
+  static constexpr size_t kKept = 256;
+
   void empty(uint32_t at) {
     entries_[at].values.clear();
     entries_[at].about = {};
