@@ -318,7 +318,7 @@ class GrpcWorker final : public Worker, public Control::Answers, public runtime:
   std::shared_ptr<runtime::Link::Part> part_;
   std::shared_ptr<runtime::Peers::Question> question_;
   // It outlives its questions.
-  const std::shared_ptr<Asker> as_asker_{std::shared_ptr<void>(), this};
+  const std::shared_ptr<Asker> as_asker_{static_cast<Asker*>(this), [](Asker*) {}};
 };
 
 }  // namespace
