@@ -1,9 +1,8 @@
 // Messages between two processes over loopback TCP: lanes, gRPC unary calls, ZeroMQ, and as limits
 // a loop that knows small messages only and a stream without messages; and lanes through shared
-// memory. The server runs on core 0, the client
-// on core 1; the client keeps so many messages of some size under way, each is answered with 16
-// bytes. Sides take turns within each round, all others stand still, and figures are medians of the
-// rounds.
+// memory. The server runs on core 0, the client on core 1; the client keeps so many messages of
+// some size under way, each is answered with 16 bytes. Sides take turns within each round, all
+// others stand still, and figures are medians of the rounds.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -9,6 +9,8 @@
 
 namespace sidereal::exec {
 
+using base::invalid_argument;
+
 const tensor::Tensor& GivenValue::get() {
   if (std::exchange(is_own_, true)) return value_;
   const tensor::Tensor made = value_;
@@ -17,8 +19,6 @@ const tensor::Tensor& GivenValue::get() {
   value_ = tensor::Tensor(made.dtype(), made.shape(), std::move(view));
   return value_;
 }
-
-using base::invalid_argument;
 
 Status check_arity(const BindContext& bind, int min, int max, int outputs) {
   const int inputs = static_cast<int>(bind.instruction.inputs.size());
