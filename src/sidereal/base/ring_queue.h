@@ -26,6 +26,8 @@ class RingQueue {
     --count_;
     return out;
   }
+  /// Element number `i`, from the oldest.
+  T& operator[](size_t i) { return places_[(first_ + i) & (places_.size() - 1)]; }
   /// Drops all, and the memory.
   void clear() { *this = RingQueue(); }
 

@@ -43,6 +43,7 @@ Lane::Lane(LaneOptions options)
       inbox_(static_cast<size_t>(options_.inbox_slots)),
       events_(kEventsPerPass),
       loop_now_(options_.clock->now()),
+      last_idle_(loop_now_),
       ended_(ended_promise_.get_future().share()) {}
 
 Lane::~Lane() {
@@ -246,7 +247,17 @@ bool Lane::iterate() {
     }
   }
   if (holes) std::erase(drivers_, nullptr);
+  if (!progress || loop_now_ - last_idle_ >= Driver::kPatience) progress |= poll_idle();
   progress |= flush();
+  return progress;
+}
+
+bool Lane::poll_idle() {
+  last_idle_ = loop_now_;
+  bool progress = false;
+  for (size_t i = 0; i < drivers_.size(); ++i) {
+    if (drivers_[i] != nullptr) progress |= drivers_[i]->poll_idle();
+  }
   return progress;
 }
 

@@ -29,6 +29,11 @@ class Driver {
   /// Does some work; true if there was any. A lane whose drivers all return false may sleep: what
   /// makes a driver ready again must be an I/O event, a timer or a post.
   virtual bool poll() = 0;
+  /// Does what may wait until the lane has nothing else to do; true if there was any. Called at the
+  /// end of an iteration that found nothing, and about every kPatience in a lane that always has
+  /// something.
+  virtual bool poll_idle() { return false; }
+  static constexpr int64_t kPatience = 1 * sys::kMillisecond;
 };
 
 /// Receives the readiness of one watched pollable. Thread: core-local.
@@ -70,10 +75,10 @@ struct LaneOptions {
 
 /// One thread that owns everything it touches: sockets, timers, drivers.
 ///
-/// An iteration: sockets, due timers, inbox, drivers, flushers. When none had anything to do the
-/// lane keeps looking as `spin_us` says, then blocks in the poller until an event, a timer or a
-/// post. The thread treats denormal floats as zero, and owns the counts of what it makes
-/// (base::CountOwner).
+/// An iteration: sockets, due timers, inbox, drivers, flushers. When none had anything to do, nor
+/// drivers anything that had waited for that, the lane keeps looking as `spin_us` says, then blocks
+/// in the poller until an event, a timer or a post. The thread treats denormal floats as zero, and
+/// owns the counts of what it makes (base::CountOwner).
 ///
 /// Lifecycle: create(), then start(), then stop(). What is "on-lane only" may also be called before
 /// start() by the thread that creates the lane, and after stop() has returned ok. In the place of
@@ -166,6 +171,7 @@ class Lane {
   bool io_pass(int64_t timeout_ns);
   bool run_inbox();
   bool run_flushers();
+  bool poll_idle();
   void sleep();
   void finish();
 
@@ -182,6 +188,7 @@ class Lane {
   std::vector<sys::Event> events_;
   std::optional<base::CountOwner> counts_;  // While the thread runs.
   int64_t loop_now_ = 0;
+  int64_t last_idle_ = 0;  // When drivers last did what may wait.
   sys::Clock::Reading recent_;
   bool in_io_ = false;
 

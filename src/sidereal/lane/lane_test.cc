@@ -131,6 +131,52 @@ TEST_P(LaneTest, DriversArePolledUntilTheyHaveNothingToDo) {
   EXPECT_GT(lane->metrics().busy_ns.value(), 0);
 }
 
+struct PatientDriver : Driver {
+  bool poll() override {
+    if (left == 0) return false;
+    --left;
+    return true;
+  }
+  bool poll_idle() override {
+    if (seen) return false;
+    seen = true;
+    left_then.set_value(left);
+    return true;
+  }
+  explicit PatientDriver(int64_t iterations) : left(iterations) {}
+  int64_t left;
+  bool seen = false;
+  std::promise<int64_t> left_then;
+};
+
+TEST_P(LaneTest, WhatMayWaitIsDoneWhenNothingElseIs) {
+  struct StillClock final : sys::Clock {
+    int64_t now() override { return 1; }
+  };
+  clock_ = std::make_unique<StillClock>();
+  auto lane = create();
+  PatientDriver driver(3);
+  auto done = driver.left_then.get_future();
+  lane->add_driver(&driver);
+  // The clock stands still enough for three iterations, so patience is not what ends.
+  while (lane->step()) {
+  }
+  ASSERT_TRUE(ready(done));
+  EXPECT_EQ(done.get(), 0);
+  ASSERT_TRUE(lane->stop().ok());
+}
+
+TEST_P(LaneTest, WhatMayWaitIsDoneByALaneThatIsNeverIdle) {
+  auto lane = create();
+  PatientDriver driver(std::numeric_limits<int64_t>::max());
+  auto done = driver.left_then.get_future();
+  lane->add_driver(&driver);
+  lane->start();
+  ASSERT_TRUE(ready(done));
+  EXPECT_GT(done.get(), 0);
+  ASSERT_TRUE(lane->stop().ok());
+}
+
 struct OrderHook : StopHook, Flusher {
   void on_lane_stop() override {
     order->push_back(number);

@@ -250,6 +250,7 @@ class DataPort::Impl final : public transport::CallHandler {
   Status begin_run(const Connection& from, const transport::Call& call, std::span<Tensor> feeds) {
     if (draining_) return base::unavailable("{} is stopping", task_->name());
     SR_ASSIGN_OR_RETURN(const RunExtra extra, decode_run(call.extra));
+    const bool is_repeatable = (call.header.flags & wire::kRepeatable) != 0;
     ProgramCall& what = call_;
     what.feeds.resize(feeds.size());
     what = {.session = call.header.session,
@@ -258,6 +259,7 @@ class DataPort::Impl final : public transport::CallHandler {
             .feeds = std::move(what.feeds),
             .trace = extra.trace,
             .whole = extra.whole,
+            .goes_on = extra.whole && !is_repeatable,
             .number = extra.number,
             .lane = extra.lane};
     for (size_t i = 0; i < feeds.size(); ++i) {
@@ -269,7 +271,6 @@ class DataPort::Impl final : public transport::CallHandler {
     }
     const uint64_t step = call.header.step;
     const uint64_t id = call.header.call_id;
-    const bool is_repeatable = (call.header.flags & wire::kRepeatable) != 0;
     // Sent again while it runs, over a new connection: that gets the one answer.
     if (is_repeatable && calls_.contains(name_of(from.id, id))) return {};
     SR_RETURN_IF_ERROR(check_new(from.id, id));

@@ -31,6 +31,8 @@ struct ProgramCall {
   std::vector<tensor::Tensor> feeds;
   int32_t trace = 0;   ///< Number of the task in a trace of the step; 0: no trace.
   bool whole = false;  ///< The step is this alone: it has ended when this has run.
+  /// It ends what a step has begun, and goes before calls that begin one.
+  bool goes_on = false;
   /// What random ops take for the number of the step; 0: `step`. For a call: that of who calls.
   uint64_t number = 0;
   int lane = 0;  ///< Where `whole` runs, modulo the task's lanes. See lane_hint().

@@ -179,10 +179,14 @@ void TaskLane::on_lane_stop() {
   }
   while (run_mail()) {
   }
+  const Status status = base::cancelled("{} is stopping", options_.name);
+  while (!waiting_.empty()) {
+    const WaitingCall call = waiting_.take();
+    refuse(call.call.step, call.stop, call.done, status, false);
+  }
   const std::vector<std::pair<uint64_t, base::CountedPtr<StepState>>> steps(steps_.begin(),
                                                                             steps_.end());
   for (const auto& [number, step] : steps) {
-    const Status status = base::cancelled("{} is stopping", options_.name);
     if (step->running()) finish(step, status, false);
     step->refuse_questions(status);
   }
@@ -260,13 +264,15 @@ Result<base::CountedPtr<SessionProgram>> TaskLane::known(uint64_t session, uint6
 
 void TaskLane::run(ProgramCall* call, Done done) {
   if (!lane_->on_lane()) return run_from_elsewhere(call, done);
-  // Who begins it here ends it here too, so nobody else needs to find its signal.
-  Status started = stopping_.load(std::memory_order_relaxed) ? stopping() : Status();
-  if (started.ok()) {
-    const auto program = known(call->session, call->program);
-    started = program.ok() ? begin(call, *program, nullptr, &done) : program.status();
+  if (stopping_.load(std::memory_order_relaxed)) return fail(done, stopping());
+  auto program = known(call->session, call->program);
+  Status ready = program.status();
+  if (ready.ok()) {
+    ready = check_feeds(*(*program)->loaded, static_cast<int64_t>(call->feeds.size()));
   }
-  if (!started.ok()) fail(done, started);
+  if (!ready.ok()) return fail(done, ready);
+  // Who begins it here ends it here too, so nobody else needs to find its signal.
+  take(call, *program, nullptr, &done);
 }
 
 void TaskLane::fail(const Done& done, const Status& status, bool derived) {
@@ -290,24 +296,67 @@ void TaskLane::run_from_elsewhere(ProgramCall* call, const Done& done) {
     if (!is_new) ready = is_here(call->step);
   }
   if (!ready.ok()) return fail(done, ready);
-  struct Posted {
-    ProgramCall call;
-    base::CountedPtr<SessionProgram> program;
-    Done done;
-  };
-  auto shared = std::make_shared<Posted>(Posted{std::move(*call), *std::move(program), done});
-  const bool posted = post([this, shared, stop] {
-    const Status started = begin(&shared->call, shared->program, stop, &shared->done);
-    // It looks at the session's signal, which may go with the program.
-    const bool was_stopped = !started.ok() && stop->raised();
-    shared->program = nullptr;
-    if (started.ok()) return;
-    forget_signal(shared->call.step);
-    fail(shared->done, started, was_stopped);
+  const uint64_t step = call->step;
+  auto shared =
+      std::make_shared<WaitingCall>(WaitingCall{std::move(*call), *std::move(program), stop, done});
+  const bool posted = post([this, shared] {
+    // What stays behind may be destroyed by another thread, and the session's signal with it.
+    WaitingCall mine = std::exchange(*shared, {});
+    take(&mine.call, mine.program, mine.stop, &mine.done);
   });
   if (posted) return;
-  forget_signal(shared->call.step);
-  fail(shared->done, stopping());
+  forget_signal(step);
+  fail(done, stopping());
+}
+
+/// Begins it, at once or when the lane has nothing else to do.
+void TaskLane::take(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
+                    const std::shared_ptr<exec::StopSignal>& stop, Done* done) {
+  add(&running_, 1);
+  if (call->goes_on && !waiting_.has(call->session)) return begin(call, program, stop, done);
+  waiting_.add(call, program, stop, std::move(*done));
+}
+
+bool TaskLane::poll_idle() {
+  if (waiting_.empty()) return false;
+  const int64_t began = lane_->now();
+  begin_waiting();
+  run_ready();
+  reuse_retired();
+  add(&busy_ns_, lane_->now() - began);
+  return true;
+}
+
+void TaskLane::begin_waiting() {
+  WaitingCall next = waiting_.take();
+  if (next.cancelled) {
+    refuse(next.call.step, next.stop, next.done, base::cancelled("the step was cancelled"), true);
+  } else {
+    begin(&next.call, next.program, next.stop, &next.done);
+  }
+  waiting_.give_back(std::move(next.call.feeds));
+}
+
+void TaskLane::begin(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
+                     const std::shared_ptr<exec::StopSignal>& stop, Done* done) {
+  const Status begun = try_begin(call, program, stop, done);
+  if (begun.ok()) return;
+  refuse(call->step, stop, *done, begun, stop != nullptr && stop->raised());
+}
+
+/// Ends what take() took and what does not begin.
+void TaskLane::refuse(uint64_t step, const std::shared_ptr<exec::StopSignal>& stop,
+                      const Done& done, const Status& why, bool derived) {
+  add(&running_, -1);
+  if (stop != nullptr) forget_signal(step);
+  fail(done, why, derived);
+}
+
+/// A step that has not begun is not going to.
+void TaskLane::cancel_waiting(uint64_t step) {
+  if (waiting_.empty()) return;
+  const auto found = steps_.find(step);
+  if (found == steps_.end() || !found->second->begun()) waiting_.cancel(step);
 }
 
 void TaskLane::raise(uint64_t step) {
@@ -333,6 +382,7 @@ void TaskLane::forget_signal(uint64_t step) {
 void TaskLane::cancel(uint64_t step) {
   raise(step);
   post([this, step] {
+    cancel_waiting(step);
     const auto found = steps_.find(step);
     if (found == steps_.end()) return;
     const base::CountedPtr<StepState> state = found->second;
@@ -348,6 +398,7 @@ void TaskLane::cancel(uint64_t step) {
 void TaskLane::end_step(uint64_t step) {
   raise(step);
   post([this, step] {
+    cancel_waiting(step);
     const auto found = steps_.find(step);
     if (found == steps_.end()) return;
     const base::CountedPtr<StepState> state = found->second;
@@ -456,11 +507,9 @@ void TaskLane::ended(uint64_t step, const Peers::Question* question, const Statu
   });
 }
 
-Status TaskLane::begin(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
-                       std::shared_ptr<exec::StopSignal> stop, Done* done) {
-  SR_RETURN_IF_ERROR(check_feeds(*program->loaded, static_cast<int64_t>(call->feeds.size())));
-  const bool from_elsewhere = stop != nullptr;
-  if (from_elsewhere ? stop->raised() : program->stop->raised()) {
+Status TaskLane::try_begin(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
+                           const std::shared_ptr<exec::StopSignal>& stop, Done* done) {
+  if (stop != nullptr ? stop->raised() : program->stop->raised()) {
     return base::cancelled("the step was cancelled");
   }
   if (Status lost = one_way_->take_failure(call->session); !lost.ok()) {
@@ -473,7 +522,7 @@ Status TaskLane::begin(ProgramCall* call, const base::CountedPtr<SessionProgram>
     forget_if_idle(call->step);
     return base::aborted("{} has seen step {:016x} before", options_.name, call->step);
   }
-  state->set_program(program, std::move(stop));
+  state->set_program(program, stop);
   std::unique_ptr<CallingStep> calling;
   if (call->number == 0) call->number = call->step;
   Status fed = feed(call, state.get(), &calling);
@@ -487,7 +536,6 @@ Status TaskLane::begin(ProgramCall* call, const base::CountedPtr<SessionProgram>
   if (call->pull_ahead_ms > 0) ahead_->begin(call->session, call->program, call->pull_ahead_ms);
   add(&steps_begun_, 1);
   give_back_later();
-  add(&running_, 1);
   state->start(std::move(calling), std::move(*done));
   state->ask_ahead(program->loaded->receives, call->number);
   ready_.push_back(state);

@@ -19,6 +19,7 @@
 #include "sidereal/runtime/step_state.h"
 #include "sidereal/runtime/task.h"
 #include "sidereal/runtime/task_programs.h"
+#include "sidereal/runtime/waiting_calls.h"
 
 /// One lane of a task. Internal to runtime.
 namespace sidereal::runtime {
@@ -94,11 +95,20 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   void tell_step(uint64_t number, Tell tell);
 
   bool poll() override;
+  bool poll_idle() override;
   void on_lane_stop() override;
   bool run_mail();
   void run_ready();
-  Status begin(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
-               std::shared_ptr<exec::StopSignal> stop, Done* done);
+  void take(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
+            const std::shared_ptr<exec::StopSignal>& stop, Done* done);
+  void begin_waiting();
+  void begin(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
+             const std::shared_ptr<exec::StopSignal>& stop, Done* done);
+  void refuse(uint64_t step, const std::shared_ptr<exec::StopSignal>& stop, const Done& done,
+              const Status& why, bool derived);
+  void cancel_waiting(uint64_t step);
+  Status try_begin(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
+                   const std::shared_ptr<exec::StopSignal>& stop, Done* done);
   Status feed(ProgramCall* call, StepState* state, std::unique_ptr<CallingStep>* out);
   void wake(const base::CountedPtr<StepState>& step);
   void wake_all();
@@ -143,6 +153,7 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   IdleList<StepState, base::CountedPtr<StepState>> spare_;  // Empty.
   RecentIds recent_steps_;
   base::RingQueue<base::CountedPtr<StepState>> ready_;
+  WaitingCalls waiting_;
   std::vector<tensor::Tensor> spare_fetches_;  // Memory for the next result's.
   // What steps use is given back when none has used it for a while.
   bool is_going_to_give_back_ = false;

@@ -6,6 +6,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "sidereal/ir/component_specs.h"
 #include "sidereal/program/program.h"
@@ -233,6 +234,113 @@ TEST_P(ProgramsOfATask, who_waits_says_for_which_peer) {
     EXPECT_EQ(result.status.code(), StatusCode::kCancelled);
     EXPECT_EQ(result.waits_for, "tensor 'x0:0' from " + worker(number));
   }
+}
+
+/// Calls that come while the lane has something else to do.
+class CallsOfATask : public ProgramsOfATask {
+ protected:
+  /// From here to go_on() lane 0 stands still.
+  void stand_still() {
+    ASSERT_TRUE(task_->post(0, [may_go = go_.get_future().share()] {
+      EXPECT_EQ(may_go.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+    }));
+  }
+  void go_on() { go_.set_value(); }
+
+  /// Calls it `name`, and remembers when it ended.
+  void call(const std::string& name, uint64_t session, bool goes_on) {
+    open_once(session);
+    const uint64_t step = step_number(session, ++steps_ << 8);
+    numbers_[name] = step;
+    ProgramCall call = {.session = session,
+                        .program = programs_[session],
+                        .step = step,
+                        .feeds = {},
+                        .whole = true,
+                        .goes_on = goes_on};
+    task_->run(&call, [this, name](ProgramResult& result) {
+      const std::lock_guard lock(mutex_);
+      ended_.push_back(name);
+      results_[name] = result.status.code();
+    });
+  }
+  std::vector<std::string> ended(size_t count) {
+    EXPECT_TRUE(eventually([&] {
+      const std::lock_guard lock(mutex_);
+      return ended_.size() >= count;
+    }));
+    const std::lock_guard lock(mutex_);
+    return ended_;
+  }
+
+  std::map<std::string, uint64_t> numbers_;
+  std::map<std::string, StatusCode> results_;
+
+ private:
+  void open_once(uint64_t session) {
+    if (programs_.contains(session)) return;
+    open(session);
+    const auto program = add(session, {1});
+    ASSERT_TRUE(program.ok()) << program.status();
+    programs_[session] = *program;
+  }
+
+  std::promise<void> go_;
+  std::map<uint64_t, uint64_t> programs_;
+  std::mutex mutex_;
+  std::vector<std::string> ended_;
+};
+INSTANTIATE_TEST_SUITE_P(Lanes, CallsOfATask, ::testing::Values(1, 3),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(CallsOfATask, those_that_go_on_come_before_those_that_begin) {
+  stand_still();
+  call("pull 1", 256, false);
+  call("pull 2", 512, false);
+  call("push 3", 768, true);
+  call("pull 4", 1024, false);
+  call("push 5", 1280, true);
+  go_on();
+  EXPECT_THAT(ended(5), ElementsAre("push 3", "push 5", "pull 1", "pull 2", "pull 4"));
+  EXPECT_EQ(task_->figures().steps_running, 0);
+}
+
+TEST_P(CallsOfATask, those_of_one_session_keep_their_order) {
+  stand_still();
+  call("pull", 256, false);
+  call("push", 256, true);
+  call("other push", 512, true);
+  call("next pull", 256, false);
+  go_on();
+  EXPECT_THAT(ended(4), ElementsAre("other push", "pull", "push", "next pull"));
+}
+
+TEST_P(CallsOfATask, one_that_waits_is_cancelled) {
+  stand_still();
+  call("first", 256, false);
+  call("cancelled", 512, false);
+  call("ended", 768, false);
+  call("last", 1024, false);
+  task_->cancel(numbers_["cancelled"], 0);
+  task_->end_step(numbers_["ended"]);
+  EXPECT_EQ(task_->figures().steps, 0);
+  go_on();
+  EXPECT_EQ(ended(4).size(), 4U);
+  EXPECT_EQ(results_["first"], StatusCode::kOk);
+  EXPECT_EQ(results_["cancelled"], StatusCode::kCancelled);
+  EXPECT_EQ(results_["ended"], StatusCode::kCancelled);
+  EXPECT_EQ(results_["last"], StatusCode::kOk);
+  EXPECT_EQ(task_->figures().steps_running, 0);
+}
+
+TEST_P(CallsOfATask, those_that_wait_when_it_stops_are_ended) {
+  stand_still();
+  for (uint64_t i = 1; i <= 20; ++i) call(fmt::format("call {}", i), 256 * i, false);
+  std::thread stopping([&] { task_->stop(); });
+  go_on();
+  stopping.join();
+  EXPECT_EQ(ended(20).size(), 20U);
+  EXPECT_EQ(task_->figures().steps_running, 0);
 }
 
 TEST(IdleListOfSteps, those_that_were_not_needed_are_destroyed) {
