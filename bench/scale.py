@@ -55,9 +55,13 @@ COUNTS = (1, 8, 64, 256, 1024)
 CORES = sorted(os.sched_getaffinity(0))
 OPTIONS = ("--lanes", "1", *OVER_TCP)
 PROCESSES = 4
-#: Seconds without steps, before what is left is looked at.
-REST_S = 5
+#: Seconds without steps, before what is left is looked at: channels of gRPC close in the first 10.
+REST_S = 16
 TABLES, ROWS, IDS, DIM = 8, 50_000, 64, 16
+#: Steps of each worker in a window, and before it, at least: they all begin at once, and a few
+#: steps later no longer know that.
+STEPS, WARM_STEPS = 10, 3
+WINDOW_S_MAX = 20.0
 #: As of Tally::kFineness.
 FINENESS = 20
 THROUGHPUT_TARGET = 0.85
@@ -188,8 +192,8 @@ class Bench:
         assert self.ps is not None
         return resident_kib(self.ps.pid)
 
-    def window(self, workers: int, seconds: float) -> dict[str, Any]:
-        warm_ms = int(seconds * 250)
+    def window(self, workers: int, seconds: float, warm_s: float = 0) -> dict[str, Any]:
+        warm_ms = int(max(warm_s, seconds / 4) * 1000)
         running = [(one, n) for one, n in zip(self.processes, self.shares(workers)) if n > 0]
         began, ps, own = time.monotonic(), self.ps_seconds(), self.own_seconds()
         for one, share in running:
@@ -218,8 +222,14 @@ class Bench:
 def measure_count(
     bench: Bench, protocol: str, workers: int, rounds: int, seconds: float, quiet: Quiet
 ) -> dict[str, Any]:
+    # The first time, workers are not connected yet.
+    looks = [bench.window(workers, seconds) for _ in range(2)]
+    step_s = workers * seconds / max(sum(looks[-1]["steps"]), 1)
+    seconds = min(max(seconds, STEPS * step_s), WINDOW_S_MAX)
     found = [
-        quiet.measure(bench.own_seconds, lambda: bench.window(workers, seconds))
+        quiet.measure(
+            bench.own_seconds, lambda: bench.window(workers, seconds, WARM_STEPS * step_s)
+        )
         for _ in range(rounds)
     ]
     rates = [sum(one["steps"]) / seconds for one in found]
@@ -379,7 +389,8 @@ def write(report: dict[str, Any], path: Path) -> None:
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     conditions = (
-        f"Medians of {arguments.rounds} windows of {arguments.seconds:g} s. The ps on core"
+        f"Medians of {arguments.rounds} windows of {arguments.seconds:g} s, or longer, so that each"
+        f" worker makes about {STEPS} steps; {WARM_STEPS} go before them. The ps on core"
         f" {CORES[0]}, with one lane that spins as it chooses (adaptive); workers on core"
         f" {CORES[-1]}, which do not spin; loopback TCP, cubic on data connections,"
         f" {congestion_control()} on gRPC's."

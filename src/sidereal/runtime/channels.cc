@@ -31,9 +31,11 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& target,
                                             const security::Credentials& credentials) {
   keep_callback_threads();
   // A silent peer is noticed within 7 s.
-  return security::make_channel(
-      target, &credentials,
-      {.keepalive_ms = 2000, .keepalive_timeout_ms = 5000, .connect_ms = 3000});
+  return security::make_channel(target, &credentials,
+                                {.keepalive_ms = 2000,
+                                 .keepalive_timeout_ms = 5000,
+                                 .idle_ms = kChannelIdleMs,
+                                 .connect_ms = 3000});
 }
 
 Channels::Channels(const cluster::ClusterSpec& cluster,

@@ -6,6 +6,7 @@
 #include "sidereal/base/log.h"
 #include "sidereal/exec/trace.h"
 #include "sidereal/ir/device_spec.h"
+#include "sidereal/runtime/channels.h"
 #include "sidereal/sys/clock.h"
 #include "sidereal/sys/posix/process.h"
 
@@ -22,6 +23,8 @@ constexpr size_t kRecentSteps = 32'768;
 constexpr int64_t kLookForUnused = 2 * sys::kSecond;
 /// Bytes that a lane without work gives back to the system.
 constexpr size_t kWorthReleasing = size_t{1} << 20;
+/// After so long without a step, channels have closed and left what they had read into.
+constexpr int64_t kChannelsClosed = (2 * kChannelIdleMs + 1000) * sys::kMillisecond;
 /// How long steps run before answers leave.
 constexpr int64_t kTurn = 100 * sys::kMicrosecond;
 
@@ -653,6 +656,9 @@ void TaskLane::give_back_unused() {
     // What is free lies between what is not, where the allocator keeps it.
     sys::posix::release_free_memory();
   }
+  lane_->run_after(kChannelsClosed, [this, begun] {
+    if (steps_begun_.load(std::memory_order_relaxed) == begun) sys::posix::release_free_memory();
+  });
 }
 
 /// Ends this task's part of a step.

@@ -13,6 +13,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_ms);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, options.keepalive_timeout_ms);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, options.keepalive_when_idle ? 1 : 0);
+  if (options.idle_ms > 0) arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, options.idle_ms);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

@@ -18,6 +18,9 @@ struct ChannelOptions {
   int keepalive_ms = 0;              ///< Silence after which the peer is asked whether it is there.
   int keepalive_timeout_ms = 0;      ///< What it gets to answer in.
   bool keepalive_when_idle = false;  ///< Ask without calls under way, too.
+  /// A channel without calls closes its connection after this or twice this, and makes another one
+  /// for its next call; at least 1000. 0: gRPC's default, 30 minutes.
+  int idle_ms = 0;
   /// What one try to connect may take. Tries that are refused follow one another faster.
   int connect_ms = 0;
 };
