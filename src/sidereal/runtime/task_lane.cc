@@ -206,6 +206,9 @@ void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProg
                              std::shared_ptr<Space> own) {
   // Programs and their steps belong to the lane.
   post([this, id, programs = std::move(programs), own = std::move(own)]() mutable {
+    for (const WaitingCall& call : waiting_.take_all(id)) {
+      refuse(call.call.step, call.stop, call.done, base::cancelled("the session was closed"), true);
+    }
     const std::vector<std::pair<uint64_t, base::CountedPtr<StepState>>> steps(steps_.begin(),
                                                                               steps_.end());
     for (const auto& [number, step] : steps) {

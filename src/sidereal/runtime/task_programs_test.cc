@@ -333,6 +333,22 @@ TEST_P(CallsOfATask, one_that_waits_is_cancelled) {
   EXPECT_EQ(task_->figures().steps_running, 0);
 }
 
+TEST_P(CallsOfATask, nothing_is_left_of_a_session_that_closes_while_some_wait) {
+  stand_still();
+  for (const char* name : {"first", "second", "third"}) {
+    call(name, 256, false);
+    call(std::string("other ") + name, 512, false);
+  }
+  // From the lane: it has taken the calls, and has had no time for them.
+  ASSERT_TRUE(task_->post(0, [this] { task_->close_session(256); }));
+  ASSERT_TRUE(task_->post(0, [this] { task_->close_session(512); }));
+  go_on();
+  EXPECT_EQ(ended(6).size(), 6U);
+  for (const auto& [name, code] : results_) EXPECT_EQ(code, StatusCode::kCancelled) << name;
+  EXPECT_TRUE(eventually([&] { return task_->figures().programs == 0; }));
+  EXPECT_EQ(task_->figures().steps_running, 0);
+}
+
 TEST_P(CallsOfATask, those_that_wait_when_it_stops_are_ended) {
   stand_still();
   for (uint64_t i = 1; i <= 20; ++i) call(fmt::format("call {}", i), 256 * i, false);

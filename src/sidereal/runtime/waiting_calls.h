@@ -51,6 +51,21 @@ class WaitingCalls {
     if (--session->second == 0) sessions_.erase(session);
     return out;
   }
+  /// All of a session, in their order.
+  std::vector<WaitingCall> take_all(uint64_t session) {
+    std::vector<WaitingCall> out;
+    if (!has(session)) return out;
+    for (size_t left = calls_.size(); left > 0; --left) {
+      WaitingCall next = calls_.pop_front();
+      if (next.call.session == session) {
+        out.push_back(std::move(next));
+      } else {
+        calls_.push_back(std::move(next));
+      }
+    }
+    sessions_.erase(session);
+    return out;
+  }
   /// Serves for later ones.
   void give_back(std::vector<tensor::Tensor> feeds) {
     feeds.clear();
