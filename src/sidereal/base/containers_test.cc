@@ -26,6 +26,9 @@ TEST(RingQueue, is_a_queue) {
     }
     ASSERT_EQ(queue.size(), model.size());
     ASSERT_EQ(queue.empty(), model.empty());
+    if (model.empty()) continue;
+    const size_t at = random() % model.size();
+    ASSERT_EQ(*queue[at], model[at]);
   }
   queue.clear();
   EXPECT_TRUE(queue.empty());
