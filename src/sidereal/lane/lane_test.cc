@@ -158,7 +158,6 @@ TEST_P(LaneTest, WhatMayWaitIsDoneWhenNothingElseIs) {
   PatientDriver driver(3);
   auto done = driver.left_then.get_future();
   lane->add_driver(&driver);
-  // The clock stands still enough for three iterations, so patience is not what ends.
   while (lane->step()) {
   }
   ASSERT_TRUE(ready(done));
