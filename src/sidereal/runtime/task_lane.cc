@@ -46,6 +46,13 @@ std::string thread_name(const std::string& task, int lane) {
   return fmt::format("{:.8}:{}/{}", spec->job.value_or(""), spec->task.value_or(0), lane);
 }
 
+/// Whether `call` may run `program`, as far as that was found.
+Status check_call(const ProgramCall& call,
+                  const Result<base::CountedPtr<SessionProgram>>& program) {
+  SR_RETURN_IF_ERROR(program.status());
+  return check_feeds(*(*program)->loaded, static_cast<int64_t>(call.feeds.size()));
+}
+
 /// Adds to what only this thread writes.
 void add(std::atomic<int64_t>* figure, int64_t change) {
   figure->store(figure->load(std::memory_order_relaxed) + change, std::memory_order_relaxed);
@@ -271,11 +278,8 @@ Result<base::CountedPtr<SessionProgram>> TaskLane::known(uint64_t session, uint6
 void TaskLane::run(ProgramCall* call, Done done) {
   if (!lane_->on_lane()) return run_from_elsewhere(call, done);
   if (stopping_.load(std::memory_order_relaxed)) return fail(done, stopping());
-  auto program = known(call->session, call->program);
-  Status ready = program.status();
-  if (ready.ok()) {
-    ready = check_feeds(*(*program)->loaded, static_cast<int64_t>(call->feeds.size()));
-  }
+  const auto program = known(call->session, call->program);
+  const Status ready = check_call(*call, program);
   if (!ready.ok()) return fail(done, ready);
   // Who begins it here ends it here too, so nobody else needs to find its signal.
   take(call, *program, nullptr, &done);
@@ -288,10 +292,7 @@ void TaskLane::fail(const Done& done, const Status& status, bool derived) {
 
 void TaskLane::run_from_elsewhere(ProgramCall* call, const Done& done) {
   auto program = programs_->find(call->session, call->program, index_);
-  Status ready = program.status();
-  if (ready.ok()) {
-    ready = check_feeds(*(*program)->loaded, static_cast<int64_t>(call->feeds.size()));
-  }
+  Status ready = check_call(*call, program);
   if (!ready.ok()) return fail(done, ready);
   // Before the lane hears of it, so that whoever ends the step always finds it.
   const auto stop = std::make_shared<exec::StopSignal>((*program)->stop.get());
