@@ -88,7 +88,8 @@ class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, publ
         handler_(handler),
         listener_(std::move(listener)),
         address_(listener_->address()),
-        clients_(static_cast<uint64_t>(endpoint->options().lane_answer_bytes_max)) {}
+        clients_(&endpoint->kept(),
+                 static_cast<uint64_t>(endpoint->options().lane_answer_bytes_max)) {}
 
   ~Impl() override {
     shut_down(base::cancelled("the server on {} has been closed", address_.to_string()));
@@ -168,7 +169,7 @@ class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, publ
   }
   void add(std::unique_ptr<sys::Stream> stream);
   void pause_accepting(const Status& why);
-  void send_answer(Client* client, Answer& answer);
+  void send_answer(Client* client, KeptMessage& answer);
   void forget_earlier_lives(const wire::Hello& hello);
   void shut_down(const Status& why);
 
@@ -392,8 +393,8 @@ void Acceptor::Impl::reply(ConnectionId to, uint64_t call_id,
                            std::span<const tensor::Tensor> fetches, const ReplyOptions& options) {
   Client* const client = Clients::is_client(to) ? clients_.find(to) : nullptr;
   if (client != nullptr && client->repeatable.erase(call_id) == 0) {
-    Answer& answer = clients_.next_answer(client);
-    answer.assign(call_id, fetches, options);
+    KeptMessage& answer = clients_.next_answer(client, call_id);
+    answer.assign(fetches, options.slots, options.forms, options.extra);
     send_answer(client, answer);
     return clients_.keep(client, answer);
   }
@@ -415,8 +416,8 @@ void Acceptor::Impl::reply_error(ConnectionId to, uint64_t call_id, const Status
   Client* const client = Clients::is_client(to) ? clients_.find(to) : nullptr;
   if (client != nullptr && client->repeatable.erase(call_id) == 0) {
     endpoint_->metrics().calls_failed.add();
-    Answer& answer = clients_.next_answer(client);
-    answer.assign_error(call_id, error, derived);
+    KeptMessage& answer = clients_.next_answer(client, call_id);
+    answer.assign_error(error, derived);
     send_answer(client, answer);
     return clients_.keep(client, answer);
   }
@@ -426,22 +427,14 @@ void Acceptor::Impl::reply_error(ConnectionId to, uint64_t call_id, const Status
   connection->link().send_error(call_id, error, derived);
 }
 
-void Acceptor::Impl::send_answer(Client* client, Answer& answer) {
+void Acceptor::Impl::send_answer(Client* client, KeptMessage& answer) {
   if (client->connection == nullptr) return;
   Link& link = client->connection->link();
-  if (answer.error.ok()) {
-    wire::FrameHeader header;
-    header.method = wire::Method::kReply;
-    header.flags = wire::kNumbered;
-    header.call_id = answer.call_id;
-    header.step = answer.number;
-    const Status sent =
-        link.send(&header, {answer.fetches, answer.slots, answer.forms, answer.extra});
-    if (sent.ok()) return;
-    endpoint_->metrics().calls_failed.add();
-    answer.assign_error(answer.call_id, sent, false);
-  }
-  link.send_error(answer.call_id, answer.error, answer.derived, answer.number);
+  const Status sent = link.send(answer);
+  if (sent.ok()) return;
+  endpoint_->metrics().calls_failed.add();
+  answer.assign_error(sent, false);
+  static_cast<void>(link.send(answer));  // An error is never too large.
 }
 
 Result<Client*> Acceptor::Impl::meet(const wire::Hello& hello) {
@@ -512,7 +505,7 @@ void Acceptor::Impl::forget_earlier_lives(const wire::Hello& hello) {
 
 void Acceptor::Impl::attach(Client* client, ServerConnection* connection) {
   client->connection = connection;
-  clients_.each_answer(client, [&](Answer& answer) { send_answer(client, answer); });
+  clients_.each_answer(client, [&](KeptMessage& answer) { send_answer(client, answer); });
 }
 
 void Acceptor::Impl::detach(Client* client) {

@@ -178,7 +178,7 @@ void Channel::Impl::complete(uint64_t call_id, const Status& status,
     receiving_ = 0;
   }
   CallSink* sink = std::exchange(call->sink, nullptr);
-  if (resumes()) clear_saved(call_id);
+  if (resumes()) drop_saved(call_id);
   if (++call->generation == 0) call->generation = 1;
   free_.push_back(static_cast<uint32_t>(call_id));
   --pending_count_;

@@ -61,20 +61,9 @@ class Channel::Impl final : public Link::Owner, public lane::IoHandler, public l
     uint32_t generation = 1;
     int64_t deadline = 0;
     int64_t started = 0;
-  };
-
-  /// What it takes to send a call again.
-  struct Saved {
-    wire::FrameHeader header;  // its number is 0 until it was sent
-    std::vector<tensor::Tensor> feeds;
-    std::vector<uint32_t> slots;
-    std::vector<wire::Form> forms;
-    std::string extra;
-    uint64_t waiting_bytes = 0;  // of a call that has never been sent
-
-    void assign(const wire::FrameHeader& head, std::span<const tensor::Tensor> tensors,
-                const CallOptions& what);
-    void clear();
+    /// With resumes(): what is sent again. Its number is 0, and its bytes count as waiting, until
+    /// it was sent.
+    std::unique_ptr<KeptMessage> saved;
   };
 
   [[nodiscard]] lane::Lane* lane() const { return endpoint_->lane(); }
@@ -111,12 +100,15 @@ class Channel::Impl final : public Link::Owner, public lane::IoHandler, public l
   [[nodiscard]] std::vector<uint64_t> sent_in_order() const;
   void restarted(bool was_resuming);
   void send_cancels();
+  [[nodiscard]] KeptMessage& saved(uint64_t call_id) const {
+    return *calls_[static_cast<uint32_t>(call_id)].saved;
+  }
   Status send_saved(uint64_t call_id);
   void send_waiting();
   bool note_given_up(uint64_t call_id);
   Status save(const wire::FrameHeader& header, std::span<const tensor::Tensor> feeds,
               const CallOptions& what);
-  void clear_saved(uint64_t call_id);
+  void drop_saved(uint64_t call_id);
   Status check_answer(const wire::FrameHeader& header) const;
   void note_answer(const wire::FrameHeader& header);
   void confirm();
@@ -181,7 +173,6 @@ class Channel::Impl final : public Link::Owner, public lane::IoHandler, public l
   int64_t timer_deadline_ = INT64_MAX;
 
   // With resumes().
-  std::vector<Saved> saved_;        // beside calls_
   std::deque<uint64_t> waiting_;    // calls to be sent over this connection, or the next one
   uint64_t waiting_bytes_ = 0;      // of those that have never been sent
   std::vector<uint64_t> given_up_;  // calls that ended without an answer: the peer may run them

@@ -17,58 +17,38 @@ namespace {
 constexpr uint64_t kConfirmBytes = 16 << 10;
 constexpr int64_t kConfirmNs = 50 * sys::kMillisecond;
 constexpr size_t kGivenUpMax = 1024;
-constexpr size_t kExtraKept = 4 << 10;  // capacity that an ended call keeps
 
 }  // namespace
-
-void Channel::Impl::Saved::assign(const wire::FrameHeader& head,
-                                  std::span<const tensor::Tensor> tensors,
-                                  const CallOptions& what) {
-  header = head;
-  feeds.assign(tensors.begin(), tensors.end());
-  slots.assign(what.slots.begin(), what.slots.end());
-  forms.assign(what.forms.begin(), what.forms.end());
-  extra.assign(what.extra);
-  waiting_bytes = 0;
-}
-
-void Channel::Impl::Saved::clear() {
-  feeds.clear();
-  slots.clear();
-  forms.clear();
-  extra.clear();
-  if (extra.capacity() > kExtraKept) extra = {};
-}
 
 // ---- Sending ---------------------------------------------------------------------------------
 
 /// Sends a call, now or when there is a connection and it is its turn.
 Status Channel::Impl::save(const wire::FrameHeader& header, std::span<const tensor::Tensor> feeds,
                            const CallOptions& what) {
-  saved_.resize(calls_.size());
   const uint64_t call_id = header.call_id;
-  Saved& saved = saved_[static_cast<uint32_t>(call_id)];
-  saved.assign(header, feeds, what);
-  saved.header.flags =
+  std::unique_ptr<KeptMessage>& kept = calls_[static_cast<uint32_t>(call_id)].saved;
+  kept = endpoint_->kept().take();
+  kept->assign(feeds, what.slots, what.forms, what.extra);
+  kept->header = header;
+  kept->header.flags =
       static_cast<uint16_t>(wire::kNumbered | (what.is_repeatable ? wire::kRepeatable : 0));
   if (connected() && waiting_.empty()) {
     Status sent = send_saved(call_id);
-    if (!sent.ok()) saved.clear();
+    if (!sent.ok()) drop_saved(call_id);
     return sent;
   }
-  saved.waiting_bytes = wire::kHeaderBytes + wire::size_of(feeds, what.forms).payload_bytes;
-  waiting_bytes_ += saved.waiting_bytes;
+  kept->bytes = wire::kHeaderBytes + wire::size_of(feeds, what.forms).payload_bytes;
+  waiting_bytes_ += kept->bytes;
   waiting_.push_back(call_id);
   return {};
 }
 
 Status Channel::Impl::send_saved(uint64_t call_id) {
-  Saved& saved = saved_[static_cast<uint32_t>(call_id)];
-  if (saved.header.number == 0) saved.header.number = ++number_;
-  saved.header.confirmed = received_;
-  wire::FrameHeader header = saved.header;  // Its lengths are filled in.
-  SR_RETURN_IF_ERROR(link_.send(&header, {saved.feeds, saved.slots, saved.forms, saved.extra}));
-  waiting_bytes_ -= std::exchange(saved.waiting_bytes, 0);
+  KeptMessage& kept = saved(call_id);
+  if (kept.header.number == 0) kept.header.number = ++number_;
+  kept.header.confirmed = received_;
+  SR_RETURN_IF_ERROR(link_.send(kept));
+  waiting_bytes_ -= std::exchange(kept.bytes, 0);
   confirmed_ = received_;
   unconfirmed_bytes_ = 0;
   return {};
@@ -87,10 +67,10 @@ void Channel::Impl::send_waiting() {
   }
 }
 
-void Channel::Impl::clear_saved(uint64_t call_id) {
-  Saved& saved = saved_[static_cast<uint32_t>(call_id)];
-  waiting_bytes_ -= std::exchange(saved.waiting_bytes, 0);
-  saved.clear();
+void Channel::Impl::drop_saved(uint64_t call_id) {
+  std::unique_ptr<KeptMessage> kept = std::move(calls_[static_cast<uint32_t>(call_id)].saved);
+  waiting_bytes_ -= kept->bytes;
+  endpoint_->kept().give(std::move(kept));
 }
 
 // ---- Losing a connection ---------------------------------------------------------------------
@@ -134,11 +114,10 @@ void Channel::Impl::give_up_resuming() {
 std::vector<uint64_t> Channel::Impl::sent_in_order() const {
   std::vector<uint64_t> out;
   for (uint32_t i = 0; i < calls_.size(); ++i) {
-    if (calls_[i].sink != nullptr && saved_[i].header.number != 0) out.push_back(id_of(i));
+    if (calls_[i].sink != nullptr && calls_[i].saved->header.number != 0) out.push_back(id_of(i));
   }
   std::sort(out.begin(), out.end(), [this](uint64_t a, uint64_t b) {
-    return saved_[static_cast<uint32_t>(a)].header.number <
-           saved_[static_cast<uint32_t>(b)].header.number;
+    return saved(a).header.number < saved(b).header.number;
   });
   return out;
 }
@@ -157,11 +136,11 @@ void Channel::Impl::resumed_by(uint64_t earlier_incarnation) {
   resumed_ += was_resuming && is_known ? 1 : 0;
   // Those that were never sent come behind those that were.
   std::erase_if(waiting_, [this](uint64_t id) {
-    return find(id) == nullptr || saved_[static_cast<uint32_t>(id)].header.number != 0;
+    return find(id) == nullptr || saved(id).header.number != 0;
   });
   std::vector<uint64_t> again, unknown;
   for (const uint64_t call_id : sent_in_order()) {
-    const wire::FrameHeader& header = saved_[static_cast<uint32_t>(call_id)].header;
+    const wire::FrameHeader& header = saved(call_id).header;
     const bool is_repeatable = (header.flags & wire::kRepeatable) != 0;
     if (is_repeatable || (is_known && header.number > ack_.seen)) {
       again.push_back(call_id);
@@ -193,7 +172,7 @@ void Channel::Impl::restarted(bool was_resuming) {
   std::vector<std::pair<uint64_t, bool>> calls;
   for (uint32_t i = 0; i < calls_.size(); ++i) {
     if (calls_[i].sink == nullptr) continue;
-    const wire::FrameHeader& header = saved_[i].header;
+    const wire::FrameHeader& header = calls_[i].saved->header;
     calls.emplace_back(id_of(i), header.number != 0 && (header.flags & wire::kRepeatable) == 0);
   }
   for (const auto& [call_id, is_unknown] : calls) {
@@ -217,7 +196,7 @@ void Channel::Impl::send_cancels() {
 
 /// A call ends without its answer. True when it was sent, so that the peer may run it.
 bool Channel::Impl::note_given_up(uint64_t call_id) {
-  if (saved_[static_cast<uint32_t>(call_id)].header.number == 0) return false;
+  if (saved(call_id).header.number == 0) return false;
   if (given_up_.size() == kGivenUpMax) given_up_.erase(given_up_.begin());
   given_up_.push_back(call_id);
   return true;

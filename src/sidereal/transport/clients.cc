@@ -8,44 +8,18 @@ namespace sidereal::transport {
 namespace {
 
 constexpr size_t kFirstPlaces = 4;
-constexpr size_t kExtraKept = 1 << 10;  // capacity that an empty place keeps
 // What an answer takes beside its tensors, roughly.
 constexpr uint64_t kAnswerBytes = 256;
 
-}  // namespace
-
-void Answer::assign(uint64_t id, std::span<const tensor::Tensor> tensors,
-                    const ReplyOptions& options) {
-  call_id = id;
-  error = Status();
-  derived = false;
-  fetches.assign(tensors.begin(), tensors.end());
-  slots.assign(options.slots.begin(), options.slots.end());
-  forms.assign(options.forms.begin(), options.forms.end());
-  extra.assign(options.extra);
-  bytes = kAnswerBytes + extra.size();
-  for (const tensor::Tensor& t : fetches) {
-    bytes += sizeof(tensor::Tensor) + (t.defined() ? t.nbytes() : 0);
+uint64_t bytes_of(const KeptMessage& answer) {
+  uint64_t out = kAnswerBytes + answer.extra.size();
+  for (const tensor::Tensor& t : answer.tensors) {
+    out += sizeof(tensor::Tensor) + (t.defined() ? t.nbytes() : 0);
   }
+  return out;
 }
 
-void Answer::assign_error(uint64_t id, const Status& why, bool is_derived) {
-  clear();
-  call_id = id;
-  error = why;
-  derived = is_derived;
-  bytes = kAnswerBytes + why.message().size();
-}
-
-void Answer::clear() {
-  error = Status();
-  fetches.clear();
-  slots.clear();
-  forms.clear();
-  extra.clear();
-  if (extra.capacity() > kExtraKept) extra = {};
-  bytes = 0;
-}
+}  // namespace
 
 Client* Clients::find(ConnectionId id) {
   if ((id.value & kClientBit) == 0) return nullptr;
@@ -79,21 +53,27 @@ std::vector<Client*> Clients::all() {
   return out;
 }
 
-Answer& Clients::next_answer(Client* client) {
+KeptMessage& Clients::next_answer(Client* client, uint64_t call_id) {
   const uint64_t open = client->answered_ - client->confirmed_;
   if (open == client->ring_.size()) {
-    std::vector<Answer> larger(std::max(kFirstPlaces, 2 * client->ring_.size()));
+    std::vector<std::unique_ptr<KeptMessage>> larger(
+        std::max(kFirstPlaces, 2 * client->ring_.size()));
     for (uint64_t n = client->confirmed_ + 1; n <= client->answered_; ++n) {
       larger[n & (larger.size() - 1)] = std::move(place(client, n));
     }
     client->ring_ = std::move(larger);
   }
-  Answer& answer = place(client, ++client->answered_);
-  answer.number = client->answered_;
-  return answer;
+  std::unique_ptr<KeptMessage>& answer = place(client, ++client->answered_);
+  answer = kept_->take();
+  answer->header = {.method = wire::Method::kReply,
+                    .flags = wire::kNumbered,
+                    .call_id = call_id,
+                    .step = client->answered_};
+  return *answer;
 }
 
-void Clients::keep(Client* client, Answer& answer) {
+void Clients::keep(Client* client, KeptMessage& answer) {
+  answer.bytes = bytes_of(answer);
   client->bytes_ += answer.bytes;
   bytes_ += answer.bytes;
   if (client->is_forgotten) return drop_answers(client);
@@ -113,7 +93,7 @@ void Clients::drop_answers(Client* client) {
   bytes_ -= client->bytes_;
   client->bytes_ = 0;
   client->confirmed_ = client->answered_;
-  client->ring_ = {};
+  client->ring_ = decltype(client->ring_)();
 }
 
 Status Clients::confirm(Client* client, uint64_t number) {
@@ -121,10 +101,10 @@ Status Clients::confirm(Client* client, uint64_t number) {
     return base::data_loss("answer {} is confirmed, of {}", number, client->answered_);
   }
   while (client->confirmed_ < number) {
-    Answer& answer = place(client, ++client->confirmed_);
-    client->bytes_ -= answer.bytes;
-    bytes_ -= answer.bytes;
-    answer.clear();
+    std::unique_ptr<KeptMessage>& answer = place(client, ++client->confirmed_);
+    client->bytes_ -= answer->bytes;
+    bytes_ -= answer->bytes;
+    kept_->give(std::move(answer));
   }
   return {};
 }

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,31 +10,12 @@
 #include "sidereal/base/slot_map.h"
 #include "sidereal/base/status.h"
 #include "sidereal/lane/timers.h"
-#include "sidereal/tensor/tensor.h"
 #include "sidereal/transport/acceptor.h"
-#include "sidereal/wire/frame.h"
+#include "sidereal/transport/kept_message.h"
 
 /// What an acceptor remembers of clients whose calls outlive their connections. Internal to
 /// transport.
 namespace sidereal::transport {
-
-/// An answer that its client may not have.
-struct Answer {
-  uint64_t number = 0;  ///< among the answers to the client, from 1
-  uint64_t call_id = 0;
-  Status error;  ///< ok: an answer with tensors
-  bool derived = false;
-  std::vector<tensor::Tensor> fetches;
-  std::vector<uint32_t> slots;
-  std::vector<wire::Form> forms;
-  std::string extra;
-  uint64_t bytes = 0;
-
-  /// Fills in all but the number.
-  void assign(uint64_t id, std::span<const tensor::Tensor> tensors, const ReplyOptions& options);
-  void assign_error(uint64_t id, const Status& why, bool is_derived);
-  void clear();
-};
 
 /// One client, connected or not.
 struct Client {
@@ -54,8 +34,8 @@ struct Client {
 
  private:
   friend class Clients;
-  // A ring of answers without a confirmation, a power of two of places.
-  std::vector<Answer> ring_;
+  // A ring of answers that the client may not have, a power of two of places.
+  std::vector<std::unique_ptr<KeptMessage>> ring_;
   uint64_t confirmed_ = 0;
   uint64_t answered_ = 0;
   uint64_t bytes_ = 0;
@@ -65,7 +45,8 @@ struct Client {
 class Clients {
  public:
   /// Answers of more than `bytes_max` in all are not kept: the client with the most is forgotten.
-  explicit Clients(uint64_t bytes_max) : bytes_max_(bytes_max) {}
+  /// `kept` is borrowed.
+  Clients(KeptMessages* kept, uint64_t bytes_max) : kept_(kept), bytes_max_(bytes_max) {}
 
   /// Whether an id is that of a client, known or not.
   static bool is_client(ConnectionId id) { return (id.value & kClientBit) != 0; }
@@ -78,28 +59,30 @@ class Clients {
   [[nodiscard]] std::vector<Client*> all();
   [[nodiscard]] size_t count() const { return by_name_.size(); }
 
-  /// The place for the next answer to the client, with its number.
-  Answer& next_answer(Client* client);
+  /// The next answer to the client, for this call: an empty one, with its number in the header's
+  /// `step`.
+  KeptMessage& next_answer(Client* client, uint64_t call_id);
   /// An answer was filled in and sent. It, or that of others, is dropped where there are too many.
-  void keep(Client* client, Answer& answer);
+  void keep(Client* client, KeptMessage& answer);
   /// The client has all answers up to this one. kDataLoss when there is no such answer.
   Status confirm(Client* client, uint64_t number);
   /// Calls `fn` with every answer that the client may not have, in order.
   template <class Fn>
   void each_answer(Client* client, const Fn& fn) {
-    for (uint64_t n = client->confirmed_ + 1; n <= client->answered_; ++n) fn(place(client, n));
+    for (uint64_t n = client->confirmed_ + 1; n <= client->answered_; ++n) fn(*place(client, n));
   }
   /// Bytes of answers that are kept.
   [[nodiscard]] uint64_t bytes() const { return bytes_; }
 
  private:
   static constexpr uint64_t kClientBit = uint64_t{1} << 63;
-  static Answer& place(Client* client, uint64_t number) {
+  static std::unique_ptr<KeptMessage>& place(Client* client, uint64_t number) {
     return client->ring_[number & (client->ring_.size() - 1)];
   }
   void drop_answers(Client* client);
   void forget_largest();
 
+  KeptMessages* const kept_;
   const uint64_t bytes_max_;
   uint64_t bytes_ = 0;
   base::SlotMap<std::unique_ptr<Client>> clients_;

@@ -9,22 +9,23 @@ using tensor::DType;
 using tensor::Tensor;
 
 uint64_t answer(Clients* clients, Client* client, uint64_t call_id, int64_t bytes = 0) {
-  Answer& place = clients->next_answer(client);
+  KeptMessage& place = clients->next_answer(client, call_id);
   const Tensor value = Tensor::zeros(DType::kUInt8, {bytes});
-  place.assign(call_id, std::span(&value, 1), {.extra = "extra"});
-  const uint64_t number = place.number;
+  place.assign(std::span(&value, 1), {}, {}, "extra");
+  const uint64_t number = place.header.step;
   clients->keep(client, place);
   return number;
 }
 
 std::vector<uint64_t> kept(Clients* clients, Client* client) {
   std::vector<uint64_t> out;
-  clients->each_answer(client, [&](const Answer& one) { out.push_back(one.call_id); });
+  clients->each_answer(client, [&](const KeptMessage& one) { out.push_back(one.header.call_id); });
   return out;
 }
 
 TEST(Clients, AnswersAreKeptInOrderUntilTheyAreConfirmed) {
-  Clients clients(1 << 20);
+  KeptMessages memory;
+  Clients clients(&memory, 1 << 20);
   Client* const client = clients.add({1, 2});
   for (uint64_t i = 1; i <= 10; ++i) EXPECT_EQ(answer(&clients, client, 100 + i), i);
   EXPECT_TRUE(clients.confirm(client, 7).ok());
@@ -37,7 +38,8 @@ TEST(Clients, AnswersAreKeptInOrderUntilTheyAreConfirmed) {
 }
 
 TEST(Clients, AnIdNamesOneClientAndIsNotUsedAgain) {
-  Clients clients(1 << 20);
+  KeptMessages memory;
+  Clients clients(&memory, 1 << 20);
   Client* const one = clients.add({1, 2});
   const ConnectionId id = one->peer.id;
   EXPECT_TRUE(Clients::is_client(id));
@@ -54,7 +56,8 @@ TEST(Clients, AnIdNamesOneClientAndIsNotUsedAgain) {
 }
 
 TEST(Clients, WhoHasTheMostIsForgottenWhenThereIsNoRoom) {
-  Clients clients(100'000);
+  KeptMessages memory;
+  Clients clients(&memory, 100'000);
   Client* const modest = clients.add({1, 1});
   Client* const greedy = clients.add({2, 2});
   answer(&clients, modest, 1, 1000);

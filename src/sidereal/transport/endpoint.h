@@ -14,6 +14,7 @@
 #include "sidereal/sys/network.h"
 #include "sidereal/tensor/tensor.h"
 #include "sidereal/transport/budget.h"
+#include "sidereal/transport/kept_message.h"
 #include "sidereal/transport/outbox.h"
 #include "sidereal/wire/checksum.h"
 #include "sidereal/wire/frame.h"
@@ -69,6 +70,8 @@ class Endpoint {
   /// the last one has used is in the caches.
   std::unique_ptr<MessageParts> take_parts();
   void give_parts(std::unique_ptr<MessageParts> parts);
+  /// Where what may be sent again is kept.
+  [[nodiscard]] KeptMessages& kept() { return kept_; }
   [[nodiscard]] wire::Checksum& checksum() { return checksum_; }
   /// Bytes that wait to be sent on all connections.
   [[nodiscard]] uint64_t send_bytes() const { return send_bytes_; }
@@ -93,6 +96,7 @@ class Endpoint {
   Budget budget_;
   ChunkPool chunks_;
   std::vector<std::unique_ptr<MessageParts>> spare_parts_;  // Empty; the last was used last.
+  KeptMessages kept_;
   wire::Checksum checksum_;
   uint64_t send_bytes_ = 0;
   uint64_t shared_bytes_ = 0;

@@ -79,8 +79,10 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
   /// kInvalidArgument when it is larger than a peer with the same options accepts; then nothing is
   /// sent.
   Status send(wire::FrameHeader* header, const Message& message);
-  /// Sends an Error for `call_id`. A long text is cut. `number` of the answer; 0: none.
-  void send_error(uint64_t call_id, const Status& error, bool derived = false, uint64_t number = 0);
+  /// The same, or an Error, as it is kept.
+  Status send(const KeptMessage& message);
+  /// Sends an Error for `call_id`. A long text is cut.
+  void send_error(uint64_t call_id, const Status& error, bool derived = false);
 
   /// What is left of the payload being received is to be skipped.
   void skip_payload();

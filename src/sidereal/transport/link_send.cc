@@ -174,11 +174,19 @@ void Link::append_strings(const tensor::Tensor& value, uint64_t bytes, bool summ
   if (pad > 0) std::memset(outbox_.append(pad), 0, pad);
 }
 
-void Link::send_error(uint64_t call_id, const Status& error, bool derived, uint64_t number) {
+Status Link::send(const KeptMessage& message) {
+  wire::FrameHeader header = message.header;
+  if (header.method != wire::Method::kError) {
+    return send(&header, {message.tensors, message.slots, message.forms, message.extra});
+  }
+  send(header, message.extra);
+  return {};
+}
+
+void Link::send_error(uint64_t call_id, const Status& error, bool derived) {
   wire::FrameHeader header;
   header.method = wire::Method::kError;
-  header.flags = (derived ? wire::kDerived : 0) | (number != 0 ? wire::kNumbered : 0);
-  header.step = number;
+  header.flags = derived ? wire::kDerived : 0;
   header.call_id = call_id;
   header.status = static_cast<uint32_t>(error.code());
   const std::string text = base::message_of(error);
