@@ -69,6 +69,13 @@ void Counted::take_over() {
   others_.store(0, std::memory_order_relaxed);
 }
 
+void Counted::hold_again() {
+  own_ = 0;
+  owner_.store(nullptr, std::memory_order_relaxed);
+  others_.store(kOne | kMerged, std::memory_order_relaxed);
+  take_over();
+}
+
 void Counted::let_go_of_last() {
   int64_t others = others_.load(std::memory_order_acquire);
   if (others != 0) {
@@ -79,7 +86,7 @@ void Counted::let_go_of_last() {
                                           std::memory_order_acquire)) {
     }
   }
-  if (others == 0) delete this;
+  if (others == 0) unheld();
 }
 
 void Counted::let_go_elsewhere() {
@@ -94,7 +101,7 @@ void Counted::let_go_elsewhere() {
   } while (!others_.compare_exchange_weak(others, left, std::memory_order_acq_rel,
                                           std::memory_order_relaxed));
   if ((left & kMerged) != 0) {
-    if (left == kMerged) delete this;
+    if (left == kMerged) unheld();
     return;
   }
   if ((left & kOnDesk) == 0 || (others & kOnDesk) != 0) return;
@@ -118,7 +125,7 @@ void Counted::settle() {
     all = ((others + own) & ~kOnDesk) | kMerged;
   } while (!others_.compare_exchange_weak(others, all, std::memory_order_acq_rel,
                                           std::memory_order_relaxed));
-  if (all == kMerged) delete this;
+  if (all == kMerged) unheld();
 }
 
 }  // namespace sidereal::base

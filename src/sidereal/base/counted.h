@@ -31,6 +31,11 @@ class CountOwner {
   /// Counts what other threads have let go of that this one had counted; what nobody holds any
   /// more is destroyed. Must be called from time to time.
   void settle();
+  /// Tells the threads that have an owner apart, those of the past too; nullptr: the calling thread
+  /// has none.
+  [[nodiscard]] static const void* here() {
+    return desk_of_this_thread == &nobody_ ? nullptr : desk_of_this_thread;
+  }
 
  private:
   friend class Counted;
@@ -46,7 +51,7 @@ class CountOwner {
   Desk* const desk_;
 };
 
-/// What CountedPtr may hold; whoever lets go of it last deletes it.
+/// What CountedPtr may hold; whoever lets go of it last deletes it, unless unheld() says otherwise.
 /// Thread: any; the object's own rules say who may use what it contains.
 class Counted {
  public:
@@ -85,6 +90,10 @@ class Counted {
 
  protected:
   Counted();
+  /// Nobody holds it any more. Called once, on the thread that noticed.
+  virtual void unheld() { delete this; }
+  /// The caller holds what nobody held, as if it was made now.
+  void hold_again();
 
  private:
   friend class CountOwner;
@@ -128,6 +137,13 @@ class CountedPtr {
   static CountedPtr make(Args&&... args) {
     CountedPtr out;
     out.object_ = new T(std::forward<Args>(args)...);
+    return out;
+  }
+
+  /// What the caller holds already is the result's.
+  static CountedPtr adopt(T* object) {
+    CountedPtr out;
+    out.object_ = object;
     return out;
   }
 

@@ -304,7 +304,6 @@ Step::~Step() { SR_CHECK(calls_in_flight_ == 0, "step {} dies with calls in flig
 void Step::begin(uint64_t step_id) {
   if (root_ == this) {
     SR_CHECK(calls_in_flight_ == 0, "step {} begins with calls in flight", step_id);
-    pool_->rewind();
   }
   step_id_ = step_id;
   pc_ = 0;
@@ -333,8 +332,8 @@ bool Step::is_planned(int32_t slot) const {
 /// Somebody may still hold a result of the step before: that memory is theirs now.
 void Step::renew_held_buffers() {
   const std::vector<SlotInfo>& infos = bound_->program().slots;
-  // The pool and this step hold each buffer once, and slots show it.
-  holders_.assign(buffers_.size(), 2);
+  // This step holds each buffer once, and slots show it.
+  holders_.assign(buffers_.size(), 1);
   for (size_t s = 0; s < slots_.size(); ++s) {
     if (slots_[s].defined()) ++holders_[infos[s].buffer];
   }
@@ -342,7 +341,7 @@ void Step::renew_held_buffers() {
     tensor::Buffer::Ptr& buffer = buffers_[b];
     if (buffer == nullptr || buffer->holders() <= holders_[b]) continue;
     if (!spares_.empty()) std::swap(buffer, spares_[b]);
-    if (buffer != nullptr && buffer->holders() > 2) buffer.reset();
+    if (buffer != nullptr && buffer->holders() > 1) buffer.reset();
   }
 }
 

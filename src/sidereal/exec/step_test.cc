@@ -320,7 +320,7 @@ TEST(Step, end_lets_go_of_feeds_and_of_fetches) {
   const Tensor y = step.fetch(1);
   step.end();
   EXPECT_EQ(x.buffer()->holders(), 1);
-  EXPECT_LE(y.buffer()->holders(), 4);  // The pool, the step's plan, its slot, and y.
+  EXPECT_LE(y.buffer()->holders(), 3);  // The step's plan, its slot, and y.
 }
 
 TEST(Step, takes_no_memory_once_warm_even_when_batches_differ_a_little) {
@@ -554,112 +554,6 @@ TEST(Step, takes_no_memory_for_an_update_in_place) {
   Tensor weights = vec({10, 10});
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(run_descent(step, &weights, true).ok());
   EXPECT_EQ(pool.allocations(), 0U);
-}
-
-TEST(BufferPool, gives_a_buffer_again_only_when_nobody_holds_it) {
-  BufferPool pool(1 << 20);
-  auto a = pool.acquire(1000);
-  const std::byte* const memory = a->data();
-  auto b = pool.acquire(1000);
-  EXPECT_NE(b->data(), memory);
-  EXPECT_EQ(pool.allocations(), 2U);
-  a.reset();
-  EXPECT_EQ(pool.acquire(900)->data(), memory);
-  EXPECT_EQ(pool.allocations(), 2U);
-}
-
-TEST(BufferPool, gives_each_step_the_buffers_of_the_step_before) {
-  BufferPool pool(1 << 20);
-  const auto step = [&pool] {
-    pool.rewind();
-    std::vector<tensor::Buffer::Ptr> held;
-    for (int i = 0; i < 300; ++i) held.push_back(pool.acquire(static_cast<size_t>(i % 3) * 400));
-    std::vector<const std::byte*> out;
-    for (const tensor::Buffer::Ptr& one : held) out.push_back(one->data());
-    return out;
-  };
-  const std::vector<const std::byte*> first = step();
-  EXPECT_EQ(step(), first);
-  EXPECT_EQ(pool.allocations(), 300U);
-}
-
-TEST(BufferPool, does_not_look_at_all_that_waiting_steps_hold_again_for_each_step) {
-  BufferPool pool(1 << 20);
-  std::vector<tensor::Buffer::Ptr> waiting;
-  for (int i = 0; i < 500; ++i) waiting.push_back(pool.acquire(64));
-  const auto let_go = [&](size_t i) {
-    const std::byte* const memory = waiting[i]->data();
-    waiting[i].reset();
-    return memory;
-  };
-  const std::byte* const taken = let_go(200);
-  pool.rewind();
-  waiting[200] = pool.acquire(64);
-  EXPECT_EQ(waiting[200]->data(), taken);
-  // The next step goes on from there; what has become free before it is for later.
-  const std::byte* const before = let_go(100);
-  const std::byte* const behind = let_go(400);
-  pool.rewind();
-  waiting[400] = pool.acquire(64);
-  EXPECT_EQ(waiting[400]->data(), behind);
-  EXPECT_EQ(pool.acquire(64)->data(), before);
-  EXPECT_EQ(pool.allocations(), 500U);
-}
-
-TEST(BufferPool, does_not_waste_a_large_buffer_on_a_small_value) {
-  BufferPool pool(1 << 20);
-  pool.acquire(500'000).reset();
-  EXPECT_LT(pool.acquire(8)->bytes(), 1000U);
-}
-
-TEST(BufferPool, gives_free_memory_back_past_its_limit) {
-  BufferPool pool(100'000);
-  pool.acquire(60'000).reset();
-  const auto held = pool.acquire(80'000);
-  const size_t before = pool.allocations();
-  const auto again = pool.acquire(60'000);
-  EXPECT_EQ(pool.allocations(), before + 1);
-}
-
-TEST(BufferPool, keeps_nothing_that_is_larger_than_its_limit) {
-  BufferPool pool(100'000);
-  pool.acquire(60'000).reset();
-  pool.acquire(200'000).reset();
-  EXPECT_EQ(pool.allocations(), 2U);
-  pool.acquire(60'000).reset();
-  EXPECT_EQ(pool.allocations(), 2U);
-  pool.acquire(200'000).reset();
-  EXPECT_EQ(pool.allocations(), 3U);
-}
-
-TEST(BufferPool, says_that_the_machine_has_no_such_memory) {
-  BufferPool pool(1 << 20);
-  const auto none = pool.try_tensor(tensor::DType::kFloat32, tensor::Shape{int64_t{1} << 55});
-  EXPECT_EQ(none.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(none.status().message(), testing::HasSubstr("float32[36028797018963968]"));
-  EXPECT_TRUE(pool.try_tensor(tensor::DType::kFloat32, tensor::Shape{3}).ok());
-}
-
-TEST(BufferPool, gives_back_what_was_not_taken_since_it_was_last_asked_to) {
-  BufferPool pool(1 << 20);
-  const auto take_two = [&] {
-    pool.rewind();
-    const auto first = pool.acquire(1000);
-    const auto second = pool.acquire(1000);
-  };
-  std::vector<tensor::Buffer::Ptr> held;
-  for (int i = 0; i < 5; ++i) held.push_back(pool.acquire(1000));
-  const size_t one = held[0]->bytes();
-  const auto in_use = held.back();
-  held.clear();
-  EXPECT_EQ(pool.trim(), 0U);
-  take_two();
-  // Two were taken, and one is in use.
-  EXPECT_EQ(pool.trim(), 2 * one);
-  take_two();
-  EXPECT_EQ(pool.allocations(), 5U);
-  EXPECT_EQ(pool.trim(), 0U);
-  EXPECT_EQ(pool.trim(), 2 * one);
 }
 
 }  // namespace

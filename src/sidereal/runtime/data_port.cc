@@ -242,8 +242,6 @@ class DataPort::Impl final : public transport::CallHandler {
   Status run(const Connection& from, const transport::Call& call, std::span<Tensor> feeds) {
     Status begun = begin_run(from, call, feeds);
     call_.feeds.clear();
-    // What was let go of last is in the caches.
-    feed_memory_.rewind();
     return begun;
   }
 

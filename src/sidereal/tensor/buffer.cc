@@ -26,6 +26,20 @@ Buffer::~Buffer() {
   if (release_) release_();
 }
 
+void Buffer::unheld() {
+  if (home_ == nullptr) {
+    delete this;
+    return;
+  }
+  kept_.clear();
+  home_->take_back(this);
+}
+
+Buffer::Ptr Buffer::again() {
+  hold_again();
+  return Ptr::adopt(this);
+}
+
 Buffer::Ptr Buffer::allocate(size_t bytes) {
   Ptr buffer = try_allocate(bytes);
   SR_CHECK(buffer != nullptr, "out of memory: {} bytes", bytes);

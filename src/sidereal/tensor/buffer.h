@@ -40,9 +40,28 @@ class Buffer final : public base::Counted {
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] size_t bytes() const { return bytes_; }
 
+  /// Where a buffer goes that nobody holds any more.
+  class Home {
+   public:
+    virtual ~Home() = default;
+    /// `buffer` is the home's: to be deleted, or given to somebody again(). Thread: any.
+    virtual void take_back(Buffer* buffer) = 0;
+  };
+  /// `home` lasts longer than the buffer. By the only holder.
+  void set_home(Home* home) { home_ = home; }
+  /// The only holder of what the home had.
+  Ptr again();
+  /// The home's own, while nobody holds the buffer: for lists,
+  Buffer* next = nullptr;
+  /// and where it belongs there.
+  size_t place = 0;
+
  private:
+  void unheld() override;
+
   std::byte* data_;
   size_t bytes_;
+  Home* home_ = nullptr;
   std::function<void()> release_;
   std::vector<std::shared_ptr<const void>> kept_;  // Without repeats.
 };
