@@ -6,7 +6,8 @@
 //   attach N                 the first N workers attach and connect, those that have not
 //   run N WARM_MS MS         the first N workers make steps, one at a time each
 //
-// Every answer is a line of JSON.
+// Every answer is a line of JSON. With --protocol alone it is gRPC without an engine, and --serve
+// makes the process the ps of such workers.
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -20,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "scale/alone.h"
 #include "scale/control.h"
 #include "scale/workers.h"
 #include "sidereal/ir/text.h"
@@ -46,8 +48,16 @@ struct Flags {
   int count = 1;
   int64_t ids = 64;
   int64_t rows = 50'000;
+  int64_t row_bytes = 64;
+  int tables = 8;
   int cpu = -1;
+  bool serve = false;
 };
+
+AloneBytes alone_bytes(const Flags& flags) {
+  const auto ids = static_cast<size_t>(flags.tables) * static_cast<size_t>(flags.ids);
+  return {.ids = ids * sizeof(int64_t), .rows = ids * static_cast<size_t>(flags.row_bytes)};
+}
 
 class Workers {
  public:
@@ -56,6 +66,11 @@ class Workers {
         ids_(flags_.rows, flags_.ids, static_cast<uint64_t>(flags_.first) + 1) {}
 
   Result<json> start() {
+    if (is_alone()) {
+      SR_ASSIGN_OR_RETURN(alone_,
+                          AloneEnd::create(static_cast<size_t>(flags_.count), alone_bytes(flags_)));
+      return json{{"ports", alone_->ports()}};
+    }
     SR_ASSIGN_OR_RETURN(common_.protocol, cluster::parse_protocol(flags_.protocol));
     common_.ids = &ids_;
     std::ifstream file(flags_.graph);
@@ -77,6 +92,7 @@ class Workers {
     in >> command;
     if (command == "ps") {
       in >> ps_;
+      if (is_alone()) return json::object();
       SR_ASSIGN_OR_RETURN(data_, find_data_port(ps_));
       return json::object();
     }
@@ -99,7 +115,13 @@ class Workers {
   }
 
  private:
+  [[nodiscard]] bool is_alone() const { return flags_.protocol == kAlone; }
+
   Status attach(size_t number) {
+    if (is_alone()) {
+      workers_.push_back(alone_->worker(&common_, number, ps_));
+      return {};
+    }
     const int index = flags_.first + static_cast<int>(number);
     WorkerOptions options = {.number = number,
                              .task = sidereal::runtime::task_name("worker", index),
@@ -158,6 +180,7 @@ class Workers {
   ir::Graph graph_;
   std::string ps_;
   sidereal::sys::Address data_;
+  std::unique_ptr<AloneEnd> alone_;
   std::unique_ptr<Control> control_;
   std::vector<std::unique_ptr<Hold>> holds_;
   LanePtr lane_;
@@ -171,20 +194,35 @@ json in_words(const Result<json>& answer) {
 
 void say(const json& answer) { std::cout << answer.dump() << std::endl; }
 
+/// The ps of workers of gRPC alone, until standard input ends.
+int serve(const Flags& flags) {
+  const auto end = AloneEnd::create(1, alone_bytes(flags));
+  say(end.ok() ? json{{"port", (*end)->ports()[0]}} : in_words(end.status()));
+  if (!end.ok()) return 1;
+  std::string line;
+  while (std::getline(std::cin, line)) continue;
+  std::_Exit(0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Flags flags;
   CLI::App app("Light workers of one process; started by bench/scale.py.");
-  app.add_option("--protocol", flags.protocol, "what the ps was started with")->required();
-  app.add_option("--graph", flags.graph, "a file with the graph of a session")->required();
-  app.add_option("--target", flags.target, "the node that a step runs")->required();
+  app.add_option("--protocol", flags.protocol, "what the ps was started with; or alone")
+      ->required();
+  app.add_option("--graph", flags.graph, "a file with the graph of a session");
+  app.add_option("--target", flags.target, "the node that a step runs");
   app.add_option("--first", flags.first, "index of the first worker in its job");
   app.add_option("--count", flags.count, "workers of this process");
   app.add_option("--ids", flags.ids, "ids of one table in a step");
   app.add_option("--rows", flags.rows, "rows of a table");
+  app.add_option("--row-bytes", flags.row_bytes, "bytes of a row; alone");
+  app.add_option("--tables", flags.tables, "tables that a step uses; alone");
+  app.add_flag("--serve", flags.serve, "be the ps; alone");
   app.add_option("--cpu", flags.cpu, "core of the lane; -1: any");
   CLI11_PARSE(app, argc, argv);
+  if (flags.serve) return serve(flags);
   Workers workers(flags);
   const Result<json> started = workers.start();
   say(in_words(started));

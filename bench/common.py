@@ -240,7 +240,7 @@ def lines(
         )
     out.append(f'<text x="{left}" y="{height - 12}">{x_name}; upwards: {y_name}</text>')
     for i, (name, line) in enumerate(series):
-        colour = _COLOURS[(0, 2, 4, 5)[i % 4]]
+        colour = _COLOURS[(0, 2, 4, 5, 1)[i % 5]]
         path = [at(point) for point in line if point[1] > 0]
         drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in path)
         out.append(f'<polyline points="{drawn}" fill="none" stroke="{colour}" stroke-width="2.5"/>')

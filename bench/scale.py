@@ -11,6 +11,8 @@ star_server   a data connection, and the control connection of its session
 grpc++        the same, and where the ps asks for ids and gradients: a data connection the other
               way, and a control connection that tells where
 grpc          a control connection each way
+alone         gRPC without an engine: the calls of a step of grpc, with as many bytes, between
+              processes that do nothing else; what grpc loses here too is gRPC's
 
 Memory is what the ps has more of (resident) for each further worker that has a session and its
 connections and is idle: before it has made a step, and when all have made steps and then none for a
@@ -58,6 +60,11 @@ PROCESSES = 4
 #: Seconds without steps, before what is left is looked at: channels of gRPC close in the first 10.
 REST_S = 16
 TABLES, ROWS, IDS, DIM = 8, 50_000, 64, 16
+#: What bench_scale calls gRPC without an engine.
+ALONE = "alone"
+SIDES = (*PROTOCOLS, ALONE)
+#: What a step says, for whom no graph tells.
+ALONE_FLAGS = ("--ids", str(IDS), "--tables", str(TABLES), "--row-bytes", str(4 * DIM))
 #: Steps of each worker in a window, and before it, at least: they all begin at once, and a few
 #: steps later no longer know that.
 STEPS, WARM_STEPS = 10, 3
@@ -84,6 +91,31 @@ def build() -> tuple[tf.Graph, str]:
     return graph, train.name
 
 
+class AlonePs:
+    """The ps of workers of gRPC alone."""
+
+    def __init__(self) -> None:
+        command = ["taskset", "-c", str(CORES[0]), str(BIN / "bench_scale"), "--serve"]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            [*command, "--protocol", ALONE, *ALONE_FLAGS], stdin=pipe, stdout=pipe, text=True
+        )
+        assert self._process.stdout is not None
+        port = json.loads(self._process.stdout.readline())["port"]
+        self.address = f"127.0.0.1:{port}"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def cpu_seconds(self) -> float:
+        return cpu_seconds(self.pid)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
 class LightProcess:
     """A process with light workers."""
 
@@ -91,7 +123,7 @@ class LightProcess:
         core = str(CORES[-1])
         command = ["taskset", "-c", core, str(BIN / "bench_scale"), "--protocol", protocol]
         command += ["--graph", str(graph), "--target", target, "--first", str(first)]
-        command += ["--count", str(count), "--ids", str(IDS), "--rows", str(ROWS), "--cpu", core]
+        command += ["--count", str(count), "--rows", str(ROWS), "--cpu", core, *ALONE_FLAGS]
         self.count = count
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
@@ -143,23 +175,26 @@ class Bench:
 
     def __init__(self, protocol: str, graph: tf.Graph, text: Path, target: str, most: int) -> None:
         self.processes: list[LightProcess] = []
-        self.ps: Server | None = None
-        self._session: tf.Session | None = None
+        self.ps: Server | AlonePs | None = None
         each = -(-most // PROCESSES)
         try:
             for first in range(0, most, each):
                 count = min(each, most - first)
                 self.processes.append(LightProcess(protocol, text, target, first, count))
-            workers = [f"127.0.0.1:{port}" for one in self.processes for port in one.ports]
-            cluster = {"ps": [f"127.0.0.1:{free_ports(1)[0]}"], "worker": workers}
-            self.ps = Server(cluster, "ps", 0, protocol, cores=CORES[:1], options=OPTIONS)
-            with tf.Session(f"grpc://{self.ps.address}", graph=graph) as session:
-                with graph.as_default():
-                    session.run(tf.global_variables_initializer())
+            self.ps = AlonePs() if protocol == ALONE else self._serve(protocol, graph)
             self.tell(f"ps {self.ps.address}")
         except BaseException:
             self.close()
             raise
+
+    def _serve(self, protocol: str, graph: tf.Graph) -> Server:
+        workers = [f"127.0.0.1:{port}" for one in self.processes for port in one.ports]
+        cluster = {"ps": [f"127.0.0.1:{free_ports(1)[0]}"], "worker": workers}
+        ps = Server(cluster, "ps", 0, protocol, cores=CORES[:1], options=OPTIONS)
+        with tf.Session(f"grpc://{ps.address}", graph=graph) as session:
+            with graph.as_default():
+                session.run(tf.global_variables_initializer())
+        return ps
 
     def shares(self, workers: int) -> list[int]:
         """How many of them each process has."""
@@ -312,7 +347,7 @@ def judge(rows: list[dict[str, Any]]) -> list[tuple[str, float, str, bool]]:
     out = []
     most = max(row["workers"] for row in rows)
     for row in rows:
-        if row["workers"] != most:
+        if row["workers"] != most or row["protocol"] == ALONE:
             continue
         name, best, fair = row["protocol"], row["of_best"], row["fairness"]
         at_most = f"at most {IDLE_KIB_TARGET:g}"
@@ -429,7 +464,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_report_arguments(parser)
-    parser.add_argument("--only", nargs="+", choices=PROTOCOLS, default=list(PROTOCOLS))
+    parser.add_argument("--only", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--workers", nargs="+", type=int, default=list(COUNTS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="of a window")
