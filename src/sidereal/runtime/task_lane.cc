@@ -73,7 +73,7 @@ TaskLane::TaskLane(const TaskOptions* options, int index, TaskPrograms* programs
   }
 }
 
-Status TaskLane::create(sys::Network* network, sys::Clock* clock) {
+Status TaskLane::create(const LaneSystem& on) {
   std::string name = options_.name;
   if (options_.lanes > 1) name += fmt::format("/lane:{}", index_);
   const bool is_pinned = !options_.cpus.empty();
@@ -83,8 +83,9 @@ Status TaskLane::create(sys::Network* network, sys::Clock* clock) {
                                                  .index = index_,
                                                  .spin_us = options_.spin_us,
                                                  .cpu = is_pinned ? options_.cpus[cpu] : -1,
-                                                 .network = network,
-                                                 .clock = clock}));
+                                                 .inbox_slots = options_.inbox_slots,
+                                                 .network = on.network,
+                                                 .clock = on.clock}));
   lane_->add_driver(this);
   return {};
 }
@@ -96,7 +97,7 @@ void TaskLane::start(Peers* peers) {
       peers, lane_.get(), &pool_, [this](std::function<void()> fn) { return post(std::move(fn)); });
   // Hooks run last added first: what steps still have to say goes before connections close.
   lane_->add_stop_hook(this);
-  lane_->start();
+  if (options_.stepped.empty()) lane_->start();
 }
 
 void TaskLane::refuse() {

@@ -39,7 +39,7 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   TaskLane(const TaskOptions* options, int index, TaskPrograms* programs,
            std::function<void()> on_change);
 
-  Status create(sys::Network* network, sys::Clock* clock);
+  Status create(const LaneSystem& on);
   /// Begins to run what is asked for. Once.
   void start(Peers* peers);
   /// Takes nothing any more.

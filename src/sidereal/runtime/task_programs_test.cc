@@ -14,6 +14,7 @@
 #include "sidereal/runtime/idle_list.h"
 #include "sidereal/runtime/task.h"
 #include "sidereal/runtime/test_processes.h"
+#include "sidereal/sys/posix/posix.h"
 
 namespace sidereal::runtime {
 namespace {
@@ -380,6 +381,37 @@ TEST(IdleListOfSteps, those_that_were_not_needed_are_destroyed) {
   // However many were in use at once: those of a thousand workers are all used again.
   for (int i = 0; i < 1000; ++i) idle.put(std::make_unique<int>(0));
   EXPECT_EQ(idle.size(), 1000U);
+}
+
+TEST(SteppedTask, RunsWhereItIsSteppedAndNowhereElse) {
+  const auto network = sys::posix::create_network();
+  const auto clock = sys::posix::create_clock();
+  const std::vector<LaneSystem> stepped(2, {.network = network.get(), .clock = clock.get()});
+  EXPECT_EQ(
+      Task::create({.name = "/job:ps/task:0", .lanes = 1, .stepped = stepped}).status().code(),
+      StatusCode::kInvalidArgument);
+  const auto task =
+      Task::create({.name = "/job:ps/task:0", .lanes = 2, .stepped = stepped}).value();
+  AnsweringPeers peers;
+  task->start({&peers});
+  constexpr uint64_t kSession = 0x101;  // On lane 1.
+  ASSERT_TRUE(task->open_session(kSession, false).ok());
+  const NewProgram program = {
+      .bytes = receiver({0}), .lane = 1, .peers = {{.device = worker(2), .incarnation = 2}}};
+  const uint64_t number = task->register_program(kSession, program).value();
+  std::vector<float> got;
+  ASSERT_TRUE(task->lane(0)->post([&] {
+    ProgramCall call = {.session = kSession, .program = number, .step = 0x201, .feeds = {}};
+    task->run(&call, [&](ProgramResult& result) {
+      got.push_back(result.fetches.at(0).data<const float>()[0]);
+    });
+  }));
+  EXPECT_TRUE(task->lane(0)->step());
+  EXPECT_TRUE(got.empty());
+  EXPECT_EQ(task->lane(1)->next_wake(), INT64_MIN);
+  while (task->lane(1)->step()) {
+  }
+  EXPECT_THAT(got, ElementsAre(20));
 }
 
 }  // namespace
