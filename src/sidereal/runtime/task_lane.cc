@@ -1,5 +1,6 @@
 #include "sidereal/runtime/task_lane.h"
 
+#include <algorithm>
 #include <chrono>
 #include <iterator>
 
@@ -195,9 +196,7 @@ void TaskLane::on_lane_stop() {
     const WaitingCall call = waiting_.take();
     refuse(call.call.step, call.stop, call.done, status, false);
   }
-  const std::vector<std::pair<uint64_t, base::CountedPtr<StepState>>> steps(steps_.begin(),
-                                                                            steps_.end());
-  for (const auto& [number, step] : steps) {
+  for (const auto& step : steps_in_order()) {
     if (step->running()) finish(step, status, false);
     step->refuse_questions(status);
   }
@@ -210,6 +209,15 @@ void TaskLane::on_lane_stop() {
   known_.clear();
 }
 
+/// By number: the order of the map is another one in each run.
+std::vector<base::CountedPtr<StepState>> TaskLane::steps_in_order() const {
+  std::vector<base::CountedPtr<StepState>> out;
+  for (const auto& [number, step] : steps_) out.push_back(step);
+  std::sort(out.begin(), out.end(),
+            [](const auto& one, const auto& other) { return one->number() < other->number(); });
+  return out;
+}
+
 void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProgram>> programs,
                              std::shared_ptr<Space> own) {
   // Programs and their steps belong to the lane.
@@ -217,9 +225,7 @@ void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProg
     for (const WaitingCall& call : waiting_.take_all(id)) {
       refuse(call.call.step, call.stop, call.done, base::cancelled("the session was closed"), true);
     }
-    const std::vector<std::pair<uint64_t, base::CountedPtr<StepState>>> steps(steps_.begin(),
-                                                                              steps_.end());
-    for (const auto& [number, step] : steps) {
+    for (const auto& step : steps_in_order()) {
       if (step->session != id || !step->running()) continue;
       finish(step, base::cancelled("the session was closed"), true);
     }

@@ -88,6 +88,7 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   void forget_if_idle(uint64_t step);
   base::CountedPtr<StepState> state_of(uint64_t step);
   void forget(uint64_t step);
+  [[nodiscard]] std::vector<base::CountedPtr<StepState>> steps_in_order() const;
   void reuse_retired();
   void answer(uint64_t step, std::span<const ports::RendezvousKey> keys,
               const std::shared_ptr<Task::Taker>& taker);
