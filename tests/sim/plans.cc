@@ -77,8 +77,14 @@ void add_place(const Scenario& scenario, Work work, size_t at, size_t place, Ste
   std::string ps = device_of(static_cast<int>(place) / scenario.lanes);
   if (scenario.cut != Cut::kParts) ps = partition::on_lane(ps, lane);
   const std::string worker = kPlanWorker;
-  if (work == Work::kRead) {
+  if (work == Work::kRead || work == Work::kWrite) {
     const ir::Output handle = b.variable(weights_name(lane), b.weights_shape(), ps);
+    if (work == Work::kWrite) {
+      const ir::Output value =
+          b.placeholder(fmt::format("weights_{}", at), DType::kFloat32, b.weights_shape(), worker);
+      out->targets.push_back(b.add("VariableAssign", {handle, value}, {}, ps).node);
+      return;
+    }
     const ir::Output all = b.read(handle, b.weights_shape(), ps);
     out->fetches.push_back(b.add("Identity", {all}, {}, worker));
     return;
@@ -175,7 +181,7 @@ int64_t weights(const Scenario& scenario) {
 Result<std::vector<StepPlan>> make_plans(const Scenario& scenario) {
   std::vector<StepPlan> out;
   const auto places = static_cast<size_t>(scenario.ps * scenario.lanes);
-  for (const Work work : {Work::kPull, Work::kPush, Work::kTrain, Work::kRead}) {
+  for (const Work work : {Work::kPull, Work::kPush, Work::kTrain, Work::kRead, Work::kWrite}) {
     for (size_t first = 0; first < places; ++first) {
       SR_ASSIGN_OR_RETURN(out.emplace_back(), make_plan(scenario, work, first));
     }

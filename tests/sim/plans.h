@@ -16,8 +16,9 @@ enum class Work : uint8_t {
   kPush,   ///< Adds to rows of each place.
   kTrain,  ///< Gets rows, and adds to them what depends on that.
   kRead,   ///< Gets all weights of each place.
+  kWrite,  ///< Gives all weights of each place the value they have.
 };
-inline constexpr size_t kWorks = 4;
+inline constexpr size_t kWorks = 5;
 
 /// A program, and the devices that its Sends and Recvs name.
 struct PlannedProgram {
@@ -31,7 +32,7 @@ struct StepPlan {
   Work work = Work::kPull;
   std::vector<size_t> places;
   PlannedProgram own;              ///< Of the worker.
-  std::vector<std::string> feeds;  ///< Of it: "ids_2" or "updates_2", of the place at 2.
+  std::vector<std::string> feeds;  ///< Of it: "ids_2", "updates_2" or "weights_2", of place 2.
   bool fetches = true;             ///< What it gets of each place, in their order; else nothing.
   struct Remote {
     int ps = 0;

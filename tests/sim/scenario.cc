@@ -83,6 +83,10 @@ Scenario draw(uint64_t seed, const Wishes& wishes) {
   out.kind = wishes.kind.value_or(kind);
   constexpr Cut kCuts[] = {Cut::kCalls, Cut::kLite, Cut::kParts};
   out.cut = kCuts[rng.below(3)];
+  if (out.kind == Kind::kTasks) {
+    // Their steps are some calls each, and take longer to simulate.
+    out.think_ns = std::max(out.think_ns, 300 * kMicrosecond * out.workers * out.tracks);
+  }
   out.mapped = rng.chance(0.2);
   out.width = rng.between(1, 8);
   return out;

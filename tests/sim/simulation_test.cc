@@ -40,7 +40,9 @@ using What = std::pair<Kind, bool>;
 
 class SimulationOf : public SimulationTest, public testing::WithParamInterface<What> {
  protected:
-  static Wishes wishes() { return {.kind = GetParam().first, .secret = GetParam().second}; }
+  static Wishes wishes() {
+    return {.seconds = 10, .kind = GetParam().first, .secret = GetParam().second};
+  }
 };
 
 INSTANTIATE_TEST_SUITE_P(All, SimulationOf,

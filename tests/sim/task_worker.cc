@@ -185,6 +185,7 @@ TaskWorker::TaskWorker(const Context& context, sys::sim::Host* host, int index, 
       control_(control),
       plans_(plans),
       pushes_(pushes) {
+  std::ranges::fill(all_weights_.data<float>(), kWeight);
   TaskLife::begin();
   control_->worker_began(this);
   open();
@@ -290,8 +291,8 @@ void TaskWorker::choose(Track* track) {
   if (random().chance(0.5)) return;
   const size_t places = plans_.size() / kWorks;
   // Pulls, pushes or both; rarely all weights.
-  const auto work =
-      random().chance(scenario().large) ? Work::kRead : static_cast<Work>(random().below(3));
+  const auto work = static_cast<Work>(random().chance(scenario().large) ? 3 + random().below(2)
+                                                                        : random().below(3));
   track->plan = static_cast<size_t>(work) * places + random().below(places);
 }
 
@@ -327,7 +328,9 @@ void TaskWorker::draw_feeds(Track* track, Step* step) {
   for (const std::string& name : plan.feeds) {
     const auto at = static_cast<size_t>(std::stoi(name.substr(name.find('_') + 1)));
     const int64_t rows = step->pulled_rows[at];
-    if (name.starts_with("ids_")) {
+    if (name.starts_with("weights_")) {
+      step->feeds.push_back(all_weights_);
+    } else if (name.starts_with("ids_")) {
       Tensor ids = Tensor::empty(DType::kInt64, Shape{rows});
       for (int64_t i = 0; i < rows; ++i) ids.data<int64_t>()[i] = step->pulled[at] + i;
       step->feeds.push_back(std::move(ids));

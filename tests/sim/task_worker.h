@@ -72,6 +72,8 @@ class TaskWorker final : public TaskLife, public WorkerLife {
   PushTable* const pushes_;
   std::vector<std::unique_ptr<Track>> tracks_;
   State state_ = State::kNone;
+  const tensor::Tensor all_weights_ =
+      tensor::Tensor::empty(tensor::DType::kFloat32, {weights(scenario())});
   uint64_t session_ = 0;
   std::vector<Attached> attached_;      // by ps
   std::vector<uint64_t> own_programs_;  // by plan
