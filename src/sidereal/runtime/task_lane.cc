@@ -166,6 +166,7 @@ bool TaskLane::poll() {
   run_mail();
   run_ready();
   reuse_retired();
+  let_go_of_ended();
   add(&busy_ns_, lane_->now() - began);
   return true;
 }
@@ -719,8 +720,15 @@ void TaskLane::finish(const base::CountedPtr<StepState>& state, const Status& st
   if (result.fetches.capacity() > spare_fetches_.capacity()) {
     spare_fetches_ = std::move(result.fetches);
   }
+  let_go_of_ended();
+}
+
+void TaskLane::let_go_of_ended() {
   if (ending_.empty()) return;
-  std::erase_if(ending_, [](const auto& one) { return !one.second->calls.any_open(); });
+  const size_t gone =
+      std::erase_if(ending_, [](const auto& one) { return !one.second->calls.any_open(); });
+  // The session may have been closed before, and nobody else have the program.
+  if (gone > 0) programs_->forget_unused();
 }
 
 }  // namespace sidereal::runtime

@@ -117,6 +117,7 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   void give_back_later();
   void give_back_unused();
   void finish(const base::CountedPtr<StepState>& state, const Status& status, bool derived);
+  void let_go_of_ended();
 
   const TaskOptions& options_;
   const int index_;

@@ -414,5 +414,73 @@ TEST(SteppedTask, RunsWhereItIsSteppedAndNowhereElse) {
   EXPECT_THAT(got, ElementsAre(20));
 }
 
+/// Their runs end a while after they were dropped.
+class LatePeers final : public Peers {
+ public:
+  struct Late final : Run {
+    void cancel() override {}
+    void drop() override { is_dropped = true; }
+    RunDone* done = nullptr;
+    bool is_dropped = false;
+  };
+  std::shared_ptr<Question> ask(const ports::TensorSource& /*source*/, uint64_t /*step*/,
+                                std::span<const Wanted> /*wanted*/,
+                                const std::weak_ptr<Asker>& /*asker*/) override {
+    return nullptr;
+  }
+  std::shared_ptr<Run> run(const std::string& /*task*/, const Call& /*call*/,
+                           std::span<const Tensor> /*feeds*/, RunDone* done) override {
+    last = std::make_shared<Late>();
+    last->done = done;
+    return last;
+  }
+  [[nodiscard]] bool can_run() const override { return true; }
+
+  std::shared_ptr<Late> last;
+};
+
+TEST(SteppedTask, AProgramGoesWhenTheCallsOfItsStepsHaveEnded) {
+  const auto network = sys::posix::create_network();
+  const auto clock = sys::posix::create_clock();
+  const auto task = Task::create({.name = "/job:worker/task:0",
+                                  .stepped = {{.network = network.get(), .clock = clock.get()}}})
+                        .value();
+  LatePeers peers;
+  task->start({&peers});
+  const auto step_all = [&] {
+    while (task->lane(0)->step()) {
+    }
+  };
+  Program program;
+  program.slots.push_back({DType::kFloat32, Shape{1}, -1});
+  program.calls.push_back({.location = {.task = 0},
+                           .program = 7,
+                           .feeds = {},
+                           .fetches = {0},
+                           .device = "/job:ps/task:0/device:CPU:0"});
+  using Kind = program::InstructionKind;
+  program.instructions.resize(2);
+  program.instructions[0] = {Kind::kCallStart, "", "call_0", {}, {}, {}, {}, 0, {}};
+  program.instructions[1] = {Kind::kCallWait, "", "call_0", {}, {}, {}, {0}, 0, {}};
+  constexpr uint64_t kSession = 0x100;
+  ASSERT_TRUE(task->open_session(kSession, false).ok());
+  const auto number = task->register_program(kSession, {.bytes = program::encode(program)});
+  ASSERT_TRUE(number.ok()) << number.status();
+  Status ended;
+  ProgramCall call = {.session = kSession, .program = *number, .step = 0x200, .feeds = {}};
+  task->run(&call, [&](ProgramResult& result) { ended = result.status; });
+  step_all();
+  ASSERT_NE(peers.last, nullptr);
+  task->end_step(0x200);
+  task->close_session(kSession);
+  step_all();
+  EXPECT_EQ(ended.code(), StatusCode::kCancelled);
+  EXPECT_TRUE(peers.last->is_dropped);
+  ASSERT_TRUE(
+      task->post(0, [&] { peers.last->done->done({.status = base::cancelled("dropped")}, {}); }));
+  step_all();
+  EXPECT_EQ(task->figures().programs, 0);
+}
+
 }  // namespace
 }  // namespace sidereal::runtime
