@@ -1,7 +1,9 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <random>
+#include <string>
 
 #include "sidereal/base/log.h"
 #include "tests/sim/simulation.h"
@@ -16,14 +18,6 @@ struct Arguments {
   int runs = 1;
   bool trace = false;
 };
-
-/// What runs the same once more.
-std::string again(const Arguments& arguments, uint64_t seed) {
-  std::string out = fmt::format("./dev sim --seed {}", seed);
-  if (arguments.wishes.workers > 0) out += fmt::format(" --workers {}", arguments.wishes.workers);
-  if (arguments.wishes.seconds > 0) out += fmt::format(" --seconds {}", arguments.wishes.seconds);
-  return out;
-}
 
 bool run_one(const Arguments& arguments, uint64_t seed) {
   const Scenario scenario = draw(seed, arguments.wishes);
@@ -40,7 +34,9 @@ bool run_one(const Arguments& arguments, uint64_t seed) {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   fmt::print("  {}; {:.2f} s\n", report.to_string(), took.count());
   for (const std::string& complaint : report.complaints) fmt::print("  WRONG: {}\n", complaint);
-  if (!report.complaints.empty()) fmt::print("  again: {}\n", again(arguments, seed));
+  if (!report.complaints.empty()) {
+    fmt::print("  again: ./dev sim --seed {}{}\n", seed, arguments.wishes.to_string());
+  }
   std::fflush(stdout);
   return report.complaints.empty();
 }
@@ -53,6 +49,10 @@ int main_of(int argc, char** argv) {
       ->check(CLI::Range(1, 100'000));
   app.add_option("--seconds", arguments.wishes.seconds, "Of virtual time; else drawn")
       ->check(CLI::Range(1.0, 1e6));
+  app.add_option("--kind", arguments.wishes.kind, "What peers are made of; else drawn")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, Kind>{{"lanes", Kind::kLanes}, {"tasks", Kind::kTasks}}));
+  app.add_option("--secret", arguments.wishes.secret, "Whether the cluster has one; else drawn");
   app.add_option("--runs", arguments.runs, "Runs with this seed, the next one, and so on")
       ->check(CLI::Range(1, 1'000'000'000));
   app.add_flag("--trace", arguments.trace, "Write down everything that happens");

@@ -9,14 +9,17 @@ using tensor::Tensor;
 
 std::string ps_name(int index) { return fmt::format("/job:ps/task:{}", index); }
 std::string worker_name(int index) { return fmt::format("/job:worker/task:{}", index); }
+std::string task_of_ps(int index) { return fmt::format("/job:ps/replica:0/task:{}", index); }
+std::string task_of_worker(int index) {
+  return fmt::format("/job:worker/replica:0/task:{}", index);
+}
 
-Process::Process(sys::sim::World* world, sys::sim::Host* host, const Scenario& scenario,
-                 Ledger* ledger, const Place& place)
-    : scenario_(scenario), ledger_(ledger), node_(world->add_node(host)) {
+Process::Process(const Context& context, sys::sim::Host* host, const Place& place)
+    : context_(context), node_(context.world->add_node(host)) {
   lane_ = lane::Lane::create({.name = fmt::format("{}/lane:{}", place.task, place.lane),
                               .index = place.lane,
                               .spin_us = 0,
-                              .inbox_slots = scenario.options.inbox_slots,
+                              .inbox_slots = context.scenario->options.inbox_slots,
                               .network = node_,
                               .clock = node_})
               .value();
@@ -26,7 +29,7 @@ Process::Process(sys::sim::World* world, sys::sim::Host* host, const Scenario& s
                    .task = place.task,
                    .incarnation = place.life != 0 ? place.life : node_->random().next(),
                    .lane_count = static_cast<uint32_t>(place.lanes)},
-                  scenario.options)
+                  context.scenario->options, context.credentials)
                   .value();
 }
 

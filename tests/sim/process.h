@@ -4,6 +4,7 @@
 #include <string>
 
 #include "sidereal/lane/lane.h"
+#include "sidereal/security/credentials.h"
 #include "sidereal/sys/sim/world.h"
 #include "sidereal/tensor/tensor.h"
 #include "sidereal/transport/endpoint.h"
@@ -14,6 +15,14 @@ namespace sidereal::sim {
 
 inline constexpr uint64_t kCluster = 0xc0ffee;
 inline constexpr int kPort = 2222;
+
+/// What all processes of a run share; borrowed.
+struct Context {
+  sys::sim::World* world = nullptr;
+  const Scenario* scenario = nullptr;
+  Ledger* ledger = nullptr;
+  std::shared_ptr<const security::Credentials> credentials = nullptr;  ///< Or plain text.
+};
 
 /// Which lane of which life of a task.
 struct Place {
@@ -26,8 +35,7 @@ struct Place {
 /// A lane of a life of a task: a node with an endpoint. Nodes of one task are on one host.
 class Process : public sys::sim::Runner {
  public:
-  Process(sys::sim::World* world, sys::sim::Host* host, const Scenario& scenario, Ledger* ledger,
-          const Place& place);
+  Process(const Context& context, sys::sim::Host* host, const Place& place);
   /// `on_death` ends what lives on the lane; the node must have been killed.
   ~Process() override;
 
@@ -41,15 +49,14 @@ class Process : public sys::sim::Runner {
 
  protected:
   [[nodiscard]] sys::sim::Rng& random() const { return node_->random(); }
-  [[nodiscard]] const Scenario& scenario() const { return scenario_; }
-  [[nodiscard]] Ledger* ledger() const { return ledger_; }
+  [[nodiscard]] const Scenario& scenario() const { return *context_.scenario; }
+  [[nodiscard]] Ledger* ledger() const { return context_.ledger; }
   /// So many bytes that follow from `what`.
   static tensor::Tensor pattern(int64_t bytes, uint64_t what);
   static bool is_pattern(const tensor::Tensor& value, uint64_t what);
 
  private:
-  const Scenario& scenario_;
-  Ledger* const ledger_;
+  const Context& context_;
   sys::sim::Node* const node_;
   std::unique_ptr<lane::Lane> lane_;
   std::unique_ptr<transport::Endpoint> endpoint_;
@@ -57,5 +64,8 @@ class Process : public sys::sim::Runner {
 
 std::string ps_name(int index);
 std::string worker_name(int index);
+/// Those of real tasks, "/job:ps/replica:0/task:2".
+std::string task_of_ps(int index);
+std::string task_of_worker(int index);
 
 }  // namespace sidereal::sim

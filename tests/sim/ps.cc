@@ -6,9 +6,8 @@ namespace sidereal::sim {
 
 using tensor::Tensor;
 
-Ps::Ps(sys::sim::World* world, sys::sim::Host* host, const Scenario& scenario, Ledger* ledger,
-       const Place& place)
-    : Process(world, host, scenario, ledger, place) {
+Ps::Ps(const Context& context, sys::sim::Host* host, const Place& place)
+    : Process(context, host, place) {
   acceptor_ =
       transport::Acceptor::create(endpoint(), {host->address(), kPort + place.lane}, this).value();
   node()->drive(this);
@@ -84,6 +83,40 @@ void Ps::check_idle() {
       "nobody calls",
       lane()->name(), endpoint()->budget().used(), endpoint()->budget().waiting(),
       endpoint()->send_bytes(), acceptor_->answer_bytes(), endpoint()->chunks().taken());
+}
+
+LanesOfPs::LanesOfPs(const Context& context, sys::sim::Host* host, Place place) {
+  for (; place.lane < place.lanes; ++place.lane) {
+    lanes_.push_back(std::make_unique<Ps>(context, host, place));
+  }
+}
+
+std::vector<sys::sim::Node*> LanesOfPs::nodes() const {
+  std::vector<sys::sim::Node*> out;
+  for (const auto& lane : lanes_) out.push_back(lane->node());
+  return out;
+}
+
+void LanesOfPs::check_memory() {
+  for (const auto& lane : lanes_) lane->check_memory();
+}
+
+bool LanesOfPs::is_idle() {
+  return std::all_of(lanes_.begin(), lanes_.end(),
+                     [](const auto& lane) { return lane->is_idle(); });
+}
+
+void LanesOfPs::check_idle() {
+  for (const auto& lane : lanes_) lane->check_idle();
+}
+
+Memory LanesOfPs::memory() const {
+  Memory out;
+  for (const auto& lane : lanes_) {
+    out.add(
+        {.receive_bytes_max = lane->receive_bytes_max(), .send_bytes_max = lane->send_bytes_max()});
+  }
+  return out;
 }
 
 }  // namespace sidereal::sim

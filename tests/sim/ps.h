@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "sidereal/transport/acceptor.h"
+#include "tests/sim/lives.h"
 #include "tests/sim/process.h"
 
 namespace sidereal::sim {
@@ -14,8 +15,7 @@ namespace sidereal::sim {
 class Ps final : public Process, private transport::CallHandler {
  public:
   /// Listens at kPort + the lane.
-  Ps(sys::sim::World* world, sys::sim::Host* host, const Scenario& scenario, Ledger* ledger,
-     const Place& place);
+  Ps(const Context& context, sys::sim::Host* host, const Place& place);
   ~Ps() override;
 
   /// Complains of memory that is out of bounds.
@@ -41,6 +41,22 @@ class Ps final : public Process, private transport::CallHandler {
   std::unique_ptr<transport::Acceptor> acceptor_;
   std::unordered_map<uint64_t, uint64_t> last_;  // push of each writer in this life
   uint64_t send_bytes_max_ = 0;
+};
+
+/// All lanes of a parameter server, which begin and end together.
+class LanesOfPs final : public PsLife {
+ public:
+  /// `place` names its first lane.
+  LanesOfPs(const Context& context, sys::sim::Host* host, Place place);
+
+  [[nodiscard]] std::vector<sys::sim::Node*> nodes() const override;
+  void check_memory() override;
+  bool is_idle() override;
+  void check_idle() override;
+  [[nodiscard]] Memory memory() const override;
+
+ private:
+  std::vector<std::unique_ptr<Ps>> lanes_;
 };
 
 }  // namespace sidereal::sim

@@ -76,6 +76,30 @@ Scenario draw(uint64_t seed, const Wishes& wishes) {
   out.spread = static_cast<int>(rng.between(1, 4));
   out.end_ns = length;
   out.calm_at_ns = length * 6 / 10;
+  // Every connection begins with a handshake, which takes a processor about a millisecond.
+  const bool secret = rng.chance(is_large ? 0.1 : 0.3);
+  out.secret = wishes.secret.value_or(secret);
+  const Kind kind = rng.chance(0.5) ? Kind::kTasks : Kind::kLanes;
+  out.kind = wishes.kind.value_or(kind);
+  constexpr Cut kCuts[] = {Cut::kCalls, Cut::kLite, Cut::kParts};
+  out.cut = kCuts[rng.below(3)];
+  if (out.kind == Kind::kTasks) {
+    // Their steps are some calls each, and take longer to simulate.
+    out.think_ns = std::max(out.think_ns, 300 * kMicrosecond * out.workers * out.tracks);
+  }
+  out.mapped = rng.chance(0.2);
+  out.width = rng.between(1, 8);
+  return out;
+}
+
+std::string_view name_of(Kind kind) { return kind == Kind::kTasks ? "tasks" : "lanes"; }
+
+std::string Wishes::to_string() const {
+  std::string out;
+  if (workers > 0) out += fmt::format(" --workers {}", workers);
+  if (seconds > 0) out += fmt::format(" --seconds {}", seconds);
+  if (kind) out += fmt::format(" --kind {}", name_of(*kind));
+  if (secret) out += fmt::format(" --secret {}", *secret ? "yes" : "no");
   return out;
 }
 
@@ -84,18 +108,26 @@ std::string Scenario::to_string() const {
   const std::string resumed = resume ? fmt::format("resumed within {} ms, {} bytes kept",
                                                    options.resume_ms, options.lane_answer_bytes_max)
                                      : "not resumed";
+  constexpr const char* kCuts[] = {"calls", "lite", "parts"};
+  const std::string what =
+      kind == Kind::kLanes
+          ? "lanes"
+          : fmt::format("tasks, steps cut into {}, rows of {}, {}", kCuts[static_cast<int>(cut)],
+                        width, mapped ? "first lanes known" : "all lanes known");
   return fmt::format(
-      "{} workers of {} tracks, {} ps of {} lanes, up to {} in a step; delay {} + {} ms, loss "
+      "{}, {}; {} workers of {} tracks, {} ps of {} lanes, up to {} in a step; delay {} + {} ms, "
+      "loss "
       "{:.4f}, {} bytes/s, {} bytes of "
       "buffer, short {}; think {} ms, deadlines {} to {} ms, up to {} bytes, or {} ({:.3f}), late "
       "{:.3f}, cancelled {:.3f}, refused {:.3f}; keepalive {} ms, {}; faults each ms: break {}, "
       "cut "
       "{}, ps death {}, worker death {}, stall {}, slow {}; calm at {} of {} s",
-      workers, tracks, ps, lanes, spread, ms(world.delay_ns_min), ms(world.delay_ns_around),
-      world.loss, world.host_bytes_per_s, world.buffer_bytes, world.short_io, ms(think_ns),
-      ms(deadline_ns_min), ms(deadline_ns_max), bytes_small, bytes_large, large, late, cancelled,
-      refused, options.keepalive_timeout_ms, resumed, ms(break_ns), ms(cut_ns), ms(ps_death_ns),
-      ms(worker_death_ns), ms(stall_ns), ms(slow_ns), ms(calm_at_ns) / 1e3, ms(end_ns) / 1e3);
+      what, secret ? "a secret" : "no secret", workers, tracks, ps, lanes, spread,
+      ms(world.delay_ns_min), ms(world.delay_ns_around), world.loss, world.host_bytes_per_s,
+      world.buffer_bytes, world.short_io, ms(think_ns), ms(deadline_ns_min), ms(deadline_ns_max),
+      bytes_small, bytes_large, large, late, cancelled, refused, options.keepalive_timeout_ms,
+      resumed, ms(break_ns), ms(cut_ns), ms(ps_death_ns), ms(worker_death_ns), ms(stall_ns),
+      ms(slow_ns), ms(calm_at_ns) / 1e3, ms(end_ns) / 1e3);
 }
 
 }  // namespace sidereal::sim

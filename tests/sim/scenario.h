@@ -1,12 +1,29 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "sidereal/config/options.h"
 #include "sidereal/sys/sim/world.h"
 
 namespace sidereal::sim {
+
+/// What parameter servers and workers are made of.
+enum class Kind : uint8_t {
+  kLanes,  ///< Lanes with channels and acceptors, which call one another.
+  kTasks,  ///< Tasks of runtime with data ports and data channels, which run programs.
+};
+/// "lanes" or "tasks".
+std::string_view name_of(Kind kind);
+
+/// How a step of tasks is cut.
+enum class Cut : uint8_t {
+  kCalls,  ///< The worker calls, level by level.
+  kLite,   ///< The same, merged; it waits for no push, and pulls ahead.
+  kParts,  ///< Each task runs a part, and they ask one another for tensors.
+};
 
 /// What one run is made of. Everything follows from the seed, but for what is asked for.
 struct Scenario {
@@ -39,14 +56,25 @@ struct Scenario {
   int64_t worker_death_ns = 0;
   int64_t stall_ns = 0;
   int64_t slow_ns = 0;
+  bool secret = false;  ///< The cluster has one: connections are TLS, of the key derived from it.
+  Kind kind = Kind::kLanes;
+  // Of tasks. There is no `resume`, `repeatable` and `late`: data channels know for themselves.
+  Cut cut = Cut::kCalls;
+  bool mapped = false;  ///< Of a task only the first lane's port is known, which passes calls on.
+  int64_t width = 1;    ///< Numbers in a row of a variable.
 
   [[nodiscard]] std::string to_string() const;
 };
 
-/// What is asked for beside the seed; 0: drawn.
+/// What is asked for beside the seed; 0 or nothing: drawn.
 struct Wishes {
   int workers = 0;
   double seconds = 0;  ///< of virtual time
+  std::optional<Kind> kind = {};
+  std::optional<bool> secret = {};
+
+  /// As arguments of ./dev sim, each with a blank before it.
+  [[nodiscard]] std::string to_string() const;
 };
 
 Scenario draw(uint64_t seed, const Wishes& wishes);

@@ -5,7 +5,11 @@
 #include <utility>
 
 #include "sidereal/sys/sim/world.h"
+#include "tests/sim/control.h"
 #include "tests/sim/ps.h"
+#include "tests/sim/task_ps.h"
+#include "tests/sim/task_worker.h"
+#include "tests/sim/worker.h"
 
 namespace sidereal::sim {
 
@@ -20,14 +24,72 @@ namespace {
 
 /// How often memory is looked at.
 constexpr int64_t kLookEvery = 20 * kMillisecond;
+constexpr const char* kSecret = "what only the members of the cluster know";
+
+/// What tasks of a simulation share.
+class Tasks {
+ public:
+  Tasks(const Context& context, const std::vector<Host*>& ps_hosts,
+        const std::vector<Host*>& worker_hosts)
+      : context_(context),
+        plans_(make_plans(*context.scenario).value()),
+        pushes_(ps_hosts.size() * static_cast<size_t>(context.scenario->lanes), context.ledger),
+        control_(context, ps_hosts, worker_hosts, plans_),
+        ps_(ps_hosts.size()) {
+    for (size_t i = 0; i < ps_hosts.size(); ++i) {
+      state_.push_back(make_state_programs(*context.scenario, static_cast<int>(i)).value());
+    }
+  }
+
+  std::unique_ptr<PsLife> start_ps(Host* host, int index, uint64_t life) {
+    const auto at = static_cast<size_t>(index);
+    auto ps =
+        std::make_unique<TaskPs>(context_, host, index, life, &control_, state_[at], &pushes_);
+    ps_[at] = ps.get();
+    control_.ps_began(index, ps.get());
+    return ps;
+  }
+  void ps_ends(int index) {
+    control_.ps_ends(index);
+    std::exchange(ps_[static_cast<size_t>(index)], nullptr)->read_variables();
+  }
+  std::unique_ptr<WorkerLife> start_worker(Host* host, int index, uint64_t number) {
+    return std::make_unique<TaskWorker>(context_, host, index, number, &control_, plans_, &pushes_);
+  }
+  void check_idle() {
+    if (control_.sessions() > 0) {
+      context_.ledger->complain("{} sessions never ended", control_.sessions());
+    }
+    for (TaskPs* const ps : ps_) {
+      if (ps != nullptr) ps->read_variables();
+    }
+  }
+  [[nodiscard]] const PushTable& pushes() const { return pushes_; }
+
+ private:
+  const Context& context_;
+  const std::vector<StepPlan> plans_;
+  std::vector<StatePrograms> state_;  // by ps
+  PushTable pushes_;
+  Control control_;
+  std::vector<TaskPs*> ps_;  // that live
+};
 
 class Simulation {
  public:
   Simulation(const Scenario& scenario, std::function<void(int64_t, std::string_view)> trace)
-      : scenario_(scenario), world_(scenario.seed, scenario.world), rng_(world_.random().fork()) {
+      : scenario_(scenario),
+        world_(scenario.seed, scenario.world),
+        rng_(world_.random().fork()),
+        context_{.world = &world_, .scenario = &scenario, .ledger = &ledger_} {
+    if (scenario.secret)
+      context_.credentials = security::Credentials::create({.secret = kSecret}).value();
     if (trace) world_.set_trace(std::move(trace));
     for (int i = 0; i < scenario.ps; ++i) ps_hosts_.push_back(world_.add_host());
     for (int i = 0; i < scenario.workers; ++i) worker_hosts_.push_back(world_.add_host());
+    if (scenario.kind == Kind::kTasks) {
+      tasks_ = std::make_unique<Tasks>(context_, ps_hosts_, worker_hosts_);
+    }
     ps_.resize(ps_hosts_.size());
     workers_.resize(worker_hosts_.size());
     for (size_t i = 0; i < ps_.size(); ++i) start_ps(i);
@@ -55,39 +117,40 @@ class Simulation {
     // What was given up may still be on its way.
     for (int i = 0; i < 120 && !is_idle(); ++i) world_.run_until(world_.now() + kSecond);
     for (auto& worker : workers_) worker->check_idle();
-    for (Ps* ps : lanes()) ps->check_idle();
+    for (const auto& ps : ps_) ps->check_idle();
+    if (tasks_ != nullptr) tasks_->check_idle();
     return report();
   }
 
  private:
-  /// All lanes of a task begin and end together.
   void start_ps(size_t at) {
-    if (!ps_[at].empty()) return;
-    Place place{
-        .task = ps_name(static_cast<int>(at)), .lanes = scenario_.lanes, .life = rng_.next()};
-    for (; place.lane < place.lanes; ++place.lane) {
-      ps_[at].push_back(std::make_unique<Ps>(&world_, ps_hosts_[at], scenario_, &ledger_, place));
+    if (ps_[at] != nullptr) return;
+    const uint64_t life = rng_.next();
+    const auto index = static_cast<int>(at);
+    if (tasks_ != nullptr) {
+      ps_[at] = tasks_->start_ps(ps_hosts_[at], index, life);
+    } else {
+      ps_[at] = std::make_unique<LanesOfPs>(
+          context_, ps_hosts_[at],
+          Place{.task = ps_name(index), .lanes = scenario_.lanes, .life = life});
     }
   }
   void end_ps(size_t at, Death death) {
-    for (const auto& lane : ps_[at]) {
-      world_.kill(lane->node(), death);
-      note_memory(*lane);
-    }
-    ps_[at].clear();
-  }
-  /// Of all ps that live.
-  std::vector<Ps*> lanes() const {
-    std::vector<Ps*> out;
-    for (const auto& ps : ps_) {
-      for (const auto& lane : ps) out.push_back(lane.get());
-    }
-    return out;
+    if (ps_[at] == nullptr) return;
+    if (tasks_ != nullptr) tasks_->ps_ends(static_cast<int>(at));
+    for (sys::sim::Node* const node : ps_[at]->nodes()) world_.kill(node, death);
+    memory_.add(ps_[at]->memory());
+    ps_[at].reset();
   }
   void start_worker(size_t at) {
     if (workers_[at] != nullptr) return;
-    workers_[at] = std::make_unique<Worker>(&world_, worker_hosts_[at], scenario_, &ledger_,
-                                            static_cast<int>(at), ++lives_, ps_hosts_);
+    const auto index = static_cast<int>(at);
+    if (tasks_ != nullptr) {
+      workers_[at] = tasks_->start_worker(worker_hosts_[at], index, ++lives_);
+    } else {
+      workers_[at] =
+          std::make_unique<Worker>(context_, worker_hosts_[at], index, ++lives_, ps_hosts_);
+    }
   }
   void end_worker(size_t at, Death death) {
     if (workers_[at] == nullptr) return;
@@ -125,7 +188,7 @@ class Simulation {
     each(scenario_.cut_ns, [this] { cut(); });
     each(scenario_.ps_death_ns, [this] {
       const size_t at = rng_.below(ps_.size());
-      if (ps_[at].empty()) return;
+      if (ps_[at] == nullptr) return;
       end_ps(at, any_death());
       undo(500 * kMillisecond, [this, at] {
         world_.revive(ps_hosts_[at]);
@@ -168,8 +231,10 @@ class Simulation {
       // One lane has much to do, or all of the process stands.
       const auto& ps = ps_[rng_.below(ps_.size())];
       const size_t only = rng_.below(2 * static_cast<uint64_t>(scenario_.lanes));
-      for (size_t i = 0; i < ps.size(); ++i) {
-        if (only >= ps.size() || only == i) world_.stall(ps[i]->node(), ns);
+      if (ps == nullptr) return;
+      const std::vector<sys::sim::Node*> lanes = ps->nodes();
+      for (size_t i = 0; i < lanes.size(); ++i) {
+        if (only >= lanes.size() || only == i) world_.stall(lanes[i], ns);
       }
       return;
     }
@@ -195,17 +260,16 @@ class Simulation {
   }
 
   void look() {
-    for (Ps* ps : lanes()) ps->check_memory();
+    for (const auto& ps : ps_) {
+      if (ps != nullptr) ps->check_memory();
+    }
     if (world_.now() < scenario_.end_ns) world_.after(kLookEvery, [this] { look(); });
-  }
-  void note_memory(const Ps& ps) {
-    report_.receive_bytes_max = std::max(report_.receive_bytes_max, ps.receive_bytes_max());
-    report_.send_bytes_max = std::max(report_.send_bytes_max, ps.send_bytes_max());
   }
 
   bool is_idle() {
-    const std::vector<Ps*> all = lanes();
-    return std::all_of(all.begin(), all.end(), [](const Ps* ps) { return ps->is_idle(); });
+    const auto idle = [](const auto& life) { return life->is_idle(); };
+    return std::all_of(workers_.begin(), workers_.end(), idle) &&
+           std::all_of(ps_.begin(), ps_.end(), idle);
   }
 
   [[nodiscard]] Outcomes outcomes() const {
@@ -226,7 +290,10 @@ class Simulation {
     const int64_t turned_away = now.late + now.no_room - before.late - before.no_room;
     const bool is_overloaded = turned_away * 20 > now.ok - before.ok;
     const int64_t median = done[done.size() / 2];
-    if (is_overloaded || median < 40) return;
+    // Steps that began before all was calm may take until their deadlines to find their peers
+    // again.
+    const bool is_short = window_ns < 3 * kSecond;
+    if (is_overloaded || is_short || median < 40) return;
     if (done.front() * 4 < median) {
       ledger_.complain("in {} s a worker had {} pushes done, another one {}", window_ns / kSecond,
                        done.front(), median);
@@ -234,13 +301,15 @@ class Simulation {
   }
 
   Report report() {
-    for (const Ps* ps : lanes()) note_memory(*ps);
+    for (const auto& ps : ps_) memory_.add(ps->memory());
     report_.outcomes.add(outcomes());
     Report out = report_;
     out.hash = world_.hash();
     out.events = world_.events();
-    out.applied = ledger_.applied_count();
-    out.acknowledged = ledger_.acknowledged_count();
+    out.applied = tasks_ != nullptr ? tasks_->pushes().applied_count() : ledger_.applied_count();
+    out.acknowledged =
+        tasks_ != nullptr ? tasks_->pushes().acknowledged_count() : ledger_.acknowledged_count();
+    out.memory = memory_;
     out.complaints = ledger_.complaints();
     return out;
   }
@@ -249,10 +318,13 @@ class Simulation {
   Ledger ledger_;
   sys::sim::World world_;
   Rng rng_;
+  Context context_;
   std::vector<Host*> ps_hosts_, worker_hosts_;
-  std::vector<std::vector<std::unique_ptr<Ps>>> ps_;  // their lanes; none while they are dead
-  std::vector<std::unique_ptr<Worker>> workers_;
-  uint64_t lives_ = 0;
+  std::unique_ptr<Tasks> tasks_;             // nullptr: lanes only
+  std::vector<std::unique_ptr<PsLife>> ps_;  // nullptr: dead
+  std::vector<std::unique_ptr<WorkerLife>> workers_;
+  uint64_t lives_ = 0;  // of workers
+  Memory memory_;
   Report report_;
 };
 
@@ -266,7 +338,7 @@ std::string Report::to_string() const {
       "pushes {} to {} a worker; at most {} bytes received and {} waiting to be sent at a time",
       hash, events, faults, applied, acknowledged, outcomes.ok, outcomes.refused, outcomes.late,
       outcomes.cancelled, outcomes.lost, outcomes.unknown, outcomes.no_room, outcomes.resumed,
-      slowest, fastest, receive_bytes_max, send_bytes_max);
+      slowest, fastest, memory.receive_bytes_max, memory.send_bytes_max);
 }
 
 Report run(const Scenario& scenario, std::function<void(int64_t, std::string_view)> trace) {

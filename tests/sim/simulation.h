@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/sim/lives.h"
 #include "tests/sim/scenario.h"
-#include "tests/sim/worker.h"
 
 /// Workers and parameter servers that talk through the real objects of lane and transport over a
 /// simulated network, while everything goes wrong that may.
@@ -23,8 +23,7 @@ struct Report {
   int faults = 0;
   int64_t slowest = 0;  ///< pushes of one worker while all was calm: the fewest and the most
   int64_t fastest = 0;
-  uint64_t receive_bytes_max = 0;
-  uint64_t send_bytes_max = 0;
+  Memory memory;
   std::vector<std::string> complaints;  ///< what must not be; empty: the run is good
 
   [[nodiscard]] std::string to_string() const;

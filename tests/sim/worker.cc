@@ -8,17 +8,6 @@ namespace sidereal::sim {
 
 using tensor::Tensor;
 
-void Outcomes::add(const Outcomes& other) {
-  ok += other.ok;
-  refused += other.refused;
-  late += other.late;
-  cancelled += other.cancelled;
-  lost += other.lost;
-  unknown += other.unknown;
-  no_room += other.no_room;
-  resumed += other.resumed;
-}
-
 /// What one step of a track does at one lane of a ps: a pull, and a push if that went well.
 class Worker::Call final : public transport::CallSink {
  public:
@@ -202,21 +191,21 @@ void Worker::Call::check(std::span<Tensor> fetches) {
   }
 }
 
-Worker::Worker(sys::sim::World* world, sys::sim::Host* host, const Scenario& scenario,
-               Ledger* ledger, int index, uint64_t number, const std::vector<sys::sim::Host*>& ps)
-    : Process(world, host, scenario, ledger, {.task = worker_name(index)}) {
+Worker::Worker(const Context& context, sys::sim::Host* host, int index, uint64_t number,
+               const std::vector<sys::sim::Host*>& ps)
+    : Process(context, host, {.task = worker_name(index)}) {
   for (size_t i = 0; i < ps.size(); ++i) {
-    for (int lane = 0; lane < scenario.lanes; ++lane) {
+    for (int lane = 0; lane < scenario().lanes; ++lane) {
       channels_.push_back(transport::Channel::create(
           endpoint(),
           {.task = ps_name(static_cast<int>(i)),
            .lane = static_cast<uint32_t>(lane),
            .address = {ps[i]->address(), kPort + lane}},
-          scenario.resume ? transport::Resume::draw(node()->random()) : transport::Resume()));
+          scenario().resume ? transport::Resume::draw(node()->random()) : transport::Resume()));
       channels_.back()->keep_connected([](const Status&) {});
     }
   }
-  for (int i = 0; i < scenario.tracks; ++i) {
+  for (int i = 0; i < scenario().tracks; ++i) {
     tracks_.push_back(std::make_unique<Track>(this, number * 8 + static_cast<uint64_t>(i)));
   }
   node()->drive(this);

@@ -26,6 +26,20 @@ uint64_t token_of(int handle, uint32_t generation) {
 
 }  // namespace
 
+constinit thread_local Lane* Lane::stepping = nullptr;
+
+/// While it lives this thread is that of a lane which it drives.
+class Lane::OnLane {
+ public:
+  explicit OnLane(Lane* lane) : before_(std::exchange(stepping, lane)) {}
+  ~OnLane() { stepping = before_; }
+  OnLane(const OnLane&) = delete;
+  OnLane& operator=(const OnLane&) = delete;
+
+ private:
+  Lane* const before_;
+};
+
 Result<std::unique_ptr<Lane>> Lane::create(LaneOptions options) {
   SR_CHECK(options.network != nullptr);
   SR_CHECK(options.clock != nullptr);
@@ -67,7 +81,10 @@ Status Lane::stop(int64_t timeout_ns) {
   inbox_.close();
   stopping_.store(true, std::memory_order_seq_cst);
   if (!thread_.joinable()) {
-    if (std::exchange(stepped_, false)) finish();
+    if (std::exchange(stepped_, false)) {
+      const OnLane on_lane(this);
+      finish();
+    }
     return {};
   }
   poller_->wake();
@@ -95,7 +112,8 @@ void Lane::wake_if_asleep() {
 
 bool Lane::on_lane() const {
   const std::thread::id runs = running_.load(std::memory_order_acquire);
-  return runs == std::thread::id() || runs == std::this_thread::get_id();
+  if (runs == std::this_thread::get_id()) return true;
+  return runs == std::thread::id() && (stepping == nullptr || stepping == this);
 }
 
 TimerId Lane::run_after(int64_t delay_ns, base::Function<void()> fn) {
@@ -265,6 +283,7 @@ bool Lane::step() {
   if (stopping_.load(std::memory_order_acquire)) return false;
   stepped_ = true;
   sleeping_.store(false, std::memory_order_relaxed);
+  const OnLane on_lane(this);
   return iterate();
 }
 

@@ -112,7 +112,8 @@ class Lane {
   /// Runs `fn` on the lane soon, in the order posted by this thread. False, and `fn` is never run,
   /// when the inbox is full or the lane is stopping. Wakes the lane only if it sleeps. Any thread.
   [[nodiscard]] bool post(base::Function<void()> fn);
-  /// True on the lane's thread, and for everybody while the lane does not run.
+  /// True on the lane's thread, and for everybody while the lane does not run. Of lanes that are
+  /// driven by step(): not for what another one does in its step.
   [[nodiscard]] bool on_lane() const;
 
   [[nodiscard]] const LaneOptions& options() const { return options_; }
@@ -162,6 +163,7 @@ class Lane {
     IoHandler* handler = nullptr;
     uint32_t generation = 0;
   };
+  class OnLane;
 
   explicit Lane(LaneOptions options);
   void run();
@@ -174,6 +176,9 @@ class Lane {
   bool poll_idle();
   void sleep();
   void finish();
+
+  /// The lane whose step() this thread is in; nullptr: none.
+  static constinit thread_local Lane* stepping;
 
   LaneOptions options_;
   std::unique_ptr<sys::Poller> poller_;

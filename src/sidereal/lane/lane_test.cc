@@ -378,6 +378,27 @@ TEST(Lane, WhoDrivesItIsToldWhenTheNextStepIsDue) {
   EXPECT_FALSE(driven.step());
 }
 
+TEST(Lane, AStepOfOneLaneIsNotOnAnotherLaneOfTheSameThread) {
+  const auto network = sys::posix::create_network();
+  const auto clock = sys::posix::create_clock();
+  const LaneOptions options = {.name = "driven", .network = network.get(), .clock = clock.get()};
+  const auto one = Lane::create(options).value();
+  const auto other = Lane::create(options).value();
+  std::vector<std::pair<bool, bool>> seen;
+  const auto look = [&] { seen.emplace_back(one->on_lane(), other->on_lane()); };
+  const std::vector<std::pair<bool, bool>> wanted = {
+      {true, true}, {true, false}, {false, true}, {true, true}};
+  look();
+  ASSERT_TRUE(one->post(look));
+  EXPECT_TRUE(one->step());
+  EXPECT_FALSE(other->step());
+  // Also when it ends.
+  ASSERT_TRUE(other->post(look));
+  EXPECT_TRUE(other->stop().ok());
+  look();
+  EXPECT_EQ(seen, wanted);
+}
+
 TEST(Timers, ATimerSetByATimerWaitsForTheNextPass) {
   Timers timers;
   int fired = 0;

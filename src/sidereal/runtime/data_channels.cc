@@ -1,6 +1,7 @@
 #include "sidereal/runtime/data_channels.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "sidereal/runtime/channels.h"
@@ -420,7 +421,12 @@ DataChannel* DataChannels::to(std::string_view task, int lane) {
 void DataChannels::learn(const std::string& task, int lanes) {
   ToTask& peer = tasks_[task];
   if (std::exchange(peer.lanes, lanes) == lanes) return;
+  // By number: the order of the map is another one in each run.
+  std::map<int, std::unique_ptr<DataChannel>> before;
   for (auto& [number, channel] : std::exchange(peer.by_lane, {})) {
+    before[number] = std::move(channel);
+  }
+  for (auto& [number, channel] : before) {
     const bool is_first = peer.by_lane.try_emplace(number % lanes, std::move(channel)).second;
     // Calls that were made before may still be under way on it.
     if (!is_first) peer.others.push_back(std::move(channel));

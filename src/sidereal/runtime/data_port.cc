@@ -397,6 +397,9 @@ class DataPort::Impl final : public transport::CallHandler {
     for (const auto& [name, call] : calls_) {
       if (name.first == from.id.value) calls.push_back(name);
     }
+    // What is told first is sent first: the order of the maps is another one in each run.
+    std::sort(calls.begin(), calls.end());
+    std::sort(steps.begin(), steps.end());
     for (const Name& name : calls) {
       const auto open = calls_.find(name);
       if (open->second.question == nullptr) {

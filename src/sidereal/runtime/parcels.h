@@ -21,6 +21,11 @@ class Parcels {
   struct Entry {
     ports::Parcel values;
     About about = {};
+
+   private:
+    friend class Parcels;
+    ports::RendezvousKey key_;
+    bool is_used_ = false;
   };
 
   /// Or nullptr. Good until the next add().
@@ -37,6 +42,8 @@ class Parcels {
     const uint32_t at = free_.back();
     free_.pop_back();
     places_.emplace(key, at);
+    entries_[at].key_ = key;
+    entries_[at].is_used_ = true;
     return entries_[at];
   }
   void erase(const ports::RendezvousKey& key) {
@@ -48,10 +55,10 @@ class Parcels {
   /// Erases those of which `which(about)` is true.
   template <class Which>
   void erase_if(const Which& which) {
-    absl::erase_if(places_, [&](const auto& one) {
-      if (!which(entries_[one.second].about)) return false;
-      empty(one.second);
-      return true;
+    each_place([&](uint32_t at) {
+      if (!which(entries_[at].about)) return;
+      places_.erase(entries_[at].key_);
+      empty(at);
     });
   }
   void clear() {
@@ -59,21 +66,32 @@ class Parcels {
       *this = Parcels();
       return;
     }
-    for (const auto& [key, at] : places_) empty(at);
+    each_place([this](uint32_t at) { empty(at); });
     places_.clear();
   }
   /// Calls `fn` with the About of each.
   template <class Fn>
   void each(const Fn& fn) {
-    for (const auto& [key, at] : places_) fn(entries_[at].about);
+    each_place([&](uint32_t at) { fn(entries_[at].about); });
   }
 
  private:
   static constexpr size_t kKept = 256;
 
+  /// In the order of their places: that of the map is another one in each run.
+  template <class Fn>
+  void each_place(const Fn& fn) {
+    size_t left = places_.size();
+    for (uint32_t at = 0; left > 0; ++at) {
+      if (!entries_[at].is_used_) continue;
+      --left;
+      fn(at);
+    }
+  }
   void empty(uint32_t at) {
     entries_[at].values.clear();
     entries_[at].about = {};
+    entries_[at].is_used_ = false;
     free_.push_back(at);
   }
 

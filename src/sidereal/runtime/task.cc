@@ -20,7 +20,9 @@ class Task::Impl {
     for (int index = 0; index < options_.lanes; ++index) {
       lanes_.push_back(std::make_shared<TaskLane>(&options_, index, &programs_,
                                                   [this, index] { tell_others(index); }));
-      SR_RETURN_IF_ERROR(lanes_.back()->create(network_.get(), clock_.get()));
+      SR_RETURN_IF_ERROR(lanes_.back()->create(
+          options_.stepped.empty() ? LaneSystem{.network = network_.get(), .clock = clock_.get()}
+                                   : options_.stepped[static_cast<size_t>(index)]));
     }
     return {};
   }
@@ -104,6 +106,10 @@ Result<std::unique_ptr<Task>> Task::create(TaskOptions options) {
   }
   if (options.lanes < 1 || options.lanes > kLanesMax) {
     return base::invalid_argument("lanes is {}; it must be from 1 to {}", options.lanes, kLanesMax);
+  }
+  if (!options.stepped.empty() && options.stepped.size() != static_cast<size_t>(options.lanes)) {
+    return base::invalid_argument("{} lanes, of which {} are stepped; it must be all or none",
+                                  options.lanes, options.stepped.size());
   }
   auto impl = std::make_unique<Impl>(std::move(options));
   SR_RETURN_IF_ERROR(impl->create_lanes());

@@ -155,6 +155,12 @@ struct NewProgram {
   std::vector<ports::TensorSource> peers = {};
 };
 
+/// The network and the clock of a lane, borrowed for the life of its task. Value type.
+struct LaneSystem {
+  sys::Network* network = nullptr;
+  sys::Clock* clock = nullptr;
+};
+
 struct TaskOptions {
   std::string name;                            ///< "/job:ps/replica:0/task:0"
   uint64_t incarnation = 0;                    ///< Random, of this start.
@@ -162,11 +168,15 @@ struct TaskOptions {
   int intra_op_threads = 1;                    ///< Threads that work on one op of a lane.
   int64_t spin_us = 0;                         ///< LaneOptions::spin_us
   std::vector<int> cpus = {};                  ///< Processors of lanes, in turn; empty: any.
+  int64_t inbox_slots = 4096;                  ///< LaneOptions::inbox_slots
   size_t pool_bytes = size_t{1} << 30;         ///< What freed buffers may hold.
   size_t sessions_max = 16'384;                ///< Sessions that are open at once.
   size_t programs_max = 16'384;                ///< Programs of one session.
   size_t program_bytes_max = size_t{1} << 30;  ///< Encoded bytes of them.
   std::shared_ptr<ports::HostFunctions> host_functions = nullptr;  ///< For HostFunction; or none.
+  /// One for each lane where somebody drives them by lane::Lane::step(), as a simulation does;
+  /// empty: each is a thread, and network and clock are the machine's.
+  std::vector<LaneSystem> stepped = {};
 };
 
 /// The device CPU:0 of a server: programs, their steps, the tensors that pass between steps of one
@@ -181,7 +191,7 @@ struct TaskOptions {
 class Task {
  public:
   static constexpr int kLanesMax = 256;
-  /// kInvalidArgument for a number of lanes or threads out of range.
+  /// kInvalidArgument for a number of lanes, stepped ones too, or threads out of range.
   static Result<std::unique_ptr<Task>> create(TaskOptions options);
   ~Task();
   Task(const Task&) = delete;

@@ -1,5 +1,6 @@
 #include "sidereal/runtime/task_lane.h"
 
+#include <algorithm>
 #include <chrono>
 #include <iterator>
 
@@ -73,7 +74,7 @@ TaskLane::TaskLane(const TaskOptions* options, int index, TaskPrograms* programs
   }
 }
 
-Status TaskLane::create(sys::Network* network, sys::Clock* clock) {
+Status TaskLane::create(const LaneSystem& on) {
   std::string name = options_.name;
   if (options_.lanes > 1) name += fmt::format("/lane:{}", index_);
   const bool is_pinned = !options_.cpus.empty();
@@ -83,8 +84,9 @@ Status TaskLane::create(sys::Network* network, sys::Clock* clock) {
                                                  .index = index_,
                                                  .spin_us = options_.spin_us,
                                                  .cpu = is_pinned ? options_.cpus[cpu] : -1,
-                                                 .network = network,
-                                                 .clock = clock}));
+                                                 .inbox_slots = options_.inbox_slots,
+                                                 .network = on.network,
+                                                 .clock = on.clock}));
   lane_->add_driver(this);
   return {};
 }
@@ -96,7 +98,7 @@ void TaskLane::start(Peers* peers) {
       peers, lane_.get(), &pool_, [this](std::function<void()> fn) { return post(std::move(fn)); });
   // Hooks run last added first: what steps still have to say goes before connections close.
   lane_->add_stop_hook(this);
-  lane_->start();
+  if (options_.stepped.empty()) lane_->start();
 }
 
 void TaskLane::refuse() {
@@ -164,6 +166,7 @@ bool TaskLane::poll() {
   run_mail();
   run_ready();
   reuse_retired();
+  let_go_of_ended();
   add(&busy_ns_, lane_->now() - began);
   return true;
 }
@@ -194,9 +197,7 @@ void TaskLane::on_lane_stop() {
     const WaitingCall call = waiting_.take();
     refuse(call.call.step, call.stop, call.done, status, false);
   }
-  const std::vector<std::pair<uint64_t, base::CountedPtr<StepState>>> steps(steps_.begin(),
-                                                                            steps_.end());
-  for (const auto& [number, step] : steps) {
+  for (const auto& step : steps_in_order()) {
     if (step->running()) finish(step, status, false);
     step->refuse_questions(status);
   }
@@ -209,6 +210,15 @@ void TaskLane::on_lane_stop() {
   known_.clear();
 }
 
+/// By number: the order of the map is another one in each run.
+std::vector<base::CountedPtr<StepState>> TaskLane::steps_in_order() const {
+  std::vector<base::CountedPtr<StepState>> out;
+  for (const auto& [number, step] : steps_) out.push_back(step);
+  std::sort(out.begin(), out.end(),
+            [](const auto& one, const auto& other) { return one->number() < other->number(); });
+  return out;
+}
+
 void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProgram>> programs,
                              std::shared_ptr<Space> own) {
   // Programs and their steps belong to the lane.
@@ -216,9 +226,7 @@ void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProg
     for (const WaitingCall& call : waiting_.take_all(id)) {
       refuse(call.call.step, call.stop, call.done, base::cancelled("the session was closed"), true);
     }
-    const std::vector<std::pair<uint64_t, base::CountedPtr<StepState>>> steps(steps_.begin(),
-                                                                              steps_.end());
-    for (const auto& [number, step] : steps) {
+    for (const auto& step : steps_in_order()) {
       if (step->session != id || !step->running()) continue;
       finish(step, base::cancelled("the session was closed"), true);
     }
@@ -712,8 +720,15 @@ void TaskLane::finish(const base::CountedPtr<StepState>& state, const Status& st
   if (result.fetches.capacity() > spare_fetches_.capacity()) {
     spare_fetches_ = std::move(result.fetches);
   }
+  let_go_of_ended();
+}
+
+void TaskLane::let_go_of_ended() {
   if (ending_.empty()) return;
-  std::erase_if(ending_, [](const auto& one) { return !one.second->calls.any_open(); });
+  const size_t gone =
+      std::erase_if(ending_, [](const auto& one) { return !one.second->calls.any_open(); });
+  // The session may have been closed before, and nobody else have the program.
+  if (gone > 0) programs_->forget_unused();
 }
 
 }  // namespace sidereal::runtime

@@ -39,7 +39,7 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   TaskLane(const TaskOptions* options, int index, TaskPrograms* programs,
            std::function<void()> on_change);
 
-  Status create(sys::Network* network, sys::Clock* clock);
+  Status create(const LaneSystem& on);
   /// Begins to run what is asked for. Once.
   void start(Peers* peers);
   /// Takes nothing any more.
@@ -88,6 +88,7 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   void forget_if_idle(uint64_t step);
   base::CountedPtr<StepState> state_of(uint64_t step);
   void forget(uint64_t step);
+  [[nodiscard]] std::vector<base::CountedPtr<StepState>> steps_in_order() const;
   void reuse_retired();
   void answer(uint64_t step, std::span<const ports::RendezvousKey> keys,
               const std::shared_ptr<Task::Taker>& taker);
@@ -116,6 +117,7 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   void give_back_later();
   void give_back_unused();
   void finish(const base::CountedPtr<StepState>& state, const Status& status, bool derived);
+  void let_go_of_ended();
 
   const TaskOptions& options_;
   const int index_;

@@ -14,6 +14,7 @@
 #include "sidereal/runtime/idle_list.h"
 #include "sidereal/runtime/task.h"
 #include "sidereal/runtime/test_processes.h"
+#include "sidereal/sys/posix/posix.h"
 
 namespace sidereal::runtime {
 namespace {
@@ -380,6 +381,105 @@ TEST(IdleListOfSteps, those_that_were_not_needed_are_destroyed) {
   // However many were in use at once: those of a thousand workers are all used again.
   for (int i = 0; i < 1000; ++i) idle.put(std::make_unique<int>(0));
   EXPECT_EQ(idle.size(), 1000U);
+}
+
+TEST(SteppedTask, RunsWhereItIsSteppedAndNowhereElse) {
+  const auto network = sys::posix::create_network();
+  const auto clock = sys::posix::create_clock();
+  const std::vector<LaneSystem> stepped(2, {.network = network.get(), .clock = clock.get()});
+  EXPECT_EQ(
+      Task::create({.name = "/job:ps/task:0", .lanes = 1, .stepped = stepped}).status().code(),
+      StatusCode::kInvalidArgument);
+  const auto task =
+      Task::create({.name = "/job:ps/task:0", .lanes = 2, .stepped = stepped}).value();
+  AnsweringPeers peers;
+  task->start({&peers});
+  constexpr uint64_t kSession = 0x101;  // On lane 1.
+  ASSERT_TRUE(task->open_session(kSession, false).ok());
+  const NewProgram program = {
+      .bytes = receiver({0}), .lane = 1, .peers = {{.device = worker(2), .incarnation = 2}}};
+  const uint64_t number = task->register_program(kSession, program).value();
+  std::vector<float> got;
+  ASSERT_TRUE(task->lane(0)->post([&] {
+    ProgramCall call = {.session = kSession, .program = number, .step = 0x201, .feeds = {}};
+    task->run(&call, [&](ProgramResult& result) {
+      got.push_back(result.fetches.at(0).data<const float>()[0]);
+    });
+  }));
+  EXPECT_TRUE(task->lane(0)->step());
+  EXPECT_TRUE(got.empty());
+  EXPECT_EQ(task->lane(1)->next_wake(), INT64_MIN);
+  while (task->lane(1)->step()) {
+  }
+  EXPECT_THAT(got, ElementsAre(20));
+}
+
+/// Their runs end a while after they were dropped.
+class LatePeers final : public Peers {
+ public:
+  struct Late final : Run {
+    void cancel() override {}
+    void drop() override { is_dropped = true; }
+    RunDone* done = nullptr;
+    bool is_dropped = false;
+  };
+  std::shared_ptr<Question> ask(const ports::TensorSource& /*source*/, uint64_t /*step*/,
+                                std::span<const Wanted> /*wanted*/,
+                                const std::weak_ptr<Asker>& /*asker*/) override {
+    return nullptr;
+  }
+  std::shared_ptr<Run> run(const std::string& /*task*/, const Call& /*call*/,
+                           std::span<const Tensor> /*feeds*/, RunDone* done) override {
+    last = std::make_shared<Late>();
+    last->done = done;
+    return last;
+  }
+  [[nodiscard]] bool can_run() const override { return true; }
+
+  std::shared_ptr<Late> last;
+};
+
+TEST(SteppedTask, AProgramGoesWhenTheCallsOfItsStepsHaveEnded) {
+  const auto network = sys::posix::create_network();
+  const auto clock = sys::posix::create_clock();
+  const auto task = Task::create({.name = "/job:worker/task:0",
+                                  .stepped = {{.network = network.get(), .clock = clock.get()}}})
+                        .value();
+  LatePeers peers;
+  task->start({&peers});
+  const auto step_all = [&] {
+    while (task->lane(0)->step()) {
+    }
+  };
+  Program program;
+  program.slots.push_back({DType::kFloat32, Shape{1}, -1});
+  program.calls.push_back({.location = {.task = 0},
+                           .program = 7,
+                           .feeds = {},
+                           .fetches = {0},
+                           .device = "/job:ps/task:0/device:CPU:0"});
+  using Kind = program::InstructionKind;
+  program.instructions.resize(2);
+  program.instructions[0] = {Kind::kCallStart, "", "call_0", {}, {}, {}, {}, 0, {}};
+  program.instructions[1] = {Kind::kCallWait, "", "call_0", {}, {}, {}, {0}, 0, {}};
+  constexpr uint64_t kSession = 0x100;
+  ASSERT_TRUE(task->open_session(kSession, false).ok());
+  const auto number = task->register_program(kSession, {.bytes = program::encode(program)});
+  ASSERT_TRUE(number.ok()) << number.status();
+  Status ended;
+  ProgramCall call = {.session = kSession, .program = *number, .step = 0x200, .feeds = {}};
+  task->run(&call, [&](ProgramResult& result) { ended = result.status; });
+  step_all();
+  ASSERT_NE(peers.last, nullptr);
+  task->end_step(0x200);
+  task->close_session(kSession);
+  step_all();
+  EXPECT_EQ(ended.code(), StatusCode::kCancelled);
+  EXPECT_TRUE(peers.last->is_dropped);
+  ASSERT_TRUE(
+      task->post(0, [&] { peers.last->done->done({.status = base::cancelled("dropped")}, {}); }));
+  step_all();
+  EXPECT_EQ(task->figures().programs, 0);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ class SimPoller final : public Poller {
 
  private:
   struct Watch {
-    const Pollable* what = nullptr;
+    bool open = false;
     uint64_t token = 0;
     Interest interest;
     bool queued = false;

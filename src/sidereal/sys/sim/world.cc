@@ -164,18 +164,18 @@ void Node::take_step() {
   schedule(wake == INT64_MIN ? busy_until_ : std::max(busy_until_, wake - clock_offset_ns_));
 }
 
-int Node::take_handle() {
-  const auto free = std::find(handles_.begin(), handles_.end(), false);
+int Node::take_handle(const Watched* what) {
+  const auto free = std::find(handles_.begin(), handles_.end(), nullptr);
   const auto at = static_cast<int>(free - handles_.begin());
   if (free == handles_.end()) {
-    handles_.push_back(true);
+    handles_.push_back(what);
   } else {
-    *free = true;
+    *free = what;
   }
   return at;
 }
 
-void Node::free_handle(int handle) { handles_[static_cast<size_t>(handle)] = false; }
+void Node::free_handle(int handle) { handles_[static_cast<size_t>(handle)] = nullptr; }
 
 Result<std::unique_ptr<Poller>> Node::create_poller() {
   SR_CHECK(poller_ == nullptr, "a node of a simulation has one lane");

@@ -117,7 +117,7 @@ class Node final : public Network, public Clock {
   friend class SimListener;
   friend class SimPoller;
 
-  int take_handle();
+  int take_handle(const class Watched* what);
   void free_handle(int handle);
   /// Steps at `time_ns` or before.
   void schedule(int64_t time_ns);
@@ -131,7 +131,7 @@ class Node final : public Network, public Clock {
   bool alive_ = true;
   Runner* runner_ = nullptr;
   class SimPoller* poller_ = nullptr;
-  std::vector<bool> handles_;
+  std::vector<const Watched*> handles_;  // nullptr: free
   int64_t spent_ = 0;
   int64_t busy_until_ = 0;
   int64_t scheduled_at_ = INT64_MAX;

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sidereal/runtime/data_channels.h"
+#include "sidereal/runtime/data_port.h"
+#include "sidereal/runtime/task.h"
+#include "sidereal/transport/endpoint.h"
+#include "tests/sim/lives.h"
+#include "tests/sim/process.h"
+
+namespace sidereal::sim {
+
+/// Finds data ports, as runtime::DataChannel::Find; `node` asks, on its lane.
+class Finder {
+ public:
+  virtual ~Finder() = default;
+  virtual void find(sys::sim::Node* node, lane::Lane* lane, const std::string& task, int which,
+                    std::function<void(Result<runtime::LaneAddress>)> done) = 0;
+};
+
+/// A runtime::Task whose lanes are nodes of a simulation, each with a data port, and with channels
+/// to those of others.
+/// Lifecycle: begin(); the end of what derives from it calls end() first, after its nodes have been
+///            killed.
+class TaskLife {
+ public:
+  struct Options {
+    std::string name;
+    uint64_t incarnation = 0;
+    int lanes = 1;
+    int64_t inbox_slots = 64;
+    /// One lane more, which nobody reaches or drives but who calls step_aside().
+    bool has_aside = false;
+  };
+  TaskLife(const Context& context, sys::sim::Host* host, const Options& options, Finder* finder);
+  virtual ~TaskLife();
+
+  [[nodiscard]] runtime::Task* task() const { return task_.get(); }
+  [[nodiscard]] uint64_t life() const { return task_->incarnation(); }
+  /// Those that are reached.
+  [[nodiscard]] std::vector<sys::sim::Node*> lane_nodes() const;
+  [[nodiscard]] sys::sim::Node* node_of(int lane) const { return lanes_[index(lane)]->node; }
+  [[nodiscard]] transport::Endpoint* endpoint(int lane) const {
+    return lanes_[index(lane)]->endpoint.get();
+  }
+  [[nodiscard]] runtime::DataChannels* channels(int lane) const {
+    return lanes_[index(lane)]->channels.get();
+  }
+  /// Lanes that are reached.
+  [[nodiscard]] int lanes() const { return options_.lanes; }
+
+  /// Has the lane aside do all that it has to do.
+  void step_aside();
+  /// What all connections take now and took at most.
+  [[nodiscard]] Memory task_memory() const;
+  /// Complains of memory that is out of bounds; others may have so many connections to a lane.
+  void check_task_memory(int connections);
+  /// "": idle. Else what goes on.
+  [[nodiscard]] std::string activity();
+
+ protected:
+  /// Takes steps from now on.
+  void begin();
+  void end();
+  [[nodiscard]] const Context& context() const { return context_; }
+  [[nodiscard]] const Scenario& scenario() const { return *context_.scenario; }
+  [[nodiscard]] Ledger* ledger() const { return context_.ledger; }
+
+ private:
+  struct LaneOfTask final : sys::sim::Runner {
+    bool step() override { return lane->step(); }
+    int64_t next_wake() override { return lane->next_wake(); }
+    sys::sim::Node* node = nullptr;
+    lane::Lane* lane = nullptr;
+    std::unique_ptr<transport::Endpoint> endpoint;
+    std::unique_ptr<runtime::DataChannels> channels;
+    std::unique_ptr<runtime::DataPort> port;
+  };
+  static size_t index(int lane) { return static_cast<size_t>(lane); }
+
+  const Context& context_;
+  const Options options_;
+  std::unique_ptr<runtime::Task> task_;
+  std::vector<std::unique_ptr<LaneOfTask>> lanes_;
+  uint64_t send_bytes_max_ = 0;
+};
+
+}  // namespace sidereal::sim
