@@ -725,10 +725,14 @@ void TaskLane::finish(const base::CountedPtr<StepState>& state, const Status& st
 
 void TaskLane::let_go_of_ended() {
   if (ending_.empty()) return;
-  const size_t gone =
-      std::erase_if(ending_, [](const auto& one) { return !one.second->calls.any_open(); });
-  // The session may have been closed before, and nobody else have the program.
-  if (gone > 0) programs_->forget_unused();
+  bool was_last = false;
+  std::erase_if(ending_, [&was_last](const auto& one) {
+    if (one.second->calls.any_open()) return false;
+    was_last |= one.first->has_one_holder();
+    return true;
+  });
+  // The session was closed before, and maybe nobody else has the program.
+  if (was_last) programs_->forget_unused();
 }
 
 }  // namespace sidereal::runtime
