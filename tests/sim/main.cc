@@ -51,7 +51,8 @@ int main_of(int argc, char** argv) {
       ->check(CLI::Range(1.0, 1e6));
   app.add_option("--kind", arguments.wishes.kind, "What peers are made of; else drawn")
       ->transform(CLI::CheckedTransformer(
-          std::map<std::string, Kind>{{"lanes", Kind::kLanes}, {"tasks", Kind::kTasks}}));
+          std::map<std::string, Kind>{{"lanes", Kind::kLanes}, {"tasks", Kind::kTasks}}))
+      ->option_text("lanes|tasks");
   app.add_option("--secret", arguments.wishes.secret, "Whether the cluster has one; else drawn");
   app.add_option("--runs", arguments.runs, "Runs with this seed, the next one, and so on")
       ->check(CLI::Range(1, 1'000'000'000));
