@@ -127,8 +127,6 @@ class BufferPool::Shelf final : public Buffer::Home {
     }
   };
 
-  ~Shelf() override = default;
-
   /// Takes what other threads have let go of.
   void fetch() {
     if (elsewhere_.load(std::memory_order_relaxed) == nullptr) return;
