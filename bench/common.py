@@ -33,7 +33,33 @@ def free_ports(count: int) -> list[int]:
     return _reserved[-1].ports
 
 
-class Server:
+class Child:
+    """A process that is measured, and what it says line by line."""
+
+    def __init__(
+        self, command: Sequence[str], stdin: int | None = None, stderr: int | None = None
+    ) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, text=True
+        )
+
+    def read_line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def cpu_seconds(self) -> float:
+        return cpu_seconds(self.pid)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class Server(Child):
     """A task of a cluster, in a process of `sidereal serve`."""
 
     def __init__(
@@ -50,25 +76,11 @@ class Server:
         command += ["--task", str(task), "--protocol", protocol, *options]
         if cores is not None:
             command = ["taskset", "-c", ",".join(map(str, cores)), *command]
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        super().__init__(command, stderr=subprocess.DEVNULL)
+        line = self.read_line()
         if not line.startswith("grpc://"):
             self.close()
             raise RuntimeError(f"a server of {job} {task} with {protocol} did not start: {line}")
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def cpu_seconds(self) -> float:
-        return cpu_seconds(self.pid)
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
 
 
 def cpu_seconds(pid: int) -> float:

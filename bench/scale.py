@@ -38,11 +38,11 @@ from common import (
     BIN,
     OVER_TCP,
     PROTOCOLS,
+    Child,
     Quiet,
     Server,
     add_report_arguments,
     congestion_control,
-    cpu_seconds,
     free_ports,
     lines,
     make_report,
@@ -91,32 +91,16 @@ def build() -> tuple[tf.Graph, str]:
     return graph, train.name
 
 
-class AlonePs:
+class AlonePs(Child):
     """The ps of workers of gRPC alone."""
 
     def __init__(self) -> None:
         command = ["taskset", "-c", str(CORES[0]), str(BIN / "bench_scale"), "--serve"]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            [*command, "--protocol", ALONE, *ALONE_FLAGS], stdin=pipe, stdout=pipe, text=True
-        )
-        assert self._process.stdout is not None
-        port = json.loads(self._process.stdout.readline())["port"]
-        self.address = f"127.0.0.1:{port}"
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def cpu_seconds(self) -> float:
-        return cpu_seconds(self.pid)
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        super().__init__([*command, "--protocol", ALONE, *ALONE_FLAGS], stdin=subprocess.PIPE)
+        self.address = f"127.0.0.1:{json.loads(self.read_line())['port']}"
 
 
-class LightProcess:
+class LightProcess(Child):
     """A process with light workers."""
 
     def __init__(self, protocol: str, graph: Path, target: str, first: int, count: int) -> None:
@@ -125,15 +109,8 @@ class LightProcess:
         command += ["--graph", str(graph), "--target", target, "--first", str(first)]
         command += ["--count", str(count), "--rows", str(ROWS), "--cpu", core, *ALONE_FLAGS]
         self.count = count
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
-        )
+        super().__init__(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.ports: list[int] = self.read()["ports"]
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def say(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -141,16 +118,11 @@ class LightProcess:
         self._process.stdin.flush()
 
     def read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        line = self.read_line()
         answer: dict[str, Any] = json.loads(line) if line else {"error": "a process has ended"}
         if "error" in answer:
             raise RuntimeError(f"bench_scale: {answer['error']}")
         return answer
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
 
 
 def resident_kib(pid: int) -> int:
@@ -217,7 +189,7 @@ class Bench:
             one.read()
 
     def own_seconds(self) -> float:
-        return sum(cpu_seconds(one.pid) for one in self.processes) + self.ps_seconds()
+        return sum(one.cpu_seconds() for one in self.processes) + self.ps_seconds()
 
     def ps_seconds(self) -> float:
         assert self.ps is not None
