@@ -101,7 +101,46 @@ class Question final : public grpc::ClientReadReactor<Turn> {
   std::function<void(const Status&)> ended_;
 };
 
-/// One end of a worker's steps: gives its first turn at once or when told, its last one then.
+/// The last turn of an answer, given when both are there: who asks, and what it follows from.
+/// Thread: any.
+class LastTurn {
+ public:
+  explicit LastTurn(const Turn* turn) : turn_(turn) {}
+
+  void asked(Answer* answer) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!is_due_) {
+        asked_ = answer;
+        return;
+      }
+    }
+    answer->give(turn_, true);
+  }
+  /// Once or more in a step.
+  void is_due() {
+    Answer* answer = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      is_due_ = true;
+      answer = std::exchange(asked_, nullptr);
+    }
+    if (answer != nullptr) answer->give(turn_, true);
+  }
+  /// Another step.
+  void renew() {
+    const std::lock_guard lock(mutex_);
+    is_due_ = false;
+  }
+
+ private:
+  const Turn* const turn_;
+  std::mutex mutex_;
+  bool is_due_ = false;
+  Answer* asked_ = nullptr;
+};
+
+/// One end of a worker's steps.
 class Giver {
  public:
   virtual ~Giver() = default;
@@ -120,48 +159,27 @@ class Row final : public Giver {
       run_ = answer;
     }
     Question::ask(
-        stub_.get(), &Alone::StubInterface::async_interface::Ask, port_, [this] { ids_came(); },
+        stub_.get(), &Alone::StubInterface::async_interface::Ask, port_, [this] { rows_.is_due(); },
         [this](const Status&) { ended(); });
   }
-  void asked(Answer* answer) override {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!ids_are_there_) {
-        asked_ = answer;
-        return;
-      }
-    }
-    answer->give(rows_, true);
-  }
+  void asked(Answer* answer) override { rows_.asked(answer); }
 
  private:
-  /// Also told of the gradients, when rows were given already.
-  void ids_came() {
-    Answer* answer = nullptr;
-    {
-      const std::lock_guard lock(mutex_);
-      ids_are_there_ = true;
-      answer = std::exchange(asked_, nullptr);
-    }
-    if (answer != nullptr) answer->give(rows_, true);
-  }
   void ended() {
+    rows_.renew();
     Answer* answer = nullptr;
     {
       const std::lock_guard lock(mutex_);
-      ids_are_there_ = false;
       answer = std::exchange(run_, nullptr);
     }
     answer->end();
   }
 
   const int port_;
-  const Turn* const rows_;
+  LastTurn rows_;
   const std::unique_ptr<Alone::Stub> stub_;
   std::mutex mutex_;
-  bool ids_are_there_ = false;
   Answer* run_ = nullptr;
-  Answer* asked_ = nullptr;
 };
 
 /// A worker: asks for rows, gives ids at once and gradients when the rows have come.
@@ -179,42 +197,26 @@ class AloneWorker final : public Worker, public Giver {
   void start(std::function<void(Status)> done) override { done({}); }
 
   void step() override {
+    gradients_.renew();
     {
       const std::lock_guard lock(mutex_);
       began_ = steady_ns();
       open_ = 2;
-      rows_are_there_ = false;
     }
     using Calls = Alone::StubInterface::async_interface;
     Question::ask(
         stub_.get(), &Calls::Run, port_, [] {}, [this](const Status& status) { ended(status); });
     Question::ask(
-        stub_.get(), &Calls::Ask, port_, [this] { rows_came(); },
+        stub_.get(), &Calls::Ask, port_, [this] { gradients_.is_due(); },
         [this](const Status& status) { ended(status); });
   }
 
   void asked(Answer* answer) override {
     answer->give(ids_, false);
-    {
-      const std::lock_guard lock(mutex_);
-      if (!rows_are_there_) {
-        asked_ = answer;
-        return;
-      }
-    }
-    answer->give(gradients_, true);
+    gradients_.asked(answer);
   }
 
  private:
-  void rows_came() {
-    Answer* answer = nullptr;
-    {
-      const std::lock_guard lock(mutex_);
-      rows_are_there_ = true;
-      answer = std::exchange(asked_, nullptr);
-    }
-    if (answer != nullptr) answer->give(gradients_, true);
-  }
   void ended(const Status& status) {
     if (!status.ok()) return common_->tally.fail(status);
     int64_t began = 0;
@@ -230,13 +232,11 @@ class AloneWorker final : public Worker, public Giver {
   const size_t number_;
   const int port_;
   const Turn* const ids_;
-  const Turn* const gradients_;
+  LastTurn gradients_;
   const std::unique_ptr<Alone::Stub> stub_;
   std::mutex mutex_;
   int64_t began_ = 0;
   int open_ = 0;
-  bool rows_are_there_ = false;
-  Answer* asked_ = nullptr;
 };
 
 }  // namespace
