@@ -18,6 +18,11 @@ namespace {
 /// thousand connections do not.
 constexpr size_t kEventsPerPass = 8;
 constexpr int kPostsPerPass = 256;
+/// Who got something that often in a row is likely to be the next one.
+constexpr int kSameInRow = 16;
+/// Looks of that one in an iteration, and iterations for each that asks about all.
+constexpr int kLooksPerPass = 4;
+constexpr int kPassesPerAsk = 4;
 constexpr int64_t kDestroyTimeout = 30 * sys::kSecond;
 
 uint64_t token_of(int handle, uint32_t generation) {
@@ -172,6 +177,7 @@ void Lane::unwatch(const sys::Pollable& what) {
   SR_DCHECK(on_lane());
   const auto at = static_cast<size_t>(what.handle());
   if (at >= watches_.size() || watches_[at].handler == nullptr) return;
+  if (came_to_ == watches_[at].handler) came_to(nullptr);
   poller_->remove(what);
   watches_[at].handler = nullptr;
   // An event of this pollable may already be in hand; the new generation makes it stale.
@@ -216,10 +222,28 @@ bool Lane::io_pass(int64_t timeout_ns) {
     if (watch.handler == nullptr || watch.generation != generation) continue;
     watch.handler->on_io(events_[i]);
   }
-  const int fired = timers_.fire(loop_now_);
+  const bool fired = fire_timers();
   in_io_ = false;
+  return n > 0 || fired;
+}
+
+bool Lane::knows_who() const { return came_to_ != nullptr && came_in_row_ >= kSameInRow; }
+
+/// As io_pass(0), but only the one that is known to be likely looks.
+bool Lane::look_pass() {
+  loop_now_ = now();
+  in_io_ = true;
+  bool came = false;
+  for (int i = 0; i < kLooksPerPass && !came && knows_who(); ++i) came = came_to_->look();
+  const bool fired = fire_timers();
+  in_io_ = false;
+  return came || fired;
+}
+
+bool Lane::fire_timers() {
+  const int fired = timers_.fire(loop_now_);
   metrics_.timers.add(fired);
-  return n > 0 || fired > 0;
+  return fired > 0;
 }
 
 bool Lane::flush() {
@@ -251,10 +275,10 @@ bool Lane::run_inbox() {
   return count > 0;
 }
 
-bool Lane::iterate() {
+bool Lane::iterate(bool asks) {
   metrics_.loops.add();
   if (counts_) counts_->settle();
-  bool progress = io_pass(0);
+  bool progress = asks || !knows_who() ? io_pass(0) : look_pass();
   progress |= run_inbox();
   bool holes = false;
   for (size_t i = 0; i < drivers_.size(); ++i) {
@@ -313,8 +337,9 @@ void Lane::run() {
   bool idle = false;
   int64_t idle_since = 0;
   int64_t look = 0;  // How long to go on looking, from idle_since.
+  int passes = 0;    // From idle_since.
   while (!stopping_.load(std::memory_order_acquire)) {
-    const bool progress = iterate();
+    const bool progress = iterate(!idle || ++passes % kPassesPerAsk == 0);
     const int64_t to = now();
     if (progress) {
       metrics_.busy_ns.add(to - from);
@@ -326,6 +351,7 @@ void Lane::run() {
     metrics_.spin_ns.add(to - from);
     if (!idle) {
       idle = true;
+      passes = 0;
       idle_since = from;
       look = spin.begin(from);
     } else {

@@ -41,6 +41,8 @@ class IoHandler {
  public:
   virtual ~IoHandler() = default;
   virtual void on_io(const sys::Event& event) = 0;
+  /// Takes what has come, if anything; false when nothing has. See Lane::came_to().
+  virtual bool look() { return false; }
 };
 
 /// Gathers output over an iteration and writes it once at its end. Thread: core-local.
@@ -146,6 +148,14 @@ class Lane {
   Status watch(const sys::Pollable& what, IoHandler* handler, sys::Interest interest);
   Status rewatch(const sys::Pollable& what, sys::Interest interest);
   void unwatch(const sys::Pollable& what);
+  /// Something has come to `handler`, which can look() for more; nullptr: to one that cannot. Where
+  /// it is the same one for a while, a lane that has nothing to do and does not sleep has it look:
+  /// that is a call of the system less than to ask who has something, which it does less often
+  /// then. Until unwatch().
+  void came_to(IoHandler* handler) {
+    came_in_row_ = handler == came_to_ ? came_in_row_ + 1 : 0;
+    came_to_ = handler;
+  }
 
   /// Has flush() called at the end of this iteration; once, however often asked.
   void flush_later(Flusher* flusher);
@@ -169,8 +179,11 @@ class Lane {
   void run();
   void prepare_thread();
   void wake_if_asleep();
-  bool iterate();
+  bool iterate(bool asks = true);
   bool io_pass(int64_t timeout_ns);
+  bool look_pass();
+  [[nodiscard]] bool knows_who() const;
+  bool fire_timers();
   bool run_inbox();
   bool run_flushers();
   bool poll_idle();
@@ -187,7 +200,9 @@ class Lane {
   metrics::LaneMetrics metrics_;
   std::vector<Driver*> drivers_;
   std::vector<StopHook*> stop_hooks_;
-  std::vector<Watch> watches_;  // indexed by handle
+  std::vector<Watch> watches_;    // indexed by handle
+  IoHandler* came_to_ = nullptr;  // last
+  int64_t came_in_row_ = 0;
   std::vector<Flusher*> flushers_;
   std::vector<Flusher*> flushing_;
   std::vector<sys::Event> events_;

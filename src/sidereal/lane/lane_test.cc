@@ -304,6 +304,69 @@ TEST_P(LaneTest, AnUnwatchedPollableIsHeardOfNoMore) {
   EXPECT_EQ(counter.events, 1);
 }
 
+struct Looker final : IoHandler {
+  void on_io(const sys::Event&) override {}
+  bool look() override {
+    ++looks;
+    if (looks == 100) many.set_value();
+    return false;
+  }
+  std::atomic<int> looks = 0;
+  std::promise<void> many;
+};
+
+TEST_P(LaneTest, OthersAreHeardBesideOneThatLooks) {
+  auto lane = create();
+  auto quiet = network_->listen({"127.0.0.1", 0}).value();
+  auto busy = network_->listen({"127.0.0.1", 0}).value();
+  Looker looker;
+  auto many = looker.many.get_future();
+  EventCounter counter;
+  counter.lane = lane.get();
+  counter.watched = busy.get();
+  auto seen = counter.seen.get_future();
+  ASSERT_TRUE(lane->watch(*quiet, &looker, {}).ok());
+  ASSERT_TRUE(lane->watch(*busy, &counter, {}).ok());
+  for (int i = 0; i < 20; ++i) lane->came_to(&looker);
+  lane->start();
+  if (GetParam() == kSpinAlways) {  // The others may have gone to sleep.
+    ASSERT_TRUE(ready(many));
+  }
+  auto client = network_->connect(busy->address()).value();
+  ASSERT_TRUE(ready(seen));
+  std::promise<int> until;
+  auto looks = until.get_future();
+  ASSERT_TRUE(lane->post([&] {
+    lane->unwatch(*quiet);
+    until.set_value(looker.looks);
+  }));
+  ASSERT_TRUE(ready(looks));
+  std::promise<void> later;
+  auto later_done = later.get_future();
+  ASSERT_TRUE(lane->post([&] { lane->run_after(1'000'000, [&] { later.set_value(); }); }));
+  ASSERT_TRUE(ready(later_done));
+  ASSERT_TRUE(lane->stop().ok());
+  EXPECT_EQ(looker.looks, looks.get()) << "it is not watched any more";
+}
+
+struct HeardByLooking final : IoHandler {
+  explicit HeardByLooking(sys::Listener* listener) : listener_(listener) {}
+  void on_io(const sys::Event&) override {}
+  bool look() override {
+    stream = listener_->accept().value();
+    if (stream == nullptr) return false;
+    lane->came_to(nullptr);
+    came.set_value();
+    return true;
+  }
+  Lane* lane = nullptr;
+  std::unique_ptr<sys::Stream> stream;
+  std::promise<void> came;
+
+ private:
+  sys::Listener* const listener_;
+};
+
 INSTANTIATE_TEST_SUITE_P(Spin, LaneTest, testing::Values(0, 50, kSpinAlways, kSpinAdaptive));
 
 TEST_P(LaneTest, WhatItMadeEndsThereOnceOthersHaveLetGoOfIt) {
@@ -376,6 +439,25 @@ TEST(Lane, WhoDrivesItIsToldWhenTheNextStepIsDue) {
   EXPECT_EQ(ran, 3);
   EXPECT_TRUE(hook.told);
   EXPECT_FALSE(driven.step());
+}
+
+TEST(Lane, WhoGotWhatCameBeforeLooksForMore) {
+  auto network = sys::posix::create_network();
+  auto clock = sys::posix::create_clock();
+  auto lane =
+      Lane::create(
+          {.name = "test", .spin_us = kSpinAlways, .network = network.get(), .clock = clock.get()})
+          .value();
+  auto listener = network->listen({"127.0.0.1", 0}).value();
+  HeardByLooking handler(listener.get());
+  handler.lane = lane.get();
+  auto came = handler.came.get_future();
+  // Nobody watches it: only a look finds something.
+  for (int i = 0; i < 20; ++i) lane->came_to(&handler);
+  lane->start();
+  auto client = network->connect(listener->address()).value();
+  ASSERT_TRUE(ready(came));
+  ASSERT_TRUE(lane->stop().ok());
 }
 
 TEST(Lane, AStepOfOneLaneIsNotOnAnotherLaneOfTheSameThread) {

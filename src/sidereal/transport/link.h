@@ -97,6 +97,7 @@ class Link final : private lane::IoHandler, private lane::Flusher, private Budge
   enum class Expect { kHead, kPayload, kRoom };
 
   void on_io(const sys::Event& event) override;
+  bool look() override;
   void on_room() override;
   void flush() override;
   bool make_ready();

@@ -89,6 +89,8 @@ void Link::read() {
     asked_at_ = 0;
     endpoint_->metrics().bytes_in.add(static_cast<int64_t>(got->bytes));
     bytes_in_ += static_cast<int64_t>(got->bytes);
+    // The system is not asked for what lies in shared memory anyway.
+    if (i == 0) endpoint_->lane()->came_to(shared_ == nullptr ? this : nullptr);
 
     const uint64_t epoch = epoch_;
     reading_ = true;
@@ -107,6 +109,13 @@ void Link::read() {
   if (!held() && stream_->holds_input()) endpoint_->lane()->flush_later(this);
   if (may_offer_) consider_sharing();
   update_interest();
+}
+
+bool Link::look() {
+  if (!ready_ || held()) return false;
+  const int64_t before = bytes_in_;
+  read();
+  return bytes_in_ != before || !is_open();
 }
 
 void Link::consume_carried() {
