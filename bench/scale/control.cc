@@ -275,7 +275,7 @@ class GrpcWorker final : public Worker, public Control::Answers, public runtime:
     for (const auto& [edge, count] : options_.plan.sent) {
       wanted.push_back({.key = {.edge = edge, .step = step}, .count = count});
     }
-    question_ = peers_.ask({.device = std::string(kPs) + "/device:CPU:0"}, step, wanted, as_asker_);
+    question_ = peers_.ask({.device = std::string(kPs) + "/device:CPU:0"}, step, wanted, this);
   }
 
   /// Whether another step is to begin.
@@ -316,8 +316,8 @@ class GrpcWorker final : public Worker, public Control::Answers, public runtime:
   std::vector<Held> held_;
   // Of the step: written while it cannot end.
   std::shared_ptr<runtime::Link::Part> part_;
-  std::shared_ptr<runtime::Peers::Question> question_;
-  // It outlives its questions.
+  base::CountedPtr<runtime::Peers::Question> question_;
+  // What asks takes: it outlives its questions.
   const std::shared_ptr<Asker> as_asker_{static_cast<Asker*>(this), [](Asker*) {}};
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -124,7 +125,11 @@ class CountedPtr {
   CountedPtr(const CountedPtr& other) : object_(other.object_) {
     if (object_ != nullptr) object_->hold();
   }
-  CountedPtr(CountedPtr&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  CountedPtr(CountedPtr&& other) noexcept : object_(other.release()) {}
+  template <class Derived>
+  requires std::derived_from<Derived, T> CountedPtr(
+      CountedPtr<Derived> other)  // NOLINT(google-explicit-constructor): as of pointers
+      : object_(other.release()) {}
   CountedPtr& operator=(CountedPtr other) noexcept {
     std::swap(object_, other.object_);
     return *this;
@@ -140,6 +145,11 @@ class CountedPtr {
     return out;
   }
 
+  /// Another holder of what somebody holds.
+  static CountedPtr share(T* object) {
+    object->hold();
+    return adopt(object);
+  }
   /// What the caller holds already is the result's.
   static CountedPtr adopt(T* object) {
     CountedPtr out;
@@ -147,6 +157,8 @@ class CountedPtr {
     return out;
   }
 
+  /// The caller holds it instead.
+  [[nodiscard]] T* release() { return std::exchange(object_, nullptr); }
   void reset() { *this = CountedPtr(); }
   [[nodiscard]] T* get() const { return object_; }
   T* operator->() const { return object_; }

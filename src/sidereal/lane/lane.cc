@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kEventsPerPass = 8;
 constexpr int kPostsPerPass = 256;
 /// Who got something that often in a row is likely to be the next one.
-constexpr int kSameInRow = 16;
+constexpr int kSameInRow = 1000;
 /// Looks of that one in an iteration, and iterations for each that asks about all.
 constexpr int kLooksPerPass = 4;
 constexpr int kPassesPerAsk = 4;

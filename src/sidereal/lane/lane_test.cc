@@ -327,7 +327,7 @@ TEST_P(LaneTest, OthersAreHeardBesideOneThatLooks) {
   auto seen = counter.seen.get_future();
   ASSERT_TRUE(lane->watch(*quiet, &looker, {}).ok());
   ASSERT_TRUE(lane->watch(*busy, &counter, {}).ok());
-  for (int i = 0; i < 20; ++i) lane->came_to(&looker);
+  for (int i = 0; i < 2000; ++i) lane->came_to(&looker);
   lane->start();
   if (GetParam() == kSpinAlways) {  // The others may have gone to sleep.
     ASSERT_TRUE(ready(many));
@@ -453,7 +453,7 @@ TEST(Lane, WhoGotWhatCameBeforeLooksForMore) {
   handler.lane = lane.get();
   auto came = handler.came.get_future();
   // Nobody watches it: only a look finds something.
-  for (int i = 0; i < 20; ++i) lane->came_to(&handler);
+  for (int i = 0; i < 2000; ++i) lane->came_to(&handler);
   lane->start();
   auto client = network->connect(listener->address()).value();
   ASSERT_TRUE(ready(came));

@@ -108,16 +108,16 @@ namespace {
 class RecvCall final : public grpc::ClientReadReactor<v1::ParcelPieces>, public Peers::Question {
  public:
   RecvCall(std::string peer, uint64_t step, std::span<const Peers::Wanted> wanted,
-           std::weak_ptr<Peers::Asker> asker, std::function<void(int64_t bytes)> on_done)
+           Peers::Asker* asker, std::function<void(int64_t bytes)> on_done)
       : peer_(std::move(peer)),
         step_(step),
         missing_(wanted.size()),
-        asker_(std::move(asker)),
+        asker_(asker->weak_from_this()),
         on_done_(std::move(on_done)) {
     for (const Peers::Wanted& one : wanted) parcels_.emplace_back(one);
   }
 
-  void start(std::shared_ptr<grpc::Channel> channel, std::shared_ptr<RecvCall> self) {
+  void start(std::shared_ptr<grpc::Channel> channel, base::CountedPtr<RecvCall> self) {
     self_ = std::move(self);
     stub_ = v1::Worker::NewStub(std::move(channel));
     stub_->async()->RecvTensors(&context_, &request, this);
@@ -147,7 +147,7 @@ class RecvCall final : public grpc::ClientReadReactor<v1::ParcelPieces>, public 
                    wrong_.ok() ? from_grpc(status, peer_) : base::with_context(wrong_, peer_));
     }
     on_done_(bytes_);
-    const std::shared_ptr<RecvCall> last = std::move(self_);
+    const base::CountedPtr<RecvCall> last = std::move(self_);
   }
 
   void cancel() override { context_.TryCancel(); }
@@ -198,7 +198,7 @@ class RecvCall final : public grpc::ClientReadReactor<v1::ParcelPieces>, public 
   v1::ParcelPieces message_;
   Status wrong_;
   int64_t bytes_ = 0;
-  std::shared_ptr<RecvCall> self_;
+  base::CountedPtr<RecvCall> self_;
 };
 
 }  // namespace
@@ -213,28 +213,25 @@ RemotePeers::~RemotePeers() {
 
 int64_t RemotePeers::bytes_received() const { return shared_->bytes; }
 
-std::shared_ptr<Peers::Question> RemotePeers::ask(const ports::TensorSource& source, uint64_t step,
-                                                  std::span<const Wanted> wanted,
-                                                  const std::weak_ptr<Asker>& asker) {
+base::CountedPtr<Peers::Question> RemotePeers::ask(const ports::TensorSource& source, uint64_t step,
+                                                   std::span<const Wanted> wanted, Asker* asker) {
   const std::string task = task_of(source.device);
   Result<std::shared_ptr<grpc::Channel>> channel = channels_->to(task, source.incarnation);
   if (!channel.ok()) {
-    if (const auto told = asker.lock(); told != nullptr) {
-      told->ended(step, nullptr, channel.status());
-    }
+    asker->ended(step, nullptr, channel.status());
     return nullptr;
   }
   {
     const std::lock_guard lock(shared_->mutex);
     ++shared_->calls;
   }
-  auto call = std::make_shared<RecvCall>(channels_->describe(task), step, wanted, asker,
-                                         [shared = shared_](int64_t bytes) {
-                                           shared->bytes += bytes;
-                                           const std::lock_guard lock(shared->mutex);
-                                           --shared->calls;
-                                           shared->changed.notify_all();
-                                         });
+  auto call = base::CountedPtr<RecvCall>::make(channels_->describe(task), step, wanted, asker,
+                                               [shared = shared_](int64_t bytes) {
+                                                 shared->bytes += bytes;
+                                                 const std::lock_guard lock(shared->mutex);
+                                                 --shared->calls;
+                                                 shared->changed.notify_all();
+                                               });
   call->request.set_step(step);
   call->request.set_incarnation(source.incarnation);
   for (const Wanted& one : wanted) {

@@ -77,9 +77,8 @@ class RemotePeers final : public Peers {
  public:
   explicit RemotePeers(Channels* channels);
   ~RemotePeers() override;
-  std::shared_ptr<Question> ask(const ports::TensorSource& source, uint64_t step,
-                                std::span<const Wanted> wanted,
-                                const std::weak_ptr<Asker>& asker) override;
+  base::CountedPtr<Question> ask(const ports::TensorSource& source, uint64_t step,
+                                 std::span<const Wanted> wanted, Asker* asker) override;
   /// Bytes of tensors that came.
   [[nodiscard]] int64_t bytes_received() const;
 

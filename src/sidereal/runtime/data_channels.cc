@@ -159,8 +159,7 @@ class DataChannels::LaneQuestion final : public Question {
   explicit LaneQuestion(DataChannels* owner) : owner_(owner) {}
 
   void start(DataChannel* channel, const ports::TensorSource& source, uint64_t step,
-             std::span<const Wanted> wanted, const std::weak_ptr<Asker>& asker,
-             std::shared_ptr<LaneQuestion> self) {
+             std::span<const Wanted> wanted, Asker* asker, base::CountedPtr<LaneQuestion> self) {
     channel_ = channel;
     asker_ = asker;
     step_ = step;
@@ -185,8 +184,8 @@ class DataChannels::LaneQuestion final : public Question {
 
   void cancel() override {
     if (self_ == nullptr) return;
-    const std::shared_ptr<LaneQuestion> keep = self_;
-    asker_.reset();
+    const base::CountedPtr<LaneQuestion> keep = self_;
+    asker_ = nullptr;
     for (Call& call : calls_) channel_->cancel(&call);
   }
 
@@ -194,8 +193,7 @@ class DataChannels::LaneQuestion final : public Question {
   struct Call final : DataChannel::Sink {
     Result<Tensor> allocate(int /*position*/, tensor::DType dtype,
                             const tensor::Shape& shape) override {
-      const std::shared_ptr<Asker> asker = question->asker_.lock();
-      if (asker != nullptr) return asker->allocate(dtype, shape);
+      if (question->asker_ != nullptr) return question->asker_->allocate(dtype, shape);
       return base::cancelled("nobody wants the tensor any more");
     }
     void ended(const Status& status, std::span<Tensor> fetches) override {
@@ -206,30 +204,29 @@ class DataChannels::LaneQuestion final : public Question {
   };
 
   void end(const Wanted& wanted, const Status& status, std::span<Tensor> values) {
-    const std::shared_ptr<Asker> asker = asker_.lock();
     if (status_.ok()) status_ = status;
     const bool is_whole = values.size() == wanted.count;
-    if (status.ok() && is_whole && asker != nullptr) {
-      asker->arrived(step_, wanted.key, values);
+    if (status.ok() && is_whole && asker_ != nullptr) {
+      asker_->arrived(step_, wanted.key, values);
     } else if (status.ok() && !is_whole && status_.ok()) {
       status_ = base::data_loss("an answer of {} tensors to a question for {}", values.size(),
                                 wanted.count);
     }
     if (--missing_ > 0) return;
-    if (asker != nullptr) asker->ended(step_, this, status_);
-    const std::shared_ptr<LaneQuestion> self = std::move(self_);
+    if (asker_ != nullptr) asker_->ended(step_, this, status_);
+    const base::CountedPtr<LaneQuestion> self = std::move(self_);
     if (calls_.size() > kIdleCallsMax) return;
     if (owner_->idle_questions_.size() < kIdleQuestionsMax) owner_->idle_questions_.put(self);
   }
 
   DataChannels* const owner_;
   DataChannel* channel_ = nullptr;
-  std::weak_ptr<Asker> asker_;
+  Asker* asker_ = nullptr;  // nullptr: nobody wants to hear of it any more
   uint64_t step_ = 0;
   std::vector<Call> calls_;  // More than are under way, maybe.
   size_t missing_ = 0;
   Status status_;
-  std::shared_ptr<LaneQuestion> self_;
+  base::CountedPtr<LaneQuestion> self_;
 };
 
 namespace {
@@ -433,11 +430,11 @@ void DataChannels::learn(const std::string& task, int lanes) {
   }
 }
 
-std::shared_ptr<Peers::Question> DataChannels::ask(const ports::TensorSource& source, uint64_t step,
-                                                   std::span<const Wanted> wanted,
-                                                   const std::weak_ptr<Asker>& asker) {
-  std::shared_ptr<LaneQuestion> question = idle_questions_.take();
-  if (question == nullptr) question = std::make_shared<LaneQuestion>(this);
+base::CountedPtr<Peers::Question> DataChannels::ask(const ports::TensorSource& source,
+                                                    uint64_t step, std::span<const Wanted> wanted,
+                                                    Asker* asker) {
+  base::CountedPtr<LaneQuestion> question = idle_questions_.take();
+  if (question == nullptr) question = base::CountedPtr<LaneQuestion>::make(this);
   const std::string_view device = source.device;
   question->start(to(device.substr(0, device.find("/device:")), lane_hint(step)), source, step,
                   wanted, asker, question);

@@ -126,9 +126,8 @@ class DataChannels final : public Peers {
   DataChannel* to(std::string_view task, int lane);
 
   /// Asks by kTensors calls, one for each key. Thread: the lane.
-  std::shared_ptr<Question> ask(const ports::TensorSource& source, uint64_t step,
-                                std::span<const Wanted> wanted,
-                                const std::weak_ptr<Asker>& asker) override;
+  base::CountedPtr<Question> ask(const ports::TensorSource& source, uint64_t step,
+                                 std::span<const Wanted> wanted, Asker* asker) override;
 
   std::shared_ptr<Run> run(const std::string& task, const Call& call,
                            std::span<const tensor::Tensor> feeds, RunDone* done) override;
@@ -159,7 +158,7 @@ class DataChannels final : public Peers {
   const DataChannel::Find find_;
   const std::function<std::string(const std::string& task)> describe_;
   sys::Random* const random_;
-  IdleList<LaneQuestion, std::shared_ptr<LaneQuestion>> idle_questions_;
+  IdleList<LaneQuestion, base::CountedPtr<LaneQuestion>> idle_questions_;
   absl::flat_hash_map<std::string, ToTask> tasks_;
   uint64_t next_run_;
 };

@@ -115,7 +115,7 @@ class DataPort::Impl final : public transport::CallHandler {
  private:
   /// Answers the question of a peer when all of its parcels are there; then it serves for another
   /// one.
-  class Question final : public Task::Taker, public std::enable_shared_from_this<Question> {
+  class Question final : public Task::Taker {
    public:
     explicit Question(Impl* port) : port_(port) {}
 
@@ -126,6 +126,7 @@ class DataPort::Impl final : public transport::CallHandler {
       step_ = step;
       keys_ = keys;
       is_elsewhere_ = elsewhere;
+      is_answered_ = false;
       parcels_.resize(std::max<size_t>(keys, 1));
     }
     [[nodiscard]] ConnectionId from() const { return from_; }
@@ -138,26 +139,34 @@ class DataPort::Impl final : public transport::CallHandler {
     }
 
     void give(size_t index, std::span<const Tensor> values) override {
+      if (keys_ == 1 && !is_elsewhere_) return answer({}, values);
       parcels_[index].assign(values.begin(), values.end());
     }
     void end(Status status) override {
+      if (is_answered_) return;
       ports::Parcel& all = parcels_[0];
       for (size_t i = 1; i < parcels_.size(); ++i) {
         all.insert(all.end(), parcels_[i].begin(), parcels_[i].end());
       }
-      if (!is_elsewhere_) return port_->answer_question(*this, status, all);
-      port_->task_->post(port_->lane_, [self = shared_from_this(), status] {
+      if (!is_elsewhere_) return answer(status, all);
+      port_->task_->post(port_->lane_, [self = base::CountedPtr<Question>::share(this), status] {
         self->port_->answer_question(*self, status, self->parcels_[0]);
       });
     }
 
    private:
+    void answer(const Status& status, std::span<const Tensor> values) {
+      is_answered_ = true;
+      port_->answer_question(*this, status, values);
+    }
+
     Impl* const port_;
     ConnectionId from_;
     uint64_t call_id_ = 0;
     uint64_t step_ = 0;
     size_t keys_ = 0;
     bool is_elsewhere_ = false;
+    bool is_answered_ = false;
     std::vector<ports::Parcel> parcels_;
   };
 
@@ -172,7 +181,7 @@ class DataPort::Impl final : public transport::CallHandler {
   /// A call whose answer is not to be sent twice: one of these.
   struct OpenCall {
     uint64_t run = 0;  ///< Of a step that is this call alone, in open_runs_; 0: none.
-    std::shared_ptr<Question> question;
+    base::CountedPtr<Question> question;
   };
   using Calls = absl::flat_hash_map<Name, OpenCall>;
   /// A call that runs.
@@ -328,8 +337,8 @@ class DataPort::Impl final : public transport::CallHandler {
           keys, kOpenKeysMax, kQuestionsMax);
     }
     const uint64_t step = call.header.step;
-    std::shared_ptr<Question> question = idle_questions_.take();
-    if (question == nullptr) question = std::make_shared<Question>(this);
+    base::CountedPtr<Question> question = idle_questions_.take();
+    if (question == nullptr) question = base::CountedPtr<Question>::make(this);
     question->begin(from.id, id, step, keys, is_elsewhere(lane_hint(step)));
     ++questions_;
     open_keys_ += keys;
@@ -349,7 +358,7 @@ class DataPort::Impl final : public transport::CallHandler {
     }
     const auto open = calls_.find(name_of(to, id));
     if (open == calls_.end() || open->second.question.get() != &question) return;
-    std::shared_ptr<Question> idle = forget_question(open);
+    base::CountedPtr<Question> idle = forget_question(open);
     if (idle->keys() > kIdleKeysMax || idle_questions_.size() >= kIdleQuestionsMax) return;
     // Another lane may still have it in its hands.
     if (idle->is_elsewhere()) return;
@@ -357,8 +366,8 @@ class DataPort::Impl final : public transport::CallHandler {
     idle_questions_.put(std::move(idle));
   }
 
-  std::shared_ptr<Question> forget_question(Calls::iterator open) {
-    std::shared_ptr<Question> question = std::move(open->second.question);
+  base::CountedPtr<Question> forget_question(Calls::iterator open) {
+    base::CountedPtr<Question> question = std::move(open->second.question);
     calls_.erase(open);
     --questions_;
     open_keys_ -= question->keys();
@@ -382,7 +391,7 @@ class DataPort::Impl final : public transport::CallHandler {
 
   /// The peer does not want it any more.
   void withdraw(Calls::iterator open) {
-    const std::shared_ptr<Question> question = forget_question(open);
+    const base::CountedPtr<Question> question = forget_question(open);
     task_->withdraw(question->step(), question);
   }
 
@@ -434,7 +443,7 @@ class DataPort::Impl final : public transport::CallHandler {
   // caches.
   absl::flat_hash_map<Name, OpenStep> steps_;
   Calls calls_;
-  IdleList<Question, std::shared_ptr<Question>> idle_questions_;
+  IdleList<Question, base::CountedPtr<Question>> idle_questions_;
   std::unique_ptr<transport::Acceptor> acceptor_;
 };
 

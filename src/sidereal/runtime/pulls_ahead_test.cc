@@ -40,9 +40,8 @@ class LatePeers final : public Peers {
     bool was_cancelled = false;
   };
 
-  std::shared_ptr<Question> ask(const ports::TensorSource& /*source*/, uint64_t /*step*/,
-                                std::span<const Wanted> /*wanted*/,
-                                const std::weak_ptr<Asker>& /*asker*/) override {
+  base::CountedPtr<Question> ask(const ports::TensorSource& /*source*/, uint64_t /*step*/,
+                                 std::span<const Wanted> /*wanted*/, Asker* /*asker*/) override {
     return nullptr;
   }
   std::shared_ptr<Run> run(const std::string& task, const Call& call,

@@ -73,7 +73,7 @@ Status StepState::send(const RendezvousKey& key, std::span<const Tensor> values)
 }
 
 void StepState::answer(std::span<const RendezvousKey> keys,
-                       const std::shared_ptr<Task::Taker>& taker) {
+                       const base::CountedPtr<Task::Taker>& taker) {
   if (!refusal_.ok()) return taker->end(refusal_);
   taker->missing_ = keys.size() + 1;
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -94,7 +94,7 @@ void StepState::answer(std::span<const RendezvousKey> keys,
   count_down(taker.get());
 }
 
-void StepState::withdraw(const std::shared_ptr<Task::Taker>& taker) {
+void StepState::withdraw(const base::CountedPtr<Task::Taker>& taker) {
   outgoing_.erase_if([&](const Outgoing& one) {
     if (one.taker != taker) return false;
     --wanted_;
@@ -149,7 +149,7 @@ void StepState::ask_ahead(const std::vector<Receives>& receives, uint64_t step_i
 }
 
 void StepState::ask(const ports::TensorSource& source, std::span<const Peers::Wanted> wanted) {
-  std::shared_ptr<Peers::Question> question = peers_->ask(source, number_, wanted, asker_);
+  base::CountedPtr<Peers::Question> question = peers_->ask(source, number_, wanted, asker_);
   if (question != nullptr) questions_.push_back(std::move(question));
 }
 
@@ -170,7 +170,7 @@ void StepState::ended(const Peers::Question* question, const Status& status) {
 void StepState::cancel_questions() {
   while (!questions_.empty()) {
     // It may end at once.
-    const std::shared_ptr<Peers::Question> question = std::move(questions_.back());
+    const base::CountedPtr<Peers::Question> question = std::move(questions_.back());
     questions_.pop_back();
     question->cancel();
   }

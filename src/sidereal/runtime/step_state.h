@@ -53,9 +53,9 @@ struct Receives {
 /// Thread: the task's lane.
 class StepState final : public ports::Rendezvous, public base::Counted {
  public:
-  /// `peers` is borrowed. `asker` tells the step what comes.
-  StepState(uint64_t number, Peers* peers, std::weak_ptr<Peers::Asker> asker)
-      : number_(number), peers_(peers), asker_(std::move(asker)) {}
+  /// `peers` and `asker`, which tells the step what comes, are borrowed.
+  StepState(uint64_t number, Peers* peers, Peers::Asker* asker)
+      : number_(number), peers_(peers), asker_(asker) {}
   ~StepState() override;
 
   /// Forgets everything; then renew() makes another step of it.
@@ -93,8 +93,8 @@ class StepState final : public ports::Rendezvous, public base::Counted {
   // Tensors for others.
   Status send(const ports::RendezvousKey& key, std::span<const tensor::Tensor> values) override;
   void answer(std::span<const ports::RendezvousKey> keys,
-              const std::shared_ptr<Task::Taker>& taker);
-  void withdraw(const std::shared_ptr<Task::Taker>& taker);
+              const base::CountedPtr<Task::Taker>& taker);
+  void withdraw(const base::CountedPtr<Task::Taker>& taker);
   /// Ends all questions, and those that come.
   void refuse_questions(const Status& status);
 
@@ -127,7 +127,7 @@ class StepState final : public ports::Rendezvous, public base::Counted {
  private:
   /// A parcel that was sent or, when there is a taker, is to be given to him.
   struct Outgoing {
-    std::shared_ptr<Task::Taker> taker;
+    base::CountedPtr<Task::Taker> taker;
     size_t index = 0;
   };
   /// A parcel that was asked for.
@@ -141,7 +141,7 @@ class StepState final : public ports::Rendezvous, public base::Counted {
 
   uint64_t number_;
   Peers* const peers_;
-  const std::weak_ptr<Peers::Asker> asker_;
+  Peers::Asker* const asker_;
   std::shared_ptr<exec::StopSignal> posted_stop_;
   std::optional<exec::StopSignal> own_stop_;
   bool begun_ = false;
@@ -154,7 +154,7 @@ class StepState final : public ports::Rendezvous, public base::Counted {
   Parcels<Incoming> incoming_;
   ports::Parcel received_;             // Last.
   std::vector<Peers::Wanted> asking_;  // Memory for what is asked for together.
-  std::vector<std::shared_ptr<Peers::Question>> questions_;
+  std::vector<base::CountedPtr<Peers::Question>> questions_;
   Status failure_;
 };
 

@@ -41,26 +41,25 @@ class LatePeers final : public Peers {
     std::vector<Wanted> wanted;
     bool was_cancelled = false;
   };
-  std::shared_ptr<Question> ask(const ports::TensorSource& /*source*/, uint64_t /*step*/,
-                                std::span<const Wanted> wanted,
-                                const std::weak_ptr<Asker>& /*asker*/) override {
-    asked.push_back(std::make_shared<Asked>());
+  base::CountedPtr<Question> ask(const ports::TensorSource& /*source*/, uint64_t /*step*/,
+                                 std::span<const Wanted> wanted, Asker* /*asker*/) override {
+    asked.push_back(base::CountedPtr<Asked>::make());
     asked.back()->wanted.assign(wanted.begin(), wanted.end());
     return asked.back();
   }
 
-  std::vector<std::shared_ptr<Asked>> asked;
+  std::vector<base::CountedPtr<Asked>> asked;
 };
 
 class StepTensors : public ::testing::Test {
  protected:
-  void answer(const std::vector<RendezvousKey>& keys, const std::shared_ptr<Asker>& asker) {
+  void answer(const std::vector<RendezvousKey>& keys, const base::CountedPtr<Asker>& asker) {
     state_.answer(keys, asker);
   }
 
   LatePeers peers_;
   StepState state_{1, &peers_, {}};
-  std::shared_ptr<Asker> asker_ = std::make_shared<Asker>();
+  base::CountedPtr<Asker> asker_ = base::CountedPtr<Asker>::make();
 };
 
 TEST_F(StepTensors, a_send_before_the_question_is_kept_for_it) {
@@ -88,9 +87,9 @@ TEST_F(StepTensors, a_hundred_sends_and_questions_in_any_order_find_each_other) 
   for (int64_t i = 0; i < 100; i += 2) {
     ASSERT_TRUE(state_.send(key(i), number(static_cast<float>(i))).ok());
   }
-  std::vector<std::shared_ptr<Asker>> askers;
+  std::vector<base::CountedPtr<Asker>> askers;
   for (int64_t i = 0; i < 100; ++i) {
-    askers.push_back(std::make_shared<Asker>());
+    askers.push_back(base::CountedPtr<Asker>::make());
     answer({key(i)}, askers.back());
   }
   for (int64_t i = 1; i < 100; i += 2) {
@@ -121,7 +120,7 @@ TEST_F(StepTensors, a_key_is_sent_once_and_asked_for_once) {
 }
 
 TEST_F(StepTensors, who_withdraws_a_question_gets_nothing_and_others_are_served) {
-  const auto other = std::make_shared<Asker>();
+  const auto other = base::CountedPtr<Asker>::make();
   answer({key(1)}, asker_);
   answer({key(2)}, other);
   state_.withdraw(asker_);

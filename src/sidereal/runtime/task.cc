@@ -149,10 +149,10 @@ void Task::cancel(uint64_t step) { impl_->home(step)->cancel(step); }
 void Task::cancel(uint64_t step, int lane) { impl_->lane(lane)->cancel(step); }
 void Task::end_step(uint64_t step) { impl_->home(step)->end_step(step); }
 void Task::ask(uint64_t step, std::span<const ports::RendezvousKey> keys,
-               const std::shared_ptr<Taker>& taker) {
+               const base::CountedPtr<Taker>& taker) {
   impl_->home(step)->ask(step, keys, taker);
 }
-void Task::withdraw(uint64_t step, const std::shared_ptr<Taker>& taker) {
+void Task::withdraw(uint64_t step, const base::CountedPtr<Taker>& taker) {
   impl_->home(step)->withdraw(step, taker);
 }
 Status Task::reset(const std::vector<std::string>& containers) { return impl_->reset(containers); }

@@ -60,9 +60,8 @@ inline constexpr int64_t kQuestionKeysMax = 16'384;
 class Peers {
  public:
   /// A question that is under way.
-  class Question {
+  class Question : public base::Counted {
    public:
-    virtual ~Question() = default;
     /// Nothing is heard of it any more, soon. Idempotent.
     virtual void cancel() = 0;
   };
@@ -73,7 +72,7 @@ class Peers {
     size_t count = 1;  ///< Tensors it must have.
   };
   /// Gets the answers to the questions of steps: a lane. Thread: any, except what says otherwise.
-  class Asker {
+  class Asker : public std::enable_shared_from_this<Asker> {
    public:
     virtual ~Asker() = default;
     /// Where to put a tensor that comes, or why it cannot be taken. Thread: the lane.
@@ -85,12 +84,12 @@ class Peers {
     /// The question has ended. Once, after its parcels.
     virtual void ended(uint64_t step, const Question* question, const Status& status) = 0;
   };
-  /// Asks for parcels of step `step` on the task of `source`. `asker` is told of each when it is
-  /// there, and then of the end; maybe before this returns, and not once it is gone. The result is
-  /// nullptr when the question ended at once. Thread: the lane.
-  virtual std::shared_ptr<Question> ask(const ports::TensorSource& source, uint64_t step,
-                                        std::span<const Wanted> wanted,
-                                        const std::weak_ptr<Asker>& asker) = 0;
+  /// Asks for parcels of step `step` on the task of `source`. `asker`, which lasts until then, is
+  /// told of each when it is there, and then of the end, unless the question is cancelled before;
+  /// maybe before this returns. The result is nullptr when the question ended at once. Thread: the
+  /// lane.
+  virtual base::CountedPtr<Question> ask(const ports::TensorSource& source, uint64_t step,
+                                         std::span<const Wanted> wanted, Asker* asker) = 0;
 
   /// A program that another task runs, alone.
   class Run {
@@ -243,9 +242,8 @@ class Task {
 
   /// Where parcels that a peer asked for are put, one question at a time. Called on the task's
   /// lane, maybe from within ask().
-  class Taker {
+  class Taker : public base::Counted {
    public:
-    virtual ~Taker() = default;
     virtual void give(size_t index, std::span<const tensor::Tensor> values) = 0;
     /// Nothing will come any more; ok when all was given.
     virtual void end(Status status) = 0;
@@ -257,9 +255,9 @@ class Task {
   /// Answers the question of a peer: gives each parcel when it was sent, in this step or before
   /// the step has begun here.
   void ask(uint64_t step, std::span<const ports::RendezvousKey> keys,
-           const std::shared_ptr<Taker>& taker);
+           const base::CountedPtr<Taker>& taker);
   /// The peer does not want it any more.
-  void withdraw(uint64_t step, const std::shared_ptr<Taker>& taker);
+  void withdraw(uint64_t step, const base::CountedPtr<Taker>& taker);
 
   /// Forgets what lies in these containers ("": the default one) and ends what waits for it.
   Status reset(const std::vector<std::string>& containers);

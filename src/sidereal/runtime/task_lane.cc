@@ -426,7 +426,7 @@ void TaskLane::end_step(uint64_t step) {
 }
 
 void TaskLane::ask(uint64_t step, std::span<const ports::RendezvousKey> keys,
-                   const std::shared_ptr<Task::Taker>& taker) {
+                   const base::CountedPtr<Task::Taker>& taker) {
   bool taken = !stopping_.load(std::memory_order_relaxed);
   if (taken && lane_->on_lane()) return answer(step, keys, taker);
   taken = taken && post([this, step, held = std::vector(keys.begin(), keys.end()), taker] {
@@ -436,12 +436,12 @@ void TaskLane::ask(uint64_t step, std::span<const ports::RendezvousKey> keys,
 }
 
 void TaskLane::answer(uint64_t step, std::span<const ports::RendezvousKey> keys,
-                      const std::shared_ptr<Task::Taker>& taker) {
+                      const base::CountedPtr<Task::Taker>& taker) {
   state_of(step)->answer(keys, taker);
   forget_if_idle(step);
 }
 
-void TaskLane::withdraw(uint64_t step, const std::shared_ptr<Task::Taker>& taker) {
+void TaskLane::withdraw(uint64_t step, const base::CountedPtr<Task::Taker>& taker) {
   post([this, step, taker] {
     const auto found = steps_.find(step);
     if (found == steps_.end()) return;
@@ -461,7 +461,7 @@ base::CountedPtr<StepState> TaskLane::state_of(uint64_t step) {
   if (state != nullptr) return state;
   state = spare_.take();
   if (state == nullptr) {
-    state = base::CountedPtr<StepState>::make(step, peers_, weak_from_this());
+    state = base::CountedPtr<StepState>::make(step, peers_, this);
   } else {
     state->renew(step);
   }

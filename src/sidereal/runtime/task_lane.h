@@ -27,10 +27,7 @@ namespace sidereal::runtime {
 /// Runs the steps that are its own, each until it must wait. Nothing they use is locked by another
 /// lane, but what several lanes share by name.
 /// Thread: any, except what says otherwise. What its own thread says goes through no lock.
-class TaskLane final : public std::enable_shared_from_this<TaskLane>,
-                       public Peers::Asker,
-                       private lane::Driver,
-                       private lane::StopHook {
+class TaskLane final : public Peers::Asker, private lane::Driver, private lane::StopHook {
  public:
   using Done = Task::Done;
 
@@ -55,8 +52,8 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   void cancel(uint64_t step);
   void end_step(uint64_t step);
   void ask(uint64_t step, std::span<const ports::RendezvousKey> keys,
-           const std::shared_ptr<Task::Taker>& taker);
-  void withdraw(uint64_t step, const std::shared_ptr<Task::Taker>& taker);
+           const base::CountedPtr<Task::Taker>& taker);
+  void withdraw(uint64_t step, const base::CountedPtr<Task::Taker>& taker);
 
   Result<tensor::Tensor> allocate(tensor::DType dtype, const tensor::Shape& shape) override;
   void arrived(uint64_t step, const ports::RendezvousKey& key,
@@ -91,7 +88,7 @@ class TaskLane final : public std::enable_shared_from_this<TaskLane>,
   [[nodiscard]] std::vector<base::CountedPtr<StepState>> steps_in_order() const;
   void reuse_retired();
   void answer(uint64_t step, std::span<const ports::RendezvousKey> keys,
-              const std::shared_ptr<Task::Taker>& taker);
+              const base::CountedPtr<Task::Taker>& taker);
   template <class Tell>
   void tell_step(uint64_t number, Tell tell);
 

@@ -32,21 +32,19 @@ std::string worker(int number) { return task_name("worker", number) + "/device:C
 /// Each has one number for whoever asks; those without one never answer.
 class AnsweringPeers final : public Peers {
  public:
-  std::shared_ptr<Question> ask(const ports::TensorSource& source, uint64_t step,
-                                std::span<const Wanted> wanted,
-                                const std::weak_ptr<Asker>& asker) override {
+  base::CountedPtr<Question> ask(const ports::TensorSource& source, uint64_t step,
+                                 std::span<const Wanted> wanted, Asker* asker) override {
     {
       const std::lock_guard lock(mutex_);
       asked_.push_back(source.incarnation);
     }
     const auto found = values.find(source.device);
     if (found == values.end()) return nullptr;
-    const std::shared_ptr<Asker> told = asker.lock();
     for (const Wanted& one : wanted) {
       ports::Parcel values = {Tensor::of(Shape{1}, std::vector<float>{found->second})};
-      told->arrived(step, one.key, values);
+      asker->arrived(step, one.key, values);
     }
-    told->ended(step, nullptr, {});
+    asker->ended(step, nullptr, {});
     return nullptr;
   }
   std::vector<uint64_t> asked() {
@@ -423,9 +421,8 @@ class LatePeers final : public Peers {
     RunDone* done = nullptr;
     bool is_dropped = false;
   };
-  std::shared_ptr<Question> ask(const ports::TensorSource& /*source*/, uint64_t /*step*/,
-                                std::span<const Wanted> /*wanted*/,
-                                const std::weak_ptr<Asker>& /*asker*/) override {
+  base::CountedPtr<Question> ask(const ports::TensorSource& /*source*/, uint64_t /*step*/,
+                                 std::span<const Wanted> /*wanted*/, Asker* /*asker*/) override {
     return nullptr;
   }
   std::shared_ptr<Run> run(const std::string& /*task*/, const Call& /*call*/,

@@ -205,7 +205,7 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::ParcelPieces>, pu
     common_->open_keys -= keys_;
   }
 
-  void start(const std::shared_ptr<TensorStream>& self, const v1::RecvTensorsRequest& request) {
+  void start(const base::CountedPtr<TensorStream>& self, const v1::RecvTensorsRequest& request) {
     self_ = self;
     Task* const task = common_->task;
     if (request.incarnation() != 0 && request.incarnation() != task->incarnation()) {
@@ -261,13 +261,13 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::ParcelPieces>, pu
 
   void OnDone() override {
     callback_runs(this);
-    std::shared_ptr<TensorStream> last;
+    base::CountedPtr<TensorStream> last;
     const std::lock_guard lock(self_mutex_);
     last = std::move(self_);
   }
 
  private:
-  std::shared_ptr<TensorStream> self() {
+  base::CountedPtr<TensorStream> self() {
     const std::lock_guard lock(self_mutex_);
     return self_;
   }
@@ -302,7 +302,7 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::ParcelPieces>, pu
   bool finished_ = false;
   Status status_;
   std::mutex self_mutex_;
-  std::shared_ptr<TensorStream> self_;
+  base::CountedPtr<TensorStream> self_;
 };
 
 /// Ends a call that takes no time.
@@ -353,7 +353,7 @@ class WorkerService::Impl final : public v1::Worker::CallbackService {
 
   grpc::ServerWriteReactor<v1::ParcelPieces>* RecvTensors(
       grpc::CallbackServerContext*, const v1::RecvTensorsRequest* request) override {
-    const auto stream = std::make_shared<TensorStream>(common_, request->step());
+    const auto stream = base::CountedPtr<TensorStream>::make(common_, request->step());
     stream->start(stream, *request);
     return stream.get();
   }
