@@ -170,10 +170,7 @@ TEST_P(StepPath, takes_no_memory_no_lock_and_no_atomic_change) {
   const step_path::Counts counts = step_path::stop();
   RecordProperty("changes", step_path::counts_changes() ? std::to_string(counts.changes) : "?");
   EXPECT_LE(counts.allocations, most) << step_path::who_asked();
-  // Questions are held as std::shared_ptr counts them.
-  if (GetParam().protocol != Protocol::kGrpcPlusPlus) {
-    EXPECT_LE(counts.changes, most) << step_path::who_asked();
-  }
+  EXPECT_LE(counts.changes, most) << step_path::who_asked();
   EXPECT_EQ(counts.locks, 0U) << step_path::who_asked();
 }
 
