@@ -6,13 +6,6 @@
 /// nowhere else; there is no logic in this layer.
 namespace sidereal::python {
 
-/// What `work()` gives; other threads run Python meanwhile. It must touch no Python objects.
-template <class Work>
-auto without_gil(Work work) {
-  const nanobind::gil_scoped_release unlocked;
-  return work();
-}
-
 /// ClusterSpec, DeviceSpec.
 void bind_cluster(nanobind::module_& m);
 /// Tensor, Engine, DLPack.

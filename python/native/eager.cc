@@ -16,6 +16,7 @@
 #include "bindings.h"
 #include "dlpack.h"
 #include "errors.h"
+#include "gil.h"
 #include "sidereal/eager/engine.h"
 #include "sidereal/exec/trace.h"
 #include "sidereal/parse/crc32c.h"
@@ -207,7 +208,7 @@ Result<bool> wait_unlocked(Engine& engine, uint64_t seen, std::chrono::nanosecon
     if (left.count() <= 0) return false;
     bool changed = false;
     {
-      const nb::gil_scoped_release unlocked;
+      const GilReleased released;
       changed =
           engine.context().resources().wait(seen, std::min<std::chrono::nanoseconds>(left, kLook));
     }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "gil.h"
 #include "sidereal/base/status.h"
 #include "symbol.h"
 
@@ -52,7 +53,7 @@ Status status_of(nb::python_error& error) {
 class ServerFunctions final : public ports::HostFunctions {
  public:
   Result<std::vector<Tensor>> call(int64_t number, std::span<const Tensor> inputs) override {
-    const nb::gil_scoped_acquire gil;
+    const GilAcquired gil;
     try {
       const nb::object call = nb::module_::import_("sidereal.ops.host").attr("call_registered");
       auto& engine = nb::cast<Engine&>(nb::module_::import_("sidereal._dispatch").attr("ENGINE"));

@@ -13,6 +13,7 @@
 
 #include "bindings.h"
 #include "errors.h"
+#include "gil.h"
 #include "server_functions.h"
 #include "sidereal/passes/placement_report.h"
 #include "sidereal/runtime/placement.h"
@@ -36,7 +37,7 @@ using std::chrono::milliseconds;
 
 /// True when Python has a signal for this thread, whose exception is raised then.
 bool interrupted() {
-  const nb::gil_scoped_acquire gil;
+  const GilAcquired gil;
   return PyErr_CheckSignals() != 0;
 }
 
@@ -115,9 +116,9 @@ void bind_server(nb::module_& m) {
       .def_prop_ro("cluster", &Server::cluster)
       .def_prop_ro("security", &Server::security)
       .def_prop_ro("data_port", &Server::data_port)
-      .def("join", &Server::join, nb::call_guard<nb::gil_scoped_release>(), "seconds"_a,
+      .def("join", &Server::join, nb::call_guard<GilReleased>(), "seconds"_a,
            "Waits for stop(); False when the seconds have passed first.")
-      .def("stop", &Server::stop, nb::call_guard<nb::gil_scoped_release>(), "drain_s"_a);
+      .def("stop", &Server::stop, nb::call_guard<GilReleased>(), "drain_s"_a);
 }
 
 std::unique_ptr<Session> make_session(const std::string& target, const BuildingPtr& graph,

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include "bindings.h"
 #include "errors.h"
+#include "gil.h"
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/data/data_spec.h"
@@ -59,13 +60,13 @@ template <class Work>
 auto run_interruptibly(train::FitOptions options, const nb::object& on_progress, Work work) {
   std::optional<nb::python_error> raised;
   options.cancelled = [&raised] {
-    const nb::gil_scoped_acquire gil;
+    const GilAcquired gil;
     if (!raised.has_value() && PyErr_CheckSignals() != 0) raised.emplace();
     return raised.has_value();
   };
   if (!on_progress.is_none()) {
     options.on_progress = [&raised, &on_progress](const train::Progress& progress) {
-      const nb::gil_scoped_acquire gil;
+      const GilAcquired gil;
       if (raised.has_value()) return;
       PyObject* const result = PyObject_CallOneArg(on_progress.ptr(), nb::cast(progress).ptr());
       if (result == nullptr) raised.emplace();

@@ -206,3 +206,33 @@ def test_a_process_ends_while_functions_run_on_its_server() -> None:
     )
     assert "ends" in finished.stdout, finished.stderr
     assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 600])
+def test_a_process_ends_while_its_threads_wait_for_steps(timeout_ms: int) -> None:
+    # The threads come back from the wait, now and then or at its end, while Python ends.
+    server = sr.train.Server.create_local_server()
+    code = (
+        "import sidereal.v1 as tf, threading, time\n"
+        "class Slow:\n"
+        "    def __del__(self, sleep=time.sleep): sleep(1.0)\n"
+        f"queue = tf.FIFOQueue(1, [tf.float32], shared_name='never_{timeout_ms}')\n"
+        "taken = queue.dequeue()\n"
+        f"config = tf.ConfigProto(operation_timeout_in_ms={timeout_ms})\n"
+        f"session = tf.Session({server.target!r}, config=config)\n"
+        "session.run(tf.constant(1.0))\n"
+        "waits = threading.Event()\n"
+        "def wait():\n"
+        "    waits.set()\n"
+        "    session.run(taken)\n"
+        "threading.Thread(target=wait, daemon=True).start()\n"
+        "waits.wait()\n"
+        "slow = Slow()\n"
+        "print('ends')\n"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert "ends" in finished.stdout, finished.stderr
+    assert finished.returncode == 0, finished.stderr
+    server.stop()
