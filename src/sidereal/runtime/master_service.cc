@@ -14,6 +14,7 @@
 #include "sidereal/base/log.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/passes/pipeline.h"
+#include "sidereal/runtime/callback_order.h"
 #include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/master_session.h"
 #include "sidereal/runtime/pulls_ahead.h"
@@ -278,9 +279,11 @@ class Hold final : public grpc::ServerUnaryReactor {
 
   void start(std::shared_ptr<Hold> self) {
     self_ = self;
+    callback_ran(this);
     sessions_->hold(id_, [self] { self->finish(); });
   }
   void OnCancel() override {
+    callback_runs(this);
     sessions_->close(id_, base::cancelled("the client has gone"));
     finish();
   }

@@ -300,17 +300,26 @@ TEST_F(HostileTest, AReaderThatLiesEndsItsConnectionOnly) {
   header_->rings[1].read.store(uint64_t{1} << 40);
   const Tensor feed = pattern(3 * sys::kRingBytesMin / 4, 1);
   const std::string call = call_frame(kEcho, feed);
+  // False once the server has ended the connection, which it may do at any time.
+  const auto ring = [&] {
+    const std::byte bell{1};
+    const sys::ConstIoSlice slice = {&bell, 1};
+    return stream_->writev({&slice, 1}).ok();
+  };
   for (size_t at = 0; at < call.size();) {
     // As a writer does.
     const uint64_t written = header_->rings[0].written.load();
     const size_t n = std::min<size_t>(call.size() - at, 1000);
-    if (written + n - header_->rings[0].read.load() > sys::kRingBytesMin) continue;
+    if (written + n - header_->rings[0].read.load() > sys::kRingBytesMin) {
+      if (!ring()) break;
+      continue;
+    }
     for (size_t i = 0; i < n; ++i) {
       memory_->bytes()[sys::kRingData + ((written + i) & (sys::kRingBytesMin - 1))] =
           static_cast<std::byte>(call[at + i]);
     }
     header_->rings[0].written.store(written + n);
-    write_raw(*stream_, "\1");
+    if (!ring()) break;
     at += n;
     if (at == call.size() && server_counts().calls.value() < 2) at = 0;
   }
