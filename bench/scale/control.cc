@@ -317,7 +317,7 @@ class GrpcWorker final : public Worker, public Control::Answers, public runtime:
   // Of the step: written while it cannot end.
   std::shared_ptr<runtime::Link::Part> part_;
   base::CountedPtr<runtime::Peers::Question> question_;
-  // What asks takes: it outlives its questions.
+  // For Asker::weak_from_this(): it outlives its questions.
   const std::shared_ptr<Asker> as_asker_{static_cast<Asker*>(this), [](Asker*) {}};
 };
 

@@ -206,12 +206,10 @@ Result<bool> wait_unlocked(Engine& engine, uint64_t seen, std::chrono::nanosecon
   for (;;) {
     const std::chrono::nanoseconds left = until - std::chrono::steady_clock::now();
     if (left.count() <= 0) return false;
-    bool changed = false;
-    {
-      const GilReleased released;
-      changed =
-          engine.context().resources().wait(seen, std::min<std::chrono::nanoseconds>(left, kLook));
-    }
+    const bool changed = without_gil([&] {
+      return engine.context().resources().wait(seen,
+                                               std::min<std::chrono::nanoseconds>(left, kLook));
+    });
     if (engine.interrupted()) return base::cancelled("interrupted while waiting");
     if (changed) return true;
   }

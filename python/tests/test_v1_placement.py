@@ -187,6 +187,14 @@ def test_a_function_of_another_process_is_refused() -> None:
     server.stop()
 
 
+def check_that_it_ends(code: str) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert "ends" in finished.stdout, finished.stderr
+    assert finished.returncode == 0, finished.stderr
+
+
 def test_a_process_ends_while_functions_run_on_its_server() -> None:
     code = (
         "import sidereal as sr, sidereal.v1 as tf, threading\n"
@@ -201,11 +209,7 @@ def test_a_process_ends_while_functions_run_on_its_server() -> None:
         "thread.join(0.3)\n"
         "print('ends')\n"
     )
-    finished = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
-    )
-    assert "ends" in finished.stdout, finished.stderr
-    assert finished.returncode == 0, finished.stderr
+    check_that_it_ends(code)
 
 
 @pytest.mark.parametrize("timeout_ms", [0, 600])
@@ -230,9 +234,5 @@ def test_a_process_ends_while_its_threads_wait_for_steps(timeout_ms: int) -> Non
         "slow = Slow()\n"
         "print('ends')\n"
     )
-    finished = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
-    )
-    assert "ends" in finished.stdout, finished.stderr
-    assert finished.returncode == 0, finished.stderr
+    check_that_it_ends(code)
     server.stop()

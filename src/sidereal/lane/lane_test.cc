@@ -349,24 +349,6 @@ TEST_P(LaneTest, OthersAreHeardBesideOneThatLooks) {
   EXPECT_EQ(looker.looks, looks.get()) << "it is not watched any more";
 }
 
-struct HeardByLooking final : IoHandler {
-  explicit HeardByLooking(sys::Listener* listener) : listener_(listener) {}
-  void on_io(const sys::Event&) override {}
-  bool look() override {
-    stream = listener_->accept().value();
-    if (stream == nullptr) return false;
-    lane->came_to(nullptr);
-    came.set_value();
-    return true;
-  }
-  Lane* lane = nullptr;
-  std::unique_ptr<sys::Stream> stream;
-  std::promise<void> came;
-
- private:
-  sys::Listener* const listener_;
-};
-
 INSTANTIATE_TEST_SUITE_P(Spin, LaneTest, testing::Values(0, 50, kSpinAlways, kSpinAdaptive));
 
 TEST_P(LaneTest, WhatItMadeEndsThereOnceOthersHaveLetGoOfIt) {
@@ -440,6 +422,24 @@ TEST(Lane, WhoDrivesItIsToldWhenTheNextStepIsDue) {
   EXPECT_TRUE(hook.told);
   EXPECT_FALSE(driven.step());
 }
+
+struct HeardByLooking final : IoHandler {
+  explicit HeardByLooking(sys::Listener* listener) : listener_(listener) {}
+  void on_io(const sys::Event&) override {}
+  bool look() override {
+    stream = listener_->accept().value();
+    if (stream == nullptr) return false;
+    lane->came_to(nullptr);
+    came.set_value();
+    return true;
+  }
+  Lane* lane = nullptr;
+  std::unique_ptr<sys::Stream> stream;
+  std::promise<void> came;
+
+ private:
+  sys::Listener* const listener_;
+};
 
 TEST(Lane, WhoGotWhatCameBeforeLooksForMore) {
   auto network = sys::posix::create_network();
