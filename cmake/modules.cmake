@@ -23,6 +23,7 @@ set(SIDEREAL_KNOWN_MODULES
     program
     lane
     wire
+    scrape
     transport
     resources
     store
@@ -41,7 +42,7 @@ set(SIDEREAL_KNOWN_MODULES
 set(SIDEREAL_PLAN_MODULES ir ops autodiff passes partition program)
 
 # The run side never sees a graph: none of the plan side may be used from here.
-set(SIDEREAL_RUN_MODULES security lane wire transport resources store ckpt coord ports)
+set(SIDEREAL_RUN_MODULES security lane wire scrape transport resources store ckpt coord ports)
 
 set(SIDEREAL_MAY_USE_base "")
 set(SIDEREAL_MAY_USE_config base)
@@ -62,6 +63,7 @@ set(SIDEREAL_MAY_USE_partition base tensor ir ops passes)
 set(SIDEREAL_MAY_USE_program base tensor ir ops partition)
 set(SIDEREAL_MAY_USE_lane base sys metrics config)
 set(SIDEREAL_MAY_USE_wire base tensor)
+set(SIDEREAL_MAY_USE_scrape base sys security metrics lane)
 set(SIDEREAL_MAY_USE_transport base tensor sys security metrics config lane wire)
 set(SIDEREAL_MAY_USE_resources base sys tensor)
 set(SIDEREAL_MAY_USE_store base tensor kernels metrics)
@@ -76,7 +78,7 @@ set(SIDEREAL_MAY_USE_eager
 set(SIDEREAL_MAY_USE_data base tensor parse sys config)
 set(SIDEREAL_MAY_USE_runtime
     base config metrics sys security cluster tensor kernels ir ops passes partition program
-    resources lane wire transport ports exec)
+    resources lane wire transport scrape ports exec)
 set(SIDEREAL_MAY_USE_app
     base config metrics sys security cluster tensor kernels ir ops autodiff passes partition
     program lane wire transport store ckpt coord ports exec data)

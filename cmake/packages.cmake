@@ -3,21 +3,29 @@
 #
 #   absl::*  fmt::fmt  spdlog::spdlog  CLI11::CLI11  nlohmann_json::nlohmann_json  Eigen3::Eigen
 #   DNNL::dnnl  hwy::hwy  OpenSSL::SSL  ZLIB::ZLIB  sidereal::xxhash  sidereal::zstd
-#   sidereal::re2  sidereal::farmhash  sidereal::highwayhash
+#   sidereal::re2  sidereal::farmhash  sidereal::highwayhash  sidereal::prometheus
 #   sidereal_grpc (gRPC and protobuf)  Threads::Threads
 set(CMAKE_FIND_PACKAGE_PREFER_CONFIG OFF)
 set(THREADS_PREFER_PTHREAD_FLAG OFF)
 find_package(Threads REQUIRED)
-find_package(PkgConfig REQUIRED)
-find_package(absl REQUIRED CONFIG)
-find_package(fmt REQUIRED CONFIG)
-find_package(spdlog REQUIRED CONFIG)
-find_package(CLI11 REQUIRED CONFIG)
-find_package(nlohmann_json REQUIRED CONFIG)
-find_package(Eigen3 REQUIRED CONFIG)
-find_package(OpenSSL REQUIRED)
-find_package(ZLIB REQUIRED)
-find_package(Protobuf REQUIRED)
+
+# find_package() that says how to get all of them at once.
+macro(sidereal_find name)
+  find_package(${name} QUIET ${ARGN})
+  if(NOT ${name}_FOUND)
+    message(FATAL_ERROR "${name} is missing: `./dev setup` installs all packages of the build")
+  endif()
+endmacro()
+sidereal_find(PkgConfig)
+sidereal_find(absl CONFIG)
+sidereal_find(fmt CONFIG)
+sidereal_find(spdlog CONFIG)
+sidereal_find(CLI11 CONFIG)
+sidereal_find(nlohmann_json CONFIG)
+sidereal_find(Eigen3 CONFIG)
+sidereal_find(OpenSSL)
+sidereal_find(ZLIB)
+sidereal_find(Protobuf)
 find_package(gRPC CONFIG QUIET)
 
 # The distributed config file insists on OpenCL headers, which a CPU build does not need.
@@ -39,6 +47,7 @@ endfunction()
 sidereal_pkg_config(xxhash libxxhash)
 sidereal_pkg_config(zstd libzstd)
 sidereal_pkg_config(re2 re2)
+sidereal_pkg_config(prometheus prometheus-cpp-core)
 
 # These two come with nothing but a header and a library.
 function(sidereal_plain_library name header library)

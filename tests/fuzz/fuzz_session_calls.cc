@@ -9,6 +9,7 @@
 
 #include "sidereal/base/check.h"
 #include "sidereal/base/log.h"
+#include "sidereal/runtime/figures_message.h"
 #include "sidereal/runtime/server.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/worker_service.h"
@@ -132,10 +133,14 @@ class Cluster {
       request.set_version(runtime::kSessionVersion);
       v1::TaskStatus status;
       SR_CHECK(worker->GetStatus(&context, request, &status).ok(), "a worker is gone");
-      if (status.sessions() == 0 && status.programs() == 0 && status.steps_running() == 0 &&
-          status.steps_blocked() == 0 && status.arriving_bytes() == 0) {
-        is_full_ |=
-            status.resources() > kResourcesMax || status.resource_bytes() > kResourceBytesMax;
+      const sidereal::metrics::Readings figures = runtime::figures_of(status);
+      if (figures.value("sidereal_task_sessions") == 0 &&
+          figures.value("sidereal_task_programs") == 0 &&
+          figures.value("sidereal_task_steps_running") == 0 &&
+          figures.value("sidereal_task_steps_blocked") == 0 &&
+          figures.value("sidereal_task_arriving_bytes") == 0) {
+        is_full_ |= figures.value("sidereal_task_resources") > kResourcesMax ||
+                    figures.value("sidereal_task_resource_bytes") > kResourceBytesMax;
         return;
       }
       SR_CHECK(Clock::now() < deadline, "something is left behind: {}", status.DebugString());

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sidereal/base/check.h"
+#include "sidereal/runtime/parcel_message.h"
 #include "sidereal/runtime/session.pb.h"
 #include "sidereal/runtime/tensor_pieces.h"
 #include "sidereal/tensor/strings.h"
@@ -56,6 +57,18 @@ void check_again(int32_t index, const tensor::Tensor& value) {
   }
 }
 
+/// Bytes are a message of a parcel, or are refused.
+void check_message(std::string_view input) {
+  const auto room = std::make_shared<runtime::ArrivingBytes>(kRoom);
+  runtime::PieceJoiner joiner(kIndices, room);
+  const grpc::Slice slice(input.data(), input.size());
+  grpc::ByteBuffer message(&slice, 1);
+  const auto read = runtime::read_parcel_message(
+      &message, [&](int32_t) -> sidereal::Result<runtime::PieceJoiner*> { return &joiner; },
+      [](int32_t index, const tensor::Tensor& value) { check_again(index, value); });
+  SR_CHECK(!read.ok() || *read <= static_cast<int64_t>(input.size()), "more than there is");
+}
+
 }  // namespace
 
 /// What messages announce is taken and given back, and what they make are tensors.
@@ -72,6 +85,7 @@ SR_FUZZ_TARGET(tensor_pieces) {
     }
   }
   SR_CHECK(room->taken() == 0, "{} bytes did not come back", room->taken());
+  check_message(input);
 }
 
 #ifdef SIDEREAL_FUZZ

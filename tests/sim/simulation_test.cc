@@ -7,16 +7,11 @@
 #include <utility>
 
 #include "sidereal/base/log.h"
+#include "sidereal/base/sanitizer.h"
 #include "tests/sim/push_table.h"
 
 namespace sidereal::sim {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSlow = true;
-#else
-constexpr bool kIsSlow = false;
-#endif
 
 class SimulationTest : public testing::Test {
  protected:
@@ -65,7 +60,7 @@ TEST_P(SimulationOf, TheSameSeedIsTheSameRun) {
 }
 
 TEST_F(SimulationTest, TwentySeedsGoWell) {
-  for (uint64_t seed = 1; seed <= (kIsSlow ? 6 : 20); ++seed) {
+  for (uint64_t seed = 1; seed <= (base::kIsSanitized ? 6 : 20); ++seed) {
     const Report report = run_well(seed);
     EXPECT_GT(report.outcomes.ok, 0);
     EXPECT_GT(report.applied, 0);
@@ -75,7 +70,7 @@ TEST_F(SimulationTest, TwentySeedsGoWell) {
 TEST_F(SimulationTest, AThousandWorkersGoWell) {
   for (const Kind kind : {Kind::kLanes, Kind::kTasks}) {
     const Report report =
-        run_well(1, {.workers = 1000, .seconds = kIsSlow ? 5.0 : 12.0, .kind = kind});
+        run_well(1, {.workers = 1000, .seconds = base::kIsSanitized ? 5.0 : 12.0, .kind = kind});
     EXPECT_GT(report.applied, 1000);
   }
 }
@@ -151,7 +146,7 @@ TEST_F(PushTableTest, WhatNobodyPushedIsFound) {
 TEST_F(SimulationTest, FreshSeedsGoWell) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto first = static_cast<uint64_t>(now / std::chrono::milliseconds(1)) % 1'000'000'000;
-  for (uint64_t i = 0; i < (kIsSlow ? 2 : 5); ++i) run_well(first + i);
+  for (uint64_t i = 0; i < (base::kIsSanitized ? 2 : 5); ++i) run_well(first + i);
 }
 
 }  // namespace

@@ -125,15 +125,17 @@ std::string TaskLife::activity() {
         one->lane->name(), end.budget().used(), end.budget().waiting(), end.send_bytes(),
         end.chunks().taken());
   }
-  const runtime::TaskFigures figures = task_->figures();
-  if (figures.steps_running != 0 || figures.steps_blocked != 0) {
-    out += fmt::format("; {} runs {} steps, of which {} wait", task_->name(), figures.steps_running,
-                       figures.steps_blocked);
+  const metrics::Readings figures = task_->figures();
+  const int64_t running = figures.value("sidereal_task_steps_running");
+  const int64_t blocked = figures.value("sidereal_task_steps_blocked");
+  if (running != 0 || blocked != 0) {
+    out += fmt::format("; {} runs {} steps, of which {} wait", task_->name(), running, blocked);
   }
   const int64_t own = options_.has_aside ? 1 : 0;
-  if (figures.sessions != own || figures.programs > 2 * own) {
-    out += fmt::format("; {} has {} sessions, and programs: {}", task_->name(), figures.sessions,
-                       figures.programs);
+  const int64_t sessions = figures.value("sidereal_task_sessions");
+  const int64_t programs = figures.value("sidereal_task_programs");
+  if (sessions != own || programs > 2 * own) {
+    out += fmt::format("; {} has {} sessions, and programs: {}", task_->name(), sessions, programs);
   }
   return out;
 }

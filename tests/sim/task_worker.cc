@@ -258,7 +258,7 @@ void TaskWorker::close_if_done() {
   if (running_ > 0 || is_ending_) return;
   if (state_ != State::kEnding && !(state_ == State::kReady && is_quiet_)) return;
   state_ = State::kClosing;
-  task()->when_one_way_done(session_, [this, session = session_] {
+  task()->when_one_way_done(session_, [this, session = session_](const Status& /*untold*/) {
     if (is_ending_) return;
     task()->close_session(session);
     control_->close(session);

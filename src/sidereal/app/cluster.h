@@ -57,7 +57,8 @@ struct LocalClusterOptions {
   double start_deadline_s = 30;  ///< Seconds all tasks together have to come up.
 };
 
-/// Starts ps and worker tasks on this machine, on loopback, at ports the system chooses.
+/// Starts ps and worker tasks on this machine, on loopback, at ports the system chooses, with a
+/// random secret: other users and programs of the machine are refused. See Cluster::credentials().
 /// Processes end by themselves when this process dies, however it dies.
 Result<std::unique_ptr<Cluster>> start_local_cluster(const LocalClusterOptions& options);
 

@@ -19,6 +19,9 @@ namespace {
 
 /// How often a call that waits is asked whether it is still wanted.
 constexpr std::chrono::milliseconds kLook(100);
+/// A peer that does not answer is asked after as long whether it refuses the credentials.
+constexpr int kLooksBeforeDoubt = 3;
+constexpr std::chrono::milliseconds kDoubt(1000);
 
 void set_deadline(grpc::ClientContext* context, double seconds) {
   context->set_wait_for_ready(true);
@@ -42,7 +45,9 @@ std::shared_ptr<grpc::Channel> make_channel(
 class ControlClient::Impl {
  public:
   Impl(const std::string& address, const std::shared_ptr<const security::Credentials>& credentials)
-      : stub(v1::Control::NewStub(make_channel(address, credentials))) {}
+      : credentials(credentials), stub(v1::Control::NewStub(make_channel(address, credentials))) {}
+
+  const std::shared_ptr<const security::Credentials> credentials;
 
   std::unique_ptr<v1::Control::Stub> stub;
   std::mutex mutex;
@@ -85,10 +90,17 @@ Result<std::unique_ptr<v1::TaskStatus>> ControlClient::get_status(
   const auto call = impl_->stub->AsyncGetStatus(&context, request, &queue);
   call->Finish(reply.get(), &status, &status);
   bool is_cancelled = false;
+  Status refused;
+  int looks = 0;
   void* tag = nullptr;
   bool ok = false;
   while (queue.AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kLook) ==
          grpc::CompletionQueue::TIMEOUT) {
+    // gRPC goes on trying, though this never becomes right.
+    if (++looks == kLooksBeforeDoubt) {
+      refused = security::check_credentials(address_, impl_->credentials.get(), kDoubt);
+      if (!refused.ok()) context.TryCancel();
+    }
     if (is_cancelled || !cancelled || !cancelled()) continue;
     is_cancelled = true;
     context.TryCancel();
@@ -97,6 +109,9 @@ Result<std::unique_ptr<v1::TaskStatus>> ControlClient::get_status(
   while (queue.Next(&tag, &ok)) {
   }
   if (is_cancelled) return base::cancelled("nobody waits for {} any more", task_);
+  if (!status.ok() && !refused.ok()) {
+    return base::with_context(refused, task_ + " at " + address_);
+  }
   if (!status.ok()) return named(*this, status);
   if (reply->version() != kControlVersion) {
     return base::failed_precondition("{} at {} speaks control version {}, this program {}", task_,

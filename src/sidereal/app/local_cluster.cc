@@ -14,6 +14,7 @@
 #include "sidereal/base/log.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/lane/spin.h"
+#include "sidereal/security/cluster_key.h"
 #include "sidereal/sys/posix/cpus.h"
 #include "sidereal/sys/posix/posix.h"
 
@@ -66,11 +67,16 @@ Status validate(const LocalClusterOptions& options) {
 class LocalCluster final : public Cluster {
  public:
   explicit LocalCluster(LocalClusterOptions options) : options_(std::move(options)) {}
-  ~LocalCluster() override { static_cast<void>(LocalCluster::stop().ok()); }
+  ~LocalCluster() override {
+    static_cast<void>(LocalCluster::stop().ok());
+    security::wipe(&secret_);
+  }
 
   Status start() {
     SR_RETURN_IF_ERROR(validate(options_));
     cluster_id_ = sys::posix::create_random()->next();
+    secret_ = security::random_secret();
+    SR_ASSIGN_OR_RETURN(credentials_, security::Credentials::create({.secret = secret_}));
     spin_us_ = choose_spin_us(options_);
     SR_RETURN_IF_ERROR(options_.in_process ? start_servers() : start_processes());
     SR_RETURN_IF_ERROR(spec_.add_job("ps", ps_));
@@ -79,9 +85,9 @@ class LocalCluster final : public Cluster {
 
   [[nodiscard]] const cluster::ClusterSpec& spec() const override { return spec_; }
 
-  // On loopback, at ports nobody was told.
+  // Loopback is open to all users of the machine, so every cluster has a secret of its own.
   [[nodiscard]] std::shared_ptr<const security::Credentials> credentials() const override {
-    return nullptr;
+    return credentials_;
   }
 
   Status check_alive() override {
@@ -125,6 +131,7 @@ class LocalCluster final : public Cluster {
       ServerOptions server{
           .job = task.job, .task = task.index, .lanes = task.lanes, .cluster_id = cluster_id_};
       server.options.spin_us = spin_us_;
+      server.security.secret = secret_;
       SR_ASSIGN_OR_RETURN(auto made, Server::create(server));
       task.addresses->push_back(made->address());
       servers_.push_back(std::move(made));
@@ -149,8 +156,8 @@ class LocalCluster final : public Cluster {
                                                   std::to_string(spin_us_),
                                                   "--cluster-id",
                                                   fmt::format("{:016x}", cluster_id_)};
-      SR_ASSIGN_OR_RETURN(auto process,
-                          TaskProcess::spawn(task_name(task.job, task.index), program, arguments));
+      SR_ASSIGN_OR_RETURN(auto process, TaskProcess::spawn(task_name(task.job, task.index), program,
+                                                           arguments, secret_));
       processes_.push_back(std::move(process));
     }
     for (size_t i = 0; i < tasks.size(); ++i) {
@@ -172,7 +179,7 @@ class LocalCluster final : public Cluster {
       // One that never came up has no address to ask at.
       if (i >= addresses.size()) tasks[i]->kill();
       if (!tasks[i]->check_alive().ok()) continue;
-      const Status asked = ControlClient(tasks[i]->task(), addresses[i], nullptr).shutdown(2);
+      const Status asked = ControlClient(tasks[i]->task(), addresses[i], credentials_).shutdown(2);
       if (!asked.ok()) base::log_debug("shutdown failed error=\"{}\"", base::message_of(asked));
     }
     Status status;
@@ -191,6 +198,8 @@ class LocalCluster final : public Cluster {
 
   LocalClusterOptions options_;
   uint64_t cluster_id_ = 0;
+  std::string secret_;
+  std::shared_ptr<const security::Credentials> credentials_;
   int64_t spin_us_ = 0;
   std::vector<std::string> ps_;      // Addresses of tasks that came up.
   std::vector<std::string> worker_;  // As ps_.

@@ -54,7 +54,8 @@ Result<Pipe> make_pipe() {
 
 Result<std::unique_ptr<TaskProcess>> TaskProcess::spawn(const std::string& task,
                                                         const std::string& program,
-                                                        const std::vector<std::string>& arguments) {
+                                                        const std::vector<std::string>& arguments,
+                                                        const std::string& secret) {
   std::unique_ptr<TaskProcess> child(new TaskProcess(task));
   SR_ASSIGN_OR_RETURN(const Pipe report, make_pipe());
   SR_ASSIGN_OR_RETURN(const Pipe lifeline, make_pipe());
@@ -63,7 +64,9 @@ Result<std::unique_ptr<TaskProcess>> TaskProcess::spawn(const std::string& task,
 
   std::vector<std::string> texts{program};
   texts.insert(texts.end(), arguments.begin(), arguments.end());
-  for (const char* extra : {"--report-fd", "3", "--lifeline-fd", "4"}) texts.emplace_back(extra);
+  for (const char* extra : {"--report-fd", "3", "--lifeline-fd", "4", "--secret-fd", "4"}) {
+    texts.emplace_back(extra);
+  }
   std::vector<char*> argv;
   for (std::string& text : texts) argv.push_back(text.data());
   argv.push_back(nullptr);
@@ -77,6 +80,11 @@ Result<std::unique_ptr<TaskProcess>> TaskProcess::spawn(const std::string& task,
       posix_spawn(&child->pid_, program.c_str(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   close(report.write);
+  // Its other end is still open here, so that a child that ended at once is no SIGPIPE. An empty
+  // pipe takes a line without waiting.
+  const std::string line = secret + "\n";
+  const bool told =
+      write(lifeline.write, line.data(), line.size()) == static_cast<ssize_t>(line.size());
   close(lifeline.read);
   if (error != 0) {
     child->pid_ = -1;
@@ -84,6 +92,7 @@ Result<std::unique_ptr<TaskProcess>> TaskProcess::spawn(const std::string& task,
     return base::not_found("cannot start {} with '{}': {}; is the program installed?", task,
                            program, std::strerror(error));
   }
+  if (!told) return base::unavailable("cannot hand the secret of the cluster to {}", task);
   return child;
 }
 

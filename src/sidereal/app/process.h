@@ -16,11 +16,13 @@ namespace sidereal::app {
 /// Thread: one at a time.
 class TaskProcess {
  public:
-  /// Starts `program` with `arguments` plus "--report-fd 3 --lifeline-fd 4". Its standard input is
-  /// empty; output and errors are ours. `task` is for messages.
+  /// Starts `program` with `arguments` plus "--report-fd 3 --lifeline-fd 4 --secret-fd 4": the
+  /// first line in the lifeline is `secret`, so that neither its arguments nor its environment show
+  /// it. Its standard input is empty; output and errors are ours. `task` is for messages.
   static Result<std::unique_ptr<TaskProcess>> spawn(const std::string& task,
                                                     const std::string& program,
-                                                    const std::vector<std::string>& arguments);
+                                                    const std::vector<std::string>& arguments,
+                                                    const std::string& secret);
   /// Kills the child if it still runs, and reaps it.
   ~TaskProcess();
   TaskProcess(const TaskProcess&) = delete;

@@ -171,6 +171,9 @@ Result<uint64_t> PsLane::register_program(const std::string& bytes) {
   SR_ASSIGN_OR_RETURN(program::Program program, program::decode(bytes));
   if (!program::all_calls(program).empty())
     return invalid_argument("a ps makes no calls of its own");
+  // A call must end by itself.
+  if (!program.bodies.empty())
+    return base::unimplemented("functions, branches and loops do not run on a ps");
   SR_ASSIGN_OR_RETURN(auto bound,
                       exec::BoundProgram::bind(std::move(program), *table_, {.parameters = this}));
   auto registered = std::make_shared<Registered>();

@@ -209,11 +209,7 @@ class Server::Impl final : public v1::Control::Service {
 
   Status start_lanes() {
     ops::register_all(&ops_);
-    if (options_.job == "ps") {
-      exec::register_ps_kernels(&kernels_);
-    } else {
-      exec::register_kernels(&kernels_);
-    }
+    exec::register_kernels(&kernels_);
     transport::Identity identity{.cluster_id = options_.cluster_id,
                                  .task = task_,
                                  .incarnation = random_->next(),
@@ -286,25 +282,29 @@ class Server::Impl final : public v1::Control::Service {
     reply->set_connections(peers.accepted);
     reply->set_connections_refused(peers.refused_garbage + peers.refused_certificate +
                                    peers.idle_closed + peers.over_limit);
-    metrics::LaneMetricsSnapshot all;
+    metrics::Readings all;
     for (auto& lane : ps_lanes_) {
       reply->add_data_addresses(lane->address().to_string());
       SR_ASSIGN_OR_RETURN(const PsLaneFigures figures, lane->figures());
       reply->set_calls(reply->calls() + figures.calls);
       reply->set_rows(reply->rows() + figures.rows);
-      all.add(lane->lane().metrics());
+      lane->lane().metrics().figures.read(&all);
     }
     for (auto& lane : worker_lanes_) {
       reply->add_data_addresses("");
-      all.add(lane->metrics());
+      lane->metrics().figures.read(&all);
     }
-    reply->set_connections_refused(reply->connections_refused() + all.refused_garbage +
-                                   all.refused_certificate + all.refused_idle +
-                                   all.refused_over_limit + all.handshakes_refused);
-    reply->set_bytes_in(all.bytes_in);
-    reply->set_bytes_out(all.bytes_out);
-    reply->set_busy_s(static_cast<double>(all.busy_ns) * 1e-9);
-    reply->set_idle_s(static_cast<double>(all.spin_ns + all.sleep_ns) * 1e-9);
+    reply->set_connections_refused(reply->connections_refused() +
+                                   all.value("sidereal_refused_total") -
+                                   all.series("sidereal_refused_total{why=\"frames\"}"));
+    const auto seconds = [&](const char* name) {
+      return static_cast<double>(all.value(name)) * 1e-9;
+    };
+    reply->set_bytes_in(all.value("sidereal_transport_received_bytes_total"));
+    reply->set_bytes_out(all.value("sidereal_transport_sent_bytes_total"));
+    reply->set_busy_s(seconds("sidereal_lane_busy_seconds_total"));
+    reply->set_idle_s(seconds("sidereal_lane_spin_seconds_total") +
+                      seconds("sidereal_lane_sleep_seconds_total"));
     return {};
   }
 

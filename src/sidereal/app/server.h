@@ -55,6 +55,7 @@ class Server {
 struct TaskHandles {
   int report_fd = -1;    ///< The control address is written here, one line, once the task is up.
   int lifeline_fd = -1;  ///< When its other end closes, the launcher is gone and the task ends.
+  int secret_fd = -1;    ///< Its next line is the secret of the cluster.
 };
 
 /// Runs one task until it is shut down by a control call, by SIGTERM (ok), or because its launcher

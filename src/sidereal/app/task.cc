@@ -1,5 +1,6 @@
 #include "sidereal/app/server.h"
 #include "sidereal/base/log.h"
+#include "sidereal/security/cluster_key.h"
 #include "sidereal/security/listener.h"
 #include "sidereal/sys/clock.h"
 #include "sidereal/sys/posix/end_signals.h"
@@ -33,7 +34,13 @@ Status run_task(const ServerOptions& options, const TaskHandles& handles) {
   SR_ASSIGN_OR_RETURN(const std::unique_ptr<EndSignals> signals,
                       EndSignals::create(handles.lifeline_fd));
   security::log_less_of_grpc();
-  SR_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::create(options));
+  ServerOptions complete = options;
+  if (handles.secret_fd >= 0) {
+    SR_ASSIGN_OR_RETURN(complete.security.secret, sys::posix::read_line(handles.secret_fd));
+  }
+  Result<std::unique_ptr<Server>> made = Server::create(complete);
+  security::wipe(&complete.security.secret);
+  SR_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, std::move(made));
   base::set_log_name(server->task());
   if (handles.report_fd >= 0) {
     SR_RETURN_IF_ERROR(sys::posix::report_line(handles.report_fd, server->address()));

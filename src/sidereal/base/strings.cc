@@ -37,6 +37,50 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
+namespace {
+
+/// Bytes of the UTF-8 character that `text`, which is not empty, begins with; 0 when it is none.
+size_t character_bytes(std::string_view text) {
+  const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < bytes) return 0;
+  for (size_t i = 1; i < bytes; ++i) {
+    if (byte(i) >> 6 != 2) return 0;
+  }
+  // Neither longer than it need be, nor half of a pair of UTF-16, nor past the last character.
+  const unsigned second = byte(1);
+  if (first == 0xe0 && second < 0xa0) return 0;
+  if (first == 0xed && second > 0x9f) return 0;
+  if (first == 0xf0 && second < 0x90) return 0;
+  if (first == 0xf4 && second > 0x8f) return 0;
+  return bytes;
+}
+
+}  // namespace
+
+std::string message_text(std::string_view text, size_t bytes_max) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  constexpr size_t kEscapeBytes = 4;
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t bytes = character_bytes(text.substr(at));
+    const size_t taken = bytes > 0 ? bytes : kEscapeBytes;
+    if (out.size() + taken > bytes_max) {
+      return out + " ... (" + std::to_string(text.size()) + " bytes)";
+    }
+    if (bytes > 0) {
+      out += text.substr(at, bytes);
+    } else {
+      const auto byte = static_cast<unsigned char>(text[at]);
+      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    }
+    at += std::max<size_t>(bytes, 1);
+  }
+  return out;
+}
+
 bool is_name(std::string_view text) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   return !text.empty() && is_letter(text[0]) && std::all_of(text.begin(), text.end(), [&](char c) {

@@ -18,6 +18,10 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 /// `text` without leading and trailing blanks.
 std::string_view trim(std::string_view text);
 
+/// `text` as messages can carry it: UTF-8, in which a byte that is none is written as \xHH, and at
+/// most `bytes_max` bytes, after which it says how many there were.
+std::string message_text(std::string_view text, size_t bytes_max);
+
 /// True for a letter followed by letters, digits and '_', all of ASCII: what names a job or a type
 /// of devices.
 bool is_name(std::string_view text);

@@ -19,6 +19,19 @@ TEST(Strings, NumbersMustBeWhole) {
   EXPECT_FALSE(parse_double("one").ok());
 }
 
+TEST(Strings, MessagesCarryUtf8AndNoMoreThanTheyMay) {
+  EXPECT_EQ(message_text("a\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", 100),
+            "a\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80");
+  // No beginning, no end, too long a form, half of a pair, past the last character.
+  EXPECT_EQ(message_text("\xff|\xc3", 100), "\\xff|\\xc3");
+  EXPECT_EQ(message_text("\xc0\xaf", 100), "\\xc0\\xaf");
+  EXPECT_EQ(message_text("\xed\xa0\x80", 100), "\\xed\\xa0\\x80");
+  EXPECT_EQ(message_text("\xf4\x90\x80\x80", 100), "\\xf4\\x90\\x80\\x80");
+  EXPECT_EQ(message_text("12345", 5), "12345");
+  EXPECT_EQ(message_text("123456", 5), "12345 ... (6 bytes)");
+  EXPECT_EQ(message_text("1234\xc3\xa9", 5), "1234 ... (6 bytes)");
+}
+
 TEST(Strings, HumanUnits) {
   EXPECT_EQ(human_count(1234567), "1.23M");
   EXPECT_EQ(human_count(999), "999");

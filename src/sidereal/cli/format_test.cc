@@ -5,7 +5,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "sidereal/cli/help_format.h"
 #include "sidereal/cli/progress.h"
 #include "sidereal/cli/report.h"
 #include "sidereal/cli/table.h"
@@ -94,12 +93,6 @@ TEST(Progress, ElsewhereALineComesEveryFewSeconds) {
   printer.finish();
   EXPECT_EQ(std::count(shown.begin(), shown.end(), '\n'), 3);
   EXPECT_THAT(shown, Not(HasSubstr("\r")));
-}
-
-TEST(Help, WrapsAtWords) {
-  EXPECT_EQ(wrap("one two three", 7), "one two\nthree");
-  EXPECT_EQ(wrap("enormous a", 3), "enormous\na");
-  EXPECT_EQ(wrap("", 3), "");
 }
 
 TEST(Report, HoldsTheFiguresAndTheConfiguration) {

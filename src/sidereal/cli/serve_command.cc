@@ -8,9 +8,9 @@
 #include "sidereal/app/server.h"
 #include "sidereal/base/log.h"
 #include "sidereal/base/strings.h"
+#include "sidereal/base/wrap.h"
 #include "sidereal/cli/cluster_option.h"
 #include "sidereal/cli/commands.h"
-#include "sidereal/cli/help_format.h"
 #include "sidereal/cli/security_options.h"
 #include "sidereal/config/options.h"
 #include "sidereal/runtime/server_settings.h"
@@ -28,7 +28,8 @@ struct ServeArguments {
   std::string data_listen;
   runtime::ServerSettings settings;
   double drain_s = 5;
-  bool listens = false;  ///< --listen was given.
+  int metrics_port = -1;  ///< -1: it was not given.
+  bool listens = false;   ///< --listen was given.
   std::string cluster_id = "0";
   std::vector<std::string> options;
 };
@@ -83,12 +84,16 @@ Status serve_sessions(const ServeArguments& a) {
   SR_RETURN_IF_ERROR(runtime::complete_settings(
       settings, [](const char* name) { return std::getenv(name); }, &options));
   options.intra_op_threads = a.intra_op_threads;
+  if (a.metrics_port >= 0) options.metrics_port = a.metrics_port;
   const int report = a.handles.report_fd < 0 ? dup(STDOUT_FILENO) : a.handles.report_fd;
   return runtime::serve(options, a.drain_s, report, a.handles.lifeline_fd);
 }
 
 Status serve(ServeArguments a) {
   if (!a.cluster.empty()) return serve_sessions(a);
+  if (a.metrics_port >= 0) {
+    return base::invalid_argument("--metrics-port goes with --cluster");
+  }
   if (a.server.job != "ps" && a.server.job != "worker") {
     return base::invalid_argument("--job {}: without --cluster a task is ps or worker",
                                   a.server.job);
@@ -116,11 +121,7 @@ std::string options_help() {
   std::string out;
   const std::string lines = config::render_options(defaults, config::option_fields());
   for (const std::string& line : base::split(lines, '\n')) {
-    std::string wrapped = wrap(line, 94);
-    for (size_t at = 0; (at = wrapped.find('\n', at)) != std::string::npos; at += 5) {
-      wrapped.replace(at, 1, "\n    ");
-    }
-    if (!line.empty()) out += "  " + wrapped + "\n";
+    if (!line.empty()) out += "  " + base::wrap(line, 98, "    ") + "\n";
   }
   return out;
 }
@@ -178,6 +179,13 @@ void add_session_options(CLI::App* command, ServeArguments* a) {
       ->check(CLI::Range(1, 256).description(""))
       ->type_name("N");
   command
+      ->add_option("--metrics-port", a->metrics_port,
+                   "with --cluster: where Prometheus asks for figures, over HTTP; with a secret or "
+                   "certificates HTTPS, for members; 0: any free port; nowhere, if absent")
+      ->check(CLI::Range(0, 65'535).description(""))
+      ->default_str("")
+      ->type_name("N");
+  command
       ->add_option("--drain", a->drain_s,
                    "with --cluster: seconds that steps get to end in after SIGTERM")
       ->check(CLI::Range(0.0, 86'400.0).description(""))
@@ -228,9 +236,10 @@ void add_serve(CLI::App* app, Action* action) {
       ->type_name("NAME=VALUE")
       ->default_str("");
   add_security_options(command, &a->server.security);
-  // Group "" hides an option: these two are for the launcher of a local cluster.
+  // Group "" hides an option: these are for the launcher of a local cluster.
   command->add_option("--report-fd", a->handles.report_fd, "")->group("");
   command->add_option("--lifeline-fd", a->handles.lifeline_fd, "")->group("");
+  command->add_option("--secret-fd", a->handles.secret_fd, "")->group("");
   command->footer(footer());
   command->final_callback([a, action, listen, lanes, spin_us] {
     a->listens = listen->count() > 0;

@@ -2,39 +2,69 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
-#include <optional>
 
 #include "sidereal/base/strings.h"
 #include "sidereal/cli/table.h"
+#include "sidereal/metrics/figures.h"
 
 namespace sidereal::cli {
 
 namespace {
 
+using metrics::Kind;
+using metrics::Unit;
 using runtime::TaskReport;
 
-struct Rates {
-  double steps = 0;
-  double bytes_in = 0;
-  double bytes_out = 0;
-  double busy = 0;  // Of 1.
+/// How a column shows a figure.
+enum class Show {
+  kCount,
+  kKnownCount,  ///< Nothing where it is 0, which says that it is not known.
+  kBytes,
+  kKnownBytes,
+  kDuration,
+  kRate,  ///< A second.
+  kByteRate,
+  kShare,  ///< Seconds a second.
 };
 
-/// Between two reports of the same start of a task.
-std::optional<Rates> rates_of(const TopView& view, size_t i) {
-  if (i >= view.before.size() || view.seconds <= 0) return std::nullopt;
+/// What people look at first; format_figures() and JSON have all there is.
+struct Column {
+  const char* title;
+  const char* figure;
+  Show show;
+};
+constexpr std::array kColumns = {
+    Column{"uptime", "sidereal_task_uptime_seconds", Show::kDuration},
+    Column{"steps/s", "sidereal_task_steps_total", Show::kRate},
+    Column{"failed", "sidereal_task_steps_failed_total", Show::kCount},
+    Column{"running", "sidereal_task_steps_running", Show::kCount},
+    Column{"blocked", "sidereal_task_steps_blocked", Show::kCount},
+    Column{"in/s", "sidereal_task_received_bytes_total", Show::kByteRate},
+    Column{"out/s", "sidereal_task_sent_bytes_total", Show::kByteRate},
+    Column{"cpu", "sidereal_task_busy_seconds_total", Show::kShare},
+    Column{"memory", "sidereal_task_memory_bytes", Show::kKnownBytes},
+    Column{"sessions", "sidereal_task_sessions", Show::kCount},
+    Column{"programs", "sidereal_task_programs", Show::kCount},
+    Column{"resources", "sidereal_task_resources", Show::kCount},
+    Column{"kept", "sidereal_task_resource_bytes", Show::kBytes},
+    Column{"threads", "sidereal_task_threads", Show::kKnownCount},
+    Column{"refused", "sidereal_refused_total", Show::kCount},
+};
+
+/// What a task said before, if that was the same start of it.
+const metrics::Readings* before_of(const TopView& view, size_t i) {
+  if (i >= view.before.size() || view.seconds <= 0) return nullptr;
   const TaskReport& now = view.now[i];
   const TaskReport& before = view.before[i];
-  const bool same = now.status.ok() && before.status.ok() &&
-                    now.incarnation == before.incarnation && now.steps >= before.steps;
-  if (!same) return std::nullopt;
-  const auto rate = [&](auto a, auto b) { return static_cast<double>(a - b) / view.seconds; };
-  return Rates{.steps = rate(now.steps, before.steps),
-               .bytes_in = rate(now.bytes_received, before.bytes_received),
-               .bytes_out = rate(now.bytes_sent, before.bytes_sent),
-               .busy = rate(now.busy_s, before.busy_s)};
+  const bool same = now.status.ok() && before.status.ok() && now.incarnation == before.incarnation;
+  return same ? &before.figures : nullptr;
+}
+
+double rate_of(const TopView& view, int64_t now, int64_t before) {
+  return (static_cast<double>(now) - static_cast<double>(before)) / view.seconds;
 }
 
 const char* state_of(const Status& status) {
@@ -49,11 +79,6 @@ const char* state_of(const Status& status) {
   }
 }
 
-int64_t refused_of(const TaskReport& report) {
-  return std::accumulate(report.refused.begin(), report.refused.end(), int64_t{0},
-                         [](int64_t sum, const auto& entry) { return sum + entry.second; });
-}
-
 /// "/job:ps/task:0": all replicas are 0.
 std::string short_name(std::string task) {
   constexpr std::string_view kReplica = "/replica:0";
@@ -61,29 +86,41 @@ std::string short_name(std::string task) {
   return at == std::string::npos ? task : task.erase(at, kReplica.size());
 }
 
-std::string bytes_text(int64_t bytes) { return base::human_bytes(static_cast<double>(bytes)); }
+std::string text_of(Show show, int64_t value) {
+  switch (show) {
+    case Show::kCount:
+      return std::to_string(value);
+    case Show::kKnownCount:
+      return value > 0 ? std::to_string(value) : "-";
+    case Show::kBytes:
+      return base::human_bytes(static_cast<double>(value));
+    case Show::kKnownBytes:
+      return value > 0 ? base::human_bytes(static_cast<double>(value)) : "-";
+    case Show::kDuration:
+      return value > 0 ? format_duration(static_cast<double>(value) * 1e-9) : "-";
+    default:
+      return "-";
+  }
+}
+
+std::string rate_text(Show show, double rate) {
+  if (show == Show::kByteRate) return base::human_bytes(rate);
+  return show == Show::kShare ? fmt::format("{:.0f}%", 100e-9 * rate) : fmt::format("{:.1f}", rate);
+}
 
 std::vector<std::string> row_of(const TopView& view, size_t i) {
   const TaskReport& r = view.now[i];
   std::vector<std::string> row = {short_name(r.task), state_of(r.status)};
   if (!r.status.ok()) return row;
-  const auto known = [](auto value, std::string text) { return value > 0 ? text : "-"; };
-  row.push_back(known(r.uptime_s, format_duration(r.uptime_s)));
-  const std::optional<Rates> rates = rates_of(view, i);
-  row.push_back(rates ? fmt::format("{:.1f}", rates->steps) : "-");
-  for (const int64_t count : {r.steps_failed, r.steps_running, r.steps_blocked}) {
-    row.push_back(std::to_string(count));
+  const metrics::Readings* const before = before_of(view, i);
+  for (const Column& column : kColumns) {
+    const int64_t now = r.figures.value(column.figure);
+    const bool is_rate =
+        column.show == Show::kRate || column.show == Show::kByteRate || column.show == Show::kShare;
+    row.push_back(is_rate && before != nullptr
+                      ? rate_text(column.show, rate_of(view, now, before->value(column.figure)))
+                      : text_of(column.show, now));
   }
-  row.push_back(rates ? base::human_bytes(rates->bytes_in) : "-");
-  row.push_back(rates ? base::human_bytes(rates->bytes_out) : "-");
-  row.push_back(rates ? fmt::format("{:.0f}%", 100 * rates->busy) : "-");
-  row.push_back(known(r.memory_bytes, bytes_text(r.memory_bytes)));
-  for (const int64_t count : {r.sessions, r.programs, r.resources}) {
-    row.push_back(std::to_string(count));
-  }
-  row.push_back(bytes_text(r.resource_bytes));
-  row.push_back(known(r.threads, std::to_string(r.threads)));
-  row.push_back(std::to_string(refused_of(r)));
   return row;
 }
 
@@ -94,6 +131,23 @@ std::string one_line(std::string text) {
   return text;
 }
 
+/// In the figure's unit; whole numbers stay whole.
+nlohmann::json json_of(const metrics::Reading& reading) {
+  const Unit unit = reading.what.unit;
+  const auto number = [unit](int64_t value) -> nlohmann::json {
+    if (unit != Unit::kSeconds) return value;
+    return metrics::scaled(unit, static_cast<double>(value));
+  };
+  if (reading.what.kind != Kind::kHistogram) return number(reading.value);
+  const metrics::HistogramSnapshot& seen = reading.histogram;
+  return {{"count", seen.count},
+          {"sum", number(seen.sum)},
+          {"mean", metrics::scaled(unit, seen.mean())},
+          {"p50", number(seen.quantile(0.5))},
+          {"p99", number(seen.quantile(0.99))},
+          {"max", number(seen.max)}};
+}
+
 nlohmann::json json_of(const TopView& view, size_t i) {
   const TaskReport& r = view.now[i];
   nlohmann::json out = {{"task", r.task}, {"address", r.address}, {"state", state_of(r.status)}};
@@ -101,37 +155,35 @@ nlohmann::json json_of(const TopView& view, size_t i) {
     out["error"] = base::message_of(r.status);
     return out;
   }
-  const std::optional<Rates> rates = rates_of(view, i);
-  const auto rate = [&](double Rates::*member) -> nlohmann::json {
-    if (!rates) return nullptr;
-    return (*rates).*member;
-  };
+  nlohmann::json figures = nlohmann::json::object();
+  for (const auto& [series, reading] : r.figures.all()) figures[series] = json_of(reading);
+  nlohmann::json rates = nullptr;
+  if (const metrics::Readings* const before = before_of(view, i)) {
+    rates = nlohmann::json::object();
+    for (const auto& [series, reading] : r.figures.all()) {
+      if (reading.what.kind != Kind::kCounter) continue;
+      const double rate = rate_of(view, reading.value, before->series(series));
+      rates[series] = metrics::scaled(reading.what.unit, rate);
+    }
+  }
   out.update({{"pid", r.pid},
-              {"uptime_s", r.uptime_s},
-              {"memory_bytes", r.memory_bytes},
-              {"steps", r.steps},
-              {"steps_failed", r.steps_failed},
-              {"steps_running", r.steps_running},
-              {"steps_blocked", r.steps_blocked},
-              {"pulls_ahead", r.pulls_ahead},
-              {"pulls_thrown_away", r.pulls_thrown_away},
-              {"bytes_received", r.bytes_received},
-              {"bytes_sent", r.bytes_sent},
-              {"busy_s", r.busy_s},
-              {"sessions", r.sessions},
-              {"programs", r.programs},
-              {"resources", r.resources},
-              {"resource_bytes", r.resource_bytes},
-              {"threads", r.threads},
-              {"open_files", r.open_files},
-              {"refused", r.refused},
               {"protocol", r.protocol},
               {"settings", r.settings},
-              {"steps_per_s", rate(&Rates::steps)},
-              {"bytes_received_per_s", rate(&Rates::bytes_in)},
-              {"bytes_sent_per_s", rate(&Rates::bytes_out)},
-              {"busy", rate(&Rates::busy)}});
+              {"figures", std::move(figures)},
+              {"per_s", std::move(rates)}});
   return out;
+}
+
+/// A figure in a cell of a table.
+std::string cell_of(const metrics::Reading& reading) {
+  const auto text = [&](int64_t value) {
+    if (reading.what.unit == Unit::kBytes) return base::human_bytes(static_cast<double>(value));
+    if (reading.what.unit == Unit::kCount) return std::to_string(value);
+    return fmt::format("{:.3g} s", static_cast<double>(value) * 1e-9);
+  };
+  if (reading.what.kind != Kind::kHistogram) return text(reading.value);
+  const metrics::HistogramSnapshot& seen = reading.histogram;
+  return fmt::format("{} x {}", seen.count, text(static_cast<int64_t>(seen.mean())));
 }
 
 }  // namespace
@@ -148,12 +200,34 @@ std::string format_top(const TopView& view) {
   }
   std::string out =
       fmt::format("{} {}, {} up\n\n", view.now.size(), view.now.size() == 1 ? "task" : "tasks", up);
-  out += format_table(
-      {"task", "state", "uptime", "steps/s", "failed", "running", "blocked", "in/s", "out/s", "cpu",
-       "memory", "sessions", "programs", "resources", "kept", "threads", "refused"},
-      rows);
+  std::vector<std::string> titles = {"task", "state"};
+  for (const Column& column : kColumns) titles.emplace_back(column.title);
+  out += format_table(titles, rows);
   if (!why.empty()) out += "\n" + why;
   return out;
+}
+
+std::string format_figures(const TopView& view) {
+  std::vector<std::string> titles = {"figure"};
+  std::map<std::string, std::vector<std::string>> rows;  // By series.
+  size_t tasks = 0;
+  for (const TaskReport& report : view.now) {
+    if (!report.status.ok()) continue;
+    titles.push_back(short_name(report.task));
+    for (const auto& [series, reading] : report.figures.all()) {
+      std::vector<std::string>& row = rows[one_line(series)];
+      row.resize(tasks, "-");
+      row.push_back(cell_of(reading));
+    }
+    ++tasks;
+  }
+  std::vector<std::vector<std::string>> all;
+  for (auto& [series, row] : rows) {
+    row.resize(tasks, "-");
+    row.insert(row.begin(), series);
+    all.push_back(std::move(row));
+  }
+  return format_table(titles, all);
 }
 
 std::string top_json(const TopView& view) {

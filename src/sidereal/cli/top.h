@@ -18,8 +18,12 @@ struct TopView {
 /// those between the two times; a task that was restarted between them has none.
 std::string format_top(const TopView& view);
 
-/// The same as one line of JSON: {"tasks": [{"task": ..., "state": "up", ...}]}. Rates that are
-/// not known are null.
+/// A table of all figures of all tasks that answered, a row for each name.
+std::string format_figures(const TopView& view);
+
+/// All that tasks said as one line of JSON: {"tasks": [{"task": ..., "state": "up", "figures":
+/// {NAME: number or histogram}, "per_s": {NAME: number}}]}. `per_s` has the rates of counters; it
+/// is null where they are not known.
 std::string top_json(const TopView& view);
 
 }  // namespace sidereal::cli

@@ -15,6 +15,7 @@
 #include "sidereal/cli/security_options.h"
 #include "sidereal/cli/terminal.h"
 #include "sidereal/cli/top.h"
+#include "sidereal/metrics/figures.h"
 #include "sidereal/security/credentials.h"
 
 namespace sidereal::cli {
@@ -29,12 +30,13 @@ using std::chrono::steady_clock;
 constexpr const char* kFooter =
     R"(A row is a task. steps: its parts of sessions' steps; in clusters of `sidereal train`, calls.
 in, out: tensors from and to other tasks. cpu: how long its ops ran. kept: bytes of resources
-(variables, queues, tables). refused: connections and requests; --json says of which kinds.
+(variables, queues, tables). refused: connections and requests. These are some of the figures that
+--figures and --json show; docs/guide/metrics.md says what each is.
 
 Examples:
   sidereal top --cluster cluster.json
   sidereal top --target grpc://127.0.0.1:2222 --interval 1
-  sidereal top --cluster cluster.json --once --json | jq '.tasks[] | {task, steps_per_s}')";
+  sidereal top --cluster cluster.json --once --json | jq '.tasks[].figures')";
 
 struct TopArguments {
   std::string cluster;
@@ -43,6 +45,7 @@ struct TopArguments {
   double timeout_s = 2;
   bool once = false;
   bool json = false;
+  bool figures = false;
   security::SecurityOptions security;
 };
 
@@ -64,11 +67,15 @@ TaskReport ask_training_task(const TaskReport& known, double timeout_s,
   const control::v1::TaskStatus& said = **status;
   out.incarnation = said.incarnation();
   out.pid = said.pid();
-  out.steps = said.calls();
-  out.bytes_received = said.bytes_in();
-  out.bytes_sent = said.bytes_out();
-  out.busy_s = said.busy_s();
-  out.refused["connections"] = said.connections_refused();
+  using metrics::Unit;
+  const auto count = [&](const char* name, Unit unit, auto value) {
+    out.figures.add(metrics::counter(name, unit, ""), static_cast<int64_t>(value));
+  };
+  count("sidereal_task_steps_total", Unit::kCount, said.calls());
+  count("sidereal_task_received_bytes_total", Unit::kBytes, said.bytes_in());
+  count("sidereal_task_sent_bytes_total", Unit::kBytes, said.bytes_out());
+  count("sidereal_task_busy_seconds_total", Unit::kSeconds, said.busy_s() * 1e9);
+  count("sidereal_refused_total", Unit::kCount, said.connections_refused());
   return out;
 }
 
@@ -117,6 +124,10 @@ class Watch {
   double timeout_s_ = 0;
 };
 
+std::string text_of(const TopView& view, const TopArguments& a) {
+  return a.figures ? format_figures(view) : format_top(view);
+}
+
 void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
@@ -130,7 +141,7 @@ Status top(const TopArguments& a) {
   steady_clock::time_point asked = steady_clock::now();
   view.now = watch.ask();
   while (true) {
-    if (screen != nullptr) screen->show(format_top(view) + "\nq: end\n");
+    if (screen != nullptr) screen->show(text_of(view, a) + "\nq: end\n");
     const auto left =
         std::chrono::duration_cast<milliseconds>(asked + to_ms(a.interval_s) - steady_clock::now());
     if (screen != nullptr ? screen->wait_for_end(left) : wait_for_interrupt(left)) return {};
@@ -139,7 +150,7 @@ Status top(const TopArguments& a) {
     asked = now;
     view.before = std::move(view.now);
     view.now = watch.ask();
-    if (screen == nullptr) print(a.json ? top_json(view) : format_top(view) + "\n");
+    if (screen == nullptr) print(a.json ? top_json(view) : text_of(view, a) + "\n");
     if (a.once) return {};
   }
 }
@@ -170,6 +181,7 @@ void add_top(CLI::App* app, Action* action) {
       ->type_name("S");
   command->add_flag("--once", a->once, "print one table, of what happens in one interval, and end");
   command->add_flag("--json", a->json, "a line of JSON in the place of each table");
+  command->add_flag("--figures", a->figures, "all figures by name, in the place of the table");
   add_security_options(command, &a->security);
   command->footer(kFooter);
   command->final_callback([a, action] { *action = [a] { return top(*a); }; });

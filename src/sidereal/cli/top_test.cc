@@ -13,6 +13,7 @@
 namespace sidereal::cli {
 namespace {
 
+using metrics::Unit;
 using runtime::TaskReport;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -22,21 +23,33 @@ TaskReport report(int64_t steps) {
   r.task = "/job:ps/replica:0/task:0";
   r.address = "ps0:2222";
   r.incarnation = 1;
-  r.uptime_s = 125;
-  r.memory_bytes = 3 << 20;
-  r.steps = steps;
-  r.bytes_sent = steps * 1024;
-  r.bytes_received = steps * 2048;
-  r.busy_s = static_cast<double>(steps) / 1000;
-  r.steps_failed = 4;
-  r.steps_running = 2;
-  r.steps_blocked = 1;
-  r.sessions = 5;
-  r.programs = 6;
-  r.resources = 7;
-  r.resource_bytes = 2048;
-  r.threads = 8;
-  r.refused = {{"certificate", 2}, {"garbage", 1}};
+  const auto count = [&](const char* name, Unit unit, int64_t value, metrics::Label label = {}) {
+    r.figures.add(metrics::counter(name, unit, "", std::move(label)), value);
+  };
+  const auto gauge = [&](const char* name, Unit unit, int64_t value) {
+    r.figures.add(metrics::gauge(name, unit, ""), value);
+  };
+  gauge("sidereal_task_uptime_seconds", Unit::kSeconds, 125'000'000'000);
+  gauge("sidereal_task_memory_bytes", Unit::kBytes, 3 << 20);
+  count("sidereal_task_steps_total", Unit::kCount, steps);
+  count("sidereal_task_sent_bytes_total", Unit::kBytes, steps * 1024);
+  count("sidereal_task_received_bytes_total", Unit::kBytes, steps * 2048);
+  count("sidereal_task_busy_seconds_total", Unit::kSeconds, steps * 1'000'000);
+  count("sidereal_task_steps_failed_total", Unit::kCount, 4);
+  gauge("sidereal_task_steps_running", Unit::kCount, 2);
+  gauge("sidereal_task_steps_blocked", Unit::kCount, 1);
+  gauge("sidereal_task_sessions", Unit::kCount, 5);
+  gauge("sidereal_task_programs", Unit::kCount, 6);
+  gauge("sidereal_task_resources", Unit::kCount, 7);
+  gauge("sidereal_task_resource_bytes", Unit::kBytes, 2048);
+  gauge("sidereal_task_threads", Unit::kCount, 8);
+  count("sidereal_refused_total", Unit::kCount, 2, {"why", "certificate"});
+  count("sidereal_refused_total", Unit::kCount, 1, {"why", "garbage"});
+  metrics::HistogramSnapshot calls{.count = 2, .sum = 3'000'000, .max = 2'000'000};
+  calls.counts.resize(metrics::HistogramSnapshot::kBuckets);
+  calls.counts[metrics::Histogram::bucket_of(1'000'000)] = 1;
+  calls.counts[metrics::Histogram::bucket_of(2'000'000)] = 1;
+  r.figures.add(metrics::histogram("sidereal_transport_call_seconds", Unit::kSeconds, ""), calls);
   return r;
 }
 
@@ -72,7 +85,7 @@ TEST(Top, has_no_rates_for_a_task_that_was_restarted) {
   EXPECT_THAT(table, HasSubstr("up   2m05s        -"));
   const auto json =
       nlohmann::json::parse(top_json({.now = {restarted}, .before = {report(1)}, .seconds = 1}));
-  EXPECT_TRUE(json["tasks"][0]["steps_per_s"].is_null());
+  EXPECT_TRUE(json["tasks"][0]["per_s"].is_null());
 }
 
 TEST(Top, is_one_line_of_json_a_table) {
@@ -82,11 +95,35 @@ TEST(Top, is_one_line_of_json_a_table) {
       top_json({.now = {report(300), strange}, .before = {report(100), strange}, .seconds = 2});
   EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
   const auto json = nlohmann::json::parse(line);
-  EXPECT_EQ(json["tasks"][0]["steps_per_s"], 100.0);
-  EXPECT_EQ(json["tasks"][0]["refused"]["garbage"], 1);
+  const auto& task = json["tasks"][0];
+  EXPECT_EQ(task["per_s"]["sidereal_task_steps_total"], 100.0);
+  EXPECT_DOUBLE_EQ(task["per_s"]["sidereal_task_busy_seconds_total"], 0.1);
+  EXPECT_FALSE(task["per_s"].contains("sidereal_task_sessions")) << "a gauge";
+  EXPECT_EQ(task["figures"]["sidereal_refused_total{why=\"garbage\"}"], 1);
+  EXPECT_EQ(task["figures"]["sidereal_task_uptime_seconds"], 125.0);
+  EXPECT_EQ(task["figures"]["sidereal_transport_call_seconds"]["count"], 2);
+  EXPECT_EQ(task["figures"]["sidereal_transport_call_seconds"]["max"], 0.002);
   EXPECT_EQ(json["tasks"][0]["state"], "up");
   EXPECT_EQ(json["tasks"][1]["state"], "down");
-  EXPECT_FALSE(json["tasks"][1].contains("steps"));
+  EXPECT_FALSE(json["tasks"][1].contains("figures"));
+}
+
+TEST(Top, shows_whatever_figures_tasks_have) {
+  TaskReport one = report(300);
+  one.figures = {};
+  one.figures.add(metrics::counter("x_new_total", Unit::kCount, ""), 12);
+  TaskReport other = report(300);
+  other.task = "/job:ps/replica:0/task:1";
+  other.figures = {};
+  other.figures.add(metrics::gauge("x_b_seconds", Unit::kSeconds, ""), 1'500'000'000);
+  other.figures.add(report(1).figures.all().at("sidereal_transport_call_seconds").what,
+                    report(1).figures.all().at("sidereal_transport_call_seconds").histogram);
+  EXPECT_EQ(format_figures({.now = {one, unreached(), other}, .before = {}}),
+            "figure                           /job:ps/task:0  /job:ps/task:1\n"
+            "-------------------------------  --------------  --------------\n"
+            "sidereal_transport_call_seconds               -    2 x 0.0015 s\n"
+            "x_b_seconds                                   -           1.5 s\n"
+            "x_new_total                                  12               -\n");
 }
 
 TEST(Top, is_cut_to_the_screen) {

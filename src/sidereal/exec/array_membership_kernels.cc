@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -116,7 +117,9 @@ Result<std::unique_ptr<Kernel>> bincount(const BindContext& bind) {
     int64_t size = 0;
     for (const int64_t value : x) {
       if (value < 0) return invalid_argument("{} is negative and cannot be counted", value);
-      size = std::max(size, value + 1);
+      // The largest number of all has none after it: no output holds as many, unless cut to
+      // maxlength.
+      size = std::max(size, value == std::numeric_limits<int64_t>::max() ? value : value + 1);
     }
     size = std::max(size, at_least);
     if (at_most >= 0) size = std::min(size, at_most);

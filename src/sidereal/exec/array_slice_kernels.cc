@@ -127,7 +127,8 @@ Result<std::unique_ptr<Kernel>> slice(const BindContext& bind) {
     SR_ASSIGN_OR_RETURN(Ints size, size_arg.get(c));
     const int rank = x.shape().rank();
     for (int i = 0; i < rank && i < static_cast<int>(std::min(size.size(), begin.size())); ++i) {
-      if (size[i] == -1) size[i] = x.shape().dim(i) - begin[i];
+      const int64_t extent = x.shape().dim(i);
+      if (size[i] == -1 && begin[i] >= 0 && begin[i] <= extent) size[i] = extent - begin[i];
     }
     SR_RETURN_IF_ERROR(check_part(begin, size, x.shape()));
     Tensor& out = c.output(0, Shape{std::span<const int64_t>(size)});

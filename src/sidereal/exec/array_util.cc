@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "sidereal/ir/schema.h"
+#include "sidereal/kernels/sparse.h"
 
 namespace sidereal::exec {
 
@@ -112,6 +113,20 @@ int64_t product_of(const Shape& shape, int from, int to) {
   int64_t product = 1;
   for (int i = from; i < to; ++i) product *= shape.dim(i);
   return product;
+}
+
+Status check_places(std::span<const int64_t> position, std::span<const int32_t> inverse,
+                    Places places, std::span<const int64_t> rows, std::vector<int64_t>& next) {
+  int64_t bad = kernels::find_bad_position(position, rows, next);
+  if (bad >= 0) {
+    return invalid_argument("position {} of {} is not what Route gives for parts of [{}] rows", bad,
+                            position.size(), fmt::join(rows, ","));
+  }
+  bad = kernels::find_bad_place(inverse, static_cast<int64_t>(position.size()),
+                                places == Places::kFirstInOrder);
+  if (bad < 0) return {};
+  return invalid_argument("place {} of {} is not what Unique gives for {} ids", bad, inverse.size(),
+                          position.size());
 }
 
 KernelFactory output_like(int o, int i, KernelFactory factory) {

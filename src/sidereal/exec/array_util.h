@@ -77,13 +77,19 @@ Status with_index(tensor::DType dtype, F f) {
 /// A factory that checks that output `o` has the dtype of input `i`, then goes on with `factory`.
 KernelFactory output_like(int o, int i, KernelFactory factory);
 
+/// What places may be: any of an id, or those of unique(), where each id first appears in order.
+enum class Places { kAny, kFirstInOrder };
+
+/// kInvalidArgument unless `position` is what Route makes for parts of rows[s] rows, and `inverse`
+/// has places among those positions. Peers may send others. `next` is memory.
+Status check_places(std::span<const int64_t> position, std::span<const int32_t> inverse,
+                    Places places, std::span<const int64_t> rows, std::vector<int64_t>& next);
+
 void register_array_shape_kernels(KernelTable* table);
 void register_array_slice_kernels(KernelTable* table);
 void register_array_join_kernels(KernelTable* table);
 void register_array_gather_kernels(KernelTable* table);
 void register_lookup_kernels(KernelTable* table);
-/// GatherPartsConcat, which trusts its indices as GatherParts does.
-void register_part_lookup_kernels(KernelTable* table);
 void register_array_segment_kernels(KernelTable* table);
 void register_array_sort_kernels(KernelTable* table);
 void register_array_membership_kernels(KernelTable* table);

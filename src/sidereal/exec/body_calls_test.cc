@@ -54,7 +54,7 @@ class CallsInALoop : public testing::Test {
                                                       test_registry());
     SR_CHECK(parts.ok(), "{}", base::message_of(parts.status()));
     compiled_ = *program::compile(*parts);
-    bound_ = *BoundProgram::bind(compiled_.worker, worker_kernels(), {});
+    bound_ = *BoundProgram::bind(compiled_.worker, all_kernels(), {});
     step_ = std::make_unique<Step>(bound_.get(), &pool_, &exchange_);
     begin(7);
   }

@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "sidereal/base/check.h"
-
 namespace sidereal::exec {
 
 using tensor::Buffer;
@@ -165,7 +163,7 @@ BufferPool::~BufferPool() { shelf_->close(); }
 
 Buffer::Ptr BufferPool::acquire(size_t bytes) {
   Buffer::Ptr buffer = try_acquire(bytes);
-  SR_CHECK(buffer != nullptr, "out of memory: {} bytes", bytes);
+  if (buffer == nullptr) throw tensor::OutOfMemory(bytes);
   return buffer;
 }
 

@@ -20,7 +20,7 @@ class BufferPool {
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  /// A buffer of at least `bytes` bytes, contents unspecified. Aborts when the machine has none.
+  /// A buffer of at least `bytes` bytes, contents unspecified. Throws OutOfMemory.
   tensor::Buffer::Ptr acquire(size_t bytes);
   /// A tensor in such a buffer; strings, empty ones, in memory of their own.
   tensor::Tensor tensor(tensor::DType dtype, const tensor::Shape& shape);

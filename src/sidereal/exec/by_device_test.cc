@@ -243,7 +243,7 @@ TEST(CutByDevice, NobodyRunsAheadByMoreThanAnIteration) {
     for (const partition::DevicePartition& part : *parts) {
       const auto made = program::compile(part);
       ASSERT_TRUE(made.ok()) << made.status();
-      const auto bound = BoundProgram::bind(*made, worker_kernels(), {});
+      const auto bound = BoundProgram::bind(*made, all_kernels(), {});
       ASSERT_TRUE(bound.ok()) << bound.status();
       BufferPool pool(1 << 20);
       LocalRendezvous rendezvous;

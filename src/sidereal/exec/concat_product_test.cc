@@ -134,7 +134,7 @@ Status status_of(const std::string& op, const ir::AttrMap& attrs, const std::vec
   }
   program.num_buffers = outputs;
   program.instructions = {instruction};
-  const auto bound = BoundProgram::bind(program, worker_kernels(), {});
+  const auto bound = BoundProgram::bind(program, all_kernels(), {});
   if (!bound.ok()) return bound.status();
   BufferPool pool(1 << 20);
   Step step(bound->get(), &pool, nullptr);

@@ -354,7 +354,7 @@ void check(Maker& m, const std::vector<Output>& fetches, const passes::Topology&
   BufferPool pool(1 << 20);
   TestVariables variables(&actual, &step->placement, kRate);
   TestExchange exchange(&step->compiled, &variables, &pool);
-  const auto bound = BoundProgram::bind(program, worker_kernels(), {});
+  const auto bound = BoundProgram::bind(program, all_kernels(), {});
   ASSERT_TRUE(bound.ok()) << bound.status();
   Step running(bound->get(), &pool, &exchange);
   const auto got = run_step(&running, program, m.feeds, 5, &exchange, &m.dice);
@@ -404,7 +404,7 @@ TEST(Conformance, of_every_op_to_the_reference) {
       EXPECT_FALSE(ran.contains(op)) << op;
       continue;
     }
-    EXPECT_NE(worker_kernels().find(op), nullptr) << op << " has no kernel";
+    EXPECT_NE(all_kernels().find(op), nullptr) << op << " has no kernel";
     EXPECT_TRUE(ran.contains(op) || !reference::knows(op))
         << op << " has no case in conformance_test.cc";
   }
@@ -513,7 +513,7 @@ void check_steps(RandomModel& model, const passes::Topology& topology) {
   BufferPool pool(1 << 20);
   TestVariables variables(&actual, &step->placement, kRate);
   TestExchange exchange(&step->compiled, &variables, &pool);
-  const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
+  const auto bound = BoundProgram::bind(step->compiled.worker, all_kernels(), {});
   ASSERT_TRUE(bound.ok()) << bound.status();
   Step running(bound->get(), &pool, &exchange);
   std::vector<std::pair<Tensor, Tensor>> pairs;
@@ -563,7 +563,7 @@ std::vector<std::string> bytes_of_step(RandomModel& model, const reference::Valu
   BufferPool pool(1 << 20);
   TestVariables variables(&values, &step->placement, kRate);
   TestExchange exchange(&step->compiled, &variables, &pool);
-  const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
+  const auto bound = BoundProgram::bind(step->compiled.worker, all_kernels(), {});
   EXPECT_TRUE(bound.ok()) << bound.status();
   if (!bound.ok()) return out;
   Step running(bound->get(), &pool, &exchange);
@@ -599,7 +599,7 @@ TEST(Conformance, of_optimised_programs_to_plain_ones_bit_for_bit) {
 /// What a program fetches first, as its shape and bytes.
 std::string result_of(const TestStep& step, const reference::Values& feeds, Dice* dice) {
   BufferPool pool(1 << 20);
-  const auto bound = BoundProgram::bind(step.compiled.worker, worker_kernels(), {});
+  const auto bound = BoundProgram::bind(step.compiled.worker, all_kernels(), {});
   EXPECT_TRUE(bound.ok()) << bound.status();
   if (!bound.ok()) return {};
   Step running(bound->get(), &pool, nullptr);
@@ -676,7 +676,7 @@ TEST(Dropout, drops_its_share_scales_the_rest_and_repeats_itself) {
   const Output y = ops::dropout(b, x, 0.25, 7, true);
   const auto step = compile_for_test(graph, {y}, {}, {{1}});
   ASSERT_TRUE(step.ok()) << step.status();
-  const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
+  const auto bound = BoundProgram::bind(step->compiled.worker, all_kernels(), {});
   ASSERT_TRUE(bound.ok()) << bound.status();
   BufferPool pool(1 << 20);
   Step running(bound->get(), &pool, nullptr);

@@ -128,9 +128,9 @@ void Step::Control::set_stop_signal(const StopSignal* stop) {
   for (auto& step : steps_) step->set_stop_signal(stop);
 }
 
-const std::string& Step::Control::waits_for() const {
-  return steps_[phase_ == Phase::kCondition ? 0 : taken_]->waits_for();
-}
+const std::string& Step::Control::waits_for() const { return running()->waits_for(); }
+
+bool Step::Control::waits_for_message() const { return running()->waits_for_messages(); }
 
 void Step::Control::set_trace(Trace* trace, int32_t track) {
   for (auto& step : steps_) step->set_trace(trace, track);
@@ -301,16 +301,16 @@ Result<Step::Progress> Step::Control::advance(bool stop_at_wait) {
       }
     }
     while (true) {
-      Step* running = steps_[phase_ == Phase::kCondition ? 0 : taken_].get();
-      SR_ASSIGN_OR_RETURN(const Progress progress, running->run(stop_at_wait));
+      Step* const body = running();
+      SR_ASSIGN_OR_RETURN(const Progress progress, body->run(stop_at_wait));
       if (progress == Progress::kBlocked) return progress;
       bool more = false;
       if (phase_ == Phase::kCondition) {
-        SR_ASSIGN_OR_RETURN(more, read_flag(running->fetch(0)));
-        running->end();
+        SR_ASSIGN_OR_RETURN(more, read_flag(body->fetch(0)));
+        body->end();
         if (more) SR_RETURN_IF_ERROR(start_body());
       } else {
-        SR_RETURN_IF_ERROR(take_body(running));
+        SR_RETURN_IF_ERROR(take_body(body));
         if (is_loop()) {
           SR_ASSIGN_OR_RETURN(more, next_iteration());
         }

@@ -48,6 +48,8 @@ class Step::Control {
   void set_stop_signal(const StopSignal* stop);
   /// Of the body that blocks.
   [[nodiscard]] const std::string& waits_for() const;
+  /// True when the body that blocks waits for a tensor or an answer.
+  [[nodiscard]] bool waits_for_message() const;
   void set_trace(Trace* trace, int32_t track);
   void set_workers(Workers* workers);
   void set_rendezvous(ports::Rendezvous* rendezvous);
@@ -69,6 +71,10 @@ class Step::Control {
   [[nodiscard]] Status in_context(const Status& status) const;
   void set_output(size_t i, tensor::Tensor value);
   [[nodiscard]] const tensor::Tensor& input(size_t i) const;
+  /// The body that runs, or its condition.
+  [[nodiscard]] Step* running() const {
+    return steps_[phase_ == Phase::kCondition ? 0 : taken_].get();
+  }
   [[nodiscard]] bool is_loop() const;
 
   Step* parent_;

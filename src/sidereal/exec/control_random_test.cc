@@ -21,7 +21,7 @@ std::vector<Tensor> run(const ControlModel& made, const reference::Values& feeds
   EXPECT_TRUE(decoded.ok()) << base::message_of(decoded.status());
   if (!decoded.ok()) return {};
   BufferPool pool(size_t{1} << 30);
-  auto bound = BoundProgram::bind(*std::move(decoded), worker_kernels(), {});
+  auto bound = BoundProgram::bind(*std::move(decoded), all_kernels(), {});
   EXPECT_TRUE(bound.ok()) << base::message_of(bound.status());
   if (!bound.ok()) return {};
   Step running(bound->get(), &pool, nullptr);

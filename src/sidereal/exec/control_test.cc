@@ -57,7 +57,7 @@ class ControlTest : public testing::Test {
     SR_ASSIGN_OR_RETURN(TestStep made, compile_for_test(graph_, fetches, {}, {}));
     SR_ASSIGN_OR_RETURN(program::Program program,
                         program::decode(program::encode(made.compiled.worker)));
-    SR_ASSIGN_OR_RETURN(bound_, BoundProgram::bind(std::move(program), worker_kernels(), {}));
+    SR_ASSIGN_OR_RETURN(bound_, BoundProgram::bind(std::move(program), all_kernels(), {}));
     step_ = std::make_unique<Step>(bound_.get(), &pool_, nullptr);
     step_->set_stop_signal(&stop_);
     return {};
@@ -306,14 +306,6 @@ TEST_F(ControlTest, StackedValuesKeepOneShape) {
   ASSERT_TRUE(build({{loop, 2}}).ok());
   EXPECT_THAT(base::message_of(again().status()),
               HasSubstr("has shape [1] in one iteration and [2] in another"));
-}
-
-TEST_F(ControlTest, APsRunsNoControlFlow) {
-  const Output x = feed("x", Tensor::of<double>({1}, {1}));
-  const NodeId loop = countdown(3, doubling(), {x}, {});
-  ASSERT_TRUE(build({{loop, 1}}).ok());
-  const auto bound = BoundProgram::bind(bound_->program(), ps_kernels(), {});
-  EXPECT_THAT(base::message_of(bound.status()), HasSubstr("do not run on a ps"));
 }
 
 TEST_F(ControlTest, RandomNumbersDifferBetweenIterationsAndAgreeWithTheReverse) {

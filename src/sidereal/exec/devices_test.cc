@@ -25,7 +25,7 @@ std::vector<Tensor> run(const ControlModel& model, const reference::Values& feed
   EXPECT_TRUE(step.ok()) << step.status();
   if (!step.ok()) return {};
   BufferPool pool(size_t{1} << 30);
-  const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
+  const auto bound = BoundProgram::bind(step->compiled.worker, all_kernels(), {});
   EXPECT_TRUE(bound.ok()) << bound.status();
   if (!bound.ok()) return {};
   Step running(bound->get(), &pool, nullptr);

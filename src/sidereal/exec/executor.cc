@@ -3,10 +3,15 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
+#include <new>
+#include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "sidereal/base/check.h"
 #include "sidereal/exec/control.h"
+#include "sidereal/ir/schema.h"
 
 namespace sidereal::exec {
 
@@ -22,6 +27,9 @@ namespace {
 std::string describe(const Instruction& instruction, const std::vector<Tensor>& slots) {
   std::vector<std::string> inputs;
   for (const int32_t slot : instruction.inputs) inputs.push_back(slots[slot].to_string());
+  // What the handle of a variable holds is nothing that anybody has written.
+  const bool has_handle = instruction.op.starts_with("Variable") && !inputs.empty();
+  if (has_handle) inputs[0] = "handle";
   return fmt::format("{} '{}' ({})", instruction.op, instruction.name, fmt::join(inputs, ", "));
 }
 
@@ -30,6 +38,27 @@ Status check_value(const SlotInfo& info, tensor::DType dtype, const tensor::Shap
   if (dtype == info.dtype && info.shape.accepts(shape)) return {};
   return invalid_argument("{} is {}{}, but {}{} is needed", what, tensor::name_of(dtype),
                           shape.to_string(), tensor::name_of(info.dtype), info.shape.to_string());
+}
+
+/// What a kernel, or what makes one, says; also when it has no memory or must end at once.
+template <class F>
+auto guarded(const F& run) -> decltype(run()) {
+  try {
+    return run();
+  } catch (const KernelFailure& failure) {
+    return failure.status;
+  } catch (const std::bad_alloc& error) {
+    return base::resource_exhausted("{}", error.what());
+  } catch (const std::length_error& error) {
+    return base::resource_exhausted("{}: there is no memory for so much", error.what());
+  }
+}
+
+/// Bytes of a value that a kernel asks for.
+size_t bytes_of(tensor::DType dtype, const tensor::Shape& shape) {
+  const Status fits = ir::check_shape(shape);
+  if (!fits.ok()) throw KernelFailure{fits};
+  return static_cast<size_t>(shape.num_elements()) * tensor::size_of(dtype);
 }
 
 }  // namespace
@@ -48,7 +77,7 @@ uint64_t KernelContext::step_id() const { return step_->step_id_; }
 Tensor& KernelContext::output(int i, const tensor::Shape& shape) {
   const int32_t slot = instruction_->outputs[i];
   const SlotInfo& info = step_->bound_->program().slots[slot];
-  const size_t bytes = static_cast<size_t>(shape.num_elements()) * tensor::size_of(info.dtype);
+  const size_t bytes = bytes_of(info.dtype, shape);
   Tensor& out = step_->slots_[slot];
   if (info.dtype == tensor::DType::kString) return out = strings(shape);
   if (info.buffer < 0) {
@@ -56,7 +85,14 @@ Tensor& KernelContext::output(int i, const tensor::Shape& shape) {
     return out;
   }
   tensor::Buffer::Ptr& buffer = step_->buffers_[info.buffer];
-  if (buffer == nullptr || buffer->bytes() < bytes) buffer = step_->pool_->acquire(bytes);
+  // The plan is that of the program's order. In another one, somebody may still have to read it.
+  const auto is_read = [&] {
+    return step_->parking_ != nullptr &&
+           buffer->holders() > step_->holders_to_expect(*instruction_, slot, buffer.get());
+  };
+  if (buffer == nullptr || buffer->bytes() < bytes || is_read()) {
+    buffer = step_->pool_->acquire(bytes);
+  }
   // What the step before left there, most of the time.
   const bool is_ready = out.buffer() == buffer && out.shape() == shape &&
                         out.raw() == buffer->data() && out.dtype() == info.dtype;
@@ -65,6 +101,7 @@ Tensor& KernelContext::output(int i, const tensor::Shape& shape) {
 }
 
 Tensor KernelContext::temporary(tensor::DType dtype, const tensor::Shape& shape) {
+  static_cast<void>(bytes_of(dtype, shape));
   if (dtype == tensor::DType::kString) return strings(shape);
   return step_->pool_->tensor(dtype, shape);
 }
@@ -75,6 +112,17 @@ Tensor KernelContext::strings(const tensor::Shape& shape) const {
     if (input(i).dtype() == tensor::DType::kString) out.buffer()->keep_all_of(*input(i).buffer());
   }
   return out;
+}
+
+void KernelContext::fail_dtype(int i, tensor::DType wanted) const {
+  throw KernelFailure{base::invalid_argument("input {} is {}, but {} is needed", i,
+                                             tensor::name_of(input(i).dtype()),
+                                             tensor::name_of(wanted))};
+}
+
+void KernelContext::check_stop() const {
+  if (step_->stop_ != nullptr && step_->stop_->raised()) [[unlikely]]
+    throw KernelFailure{step_->stop_->status()};
 }
 
 std::string& KernelContext::waits_for() { return step_->waits_for_; }
@@ -90,8 +138,11 @@ Tensor& KernelContext::updated(int i, int from) {
   constexpr long kHolders = 2;
   const bool is_lent = !step_->lent_.empty() && step_->lent_[source] != 0;
   const std::vector<int32_t>& released = instruction_->releases;
-  if (is_lent && value.buffer()->holders() == kHolders &&
-      std::find(released.begin(), released.end(), source) != released.end()) {
+  const auto is_released = [&] {
+    if (step_->parking_ != nullptr) return step_->parking_->uses[source] == 1;
+    return std::find(released.begin(), released.end(), source) != released.end();
+  };
+  if (is_lent && value.buffer()->holders() == kHolders && is_released()) {
     step_->lent_[target] = 1;
     out = value;
     return out;
@@ -107,15 +158,31 @@ int KernelContext::threads() const {
 }
 
 void KernelContext::run_parts(int64_t parts, absl::FunctionRef<void(int64_t)> body) {
-  if (step_->workers_ != nullptr) return step_->workers_->run(parts, body);
-  for (int64_t i = 0; i < parts; ++i) body(i);
+  ports::Exchange* const exchange = step_->exchange_;
+  if (exchange == nullptr || parts <= 1) {
+    if (step_->workers_ != nullptr) return step_->workers_->run(parts, body);
+    for (int64_t i = 0; i < parts; ++i) body(i);
+    return;
+  }
+  // Between two parts the lane comes up for air.
+  const std::thread::id lane = std::this_thread::get_id();
+  const auto part = [&](int64_t i) {
+    body(i);
+    if (std::this_thread::get_id() == lane) exchange->yield();
+  };
+  if (step_->workers_ != nullptr) return step_->workers_->run(parts, part);
+  for (int64_t i = 0; i < parts; ++i) part(i);
 }
 
 void KernelContext::run_ranges(int64_t n, int64_t grain,
                                absl::FunctionRef<void(int64_t, int64_t)> body) {
-  // A few parts for each thread, so that one that is held up does not hold up the others.
+  // A few parts for each thread, so that one that is held up does not hold up the others. One
+  // thread alone takes so much at a time that it does not notice.
   constexpr int64_t kPartsPerThread = 4;
-  const int64_t parts = std::min(n / grain, kPartsPerThread * threads());
+  constexpr int64_t kGrainsAlone = 32;
+  const int64_t parts =
+      threads() > 1 ? std::min(n / grain, kPartsPerThread * threads()) : n / grain / kGrainsAlone;
+  if (parts <= 1) return body(0, n);
   const int64_t size = n / parts;
   run_parts(parts, [&](int64_t i) { body(i * size, i + 1 == parts ? n : (i + 1) * size); });
 }
@@ -130,6 +197,13 @@ void KernelTable::add(const std::string& op, KernelFactory factory) {
   SR_CHECK(added, "two kernels for op {}", op);
 }
 
+std::vector<std::string> KernelTable::names() const {
+  std::vector<std::string> out;
+  for (const auto& [name, factory] : factories_) out.push_back(name);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 const KernelFactory* KernelTable::find(std::string_view op) const {
   const auto it = factories_.find(std::string(op));
   return it == factories_.end() ? nullptr : &it->second;
@@ -140,10 +214,6 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::bind(program::Program progra
                                                          const Environment& environment) {
   std::unique_ptr<BoundProgram> bound(new BoundProgram(std::move(program), nullptr));
   const std::vector<program::Program>& bodies = bound->program_.bodies;
-  if (!bodies.empty() && !table.allows_control()) {
-    return base::unimplemented("node '{}': functions, branches and loops do not run on a ps",
-                               bound->first_control());
-  }
   auto calls = static_cast<int>(bound->program_.calls.size());
   for (size_t k = 0; k < bodies.size(); ++k) {
     std::unique_ptr<BoundProgram> body(new BoundProgram(bodies[k], bound.get()));
@@ -153,6 +223,7 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::bind(program::Program progra
     bound->bodies_.push_back(std::move(body));
   }
   SR_RETURN_IF_ERROR(bound->find_kernels(table, environment));
+  if (bound->program_.parks) bound->needs_ = std::make_unique<const Needs>(bound->program_);
   // Kernels have read the attributes of their instructions. There may be a program for each worker.
   const auto drop_attrs = [](program::Program* program) {
     program->slots.shrink_to_fit();
@@ -167,13 +238,6 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::bind(program::Program progra
   return bound;
 }
 
-std::string BoundProgram::first_control() const {
-  for (const Instruction& instruction : program_.instructions) {
-    if (instruction.kind == InstructionKind::kControl) return instruction.name;
-  }
-  return "";
-}
-
 Status BoundProgram::find_kernels(const KernelTable& table, const Environment& environment) {
   const std::vector<Instruction>& all = program_.instructions;
   for (const Instruction& instruction : all) {
@@ -184,8 +248,8 @@ Status BoundProgram::find_kernels(const KernelTable& table, const Environment& e
       return base::unimplemented("op {} of node '{}' has no kernel in this release", instruction.op,
                                  instruction.name);
     }
-    Result<std::unique_ptr<Kernel>> kernel =
-        (*factory)(BindContext{program_, instruction, environment});
+    const BindContext context{program_, instruction, environment};
+    Result<std::unique_ptr<Kernel>> kernel = guarded([&] { return (*factory)(context); });
     if (!kernel.ok()) {
       return base::with_context(kernel.status(),
                                 fmt::format("{} '{}'", instruction.op, instruction.name));
@@ -215,6 +279,7 @@ class Step::PendingCall final : public ports::CallCompletion {
   void done(const Status& status, std::span<Tensor> fetches) override {
     --step_->root_->calls_in_flight_;
     finished = true;
+    step_->root_->look_again();
     if (step_->trace_ != nullptr) answered_ns = step_->trace_->now();
     result = status;
     if (!result.ok()) return;
@@ -249,6 +314,7 @@ Step::Step(const BoundProgram* bound, BufferPool* pool, ports::Exchange* exchang
       exchange_(exchange),
       slots_(bound->program().slots.size()),
       buffers_(bound->program().num_buffers) {
+  if (bound->needs() != nullptr) parking_ = std::make_unique<Parking>();
   for (const program::CallSpec& call : bound->program().calls) {
     pending_.push_back(std::make_unique<PendingCall>(this, &call));
   }
@@ -309,6 +375,7 @@ void Step::begin(uint64_t step_id) {
   pc_ = 0;
   end();
   renew_held_buffers();
+  if (parking_ != nullptr) begin_parking();
   for (auto& call : pending_) call->finished = false;
   if (trace_ != nullptr) {
     traced_step_ = step_id;
@@ -317,11 +384,41 @@ void Step::begin(uint64_t step_id) {
   }
 }
 
+void Step::begin_parking() {
+  Parking& p = *parking_;
+  p.missing = bound_->needs()->missing();
+  p.uses = bound_->needs()->uses();
+  p.ready.clear();
+  p.parked.clear();
+  p.began_ns.assign(trace_ != nullptr ? p.missing.size() : 0, -1);
+  p.next = 0;
+  p.done = 0;
+  p.to_start = bound_->needs()->started();
+  p.shown = -1;
+  p.has_news = false;
+}
+
 const std::string& Step::waits_for() const {
-  if (waits_for_.empty() && pc_ < controls_.size() && controls_[pc_] != nullptr) {
-    return controls_[pc_]->waits_for();
+  const size_t at = parking_ == nullptr ? pc_ : static_cast<size_t>(parking_->shown);
+  const bool in_body = at < controls_.size() && controls_[at] != nullptr;
+  if (parking_ != nullptr) {
+    static const std::string kNothing;
+    if (parking_->shown < 0) return kNothing;
+    return in_body ? controls_[at]->waits_for() : parking_->text;
   }
-  return waits_for_;
+  return waits_for_.empty() && in_body ? controls_[at]->waits_for() : waits_for_;
+}
+
+bool Step::waits_for_message(size_t index) const {
+  const Instruction& instruction = bound_->program().instructions[index];
+  if (instruction.kind == InstructionKind::kCallWait) return true;
+  if (instruction.kind == InstructionKind::kControl) return controls_[index]->waits_for_message();
+  return instruction.op == "Recv";
+}
+
+bool Step::waits_for_messages() const {
+  if (parking_ != nullptr) return parking_->shown < 0 || parking_->shows_message;
+  return pc_ < bound_->program().instructions.size() && waits_for_message(pc_);
 }
 
 bool Step::is_planned(int32_t slot) const {
@@ -348,9 +445,11 @@ void Step::renew_held_buffers() {
 void Step::end() {
   if (!waiting_.empty()) [[unlikely]]
     waiting_.clear();
-  // Slots that show planned memory are left as they are: the next step writes there again.
+  // Slots that show planned memory are left as they are: the next step writes there again. Where
+  // instructions are parked, slots say who still reads what.
   for (size_t s = 0; s < slots_.size(); ++s) {
-    if (slots_[s].defined() && !is_planned(static_cast<int32_t>(s))) slots_[s] = Tensor();
+    const bool stays = parking_ == nullptr && is_planned(static_cast<int32_t>(s));
+    if (slots_[s].defined() && !stays) slots_[s] = Tensor();
   }
   std::fill(lent_.begin(), lent_.end(), uint8_t{0});
   for (auto& control : controls_) {
@@ -401,7 +500,8 @@ Status Step::run_instruction(size_t index) {
   const Instruction& instruction = bound_->program().instructions[index];
   if (instruction.kind == InstructionKind::kCallStart) return start_call(instruction);
   KernelContext context(this, &instruction);
-  Status status = bound_->kernel(index)->run(context);
+  waits_for_.clear();
+  Status status = guarded([&] { return bound_->kernel(index)->run(context); });
   if (status.ok() || !waits_for_.empty()) [[likely]]
     return status;
   return base::with_context(status, describe(instruction, slots_));
@@ -437,6 +537,34 @@ void Step::note(const Instruction& instruction) {
   }
 }
 
+/// Writes down the step that has just ended.
+void Step::note_step() {
+  if (label_.empty() || step_began_ns_ < 0) return;
+  TraceEvent event;
+  event.track = track_;
+  event.step = traced_step_;
+  event.begin_ns = std::exchange(step_began_ns_, -1);
+  event.end_ns = trace_->now();
+  trace_->record_step(event, label_);
+}
+
+/// Runs an instruction, or goes on with it. kBlocked: it must wait.
+inline Result<Step::Progress> Step::run_one(size_t index, bool stop_at_wait) {
+  const Instruction& instruction = bound_->program().instructions[index];
+  if (instruction.kind == InstructionKind::kControl) return controls_[index]->advance(stop_at_wait);
+  if (instruction.kind == InstructionKind::kCallWait) {
+    const PendingCall& call = *pending_[instruction.call];
+    if (stop_at_wait || !call.finished) return Progress::kBlocked;
+    SR_RETURN_IF_ERROR(call.result);
+    return Progress::kDone;
+  }
+  Status status = run_instruction(index);
+  if (status.ok()) [[likely]]
+    return Progress::kDone;
+  if (!waits_for_.empty()) return Progress::kBlocked;
+  return status;
+}
+
 template <bool traced>
 Result<Step::Progress> Step::run_all(bool stop_at_wait) {
   const std::vector<Instruction>& instructions = bound_->program().instructions;
@@ -448,41 +576,118 @@ Result<Step::Progress> Step::run_all(bool stop_at_wait) {
       // It may have begun before, and blocked.
       if (began_ns_ < 0) began_ns_ = trace_->now();
     }
-    if (instruction.kind == InstructionKind::kControl) {
-      SR_ASSIGN_OR_RETURN(const Progress progress, controls_[pc_]->advance(stop_at_wait));
-      if (progress == Progress::kBlocked) return progress;
-    } else if (instruction.kind == InstructionKind::kCallWait) {
-      const PendingCall& call = *pending_[instruction.call];
-      if (stop_at_wait || !call.finished) return Progress::kBlocked;
-      SR_RETURN_IF_ERROR(call.result);
-    } else {
-      Status status = run_instruction(pc_);
-      if (!status.ok()) [[unlikely]] {
-        if (!waits_for_.empty()) return Progress::kBlocked;
-        return status;
-      }
-    }
+    Result<Progress> progress = run_one(pc_, stop_at_wait);
+    if (!progress.ok() || *progress == Progress::kBlocked) return progress;
     if constexpr (traced) note(instruction);
     for (const int32_t slot : instruction.releases) {
       if (!is_planned(slot)) slots_[slot] = Tensor();
     }
     if (exchange_ != nullptr) exchange_->yield();
   }
-  if constexpr (traced) {
-    if (!label_.empty() && step_began_ns_ >= 0) {
-      TraceEvent event;
-      event.track = track_;
-      event.step = traced_step_;
-      event.begin_ns = std::exchange(step_began_ns_, -1);
-      event.end_ns = trace_->now();
-      trace_->record_step(event, label_);
-    }
-  }
+  if constexpr (traced) note_step();
   return Progress::kDone;
 }
 
 template Result<Step::Progress> Step::run_all<false>(bool stop_at_wait);
 template Result<Step::Progress> Step::run_all<true>(bool stop_at_wait);
+
+/// How many may hold the buffer that the plan gives `output` where nobody has still to read what is
+/// in it: this step, and inputs that `instruction` is the last one to read.
+int Step::holders_to_expect(const Instruction& instruction, int32_t output,
+                            const tensor::Buffer* buffer) const {
+  int holders = slots_[output].buffer().get() == buffer ? 2 : 1;
+  for (const int32_t slot : bound_->needs()->slots(
+           static_cast<size_t>(&instruction - bound_->program().instructions.data()))) {
+    if (slot == output || slots_[slot].buffer().get() != buffer) continue;
+    if (parking_->uses[slot] == 1) ++holders;
+  }
+  return holders;
+}
+
+/// Puts an instruction that must wait aside. It is tried again in the next advance().
+void Step::park(size_t index) {
+  Parking& p = *parking_;
+  p.parked.push_back(static_cast<int32_t>(index));
+  const bool is_message = waits_for_message(index);
+  if (p.shown >= 0 && (is_message || !p.shows_message)) return;
+  p.shown = static_cast<int32_t>(index);
+  p.shows_message = is_message;
+  p.text.swap(waits_for_);
+}
+
+/// Lets go of what nobody reads after an instruction has run, and finds what can run now.
+void Step::go_on_after(size_t index) {
+  Parking& p = *parking_;
+  const Needs& needs = *bound_->needs();
+  ++p.done;
+  if (bound_->program().instructions[index].kind != InstructionKind::kCallWait) --p.to_start;
+  for (const int32_t slot : needs.slots(index)) {
+    if (--p.uses[slot] == 0) slots_[slot] = Tensor();
+  }
+  for (const int32_t reader : needs.readers(index)) {
+    // Those from `next` on come in their turn.
+    if (--p.missing[reader] > 0 || static_cast<size_t>(reader) >= p.next) continue;
+    p.ready.push_back(reader);
+    std::push_heap(p.ready.begin(), p.ready.end(), std::greater<>());
+  }
+}
+
+/// Lets what waits look again.
+void Step::take_up_parked() {
+  Parking& p = *parking_;
+  p.has_news = false;
+  p.ready.insert(p.ready.end(), p.parked.begin(), p.parked.end());
+  std::make_heap(p.ready.begin(), p.ready.end(), std::greater<>());
+  p.parked.clear();
+  p.shown = -1;
+}
+
+template <bool traced>
+Result<Step::Progress> Step::run_parking(bool stop_at_wait) {
+  Parking& p = *parking_;
+  take_up_parked();
+  while (true) {
+    if (p.has_news) [[unlikely]]
+      take_up_parked();
+    size_t index = p.next;
+    if (!p.ready.empty()) {
+      std::pop_heap(p.ready.begin(), p.ready.end(), std::greater<>());
+      index = static_cast<size_t>(p.ready.back());
+      p.ready.pop_back();
+    } else {
+      if (index == p.missing.size()) break;
+      ++p.next;
+      if (p.missing[index] > 0) continue;
+    }
+    if (stop_ != nullptr && stop_->raised()) [[unlikely]]
+      return stop_->status();
+    if constexpr (traced) {
+      if (p.began_ns[index] < 0) p.began_ns[index] = trace_->now();
+      began_ns_ = p.began_ns[index];
+    }
+    for (const int32_t read : bound_->needs()->late_reads(index)) {
+      if (std::exchange(p.missing[read], 0) == 0) continue;
+      SR_RETURN_IF_ERROR(run_instruction(static_cast<size_t>(read)));
+      if constexpr (traced) note(bound_->program().instructions[read]);
+      go_on_after(static_cast<size_t>(read));
+      if constexpr (traced) began_ns_ = p.began_ns[index] = trace_->now();
+    }
+    SR_ASSIGN_OR_RETURN(const Progress progress, run_one(index, stop_at_wait));
+    if (progress == Progress::kBlocked) {
+      park(index);
+      continue;
+    }
+    if constexpr (traced) note(bound_->program().instructions[index]);
+    go_on_after(index);
+    if (exchange_ != nullptr) exchange_->yield();
+  }
+  if (p.done < p.missing.size()) return Progress::kBlocked;
+  if constexpr (traced) note_step();
+  return Progress::kDone;
+}
+
+template Result<Step::Progress> Step::run_parking<false>(bool stop_at_wait);
+template Result<Step::Progress> Step::run_parking<true>(bool stop_at_wait);
 
 Result<Step::Progress> Step::advance() {
   waits_for_.clear();

@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "sidereal/exec/buffer_pool.h"
 #include "sidereal/exec/kernel.h"
+#include "sidereal/exec/needs.h"
 #include "sidereal/exec/stop_signal.h"
 #include "sidereal/exec/trace.h"
 #include "sidereal/exec/workers.h"
@@ -35,6 +36,8 @@ class BoundProgram {
   [[nodiscard]] size_t tail() const { return tail_; }
   /// The number of the first call of this program or body among program::all_calls().
   [[nodiscard]] int first_call() const { return first_call_; }
+  /// Who needs what, where the program parks what waits; else nullptr.
+  [[nodiscard]] const Needs* needs() const { return needs_.get(); }
   /// Body `k` of the program, the same for the program and its bodies.
   [[nodiscard]] const BoundProgram* body(int32_t k) const { return whole_->bodies_[k].get(); }
 
@@ -42,8 +45,6 @@ class BoundProgram {
   BoundProgram(program::Program program, const BoundProgram* whole)
       : program_(std::move(program)), whole_(whole == nullptr ? this : whole) {}
 
-  /// The name of the first control instruction.
-  [[nodiscard]] std::string first_control() const;
   /// Finds the kernels of this program or body.
   Status find_kernels(const KernelTable& table, const Environment& environment);
 
@@ -51,12 +52,15 @@ class BoundProgram {
   const BoundProgram* whole_;
   std::vector<std::unique_ptr<BoundProgram>> bodies_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
+  std::unique_ptr<const Needs> needs_;
   size_t tail_ = 0;
   int first_call_ = 0;
 };
 
 /// One step in flight: slots, buffers and a program counter. Runs to completion on its lane; where
-/// it must wait for a remote answer it returns, and goes on from there when asked again.
+/// it must wait for a remote answer it returns, and goes on from there when asked again. In a
+/// program that parks what waits (program::Program::parks), it goes on with all that does not need
+/// what is parked, the first in the program first, before it returns.
 ///
 /// Lifecycle: begin(), feed() each feed, advance() until done, fetch(). Then begin() again.
 ///            Must outlive its calls in flight: destroy only when calls_in_flight() is 0.
@@ -102,6 +106,10 @@ class Step {
   /// Runs until the end or until an answer is missing. An error ends the step; its text names the
   /// node and the op.
   Result<Progress> advance();
+  /// Has what is parked look again, in an advance() that goes on: something has come.
+  void look_again() {
+    if (parking_ != nullptr) parking_->has_news = true;
+  }
   /// As advance(), but stops where the step would first wait, whether or not the answer is there:
   /// it sends what can be sent without one and, for a program that calls, does nothing that depends
   /// on how fast peers are.
@@ -115,13 +123,17 @@ class Step {
 
   [[nodiscard]] uint64_t id() const { return step_id_; }
   /// Instructions done so far; moves when advance() got something done, but in bodies.
-  [[nodiscard]] size_t position() const { return pc_; }
+  [[nodiscard]] size_t position() const { return parking_ == nullptr ? pc_ : parking_->done; }
   /// True when nothing is left but answers to wait for: all calls of the step have been started.
-  [[nodiscard]] bool at_tail() const { return pc_ >= bound_->tail(); }
+  [[nodiscard]] bool at_tail() const {
+    return parking_ == nullptr ? pc_ >= bound_->tail() : parking_->to_start == 0;
+  }
   /// Of bodies too.
   [[nodiscard]] int calls_in_flight() const { return calls_in_flight_; }
   /// What a blocked step waits for other than answers: "queue 'q' (0 elements)"; "" for answers.
   [[nodiscard]] const std::string& waits_for() const;
+  /// True when a blocked step waits for tensors or answers alone, not for what steps share.
+  [[nodiscard]] bool waits_for_messages() const;
 
  private:
   friend class KernelContext;
@@ -137,15 +149,47 @@ class Step {
   [[nodiscard]] bool is_planned(int32_t slot) const;
   void renew_held_buffers();
   Result<Progress> run(bool stop_at_wait) {
+    if (parking_ != nullptr) [[unlikely]]
+      return trace_ == nullptr ? run_parking<false>(stop_at_wait) : run_parking<true>(stop_at_wait);
     return trace_ == nullptr ? run_all<false>(stop_at_wait) : run_all<true>(stop_at_wait);
   }
   template <bool traced>
   Result<Progress> run_all(bool stop_at_wait);
+  template <bool traced>
+  Result<Progress> run_parking(bool stop_at_wait);
+  Result<Progress> run_one(size_t index, bool stop_at_wait);
+  void begin_parking();
+  void note_step();
+  void park(size_t index);
+  void take_up_parked();
+  void go_on_after(size_t index);
+  [[nodiscard]] bool waits_for_message(size_t index) const;
+  [[nodiscard]] int holders_to_expect(const program::Instruction& instruction, int32_t output,
+                                      const tensor::Buffer* buffer) const;
   void note(const program::Instruction& instruction);
   Status run_instruction(size_t index);
   Status start_call(const program::Instruction& instruction);
 
+  /// Where a step of a program that parks stands.
+  struct Parking {
+    std::vector<int32_t> missing;  ///< By instruction: how many have still to run before it.
+    std::vector<int32_t> uses;     ///< By slot: how many have still to use it.
+    /// Below `next`, those that can run, as a heap: the first one first.
+    std::vector<int32_t> ready;
+    std::vector<int32_t> parked;
+    std::vector<int64_t> began_ns;  ///< By instruction, of a traced step; -1: not yet.
+    size_t next = 0;                ///< From here on nothing was tried.
+    size_t done = 0;
+    bool has_news = false;  ///< What is parked is to look again.
+    size_t to_start = 0;    ///< Of those that are no kCallWait.
+    // The wait that is told of: rather one for what steps share than one for a message.
+    int32_t shown = -1;  ///< The instruction; -1: none yet.
+    bool shows_message = false;
+    std::string text;
+  };
+
   const BoundProgram* bound_;
+  std::unique_ptr<Parking> parking_;  // nullptr: the program parks nothing.
   BufferPool* pool_;
   ports::Exchange* exchange_;
   uint64_t step_id_ = 0;

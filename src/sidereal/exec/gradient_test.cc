@@ -128,7 +128,7 @@ class Runner {
     auto step = compile_for_test(m.graph, fetches, {}, {{1}});
     EXPECT_TRUE(step.ok()) << step.status();
     program_ = std::move(step->compiled.worker);
-    auto bound = BoundProgram::bind(program_, worker_kernels(), {});
+    auto bound = BoundProgram::bind(program_, all_kernels(), {});
     EXPECT_TRUE(bound.ok()) << bound.status();
     bound_ = *std::move(bound);
     step_ = std::make_unique<Step>(bound_.get(), &pool_, nullptr);

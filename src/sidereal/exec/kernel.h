@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
@@ -33,9 +34,10 @@ class KernelContext {
   [[nodiscard]] int num_outputs() const { return static_cast<int>(instruction_->outputs.size()); }
   [[nodiscard]] const tensor::Tensor& input(int i) const;
   /// Output `i` with `shape`, in the buffer the plan gave it. May be an input's memory where the
-  /// op can work in place.
+  /// op can work in place. Ends the kernel with kResourceExhausted when there is no memory for it.
   tensor::Tensor& output(int i, const tensor::Shape& shape);
   /// Memory outside the plan, good as long as somebody holds it. For outputs that share a buffer.
+  /// Ends the kernel as output() does.
   tensor::Tensor temporary(tensor::DType dtype, const tensor::Shape& shape);
   /// Sets output `i` to a tensor made elsewhere: a constant, a variable's version, a view for an op
   /// the plan knows as a view, or a view of output(i) or of a temporary(). Never of another
@@ -68,23 +70,34 @@ class KernelContext {
 
   /// Calls body(from, to) for ranges that together are [0, n), on as many threads as the step may
   /// use; at least `grain` (> 0) long but for the last. How [0, n) is cut depends on their number:
-  /// what `body` writes must not.
+  /// what `body` writes must not. In between, the lane of the step serves others: see
+  /// ports::Exchange::yield().
   template <class Body>
   void parallel(int64_t n, int64_t grain, const Body& body) {
-    if (n < 2 * grain || threads() == 1) return body(int64_t{0}, n);
+    if (n < 2 * grain) return body(int64_t{0}, n);
     run_ranges(n, grain, body);
   }
-  /// Calls body(0), ..., body(parts - 1), on as many threads as the step may use.
+  /// Calls body(0), ..., body(parts - 1), on as many threads as the step may use. In between, the
+  /// lane of the step serves others.
   void run_parts(int64_t parts, absl::FunctionRef<void(int64_t)> body);
   /// Threads that the step may use, this one included.
   [[nodiscard]] int threads() const;
 
+  /// The elements of input `i`; ends the kernel with kInvalidArgument when they are of another
+  /// type.
   template <class T>
   [[nodiscard]] std::span<const T> in(int i) const {
-    return input(i).template data<const T>();
+    const tensor::Tensor& value = input(i);
+    if (value.dtype() != tensor::kDTypeOf<T>) [[unlikely]]
+      fail_dtype(i, tensor::kDTypeOf<T>);
+    return value.template data<const T>();
   }
+  /// Ends the kernel with the status of the step's stop signal once that is raised: for loops that
+  /// may last. On the thread of the step only.
+  void check_stop() const;
 
  private:
+  [[noreturn]] void fail_dtype(int i, tensor::DType wanted) const;
   /// The step's text of wait_for().
   std::string& waits_for();
 
@@ -96,6 +109,11 @@ class KernelContext {
 
   Step* step_;
   const program::Instruction* instruction_;
+};
+
+/// Thrown where a kernel must end and has no status to return; the step catches it.
+struct KernelFailure {
+  Status status;
 };
 
 /// The executable form of one instruction. Made once when a program is bound, per lane, so it may
@@ -125,29 +143,23 @@ struct BindContext {
 
 using KernelFactory = std::function<Result<std::unique_ptr<Kernel>>(const BindContext&)>;
 
-/// Kernels by op name. An explicit object, filled by register_kernels().
-/// Thread: immutable once filled.
+/// Kernels by op name. One table: what a task may run, for whomever. An explicit object, filled by
+/// register_kernels(). Thread: immutable once filled.
 class KernelTable {
  public:
   /// Adds a factory; two of one op is a bug.
   void add(const std::string& op, KernelFactory factory);
   [[nodiscard]] const KernelFactory* find(std::string_view op) const;
 
-  /// Whether programs bound with this table may have control instructions: what a ps runs for its
-  /// peers must end by itself.
-  void allow_control() { allows_control_ = true; }
-  [[nodiscard]] bool allows_control() const { return allows_control_; }
+  /// Every op that has a kernel, in the order of names.
+  [[nodiscard]] std::vector<std::string> names() const;
 
  private:
-  bool allows_control_ = false;
   absl::flat_hash_map<std::string, KernelFactory> factories_;
 };
 
-/// Adds the kernels of every op of this release: what a worker may run.
+/// Adds the kernels of every op of this release, which all check what they are given: programs
+/// come from peers.
 void register_kernels(KernelTable* table);
-
-/// Adds the kernels that a ps runs for its peers: all but those that trust their index inputs
-/// because the same program made them (GatherParts, SumParts).
-void register_ps_kernels(KernelTable* table);
 
 }  // namespace sidereal::exec

@@ -133,18 +133,6 @@ KernelFactory with_arity(int min, int max, int outputs, KernelFactory factory) {
 }
 
 void register_kernels(KernelTable* table) {
-  register_ps_kernels(table);
-  register_sharding_kernels(table);
-  register_custom_kernels(table);
-  register_resource_kernels(table);
-  register_host_kernels(table);
-  register_passing_kernels(table);
-  register_update_kernels(table);
-  register_variable_kernels(table);
-  table->allow_control();
-}
-
-void register_ps_kernels(KernelTable* table) {
   register_elementwise_kernels(table);
   register_reduce_kernels(table);
   register_math_kernels(table);
@@ -158,6 +146,13 @@ void register_ps_kernels(KernelTable* table) {
   register_concat_product_kernels(table);
   register_state_kernels(table);
   register_array_kernels(table);
+  register_sharding_kernels(table);
+  register_custom_kernels(table);
+  register_resource_kernels(table);
+  register_host_kernels(table);
+  register_passing_kernels(table);
+  register_update_kernels(table);
+  register_variable_kernels(table);
 }
 
 }  // namespace sidereal::exec

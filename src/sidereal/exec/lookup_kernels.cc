@@ -138,6 +138,7 @@ class GatherConcat final : public Kernel {
     }
     const int first = i + 3;
     table_.clear();
+    rows_.clear();
     for (int s = first; s < first + static_cast<int>(layout_.shards); ++s) {
       SR_RETURN_IF_ERROR(check_dtype(c, s, DType::kFloat32));
       SR_RETURN_IF_ERROR(check_rank(c, s, 2));
@@ -146,7 +147,9 @@ class GatherConcat final : public Kernel {
                                 c.input(s).to_string());
       }
       table_.push_back(c.in<float>(s).data());
+      rows_.push_back(c.input(s).shape().dim(0));
     }
+    SR_RETURN_IF_ERROR(check_places(c.in<int64_t>(i + 1), inverse, Places::kAny, rows_, next_));
     const int64_t dim = c.input(first).shape().dim(1);
     SR_RETURN_IF_ERROR(add_width(layout_.counts[p], dim));
     if (static_cast<int64_t>(zeros_.size()) < dim) zeros_.resize(dim);
@@ -215,7 +218,9 @@ class GatherConcat final : public Kernel {
   std::vector<std::vector<int64_t>> wide_;         // By part: its indices, where they are int32.
   std::vector<std::vector<const float*>> places_;  // By part: its rows, where tables are in parts.
   std::vector<float> zeros_;                       // What ids have that have no row.
-  std::vector<const float*> table_;                // Its parts.
+  std::vector<const float*> table_;                // Its parts,
+  std::vector<int64_t> rows_;                      // their rows,
+  std::vector<int64_t> next_;                      // and memory for the check of positions.
   std::vector<kernels::JoinedPart> parts_;
   Shape lead_;
   int64_t width_ = 0;
@@ -241,12 +246,9 @@ Result<std::unique_ptr<Kernel>> gather_parts_concat(const BindContext& bind) {
 
 }  // namespace
 
-void register_part_lookup_kernels(KernelTable* table) {
+void register_lookup_kernels(KernelTable* table) {
   table->add("GatherPartsConcat",
              with_arity(1, -1, 1, with_outputs({DType::kFloat32}, gather_parts_concat)));
-}
-
-void register_lookup_kernels(KernelTable* table) {
   table->add("GatherConcat", with_arity(1, -1, 1, gather_concat));
 }
 

@@ -189,7 +189,7 @@ TEST(LookupLayout, an_index_outside_its_table_is_named) {
   const auto step = compile_for_test(graph, {z}, {}, {{1}});
   ASSERT_TRUE(step.ok()) << step.status();
   EXPECT_EQ(ops_of(step->compiled.worker), std::set<std::string>{"GatherConcat"});
-  const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
+  const auto bound = BoundProgram::bind(step->compiled.worker, all_kernels(), {});
   ASSERT_TRUE(bound.ok()) << bound.status();
   BufferPool pool(1 << 20);
   Step running(bound->get(), &pool, nullptr);

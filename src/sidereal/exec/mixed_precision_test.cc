@@ -137,7 +137,7 @@ TEST(MixedPrecision, multiplies_stacks_of_bfloat16_as_float32_would_their_values
       const auto step = compile_for_test(graph, {z, wide}, {}, {{1}});
       ASSERT_TRUE(step.ok()) << step.status();
       BufferPool pool(1 << 20);
-      const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
+      const auto bound = BoundProgram::bind(step->compiled.worker, all_kernels(), {});
       ASSERT_TRUE(bound.ok()) << bound.status();
       Step running(bound->get(), &pool, nullptr);
       Dice dice(3);

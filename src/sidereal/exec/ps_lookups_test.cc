@@ -59,7 +59,7 @@ class RandomTables {
     BufferPool pool(1 << 20);
     TestVariables tables(&values, &step->placement, kRate);
     TestExchange exchange(&step->compiled, &tables, &pool);
-    const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
+    const auto bound = BoundProgram::bind(step->compiled.worker, all_kernels(), {});
     EXPECT_TRUE(bound.ok()) << bound.status();
     if (!bound.ok()) return {};
     calls = step->compiled.worker.calls.size();
@@ -216,7 +216,7 @@ TEST(TablesOfAPs, an_id_outside_its_table_is_named_with_the_table) {
   BufferPool pool(1 << 20);
   TestVariables variables(&values, &step->placement, kRate);
   TestExchange exchange(&step->compiled, &variables, &pool);
-  const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
+  const auto bound = BoundProgram::bind(step->compiled.worker, all_kernels(), {});
   ASSERT_TRUE(bound.ok()) << bound.status();
   Step running(bound->get(), &pool, &exchange);
   Dice dice(3);
@@ -269,7 +269,7 @@ class LoopModel {
     BufferPool pool(1 << 20);
     TestVariables variables(&values, &step->placement, kRate);
     TestExchange exchange(&step->compiled, &variables, &pool);
-    const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
+    const auto bound = BoundProgram::bind(step->compiled.worker, all_kernels(), {});
     EXPECT_TRUE(bound.ok()) << bound.status();
     if (!bound.ok()) return {};
     Step running(bound->get(), &pool, &exchange);

@@ -64,11 +64,16 @@ Result<std::unique_ptr<Kernel>> decode_raw(const BindContext& bind) {
     for (const std::string_view text : texts) {
       const int64_t taken = std::min<int64_t>(bytes, static_cast<int64_t>(text.size()));
       if (taken > 0) std::memcpy(to, text.data(), taken);
-      if (bytes > taken) std::memset(to + taken, 0, bytes - taken);
+      // Zeros are zeros in any order, and `fixed` may ask for many of them.
+      const int64_t elements = (taken + width - 1) / width;
+      for (int64_t at = taken; at < bytes; at += kGrainBytes) {
+        c.check_stop();
+        std::memset(to + at, 0, std::min(kGrainBytes, bytes - at));
+      }
+      if (!little) swap_bytes(to, elements, width);
+      if (dtype == DType::kBool) normalize_bools(to, elements);
       to += bytes;
     }
-    if (!little) swap_bytes(out->raw(), out->num_elements(), width);
-    if (dtype == DType::kBool) normalize_bools(out->raw(), out->num_elements());
     return {};
   });
 }

@@ -17,8 +17,16 @@ using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
 
+/// What the attribute `strict` says of negative ids.
+kernels::NegativeIds negative_ids(const BindContext& bind) {
+  return ir::attr_or(bind.instruction.attrs, "strict", false) ? kernels::NegativeIds::kIds
+                                                              : kernels::NegativeIds::kNone;
+}
+
 class UniqueKernel final : public Kernel {
  public:
+  explicit UniqueKernel(kernels::NegativeIds negative) : negative_(negative) {}
+
   Status run(KernelContext& c) override {
     SR_RETURN_IF_ERROR(check_dtype(c, 0, DType::kInt64));
     const std::span<const int64_t> ids = c.in<int64_t>(0);
@@ -26,24 +34,25 @@ class UniqueKernel final : public Kernel {
     Tensor& inverse = c.output(1, Shape{n});
     Tensor& unique = c.output(0, Shape{n});
     const int64_t found = kernels::unique(ids, scratch_, unique.data<int64_t>().data(),
-                                          inverse.data<int32_t>().data());
+                                          inverse.data<int32_t>().data(), negative_);
     c.set_output(0, unique.rows(0, found));
     return {};
   }
 
  private:
+  kernels::NegativeIds negative_;
   kernels::UniqueScratch scratch_;
 };
 
-Result<std::unique_ptr<Kernel>> make_unique_kernel(const BindContext&) {
-  return std::unique_ptr<Kernel>(std::make_unique<UniqueKernel>());
+Result<std::unique_ptr<Kernel>> make_unique_kernel(const BindContext& bind) {
+  return std::unique_ptr<Kernel>(std::make_unique<UniqueKernel>(negative_ids(bind)));
 }
 
 /// unique -> rows of each shard, then the position of each unique id.
 class RouteKernel final : public Kernel {
  public:
-  explicit RouteKernel(kernels::ShardLayout layout)
-      : layout_(std::move(layout)), offsets_(layout_.num_shards() + 1) {}
+  RouteKernel(kernels::ShardLayout layout, std::string name)
+      : layout_(std::move(layout)), name_(std::move(name)), offsets_(layout_.num_shards() + 1) {}
 
   Status run(KernelContext& c) override {
     SR_RETURN_IF_ERROR(check_dtype(c, 0, DType::kInt64));
@@ -56,7 +65,8 @@ class RouteKernel final : public Kernel {
     const int64_t bad = kernels::route(ids, layout_, rows.data<int64_t>().data(), offsets_.data(),
                                        position.data<int64_t>().data());
     if (bad >= 0) {
-      return base::out_of_range("id {} is outside the table's {} rows", ids[bad], layout_.rows());
+      return base::out_of_range("table '{}': id {} is outside the table's {} rows", name_, ids[bad],
+                                layout_.rows());
     }
     for (int s = 0; s < shards; ++s) {
       c.set_output(s, rows.rows(offsets_[s], offsets_[s + 1] - offsets_[s]));
@@ -66,6 +76,7 @@ class RouteKernel final : public Kernel {
 
  private:
   kernels::ShardLayout layout_;
+  std::string name_;
   std::vector<int64_t> offsets_;
 };
 
@@ -99,7 +110,8 @@ Result<std::unique_ptr<Kernel>> make_route_kernel(const BindContext& bind) {
     return invalid_argument("{} outputs for {} shards", bind.instruction.outputs.size(), shards);
   }
   SR_ASSIGN_OR_RETURN(kernels::ShardLayout layout, shard_layout(rows, lanes));
-  return std::unique_ptr<Kernel>(std::make_unique<RouteKernel>(std::move(layout)));
+  return std::unique_ptr<Kernel>(
+      std::make_unique<RouteKernel>(std::move(layout), ir::attr_or<std::string>(attrs, "var", "")));
 }
 
 /// (ids...) -> places of the ids by input, then by table the rows of each shard and positions.
@@ -111,7 +123,8 @@ class UniqueRouteKernel final : public Kernel {
     std::string name;
   };
   /// In the order of the tables; those of one input need not be neighbours.
-  explicit UniqueRouteKernel(std::vector<Table> tables) : tables_(std::move(tables)) {
+  UniqueRouteKernel(std::vector<Table> tables, kernels::NegativeIds negative)
+      : tables_(std::move(tables)), negative_(negative) {
     offsets_.resize(tables_[0].layout.num_shards() + 1);
   }
 
@@ -122,7 +135,7 @@ class UniqueRouteKernel final : public Kernel {
       unique_.resize(std::max(unique_.size(), ids.size()));
       Tensor& inverse = c.output(i, Shape{static_cast<int64_t>(ids.size())});
       const int64_t found =
-          kernels::unique(ids, scratch_, unique_.data(), inverse.data<int32_t>().data());
+          kernels::unique(ids, scratch_, unique_.data(), inverse.data<int32_t>().data(), negative_);
       const std::span<const int64_t> unique(unique_.data(), static_cast<size_t>(found));
       // While the ids are in the cache.
       for (size_t t = 0; t < tables_.size(); ++t) {
@@ -153,6 +166,7 @@ class UniqueRouteKernel final : public Kernel {
   }
 
   std::vector<Table> tables_;
+  kernels::NegativeIds negative_;
   kernels::UniqueScratch scratch_;
   std::vector<int64_t> unique_;
   std::vector<int64_t> offsets_;
@@ -195,7 +209,8 @@ Result<std::unique_ptr<Kernel>> make_unique_route_kernel(const BindContext& bind
     tables.push_back({static_cast<size_t>(of[t]), std::move(layout),
                       t < names.size() ? names[t] : std::string()});
   }
-  return std::unique_ptr<Kernel>(std::make_unique<UniqueRouteKernel>(std::move(tables)));
+  return std::unique_ptr<Kernel>(
+      std::make_unique<UniqueRouteKernel>(std::move(tables), negative_ids(bind)));
 }
 
 /// (ids, position, inverse, part...) -> rows in the order of ids.
@@ -205,24 +220,34 @@ class GatherPartsKernel final : public Kernel {
 
   Status run(KernelContext& c) override {
     parts_.clear();
+    rows_.clear();
     for (int i = 3; i < c.num_inputs(); ++i) {
       const Shape& shape = c.input(i).shape();
       if (shape.rank() != 2 || shape.dim(1) != dim_) {
         return invalid_argument("part {} must be [rows, {}]", i - 3, dim_);
       }
       parts_.push_back(c.in<float>(i).data());
+      rows_.push_back(shape.dim(0));
     }
+    if (c.input(0).num_elements() != c.input(2).num_elements()) {
+      return invalid_argument("{} places for {} ids", c.input(2).num_elements(),
+                              c.input(0).num_elements());
+    }
+    SR_RETURN_IF_ERROR(
+        check_places(c.in<int64_t>(1), c.in<int32_t>(2), Places::kAny, rows_, next_));
     Shape shape = c.input(0).shape();
     shape.append(dim_);
-    Tensor& out = c.output(0, shape);
+    SR_ASSIGN_OR_RETURN(Tensor* const out, large_output(c, 0, shape));
     kernels::gather_parts<float>(parts_, c.in<int64_t>(1), c.in<int32_t>(2), dim_,
-                                 out.data<float>().data());
+                                 out->data<float>().data());
     return {};
   }
 
  private:
   int64_t dim_;
   std::vector<const float*> parts_;
+  std::vector<int64_t> rows_;  // Of each part.
+  std::vector<int64_t> next_;
 };
 
 /// (grads, position, inverse, rows...) -> summed gradients of each shard's rows.
@@ -239,10 +264,14 @@ class SumPartsKernel final : public Kernel {
       return invalid_argument("gradients {} for {} ids of {}", grads.to_string(), inverse.size(),
                               width_);
     }
+    rows_.clear();
+    for (int s = 0; s < c.num_outputs(); ++s) rows_.push_back(c.input(3 + s).num_elements());
+    SR_RETURN_IF_ERROR(
+        check_places(c.in<int64_t>(1), inverse, Places::kFirstInOrder, rows_, next_));
     parts_.clear();
     for (int s = 0; s < c.num_outputs(); ++s) {
-      Tensor& part = c.output(s, Shape{c.input(3 + s).num_elements(), dim_});
-      parts_.push_back(part.data<float>().data());
+      SR_ASSIGN_OR_RETURN(Tensor* const part, large_output(c, s, Shape{rows_[s], dim_}));
+      parts_.push_back(part->data<float>().data());
     }
     kernels::sum_parts<float>(c.in<float>(0).data() + column_, width_, c.in<int64_t>(1), inverse,
                               dim_, parts_);
@@ -254,16 +283,33 @@ class SumPartsKernel final : public Kernel {
   int64_t column_;
   int64_t width_;
   std::vector<float*> parts_;
+  std::vector<int64_t> rows_;  // Of each part.
+  std::vector<int64_t> next_;
 };
 
 Result<int64_t> dim_of(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(const int64_t dim, ir::get_attr<int64_t>(bind.instruction.attrs, "dim"));
-  if (dim < 1) return invalid_argument("dim {} must be positive", dim);
+  if (dim < 1 || dim > ir::kMaxElements) {
+    return invalid_argument("dim {} must be positive, and at most {}", dim, ir::kMaxElements);
+  }
   return dim;
+}
+
+/// Inputs 1 and 2 are positions and places; what has rows, a `gradient` or parts, is float32.
+Status check_part_inputs(const BindContext& bind, bool gradient) {
+  const std::vector<int32_t>& inputs = bind.instruction.inputs;
+  SR_RETURN_IF_ERROR(check_slot(bind, inputs[1], DType::kInt64, "the positions"));
+  SR_RETURN_IF_ERROR(check_slot(bind, inputs[2], DType::kInt32, "the places of the ids"));
+  if (gradient) return check_slot(bind, inputs[0], DType::kFloat32, "the gradient");
+  for (size_t i = 3; i < inputs.size(); ++i) {
+    SR_RETURN_IF_ERROR(check_slot(bind, inputs[i], DType::kFloat32, "a part"));
+  }
+  return {};
 }
 
 Result<std::unique_ptr<Kernel>> make_gather_parts(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(const int64_t dim, dim_of(bind));
+  SR_RETURN_IF_ERROR(check_part_inputs(bind, false));
   return std::unique_ptr<Kernel>(std::make_unique<GatherPartsKernel>(dim));
 }
 
@@ -271,12 +317,13 @@ Result<std::unique_ptr<Kernel>> make_sum_parts(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(const int64_t dim, dim_of(bind));
   const auto column = ir::attr_or<int64_t>(bind.instruction.attrs, "column", 0);
   const auto width = ir::attr_or<int64_t>(bind.instruction.attrs, "width", dim);
-  if (width > ir::kMaxElements || column < 0 || column > width - dim) {
+  if (width < dim || width > ir::kMaxElements || column < 0 || column > width - dim) {
     return invalid_argument("gradients of {} from column {} of rows of {}", dim, column, width);
   }
   if (bind.instruction.inputs.size() != 3 + bind.instruction.outputs.size()) {
     return invalid_argument("one rows input per output is needed");
   }
+  SR_RETURN_IF_ERROR(check_part_inputs(bind, true));
   return std::unique_ptr<Kernel>(std::make_unique<SumPartsKernel>(dim, column, width));
 }
 
@@ -289,7 +336,6 @@ void register_sharding_kernels(KernelTable* table) {
   table->add("UniqueRoute", with_arity(1, -1, -1, make_unique_route_kernel));
   table->add("GatherParts",
              with_arity(4, -1, 1, with_outputs({DType::kFloat32}, make_gather_parts)));
-  register_part_lookup_kernels(table);
   table->add("SumParts", with_arity(3, -1, -1, with_outputs({DType::kFloat32}, make_sum_parts)));
 }
 

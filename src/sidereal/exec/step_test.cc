@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "sidereal/exec/executor.h"
 #include "sidereal/exec/test_lanes.h"
 #include "sidereal/program/validate.h"
@@ -78,7 +80,7 @@ std::vector<float> list(const Tensor& t) {
   return {data.begin(), data.end()};
 }
 
-std::unique_ptr<BoundProgram> bind(Program program, const KernelTable& table = worker_kernels()) {
+std::unique_ptr<BoundProgram> bind(Program program, const KernelTable& table = all_kernels()) {
   EXPECT_TRUE(program::validate(program).ok()) << program::validate(program);
   auto bound = BoundProgram::bind(std::move(program), table, {});
   EXPECT_TRUE(bound.ok()) << bound.status();
@@ -87,8 +89,7 @@ std::unique_ptr<BoundProgram> bind(Program program, const KernelTable& table = w
 
 /// The status a program ends with, bound and fed by `feeds`.
 Status outcome(Program program, const std::vector<Tensor>& feeds,
-               const KernelTable& table = worker_kernels(),
-               ports::Parameters* parameters = nullptr) {
+               const KernelTable& table = all_kernels(), ports::Parameters* parameters = nullptr) {
   SR_RETURN_IF_ERROR(program::validate(program));
   SR_ASSIGN_OR_RETURN(const auto bound,
                       BoundProgram::bind(std::move(program), table, {.parameters = parameters}));
@@ -193,6 +194,32 @@ TEST_F(TwoCalls, an_answer_that_comes_while_the_lane_looks_up_is_taken) {
   EXPECT_EQ(exchange_.calls.size(), 3U);
   EXPECT_GE(exchange_.yields, 3);
   exchange_.answer(2, {});
+}
+
+TEST(StepTest, a_long_instruction_comes_up_for_air) {
+  Writer w;
+  const int32_t y = w.op("Neg", {w.feed("x")});
+  w.fetch(y);
+  const auto bound = bind(w.program);
+  for (const int threads : {1, 2}) {
+    BufferPool pool(1 << 28);
+    NotedExchange exchange;
+    Workers workers(threads);
+    std::thread::id lane = std::this_thread::get_id();
+    exchange.on_yield = [&] { EXPECT_EQ(std::this_thread::get_id(), lane); };
+    Step step(bound.get(), &pool, &exchange);
+    step.set_workers(&workers);
+    const auto yields = [&](int64_t size) {
+      exchange.yields = 0;
+      step.begin(1);
+      EXPECT_TRUE(step.feed(0, Tensor::zeros(kF32, Shape{size})).ok());
+      EXPECT_TRUE(step.advance().ok());
+      step.end();
+      return exchange.yields;
+    };
+    EXPECT_EQ(yields(16), 1);
+    EXPECT_GT(yields(int64_t{1} << 24), 2);
+  }
 }
 
 TEST_F(TwoCalls, advance_to_wait_sends_but_does_not_take_an_answer_that_is_there) {
@@ -374,7 +401,7 @@ TEST(Step, an_error_names_the_node_the_op_and_the_inputs) {
 TEST(Bind, an_unknown_op_is_named) {
   Writer w;
   w.fetch(w.op("Teleport", {w.feed("x")}));
-  const auto bound = BoundProgram::bind(w.program, worker_kernels(), {});
+  const auto bound = BoundProgram::bind(w.program, all_kernels(), {});
   EXPECT_EQ(bound.status().code(), StatusCode::kUnimplemented);
   EXPECT_THAT(base::message_of(bound.status()), HasSubstr("op Teleport of node 'my/Teleport'"));
 }
@@ -390,7 +417,7 @@ TEST(Bind, variables_must_be_there_and_of_their_kind) {
     std::vector<int32_t> inputs;
     if (op == "ShardGather") inputs = {w.feed("rows", DType::kInt64)};
     w.fetch(w.op(op, inputs, std::move(attrs)));
-    return BoundProgram::bind(w.program, ps_kernels(), {.parameters = where}).status().code();
+    return BoundProgram::bind(w.program, all_kernels(), {.parameters = where}).status().code();
   };
   const ir::AttrMap bias = {{"var", std::string("bias")}};
   const ir::AttrMap shard = {{"var", std::string("table")}, {"shard", int64_t{0}}};
@@ -404,13 +431,6 @@ TEST(Bind, variables_must_be_there_and_of_their_kind) {
   EXPECT_EQ(code("ReadVariable", {{"var", int64_t{3}}}, &variables), StatusCode::kInvalidArgument);
   EXPECT_EQ(code("ShardGather", far, &variables), StatusCode::kNotFound);
   EXPECT_EQ(code("ShardGather", dense_shard, &variables), StatusCode::kInvalidArgument);
-}
-
-TEST(Bind, a_ps_runs_nothing_that_trusts_indices_of_its_peers) {
-  for (const char* op : {"GatherParts", "SumParts", "Unique", "Route"}) {
-    EXPECT_EQ(ps_kernels().find(op), nullptr) << op;
-    EXPECT_NE(worker_kernels().find(op), nullptr) << op;
-  }
 }
 
 TEST(Kernels, ids_and_rows_that_are_not_there_are_out_of_range) {
@@ -477,7 +497,7 @@ bool run_awkward(Dice* dice, const std::string& op, ports::Parameters* variables
     w.op("Neg", {out});
     w.program.slots.back().dtype = w.program.slots[out].dtype;
   }
-  return outcome(w.program, feeds, ps_kernels(), variables).ok();
+  return outcome(w.program, feeds, all_kernels(), variables).ok();
 }
 
 TEST(Kernels, turn_senseless_programs_into_an_error_or_a_result) {
@@ -487,7 +507,7 @@ TEST(Kernels, turn_senseless_programs_into_an_error_or_a_result) {
   placement["table"].shards = passes::split_rows(7, {{1, 2}});
   int good = 0;
   for (const std::string& op : test_registry().names()) {
-    if (ps_kernels().find(op) == nullptr) continue;
+    if (all_kernels().find(op) == nullptr) continue;
     Dice dice(3);
     int good_of_op = 0;
     for (int i = 0; i < 3000; ++i) {

@@ -37,7 +37,7 @@ ir::Node node(const std::string& op, const ir::AttrMap& attrs, std::vector<ir::T
 }
 
 Result<std::vector<Tensor>> run(const ir::Node& made, const std::vector<Tensor>& inputs) {
-  return run_one_op(made, inputs, worker_kernels());
+  return run_one_op(made, inputs, all_kernels());
 }
 
 TEST(Strings, expressions_of_constants_are_folded) {

@@ -321,18 +321,24 @@ class SessionModel {
     wrote(to, id);
   }
 
-  /// Those of a queue need no edges.
+  /// What is put in comes out in an order that edges say; that what is taken comes behind what is
+  /// put in needs no edges.
   void pass_through_queue() {
     const int64_t count = dice_.number(1, 3);
+    std::vector<ir::NodeId> after = last_through_queue_;
     for (int64_t i = 0; i < count; ++i) {
-      made_.targets.push_back(b_.add_node("QueueEnqueue", {queue_, dice_.pick(values_)}, {}, {}));
+      after = {b_.add_node("QueueEnqueue", {queue_, dice_.pick(values_)}, {}, after)};
+      made_.targets.push_back(after[0]);
     }
+    after = last_through_queue_;
     for (int64_t i = 0; i < count; ++i) {
       ir::AttrMap attrs = queue_attrs();
       attrs.erase("shared_name");
-      values_.push_back({b_.add_node("QueueDequeue", {queue_}, attrs, {}), 0});
-      made_.targets.push_back(values_.back().node);
+      after = {b_.add_node("QueueDequeue", {queue_}, attrs, after)};
+      values_.push_back({after[0], 0});
+      made_.targets.push_back(after[0]);
     }
+    last_through_queue_ = after;
   }
 
   inline static const ir::TensorSpec kSquare{DType::kFloat64, kControlShape};
@@ -346,6 +352,7 @@ class SessionModel {
   std::vector<Output> values_;
   std::vector<Var> variables_;
   Output queue_;
+  std::vector<ir::NodeId> last_through_queue_;
   ir::NodeId barrier_;
 };
 

@@ -31,7 +31,7 @@ Status WholeGraph::make(const ControlModel& model) {
                       compile_for_test(model.graph, model.fetches, model.targets, {},
                                        passes::PassOptions{.fuse = false}));
   SR_ASSIGN_OR_RETURN(
-      bound_, BoundProgram::bind(made.compiled.worker, worker_kernels(), {.resources = &manager_}));
+      bound_, BoundProgram::bind(made.compiled.worker, all_kernels(), {.resources = &manager_}));
   step_ = std::make_unique<Step>(bound_.get(), &pool_, nullptr);
   return {};
 }
@@ -97,7 +97,7 @@ Status DeviceParts::make(const Graph& graph, const std::vector<Output>& fetches,
     SR_ASSIGN_OR_RETURN(program::Program read, program::decode(program::encode(made)));
     managers_.push_back(std::make_unique<resources::Manager>());
     peers_.emplace_back();
-    SR_ASSIGN_OR_RETURN(auto bound, BoundProgram::bind(std::move(read), worker_kernels(),
+    SR_ASSIGN_OR_RETURN(auto bound, BoundProgram::bind(std::move(read), all_kernels(),
                                                        {.resources = managers_.back().get()}));
     pools_.push_back(std::make_unique<BufferPool>(size_t{1} << 30));
     steps_.push_back(std::make_unique<Step>(bound.get(), pools_.back().get(), nullptr));
@@ -208,7 +208,7 @@ Status DrivenCalls::make(const Graph& graph, const std::string& driver,
     auto& manager = (*managers_)[device];
     if (manager == nullptr) manager = std::make_unique<resources::Manager>();
     SR_ASSIGN_OR_RETURN(program::Program read, program::decode(program::encode(program)));
-    return BoundProgram::bind(std::move(read), worker_kernels(), {.resources = manager.get()});
+    return BoundProgram::bind(std::move(read), all_kernels(), {.resources = manager.get()});
   };
   for (const program::RemoteProgram& remote : compiled_.remotes) {
     SR_ASSIGN_OR_RETURN(remotes_.emplace_back(), bind(remote.program, remote.device));
@@ -321,10 +321,12 @@ Result<std::vector<Tensor>> DrivenCalls::run(const reference::Values& feeds, uin
     SR_RETURN_IF_ERROR(step_->feed(static_cast<int>(i), feeds.at(program.feed_names[i])));
   }
   while (true) {
+    const size_t before = step_->position();
     SR_ASSIGN_OR_RETURN(const Step::Progress progress, step_->advance());
     if (progress == Step::Progress::kDone) break;
     SR_ASSIGN_OR_RETURN(const bool moved, advance_any());
-    if (!moved) {
+    // It may have brought itself what it waits for.
+    if (!moved && step_->position() == before) {
       return base::internal("the driver waits for {}, and {} calls are waiting", step_->waits_for(),
                             started_.size());
     }

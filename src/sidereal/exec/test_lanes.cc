@@ -55,19 +55,10 @@ const ir::OpRegistry& test_registry() {
   return *registry;
 }
 
-const KernelTable& worker_kernels() {
+const KernelTable& all_kernels() {
   static const KernelTable* const table = [] {
     auto* made = new KernelTable;
     register_kernels(made);
-    return made;
-  }();
-  return *table;
-}
-
-const KernelTable& ps_kernels() {
-  static const KernelTable* const table = [] {
-    auto* made = new KernelTable;
-    register_ps_kernels(made);
     return made;
   }();
   return *table;
@@ -185,7 +176,7 @@ TestExchange::TestExchange(const program::CompiledStep* step, ports::Parameters*
     // As a ps gets it: from bytes.
     auto decoded = program::decode(remote.bytes);
     SR_CHECK(decoded.ok(), "{}", base::message_of(decoded.status()));
-    auto bound = BoundProgram::bind(*std::move(decoded), ps_kernels(), {.parameters = variables});
+    auto bound = BoundProgram::bind(*std::move(decoded), all_kernels(), {.parameters = variables});
     SR_CHECK(bound.ok(), "{}", base::message_of(bound.status()));
     ops_run.merge(ops_of(remote.program));
     Remote made;
@@ -262,7 +253,7 @@ Result<TestStep> compile_for_test(const ir::Graph& graph, const std::vector<ir::
   passes::PassOptions options = {.fuse = fuse};
   if (fuse) {
     options.evaluate = [](const ir::Node& node, const std::vector<Tensor>& inputs) {
-      return run_one_op(node, inputs, worker_kernels());
+      return run_one_op(node, inputs, all_kernels());
     };
   }
   return compile_for_test(graph, fetches, targets, topology, options);
@@ -331,7 +322,7 @@ std::vector<Tensor> LocalModel::run(const passes::PassOptions& options) {
   EXPECT_TRUE(step.ok()) << step.status();
   if (!step.ok()) return {};
   BufferPool pool(1 << 20);
-  const auto bound = BoundProgram::bind(step->compiled.worker, worker_kernels(), {});
+  const auto bound = BoundProgram::bind(step->compiled.worker, all_kernels(), {});
   EXPECT_TRUE(bound.ok()) << bound.status();
   if (!bound.ok()) return {};
   Step running(bound->get(), &pool, nullptr);

@@ -23,8 +23,7 @@ namespace sidereal::exec {
 /// The schemas of this release.
 const ir::OpRegistry& test_registry();
 /// The kernels of a worker, and those of a ps.
-const KernelTable& worker_kernels();
-const KernelTable& ps_kernels();
+const KernelTable& all_kernels();
 
 /// Reproducible choices and numbers.
 class Dice {

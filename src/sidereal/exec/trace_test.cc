@@ -104,7 +104,7 @@ TEST(Trace, TellsEveryInstructionOnceWithItsBytesAndShapes) {
   ASSERT_TRUE(b.status().ok());
   auto made = compile_for_test(graph, {y}, {}, {}, false);
   ASSERT_TRUE(made.ok());
-  auto bound = BoundProgram::bind(made->compiled.worker, worker_kernels(), {});
+  auto bound = BoundProgram::bind(made->compiled.worker, all_kernels(), {});
   ASSERT_TRUE(bound.ok());
   BufferPool pool(kRoom);
   Step step(bound->get(), &pool, nullptr);
@@ -135,7 +135,7 @@ TEST(Trace, TellsEveryInstructionOnceWithItsBytesAndShapes) {
 }
 
 TEST(Trace, TellsHowLongACallTookAndHowLongTheStepWaited) {
-  auto bound = BoundProgram::bind(calling_program(), worker_kernels(), {});
+  auto bound = BoundProgram::bind(calling_program(), all_kernels(), {});
   ASSERT_TRUE(bound.ok());
   BufferPool pool(kRoom);
   HeldExchange exchange;
@@ -201,7 +201,7 @@ TEST(Trace, ShowsBodiesInsideOfTheirLoop) {
   ASSERT_TRUE(b.status().ok()) << base::message_of(b.status());
   auto made = compile_for_test(graph, {out}, {}, {});
   ASSERT_TRUE(made.ok());
-  auto bound = BoundProgram::bind(made->compiled.worker, worker_kernels(), {});
+  auto bound = BoundProgram::bind(made->compiled.worker, all_kernels(), {});
   ASSERT_TRUE(bound.ok());
   BufferPool pool(kRoom);
   Step step(bound->get(), &pool, nullptr);
@@ -223,7 +223,7 @@ TEST(Trace, ShowsBodiesInsideOfTheirLoop) {
 }
 
 TEST(Trace, LeavesOutAndCountsWhatFindsNoRoom) {
-  auto bound = BoundProgram::bind(calling_program(), worker_kernels(), {});
+  auto bound = BoundProgram::bind(calling_program(), all_kernels(), {});
   ASSERT_TRUE(bound.ok());
   BufferPool pool(kRoom);
   HeldExchange exchange;

@@ -1,5 +1,7 @@
 #include "sidereal/exec/workers.h"
 
+#include <exception>
+
 #include "sidereal/base/check.h"
 
 #if defined(__SSE2__)
@@ -48,7 +50,22 @@ Workers::~Workers() {
   ticket_.notify_all();
 }
 
-void Workers::run(int64_t parts, absl::FunctionRef<void(int64_t)> body) {
+void Workers::run(int64_t parts, absl::FunctionRef<void(int64_t)> unsafe) {
+  // Nobody may leave before all parts are done: what a part throws waits until then.
+  std::atomic<bool> has_thrown = false;
+  std::exception_ptr thrown;
+  const auto body = [&](int64_t part) {
+    try {
+      unsafe(part);
+    } catch (...) {
+      if (!has_thrown.exchange(true)) thrown = std::current_exception();
+    }
+  };
+  run_all(parts, body);
+  if (has_thrown.load()) std::rethrow_exception(thrown);
+}
+
+void Workers::run_all(int64_t parts, Body body) {
   SR_CHECK(parts >= 0 && parts <= kPartsMax, "{} parts", parts);
   if (parts <= 1 || helpers_.empty()) {
     for (int64_t i = 0; i < parts; ++i) body(i);

@@ -31,12 +31,14 @@ class Workers {
   [[nodiscard]] int threads() const { return static_cast<int>(helpers_.size()) + 1; }
 
   /// Calls body(0), ..., body(parts - 1), each once, on the caller's thread and the helpers, with
-  /// the caller's floating-point environment. Returns when all are done. `parts` <= kPartsMax.
+  /// the caller's floating-point environment. Returns when all are done; throws
+  /// what one of them threw. `parts` <= kPartsMax.
   void run(int64_t parts, absl::FunctionRef<void(int64_t)> body);
 
  private:
   using Body = absl::FunctionRef<void(int64_t)>;
 
+  void run_all(int64_t parts, Body body);
   /// Takes parts of the run whose ticket was seen until none is left.
   void work(uint64_t ticket, bool is_helper);
   void help();

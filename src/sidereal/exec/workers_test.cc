@@ -83,7 +83,7 @@ Tensor run(const Case& one, Workers* workers) {
   program.fetches = instruction.outputs;
   program.fetch_names = {"y"};
   program.instructions = {instruction};
-  auto bound = BoundProgram::bind(program, worker_kernels(), {});
+  auto bound = BoundProgram::bind(program, all_kernels(), {});
   EXPECT_TRUE(bound.ok()) << bound.status();
   BufferPool pool(size_t{1} << 30);
   Step step(bound->get(), &pool, nullptr);

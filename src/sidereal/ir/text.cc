@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/escaping.h"
 #include "sidereal/ir/function.h"
 
 #include "sidereal/ir/internal/text_type.h"
@@ -73,10 +74,19 @@ class Printer {
 
   void tensor(const Tensor& tensor) {
     spec({tensor.dtype(), tensor.shape()});
-    out_ += '{';
-    elements(tensor);
+    const bool is_large =
+        tensor.dtype() != DType::kString && tensor.num_elements() > kDecimalElementsMax;
+    out_ += is_large ? "base64{" : "{";
+    if (is_large) {
+      base64(tensor);
+    } else {
+      elements(tensor);
+    }
     out_ += '}';
   }
+
+  /// True when what was written takes a reader of version 2.
+  [[nodiscard]] bool has_base64() const { return has_base64_; }
 
   void value(const AttrValue& value) {
     std::visit([this](const auto& v) { attr(v); }, value);
@@ -120,6 +130,16 @@ class Printer {
     }
   }
 
+  /// The elements as they lie in memory, little-endian.
+  void base64(const Tensor& tensor) {
+    static_assert(std::endian::native == std::endian::little);
+    std::string text;
+    absl::Base64Escape(
+        absl::string_view(reinterpret_cast<const char*>(tensor.raw()), tensor.nbytes()), &text);
+    out_ += text;
+    has_base64_ = true;
+  }
+
   void elements(const Tensor& tensor) {
     if (tensor.dtype() == DType::kString) {
       const char* comma = "";
@@ -134,6 +154,7 @@ class Printer {
   }
 
   std::string out_;
+  bool has_base64_ = false;
 };
 
 void print_initializer(Printer* p, const InitializerDef& init) {
@@ -285,11 +306,14 @@ std::string to_text(const Function& function) {
 
 std::string to_text(const Graph& graph) {
   Printer printer;
-  printer.format("{} {}\n", kTextMagic, kTextVersion);
+  printer.format("{} 1\n", kTextMagic);
   FunctionPrinter functions(&printer);
   functions.functions_of(graph);
   functions.content(graph, "");
-  return printer.take();
+  const bool has_base64 = printer.has_base64();
+  std::string text = printer.take();
+  if (has_base64) text[kTextMagic.size() + 1] = '2';
+  return text;
 }
 
 }  // namespace sidereal::ir

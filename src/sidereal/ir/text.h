@@ -8,15 +8,19 @@
 
 namespace sidereal::ir {
 
-/// First line of a text: "sidereal-graph 1". A reader takes its own version only.
+/// First line of a text: "sidereal-graph 1", or 2 where elements are written in base64. A reader
+/// takes all versions up to its own.
 inline constexpr std::string_view kTextMagic = "sidereal-graph";
-inline constexpr int kTextVersion = 1;
+inline constexpr int kTextVersion = 2;
+
+/// Tensors of numbers with more elements than this are written in base64.
+inline constexpr int64_t kDecimalElementsMax = 64;
 
 /// What from_text() takes at most.
 inline constexpr size_t kMaxTextNodes = 1'000'000;
 inline constexpr size_t kMaxTextVariables = 100'000;
 inline constexpr size_t kMaxTextFunctions = 100'000;
-inline constexpr size_t kMaxTextTensorBytes = size_t{64} << 20;
+inline constexpr size_t kMaxTextTensorBytes = size_t{2} << 30;
 
 /// The graph as text, one line per variable and node, the same bytes for equal graphs. Functions
 /// stand first, each once, before those that hold them. The format is in

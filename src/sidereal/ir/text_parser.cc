@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -5,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/ir/function.h"
 #include "sidereal/ir/internal/text_type.h"
@@ -135,6 +137,19 @@ class Scanner {
       if (std::isnan(*out)) return error("write a NaN with its bits: nan(0x7fc00000)");
     }
     at_ = result.ptr - text_.data();
+    return {};
+  }
+
+  /// Exactly `bytes` bytes.
+  Status base64(size_t bytes, std::string* out) {
+    const size_t length = (bytes + 2) / 3 * 4;
+    const std::string wanted = fmt::format("{} bytes in base64", bytes);
+    if (length > remaining()) return expected(wanted);
+    if (!absl::Base64Unescape(absl::string_view(text_.data() + at_, length), out) ||
+        out->size() != bytes) {
+      return expected(wanted);
+    }
+    at_ += length;
     return {};
   }
 
@@ -291,11 +306,11 @@ class Parser {
   Status header() {
     int version = 0;
     if (!in_.accept_word(kTextMagic)) {
-      return in_.expected(fmt::format("'{} {}'", kTextMagic, kTextVersion));
+      return in_.expected(fmt::format("'{} 1'", kTextMagic));
     }
     SR_RETURN_IF_ERROR(in_.number("a version", &version));
-    if (version != kTextVersion) {
-      return in_.error(fmt::format("the text has version {}; this program reads version {}",
+    if (version < 1 || version > kTextVersion) {
+      return in_.error(fmt::format("the text has version {}; this program reads versions 1 to {}",
                                    version, kTextVersion));
     }
     return in_.expect_line_end();
@@ -515,14 +530,31 @@ class Parser {
     if (in_.peek() != '[') return *out = found.dtype, Status();
     SR_RETURN_IF_ERROR(shape(&found.shape));
     if (!found.shape.is_fully_defined()) return in_.error("a tensor's extents must be known");
-    // Each element takes a character and, but for the last, a comma: a lying shape costs nothing.
+    // Each element takes a character or more: a lying shape costs nothing.
     const auto count = static_cast<size_t>(found.shape.num_elements());
     if (count > in_.remaining() || count * tensor::size_of(found.dtype) > kMaxTextTensorBytes) {
-      return in_.error("the tensor is larger than its text or than 64 MiB");
+      return in_.error("the tensor is larger than its text or than 2 GiB");
     }
+    if (in_.accept("base64{")) return base64_elements(found, out);
     Tensor& tensor = out->emplace<Tensor>(Tensor::zeros(found.dtype, found.shape));
     SR_RETURN_IF_ERROR(in_.expect("{"));
     SR_RETURN_IF_ERROR(elements(&tensor));
+    return in_.expect("}");
+  }
+
+  /// Elements as they lie in memory, up to the closing brace.
+  Status base64_elements(const TensorSpec& spec, AttrValue* out) {
+    if (spec.dtype == DType::kString) return in_.error("strings are not written in base64");
+    const size_t bytes =
+        static_cast<size_t>(spec.shape.num_elements()) * tensor::size_of(spec.dtype);
+    std::string data;
+    SR_RETURN_IF_ERROR(in_.base64(bytes, &data));
+    if (spec.dtype == DType::kBool &&
+        std::any_of(data.begin(), data.end(), [](char c) { return c != 0 && c != 1; })) {
+      return in_.error("a bool is neither 0 nor 1");
+    }
+    Tensor& tensor = out->emplace<Tensor>(Tensor::empty(spec.dtype, spec.shape));
+    if (bytes > 0) __builtin_memcpy(tensor.raw(), data.data(), bytes);
     return in_.expect("}");
   }
 

@@ -107,9 +107,10 @@ TEST(Text, reads_back_every_feature_exactly) {
 TEST(Text, reads_back_tensors_of_every_dtype) {
   const OpRegistry registry = testing::registry();
   std::mt19937_64 random(5);
-  for (int number = 1; number <= 13; ++number) {
-    const auto dtype = static_cast<DType>(number);
-    Tensor tensor = Tensor::empty(dtype, {33});
+  for (int number = 1; number <= 26; ++number) {
+    // In decimal, and in base64.
+    const auto dtype = static_cast<DType>((number + 1) / 2);
+    Tensor tensor = Tensor::empty(dtype, {number % 2 == 0 ? 33 : 65});
     for (size_t i = 0; i < tensor.nbytes(); ++i) {
       const auto byte = static_cast<std::byte>(random());
       tensor.raw()[i] = dtype == DType::kBool ? byte & std::byte{1} : byte;
@@ -152,7 +153,7 @@ TEST(Text, names_the_place_of_an_error) {
   const std::string x = "%0 = Source() name=\"x\" {shape=shape[2]} : float32[2]\n";
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "graph text 1:1: expected 'sidereal-graph 1', got the end of the text"},
-      {"sidereal-graph 2\n", "1:17: the text has version 2; this program reads version 1"},
+      {"sidereal-graph 3\n", "1:17: the text has version 3; this program reads versions 1 to 2"},
       {head + "%1 = Source()", "2:3: node %1 stands where %0 must be"},
       {head + "%0 = Source() nam", "2:15: expected 'name=', got 'n'"},
       {head + "%0 = Source() name=\"_\"", "2:23: '_' is not a legal name"},
@@ -166,7 +167,15 @@ TEST(Text, names_the_place_of_an_error) {
       {head + "%0 = Anything() name=\"x\" {int_attr=99999999999999999999}",
        "2:36: the number is out of range for an int"},
       {head + "%0 = Anything() name=\"x\" {tensor_attr=float32[9999999]{0}}",
-       "2:55: the tensor is larger than its text or than 64 MiB"},
+       "2:55: the tensor is larger than its text or than 2 GiB"},
+      {head + "%0 = Anything() name=\"x\" {tensor_attr=float32[2]base64{AAAA}}",
+       "2:56: expected 8 bytes in base64, got 'A'"},
+      {head + "%0 = Anything() name=\"x\" {tensor_attr=float32[1]base64{A?AAAA==}}",
+       "2:56: expected 4 bytes in base64, got 'A'"},
+      {head + "%0 = Anything() name=\"x\" {tensor_attr=bool[3]base64{AAEC}}",
+       "a bool is neither 0 nor 1"},
+      {head + "%0 = Anything() name=\"x\" {tensor_attr=string[1]base64{AAEC}}",
+       "strings are not written in base64"},
       {head + "%0 = Anything() name=\"x\" {string_attr=\"a", "expected a closing '\"'"},
       {head + "%0 = Anything() name=\"x\" {string_attr=\"a\n\"}", "got the end of the line"},
       {head + "%0 = Source() name=\"x\" {shape=shape[2]} : float32[3]\n",

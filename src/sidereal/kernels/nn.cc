@@ -95,6 +95,10 @@ void sigmoid_cross_entropy_label_grad(const T* grad, const T* logits, T* out, in
 template <class T>
 void fm_interaction(const T* v, const FmDims& dims, T* out) {
   constexpr int kLanes = Vec<T>::kLanes;
+  if (dims.fields == 0) {
+    std::fill_n(out, dims.batch, T(0));
+    return;
+  }
   for (int64_t b = 0; b < dims.batch; ++b) {
     const T* x = v + b * dims.fields * dims.dim;
     typename Vec<T>::Type acc{};
@@ -119,6 +123,7 @@ void fm_interaction(const T* v, const FmDims& dims, T* out) {
 template <class T>
 void fm_interaction_grad(const T* grad, const T* v, const FmDims& dims, T* grad_v) {
   constexpr int kLanes = Vec<T>::kLanes;
+  if (dims.fields == 0) return;
   for (int64_t b = 0; b < dims.batch; ++b) {
     const T* x = v + b * dims.fields * dims.dim;
     T* y = grad_v + b * dims.fields * dims.dim;

@@ -122,7 +122,7 @@ void UniqueScratch::prepare(size_t ids) {
 }
 
 int64_t unique(std::span<const int64_t> ids, UniqueScratch& scratch, int64_t* unique_ids,
-               int32_t* inverse) {
+               int32_t* inverse, NegativeIds negative) {
   SR_CHECK(ids.size() <= (size_t{1} << 30), "unique of {} ids", ids.size());
   const auto n = static_cast<int64_t>(ids.size());
   scratch.prepare(ids.size());
@@ -136,7 +136,7 @@ int64_t unique(std::span<const int64_t> ids, UniqueScratch& scratch, int64_t* un
   for (int64_t i = 0; i < n; ++i) {
     if (i + kAheadSlots < n) __builtin_prefetch(&slots[home_slot(ids[i + kAheadSlots], shift)], 1);
     const int64_t id = ids[i];
-    if (id < 0) [[unlikely]] {
+    if (id < 0 && negative == NegativeIds::kNone) [[unlikely]] {
       inverse[i] = -1;
       continue;
     }
@@ -204,6 +204,33 @@ int64_t route(std::span<const int64_t> ids, const ShardLayout& layout, int64_t* 
     position[i] = pack(shard, at - offsets[shard]);
   }
   return -1;
+}
+
+int64_t find_bad_position(std::span<const int64_t> position, std::span<const int64_t> rows,
+                          std::vector<int64_t>& next) {
+  next.assign(rows.size(), 0);
+  for (size_t i = 0; i < position.size(); ++i) {
+    const int64_t shard = position[i] >> kPositionShift;
+    if (shard < 0 || shard >= static_cast<int64_t>(rows.size()) ||
+        index_of(position[i]) != next[shard] || next[shard] == rows[shard]) [[unlikely]] {
+      return static_cast<int64_t>(i);
+    }
+    ++next[shard];
+  }
+  const bool all = std::equal(next.begin(), next.end(), rows.begin());
+  return all ? -1 : static_cast<int64_t>(position.size());
+}
+
+int64_t find_bad_place(std::span<const int32_t> inverse, int64_t ids, bool first) {
+  int64_t seen = first ? 0 : ids;
+  for (size_t i = 0; i < inverse.size(); ++i) {
+    if (inverse[i] < seen) [[likely]]
+      continue;
+    if (inverse[i] > seen || seen == ids) [[unlikely]]
+      return static_cast<int64_t>(i);
+    ++seen;
+  }
+  return seen == ids ? -1 : static_cast<int64_t>(inverse.size());
 }
 
 template <class T>

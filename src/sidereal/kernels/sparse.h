@@ -10,6 +10,9 @@
 /// or double.
 namespace sidereal::kernels {
 
+/// What a negative id is for unique(): nothing, or an id like others, which no table has.
+enum class NegativeIds { kNone, kIds };
+
 /// Memory of unique(), kept from call to call so that nothing is allocated or cleared per call.
 /// Thread: core-local.
 class UniqueScratch {
@@ -18,7 +21,7 @@ class UniqueScratch {
 
  private:
   friend int64_t unique(std::span<const int64_t> ids, UniqueScratch& scratch, int64_t* unique_ids,
-                        int32_t* inverse);
+                        int32_t* inverse, NegativeIds negative);
   struct Slot {
     int64_t id;
     uint32_t generation;
@@ -31,10 +34,10 @@ class UniqueScratch {
 };
 
 /// Writes the distinct ids in the order they first appear to `unique_ids` (room for ids.size()) and
-/// the place of ids[i] among them to inverse[i]. A negative id means "nothing": it gets inverse -1
-/// and is not among the unique ids. At most 2^30 ids. Returns the number of unique ids.
+/// the place of ids[i] among them to inverse[i]. With kNone a negative id gets inverse -1 and is
+/// not among the unique ids. At most 2^30 ids. Returns the number of unique ids.
 int64_t unique(std::span<const int64_t> ids, UniqueScratch& scratch, int64_t* unique_ids,
-               int32_t* inverse);
+               int32_t* inverse, NegativeIds negative = NegativeIds::kNone);
 
 /// Where a unique id went: `shard << kPositionShift | index` within the shard's rows.
 inline constexpr int kPositionShift = 40;
@@ -48,6 +51,18 @@ inline constexpr int kPositionShift = 40;
 /// undefined.
 int64_t route(std::span<const int64_t> ids, const ShardLayout& layout, int64_t* rows,
               int64_t* offsets, int64_t* position);
+
+/// The index of the first of `position` that route() would not have made for shards of rows[s]
+/// rows: those of a shard count up from 0. position.size() when a shard has rows that none names,
+/// -1 when all is well: then gather_parts(), find_in_parts() and sum_parts() stay inside the parts,
+/// and sum_parts() leaves no row out. `next` is memory.
+int64_t find_bad_position(std::span<const int64_t> position, std::span<const int64_t> rows,
+                          std::vector<int64_t>& next);
+
+/// The index of the first of `inverse` that is no place among `ids` unique ids, or -1. With `first`
+/// those that unique() would not have made count too: each id first appears after those before it,
+/// and all appear (inverse.size() when one does not).
+int64_t find_bad_place(std::span<const int32_t> inverse, int64_t ids, bool first);
 
 /// out[i] = the row of width `dim` that parts[shard] holds at the position of inverse[i]; a row of
 /// zeros where inverse[i] is -1. parts[s] is [rows of s, dim] and may be null when s has no row.

@@ -264,6 +264,11 @@ bool Lane::poll_io() {
   return progress;
 }
 
+bool Lane::poll_posts() {
+  SR_DCHECK(on_lane());
+  return !in_io_ && run_inbox();
+}
+
 bool Lane::run_inbox() {
   base::Function<void()> fn;
   int count = 0;

@@ -165,6 +165,9 @@ class Lane {
   /// between its instructions. Never calls drivers or posted functions. Does nothing when called
   /// from inside an I/O handler, timer or flusher. True if there was something to do.
   bool poll_io();
+  /// Runs what was posted; for a long step to call beside poll_io(), on a lane where nothing that
+  /// is posted begins or ends a step. As poll_io().
+  bool poll_posts();
   /// Runs the flushers that wait, without a look at sockets: what was made leaves. As poll_io().
   bool flush();
 

@@ -5,12 +5,17 @@
 
 namespace sidereal::metrics {
 
+class Figures;
+struct Declaration;
+
 /// A number that one thread writes and any thread may read. An addition is a plain load, add and
 /// store: no locked instruction. Two writers would lose additions: give each lane its own.
 /// Thread: one writer; any reader (relaxed: a reader sees some recent value).
 class Counter {
  public:
   Counter() = default;
+  /// One of `in`, which is read as long as this is there.
+  Counter(Figures* in, Declaration what);
   Counter(const Counter&) = delete;
   Counter& operator=(const Counter&) = delete;
 

@@ -35,9 +35,12 @@ void Histogram::record(int64_t value) {
 
 HistogramSnapshot Histogram::snapshot() const {
   HistogramSnapshot out;
-  for (size_t i = 0; i < out.counts.size(); ++i) {
-    out.counts[i] = counts_[i].value();
-    out.count += out.counts[i];
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    const int64_t count = counts_[i].value();
+    if (count == 0) continue;
+    out.counts.resize(HistogramSnapshot::kBuckets);
+    out.counts[i] = count;
+    out.count += count;
   }
   out.sum = sum_.value();
   out.max = max_.value();
@@ -45,7 +48,8 @@ HistogramSnapshot Histogram::snapshot() const {
 }
 
 void HistogramSnapshot::merge(const HistogramSnapshot& other) {
-  for (size_t i = 0; i < counts.size(); ++i) counts[i] += other.counts[i];
+  counts.resize(std::max(counts.size(), other.counts.size()));
+  for (size_t i = 0; i < other.counts.size(); ++i) counts[i] += other.counts[i];
   count += other.count;
   sum += other.sum;
   max = std::max(max, other.max);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "sidereal/metrics/counter.h"
 
@@ -13,7 +14,7 @@ namespace sidereal::metrics {
 struct HistogramSnapshot {
   static constexpr size_t kBuckets = 256;
 
-  std::array<int64_t, kBuckets> counts{};
+  std::vector<int64_t> counts = {};  ///< By bucket; empty: all are 0.
   int64_t count = 0;
   int64_t sum = 0;
   int64_t max = 0;
@@ -34,6 +35,12 @@ struct HistogramSnapshot {
 /// Thread: one writer; any reader.
 class Histogram {
  public:
+  Histogram() = default;
+  /// One of `in`, which is read as long as this is there.
+  Histogram(Figures* in, Declaration what);
+  Histogram(const Histogram&) = delete;
+  Histogram& operator=(const Histogram&) = delete;
+
   /// Counts one value; a negative one counts as 0. Writer only. No allocation.
   void record(int64_t value);
   /// A copy for reading and merging. Any thread; may miss the latest records.

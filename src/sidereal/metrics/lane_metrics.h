@@ -1,61 +1,71 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "sidereal/metrics/counter.h"
+#include "sidereal/metrics/figures.h"
 #include "sidereal/metrics/histogram.h"
 
 namespace sidereal::metrics {
 
-/// The counters of one lane. The lane writes, anybody reads.
+/// What sidereal_refused_total is, whoever counts.
+inline constexpr const char* kRefusedName = "sidereal_refused_total";
+inline Declaration refused(const char* why) {
+  return counter(kRefusedName, Unit::kCount, "Connections and requests that were refused.",
+                 {"why", why});
+}
+
+/// What one lane counts: its loop, and the connections on it. A row is all that a new figure needs.
 /// Thread: one writer (the lane); any reader.
 struct LaneMetrics {
-  // Time, in nanoseconds. busy + spin + sleep is the life of the loop.
-  Counter busy_ns;   ///< iterations that did some work
-  Counter spin_ns;   ///< iterations that looked and found nothing
-  Counter sleep_ns;  ///< blocked in the poller
-  Counter loops;     ///< iterations
-  Counter posts;     ///< functions run from the inbox
-  Counter timers;    ///< timers fired
+  Figures figures;
 
-  // Transport.
-  Counter bytes_in;
-  Counter bytes_out;
-  Counter frames_in;
-  Counter frames_out;
-  Counter calls;                ///< calls sent (client) or received (server)
-  Counter calls_failed;         ///< completed with an error
-  Counter replies_late;         ///< arrived after their call was given up; skipped
-  Counter replies_dropped;      ///< made for a connection that was gone
-  Counter malformed;            ///< connections closed because of bytes that were no valid frame
-  Counter handshakes_refused;   ///< connections refused by version, cluster, task, lane or number
-  Counter refused_garbage;      ///< connections that began with something else than a handshake
-  Counter refused_certificate;  ///< connections that began TLS and proved nothing
-  Counter refused_idle;         ///< connections that did not shake hands in time
-  Counter refused_over_limit;   ///< connections closed because too many had not shaken hands
-  Counter gone;                 ///< connections that left before they had shaken hands
-  Counter connections;          ///< open now
-  Counter rings;                ///< connections that go through shared memory, open now
-  Counter rings_declined;       ///< of one host, where this side or the other had none for them
-  Histogram call_ns;            ///< from call to completion, on the client
-};
+  // The life of the loop is the sum of the first three.
+  Counter busy_ns{&figures, counter("sidereal_lane_busy_seconds_total", Unit::kSeconds,
+                                    "Time in iterations of lanes that did some work.")};
+  Counter spin_ns{&figures, counter("sidereal_lane_spin_seconds_total", Unit::kSeconds,
+                                    "Time in iterations that looked and found nothing.")};
+  Counter sleep_ns{&figures, counter("sidereal_lane_sleep_seconds_total", Unit::kSeconds,
+                                     "Time that lanes slept until something came.")};
+  Counter loops{&figures,
+                counter("sidereal_lane_iterations_total", Unit::kCount, "Iterations of lanes.")};
+  Counter posts{&figures, counter("sidereal_lane_posts_total", Unit::kCount,
+                                  "Functions that lanes ran for other threads.")};
+  Counter timers{
+      &figures, counter("sidereal_lane_timers_total", Unit::kCount, "Timers of lanes that fired.")};
 
-/// A merged copy of several LaneMetrics. Value type.
-struct LaneMetricsSnapshot {
-  int64_t busy_ns = 0, spin_ns = 0, sleep_ns = 0, loops = 0, posts = 0, timers = 0;
-  int64_t bytes_in = 0, bytes_out = 0, frames_in = 0, frames_out = 0, calls = 0;
-  int64_t calls_failed = 0, replies_late = 0, replies_dropped = 0, malformed = 0;
-  int64_t handshakes_refused = 0, refused_garbage = 0, refused_certificate = 0, refused_idle = 0;
-  int64_t refused_over_limit = 0, gone = 0, connections = 0, rings = 0, rings_declined = 0;
-  HistogramSnapshot call_ns;
+  Counter bytes_in{&figures, counter("sidereal_transport_received_bytes_total", Unit::kBytes,
+                                     "Bytes read by connections between lanes.")};
+  Counter bytes_out{&figures, counter("sidereal_transport_sent_bytes_total", Unit::kBytes,
+                                      "Bytes written by connections between lanes.")};
+  Counter frames_in{
+      &figures, counter("sidereal_transport_frames_received_total", Unit::kCount, "Frames read.")};
+  Counter frames_out{
+      &figures, counter("sidereal_transport_frames_sent_total", Unit::kCount, "Frames written.")};
+  Counter calls{&figures, counter("sidereal_transport_calls_total", Unit::kCount,
+                                  "Calls between lanes, made or taken.")};
+  Counter calls_failed{&figures, counter("sidereal_transport_calls_failed_total", Unit::kCount,
+                                         "Calls, made or taken, that ended with an error.")};
+  Counter replies_late{&figures, counter("sidereal_transport_replies_late_total", Unit::kCount,
+                                         "Answers that came when nobody waited any more.")};
+  Counter replies_dropped{&figures,
+                          counter("sidereal_transport_replies_dropped_total", Unit::kCount,
+                                  "Answers to a connection that was gone.")};
+  Counter connections{&figures, gauge("sidereal_transport_connections", Unit::kCount,
+                                      "Connections of other tasks' lanes that are open.")};
+  Counter rings{&figures, gauge("sidereal_transport_rings", Unit::kCount,
+                                "Open connections that go through shared memory.")};
+  Counter rings_declined{&figures, counter("sidereal_transport_rings_declined_total", Unit::kCount,
+                                           "Connections of one host that could not share memory.")};
+  Counter gone{&figures, counter("sidereal_transport_gone_total", Unit::kCount,
+                                 "Connections that left before they had shaken hands.")};
+  Histogram call_ns{&figures, histogram("sidereal_transport_call_seconds", Unit::kSeconds,
+                                        "Time from a call to its answer, where it was made.")};
 
-  /// Adds what `lane` counted so far.
-  void add(const LaneMetrics& lane);
-  /// Name and value of every number, in the order above (call_ns as count, mean, p50, p99, max).
-  [[nodiscard]] std::vector<std::pair<std::string, int64_t>> items() const;
+  Counter malformed{&figures, refused("frames")};              ///< No valid frame.
+  Counter handshakes_refused{&figures, refused("handshake")};  ///< Another version, task, lane, ...
+  Counter refused_garbage{&figures, refused("garbage")};       ///< Began with something else.
+  Counter refused_certificate{&figures, refused("certificate")};  ///< Began TLS, proved nothing.
+  Counter refused_idle{&figures, refused("idle")};                ///< Did not shake hands in time.
+  Counter refused_over_limit{&figures, refused("over_limit")};    ///< Too many had not.
 };
 
 }  // namespace sidereal::metrics

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "sidereal/metrics/counter.h"
+#include "sidereal/metrics/figures.h"
 #include "sidereal/metrics/histogram.h"
 #include "sidereal/metrics/lane_metrics.h"
 
@@ -53,25 +54,71 @@ TEST(Histogram, ReportsQuantilesMeanAndMax) {
   EXPECT_EQ(HistogramSnapshot().quantile(0.5), 0);
 }
 
-TEST(LaneMetrics, MergesLanesOnRead) {
+TEST(Figures, sums_what_has_the_same_name_and_label) {
   LaneMetrics a, b;
   a.calls.add(3);
   b.calls.add(4);
   a.call_ns.record(10);
   b.call_ns.record(20);
-  LaneMetricsSnapshot sum;
-  sum.add(a);
-  sum.add(b);
-  EXPECT_EQ(sum.calls, 7);
-  EXPECT_EQ(sum.call_ns.count, 2);
-  bool found = false;
-  for (const auto& [name, value] : sum.items()) {
-    if (name == "calls") {
-      found = true;
-      EXPECT_EQ(value, 7);
-    }
+  a.refused_idle.add(2);
+  b.malformed.add(5);
+  Readings sum;
+  a.figures.read(&sum);
+  b.figures.read(&sum);
+  EXPECT_EQ(sum.value("sidereal_transport_calls_total"), 7);
+  EXPECT_EQ(sum.all().at("sidereal_transport_call_seconds").histogram.count, 2);
+  EXPECT_EQ(sum.value("sidereal_refused_total"), 7);
+  EXPECT_EQ(sum.series("sidereal_refused_total{why=\"idle\"}"), 2);
+  EXPECT_EQ(sum.value("sidereal_transport_call"), 0) << "a name, not the beginning of one";
+  EXPECT_EQ(sum.value("sidereal_nothing"), 0);
+}
+
+TEST(Figures, are_whatever_was_declared_in_them) {
+  Figures figures;
+  Counter rows(&figures, counter("x_rows_total", Unit::kCount, "Rows."));
+  Counter life(&figures, gauge("x_life_seconds", Unit::kSeconds, "Life."));
+  Histogram times(&figures, histogram("x_time_seconds", Unit::kSeconds, "Times."));
+  rows.add(2);
+  life.set(1'500'000'000);
+  times.record(7);
+  Readings now;
+  figures.read(&now);
+  ASSERT_EQ(now.all().size(), 3u);
+  EXPECT_EQ(now.all().at("x_rows_total").what.help, "Rows.");
+  EXPECT_EQ(now.all().at("x_life_seconds").scaled(), 1.5);
+  EXPECT_EQ(now.all().at("x_time_seconds").histogram.max, 7);
+}
+
+TEST(Figures, of_peers_may_be_any_numbers) {
+  Readings sum;
+  for (const char* why : {"a", "b"}) {
+    sum.add(counter("x_total", Unit::kCount, "", {"why", why}), INT64_MAX);
   }
-  EXPECT_TRUE(found);
+  EXPECT_EQ(sum.value("x_total"), INT64_MAX);
+}
+
+/// Names in Prometheus' style: what a unit and a kind end in.
+TEST(Figures, of_lanes_have_names_that_say_what_they_are) {
+  const LaneMetrics lane;
+  Readings all;
+  lane.figures.read(&all);
+  EXPECT_GT(all.all().size(), 20u);
+  for (const auto& [series, reading] : all.all()) {
+    EXPECT_EQ(wrong_with(reading.what), "") << series;
+  }
+}
+
+TEST(Figures, wrong_with_finds_names_that_do_not_fit) {
+  EXPECT_EQ(wrong_with(counter("sidereal_a_bytes_total", Unit::kBytes, "A.")), "");
+  EXPECT_NE(wrong_with(counter("sidereal_a_bytes", Unit::kBytes, "A.")), "");
+  EXPECT_NE(wrong_with(gauge("sidereal_a_total", Unit::kCount, "A.")), "");
+  EXPECT_NE(wrong_with(gauge("sidereal_a", Unit::kBytes, "A.")), "");
+  EXPECT_NE(wrong_with(gauge("sidereal_a_seconds", Unit::kCount, "A.")), "");
+  EXPECT_NE(wrong_with(gauge("sidereal_a-b", Unit::kCount, "A.")), "");
+  EXPECT_NE(wrong_with(gauge("a", Unit::kCount, "A.")), "");
+  EXPECT_NE(wrong_with(gauge("sidereal_a", Unit::kCount, "")), "");
+  EXPECT_NE(wrong_with(gauge("sidereal_a", Unit::kCount, "A.\nB.")), "");
+  EXPECT_NE(wrong_with(gauge("sidereal_a", Unit::kCount, "A.", {"task", "x"})), "");
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ Status infer_shard_apply(const InferContext& c) {
 
 Status infer_gather_parts(const InferContext& c) {
   SR_ASSIGN_OR_RETURN(const int64_t dim, dim_of(c));
-  SR_RETURN_IF_ERROR(require_dtype(c, 0, DType::kInt64));
+  SR_RETURN_IF_ERROR(require(c, sets::kIndices, 0, 0));
   SR_RETURN_IF_ERROR(require_list(c, 1, DType::kInt64));
   SR_RETURN_IF_ERROR(require_list(c, 2, DType::kInt32));
   for (size_t i = 3; i < c.inputs.size(); ++i) SR_RETURN_IF_ERROR(require_rows(c, i, dim));
@@ -187,6 +187,8 @@ Status infer_call(const InferContext& c) {
 }
 
 const ir::AttrSpec kDim = {"dim", "int", true, "Elements of a row."};
+const ir::AttrSpec kStrict = {"strict", "bool", false,
+                              "Negative ids are ids too, which no table has."};
 
 void register_worker_side(OpRegistry* registry) {
   registry->add({.name = "Unique",
@@ -194,6 +196,7 @@ void register_worker_side(OpRegistry* registry) {
                         "its place among them; negative ids are left out and have place -1.",
                  .min_inputs = 1,
                  .max_inputs = 1,
+                 .attrs = {kStrict},
                  .infer = infer_unique,
                  .differentiable = false});
   registry->add({.name = "Route",
@@ -215,7 +218,8 @@ void register_worker_side(OpRegistry* registry) {
                  .attrs = {{"of", "ints", true, "By table: which input has its ids."},
                            {"rows", "ints", true, "By table: its rows."},
                            {"lanes", "ints", true, "Lanes of each ps task."},
-                           {"vars", "strings", false, "Names of the tables, for messages."}},
+                           {"vars", "strings", false, "Names of the tables, for messages."},
+                           kStrict},
                  .infer = infer_unique_route,
                  .differentiable = false});
   registry->add({.name = "GatherParts",

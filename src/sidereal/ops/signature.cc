@@ -6,11 +6,13 @@
 #include <array>
 #include <optional>
 
+#include "sidereal/base/wrap.h"
 #include "sidereal/ops/internal.h"
 
 namespace sidereal::ops {
 namespace {
 
+using base::wrap;
 using internal::DTypeSet;
 using ir::AttrMap;
 using ir::AttrSpec;
@@ -27,6 +29,8 @@ constexpr std::array<DType, 6> kUsual = {DType::kFloat32, DType::kInt64,  DType:
 constexpr int kOpenInputs = 2;
 /// Ways to choose required attributes.
 constexpr int kVariants = 8;
+/// How wide the lines of the page are, those of tables excepted.
+constexpr size_t kPageColumns = 100;
 
 /// A word in quotes in the doc of an attribute, which is one of its values; "" without one.
 std::string quoted_word(const std::string& doc) {
@@ -329,19 +333,24 @@ std::string ops_page(const ir::OpRegistry& registry) {
     }
     return text;
   };
+  const auto item = [](const std::string& text) {
+    return wrap("- " + text, kPageColumns, "  ") + "\n";
+  };
   std::string out = fmt::format(
-      "# Operations\n\nThe {} operations of graphs. `sidereal ops NAME` shows one of them. This "
-      "page "
-      "is made by `sidereal ops --markdown`; the dtypes are what\neach op's inference takes.\n\n",
-      registry.names().size());
+      "# Operations\n\n{}\n\n",
+      wrap(fmt::format("The {} operations of graphs. `sidereal ops NAME` shows one of them. This "
+                       "page is made by `sidereal ops --markdown`; the dtypes are what each op's "
+                       "inference takes.",
+                       registry.names().size()),
+           kPageColumns));
   for (const std::string& name : registry.names()) {
     const OpSchema& schema = *registry.find(name);
     const OpSignature signature = signature_of(schema);
-    out += fmt::format("## {}\n\n{}\n\n", name, schema.doc);
-    out +=
-        fmt::format("- inputs: {}\n- outputs: {}\n- gradient: {}\n", inputs_text(schema, signature),
-                    outputs_text(schema, signature), gradient_text(schema));
-    for (const std::string& note : notes_of(schema)) out += fmt::format("- it {}\n", note);
+    out += fmt::format("## {}\n\n{}\n\n", name, wrap(schema.doc, kPageColumns));
+    out += item("inputs: " + inputs_text(schema, signature));
+    out += item("outputs: " + outputs_text(schema, signature));
+    out += item(fmt::format("gradient: {}", gradient_text(schema)));
+    for (const std::string& note : notes_of(schema)) out += item("it " + note);
     if (!schema.attrs.empty()) out += "\n| attribute | type | |\n|---|---|---|\n";
     for (const AttrSpec& attr : schema.attrs) {
       out += fmt::format("| `{}` | {}{} | {} |\n", attr.name, attr.type,

@@ -19,11 +19,15 @@
 // with predicates (sent when home has them), gates (first of all) and acknowledgements (last of
 // all) along the same order.
 //
+// In the whole graph, programs park what waits (program::Program::parks), so there the order only
+// says what goes first. It is what functions run in.
+//
 // With tensor_fuse a device sends some of what it has later: when the last value of the parcel is
 // made. From the first value until then it does nothing that may wait, and needs nobody. So whoever
 // waits for any part of a parcel waits for no device that would not go on by itself, and if all
 // devices waited, they would wait at the same nodes without tensor_fuse. In particular no value of
-// a parcel depends on what another one was sent for.
+// a parcel depends on what another one was sent for. And all values of a parcel wait for the same
+// at queues and accumulators, so none is held up there by another one.
 namespace sidereal::partition {
 namespace {
 

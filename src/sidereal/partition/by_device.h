@@ -39,8 +39,9 @@ struct ByDeviceOptions {
 };
 
 /// Cuts a graph whose nodes name their devices, also in bodies (passes/place_devices.h), into one
-/// graph per device, by name. All devices run at once, each front to back; they meet at `Send` and
-/// `Recv` nodes, whose edges are numbered from 0.
+/// graph per device, by name. All devices run at once, each front to back but for what waits, which
+/// holds up only what needs it; they meet at `Send` and `Recv` nodes, whose edges are numbered from
+/// 0.
 ///
 /// * A value that other devices read is sent once to each, right after it was made, and received
 ///   before its first reader. A node that waits for another one gets an empty tensor; a value and
@@ -53,9 +54,10 @@ struct ByDeviceOptions {
 ///   iteration, nor home of others.
 /// * What reads an output of such a node runs after its effects on all devices.
 ///
-/// Order promised: along data and control edges only, and of what is done to one queue, accumulator
-/// or table, which may wait, that of the graph. Equal graphs give equal partitions.
-/// Deadlock: with a tensor on its way from each Send, no device waits forever; see by_device.cc.
+/// Order promised: along data and control edges only; in functions also, of what is done to one
+/// queue, accumulator or table, that of the graph. Equal graphs give equal partitions.
+/// Deadlock: with a tensor on its way from each Send, no device waits forever, but for what waits
+/// for other steps, which holds up only what needs it; see by_device.cc.
 /// Errors: kInvalidArgument names what verify() finds, a node without a device, a Send or Recv
 /// that is there already, a fetch or target that is not; kResourceExhausted: more than
 /// `function_nodes_max`. Source: TensorFlow's graph partitioner (core/graph/graph_partition.h).

@@ -326,7 +326,7 @@ TEST_F(ByDevice, a_variable_is_read_when_what_reads_it_has_come) {
                   "Recv 1 -> x/recv_1", "rows = VariableRead table", "sum = Add rows x/recv_1"));
 }
 
-TEST_F(ByDevice, ops_on_one_queue_stay_in_their_order_for_they_may_wait_for_each_other) {
+TEST_F(ByDevice, ops_on_one_queue_are_tried_in_the_order_of_the_graph) {
   const ir::AttrMap components = {{"dtypes", std::vector<std::string>{"float32"}},
                                   {"shapes", std::vector<int64_t>{0}}};
   ir::AttrMap attrs = components;
@@ -521,7 +521,7 @@ TEST_F(ByDevice, fused_what_is_there_is_sent_before_its_device_may_wait) {
   auto parts = cut({w}, {}, {.tensor_fuse = true});
   EXPECT_THAT(lines(parts[kA].graph),
               ElementsAre("q = Queue", "x = Placeholder", "Send 0 x", "got = QueueDequeue q",
-                          "z = Neg x", "Send 1 got z"));
+                          "Send 1 got", "z = Neg x", "Send 2 z"));
 }
 
 TEST_F(ByDevice, fused_large_values_go_alone_and_messages_are_bounded) {

@@ -2,7 +2,7 @@
 
 #include "sidereal/ir/control_ops.h"
 #include "sidereal/partition/internal/call_plan.h"
-#include "sidereal/partition/internal/waiting.h"
+#include "sidereal/partition/waiting.h"
 
 namespace sidereal::partition {
 
@@ -75,6 +75,25 @@ bool can_be_left_out(const CallRegion& region, const Node& node) {
   if (node.op == "Identity" && region.rules->lite) return true;
   if (!can_be_anywhere(node.op) && !makes_handle(node.op)) return false;
   return node.op != "NoOp" && region.resolve({node.id, 0}, nullptr).node != nullptr;
+}
+
+/// By node: whether it, or what it needs, may wait.
+std::vector<bool> find_behind_waits(const CallRegion& region) {
+  std::vector<bool> out(region.waits);
+  for (const Node& node : region.graph->nodes()) {
+    const size_t i = node.id.value;
+    const auto add = [&](NodeId source) { out[i] = out[i] || out[source.value]; };
+    if (region.is_arg(node.id)) continue;
+    if (region.is_order(node.id)) {
+      for (const NodeId source : region.order_of(node.id)) add(source);
+      continue;
+    }
+    for (const Read& read : region.reads[i]) {
+      if (read.value.valid()) add(read.value.node);
+    }
+    for (const NodeId source : region.after[i]) add(source);
+  }
+  return out;
 }
 
 }  // namespace
@@ -349,19 +368,25 @@ void CallPlanner::order_changes(CallRegion* region) {
   }
 }
 
-/// What is done to one queue, accumulator or table keeps the graph's order. The driver, which does
-/// nothing else while it waits, waits behind all that waits before: as one program would.
+/// What is done to one queue, accumulator or table keeps the graph's order; in a whole graph that
+/// runs in one place only where that lets nothing wait. Elsewhere the driver waits behind all that
+/// waits before, as one program would: a call is answered when all of it has run.
 void CallPlanner::order_effects(CallRegion* region) {
+  const bool is_alone =
+      region->function == nullptr && std::all_of(region->places.begin(), region->places.end(),
+                                                 [](PlaceIndex place) { return place == kDriver; });
+  const std::vector<bool> behind_waits = find_behind_waits(*region);
   std::map<std::string, NodeId> last_on;
   std::vector<NodeId> waiting;  // Up to and with the last one of the driver.
   for (const Node& node : region->graph->nodes()) {
     if (!region->live[node.id.value] || node.op == ir::kArgOp) continue;
     for (const std::string& resource : region->awaited_by(node)) {
+      if (is_alone && behind_waits[node.id.value]) continue;
       NodeId& last = last_on[resource];
       if (last.valid()) region->after[node.id.value].push_back(last);
       last = node.id;
     }
-    if (!region->waits[node.id.value]) continue;
+    if (is_alone || !region->waits[node.id.value]) continue;
     if (region->places[node.id.value] == kDriver) {
       std::vector<NodeId>& after = region->after[node.id.value];
       after.insert(after.end(), waiting.begin(), waiting.end());

@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "sidereal/ir/control_ops.h"
+#include "sidereal/ir/function.h"
 #include "sidereal/partition/internal/call_plan.h"
 
 namespace sidereal::partition {
@@ -13,6 +14,23 @@ namespace {
 
 /// True when whatever runs after a place may be told too early that a call there is done.
 using Free = std::function<bool(PlaceIndex)>;
+
+/// True for a check, and for what runs one in a function: whoever runs it wants to be told.
+bool is_check(const ir::Graph& graph, const Node& node, const ir::OpRegistry& registry,
+              std::set<const ir::Function*>* seen) {
+  if (node.op == "Assert") return true;
+  for (const std::string& attr : ir::function_attrs(*registry.find(node.op))) {
+    const auto* name = ir::find_attr<std::string>(node.attrs, attr);
+    const ir::FunctionPtr called = name == nullptr ? nullptr : graph.find_function(*name);
+    if (called == nullptr || !seen->insert(called.get()).second) continue;
+    const auto& nodes = called->body().nodes();
+    const auto inner = [&](const Node& one) {
+      return is_check(called->body(), one, registry, seen);
+    };
+    if (std::any_of(nodes.begin(), nodes.end(), inner)) return true;
+  }
+  return false;
+}
 
 /// Marks the calls of one region. Thread: core-local.
 class Marker {
@@ -29,9 +47,11 @@ class Marker {
 
   void run() {
     const size_t nodes = region_.graph->size();
+    const std::vector<bool> checks = groups_that_check();
     for (size_t g = 0; g < region_.groups.size(); ++g) {
       CallGroup& group = region_.groups[g];
-      group.one_way = group.rets.empty() && !group.waits && is_free_after(nodes + g, group.place);
+      group.one_way =
+          group.rets.empty() && !group.waits && !checks[g] && is_free_after(nodes + g, group.place);
     }
     for (auto& [id, split] : region_.split) {
       if (!region_.live[id.value]) continue;
@@ -45,6 +65,17 @@ class Marker {
   }
 
  private:
+  [[nodiscard]] std::vector<bool> groups_that_check() const {
+    std::vector<bool> out(region_.groups.size(), false);
+    for (const Node& node : region_.graph->nodes()) {
+      const int32_t group = region_.owner[node.id.value];
+      if (group < 0 || out[group]) continue;
+      std::set<const ir::Function*> seen;
+      out[group] = is_check(*region_.graph, node, region_.rules->registry, &seen);
+    }
+    return out;
+  }
+
   /// True when nothing that runs after `item` can tell whether a call to `place` is done: the end,
   /// nodes of the driver without effect, and calls to the same place.
   bool is_free_after(size_t item, PlaceIndex place) {

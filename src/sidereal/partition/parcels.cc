@@ -1,9 +1,10 @@
 #include "sidereal/partition/internal/parcels.h"
 
 #include <set>
+#include <tuple>
 
 #include "sidereal/ir/control_ops.h"
-#include "sidereal/partition/internal/waiting.h"
+#include "sidereal/partition/waiting.h"
 #include "sidereal/tensor/dtype.h"
 
 namespace sidereal::partition {
@@ -30,6 +31,7 @@ class ParcelFinder {
       : region_(region), options_(options) {}
 
   Parcels run() {
+    find_awaited();
     for (const Node& node : region_.graph->nodes()) {
       if (node.op == ir::kArgOp) pass_results(node);
     }
@@ -45,6 +47,30 @@ class ParcelFinder {
   }
 
  private:
+  /// Finds what nodes wait for at queues and accumulators, wherever those are. In functions, which
+  /// run in their order, nothing comes from it.
+  void find_awaited() {
+    awaited_.assign(region_.graph->size(), 0);
+    if (!options_.fuse || region_.function != nullptr) return;
+    std::map<std::set<NodeId>, int32_t> numbers = {{{}, 0}};
+    std::vector<const std::set<NodeId>*> sets(region_.graph->size(), &numbers.begin()->first);
+    for (const Node& node : region_.graph->nodes()) {
+      std::set<NodeId> all;
+      if (node.op != "Recv" && (may_wait(node.op) || ir::runs_functions(node.op))) {
+        all.insert(node.id);
+      }
+      const auto add = [&](NodeId source) {
+        all.insert(sets[source.value]->begin(), sets[source.value]->end());
+      };
+      for (const Output& input : node.inputs) add(input.node);
+      for (const NodeId source : node.control_inputs) add(source);
+      const auto number = static_cast<int32_t>(numbers.size());
+      const auto found = numbers.try_emplace(std::move(all), number).first;
+      sets[node.id.value] = &found->first;
+      awaited_[node.id.value] = found->second;
+    }
+  }
+
   /// What `node` reads and waits for on `device`.
   void receive_for(const Node& node, DeviceIndex device) {
     for (const Output& value : reads_on(region_, node, device)) {
@@ -59,15 +85,14 @@ class ParcelFinder {
 
   void receive(size_t parcel) {
     if (!received_.insert(parcel).second) return;
-    const auto [from, to] = std::pair(out_.all[parcel].from, out_.all[parcel].to);
-    const auto open = open_.find({from, to});
-    if (open != open_.end() && open->second.parcel == parcel) open_.erase(open);
+    const DeviceIndex to = out_.all[parcel].to;
+    std::erase_if(open_, [parcel](const auto& open) { return open.second.parcel == parcel; });
     close_from(to);
   }
 
   /// The device may wait now.
   void close_from(DeviceIndex device) {
-    std::erase_if(open_, [&](const auto& open) { return open.first.first == device; });
+    std::erase_if(open_, [&](const auto& open) { return std::get<0>(open.first) == device; });
   }
 
   void pass_results(const Node& node) {
@@ -76,7 +101,8 @@ class ParcelFinder {
       const auto sent = region_.sent.find(value);
       if (sent == region_.sent.end()) continue;
       for (const DeviceIndex to : sent->second) {
-        const size_t parcel = parcel_for(region_.home_of(value), to, known_bytes(node.outputs[o]));
+        const size_t parcel =
+            parcel_for(node, region_.home_of(value), to, known_bytes(node.outputs[o]));
         out_.all[parcel].values.push_back(value);
         out_.of_value[{value, to}] = parcel;
       }
@@ -86,21 +112,22 @@ class ParcelFinder {
       const auto awaited = region_.awaited.find(done);
       if (awaited == region_.awaited.end()) continue;
       for (const DeviceIndex to : awaited->second) {
-        const size_t parcel = parcel_for(from, to, 0);
+        const size_t parcel = parcel_for(node, from, to, 0);
         out_.all[parcel].orders.push_back(done);
         out_.of_order[{done, to}] = parcel;
       }
     }
   }
 
-  /// Where something goes that has so many bytes at least.
-  size_t parcel_for(DeviceIndex from, DeviceIndex to, int64_t bytes) {
+  /// Where something of `node` goes that has so many bytes at least. What waits for something does
+  /// not go with what does not.
+  size_t parcel_for(const Node& node, DeviceIndex from, DeviceIndex to, int64_t bytes) {
     const auto made = [&] {
       out_.all.push_back({.from = from, .to = to, .values = {}, .orders = {}});
       return out_.all.size() - 1;
     };
     if (!options_.fuse || bytes > options_.bytes_max) return made();
-    const auto [found, is_new] = open_.try_emplace({from, to});
+    const auto [found, is_new] = open_.try_emplace({from, to, awaited_[node.id.value]});
     Open& open = found->second;
     if (is_new || bytes > options_.bytes_max - open.bytes ||
         out_.all[open.parcel].values.size() >= options_.values_max) {
@@ -119,7 +146,9 @@ class ParcelFinder {
   const Region& region_;
   const ParcelOptions& options_;
   Parcels out_;
-  std::map<std::pair<DeviceIndex, DeviceIndex>, Open> open_;  // By source and destination.
+  std::vector<int32_t> awaited_;  // By node: the number of the set of nodes that it waits for.
+  /// By source, destination, and what is waited for.
+  std::map<std::tuple<DeviceIndex, DeviceIndex, int32_t>, Open> open_;
   std::set<size_t> received_;
 };
 

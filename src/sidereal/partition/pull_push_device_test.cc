@@ -551,5 +551,17 @@ TEST_F(PullPushByDevice, WhatCannotBeCutIsRefused) {
   EXPECT_EQ(cut(Mode::kLite, {x}).remotes.size(), 0U);
 }
 
+TEST_F(PullPushByDevice, who_runs_a_check_is_told) {
+  const Output v = variable(kPs0, "v", {1});
+  const Output one =
+      on(kPs0, b_.add("Const", {}, {{"value", tensor::Tensor::empty(DType::kFloat32, {1})}}));
+  const Output no = on(kPs0, b_.add("Const", {}, {{"value", tensor::Tensor::scalar(false)}}));
+  const NodeId push = subtract(kPs0, v, one);
+  EXPECT_THAT(summary(cut(Mode::kLite, {}, {push})), HasSubstr("one-way"));
+  const NodeId check = on(kPs0, b_.add_node("Assert", {no, one}, {}));
+  EXPECT_THAT(summary(cut(Mode::kLite, {}, {check})), testing::Not(HasSubstr("one-way")));
+  EXPECT_THAT(summary(cut(Mode::kLite, {}, {push, check})), testing::Not(HasSubstr("one-way")));
+}
+
 }  // namespace
 }  // namespace sidereal::partition

@@ -7,6 +7,7 @@
 #include "sidereal/passes/concat_products.h"
 #include "sidereal/passes/cse.h"
 #include "sidereal/passes/expand.h"
+#include "sidereal/passes/expand_lookups.h"
 #include "sidereal/passes/functions.h"
 #include "sidereal/passes/fuse.h"
 #include "sidereal/passes/gather_at_tables.h"
@@ -54,6 +55,8 @@ Result<StepGraph> optimize(StepGraph step, const ir::OpRegistry& registry,
     return apply_everywhere(std::move(from), pass, registry);
   };
   SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), gather_at_tables));
+  SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step),
+                                       [&](auto& part) { return expand_lookups(part, registry); }));
   SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), simplify));
   if (options.evaluate) {
     SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {

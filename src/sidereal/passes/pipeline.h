@@ -36,11 +36,11 @@ Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& f
                         const std::vector<ir::NodeId>& targets, const Topology& topology,
                         const ir::OpRegistry& registry, const PassOptions& options = {});
 
-/// The passes of run_passes() that follow placing: gather rows where tables are, simplify, fold,
-/// merge, lower, unite routes, drop broadcasts, fuse, split and join products, lay out lookups.
-/// Nodes that ask for different devices stay different nodes, and nodes stay where they are but
-/// those that gather; what is made of several nodes of one device asks for that device. Does not
-/// verify.
+/// The passes of run_passes() that follow placing: gather rows where tables are, expand look-ups
+/// in them, simplify, fold, merge, lower, unite routes, drop broadcasts, fuse, split and join
+/// products, lay out lookups. Nodes that ask for different devices stay different nodes, and nodes
+/// stay where they are but those that gather; what is made of several nodes of one device asks for
+/// that device. Does not verify.
 Result<StepGraph> optimize(StepGraph step, const ir::OpRegistry& registry,
                            const PassOptions& options = {});
 

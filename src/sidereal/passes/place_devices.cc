@@ -276,20 +276,33 @@ class Placer {
     return {};
   }
 
+  /// The handles that a node takes, those of an optimizer's slots too.
+  [[nodiscard]] std::vector<Output> handles_of(const Node& node) const {
+    const auto first = static_cast<size_t>(schema_of(node).handle_inputs);
+    const bool has_slots = node.op == "VariableUpdateDense" || node.op == "VariableUpdateRows";
+    std::vector<Output> out;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const bool is_slot = has_slots && graph_.spec(node.inputs[i]).dtype == ir::DType::kString;
+      if (i < first || is_slot) out.push_back(node.inputs[i]);
+    }
+    return out;
+  }
+
   /// What takes a handle goes where it was made; what passes it on, too.
   void join_handles() {
     makes_.assign(graph_.size(), false);
     std::vector<bool> carries(graph_.size(), false);
     for (size_t i = graph_.size(); i-- > 0;) {
       const Node& node = graph_.nodes()[i];
-      auto handles = static_cast<size_t>(schema_of(node).handle_inputs);
+      std::vector<Output> handles = handles_of(node);
       if (carries[i]) {
         const bool passes_on = node.op == "Identity" || node.op == "StopGradient";
         makes_[i] = node.inputs.empty();
-        handles = passes_on ? 1 : 0;
+        handles.clear();
+        if (passes_on) handles.push_back(node.inputs[0]);
       }
-      for (size_t h = 0; h < std::min(handles, node.inputs.size()); ++h) {
-        const NodeId from = node.inputs[h].node;
+      for (const Output& handle : handles) {
+        const NodeId from = handle.node;
         join(from, node.id);
         carries[from.value] = true;
       }

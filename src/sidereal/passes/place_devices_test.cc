@@ -197,6 +197,36 @@ TEST_F(PlaceDevices, two_handles_on_different_devices_into_one_op_are_refused) {
       "jobs: '/job:a' and '/job:b'");
 }
 
+TEST_F(PlaceDevices, a_slot_is_where_its_variable_is_or_is_refused) {
+  const auto variable = [&](const char* name, const char* device) {
+    const Output made =
+        b_.add("Variable", {},
+               {{"shared_name", name}, {"dtype", DType::kFloat32}, {"shape", Shape{2}}}, name);
+    graph_.mutable_node(made.node).device = device;
+    return made;
+  };
+  const auto update = [&](Output of, Output slot, const char* name) {
+    const Output gradient =
+        b_.add("Const", {}, {{"value", tensor::Tensor::empty(DType::kFloat32, Shape{2})}});
+    const Output step = b_.add("Const", {}, {{"value", tensor::Tensor::scalar(1.0)}});
+    const Output rate = b_.add("Const", {}, {{"value", tensor::Tensor::scalar(0.1F)}});
+    b_.add_node("VariableUpdateDense", {of, gradient, step, rate, slot}, {{"kind", "adagrad"}}, {},
+                name);
+    ASSERT_TRUE(b_.status().ok()) << b_.status();
+  };
+  const Output v = variable("v", "/job:b/task:1");
+  update(v, variable("v/slot", ""), "good");
+  expect_placed();
+  EXPECT_EQ(where("v/slot"), kFar1);
+  EXPECT_EQ(where("good"), kFar1);
+  const Output w = variable("w", "/job:b/task:1");
+  update(w, variable("w/slot", "/job:b/task:0"), "bad");
+  expect_error("Cannot colocate nodes 'w' (Variable) and 'w/slot' (Variable)");
+  devices_.allow_soft_placement = true;
+  expect_placed();
+  EXPECT_EQ(where("w/slot"), kFar1);
+}
+
 TEST_F(PlaceDevices, a_variables_device_wins_over_an_infeasible_request_of_its_assign) {
   const Output made = node("Make", {}, "v", "/job:b");
   node("UseCpu", {made}, "u", "/job:b/device:GPU:0");

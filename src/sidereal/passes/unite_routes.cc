@@ -21,15 +21,17 @@ using Ints = std::vector<int64_t>;
 
 /// What Uniques of one UniqueRoute have in common.
 struct Together {
-  int32_t trips = 0;    ///< Round trips to the ps before the ids are there.
+  int32_t trips = 0;    ///< Changes of place before the ids are there.
   int32_t ordered = 0;  ///< The same when what has effects waits for what had before it.
   Ints lanes;           ///< How tables are cut.
   std::string device;   ///< Asked for.
+  bool strict = false;  ///< Of negative ids.
   friend auto operator<=>(const Together&, const Together&) = default;
 };
 
 struct Group {
   Ints lanes;
+  bool strict = false;
   std::vector<NodeId> uniques;
   std::vector<NodeId> routes;
 };
@@ -76,16 +78,13 @@ class RouteUniter {
     for (const NodeId control : node.control_inputs) f(control);
   }
 
-  /// By node: alternations between the worker and the ps before it, as partition counts them.
+  /// By node: how often the place changes on the way to it, at most.
   [[nodiscard]] std::vector<int32_t> trips(bool with_order) const {
     std::vector<int32_t> out(step_.graph.size(), 0);
     for (const Node& node : step_.graph.nodes()) {
-      const bool on_worker = node.location.is_worker();
       int32_t& mine = out[node.id.value];
-      mine = on_worker ? 0 : 1;
       const auto after = [&](NodeId id) {
-        const bool here = on_worker || this->node(id).location == node.location;
-        mine = std::max(mine, out[id.value] + (here ? 0 : 1));
+        mine = std::max(mine, out[id.value] + (same_place(this->node(id), node) ? 0 : 1));
       };
       for_each_source(node, after);
       if (with_order && before_[node.id.value].valid()) after(before_[node.id.value]);
@@ -124,9 +123,11 @@ class RouteUniter {
         lanes.insert(cut == nullptr ? Ints{} : *cut);
       }
       if (lanes.size() != 1) continue;
-      Group& group =
-          groups[{real[unique.id.value], ordered[unique.id.value], *lanes.begin(), unique.device}];
+      const bool strict = ir::attr_or(unique.attrs, "strict", false);
+      Group& group = groups[{real[unique.id.value], ordered[unique.id.value], *lanes.begin(),
+                             unique.device, strict}];
       group.lanes = *lanes.begin();
+      group.strict = strict;
       group.uniques.push_back(unique.id);
       group.routes.insert(group.routes.end(), routes.begin(), routes.end());
     }
@@ -207,6 +208,7 @@ class RouteUniter {
                   {"rows", std::move(rows)},
                   {"lanes", group.lanes},
                   {"vars", std::move(vars)}};
+    if (group.strict) made.attrs["strict"] = true;
     SR_ASSIGN_OR_RETURN(const NodeId united, rewriter_.add(std::move(made), registry_));
     // Places of all ids, then what each Route gives.
     int32_t output = 0;

@@ -108,7 +108,8 @@ class Exchange {
   /// `completion` will not be told.
   virtual Status start(int call, uint64_t step, std::span<const tensor::Tensor> feeds,
                        CallCompletion* completion) = 0;
-  /// Lets bytes in and out move between two instructions; never waits.
+  /// Lets bytes in and out move, and answers who asks, between two instructions or two parts of a
+  /// long one; never waits.
   virtual void yield() = 0;
 };
 

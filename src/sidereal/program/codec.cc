@@ -24,11 +24,13 @@ using ir::Shape;
 using ir::Tensor;
 
 constexpr std::array<char, 4> kMagic = {'S', 'R', 'P', 'G'};
-constexpr uint16_t kVersion = 4;
+constexpr uint16_t kVersion = 5;
 constexpr uint32_t kMaxAttrs = 64;
 constexpr uint32_t kMaxList = 1U << 20;
 constexpr uint32_t kMaxText = 1U << 16;
 constexpr uint8_t kUnknownRank = 255;
+/// Flags of a program.
+constexpr uint16_t kParks = 1;
 /// Flags of a call.
 constexpr uint8_t kWaits = 1;
 constexpr uint8_t kOneWay = 2;
@@ -210,7 +212,7 @@ Status get_list(ByteReader* r, std::vector<int32_t>* out) {
   return {};
 }
 
-void put_instruction(ByteWriter* w, const Instruction& instruction) {
+void put_instruction(ByteWriter* w, const Instruction& instruction, bool parks) {
   w->put(instruction.kind);
   w->put(instruction.call);
   w->put_string(instruction.op);
@@ -220,9 +222,10 @@ void put_instruction(ByteWriter* w, const Instruction& instruction) {
   put_list(w, instruction.outputs);
   put_list(w, instruction.releases);
   if (instruction.kind == InstructionKind::kControl) put_list(w, instruction.bodies);
+  if (parks) put_list(w, instruction.after);
 }
 
-Status get_instruction(ByteReader* r, Instruction* out) {
+Status get_instruction(ByteReader* r, Instruction* out, bool parks) {
   SR_RETURN_IF_ERROR(r->get(&out->kind));
   if (out->kind > InstructionKind::kControl) {
     return base::data_loss("{} is not an instruction kind", static_cast<int>(out->kind));
@@ -234,11 +237,11 @@ Status get_instruction(ByteReader* r, Instruction* out) {
   SR_RETURN_IF_ERROR(get_list(r, &out->inputs));
   SR_RETURN_IF_ERROR(get_list(r, &out->outputs));
   SR_RETURN_IF_ERROR(get_list(r, &out->releases));
-  if (out->kind == InstructionKind::kControl) return get_list(r, &out->bodies);
-  return {};
+  if (out->kind == InstructionKind::kControl) SR_RETURN_IF_ERROR(get_list(r, &out->bodies));
+  return parks ? get_list(r, &out->after) : Status();
 }
 
-Status get_header(ByteReader* r) {
+Status get_header(ByteReader* r, Program* program) {
   SR_ASSIGN_OR_RETURN(const std::string_view magic, r->take(kMagic.size()));
   if (magic != std::string_view(kMagic.data(), kMagic.size())) {
     return base::data_loss("the bytes do not start with 'SRPG'");
@@ -247,10 +250,11 @@ Status get_header(ByteReader* r) {
   uint16_t flags = 0;
   SR_RETURN_IF_ERROR(r->get(&version));
   SR_RETURN_IF_ERROR(r->get(&flags));
-  if (version != kVersion || flags != 0) {
+  if (version != kVersion || flags > kParks) {
     return base::invalid_argument("the format is version {}, flags {}; this reads version {}",
                                   version, flags, kVersion);
   }
+  program->parks = flags == kParks;
   return {};
 }
 
@@ -308,14 +312,15 @@ Status get_part(ByteReader* r, Program* program) {
   SR_RETURN_IF_ERROR(r->get_count(&count, kMaxInstructions, 29));
   program->instructions.resize(count);
   for (uint32_t i = 0; i < count; ++i) {
-    SR_RETURN_IF_ERROR(base::with_context(get_instruction(r, &program->instructions[i]),
-                                          fmt::format("instruction {}", i)));
+    SR_RETURN_IF_ERROR(
+        base::with_context(get_instruction(r, &program->instructions[i], program->parks),
+                           fmt::format("instruction {}", i)));
   }
   return {};
 }
 
 Status get_program(ByteReader* r, Program* program) {
-  SR_RETURN_IF_ERROR(get_header(r));
+  SR_RETURN_IF_ERROR(get_header(r, program));
   SR_RETURN_IF_ERROR(get_part(r, program));
   uint32_t count = 0;
   SR_RETURN_IF_ERROR(r->get_count(&count, kMaxBodies, 32));
@@ -351,7 +356,9 @@ void put_part(ByteWriter* w, const Program& program) {
                                 (call.ahead ? kAhead : 0) | (call.repeatable ? kRepeatable : 0)));
   }
   put_count(w, program.instructions.size(), kMaxInstructions);
-  for (const Instruction& instruction : program.instructions) put_instruction(w, instruction);
+  for (const Instruction& instruction : program.instructions) {
+    put_instruction(w, instruction, program.parks);
+  }
 }
 
 }  // namespace
@@ -360,7 +367,7 @@ std::string encode(const Program& program) {
   ByteWriter w;
   w.put_bytes({kMagic.data(), kMagic.size()});
   w.put(kVersion);
-  w.put(uint16_t{0});
+  w.put(program.parks ? kParks : uint16_t{0});
   put_part(&w, program);
   put_count(&w, program.bodies.size(), kMaxBodies);
   for (const Program& body : program.bodies) put_part(&w, body);

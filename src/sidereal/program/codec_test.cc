@@ -136,11 +136,11 @@ std::string message(const Program& program) {
 TEST(ProgramCodec, BytesOfASmallProgramNeverChange) {
   const std::string bytes = encode(small_program());
   EXPECT_EQ(bytes.size(), 355U);
-  EXPECT_EQ(content_hash(bytes), 7997253256500448492U);
+  EXPECT_EQ(content_hash(bytes), 16704346494817604524U);
 }
 
 TEST(ProgramCodec, TheWorkedExampleOfTheFormatIsTrue) {
-  EXPECT_EQ(hex(encode(worked_example())), R"(53 52 50 47 04 00 00 00 01 00 00 00 02 00 00 00
+  EXPECT_EQ(hex(encode(worked_example())), R"(53 52 50 47 05 00 00 00 01 00 00 00 02 00 00 00
 01 01 ff ff ff ff ff ff ff ff ff ff ff ff 01 01
 ff ff ff ff ff ff ff ff 00 00 00 00 01 00 00 00
 00 00 00 00 01 00 00 00 01 00 00 00 78 01 00 00

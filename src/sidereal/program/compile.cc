@@ -54,6 +54,13 @@ class Compiler {
     return {};
   }
 
+  /// Lets what waits be parked, if anything does.
+  void park() {
+    program_.parks = may_wait(program_, program_);
+    if (program_.parks) return;
+    for (Instruction& instruction : program_.instructions) instruction.after.clear();
+  }
+
   void add_fetch(Output fetch, std::string name) {
     program_.fetches.push_back(slot_.at(fetch));
     program_.fetch_names.push_back(std::move(name));
@@ -83,6 +90,7 @@ class Compiler {
   Result<Program> finish() {
     plan();
     program_.bodies = bodies_.take();
+    park();
     SR_RETURN_IF_ERROR(validate(program_));
     return std::move(program_);
   }
@@ -169,10 +177,23 @@ class Compiler {
 
   Status emit(const Scheduled& item) {
     const Node& node = graph_.node(item.node);
+    // What the node runs after, besides what makes its inputs.
+    std::set<int32_t> after;
+    if (!is_body_) {
+      for (const ir::NodeId source : node.control_inputs) {
+        after.insert(done_[source].begin(), done_[source].end());
+      }
+    }
     if (node.op == "Placeholder" || node.op == "Arg" || node.op == "Ret" || node.op == "NoOp") {
+      if (!after.empty()) done_[node.id].assign(after.begin(), after.end());
       return {};
     }
+    const auto index = static_cast<int32_t>(program_.instructions.size());
+    if (!is_body_ && item.kind != InstructionKind::kCallStart) done_[node.id] = {index};
     Instruction instruction;
+    if (item.kind != InstructionKind::kCallWait) {
+      instruction.after.assign(after.begin(), after.end());
+    }
     instruction.kind = item.kind;
     instruction.name = node.name;
     std::vector<int32_t> inputs;
@@ -202,6 +223,8 @@ class Compiler {
   Bodies& bodies_;
   bool is_body_;
   std::map<Output, int32_t> slot_;
+  /// By node: the instructions after which it has run.
+  std::map<ir::NodeId, std::vector<int32_t>> done_;
   std::map<ir::NodeId, int32_t> call_of_;  // By Call node: which of the program's calls.
   Program program_;
 };

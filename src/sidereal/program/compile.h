@@ -36,12 +36,13 @@ struct CompiledStep {
 /// stays untouched until its answer came. NoOp nodes leave no instruction, notes (ir::is_note) no
 /// attribute. Functions become bodies,
 /// each once, with schedules and buffers of their own; what they return is never written.
+/// Waiting: a program with an instruction that may wait parks it (Program::parks).
 /// Deterministic: equal graphs give equal bytes.
 Result<CompiledStep> compile(const partition::PartitionedGraph& partitioned);
 
 /// The program of one device, whose feeds are its Placeholders and whose fetches are those of the
-/// partition. It runs in the order of the graph, in bodies too: that is what keeps devices from
-/// waiting for each other. What is sent lies where no later instruction writes.
+/// partition. It runs in the order of the graph, in bodies too, but for what waits, which is parked
+/// (bodies: is waited for). What is sent lies where no later instruction writes.
 Result<Program> compile(const partition::DevicePartition& partition);
 
 }  // namespace sidereal::program

@@ -1,10 +1,12 @@
 #include "sidereal/program/program.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "sidereal/base/strings.h"
 #include "sidereal/ir/text.h"
+#include "sidereal/partition/waiting.h"
 
 namespace sidereal::program {
 namespace {
@@ -14,9 +16,9 @@ class Printer {
   Printer(const Program& program, std::string title) : program_(program), out_(std::move(title)) {}
 
   std::string run() {
-    out_ += fmt::format(": {} instructions, {} slots, {} buffers, {} calls\n",
+    out_ += fmt::format(": {} instructions, {} slots, {} buffers, {} calls{}\n",
                         program_.instructions.size(), program_.slots.size(), program_.num_buffers,
-                        program_.calls.size());
+                        program_.calls.size(), program_.parks ? ", parks what waits" : "");
     for (size_t i = 0; i < program_.feeds.size(); ++i) {
       out_ += fmt::format("feed {} \"{}\"\n", written(program_.feeds[i]), program_.feed_names[i]);
     }
@@ -75,6 +77,9 @@ class Printer {
                                all_read(call.feeds))
                  : fmt::format("wait call {} -> ({})", instruction.call, all_written(call.fetches));
     }
+    if (!instruction.after.empty()) {
+      line += fmt::format(" after({})", fmt::join(instruction.after, ", "));
+    }
     if (!instruction.releases.empty()) line += " release " + all_read(instruction.releases);
     out_ += line + "\n";
   }
@@ -101,6 +106,21 @@ std::vector<const CallSpec*> all_calls(const Program& program) {
   add(program);
   for (const Program& body : program.bodies) add(body);
   return out;
+}
+
+bool may_wait(const Program& whole, const Program& part) {
+  std::vector<bool> bodies;  // A body runs those of lower index only.
+  const auto any = [&bodies](const Program& one) {
+    const auto waits = [&](const Instruction& instruction) {
+      return partition::may_wait(instruction.op) ||
+             (instruction.call >= 0 && one.calls[instruction.call].waits) ||
+             std::any_of(instruction.bodies.begin(), instruction.bodies.end(),
+                         [&](int32_t body) { return bodies[body]; });
+    };
+    return std::any_of(one.instructions.begin(), one.instructions.end(), waits);
+  };
+  for (const Program& body : whole.bodies) bodies.push_back(any(body));
+  return any(part);
 }
 
 std::span<const std::string_view> body_attrs(std::string_view op) {

@@ -40,6 +40,9 @@ struct Instruction {
   int32_t call = -1;              ///< Index into Program::calls (call instructions).
   std::vector<int32_t> bodies;    ///< Indices into the bodies of the whole program (kControl), in
                                   ///< the order of body_attrs().
+  /// Earlier instructions that must have run, besides those that write what this one reads. Only
+  /// where Program::parks.
+  std::vector<int32_t> after = {};
 };
 
 /// One remote call of a step, or of a run of a body: a round trip to where its program runs.
@@ -66,6 +69,9 @@ struct Program {
   std::vector<int32_t> fetches;          ///< Slots read after the last instruction.
   std::vector<std::string> fetch_names;  ///< Output names (worker); "" for Rets.
   int32_t num_buffers = 0;
+  /// An instruction that must wait is parked, and those that need nothing of it go on. Not of
+  /// bodies, which run in their order.
+  bool parks = false;
   /// What control instructions run: programs of their own slots, buffers and calls, without
   /// bodies. A body names bodies of lower index only.
   std::vector<Program> bodies;
@@ -74,6 +80,10 @@ struct Program {
 /// All calls of a program by the number that ports::Exchange knows them by: its own, then those of
 /// its bodies, in order. Empty for what a ps runs.
 std::vector<const CallSpec*> all_calls(const Program& program);
+
+/// True when an instruction of `part`, whose bodies are those of `whole`, may wait for something
+/// that the step itself, or another one, has still to do.
+bool may_wait(const Program& whole, const Program& part);
 
 /// The attributes of a control op's node that name its functions, in the order of
 /// Instruction::bodies; empty for every other op.

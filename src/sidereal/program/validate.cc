@@ -22,6 +22,9 @@ class Validator {
 
   Status run() {
     SR_RETURN_IF_ERROR(check_slots());
+    if (program_.parks && &program_ != &whole_) {
+      return base::invalid_argument("a body parks nothing: it runs in its order");
+    }
     if (program_.feed_names.size() != program_.feeds.size() ||
         program_.fetch_names.size() != program_.fetches.size()) {
       return base::invalid_argument("there must be one name per feed and fetch");
@@ -29,7 +32,8 @@ class Validator {
     for (const int32_t slot : program_.feeds) SR_RETURN_IF_ERROR(write(slot));
     for (size_t i = 0; i < program_.instructions.size(); ++i) {
       const Instruction& instruction = program_.instructions[i];
-      const Status status = check(instruction);
+      Status status = check_order(instruction, static_cast<int32_t>(i));
+      if (status.ok()) status = check(instruction);
       if (status.ok()) continue;
       return base::with_context(status, fmt::format("instruction {} '{}'", i, instruction.name));
     }
@@ -102,6 +106,19 @@ class Validator {
         return base::invalid_argument("slot {} is released while a call sends it", slot);
       }
       state_[slot] = State::kReleased;
+    }
+    return {};
+  }
+
+  /// It may only run after what comes before it.
+  Status check_order(const Instruction& instruction, int32_t index) const {
+    if (!program_.parks && !instruction.after.empty()) {
+      return base::invalid_argument("it names what it runs after in a program that parks nothing");
+    }
+    for (const int32_t before : instruction.after) {
+      if (before < 0 || before >= index) {
+        return base::invalid_argument("it cannot run after instruction {}", before);
+      }
     }
     return {};
   }

@@ -58,9 +58,9 @@ Status Variable::check_same(const VariableDef& other) const {
 
 Status Variable::uninitialized() const {
   return base::failed_precondition(
-      "attempting to use uninitialized value {}: run its initializer first "
+      "attempting to use uninitialized value {} ({}{}): run its initializer first "
       "(global_variables_initializer)",
-      def_.name);
+      def_.name, tensor::name_of(def_.dtype), def_.shape.to_string());
 }
 
 void Variable::Value::renew() {

@@ -1,17 +1,19 @@
 #include "sidereal/runtime/channels.h"
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <optional>
 #include <utility>
 
 #include "sidereal/runtime/callback_order.h"
 #include "sidereal/runtime/callback_threads.h"
 #include "sidereal/runtime/failure.h"
+#include "sidereal/runtime/parcel_message.h"
 #include "sidereal/runtime/session.grpc.pb.h"
-#include "sidereal/runtime/tensor_pieces.h"
 #include "sidereal/security/channel.h"
 
 namespace sidereal::runtime {
@@ -105,7 +107,9 @@ struct RemotePeers::Shared {
 
 namespace {
 
-class RecvCall final : public grpc::ClientReadReactor<v1::ParcelPieces>, public Peers::Question {
+/// The call Worker.RecvTensors, as bytes: see parcel_message.h.
+class RecvCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                       public Peers::Question {
  public:
   RecvCall(std::string peer, uint64_t step, std::span<const Peers::Wanted> wanted,
            Peers::Asker* asker, std::function<void(int64_t bytes)> on_done)
@@ -119,8 +123,12 @@ class RecvCall final : public grpc::ClientReadReactor<v1::ParcelPieces>, public 
 
   void start(std::shared_ptr<grpc::Channel> channel, base::CountedPtr<RecvCall> self) {
     self_ = std::move(self);
-    stub_ = v1::Worker::NewStub(std::move(channel));
-    stub_->async()->RecvTensors(&context_, &request, this);
+    stub_.emplace(std::move(channel));
+    bool own_buffer = false;
+    static_cast<void>(grpc::SerializationTraits<v1::RecvTensorsRequest>::Serialize(
+        request, &request_bytes_, &own_buffer));
+    stub_->PrepareBidiStreamingCall(&context_, kMethod, {}, this);
+    StartWriteLast(&request_bytes_, {});
     StartRead(&message_);
     StartCall();
   }
@@ -155,6 +163,8 @@ class RecvCall final : public grpc::ClientReadReactor<v1::ParcelPieces>, public 
   v1::RecvTensorsRequest request;
 
  private:
+  static constexpr const char* kMethod = "/sidereal.session.v1.Worker/RecvTensors";
+
   /// A parcel that is arriving.
   struct Arriving {
     explicit Arriving(const Peers::Wanted& wanted)
@@ -169,21 +179,24 @@ class RecvCall final : public grpc::ClientReadReactor<v1::ParcelPieces>, public 
   };
 
   Status take() {
-    if (message_.key() < 0 || static_cast<size_t>(message_.key()) >= parcels_.size()) {
-      return base::invalid_argument("parcel {} of {}", message_.key(), parcels_.size());
-    }
-    const auto key = static_cast<size_t>(message_.key());
-    Arriving& parcel = parcels_[key];
-    for (const v1::TensorPiece& piece : message_.pieces()) {
-      bytes_ += static_cast<int64_t>(piece.data().size());
-      SR_ASSIGN_OR_RETURN(auto value, parcel.joiner.add(piece));
-      if (!value) continue;
-      parcel.values[static_cast<size_t>(value->first)] = std::move(value->second);
-      if (--parcel.missing > 0) continue;
+    Arriving* parcel = nullptr;
+    const auto joiner_of = [&](int32_t key) -> Result<PieceJoiner*> {
+      if (key < 0 || static_cast<size_t>(key) >= parcels_.size()) {
+        return base::invalid_argument("parcel {} of {}", key, parcels_.size());
+      }
+      parcel = &parcels_[static_cast<size_t>(key)];
+      return &parcel->joiner;
+    };
+    const auto take_tensor = [&](int32_t index, tensor::Tensor value) {
+      parcel->values[static_cast<size_t>(index)] = std::move(value);
+      if (--parcel->missing > 0) return;
       --missing_;
       const std::shared_ptr<Peers::Asker> asker = asker_.lock();
-      if (asker != nullptr) asker->arrived(step_, parcel.key, parcel.values);
-    }
+      if (asker != nullptr) asker->arrived(step_, parcel->key, parcel->values);
+    };
+    SR_ASSIGN_OR_RETURN(const int64_t bytes,
+                        read_parcel_message(&message_, joiner_of, take_tensor));
+    bytes_ += bytes;
     return {};
   }
 
@@ -193,9 +206,10 @@ class RecvCall final : public grpc::ClientReadReactor<v1::ParcelPieces>, public 
   std::deque<Arriving> parcels_;
   const std::weak_ptr<Peers::Asker> asker_;
   std::function<void(int64_t)> on_done_;
-  std::unique_ptr<v1::Worker::Stub> stub_;
+  std::optional<grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer>> stub_;
   grpc::ClientContext context_;
-  v1::ParcelPieces message_;
+  grpc::ByteBuffer request_bytes_;
+  grpc::ByteBuffer message_;
   Status wrong_;
   int64_t bytes_ = 0;
   base::CountedPtr<RecvCall> self_;

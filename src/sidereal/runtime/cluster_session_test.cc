@@ -67,7 +67,7 @@ TEST_P(SessionOfACluster, workers_with_the_same_graph_share_what_a_task_runs_for
   const auto programs_there = [&] {
     auto client = StatusClient::create(cluster.target(), {}, std::chrono::seconds(60));
     EXPECT_TRUE(client.ok()) << client.status();
-    return (*client)->ask(std::chrono::seconds(60))[0].programs;
+    return (*client)->ask(std::chrono::seconds(60))[0].figures.value("sidereal_task_programs");
   };
   std::vector<std::unique_ptr<Session>> sessions;
   int64_t programs = 0;

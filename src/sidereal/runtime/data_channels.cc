@@ -68,7 +68,8 @@ Status DataChannel::send(uint64_t incarnation, const transport::CallOptions& wha
 }
 
 void DataChannel::refuse(Sink* sink, const Status& why) {
-  const bool posted = task_->post(endpoint_->lane()->index(), [sink, why] { sink->done(why, {}); });
+  const bool posted =
+      task_->post_urgent(endpoint_->lane()->index(), [sink, why] { sink->done(why, {}); });
   if (!posted) sink->done(why, {});
 }
 
@@ -119,8 +120,8 @@ void DataChannel::connect(const LaneAddress& found) {
       {.task = peer_.task, .lane = static_cast<uint32_t>(found.lane), .address = found.address},
       transport::Resume::draw(*random_));
   channel_->on_room([this] { send_waiting(); });
-  const int64_t now = endpoint_->lane()->now();
-  channel_->connect(std::min(now + kTry, deadline_ns_),
+  // Who was found is tried, also where this lane was away until after the deadline.
+  channel_->connect(endpoint_->lane()->now() + kTry,
                     [this](const Status& status) { connected(status); });
 }
 
@@ -264,18 +265,19 @@ class DataPart final : public DataChannels::Part,
         done_(std::move(done)) {}
 
   void start(ProgramCall call) {
-    const bool posted = task_->post(lane_, [self = shared_from_this(), call = std::move(call)] {
-      self->self_ = self;
-      const std::string extra = encode_run({.trace = call.trace, .number = call.number});
-      self->channel()->call(self->incarnation_,
-                            {.program = call.program,
-                             .step = call.step,
-                             .session = call.session,
-                             .kind = static_cast<uint16_t>(DataCall::kRun),
-                             .deadline_ns = transport::kNoDeadline,
-                             .extra = extra},
-                            call.feeds, self.get());
-    });
+    const bool posted =
+        task_->post_urgent(lane_, [self = shared_from_this(), call = std::move(call)] {
+          self->self_ = self;
+          const std::string extra = encode_run({.trace = call.trace, .number = call.number});
+          self->channel()->call(self->incarnation_,
+                                {.program = call.program,
+                                 .step = call.step,
+                                 .session = call.session,
+                                 .kind = static_cast<uint16_t>(DataCall::kRun),
+                                 .deadline_ns = transport::kNoDeadline,
+                                 .extra = extra},
+                                call.feeds, self.get());
+        });
     if (!posted) give({.status = base::cancelled("{} is stopping", task_->name())});
   }
 
@@ -287,7 +289,7 @@ class DataPart final : public DataChannels::Part,
   }
 
   void lose(const Status& why) override {
-    static_cast<void>(task_->post(lane_, [self = shared_from_this(), why] {
+    static_cast<void>(task_->post_urgent(lane_, [self = shared_from_this(), why] {
       if (self->answered_) return;
       self->give({.status = why, .derived = self->ended_});
       self->channel()->cancel(self.get());
@@ -315,7 +317,7 @@ class DataPart final : public DataChannels::Part,
   DataChannel* channel() { return channels_->to(peer_, lane_hint(step_)); }
 
   void tell(DataCall kind) {
-    static_cast<void>(task_->post(lane_, [self = shared_from_this(), kind] {
+    static_cast<void>(task_->post_urgent(lane_, [self = shared_from_this(), kind] {
       DataChannel* const channel = self->channel();
       channel->call(
           self->incarnation_,

@@ -72,7 +72,7 @@ void DataFinder::find(const std::string& task, int lane, uint64_t incarnation,
                       std::function<void(Result<LaneAddress>)> done) {
   const auto answer = [to = task_, own = own_lane_,
                        done = std::move(done)](Result<LaneAddress> found) {
-    static_cast<void>(to->post(own, [done, found = std::move(found)] { done(found); }));
+    static_cast<void>(to->post_urgent(own, [done, found = std::move(found)] { done(found); }));
   };
   const Result<std::shared_ptr<grpc::Channel>> channel = channels_->passing(task, incarnation);
   if (!channel.ok()) return answer(channel.status());

@@ -1,6 +1,7 @@
 #include <random>
 
 #include "sidereal/runtime/test_data_port.h"
+#include "sidereal/runtime/test_figures.h"
 
 // What strangers and liars send to the data port of a server, while somebody works with it.
 
@@ -146,7 +147,7 @@ TEST_P(DataHostile, thousands_of_silent_connections_keep_nobody_out) {
   EXPECT_LT(watch.seconds(), cluster_->allows(5));
   EXPECT_TRUE(eventually([&] {
     return refused("idle") + refused("over_limit") >=
-           before_.refused().at("idle") + before_.refused().at("over_limit") + 600;
+           refused_for(before_, "idle") + refused_for(before_, "over_limit") + 600;
   })) << cluster_->status(1).DebugString();
 }
 
@@ -330,7 +331,7 @@ TEST_P(DataLiars, steps_of_others_cannot_be_ended) {
   const auto one = session(2);
   Result<std::vector<Tensor>> got = base::internal("not yet");
   std::thread runner([&] { got = one->run({}, {"taken"}); });
-  EXPECT_TRUE(eventually([&] { return cluster_->status(1).steps_blocked() > 0; }));
+  EXPECT_TRUE(eventually([&] { return task_figure(cluster_->status(1), "steps_blocked") > 0; }));
   // What the call said: its last frame, without feeds.
   const std::string said = proxy_.recorded();
   std::vector<wire::FrameHeader> heads;
@@ -446,8 +447,9 @@ TEST_P(DataDrips, of_a_payload_do_not_hold_room_for_ever) {
   while (!peer->raw().is_closed_within(0.1) && watch.seconds() < 30) peer->send("d");
   EXPECT_LT(watch.seconds(), cluster_->allows(8));
   EXPECT_TRUE(counts("idle", 1));
-  const int64_t steps = cluster_->status(0).steps();
-  EXPECT_TRUE(eventually([&] { return cluster_->status(0).steps() > steps + 20; }));
+  const int64_t steps = task_figure(cluster_->status(0), "steps_total");
+  EXPECT_TRUE(
+      eventually([&] { return task_figure(cluster_->status(0), "steps_total") > steps + 20; }));
 }
 
 /// Answers of task 1 that are not what it said.

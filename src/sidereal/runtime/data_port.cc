@@ -10,6 +10,7 @@
 #include "sidereal/base/log.h"
 #include "sidereal/base/slot_map.h"
 #include "sidereal/exec/buffer_pool.h"
+#include "sidereal/metrics/lane_metrics.h"
 #include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/idle_list.h"
 #include "sidereal/runtime/session.pb.h"
@@ -87,6 +88,8 @@ namespace {
 constexpr size_t kPartsMax = 65'536;
 constexpr size_t kQuestionsMax = 65'536;
 constexpr size_t kOpenKeysMax = size_t{1} << 18;
+/// Of what an answer says beside its tensors, which stand before it.
+constexpr size_t kTailBytesMax = transport::Endpoint::kMetaBytesMax - (size_t{128} << 10);
 /// Memory for feeds that a task keeps for the next ones.
 constexpr size_t kFeedBytesKept = size_t{256} << 20;
 
@@ -109,8 +112,7 @@ class DataPort::Impl final : public transport::CallHandler {
   }
   [[nodiscard]] int port() const { return acceptor_->address().port; }
   void drain() { draining_ = true; }
-  [[nodiscard]] int64_t forwarded() const { return forwarded_; }
-  [[nodiscard]] int64_t refused() const { return refused_; }
+  [[nodiscard]] const metrics::Figures& figures() const { return figures_; }
 
  private:
   /// Answers the question of a peer when all of its parcels are there; then it serves for another
@@ -149,9 +151,10 @@ class DataPort::Impl final : public transport::CallHandler {
         all.insert(all.end(), parcels_[i].begin(), parcels_[i].end());
       }
       if (!is_elsewhere_) return answer(status, all);
-      port_->task_->post(port_->lane_, [self = base::CountedPtr<Question>::share(this), status] {
-        self->port_->answer_question(*self, status, self->parcels_[0]);
-      });
+      port_->task_->post_urgent(port_->lane_,
+                                [self = base::CountedPtr<Question>::share(this), status] {
+                                  self->port_->answer_question(*self, status, self->parcels_[0]);
+                                });
     }
 
    private:
@@ -197,7 +200,7 @@ class DataPort::Impl final : public transport::CallHandler {
     const Status status = take(from, call, feeds);
     if (status.ok()) return;
     if (status.code() != StatusCode::kUnavailable && status.code() != StatusCode::kAborted) {
-      ++refused_;
+      refused_.add();
     }
     acceptor_->reply_error(from.id, call.header.call_id, status);
   }
@@ -238,7 +241,7 @@ class DataPort::Impl final : public transport::CallHandler {
   /// True when the lane of this hint is not this one; counts it.
   bool is_elsewhere(int hint) {
     if (hint % task_->lanes() == lane_) return false;
-    forwarded_.store(forwarded_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    forwarded_.add();
     return true;
   }
 
@@ -296,7 +299,7 @@ class DataPort::Impl final : public transport::CallHandler {
     if (is_elsewhere(extra.whole ? extra.lane : lane_hint(step))) {
       task_->run(&what, [this, open](ProgramResult& result) {
         auto held = std::make_shared<ProgramResult>(std::move(result));
-        task_->post(lane_, [this, open, held] { answer(open, *held); });
+        task_->post_urgent(lane_, [this, open, held] { answer(open, *held); });
       });
     } else {
       task_->run(&what, [this, open](ProgramResult& result) { answer(open, result); });
@@ -312,6 +315,8 @@ class DataPort::Impl final : public transport::CallHandler {
     if (!result.status.ok() || !result.trace.empty()) {
       session::v1::ProgramTail tail;
       to_proto(&result, &tail);
+      // A trace that fits no message is left out, not the answer.
+      if (tail.ByteSizeLong() > kTailBytesMax) tail.clear_trace();
       extra = tail.SerializeAsString();
     }
     acceptor_->reply(run.from, run.call_id, result.fetches, {.extra = extra});
@@ -434,8 +439,11 @@ class DataPort::Impl final : public transport::CallHandler {
   ProgramCall call_;  // While it is begun; then the memory of its list of feeds.
   base::SlotMap<OpenRun> open_runs_;
   std::atomic<bool> draining_ = false;
-  std::atomic<int64_t> forwarded_ = 0;  // Written by the lane only.
-  std::atomic<int64_t> refused_ = 0;
+  metrics::Figures figures_;
+  metrics::Counter forwarded_{
+      &figures_, metrics::counter("sidereal_task_calls_forwarded_total", metrics::Unit::kCount,
+                                  "Calls that came to another lane than that they were for.")};
+  metrics::Counter refused_{&figures_, metrics::refused("requests")};
   TensorsExtra tensors_;  // Of the question that is begun; then its memory.
   size_t questions_ = 0;
   size_t open_keys_ = 0;  // Of these questions.
@@ -460,7 +468,6 @@ Result<std::unique_ptr<DataPort>> DataPort::create(Task* task, int lane,
 
 int DataPort::port() const { return impl_->port(); }
 void DataPort::drain() { impl_->drain(); }
-int64_t DataPort::forwarded() const { return impl_->forwarded(); }
-int64_t DataPort::refused() const { return impl_->refused(); }
+const metrics::Figures& DataPort::figures() const { return impl_->figures(); }
 
 }  // namespace sidereal::runtime

@@ -9,6 +9,7 @@
 
 #include "sidereal/base/status.h"
 #include "sidereal/config/options.h"
+#include "sidereal/metrics/figures.h"
 #include "sidereal/runtime/task.h"
 #include "sidereal/sys/address.h"
 #include "sidereal/transport/endpoint.h"
@@ -68,10 +69,8 @@ class DataPort {
   [[nodiscard]] int port() const;
   /// Takes no parts of steps any more. Thread: any.
   void drain();
-  /// Calls that were passed on to other lanes. Thread: any.
-  [[nodiscard]] int64_t forwarded() const;
-  /// Calls that were refused for what they say. Thread: any.
-  [[nodiscard]] int64_t refused() const;
+  /// Calls that it passed on and refused. Thread: any.
+  [[nodiscard]] const metrics::Figures& figures() const;
 
  private:
   class Impl;

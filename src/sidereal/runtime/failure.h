@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sidereal/base/status.h"
+#include "sidereal/base/strings.h"
 #include "sidereal/runtime/session.pb.h"
 #include "sidereal/runtime/task.h"
 
@@ -13,17 +14,18 @@
 /// runtime.
 namespace sidereal::runtime {
 
-/// Text of an error that goes with the end of a call, which has no room for more.
+/// Bytes of the text of an error that goes with the end of a call of gRPC, which has no room for
+/// more,
 inline constexpr size_t kStatusBytes = 6000;
+/// and in a message, over every protocol.
+inline constexpr size_t kFailureBytes = 1280 << 10;
+/// Of what a part waited for.
+inline constexpr size_t kWaitsForBytes = 64 << 10;
 
 inline grpc::Status to_grpc(const Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  std::string text = base::message_of(status);
-  if (text.size() > kStatusBytes) {
-    text.resize(kStatusBytes);
-    text += " ...";
-  }
-  return {static_cast<grpc::StatusCode>(status.code()), text};
+  return {static_cast<grpc::StatusCode>(status.code()),
+          base::message_text(base::message_of(status), kStatusBytes)};
 }
 
 /// The status of a call to `peer`, which its text begins with.
@@ -35,7 +37,7 @@ inline Status from_grpc(const grpc::Status& status, const std::string& peer) {
 
 inline void to_proto(const Status& status, bool derived, session::v1::Failure* failure) {
   failure->set_code(static_cast<int32_t>(status.code()));
-  failure->set_message(base::message_of(status));
+  failure->set_message(base::message_text(base::message_of(status), kFailureBytes));
   failure->set_derived(derived);
 }
 
@@ -49,7 +51,7 @@ inline Status from_proto(const session::v1::Failure& failure) {
 /// How a part of a step ended, but for its fetches.
 inline void to_proto(ProgramResult* result, session::v1::ProgramTail* tail) {
   to_proto(result->status, result->derived, tail->mutable_failure());
-  tail->set_waits_for(result->waits_for);
+  tail->set_waits_for(base::message_text(result->waits_for, kWaitsForBytes));
   tail->set_trace(std::move(result->trace));
 }
 

@@ -7,6 +7,7 @@
 #include "sidereal/ir/function.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/runtime/session.h"
+#include "sidereal/runtime/test_figures.h"
 #include "sidereal/runtime/test_processes.h"
 
 // Sessions on processes that are killed, stopped and restarted.
@@ -76,14 +77,15 @@ class Faults : public ::testing::TestWithParam<cluster::Protocol> {
   void expect_forgotten(int task) {
     EXPECT_TRUE(eventually([&] {
       const auto status = cluster_->status(task);
-      return status.pid() != 0 && status.sessions() == 0 && status.steps_running() == 0 &&
-             status.programs() == 0;
+      return status.pid() != 0 && task_figure(status, "sessions") == 0 &&
+             task_figure(status, "steps_running") == 0 && task_figure(status, "programs") == 0;
     })) << cluster_->status(task).DebugString();
   }
   /// With calls only the driver, and who holds up a call, have a part of a step: task 1.
   bool runs(int task, int64_t steps, int driver) {
     if (cluster::is_pull_push(GetParam()) && task != driver && task != 1) return true;
-    return eventually([&] { return cluster_->status(task).steps_running() >= steps; });
+    return eventually(
+        [&] { return task_figure(cluster_->status(task), "steps_running") >= steps; });
   }
 
   std::unique_ptr<ProcessCluster> cluster_;
@@ -236,8 +238,8 @@ TEST_P(Faults, a_server_that_never_comes_up_is_named_at_the_deadline) {
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(base::message_of(status), HasSubstr(kTask1));
   EXPECT_LT(watch.seconds(), cluster_->allows(2.5));
-  EXPECT_EQ(cluster_->status(0).sessions(), 0);
-  EXPECT_EQ(cluster_->status(2).sessions(), 0);
+  EXPECT_EQ(task_figure(cluster_->status(0), "sessions"), 0);
+  EXPECT_EQ(task_figure(cluster_->status(2), "sessions"), 0);
   watch = Stopwatch();
   status = Session::create(cluster_->target(1), model_.graph(), options).status();
   EXPECT_THAT(status.code(), AnyOf(StatusCode::kDeadlineExceeded, StatusCode::kUnavailable));
@@ -248,7 +250,7 @@ TEST_P(Faults, a_server_that_never_comes_up_is_named_at_the_deadline) {
 TEST_P(Faults, a_client_that_gives_up_leaves_no_session_in_the_making) {
   cluster_->kill(1);
   SessionOptions options = patient();
-  options.interrupt = [this] { return cluster_->status(2).sessions() == 1; };
+  options.interrupt = [this] { return task_figure(cluster_->status(2), "sessions") == 1; };
   const Status status = Session::create(cluster_->target(), model_.graph(), options).status();
   EXPECT_EQ(status.code(), StatusCode::kCancelled) << status;
   expect_forgotten(0);
@@ -263,7 +265,7 @@ TEST_P(Faults, a_session_that_nobody_held_is_closed) {
   request.set_graph(ir::to_text(model_.graph()));
   grpc::ClientContext context;
   ASSERT_TRUE(stub->CreateSession(&context, request, &reply).ok());
-  EXPECT_EQ(cluster_->status(1).sessions(), 1);
+  EXPECT_EQ(task_figure(cluster_->status(1), "sessions"), 1);
   expect_forgotten(1);
 }
 

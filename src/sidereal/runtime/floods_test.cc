@@ -1,6 +1,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "sidereal/base/sanitizer.h"
 #include "sidereal/runtime/test_hostile.h"
 
 // More than a server can do, while somebody works with it.
@@ -9,13 +10,8 @@ namespace sidereal::runtime {
 namespace {
 
 /// What a server may grow by while it is flooded. Sanitizers keep what was freed.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-constexpr int64_t kFloodMemory = int64_t{512} << 20;
-constexpr int64_t kMemoryAfter = kMemory;
-#else
-constexpr int64_t kFloodMemory = int64_t{8} << 30;
-constexpr int64_t kMemoryAfter = kFloodMemory;
-#endif
+constexpr int64_t kFloodMemory = base::kIsSanitized ? int64_t{8} << 30 : int64_t{512} << 20;
+constexpr int64_t kMemoryAfter = base::kIsSanitized ? kFloodMemory : kMemory;
 
 /// Bytes of memory of a process.
 int64_t resident_bytes(int64_t pid) {

@@ -50,6 +50,7 @@ class LocalLink final : public Link {
     return part;
   }
   void detach() override { task_->close_session(session_); }
+  [[nodiscard]] bool is_local() const override { return true; }
 
  private:
   Task* const task_;

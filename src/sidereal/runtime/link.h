@@ -28,6 +28,8 @@ class Link {
     virtual void end() = 0;
   };
 
+  /// True for a task of this process.
+  [[nodiscard]] virtual bool is_local() const { return false; }
   /// What a task says of itself.
   struct Attached {
     uint64_t incarnation = 0;

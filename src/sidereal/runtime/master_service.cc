@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "sidereal/base/log.h"
@@ -114,10 +115,9 @@ class Sessions : public std::enable_shared_from_this<Sessions> {
     }
     if (on_close) on_close();
   }
-  /// `done` gets the outcome once the session has let go of everything, from any thread.
-  void close(
-      uint64_t id, const Status& why,
-      std::function<void(const Status&)> done = [](const Status&) {}) {
+  /// `done` gets the outcome once the session has let go of everything, from any thread: also a
+  /// failure of what its steps have not waited for.
+  void close(uint64_t id, const Status& why, std::function<void(const Status&)> done = log_untold) {
     std::shared_ptr<MasterSession> session;
     std::function<void()> on_close;
     {
@@ -130,7 +130,7 @@ class Sessions : public std::enable_shared_from_this<Sessions> {
       }
     }
     if (session == nullptr) return done(unknown(id));
-    session->close(why, [done = std::move(done)] { done({}); });
+    session->close(why, std::move(done));
     if (on_close) on_close();
   }
   /// Waits until all have let go of everything, but not long.
@@ -142,7 +142,8 @@ class Sessions : public std::enable_shared_from_this<Sessions> {
     }
     const auto left = std::make_shared<std::atomic<size_t>>(ids.size() + 1);
     const auto ended = std::make_shared<std::promise<void>>();
-    const auto count_down = [left, ended](const Status&) {
+    const auto count_down = [left, ended](const Status& closed) {
+      log_untold(closed);
       if (--*left == 0) ended->set_value();
     };
     for (const uint64_t id : ids) close(id, why, count_down);
@@ -156,6 +157,13 @@ class Sessions : public std::enable_shared_from_this<Sessions> {
     std::function<void()> on_close;
     std::unique_ptr<grpc::Alarm> unheld;
   };
+
+  /// Of a session that has no client any more. One that is not known has ended by itself.
+  static void log_untold(const Status& closed) {
+    if (closed.ok() || closed.code() == StatusCode::kAborted) return;
+    base::log_warning("a session ended, and a step of it had failed by then error=\"{}\"",
+                      base::message_of(closed));
+  }
 
   void close_unheld(uint64_t id) {
     {
@@ -232,8 +240,13 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
     ++common_->running;
     auto handle = session_->run(std::move(call_), [self = shared_from_this(),
                                                    this](StepResult result) { answer(&result); });
-    const std::lock_guard lock(handle_mutex_);
-    handle_ = std::move(handle);
+    bool is_late = false;
+    {
+      const std::lock_guard lock(handle_mutex_);
+      handle_ = handle;
+      is_late = has_gone_;
+    }
+    if (is_late && !answered_) handle->cancel(gone());
   }
 
   void answer(StepResult* result) {
@@ -251,14 +264,24 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
     handle_ = nullptr;
   }
 
+  /// A client that has said all closes its side, and waits.
+  Status half_closed() override {
+    if (ran_) return {};
+    if (!joiner_) return base::invalid_argument("a step without a head");
+    return base::invalid_argument("the client closed its side of a step that {} of {} feeds lack",
+                                  missing_, call_.feeds.size());
+  }
   void hung_up() override {
     std::shared_ptr<MasterSession::Handle> handle;
     {
       const std::lock_guard lock(handle_mutex_);
+      has_gone_ = true;
       handle = handle_;
     }
-    if (handle != nullptr && !answered_) handle->cancel(base::cancelled("the client has gone"));
+    if (handle != nullptr && !answered_) handle->cancel(gone());
   }
+  void cancelled() override { hung_up(); }
+  static Status gone() { return base::cancelled("the client has gone"); }
   bool said_all() const override { return !ran_; }
 
   const std::shared_ptr<Common> common_;
@@ -270,6 +293,7 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
   std::atomic<bool> answered_ = false;
   std::mutex handle_mutex_;
   std::shared_ptr<MasterSession::Handle> handle_;
+  bool has_gone_ = false;
 };
 
 /// A HoldSession call, which ends with the session or ends it.
@@ -354,28 +378,37 @@ class MasterService::Impl final : public Base {
     // First: what their steps have sent and nobody has waited for would come to what is new.
     const Status why = base::aborted("the containers of the session's cluster were reset");
     common_->sessions->close_all(why);
-    Status status = ask_all(call, [&](v1::Worker::Stub* stub, grpc::ClientContext* context) {
+    const auto reset_one = [&](v1::Worker::Stub* stub, grpc::ClientContext* context) {
       v1::ResetReply reply;
       return stub->ResetContainers(context, named, &reply);
-    });
+    };
+    Status status = ask_all(call, context_.channels->tasks(), reset_one);
     common_->sessions->close_all(why);  // Those made meanwhile.
     return to_grpc(status);
   }
 
   grpc::Status ListDevices(grpc::ServerContext* call, const v1::ListDevicesRequest* request,
                            v1::ListDevicesReply* reply) override {
+    std::vector<std::string> tasks = context_.channels->tasks();
     if (request->session() != 0) {
       const auto session = common_->sessions->find(request->session());
       if (!session.ok()) return to_grpc(session.status());
+      // What its filters hide it does not see, and it does not wait for it.
+      std::set<std::string> seen;
+      for (const ir::DeviceSpec& device : (*session)->devices()) {
+        seen.insert(task_of(device.to_string()));
+      }
+      std::erase_if(tasks, [&](const std::string& task) { return !seen.contains(task); });
     }
-    return to_grpc(ask_all(call, [&](v1::Worker::Stub* stub, grpc::ClientContext* context) {
+    const auto ask_one = [&](v1::Worker::Stub* stub, grpc::ClientContext* context) {
       v1::GetStatusRequest ask;
       ask.set_version(kSessionVersion);
       v1::TaskStatus status;
       grpc::Status answered = stub->GetStatus(context, ask, &status);
       for (const v1::Device& device : status.devices()) *reply->add_devices() = device;
       return answered;
-    }));
+    };
+    return to_grpc(ask_all(call, tasks, ask_one));
   }
 
   void drain() { common_->draining = true; }
@@ -449,6 +482,13 @@ class MasterService::Impl final : public Base {
     reply->set_session(session->id());
     reply->set_graph_version(*version);
     reply->set_placement(session->take_placement());
+    reply->set_notice(session->notice());
+    if (!reply->notice().empty()) {
+      base::log_info(
+          "session made session={:016x} protocol={} waits_for_pushes=false "
+          "pull_ahead_ms={}",
+          session->id(), protocol, session->config().pull_ahead_ms);
+    }
     return {};
   }
 
@@ -466,10 +506,10 @@ class MasterService::Impl final : public Base {
     return {};
   }
 
-  /// Calls every task of the cluster; the first error, naming the task.
+  /// Calls every one of `tasks`; the first error, naming the task.
   template <class Call>
-  Status ask_all(grpc::ServerContext* call, Call one) {
-    for (const std::string& task : context_.channels->tasks()) {
+  Status ask_all(grpc::ServerContext* call, const std::vector<std::string>& tasks, Call one) {
+    for (const std::string& task : tasks) {
       SR_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
                           context_.channels->to(task));
       const auto stub = v1::Worker::NewStub(channel);

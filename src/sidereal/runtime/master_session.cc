@@ -670,14 +670,25 @@ void MasterSession::start(const std::shared_ptr<Request>& request, const Plan& p
              shorter(call.timeout, config_.operation_timeout));
 }
 
-void MasterSession::close(const Status& why, std::function<void()> done) {
+std::string MasterSession::notice() const {
+  if (context_->protocol != cluster::Protocol::kStarServerLite || config_.pull_ahead_ms == 0) {
+    return "";
+  }
+  return fmt::format(
+      "over star_server_lite a step ends before others are sure to see what it changed, and may "
+      "use values that are up to {} ms old; an error of such a change is that of the next step, or "
+      "of close(). With pull_ahead_ms=0 steps wait for both",
+      config_.pull_ahead_ms);
+}
+
+void MasterSession::close(const Status& why, std::function<void(const Status&)> done) {
   std::set<std::shared_ptr<Request>> running;
   std::map<std::string, Attached> attached;
   {
     std::unique_lock lock(mutex_);
     if (!closed_.ok()) {
       lock.unlock();
-      return done();
+      return done({});
     }
     closed_ = base::aborted("the session was closed: {}", base::message_of(why));
     running = running_;
@@ -687,11 +698,11 @@ void MasterSession::close(const Status& why, std::function<void()> done) {
   }
   for (const auto& request : running) request->cancel(why);
   // What is under way is done first: it runs elsewhere only while the session is attached there.
-  context_->task->when_one_way_done(
-      id_, [self = shared_from_this(), attached = std::move(attached), done = std::move(done)] {
-        for (const auto& [task, one] : attached) one.link->detach();
-        done();
-      });
+  context_->task->when_one_way_done(id_, [self = shared_from_this(), attached = std::move(attached),
+                                          done = std::move(done)](const Status& untold) {
+    for (const auto& [task, one] : attached) one.link->detach();
+    done(untold);
+  });
 }
 
 }  // namespace sidereal::runtime

@@ -73,6 +73,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   ~MasterSession();
 
   [[nodiscard]] uint64_t id() const { return id_; }
+  [[nodiscard]] const SessionConfig& config() const { return config_; }
   /// The devices it may use: those of its own task, and those its filters let through.
   [[nodiscard]] const std::vector<ir::DeviceSpec>& devices() const { return devices_; }
 
@@ -99,9 +100,11 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   std::shared_ptr<Handle> run(StepCall call, std::function<void(StepResult)> done);
 
   /// Ends all steps, and lets go of all tasks when their one-way calls are done; then calls `done`,
-  /// from any thread. `why` is what later calls get.
+  /// from any thread, with a failure of these that no step has told. `why` is what later calls get.
   void close(
-      const Status& why, std::function<void()> done = [] {});
+      const Status& why, std::function<void(const Status&)> done = [](const Status&) {});
+  /// What those who use it should know of the protocol; "": nothing.
+  [[nodiscard]] std::string notice() const;
 
  private:
   class Request;

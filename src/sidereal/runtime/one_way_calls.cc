@@ -30,7 +30,8 @@ class OneWayCalls::Sent final : public Peers::RunDone {
   OneWayCalls* const owner_;
 };
 
-OneWayCalls::OneWayCalls(Peers* peers) : peers_(peers) {}
+OneWayCalls::OneWayCalls(Peers* peers, OnFailure on_failure)
+    : peers_(peers), on_failure_(std::move(on_failure)) {}
 OneWayCalls::~OneWayCalls() { drop(); }
 
 bool OneWayCalls::start(const std::string& task, const Peers::Call& call,
@@ -49,31 +50,43 @@ bool OneWayCalls::start(const std::string& task, const Peers::Call& call,
 void OneWayCalls::ended(Sent* sent, const Status& status) {
   const auto found = sessions_.find(sent->session);
   Session& session = found->second;
-  if (session.failure.ok() && !status.ok()) {
+  const uint64_t id = sent->session;
+  const bool is_first = session.failure.ok() && !status.ok();
+  if (is_first) {
     session.failure =
         base::with_context(status, sent->task + ": a push of an earlier step, not waited for");
+    ++failures_;
   }
   session.bytes -= sent->bytes;
   std::erase_if(session.sent, [sent](const auto& one) { return one.get() == sent; });
-  if (!session.sent.empty()) return;
-  for (const auto& done : std::exchange(session.waiting, {})) done();
+  if (session.sent.empty() && !session.waiting.empty()) {
+    const std::vector<Done> waiting = std::move(session.waiting);
+    const Status failure = take_failure(id);
+    sessions_.erase(id);
+    for (const Done& done : waiting) done(failure);
+  } else if (is_first && on_failure_) {
+    on_failure_(id);
+  }
 }
 
 Status OneWayCalls::take_failure(uint64_t session) {
+  if (failures_ == 0) return {};
   const auto found = sessions_.find(session);
-  if (found == sessions_.end()) return {};
+  if (found == sessions_.end() || found->second.failure.ok()) return {};
+  --failures_;
   return std::exchange(found->second.failure, Status());
 }
 
-void OneWayCalls::when_done(uint64_t session, std::function<void()> done) {
+void OneWayCalls::when_done(uint64_t session, Done done) {
   const auto found = sessions_.find(session);
   if (found != sessions_.end() && !found->second.sent.empty()) {
     found->second.waiting.push_back(std::move(done));
     return;
   }
   // Nothing of it starts any more: it is being closed.
+  const Status failure = take_failure(session);
   if (found != sessions_.end()) sessions_.erase(found);
-  done();
+  done(failure);
 }
 
 void OneWayCalls::lose(uint64_t session, const std::string& task, const Status& why) {

@@ -11,6 +11,7 @@
 #include "sidereal/exec/buffer_pool.h"
 #include "sidereal/lane/lane.h"
 #include "sidereal/metrics/counter.h"
+#include "sidereal/metrics/figures.h"
 #include "sidereal/program/program.h"
 #include "sidereal/runtime/task.h"
 
@@ -76,7 +77,8 @@ class PullsAhead {
   /// The session is being closed.
   void forget(uint64_t session);
 
-  /// Calls that were sent ahead, and those of them that no step used. Any thread.
+  /// What it sent and threw away. Any thread.
+  [[nodiscard]] const metrics::Figures& figures() const { return figures_; }
   [[nodiscard]] int64_t sent() const { return sent_.value(); }
   [[nodiscard]] int64_t thrown_away() const { return thrown_away_.value(); }
 
@@ -105,8 +107,13 @@ class PullsAhead {
   exec::BufferPool* const pool_;
   const Post post_;
   absl::flat_hash_map<uint64_t, Session> sessions_;
-  metrics::Counter sent_;
-  metrics::Counter thrown_away_;
+  metrics::Figures figures_;
+  metrics::Counter sent_{&figures_,
+                         metrics::counter("sidereal_task_pulls_ahead_total", metrics::Unit::kCount,
+                                          "Calls sent before the steps that make them began.")};
+  metrics::Counter thrown_away_{
+      &figures_, metrics::counter("sidereal_task_pulls_thrown_away_total", metrics::Unit::kCount,
+                                  "Calls sent ahead that no step used.")};
 };
 
 }  // namespace sidereal::runtime

@@ -6,6 +6,7 @@
 #include "sidereal/runtime/session.h"
 #include "sidereal/runtime/status_client.h"
 #include "sidereal/runtime/test_data_port.h"
+#include "sidereal/runtime/test_figures.h"
 #include "sidereal/runtime/test_model.h"
 
 namespace sidereal::runtime {
@@ -120,9 +121,10 @@ TEST_P(PullsAheadInSessions, one_worker_gets_the_same_bits_whatever_it_runs_in_b
     for (size_t k = 0; k < half; ++k) EXPECT_EQ(got[k], got[half + k]) << "step " << i;
   }
   const TaskReport now = report();
-  EXPECT_GT(now.pulls_ahead, 20);
-  EXPECT_GT(now.pulls_thrown_away, 0);
-  EXPECT_LT(now.pulls_thrown_away, now.pulls_ahead);
+  EXPECT_GT(now.figures.value("sidereal_task_pulls_ahead_total"), 20);
+  EXPECT_GT(now.figures.value("sidereal_task_pulls_thrown_away_total"), 0);
+  EXPECT_LT(now.figures.value("sidereal_task_pulls_thrown_away_total"),
+            now.figures.value("sidereal_task_pulls_ahead_total"));
 }
 
 TEST_P(PullsAheadInSessions, a_step_misses_at_most_what_others_did_since_the_one_before_it) {
@@ -145,7 +147,7 @@ TEST_P(PullsAheadInSessions, a_step_misses_at_most_what_others_did_since_the_one
   expect_soon(there.get(), sum + 100);
   EXPECT_EQ(look(here.get()), sum + 100);
   EXPECT_EQ(look(here.get()), sum + 100);
-  EXPECT_GT(report().pulls_ahead, 0);
+  EXPECT_GT(report().figures.value("sidereal_task_pulls_ahead_total"), 0);
 }
 
 TEST_P(PullsAheadInSessions, without_them_a_step_sees_all_that_has_ended) {
@@ -160,14 +162,14 @@ TEST_P(PullsAheadInSessions, without_them_a_step_sees_all_that_has_ended) {
     sum += 100;
     EXPECT_EQ(train(here.get(), 1), sum++);
   }
-  EXPECT_EQ(report().pulls_ahead, 0);
+  EXPECT_EQ(report().figures.value("sidereal_task_pulls_ahead_total"), 0);
 }
 
 TEST_P(PullsAheadInSessions, a_task_that_is_gone_ends_the_step_and_not_the_pull) {
   auto one = session(kLongMs);
   init(one.get());
   for (int i = 0; i < 5; ++i) train(one.get(), 1);
-  EXPECT_GT(report().pulls_ahead, 0);
+  EXPECT_GT(report().figures.value("sidereal_task_pulls_ahead_total"), 0);
   cluster_.stop(1);
   // The first steps may have what was pulled before; their pushes do not arrive.
   Status failed;
@@ -200,7 +202,7 @@ TEST_P(PullsAheadInSessions, closing_and_resetting_leave_nothing_behind) {
   EXPECT_EQ(train(one.get(), 1), 0);
   // At once, though pulls may be kept for an hour.
   one = nullptr;
-  EXPECT_EQ(report().sessions, 0);
+  EXPECT_EQ(report().figures.value("sidereal_task_sessions"), 0);
 }
 
 TEST_P(PullsAheadInSessions, a_limit_that_cannot_be_is_refused) {
@@ -278,7 +280,7 @@ TEST_F(PullsAheadThroughAProxy, come_while_the_client_prepares_the_next_step) {
         "sent ahead\n",
         work_ms, rates[0], rates[1]);
   }
-  EXPECT_GT(cluster_->status(0).pulls_ahead(), 1000);
+  EXPECT_GT(task_figure(cluster_->status(0), "pulls_ahead_total"), 1000);
 }
 
 TEST_F(PullsAheadThroughAProxy, end_when_their_task_is_killed_while_they_are_under_way) {
@@ -287,7 +289,7 @@ TEST_F(PullsAheadThroughAProxy, end_when_their_task_is_killed_while_they_are_und
   for (int i = 0; i < 5; ++i) {
     ASSERT_TRUE(one->run(feed(1), {"read_v"}, {"train_v"}).ok());
   }
-  EXPECT_GT(cluster_->status(0).pulls_ahead(), 0);
+  EXPECT_GT(task_figure(cluster_->status(0), "pulls_ahead_total"), 0);
   // Nothing comes back any more. A step may have what has come before; what it sends for the next
   // one stays under way.
   proxy_.change([](std::string* bytes) {
@@ -302,7 +304,7 @@ TEST_F(PullsAheadThroughAProxy, end_when_their_task_is_killed_while_they_are_und
   EXPECT_THAT(failed.code(), AnyOf(StatusCode::kUnavailable, StatusCode::kAborted)) << failed;
   one = nullptr;
   EXPECT_LT(watch.seconds(), 30);
-  EXPECT_TRUE(eventually([&] { return cluster_->status(0).sessions() == 0; }));
+  EXPECT_TRUE(eventually([&] { return task_figure(cluster_->status(0), "sessions") == 0; }));
 }
 
 }  // namespace

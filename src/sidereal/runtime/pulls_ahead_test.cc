@@ -103,7 +103,7 @@ class PullsAheadOfALane : public ::testing::Test {
     auto lane = lane::Lane::create({.name = "test", .network = network_.get(), .clock = &clock_});
     ASSERT_TRUE(lane.ok()) << lane.status();
     lane_ = *std::move(lane);
-    one_way_ = std::make_unique<OneWayCalls>(&peers_);
+    one_way_ = std::make_unique<OneWayCalls>(&peers_, [this](uint64_t id) { told_.push_back(id); });
     ahead_ = std::make_unique<PullsAhead>(&peers_, lane_.get(), &pool_,
                                           [this](std::function<void()> fn) {
                                             if (!is_stopping_) mail_.push_back(std::move(fn));
@@ -112,8 +112,8 @@ class PullsAheadOfALane : public ::testing::Test {
     calls_ = ahead_calls(program_);
     ASSERT_NE(calls_, nullptr);
     ASSERT_EQ(calls_->size(), 2U);
-    step_ =
-        std::make_unique<StepCalls>(&peers_, lane_.get(), one_way_.get(), ahead_.get(), program_);
+    step_ = std::make_unique<StepCalls>(&peers_, lane_.get(), one_way_.get(), ahead_.get(),
+                                        program_, [] {});
   }
   /// What is under way keeps itself until it has ended; it may be asked again then.
   void TearDown() override {
@@ -172,6 +172,7 @@ class PullsAheadOfALane : public ::testing::Test {
   exec::BufferPool pool_{size_t{1} << 20};
   std::deque<std::function<void()>> mail_;
   bool is_stopping_ = false;
+  std::vector<uint64_t> told_;  // Sessions that had failures.
   std::unique_ptr<OneWayCalls> one_way_;
   std::unique_ptr<PullsAhead> ahead_;
   const program::Program program_ = program_of_calls();
@@ -372,6 +373,50 @@ TEST_F(PullsAheadOfALane, a_traced_step_asks_for_itself) {
   answer(2, 1);
   end();
   EXPECT_EQ(ahead_->thrown_away(), 2);
+}
+
+TEST_F(PullsAheadOfALane, a_push_that_fails_is_told_once_to_whoever_asks_first) {
+  const Status wrong = base::invalid_argument("wrong");
+  begin();
+  EXPECT_TRUE(call(2)->statuses.at(0).ok());
+  EXPECT_FALSE(one_way_->any_failure());
+  peers_.asked.back()->end(wrong);
+  EXPECT_THAT(told_, ElementsAre(kSession));
+  EXPECT_TRUE(one_way_->any_failure());
+  EXPECT_TRUE(one_way_->take_failure(kSession + 1).ok());
+  EXPECT_EQ(one_way_->take_failure(kSession).code(), StatusCode::kInvalidArgument);
+  EXPECT_FALSE(one_way_->any_failure());
+  EXPECT_TRUE(one_way_->take_failure(kSession).ok());
+  // Who closes the session waits for the last one, and hears of it.
+  call(2);
+  call(2);
+  std::vector<Status> closed;
+  one_way_->when_done(kSession, [&](const Status& status) { closed.push_back(status); });
+  peers_.asked.at(1)->end(wrong);
+  EXPECT_TRUE(closed.empty());
+  peers_.asked.at(2)->end({});
+  ASSERT_EQ(closed.size(), 1U);
+  EXPECT_EQ(closed[0].code(), StatusCode::kInvalidArgument);
+  EXPECT_FALSE(one_way_->any_failure());
+  one_way_->when_done(kSession, [&](const Status& status) { closed.push_back(status); });
+  ASSERT_EQ(closed.size(), 2U);
+  EXPECT_TRUE(closed[1].ok());
+  // What has failed before it is closed, too.
+  call(2);
+  peers_.asked.back()->end(wrong);
+  one_way_->when_done(kSession, [&](const Status& status) { closed.push_back(status); });
+  ASSERT_EQ(closed.size(), 3U);
+  EXPECT_EQ(closed[2].code(), StatusCode::kInvalidArgument);
+  EXPECT_FALSE(one_way_->any_failure());
+}
+
+TEST_F(PullsAheadOfALane, a_step_that_leaves_no_pushes_waits_for_them) {
+  step_->begin(kSession, 0, nullptr, false);
+  const std::shared_ptr<Ended> push = call(2);
+  EXPECT_TRUE(push->statuses.empty());
+  peers_.asked.back()->end(base::invalid_argument("wrong"));
+  EXPECT_EQ(push->statuses.at(0).code(), StatusCode::kInvalidArgument);
+  EXPECT_FALSE(one_way_->any_failure());
 }
 
 TEST(AheadCalls, are_those_whose_answers_have_a_size_that_is_known_and_kept) {

@@ -14,8 +14,10 @@ Status serve(const ServerOptions& options, double drain_s, int report_fd, int li
   SR_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::create(options));
   base::set_log_name(server->task());
   if (report_fd >= 0) SR_RETURN_IF_ERROR(sys::posix::report_line(report_fd, server->target()));
-  base::log_info("up target={} security={} protocol={} data_port={}", server->target(),
-                 server->security(), cluster::name_of(server->protocol()), server->data_port());
+  const std::string metrics = server->metrics_address();
+  base::log_info("up target={} security={} protocol={} data_port={}{}{}", server->target(),
+                 server->security(), cluster::name_of(server->protocol()), server->data_port(),
+                 metrics.empty() ? "" : " metrics=", metrics);
   EndSignals::End end = EndSignals::End::kNotYet;
   while (end == EndSignals::End::kNotYet) end = signals->wait(60 * sys::kSecond);
   if (end == EndSignals::End::kSignal) {

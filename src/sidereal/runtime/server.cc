@@ -25,6 +25,8 @@
 #include "sidereal/runtime/server_settings.h"
 #include "sidereal/runtime/tensor_pieces.h"
 #include "sidereal/runtime/worker_service.h"
+#include "sidereal/scrape/prometheus_text.h"
+#include "sidereal/scrape/scrape_server.h"
 #include "sidereal/security/listener.h"
 #include "sidereal/sys/address.h"
 #include "sidereal/sys/posix/cpus.h"
@@ -57,6 +59,7 @@ class Server::Impl {
     keep_callback_threads();
     SR_ASSIGN_OR_RETURN(const std::string address,
                         options.cluster.task_address(options.job, options.task));
+    SR_RETURN_IF_ERROR(check_addresses(options.cluster));
     const std::string listen = options.listen.empty() ? address : options.listen;
     SR_RETURN_IF_ERROR(sys::Address::parse(listen).status());
     SR_ASSIGN_OR_RETURN(credentials_, security::Credentials::create(options.security));
@@ -72,6 +75,7 @@ class Server::Impl {
     task_name_ = task_name(options.job, options.task);
     target_ = "grpc://" + listener_->address();
     SR_RETURN_IF_ERROR(start_services(options));
+    SR_RETURN_IF_ERROR(start_scrapes(options));
     return listener_->start();
   }
 
@@ -107,11 +111,55 @@ class Server::Impl {
       lock.unlock();
       master_->close_all(base::cancelled("{} is stopping: the step was cancelled", task_name_));
     }
+    if (scrapes_ != nullptr) scrapes_->stop();
     if (task_ != nullptr) task_->stop();
     if (grpc_ != nullptr) grpc_->Shutdown(std::chrono::system_clock::now() + kLastReplies);
     const std::lock_guard lock(mutex_);
     stopped_ = true;
     ended_.notify_all();
+  }
+
+  /// All that is counted here. A row is all that a new figure needs.
+  metrics::Readings figures() const {
+    using metrics::counter;
+    using metrics::gauge;
+    using metrics::Unit;
+    metrics::Readings out = task_->figures();
+    int64_t sent = worker_->bytes_sent();
+    int64_t received = data_lanes_.empty() ? peers_->bytes_received() : 0;
+    for (const auto& lane : data_lanes_) {
+      sent += lane->endpoint->metrics().bytes_out.value();
+      received += lane->endpoint->metrics().bytes_in.value();
+      lane->port->figures().read(&out);
+    }
+    out.add(counter("sidereal_task_sent_bytes_total", Unit::kBytes,
+                    "Bytes of tensors, or of all frames, that went to other tasks."),
+            sent);
+    out.add(counter("sidereal_task_received_bytes_total", Unit::kBytes,
+                    "Bytes of tensors, or of all frames, that came from other tasks."),
+            received);
+    out.add(gauge("sidereal_task_arriving_bytes", Unit::kBytes,
+                  "What feeds that are arriving take, as they were announced."),
+            static_cast<int64_t>(arriving_->taken()));
+    out.add(gauge("sidereal_master_steps_running", Unit::kCount,
+                  "Steps of this server's clients that have begun and not ended."),
+            master_->running());
+    const sys::posix::ProcessFigures process = sys::posix::process_figures();
+    out.add(gauge("sidereal_task_uptime_seconds", Unit::kSeconds, "Time since the server started."),
+            clock_->now() - began_);
+    out.add(gauge("sidereal_task_memory_bytes", Unit::kBytes, "Memory that the process holds."),
+            process.memory_used);
+    out.add(gauge("sidereal_task_threads", Unit::kCount, "Threads of the process."),
+            process.threads);
+    out.add(gauge("sidereal_task_open_files", Unit::kCount, "Open files of the process."),
+            process.open_files);
+    add_peers(&out);
+    if (scrapes_ != nullptr) scrapes_->figures().read(&out);
+    return out;
+  }
+
+  [[nodiscard]] std::string metrics_address() const {
+    return scrapes_ == nullptr ? "" : scrapes_->address();
   }
 
   [[nodiscard]] int data_port() const {
@@ -125,6 +173,18 @@ class Server::Impl {
   std::shared_ptr<const security::Credentials> credentials_;
 
  private:
+  /// kInvalidArgument for a member at an address that nobody can connect to.
+  static Status check_addresses(const cluster::ClusterSpec& cluster) {
+    for (const std::string& job : cluster.jobs()) {
+      SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec::Tasks tasks, cluster.tasks(job));
+      for (const auto& [index, address] : tasks) {
+        const Status read = sys::Address::parse(address).status();
+        SR_RETURN_IF_ERROR(base::with_context(read, task_name(job, index)));
+      }
+    }
+    return {};
+  }
+
   /// The cluster, with the port that was chosen for this task.
   Status set_cluster(const ServerOptions& options, const std::string& address) {
     SR_ASSIGN_OR_RETURN(sys::Address own, sys::Address::parse(address));
@@ -166,13 +226,12 @@ class Server::Impl {
     if (peers.empty()) peers.push_back(peers_.get());
     // Half of the machine: the other half is for what is made of it.
     const auto memory = static_cast<uint64_t>(sys::posix::process_figures().memory_limit);
-    const auto arriving = std::make_shared<ArrivingBytes>(memory / 2);
+    arriving_ = std::make_shared<ArrivingBytes>(memory / 2);
     worker_ = std::make_unique<WorkerService>(
         WorkerServiceOptions{.task = task_.get(),
-                             .peers_refused = [this] { return refused(); },
-                             .transferred = [this] { return transferred(); },
+                             .figures = [this] { return figures(); },
                              .cluster = cluster_.to_json(),
-                             .arriving = arriving,
+                             .arriving = arriving_,
                              .protocol = protocol_,
                              .data_ports = std::move(data_ports),
                              .settings = settings_});
@@ -184,7 +243,7 @@ class Server::Impl {
     context_.threads = &threads_;
     context_.random = [this] { return random_->next(); };
     SR_RETURN_IF_ERROR(set_defaults(options));
-    master_ = std::make_unique<MasterService>(&context_, arriving);
+    master_ = std::make_unique<MasterService>(&context_, arriving_);
     task_->start(peers);
 
     grpc::EnableDefaultHealthCheckService(true);
@@ -282,12 +341,49 @@ class Server::Impl {
           const std::optional<sys::Address> mapped = endpoint_map_.find(channels_->address(task));
           if (!mapped) return finder->find(task, lane, peer, std::move(done));
           // A map knows one port of a task, that of its first lane, which passes calls on.
-          static_cast<void>(task_->post(index, [done = std::move(done), address = *mapped] {
+          static_cast<void>(task_->post_urgent(index, [done = std::move(done), address = *mapped] {
             done(LaneAddress{.address = address, .lane = 0});
           }));
         },
         [this](const std::string& task) { return channels_->describe(task); }, random_.get());
     return {};
+  }
+
+  /// What became of connections to the gRPC services, and of requests there.
+  void add_peers(metrics::Readings* out) const {
+    using metrics::counter;
+    using metrics::refused;
+    using metrics::Unit;
+    const security::ListenerCounters seen = listener_->counters();
+    const auto number = [](uint64_t count) { return static_cast<int64_t>(count); };
+    out->add(counter("sidereal_listener_accepted_total", Unit::kCount,
+                     "Connections to the server's port, whatever became of them."),
+             number(seen.accepted));
+    out->add(counter("sidereal_listener_admitted_total", Unit::kCount,
+                     "Connections to the server's port that proved who they are."),
+             number(seen.admitted));
+    out->add(counter("sidereal_listener_gone_total", Unit::kCount,
+                     "Connections to the server's port that left before they could be judged."),
+             number(seen.gone));
+    out->add(refused("garbage"), number(seen.refused_garbage));
+    out->add(refused("certificate"), number(seen.refused_certificate));
+    out->add(refused("idle"), number(seen.idle_closed));
+    out->add(refused("over_limit"), number(seen.over_limit));
+    out->add(refused("flood"), number(seen.flood));
+    out->add(refused("requests"), master_->bad_requests() + worker_->bad_requests());
+  }
+
+  /// Where Prometheus asks, if anywhere.
+  Status start_scrapes(const ServerOptions& options) {
+    if (!options.metrics_port) return {};
+    SR_ASSIGN_OR_RETURN(sys::Address address, sys::Address::parse(listener_->address()));
+    address.port = *options.metrics_port;
+    SR_ASSIGN_OR_RETURN(
+        scrapes_, scrape::ScrapeServer::create(
+                      {.listen = address.to_string(), .credentials = credentials_, .text = [this] {
+                         return scrape::prometheus_text(figures(), task_name_);
+                       }}));
+    return scrapes_->start();
   }
 
   Status read_endpoint_map(const ServerOptions& options) {
@@ -312,17 +408,6 @@ class Server::Impl {
     return out;
   }
 
-  TransferredBytes transferred() const {
-    TransferredBytes out;
-    if (data_lanes_.empty()) out.received = peers_->bytes_received();
-    for (const auto& lane : data_lanes_) {
-      out.sent += lane->endpoint->metrics().bytes_out.value();
-      out.received += lane->endpoint->metrics().bytes_in.value();
-      out.calls_forwarded += lane->port->forwarded();
-    }
-    return out;
-  }
-
   /// What sessions of this master get where their clients ask for nothing else.
   Status set_defaults(const ServerOptions& options) {
     for (const std::string& filter : options.device_filters) {
@@ -342,36 +427,19 @@ class Server::Impl {
     return {};
   }
 
-  std::map<std::string, int64_t> refused() const {
-    const security::ListenerCounters counters = listener_->counters();
-    std::map<std::string, int64_t> out = {
-        {"garbage", static_cast<int64_t>(counters.refused_garbage)},
-        {"certificate", static_cast<int64_t>(counters.refused_certificate)},
-        {"idle", static_cast<int64_t>(counters.idle_closed)},
-        {"over_limit", static_cast<int64_t>(counters.over_limit)},
-        {"flood", static_cast<int64_t>(counters.flood)},
-        {"requests", master_->bad_requests()}};
-    for (const auto& one : data_lanes_) {
-      const metrics::LaneMetrics& lane = one->endpoint->metrics();
-      out["garbage"] += lane.refused_garbage.value();
-      out["certificate"] += lane.refused_certificate.value();
-      out["idle"] += lane.refused_idle.value();
-      out["over_limit"] += lane.refused_over_limit.value();
-      out["handshake"] += lane.handshakes_refused.value();
-      out["frames"] += lane.malformed.value();
-      out["requests"] += one->port->refused();
-    }
-    return out;
-  }
-
   /// Steps that run, of this master and of others.
-  int64_t running() const { return task_->figures().steps_running + master_->running(); }
+  int64_t running() const {
+    return task_->figures().value("sidereal_task_steps_running") + master_->running();
+  }
 
   std::mutex mutex_;
   std::condition_variable ended_;
   bool stopping_ = false;
   bool stopped_ = false;
 
+  const std::unique_ptr<sys::Clock> clock_ = sys::posix::create_clock();
+  const int64_t began_ = clock_->now();
+  std::shared_ptr<ArrivingBytes> arriving_;
   std::unique_ptr<sys::Random> random_ = sys::posix::create_random();
   std::map<std::string, std::string> settings_;  // With who said them.
   std::unique_ptr<sys::posix::CpuClaim> claimed_;
@@ -386,7 +454,8 @@ class Server::Impl {
   std::unique_ptr<WorkerService> worker_;
   std::unique_ptr<MasterService> master_;
   std::unique_ptr<grpc::Server> grpc_;
-  Threads threads_;  // Its threads use all of the above.
+  Threads threads_;                                // Its threads use all of the above.
+  std::unique_ptr<scrape::ScrapeServer> scrapes_;  // Reads figures of all of the above.
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -410,6 +479,8 @@ const std::string& Server::target() const { return impl_->target_; }
 const std::string& Server::task() const { return impl_->task_name_; }
 const cluster::ClusterSpec& Server::cluster() const { return impl_->cluster_; }
 cluster::Protocol Server::protocol() const { return impl_->protocol_; }
+std::string Server::metrics_address() const { return impl_->metrics_address(); }
+metrics::Readings Server::figures() const { return impl_->figures(); }
 int Server::data_port() const { return impl_->data_port(); }
 const char* Server::security() const { return impl_->credentials_->kind(); }
 bool Server::join(double seconds) { return impl_->join(seconds); }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/cluster/protocol.h"
 #include "sidereal/config/options.h"
+#include "sidereal/metrics/figures.h"
 #include "sidereal/runtime/session.h"
 #include "sidereal/security/credentials.h"
 
@@ -27,6 +29,9 @@ struct ServerOptions {
   /// "host:port" to listen at; "": the task's address in the cluster. Port 0: any free one.
   std::string listen = {};
   security::SecurityOptions security = {};
+  /// Where Prometheus asks for figures, at the host that the server listens at, with the same
+  /// credentials; 0: any free port; absent: nowhere.
+  std::optional<int> metrics_port = {};
   /// How steps travel between the servers of the cluster, all of which must say the same.
   cluster::Protocol protocol = cluster::Protocol::kGrpc;
   /// "host:port" of the data port, for protocols that have one; "": any free port at the host that
@@ -83,6 +88,10 @@ class Server {
   /// The cluster, with this task's port.
   [[nodiscard]] const cluster::ClusterSpec& cluster() const;
   [[nodiscard]] cluster::Protocol protocol() const;
+  /// "127.0.0.1:41234", where Prometheus asks; "": nowhere.
+  [[nodiscard]] std::string metrics_address() const;
+  /// All that is counted here, as GetStatus and Prometheus get it.
+  [[nodiscard]] metrics::Readings figures() const;
   /// Of the data port, that of the first lane; 0: there is none.
   [[nodiscard]] int data_port() const;
   /// "insecure", "secret" or "tls".

@@ -27,6 +27,7 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
 
   void start(std::shared_ptr<ServerStream> self) {
     self_ = std::move(self);
+    callback_ran(this);
     this->StartRead(&request_);
   }
 
@@ -39,8 +40,13 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
       end(taken);
       return;
     }
-    hung_up();
-    end({});
+    end(half_closed());
+  }
+
+  /// Beside the others.
+  void OnCancel() final {
+    callback_runs(this);
+    cancelled();
   }
 
   void OnWriteDone(bool ok) final {
@@ -70,6 +76,13 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
   virtual void refused() {}
   /// The other side says no more. Maybe more than once.
   virtual void hung_up() = 0;
+  /// The other side has closed its half, or has gone; an error ends the stream.
+  virtual Status half_closed() {
+    hung_up();
+    return {};
+  }
+  /// The call was cancelled. Beside any other callback.
+  virtual void cancelled() {}
   /// Whether nothing more is going to be put; yes after put_last() in any case.
   [[nodiscard]] virtual bool said_all() const = 0;
   void put(Reply reply) {

@@ -10,7 +10,9 @@
 #include "sidereal/ir/text.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/session.h"
+#include "sidereal/runtime/test_figures.h"
 #include "sidereal/runtime/test_model.h"
+#include "sidereal/runtime/test_processes.h"
 #include "sidereal/runtime/worker_service.h"
 
 namespace sidereal::runtime {
@@ -59,6 +61,15 @@ class Services : public ::testing::Test {
     v1::ExtendSessionReply reply;
     grpc::ClientContext context;
     return master_->ExtendSession(&context, request, &reply);
+  }
+
+  v1::TaskStatus figures() {
+    v1::GetStatusRequest request;
+    request.set_version(kSessionVersion);
+    v1::TaskStatus reply;
+    grpc::ClientContext context;
+    EXPECT_TRUE(worker_->GetStatus(&context, request, &reply).ok());
+    return reply;
   }
 
   std::unique_ptr<Server> server_ = local_server();
@@ -132,10 +143,10 @@ TEST_F(Services, a_status_tells_who_is_there_and_how_it_fares) {
   grpc::ClientContext context;
   ASSERT_TRUE(worker_->GetStatus(&context, request, &reply).ok());
   EXPECT_EQ(reply.task(), "/job:localhost/replica:0/task:0");
-  EXPECT_EQ(reply.sessions(), 1);
-  EXPECT_GT(reply.memory_bytes(), 0);
-  EXPECT_GT(reply.threads(), 0);
-  EXPECT_GT(reply.open_files(), 0);
+  EXPECT_EQ(task_figure(reply, "sessions"), 1);
+  EXPECT_GT(task_figure(reply, "memory_bytes"), 0);
+  EXPECT_GT(task_figure(reply, "threads"), 0);
+  EXPECT_GT(task_figure(reply, "open_files"), 0);
   EXPECT_EQ(reply.devices_size(), 1);
 }
 
@@ -152,6 +163,71 @@ TEST_F(Services, an_error_of_a_megabyte_arrives_whole) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   // Not with a matcher, which would print it.
   EXPECT_NE(base::message_of(status).find(text), std::string::npos);
+}
+
+TEST_F(Services, a_client_that_has_said_all_may_close_its_side_of_a_step) {
+  Model model;
+  const ir::Output queue = model.add(
+      "Queue", {},
+      {{"shared_name", std::string("q")}, {"dtypes", std::vector<std::string>{"float32"}}}, "q");
+  model.add("QueueDequeue", {queue}, {{"dtypes", std::vector<std::string>{"float32"}}}, "take");
+  model.add("QueueEnqueue", {queue, model.constant({5})}, {}, "put");
+  const v1::CreateSessionReply made = create(model.graph());
+  const auto step = [&](grpc::ClientContext* context, const std::string& fetch,
+                        const std::string& target) {
+    auto stream = master_->RunStep(context);
+    v1::StepRequest request;
+    request.mutable_head()->set_session(made.session());
+    if (!fetch.empty()) request.mutable_head()->add_fetches(fetch);
+    if (!target.empty()) request.mutable_head()->add_targets(target);
+    EXPECT_TRUE(stream->Write(request));
+    EXPECT_TRUE(stream->WritesDone());
+    return stream;
+  };
+  grpc::ClientContext waiting_context;
+  const auto waiting = step(&waiting_context, "take", "");
+  EXPECT_TRUE(eventually([&] { return task_figure(figures(), "steps_blocked") == 1; }));
+  grpc::ClientContext context;
+  const auto put = step(&context, "", "put");
+  for (const auto& stream : {put.get(), waiting.get()}) {
+    v1::StepReply reply;
+    bool has_tail = false;
+    int pieces = 0;
+    while (stream->Read(&reply)) {
+      pieces += reply.has_piece() ? 1 : 0;
+      if (!reply.has_tail()) continue;
+      has_tail = true;
+      EXPECT_FALSE(reply.tail().has_failure()) << reply.tail().failure().message();
+    }
+    EXPECT_TRUE(has_tail);
+    EXPECT_EQ(pieces, stream == waiting.get() ? 1 : 0);
+    const grpc::Status status = stream->Finish();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+}
+
+TEST_F(Services, a_client_that_closes_its_side_too_early_is_told) {
+  Model model;
+  model.placeholder("x");
+  const v1::CreateSessionReply made = create(model.graph());
+  for (const bool has_head : {false, true}) {
+    grpc::ClientContext context;
+    const auto stream = master_->RunStep(&context);
+    if (has_head) {
+      v1::StepRequest request;
+      request.mutable_head()->set_session(made.session());
+      request.mutable_head()->add_feeds("x");
+      request.mutable_head()->add_fetches("x");
+      stream->Write(request);
+    }
+    stream->WritesDone();
+    v1::StepReply reply;
+    while (stream->Read(&reply)) {
+    }
+    const grpc::Status status = stream->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr(has_head ? "1 of 1 feeds" : "without a head"));
+  }
 }
 
 TEST_F(Services, a_name_that_no_node_can_have_is_refused) {

@@ -15,6 +15,7 @@
 #include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/worker_service.h"
+#include "sidereal/security/channel.h"
 #include "sidereal/sys/address.h"
 
 namespace sidereal::runtime {
@@ -186,6 +187,8 @@ class Session::Impl {
     out->options_ = options;
     out->peer_ = "the master at " + target;
     out->protocol_ = parsed.protocol;
+    out->address_ = parsed.address;
+    out->credentials_ = credentials;
     out->channel_ = make_channel(parsed.address, *credentials);
     out->stub_ = v1::Master::NewStub(out->channel_);
     return out;
@@ -207,6 +210,7 @@ class Session::Impl {
     session_ = reply.session();
     version_ = reply.graph_version();
     placement_ = reply.placement();
+    if (!reply.notice().empty()) base::log_info("{}: {}", peer_, reply.notice());
     hold_request_.set_session(session_);
     stub_->async()->HoldSession(&hold_, &hold_request_, &hold_reply_,
                                 [this](const grpc::Status&) { hold_ended_.set(); });
@@ -310,6 +314,7 @@ class Session::Impl {
     const auto worker = v1::Worker::NewStub(channel_);
     const auto began = std::chrono::steady_clock::now();
     auto next_log = began + kFirstLog;
+    auto next_doubt = began;
     while (true) {
       v1::GetStatusRequest request;
       request.set_version(kSessionVersion);
@@ -321,6 +326,12 @@ class Session::Impl {
           asked.code() == StatusCode::kUnavailable || asked.code() == StatusCode::kDeadlineExceeded;
       if (!again) return asked;
       const auto now = std::chrono::steady_clock::now();
+      // A master that is not there yet may come; one that refuses the credentials never answers.
+      if (now >= next_doubt) {
+        const Status refused = security::check_credentials(address_, credentials_.get(), kTry);
+        if (!refused.ok()) return base::with_context(refused, peer_);
+        next_doubt = now + kLogEvery;
+      }
       if (now - began >= waiting_time()) {
         return base::deadline_exceeded("no answer within {} ms from {}", waiting_time().count(),
                                        base::message_of(asked));
@@ -352,6 +363,8 @@ class Session::Impl {
   SessionOptions options_;
   std::string peer_;
   std::string protocol_;  ///< That the target names, or "".
+  std::string address_;
+  std::shared_ptr<const security::Credentials> credentials_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Master::Stub> stub_;
   std::atomic<uint64_t> session_ = 0;

@@ -1,4 +1,5 @@
 #include "sidereal/runtime/session.h"
+#include "sidereal/runtime/test_figures.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -96,7 +97,8 @@ class Waiting : public ::testing::Test {
     return eventually([&] {
       session::v1::TaskStatus reply;
       grpc::ClientContext context;
-      return stub->GetStatus(&context, request, &reply).ok() && reply.steps_blocked() > 0;
+      return stub->GetStatus(&context, request, &reply).ok() &&
+             task_figure(reply, "steps_blocked") > 0;
     });
   }
 
@@ -151,6 +153,25 @@ TEST_F(Waiting, stopping_a_server_ends_its_steps) {
   taker.join();
   EXPECT_EQ(status.code(), StatusCode::kCancelled);
   EXPECT_TRUE(server_->join(0));
+}
+
+TEST(Session, a_client_without_the_secret_of_the_master_is_told_so_at_once) {
+  const ReservedPorts port(1);
+  ServerOptions options;
+  ASSERT_TRUE(options.cluster.add_job("localhost", port.addresses()).ok());
+  options.job = "localhost";
+  options.security.secret = "the secret of the cluster";
+  const auto server = Server::create(options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  Model model;
+  model.constant({1, 2}, "c");
+  for (const char* secret : {"", "a secret of another cluster"}) {
+    SessionOptions session = patient();
+    session.security.secret = secret;
+    const Status status = Session::create((*server)->target(), model.graph(), session).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnauthenticated) << status;
+    EXPECT_THAT(base::message_of(status), HasSubstr((*server)->target()));
+  }
 }
 
 TEST(Session, a_server_restarts_at_its_port) {

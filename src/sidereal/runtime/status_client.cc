@@ -8,6 +8,7 @@
 
 #include "sidereal/runtime/channels.h"
 #include "sidereal/runtime/failure.h"
+#include "sidereal/runtime/figures_message.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/worker_service.h"
 #include "sidereal/sys/address.h"
@@ -38,24 +39,7 @@ struct Question {
 void take(const v1::TaskStatus& from, TaskReport* to) {
   if (from.devices_size() > 0) to->incarnation = from.devices(0).incarnation();
   to->pid = from.pid();
-  to->uptime_s = from.uptime_s();
-  to->memory_bytes = from.memory_bytes();
-  to->steps = from.steps();
-  to->steps_failed = from.steps_failed();
-  to->bytes_sent = from.bytes_sent();
-  to->bytes_received = from.bytes_received();
-  to->busy_s = from.busy_s();
-  to->steps_running = from.steps_running();
-  to->steps_blocked = from.steps_blocked();
-  to->pulls_ahead = from.pulls_ahead();
-  to->pulls_thrown_away = from.pulls_thrown_away();
-  to->sessions = from.sessions();
-  to->programs = from.programs();
-  to->resources = from.resources();
-  to->resource_bytes = from.resource_bytes();
-  to->threads = from.threads();
-  to->open_files = from.open_files();
-  to->refused = {from.refused().begin(), from.refused().end()};
+  to->figures = figures_of(from);
   to->protocol = from.protocol().empty() ? "grpc" : from.protocol();
   to->settings = {from.settings().begin(), from.settings().end()};
 }

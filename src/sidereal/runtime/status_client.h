@@ -9,6 +9,7 @@
 
 #include "sidereal/base/status.h"
 #include "sidereal/cluster/cluster_spec.h"
+#include "sidereal/metrics/figures.h"
 #include "sidereal/security/credentials.h"
 
 namespace sidereal::runtime {
@@ -17,30 +18,11 @@ namespace sidereal::runtime {
 struct TaskReport {
   std::string task;     ///< "/job:ps/replica:0/task:0".
   std::string address;  ///< "host:port".
-  Status status;        ///< Why there are no figures; they are 0 then.
+  Status status;        ///< Why there are no figures.
   uint64_t incarnation = 0;
   int64_t pid = 0;
-  double uptime_s = 0;
-  int64_t memory_bytes = 0;
-  // Since the start.
-  int64_t steps = 0;
-  int64_t steps_failed = 0;
-  int64_t bytes_sent = 0;
-  int64_t bytes_received = 0;
-  double busy_s = 0;        ///< That the device's thread ran ops.
-  int64_t pulls_ahead = 0;  ///< Calls sent before their steps; then those of them not used.
-  int64_t pulls_thrown_away = 0;
-  // Now.
-  int64_t steps_running = 0;
-  int64_t steps_blocked = 0;
-  int64_t sessions = 0;
-  int64_t programs = 0;
-  int64_t resources = 0;
-  int64_t resource_bytes = 0;
-  int64_t threads = 0;
-  int64_t open_files = 0;
-  std::map<std::string, int64_t> refused;  ///< Connections and requests, by kind.
-  std::string protocol;                    ///< "grpc", ...
+  metrics::Readings figures;
+  std::string protocol;  ///< "grpc", ...
   /// How its lanes work and who said so, for people; empty with "grpc".
   std::map<std::string, std::string> settings;
 };

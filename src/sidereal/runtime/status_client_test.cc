@@ -30,14 +30,15 @@ TEST(StatusClient, asks_all_tasks_of_a_cluster_what_they_did) {
   for (const TaskReport& report : reports) {
     EXPECT_TRUE(report.status.ok()) << report.status;
     EXPECT_NE(report.incarnation, 0);
-    EXPECT_GT(report.uptime_s, 0);
-    EXPECT_GT(report.memory_bytes, 0);
-    EXPECT_GT(report.threads, 0);
+    EXPECT_GT(report.figures.value("sidereal_task_uptime_seconds"), 0);
+    EXPECT_GT(report.figures.value("sidereal_task_memory_bytes"), 0);
+    EXPECT_GT(report.figures.value("sidereal_task_threads"), 0);
   }
   EXPECT_EQ(reports[1].task, "/job:w/replica:0/task:1");
-  EXPECT_EQ(reports[1].steps, 5);
-  EXPECT_EQ(reports[1].sessions, 1);
-  EXPECT_EQ(reports[1].programs, 1);
+  const metrics::Readings& far = reports[1].figures;
+  EXPECT_EQ(far.value("sidereal_task_steps_total"), 5);
+  EXPECT_EQ(far.value("sidereal_task_sessions"), 1);
+  EXPECT_EQ(far.value("sidereal_task_programs"), 1);
 }
 
 TEST(StatusClient, names_who_cannot_be_reached_and_who_is_somebody_else) {

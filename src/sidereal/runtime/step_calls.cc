@@ -43,7 +43,8 @@ class StepCalls::Call final : public Peers::RunDone {
                               .number = step,
                               .lane = lane_,
                               .repeatable = spec_->repeatable};
-    if (spec_->one_way && trace == 0 && owner_->one_way_->start(task_, call, feeds)) {
+    const bool is_left = spec_->one_way && owner_->leaves_pushes_ && trace == 0;
+    if (is_left && owner_->one_way_->start(task_, call, feeds)) {
       // Its memory stays as it is until the step is at its end, and while anybody holds it.
       return completion->done({}, {});
     }
@@ -98,8 +99,8 @@ class StepCalls::Call final : public Peers::RunDone {
 };
 
 StepCalls::StepCalls(Peers* peers, lane::Lane* lane, OneWayCalls* one_way, PullsAhead* ahead,
-                     const program::Program& program)
-    : peers_(peers), lane_(lane), one_way_(one_way), ahead_(ahead) {
+                     const program::Program& program, std::function<void()> serve)
+    : peers_(peers), lane_(lane), one_way_(one_way), ahead_(ahead), serve_(std::move(serve)) {
   std::map<std::string, int> processes;
   for (const program::CallSpec* const spec : program::all_calls(program)) {
     std::string task = task_of(spec->device);
@@ -111,9 +112,11 @@ StepCalls::StepCalls(Peers* peers, lane::Lane* lane, OneWayCalls* one_way, Pulls
 }
 StepCalls::~StepCalls() = default;
 
-void StepCalls::begin(uint64_t session, int32_t trace, std::function<void()> on_answer) {
+void StepCalls::begin(uint64_t session, int32_t trace, std::function<void()> on_answer,
+                      bool leaves_pushes) {
   session_ = session;
   trace_ = trace;
+  leaves_pushes_ = leaves_pushes;
   on_answer_ = std::move(on_answer);
   trace_text_.clear();
   failure_ = {};
@@ -149,6 +152,8 @@ Status StepCalls::start(int call, uint64_t step, std::span<const Tensor> feeds,
 void StepCalls::yield() {
   if (lane_->now() - lane_->loop_now() < (any_open() ? kLookEvery : kLookSeldom)) return;
   lane_->poll_io();
+  lane_->poll_posts();
+  serve_();
 }
 
 }  // namespace sidereal::runtime

@@ -15,20 +15,23 @@
 
 namespace sidereal::runtime {
 
-/// Carries the calls of one exec::Step to other tasks, and lets the lane's connections move between
-/// its instructions. A one-way call is done for the step when it was sent, and one that was sent
+/// Carries the calls of one exec::Step to other tasks, and lets the lane serve others between its
+/// instructions. A one-way call is done for the step when it was sent, and one that was sent
 /// ahead is not sent again; not in a step that is traced. Internal to runtime.
 /// Lifecycle: outlives the calls it has started.
 /// Thread:    the task's lane.
 class StepCalls final : public ports::Exchange {
  public:
-  /// All are borrowed, and so are the calls of `program`.
+  /// All are borrowed, and so are the calls of `program`. `serve` takes what other threads have for
+  /// the lane that does not wait for the end of a step.
   StepCalls(Peers* peers, lane::Lane* lane, OneWayCalls* one_way, PullsAhead* ahead,
-            const program::Program& program);
+            const program::Program& program, std::function<void()> serve);
   ~StepCalls() override;
 
-  /// A step of `session` begins. `on_answer` is called after each answer that it got.
-  void begin(uint64_t session, int32_t trace, std::function<void()> on_answer);
+  /// A step of `session` begins. `on_answer` is called after each answer that it got. One-way calls
+  /// are waited for as well, unless `leaves_pushes`.
+  void begin(uint64_t session, int32_t trace, std::function<void()> on_answer,
+             bool leaves_pushes = true);
   /// Whether calls wait for their answers.
   [[nodiscard]] bool any_open() const { return open_ > 0; }
   /// What the first call that failed failed with. Nothing can come of the step then, whatever it
@@ -57,9 +60,11 @@ class StepCalls final : public ports::Exchange {
   lane::Lane* const lane_;
   OneWayCalls* const one_way_;
   PullsAhead* const ahead_;
+  const std::function<void()> serve_;
   std::vector<std::unique_ptr<Call>> calls_;
   uint64_t session_ = 0;
   int32_t trace_ = 0;
+  bool leaves_pushes_ = true;
   std::function<void()> on_answer_;
   std::string trace_text_;
   Status failure_;

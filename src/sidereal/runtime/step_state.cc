@@ -26,7 +26,7 @@ void StepState::clear() {
   whole = false;
   pull_ahead_ms = 0;
   blocked = false;
-  waits_for_tensor = false;
+  failed_within = false;
   trace = nullptr;
   trace_process = 0;
 }
@@ -126,7 +126,6 @@ Result<std::span<Tensor>> StepState::receive(const RendezvousKey& key,
     const Peers::Wanted wanted = {.key = key, .count = count};
     ask(source, {&wanted, 1});
   }
-  waits_for_tensor = true;
   return std::span<Tensor>();
 }
 

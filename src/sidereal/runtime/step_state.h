@@ -22,8 +22,10 @@ struct LoadedProgram;
 /// A step, and what carries its calls.
 struct CallingStep {
   CallingStep(const exec::BoundProgram* bound, exec::BufferPool* pool, Peers* peers,
-              lane::Lane* lane, OneWayCalls* one_way, PullsAhead* ahead)
-      : calls(peers, lane, one_way, ahead, bound->program()), step(bound, pool, &calls) {}
+              lane::Lane* lane, OneWayCalls* one_way, PullsAhead* ahead,
+              std::function<void()> serve)
+      : calls(peers, lane, one_way, ahead, bound->program(), std::move(serve)),
+        step(bound, pool, &calls) {}
   StepCalls calls;
   exec::Step step;
 };
@@ -120,7 +122,7 @@ class StepState final : public ports::Rendezvous, public base::Counted {
   bool whole = false;         ///< Nothing of it stays once it has run.
   int64_t pull_ahead_ms = 0;  ///< See ProgramCall.
   bool blocked = false;
-  bool waits_for_tensor = false;
+  bool failed_within = false;  ///< Its signal was raised because its own question or call failed.
   std::unique_ptr<exec::Trace> trace;
   int32_t trace_process = 0;
 

@@ -61,13 +61,21 @@ class Task::Impl {
     return posted ? Status() : base::unavailable("{} is stopping", options_.name);
   }
 
-  TaskFigures figures() {
-    TaskFigures out;
-    out.sessions = programs_.sessions();
-    out.programs = programs_.programs();
-    out.resources = static_cast<int64_t>(programs_.shared().names().size());
-    out.resource_bytes = programs_.shared().bytes();
-    for (const auto& lane : lanes_) lane->add_to(&out);
+  metrics::Readings figures() {
+    using metrics::gauge;
+    using metrics::Unit;
+    metrics::Readings out;
+    out.add(gauge("sidereal_task_sessions", Unit::kCount, "Sessions that are open on the task."),
+            programs_.sessions());
+    out.add(gauge("sidereal_task_programs", Unit::kCount, "Programs that are registered."),
+            programs_.programs());
+    out.add(gauge("sidereal_task_resources", Unit::kCount,
+                  "Variables, queues and tables that are kept by name."),
+            static_cast<int64_t>(programs_.shared().names().size()));
+    out.add(gauge("sidereal_task_resource_bytes", Unit::kBytes,
+                  "Bytes of what is kept by name, where that is known."),
+            programs_.shared().bytes());
+    for (const auto& lane : lanes_) lane->read_figures(&out);
     return out;
   }
 
@@ -120,6 +128,10 @@ void Task::start(const std::vector<Peers*>& peers) { impl_->start(peers); }
 bool Task::post(int lane, std::function<void()> fn) {
   return impl_->lane(lane)->post(std::move(fn));
 }
+
+bool Task::post_urgent(int lane, std::function<void()> fn) {
+  return impl_->lane(lane)->post_urgent(std::move(fn));
+}
 int Task::lanes() const { return impl_->options().lanes; }
 lane::Lane* Task::lane(int index) const { return impl_->lane(index)->lane(); }
 const std::string& Task::name() const { return impl_->options().name; }
@@ -128,7 +140,7 @@ Status Task::open_session(uint64_t session, bool isolated) {
   return impl_->programs().open_session(session, isolated);
 }
 void Task::close_session(uint64_t session) { impl_->close_session(session); }
-void Task::when_one_way_done(uint64_t session, const std::function<void()>& done) {
+void Task::when_one_way_done(uint64_t session, const std::function<void(const Status&)>& done) {
   impl_->home(session)->when_one_way_done(session, done);
 }
 void Task::lose_one_way(uint64_t session, const std::string& task, const Status& why) {
@@ -156,7 +168,7 @@ void Task::withdraw(uint64_t step, const base::CountedPtr<Taker>& taker) {
   impl_->home(step)->withdraw(step, taker);
 }
 Status Task::reset(const std::vector<std::string>& containers) { return impl_->reset(containers); }
-TaskFigures Task::figures() const { return impl_->figures(); }
+metrics::Readings Task::figures() const { return impl_->figures(); }
 void Task::stop() { impl_->stop(); }
 
 }  // namespace sidereal::runtime

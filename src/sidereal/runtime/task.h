@@ -9,6 +9,7 @@
 
 #include "sidereal/base/status.h"
 #include "sidereal/lane/lane.h"
+#include "sidereal/metrics/figures.h"
 #include "sidereal/ports/ports.h"
 #include "sidereal/tensor/tensor.h"
 
@@ -37,7 +38,7 @@ struct ProgramCall {
   uint64_t number = 0;
   int lane = 0;  ///< Where `whole` runs, modulo the task's lanes. See lane_hint().
   /// Of what it pulls from other tasks, what may have been asked for so long before it began; 0:
-  /// nothing. The same for all steps of a session.
+  /// nothing, and one-way calls are waited for. The same for all steps of a session.
   int64_t pull_ahead_ms = 0;
 };
 
@@ -127,21 +128,6 @@ class Peers {
                                    std::span<const tensor::Tensor> feeds, RunDone* done);
 };
 
-/// Figures of a task. Value type.
-struct TaskFigures {
-  int64_t steps = 0;
-  int64_t steps_failed = 0;
-  int64_t steps_running = 0;
-  int64_t steps_blocked = 0;
-  int64_t sessions = 0;
-  int64_t programs = 0;
-  int64_t resources = 0;
-  int64_t resource_bytes = 0;
-  double busy_s = 0;
-  int64_t pulls_ahead = 0;        ///< Calls that were sent before their steps had begun,
-  int64_t pulls_thrown_away = 0;  ///< and those of them that no step used.
-};
-
 /// Peers of one program at most.
 inline constexpr size_t kPeersMax = 65'536;
 
@@ -202,6 +188,8 @@ class Task {
   /// Runs `fn` on a lane soon, in the order in which a thread says it. False once the task is
   /// stopping; then `fn` never runs.
   bool post(int lane, std::function<void()> fn);
+  /// As post(), for what begins and ends no step: it does not wait for one that computes there.
+  bool post_urgent(int lane, std::function<void()> fn);
   [[nodiscard]] int lanes() const;
   /// What runs steps; before start(), whoever created the task may put things on it.
   [[nodiscard]] lane::Lane* lane(int index) const;
@@ -214,8 +202,8 @@ class Task {
   /// Ends its steps and forgets what it registered.
   void close_session(uint64_t session);
   /// Calls `done`, on any thread, when none of the one-way calls of the session's steps here is
-  /// under way any more.
-  void when_one_way_done(uint64_t session, const std::function<void()>& done);
+  /// under way any more, with the first failure that no step has ended with.
+  void when_one_way_done(uint64_t session, const std::function<void(const Status&)>& done);
   /// Ends those to `task`, which is not reached any more, with `why`; what was pulled ahead from
   /// there is forgotten.
   void lose_one_way(uint64_t session, const std::string& task, const Status& why);
@@ -261,7 +249,8 @@ class Task {
 
   /// Forgets what lies in these containers ("": the default one) and ends what waits for it.
   Status reset(const std::vector<std::string>& containers);
-  [[nodiscard]] TaskFigures figures() const;
+  /// Its own and those of its lanes.
+  [[nodiscard]] metrics::Readings figures() const;
 
   /// Ends every step with kCancelled and the lanes with them.
   void stop();

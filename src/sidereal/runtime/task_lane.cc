@@ -93,7 +93,10 @@ Status TaskLane::create(const LaneSystem& on) {
 
 void TaskLane::start(Peers* peers) {
   peers_ = peers;
-  one_way_ = std::make_unique<OneWayCalls>(peers);
+  one_way_ = std::make_unique<OneWayCalls>(peers, [this](uint64_t session) {
+    // Not from within: steps end by it.
+    post([this, session] { tell_drivers(session); });
+  });
   ahead_ = std::make_unique<PullsAhead>(
       peers, lane_.get(), &pool_, [this](std::function<void()> fn) { return post(std::move(fn)); });
   // Hooks run last added first: what steps still have to say goes before connections close.
@@ -129,13 +132,27 @@ bool TaskLane::post(std::function<void()> fn) {
     own_mail_.push_back(std::move(fn));
     return true;
   }
+  return put(&mail_, &has_mail_, std::move(fn));
+}
+
+bool TaskLane::post_urgent(std::function<void()> fn) {
+  if (lane_->on_lane()) {
+    if (stopping_.load(std::memory_order_relaxed)) return false;
+    own_urgent_mail_.push_back(std::move(fn));
+    return true;
+  }
+  return put(&urgent_mail_, &has_urgent_mail_, std::move(fn));
+}
+
+bool TaskLane::put(std::vector<std::function<void()>>* mail, std::atomic<bool>* has_mail,
+                   std::function<void()> fn) {
   bool is_first = false;
   {
     const std::lock_guard lock(mail_mutex_);
     if (stopping_) return false;
-    is_first = mail_.empty();
-    mail_.push_back(std::move(fn));
-    has_mail_.store(true, std::memory_order_release);
+    is_first = mail_.empty() && urgent_mail_.empty();
+    mail->push_back(std::move(fn));
+    has_mail->store(true, std::memory_order_release);
   }
   // Only to wake the lane; with a full inbox it is awake.
   if (is_first) static_cast<void>(lane_->post([] {}));
@@ -143,23 +160,43 @@ bool TaskLane::post(std::function<void()> fn) {
 }
 
 bool TaskLane::run_mail() {
+  std::vector<std::function<void()>> urgent;
   std::vector<std::function<void()>> mail;
-  if (has_mail_.load(std::memory_order_acquire)) {
+  if (has_mail_.load(std::memory_order_acquire) ||
+      has_urgent_mail_.load(std::memory_order_acquire)) {
+    // At once, so that what takes back a question comes behind it.
     const std::lock_guard lock(mail_mutex_);
+    urgent.swap(urgent_mail_);
     mail.swap(mail_);
+    has_urgent_mail_.store(false, std::memory_order_relaxed);
     has_mail_.store(false, std::memory_order_relaxed);
   }
+  for (auto& fn : urgent) fn();
   for (auto& fn : mail) fn();
-  bool progress = !mail.empty();
-  while (!own_mail_.empty()) {
-    own_mail_.pop_front()();
+  bool progress = !mail.empty() || !urgent.empty();
+  while (!own_mail_.empty() || !own_urgent_mail_.empty()) {
+    (own_urgent_mail_.empty() ? own_mail_ : own_urgent_mail_).pop_front()();
     progress = true;
   }
   return progress;
 }
 
+/// In the middle of a step.
+void TaskLane::run_urgent_mail() {
+  std::vector<std::function<void()>> urgent;
+  if (has_urgent_mail_.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(mail_mutex_);
+    urgent.swap(urgent_mail_);
+    has_urgent_mail_.store(false, std::memory_order_relaxed);
+  }
+  for (auto& fn : urgent) fn();
+  while (!own_urgent_mail_.empty()) own_urgent_mail_.pop_front()();
+}
+
 bool TaskLane::poll() {
-  if (ready_.empty() && own_mail_.empty() && !has_mail_.load(std::memory_order_acquire)) {
+  if (ready_.empty() && own_mail_.empty() && own_urgent_mail_.empty() &&
+      !has_mail_.load(std::memory_order_acquire) &&
+      !has_urgent_mail_.load(std::memory_order_acquire)) {
     return false;
   }
   const int64_t began = lane_->now();
@@ -167,7 +204,7 @@ bool TaskLane::poll() {
   run_ready();
   reuse_retired();
   let_go_of_ended();
-  add(&busy_ns_, lane_->now() - began);
+  busy_ns_.add(lane_->now() - began);
   return true;
 }
 
@@ -238,12 +275,12 @@ void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProg
   });
 }
 
-void TaskLane::when_one_way_done(uint64_t session, const std::function<void()>& done) {
+void TaskLane::when_one_way_done(uint64_t session, const std::function<void(const Status&)>& done) {
   const bool posted = post([this, session, done] {
     ahead_->forget(session);
     one_way_->when_done(session, done);
   });
-  if (!posted) done();
+  if (!posted) done({});
 }
 
 void TaskLane::lose_one_way(uint64_t session, const std::string& task, const Status& why) {
@@ -264,15 +301,13 @@ bool TaskLane::reset() {
   });
 }
 
-void TaskLane::add_to(TaskFigures* figures) const {
-  figures->steps += steps_begun_;
-  figures->steps_failed += steps_failed_;
-  figures->steps_running += running_;
-  figures->steps_blocked += blocked_;
-  figures->busy_s += static_cast<double>(busy_ns_) * 1e-9;
-  if (ahead_ == nullptr) return;
-  figures->pulls_ahead += ahead_->sent();
-  figures->pulls_thrown_away += ahead_->thrown_away();
+void TaskLane::read_figures(metrics::Readings* into) const {
+  figures_.read(into);
+  into->add(metrics::gauge("sidereal_task_steps_blocked", metrics::Unit::kCount,
+                           "Parts of steps that wait for another task or a resource."),
+            blocked_);
+  lane_->metrics().figures.read(into);
+  if (ahead_ != nullptr) ahead_->figures().read(into);
 }
 
 Result<base::CountedPtr<SessionProgram>> TaskLane::known(uint64_t session, uint64_t program) {
@@ -327,7 +362,7 @@ void TaskLane::run_from_elsewhere(ProgramCall* call, const Done& done) {
 /// Begins it, at once or when the lane has nothing else to do.
 void TaskLane::take(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
                     const std::shared_ptr<exec::StopSignal>& stop, Done* done) {
-  add(&running_, 1);
+  running_.add(1);
   if (call->goes_on && !waiting_.has(call->session)) return begin(call, program, stop, done);
   waiting_.add(call, program, stop, std::move(*done));
 }
@@ -338,7 +373,7 @@ bool TaskLane::poll_idle() {
   begin_waiting();
   run_ready();
   reuse_retired();
-  add(&busy_ns_, lane_->now() - began);
+  busy_ns_.add(lane_->now() - began);
   return true;
 }
 
@@ -362,7 +397,7 @@ void TaskLane::begin(ProgramCall* call, const base::CountedPtr<SessionProgram>& 
 /// Ends what take() took and what does not begin.
 void TaskLane::refuse(uint64_t step, const std::shared_ptr<exec::StopSignal>& stop,
                       const Done& done, const Status& why, bool derived) {
-  add(&running_, -1);
+  running_.add(-1);
   if (stop != nullptr) forget_signal(step);
   fail(done, why, derived);
 }
@@ -429,7 +464,7 @@ void TaskLane::ask(uint64_t step, std::span<const ports::RendezvousKey> keys,
                    const base::CountedPtr<Task::Taker>& taker) {
   bool taken = !stopping_.load(std::memory_order_relaxed);
   if (taken && lane_->on_lane()) return answer(step, keys, taker);
-  taken = taken && post([this, step, held = std::vector(keys.begin(), keys.end()), taker] {
+  taken = taken && post_urgent([this, step, held = std::vector(keys.begin(), keys.end()), taker] {
             answer(step, held, taker);
           });
   if (!taken) taker->end(stopping());
@@ -496,7 +531,17 @@ void TaskLane::tell_step(uint64_t number, Tell tell) {
   if (found == steps_.end() || !found->second->running()) return;
   const base::CountedPtr<StepState> step = found->second;
   tell(step.get());
+  stop_if_failed(step.get());
+  step->step()->look_again();
   wake(step);
+}
+
+/// Ends a step that computes where nothing can come of it any more.
+void TaskLane::stop_if_failed(StepState* state) {
+  if (!state->running() || state->blocked || state->stop()->raised()) return;
+  if (state->failure().ok() && state->calls()->failure().ok()) return;
+  state->failed_within = true;
+  state->stop()->raise(exec::StopSignal::Reason::kCancelled);
 }
 
 void TaskLane::arrived(uint64_t step, const ports::RendezvousKey& key,
@@ -507,7 +552,7 @@ void TaskLane::arrived(uint64_t step, const ports::RendezvousKey& key,
   }
   auto held = std::make_shared<ports::Parcel>(std::make_move_iterator(values.begin()),
                                               std::make_move_iterator(values.end()));
-  post([this, step, key, held] {
+  post_urgent([this, step, key, held] {
     tell_step(step, [&](StepState* state) { state->arrived(key, *held); });
   });
 }
@@ -517,7 +562,7 @@ void TaskLane::ended(uint64_t step, const Peers::Question* question, const Statu
   if (lane_->on_lane()) {
     return tell_step(step, [&](StepState* state) { state->ended(question, status); });
   }
-  post([this, step, question, status] {
+  post_urgent([this, step, question, status] {
     tell_step(step, [&](StepState* state) { state->ended(question, status); });
   });
 }
@@ -527,7 +572,8 @@ Status TaskLane::try_begin(ProgramCall* call, const base::CountedPtr<SessionProg
   if (stop != nullptr ? stop->raised() : program->stop->raised()) {
     return base::cancelled("the step was cancelled");
   }
-  if (Status lost = one_way_->take_failure(call->session); !lost.ok()) {
+  // What comes from elsewhere to run here alone is no step of those who drive.
+  if (Status lost = call->whole ? Status() : one_way_->take_failure(call->session); !lost.ok()) {
     ahead_->throw_away(call->session);
     return lost;
   }
@@ -549,7 +595,7 @@ Status TaskLane::try_begin(ProgramCall* call, const base::CountedPtr<SessionProg
   state->whole = call->whole;
   state->pull_ahead_ms = call->pull_ahead_ms;
   if (call->pull_ahead_ms > 0) ahead_->begin(call->session, call->program, call->pull_ahead_ms);
-  add(&steps_begun_, 1);
+  steps_begun_.add(1);
   give_back_later();
   state->start(std::move(calling), std::move(*done));
   state->ask_ahead(program->loaded->receives, call->number);
@@ -562,16 +608,21 @@ Status TaskLane::feed(ProgramCall* call, StepState* state, std::unique_ptr<Calli
   LoadedProgram& loaded = *state->program()->loaded;
   std::unique_ptr<CallingStep> calling = loaded.idle.take();
   if (calling == nullptr) {
-    calling = std::make_unique<CallingStep>(loaded.bound.get(), &pool_, peers_, lane_.get(),
-                                            one_way_.get(), ahead_.get());
+    calling =
+        std::make_unique<CallingStep>(loaded.bound.get(), &pool_, peers_, lane_.get(),
+                                      one_way_.get(), ahead_.get(), [this] { run_urgent_mail(); });
   }
   exec::Step* const step = &calling->step;
   // A call that has come to its place makes none.
   if (!loaded.bound->program().calls.empty() || !loaded.bound->program().bodies.empty()) {
-    calling->calls.begin(call->session, call->trace, [this, number = state->number()] {
+    const auto on_answer = [this, number = state->number()] {
       const auto found = steps_.find(number);
-      if (found != steps_.end()) wake(found->second);
-    });
+      if (found == steps_.end()) return;
+      const base::CountedPtr<StepState> step = found->second;
+      stop_if_failed(step.get());
+      wake(step);
+    };
+    calling->calls.begin(call->session, call->trace, on_answer, call->pull_ahead_ms > 0);
   }
   if (call->trace != 0) {
     state->trace =
@@ -603,26 +654,45 @@ void TaskLane::wake(const base::CountedPtr<StepState>& step) {
 
 void TaskLane::wake_all() {
   for (const auto& [number, step] : steps_) {
-    if (!step->waits_for_tensor) wake(step);
+    if (step->is_blocked() && !step->step()->waits_for_messages()) wake(step);
+  }
+}
+
+/// A push that a step of `session` did not wait for has failed: a step that waits may wait for what
+/// does not come now.
+void TaskLane::tell_drivers(uint64_t session) {
+  if (!one_way_->any_failure()) return;
+  for (const auto& step : steps_in_order()) {
+    if (step->session == session && !step->whole) wake(step);
   }
 }
 
 void TaskLane::advance(const base::CountedPtr<StepState>& state) {
   // It may have been ended by mail since it became ready.
   if (!state->running()) return;
+  if (one_way_->any_failure() && !state->whole) {
+    const Status lost = one_way_->take_failure(state->session);
+    if (!lost.ok()) {
+      ahead_->throw_away(state->session);
+      return finish(state, lost, false);
+    }
+  }
   if (!state->failure().ok()) return finish(state, state->failure(), true);
   const Status called = state->calls()->failure();
   if (!called.ok()) {
-    const bool derived = state->stop()->raised();
+    const bool derived = state->stop()->raised() && !state->failed_within;
     return finish(state, derived ? base::cancelled("the step was cancelled") : called, derived);
   }
   // What lasts is looked at when the step may have gone.
   const base::CountedPtr<SessionProgram> program = state->program();
   const resources::Manager& manager = program->loaded->space->manager;
   const uint64_t changes = manager.changes();
-  state->waits_for_tensor = false;
   const Result<exec::Step::Progress> progress = state->step()->advance();
-  if (!progress.ok()) {
+  if (!progress.ok() && state->failed_within &&
+      progress.status().code() == StatusCode::kCancelled) {
+    const bool is_call = state->failure().ok();
+    finish(state, is_call ? state->calls()->failure() : state->failure(), !is_call);
+  } else if (!progress.ok()) {
     finish(state, progress.status(), state->stop()->raised());
   } else if (*progress == exec::Step::Progress::kDone) {
     finish(state, {}, false);
@@ -658,7 +728,7 @@ void TaskLane::give_back_unused() {
   }
   spare_.trim();
   bytes_given_back_ += pool_.trim();
-  const int64_t begun = steps_begun_.load(std::memory_order_relaxed);
+  const int64_t begun = steps_begun_.value();
   if (std::exchange(begun_at_last_give_back_, begun) != begun) {
     // Once more after the last step.
     give_back_later();
@@ -669,7 +739,7 @@ void TaskLane::give_back_unused() {
     sys::posix::release_free_memory();
   }
   lane_->run_after(kChannelsClosed, [this, begun] {
-    if (steps_begun_.load(std::memory_order_relaxed) == begun) sys::posix::release_free_memory();
+    if (steps_begun_.value() == begun) sys::posix::release_free_memory();
   });
 }
 
@@ -690,8 +760,8 @@ void TaskLane::finish(const base::CountedPtr<StepState>& state, const Status& st
     if (result.waits_for.empty()) result.waits_for = state->calls()->waits_for();
   }
   if (state->blocked) add(&blocked_, -1);
-  if (!status.ok()) add(&steps_failed_, 1);
-  add(&running_, -1);
+  if (!status.ok()) steps_failed_.add(1);
+  running_.add(-1);
   step->end();
   step->set_trace(nullptr);
   if (state->trace != nullptr) {

@@ -14,6 +14,8 @@
 #include "sidereal/exec/executor.h"
 #include "sidereal/exec/workers.h"
 #include "sidereal/lane/lane.h"
+#include "sidereal/metrics/counter.h"
+#include "sidereal/metrics/figures.h"
 #include "sidereal/runtime/idle_list.h"
 #include "sidereal/runtime/recent_ids.h"
 #include "sidereal/runtime/step_state.h"
@@ -48,6 +50,7 @@ class TaskLane final : public Peers::Asker, private lane::Driver, private lane::
 
   /// Those of Task.
   bool post(std::function<void()> fn);
+  bool post_urgent(std::function<void()> fn);
   void run(ProgramCall* call, Done done);
   void cancel(uint64_t step);
   void end_step(uint64_t step);
@@ -64,15 +67,15 @@ class TaskLane final : public Peers::Asker, private lane::Driver, private lane::
   void close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProgram>> programs,
                      std::shared_ptr<Space> own);
   /// Those of OneWayCalls; when the lane is stopping, `done` is called by the caller's thread.
-  void when_one_way_done(uint64_t session, const std::function<void()>& done);
+  void when_one_way_done(uint64_t session, const std::function<void(const Status&)>& done);
   void lose_one_way(uint64_t session, const std::string& task, const Status& why);
   /// Has steps that wait for what steps share look again. False once the lane is stopping.
   bool look_again();
   /// The same, after what lasts was forgotten.
   bool reset();
   [[nodiscard]] bool any_blocked() const { return blocked_ > 0; }
-  /// Adds its figures.
-  void add_to(TaskFigures* figures) const;
+  /// Adds its figures, with those of its loop and its connections.
+  void read_figures(metrics::Readings* into) const;
 
  private:
   [[nodiscard]] Status stopping() const;
@@ -95,7 +98,11 @@ class TaskLane final : public Peers::Asker, private lane::Driver, private lane::
   bool poll() override;
   bool poll_idle() override;
   void on_lane_stop() override;
+  bool put(std::vector<std::function<void()>>* mail, std::atomic<bool>* has_mail,
+           std::function<void()> fn);
   bool run_mail();
+  void run_urgent_mail();
+  static void stop_if_failed(StepState* state);
   void run_ready();
   void take(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
             const std::shared_ptr<exec::StopSignal>& stop, Done* done);
@@ -110,6 +117,7 @@ class TaskLane final : public Peers::Asker, private lane::Driver, private lane::
   Status feed(ProgramCall* call, StepState* state, std::unique_ptr<CallingStep>* out);
   void wake(const base::CountedPtr<StepState>& step);
   void wake_all();
+  void tell_drivers(uint64_t session);
   void advance(const base::CountedPtr<StepState>& state);
   void give_back_later();
   void give_back_unused();
@@ -124,7 +132,10 @@ class TaskLane final : public Peers::Asker, private lane::Driver, private lane::
 
   std::mutex mail_mutex_;
   std::vector<std::function<void()>> mail_;
+  /// What does not wait for a step that computes: it ends and begins none.
+  std::vector<std::function<void()>> urgent_mail_;
   std::atomic<bool> has_mail_ = false;
+  std::atomic<bool> has_urgent_mail_ = false;
   std::atomic<bool> stopping_ = false;  // Changed with mail_mutex_.
 
   // Of steps that other threads began, and may end.
@@ -133,15 +144,25 @@ class TaskLane final : public Peers::Asker, private lane::Driver, private lane::
   std::atomic<bool> any_signals_ = false;  // Changed with signals_mutex_.
 
   // Written by the lane only.
-  std::atomic<int64_t> steps_begun_ = 0;
-  std::atomic<int64_t> steps_failed_ = 0;
-  std::atomic<int64_t> running_ = 0;
-  std::atomic<int64_t> blocked_ = 0;
-  std::atomic<int64_t> busy_ns_ = 0;
+  metrics::Figures figures_;
+  metrics::Counter steps_begun_{&figures_,
+                                metrics::counter("sidereal_task_steps_total", metrics::Unit::kCount,
+                                                 "Parts of sessions' steps that the task began.")};
+  metrics::Counter steps_failed_{
+      &figures_, metrics::counter("sidereal_task_steps_failed_total", metrics::Unit::kCount,
+                                  "Parts of steps that failed or were cancelled.")};
+  metrics::Counter running_{&figures_,
+                            metrics::gauge("sidereal_task_steps_running", metrics::Unit::kCount,
+                                           "Parts of steps that have begun and not ended.")};
+  metrics::Counter busy_ns_{
+      &figures_, metrics::counter("sidereal_task_busy_seconds_total", metrics::Unit::kSeconds,
+                                  "Time that lanes spent on steps.")};
+  std::atomic<int64_t> blocked_ = 0;  // Other lanes decide by it whether to wake this one.
 
   // The lane's own.
   Peers* peers_ = nullptr;
   base::RingQueue<std::function<void()>> own_mail_;
+  base::RingQueue<std::function<void()>> own_urgent_mail_;
   exec::BufferPool pool_;
   std::unique_ptr<OneWayCalls> one_way_;
   std::unique_ptr<PullsAhead> ahead_;

@@ -68,7 +68,6 @@ size_t bytes_of(const NewProgram& program) {
 
 TaskPrograms::TaskPrograms(const TaskOptions& options) : options_(options) {
   exec::register_kernels(&kernels_);
-  kernels_.allow_control();
   set_environment(shared_.get());
 }
 

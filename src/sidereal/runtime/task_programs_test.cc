@@ -137,7 +137,7 @@ TEST_P(ProgramsOfATask, sessions_share_one_and_each_asks_its_own_peers) {
     ASSERT_TRUE(program.ok()) << program.status();
     programs.push_back(*program);
   }
-  EXPECT_EQ(task_->figures().programs, 1);
+  EXPECT_EQ(task_->figures().value("sidereal_task_programs"), 1);
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 3; ++i) {
       EXPECT_THAT(values(sessions[i], programs[i]), ElementsAre(10.0F * static_cast<float>(i + 1)));
@@ -147,7 +147,7 @@ TEST_P(ProgramsOfATask, sessions_share_one_and_each_asks_its_own_peers) {
   // Who leaves takes nothing from the others.
   task_->close_session(sessions[0]);
   EXPECT_THAT(values(sessions[1], programs[1]), ElementsAre(20));
-  EXPECT_EQ(task_->figures().programs, 1);
+  EXPECT_EQ(task_->figures().value("sidereal_task_programs"), 1);
 }
 
 TEST_P(ProgramsOfATask, a_session_may_have_the_same_one_with_other_peers) {
@@ -155,7 +155,7 @@ TEST_P(ProgramsOfATask, a_session_may_have_the_same_one_with_other_peers) {
   const auto one = add(256, {1, 2}, {0, 1});
   const auto other = add(256, {2, 3}, {0, 1});
   ASSERT_TRUE(one.ok() && other.ok());
-  EXPECT_EQ(task_->figures().programs, 1);
+  EXPECT_EQ(task_->figures().value("sidereal_task_programs"), 1);
   EXPECT_EQ(add(256, {1, 2}, {0, 1}), one);
   for (int round = 0; round < 2; ++round) {
     EXPECT_THAT(values(256, *one), ElementsAre(10, 20));
@@ -194,7 +194,7 @@ TEST_P(ProgramsOfATask, one_runs_on_the_lane_that_it_was_registered_for) {
       EXPECT_EQ(run(258, *program).status.code(), StatusCode::kNotFound);
     }
   }
-  EXPECT_EQ(task_->figures().programs, GetParam() == 1 ? 1 : 2);
+  EXPECT_EQ(task_->figures().value("sidereal_task_programs"), GetParam() == 1 ? 1 : 2);
 }
 
 TEST_P(ProgramsOfATask, there_must_be_as_many_peers_as_it_names) {
@@ -225,7 +225,8 @@ TEST_P(ProgramsOfATask, who_waits_says_for_which_peer) {
     auto ended = std::make_shared<std::promise<ProgramResult>>();
     ProgramCall call = {.session = session, .program = *program, .step = session, .feeds = {}};
     task_->run(&call, [ended](ProgramResult& result) { ended->set_value(std::move(result)); });
-    ASSERT_TRUE(eventually([&] { return task_->figures().steps_blocked == 1; }));
+    ASSERT_TRUE(
+        eventually([&] { return task_->figures().value("sidereal_task_steps_blocked") == 1; }));
     task_->cancel(session);
     std::future<ProgramResult> future = ended->get_future();
     ASSERT_EQ(future.wait_for(std::chrono::seconds(60)), std::future_status::ready);
@@ -301,7 +302,7 @@ TEST_P(CallsOfATask, those_that_go_on_come_before_those_that_begin) {
   call("push 5", 1280, true);
   go_on();
   EXPECT_THAT(ended(5), ElementsAre("push 3", "push 5", "pull 1", "pull 2", "pull 4"));
-  EXPECT_EQ(task_->figures().steps_running, 0);
+  EXPECT_EQ(task_->figures().value("sidereal_task_steps_running"), 0);
 }
 
 TEST_P(CallsOfATask, those_of_one_session_keep_their_order) {
@@ -322,14 +323,14 @@ TEST_P(CallsOfATask, one_that_waits_is_cancelled) {
   call("last", 1024, false);
   task_->cancel(numbers_["cancelled"], 0);
   task_->end_step(numbers_["ended"]);
-  EXPECT_EQ(task_->figures().steps, 0);
+  EXPECT_EQ(task_->figures().value("sidereal_task_steps_total"), 0);
   go_on();
   EXPECT_EQ(ended(4).size(), 4U);
   EXPECT_EQ(results_["first"], StatusCode::kOk);
   EXPECT_EQ(results_["cancelled"], StatusCode::kCancelled);
   EXPECT_EQ(results_["ended"], StatusCode::kCancelled);
   EXPECT_EQ(results_["last"], StatusCode::kOk);
-  EXPECT_EQ(task_->figures().steps_running, 0);
+  EXPECT_EQ(task_->figures().value("sidereal_task_steps_running"), 0);
 }
 
 TEST_P(CallsOfATask, nothing_is_left_of_a_session_that_closes_while_some_wait) {
@@ -344,8 +345,8 @@ TEST_P(CallsOfATask, nothing_is_left_of_a_session_that_closes_while_some_wait) {
   go_on();
   EXPECT_EQ(ended(6).size(), 6U);
   for (const auto& [name, code] : results_) EXPECT_EQ(code, StatusCode::kCancelled) << name;
-  EXPECT_TRUE(eventually([&] { return task_->figures().programs == 0; }));
-  EXPECT_EQ(task_->figures().steps_running, 0);
+  EXPECT_TRUE(eventually([&] { return task_->figures().value("sidereal_task_programs") == 0; }));
+  EXPECT_EQ(task_->figures().value("sidereal_task_steps_running"), 0);
 }
 
 TEST_P(CallsOfATask, those_that_wait_when_it_stops_are_ended) {
@@ -355,7 +356,7 @@ TEST_P(CallsOfATask, those_that_wait_when_it_stops_are_ended) {
   go_on();
   stopping.join();
   EXPECT_EQ(ended(20).size(), 20U);
-  EXPECT_EQ(task_->figures().steps_running, 0);
+  EXPECT_EQ(task_->figures().value("sidereal_task_steps_running"), 0);
 }
 
 TEST(IdleListOfSteps, those_that_were_not_needed_are_destroyed) {
@@ -476,7 +477,7 @@ TEST(SteppedTask, AProgramGoesWhenTheCallsOfItsStepsHaveEnded) {
   ASSERT_TRUE(
       task->post(0, [&] { peers.last->done->done({.status = base::cancelled("dropped")}, {}); }));
   step_all();
-  EXPECT_EQ(task->figures().programs, 0);
+  EXPECT_EQ(task->figures().value("sidereal_task_programs"), 0);
 }
 
 }  // namespace

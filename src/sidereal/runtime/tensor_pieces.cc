@@ -1,6 +1,7 @@
 #include "sidereal/runtime/tensor_pieces.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sidereal/ir/schema.h"
 #include "sidereal/runtime/session.pb.h"
@@ -34,34 +35,19 @@ void PieceCutter::next(session::v1::TensorPiece* piece, size_t bytes_max) {
   done_ = at_ == bytes_;
 }
 
-void ParcelCutter::next(session::v1::ParcelPieces* message) {
-  message->Clear();
-  message->set_key(key_);
-  begun_ = true;
-  size_t room = kPieceBytes;
-  while (at_ < values_.size() && room > 0 && message->pieces_size() < kPiecesMax) {
-    if (!cutter_) cutter_.emplace(static_cast<int32_t>(at_), values_[at_]);
-    session::v1::TensorPiece* const piece = message->add_pieces();
-    cutter_->next(piece, room);
-    room -= piece->data().size();
-    if (!cutter_->done()) return;
-    cutter_.reset();
-    ++at_;
+Status PieceJoiner::begin(const PieceHead& head, Part* part) {
+  part->dtype = static_cast<DType>(head.dtype);
+  if (head.dtype < 0 || head.dtype > 255 || !tensor::is_valid(part->dtype)) {
+    return invalid_argument("{} is not a dtype", head.dtype);
   }
-}
-
-Status PieceJoiner::begin(const session::v1::TensorPiece& piece, Part* part) {
-  part->dtype = static_cast<DType>(piece.dtype());
-  if (piece.dtype() < 0 || piece.dtype() > 255 || !tensor::is_valid(part->dtype)) {
-    return invalid_argument("{} is not a dtype", piece.dtype());
-  }
-  if (piece.dims_size() > ir::kMaxRank) return invalid_argument("rank {}", piece.dims_size());
-  for (const int64_t extent : piece.dims()) {
+  if (head.dims.size() > static_cast<size_t>(ir::kMaxRank))
+    return invalid_argument("rank {}", head.dims.size());
+  for (const int64_t extent : head.dims) {
     if (extent < 0) return invalid_argument("extent {}", extent);
     part->shape.append(extent);
   }
   SR_RETURN_IF_ERROR(ir::check_shape(part->shape));
-  part->bytes = piece.bytes();
+  part->bytes = head.bytes;
   if (part->bytes > bytes_max_) {
     return base::resource_exhausted("{}{} has {} bytes; {} are allowed",
                                     tensor::name_of(part->dtype), part->shape.to_string(),
@@ -108,15 +94,23 @@ Result<Tensor> PieceJoiner::finish(Part* part) {
 
 Result<std::optional<std::pair<int32_t, Tensor>>> PieceJoiner::add(
     const session::v1::TensorPiece& piece) {
+  PieceHead head{.index = piece.index(), .dtype = piece.dtype(), .bytes = piece.bytes()};
+  head.dims.assign(piece.dims().begin(), piece.dims().end());
+  const std::string& data = piece.data();
+  SR_ASSIGN_OR_RETURN(std::byte* const to, room(head, data.size()));
+  if (!data.empty()) __builtin_memcpy(to, data.data(), data.size());
+  return filled();
+}
+
+Result<std::byte*> PieceJoiner::room(const PieceHead& head, size_t size) {
   SR_RETURN_IF_ERROR(failure_);
-  Result<std::optional<std::pair<int32_t, Tensor>>> out = join(piece);
+  Result<std::byte*> out = make_room(head, size);
   failure_ = out.status();
   return out;
 }
 
-Result<std::optional<std::pair<int32_t, Tensor>>> PieceJoiner::join(
-    const session::v1::TensorPiece& piece) {
-  const int32_t index = piece.index();
+Result<std::byte*> PieceJoiner::make_room(const PieceHead& head, size_t size) {
+  const int32_t index = head.index;
   if (index < 0 || index >= count_) {
     return invalid_argument("tensor {} of {}", index, count_);
   }
@@ -124,22 +118,31 @@ Result<std::optional<std::pair<int32_t, Tensor>>> PieceJoiner::join(
   Part& part = found->second;
   if (part.complete) return invalid_argument("tensor {} came twice", index);
   if (is_first) {
-    SR_RETURN_IF_ERROR(base::with_context(begin(piece, &part), fmt::format("tensor {}", index)));
+    SR_RETURN_IF_ERROR(base::with_context(begin(head, &part), fmt::format("tensor {}", index)));
   }
-  const std::string& data = piece.data();
-  if (data.size() > part.bytes - part.at) {
+  if (size > part.bytes - part.at) {
     return base::data_loss("tensor {} has {} bytes more than it should", index,
-                           data.size() - (part.bytes - part.at));
+                           size - (part.bytes - part.at));
   }
-  if (part.dtype == DType::kString) {
-    part.strings += data;
-  } else if (!data.empty()) {
-    __builtin_memcpy(part.value.raw() + part.at, data.data(), data.size());
-  }
-  part.at += data.size();
+  filling_ = index;
+  size_ = size;
+  if (part.dtype != DType::kString) return part.value.raw() + part.at;
+  part.strings.resize(part.at + size);
+  return reinterpret_cast<std::byte*>(part.strings.data() + part.at);
+}
+
+Result<std::optional<std::pair<int32_t, Tensor>>> PieceJoiner::filled() {
+  SR_RETURN_IF_ERROR(failure_);
+  const int32_t index = std::exchange(filling_, -1);
+  const auto found = parts_.find(index);
+  if (found == parts_.end()) return base::internal("no piece of a tensor was begun");
+  Part& part = found->second;
+  part.at += size_;
   if (part.at < part.bytes) return std::optional<std::pair<int32_t, Tensor>>();
-  SR_ASSIGN_OR_RETURN(Tensor value, finish(&part));
-  return std::optional(std::pair(index, std::move(value)));
+  Result<Tensor> value = finish(&part);
+  failure_ = value.status();
+  SR_RETURN_IF_ERROR(failure_);
+  return std::optional(std::pair(index, *std::move(value)));
 }
 
 }  // namespace sidereal::runtime

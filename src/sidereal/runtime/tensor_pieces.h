@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,12 +10,11 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "sidereal/base/status.h"
-#include "sidereal/ports/ports.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::session::v1 {
-class ParcelPieces;
 class TensorPiece;
 }  // namespace sidereal::session::v1
 
@@ -48,24 +48,6 @@ class PieceCutter {
   bool done_ = false;
 };
 
-/// Cuts one parcel into messages, several small tensors in one. Thread: one at a time.
-class ParcelCutter {
- public:
-  ParcelCutter(int32_t key, ports::Parcel values) : key_(key), values_(std::move(values)) {}
-
-  /// True when the last message was given out.
-  [[nodiscard]] bool done() const { return begun_ && at_ == values_.size(); }
-  /// Writes the next message.
-  void next(session::v1::ParcelPieces* message);
-
- private:
-  int32_t key_;
-  ports::Parcel values_;
-  bool begun_ = false;
-  size_t at_ = 0;
-  std::optional<PieceCutter> cutter_;  // Of values_[at_], once it was begun.
-};
-
 /// What all tensors that arrive at a server may take together. Thread: any.
 class ArrivingBytes {
  public:
@@ -86,6 +68,14 @@ class ArrivingBytes {
  private:
   const uint64_t max_;
   std::atomic<uint64_t> bytes_ = 0;
+};
+
+/// What the first piece of a tensor says of it, and every piece of itself.
+struct PieceHead {
+  int32_t index = 0;
+  int32_t dtype = 0;  ///< First piece only, as the next two.
+  absl::InlinedVector<int64_t, 8> dims = {};
+  uint64_t bytes = 0;
 };
 
 /// Puts tensors together. Pieces come from anyone: what they announce is checked against what is
@@ -110,6 +100,11 @@ class PieceJoiner {
   Result<std::optional<std::pair<int32_t, tensor::Tensor>>> add(
       const session::v1::TensorPiece& piece);
 
+  /// The same in two parts: memory for the `size` bytes of a piece, then, once they are there, the
+  /// tensor that they complete.
+  Result<std::byte*> room(const PieceHead& head, size_t size);
+  Result<std::optional<std::pair<int32_t, tensor::Tensor>>> filled();
+
  private:
   struct Part {
     tensor::Tensor value;
@@ -121,9 +116,8 @@ class PieceJoiner {
     bool complete = false;
   };
 
-  Result<std::optional<std::pair<int32_t, tensor::Tensor>>> join(
-      const session::v1::TensorPiece& piece);
-  Status begin(const session::v1::TensorPiece& piece, Part* part);
+  Result<std::byte*> make_room(const PieceHead& head, size_t size);
+  Status begin(const PieceHead& head, Part* part);
   static Result<tensor::Tensor> finish(Part* part);
 
   int32_t count_;
@@ -132,6 +126,8 @@ class PieceJoiner {
   uint64_t taken_ = 0;
   Status failure_;
   absl::flat_hash_map<int32_t, Part> parts_;
+  int32_t filling_ = -1;  // The index of the part that has room for a piece,
+  size_t size_ = 0;       // and its bytes.
 };
 
 }  // namespace sidereal::runtime

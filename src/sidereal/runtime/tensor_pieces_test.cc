@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sidereal/runtime/session.pb.h"
+#include <grpcpp/grpcpp.h>
+
+#include "sidereal/runtime/parcel_message.h"
+#include "sidereal/runtime/session.grpc.pb.h"
 
 namespace sidereal::runtime {
 namespace {
@@ -50,7 +53,12 @@ TEST(TensorPieces, come_back_as_they_were) {
 std::vector<session::v1::ParcelPieces> messages_of(const ports::Parcel& parcel) {
   ParcelCutter cutter(7, parcel);
   std::vector<session::v1::ParcelPieces> out;
-  while (!cutter.done()) cutter.next(&out.emplace_back());
+  while (!cutter.done()) {
+    grpc::ByteBuffer bytes = cutter.next();
+    EXPECT_TRUE(grpc::SerializationTraits<session::v1::ParcelPieces>::Deserialize(
+                    &bytes, &out.emplace_back())
+                    .ok());
+  }
   return out;
 }
 
@@ -87,6 +95,94 @@ TEST(Parcels, a_message_has_a_bounded_number_of_pieces) {
   const auto messages = messages_of(parcel);
   ASSERT_EQ(messages.size(), 3);
   EXPECT_EQ(messages[0].pieces_size(), kPiecesMax);
+}
+
+/// What a reader makes of `messages` of one parcel of `count` tensors.
+Result<ports::Parcel> read(std::vector<grpc::ByteBuffer> messages, size_t count) {
+  ports::Parcel out(count);
+  PieceJoiner joiner(static_cast<int32_t>(count));
+  for (grpc::ByteBuffer& message : messages) {
+    const auto status = read_parcel_message(
+        &message,
+        [&](int32_t key) -> Result<PieceJoiner*> {
+          if (key == 7) return &joiner;
+          return base::invalid_argument("parcel {}", key);
+        },
+        [&](int32_t index, Tensor value) { out[static_cast<size_t>(index)] = std::move(value); });
+    SR_RETURN_IF_ERROR(status.status());
+  }
+  return out;
+}
+
+/// `bytes` in slices of `size`.
+grpc::ByteBuffer sliced(const std::string& bytes, size_t size) {
+  std::vector<grpc::Slice> slices;
+  for (size_t at = 0; at < bytes.size(); at += size) slices.emplace_back(bytes.substr(at, size));
+  return {slices.data(), slices.size()};
+}
+
+std::string bytes_of(const grpc::ByteBuffer& message) {
+  std::vector<grpc::Slice> slices;
+  EXPECT_TRUE(message.Dump(&slices).ok());
+  std::string out;
+  for (const grpc::Slice& slice : slices) {
+    out.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  return out;
+}
+
+TEST(Parcels, are_read_as_they_were_written) {
+  std::vector<float> many(700'000);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<float>(i);
+  const ports::Parcel parcel = {
+      Tensor::scalar(2.5F), Tensor::of(Shape{7, 100'000}, many), Tensor::empty(DType::kBool, {0}),
+      Tensor::strings(Shape{2}, std::vector<std::string>{"a", std::string(9 << 10, 'b')})};
+  ParcelCutter cutter(7, parcel);
+  std::vector<grpc::ByteBuffer> messages;
+  while (!cutter.done()) messages.push_back(cutter.next());
+  for (const size_t size : {size_t{1} << 30, size_t{1000}, size_t{7}}) {
+    std::vector<grpc::ByteBuffer> cut;
+    for (const grpc::ByteBuffer& message : messages) cut.push_back(sliced(bytes_of(message), size));
+    const auto found = read(cut, parcel.size());
+    ASSERT_TRUE(found.ok()) << found.status();
+    for (size_t i = 0; i < parcel.size(); ++i) {
+      ASSERT_TRUE((*found)[i].defined()) << i;
+      EXPECT_EQ((*found)[i].to_string(), parcel[i].to_string());
+    }
+    EXPECT_THAT((*found)[1].data<const float>(), ::testing::ElementsAreArray(many));
+    EXPECT_EQ((*found)[3].data<const std::string_view>()[1], std::string(9 << 10, 'b'));
+  }
+}
+
+TEST(Parcels, show_tensors_that_are_gone_otherwise) {
+  grpc::ByteBuffer message;
+  {
+    ports::Parcel parcel = {Tensor::of(Shape{4096}, std::vector<int32_t>(4096, 5))};
+    ParcelCutter cutter(7, std::move(parcel));
+    message = cutter.next();
+    EXPECT_TRUE(cutter.done());
+  }
+  const auto found = read({message}, 1);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ((*found)[0].data<const int32_t>()[4095], 5);
+}
+
+TEST(Parcels, of_any_bytes_are_refused_or_read) {
+  const ports::Parcel parcel = {Tensor::scalar(2.5F),
+                                Tensor::strings(Shape{2}, std::vector<std::string>{"a", "bc"})};
+  ParcelCutter cutter(7, parcel);
+  const std::string bytes = bytes_of(cutter.next());
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    static_cast<void>(read({sliced(bytes.substr(0, i), 5)}, 2));
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string changed = bytes;
+      changed[i] = static_cast<char>(changed[i] ^ (1 << bit));
+      static_cast<void>(read({sliced(changed, 5)}, 2));
+    }
+  }
+  // A length above what has come takes no memory.
+  EXPECT_FALSE(read({sliced("\x08\x07\x12\xff\xff\xff\xff\x03\x2a\xff\xff\xff\x7f", 3)}, 2).ok());
+  EXPECT_FALSE(read({sliced("\x08\x06", 3)}, 2).ok());
 }
 
 struct Wrong {

@@ -8,7 +8,9 @@
 #include <optional>
 
 #include "sidereal/base/bytes.h"
+#include "sidereal/base/sanitizer.h"
 #include "sidereal/runtime/data_port.h"
+#include "sidereal/runtime/test_figures.h"
 #include "sidereal/runtime/test_hostile.h"
 #include "sidereal/wire/frame.h"
 
@@ -298,11 +300,7 @@ class DataHostile : public ::testing::TestWithParam<bool> {
  protected:
   static constexpr const char* kSecret = "0123456789abcdef0123456789abcdef";
   static constexpr int64_t kMemoryMax = int64_t{256} << 20;
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  static constexpr double kWorst = 1;
-#else
-  static constexpr double kWorst = 10;
-#endif
+  static constexpr double kWorst = base::kIsSanitized ? 10 : 1;
 
   /// What no honest step takes.
   [[nodiscard]] virtual double worst_s() const { return kWorst; }
@@ -334,7 +332,7 @@ class DataHostile : public ::testing::TestWithParam<bool> {
     client_ = std::make_unique<HonestClient>(
         cluster_->target(0), model_.graph(), options_,
         HonestWork{.elements = 10'000, .targets = {"count_honest"}, .worst_s = worst_s()});
-    ASSERT_TRUE(eventually([&] { return cluster_->status(0).steps() > 50; }));
+    ASSERT_TRUE(eventually([&] { return task_figure(cluster_->status(0), "steps_total") > 50; }));
     before_ = cluster_->status(1);
   }
   void TearDown() override {
@@ -344,14 +342,16 @@ class DataHostile : public ::testing::TestWithParam<bool> {
       client_ = nullptr;
       EXPECT_TRUE(eventually([&] {
         const v1::TaskStatus now = cluster_->status(1);
-        return now.pid() == before_.pid() && now.sessions() == 0 && now.steps_running() == 0 &&
-               now.open_files() < before_.open_files() + 20;
+        return now.pid() == before_.pid() && task_figure(now, "sessions") == 0 &&
+               task_figure(now, "steps_running") == 0 &&
+               task_figure(now, "open_files") < task_figure(before_, "open_files") + 20;
       })) << cluster_->status(1).DebugString();
-      const int64_t grown = cluster_->status(1).memory_bytes() - before_.memory_bytes();
+      const int64_t grown =
+          task_figure(cluster_->status(1), "memory_bytes") - task_figure(before_, "memory_bytes");
       RecordProperty("grown_bytes", std::to_string(grown));
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-      EXPECT_LT(grown, kMemoryMax);
-#endif
+      if (!base::kIsSanitized) {
+        EXPECT_LT(grown, kMemoryMax);
+      }
     }
     std::filesystem::remove_all(folder_);
   }
@@ -367,14 +367,11 @@ class DataHostile : public ::testing::TestWithParam<bool> {
     return got.ok() ? floats((*got)[0])[0] : -1;
   }
   [[nodiscard]] int64_t refused(const std::string& why, int task = 1) const {
-    const v1::TaskStatus status = cluster_->status(task);
-    const auto found = status.refused().find(why);
-    return found == status.refused().end() ? 0 : found->second;
+    return refused_for(cluster_->status(task), why);
   }
   /// That many more than before the test began.
   bool counts(const std::string& why, int64_t more) {
-    const auto had = before_.refused().find(why);
-    const int64_t before = had == before_.refused().end() ? 0 : had->second;
+    const int64_t before = refused_for(before_, why);
     return eventually([&] { return refused(why) >= before + more; });
   }
 

@@ -10,7 +10,9 @@
 #include "sidereal/base/log.h"
 #include "sidereal/runtime/callback_order.h"
 #include "sidereal/runtime/failure.h"
+#include "sidereal/runtime/figures_message.h"
 #include "sidereal/runtime/outbox.h"
+#include "sidereal/runtime/parcel_message.h"
 #include "sidereal/runtime/server_stream.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/tensor_pieces.h"
@@ -194,7 +196,7 @@ class ProgramStream final : public ServerStream<v1::ProgramRequest, v1::ProgramR
 };
 
 /// Answers the question of a peer.
-class TensorStream final : public grpc::ServerWriteReactor<v1::ParcelPieces>, public Task::Taker {
+class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public Task::Taker {
  public:
   TensorStream(std::shared_ptr<Common> common, uint64_t step)
       : common_(std::move(common)),
@@ -226,6 +228,11 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::ParcelPieces>, pu
       keys.push_back({.edge = key.edge(), .step = key.step()});
     }
     task->ask(step_, keys, self);
+  }
+
+  void refuse(const base::CountedPtr<TensorStream>& self, Status status) {
+    self_ = self;
+    end(std::move(status));
   }
 
   void give(size_t index, std::span<const Tensor> values) override {
@@ -276,11 +283,9 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::ParcelPieces>, pu
     if (writing_ || finished_) return;
     if (!outbox_.empty()) {
       writing_ = true;
-      outbox_.front().next(&message_);
+      message_ = outbox_.front().next();
+      common_->bytes_sent += static_cast<int64_t>(outbox_.front().bytes());
       if (outbox_.front().done()) outbox_.pop_front();
-      for (const v1::TensorPiece& piece : message_.pieces()) {
-        common_->bytes_sent += static_cast<int64_t>(piece.data().size());
-      }
       StartWrite(&message_);
     } else if (ended_) {
       finished_ = true;
@@ -295,7 +300,7 @@ class TensorStream final : public grpc::ServerWriteReactor<v1::ParcelPieces>, pu
   std::atomic<bool> asked_ = false;
   std::mutex mutex_;
   std::deque<ParcelCutter> outbox_;
-  v1::ParcelPieces message_;
+  grpc::ByteBuffer message_;
   bool writing_ = false;
   bool broken_ = false;
   bool ended_ = false;
@@ -314,7 +319,8 @@ grpc::ServerUnaryReactor* answered(grpc::CallbackServerContext* call, const grpc
 
 }  // namespace
 
-class WorkerService::Impl final : public v1::Worker::CallbackService {
+class WorkerService::Impl final
+    : public v1::Worker::WithRawCallbackMethod_RecvTensors<v1::Worker::CallbackService> {
  public:
   explicit Impl(WorkerServiceOptions options) : options_(std::move(options)) {
     common_->task = options_.task;
@@ -334,6 +340,7 @@ class WorkerService::Impl final : public v1::Worker::CallbackService {
     }
     fill(reply);
     reply->set_cluster(options_.cluster);
+    to_proto(options_.figures(), reply);
     return answered(call, grpc::Status::OK);
   }
 
@@ -351,10 +358,18 @@ class WorkerService::Impl final : public v1::Worker::CallbackService {
     return stream.get();
   }
 
-  grpc::ServerWriteReactor<v1::ParcelPieces>* RecvTensors(
-      grpc::CallbackServerContext*, const v1::RecvTensorsRequest* request) override {
-    const auto stream = base::CountedPtr<TensorStream>::make(common_, request->step());
-    stream->start(stream, *request);
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* RecvTensors(grpc::CallbackServerContext*,
+                                                          const grpc::ByteBuffer* bytes) override {
+    v1::RecvTensorsRequest request;
+    grpc::ByteBuffer read = *bytes;
+    const grpc::Status taken =
+        grpc::SerializationTraits<v1::RecvTensorsRequest>::Deserialize(&read, &request);
+    const auto stream = base::CountedPtr<TensorStream>::make(common_, request.step());
+    if (taken.ok()) {
+      stream->start(stream, request);
+    } else {
+      stream->refuse(stream, base::invalid_argument("the question cannot be read"));
+    }
     return stream.get();
   }
 
@@ -382,6 +397,7 @@ class WorkerService::Impl final : public v1::Worker::CallbackService {
     return answered(call, grpc::Status::OK);
   }
 
+  /// Who this is, and how it is reached.
   void fill(v1::TaskStatus* status) const {
     const Task& task = *common_->task;
     status->set_version(kSessionVersion);
@@ -393,45 +409,20 @@ class WorkerService::Impl final : public v1::Worker::CallbackService {
     device->set_memory_bytes(machine.memory_limit);
     device->set_incarnation(task.incarnation());
     status->set_pid(machine.pid);
-    status->set_uptime_s(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count());
-    status->set_memory_bytes(machine.memory_used);
-    status->set_threads(machine.threads);
-    status->set_open_files(machine.open_files);
-    const TaskFigures figures = task.figures();
-    status->set_steps(figures.steps);
-    status->set_steps_failed(figures.steps_failed);
-    status->set_steps_running(figures.steps_running);
-    status->set_steps_blocked(figures.steps_blocked);
-    status->set_sessions(figures.sessions);
-    status->set_programs(figures.programs);
-    status->set_resources(figures.resources);
-    status->set_resource_bytes(figures.resource_bytes);
-    status->set_busy_s(figures.busy_s);
-    const TransferredBytes bytes = options_.transferred();
-    status->set_bytes_sent(common_->bytes_sent + bytes.sent);
-    status->set_bytes_received(bytes.received);
-    status->set_arriving_bytes(static_cast<int64_t>(common_->arriving->taken()));
     status->set_protocol(common_->protocol);
     if (!options_.data_ports.empty()) status->set_data_port(options_.data_ports.front());
     for (size_t i = 1; i < options_.data_ports.size(); ++i) {
       status->add_lane_ports(options_.data_ports[i]);
     }
-    status->set_pulls_ahead(figures.pulls_ahead);
-    status->set_pulls_thrown_away(figures.pulls_thrown_away);
-    status->set_calls_forwarded(bytes.calls_forwarded);
     for (const auto& [name, value] : options_.settings) (*status->mutable_settings())[name] = value;
-    for (const auto& [why, count] : options_.peers_refused()) {
-      (*status->mutable_refused())[why] = count;
-    }
-    (*status->mutable_refused())["requests"] += common_->bad_requests;
   }
 
   void drain() { common_->draining = true; }
+  [[nodiscard]] int64_t bytes_sent() const { return common_->bytes_sent; }
+  [[nodiscard]] int64_t bad_requests() const { return common_->bad_requests; }
 
  private:
   const WorkerServiceOptions options_;
-  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::shared_ptr<Common> common_ = std::make_shared<Common>();
 };
 
@@ -440,5 +431,7 @@ WorkerService::WorkerService(WorkerServiceOptions options)
 WorkerService::~WorkerService() = default;
 grpc::Service* WorkerService::service() { return impl_.get(); }
 void WorkerService::drain() { impl_->drain(); }
+int64_t WorkerService::bytes_sent() const { return impl_->bytes_sent(); }
+int64_t WorkerService::bad_requests() const { return impl_->bad_requests(); }
 
 }  // namespace sidereal::runtime

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sidereal/cluster/protocol.h"
+#include "sidereal/metrics/figures.h"
 #include "sidereal/runtime/task.h"
 
 namespace grpc {
@@ -21,19 +22,10 @@ class ArrivingBytes;
 /// Of session.proto; a server and its callers must agree.
 inline constexpr int kSessionVersion = 2;
 
-/// Bytes of tensors, since the start.
-struct TransferredBytes {
-  int64_t sent = 0;
-  int64_t received = 0;
-  int64_t calls_forwarded = 0;  ///< From the lane they came to, to that they were for.
-};
-
 struct WorkerServiceOptions {
   Task* task = nullptr;  ///< Borrowed.
-  /// What a status says of peers that were not let in.
-  std::function<std::map<std::string, int64_t>()> peers_refused;
-  /// What came to this task and, besides what this service sent, went.
-  std::function<TransferredBytes()> transferred;
+  /// All that the server counts.
+  std::function<metrics::Readings()> figures;
   std::string cluster;                      ///< As cluster::ClusterSpec::to_json() has it.
   std::shared_ptr<ArrivingBytes> arriving;  ///< Bounds feeds.
   cluster::Protocol protocol = cluster::Protocol::kGrpc;
@@ -54,6 +46,10 @@ class WorkerService {
   [[nodiscard]] grpc::Service* service();
   /// Takes no parts of steps of other masters any more.
   void drain();
+  /// Bytes of tensors that it sent.
+  [[nodiscard]] int64_t bytes_sent() const;
+  /// Requests that were refused for what they say.
+  [[nodiscard]] int64_t bad_requests() const;
 
  private:
   class Impl;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
+#include "sidereal/base/status.h"
 #include "sidereal/security/credentials.h"
 
 namespace grpc {
@@ -31,5 +33,12 @@ struct ChannelOptions {
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
                                             const Credentials* credentials,
                                             const ChannelOptions& options);
+
+/// Whether a member at `address` that does not answer refuses these credentials, which gRPC does
+/// not tell: kUnauthenticated when it wants a secret or certificates and these are none or others;
+/// ok when that is not the reason, or is not known within `limit`. Shakes hands on a connection of
+/// its own. Waits. Thread: any.
+Status check_credentials(const std::string& address, const Credentials* credentials,
+                         std::chrono::milliseconds limit);
 
 }  // namespace sidereal::security

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "sidereal/security/openssl.h"
+#include "sidereal/sys/posix/posix.h"
 
 namespace sidereal::security {
 
@@ -96,6 +97,13 @@ int no_pass_phrase(char*, int, int, void*) { return -1; }
 void wipe(std::string* text) {
   OPENSSL_cleanse(text->data(), text->size());
   text->clear();
+}
+
+std::string random_secret() {
+  const std::unique_ptr<sys::Random> random = sys::posix::create_random();
+  std::string secret;
+  for (int i = 0; i < 4; ++i) secret += fmt::format("{:016x}", random->next());
+  return secret;
 }
 
 Result<ClusterKey> derive_cluster_key(std::string_view secret) {

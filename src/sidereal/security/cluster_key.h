@@ -16,6 +16,9 @@ struct ClusterKey {
   std::string certificate;
 };
 
+/// A secret for a new cluster: 256 bits of the system's randomness, as text of 64 characters.
+std::string random_secret();
+
 /// The key pair of everybody who knows `secret`: Ed25519, its seed HKDF-SHA256 (RFC 5869) of the
 /// secret, and a certificate signed by itself. Equal secrets give equal bytes on every machine.
 /// A certificate is shown to whoever connects, so that guesses of the secret can be tried against

@@ -13,6 +13,13 @@ namespace {
 
 const std::string kSecret = "0123456789abcdef0123456789abcdef";
 
+TEST(ClusterKey, RandomSecretsAreLongEnoughAndDiffer) {
+  const std::string secret = random_secret();
+  EXPECT_EQ(secret.size(), 64U);
+  EXPECT_NE(random_secret(), secret);
+  EXPECT_TRUE(derive_cluster_key(secret).ok());
+}
+
 TEST(ClusterKey, TwoWhoKnowTheSecretHaveEqualKeysAndCertificates) {
   const auto one = derive_cluster_key(kSecret);
   const auto two = derive_cluster_key(kSecret);

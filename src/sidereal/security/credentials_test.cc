@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "sidereal/security/certificates.h"
+#include "sidereal/security/channel.h"
 #include "sidereal/security/echo.h"
 
 namespace sidereal::security {
@@ -53,6 +54,22 @@ TEST(Credentials, AServerWithoutTlsIsRefusedByWhoHasASecret) {
   const EchoServer server(make({}));
   EXPECT_FALSE(say_hello(server.address(), *make({.secret = kSecret})).ok());
   EXPECT_TRUE(say_hello(server.address(), *make({})).ok());
+}
+
+TEST(Credentials, ThatTheyAreRefusedIsFoundOut) {
+  const EchoServer open(make({}));
+  const EchoServer guarded(make({.secret = kSecret}));
+  const auto check = [](const EchoServer& server, const SecurityOptions& options) {
+    return check_credentials(server.address(), make(options).get(), std::chrono::seconds(10));
+  };
+  EXPECT_EQ(check(guarded, {}).code(), StatusCode::kUnauthenticated);
+  EXPECT_EQ(check(guarded, {.secret = kSecret + "!"}).code(), StatusCode::kUnauthenticated);
+  EXPECT_TRUE(check(guarded, {.secret = kSecret}).ok());
+  EXPECT_TRUE(check(open, {}).ok());
+  EXPECT_EQ(check_credentials(guarded.address(), nullptr, std::chrono::seconds(10)).code(),
+            StatusCode::kUnauthenticated);
+  // A port that is closed says nothing about credentials.
+  EXPECT_TRUE(check_credentials("127.0.0.1:1", nullptr, std::chrono::seconds(10)).ok());
 }
 
 TEST(Credentials, CertificatesOfOneAuthorityServeOneAnother) {

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "sidereal/base/sanitizer.h"
 #include "sidereal/security/certificates.h"
 #include "sidereal/security/echo.h"
 #include "sidereal/sys/posix/posix.h"
@@ -107,14 +108,11 @@ bool soon(const std::function<bool()>& holds) {
 
 /// Bytes of memory this process holds; 0 where a sanitizer keeps what was freed.
 int64_t resident_bytes() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return 0;
-#else
+  if (base::kIsSanitized) return 0;
   std::ifstream file("/proc/self/statm");
   int64_t pages = 0;
   file >> pages >> pages;
   return pages * 4096;
-#endif
 }
 
 TEST(Listener, ThePortIsChosenByTheSystemAndReported) {

@@ -1,13 +1,14 @@
 #include "sidereal/tensor/buffer.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <utility>
-
-#include "sidereal/base/check.h"
 
 namespace sidereal::tensor {
 namespace {
@@ -17,7 +18,39 @@ constexpr size_t kHugePage = size_t{2} << 20;
 
 size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
+size_t machine_memory() {
+  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
+}
+
+/// What the buffers from 2 MiB on have, and may have.
+struct LargeBuffers {
+  std::atomic<size_t> bytes = 0;
+  std::atomic<size_t> bytes_max = machine_memory();
+
+  bool take(size_t more) {
+    const size_t limit = bytes_max.load(std::memory_order_relaxed);
+    const size_t before = bytes.fetch_add(more, std::memory_order_relaxed);
+    if (before <= limit && more <= limit - before) return true;
+    give_back(more);
+    return false;
+  }
+  void give_back(size_t less) { bytes.fetch_sub(less, std::memory_order_relaxed); }
+};
+
+LargeBuffers& large_buffers() {
+  static LargeBuffers all;
+  return all;
+}
+
 }  // namespace
+
+OutOfMemory::OutOfMemory(size_t bytes) : text_{} {
+  std::snprintf(text_.data(), text_.size(), "there is no memory for %zu bytes", bytes);
+}
+
+void Buffer::limit_memory(size_t bytes) {
+  large_buffers().bytes_max.store(bytes, std::memory_order_relaxed);
+}
 
 Buffer::Buffer(void* data, size_t bytes, std::function<void()> release)
     : data_(static_cast<std::byte*>(data)), bytes_(bytes), release_(std::move(release)) {}
@@ -42,13 +75,13 @@ Buffer::Ptr Buffer::again() {
 
 Buffer::Ptr Buffer::allocate(size_t bytes) {
   Ptr buffer = try_allocate(bytes);
-  SR_CHECK(buffer != nullptr, "out of memory: {} bytes", bytes);
+  if (buffer == nullptr) throw OutOfMemory(bytes);
   return buffer;
 }
 
 Buffer::Ptr Buffer::allocate_zeroed(size_t bytes) {
   Ptr buffer = try_allocate_zeroed(bytes);
-  SR_CHECK(buffer != nullptr, "out of memory: {} bytes", bytes);
+  if (buffer == nullptr) throw OutOfMemory(bytes);
   return buffer;
 }
 
@@ -70,11 +103,18 @@ Buffer::Ptr Buffer::try_allocate_zeroed(size_t bytes) {
   // Fresh anonymous pages are zero. Over-map by one huge page so that the start can be aligned.
   const size_t size = round_up(bytes, kHugePage);
   const size_t mapped = size + kHugePage;
+  if (!large_buffers().take(size)) return nullptr;
   void* raw = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (raw == MAP_FAILED) return nullptr;
+  if (raw == MAP_FAILED) {
+    large_buffers().give_back(size);
+    return nullptr;
+  }
   void* data = reinterpret_cast<void*>(round_up(reinterpret_cast<size_t>(raw), kHugePage));
   madvise(data, size, MADV_HUGEPAGE);  // Advice only: random row reads are 1.3-1.7x faster.
-  return Ptr::make(data, size, [raw, mapped] { munmap(raw, mapped); });
+  return Ptr::make(data, size, [raw, mapped, size] {
+    munmap(raw, mapped);
+    large_buffers().give_back(size);
+  });
 }
 
 void Buffer::keep(std::shared_ptr<const void> held) {

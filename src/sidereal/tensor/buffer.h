@@ -1,13 +1,25 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "sidereal/base/counted.h"
 
 namespace sidereal::tensor {
+
+/// Thrown by what must have memory and gets none.
+class OutOfMemory final : public std::bad_alloc {
+ public:
+  explicit OutOfMemory(size_t bytes);
+  [[nodiscard]] const char* what() const noexcept override { return text_.data(); }
+
+ private:
+  std::array<char, 96> text_;  // Making it takes no memory.
+};
 
 /// A block of memory, aligned to 64 bytes; from 2 MiB on, huge pages are asked for.
 /// Resource, shared: tensors, messages being sent and NumPy arrays may hold the same bytes.
@@ -16,16 +28,22 @@ class Buffer final : public base::Counted {
  public:
   using Ptr = base::CountedPtr<Buffer>;
 
-  /// Uninitialised memory of at least `bytes` bytes. Aborts when the machine has none.
+  /// Uninitialised memory of at least `bytes` bytes. Throws OutOfMemory when the machine has none,
+  /// which ends the process but where a kernel runs.
   static Ptr allocate(size_t bytes);
   /// Zeroed memory; pages are not touched until used.
   static Ptr allocate_zeroed(size_t bytes);
   /// As allocate() and allocate_zeroed(), but nullptr when the machine has no such memory: for
-  /// sizes that come from users or peers.
+  /// sizes that come from users or peers. All buffers from 2 MiB on may together have as much as
+  /// the machine has, or limit_memory() says: what is above is refused at once, where the system
+  /// would end the process when the memory is used.
   static Ptr try_allocate(size_t bytes);
   static Ptr try_allocate_zeroed(size_t bytes);
   /// Memory that somebody else owns; `release` is called when the last holder lets go.
   static Ptr wrap(void* data, size_t bytes, std::function<void()> release);
+
+  /// Bytes that all buffers of the process from 2 MiB on may have together. Thread: any.
+  static void limit_memory(size_t bytes);
 
   Buffer(void* data, size_t bytes, std::function<void()> release);
   ~Buffer() override;

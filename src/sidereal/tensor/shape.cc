@@ -1,6 +1,7 @@
 #include "sidereal/tensor/shape.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace sidereal::tensor {
 
@@ -17,8 +18,12 @@ bool Shape::is_fully_defined() const {
 int64_t Shape::num_elements() const {
   if (!is_fully_defined()) return -1;
   int64_t n = 1;
-  for (const int64_t d : dims_) n *= d;
-  return n;
+  bool is_huge = false;
+  for (const int64_t d : dims_) {
+    if (d == 0) return 0;
+    is_huge = is_huge || __builtin_mul_overflow(n, d, &n);
+  }
+  return is_huge ? std::numeric_limits<int64_t>::max() : n;
 }
 
 bool Shape::accepts(const Shape& concrete) const {

@@ -252,8 +252,13 @@ TEST(Cluster, two_of_them_in_one_process_do_not_see_each_other) {
   const auto fresh = (*second)->read_variable("head/kernel");
   ASSERT_TRUE(trained.ok() && fresh.ok());
   EXPECT_NE(std::memcmp(trained->raw(), fresh->raw(), fresh->nbytes()), 0);
-  // A ps of one cluster with the worker of another.
-  const auto mixed = remote(*one->spec().addresses("ps"), *other->spec().addresses("worker"));
+}
+
+TEST(Cluster, a_ps_of_one_cluster_with_the_worker_of_another_is_refused) {
+  const auto ps = app::Server::create({.job = "ps", .cluster_id = 1});
+  const auto worker = app::Server::create({.job = "worker", .cluster_id = 2});
+  ASSERT_TRUE(ps.ok() && worker.ok());
+  const auto mixed = remote({(*ps)->address()}, {(*worker)->address()});
   const Status refused = Trainer::create(mixed.get(), deep_fm(sgd(0.1), 0)).status();
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(base::message_of(refused),
@@ -275,11 +280,39 @@ TEST(Cluster, an_id_outside_its_table_ends_the_job_with_an_error_that_says_so) {
 
 TEST(Cluster, a_task_of_another_kind_at_an_address_is_named) {
   const auto cluster = start(1, 1);
-  app::ControlClient client("/job:ps/task:1", *cluster->spec().task_address("worker", 0), nullptr);
+  app::ControlClient client("/job:ps/task:1", *cluster->spec().task_address("worker", 0),
+                            cluster->credentials());
   const Status status = client.get_status(10).status();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(base::message_of(status), AllOf(HasSubstr("/job:ps/task:1 was expected at"),
                                               HasSubstr("/job:worker/task:0 is there")));
+}
+
+TEST(Cluster, a_local_cluster_refuses_programs_without_its_secret) {
+  const auto cluster = start(1, 1);
+  const auto refused = [&](const security::SecurityOptions& options) {
+    auto other = app::remote_cluster(cluster->spec(), options);
+    EXPECT_TRUE(other.ok()) << other.status();
+    const auto asked = Clock::now();
+    const Status status = Trainer::create(other->get(), deep_fm(sgd(0.1))).status();
+    EXPECT_LT(Clock::now() - asked, std::chrono::seconds(8));
+    for (const char* job : {"ps", "worker"}) {
+      app::ControlClient client(app::task_name(job, 0), *cluster->spec().task_address(job, 0),
+                                (*other)->credentials());
+      EXPECT_FALSE(client.shutdown(0.2).ok());
+    }
+    return status;
+  };
+  const Status without = refused({});
+  EXPECT_EQ(without.code(), StatusCode::kUnauthenticated) << without;
+  EXPECT_THAT(base::message_of(without), HasSubstr("/job:ps/task:0 at 127.0.0.1:"));
+  EXPECT_EQ(refused({.secret = "another cluster's"}).code(), StatusCode::kUnauthenticated);
+  // It goes on for the program that started it.
+  auto trainer = Trainer::create(cluster.get(), deep_fm(sgd(0.01)));
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  FitOptions options;
+  options.batch_size = kBatch;
+  EXPECT_TRUE((*trainer)->fit(stream(0, 1000), options).ok());
 }
 
 TEST(Cluster, nobody_at_an_address_is_named_once_the_deadline_has_passed) {
@@ -319,9 +352,10 @@ TEST(Cluster, a_task_of_another_version_is_refused_by_name_on_either_side) {
               AllOf(HasSubstr("/job:ps/task:0 at " + address), HasSubstr("version 99")));
   server->Shutdown();
 
-  const auto ours = start(1, 1);
+  const auto ours = app::Server::create({.job = "ps"});
+  ASSERT_TRUE(ours.ok()) << ours.status();
   const auto stub = control::v1::Control::NewStub(
-      grpc::CreateChannel(*ours->spec().task_address("ps", 0), grpc::InsecureChannelCredentials()));
+      grpc::CreateChannel((*ours)->address(), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
   control::v1::GetStatusRequest request;

@@ -12,6 +12,10 @@ namespace {
 constexpr int64_t kRetryMaxNs = 500 * sys::kMillisecond;
 constexpr int64_t kRefusedRetryNs = 5 * sys::kSecond;
 constexpr const char* kNoAnswer = "no answer";
+/// A timer that fires so late was held up.
+constexpr int64_t kAwayNs = 100 * sys::kMillisecond;
+/// So often it waits longer for that.
+constexpr int kTimesAwayMax = 8;
 constexpr int64_t kLookUpNs = 10 * sys::kSecond;
 
 }  // namespace
@@ -25,17 +29,35 @@ void Channel::Impl::connect(int64_t deadline_ns, base::Function<void(const Statu
       deadline_ns != 0
           ? deadline_ns
           : connect_started_ + endpoint_->options().connect_deadline_ms * sys::kMillisecond;
+  connect_patience_ = connect_deadline_ - connect_started_;
   retry_ns_ = kRetryFirstNs;
+  times_away_ = 0;
+  was_held_up_ = false;
   last_failure_ = kNoAnswer;
   if (connect_deadline_ != kNoDeadline) {
-    connect_timer_ = lane()->run_at(connect_deadline_, [this] {
-      finish_connect(base::unavailable("cannot reach {} within {:.1f} s: {}", peer_text(),
-                                       seconds(connect_deadline_ - connect_started_),
-                                       last_failure_));
-    });
+    connect_timer_ = lane()->run_at(connect_deadline_, [this] { miss_connect_deadline(); });
   }
   // From a timer, so that `done` is never called from within connect().
   retry_after(0);
+}
+
+void Channel::Impl::miss_connect_deadline() {
+  if (has_look_up_answer()) {
+    // A lane that computes moves bytes and fires timers in between, but comes to nothing that was
+    // posted. Time begins anew when it does.
+    was_held_up_ = true;
+    connect_timer_ = lane()->run_after(kAwayNs, [this] { miss_connect_deadline(); });
+    return;
+  }
+  // A lane that comes late did something else: what the peer has sent meanwhile was not seen.
+  const int64_t away = lane()->now() - connect_deadline_;
+  if (away > kAwayNs && ++times_away_ <= kTimesAwayMax) {
+    connect_deadline_ = lane()->now() + away;
+    connect_timer_ = lane()->run_at(connect_deadline_, [this] { miss_connect_deadline(); });
+    return;
+  }
+  finish_connect(base::unavailable("cannot reach {} within {:.1f} s: {}", peer_text(),
+                                   seconds(lane()->now() - connect_started_), last_failure_));
 }
 
 void Channel::Impl::keep_connected(base::Function<void(const Status&)> hear) {
@@ -56,23 +78,39 @@ void Channel::Impl::attempt() {
 void Channel::Impl::look_up() {
   look_up_ = std::make_shared<LookUp>();
   look_up_->lane = lane();
-  retry_timer_ = lane()->run_after(kLookUpNs, [this] {
-    retry(fmt::format("the name service does not say where {} is", peer_.address.host));
-  });
+  await_look_up();
   lane()->network()->look_up(
       peer_.address, [this, asked = look_up_](const Result<std::vector<sys::Address>>& found) {
         const std::lock_guard lock(asked->mutex);
         if (asked->lane == nullptr) return;
         // A lane that takes nothing any more ends, or has so much to do that the timer will do.
-        (void)asked->lane->post([this, asked, found] {
+        asked->answered = asked->lane->post([this, asked, found] {
           // Who drops the look-up does so on the lane.
           if (asked->lane == nullptr) return;
           drop_look_up();
           lane()->cancel_timer(retry_timer_);
+          if (std::exchange(was_held_up_, false)) {
+            lane()->cancel_timer(connect_timer_);
+            connect_deadline_ = lane()->now() + connect_patience_;
+            connect_timer_ = lane()->run_at(connect_deadline_, [this] { miss_connect_deadline(); });
+          }
           if (!found.ok()) return retry(base::message_of(found.status()));
           dial((*found)[tries_ % found->size()]);
         });
       });
+}
+
+void Channel::Impl::await_look_up() {
+  retry_timer_ = lane()->run_after(kLookUpNs, [this] {
+    if (has_look_up_answer()) return await_look_up();
+    retry(fmt::format("the name service does not say where {} is", peer_.address.host));
+  });
+}
+
+bool Channel::Impl::has_look_up_answer() const {
+  if (look_up_ == nullptr) return false;
+  const std::lock_guard lock(look_up_->mutex);
+  return look_up_->answered;
 }
 
 void Channel::Impl::drop_look_up() {

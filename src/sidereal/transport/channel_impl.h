@@ -21,7 +21,8 @@ inline double seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
 /// What is known to both the lane and whoever answers a look-up.
 struct LookUp {
   std::mutex mutex;
-  lane::Lane* lane = nullptr;  // nullptr: nobody wants the answer any more; changed under the mutex
+  lane::Lane* lane = nullptr;  // nullptr: nobody wants the answer any more
+  bool answered = false;       // The lane has not come to the answer yet. Both under the mutex.
 };
 
 class Channel::Impl final : public Link::Owner, public lane::IoHandler, public lane::StopHook {
@@ -73,6 +74,11 @@ class Channel::Impl final : public Link::Owner, public lane::IoHandler, public l
   }
 
   // Connecting.
+  /// Gives up connecting, unless the lane was away when the deadline came, or does not come to what
+  /// it was told.
+  void miss_connect_deadline();
+  void await_look_up();
+  [[nodiscard]] bool has_look_up_answer() const;
   void attempt();
   void look_up();
   void drop_look_up();
@@ -159,6 +165,9 @@ class Channel::Impl final : public Link::Owner, public lane::IoHandler, public l
   uint64_t tries_ = 0;
   int64_t connect_started_ = 0;
   int64_t connect_deadline_ = 0;
+  int64_t connect_patience_ = 0;  // From its start to its deadline.
+  int times_away_ = 0;            // When it should have been given up.
+  bool was_held_up_ = false;      // The deadline passed before the lane came to a look-up's answer.
   int64_t retry_ns_ = 0;
   std::string last_failure_;
   lane::TimerId retry_timer_;

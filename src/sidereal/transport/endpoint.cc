@@ -31,9 +31,7 @@ Endpoint::Endpoint(lane::Lane* lane, Identity identity, const config::Options& o
       options_(options),
       budget_(static_cast<uint64_t>(options.lane_receive_bytes_max)),
       staging_(std::make_unique_for_overwrite<std::byte[]>(kStagingBytes)) {
-  // A head, header and meta, is parsed in one piece, so it must fit the staging buffer with room
-  // to spare.
-  limits_.meta_bytes_max = kStagingBytes / 2;
+  limits_.meta_bytes_max = kMetaBytesMax;
   limits_.payload_bytes_max = static_cast<uint64_t>(options.frame_bytes_max);
   limits_.slots_max = static_cast<uint32_t>(options.slots_max);
 }

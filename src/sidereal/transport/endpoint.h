@@ -82,7 +82,9 @@ class Endpoint {
   /// The staging buffer: input is read here first. Valid within one I/O callback.
   [[nodiscard]] sys::IoSlice staging() const { return {staging_.get(), kStagingBytes}; }
 
-  static constexpr size_t kStagingBytes = size_t{512} << 10;
+  /// A head, header and meta, is parsed in one piece, so it must fit with room to spare.
+  static constexpr size_t kStagingBytes = size_t{3} << 20;
+  static constexpr uint32_t kMetaBytesMax = kStagingBytes / 2;
 
  private:
   Endpoint(lane::Lane* lane, Identity identity, const config::Options& options);

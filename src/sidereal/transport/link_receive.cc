@@ -25,6 +25,9 @@ std::string_view as_text(const std::byte* data, size_t bytes) {
   return {reinterpret_cast<const char*>(data), bytes};
 }
 
+/// How far is read ahead at most, unless a head is longer.
+constexpr size_t kWindowBytesMax = size_t{512} << 10;
+
 /// A bool is 0 or 1: anything else in memory of that type is undefined behaviour later.
 bool has_bad_bool(const tensor::Tensor& t) {
   if (t.dtype() != tensor::DType::kBool) return false;
@@ -103,7 +106,7 @@ void Link::read() {
     }
     reading_ = false;
     if (epoch != epoch_) return;
-    if (staged == room && window_ < Endpoint::kStagingBytes) window_ *= 2;
+    if (staged == room && window_ < kWindowBytesMax) window_ *= 2;
     if (got->bytes < direct + room && !stream_->holds_input()) break;
   }
   if (!held() && stream_->holds_input()) endpoint_->lane()->flush_later(this);

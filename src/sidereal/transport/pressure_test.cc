@@ -3,6 +3,7 @@
 #include <atomic>
 #include <map>
 
+#include "sidereal/base/sanitizer.h"
 #include "sidereal/transport/transport_fixture.h"
 
 /// Memory stays bounded however many push at once, and nobody starves.
@@ -167,9 +168,7 @@ TEST_F(PressureTest, ClientsThatDoNotTakeTheirAnswersDoNotFillTheLane) {
 }
 
 TEST_F(PressureTest, AnIdleConnectionHoldsLittleMemory) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "skipped: sanitizers have a heap of their own";
-#endif
+  if (base::kIsSanitized) GTEST_SKIP() << "skipped: sanitizers have a heap of their own";
   constexpr int kClients = 500;
   start_both();
   std::vector<std::unique_ptr<Channel>> channels;

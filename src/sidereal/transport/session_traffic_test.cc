@@ -1,3 +1,4 @@
+#include "sidereal/base/sanitizer.h"
 #include "sidereal/tensor/half.h"
 #include "sidereal/tensor/strings.h"
 #include "sidereal/transport/transport_fixture.h"
@@ -248,9 +249,7 @@ TEST_F(TransportTest, AChangedByteIsFoundByTheChecksums) {
 }
 
 TEST_F(TransportTest, ATensorOfMoreThan2GigabytesArrivesWhole) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "skipped: with a sanitizer it takes minutes";
-#endif
+  if (base::kIsSanitized) GTEST_SKIP() << "skipped: with a sanitizer it takes minutes";
   options_.frame_bytes_max = int64_t{1} << 40;
   start_both();
   const int64_t bytes = (int64_t{2'200} << 20) + 5;

@@ -405,6 +405,24 @@ TEST_F(TransportTest, AServerThatNeverAnswersTheHandshakeIsGivenUp) {
   EXPECT_TRUE(contains(status, "did not answer the handshake")) << status;
 }
 
+TEST_F(TransportTest, ALaneThatComputesForLongIsNotHeldToItsDeadline) {
+  start_server();
+  // Its number is looked up, by another thread.
+  make_client({kServer, 0, {"localhost", address_.port}});
+  std::promise<Status> result;
+  ASSERT_TRUE(client_lane_->post([&] {
+    channel_->connect(client_lane_->now() + 100 * sys::kMillisecond,
+                      [&](const Status& status) { result.set_value(status); });
+    // As a step does that has much to do, and looks at sockets in between.
+    const int64_t until = clock_->now() + 700 * sys::kMillisecond;
+    while (clock_->now() < until) client_lane_->poll_io();
+  }));
+  std::future<Status> future = result.get_future();
+  ASSERT_EQ(future.wait_for(kPatience), std::future_status::ready);
+  const Status status = future.get();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST_F(TransportTest, AClientThatNeverSaysHelloIsDropped) {
   options_.connect_deadline_ms = 100;
   start_server();

@@ -4,11 +4,17 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 
 #include "sidereal/sys/clock.h"
 
 namespace sidereal::sys::posix {
+namespace {
+
+constexpr size_t kLineBytesMax = 4096;
+
+}  // namespace
 
 Result<std::unique_ptr<EndSignals>> EndSignals::create(int lifeline_fd) {
   sigset_t set;
@@ -39,6 +45,19 @@ EndSignals::End EndSignals::wait(int64_t timeout_ns) {
     if (read(lifeline_, &byte, 1) <= 0) return End::kLauncherGone;
   }
   return End::kNotYet;
+}
+
+Result<std::string> read_line(int fd) {
+  std::string line;
+  while (line.size() <= kLineBytesMax) {
+    char byte = 0;
+    const ssize_t got = read(fd, &byte, 1);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return base::unavailable("the launcher did not write the line it promised");
+    if (byte == '\n') return line;
+    line += byte;
+  }
+  return base::invalid_argument("the launcher's line has more than {} bytes", kLineBytesMax);
 }
 
 Status report_line(int fd, const std::string& text) {

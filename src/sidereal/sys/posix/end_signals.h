@@ -32,6 +32,10 @@ class EndSignals {
   int lifeline_;
 };
 
+/// One line from a launcher, without its end; what follows stays unread. kUnavailable when `fd`
+/// ends before the line does, kInvalidArgument for one of more than 4 KiB.
+Result<std::string> read_line(int fd);
+
 /// Writes one line to a launcher, and closes `fd`: kUnavailable when it does not take it.
 Status report_line(int fd, const std::string& text);
 
