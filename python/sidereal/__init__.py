@@ -10,7 +10,9 @@
         print(model.evaluate({"ids": ids, "label": label}))
 """
 
-from . import _tensor  # noqa: F401 - puts methods on tensors
+from . import _tensor  # puts methods on tensors
+
+# isort: split
 from . import (
     config,
     data,

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from . import _native, errors
-from ._dispatch import ENGINE, state, to_tensor
+from ._engine import ENGINE, state
 from ._native import Output, Tensor
 from ._sites import add_line, user_line
+from ._values import to_tensor
 
 
 class Graph:
@@ -163,10 +164,10 @@ class FuncGraph(Graph):
                     f"{value!r} belongs to another graph, which is finished: a value made while a "
                     "function was traced cannot be used after it; return it from the function"
                 )
-            value = self.outer.enter(value)
-            key: object = (id(self.outer), value.node, value.index)
+            value = entered = self.outer.enter(value)
+            key: object = (id(self.outer), entered.node, entered.index)
         else:
-            key = value.id
+            key = value.id  # type: ignore[union-attr]  # a Tensor
         inside = self._captured.get(key)
         if inside is None:
             # What has a value is captured under its own identity, whatever the graphs between.

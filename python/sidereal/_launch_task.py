@@ -52,7 +52,7 @@ def start(config: dict[str, Any], environment: dict[str, str]) -> subprocess.Pop
         cwd=config["cwd"],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=die_with_parent,
+        preexec_fn=die_with_parent,  # noqa: PLW1509 - one call of the system, and no threads
     )
 
 

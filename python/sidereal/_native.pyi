@@ -147,7 +147,7 @@ class GraphBase:
 class Graph(GraphBase):
     """A graph that functions are traced into."""
 
-    def __init__(self, engine: Engine) -> None: ...
+    def __init__(self, engine: Engine, ordered: bool = False) -> None: ...
 
 class Output:
     """A value of a graph under construction. Operators are those of Tensor."""

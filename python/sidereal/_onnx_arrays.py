@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ._onnx_graph import Op, Rule
 from .dtypes import name_of
-
-if TYPE_CHECKING:
-    from .onnx import Op, Rule
 
 RULES: dict[str, Rule] = {}
 

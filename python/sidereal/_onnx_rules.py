@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from . import _onnx_arrays
+from ._onnx_graph import Op, Rule
 from .dtypes import name_of
-from .onnx import Op, Rule
 
 RULES: dict[str, Rule] = dict(_onnx_arrays.RULES)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _native
+from . import _native, ops
 from ._dispatch import ENGINE
 from ._graphs import FuncGraph
 from ._native import Output
@@ -30,8 +30,6 @@ def needed_for(nodes: list[Any], outputs: Iterable[tuple[int, int]]) -> list[boo
 
 def _rows_of(table: Any, ids: Any) -> Any:
     """Rows by id; a negative id gives zeros, as in look-ups on a cluster."""
-    from . import ops
-
     there = ops.array.expand_dims(ops.math.greater_equal(ids, 0), -1)
     rows = ops.array.gather(table, ops.math.maximum(ids, 0))
     return ops.math.where(there, rows, ops.array.zeros_like(rows))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import types
 
 from . import errors
 
@@ -13,7 +14,7 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 def user_line() -> str:
     """"model.py:12" of the innermost frame outside of this package; "" when there is none."""
-    frame = sys._getframe(1)
+    frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(_PACKAGE):

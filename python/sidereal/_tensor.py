@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from . import errors
-from ._dispatch import apply, binary
+from . import errors, ops
+from ._dispatch import apply, binary, to_tensor
 from ._native import Output, Tensor
+from ._sites import add_line
 
 #: What operators give back to Python, which then tries the other operand or raises TypeError.
 _NO_NUMBERS = (str, bytes, dict, set, type(None))
@@ -20,8 +21,6 @@ _NO_NUMBERS = (str, bytes, dict, set, type(None))
 @functools.cache
 def _function(name: str) -> Callable[..., Any]:
     """The public function of that name."""
-    from . import ops
-
     for module in (ops.math, ops.array, ops.control, ops.basic):
         found: Callable[..., Any] | None = getattr(module, name, None)
         if found is not None:
@@ -238,8 +237,6 @@ def _install_tensor() -> None:
 
 
 def _restored(array: np.ndarray) -> Tensor:
-    from ._dispatch import to_tensor
-
     return to_tensor(array)
 
 
@@ -249,8 +246,6 @@ def _symbolic(what: str, instead: str) -> Callable[..., Any]:
             f"{self.op_type} '{self.node_name}' is a value of a graph that is being built, and has "
             f"no {what} yet; {instead}"
         )
-        from ._sites import add_line
-
         add_line(error)
         raise error
 
@@ -274,31 +269,6 @@ def _output_iterate(self: Output) -> Iterator[Any]:
     return (self[i] for i in range(shape[0]))
 
 
-def _operation(self: Output) -> Any:
-    """The Operation that makes it; of values of sidereal.v1 graphs."""
-    from .v1 import operation
-
-    return operation.Operation(operation.owner_of(self), self.node)
-
-
-def _eval(self: Output, feed_dict: Any = None, session: Any = None) -> Any:
-    """What it is in a run of `session`, by default of the default one (tf.Tensor.eval); of values
-    of sidereal.v1 graphs."""
-    from .v1.session import need_session
-
-    return (session or need_session()).run(self, feed_dict)
-
-
-def _consumers(self: Output) -> list[Any]:
-    """The Operations that read it; of values of sidereal.v1 graphs."""
-    from .v1 import operation
-
-    def reads(op: Any) -> bool:
-        return any(x.node == self.node and x.index == self.index for x in op.inputs)
-
-    return [op for op in operation.owner_of(self).get_operations() if reads(op)]
-
-
 def _install_output() -> None:
     number = "use it in ops, or return it from the function and look at it outside"
     methods: dict[str, Any] = {
@@ -316,9 +286,6 @@ def _install_output() -> None:
         ),
         "item": _symbolic("number", number),
         "numpy": _symbolic("array", number),
-        "op": property(_operation),
-        "eval": _eval,
-        "consumers": _consumers,
         "__array__": _symbolic(
             "array: NumPy functions cannot take it", "use the functions of sidereal instead"
         ),

@@ -5,15 +5,32 @@ sidereal.v1 graphs."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import dtypes
 from ._dispatch import convert
 from ._resources import Resource, component_attrs, done
 from .indexed_slices import IndexedSlices
+from .ops.array import concat, shape
+from .ops.array import slice as slice_
 from .ops.basic import cast
 
 __all__ = ["ConditionalAccumulator", "ConditionalAccumulatorBase", "SparseConditionalAccumulator"]
+
+
+class SparseAccumulatorTakeGradient(NamedTuple):
+    """What SparseConditionalAccumulator.take_grad() gives."""
+
+    indices: Any
+    values: Any
+    shape: Any
+
+
+def _step(value: Any) -> Any:
+    """The number of a step as int64, whatever kind of integer counts them."""
+    if isinstance(value, int):
+        return convert(value, dtypes.int64)
+    return cast(value, dtypes.int64)
 
 
 class ConditionalAccumulatorBase(Resource):
@@ -44,7 +61,7 @@ class ConditionalAccumulatorBase(Resource):
 
     def set_global_step(self, new_global_step: Any, name: str | None = None) -> Any:
         """Makes it the current step: gradients of steps before are dropped from now on."""
-        step = convert(new_global_step, dtypes.int64)
+        step = _step(new_global_step)
         return done(self._apply("AccumulatorSetGlobalStep", (step,), None, name))
 
 
@@ -54,7 +71,7 @@ class ConditionalAccumulator(ConditionalAccumulatorBase):
     def apply_grad(self, grad: Any, local_step: Any = 0, name: str | None = None) -> Any:
         """Adds a gradient computed at `local_step`, or drops it when that step is over.
         InvalidArgumentError when its shape is another."""
-        inputs = (convert(local_step, dtypes.int64), convert(grad, self.dtype))
+        inputs = (_step(local_step), convert(grad, self.dtype))
         return done(self._apply("AccumulatorApply", inputs, None, name))
 
     def take_grad(self, num_required: Any, name: str | None = None) -> Any:
@@ -77,7 +94,7 @@ class SparseConditionalAccumulator(ConditionalAccumulatorBase):
         """Adds the rows `grad_values` [n, row...] at `grad_indices` [n]; see
         ConditionalAccumulator.apply_grad(). `grad_shape` is there for TensorFlow's sake."""
         inputs = (
-            convert(local_step, dtypes.int64),
+            _step(local_step),
             cast(grad_indices, dtypes.int64),
             convert(grad_values, self.dtype),
         )
@@ -89,16 +106,28 @@ class SparseConditionalAccumulator(ConditionalAccumulatorBase):
         """apply_grad() of an IndexedSlices."""
         return self.apply_grad(grad.indices, grad.values, None, local_step, name)
 
-    def take_grad(self, num_required: Any, name: str | None = None) -> tuple[Any, Any]:
-        """(indices, values): rows ascending, each the mean or sum of its gradients."""
+    def take_grad(
+        self, num_required: Any, name: str | None = None
+    ) -> SparseAccumulatorTakeGradient:
+        """(indices, values, shape): rows ascending, each the mean or sum of its gradients; `shape`
+        is that of the whole gradient, int64, -1 for the rows where they are not known."""
         row = None if self.shape is None else self.shape[1:]
         attrs = component_attrs(
             [dtypes.int64, self.dtype], [(None,), None if row is None else (None, *row)]
         )
         indices, values = self._apply("AccumulatorTake", (num_required,), attrs, name)
-        return indices, values
+        return SparseAccumulatorTakeGradient(indices, values, self._whole_shape(values))
+
+    def _whole_shape(self, values: Any) -> Any:
+        """The shape of a gradient whose rows are like those of `values`, int64."""
+        if self.shape is not None and None not in self.shape[1:]:
+            rows = self.shape[0]
+            return convert([-1 if rows is None else rows, *self.shape[1:]], dtypes.int64)
+        rows = -1 if self.shape is None or self.shape[0] is None else self.shape[0]
+        row = slice_(cast(shape(values), dtypes.int64), [1], [-1])
+        return concat([convert([rows], dtypes.int64), row], 0)
 
     def take_indexed_slices_grad(self, num_required: Any, name: str | None = None) -> IndexedSlices:
         """take_grad() as an IndexedSlices."""
-        indices, values = self.take_grad(num_required, name)
+        indices, values, _ = self.take_grad(num_required, name)
         return IndexedSlices(values, indices, dense_shape=self.shape)

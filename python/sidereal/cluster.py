@@ -79,7 +79,7 @@ class Cluster:
             return
         try:
             self.stop()
-        except Exception as stopping:  # The error that ended the block is the one to see.
+        except Exception as stopping:  # noqa: BLE001 - the error of the block is the one to see
             if hasattr(error, "add_note"):
                 error.add_note(f"while the cluster stopped: {stopping}")
 

@@ -63,7 +63,10 @@ class DeviceSpec:
         return self._native.device_index
 
     def to_string(self) -> str:
-        """The fields that are set, in one order; from_string() gives an equal spec."""
+        """The fields that are set, in one order, as TensorFlow writes them: without the index of a
+        device whose type is open. from_string() gives an equal spec of all others."""
+        if self.device_type is None and self.device_index is not None:
+            return self.replace(device_index=None).to_string()
         return self._native.to_string()
 
     def replace(self, **fields: Any) -> DeviceSpec:

@@ -3,8 +3,6 @@ not."""
 
 from __future__ import annotations
 
-from typing import Union
-
 import numpy as np
 
 
@@ -57,7 +55,7 @@ uint32 = np.dtype(np.uint32)
 uint64 = np.dtype(np.uint64)
 bool_ = np.dtype(np.bool_)
 
-DType = Union[np.dtype, BFloat16, String]
+DType = np.dtype | BFloat16 | String
 
 #: By the number of the core.
 OF_NUMBER: list[DType | None] = [

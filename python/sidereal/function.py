@@ -33,7 +33,8 @@ class TensorSpec:
     """What is known of a tensor before it is there (tf.TensorSpec). Extents that may differ are
     None or -1; `shape` None: any number of dimensions."""
 
-    shape: Sequence[int | None] | None
+    #: A sequence of int | None, or None; kept as a tuple with -1 for None.
+    shape: Any
     dtype: Any = "float32"
     name: str | None = None
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from . import _native, errors, nest
+from ._bodies import Body, add_control
 from ._dispatch import ENGINE, apply, convert, state, to_tensor
-from ._graphs import FuncGraph
+from ._graphs import FuncGraph, Graph, graph_of
 from ._native import Output, Tensor
 from ._sites import add_line
 from .dtypes import is_floating
@@ -39,7 +40,7 @@ class GradientTape:
         self._persistent = persistent
         self._watch_variables = watch_accessed_variables
         self._tape = _native.Tape(ENGINE)
-        self._graph = None
+        self._graph: Graph | None = None
         self._recording = False
         self._used = False
         self._watched: dict[int, tuple[Any, list[Any]]] = {}
@@ -213,7 +214,7 @@ class GradientTape:
         flat = nest.flatten(sources)
         count = _elements(target)
         rows = [self._gradient([target], flat, [_one_hot(target, i)]) for i in range(count)]
-        out = []
+        out: list[Any] = []
         for k, source in enumerate(flat):
             grads = _connect([row[k] for row in rows], [source] * count, "zero")
             if all(row[k] is None for row in rows) and unconnected_gradients == "none":
@@ -306,7 +307,7 @@ def graph_gradients(
     graph: Any, ys: Sequence[Any], xs: Sequence[Any], grad_ys: Sequence[Any]
 ) -> list[Any]:
     """As gradients(), in `graph`; values from outside stand for their captures."""
-    inside = []
+    inside: list[Output | None] = []
     for x in xs:
         if type(x) is Output and x.graph is graph.native:
             inside.append(x)
@@ -356,8 +357,6 @@ def gradients(
     """Gradients of the sum of `ys` by each of `xs`, all values of one graph (tf.gradients): a list
     of values, None (or zeros) where nothing flows. For values computed at once use GradientTape.
     """
-    from ._graphs import graph_of
-
     targets, sources = nest.flatten(ys), nest.flatten(xs)
     symbol = next((y for y in targets if isinstance(y, Output)), None)
     if symbol is None:
@@ -434,8 +433,6 @@ def _custom_gradients(
 
 def _custom_in_graph(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """The gradient becomes a function of the graph, which a WithGradient node names."""
-    from ._bodies import Body, add_control
-
     graph = state.graph
     assert graph is not None
     inputs = [graph.enter(convert(arg)) for arg in args]

@@ -17,7 +17,7 @@ class IndexedSlices:
     op that takes a tensor takes the dense form, which convert_to_tensor() makes.
     """
 
-    def __init__(self, values: Any, indices: Any, dense_shape: tuple[int, ...] | None = None):
+    def __init__(self, values: Any, indices: Any, dense_shape: Any = None):
         self.values = convert(values)
         self.indices = convert(indices)
         self.dense_shape = None if dense_shape is None else tuple(dense_shape)

@@ -336,7 +336,8 @@ class Launcher:
         assert process.stdin is not None and process.stdout is not None
         log: BinaryIO | None = None
         if options.log_dir is not None:
-            log = open(Path(options.log_dir) / f"{task.job}-{task.index}.log", "wb")
+            path = Path(options.log_dir) / f"{task.job}-{task.index}.log"
+            log = path.open("wb")
         one = Running(task, process, os.pidfd_open(process.pid), log)
         self.running.append(one)
         with contextlib.suppress(BrokenPipeError):  # It ended at once: its output says why.
@@ -401,6 +402,7 @@ class Launcher:
             self._show(one, one.pending)
             one.pending = b""
         self._selector.unregister(one.handle)
+        assert one.process.stdout is not None
         with contextlib.suppress(KeyError):
             self._selector.unregister(one.process.stdout)
         os.close(one.handle)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes, errors
+from . import dtypes, errors, ops
 from ._dispatch import apply, convert, state, to_tensor
 from ._resources import Resource, component_attrs, done
 from .ops.embedding import SparseTensor
@@ -198,8 +198,6 @@ class StaticVocabularyTable:
     __getitem__ = lookup
 
     def _find(self, keys: Any) -> Any:
-        from . import ops
-
         keys = convert(keys, self.key_dtype)
         text = keys if keys.dtype is dtypes.string else ops.strings.as_string(keys)
         bucket = ops.strings.to_hash_bucket_fast(text, self.num_oov_buckets)

@@ -21,7 +21,7 @@ from ._progress import ProgressPrinter
 from .cluster import Cluster
 from .data import DataSpec
 from .dtypes import name_of
-from .errors import FailedPreconditionError, NotFoundError
+from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from .function import ConcreteFunction
 
 
@@ -136,12 +136,16 @@ class Model:
 
         Ctrl-C ends the steps in progress and raises KeyboardInterrupt; the cluster stays usable.
         """
+        if not 1 <= steps_in_flight <= 64:
+            raise InvalidArgumentError(
+                f"steps_in_flight is {steps_in_flight}; it must be from 1 to 64"
+            )
         with self._exclusively(), contextlib.ExitStack() as files:
             inputs = self._need_compiled().inputs
             spec = files.enter_context(
                 _arrays.as_spec(inputs, data, shuffle=shuffle, seed=self._seed)
             )
-            valid = validation
+            valid: Any = validation
             if validation is not None:
                 valid = files.enter_context(_arrays.as_spec(inputs, validation))
             trainer = self._place(cluster)
@@ -158,10 +162,12 @@ class Model:
             if trace is not None:
                 options.trace_first, options.trace_end = trace_steps
             valid_json = None if valid is None else valid.to_json()
-            with ProgressPrinter(epochs) if verbose else contextlib.nullcontext() as printer:
+            with contextlib.ExitStack() as shown:
+                printer = shown.enter_context(ProgressPrinter(epochs)) if verbose else None
 
                 def show(progress: Progress) -> None:
-                    printer(progress)
+                    if printer is not None:
+                        printer(progress)
                     if on_progress is not None:
                         on_progress(progress)
 

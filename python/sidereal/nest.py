@@ -27,7 +27,8 @@ def pack(structure: Any, leaves: list[Any]) -> Any:
     def build(part: Any) -> Any:
         if isinstance(part, Mapping):
             made = {key: build(part[key]) for key in sorted(part)}
-            return type(part)((key, made[key]) for key in part)
+            kind: Any = type(part)
+            return kind((key, made[key]) for key in part)
         if _is_named_tuple(part):
             return type(part)(*(build(item) for item in part))
         if isinstance(part, (list, tuple)):

@@ -81,7 +81,7 @@ class Optimizer:
         value that was computed under it."""
         if tape is None:
             with GradientTape() as tape:
-                loss = loss()  # type: ignore[assignment]
+                loss = loss()
         self.apply_gradients(zip(tape.gradient(loss, list(var_list)), var_list))
 
     def slots(self, variable: Variable) -> dict[str, Variable]:

@@ -61,7 +61,9 @@ def stop(save: bool = True) -> None:
         raise errors.UnavailableError("no trace is on; start() one first")
     path, regions = _path, _regions or []
     _path, _regions = None, None
-    text, _, dropped = ENGINE.stop_trace()
+    stopped = ENGINE.stop_trace()
+    assert stopped is not None
+    text, _, dropped = stopped
     if not save:
         return
     parts = [part for part in (text, *(json.dumps(region) for region in regions)) if part]

@@ -147,7 +147,8 @@ def tf_record_iterator(path: str | os.PathLike[str], options: str | None = None)
     (tf.compat.v1.io.tf_record_iterator). DataLossError names the file and the byte where a checksum
     is wrong or the file ends too early; no more memory is taken than the file has bytes."""
     compressed = _compression(options)
-    with gzip.open(path, "rb") if compressed else open(path, "rb") as file:
+    opened: Any = gzip.open if compressed else open
+    with opened(path, "rb") as file:
         at = 0
         while True:
             head = _read(file, 12, path, at, may_end=True)

@@ -60,7 +60,7 @@ class _Layer:
     def __init__(self, kind: str, name: str | None, seed: int, dtype: Any) -> None:
         self.name = name or kind
         self._named = name is not None
-        self._dtype = dtypes.as_dtype(dtype)
+        self._dtype: Any = dtypes.as_dtype(dtype)
         self._random = np.random.default_rng(seed)
         self._weights: list[Any] = []
         self._like: Output | None = None

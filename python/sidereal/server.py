@@ -113,6 +113,8 @@ def _effective(
         job_name = made.job_name if job_name is None else job_name
         task_index = made.task_index if task_index is None else task_index
         protocol = made.protocol if protocol is None else protocol
+        if made.default_session_config is not None and config is not None:
+            config = made.default_session_config.merged(config)
         config = made.default_session_config if config is None else config
         cluster = ClusterSpec(made.cluster)
         settings = {
@@ -156,7 +158,8 @@ class Server:
         "star_server" and "star_server_lite", where one task drives a step and calls the others. By
         default the "rpc_layer" of TF_CONFIG, or else "grpc".
     config: a sidereal.v1.ConfigProto: threads of the server
-        (intra_op_parallelism_threads), and what its clients' sessions leave at the default.
+        (intra_op_parallelism_threads), and what its clients' sessions leave at the default. Beside
+        a ServerDef: merged into its default_session_config (ConfigProto.merged()).
     start: whether it starts at once.
     security: who may connect (SecurityOptions); by default the secret of the environment
         (SIDEREAL_SECRET_FILE), or else this machine only.

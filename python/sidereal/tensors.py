@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from . import errors
 from ._dispatch import ENGINE, state, to_tensor
 from ._native import Output, Tensor
@@ -20,8 +22,6 @@ def constant(value: Any, dtype: Any = None, shape: Sequence[int] | None = None) 
         raise TypeError("constant() takes values, not values of a graph")
     made = to_tensor(value, dtype)
     if shape is not None and made.shape != tuple(shape):
-        import numpy as np
-
         array = made.numpy()
         array = np.full(shape, array) if made.size == 1 else array.reshape(shape)
         made = to_tensor(array, made.dtype)

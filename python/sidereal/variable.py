@@ -14,6 +14,7 @@ from ._native import Output, Tensor
 from ._tensor import Reference, install_shared
 from .dtypes import DType, is_floating, name_of
 from .indexed_slices import IndexedSlices
+from .ops import array
 
 _numbers = itertools.count()
 
@@ -137,8 +138,6 @@ class Variable:
         if state.graph is not None:
             value = state.graph.read_variable(self)
             if how == "update":
-                from .ops import array
-
                 indices = array.expand_dims(rows.indices, -1)
                 return self.assign(array.tensor_scatter_nd_update(value, indices, values))
             total = apply("GatherGrad", (values, rows.indices, value))

@@ -3,7 +3,7 @@ go round robin over the ps by tf.train.replica_device_setter, the rest to the wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,8 +54,13 @@ class _Builder:
         self.makers: dict[str, Callable[[], np.ndarray]] = {}
 
     def ids(self, name: str, *shape: int, low: int = 0) -> Any:
-        """Ids of a batch, [BATCH, *shape] int64."""
-        self.makers[name] = lambda: self.rng.integers(low, IDS, (BATCH, *shape))
+        """Ids of a batch, [BATCH, *shape] int64, half of them a few frequent ones."""
+
+        def draw() -> np.ndarray:
+            ids = self.rng.integers(low, IDS, (BATCH, *shape))
+            return np.where(self.rng.random(ids.shape) < 0.5, np.minimum(ids, ids % 5), ids)
+
+        self.makers[name] = draw
         return self._placeholder(name, tf.int64, shape)
 
     def numbers(self, name: str, *shape: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -56,4 +57,19 @@ def test_the_bench_of_scale_counts_steps_of_light_workers(tmp_path: Path) -> Non
         ("grpc++", 4),
         ("star_server", 1),
         ("star_server", 4),
+    ]
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None,
+    reason="TensorFlow is not installed; run ./dev setup --peers",
+)
+def test_the_bench_beside_tensorflow_trains_on_both(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "tensorflow", "--only", "wide200")
+    assert [row["side"] for row in rows if row["ours"] > 0] == [
+        "TensorFlow, grpc",
+        "grpc",
+        "grpc++",
+        "star_server",
+        "star_server_lite",
     ]

@@ -203,18 +203,31 @@ def put_slurm(patch: pytest.MonkeyPatch, rank: int, hosts: str, tasks: str, tota
     patch.setenv("CUDA_VISIBLE_DEVICES", "all")
 
 
-def test_slurm_gives_ranks_to_jobs_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_gives_hosts_to_jobs_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     put_slurm(monkeypatch, 3, "n[9-10],m5", "2,1(x2)", 4)
     resolver = SlurmClusterResolver({"worker": 3, "ps": 1}, gpus_per_node=0)
+    # Hosts are sorted as text, as in TensorFlow.
     assert resolver.cluster_spec().as_dict() == {
-        "ps": ["n9:8888"],
-        "worker": ["n9:8889", "n10:8888", "m5:8888"],
+        "ps": ["m5:8888"],
+        "worker": ["n10:8888", "n9:8888", "n9:8889"],
     }
-    assert resolver.get_task_info() == ("worker", 2)
+    assert resolver.get_task_info() == ("ps", 0)
     assert resolver.master() == "grpc://m5:8888"
-    assert resolver.master("ps", 0, "x") == "x://n9:8888"
+    assert resolver.master("worker", 0, "x") == "x://n10:8888"
     assert resolver.num_accelerators() == {}
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "all"
+
+
+def test_a_slurm_task_has_the_address_of_its_own_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What Slurm put where, by rank.
+    hosts = ["n9", "n9", "n10", "m5"]
+    seen = set()
+    for rank, host in enumerate(hosts):
+        put_slurm(monkeypatch, rank, "n[9-10],m5", "2,1(x2)", 4)
+        resolver = SlurmClusterResolver({"worker": 3, "ps": 1}, gpus_per_node=0)
+        assert resolver.master().startswith(f"grpc://{host}:")
+        seen.add(resolver.master())
+    assert len(seen) == len(hosts)
 
 
 def test_slurm_tasks_are_workers_with_a_share_of_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

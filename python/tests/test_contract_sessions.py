@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from session_servers import PATIENCE_S, PRESET, Processes, addresses
 
 import sidereal as sr
 import sidereal.v1 as tf
-from session_servers import PATIENCE_S, PRESET, Processes, addresses
 from sidereal import errors
 
 #: Long beside what a run takes, short beside what a wait without end takes.
@@ -63,6 +63,29 @@ def test_a_server_def_is_overridden_by_arguments() -> None:
     assert (server.server_def.job_name, server.server_def.task_index) == ("b", 1)
     assert server.target == "grpc://localhost:3"
     assert (given.job_name, given.task_index) == ("a", 0)
+
+
+def test_a_config_is_merged_into_that_of_the_server_def() -> None:
+    cluster = tf.train.ClusterSpec({"a": ["localhost:0"]})
+    first = tf.ConfigProto(
+        device_filters=["/job:a"], operation_timeout_in_ms=5000, allow_soft_placement=True,
+        device_count={"CPU": 1, "GPU": 0}, gpu_options=tf.GPUOptions(allow_growth=True),
+    )  # fmt: skip
+    given = sr.train.ServerDef(cluster.as_cluster_def(), default_session_config=first)
+    second = tf.ConfigProto(
+        device_filters=["/job:b"], operation_timeout_in_ms=7000, tensor_fuse=True,
+        device_count={"GPU": 1}, gpu_options=tf.GPUOptions(visible_device_list="1"),
+    )  # fmt: skip
+    merged = sr.train.Server(given, config=second, start=False).server_def.default_session_config
+    assert merged.device_filters == ["/job:a", "/job:b"]
+    assert merged.operation_timeout_in_ms == 7000
+    assert merged.allow_soft_placement and merged.tensor_fuse
+    assert merged.device_count == {"CPU": 1, "GPU": 1}
+    assert merged.gpu_options.allow_growth and merged.gpu_options.visible_device_list == "1"
+    # Neither of the two has changed; without another config it is that of the definition.
+    assert first.device_filters == ["/job:a"] and not second.allow_soft_placement
+    assert given.default_session_config == first
+    assert sr.train.Server(given, start=False).server_def.default_session_config == first
 
 
 def test_sessions_of_a_server_share_variables_by_container_and_name(targets: list[str]) -> None:

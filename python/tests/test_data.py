@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import planted, small_model
 
 import sidereal as sr
+from conftest import planted, small_model
 from sidereal import _arrays, errors
 
 INPUTS = [("ids", "int64", [-1, 4]), ("label", "float32", [-1])]

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from session_servers import PATIENCE_S, ROOT, Processes, addresses, output_of
 
 import sidereal.v1 as tf
-from session_servers import PATIENCE_S, ROOT, Processes, addresses, output_of
 
 EXAMPLES = ROOT / "examples" / "distributed"
 

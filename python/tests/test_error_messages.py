@@ -4,6 +4,7 @@ do."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -175,7 +176,7 @@ def test_the_error_says_what_where_and_what_to_do(
     message = str(caught.value)
     for text in says:
         assert text in message, message
-    source = open(__file__).read().split(f"def {wrong.__name__}()")[1].split("\n\n\n")[0]
+    source = Path(__file__).read_text().split(f"def {wrong.__name__}()")[1].split("\n\n\n")[0]
     if "# the line" in source:
         assert "test_error_messages.py" in caught.value.site, message
         assert "# the line" in message, message

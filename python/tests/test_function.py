@@ -202,7 +202,7 @@ def test_methods_have_traces_for_each_object() -> None:
     [
         (lambda x: x if x > 0.0 else -x, "sidereal.cond"),
         (lambda x: float(x), "return it from the function"),
-        (lambda x: [row for row in x], "sidereal.map_fn"),
+        (lambda x: [row for row in x], "sidereal.map_fn"),  # noqa: C416 - as people write it
         (lambda x: np.sum(x), "functions of sidereal"),
         (lambda x: range(x), "sidereal.range"),
     ],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import FIELDS, IDS, small_model
 
 import sidereal as sr
+from conftest import FIELDS, IDS, small_model
 from sidereal import errors, layers, ops
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import struct
 from pathlib import Path
@@ -227,10 +228,8 @@ def test_cut_and_changed_examples_are_read_or_refused() -> None:
         content = bytearray(good[: random.integers(len(good) + 1)])
         for at in random.integers(0, len(content), 2) if content else []:
             content[at] = random.integers(256)
-        try:
+        with contextlib.suppress(sr.errors.InvalidArgumentError):
             io.parse_example([bytes(content)], FEATURES)
-        except sr.errors.InvalidArgumentError:
-            pass
 
 
 def message_classes() -> Any:

@@ -176,7 +176,7 @@ def test_every_task_knows_the_cluster_and_its_place_in_it(launch: Starter) -> No
     assert set(one.facts) == {"chief 0", "ps 0", "ps 1", "worker 0", "worker 1", "evaluator 0"}
     cluster = one.facts["chief 0"]["config"]["cluster"]
     assert {job: len(tasks) for job, tasks in cluster.items()} == {"chief": 1, "ps": 2, "worker": 2}
-    addresses = sum(cluster.values(), [])
+    addresses = [address for addresses in cluster.values() for address in addresses]
     assert len(set(addresses)) == 5 and all(a.startswith("127.0.0.1:") for a in addresses)
     for name, fact in one.facts.items():
         job, index = name.split()

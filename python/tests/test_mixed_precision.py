@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import planted, small_model
 
 import sidereal as sr
 import sidereal.v1 as tf
+from conftest import planted, small_model
 
 Array = np.ndarray
 
@@ -30,7 +31,7 @@ def tower(x: Any, weights: list[tuple[Any, Any]]) -> Any:
 def weights_of(*widths: int) -> list[tuple[sr.Variable, sr.Variable]]:
     return [
         (sr.Variable(random(n, m, seed=i)), sr.Variable(np.zeros(m, np.float32)))
-        for i, (n, m) in enumerate(zip(widths, widths[1:]))
+        for i, (n, m) in enumerate(itertools.pairwise(widths))
     ]
 
 

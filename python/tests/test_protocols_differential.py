@@ -174,6 +174,31 @@ def test_random_numbers_with_seeds_are_the_same_in_every_session(protocol: str) 
             assert drawn(target) == want
 
 
+@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server", "star_server_lite"])
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64], ids=["int32", "int64"])
+def test_an_id_that_is_no_row_fails_the_step_and_changes_nothing(protocol: str, dtype: Any) -> None:
+    with tf.Graph().as_default() as graph:
+        ids = tf.placeholder(dtype, [None])
+        with tf.device("/job:ps/task:0"):
+            table = tf.get_variable("t", initializer=np.ones((500, 4), "f"))
+        with tf.device("/job:worker/task:0"):
+            rows = tf.nn.embedding_lookup(table, ids)
+            loss = tf.reduce_sum(tf.square(rows))
+        train = tf.train.GradientDescentOptimizer(0.25).minimize(loss)
+        start = tf.global_variables_initializer()
+    with running(Way(protocol, 1)) as targets, tf.Session(targets[0], graph) as session:
+        session.run(start)
+        for wrong in ([3, -1], [500, 3, 3]):
+            with pytest.raises(tf.errors.OutOfRangeError, match="'t'.* 500 rows"):
+                session.run([loss, train], {ids: wrong})
+        assert session.run(table).tolist() == np.ones((500, 4)).tolist()
+        assert session.run([loss, train], {ids: [7, 7, 7]})[0] == 12
+        assert session.run(rows, {ids: [7, 8]}).tolist() == [[-0.5] * 4, [1] * 4]
+        none = np.zeros(0, dtype)
+        assert session.run(rows, {ids: none}).shape == (0, 4)
+        session.run(train, {ids: none})
+
+
 @pytest.mark.parametrize("protocol", ["grpc", "star_server"])
 def test_denormal_numbers_are_the_same_everywhere(protocol: str) -> None:
     with tf.Graph().as_default() as graph:

@@ -260,7 +260,8 @@ def test_workers_that_run_the_same_code_share_the_programs_of_ps(protocol: str, 
             [PROGRAM, "top", "--target", servers[0].target, "--once", "--json"],
             capture_output=True, text=True, timeout=PATIENCE_S, check=True,
         ).stdout  # fmt: skip
-        return [task["programs"] for task in json.loads(shown)["tasks"][:2]]
+        tasks = json.loads(shown)["tasks"][:2]
+        return [task["figures"]["sidereal_task_programs"] for task in tasks]
 
     made = [session_of(0)]
     try:
@@ -290,6 +291,9 @@ def test_servers_are_what_they_are_said_to_be() -> None:
         sr.train.Server({"a": ["localhost:0", "localhost:0"]})
     with pytest.raises(errors.InvalidArgumentError, match="port"):
         sr.train.Server({"a": ["localhost"]})
+    for wrong in ("nohost", "a:99999"):
+        with pytest.raises(errors.InvalidArgumentError, match="/job:ps/replica:0/task:0: .* port"):
+            sr.train.Server({"a": ["localhost:0"], "ps": [wrong]}, "a", 0)
     with pytest.raises(errors.InvalidArgumentError, match="star_server_lite"):
         sr.train.Server({"a": ["localhost:0"]}, protocol="seastar")
     with pytest.raises(errors.FailedPreconditionError, match="secret"):

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from session_servers import PROGRAM, Processes, free_ports
+
 import sidereal as sr
 import sidereal.v1 as tf
-from session_servers import PROGRAM, Processes, free_ports
 from sidereal import errors
 
 

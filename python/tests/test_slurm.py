@@ -123,7 +123,7 @@ class Daemon:
             stderr=subprocess.STDOUT,
             text=True,
             env=environment,
-            preexec_fn=die_with_parent,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - one call of the system
         )
         self._thread = threading.Thread(target=self._read)
         self._thread.start()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Data
 
 import sidereal as sr
+from conftest import Data
 
 PEERS = Path(__file__).parents[2] / "bench" / "peers"
 FIELDS, IDS, NUMBERS, DIM, BATCH, STEPS = 6, 300, 3, 8, 64, 50

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import select
 import signal
 import subprocess
@@ -15,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import FIELDS, IDS, planted, small_model
 
 import sidereal as sr
+from conftest import FIELDS, IDS, planted, small_model
 from sidereal import _arrays, errors
 from sidereal._progress import ProgressPrinter
+from sidereal.cluster import program_path
 
 Clusters = Callable[..., sr.LocalCluster]
 
@@ -87,13 +89,57 @@ def test_training_in_processes_with_two_of_each(clusters: Clusters) -> None:
     cluster.check_alive()
 
 
-def test_a_running_cluster_can_be_reached_by_address(clusters: Clusters) -> None:
-    running = clusters(in_process=True)
-    with sr.RemoteCluster({"ps": running.ps, "worker": running.worker}) as remote:
-        assert small_model().fit(planted(100), cluster=remote, verbose=False).rows == 100
-    running.check_alive()
-    with pytest.raises(errors.InvalidArgumentError, match="no tasks of job 'worker'"):
-        sr.RemoteCluster({"ps": running.ps})
+def test_a_running_cluster_can_be_reached_by_address(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("what both were told of\n")
+    tasks = {
+        job: subprocess.Popen(
+            [program_path(), "serve", "--job", job, "--secret-file", str(secret)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for job in ("ps", "worker")
+    }
+    try:
+        spec = {job: [task.stdout.readline().strip()] for job, task in tasks.items()}
+        for _ in range(2):
+            with sr.RemoteCluster(
+                spec, security=sr.SecurityOptions(secret_file=str(secret))
+            ) as remote:
+                assert small_model().fit(planted(100), cluster=remote, verbose=False).rows == 100
+        with pytest.raises(errors.InvalidArgumentError, match="no tasks of job 'worker'"):
+            sr.RemoteCluster({"ps": spec["ps"]})
+    finally:
+        for task in tasks.values():
+            task.terminate()
+            task.communicate(timeout=20)
+
+
+@pytest.mark.parametrize("in_process", [True, False])
+def test_a_local_cluster_refuses_whoever_did_not_start_it(
+    clusters: Clusters, in_process: bool
+) -> None:
+    running = clusters(in_process=in_process)
+    stranger = sr.RemoteCluster({"ps": running.ps, "worker": running.worker})
+    with pytest.raises(errors.UnauthenticatedError, match="wants a secret"):
+        small_model().fit(planted(100), cluster=stranger, verbose=False)
+    assert small_model().fit(planted(100), cluster=running, verbose=False).rows == 100
+
+
+def test_the_secret_of_a_local_cluster_is_in_no_argument_and_no_environment(
+    clusters: Clusters,
+) -> None:
+    clusters()
+    children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
+    texts = [
+        (Path("/proc") / child / name).read_bytes()
+        for child in children
+        for name in ("cmdline", "environ")
+    ]
+    assert any(b"--secret-fd" in text for text in texts)
+    for text in texts:
+        assert not re.search(rb"[0-9a-f]{64}", text)
+        assert b"SIDEREAL_SECRET" not in text
 
 
 def test_a_second_fit_goes_on_where_the_first_ended(cluster: sr.LocalCluster) -> None:
@@ -217,6 +263,9 @@ def test_wrong_options_are_named(cluster: sr.LocalCluster) -> None:
         model.fit(planted(10), cluster=cluster, epochs=0)
     with pytest.raises(errors.InvalidArgumentError, match="batch"):
         model.fit(planted(10), batch_size=0)
+    for count in (0, 65):
+        with pytest.raises(errors.InvalidArgumentError, match="steps_in_flight"):
+            model.fit(planted(10), steps_in_flight=count)
     with pytest.raises(errors.UnimplementedError, match='"grpc\\+\\+" is for sessions'):
         model.fit(planted(10), protocol="grpc++")
     with pytest.raises(errors.InvalidArgumentError, match='no protocol "rdma"'):

@@ -22,11 +22,10 @@ class ExecutableLocation(Enum):
 
 def _client(location: ExecutableLocation) -> Any:
     try:
-        from kubernetes import client, config
+        from kubernetes import client, config  # noqa: PLC0415 - needed here only
     except ImportError:
         raise ImportError(
-            "KubernetesClusterResolver needs the package kubernetes: pip install "
-            "'sidereal[kubernetes]'"
+            "KubernetesClusterResolver needs the package kubernetes: pip install kubernetes"
         ) from None
     if location is ExecutableLocation.WITHIN_CLUSTER:
         config.load_incluster_config()

@@ -93,9 +93,9 @@ class SlurmClusterResolver(ClusterResolver):
     """The cluster of a Slurm step, from the variables that `srun` sets for each of its tasks
     (tf.distribute.cluster_resolver.SlurmClusterResolver).
 
-    Ranks go to jobs in the order of their names, and to hosts in Slurm's order; the first task on a
-    host listens on `port_base`, the next on the port after it. Which task this one is follows from
-    its rank.
+    Tasks go to jobs in the order of their names, and to hosts in the order of theirs (as text:
+    "n10" is before "n2"); the first task on a host listens on `port_base`, the next on the port
+    after it. Which task this one is follows from where Slurm has put its rank.
 
     jobs: how many tasks each job has; None: all are workers.
     gpus_per_node, gpus_per_task: None: as many as nvidia-smi lists, shared evenly.
@@ -144,13 +144,15 @@ class SlurmClusterResolver(ClusterResolver):
         if not 0 <= rank < sum(counts):
             raise RuntimeError(f"SLURM_PROCID is {rank}; the step has {sum(counts)} tasks")
         places = [(host, at) for host, count in zip(hosts, counts) for at in range(count)]
-        addresses = [f"{host}:{port_base + at}" for host, at in places]
+        in_order = sorted(places)
+        addresses = [f"{host}:{port_base + at}" for host, at in in_order]
+        own = in_order.index(places[rank])
         cluster = {}
         first = 0
         for job, count in sorted(jobs.items()):
             cluster[job] = addresses[first : first + count]
-            if first <= rank < first + count:
-                self.task_type, self.task_id = job, rank - first
+            if first <= own < first + count:
+                self.task_type, self.task_id = job, own - first
             first += count
         self._cluster = ClusterSpec(cluster)
         self.rpc_layer = rpc_layer

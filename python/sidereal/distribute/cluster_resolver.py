@@ -105,7 +105,7 @@ class TFConfigClusterResolver(ClusterResolver):
         return (task or {}).get(key)
 
     @property
-    def task_type(self) -> str | None:  # type: ignore[override]
+    def task_type(self) -> str | None:
         """The job of this task."""
         if self._task_type is not None:
             return self._task_type
@@ -117,7 +117,7 @@ class TFConfigClusterResolver(ClusterResolver):
         self._task_type = task_type
 
     @property
-    def task_id(self) -> int | None:  # type: ignore[override]
+    def task_id(self) -> int | None:
         """The index of this task in its job."""
         if self._task_id is not None:
             return self._task_id
@@ -134,7 +134,7 @@ class TFConfigClusterResolver(ClusterResolver):
         self._task_id = task_id
 
     @property
-    def rpc_layer(self) -> str | None:  # type: ignore[override]
+    def rpc_layer(self) -> str | None:
         """The protocol of addresses."""
         return self._rpc_layer if self._rpc_layer is not None else self._config("rpc_layer")
 

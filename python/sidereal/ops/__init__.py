@@ -26,7 +26,10 @@ from .contraction import *  # noqa: F403
 from .control import *  # noqa: F403
 from .host import *  # noqa: F403
 from .math import *  # noqa: F403
-from .basic import *  # noqa: F403 - last: older names keep their arguments here
+
+# isort: split
+# Last: the names that the core has as well keep its arguments here.
+from .basic import *  # type: ignore[assignment]  # noqa: F403
 
 #: What `sidereal` itself exports.
 exported = sorted(
@@ -38,5 +41,5 @@ __all__ = sorted(
         *basic.__all__, *exported,
         "array", "control", "debugging", "linalg", "math", "nn", "random", "sparse",
         "strings",
-    }  # fmt: skip
+    }
 )

@@ -9,20 +9,20 @@ from typing import Any
 from .. import dtypes, errors
 from .._dispatch import align, apply, convert
 from ..dtypes import as_dtype
+from . import indexing, sorting
 from ._arguments import apply_with, apply_with_int, index_tensor, rank_of, static_int, static_ints
 from .indexing import *  # noqa: F403
-from .indexing import __all__ as _indexing
 from .indexing import boolean_mask, gather
 from .sorting import *  # noqa: F403
-from .sorting import __all__ as _sorting
 
 __all__ = [
     "broadcast_to", "concat", "ensure_shape", "expand_dims", "eye", "fill", "identity", "linspace",
     "meshgrid", "one_hot", "ones", "ones_like", "pad", "range", "rank", "repeat", "reshape",
     "reverse", "reverse_sequence", "roll", "sequence_mask", "shape", "size", "slice", "split",
     "squeeze", "stack", "strided_slice", "tile", "transpose", "unstack", "zeros", "zeros_like",
-    *_indexing, *_sorting,
 ]  # fmt: skip
+__all__ += indexing.__all__
+__all__ += sorting.__all__
 
 _MODES = {"CONSTANT": "constant", "REFLECT": "reflect", "SYMMETRIC": "symmetric"}
 

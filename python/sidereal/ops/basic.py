@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._dispatch import apply, binary, convert
+from .._dispatch import align, apply, binary, convert
 from ..dtypes import as_dtype
 
 __all__ = [
@@ -64,14 +64,12 @@ stop_gradient = _unary("StopGradient", "x, through which no gradient flows back.
 def cast(x: Any, dtype: npt.DTypeLike, name: str | None = None) -> Any:
     """`x` with elements of another type (tf.cast). Fractions are cut off, not rounded."""
     x = convert(x)
-    dtype = as_dtype(dtype)
-    return x if x.dtype == dtype else apply("Cast", (x,), {"dtype": dtype}, name=name)
+    wanted = as_dtype(dtype)
+    return x if x.dtype == wanted else apply("Cast", (x,), {"dtype": wanted}, name=name)
 
 
 def mat_mul(x: Any, y: Any, transpose_x: bool = False, transpose_y: bool = False) -> Any:
     """Product of two matrices."""
-    from .._dispatch import align
-
     attrs = {"transpose_a": transpose_x, "transpose_b": transpose_y}
     return apply("MatMul", align(x, y), attrs)
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from .. import errors, nest
 from .._bodies import Body, add_control, flatten_like, graph_for, spec_of
-from .._dispatch import apply, convert
+from .._dispatch import ENGINE, apply, convert, state
+from .._graphs import FuncGraph
 from .._native import Output, Tensor
 from ..dtypes import as_dtype, bool_, name_of
 from . import array
@@ -138,7 +139,8 @@ def switch_case(
     otherwise = items[-1][1] if default is None else default
     graph = graph_for(branch_index)
     if graph is None:
-        return dict(items).get(int(convert(branch_index)), otherwise)()
+        chosen: Any = dict(items).get(int(convert(branch_index)), otherwise)
+        return chosen()
 
     def choose(rest: Sequence[Any]) -> Any:
         if not rest:
@@ -500,9 +502,6 @@ def _check_signature(outputs: Sequence[Any], wanted: Any) -> None:
 def _traced(function: Fn, arguments: Sequence[Any]) -> Any:
     """`function` of tensors, run as a graph: for loops that never run, of which only a graph knows
     what they would have made."""
-    from .._dispatch import ENGINE, state
-    from .._graphs import FuncGraph
-
     graph = FuncGraph("traced")
     with graph.building():
         inputs = [graph.input(value.dtype, value.shape) for value in arguments]

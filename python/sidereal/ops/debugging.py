@@ -13,9 +13,21 @@ from . import math as _math
 # ruff: noqa: A001, N802 - the names are TensorFlow's.
 
 __all__ = [
-    "Assert", "assert_all_finite", "assert_equal", "assert_greater", "assert_greater_equal",
-    "assert_less", "assert_less_equal", "assert_near", "assert_none_equal", "assert_non_negative",
-    "assert_non_positive", "assert_positive", "assert_negative", "check_numerics", "print",
+    "Assert",
+    "assert_all_finite",
+    "assert_equal",
+    "assert_greater",
+    "assert_greater_equal",
+    "assert_less",
+    "assert_less_equal",
+    "assert_near",
+    "assert_negative",
+    "assert_non_negative",
+    "assert_non_positive",
+    "assert_none_equal",
+    "assert_positive",
+    "check_numerics",
+    "print",
 ]
 
 

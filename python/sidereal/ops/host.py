@@ -12,8 +12,9 @@ import numpy as np
 
 from .. import dtypes, errors, nest
 from .._dispatch import ENGINE, apply, convert, state, to_tensor
-from .._graphs import graph_of
+from .._graphs import graph_of, legal_name
 from .._native import Output, Tensor
+from ..gradients import GradientTape
 
 __all__ = ["numpy_function", "py_function"]
 
@@ -81,8 +82,6 @@ def py_function(
         return _results(func(*inputs), types, what)
 
     def backward(given: list[Tensor]) -> list[Tensor]:
-        from ..gradients import GradientTape
-
         inputs, dys = given[:count], given[count:]
         by = [x for x in inputs if dtypes.is_floating(x.dtype)]
         with GradientTape() as tape:
@@ -95,7 +94,7 @@ def py_function(
     if not _in_graph(inp):
         outputs: Any = forward([convert(value) for value in inp])
     else:
-        outputs = _add(forward, backward, inp, types, name or what)
+        outputs = _add(forward, backward, inp, types, name or legal_name(what))
     return outputs[0] if single else outputs
 
 
@@ -117,7 +116,7 @@ def numpy_function(
     if not _in_graph(inp):
         outputs: Any = forward([convert(value) for value in inp])
     else:
-        outputs = _add(forward, None, inp, types, name or what)
+        outputs = _add(forward, None, inp, types, name or legal_name(what))
     return outputs[0] if single else outputs
 
 

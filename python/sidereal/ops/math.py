@@ -351,7 +351,7 @@ def matmul(
     int64. The product of bfloat16 is summed in float32; `output_type` float32 gives it unrounded.
     Errors: inner extents that differ, fewer than 2 dimensions. TensorFlow: tf.matmul."""
     a, b = align(a, b)
-    attrs = {"transpose_a": bool(transpose_a), "transpose_b": bool(transpose_b)}
+    attrs: dict[str, Any] = {"transpose_a": bool(transpose_a), "transpose_b": bool(transpose_b)}
     if output_type is not None:
         attrs["out_type"] = dtypes.as_dtype(output_type)
     return apply("MatMul", (a, b), attrs, name=name)

@@ -8,6 +8,7 @@ from typing import Any
 from .. import errors
 from .._dispatch import align, apply, binary, convert
 from . import math as _math
+from . import random
 from .embedding import (
     embedding_lookup,
     embedding_lookup_sparse,
@@ -127,8 +128,6 @@ def dropout(
     to the shape of x: elements with one place in it live or die together. Which, depends on the
     seeds (see random.set_seed), the step and the place only. An error unless 0 <= rate < 1.
     TensorFlow: tf.nn.dropout."""
-    from . import random
-
     x = convert(x)
     rate = float(rate)
     if not 0 <= rate < 1:

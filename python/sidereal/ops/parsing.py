@@ -4,7 +4,7 @@ of tf.io."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,7 @@ def decode_raw(
 
 
 def encode_raw(
-    input: Any, little_endian: bool = True, name: str | None = None,  # noqa: A002
+    input: Any, little_endian: bool = True, name: str | None = None,
 ) -> Any:  # fmt: skip
     """The bytes of the numbers along the last dimension, one string per row: what decode_raw()
     reads."""
@@ -133,9 +133,9 @@ class SparseFeature(NamedTuple):
     already_sorted: bool = False
 
 
-Feature = Union[
-    FixedLenFeature, FixedLenSequenceFeature, VarLenFeature, RaggedFeature, SparseFeature
-]
+Feature = (
+    FixedLenFeature | FixedLenSequenceFeature | VarLenFeature | RaggedFeature | SparseFeature
+)
 
 
 class _Request:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .. import errors
 from .._dispatch import apply, convert
 from ._arguments import index_tensor
-from .array import concat, expand_dims, fill, repeat, reshape, shape, stack
+from .array import concat, expand_dims, fill, reshape, shape, stack
 from .array import range as range_of
 from .embedding import SparseTensor
 from .indexing import boolean_mask, gather, tensor_scatter_nd_update
-from .math import add, cast, less, maximum, multiply, reduce_max, subtract
+from .math import add, cast, less, multiply, reduce_max, subtract
 
 __all__ = ["RaggedTensor"]
 
@@ -92,7 +93,7 @@ class RaggedTensor(NamedTuple):
         inner = self.values
         items = inner.to_list() if isinstance(inner, RaggedTensor) else inner.numpy().tolist()
         splits = self.row_splits.numpy().tolist()
-        return [items[begin:end] for begin, end in zip(splits, splits[1:])]
+        return [items[begin:end] for begin, end in itertools.pairwise(splits)]
 
 
 def _longest(ragged: RaggedTensor) -> Any:

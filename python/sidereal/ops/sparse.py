@@ -8,10 +8,18 @@ from .._dispatch import apply, convert
 from ._arguments import index_tensor
 from .array import fill
 from .embedding import SparseTensor
-from .indexing import sparse_segment_mean as segment_mean
-from .indexing import sparse_segment_sqrt_n as segment_sqrt_n
-from .indexing import sparse_segment_sum as segment_sum
-from .indexing import tensor_scatter_nd_update
+from .indexing import (
+    sparse_segment_mean as segment_mean,
+)
+from .indexing import (
+    sparse_segment_sqrt_n as segment_sqrt_n,
+)
+from .indexing import (
+    sparse_segment_sum as segment_sum,
+)
+from .indexing import (
+    tensor_scatter_nd_update,
+)
 
 __all__ = ["SparseTensor", "segment_mean", "segment_sqrt_n", "segment_sum", "to_dense"]
 

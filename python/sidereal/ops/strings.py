@@ -10,11 +10,11 @@ from .. import errors
 from .._dispatch import align, apply, convert
 from ..dtypes import as_dtype
 from ._arguments import index_tensor, rank_of, static_ints
-from .array import shape
 from .array import range as range_of
+from .array import shape
 from .ragged import RaggedTensor
 
-# ruff: noqa: A001, A002 - the names are TensorFlow's.
+# ruff: noqa: A001 - the names are TensorFlow's.
 
 __all__ = [
     "as_string", "bytes_split", "format", "join", "length", "lower", "reduce_join",

@@ -36,6 +36,7 @@ from . import embedding as _embedding
 from . import initializers as _initializers
 from .config import ConfigProto, GPUOptions, GraphOptions, OptimizerOptions
 from .coordinator import Coordinator, QueueRunner, add_queue_runner, start_queue_runners
+from .default_session import get_default_session
 from .device import (
     GreedyLoadBalancingStrategy,
     RandomStrategy,
@@ -84,7 +85,7 @@ from .scopes import (
     get_variable_scope,
     variable_scope,
 )
-from .session import InteractiveSession, Session, get_default_session
+from .session import InteractiveSession, Session
 from .sync_replicas import SyncReplicasOptimizer
 from .training import (
     AdagradOptimizer,
@@ -188,7 +189,8 @@ def _wrapped(thing: Any) -> Any:
     if isinstance(thing, types.FunctionType):
         return in_default_graph(thing)
     if isinstance(thing, type) and issubclass(thing, _OF_OPS):
-        return _graph_class(thing)
+        cls: type = thing
+        return _graph_class(cls)
     return thing
 
 

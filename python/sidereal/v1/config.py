@@ -28,6 +28,14 @@ class _Options:
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._defaults)
         return f"{type(self).__name__}({values})"
 
+    def merged(self, other: _Options) -> _Options:
+        """Its values, but those of `other` that are not at their default."""
+        return type(self)(**vars(self) | other._changed())
+
+    def _changed(self) -> dict[str, Any]:
+        plain = vars(type(self)())
+        return {name: value for name, value in vars(self).items() if value != plain[name]}
+
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
 
@@ -86,9 +94,9 @@ class ConfigProto:
     tensor_fuse: whether tensors that one task has for another at the same time are one message,
         over grpc and grpc++; the star_server protocols make no use of it.
     pull_ahead_ms: over star_server_lite, what a step pulls may have been asked for so many
-        milliseconds before it began, when the step before it ended, where the graph allows it;
-        0: never; None: as the server was told, else 200. It misses at most what other workers have
-        pushed since then.
+        milliseconds before it began, when the step before it ended, where the graph allows it: it
+        misses at most what other workers have pushed since then. None: as the server was told, else
+        200. 0: never, and a step ends when all that it changed is there for everybody.
     """
 
     Experimental = Experimental
@@ -107,7 +115,7 @@ class ConfigProto:
         device_count: dict[str, int] | None = None,
         graph_options: GraphOptions | None = None,
         gpu_options: GPUOptions | None = None,
-        experimental: Experimental | None = None,
+        experimental: Any = None,
         compute_dtype: Any = "float32",
         tensor_fuse: bool = False,
         pull_ahead_ms: int | None = None,
@@ -137,6 +145,22 @@ class ConfigProto:
         )
         self.connect_timeout_in_ms = _count("connect_timeout_in_ms", connect_timeout_in_ms)
         self.security = security
+
+    def merged(self, other: ConfigProto) -> ConfigProto:
+        """A new one as protobuf's MergeFrom() makes it: values of `other` that are not at their
+        default, lists one after the other, and groups of options value by value."""
+        plain = vars(ConfigProto())
+        out = dict(vars(self))
+        for name, value in vars(other).items():
+            if isinstance(value, _Options):
+                out[name] = out[name].merged(value)
+            elif isinstance(value, list):
+                out[name] = out[name] + value
+            elif isinstance(value, dict):
+                out[name] = out[name] | value
+            elif value != plain[name]:
+                out[name] = value
+        return ConfigProto(**out)
 
     def __repr__(self) -> str:
         return f"ConfigProto({', '.join(f'{n}={v!r}' for n, v in vars(self).items())})"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from .. import errors
+from .default_session import need_session
 from .graph import GraphKeys, add_to_collection, get_default_graph
 
 #: How long a wait lets pass before it looks whether a thread has ended by itself, in seconds.
@@ -241,8 +242,6 @@ def start_queue_runners(
 ) -> list[threading.Thread]:
     """The threads of all queue runners of the session's graph, started unless told otherwise. sess:
     the default session, if absent."""
-    from .session import need_session
-
     session = need_session() if sess is None else sess
     graph = getattr(session, "graph", None) or get_default_graph()
     return [

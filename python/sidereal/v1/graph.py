@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import _native, errors, tensors
 from .._dispatch import ENGINE, state
@@ -20,9 +20,6 @@ from ..indexed_slices import IndexedSlices
 from .device import DeviceFunction, device_function, device_text
 from .operation import Operation
 from .placement import PlacementReport, placement_report
-
-if TYPE_CHECKING:
-    from .session import Session
 
 _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
 _NAME_IN_SCOPE = re.compile(r"[A-Za-z0-9_.\\/>-]*")
@@ -75,8 +72,9 @@ class Graph(_Graph):
     """A graph of its own (tf.Graph). `with graph.as_default():` makes it the one ops add to."""
 
     def __init__(self) -> None:
-        super().__init__(_native.Graph(ENGINE))
-        self.native.owner = self
+        native = _native.Graph(ENGINE)
+        setattr(native, "owner", self)
+        super().__init__(native)
         self.finalized = False
         #: Variables of this process that are read here, with what is fed with their values.
         self.outside: dict[int, tuple[Any, Output]] = {}
@@ -114,7 +112,7 @@ class Graph(_Graph):
         return made if made is not None else Operation(self, len(self.native) - 1)
 
     def node_name(self, name: str | None, op: str = "") -> str | None:
-        return self.unique_name(legal_name(name or op or "Node"))
+        return self.unique_name(check_name(name) if name else legal_name(op or "Node"))
 
     def placeholder(self, dtype: Any, shape: Any, name: str | None) -> Output:
         """See sidereal.v1.placeholder()."""
@@ -417,11 +415,10 @@ class Graph(_Graph):
 
 
 class _Local(threading.local):
-    """The graphs and sessions that are the default, innermost last."""
+    """The graphs that are the default, innermost last."""
 
     def __init__(self) -> None:
         self.graphs: list[Graph] = [Graph()]
-        self.sessions: list[Session] = []
 
 
 local = _Local()

@@ -1,4 +1,5 @@
-"""Nodes of graphs as Python sees them (tf.Operation)."""
+"""Nodes of graphs as Python sees them (tf.Operation). Importing this module puts `op`, `eval` and
+`consumers` on values of graphs."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _native
 from .._native import Output
+from .default_session import need_session
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -91,8 +93,6 @@ class Operation:
 
     def run(self, feed_dict: Mapping[Any, Any] | None = None, session: Any = None) -> None:
         """Runs it in `session`, or in the default session."""
-        from .session import need_session
-
         (session or need_session()).run(self, feed_dict)
 
     def __eq__(self, other: object) -> bool:
@@ -115,3 +115,29 @@ def owner_of(value: Output) -> Any:
             "only values of sidereal.v1 graphs have an Operation; op_type is the name of the op"
         )
     return owner
+
+
+def _operation(self: Output) -> Operation:
+    """The Operation that makes it."""
+    return Operation(owner_of(self), self.node)
+
+
+def _eval(self: Output, feed_dict: Any = None, session: Any = None) -> Any:
+    """What it is in a run of `session`, by default of the default one (tf.Tensor.eval)."""
+    return (session or need_session()).run(self, feed_dict)
+
+
+def _consumers(self: Output) -> list[Operation]:
+    """The Operations that read it."""
+
+    def reads(op: Operation) -> bool:
+        return any(x.node == self.node and x.index == self.index for x in op.inputs)
+
+    return [op for op in owner_of(self).get_operations() if reads(op)]
+
+
+_METHODS: dict[str, Any] = {
+    "op": property(_operation), "eval": _eval, "consumers": _consumers,
+}  # fmt: skip
+for _name, _method in _METHODS.items():
+    setattr(Output, _name, _method)

@@ -239,7 +239,7 @@ def _get_partitioned(
         value = _initial_value(full, initializer, dtype)
         shape, dtype = _same_shape(full, shape, value.shape), value.dtype
     kind = as_dtype(dtype if dtype is not None else scope.dtype)
-    extents = None if shape is None else _extents(shape)
+    extents: Any = None if shape is None else _extents(shape)
     partitions = partitions_of(partitioner, extents, kind)
     found = store.partitioned.get(full)
     _check_may_share(scope, full, found is not None)

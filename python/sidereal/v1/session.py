@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +20,11 @@ from .._sites import add_line, user_line
 from ..dtypes import as_dtype
 from ..function import _accepts, _text
 from ..indexed_slices import IndexedSlices
+from ..ops import host
+from . import remote
 from .config import ConfigProto
-from .graph import Graph, get_default_graph, local
+from .default_session import AsDefault
+from .graph import Graph, get_default_graph
 from .operation import Operation
 from .partial import PartialRun
 
@@ -65,8 +69,6 @@ class LocalRunner:
     """Runs a graph in this process, with variables, queues and tables of its own."""
 
     def __init__(self, graph: Graph, config: ConfigProto) -> None:
-        from ..ops import host
-
         self._graph = graph
         self._config = config
         self._engine = _native.Engine()
@@ -161,7 +163,8 @@ class BaseSession:
 
     def close(self) -> None:
         """Ends the session: its variables, queues and tables are gone, and what waits for them ends
-        with CancelledError."""
+        with CancelledError. On servers, what lies there stays; over star_server_lite it raises what
+        a step did not wait for and no other step has raised."""
         if not self._closed:
             self._closed = True
             self._runner.close()
@@ -239,8 +242,6 @@ class BaseSession:
         """Forgets what lies in `containers` (none: the default one) on every task of the cluster of
         the server `target`, and ends all its sessions: their runs are AbortedError. NotFoundError
         when there is no such server; DeadlineExceededError when it does not answer."""
-        from . import remote
-
         if not target:
             raise errors.NotFoundError("sessions of this process have nothing in common to reset")
         remote.reset(target, list(containers or []), config or ConfigProto())
@@ -377,9 +378,7 @@ def make_runner(target: str, graph: Graph, config: ConfigProto) -> Runner:
     """What runs sessions of `target`: "" for this process, else "grpc://host:port"."""
     if not target:
         return LocalRunner(graph, config)
-    from .remote import RemoteRunner
-
-    return RemoteRunner(target, graph, config)
+    return remote.RemoteRunner(target, graph, config)
 
 
 class Session(BaseSession):
@@ -398,18 +397,20 @@ class Session(BaseSession):
 
     def as_default(self) -> Any:
         """Makes it the default session while the context lasts; it stays open after it."""
-        return _as_default(self)
+        return AsDefault(self)
 
     def __enter__(self) -> Session:
-        self._contexts += [self.graph.as_default(), _as_default(self)]
+        self._contexts += [self.graph.as_default(), AsDefault(self)]
         for context in self._contexts[-2:]:
             context.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for _unused in range(2):
             self._contexts.pop().__exit__(None, None, None)
-        self.close()
+        # What went wrong in the block goes before what follows from it.
+        with contextlib.suppress(*() if kind is None else (errors.Error,)):
+            self.close()
 
 
 class InteractiveSession(BaseSession):
@@ -417,8 +418,8 @@ class InteractiveSession(BaseSession):
 
     def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
         super().__init__(target, graph, config)
-        self._contexts = [] if graph is None else [graph.as_default()]
-        self._contexts.append(_as_default(self))
+        self._contexts: list[Any] = [] if graph is None else [graph.as_default()]
+        self._contexts.append(AsDefault(self))
         for context in self._contexts:
             context.__enter__()
 
@@ -427,27 +428,3 @@ class InteractiveSession(BaseSession):
         super().close()
         while self._contexts:
             self._contexts.pop().__exit__(None, None, None)
-
-
-class _as_default:  # noqa: N801 - a context, made by a method of that name
-    def __init__(self, session: BaseSession) -> None:
-        self._session = session
-
-    def __enter__(self) -> BaseSession:
-        local.sessions.append(self._session)
-        return self._session
-
-    def __exit__(self, *_: object) -> None:
-        local.sessions.remove(self._session)
-
-
-def need_session() -> BaseSession:
-    """The default session; ValueError when there is none."""
-    if not local.sessions:
-        raise ValueError("there is no default session; use `with Session():` or session.run()")
-    return local.sessions[-1]
-
-
-def get_default_session() -> BaseSession | None:
-    """The innermost session whose context lasts."""
-    return local.sessions[-1] if local.sessions else None

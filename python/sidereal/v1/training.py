@@ -39,8 +39,9 @@ def gradients(
     sources = nest.flatten(xs)
     if any(isinstance(x, PartitionedVariable) for x in sources):
         raise TypeError("gradients() by a PartitionedVariable: give its parts, list(variable)")
-    groups = [list(x.reads) if isinstance(x, Variable) else [x] for x in sources]
     with building(), get_default_graph().name_scope(name):
+        ys = [convert(y) for y in nest.flatten(ys)]
+        groups = [list(x.reads) if isinstance(x, Variable) else [x] for x in sources]
         found = iter(
             _sr.gradients(ys, [x for reads in groups for x in reads], grad_ys,
                           unconnected_gradients="none")
@@ -252,11 +253,11 @@ class Optimizer:
             with variable.graph.control_dependencies([w, *old]):
                 done = [slot.assign(value) for slot, value in zip(slots, new)]
                 return group(variable.assign_sub(delta), *done)
-        rows, place = _sr.unique(grad.indices)[:2]
+        rows, place = _sr.ops.array.unique(grad.indices)[:2]
         sums = _sr.math.unsorted_segment_sum(
             convert(grad.values, variable.dtype), place, _sr.size(rows)
         )
-        before = [_sr.gather(value, rows) for value in [w, *old]]
+        before = [_sr.ops.array.gather(value, rows) for value in [w, *old]]
         delta, new = optimizers.change(rule, sums, before[0], before[1:], step)
         with variable.graph.control_dependencies([w, *old]):
             done = [slot.scatter_update(IndexedSlices(value, rows))

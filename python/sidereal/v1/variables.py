@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from .._tensor import Reference, install_shared
 from ..dtypes import DType, as_dtype, is_floating, name_of
 from ..function import TensorSpec
 from ..indexed_slices import IndexedSlices
+from .default_session import need_session
 from .graph import (
     Graph,
     GraphKeys,
@@ -59,6 +59,10 @@ class SaveSliceInfo:
         )  # fmt: skip
 
 
+#: In annotations inside of Variable, which has a member of the name.
+_SliceInfo = SaveSliceInfo
+
+
 class Variable:
     """A value that runs of sessions share and change (tf.compat.v1.Variable).
 
@@ -81,7 +85,7 @@ class Variable:
 
     SaveSliceInfo = SaveSliceInfo
     #: Of a part of a variable that was cut.
-    _save_slice_info: SaveSliceInfo | None = None
+    _save_slice_info: _SliceInfo | None = None
 
     def __init__(
         self,
@@ -307,14 +311,12 @@ class Variable:
 
     def load(self, value: Any, session: Any = None) -> None:
         """Gives it a value in a session, by default the default one, without adding nodes."""
-        from .session import need_session
-
         (session or need_session()).run(self.initializer, {self.initializer.inputs[1]: value})
 
-    def _set_save_slice_info(self, save_slice_info: SaveSliceInfo) -> None:
+    def _set_save_slice_info(self, save_slice_info: _SliceInfo) -> None:
         self._save_slice_info = save_slice_info
 
-    def _get_save_slice_info(self) -> SaveSliceInfo | None:
+    def _get_save_slice_info(self) -> _SliceInfo | None:
         return self._save_slice_info
 
     # --- As a value of Python.
@@ -392,7 +394,8 @@ def _made_by(graph: Graph, function: Any, dtype: Any) -> Output:
     with graph.name_scope("Initializer"):
         value = function()
         if isinstance(value, np.ndarray) and dtype is not None:
-            value = value.astype(as_dtype(dtype))
+            kind: Any = as_dtype(dtype)
+            value = value.astype(kind)
         return _independent(graph, graph.enter(convert(value, dtype)), {})
 
 
@@ -530,7 +533,7 @@ def report_uninitialized_variables(
             return _sr.constant(np.array([], dtype=object))
         names = _sr.constant([variable.op.name for variable in found])
         missing = [_sr.logical_not(is_variable_initialized(variable)) for variable in found]
-        return _sr.boolean_mask(names, _sr.stack(missing))
+        return _sr.ops.array.boolean_mask(names, _sr.stack(missing))
 
 
 def is_trainable(variable: Variable) -> bool:

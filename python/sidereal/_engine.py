@@ -1,0 +1,28 @@
+"""The engine that ops of this process run on, and what each thread is doing with it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+from ._sites import user_line
+
+if TYPE_CHECKING:
+    from ._graphs import Graph
+
+ENGINE = _native.Engine()
+ENGINE.set_site(user_line)
+ENGINE.watch_signals()
+ENGINE.wait_unlocked()
+
+
+class _State(threading.local):
+    """What a thread is doing. `graph`: the graph being built, None: ops run at once. `tapes`: the
+    GradientTapes that listen, outermost first."""
+
+    graph: Graph | None = None
+    tapes: tuple[Any, ...] = ()
+
+
+state = _State()
