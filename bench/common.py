@@ -47,6 +47,11 @@ class Child:
         assert self._process.stdout is not None
         return self._process.stdout.readline()
 
+    def write_line(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
     @property
     def pid(self) -> int:
         return self._process.pid

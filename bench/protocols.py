@@ -6,11 +6,7 @@ client in a process of its own (this one) runs one step after the other. The ser
 protocols are up together; sides take turns within each round, and figures are medians of the
 rounds. `fused`: with ConfigProto(tensor_fuse=True).
 
-wide200   W&D with 200 small variables: each has 8 floats and multiplies a batch of 16.
-columns   W&D with 96 columns: a wide and a deep table for each, 2 layers; batch 64.
-deepfm    DeepFM, 26 fields, tower 400-400-400-1, Adagrad; batch 256, 2 parameter servers.
-dlrm      DLRM, 26 tables, bottom 128-64-16, top 128-1, SGD; batch 256, 2 parameter servers.
-dense     One matrix of 64 MB, which goes to the worker, and its gradient back, in every step.
+The models are those of _session_models.py.
 """
 
 from __future__ import annotations
@@ -19,13 +15,11 @@ import argparse
 import os
 import statistics
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import sidereal.v1 as tf
+from _session_models import MODELS, Model, Trainer
 from common import (
     OVER_TCP,
     PROTOCOLS,
@@ -41,8 +35,6 @@ from common import (
     write_figures,
 )
 
-import sidereal.v1 as tf
-
 #: (protocol, tensor_fuse); the first one is what others are compared with.
 SIDES = (
     ("grpc", False),
@@ -51,136 +43,6 @@ SIDES = (
     ("grpc++", True),
     ("star_server", False),
     ("star_server_lite", False),
-)
-WARM_STEPS = 8
-BATCHES = 4
-
-Feeds = list[tuple[tf.Tensor, Callable[[Any], np.ndarray]]]
-
-
-def uniform_ids(rows: int, shape: tuple[int, ...]) -> Callable[[Any], np.ndarray]:
-    return lambda random: random.integers(0, rows, shape).astype(np.int64)
-
-
-def floats(shape: tuple[int, ...]) -> Callable[[Any], np.ndarray]:
-    return lambda random: random.standard_normal(shape).astype(np.float32)
-
-
-def layer(name: str, x: tf.Tensor, rows: int, columns: int, last: bool = False) -> tf.Tensor:
-    scale = (2.0 / rows) ** 0.5
-    random = np.random.default_rng(rows * 7919 + columns)
-    weights = (random.standard_normal((rows, columns)) * scale).astype(np.float32)
-    w = tf.get_variable(f"{name}/w", initializer=weights)
-    b = tf.get_variable(f"{name}/b", initializer=np.zeros((columns,), np.float32))
-    y = tf.matmul(x, w) + b
-    return y if last else tf.nn.relu(y)
-
-
-def layers(name: str, x: tf.Tensor, widths: tuple[int, ...]) -> tf.Tensor:
-    for i in range(len(widths) - 1):
-        last = i == len(widths) - 2
-        x = layer(f"{name}{i}", x, widths[i], widths[i + 1], last)
-    return x
-
-
-def rows_of(name: str, rows: int, dim: int) -> tf.Tensor:
-    first = np.random.default_rng(len(name)).standard_normal((rows, dim)) * 0.01
-    return tf.get_variable(name, initializer=first.astype(np.float32))
-
-
-def cross_entropy(logit: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logit)
-    return tf.reduce_mean(losses)
-
-
-def wide200(batch: int) -> tuple[tf.Tensor, Feeds]:
-    x = tf.placeholder(tf.float32, [batch, 8])
-    terms = []
-    for i in range(200):
-        v = tf.get_variable(f"v{i}", initializer=np.full((8,), 0.01 * i, np.float32))
-        terms.append(tf.reduce_sum(x * v, axis=1))
-    loss = tf.reduce_mean(tf.square(tf.add_n(terms)))
-    return loss, [(x, floats((batch, 8)))]
-
-
-def columns(batch: int) -> tuple[tf.Tensor, Feeds]:
-    count, rows, dim = 96, 1000, 8
-    ids = tf.placeholder(tf.int64, [count, batch])
-    labels = tf.placeholder(tf.float32, [batch, 1])
-    wide, deep = [], []
-    for i, own in enumerate(tf.unstack(ids)):
-        wide.append(tf.gather(rows_of(f"wide{i}", rows, 1), own))
-        deep.append(tf.gather(rows_of(f"deep{i}", rows, dim), own))
-    tower = layers("tower", tf.concat(deep, axis=1), (count * dim, 64, 1))
-    loss = cross_entropy(tf.add_n([*wide, tower]), labels)
-    return loss, [(ids, uniform_ids(rows, (count, batch))), (labels, zeros_and_ones(batch))]
-
-
-def zeros_and_ones(batch: int) -> Callable[[Any], np.ndarray]:
-    return lambda random: random.integers(0, 2, (batch, 1)).astype(np.float32)
-
-
-def deepfm(batch: int) -> tuple[tf.Tensor, Feeds]:
-    fields, rows, dim = 26, 260_000, 16
-    ids = tf.placeholder(tf.int64, [batch, fields])
-    labels = tf.placeholder(tf.float32, [batch, 1])
-    linear = tf.reduce_sum(tf.gather(rows_of("linear", rows, 1), ids), axis=1)
-    embedded = tf.gather(rows_of("embedding", rows, dim), ids)
-    total = tf.reduce_sum(embedded, axis=1)
-    pairs = tf.square(total) - tf.reduce_sum(tf.square(embedded), axis=1)
-    pairs = 0.5 * tf.reduce_sum(pairs, axis=1, keepdims=True)
-    flat = tf.reshape(embedded, [batch, fields * dim])
-    tower = layers("tower", flat, (fields * dim, 400, 400, 400, 1))
-    loss = cross_entropy(linear + pairs + tower, labels)
-    return loss, [(ids, uniform_ids(rows, (batch, fields))), (labels, zeros_and_ones(batch))]
-
-
-def dlrm(batch: int) -> tuple[tf.Tensor, Feeds]:
-    tables, rows, dim = 26, 10_000, 16
-    dense = tf.placeholder(tf.float32, [batch, 13])
-    ids = tf.placeholder(tf.int64, [tables, batch])
-    labels = tf.placeholder(tf.float32, [batch, 1])
-    vectors = [layers("bottom", dense, (13, 128, 64, dim))]
-    for i, own in enumerate(tf.unstack(ids)):
-        vectors.append(tf.gather(rows_of(f"table{i}", rows, dim), own))
-    stacked = tf.stack(vectors, axis=1)
-    products = tf.matmul(stacked, stacked, transpose_b=True)
-    flat = tf.reshape(products, [batch, (tables + 1) ** 2])
-    top = layers("top", tf.concat([vectors[0], flat], axis=1), (dim + (tables + 1) ** 2, 128, 1))
-    loss = cross_entropy(top, labels)
-    feeds: Feeds = [(dense, floats((batch, 13))), (ids, uniform_ids(rows, (tables, batch)))]
-    return loss, [*feeds, (labels, zeros_and_ones(batch))]
-
-
-def dense(batch: int) -> tuple[tf.Tensor, Feeds]:
-    x = tf.placeholder(tf.float32, [batch, 4096])
-    w = tf.get_variable("w", initializer=np.full((4096, 4096), 1e-3, np.float32))
-    return tf.reduce_mean(tf.square(tf.matmul(x, w))), [(x, floats((batch, 4096)))]
-
-
-@dataclass(frozen=True)
-class Model:
-    name: str
-    shown: str
-    build: Callable[[int], tuple[tf.Tensor, Feeds]]
-    batch: int
-    ps: int
-    optimizer: Callable[[], Any]
-
-
-MODELS = (
-    Model(
-        "wide200",
-        "W&D, 200 small variables",
-        wide200,
-        16,
-        1,
-        lambda: tf.train.GradientDescentOptimizer(1e-6),
-    ),
-    Model("columns", "W&D, 96 columns", columns, 64, 1, lambda: tf.train.AdagradOptimizer(0.01)),
-    Model("deepfm", "DeepFM", deepfm, 256, 2, lambda: tf.train.AdagradOptimizer(0.01)),
-    Model("dlrm", "DLRM", dlrm, 256, 2, lambda: tf.train.GradientDescentOptimizer(0.01)),
-    Model("dense", "64 MB dense", dense, 8, 1, lambda: tf.train.GradientDescentOptimizer(1e-6)),
 )
 #: How many times grpc a side has to be, and what else is wanted of the first model.
 TARGETS = {"star_server": 5.0, "grpc++": 2.0}
@@ -222,30 +84,16 @@ class Cluster:
 
 
 class Side:
-    """A session that trains."""
+    """A session that trains, and what its windows have shown."""
 
     def __init__(self, model: Model, cluster: Cluster, protocol: str, fused: bool) -> None:
         self.name = side_name(protocol, fused)
         self.cluster = cluster
         self.steps_per_s: list[float] = []
         self.cpu_us: list[tuple[float, float, float]] = []
-        graph = tf.Graph()
-        with graph.as_default(), tf.device(tf.train.replica_device_setter(cluster=cluster.cluster)):
-            loss, feeds = model.build(model.batch)
-            train = model.optimizer().minimize(loss)
-            start = tf.global_variables_initializer()
-        self._session = tf.Session(
-            cluster.target, graph=graph, config=tf.ConfigProto(tensor_fuse=fused)
-        )
-        self._session.run(start)
-        random = np.random.default_rng(17)
-        self._batches = [[make(random) for _, make in feeds] for _ in range(BATCHES)]
-        places = [place for place, _ in feeds]
-        self._step = self._session.make_callable(train, feed_list=places)
-        loss_of = self._session.make_callable(loss, feed_list=places)
-        self.loss = float(loss_of(*self._batches[0]))
-        for i in range(WARM_STEPS):
-            self._step(*self._batches[i % BATCHES])
+        config = tf.ConfigProto(tensor_fuse=fused)
+        self._trainer = Trainer(tf, model, cluster.cluster, cluster.target, config)
+        self.loss = self._trainer.loss
 
     def own_seconds(self) -> float:
         return sum(self.cluster.cpu_seconds()) + cpu_seconds(os.getpid())
@@ -254,13 +102,7 @@ class Side:
         """Steps per second; processor time of a step of ps, worker and client in microseconds."""
         ps, worker = self.cluster.cpu_seconds()
         client = cpu_seconds(os.getpid())
-        began, steps = time.perf_counter(), 0
-        while True:
-            self._step(*self._batches[steps % BATCHES])
-            steps += 1
-            spent = time.perf_counter() - began
-            if spent >= seconds:
-                break
+        steps, spent = self._trainer.window(seconds)
         ps_now, worker_now = self.cluster.cpu_seconds()
         used = (ps_now - ps, worker_now - worker, cpu_seconds(os.getpid()) - client)
         return steps / spent, tuple(one / steps * 1e6 for one in used)  # type: ignore[return-value]
@@ -271,7 +113,7 @@ class Side:
         self.cpu_us.append(cpu)
 
     def close(self) -> None:
-        self._session.close()
+        self._trainer.close()
 
     def row(self, model: Model, peer: Side) -> dict[str, Any]:
         ours = statistics.median(self.steps_per_s)

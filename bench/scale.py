@@ -34,6 +34,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+import sidereal.v1 as tf
 from common import (
     BIN,
     OVER_TCP,
@@ -49,8 +51,6 @@ from common import (
     table,
     write_figures,
 )
-
-import sidereal.v1 as tf
 
 COUNTS = (1, 8, 64, 256, 1024)
 #: The ps has the first one, the workers the last one.
@@ -255,7 +255,7 @@ def measure_count(
         "p999_ms": quantile(times, 0.999),
         "slowest_steps": min(each),
         "fastest_steps": max(each),
-        "fairness": min(each) / max(max(each), 1),
+        "fairness": min(each) / max(*each, 1),
         "ps_cpu": statistics.median(one["ps_cpu"] for one in found),
         "ps_us": statistics.median(one["ps_us"] for one in found),
         "worker_us": statistics.median(one["worker_us"] for one in found),

@@ -111,7 +111,7 @@ def main() -> int:
     parser.add_argument("--settings", nargs="+", default=[], help="PyTorch settings (default: all)")
     arguments = parser.parse_args()
     try:
-        import torch as _  # noqa: F401, PLC0415
+        import torch as _  # noqa: F401
     except ImportError:
         print("bench train: PyTorch is not installed; run ./dev setup --peers first")
         return 1

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import sidereal as sr
 import work
 from side import arguments, serve
+
+import sidereal as sr
 
 
 def optimizer_of(model: work.Model) -> Any:

@@ -122,7 +122,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--settings",
         type=lambda text: [Setting.parse(part) for part in text.split(",")],
         default=[Setting.parse(text) for text in DEFAULT_SETTINGS],
-        help="comma-separated (default: %s)" % ",".join(DEFAULT_SETTINGS),
+        help=f"comma-separated (default: {','.join(DEFAULT_SETTINGS)})",
     )
     parser.add_argument(
         "--timeout", type=float, default=300.0, help="seconds for one setting before it is given up"

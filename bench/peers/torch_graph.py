@@ -16,8 +16,8 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "graph"))
 
-import work  # noqa: E402
-from side import arguments, serve  # noqa: E402
+import work
+from side import arguments, serve
 
 
 class Towers(nn.Module):

@@ -155,7 +155,7 @@ Status serve_sidereal(int in, int out) {
   const auto network = sys::posix::create_network();
   const auto clock = sys::posix::create_clock();
   exec::KernelTable kernels;
-  exec::register_ps_kernels(&kernels);
+  exec::register_kernels(&kernels);
   SR_ASSIGN_OR_RETURN(const auto ps, app::PsLane::create({.name = "ps0/lane0",
                                                           .spin_us = kSpinAlways,
                                                           .cpu = 0,

@@ -10,6 +10,7 @@
 
 #include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/outbox.h"
+#include "sidereal/runtime/parcel_message.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/worker_service.h"
 #include "sidereal/security/credentials.h"
@@ -33,7 +34,7 @@ std::shared_ptr<const security::Credentials> no_credentials() {
 }
 
 /// Answers one question of the ps.
-class Tensors final : public grpc::ServerWriteReactor<v1::ParcelPieces> {
+class Tensors final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   explicit Tensors(size_t count) : missing_(count) {}
   void give(size_t index, ports::Parcel values) {
@@ -57,8 +58,7 @@ class Tensors final : public grpc::ServerWriteReactor<v1::ParcelPieces> {
   void go_on() {
     if (!parcels_.empty()) {
       writing_ = true;
-      message_.Clear();
-      parcels_.front().next(&message_);
+      message_ = parcels_.front().next();
       if (parcels_.front().done()) parcels_.pop_front();
       StartWrite(&message_, runtime::write_options(parcels_.empty()));
     } else if (missing_ == 0) {
@@ -70,12 +70,13 @@ class Tensors final : public grpc::ServerWriteReactor<v1::ParcelPieces> {
   size_t missing_;
   bool writing_ = false;
   std::deque<runtime::ParcelCutter> parcels_;
-  v1::ParcelPieces message_;
+  grpc::ByteBuffer message_;
 };
 
 }  // namespace
 
-class Control::Impl final : public v1::Worker::CallbackService {
+class Control::Impl final
+    : public v1::Worker::WithRawCallbackMethod_RecvTensors<v1::Worker::CallbackService> {
  public:
   explicit Impl(size_t count) : workers_(count) {}
 
@@ -107,16 +108,20 @@ class Control::Impl final : public v1::Worker::CallbackService {
     return reactor;
   }
 
-  grpc::ServerWriteReactor<v1::ParcelPieces>* RecvTensors(
-      grpc::CallbackServerContext* call, const v1::RecvTensorsRequest* request) override {
-    auto* const out = new Tensors(static_cast<size_t>(request->keys_size()));
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* RecvTensors(grpc::CallbackServerContext* call,
+                                                          const grpc::ByteBuffer* bytes) override {
+    v1::RecvTensorsRequest request;
+    grpc::ByteBuffer read = *bytes;
+    const grpc::Status taken =
+        grpc::SerializationTraits<v1::RecvTensorsRequest>::Deserialize(&read, &request);
+    auto* const out = new Tensors(static_cast<size_t>(request.keys_size()));
     const OneWorker* const worker = find(*call);
-    if (worker == nullptr || worker->answers == nullptr) {
+    if (!taken.ok() || worker == nullptr || worker->answers == nullptr) {
       out->Finish({grpc::StatusCode::NOT_FOUND, "no such worker"});
       return out;
     }
     std::vector<int64_t> edges;
-    for (const v1::TensorKey& key : request->keys()) edges.push_back(key.edge());
+    for (const v1::TensorKey& key : request.keys()) edges.push_back(key.edge());
     worker->answers.load()->asked(
         edges, [out](size_t index, ports::Parcel values) { out->give(index, std::move(values)); });
     return out;
