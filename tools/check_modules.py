@@ -4,11 +4,16 @@ The places are the #include "sidereal/..." lines, DEPS in each module's CMakeLis
 table of cmake/modules.cmake), and the table in ARCHITECTURE.md between the markers
 `<!-- modules:begin -->` and `<!-- modules:end -->`. `--write` writes that table from the build
 files. Any difference fails.
+
+The modules of the Python package have their table in pyproject.toml ([tool.importlinter]), which
+`lint-imports` checks. It cannot tell the package itself from the extension inside of it, so that
+what modules import of the package is checked here.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import dataclasses
 import pathlib
 import re
@@ -203,6 +208,34 @@ def check_wall(folder: pathlib.Path, module: Module, table: Table) -> list[str]:
     return problems
 
 
+#: What makes the package, or stands on all of it.
+PYTHON_TOP = ("__init__.py", "__main__.py", "v1/")
+
+
+def check_python_roots(package: pathlib.Path) -> list[str]:
+    """Modules of a Python package that import the package itself, which imports all of them."""
+    problems = []
+    for path in sorted(package.rglob("*.py")):
+        relative = path.relative_to(package).as_posix()
+        if relative.startswith(PYTHON_TOP):
+            continue
+        depth = len(path.relative_to(package).parts)
+        for node in ast.walk(ast.parse(path.read_text())):
+            names: list[str] = []
+            if isinstance(node, ast.ImportFrom):
+                absolute = node.level == 0 and node.module == package.name
+                if absolute or (node.level == depth and node.module is None):
+                    names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = ["*" for alias in node.names if alias.name == package.name]
+            for name in names:
+                is_module = (package / f"{name}.py").exists() or (package / name).is_dir()
+                if not is_module and name != "_native":
+                    problems.append(f"{package.name}/{relative}:{node.lineno}: imports the package "
+                                    "itself; import the module that has what it needs")
+    return problems
+
+
 def render(modules: list[Module]) -> str:
     """The table for ARCHITECTURE.md."""
     lines = ["| module | one line | uses |", "|---|---|---|"]
@@ -261,6 +294,8 @@ def check(root: pathlib.Path, write: bool = False) -> list[str]:
         for dep in module.deps + module.test_deps:
             if dep not in modules:
                 problems.append(f"src/sidereal/{module.name}/CMakeLists.txt: {dep} does not exist")
+    if (root / "python/sidereal").is_dir():
+        problems += check_python_roots(root / "python/sidereal")
     ordered = [modules[name] for name in table.order if name in modules]
     return problems + check_document(root, ordered, write)
 

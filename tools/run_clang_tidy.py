@@ -50,7 +50,7 @@ def preprocess_command(entry: dict) -> list[str]:
             skip = True
         elif word not in ("-c", "-MD", "-MMD"):
             kept.append(word)
-    return kept + ["-E", "-P"]
+    return [*kept, "-E", "-P"]
 
 
 def fingerprint(entry: dict, salt: bytes) -> str | None:

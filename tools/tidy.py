@@ -26,6 +26,8 @@ MACHINE_PATH = re.compile(r"(?<![\w.$}/*-])/(" + "wo" + "rk|ro" + "ot|ho" + r"me
 REGISTRY_HOST = re.compile(
     r"(pypi\.org|python" + r"hosted\.org|(deb|security|snapshot)\.debian" + r"\.org"
     r"|archive\.ubuntu" + r"\.com|download\.py" + r"torch\.org|conda\.anaconda" + r"\.org)")
+FENCE = re.compile(r"\s*(`{3,}|~{3,})")
+LINK = re.compile(r"\[[^\]]*\]\([^)]*\)")
 SLEEP = re.compile(
     r"\b(sleep_for|sleep_until|usleep|nanosleep|SleepFor|(time|asyncio)\." + r"sleep)\s*\(")
 
@@ -85,6 +87,32 @@ def rule_line_length(tree: Tree) -> Iterator[Problem]:
         for number, line in enumerate(tree.lines(file), 1):
             if len(line) > COLUMNS_MAX and "http" not in line:
                 yield file, number, f"{len(line)} columns, at most {COLUMNS_MAX}"
+
+
+def rule_markdown_columns(tree: Tree) -> Iterator[Problem]:
+    """Prose is wrapped; tables and code are not prose, a long link or word cannot be wrapped."""
+    for file in tree.files:
+        if suffix(file) != ".md":
+            continue
+        fence = ""
+        for number, line in enumerate(tree.lines(file), 1):
+            if mark := FENCE.match(line):
+                closes = fence and mark[1].startswith(fence) and not line.strip("`~ ")
+                fence = "" if closes else fence or mark[1]
+            elif (len(line) > COLUMNS_MAX and not fence and not line.lstrip().startswith("|")
+                  and can_be_wrapped(line)):
+                yield file, number, f"{len(line)} columns, at most {COLUMNS_MAX}; wrap the text"
+
+
+def can_be_wrapped(line: str) -> bool:
+    """Whether a line end in place of a blank makes a line of Markdown shorter.
+
+    A link in one piece is one word, whatever its text is, because people search for it.
+    """
+    words = LINK.sub(lambda link: "x" * len(link[0]), line).split()
+    if words and not re.search(r"\w", words[0]):
+        words[:2] = [" ".join(words[:2])]  # the mark of a list or a heading
+    return len(words) > 1 and not words[0].startswith("#")
 
 
 def rule_file_size(tree: Tree) -> Iterator[Problem]:
@@ -168,8 +196,8 @@ def rule_documents(tree: Tree) -> Iterator[Problem]:
             continue
         folder = (tree.root / file).parent
         for number, line in enumerate(tree.lines(file), 1):
-            for target in re.findall(r"\]\(([^)\s]+)\)", line):
-                target = target.split("#")[0]
+            for link in re.findall(r"\]\(([^)\s]+)\)", line):
+                target = link.split("#")[0]
                 if target and "://" not in target and not (folder / target).exists():
                     yield file, number, f"the link to {target} leads nowhere"
     if "README.md" in tree.files and "dev" in tree.files:
@@ -183,6 +211,7 @@ def rule_documents(tree: Tree) -> Iterator[Problem]:
 
 RULES = [
     rule_line_length,
+    rule_markdown_columns,
     rule_file_size,
     rule_forbidden_words,
     rule_no_sleep_in_tests,

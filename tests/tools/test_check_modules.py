@@ -1,7 +1,13 @@
 """tools/check_modules.py finds every kind of difference, and nothing in a tree without one."""
 
-import check_modules
+import pathlib
+import shutil
+import subprocess
+import sys
+
 import pytest
+
+import check_modules
 
 TABLE = """
 set(SIDEREAL_KNOWN_MODULES base sys ir lane app)
@@ -91,3 +97,54 @@ def test_a_stale_document_and_an_unknown_module_are_found(tree, write):
 def test_a_table_that_points_upwards_is_found(tree, write):
     write("cmake/modules.cmake", TABLE + "set(SIDEREAL_MAY_USE_sys app)\n")
     assert any("sys may use app, which is not below it" in p for p in check_modules.check(tree))
+
+
+def test_modules_of_the_package_import_modules_and_not_the_package(tmp_path, write):
+    write("sidereal/__init__.py", "from . import a\n")
+    write("sidereal/a.py", "from . import _native, b\nfrom .b import x\nimport numpy\n")
+    write("sidereal/sub/b.py", "from .. import a, _native\nfrom . import c\n")
+    write("sidereal/v1/c.py", "import sidereal as sr\n")
+    write("sidereal/b.py", "")
+    assert check_modules.check_python_roots(tmp_path / "sidereal") == []
+
+
+@pytest.mark.parametrize("line", [
+    "import sidereal", "import sidereal as sr", "from sidereal import x", "from . import x",
+    "def f():\n    from . import x"])
+def test_a_module_that_imports_the_package_itself_is_found(tmp_path, write, line):
+    write("sidereal/a.py", line + "\n")
+    problems = check_modules.check_python_roots(tmp_path / "sidereal")
+    assert len(problems) == 1 and "sidereal/a.py:" in problems[0]
+
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def imports(tmp_path):
+    """imports(): the exit status and output of lint-imports on a copy of the package."""
+    shutil.copytree(ROOT / "python/sidereal", tmp_path / "sidereal",
+                    ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+
+    def run() -> tuple[int, str]:
+        command = [str(pathlib.Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+        done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return done.returncode, done.stdout
+
+    return run
+
+
+def test_an_import_upwards_is_found_in_functions_too(imports, tmp_path):
+    assert imports()[0] == 0
+    dtypes = tmp_path / "sidereal/dtypes.py"
+    dtypes.write_text(dtypes.read_text() + "\n\ndef f():\n    from . import ops\n")
+    code, output = imports()
+    assert code == 1 and "sidereal.dtypes" in output and "sidereal.ops" in output
+
+
+def test_a_module_without_a_row_in_the_table_is_found(imports, tmp_path):
+    (tmp_path / "sidereal/unlisted.py").write_text("")
+    code, output = imports()
+    assert code == 1 and "unlisted" in output

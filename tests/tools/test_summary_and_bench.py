@@ -36,6 +36,37 @@ def test_the_summary_adds_up_both_runners(tmp_path):
     assert skipped == [("A.Waits", "needs the data folder"), ("t.two", "no peer")]
 
 
+TIMED = """<testsuite>
+<testcase name="A.Fast" time="0.5" status="run"><properties>
+<property name="cmake_labels" value="exec;x"/></properties></testcase>
+<testcase name="A.Off" time="9" status="notrun"><skipped/></testcase></testsuite>"""
+TIMED_PYTHON = """<testsuites><testsuite>
+<testcase classname="tests.tools.test_tidy" name="test_a[x-1]" time="2.25"/>
+<testcase classname="tests.tools.test_tidy.TestB" name="test_c" time="1"/>
+</testsuite></testsuites>"""
+
+
+def test_times_are_kept_by_module_and_file_and_the_slowest_are_named(tmp_path):
+    (tmp_path / "ctest.xml").write_text(TIMED)
+    (tmp_path / "pytest-tests.xml").write_text(TIMED_PYTHON)
+    root = pathlib.Path(summary.__file__).resolve().parents[1]
+    times = summary.durations(sorted(tmp_path.glob("*.xml")), root)
+    assert times["ctest"] == {"exec": {"A.Fast": 0.5}}
+    assert times["pytest"] == {
+        "tests/tools/test_tidy.py": {"test_a[x-1]": 2.25, "TestB::test_c": 1.0}}
+    assert summary.slowest(times)[0] == "slowest:    2.2 s  tests/tools/test_tidy.py::test_a[x-1]"
+    kept = tmp_path / "times.json"
+    kept.write_text('{"ctest": {"exec": {"A.Fast": 9, "A.Old": 1}}}')
+    summary.keep(times, kept)
+    assert json.loads(kept.read_text())["ctest"]["exec"] == {"A.Fast": 0.5, "A.Old": 1}
+
+
+def test_at_most_ten_tests_are_called_slow():
+    times = {"ctest": {"m": {f"A.{i}": float(i) for i in range(20)}}}
+    lines = summary.slowest(times)
+    assert len(lines) == 10 and lines[0].endswith("A.19") and lines[9].endswith("A.10")
+
+
 def test_a_micro_benchmark_becomes_rows_without_a_peer():
     report = json.loads('{"benchmarks": [{"name": "gather/32", "real_time": 1.5, '
                         '"time_unit": "ns"}, {"name": "bad", "error_occurred": true}]}')

@@ -1,6 +1,7 @@
 """Each rule of tools/tidy.py finds what it is for and accepts its opposite."""
 
 import pytest
+
 import tidy
 
 CLEAN = {
@@ -57,6 +58,23 @@ def test_a_violation_is_found_once_in_its_file(problems, path, text, message):
     found = problems({path: text})
     assert len(found) == 1, found
     assert found[0].startswith(f"{path}:") and message in found[0]
+
+
+LONG = "word " * 21
+
+
+@pytest.mark.parametrize("text", [LONG, "- " + LONG, "> " + LONG, "see " + "x" * 100,
+                                  "```\ncode\n```\n" + LONG])
+def test_long_lines_of_prose_are_found(problems, text):
+    found = problems({"README.md": text.rstrip() + "\n"})
+    assert len(found) == 1 and "wrap the text" in found[0], found
+
+
+@pytest.mark.parametrize("text", [
+    "| " + LONG + "|", "```\n" + LONG + "\n```", "~~~~ text\n```\n" + LONG + "\n~~~~", "x" * 101,
+    "- " + "x" * 101, f"[{LONG}](src/a.h)", "### " + LONG, "  " + "x" * 99])
+def test_long_lines_that_cannot_be_wrapped_are_accepted(problems, text):
+    assert problems({"README.md": text.rstrip() + "\n"}) == []
 
 
 def test_every_subcommand_of_the_front_door_is_documented(problems):
