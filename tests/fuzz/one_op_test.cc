@@ -135,5 +135,21 @@ TEST(Kernels, take_no_more_memory_than_there_is) {
   }
 }
 
+TEST(Kernels, compute_extents_at_the_ends_of_int64) {
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const Tensor numbers = Tensor::of<int64_t>({2}, {1, kMost});
+  EXPECT_NE(run("Bincount", {numbers}, {{"dtype", DType::kInt64}}, {DType::kInt64}).code(),
+            StatusCode::kOk);
+  const ir::AttrMap cut = {{"maxlength", int64_t{4}}, {"dtype", DType::kInt64}};
+  EXPECT_EQ(run("Bincount", {numbers}, cut, {DType::kInt64}).code(), StatusCode::kOk);
+  const Tensor x = Tensor::zeros(DType::kFloat32, {2});
+  for (const int64_t begin : {kLeast, kMost, int64_t{-1}, int64_t{3}}) {
+    const ir::AttrMap part = {{"begin", std::vector<int64_t>{begin}},
+                              {"size", std::vector<int64_t>{-1}}};
+    EXPECT_EQ(run("Slice", {x}, part, {DType::kFloat32}).code(), StatusCode::kOutOfRange) << begin;
+  }
+}
+
 }  // namespace
 }  // namespace sidereal::fuzz

@@ -36,7 +36,8 @@ FunctionPtr calling(const FunctionPtr& inner) {
   Builder b(&body, &ops());
   std::vector<Output> inputs(inner->num_inputs(), x);
   const std::string name = body.hold_function("inner", inner);
-  return *Function::make(body, {b.add("Run", inputs, {{"function", name}})});
+  const Output result = b.add("Run", inputs, {{"function", name}});
+  return *Function::make(std::move(body), {result});
 }
 
 Graph graph_that_calls(const FunctionPtr& function) {
