@@ -24,6 +24,7 @@
 #include "scale/alone.h"
 #include "scale/control.h"
 #include "scale/workers.h"
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/ops/ops.h"
 
@@ -124,7 +125,7 @@ class Workers {
     }
     const int index = flags_.first + static_cast<int>(number);
     WorkerOptions options = {.number = number,
-                             .task = sidereal::runtime::task_name("worker", index),
+                             .task = sidereal::cluster::task_name("worker", index),
                              .session = random_(),
                              .data = data_,
                              .plan = {},

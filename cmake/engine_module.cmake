@@ -26,13 +26,15 @@ function(sidereal_target_defaults target)
   endif()
 endfunction()
 
-# sidereal_proto(TARGET FILE)
+# sidereal_proto(TARGET FILE [MESSAGES] [IMPORTS library ...])
 #
-# Compiles src/sidereal/<module>/x.proto (FILE is relative to the calling directory) with protoc and
-# the gRPC plugin. If TARGET exists, the generated library is linked to it; otherwise the library is
+# Compiles src/sidereal/<module>/x.proto (FILE is relative to the calling directory) with protoc
+# and, unless it has MESSAGES only, the gRPC plugin. IMPORTS are libraries of what it imports.
+# If TARGET exists, the generated library, TARGET_x_proto, is linked to it; otherwise the library is
 # named TARGET. Include the results as "sidereal/<module>/x.pb.h" and "...x.grpc.pb.h"; those of a
 # file outside of src by their path in the project, such as "bench/ps/x.pb.h".
 function(sidereal_proto target file)
+  cmake_parse_arguments(P "MESSAGES" "" "IMPORTS" ${ARGN})
   get_filename_component(proto ${file} ABSOLUTE)
   set(root ${PROJECT_SOURCE_DIR}/src)
   file(RELATIVE_PATH relative ${root} ${proto})
@@ -42,28 +44,41 @@ function(sidereal_proto target file)
   endif()
   string(REGEX REPLACE "\\.proto$" "" stem ${relative})
   set(base ${SIDEREAL_GENERATED_DIR}/${stem})
+  set(sources ${base}.pb.cc)
+  set(headers ${base}.pb.h)
+  set(options --cpp_out=${SIDEREAL_GENERATED_DIR})
+  if(NOT P_MESSAGES)
+    list(APPEND sources ${base}.grpc.pb.cc)
+    list(APPEND headers ${base}.grpc.pb.h)
+    list(APPEND options --grpc_out=${SIDEREAL_GENERATED_DIR}
+                        --plugin=protoc-gen-grpc=${SIDEREAL_GRPC_PLUGIN})
+  endif()
   file(MAKE_DIRECTORY ${SIDEREAL_GENERATED_DIR})
   add_custom_command(
-    OUTPUT ${base}.pb.cc ${base}.pb.h ${base}.grpc.pb.cc ${base}.grpc.pb.h
-    COMMAND ${SIDEREAL_PROTOC} -I ${root} --cpp_out=${SIDEREAL_GENERATED_DIR}
-            --grpc_out=${SIDEREAL_GENERATED_DIR} --plugin=protoc-gen-grpc=${SIDEREAL_GRPC_PLUGIN}
-            ${proto}
+    OUTPUT ${sources} ${headers}
+    COMMAND ${SIDEREAL_PROTOC} -I ${root} ${options} ${proto}
     DEPENDS ${proto}
     COMMENT "protoc ${relative}"
     VERBATIM)
   string(MAKE_C_IDENTIFIER generate_${stem} generate)
-  add_custom_target(${generate} DEPENDS ${base}.pb.h ${base}.grpc.pb.h)
+  add_custom_target(${generate} DEPENDS ${headers})
   add_dependencies(sidereal_generated ${generate})
   set(library ${target})
   if(TARGET ${target})
     get_filename_component(name ${stem} NAME)
     set(library ${target}_${name}_proto)
   endif()
-  add_library(${library} STATIC ${base}.pb.cc ${base}.grpc.pb.cc)
+  add_library(${library} STATIC ${sources})
   add_dependencies(${library} ${generate})
-  target_include_directories(${library} SYSTEM PUBLIC ${SIDEREAL_GENERATED_DIR})
+  target_include_directories(${library} SYSTEM
+                             PUBLIC ${SIDEREAL_GENERATED_DIR})
   target_compile_options(${library} PRIVATE -w)
-  target_link_libraries(${library} PUBLIC sidereal_grpc)
+  target_link_libraries(${library} PUBLIC ${P_IMPORTS})
+  if(P_MESSAGES)
+    target_link_libraries(${library} PUBLIC protobuf::libprotobuf)
+  else()
+    target_link_libraries(${library} PUBLIC sidereal_grpc)
+  endif()
   if(NOT library STREQUAL target)
     target_link_libraries(${target} PUBLIC ${library})
   endif()

@@ -9,7 +9,7 @@
 
 #include "bench/scale/alone.grpc.pb.h"
 #include "sidereal/runtime/callback_threads.h"
-#include "sidereal/runtime/failure.h"
+#include "sidereal/runtime/internal/grpc_status.h"
 #include "sidereal/security/credentials.h"
 
 namespace sidereal::bench {

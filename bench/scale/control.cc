@@ -8,9 +8,9 @@
 #include <mutex>
 #include <utility>
 
-#include "sidereal/runtime/failure.h"
-#include "sidereal/runtime/outbox.h"
-#include "sidereal/runtime/parcel_message.h"
+#include "sidereal/runtime/internal/grpc_status.h"
+#include "sidereal/runtime/internal/outbox.h"
+#include "sidereal/runtime/internal/parcel_message.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/worker_service.h"
 #include "sidereal/security/credentials.h"
@@ -179,11 +179,10 @@ Result<sys::Address> find_data_port(const std::string& ps) {
 
 Hold::Hold(const std::string& ps, uint64_t session, cluster::Protocol protocol)
     : channels_(only_ps(ps), no_credentials()),
-      link_(runtime::remote_link(*channels_.to(kPs), {.task = kPs,
-                                                      .peer = ps,
-                                                      .session = session,
-                                                      .protocol = protocol,
-                                                      .on_lost = [](const Status&) {}})) {}
+      tasks_(&channels_),
+      link_(*tasks_.link(
+          {.task = kPs, .session = session, .protocol = protocol, .on_lost = [](const Status&) {
+           }})) {}
 Hold::~Hold() { link_->detach(); }
 
 Result<std::vector<uint64_t>> Hold::attach(const std::vector<runtime::NewProgram>& programs) {
@@ -320,7 +319,7 @@ class GrpcWorker final : public Worker, public Control::Answers, public runtime:
   bool rows_are_there_ = false;
   std::vector<Held> held_;
   // Of the step: written while it cannot end.
-  std::shared_ptr<runtime::Link::Part> part_;
+  std::shared_ptr<runtime::StepPart> part_;
   base::CountedPtr<runtime::Peers::Question> question_;
   // For Asker::weak_from_this(): it outlives its questions.
   const std::shared_ptr<Asker> as_asker_{static_cast<Asker*>(this), [](Asker*) {}};

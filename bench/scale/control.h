@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sidereal/runtime/link.h"
+#include "sidereal/runtime/remote_link.h"
 #include "workers.h"
 
 /// What light workers say over gRPC: their sessions on the ps and, where the protocol is `grpc`,
@@ -55,6 +55,7 @@ class Hold {
 
  private:
   runtime::Channels channels_;
+  runtime::RemoteTasks tasks_;
   std::shared_ptr<runtime::Link> link_;
 };
 

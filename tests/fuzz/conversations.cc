@@ -13,7 +13,7 @@
 #include "sidereal/program/compile.h"
 #include "sidereal/runtime/session.pb.h"
 #include "sidereal/runtime/tensor_pieces.h"
-#include "sidereal/runtime/test_model.h"
+#include "sidereal/runtime/testing/model.h"
 #include "sidereal/runtime/worker_service.h"
 
 namespace sidereal::fuzz {

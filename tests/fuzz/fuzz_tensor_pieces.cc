@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "sidereal/base/check.h"
-#include "sidereal/runtime/parcel_message.h"
+#include "sidereal/runtime/internal/parcel_message.h"
 #include "sidereal/runtime/session.pb.h"
 #include "sidereal/runtime/tensor_pieces.h"
 #include "sidereal/tensor/strings.h"

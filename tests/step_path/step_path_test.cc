@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "sidereal/runtime/test_model.h"
+#include "sidereal/runtime/testing/model.h"
 #include "tests/step_path/watch.h"
 
 namespace sidereal::runtime {

@@ -8,7 +8,7 @@
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/app/control.grpc.pb.h"
-#include "sidereal/app/grpc_status.h"
+#include "sidereal/app/internal/grpc_status.h"
 #include "sidereal/security/channel.h"
 
 namespace sidereal::app {

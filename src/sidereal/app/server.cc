@@ -11,7 +11,7 @@
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/app/control.grpc.pb.h"
-#include "sidereal/app/grpc_status.h"
+#include "sidereal/app/internal/grpc_status.h"
 #include "sidereal/app/job.h"
 #include "sidereal/app/ps_lane.h"
 #include "sidereal/base/hash.h"

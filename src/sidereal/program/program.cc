@@ -6,6 +6,7 @@
 
 #include "sidereal/base/strings.h"
 #include "sidereal/ir/text.h"
+#include "sidereal/partition/lanes.h"
 #include "sidereal/partition/waiting.h"
 
 namespace sidereal::program {
@@ -97,6 +98,8 @@ std::string to_text(const Program& program) {
   }
   return out;
 }
+
+int lane_of(const CallSpec& call) { return partition::lane_of(call.device); }
 
 std::vector<const CallSpec*> all_calls(const Program& program) {
   std::vector<const CallSpec*> out;

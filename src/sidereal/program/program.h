@@ -58,6 +58,9 @@ struct CallSpec {
   bool repeatable = false;       ///< It changes nothing, and may be run again.
 };
 
+/// The lane of its task that a call of a graph that was cut by devices runs on.
+int lane_of(const CallSpec& call);
+
 /// A per-location graph as a flat list over integer slots. Immutable once made; equal content means
 /// equal bytes and hash. Value type.
 struct Program {

@@ -9,10 +9,11 @@
 #include <optional>
 #include <utility>
 
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/runtime/callback_order.h"
 #include "sidereal/runtime/callback_threads.h"
-#include "sidereal/runtime/failure.h"
-#include "sidereal/runtime/parcel_message.h"
+#include "sidereal/runtime/internal/grpc_status.h"
+#include "sidereal/runtime/internal/parcel_message.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/security/channel.h"
 
@@ -20,14 +21,6 @@ namespace sidereal::runtime {
 
 namespace v1 = session::v1;
 using ports::Parcel;
-
-std::string task_name(std::string_view job, int index) {
-  return fmt::format("/job:{}/replica:0/task:{}", job, index);
-}
-
-std::string task_of(std::string_view device) {
-  return std::string(device.substr(0, device.find("/device:")));
-}
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& target,
                                             const security::Credentials& credentials) {
@@ -47,7 +40,7 @@ Channels::Channels(const cluster::ClusterSpec& cluster,
     const auto tasks = cluster.tasks(job);
     if (!tasks.ok()) continue;
     for (const auto& [index, address] : *tasks) {
-      order_.push_back(task_name(job, index));
+      order_.push_back(cluster::task_name(job, index));
       addresses_[order_.back()] = address;
     }
   }
@@ -64,8 +57,6 @@ std::string Channels::describe(const std::string& task) const {
   const auto found = addresses_.find(task);
   return found == addresses_.end() ? task : task + " at " + found->second;
 }
-
-std::vector<std::string> Channels::tasks() const { return order_; }
 
 Result<std::shared_ptr<grpc::Channel>> Channels::to(const std::string& task, uint64_t incarnation) {
   return find(task, incarnation, true);
@@ -229,7 +220,7 @@ int64_t RemotePeers::bytes_received() const { return shared_->bytes; }
 
 base::CountedPtr<Peers::Question> RemotePeers::ask(const ports::TensorSource& source, uint64_t step,
                                                    std::span<const Wanted> wanted, Asker* asker) {
-  const std::string task = task_of(source.device);
+  const std::string task = cluster::task_of(source.device);
   Result<std::shared_ptr<grpc::Channel>> channel = channels_->to(task, source.incarnation);
   if (!channel.ok()) {
     asker->ended(step, nullptr, channel.status());

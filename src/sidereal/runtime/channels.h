@@ -18,16 +18,6 @@ class Credentials;
 
 namespace sidereal::runtime {
 
-/// The full name of the task of a job: "/job:ps/replica:0/task:0".
-std::string task_name(std::string_view job, int index);
-/// The task of a full device name: what stands before "/device:".
-std::string task_of(std::string_view device);
-
-/// Milliseconds after which a channel without calls closes its connection, until its next call, or
-/// twice as many: a server has one to each worker, for which gRPC keeps what it has read into, 64
-/// KiB mostly.
-inline constexpr int kChannelIdleMs = 5000;
-
 /// A channel to a server, which notices within 7 s that it has gone. `target` is "host:port".
 std::shared_ptr<grpc::Channel> make_channel(const std::string& target,
                                             const security::Credentials& credentials);
@@ -52,7 +42,7 @@ class Channels {
   /// "/job:ps/replica:0/task:0 at host:port", for messages.
   [[nodiscard]] std::string describe(const std::string& task) const;
   /// Full names of all tasks, sorted by job and index.
-  [[nodiscard]] std::vector<std::string> tasks() const;
+  [[nodiscard]] const std::vector<std::string>& tasks() const { return order_; }
   [[nodiscard]] bool has(const std::string& task) const { return addresses_.contains(task); }
 
  private:

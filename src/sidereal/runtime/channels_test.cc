@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "sidereal/cluster/cluster_spec.h"
-#include "sidereal/runtime/test_model.h"
+#include "sidereal/runtime/testing/model.h"
 #include "sidereal/security/credentials.h"
 
 namespace sidereal::runtime {

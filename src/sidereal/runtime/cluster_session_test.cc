@@ -6,7 +6,7 @@
 #include "sidereal/ir/function.h"
 #include "sidereal/runtime/session.h"
 #include "sidereal/runtime/status_client.h"
-#include "sidereal/runtime/test_model.h"
+#include "sidereal/runtime/testing/model.h"
 
 namespace sidereal::runtime {
 namespace {

@@ -4,9 +4,8 @@
 #include <map>
 #include <utility>
 
-#include "sidereal/runtime/channels.h"
 #include "sidereal/runtime/failure.h"
-#include "sidereal/runtime/session.pb.h"
+#include "sidereal/runtime/failure.pb.h"
 #include "sidereal/sys/clock.h"
 
 namespace sidereal::runtime {

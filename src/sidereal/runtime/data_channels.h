@@ -14,7 +14,6 @@
 #include "sidereal/base/status.h"
 #include "sidereal/runtime/data_port.h"
 #include "sidereal/runtime/idle_list.h"
-#include "sidereal/runtime/link.h"
 #include "sidereal/runtime/task.h"
 #include "sidereal/sys/clock.h"
 #include "sidereal/transport/channel.h"
@@ -134,7 +133,7 @@ class DataChannels final : public Peers {
   [[nodiscard]] bool can_run() const override { return true; }
 
   /// A part of a step on another task.
-  class Part : public Link::Part {
+  class Part : public StepPart {
    public:
     /// The task is not reached any more: the part ends with `why`, if its answer has not come.
     virtual void lose(const Status& why) = 0;

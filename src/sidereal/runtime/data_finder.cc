@@ -7,7 +7,6 @@
 #include <set>
 #include <utility>
 
-#include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/worker_service.h"
 

@@ -1,7 +1,7 @@
 #include <random>
 
-#include "sidereal/runtime/test_data_port.h"
-#include "sidereal/runtime/test_figures.h"
+#include "sidereal/runtime/testing/data_port.h"
+#include "sidereal/runtime/testing/figures.h"
 
 // What strangers and liars send to the data port of a server, while somebody works with it.
 

@@ -12,8 +12,8 @@
 #include "sidereal/exec/buffer_pool.h"
 #include "sidereal/metrics/lane_metrics.h"
 #include "sidereal/runtime/failure.h"
+#include "sidereal/runtime/failure.pb.h"
 #include "sidereal/runtime/idle_list.h"
-#include "sidereal/runtime/session.pb.h"
 #include "sidereal/transport/acceptor.h"
 #include "sidereal/wire/frame.h"
 

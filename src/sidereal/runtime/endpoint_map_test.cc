@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "sidereal/runtime/test_model.h"
+#include "sidereal/runtime/testing/model.h"
 
 namespace sidereal::runtime {
 namespace {

@@ -1,39 +1,20 @@
 #pragma once
 
-#include <grpcpp/support/status.h>
-
 #include <string>
 #include <utility>
 
 #include "sidereal/base/status.h"
 #include "sidereal/base/strings.h"
-#include "sidereal/runtime/session.pb.h"
+#include "sidereal/runtime/failure.pb.h"
 #include "sidereal/runtime/task.h"
 
-/// Statuses in messages, and of calls. gRPC's codes are ours by number. For the .cc files of
-/// runtime.
+/// Statuses in messages: codes are those of gRPC, which are ours by number. For .cc files.
 namespace sidereal::runtime {
 
-/// Bytes of the text of an error that goes with the end of a call of gRPC, which has no room for
-/// more,
-inline constexpr size_t kStatusBytes = 6000;
-/// and in a message, over every protocol.
+/// Bytes of the text of an error in a message, over every protocol.
 inline constexpr size_t kFailureBytes = 1280 << 10;
 /// Of what a part waited for.
 inline constexpr size_t kWaitsForBytes = 64 << 10;
-
-inline grpc::Status to_grpc(const Status& status) {
-  if (status.ok()) return grpc::Status::OK;
-  return {static_cast<grpc::StatusCode>(status.code()),
-          base::message_text(base::message_of(status), kStatusBytes)};
-}
-
-/// The status of a call to `peer`, which its text begins with.
-inline Status from_grpc(const grpc::Status& status, const std::string& peer) {
-  if (status.ok()) return {};
-  return base::make_status(static_cast<StatusCode>(status.error_code()),
-                           peer + ": " + status.error_message());
-}
 
 inline void to_proto(const Status& status, bool derived, session::v1::Failure* failure) {
   failure->set_code(static_cast<int32_t>(status.code()));

@@ -7,8 +7,8 @@
 #include "sidereal/ir/function.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/runtime/session.h"
-#include "sidereal/runtime/test_figures.h"
-#include "sidereal/runtime/test_processes.h"
+#include "sidereal/runtime/testing/figures.h"
+#include "sidereal/runtime/testing/processes.h"
 
 // Sessions on processes that are killed, stopped and restarted.
 

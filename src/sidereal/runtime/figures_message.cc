@@ -36,7 +36,7 @@ std::optional<HistogramSnapshot> histogram_of(const v1::Figure& figure) {
 
 }  // namespace
 
-void to_proto(const metrics::Readings& readings, v1::TaskStatus* status) {
+void write_figures(const metrics::Readings& readings, v1::TaskStatus* status) {
   for (const auto& [series, reading] : readings.all()) {
     v1::Figure* const figure = status->add_figures();
     figure->set_name(reading.what.name);

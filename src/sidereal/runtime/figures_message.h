@@ -9,7 +9,7 @@ class TaskStatus;
 /// Figures in messages (session.proto). Internal to runtime.
 namespace sidereal::runtime {
 
-void to_proto(const metrics::Readings& readings, session::v1::TaskStatus* status);
+void write_figures(const metrics::Readings& readings, session::v1::TaskStatus* status);
 /// Those of a peer, without what cannot be a figure. Their help is not sent.
 metrics::Readings figures_of(const session::v1::TaskStatus& status);
 

@@ -9,7 +9,7 @@
 #include "sidereal/metrics/lane_metrics.h"
 #include "sidereal/runtime/figures_message.h"
 #include "sidereal/runtime/session.pb.h"
-#include "sidereal/runtime/test_model.h"
+#include "sidereal/runtime/testing/model.h"
 
 namespace sidereal::runtime {
 namespace {
@@ -107,7 +107,7 @@ TEST(FiguresInMessages, arrive_as_they_were) {
   Readings sent;
   lane.figures.read(&sent);
   session::v1::TaskStatus message;
-  to_proto(sent, &message);
+  write_figures(sent, &message);
   const Readings got = figures_of(message);
   ASSERT_EQ(got.all().size(), sent.all().size());
   for (const auto& [series, reading] : sent.all()) {

@@ -2,7 +2,7 @@
 #include <fstream>
 
 #include "sidereal/base/sanitizer.h"
-#include "sidereal/runtime/test_hostile.h"
+#include "sidereal/runtime/testing/hostile.h"
 
 // More than a server can do, while somebody works with it.
 

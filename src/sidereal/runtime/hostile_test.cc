@@ -1,8 +1,8 @@
 #include <random>
 #include <thread>
 
-#include "sidereal/runtime/test_figures.h"
-#include "sidereal/runtime/test_hostile.h"
+#include "sidereal/runtime/testing/figures.h"
+#include "sidereal/runtime/testing/hostile.h"
 
 // What strangers and liars send to the port of a server, while somebody works with it.
 

@@ -4,8 +4,8 @@
 
 #include "sidereal/base/sanitizer.h"
 #include "sidereal/ir/text.h"
-#include "sidereal/runtime/test_figures.h"
-#include "sidereal/runtime/test_processes.h"
+#include "sidereal/runtime/testing/figures.h"
+#include "sidereal/runtime/testing/processes.h"
 #include "sidereal/sys/posix/process.h"
 
 // What sessions leave behind in processes, by their own figures.

@@ -4,9 +4,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "sidereal/base/status.h"
 #include "sidereal/cluster/protocol.h"
-#include "sidereal/runtime/channels.h"
+#include "sidereal/runtime/data_channels.h"
 #include "sidereal/runtime/task.h"
 
 /// A master's hold on one task for one session. Internal to runtime.
@@ -17,16 +19,6 @@ namespace sidereal::runtime {
 class Link {
  public:
   virtual ~Link() = default;
-
-  /// A part of a step that was begun.
-  class Part {
-   public:
-    virtual ~Part() = default;
-    /// Ends it soon: its result comes, and says what it waited for.
-    virtual void cancel() = 0;
-    /// The whole step has ended. If the result has not come it comes now, as kCancelled. Once.
-    virtual void end() = 0;
-  };
 
   /// True for a task of this process.
   [[nodiscard]] virtual bool is_local() const { return false; }
@@ -40,7 +32,8 @@ class Link {
   /// By what number the session runs the program, which it may from then on.
   virtual void register_program(NewProgram program, std::function<void(Result<uint64_t>)> done) = 0;
   /// Begins a part of a step; `done` gets its result, once.
-  virtual std::shared_ptr<Part> run(ProgramCall call, std::function<void(ProgramResult)> done) = 0;
+  virtual std::shared_ptr<StepPart> run(ProgramCall call,
+                                        std::function<void(ProgramResult)> done) = 0;
   /// Lets go of the task. What was registered is forgotten. Before the link goes.
   virtual void detach() = 0;
 };
@@ -48,20 +41,27 @@ class Link {
 /// A task of this process.
 std::shared_ptr<Link> local_link(Task* task, uint64_t session, bool isolated);
 
-class DataChannels;
-
-/// A task behind a channel.
-struct RemoteLinkOptions {
+/// What a link to a task of another process is made for. Value type.
+struct LinkOptions {
   std::string task;  ///< Its full name.
-  std::string peer;  ///< For messages.
   uint64_t session = 0;
   bool isolated = false;
   cluster::Protocol protocol = cluster::Protocol::kGrpc;
-  DataChannels* data = nullptr;  ///< What its parts go over; nullptr: the channel.
+  DataChannels* data = nullptr;  ///< What its parts go over; nullptr: gRPC.
   /// Called, once, when the task was attached and is not reached any more.
   std::function<void(Status)> on_lost;
 };
-std::shared_ptr<Link> remote_link(std::shared_ptr<grpc::Channel> channel,
-                                  RemoteLinkOptions options);
+
+/// The tasks of a cluster as its masters reach them. Thread: any.
+class ClusterTasks {
+ public:
+  virtual ~ClusterTasks() = default;
+  /// Full names of all, sorted by job and index.
+  [[nodiscard]] virtual const std::vector<std::string>& names() const = 0;
+  /// "/job:ps/replica:0/task:0 at host:port", for messages.
+  [[nodiscard]] virtual std::string describe(const std::string& task) const = 0;
+  /// A link to one of another process. kNotFound when the cluster has no such task.
+  virtual Result<std::shared_ptr<Link>> link(LinkOptions options) = 0;
+};
 
 }  // namespace sidereal::runtime

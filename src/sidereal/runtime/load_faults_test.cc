@@ -1,7 +1,7 @@
 #include <cstdlib>
 
-#include "sidereal/runtime/test_data_port.h"
-#include "sidereal/runtime/test_figures.h"
+#include "sidereal/runtime/testing/data_port.h"
+#include "sidereal/runtime/testing/figures.h"
 
 // Servers that are killed while workers push to a ps as fast as they can.
 

@@ -13,13 +13,16 @@
 #include <utility>
 
 #include "sidereal/base/log.h"
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/runtime/callback_order.h"
+#include "sidereal/runtime/channels.h"
 #include "sidereal/runtime/failure.h"
+#include "sidereal/runtime/internal/grpc_status.h"
+#include "sidereal/runtime/internal/server_stream.h"
 #include "sidereal/runtime/master_session.h"
 #include "sidereal/runtime/pulls_ahead.h"
-#include "sidereal/runtime/server_stream.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/worker_service.h"
 
@@ -331,7 +334,8 @@ using Base = v1::Master::WithCallbackMethod_RunStep<v1::Master::WithCallbackMeth
 
 class MasterService::Impl final : public Base {
  public:
-  Impl(MasterContext* context, std::shared_ptr<ArrivingBytes> arriving) : context_(*context) {
+  Impl(MasterContext* context, Channels* channels, std::shared_ptr<ArrivingBytes> arriving)
+      : context_(*context), channels_(*channels) {
     common_->arriving = std::move(arriving);
     common_->name = context->task->name();
   }
@@ -382,21 +386,21 @@ class MasterService::Impl final : public Base {
       v1::ResetReply reply;
       return stub->ResetContainers(context, named, &reply);
     };
-    Status status = ask_all(call, context_.channels->tasks(), reset_one);
+    Status status = ask_all(call, channels_.tasks(), reset_one);
     common_->sessions->close_all(why);  // Those made meanwhile.
     return to_grpc(status);
   }
 
   grpc::Status ListDevices(grpc::ServerContext* call, const v1::ListDevicesRequest* request,
                            v1::ListDevicesReply* reply) override {
-    std::vector<std::string> tasks = context_.channels->tasks();
+    std::vector<std::string> tasks = channels_.tasks();
     if (request->session() != 0) {
       const auto session = common_->sessions->find(request->session());
       if (!session.ok()) return to_grpc(session.status());
       // What its filters hide it does not see, and it does not wait for it.
       std::set<std::string> seen;
       for (const ir::DeviceSpec& device : (*session)->devices()) {
-        seen.insert(task_of(device.to_string()));
+        seen.insert(cluster::task_of(device.to_string()));
       }
       std::erase_if(tasks, [&](const std::string& task) { return !seen.contains(task); });
     }
@@ -510,8 +514,7 @@ class MasterService::Impl final : public Base {
   template <class Call>
   Status ask_all(grpc::ServerContext* call, const std::vector<std::string>& tasks, Call one) {
     for (const std::string& task : tasks) {
-      SR_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
-                          context_.channels->to(task));
+      SR_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, channels_.to(task));
       const auto stub = v1::Worker::NewStub(channel);
       // Ends with the call it is made for.
       const std::unique_ptr<grpc::ClientContext> context =
@@ -519,19 +522,20 @@ class MasterService::Impl final : public Base {
       context->set_wait_for_ready(true);
       context->set_deadline(
           std::min(call->deadline(), std::chrono::system_clock::now() + kAskTasks));
-      SR_RETURN_IF_ERROR(
-          from_grpc(one(stub.get(), context.get()), context_.channels->describe(task)));
+      SR_RETURN_IF_ERROR(from_grpc(one(stub.get(), context.get()), channels_.describe(task)));
     }
     return {};
   }
 
   MasterContext& context_;
+  Channels& channels_;
   const std::shared_ptr<Common> common_ = std::make_shared<Common>();
   std::atomic<int> making_ = 0;
 };
 
-MasterService::MasterService(MasterContext* context, std::shared_ptr<ArrivingBytes> arriving)
-    : impl_(std::make_unique<Impl>(context, std::move(arriving))) {}
+MasterService::MasterService(MasterContext* context, Channels* channels,
+                             std::shared_ptr<ArrivingBytes> arriving)
+    : impl_(std::make_unique<Impl>(context, channels, std::move(arriving))) {}
 MasterService::~MasterService() = default;
 grpc::Service* MasterService::service() { return impl_.get(); }
 void MasterService::drain() { impl_->drain(); }

@@ -13,13 +13,15 @@ namespace sidereal::runtime {
 
 struct MasterContext;
 class ArrivingBytes;
+class Channels;
 
 /// The Master service of session.proto.
 /// Thread: any. Must outlive the gRPC server it is registered with.
 class MasterService {
  public:
-  /// `context` is borrowed. `arriving` bounds feeds.
-  MasterService(MasterContext* context, std::shared_ptr<ArrivingBytes> arriving);
+  /// `context` and `channels` are borrowed. `arriving` bounds feeds.
+  MasterService(MasterContext* context, Channels* channels,
+                std::shared_ptr<ArrivingBytes> arriving);
   ~MasterService();
   MasterService(const MasterService&) = delete;
   MasterService& operator=(const MasterService&) = delete;

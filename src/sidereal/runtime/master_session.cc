@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sidereal/base/log.h"
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/exec/one_op.h"
 #include "sidereal/ir/function.h"
 #include "sidereal/ir/text.h"
@@ -132,7 +133,7 @@ Status MasterSession::find_devices() {
   for (const std::string& filter : config_.device_filters) {
     SR_ASSIGN_OR_RETURN(filters.emplace_back(), ir::DeviceSpec::parse(filter));
   }
-  for (const std::string& task : context_->channels->tasks()) {
+  for (const std::string& task : context_->tasks->names()) {
     SR_ASSIGN_OR_RETURN(const ir::DeviceSpec device, ir::DeviceSpec::parse(task + "/device:CPU:0"));
     if (device == local_device_ ||
         (lets(filters, device) && lets(context_->device_filters, device))) {
@@ -174,7 +175,7 @@ Result<int64_t> MasterSession::extend(const ir::Graph& graph, int64_t version,
   collect_devices(placed, &names);
   std::set<std::string> tasks;
   for (const std::string& device : names) {
-    if (!device.empty()) tasks.insert(task_of(device));
+    if (!device.empty()) tasks.insert(cluster::task_of(device));
   }
   // It drives the steps, whatever it runs of them itself.
   if (cluster::is_pull_push(context_->protocol)) tasks.insert(context_->task->name());
@@ -213,18 +214,17 @@ std::shared_ptr<Link> MasterSession::make_link(const std::string& task) {
   if (task == context_->task->name()) {
     return local_link(context_->task, id_, config_.isolate_session_state);
   }
-  Result<std::shared_ptr<grpc::Channel>> channel = context_->channels->to(task);
-  if (!channel.ok()) return nullptr;
-  return remote_link(*channel, {.task = task,
-                                .peer = context_->channels->describe(task),
-                                .session = id_,
-                                .isolated = config_.isolate_session_state,
-                                .protocol = context_->protocol,
-                                .data = data_channels(),
-                                .on_lost = [weak = weak_from_this(), task](const Status& why) {
-                                  const std::shared_ptr<MasterSession> self = weak.lock();
-                                  if (self != nullptr) self->note_lost(task, why);
-                                }});
+  Result<std::shared_ptr<Link>> link =
+      context_->tasks->link({.task = task,
+                             .session = id_,
+                             .isolated = config_.isolate_session_state,
+                             .protocol = context_->protocol,
+                             .data = data_channels(),
+                             .on_lost = [weak = weak_from_this(), task](const Status& why) {
+                               const std::shared_ptr<MasterSession> self = weak.lock();
+                               if (self != nullptr) self->note_lost(task, why);
+                             }});
+  return link.ok() ? *std::move(link) : nullptr;
 }
 
 void MasterSession::note_lost(const std::string& task, const Status& why) {
@@ -309,7 +309,7 @@ Status MasterSession::try_to_attach(const std::shared_ptr<Attempts>& attempts,
     const steady_clock::time_point now = steady_clock::now();
     const std::string waits = fmt::format(
         "CreateSession still waiting for response from worker: {}{}",
-        context_->channels->describe(missing),
+        context_->tasks->describe(missing),
         attempt->failure.ok() ? ""
                               : fmt::format(" (last try: {})", base::message_of(attempt->failure)));
     if (now >= deadline) return base::deadline_exceeded("{}", waits);
@@ -459,8 +459,8 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::plan_of_calls(
   ir::Graph graph = step.graph;
   const auto lanes = [&](const std::string& device) -> partition::DeviceLanes {
     if (device == driver) return {};
-    const std::string task = task_of(device);
-    return {.lanes = lanes_of(task), .tasks = tasks_beside(context_->channels->tasks(), task)};
+    const std::string task = cluster::task_of(device);
+    return {.lanes = lanes_of(task), .tasks = tasks_beside(context_->tasks->names(), task)};
   };
   partition::assign_lanes(&graph, lanes, partition::leading_names(whole));
   SR_ASSIGN_OR_RETURN(
@@ -478,7 +478,7 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::plan_of_calls(
   std::set<std::tuple<std::string, int, uint64_t>> known;
   std::vector<Registration> wanted;
   for (const program::RemoteProgram& remote : compiled.remotes) {
-    const std::string task = task_of(remote.device);
+    const std::string task = cluster::task_of(remote.device);
     plan->called.insert(task);
     const int lane = partition::lane_of(remote.device);
     if (!known.emplace(task, lane, remote.hash).second) continue;
@@ -504,7 +504,7 @@ std::vector<ports::TensorSource> MasterSession::sources(const std::vector<std::s
   std::vector<ports::TensorSource> out;
   const std::lock_guard lock(mutex_);
   for (const std::string& device : devices) {
-    const auto found = attached_.find(task_of(device));
+    const auto found = attached_.find(cluster::task_of(device));
     out.push_back({.device = device,
                    .incarnation = found == attached_.end() ? 0 : found->second.incarnation});
   }
@@ -561,7 +561,7 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::register_parts
   std::vector<Registration> wanted;
   for (const partition::DevicePartition& part : cut) {
     PartPlan& out = plan->parts.emplace_back();
-    out.task = task_of(part.device);
+    out.task = cluster::task_of(part.device);
     SR_ASSIGN_OR_RETURN(out.link, link_to(out.task));
     SR_ASSIGN_OR_RETURN(const program::Program program, program::compile(part));
     SR_ASSIGN_OR_RETURN(out.feeds, feeds_of(program, feed_index));
@@ -656,11 +656,12 @@ void MasterSession::start(const std::shared_ptr<Request>& request, const Plan& p
     }
     request->calls(plan.called);
   }
-  const auto run = std::make_shared<StepRun>(
-      plan.parts, call.fetches.size(), [self = shared_from_this(), request](StepResult result) {
-        self->forget(request);
-        request->finish(std::move(result));
-      });
+  const auto run =
+      std::make_shared<StepRun>(plan.parts, call.fetches.size(), context_->new_alarm,
+                                [self = shared_from_this(), request](StepResult result) {
+                                  self->forget(request);
+                                  request->finish(std::move(result));
+                                });
   if (ready.ok()) ready = request->begin(run);
   if (!ready.ok()) {
     forget(request);

@@ -19,6 +19,7 @@
 #include "sidereal/partition/by_device.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/program/program.h"
+#include "sidereal/runtime/alarm.h"
 #include "sidereal/runtime/step_run.h"
 #include "sidereal/runtime/threads.h"
 
@@ -42,7 +43,8 @@ struct MasterContext {
   ir::OpRegistry registry;
   exec::KernelTable kernels;  ///< For constants.
   Task* task = nullptr;
-  Channels* channels = nullptr;
+  ClusterTasks* tasks = nullptr;
+  NewAlarm new_alarm;  ///< For deadlines of steps.
   cluster::Protocol protocol = cluster::Protocol::kGrpc;
   /// What steps go over between tasks, by lane of this one; empty: gRPC.
   std::vector<DataChannels*> data;

@@ -1,4 +1,4 @@
-#include "sidereal/runtime/parcel_message.h"
+#include "sidereal/runtime/internal/parcel_message.h"
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/ir/device_spec.h"
 #include "sidereal/passes/place_devices.h"
-#include "sidereal/runtime/channels.h"
 
 namespace sidereal::runtime {
 
@@ -19,7 +19,7 @@ Result<ir::Graph> place_on_cluster(const ir::Graph& graph, const cluster::Cluste
     SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec::Tasks tasks, cluster.tasks(job));
     for (const auto& [index, address] : tasks) {
       SR_ASSIGN_OR_RETURN(devices.all.emplace_back(),
-                          ir::DeviceSpec::parse(task_name(job, index) + "/device:CPU:0"));
+                          ir::DeviceSpec::parse(cluster::task_name(job, index) + "/device:CPU:0"));
     }
   }
   if (devices.all.empty()) return base::invalid_argument("the cluster has no tasks");

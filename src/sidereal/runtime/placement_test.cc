@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "sidereal/passes/placement_report.h"
-#include "sidereal/runtime/test_model.h"
+#include "sidereal/runtime/testing/model.h"
 
 namespace sidereal::runtime {
 namespace {

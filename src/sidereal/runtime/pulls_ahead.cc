@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "sidereal/partition/lanes.h"
-#include "sidereal/runtime/channels.h"
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/sys/clock.h"
 #include "sidereal/tensor/dtype.h"
 
@@ -21,8 +20,8 @@ std::shared_ptr<const AheadCalls> ahead_calls(const program::Program& program) {
     AheadCall& call = out->emplace_back();
     call.number = static_cast<int>(i);
     call.program = spec.program;
-    call.task = task_of(spec.device);
-    call.lane = partition::lane_of(spec.device);
+    call.task = cluster::task_of(spec.device);
+    call.lane = program::lane_of(spec);
     for (const int32_t slot : spec.fetches) {
       const program::SlotInfo& info = program.slots[static_cast<size_t>(slot)];
       const bool is_known = info.dtype != tensor::DType::kString && info.shape.is_fully_defined();

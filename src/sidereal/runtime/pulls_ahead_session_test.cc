@@ -5,9 +5,9 @@
 
 #include "sidereal/runtime/session.h"
 #include "sidereal/runtime/status_client.h"
-#include "sidereal/runtime/test_data_port.h"
-#include "sidereal/runtime/test_figures.h"
-#include "sidereal/runtime/test_model.h"
+#include "sidereal/runtime/testing/data_port.h"
+#include "sidereal/runtime/testing/figures.h"
+#include "sidereal/runtime/testing/model.h"
 
 namespace sidereal::runtime {
 namespace {

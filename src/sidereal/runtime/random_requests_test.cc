@@ -8,7 +8,7 @@
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/session.h"
 #include "sidereal/runtime/tensor_pieces.h"
-#include "sidereal/runtime/test_model.h"
+#include "sidereal/runtime/testing/model.h"
 #include "sidereal/runtime/worker_service.h"
 
 // Requests that were changed at random: each is answered, and the server goes on.

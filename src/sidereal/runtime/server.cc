@@ -1,8 +1,5 @@
 #include "sidereal/runtime/server.h"
 
-#include <grpcpp/grpcpp.h>
-#include <grpcpp/health_check_service_interface.h>
-
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -10,18 +7,23 @@
 #include <utility>
 
 #include "sidereal/base/log.h"
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/lane/spin.h"
 #include "sidereal/metrics/lane_metrics.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/runtime/callback_threads.h"
+#include "sidereal/runtime/channels.h"
 #include "sidereal/runtime/data_channels.h"
 #include "sidereal/runtime/data_finder.h"
 #include "sidereal/runtime/data_port.h"
 #include "sidereal/runtime/endpoint_map.h"
+#include "sidereal/runtime/grpc_alarm.h"
+#include "sidereal/runtime/grpc_server.h"
 #include "sidereal/runtime/master_service.h"
 #include "sidereal/runtime/master_session.h"
 #include "sidereal/runtime/pulls_ahead.h"
+#include "sidereal/runtime/remote_link.h"
 #include "sidereal/runtime/server_settings.h"
 #include "sidereal/runtime/tensor_pieces.h"
 #include "sidereal/runtime/worker_service.h"
@@ -40,14 +42,6 @@ namespace {
 /// What clients get to read last words after everything has ended.
 constexpr std::chrono::milliseconds kLastReplies(200);
 constexpr std::chrono::milliseconds kLook(20);
-/// Threads for calls that wait: sessions that are made.
-constexpr int kThreadsMax = 512;
-/// What gRPC's buffers may hold; beyond it gRPC ends streams.
-constexpr size_t kBufferBytesMax = size_t{4} << 30;
-/// What is read of a connection at once: all calls in it begin before the next look at floods.
-constexpr int kReadBytesMax = 256 << 10;
-/// Calls on one connection.
-constexpr int kStreamsMax = 1024;
 
 }  // namespace
 
@@ -72,7 +66,7 @@ class Server::Impl {
     SR_RETURN_IF_ERROR(listener.status());
     listener_ = *std::move(listener);
     SR_RETURN_IF_ERROR(set_cluster(options, address));
-    task_name_ = task_name(options.job, options.task);
+    task_name_ = cluster::task_name(options.job, options.task);
     target_ = "grpc://" + listener_->address();
     SR_RETURN_IF_ERROR(start_services(options));
     SR_RETURN_IF_ERROR(start_scrapes(options));
@@ -113,7 +107,7 @@ class Server::Impl {
     }
     if (scrapes_ != nullptr) scrapes_->stop();
     if (task_ != nullptr) task_->stop();
-    if (grpc_ != nullptr) grpc_->Shutdown(std::chrono::system_clock::now() + kLastReplies);
+    if (grpc_ != nullptr) grpc_->stop(kLastReplies);
     const std::lock_guard lock(mutex_);
     stopped_ = true;
     ended_.notify_all();
@@ -179,7 +173,7 @@ class Server::Impl {
       SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec::Tasks tasks, cluster.tasks(job));
       for (const auto& [index, address] : tasks) {
         const Status read = sys::Address::parse(address).status();
-        SR_RETURN_IF_ERROR(base::with_context(read, task_name(job, index)));
+        SR_RETURN_IF_ERROR(base::with_context(read, cluster::task_name(job, index)));
       }
     }
     return {};
@@ -238,32 +232,17 @@ class Server::Impl {
     ops::register_all(&context_.registry);
     exec::register_kernels(&context_.kernels);
     context_.task = task_.get();
-    context_.channels = channels_.get();
+    tasks_ = std::make_unique<RemoteTasks>(channels_.get());
+    context_.tasks = tasks_.get();
+    context_.new_alarm = grpc_alarm;
     context_.protocol = protocol_;
     context_.threads = &threads_;
     context_.random = [this] { return random_->next(); };
     SR_RETURN_IF_ERROR(set_defaults(options));
-    master_ = std::make_unique<MasterService>(&context_, arriving_);
+    master_ = std::make_unique<MasterService>(&context_, channels_.get(), arriving_);
     task_->start(peers);
 
-    grpc::EnableDefaultHealthCheckService(true);
-    grpc::ServerBuilder builder;
-    builder.RegisterService(worker_->service());
-    builder.RegisterService(master_->service());
-    builder.SetMaxReceiveMessageSize(1 << 30);
-    builder.SetMaxSendMessageSize(-1);
-    grpc::ResourceQuota quota("sidereal");
-    quota.SetMaxThreads(kThreadsMax);
-    quota.Resize(kBufferBytesMax);
-    builder.SetResourceQuota(quota);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
-    builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytesMax);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 4000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    listener_->attach(&builder);
-    grpc_ = builder.BuildAndStart();
+    grpc_ = GrpcServer::start({worker_->service(), master_->service()}, listener_.get());
     if (grpc_ != nullptr) return {};
     return base::make_status(StatusCode::kUnknown, "Could not start gRPC server");
   }
@@ -450,10 +429,11 @@ class Server::Impl {
   EndpointMap endpoint_map_;
   // On the lanes of the task, which have stopped when they go.
   std::vector<std::unique_ptr<DataLane>> data_lanes_;
+  std::unique_ptr<RemoteTasks> tasks_;
   MasterContext context_;
   std::unique_ptr<WorkerService> worker_;
   std::unique_ptr<MasterService> master_;
-  std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<GrpcServer> grpc_;
   Threads threads_;                                // Its threads use all of the above.
   std::unique_ptr<scrape::ScrapeServer> scrapes_;  // Reads figures of all of the above.
 };

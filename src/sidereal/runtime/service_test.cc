@@ -10,9 +10,9 @@
 #include "sidereal/ir/text.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/session.h"
-#include "sidereal/runtime/test_figures.h"
-#include "sidereal/runtime/test_model.h"
-#include "sidereal/runtime/test_processes.h"
+#include "sidereal/runtime/testing/figures.h"
+#include "sidereal/runtime/testing/model.h"
+#include "sidereal/runtime/testing/processes.h"
 #include "sidereal/runtime/worker_service.h"
 
 namespace sidereal::runtime {

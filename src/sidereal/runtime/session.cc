@@ -11,8 +11,9 @@
 #include "sidereal/cluster/protocol.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/runtime/channels.h"
-#include "sidereal/runtime/client_stream.h"
 #include "sidereal/runtime/failure.h"
+#include "sidereal/runtime/internal/client_stream.h"
+#include "sidereal/runtime/internal/grpc_status.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/worker_service.h"
 #include "sidereal/security/channel.h"
@@ -141,7 +142,7 @@ class StepCallStream final : public ClientStream<v1::StepRequest, v1::StepReply>
   Event ended_;
 };
 
-v1::SessionConfig to_proto(const SessionOptions& options) {
+v1::SessionConfig config_message(const SessionOptions& options) {
   v1::SessionConfig out;
   out.set_allow_soft_placement(options.allow_soft_placement);
   out.set_log_device_placement(options.log_device_placement);
@@ -198,7 +199,7 @@ class Session::Impl {
     SR_RETURN_IF_ERROR(reach());
     v1::CreateSessionRequest request;
     request.set_version(kSessionVersion);
-    *request.mutable_config() = to_proto(options_);
+    *request.mutable_config() = config_message(options_);
     request.set_graph(ir::to_text(graph));
     request.set_protocol(protocol_);
     const milliseconds timeout = waiting_time();

@@ -1,5 +1,5 @@
 #include "sidereal/runtime/session.h"
-#include "sidereal/runtime/test_figures.h"
+#include "sidereal/runtime/testing/figures.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "sidereal/runtime/server.h"
-#include "sidereal/runtime/test_processes.h"
+#include "sidereal/runtime/testing/processes.h"
 
 namespace sidereal::runtime {
 namespace {

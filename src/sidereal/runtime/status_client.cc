@@ -6,9 +6,10 @@
 #include <mutex>
 #include <utility>
 
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/runtime/channels.h"
-#include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/figures_message.h"
+#include "sidereal/runtime/internal/grpc_status.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/worker_service.h"
 #include "sidereal/sys/address.h"
@@ -50,7 +51,7 @@ Status check_addresses(const cluster::ClusterSpec& cluster) {
     SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec::Tasks tasks, cluster.tasks(job));
     for (const auto& [index, address] : tasks) {
       const Status read = sys::Address::parse(address).status();
-      if (!read.ok()) return base::with_context(read, task_name(job, index));
+      if (!read.ok()) return base::with_context(read, cluster::task_name(job, index));
     }
   }
   return {};
@@ -66,7 +67,8 @@ class StatusClient::Impl {
       const auto tasks = cluster.tasks(job);
       if (!tasks.ok()) continue;
       for (const auto& [index, address] : *tasks) {
-        tasks_.push_back({task_name(job, index), address, make_channel(address, *credentials)});
+        tasks_.push_back(
+            {cluster::task_name(job, index), address, make_channel(address, *credentials)});
       }
     }
   }

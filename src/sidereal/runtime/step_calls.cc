@@ -4,8 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "sidereal/partition/lanes.h"
-#include "sidereal/runtime/channels.h"
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/sys/clock.h"
 
 namespace sidereal::runtime {
@@ -29,7 +28,7 @@ class StepCalls::Call final : public Peers::RunDone {
         spec_(spec),
         number_(number),
         task_(std::move(task)),
-        lane_(partition::lane_of(spec->device)),
+        lane_(program::lane_of(*spec)),
         process_(process) {}
 
   [[nodiscard]] bool is_open() const { return completion_ != nullptr; }
@@ -103,7 +102,7 @@ StepCalls::StepCalls(Peers* peers, lane::Lane* lane, OneWayCalls* one_way, Pulls
     : peers_(peers), lane_(lane), one_way_(one_way), ahead_(ahead), serve_(std::move(serve)) {
   std::map<std::string, int> processes;
   for (const program::CallSpec* const spec : program::all_calls(program)) {
-    std::string task = task_of(spec->device);
+    std::string task = cluster::task_of(spec->device);
     const int process =
         processes.try_emplace(task, static_cast<int>(processes.size())).first->second;
     const auto number = static_cast<int>(calls_.size());

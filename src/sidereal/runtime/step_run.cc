@@ -1,7 +1,5 @@
 #include "sidereal/runtime/step_run.h"
 
-#include <grpcpp/alarm.h>
-
 #include <algorithm>
 #include <mutex>
 #include <numeric>
@@ -18,20 +16,16 @@ constexpr std::chrono::milliseconds kGrace(1500);
 
 }  // namespace
 
-struct StepRun::Timers {
-  grpc::Alarm deadline;
-  grpc::Alarm grace;
-};
-
-StepRun::StepRun(std::vector<PartPlan> parts, size_t fetches, std::function<void(StepResult)> done)
+StepRun::StepRun(std::vector<PartPlan> parts, size_t fetches, NewAlarm new_alarm,
+                 std::function<void(StepResult)> done)
     : plan_(std::move(parts)),
       num_fetches_(fetches),
+      new_alarm_(std::move(new_alarm)),
       done_(std::move(done)),
       parts_(plan_.size()),
       results_(plan_.size()),
       has_result_(plan_.size(), false),
-      missing_(plan_.size()),
-      timers_(std::make_unique<Timers>()) {}
+      missing_(plan_.size()) {}
 
 StepRun::~StepRun() = default;
 
@@ -40,10 +34,9 @@ void StepRun::start(uint64_t step, uint64_t number, const std::vector<Tensor>& f
   const std::shared_ptr<StepRun> self = shared_from_this();
   if (plan_.empty()) return complete();
   if (timeout.count() > 0) {
-    // Timers that were stopped hold on to nothing: their last call may come after the server's end.
-    timers_->deadline.Set(std::chrono::system_clock::now() + timeout, [weak = weak_from_this(),
-                                                                       timeout](bool fired) {
-      const std::shared_ptr<StepRun> run = fired ? weak.lock() : nullptr;
+    deadline_ = new_alarm_();
+    deadline_->set(timeout, [weak = weak_from_this(), timeout] {
+      const std::shared_ptr<StepRun> run = weak.lock();
       if (run == nullptr) return;
       run->cancel(base::deadline_exceeded("the step did not end within {} ms", timeout.count()));
     });
@@ -61,7 +54,7 @@ void StepRun::start(uint64_t step, uint64_t number, const std::vector<Tensor>& f
     call.pull_ahead_ms = plan_[i].pull_ahead_ms;
     for (const size_t feed : plan_[i].feeds) call.feeds.push_back(feeds[feed]);
     call.trace = trace ? static_cast<int32_t>(i) + 1 : 0;
-    std::shared_ptr<Link::Part> part = plan_[i].link->run(
+    std::shared_ptr<StepPart> part = plan_[i].link->run(
         std::move(call),
         [self, i](ProgramResult result) { self->on_result(i, std::move(result)); });
     const std::lock_guard lock(mutex_);
@@ -85,23 +78,23 @@ void StepRun::cancel(const Status& why) {
 }
 
 void StepRun::cancel_others(std::unique_lock<std::mutex> lock) {
-  std::vector<std::shared_ptr<Link::Part>> running;
+  std::vector<std::shared_ptr<StepPart>> running;
   for (size_t i = 0; i < parts_.size(); ++i) {
     if (!has_result_[i]) running.push_back(parts_[i]);
   }
-  timers_->grace.Set(std::chrono::system_clock::now() + kGrace,
-                     [weak = weak_from_this()](bool fired) {
-                       const std::shared_ptr<StepRun> self = fired ? weak.lock() : nullptr;
-                       if (self == nullptr) return;
-                       std::vector<std::shared_ptr<Link::Part>> late;
-                       {
-                         const std::lock_guard late_lock(self->mutex_);
-                         for (size_t i = 0; i < self->parts_.size(); ++i) {
-                           if (!self->has_result_[i]) late.push_back(self->parts_[i]);
-                         }
-                       }
-                       for (const auto& part : late) part->end();
-                     });
+  grace_ = new_alarm_();
+  grace_->set(kGrace, [weak = weak_from_this()] {
+    const std::shared_ptr<StepRun> self = weak.lock();
+    if (self == nullptr) return;
+    std::vector<std::shared_ptr<StepPart>> late;
+    {
+      const std::lock_guard late_lock(self->mutex_);
+      for (size_t i = 0; i < self->parts_.size(); ++i) {
+        if (!self->has_result_[i]) late.push_back(self->parts_[i]);
+      }
+    }
+    for (const auto& part : late) part->end();
+  });
   lock.unlock();
   for (const auto& part : running) part->cancel();
 }
@@ -188,8 +181,8 @@ void StepRun::complete() {
     done = std::exchange(done_, nullptr);
   }
   if (done == nullptr) return;
-  timers_->deadline.Cancel();
-  timers_->grace.Cancel();
+  if (deadline_ != nullptr) deadline_->cancel();
+  if (grace_ != nullptr) grace_->cancel();
   StepResult result = outcome();
   for (const auto& part : parts_) {
     if (part != nullptr) part->end();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "sidereal/runtime/alarm.h"
 #include "sidereal/runtime/link.h"
 
 /// One step of a session, on all tasks that take part. Internal to runtime.
@@ -35,7 +36,8 @@ struct StepResult {
 class StepRun : public std::enable_shared_from_this<StepRun> {
  public:
   /// `done` is called once, from any thread.
-  StepRun(std::vector<PartPlan> parts, size_t fetches, std::function<void(StepResult)> done);
+  StepRun(std::vector<PartPlan> parts, size_t fetches, NewAlarm new_alarm,
+          std::function<void(StepResult)> done);
   ~StepRun();
 
   /// Begins step `step`; `number` is what random ops take for it. `timeout` 0: none.
@@ -45,8 +47,6 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
   void cancel(const Status& why);
 
  private:
-  struct Timers;
-
   void on_result(size_t part, ProgramResult result);
   void cancel_others(std::unique_lock<std::mutex> lock);
   void complete();
@@ -55,18 +55,20 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
 
   const std::vector<PartPlan> plan_;
   const size_t num_fetches_;
+  const NewAlarm new_alarm_;
   std::function<void(StepResult)> done_;
 
   std::mutex mutex_;
-  std::vector<std::shared_ptr<Link::Part>> parts_;
+  std::vector<std::shared_ptr<StepPart>> parts_;
   std::vector<ProgramResult> results_;
   std::vector<bool> has_result_;
   std::vector<size_t> failures_;  // Parts, in the order in which they failed.
   size_t missing_ = 0;
   bool started_ = false;
   bool cancelling_ = false;
-  Status reason_;  // Why it was cancelled from outside.
-  std::unique_ptr<Timers> timers_;
+  Status reason_;                    // Why it was cancelled from outside.
+  std::unique_ptr<Alarm> deadline_;  // Once it was set, as the next one.
+  std::unique_ptr<Alarm> grace_;
 };
 
 }  // namespace sidereal::runtime

@@ -54,6 +54,11 @@ constexpr uint64_t step_number(uint64_t session, uint64_t random) {
 /// What SessionOptions::pull_ahead_ms is where nobody says anything.
 inline constexpr int64_t kPullAheadMs = 200;
 
+/// Milliseconds after which a channel without calls closes its connection, until its next call, or
+/// twice as many: a server has one to each worker, for which gRPC keeps what it has read into, 64
+/// KiB mostly.
+inline constexpr int kChannelIdleMs = 5000;
+
 /// Keys of one question at most.
 inline constexpr int64_t kQuestionKeysMax = 16'384;
 
@@ -138,6 +143,16 @@ struct NewProgram {
   /// The devices that its Send and Recv instructions name by number. Not part of the program:
   /// sessions whose programs differ in them only have one.
   std::vector<ports::TensorSource> peers = {};
+};
+
+/// A part of a step that was begun on a task. Thread: any.
+class StepPart {
+ public:
+  virtual ~StepPart() = default;
+  /// Ends it soon: its result comes, and says what it waited for.
+  virtual void cancel() = 0;
+  /// The whole step has ended. If the result has not come it comes now, as kCancelled. Once.
+  virtual void end() = 0;
 };
 
 /// The network and the clock of a lane, borrowed for the life of its task. Value type.

@@ -5,9 +5,8 @@
 #include <iterator>
 
 #include "sidereal/base/log.h"
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/exec/trace.h"
-#include "sidereal/ir/device_spec.h"
-#include "sidereal/runtime/channels.h"
 #include "sidereal/sys/clock.h"
 #include "sidereal/sys/posix/process.h"
 
@@ -42,9 +41,9 @@ int64_t unix_offset_ns() {
 
 /// "ps:1/0": what the system's tools show of the lane's thread.
 std::string thread_name(const std::string& task, int lane) {
-  const Result<ir::DeviceSpec> spec = ir::DeviceSpec::parse(task);
-  if (!spec.ok()) return task;
-  return fmt::format("{:.8}:{}/{}", spec->job.value_or(""), spec->task.value_or(0), lane);
+  const std::optional<cluster::TaskName> name = cluster::parse_task_name(task);
+  if (!name) return task;
+  return fmt::format("{:.8}:{}/{}", name->job, name->index, lane);
 }
 
 /// Whether `call` may run `program`, as far as that was found.

@@ -8,12 +8,13 @@
 #include <mutex>
 #include <thread>
 
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/ir/component_specs.h"
 #include "sidereal/program/program.h"
 #include "sidereal/runtime/channels.h"
 #include "sidereal/runtime/idle_list.h"
 #include "sidereal/runtime/task.h"
-#include "sidereal/runtime/test_processes.h"
+#include "sidereal/runtime/testing/processes.h"
 #include "sidereal/sys/posix/posix.h"
 
 namespace sidereal::runtime {
@@ -27,7 +28,7 @@ using tensor::Tensor;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string worker(int number) { return task_name("worker", number) + "/device:CPU:0"; }
+std::string worker(int number) { return cluster::task_name("worker", number) + "/device:CPU:0"; }
 
 /// Each has one number for whoever asks; those without one never answer.
 class AnsweringPeers final : public Peers {

@@ -5,7 +5,7 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "sidereal/runtime/parcel_message.h"
+#include "sidereal/runtime/internal/parcel_message.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 
 namespace sidereal::runtime {

@@ -11,9 +11,10 @@
 #include "sidereal/runtime/callback_order.h"
 #include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/figures_message.h"
-#include "sidereal/runtime/outbox.h"
-#include "sidereal/runtime/parcel_message.h"
-#include "sidereal/runtime/server_stream.h"
+#include "sidereal/runtime/internal/grpc_status.h"
+#include "sidereal/runtime/internal/outbox.h"
+#include "sidereal/runtime/internal/parcel_message.h"
+#include "sidereal/runtime/internal/server_stream.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/tensor_pieces.h"
 #include "sidereal/sys/posix/process.h"
@@ -340,7 +341,7 @@ class WorkerService::Impl final
     }
     fill(reply);
     reply->set_cluster(options_.cluster);
-    to_proto(options_.figures(), reply);
+    write_figures(options_.figures(), reply);
     return answered(call, grpc::Status::OK);
   }
 

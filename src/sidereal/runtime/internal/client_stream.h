@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "sidereal/runtime/callback_order.h"
-#include "sidereal/runtime/outbox.h"
+#include "sidereal/runtime/internal/outbox.h"
 
 /// For the .cc files of runtime.
 namespace sidereal::runtime {

@@ -14,7 +14,7 @@
 #include "sidereal/ops/ops.h"
 #include "sidereal/runtime/server.h"
 #include "sidereal/runtime/session.h"
-#include "sidereal/runtime/test_ports.h"
+#include "sidereal/runtime/testing/ports.h"
 #include "sidereal/tensor/tensor.h"
 
 /// For tests: graphs whose nodes name devices, and clusters of servers in this process.

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "sidereal/runtime/callback_order.h"
-#include "sidereal/runtime/failure.h"
-#include "sidereal/runtime/outbox.h"
+#include "sidereal/runtime/internal/grpc_status.h"
+#include "sidereal/runtime/internal/outbox.h"
 
 /// For the .cc files of runtime.
 namespace sidereal::runtime {

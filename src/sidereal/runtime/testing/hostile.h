@@ -13,8 +13,8 @@
 
 #include "sidereal/base/sanitizer.h"
 #include "sidereal/ir/text.h"
-#include "sidereal/runtime/test_figures.h"
-#include "sidereal/runtime/test_processes.h"
+#include "sidereal/runtime/testing/figures.h"
+#include "sidereal/runtime/testing/processes.h"
 
 /// For tests: a server that somebody works with while strangers and liars use its port.
 namespace sidereal::runtime {

@@ -20,7 +20,7 @@
 #include "sidereal/runtime/channels.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/session.h"
-#include "sidereal/runtime/test_model.h"
+#include "sidereal/runtime/testing/model.h"
 #include "sidereal/runtime/worker_service.h"
 #include "sidereal/security/credentials.h"
 

@@ -10,8 +10,8 @@
 #include "sidereal/base/bytes.h"
 #include "sidereal/base/sanitizer.h"
 #include "sidereal/runtime/data_port.h"
-#include "sidereal/runtime/test_figures.h"
-#include "sidereal/runtime/test_hostile.h"
+#include "sidereal/runtime/testing/figures.h"
+#include "sidereal/runtime/testing/hostile.h"
 #include "sidereal/wire/frame.h"
 
 /// For tests: servers with data ports that somebody works with while strangers and liars use them.
