@@ -102,6 +102,24 @@ function(sidereal_add_test_binary name module sources libraries alone)
   add_dependencies(sidereal_tests ${name})
 endfunction()
 
+# The library of a module's folder testing/.
+function(sidereal_add_testing_library module sources libraries)
+  set(library sidereal_${module}_testing)
+  list(APPEND libraries GTest::gmock GTest::gtest)
+  if(sources)
+    add_library(${library} STATIC ${sources})
+    sidereal_target_defaults(${library})
+    target_link_libraries(${library} PUBLIC ${libraries})
+  else()
+    add_library(${library} INTERFACE)
+    target_link_libraries(${library} INTERFACE ${libraries})
+  endif()
+  if(SIDEREAL_HEADER_CHECK)
+    file(GLOB headers RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS testing/*.h)
+    sidereal_add_header_check(${module}_testing ${CMAKE_CURRENT_SOURCE_DIR} "${headers}" ${library})
+  endif()
+endfunction()
+
 function(sidereal_add_header_check name directory headers libraries)
   set(sources "")
   foreach(header IN LISTS headers)
@@ -120,7 +138,7 @@ function(sidereal_add_header_check name directory headers libraries)
 endfunction()
 
 # engine_module(NAME base DOC "one line" SOURCES a.cc [HEADERS a.h] [DEPS tensor ...]
-#               [LIBS fmt::fmt] [PRIVATE_LIBS ...] [TESTS a_test.cc] [TEST_SUPPORT fixture.cc]
+#               [LIBS fmt::fmt] [PRIVATE_LIBS ...] [TESTS a_test.cc] [TESTING testing/lanes.cc]
 #               [TESTS_ALONE "Floods.*"] [TEST_DEPS sys] [TEST_LIBS ...] [BENCHES a_bench.cc])
 #
 # Makes the static library sidereal_<name> (alias sidereal::<name>), the test binary <name>_test
@@ -130,10 +148,14 @@ endfunction()
 # takes all processors and measures what is left for others. HEADERS
 # defaults to the folder's *.h. DEPS must be allowed by cmake/modules.cmake; TEST_DEPS may name any
 # module configured before.
+#
+# What tests share is in the folder testing/, and TESTING are the sources in it. With such a folder
+# there is the library sidereal_<name>_testing, which the module's own tests link, and those of
+# others with <name>_testing in TEST_DEPS; DEPS cannot name it. It uses what the tests use.
 function(engine_module)
   cmake_parse_arguments(
     PARSE_ARGV 0 M "" "NAME;DOC;TESTS_ALONE"
-    "SOURCES;HEADERS;DEPS;LIBS;PRIVATE_LIBS;TESTS;TEST_SUPPORT;TEST_DEPS;TEST_LIBS;BENCHES")
+    "SOURCES;HEADERS;DEPS;LIBS;PRIVATE_LIBS;TESTS;TESTING;TEST_DEPS;TEST_LIBS;BENCHES")
   if(M_UNPARSED_ARGUMENTS OR NOT M_NAME OR NOT M_DOC)
     message(FATAL_ERROR "engine_module: needs NAME and DOC; "
                         "not understood: ${M_UNPARSED_ARGUMENTS}")
@@ -167,13 +189,21 @@ function(engine_module)
   endif()
   add_library(sidereal::${M_NAME} ALIAS ${library})
 
-  if(SIDEREAL_TESTS AND M_TESTS)
+  if(SIDEREAL_TESTS)
     set(test_libraries ${library} ${M_TEST_LIBS})
     foreach(dep IN LISTS M_TEST_DEPS)
       list(APPEND test_libraries sidereal_${dep})
     endforeach()
-    sidereal_add_test_binary(${M_NAME}_test ${M_NAME} "${M_TESTS};${M_TEST_SUPPORT}"
-                             "${test_libraries}" "${M_TESTS_ALONE}")
+    if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/testing)
+      sidereal_add_testing_library(${M_NAME} "${M_TESTING}" "${test_libraries}")
+      list(PREPEND test_libraries ${library}_testing)
+    elseif(M_TESTING)
+      message(FATAL_ERROR "module '${M_NAME}' has no folder testing/ for ${M_TESTING}")
+    endif()
+    if(M_TESTS)
+      sidereal_add_test_binary(${M_NAME}_test ${M_NAME} "${M_TESTS}" "${test_libraries}"
+                               "${M_TESTS_ALONE}")
+    endif()
   endif()
   if(SIDEREAL_BENCHES AND M_BENCHES)
     add_executable(${M_NAME}_bench ${M_BENCHES})

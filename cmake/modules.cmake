@@ -41,7 +41,9 @@ set(SIDEREAL_KNOWN_MODULES
 # The plan side never sees threads, clocks, sockets or files.
 set(SIDEREAL_PLAN_MODULES ir ops autodiff passes partition program)
 
-# The run side never sees a graph: none of the plan side may be used from here.
+# The run side never sees a graph: of the plan side it may include SIDEREAL_RUNNABLE_HEADERS alone,
+# which say what runs.
+set(SIDEREAL_RUNNABLE_HEADERS program/program.h)
 set(SIDEREAL_RUN_MODULES security lane wire scrape transport resources store ckpt coord ports)
 
 set(SIDEREAL_MAY_USE_base "")

@@ -22,7 +22,7 @@ import sys
 BEGIN = "<!-- modules:begin -->"
 END = "<!-- modules:end -->"
 LIST_KEYWORDS = {
-    "SOURCES", "HEADERS", "DEPS", "LIBS", "PRIVATE_LIBS", "TESTS", "TEST_SUPPORT", "TEST_DEPS",
+    "SOURCES", "HEADERS", "DEPS", "LIBS", "PRIVATE_LIBS", "TESTS", "TESTING", "TEST_DEPS",
     "TEST_LIBS", "BENCHES",
 }
 
@@ -55,6 +55,18 @@ OS_ALLOWED = {
     "base/": "nothing but the process id and memory advice",
 }
 
+# gRPC and the code that it generates. Its headers are included in .cc files only, or in headers of
+# a folder internal/, which no other module sees.
+GRPC_HEADERS = re.compile(r"^(grpc|grpcpp)/|\.grpc\.pb\.h$")
+GRPC_ALLOWED = {
+    "app/": "the control service of fit()'s tasks",
+    "runtime/": "the Master and Worker services, and their clients",
+    "security/": "credentials of channels, and the listener of servers",
+}
+
+# Helpers of tests, by name: they are in testing/.
+TEST_HELPER = re.compile(r"(^|/)(test_[^/]*|[^/]*_(fixture|testing))\.(h|cc)$")
+
 
 @dataclasses.dataclass
 class Module:
@@ -75,6 +87,7 @@ class Table:
     may_use: dict[str, list[str]]
     plan: set[str]
     run: set[str]
+    runnable: set[str] = dataclasses.field(default_factory=set)
 
     def closure(self, module: str) -> set[str]:
         """Every module `module` may name: its row and everything below."""
@@ -115,6 +128,7 @@ def read_table(root: pathlib.Path) -> Table:
         may_use=may_use,
         plan=set(values.get("SIDEREAL_PLAN_MODULES", [])),
         run=set(values.get("SIDEREAL_RUN_MODULES", [])),
+        runnable=set(values.get("SIDEREAL_RUNNABLE_HEADERS", [])),
     )
 
 
@@ -126,7 +140,7 @@ def read_module(folder: pathlib.Path) -> Module | None:
     values: dict[str, list[str]] = {}
     keyword = ""
     for word in calls[0]:
-        if word in LIST_KEYWORDS or word in ("NAME", "DOC"):
+        if word in LIST_KEYWORDS or word in ("NAME", "DOC", "TESTS_ALONE"):
             keyword = word
             values.setdefault(keyword, [])
         else:
@@ -136,7 +150,7 @@ def read_module(folder: pathlib.Path) -> Module | None:
         doc=" ".join(values.get("DOC", [])),
         deps=values.get("DEPS", []),
         test_deps=values.get("TEST_DEPS", []),
-        test_files=[f for key in ("TESTS", "TEST_SUPPORT", "BENCHES") for f in values.get(key, [])],
+        test_files=[f for key in ("TESTS", "BENCHES") for f in values.get(key, [])],
     )
 
 
@@ -151,8 +165,9 @@ def includes(path: pathlib.Path) -> list[tuple[int, str, bool]]:
 
 def is_test_file(relative: str, module: Module) -> bool:
     """Whether the file is compiled into a test or a benchmark only."""
-    stem = pathlib.PurePosixPath(relative).stem
-    return relative in module.test_files or "test" in stem.split("_") or stem.endswith("_bench")
+    path = pathlib.PurePosixPath(relative)
+    return (relative in module.test_files or "testing" in path.parts[:-1]
+            or "test" in path.stem.split("_") or path.stem.endswith("_bench"))
 
 
 def check_edges(folder: pathlib.Path, module: Module, table: Table) -> list[str]:
@@ -169,9 +184,13 @@ def check_edges(folder: pathlib.Path, module: Module, table: Table) -> list[str]
         test = is_test_file(relative, module)
         for number, header, quoted in includes(path):
             parts = header.split("/")
-            if not quoted or parts[0] != "sidereal" or len(parts) < 3 or parts[1] == module.name:
+            if not quoted or parts[0] != "sidereal" or len(parts) < 3:
                 continue
-            target = parts[1]
+            if "testing" in parts[2:-1] and not test:
+                problems.append(f"{where}/{relative}:{number}: {header} is for tests")
+            if parts[1] == module.name:
+                continue
+            target = f"{parts[1]}_testing" if "testing" in parts[2:-1] else parts[1]
             (used_in_tests if test else used).add(target)
             declared = module.deps + (module.test_deps if test else [])
             if target not in declared:
@@ -184,6 +203,32 @@ def check_edges(folder: pathlib.Path, module: Module, table: Table) -> list[str]
         if dep not in used:
             hint = ": only tests do, so move it to TEST_DEPS" if dep in used_in_tests else ""
             problems.append(f"{where}/CMakeLists.txt: DEPS {dep}, but no source includes it{hint}")
+    return problems
+
+
+def check_roles(folder: pathlib.Path, module: Module) -> list[str]:
+    """Helpers of tests outside of testing/, and headers of gRPC where they do not belong."""
+    problems = []
+    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".h", ".cc")):
+        relative = path.relative_to(folder).as_posix()
+        where = f"{module.name}/{relative}"
+        headers = [header for _, header, _ in includes(path)]
+        if "testing" not in path.relative_to(folder).parts[:-1] and (
+                TEST_HELPER.search(relative)
+                or (path.suffix == ".h" and any(h.startswith(("gtest/", "gmock/"))
+                                                for h in headers))):
+            problems.append(f"src/sidereal/{where}: a helper of tests belongs into "
+                            f"{module.name}/testing")
+        if is_test_file(relative, module):
+            continue
+        for number, header, _ in includes(path):
+            if not GRPC_HEADERS.search(header):
+                continue
+            at = f"src/sidereal/{where}:{number}: includes {header}"
+            if not any(where.startswith(prefix) for prefix in GRPC_ALLOWED):
+                problems.append(f"{at}: gRPC is for {', '.join(sorted(GRPC_ALLOWED))} only")
+            elif path.suffix == ".h" and "internal" not in path.relative_to(folder).parts[:-1]:
+                problems.append(f"{at}: headers of gRPC are for .cc files and internal/")
     return problems
 
 
@@ -200,7 +245,8 @@ def check_wall(folder: pathlib.Path, module: Module, table: Table) -> list[str]:
             if module.name in table.plan and (header in PLAN_FORBIDDEN or OS_HEADERS.match(header)):
                 problems.append(f"{at}: the plan side never sees threads, clocks, sockets or files")
             elif module.name in table.run and header.startswith("sidereal/") and (
-                    header.split("/")[1] in table.plan):
+                    header.split("/")[1] in table.plan
+                    and header.removeprefix("sidereal/") not in table.runnable):
                 problems.append(f"{at}: the run side never sees a graph")
             elif (OS_HEADERS.match(header) and module.name != "sys"
                   and not any(where.startswith(prefix) for prefix in OS_ALLOWED)):
@@ -289,9 +335,10 @@ def check(root: pathlib.Path, write: bool = False) -> list[str]:
             problems.append(f"{where}/CMakeLists.txt: no engine_module(NAME {folder.name} ...)")
             continue
         modules[module.name] = module
-        problems += check_edges(folder, module, table) + check_wall(folder, module, table)
+        problems += (check_edges(folder, module, table) + check_roles(folder, module)
+                     + check_wall(folder, module, table))
     for module in modules.values():
-        for dep in module.deps + module.test_deps:
+        for dep in module.deps + [d.removesuffix("_testing") for d in module.test_deps]:
             if dep not in modules:
                 problems.append(f"src/sidereal/{module.name}/CMakeLists.txt: {dep} does not exist")
     if (root / "python/sidereal").is_dir():

@@ -59,7 +59,7 @@ def users(root: pathlib.Path) -> dict[str, set[str]]:
             if module is not None:
                 found.setdefault(module.name, set())
                 for dep in module.deps + module.test_deps:
-                    found.setdefault(dep, set()).add(module.name)
+                    found.setdefault(dep.removesuffix("_testing"), set()).add(module.name)
     return found
 
 

@@ -79,7 +79,8 @@ def list_files(root: pathlib.Path) -> list[str]:
 
 def is_test(file: str) -> bool:
     stem = pathlib.PurePosixPath(file).stem
-    return stem.endswith("_test") or stem.startswith("test_") or "tests/" in file
+    return (stem.endswith("_test") or stem.startswith("test_") or "tests/" in file
+            or "/testing/" in file)
 
 
 def rule_line_length(tree: Tree) -> Iterator[Problem]:

@@ -76,6 +76,62 @@ def test_the_run_side_sees_no_graph(tree, write):
     assert any("the run side never sees a graph" in p for p in check_modules.check(tree))
 
 
+def test_the_run_side_sees_of_the_plan_what_runs(tree, write):
+    write("cmake/modules.cmake", TABLE + "set(SIDEREAL_MAY_USE_lane sys ir)\n"
+          "set(SIDEREAL_RUNNABLE_HEADERS ir/runs.h)\n")
+    write("src/sidereal/lane/CMakeLists.txt",
+          'engine_module(NAME lane DOC "loops" SOURCES l.cc DEPS base ir)')
+    write("src/sidereal/lane/g.h", '#include "sidereal/ir/runs.h"\n')
+    check_modules.check(tree, write=True)
+    assert check_modules.check(tree) == []
+    write("src/sidereal/lane/g.h", '#include "sidereal/ir/g.h"\n')
+    assert any("the run side never sees a graph" in p for p in check_modules.check(tree))
+
+
+@pytest.mark.parametrize("name", ["test_lines.h", "lane_fixture.h", "lane_testing.cc"])
+def test_a_helper_of_tests_outside_of_testing_is_found(tree, write, name):
+    write(f"src/sidereal/ir/{name}", "")
+    assert any(f"{name}: a helper of tests" in p for p in check_modules.check(tree))
+
+
+def test_a_header_with_tests_in_it_outside_of_testing_is_found(tree, write):
+    write("src/sidereal/ir/testing/h.h", "#include <gtest/gtest.h>\n")
+    assert check_modules.check(tree) == []
+    write("src/sidereal/ir/h.h", "#include <gtest/gtest.h>\n")
+    assert any("ir/h.h: a helper of tests" in p for p in check_modules.check(tree))
+
+
+def test_products_do_not_include_what_is_for_tests(tree, write):
+    write("src/sidereal/ir/testing/h.h", "")
+    write("src/sidereal/ir/g_test.cc", '#include "sidereal/ir/testing/h.h"\n')
+    write("src/sidereal/ir/testing/i.cc", '#include "sidereal/ir/testing/h.h"\n')
+    assert check_modules.check(tree) == []
+    write("src/sidereal/ir/h.cc", '#include "sidereal/ir/testing/h.h"\n')
+    assert any("ir/h.cc:1: sidereal/ir/testing/h.h is for tests" in p
+               for p in check_modules.check(tree))
+
+
+def test_helpers_of_another_module_need_its_testing_library(tree, write):
+    write("src/sidereal/base/testing/h.h", "")
+    write("src/sidereal/ir/g_test.cc", '#include "sidereal/base/testing/h.h"\n')
+    assert any("base_testing is not in DEPS or TEST_DEPS" in p for p in check_modules.check(tree))
+    write("src/sidereal/ir/CMakeLists.txt",
+          'engine_module(NAME ir DOC "graphs" DEPS base TESTS g_test.cc TEST_DEPS base_testing)')
+    assert check_modules.check(tree) == []
+
+
+def test_grpc_is_included_by_some_modules_in_sources_and_internal_headers(tree, write):
+    write("src/sidereal/app/CMakeLists.txt", 'engine_module(NAME app DOC "all" SOURCES x.cc)')
+    write("src/sidereal/app/x.cc", "#include <grpcpp/grpcpp.h>\n")
+    write("src/sidereal/app/internal/x.h", "#include <grpcpp/grpcpp.h>\n")
+    check_modules.check(tree, write=True)
+    assert check_modules.check(tree) == []
+    write("src/sidereal/app/x.h", "#include <grpcpp/grpcpp.h>\n")
+    assert any("app/x.h:1" in p and ".cc files" in p for p in check_modules.check(tree))
+    write("src/sidereal/lane/l.cc", '#include "sidereal/base/a.h"\n#include <grpcpp/alarm.h>\n')
+    assert any("lane/l.cc:2" in p and "gRPC is for" in p for p in check_modules.check(tree))
+
+
 def test_only_sys_talks_to_the_operating_system(tree, write):
     write("src/sidereal/base/os.h", "#include <sys/types.h>\n")
     write("src/sidereal/app/CMakeLists.txt", 'engine_module(NAME app DOC "all" SOURCES x.cc)')

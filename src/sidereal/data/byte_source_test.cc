@@ -6,7 +6,7 @@
 #include <string>
 
 #include "sidereal/data/line_reader.h"
-#include "sidereal/data/test_files.h"
+#include "sidereal/data/testing/files.h"
 
 namespace sidereal::data {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sidereal/data/test_files.h"
+#include "sidereal/data/testing/files.h"
 
 namespace sidereal::data {
 namespace {

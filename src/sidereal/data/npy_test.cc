@@ -9,7 +9,7 @@
 #include "sidereal/data/random.h"
 #include "sidereal/data/reader.h"
 #include "sidereal/data/row_parser.h"
-#include "sidereal/data/test_files.h"
+#include "sidereal/data/testing/files.h"
 
 namespace sidereal::data {
 namespace {

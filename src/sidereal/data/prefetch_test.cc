@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "sidereal/data/batch_ring.h"
-#include "sidereal/data/test_files.h"
+#include "sidereal/data/testing/files.h"
 
 namespace sidereal::data {
 namespace {

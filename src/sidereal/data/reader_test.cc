@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "sidereal/data/test_files.h"
+#include "sidereal/data/testing/files.h"
 
 namespace sidereal::data {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "sidereal/data/auc.h"
 #include "sidereal/data/reader.h"
-#include "sidereal/data/test_files.h"
+#include "sidereal/data/testing/files.h"
 
 namespace sidereal::data {
 namespace {

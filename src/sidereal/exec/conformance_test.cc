@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "sidereal/exec/test_lanes.h"
+#include "sidereal/exec/testing/lanes.h"
 #include "sidereal/ops/ops.h"
 
 // Every op, compiled and run as in a job, against the double-precision reference interpreter. The

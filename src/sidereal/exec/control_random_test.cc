@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "sidereal/exec/random_control.h"
+#include "sidereal/exec/testing/random_control.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/ir/verify.h"
 

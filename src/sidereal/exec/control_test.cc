@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "sidereal/autodiff/autodiff.h"
-#include "sidereal/exec/test_lanes.h"
+#include "sidereal/exec/testing/lanes.h"
 #include "sidereal/ops/control.h"
 #include "sidereal/ops/ops.h"
 

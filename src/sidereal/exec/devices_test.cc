@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "sidereal/exec/random_control.h"
+#include "sidereal/exec/testing/random_control.h"
 #include "sidereal/ir/function.h"
 #include "sidereal/ops/ops.h"
 

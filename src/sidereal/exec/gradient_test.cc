@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "sidereal/autodiff/autodiff.h"
-#include "sidereal/exec/test_lanes.h"
+#include "sidereal/exec/testing/lanes.h"
 #include "sidereal/ops/ops.h"
 
 // Whole models in float64, differentiated, compiled and run as in a job, against differences of

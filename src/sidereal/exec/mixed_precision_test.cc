@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "sidereal/autodiff/autodiff.h"
-#include "sidereal/exec/test_lanes.h"
+#include "sidereal/exec/testing/lanes.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/passes/pipeline.h"
 

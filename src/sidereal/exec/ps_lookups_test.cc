@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "sidereal/autodiff/autodiff.h"
-#include "sidereal/exec/test_lanes.h"
+#include "sidereal/exec/testing/lanes.h"
 #include "sidereal/ir/function.h"
 #include "sidereal/ops/control.h"
 #include "sidereal/ops/ops.h"

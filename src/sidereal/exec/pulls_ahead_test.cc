@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "sidereal/exec/test_cuts.h"
+#include "sidereal/exec/testing/cuts.h"
 #include "sidereal/ir/builder.h"
 #include "sidereal/ops/ops.h"
 

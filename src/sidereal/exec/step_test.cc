@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "sidereal/exec/executor.h"
-#include "sidereal/exec/test_lanes.h"
+#include "sidereal/exec/testing/lanes.h"
 #include "sidereal/program/validate.h"
 
 namespace sidereal::exec {

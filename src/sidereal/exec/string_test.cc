@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "sidereal/exec/one_op.h"
-#include "sidereal/exec/test_lanes.h"
+#include "sidereal/exec/testing/lanes.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/tensor/strings.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "sidereal/exec/product.h"
-#include "sidereal/exec/test_lanes.h"
+#include "sidereal/exec/testing/lanes.h"
 
 namespace sidereal::exec {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sidereal/ir/test_ops.h"
+#include "sidereal/ir/testing/ops.h"
 
 namespace sidereal::ir {
 namespace {

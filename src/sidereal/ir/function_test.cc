@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "sidereal/ir/test_ops.h"
+#include "sidereal/ir/testing/ops.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/ir/verify.h"
 

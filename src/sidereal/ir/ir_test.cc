@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "sidereal/ir/component_specs.h"
-#include "sidereal/ir/test_ops.h"
+#include "sidereal/ir/testing/ops.h"
 #include "sidereal/ir/verify.h"
 
 namespace sidereal::ir {

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "sidereal/base/hash.h"
-#include "sidereal/ir/test_ops.h"
+#include "sidereal/ir/testing/ops.h"
 #include "sidereal/ir/text.h"
 
 namespace sidereal::ir {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <random>
 
-#include "sidereal/ir/test_ops.h"
+#include "sidereal/ir/testing/ops.h"
 #include "sidereal/ir/verify.h"
 
 namespace sidereal::ir {

@@ -5,7 +5,7 @@
 
 #include "sidereal/ir/verify.h"
 #include "sidereal/ops/ops.h"
-#include "sidereal/passes/test_lines.h"
+#include "sidereal/passes/testing/lines.h"
 #include "sidereal/passes/unite_routes.h"
 
 // The shape of what look-ups and updates become. That results stay the same to the last bit is

@@ -9,7 +9,7 @@
 #include "sidereal/passes/fuse.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/passes/prune.h"
-#include "sidereal/passes/test_lines.h"
+#include "sidereal/passes/testing/lines.h"
 
 // Goldens of what becomes of products. That results are those of float32, as far as bfloat16 goes,
 // is tested where programs run, in exec.

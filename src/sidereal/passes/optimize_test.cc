@@ -9,7 +9,7 @@
 #include "sidereal/passes/fuse.h"
 #include "sidereal/passes/gather_at_tables.h"
 #include "sidereal/passes/simplify.h"
-#include "sidereal/passes/test_lines.h"
+#include "sidereal/passes/testing/lines.h"
 
 // Passes that make a graph smaller: goldens of their text. That results stay the same is tested
 // where programs run, in exec.

@@ -9,8 +9,8 @@
 #include "sidereal/ir/text.h"
 #include "sidereal/ir/verify.h"
 #include "sidereal/ops/ops.h"
-#include "sidereal/reference/op_cases.h"
 #include "sidereal/reference/reference.h"
+#include "sidereal/reference/testing/op_cases.h"
 
 /// For every op of the registry: its gradient against finite differences, its inference with and
 /// without known extents, and its text.

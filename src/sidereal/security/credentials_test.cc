@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "sidereal/security/certificates.h"
 #include "sidereal/security/channel.h"
-#include "sidereal/security/echo.h"
+#include "sidereal/security/testing/certificates.h"
+#include "sidereal/security/testing/echo.h"
 
 namespace sidereal::security {
 namespace {

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "sidereal/base/sanitizer.h"
-#include "sidereal/security/certificates.h"
-#include "sidereal/security/echo.h"
+#include "sidereal/security/testing/certificates.h"
+#include "sidereal/security/testing/echo.h"
 #include "sidereal/sys/posix/posix.h"
 
 namespace sidereal::security {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "sidereal/security/certificates.h"
 #include "sidereal/security/credentials.h"
+#include "sidereal/security/testing/certificates.h"
 
 namespace sidereal::security {
 namespace {

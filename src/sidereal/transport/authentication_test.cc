@@ -1,7 +1,7 @@
 #include <openssl/bio.h>
 #include <openssl/ssl.h>
 
-#include "sidereal/transport/transport_fixture.h"
+#include "sidereal/transport/testing/fixture.h"
 
 /// Who may connect: TLS with a cluster's secret, and what becomes of everybody else.
 namespace sidereal::transport {

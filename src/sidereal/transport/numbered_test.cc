@@ -1,4 +1,4 @@
-#include "sidereal/transport/transport_fixture.h"
+#include "sidereal/transport/testing/fixture.h"
 
 /// Peers whose numbers lie.
 namespace sidereal::transport {

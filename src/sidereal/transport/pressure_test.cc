@@ -4,7 +4,7 @@
 #include <map>
 
 #include "sidereal/base/sanitizer.h"
-#include "sidereal/transport/transport_fixture.h"
+#include "sidereal/transport/testing/fixture.h"
 
 /// Memory stays bounded however many push at once, and nobody starves.
 namespace sidereal::transport {

@@ -1,7 +1,7 @@
 #include <atomic>
 #include <mutex>
 
-#include "sidereal/transport/transport_fixture.h"
+#include "sidereal/transport/testing/fixture.h"
 
 /// Channels that find their peers again, names that are looked up, and IPv6.
 namespace sidereal::transport {

@@ -1,6 +1,6 @@
 #include <map>
 
-#include "sidereal/transport/simulated_fixture.h"
+#include "sidereal/transport/testing/simulated_fixture.h"
 
 /// Calls that outlive their connections.
 namespace sidereal::transport {

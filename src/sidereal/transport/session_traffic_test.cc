@@ -1,7 +1,7 @@
 #include "sidereal/base/sanitizer.h"
 #include "sidereal/tensor/half.h"
 #include "sidereal/tensor/strings.h"
-#include "sidereal/transport/transport_fixture.h"
+#include "sidereal/transport/testing/fixture.h"
 
 /// What sessions need beyond feeds and fetches of numbers: strings, cancellation, calls without a
 /// deadline, bytes of their own, long errors, tensors of any size, rounded floats, checksums.

@@ -4,7 +4,7 @@
 
 #include "sidereal/sys/shared_ring.h"
 #include "sidereal/sys/shared_stream.h"
-#include "sidereal/transport/transport_fixture.h"
+#include "sidereal/transport/testing/fixture.h"
 
 /// Connections that go through memory that both ends share.
 namespace sidereal::transport {

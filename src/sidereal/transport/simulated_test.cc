@@ -1,4 +1,4 @@
-#include "sidereal/transport/simulated_fixture.h"
+#include "sidereal/transport/testing/simulated_fixture.h"
 
 /// What the simulation of whole clusters (./dev sim) has found, one situation each.
 namespace sidereal::transport {

@@ -1,4 +1,4 @@
-#include "sidereal/security/echo.h"
+#include "sidereal/security/testing/echo.h"
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>

@@ -1,4 +1,4 @@
-#include "sidereal/exec/random_control.h"
+#include "sidereal/exec/testing/random_control.h"
 
 #include "sidereal/autodiff/autodiff.h"
 #include "sidereal/ops/control.h"

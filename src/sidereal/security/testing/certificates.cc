@@ -1,4 +1,4 @@
-#include "sidereal/security/certificates.h"
+#include "sidereal/security/testing/certificates.h"
 
 #include <gtest/gtest.h>
 #include <openssl/bio.h>

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "sidereal/exec/test_cuts.h"
+#include "sidereal/exec/testing/cuts.h"
 #include "sidereal/ir/function.h"
 #include "sidereal/ops/control.h"
 #include "sidereal/ops/ops.h"

@@ -1,4 +1,4 @@
-#include "sidereal/reference/op_cases.h"
+#include "sidereal/reference/testing/op_cases.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "sidereal/passes/test_lines.h"
+#include "sidereal/passes/testing/lines.h"
 
 #include <gtest/gtest.h>
 

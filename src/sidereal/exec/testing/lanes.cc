@@ -1,4 +1,4 @@
-#include "sidereal/exec/test_lanes.h"
+#include "sidereal/exec/testing/lanes.h"
 
 #include <gtest/gtest.h>
 #include <cstring>

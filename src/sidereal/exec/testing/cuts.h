@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "sidereal/exec/local_rendezvous.h"
-#include "sidereal/exec/random_control.h"
+#include "sidereal/exec/testing/random_control.h"
 #include "sidereal/partition/by_device.h"
 #include "sidereal/partition/pull_push.h"
 #include "sidereal/resources/manager.h"

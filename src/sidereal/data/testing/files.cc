@@ -1,4 +1,4 @@
-#include "sidereal/data/test_files.h"
+#include "sidereal/data/testing/files.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "sidereal/exec/test_cuts.h"
+#include "sidereal/exec/testing/cuts.h"
 
 #include <gtest/gtest.h>
 
