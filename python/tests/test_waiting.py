@@ -25,11 +25,6 @@ _names = itertools.count()
 Session = Callable[[], tf.Session]
 
 
-#: Where what waits holds up nothing else at all. Over star_server and star_server_lite it holds up
-#: what stands behind it on its task: a call is answered when all of it has run.
-PARKING = ["local", "grpc", "grpc++"]
-
-
 @pytest.fixture(params=["local", *PROTOCOLS])
 def session(request: pytest.FixtureRequest) -> Iterator[Session]:
     """Makes a session: of this process, or of a worker with two ps."""
@@ -73,7 +68,6 @@ def queue(capacity: int = 10) -> tf.FIFOQueue:
 
 @pytest.mark.parametrize("home", PLACES)
 @pytest.mark.parametrize("takes_first", [True, False])
-@pytest.mark.parametrize("session", PARKING, indirect=True)
 def test_what_is_taken_may_be_put_in_by_the_same_step(
     session: Session, place: Callable[[str], Any], home: str, takes_first: bool
 ) -> None:
@@ -90,7 +84,6 @@ def test_what_is_taken_may_be_put_in_by_the_same_step(
         assert made.run([taken, put])[0] == 1.0
 
 
-@pytest.mark.parametrize("session", PARKING, indirect=True)
 def test_what_is_put_in_may_come_from_anywhere(
     session: Session, place: Callable[[str], Any]
 ) -> None:
@@ -113,7 +106,6 @@ def test_what_is_put_in_may_come_from_anywhere(
         assert made.run([taken, put, begin], {x: value})[0] == 2 * value + 1
 
 
-@pytest.mark.parametrize("session", PARKING, indirect=True)
 def test_one_of_two_that_wait_at_a_queue_feeds_the_other(
     session: Session, place: Callable[[str], Any]
 ) -> None:
@@ -153,7 +145,6 @@ def test_what_fails_beside_what_waits_ends_the_step(
     assert time.monotonic() - started < SOON_S / 2
 
 
-@pytest.mark.parametrize("session", PARKING, indirect=True)
 def test_what_waits_lets_changes_and_reads_of_others_go_on(
     session: Session, place: Callable[[str], Any]
 ) -> None:
@@ -170,6 +161,52 @@ def test_what_waits_lets_changes_and_reads_of_others_go_on(
     made.run(tf.global_variables_initializer())
     for step in range(3):
         assert made.run([taken, put])[0] == step + 2.0
+
+
+@pytest.mark.parametrize("waits_at", PLACES)
+def test_what_waits_elsewhere_does_not_hold_up_the_next_round(
+    session: Session, place: Callable[[str], Any], waits_at: str
+) -> None:
+    """Of two changes on one task, both of which come of what others send, one waits. The other one
+    is what ends the wait."""
+    x = tf.placeholder(tf.float32, [])
+    with place(waits_at):
+        q = queue()
+        taken = q.dequeue()
+    with place("ps/task:1"):
+        v = tf.get_variable(f"v{next(_names)}", [], initializer=tf.zeros_initializer())
+        near = v.read_value()
+    with place("worker/task:0"):
+        from_wait = taken * 2.0
+        from_read = near + x
+    with place("ps/task:1"):
+        w = tf.get_variable(f"v{next(_names)}", [], initializer=tf.zeros_initializer())
+        waits = w.assign_add(from_wait)
+        goes_on = v.assign_add(from_read)
+    with place("worker/task:0"):
+        more = goes_on + 1.0
+    with place(waits_at):
+        put = q.enqueue(more)
+    made = session()
+    made.run(tf.global_variables_initializer())
+    assert made.run([waits, goes_on, put], {x: 3.0})[:2] == [8.0, 3.0]
+    assert made.run([v, w]) == [3.0, 8.0]
+
+
+def test_two_that_are_taken_at_once_come_back_one_by_one(
+    session: Session, place: Callable[[str], Any]
+) -> None:
+    with place("ps/task:0"):
+        first, second = queue(), queue()
+        one, two = first.dequeue(), second.dequeue()
+        begin = first.enqueue(1.0)
+        both = one + two
+    with place("worker/task:0"):
+        more = one + 10.0
+    with place("ps/task:0"):
+        put = second.enqueue(more)
+    made = session()
+    assert made.run([both, begin, put])[0] == 12.0
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

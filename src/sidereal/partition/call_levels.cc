@@ -1,14 +1,15 @@
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
 #include "sidereal/partition/internal/call_plan.h"
 
 // Layers. The level of a node outside of the driver is the number of times that a path to it leaves
-// the driver, at least 1. Nodes of one place and level form one call, but for those behind a node
-// that may wait for other steps: what does not need it must not wait with it. So a node's stage is
-// its level and the waiting nodes before it, since the driver was left last; both only grow along
-// edges, and nodes of equal stage are one call. Therefore no call waits for itself.
+// the driver, at least 1. Nodes of one place and level form one call, but for those that nodes
+// which may wait for other steps hold up: what needs other ones, or none, must not wait with it. So
+// a node's stage is its level and the set of all waiting nodes before it, and it among them; both
+// only grow along edges, and nodes of equal stage are one call. Therefore no call waits for itself.
 namespace sidereal::partition {
 
 using ir::Node;
@@ -16,25 +17,57 @@ using ir::NodeId;
 
 namespace {
 
-/// By resource, the number of the last waiting node on it. (Those on one are in line.)
-using Waits = std::map<std::string, int32_t>;
+/// Members of all sets together. Beyond, equal sets may get different numbers, which costs calls.
+constexpr size_t kMembersMax = size_t{1} << 22;
+
+/// Sets of waiting nodes; equal ones have the same number. Thread: core-local.
+class WaitSets {
+ public:
+  static constexpr int32_t kNone = 0;
+
+  WaitSets() { static_cast<void>(number_of({})); }
+
+  int32_t joined(int32_t one, int32_t other) {
+    if (one == other || other == kNone) return one;
+    if (one == kNone) return other;
+    const std::pair<int32_t, int32_t> key = std::minmax(one, other);
+    if (const auto known = joined_.find(key); known != joined_.end()) return known->second;
+    std::vector<int32_t> both;
+    std::set_union(sets_[one].begin(), sets_[one].end(), sets_[other].begin(), sets_[other].end(),
+                   std::back_inserter(both));
+    return joined_[key] = number_of(std::move(both));
+  }
+  /// `set` and a node behind all of it.
+  int32_t with(int32_t set, NodeId node) {
+    std::vector<int32_t> both = sets_[set];
+    both.push_back(node.value);
+    return number_of(std::move(both));
+  }
+
+ private:
+  /// `members` are sorted. Where there are too many, one that no other set has stands for them.
+  int32_t number_of(std::vector<int32_t> members) {
+    if (members_ + members.size() > kMembersMax) members = {-static_cast<int32_t>(sets_.size())};
+    const auto next = static_cast<int32_t>(sets_.size());
+    const auto [known, is_new] = numbers_.try_emplace(members, next);
+    if (is_new) {
+      members_ += members.size();
+      sets_.push_back(std::move(members));
+    }
+    return known->second;
+  }
+
+  std::vector<std::vector<int32_t>> sets_;
+  std::map<std::vector<int32_t>, int32_t> numbers_;
+  std::map<std::pair<int32_t, int32_t>, int32_t> joined_;
+  size_t members_ = 0;
+};
 
 struct Stage {
   int32_t level = 0;
-  Waits waits;
+  int32_t waits = WaitSets::kNone;
   friend auto operator<=>(const Stage&, const Stage&) = default;
 };
-
-void join(const Stage& other, Stage* stage) {
-  if (other.level > stage->level) {
-    *stage = other;
-  } else if (other.level == stage->level) {
-    for (const auto& [resource, number] : other.waits) {
-      int32_t& known = stage->waits[resource];
-      known = std::max(known, number);
-    }
-  }
-}
 
 /// Finds the stages of nodes. Thread: core-local.
 class Stages {
@@ -72,6 +105,11 @@ class Stages {
     }
   }
 
+  void join(const Stage& other, Stage* stage) {
+    stage->level = std::max(stage->level, other.level);
+    stage->waits = waits_.joined(stage->waits, other.waits);
+  }
+
   void pass_on(NodeId id) {
     for (const NodeId behind : region_.order_of(id)) {
       for_each_arrival(behind, [&](PlaceIndex place, const Stage& stage) {
@@ -84,33 +122,22 @@ class Stages {
     const PlaceIndex place = region_.places[id.value];
     Stage stage;
     if (place != kDriver) stage.level = 1;
-    const auto add = [&](PlaceIndex from, const Stage& other) {
-      if (place == kDriver) {
-        stage.level = std::max(stage.level, other.level);
-      } else if (from == place) {
-        join(other, &stage);
-      } else {
-        join({.level = other.level + 1, .waits = {}}, &stage);
-      }
+    const auto add = [&](PlaceIndex from, Stage other) {
+      if (place != kDriver && from != place) ++other.level;
+      join(other, &stage);
     };
     for (const Read& read : region_.reads[id.value]) {
       if (read.value.valid()) for_each_arrival(read.value.node, add);
     }
     for (const NodeId before : region_.after[id.value]) for_each_arrival(before, add);
-    if (place != kDriver && region_.waits[id.value]) count_waits(id, &stage);
-    stages_[id.value] = std::move(stage);
-  }
-
-  void count_waits(NodeId id, Stage* stage) {
-    const std::set<std::string> resources = region_.awaited_by(region_.graph->node(id));
-    for (const std::string& resource : resources) stage->waits[resource] = ++counts_[resource];
-    if (resources.empty()) stage->waits[fmt::format("node {}", id.value)] = 1;
+    if (region_.waits[id.value]) stage.waits = waits_.with(stage.waits, id);
+    stages_[id.value] = stage;
   }
 
   const CallRegion& region_;
   std::vector<Stage> stages_;                          // By node.
   std::vector<std::map<PlaceIndex, Stage>> arrivals_;  // By node without a place.
-  std::map<std::string, int32_t> counts_;              // By resource.
+  WaitSets waits_;
 };
 
 /// What must have run before each item.

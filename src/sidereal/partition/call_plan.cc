@@ -368,25 +368,23 @@ void CallPlanner::order_changes(CallRegion* region) {
   }
 }
 
-/// What is done to one queue, accumulator or table keeps the graph's order; in a whole graph that
-/// runs in one place only where that lets nothing wait. Elsewhere the driver waits behind all that
-/// waits before, as one program would: a call is answered when all of it has run.
+/// What is done to one queue, accumulator or table keeps the graph's order in a function, which
+/// runs in its order, and in a whole graph where that lets nothing wait. A driver that runs a
+/// function waits behind all that waits before.
 void CallPlanner::order_effects(CallRegion* region) {
-  const bool is_alone =
-      region->function == nullptr && std::all_of(region->places.begin(), region->places.end(),
-                                                 [](PlaceIndex place) { return place == kDriver; });
+  const bool is_whole = region->function == nullptr;
   const std::vector<bool> behind_waits = find_behind_waits(*region);
   std::map<std::string, NodeId> last_on;
   std::vector<NodeId> waiting;  // Up to and with the last one of the driver.
   for (const Node& node : region->graph->nodes()) {
     if (!region->live[node.id.value] || node.op == ir::kArgOp) continue;
+    if (is_whole && behind_waits[node.id.value]) continue;
     for (const std::string& resource : region->awaited_by(node)) {
-      if (is_alone && behind_waits[node.id.value]) continue;
       NodeId& last = last_on[resource];
       if (last.valid()) region->after[node.id.value].push_back(last);
       last = node.id;
     }
-    if (is_alone || !region->waits[node.id.value]) continue;
+    if (!region->waits[node.id.value]) continue;
     if (region->places[node.id.value] == kDriver) {
       std::vector<NodeId>& after = region->after[node.id.value];
       after.insert(after.end(), waiting.begin(), waiting.end());

@@ -9,8 +9,7 @@
 // What they do not order may only be moved where nobody can tell:
 // * Two nodes that touch the same, one of them changing it, stay on the same side of each other, or
 //   come to stand in one call, where the order is the graph's.
-// * Nothing is put behind a node that may wait for other steps, or before it, that the whole graph
-//   in one program would not do in that order.
+// * Nothing comes to wait for a node that may wait for other steps, unless it needs it anyway.
 namespace sidereal::partition {
 
 using ir::Node;
@@ -245,29 +244,29 @@ class Merger {
     return true;
   }
 
-  /// True when `nodes`, and what reads them, may wait for what `others` wait for: one program that
-  /// runs the graph in its order would do so.
+  /// True when one call of both holds up neither `nodes` by what `others` wait for before they
+  /// begin, nor what reads `nodes` by what waits among `others`: a call begins when all that it is
+  /// fed is there, and is answered when all of it has run.
   bool may_wait_together(const std::vector<NodeId>& nodes, const std::vector<NodeId>& others) {
     if (!traces_.anything_waits()) return true;
     work_ += (nodes.size() + others.size()) * traces_.size() / 16;
+    const auto is_inside = [&](NodeId id) {
+      return std::binary_search(nodes.begin(), nodes.end(), id) ||
+             std::binary_search(others.begin(), others.end(), id);
+    };
     std::set<NodeId> own;
     for (const NodeId id : nodes) {
       if (region_.waits[id.value]) own.insert(id);
       for (const NodeId wait : traces_.waits_before(id)) own.insert(wait);
     }
-    int32_t first_reader = static_cast<int32_t>(region_.graph->size());
-    for (const NodeId id : nodes) {
-      for (const NodeId reader : consumers_[id.value]) {
-        const bool is_inside = std::binary_search(nodes.begin(), nodes.end(), reader) ||
-                               std::binary_search(others.begin(), others.end(), reader);
-        if (!is_inside) first_reader = std::min(first_reader, reader.value);
-      }
-    }
+    const bool is_read = std::any_of(nodes.begin(), nodes.end(), [&](NodeId id) {
+      const std::vector<NodeId>& readers = consumers_[id.value];
+      return !std::all_of(readers.begin(), readers.end(), is_inside);
+    });
     for (const NodeId id : others) {
-      if (region_.waits[id.value] && !own.contains(id) && first_reader < id.value) return false;
+      if (is_read && region_.waits[id.value] && !own.contains(id)) return false;
       for (const NodeId wait : traces_.waits_before(id)) {
-        if (own.contains(wait) || std::binary_search(others.begin(), others.end(), wait)) continue;
-        if (nodes[0] < wait) return false;
+        if (!own.contains(wait) && !is_inside(wait)) return false;
       }
     }
     return true;

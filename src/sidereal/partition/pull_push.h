@@ -67,8 +67,9 @@ Result<PartitionedGraph> pull_push_by_layers(const ir::Graph& placed,
 ///
 /// * Handles of variables, queues, accumulators and tables, and constants, are made again in each
 ///   call that needs them. Feeds and fetches go through the driver.
-/// * Nodes that may wait for other steps (queues, accumulators) and what needs them are in calls of
-///   their own. Calls to one place run at once: a call is atomic there as far as it does not wait.
+/// * Nodes that may wait for other steps (queues, accumulators) hold up only what needs them: all
+///   nodes of a call wait for the same. Calls to one place run at once: a call is atomic there as
+///   far as it does not wait.
 /// * A call, branch or loop with functions on one other device is a node there; any other one is
 ///   the driver's, with calls in its bodies. A body has run when its calls are answered.
 ///
