@@ -245,6 +245,28 @@ def test_a_loop_hears_the_deadline_of_its_step(protocol: str, endless: str) -> N
             assert time.monotonic() - started < SOON_S
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_tasks_go_on_with_each_other_while_the_driver_computes(protocol: str) -> None:
+    """What one task sends to another one passes by a third, which computes for ever: the failure
+    that comes of it ends the step."""
+    with tf.Graph().as_default(), running(protocol) as target:
+        x = tf.placeholder(tf.float32, [])
+        with tf.device("/job:ps/task:0"):
+            sent = tf.exp(x)
+        with tf.device("/job:ps/task:1"):
+            more = sent * 2.0
+        with tf.device("/job:ps/task:0"):
+            check = tf.debugging.Assert(more < 0.0, [more])
+        with tf.device("/job:worker/task:0"):
+            count = tf.while_loop(lambda i: i < FOREVER, lambda i: i + 1, [tf.cast(x, tf.int32)])
+        with tf.Session(target) as made:
+            started = time.monotonic()
+            with pytest.raises(errors.InvalidArgumentError):
+                made.run([count, check], {x: 1.0})
+            assert time.monotonic() - started < SOON_S
+            assert made.run(more, {x: 0.0}) == 2.0
+
+
 @pytest.mark.parametrize("protocol", ["grpc", "grpc++"])
 def test_a_finished_tensor_leaves_while_its_task_computes(protocol: str) -> None:
     """What the other task makes of it ends the loop of the one that sent it. (With calls, what one

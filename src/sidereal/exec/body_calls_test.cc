@@ -166,5 +166,81 @@ TEST_F(CallsInALoop, are_refused_where_nobody_carries_them) {
   EXPECT_EQ(alone.advance().status().code(), StatusCode::kFailedPrecondition);
 }
 
+/// Answers each call, with the negated feed, when the lane comes up for air.
+class AnswersInBetween final : public ports::Exchange {
+ public:
+  Status start(int call, uint64_t step, std::span<const Tensor> feeds,
+               ports::CallCompletion* completion) override {
+    static_cast<void>(step);
+    EXPECT_EQ(static_cast<size_t>(call), done.size());
+    done.push_back(of->position());
+    open_.emplace_back(completion, feeds[0].clone());
+    return {};
+  }
+  void yield() override {
+    const auto open = std::exchange(open_, {});
+    for (const auto& [completion, value] : open) {
+      std::vector<Tensor> answer = {number(-value_of(value))};
+      completion->done({}, answer);
+    }
+  }
+
+  const Step* of = nullptr;
+  std::vector<size_t> done;  ///< By call: how many instructions had run when it began.
+
+ private:
+  std::vector<std::pair<ports::CallCompletion*, Tensor>> open_;
+};
+
+/// A chain of calls between two others, beside a product of the driver.
+struct ChainBesideAProduct {
+  explicit ChainBesideAProduct(int64_t side) {
+    Graph graph;
+    Builder g(&graph, &test_registry());
+    const Output big = ops::placeholder(g, "big", DType::kFloat32, {side, side});
+    const Output x = ops::placeholder(g, "x", DType::kFloat64, Shape());
+    const Output product = ops::mat_mul(g, big, big);
+    Output last = x;
+    for (int i = 0; i < 3; ++i) {
+      last = ops::neg(g, last);
+      place(&graph, last, i % 2);
+    }
+    for (const Output own : {big, x, product}) place(&graph, own, 2);
+    const auto parts = partition::pull_push_by_device(graph, four_devices()[2], {last, product}, {},
+                                                      test_registry());
+    SR_CHECK(parts.ok(), "{}", base::message_of(parts.status()));
+    compiled = *program::compile(*parts);
+  }
+  program::CompiledStep compiled;
+};
+
+TEST(CallsBesideAProduct, begin_in_the_middle_of_it) {
+  constexpr int64_t kSide = 1024;
+  const ChainBesideAProduct chain(kSide);
+  ASSERT_TRUE(chain.compiled.worker.parks);
+  const auto bound = *BoundProgram::bind(chain.compiled.worker, all_kernels(), {});
+  AnswersInBetween exchange;
+  BufferPool pool(1 << 26);
+  Step step(bound.get(), &pool, &exchange);
+  exchange.of = &step;
+  for (uint64_t id = 1; id <= 2; ++id) {
+    exchange.done.clear();
+    step.begin(id);
+    ASSERT_TRUE(step.feed(0, Tensor::empty(DType::kFloat32, {kSide, kSide})).ok());
+    ASSERT_TRUE(step.feed(1, number(3)).ok());
+    const auto progress = step.advance();
+    ASSERT_TRUE(progress.ok()) << progress.status();
+    ASSERT_EQ(*progress, Step::Progress::kDone);
+    EXPECT_EQ(value_of(step.fetch(0)), -3);
+    // Nothing but halves of calls had run: the product had not.
+    EXPECT_EQ(exchange.done, (std::vector<size_t>{0, 2, 4}));
+    step.end();
+  }
+}
+
+TEST(CallsBesideAProduct, programs_of_short_products_keep_the_flat_list) {
+  EXPECT_FALSE(ChainBesideAProduct(64).compiled.worker.parks);
+}
+
 }  // namespace
 }  // namespace sidereal::exec

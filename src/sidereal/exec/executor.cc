@@ -168,7 +168,7 @@ void KernelContext::run_parts(int64_t parts, absl::FunctionRef<void(int64_t)> bo
   const std::thread::id lane = std::this_thread::get_id();
   const auto part = [&](int64_t i) {
     body(i);
-    if (std::this_thread::get_id() == lane) exchange->yield();
+    if (std::this_thread::get_id() == lane) step_->root_->serve();
   };
   if (step_->workers_ != nullptr) return step_->workers_->run(parts, part);
   for (int64_t i = 0; i < parts; ++i) part(i);
@@ -395,7 +395,7 @@ void Step::begin_parking() {
   p.done = 0;
   p.to_start = bound_->needs()->started();
   p.shown = -1;
-  p.has_news = false;
+  p.has_news = p.may_begin_calls = false;
 }
 
 const std::string& Step::waits_for() const {
@@ -582,7 +582,7 @@ Result<Step::Progress> Step::run_all(bool stop_at_wait) {
     for (const int32_t slot : instruction.releases) {
       if (!is_planned(slot)) slots_[slot] = Tensor();
     }
-    if (exchange_ != nullptr) exchange_->yield();
+    if (exchange_ != nullptr) root_->serve();
   }
   if constexpr (traced) note_step();
   return Progress::kDone;
@@ -620,6 +620,7 @@ void Step::go_on_after(size_t index) {
   Parking& p = *parking_;
   const Needs& needs = *bound_->needs();
   ++p.done;
+  p.missing[index] = Parking::kRan;
   if (bound_->program().instructions[index].kind != InstructionKind::kCallWait) --p.to_start;
   for (const int32_t slot : needs.slots(index)) {
     if (--p.uses[slot] == 0) slots_[slot] = Tensor();
@@ -642,6 +643,40 @@ void Step::take_up_parked() {
   p.shown = -1;
 }
 
+/// In the middle of an instruction: lets the lane serve others, and begins calls that can begin by
+/// what has come meanwhile. Of the outermost step.
+void Step::serve() {
+  exchange_->yield();
+  if (parking_ != nullptr && parking_->may_begin_calls) [[unlikely]]
+    begin_calls();
+}
+
+/// Runs the halves of calls that can run. One that fails is left to run_parking().
+void Step::begin_calls() {
+  Parking& p = *parking_;
+  p.may_begin_calls = false;
+  const int64_t began_ns = began_ns_;
+  for (const int32_t index : bound_->needs()->calls()) {
+    if (p.missing[index] != 0) continue;
+    const Instruction& instruction = bound_->program().instructions[index];
+    const PendingCall& call = *pending_[instruction.call];
+    if (trace_ != nullptr) began_ns_ = trace_->now();
+    if (instruction.kind == InstructionKind::kCallWait) {
+      if (!call.finished || !call.result.ok()) continue;
+    } else {
+      // What it reads of variables is read by an instruction of its own, just before it.
+      const auto reads = bound_->needs()->late_reads(index);
+      const bool is_ready = std::all_of(reads.begin(), reads.end(), [&](int32_t read) {
+        return p.missing[read] == Parking::kRan;
+      });
+      if (!is_ready || !start_call(instruction).ok()) continue;
+    }
+    if (trace_ != nullptr) note(instruction);
+    go_on_after(static_cast<size_t>(index));
+  }
+  began_ns_ = began_ns;
+}
+
 template <bool traced>
 Result<Step::Progress> Step::run_parking(bool stop_at_wait) {
   Parking& p = *parking_;
@@ -657,8 +692,9 @@ Result<Step::Progress> Step::run_parking(bool stop_at_wait) {
     } else {
       if (index == p.missing.size()) break;
       ++p.next;
-      if (p.missing[index] > 0) continue;
     }
+    // begin_calls() may have run it.
+    if (p.missing[index] != 0) continue;
     if (stop_ != nullptr && stop_->raised()) [[unlikely]]
       return stop_->status();
     if constexpr (traced) {
@@ -666,7 +702,7 @@ Result<Step::Progress> Step::run_parking(bool stop_at_wait) {
       began_ns_ = p.began_ns[index];
     }
     for (const int32_t read : bound_->needs()->late_reads(index)) {
-      if (std::exchange(p.missing[read], 0) == 0) continue;
+      if (p.missing[read] != Needs::kLate) continue;
       SR_RETURN_IF_ERROR(run_instruction(static_cast<size_t>(read)));
       if constexpr (traced) note(bound_->program().instructions[read]);
       go_on_after(static_cast<size_t>(read));

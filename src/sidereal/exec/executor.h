@@ -108,7 +108,7 @@ class Step {
   Result<Progress> advance();
   /// Has what is parked look again, in an advance() that goes on: something has come.
   void look_again() {
-    if (parking_ != nullptr) parking_->has_news = true;
+    if (parking_ != nullptr) parking_->has_news = parking_->may_begin_calls = true;
   }
   /// As advance(), but stops where the step would first wait, whether or not the answer is there:
   /// it sends what can be sent without one and, for a program that calls, does nothing that depends
@@ -163,6 +163,8 @@ class Step {
   void park(size_t index);
   void take_up_parked();
   void go_on_after(size_t index);
+  void serve();
+  void begin_calls();
   [[nodiscard]] bool waits_for_message(size_t index) const;
   [[nodiscard]] int holders_to_expect(const program::Instruction& instruction, int32_t output,
                                       const tensor::Buffer* buffer) const;
@@ -172,7 +174,8 @@ class Step {
 
   /// Where a step of a program that parks stands.
   struct Parking {
-    std::vector<int32_t> missing;  ///< By instruction: how many have still to run before it.
+    static constexpr int32_t kRan = -1;
+    std::vector<int32_t> missing;  ///< By instruction: how many have still to run before it; kRan.
     std::vector<int32_t> uses;     ///< By slot: how many have still to use it.
     /// Below `next`, those that can run, as a heap: the first one first.
     std::vector<int32_t> ready;
@@ -181,7 +184,8 @@ class Step {
     size_t next = 0;                ///< From here on nothing was tried.
     size_t done = 0;
     bool has_news = false;  ///< What is parked is to look again.
-    size_t to_start = 0;    ///< Of those that are no kCallWait.
+    bool may_begin_calls = false;
+    size_t to_start = 0;  ///< Of those that are no kCallWait.
     // The wait that is told of: rather one for what steps share than one for a message.
     int32_t shown = -1;  ///< The instruction; -1: none yet.
     bool shows_message = false;

@@ -48,6 +48,7 @@ Needs::Needs(const program::Program& program) : uses_(program.slots.size(), 0) {
       }
     };
     read(one.inputs);
+    if (one.call >= 0) calls_.push_back(static_cast<int32_t>(i));
     if (one.kind == InstructionKind::kCallStart) {
       read(program.calls[one.call].feeds);
       start[one.call] = static_cast<int32_t>(i);

@@ -36,6 +36,8 @@ class Needs {
   [[nodiscard]] std::span<const int32_t> late_reads(size_t instruction) const {
     return late_reads_.of(instruction);
   }
+  /// The halves of calls, in order.
+  [[nodiscard]] const std::vector<int32_t>& calls() const { return calls_; }
   /// How many instructions are no kCallWait.
   [[nodiscard]] size_t started() const { return started_; }
 
@@ -56,6 +58,7 @@ class Needs {
   Lists readers_;
   Lists slots_;
   Lists late_reads_;
+  std::vector<int32_t> calls_;
   size_t started_ = 0;
 };
 

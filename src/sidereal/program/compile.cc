@@ -1,10 +1,12 @@
 #include "sidereal/program/compile.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
 
+#include "sidereal/ir/control_ops.h"
 #include "sidereal/ir/function.h"
 #include "sidereal/program/internal/buffer_plan.h"
 #include "sidereal/program/internal/schedule.h"
@@ -15,6 +17,28 @@ namespace {
 
 using ir::Node;
 using ir::Output;
+
+/// Multiply-adds from which a product takes long beside a call: some milliseconds.
+constexpr double kLongProduct = 1 << 28;
+
+/// Elements of a value, as far as its extents are known.
+double known_elements(const tensor::Shape& shape) {
+  double out = 1;
+  for (int i = 0; shape.has_rank() && i < shape.rank(); ++i) {
+    out *= static_cast<double>(std::max<int64_t>(shape.dim(i), 1));
+  }
+  return out;
+}
+
+/// About as many multiply-adds as the product has that `instruction` computes; 0: none.
+double product_of(const Instruction& instruction, const std::vector<SlotInfo>& slots) {
+  const std::string& op = instruction.op;
+  if (op != "MatMul" && op != "FusedMatMul" && !op.starts_with("Conv2D")) return 0;
+  const auto elements = [&](int32_t slot) { return known_elements(slots[slot].shape); };
+  // Of m k, k n and m n the square root is m k n.
+  return std::sqrt(elements(instruction.inputs[0]) * elements(instruction.inputs[1]) *
+                   elements(instruction.outputs[0]));
+}
 
 /// The bodies of one program while it is made: each function once, after those it calls.
 /// Thread: core-local.
@@ -34,9 +58,17 @@ class Bodies {
     return std::any_of(instruction.bodies.begin(), instruction.bodies.end(),
                        [&](int32_t body) { return sends_[body]; });
   }
+  /// True when `instruction` may compute for long beside a call, or runs a body that may.
+  [[nodiscard]] bool takes_long(const Instruction& instruction,
+                                const std::vector<SlotInfo>& slots) const {
+    if (ir::is_loop(instruction.op) || product_of(instruction, slots) >= kLongProduct) return true;
+    return std::any_of(instruction.bodies.begin(), instruction.bodies.end(),
+                       [&](int32_t body) { return takes_long_[body]; });
+  }
 
  private:
-  std::vector<bool> sends_;  // By body.
+  std::vector<bool> sends_;       // By body.
+  std::vector<bool> takes_long_;  // By body.
   std::map<ir::FunctionPtr, int32_t> index_;
   std::vector<Program> programs_;
 };
@@ -54,9 +86,10 @@ class Compiler {
     return {};
   }
 
-  /// Lets what waits be parked, if anything does.
+  /// Lets what waits be parked, if anything does, or if an answer may let a call begin while the
+  /// program still computes something else.
   void park() {
-    program_.parks = may_wait(program_, program_);
+    program_.parks = may_wait(program_, program_) || computes_long_before_a_call();
     if (program_.parks) return;
     for (Instruction& instruction : program_.instructions) instruction.after.clear();
   }
@@ -101,9 +134,32 @@ class Compiler {
                        [&](const Instruction& one) { return bodies_.sends(one); });
   }
 
+  [[nodiscard]] bool takes_long() const {
+    return std::any_of(
+        program_.instructions.begin(), program_.instructions.end(),
+        [&](const Instruction& one) { return bodies_.takes_long(one, program_.slots); });
+  }
+
   std::vector<size_t> calls;  ///< By call of the program: which remote it runs.
 
  private:
+  /// True when something takes long behind the first call to a device, and before one that waits
+  /// for an answer. (Workers of lanes have several steps in flight instead.)
+  [[nodiscard]] bool computes_long_before_a_call() const {
+    bool has_begun = false;
+    bool has_waited = false;
+    bool is_long = false;
+    for (const Instruction& one : program_.instructions) {
+      const bool starts =
+          one.kind == InstructionKind::kCallStart && !program_.calls[one.call].device.empty();
+      if (starts && has_waited && is_long) return true;
+      has_begun = has_begun || starts;
+      has_waited = has_waited || one.kind == InstructionKind::kCallWait;
+      is_long = is_long || (has_begun && bodies_.takes_long(one, program_.slots));
+    }
+    return false;
+  }
+
   void plan() {
     plan_buffers(&program_, [&](const Instruction& one) { return bodies_.sends(one); });
   }
@@ -235,6 +291,7 @@ Result<int32_t> Bodies::index_of(const ir::FunctionPtr& function) {
   SR_RETURN_IF_ERROR(compiler.run());
   for (const Output& output : function->outputs()) compiler.add_fetch(output, "");
   sends_.push_back(compiler.sends());
+  takes_long_.push_back(compiler.takes_long());
   programs_.push_back(compiler.finish_body());
   calls.insert(calls.end(), compiler.calls.begin(), compiler.calls.end());
   const auto index = static_cast<int32_t>(programs_.size() - 1);

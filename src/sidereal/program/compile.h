@@ -36,7 +36,8 @@ struct CompiledStep {
 /// stays untouched until its answer came. NoOp nodes leave no instruction, notes (ir::is_note) no
 /// attribute. Functions become bodies,
 /// each once, with schedules and buffers of their own; what they return is never written.
-/// Waiting: a program with an instruction that may wait parks it (Program::parks).
+/// Waiting: a program with an instruction that may wait parks it (Program::parks); so does one that
+/// computes long before a call which may begin meanwhile.
 /// Deterministic: equal graphs give equal bytes.
 Result<CompiledStep> compile(const partition::PartitionedGraph& partitioned);
 
