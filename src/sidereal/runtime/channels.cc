@@ -94,6 +94,7 @@ struct RemotePeers::Shared {
   std::condition_variable changed;
   int calls = 0;
   std::atomic<int64_t> bytes = 0;
+  ArrivalMemory memory;
 };
 
 namespace {
@@ -102,14 +103,15 @@ namespace {
 class RecvCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                        public Peers::Question {
  public:
+  /// `memory` is borrowed until `on_done`.
   RecvCall(std::string peer, uint64_t step, std::span<const Peers::Wanted> wanted,
-           Peers::Asker* asker, std::function<void(int64_t bytes)> on_done)
+           Peers::Asker* asker, ArrivalMemory* memory, std::function<void(int64_t bytes)> on_done)
       : peer_(std::move(peer)),
         step_(step),
         missing_(wanted.size()),
         asker_(asker->weak_from_this()),
         on_done_(std::move(on_done)) {
-    for (const Peers::Wanted& one : wanted) parcels_.emplace_back(one);
+    for (const Peers::Wanted& one : wanted) parcels_.emplace_back(one, memory);
   }
 
   void start(std::shared_ptr<grpc::Channel> channel, base::CountedPtr<RecvCall> self) {
@@ -158,11 +160,11 @@ class RecvCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
 
   /// A parcel that is arriving.
   struct Arriving {
-    explicit Arriving(const Peers::Wanted& wanted)
+    Arriving(const Peers::Wanted& wanted, ArrivalMemory* memory)
         : key(wanted.key),
           values(wanted.count),
           missing(wanted.count),
-          joiner(static_cast<int32_t>(wanted.count)) {}
+          joiner(static_cast<int32_t>(wanted.count), memory) {}
     ports::RendezvousKey key;
     Parcel values;
     size_t missing;
@@ -218,6 +220,8 @@ RemotePeers::~RemotePeers() {
 
 int64_t RemotePeers::bytes_received() const { return shared_->bytes; }
 
+size_t RemotePeers::give_back_unused() { return shared_->memory.trim(); }
+
 base::CountedPtr<Peers::Question> RemotePeers::ask(const ports::TensorSource& source, uint64_t step,
                                                    std::span<const Wanted> wanted, Asker* asker) {
   const std::string task = cluster::task_of(source.device);
@@ -231,7 +235,7 @@ base::CountedPtr<Peers::Question> RemotePeers::ask(const ports::TensorSource& so
     ++shared_->calls;
   }
   auto call = base::CountedPtr<RecvCall>::make(channels_->describe(task), step, wanted, asker,
-                                               [shared = shared_](int64_t bytes) {
+                                               &shared_->memory, [shared = shared_](int64_t bytes) {
                                                  shared->bytes += bytes;
                                                  const std::lock_guard lock(shared->mutex);
                                                  --shared->calls;

@@ -69,6 +69,7 @@ class RemotePeers final : public Peers {
   ~RemotePeers() override;
   base::CountedPtr<Question> ask(const ports::TensorSource& source, uint64_t step,
                                  std::span<const Wanted> wanted, Asker* asker) override;
+  size_t give_back_unused() override;
   /// Bytes of tensors that came.
   [[nodiscard]] int64_t bytes_received() const;
 

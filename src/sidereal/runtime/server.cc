@@ -193,6 +193,7 @@ class Server::Impl {
   }
 
   Status start_services(const ServerOptions& options) {
+    sys::posix::keep_freed_memory();
     channels_ = std::make_unique<Channels>(cluster_, credentials_);
     peers_ = std::make_unique<RemotePeers>(channels_.get());
     uint64_t incarnation = 0;

@@ -116,6 +116,9 @@ class Peers {
     /// Once. `result` has no fetches.
     virtual void done(const ProgramResult& result, std::span<tensor::Tensor> fetches) = 0;
   };
+  /// Gives back memory that was not used since this was last called; how many bytes.
+  virtual size_t give_back_unused() { return 0; }
+
   /// Whether run() works: not over gRPC.
   [[nodiscard]] virtual bool can_run() const { return false; }
   /// See ProgramCall.

@@ -726,7 +726,7 @@ void TaskLane::give_back_unused() {
     if (std::exchange(program.trimmed, trims_) != trims_) program.idle.trim();
   }
   spare_.trim();
-  bytes_given_back_ += pool_.trim();
+  bytes_given_back_ += pool_.trim() + peers_->give_back_unused();
   const int64_t begun = steps_begun_.value();
   if (std::exchange(begun_at_last_give_back_, begun) != begun) {
     // Once more after the last step.

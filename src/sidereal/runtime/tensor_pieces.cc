@@ -67,8 +67,10 @@ Status PieceJoiner::begin(const PieceHead& head, Part* part) {
     return base::data_loss("{}{} has {} bytes", tensor::name_of(part->dtype),
                            part->shape.to_string(), part->bytes);
   }
-  // Pages that no byte comes for are never touched.
-  tensor::Buffer::Ptr memory = tensor::Buffer::try_allocate_zeroed(part->bytes);
+  // Of new memory, pages that no byte comes for are never touched.
+  tensor::Buffer::Ptr memory = memory_ != nullptr
+                                   ? memory_->take(part->bytes)
+                                   : tensor::Buffer::try_allocate_zeroed(part->bytes);
   if (memory == nullptr) {
     return base::resource_exhausted("there is no memory for {}{}", tensor::name_of(part->dtype),
                                     part->shape.to_string());

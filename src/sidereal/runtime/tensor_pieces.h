@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "sidereal/base/status.h"
+#include "sidereal/runtime/arrival_memory.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::session::v1 {
@@ -83,8 +84,11 @@ struct PieceHead {
 class PieceJoiner {
  public:
   /// Takes indices below `count`, and tensors of at most `bytes_max` bytes.
-  explicit PieceJoiner(int32_t count, uint64_t bytes_max = uint64_t{1} << 40)
+  explicit PieceJoiner(int32_t count, uint64_t bytes_max = kBytesMax)
       : count_(count), bytes_max_(bytes_max) {}
+  /// Puts them into memory of `memory`, which is borrowed.
+  PieceJoiner(int32_t count, ArrivalMemory* memory)
+      : count_(count), bytes_max_(kBytesMax), memory_(memory) {}
   /// What it announces is taken from `arriving`, until the joiner goes.
   PieceJoiner(int32_t count, std::shared_ptr<ArrivingBytes> arriving)
       : count_(count), bytes_max_(arriving->max()), arriving_(std::move(arriving)) {}
@@ -120,8 +124,10 @@ class PieceJoiner {
   Status begin(const PieceHead& head, Part* part);
   static Result<tensor::Tensor> finish(Part* part);
 
+  static constexpr uint64_t kBytesMax = uint64_t{1} << 40;
   int32_t count_;
   uint64_t bytes_max_;
+  ArrivalMemory* memory_ = nullptr;
   std::shared_ptr<ArrivingBytes> arriving_;
   uint64_t taken_ = 0;
   Status failure_;

@@ -31,6 +31,13 @@ ProcessFigures process_figures() {
   return out;
 }
 
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+  mallopt(M_MMAP_THRESHOLD, 8 << 20);
+#endif
+}
+
 void release_free_memory() {
 #ifdef __GLIBC__
   malloc_trim(0);

@@ -16,6 +16,11 @@ struct ProcessFigures {
 /// Reads them; 0 where they cannot be read. Thread: any.
 ProcessFigures process_figures();
 
+/// Lets the C library keep up to 64 MiB that were freed, and blocks of up to 8 MiB among them, for
+/// what is allocated next. Else what a large message is read into has fresh pages each time, which
+/// cost more than the bytes that are copied there. Thread: any.
+void keep_freed_memory();
+
 /// Gives back what was freed: the C library keeps most of it, which after a peak is much. Takes
 /// milliseconds, in which other threads may wait for memory. Thread: any.
 void release_free_memory();
