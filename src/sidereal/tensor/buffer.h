@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <span>
 #include <vector>
 
 #include "sidereal/base/counted.h"
@@ -39,6 +40,9 @@ class Buffer final : public base::Counted {
   /// would end the process when the memory is used.
   static Ptr try_allocate(size_t bytes);
   static Ptr try_allocate_zeroed(size_t bytes);
+  /// As try_allocate_zeroed(), for what moves there from `old`, piece by piece, with discard()
+  /// after each: the bytes of `old` count no longer.
+  static Ptr try_allocate_instead_of(std::span<Buffer* const> old, size_t bytes);
   /// Memory that somebody else owns; `release` is called when the last holder lets go.
   static Ptr wrap(void* data, size_t bytes, std::function<void()> release);
 
@@ -54,6 +58,11 @@ class Buffer final : public base::Counted {
   /// Keeps what `other` keeps.
   void keep_all_of(const Buffer& other);
   [[nodiscard]] const std::vector<std::shared_ptr<const void>>& kept() const { return kept_; }
+
+  /// Gives pages back whose bytes are all in [from, to) and not needed any more: they become zero.
+  /// Whole huge pages only. Returns where the next piece begins that can be given back, at most
+  /// `to`. By the only holder. Thread: any, of other bytes.
+  size_t discard(size_t from, size_t to);
 
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] size_t bytes() const { return bytes_; }
@@ -79,6 +88,8 @@ class Buffer final : public base::Counted {
 
   std::byte* data_;
   size_t bytes_;
+  bool has_pages_ = false;  // Of its own: from 2 MiB on.
+  size_t counted_ = 0;      // Of all that such buffers may have.
   Home* home_ = nullptr;
   std::function<void()> release_;
   std::vector<std::shared_ptr<const void>> kept_;  // Without repeats.

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
+#include "sidereal/tensor/buffer.h"
 #include "sidereal/tensor/dispatch.h"
 #include "sidereal/tensor/strings.h"
 
@@ -135,6 +137,22 @@ TEST(Tensor, EmptyTensorsAreDefined) {
   EXPECT_TRUE(t.defined());
   EXPECT_EQ(t.nbytes(), 0u);
   EXPECT_FALSE(Tensor().defined());
+}
+
+TEST(Buffer, gives_back_the_whole_pages_of_what_is_not_needed_any_more) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  const Buffer::Ptr buffer = Buffer::allocate(4 * kHugePage);
+  std::memset(buffer->data(), 1, buffer->bytes());
+  EXPECT_EQ(buffer->discard(100, kHugePage + 5), 100U);
+  EXPECT_EQ(buffer->discard(100, 3 * kHugePage + 5), 3 * kHugePage);
+  EXPECT_EQ(buffer->data()[kHugePage - 1], std::byte{1});
+  EXPECT_EQ(buffer->data()[kHugePage], std::byte{0});
+  EXPECT_EQ(buffer->data()[3 * kHugePage - 1], std::byte{0});
+  EXPECT_EQ(buffer->data()[3 * kHugePage], std::byte{1});
+  const Buffer::Ptr small = Buffer::allocate(64);
+  small->data()[0] = std::byte{1};
+  EXPECT_EQ(small->discard(0, 64), 64U);
+  EXPECT_EQ(small->data()[0], std::byte{1});
 }
 
 }  // namespace
