@@ -170,21 +170,25 @@ void update_split_rows(const Rule& rule, float decay, const SplitTable& table,
   const int64_t width = kDim > 0 ? kDim : dim;
   const auto n = static_cast<int64_t>(rows.size());
   const int64_t row_bytes = std::min<int64_t>(width * static_cast<int64_t>(sizeof(float)), 512);
-  const auto prefetch = [&](const float* array, int64_t row) {
-    const char* at = reinterpret_cast<const char*>(array + row * width);
+  const auto prefetch = [&](const RowArray& array, int64_t row) {
+    const char* at = reinterpret_cast<const char*>(array.data + row * array.stride);
     for (int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(at + b, 0, 2);
   };
+  const auto prefetch_all = [&](int64_t row) {
+    prefetch(table.w, row);
+    if constexpr (Rule::kSlots > 0) prefetch(table.slot1, row);
+    if constexpr (Rule::kSlots > 1) prefetch(table.slot2, row);
+  };
+  const int64_t warm = std::max<int64_t>(0, n - kAheadRows);
+  for (int64_t i = 0; i < n - warm; ++i) prefetch_all(rows[i]);
   for (int64_t i = 0; i < n; ++i) {
-    if (i + kAheadRows < n) {
-      const int64_t row = rows[i + kAheadRows];
-      prefetch(table.w, row);
-      if constexpr (Rule::kSlots > 0) prefetch(table.slot1, row);
-      if constexpr (Rule::kSlots > 1) prefetch(table.slot2, row);
-    }
-    const int64_t at = rows[i] * width;
-    float* w = table.w + at;
-    float* slot1 = Rule::kSlots > 0 ? table.slot1 + at : nullptr;
-    float* slot2 = Rule::kSlots > 1 ? table.slot2 + at : nullptr;
+    if (i < warm) prefetch_all(rows[i + kAheadRows]);
+    const auto at = [row = rows[i]](const RowArray& array) {
+      return array.data + row * array.stride;
+    };
+    float* w = at(table.w);
+    float* slot1 = Rule::kSlots > 0 ? at(table.slot1) : nullptr;
+    float* slot2 = Rule::kSlots > 1 ? at(table.slot2) : nullptr;
     update(rule, decay, {w, w, slot1, slot2, grads[i]}, width);
   }
 }

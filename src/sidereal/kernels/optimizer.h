@@ -62,15 +62,22 @@ struct DenseUpdate {
 /// Applies one dense update.
 void apply_dense(const RuleStep& rule, const DenseUpdate& update);
 
-/// Weights and slots of a table, each an array of its own; unused slots may be null.
-struct SplitTable {
-  float* w = nullptr;
-  float* slot1 = nullptr;
-  float* slot2 = nullptr;
+/// Rows of an array: row r begins at data + r * stride.
+struct RowArray {
+  float* data = nullptr;
+  int64_t stride = 0;
 };
 
-/// Applies the gradients at grads[i], each of `dim`, to rows[i] of arrays [n, dim]. The rows must
-/// be inside the arrays and distinct.
+/// Weights and slots of a table, in arrays of their own or in the rows of one; unused slots may be
+/// null.
+struct SplitTable {
+  RowArray w;
+  RowArray slot1;
+  RowArray slot2;
+};
+
+/// Applies the gradients at grads[i], each of `dim`, to rows[i] of the arrays. The rows must be
+/// inside the arrays and distinct.
 void apply_split_rows(const RuleStep& rule, const SplitTable& table, std::span<const int64_t> rows,
                       std::span<const float* const> grads, int64_t dim);
 

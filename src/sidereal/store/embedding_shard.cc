@@ -1,7 +1,6 @@
 #include "sidereal/store/embedding_shard.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -16,11 +15,6 @@ namespace {
 constexpr int64_t kDimMax = 65536;
 // Rows drawn at once when the rows of the shard follow each other in the table.
 constexpr int64_t kRowsPerDraw = 256;
-
-int64_t padded(int64_t floats) {
-  if (floats >= 16) return (floats + 15) / 16 * 16;
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(floats)));
-}
 
 }  // namespace
 
@@ -40,7 +34,7 @@ Result<std::unique_ptr<EmbeddingShard>> EmbeddingShard::create(EmbeddingOptions 
   const EmbeddingOptions& o = shard->options_;
   shard->rows_ = o.layout.shard_rows(o.shard);
   shard->row_floats_ = o.dim * (1 + o.rule.num_slots());
-  shard->stride_ = padded(shard->row_floats_);
+  shard->stride_ = row_stride(shard->row_floats_);
   SR_ASSIGN_OR_RETURN(const int64_t floats, checked_product(o.name, shard->rows_, shard->stride_));
   SR_ASSIGN_OR_RETURN(shard->memory_, allocate_floats(o.name, floats, o.bytes_max));
   shard->initialise();

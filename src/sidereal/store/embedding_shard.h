@@ -82,8 +82,7 @@ class EmbeddingShard {
   [[nodiscard]] int64_t rows() const { return rows_; }
   /// Floats of a row in use: dim() * (1 + slots).
   [[nodiscard]] int64_t row_floats() const { return row_floats_; }
-  /// Floats from one row to the next: row_floats() rounded up to a multiple of 16, or below 16 to a
-  /// power of two.
+  /// Floats from one row to the next: row_stride(row_floats()).
   [[nodiscard]] int64_t stride() const { return stride_; }
   [[nodiscard]] size_t bytes() const;
   [[nodiscard]] const Counters& counters() const { return counters_; }

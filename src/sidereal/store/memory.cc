@@ -1,8 +1,15 @@
 #include "sidereal/store/memory.h"
 
+#include <bit>
+
 #include "sidereal/base/strings.h"
 
 namespace sidereal::store {
+
+int64_t row_stride(int64_t floats) {
+  if (floats >= 16) return (floats + 15) / 16 * 16;
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(floats)));
+}
 
 Result<int64_t> checked_product(const std::string& name, int64_t a, int64_t b) {
   int64_t product = 0;
