@@ -25,8 +25,8 @@ set(SIDEREAL_KNOWN_MODULES
     wire
     scrape
     transport
-    resources
     store
+    resources
     ckpt
     coord
     ports
@@ -67,8 +67,8 @@ set(SIDEREAL_MAY_USE_lane base sys metrics config)
 set(SIDEREAL_MAY_USE_wire base tensor)
 set(SIDEREAL_MAY_USE_scrape base sys security metrics lane)
 set(SIDEREAL_MAY_USE_transport base tensor sys security metrics config lane wire)
-set(SIDEREAL_MAY_USE_resources base sys tensor)
 set(SIDEREAL_MAY_USE_store base tensor kernels metrics)
+set(SIDEREAL_MAY_USE_resources base sys tensor store)
 set(SIDEREAL_MAY_USE_ckpt base tensor wire sys)
 set(SIDEREAL_MAY_USE_coord base)
 set(SIDEREAL_MAY_USE_ports base tensor lane)

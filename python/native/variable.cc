@@ -66,9 +66,12 @@ void bind_variable(nb::module_& m) {
           "scatter",
           [](Cell& self, const std::string& how, const Value& indices, const Value& values) {
             std::vector<int64_t> rows;
-            check(exec::rows_of(self.value, indices.tensor, values.tensor, &rows));
-            if (!rows.empty()) eager::own(&self.value);
-            check(exec::scatter_rows(scatter_from_name(how), rows, values.tensor, self.value));
+            const ir::TensorSpec table = {self.value.dtype(), self.value.shape()};
+            check(exec::rows_of(table, indices.tensor, values.tensor, &rows));
+            if (rows.empty()) return;
+            eager::own(&self.value);
+            check(exec::scatter_rows(scatter_from_name(how), rows, values.tensor,
+                                     resources::Rows::of(self.value)));
           },
           "how"_a, "indices"_a, "values"_a)
       .def_prop_ro("dtype", [](const Cell& self) { return dtype_object(self.value.dtype()); })

@@ -169,8 +169,8 @@ void make_resources(resources::Manager* manager) {
     auto made = Variable::make({.name = name, .dtype = dtype, .shape = shape});
     SR_CHECK(made.ok(), "{}", base::message_of(made.status()));
     if (shape.is_fully_defined()) {
-      const auto set = (*made)->assign(Tensor::zeros(dtype, shape), true);
-      SR_CHECK(set.ok(), "{}", base::message_of(set.status()));
+      const Status set = (*made)->assign(Tensor::zeros(dtype, shape), true);
+      SR_CHECK(set.ok(), "{}", base::message_of(set));
     }
     static_cast<void>(manager->find_or_create<Variable>(name, [&] { return *made; }));
   };

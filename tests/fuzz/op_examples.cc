@@ -197,6 +197,7 @@ std::vector<Example> make_resources() {
           {"TableFind", {}, {handle("t"), keys, Tensor::scalar(0.5F)}, {kF32}},
           {"TableInsert", {}, {handle("t"), keys, f32({2})}, {DType::kBool}},
           {"TableRemove", {}, {handle("t"), keys}, {DType::kBool}},
+          {"VariableGather", {{"dtype", kF32}}, {handle("v"), i64({2, 0})}, {kF32}},
           {"VariableAssignAdd", {}, {handle("v"), f32({3, 2})}, {kF32}},
           {"VariableAssignSub", {}, {handle("v"), f32({3, 2})}, {kF32}},
           {"VariableScatterAdd", {}, {handle("v"), i64({2, 0}), f32({2, 2})}, {kF32}},

@@ -54,7 +54,7 @@ INTERNAL = {
         "has state that is shared by name: see test_resources.py",
     ),
     **dict.fromkeys(
-        ("Variable", "VariableRead", "VariableIsInitialized", "VariableAssign",
+        ("Variable", "VariableRead", "VariableGather", "VariableIsInitialized", "VariableAssign",
          "VariableAssignAdd", "VariableAssignSub", "VariableScatterAdd", "VariableScatterSub",
          "VariableScatterUpdate", "VariableUpdateDense", "VariableUpdateRows"),
         "has state that is shared by name: see test_v1_variables.py",

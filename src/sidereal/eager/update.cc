@@ -58,7 +58,7 @@ Status update_rows(const kernels::RuleStep& rule, Tensor* weights, std::vector<T
                    const Tensor& indices, const Tensor& values) {
   SR_RETURN_IF_ERROR(check_weights(rule, *weights, *slots));
   std::vector<int64_t> rows;
-  SR_RETURN_IF_ERROR(exec::rows_of(*weights, indices, values, &rows));
+  SR_RETURN_IF_ERROR(exec::rows_of({weights->dtype(), weights->shape()}, indices, values, &rows));
   if (rows.empty()) return {};
   const int64_t dim = weights->num_elements() / weights->shape().dim(0);
   const auto width = static_cast<size_t>(dim);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -153,7 +154,13 @@ void sum_at(const T* data, const Scratch& scratch, int64_t width, T* to) {
   }
 }
 
-Status run_sparse(KernelContext& c, Combiner combiner, const IntArg* num_arg, Scratch* scratch) {
+struct SparseOptions {
+  Combiner combiner = Combiner::kSum;
+  bool gathered = false;  ///< The data is the rows at the indices already.
+};
+
+Status run_sparse(KernelContext& c, const SparseOptions& options, const IntArg* num_arg,
+                  Scratch* scratch) {
   const Tensor data = c.input(0);
   SR_RETURN_IF_ERROR(check_rank(c, 1, 1));
   SR_RETURN_IF_ERROR(check_rank(c, 2, 1));
@@ -163,6 +170,7 @@ Status run_sparse(KernelContext& c, Combiner combiner, const IntArg* num_arg, Sc
                             c.input(2).num_elements());
   }
   SR_RETURN_IF_ERROR(read_ids(c.input(1), false, &scratch->indices));
+  if (options.gathered) std::iota(scratch->indices.begin(), scratch->indices.end(), int64_t{0});
   SR_RETURN_IF_ERROR(read_ids(c.input(2), true, &scratch->ids));
   const int64_t rows = data.shape().dim(0);
   const int64_t bad = kernels::first_outside<int64_t>(std::span<const int64_t>(scratch->indices),
@@ -189,7 +197,7 @@ Status run_sparse(KernelContext& c, Combiner combiner, const IntArg* num_arg, Sc
     WideOutput out(c, 0, shape);
     std::fill_n(out.data<C>(), shape.num_elements(), C(0));
     sum_at<C>(wide.data<const C>().data(), *scratch, width, out.data<C>());
-    divide_rows<C>(combiner, scratch->counts, width, out.data<C>());
+    divide_rows<C>(options.combiner, scratch->counts, width, out.data<C>());
     return out.store();
   });
 }
@@ -203,9 +211,12 @@ KernelFactory sparse(Combiner combiner) {
         if (given) {
           SR_ASSIGN_OR_RETURN(num, IntArg::bind(bind, "num_segments", 3));
         }
+        const SparseOptions options = {
+            .combiner = combiner,
+            .gathered = ir::attr_or(bind.instruction.attrs, "gathered", false)};
         return make_kernel(
-            [combiner, given, num, scratch = Scratch()](KernelContext& c) mutable -> Status {
-              return run_sparse(c, combiner, given ? &num : nullptr, &scratch);
+            [options, given, num, scratch = Scratch()](KernelContext& c) mutable -> Status {
+              return run_sparse(c, options, given ? &num : nullptr, &scratch);
             });
       }));
 }

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "sidereal/kernels/elementwise.h"
 #include "sidereal/kernels/optimizer.h"
 #include "sidereal/kernels/sparse.h"
+#include "sidereal/resources/row_layout.h"
 
 /// Updates of weights by the rules of optimizers, in place where the step may.
 namespace sidereal::exec {
@@ -17,6 +20,7 @@ namespace {
 
 using base::invalid_argument;
 using kernels::RuleKind;
+using resources::Rows;
 using resources::Variable;
 using tensor::DType;
 using tensor::Shape;
@@ -55,22 +59,33 @@ Result<kernels::RuleStep> rule_of(const ir::AttrMap& attrs) {
   return rule;
 }
 
-/// What is updated: values that come in and go out again, or variables.
+/// What is updated: values that come in and go out again, or variables. The weights are number 0,
+/// the slots follow.
 class Target {
  public:
   virtual ~Target() = default;
-  /// The weights (0) and the slots, before the update.
-  [[nodiscard]] virtual const Tensor& before(int i) const = 0;
-  /// The same, to be written to.
-  virtual Tensor& changed(int i) = 0;
+  [[nodiscard]] virtual DType dtype(int i) const = 0;
+  [[nodiscard]] virtual const Shape& shape(int i) const = 0;
+  /// To be called when all inputs have been checked, before rows are changed.
+  virtual void lay_out(KernelContext& /*c*/) {}
+  /// Where it is to be written to.
+  virtual Rows changed(int i) = 0;
+
+  /// "float32[2,3]".
+  [[nodiscard]] std::string to_string(int i) const {
+    return fmt::format("{}{}", tensor::name_of(dtype(i)), shape(i).to_string());
+  }
 };
 
 /// Inputs of which the outputs are made. The slots follow input `step`.
 class Values final : public Target {
  public:
   Values(KernelContext& c, int step) : context_(c), step_(step) {}
-  [[nodiscard]] const Tensor& before(int i) const override { return context_.input(input(i)); }
-  Tensor& changed(int i) override { return context_.updated(i, input(i)); }
+  [[nodiscard]] DType dtype(int i) const override { return context_.input(input(i)).dtype(); }
+  [[nodiscard]] const Shape& shape(int i) const override {
+    return context_.input(input(i)).shape();
+  }
+  Rows changed(int i) override { return Rows::of(context_.updated(i, input(i))); }
 
  private:
   [[nodiscard]] int input(int i) const { return i == 0 ? 0 : step_ + i; }
@@ -83,8 +98,17 @@ class Values final : public Target {
 class Locked final : public Target {
  public:
   explicit Locked(std::span<Variable::Value* const> values) : values_(values) {}
-  [[nodiscard]] const Tensor& before(int i) const override { return values_[i]->get(); }
-  Tensor& changed(int i) override { return values_[i]->own(); }
+  [[nodiscard]] DType dtype(int i) const override { return values_[i]->dtype(); }
+  [[nodiscard]] const Shape& shape(int i) const override { return values_[i]->shape(); }
+  void lay_out(KernelContext& c) override {
+    std::optional<resources::RowLayout> layout = resources::RowLayout::plan(values_);
+    if (!layout.has_value()) return;
+    constexpr int64_t kBytes = int64_t{1} << 20;
+    c.parallel(layout->rows(), kBytes / layout->stride() + 1,
+               [&](int64_t begin, int64_t end) { layout->move(begin, end); });
+    layout->finish();
+  }
+  Rows changed(int i) override { return values_[i]->own(); }
 
  private:
   std::span<Variable::Value* const> values_;
@@ -98,12 +122,14 @@ class Update {
 
   /// Checks the target, and finds what depends on the step.
   Status prepare(KernelContext& c, const Target& target) {
-    SR_RETURN_IF_ERROR(check_float(target.before(0), "the weights are"));
+    SR_RETURN_IF_ERROR(check_float(target, 0, "the weights are"));
     SR_RETURN_IF_ERROR(check_dtype(c, step_, DType::kFloat64));
     if (c.input(step_).num_elements() != 1) return invalid_argument("the step must be a scalar");
     for (int i = 1; i <= num_slots(); ++i) {
-      SR_RETURN_IF_ERROR(check_float(target.before(i), "a slot is"));
-      SR_RETURN_IF_ERROR(check_shape(target.before(i), target.before(0), "a slot"));
+      SR_RETURN_IF_ERROR(check_float(target, i, "a slot is"));
+      if (target.shape(i) == target.shape(0)) continue;
+      return invalid_argument("a slot is {}; the weights are {}", target.to_string(i),
+                              target.to_string(0));
     }
     if (rule_.kind == RuleKind::kAdam) {
       const double t = c.in<double>(step_)[0];
@@ -118,19 +144,19 @@ class Update {
   /// To be called when all inputs have been checked.
   kernels::SplitTable begin(Target& target) const {
     kernels::SplitTable table;
-    float** const arrays[] = {&table.w, &table.slot1, &table.slot2};
-    for (int i = 0; i <= num_slots(); ++i) *arrays[i] = target.changed(i).data<float>().data();
+    kernels::RowArray* const arrays[] = {&table.w, &table.slot1, &table.slot2};
+    for (int i = 0; i <= num_slots(); ++i) {
+      const Rows rows = target.changed(i);
+      *arrays[i] = {reinterpret_cast<float*>(rows.at),
+                    rows.stride / static_cast<int64_t>(sizeof(float))};
+    }
     return table;
   }
 
-  static Status check_float(const Tensor& value, std::string_view what) {
-    if (value.dtype() == DType::kFloat32) return {};
-    return invalid_argument("{} {}; the rules of optimizers are float32", what, value.to_string());
-  }
-  static Status check_shape(const Tensor& value, const Tensor& weights, std::string_view what) {
-    if (value.shape() == weights.shape()) return {};
-    return invalid_argument("{} is {}; the weights are {}", what, value.to_string(),
-                            weights.to_string());
+  static Status check_float(const Target& target, int i, std::string_view what) {
+    if (target.dtype(i) == DType::kFloat32) return {};
+    return invalid_argument("{} {}; the rules of optimizers are float32", what,
+                            target.to_string(i));
   }
 
   [[nodiscard]] const kernels::RuleStep& rule() const { return rule_; }
@@ -192,20 +218,56 @@ class UpdateDense final : public UpdateKernel {
   Status apply(KernelContext& c, Target& target) override {
     SR_RETURN_IF_ERROR(update().prepare(c, target));
     const Tensor grad = c.input(1);
-    SR_RETURN_IF_ERROR(Update::check_float(grad, "the gradient is"));
-    SR_RETURN_IF_ERROR(Update::check_shape(grad, target.before(0), "the gradient"));
+    if (grad.dtype() != DType::kFloat32) {
+      return invalid_argument("the gradient is {}; the rules of optimizers are float32",
+                              grad.to_string());
+    }
+    if (!(grad.shape() == target.shape(0))) {
+      return invalid_argument("the gradient is {}; the weights are {}", grad.to_string(),
+                              target.to_string(0));
+    }
+    const int64_t count = grad.shape().rank() == 0 ? 1 : grad.shape().dim(0);
+    const int64_t dim = count == 0 ? 0 : grad.num_elements() / count;
     const kernels::SplitTable table = update().begin(target);
     const float* from = grad.data<const float>().data();
+    const auto is_apart = [dim](const kernels::RowArray& rows) {
+      return rows.data != nullptr && rows.stride != dim;
+    };
+    if (is_apart(table.w) || is_apart(table.slot1) || is_apart(table.slot2)) {
+      apply_to_rows(c, table, from, count, dim);
+      return {};
+    }
     c.parallel(grad.num_elements(), kGrain, [&](int64_t begin, int64_t end) {
-      const auto slot = [begin](float* array) { return array == nullptr ? array : array + begin; };
-      kernels::apply_dense(update().rule(), {.w_in = table.w + begin,
-                                             .w_out = table.w + begin,
-                                             .slot1 = slot(table.slot1),
-                                             .slot2 = slot(table.slot2),
+      const auto part = [begin](const kernels::RowArray& rows) {
+        return rows.data == nullptr ? nullptr : rows.data + begin;
+      };
+      kernels::apply_dense(update().rule(), {.w_in = part(table.w),
+                                             .w_out = part(table.w),
+                                             .slot1 = part(table.slot1),
+                                             .slot2 = part(table.slot2),
                                              .grad = from + begin,
                                              .n = end - begin});
     });
     return {};
+  }
+
+  /// The same of rows that do not follow one another.
+  void apply_to_rows(KernelContext& c, const kernels::SplitTable& table, const float* grad,
+                     int64_t count, int64_t dim) {
+    c.parallel(count, kGrain / dim + 1, [&](int64_t begin, int64_t end) {
+      constexpr int64_t kBlock = 64;
+      std::array<int64_t, kBlock> rows{};
+      std::array<const float*, kBlock> grads{};
+      for (int64_t at = begin; at < end; at += kBlock) {
+        const auto size = static_cast<size_t>(std::min(kBlock, end - at));
+        for (size_t i = 0; i < size; ++i) {
+          rows[i] = at + static_cast<int64_t>(i);
+          grads[i] = grad + rows[i] * dim;
+        }
+        kernels::apply_split_rows(update().rule(), table, std::span(rows.data(), size),
+                                  std::span(grads.data(), size), dim);
+      }
+    });
   }
 };
 
@@ -234,6 +296,7 @@ struct RowInputs {
   int indices = 1;
   std::vector<int64_t> columns = {0};
   std::vector<int64_t> widths = {0};  ///< 0: as wide as a row of the weights.
+  bool distinct = false;              ///< No two indices are equal.
 
   [[nodiscard]] int first_values() const { return 1 + indices; }
   [[nodiscard]] int num_values() const { return static_cast<int>(columns.size()); }
@@ -248,35 +311,58 @@ class UpdateRows final : public UpdateKernel {
  private:
   Status apply(KernelContext& c, Target& target) override {
     SR_RETURN_IF_ERROR(update().prepare(c, target));
-    const Tensor& weights = target.before(0);
-    if (weights.shape().rank() < 1) return invalid_argument("a scalar has no rows");
-    const int64_t count = weights.shape().dim(0);
-    const int64_t dim = count == 0 ? 0 : weights.num_elements() / count;
+    const Shape& shape = target.shape(0);
+    if (shape.rank() < 1) return invalid_argument("a scalar has no rows");
+    const int64_t count = shape.dim(0);
+    const int64_t dim = count == 0 ? 0 : shape.num_elements() / count;
     SR_ASSIGN_OR_RETURN(const std::span<const int64_t> rows, rows_of(c));
-    const auto n = static_cast<int64_t>(rows.size());
     if (const int64_t bad = kernels::find_out_of_range(rows, count); bad >= 0) {
       return base::out_of_range("index {} is not a row of {}: indices are 0 to {}", rows[bad],
-                                weights.to_string(), count - 1);
+                                target.to_string(0), count - 1);
     }
-    SR_RETURN_IF_ERROR(find_gradients(c, weights, n, dim));
+    SR_RETURN_IF_ERROR(find_gradients(c, target, static_cast<int64_t>(rows.size()), dim));
+    // Who says that rows are distinct may lie: then one is updated twice, but never by two threads.
+    const bool is_distinct = inputs_.distinct && c.threads() == 1;
+    Tensor sums;
+    const std::span<const int64_t> distinct =
+        is_distinct ? take_all(rows) : sum_equal(c, rows, dim, &sums);
+    target.lay_out(c);
+    const kernels::SplitTable table = update().begin(target);
+    if (dim == 0) return {};
+    c.parallel(
+        static_cast<int64_t>(distinct.size()), kGrain / dim + 1, [&](int64_t begin, int64_t end) {
+          const auto size = static_cast<size_t>(end - begin);
+          kernels::apply_split_rows(update().rule(), table,
+                                    distinct.subspan(static_cast<size_t>(begin), size),
+                                    std::span<const float* const>(sums_.data() + begin, size), dim);
+        });
+    return {};
+  }
+
+  /// Points sums_ at the gradients of `rows`, which are distinct.
+  std::span<const int64_t> take_all(std::span<const int64_t> rows) {
+    sums_.resize(std::max(sums_.size(), rows.size()));
+    const float** to = sums_.data();
+    for (const kernels::GradRows& some : gradients_) {
+      for (int64_t i = 0; i < some.count; ++i) *to++ = some.from + i * some.stride;
+    }
+    return rows;
+  }
+
+  /// Points sums_ at the sums of the gradients of equal rows, some of them in `sums`. The distinct
+  /// rows.
+  std::span<const int64_t> sum_equal(KernelContext& c, std::span<const int64_t> rows, int64_t dim,
+                                     Tensor* sums) {
+    const auto n = static_cast<int64_t>(rows.size());
     distinct_.resize(std::max(distinct_.size(), rows.size()));
     inverse_.resize(std::max(inverse_.size(), rows.size()));
     const int64_t found = kernels::unique(rows, scratch_, distinct_.data(), inverse_.data());
     sums_.resize(std::max(sums_.size(), static_cast<size_t>(found)));
-    Tensor sums;
-    if (found < n) sums = c.temporary(DType::kFloat32, Shape{std::min(found, n - found), dim});
+    if (found < n) *sums = c.temporary(DType::kFloat32, Shape{std::min(found, n - found), dim});
     kernels::sum_equal_rows(gradients_,
                             std::span<const int32_t>(inverse_.data(), static_cast<size_t>(n)), dim,
-                            found < n ? sums.data<float>().data() : nullptr, sums_);
-    const kernels::SplitTable table = update().begin(target);
-    if (dim == 0) return {};
-    c.parallel(found, kGrain / dim + 1, [&](int64_t begin, int64_t end) {
-      const auto size = static_cast<size_t>(end - begin);
-      kernels::apply_split_rows(update().rule(), table,
-                                std::span<const int64_t>(distinct_.data() + begin, size),
-                                std::span<const float* const>(sums_.data() + begin, size), dim);
-    });
-    return {};
+                            found < n ? sums->data<float>().data() : nullptr, sums_);
+    return {distinct_.data(), static_cast<size_t>(found)};
   }
 
   /// All indices, as int64.
@@ -299,7 +385,7 @@ class UpdateRows final : public UpdateKernel {
   }
 
   /// Sets gradients_ to `n` rows of `dim`.
-  Status find_gradients(KernelContext& c, const Tensor& weights, int64_t n, int64_t dim) {
+  Status find_gradients(KernelContext& c, const Target& target, int64_t n, int64_t dim) {
     gradients_.clear();
     int64_t found = 0;
     for (int v = 0; v < inputs_.num_values(); ++v) {
@@ -319,7 +405,7 @@ class UpdateRows final : public UpdateKernel {
     }
     if (found == n) return {};
     return invalid_argument("{} for {} rows of {}", c.input(inputs_.first_values()).to_string(), n,
-                            weights.to_string());
+                            target.to_string(0));
   }
 
   RowInputs inputs_;
@@ -334,6 +420,7 @@ class UpdateRows final : public UpdateKernel {
 Result<std::unique_ptr<Kernel>> make_update_rows(const BindContext& bind, RowInputs inputs,
                                                  bool of_variables = false) {
   SR_ASSIGN_OR_RETURN(const auto rule, rule_of(bind.instruction.attrs));
+  inputs.distinct = of_variables && ir::attr_or(bind.instruction.attrs, "distinct", false);
   SR_ASSIGN_OR_RETURN(resources::Manager* const manager,
                       check_inputs(bind, rule, inputs.step(), of_variables));
   return std::unique_ptr<Kernel>(std::make_unique<UpdateRows>(rule, std::move(inputs), manager));

@@ -216,7 +216,9 @@ void add_sparse(OpRegistry* registry, const char* name, const char* doc, Gradien
                  .min_inputs = 3,
                  .max_inputs = 4,
                  .attrs = {{"num_segments", "int", false,
-                            "Rows of the output; without it as many as there are ids."}},
+                            "Rows of the output; without it as many as there are ids."},
+                           {"gathered", "bool", false,
+                            "x has the rows at indices, in their order, and no others."}},
                  .infer = infer_sparse,
                  .gradient = gradient});
 }

@@ -48,6 +48,26 @@ Status infer_read(const InferContext& c) {
   return put(c, spec.dtype, std::move(spec.shape));
 }
 
+Status infer_variable_gather(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require_handle(c));
+  SR_RETURN_IF_ERROR(require(c, sets::kIndices, 1, 1));
+  SR_ASSIGN_OR_RETURN(const TensorSpec spec, declared(c));
+  const auto out = ir::attr_or<DType>(c.attrs, "out_type", spec.dtype);
+  if (out != spec.dtype && (spec.dtype != DType::kFloat32 || out != DType::kBFloat16)) {
+    return base::invalid_argument("out_type is {}; rows of {} are gathered as they are{}",
+                                  tensor::name_of(out), tensor::name_of(spec.dtype),
+                                  spec.dtype == DType::kFloat32 ? " or rounded to bfloat16" : "");
+  }
+  if (!spec.shape.has_rank() || !c.inputs[1].shape.has_rank()) {
+    return put(c, out, Shape::unknown_rank());
+  }
+  if (spec.shape.rank() < 1) return base::invalid_argument("a scalar has no rows");
+  Shape shape = c.inputs[1].shape;
+  for (int i = 1; i < spec.shape.rank(); ++i) shape.append(spec.shape.dim(i));
+  SR_RETURN_IF_ERROR(ir::check_shape(shape));
+  return put(c, out, std::move(shape));
+}
+
 Status infer_is_initialized(const InferContext& c) {
   SR_RETURN_IF_ERROR(require_handle(c));
   return put(c, DType::kBool, Shape());
@@ -123,6 +143,19 @@ void register_reads(OpRegistry* registry) {
                  .gradient = grad_read,
                  .stateful = true,
                  .handle_inputs = 1});
+  registry->add(
+      {.name = "VariableGather",
+       .doc = "(handle, indices) -> the rows of a variable at indices: Gather of its VariableRead, "
+              "without the rest of it. Made by the pass that gathers at variables.",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .attrs = {kDtype,
+                 kShape,
+                 {"out_type", "dtype", false, "bfloat16: float32 rows are rounded on the way."}},
+       .infer = infer_variable_gather,
+       .differentiable = false,
+       .stateful = true,
+       .handle_inputs = 1});
   registry->add({.name = "VariableIsInitialized",
                  .doc = "Whether the variable of a handle has a value.",
                  .min_inputs = 1,
@@ -147,6 +180,8 @@ void register_rules(OpRegistry* registry) {
                  .stateful = true,
                  .effect = true,
                  .handle_inputs = 1});
+  attrs.push_back(
+      {"distinct", "bool", false, "No two indices are equal; none is looked for then."});
   registry->add({.name = "VariableUpdateRows",
                  .doc = "(handle, indices, values, step, learning rate, handles of slots...): "
                         "UpdateRows of variables, at once.",

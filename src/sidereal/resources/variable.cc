@@ -63,6 +63,22 @@ Status Variable::uninitialized() const {
       def_.name, tensor::name_of(def_.dtype), def_.shape.to_string());
 }
 
+Rows Rows::of(const Tensor& value) {
+  Rows out{.at = value.raw(), .count = 1, .width = value.num_elements()};
+  if (value.shape().rank() > 0) {
+    out.count = value.shape().dim(0);
+    out.width = out.count == 0 ? 0 : value.num_elements() / out.count;
+  }
+  out.stride = out.width * static_cast<int64_t>(tensor::size_of(value.dtype()));
+  return out;
+}
+
+Rows Rows::joined(size_t size) const {
+  const int64_t row = width * static_cast<int64_t>(size);
+  if (count != 0 && row != stride) return *this;
+  return {.at = at, .count = 1, .width = count * width, .stride = count * row};
+}
+
 void Variable::Value::renew() {
   if (is_only_holder(now_)) return;
   const bool fits = spare_.defined() && spare_.dtype() == now_.dtype() &&
@@ -72,16 +88,44 @@ void Variable::Value::renew() {
   if (spare_.nbytes() > kSpareBytesMax) spare_ = Tensor();
 }
 
-Tensor& Variable::Value::own() {
-  if (is_only_holder(now_)) return now_;
-  if (now_.dtype() == DType::kString) {
-    now_ = now_.clone();
-    return now_;
+Tensor Variable::Value::get(Allocate allocate) const {
+  if (!is_in_table()) return now_;
+  const Rows from = rows();
+  Tensor out = allocate(dtype(), shape());
+  const size_t bytes = static_cast<size_t>(from.width) * tensor::size_of(dtype());
+  std::byte* to = out.raw();
+  for (int64_t r = 0; r < from.count; ++r, to += bytes) {
+    std::memcpy(to, from.at + r * from.stride, bytes);
   }
+  return out;
+}
+
+Rows Variable::Value::rows() const {
+  Rows out = Rows::of(now_);
+  if (is_in_table()) out.stride = stride_;
+  return out;
+}
+
+Rows Variable::Value::own() {
+  if (is_in_table() || is_only_holder(now_)) return rows();
   const Tensor old = now_;
   renew();
   if (old.nbytes() > 0) std::memcpy(now_.raw(), old.raw(), old.nbytes());
-  return now_;
+  return rows();
+}
+
+void Variable::Value::copy_from(const Tensor& value) {
+  if (!is_in_table()) {
+    renew();
+    if (value.nbytes() > 0) std::memcpy(now_.raw(), value.raw(), value.nbytes());
+    return;
+  }
+  const Rows to = rows();
+  const size_t bytes = static_cast<size_t>(to.width) * tensor::size_of(dtype());
+  const std::byte* from = value.raw();
+  for (int64_t r = 0; r < to.count; ++r, from += bytes) {
+    std::memcpy(to.at + r * to.stride, from, bytes);
+  }
 }
 
 void Variable::cancel() {
@@ -90,10 +134,10 @@ void Variable::cancel() {
   bytes_.store(0, std::memory_order_relaxed);
 }
 
-Result<Tensor> Variable::read() const {
+Result<Tensor> Variable::read(Allocate allocate) const {
   const std::lock_guard lock(mutex_);
   if (!value_.now_.defined()) return uninitialized();
-  return value_.now_;
+  return value_.get(allocate);
 }
 
 bool Variable::is_initialized() const {
@@ -101,7 +145,8 @@ bool Variable::is_initialized() const {
   return value_.now_.defined();
 }
 
-Result<Tensor> Variable::assign(const Tensor& value, bool checks_shape) {
+Status Variable::assign(const Tensor& value, bool checks_shape,
+                        absl::FunctionRef<void(const Value&)> then) {
   const bool good_shape = !checks_shape || fits(def_.shape, value.shape());
   if (value.dtype() != def_.dtype || !good_shape) {
     return invalid_argument("{} is assigned to variable '{}', which is {}{}", value.to_string(),
@@ -114,10 +159,16 @@ Result<Tensor> Variable::assign(const Tensor& value, bool checks_shape) {
     now = value.clone();
     bytes_.store(static_cast<int64_t>(now.nbytes()), std::memory_order_relaxed);
   } else if (now.buffer() != value.buffer()) {
-    value_.renew();
-    if (value.nbytes() > 0) std::memcpy(now.raw(), value.raw(), value.nbytes());
+    value_.copy_from(value);
   }
-  return now;
+  then(value_);
+  return {};
+}
+
+Status Variable::look(absl::FunctionRef<Status(const Value&)> look) const {
+  const std::lock_guard lock(mutex_);
+  if (!value_.now_.defined()) return uninitialized();
+  return look(value_);
 }
 
 Status Variable::change(std::span<Variable* const> variables,

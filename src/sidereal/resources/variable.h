@@ -1,6 +1,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,7 +27,27 @@ struct VariableDef {
 /// True when a value of `shape` has what is known of `wanted`: its rank, its extents.
 bool fits(const tensor::Shape& wanted, const tensor::Shape& shape);
 
-/// A tensor that steps read and change (TensorFlow: core/framework/resource_var.h, Var).
+/// Where the rows of a value are: row r is `width` elements from `at` + r * `stride` on. A scalar
+/// is one row of one element. Value type.
+struct Rows {
+  std::byte* at = nullptr;
+  int64_t count = 0;
+  int64_t width = 0;
+  int64_t stride = 0;  ///< In bytes.
+
+  /// Those of a tensor.
+  static Rows of(const tensor::Tensor& value);
+  /// All elements as one row, when they follow one another; else the rows as they are. `size`:
+  /// bytes of an element.
+  [[nodiscard]] Rows joined(size_t size) const;
+};
+
+/// Memory for a tensor.
+using Allocate = absl::FunctionRef<tensor::Tensor(tensor::DType, const tensor::Shape&)>;
+
+/// A tensor that steps read and change (TensorFlow: core/framework/resource_var.h, Var). It has
+/// memory of its own, or columns of a table whose rows hold weights and slots side by side
+/// (RowLayout).
 /// Thread: any; a change holds a lock from its read to its write, which is none for a lane that has
 /// the variable to itself (sys::posix::BiasedMutex). Takes no memory but for large values that
 /// somebody holds while they are changed.
@@ -36,17 +58,33 @@ class Variable final : public Resource {
   /// The value of a variable that is locked.
   class Value {
    public:
-    [[nodiscard]] const tensor::Tensor& get() const { return now_; }
-    /// The same, to be written to: a copy, when somebody else holds its memory.
-    tensor::Tensor& own();
+    [[nodiscard]] tensor::DType dtype() const { return now_.dtype(); }
+    [[nodiscard]] const tensor::Shape& shape() const { return now_.shape(); }
+    /// "float32[2,3]".
+    [[nodiscard]] std::string to_string() const { return now_.to_string(); }
+    /// Whether it has columns of a table, and no memory of its own.
+    [[nodiscard]] bool is_in_table() const { return stride_ != 0; }
+
+    /// The value as a tensor that does not change with the variable: it shares the variable's
+    /// memory, or, of one in a table, is a copy in what `allocate` gives.
+    [[nodiscard]] tensor::Tensor get(Allocate allocate) const;
+    /// Its rows, to be read while the variable is locked. Not of strings.
+    [[nodiscard]] Rows rows() const;
+    /// The same, to be written to: those of a copy, when somebody else holds the memory.
+    Rows own();
 
    private:
     friend class Variable;
+    friend class RowLayout;
     /// Memory for another value of this dtype and shape that nobody else holds.
     void renew();
+    /// Copies `value`, which has the same dtype and shape and holds no strings.
+    void copy_from(const tensor::Tensor& value);
 
-    tensor::Tensor now_;
-    tensor::Tensor spare_;  // Maybe: what now_ was before, for which others may hold it yet.
+    tensor::Tensor now_;       // In a table, its first element is that of the first row.
+    tensor::Tensor spare_;     // Maybe: what now_ was before, for which others may hold it yet.
+    int64_t stride_ = 0;       // Bytes from row to row of the table it is in; 0: it is in none.
+    bool has_layout_ = false;  // It will not go into a table any more.
   };
 
   /// kInvalidArgument for a dtype that no tensor has.
@@ -61,15 +99,19 @@ class Variable final : public Resource {
   /// kInvalidArgument when a variable of `other` cannot be this one.
   [[nodiscard]] Status check_same(const VariableDef& other) const;
 
-  /// The value now, which shares its memory and does not change with the variable.
-  /// kFailedPrecondition before the first assign().
-  [[nodiscard]] Result<tensor::Tensor> read() const;
+  /// Value::get() of the value now. kFailedPrecondition before the first assign().
+  [[nodiscard]] Result<tensor::Tensor> read(Allocate allocate = tensor::Tensor::empty) const;
   [[nodiscard]] bool is_initialized() const;
 
   /// Gives it a copy of `value`: into the memory it has where nobody else holds that. The dtype
-  /// must be its own; the shape as well, if `checks_shape`. Returns the new value.
-  Result<tensor::Tensor> assign(const tensor::Tensor& value, bool checks_shape = true);
+  /// must be its own; the shape as well, if `checks_shape`. Calls `then` with the new value, which
+  /// is locked.
+  Status assign(
+      const tensor::Tensor& value, bool checks_shape = true,
+      absl::FunctionRef<void(const Value&)> then = [](const Value&) {});
 
+  /// Calls `look` with the value, which is locked. kFailedPrecondition before the first assign().
+  Status look(absl::FunctionRef<Status(const Value&)> look) const;
   /// Calls `change(values)`, with the values of `variables` locked. kFailedPrecondition when one
   /// has no value yet, kInvalidArgument when one is there twice.
   static Status change(std::span<Variable* const> variables,
