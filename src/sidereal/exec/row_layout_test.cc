@@ -3,7 +3,7 @@
 #include <cstring>
 #include <random>
 
-#include "sidereal/exec/test_variable_ops.h"
+#include "sidereal/exec/testing/variable_ops.h"
 #include "sidereal/kernels/optimizer.h"
 
 /// Tables with their slots in their rows, beside values that are arrays of their own: what is read

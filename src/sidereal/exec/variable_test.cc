@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "sidereal/exec/test_variable_ops.h"
+#include "sidereal/exec/testing/variable_ops.h"
 
 /// Ops on variables by their handles.
 namespace sidereal::exec {

@@ -199,6 +199,7 @@ class LookupExpander {
     update.inputs = rewriter_.map(node.inputs);
     update.inputs[1] = routed.rows;
     update.inputs[2] = {sums, 0};
+    update.attrs["distinct"] = true;
     update.control_inputs = rewriter_.map(node.control_inputs);
     SR_ASSIGN_OR_RETURN(const NodeId id, rewriter_.add_as(std::move(update), registry_));
     rewriter_.replace(node.id, id);

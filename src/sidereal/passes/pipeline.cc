@@ -11,6 +11,7 @@
 #include "sidereal/passes/functions.h"
 #include "sidereal/passes/fuse.h"
 #include "sidereal/passes/gather_at_tables.h"
+#include "sidereal/passes/gather_at_variables.h"
 #include "sidereal/passes/lookup_layout.h"
 #include "sidereal/passes/mixed_precision.h"
 #include "sidereal/passes/place.h"
@@ -90,6 +91,9 @@ Result<StepGraph> optimize(StepGraph step, const ir::OpRegistry& registry,
     SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step),
                                          [&](auto& part) { return absorb_casts(part, registry); }));
   }
+  SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {
+                        return gather_at_variables(part, registry);
+                      }));
   if (options.fuse) {
     SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {
                           return lay_out_lookups(part, registry);
