@@ -358,6 +358,43 @@ def test_optimizers_update_as_those_of_the_process(
         like.__dict__.pop("_local", None)
 
 
+@pytest.mark.parametrize("make, like", RULES)
+def test_slots_in_the_rows_of_a_table_are_variables_as_others(make: Any, like: Any) -> None:
+    # Larger than what stays an array of its own.
+    first = np.sin(np.arange(300 * 8, dtype=np.float32)).reshape(300, 8)
+    table = tf.get_variable("table", initializer=first)
+    ids = tf.placeholder(tf.int64, [None])
+    rows = tf.nn.embedding_lookup(table, ids)
+    optimizer = make()
+    train = optimizer.minimize(tf.reduce_sum(rows * rows))
+    slots = [optimizer.get_slot(table, name) for name in optimizer.get_slot_names()]
+    other = sr.Variable(first)
+    with started() as session:
+        for step in range(4):
+            picked = np.array([7, 299, 7, step])
+            held = session.run(table)
+            before = held.copy()
+            looked_up = session.run([rows, train], {ids: picked})[0]
+            np.testing.assert_array_equal(looked_up, before[picked])
+            np.testing.assert_array_equal(held, before)
+            grads = sr.IndexedSlices(2 * looked_up, picked, (300, 8))
+            like.__class__.apply_gradients(like, [(grads, other)])
+            np.testing.assert_allclose(session.run(table), other.numpy(), rtol=1e-6)
+        whole = session.run(table)
+        for slot in slots:
+            value = np.cos(session.run(slot)) + 2
+            session.run(slot.assign(value))
+            np.testing.assert_array_equal(session.run(slot), value)
+            np.testing.assert_array_equal(session.run(tf.gather(slot, [299, 0])), value[[299, 0]])
+        np.testing.assert_array_equal(session.run(table), whole)
+        session.run(table.assign(first))
+        np.testing.assert_array_equal(session.run(table.read_value()), first)
+        session.run(train, {ids: [3]})
+        changed = np.flatnonzero((session.run(table) != first).any(axis=1))
+        assert changed.tolist() == [3]
+        like.__dict__.pop("_local", None)
+
+
 def test_slots_are_variables_beside_theirs() -> None:
     with tf.device("/job:ps/task:1"):
         w = tf.Variable([1.0, 2.0], name="w")
