@@ -90,7 +90,7 @@ Status run(const Flags& flags, const std::string& folder) {
   SR_ASSIGN_OR_RETURN(options.schema, data::inspect(spec));
   options.embedding_dim = flags.dim;
   options.hidden = flags.hidden;
-  options.optimizer = train::adagrad(0.01);
+  options.optimizer = train::optimizer_of("adagrad", 0.01);
   SR_ASSIGN_OR_RETURN(train::CompiledModel model, train::build_model(options));
   SR_ASSIGN_OR_RETURN(const auto cluster,
                       sidereal::app::start_local_cluster({.ps = flags.ps,

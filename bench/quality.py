@@ -53,7 +53,7 @@ CASES = (
     Case("fm", 0.9671, 0.2065, 0.964,
          ("--lr", "0.003", "--l2-embedding", "1e-5", "--epochs", "20")),
     Case("deepfm", 0.9842, 0.1482, 0.980,
-         ("--lr", "0.002", "--lr-decay", "0.85", "--optimizer-param", "beta1=0.5",
+         ("--lr", "0.002", "--lr-decay", "0.85", "--optimizer-param", "beta_1=0.5",
           "--l2-embedding", "5e-4", "--dropout", "0.5", "--embedding-dim", "32",
           "--embedding-stddev", "0.05", "--hidden", "400,400", "--epochs", "14")),
 )  # fmt: skip

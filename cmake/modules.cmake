@@ -56,7 +56,7 @@ set(SIDEREAL_MAY_USE_tensor base)
 set(SIDEREAL_MAY_USE_parse base)
 set(SIDEREAL_MAY_USE_kernels base tensor)
 set(SIDEREAL_MAY_USE_ir base tensor)
-set(SIDEREAL_MAY_USE_ops base tensor ir)
+set(SIDEREAL_MAY_USE_ops base tensor kernels ir)
 # Tests only: a plain interpreter to check gradients and kernels against.
 set(SIDEREAL_MAY_USE_reference base tensor ir ops)
 set(SIDEREAL_MAY_USE_autodiff base tensor ir ops)
@@ -84,7 +84,7 @@ set(SIDEREAL_MAY_USE_runtime
 set(SIDEREAL_MAY_USE_app
     base config metrics sys security cluster tensor kernels ir ops autodiff passes partition
     program lane wire transport store ckpt coord ports exec data)
-set(SIDEREAL_MAY_USE_train base tensor ir ops autodiff data app metrics)
+set(SIDEREAL_MAY_USE_train base tensor kernels ir ops autodiff data app metrics)
 set(SIDEREAL_MAY_USE_cli
     base config metrics sys security cluster tensor kernels ir ops autodiff passes partition
     program lane wire transport store ckpt coord ports exec eager data runtime app train)

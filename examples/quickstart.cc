@@ -88,7 +88,7 @@ Result<CompiledModel> make_model() {
   const Output logit =
       Add{}(model, {WeightedSum{}(model, weights), FactorizationMachine{}(model, vectors),
                     Dense{.units = 1}(model, hidden)});
-  return model.compile(logit, adagrad(0.3));
+  return model.compile(logit, optimizer_of("adagrad", 0.3));
 }
 
 Status run(int64_t rows, int64_t epochs) {

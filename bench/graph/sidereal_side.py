@@ -15,8 +15,8 @@ def optimizer_of(model: work.Model) -> Any:
     if model.optimizer == "adam":
         return sr.optimizers.Adam(model.rate)
     if model.optimizer == "adagrad":
-        return sr.optimizers.Adagrad(model.rate, initial_accumulator=0.1)
-    return sr.optimizers.Sgd(model.rate)
+        return sr.optimizers.Adagrad(model.rate, initial_accumulator_value=0.1)
+    return sr.optimizers.SGD(model.rate)
 
 
 def run_tower(weights: dict[str, sr.Variable], tower: work.Layers, x: Any) -> Any:

@@ -164,15 +164,16 @@ Status serve_sidereal(int in, int out) {
                                                          {.task = kTask}, connection_options(),
                                                          {"127.0.0.1", 0}, &kernels));
   ps->lane().start();
-  SR_ASSIGN_OR_RETURN(const int64_t bytes,
-                      ps->create_variables({{.name = "table",
-                                             .embedding = true,
-                                             .shape = {kTableRows, kDim},
-                                             .rule = store::UpdateRule::adagrad(0.01F),
-                                             .initializer = {store::Initializer::Kind::kUniform,
-                                                             -0.01F, 0.01F, 7, 1},
-                                             .shard = 0,
-                                             .lanes = {1}}}));
+  SR_ASSIGN_OR_RETURN(
+      const int64_t bytes,
+      ps->create_variables(
+          {{.name = "table",
+            .embedding = true,
+            .shape = {kTableRows, kDim},
+            .rule = store::UpdateRule::of("adagrad", {{"learning_rate", 0.01}}),
+            .initializer = {store::Initializer::Kind::kUniform, -0.01F, 0.01F, 7, 1},
+            .shard = 0,
+            .lanes = {1}}}));
   SR_CHECK(bytes > 0);
   pin_to(0);
   for (const Op op : {Op::kPull, Op::kPush}) {

@@ -83,7 +83,7 @@ Result<std::unique_ptr<store::EmbeddingShard>> make_table() {
       {.name = "table",
        .layout = kernels::ShardLayout(kTableRows, 1, 1),
        .dim = kDim,
-       .rule = store::UpdateRule::adagrad(0.01F),
+       .rule = store::UpdateRule::of("adagrad", {{"learning_rate", 0.01}}),
        .initializer = {store::Initializer::Kind::kUniform, -0.01F, 0.01F, 7, 1}});
 }
 

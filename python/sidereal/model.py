@@ -73,7 +73,7 @@ class Model:
         [batch]) against the column "label". A model compiles once."""
         if self._graph is None:
             raise FailedPreconditionError("this model is compiled already")
-        update = optimizers.get(optimizer)._native()
+        update = optimizers.get(optimizer)._of_model()
         self._compiled = self._graph.compile(logit, update)
         self._graph = None
 

@@ -43,7 +43,7 @@ def build(
     compiled = _native.build_model(
         kind=kind,
         schema=schema,
-        optimizer=optimizers.get(optimizer)._native(),
+        optimizer=optimizers.get(optimizer)._of_model(),
         embedding_dim=embedding_dim,
         embedding_stddev=embedding_stddev,
         hidden=list(hidden),

@@ -2,56 +2,151 @@
 apply_gradients(), to variables of this process. Rows of embeddings change only in steps that touch
 them, after the gradients of equal ids have been added.
 
-`weight_decay` is an L2 penalty: weight_decay * w is added to the gradient of what is updated.
+There is a class for each row of the core's table (docs/guide/optimizers.md): SGD, Momentum,
+Adagrad, Adam and so on. Their arguments are the row's parameters in its order, all of which have a
+standard value, and those of every optimizer:
+
+weight_decay: the weight loses learning_rate * weight_decay of itself (tf.keras; AdamW).
+l2_penalty: l2_penalty * w is added to the gradient.
+clipvalue, clipnorm, global_clipnorm: limits of each number of a gradient, of the norm of the
+    gradient of each variable, and of the norm of all gradients; one of them at most.
+learning_rate: a number, a value, a schedule, or a function of no arguments that gives one.
 """
 
 from __future__ import annotations
 
-import math
+import inspect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from . import _native, errors
+from . import _native, clipping, errors, schedules
 from ._dispatch import apply, convert, state
 from .dtypes import float32, float64
 from .gradients import GradientTape
 from .indexed_slices import IndexedSlices
-from .ops import array
-from .ops import math as math_ops
 from .variable import Variable
 
-
-class _Slots:
-    """What an optimizer keeps for one variable: how often it was updated, and its slots."""
-
-    def __init__(self, rule: _native.UpdateRule, variable: Variable) -> None:
-        self.variable = variable
-        self.step = Variable(0.0, trainable=False, dtype=float64, name=f"{variable.name}/step")
-        self.values = [
-            Variable(
-                lambda i=i: apply("Add", (
-                    apply("ZerosLike", (variable._present(),)),
-                    convert(rule.initial_slot(i), variable.dtype),
-                )),
-                trainable=False,
-                name=f"{variable.name}/{rule.slot_name(i)}",
-            )
-            for i in range(rule.num_slots)
-        ]
+#: Arguments of all optimizers that are no parameters of their rows.
+_CLIPS = ("clipnorm", "clipvalue", "global_clipnorm")
+_ROWS = {row.name: row for row in _native.optimizer_rows()}
 
 
-@dataclass(frozen=True)
+def _slot(rule: _native.UpdateRule, i: int, variable: Variable) -> Variable:
+    def first() -> Any:
+        like = variable._present()
+        shape = like.shape[:1] if rule.slot_is_of_row(i) else like.shape
+        start = convert(rule.initial_slot(i), variable.dtype)
+        return apply("Fill", (start,), {"shape": list(shape)})
+
+    return Variable(first, trainable=False, name=f"{variable.name}/{rule.slot_name(i)}")
+
+
+class _Kept:
+    """What an optimizer keeps: how many steps it has made, and the slots of each variable."""
+
+    def __init__(self) -> None:
+        self.iterations = Variable(0, trainable=False, dtype="int64", name="iterations")
+        self.slots: dict[int, tuple[Variable, list[Variable]]] = {}
+
+
 class Optimizer:
     """Base of the optimizers."""
 
+    #: Its row in the table.
     kind: ClassVar[str] = ""
+    __signature__: ClassVar[inspect.Signature]
+
+    learning_rate: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if not self.kind:
+            raise TypeError("Optimizer is the base of SGD, Adam and so on: make one of those")
+        given = self.__signature__.bind(*args, **kwargs)
+        given.apply_defaults()
+        values = dict(given.arguments)
+        self.name = values.pop("name") or self.kind
+        for name, value in values.items():
+            setattr(self, name, value)
+        if sum(getattr(self, name) is not None for name in _CLIPS) > 1:
+            raise ValueError(f"give one of {', '.join(_CLIPS)} at most")
+        for name in _CLIPS:
+            limit = getattr(self, name)
+            if limit is not None and not limit > 0:
+                raise ValueError(f"{name} is {limit}; it must be more than 0")
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._names())
+        return f"{type(self).__name__}({values})"
+
+    @property
+    def uses_step(self) -> bool:
+        """Whether its updates depend on the number of the step."""
+        is_schedule = isinstance(self.learning_rate, schedules.LearningRateSchedule)
+        return is_schedule or _ROWS[self.kind].uses_step
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [parameter[0] for parameter in _ROWS[cls.kind].parameters]
 
     def _parameters(self) -> dict[str, float]:
-        return {key: float(value) for key, value in asdict(self).items()}
+        """Its numbers; the learning rate is left out where it is none."""
+        found = {name: getattr(self, name) for name in self._names()}
+        rate = found["learning_rate"]
+        if callable(rate) or not isinstance(rate, (bool, int, float)):
+            try:
+                found["learning_rate"] = None if callable(rate) else float(rate)
+            except TypeError:
+                found["learning_rate"] = None
+        # TensorFlow says None where there is no decay.
+        return {name: float(value) for name, value in found.items() if value is not None}
 
-    def _native(self) -> _native.Optimizer:
-        return _native.make_optimizer(self.kind, self._parameters())
+    def _of_model(self) -> _native.Optimizer:
+        parameters = self._parameters()
+        if "learning_rate" not in parameters:
+            raise errors.InvalidArgumentError(
+                f"the learning rate is {self.learning_rate!r}; a Model takes a number, which "
+                "fit(learning_rate_decay=) lowers"
+            )
+        clips = [name for name in _CLIPS if getattr(self, name) is not None]
+        if clips:
+            raise errors.InvalidArgumentError(
+                f"{clips[0]}: the gradients of a Model are not clipped; use a session or a function"
+            )
+        return _native.make_optimizer(self.kind, parameters)
+
+    def _rule(self) -> _native.UpdateRule:
+        return _native.UpdateRule(self.kind, self._parameters())
+
+    def _attrs(self) -> dict[str, Any]:
+        """The attributes of UpdateDense and UpdateRows."""
+        parameters = self._parameters()
+        parameters.pop("learning_rate", None)
+        flags = {parameter[0] for parameter in _ROWS[self.kind].parameters if parameter[2]}
+        return {"kind": self.kind} | {
+            name: bool(value) if name in flags else value for name, value in parameters.items()
+        }
+
+    def _rate(self, step: Any) -> Any:
+        """The learning rate of the step after `step` others."""
+        rate = self.learning_rate
+        if isinstance(rate, schedules.LearningRateSchedule):
+            return rate(step)
+        return rate() if callable(rate) else rate
+
+    def _clipped(self, pairs: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        """Pairs (gradient, variable) with smaller gradients."""
+        grads = [grad for grad, _ in pairs]
+        if self.clipvalue is not None:
+            grads = [clipping.clip_values(grad, self.clipvalue) for grad in grads]
+        if self.clipnorm is not None:
+            grads = [clipping.clip_by_norm(grad, self.clipnorm) for grad in grads]
+        if self.global_clipnorm is not None:
+            grads = clipping.clip_by_global_norm(grads, self.global_clipnorm)[0]
+        return [(grad, variable) for grad, (_, variable) in zip(grads, pairs)]
+
+    clipnorm: float | None
+    clipvalue: float | None
+    global_clipnorm: float | None
 
     def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Variable]]) -> None:
         """Updates variables of this process by pairs (gradient, variable). A gradient is a tensor
@@ -64,12 +159,18 @@ class Optimizer:
             raise errors.InvalidArgumentError(
                 f"no gradient is given for any variable of: {names or 'an empty list'}"
             )
-        for grad, variable in reached:
+        for _, variable in reached:
             if not isinstance(variable, Variable):
                 raise TypeError(
                     f"apply_gradients() updates Variables, not {type(variable).__name__}"
                 )
-            self._update(grad, variable, self._slots_of(variable))
+        iterations = self.iterations
+        done = iterations._quietly()
+        rate = self._rate(done)
+        step = apply("Cast", (done + 1,), {"dtype": float64})
+        for grad, variable in self._clipped(reached):
+            self._update(grad, variable, step, rate)
+        iterations.assign(done + 1)
 
     def minimize(
         self,
@@ -84,194 +185,133 @@ class Optimizer:
                 loss = loss()
         self.apply_gradients(zip(tape.gradient(loss, list(var_list)), var_list))
 
+    @property
+    def iterations(self) -> Variable:
+        """How many steps it has made."""
+        return self._kept().iterations
+
     def slots(self, variable: Variable) -> dict[str, Variable]:
         """What is kept for a variable, by name ("momentum", "m", "v", ...)."""
-        rule = _native.UpdateRule(self.kind, self._parameters())
+        rule = self._rule()
         kept = self._slots_of(variable)
-        return {rule.slot_name(i): value for i, value in enumerate(kept.values)}
+        return {rule.slot_name(i): value for i, value in enumerate(kept)}
 
-    def _slots_of(self, variable: Variable) -> _Slots:
-        known: dict[int, _Slots] = self.__dict__.setdefault("_local", {})
+    def _kept(self) -> _Kept:
+        kept = self.__dict__.get("_local")
+        if kept is None:
+            kept = self.__dict__["_local"] = _Kept()
+        return kept
+
+    def _slots_of(self, variable: Variable) -> list[Variable]:
+        known = self._kept().slots
         if id(variable) not in known:
-            rule = _native.UpdateRule(self.kind, self._parameters())
-            known[id(variable)] = _Slots(rule, variable)
-        return known[id(variable)]
+            rule = self._rule()
+            slots = [_slot(rule, i, variable) for i in range(rule.num_slots)]
+            known[id(variable)] = (variable, slots)
+        return known[id(variable)][1]
 
-    def _update(self, grad: Any, variable: Variable, slots: _Slots) -> None:
-        if state.graph is not None or variable.dtype != float32:
-            _update_by_ops(self, grad, variable, slots)
+    def _update(self, grad: Any, variable: Variable, step: Any, rate: Any) -> None:
+        slots = self._slots_of(variable)
+        if state.graph is not None or variable.dtype not in (float32, float64):
+            _update_by_op(self, grad, variable, slots, step, rate)
             return
-        rule = _native.UpdateRule(self.kind, self._parameters())
-        slots.step.assign_add(1)
-        cells = [slot._cell for slot in slots.values]
-        for changed in (variable, *slots.values):
+        for changed in (variable, *slots):
             changed._read = None
-        step = int(slots.step)
+        rule = self._rule()
+        now, size = float(step), float(rate)
+        cells = [slot._cell for slot in slots]
         if isinstance(grad, IndexedSlices):
             values = convert(grad.values, variable.dtype)
-            rule.apply_rows(step, variable._cell, cells, grad.indices, values)
+            rule.apply_rows(now, size, variable._cell, cells, grad.indices, values)
         else:
-            rule.apply(step, variable._cell, cells, convert(grad, variable.dtype))
+            rule.apply(now, size, variable._cell, cells, convert(grad, variable.dtype))
 
 
-def _update_by_ops(optimizer: Any, grad: Any, variable: Variable, slots: _Slots) -> None:
-    """One update in ops: in graphs, and in float64."""
-    step = apply("Add", (slots.step._quietly(), convert(1.0, float64)))
-    slots.step.assign(step)
-    if variable.dtype == float32:
-        _update_by_rule(optimizer, grad, variable, slots, step)
-        return
-    w = variable._quietly()
-    old = [slot._quietly() for slot in slots.values]
-    if not isinstance(grad, IndexedSlices):
-        delta, new = change(optimizer, convert(grad, variable.dtype), w, old, step)
-        for slot, value in zip(slots.values, new):
-            slot.assign(value)
-        variable.assign(w - delta)
-        return
-    rows, place = array.unique(grad.indices)
-    sums = math_ops.unsorted_segment_sum(
-        convert(grad.values, variable.dtype), place, array.size(rows)
-    )
-    w_rows = array.gather(w, rows)
-    delta, new = change(
-        optimizer, sums, w_rows, [array.gather(slot, rows) for slot in old], step
-    )
-    where = array.expand_dims(rows, -1)
-    for slot, before, value in zip(slots.values, old, new):
-        slot.assign(array.tensor_scatter_nd_update(before, where, value))
-    variable.assign(array.tensor_scatter_nd_update(w, where, w_rows - delta))
+def update_values(
+    optimizer: Optimizer, grad: Any, values: Sequence[Any], step: Any, rate: Any
+) -> list[Any]:
+    """Weights and slots after an update of `values`, which they were. Those of 16 bits are float32
+    meanwhile."""
+    dtype = values[0].dtype
+    wide = dtype if dtype in (float32, float64) else float32
 
+    def of(value: Any, to: Any) -> Any:
+        value = convert(value)
+        return value if value.dtype == to else apply("Cast", (value,), {"dtype": to})
 
-def _update_by_rule(
-    optimizer: Any, grad: Any, variable: Variable, slots: _Slots, step: Any
-) -> None:
-    """One update as a node, which changes the memory of the variables in place."""
-    parameters = optimizer._parameters()
-    attrs = {name: value for name, value in parameters.items() if name in RULE_ATTRS}
-    attrs |= {"kind": optimizer.kind, "nesterov": bool(parameters.get("nesterov", False))}
     if isinstance(grad, IndexedSlices):
-        op, change = "UpdateRows", [grad.indices, convert(grad.values, float32)]
+        op, change = "UpdateRows", [grad.indices, of(grad.values, wide)]
     else:
-        op, change = "UpdateDense", [convert(grad, float32)]
-    kept = [variable, *slots.values]
+        op, change = "UpdateDense", [of(grad, wide)]
+    weights, *slots = [of(value, wide) for value in values]
+    size = of(rate, float64)
+    new = apply(op, (weights, *change, step, size, *slots), optimizer._attrs())
+    return [of(value, dtype) for value in ([new] if not slots else new)]
+
+
+def _update_by_op(
+    optimizer: Optimizer, grad: Any, variable: Variable, slots: list[Variable], step: Any, rate: Any
+) -> None:
+    """One update as a node, which changes the memory of float32 and float64 variables in place."""
+    kept = [variable, *slots]
     old = [changed._quietly() for changed in kept]
-    new = apply(op, (old[0], *change, step, *old[1:]), attrs)
-    for changed, value in zip(kept, [new] if len(kept) == 1 else new):
+    for changed, value in zip(kept, update_values(optimizer, grad, old, step, rate)):
         changed.assign(value)
 
 
-#: Parameters of optimizers that are attributes of UpdateDense and UpdateRows.
-RULE_ATTRS = {
-    "learning_rate", "weight_decay", "momentum", "beta1", "beta2", "epsilon", "l1", "l2",
-    "lr_power",
-}  # fmt: skip
+def _signature(row: _native.OptimizerRow) -> inspect.Signature:
+    """The row's learning rate, then what it alone has, then what all have."""
+    shared = ("weight_decay", "l2_penalty")
+    own = [parameter for parameter in row.parameters if parameter[0] not in shared]
+    rest = [parameter for parameter in row.parameters if parameter[0] in shared]
+    made = [
+        inspect.Parameter(
+            name, inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=bool(standard) if is_flag else standard,
+        )
+        for name, standard, is_flag, _, _ in [*own, *rest]
+    ]  # fmt: skip
+    made += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
+        for name in (*_CLIPS, "name")
+    ]
+    return inspect.Signature(made)
 
 
-def change(o: Any, g: Any, w: Any, old: list[Any], step: Any) -> tuple[Any, list[Any]]:
-    """What is subtracted from w, and the new slots: the formulas of kernels/optimizer.h."""
-    if o.weight_decay:
-        g = g + o.weight_decay * w
-    if o.kind == "sgd":
-        return o.learning_rate * g, []
-    if o.kind == "momentum":
-        m = o.momentum * old[0] + g
-        return o.learning_rate * (g + o.momentum * m if o.nesterov else m), [m]
-    if o.kind == "adagrad":
-        total = old[0] + g * g
-        return o.learning_rate * g / (_op("Sqrt", total) + o.epsilon), [total]
-    if o.kind == "adam":
-        m = o.beta1 * old[0] + (1 - o.beta1) * g
-        v = o.beta2 * old[1] + (1 - o.beta2) * g * g
-        root = _as(_op("Sqrt", 1.0 - _power(o.beta2, step)), w)
-        rate = _as(o.learning_rate / (1.0 - _power(o.beta1, step)), w)
-        return rate * m / (_op("Sqrt", v) / root + o.epsilon), [m, v]
-    n = old[0] + g * g
-    rooted = _ftrl_power(n, o.lr_power)
-    z = old[1] + g - (rooted - _ftrl_power(old[0], o.lr_power)) / o.learning_rate * w
-    shrunk = _op("Sign", z) * _op("Relu", _op("Abs", z) - o.l1)
-    return w + shrunk / (rooted / o.learning_rate + 2 * o.l2), [n, z]
+def _class_of(row: _native.OptimizerRow) -> type[Optimizer]:
+    lines = [f"{row.doc}.", "", f"{row.formula}.", ""]
+    for name, standard, is_flag, values, doc in row.parameters:
+        shown = bool(standard) if is_flag else standard
+        lines.append(f"{name}: {doc} {values}; {shown} if absent.")
+    members = {
+        "kind": row.name,
+        "__doc__": "\n".join(lines),
+        "__module__": __name__,
+        "__signature__": _signature(row),
+    }
+    return type(row.class_name, (Optimizer,), members)
 
 
-def _as(x: Any, like: Any) -> Any:
-    return apply("Cast", (x,), {"dtype": like.dtype})
+_CLASSES = {row.class_name: _class_of(row) for row in _ROWS.values()}
+globals().update(_CLASSES)
+
+__all__ = ["Optimizer", "get", "schedules", *_CLASSES]
 
 
-def _op(name: str, x: Any) -> Any:
-    return apply(name, (x,))
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"no optimizer {name}; the classes are: {', '.join(_CLASSES)}")
 
 
-def _power(base: float, exponent: Any) -> Any:
-    """base ** exponent of a float64 tensor; 0 for base 0."""
-    return _op("Exp", math.log(base) * exponent) if base > 0 else 0.0 * exponent
-
-
-def _ftrl_power(n: Any, lr_power: float) -> Any:
-    return _op("Sqrt", n) if lr_power == -0.5 else _op("Exp", -lr_power * _op("Log", n))
-
-
-@dataclass(frozen=True)
-class Sgd(Optimizer):
-    """w -= learning_rate * g."""
-
-    kind: ClassVar[str] = "sgd"
-    learning_rate: float = 0.01
-    weight_decay: float = 0.0
-
-
-@dataclass(frozen=True)
-class Momentum(Optimizer):
-    """SGD with momentum, Nesterov's if asked for."""
-
-    kind: ClassVar[str] = "momentum"
-    learning_rate: float = 0.01
-    momentum: float = 0.9
-    nesterov: bool = False
-    weight_decay: float = 0.0
-
-
-@dataclass(frozen=True)
-class Adagrad(Optimizer):
-    """Duchi et al., 2011."""
-
-    kind: ClassVar[str] = "adagrad"
-    learning_rate: float = 0.05
-    initial_accumulator: float = 0.1
-    epsilon: float = 1e-7
-    weight_decay: float = 0.0
-
-
-@dataclass(frozen=True)
-class Adam(Optimizer):
-    """Kingma and Ba, 2015; on embeddings for the touched rows only."""
-
-    kind: ClassVar[str] = "adam"
-    learning_rate: float = 0.001
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    weight_decay: float = 0.0
-
-
-@dataclass(frozen=True)
-class Ftrl(Optimizer):
-    """McMahan et al., 2013."""
-
-    kind: ClassVar[str] = "ftrl"
-    learning_rate: float = 0.05
-    l1: float = 0.0
-    l2: float = 0.0
-    lr_power: float = -0.5
-    initial_accumulator: float = 0.1
-    weight_decay: float = 0.0
+def __dir__() -> list[str]:
+    return list(__all__)
 
 
 def get(optimizer: Optimizer | str) -> Optimizer:
     """The optimizer itself, or the one of that name ("adam") with its defaults."""
     if isinstance(optimizer, Optimizer):
         return optimizer
-    for cls in (Sgd, Momentum, Adagrad, Adam, Ftrl):
-        if optimizer == cls.kind:
-            return cls()
+    for made in _CLASSES.values():
+        if optimizer == made.kind:
+            return made()
     names = ", ".join(_native.optimizer_names())
     raise ValueError(f"no optimizer {optimizer!r}; the optimizers are: {names}")

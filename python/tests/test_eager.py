@@ -227,13 +227,15 @@ def test_rows_of_a_variable_are_scattered_without_touching_what_was_read() -> No
 
 
 RULES = {
-    "sgd": sr.optimizers.Sgd(0.1, weight_decay=0.01),
+    "sgd": sr.optimizers.SGD(0.1, weight_decay=0.01),
     "momentum": sr.optimizers.Momentum(0.1),
     "nesterov": sr.optimizers.Momentum(0.1, nesterov=True),
     "adagrad": sr.optimizers.Adagrad(0.1),
     "adam": sr.optimizers.Adam(0.05),
-    "ftrl": sr.optimizers.Ftrl(0.1, l1=0.01, l2=0.01),
-    "ftrl_power": sr.optimizers.Ftrl(0.1, lr_power=-0.7),
+    "ftrl": sr.optimizers.Ftrl(
+        0.1, l1_regularization_strength=0.01, l2_regularization_strength=0.01
+    ),
+    "ftrl_power": sr.optimizers.Ftrl(0.1, learning_rate_power=-0.7),
 }
 
 

@@ -165,7 +165,7 @@ def test_second_derivatives_through_calls() -> None:
 
 def test_a_training_step_is_one_function() -> None:
     w = sr.Variable([1.0, 1.0])
-    optimizer = sr.optimizers.Sgd(0.1)
+    optimizer = sr.optimizers.SGD(0.1)
 
     @sr.function
     def step(x: sr.Tensor) -> sr.Tensor:
@@ -278,7 +278,7 @@ def test_a_training_step_changes_variables_in_their_own_memory() -> None:
     assert "UpdateDense" in text
 
 
-@pytest.mark.parametrize("kind", ["Sgd", "Adagrad", "Adam"])
+@pytest.mark.parametrize("kind", ["SGD", "Adagrad", "Adam"])
 def test_lookups_in_many_tables_are_laid_out_without_changing_a_bit(kind: str) -> None:
     random = np.random.default_rng(5)
     first = [random.normal(size=(30, 8)).astype(np.float32) for _ in range(3)]
@@ -342,7 +342,7 @@ def test_a_layer_over_a_concatenation_reads_its_parts_where_they_are() -> None:
 
 def test_what_was_read_from_a_variable_stays_when_a_step_changes_it() -> None:
     w = sr.Variable(np.zeros(2000, np.float32))
-    optimizer = sr.optimizers.Sgd(1.0)
+    optimizer = sr.optimizers.SGD(1.0)
 
     @sr.function
     def step() -> sr.Tensor:

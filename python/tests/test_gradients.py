@@ -284,5 +284,5 @@ def test_gradients_of_lookups_stay_rows() -> None:
     assert grad.dense_shape == (5, 2)
     dense = np.array([[1, 1], [4, 4], [0, 0], [2, 2], [0, 0]], np.float32)
     np.testing.assert_array_equal(grad.numpy(), dense)
-    sr.optimizers.Sgd(1.0).apply_gradients([(grad, table)])
+    sr.optimizers.SGD(1.0).apply_gradients([(grad, table)])
     np.testing.assert_allclose(table.numpy(), np.arange(10).reshape(5, 2) - dense)

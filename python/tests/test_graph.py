@@ -76,11 +76,11 @@ def test_every_click_model_can_be_built(kind: str) -> None:
 
 def test_every_optimizer_can_be_compiled_with() -> None:
     for optimizer in (
-        sr.optimizers.Sgd(0.1),
+        sr.optimizers.SGD(0.1),
         sr.optimizers.Momentum(0.1, nesterov=True),
         sr.optimizers.Adagrad(weight_decay=1e-5),
-        sr.optimizers.Adam(0.01, beta1=0.8),
-        sr.optimizers.Ftrl(l1=0.1),
+        sr.optimizers.Adam(0.01, beta_1=0.8),
+        sr.optimizers.Ftrl(l1_regularization_strength=0.1),
         "adam",
     ):
         model = sr.Model()
@@ -90,7 +90,7 @@ def test_every_optimizer_can_be_compiled_with() -> None:
 def test_a_wrong_optimizer_is_named() -> None:
     model = sr.Model()
     logit = layers.Dense(1)(model.input("x", sr.float32, (3,)))
-    with pytest.raises(ValueError, match="'adm'.*sgd, momentum, adagrad, adam, ftrl"):
+    with pytest.raises(ValueError, match="'adm'.*sgd, momentum, adagrad, rowwise_adagrad"):
         model.compile(logit, "adm")
     with pytest.raises(errors.InvalidArgumentError, match="learning_rate is -1"):
         model.compile(logit, sr.optimizers.Adam(-1))

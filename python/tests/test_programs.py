@@ -75,7 +75,7 @@ import numpy as np
 import sidereal as sr
 
 assert "site-packages" in sr.__file__, sr.__file__
-model = sr.models.build("lr", sr.data.Schema(fields=1, rows=2), optimizer=sr.optimizers.Sgd(1.0))
+model = sr.models.build("lr", sr.data.Schema(fields=1, rows=2), optimizer=sr.optimizers.SGD(1.0))
 data = {"ids": np.tile([[0], [1]], (500, 1)), "label": np.tile([0, 1], 500)}
 with sr.LocalCluster() as cluster:
     model.fit(data, cluster=cluster, epochs=3, batch_size=100)

@@ -15,12 +15,12 @@ FIELDS, IDS, NUMBERS, DIM, BATCH, STEPS = 6, 300, 3, 8, 64, 50
 
 #: (optimizer, the options of torch_reference.py for the same)
 CASES = {
-    "sgd": (sr.optimizers.Sgd(0.2), ["--learning-rate", "0.2"]),
+    "sgd": (sr.optimizers.SGD(0.2), ["--learning-rate", "0.2"]),
     "momentum": (sr.optimizers.Momentum(0.05), ["--learning-rate", "0.05"]),
     "adagrad": (sr.optimizers.Adagrad(0.1), ["--learning-rate", "0.1"]),
     "adam": (sr.optimizers.Adam(0.01), ["--learning-rate", "0.01"]),
     "ftrl": (
-        sr.optimizers.Ftrl(0.1, l1=0.001, l2=0.01),
+        sr.optimizers.Ftrl(0.1, l1_regularization_strength=0.001, l2_regularization_strength=0.01),
         ["--learning-rate", "0.1", "--l1", "0.001", "--l2", "0.01"],
     ),
 }

@@ -229,7 +229,7 @@ def test_files_can_be_trained_on(cluster: sr.LocalCluster, tmp_path: Path) -> No
     lines = [",".join(map(str, [int(y), *x])) for y, x in zip(data["label"], data["ids"])]
     path.write_text("label,a,b,c,d\n" + "\n".join(lines) + "\nbroken,row\n")
     spec = sr.data.csv(path, id_space=IDS, bad_rows="skip")
-    model = sr.models.build("lr", spec, optimizer=sr.optimizers.Sgd(0.5))
+    model = sr.models.build("lr", spec, optimizer=sr.optimizers.SGD(0.5))
     result = model.fit(spec, cluster=cluster, epochs=2, batch_size=64)
     assert result.rows == 4000
     assert result.rows_skipped > 0
@@ -450,7 +450,7 @@ def test_a_model_without_embeddings_trains(cluster: sr.LocalCluster) -> None:
     x = rng.normal(size=(4000, FIELDS))
     model = sr.Model()
     model.compile(
-        sr.layers.Dense(1)(model.input("x", sr.float32, (FIELDS,))), sr.optimizers.Sgd(0.5)
+        sr.layers.Dense(1)(model.input("x", sr.float32, (FIELDS,))), sr.optimizers.SGD(0.5)
     )
     data = {"x": x, "label": x[:, 0] > 0}
     model.fit(data, cluster=cluster, epochs=2, batch_size=64)
@@ -464,7 +464,7 @@ def test_ctrl_c_ends_a_step_in_the_middle_of_a_loop() -> None:
     first = sr.cast(ids[0, 0], sr.int32)
     endless = sr.while_loop(lambda i: i < 2**31 - 1, lambda i: i + 1, [first])
     score = sr.layers.FactorizationMachine()(rows)
-    model.compile(score + 0.0 * sr.cast(endless, sr.float32), optimizer=sr.optimizers.Sgd(0.1))
+    model.compile(score + 0.0 * sr.cast(endless, sr.float32), optimizer=sr.optimizers.SGD(0.1))
     data = {"ids": np.zeros((8, 2), np.int64), "label": np.zeros(8, np.float32)}
     with sr.LocalCluster(ps=1, workers=1, in_process=True) as cluster:
         timer = threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT])

@@ -324,7 +324,7 @@ def test_gradients_of_lookups_stay_rows() -> None:
 
 
 RULES: list[tuple[Any, Any]] = [
-    (lambda: tf.train.GradientDescentOptimizer(0.1), sr.optimizers.Sgd(0.1)),
+    (lambda: tf.train.GradientDescentOptimizer(0.1), sr.optimizers.SGD(0.1)),
     (lambda: tf.train.MomentumOptimizer(0.1, 0.9), sr.optimizers.Momentum(0.1, 0.9)),
     (
         lambda: tf.train.MomentumOptimizer(0.1, 0.9, use_nesterov=True),

@@ -61,7 +61,7 @@ const std::vector<std::string>& words() {
       "v",          "q",        "a",         "t",         "sum",   "mean",     "sqrt_n",  "same",
       "valid",      "reflect",  "symmetric", "left",      "right", "explicit", ",",       "",
       "(a)|[0-9]+", "\\1",      "{}",        "UTF8_CHAR", "BYTE",  "sgd",      "adagrad", "adam",
-      "momentum",   "ftrl",     "rmsprop",   "Relu",      "Add",   "Mul",      "Neg",     "fifo",
+      "momentum",   "lamb",     "rmsprop",   "Relu",      "Add",   "Mul",      "Neg",     "fifo",
       "shuffled",   "priority", "max",       "min",       "prod",  "e",        "%"};
   return kAll;
 }

@@ -1,3 +1,4 @@
+#include "sidereal/kernels/optimizer_rules.h"
 #include "tests/fuzz/one_op.h"
 
 /// Instructions that run, of ops that random inputs and attributes hardly ever fit.
@@ -154,29 +155,49 @@ std::vector<Example> make_lookups() {
        {kI32, kI64, kI64, kI64}}};
 }
 
+/// Attributes that name a rule of optimizers, with all of its parameters as they stand.
+ir::AttrMap attrs_of(const kernels::Rule& rule) {
+  ir::AttrMap attrs = {{"kind", std::string(rule.name)}};
+  for (const kernels::RuleParameter& parameter : rule.parameters) {
+    if (parameter.name == "learning_rate") continue;
+    if (parameter.range == kernels::Range::kFlag) {
+      attrs[std::string(parameter.name)] = parameter.standard != 0;
+    } else {
+      attrs[std::string(parameter.name)] = parameter.standard;
+    }
+  }
+  return attrs;
+}
+
 std::vector<Example> make_updates() {
-  const ir::AttrMap sgd = {{"kind", std::string("sgd")}, {"learning_rate", 0.5}};
-  const ir::AttrMap adam = {{"kind", std::string("adam")},
-                            {"learning_rate", 0.5},
-                            {"beta1", 0.9},
-                            {"beta2", 0.99},
-                            {"epsilon", 1e-8}};
+  const ir::AttrMap sgd = {{"kind", std::string("sgd")}};
   ir::AttrMap joined = sgd;
   joined["indices"] = int64_t{1};
   joined["columns"] = Ints{1};
   joined["widths"] = Ints{4};
-  ir::AttrMap of_variables = sgd;
-  of_variables.erase("learning_rate");
   const Tensor w = f32({3, 2});
   const Tensor rows = i64({2, 0, 2});
-  return {
-      {"UpdateDense", sgd, {w, w, step()}, {kF32}},
-      {"UpdateDense", adam, {w, w, step(), w, w}, {kF32, kF32, kF32}},
-      {"UpdateRows", sgd, {w, rows, f32({3, 2}), step()}, {kF32}},
-      {"UpdateRows", adam, {w, rows, f32({3, 2}), step(), w, w}, {kF32, kF32, kF32}},
-      {"UpdateJoinedRows", joined, {w, rows, f32({3, 4}), step()}, {kF32}},
-      {"VariableUpdateDense", of_variables, {handle("v"), w, step(), rate()}, {}},
-      {"VariableUpdateRows", of_variables, {handle("v"), rows, f32({3, 2}), step(), rate()}, {}}};
+  const Tensor wide = Tensor::zeros(DType::kFloat64, Shape{3, 2});
+  std::vector<Example> out = {
+      {"UpdateDense", sgd, {wide, wide, step(), rate()}, {DType::kFloat64}},
+      {"UpdateRows", sgd, {wide, rows, wide, step(), rate()}, {DType::kFloat64}},
+      {"UpdateJoinedRows", joined, {w, rows, f32({3, 4}), step(), rate()}, {kF32}},
+      {"VariableUpdateDense", sgd, {handle("v"), w, step(), rate()}, {}},
+      {"VariableUpdateRows", sgd, {handle("v"), rows, f32({3, 2}), step(), rate()}, {}}};
+  for (const kernels::Rule* rule : kernels::all_rules()) {
+    const kernels::UpdateRule made = kernels::UpdateRule::of(rule->name);
+    std::vector<Tensor> dense = {w, w, step(), rate()};
+    std::vector<Tensor> of_rows = {w, rows, f32({3, 2}), step(), rate()};
+    for (int i = 0; i < made.num_slots(); ++i) {
+      const Tensor slot = made.slot_shape(i, w.shape()).rank() == 1 ? f32({3}) : w;
+      dense.push_back(slot);
+      of_rows.push_back(slot);
+    }
+    const std::vector<DType> types(static_cast<size_t>(made.num_slots()) + 1, kF32);
+    out.push_back({"UpdateDense", attrs_of(*rule), std::move(dense), types});
+    out.push_back({"UpdateRows", attrs_of(*rule), std::move(of_rows), types});
+  }
+  return out;
 }
 
 std::vector<Example> make_resources() {

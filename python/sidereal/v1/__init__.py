@@ -88,12 +88,17 @@ from .scopes import (
 from .session import InteractiveSession, Session
 from .sync_replicas import SyncReplicasOptimizer
 from .training import (
+    AdadeltaOptimizer,
+    AdagradDecayOptimizer,
     AdagradOptimizer,
+    AdamAsyncOptimizer,
     AdamOptimizer,
     FtrlOptimizer,
     GradientDescentOptimizer,
     MomentumOptimizer,
     Optimizer,
+    RMSPropOptimizer,
+    RuleOptimizer,
     create_global_step,
     get_global_step,
     get_or_create_global_step,
@@ -123,7 +128,10 @@ initialize_all_variables = global_variables_initializer
 
 train = types.SimpleNamespace(
     **{name: getattr(_sr.train, name) for name in _sr.train.__all__},
+    AdadeltaOptimizer=AdadeltaOptimizer,
+    AdagradDecayOptimizer=AdagradDecayOptimizer,
     AdagradOptimizer=AdagradOptimizer,
+    AdamAsyncOptimizer=AdamAsyncOptimizer,
     AdamOptimizer=AdamOptimizer,
     Coordinator=Coordinator,
     FtrlOptimizer=FtrlOptimizer,
@@ -131,6 +139,8 @@ train = types.SimpleNamespace(
     MomentumOptimizer=MomentumOptimizer,
     Optimizer=Optimizer,
     QueueRunner=QueueRunner,
+    RMSPropOptimizer=RMSPropOptimizer,
+    RuleOptimizer=RuleOptimizer,
     SyncReplicasOptimizer=SyncReplicasOptimizer,
     add_queue_runner=add_queue_runner,
     create_global_step=create_global_step,

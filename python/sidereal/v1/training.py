@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import sidereal as _sr
 
-from .. import _native, errors, nest, optimizers
+from .. import errors, nest, optimizers
 from .._dispatch import apply, convert
 from .._native import Output
 from ..dtypes import float32, float64
@@ -78,7 +77,7 @@ class Optimizer:
     GATE_NONE, GATE_OP, GATE_GRAPH = 0, 1, 2
 
     #: The formulas: one of sidereal.optimizers, whose learning_rate may be a value of a graph.
-    rule: Any
+    rule: optimizers.Optimizer
 
     def __init__(self, use_locking: bool, name: str) -> None:
         if not name:
@@ -140,6 +139,7 @@ class Optimizer:
         for _, variable in reached:
             self._slots_of(variable)
         with building(), graph.name_scope(name or self._name) as scope:
+            reached = self.rule._clipped(reached)
             updates = [self._update(grad, variable) for grad, variable in reached]
             if global_step is None:
                 return group(*updates, name=scope)
@@ -154,46 +154,44 @@ class Optimizer:
 
     def get_slot_names(self) -> list[str]:
         """Names of what is kept for a variable."""
-        rule = self._native_rule()
+        rule = self.rule._rule()
         return sorted(rule.slot_name(i) for i in range(rule.num_slots))
 
     def variables(self) -> list[Variable]:
         """All that it keeps."""
         return list(self._kept)
 
-    def _native_rule(self) -> Any:
-        numbers = {
-            field.name: value
-            for field in dataclasses.fields(self.rule)
-            if isinstance(value := getattr(self.rule, field.name), (bool, int, float))
-        }
-        return _native.UpdateRule(
-            self.rule.kind, {key: float(value) for key, value in numbers.items()}
-        )
-
     def _slots_of(self, variable: Variable) -> dict[str, Variable]:
         if id(variable) not in self._slots:
-            rule = self._native_rule()
+            rule = self.rule._rule()
             slots = {
-                rule.slot_name(i): self._slot(variable, rule.initial_slot(i), self._name)
+                rule.slot_name(i): self._slot(
+                    variable, rule.initial_slot(i), self._name, rule.slot_is_of_row(i)
+                )
                 for i in range(rule.num_slots)
             }
-            if self.rule.kind == "adam":
+            if self.rule.uses_step:
                 slots["step"] = self._slot(variable, None, self._name + "/step")
             self._slots[id(variable)] = slots
         return self._slots[id(variable)]
 
-    def _slot(self, variable: Variable, first: float | None, name: str) -> Variable:
-        """A variable beside `variable`: like it, full of `first`; or a counter."""
+    def _slot(
+        self, variable: Variable, first: float | None, name: str, is_of_row: bool = False
+    ) -> Variable:
+        """A variable beside `variable`: like it, or with a number for each of its rows, full of
+        `first`; or a counter."""
         graph: Graph = variable.graph
 
         def filled() -> Any:
             if first is None:
                 return convert(0.0, float64)
+            start = convert(first, variable.dtype)
             if variable.shape is not None and all(extent >= 0 for extent in variable.shape):
-                return _sr.fill(list(variable.shape), convert(first, variable.dtype))
-            zeros = apply("ZerosLike", (variable.initial_value,))
-            return apply("Add", (zeros, convert(first, variable.dtype)))
+                return _sr.fill(list(variable.shape[:1] if is_of_row else variable.shape), start)
+            like = variable.initial_value
+            if is_of_row:
+                return _sr.fill(_sr.shape(like)[:1], start)
+            return apply("Add", (apply("ZerosLike", (like,)), start))
 
         with graph.init_scope(), graph.name_scope(None), graph.colocate_with(variable.op):
             made = Variable(filled, trainable=False, name=f"{variable.op.name}/{name}",
@@ -213,56 +211,48 @@ class Optimizer:
         part = variable.op.name.replace("/", "_")
         with graph.name_scope(f"update_{part}"), graph.colocate_with(variable.op):
             counter = slots.pop("step", None)
-            step = convert(1.0, float64) if counter is None else counter.assign_add(1.0)
-            if variable.dtype == float32:
-                return self._update_by_rule(grad, variable, list(slots.values()), step)
-            return self._update_by_ops(grad, variable, list(slots.values()), step)
+            step = convert(1.0, float64) if counter is None else self._step(counter)
+            rate = self._rate(step)
+            if variable.dtype in (float32, float64):
+                return self._update_in_place(grad, variable, list(slots.values()), step, rate)
+            kept = [variable, *slots.values()]
+            old = [one.read_value() for one in kept]
+            new = optimizers.update_values(self.rule, grad, old, step, rate)
+            with variable.graph.control_dependencies(old):
+                return group(*(one.assign(value) for one, value in zip(kept, new)))
 
-    def _rate(self, dtype: Any) -> Any:
-        rate = self.rule.learning_rate
-        if callable(rate):
-            rate = rate()
+    def _step(self, counter: Variable) -> Any:
+        """The number of the update, 1 at the first, kept beside the variable."""
+        return counter.assign_add(1.0)
+
+    def _rate(self, step: Any) -> Any:
+        is_schedule = isinstance(self.rule.learning_rate, optimizers.schedules.LearningRateSchedule)
+        rate = self.rule._rate(step - 1.0 if is_schedule else step)
         if isinstance(rate, (Output, Variable)):
-            return _sr.cast(rate, dtype)
-        return convert(float(rate), dtype)
+            return _sr.cast(rate, float64)
+        return convert(float(rate), float64)
 
-    def _update_by_rule(
-        self, grad: Any, variable: Variable, slots: list[Variable], step: Any
+    def _update_in_place(
+        self, grad: Any, variable: Variable, slots: list[Variable], step: Any, rate: Any
     ) -> Any:
-        attrs = {
-            field.name: getattr(self.rule, field.name)
-            for field in dataclasses.fields(self.rule)
-            if field.name in optimizers.RULE_ATTRS and field.name != "learning_rate"
-        }
-        attrs |= {"kind": self.rule.kind, "nesterov": bool(getattr(self.rule, "nesterov", False))}
         if isinstance(grad, IndexedSlices):
-            op, change = "VariableUpdateRows", [grad.indices, convert(grad.values, float32)]
+            op, change = "VariableUpdateRows", [grad.indices, convert(grad.values, variable.dtype)]
         else:
-            op, change = "VariableUpdateDense", [convert(grad, float32)]
+            op, change = "VariableUpdateDense", [convert(grad, variable.dtype)]
         graph = variable.graph
-        inputs = [variable.handle, *change, step, self._rate(float32), *(s.handle for s in slots)]
-        return graph.add(op, [graph.enter(value) for value in inputs], attrs, op)
+        inputs = [variable.handle, *change, step, rate, *(slot.handle for slot in slots)]
+        return graph.add(op, [graph.enter(value) for value in inputs], self.rule._attrs(), op)
 
-    def _update_by_ops(
-        self, grad: Any, variable: Variable, slots: list[Variable], step: Any
-    ) -> Any:
-        rule = dataclasses.replace(self.rule, learning_rate=self._rate(variable.dtype))
-        w, old = variable.read_value(), [slot.read_value() for slot in slots]
-        if not isinstance(grad, IndexedSlices):
-            delta, new = optimizers.change(rule, convert(grad, variable.dtype), w, old, step)
-            with variable.graph.control_dependencies([w, *old]):
-                done = [slot.assign(value) for slot, value in zip(slots, new)]
-                return group(variable.assign_sub(delta), *done)
-        rows, place = _sr.ops.array.unique(grad.indices)[:2]
-        sums = _sr.math.unsorted_segment_sum(
-            convert(grad.values, variable.dtype), place, _sr.size(rows)
-        )
-        before = [_sr.ops.array.gather(value, rows) for value in [w, *old]]
-        delta, new = optimizers.change(rule, sums, before[0], before[1:], step)
-        with variable.graph.control_dependencies([w, *old]):
-            done = [slot.scatter_update(IndexedSlices(value, rows))
-                    for slot, value in zip(slots, new)]  # fmt: skip
-            return group(variable.scatter_sub(IndexedSlices(delta, rows)), *done)
+
+class RuleOptimizer(Optimizer):
+    """Any optimizer of sidereal.optimizers in a graph: RuleOptimizer(sr.optimizers.Lamb(0.01)). Its
+    slots are called after the rule's class, w/Lamb."""
+
+    def __init__(
+        self, rule: optimizers.Optimizer, use_locking: bool = False, name: str | None = None
+    ) -> None:
+        super().__init__(use_locking, name or type(rule).__name__)
+        self.rule = rule
 
 
 class GradientDescentOptimizer(Optimizer):
@@ -272,7 +262,7 @@ class GradientDescentOptimizer(Optimizer):
         self, learning_rate: Any, use_locking: bool = False, name: str = "GradientDescent"
     ) -> None:
         super().__init__(use_locking, name)
-        self.rule = optimizers.Sgd(learning_rate)
+        self.rule = optimizers.SGD(learning_rate)
 
 
 class MomentumOptimizer(Optimizer):
@@ -322,9 +312,71 @@ class FtrlOptimizer(Optimizer):
     ) -> None:  # fmt: skip
         super().__init__(use_locking, name)
         self.rule = optimizers.Ftrl(
-            learning_rate, l1_regularization_strength, l2_regularization_strength,
-            learning_rate_power, initial_accumulator_value,
+            learning_rate, learning_rate_power, initial_accumulator_value,
+            l1_regularization_strength, l2_regularization_strength,
         )  # fmt: skip
+
+
+class RMSPropOptimizer(Optimizer):
+    """Hinton, 2012; centered if asked for."""
+
+    def __init__(
+        self, learning_rate: Any, decay: float = 0.9, momentum: float = 0.0,
+        epsilon: float = 1e-10, use_locking: bool = False, centered: bool = False,
+        name: str = "RMSProp",
+    ) -> None:  # fmt: skip
+        super().__init__(use_locking, name)
+        self.rule = optimizers.RMSprop(
+            learning_rate, decay, momentum, 0.0, centered, epsilon_inside=epsilon,
+            initial_mean_square=1.0,
+        )  # fmt: skip
+
+
+class AdadeltaOptimizer(Optimizer):
+    """Zeiler, 2012."""
+
+    def __init__(
+        self, learning_rate: Any = 0.001, rho: float = 0.95, epsilon: float = 1e-8,
+        use_locking: bool = False, name: str = "Adadelta",
+    ) -> None:  # fmt: skip
+        super().__init__(use_locking, name)
+        self.rule = optimizers.Adadelta(learning_rate, rho, epsilon)
+
+
+class AdamAsyncOptimizer(Optimizer):
+    """DeepRec's Adam for asynchronous training."""
+
+    def __init__(
+        self, learning_rate: Any = 0.001, beta1: float = 0.9, beta2: float = 0.999,
+        epsilon: float = 1e-8, use_locking: bool = False, apply_sparse_rmsprop: bool = False,
+        name: str = "AdamAsync",
+    ) -> None:  # fmt: skip
+        super().__init__(use_locking, name)
+        self.rule = optimizers.AdamAsync(
+            learning_rate, beta1, beta2, epsilon, apply_sparse_rmsprop
+        )
+
+
+class AdagradDecayOptimizer(Optimizer):
+    """DeepRec's Adagrad that forgets. `global_step`: a variable that counts steps from 0; the
+    updates of each variable are counted if absent."""
+
+    def __init__(
+        self, learning_rate: Any, global_step: Any = None, initial_accumulator_value: float = 0.1,
+        accumulator_decay_step: int = 100000, accumulator_decay_rate: float = 0.9,
+        use_locking: bool = False, name: str = "AdagradDecay",
+    ) -> None:  # fmt: skip
+        super().__init__(use_locking, name)
+        self._global_step = global_step
+        self.rule = optimizers.AdagradDecay(
+            learning_rate, initial_accumulator_value, accumulator_decay_step,
+            accumulator_decay_rate,
+        )  # fmt: skip
+
+    def _step(self, counter: Variable) -> Any:
+        if self._global_step is None:
+            return super()._step(counter)
+        return _sr.cast(self._global_step, float64) + 1.0
 
 
 # --- The global step.

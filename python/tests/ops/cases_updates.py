@@ -1,4 +1,4 @@
-"""Cases of the updates of variables: the formulas of optimizers, in NumPy."""
+"""Cases of the updates of variables: every optimizer of the table, beside its formula in NumPy."""
 
 from __future__ import annotations
 
@@ -6,55 +6,74 @@ from typing import Any
 
 import numpy as np
 from case import Case
+from optimizer_formulas import FORMULAS, Reference
 
-#: Attributes by kind, and how many slots it has.
-RULES: dict[str, tuple[dict[str, Any], int]] = {
-    "sgd": ({"learning_rate": 0.1, "weight_decay": 0.01}, 0),
-    "momentum": ({"learning_rate": 0.1, "momentum": 0.9}, 1),
-    "adagrad": ({"learning_rate": 0.1, "epsilon": 1e-7}, 1),
-    "adam": ({"learning_rate": 0.1, "beta1": 0.9, "beta2": 0.99, "epsilon": 1e-8}, 2),
-    "ftrl": ({"learning_rate": 0.1, "l1": 0.1, "l2": 0.2}, 2),
-}
+from sidereal import _native
+
+ROWS = {row.name: row for row in _native.optimizer_rows()}
+RATE = 0.1
 
 
-def changed(kind: str, w: Any, g: Any, step: Any, slots: list[Any]) -> list[Any]:
-    """[weights, slots...] after one update."""
-    attrs = RULES[kind][0]
-    rate = attrs["learning_rate"]
-    g = g + attrs.get("weight_decay", 0.0) * w
-    if kind == "sgd":
-        return [w - rate * g]
-    if kind == "momentum":
-        m = attrs["momentum"] * slots[0] + g
-        return [w - rate * m, m]
-    if kind == "adagrad":
-        total = slots[0] + g * g
-        return [w - rate * g / (np.sqrt(total) + attrs["epsilon"]), total]
-    if kind == "adam":
-        m = attrs["beta1"] * slots[0] + (1 - attrs["beta1"]) * g
-        v = attrs["beta2"] * slots[1] + (1 - attrs["beta2"]) * g * g
-        root = np.sqrt(v) / np.sqrt(1 - attrs["beta2"] ** step)
-        return [w - rate / (1 - attrs["beta1"] ** step) * m / (root + attrs["epsilon"]), m, v]
-    n = slots[0] + g * g
-    z = slots[1] + g - (np.sqrt(n) - np.sqrt(slots[0])) / rate * w
-    shrunk = (np.sign(z) * attrs["l1"] - z) / (np.sqrt(n) / rate + 2 * attrs["l2"])
-    return [np.where(np.abs(z) > attrs["l1"], shrunk, 0.0), n, z]
+def parameters_of(kind: str) -> dict[str, Any]:
+    """The standard values, but for a rate and decays that can be seen."""
+    values = {name: value for name, value, *_ in ROWS[kind].parameters}
+    return values | {"learning_rate": RATE, "weight_decay": 0.01, "l2_penalty": 0.02}
+
+
+def attrs_of(kind: str) -> dict[str, Any]:
+    flags = {name for name, _, is_flag, *_ in ROWS[kind].parameters if is_flag}
+    values = parameters_of(kind)
+    del values["learning_rate"]
+    return {"kind": kind} | {
+        name: bool(value) if name in flags else float(value) for name, value in values.items()
+    }
 
 
 def slots_of(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> list[np.ndarray]:
-    return [rng.uniform(0.1, 1, shape).astype(np.float32) for _ in range(RULES[kind][1])]
+    slots = [slot for slot in ROWS[kind].slots if not slot[2]]
+    shapes = [shape[:1] if is_of_row else shape for *_, is_of_row in slots]
+    return [rng.uniform(0.1, 1, shape).astype(np.float32) for shape in shapes]
+
+
+def names_of(kind: str, shape: tuple[int, ...]) -> list[str]:
+    """What the formula calls the slots, in their order."""
+    state: dict[str, Any] = {}
+    zeros = np.zeros(shape)
+    with np.errstate(all="ignore"):
+        FORMULAS[kind](zeros, zeros, 1, parameters_of(kind), state, True)
+    return list(state)
+
+
+def before(kind: str, w: Any, slots: Any) -> Reference:
+    reference = Reference(kind, parameters_of(kind), w)
+    for name, slot in zip(names_of(kind, (2, 2)), slots):
+        # A number of a row may be kept for each element of it.
+        wide = slot.reshape(-1, *[1] * (w.ndim - 1)) if slot.ndim < w.ndim else slot
+        is_of_row = kind == "rowwise_adagrad"
+        reference.state[name] = np.array(slot if is_of_row else wide + 0 * w, np.float64)
+    return reference
+
+
+def after(reference: Reference, slots: Any) -> tuple[Any, ...]:
+    kept = [reference.state[name] for name in reference.state]
+    narrow = [
+        value if value.shape == slot.shape else value.reshape(len(value), -1)[:, 0]
+        for value, slot in zip(kept, slots)
+    ]
+    return tuple(value.astype(np.float32) for value in (reference.w, *narrow))
 
 
 def dense(kind: str, shape: tuple[int, ...], name: str) -> Case:
     def inputs(rng: np.random.Generator) -> list[Any]:
         w, g = (rng.normal(size=shape).astype(np.float32) for _ in range(2))
-        return [w, g, np.float64(3), *slots_of(rng, kind, shape)]
+        return [w, g, np.float64(3), np.float64(RATE), *slots_of(rng, kind, shape)]
 
-    def numpy(w: Any, g: Any, step: Any, *slots: Any) -> Any:
-        return tuple(changed(kind, w, g, step, list(slots)))
+    def numpy(w: Any, g: Any, step: Any, rate: Any, *slots: Any) -> Any:
+        reference = before(kind, w, slots)
+        reference.update(g, int(step))
+        return after(reference, slots)
 
-    attrs = {"kind": kind, **RULES[kind][0]}
-    return Case(inputs, attrs, numpy, dtypes=[], name=f"{kind}_{name}", atol=1e-6)
+    return Case(inputs, attrs_of(kind), numpy, dtypes=[], name=f"{kind}_{name}", atol=1e-5)
 
 
 def rows(kind: str, indices: Any, name: str, dim: int = 8, dtype: str = "int64") -> Case:
@@ -63,30 +82,26 @@ def rows(kind: str, indices: Any, name: str, dim: int = 8, dtype: str = "int64")
     def inputs(rng: np.random.Generator) -> list[Any]:
         w = rng.normal(size=(20, dim)).astype(np.float32)
         values = rng.normal(size=(index.size, dim)).astype(np.float32)
-        return [w, index, values, np.float64(3), *slots_of(rng, kind, (20, dim))]
+        return [w, index, values, np.float64(3), np.float64(RATE),
+                *slots_of(rng, kind, (20, dim))]  # fmt: skip
 
-    def numpy(w: Any, index: Any, values: Any, step: Any, *slots: Any) -> Any:
-        total = np.zeros_like(w)
-        np.add.at(total, index.reshape(-1), values)
-        touched = np.unique(index)
-        new = changed(kind, w, total, step, list(slots))
-        out = [before.copy() for before in (w, *slots)]
-        for before, after in zip(out, new):
-            before[touched] = after[touched]
-        return tuple(out)
+    def numpy(w: Any, index: Any, values: Any, step: Any, rate: Any, *slots: Any) -> Any:
+        reference = before(kind, w, slots)
+        if index.size:
+            reference.update_rows(index.reshape(-1), values, int(step))
+        return after(reference, slots)
 
-    attrs = {"kind": kind, **RULES[kind][0]}
-    return Case(inputs, attrs, numpy, dtypes=[], name=f"{kind}_{name}", atol=1e-6)
+    return Case(inputs, attrs_of(kind), numpy, dtypes=[], name=f"{kind}_{name}", atol=1e-5)
 
 
 CASES = {
     "UpdateDense": [
-        *(dense(kind, (5, 7), "matrix") for kind in RULES),
+        *(dense(kind, (5, 7), "matrix") for kind in ROWS),
         dense("adam", (), "scalar"),
         dense("adagrad", (0, 3), "empty"),
     ],
     "UpdateRows": [
-        *(rows(kind, [3, 1, 3, 19, 0, 1, 3], "repeated") for kind in RULES),
+        *(rows(kind, [3, 1, 3, 19, 0, 1, 3], "repeated") for kind in ROWS),
         rows("adam", [4, 2, 9], "distinct", dim=5),
         rows("sgd", [7, 7], "int32", dtype="int32"),
         rows("adagrad", np.zeros((0,)), "none"),

@@ -40,7 +40,8 @@ constexpr std::chrono::milliseconds kLastReplies(200);
 Result<store::UpdateRule> rule_of(const v1::Variable& variable) {
   const auto& given = variable.optimizer_parameters();
   const std::map<std::string, double, std::less<>> parameters(given.begin(), given.end());
-  Result<store::UpdateRule> rule = store::rule_from_parameters(variable.optimizer(), parameters);
+  if (variable.optimizer().empty()) return store::UpdateRule();
+  Result<store::UpdateRule> rule = store::UpdateRule::make(variable.optimizer(), parameters);
   if (rule.ok()) return rule;
   return base::with_context(rule.status(), fmt::format("variable '{}'", variable.name()));
 }

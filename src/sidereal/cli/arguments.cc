@@ -271,12 +271,12 @@ void add_training_options(CLI::App* command, TrainArguments* a) {
       ->group(group);
   command
       ->add_option("--lr,--learning-rate", a->learning_rate,
-                   "learning rate (default: sgd, momentum 0.01; adagrad, ftrl 0.05; adam 0.001)")
+                   "learning rate (default: that of the optimizer)")
       ->type_name("X")
       ->group(group);
   command
       ->add_option("--optimizer-param", a->optimizer_parameters,
-                   "a parameter of the optimizer, as in beta1=0.8; may be given again")
+                   "a parameter of the optimizer, as in beta_1=0.8; may be given again")
       ->type_name("NAME=X")
       ->default_str("")
       ->group(group);

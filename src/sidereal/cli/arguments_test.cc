@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "sidereal/kernels/optimizer_rules.h"
+
 namespace sidereal::cli {
 namespace {
 
@@ -52,7 +54,7 @@ TEST_F(Arguments, BecomeAJob) {
   arguments_.test = {write("test.csv", "click,age,site\n1,3,a\n")};
   arguments_.optimizer = "ftrl";
   arguments_.learning_rate = 0.2;
-  arguments_.optimizer_parameters = {"l1=0.5"};
+  arguments_.optimizer_parameters = {"l1_regularization_strength=0.5"};
   arguments_.ps = 3;
   arguments_.seed = 9;
   const auto job = plan_train(arguments_);
@@ -63,13 +65,29 @@ TEST_F(Arguments, BecomeAJob) {
   EXPECT_EQ(job->model.schema.fields, 1);
   EXPECT_THAT(job->model.hidden, ElementsAre(8, 4));
   EXPECT_EQ(job->model.optimizer.parameters.at("learning_rate"), 0.2);
-  EXPECT_EQ(job->model.optimizer.parameters.at("l1"), 0.5);
+  EXPECT_EQ(job->model.optimizer.parameters.at("l1_regularization_strength"), 0.5);
   EXPECT_EQ(job->model.seed, 9);
   EXPECT_EQ(job->local.ps, 3);
   EXPECT_FALSE(job->valid.has_value());
   ASSERT_TRUE(job->test.has_value());
   EXPECT_EQ(job->test->shuffle_rows, 0);
   EXPECT_NE(job->test->files, job->data.files);
+}
+
+TEST_F(Arguments, EveryOptimizerIsKnownByNameWithItsParameters) {
+  for (const kernels::Rule* rule : kernels::all_rules()) {
+    arguments_.optimizer = std::string(rule->name);
+    arguments_.optimizer_parameters.clear();
+    for (const kernels::RuleParameter& parameter : rule->parameters) {
+      if (parameter.name == "learning_rate") continue;
+      arguments_.optimizer_parameters.push_back(
+          fmt::format("{}={}", parameter.name, parameter.standard));
+    }
+    const auto job = plan_train(arguments_);
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->model.optimizer.kind, rule->name);
+    EXPECT_EQ(job->model.optimizer.parameters.size(), static_cast<size_t>(rule->parameters.size()));
+  }
 }
 
 TEST_F(Arguments, MissingFilesAreNamed) {
@@ -94,8 +112,8 @@ TEST_F(Arguments, BadValuesAreNamed) {
   arguments_.delimiter = "ab";
   EXPECT_THAT(base::message_of(error()), HasSubstr("--delimiter"));
   arguments_.delimiter = ",";
-  arguments_.optimizer_parameters = {"beta1"};
-  EXPECT_THAT(base::message_of(error()), HasSubstr("beta1"));
+  arguments_.optimizer_parameters = {"beta_1"};
+  EXPECT_THAT(base::message_of(error()), HasSubstr("beta_1"));
   arguments_.optimizer_parameters = {"beta9=1"};
   EXPECT_THAT(base::message_of(error()), HasSubstr("beta9"));
   arguments_.optimizer_parameters.clear();

@@ -113,6 +113,7 @@ class RandomLookups : public LocalModel {
     ASSERT_TRUE(grads.ok()) << grads.status();
     fetches.push_back((*grads)[0]);
     const Output step = ops::scalar(b, DType::kFloat64, 1);
+    const Output rate = ops::scalar(b, DType::kFloat64, 0.1);
     for (size_t t = 0; t < tables_.size(); ++t) {
       std::vector<Output> ids;
       std::vector<Output> values;
@@ -126,9 +127,9 @@ class RandomLookups : public LocalModel {
       if (ids.size() > 1) ids = {ops::concat(b, ids, 0)};
       if (values.size() > 1) values = {ops::concat(b, values, 0)};
       const Output slot = input(fmt::format("slot{}", t), {rows_[t], dim_}, {-1, dim_});
-      const ir::NodeId updated = b.add_node(
-          "UpdateRows", {tables_[t], ids[0], values[0], step, slot},
-          {{"kind", std::string("momentum")}, {"learning_rate", 0.1}, {"momentum", 0.5}});
+      const ir::NodeId updated =
+          b.add_node("UpdateRows", {tables_[t], ids[0], values[0], step, rate, slot},
+                     {{"kind", std::string("momentum")}, {"momentum", 0.5}});
       fetches.push_back({updated, 0});
       fetches.push_back({updated, 1});
     }

@@ -520,16 +520,16 @@ TEST(Kernels, turn_senseless_programs_into_an_error_or_a_result) {
   EXPECT_GT(good, 1000);
 }
 
-/// w' = UpdateDense(w, grad, step) by plain descent, w' fetched.
+/// w' = UpdateDense(w, grad, step, rate) by plain descent, w' fetched.
 Program descent() {
   Writer w;
   const int32_t weights = w.feed("w");
   const int32_t grad = w.feed("grad");
   const int32_t step = w.feed("step", DType::kFloat64, {});
+  const int32_t rate = w.feed("rate", DType::kFloat64, {});
   const int32_t updated = w.slot(kF32, {-1}, false);
-  w.run("UpdateDense", {weights, grad, step}, {updated},
-        {{"kind", std::string("sgd")}, {"learning_rate", 1.0}});
-  w.program.instructions.back().releases = {weights, grad, step};
+  w.run("UpdateDense", {weights, grad, step, rate}, {updated}, {{"kind", std::string("sgd")}});
+  w.program.instructions.back().releases = {weights, grad, step, rate};
   w.fetch(updated);
   return w.program;
 }
@@ -539,6 +539,7 @@ Status run_descent(Step& step, Tensor* weights, bool lend) {
   SR_RETURN_IF_ERROR(lend ? step.lend(0, *weights) : step.feed(0, *weights));
   SR_RETURN_IF_ERROR(step.feed(1, vec({1, 2})));
   SR_RETURN_IF_ERROR(step.feed(2, Tensor::scalar(1.0)));
+  SR_RETURN_IF_ERROR(step.feed(3, Tensor::scalar(1.0)));
   return step.advance().status();
 }
 

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -12,6 +10,7 @@
 #include "sidereal/kernels/elementwise.h"
 #include "sidereal/kernels/optimizer.h"
 #include "sidereal/kernels/sparse.h"
+#include "sidereal/ops/update_rule.h"
 #include "sidereal/resources/row_layout.h"
 
 /// Updates of weights by the rules of optimizers, in place where the step may.
@@ -19,45 +18,12 @@ namespace sidereal::exec {
 namespace {
 
 using base::invalid_argument;
-using kernels::RuleKind;
+using kernels::UpdateRule;
 using resources::Rows;
 using resources::Variable;
 using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
-
-Result<RuleKind> kind_from(const std::string& name) {
-  constexpr std::pair<std::string_view, RuleKind> kKinds[] = {{"sgd", RuleKind::kSgd},
-                                                              {"momentum", RuleKind::kMomentum},
-                                                              {"adagrad", RuleKind::kAdagrad},
-                                                              {"adam", RuleKind::kAdam},
-                                                              {"ftrl", RuleKind::kFtrl}};
-  for (const auto& [known, kind] : kKinds) {
-    if (known == name) return kind;
-  }
-  return invalid_argument("optimizer '{}' is not known", name);
-}
-
-/// The rule of the attributes; what depends on the step is filled in at each run.
-Result<kernels::RuleStep> rule_of(const ir::AttrMap& attrs) {
-  kernels::RuleStep rule;
-  SR_ASSIGN_OR_RETURN(const std::string kind, ir::get_attr<std::string>(attrs, "kind"));
-  SR_ASSIGN_OR_RETURN(rule.kind, kind_from(kind));
-  rule.learning_rate = static_cast<float>(ir::attr_or(attrs, "learning_rate", 0.0));
-  rule.nesterov = ir::attr_or(attrs, "nesterov", false);
-  const std::pair<const char*, float*> fields[] = {{"weight_decay", &rule.weight_decay},
-                                                   {"momentum", &rule.momentum},
-                                                   {"beta1", &rule.beta1},
-                                                   {"beta2", &rule.beta2},
-                                                   {"epsilon", &rule.epsilon},
-                                                   {"l1", &rule.l1},
-                                                   {"l2", &rule.l2},
-                                                   {"lr_power", &rule.lr_power}};
-  for (const auto& [name, field] : fields) {
-    *field = static_cast<float>(ir::attr_or(attrs, name, static_cast<double>(*field)));
-  }
-  return rule;
-}
 
 /// What is updated: values that come in and go out again, or variables. The weights are number 0,
 /// the slots follow.
@@ -77,7 +43,7 @@ class Target {
   }
 };
 
-/// Inputs of which the outputs are made. The slots follow input `step`.
+/// Inputs of which the outputs are made. The slots follow the learning rate, which follows `step`.
 class Values final : public Target {
  public:
   Values(KernelContext& c, int step) : context_(c), step_(step) {}
@@ -88,7 +54,7 @@ class Values final : public Target {
   Rows changed(int i) override { return Rows::of(context_.updated(i, input(i))); }
 
  private:
-  [[nodiscard]] int input(int i) const { return i == 0 ? 0 : step_ + i; }
+  [[nodiscard]] int input(int i) const { return i == 0 ? 0 : step_ + 1 + i; }
 
   KernelContext& context_;
   int step_;
@@ -114,97 +80,92 @@ class Locked final : public Target {
   std::span<Variable::Value* const> values_;
 };
 
-/// What both kernels share: the rule, and weights and slots ready to be changed.
-class Update {
- public:
-  /// `step`: the input that counts the updates.
-  Update(const kernels::RuleStep& rule, int step) : rule_(rule), step_(step) {}
-
-  /// Checks the target, and finds what depends on the step.
-  Status prepare(KernelContext& c, const Target& target) {
-    SR_RETURN_IF_ERROR(check_float(target, 0, "the weights are"));
-    SR_RETURN_IF_ERROR(check_dtype(c, step_, DType::kFloat64));
-    if (c.input(step_).num_elements() != 1) return invalid_argument("the step must be a scalar");
-    for (int i = 1; i <= num_slots(); ++i) {
-      SR_RETURN_IF_ERROR(check_float(target, i, "a slot is"));
-      if (target.shape(i) == target.shape(0)) continue;
-      return invalid_argument("a slot is {}; the weights are {}", target.to_string(i),
-                              target.to_string(0));
-    }
-    if (rule_.kind == RuleKind::kAdam) {
-      const double t = c.in<double>(step_)[0];
-      rule_.correction1 =
-          static_cast<float>(1.0 / (1.0 - std::pow(static_cast<double>(rule_.beta1), t)));
-      rule_.correction2 =
-          static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(static_cast<double>(rule_.beta2), t)));
-    }
-    return {};
-  }
-
-  /// To be called when all inputs have been checked.
-  kernels::SplitTable begin(Target& target) const {
-    kernels::SplitTable table;
-    kernels::RowArray* const arrays[] = {&table.w, &table.slot1, &table.slot2};
-    for (int i = 0; i <= num_slots(); ++i) {
-      const Rows rows = target.changed(i);
-      *arrays[i] = {reinterpret_cast<float*>(rows.at),
-                    rows.stride / static_cast<int64_t>(sizeof(float))};
-    }
-    return table;
-  }
-
-  static Status check_float(const Target& target, int i, std::string_view what) {
-    if (target.dtype(i) == DType::kFloat32) return {};
-    return invalid_argument("{} {}; the rules of optimizers are float32", what,
-                            target.to_string(i));
-  }
-
-  [[nodiscard]] const kernels::RuleStep& rule() const { return rule_; }
-  [[nodiscard]] int num_slots() const { return kernels::num_slots(rule_.kind); }
-  [[nodiscard]] int step() const { return step_; }
-  void set_learning_rate(float rate) { rule_.learning_rate = rate; }
-
- private:
-  kernels::RuleStep rule_;
-  int step_;
-};
+/// The only number of input `i`, float32 or float64.
+Result<double> number_of(const KernelContext& c, int i, std::string_view what) {
+  const Tensor& value = c.input(i);
+  if (value.num_elements() != 1) return invalid_argument("{} must be a scalar", what);
+  if (value.dtype() == DType::kFloat64) return c.in<double>(i)[0];
+  SR_RETURN_IF_ERROR(check_dtype(c, i, DType::kFloat32));
+  return double{c.in<float>(i)[0]};
+}
 
 /// Kernels of updates, of values or, when there is a `manager`, of variables.
 class UpdateKernel : public Kernel {
  public:
-  UpdateKernel(const Update& update, resources::Manager* manager)
-      : update_(update),
+  /// `step`: the input that counts the updates; the learning rate follows it, then the slots.
+  UpdateKernel(const UpdateRule& rule, int step, resources::Manager* manager)
+      : rule_(rule),
+        step_(step),
+        num_slots_(rule.num_slots()),
         manager_(manager),
-        known_(static_cast<size_t>(update.num_slots()) + 1),
+        known_(static_cast<size_t>(num_slots_) + 1),
         variables_(known_.size()) {}
 
   Status run(KernelContext& c) final {
+    SR_RETURN_IF_ERROR(check_dtype(c, step_, DType::kFloat64));
+    now_.rule = &rule_;
+    SR_ASSIGN_OR_RETURN(now_.step, number_of(c, step_, "the step"));
+    SR_ASSIGN_OR_RETURN(now_.learning_rate, number_of(c, step_ + 1, "the learning rate"));
     if (manager_ == nullptr) {
-      Values values(c, update_.step());
-      return apply(c, values);
+      Values values(c, step_);
+      return check_and_apply(c, values);
     }
-    const int rate = update_.step() + 1;
-    SR_RETURN_IF_ERROR(check_dtype(c, rate, DType::kFloat32));
-    if (c.input(rate).num_elements() != 1) {
-      return invalid_argument("the learning rate must be a scalar");
-    }
-    update_.set_learning_rate(c.in<float>(rate)[0]);
-    for (int i = 0; i <= update_.num_slots(); ++i) {
-      const int input = i == 0 ? 0 : rate + i;
+    for (int i = 0; i <= num_slots_; ++i) {
+      const int input = i == 0 ? 0 : step_ + 1 + i;
       SR_ASSIGN_OR_RETURN(variables_[i], known_[i].of_input(c, input, *manager_));
     }
     return Variable::change(variables_, [&](std::span<Variable::Value* const> values) {
       Locked locked(values);
-      return apply(c, locked);
+      return check_and_apply(c, locked);
     });
   }
 
  protected:
+  /// Weights and slots have been checked.
   virtual Status apply(KernelContext& c, Target& target) = 0;
-  Update& update() { return update_; }
+
+  /// The weights and slots of `target`, to be written to.
+  template <class T>
+  kernels::RuleArrays<T> changed(Target& target) const {
+    const auto array = [&](int i) {
+      const Rows rows = target.changed(i);
+      return kernels::RowArray<T>{reinterpret_cast<T*>(rows.at),
+                                  rows.stride / static_cast<int64_t>(sizeof(T))};
+    };
+    kernels::RuleArrays<T> out;
+    out.weights = array(0);
+    for (int i = 0; i < num_slots_; ++i) out.slots[static_cast<size_t>(i)] = array(i + 1);
+    return out;
+  }
+  [[nodiscard]] const UpdateRule& rule() const { return rule_; }
+  [[nodiscard]] const kernels::RuleStep& now() const { return now_; }
+  [[nodiscard]] int num_slots() const { return num_slots_; }
+  [[nodiscard]] bool is_of_row(int slot) const {
+    return rule_.slot(slot).width == kernels::SlotWidth::kRow;
+  }
 
  private:
-  Update update_;
+  Status check_and_apply(KernelContext& c, Target& target) {
+    const DType dtype = target.dtype(0);
+    if (dtype != DType::kFloat32 && dtype != DType::kFloat64) {
+      return invalid_argument("the weights are {}; the rules of optimizers are float32 and float64",
+                              target.to_string(0));
+    }
+    for (int i = 0; i < num_slots_; ++i) {
+      const Shape& shape = target.shape(i + 1);
+      const bool is_like =
+          is_of_row(i) ? shape == rule_.slot_shape(i, target.shape(0)) : shape == target.shape(0);
+      if (is_like && target.dtype(i + 1) == dtype) continue;
+      return invalid_argument("a slot is {}; the weights are {}", target.to_string(i + 1),
+                              target.to_string(0));
+    }
+    return apply(c, target);
+  }
+
+  UpdateRule rule_;
+  int step_;
+  int num_slots_;
+  kernels::RuleStep now_;
   resources::Manager* manager_;
   std::vector<KnownVariable> known_;  // The weights, the slots.
   std::vector<Variable*> variables_;  // The same, found.
@@ -216,67 +177,117 @@ class UpdateDense final : public UpdateKernel {
 
  private:
   Status apply(KernelContext& c, Target& target) override {
-    SR_RETURN_IF_ERROR(update().prepare(c, target));
     const Tensor grad = c.input(1);
-    if (grad.dtype() != DType::kFloat32) {
-      return invalid_argument("the gradient is {}; the rules of optimizers are float32",
-                              grad.to_string());
-    }
-    if (!(grad.shape() == target.shape(0))) {
+    if (grad.dtype() != target.dtype(0) || !(grad.shape() == target.shape(0))) {
       return invalid_argument("the gradient is {}; the weights are {}", grad.to_string(),
                               target.to_string(0));
     }
-    const int64_t count = grad.shape().rank() == 0 ? 1 : grad.shape().dim(0);
-    const int64_t dim = count == 0 ? 0 : grad.num_elements() / count;
-    const kernels::SplitTable table = update().begin(target);
-    const float* from = grad.data<const float>().data();
-    const auto is_apart = [dim](const kernels::RowArray& rows) {
-      return rows.data != nullptr && rows.stride != dim;
-    };
-    if (is_apart(table.w) || is_apart(table.slot1) || is_apart(table.slot2)) {
-      apply_to_rows(c, table, from, count, dim);
-      return {};
+    if (target.dtype(0) == DType::kFloat64) {
+      update<double>(c, target, grad);
+    } else {
+      update<float>(c, target, grad);
     }
-    c.parallel(grad.num_elements(), kGrain, [&](int64_t begin, int64_t end) {
-      const auto part = [begin](const kernels::RowArray& rows) {
-        return rows.data == nullptr ? nullptr : rows.data + begin;
-      };
-      kernels::apply_dense(update().rule(), {.w_in = part(table.w),
-                                             .w_out = part(table.w),
-                                             .slot1 = part(table.slot1),
-                                             .slot2 = part(table.slot2),
-                                             .grad = from + begin,
-                                             .n = end - begin});
-    });
     return {};
   }
 
-  /// The same of rows that do not follow one another.
-  void apply_to_rows(KernelContext& c, const kernels::SplitTable& table, const float* grad,
-                     int64_t count, int64_t dim) {
-    c.parallel(count, kGrain / dim + 1, [&](int64_t begin, int64_t end) {
-      constexpr int64_t kBlock = 64;
-      std::array<int64_t, kBlock> rows{};
-      std::array<const float*, kBlock> grads{};
-      for (int64_t at = begin; at < end; at += kBlock) {
-        const auto size = static_cast<size_t>(std::min(kBlock, end - at));
-        for (size_t i = 0; i < size; ++i) {
-          rows[i] = at + static_cast<int64_t>(i);
-          grads[i] = grad + rows[i] * dim;
-        }
-        kernels::apply_split_rows(update().rule(), table, std::span(rows.data(), size),
-                                  std::span(grads.data(), size), dim);
-      }
+  template <class T>
+  void update(KernelContext& c, Target& target, const Tensor& grad) {
+    const kernels::RuleArrays<T> table = changed<T>(target);
+    const T* from = grad.data<const T>().data();
+    const int64_t n = grad.num_elements();
+    if (n == 0) return;
+    const int64_t width = kernels::elements_of_row(grad.shape());
+    if (is_together(table, width)) {
+      const kernels::DenseUpdate<T> all = rows_from(table, from, 0, n, has_row_slots() ? width : 1);
+      const kernels::RuleNorms norms =
+          measured(c, (n + kernels::kNormPart - 1) / kernels::kNormPart, [&](int64_t p) {
+            const int64_t begin = p * kernels::kNormPart;
+            const int64_t size = std::min(kernels::kNormPart, n - begin);
+            return kernels::measure_dense(now(), all.part(rule(), begin, size));
+          });
+      c.parallel(n / all.row, kGrain / all.row + 1, [&](int64_t begin, int64_t end) {
+        kernels::apply_dense(now(), all.part(rule(), begin * all.row, (end - begin) * all.row),
+                             norms);
+      });
+      return;
+    }
+    // Rows that do not follow one another: of a table, with slots between them.
+    const int64_t count = n / width;
+    const int64_t rows_of_part = kernels::kNormPart / width + 1;
+    const auto row = [&](int64_t r) { return rows_from(table, from + r * width, r, width, width); };
+    const kernels::RuleNorms norms =
+        measured(c, (count + rows_of_part - 1) / rows_of_part, [&](int64_t p) {
+          kernels::RuleNorms sum;
+          const int64_t end = std::min(count, (p + 1) * rows_of_part);
+          for (int64_t r = p * rows_of_part; r < end; ++r) {
+            add(kernels::measure_dense(now(), row(r)), &sum);
+          }
+          return sum;
+        });
+    c.parallel(count, kGrain / width + 1, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) kernels::apply_dense(now(), row(r), norms);
     });
   }
+
+  /// `n` weights from row `first` on.
+  template <class T>
+  kernels::DenseUpdate<T> rows_from(const kernels::RuleArrays<T>& table, const T* grad,
+                                    int64_t first, int64_t n, int64_t row) const {
+    const auto at = [first](const kernels::RowArray<T>& array) {
+      return array.data + first * array.stride;
+    };
+    kernels::DenseUpdate<T> out;
+    out.w_in = at(table.weights);
+    out.w_out = at(table.weights);
+    for (size_t i = 0; i < static_cast<size_t>(num_slots()); ++i) out.slots[i] = at(table.slots[i]);
+    out.grad = grad;
+    out.n = n;
+    out.row = row;
+    return out;
+  }
+
+  [[nodiscard]] bool has_row_slots() const {
+    for (int i = 0; i < num_slots(); ++i) {
+      if (is_of_row(i)) return true;
+    }
+    return false;
+  }
+
+  /// Whether all rows of each array follow one another.
+  template <class T>
+  [[nodiscard]] bool is_together(const kernels::RuleArrays<T>& table, int64_t width) const {
+    if (table.weights.stride != width) return false;
+    for (int i = 0; i < num_slots(); ++i) {
+      if (table.slots[static_cast<size_t>(i)].stride != (is_of_row(i) ? 1 : width)) return false;
+    }
+    return true;
+  }
+
+  static void add(const kernels::RuleNorms& some, kernels::RuleNorms* sum) {
+    sum->first += some.first;
+    sum->second += some.second;
+  }
+
+  /// The norms of the whole variable, whose parts are measured at once and added in order.
+  template <class Measure>
+  kernels::RuleNorms measured(KernelContext& c, int64_t parts, const Measure& measure) {
+    kernels::RuleNorms sum;
+    if (!rule().rule().uses_norms) return sum;
+    norms_.resize(static_cast<size_t>(parts));
+    c.run_parts(parts, [&](int64_t p) { norms_[static_cast<size_t>(p)] = measure(p); });
+    for (const kernels::RuleNorms& part : norms_) add(part, &sum);
+    return sum;
+  }
+
+  std::vector<kernels::RuleNorms> norms_;
 };
 
 /// Checks the inputs of an update whose step is input `step`. The manager of its variables, nullptr
 /// when it updates values.
-Result<resources::Manager*> check_inputs(const BindContext& bind, const kernels::RuleStep& rule,
-                                         int step, bool of_variables) {
-  const int slots = kernels::num_slots(rule.kind);
-  const int needed = step + 1 + slots + (of_variables ? 1 : 0);
+Result<resources::Manager*> check_inputs(const BindContext& bind, const UpdateRule& rule, int step,
+                                         bool of_variables) {
+  const int slots = rule.num_slots();
+  const int needed = step + 2 + slots;
   SR_RETURN_IF_ERROR(check_arity(bind, needed, needed, of_variables ? 0 : 1 + slots));
   if (of_variables) return manager_of(bind);
   return static_cast<resources::Manager*>(nullptr);
@@ -284,10 +295,10 @@ Result<resources::Manager*> check_inputs(const BindContext& bind, const kernels:
 
 Result<std::unique_ptr<Kernel>> update_dense(const BindContext& bind, bool of_variables) {
   constexpr int kStep = 2;
-  SR_ASSIGN_OR_RETURN(const auto rule, rule_of(bind.instruction.attrs));
+  SR_ASSIGN_OR_RETURN(const UpdateRule rule, ops::update_rule_of(bind.instruction.attrs));
   SR_ASSIGN_OR_RETURN(resources::Manager* const manager,
                       check_inputs(bind, rule, kStep, of_variables));
-  return std::unique_ptr<Kernel>(std::make_unique<UpdateDense>(Update(rule, kStep), manager));
+  return std::unique_ptr<Kernel>(std::make_unique<UpdateDense>(rule, kStep, manager));
 }
 
 /// Where the indices and the gradients of an update of rows are among the inputs. Those of several
@@ -305,12 +316,24 @@ struct RowInputs {
 
 class UpdateRows final : public UpdateKernel {
  public:
-  UpdateRows(const kernels::RuleStep& rule, RowInputs inputs, resources::Manager* manager)
-      : UpdateKernel(Update(rule, inputs.step()), manager), inputs_(std::move(inputs)) {}
+  UpdateRows(const UpdateRule& rule, RowInputs inputs, resources::Manager* manager)
+      : UpdateKernel(rule, inputs.step(), manager), inputs_(std::move(inputs)) {}
 
  private:
+  /// Gradients, and where the sum of each distinct row is.
+  template <class T>
+  struct Sums {
+    std::vector<kernels::GradRows<T>> gradients;
+    std::vector<const T*> of;
+  };
+
   Status apply(KernelContext& c, Target& target) override {
-    SR_RETURN_IF_ERROR(update().prepare(c, target));
+    if (target.dtype(0) == DType::kFloat64) return update(c, target, doubles_);
+    return update(c, target, floats_);
+  }
+
+  template <class T>
+  Status update(KernelContext& c, Target& target, Sums<T>& sums) {
     const Shape& shape = target.shape(0);
     if (shape.rank() < 1) return invalid_argument("a scalar has no rows");
     const int64_t count = shape.dim(0);
@@ -320,48 +343,53 @@ class UpdateRows final : public UpdateKernel {
       return base::out_of_range("index {} is not a row of {}: indices are 0 to {}", rows[bad],
                                 target.to_string(0), count - 1);
     }
-    SR_RETURN_IF_ERROR(find_gradients(c, target, static_cast<int64_t>(rows.size()), dim));
+    SR_RETURN_IF_ERROR(
+        find_gradients(c, target, static_cast<int64_t>(rows.size()), dim, &sums.gradients));
     // Who says that rows are distinct may lie: then one is updated twice, but never by two threads.
     const bool is_distinct = inputs_.distinct && c.threads() == 1;
-    Tensor sums;
+    Tensor room;
     const std::span<const int64_t> distinct =
-        is_distinct ? take_all(rows) : sum_equal(c, rows, dim, &sums);
+        is_distinct ? take_all(rows, sums) : sum_equal(c, rows, dim, sums, &room);
     target.lay_out(c);
-    const kernels::SplitTable table = update().begin(target);
+    const kernels::RuleArrays<T> table = changed<T>(target);
     if (dim == 0) return {};
-    c.parallel(
-        static_cast<int64_t>(distinct.size()), kGrain / dim + 1, [&](int64_t begin, int64_t end) {
-          const auto size = static_cast<size_t>(end - begin);
-          kernels::apply_split_rows(update().rule(), table,
-                                    distinct.subspan(static_cast<size_t>(begin), size),
-                                    std::span<const float* const>(sums_.data() + begin, size), dim);
-        });
+    c.parallel(static_cast<int64_t>(distinct.size()), kGrain / dim + 1,
+               [&](int64_t begin, int64_t end) {
+                 kernels::apply_rows<T>(
+                     now(), table,
+                     distinct.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
+                     {.rows = sums.of.data() + begin}, dim);
+               });
     return {};
   }
 
-  /// Points sums_ at the gradients of `rows`, which are distinct.
-  std::span<const int64_t> take_all(std::span<const int64_t> rows) {
-    sums_.resize(std::max(sums_.size(), rows.size()));
-    const float** to = sums_.data();
-    for (const kernels::GradRows& some : gradients_) {
+  /// Points sums.of at the gradients of `rows`, which are distinct.
+  template <class T>
+  static std::span<const int64_t> take_all(std::span<const int64_t> rows, Sums<T>& sums) {
+    sums.of.resize(std::max(sums.of.size(), rows.size()));
+    const T** to = sums.of.data();
+    for (const kernels::GradRows<T>& some : sums.gradients) {
       for (int64_t i = 0; i < some.count; ++i) *to++ = some.from + i * some.stride;
     }
     return rows;
   }
 
-  /// Points sums_ at the sums of the gradients of equal rows, some of them in `sums`. The distinct
-  /// rows.
+  /// Points sums.of at the sums of the gradients of equal rows, some of them in `room`. The
+  /// distinct rows.
+  template <class T>
   std::span<const int64_t> sum_equal(KernelContext& c, std::span<const int64_t> rows, int64_t dim,
-                                     Tensor* sums) {
+                                     Sums<T>& sums, Tensor* room) {
     const auto n = static_cast<int64_t>(rows.size());
     distinct_.resize(std::max(distinct_.size(), rows.size()));
     inverse_.resize(std::max(inverse_.size(), rows.size()));
     const int64_t found = kernels::unique(rows, scratch_, distinct_.data(), inverse_.data());
-    sums_.resize(std::max(sums_.size(), static_cast<size_t>(found)));
-    if (found < n) *sums = c.temporary(DType::kFloat32, Shape{std::min(found, n - found), dim});
-    kernels::sum_equal_rows(gradients_,
-                            std::span<const int32_t>(inverse_.data(), static_cast<size_t>(n)), dim,
-                            found < n ? sums->data<float>().data() : nullptr, sums_);
+    sums.of.resize(std::max(sums.of.size(), static_cast<size_t>(found)));
+    if (found < n) {
+      *room = c.temporary(tensor::kDTypeOf<T>, Shape{std::min(found, n - found), dim});
+    }
+    kernels::sum_equal_rows<T>(sums.gradients,
+                               std::span<const int32_t>(inverse_.data(), static_cast<size_t>(n)),
+                               dim, found < n ? room->data<T>().data() : nullptr, sums.of);
     return {distinct_.data(), static_cast<size_t>(found)};
   }
 
@@ -384,13 +412,15 @@ class UpdateRows final : public UpdateKernel {
     return std::span<const int64_t>(wide_.data(), n);
   }
 
-  /// Sets gradients_ to `n` rows of `dim`.
-  Status find_gradients(KernelContext& c, const Target& target, int64_t n, int64_t dim) {
-    gradients_.clear();
+  /// Sets `gradients` to `n` rows of `dim`.
+  template <class T>
+  Status find_gradients(KernelContext& c, const Target& target, int64_t n, int64_t dim,
+                        std::vector<kernels::GradRows<T>>* gradients) {
+    gradients->clear();
     int64_t found = 0;
     for (int v = 0; v < inputs_.num_values(); ++v) {
       const int input = inputs_.first_values() + v;
-      SR_RETURN_IF_ERROR(check_dtype(c, input, DType::kFloat32));
+      SR_RETURN_IF_ERROR(check_dtype(c, input, tensor::kDTypeOf<T>));
       const Tensor& values = c.input(input);
       const bool is_whole = inputs_.widths[v] == 0;
       const int64_t width = is_whole ? dim : inputs_.widths[v];
@@ -400,7 +430,7 @@ class UpdateRows final : public UpdateKernel {
         return invalid_argument("rows of {} from column {} of rows of {} in {}", dim,
                                 inputs_.columns[v], width, values.to_string());
       }
-      gradients_.push_back({values.data<const float>().data() + inputs_.columns[v], width, rows});
+      gradients->push_back({values.data<const T>().data() + inputs_.columns[v], width, rows});
       found += rows;
     }
     if (found == n) return {};
@@ -413,13 +443,13 @@ class UpdateRows final : public UpdateKernel {
   std::vector<int64_t> wide_;
   std::vector<int64_t> distinct_;
   std::vector<int32_t> inverse_;
-  std::vector<const float*> sums_;  // By distinct row: where its gradient is.
-  std::vector<kernels::GradRows> gradients_;
+  Sums<float> floats_;
+  Sums<double> doubles_;
 };
 
 Result<std::unique_ptr<Kernel>> make_update_rows(const BindContext& bind, RowInputs inputs,
                                                  bool of_variables = false) {
-  SR_ASSIGN_OR_RETURN(const auto rule, rule_of(bind.instruction.attrs));
+  SR_ASSIGN_OR_RETURN(const UpdateRule rule, ops::update_rule_of(bind.instruction.attrs));
   inputs.distinct = of_variables && ir::attr_or(bind.instruction.attrs, "distinct", false);
   SR_ASSIGN_OR_RETURN(resources::Manager* const manager,
                       check_inputs(bind, rule, inputs.step(), of_variables));
@@ -451,8 +481,9 @@ Result<std::unique_ptr<Kernel>> update_joined_rows(const BindContext& bind) {
 }  // namespace
 
 void register_update_kernels(KernelTable* table) {
+  // Weights, indices or gradient, step and learning rate at least.
   const auto of_values = [](KernelFactory factory) {
-    return with_outputs({DType::kFloat32}, std::move(factory));
+    return with_arity(4, -1, -1, like_input(std::move(factory)));
   };
   table->add("UpdateDense",
              of_values([](const BindContext& bind) { return update_dense(bind, false); }));

@@ -174,11 +174,15 @@ void adagrad_dense(benchmark::State& state) {
   std::vector<float> w = values(n, 1);
   std::vector<float> slot(n, 0.1F);
   const std::vector<float> grad = values(n, 2);
-  RuleStep rule;
-  rule.kind = RuleKind::kAdagrad;
-  rule.learning_rate = 1e-4F;
+  const UpdateRule rule = UpdateRule::of("adagrad");
+  DenseUpdate<float> update;
+  update.w_in = w.data();
+  update.w_out = w.data();
+  update.slots[0] = slot.data();
+  update.grad = grad.data();
+  update.n = n;
   for (auto _ : state) {
-    apply_dense(rule, {w.data(), w.data(), slot.data(), nullptr, grad.data(), n});
+    apply_dense({.rule = &rule, .step = 1, .learning_rate = 1e-4}, update);
     benchmark::ClobberMemory();
   }
   state.SetItemsProcessed(state.iterations() * n);

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
+#include <utility>
 
 #include "sidereal/base/check.h"
 #include "sidereal/kernels/internal/constant.h"
+#include "sidereal/kernels/internal/rule_list.h"
 #include "sidereal/kernels/internal/vec_math.h"
 
 namespace sidereal::kernels {
@@ -15,236 +17,262 @@ namespace {
 // is 1.7 times faster here than into the first level or to be written, because more misses may be
 // outstanding (measured: 40 -> 67 million rows of 128 bytes per second).
 constexpr int64_t kAheadRows = 32;
+/// Of a row, no more is asked for.
+constexpr int64_t kAheadBytes = 768;
+/// Sums of squares are kept in so many parts, so that they can be added up as vectors.
+constexpr int64_t kSums = 8;
 
-// Each rule changes one weight and its slots; kSlots says which slots it uses. They are small value
-// types, so that a loop keeps their constants in registers.
-struct Sgd {
-  static constexpr int kSlots = 0;
-  explicit Sgd(const RuleStep& r) : lr(r.learning_rate) {}
-  void operator()(float g, float& w, float&, float&) const { w -= lr * g; }
-  float lr;
-};
+/// A loop over a row, which is to become vectors: GCC would unroll one of a known width before it
+/// looks for them.
+#if defined(__clang__)
+#define SR_ROW_LOOP SR_INDEPENDENT
+#else
+#define SR_ROW_LOOP _Pragma("GCC unroll 1") SR_INDEPENDENT
+#endif
 
-template <bool kNesterov>
-struct Momentum {
-  static constexpr int kSlots = 1;
-  explicit Momentum(const RuleStep& r) : lr(r.learning_rate), momentum(r.momentum) {}
-  void operator()(float g, float& w, float& m, float&) const {
-    m = momentum * m + g;
-    w -= lr * (kNesterov ? g + momentum * m : m);
-  }
-  float lr;
-  float momentum;
-};
-
-struct Adagrad {
-  static constexpr int kSlots = 1;
-  explicit Adagrad(const RuleStep& r) : lr(r.learning_rate), epsilon(r.epsilon) {}
-  void operator()(float g, float& w, float& a, float&) const {
-    a += g * g;
-    w -= lr * g / (std::sqrt(a) + epsilon);
-  }
-  float lr;
-  float epsilon;
-};
-
-struct Adam {
-  static constexpr int kSlots = 2;
-  explicit Adam(const RuleStep& r)
-      : lr(r.learning_rate * r.correction1),
-        correction2(r.correction2),
-        beta1(r.beta1),
-        beta2(r.beta2),
-        epsilon(r.epsilon) {}
-  void operator()(float g, float& w, float& m, float& v) const {
-    m = beta1 * m + (1.0F - beta1) * g;
-    v = beta2 * v + (1.0F - beta2) * g * g;
-    w -= lr * m / (std::sqrt(v) * correction2 + epsilon);
-  }
-  float lr;
-  float correction2;
-  float beta1;
-  float beta2;
-  float epsilon;
-};
-
-// kRoot: the power is -1/2, so n^-power is a square root and the loop vectorises.
-template <bool kRoot>
-struct Ftrl {
-  static constexpr int kSlots = 2;
-  explicit Ftrl(const RuleStep& r)
-      : inverse_lr(1.0F / r.learning_rate), l1(r.l1), two_l2(2.0F * r.l2), power(-r.lr_power) {}
-  [[nodiscard]] float raise(float n) const {
-    if constexpr (kRoot) return std::sqrt(n);
-    return std::pow(n, power);
-  }
-  void operator()(float g, float& w, float& n, float& z) const {
-    const float grown = n + g * g;
-    const float raised = raise(grown);
-    z += g - (raised - raise(n)) * inverse_lr * w;
-    n = grown;
-    const float updated = (std::copysign(l1, z) - z) / (raised * inverse_lr + two_l2);
-    w = std::fabs(z) > l1 ? updated : 0.0F;
-  }
-  float inverse_lr;
-  float l1;
-  float two_l2;
-  float power;
-};
-
-/// Calls body(rule) with the functor of the step.
-template <class Body>
-void with_rule(const RuleStep& step, Body body) {
-  switch (step.kind) {
-    case RuleKind::kSgd:
-      return body(Sgd(step));
-    case RuleKind::kMomentum:
-      return step.nesterov ? body(Momentum<true>(step)) : body(Momentum<false>(step));
-    case RuleKind::kAdagrad:
-      return body(Adagrad(step));
-    case RuleKind::kAdam:
-      return body(Adam(step));
-    case RuleKind::kFtrl:
-      return step.lr_power == -0.5F ? body(Ftrl<true>(step)) : body(Ftrl<false>(step));
-  }
+/// Calls body(formula) with the formula of the step.
+template <class T, class Body>
+void with_formula(const RuleStep& step, bool is_rows, Body body) {
+  internal::Rules::visit(&step.rule->rule(), [&]<class Row>() {
+    Row::template with<T>(step, is_rows, [&](auto formula) {
+      SR_CHECK(decltype(formula)::kSlots + decltype(formula)::kRowSlots == step.rule->num_slots(),
+               "the formula of {} has other slots than its row", step.rule->rule().name);
+      body(formula);
+    });
+  });
 }
 
-/// The arrays of n weights that are updated together. w_out may be w_in.
-struct Arrays {
-  const float* w_in;
-  float* w_out;
-  float* slot1;
-  float* slot2;
-  const float* grad;
+/// What every rule does to a weight and its gradient before its formula.
+template <class T>
+struct Decay {
+  template <class F>
+  static Decay of(const RuleStep& step, const F& /*formula*/) {
+    const UpdateRule& rule = *step.rule;
+    Decay out;
+    if (!F::kDecays) out.keep = static_cast<T>(1.0 - step.learning_rate * rule["weight_decay"]);
+    out.penalty = static_cast<T>(rule["l2_penalty"]);
+    return out;
+  }
+  T keep = 1;
+  T penalty = 0;
 };
 
-template <class Rule>
-inline void update(const Rule& rule, float decay, const Arrays& a, int64_t n) {
-  SR_INDEPENDENT
+/// Arrays of weights that are updated together. w_out may be w_in.
+template <class T>
+struct Block {
+  const T* w_in;
+  T* w_out;
+  const T* grad;
+  std::array<T*, kRuleSlotsMax> slots;
+};
+
+template <class F, class T, size_t... kSlot>
+inline void update_elements(const F& formula, const Decay<T>& decay, const Block<T>& a, int64_t n,
+                            std::index_sequence<kSlot...> /*slots*/) {
+  SR_ROW_LOOP
   for (int64_t j = 0; j < n; ++j) {
-    float w = a.w_in[j];
-    float s1 = 0;
-    float s2 = 0;
-    if constexpr (Rule::kSlots > 0) s1 = a.slot1[j];
-    if constexpr (Rule::kSlots > 1) s2 = a.slot2[j];
-    rule(a.grad[j] + decay * w, w, s1, s2);
+    const T before = a.w_in[j];
+    const T g = a.grad[j] + decay.penalty * before;
+    T w = before * decay.keep;
+    [[maybe_unused]] std::array<T, kRuleSlotsMax> s = {a.slots[kSlot][j]...};
+    formula(g, w, s[kSlot]...);
     a.w_out[j] = w;
-    if constexpr (Rule::kSlots > 0) a.slot1[j] = s1;
-    if constexpr (Rule::kSlots > 1) a.slot2[j] = s2;
+    ((a.slots[kSlot][j] = s[kSlot]), ...);
   }
 }
 
-template <int64_t kDim, class Rule>
-inline void update_row(const Rule& rule, float decay, float* row, const float* grad, int64_t dim) {
-  const int64_t width = kDim > 0 ? kDim : dim;
-  update(rule, decay, {row, row, row + width, row + 2 * width, grad}, width);
+template <class F, class T, size_t... kSlot>
+RuleNorms measure_elements(const F& formula, const Decay<T>& decay, const Block<T>& a, int64_t n,
+                           std::index_sequence<kSlot...> /*slots*/) {
+  std::array<double, kSums> first = {};
+  std::array<double, kSums> second = {};
+  for (int64_t j = 0; j < n; ++j) {
+    const T w = a.w_in[j];
+    const T g = a.grad[j] + decay.penalty * w;
+    const internal::Measured<T> found = formula.measure(g, w, a.slots[kSlot][j]...);
+    const auto at = static_cast<size_t>(j % kSums);
+    first[at] += static_cast<double>(found.first) * static_cast<double>(found.first);
+    second[at] += static_cast<double>(found.second) * static_cast<double>(found.second);
+  }
+  RuleNorms norms;
+  for (size_t i = 0; i < kSums; ++i) {
+    norms.first += first[i];
+    norms.second += second[i];
+  }
+  return norms;
 }
 
-template <int64_t kDim, class Rule>
-void update_rows(const Rule& rule, float decay, float* table, int64_t stride,
-                 std::span<const int64_t> rows, const float* grads, int64_t dim) {
+/// Updates a block that has its norms and slots of rows for itself: a row.
+template <class F, class T>
+inline void update_row(const F& formula, const Decay<T>& decay, const Block<T>& a, int64_t n) {
+  constexpr auto kElements = std::make_index_sequence<F::kSlots>();
+  RuleNorms norms;
+  if constexpr (F::kNorms) norms = measure_elements(formula, decay, a, n, kElements);
+  if constexpr (F::kRowSlots > 0) {
+    static_assert(F::kRowSlots == 1);
+    update_elements(formula.scaled(norms, n, *a.slots[F::kSlots]), decay, a, n, kElements);
+  } else if constexpr (F::kNorms) {
+    update_elements(formula.scaled(norms, n), decay, a, n, kElements);
+  } else {
+    update_elements(formula, decay, a, n, kElements);
+  }
+}
+
+/// Asks for memory that will be read. Inlined: GCC takes a function that only does this for one
+/// without effects, and drops its calls.
+template <class T>
+[[gnu::always_inline]] inline void look(const T* at, int64_t width) {
+  const int64_t bytes = std::min(width * static_cast<int64_t>(sizeof(T)), kAheadBytes);
+  const char* from = reinterpret_cast<const char*>(at);
+  for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(from + b, 0, 2);
+}
+
+/// True when the slots of a row follow its weights.
+template <class F, class T>
+bool are_together(const RuleArrays<T>& table, int64_t width) {
+  const T* end = table.weights.data + width;
+  for (int k = 0; k < F::kSlots + F::kRowSlots; ++k) {
+    if (table.slots[k].data != end || table.slots[k].stride != table.weights.stride) return false;
+    end += k < F::kSlots ? width : 1;
+  }
+  return true;
+}
+
+// Not inlined, and by value: so its constants stay in registers.
+template <int64_t kDim, bool kTogether, class F, class T>
+[[gnu::noinline]] void update_rows(const F formula, const Decay<T> decay, const RuleArrays<T> table,
+                                   std::span<const int64_t> rows, const RowGradients<T> grads,
+                                   int64_t dim) {
+  constexpr int kSlots = F::kSlots + F::kRowSlots;
   const int64_t width = kDim > 0 ? kDim : dim;
   const auto n = static_cast<int64_t>(rows.size());
-  const int64_t row_bytes =
-      std::min<int64_t>(width * (1 + Rule::kSlots) * static_cast<int64_t>(sizeof(float)), 768);
-  const auto prefetch = [&](int64_t which) {
-    const char* row = reinterpret_cast<const char*>(table + rows[which] * stride);
-    for (int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(row + b, 0, 2);
+  const auto slot = [&](int k, int64_t row, T* w) {
+    return kTogether ? w + width * (1 + k) : table.slots[k].data + row * table.slots[k].stride;
+  };
+  const auto look_ahead = [&](int64_t row) {
+    T* w = table.weights.data + row * table.weights.stride;
+    if (kTogether) {
+      look(w, width * (1 + F::kSlots) + F::kRowSlots);
+    } else {
+      look(w, width);
+      for (int k = 0; k < kSlots; ++k) look(slot(k, row, w), k < F::kSlots ? width : 1);
+    }
+  };
+  const auto update = [&](int64_t i) {
+    T* w = table.weights.data + rows[i] * table.weights.stride;
+    Block<T> block = {w, w, grads.rows != nullptr ? grads.rows[i] : grads.data + i * width, {}};
+    for (int k = 0; k < kSlots; ++k) block.slots[k] = slot(k, rows[i], w);
+    update_row(formula, decay, block, width);
   };
   const int64_t warm = std::max<int64_t>(0, n - kAheadRows);
-  for (int64_t i = 0; i < n - warm; ++i) prefetch(i);
+  for (int64_t i = 0; i < n - warm; ++i) look_ahead(rows[i]);
   int64_t i = 0;
   for (; i < warm; ++i) {
-    prefetch(i + kAheadRows);
-    update_row<kDim>(rule, decay, table + rows[i] * stride, grads + i * width, width);
+    look_ahead(rows[i + kAheadRows]);
+    update(i);
   }
-  for (; i < n; ++i) {
-    update_row<kDim>(rule, decay, table + rows[i] * stride, grads + i * width, width);
+  for (; i < n; ++i) update(i);
+}
+
+template <int64_t kDim, class F, class T>
+void update_rows_of(const F& formula, const Decay<T>& decay, const RuleArrays<T>& table,
+                    std::span<const int64_t> rows, const RowGradients<T>& grads, int64_t dim) {
+  if (are_together<F>(table, dim)) {
+    update_rows<kDim, true>(formula, decay, table, rows, grads, dim);
+  } else {
+    update_rows<kDim, false>(formula, decay, table, rows, grads, dim);
   }
 }
 
-template <int64_t kDim, class Rule>
-void update_split_rows(const Rule& rule, float decay, const SplitTable& table,
-                       std::span<const int64_t> rows, std::span<const float* const> grads,
-                       int64_t dim) {
-  const int64_t width = kDim > 0 ? kDim : dim;
-  const auto n = static_cast<int64_t>(rows.size());
-  const int64_t row_bytes = std::min<int64_t>(width * static_cast<int64_t>(sizeof(float)), 512);
-  const auto prefetch = [&](const RowArray& array, int64_t row) {
-    const char* at = reinterpret_cast<const char*>(array.data + row * array.stride);
-    for (int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(at + b, 0, 2);
-  };
-  const auto prefetch_all = [&](int64_t row) {
-    prefetch(table.w, row);
-    if constexpr (Rule::kSlots > 0) prefetch(table.slot1, row);
-    if constexpr (Rule::kSlots > 1) prefetch(table.slot2, row);
-  };
-  const int64_t warm = std::max<int64_t>(0, n - kAheadRows);
-  for (int64_t i = 0; i < n - warm; ++i) prefetch_all(rows[i]);
-  for (int64_t i = 0; i < n; ++i) {
-    if (i < warm) prefetch_all(rows[i + kAheadRows]);
-    const auto at = [row = rows[i]](const RowArray& array) {
-      return array.data + row * array.stride;
-    };
-    float* w = at(table.w);
-    float* slot1 = Rule::kSlots > 0 ? at(table.slot1) : nullptr;
-    float* slot2 = Rule::kSlots > 1 ? at(table.slot2) : nullptr;
-    update(rule, decay, {w, w, slot1, slot2, grads[i]}, width);
-  }
+template <class T>
+Block<T> block_of(const DenseUpdate<T>& u) {
+  return {u.w_in, u.w_out, u.grad, u.slots};
 }
 
 }  // namespace
 
-int num_slots(RuleKind kind) {
-  switch (kind) {
-    case RuleKind::kSgd:
-      return 0;
-    case RuleKind::kMomentum:
-    case RuleKind::kAdagrad:
-      return 1;
-    case RuleKind::kAdam:
-    case RuleKind::kFtrl:
-      return 2;
+template <class T>
+RuleArrays<T> arrays_of_rows(const UpdateRule& rule, T* table, int64_t stride, int64_t dim) {
+  SR_CHECK(stride >= rule.row_floats(dim), "rows of {} floats, {} apart", rule.row_floats(dim),
+           stride);
+  RuleArrays<T> out;
+  out.weights = {table, stride};
+  T* at = table + dim;
+  for (int i = 0; i < rule.num_slots(); ++i) {
+    out.slots[i] = {at, stride};
+    at += rule.slot(i).width == SlotWidth::kRow ? 1 : dim;
   }
-  return 0;
+  return out;
 }
 
-void apply_rows(const RuleStep& rule, float* table, int64_t stride, std::span<const int64_t> rows,
-                const float* grads, int64_t dim) {
-  SR_CHECK(stride >= dim * (1 + num_slots(rule.kind)), "rows of {} floats, {} apart",
-           dim * (1 + num_slots(rule.kind)), stride);
-  const float decay = rule.weight_decay;
-  with_rule(rule, [&](auto f) {
-    switch (dim) {
-      case 1:
-        return update_rows<1>(f, decay, table, stride, rows, grads, dim);
-      case 8:
-        return update_rows<8>(f, decay, table, stride, rows, grads, dim);
-      case 16:
-        return update_rows<16>(f, decay, table, stride, rows, grads, dim);
-      case 32:
-        return update_rows<32>(f, decay, table, stride, rows, grads, dim);
-      case 64:
-        return update_rows<64>(f, decay, table, stride, rows, grads, dim);
-      default:
-        return update_rows<0>(f, decay, table, stride, rows, grads, dim);
+template <class T>
+void apply_rows(const RuleStep& step, const RuleArrays<T>& table, std::span<const int64_t> rows,
+                const RowGradients<T>& grads, int64_t dim) {
+  with_formula<T>(step, true, [&](const auto& f) {
+    const auto decay = Decay<T>::of(step, f);
+    if constexpr (std::remove_cvref_t<decltype(f)>::kUsual && std::is_same_v<T, float>) {
+      internal::with_constant<1, 8, 16, 32, 64>(
+          dim, [&](auto usual) { update_rows_of<usual()>(f, decay, table, rows, grads, dim); });
+    } else {
+      update_rows_of<0>(f, decay, table, rows, grads, dim);
     }
   });
 }
 
-void apply_dense(const RuleStep& rule, const DenseUpdate& u) {
-  with_rule(rule, [&](auto f) {
-    update(f, rule.weight_decay, {u.w_in, u.w_out, u.slot1, u.slot2, u.grad}, u.n);
+template <class T>
+RuleNorms measure_dense(const RuleStep& step, const DenseUpdate<T>& u) {
+  RuleNorms norms;
+  with_formula<T>(step, false, [&](const auto& f) {
+    using F = std::remove_cvref_t<decltype(f)>;
+    if constexpr (F::kNorms && F::kRowSlots == 0) {
+      norms = measure_elements(f, Decay<T>::of(step, f), block_of(u), u.n,
+                               std::make_index_sequence<F::kSlots>());
+    }
+  });
+  return norms;
+}
+
+template <class T>
+void apply_dense(const RuleStep& step, const DenseUpdate<T>& u, const RuleNorms& norms) {
+  with_formula<T>(step, false, [&](const auto& f) {
+    using F = std::remove_cvref_t<decltype(f)>;
+    const auto decay = Decay<T>::of(step, f);
+    if constexpr (F::kRowSlots > 0) {
+      for (int64_t begin = 0; begin < u.n; begin += u.row) {
+        update_row(f, decay, block_of(u.part(*step.rule, begin, u.row)), u.row);
+      }
+    } else if constexpr (F::kNorms) {
+      update_elements(f.scaled(norms, u.n), decay, block_of(u), u.n,
+                      std::make_index_sequence<F::kSlots>());
+    } else {
+      update_elements(f, decay, block_of(u), u.n, std::make_index_sequence<F::kSlots>());
+    }
   });
 }
 
-void apply_split_rows(const RuleStep& rule, const SplitTable& table, std::span<const int64_t> rows,
-                      std::span<const float* const> grads, int64_t dim) {
-  with_rule(rule, [&](auto f) {
-    internal::with_constant<1, 8, 16, 32, 64>(dim, [&](auto usual) {
-      update_split_rows<usual()>(f, rule.weight_decay, table, rows, grads, dim);
-    });
-  });
+template <class T>
+void apply_dense(const RuleStep& step, const DenseUpdate<T>& u) {
+  RuleNorms norms;
+  if (step.rule->rule().uses_norms) {
+    for (int64_t begin = 0; begin < u.n; begin += kNormPart) {
+      const RuleNorms some =
+          measure_dense(step, u.part(*step.rule, begin, std::min(kNormPart, u.n - begin)));
+      norms.first += some.first;
+      norms.second += some.second;
+    }
+  }
+  apply_dense(step, u, norms);
 }
+
+#define SR_OPTIMIZERS_OF(T)                                                                 \
+  template RuleArrays<T> arrays_of_rows(const UpdateRule&, T*, int64_t, int64_t);           \
+  template void apply_rows(const RuleStep&, const RuleArrays<T>&, std::span<const int64_t>, \
+                           const RowGradients<T>&, int64_t);                                \
+  template RuleNorms measure_dense(const RuleStep&, const DenseUpdate<T>&);                 \
+  template void apply_dense(const RuleStep&, const DenseUpdate<T>&, const RuleNorms&);      \
+  template void apply_dense(const RuleStep&, const DenseUpdate<T>&);
+SR_OPTIMIZERS_OF(float)
+SR_OPTIMIZERS_OF(double)
+#undef SR_OPTIMIZERS_OF
 
 }  // namespace sidereal::kernels

@@ -1,84 +1,98 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
-/// Update rules of optimizers, float32.
+#include "sidereal/kernels/optimizer_rules.h"
+
+/// Updates of weights by the rules of optimizers, of float and double.
 namespace sidereal::kernels {
 
-/// The arithmetic of one update. g is the gradient plus weight_decay * w; all are per element.
-enum class RuleKind : uint8_t {
-  /// w -= lr * g.
-  kSgd = 0,
-  /// m = momentum * m + g; w -= lr * m, or with nesterov w -= lr * (g + momentum * m).
-  kMomentum = 1,
-  /// a += g * g; w -= lr * g / (sqrt(a) + epsilon).
-  kAdagrad = 2,
-  /// m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g * g;
-  /// w -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon) (torch.optim.Adam).
-  kAdam = 3,
-  /// TensorFlow's ApplyFtrl: n' = n + g * g; z += g - (n'^-p - n^-p) / lr * w with p = lr_power;
-  /// w = |z| > l1 ? (sign(z) * l1 - z) / (n'^-p / lr + 2 * l2) : 0. Slots are n, z.
-  kFtrl = 4,
-};
-
-/// One update, with all that depends on the step already worked out.
+/// One update by a rule. The rule must outlive it.
 struct RuleStep {
-  RuleKind kind = RuleKind::kSgd;
-  bool nesterov = false;
-  float learning_rate = 0;
-  float weight_decay = 0;
-  float momentum = 0;
-  float beta1 = 0;
-  float beta2 = 0;
-  float epsilon = 0;
-  float l1 = 0;
-  float l2 = 0;
-  float lr_power = -0.5F;
-  float correction1 = 1;  ///< Adam: 1 / (1 - beta1^t).
-  float correction2 = 1;  ///< Adam: 1 / sqrt(1 - beta2^t).
+  const UpdateRule* rule = nullptr;
+  double step = 1;           ///< Its number; 1 is the first.
+  double learning_rate = 0;  ///< In place of that of the rule.
 };
 
-/// Slots per weight: 0 sgd, 1 momentum and adagrad, 2 adam and ftrl.
-int num_slots(RuleKind kind);
-
-/// Applies grads [rows.size(), dim] to the rows of a table. Row r starts at table + r * stride and
-/// is laid out [w(dim) | slot 1(dim) | slot 2(dim)]. The rows must be inside the table and
-/// distinct.
-void apply_rows(const RuleStep& rule, float* table, int64_t stride, std::span<const int64_t> rows,
-                const float* grads, int64_t dim);
-
-/// Arrays of a dense update: n weights are read from w_in and written to w_out (which may be
-/// w_in); the slots are updated in place; unused slots may be null.
-struct DenseUpdate {
-  const float* w_in = nullptr;
-  float* w_out = nullptr;
-  float* slot1 = nullptr;
-  float* slot2 = nullptr;
-  const float* grad = nullptr;
-  int64_t n = 0;
-};
-
-/// Applies one dense update.
-void apply_dense(const RuleStep& rule, const DenseUpdate& update);
-
-/// Rows of an array: row r begins at data + r * stride.
+/// Rows of an array: row r begins at data + r * stride. The slots of a table may lie in the rows of
+/// its weights or be arrays of their own: only base and stride differ.
+template <class T>
 struct RowArray {
-  float* data = nullptr;
+  T* data = nullptr;
   int64_t stride = 0;
 };
 
-/// Weights and slots of a table, in arrays of their own or in the rows of one; unused slots may be
-/// null.
-struct SplitTable {
-  RowArray w;
-  RowArray slot1;
-  RowArray slot2;
+/// The weights of a table and its slots, as many as the rule has.
+template <class T>
+struct RuleArrays {
+  RowArray<T> weights;
+  std::array<RowArray<T>, kRuleSlotsMax> slots = {};
 };
 
-/// Applies the gradients at grads[i], each of `dim`, to rows[i] of the arrays. The rows must be
-/// inside the arrays and distinct.
-void apply_split_rows(const RuleStep& rule, const SplitTable& table, std::span<const int64_t> rows,
-                      std::span<const float* const> grads, int64_t dim);
+/// The arrays of a table whose rows are [weights(dim) | slot(dim) | ... | slots of rows(1) ...],
+/// `stride` apart.
+template <class T>
+RuleArrays<T> arrays_of_rows(const UpdateRule& rule, T* table, int64_t stride, int64_t dim);
+
+/// The gradients of some rows: row i begins at data + i * width, or where `rows` says.
+template <class T>
+struct RowGradients {
+  const T* data = nullptr;
+  const T* const* rows = nullptr;
+};
+
+/// Updates `rows` of a table by gradients of `dim` numbers each. The rows must be inside of the
+/// arrays and distinct.
+template <class T>
+void apply_rows(const RuleStep& step, const RuleArrays<T>& table, std::span<const int64_t> rows,
+                const RowGradients<T>& grads, int64_t dim);
+
+/// Arrays of a dense update: n weights are read from w_in and written to w_out (which may be
+/// w_in); the slots are updated in place.
+template <class T>
+struct DenseUpdate {
+  const T* w_in = nullptr;
+  T* w_out = nullptr;
+  std::array<T*, kRuleSlotsMax> slots = {};
+  const T* grad = nullptr;
+  int64_t n = 0;
+  int64_t row = 1;  ///< Weights in a row: n is a multiple of it. For slots of rows.
+
+  /// `count` weights from `begin` on, both of them whole rows.
+  [[nodiscard]] DenseUpdate part(const UpdateRule& rule, int64_t begin, int64_t count) const {
+    DenseUpdate out = *this;
+    out.w_in += begin;
+    out.w_out += begin;
+    out.grad += begin;
+    out.n = count;
+    for (int i = 0; i < rule.num_slots(); ++i) {
+      out.slots[i] += rule.slot(i).width == SlotWidth::kRow ? begin / row : begin;
+    }
+    return out;
+  }
+};
+
+/// Sums of squares of what a rule with norms measures.
+struct RuleNorms {
+  double first = 0;
+  double second = 0;
+};
+
+/// Weights of which norms are summed at once; the sums of such parts are added in order, so that
+/// the result does not depend on threads.
+inline constexpr int64_t kNormPart = 16384;
+
+/// For rules that use norms, once before apply_dense() and for each kNormPart of the weights.
+template <class T>
+RuleNorms measure_dense(const RuleStep& step, const DenseUpdate<T>& update);
+
+/// Applies a dense update. `norms` are those of the whole variable, for rules that use them.
+template <class T>
+void apply_dense(const RuleStep& step, const DenseUpdate<T>& update, const RuleNorms& norms);
+/// The same with the norms of these weights.
+template <class T>
+void apply_dense(const RuleStep& step, const DenseUpdate<T>& update);
 
 }  // namespace sidereal::kernels

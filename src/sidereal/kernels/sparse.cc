@@ -290,27 +290,28 @@ void find_in_parts(std::span<const float* const> parts, std::span<const int64_t>
   }
 }
 
-void sum_equal_rows(std::span<const GradRows> sources, std::span<const int32_t> inverse,
-                    int64_t dim, float* sums, std::span<const float*> sum_of) {
+template <class T>
+void sum_equal_rows(std::span<const GradRows<T>> sources, std::span<const int32_t> inverse,
+                    int64_t dim, T* sums, std::span<const T*> sum_of) {
   with_dim(dim, [&](auto tag) {
     constexpr int64_t kDim = decltype(tag)::value;
     const int64_t width = kDim > 0 ? kDim : dim;
     // The second row of an id is where its sum begins: the sums lie in that order.
-    const std::less<const float*> before;
-    float* next = sums;
+    const std::less<const T*> before;
+    T* next = sums;
     int32_t seen = 0;
     size_t i = 0;
-    for (const GradRows& source : sources) {
-      const float* row = source.from;
+    for (const GradRows<T>& source : sources) {
+      const T* row = source.from;
       for (int64_t k = 0; k < source.count; ++k, ++i, row += source.stride) {
         const int32_t id = inverse[i];
         if (id == seen) {
           sum_of[seen++] = row;
           continue;
         }
-        const float* sum = sum_of[id];
+        const T* sum = sum_of[id];
         const bool is_begun = !before(sum, sums) && before(sum, next);
-        float* to = is_begun ? sums + (sum - sums) : next;
+        T* to = is_begun ? sums + (sum - sums) : next;
         if (!is_begun) {
           copy_row<kDim>(sum, width, to);
           sum_of[id] = to;
@@ -321,6 +322,11 @@ void sum_equal_rows(std::span<const GradRows> sources, std::span<const int32_t> 
     }
   });
 }
+
+template void sum_equal_rows(std::span<const GradRows<float>>, std::span<const int32_t>, int64_t,
+                             float*, std::span<const float*>);
+template void sum_equal_rows(std::span<const GradRows<double>>, std::span<const int32_t>, int64_t,
+                             double*, std::span<const double*>);
 
 template <class T>
 void gather_rows(const T* table, int64_t stride, std::span<const int64_t> rows, int64_t dim,

@@ -83,9 +83,10 @@ template <class T>
 void sum_parts(const T* grad, int64_t stride, std::span<const int64_t> position,
                std::span<const int32_t> inverse, int64_t dim, std::span<T* const> parts);
 
-/// Rows of gradients that lie `stride` floats apart: columns of wider rows.
+/// Rows of gradients that lie `stride` numbers apart: columns of wider rows. T: float, double.
+template <class T>
 struct GradRows {
-  const float* from = nullptr;
+  const T* from = nullptr;
   int64_t stride = 0;
   int64_t count = 0;
 };
@@ -95,8 +96,9 @@ struct GradRows {
 /// sum_of[id] becomes the row itself where an id has only one, else a row of `sums`, which has room
 /// for min(distinct ids, inverse.size() - distinct ids) rows of `dim`. Rows are added in their
 /// order.
-void sum_equal_rows(std::span<const GradRows> sources, std::span<const int32_t> inverse,
-                    int64_t dim, float* sums, std::span<const float*> sum_of);
+template <class T>
+void sum_equal_rows(std::span<const GradRows<T>> sources, std::span<const int32_t> inverse,
+                    int64_t dim, T* sums, std::span<const T*> sum_of);
 
 /// out[i] = table[rows[i] * stride .. + dim). The rows must be inside the table.
 template <class T>

@@ -275,8 +275,8 @@ TEST(SumEqualRows, LeavesSingleRowsWhereTheyAreAndAddsOthersInOrder) {
       const auto found = static_cast<int64_t>(unique_ids.ids.size());
       std::vector<float> sums(std::min(found, n - found) * dim);
       std::vector<const float*> sum_of(found);
-      const std::vector<GradRows> sources = {{row(0), wide, first}, {b.data(), dim, round}};
-      sum_equal_rows(sources, unique_ids.inverse, dim, sums.data(), sum_of);
+      const std::vector<GradRows<float>> sources = {{row(0), wide, first}, {b.data(), dim, round}};
+      sum_equal_rows<float>(sources, unique_ids.inverse, dim, sums.data(), sum_of);
       for (int64_t u = 0; u < found; ++u) {
         std::vector<float> want(dim);
         int64_t times = 0;

@@ -7,6 +7,7 @@
 
 #include "sidereal/ir/builder.h"
 #include "sidereal/ir/schema.h"
+#include "sidereal/kernels/optimizer_rules.h"
 
 /// What the op families share. For ops/*.cc only.
 namespace sidereal::ops::internal {
@@ -44,10 +45,13 @@ void register_lookups(OpRegistry* registry);
 void register_passing(OpRegistry* registry);
 void register_variables(OpRegistry* registry);
 
-/// Slots that the rule of an optimizer has at most.
-inline constexpr int kRuleSlotsMax = 2;
-/// Attributes that say by which rule of an optimizer an op updates.
+/// Attributes that say by which rule of an optimizer an op updates: `kind`, and the parameters of
+/// all rules but the learning rate, which is an input.
 std::vector<ir::AttrSpec> update_rule_attrs();
+/// Input `step` is the number of a step, and the next a learning rate.
+Status require_step(const InferContext& c, size_t step);
+/// Ok when an op with `inputs` inputs has those of the slots of `rule`, after `before` others.
+Status check_slots(const kernels::UpdateRule& rule, size_t inputs, size_t before);
 
 /// Some dtypes, under a name for error messages.
 struct DTypeSet {

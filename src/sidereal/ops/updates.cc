@@ -1,7 +1,12 @@
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "sidereal/ops/internal.h"
+#include "sidereal/ops/update_rule.h"
 
 /// Updates of variables of this process by the rules of optimizers.
 namespace sidereal::ops::internal {
@@ -9,32 +14,42 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-/// Weights and slots out, as they came in; `before` inputs stand between them.
-Status put_updated(const InferContext& c, size_t before) {
-  SR_RETURN_IF_ERROR(require_dtype(c, before, DType::kFloat64));
-  SR_RETURN_IF_ERROR(require_rank(c, before, 0));
+/// Step, learning rate and slots at `step`, which follow it; weights and slots out, as they came
+/// in.
+Status put_updated(const InferContext& c, size_t step) {
+  SR_ASSIGN_OR_RETURN(const kernels::UpdateRule rule, update_rule_of(c.attrs));
+  SR_RETURN_IF_ERROR(require_step(c, step));
+  SR_RETURN_IF_ERROR(check_slots(rule, c.inputs.size(), step + 2));
+  const DType dtype = c.inputs[0].dtype;
   Shape shape = c.inputs[0].shape;
-  for (size_t i = before + 1; i < c.inputs.size(); ++i) {
-    SR_RETURN_IF_ERROR(require_dtype(c, i, DType::kFloat32));
-    SR_ASSIGN_OR_RETURN(shape, merge_shapes(shape, c.inputs[i].shape));
+  for (int i = 0; i < rule.num_slots(); ++i) {
+    const size_t input = step + 2 + static_cast<size_t>(i);
+    SR_RETURN_IF_ERROR(require_dtype(c, input, dtype));
+    if (rule.slot(i).width == kernels::SlotWidth::kElement) {
+      SR_ASSIGN_OR_RETURN(shape, merge_shapes(shape, c.inputs[input].shape));
+    }
   }
-  for (size_t i = before; i < c.inputs.size(); ++i) {
-    SR_RETURN_IF_ERROR(put(c, DType::kFloat32, shape));
+  SR_RETURN_IF_ERROR(put(c, dtype, shape));
+  for (int i = 0; i < rule.num_slots(); ++i) {
+    const Shape& given = c.inputs[step + 2 + static_cast<size_t>(i)].shape;
+    const Shape wanted = shape.has_rank() ? rule.slot_shape(i, shape) : Shape::unknown_rank();
+    SR_ASSIGN_OR_RETURN(Shape slot, merge_shapes(wanted, given));
+    SR_RETURN_IF_ERROR(put(c, dtype, std::move(slot)));
   }
   return {};
 }
 
 Status infer_update_dense(const InferContext& c) {
-  SR_RETURN_IF_ERROR(require_dtype(c, 0, DType::kFloat32));
-  SR_RETURN_IF_ERROR(require_dtype(c, 1, DType::kFloat32));
+  SR_RETURN_IF_ERROR(require(c, sets::kReals, 0, 0));
+  SR_RETURN_IF_ERROR(require_dtype(c, 1, c.inputs[0].dtype));
   SR_RETURN_IF_ERROR(merge_inputs(c, 0, 1).status());
   return put_updated(c, 2);
 }
 
 Status infer_update_rows(const InferContext& c) {
-  SR_RETURN_IF_ERROR(require_dtype(c, 0, DType::kFloat32));
+  SR_RETURN_IF_ERROR(require(c, sets::kReals, 0, 0));
   SR_RETURN_IF_ERROR(require(c, sets::kIndices, 1, 1));
-  SR_RETURN_IF_ERROR(require_dtype(c, 2, DType::kFloat32));
+  SR_RETURN_IF_ERROR(require_dtype(c, 2, c.inputs[0].dtype));
   const Shape& table = c.inputs[0].shape;
   const Shape& values = c.inputs[2].shape;
   if (table.has_rank() && table.rank() < 1) {
@@ -68,59 +83,85 @@ Status check_columns(const Ints& columns, const Ints& widths, int64_t dim) {
 }
 
 Status infer_update_joined_rows(const InferContext& c) {
-  SR_RETURN_IF_ERROR(require_dtype(c, 0, DType::kFloat32));
+  SR_RETURN_IF_ERROR(require(c, sets::kReals, 0, 0));
   SR_ASSIGN_OR_RETURN(const int64_t dim, row_width(c.inputs[0].shape));
   SR_ASSIGN_OR_RETURN(const Ints columns, ir::get_attr<Ints>(c.attrs, "columns"));
   SR_ASSIGN_OR_RETURN(const Ints widths, ir::get_attr<Ints>(c.attrs, "widths"));
   SR_RETURN_IF_ERROR(check_columns(columns, widths, dim));
-  // weights, indices..., values..., step, slots...
+  // weights, indices..., values..., step, learning rate, slots...
   SR_ASSIGN_OR_RETURN(const int64_t indices, ir::get_attr<int64_t>(c.attrs, "indices"));
   const auto inputs = static_cast<int64_t>(c.inputs.size());
   const auto values = static_cast<int64_t>(columns.size());
-  if (indices < 1 || values > inputs || indices > inputs - values - 2) {
+  if (indices < 1 || values > inputs || indices > inputs - values - 3) {
     return base::invalid_argument("{} indices and {} values among {} inputs", indices, values,
                                   inputs);
   }
   SR_RETURN_IF_ERROR(require(c, sets::kIndices, 1, static_cast<int>(indices)));
   for (int64_t i = 0; i < values; ++i) {
-    SR_RETURN_IF_ERROR(require_dtype(c, static_cast<size_t>(1 + indices + i), DType::kFloat32));
+    SR_RETURN_IF_ERROR(require_dtype(c, static_cast<size_t>(1 + indices + i), c.inputs[0].dtype));
   }
   return put_updated(c, static_cast<size_t>(1 + indices + values));
 }
 
 }  // namespace
 
+Status require_step(const InferContext& c, size_t step) {
+  if (c.inputs.size() < step + 2) {
+    return base::invalid_argument("{} inputs; there must be a step and a learning rate",
+                                  c.inputs.size());
+  }
+  SR_RETURN_IF_ERROR(require_dtype(c, step, DType::kFloat64));
+  SR_RETURN_IF_ERROR(require_rank(c, step, 0));
+  const auto rate = static_cast<int>(step + 1);
+  SR_RETURN_IF_ERROR(require(c, sets::kReals, rate, rate));
+  return require_rank(c, step + 1, 0);
+}
+
+Status check_slots(const kernels::UpdateRule& rule, size_t inputs, size_t before) {
+  if (inputs == before + static_cast<size_t>(rule.num_slots())) return {};
+  return base::invalid_argument("{} inputs for {}, which has {} slots after {} others", inputs,
+                                rule.rule().name, rule.num_slots(), before);
+}
+
 std::vector<ir::AttrSpec> update_rule_attrs() {
-  return {{"kind", "string", true, "sgd, momentum, adagrad, adam or ftrl."},
-          {"learning_rate", "float", true, "Step size."},
-          {"weight_decay", "float", false, "L2 penalty; its gradient is added. Default 0."},
-          {"momentum", "float", false, "Momentum. Default 0."},
-          {"nesterov", "bool", false, "Momentum: Nesterov's form."},
-          {"beta1", "float", false, "Adam. Default 0."},
-          {"beta2", "float", false, "Adam. Default 0."},
-          {"epsilon", "float", false, "Adagrad and Adam. Default 0."},
-          {"l1", "float", false, "FTRL. Default 0."},
-          {"l2", "float", false, "FTRL. Default 0."},
-          {"lr_power", "float", false, "FTRL. Default -0.5."}};
+  std::vector<ir::AttrSpec> attrs = {{"kind", "string", true, ""}};
+  for (const kernels::Rule* rule : kernels::all_rules()) {
+    attrs[0].doc += fmt::format("{}'{}'", attrs[0].doc.empty() ? "" : ", ", rule->name);
+    for (const kernels::RuleParameter& parameter : rule->parameters) {
+      const bool is_known = std::any_of(attrs.begin(), attrs.end(), [&](const ir::AttrSpec& attr) {
+        return attr.name == parameter.name;
+      });
+      if (is_known || parameter.name == "learning_rate") continue;
+      attrs.push_back({std::string(parameter.name),
+                       parameter.range == kernels::Range::kFlag ? "bool" : "float", false,
+                       std::string(parameter.doc)});
+    }
+  }
+  attrs[0].doc += ". The parameters that it has: docs/guide/optimizers.md.";
+  return attrs;
 }
 
 void register_updates(OpRegistry* registry) {
   registry->add({.name = "UpdateDense",
-                 .doc = "(weights, gradient, step, slots...) -> (weights, slots...) after one "
-                        "update by the rule of an optimizer, float32. `step`: float64 scalar, 1 "
-                        "at the first update. Adagrad and momentum have one slot, Adam (m, v) and "
-                        "FTRL (accumulator, linear) two.",
-                 .min_inputs = 3,
-                 .max_inputs = 3 + kRuleSlotsMax,
+                 .doc =
+                     "(weights, gradient, step, learning rate, slots...) -> (weights, slots...) "
+                     "after one update by the rule of an optimizer, all float32 or all float64. "
+                     "`step`: float64 scalar, 1 at the first update. `learning rate`: float32 or "
+                     "float64 scalar. Slots are as large as the weights, or, where the rule "
+                     "keeps one number for a row, [rows].",
+                 .min_inputs = 4,
+                 .max_inputs = 4 + kernels::kRuleSlotsMax,
                  .attrs = update_rule_attrs(),
                  .infer = infer_update_dense,
                  .differentiable = false});
   registry->add({.name = "UpdateRows",
-                 .doc = "(weights, indices, values, step, slots...) -> (weights, slots...): "
-                        "UpdateDense of the rows `indices` (int32 or int64 of any shape) alone, "
-                        "one row of `values` for each; rows of equal indices are summed first.",
-                 .min_inputs = 4,
-                 .max_inputs = 4 + kRuleSlotsMax,
+                 .doc =
+                     "(weights, indices, values, step, learning rate, slots...) -> (weights, "
+                     "slots...): UpdateDense of the rows `indices` (int32 or int64 of any shape) "
+                     "alone, one row of `values` for each; rows of equal indices are summed "
+                     "first.",
+                 .min_inputs = 5,
+                 .max_inputs = 5 + kernels::kRuleSlotsMax,
                  .attrs = update_rule_attrs(),
                  .infer = infer_update_rows,
                  .differentiable = false});
@@ -130,10 +171,11 @@ void register_updates(OpRegistry* registry) {
       {"widths", "ints", true, "By input of values: how long a row of it is."}};
   for (ir::AttrSpec& attr : update_rule_attrs()) attrs.push_back(std::move(attr));
   registry->add({.name = "UpdateJoinedRows",
-                 .doc = "(weights, indices..., values..., step, slots...) -> (weights, slots...): "
-                        "UpdateRows by all indices one after the other, and all values, of which "
+                 .doc = "(weights, indices..., values..., step, learning rate, slots...) -> "
+                        "(weights, slots...): UpdateRows by all indices one after the other, and "
+                        "all values, of which "
                         "each row is read from one column on. Made by the lookup layout pass.",
-                 .min_inputs = 4,
+                 .min_inputs = 5,
                  .max_inputs = -1,
                  .attrs = std::move(attrs),
                  .infer = infer_update_joined_rows,
@@ -141,3 +183,23 @@ void register_updates(OpRegistry* registry) {
 }
 
 }  // namespace sidereal::ops::internal
+
+namespace sidereal::ops {
+
+Result<kernels::UpdateRule> update_rule_of(const ir::AttrMap& attrs) {
+  static const std::vector<ir::AttrSpec> kKnown = internal::update_rule_attrs();
+  SR_ASSIGN_OR_RETURN(const std::string kind, ir::get_attr<std::string>(attrs, "kind"));
+  kernels::UpdateRule::Parameters parameters;
+  for (const ir::AttrSpec& known : kKnown) {
+    if (known.name == "kind" || !attrs.contains(known.name)) continue;
+    if (known.type == "bool") {
+      SR_ASSIGN_OR_RETURN(const bool value, ir::get_attr<bool>(attrs, known.name));
+      parameters[known.name] = value ? 1 : 0;
+    } else {
+      SR_ASSIGN_OR_RETURN(parameters[known.name], ir::get_attr<double>(attrs, known.name));
+    }
+  }
+  return kernels::UpdateRule::make(kind, parameters);
+}
+
+}  // namespace sidereal::ops

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "sidereal/ops/internal.h"
+#include "sidereal/ops/update_rule.h"
 
 /// Ops on variables that steps share by name. The handle, a scalar string, is made by Variable; an
 /// op that takes one runs where the handle was made.
@@ -97,11 +98,11 @@ Status infer_scatter(const InferContext& c) {
 /// Step and learning rate at `step`, then the handles of the slots.
 Status infer_update(const InferContext& c, size_t step) {
   SR_RETURN_IF_ERROR(require_handle(c));
-  SR_RETURN_IF_ERROR(require_dtype(c, step - 1, DType::kFloat32));
-  SR_RETURN_IF_ERROR(require_dtype(c, step, DType::kFloat64));
-  SR_RETURN_IF_ERROR(require_rank(c, step, 0));
-  SR_RETURN_IF_ERROR(require_dtype(c, step + 1, DType::kFloat32));
-  SR_RETURN_IF_ERROR(require_rank(c, step + 1, 0));
+  SR_ASSIGN_OR_RETURN(const kernels::UpdateRule rule, update_rule_of(c.attrs));
+  const auto grad = static_cast<int>(step - 1);
+  SR_RETURN_IF_ERROR(require(c, sets::kReals, grad, grad));
+  SR_RETURN_IF_ERROR(require_step(c, step));
+  SR_RETURN_IF_ERROR(check_slots(rule, c.inputs.size(), step + 2));
   for (size_t i = step + 2; i < c.inputs.size(); ++i) SR_RETURN_IF_ERROR(require_handle(c, i));
   return {};
 }
@@ -167,13 +168,12 @@ void register_reads(OpRegistry* registry) {
 }
 
 void register_rules(OpRegistry* registry) {
-  std::vector<AttrSpec> attrs = update_rule_attrs();
-  std::erase_if(attrs, [](const AttrSpec& attr) { return attr.name == "learning_rate"; });
+  const std::vector<AttrSpec> attrs = update_rule_attrs();
   registry->add({.name = "VariableUpdateDense",
                  .doc = "(handle, gradient, step, learning rate, handles of slots...): UpdateDense "
                         "of variables, at once.",
                  .min_inputs = 4,
-                 .max_inputs = 4 + kRuleSlotsMax,
+                 .max_inputs = 4 + kernels::kRuleSlotsMax,
                  .attrs = attrs,
                  .infer = infer_update_dense,
                  .differentiable = false,
@@ -186,8 +186,8 @@ void register_rules(OpRegistry* registry) {
                  .doc = "(handle, indices, values, step, learning rate, handles of slots...): "
                         "UpdateRows of variables, at once.",
                  .min_inputs = 5,
-                 .max_inputs = 5 + kRuleSlotsMax,
-                 .attrs = std::move(attrs),
+                 .max_inputs = 5 + kernels::kRuleSlotsMax,
+                 .attrs = attrs,
                  .infer = infer_update_rows,
                  .differentiable = false,
                  .stateful = true,

@@ -36,8 +36,9 @@ class LookupLayoutTest : public testing::Test {
   }
   Output update(Output table, Output indices, Output values, const char* name) {
     const Output step = input(fmt::format("{}_step", name).c_str(), {}, DType::kFloat64);
-    return b_.add("UpdateRows", {table, indices, values, step},
-                  {{"kind", std::string("sgd")}, {"learning_rate", 0.1}}, name);
+    const Output rate = input(fmt::format("{}_rate", name).c_str(), {}, DType::kFloat64);
+    return b_.add("UpdateRows", {table, indices, values, step, rate},
+                  {{"kind", std::string("sgd")}}, name);
   }
 
   static std::string text_of(const std::vector<int64_t>& ints) {
@@ -152,12 +153,12 @@ TEST_F(LookupLayoutTest, updates_read_their_columns_of_the_whole_gradient) {
   EXPECT_THAT(nodes_of({first, x, y}),
               ElementsAre("parts/0 = SliceAxis dy", "parts/0/value = Squeeze parts/0",
                           "first = Neg parts/0/value",
-                          "x = UpdateJoinedRows t i dy x_step columns=[4] widths=[12]",
-                          "y = UpdateJoinedRows u i dy y_step columns=[8] widths=[12]"));
+                          "x = UpdateJoinedRows t i dy x_step x_rate columns=[4] widths=[12]",
+                          "y = UpdateJoinedRows u i dy y_step y_rate columns=[8] widths=[12]"));
   // Where most outputs are needed as they are, all are.
   const Output z = ops::add_n(b_, {{parts, 0}, {parts, 2}}, "z");
   EXPECT_THAT(nodes_of({z, x}),
-              ElementsAre("parts = Unstack dy", "x = UpdateRows t i parts:1 x_step",
+              ElementsAre("parts = Unstack dy", "x = UpdateRows t i parts:1 x_step x_rate",
                           "z = AddN parts parts:2"));
 }
 
@@ -172,7 +173,7 @@ TEST_F(LookupLayoutTest, gradients_of_two_lookups_in_one_table_are_not_joined_fi
   const Output g = ops::concat(b_, {rows, more}, 0, "g");
   EXPECT_THAT(nodes_of({update(t, i, g, "x")}),
               ElementsAre("flat = Reshape many shape=[-1]",
-                          "x = UpdateJoinedRows t flat few wide more x_step columns=[4,0] "
+                          "x = UpdateJoinedRows t flat few wide more x_step x_rate columns=[4,0] "
                           "widths=[6,2]"));
   // A gradient that is fetched is made.
   EXPECT_THAT(nodes_of({update(t, i, g, "y"), g}),

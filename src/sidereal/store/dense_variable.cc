@@ -21,8 +21,6 @@ bool only_ours(const Tensor& t) { return t.buffer()->has_one_holder(); }
 
 Result<std::unique_ptr<DenseVariable>> DenseVariable::create(DenseOptions options) {
   SR_RETURN_IF_ERROR(
-      base::with_context(options.rule.validate(), "variable '" + options.name + "'"));
-  SR_RETURN_IF_ERROR(
       base::with_context(options.initializer.validate(), "variable '" + options.name + "'"));
   if (!options.shape.is_fully_defined()) {
     return base::invalid_argument("variable '{}' has shape {}; every dimension must be known",
@@ -50,9 +48,12 @@ Result<std::unique_ptr<DenseVariable>> DenseVariable::create(DenseOptions option
   variable->current_ = Tensor(DType::kFloat32, o.shape, std::move(weights));
   o.initializer.fill(o.shape, 0, variable->current_.data<float>().data(), n);
   for (int i = 0; i < o.rule.num_slots(); ++i) {
-    SR_ASSIGN_OR_RETURN(tensor::Buffer::Ptr slot, allocate_floats(o.name, n, left));
-    variable->slots_.emplace_back(DType::kFloat32, o.shape, std::move(slot));
-    kernels::fill(variable->slots_.back().data<float>().data(), n, o.rule.initial_slot(i));
+    const tensor::Shape shape = o.rule.slot_shape(i, o.shape);
+    const int64_t width = shape.num_elements();
+    SR_ASSIGN_OR_RETURN(tensor::Buffer::Ptr slot, allocate_floats(o.name, width, left));
+    variable->slots_.emplace_back(DType::kFloat32, shape, std::move(slot));
+    kernels::fill(variable->slots_.back().data<float>().data(), width,
+                  static_cast<float>(o.rule.initial_slot(i)));
   }
   return variable;
 }
@@ -90,16 +91,18 @@ void DenseVariable::publish(Tensor next) {
 Status DenseVariable::apply(const Tensor& grad) {
   SR_RETURN_IF_ERROR(check_like(grad, "gradient"));
   SR_ASSIGN_OR_RETURN(Tensor next, writable_version());
-  kernels::DenseUpdate update;
+  kernels::DenseUpdate<float> update;
   update.w_in = current_.data<float>().data();
   update.w_out = next.data<float>().data();
-  if (!slots_.empty()) update.slot1 = slots_[0].data<float>().data();
-  if (slots_.size() > 1) update.slot2 = slots_[1].data<float>().data();
+  for (size_t i = 0; i < slots_.size(); ++i) update.slots[i] = slots_[i].data<float>().data();
   update.grad = grad.data<float>().data();
   update.n = current_.num_elements();
-  kernels::RuleStep rule = options_.rule.step(++applies_);
-  rule.learning_rate *= rate_factor_;
-  kernels::apply_dense(rule, update);
+  update.row = kernels::elements_of_row(shape());
+  const UpdateRule& rule = options_.rule;
+  kernels::apply_dense<float>({.rule = &rule,
+                               .step = static_cast<double>(++applies_),
+                               .learning_rate = rule.learning_rate() * rate_factor_},
+                              update);
   publish(std::move(next));
   return {};
 }
@@ -119,11 +122,18 @@ Status DenseVariable::assign_slot(int i, const Tensor& value) {
     return base::invalid_argument("variable '{}' has {} slots; there is no slot {}", name(),
                                   slots_.size(), i);
   }
-  SR_RETURN_IF_ERROR(check_like(value, "slot"));
+  if (!value.defined() || value.dtype() != DType::kFloat32 || value.shape() != slots_[i].shape()) {
+    return base::invalid_argument("slot {} of variable '{}' is {}", i, name(),
+                                  slots_[i].to_string());
+  }
   if (value.num_elements() > 0) std::memmove(slots_[i].raw(), value.raw(), value.nbytes());
   return {};
 }
 
-size_t DenseVariable::bytes() const { return current_.nbytes() * (1 + slots_.size()); }
+size_t DenseVariable::bytes() const {
+  size_t bytes = current_.nbytes();
+  for (const Tensor& slot : slots_) bytes += slot.nbytes();
+  return bytes;
+}
 
 }  // namespace sidereal::store

@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "sidereal/base/status.h"
+#include "sidereal/kernels/optimizer_rules.h"
 #include "sidereal/store/initializer.h"
-#include "sidereal/store/update_rule.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::store {
+
+using kernels::UpdateRule;
 
 /// What a dense variable is made from.
 struct DenseOptions {
@@ -32,7 +34,7 @@ struct DenseOptions {
 /// Thread: core-local. A Tensor from read() may be read and dropped on any thread.
 class DenseVariable {
  public:
-  /// Allocates and initialises. kInvalidArgument for a bad rule, initializer or shape;
+  /// Allocates and initialises. kInvalidArgument for a bad initializer or shape;
   /// kResourceExhausted past bytes_max or when the machine has no such memory.
   static Result<std::unique_ptr<DenseVariable>> create(DenseOptions options);
 
@@ -52,7 +54,7 @@ class DenseVariable {
   Status assign_slot(int i, const tensor::Tensor& value);
 
   /// Later applies use `factor` times the learning rate given to create(); finite and >= 0.
-  void scale_learning_rate(double factor) { rate_factor_ = static_cast<float>(factor); }
+  void scale_learning_rate(double factor) { rate_factor_ = factor; }
   [[nodiscard]] const std::string& name() const { return options_.name; }
   [[nodiscard]] const tensor::Shape& shape() const { return options_.shape; }
   [[nodiscard]] const UpdateRule& rule() const { return options_.rule; }
@@ -78,7 +80,7 @@ class DenseVariable {
   std::vector<tensor::Tensor> older_;  // Past versions: free again once only we hold them.
   int64_t applies_ = 0;
   int64_t versions_made_ = 0;
-  float rate_factor_ = 1;
+  double rate_factor_ = 1;
 };
 
 }  // namespace sidereal::store

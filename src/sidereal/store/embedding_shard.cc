@@ -20,7 +20,6 @@ constexpr int64_t kRowsPerDraw = 256;
 
 Result<std::unique_ptr<EmbeddingShard>> EmbeddingShard::create(EmbeddingOptions options) {
   const std::string context = "table '" + options.name + "'";
-  SR_RETURN_IF_ERROR(base::with_context(options.rule.validate(), context));
   SR_RETURN_IF_ERROR(base::with_context(options.initializer.validate(), context));
   if (options.dim < 1 || options.dim > kDimMax) {
     return base::invalid_argument("{}: dim is {}; it must be in [1, {}]", context, options.dim,
@@ -33,7 +32,7 @@ Result<std::unique_ptr<EmbeddingShard>> EmbeddingShard::create(EmbeddingOptions 
   std::unique_ptr<EmbeddingShard> shard(new EmbeddingShard(std::move(options)));
   const EmbeddingOptions& o = shard->options_;
   shard->rows_ = o.layout.shard_rows(o.shard);
-  shard->row_floats_ = o.dim * (1 + o.rule.num_slots());
+  shard->row_floats_ = o.rule.row_floats(o.dim);
   shard->stride_ = row_stride(shard->row_floats_);
   SR_ASSIGN_OR_RETURN(const int64_t floats, checked_product(o.name, shard->rows_, shard->stride_));
   SR_ASSIGN_OR_RETURN(shard->memory_, allocate_floats(o.name, floats, o.bytes_max));
@@ -49,7 +48,7 @@ void EmbeddingShard::initialise() {
   const int64_t dim = options_.dim;
   const int slots = options_.rule.num_slots();
   bool zero = options_.initializer.is_zero();
-  for (int s = 0; s < slots; ++s) zero = zero && options_.rule.initial_slot(s) == 0.0F;
+  for (int s = 0; s < slots; ++s) zero = zero && options_.rule.initial_slot(s) == 0;
   if (zero) return;  // Fresh memory is zero, and stays untouched until used.
   const kernels::ShardLayout& layout = options_.layout;
   const tensor::Shape table_shape{layout.rows(), dim};
@@ -63,8 +62,10 @@ void EmbeddingShard::initialise() {
     for (int64_t i = 0; i < count; ++i) {
       float* to = row(from + i);
       std::memcpy(to, drawn.data() + i * dim, dim * sizeof(float));
+      to += dim;
       for (int s = 0; s < slots; ++s) {
-        std::fill_n(to + (1 + s) * dim, dim, options_.rule.initial_slot(s));
+        const bool is_one = options_.rule.slot(s).width == kernels::SlotWidth::kRow;
+        to = std::fill_n(to, is_one ? 1 : dim, static_cast<float>(options_.rule.initial_slot(s)));
       }
     }
   }
@@ -99,9 +100,13 @@ Status EmbeddingShard::gather(std::span<const int64_t> rows, float* out) {
 Status EmbeddingShard::apply(std::span<const int64_t> rows, const float* grads, int64_t step) {
   SR_RETURN_IF_ERROR(check_rows(rows));
   ++counters_.applies;
-  kernels::RuleStep rule = options_.rule.step(step > 0 ? step : counters_.applies);
-  rule.learning_rate *= rate_factor_;
-  kernels::apply_rows(rule, row(0), stride_, rows, grads, options_.dim);
+  const UpdateRule& rule = options_.rule;
+  const kernels::RuleStep update = {
+      .rule = &rule,
+      .step = static_cast<double>(step > 0 ? step : counters_.applies),
+      .learning_rate = rule.learning_rate() * rate_factor_};
+  kernels::apply_rows<float>(update, kernels::arrays_of_rows(rule, row(0), stride_, options_.dim),
+                             rows, {.data = grads}, options_.dim);
   counters_.rows_written += static_cast<int64_t>(rows.size());
   return {};
 }

@@ -6,13 +6,15 @@
 #include <string>
 
 #include "sidereal/base/status.h"
+#include "sidereal/kernels/optimizer_rules.h"
 #include "sidereal/kernels/shard_layout.h"
 #include "sidereal/store/initializer.h"
-#include "sidereal/store/update_rule.h"
 #include "sidereal/tensor/buffer.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::store {
+
+using kernels::UpdateRule;
 
 /// What one shard of an embedding table is made from.
 struct EmbeddingOptions {
@@ -46,7 +48,7 @@ class EmbeddingShard {
     int64_t rows_written = 0;
   };
 
-  /// Allocates and initialises. kInvalidArgument for a bad rule, initializer, dim or shard number;
+  /// Allocates and initialises. kInvalidArgument for a bad initializer, dim or shard number;
   /// kResourceExhausted past bytes_max or when the machine has no such memory.
   static Result<std::unique_ptr<EmbeddingShard>> create(EmbeddingOptions options);
 
@@ -73,14 +75,14 @@ class EmbeddingShard {
   Status assign_rows_with_slots(int64_t from, int64_t count, const float* values);
 
   /// Later applies use `factor` times the learning rate given to create(); finite and >= 0.
-  void scale_learning_rate(double factor) { rate_factor_ = static_cast<float>(factor); }
+  void scale_learning_rate(double factor) { rate_factor_ = factor; }
   [[nodiscard]] const std::string& name() const { return options_.name; }
   [[nodiscard]] const kernels::ShardLayout& layout() const { return options_.layout; }
   [[nodiscard]] int32_t shard() const { return options_.shard; }
   [[nodiscard]] const UpdateRule& rule() const { return options_.rule; }
   [[nodiscard]] int64_t dim() const { return options_.dim; }
   [[nodiscard]] int64_t rows() const { return rows_; }
-  /// Floats of a row in use: dim() * (1 + slots).
+  /// Floats of a row in use: dim() for the weights and for each slot, 1 for a slot of rows.
   [[nodiscard]] int64_t row_floats() const { return row_floats_; }
   /// Floats from one row to the next: row_stride(row_floats()).
   [[nodiscard]] int64_t stride() const { return stride_; }
@@ -104,7 +106,7 @@ class EmbeddingShard {
   int64_t stride_ = 0;
   tensor::Buffer::Ptr memory_;
   Counters counters_;
-  float rate_factor_ = 1;
+  double rate_factor_ = 1;
 };
 
 }  // namespace sidereal::store

@@ -16,8 +16,11 @@ namespace {
 using kernels::ShardLayout;
 
 std::vector<UpdateRule> all_rules() {
-  return {UpdateRule::sgd(0.1F), UpdateRule::heavy_ball(0.1F), UpdateRule::adagrad(0.1F),
-          UpdateRule::adam(0.1F), UpdateRule::ftrl(0.1F, 0.01F, 0.02F)};
+  std::vector<UpdateRule> rules;
+  for (const kernels::Rule* rule : kernels::all_rules())
+    rules.push_back(UpdateRule::of(rule->name));
+  rules.push_back(UpdateRule::of("rmsprop", {{"momentum", 0.9}, {"centered", 1}}));
+  return rules;
 }
 
 EmbeddingOptions options_of(const ShardLayout& layout, int32_t shard, int64_t dim,
@@ -108,8 +111,9 @@ TEST(EmbeddingShard, ValuesAndUpdatesDoNotDependOnTheSharding) {
 
 TEST(EmbeddingShard, InitialValuesAreThoseOfTheWholeVariable) {
   const ShardLayout layout(1000, 2, 1);
-  const auto shard = make(layout, 1, 4, UpdateRule::adagrad(0.1F));
-  const EmbeddingOptions options = options_of(layout, 1, 4, UpdateRule::adagrad(0.1F));
+  const auto shard = make(layout, 1, 4, UpdateRule::of("adagrad", {{"learning_rate", 0.1}}));
+  const EmbeddingOptions options =
+      options_of(layout, 1, 4, UpdateRule::of("adagrad", {{"learning_rate", 0.1}}));
   std::vector<float> whole(4000);
   options.initializer.fill({1000, 4}, 0, whole.data(), 4000);
   const tensor::Tensor all = shard->read_all();
@@ -123,7 +127,8 @@ TEST(EmbeddingShard, InitialValuesAreThoseOfTheWholeVariable) {
 }
 
 TEST(EmbeddingShard, RowsOutsideTheShardAreRefusedAndChangeNothing) {
-  const auto shard = make(ShardLayout(100, 1, 1), 0, 8, UpdateRule::adagrad(0.1F));
+  const auto shard =
+      make(ShardLayout(100, 1, 1), 0, 8, UpdateRule::of("adagrad", {{"learning_rate", 0.1}}));
   const tensor::Tensor before = shard->read_all();
   std::vector<float> buffer(64 * 8, 1.0F);
   for (const int64_t bad :
@@ -153,7 +158,8 @@ TEST(EmbeddingShard, RowsOutsideTheShardAreRefusedAndChangeNothing) {
 }
 
 TEST(EmbeddingShard, CountsWhatItDoes) {
-  const auto shard = make(ShardLayout(100, 1, 1), 0, 8, UpdateRule::sgd(0.1F));
+  const auto shard =
+      make(ShardLayout(100, 1, 1), 0, 8, UpdateRule::of("sgd", {{"learning_rate", 0.1}}));
   const std::vector<int64_t> rows = {5, 1, 99};
   std::vector<float> buffer(24);
   ASSERT_TRUE(shard->gather(rows, buffer.data()).ok());
@@ -168,7 +174,8 @@ TEST(EmbeddingShard, CountsWhatItDoes) {
 }
 
 TEST(EmbeddingShard, AssignedRowsAreReadBackWithTheirSlots) {
-  const auto shard = make(ShardLayout(10, 1, 1), 0, 3, UpdateRule::adam(0.1F));
+  const auto shard =
+      make(ShardLayout(10, 1, 1), 0, 3, UpdateRule::of("adam", {{"learning_rate", 0.1}}));
   EXPECT_EQ(shard->row_floats(), 9);
   EXPECT_EQ(shard->stride(), 16);
   const std::vector<int64_t> rows = {7, 2};
@@ -179,15 +186,18 @@ TEST(EmbeddingShard, AssignedRowsAreReadBackWithTheirSlots) {
   EXPECT_EQ(got, values);
   std::vector<float> whole(10 * 9);
   ASSERT_TRUE(shard->read_rows_with_slots(0, 10, whole.data()).ok());
-  const auto copy = make(ShardLayout(10, 1, 1), 0, 3, UpdateRule::adam(0.1F));
+  const auto copy =
+      make(ShardLayout(10, 1, 1), 0, 3, UpdateRule::of("adam", {{"learning_rate", 0.1}}));
   ASSERT_TRUE(copy->assign_rows_with_slots(0, 10, whole.data()).ok());
   ASSERT_TRUE(copy->gather(rows, got.data()).ok());
   EXPECT_EQ(got, values);
 }
 
 TEST(EmbeddingShard, AGivenStepNumberDecidesTheBiasCorrection) {
-  const auto counted = make(ShardLayout(10, 1, 1), 0, 4, UpdateRule::adam(0.1F));
-  const auto numbered = make(ShardLayout(10, 1, 1), 0, 4, UpdateRule::adam(0.1F));
+  const auto counted =
+      make(ShardLayout(10, 1, 1), 0, 4, UpdateRule::of("adam", {{"learning_rate", 0.1}}));
+  const auto numbered =
+      make(ShardLayout(10, 1, 1), 0, 4, UpdateRule::of("adam", {{"learning_rate", 0.1}}));
   const std::vector<int64_t> rows = {3};
   const std::vector<float> grad(4, 0.5F);
   ASSERT_TRUE(counted->apply({}, nullptr).ok());
@@ -202,20 +212,22 @@ TEST(EmbeddingShard, AGivenStepNumberDecidesTheBiasCorrection) {
 
 TEST(EmbeddingShard, StridesArePaddedToWholeCacheLinesOrPowersOfTwo) {
   const ShardLayout layout(4, 1, 1);
-  EXPECT_EQ(make(layout, 0, 1, UpdateRule::sgd(0.1F))->stride(), 1);
-  EXPECT_EQ(make(layout, 0, 1, UpdateRule::adam(0.1F))->stride(), 4);
-  EXPECT_EQ(make(layout, 0, 8, UpdateRule::adagrad(0.1F))->stride(), 16);
-  EXPECT_EQ(make(layout, 0, 16, UpdateRule::adam(0.1F))->stride(), 48);
-  EXPECT_EQ(make(layout, 0, 10, UpdateRule::adagrad(0.1F))->stride(), 32);
+  EXPECT_EQ(make(layout, 0, 1, UpdateRule::of("sgd", {{"learning_rate", 0.1}}))->stride(), 1);
+  EXPECT_EQ(make(layout, 0, 1, UpdateRule::of("adam", {{"learning_rate", 0.1}}))->stride(), 4);
+  EXPECT_EQ(make(layout, 0, 8, UpdateRule::of("adagrad", {{"learning_rate", 0.1}}))->stride(), 16);
+  EXPECT_EQ(make(layout, 0, 16, UpdateRule::of("adam", {{"learning_rate", 0.1}}))->stride(), 48);
+  EXPECT_EQ(make(layout, 0, 10, UpdateRule::of("adagrad", {{"learning_rate", 0.1}}))->stride(), 32);
 }
 
 TEST(EmbeddingShard, CreationIsBoundedAndChecked) {
   const ShardLayout huge((int64_t{1} << 40) - 1, 1, 1);
-  EmbeddingOptions options = options_of(huge, 0, 65536, UpdateRule::adam(0.1F));
+  EmbeddingOptions options =
+      options_of(huge, 0, 65536, UpdateRule::of("adam", {{"learning_rate", 0.1}}));
   EXPECT_EQ(EmbeddingShard::create(options).status().code(), StatusCode::kResourceExhausted);
   options.bytes_max = std::numeric_limits<size_t>::max();
   EXPECT_EQ(EmbeddingShard::create(options).status().code(), StatusCode::kResourceExhausted);
-  options = options_of(ShardLayout(100, 1, 1), 0, 0, UpdateRule::sgd(0.1F));
+  options =
+      options_of(ShardLayout(100, 1, 1), 0, 0, UpdateRule::of("sgd", {{"learning_rate", 0.1}}));
   EXPECT_EQ(EmbeddingShard::create(options).status().code(), StatusCode::kInvalidArgument);
   options.dim = 4;
   options.shard = 1;
@@ -231,7 +243,8 @@ TEST(EmbeddingShard, CreationIsBoundedAndChecked) {
 }
 
 TEST(EmbeddingShard, AShardWithoutRowsWorks) {
-  const auto shard = make(ShardLayout(2, 3, 1), 2, 4, UpdateRule::adagrad(0.1F));
+  const auto shard =
+      make(ShardLayout(2, 3, 1), 2, 4, UpdateRule::of("adagrad", {{"learning_rate", 0.1}}));
   EXPECT_EQ(shard->rows(), 0);
   ASSERT_TRUE(shard->gather({}, nullptr).ok());
   const int64_t zero = 0;

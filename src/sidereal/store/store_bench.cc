@@ -61,7 +61,8 @@ std::vector<std::vector<int64_t>> draw_batches(bool skewed, bool distinct) {
 
 void gather(benchmark::State& state) {
   kernels::prepare_thread();
-  const UpdateRule rule = state.range(2) != 0 ? UpdateRule::adagrad(0.01F) : UpdateRule::sgd(0.1F);
+  const UpdateRule rule = state.range(2) != 0 ? UpdateRule::of("adagrad", {{"learning_rate", 0.01}})
+                                              : UpdateRule::of("sgd", {{"learning_rate", 0.1}});
   const auto table = make_table(rule, state.range(0));
   const auto batches = draw_batches(state.range(1) != 0, state.range(3) != 0);
   std::vector<float> out(kIds * state.range(0));
@@ -90,9 +91,9 @@ BENCHMARK(gather)
 void apply(benchmark::State& state) {
   kernels::prepare_thread();
   const int64_t dim = state.range(0);
-  const UpdateRule rule = state.range(2) == 0   ? UpdateRule::adagrad(0.01F)
-                          : state.range(2) == 1 ? UpdateRule::adam(0.001F)
-                                                : UpdateRule::sgd(0.1F);
+  const UpdateRule rule = state.range(2) == 0 ? UpdateRule::of("adagrad", {{"learning_rate", 0.01}})
+                          : state.range(2) == 1 ? UpdateRule::of("adam", {{"learning_rate", 0.001}})
+                                                : UpdateRule::of("sgd", {{"learning_rate", 0.1}});
   const auto table = make_table(rule, dim);
   const auto batches = draw_batches(state.range(1) != 0, state.range(3) != 0);
   const std::vector<float> grads(kIds * dim, 1e-3F);
@@ -121,7 +122,7 @@ void dense_apply(benchmark::State& state) {
   DenseOptions options;
   options.name = "kernel";
   options.shape = {416, 400};
-  options.rule = UpdateRule::adagrad(0.01F);
+  options.rule = UpdateRule::of("adagrad", {{"learning_rate", 0.01}});
   const auto variable = DenseVariable::create(std::move(options)).value();
   const tensor::Tensor grad = tensor::Tensor::zeros(tensor::DType::kFloat32, {416, 400});
   tensor::Tensor held;
@@ -134,7 +135,8 @@ void dense_apply(benchmark::State& state) {
 BENCHMARK(dense_apply)->ArgName("held")->Arg(0)->Arg(1);
 
 void create_table(benchmark::State& state) {
-  for (auto _ : state) benchmark::DoNotOptimize(make_table(UpdateRule::adagrad(0.01F), 16));
+  for (auto _ : state)
+    benchmark::DoNotOptimize(make_table(UpdateRule::of("adagrad", {{"learning_rate", 0.01}}), 16));
   state.SetItemsProcessed(state.iterations() * kTableRows);
 }
 BENCHMARK(create_table)->Unit(benchmark::kMillisecond);

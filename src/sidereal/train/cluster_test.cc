@@ -132,10 +132,10 @@ INSTANTIATE_TEST_SUITE_P(, Determinism, testing::Values("sgd", "adagrad", "adam"
                          [](const auto& info) { return info.param; });
 
 TEST(Cluster, trains_to_the_same_bits_with_star_server_lite_and_refuses_what_is_for_sessions) {
-  expect_same(train_once(adagrad(), 2, 2, 1, "star_server_lite"),
-              train_once(adagrad(), 1, 1, 1, "star_server"));
+  expect_same(train_once(optimizer_of("adagrad"), 2, 2, 1, "star_server_lite"),
+              train_once(optimizer_of("adagrad"), 1, 1, 1, "star_server"));
   const auto cluster = start(1, 1);
-  auto trainer = Trainer::create(cluster.get(), deep_fm(adagrad()));
+  auto trainer = Trainer::create(cluster.get(), deep_fm(optimizer_of("adagrad")));
   ASSERT_TRUE(trainer.ok()) << trainer.status();
   for (const char* protocol : {"grpc", "grpc++"}) {
     FitOptions options;
@@ -147,11 +147,11 @@ TEST(Cluster, trains_to_the_same_bits_with_star_server_lite_and_refuses_what_is_
 }
 
 TEST(Cluster, two_steps_in_flight_are_as_deterministic_and_another_order_of_updates) {
-  const Outcome first = train_once(adagrad(), 1, 1, 2);
-  expect_same(train_once(adagrad(), 1, 1, 2), first);
-  expect_same(train_once(adagrad(), 2, 2, 2), first);
+  const Outcome first = train_once(optimizer_of("adagrad"), 1, 1, 2);
+  expect_same(train_once(optimizer_of("adagrad"), 1, 1, 2), first);
+  expect_same(train_once(optimizer_of("adagrad"), 2, 2, 2), first);
   // The second step read before the first one's pushes.
-  const Outcome strict = train_once(adagrad(), 1, 1, 1);
+  const Outcome strict = train_once(optimizer_of("adagrad"), 1, 1, 1);
   EXPECT_EQ(strict.losses[0], first.losses[0]);
   EXPECT_NE(strict.losses, first.losses);
 }
@@ -196,7 +196,7 @@ TEST(Cluster, what_some_steps_do_is_traced_on_all_tasks) {
 TEST(Cluster, learning_rate_decay_slows_later_epochs_and_ends_with_the_fit) {
   const auto run = [](double decay) {
     const auto cluster = start(2, 1);
-    auto trainer = Trainer::create(cluster.get(), deep_fm(sgd(0.5))).value();
+    auto trainer = Trainer::create(cluster.get(), deep_fm(optimizer_of("sgd", 0.5))).value();
     FitOptions options;
     options.batch_size = kBatch;
     options.epochs = 2;
@@ -217,7 +217,7 @@ TEST(Cluster, learning_rate_decay_slows_later_epochs_and_ends_with_the_fit) {
 
 TEST(Cluster, of_two_workers_learns_and_is_evaluated_on_rows_never_trained_on) {
   const auto cluster = start(2, 2, 2);
-  auto trainer = Trainer::create(cluster.get(), deep_fm(adam(0.01), 0));
+  auto trainer = Trainer::create(cluster.get(), deep_fm(optimizer_of("adam", 0.01), 0));
   ASSERT_TRUE(trainer.ok()) << trainer.status();
   FitOptions options;
   options.batch_size = 256;
@@ -242,8 +242,8 @@ TEST(Cluster, of_two_workers_learns_and_is_evaluated_on_rows_never_trained_on) {
 TEST(Cluster, two_of_them_in_one_process_do_not_see_each_other) {
   const auto one = start(1, 1);
   const auto other = start(1, 1);
-  auto first = Trainer::create(one.get(), deep_fm(sgd(0.1), 0));
-  auto second = Trainer::create(other.get(), deep_fm(sgd(0.1), 0));
+  auto first = Trainer::create(one.get(), deep_fm(optimizer_of("sgd", 0.1), 0));
+  auto second = Trainer::create(other.get(), deep_fm(optimizer_of("sgd", 0.1), 0));
   ASSERT_TRUE(first.ok() && second.ok());
   FitOptions options;
   options.batch_size = kBatch;
@@ -259,7 +259,8 @@ TEST(Cluster, a_ps_of_one_cluster_with_the_worker_of_another_is_refused) {
   const auto worker = app::Server::create({.job = "worker", .cluster_id = 2});
   ASSERT_TRUE(ps.ok() && worker.ok());
   const auto mixed = remote({(*ps)->address()}, {(*worker)->address()});
-  const Status refused = Trainer::create(mixed.get(), deep_fm(sgd(0.1), 0)).status();
+  const Status refused =
+      Trainer::create(mixed.get(), deep_fm(optimizer_of("sgd", 0.1), 0)).status();
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(base::message_of(refused),
               AllOf(HasSubstr("/job:worker/task:0"), HasSubstr("another cluster")));
@@ -294,7 +295,7 @@ TEST(Cluster, a_local_cluster_refuses_programs_without_its_secret) {
     auto other = app::remote_cluster(cluster->spec(), options);
     EXPECT_TRUE(other.ok()) << other.status();
     const auto asked = Clock::now();
-    const Status status = Trainer::create(other->get(), deep_fm(sgd(0.1))).status();
+    const Status status = Trainer::create(other->get(), deep_fm(optimizer_of("sgd", 0.1))).status();
     EXPECT_LT(Clock::now() - asked, std::chrono::seconds(8));
     for (const char* job : {"ps", "worker"}) {
       app::ControlClient client(app::task_name(job, 0), *cluster->spec().task_address(job, 0),
@@ -308,7 +309,7 @@ TEST(Cluster, a_local_cluster_refuses_programs_without_its_secret) {
   EXPECT_THAT(base::message_of(without), HasSubstr("/job:ps/task:0 at 127.0.0.1:"));
   EXPECT_EQ(refused({.secret = "another cluster's"}).code(), StatusCode::kUnauthenticated);
   // It goes on for the program that started it.
-  auto trainer = Trainer::create(cluster.get(), deep_fm(sgd(0.01)));
+  auto trainer = Trainer::create(cluster.get(), deep_fm(optimizer_of("sgd", 0.01)));
   ASSERT_TRUE(trainer.ok()) << trainer.status();
   FitOptions options;
   options.batch_size = kBatch;
@@ -346,7 +347,7 @@ TEST(Cluster, a_task_of_another_version_is_refused_by_name_on_either_side) {
   const auto server = builder.BuildAndStart();
   const std::string address = fmt::format("127.0.0.1:{}", port);
   const auto newer = remote({address}, {address});
-  const Status status = Trainer::create(newer.get(), deep_fm(sgd(0.1))).status();
+  const Status status = Trainer::create(newer.get(), deep_fm(optimizer_of("sgd", 0.1))).status();
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(base::message_of(status),
               AllOf(HasSubstr("/job:ps/task:0 at " + address), HasSubstr("version 99")));
@@ -412,7 +413,7 @@ class Stopping : public testing::Test {
 
   /// Stops `task` in the middle of a fit; the error of the fit.
   Status stop_amid(const std::string& task) {
-    auto trainer = Trainer::create(cluster_.get(), deep_fm(sgd(0.01)));
+    auto trainer = Trainer::create(cluster_.get(), deep_fm(optimizer_of("sgd", 0.01)));
     EXPECT_TRUE(trainer.ok()) << trainer.status();
     if (!trainer.ok()) return trainer.status();
     std::promise<void> running;
@@ -451,7 +452,7 @@ TEST_F(Stopping, a_worker_ends_the_job_within_ten_seconds_and_names_it) {
 }
 
 TEST_F(Stopping, servers_do_not_wait_for_clients_that_stay_connected) {
-  auto trainer = Trainer::create(cluster_.get(), deep_fm(sgd(0.01)));
+  auto trainer = Trainer::create(cluster_.get(), deep_fm(optimizer_of("sgd", 0.01)));
   ASSERT_TRUE(trainer.ok()) << trainer.status();
   FitOptions options;
   options.batch_size = kBatch;
@@ -462,7 +463,7 @@ TEST_F(Stopping, servers_do_not_wait_for_clients_that_stay_connected) {
 }
 
 TEST_F(Stopping, nothing_lets_the_rest_be_used_again_after_a_cancelled_fit) {
-  auto trainer = Trainer::create(cluster_.get(), deep_fm(sgd(0.01)));
+  auto trainer = Trainer::create(cluster_.get(), deep_fm(optimizer_of("sgd", 0.01)));
   ASSERT_TRUE(trainer.ok()) << trainer.status();
   FitOptions options;
   options.batch_size = kBatch;

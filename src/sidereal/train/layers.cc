@@ -44,7 +44,7 @@ std::string trained(Model& model, const std::string& name, const Shape& shape,
   def.shape = shape;
   def.embedding = embedding;
   def.initializer = std::move(initializer);
-  if (l2 != 0) def.optimizer.parameters["weight_decay"] = l2;
+  if (l2 != 0) def.optimizer.parameters["l2_penalty"] = l2;
   return model.builder().variable(std::move(def));
 }
 

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 TEST(Model, CompilesOneDenseLayerIntoLossProbabilityAndUpdates) {
   Model model(7);
   const Output x = model.input("dense", ir::DType::kFloat32, {3});
-  const auto compiled = model.compile(Dense{.units = 1}(model, x), sgd(0.5));
+  const auto compiled = model.compile(Dense{.units = 1}(model, x), optimizer_of("sgd", 0.5));
   ASSERT_TRUE(compiled.ok()) << compiled.status();
   EXPECT_EQ(compiled->loss, "loss");
   EXPECT_EQ(compiled->probability, "probability");
@@ -26,7 +26,7 @@ TEST(Model, CompilesOneDenseLayerIntoLossProbabilityAndUpdates) {
   const ir::Graph& graph = compiled->graph;
   EXPECT_EQ(graph.spec(*graph.find_output("loss")).shape, ir::Shape({}));
   EXPECT_EQ(graph.spec(*graph.find_output("probability")).shape, ir::Shape({-1, 1}));
-  EXPECT_EQ(graph.find_variable("dense/kernel")->optimizer, sgd(0.5));
+  EXPECT_EQ(graph.find_variable("dense/kernel")->optimizer, optimizer_of("sgd", 0.5));
   ir::OpRegistry registry;
   ops::register_all(&registry);
   EXPECT_TRUE(ir::verify(graph, registry).ok());
@@ -36,11 +36,11 @@ TEST(Model, APenaltyOfALayerGoesOnTopOfTheModelsOptimizer) {
   Model model;
   const Output x = model.input("dense", ir::DType::kFloat32, {3});
   const Output logit = Dense{.units = 1, .name = "d", .l2 = 0.25}(model, x);
-  const auto compiled = model.compile(logit, adam(0.1));
+  const auto compiled = model.compile(logit, optimizer_of("adam", 0.1));
   ASSERT_TRUE(compiled.ok()) << compiled.status();
-  ir::OptimizerDef expected = adam(0.1);
+  ir::OptimizerDef expected = optimizer_of("adam", 0.1);
   EXPECT_EQ(compiled->graph.find_variable("d/bias")->optimizer, expected);
-  expected.parameters["weight_decay"] = 0.25;
+  expected.parameters["l2_penalty"] = 0.25;
   EXPECT_EQ(compiled->graph.find_variable("d/kernel")->optimizer, expected);
 }
 
@@ -57,7 +57,7 @@ TEST(Model, SeedsDifferFromEachOtherAndAreTheSameInEveryRun) {
 TEST(Model, ALogitOfAnotherShapeIsRefused) {
   Model model;
   const Output x = model.input("dense", ir::DType::kFloat32, {3});
-  const auto compiled = model.compile(x, sgd());
+  const auto compiled = model.compile(x, optimizer_of("sgd"));
   ASSERT_EQ(compiled.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(base::message_of(compiled.status()), HasSubstr("float32[?,3]"));
 }
@@ -66,7 +66,7 @@ TEST(Model, TheFirstErrorOfALayerComesOutOfCompile) {
   Model model;
   const Output x = model.input("dense", ir::DType::kFloat32, {3});
   const Output y = Dense{.units = 4, .activation = "swosh"}(model, x);
-  const auto compiled = model.compile(Dense{.units = 1}(model, y), sgd());
+  const auto compiled = model.compile(Dense{.units = 1}(model, y), optimizer_of("sgd"));
   ASSERT_EQ(compiled.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(base::message_of(compiled.status()), HasSubstr("no activation 'swosh'"));
 }
@@ -75,8 +75,9 @@ TEST(Model, CompilesOnceOnly) {
   Model model;
   const Output x = model.input("dense", ir::DType::kFloat32, {3});
   const Output logit = Dense{.units = 1}(model, x);
-  ASSERT_TRUE(model.compile(logit, sgd()).ok());
-  EXPECT_EQ(model.compile(logit, sgd()).status().code(), StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(model.compile(logit, optimizer_of("sgd")).ok());
+  EXPECT_EQ(model.compile(logit, optimizer_of("sgd")).status().code(),
+            StatusCode::kFailedPrecondition);
 }
 
 TEST(Model, TwoInputsOfOneNameAreRefused) {

@@ -75,7 +75,7 @@ TEST(ModelsOnTheReference, StepsOfEveryModelLowerItsLoss) {
     options.schema.dense_width = 2;
     options.embedding_dim = 3;
     options.hidden = {4};
-    options.optimizer = sgd(0.1);
+    options.optimizer = optimizer_of("sgd", 0.1);
     const auto model = build_model(options);
     ASSERT_TRUE(model.ok()) << model.status();
     Step step{.model = *model, .feeds = {}, .variables = start_values(model->graph)};

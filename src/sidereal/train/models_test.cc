@@ -110,7 +110,7 @@ TEST(Models, PenaltiesGoToTheirKindOfVariable) {
   const auto model = build_model(options);
   const auto penalty = [&model](const char* name) {
     const auto& parameters = model->graph.find_variable(name)->optimizer.parameters;
-    const auto it = parameters.find("weight_decay");
+    const auto it = parameters.find("l2_penalty");
     return it == parameters.end() ? 0 : it->second;
   };
   EXPECT_EQ(penalty("embedding/table"), 1);
@@ -145,7 +145,7 @@ TEST(Models, WhatCannotBeBuiltIsRefusedByName) {
               HasSubstr("lr, fm, wdl, deepfm, dcn"));
   EXPECT_THAT(message([](ModelOptions* o) { o->hidden = {8, 0}; }), HasSubstr("hidden"));
   EXPECT_THAT(message([](ModelOptions* o) { o->embedding_dim = 0; }), HasSubstr("embedding_dim"));
-  EXPECT_THAT(message([](ModelOptions* o) { o->optimizer.kind = "lion"; }), HasSubstr("lion"));
+  EXPECT_THAT(message([](ModelOptions* o) { o->optimizer.kind = "tiger"; }), HasSubstr("tiger"));
   EXPECT_THAT(message([](ModelOptions* o) { o->schema = {}; }), HasSubstr("neither"));
   EXPECT_THAT(message([](ModelOptions* o) {
                 o->kind = "fm";
@@ -163,7 +163,7 @@ TEST(Models, TheGraphOfATinyFmIsTheGoldenOne) {
   options.schema.fields = 2;
   options.schema.rows = 10;
   options.embedding_dim = 4;
-  options.optimizer = sgd(0.5);
+  options.optimizer = optimizer_of("sgd", 0.5);
   const std::string text = ir::to_text(build_model(options)->graph);
   if (std::getenv("SIDEREAL_BLESS") != nullptr) std::ofstream(path) << text;
   std::stringstream golden;
