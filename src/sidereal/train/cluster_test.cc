@@ -128,7 +128,9 @@ TEST_P(Determinism, one_worker_gives_the_same_bits_again_and_on_any_number_of_ps
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, Determinism, testing::Values("sgd", "adagrad", "adam", "ftrl"),
+INSTANTIATE_TEST_SUITE_P(, Determinism,
+                         testing::Values("sgd", "adagrad", "adam", "ftrl", "rowwise_adagrad",
+                                         "adagrad_decay", "nadam", "lamb"),
                          [](const auto& info) { return info.param; });
 
 TEST(Cluster, trains_to_the_same_bits_with_star_server_lite_and_refuses_what_is_for_sessions) {
