@@ -35,6 +35,7 @@ from . import (
 )
 from ._dispatch import convert as convert_to_tensor
 from ._native import EvalResult, FitResult, Output, Progress, TaskStats, Tensor, __version__
+from .clipping import clip_by_global_norm, clip_by_norm, global_norm
 from .cluster import Cluster, LocalCluster, RemoteCluster
 from .device_spec import DeviceSpec
 from .dtypes import (
@@ -95,6 +96,8 @@ __all__ = [
     "bfloat16",
     "bool_",
     "cast",
+    "clip_by_global_norm",
+    "clip_by_norm",
     "config",
     "constant",
     "convert_to_tensor",
@@ -108,6 +111,7 @@ __all__ = [
     "float64",
     "from_dlpack",
     "function",
+    "global_norm",
     "gradients",
     "identity",
     "int16",

@@ -392,6 +392,42 @@ def test_a_schedule_is_asked_at_each_step_in_every_front_end() -> None:
                 np.testing.assert_allclose(value, [-sum(rates[:done])], rtol=1e-6)
 
 
+def test_learning_rates_follow_the_global_step_of_a_graph() -> None:
+    with tf.Graph().as_default(), tf.Session() as session:
+        step = tf.train.get_or_create_global_step()
+        rates = [
+            (tf.train.exponential_decay(0.1, step, 10, 0.5), 0.1 * 0.5**0.3),
+            (tf.train.natural_exp_decay(0.1, step, 10, 0.5), 0.1 * np.exp(-0.15)),
+            (tf.train.inverse_time_decay(0.1, step, 10, 0.5), 0.1 / 1.15),
+            (tf.train.polynomial_decay(0.1, step, 10, 0.02), 0.08 * 0.7 + 0.02),
+            (tf.train.cosine_decay(0.1, step, 10), 0.05 * (1 + np.cos(np.pi * 0.3))),
+            (tf.train.piecewise_constant(step, [2, 8], [0.3, 0.2, 0.1]), 0.2),
+        ]
+        w = tf.Variable([0.0])
+        optimizer = tf.train.GradientDescentOptimizer(rates[0][0])
+        train = optimizer.apply_gradients([(tf.constant([1.0]), w)], step)
+        session.run(tf.global_variables_initializer())
+        for _ in range(3):
+            session.run(train)
+        for value, (_, wanted) in zip(session.run([rate for rate, _ in rates]), rates):
+            np.testing.assert_allclose(value, wanted, rtol=1e-6)
+        moved = -sum(0.1 * 0.5 ** (done / 10) for done in range(3))
+        np.testing.assert_allclose(session.run(w), [moved], rtol=1e-6)
+
+
+def test_norms_are_those_of_tensorflow() -> None:
+    rows = sr.IndexedSlices([[3.0], [2.0], [2.0]], [1, 0, 0], (3, 1))
+    np.testing.assert_allclose(float(sr.global_norm([rows, None, [12.0]])), 13.0)
+    clipped, norm = sr.clip_by_global_norm([rows, None, [12.0]], 6.5)
+    assert clipped[1] is None
+    np.testing.assert_allclose(float(norm), 13.0)
+    np.testing.assert_allclose(clipped[2].numpy(), [6.0])
+    np.testing.assert_allclose(sr.clip_by_norm([3.0, 4.0], 1.0).numpy(), [0.6, 0.8], rtol=1e-6)
+    np.testing.assert_allclose(sr.clip_by_norm([3.0, 4.0], 9.0).numpy(), [3.0, 4.0])
+    with pytest.raises(ValueError, match="no values"):
+        sr.global_norm([None])
+
+
 def test_a_model_refuses_what_it_cannot_do() -> None:
     for optimizer in (
         sr.optimizers.SGD(sr.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)),

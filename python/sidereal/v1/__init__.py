@@ -74,6 +74,14 @@ from .initializers import (
     truncated_normal_initializer,
     zeros_initializer,
 )
+from .learning_rates import (
+    cosine_decay,
+    exponential_decay,
+    inverse_time_decay,
+    natural_exp_decay,
+    piecewise_constant,
+    polynomial_decay,
+)
 from .operation import Operation
 from .partitioned import PartitionedVariable
 from .placement import PlacementReport, placement_report
@@ -143,10 +151,16 @@ train = types.SimpleNamespace(
     RuleOptimizer=RuleOptimizer,
     SyncReplicasOptimizer=SyncReplicasOptimizer,
     add_queue_runner=add_queue_runner,
+    cosine_decay=cosine_decay,
     create_global_step=create_global_step,
+    exponential_decay=exponential_decay,
     get_global_step=get_global_step,
     get_or_create_global_step=get_or_create_global_step,
     global_step=global_step,
+    inverse_time_decay=inverse_time_decay,
+    natural_exp_decay=natural_exp_decay,
+    piecewise_constant=piecewise_constant,
+    polynomial_decay=polynomial_decay,
     replica_device_setter=replica_device_setter,
     start_queue_runners=start_queue_runners,
 )
