@@ -91,7 +91,7 @@ def close(ours: Any, theirs: Any, dtype: str = "float64") -> None:
     ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     size = np.abs(theirs).max()
     # In float32 the roundings of 100 steps add up.
-    bound = 1e-6 if dtype == "float64" else 2e-5
+    bound = 1e-6 if dtype == "float64" else 3e-6
     assert np.abs(ours - theirs).max() <= bound * size
 
 
