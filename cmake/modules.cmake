@@ -78,9 +78,10 @@ set(SIDEREAL_MAY_USE_exec
 set(SIDEREAL_MAY_USE_eager
     base tensor kernels ir ops autodiff passes partition program exec ports resources)
 set(SIDEREAL_MAY_USE_data base tensor parse sys config)
+# `data`: loops of sessions are fed on the worker.
 set(SIDEREAL_MAY_USE_runtime
     base config metrics sys security cluster tensor kernels ir ops passes partition program
-    resources lane wire transport scrape ports exec)
+    resources lane wire transport scrape ports exec data)
 set(SIDEREAL_MAY_USE_app
     base config metrics sys security cluster tensor kernels ir ops autodiff passes partition
     program lane wire transport store ckpt coord ports exec data)

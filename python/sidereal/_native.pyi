@@ -262,6 +262,23 @@ class RemoteSession:
         security: SecurityOptions,
     ) -> None: ...
 
+def run_loop(
+    session: RemoteSession,
+    engine: Engine,
+    options: Mapping[str, Any],
+    constants: Sequence[Tensor],
+    on_progress: Callable[[dict[str, Any]], object] | None,
+    on_values: Callable[[int, int, int, list[tuple[int, Tensor]]], object],
+) -> tuple[dict[str, Any], list[list[float]], list[Tensor | None], list[str]]: ...
+
+class Batches:
+    """Batches of a data set, read ahead."""
+
+    @staticmethod
+    def open(spec: str, options: Mapping[str, Any]) -> Batches: ...
+    def next(self, engine: Engine) -> tuple[int, dict[str, Tensor]] | None: ...
+    def stats(self) -> tuple[int, str, float]: ...
+
 def placement(
     graph: GraphBase, cluster: ClusterSpec, master: str, allow_soft_placement: bool
 ) -> tuple[

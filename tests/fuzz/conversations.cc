@@ -35,6 +35,7 @@ enum MethodNumber : uint8_t {
   kCloseSession,
   kReset,
   kListDevices,
+  kRunLoop,
   kGetStatus,
   kAttach,
   kRunProgram,
@@ -182,6 +183,32 @@ Conversation a_step() {
   talk.end(step);
   talk.close_session();
   return talk.with({{kOk, 1}, {kOk, 2}, {kOk, 1}});
+}
+
+Conversation steps_without_a_client() {
+  Model model;
+  model.add("Mul", {model.placeholder("x"), model.constant({2, 3})}, {}, "y");
+  Talk talk;
+  talk.create_session(model.graph());
+  v1::LoopRequest request;
+  v1::LoopHead* const head = request.mutable_head();
+  head->set_session(mark("SESSION0"));
+  v1::LoopFetch* const fetch = head->add_fetches();
+  fetch->set_name("y");
+  fetch->set_keep(2);
+  head->add_constants("x");
+  head->set_batch_size(1);
+  head->set_epochs(1);
+  head->set_part_count(1);
+  head->set_steps(1);
+  head->set_steps_in_flight(1);
+  head->set_lanes(1);
+  head->set_trace_process(1);
+  const uint8_t loop = talk.open(kRunLoop, request);
+  write_tensor<v1::LoopRequest>(&talk, loop, 0, two_floats());
+  talk.end(loop);
+  talk.close_session();
+  return talk.with({{kOk, 1}, {kOk, 4}, {kOk, 1}});
 }
 
 Conversation a_step_on_two_tasks() {
@@ -393,6 +420,7 @@ std::map<std::string, Conversation> session_conversations() {
           {"questions", questions()},
           {"small_words", small_words()},
           {"steps_that_wait", steps_that_wait()},
+          {"steps_without_a_client", steps_without_a_client()},
           {"variables", variables()}};
 }
 

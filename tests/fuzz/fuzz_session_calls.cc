@@ -137,6 +137,7 @@ class Cluster {
       if (figures.value("sidereal_task_sessions") == 0 &&
           figures.value("sidereal_task_programs") == 0 &&
           figures.value("sidereal_task_steps_running") == 0 &&
+          figures.value("sidereal_master_loops_running") == 0 &&
           figures.value("sidereal_task_steps_blocked") == 0 &&
           figures.value("sidereal_task_arriving_bytes") == 0) {
         is_full_ |= figures.value("sidereal_task_resources") > kResourcesMax ||

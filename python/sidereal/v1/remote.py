@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+from collections.abc import Callable
+from typing import Any
 
 from .. import _native, _run_metadata, errors
 from .._dispatch import ENGINE
@@ -14,6 +16,7 @@ from ..security import SecurityOptions
 from ..server import session_options
 from .config import ConfigProto
 from .graph import Graph
+from .loops import Loop, OnValues, Raw
 
 
 def _security(config: ConfigProto) -> _native.SecurityOptions:
@@ -74,6 +77,25 @@ class RemoteRunner:
         if traced and run_metadata is not None:
             _run_metadata.fill(run_metadata, trace)
         return outputs
+
+    def run_loop(
+        self,
+        loop: Loop,
+        on_progress: Callable[[dict[str, Any]], object] | None,
+        on_values: OnValues,
+    ) -> Raw:
+        """See Runner.run_loop()."""
+        options = {
+            **loop.numbers,
+            "fetches": [(value.name, keep) for value, keep in zip(loop.values, loop.keeps)],
+            "targets": [self._graph.native.node_name(target) for target in loop.targets],
+            "source": loop.source,
+            "columns": [(place.name, column) for place, column in loop.columns],
+            "constants": [place.name for place in loop.places],
+            "kept_columns": loop.kept_columns,
+        }
+        session = self._connected()
+        return _native.run_loop(session, ENGINE, options, loop.tensors, on_progress, on_values)
 
     def list_devices(self) -> list[tuple[str, str, int, int]]:
         """(name, type, bytes of memory, incarnation) of every device of the cluster."""

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,16 +17,19 @@ from .._graphs import locate
 from .._native import Output, Tensor
 from .._run_metadata import RunMetadata, RunOptions
 from .._sites import add_line, user_line
+from ..data import DataSpec
 from ..dtypes import as_dtype
 from ..function import _accepts, _text
 from ..indexed_slices import IndexedSlices
 from ..ops import host
-from . import remote
+from . import loops, remote
 from .config import ConfigProto
 from .default_session import AsDefault
 from .graph import Graph, get_default_graph
 from .operation import Operation
 from .partial import PartialRun
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,14 @@ class Runner(Protocol):
         run_metadata: RunMetadata | None = None,
     ) -> list[Tensor]:
         """`values`, with `tensors` in the place of `places`, when the nodes `targets` have run."""
+
+    def run_loop(
+        self,
+        loop: loops.Loop,
+        on_progress: Callable[[dict[str, Any]], object] | None,
+        on_values: loops.OnValues,
+    ) -> loops.Raw:
+        """Runs steps one after another; what is told of them."""
 
     def list_devices(self) -> list[tuple[str, str, int, int]]:
         """(name, type, bytes of memory, incarnation) of every device."""
@@ -100,6 +111,27 @@ class LocalRunner:
         finally:
             if traced:
                 _run_metadata.finish(self._engine, run_metadata)
+
+    def run_loop(
+        self,
+        loop: loops.Loop,
+        on_progress: Callable[[dict[str, Any]], object] | None,
+        on_values: loops.OnValues,
+    ) -> loops.Raw:
+        """See Runner.run_loop()."""
+        options = RunOptions(timeout_in_ms=loop.numbers["step_timeout_ms"])
+        if loop.auc is not None:
+            raise errors.UnimplementedError("sessions of this process give no AUC of a loop")
+        raw = loops.run_here(
+            loop,
+            lambda values, targets, places, tensors: self.run(
+                values, targets, places, tensors, options
+            ),
+            on_values,
+        )
+        if on_progress is not None:
+            on_progress(raw[0])
+        return raw
 
     def _limit(self, options: RunOptions | None) -> float:
         """Seconds that a run may wait."""
@@ -199,6 +231,102 @@ class BaseSession:
         places, tensors = self._feeds(feed_dict or {})
         outputs = iter(self._run(values, targets, places, tensors, options, run_metadata))
         return nest.pack(fetches, [_result(leaf, outputs) for leaf in leaves])
+
+    def run_loop(
+        self,
+        fetches: Any,
+        source: DataSpec | str | None = None,
+        columns: Mapping[Any, str] | None = None,
+        feed_dict: Mapping[Any, Any] | None = None,
+        *,
+        keep: str | Sequence[str] = "mean",
+        kept_columns: Sequence[str] = (),
+        batch_size: int = 1024,
+        drop_partial: bool = False,
+        epochs: int = 1,
+        first_epoch: int = 0,
+        part: tuple[int, int] = (0, 1),
+        steps: int = 0,
+        steps_in_flight: int = 1,
+        lanes: int = 1,
+        first_step: int = 0,
+        trace_steps: tuple[int, int] = (0, 0),
+        auc: tuple[Any, str] | None = None,
+        on_progress: Callable[[loops.LoopProgress], object] | None = None,
+        on_values: loops.OnValues | None = None,
+        options: RunOptions | None = None,
+    ) -> loops.LoopResult:
+        """Runs `fetches` again and again with batches of `source`, until the data ends or there
+        were `steps` steps. On servers, the session's master reads the data and drives the steps.
+
+        columns: columns of the data by the placeholder, or other value, that each is fed to:
+            "label", "dense", "ids", "weights", "truth", or the name of an array.
+        feed_dict: values that are the same in all steps, as of run().
+        keep: what the result has of each value of `fetches`, one word or a list: "mean" or
+            "series", all of them, of numbers; "each" or "last" of any value.
+        kept_columns: columns that the result has as well, of each step.
+        part: which part of the rows, of how many.
+        steps_in_flight: steps that compute at once. With 1 each sees all that the one before it
+            changed; with more, steps wait less.
+        lanes: of the master, each with a part of the rows; 0: all.
+        first_step: number of the first step, for random ops; 0: the next of the session.
+        trace_steps: from which number on, and before which one, steps are traced.
+        auc: a value with a probability for each row, one of `fetches`, and the column of labels.
+        on_progress: gets a LoopProgress a few times a second.
+        on_values: gets (lane, step, rows, [(number of a value, Tensor)]) of what is kept as "each"
+            and of kept columns, which the result then has not.
+        options: the timeout of each step.
+
+        Errors: those of run(); InvalidArgumentError for a column that is not there or does not fit.
+        """
+        if self._closed:
+            raise RuntimeError("Attempted to use a closed Session.")
+        leaves = [self._fetch(leaf) for leaf in nest.flatten(fetches)]
+        values, targets = self._asked(leaves)
+        places, tensors = self._feeds(feed_dict or {})
+        at = -1 if auc is None else self._number_of(auc[0], values)
+        loop = loops.Loop(
+            values=values,
+            keeps=loops.keeps_of(keep, len(values)),
+            targets=targets,
+            source=loops.text_of(source),
+            columns=[(self._place(place), name) for place, name in (columns or {}).items()],
+            places=places,
+            tensors=tensors,
+            kept_columns=list(kept_columns),
+            auc=None if auc is None else (at, auc[1]),
+            numbers={
+                "batch_size": batch_size, "drop_partial": drop_partial, "epochs": epochs,
+                "first_epoch": first_epoch, "part_index": part[0], "part_count": part[1],
+                "steps": steps, "steps_in_flight": steps_in_flight, "lanes": lanes,
+                "first_step": first_step, "trace_first": trace_steps[0],
+                "trace_end": trace_steps[1], "auc_fetch": at,
+                "auc_labels": "label" if auc is None else auc[1],
+                "step_timeout_ms": options.timeout_in_ms if options else 0,
+            },
+        )  # fmt: skip
+        kept = loops.Kept(loop)
+        tell = None
+        if on_progress is not None:
+            hear = on_progress
+            tell = lambda given: hear(loops.LoopProgress(**given))  # noqa: E731
+        raw = self._guarded(lambda: self._runner.run_loop(loop, tell, on_values or kept.take))
+        told, parts = loops.result_of(loop, raw, kept)
+        outputs = iter(parts)
+        packed = [
+            None
+            if isinstance(leaf, Operation)
+            else _one_or_all([next(outputs) for _ in leaf])
+            for leaf in leaves
+        ]
+        return loops.LoopResult(**told, fetches=nest.pack(fetches, packed))
+
+    def _number_of(self, fetch: Any, values: Sequence[Output]) -> int:
+        place = self._place(fetch)
+        for number, value in enumerate(values):
+            if (value.node, value.index) == (place.node, place.index):
+                return number
+        raise errors.InvalidArgumentError(f"the AUC is of '{place.name}', which is not fetched")
 
     # --- Runs in parts.
 
@@ -336,9 +464,13 @@ class BaseSession:
     # --- Running.
 
     def _run(self, *what: Any) -> list[Tensor]:
+        return self._guarded(lambda: self._runner.run(*what))
+
+    def _guarded(self, run: Callable[[], _T]) -> _T:
+        """Runs with no default graph, and says where in the program an error comes from."""
         before, state.graph = state.graph, None
         try:
-            return self._runner.run(*what)
+            return run()
         except errors.Error as error:
             if self._closed:
                 raise errors.CancelledError(
@@ -354,8 +486,11 @@ class BaseSession:
 def _result(leaf: Any, outputs: Any) -> Any:
     if isinstance(leaf, Operation):
         return None
-    arrays = [_array(next(outputs)) for _ in leaf]
-    return arrays[0] if len(arrays) == 1 else tuple(arrays)
+    return _one_or_all([_array(next(outputs)) for _ in leaf])
+
+
+def _one_or_all(parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else tuple(parts)
 
 
 def _array(value: Tensor) -> Any:

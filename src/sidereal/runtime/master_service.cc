@@ -21,6 +21,7 @@
 #include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/internal/grpc_status.h"
 #include "sidereal/runtime/internal/server_stream.h"
+#include "sidereal/runtime/internal/loop_stream.h"
 #include "sidereal/runtime/master_session.h"
 #include "sidereal/runtime/pulls_ahead.h"
 #include "sidereal/runtime/session.grpc.pb.h"
@@ -194,6 +195,7 @@ struct Common {
   std::shared_ptr<ArrivingBytes> arriving;
   std::string name;
   std::atomic<int> running = 0;
+  const std::shared_ptr<std::atomic<int>> loops_running = std::make_shared<std::atomic<int>>(0);
   std::atomic<bool> draining = false;
   std::atomic<int64_t> bad_requests = 0;
 };
@@ -327,8 +329,9 @@ class Hold final : public grpc::ServerUnaryReactor {
   std::shared_ptr<Hold> self_;
 };
 
-using Base = v1::Master::WithCallbackMethod_RunStep<v1::Master::WithCallbackMethod_HoldSession<
-    v1::Master::WithCallbackMethod_CloseSession<v1::Master::Service>>>;
+using Base = v1::Master::WithCallbackMethod_RunStep<
+    v1::Master::WithCallbackMethod_RunLoop<v1::Master::WithCallbackMethod_HoldSession<
+        v1::Master::WithCallbackMethod_CloseSession<v1::Master::Service>>>>;
 
 }  // namespace
 
@@ -353,6 +356,21 @@ class MasterService::Impl final : public Base {
   grpc::ServerBidiReactor<v1::StepRequest, v1::StepReply>* RunStep(
       grpc::CallbackServerContext*) override {
     const auto stream = std::make_shared<StepStream>(common_);
+    stream->start(stream);
+    return stream.get();
+  }
+
+  grpc::ServerBidiReactor<v1::LoopRequest, v1::LoopEvent>* RunLoop(
+      grpc::CallbackServerContext*) override {
+    const auto find = [common = common_](uint64_t id) -> Result<std::shared_ptr<MasterSession>> {
+      if (common->draining) return base::unavailable("{} is stopping", common->name);
+      return common->sessions->find(id);
+    };
+    const auto stream = std::make_shared<LoopStream>(
+        LoopService{.find = find,
+                    .arriving = common_->arriving,
+                    .running = common_->loops_running,
+                    .on_refused = [common = common_] { ++common->bad_requests; }});
     stream->start(stream);
     return stream.get();
   }
@@ -417,6 +435,7 @@ class MasterService::Impl final : public Base {
 
   void drain() { common_->draining = true; }
   [[nodiscard]] int running() const { return common_->running; }
+  [[nodiscard]] int loops_running() const { return *common_->loops_running; }
   [[nodiscard]] int64_t bad_requests() const { return common_->bad_requests; }
   void close_all(const Status& why) { common_->sessions->close_all(why); }
 
@@ -540,6 +559,7 @@ MasterService::~MasterService() = default;
 grpc::Service* MasterService::service() { return impl_.get(); }
 void MasterService::drain() { impl_->drain(); }
 int MasterService::running() const { return impl_->running(); }
+int MasterService::loops_running() const { return impl_->loops_running(); }
 int64_t MasterService::bad_requests() const { return impl_->bad_requests(); }
 void MasterService::close_all(const Status& why) { impl_->close_all(why); }
 

@@ -31,6 +31,8 @@ class MasterService {
   void drain();
   /// Steps that run.
   [[nodiscard]] int running() const;
+  /// Loops that run.
+  [[nodiscard]] int loops_running() const;
   /// Requests that were refused for what they say.
   [[nodiscard]] int64_t bad_requests() const;
   /// Ends all sessions with `why`.

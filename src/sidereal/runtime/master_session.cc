@@ -18,6 +18,7 @@
 #include "sidereal/passes/place_devices.h"
 #include "sidereal/passes/placement_report.h"
 #include "sidereal/program/compile.h"
+#include "sidereal/runtime/loop_run.h"
 #include "sidereal/runtime/placement.h"
 
 namespace sidereal::runtime {
@@ -57,11 +58,6 @@ int tasks_beside(const std::vector<std::string>& tasks, std::string_view task) {
 }
 
 }  // namespace
-
-struct MasterSession::Plan {
-  std::vector<PartPlan> parts;
-  std::set<std::string> called;  ///< Tasks that the only part calls.
-};
 
 /// A step that was asked for: being planned, or running. Thread: any.
 class MasterSession::Request final : public MasterSession::Handle {
@@ -229,16 +225,21 @@ std::shared_ptr<Link> MasterSession::make_link(const std::string& task) {
 
 void MasterSession::note_lost(const std::string& task, const Status& why) {
   std::vector<std::shared_ptr<Request>> calling;
+  std::vector<std::shared_ptr<LoopRun>> loops;
   {
     const std::lock_guard lock(mutex_);
     const auto found = attached_.find(task);
     if (found != attached_.end() && found->second.lost.ok()) found->second.lost = why;
+    for (const auto& loop : loops_) {
+      if (loop->calls_to(task)) loops.push_back(loop);
+    }
     for (const auto& request : running_) {
       if (request->calls_to(task)) calling.push_back(request);
     }
   }
   // No part of theirs runs there, whose end would end them.
   for (const auto& request : calling) request->cancel(why);
+  for (const auto& loop : loops) loop->cancel(why);
   context_->task->lose_one_way(id_, task, why);
 }
 
@@ -352,8 +353,8 @@ Status MasterSession::try_to_attach(const std::shared_ptr<Attempts>& attempts,
 }
 
 std::string MasterSession::key_of(const StepCall& call) {
-  return fmt::format("{}\n{}\n{}", fmt::join(call.feeds, " "), fmt::join(call.fetches, " "),
-                     fmt::join(call.targets, " "));
+  return fmt::format("{}\n{}\n{}\n{}", fmt::join(call.feeds, " "), fmt::join(call.fetches, " "),
+                     fmt::join(call.targets, " "), call.lane);
 }
 
 Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::find_plan(const StepCall& call) {
@@ -441,17 +442,20 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::make_plan(cons
   for (size_t i = 0; i < fed.feeds.size(); ++i) {
     feed_index[fed.graph.node(fed.feeds[i].node).name] = i;
   }
-  if (cluster::is_pull_push(context_->protocol)) return plan_of_calls(*graph, step, feed_index);
+  const int lane = call.lane < 0 ? lane_hint(id_) : call.lane;
+  if (cluster::is_pull_push(context_->protocol)) {
+    return plan_of_calls(*graph, step, feed_index, lane);
+  }
   SR_ASSIGN_OR_RETURN(
       const std::vector<partition::DevicePartition> cut,
       partition::by_device(step.graph, step.fetches, step.targets, context_->registry,
                            {.tensor_fuse = config_.tensor_fuse}));
-  return register_parts(cut, feed_index);
+  return register_parts(cut, feed_index, lane);
 }
 
 Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::plan_of_calls(
     const ir::Graph& whole, const passes::Plan& step,
-    const std::map<std::string, size_t>& feed_index) {
+    const std::map<std::string, size_t>& feed_index, int own_lane) {
   using Mode = partition::PullPushOptions::Mode;
   const bool is_lite = context_->protocol == cluster::Protocol::kStarServerLite;
   const std::string& own = context_->task->name();
@@ -480,15 +484,15 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::plan_of_calls(
   for (const program::RemoteProgram& remote : compiled.remotes) {
     const std::string task = cluster::task_of(remote.device);
     plan->called.insert(task);
+    plan->calls_wait |= remote.program.parks;
     const int lane = partition::lane_of(remote.device);
     if (!known.emplace(task, lane, remote.hash).second) continue;
     SR_ASSIGN_OR_RETURN(std::shared_ptr<Link> link, link_to(task));
     wanted.push_back({.link = std::move(link), .program = {.bytes = remote.bytes, .lane = lane}});
   }
   SR_ASSIGN_OR_RETURN(part.link, link_to(own));
-  wanted.push_back(
-      {.link = part.link,
-       .program = {.bytes = program::encode(compiled.worker), .lane = lane_hint(id_)}});
+  wanted.push_back({.link = part.link,
+                    .program = {.bytes = program::encode(compiled.worker), .lane = own_lane}});
   SR_ASSIGN_OR_RETURN(const std::vector<uint64_t> programs, register_all(std::move(wanted)));
   part.program = programs.back();
   return plan;
@@ -556,7 +560,7 @@ Result<std::vector<uint64_t>> MasterSession::register_all(std::vector<Registrati
 
 Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::register_parts(
     const std::vector<partition::DevicePartition>& cut,
-    const std::map<std::string, size_t>& feed_index) {
+    const std::map<std::string, size_t>& feed_index, int lane) {
   auto plan = std::make_shared<Plan>();
   std::vector<Registration> wanted;
   for (const partition::DevicePartition& part : cut) {
@@ -566,10 +570,10 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::register_parts
     SR_ASSIGN_OR_RETURN(const program::Program program, program::compile(part));
     SR_ASSIGN_OR_RETURN(out.feeds, feeds_of(program, feed_index));
     out.fetches = part.fetch_indices;
-    wanted.push_back({.link = out.link,
-                      .program = {.bytes = program::encode(program),
-                                  .lane = lane_hint(id_),
-                                  .peers = sources(part.peers)}});
+    wanted.push_back(
+        {.link = out.link,
+         .program = {
+             .bytes = program::encode(program), .lane = lane, .peers = sources(part.peers)}});
   }
   SR_ASSIGN_OR_RETURN(const std::vector<uint64_t> programs, register_all(std::move(wanted)));
   for (size_t i = 0; i < programs.size(); ++i) plan->parts[i].program = programs[i];
@@ -667,7 +671,7 @@ void MasterSession::start(const std::shared_ptr<Request>& request, const Plan& p
     forget(request);
     return request->finish({.status = ready});
   }
-  run->start(step_number(id_, context_->random()), number, call.feed_values, call.trace,
+  run->start(step_number(id_, context_->random()), number, call.feed_values, call.trace ? 1 : 0,
              shorter(call.timeout, config_.operation_timeout));
 }
 
@@ -684,6 +688,7 @@ std::string MasterSession::notice() const {
 
 void MasterSession::close(const Status& why, std::function<void(const Status&)> done) {
   std::set<std::shared_ptr<Request>> running;
+  std::set<std::shared_ptr<LoopRun>> loops;
   std::map<std::string, Attached> attached;
   {
     std::unique_lock lock(mutex_);
@@ -693,11 +698,13 @@ void MasterSession::close(const Status& why, std::function<void(const Status&)> 
     }
     closed_ = base::aborted("the session was closed: {}", base::message_of(why));
     running = running_;
+    loops = loops_;
     attached = std::move(attached_);
     attached_.clear();
     plans_.clear();
   }
   for (const auto& request : running) request->cancel(why);
+  for (const auto& loop : loops) loop->cancel(why);
   // What is under way is done first: it runs elsewhere only while the session is attached there.
   context_->task->when_one_way_done(id_, [self = shared_from_this(), attached = std::move(attached),
                                           done = std::move(done)](const Status& untold) {

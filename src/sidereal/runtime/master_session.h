@@ -20,11 +20,15 @@
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/program/program.h"
 #include "sidereal/runtime/alarm.h"
+#include "sidereal/runtime/loop.h"
 #include "sidereal/runtime/step_run.h"
 #include "sidereal/runtime/threads.h"
 
 /// A session, as its master has it. Internal to runtime.
 namespace sidereal::runtime {
+
+class LoopRun;
+class LoopSink;
 
 /// What a client asked for when it made a session. Value type.
 struct SessionConfig {
@@ -62,6 +66,7 @@ struct StepCall {
   std::vector<std::string> targets;
   std::chrono::milliseconds timeout{0};  ///< 0: none.
   bool trace = false;
+  int lane = -1;  ///< Where it runs: lane_hint(); -1: where the session's steps do.
 };
 
 /// A graph on the devices of a cluster. For every set of feeds, fetches and targets it keeps what
@@ -101,8 +106,13 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   /// kResourceExhausted when too many run.
   std::shared_ptr<Handle> run(StepCall call, std::function<void(StepResult)> done);
 
-  /// Ends all steps, and lets go of all tasks when their one-way calls are done; then calls `done`,
-  /// from any thread, with a failure of these that no step has told. `why` is what later calls get.
+  /// Runs a loop; its end goes to `sink`, also when it does not begin. kInvalidArgument for options
+  /// out of range, kResourceExhausted when too many run.
+  Result<std::shared_ptr<LoopRun>> run_loop(LoopOptions options, std::shared_ptr<LoopSink> sink);
+
+  /// Ends all steps and loops, and lets go of all tasks when their one-way calls are done; then
+  /// calls `done`, from any thread, with a failure of these that no step has told. `why` is what
+  /// later calls get.
   void close(
       const Status& why, std::function<void(const Status&)> done = [](const Status&) {});
   /// What those who use it should know of the protocol; "": nothing.
@@ -110,7 +120,11 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
 
  private:
   class Request;
-  struct Plan;
+  struct Plan {
+    std::vector<PartPlan> parts;
+    std::set<std::string> called;  ///< Tasks that the only part calls.
+    bool calls_wait = false;       ///< What it calls may wait for what steps share.
+  };
   struct Attached {
     std::shared_ptr<Link> link;
     uint64_t incarnation = 0;
@@ -137,12 +151,13 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   Result<std::shared_ptr<const Plan>> make_plan(const StepCall& call);
   Result<std::shared_ptr<const Plan>> register_parts(
       const std::vector<partition::DevicePartition>& cut,
-      const std::map<std::string, size_t>& feed_index);
+      const std::map<std::string, size_t>& feed_index, int lane);
   /// Of protocols that call: the one program of this master's task, which drives the step.
   /// `whole`: the graph of the session, placed.
-  Result<std::shared_ptr<const Plan>> plan_of_calls(
-      const ir::Graph& whole, const passes::Plan& step,
-      const std::map<std::string, size_t>& feed_index);
+  Result<std::shared_ptr<const Plan>> plan_of_calls(const ir::Graph& whole,
+                                                    const passes::Plan& step,
+                                                    const std::map<std::string, size_t>& feed_index,
+                                                    int lane);
   struct Registration {
     std::shared_ptr<Link> link;
     NewProgram program;
@@ -159,6 +174,9 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   void make_waiting_plans();
   void start(const std::shared_ptr<Request>& request, const Plan& plan, const StepCall& call);
   void forget(const std::shared_ptr<Request>& request);
+  Status begin_loop(const std::shared_ptr<LoopRun>& loop);
+  [[nodiscard]] int lane_of_loop(size_t index) const;
+  void forget_loop(const std::shared_ptr<LoopRun>& loop);
 
   MasterContext* const context_;
   const uint64_t id_;
@@ -176,6 +194,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   std::map<std::string, std::shared_ptr<const Plan>> plans_;
   std::map<std::string, Attached> attached_;
   std::set<std::shared_ptr<Request>> running_;
+  std::set<std::shared_ptr<LoopRun>> loops_;
   // Steps that wait for a plan, which one thread makes after the other.
   std::deque<std::pair<std::shared_ptr<Request>, StepCall>> unplanned_;
   bool is_planning_ = false;

@@ -138,6 +138,9 @@ class Server::Impl {
     out.add(gauge("sidereal_master_steps_running", Unit::kCount,
                   "Steps of this server's clients that have begun and not ended."),
             master_->running());
+    out.add(gauge("sidereal_master_loops_running", Unit::kCount,
+                  "Loops of this server's clients that have begun and not ended."),
+            master_->loops_running());
     const sys::posix::ProcessFigures process = sys::posix::process_figures();
     out.add(gauge("sidereal_task_uptime_seconds", Unit::kSeconds, "Time since the server started."),
             clock_->now() - began_);
@@ -409,7 +412,8 @@ class Server::Impl {
 
   /// Steps that run, of this master and of others.
   int64_t running() const {
-    return task_->figures().value("sidereal_task_steps_running") + master_->running();
+    return task_->figures().value("sidereal_task_steps_running") + master_->running() +
+           master_->loops_running();
   }
 
   std::mutex mutex_;

@@ -3,7 +3,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <mutex>
 #include <optional>
 
@@ -11,9 +10,11 @@
 #include "sidereal/cluster/protocol.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/runtime/channels.h"
+#include "sidereal/runtime/event.h"
 #include "sidereal/runtime/failure.h"
 #include "sidereal/runtime/internal/client_stream.h"
 #include "sidereal/runtime/internal/grpc_status.h"
+#include "sidereal/runtime/internal/loop_call.h"
 #include "sidereal/runtime/session.grpc.pb.h"
 #include "sidereal/runtime/worker_service.h"
 #include "sidereal/security/channel.h"
@@ -27,8 +28,6 @@ using tensor::Tensor;
 
 namespace {
 
-/// How often a waiting call asks whether it is to end.
-constexpr milliseconds kLook(50);
 /// What a master gets to answer after the deadline of a step, with words of its own.
 constexpr milliseconds kLastWords(3000);
 constexpr milliseconds kCloseTimeout(2000);
@@ -36,39 +35,6 @@ constexpr milliseconds kCloseTimeout(2000);
 constexpr milliseconds kTry(2000);
 constexpr milliseconds kFirstLog(3000);
 constexpr milliseconds kLogEvery(10'000);
-
-/// Something that is waited for. Thread: any.
-class Event {
- public:
-  void set() {
-    const std::lock_guard lock(mutex_);
-    set_ = true;
-    changed_.notify_all();
-  }
-  /// Waits for it, for `limit` at most.
-  void wait_for(milliseconds limit) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, limit, [this] { return set_; });
-  }
-  /// Calls `interrupted` now and then; once it says true, `cancel`.
-  void wait(const std::function<bool()>& interrupted, const std::function<void()>& cancel) {
-    std::unique_lock lock(mutex_);
-    bool cancelled = false;
-    while (!set_) {
-      if (changed_.wait_for(lock, kLook, [this] { return set_; })) break;
-      if (cancelled || !interrupted) continue;
-      lock.unlock();
-      cancelled = interrupted();
-      if (cancelled) cancel();
-      lock.lock();
-    }
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool set_ = false;
-};
 
 /// A RunStep call.
 class StepCallStream final : public ClientStream<v1::StepRequest, v1::StepReply> {
@@ -261,6 +227,13 @@ class Session::Impl {
     return stream->take_result(metadata);
   }
 
+  Result<LoopResult> run_loop(LoopOptions options, const LoopObserver& observer) {
+    if (options.step_timeout.count() == 0) options.step_timeout = options_.operation_timeout;
+    const auto call = std::make_shared<LoopCall>(peer_, options, observer);
+    call->start(stub_.get(), session_);
+    return call->wait(interrupt_);
+  }
+
   Status close() {
     const uint64_t session = session_.exchange(0);
     if (session == 0) return {};
@@ -395,6 +368,9 @@ Result<std::vector<Tensor>> Session::run(const std::vector<Feed>& feeds,
                                          const std::vector<std::string>& targets,
                                          const RunOptions& options, RunMetadata* metadata) {
   return impl_->run(feeds, fetches, targets, options, metadata);
+}
+Result<LoopResult> Session::run_loop(const LoopOptions& options, const LoopObserver& observer) {
+  return impl_->run_loop(options, observer);
 }
 std::string Session::take_placement() { return impl_->take_placement(); }
 Status Session::close() { return impl_->close(); }

@@ -10,6 +10,7 @@
 
 #include "sidereal/base/status.h"
 #include "sidereal/ir/graph.h"
+#include "sidereal/runtime/loop.h"
 #include "sidereal/security/credentials.h"
 #include "sidereal/tensor/tensor.h"
 
@@ -87,6 +88,13 @@ class Session {
                                           const std::vector<std::string>& targets = {},
                                           const RunOptions& options = {},
                                           RunMetadata* metadata = nullptr);
+
+  /// Runs steps one after another on lanes of the master's task, fed with data that is read there,
+  /// until the data ends or there were as many as `options` say. `observer` is called by this
+  /// thread. Errors: those of run(), naming the task that was lost; kInvalidArgument for a column
+  /// that is not there or does not fit its feed; kDeadlineExceeded for data that does not come;
+  /// kCancelled when the observer says so.
+  Result<LoopResult> run_loop(const LoopOptions& options, const LoopObserver& observer = {});
 
   /// What placing decided since this was last asked, when options say log_device_placement: a line
   /// "NAME: (OP): DEVICE" for each new node, then passes::to_text() of the report.

@@ -29,8 +29,8 @@ StepRun::StepRun(std::vector<PartPlan> parts, size_t fetches, NewAlarm new_alarm
 
 StepRun::~StepRun() = default;
 
-void StepRun::start(uint64_t step, uint64_t number, const std::vector<Tensor>& feeds, bool trace,
-                    std::chrono::milliseconds timeout) {
+void StepRun::start(uint64_t step, uint64_t number, const std::vector<Tensor>& feeds, int32_t trace,
+                    std::chrono::milliseconds timeout, const base::CountedPtr<StepTurns>& turns) {
   const std::shared_ptr<StepRun> self = shared_from_this();
   if (plan_.empty()) return complete();
   if (timeout.count() > 0) {
@@ -53,7 +53,11 @@ void StepRun::start(uint64_t step, uint64_t number, const std::vector<Tensor>& f
     call.number = number;
     call.pull_ahead_ms = plan_[i].pull_ahead_ms;
     for (const size_t feed : plan_[i].feeds) call.feeds.push_back(feeds[feed]);
-    call.trace = trace ? static_cast<int32_t>(i) + 1 : 0;
+    call.trace = trace == 0 ? 0 : trace + static_cast<int32_t>(i);
+    if (turns != nullptr && plan_[i].link->is_local()) {
+      call.turns = turns;
+      call.goes_on = true;
+    }
     std::shared_ptr<StepPart> part = plan_[i].link->run(
         std::move(call),
         [self, i](ProgramResult result) { self->on_result(i, std::move(result)); });

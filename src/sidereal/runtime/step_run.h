@@ -40,9 +40,12 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
           std::function<void(StepResult)> done);
   ~StepRun();
 
-  /// Begins step `step`; `number` is what random ops take for it. `timeout` 0: none.
-  void start(uint64_t step, uint64_t number, const std::vector<tensor::Tensor>& feeds, bool trace,
-             std::chrono::milliseconds timeout);
+  /// Begins step `step`; `number` is what random ops take for it. `trace`: the number of the first
+  /// part's process in a trace; 0: none. `timeout` 0: none. `turns`: of a step of a loop, begun by
+  /// the lane where its part of this process runs.
+  void start(uint64_t step, uint64_t number, const std::vector<tensor::Tensor>& feeds,
+             int32_t trace, std::chrono::milliseconds timeout,
+             const base::CountedPtr<StepTurns>& turns = nullptr);
   /// Ends the step with `why`, unless it has failed before.
   void cancel(const Status& why);
 

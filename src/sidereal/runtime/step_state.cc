@@ -25,6 +25,7 @@ void StepState::clear() {
   session = 0;
   whole = false;
   pull_ahead_ms = 0;
+  turns = nullptr;
   blocked = false;
   failed_within = false;
   trace = nullptr;
@@ -32,10 +33,12 @@ void StepState::clear() {
 }
 
 void StepState::set_program(base::CountedPtr<SessionProgram> program,
-                            std::shared_ptr<exec::StopSignal> posted) {
+                            std::shared_ptr<exec::StopSignal> posted,
+                            const exec::StopSignal* wider) {
   finished_.program = std::move(program);
   posted_stop_ = std::move(posted);
-  if (posted_stop_ == nullptr) own_stop_.emplace(finished_.program->stop.get());
+  if (posted_stop_ != nullptr) return;
+  own_stop_.emplace(wider != nullptr ? wider : finished_.program->stop.get());
 }
 
 void StepState::start(std::unique_ptr<CallingStep> step, Task::Done done) {

@@ -68,9 +68,9 @@ class StepState final : public ports::Rendezvous, public base::Counted {
 
   // Its own part.
   /// What it is going to run, and what ends it: `posted`, or, where that is nullptr, a signal of
-  /// its own, which is raised with that of its session.
+  /// its own, which is raised with `wider`, or else with that of its session.
   void set_program(base::CountedPtr<SessionProgram> program,
-                   std::shared_ptr<exec::StopSignal> posted);
+                   std::shared_ptr<exec::StopSignal> posted, const exec::StopSignal* wider);
   void start(std::unique_ptr<CallingStep> step, Task::Done done);
   struct Finished {
     base::CountedPtr<SessionProgram> program;
@@ -121,6 +121,7 @@ class StepState final : public ports::Rendezvous, public base::Counted {
   uint64_t session = 0;
   bool whole = false;         ///< Nothing of it stays once it has run.
   int64_t pull_ahead_ms = 0;  ///< See ProgramCall.
+  base::CountedPtr<StepTurns> turns;
   bool blocked = false;
   bool failed_within = false;  ///< Its signal was raised because its own question or call failed.
   std::unique_ptr<exec::Trace> trace;

@@ -1,5 +1,6 @@
 #include "sidereal/runtime/task.h"
 
+#include <mutex>
 #include <utility>
 
 #include "sidereal/base/check.h"
@@ -51,6 +52,26 @@ class Task::Impl {
     for (size_t i = 0; i < closed.programs.size(); ++i) {
       lanes_[i]->close_session(id, std::move(closed.programs[i]), closed.own);
     }
+  }
+
+  /// Loops have steps of one session on several lanes.
+  void when_one_way_done(uint64_t session, const std::function<void(const Status&)>& done) {
+    struct Waiting {
+      std::mutex mutex;
+      size_t missing = 0;
+      Status first;
+    };
+    const auto waiting = std::make_shared<Waiting>();
+    waiting->missing = lanes_.size();
+    const auto one_done = [waiting, done](const Status& status) {
+      {
+        const std::lock_guard lock(waiting->mutex);
+        if (waiting->first.ok()) waiting->first = status;
+        if (--waiting->missing > 0) return;
+      }
+      done(waiting->first);
+    };
+    for (const auto& lane : lanes_) lane->when_one_way_done(session, one_done);
   }
 
   Status reset(const std::vector<std::string>& containers) {
@@ -141,10 +162,10 @@ Status Task::open_session(uint64_t session, bool isolated) {
 }
 void Task::close_session(uint64_t session) { impl_->close_session(session); }
 void Task::when_one_way_done(uint64_t session, const std::function<void(const Status&)>& done) {
-  impl_->home(session)->when_one_way_done(session, done);
+  impl_->when_one_way_done(session, done);
 }
 void Task::lose_one_way(uint64_t session, const std::string& task, const Status& why) {
-  impl_->home(session)->lose_one_way(session, task, why);
+  for (int lane = 0; lane < lanes(); ++lane) impl_->lane(lane)->lose_one_way(session, task, why);
 }
 Result<uint64_t> Task::register_program(uint64_t session, NewProgram program) {
   const int lane = impl_->lane(program.lane)->index();

@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "sidereal/base/status.h"
+#include "sidereal/exec/stop_signal.h"
 #include "sidereal/lane/lane.h"
 #include "sidereal/metrics/figures.h"
 #include "sidereal/ports/ports.h"
+#include "sidereal/runtime/step_turns.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::runtime {
@@ -40,6 +42,10 @@ struct ProgramCall {
   /// Of what it pulls from other tasks, what may have been asked for so long before it began; 0:
   /// nothing, and one-way calls are waited for. The same for all steps of a session.
   int64_t pull_ahead_ms = 0;
+  /// Of a step of a loop, which its lane begins: when it may compute. nullptr: at any time.
+  base::CountedPtr<StepTurns> turns = nullptr;
+  /// With `turns`: ends it as well once raised. Borrowed.
+  const exec::StopSignal* stop = nullptr;
 };
 
 /// Where a session's steps run, and what tasks leave for each other in them: the lane of this
@@ -219,8 +225,8 @@ class Task {
   Status open_session(uint64_t session, bool isolated);
   /// Ends its steps and forgets what it registered.
   void close_session(uint64_t session);
-  /// Calls `done`, on any thread, when none of the one-way calls of the session's steps here is
-  /// under way any more, with the first failure that no step has ended with.
+  /// Calls `done`, on any thread, when none of the one-way calls of the session's steps here, on
+  /// any lane, is under way any more, with the first failure that no step has ended with.
   void when_one_way_done(uint64_t session, const std::function<void(const Status&)>& done);
   /// Ends those to `task`, which is not reached any more, with `why`; what was pulled ahead from
   /// there is forgotten.

@@ -582,7 +582,7 @@ Status TaskLane::try_begin(ProgramCall* call, const base::CountedPtr<SessionProg
     forget_if_idle(call->step);
     return base::aborted("{} has seen step {:016x} before", options_.name, call->step);
   }
-  state->set_program(program, stop);
+  state->set_program(program, stop, call->stop);
   std::unique_ptr<CallingStep> calling;
   if (call->number == 0) call->number = call->step;
   Status fed = feed(call, state.get(), &calling);
@@ -593,6 +593,7 @@ Status TaskLane::try_begin(ProgramCall* call, const base::CountedPtr<SessionProg
   state->session = call->session;
   state->whole = call->whole;
   state->pull_ahead_ms = call->pull_ahead_ms;
+  state->turns = std::move(call->turns);
   if (call->pull_ahead_ms > 0) ahead_->begin(call->session, call->program, call->pull_ahead_ms);
   steps_begun_.add(1);
   give_back_later();
@@ -686,7 +687,12 @@ void TaskLane::advance(const base::CountedPtr<StepState>& state) {
   const base::CountedPtr<SessionProgram> program = state->program();
   const resources::Manager& manager = program->loaded->space->manager;
   const uint64_t changes = manager.changes();
-  const Result<exec::Step::Progress> progress = state->step()->advance();
+  const base::CountedPtr<StepTurns> turns = state->turns;
+  const bool has_turn = turns == nullptr || turns->is_turn_of(state->number());
+  const int64_t began = turns == nullptr ? 0 : lane_->now();
+  const Result<exec::Step::Progress> progress =
+      has_turn ? state->step()->advance() : state->step()->advance_to_wait();
+  if (turns != nullptr) turns->add_computed(lane_->now() - began);
   if (!progress.ok() && state->failed_within &&
       progress.status().code() == StatusCode::kCancelled) {
     const bool is_call = state->failure().ok();
@@ -704,10 +710,25 @@ void TaskLane::advance(const base::CountedPtr<StepState>& state) {
     // In the one order of all that lanes see: either this lane sees the change of another one
     // below, or the other one sees here that somebody waits.
     blocked_.store(blocked_.load() + 1);
+    // All its calls are on their way: what the next step sends comes after them.
+    if (turns != nullptr && has_turn && state->step()->at_tail()) pass_turn(state.get());
+    if (turns != nullptr) note_wait(turns.get(), state->number());
   }
   if (manager.changes() == changes) return;
   wake_all();
   on_change_();
+}
+
+/// Lets the next step of the same loop compute.
+void TaskLane::pass_turn(StepState* state) {
+  if (state->turns->in_order()) state->turns->pass(state->number());
+}
+
+void TaskLane::note_wait(StepTurns* turns, uint64_t step) {
+  turns->blocked(step, [this](uint64_t next) {
+    const auto found = steps_.find(next);
+    if (found != steps_.end()) wake(found->second);
+  });
 }
 
 void TaskLane::give_back_later() {
@@ -761,6 +782,7 @@ void TaskLane::finish(const base::CountedPtr<StepState>& state, const Status& st
   if (state->blocked) add(&blocked_, -1);
   if (!status.ok()) steps_failed_.add(1);
   running_.add(-1);
+  if (state->turns != nullptr) pass_turn(state.get());
   step->end();
   step->set_trace(nullptr);
   if (state->trace != nullptr) {

@@ -119,6 +119,8 @@ class TaskLane final : public Peers::Asker, private lane::Driver, private lane::
   void wake_all();
   void tell_drivers(uint64_t session);
   void advance(const base::CountedPtr<StepState>& state);
+  void pass_turn(StepState* state);
+  void note_wait(StepTurns* turns, uint64_t step);
   void give_back_later();
   void give_back_unused();
   void finish(const base::CountedPtr<StepState>& state, const Status& status, bool derived);

@@ -36,7 +36,7 @@ class ClientStream : public grpc::ClientBidiReactor<Request, Reply>,
     if (!ok) return close();
     take(&reply_);
     callback_ran(&reply_);
-    this->StartRead(&reply_);
+    if (reads_on()) this->StartRead(&reply_);
   }
 
   void OnDone(const grpc::Status& status) final {
@@ -54,6 +54,9 @@ class ClientStream : public grpc::ClientBidiReactor<Request, Reply>,
 
   virtual void take(Reply* reply) = 0;
   virtual void ended(const grpc::Status& status) = 0;
+  /// Whether the next reply is read at once; otherwise when read_on() is called, once.
+  virtual bool reads_on() { return true; }
+  void read_on() { this->StartRead(&reply_); }
 
   /// To be called once, after the call was made on the stub.
   void begin() {

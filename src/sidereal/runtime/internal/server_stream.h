@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include "sidereal/runtime/callback_order.h"
@@ -58,9 +59,11 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
     }
     const bool reads = paused_ && outbox_.size() < kReadsAhead;
     if (reads) paused_ = false;
+    const size_t waiting = outbox_.size();
     go_on(&lock);
     if (lock.owns_lock()) lock.unlock();
     if (reads) this->StartRead(&request_);
+    wrote(waiting);
   }
 
   void OnDone() final {
@@ -83,6 +86,9 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
   }
   /// The call was cancelled. Beside any other callback.
   virtual void cancelled() {}
+  /// A message was written, or cannot be; `waiting` messages and tensors are left. Beside any other
+  /// callback.
+  virtual void wrote(size_t /*waiting*/) {}
   /// Whether nothing more is going to be put; yes after put_last() in any case.
   [[nodiscard]] virtual bool said_all() const = 0;
   void put(Reply reply) {
@@ -94,6 +100,22 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
     std::unique_lock lock(mutex_);
     if (!broken_) outbox_.put(index, std::move(value));
     go_on(&lock);
+  }
+  /// A message and tensors, which nothing else comes between.
+  void put_all(Reply reply, std::span<tensor::Tensor> values) {
+    std::unique_lock lock(mutex_);
+    if (!broken_) {
+      outbox_.put(std::move(reply));
+      for (size_t i = 0; i < values.size(); ++i) {
+        outbox_.put(static_cast<int32_t>(i), std::move(values[i]));
+      }
+    }
+    go_on(&lock);
+  }
+  /// Messages and tensors that wait to be written.
+  [[nodiscard]] size_t waiting() {
+    const std::lock_guard lock(mutex_);
+    return outbox_.size();
   }
   /// The last word of this side: the stream ends with it.
   void put_last(Reply reply) {
