@@ -168,7 +168,7 @@ void register_reads(OpRegistry* registry) {
 }
 
 void register_rules(OpRegistry* registry) {
-  const std::vector<AttrSpec> attrs = update_rule_attrs();
+  std::vector<AttrSpec> attrs = update_rule_attrs();
   registry->add({.name = "VariableUpdateDense",
                  .doc = "(handle, gradient, step, learning rate, handles of slots...): UpdateDense "
                         "of variables, at once.",
