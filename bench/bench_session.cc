@@ -23,7 +23,7 @@
 #include "sidereal/ir/builder.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/runtime/server.h"
-#include "sidereal/runtime/session.h"
+#include "sidereal/service/session.h"
 
 namespace {
 
@@ -31,6 +31,7 @@ using namespace sidereal::bench;  // NOLINT: this is that namespace's main progr
 namespace base = sidereal::base;
 namespace ir = sidereal::ir;
 namespace runtime = sidereal::runtime;
+namespace service = sidereal::service;
 using sidereal::Result;
 using sidereal::Status;
 using sidereal::tensor::DType;
@@ -137,12 +138,12 @@ class SessionSide {
     b.add_node("NoOp", {}, {}, {graph.find("y")->id}, "take");
     SR_RETURN_IF_ERROR(b.status());
     for (const ir::Node& node : graph.nodes()) graph.mutable_node(node.id).device = device;
-    SR_ASSIGN_OR_RETURN(out->session_, runtime::Session::create(target, graph));
+    SR_ASSIGN_OR_RETURN(out->session_, service::Session::create(target, graph));
     return out;
   }
 
   Status call(const Case& one) {
-    std::vector<runtime::Session::Feed> feeds;
+    std::vector<service::Session::Feed> feeds;
     if (one.feed) feeds.emplace_back("x", value_);
     std::vector<std::string> fetches;
     std::vector<std::string> targets;
@@ -155,7 +156,7 @@ class SessionSide {
   }
 
  private:
-  std::unique_ptr<runtime::Session> session_;
+  std::unique_ptr<service::Session> session_;
   Tensor value_ = Tensor::zeros(DType::kFloat32, Shape{kElements});
 };
 

@@ -33,6 +33,9 @@ set(SIDEREAL_KNOWN_MODULES
     exec
     eager
     data
+    task
+    master
+    service
     runtime
     app
     train
@@ -44,7 +47,7 @@ set(SIDEREAL_PLAN_MODULES ir ops autodiff passes partition program)
 # The run side never sees a graph: of the plan side it may include SIDEREAL_RUNNABLE_HEADERS alone,
 # which say what runs.
 set(SIDEREAL_RUNNABLE_HEADERS program/program.h)
-set(SIDEREAL_RUN_MODULES security lane wire scrape transport resources store ckpt coord ports)
+set(SIDEREAL_RUN_MODULES security lane wire scrape transport resources store ckpt coord ports task)
 
 set(SIDEREAL_MAY_USE_base "")
 set(SIDEREAL_MAY_USE_config base)
@@ -79,13 +82,19 @@ set(SIDEREAL_MAY_USE_eager
     base tensor kernels ir ops autodiff passes partition program exec ports resources)
 set(SIDEREAL_MAY_USE_data base tensor parse sys config)
 # `data`: loops of sessions are fed on the worker.
+set(SIDEREAL_MAY_USE_task
+    base config metrics sys cluster tensor program resources lane wire transport ports exec data)
+set(SIDEREAL_MAY_USE_master
+    base cluster tensor kernels ir ops passes partition program exec task data)
+set(SIDEREAL_MAY_USE_service base metrics sys security cluster tensor ir passes ports task master)
 set(SIDEREAL_MAY_USE_runtime
     base config metrics sys security cluster tensor kernels ir ops passes partition program
-    resources lane wire transport scrape ports exec data)
+    resources lane wire transport scrape ports exec data task master service)
 set(SIDEREAL_MAY_USE_app
     base config metrics sys security cluster tensor kernels ir ops autodiff passes partition
     program lane wire transport store ckpt coord ports exec data)
 set(SIDEREAL_MAY_USE_train base tensor kernels ir ops autodiff data app metrics)
 set(SIDEREAL_MAY_USE_cli
     base config metrics sys security cluster tensor kernels ir ops autodiff passes partition
-    program lane wire transport store ckpt coord ports exec eager data runtime app train)
+    program lane wire transport store ckpt coord ports exec eager data task master service runtime
+    app train)

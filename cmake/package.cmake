@@ -16,10 +16,10 @@ set(SIDEREAL_PUBLIC_HEADERS
     ir/text.h
     ops/control.h
     ops/ops.h
-    runtime/placement.h
+    master/placement.h
     runtime/server.h
-    runtime/session.h
-    runtime/status_client.h
+    service/session.h
+    service/status_client.h
     tensor/strings.h
     tensor/tensor.h
     train/layers.h

@@ -16,10 +16,10 @@
 #include "sidereal/base/status.h"
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/ir/builder.h"
+#include "sidereal/master/placement.h"
 #include "sidereal/ops/ops.h"
-#include "sidereal/runtime/placement.h"
 #include "sidereal/runtime/server.h"
-#include "sidereal/runtime/session.h"
+#include "sidereal/service/session.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace {
@@ -27,7 +27,9 @@ namespace {
 using sidereal::Result;
 using sidereal::Status;
 namespace ir = sidereal::ir;
+namespace master = sidereal::master;
 namespace runtime = sidereal::runtime;
+namespace service = sidereal::service;
 using sidereal::tensor::DType;
 using sidereal::tensor::Shape;
 using sidereal::tensor::Tensor;
@@ -107,10 +109,10 @@ Status run() {
   SR_ASSIGN_OR_RETURN(const ir::Graph graph, make_graph(registry));
   SR_ASSIGN_OR_RETURN(
       const ir::Graph placed,
-      runtime::place_on_cluster(graph, worker->cluster(), {.master = worker->task()}, registry));
-  fmt::print("{}\n", runtime::placement_lines(placed));
+      master::place_on_cluster(graph, worker->cluster(), {.master = worker->task()}, registry));
+  fmt::print("{}\n", master::placement_lines(placed));
 
-  SR_ASSIGN_OR_RETURN(const auto session, runtime::Session::create(worker->target(), graph));
+  SR_ASSIGN_OR_RETURN(const auto session, service::Session::create(worker->target(), graph));
   SR_RETURN_IF_ERROR(session->run({}, {}, {"init"}).status());
   const auto [x, y] = make_data();
   float loss = 0;

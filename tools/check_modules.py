@@ -60,8 +60,8 @@ OS_ALLOWED = {
 GRPC_HEADERS = re.compile(r"^(grpc|grpcpp)/|\.grpc\.pb\.h$")
 GRPC_ALLOWED = {
     "app/": "the control service of fit()'s tasks",
-    "runtime/": "the Master and Worker services, and their clients",
     "security/": "credentials of channels, and the listener of servers",
+    "service/": "the Master and Worker services, and their clients",
 }
 
 # Helpers of tests, by name: they are in testing/.

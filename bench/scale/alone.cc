@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "bench/scale/alone.grpc.pb.h"
-#include "sidereal/runtime/callback_threads.h"
-#include "sidereal/runtime/internal/grpc_status.h"
 #include "sidereal/security/credentials.h"
+#include "sidereal/service/callback_threads.h"
+#include "sidereal/service/internal/grpc_status.h"
 
 namespace sidereal::bench {
 
@@ -18,7 +18,7 @@ namespace {
 
 std::unique_ptr<Alone::Stub> stub_of(const std::string& address) {
   static const auto credentials = *security::Credentials::create({});
-  return Alone::NewStub(runtime::make_channel(address, *credentials));
+  return Alone::NewStub(service::make_channel(address, *credentials));
 }
 
 Turn turn_of(size_t bytes) {
@@ -87,7 +87,7 @@ class Question final : public grpc::ClientReadReactor<Turn> {
   void OnDone(const grpc::Status& status) override {
     const auto ended = std::move(ended_);
     delete this;
-    ended(runtime::from_grpc(status, "the other end"));
+    ended(service::from_grpc(status, "the other end"));
   }
 
  private:
@@ -247,7 +247,7 @@ class AloneEnd::Impl final : public Alone::CallbackService {
 
   Status start(size_t ports) {
     // Not from within a callback, as the first channel would.
-    runtime::keep_callback_threads();
+    service::keep_callback_threads();
     grpc::ServerBuilder builder;
     ports_.resize(ports);
     for (int& port : ports_) {

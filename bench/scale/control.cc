@@ -8,12 +8,12 @@
 #include <mutex>
 #include <utility>
 
-#include "sidereal/runtime/internal/grpc_status.h"
-#include "sidereal/runtime/internal/outbox.h"
-#include "sidereal/runtime/internal/parcel_message.h"
-#include "sidereal/runtime/session.grpc.pb.h"
-#include "sidereal/runtime/worker_service.h"
 #include "sidereal/security/credentials.h"
+#include "sidereal/service/internal/grpc_status.h"
+#include "sidereal/service/internal/outbox.h"
+#include "sidereal/service/internal/parcel_message.h"
+#include "sidereal/service/session.grpc.pb.h"
+#include "sidereal/service/worker_service.h"
 
 namespace sidereal::bench {
 
@@ -60,7 +60,7 @@ class Tensors final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
       writing_ = true;
       message_ = parcels_.front().next();
       if (parcels_.front().done()) parcels_.pop_front();
-      StartWrite(&message_, runtime::write_options(parcels_.empty()));
+      StartWrite(&message_, service::write_options(parcels_.empty()));
     } else if (missing_ == 0) {
       Finish(grpc::Status::OK);
     }
@@ -69,7 +69,7 @@ class Tensors final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   std::mutex mutex_;
   size_t missing_;
   bool writing_ = false;
-  std::deque<runtime::ParcelCutter> parcels_;
+  std::deque<service::ParcelCutter> parcels_;
   grpc::ByteBuffer message_;
 };
 
@@ -100,7 +100,7 @@ class Control::Impl final
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* call,
                                       const v1::GetStatusRequest* /*request*/,
                                       v1::TaskStatus* reply) override {
-    reply->set_version(runtime::kSessionVersion);
+    reply->set_version(service::kSessionVersion);
     const OneWorker* const worker = find(*call);
     if (worker != nullptr) reply->set_data_port(worker->data_port);
     grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
@@ -164,15 +164,15 @@ void Control::set_answers(size_t number, Answers* answers) {
 
 Result<sys::Address> find_data_port(const std::string& ps) {
   SR_ASSIGN_OR_RETURN(sys::Address address, sys::Address::parse(ps));
-  const auto stub = v1::Worker::NewStub(runtime::make_channel(ps, *no_credentials()));
+  const auto stub = v1::Worker::NewStub(service::make_channel(ps, *no_credentials()));
   v1::GetStatusRequest request;
-  request.set_version(runtime::kSessionVersion);
+  request.set_version(service::kSessionVersion);
   v1::TaskStatus reply;
   grpc::ClientContext context;
   context.set_wait_for_ready(true);
   context.set_deadline(std::chrono::system_clock::now() + kPatience);
   const grpc::Status asked = stub->GetStatus(&context, request, &reply);
-  if (!asked.ok()) return runtime::from_grpc(asked, ps);
+  if (!asked.ok()) return service::from_grpc(asked, ps);
   address.port = static_cast<uint16_t>(reply.data_port());
   return address;
 }
@@ -185,18 +185,18 @@ Hold::Hold(const std::string& ps, uint64_t session, cluster::Protocol protocol)
            }})) {}
 Hold::~Hold() { link_->detach(); }
 
-Result<std::vector<uint64_t>> Hold::attach(const std::vector<runtime::NewProgram>& programs) {
+Result<std::vector<uint64_t>> Hold::attach(const std::vector<task::NewProgram>& programs) {
   const auto wait = [](std::future<Result<uint64_t>> future) -> Result<uint64_t> {
     if (future.wait_for(kPatience) == std::future_status::ready) return future.get();
     return base::deadline_exceeded("the ps does not answer");
   };
   auto attached = std::make_shared<std::promise<Result<uint64_t>>>();
-  link_->attach([attached](const Result<runtime::Link::Attached>& got) {
+  link_->attach([attached](const Result<master::Link::Attached>& got) {
     attached->set_value(got.ok() ? Result<uint64_t>(got->incarnation) : got.status());
   });
   SR_RETURN_IF_ERROR(wait(attached->get_future()).status());
   std::vector<uint64_t> out;
-  for (const runtime::NewProgram& program : programs) {
+  for (const task::NewProgram& program : programs) {
     auto known = std::make_shared<std::promise<Result<uint64_t>>>();
     link_->register_program(program,
                             [known](Result<uint64_t> got) { known->set_value(std::move(got)); });
@@ -207,7 +207,7 @@ Result<std::vector<uint64_t>> Hold::attach(const std::vector<runtime::NewProgram
 
 namespace {
 
-class GrpcWorker final : public Worker, public Control::Answers, public runtime::Peers::Asker {
+class GrpcWorker final : public Worker, public Control::Answers, public task::Peers::Asker {
  public:
   GrpcWorker(Common* common, Hold* hold, WorkerOptions options)
       : common_(common),
@@ -229,7 +229,7 @@ class GrpcWorker final : public Worker, public Control::Answers, public runtime:
   }
   void arrived(uint64_t /*step*/, const ports::RendezvousKey& /*key*/,
                std::span<tensor::Tensor> /*values*/) override {}
-  void ended(uint64_t /*step*/, const runtime::Peers::Question* /*question*/,
+  void ended(uint64_t /*step*/, const task::Peers::Question* /*question*/,
              const Status& status) override {
     rows_came(status);
   }
@@ -274,8 +274,8 @@ class GrpcWorker final : public Worker, public Control::Answers, public runtime:
       open_ = 3;
     }
     part_ = link_->run({.program = options_.programs[0], .step = step, .feeds = {}},
-                       [this](const runtime::ProgramResult& result) { ended(result.status); });
-    std::vector<runtime::Peers::Wanted> wanted;
+                       [this](const task::ProgramResult& result) { ended(result.status); });
+    std::vector<task::Peers::Wanted> wanted;
     for (const auto& [edge, count] : options_.plan.sent) {
       wanted.push_back({.key = {.edge = edge, .step = step}, .count = count});
     }
@@ -309,8 +309,8 @@ class GrpcWorker final : public Worker, public Control::Answers, public runtime:
   }
 
   Common* const common_;
-  runtime::Link* const link_;
-  runtime::RemotePeers peers_;
+  master::Link* const link_;
+  service::RemotePeers peers_;
   const WorkerOptions options_;
   std::mutex mutex_;
   uint64_t next_step_;
@@ -319,8 +319,8 @@ class GrpcWorker final : public Worker, public Control::Answers, public runtime:
   bool rows_are_there_ = false;
   std::vector<Held> held_;
   // Of the step: written while it cannot end.
-  std::shared_ptr<runtime::StepPart> part_;
-  base::CountedPtr<runtime::Peers::Question> question_;
+  std::shared_ptr<task::StepPart> part_;
+  base::CountedPtr<task::Peers::Question> question_;
   // For Asker::weak_from_this(): it outlives its questions.
   const std::shared_ptr<Asker> as_asker_{static_cast<Asker*>(this), [](Asker*) {}};
 };

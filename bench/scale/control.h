@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sidereal/runtime/remote_link.h"
+#include "sidereal/service/remote_link.h"
 #include "workers.h"
 
 /// What light workers say over gRPC: their sessions on the ps and, where the protocol is `grpc`,
@@ -49,14 +49,14 @@ class Hold {
   Hold(const std::string& ps, uint64_t session, cluster::Protocol protocol);
   ~Hold();
   /// Attaches and registers the programs: what the ps calls them.
-  Result<std::vector<uint64_t>> attach(const std::vector<runtime::NewProgram>& programs);
-  [[nodiscard]] runtime::Link* link() const { return link_.get(); }
-  [[nodiscard]] runtime::Channels* channels() { return &channels_; }
+  Result<std::vector<uint64_t>> attach(const std::vector<task::NewProgram>& programs);
+  [[nodiscard]] master::Link* link() const { return link_.get(); }
+  [[nodiscard]] service::Channels* channels() { return &channels_; }
 
  private:
-  runtime::Channels channels_;
-  runtime::RemoteTasks tasks_;
-  std::shared_ptr<runtime::Link> link_;
+  service::Channels channels_;
+  service::RemoteTasks tasks_;
+  std::shared_ptr<master::Link> link_;
 };
 
 /// Of grpc: a RunProgram stream, and RecvTensors calls both ways, for each step.

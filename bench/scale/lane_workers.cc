@@ -2,15 +2,15 @@
 #include <utility>
 
 #include "sidereal/lane/lane.h"
-#include "sidereal/runtime/data_port.h"
 #include "sidereal/sys/posix/posix.h"
+#include "sidereal/task/data_port.h"
 #include "sidereal/transport/acceptor.h"
 #include "sidereal/transport/channel.h"
 #include "workers.h"
 
 namespace sidereal::bench {
 
-using runtime::DataCall;
+using task::DataCall;
 using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
@@ -155,7 +155,7 @@ class CallWorker final : public LaneWorker {
     const std::vector<ScaleCall>& calls = options_.plan.rounds[round_];
     missing_ = calls.size();
     while (sinks_.size() < calls.size()) sinks_.push_back(std::make_unique<Sink>(this, Part::kRun));
-    const std::string extra = runtime::encode_run({.whole = true, .number = number_});
+    const std::string extra = task::encode_run({.whole = true, .number = number_});
     for (size_t i = 0; i < calls.size(); ++i) {
       feeds_.clear();
       for (const Value& value : calls[i].feeds) feeds_.push_back(tensor_of(value));
@@ -205,7 +205,7 @@ class PartWorker final : public LaneWorker, public transport::CallHandler {
     missing_rows_ = rows_.size();
     has_run_ = false;
     held_.clear();
-    const std::string extra = runtime::encode_run({});
+    const std::string extra = task::encode_run({});
     const bool sent = call({.program = options_.programs[0],
                             .step = step_,
                             .session = options_.session,
@@ -219,7 +219,7 @@ class PartWorker final : public LaneWorker, public transport::CallHandler {
   void ask_for_rows() {
     auto sink = rows_.begin();
     for (const auto& [edge, count] : options_.plan.sent) {
-      const std::string extra = runtime::encode_tensors({.keys = {{.edge = edge, .step = step_}}});
+      const std::string extra = task::encode_tensors({.keys = {{.edge = edge, .step = step_}}});
       const bool sent = call({.step = step_,
                               .kind = static_cast<uint16_t>(DataCall::kTensors),
                               .deadline_ns = kNoDeadline,
@@ -233,7 +233,7 @@ class PartWorker final : public LaneWorker, public transport::CallHandler {
   void on_call(const transport::Connection& from, const transport::Call& call,
                std::span<Tensor> /*feeds*/) override {
     const uint64_t id = call.header.call_id;
-    if (!runtime::decode_tensors(call.extra, &question_).ok() || call.header.step != step_) {
+    if (!task::decode_tensors(call.extra, &question_).ok() || call.header.step != step_) {
       return acceptor_->reply_error(from.id, id, base::aborted("not of this step"));
     }
     std::vector<const ScaleParcel*> parcels;
@@ -289,7 +289,7 @@ class PartWorker final : public LaneWorker, public transport::CallHandler {
   Sink run_{this, Part::kRun};
   Sink end_{this, Part::kEnd};
   std::vector<Held> held_;
-  runtime::TensorsExtra question_;
+  task::TensorsExtra question_;
   uint64_t step_ = 0;
   size_t missing_rows_ = 0;
   bool has_run_ = false;

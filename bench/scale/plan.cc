@@ -7,12 +7,12 @@
 
 #include "sidereal/exec/one_op.h"
 #include "sidereal/ir/text.h"
+#include "sidereal/master/placement.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/partition/by_device.h"
 #include "sidereal/partition/pull_push.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/program/compile.h"
-#include "sidereal/runtime/placement.h"
 
 namespace sidereal::bench {
 
@@ -77,7 +77,7 @@ Result<ScalePlan> plan_of_parts(const passes::Plan& step, const ir::OpRegistry& 
         parcel.has_gradients = parcel.has_gradients || !parcel.values.back().is_ids;
       }
     }
-    runtime::NewProgram& made = out.programs.emplace_back();
+    task::NewProgram& made = out.programs.emplace_back();
     made.bytes = program::encode(program);
     for (const std::string& peer : part.peers) made.peers.push_back({.device = peer});
   }
@@ -92,7 +92,7 @@ Result<ScalePlan> make_plan(const ir::Graph& graph, const std::string& target,
   ir::OpRegistry registry;
   ops::register_all(&registry);
   SR_ASSIGN_OR_RETURN(const ir::Graph placed,
-                      runtime::place_on_cluster(graph, cluster, {.master = task}, registry));
+                      master::place_on_cluster(graph, cluster, {.master = task}, registry));
   const ir::Node* const node = placed.find(target);
   if (node == nullptr) return base::not_found("the graph has no node '{}'", target);
   exec::KernelTable kernels;

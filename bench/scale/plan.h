@@ -10,7 +10,7 @@
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/cluster/protocol.h"
 #include "sidereal/ir/graph.h"
-#include "sidereal/runtime/task.h"
+#include "sidereal/task/task.h"
 #include "sidereal/tensor/tensor.h"
 
 /// What `bench_scale` sends: that of a real worker, whose own programs are not run.
@@ -41,7 +41,7 @@ struct ScaleCall {
 
 /// What a step of one worker says to the ps.
 struct ScalePlan {
-  std::vector<runtime::NewProgram> programs;  ///< That the ps runs.
+  std::vector<task::NewProgram> programs;  ///< That the ps runs.
   /// Calls: round by round.
   std::vector<std::vector<ScaleCall>> rounds;
   /// Send and Recv: the edges that the only program sends, with how many tensors, and what it

@@ -6,7 +6,7 @@
 
 #include "plan.h"
 #include "sidereal/base/status.h"
-#include "sidereal/runtime/channels.h"
+#include "sidereal/service/channels.h"
 #include "sidereal/sys/address.h"
 #include "tally.h"
 

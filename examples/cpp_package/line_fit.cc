@@ -5,7 +5,7 @@
 #include <sidereal/ir/builder.h>
 #include <sidereal/ops/ops.h>
 #include <sidereal/runtime/server.h>
-#include <sidereal/runtime/session.h>
+#include <sidereal/service/session.h>
 #include <sidereal/tensor/tensor.h>
 
 #include <cmath>
@@ -20,6 +20,7 @@ using sidereal::Result;
 using sidereal::Status;
 namespace ir = sidereal::ir;
 namespace runtime = sidereal::runtime;
+namespace service = sidereal::service;
 using sidereal::tensor::DType;
 using sidereal::tensor::Shape;
 using sidereal::tensor::Tensor;
@@ -53,7 +54,7 @@ Result<ir::Graph> make_graph() {
 Status run() {
   SR_ASSIGN_OR_RETURN(const ir::Graph graph, make_graph());
   SR_ASSIGN_OR_RETURN(const auto server, runtime::Server::create_local());
-  SR_ASSIGN_OR_RETURN(const auto session, runtime::Session::create(server->target(), graph));
+  SR_ASSIGN_OR_RETURN(const auto session, service::Session::create(server->target(), graph));
   SR_RETURN_IF_ERROR(session->run({}, {}, {"init"}).status());
   const Tensor x = Tensor::of(Shape{3}, std::vector<float>{1, 2, -1});
   const Tensor y = Tensor::of(Shape{3}, std::vector<float>{3, 6, -3});

@@ -14,7 +14,7 @@
 #include "sidereal/data/data_spec.h"
 #include "sidereal/data/prefetch.h"
 #include "sidereal/eager/engine.h"
-#include "sidereal/runtime/session.h"
+#include "sidereal/service/session.h"
 
 // Loops of sessions, and the batches that feed one of this process.
 
@@ -28,18 +28,18 @@ namespace {
 using data::PrefetchingReader;
 using eager::Engine;
 using eager::Value;
-using runtime::LoopOptions;
-using runtime::LoopProgress;
-using runtime::Session;
+using service::Session;
 using std::chrono::milliseconds;
+using task::LoopOptions;
+using task::LoopProgress;
 
-runtime::Keep keep_of(const std::string& name) {
-  if (name == "mean") return runtime::Keep::kMean;
-  if (name == "series") return runtime::Keep::kSeries;
-  if (name == "each") return runtime::Keep::kEach;
-  if (name == "last") return runtime::Keep::kLast;
+task::Keep keep_of(const std::string& name) {
+  if (name == "mean") return task::Keep::kMean;
+  if (name == "series") return task::Keep::kSeries;
+  if (name == "each") return task::Keep::kEach;
+  if (name == "last") return task::Keep::kLast;
   check(base::invalid_argument("keep is '{}'; it is mean, series, each or last", name));
-  return runtime::Keep::kMean;
+  return task::Keep::kMean;
 }
 
 LoopOptions options_of(nb::handle given, const std::vector<const Value*>& constants) {
@@ -90,7 +90,7 @@ nb::dict to_dict(const LoopProgress& progress) {
   out["bytes_out"] = progress.bytes_out;
   out["auc"] = progress.auc;
   nb::list scalars;
-  for (const runtime::LoopScalar& scalar : progress.scalars) {
+  for (const task::LoopScalar& scalar : progress.scalars) {
     scalars.append(nb::make_tuple(scalar.sum, scalar.last, scalar.steps));
   }
   out["scalars"] = scalars;
@@ -117,13 +117,13 @@ nb::tuple run_loop(Session& self, Engine& engine, nb::handle given,
                    const nb::object& on_values) {
   const LoopOptions options = options_of(given, constants);
   bool failed = false;
-  runtime::LoopObserver observer;
+  task::LoopObserver observer;
   if (!on_progress.is_none()) {
     observer.on_progress = [&](const LoopProgress& progress) {
       call_python(&failed, [&] { on_progress(to_dict(progress)); });
     };
   }
-  observer.on_values = [&](runtime::LoopValues values) {
+  observer.on_values = [&](task::LoopValues values) {
     call_python(&failed, [&] {
       nb::list out;
       for (auto& [index, tensor] : values.values) {
@@ -133,10 +133,9 @@ nb::tuple run_loop(Session& self, Engine& engine, nb::handle given,
     });
   };
   observer.is_cancelled = [&] { return failed; };
-  Result<runtime::LoopResult> result =
-      without_gil([&] { return self.run_loop(options, observer); });
+  Result<task::LoopResult> result = without_gil([&] { return self.run_loop(options, observer); });
   if (failed) throw nb::python_error();
-  runtime::LoopResult got = value_of(std::move(result));
+  task::LoopResult got = value_of(std::move(result));
   nb::list last;
   for (tensor::Tensor& tensor : got.last) {
     last.append(tensor.defined() ? nb::cast(engine.wrap(std::move(tensor))) : nb::none());

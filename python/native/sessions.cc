@@ -15,11 +15,11 @@
 #include "errors.h"
 #include "gil.h"
 #include "server_functions.h"
+#include "sidereal/master/placement.h"
 #include "sidereal/passes/placement_report.h"
-#include "sidereal/runtime/placement.h"
 #include "sidereal/runtime/server_settings.h"
-#include "sidereal/runtime/session.h"
 #include "sidereal/security/listener.h"
+#include "sidereal/service/session.h"
 #include "symbol.h"
 
 namespace sidereal::python {
@@ -32,7 +32,7 @@ namespace {
 using eager::Engine;
 using eager::Value;
 using runtime::Server;
-using runtime::Session;
+using service::Session;
 using std::chrono::milliseconds;
 
 /// True when Python has a signal for this thread, whose exception is raised then.
@@ -41,8 +41,8 @@ bool interrupted() {
   return PyErr_CheckSignals() != 0;
 }
 
-runtime::SessionOptions options_of(nb::handle given, const security::SecurityOptions& security) {
-  runtime::SessionOptions out;
+service::SessionOptions options_of(nb::handle given, const security::SecurityOptions& security) {
+  service::SessionOptions out;
   out.allow_soft_placement = nb::cast<bool>(given["allow_soft_placement"]);
   out.log_device_placement = nb::cast<bool>(given["log_device_placement"]);
   out.device_filters = nb::cast<std::vector<std::string>>(given["device_filters"]);
@@ -123,7 +123,7 @@ void bind_server(nb::module_& m) {
 
 std::unique_ptr<Session> make_session(const std::string& target, const BuildingPtr& graph,
                                       nb::handle given, const security::SecurityOptions& security) {
-  const runtime::SessionOptions options = options_of(given, security);
+  const service::SessionOptions options = options_of(given, security);
   const ir::Graph copy = graph->builder().graph();
   return value_of(without_gil([&] { return Session::create(target, copy, options); }));
 }
@@ -141,7 +141,7 @@ std::pair<std::vector<Value>, std::string> run(Session& self, Engine& engine,
                                                int64_t timeout_ms, bool trace) {
   std::vector<Session::Feed> fed;
   for (size_t i = 0; i < feeds.size(); ++i) fed.emplace_back(feeds[i], values[i]->tensor);
-  runtime::RunMetadata metadata;
+  service::RunMetadata metadata;
   std::vector<tensor::Tensor> got = value_of(without_gil([&] {
     return self.run(fed, fetches, targets, {.timeout = milliseconds(timeout_ms), .trace = trace},
                     &metadata);
@@ -178,7 +178,7 @@ void bind_session(nb::module_& m) {
           "reset",
           [](const std::string& target, const std::vector<std::string>& containers,
              nb::handle given, const security::SecurityOptions& security) {
-            const runtime::SessionOptions options = options_of(given, security);
+            const service::SessionOptions options = options_of(given, security);
             check(without_gil([&] { return Session::reset(target, containers, options); }));
           },
           "target"_a, "containers"_a, "config"_a, "security"_a);
@@ -189,9 +189,9 @@ void bind_session(nb::module_& m) {
 nb::tuple placement(const BuildingPtr& graph, const cluster::ClusterSpec& cluster,
                     const std::string& master, bool allow_soft_placement) {
   const ir::Graph placed = value_of(
-      runtime::place_on_cluster(graph->builder().graph(), cluster,
-                                {.master = master, .allow_soft_placement = allow_soft_placement},
-                                graph->builder().registry()));
+      master::place_on_cluster(graph->builder().graph(), cluster,
+                               {.master = master, .allow_soft_placement = allow_soft_placement},
+                               graph->builder().registry()));
   const passes::PlacementReport report = passes::placement_report(placed);
   nb::dict devices;
   for (const ir::Node& node : placed.nodes()) devices[node.name.c_str()] = node.device;

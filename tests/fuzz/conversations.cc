@@ -11,10 +11,10 @@
 #include "sidereal/ops/ops.h"
 #include "sidereal/partition/by_device.h"
 #include "sidereal/program/compile.h"
-#include "sidereal/runtime/session.pb.h"
-#include "sidereal/runtime/tensor_pieces.h"
 #include "sidereal/runtime/testing/model.h"
-#include "sidereal/runtime/worker_service.h"
+#include "sidereal/service/session.pb.h"
+#include "sidereal/service/tensor_pieces.h"
+#include "sidereal/service/worker_service.h"
 
 namespace sidereal::fuzz {
 
@@ -88,7 +88,7 @@ class Talk {
 
   void create_session(const ir::Graph& graph) {
     v1::CreateSessionRequest request;
-    request.set_version(runtime::kSessionVersion);
+    request.set_version(service::kSessionVersion);
     request.set_graph(ir::to_text(graph));
     open(kCreateSession, request);
   }
@@ -110,7 +110,7 @@ class Talk {
   }
   uint8_t attach(int task, const Part& part) {
     v1::AttachRequest request;
-    request.mutable_head()->set_version(runtime::kSessionVersion);
+    request.mutable_head()->set_version(service::kSessionVersion);
     request.mutable_head()->set_task(kTasks + std::to_string(task));
     request.mutable_head()->set_session(7);
     const uint8_t call = open(task * kMethods + kAttach, request, true);
@@ -159,7 +159,7 @@ std::vector<Part> parts_of(const ir::Graph& graph, const std::vector<ir::Output>
 
 template <class Message>
 void write_tensor(Talk* talk, uint8_t call, int32_t index, const Tensor& value) {
-  runtime::PieceCutter cutter(index, value);
+  service::PieceCutter cutter(index, value);
   while (!cutter.done()) {
     Message message;
     cutter.next(message.mutable_piece());
@@ -378,7 +378,7 @@ Conversation questions() {
 Conversation small_words() {
   Talk talk;
   v1::GetStatusRequest status;
-  status.set_version(runtime::kSessionVersion);
+  status.set_version(service::kSessionVersion);
   talk.open(kGetStatus, status);
   talk.open(kListDevices, v1::ListDevicesRequest());
   v1::ResetRequest reset;
@@ -394,7 +394,7 @@ Conversation small_words() {
 Conversation noise() {
   Talk talk;
   v1::AttachRequest head;
-  head.mutable_head()->set_version(runtime::kSessionVersion);
+  head.mutable_head()->set_version(service::kSessionVersion);
   head.mutable_head()->set_task(kTasks + "0");
   const uint8_t call = talk.open(kAttach, head);
   Conversation out = talk.with({});
@@ -433,7 +433,7 @@ std::map<std::string, std::string> tensors_in_pieces() {
   std::map<std::string, std::string> out;
   for (const auto& [name, value] : values) {
     v1::TensorPiece whole;
-    runtime::PieceCutter(0, value).next(&whole);
+    service::PieceCutter(0, value).next(&whole);
     // In two pieces, and once more as another tensor in one.
     v1::TensorPiece begin = whole;
     v1::TensorPiece end;

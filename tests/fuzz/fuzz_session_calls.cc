@@ -9,10 +9,10 @@
 
 #include "sidereal/base/check.h"
 #include "sidereal/base/log.h"
-#include "sidereal/runtime/figures_message.h"
 #include "sidereal/runtime/server.h"
-#include "sidereal/runtime/session.grpc.pb.h"
-#include "sidereal/runtime/worker_service.h"
+#include "sidereal/service/figures_message.h"
+#include "sidereal/service/session.grpc.pb.h"
+#include "sidereal/service/worker_service.h"
 #include "tests/fuzz/call_script.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/script_target.h"
@@ -23,6 +23,7 @@ using sidereal::fuzz::Method;
 using sidereal::fuzz::Outcome;
 using sidereal::fuzz::ScriptRunner;
 namespace runtime = sidereal::runtime;
+namespace service = sidereal::service;
 namespace v1 = sidereal::session::v1;
 using Clock = std::chrono::steady_clock;
 
@@ -130,10 +131,10 @@ class Cluster {
     while (true) {
       grpc::ClientContext context;
       v1::GetStatusRequest request;
-      request.set_version(runtime::kSessionVersion);
+      request.set_version(service::kSessionVersion);
       v1::TaskStatus status;
       SR_CHECK(worker->GetStatus(&context, request, &status).ok(), "a worker is gone");
-      const sidereal::metrics::Readings figures = runtime::figures_of(status);
+      const sidereal::metrics::Readings figures = service::figures_of(status);
       if (figures.value("sidereal_task_sessions") == 0 &&
           figures.value("sidereal_task_programs") == 0 &&
           figures.value("sidereal_task_steps_running") == 0 &&

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "sidereal/base/check.h"
-#include "sidereal/runtime/internal/parcel_message.h"
-#include "sidereal/runtime/session.pb.h"
-#include "sidereal/runtime/tensor_pieces.h"
+#include "sidereal/service/internal/parcel_message.h"
+#include "sidereal/service/session.pb.h"
+#include "sidereal/service/tensor_pieces.h"
 #include "sidereal/tensor/strings.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/message_changes.h"
@@ -14,7 +14,7 @@
 
 namespace {
 
-namespace runtime = sidereal::runtime;
+namespace service = sidereal::service;
 namespace tensor = sidereal::tensor;
 using sidereal::session::v1::TensorPiece;
 
@@ -43,8 +43,8 @@ bool is_same(const tensor::Tensor& a, const tensor::Tensor& b) {
 
 /// A tensor that was put together comes out of its own pieces as it went in.
 void check_again(int32_t index, const tensor::Tensor& value) {
-  runtime::PieceJoiner joiner(kIndices);
-  runtime::PieceCutter cutter(index, value);
+  service::PieceJoiner joiner(kIndices);
+  service::PieceCutter cutter(index, value);
   while (true) {
     TensorPiece piece;
     cutter.next(&piece);
@@ -59,12 +59,12 @@ void check_again(int32_t index, const tensor::Tensor& value) {
 
 /// Bytes are a message of a parcel, or are refused.
 void check_message(std::string_view input) {
-  const auto room = std::make_shared<runtime::ArrivingBytes>(kRoom);
-  runtime::PieceJoiner joiner(kIndices, room);
+  const auto room = std::make_shared<service::ArrivingBytes>(kRoom);
+  service::PieceJoiner joiner(kIndices, room);
   const grpc::Slice slice(input.data(), input.size());
   grpc::ByteBuffer message(&slice, 1);
-  const auto read = runtime::read_parcel_message(
-      &message, [&](int32_t) -> sidereal::Result<runtime::PieceJoiner*> { return &joiner; },
+  const auto read = service::read_parcel_message(
+      &message, [&](int32_t) -> sidereal::Result<service::PieceJoiner*> { return &joiner; },
       [](int32_t index, const tensor::Tensor& value) { check_again(index, value); });
   SR_CHECK(!read.ok() || *read <= static_cast<int64_t>(input.size()), "more than there is");
 }
@@ -73,9 +73,9 @@ void check_message(std::string_view input) {
 
 /// What messages announce is taken and given back, and what they make are tensors.
 SR_FUZZ_TARGET(tensor_pieces) {
-  const auto room = std::make_shared<runtime::ArrivingBytes>(kRoom);
+  const auto room = std::make_shared<service::ArrivingBytes>(kRoom);
   {
-    runtime::PieceJoiner joiner(kIndices, room);
+    service::PieceJoiner joiner(kIndices, room);
     for (const std::string& bytes : messages_of(input)) {
       TensorPiece piece;
       if (!piece.ParseFromString(bytes)) continue;

@@ -7,8 +7,8 @@
 
 namespace sidereal::sim {
 
-using runtime::LaneAddress;
 using sys::kMillisecond;
+using task::LaneAddress;
 
 namespace {
 
@@ -124,9 +124,9 @@ void Control::register_programs(uint64_t session, TaskPs* ps, const TaskWorker& 
   Status status = ps->task()->open_session(session, false);
   out->programs.resize(plans_);
   for (const Registered& one : programs_[at(out->ps)]) {
-    runtime::NewProgram made = {
+    task::NewProgram made = {
         .bytes = one.program.bytes,
-        .lane = one.program.lane < 0 ? runtime::lane_hint(session) : one.program.lane};
+        .lane = one.program.lane < 0 ? task::lane_hint(session) : one.program.lane};
     for (const std::string& peer : one.program.peers) {
       const bool is_worker = peer == kPlanWorker;
       made.peers.push_back({.device = is_worker ? worker.device() : peer,

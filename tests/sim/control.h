@@ -44,7 +44,7 @@ class Control final : public Finder {
   [[nodiscard]] size_t sessions() const { return sessions_.size(); }
 
   void find(sys::sim::Node* node, lane::Lane* lane, const std::string& task, int which,
-            std::function<void(Result<runtime::LaneAddress>)> done) override;
+            std::function<void(Result<task::LaneAddress>)> done) override;
 
  private:
   struct Session {
@@ -66,7 +66,7 @@ class Control final : public Finder {
   void on_worker(uint64_t number, std::function<void(TaskWorker*)> fn);
   void try_attach(uint64_t session, int ps);
   void register_programs(uint64_t session, TaskPs* ps, const TaskWorker& worker, Attached* out);
-  [[nodiscard]] Result<runtime::LaneAddress> address(const std::string& task, int which) const;
+  [[nodiscard]] Result<task::LaneAddress> address(const std::string& task, int which) const;
 
   const Context& context_;
   const std::vector<sys::sim::Host*>& ps_hosts_;

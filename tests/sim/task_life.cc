@@ -4,10 +4,10 @@
 
 namespace sidereal::sim {
 
-using runtime::DataChannels;
-using runtime::DataPort;
-using runtime::LaneAddress;
-using runtime::LaneSystem;
+using task::DataChannels;
+using task::DataPort;
+using task::LaneAddress;
+using task::LaneSystem;
 
 TaskLife::TaskLife(const Context& context, sys::sim::Host* host, const Options& options,
                    Finder* finder)
@@ -19,12 +19,12 @@ TaskLife::TaskLife(const Context& context, sys::sim::Host* host, const Options& 
     lanes_.back()->node = context.world->add_node(host);
     stepped.push_back({.network = lanes_.back()->node, .clock = lanes_.back()->node});
   }
-  task_ = runtime::Task::create({.name = options.name,
-                                 .incarnation = options.incarnation,
-                                 .lanes = lanes,
-                                 .inbox_slots = options.inbox_slots,
-                                 .pool_bytes = size_t{16} << 20,
-                                 .stepped = std::move(stepped)})
+  task_ = task::Task::create({.name = options.name,
+                              .incarnation = options.incarnation,
+                              .lanes = lanes,
+                              .inbox_slots = options.inbox_slots,
+                              .pool_bytes = size_t{16} << 20,
+                              .stepped = std::move(stepped)})
               .value();
   for (int i = 0; i < lanes; ++i) {
     LaneOfTask& one = *lanes_[index(i)];
@@ -52,7 +52,7 @@ TaskLife::TaskLife(const Context& context, sys::sim::Host* host, const Options& 
 TaskLife::~TaskLife() { SR_CHECK(task_ == nullptr, "whoever derives from a task's life ends it"); }
 
 void TaskLife::begin() {
-  std::vector<runtime::Peers*> peers;
+  std::vector<task::Peers*> peers;
   for (const auto& one : lanes_) peers.push_back(one->channels.get());
   task_->start(peers);
   for (int i = 0; i < options_.lanes; ++i) {

@@ -6,24 +6,24 @@
 #include <string>
 #include <vector>
 
-#include "sidereal/runtime/data_channels.h"
-#include "sidereal/runtime/data_port.h"
-#include "sidereal/runtime/task.h"
+#include "sidereal/task/data_channels.h"
+#include "sidereal/task/data_port.h"
+#include "sidereal/task/task.h"
 #include "sidereal/transport/endpoint.h"
 #include "tests/sim/lives.h"
 #include "tests/sim/process.h"
 
 namespace sidereal::sim {
 
-/// Finds data ports, as runtime::DataChannel::Find; `node` asks, on its lane.
+/// Finds data ports, as task::DataChannel::Find; `node` asks, on its lane.
 class Finder {
  public:
   virtual ~Finder() = default;
   virtual void find(sys::sim::Node* node, lane::Lane* lane, const std::string& task, int which,
-                    std::function<void(Result<runtime::LaneAddress>)> done) = 0;
+                    std::function<void(Result<task::LaneAddress>)> done) = 0;
 };
 
-/// A runtime::Task whose lanes are nodes of a simulation, each with a data port, and with channels
+/// A task::Task whose lanes are nodes of a simulation, each with a data port, and with channels
 /// to those of others.
 /// Lifecycle: begin(); the end of what derives from it calls end() first, after its nodes have been
 ///            killed.
@@ -40,7 +40,7 @@ class TaskLife {
   TaskLife(const Context& context, sys::sim::Host* host, const Options& options, Finder* finder);
   virtual ~TaskLife();
 
-  [[nodiscard]] runtime::Task* task() const { return task_.get(); }
+  [[nodiscard]] task::Task* task() const { return task_.get(); }
   [[nodiscard]] uint64_t life() const { return task_->incarnation(); }
   /// Those that are reached.
   [[nodiscard]] std::vector<sys::sim::Node*> lane_nodes() const;
@@ -48,7 +48,7 @@ class TaskLife {
   [[nodiscard]] transport::Endpoint* endpoint(int lane) const {
     return lanes_[index(lane)]->endpoint.get();
   }
-  [[nodiscard]] runtime::DataChannels* channels(int lane) const {
+  [[nodiscard]] task::DataChannels* channels(int lane) const {
     return lanes_[index(lane)]->channels.get();
   }
   /// Lanes that are reached.
@@ -78,14 +78,14 @@ class TaskLife {
     sys::sim::Node* node = nullptr;
     lane::Lane* lane = nullptr;
     std::unique_ptr<transport::Endpoint> endpoint;
-    std::unique_ptr<runtime::DataChannels> channels;
-    std::unique_ptr<runtime::DataPort> port;
+    std::unique_ptr<task::DataChannels> channels;
+    std::unique_ptr<task::DataPort> port;
   };
   static size_t index(int lane) { return static_cast<size_t>(lane); }
 
   const Context& context_;
   const Options options_;
-  std::unique_ptr<runtime::Task> task_;
+  std::unique_ptr<task::Task> task_;
   std::vector<std::unique_ptr<LaneOfTask>> lanes_;
   uint64_t send_bytes_max_ = 0;
 };

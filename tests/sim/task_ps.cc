@@ -40,14 +40,14 @@ std::vector<Tensor> TaskPs::run_aside(const std::string& program, std::vector<Te
   const auto session = static_cast<uint64_t>(aside);
   const uint64_t number =
       task()->register_program(session, {.bytes = program, .lane = aside}).value();
-  std::optional<runtime::ProgramResult> result;
-  runtime::ProgramCall call = {.session = session,
-                               .program = number,
-                               .step = ++steps_,
-                               .feeds = std::move(feeds),
-                               .whole = true,
-                               .lane = aside};
-  task()->run(&call, [&](runtime::ProgramResult& ended) { result = std::move(ended); });
+  std::optional<task::ProgramResult> result;
+  task::ProgramCall call = {.session = session,
+                            .program = number,
+                            .step = ++steps_,
+                            .feeds = std::move(feeds),
+                            .whole = true,
+                            .lane = aside};
+  task()->run(&call, [&](task::ProgramResult& ended) { result = std::move(ended); });
   step_aside();
   SR_CHECK(result && result->status.ok(), "a ps cannot read or write its variables: {}",
            result ? base::message_of(result->status) : "no end");

@@ -6,25 +6,25 @@
 
 namespace sidereal::sim {
 
-using runtime::DataChannels;
-using runtime::ProgramCall;
-using runtime::ProgramResult;
 using sys::kMillisecond;
 using sys::kSecond;
+using task::DataChannels;
+using task::ProgramCall;
+using task::ProgramResult;
 using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
 
 namespace {
 
-/// What cancelled parts get to say what they were waiting for, as in runtime::StepRun.
+/// What cancelled parts get to say what they were waiting for, as in master::StepRun.
 constexpr int64_t kGrace = 1500 * kMillisecond;
 constexpr int64_t kRowsSmall = 4;
 constexpr int64_t kRowsLarge = 64;
 
 }  // namespace
 
-/// A step on all tasks that take part, as runtime::StepRun runs one, but on the lane alone. When a
+/// A step on all tasks that take part, as master::StepRun runs one, but on the lane alone. When a
 /// part fails the others are cancelled.
 class TaskWorker::Step final : public std::enable_shared_from_this<Step> {
  public:
@@ -33,7 +33,7 @@ class TaskWorker::Step final : public std::enable_shared_from_this<Step> {
         worker_(worker),
         track_(track),
         session_(worker->session_),
-        number_(runtime::step_number(session_, worker->random().next())) {}
+        number_(task::step_number(session_, worker->random().next())) {}
 
   void start() {
     const std::shared_ptr<Step> self = shared_from_this();
@@ -50,7 +50,7 @@ class TaskWorker::Step final : public std::enable_shared_from_this<Step> {
     }
     ProgramCall call = this->call(worker_->own_programs_[plan_number]);
     call.feeds = std::move(feeds);
-    if (scenario.cut == Cut::kLite) call.pull_ahead_ms = runtime::kPullAheadMs;
+    if (scenario.cut == Cut::kLite) call.pull_ahead_ms = task::kPullAheadMs;
     worker_->task()->run(&call, [self](ProgramResult& result) { self->part_ended(0, &result); });
     std::map<int, size_t> next;  // by ps
     for (size_t i = 1; i < ends_.size(); ++i) {
@@ -225,7 +225,7 @@ void TaskWorker::attached(uint64_t session, const Attached& at) {
 void TaskWorker::become_ready() {
   own_programs_.clear();
   for (const StepPlan& plan : plans_) {
-    runtime::NewProgram own = {.bytes = plan.own.bytes, .lane = runtime::lane_hint(session_)};
+    task::NewProgram own = {.bytes = plan.own.bytes, .lane = task::lane_hint(session_)};
     for (const std::string& peer : plan.own.peers) {
       uint64_t life = 0;
       for (const Attached& at : attached_) {

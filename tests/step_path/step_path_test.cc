@@ -57,7 +57,7 @@ class ClickModel : public Model {
 
   [[nodiscard]] const std::vector<std::string>& inits() const { return inits_; }
   [[nodiscard]] const std::vector<std::string>& updates() const { return updates_; }
-  static std::vector<Session::Feed> feeds(int step) {
+  static std::vector<service::Session::Feed> feeds(int step) {
     std::vector<int64_t> ids(64);
     for (size_t i = 0; i < ids.size(); ++i) {
       ids[i] = static_cast<int64_t>(i * 37 + static_cast<size_t>(step) * 11) % kRows;
@@ -116,12 +116,12 @@ class StepPath : public ::testing::TestWithParam<Kind> {
     out.data.shared_memory = GetParam().shared_memory ? 1 : 0;
     return out;
   }
-  std::unique_ptr<Session> session() {
-    auto made = Session::create(cluster_.target(), model_.graph(), patient());
+  std::unique_ptr<service::Session> session() {
+    auto made = service::Session::create(cluster_.target(), model_.graph(), patient());
     EXPECT_TRUE(made.ok()) << made.status();
     return *std::move(made);
   }
-  void run(Session* session, int first, int count) {
+  void run(service::Session* session, int first, int count) {
     for (int i = first; i < first + count; ++i) {
       const auto done = session->run(ClickModel::feeds(i), {}, model_.updates());
       ASSERT_TRUE(done.ok()) << done.status();
@@ -178,7 +178,7 @@ TEST_P(StepPath, takes_no_memory_no_lock_and_no_atomic_change) {
 /// is seldom.
 TEST_P(StepPath, of_many_workers_takes_nearly_none) {
   constexpr int kWorkers = 4;
-  std::vector<std::unique_ptr<Session>> workers;
+  std::vector<std::unique_ptr<service::Session>> workers;
   for (int i = 0; i < kWorkers; ++i) workers.push_back(session());
   ASSERT_TRUE(workers[0]->run({}, {}, model_.inits()).ok());
   const auto all_run = [&](int first, int count) {

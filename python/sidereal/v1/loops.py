@@ -70,7 +70,7 @@ class Loop:
     kept_columns: list[str]
     #: (number of a fetch, column of labels)
     auc: tuple[int, str] | None
-    #: Names and values as the core has them (runtime/loop.h).
+    #: Names and values as the core has them (task/loop.h).
     numbers: dict[str, Any]
 
 

@@ -6,12 +6,12 @@
 #include "sidereal/cluster/protocol.h"
 #include "sidereal/exec/one_op.h"
 #include "sidereal/ir/device_spec.h"
+#include "sidereal/master/placement.h"
 #include "sidereal/partition/by_device.h"
 #include "sidereal/partition/cost.h"
 #include "sidereal/partition/lanes.h"
 #include "sidereal/partition/pull_push.h"
 #include "sidereal/passes/pipeline.h"
-#include "sidereal/runtime/placement.h"
 
 namespace sidereal::cli {
 
@@ -47,7 +47,7 @@ Result<passes::StepGraph> placed_step(const ir::Graph& graph, const PartitionArg
                                       const ir::OpRegistry& registry) {
   passes::StepGraph step;
   SR_ASSIGN_OR_RETURN(step.graph,
-                      runtime::place_on_cluster(graph, cluster, {.master = a.master}, registry));
+                      master::place_on_cluster(graph, cluster, {.master = a.master}, registry));
   SR_RETURN_IF_ERROR(find_wanted(a, &step));
   exec::KernelTable kernels;
   exec::register_kernels(&kernels);
@@ -68,7 +68,7 @@ Result<std::string> driver_of(const PartitionArguments& a, const cluster::Cluste
   node.op = "NoOp";
   graph.append(std::move(node));
   SR_ASSIGN_OR_RETURN(const ir::Graph placed,
-                      runtime::place_on_cluster(graph, cluster, {.master = a.master}, registry));
+                      master::place_on_cluster(graph, cluster, {.master = a.master}, registry));
   return placed.nodes()[0].device;
 }
 

@@ -9,9 +9,9 @@
 #include "sidereal/cli/cluster_option.h"
 #include "sidereal/cli/commands.h"
 #include "sidereal/ir/text.h"
+#include "sidereal/master/placement.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/passes/placement_report.h"
-#include "sidereal/runtime/placement.h"
 
 namespace sidereal::cli {
 
@@ -35,12 +35,12 @@ Result<std::string> placement_text(const PlacementArguments& a) {
   Result<ir::Graph> graph = ir::from_text(text, registry);
   if (!graph.ok()) return base::with_context(graph.status(), a.file);
   SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec cluster, read_cluster(a.cluster));
-  const runtime::PlacementOptions options = {.master = a.master,
-                                             .allow_soft_placement = a.soft_placement};
+  const master::PlacementOptions options = {.master = a.master,
+                                            .allow_soft_placement = a.soft_placement};
   SR_ASSIGN_OR_RETURN(const ir::Graph placed,
-                      runtime::place_on_cluster(*graph, cluster, options, registry));
+                      master::place_on_cluster(*graph, cluster, options, registry));
   std::string out = passes::to_text(passes::placement_report(placed));
-  if (a.nodes) out += "\n" + runtime::placement_lines(placed);
+  if (a.nodes) out += "\n" + master::placement_lines(placed);
   return out;
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 using metrics::Kind;
 using metrics::Unit;
-using runtime::TaskReport;
+using service::TaskReport;
 
 /// How a column shows a figure.
 enum class Show {

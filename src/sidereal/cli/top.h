@@ -3,14 +3,14 @@
 #include <string>
 #include <vector>
 
-#include "sidereal/runtime/status_client.h"
+#include "sidereal/service/status_client.h"
 
 namespace sidereal::cli {
 
 /// What the tasks of a cluster said at one time, and `seconds` before.
 struct TopView {
-  std::vector<runtime::TaskReport> now;
-  std::vector<runtime::TaskReport> before;  ///< Of the same tasks, or empty.
+  std::vector<service::TaskReport> now;
+  std::vector<service::TaskReport> before;  ///< Of the same tasks, or empty.
   double seconds = 0;
 };
 

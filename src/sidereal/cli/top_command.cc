@@ -22,8 +22,8 @@ namespace sidereal::cli {
 
 namespace {
 
-using runtime::StatusClient;
-using runtime::TaskReport;
+using service::StatusClient;
+using service::TaskReport;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 

@@ -14,7 +14,7 @@ namespace sidereal::cli {
 namespace {
 
 using metrics::Unit;
-using runtime::TaskReport;
+using service::TaskReport;
 using ::testing::HasSubstr;
 using ::testing::Not;
 

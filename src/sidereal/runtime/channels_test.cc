@@ -1,4 +1,4 @@
-#include "sidereal/runtime/channels.h"
+#include "sidereal/service/channels.h"
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -19,12 +19,12 @@ constexpr const char* kTask = "/job:localhost/replica:0/task:0";
 constexpr const char* kOther = "/job:other/replica:0/task:0";
 
 /// Of a cluster of one task, kTask.
-std::unique_ptr<Channels> channels_of(const std::string& address) {
+std::unique_ptr<service::Channels> channels_of(const std::string& address) {
   cluster::ClusterSpec cluster;
   EXPECT_TRUE(cluster.add_job("localhost", std::vector{address}).ok());
   const auto credentials = security::Credentials::create({});
   EXPECT_TRUE(credentials.ok()) << credentials.status();
-  return std::make_unique<Channels>(cluster, *credentials);
+  return std::make_unique<service::Channels>(cluster, *credentials);
 }
 
 TEST(Channels, are_made_anew_for_a_task_that_was_started_again) {

@@ -4,9 +4,9 @@
 #include <thread>
 
 #include "sidereal/ir/function.h"
-#include "sidereal/runtime/session.h"
-#include "sidereal/runtime/status_client.h"
 #include "sidereal/runtime/testing/model.h"
+#include "sidereal/service/session.h"
+#include "sidereal/service/status_client.h"
 
 namespace sidereal::runtime {
 namespace {
@@ -22,9 +22,10 @@ ir::AttrMap variable_attrs(const std::string& name, const Shape& shape) {
   return {{"shared_name", name}, {"dtype", DType::kFloat32}, {"shape", shape}};
 }
 
-std::unique_ptr<Session> session_of(const TestCluster& cluster, const Model& model, int task = 0,
-                                    const SessionOptions& options = patient()) {
-  auto session = Session::create(cluster.target(task), model.graph(), options);
+std::unique_ptr<service::Session> session_of(const TestCluster& cluster, const Model& model,
+                                             int task = 0,
+                                             const service::SessionOptions& options = patient()) {
+  auto session = service::Session::create(cluster.target(task), model.graph(), options);
   EXPECT_TRUE(session.ok()) << session.status();
   return session.ok() ? *std::move(session) : nullptr;
 }
@@ -65,11 +66,11 @@ TEST_P(SessionOfACluster, passes_values_between_tasks) {
 TEST_P(SessionOfACluster, workers_with_the_same_graph_share_what_a_task_runs_for_them) {
   const TestCluster cluster(4, GetParam());
   const auto programs_there = [&] {
-    auto client = StatusClient::create(cluster.target(), {}, std::chrono::seconds(60));
+    auto client = service::StatusClient::create(cluster.target(), {}, std::chrono::seconds(60));
     EXPECT_TRUE(client.ok()) << client.status();
     return (*client)->ask(std::chrono::seconds(60))[0].figures.value("sidereal_task_programs");
   };
-  std::vector<std::unique_ptr<Session>> sessions;
+  std::vector<std::unique_ptr<service::Session>> sessions;
   int64_t programs = 0;
   for (const int worker : {1, 2, 3}) {
     const std::string own = fmt::format("/task:{}", worker);
@@ -138,14 +139,14 @@ TEST_P(SessionOfACluster, fuses_messages_without_a_change_of_results) {
   const ir::Output s = model.add("Const", {}, {{"value", text}}, "s", "/task:1");
   model.add("Identity", {s}, {}, "text", "/task:0");
   fetches.emplace_back("text");
-  SessionOptions fuse;
+  service::SessionOptions fuse;
   fuse.tensor_fuse = true;
   const auto plain = session_of(cluster, model);
   const auto fused = session_of(cluster, model, 0, fuse);
   for (const int64_t size : {1, 1000, 400'000, 0}) {
     std::vector<float> values(static_cast<size_t>(size));
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 77) * 0.37F;
-    const std::vector<Session::Feed> feeds = {{"x", Tensor::of(Shape{size}, values)}};
+    const std::vector<service::Session::Feed> feeds = {{"x", Tensor::of(Shape{size}, values)}};
     const auto want = plain->run(feeds, fetches);
     ASSERT_TRUE(want.ok()) << want.status();
     const auto got = fused->run(feeds, fetches);
@@ -175,7 +176,7 @@ TEST_P(SessionOfACluster, shares_variables_that_outlive_it) {
   auto got = second->run({}, {"read"});
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_THAT(floats((*got)[0]), ElementsAre(11, 22));
-  SessionOptions alone;
+  service::SessionOptions alone;
   alone.isolate_session_state = true;
   const auto third = session_of(cluster, model, 0, alone);
   EXPECT_EQ(third->run({}, {"read"}).status().code(), StatusCode::kFailedPrecondition);
@@ -213,9 +214,9 @@ TEST_P(SessionOfACluster, runs_a_loop_whose_body_is_on_several_tasks) {
         "loop");
   ASSERT_TRUE(b.status().ok()) << b.status();
   for (const bool fuse : {false, true}) {
-    SessionOptions options = patient();
+    service::SessionOptions options = patient();
     options.tensor_fuse = fuse;
-    auto session = Session::create(cluster.target(), graph, options);
+    auto session = service::Session::create(cluster.target(), graph, options);
     ASSERT_TRUE(session.ok()) << session.status();
     for (int i = 0; i < 5; ++i) {
       const auto got = (*session)->run({}, {"loop"});
@@ -252,9 +253,9 @@ TEST_P(SessionOfACluster, names_a_task_that_does_not_come_up) {
   cluster.stop(1);
   Model model;
   model.constant({1}, "there", "/task:1");
-  SessionOptions options = patient();
+  service::SessionOptions options = patient();
   options.connect_timeout = std::chrono::milliseconds(2000);
-  const Status status = Session::create(cluster.target(), model.graph(), options).status();
+  const Status status = service::Session::create(cluster.target(), model.graph(), options).status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(base::message_of(status), HasSubstr("/job:w/replica:0/task:1"));
   EXPECT_THAT(base::message_of(status), HasSubstr("CreateSession still waiting"));
@@ -265,10 +266,10 @@ TEST_P(SessionOfACluster, names_a_master_that_does_not_answer) {
   const std::string target = "grpc://" + port.addresses()[0];
   Model model;
   model.constant({1}, "a");
-  SessionOptions options = patient();
+  service::SessionOptions options = patient();
   options.connect_timeout = std::chrono::milliseconds(300);
   const auto began = std::chrono::steady_clock::now();
-  const Status status = Session::create(target, model.graph(), options).status();
+  const Status status = service::Session::create(target, model.graph(), options).status();
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(base::message_of(status), HasSubstr(target));
@@ -290,7 +291,7 @@ TEST_P(SessionOfACluster, notices_a_task_that_was_restarted) {
   Model model;
   const ir::Output there = model.add("Neg", {model.placeholder("x")}, {}, "there", "/task:1");
   model.add("Neg", {there}, {}, "back", "/task:0");
-  const Session::Feed feed = {"x", Tensor::of(Shape{1}, std::vector<float>{1})};
+  const service::Session::Feed feed = {"x", Tensor::of(Shape{1}, std::vector<float>{1})};
   auto session = session_of(cluster, model);
   ASSERT_TRUE(session->run({feed}, {"back"}).ok());
   cluster.stop(1);
@@ -306,9 +307,9 @@ TEST_P(SessionOfACluster, keeps_to_its_device_filters) {
   const TestCluster cluster(3, GetParam());
   Model model;
   model.constant({1}, "there", "/task:2");
-  SessionOptions options = patient();
+  service::SessionOptions options = patient();
   options.device_filters = {"/job:w/task:1"};
-  const Status status = Session::create(cluster.target(), model.graph(), options).status();
+  const Status status = service::Session::create(cluster.target(), model.graph(), options).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(base::message_of(status), HasSubstr("available devices are"));
 }
@@ -327,7 +328,8 @@ TEST_P(SessionOfACluster, keeps_to_what_its_master_sees_and_is_told) {
 
   Model hidden;
   hidden.constant({1}, "there", "/job:w/task:0");
-  const Status unseen = Session::create((*master)->target(), hidden.graph(), patient()).status();
+  const Status unseen =
+      service::Session::create((*master)->target(), hidden.graph(), patient()).status();
   EXPECT_THAT(base::message_of(unseen), HasSubstr("available devices are"));
 
   Model model;
@@ -337,7 +339,7 @@ TEST_P(SessionOfACluster, keeps_to_what_its_master_sees_and_is_told) {
       "Queue", {},
       {{"shared_name", std::string("q")}, {"dtypes", std::vector<std::string>{"float32"}}}, "q");
   model.add("QueueDequeue", {queue}, {{"dtypes", std::vector<std::string>{"float32"}}}, "take");
-  const auto session = Session::create((*master)->target(), model.graph(), patient());
+  const auto session = service::Session::create((*master)->target(), model.graph(), patient());
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_TRUE((*session)->run({}, {"own", "soft"}).ok());
   EXPECT_EQ((*session)->run({}, {"take"}).status().code(), StatusCode::kDeadlineExceeded);
@@ -350,7 +352,7 @@ TEST_P(SessionOfACluster, tells_its_client_where_nodes_were_placed) {
   const TestCluster cluster(2, GetParam());
   Model model;
   model.add("Variable", {}, variable_attrs("v", Shape{2}), "v", "/task:1");
-  SessionOptions options = patient();
+  service::SessionOptions options = patient();
   options.log_device_placement = true;
   const auto session = session_of(cluster, model, 0, options);
   std::string told = session->take_placement();
@@ -391,7 +393,7 @@ TEST_P(SessionOfACluster, reset_forgets_containers_and_ends_sessions) {
   }
   auto session = session_of(cluster, model);
   ASSERT_TRUE(session->run({}, {}, {"init_v", "init_w"}).ok());
-  ASSERT_TRUE(Session::reset(cluster.target(), {}).ok());
+  ASSERT_TRUE(service::Session::reset(cluster.target(), {}).ok());
   EXPECT_EQ(session->run({}, {"read_w"}).status().code(), StatusCode::kAborted);
   session = session_of(cluster, model);
   EXPECT_TRUE(session->run({}, {"read_w"}).ok());
@@ -426,7 +428,7 @@ class OneWayPushes : public ::testing::TestWithParam<int> {
 
   const TestCluster cluster_{2, ClusterKind{cluster::Protocol::kStarServerLite, GetParam()}};
   Model model_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<service::Session> session_;
 };
 INSTANTIATE_TEST_SUITE_P(Lanes, OneWayPushes, ::testing::Values(1, 3));
 

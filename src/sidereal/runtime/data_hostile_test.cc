@@ -153,7 +153,7 @@ TEST_P(DataHostile, thousands_of_silent_connections_keep_nobody_out) {
 
 TEST_P(DataLiars, heads_that_lie_end_their_connections) {
   const auto header = [](const std::function<void(wire::FrameHeader*)>& lie) {
-    wire::FrameHeader out = call_of(DataCall::kRun, 1);
+    wire::FrameHeader out = call_of(task::DataCall::kRun, 1);
     lie(&out);
     return bytes_of(out);
   };
@@ -209,7 +209,7 @@ TEST_P(DataLiars, tensors_that_lie_end_their_connections) {
       meta.put(slot.nbytes);
       for (const int64_t extent : slot.extents) meta.put(extent);
     }
-    wire::FrameHeader header = call_of(DataCall::kRun, 1);
+    wire::FrameHeader header = call_of(task::DataCall::kRun, 1);
     header.slot_count = static_cast<uint32_t>(slots.size());
     header.meta_bytes = static_cast<uint32_t>(meta.bytes().size());
     header.payload_bytes = payload_bytes;
@@ -259,7 +259,7 @@ TEST_P(DataLiars, tensors_that_no_machine_has_room_for_are_refused) {
   meta.put(uint16_t{0});
   meta.put(kBytes);
   meta.put(static_cast<int64_t>(kBytes / sizeof(float)));
-  wire::FrameHeader header = call_of(DataCall::kRun, 1);
+  wire::FrameHeader header = call_of(task::DataCall::kRun, 1);
   header.slot_count = 1;
   header.meta_bytes = static_cast<uint32_t>(meta.bytes().size());
   header.payload_bytes = kBytes;
@@ -290,33 +290,35 @@ TEST_P(DataLiars, who_means_another_server_is_told_so) {
 }
 
 TEST_P(DataLiars, calls_that_make_no_sense_are_answered) {
-  const std::string run = encode_run({.whole = true});
-  EXPECT_EQ(code_of(call_bytes(call_of(DataCall::kRun, 1), {}, run)), StatusCode::ABORTED);
-  EXPECT_EQ(code_of(call_bytes(call_of(DataCall::kRun, 1), {}, encode_run({}))),
+  const std::string run = task::encode_run({.whole = true});
+  EXPECT_EQ(code_of(call_bytes(call_of(task::DataCall::kRun, 1), {}, run)), StatusCode::ABORTED);
+  EXPECT_EQ(code_of(call_bytes(call_of(task::DataCall::kRun, 1), {}, task::encode_run({}))),
             StatusCode::ABORTED);
-  EXPECT_EQ(code_of(call_bytes(call_of(DataCall::kRun, 1), {}, "short")), StatusCode::DATA_LOSS);
-  EXPECT_EQ(code_of(call_bytes(call_of(DataCall::kRun, 1), {}, std::string(100'000, '\xff'))),
+  EXPECT_EQ(code_of(call_bytes(call_of(task::DataCall::kRun, 1), {}, "short")),
             StatusCode::DATA_LOSS);
-  EXPECT_EQ(code_of(call_bytes(call_of(DataCall::kRun, 1), {Tensor()}, run)),
+  EXPECT_EQ(code_of(call_bytes(call_of(task::DataCall::kRun, 1), {}, std::string(100'000, '\xff'))),
+            StatusCode::DATA_LOSS);
+  EXPECT_EQ(code_of(call_bytes(call_of(task::DataCall::kRun, 1), {Tensor()}, run)),
             StatusCode::INVALID_ARGUMENT);
   for (const int kind : {4, 255, 0xffff}) {
-    EXPECT_EQ(code_of(call_bytes(call_of(static_cast<DataCall>(kind), 1), {})),
+    EXPECT_EQ(code_of(call_bytes(call_of(static_cast<task::DataCall>(kind), 1), {})),
               StatusCode::UNIMPLEMENTED);
   }
-  EXPECT_EQ(code_of(call_bytes(call_of(DataCall::kTensors, 1), {}, "x")), StatusCode::DATA_LOSS);
-  EXPECT_EQ(code_of(call_bytes(call_of(DataCall::kTensors, 1), {},
-                               encode_tensors({.incarnation = 1, .keys = {{.edge = 1}}}))),
+  EXPECT_EQ(code_of(call_bytes(call_of(task::DataCall::kTensors, 1), {}, "x")),
+            StatusCode::DATA_LOSS);
+  EXPECT_EQ(code_of(call_bytes(call_of(task::DataCall::kTensors, 1), {},
+                               task::encode_tensors({.incarnation = 1, .keys = {{.edge = 1}}}))),
             StatusCode::ABORTED);
-  EXPECT_EQ(code_of(call_bytes(call_of(DataCall::kTensors, 1), {},
-                               encode_tensors({.keys = {{.edge = 1}, {.edge = 1}}}))),
+  EXPECT_EQ(code_of(call_bytes(call_of(task::DataCall::kTensors, 1), {},
+                               task::encode_tensors({.keys = {{.edge = 1}, {.edge = 1}}}))),
             StatusCode::INVALID_ARGUMENT);
-  for (const DataCall kind : {DataCall::kEndStep, DataCall::kCancelStep}) {
+  for (const task::DataCall kind : {task::DataCall::kEndStep, task::DataCall::kCancelStep}) {
     EXPECT_EQ(code_of(call_bytes(call_of(kind, 1), {Tensor::scalar<int32_t>(1)}, "more")),
               StatusCode::OK);
   }
   // Feeds in one place, or in places that are none.
   const auto peer = friendly();
-  std::string two = call_bytes(call_of(DataCall::kRun, 1),
+  std::string two = call_bytes(call_of(task::DataCall::kRun, 1),
                                {Tensor::scalar<int32_t>(1), Tensor::scalar<int32_t>(1)}, run);
   two[wire::kHeaderBytes + 16] = 0;
   peer->send(two);
@@ -345,7 +347,7 @@ TEST_P(DataLiars, steps_of_others_cannot_be_ended) {
   const auto peer = friendly();
   for (const wire::FrameHeader& head : heads) {
     peer->send(bytes_of({.method = wire::Method::kCancel, .call_id = head.call_id}));
-    for (const DataCall kind : {DataCall::kCancelStep, DataCall::kEndStep}) {
+    for (const task::DataCall kind : {task::DataCall::kCancelStep, task::DataCall::kEndStep}) {
       wire::FrameHeader call = call_of(kind, 1000);
       call.step = head.step;
       peer->send(call_bytes(call, {}));
@@ -358,15 +360,16 @@ TEST_P(DataLiars, steps_of_others_cannot_be_ended) {
 }
 
 TEST_P(DataLiars, questions_without_end_are_bounded_and_forgotten) {
-  TensorsExtra many;
+  task::TensorsExtra many;
   for (int64_t i = 0; i < 16'000; ++i) many.keys.push_back({.edge = i, .step = 0});
-  const std::string extra = encode_tensors(many);
+  const std::string extra = task::encode_tensors(many);
   // More than a frame may say.
   many.keys.resize(20'000);
-  EXPECT_EQ(code_of(call_bytes(call_of(DataCall::kTensors, 1), {}, encode_tensors(many))),
-            StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(
+      code_of(call_bytes(call_of(task::DataCall::kTensors, 1), {}, task::encode_tensors(many))),
+      StatusCode::RESOURCE_EXHAUSTED);
   const auto ask = [&](LanePeer& peer, uint64_t id, uint64_t step) {
-    wire::FrameHeader call = call_of(DataCall::kTensors, id);
+    wire::FrameHeader call = call_of(task::DataCall::kTensors, id);
     call.step = step;
     peer.send(call_bytes(call, {}, extra));
   };
@@ -401,10 +404,11 @@ TEST_P(DataLiars, floods_of_calls_leave_others_room) {
         std::string calls;
         constexpr int kAtOnce = 64;
         for (int i = 0; i < kAtOnce; ++i) {
-          wire::FrameHeader call = call_of(static_cast<DataCall>(kind), ++id);
+          wire::FrameHeader call = call_of(static_cast<task::DataCall>(kind), ++id);
           call.step = random();
-          if (kind == 0) calls += call_bytes(call, {}, encode_run({.whole = i % 2 == 0}));
-          if (kind == 1) calls += call_bytes(call, {}, encode_tensors({.keys = {{.edge = 1}}}));
+          if (kind == 0) calls += call_bytes(call, {}, task::encode_run({.whole = i % 2 == 0}));
+          if (kind == 1)
+            calls += call_bytes(call, {}, task::encode_tensors({.keys = {{.edge = 1}}}));
           if (kind == 1) calls += bytes_of({.method = wire::Method::kCancel, .call_id = id});
           if (kind == 2) calls += call_bytes(call, {});
         }
@@ -430,7 +434,7 @@ INSTANTIATE_TEST_SUITE_P(Ports, DataDrips, ::testing::Values(false), secrecy);
 
 TEST_P(DataDrips, of_a_payload_do_not_hold_room_for_ever) {
   // As large as what a lane receives at a time.
-  wire::FrameHeader header = call_of(DataCall::kRun, 1);
+  wire::FrameHeader header = call_of(task::DataCall::kRun, 1);
   header.slot_count = 1;
   header.payload_bytes = uint64_t{1} << 30;
   header.meta_bytes = 24;
@@ -504,7 +508,7 @@ TEST_P(LyingServers, end_calls_of_honest_drivers_in_time) {
     const auto lie = static_cast<Lie>(i % static_cast<uint64_t>(Lie::kLast));
     proxy_.change(change(lie, i));
     const Stopwatch of_lie;
-    RunOptions options;
+    service::RunOptions options;
     options.timeout = std::chrono::milliseconds(static_cast<int64_t>(kTimeout * 1000));
     const bool is_done = one->run({feed_of_x(3)}, {"back"}, {}, options).ok();
     worst = std::max(worst, of_lie.seconds());

@@ -149,7 +149,7 @@ Status run_there(const MappedCluster& cluster) {
   const ir::Output there = model.add("Neg", {model.placeholder("x")}, {}, "there", "/task:1");
   model.add("Neg", {there}, {}, "back", "/task:0");
   SR_ASSIGN_OR_RETURN(const auto session,
-                      Session::create(cluster.server(0).target(), model.graph(), {}));
+                      service::Session::create(cluster.server(0).target(), model.graph(), {}));
   return session->run({{"x", Tensor::of(Shape{1}, std::vector<float>{3})}}, {"back"}).status();
 }
 

@@ -6,9 +6,9 @@
 
 #include "sidereal/ir/function.h"
 #include "sidereal/ir/text.h"
-#include "sidereal/runtime/session.h"
 #include "sidereal/runtime/testing/figures.h"
 #include "sidereal/runtime/testing/processes.h"
+#include "sidereal/service/session.h"
 
 // Sessions on processes that are killed, stopped and restarted.
 
@@ -68,12 +68,14 @@ class Faults : public ::testing::TestWithParam<cluster::Protocol> {
         3, std::vector<std::string>{"--protocol", std::string(cluster::name_of(GetParam()))});
   }
 
-  std::unique_ptr<Session> session(int master, const ir::Graph& graph) {
-    auto made = Session::create(cluster_->target(master), graph, patient());
+  std::unique_ptr<service::Session> session(int master, const ir::Graph& graph) {
+    auto made = service::Session::create(cluster_->target(master), graph, patient());
     EXPECT_TRUE(made.ok()) << made.status();
     return made.ok() ? *std::move(made) : nullptr;
   }
-  std::unique_ptr<Session> session(int master = 0) { return session(master, model_.graph()); }
+  std::unique_ptr<service::Session> session(int master = 0) {
+    return session(master, model_.graph());
+  }
   void expect_forgotten(int task) {
     EXPECT_TRUE(eventually([&] {
       const auto status = cluster_->status(task);
@@ -116,7 +118,7 @@ TEST_P(Faults, a_peer_restarted_at_its_port_is_never_used_silently) {
   cluster_->kill(1);
   cluster_->start(1);
   ASSERT_TRUE(cluster_->is_up(1));
-  for (Session* const one : {first.get(), second.get()}) {
+  for (service::Session* const one : {first.get(), second.get()}) {
     const Status status = one->run({feed_of_x()}, {"back"}).status();
     EXPECT_THAT(status.code(), AnyOf(StatusCode::kUnavailable, StatusCode::kAborted)) << status;
     EXPECT_THAT(base::message_of(status), HasSubstr(kTask1));
@@ -215,7 +217,7 @@ TEST(ClientOfFaults, waits_for_what_never_comes) {
   const SpreadModel model(3);
   const char* const target = std::getenv(kTargetOfChild);
   if (target == nullptr) GTEST_SKIP() << "skipped: only for the test that starts and kills it";
-  auto session = Session::create(target, model.graph(), patient());
+  auto session = service::Session::create(target, model.graph(), patient());
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_TRUE((*session)->run({}, {"taken", "taken_elsewhere"}).ok());
 }
@@ -231,17 +233,17 @@ TEST_P(Faults, masters_forget_the_sessions_of_a_client_that_was_killed) {
 
 TEST_P(Faults, a_server_that_never_comes_up_is_named_at_the_deadline) {
   cluster_->kill(1);
-  SessionOptions options = patient();
+  service::SessionOptions options = patient();
   options.connect_timeout = std::chrono::milliseconds(700);
   Stopwatch watch;
-  Status status = Session::create(cluster_->target(), model_.graph(), options).status();
+  Status status = service::Session::create(cluster_->target(), model_.graph(), options).status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(base::message_of(status), HasSubstr(kTask1));
   EXPECT_LT(watch.seconds(), cluster_->allows(2.5));
   EXPECT_EQ(task_figure(cluster_->status(0), "sessions"), 0);
   EXPECT_EQ(task_figure(cluster_->status(2), "sessions"), 0);
   watch = Stopwatch();
-  status = Session::create(cluster_->target(1), model_.graph(), options).status();
+  status = service::Session::create(cluster_->target(1), model_.graph(), options).status();
   EXPECT_THAT(status.code(), AnyOf(StatusCode::kDeadlineExceeded, StatusCode::kUnavailable));
   EXPECT_THAT(base::message_of(status), HasSubstr(cluster_->address(1)));
   EXPECT_LT(watch.seconds(), cluster_->allows(5));
@@ -249,9 +251,10 @@ TEST_P(Faults, a_server_that_never_comes_up_is_named_at_the_deadline) {
 
 TEST_P(Faults, a_client_that_gives_up_leaves_no_session_in_the_making) {
   cluster_->kill(1);
-  SessionOptions options = patient();
+  service::SessionOptions options = patient();
   options.interrupt = [this] { return task_figure(cluster_->status(2), "sessions") == 1; };
-  const Status status = Session::create(cluster_->target(), model_.graph(), options).status();
+  const Status status =
+      service::Session::create(cluster_->target(), model_.graph(), options).status();
   EXPECT_EQ(status.code(), StatusCode::kCancelled) << status;
   expect_forgotten(0);
   expect_forgotten(2);
@@ -260,7 +263,7 @@ TEST_P(Faults, a_client_that_gives_up_leaves_no_session_in_the_making) {
 TEST_P(Faults, a_session_that_nobody_held_is_closed) {
   const auto stub = session::v1::Master::NewStub(cluster_->channel());
   session::v1::CreateSessionRequest request;
-  request.set_version(kSessionVersion);
+  request.set_version(service::kSessionVersion);
   session::v1::CreateSessionReply reply;
   request.set_graph(ir::to_text(model_.graph()));
   grpc::ClientContext context;

@@ -7,9 +7,9 @@
 
 #include "sidereal/metrics/figures.h"
 #include "sidereal/metrics/lane_metrics.h"
-#include "sidereal/runtime/figures_message.h"
-#include "sidereal/runtime/session.pb.h"
 #include "sidereal/runtime/testing/model.h"
+#include "sidereal/service/figures_message.h"
+#include "sidereal/service/session.pb.h"
 
 namespace sidereal::runtime {
 namespace {
@@ -88,7 +88,7 @@ TEST(FiguresOfAServer, count_what_sessions_do) {
   const auto server = whole_server();
   Model model;
   model.constant({1}, "a");
-  auto session = Session::create(server->target(), model.graph(), patient());
+  auto session = service::Session::create(server->target(), model.graph(), patient());
   ASSERT_TRUE(session.ok()) << session.status();
   for (int i = 0; i < 3; ++i) ASSERT_TRUE((*session)->run({}, {"a"}).ok());
   const Readings now = server->figures();
@@ -107,8 +107,8 @@ TEST(FiguresInMessages, arrive_as_they_were) {
   Readings sent;
   lane.figures.read(&sent);
   session::v1::TaskStatus message;
-  write_figures(sent, &message);
-  const Readings got = figures_of(message);
+  service::write_figures(sent, &message);
+  const Readings got = service::figures_of(message);
   ASSERT_EQ(got.all().size(), sent.all().size());
   for (const auto& [series, reading] : sent.all()) {
     const metrics::Reading& other = got.all().at(series);
@@ -141,10 +141,10 @@ TEST(FiguresInMessages, that_lie_are_left_out) {
   add(2, 2, {1, 2}, {1});
   add(2, 2, {1}, {-1});
   add(2, 2, {1, 2}, {INT64_MAX, INT64_MAX});
-  EXPECT_TRUE(figures_of(message).all().empty());
+  EXPECT_TRUE(service::figures_of(message).all().empty());
   add(2, 2, {1, 2}, {1, 1});
   *message.add_figures() = message.figures(message.figures_size() - 1);
-  const Readings got = figures_of(message);
+  const Readings got = service::figures_of(message);
   ASSERT_EQ(got.all().size(), 1u);
   EXPECT_EQ(got.all().begin()->second.histogram.count, 2);
 }

@@ -272,7 +272,7 @@ std::vector<Caller::Kind> small_calls() {
   using enum grpc::StatusCode;
   const auto bytes = [](const auto& request) { return request.SerializeAsString(); };
   v1::GetStatusRequest status;
-  status.set_version(kSessionVersion);
+  status.set_version(service::kSessionVersion);
   v1::StepRequest step;
   step.mutable_head()->set_session(1);
   v1::ProgramRequest piece;

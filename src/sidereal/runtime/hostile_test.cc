@@ -160,7 +160,7 @@ TEST_F(Hostile, questions_without_end_are_bounded) {
 
 TEST_F(Hostile, holds_on_a_task_say_who_they_are_first) {
   v1::AttachRequest head;
-  head.mutable_head()->set_version(kSessionVersion);
+  head.mutable_head()->set_version(service::kSessionVersion);
   head.mutable_head()->set_task("/job:w/replica:0/task:0");
   head.mutable_head()->set_session(5);
   v1::AttachRequest program;
@@ -205,7 +205,7 @@ TEST_F(Hostile, parts_of_steps_that_make_no_sense_are_refused) {
   grpc::ClientContext context;
   const auto hold = worker_->Attach(&context);
   v1::AttachRequest attach_head;
-  attach_head.mutable_head()->set_version(kSessionVersion);
+  attach_head.mutable_head()->set_version(service::kSessionVersion);
   attach_head.mutable_head()->set_task("/job:w/replica:0/task:0");
   attach_head.mutable_head()->set_session(6);
   ASSERT_TRUE(hold->Write(attach_head));
@@ -328,7 +328,7 @@ TEST_F(Hostile, steps_and_sessions_that_make_no_sense_are_refused) {
     return master_->CreateSession(&context, request, &reply).error_code();
   };
   EXPECT_EQ(code(), StatusCode::FAILED_PRECONDITION);
-  request.set_version(kSessionVersion);
+  request.set_version(service::kSessionVersion);
   request.set_graph("this is no graph");
   EXPECT_EQ(code(), StatusCode::INVALID_ARGUMENT);
   request.set_graph(ir::to_text(model_.graph()));

@@ -53,16 +53,16 @@ class Leaks : public ::testing::TestWithParam<Case> {
 
   void run_round() {
     if (GetParam().round == Round::kClientGoes) return let_a_client_go();
-    const auto made = Session::create(cluster_->target(), model_.graph(), patient());
+    const auto made = service::Session::create(cluster_->target(), model_.graph(), patient());
     ASSERT_TRUE(made.ok()) << made.status();
-    Session* const session = made->get();
+    service::Session* const session = made->get();
     if (GetParam().round == Round::kRuns) {
       ASSERT_TRUE(session->run({feed_of_x()}, {"back"}).ok());
     } else if (GetParam().round == Round::kFails) {
       const Status status = session->run({feed_of_x(3)}, {"back", "wants_two"}).status();
       ASSERT_EQ(status.code(), StatusCode::kInvalidArgument) << status;
     } else {
-      RunOptions options;
+      service::RunOptions options;
       options.timeout = std::chrono::milliseconds(5);
       const Status status = session->run({}, {"taken", "taken_elsewhere"}, {}, options).status();
       ASSERT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status;
@@ -74,7 +74,7 @@ class Leaks : public ::testing::TestWithParam<Case> {
   void let_a_client_go() {
     const auto stub = v1::Master::NewStub(cluster_->channel());
     v1::CreateSessionRequest request;
-    request.set_version(kSessionVersion);
+    request.set_version(service::kSessionVersion);
     request.set_graph(ir::to_text(model_.graph()));
     v1::CreateSessionReply made;
     grpc::ClientContext creating;

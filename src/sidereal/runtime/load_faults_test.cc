@@ -45,7 +45,7 @@ class Load {
  private:
   void step(const ir::Graph& graph) {
     if (session_ == nullptr) {
-      auto made = Session::create(target_, graph, options_);
+      auto made = service::Session::create(target_, graph, options_);
       if (!made.ok()) {
         // Whom it needs does not live.
         poll(nullptr, 0, 20);
@@ -67,8 +67,8 @@ class Load {
 
   const Lateness lateness_;
   const std::string target_;
-  SessionOptions options_ = patient();
-  std::unique_ptr<Session> session_;
+  service::SessionOptions options_ = patient();
+  std::unique_ptr<service::Session> session_;
   double worst_s_ = 0;
   std::atomic<int64_t> attempts_ = 0;
   std::atomic<int64_t> successes_ = 0;
@@ -97,13 +97,13 @@ class UnderLoad : public ::testing::TestWithParam<LoadKind> {
     for (const auto& load : loads_) ASSERT_TRUE(load->goes_on(100));
   }
   void init() {
-    const auto session = Session::create(cluster_->target(1), model_.graph(), patient());
+    const auto session = service::Session::create(cluster_->target(1), model_.graph(), patient());
     ASSERT_TRUE(session.ok()) << session.status();
     const auto done = (*session)->run({}, {}, {"init_honest"});
     EXPECT_TRUE(done.ok()) << done.status();
   }
   int64_t value() {
-    const auto session = Session::create(cluster_->target(1), model_.graph(), patient());
+    const auto session = service::Session::create(cluster_->target(1), model_.graph(), patient());
     EXPECT_TRUE(session.ok()) << session.status();
     if (!session.ok()) return -1;
     const auto got = (*session)->run({}, {"read_honest"});

@@ -8,9 +8,9 @@
 
 #include "sidereal/data/data_spec.h"
 #include "sidereal/data/reader.h"
-#include "sidereal/runtime/session.h"
-#include "sidereal/runtime/status_client.h"
 #include "sidereal/runtime/testing/model.h"
+#include "sidereal/service/session.h"
+#include "sidereal/service/status_client.h"
 
 // Loops of sessions over all protocols: what they compute, and how they end.
 
@@ -81,9 +81,9 @@ class Regression : public Model {
 
 Tensor rate() { return Tensor::scalar(0.001F); }
 
-LoopOptions training(int64_t rows) {
-  LoopOptions out;
-  out.fetches = {{.name = "loss", .keep = Keep::kSeries}};
+task::LoopOptions training(int64_t rows) {
+  task::LoopOptions out;
+  out.fetches = {{.name = "loss", .keep = task::Keep::kSeries}};
   out.targets = {"train"};
   out.source = synthetic(rows);
   out.columns = {{"x", "dense"}, {"y", "label"}};
@@ -94,9 +94,9 @@ LoopOptions training(int64_t rows) {
 
 class LoopOfACluster : public ::testing::TestWithParam<ClusterKind> {
  protected:
-  std::unique_ptr<Session> session_of(const ir::Graph& graph, int task = 0,
-                                      const SessionOptions& options = patient()) {
-    auto session = Session::create(cluster_.target(task), graph, options);
+  std::unique_ptr<service::Session> session_of(const ir::Graph& graph, int task = 0,
+                                               const service::SessionOptions& options = patient()) {
+    auto session = service::Session::create(cluster_.target(task), graph, options);
     EXPECT_TRUE(session.ok()) << session.status();
     return session.ok() ? *std::move(session) : nullptr;
   }
@@ -156,8 +156,8 @@ TEST_P(LoopOfACluster, numbers_its_steps_as_those_of_the_session) {
   }
   const auto again = session_of(model.graph());
   std::vector<double> numbers = {static_cast<double>(floats((*again->run({}, {"random"}))[0])[0])};
-  LoopOptions options;
-  options.fetches = {{.name = "random", .keep = Keep::kSeries}};
+  task::LoopOptions options;
+  options.fetches = {{.name = "random", .keep = task::Keep::kSeries}};
   options.steps = 4;
   const auto looped = again->run_loop(options);
   ASSERT_TRUE(looped.ok()) << looped.status();
@@ -169,7 +169,7 @@ TEST_P(LoopOfACluster, numbers_its_steps_as_those_of_the_session) {
 TEST_P(LoopOfACluster, keeps_several_steps_in_flight) {
   const Regression model;
   const auto session = session_of(model.graph());
-  LoopOptions options = training(10'000);
+  task::LoopOptions options = training(10'000);
   options.steps_in_flight = 4;
   options.epochs = 2;
   std::vector<std::vector<double>> runs;
@@ -192,8 +192,8 @@ TEST_P(LoopOfACluster, runs_on_several_lanes_each_with_its_rows) {
   Model model;
   model.add("Identity", {model.placeholder("y")}, {}, "back", "/task:1");
   const auto session = session_of(model.graph());
-  LoopOptions options;
-  options.fetches = {{.name = "back", .keep = Keep::kEach}};
+  task::LoopOptions options;
+  options.fetches = {{.name = "back", .keep = task::Keep::kEach}};
   options.source = synthetic(1000);
   options.columns = {{"y", "truth"}};
   options.kept_columns = {"truth"};
@@ -201,8 +201,8 @@ TEST_P(LoopOfACluster, runs_on_several_lanes_each_with_its_rows) {
   options.lanes = 0;
   std::vector<float> seen;
   std::map<int32_t, int64_t> steps;
-  LoopObserver observer;
-  observer.on_values = [&](LoopValues values) {
+  task::LoopObserver observer;
+  observer.on_values = [&](task::LoopValues values) {
     EXPECT_EQ(values.step, steps[values.lane]++);
     ASSERT_EQ(values.values.size(), 2U);
     const std::vector<float> back = floats(values.values[0].second);
@@ -231,10 +231,10 @@ TEST_P(LoopOfACluster, evaluates_and_takes_the_last_of_any_dtype) {
   model.add("Identity", {s}, {}, "t", "/task:1");
   const auto session = session_of(model.graph());
   ASSERT_TRUE(session->run({}, {}, {"init"}).ok());
-  LoopOptions options;
-  options.fetches = {{.name = "p", .keep = Keep::kLast},
-                     {.name = "t", .keep = Keep::kLast},
-                     {.name = "loss", .keep = Keep::kMean}};
+  task::LoopOptions options;
+  options.fetches = {{.name = "p", .keep = task::Keep::kLast},
+                     {.name = "t", .keep = task::Keep::kLast},
+                     {.name = "loss", .keep = task::Keep::kMean}};
   options.source = synthetic(1000);
   options.columns = {{"x", "dense"}, {"y", "label"}};
   options.constants = {{"s", text}};
@@ -254,12 +254,12 @@ TEST_P(LoopOfACluster, says_what_does_not_fit) {
   const Regression model;
   const auto session = session_of(model.graph());
   ASSERT_TRUE(session->run({}, {}, {"init"}).ok());
-  const auto error_of = [&](const LoopOptions& options) {
+  const auto error_of = [&](const task::LoopOptions& options) {
     const Status status = session->run_loop(options).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status;
     return base::message_of(status);
   };
-  LoopOptions options = training(1000);
+  task::LoopOptions options = training(1000);
   options.columns[0].second = "denses";
   EXPECT_THAT(error_of(options), HasSubstr("the data has no column 'denses'; it has label, dense"));
   options = training(1000);
@@ -285,14 +285,16 @@ TEST_P(LoopOfACluster, ends_when_it_is_cancelled_and_leaves_nothing) {
   const Regression model;
   const auto session = session_of(model.graph());
   ASSERT_TRUE(session->run({}, {}, {"init"}).ok());
-  LoopOptions options = training(1'000'000'000);
+  task::LoopOptions options = training(1'000'000'000);
   std::atomic<int> heard = 0;
-  LoopObserver observer;
-  observer.on_progress = [&](const LoopProgress& progress) { heard += progress.steps > 0 ? 1 : 0; };
+  task::LoopObserver observer;
+  observer.on_progress = [&](const task::LoopProgress& progress) {
+    heard += progress.steps > 0 ? 1 : 0;
+  };
   observer.is_cancelled = [&] { return heard > 0; };
   const Status status = session->run_loop(options, observer).status();
   EXPECT_EQ(status.code(), StatusCode::kCancelled) << status;
-  auto client = StatusClient::create(cluster_.target(), {}, std::chrono::seconds(60));
+  auto client = service::StatusClient::create(cluster_.target(), {}, std::chrono::seconds(60));
   ASSERT_TRUE(client.ok());
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (std::chrono::steady_clock::now() < until) {
@@ -311,8 +313,8 @@ TEST_P(LoopOfACluster, ends_with_its_session) {
   const auto session = session_of(model.graph());
   ASSERT_TRUE(session->run({}, {}, {"init"}).ok());
   std::thread closer;
-  LoopObserver observer;
-  observer.on_progress = [&](const LoopProgress&) {
+  task::LoopObserver observer;
+  observer.on_progress = [&](const task::LoopProgress&) {
     if (!closer.joinable()) closer = std::thread([&] { static_cast<void>(session->close()); });
   };
   const Status status = session->run_loop(training(1'000'000'000), observer).status();
@@ -325,8 +327,8 @@ TEST_P(LoopOfACluster, names_a_task_that_is_lost) {
   const auto session = session_of(model.graph());
   ASSERT_TRUE(session->run({}, {}, {"init"}).ok());
   std::thread stopper;
-  LoopObserver observer;
-  observer.on_progress = [&](const LoopProgress&) {
+  task::LoopObserver observer;
+  observer.on_progress = [&](const task::LoopProgress&) {
     if (!stopper.joinable()) stopper = std::thread([&] { cluster_.stop(1); });
   };
   const Status status = session->run_loop(training(1'000'000'000), observer).status();
@@ -362,7 +364,7 @@ TEST_P(LoopOfACluster, traces_the_steps_that_are_asked_for) {
   const Regression model;
   const auto session = session_of(model.graph());
   ASSERT_TRUE(session->run({}, {}, {"init"}).ok());
-  LoopOptions options = training(1000);
+  task::LoopOptions options = training(1000);
   options.first_step = 100;
   options.trace_first = 103;
   options.trace_end = 105;
@@ -380,8 +382,8 @@ TEST_P(LoopOfACluster, ends_a_step_that_does_not_in_time) {
       "/task:1");
   model.add("QueueDequeue", {queue}, {{"dtypes", std::vector<std::string>{"float32"}}}, "take");
   const auto session = session_of(model.graph());
-  LoopOptions options;
-  options.fetches = {{.name = "take", .keep = Keep::kLast}};
+  task::LoopOptions options;
+  options.fetches = {{.name = "take", .keep = task::Keep::kLast}};
   options.steps = 3;
   options.step_timeout = milliseconds(300);
   const Status status = session->run_loop(options).status();
@@ -396,12 +398,12 @@ TEST_P(LoopOfACluster, holds_up_for_a_client_that_does_not_listen) {
       model.add("Const", {}, {{"value", Tensor::zeros(DType::kFloat32, Shape{1 << 18})}});
   model.add("Identity", {big}, {}, "big", "/task:0");
   const auto session = session_of(model.graph());
-  LoopOptions options;
-  options.fetches = {{.name = "big", .keep = Keep::kEach}};
+  task::LoopOptions options;
+  options.fetches = {{.name = "big", .keep = task::Keep::kEach}};
   options.steps = 3000;
   int64_t heard = 0;
-  LoopObserver observer;
-  observer.on_values = [&](const LoopValues& values) { EXPECT_EQ(values.step, heard++); };
+  task::LoopObserver observer;
+  observer.on_values = [&](const task::LoopValues& values) { EXPECT_EQ(values.step, heard++); };
   const auto looped = session->run_loop(options, observer);
   ASSERT_TRUE(looped.ok()) << looped.status();
   EXPECT_EQ(heard, 3000);

@@ -1,4 +1,4 @@
-#include "sidereal/runtime/placement.h"
+#include "sidereal/master/placement.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,14 +24,15 @@ TEST(Placement, is_that_of_a_session_without_asking_anybody) {
   Model model;
   model.constant({1}, "there", "/job:ps/task:1");
   model.constant({1}, "open");
-  auto placed = place_on_cluster(model.graph(), two_jobs(), {}, registry);
+  auto placed = master::place_on_cluster(model.graph(), two_jobs(), {}, registry);
   ASSERT_TRUE(placed.ok()) << placed.status();
-  EXPECT_EQ(placement_lines(*placed),
+  EXPECT_EQ(master::placement_lines(*placed),
             "there: (Const): /job:ps/replica:0/task:1/device:CPU:0\n"
             "open: (Const): /job:ps/replica:0/task:0/device:CPU:0\n");
-  placed = place_on_cluster(model.graph(), two_jobs(), {.master = "/job:worker/task:0"}, registry);
+  placed = master::place_on_cluster(model.graph(), two_jobs(), {.master = "/job:worker/task:0"},
+                                    registry);
   ASSERT_TRUE(placed.ok()) << placed.status();
-  EXPECT_EQ(placement_lines(*placed, 1),
+  EXPECT_EQ(master::placement_lines(*placed, 1),
             "open: (Const): /job:worker/replica:0/task:0/device:CPU:0\n");
   EXPECT_EQ(passes::placement_report(*placed).tasks.size(), 2);
 }
@@ -41,8 +42,10 @@ TEST(Placement, says_what_cannot_be_placed) {
   ops::register_all(&registry);
   Model model;
   model.constant({1}, "there", "/job:ps/task:7");
-  const auto message = [&](const cluster::ClusterSpec& cluster, const PlacementOptions& options) {
-    return base::message_of(place_on_cluster(model.graph(), cluster, options, registry).status());
+  const auto message = [&](const cluster::ClusterSpec& cluster,
+                           const master::PlacementOptions& options) {
+    return base::message_of(
+        master::place_on_cluster(model.graph(), cluster, options, registry).status());
   };
   EXPECT_THAT(message(two_jobs(), {}), HasSubstr("available devices are"));
   EXPECT_THAT(message(two_jobs(), {.master = "/job:chief"}), HasSubstr("/job:chief"));

@@ -3,11 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sidereal/runtime/session.h"
-#include "sidereal/runtime/status_client.h"
 #include "sidereal/runtime/testing/data_port.h"
 #include "sidereal/runtime/testing/figures.h"
 #include "sidereal/runtime/testing/model.h"
+#include "sidereal/service/session.h"
+#include "sidereal/service/status_client.h"
 
 namespace sidereal::runtime {
 namespace {
@@ -54,44 +54,45 @@ class TrainingModel : public Model {
   }
 };
 
-std::vector<Session::Feed> feed(float x) {
+std::vector<service::Session::Feed> feed(float x) {
   return {{"x", Tensor::of(Shape{2}, std::vector<float>{x, -x})}};
 }
 
 class PullsAheadInSessions : public ::testing::TestWithParam<int> {
  protected:
-  std::unique_ptr<Session> session(std::optional<int64_t> pull_ahead_ms, bool isolated = false) {
-    SessionOptions options;
+  std::unique_ptr<service::Session> session(std::optional<int64_t> pull_ahead_ms,
+                                            bool isolated = false) {
+    service::SessionOptions options;
     options.pull_ahead_ms = pull_ahead_ms;
     options.isolate_session_state = isolated;
-    auto made = Session::create(cluster_.target(), model_.graph(), options);
+    auto made = service::Session::create(cluster_.target(), model_.graph(), options);
     EXPECT_TRUE(made.ok()) << made.status();
     return made.ok() ? *std::move(made) : nullptr;
   }
-  static void init(Session* session) {
+  static void init(service::Session* session) {
     const auto done = session->run({}, {}, {"init_v", "init_w"});
     ASSERT_TRUE(done.ok()) << done.status();
   }
   /// A step that adds `x`; what it read of v.
-  static float train(Session* session, float x) {
+  static float train(service::Session* session, float x) {
     const auto got = session->run(feed(x), {"read_v", "change"}, {"train_v", "train_w"});
     EXPECT_TRUE(got.ok()) << got.status();
     return got.ok() ? floats((*got)[0])[0] : -1;
   }
-  static float look(Session* session) {
+  static float look(service::Session* session) {
     const auto got = session->run({}, {"look_v"});
     EXPECT_TRUE(got.ok()) << got.status();
     return got.ok() ? floats((*got)[0])[0] : -1;
   }
   /// Looks until it sees `value`, to which pushes of others are on their way; for 20 s.
-  static void expect_soon(Session* session, float value) {
+  static void expect_soon(service::Session* session, float value) {
     const Stopwatch watch;
     float seen = look(session);
     while (seen != value && watch.seconds() < 20) seen = look(session);
     EXPECT_EQ(seen, value);
   }
-  TaskReport report() {
-    auto client = StatusClient::create(cluster_.options().cluster, {});
+  service::TaskReport report() {
+    auto client = service::StatusClient::create(cluster_.options().cluster, {});
     EXPECT_TRUE(client.ok()) << client.status();
     return (*client)->ask(milliseconds(20'000)).front();
   }
@@ -105,10 +106,10 @@ INSTANTIATE_TEST_SUITE_P(OnLanes, PullsAheadInSessions, ::testing::Values(1, 3))
 TEST_P(PullsAheadInSessions, one_worker_gets_the_same_bits_whatever_it_runs_in_between) {
   const auto with = session(kLongMs, true);
   const auto without = session(0, true);
-  for (Session* const one : {with.get(), without.get()}) init(one);
+  for (service::Session* const one : {with.get(), without.get()}) init(one);
   for (int i = 0; i < 60; ++i) {
     std::vector<std::vector<float>> got;
-    for (Session* const one : {with.get(), without.get()}) {
+    for (service::Session* const one : {with.get(), without.get()}) {
       if (i % 20 == 19) init(one);
       const auto step = i % 7 == 6
                             ? one->run({}, {"look_v", "look_w"})
@@ -120,7 +121,7 @@ TEST_P(PullsAheadInSessions, one_worker_gets_the_same_bits_whatever_it_runs_in_b
     const size_t half = got.size() / 2;
     for (size_t k = 0; k < half; ++k) EXPECT_EQ(got[k], got[half + k]) << "step " << i;
   }
-  const TaskReport now = report();
+  const service::TaskReport now = report();
   EXPECT_GT(now.figures.value("sidereal_task_pulls_ahead_total"), 20);
   EXPECT_GT(now.figures.value("sidereal_task_pulls_thrown_away_total"), 0);
   EXPECT_LT(now.figures.value("sidereal_task_pulls_thrown_away_total"),
@@ -192,7 +193,7 @@ TEST_P(PullsAheadInSessions, closing_and_resetting_leave_nothing_behind) {
   }
   auto one = session(kLongMs);
   for (int k = 4; k < 8; ++k) EXPECT_EQ(train(one.get(), 2), 2 * static_cast<float>(k));
-  const Status reset = Session::reset(cluster_.target(), {}, SessionOptions());
+  const Status reset = service::Session::reset(cluster_.target(), {}, service::SessionOptions());
   EXPECT_TRUE(reset.ok()) << reset;
   EXPECT_FALSE(one->run(feed(1), {"read_v"}, {"train_v", "train_w"}).ok());
   one = session(kLongMs);
@@ -206,15 +207,15 @@ TEST_P(PullsAheadInSessions, closing_and_resetting_leave_nothing_behind) {
 }
 
 TEST_P(PullsAheadInSessions, a_limit_that_cannot_be_is_refused) {
-  SessionOptions options;
+  service::SessionOptions options;
   options.pull_ahead_ms = -1;
-  const auto made = Session::create(cluster_.target(), model_.graph(), options);
+  const auto made = service::Session::create(cluster_.target(), model_.graph(), options);
   EXPECT_EQ(made.status().code(), StatusCode::kInvalidArgument) << made.status();
 }
 
 /// Steps in a second of a session whose answers from its ps are a millisecond late; its client
 /// works for `work` before each.
-double steps_per_second(Session* session, milliseconds work) {
+double steps_per_second(service::Session* session, milliseconds work) {
   constexpr int kSteps = 200;
   const Stopwatch watch;
   for (int i = 0; i < kSteps; ++i) {
@@ -245,10 +246,10 @@ class PullsAheadThroughAProxy : public ::testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   /// A session with variables that have values.
-  std::unique_ptr<Session> session(int64_t pull_ahead_ms) {
-    SessionOptions options;
+  std::unique_ptr<service::Session> session(int64_t pull_ahead_ms) {
+    service::SessionOptions options;
     options.pull_ahead_ms = pull_ahead_ms;
-    auto made = Session::create(cluster_->target(0), model_.graph(), options);
+    auto made = service::Session::create(cluster_->target(0), model_.graph(), options);
     EXPECT_TRUE(made.ok()) << made.status();
     if (!made.ok()) return nullptr;
     const auto done = (*made)->run({}, {}, {"init_v", "init_w"});

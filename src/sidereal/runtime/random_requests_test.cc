@@ -5,11 +5,11 @@
 #include <random>
 
 #include "sidereal/ir/text.h"
-#include "sidereal/runtime/session.grpc.pb.h"
-#include "sidereal/runtime/session.h"
-#include "sidereal/runtime/tensor_pieces.h"
 #include "sidereal/runtime/testing/model.h"
-#include "sidereal/runtime/worker_service.h"
+#include "sidereal/service/session.grpc.pb.h"
+#include "sidereal/service/session.h"
+#include "sidereal/service/tensor_pieces.h"
+#include "sidereal/service/worker_service.h"
 
 // Requests that were changed at random: each is answered, and the server goes on.
 
@@ -68,7 +68,7 @@ class Mutator {
 template <class Message, class Cutter>
 std::vector<Message> pieces_of(const Tensor& value, Cutter into) {
   std::vector<Message> out;
-  PieceCutter cutter(0, value);
+  service::PieceCutter cutter(0, value);
   while (!cutter.done()) cutter.next(into(&out.emplace_back()));
   return out;
 }
@@ -84,9 +84,9 @@ TEST(RandomPieces, are_tensors_or_refused) {
   }
   int joined = 0;
   for (int i = 0; i < 5000; ++i) {
-    const auto room = std::make_shared<ArrivingBytes>(uint64_t{1} << 24);
+    const auto room = std::make_shared<service::ArrivingBytes>(uint64_t{1} << 24);
     {
-      PieceJoiner joiner(2, room);
+      service::PieceJoiner joiner(2, room);
       for (uint64_t k = 0; k < 3; ++k) {
         for (const v1::TensorPiece& piece : pieces[mutate.below(pieces.size())]) {
           const auto got = joiner.add(mutate.changed(piece));
@@ -135,7 +135,7 @@ class RandomRequests : public ::testing::Test {
 
 TEST_F(RandomRequests, to_the_master_are_answered) {
   v1::CreateSessionRequest create;
-  create.set_version(kSessionVersion);
+  create.set_version(service::kSessionVersion);
   create.set_graph(ir::to_text(model_.graph()));
   create.mutable_config()->add_device_filters("/job:localhost");
   create.set_timeout_ms(100);
@@ -166,7 +166,7 @@ TEST_F(RandomRequests, to_the_master_are_answered) {
 
 TEST_F(RandomRequests, to_the_worker_are_answered) {
   std::vector<v1::AttachRequest> attach(3);
-  attach[0].mutable_head()->set_version(kSessionVersion);
+  attach[0].mutable_head()->set_version(service::kSessionVersion);
   attach[0].mutable_head()->set_task(server_->task());
   attach[0].mutable_head()->set_session(7);
   attach[1].set_program("program");
@@ -187,7 +187,7 @@ TEST_F(RandomRequests, to_the_worker_are_answered) {
     static_cast<void>(worker_->RecvTensors(&receiving, mutate_.changed(receive))->Finish());
   }
   // It goes on.
-  auto session = Session::create(server_->target(), model_.graph(), patient());
+  auto session = service::Session::create(server_->target(), model_.graph(), patient());
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_TRUE((*session)->run({{"x", Tensor::of(Shape{2}, std::vector<float>{1, 2})}}, {"y"}).ok());
 }

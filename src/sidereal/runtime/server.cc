@@ -9,31 +9,31 @@
 #include "sidereal/base/log.h"
 #include "sidereal/cluster/task_name.h"
 #include "sidereal/lane/spin.h"
+#include "sidereal/master/master_session.h"
 #include "sidereal/metrics/lane_metrics.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/passes/pipeline.h"
-#include "sidereal/runtime/callback_threads.h"
-#include "sidereal/runtime/channels.h"
-#include "sidereal/runtime/data_channels.h"
-#include "sidereal/runtime/data_finder.h"
-#include "sidereal/runtime/data_port.h"
 #include "sidereal/runtime/endpoint_map.h"
-#include "sidereal/runtime/grpc_alarm.h"
-#include "sidereal/runtime/grpc_server.h"
-#include "sidereal/runtime/master_service.h"
-#include "sidereal/runtime/master_session.h"
-#include "sidereal/runtime/pulls_ahead.h"
-#include "sidereal/runtime/remote_link.h"
 #include "sidereal/runtime/server_settings.h"
-#include "sidereal/runtime/tensor_pieces.h"
-#include "sidereal/runtime/worker_service.h"
 #include "sidereal/scrape/prometheus_text.h"
 #include "sidereal/scrape/scrape_server.h"
 #include "sidereal/security/listener.h"
+#include "sidereal/service/callback_threads.h"
+#include "sidereal/service/channels.h"
+#include "sidereal/service/data_finder.h"
+#include "sidereal/service/grpc_alarm.h"
+#include "sidereal/service/grpc_server.h"
+#include "sidereal/service/master_service.h"
+#include "sidereal/service/remote_link.h"
+#include "sidereal/service/tensor_pieces.h"
+#include "sidereal/service/worker_service.h"
 #include "sidereal/sys/address.h"
 #include "sidereal/sys/posix/cpus.h"
 #include "sidereal/sys/posix/posix.h"
 #include "sidereal/sys/posix/process.h"
+#include "sidereal/task/data_channels.h"
+#include "sidereal/task/data_port.h"
+#include "sidereal/task/pulls_ahead.h"
 
 namespace sidereal::runtime {
 
@@ -50,7 +50,7 @@ class Server::Impl {
   ~Impl() { stop(0); }
 
   Status start(const ServerOptions& options) {
-    keep_callback_threads();
+    service::keep_callback_threads();
     SR_ASSIGN_OR_RETURN(const std::string address,
                         options.cluster.task_address(options.job, options.task));
     SR_RETURN_IF_ERROR(check_addresses(options.cluster));
@@ -197,25 +197,25 @@ class Server::Impl {
 
   Status start_services(const ServerOptions& options) {
     sys::posix::keep_freed_memory();
-    channels_ = std::make_unique<Channels>(cluster_, credentials_);
-    peers_ = std::make_unique<RemotePeers>(channels_.get());
+    channels_ = std::make_unique<service::Channels>(cluster_, credentials_);
+    peers_ = std::make_unique<service::RemotePeers>(channels_.get());
     uint64_t incarnation = 0;
     while (incarnation == 0) incarnation = random_->next();
     const bool has_data_port = cluster::has_data_port(options.protocol);
-    TaskOptions task{.name = task_name_,
-                     .incarnation = incarnation,
-                     .lanes = options.lanes,
-                     .intra_op_threads = options.intra_op_threads,
-                     .host_functions = options.host_functions};
+    task::TaskOptions task{.name = task_name_,
+                           .incarnation = incarnation,
+                           .lanes = options.lanes,
+                           .intra_op_threads = options.intra_op_threads,
+                           .host_functions = options.host_functions};
     if (has_data_port) {
       SR_RETURN_IF_ERROR(config::validate(options.data));
       set_up_lanes(options, &task);
     }
-    SR_ASSIGN_OR_RETURN(task_, Task::create(std::move(task)));
+    SR_ASSIGN_OR_RETURN(task_, task::Task::create(std::move(task)));
     protocol_ = options.protocol;
     if (has_data_port) SR_RETURN_IF_ERROR(open_data_ports(options));
     std::vector<int> data_ports;
-    std::vector<Peers*> peers;
+    std::vector<task::Peers*> peers;
     for (const auto& lane : data_lanes_) {
       data_ports.push_back(lane->port->port());
       peers.push_back(lane->channels.get());
@@ -224,35 +224,35 @@ class Server::Impl {
     if (peers.empty()) peers.push_back(peers_.get());
     // Half of the machine: the other half is for what is made of it.
     const auto memory = static_cast<uint64_t>(sys::posix::process_figures().memory_limit);
-    arriving_ = std::make_shared<ArrivingBytes>(memory / 2);
-    worker_ = std::make_unique<WorkerService>(
-        WorkerServiceOptions{.task = task_.get(),
-                             .figures = [this] { return figures(); },
-                             .cluster = cluster_.to_json(),
-                             .arriving = arriving_,
-                             .protocol = protocol_,
-                             .data_ports = std::move(data_ports),
-                             .settings = settings_});
+    arriving_ = std::make_shared<service::ArrivingBytes>(memory / 2);
+    worker_ = std::make_unique<service::WorkerService>(
+        service::WorkerServiceOptions{.task = task_.get(),
+                                      .figures = [this] { return figures(); },
+                                      .cluster = cluster_.to_json(),
+                                      .arriving = arriving_,
+                                      .protocol = protocol_,
+                                      .data_ports = std::move(data_ports),
+                                      .settings = settings_});
     ops::register_all(&context_.registry);
     exec::register_kernels(&context_.kernels);
     context_.task = task_.get();
-    tasks_ = std::make_unique<RemoteTasks>(channels_.get());
+    tasks_ = std::make_unique<service::RemoteTasks>(channels_.get());
     context_.tasks = tasks_.get();
-    context_.new_alarm = grpc_alarm;
+    context_.new_alarm = service::grpc_alarm;
     context_.protocol = protocol_;
     context_.threads = &threads_;
     context_.random = [this] { return random_->next(); };
     SR_RETURN_IF_ERROR(set_defaults(options));
-    master_ = std::make_unique<MasterService>(&context_, channels_.get(), arriving_);
+    master_ = std::make_unique<service::MasterService>(&context_, channels_.get(), arriving_);
     task_->start(peers);
 
-    grpc_ = GrpcServer::start({worker_->service(), master_->service()}, listener_.get());
+    grpc_ = service::GrpcServer::start({worker_->service(), master_->service()}, listener_.get());
     if (grpc_ != nullptr) return {};
     return base::make_status(StatusCode::kUnknown, "Could not start gRPC server");
   }
 
   /// How lanes wait and where they run; says so.
-  void set_up_lanes(const ServerOptions& options, TaskOptions* task) {
+  void set_up_lanes(const ServerOptions& options, task::TaskOptions* task) {
     const sys::posix::UsableCpus usable = sys::posix::usable_cpus();
     task->spin_us = options.data.spin_us;
     if (task->spin_us == lane::kSpinAdaptive && options.lanes > usable.count()) {
@@ -271,7 +271,7 @@ class Server::Impl {
         said, task->cpus.empty() ? "" : " pinned_to=" + settings_["pinned_to"], settings_["cpus"]);
   }
 
-  void pin_lanes(int lanes, const sys::posix::UsableCpus& usable, TaskOptions* task) {
+  void pin_lanes(int lanes, const sys::posix::UsableCpus& usable, task::TaskOptions* task) {
     claimed_ = sys::posix::CpuClaim::create(usable.cpus, lanes);
     if (static_cast<int>(claimed_->cpus().size()) == lanes) {
       task->cpus = claimed_->cpus();
@@ -286,9 +286,9 @@ class Server::Impl {
   /// What carries calls of a lane of the task, and takes calls of others.
   struct DataLane {
     std::unique_ptr<transport::Endpoint> endpoint;
-    std::unique_ptr<DataFinder> finder;
-    std::unique_ptr<DataChannels> channels;
-    std::unique_ptr<DataPort> port;
+    std::unique_ptr<service::DataFinder> finder;
+    std::unique_ptr<task::DataChannels> channels;
+    std::unique_ptr<task::DataPort> port;
   };
 
   /// Where other tasks' lanes connect, and connections to theirs.
@@ -313,19 +313,20 @@ class Server::Impl {
                                             .lane_count = static_cast<uint32_t>(task_->lanes())},
                                            options.data, credentials_));
     SR_ASSIGN_OR_RETURN(out->port,
-                        DataPort::create(task_.get(), index, out->endpoint.get(), address));
-    out->finder =
-        std::make_unique<DataFinder>(channels_.get(), task_.get(), index,
-                                     std::chrono::milliseconds(options.data.connect_deadline_ms));
-    out->channels = std::make_unique<DataChannels>(
+                        task::DataPort::create(task_.get(), index, out->endpoint.get(), address));
+    out->finder = std::make_unique<service::DataFinder>(
+        channels_.get(), task_.get(), index,
+        std::chrono::milliseconds(options.data.connect_deadline_ms));
+    out->channels = std::make_unique<task::DataChannels>(
         task_.get(), out->endpoint.get(),
-        [this, index, finder = out->finder.get()](const std::string& task, int lane, uint64_t peer,
-                                                  std::function<void(Result<LaneAddress>)> done) {
+        [this, index, finder = out->finder.get()](
+            const std::string& task, int lane, uint64_t peer,
+            std::function<void(Result<task::LaneAddress>)> done) {
           const std::optional<sys::Address> mapped = endpoint_map_.find(channels_->address(task));
           if (!mapped) return finder->find(task, lane, peer, std::move(done));
           // A map knows one port of a task, that of its first lane, which passes calls on.
           static_cast<void>(task_->post_urgent(index, [done = std::move(done), address = *mapped] {
-            done(LaneAddress{.address = address, .lane = 0});
+            done(task::LaneAddress{.address = address, .lane = 0});
           }));
         },
         [this](const std::string& task) { return channels_->describe(task); }, random_.get());
@@ -396,9 +397,9 @@ class Server::Impl {
     for (const std::string& filter : options.device_filters) {
       SR_ASSIGN_OR_RETURN(context_.device_filters.emplace_back(), ir::DeviceSpec::parse(filter));
     }
-    const SessionOptions& given = options.session_defaults;
+    const service::SessionOptions& given = options.session_defaults;
     SR_ASSIGN_OR_RETURN(const ir::DType compute, passes::parse_compute_dtype(given.compute_dtype));
-    SR_RETURN_IF_ERROR(check_pull_ahead(given.pull_ahead_ms.value_or(0)));
+    SR_RETURN_IF_ERROR(task::check_pull_ahead(given.pull_ahead_ms.value_or(0)));
     context_.defaults = {.allow_soft_placement = given.allow_soft_placement,
                          .log_device_placement = given.log_device_placement,
                          .device_filters = given.device_filters,
@@ -406,7 +407,7 @@ class Server::Impl {
                          .isolate_session_state = given.isolate_session_state,
                          .compute_dtype = compute,
                          .tensor_fuse = given.tensor_fuse,
-                         .pull_ahead_ms = given.pull_ahead_ms.value_or(kPullAheadMs)};
+                         .pull_ahead_ms = given.pull_ahead_ms.value_or(task::kPullAheadMs)};
     return {};
   }
 
@@ -423,23 +424,23 @@ class Server::Impl {
 
   const std::unique_ptr<sys::Clock> clock_ = sys::posix::create_clock();
   const int64_t began_ = clock_->now();
-  std::shared_ptr<ArrivingBytes> arriving_;
+  std::shared_ptr<service::ArrivingBytes> arriving_;
   std::unique_ptr<sys::Random> random_ = sys::posix::create_random();
   std::map<std::string, std::string> settings_;  // With who said them.
   std::unique_ptr<sys::posix::CpuClaim> claimed_;
   std::unique_ptr<security::Listener> listener_;
-  std::unique_ptr<Channels> channels_;
-  std::unique_ptr<RemotePeers> peers_;
-  std::unique_ptr<Task> task_;
+  std::unique_ptr<service::Channels> channels_;
+  std::unique_ptr<service::RemotePeers> peers_;
+  std::unique_ptr<task::Task> task_;
   EndpointMap endpoint_map_;
   // On the lanes of the task, which have stopped when they go.
   std::vector<std::unique_ptr<DataLane>> data_lanes_;
-  std::unique_ptr<RemoteTasks> tasks_;
-  MasterContext context_;
-  std::unique_ptr<WorkerService> worker_;
-  std::unique_ptr<MasterService> master_;
-  std::unique_ptr<GrpcServer> grpc_;
-  Threads threads_;                                // Its threads use all of the above.
+  std::unique_ptr<service::RemoteTasks> tasks_;
+  master::MasterContext context_;
+  std::unique_ptr<service::WorkerService> worker_;
+  std::unique_ptr<service::MasterService> master_;
+  std::unique_ptr<service::GrpcServer> grpc_;
+  master::Threads threads_;                        // Its threads use all of the above.
   std::unique_ptr<scrape::ScrapeServer> scrapes_;  // Reads figures of all of the above.
 };
 

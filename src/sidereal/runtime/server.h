@@ -12,8 +12,8 @@
 #include "sidereal/cluster/protocol.h"
 #include "sidereal/config/options.h"
 #include "sidereal/metrics/figures.h"
-#include "sidereal/runtime/session.h"
 #include "sidereal/security/credentials.h"
+#include "sidereal/service/session.h"
 
 namespace sidereal::ports {
 class HostFunctions;
@@ -56,7 +56,7 @@ struct ServerOptions {
   std::vector<std::string> device_filters = {};
   /// What holds where a client of this master asks for nothing else: the options that go with a
   /// session to its master. A yes here cannot be taken back by a client.
-  SessionOptions session_defaults = {};
+  service::SessionOptions session_defaults = {};
   /// Functions of this process for the op HostFunction; nullptr: none. Called on the task's lane.
   std::shared_ptr<ports::HostFunctions> host_functions = nullptr;
 };

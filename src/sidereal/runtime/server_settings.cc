@@ -9,8 +9,8 @@
 #include "sidereal/base/strings.h"
 #include "sidereal/lane/spin.h"
 #include "sidereal/runtime/endpoint_map.h"
-#include "sidereal/runtime/task.h"
 #include "sidereal/sys/posix/cpus.h"
+#include "sidereal/task/task.h"
 
 namespace sidereal::runtime {
 
@@ -97,11 +97,11 @@ class Completion {
 
   Status set_lanes() {
     SR_ASSIGN_OR_RETURN(const std::optional<int64_t> said,
-                        read_int(environment_, names_.lanes, 1, Task::kLanesMax));
+                        read_int(environment_, names_.lanes, 1, task::Task::kLanesMax));
     if (given_.lanes) {
-      if (*given_.lanes < 1 || *given_.lanes > Task::kLanesMax) {
+      if (*given_.lanes < 1 || *given_.lanes > task::Task::kLanesMax) {
         return base::invalid_argument("lanes is {}; it must be from 1 to {}", *given_.lanes,
-                                      Task::kLanesMax);
+                                      task::Task::kLanesMax);
       }
       options_.lanes = static_cast<int>(*given_.lanes);
       note("lanes", "option");

@@ -8,12 +8,12 @@
 #include <thread>
 
 #include "sidereal/ir/text.h"
-#include "sidereal/runtime/session.grpc.pb.h"
-#include "sidereal/runtime/session.h"
 #include "sidereal/runtime/testing/figures.h"
 #include "sidereal/runtime/testing/model.h"
 #include "sidereal/runtime/testing/processes.h"
-#include "sidereal/runtime/worker_service.h"
+#include "sidereal/service/session.grpc.pb.h"
+#include "sidereal/service/session.h"
+#include "sidereal/service/worker_service.h"
 
 namespace sidereal::runtime {
 namespace {
@@ -35,7 +35,7 @@ class Services : public ::testing::Test {
 
   v1::CreateSessionReply create(const ir::Graph& graph) {
     v1::CreateSessionRequest request;
-    request.set_version(kSessionVersion);
+    request.set_version(service::kSessionVersion);
     request.set_graph(ir::to_text(graph));
     v1::CreateSessionReply reply;
     grpc::ClientContext context;
@@ -46,7 +46,7 @@ class Services : public ::testing::Test {
 
   grpc::Status create_from(const std::string& nodes) {
     v1::CreateSessionRequest request;
-    request.set_version(kSessionVersion);
+    request.set_version(service::kSessionVersion);
     request.set_graph("sidereal-graph 1\n" + nodes);
     v1::CreateSessionReply reply;
     grpc::ClientContext context;
@@ -65,7 +65,7 @@ class Services : public ::testing::Test {
 
   v1::TaskStatus figures() {
     v1::GetStatusRequest request;
-    request.set_version(kSessionVersion);
+    request.set_version(service::kSessionVersion);
     v1::TaskStatus reply;
     grpc::ClientContext context;
     EXPECT_TRUE(worker_->GetStatus(&context, request, &reply).ok());
@@ -120,7 +120,7 @@ TEST_F(Services, a_session_that_is_not_known_is_aborted) {
 
 TEST_F(Services, another_version_is_refused) {
   v1::CreateSessionRequest create_request;
-  create_request.set_version(kSessionVersion + 1);
+  create_request.set_version(service::kSessionVersion + 1);
   v1::CreateSessionReply created;
   grpc::ClientContext create_context;
   const grpc::Status status = master_->CreateSession(&create_context, create_request, &created);
@@ -138,7 +138,7 @@ TEST_F(Services, a_status_tells_who_is_there_and_how_it_fares) {
   model.constant({1}, "a");
   const v1::CreateSessionReply made = create(model.graph());
   v1::GetStatusRequest request;
-  request.set_version(kSessionVersion);
+  request.set_version(service::kSessionVersion);
   v1::TaskStatus reply;
   grpc::ClientContext context;
   ASSERT_TRUE(worker_->GetStatus(&context, request, &reply).ok());
@@ -157,7 +157,7 @@ TEST_F(Services, an_error_of_a_megabyte_arrives_whole) {
   const ir::Output data = model.add(
       "Const", {}, {{"value", Tensor::strings(Shape{1}, std::vector<std::string>{text})}});
   model.add_node("Assert", {no, data}, {}, "check");
-  auto session = Session::create(server_->target(), model.graph(), patient());
+  auto session = service::Session::create(server_->target(), model.graph(), patient());
   ASSERT_TRUE(session.ok()) << session.status();
   const Status status = (*session)->run({}, {}, {"check"}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);

@@ -1,4 +1,4 @@
-#include "sidereal/runtime/session.h"
+#include "sidereal/service/session.h"
 #include "sidereal/runtime/testing/figures.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ TEST(Session, runs_a_graph_on_a_server_of_this_process) {
   const auto server = local_server();
   Model model;
   model.add("Mul", {model.placeholder("x"), model.constant({2, 3})}, {}, "y");
-  auto session = Session::create(server->target(), model.graph(), patient());
+  auto session = service::Session::create(server->target(), model.graph(), patient());
   ASSERT_TRUE(session.ok()) << session.status();
   for (int i = 0; i < 3; ++i) {
     const auto got = (*session)->run({{"x", Tensor::of(Shape{2}, std::vector<float>{1, 10})}},
@@ -41,7 +41,7 @@ TEST(Session, says_which_placeholder_was_not_fed_and_which_name_is_unknown) {
   const auto server = local_server();
   Model model;
   model.add("Mul", {model.placeholder("x"), model.constant({2, 3})}, {}, "y");
-  auto session = Session::create(server->target(), model.graph(), patient());
+  auto session = service::Session::create(server->target(), model.graph(), patient());
   ASSERT_TRUE(session.ok()) << session.status();
   const Status unfed = (*session)->run({}, {"y"}).status();
   EXPECT_EQ(unfed.code(), StatusCode::kInvalidArgument);
@@ -53,7 +53,7 @@ TEST(Session, a_graph_grows) {
   const auto server = local_server();
   Model model;
   const ir::Output a = model.constant({1, 2}, "a");
-  auto session = Session::create(server->target(), model.graph(), patient());
+  auto session = service::Session::create(server->target(), model.graph(), patient());
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_EQ((*session)->run({}, {"b"}).status().code(), StatusCode::kNotFound);
   model.add("Neg", {a}, {}, "b");
@@ -70,7 +70,7 @@ TEST(Session, an_error_of_a_kernel_names_the_node) {
   const auto server = local_server();
   Model model;
   model.add("Add", {model.placeholder("x"), model.constant({2, 3})}, {}, "sum");
-  auto session = Session::create(server->target(), model.graph(), patient());
+  auto session = service::Session::create(server->target(), model.graph(), patient());
   ASSERT_TRUE(session.ok()) << session.status();
   const Status status =
       (*session)->run({{"x", Tensor::of(Shape{3}, std::vector<float>{1, 2, 3})}}, {"sum"}).status();
@@ -93,7 +93,7 @@ class Waiting : public ::testing::Test {
     const auto stub = session::v1::Worker::NewStub(
         grpc::CreateChannel(server_->target().substr(7), grpc::InsecureChannelCredentials()));
     session::v1::GetStatusRequest request;
-    request.set_version(kSessionVersion);
+    request.set_version(service::kSessionVersion);
     return eventually([&] {
       session::v1::TaskStatus reply;
       grpc::ClientContext context;
@@ -107,8 +107,8 @@ class Waiting : public ::testing::Test {
 };
 
 TEST_F(Waiting, a_step_that_waits_goes_on_when_another_session_helps) {
-  auto a = Session::create(server_->target(), model_.graph(), patient());
-  auto b = Session::create(server_->target(), model_.graph(), patient());
+  auto a = service::Session::create(server_->target(), model_.graph(), patient());
+  auto b = service::Session::create(server_->target(), model_.graph(), patient());
   ASSERT_TRUE(a.ok() && b.ok());
   Result<std::vector<Tensor>> got = base::internal("not yet");
   std::thread taker([&] { got = (*a)->run({}, {"take"}); });
@@ -119,9 +119,9 @@ TEST_F(Waiting, a_step_that_waits_goes_on_when_another_session_helps) {
 }
 
 TEST_F(Waiting, a_deadline_says_what_was_waited_for) {
-  auto session = Session::create(server_->target(), model_.graph(), patient());
+  auto session = service::Session::create(server_->target(), model_.graph(), patient());
   ASSERT_TRUE(session.ok());
-  RunOptions options;
+  service::RunOptions options;
   options.timeout = std::chrono::milliseconds(500);
   const Status status = (*session)->run({}, {"take"}, {}, options).status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
@@ -132,7 +132,7 @@ TEST_F(Waiting, a_deadline_says_what_was_waited_for) {
 }
 
 TEST_F(Waiting, closing_a_session_ends_its_steps) {
-  auto session = Session::create(server_->target(), model_.graph(), patient());
+  auto session = service::Session::create(server_->target(), model_.graph(), patient());
   ASSERT_TRUE(session.ok());
   Status status;
   std::thread taker([&] { status = (*session)->run({}, {"take"}).status(); });
@@ -144,7 +144,7 @@ TEST_F(Waiting, closing_a_session_ends_its_steps) {
 }
 
 TEST_F(Waiting, stopping_a_server_ends_its_steps) {
-  auto session = Session::create(server_->target(), model_.graph(), patient());
+  auto session = service::Session::create(server_->target(), model_.graph(), patient());
   ASSERT_TRUE(session.ok());
   Status status;
   std::thread taker([&] { status = (*session)->run({}, {"take"}).status(); });
@@ -166,9 +166,10 @@ TEST(Session, a_client_without_the_secret_of_the_master_is_told_so_at_once) {
   Model model;
   model.constant({1, 2}, "c");
   for (const char* secret : {"", "a secret of another cluster"}) {
-    SessionOptions session = patient();
+    service::SessionOptions session = patient();
     session.security.secret = secret;
-    const Status status = Session::create((*server)->target(), model.graph(), session).status();
+    const Status status =
+        service::Session::create((*server)->target(), model.graph(), session).status();
     EXPECT_EQ(status.code(), StatusCode::kUnauthenticated) << status;
     EXPECT_THAT(base::message_of(status), HasSubstr((*server)->target()));
   }

@@ -1,10 +1,10 @@
-#include "sidereal/runtime/status_client.h"
+#include "sidereal/service/status_client.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sidereal/runtime/session.h"
 #include "sidereal/runtime/testing/model.h"
+#include "sidereal/service/session.h"
 
 namespace sidereal::runtime {
 namespace {
@@ -19,15 +19,15 @@ TEST(StatusClient, asks_all_tasks_of_a_cluster_what_they_did) {
   const TestCluster cluster(2);
   Model model;
   model.constant({1, 2}, "far", "/task:1");
-  auto session = Session::create(cluster.target(), model.graph(), patient());
+  auto session = service::Session::create(cluster.target(), model.graph(), patient());
   ASSERT_TRUE(session.ok()) << session.status();
   for (int i = 0; i < 5; ++i) ASSERT_TRUE((*session)->run({}, {"far"}).ok());
 
-  auto client = StatusClient::create(cluster.options().cluster, {});
+  auto client = service::StatusClient::create(cluster.options().cluster, {});
   ASSERT_TRUE(client.ok()) << client.status();
-  const std::vector<TaskReport> reports = (*client)->ask(kLimit);
+  const std::vector<service::TaskReport> reports = (*client)->ask(kLimit);
   ASSERT_EQ(reports.size(), 2);
-  for (const TaskReport& report : reports) {
+  for (const service::TaskReport& report : reports) {
     EXPECT_TRUE(report.status.ok()) << report.status;
     EXPECT_NE(report.incarnation, 0);
     EXPECT_GT(report.figures.value("sidereal_task_uptime_seconds"), 0);
@@ -48,9 +48,9 @@ TEST(StatusClient, names_who_cannot_be_reached_and_who_is_somebody_else) {
   ASSERT_TRUE(
       other.add_job("x", cluster::ClusterSpec::Tasks{{1, tasks->at(1)}, {2, tasks->at(2)}}).ok());
   cluster.stop(2);
-  auto client = StatusClient::create(other, {});
+  auto client = service::StatusClient::create(other, {});
   ASSERT_TRUE(client.ok()) << client.status();
-  const std::vector<TaskReport> reports = (*client)->ask(kLimit);
+  const std::vector<service::TaskReport> reports = (*client)->ask(kLimit);
   ASSERT_EQ(reports.size(), 2);
   EXPECT_EQ(reports[0].status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(base::message_of(reports[0].status), HasSubstr("is /job:w/replica:0/task:1"));
@@ -61,9 +61,9 @@ TEST(StatusClient, names_who_cannot_be_reached_and_who_is_somebody_else) {
 TEST(StatusClient, learns_the_cluster_from_one_of_its_servers) {
   TestCluster cluster(3);
   cluster.stop(0);
-  auto client = StatusClient::create(cluster.target(1), {}, kLimit);
+  auto client = service::StatusClient::create(cluster.target(1), {}, kLimit);
   ASSERT_TRUE(client.ok()) << client.status();
-  const std::vector<TaskReport> reports = (*client)->ask(kLimit);
+  const std::vector<service::TaskReport> reports = (*client)->ask(kLimit);
   ASSERT_EQ(reports.size(), 3);
   EXPECT_FALSE(reports[0].status.ok());
   EXPECT_TRUE(reports[1].status.ok());
@@ -72,13 +72,14 @@ TEST(StatusClient, learns_the_cluster_from_one_of_its_servers) {
 
 TEST(StatusClient, refuses_what_is_no_cluster_and_no_target) {
   cluster::ClusterSpec cluster;
-  EXPECT_EQ(StatusClient::create(cluster, {}).status().code(), StatusCode::kInvalidArgument);
-  ASSERT_TRUE(cluster.add_job("w", std::vector<std::string>{"nowhere"}).ok());
-  EXPECT_THAT(base::message_of(StatusClient::create(cluster, {}).status()),
-              HasSubstr("/job:w/replica:0/task:0"));
-  EXPECT_EQ(StatusClient::create("localhost:1", {}, kLimit).status().code(),
+  EXPECT_EQ(service::StatusClient::create(cluster, {}).status().code(),
             StatusCode::kInvalidArgument);
-  const Status nobody = StatusClient::create("grpc://localhost:1", {}, kLimit).status();
+  ASSERT_TRUE(cluster.add_job("w", std::vector<std::string>{"nowhere"}).ok());
+  EXPECT_THAT(base::message_of(service::StatusClient::create(cluster, {}).status()),
+              HasSubstr("/job:w/replica:0/task:0"));
+  EXPECT_EQ(service::StatusClient::create("localhost:1", {}, kLimit).status().code(),
+            StatusCode::kInvalidArgument);
+  const Status nobody = service::StatusClient::create("grpc://localhost:1", {}, kLimit).status();
   EXPECT_THAT(nobody.code(), AnyOf(StatusCode::kUnavailable, StatusCode::kDeadlineExceeded));
 }
 

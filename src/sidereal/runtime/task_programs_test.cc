@@ -11,11 +11,11 @@
 #include "sidereal/cluster/task_name.h"
 #include "sidereal/ir/component_specs.h"
 #include "sidereal/program/program.h"
-#include "sidereal/runtime/channels.h"
-#include "sidereal/runtime/idle_list.h"
-#include "sidereal/runtime/task.h"
 #include "sidereal/runtime/testing/processes.h"
+#include "sidereal/service/channels.h"
 #include "sidereal/sys/posix/posix.h"
+#include "sidereal/task/idle_list.h"
+#include "sidereal/task/task.h"
 
 namespace sidereal::runtime {
 namespace {
@@ -31,7 +31,7 @@ using ::testing::HasSubstr;
 std::string worker(int number) { return cluster::task_name("worker", number) + "/device:CPU:0"; }
 
 /// Each has one number for whoever asks; those without one never answer.
-class AnsweringPeers final : public Peers {
+class AnsweringPeers final : public task::Peers {
  public:
   base::CountedPtr<Question> ask(const ports::TensorSource& source, uint64_t step,
                                  std::span<const Wanted> wanted, Asker* asker) override {
@@ -83,7 +83,7 @@ std::string receiver(const std::vector<int64_t>& peers) {
 class ProgramsOfATask : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    auto task = Task::create({.name = "/job:ps/replica:0/task:0", .lanes = GetParam()});
+    auto task = task::Task::create({.name = "/job:ps/replica:0/task:0", .lanes = GetParam()});
     ASSERT_TRUE(task.ok()) << task.status();
     task_ = *std::move(task);
     task_->start({&peers_});
@@ -96,18 +96,19 @@ class ProgramsOfATask : public ::testing::TestWithParam<int> {
   }
   Result<uint64_t> add(uint64_t session, const std::vector<int>& workers,
                        const std::vector<int64_t>& peers = {0}) {
-    NewProgram program = {.bytes = receiver(peers), .lane = lane_hint(session)};
+    task::NewProgram program = {.bytes = receiver(peers), .lane = task::lane_hint(session)};
     for (const int one : workers) {
       program.peers.push_back({.device = worker(one), .incarnation = static_cast<uint64_t>(one)});
     }
     return task_->register_program(session, std::move(program));
   }
-  ProgramResult run(uint64_t session, uint64_t program) {
-    auto ended = std::make_shared<std::promise<ProgramResult>>();
-    const uint64_t step = step_number(session, ++steps_ << 8);
-    ProgramCall call = {.session = session, .program = program, .step = step, .feeds = {}};
-    task_->run(&call, [ended](ProgramResult& result) { ended->set_value(std::move(result)); });
-    std::future<ProgramResult> future = ended->get_future();
+  task::ProgramResult run(uint64_t session, uint64_t program) {
+    auto ended = std::make_shared<std::promise<task::ProgramResult>>();
+    const uint64_t step = task::step_number(session, ++steps_ << 8);
+    task::ProgramCall call = {.session = session, .program = program, .step = step, .feeds = {}};
+    task_->run(&call,
+               [ended](task::ProgramResult& result) { ended->set_value(std::move(result)); });
+    std::future<task::ProgramResult> future = ended->get_future();
     if (future.wait_for(std::chrono::seconds(60)) != std::future_status::ready) {
       return {.status = base::deadline_exceeded("it does not end")};
     }
@@ -115,7 +116,7 @@ class ProgramsOfATask : public ::testing::TestWithParam<int> {
     return future.get();
   }
   std::vector<float> values(uint64_t session, uint64_t program) {
-    const ProgramResult result = run(session, program);
+    const task::ProgramResult result = run(session, program);
     EXPECT_TRUE(result.status.ok()) << result.status;
     std::vector<float> out;
     for (const Tensor& one : result.fetches) out.push_back(one.data<const float>()[0]);
@@ -123,7 +124,7 @@ class ProgramsOfATask : public ::testing::TestWithParam<int> {
   }
 
   AnsweringPeers peers_;
-  std::unique_ptr<Task> task_;
+  std::unique_ptr<task::Task> task_;
   uint64_t steps_ = 0;
 };
 INSTANTIATE_TEST_SUITE_P(Lanes, ProgramsOfATask, ::testing::Values(1, 3),
@@ -172,12 +173,12 @@ TEST_P(ProgramsOfATask, a_step_that_begins_when_its_session_has_closed_is_cancel
   ASSERT_TRUE(task_->post(0, [may_go = go.get_future().share()] {
     EXPECT_EQ(may_go.wait_for(std::chrono::seconds(60)), std::future_status::ready);
   }));
-  std::promise<ProgramResult> ended;
-  ProgramCall call = {.session = 256, .program = *program, .step = 256, .feeds = {}};
-  task_->run(&call, [&ended](ProgramResult& result) { ended.set_value(std::move(result)); });
+  std::promise<task::ProgramResult> ended;
+  task::ProgramCall call = {.session = 256, .program = *program, .step = 256, .feeds = {}};
+  task_->run(&call, [&ended](task::ProgramResult& result) { ended.set_value(std::move(result)); });
   task_->close_session(256);
   go.set_value();
-  const ProgramResult result = ended.get_future().get();
+  const task::ProgramResult result = ended.get_future().get();
   EXPECT_EQ(result.status.code(), StatusCode::kCancelled) << result.status;
   EXPECT_TRUE(result.derived);
 }
@@ -208,12 +209,12 @@ TEST_P(ProgramsOfATask, there_must_be_as_many_peers_as_it_names) {
     EXPECT_EQ(few.code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(base::message_of(few), HasSubstr("names 3 peers, and was registered with 2"));
   }
-  for (const int64_t peer : {int64_t{-1}, static_cast<int64_t>(kPeersMax)}) {
+  for (const int64_t peer : {int64_t{-1}, static_cast<int64_t>(task::kPeersMax)}) {
     const Status wrong = add(256, {1}, {peer}).status();
     EXPECT_EQ(wrong.code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(base::message_of(wrong), HasSubstr(fmt::format("names peer {}", peer)));
   }
-  const std::vector<int> many(kPeersMax + 1, 1);
+  const std::vector<int> many(task::kPeersMax + 1, 1);
   EXPECT_EQ(add(256, many, {0}).status().code(), StatusCode::kInvalidArgument);
 }
 
@@ -223,15 +224,17 @@ TEST_P(ProgramsOfATask, who_waits_says_for_which_peer) {
     open(session);
     const auto program = add(session, {number});
     ASSERT_TRUE(program.ok()) << program.status();
-    auto ended = std::make_shared<std::promise<ProgramResult>>();
-    ProgramCall call = {.session = session, .program = *program, .step = session, .feeds = {}};
-    task_->run(&call, [ended](ProgramResult& result) { ended->set_value(std::move(result)); });
+    auto ended = std::make_shared<std::promise<task::ProgramResult>>();
+    task::ProgramCall call = {
+        .session = session, .program = *program, .step = session, .feeds = {}};
+    task_->run(&call,
+               [ended](task::ProgramResult& result) { ended->set_value(std::move(result)); });
     ASSERT_TRUE(
         eventually([&] { return task_->figures().value("sidereal_task_steps_blocked") == 1; }));
     task_->cancel(session);
-    std::future<ProgramResult> future = ended->get_future();
+    std::future<task::ProgramResult> future = ended->get_future();
     ASSERT_EQ(future.wait_for(std::chrono::seconds(60)), std::future_status::ready);
-    const ProgramResult result = future.get();
+    const task::ProgramResult result = future.get();
     EXPECT_EQ(result.status.code(), StatusCode::kCancelled);
     EXPECT_EQ(result.waits_for, "tensor 'x0:0' from " + worker(number));
   }
@@ -251,15 +254,15 @@ class CallsOfATask : public ProgramsOfATask {
   /// Calls it `name`, and remembers when it ended.
   void call(const std::string& name, uint64_t session, bool goes_on) {
     open_once(session);
-    const uint64_t step = step_number(session, ++steps_ << 8);
+    const uint64_t step = task::step_number(session, ++steps_ << 8);
     numbers_[name] = step;
-    ProgramCall call = {.session = session,
-                        .program = programs_[session],
-                        .step = step,
-                        .feeds = {},
-                        .whole = true,
-                        .goes_on = goes_on};
-    task_->run(&call, [this, name](ProgramResult& result) {
+    task::ProgramCall call = {.session = session,
+                              .program = programs_[session],
+                              .step = step,
+                              .feeds = {},
+                              .whole = true,
+                              .goes_on = goes_on};
+    task_->run(&call, [this, name](task::ProgramResult& result) {
       const std::lock_guard lock(mutex_);
       ended_.push_back(name);
       results_[name] = result.status.code();
@@ -361,7 +364,7 @@ TEST_P(CallsOfATask, those_that_wait_when_it_stops_are_ended) {
 }
 
 TEST(IdleListOfSteps, those_that_were_not_needed_are_destroyed) {
-  IdleList<int> idle;
+  task::IdleList<int> idle;
   EXPECT_EQ(idle.take(), nullptr);
   for (int i = 0; i < 5; ++i) idle.put(std::make_unique<int>(i));
   idle.trim();
@@ -386,23 +389,24 @@ TEST(IdleListOfSteps, those_that_were_not_needed_are_destroyed) {
 TEST(SteppedTask, RunsWhereItIsSteppedAndNowhereElse) {
   const auto network = sys::posix::create_network();
   const auto clock = sys::posix::create_clock();
-  const std::vector<LaneSystem> stepped(2, {.network = network.get(), .clock = clock.get()});
-  EXPECT_EQ(
-      Task::create({.name = "/job:ps/task:0", .lanes = 1, .stepped = stepped}).status().code(),
-      StatusCode::kInvalidArgument);
+  const std::vector<task::LaneSystem> stepped(2, {.network = network.get(), .clock = clock.get()});
+  EXPECT_EQ(task::Task::create({.name = "/job:ps/task:0", .lanes = 1, .stepped = stepped})
+                .status()
+                .code(),
+            StatusCode::kInvalidArgument);
   const auto task =
-      Task::create({.name = "/job:ps/task:0", .lanes = 2, .stepped = stepped}).value();
+      task::Task::create({.name = "/job:ps/task:0", .lanes = 2, .stepped = stepped}).value();
   AnsweringPeers peers;
   task->start({&peers});
   constexpr uint64_t kSession = 0x101;  // On lane 1.
   ASSERT_TRUE(task->open_session(kSession, false).ok());
-  const NewProgram program = {
+  const task::NewProgram program = {
       .bytes = receiver({0}), .lane = 1, .peers = {{.device = worker(2), .incarnation = 2}}};
   const uint64_t number = task->register_program(kSession, program).value();
   std::vector<float> got;
   ASSERT_TRUE(task->lane(0)->post([&] {
-    ProgramCall call = {.session = kSession, .program = number, .step = 0x201, .feeds = {}};
-    task->run(&call, [&](ProgramResult& result) {
+    task::ProgramCall call = {.session = kSession, .program = number, .step = 0x201, .feeds = {}};
+    task->run(&call, [&](task::ProgramResult& result) {
       got.push_back(result.fetches.at(0).data<const float>()[0]);
     });
   }));
@@ -415,7 +419,7 @@ TEST(SteppedTask, RunsWhereItIsSteppedAndNowhereElse) {
 }
 
 /// Their runs end a while after they were dropped.
-class LatePeers final : public Peers {
+class LatePeers final : public task::Peers {
  public:
   struct Late final : Run {
     void cancel() override {}
@@ -441,9 +445,10 @@ class LatePeers final : public Peers {
 TEST(SteppedTask, AProgramGoesWhenTheCallsOfItsStepsHaveEnded) {
   const auto network = sys::posix::create_network();
   const auto clock = sys::posix::create_clock();
-  const auto task = Task::create({.name = "/job:worker/task:0",
-                                  .stepped = {{.network = network.get(), .clock = clock.get()}}})
-                        .value();
+  const auto task =
+      task::Task::create({.name = "/job:worker/task:0",
+                          .stepped = {{.network = network.get(), .clock = clock.get()}}})
+          .value();
   LatePeers peers;
   task->start({&peers});
   const auto step_all = [&] {
@@ -466,8 +471,8 @@ TEST(SteppedTask, AProgramGoesWhenTheCallsOfItsStepsHaveEnded) {
   const auto number = task->register_program(kSession, {.bytes = program::encode(program)});
   ASSERT_TRUE(number.ok()) << number.status();
   Status ended;
-  ProgramCall call = {.session = kSession, .program = *number, .step = 0x200, .feeds = {}};
-  task->run(&call, [&](ProgramResult& result) { ended = result.status; });
+  task::ProgramCall call = {.session = kSession, .program = *number, .step = 0x200, .feeds = {}};
+  task->run(&call, [&](task::ProgramResult& result) { ended = result.status; });
   step_all();
   ASSERT_NE(peers.last, nullptr);
   task->end_step(0x200);

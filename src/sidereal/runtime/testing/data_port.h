@@ -9,9 +9,9 @@
 
 #include "sidereal/base/bytes.h"
 #include "sidereal/base/sanitizer.h"
-#include "sidereal/runtime/data_port.h"
 #include "sidereal/runtime/testing/figures.h"
 #include "sidereal/runtime/testing/hostile.h"
+#include "sidereal/task/data_port.h"
 #include "sidereal/wire/frame.h"
 
 /// For tests: servers with data ports that somebody works with while strangers and liars use them.
@@ -65,7 +65,7 @@ inline wire::Hello hello_of_stranger() {
   return {.incarnation = 5, .task = kStranger, .peer_task = kPs};
 }
 
-inline wire::FrameHeader call_of(DataCall kind, uint64_t id) {
+inline wire::FrameHeader call_of(task::DataCall kind, uint64_t id) {
   return {.method = wire::Method::kCall, .kind = static_cast<uint16_t>(kind), .call_id = id};
 }
 
@@ -356,8 +356,8 @@ class DataHostile : public ::testing::TestWithParam<bool> {
     std::filesystem::remove_all(folder_);
   }
 
-  std::unique_ptr<Session> session(int master) {
-    auto made = Session::create(cluster_->target(master), model_.graph(), options_);
+  std::unique_ptr<service::Session> session(int master) {
+    auto made = service::Session::create(cluster_->target(master), model_.graph(), options_);
     EXPECT_TRUE(made.ok()) << made.status();
     return *std::move(made);
   }
@@ -376,7 +376,7 @@ class DataHostile : public ::testing::TestWithParam<bool> {
   }
 
   const CountingModel model_;
-  SessionOptions options_ = patient();
+  service::SessionOptions options_ = patient();
   std::filesystem::path folder_;
   std::unique_ptr<ProcessCluster> cluster_;
   std::string address_;

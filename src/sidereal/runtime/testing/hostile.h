@@ -76,14 +76,14 @@ struct HonestWork {
 class HonestClient {
  public:
   HonestClient(const std::string& target, const ir::Graph& graph,
-               const SessionOptions& options = patient(), HonestWork work = {})
+               const service::SessionOptions& options = patient(), HonestWork work = {})
       : work_(std::move(work)) {
-    auto made = Session::create(target, graph, options);
+    auto made = service::Session::create(target, graph, options);
     EXPECT_TRUE(made.ok()) << made.status();
     if (!made.ok()) return;
     session_ = *std::move(made);
     thread_ = std::thread([this] {
-      const Session::Feed feed = feed_of_x(work_.elements);
+      const service::Session::Feed feed = feed_of_x(work_.elements);
       while (!done_) {
         const Stopwatch watch;
         const auto got = session_->run({feed}, {"back"}, work_.targets);
@@ -113,12 +113,12 @@ class HonestClient {
     EXPECT_LT(seconds_.back(), lateness_.allows(work_.worst_s));
     return static_cast<int64_t>(seconds_.size());
   }
-  [[nodiscard]] Session& session() { return *session_; }
+  [[nodiscard]] service::Session& session() { return *session_; }
 
  private:
   const Lateness lateness_;
   const HonestWork work_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<service::Session> session_;
   std::atomic<bool> done_ = false;
   std::vector<double> seconds_;
   Status status_;
@@ -184,7 +184,7 @@ class Hostile : public ::testing::Test {
 
   uint64_t make_session() {
     v1::CreateSessionRequest request;
-    request.set_version(kSessionVersion);
+    request.set_version(service::kSessionVersion);
     request.set_graph(ir::to_text(model_.graph()));
     v1::CreateSessionReply made;
     grpc::ClientContext context;

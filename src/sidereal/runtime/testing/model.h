@@ -13,8 +13,8 @@
 #include "sidereal/ir/builder.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/runtime/server.h"
-#include "sidereal/runtime/session.h"
 #include "sidereal/runtime/testing/ports.h"
+#include "sidereal/service/session.h"
 #include "sidereal/tensor/tensor.h"
 
 /// For tests: graphs whose nodes name devices, and clusters of servers in this process.
@@ -65,8 +65,8 @@ inline std::unique_ptr<Server> local_server() {
 
 /// A session that is not made within a minute never will be; a test that waited on would be ended
 /// without a word.
-inline SessionOptions patient() {
-  SessionOptions out;
+inline service::SessionOptions patient() {
+  service::SessionOptions out;
   out.connect_timeout = std::chrono::seconds(60);
   return out;
 }

@@ -17,12 +17,12 @@
 #include <thread>
 #include <vector>
 
-#include "sidereal/runtime/channels.h"
-#include "sidereal/runtime/session.grpc.pb.h"
-#include "sidereal/runtime/session.h"
 #include "sidereal/runtime/testing/model.h"
-#include "sidereal/runtime/worker_service.h"
 #include "sidereal/security/credentials.h"
+#include "sidereal/service/channels.h"
+#include "sidereal/service/session.grpc.pb.h"
+#include "sidereal/service/session.h"
+#include "sidereal/service/worker_service.h"
 
 /// For tests: clusters whose servers are processes, which can be killed, stopped and looked at.
 namespace sidereal::runtime {
@@ -114,7 +114,7 @@ class SpreadModel : public Model {
 };
 
 /// A value for its placeholder.
-inline Session::Feed feed_of_x(int64_t count = 1) {
+inline service::Session::Feed feed_of_x(int64_t count = 1) {
   const std::vector<float> values(static_cast<size_t>(count), 1);
   return {"x", tensor::Tensor::of(tensor::Shape{count}, values)};
 }
@@ -207,14 +207,14 @@ class ProcessCluster {
 
   /// A new connection to a task.
   [[nodiscard]] std::shared_ptr<grpc::Channel> channel(int task = 0) const {
-    return make_channel(address(task), *credentials_);
+    return service::make_channel(address(task), *credentials_);
   }
   /// What a task says of itself; pid 0 when nobody is there. Who is there and slow is waited for: a
   /// host that floods it gets no answer for a while.
   [[nodiscard]] session::v1::TaskStatus status(int task = 0) const {
     const auto stub = session::v1::Worker::NewStub(channel(task));
     session::v1::GetStatusRequest request;
-    request.set_version(kSessionVersion);
+    request.set_version(service::kSessionVersion);
     session::v1::TaskStatus reply;
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));

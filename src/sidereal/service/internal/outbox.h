@@ -1,0 +1,66 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "sidereal/service/tensor_pieces.h"
+
+/// What one end of a stream still has to write. For the .cc files of service.
+namespace sidereal::service {
+
+/// A message that others follow at once waits for them, so that all leave in one write.
+inline grpc::WriteOptions write_options(bool is_last) {
+  return is_last ? grpc::WriteOptions() : grpc::WriteOptions().set_buffer_hint();
+}
+
+/// Messages and tensors in the order they were put in. Tensors are cut when their turn comes, so
+/// that they take no memory twice. `Message` has a member mutable_piece(), or no tensors are put
+/// in. Thread: one at a time.
+template <class Message>
+class Outbox {
+ public:
+  void put(Message message) { items_.push_back({std::move(message), std::nullopt}); }
+  void put(int32_t index, tensor::Tensor value) {
+    items_.push_back({std::nullopt, PieceCutter(index, std::move(value))});
+  }
+  /// The first piece of the tensor goes with the message.
+  void put(Message message, int32_t index, tensor::Tensor value) {
+    items_.push_back({std::move(message), PieceCutter(index, std::move(value))});
+  }
+  [[nodiscard]] bool empty() const { return items_.empty(); }
+  [[nodiscard]] size_t size() const { return items_.size(); }
+
+  /// Takes the next message out; there is one.
+  void next(Message* message) {
+    Item& item = items_.front();
+    if (item.message) {
+      *message = *std::move(item.message);
+      item.message.reset();
+    } else {
+      message->Clear();
+    }
+    if (item.tensor) {
+      if constexpr (requires { message->mutable_piece(); }) {
+        item.tensor->next(message->mutable_piece());
+      }
+      if (!item.tensor->done()) return;
+    }
+    items_.pop_front();
+  }
+  /// Nothing more is written.
+  void clear() { items_.clear(); }
+
+ private:
+  struct Item {
+    std::optional<Message> message;
+    std::optional<PieceCutter> tensor;
+  };
+
+  std::deque<Item> items_;
+};
+
+}  // namespace sidereal::service

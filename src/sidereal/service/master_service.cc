@@ -1,0 +1,571 @@
+#include "sidereal/service/master_service.h"
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "sidereal/base/log.h"
+#include "sidereal/cluster/task_name.h"
+#include "sidereal/ir/text.h"
+#include "sidereal/master/master_session.h"
+#include "sidereal/passes/pipeline.h"
+#include "sidereal/service/callback_order.h"
+#include "sidereal/service/channels.h"
+#include "sidereal/service/internal/grpc_status.h"
+#include "sidereal/service/internal/loop_stream.h"
+#include "sidereal/service/internal/server_stream.h"
+#include "sidereal/service/session.grpc.pb.h"
+#include "sidereal/service/worker_service.h"
+#include "sidereal/task/failure.h"
+#include "sidereal/task/pulls_ahead.h"
+
+namespace sidereal::service {
+
+namespace v1 = session::v1;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+namespace {
+
+constexpr int kFeedsMax = 1 << 20;
+/// For tasks that are asked for their devices, or to reset containers.
+constexpr milliseconds kAskTasks(10'000);
+constexpr milliseconds kWaitForTasks(600'000);
+/// What a client gets to hold the session that was made for it.
+constexpr milliseconds kUnheld(10'000);
+constexpr size_t kSessionsMax = 1024;
+/// What one-way calls get to be done when the server stops.
+constexpr milliseconds kLastCalls(5'000);
+/// Calls that make or extend sessions, each with a thread, at once.
+constexpr int kMakingMax = 128;
+
+/// Longer than anybody waits, and short enough to be added to a time.
+constexpr int64_t kTimeoutMsMax = int64_t{1} << 40;
+
+milliseconds or_else(int64_t ms, milliseconds otherwise) {
+  return ms > 0 ? milliseconds(std::min(ms, kTimeoutMsMax)) : otherwise;
+}
+
+/// What a client asked for; where that is nothing, what the server was told.
+Result<master::SessionConfig> config_of(const v1::SessionConfig& given,
+                                        const master::SessionConfig& defaults) {
+  master::SessionConfig out = defaults;
+  out.allow_soft_placement |= given.allow_soft_placement();
+  out.log_device_placement |= given.log_device_placement();
+  if (given.device_filters_size() > 0) {
+    out.device_filters.assign(given.device_filters().begin(), given.device_filters().end());
+  }
+  if (given.operation_timeout_ms() < 0) {
+    return base::invalid_argument("a timeout of {} ms", given.operation_timeout_ms());
+  }
+  out.operation_timeout = or_else(given.operation_timeout_ms(), defaults.operation_timeout);
+  out.isolate_session_state |= given.isolate_session_state();
+  out.tensor_fuse |= given.tensor_fuse();
+  if (given.has_pull_ahead_ms()) {
+    SR_RETURN_IF_ERROR(task::check_pull_ahead(given.pull_ahead_ms()));
+    out.pull_ahead_ms = given.pull_ahead_ms();
+  }
+  if (!given.compute_dtype().empty() && given.compute_dtype() != "float32") {
+    SR_ASSIGN_OR_RETURN(out.compute_dtype, passes::parse_compute_dtype(given.compute_dtype()));
+  }
+  return out;
+}
+
+/// The sessions of a master. One that no client holds soon after it was made is closed: its client
+/// has gone before it could say so.
+/// Thread: any.
+class Sessions : public std::enable_shared_from_this<Sessions> {
+ public:
+  /// kResourceExhausted when there are too many.
+  Status add(const std::shared_ptr<master::MasterSession>& session) {
+    const uint64_t id = session->id();
+    auto alarm = std::make_unique<grpc::Alarm>();
+    alarm->Set(std::chrono::system_clock::now() + kUnheld,
+               [weak = weak_from_this(), id](bool fired) {
+                 const std::shared_ptr<Sessions> self = fired ? weak.lock() : nullptr;
+                 if (self != nullptr) self->close_unheld(id);
+               });
+    const std::lock_guard lock(mutex_);
+    if (sessions_.size() >= kSessionsMax) {
+      return base::resource_exhausted(
+          "this master has {} sessions, as many as it takes; close some", sessions_.size());
+    }
+    sessions_[id] = {.session = session, .on_close = nullptr, .unheld = std::move(alarm)};
+    return {};
+  }
+  Result<std::shared_ptr<master::MasterSession>> find(uint64_t id) {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(id);
+    if (found != sessions_.end()) return found->second.session;
+    return unknown(id);
+  }
+  /// Calls `on_close` when the session is closed, or held by another call; at once when there is
+  /// none.
+  void hold(uint64_t id, std::function<void()> on_close) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = sessions_.find(id);
+      if (found != sessions_.end()) {
+        found->second.unheld = nullptr;
+        std::swap(found->second.on_close, on_close);
+      }
+    }
+    if (on_close) on_close();
+  }
+  /// `done` gets the outcome once the session has let go of everything, from any thread: also a
+  /// failure of what its steps have not waited for.
+  void close(uint64_t id, const Status& why, std::function<void(const Status&)> done = log_untold) {
+    std::shared_ptr<master::MasterSession> session;
+    std::function<void()> on_close;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = sessions_.find(id);
+      if (found != sessions_.end()) {
+        session = std::move(found->second.session);
+        on_close = std::move(found->second.on_close);
+        sessions_.erase(found);
+      }
+    }
+    if (session == nullptr) return done(unknown(id));
+    session->close(why, std::move(done));
+    if (on_close) on_close();
+  }
+  /// Waits until all have let go of everything, but not long.
+  void close_all(const Status& why) {
+    std::vector<uint64_t> ids;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [id, entry] : sessions_) ids.push_back(id);
+    }
+    const auto left = std::make_shared<std::atomic<size_t>>(ids.size() + 1);
+    const auto ended = std::make_shared<std::promise<void>>();
+    const auto count_down = [left, ended](const Status& closed) {
+      log_untold(closed);
+      if (--*left == 0) ended->set_value();
+    };
+    for (const uint64_t id : ids) close(id, why, count_down);
+    count_down({});
+    ended->get_future().wait_for(kLastCalls);
+  }
+
+ private:
+  struct Entry {
+    std::shared_ptr<master::MasterSession> session;
+    std::function<void()> on_close;
+    std::unique_ptr<grpc::Alarm> unheld;
+  };
+
+  /// Of a session that has no client any more. One that is not known has ended by itself.
+  static void log_untold(const Status& closed) {
+    if (closed.ok() || closed.code() == StatusCode::kAborted) return;
+    base::log_warning("a session ended, and a step of it had failed by then error=\"{}\"",
+                      base::message_of(closed));
+  }
+
+  void close_unheld(uint64_t id) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = sessions_.find(id);
+      if (found == sessions_.end() || found->second.unheld == nullptr) return;
+    }
+    close(id, base::cancelled("no client held the session"));
+  }
+
+  static Status unknown(uint64_t id) {
+    return base::aborted(
+        "session {:016x} is not known here: it was closed or reset, or the master was restarted; "
+        "make a new session",
+        id);
+  }
+
+  std::mutex mutex_;
+  std::map<uint64_t, Entry> sessions_;
+};
+
+/// What the calls of a master share.
+struct Common {
+  const std::shared_ptr<Sessions> sessions = std::make_shared<Sessions>();
+  std::shared_ptr<ArrivingBytes> arriving;
+  std::string name;
+  std::atomic<int> running = 0;
+  const std::shared_ptr<std::atomic<int>> loops_running = std::make_shared<std::atomic<int>>(0);
+  std::atomic<bool> draining = false;
+  std::atomic<int64_t> bad_requests = 0;
+};
+
+/// A RunStep stream.
+class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
+ public:
+  explicit StepStream(std::shared_ptr<Common> common) : common_(std::move(common)) {}
+
+ private:
+  void refused() override { ++common_->bad_requests; }
+
+  Status take(v1::StepRequest* request) override {
+    if (request->has_head()) SR_RETURN_IF_ERROR(begin(request->head()));
+    if (request->has_piece()) {
+      if (!joiner_) return base::invalid_argument("a piece before the head");
+      SR_ASSIGN_OR_RETURN(auto value, joiner_->add(request->piece()));
+      if (value) {
+        call_.feed_values[value->first] = std::move(value->second);
+        --missing_;
+      }
+    }
+    if (joiner_ && missing_ == 0 && !ran_) run();
+    return {};
+  }
+
+  Status begin(const v1::StepHead& head) {
+    if (joiner_) return base::invalid_argument("a second head");
+    if (head.feeds_size() > kFeedsMax) return base::invalid_argument("{} feeds", head.feeds_size());
+    if (head.timeout_ms() < 0)
+      return base::invalid_argument("a timeout of {} ms", head.timeout_ms());
+    if (common_->draining) return base::unavailable("{} is stopping", common_->name);
+    SR_ASSIGN_OR_RETURN(session_, common_->sessions->find(head.session()));
+    call_.feeds.assign(head.feeds().begin(), head.feeds().end());
+    call_.fetches.assign(head.fetches().begin(), head.fetches().end());
+    call_.targets.assign(head.targets().begin(), head.targets().end());
+    call_.timeout = milliseconds(std::min(head.timeout_ms(), kTimeoutMsMax));
+    call_.trace = head.trace();
+    call_.feed_values.resize(call_.feeds.size());
+    missing_ = head.feeds_size();
+    joiner_.emplace(missing_, common_->arriving);
+    return {};
+  }
+
+  void run() {
+    ran_ = true;
+    ++common_->running;
+    auto handle = session_->run(
+        std::move(call_),
+        [self = shared_from_this(), this](master::StepResult result) { answer(&result); });
+    bool is_late = false;
+    {
+      const std::lock_guard lock(handle_mutex_);
+      handle_ = handle;
+      is_late = has_gone_;
+    }
+    if (is_late && !answered_) handle->cancel(gone());
+  }
+
+  void answer(master::StepResult* result) {
+    --common_->running;
+    for (size_t i = 0; i < result->fetches.size(); ++i) {
+      put(static_cast<int32_t>(i), std::move(result->fetches[i]));
+    }
+    v1::StepReply reply;
+    if (!result->status.ok())
+      task::to_proto(result->status, false, reply.mutable_tail()->mutable_failure());
+    reply.mutable_tail()->set_trace(std::move(result->trace));
+    answered_ = true;
+    put_last(std::move(reply));
+    const std::lock_guard lock(handle_mutex_);
+    handle_ = nullptr;
+  }
+
+  /// A client that has said all closes its side, and waits.
+  Status half_closed() override {
+    if (ran_) return {};
+    if (!joiner_) return base::invalid_argument("a step without a head");
+    return base::invalid_argument("the client closed its side of a step that {} of {} feeds lack",
+                                  missing_, call_.feeds.size());
+  }
+  void hung_up() override {
+    std::shared_ptr<master::MasterSession::Handle> handle;
+    {
+      const std::lock_guard lock(handle_mutex_);
+      has_gone_ = true;
+      handle = handle_;
+    }
+    if (handle != nullptr && !answered_) handle->cancel(gone());
+  }
+  void cancelled() override { hung_up(); }
+  static Status gone() { return base::cancelled("the client has gone"); }
+  bool said_all() const override { return !ran_; }
+
+  const std::shared_ptr<Common> common_;
+  std::shared_ptr<master::MasterSession> session_;
+  master::StepCall call_;
+  std::optional<PieceJoiner> joiner_;
+  int missing_ = 0;
+  std::atomic<bool> ran_ = false;
+  std::atomic<bool> answered_ = false;
+  std::mutex handle_mutex_;
+  std::shared_ptr<master::MasterSession::Handle> handle_;
+  bool has_gone_ = false;
+};
+
+/// A HoldSession call, which ends with the session or ends it.
+class Hold final : public grpc::ServerUnaryReactor {
+ public:
+  Hold(std::shared_ptr<Sessions> sessions, uint64_t id) : sessions_(std::move(sessions)), id_(id) {}
+
+  void start(std::shared_ptr<Hold> self) {
+    self_ = self;
+    callback_ran(this);
+    sessions_->hold(id_, [self] { self->finish(); });
+  }
+  void OnCancel() override {
+    callback_runs(this);
+    sessions_->close(id_, base::cancelled("the client has gone"));
+    finish();
+  }
+  void OnDone() override { const std::shared_ptr<Hold> last = std::move(self_); }
+
+ private:
+  void finish() {
+    if (!finished_.exchange(true)) Finish(grpc::Status::OK);
+  }
+
+  const std::shared_ptr<Sessions> sessions_;
+  const uint64_t id_;
+  std::atomic<bool> finished_ = false;
+  std::shared_ptr<Hold> self_;
+};
+
+using Base = v1::Master::WithCallbackMethod_RunStep<
+    v1::Master::WithCallbackMethod_RunLoop<v1::Master::WithCallbackMethod_HoldSession<
+        v1::Master::WithCallbackMethod_CloseSession<v1::Master::Service>>>>;
+
+}  // namespace
+
+class MasterService::Impl final : public Base {
+ public:
+  Impl(master::MasterContext* context, Channels* channels, std::shared_ptr<ArrivingBytes> arriving)
+      : context_(*context), channels_(*channels) {
+    common_->arriving = std::move(arriving);
+    common_->name = context->task->name();
+  }
+
+  grpc::Status CreateSession(grpc::ServerContext* call, const v1::CreateSessionRequest* request,
+                             v1::CreateSessionReply* reply) override {
+    return made(with_room([&] { return create(call, *request, reply); }));
+  }
+
+  grpc::Status ExtendSession(grpc::ServerContext* call, const v1::ExtendSessionRequest* request,
+                             v1::ExtendSessionReply* reply) override {
+    return made(with_room([&] { return extend(call, *request, reply); }));
+  }
+
+  grpc::ServerBidiReactor<v1::StepRequest, v1::StepReply>* RunStep(
+      grpc::CallbackServerContext*) override {
+    const auto stream = std::make_shared<StepStream>(common_);
+    stream->start(stream);
+    return stream.get();
+  }
+
+  grpc::ServerBidiReactor<v1::LoopRequest, v1::LoopEvent>* RunLoop(
+      grpc::CallbackServerContext*) override {
+    const auto find = [common =
+                           common_](uint64_t id) -> Result<std::shared_ptr<master::MasterSession>> {
+      if (common->draining) return base::unavailable("{} is stopping", common->name);
+      return common->sessions->find(id);
+    };
+    const auto stream = std::make_shared<LoopStream>(
+        LoopService{.find = find,
+                    .arriving = common_->arriving,
+                    .running = common_->loops_running,
+                    .on_refused = [common = common_] { ++common->bad_requests; }});
+    stream->start(stream);
+    return stream.get();
+  }
+
+  grpc::ServerUnaryReactor* HoldSession(grpc::CallbackServerContext*,
+                                        const v1::HoldSessionRequest* request,
+                                        v1::HoldSessionReply*) override {
+    const auto hold = std::make_shared<Hold>(common_->sessions, request->session());
+    hold->start(hold);
+    return hold.get();
+  }
+
+  grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* call,
+                                         const v1::CloseSessionRequest* request,
+                                         v1::CloseSessionReply*) override {
+    grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+    common_->sessions->close(request->session(),
+                             base::cancelled("Session::Close() was called: the step was cancelled"),
+                             [reactor](const Status& closed) { reactor->Finish(to_grpc(closed)); });
+    return reactor;
+  }
+
+  grpc::Status Reset(grpc::ServerContext* call, const v1::ResetRequest* request,
+                     v1::ResetReply*) override {
+    v1::ResetRequest named = *request;
+    if (named.containers().empty()) named.add_containers("");
+    // First: what their steps have sent and nobody has waited for would come to what is new.
+    const Status why = base::aborted("the containers of the session's cluster were reset");
+    common_->sessions->close_all(why);
+    const auto reset_one = [&](v1::Worker::Stub* stub, grpc::ClientContext* context) {
+      v1::ResetReply reply;
+      return stub->ResetContainers(context, named, &reply);
+    };
+    Status status = ask_all(call, channels_.tasks(), reset_one);
+    common_->sessions->close_all(why);  // Those made meanwhile.
+    return to_grpc(status);
+  }
+
+  grpc::Status ListDevices(grpc::ServerContext* call, const v1::ListDevicesRequest* request,
+                           v1::ListDevicesReply* reply) override {
+    std::vector<std::string> tasks = channels_.tasks();
+    if (request->session() != 0) {
+      const auto session = common_->sessions->find(request->session());
+      if (!session.ok()) return to_grpc(session.status());
+      // What its filters hide it does not see, and it does not wait for it.
+      std::set<std::string> seen;
+      for (const ir::DeviceSpec& device : (*session)->devices()) {
+        seen.insert(cluster::task_of(device.to_string()));
+      }
+      std::erase_if(tasks, [&](const std::string& task) { return !seen.contains(task); });
+    }
+    const auto ask_one = [&](v1::Worker::Stub* stub, grpc::ClientContext* context) {
+      v1::GetStatusRequest ask;
+      ask.set_version(kSessionVersion);
+      v1::TaskStatus status;
+      grpc::Status answered = stub->GetStatus(context, ask, &status);
+      for (const v1::Device& device : status.devices()) *reply->add_devices() = device;
+      return answered;
+    };
+    return to_grpc(ask_all(call, tasks, ask_one));
+  }
+
+  void drain() { common_->draining = true; }
+  [[nodiscard]] int running() const { return common_->running; }
+  [[nodiscard]] int loops_running() const { return *common_->loops_running; }
+  [[nodiscard]] int64_t bad_requests() const { return common_->bad_requests; }
+  void close_all(const Status& why) { common_->sessions->close_all(why); }
+
+ private:
+  Result<ir::Graph> parse(const std::string& text) const {
+    return ir::from_text(text, context_.registry);
+  }
+
+  /// What `status` of a call that made or extended a session becomes.
+  grpc::Status made(const Status& status) {
+    const StatusCode code = status.code();
+    if (code == StatusCode::kInvalidArgument || code == StatusCode::kFailedPrecondition ||
+        code == StatusCode::kResourceExhausted) {
+      ++common_->bad_requests;
+    }
+    return to_grpc(status);
+  }
+
+  /// Calls `make` unless so many calls wait that no threads are left for others.
+  template <class Make>
+  Status with_room(Make make) {
+    const bool has_room = ++making_ <= kMakingMax;
+    Status status = has_room ? make()
+                             : base::resource_exhausted("{} makes {} sessions already; try again",
+                                                        common_->name, kMakingMax);
+    --making_;
+    return status;
+  }
+
+  /// Whether nobody waits for `call` any more.
+  std::function<bool()> gone(grpc::ServerContext* call) {
+    return [this, call] { return common_->draining || call->IsCancelled(); };
+  }
+
+  Status create(grpc::ServerContext* call, const v1::CreateSessionRequest& request,
+                v1::CreateSessionReply* reply) {
+    const steady_clock::time_point deadline =
+        steady_clock::now() + or_else(request.timeout_ms(), kWaitForTasks);
+    if (request.version() != kSessionVersion) {
+      return base::failed_precondition(
+          "{} speaks session version {}, the client {}; use one release for the whole cluster",
+          context_.task->name(), kSessionVersion, request.version());
+    }
+    const std::string_view protocol = cluster::name_of(context_.protocol);
+    if (!request.protocol().empty() && request.protocol() != protocol) {
+      return base::failed_precondition(
+          "{} runs with protocol \"{}\", the target says \"{}\"; write grpc://host:port",
+          context_.task->name(), protocol, request.protocol());
+    }
+    if (common_->draining) return base::unavailable("{} is stopping", context_.task->name());
+    SR_ASSIGN_OR_RETURN(master::SessionConfig config,
+                        config_of(request.config(), context_.defaults));
+    SR_ASSIGN_OR_RETURN(const ir::Graph graph, parse(request.graph()));
+    SR_ASSIGN_OR_RETURN(
+        const std::shared_ptr<master::MasterSession> session,
+        master::MasterSession::create(&context_, context_.random(), std::move(config)));
+    const Result<int64_t> version = session->extend(graph, 0, deadline, gone(call));
+    Status status = version.status();
+    if (status.ok()) status = common_->sessions->add(session);
+    if (!status.ok()) {
+      session->close(status);
+      return status;
+    }
+    if (gone(call)()) {
+      Status why = base::cancelled("the client has gone");
+      common_->sessions->close(session->id(), why);
+      return why;
+    }
+    reply->set_session(session->id());
+    reply->set_graph_version(*version);
+    reply->set_placement(session->take_placement());
+    reply->set_notice(session->notice());
+    if (!reply->notice().empty()) {
+      base::log_info(
+          "session made session={:016x} protocol={} waits_for_pushes=false "
+          "pull_ahead_ms={}",
+          session->id(), protocol, session->config().pull_ahead_ms);
+    }
+    return {};
+  }
+
+  Status extend(grpc::ServerContext* call, const v1::ExtendSessionRequest& request,
+                v1::ExtendSessionReply* reply) {
+    const steady_clock::time_point deadline =
+        steady_clock::now() + or_else(request.timeout_ms(), kWaitForTasks);
+    SR_ASSIGN_OR_RETURN(const std::shared_ptr<master::MasterSession> session,
+                        common_->sessions->find(request.session()));
+    SR_ASSIGN_OR_RETURN(const ir::Graph graph, parse(request.graph()));
+    SR_ASSIGN_OR_RETURN(const int64_t version,
+                        session->extend(graph, request.graph_version(), deadline, gone(call)));
+    reply->set_graph_version(version);
+    reply->set_placement(session->take_placement());
+    return {};
+  }
+
+  /// Calls every one of `tasks`; the first error, naming the task.
+  template <class Call>
+  Status ask_all(grpc::ServerContext* call, const std::vector<std::string>& tasks, Call one) {
+    for (const std::string& task : tasks) {
+      SR_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel, channels_.to(task));
+      const auto stub = v1::Worker::NewStub(channel);
+      // Ends with the call it is made for.
+      const std::unique_ptr<grpc::ClientContext> context =
+          grpc::ClientContext::FromServerContext(*call);
+      context->set_wait_for_ready(true);
+      context->set_deadline(
+          std::min(call->deadline(), std::chrono::system_clock::now() + kAskTasks));
+      SR_RETURN_IF_ERROR(from_grpc(one(stub.get(), context.get()), channels_.describe(task)));
+    }
+    return {};
+  }
+
+  master::MasterContext& context_;
+  Channels& channels_;
+  const std::shared_ptr<Common> common_ = std::make_shared<Common>();
+  std::atomic<int> making_ = 0;
+};
+
+MasterService::MasterService(master::MasterContext* context, Channels* channels,
+                             std::shared_ptr<ArrivingBytes> arriving)
+    : impl_(std::make_unique<Impl>(context, channels, std::move(arriving))) {}
+MasterService::~MasterService() = default;
+grpc::Service* MasterService::service() { return impl_.get(); }
+void MasterService::drain() { impl_->drain(); }
+int MasterService::running() const { return impl_->running(); }
+int MasterService::loops_running() const { return impl_->loops_running(); }
+int64_t MasterService::bad_requests() const { return impl_->bad_requests(); }
+void MasterService::close_all(const Status& why) { impl_->close_all(why); }
+
+}  // namespace sidereal::service

@@ -1,0 +1,388 @@
+#include "sidereal/service/session.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+
+#include "sidereal/base/log.h"
+#include "sidereal/cluster/protocol.h"
+#include "sidereal/ir/text.h"
+#include "sidereal/security/channel.h"
+#include "sidereal/service/channels.h"
+#include "sidereal/service/internal/client_stream.h"
+#include "sidereal/service/internal/grpc_status.h"
+#include "sidereal/service/internal/loop_call.h"
+#include "sidereal/service/session.grpc.pb.h"
+#include "sidereal/service/worker_service.h"
+#include "sidereal/sys/address.h"
+#include "sidereal/task/event.h"
+#include "sidereal/task/failure.h"
+
+namespace sidereal::service {
+
+namespace v1 = session::v1;
+using std::chrono::milliseconds;
+using tensor::Tensor;
+
+namespace {
+
+/// What a master gets to answer after the deadline of a step, with words of its own.
+constexpr milliseconds kLastWords(3000);
+constexpr milliseconds kCloseTimeout(2000);
+/// One try to reach a master.
+constexpr milliseconds kTry(2000);
+constexpr milliseconds kFirstLog(3000);
+constexpr milliseconds kLogEvery(10'000);
+
+/// A RunStep call.
+class StepCallStream final : public ClientStream<v1::StepRequest, v1::StepReply> {
+ public:
+  explicit StepCallStream(std::string peer) : peer_(std::move(peer)) {}
+
+  void run(v1::Master::Stub* stub, const v1::StepHead& head,
+           const std::vector<Session::Feed>& feeds) {
+    fetches_.resize(head.fetches_size());
+    joiner_.emplace(head.fetches_size());
+    if (head.timeout_ms() > 0) {
+      context_.set_deadline(std::chrono::system_clock::now() + milliseconds(head.timeout_ms()) +
+                            kLastWords);
+    }
+    stub->async()->RunStep(&context_, this);
+    begin();
+    v1::StepRequest request;
+    *request.mutable_head() = head;
+    if (feeds.empty()) return put(std::move(request));
+    put(std::move(request), 0, feeds[0].second);
+    for (size_t i = 1; i < feeds.size(); ++i) put(static_cast<int32_t>(i), feeds[i].second);
+  }
+
+  void wait(const std::function<bool()>& interrupted) {
+    ended_.wait(interrupted, [this] { hang_up(); });
+  }
+
+  /// Once wait() is over.
+  Result<std::vector<Tensor>> take_result(RunMetadata* metadata) {
+    SR_RETURN_IF_ERROR(status_);
+    if (metadata != nullptr) metadata->trace = std::move(trace_);
+    for (size_t i = 0; i < fetches_.size(); ++i) {
+      if (!fetches_[i].defined()) return base::internal("{} gave no value {}", peer_, i);
+    }
+    return std::move(fetches_);
+  }
+
+ private:
+  void take(v1::StepReply* reply) override {
+    if (reply->has_piece()) {
+      auto value = joiner_->add(reply->piece());
+      if (!value.ok()) {
+        status_ = base::with_context(value.status(), peer_);
+        return hang_up();
+      }
+      if (*value) fetches_[(*value)->first] = std::move((*value)->second);
+    }
+    if (!reply->has_tail()) return;
+    has_tail_ = true;
+    if (status_.ok() && reply->tail().has_failure())
+      status_ = task::from_proto(reply->tail().failure());
+    trace_ = std::move(*reply->mutable_tail()->mutable_trace());
+    close();
+    // The stream ends by itself, which nobody needs to wait for.
+    ended_.set();
+  }
+
+  void ended(const grpc::Status& status) override {
+    if (!has_tail_ && status_.ok()) {
+      status_ = status.ok() ? base::unavailable("{} ended a step without a result", peer_)
+                            : from_grpc(status, peer_);
+    }
+    ended_.set();
+  }
+
+  const std::string peer_;
+  std::optional<PieceJoiner> joiner_;
+  std::vector<Tensor> fetches_;
+  std::string trace_;
+  Status status_;
+  bool has_tail_ = false;
+  task::Event ended_;
+};
+
+v1::SessionConfig config_message(const SessionOptions& options) {
+  v1::SessionConfig out;
+  out.set_allow_soft_placement(options.allow_soft_placement);
+  out.set_log_device_placement(options.log_device_placement);
+  for (const std::string& filter : options.device_filters) out.add_device_filters(filter);
+  out.set_operation_timeout_ms(options.operation_timeout.count());
+  out.set_isolate_session_state(options.isolate_session_state);
+  out.set_compute_dtype(options.compute_dtype);
+  out.set_tensor_fuse(options.tensor_fuse);
+  if (options.pull_ahead_ms) out.set_pull_ahead_ms(*options.pull_ahead_ms);
+  return out;
+}
+
+/// Where a master is, and the protocol it is said to run with; "grpc://" says none: sessions speak
+/// gRPC with every master.
+struct Target {
+  std::string address;
+  std::string protocol;
+};
+
+Result<Target> parse_target(const std::string& text) {
+  constexpr std::string_view kMark = "://";
+  const size_t mark = text.find(kMark);
+  if (mark == std::string::npos || !cluster::parse_protocol(text.substr(0, mark)).ok()) {
+    return base::not_found("'{}' is no target of a session: \"grpc://host:port\" is", text);
+  }
+  Target out{.address = text.substr(mark + kMark.size()), .protocol = text.substr(0, mark)};
+  if (out.protocol == "grpc") out.protocol.clear();
+  SR_RETURN_IF_ERROR(sys::Address::parse(out.address).status());
+  return out;
+}
+
+}  // namespace
+
+class Session::Impl {
+ public:
+  ~Impl() { static_cast<void>(close()); }
+
+  static Result<std::unique_ptr<Impl>> connect(const std::string& target,
+                                               const SessionOptions& options) {
+    SR_ASSIGN_OR_RETURN(const Target parsed, parse_target(target));
+    SR_ASSIGN_OR_RETURN(const auto credentials, security::Credentials::create(options.security));
+    auto out = std::make_unique<Impl>();
+    out->options_ = options;
+    out->peer_ = "the master at " + target;
+    out->protocol_ = parsed.protocol;
+    out->address_ = parsed.address;
+    out->credentials_ = credentials;
+    out->channel_ = make_channel(parsed.address, *credentials);
+    out->stub_ = v1::Master::NewStub(out->channel_);
+    return out;
+  }
+
+  Status create(const ir::Graph& graph) {
+    SR_RETURN_IF_ERROR(reach());
+    v1::CreateSessionRequest request;
+    request.set_version(kSessionVersion);
+    *request.mutable_config() = config_message(options_);
+    request.set_graph(ir::to_text(graph));
+    request.set_protocol(protocol_);
+    const milliseconds timeout = waiting_time();
+    request.set_timeout_ms(timeout.count());
+    v1::CreateSessionReply reply;
+    SR_RETURN_IF_ERROR(call(timeout + kLastWords, [&](auto* context, auto done) {
+      stub_->async()->CreateSession(context, &request, &reply, done);
+    }));
+    session_ = reply.session();
+    version_ = reply.graph_version();
+    placement_ = reply.placement();
+    if (!reply.notice().empty()) base::log_info("{}: {}", peer_, reply.notice());
+    hold_request_.set_session(session_);
+    stub_->async()->HoldSession(&hold_, &hold_request_, &hold_reply_,
+                                [this](const grpc::Status&) { hold_ended_.set(); });
+    return {};
+  }
+
+  Status extend(const ir::Graph& graph) {
+    const std::lock_guard lock(extend_mutex_);
+    v1::ExtendSessionRequest request;
+    request.set_session(session_);
+    request.set_graph_version(version_);
+    request.set_graph(ir::to_text(graph));
+    const milliseconds timeout = waiting_time();
+    request.set_timeout_ms(timeout.count());
+    v1::ExtendSessionReply reply;
+    SR_RETURN_IF_ERROR(call(timeout + kLastWords, [&](auto* context, auto done) {
+      stub_->async()->ExtendSession(context, &request, &reply, done);
+    }));
+    version_ = reply.graph_version();
+    placement_ += reply.placement();
+    return {};
+  }
+
+  std::string take_placement() {
+    const std::lock_guard lock(extend_mutex_);
+    return std::exchange(placement_, {});
+  }
+
+  Result<std::vector<Tensor>> run(const std::vector<Feed>& feeds,
+                                  const std::vector<std::string>& fetches,
+                                  const std::vector<std::string>& targets,
+                                  const RunOptions& options, RunMetadata* metadata) {
+    v1::StepHead head;
+    head.set_session(session_);
+    for (const Feed& feed : feeds) head.add_feeds(feed.first);
+    head.mutable_fetches()->Assign(fetches.begin(), fetches.end());
+    head.mutable_targets()->Assign(targets.begin(), targets.end());
+    milliseconds timeout = options_.operation_timeout;
+    if (options.timeout.count() > 0 && (timeout.count() <= 0 || options.timeout < timeout)) {
+      timeout = options.timeout;
+    }
+    head.set_timeout_ms(timeout.count());
+    head.set_trace(options.trace);
+    const auto stream = std::make_shared<StepCallStream>(peer_);
+    stream->run(stub_.get(), head, feeds);
+    stream->wait(interrupt_);
+    return stream->take_result(metadata);
+  }
+
+  Result<task::LoopResult> run_loop(task::LoopOptions options, const task::LoopObserver& observer) {
+    if (options.step_timeout.count() == 0) options.step_timeout = options_.operation_timeout;
+    const auto call = std::make_shared<LoopCall>(peer_, options, observer);
+    call->start(stub_.get(), session_);
+    return call->wait(interrupt_);
+  }
+
+  Status close() {
+    const uint64_t session = session_.exchange(0);
+    if (session == 0) return {};
+    v1::CloseSessionRequest request;
+    request.set_session(session);
+    v1::CloseSessionReply reply;
+    Status status = call(kCloseTimeout, [&](auto* context, auto done) {
+      stub_->async()->CloseSession(context, &request, &reply, done);
+    });
+    hold_.TryCancel();
+    hold_ended_.wait(nullptr, [] {});
+    return status;
+  }
+
+  Result<std::vector<DeviceAttributes>> list_devices() {
+    v1::ListDevicesRequest request;
+    request.set_session(session_);
+    v1::ListDevicesReply reply;
+    SR_RETURN_IF_ERROR(call(waiting_time(), [&](auto* context, auto done) {
+      stub_->async()->ListDevices(context, &request, &reply, done);
+    }));
+    std::vector<DeviceAttributes> out;
+    for (const v1::Device& device : reply.devices()) {
+      out.push_back({.name = device.name(),
+                     .type = device.type(),
+                     .memory_bytes = device.memory_bytes(),
+                     .incarnation = device.incarnation()});
+    }
+    return out;
+  }
+
+  Status reset(const std::vector<std::string>& containers) {
+    SR_RETURN_IF_ERROR(reach());
+    v1::ResetRequest request;
+    for (const std::string& container : containers) request.add_containers(container);
+    v1::ResetReply reply;
+    return call(waiting_time(), [&](auto* context, auto done) {
+      stub_->async()->Reset(context, &request, &reply, done);
+    });
+  }
+
+  std::function<bool()> interrupt_;
+
+ private:
+  [[nodiscard]] milliseconds waiting_time() const {
+    return options_.operation_timeout.count() > 0 ? options_.operation_timeout
+                                                  : options_.connect_timeout;
+  }
+
+  /// Waits until the master answers, and says now and then why it does not.
+  Status reach() {
+    const auto worker = v1::Worker::NewStub(channel_);
+    const auto began = std::chrono::steady_clock::now();
+    auto next_log = began + kFirstLog;
+    auto next_doubt = began;
+    while (true) {
+      v1::GetStatusRequest request;
+      request.set_version(kSessionVersion);
+      v1::TaskStatus reply;
+      Status asked = call(kTry, [&](auto* context, auto done) {
+        worker->async()->GetStatus(context, &request, &reply, done);
+      });
+      const bool again =
+          asked.code() == StatusCode::kUnavailable || asked.code() == StatusCode::kDeadlineExceeded;
+      if (!again) return asked;
+      const auto now = std::chrono::steady_clock::now();
+      // A master that is not there yet may come; one that refuses the credentials never answers.
+      if (now >= next_doubt) {
+        const Status refused = security::check_credentials(address_, credentials_.get(), kTry);
+        if (!refused.ok()) return base::with_context(refused, peer_);
+        next_doubt = now + kLogEvery;
+      }
+      if (now - began >= waiting_time()) {
+        return base::deadline_exceeded("no answer within {} ms from {}", waiting_time().count(),
+                                       base::message_of(asked));
+      }
+      if (now >= next_log) {
+        base::log_info("still waiting for {}", base::message_of(asked));
+        next_log = now + kLogEvery;
+      }
+      task::Event nothing;
+      nothing.wait_for(task::kLook);
+    }
+  }
+
+  /// Makes a call and waits for its end.
+  template <class Start>
+  Status call(milliseconds timeout, Start start) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + timeout);
+    task::Event ended;
+    grpc::Status status;
+    start(&context, [&](const grpc::Status& result) {
+      status = result;
+      ended.set();
+    });
+    ended.wait(interrupt_, [&] { context.TryCancel(); });
+    return from_grpc(status, peer_);
+  }
+
+  SessionOptions options_;
+  std::string peer_;
+  std::string protocol_;  ///< That the target names, or "".
+  std::string address_;
+  std::shared_ptr<const security::Credentials> credentials_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Master::Stub> stub_;
+  std::atomic<uint64_t> session_ = 0;
+  std::mutex extend_mutex_;
+  int64_t version_ = 0;
+  std::string placement_;
+  grpc::ClientContext hold_;
+  v1::HoldSessionRequest hold_request_;
+  v1::HoldSessionReply hold_reply_;
+  task::Event hold_ended_;
+};
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::~Session() = default;
+
+Result<std::unique_ptr<Session>> Session::create(const std::string& target, const ir::Graph& graph,
+                                                 const SessionOptions& options) {
+  SR_ASSIGN_OR_RETURN(std::unique_ptr<Impl> impl, Impl::connect(target, options));
+  impl->interrupt_ = options.interrupt;
+  SR_RETURN_IF_ERROR(impl->create(graph));
+  return std::unique_ptr<Session>(new Session(std::move(impl)));
+}
+
+Status Session::extend(const ir::Graph& graph) { return impl_->extend(graph); }
+Result<std::vector<Tensor>> Session::run(const std::vector<Feed>& feeds,
+                                         const std::vector<std::string>& fetches,
+                                         const std::vector<std::string>& targets,
+                                         const RunOptions& options, RunMetadata* metadata) {
+  return impl_->run(feeds, fetches, targets, options, metadata);
+}
+Result<task::LoopResult> Session::run_loop(const task::LoopOptions& options,
+                                           const task::LoopObserver& observer) {
+  return impl_->run_loop(options, observer);
+}
+std::string Session::take_placement() { return impl_->take_placement(); }
+Status Session::close() { return impl_->close(); }
+Result<std::vector<DeviceAttributes>> Session::list_devices() { return impl_->list_devices(); }
+
+Status Session::reset(const std::string& target, const std::vector<std::string>& containers,
+                      const SessionOptions& options) {
+  SR_ASSIGN_OR_RETURN(const std::unique_ptr<Impl> impl, Impl::connect(target, options));
+  impl->interrupt_ = options.interrupt;
+  return impl->reset(containers);
+}
+
+}  // namespace sidereal::service

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sidereal/base/status.h"
+#include "sidereal/cluster/cluster_spec.h"
+#include "sidereal/metrics/figures.h"
+#include "sidereal/security/credentials.h"
+
+namespace sidereal::service {
+
+/// What a task tells about itself. Value type.
+struct TaskReport {
+  std::string task;     ///< "/job:ps/replica:0/task:0".
+  std::string address;  ///< "host:port".
+  Status status;        ///< Why there are no figures.
+  uint64_t incarnation = 0;
+  int64_t pid = 0;
+  metrics::Readings figures;
+  std::string protocol;  ///< "grpc", ...
+  /// How its lanes work and who said so, for people; empty with "grpc".
+  std::map<std::string, std::string> settings;
+};
+
+/// Asks the tasks of a cluster how they are. Keeps its connections.
+/// Thread: any.
+class StatusClient {
+ public:
+  /// Errors: kInvalidArgument for a cluster without tasks; those of security::Credentials.
+  static Result<std::unique_ptr<StatusClient>> create(const cluster::ClusterSpec& cluster,
+                                                      const security::SecurityOptions& security);
+  /// For the whole cluster of the server at `target` ("grpc://host:port"), which is asked who is
+  /// in it. Errors: kInvalidArgument for a target that is none; kUnavailable or kDeadlineExceeded
+  /// when nobody answers there before `limit` has passed.
+  static Result<std::unique_ptr<StatusClient>> create(const std::string& target,
+                                                      const security::SecurityOptions& security,
+                                                      std::chrono::milliseconds limit);
+  ~StatusClient();
+  StatusClient(const StatusClient&) = delete;
+  StatusClient& operator=(const StatusClient&) = delete;
+
+  /// The reports of all tasks, sorted by job and index. All are asked at once; who has not answered
+  /// after `limit` has a report with kDeadlineExceeded, who cannot be reached kUnavailable.
+  std::vector<TaskReport> ask(std::chrono::milliseconds limit);
+
+ private:
+  class Impl;
+  explicit StatusClient(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sidereal::service

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "sidereal/base/status.h"
+#include "sidereal/base/strings.h"
+#include "sidereal/task/failure.pb.h"
+#include "sidereal/task/task.h"
+
+/// Statuses in messages: codes are those of gRPC, which are ours by number. For .cc files.
+namespace sidereal::task {
+
+/// Bytes of the text of an error in a message, over every protocol.
+inline constexpr size_t kFailureBytes = 1280 << 10;
+/// Of what a part waited for.
+inline constexpr size_t kWaitsForBytes = 64 << 10;
+
+inline void to_proto(const Status& status, bool derived, session::v1::Failure* failure) {
+  failure->set_code(static_cast<int32_t>(status.code()));
+  failure->set_message(base::message_text(base::message_of(status), kFailureBytes));
+  failure->set_derived(derived);
+}
+
+inline Status from_proto(const session::v1::Failure& failure) {
+  if (failure.code() == 0) return {};
+  const bool known = failure.code() > 0 && failure.code() <= 16;
+  return base::make_status(known ? static_cast<StatusCode>(failure.code()) : StatusCode::kUnknown,
+                           failure.message());
+}
+
+/// How a part of a step ended, but for its fetches.
+inline void to_proto(ProgramResult* result, session::v1::ProgramTail* tail) {
+  to_proto(result->status, result->derived, tail->mutable_failure());
+  tail->set_waits_for(base::message_text(result->waits_for, kWaitsForBytes));
+  tail->set_trace(std::move(result->trace));
+}
+
+inline void from_proto(session::v1::ProgramTail* tail, ProgramResult* result) {
+  result->status = from_proto(tail->failure());
+  result->derived = tail->failure().derived();
+  result->waits_for = std::move(*tail->mutable_waits_for());
+  result->trace = std::move(*tail->mutable_trace());
+}
+
+/// That a task was restarted: `meant` is not its incarnation.
+inline Status wrong_incarnation(const std::string& task, uint64_t incarnation, uint64_t meant) {
+  return base::aborted(
+      "{} expects a different device incarnation ({:016x}, but {:016x} was meant): it was "
+      "restarted; make a new session",
+      task, incarnation, meant);
+}
+
+}  // namespace sidereal::task

@@ -1,0 +1,195 @@
+#include "sidereal/task/task.h"
+
+#include <mutex>
+#include <utility>
+
+#include "sidereal/base/check.h"
+#include "sidereal/exec/workers.h"
+#include "sidereal/sys/posix/posix.h"
+#include "sidereal/task/task_lane.h"
+#include "sidereal/task/task_programs.h"
+
+namespace sidereal::task {
+
+using tensor::Tensor;
+
+class Task::Impl {
+ public:
+  explicit Impl(TaskOptions options) : options_(std::move(options)), programs_(options_) {}
+
+  Status create_lanes() {
+    for (int index = 0; index < options_.lanes; ++index) {
+      lanes_.push_back(std::make_shared<TaskLane>(&options_, index, &programs_,
+                                                  [this, index] { tell_others(index); }));
+      SR_RETURN_IF_ERROR(lanes_.back()->create(
+          options_.stepped.empty() ? LaneSystem{.network = network_.get(), .clock = clock_.get()}
+                                   : options_.stepped[static_cast<size_t>(index)]));
+    }
+    return {};
+  }
+
+  void start(const std::vector<Peers*>& peers) {
+    SR_CHECK(peers.size() == 1 || peers.size() == lanes_.size(), "one for all, or one for each");
+    programs_.let_call(peers.front()->can_run());
+    for (size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->start(peers[peers.size() == 1 ? 0 : i]);
+  }
+
+  void stop() {
+    if (stopped_.exchange(true)) return;
+    programs_.stop_all();
+    for (const auto& lane : lanes_) lane->refuse();
+    for (const auto& lane : lanes_) lane->stop();
+  }
+
+  [[nodiscard]] TaskLane* lane(int index) const {
+    return lanes_[static_cast<uint32_t>(index) % lanes_.size()].get();
+  }
+  /// Where a step is.
+  [[nodiscard]] TaskLane* home(uint64_t step) const { return lane(lane_hint(step)); }
+
+  void close_session(uint64_t id) {
+    TaskPrograms::Closed closed = programs_.close_session(id);
+    for (size_t i = 0; i < closed.programs.size(); ++i) {
+      lanes_[i]->close_session(id, std::move(closed.programs[i]), closed.own);
+    }
+  }
+
+  /// Loops have steps of one session on several lanes.
+  void when_one_way_done(uint64_t session, const std::function<void(const Status&)>& done) {
+    struct Waiting {
+      std::mutex mutex;
+      size_t missing = 0;
+      Status first;
+    };
+    const auto waiting = std::make_shared<Waiting>();
+    waiting->missing = lanes_.size();
+    const auto one_done = [waiting, done](const Status& status) {
+      {
+        const std::lock_guard lock(waiting->mutex);
+        if (waiting->first.ok()) waiting->first = status;
+        if (--waiting->missing > 0) return;
+      }
+      done(waiting->first);
+    };
+    for (const auto& lane : lanes_) lane->when_one_way_done(session, one_done);
+  }
+
+  Status reset(const std::vector<std::string>& containers) {
+    for (const std::string& container : containers) programs_.shared().erase_container(container);
+    programs_.shared().changed();
+    bool posted = true;
+    for (const auto& lane : lanes_) posted = lane->reset() && posted;
+    return posted ? Status() : base::unavailable("{} is stopping", options_.name);
+  }
+
+  metrics::Readings figures() {
+    using metrics::gauge;
+    using metrics::Unit;
+    metrics::Readings out;
+    out.add(gauge("sidereal_task_sessions", Unit::kCount, "Sessions that are open on the task."),
+            programs_.sessions());
+    out.add(gauge("sidereal_task_programs", Unit::kCount, "Programs that are registered."),
+            programs_.programs());
+    out.add(gauge("sidereal_task_resources", Unit::kCount,
+                  "Variables, queues and tables that are kept by name."),
+            static_cast<int64_t>(programs_.shared().names().size()));
+    out.add(gauge("sidereal_task_resource_bytes", Unit::kBytes,
+                  "Bytes of what is kept by name, where that is known."),
+            programs_.shared().bytes());
+    for (const auto& lane : lanes_) lane->read_figures(&out);
+    return out;
+  }
+
+  [[nodiscard]] const TaskOptions& options() const { return options_; }
+  [[nodiscard]] TaskPrograms& programs() { return programs_; }
+
+ private:
+  /// Steps of other lanes may wait for what a step of this one has changed.
+  void tell_others(int index) const {
+    for (const auto& other : lanes_) {
+      if (other->index() != index && other->any_blocked()) static_cast<void>(other->look_again());
+    }
+  }
+
+  const TaskOptions options_;
+  TaskPrograms programs_;
+  std::atomic<bool> stopped_ = false;
+  const std::unique_ptr<sys::Clock> clock_ = sys::posix::create_clock();
+  const std::unique_ptr<sys::Network> network_ = sys::posix::create_network();
+  std::vector<std::shared_ptr<TaskLane>> lanes_;
+};
+
+std::shared_ptr<Peers::Run> Peers::run(const std::string& /*task*/, const Call& /*call*/,
+                                       std::span<const Tensor> /*feeds*/, RunDone* /*done*/) {
+  SR_CHECK(can_run(), "a program that calls was loaded where nothing carries calls");
+  return nullptr;
+}
+
+Task::Task(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Task::~Task() { stop(); }
+
+Result<std::unique_ptr<Task>> Task::create(TaskOptions options) {
+  if (options.intra_op_threads < 1 || options.intra_op_threads > exec::Workers::kThreadsMax) {
+    return base::invalid_argument("intra_op_threads is {}; it must be from 1 to {}",
+                                  options.intra_op_threads, exec::Workers::kThreadsMax);
+  }
+  if (options.lanes < 1 || options.lanes > kLanesMax) {
+    return base::invalid_argument("lanes is {}; it must be from 1 to {}", options.lanes, kLanesMax);
+  }
+  if (!options.stepped.empty() && options.stepped.size() != static_cast<size_t>(options.lanes)) {
+    return base::invalid_argument("{} lanes, of which {} are stepped; it must be all or none",
+                                  options.lanes, options.stepped.size());
+  }
+  auto impl = std::make_unique<Impl>(std::move(options));
+  SR_RETURN_IF_ERROR(impl->create_lanes());
+  return std::unique_ptr<Task>(new Task(std::move(impl)));
+}
+
+void Task::start(const std::vector<Peers*>& peers) { impl_->start(peers); }
+bool Task::post(int lane, std::function<void()> fn) {
+  return impl_->lane(lane)->post(std::move(fn));
+}
+
+bool Task::post_urgent(int lane, std::function<void()> fn) {
+  return impl_->lane(lane)->post_urgent(std::move(fn));
+}
+int Task::lanes() const { return impl_->options().lanes; }
+lane::Lane* Task::lane(int index) const { return impl_->lane(index)->lane(); }
+const std::string& Task::name() const { return impl_->options().name; }
+uint64_t Task::incarnation() const { return impl_->options().incarnation; }
+Status Task::open_session(uint64_t session, bool isolated) {
+  return impl_->programs().open_session(session, isolated);
+}
+void Task::close_session(uint64_t session) { impl_->close_session(session); }
+void Task::when_one_way_done(uint64_t session, const std::function<void(const Status&)>& done) {
+  impl_->when_one_way_done(session, done);
+}
+void Task::lose_one_way(uint64_t session, const std::string& task, const Status& why) {
+  for (int lane = 0; lane < lanes(); ++lane) impl_->lane(lane)->lose_one_way(session, task, why);
+}
+Result<uint64_t> Task::register_program(uint64_t session, NewProgram program) {
+  const int lane = impl_->lane(program.lane)->index();
+  return impl_->programs().add(session, std::move(program), lane);
+}
+Status Task::check(uint64_t session, uint64_t program, int64_t feeds) const {
+  return impl_->programs().check(session, program, feeds);
+}
+void Task::run(ProgramCall* call, Done done) {
+  TaskLane* const lane = call->whole ? impl_->lane(call->lane) : impl_->home(call->step);
+  lane->run(call, std::move(done));
+}
+void Task::cancel(uint64_t step) { impl_->home(step)->cancel(step); }
+void Task::cancel(uint64_t step, int lane) { impl_->lane(lane)->cancel(step); }
+void Task::end_step(uint64_t step) { impl_->home(step)->end_step(step); }
+void Task::ask(uint64_t step, std::span<const ports::RendezvousKey> keys,
+               const base::CountedPtr<Taker>& taker) {
+  impl_->home(step)->ask(step, keys, taker);
+}
+void Task::withdraw(uint64_t step, const base::CountedPtr<Taker>& taker) {
+  impl_->home(step)->withdraw(step, taker);
+}
+Status Task::reset(const std::vector<std::string>& containers) { return impl_->reset(containers); }
+metrics::Readings Task::figures() const { return impl_->figures(); }
+void Task::stop() { impl_->stop(); }
+
+}  // namespace sidereal::task

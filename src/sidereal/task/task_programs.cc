@@ -1,0 +1,266 @@
+#include "sidereal/task/task_programs.h"
+
+#include <algorithm>
+
+#include "sidereal/program/program.h"
+
+namespace sidereal::task {
+
+namespace {
+
+Result<size_t> peer_of(const program::Instruction& instruction) {
+  SR_ASSIGN_OR_RETURN(const auto peer, ir::get_attr<int64_t>(instruction.attrs, "peer"));
+  if (peer >= 0 && peer < static_cast<int64_t>(kPeersMax)) return static_cast<size_t>(peer);
+  return base::invalid_argument("{} '{}' names peer {}; peers are numbered from 0 to {}",
+                                instruction.op, instruction.name, peer, kPeersMax - 1);
+}
+
+/// How many peers a program, or a body, needs to be given.
+Result<size_t> peers_of(const program::Program& program) {
+  size_t out = 0;
+  for (const program::Instruction& instruction : program.instructions) {
+    if (instruction.op != "Send" && instruction.op != "Recv") continue;
+    SR_ASSIGN_OR_RETURN(const size_t peer, peer_of(instruction));
+    out = std::max(out, peer + 1);
+  }
+  for (const program::Program& body : program.bodies) {
+    SR_ASSIGN_OR_RETURN(const size_t inside, peers_of(body));
+    out = std::max(out, inside);
+  }
+  return out;
+}
+
+/// What the Recv instructions bring that run in every step, whatever its branches and loops do.
+Result<std::vector<Receives>> receives_of(const program::Program& program) {
+  std::map<size_t, std::vector<Receives::Parcel>> by_peer;
+  for (const program::Instruction& instruction : program.instructions) {
+    if (instruction.op != "Recv") continue;
+    SR_ASSIGN_OR_RETURN(const size_t peer, peer_of(instruction));
+    Receives::Parcel& one = by_peer[peer].emplace_back();
+    SR_ASSIGN_OR_RETURN(one.edge, ir::get_attr<int64_t>(instruction.attrs, "edge"));
+    one.count = instruction.outputs.size();
+  }
+  std::vector<Receives> out;
+  for (auto& [peer, parcels] : by_peer) {
+    out.push_back({.peer = peer, .parcels = std::move(parcels)});
+  }
+  return out;
+}
+
+/// What a session calls a program: its content hash or, as one program may be there with other
+/// peers too, a hash of it and of them.
+uint64_t number_of(uint64_t hash, const std::vector<ports::TensorSource>& peers) {
+  if (peers.empty()) return hash;
+  std::string said = fmt::format("{}", hash);
+  for (const ports::TensorSource& peer : peers) {
+    said += fmt::format(" {}:{} {}", peer.device.size(), peer.device, peer.incarnation);
+  }
+  return program::content_hash(said);
+}
+
+size_t bytes_of(const NewProgram& program) {
+  size_t out = program.bytes.size();
+  for (const ports::TensorSource& peer : program.peers) out += sizeof(peer) + peer.device.size();
+  return out;
+}
+
+}  // namespace
+
+TaskPrograms::TaskPrograms(const TaskOptions& options) : options_(options) {
+  exec::register_kernels(&kernels_);
+  set_environment(shared_.get());
+}
+
+void TaskPrograms::set_environment(Space* space) const {
+  space->environment.resources = &space->manager;
+  space->environment.host_functions = options_.host_functions.get();
+}
+
+Status TaskPrograms::unknown_session() const {
+  return base::aborted("{} does not know the session: it was closed, or the task was restarted",
+                       options_.name);
+}
+
+Status TaskPrograms::unknown_program(uint64_t program) const {
+  return base::not_found("{} has no program {:016x}", options_.name, program);
+}
+
+Status TaskPrograms::open_session(uint64_t id, bool isolated) {
+  Session session{.space = shared_, .isolated = isolated};
+  if (isolated) {
+    session.space = std::make_shared<Space>();
+    set_environment(session.space.get());
+  }
+  const std::lock_guard lock(mutex_);
+  if (sessions_.contains(id)) {
+    return base::make_status(StatusCode::kAlreadyExists, "the session is open");
+  }
+  if (sessions_.size() >= options_.sessions_max) {
+    return base::resource_exhausted("{} has {} sessions open, as many as it takes; close some",
+                                    options_.name, sessions_.size());
+  }
+  sessions_[id] = std::move(session);
+  return {};
+}
+
+TaskPrograms::Closed TaskPrograms::close_session(uint64_t id) {
+  Closed out;
+  const std::lock_guard lock(mutex_);
+  const auto found = sessions_.extract(id);
+  if (found.empty()) return out;
+  Session& session = found.mapped();
+  session.stop->raise(exec::StopSignal::Reason::kCancelled);
+  out.programs.resize(static_cast<size_t>(options_.lanes));
+  for (auto& [key, registered] : session.programs) {
+    out.programs[static_cast<size_t>(key.second)].push_back(std::move(registered.program));
+  }
+  if (session.isolated) out.own = std::move(session.space);
+  return out;
+}
+
+void TaskPrograms::forget_unused() {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(programs_, [](const auto& one) { return one.second.expired(); });
+}
+
+void TaskPrograms::stop_all() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [id, session] : sessions_) session.stop->raise(exec::StopSignal::Reason::kCancelled);
+}
+
+Status TaskPrograms::check_room(const Session& session, const Key& key, size_t bytes) const {
+  if (session.programs.contains(key)) return {};
+  if (session.programs.size() < options_.programs_max &&
+      session.program_bytes + bytes <= options_.program_bytes_max) {
+    return {};
+  }
+  return base::resource_exhausted(
+      "the session has {} programs of {} bytes on {}, one for each set of feeds, fetches and "
+      "targets; {} programs of {} bytes are allowed: make a new session",
+      session.programs.size(), session.program_bytes, options_.name, options_.programs_max,
+      options_.program_bytes_max);
+}
+
+Status TaskPrograms::keep(Session* session, const Key& key, Registered registered, size_t bytes) {
+  // Somebody may have been faster: there is one for a lane, however many bind it.
+  std::shared_ptr<LoadedProgram>& program = registered.program;
+  std::weak_ptr<LoadedProgram>& known =
+      programs_[{program->space.get(), {program->hash, key.second}}];
+  if (std::shared_ptr<LoadedProgram> first = known.lock()) {
+    program = std::move(first);
+  } else {
+    known = program;
+  }
+  if (registered.peers->size() < program->peers) {
+    return base::invalid_argument("{}: a program names {} peers, and was registered with {}",
+                                  options_.name, program->peers, registered.peers->size());
+  }
+  const bool is_new = session->programs.try_emplace(key, std::move(registered)).second;
+  if (is_new) session->program_bytes += bytes;
+  return {};
+}
+
+Result<uint64_t> TaskPrograms::add(uint64_t session, NewProgram program, int lane) {
+  if (program.peers.size() > kPeersMax) {
+    return base::invalid_argument("{}: a program was registered with {} peers; {} are allowed",
+                                  options_.name, program.peers.size(), kPeersMax);
+  }
+  const uint64_t hash = program::content_hash(program.bytes);
+  const Key key = {number_of(hash, program.peers), lane};
+  const size_t bytes = bytes_of(program);
+  Registered made = {
+      .program = nullptr,
+      .peers = std::make_shared<const std::vector<ports::TensorSource>>(std::move(program.peers))};
+  std::shared_ptr<Space> space;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end()) return unknown_session();
+    space = found->second.space;
+    SR_RETURN_IF_ERROR(check_room(found->second, key, bytes));
+    const auto known = programs_.find({space.get(), {hash, lane}});
+    if (known != programs_.end()) made.program = known->second.lock();
+    if (made.program != nullptr) {
+      SR_RETURN_IF_ERROR(keep(&found->second, key, std::move(made), bytes));
+      return key.first;
+    }
+  }
+  SR_ASSIGN_OR_RETURN(program::Program decoded, program::decode(program.bytes));
+  SR_ASSIGN_OR_RETURN(made.program, load(std::move(decoded), hash, std::move(space), lane));
+  const std::lock_guard lock(mutex_);
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return unknown_session();
+  SR_RETURN_IF_ERROR(keep(&found->second, key, std::move(made), bytes));
+  return key.first;
+}
+
+Result<std::shared_ptr<LoadedProgram>> TaskPrograms::load(program::Program program, uint64_t hash,
+                                                          std::shared_ptr<Space> space,
+                                                          int lane) const {
+  auto out = std::make_shared<LoadedProgram>();
+  out->lane = lane;
+  out->hash = hash;
+  SR_ASSIGN_OR_RETURN(out->peers, peers_of(program));
+  SR_ASSIGN_OR_RETURN(out->receives, receives_of(program));
+  if (!program::all_calls(program).empty() && !can_call_) {
+    return base::failed_precondition("{}: a program calls other tasks, which this protocol cannot",
+                                     options_.name);
+  }
+  out->ahead = ahead_calls(program);
+  out->space = std::move(space);
+  SR_ASSIGN_OR_RETURN(
+      out->bound, exec::BoundProgram::bind(std::move(program), kernels_, out->space->environment));
+  return out;
+}
+
+const TaskPrograms::Registered* TaskPrograms::of_any_lane(const Session& session,
+                                                          uint64_t program) const {
+  const auto found = session.programs.lower_bound({program, 0});
+  if (found == session.programs.end() || found->first.first != program) return nullptr;
+  return &found->second;
+}
+
+Status TaskPrograms::check(uint64_t session, uint64_t program, int64_t feeds) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return unknown_session();
+  const Registered* const registered = of_any_lane(found->second, program);
+  if (registered == nullptr) return unknown_program(program);
+  return check_feeds(*registered->program, feeds);
+}
+
+Result<base::CountedPtr<SessionProgram>> TaskPrograms::find(uint64_t session, uint64_t program,
+                                                            int lane) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return unknown_session();
+  const auto exact = found->second.programs.find({program, lane});
+  if (exact != found->second.programs.end()) {
+    auto out = base::CountedPtr<SessionProgram>::make();
+    out->loaded = exact->second.program;
+    out->peers = exact->second.peers;
+    out->stop = found->second.stop;
+    return out;
+  }
+  if (of_any_lane(found->second, program) == nullptr) return unknown_program(program);
+  return base::not_found("{} has program {:016x} on another lane than {}, where it was to run",
+                         options_.name, program, lane);
+}
+
+int64_t TaskPrograms::sessions() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(sessions_.size());
+}
+
+int64_t TaskPrograms::programs() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(programs_.size());
+}
+
+Status check_feeds(const LoadedProgram& program, int64_t feeds) {
+  const auto wanted = static_cast<int64_t>(program.bound->program().feeds.size());
+  if (feeds == wanted) return {};
+  return base::invalid_argument("{} feeds for a program that takes {}", feeds, wanted);
+}
+
+}  // namespace sidereal::task

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sidereal/exec/executor.h"
+#include "sidereal/exec/stop_signal.h"
+#include "sidereal/resources/manager.h"
+#include "sidereal/task/idle_list.h"
+#include "sidereal/task/step_state.h"
+#include "sidereal/task/task.h"
+
+/// The sessions of a task and the programs they have registered. Internal to task.
+namespace sidereal::task {
+
+/// What the programs of a session, or of all that share, use by name.
+struct Space {
+  resources::Manager manager;
+  exec::Environment environment;
+};
+
+/// A program as one lane runs it: kernels keep scratch. Once bound, the lane's.
+struct LoadedProgram {
+  int lane = 0;
+  uint64_t hash = 0;  ///< Of its content.
+  size_t peers = 0;   ///< That it names; what each of them is, sessions say.
+  std::shared_ptr<Space> space;
+  std::unique_ptr<exec::BoundProgram> bound;
+  IdleList<CallingStep> idle;
+  uint64_t trimmed = 0;                     ///< When the lane last trimmed it.
+  std::vector<Receives> receives;           ///< Whatever its branches and loops do.
+  std::shared_ptr<const AheadCalls> ahead;  ///< What may be sent before a step; nullptr: nothing.
+};
+
+/// kInvalidArgument for another number of feeds than the program takes.
+Status check_feeds(const LoadedProgram& program, int64_t feeds);
+
+/// Thread: any; lanes keep what they have found, so that steps do not come here.
+class TaskPrograms {
+ public:
+  explicit TaskPrograms(const TaskOptions& options);
+  /// Whether programs may call other tasks. Before any is added.
+  void let_call(bool can_call) { can_call_ = can_call; }
+
+  /// Those of Task.
+  Status open_session(uint64_t id, bool isolated);
+  Result<uint64_t> add(uint64_t session, NewProgram program, int lane);
+  [[nodiscard]] Status check(uint64_t session, uint64_t program, int64_t feeds) const;
+
+  /// What is left of a session for each lane to let go of, on that lane.
+  struct Closed {
+    /// Programs by lane; empty: the session was not open.
+    std::vector<std::vector<std::shared_ptr<LoadedProgram>>> programs;
+    std::shared_ptr<Space> own;  ///< Of an isolated one.
+  };
+  /// Tells the session's steps to stop.
+  Closed close_session(uint64_t id);
+  /// Forgets programs that no session has any more.
+  void forget_unused();
+  /// Tells the steps of all sessions to stop.
+  void stop_all();
+
+  /// The program for `lane`. kAborted when the session is unknown here, kNotFound when the program
+  /// is, or was registered for another lane.
+  Result<base::CountedPtr<SessionProgram>> find(uint64_t session, uint64_t program, int lane) const;
+
+  [[nodiscard]] resources::Manager& shared() { return shared_->manager; }
+  [[nodiscard]] int64_t sessions() const;
+  [[nodiscard]] int64_t programs() const;
+
+ private:
+  /// What is registered: the same program may be there with other peers.
+  struct Registered {
+    std::shared_ptr<LoadedProgram> program;
+    PeerList peers;
+  };
+  using Key = std::pair<uint64_t, int>;  // A program, or what is registered; a lane.
+  struct Session {
+    std::shared_ptr<Space> space;
+    bool isolated = false;
+    std::map<Key, Registered> programs = {};
+    size_t program_bytes = 0;
+    std::shared_ptr<exec::StopSignal> stop = std::make_shared<exec::StopSignal>();
+  };
+
+  void set_environment(Space* space) const;
+  [[nodiscard]] Status unknown_session() const;
+  [[nodiscard]] Status unknown_program(uint64_t program) const;
+  // With mutex_.
+  [[nodiscard]] Status check_room(const Session& session, const Key& key, size_t bytes) const;
+  Status keep(Session* session, const Key& key, Registered registered, size_t bytes);
+  [[nodiscard]] const Registered* of_any_lane(const Session& session, uint64_t program) const;
+
+  [[nodiscard]] Result<std::shared_ptr<LoadedProgram>> load(program::Program program, uint64_t hash,
+                                                            std::shared_ptr<Space> space,
+                                                            int lane) const;
+
+  const TaskOptions& options_;
+  bool can_call_ = false;
+  exec::KernelTable kernels_;
+  const std::shared_ptr<Space> shared_ = std::make_shared<Space>();
+
+  mutable std::mutex mutex_;
+  std::map<uint64_t, Session> sessions_;
+  std::map<std::pair<Space*, Key>, std::weak_ptr<LoadedProgram>> programs_;  // By content hash.
+};
+
+}  // namespace sidereal::task
