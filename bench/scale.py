@@ -183,7 +183,7 @@ class Bench:
             one.read()
 
     def attach(self, workers: int) -> None:
-        # One process after the other, so that no flood of strangers stands before the ps.
+        # One process after the other, so that no flood of handshakes stands before the ps.
         for one, share in zip(self.processes, self.shares(workers)):
             one.say(f"attach {share}")
             one.read()

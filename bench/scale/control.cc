@@ -11,7 +11,7 @@
 #include "sidereal/security/credentials.h"
 #include "sidereal/service/internal/grpc_status.h"
 #include "sidereal/service/internal/outbox.h"
-#include "sidereal/service/internal/parcel_message.h"
+#include "sidereal/service/internal/tensor_group_message.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/worker_service.h"
 
@@ -33,13 +33,13 @@ std::shared_ptr<const security::Credentials> no_credentials() {
   return *security::Credentials::create({});
 }
 
-/// Answers one question of the ps.
+/// Answers one receive request of the ps.
 class Tensors final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   explicit Tensors(size_t count) : missing_(count) {}
-  void give(size_t index, ports::Parcel values) {
+  void give(size_t index, ports::TensorGroup values) {
     const std::lock_guard lock(mutex_);
-    parcels_.emplace_back(static_cast<int32_t>(index), std::move(values));
+    tensor_groups_.emplace_back(static_cast<int32_t>(index), std::move(values));
     --missing_;
     if (!writing_) go_on();
   }
@@ -56,11 +56,11 @@ class Tensors final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
  private:
   void go_on() {
-    if (!parcels_.empty()) {
+    if (!tensor_groups_.empty()) {
       writing_ = true;
-      message_ = parcels_.front().next();
-      if (parcels_.front().done()) parcels_.pop_front();
-      StartWrite(&message_, service::write_options(parcels_.empty()));
+      message_ = tensor_groups_.front().next();
+      if (tensor_groups_.front().done()) tensor_groups_.pop_front();
+      StartWrite(&message_, service::write_options(tensor_groups_.empty()));
     } else if (missing_ == 0) {
       Finish(grpc::Status::OK);
     }
@@ -69,7 +69,7 @@ class Tensors final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   std::mutex mutex_;
   size_t missing_;
   bool writing_ = false;
-  std::deque<service::ParcelCutter> parcels_;
+  std::deque<service::TensorGroupCutter> tensor_groups_;
   grpc::ByteBuffer message_;
 };
 
@@ -122,8 +122,9 @@ class Control::Impl final
     }
     std::vector<int64_t> edges;
     for (const v1::TensorKey& key : request.keys()) edges.push_back(key.edge());
-    worker->answers.load()->asked(
-        edges, [out](size_t index, ports::Parcel values) { out->give(index, std::move(values)); });
+    worker->answers.load()->asked(edges, [out](size_t index, ports::TensorGroup values) {
+      out->give(index, std::move(values));
+    });
     return out;
   }
 
@@ -177,15 +178,15 @@ Result<sys::Address> find_data_port(const std::string& ps) {
   return address;
 }
 
-Hold::Hold(const std::string& ps, uint64_t session, cluster::Protocol protocol)
+KeepAlive::KeepAlive(const std::string& ps, uint64_t session, cluster::Protocol protocol)
     : channels_(only_ps(ps), no_credentials()),
       tasks_(&channels_),
       link_(*tasks_.link(
           {.task = kPs, .session = session, .protocol = protocol, .on_lost = [](const Status&) {
            }})) {}
-Hold::~Hold() { link_->detach(); }
+KeepAlive::~KeepAlive() { link_->detach(); }
 
-Result<std::vector<uint64_t>> Hold::attach(const std::vector<task::NewProgram>& programs) {
+Result<std::vector<uint64_t>> KeepAlive::attach(const std::vector<task::NewProgram>& programs) {
   const auto wait = [](std::future<Result<uint64_t>> future) -> Result<uint64_t> {
     if (future.wait_for(kPatience) == std::future_status::ready) return future.get();
     return base::deadline_exceeded("the ps does not answer");
@@ -207,12 +208,12 @@ Result<std::vector<uint64_t>> Hold::attach(const std::vector<task::NewProgram>& 
 
 namespace {
 
-class GrpcWorker final : public Worker, public Control::Answers, public task::Peers::Asker {
+class GrpcWorker final : public Worker, public Control::Answers, public task::Peers::Requester {
  public:
-  GrpcWorker(Common* common, Hold* hold, WorkerOptions options)
+  GrpcWorker(Common* common, KeepAlive* keep_alive, WorkerOptions options)
       : common_(common),
-        link_(hold->link()),
-        peers_(hold->channels()),
+        link_(keep_alive->link()),
+        peers_(keep_alive->channels()),
         options_(std::move(options)),
         next_step_((options_.session << 24) | (uint64_t{1} << 63)) {}
 
@@ -229,7 +230,7 @@ class GrpcWorker final : public Worker, public Control::Answers, public task::Pe
   }
   void arrived(uint64_t /*step*/, const ports::RendezvousKey& /*key*/,
                std::span<tensor::Tensor> /*values*/) override {}
-  void ended(uint64_t /*step*/, const task::Peers::Question* /*question*/,
+  void ended(uint64_t /*step*/, const task::Peers::ReceiveRequest* /*receive_request*/,
              const Status& status) override {
     rows_came(status);
   }
@@ -250,13 +251,13 @@ class GrpcWorker final : public Worker, public Control::Answers, public task::Pe
 
  private:
   struct Held {
-    const ScaleParcel* parcel;
+    const ScaleTensorGroup* tensor_group;
     size_t index;
     Give give;
   };
   void give_one(const Held& one) {
-    ports::Parcel values;
-    for (const Value& value : one.parcel->values) {
+    ports::TensorGroup values;
+    for (const Value& value : one.tensor_group->values) {
       values.push_back(value.is_ids ? common_->ids->next() : value.tensor);
     }
     one.give(one.index, std::move(values));
@@ -279,7 +280,8 @@ class GrpcWorker final : public Worker, public Control::Answers, public task::Pe
     for (const auto& [edge, count] : options_.plan.sent) {
       wanted.push_back({.key = {.edge = edge, .step = step}, .count = count});
     }
-    question_ = peers_.ask({.device = std::string(kPs) + "/device:CPU:0"}, step, wanted, this);
+    receive_request_ =
+        peers_.ask({.device = std::string(kPs) + "/device:CPU:0"}, step, wanted, this);
   }
 
   /// Whether another step is to begin.
@@ -320,17 +322,17 @@ class GrpcWorker final : public Worker, public Control::Answers, public task::Pe
   std::vector<Held> held_;
   // Of the step: written while it cannot end.
   std::shared_ptr<task::StepPart> part_;
-  base::CountedPtr<task::Peers::Question> question_;
-  // For Asker::weak_from_this(): it outlives its questions.
-  const std::shared_ptr<Asker> as_asker_{static_cast<Asker*>(this), [](Asker*) {}};
+  base::RefPtr<task::Peers::ReceiveRequest> receive_request_;
+  // For Requester::weak_from_this(): it outlives its receive requests.
+  const std::shared_ptr<Requester> as_requester_{static_cast<Requester*>(this), [](Requester*) {}};
 };
 
 }  // namespace
 
-std::unique_ptr<Worker> grpc_worker(Common* common, Control* control, Hold* hold,
+std::unique_ptr<Worker> grpc_worker(Common* common, Control* control, KeepAlive* keep_alive,
                                     WorkerOptions options) {
   const size_t number = options.number;
-  auto out = std::make_unique<GrpcWorker>(common, hold, std::move(options));
+  auto out = std::make_unique<GrpcWorker>(common, keep_alive, std::move(options));
   control->set_answers(number, out.get());
   return out;
 }

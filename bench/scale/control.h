@@ -16,12 +16,12 @@ namespace sidereal::bench {
 /// Answers the ps for all workers of a process, each of which has a port of its own.
 class Control {
  public:
-  /// What a worker is asked for: parcels of a step. Thread: any.
+  /// What a worker is asked for: tensor groups of a step. Thread: any.
   class Answers {
    public:
     virtual ~Answers() = default;
-    using Give = std::function<void(size_t index, ports::Parcel values)>;
-    /// Gives the parcel of each of `edges` when it is there.
+    using Give = std::function<void(size_t index, ports::TensorGroup values)>;
+    /// Gives the tensor group of each of `edges` when it is there.
     virtual void asked(const std::vector<int64_t>& edges, Give give) = 0;
   };
 
@@ -44,10 +44,10 @@ class Control {
 Result<sys::Address> find_data_port(const std::string& ps);
 
 /// The session of a worker on the ps, over a connection of its own.
-class Hold {
+class KeepAlive {
  public:
-  Hold(const std::string& ps, uint64_t session, cluster::Protocol protocol);
-  ~Hold();
+  KeepAlive(const std::string& ps, uint64_t session, cluster::Protocol protocol);
+  ~KeepAlive();
   /// Attaches and registers the programs: what the ps calls them.
   Result<std::vector<uint64_t>> attach(const std::vector<task::NewProgram>& programs);
   [[nodiscard]] master::Link* link() const { return link_.get(); }
@@ -60,7 +60,7 @@ class Hold {
 };
 
 /// Of grpc: a RunProgram stream, and RecvTensors calls both ways, for each step.
-std::unique_ptr<Worker> grpc_worker(Common* common, Control* control, Hold* hold,
+std::unique_ptr<Worker> grpc_worker(Common* common, Control* control, KeepAlive* keep_alive,
                                     WorkerOptions options);
 
 }  // namespace sidereal::bench

@@ -233,31 +233,31 @@ class PartWorker final : public LaneWorker, public transport::CallHandler {
   void on_call(const transport::Connection& from, const transport::Call& call,
                std::span<Tensor> /*feeds*/) override {
     const uint64_t id = call.header.call_id;
-    if (!task::decode_tensors(call.extra, &question_).ok() || call.header.step != step_) {
+    if (!task::decode_tensors(call.extra, &receive_request_).ok() || call.header.step != step_) {
       return acceptor_->reply_error(from.id, id, base::aborted("not of this step"));
     }
-    std::vector<const ScaleParcel*> parcels;
+    std::vector<const ScaleTensorGroup*> tensor_groups;
     bool is_late = false;
-    for (const ports::RendezvousKey& key : question_.keys) {
+    for (const ports::RendezvousKey& key : receive_request_.keys) {
       const auto found = options_.plan.received.find(key.edge);
       if (found == options_.plan.received.end()) {
         return acceptor_->reply_error(from.id, id, base::not_found("edge {}", key.edge));
       }
-      parcels.push_back(&found->second);
+      tensor_groups.push_back(&found->second);
       is_late = is_late || found->second.has_gradients;
     }
     if (is_late && missing_rows_ > 0) {
-      held_.push_back({from.id, id, std::move(parcels)});
+      held_.push_back({from.id, id, std::move(tensor_groups)});
     } else {
-      give(from.id, id, parcels);
+      give(from.id, id, tensor_groups);
     }
   }
 
   void give(transport::ConnectionId to, uint64_t id,
-            const std::vector<const ScaleParcel*>& parcels) {
+            const std::vector<const ScaleTensorGroup*>& tensor_groups) {
     std::vector<Tensor> tensors;
-    for (const ScaleParcel* const parcel : parcels) {
-      for (const Value& value : parcel->values) tensors.push_back(tensor_of(value));
+    for (const ScaleTensorGroup* const tensor_group : tensor_groups) {
+      for (const Value& value : tensor_group->values) tensors.push_back(tensor_of(value));
     }
     acceptor_->reply(to, id, tensors);
   }
@@ -266,7 +266,7 @@ class PartWorker final : public LaneWorker, public transport::CallHandler {
     if (part == Part::kEnd) return;
     if (part == Part::kRun) has_run_ = true;
     if (part == Part::kRows && --missing_rows_ == 0) {
-      for (const Held& one : std::exchange(held_, {})) give(one.from, one.call, one.parcels);
+      for (const Held& one : std::exchange(held_, {})) give(one.from, one.call, one.tensor_groups);
     }
     if (has_run_ && missing_rows_ == 0) end_step();
   }
@@ -281,7 +281,7 @@ class PartWorker final : public LaneWorker, public transport::CallHandler {
   struct Held {
     transport::ConnectionId from;
     uint64_t call;
-    std::vector<const ScaleParcel*> parcels;
+    std::vector<const ScaleTensorGroup*> tensor_groups;
   };
 
   std::unique_ptr<transport::Acceptor> acceptor_;
@@ -289,7 +289,7 @@ class PartWorker final : public LaneWorker, public transport::CallHandler {
   Sink run_{this, Part::kRun};
   Sink end_{this, Part::kEnd};
   std::vector<Held> held_;
-  task::TensorsExtra question_;
+  task::TensorsExtra receive_request_;
   uint64_t step_ = 0;
   size_t missing_rows_ = 0;
   bool has_run_ = false;

@@ -71,10 +71,11 @@ Result<ScalePlan> plan_of_parts(const passes::Plan& step, const ir::OpRegistry& 
       const auto edge = ir::attr_or<int64_t>(one.attrs, "edge", -1);
       if (one.op == "Send") out.sent[edge] = one.inputs.size();
       if (one.op != "Recv") continue;
-      ScaleParcel& parcel = out.received[edge];
+      ScaleTensorGroup& tensor_group = out.received[edge];
       for (const int32_t slot : one.outputs) {
-        parcel.values.push_back(value_for(program.slots[static_cast<size_t>(slot)], ids));
-        parcel.has_gradients = parcel.has_gradients || !parcel.values.back().is_ids;
+        tensor_group.values.push_back(value_for(program.slots[static_cast<size_t>(slot)], ids));
+        tensor_group.has_gradients =
+            tensor_group.has_gradients || !tensor_group.values.back().is_ids;
       }
     }
     task::NewProgram& made = out.programs.emplace_back();

@@ -26,7 +26,7 @@ struct Value {
 };
 
 /// The values of one edge.
-struct ScaleParcel {
+struct ScaleTensorGroup {
   std::vector<Value> values;
   bool has_gradients = false;
 };
@@ -47,7 +47,7 @@ struct ScalePlan {
   /// Send and Recv: the edges that the only program sends, with how many tensors, and what it
   /// receives.
   std::map<int64_t, size_t> sent;
-  std::map<int64_t, ScaleParcel> received;
+  std::map<int64_t, ScaleTensorGroup> received;
 };
 
 /// Plans a step of `graph` that runs `target`, driven by the worker `task` of `cluster`. `ids`: of

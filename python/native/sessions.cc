@@ -50,7 +50,7 @@ service::SessionOptions options_of(nb::handle given, const security::SecurityOpt
   out.isolate_session_state = nb::cast<bool>(given["isolate_session_state"]);
   out.compute_dtype = nb::cast<std::string>(given["compute_dtype"]);
   out.tensor_fuse = nb::cast<bool>(given["tensor_fuse"]);
-  out.pull_ahead_ms = nb::cast<std::optional<int64_t>>(given["pull_ahead_ms"]);
+  out.pull_prefetch_ms = nb::cast<std::optional<int64_t>>(given["pull_prefetch_ms"]);
   out.connect_timeout = milliseconds(nb::cast<int64_t>(given["connect_timeout_in_ms"]));
   out.security = security;
   out.interrupt = interrupted;

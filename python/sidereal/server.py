@@ -39,7 +39,7 @@ def session_options(config: Any) -> dict[str, Any]:
         "isolate_session_state": config.isolate_session_state,
         "compute_dtype": config.compute_dtype,
         "tensor_fuse": config.tensor_fuse,
-        "pull_ahead_ms": config.pull_ahead_ms,
+        "pull_prefetch_ms": config.pull_prefetch_ms,
         "connect_timeout_in_ms": config.connect_timeout_in_ms,
     }
 
@@ -51,8 +51,8 @@ class ServerDef:
     cluster: who is in its cluster. job_name, task_index: which of them it is. protocol: how steps
     travel; "": as TF_CONFIG says, or "grpc". default_session_config: a sidereal.v1.ConfigProto, for
     what clients of this server leave at its default: soft placement, timeout, filters, isolation,
-    compute_dtype, tensor_fuse, pull_ahead_ms. cluster_device_filters: which devices of others the
-    tasks see as masters; all, if absent. The others: as the arguments of Server.
+    compute_dtype, tensor_fuse, pull_prefetch_ms. cluster_device_filters: which devices of others
+    the tasks see as masters; all, if absent. The others: as the arguments of Server.
     """
 
     cluster: ClusterDef = field(default_factory=ClusterDef)

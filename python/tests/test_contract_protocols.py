@@ -326,7 +326,7 @@ def test_a_master_that_computes_long_reaches_the_others(protocol: str) -> None:
         processes.end()
 
 
-# --- star_server_lite: pushes that a step does not wait for, pulls that are sent ahead.
+# --- star_server_lite: pushes that a step does not wait for, pulls that are prefetched.
 
 
 class Adding:
@@ -416,12 +416,12 @@ def in_turns(cluster: Cluster, **config: Any) -> float:
 
 def test_learners_in_strict_turns_lose_nothing(cluster: Cluster) -> None:
     lite = cluster.protocol == "star_server_lite"
-    assert in_turns(cluster, **({"pull_ahead_ms": 0} if lite else {})) == 20.0
+    assert in_turns(cluster, **({"pull_prefetch_ms": 0} if lite else {})) == 20.0
 
 
 def test_what_a_step_has_written_everybody_sees_when_it_has_ended(cluster: Cluster) -> None:
     lite = cluster.protocol == "star_server_lite"
-    config = {"pull_ahead_ms": 0} if lite else {}
+    config = {"pull_prefetch_ms": 0} if lite else {}
     model = Adding()
     one, other = cluster.session(0, **config), cluster.session(1, **config)
     one.run(model.v.initializer)
@@ -444,10 +444,10 @@ def test_sessions_of_lite_say_what_they_do_not_promise(
     with cluster.session() as session:
         session.run(one)
     said = capfd.readouterr().err
-    assert ("pull_ahead_ms=0" in said) == (cluster.protocol == "star_server_lite")
+    assert ("pull_prefetch_ms=0" in said) == (cluster.protocol == "star_server_lite")
     if cluster.protocol == "star_server_lite":
         assert "up to 200 ms old" in said and "close()" in said
-    with cluster.session(pull_ahead_ms=0) as session:
+    with cluster.session(pull_prefetch_ms=0) as session:
         session.run(one)
     assert "pull_ahead" not in capfd.readouterr().err
 

@@ -41,15 +41,15 @@ with tf.Session(server.target, graph=graph) as session:
         for _ in range(cluster.num_tasks("worker")):
             session.run(one)
         print("total", session.run(total))
-        stranger = tf.ConfigProto(security=sr.SecurityOptions(), operation_timeout_in_ms=1000)
+        nonmember = tf.ConfigProto(security=sr.SecurityOptions(), operation_timeout_in_ms=1000)
         try:
-            tf.Session(server.target, graph=graph, config=stranger).run(total)
+            tf.Session(server.target, graph=graph, config=nonmember).run(total)
         except sr.errors.UnauthenticatedError as error:
-            print("stranger", type(error).__name__)
+            print("nonmember", type(error).__name__)
 """
 
 
-def test_launched_servers_work_together_and_refuse_strangers(tmp_path: Path) -> None:
+def test_launched_servers_work_together_and_refuse_nonmembers(tmp_path: Path) -> None:
     script = tmp_path / "task.py"
     script.write_text(SCRIPT)
     finished = subprocess.run(
@@ -63,8 +63,8 @@ def test_launched_servers_work_together_and_refuse_strangers(tmp_path: Path) -> 
     assert finished.returncode == 0, finished.stdout + finished.stderr
     lines = finished.stdout.splitlines()
     assert "[worker 0] total 6" in lines
-    strangers = [line for line in lines if line.startswith("[worker 0] stranger ")]
-    assert strangers == ["[worker 0] stranger UnauthenticatedError"]
+    nonmembers = [line for line in lines if line.startswith("[worker 0] nonmember ")]
+    assert nonmembers == ["[worker 0] nonmember UnauthenticatedError"]
 
 
 def test_a_local_server_and_its_sessions_take_the_secret_of_the_environment() -> None:

@@ -174,7 +174,7 @@ def test_reset_forgets_containers(servers: list[sr.train.Server]) -> None:
         tf.Session.reset(f"grpc://localhost:{free_ports(1)[0]}", [], unreachable)
 
 
-def test_pulls_that_are_sent_ahead_change_no_bit(servers: list[sr.train.Server]) -> None:
+def test_prefetched_pulls_change_no_bit(servers: list[sr.train.Server]) -> None:
     rng = np.random.default_rng(4)
     cluster = servers[2].server_def.cluster
     with tf.device(tf.train.replica_device_setter(cluster=cluster)):
@@ -186,7 +186,7 @@ def test_pulls_that_are_sent_ahead_change_no_bit(servers: list[sr.train.Server])
     feed = {x: rng.normal(size=(8, 4)).astype("f")}
     results = []
     for limit in (0, None, 60_000):
-        config = tf.ConfigProto(pull_ahead_ms=limit)
+        config = tf.ConfigProto(pull_prefetch_ms=limit)
         with tf.Session(servers[2].target, config=config) as session:
             session.run(tf.global_variables_initializer())
             losses = [session.run([loss, train], feed)[0] for _ in range(10)]
@@ -198,8 +198,8 @@ def test_pulls_that_are_sent_ahead_change_no_bit(servers: list[sr.train.Server])
 
 @pytest.mark.parametrize("limit", [-1, 1.5, True])
 def test_a_limit_of_pulls_that_cannot_be_is_refused(limit: Any) -> None:
-    with pytest.raises(ValueError, match="pull_ahead_ms"):
-        tf.ConfigProto(pull_ahead_ms=limit)
+    with pytest.raises(ValueError, match="pull_prefetch_ms"):
+        tf.ConfigProto(pull_prefetch_ms=limit)
 
 
 def test_fused_messages_change_no_bit(servers: list[sr.train.Server]) -> None:

@@ -120,9 +120,9 @@ def test_a_local_cluster_refuses_whoever_did_not_start_it(
     clusters: Clusters, in_process: bool
 ) -> None:
     running = clusters(in_process=in_process)
-    stranger = sr.RemoteCluster({"ps": running.ps, "worker": running.worker})
+    nonmember = sr.RemoteCluster({"ps": running.ps, "worker": running.worker})
     with pytest.raises(errors.UnauthenticatedError, match="wants a secret"):
-        small_model().fit(planted(100), cluster=stranger, verbose=False)
+        small_model().fit(planted(100), cluster=nonmember, verbose=False)
     assert small_model().fit(planted(100), cluster=running, verbose=False).rows == 100
 
 

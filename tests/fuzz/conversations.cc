@@ -31,7 +31,7 @@ enum MethodNumber : uint8_t {
   kCreateSession,
   kExtendSession,
   kRunStep,
-  kHoldSession,
+  kKeepSessionAlive,
   kCloseSession,
   kReset,
   kListDevices,
@@ -256,9 +256,9 @@ Conversation a_graph_that_grows() {
   request.set_graph(ir::to_text(model.graph()));
   talk.open(kExtendSession, request);
   talk.end(talk.run_step({"b"}, {}));
-  v1::HoldSessionRequest hold;
-  hold.set_session(mark("SESSION0"));
-  talk.act(Action::kCancel, talk.open(kHoldSession, hold), true);
+  v1::KeepSessionAliveRequest keep_alive;
+  keep_alive.set_session(mark("SESSION0"));
+  talk.act(Action::kCancel, talk.open(kKeepSessionAlive, keep_alive), true);
   return talk.with({{kOk, 1}, {kOk, 1}, {kOk, 2}, {kCut, 0}});
 }
 
@@ -348,23 +348,23 @@ Conversation programs_that_send() {
   return talk.with({{kOk, 2}, {kOk, 2}, {kOk, 2}, {kOk, 1}});
 }
 
-/// A question of a peer that is there before the step; and a part that is cancelled.
-Conversation questions() {
+/// A receive request of a peer that is there before the step; and a part that is cancelled.
+Conversation receive_requests() {
   Model model;
   const ir::Output x = model.constant({1, 2}, "x", kTasks + "0/device:CPU:0");
   const ir::Output back = model.add("Neg", {x}, {}, "back", kTasks + "1/device:CPU:0");
   const std::vector<Part> parts = parts_of(model.graph(), {back});
   Talk talk;
   const uint8_t attached = talk.attach(0, parts[0]);
-  v1::RecvTensorsRequest question;
-  question.set_step(mark("NEWSTEP0"));
+  v1::RecvTensorsRequest receive_request;
+  receive_request.set_step(mark("NEWSTEP0"));
   for (const program::Instruction& instruction : parts[0].program.instructions) {
     if (instruction.op != "Send") continue;
-    v1::TensorKey* const key = question.add_keys();
+    v1::TensorKey* const key = receive_request.add_keys();
     key->set_edge(*ir::get_attr<int64_t>(instruction.attrs, "edge"));
     key->set_step(mark("NEWSTEP0"));
   }
-  const uint8_t asked = talk.open(kRecvTensors, question);
+  const uint8_t asked = talk.open(kRecvTensors, receive_request);
   const uint8_t run = talk.run_program(0, "PROGRAM0", 0, true);
   talk.act(Action::kAwait, asked);
   v1::ProgramRequest cancel;
@@ -417,7 +417,7 @@ std::map<std::string, Conversation> session_conversations() {
           {"a_step_on_two_tasks", a_step_on_two_tasks()},
           {"noise", noise()},
           {"programs_that_send", programs_that_send()},
-          {"questions", questions()},
+          {"receive requests", receive_requests()},
           {"small_words", small_words()},
           {"steps_that_wait", steps_that_wait()},
           {"steps_without_a_client", steps_without_a_client()},

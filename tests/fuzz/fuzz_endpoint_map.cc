@@ -10,8 +10,8 @@ SR_FUZZ_TARGET(endpoint_map) {
     SR_CHECK(map.status().code() == sidereal::StatusCode::kInvalidArgument);
     return;
   }
-  // Whom nobody knows is a stranger in a cluster without tasks.
-  for (const std::string& line : map->strangers({})) {
+  // Whom nobody knows is an unauthenticated peer in a cluster without tasks.
+  for (const std::string& line : map->not_in({})) {
     const std::string address = line.substr(line.rfind(": ") + 2);
     const auto found = map->find(address);
     SR_CHECK(found && found->port > 0, "{}", line);

@@ -5,9 +5,9 @@
 #include "sidereal/security/first_bytes.h"
 #include "tests/fuzz/fuzz.h"
 
-/// What a stranger says first: the verdict stands once it is given, however the bytes arrive, but
-/// for what is good and goes on with garbage, and falls at the latest with the last byte that is
-/// looked at.
+/// What an unauthenticated peer says first: the verdict stands once it is given, however the bytes
+/// arrive, but for what is good and goes on with garbage, and falls at the latest with the last
+/// byte that is looked at.
 SR_FUZZ_TARGET(first_bytes) {
   using sidereal::security::FirstBytes;
   const std::span<const std::byte> bytes = std::as_bytes(std::span(input));

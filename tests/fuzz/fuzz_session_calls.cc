@@ -69,7 +69,7 @@ class Cluster {
                                     &methods);
       }
     }
-    for (Method& method : methods) method.answers_late = method.type->name() == "HoldSession";
+    for (Method& method : methods) method.answers_late = method.type->name() == "KeepSessionAlive";
     runner_ = std::make_unique<ScriptRunner>(std::move(methods), &learn);
   }
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "sidereal/base/check.h"
-#include "sidereal/service/internal/parcel_message.h"
+#include "sidereal/service/internal/tensor_group_message.h"
 #include "sidereal/service/session.pb.h"
 #include "sidereal/service/tensor_pieces.h"
 #include "sidereal/tensor/strings.h"
@@ -57,13 +57,13 @@ void check_again(int32_t index, const tensor::Tensor& value) {
   }
 }
 
-/// Bytes are a message of a parcel, or are refused.
+/// Bytes are a message of a tensor group, or are refused.
 void check_message(std::string_view input) {
   const auto room = std::make_shared<service::ArrivingBytes>(kRoom);
   service::PieceJoiner joiner(kIndices, room);
   const grpc::Slice slice(input.data(), input.size());
   grpc::ByteBuffer message(&slice, 1);
-  const auto read = service::read_parcel_message(
+  const auto read = service::read_tensor_group_message(
       &message, [&](int32_t) -> sidereal::Result<service::PieceJoiner*> { return &joiner; },
       [](int32_t index, const tensor::Tensor& value) { check_again(index, value); });
   SR_CHECK(!read.ok() || *read <= static_cast<int64_t>(input.size()), "more than there is");

@@ -131,9 +131,9 @@ def test_with_a_secret_figures_are_for_members(run, program, tmp_path):
 
     with serving(program, "--secret-file", secret) as (_, port):
         assert "sidereal_task_steps_total" in scrape(port, context("ours"))
-        for stranger in (context("theirs"), context(None), None):
+        for nonmember in (context("theirs"), context(None), None):
             with pytest.raises((OSError, http.client.HTTPException)):
-                scrape(port, stranger)
+                scrape(port, nonmember)
         counts = samples_of(scrape(port, context("ours")))
         assert counts["sidereal_scrapes_total"] == 2
         assert counts['sidereal_refused_total{why="certificate"}'] == 2

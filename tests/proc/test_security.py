@@ -65,10 +65,10 @@ def test_random_bytes_do_not_keep_others_from_being_served(
         for address in itertools.chain.from_iterable(json.loads(cluster).values()):
             host, _, port = address.rpartition(":")
             for content in (b"\x00" * 64, b"GET / HTTP/1.1\r\n\r\n"):
-                with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as stranger:
-                    stranger.sendall(content)
+                with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as nonmember:
+                    nonmember.sendall(content)
                     with contextlib.suppress(ConnectionResetError):
-                        assert stranger.recv(1) == b""
+                        assert nonmember.recv(1) == b""
         finished = run("train", "--data", clicks[0], *SMALL, "--cluster", cluster,
                        "--secret-file", secret_file)
         assert finished.returncode == 0, finished.stderr

@@ -21,7 +21,7 @@ std::string_view name_of(Kind kind);
 /// How a step of tasks is cut.
 enum class Cut : uint8_t {
   kCalls,  ///< The worker calls, level by level.
-  kLite,   ///< The same, merged; it waits for no push, and pulls ahead.
+  kLite,   ///< The same, merged; it waits for no push, and prefetches pulls.
   kParts,  ///< Each task runs a part, and they ask one another for tensors.
 };
 

@@ -50,7 +50,7 @@ class TaskWorker::Step final : public std::enable_shared_from_this<Step> {
     }
     ProgramCall call = this->call(worker_->own_programs_[plan_number]);
     call.feeds = std::move(feeds);
-    if (scenario.cut == Cut::kLite) call.pull_ahead_ms = task::kPullAheadMs;
+    if (scenario.cut == Cut::kLite) call.pull_prefetch_ms = task::kPullPrefetchMs;
     worker_->task()->run(&call, [self](ProgramResult& result) { self->part_ended(0, &result); });
     std::map<int, size_t> next;  // by ps
     for (size_t i = 1; i < ends_.size(); ++i) {
@@ -249,7 +249,7 @@ void TaskWorker::lost(uint64_t session, int ps) {
   for (const auto& track : tracks_) {
     if (track->step != nullptr) track->step->cancel(why);
   }
-  task()->lose_one_way(session, task_of_ps(ps), why);
+  task()->lose_async_pushes(session, task_of_ps(ps), why);
   close_if_done();
 }
 
@@ -258,7 +258,7 @@ void TaskWorker::close_if_done() {
   if (running_ > 0 || is_ending_) return;
   if (state_ != State::kEnding && !(state_ == State::kReady && is_quiet_)) return;
   state_ = State::kClosing;
-  task()->when_one_way_done(session_, [this, session = session_](const Status& /*untold*/) {
+  task()->when_async_pushes_done(session_, [this, session = session_](const Status& /*untold*/) {
     if (is_ending_) return;
     task()->close_session(session);
     control_->close(session);
@@ -387,7 +387,7 @@ void TaskWorker::count(const Step& step) {
 void TaskWorker::check(Track* track, const Step& step) {
   const StepPlan& plan = step.plan();
   if (step.is_wrong) ledger()->complain("a pull of rows that are not there went well");
-  // Of one-way calls nobody is told that they are done.
+  // Of asynchronous pushes nobody is told that they are done.
   if (scenario().cut != Cut::kLite) {
     for (const size_t push : step.pushes) pushes_->acknowledge(push);
   }

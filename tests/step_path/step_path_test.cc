@@ -133,8 +133,8 @@ class StepPath : public ::testing::TestWithParam<Kind> {
     return found;
   }
 
-  /// Of the steps of one worker. How many one-way calls, or steps whose end is on its way, are
-  /// there at once is chance: memory for one more than ever before.
+  /// Of the steps of one worker. How many asynchronous pushes, or steps whose end is on its way,
+  /// are there at once is chance: memory for one more than ever before.
   static size_t allocations_max() {
     switch (GetParam().protocol) {
       case Protocol::kStarServerLite:

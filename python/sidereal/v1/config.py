@@ -93,7 +93,7 @@ class ConfigProto:
     security: how servers know the session's client; by default as the environment says.
     tensor_fuse: whether tensors that one task has for another at the same time are one message,
         over grpc and grpc++; the star_server protocols make no use of it.
-    pull_ahead_ms: over star_server_lite, what a step pulls may have been asked for so many
+    pull_prefetch_ms: over star_server_lite, what a step pulls may have been asked for so many
         milliseconds before it began, when the step before it ended, where the graph allows it: it
         misses at most what other workers have pushed since then. None: as the server was told, else
         200. 0: never, and a step ends when all that it changed is there for everybody.
@@ -118,7 +118,7 @@ class ConfigProto:
         experimental: Any = None,
         compute_dtype: Any = "float32",
         tensor_fuse: bool = False,
-        pull_ahead_ms: int | None = None,
+        pull_prefetch_ms: int | None = None,
         connect_timeout_in_ms: int = 600_000,
         security: SecurityOptions | None = None,
     ) -> None:
@@ -140,8 +140,8 @@ class ConfigProto:
         self.experimental = experimental or Experimental()
         self.compute_dtype = checked_compute_dtype(compute_dtype)
         self.tensor_fuse = bool(tensor_fuse)
-        self.pull_ahead_ms = (
-            None if pull_ahead_ms is None else _count("pull_ahead_ms", pull_ahead_ms)
+        self.pull_prefetch_ms = (
+            None if pull_prefetch_ms is None else _count("pull_prefetch_ms", pull_prefetch_ms)
         )
         self.connect_timeout_in_ms = _count("connect_timeout_in_ms", connect_timeout_in_ms)
         self.security = security

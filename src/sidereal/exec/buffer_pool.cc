@@ -74,7 +74,7 @@ class BufferPool::Shelf final : public Buffer::Home {
                                                std::memory_order_relaxed));
     int64_t dropped = 1;
     if (closed_.load(std::memory_order_seq_cst)) dropped += destroy_elsewhere();
-    let_go(dropped);
+    release(dropped);
   }
   /// Gives back what is free; `unused`: what was free all the time since the last call of this. How
   /// many bytes.
@@ -93,7 +93,7 @@ class BufferPool::Shelf final : public Buffer::Home {
       }
       size.fewest = size.count;
     }
-    let_go(dropped);
+    release(dropped);
     return before - bytes_;
   }
   /// The pool is gone.
@@ -101,7 +101,7 @@ class BufferPool::Shelf final : public Buffer::Home {
     closed_.store(true, std::memory_order_seq_cst);
     static_cast<void>(give_back(false));
     // What came between these belongs to whoever sees it first.
-    let_go(1 + destroy_elsewhere());
+    release(1 + destroy_elsewhere());
   }
   [[nodiscard]] size_t bytes() const { return bytes_; }
 
@@ -146,7 +146,7 @@ class BufferPool::Shelf final : public Buffer::Home {
     for (; next != nullptr; ++count) delete std::exchange(next, next->next);
     return count;
   }
-  void let_go(int64_t holders) {
+  void release(int64_t holders) {
     if (holders_.fetch_sub(holders, std::memory_order_acq_rel) == holders) delete this;
   }
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "sidereal/base/counted.h"
+#include "sidereal/base/ref_counted.h"
 
 namespace sidereal::exec {
 namespace {
@@ -50,7 +50,7 @@ TEST(BufferPool, gets_back_what_others_let_go_of) {
   const std::byte* const memory = buffer->data();
   std::thread([held = std::move(buffer)]() mutable { held.reset(); }).join();
   EXPECT_EQ(pool.acquire(1000)->data(), memory);
-  // Counted by a thread of its own, as a lane's are.
+  // RefCounted by a thread of its own, as a lane's are.
   std::thread([&] {
     const base::CountOwner counts([] {});
     Buffer::Ptr mine = pool.acquire(1000);

@@ -11,19 +11,19 @@ namespace sidereal::exec {
 /// all are done. Thread: core-local.
 class LocalRendezvous final : public ports::Rendezvous {
  public:
-  /// kAlreadyExists when a parcel that nobody took lies there.
+  /// kAlreadyExists when a tensor group that nobody took lies there.
   Status send(const ports::RendezvousKey& key, std::span<const tensor::Tensor> values) override;
   /// kInvalidArgument when there is another number of tensors.
   Result<std::span<tensor::Tensor>> receive(const ports::RendezvousKey& key,
                                             const ports::TensorSource& source,
                                             size_t count) override;
 
-  /// Parcels that were sent and not taken: none after a step.
-  [[nodiscard]] size_t size() const { return parcels_.size(); }
+  /// Tensor groups that were sent and not taken: none after a step.
+  [[nodiscard]] size_t size() const { return tensor_groups_.size(); }
 
  private:
-  absl::flat_hash_map<ports::RendezvousKey, ports::Parcel> parcels_;
-  ports::Parcel received_;  // Last.
+  absl::flat_hash_map<ports::RendezvousKey, ports::TensorGroup> tensor_groups_;
+  ports::TensorGroup received_;  // Last.
 };
 
 }  // namespace sidereal::exec

@@ -66,9 +66,9 @@ Needs::Needs(const program::Program& program) : uses_(program.slots.size(), 0) {
     for (const int32_t slot : slots[i]) ++uses_[slot];
   }
   for (const int32_t slot : program.fetches) ++uses_[slot];
-  // A one-way call is done when it was sent, and its memory stays until the end of the step.
+  // An asynchronous push is done when it was sent, and its memory stays until the end of the step.
   for (const program::CallSpec& call : program.calls) {
-    if (!call.one_way) continue;
+    if (!call.async_push) continue;
     for (const int32_t slot : call.feeds) ++uses_[slot];
   }
   count(program, &before);

@@ -41,7 +41,7 @@ class Arrivals final : public ports::Rendezvous {
   std::vector<int64_t> sent;
 
  private:
-  ports::Parcel received_;
+  ports::TensorGroup received_;
 };
 
 Tensor vec(const std::vector<float>& values) {

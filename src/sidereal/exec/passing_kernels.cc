@@ -20,7 +20,7 @@ Result<std::unique_ptr<Kernel>> send(const BindContext& bind) {
     return base::invalid_argument("Send takes one tensor or more, and makes none");
   }
   SR_ASSIGN_OR_RETURN(const auto edge, ir::get_attr<int64_t>(bind.instruction.attrs, "edge"));
-  return make_kernel([edge, values = ports::Parcel()](KernelContext& c) mutable -> Status {
+  return make_kernel([edge, values = ports::TensorGroup()](KernelContext& c) mutable -> Status {
     SR_ASSIGN_OR_RETURN(ports::Rendezvous* const rendezvous, rendezvous_of(c));
     values.clear();
     for (int i = 0; i < c.num_inputs(); ++i) values.push_back(c.input(i));

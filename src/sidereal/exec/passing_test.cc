@@ -96,7 +96,7 @@ TEST_F(Passing, recv_takes_only_what_was_declared) {
     to->set_rendezvous(&rendezvous_);
     ASSERT_TRUE(rendezvous_
                     .send({.edge = 7, .step = 1},
-                          ports::Parcel{Tensor::of(Shape{2}, std::vector<float>{1, 2})})
+                          ports::TensorGroup{Tensor::of(Shape{2}, std::vector<float>{1, 2})})
                     .ok());
     const Status status = to->advance().status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
@@ -139,7 +139,7 @@ TEST_F(Passing, each_of_several_tensors_is_alive_and_what_was_declared) {
   const Tensor x = Tensor::of(Shape{2}, std::vector<float>{1, 2});
   const Tensor y = Tensor::scalar(true);
   for (const auto& [sent, wrong] :
-       {std::pair<ports::Parcel, std::string>{{x, Tensor()}, "a dead value as number 1"},
+       {std::pair<ports::TensorGroup, std::string>{{x, Tensor()}, "a dead value as number 1"},
         {{Tensor(), y}, "a dead value as number 0"},
         {{x, x}, "as number 1; bool[] was declared"},
         {{x}, "1 tensors were sent"}}) {

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "sidereal/base/counted.h"
 #include "sidereal/base/function.h"
+#include "sidereal/base/ref_counted.h"
 #include "sidereal/base/status.h"
 #include "sidereal/lane/inbox.h"
 #include "sidereal/lane/spin.h"

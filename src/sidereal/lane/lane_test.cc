@@ -352,7 +352,7 @@ TEST_P(LaneTest, OthersAreHeardBesideOneThatLooks) {
 INSTANTIATE_TEST_SUITE_P(Spin, LaneTest, testing::Values(0, 50, kSpinAlways, kSpinAdaptive));
 
 TEST_P(LaneTest, WhatItMadeEndsThereOnceOthersHaveLetGoOfIt) {
-  struct Made final : base::Counted {
+  struct Made final : base::RefCounted {
     ~Made() override { ended.set_value(std::this_thread::get_id()); }
     std::promise<std::thread::id> ended;
   };
@@ -360,10 +360,10 @@ TEST_P(LaneTest, WhatItMadeEndsThereOnceOthersHaveLetGoOfIt) {
   lane->start();
   // A lane that does not spin sleeps by then, and has no other reason to look.
   for (int i = 0; i < 200; ++i) {
-    std::promise<std::pair<base::CountedPtr<Made>, std::thread::id>> made;
+    std::promise<std::pair<base::RefPtr<Made>, std::thread::id>> made;
     auto given = made.get_future();
     ASSERT_TRUE(lane->post([&made] {
-      made.set_value({base::CountedPtr<Made>::make(), std::this_thread::get_id()});
+      made.set_value({base::RefPtr<Made>::make(), std::this_thread::get_id()});
     }));
     ASSERT_TRUE(ready(given));
     auto [one, thread] = given.get();

@@ -127,7 +127,7 @@ class ClusterSteps final : public task::LoopSteps {
   };
   struct Flight {
     uint64_t step = 0;
-    base::CountedPtr<task::StepTurns> turns;
+    base::RefPtr<task::StepTurns> turns;
     std::shared_ptr<StepRun> run;
   };
 
@@ -225,7 +225,7 @@ Result<std::unique_ptr<LoopRun::Lane>> LoopRun::open_lane(size_t index, size_t c
                                 .first_step = first_step,
                                 .feeds = std::move(part.feeds),
                                 .fetches = std::move(part.fetches),
-                                .pull_ahead_ms = part.pull_ahead_ms,
+                                .pull_prefetch_ms = part.pull_prefetch_ms,
                                 .stop = &stop_});
   } else {
     lane->steps =
@@ -333,14 +333,15 @@ void LoopRun::lane_ended(int lane, const Status& status) {
 /// On a thread that may wait.
 void LoopRun::finish() {
   for (const auto& lane : lanes_) lane->loop->close_reader();
-  context_->task->when_one_way_done(session_, [self = shared_from_this()](const Status& untold) {
-    Status status;
-    {
-      const std::lock_guard lock(self->mutex_);
-      status = self->status_;
-    }
-    self->give_end(status.ok() ? untold : status);
-  });
+  context_->task->when_async_pushes_done(session_,
+                                         [self = shared_from_this()](const Status& untold) {
+                                           Status status;
+                                           {
+                                             const std::lock_guard lock(self->mutex_);
+                                             status = self->status_;
+                                           }
+                                           self->give_end(status.ok() ? untold : status);
+                                         });
 }
 
 void LoopRun::give_end(const Status& status) {

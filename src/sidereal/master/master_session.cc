@@ -240,7 +240,7 @@ void MasterSession::note_lost(const std::string& task, const Status& why) {
   // No part of theirs runs there, whose end would end them.
   for (const auto& request : calling) request->cancel(why);
   for (const auto& loop : loops) loop->cancel(why);
-  context_->task->lose_one_way(id_, task, why);
+  context_->task->lose_async_pushes(id_, task, why);
 }
 
 namespace {
@@ -475,7 +475,7 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::plan_of_calls(
   auto plan = std::make_shared<Plan>();
   PartPlan& part = plan->parts.emplace_back();
   part.task = own;
-  if (is_lite) part.pull_ahead_ms = config_.pull_ahead_ms;
+  if (is_lite) part.pull_prefetch_ms = config_.pull_prefetch_ms;
   SR_ASSIGN_OR_RETURN(part.feeds, feeds_of(compiled.worker, feed_index));
   for (size_t i = 0; i < cut.fetches.size(); ++i) part.fetches.push_back(i);
   // Equal programs are registered once.
@@ -676,14 +676,14 @@ void MasterSession::start(const std::shared_ptr<Request>& request, const Plan& p
 }
 
 std::string MasterSession::notice() const {
-  if (context_->protocol != cluster::Protocol::kStarServerLite || config_.pull_ahead_ms == 0) {
+  if (context_->protocol != cluster::Protocol::kStarServerLite || config_.pull_prefetch_ms == 0) {
     return "";
   }
   return fmt::format(
       "over star_server_lite a step ends before others are sure to see what it changed, and may "
       "use values that are up to {} ms old; an error of such a change is that of the next step, or "
-      "of close(). With pull_ahead_ms=0 steps wait for both",
-      config_.pull_ahead_ms);
+      "of close(). With pull_prefetch_ms=0 steps wait for both",
+      config_.pull_prefetch_ms);
 }
 
 void MasterSession::close(const Status& why, std::function<void(const Status&)> done) {
@@ -706,11 +706,13 @@ void MasterSession::close(const Status& why, std::function<void(const Status&)> 
   for (const auto& request : running) request->cancel(why);
   for (const auto& loop : loops) loop->cancel(why);
   // What is under way is done first: it runs elsewhere only while the session is attached there.
-  context_->task->when_one_way_done(id_, [self = shared_from_this(), attached = std::move(attached),
+  context_->task->when_async_pushes_done(id_,
+                                         [self = shared_from_this(), attached = std::move(attached),
                                           done = std::move(done)](const Status& untold) {
-    for (const auto& [task, one] : attached) one.link->detach();
-    done(untold);
-  });
+                                           for (const auto& [task, one] : attached)
+                                             one.link->detach();
+                                           done(untold);
+                                         });
 }
 
 }  // namespace sidereal::master

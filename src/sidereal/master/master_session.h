@@ -39,7 +39,7 @@ struct SessionConfig {
   bool isolate_session_state = false;
   ir::DType compute_dtype = ir::DType::kFloat32;
   bool tensor_fuse = false;
-  int64_t pull_ahead_ms = task::kPullAheadMs;
+  int64_t pull_prefetch_ms = task::kPullPrefetchMs;
 };
 
 /// What sessions use of their server. Borrowed; outlives them.
@@ -111,9 +111,9 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   Result<std::shared_ptr<LoopRun>> run_loop(task::LoopOptions options,
                                             std::shared_ptr<LoopSink> sink);
 
-  /// Ends all steps and loops, and lets go of all tasks when their one-way calls are done; then
-  /// calls `done`, from any thread, with a failure of these that no step has told. `why` is what
-  /// later calls get.
+  /// Ends all steps and loops, and lets go of all tasks when their asynchronous pushes are done;
+  /// then calls `done`, from any thread, with a failure of these that no step has told. `why` is
+  /// what later calls get.
   void close(
       const Status& why, std::function<void(const Status&)> done = [](const Status&) {});
   /// What those who use it should know of the protocol; "": nothing.

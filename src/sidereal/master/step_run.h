@@ -18,9 +18,9 @@ struct PartPlan {
   std::string task;
   std::shared_ptr<Link> link;
   uint64_t program = 0;
-  std::vector<size_t> feeds;    ///< By feed of the program: which of the step's it is.
-  std::vector<size_t> fetches;  ///< By fetch of the program: which of the step's it is.
-  int64_t pull_ahead_ms = 0;    ///< See ProgramCall.
+  std::vector<size_t> feeds;     ///< By feed of the program: which of the step's it is.
+  std::vector<size_t> fetches;   ///< By fetch of the program: which of the step's it is.
+  int64_t pull_prefetch_ms = 0;  ///< See ProgramCall.
 };
 
 /// How a step ended.
@@ -45,7 +45,7 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
   /// the lane where its part of this process runs.
   void start(uint64_t step, uint64_t number, const std::vector<tensor::Tensor>& feeds,
              int32_t trace, std::chrono::milliseconds timeout,
-             const base::CountedPtr<task::StepTurns>& turns = nullptr);
+             const base::RefPtr<task::StepTurns>& turns = nullptr);
   /// Ends the step with `why`, unless it has failed before.
   void cancel(const Status& why);
 

@@ -291,7 +291,7 @@ void register_boundaries(OpRegistry* registry) {
                            {"lane", "int", true, "The lane of that task."},
                            {"device", "string", false, "The device it runs on, if it has a name."},
                            {"waits", "bool", false, "Whether it may wait for other steps."},
-                           {"one_way", "bool", false, "Whether nothing waits for its answer."},
+                           {"async_push", "bool", false, "Whether nothing waits for its answer."},
                            {"ahead", "bool", false, "Whether it may run before the step begins."},
                            {"repeatable", "bool", false, "Whether it changes nothing."},
                            {"output_dtypes", "strings", true, "Dtypes of the fetches."},

@@ -6,8 +6,8 @@
 #include "sidereal/ir/component_specs.h"
 #include "sidereal/ir/control_ops.h"
 #include "sidereal/ir/verify.h"
-#include "sidereal/partition/internal/parcels.h"
 #include "sidereal/partition/internal/regions.h"
+#include "sidereal/partition/internal/tensor_groups.h"
 
 // Why no device waits forever. Take the nodes of a region in the order of Region::order, and of
 // each node all that is done for it on all devices: receiving what it reads, running, sending.
@@ -22,12 +22,13 @@
 // In the whole graph, programs park what waits (program::Program::parks), so there the order only
 // says what goes first. It is what functions run in.
 //
-// With tensor_fuse a device sends some of what it has later: when the last value of the parcel is
-// made. From the first value until then it does nothing that may wait, and needs nobody. So whoever
-// waits for any part of a parcel waits for no device that would not go on by itself, and if all
-// devices waited, they would wait at the same nodes without tensor_fuse. In particular no value of
-// a parcel depends on what another one was sent for. And all values of a parcel wait for the same
-// at queues and accumulators, so none is held up there by another one.
+// With tensor_fuse a device sends some of what it has later: when the last value of the tensor
+// group is made. From the first value until then it does nothing that may wait, and needs nobody.
+// So whoever waits for any part of a tensor group waits for no device that would not go on by
+// itself, and if all devices waited, they would wait at the same nodes without tensor_fuse. In
+// particular no value of a tensor group depends on what another one was sent for. And all values of
+// a tensor group wait for the same at queues and accumulators, so none is held up there by another
+// one.
 namespace sidereal::partition {
 namespace {
 
@@ -75,9 +76,9 @@ class RegionCutter {
       : cut_(*cut),
         region_(region),
         pieces_(*pieces),
-        parcels_(find_parcels(
+        tensor_groups_(find_tensor_groups(
             region, {.fuse = cut->options.tensor_fuse, .bytes_max = cut->options.fused_bytes_max})),
-        packed_(parcels_.all.size()) {}
+        packed_(tensor_groups_.all.size()) {}
 
   Status run() {
     for (const Node& node : region_.graph->nodes()) {
@@ -108,7 +109,7 @@ class RegionCutter {
       SR_ASSIGN_OR_RETURN(const NodeId node, node_on(value.node, device));
       return Output{node, value.index};
     }
-    SR_RETURN_IF_ERROR(unpack(parcels_.of_value.at({value, device})));
+    SR_RETURN_IF_ERROR(unpack(tensor_groups_.of_value.at({value, device})));
     return piece.values.at(value);
   }
 
@@ -219,45 +220,45 @@ class RegionCutter {
     return add(to, "Recv", fmt::format("{}/recv_{}", stem_of(name), edge), {}, std::move(attrs));
   }
 
-  // --- Parcels.
+  // --- Tensor groups.
 
   /// What stands in messages for all of it.
-  [[nodiscard]] std::string name_of(const Parcel& parcel) const {
-    if (!parcel.values.empty()) return name_of(parcel.values[0]);
-    return "^" + region_.graph->node(parcel.orders[0].first).name;
+  [[nodiscard]] std::string name_of(const TensorGroup& tensor_group) const {
+    if (!tensor_group.values.empty()) return name_of(tensor_group.values[0]);
+    return "^" + region_.graph->node(tensor_group.orders[0].first).name;
   }
 
-  /// Adds a value, or what was done, to a parcel, which is sent when nothing is missing.
+  /// Adds a value, or what was done, to a tensor group, which is sent when nothing is missing.
   Status pack(size_t index, Output value, NodeId done) {
-    const Parcel& parcel = parcels_.all[index];
+    const TensorGroup& tensor_group = tensor_groups_.all[index];
     Packed& packed = packed_[index];
     if (value.valid()) packed.values.push_back(value);
     if (done.valid()) packed.done.push_back(done);
-    if (packed.values.size() + packed.done.size() < parcel.size()) return {};
-    const std::string name = name_of(parcel);
+    if (packed.values.size() + packed.done.size() < tensor_group.size()) return {};
+    const std::string name = name_of(tensor_group);
     if (packed.values.empty()) {
-      SR_ASSIGN_OR_RETURN(packed.edge, send_nothing(parcel.from, std::move(packed.done),
-                                                    name.substr(1), parcel.to));
+      SR_ASSIGN_OR_RETURN(packed.edge, send_nothing(tensor_group.from, std::move(packed.done),
+                                                    name.substr(1), tensor_group.to));
     } else {
-      SR_ASSIGN_OR_RETURN(packed.edge, send(parcel.from, std::move(packed.values),
-                                            std::move(packed.done), name, parcel.to));
+      SR_ASSIGN_OR_RETURN(packed.edge, send(tensor_group.from, std::move(packed.values),
+                                            std::move(packed.done), name, tensor_group.to));
     }
     return {};
   }
 
-  /// Receives a parcel.
+  /// Receives a tensor group.
   Status unpack(size_t index) {
-    const Parcel& parcel = parcels_.all[index];
+    const TensorGroup& tensor_group = tensor_groups_.all[index];
     std::vector<ir::TensorSpec> specs;
-    for (const Output& value : parcel.values) specs.push_back(region_.graph->spec(value));
+    for (const Output& value : tensor_group.values) specs.push_back(region_.graph->spec(value));
     if (specs.empty()) specs.push_back(kNothing);
-    SR_ASSIGN_OR_RETURN(const Output first, receive(packed_[index].edge, parcel.from, parcel.to,
-                                                    name_of(parcel), specs));
-    Piece& piece = pieces_.at(parcel.to);
-    for (size_t i = 0; i < parcel.values.size(); ++i) {
-      piece.values[parcel.values[i]] = {first.node, static_cast<int32_t>(i)};
+    SR_ASSIGN_OR_RETURN(const Output first, receive(packed_[index].edge, tensor_group.from,
+                                                    tensor_group.to, name_of(tensor_group), specs));
+    Piece& piece = pieces_.at(tensor_group.to);
+    for (size_t i = 0; i < tensor_group.values.size(); ++i) {
+      piece.values[tensor_group.values[i]] = {first.node, static_cast<int32_t>(i)};
     }
-    for (const Deed& done : parcel.orders) piece.orders[done] = first.node;
+    for (const Deed& done : tensor_group.orders) piece.orders[done] = first.node;
     return {};
   }
 
@@ -271,7 +272,7 @@ class RegionCutter {
       if (sent == region_.sent.end()) continue;
       SR_ASSIGN_OR_RETURN(const Output here, value_on(value, region_.home_of(value)));
       for (const DeviceIndex to : sent->second) {
-        SR_RETURN_IF_ERROR(pack(parcels_.of_value.at({value, to}), here, {}));
+        SR_RETURN_IF_ERROR(pack(tensor_groups_.of_value.at({value, to}), here, {}));
       }
     }
     for (const DeviceIndex from : region_.places[node.id.value]) {
@@ -280,7 +281,7 @@ class RegionCutter {
       if (awaited == region_.awaited.end()) continue;
       for (const DeviceIndex to : awaited->second) {
         SR_RETURN_IF_ERROR(
-            pack(parcels_.of_order.at({done, to}), {}, pieces_.at(from).nodes.at(node.id)));
+            pack(tensor_groups_.of_order.at({done, to}), {}, pieces_.at(from).nodes.at(node.id)));
       }
     }
     return {};
@@ -297,7 +298,7 @@ class RegionCutter {
         continue;
       }
       if (!piece.orders.contains(done)) {
-        SR_RETURN_IF_ERROR(unpack(parcels_.of_order.at({done, device})));
+        SR_RETURN_IF_ERROR(unpack(tensor_groups_.of_order.at({done, device})));
       }
       out.push_back(piece.orders.at(done));
     }
@@ -499,8 +500,8 @@ class RegionCutter {
   Cut& cut_;
   const Region& region_;
   Pieces& pieces_;
-  const Parcels parcels_;
-  /// What of a parcel was made, and its edge once it was sent.
+  const TensorGroups tensor_groups_;
+  /// What of a tensor group was made, and its edge once it was sent.
   struct Packed {
     std::vector<Output> values = {};
     std::vector<NodeId> done = {};

@@ -220,7 +220,7 @@ class CallGraphs::Maker {
                   {"output_shapes", std::move(shapes)}};
     if (!remote.device.empty()) node.attrs["device"] = remote.device;
     if (remote.waits) node.attrs["waits"] = true;
-    if (remote.one_way) node.attrs["one_way"] = true;
+    if (remote.async_push) node.attrs["async_push"] = true;
     if (remote.ahead) node.attrs["ahead"] = true;
     if (remote.repeatable) node.attrs["repeatable"] = true;
     std::set<NodeId> sources;
@@ -287,7 +287,7 @@ class CallGraphs::Maker {
     remote.device = place.device;
     remote.level = group.round;
     remote.waits = group.waits;
-    remote.one_way = group.one_way;
+    remote.async_push = group.async_push;
     remote.ahead = group.ahead;
     remote.repeatable = !group.waits && only_reads(region_, group);
     remote.within = all_.within_;

@@ -212,7 +212,7 @@ Result<std::unique_ptr<CallRegion>> CallPlanner::plan(const Graph& graph,
   region->targets = targets;
   SR_RETURN_IF_ERROR(fill(region.get()));
   if (rules_.lite && rules_.runs_everything) {
-    mark_one_way(region.get());
+    mark_async_pushes(region.get());
     mark_ahead(region.get());
   }
   return region;

@@ -69,7 +69,7 @@ StepCost cost_of(const PartitionedGraph& partitioned) {
   StepCost cost;
   for (const RemoteGraph& remote : partitioned.remotes) {
     ++cost.calls;
-    cost.messages += remote.one_way ? 1 : 2;
+    cost.messages += remote.async_push ? 1 : 2;
     if (remote.within.empty()) cost.rounds = std::max<int64_t>(cost.rounds, remote.level);
     for (const Node& node : remote.graph.nodes()) {
       if (node.op == "Arg") add_value(node.outputs[0], &cost);

@@ -21,7 +21,7 @@ struct StepCost {
   friend bool operator==(const StepCost&, const StepCost&) = default;
 };
 
-/// A call is two messages, a one-way call one.
+/// A call is two messages, an asynchronous push one.
 StepCost cost_of(const PartitionedGraph& partitioned);
 
 /// A part is begun and ends, and each Recv asks for what comes: two messages.

@@ -17,8 +17,8 @@ struct RemoteGraph {
   std::string device;     ///< "" where the graph was cut by locations.
   int32_t level = 0;      ///< Round of the step, or of one run of a body, in which it runs, from 1.
   bool waits = false;     ///< It may wait for other steps, however long.
-  bool one_way = false;   ///< See pull_push_by_device().
-  bool ahead = false;     ///< The same.
+  bool async_push = false;  ///< See pull_push_by_device().
+  bool ahead = false;       ///< The same.
   bool repeatable = false;  ///< It changes nothing, and may be run again.
   std::string within;       ///< The branches and loops around it: "loop/branch"; "" without any.
   ir::Graph graph;
@@ -54,8 +54,8 @@ struct PullPushOptions {
 ///
 /// Order promised: along data and control edges only. Within a call, nodes run in the order of the
 /// graph. Equal graphs give equal remote graphs on every worker. kLite merges and delays calls as
-/// pull_push_by_device() does, and marks none as one-way: here a step never waits for its pushes.
-/// kInvalidArgument names a fetch, target or node that cannot be partitioned.
+/// pull_push_by_device() does, and marks none as asynchronous: here a step never waits for its
+/// pushes. kInvalidArgument names a fetch, target or node that cannot be partitioned.
 Result<PartitionedGraph> pull_push_by_layers(const ir::Graph& placed,
                                              const std::vector<ir::Output>& fetches,
                                              const std::vector<ir::NodeId>& targets,
@@ -74,14 +74,14 @@ Result<PartitionedGraph> pull_push_by_layers(const ir::Graph& placed,
 ///   the driver's, with calls in its bodies. A body has run when its calls are answered.
 ///
 /// kLite merges and delays calls where nothing else can see it, lets values pass by Identity nodes
-/// of the driver, and marks calls as one-way. A one-way call has no results, does not wait, and
-/// nothing runs after it in this step but the end, nodes without effect on the driver, and calls to
-/// the same place. So whoever carries it may report it done when it holds the feeds, if all calls
-/// to that place, also of later steps of the driver, begin there in the order of their starts, and
-/// an error of it ends the next step that hears of it. How many are on the way is for the carrier
-/// to bound. Without that, waiting for its answer is always right.
+/// of the driver, and marks calls as asynchronous. An asynchronous push has no results, does not
+/// wait, and nothing runs after it in this step but the end, nodes without effect on the driver,
+/// and calls to the same place. So whoever carries it may report it done when it holds the feeds,
+/// if all calls to that place, also of later steps of the driver, begin there in the order of their
+/// starts, and an error of it ends the next step that hears of it. How many are on the way is for
+/// the carrier to bound. Without that, waiting for its answer is always right.
 ///
-/// kLite marks pulls that may be sent ahead: calls of the whole graph, not of a body, without feeds
+/// kLite marks pulls that may be prefetched: calls of the whole graph, not of a body, without feeds
 /// that wait for nothing of the step, read variables and change nothing, and of whose results a
 /// call comes that changes something; none in a graph in which a node may wait for other steps.
 /// Whoever carries such a call may send it for the next step of the driver when this one has ended,

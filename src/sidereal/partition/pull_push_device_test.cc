@@ -145,16 +145,16 @@ TEST_F(PullPushByDevice, LogisticRegressionPullsPushesAndCounts) {
 )");
   EXPECT_EQ(summary(cut(Mode::kLite, {loss_}, {train})),
             R"(4 calls in 3 rounds to 2 locations; 11 nodes on the worker
-sent ahead: 2 of 2 pulls
+prefetched: 2 of 2 pulls
 /job:ps/replica:0/task:0/device:CPU:0
-  round 1, call 0, sent ahead: 1 Variable, 1 VariableRead
+  round 1, call 0, prefetched: 1 Variable, 1 VariableRead
     0 feeds
     1 fetch: float32[4,1]
-  round 3, call 3, one-way: 1 Const, 2 Variable, 1 VariableAssignAdd, 1 VariableAssignSub
+  round 3, call 3, asynchronous: 1 Const, 2 Variable, 1 VariableAssignAdd, 1 VariableAssignSub
     1 feed: float32[4,1]
     0 fetches
 /job:ps/replica:0/task:1/device:CPU:0
-  round 1, call 1, sent ahead: 1 Variable, 1 VariableRead
+  round 1, call 1, prefetched: 1 Variable, 1 VariableRead
     0 feeds
     1 fetch: float32[1]
   round 2, call 2: 1 Variable, 1 VariableAssignSub
@@ -163,13 +163,13 @@ sent ahead: 2 of 2 pulls
 )");
 }
 
-/// How many pulls of the lite form of a step may be sent ahead.
+/// How many pulls of the lite form of a step may be prefetched.
 int64_t ahead(const PartitionedGraph& parts) {
   return std::count_if(parts.remotes.begin(), parts.remotes.end(),
                        [](const RemoteGraph& remote) { return remote.ahead; });
 }
 
-TEST_F(PullPushByDevice, PullsThatNeedNothingOfTheirStepAreSentAhead) {
+TEST_F(PullPushByDevice, PullsThatNeedNothingOfTheirStepArePrefetched) {
   const NodeId train = build_regression();
   EXPECT_EQ(ahead(cut(Mode::kLayers, {loss_}, {train})), 0);
   const PartitionedGraph parts = cut(Mode::kLite, {loss_}, {train});
@@ -219,10 +219,10 @@ TEST_F(PullPushByDevice, RowsOfConstantIdsAreSentAheadAndThoseOfFedIdsAreNot) {
   for (const RemoteGraph& remote : parts.remotes) {
     EXPECT_EQ(remote.ahead, remote.device == kPs0 && remote.level == 1);
   }
-  EXPECT_THAT(summary(parts), HasSubstr("sent ahead: 1 of 2 pulls"));
+  EXPECT_THAT(summary(parts), HasSubstr("prefetched: 1 of 2 pulls"));
 }
 
-TEST_F(PullPushByDevice, AStepThatOnlyReadsSendsNothingAhead) {
+TEST_F(PullPushByDevice, AStepThatOnlyReadsPrefetchesNothing) {
   const Output w = variable(kPs0, "w", {4});
   const Output x = ops::tanh(b_, read(kPs0, w, {4}));
   EXPECT_EQ(ahead(cut(Mode::kLite, {x})), 0);
@@ -232,7 +232,7 @@ TEST_F(PullPushByDevice, AStepThatOnlyReadsSendsNothingAhead) {
   EXPECT_EQ(ahead(cut(Mode::kLite, {x}, {counts})), 0);
 }
 
-TEST_F(PullPushByDevice, WhatChangesOrDrawsNumbersIsNotSentAhead) {
+TEST_F(PullPushByDevice, WhatChangesOrDrawsNumbersIsNotPrefetched) {
   const Output w = variable(kPs0, "w", {4});
   const Output v = variable(kPs1, "v", {4});
   const Output noise =
@@ -254,7 +254,7 @@ TEST_F(PullPushByDevice, NothingIsSentAheadOfAStepThatMayWaitForOthers) {
   EXPECT_EQ(ahead(cut(Mode::kLite, {loss_}, {train, token})), 0);
 }
 
-TEST_F(PullPushByDevice, WhatWaitsForSomethingOfTheStepIsNotSentAhead) {
+TEST_F(PullPushByDevice, WhatWaitsForSomethingOfTheStepIsNotPrefetched) {
   const Output x = ops::placeholder(b_, "x", DType::kFloat32, {4});
   const Output w = variable(kPs0, "w", {4});
   const Output local = variable(kWorker, "local", {4});
@@ -316,14 +316,14 @@ TEST_F(PullPushByDevice, WideAndDeepPullsAndPushesOncePerTask) {
   round 1, call 0: 1 Gather, 2 Variable, 2 VariableRead
     1 feed: int64[?]
     2 fetches: float32[?,8], float32[1]
-  round 2, call 2, one-way: 2 Variable, 1 VariableAssignSub, 1 VariableScatterSub
+  round 2, call 2, asynchronous: 2 Variable, 1 VariableAssignSub, 1 VariableScatterSub
     3 feeds: int64[?], float32[?,8], float32[1]
     0 fetches
 /job:ps/replica:0/task:1/device:CPU:0
   round 1, call 1: 1 Gather, 2 Variable, 2 VariableRead
     1 feed: int64[?]
     2 fetches: float32[?,1], float32[8,1]
-  round 2, call 3, one-way: 2 Variable, 1 VariableAssignSub, 1 VariableScatterSub
+  round 2, call 3, asynchronous: 2 Variable, 1 VariableAssignSub, 1 VariableScatterSub
     3 feeds: int64[?], float32[?,1], float32[8,1]
     0 fetches
 )");
@@ -602,10 +602,11 @@ TEST_F(PullPushByDevice, who_runs_a_check_is_told) {
       on(kPs0, b_.add("Const", {}, {{"value", tensor::Tensor::empty(DType::kFloat32, {1})}}));
   const Output no = on(kPs0, b_.add("Const", {}, {{"value", tensor::Tensor::scalar(false)}}));
   const NodeId push = subtract(kPs0, v, one);
-  EXPECT_THAT(summary(cut(Mode::kLite, {}, {push})), HasSubstr("one-way"));
+  EXPECT_THAT(summary(cut(Mode::kLite, {}, {push})), HasSubstr("asynchronous"));
   const NodeId check = on(kPs0, b_.add_node("Assert", {no, one}, {}));
-  EXPECT_THAT(summary(cut(Mode::kLite, {}, {check})), testing::Not(HasSubstr("one-way")));
-  EXPECT_THAT(summary(cut(Mode::kLite, {}, {push, check})), testing::Not(HasSubstr("one-way")));
+  EXPECT_THAT(summary(cut(Mode::kLite, {}, {check})), testing::Not(HasSubstr("asynchronous")));
+  EXPECT_THAT(summary(cut(Mode::kLite, {}, {push, check})),
+              testing::Not(HasSubstr("asynchronous")));
 }
 
 }  // namespace

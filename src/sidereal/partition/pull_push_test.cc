@@ -257,7 +257,7 @@ TEST_F(PullPushTest, LiteMakesOneCallOfTwoWhereNobodyCanTell) {
   const auto calls = [&](PullPushOptions::Mode mode, const std::vector<NodeId>& targets) {
     const auto parts = pull_push_by_layers(graph_, {b}, targets, registry_, {.mode = mode});
     EXPECT_TRUE(parts.ok()) << parts.status();
-    for (const RemoteGraph& remote : parts->remotes) EXPECT_FALSE(remote.one_way);
+    for (const RemoteGraph& remote : parts->remotes) EXPECT_FALSE(remote.async_push);
     return parts->remotes.size();
   };
   EXPECT_EQ(calls(PullPushOptions::Mode::kLayers, {push_c}), 3U);

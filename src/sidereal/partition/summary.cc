@@ -37,8 +37,8 @@ std::string describe_call(size_t call, const RemoteGraph& remote) {
   counts.reserve(ops.size());
   for (const auto& [op, count] : ops) counts.push_back(fmt::format("{} {}", count, op));
   std::string marks;
-  if (remote.one_way) marks += ", one-way";
-  if (remote.ahead) marks += ", sent ahead";
+  if (remote.async_push) marks += ", asynchronous";
+  if (remote.ahead) marks += ", prefetched";
   if (remote.waits) marks += ", may wait";
   if (!remote.within.empty()) marks += fmt::format(", in '{}'", remote.within);
   return fmt::format("  round {}, call {}{}: {}\n", remote.level, call, marks,
@@ -76,7 +76,7 @@ std::string summary(const PartitionedGraph& partitioned) {
   std::string out = fmt::format("{} calls in {} rounds to {} locations; {} nodes on the worker\n",
                                 partitioned.remotes.size(), rounds, by_location.size(),
                                 partitioned.worker.size() - calls);
-  if (ahead > 0) out += fmt::format("sent ahead: {} of {} pulls\n", ahead, pulls);
+  if (ahead > 0) out += fmt::format("prefetched: {} of {} pulls\n", ahead, pulls);
   for (const auto& [within, count] : rounds_of) {
     if (!within.empty()) out += fmt::format("rounds in each run of '{}': {}\n", within, count);
   }

@@ -54,9 +54,9 @@ class Chooser {
     in_body_ = caller != nullptr;
   }
 
-  /// The device for `nodes` of `graph`, of which `asker` stands for what they ask.
+  /// The device for `nodes` of `graph`, of which `requester` stands for what they ask.
   Result<DeviceSpec> choose(const ir::Graph& graph, const std::vector<NodeId>& nodes,
-                            const DeviceSpec& request, NodeId asker) const {
+                            const DeviceSpec& request, NodeId requester) const {
     SR_ASSIGN_OR_RETURN(const std::vector<DeviceSpec> able, able_of(graph, nodes));
     DeviceSpec wanted = request;
     std::vector<DeviceSpec> fits = fitting(able, wanted);
@@ -68,7 +68,7 @@ class Chooser {
         fits = fitting(able, wanted);
       }
     }
-    if (fits.empty()) return nothing_fits(graph.node(asker), request);
+    if (fits.empty()) return nothing_fits(graph.node(requester), request);
     return *std::min_element(fits.begin(), fits.end(), [&](const auto& a, const auto& b) {
       return order_of(a, request.empty()) < order_of(b, request.empty());
     });
@@ -165,7 +165,7 @@ class Chooser {
 struct Group {
   std::vector<NodeId> nodes;
   DeviceSpec request;
-  NodeId asker;  ///< The first whose request is in it.
+  NodeId requester;  ///< The first whose request is in it.
   std::optional<DeviceSpec> device;
 };
 
@@ -333,26 +333,26 @@ class Placer {
   }
 
   Status merge_requests(Group* group) {
-    std::vector<NodeId> askers = group->nodes;
-    std::stable_sort(askers.begin(), askers.end(),
+    std::vector<NodeId> requesters = group->nodes;
+    std::stable_sort(requesters.begin(), requesters.end(),
                      [&](NodeId a, NodeId b) { return rank(a) < rank(b); });
-    group->asker = askers[0];
-    for (const NodeId id : askers) {
+    group->requester = requesters[0];
+    for (const NodeId id : requesters) {
       const DeviceSpec& asked = asked_by(id);
       if (asked.empty()) continue;
       const Result<DeviceSpec> both = ir::merge_devices(group->request, asked);
       const Node& node = graph_.node(id);
       // What makes the resource has said where; who uses it cannot ask for what is not there.
       const bool is_user = std::get<0>(rank(id)) == 2;
-      const bool has_maker = !group->request.empty() && std::get<0>(rank(group->asker)) < 2;
+      const bool has_maker = !group->request.empty() && std::get<0>(rank(group->requester)) < 2;
       if (is_user && has_maker && !chooser_.is_possible(node, both.ok() ? *both : asked)) continue;
       if (both.ok()) {
-        if (group->request.empty()) group->asker = id;
+        if (group->request.empty()) group->requester = id;
         group->request = *both;
         continue;
       }
       if (setting_.devices.allow_soft_placement) continue;
-      const Node& first = graph_.node(group->asker);
+      const Node& first = graph_.node(group->requester);
       return invalid_argument("Cannot colocate nodes '{}' ({}) and '{}' ({}): {}", first.name,
                               first.op, node.name, node.op, base::message_of(both.status()));
     }
@@ -410,7 +410,7 @@ class Placer {
   Status choose(Group* group) const {
     if (group->device.has_value()) return {};
     SR_ASSIGN_OR_RETURN(group->device,
-                        chooser_.choose(graph_, group->nodes, group->request, group->asker));
+                        chooser_.choose(graph_, group->nodes, group->request, group->requester));
     return {};
   }
 

@@ -51,9 +51,9 @@ class HostFunctions {
 
 /// Tensors that are passed together. A dead one, which no branch of this release sends, is
 /// undefined.
-using Parcel = std::vector<tensor::Tensor>;
+using TensorGroup = std::vector<tensor::Tensor>;
 
-/// Names one parcel between the programs of a step.
+/// Names one tensor group between the programs of a step.
 struct RendezvousKey {
   int64_t edge = 0;   ///< Number of the edge in the graph that was cut.
   uint64_t step = 0;  ///< Number of the step; inside a loop, of the nested step of an iteration.

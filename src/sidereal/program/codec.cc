@@ -33,7 +33,7 @@ constexpr uint8_t kUnknownRank = 255;
 constexpr uint16_t kParks = 1;
 /// Flags of a call.
 constexpr uint8_t kWaits = 1;
-constexpr uint8_t kOneWay = 2;
+constexpr uint8_t kAsyncPush = 2;
 constexpr uint8_t kAhead = 4;
 constexpr uint8_t kRepeatable = 8;
 
@@ -283,14 +283,14 @@ Status get_calls(ByteReader* r, std::vector<CallSpec>* calls) {
     SR_RETURN_IF_ERROR(r->get_string(&call.device, kMaxText));
     uint8_t flags = 0;
     SR_RETURN_IF_ERROR(r->get(&flags));
-    if (flags > (kWaits | kOneWay | kAhead | kRepeatable)) {
+    if (flags > (kWaits | kAsyncPush | kAhead | kRepeatable)) {
       return base::data_loss("a call has flags {}", flags);
     }
     call.waits = (flags & kWaits) != 0;
-    call.one_way = (flags & kOneWay) != 0;
+    call.async_push = (flags & kAsyncPush) != 0;
     call.ahead = (flags & kAhead) != 0;
     call.repeatable = (flags & kRepeatable) != 0;
-    if (call.ahead && !call.feeds.empty()) return base::data_loss("a call sent ahead has feeds");
+    if (call.ahead && !call.feeds.empty()) return base::data_loss("a prefetched call has feeds");
     if (call.location.task < 0 || call.location.lane < 0) {
       return base::data_loss("a call goes to task {}, lane {}", call.location.task,
                              call.location.lane);
@@ -352,7 +352,7 @@ void put_part(ByteWriter* w, const Program& program) {
     put_list(w, call.feeds);
     put_list(w, call.fetches);
     w->put_string(call.device);
-    w->put(static_cast<uint8_t>((call.waits ? kWaits : 0) | (call.one_way ? kOneWay : 0) |
+    w->put(static_cast<uint8_t>((call.waits ? kWaits : 0) | (call.async_push ? kAsyncPush : 0) |
                                 (call.ahead ? kAhead : 0) | (call.repeatable ? kRepeatable : 0)));
   }
   put_count(w, program.instructions.size(), kMaxInstructions);

@@ -189,7 +189,7 @@ class Compiler {
       spec.device = remotes[call].device;
       spec.program = remotes[call].hash;
       spec.waits = ir::attr_or(node.attrs, "waits", false);
-      spec.one_way = ir::attr_or(node.attrs, "one_way", false);
+      spec.async_push = ir::attr_or(node.attrs, "async_push", false);
       spec.ahead = ir::attr_or(node.attrs, "ahead", false) && node.inputs.empty();
       spec.repeatable = ir::attr_or(node.attrs, "repeatable", false);
     }

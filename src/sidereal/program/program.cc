@@ -72,9 +72,9 @@ class Printer {
       const CallSpec& call = program_.calls[instruction.call];
       line = instruction.kind == InstructionKind::kCallStart
                  ? fmt::format("start call {} {}{} ({})", instruction.call, place_of(call),
-                               call.one_way ? " one way"
-                               : call.ahead ? " ahead"
-                                            : "",
+                               call.async_push ? " asynchronous"
+                               : call.ahead    ? " ahead"
+                                               : "",
                                all_read(call.feeds))
                  : fmt::format("wait call {} -> ({})", instruction.call, all_written(call.fetches));
     }

@@ -53,7 +53,7 @@ struct CallSpec {
   std::vector<int32_t> fetches;  ///< Slots filled by the answer.
   std::string device = {};       ///< Where it runs, if the graph was cut by devices.
   bool waits = false;            ///< It may wait for other steps, however long.
-  bool one_way = false;          ///< partition::pull_push_by_device() says what that allows.
+  bool async_push = false;       ///< partition::pull_push_by_device() says what that allows.
   bool ahead = false;            ///< The same; no feeds then.
   bool repeatable = false;       ///< It changes nothing, and may be run again.
 };

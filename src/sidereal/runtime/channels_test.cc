@@ -55,7 +55,7 @@ TEST(Channels, that_reached_nobody_are_not_used_for_a_task_that_is_there) {
   EXPECT_NE(*channels->to(kTask, 1), *failed);
 }
 
-TEST(Channels, for_a_question_go_when_it_is_answered_unless_somebody_keeps_them) {
+TEST(Channels, for_a_receive_request_go_when_it_is_answered_unless_somebody_keeps_them) {
   const ReservedPorts port(1);
   const auto channels = channels_of(port.addresses()[0]);
   auto one = channels->passing(kTask);

@@ -411,9 +411,9 @@ TEST_P(SessionOfACluster, extensions_race_and_one_wins) {
 }
 
 /// A variable on a ps of star_server_lite, to which a driver pushes.
-class OneWayPushes : public ::testing::TestWithParam<int> {
+class AsyncPushesOfSessions : public ::testing::TestWithParam<int> {
  protected:
-  OneWayPushes() {
+  AsyncPushesOfSessions() {
     const ir::Output v = model_.add("Variable", {}, variable_attrs("v", Shape{2}), "v", "/task:1");
     model_.add("VariableAssign", {v, model_.constant({0, 0})}, {}, "init");
     model_.add("VariableAssignAdd", {v, model_.placeholder("x")}, {}, "push");
@@ -430,9 +430,9 @@ class OneWayPushes : public ::testing::TestWithParam<int> {
   Model model_;
   std::unique_ptr<service::Session> session_;
 };
-INSTANTIATE_TEST_SUITE_P(Lanes, OneWayPushes, ::testing::Values(1, 3));
+INSTANTIATE_TEST_SUITE_P(Lanes, AsyncPushesOfSessions, ::testing::Values(1, 3));
 
-TEST_P(OneWayPushes, are_seen_by_the_next_step_of_their_driver) {
+TEST_P(AsyncPushesOfSessions, are_seen_by_the_next_step_of_their_driver) {
   for (int i = 1; i <= 100; ++i) {
     ASSERT_TRUE(push({1, 2}).ok());
     const auto got = session_->run({}, {"read"});
@@ -442,7 +442,7 @@ TEST_P(OneWayPushes, are_seen_by_the_next_step_of_their_driver) {
   }
 }
 
-TEST_P(OneWayPushes, are_bounded_and_none_is_lost) {
+TEST_P(AsyncPushesOfSessions, are_bounded_and_none_is_lost) {
   // Far more than may be under way, of large values that the steps' memory holds.
   for (int i = 0; i < 500; ++i) ASSERT_TRUE(push({1, 0}).ok());
   ASSERT_TRUE(session_->close().ok());
@@ -452,7 +452,7 @@ TEST_P(OneWayPushes, are_bounded_and_none_is_lost) {
   EXPECT_THAT(floats((*got)[0]), ElementsAre(500, 0));
 }
 
-TEST_P(OneWayPushes, end_a_later_step_when_they_fail) {
+TEST_P(AsyncPushesOfSessions, end_a_later_step_when_they_fail) {
   // Shapes that do not fit are found where the variable is.
   Status status = push({1, 2, 3});
   for (int i = 0; i < 1000 && status.ok(); ++i) status = session_->run({}, {"read"}).status();

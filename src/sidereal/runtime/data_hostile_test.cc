@@ -3,7 +3,8 @@
 #include "sidereal/runtime/testing/data_port.h"
 #include "sidereal/runtime/testing/figures.h"
 
-// What strangers and liars send to the data port of a server, while somebody works with it.
+// What unauthenticated peers and liars send to the data port of a server, while somebody works with
+// it.
 
 namespace sidereal::runtime {
 namespace {
@@ -19,7 +20,7 @@ std::string secrecy(const ::testing::TestParamInfo<bool>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Ports, DataHostile, ::testing::Bool(), secrecy);
 
-/// What needs a handshake, which strangers to a secret do not have.
+/// What needs a handshake, which unauthenticated peers to a secret do not have.
 class DataLiars : public DataHostile {
  protected:
   /// A connection that has shaken hands.
@@ -106,7 +107,7 @@ TEST_P(DataHostile, a_recorded_conversation_is_of_no_use) {
 TEST_P(DataHostile, who_drips_bytes_is_closed_at_the_deadline) {
   constexpr int kDrips = 50;
   const std::string hello =
-      GetParam() ? std::string("\x16\x03\x01\x02\x00\x01", 6) : hello_bytes(hello_of_stranger());
+      GetParam() ? std::string("\x16\x03\x01\x02\x00\x01", 6) : hello_bytes(hello_of_nonmember());
   std::vector<std::unique_ptr<RawPeer>> peers;
   for (int i = 0; i < kDrips; ++i) peers.push_back(std::make_unique<RawPeer>(address_));
   const Stopwatch watch;
@@ -132,7 +133,7 @@ TEST_P(DataHostile, thousands_of_silent_connections_keep_nobody_out) {
   constexpr int kMany = 3000;
   std::vector<std::unique_ptr<RawPeer>> silent;
   const std::string begin =
-      GetParam() ? std::string("\x16\x03\x01\x02\x00", 5) : hello_bytes(hello_of_stranger());
+      GetParam() ? std::string("\x16\x03\x01\x02\x00", 5) : hello_bytes(hello_of_nonmember());
   for (int i = 0; i < kMany; ++i) {
     // No more open here than a process usually may have.
     if (silent.size() == 700) silent.erase(silent.begin(), silent.begin() + 100);
@@ -178,9 +179,9 @@ TEST_P(DataLiars, heads_that_lie_end_their_connections) {
   };
   for (size_t i = 0; i < lies.size(); ++i) {
     // Before the handshake and after it.
-    LanePeer stranger(address_);
-    stranger.send(lies[i]);
-    EXPECT_TRUE(stranger.raw().is_closed_within(10)) << i;
+    LanePeer nonmember(address_);
+    nonmember.send(lies[i]);
+    EXPECT_TRUE(nonmember.raw().is_closed_within(10)) << i;
     const auto peer = friendly();
     peer->send(lies[i]);
     EXPECT_TRUE(peer->raw().is_closed_within(10)) << i;
@@ -269,7 +270,7 @@ TEST_P(DataLiars, tensors_that_no_machine_has_room_for_are_refused) {
 
 TEST_P(DataLiars, who_means_another_server_is_told_so) {
   const auto answer = [&](const std::function<void(wire::Hello*)>& lie) {
-    wire::Hello hello = hello_of_stranger();
+    wire::Hello hello = hello_of_nonmember();
     lie(&hello);
     LanePeer peer(address_);
     peer.send(hello_bytes(hello));
@@ -375,8 +376,8 @@ TEST_P(DataLiars, questions_without_end_are_bounded_and_forgotten) {
   };
   for (int round = 0; round < 8; ++round) {
     const auto peer = friendly();
-    constexpr uint64_t kQuestions = 40;
-    for (uint64_t i = 1; i <= kQuestions; ++i) ask(*peer, i, 1000 + i);
+    constexpr uint64_t kReceiveRequests = 40;
+    for (uint64_t i = 1; i <= kReceiveRequests; ++i) ask(*peer, i, 1000 + i);
     // As many as are allowed wait, the others are told: none but those of this connection.
     for (int i = 0; i < 24; ++i) EXPECT_EQ(peer->code(), StatusCode::RESOURCE_EXHAUSTED);
     EXPECT_FALSE(peer->read(0.05).has_value());

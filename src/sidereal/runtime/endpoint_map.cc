@@ -100,7 +100,7 @@ std::optional<sys::Address> EndpointMap::find(const std::string& address) const 
   return found->second.data;
 }
 
-std::vector<std::string> EndpointMap::strangers(const cluster::ClusterSpec& cluster) const {
+std::vector<std::string> EndpointMap::not_in(const cluster::ClusterSpec& cluster) const {
   std::set<std::string> members;
   for (const std::string& job : cluster.jobs()) {
     const auto tasks = cluster.tasks(job);

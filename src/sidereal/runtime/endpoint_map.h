@@ -33,7 +33,7 @@ class EndpointMap {
   /// Of the task with this address in the cluster; none when the file does not name it.
   [[nodiscard]] std::optional<sys::Address> find(const std::string& address) const;
   /// Lines for addresses that no task of the cluster has: "FILE:3: 10.0.0.1:2222".
-  [[nodiscard]] std::vector<std::string> strangers(const cluster::ClusterSpec& cluster) const;
+  [[nodiscard]] std::vector<std::string> not_in(const cluster::ClusterSpec& cluster) const;
   /// That it was read from; "" when there is none.
   [[nodiscard]] const std::string& file() const { return file_; }
 

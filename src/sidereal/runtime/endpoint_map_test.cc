@@ -99,7 +99,7 @@ TEST(EndpointMap, tells_lines_for_nobody) {
   ASSERT_TRUE(cluster.add_job("ps", std::vector<std::string>{"a:1"}).ok());
   const auto map = EndpointMap::parse("a:1=b:2\n\nlost:1=b:3", "f");
   ASSERT_TRUE(map.ok()) << map.status();
-  EXPECT_THAT(map->strangers(cluster), ElementsAre("f:3: lost:1"));
+  EXPECT_THAT(map->not_in(cluster), ElementsAre("f:3: lost:1"));
 }
 
 /// Servers "w" with the data ports of a map, which is written when the addresses are known.
@@ -215,7 +215,8 @@ TEST(ServerWithMap, does_not_begin_with_a_bad_map_or_an_open_data_port) {
   cluster.write(line.substr(0, line.find('=')) + "=0.0.0.0:" + line.substr(line.rfind(':') + 1));
   const Status open = cluster.start(0);
   EXPECT_EQ(open.code(), StatusCode::kFailedPrecondition) << open;
-  EXPECT_THAT(std::string(base::message_of(open)), HasSubstr("nothing keeps strangers out"));
+  EXPECT_THAT(std::string(base::message_of(open)),
+              HasSubstr("nothing keeps unauthenticated peers out"));
   // Not read where there are no data ports.
   cluster.write("nonsense");
   cluster.options().protocol = cluster::Protocol::kGrpc;

@@ -251,7 +251,7 @@ class Floods : public Hostile {
   }
 };
 
-RawCall question() {
+RawCall receive_request() {
   v1::RecvTensorsRequest request;
   request.set_step(7);
   request.add_keys()->set_edge(1);
@@ -259,13 +259,13 @@ RawCall question() {
 }
 
 TEST_F(Floods, of_questions_that_are_taken_back_are_ended) {
-  reset_rapidly(question(), 5);
+  reset_rapidly(receive_request(), 5);
   EXPECT_TRUE(eventually([&] { return refused("flood") >= 1; }));
 }
 TEST_F(Floods, of_steps_that_are_cancelled_are_ended) {
   reset_rapidly({kMaster, "RunStep", ""}, 2);
 }
-TEST_F(Floods, on_many_connections_are_ended) { reset_rapidly(question(), 3, 16); }
+TEST_F(Floods, on_many_connections_are_ended) { reset_rapidly(receive_request(), 3, 16); }
 
 /// Small calls that are answered, and how.
 std::vector<Caller::Kind> small_calls() {
@@ -287,7 +287,7 @@ std::vector<Caller::Kind> small_calls() {
   attach.set_program("no program");
   v1::CloseSessionRequest close;
   close.set_session(1);
-  v1::HoldSessionRequest hold;
+  v1::KeepSessionAliveRequest hold;
   hold.set_session(1);
   v1::ExtendSessionRequest extend;
   extend.set_session(1);
@@ -305,7 +305,7 @@ std::vector<Caller::Kind> small_calls() {
           {{kWorker, "RunProgram", bytes(piece)}, INVALID_ARGUMENT},
           {{kWorker, "Attach", bytes(attach)}, INVALID_ARGUMENT},
           {{kMaster, "CloseSession", bytes(close)}, ABORTED},
-          {{kMaster, "HoldSession", bytes(hold)}, OK},
+          {{kMaster, "KeepSessionAlive", bytes(hold)}, OK},
           {{kWorker, "GetStatus", ""}, FAILED_PRECONDITION},
           {{kMaster, "CreateSession", ""}, FAILED_PRECONDITION},
           {{kMaster, "ExtendSession", bytes(extend)}, ABORTED},

@@ -4,7 +4,7 @@
 #include "sidereal/runtime/testing/figures.h"
 #include "sidereal/runtime/testing/hostile.h"
 
-// What strangers and liars send to the port of a server, while somebody works with it.
+// What unauthenticated peers and liars send to the port of a server, while somebody works with it.
 
 namespace sidereal::runtime {
 namespace {
@@ -134,10 +134,10 @@ TEST_F(Hostile, questions_without_end_are_bounded) {
   EXPECT_TRUE(receive(request).ok());
   for (int64_t i = 0; i < (int64_t{1} << 20); ++i) request.add_keys()->set_edge(i);
   EXPECT_EQ(receive(request).error_code(), StatusCode::RESOURCE_EXHAUSTED);
-  // Many questions at once, then.
+  // Many receive requests at once, then.
   request.mutable_keys()->DeleteSubrange(16'000, request.keys_size() - 16'000);
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
-  std::vector<std::unique_ptr<grpc::ClientReader<v1::ParcelPieces>>> streams;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::TensorGroupPieces>>> streams;
   int refusals = 0;
   for (int i = 0; i < 30; ++i) {
     request.set_step(static_cast<uint64_t>(100 + i));
@@ -203,14 +203,14 @@ TEST_F(Hostile, parts_of_steps_that_make_no_sense_are_refused) {
   piece.mutable_piece()->set_bytes(uint64_t{1} << 40);
   EXPECT_EQ(run_program({piece}).error_code(), StatusCode::INVALID_ARGUMENT);
   grpc::ClientContext context;
-  const auto hold = worker_->Attach(&context);
+  const auto keep_alive = worker_->Attach(&context);
   v1::AttachRequest attach_head;
   attach_head.mutable_head()->set_version(service::kSessionVersion);
   attach_head.mutable_head()->set_task("/job:w/replica:0/task:0");
   attach_head.mutable_head()->set_session(6);
-  ASSERT_TRUE(hold->Write(attach_head));
+  ASSERT_TRUE(keep_alive->Write(attach_head));
   v1::AttachReply reply;
-  ASSERT_TRUE(hold->Read(&reply));
+  ASSERT_TRUE(keep_alive->Read(&reply));
   head.mutable_head()->set_session(6);
   for (const int32_t feeds : {0, -1, 1, std::numeric_limits<int32_t>::max()}) {
     head.mutable_head()->set_feeds(feeds);
@@ -219,8 +219,8 @@ TEST_F(Hostile, parts_of_steps_that_make_no_sense_are_refused) {
   v1::ProgramRequest cancel;
   cancel.set_cancel(true);
   EXPECT_TRUE(eventually([&] { return task_figure(cluster_->status(), "sessions") == 2; }));
-  hold->WritesDone();
-  EXPECT_TRUE(hold->Finish().ok());
+  keep_alive->WritesDone();
+  EXPECT_TRUE(keep_alive->Finish().ok());
 }
 
 TEST_F(Hostile, pieces_that_lie_end_their_step) {

@@ -80,10 +80,11 @@ class Leaks : public ::testing::TestWithParam<Case> {
     grpc::ClientContext creating;
     ASSERT_TRUE(stub->CreateSession(&creating, request, &made).ok());
     grpc::ClientContext holding;
-    v1::HoldSessionRequest hold;
-    hold.set_session(made.session());
-    v1::HoldSessionReply held;
-    std::thread holder([&] { static_cast<void>(stub->HoldSession(&holding, hold, &held)); });
+    v1::KeepSessionAliveRequest keep_alive;
+    keep_alive.set_session(made.session());
+    v1::KeepSessionAliveReply held;
+    std::thread holder(
+        [&] { static_cast<void>(stub->KeepSessionAlive(&holding, keep_alive, &held)); });
     grpc::ClientContext running;
     const auto step = stub->RunStep(&running);
     v1::StepRequest head;

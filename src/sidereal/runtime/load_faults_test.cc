@@ -137,8 +137,8 @@ TEST_P(UnderLoad, a_worker_that_is_killed_takes_nobody_with_it) {
   for (const auto& load : loads_) load->stop();
   const int64_t attempts = loads_[0]->attempts() + loads_[1]->attempts();
   // What a worker has said it did, and sent one way, may die with it.
-  const bool one_way = GetParam().protocol == cluster::Protocol::kStarServerLite;
-  const int64_t successes = loads_[1]->successes() + (one_way ? 0 : loads_[0]->successes());
+  const bool async_push = GetParam().protocol == cluster::Protocol::kStarServerLite;
+  const int64_t successes = loads_[1]->successes() + (async_push ? 0 : loads_[0]->successes());
   EXPECT_TRUE(eventually([&] { return value() >= successes; })) << successes;
   EXPECT_LE(value(), attempts);
   EXPECT_TRUE(eventually([&] { return task_figure(cluster_->status(1), "sessions") == 0; }));

@@ -33,7 +33,7 @@
 #include "sidereal/sys/posix/process.h"
 #include "sidereal/task/data_channels.h"
 #include "sidereal/task/data_port.h"
-#include "sidereal/task/pulls_ahead.h"
+#include "sidereal/task/prefetched_pulls.h"
 
 namespace sidereal::runtime {
 
@@ -373,7 +373,7 @@ class Server::Impl {
   Status read_endpoint_map(const ServerOptions& options) {
     if (options.endpoint_map_path.empty()) return {};
     SR_ASSIGN_OR_RETURN(endpoint_map_, EndpointMap::read(options.endpoint_map_path));
-    for (const std::string& line : endpoint_map_.strangers(options.cluster)) {
+    for (const std::string& line : endpoint_map_.not_in(options.cluster)) {
       base::log_warning("{}: no task of the cluster has this address, the line does nothing", line);
     }
     return {};
@@ -399,15 +399,16 @@ class Server::Impl {
     }
     const service::SessionOptions& given = options.session_defaults;
     SR_ASSIGN_OR_RETURN(const ir::DType compute, passes::parse_compute_dtype(given.compute_dtype));
-    SR_RETURN_IF_ERROR(task::check_pull_ahead(given.pull_ahead_ms.value_or(0)));
-    context_.defaults = {.allow_soft_placement = given.allow_soft_placement,
-                         .log_device_placement = given.log_device_placement,
-                         .device_filters = given.device_filters,
-                         .operation_timeout = given.operation_timeout,
-                         .isolate_session_state = given.isolate_session_state,
-                         .compute_dtype = compute,
-                         .tensor_fuse = given.tensor_fuse,
-                         .pull_ahead_ms = given.pull_ahead_ms.value_or(task::kPullAheadMs)};
+    SR_RETURN_IF_ERROR(task::check_pull_prefetch(given.pull_prefetch_ms.value_or(0)));
+    context_.defaults = {
+        .allow_soft_placement = given.allow_soft_placement,
+        .log_device_placement = given.log_device_placement,
+        .device_filters = given.device_filters,
+        .operation_timeout = given.operation_timeout,
+        .isolate_session_state = given.isolate_session_state,
+        .compute_dtype = compute,
+        .tensor_fuse = given.tensor_fuse,
+        .pull_prefetch_ms = given.pull_prefetch_ms.value_or(task::kPullPrefetchMs)};
     return {};
   }
 

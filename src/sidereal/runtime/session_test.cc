@@ -111,9 +111,9 @@ TEST_F(Waiting, a_step_that_waits_goes_on_when_another_session_helps) {
   auto b = service::Session::create(server_->target(), model_.graph(), patient());
   ASSERT_TRUE(a.ok() && b.ok());
   Result<std::vector<Tensor>> got = base::internal("not yet");
-  std::thread taker([&] { got = (*a)->run({}, {"take"}); });
+  std::thread receiver([&] { got = (*a)->run({}, {"take"}); });
   ASSERT_TRUE((*b)->run({}, {}, {"put"}).ok());
-  taker.join();
+  receiver.join();
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_THAT(floats((*got)[0]), ElementsAre(5));
 }
@@ -135,10 +135,10 @@ TEST_F(Waiting, closing_a_session_ends_its_steps) {
   auto session = service::Session::create(server_->target(), model_.graph(), patient());
   ASSERT_TRUE(session.ok());
   Status status;
-  std::thread taker([&] { status = (*session)->run({}, {"take"}).status(); });
+  std::thread receiver([&] { status = (*session)->run({}, {"take"}).status(); });
   EXPECT_TRUE(somebody_waits());
   EXPECT_TRUE((*session)->close().ok());
-  taker.join();
+  receiver.join();
   EXPECT_EQ(status.code(), StatusCode::kCancelled);
   EXPECT_THAT(base::message_of(status), HasSubstr("Session::Close"));
 }
@@ -147,10 +147,10 @@ TEST_F(Waiting, stopping_a_server_ends_its_steps) {
   auto session = service::Session::create(server_->target(), model_.graph(), patient());
   ASSERT_TRUE(session.ok());
   Status status;
-  std::thread taker([&] { status = (*session)->run({}, {"take"}).status(); });
+  std::thread receiver([&] { status = (*session)->run({}, {"take"}).status(); });
   EXPECT_TRUE(somebody_waits());
   server_->stop();
-  taker.join();
+  receiver.join();
   EXPECT_EQ(status.code(), StatusCode::kCancelled);
   EXPECT_TRUE(server_->join(0));
 }

@@ -33,8 +33,8 @@ std::string worker(int number) { return cluster::task_name("worker", number) + "
 /// Each has one number for whoever asks; those without one never answer.
 class AnsweringPeers final : public task::Peers {
  public:
-  base::CountedPtr<Question> ask(const ports::TensorSource& source, uint64_t step,
-                                 std::span<const Wanted> wanted, Asker* asker) override {
+  base::RefPtr<ReceiveRequest> ask(const ports::TensorSource& source, uint64_t step,
+                                   std::span<const Wanted> wanted, Requester* requester) override {
     {
       const std::lock_guard lock(mutex_);
       asked_.push_back(source.incarnation);
@@ -42,10 +42,10 @@ class AnsweringPeers final : public task::Peers {
     const auto found = values.find(source.device);
     if (found == values.end()) return nullptr;
     for (const Wanted& one : wanted) {
-      ports::Parcel values = {Tensor::of(Shape{1}, std::vector<float>{found->second})};
-      asker->arrived(step, one.key, values);
+      ports::TensorGroup values = {Tensor::of(Shape{1}, std::vector<float>{found->second})};
+      requester->arrived(step, one.key, values);
     }
-    asker->ended(step, nullptr, {});
+    requester->ended(step, nullptr, {});
     return nullptr;
   }
   std::vector<uint64_t> asked() {
@@ -427,8 +427,9 @@ class LatePeers final : public task::Peers {
     RunDone* done = nullptr;
     bool is_dropped = false;
   };
-  base::CountedPtr<Question> ask(const ports::TensorSource& /*source*/, uint64_t /*step*/,
-                                 std::span<const Wanted> /*wanted*/, Asker* /*asker*/) override {
+  base::RefPtr<ReceiveRequest> ask(const ports::TensorSource& /*source*/, uint64_t /*step*/,
+                                   std::span<const Wanted> /*wanted*/,
+                                   Requester* /*requester*/) override {
     return nullptr;
   }
   std::shared_ptr<Run> run(const std::string& /*task*/, const Call& /*call*/,

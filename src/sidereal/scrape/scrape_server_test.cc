@@ -191,7 +191,7 @@ TEST_F(ScrapeServerTest, stops_with_connections_open) {
   EXPECT_EQ(client.rest(), "");
 }
 
-TEST(ScrapeServer, listens_off_loopback_only_with_something_that_keeps_strangers_out) {
+TEST(ScrapeServer, listens_off_loopback_only_with_something_that_keeps_unauthenticated_peers_out) {
   const auto create = [](const security::SecurityOptions& of, const std::string& listen) {
     return ScrapeServer::create(
                {.listen = listen, .credentials = credentials_of(of), .text = [] { return ""; }})

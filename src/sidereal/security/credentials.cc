@@ -213,7 +213,7 @@ const char* Credentials::kind() const {
 
 bool Credentials::proves_peers() const { return impl_->kind_ != Kind::kInsecure; }
 
-bool Credentials::admits_strangers() const { return impl_->insecure_; }
+bool Credentials::admits_unauthenticated() const { return impl_->insecure_; }
 
 uint64_t Credentials::refused() const {
   return impl_->counts_->refused.load(std::memory_order_relaxed);
@@ -226,11 +226,12 @@ TlsMaterial Credentials::tls_material() const {
 
 Status check_listen(const sys::Address& resolved, const std::string& asked,
                     const Credentials* credentials) {
-  const bool is_open =
-      credentials != nullptr && (credentials->proves_peers() || credentials->admits_strangers());
+  const bool is_open = credentials != nullptr &&
+                       (credentials->proves_peers() || credentials->admits_unauthenticated());
   if (resolved.is_loopback() || is_open) return {};
   return base::failed_precondition(
-      "{} can be reached from other machines, and nothing keeps strangers out: give all members of "
+      "{} can be reached from other machines, and nothing keeps unauthenticated peers out: give "
+      "all members of "
       "the cluster the same secret (a file named in SIDEREAL_SECRET_FILE or by --secret-file) or "
       "certificates, listen on 127.0.0.1, or say insecure if everybody who can connect may",
       asked);

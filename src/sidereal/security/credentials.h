@@ -77,7 +77,7 @@ class Credentials {
   /// Whether connections are encrypted and peers must prove who they are.
   [[nodiscard]] bool proves_peers() const;
   /// Whether `insecure` was said in so many words.
-  [[nodiscard]] bool admits_strangers() const;
+  [[nodiscard]] bool admits_unauthenticated() const;
   /// How many peers showed servers a certificate that was refused. Peers that got less far are
   /// counted by Listener.
   [[nodiscard]] uint64_t refused() const;

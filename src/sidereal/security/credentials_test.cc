@@ -86,12 +86,12 @@ TEST(Credentials, CertificatesOfOneAuthorityServeOneAnother) {
 TEST(Credentials, ACertificateOfAnotherAuthorityIsRefused) {
   const TempFolder folder;
   const Authority ours("authority of the test");
-  const Authority theirs("authority of strangers");
+  const Authority theirs("authority of unauthenticated peers");
   const SecurityOptions options = ours.issue(folder, "task", "127.0.0.1");
-  SecurityOptions stranger = theirs.issue(folder, "stranger", "127.0.0.1");
-  stranger.ca_file = options.ca_file;  // It trusts the server; the server does not trust it.
+  SecurityOptions nonmember = theirs.issue(folder, "nonmember", "127.0.0.1");
+  nonmember.ca_file = options.ca_file;  // It trusts the server; the server does not trust it.
   const EchoServer server(make(options));
-  EXPECT_FALSE(say_hello(server.address(), *make(stranger)).ok());
+  EXPECT_FALSE(say_hello(server.address(), *make(nonmember)).ok());
   EXPECT_TRUE(say_hello(server.address(), *make(options)).ok());
 }
 

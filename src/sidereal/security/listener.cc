@@ -376,24 +376,24 @@ class Listener::Impl {
     connection.deadline = now + options_.handshake_ms_max * sys::kMillisecond + kHandshakeMargin;
     if (!tls_) {
       // That the oldest ones end is not counted any more.
-      if (proving_.size() >= static_cast<size_t>(options_.unproved_max)) let_go(proving_.begin());
+      if (proving_.size() >= static_cast<size_t>(options_.unproved_max)) release(proving_.begin());
       without_calls_->add(connection.peer);
     }
     const Status watched =
         poller_->add(*connection.stream, token, {.readable = false, .writable = false});
     const auto at = proving_.emplace(token, std::move(connection)).first;
-    if (!watched.ok()) let_go(at);
+    if (!watched.ok()) release(at);
   }
 
   /// A connection has ended that was watched.
   void ended(Stage::iterator at) {
     const bool by_us = ended_here(at->second);
-    if (!let_go(at)) count(by_us ? &refused_garbage_ : &gone_);
+    if (!release(at)) count(by_us ? &refused_garbage_ : &gone_);
   }
 
   /// What becomes of a connection is not of interest any more. False when it was known not to have
   /// proved itself, which without TLS is to make a call.
-  bool let_go(Stage::iterator at) {
+  bool release(Stage::iterator at) {
     poller_->remove(*at->second.stream);
     const bool made_call = tls_ || !without_calls_->remove(at->second.peer);
     proving_.erase(at);
@@ -445,7 +445,7 @@ class Listener::Impl {
       drop(waiting_.begin(), &idle_closed_);
     }
     while (!proving_.empty() && proving_.begin()->second.deadline <= now) {
-      let_go(proving_.begin());
+      release(proving_.begin());
     }
     if (resume_at_ != 0 && resume_at_ <= now) {
       // Failing again is the same as a port with no news: try again after the same pause.

@@ -193,7 +193,7 @@ TEST(Listener, GarbageAfterAGoodBeginningOfHttp2IsCounted) {
   // What only gRPC sees through: headers that cannot be decoded.
   const std::string settings("\0\0\0\x04\0\0\0\0\0", 9);
   const std::string headers("\0\0\x04\x01\x04\0\0\0\x01\xff\xff\xff\xff", 13);
-  const Silent strangers(server.address(), 3, preface + settings + headers);
+  const Silent nonmembers(server.address(), 3, preface + settings + headers);
   EXPECT_TRUE(soon([&] { return server.listener().counters().refused_garbage == 4; }));
   // Who leaves without a call, or after one, sent none.
   { const Silent left(server.address(), 1, preface + settings); }
@@ -205,8 +205,8 @@ TEST(Listener, GarbageAfterAGoodBeginningOfHttp2IsCounted) {
 
 TEST(Listener, AWrongSecretIsCounted) {
   EchoServer server(secret());
-  const auto stranger = make({.secret = kSecret + "!"});
-  EXPECT_FALSE(say_hello(server.address(), *stranger).ok());
+  const auto nonmember = make({.secret = kSecret + "!"});
+  EXPECT_FALSE(say_hello(server.address(), *nonmember).ok());
   EXPECT_TRUE(say_hello(server.address(), *secret()).ok());
   EXPECT_TRUE(soon([&] { return server.listener().counters().refused_certificate >= 1; }));
   EXPECT_EQ(server.listener().counters().admitted, 1u);
@@ -234,12 +234,12 @@ TEST(Listener, WhoSpeaksTlsAndHasNoCertificateIsRefusedAndCounted) {
 TEST(Listener, AnUnknownAuthoritysCertificateIsCounted) {
   const TempFolder folder;
   const Authority ours("authority of the test");
-  const Authority theirs("authority of strangers");
+  const Authority theirs("authority of unauthenticated peers");
   const SecurityOptions options = ours.issue(folder, "task", "127.0.0.1");
-  SecurityOptions stranger = theirs.issue(folder, "stranger", "127.0.0.1");
-  stranger.ca_file = options.ca_file;
+  SecurityOptions nonmember = theirs.issue(folder, "nonmember", "127.0.0.1");
+  nonmember.ca_file = options.ca_file;
   EchoServer server(make(options));
-  EXPECT_FALSE(say_hello(server.address(), *make(stranger)).ok());
+  EXPECT_FALSE(say_hello(server.address(), *make(nonmember)).ok());
   EXPECT_TRUE(soon([&] { return server.listener().counters().refused_certificate >= 1; }));
   EXPECT_EQ(server.listener().counters().admitted, 0u);
 }
@@ -274,7 +274,7 @@ TEST(Listener, AHostLeavesRoomForOthers) {
   EchoServer server(secret(), {.unproved_max = 8});
   // The beginning of a long hello, whose first record is short: nothing says that they stand still.
   const std::string drips("\x16\x03\x01\x00\x04\x01\x00\x02\x00\x16\x03\x01\x01\x00xx", 16);
-  const FromElsewhere strangers(server.address(), 32, drips);
+  const FromElsewhere nonmembers(server.address(), 32, drips);
   EXPECT_TRUE(soon([&] { return server.listener().counters().over_limit == 26; }));
   EXPECT_TRUE(say_hello(server.address(), *secret()).ok());
   EXPECT_EQ(server.listener().counters().over_limit, 26u);

@@ -14,13 +14,13 @@
 #include "sidereal/service/callback_order.h"
 #include "sidereal/service/callback_threads.h"
 #include "sidereal/service/internal/grpc_status.h"
-#include "sidereal/service/internal/parcel_message.h"
+#include "sidereal/service/internal/tensor_group_message.h"
 #include "sidereal/service/session.grpc.pb.h"
 
 namespace sidereal::service {
 
 namespace v1 = session::v1;
-using ports::Parcel;
+using ports::TensorGroup;
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& target,
                                             const security::Credentials& credentials) {
@@ -99,23 +99,23 @@ struct RemotePeers::Shared {
 
 namespace {
 
-/// The call Worker.RecvTensors, as bytes: see parcel_message.h.
+/// The call Worker.RecvTensors, as bytes: see tensor_group_message.h.
 class RecvCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-                       public task::Peers::Question {
+                       public task::Peers::ReceiveRequest {
  public:
   /// `memory` is borrowed until `on_done`.
   RecvCall(std::string peer, uint64_t step, std::span<const task::Peers::Wanted> wanted,
-           task::Peers::Asker* asker, task::ArrivalMemory* memory,
+           task::Peers::Requester* requester, task::ArrivalMemory* memory,
            std::function<void(int64_t bytes)> on_done)
       : peer_(std::move(peer)),
         step_(step),
         missing_(wanted.size()),
-        asker_(asker->weak_from_this()),
+        requester_(requester->weak_from_this()),
         on_done_(std::move(on_done)) {
-    for (const task::Peers::Wanted& one : wanted) parcels_.emplace_back(one, memory);
+    for (const task::Peers::Wanted& one : wanted) tensor_groups_.emplace_back(one, memory);
   }
 
-  void start(std::shared_ptr<grpc::Channel> channel, base::CountedPtr<RecvCall> self) {
+  void start(std::shared_ptr<grpc::Channel> channel, base::RefPtr<RecvCall> self) {
     self_ = std::move(self);
     stub_.emplace(std::move(channel));
     bool own_buffer = false;
@@ -142,14 +142,16 @@ class RecvCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
   void OnDone(const grpc::Status& status) override {
     callback_runs(this);
     if (wrong_.ok() && status.ok() && missing_ > 0) {
-      wrong_ = base::data_loss("{} of the parcels that were asked for did not come", missing_);
+      wrong_ =
+          base::data_loss("{} of the tensor groups that were asked for did not come", missing_);
     }
-    if (const std::shared_ptr<task::Peers::Asker> asker = asker_.lock(); asker != nullptr) {
-      asker->ended(step_, this,
-                   wrong_.ok() ? from_grpc(status, peer_) : base::with_context(wrong_, peer_));
+    if (const std::shared_ptr<task::Peers::Requester> requester = requester_.lock();
+        requester != nullptr) {
+      requester->ended(step_, this,
+                       wrong_.ok() ? from_grpc(status, peer_) : base::with_context(wrong_, peer_));
     }
     on_done_(bytes_);
-    const base::CountedPtr<RecvCall> last = std::move(self_);
+    const base::RefPtr<RecvCall> last = std::move(self_);
   }
 
   void cancel() override { context_.TryCancel(); }
@@ -159,7 +161,7 @@ class RecvCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
  private:
   static constexpr const char* kMethod = "/sidereal.session.v1.Worker/RecvTensors";
 
-  /// A parcel that is arriving.
+  /// A tensor group that is arriving.
   struct Arriving {
     Arriving(const task::Peers::Wanted& wanted, task::ArrivalMemory* memory)
         : key(wanted.key),
@@ -167,29 +169,29 @@ class RecvCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
           missing(wanted.count),
           joiner(static_cast<int32_t>(wanted.count), memory) {}
     ports::RendezvousKey key;
-    Parcel values;
+    TensorGroup values;
     size_t missing;
     PieceJoiner joiner;
   };
 
   Status take() {
-    Arriving* parcel = nullptr;
+    Arriving* tensor_group = nullptr;
     const auto joiner_of = [&](int32_t key) -> Result<PieceJoiner*> {
-      if (key < 0 || static_cast<size_t>(key) >= parcels_.size()) {
-        return base::invalid_argument("parcel {} of {}", key, parcels_.size());
+      if (key < 0 || static_cast<size_t>(key) >= tensor_groups_.size()) {
+        return base::invalid_argument("tensor group {} of {}", key, tensor_groups_.size());
       }
-      parcel = &parcels_[static_cast<size_t>(key)];
-      return &parcel->joiner;
+      tensor_group = &tensor_groups_[static_cast<size_t>(key)];
+      return &tensor_group->joiner;
     };
     const auto take_tensor = [&](int32_t index, tensor::Tensor value) {
-      parcel->values[static_cast<size_t>(index)] = std::move(value);
-      if (--parcel->missing > 0) return;
+      tensor_group->values[static_cast<size_t>(index)] = std::move(value);
+      if (--tensor_group->missing > 0) return;
       --missing_;
-      const std::shared_ptr<task::Peers::Asker> asker = asker_.lock();
-      if (asker != nullptr) asker->arrived(step_, parcel->key, parcel->values);
+      const std::shared_ptr<task::Peers::Requester> requester = requester_.lock();
+      if (requester != nullptr) requester->arrived(step_, tensor_group->key, tensor_group->values);
     };
     SR_ASSIGN_OR_RETURN(const int64_t bytes,
-                        read_parcel_message(&message_, joiner_of, take_tensor));
+                        read_tensor_group_message(&message_, joiner_of, take_tensor));
     bytes_ += bytes;
     return {};
   }
@@ -197,8 +199,8 @@ class RecvCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
   const std::string peer_;
   const uint64_t step_;
   size_t missing_;
-  std::deque<Arriving> parcels_;
-  const std::weak_ptr<task::Peers::Asker> asker_;
+  std::deque<Arriving> tensor_groups_;
+  const std::weak_ptr<task::Peers::Requester> requester_;
   std::function<void(int64_t)> on_done_;
   std::optional<grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer>> stub_;
   grpc::ClientContext context_;
@@ -206,7 +208,7 @@ class RecvCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
   grpc::ByteBuffer message_;
   Status wrong_;
   int64_t bytes_ = 0;
-  base::CountedPtr<RecvCall> self_;
+  base::RefPtr<RecvCall> self_;
 };
 
 }  // namespace
@@ -223,27 +225,27 @@ int64_t RemotePeers::bytes_received() const { return shared_->bytes; }
 
 size_t RemotePeers::give_back_unused() { return shared_->memory.trim(); }
 
-base::CountedPtr<task::Peers::Question> RemotePeers::ask(const ports::TensorSource& source,
-                                                         uint64_t step,
-                                                         std::span<const Wanted> wanted,
-                                                         Asker* asker) {
+base::RefPtr<task::Peers::ReceiveRequest> RemotePeers::ask(const ports::TensorSource& source,
+                                                           uint64_t step,
+                                                           std::span<const Wanted> wanted,
+                                                           Requester* requester) {
   const std::string task = cluster::task_of(source.device);
   Result<std::shared_ptr<grpc::Channel>> channel = channels_->to(task, source.incarnation);
   if (!channel.ok()) {
-    asker->ended(step, nullptr, channel.status());
+    requester->ended(step, nullptr, channel.status());
     return nullptr;
   }
   {
     const std::lock_guard lock(shared_->mutex);
     ++shared_->calls;
   }
-  auto call = base::CountedPtr<RecvCall>::make(channels_->describe(task), step, wanted, asker,
-                                               &shared_->memory, [shared = shared_](int64_t bytes) {
-                                                 shared->bytes += bytes;
-                                                 const std::lock_guard lock(shared->mutex);
-                                                 --shared->calls;
-                                                 shared->changed.notify_all();
-                                               });
+  auto call = base::RefPtr<RecvCall>::make(channels_->describe(task), step, wanted, requester,
+                                           &shared_->memory, [shared = shared_](int64_t bytes) {
+                                             shared->bytes += bytes;
+                                             const std::lock_guard lock(shared->mutex);
+                                             --shared->calls;
+                                             shared->changed.notify_all();
+                                           });
   call->request.set_step(step);
   call->request.set_incarnation(source.incarnation);
   for (const Wanted& one : wanted) {

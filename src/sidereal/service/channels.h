@@ -34,8 +34,8 @@ class Channels {
   /// incarnation that is not 0, one that has not failed to reach an earlier start of the task: such
   /// a channel refuses calls for up to a second after the task is back.
   Result<std::shared_ptr<grpc::Channel>> to(const std::string& task, uint64_t incarnation = 0);
-  /// The same for a question now and then: a channel that nobody has by to() goes with the last who
-  /// has it.
+  /// The same for a receive request now and then: a channel that nobody has by to() goes with the
+  /// last who has it.
   Result<std::shared_ptr<grpc::Channel>> passing(const std::string& task, uint64_t incarnation = 0);
   /// "host:port" of a task's control service, by its full name; "" when there is no such task.
   [[nodiscard]] std::string address(const std::string& task) const;
@@ -62,13 +62,13 @@ class Channels {
 };
 
 /// Asks by RecvTensors calls.
-/// Thread: any. Must outlive its questions: stop() waits for them.
+/// Thread: any. Must outlive its receive requests: stop() waits for them.
 class RemotePeers final : public task::Peers {
  public:
   explicit RemotePeers(Channels* channels);
   ~RemotePeers() override;
-  base::CountedPtr<Question> ask(const ports::TensorSource& source, uint64_t step,
-                                 std::span<const Wanted> wanted, Asker* asker) override;
+  base::RefPtr<ReceiveRequest> ask(const ports::TensorSource& source, uint64_t step,
+                                   std::span<const Wanted> wanted, Requester* requester) override;
   size_t give_back_unused() override;
   /// Bytes of tensors that came.
   [[nodiscard]] int64_t bytes_received() const;

@@ -25,7 +25,7 @@
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/worker_service.h"
 #include "sidereal/task/failure.h"
-#include "sidereal/task/pulls_ahead.h"
+#include "sidereal/task/prefetched_pulls.h"
 
 namespace sidereal::service {
 
@@ -42,7 +42,7 @@ constexpr milliseconds kWaitForTasks(600'000);
 /// What a client gets to hold the session that was made for it.
 constexpr milliseconds kUnheld(10'000);
 constexpr size_t kSessionsMax = 1024;
-/// What one-way calls get to be done when the server stops.
+/// What asynchronous pushes get to be done when the server stops.
 constexpr milliseconds kLastCalls(5'000);
 /// Calls that make or extend sessions, each with a thread, at once.
 constexpr int kMakingMax = 128;
@@ -69,9 +69,9 @@ Result<master::SessionConfig> config_of(const v1::SessionConfig& given,
   out.operation_timeout = or_else(given.operation_timeout_ms(), defaults.operation_timeout);
   out.isolate_session_state |= given.isolate_session_state();
   out.tensor_fuse |= given.tensor_fuse();
-  if (given.has_pull_ahead_ms()) {
-    SR_RETURN_IF_ERROR(task::check_pull_ahead(given.pull_ahead_ms()));
-    out.pull_ahead_ms = given.pull_ahead_ms();
+  if (given.has_pull_prefetch_ms()) {
+    SR_RETURN_IF_ERROR(task::check_pull_prefetch(given.pull_prefetch_ms()));
+    out.pull_prefetch_ms = given.pull_prefetch_ms();
   }
   if (!given.compute_dtype().empty() && given.compute_dtype() != "float32") {
     SR_ASSIGN_OR_RETURN(out.compute_dtype, passes::parse_compute_dtype(given.compute_dtype()));
@@ -109,7 +109,7 @@ class Sessions : public std::enable_shared_from_this<Sessions> {
   }
   /// Calls `on_close` when the session is closed, or held by another call; at once when there is
   /// none.
-  void hold(uint64_t id, std::function<void()> on_close) {
+  void keep_alive(uint64_t id, std::function<void()> on_close) {
     {
       const std::lock_guard lock(mutex_);
       const auto found = sessions_.find(id);
@@ -303,22 +303,23 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
   bool has_gone_ = false;
 };
 
-/// A HoldSession call, which ends with the session or ends it.
-class Hold final : public grpc::ServerUnaryReactor {
+/// A KeepSessionAlive call, which ends with the session or ends it.
+class KeepAlive final : public grpc::ServerUnaryReactor {
  public:
-  Hold(std::shared_ptr<Sessions> sessions, uint64_t id) : sessions_(std::move(sessions)), id_(id) {}
+  KeepAlive(std::shared_ptr<Sessions> sessions, uint64_t id)
+      : sessions_(std::move(sessions)), id_(id) {}
 
-  void start(std::shared_ptr<Hold> self) {
+  void start(std::shared_ptr<KeepAlive> self) {
     self_ = self;
     callback_ran(this);
-    sessions_->hold(id_, [self] { self->finish(); });
+    sessions_->keep_alive(id_, [self] { self->finish(); });
   }
   void OnCancel() override {
     callback_runs(this);
     sessions_->close(id_, base::cancelled("the client has gone"));
     finish();
   }
-  void OnDone() override { const std::shared_ptr<Hold> last = std::move(self_); }
+  void OnDone() override { const std::shared_ptr<KeepAlive> last = std::move(self_); }
 
  private:
   void finish() {
@@ -328,11 +329,11 @@ class Hold final : public grpc::ServerUnaryReactor {
   const std::shared_ptr<Sessions> sessions_;
   const uint64_t id_;
   std::atomic<bool> finished_ = false;
-  std::shared_ptr<Hold> self_;
+  std::shared_ptr<KeepAlive> self_;
 };
 
 using Base = v1::Master::WithCallbackMethod_RunStep<
-    v1::Master::WithCallbackMethod_RunLoop<v1::Master::WithCallbackMethod_HoldSession<
+    v1::Master::WithCallbackMethod_RunLoop<v1::Master::WithCallbackMethod_KeepSessionAlive<
         v1::Master::WithCallbackMethod_CloseSession<v1::Master::Service>>>>;
 
 }  // namespace
@@ -378,12 +379,12 @@ class MasterService::Impl final : public Base {
     return stream.get();
   }
 
-  grpc::ServerUnaryReactor* HoldSession(grpc::CallbackServerContext*,
-                                        const v1::HoldSessionRequest* request,
-                                        v1::HoldSessionReply*) override {
-    const auto hold = std::make_shared<Hold>(common_->sessions, request->session());
-    hold->start(hold);
-    return hold.get();
+  grpc::ServerUnaryReactor* KeepSessionAlive(grpc::CallbackServerContext*,
+                                             const v1::KeepSessionAliveRequest* request,
+                                             v1::KeepSessionAliveReply*) override {
+    const auto keep_alive = std::make_shared<KeepAlive>(common_->sessions, request->session());
+    keep_alive->start(keep_alive);
+    return keep_alive.get();
   }
 
   grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* call,
@@ -514,8 +515,8 @@ class MasterService::Impl final : public Base {
     if (!reply->notice().empty()) {
       base::log_info(
           "session made session={:016x} protocol={} waits_for_pushes=false "
-          "pull_ahead_ms={}",
-          session->id(), protocol, session->config().pull_ahead_ms);
+          "pull_prefetch_ms={}",
+          session->id(), protocol, session->config().pull_prefetch_ms);
     }
     return {};
   }

@@ -118,7 +118,7 @@ v1::SessionConfig config_message(const SessionOptions& options) {
   out.set_isolate_session_state(options.isolate_session_state);
   out.set_compute_dtype(options.compute_dtype);
   out.set_tensor_fuse(options.tensor_fuse);
-  if (options.pull_ahead_ms) out.set_pull_ahead_ms(*options.pull_ahead_ms);
+  if (options.pull_prefetch_ms) out.set_pull_prefetch_ms(*options.pull_prefetch_ms);
   return out;
 }
 
@@ -179,9 +179,9 @@ class Session::Impl {
     version_ = reply.graph_version();
     placement_ = reply.placement();
     if (!reply.notice().empty()) base::log_info("{}: {}", peer_, reply.notice());
-    hold_request_.set_session(session_);
-    stub_->async()->HoldSession(&hold_, &hold_request_, &hold_reply_,
-                                [this](const grpc::Status&) { hold_ended_.set(); });
+    keep_alive_request_.set_session(session_);
+    stub_->async()->KeepSessionAlive(&keep_alive_, &keep_alive_request_, &keep_alive_reply_,
+                                     [this](const grpc::Status&) { keep_alive_ended_.set(); });
     return {};
   }
 
@@ -244,8 +244,8 @@ class Session::Impl {
     Status status = call(kCloseTimeout, [&](auto* context, auto done) {
       stub_->async()->CloseSession(context, &request, &reply, done);
     });
-    hold_.TryCancel();
-    hold_ended_.wait(nullptr, [] {});
+    keep_alive_.TryCancel();
+    keep_alive_ended_.wait(nullptr, [] {});
     return status;
   }
 
@@ -346,10 +346,10 @@ class Session::Impl {
   std::mutex extend_mutex_;
   int64_t version_ = 0;
   std::string placement_;
-  grpc::ClientContext hold_;
-  v1::HoldSessionRequest hold_request_;
-  v1::HoldSessionReply hold_reply_;
-  task::Event hold_ended_;
+  grpc::ClientContext keep_alive_;
+  v1::KeepSessionAliveRequest keep_alive_request_;
+  v1::KeepSessionAliveReply keep_alive_reply_;
+  task::Event keep_alive_ended_;
 };
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

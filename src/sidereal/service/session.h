@@ -31,7 +31,7 @@ struct SessionOptions {
   /// Over star_server_lite: pulls of the next step are sent when one has ended, where the graph
   /// allows it, and used by it if it begins within so many milliseconds; 0: never. Nothing: as the
   /// master was told, else 200. docs/design/0003-protocols.md says what may be missed.
-  std::optional<int64_t> pull_ahead_ms = std::nullopt;
+  std::optional<int64_t> pull_prefetch_ms = std::nullopt;
   /// How long to wait for the master and the tasks that the graph needs.
   std::chrono::milliseconds connect_timeout{600'000};
   security::SecurityOptions security;

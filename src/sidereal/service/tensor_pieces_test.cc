@@ -5,7 +5,7 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "sidereal/service/internal/parcel_message.h"
+#include "sidereal/service/internal/tensor_group_message.h"
 #include "sidereal/service/session.grpc.pb.h"
 
 namespace sidereal::service {
@@ -49,31 +49,31 @@ TEST(TensorPieces, come_back_as_they_were) {
   EXPECT_EQ(found[3].data<const std::string_view>()[2], std::string(3 << 20, 'x'));
 }
 
-/// The messages of one parcel.
-std::vector<session::v1::ParcelPieces> messages_of(const ports::Parcel& parcel) {
-  ParcelCutter cutter(7, parcel);
-  std::vector<session::v1::ParcelPieces> out;
+/// The messages of one tensor group.
+std::vector<session::v1::TensorGroupPieces> messages_of(const ports::TensorGroup& tensor_group) {
+  TensorGroupCutter cutter(7, tensor_group);
+  std::vector<session::v1::TensorGroupPieces> out;
   while (!cutter.done()) {
     grpc::ByteBuffer bytes = cutter.next();
-    EXPECT_TRUE(grpc::SerializationTraits<session::v1::ParcelPieces>::Deserialize(
+    EXPECT_TRUE(grpc::SerializationTraits<session::v1::TensorGroupPieces>::Deserialize(
                     &bytes, &out.emplace_back())
                     .ok());
   }
   return out;
 }
 
-TEST(Parcels, small_tensors_share_messages_and_large_ones_are_cut) {
-  ports::Parcel parcel;
-  for (int i = 0; i < 200; ++i) parcel.push_back(Tensor::scalar(static_cast<float>(i)));
-  EXPECT_EQ(messages_of(parcel).size(), 1);
-  parcel.push_back(Tensor::zeros(DType::kFloat32, Shape{600'000}));
-  parcel.push_back(Tensor::strings(Shape{2}, std::vector<std::string>{"a", ""}));
-  parcel.push_back(Tensor::empty(DType::kBool, Shape{0}));
-  const auto messages = messages_of(parcel);
+TEST(TensorGroups, small_tensors_share_messages_and_large_ones_are_cut) {
+  ports::TensorGroup tensor_group;
+  for (int i = 0; i < 200; ++i) tensor_group.push_back(Tensor::scalar(static_cast<float>(i)));
+  EXPECT_EQ(messages_of(tensor_group).size(), 1);
+  tensor_group.push_back(Tensor::zeros(DType::kFloat32, Shape{600'000}));
+  tensor_group.push_back(Tensor::strings(Shape{2}, std::vector<std::string>{"a", ""}));
+  tensor_group.push_back(Tensor::empty(DType::kBool, Shape{0}));
+  const auto messages = messages_of(tensor_group);
   EXPECT_EQ(messages.size(), 3);
-  PieceJoiner joiner(static_cast<int32_t>(parcel.size()));
+  PieceJoiner joiner(static_cast<int32_t>(tensor_group.size()));
   size_t whole = 0;
-  for (const session::v1::ParcelPieces& message : messages) {
+  for (const session::v1::TensorGroupPieces& message : messages) {
     EXPECT_EQ(message.key(), 7);
     size_t bytes = 0;
     for (const session::v1::TensorPiece& piece : message.pieces()) {
@@ -83,30 +83,30 @@ TEST(Parcels, small_tensors_share_messages_and_large_ones_are_cut) {
       if (!*value) continue;
       EXPECT_EQ((*value)->first, static_cast<int32_t>(whole++));
       EXPECT_EQ((*value)->second.to_string(),
-                parcel[static_cast<size_t>((*value)->first)].to_string());
+                tensor_group[static_cast<size_t>((*value)->first)].to_string());
     }
     EXPECT_LE(bytes, kPieceBytes);
   }
-  EXPECT_EQ(whole, parcel.size());
+  EXPECT_EQ(whole, tensor_group.size());
 }
 
-TEST(Parcels, a_message_has_a_bounded_number_of_pieces) {
-  const ports::Parcel parcel(2 * kPiecesMax + 1, Tensor::empty(DType::kInt32, Shape{0}));
-  const auto messages = messages_of(parcel);
+TEST(TensorGroups, a_message_has_a_bounded_number_of_pieces) {
+  const ports::TensorGroup tensor_group(2 * kPiecesMax + 1, Tensor::empty(DType::kInt32, Shape{0}));
+  const auto messages = messages_of(tensor_group);
   ASSERT_EQ(messages.size(), 3);
   EXPECT_EQ(messages[0].pieces_size(), kPiecesMax);
 }
 
-/// What a reader makes of `messages` of one parcel of `count` tensors.
-Result<ports::Parcel> read(std::vector<grpc::ByteBuffer> messages, size_t count) {
-  ports::Parcel out(count);
+/// What a reader makes of `messages` of one tensor group of `count` tensors.
+Result<ports::TensorGroup> read(std::vector<grpc::ByteBuffer> messages, size_t count) {
+  ports::TensorGroup out(count);
   PieceJoiner joiner(static_cast<int32_t>(count));
   for (grpc::ByteBuffer& message : messages) {
-    const auto status = read_parcel_message(
+    const auto status = read_tensor_group_message(
         &message,
         [&](int32_t key) -> Result<PieceJoiner*> {
           if (key == 7) return &joiner;
-          return base::invalid_argument("parcel {}", key);
+          return base::invalid_argument("tensor group {}", key);
         },
         [&](int32_t index, Tensor value) { out[static_cast<size_t>(index)] = std::move(value); });
     SR_RETURN_IF_ERROR(status.status());
@@ -131,34 +131,34 @@ std::string bytes_of(const grpc::ByteBuffer& message) {
   return out;
 }
 
-TEST(Parcels, are_read_as_they_were_written) {
+TEST(TensorGroups, are_read_as_they_were_written) {
   std::vector<float> many(700'000);
   for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<float>(i);
-  const ports::Parcel parcel = {
+  const ports::TensorGroup tensor_group = {
       Tensor::scalar(2.5F), Tensor::of(Shape{7, 100'000}, many), Tensor::empty(DType::kBool, {0}),
       Tensor::strings(Shape{2}, std::vector<std::string>{"a", std::string(9 << 10, 'b')})};
-  ParcelCutter cutter(7, parcel);
+  TensorGroupCutter cutter(7, tensor_group);
   std::vector<grpc::ByteBuffer> messages;
   while (!cutter.done()) messages.push_back(cutter.next());
   for (const size_t size : {size_t{1} << 30, size_t{1000}, size_t{7}}) {
     std::vector<grpc::ByteBuffer> cut;
     for (const grpc::ByteBuffer& message : messages) cut.push_back(sliced(bytes_of(message), size));
-    const auto found = read(cut, parcel.size());
+    const auto found = read(cut, tensor_group.size());
     ASSERT_TRUE(found.ok()) << found.status();
-    for (size_t i = 0; i < parcel.size(); ++i) {
+    for (size_t i = 0; i < tensor_group.size(); ++i) {
       ASSERT_TRUE((*found)[i].defined()) << i;
-      EXPECT_EQ((*found)[i].to_string(), parcel[i].to_string());
+      EXPECT_EQ((*found)[i].to_string(), tensor_group[i].to_string());
     }
     EXPECT_THAT((*found)[1].data<const float>(), ::testing::ElementsAreArray(many));
     EXPECT_EQ((*found)[3].data<const std::string_view>()[1], std::string(9 << 10, 'b'));
   }
 }
 
-TEST(Parcels, show_tensors_that_are_gone_otherwise) {
+TEST(TensorGroups, show_tensors_that_are_gone_otherwise) {
   grpc::ByteBuffer message;
   {
-    ports::Parcel parcel = {Tensor::of(Shape{4096}, std::vector<int32_t>(4096, 5))};
-    ParcelCutter cutter(7, std::move(parcel));
+    ports::TensorGroup tensor_group = {Tensor::of(Shape{4096}, std::vector<int32_t>(4096, 5))};
+    TensorGroupCutter cutter(7, std::move(tensor_group));
     message = cutter.next();
     EXPECT_TRUE(cutter.done());
   }
@@ -167,10 +167,10 @@ TEST(Parcels, show_tensors_that_are_gone_otherwise) {
   EXPECT_EQ((*found)[0].data<const int32_t>()[4095], 5);
 }
 
-TEST(Parcels, of_any_bytes_are_refused_or_read) {
-  const ports::Parcel parcel = {Tensor::scalar(2.5F),
-                                Tensor::strings(Shape{2}, std::vector<std::string>{"a", "bc"})};
-  ParcelCutter cutter(7, parcel);
+TEST(TensorGroups, of_any_bytes_are_refused_or_read) {
+  const ports::TensorGroup tensor_group = {
+      Tensor::scalar(2.5F), Tensor::strings(Shape{2}, std::vector<std::string>{"a", "bc"})};
+  TensorGroupCutter cutter(7, tensor_group);
   const std::string bytes = bytes_of(cutter.next());
   for (size_t i = 0; i < bytes.size(); ++i) {
     static_cast<void>(read({sliced(bytes.substr(0, i), 5)}, 2));

@@ -12,8 +12,8 @@
 #include "sidereal/service/figures_message.h"
 #include "sidereal/service/internal/grpc_status.h"
 #include "sidereal/service/internal/outbox.h"
-#include "sidereal/service/internal/parcel_message.h"
 #include "sidereal/service/internal/server_stream.h"
+#include "sidereal/service/internal/tensor_group_message.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/tensor_pieces.h"
 #include "sidereal/sys/posix/process.h"
@@ -26,10 +26,10 @@ using tensor::Tensor;
 
 namespace {
 
-/// Programs of other masters that run, and questions of peers that are open, at once.
+/// Programs of other masters that run, and receive requests of peers that are open, at once.
 constexpr int64_t kPartsMax = 65'536;
-constexpr int64_t kQuestionsMax = 65'536;
-/// Tensors that all open questions wait for.
+constexpr int64_t kReceiveRequestsMax = 65'536;
+/// Tensors that all open receive requests wait for.
 constexpr int64_t kOpenKeysMax = int64_t{1} << 18;
 
 /// What the streams of a worker share.
@@ -38,7 +38,7 @@ struct Common {
   std::shared_ptr<ArrivingBytes> arriving;
   std::atomic<bool> draining = false;
   std::atomic<int64_t> parts = 0;
-  std::atomic<int64_t> questions = 0;
+  std::atomic<int64_t> receive_requests = 0;
   std::atomic<int64_t> open_keys = 0;
   std::atomic<int64_t> bad_requests = 0;
   std::atomic<int64_t> bytes_sent = 0;
@@ -198,20 +198,20 @@ class ProgramStream final : public ServerStream<v1::ProgramRequest, v1::ProgramR
   std::atomic<bool> answered_ = false;
 };
 
-/// Answers the question of a peer.
+/// Answers the receive request of a peer.
 class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
-                           public task::Task::Taker {
+                           public task::Task::Receiver {
  public:
   TensorStream(std::shared_ptr<Common> common, uint64_t step)
       : common_(std::move(common)),
         step_(step),
-        is_too_much_(++common_->questions > kQuestionsMax) {}
+        is_too_much_(++common_->receive_requests > kReceiveRequestsMax) {}
   ~TensorStream() override {
-    --common_->questions;
+    --common_->receive_requests;
     common_->open_keys -= keys_;
   }
 
-  void start(const base::CountedPtr<TensorStream>& self, const v1::RecvTensorsRequest& request) {
+  void start(const base::RefPtr<TensorStream>& self, const v1::RecvTensorsRequest& request) {
     self_ = self;
     task::Task* const task = common_->task;
     if (request.incarnation() != 0 && request.incarnation() != task->incarnation()) {
@@ -219,12 +219,13 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     }
     keys_ = request.keys_size();
     const int64_t open_keys = common_->open_keys += keys_;
-    if (is_too_much_ || keys_ > task::kQuestionKeysMax || open_keys > kOpenKeysMax) {
+    if (is_too_much_ || keys_ > task::kReceiveRequestKeysMax || open_keys > kOpenKeysMax) {
       ++common_->bad_requests;
       return end(base::resource_exhausted(
-          "{} was asked for {} tensors at once; {} a question, {} in all and {} questions are "
+          "{} was asked for {} tensors at once; {} a receive request, {} in all and {} receive "
+          "requests are "
           "allowed",
-          task->name(), keys_, task::kQuestionKeysMax, kOpenKeysMax, kQuestionsMax));
+          task->name(), keys_, task::kReceiveRequestKeysMax, kOpenKeysMax, kReceiveRequestsMax));
     }
     asked_ = true;
     std::vector<ports::RendezvousKey> keys;
@@ -234,7 +235,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     task->ask(step_, keys, self);
   }
 
-  void refuse(const base::CountedPtr<TensorStream>& self, Status status) {
+  void refuse(const base::RefPtr<TensorStream>& self, Status status) {
     self_ = self;
     end(std::move(status));
   }
@@ -242,7 +243,8 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void give(size_t index, std::span<const Tensor> values) override {
     const std::lock_guard lock(mutex_);
     if (broken_) return;
-    outbox_.emplace_back(static_cast<int32_t>(index), ports::Parcel(values.begin(), values.end()));
+    outbox_.emplace_back(static_cast<int32_t>(index),
+                         ports::TensorGroup(values.begin(), values.end()));
     go_on();
   }
 
@@ -272,13 +274,13 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   void OnDone() override {
     callback_runs(this);
-    base::CountedPtr<TensorStream> last;
+    base::RefPtr<TensorStream> last;
     const std::lock_guard lock(self_mutex_);
     last = std::move(self_);
   }
 
  private:
-  base::CountedPtr<TensorStream> self() {
+  base::RefPtr<TensorStream> self() {
     const std::lock_guard lock(self_mutex_);
     return self_;
   }
@@ -303,7 +305,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   int64_t keys_ = 0;
   std::atomic<bool> asked_ = false;
   std::mutex mutex_;
-  std::deque<ParcelCutter> outbox_;
+  std::deque<TensorGroupCutter> outbox_;
   grpc::ByteBuffer message_;
   bool writing_ = false;
   bool broken_ = false;
@@ -311,7 +313,7 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   bool finished_ = false;
   Status status_;
   std::mutex self_mutex_;
-  base::CountedPtr<TensorStream> self_;
+  base::RefPtr<TensorStream> self_;
 };
 
 /// Ends a call that takes no time.
@@ -368,11 +370,11 @@ class WorkerService::Impl final
     grpc::ByteBuffer read = *bytes;
     const grpc::Status taken =
         grpc::SerializationTraits<v1::RecvTensorsRequest>::Deserialize(&read, &request);
-    const auto stream = base::CountedPtr<TensorStream>::make(common_, request.step());
+    const auto stream = base::RefPtr<TensorStream>::make(common_, request.step());
     if (taken.ok()) {
       stream->start(stream, request);
     } else {
-      stream->refuse(stream, base::invalid_argument("the question cannot be read"));
+      stream->refuse(stream, base::invalid_argument("the receive request cannot be read"));
     }
     return stream.get();
   }

@@ -16,8 +16,8 @@ namespace {
 
 /// How long a port that was found is tried before it is asked for again.
 constexpr int64_t kTry = sys::kSecond;
-/// Questions that have ended and are kept for others, and the most calls of these.
-constexpr size_t kIdleQuestionsMax = 4096;
+/// Receive requests that have ended and are kept for others, and the most calls of these.
+constexpr size_t kIdleReceiveRequestsMax = 4096;
 constexpr size_t kIdleCallsMax = 64;
 
 }  // namespace
@@ -152,23 +152,25 @@ void DataChannel::send_waiting() {
   }
 }
 
-/// The calls of one question, one for each parcel: an answer comes when all that it brings is
-/// there. It keeps itself while they are under way; then it serves for another question.
-class DataChannels::LaneQuestion final : public Question {
+/// The calls of one receive request, one for each tensor group: an answer comes when all that it
+/// brings is there. It keeps itself while they are under way; then it serves for another receive
+/// request.
+class DataChannels::LaneReceiveRequest final : public ReceiveRequest {
  public:
-  explicit LaneQuestion(DataChannels* owner) : owner_(owner) {}
+  explicit LaneReceiveRequest(DataChannels* owner) : owner_(owner) {}
 
   void start(DataChannel* channel, const ports::TensorSource& source, uint64_t step,
-             std::span<const Wanted> wanted, Asker* asker, base::CountedPtr<LaneQuestion> self) {
+             std::span<const Wanted> wanted, Requester* requester,
+             base::RefPtr<LaneReceiveRequest> self) {
     channel_ = channel;
-    asker_ = asker;
+    requester_ = requester;
     step_ = step;
     status_ = {};
     self_ = std::move(self);
     missing_ = wanted.size();
     calls_.resize(std::max(calls_.size(), wanted.size()));
     for (size_t i = 0; i < wanted.size(); ++i) {
-      calls_[i].question = this;
+      calls_[i].receive_request = this;
       calls_[i].wanted = wanted[i];
     }
     for (size_t i = 0; i < wanted.size(); ++i) {
@@ -184,8 +186,8 @@ class DataChannels::LaneQuestion final : public Question {
 
   void cancel() override {
     if (self_ == nullptr) return;
-    const base::CountedPtr<LaneQuestion> keep = self_;
-    asker_ = nullptr;
+    const base::RefPtr<LaneReceiveRequest> keep = self_;
+    requester_ = nullptr;
     for (Call& call : calls_) channel_->cancel(&call);
   }
 
@@ -193,40 +195,42 @@ class DataChannels::LaneQuestion final : public Question {
   struct Call final : DataChannel::Sink {
     Result<Tensor> allocate(int /*position*/, tensor::DType dtype,
                             const tensor::Shape& shape) override {
-      if (question->asker_ != nullptr) return question->asker_->allocate(dtype, shape);
+      if (receive_request->requester_ != nullptr)
+        return receive_request->requester_->allocate(dtype, shape);
       return base::cancelled("nobody wants the tensor any more");
     }
     void ended(const Status& status, std::span<Tensor> fetches) override {
-      question->end(wanted, status, fetches);
+      receive_request->end(wanted, status, fetches);
     }
-    LaneQuestion* question = nullptr;
+    LaneReceiveRequest* receive_request = nullptr;
     Wanted wanted;
   };
 
   void end(const Wanted& wanted, const Status& status, std::span<Tensor> values) {
     if (status_.ok()) status_ = status;
     const bool is_whole = values.size() == wanted.count;
-    if (status.ok() && is_whole && asker_ != nullptr) {
-      asker_->arrived(step_, wanted.key, values);
+    if (status.ok() && is_whole && requester_ != nullptr) {
+      requester_->arrived(step_, wanted.key, values);
     } else if (status.ok() && !is_whole && status_.ok()) {
-      status_ = base::data_loss("an answer of {} tensors to a question for {}", values.size(),
-                                wanted.count);
+      status_ = base::data_loss("an answer of {} tensors to a receive request for {}",
+                                values.size(), wanted.count);
     }
     if (--missing_ > 0) return;
-    if (asker_ != nullptr) asker_->ended(step_, this, status_);
-    const base::CountedPtr<LaneQuestion> self = std::move(self_);
+    if (requester_ != nullptr) requester_->ended(step_, this, status_);
+    const base::RefPtr<LaneReceiveRequest> self = std::move(self_);
     if (calls_.size() > kIdleCallsMax) return;
-    if (owner_->idle_questions_.size() < kIdleQuestionsMax) owner_->idle_questions_.put(self);
+    if (owner_->idle_receive_requests_.size() < kIdleReceiveRequestsMax)
+      owner_->idle_receive_requests_.put(self);
   }
 
   DataChannels* const owner_;
   DataChannel* channel_ = nullptr;
-  Asker* asker_ = nullptr;  // nullptr: nobody wants to hear of it any more
+  Requester* requester_ = nullptr;  // nullptr: nobody wants to hear of it any more
   uint64_t step_ = 0;
   std::vector<Call> calls_;  // More than are under way, maybe.
   size_t missing_ = 0;
   Status status_;
-  base::CountedPtr<LaneQuestion> self_;
+  base::RefPtr<LaneReceiveRequest> self_;
 };
 
 namespace {
@@ -431,15 +435,15 @@ void DataChannels::learn(const std::string& task, int lanes) {
   }
 }
 
-base::CountedPtr<Peers::Question> DataChannels::ask(const ports::TensorSource& source,
-                                                    uint64_t step, std::span<const Wanted> wanted,
-                                                    Asker* asker) {
-  base::CountedPtr<LaneQuestion> question = idle_questions_.take();
-  if (question == nullptr) question = base::CountedPtr<LaneQuestion>::make(this);
+base::RefPtr<Peers::ReceiveRequest> DataChannels::ask(const ports::TensorSource& source,
+                                                      uint64_t step, std::span<const Wanted> wanted,
+                                                      Requester* requester) {
+  base::RefPtr<LaneReceiveRequest> receive_request = idle_receive_requests_.take();
+  if (receive_request == nullptr) receive_request = base::RefPtr<LaneReceiveRequest>::make(this);
   const std::string_view device = source.device;
-  question->start(to(device.substr(0, device.find("/device:")), lane_hint(step)), source, step,
-                  wanted, asker, question);
-  return question;
+  receive_request->start(to(device.substr(0, device.find("/device:")), lane_hint(step)), source,
+                         step, wanted, requester, receive_request);
+  return receive_request;
 }
 
 std::shared_ptr<Peers::Run> DataChannels::run(const std::string& task, const Call& call,

@@ -125,8 +125,8 @@ class DataChannels final : public Peers {
   DataChannel* to(std::string_view task, int lane);
 
   /// Asks by kTensors calls, one for each key. Thread: the lane.
-  base::CountedPtr<Question> ask(const ports::TensorSource& source, uint64_t step,
-                                 std::span<const Wanted> wanted, Asker* asker) override;
+  base::RefPtr<ReceiveRequest> ask(const ports::TensorSource& source, uint64_t step,
+                                   std::span<const Wanted> wanted, Requester* requester) override;
 
   std::shared_ptr<Run> run(const std::string& task, const Call& call,
                            std::span<const tensor::Tensor> feeds, RunDone* done) override;
@@ -143,7 +143,7 @@ class DataChannels final : public Peers {
                             std::function<void(ProgramResult)> done);
 
  private:
-  class LaneQuestion;
+  class LaneReceiveRequest;
   /// The connections to one task.
   struct ToTask {
     int lanes = 0;  ///< 0: not known yet, and numbers of lanes are taken as they are.
@@ -157,7 +157,7 @@ class DataChannels final : public Peers {
   const DataChannel::Find find_;
   const std::function<std::string(const std::string& task)> describe_;
   sys::Random* const random_;
-  IdleList<LaneQuestion, base::CountedPtr<LaneQuestion>> idle_questions_;
+  IdleList<LaneReceiveRequest, base::RefPtr<LaneReceiveRequest>> idle_receive_requests_;
   absl::flat_hash_map<std::string, ToTask> tasks_;
   uint64_t next_run_;
 };

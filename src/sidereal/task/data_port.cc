@@ -67,10 +67,10 @@ std::array<char, 24> encode_tensors(uint64_t incarnation, const ports::Rendezvou
 }
 
 Status decode_tensors(std::string_view bytes, TensorsExtra* out) {
-  if (bytes.size() % 16 != 8) return base::data_loss("a question of {} bytes", bytes.size());
-  if (bytes.size() / 16 > static_cast<size_t>(kQuestionKeysMax)) {
-    return base::resource_exhausted("a question has {} keys; {} are allowed", bytes.size() / 16,
-                                    kQuestionKeysMax);
+  if (bytes.size() % 16 != 8) return base::data_loss("a receive request of {} bytes", bytes.size());
+  if (bytes.size() / 16 > static_cast<size_t>(kReceiveRequestKeysMax)) {
+    return base::resource_exhausted("a receive request has {} keys; {} are allowed",
+                                    bytes.size() / 16, kReceiveRequestKeysMax);
   }
   base::ByteReader in(bytes);
   SR_RETURN_IF_ERROR(in.get(&out->incarnation));
@@ -84,17 +84,18 @@ Status decode_tensors(std::string_view bytes, TensorsExtra* out) {
 
 namespace {
 
-/// Parts of steps and questions that a data port has open, and tensors that the questions ask for.
+/// Parts of steps and receive requests that a data port has open, and tensors that the receive
+/// requests ask for.
 constexpr size_t kPartsMax = 65'536;
-constexpr size_t kQuestionsMax = 65'536;
+constexpr size_t kReceiveRequestsMax = 65'536;
 constexpr size_t kOpenKeysMax = size_t{1} << 18;
 /// Of what an answer says beside its tensors, which stand before it.
 constexpr size_t kTailBytesMax = transport::Endpoint::kMetaBytesMax - (size_t{128} << 10);
 /// Memory for feeds that a task keeps for the next ones.
 constexpr size_t kFeedBytesKept = size_t{256} << 20;
 
-/// Questions that have been answered and are kept for others, and the most keys of these.
-constexpr size_t kIdleQuestionsMax = 4096;
+/// Receive requests that have been answered and are kept for others, and the most keys of these.
+constexpr size_t kIdleReceiveRequestsMax = 4096;
 constexpr size_t kIdleKeysMax = 64;
 
 }  // namespace
@@ -115,11 +116,11 @@ class DataPort::Impl final : public transport::CallHandler {
   [[nodiscard]] const metrics::Figures& figures() const { return figures_; }
 
  private:
-  /// Answers the question of a peer when all of its parcels are there; then it serves for another
-  /// one.
-  class Question final : public Task::Taker {
+  /// Answers the receive request of a peer when all of its tensor groups are there; then it serves
+  /// for another one.
+  class ReceiveRequest final : public Task::Receiver {
    public:
-    explicit Question(Impl* port) : port_(port) {}
+    explicit ReceiveRequest(Impl* port) : port_(port) {}
 
     /// `elsewhere`: the step is on another lane of the task.
     void begin(ConnectionId from, uint64_t call_id, uint64_t step, size_t keys, bool elsewhere) {
@@ -129,7 +130,7 @@ class DataPort::Impl final : public transport::CallHandler {
       keys_ = keys;
       is_elsewhere_ = elsewhere;
       is_answered_ = false;
-      parcels_.resize(std::max<size_t>(keys, 1));
+      tensor_groups_.resize(std::max<size_t>(keys, 1));
     }
     [[nodiscard]] ConnectionId from() const { return from_; }
     [[nodiscard]] uint64_t call_id() const { return call_id_; }
@@ -137,30 +138,30 @@ class DataPort::Impl final : public transport::CallHandler {
     [[nodiscard]] size_t keys() const { return keys_; }
     [[nodiscard]] bool is_elsewhere() const { return is_elsewhere_; }
     void clear() {
-      for (ports::Parcel& parcel : parcels_) parcel.clear();
+      for (ports::TensorGroup& tensor_group : tensor_groups_) tensor_group.clear();
     }
 
     void give(size_t index, std::span<const Tensor> values) override {
       if (keys_ == 1 && !is_elsewhere_) return answer({}, values);
-      parcels_[index].assign(values.begin(), values.end());
+      tensor_groups_[index].assign(values.begin(), values.end());
     }
     void end(Status status) override {
       if (is_answered_) return;
-      ports::Parcel& all = parcels_[0];
-      for (size_t i = 1; i < parcels_.size(); ++i) {
-        all.insert(all.end(), parcels_[i].begin(), parcels_[i].end());
+      ports::TensorGroup& all = tensor_groups_[0];
+      for (size_t i = 1; i < tensor_groups_.size(); ++i) {
+        all.insert(all.end(), tensor_groups_[i].begin(), tensor_groups_[i].end());
       }
       if (!is_elsewhere_) return answer(status, all);
-      port_->task_->post_urgent(port_->lane_,
-                                [self = base::CountedPtr<Question>::share(this), status] {
-                                  self->port_->answer_question(*self, status, self->parcels_[0]);
-                                });
+      port_->task_->post_urgent(
+          port_->lane_, [self = base::RefPtr<ReceiveRequest>::share(this), status] {
+            self->port_->answer_receive_request(*self, status, self->tensor_groups_[0]);
+          });
     }
 
    private:
     void answer(const Status& status, std::span<const Tensor> values) {
       is_answered_ = true;
-      port_->answer_question(*this, status, values);
+      port_->answer_receive_request(*this, status, values);
     }
 
     Impl* const port_;
@@ -170,7 +171,7 @@ class DataPort::Impl final : public transport::CallHandler {
     size_t keys_ = 0;
     bool is_elsewhere_ = false;
     bool is_answered_ = false;
-    std::vector<ports::Parcel> parcels_;
+    std::vector<ports::TensorGroup> tensor_groups_;
   };
 
   /// A number of a call or a step, and the connection that it came over.
@@ -184,7 +185,7 @@ class DataPort::Impl final : public transport::CallHandler {
   /// A call whose answer is not to be sent twice: one of these.
   struct OpenCall {
     uint64_t run = 0;  ///< Of a step that is this call alone, in open_runs_; 0: none.
-    base::CountedPtr<Question> question;
+    base::RefPtr<ReceiveRequest> receive_request;
   };
   using Calls = absl::flat_hash_map<Name, OpenCall>;
   /// A call that runs.
@@ -336,47 +337,48 @@ class DataPort::Impl final : public transport::CallHandler {
     const uint64_t id = call.header.call_id;
     SR_RETURN_IF_ERROR(check_new(from.id, id));
     const size_t keys = tensors_.keys.size();
-    if (questions_ >= kQuestionsMax || open_keys_ + keys > kOpenKeysMax) {
+    if (receive_requests_ >= kReceiveRequestsMax || open_keys_ + keys > kOpenKeysMax) {
       return base::resource_exhausted(
-          "{} was asked for {} tensors more; {} in all and {} questions are allowed", task_->name(),
-          keys, kOpenKeysMax, kQuestionsMax);
+          "{} was asked for {} tensors more; {} in all and {} receive requests are allowed",
+          task_->name(), keys, kOpenKeysMax, kReceiveRequestsMax);
     }
     const uint64_t step = call.header.step;
-    base::CountedPtr<Question> question = idle_questions_.take();
-    if (question == nullptr) question = base::CountedPtr<Question>::make(this);
-    question->begin(from.id, id, step, keys, is_elsewhere(lane_hint(step)));
-    ++questions_;
+    base::RefPtr<ReceiveRequest> receive_request = idle_receive_requests_.take();
+    if (receive_request == nullptr) receive_request = base::RefPtr<ReceiveRequest>::make(this);
+    receive_request->begin(from.id, id, step, keys, is_elsewhere(lane_hint(step)));
+    ++receive_requests_;
     open_keys_ += keys;
-    calls_[name_of(from.id, id)].question = question;
-    task_->ask(step, tensors_.keys, question);
+    calls_[name_of(from.id, id)].receive_request = receive_request;
+    task_->ask(step, tensors_.keys, receive_request);
     return {};
   }
 
-  void answer_question(const Question& question, const Status& status,
-                       std::span<const Tensor> values) {
-    const ConnectionId to = question.from();
-    const uint64_t id = question.call_id();
+  void answer_receive_request(const ReceiveRequest& receive_request, const Status& status,
+                              std::span<const Tensor> values) {
+    const ConnectionId to = receive_request.from();
+    const uint64_t id = receive_request.call_id();
     if (status.ok()) {
       acceptor_->reply(to, id, values);
     } else {
       acceptor_->reply_error(to, id, status, true);
     }
     const auto open = calls_.find(name_of(to, id));
-    if (open == calls_.end() || open->second.question.get() != &question) return;
-    base::CountedPtr<Question> idle = forget_question(open);
-    if (idle->keys() > kIdleKeysMax || idle_questions_.size() >= kIdleQuestionsMax) return;
+    if (open == calls_.end() || open->second.receive_request.get() != &receive_request) return;
+    base::RefPtr<ReceiveRequest> idle = forget_receive_request(open);
+    if (idle->keys() > kIdleKeysMax || idle_receive_requests_.size() >= kIdleReceiveRequestsMax)
+      return;
     // Another lane may still have it in its hands.
     if (idle->is_elsewhere()) return;
     idle->clear();
-    idle_questions_.put(std::move(idle));
+    idle_receive_requests_.put(std::move(idle));
   }
 
-  base::CountedPtr<Question> forget_question(Calls::iterator open) {
-    base::CountedPtr<Question> question = std::move(open->second.question);
+  base::RefPtr<ReceiveRequest> forget_receive_request(Calls::iterator open) {
+    base::RefPtr<ReceiveRequest> receive_request = std::move(open->second.receive_request);
     calls_.erase(open);
-    --questions_;
-    open_keys_ -= question->keys();
-    return question;
+    --receive_requests_;
+    open_keys_ -= receive_request->keys();
+    return receive_request;
   }
 
   /// A call that is open has its id alone.
@@ -396,8 +398,8 @@ class DataPort::Impl final : public transport::CallHandler {
 
   /// The peer does not want it any more.
   void withdraw(Calls::iterator open) {
-    const base::CountedPtr<Question> question = forget_question(open);
-    task_->withdraw(question->step(), question);
+    const base::RefPtr<ReceiveRequest> receive_request = forget_receive_request(open);
+    task_->withdraw(receive_request->step(), receive_request);
   }
 
   void on_closed(const Connection& from, const Status& why) override {
@@ -416,7 +418,7 @@ class DataPort::Impl final : public transport::CallHandler {
     std::sort(steps.begin(), steps.end());
     for (const Name& name : calls) {
       const auto open = calls_.find(name);
-      if (open->second.question == nullptr) {
+      if (open->second.receive_request == nullptr) {
         calls_.erase(open);
       } else {
         withdraw(open);
@@ -444,14 +446,14 @@ class DataPort::Impl final : public transport::CallHandler {
       &figures_, metrics::counter("sidereal_task_calls_forwarded_total", metrics::Unit::kCount,
                                   "Calls that came to another lane than that they were for.")};
   metrics::Counter refused_{&figures_, metrics::refused("requests")};
-  TensorsExtra tensors_;  // Of the question that is begun; then its memory.
-  size_t questions_ = 0;
-  size_t open_keys_ = 0;  // Of these questions.
+  TensorsExtra tensors_;  // Of the receive request that is begun; then its memory.
+  size_t receive_requests_ = 0;
+  size_t open_keys_ = 0;  // Of these receive requests.
   // Those of all connections are together: of a thousand workers the few that run are in the
   // caches.
   absl::flat_hash_map<Name, OpenStep> steps_;
   Calls calls_;
-  IdleList<Question, base::CountedPtr<Question>> idle_questions_;
+  IdleList<ReceiveRequest, base::RefPtr<ReceiveRequest>> idle_receive_requests_;
   std::unique_ptr<transport::Acceptor> acceptor_;
 };
 

@@ -42,12 +42,12 @@ class StepCalls::Call final : public Peers::RunDone {
                               .number = step,
                               .lane = lane_,
                               .repeatable = spec_->repeatable};
-    const bool is_left = spec_->one_way && owner_->leaves_pushes_ && trace == 0;
-    if (is_left && owner_->one_way_->start(task_, call, feeds)) {
+    const bool is_left = spec_->async_push && owner_->leaves_pushes_ && trace == 0;
+    if (is_left && owner_->async_pushes_->start(task_, call, feeds)) {
       // Its memory stays as it is until the step is at its end, and while anybody holds it.
       return completion->done({}, {});
     }
-    std::shared_ptr<PullsAhead::Pull> pull;
+    std::shared_ptr<PrefetchedPulls::Pull> pull;
     if (spec_->ahead && trace == 0) pull = owner_->ahead_->take(call.session, number_);
     std::vector<Tensor>* const answer = pull == nullptr ? nullptr : pull->answer();
     if (answer != nullptr) return completion->done({}, *answer);
@@ -97,9 +97,14 @@ class StepCalls::Call final : public Peers::RunDone {
   std::shared_ptr<Peers::Run> run_;
 };
 
-StepCalls::StepCalls(Peers* peers, lane::Lane* lane, OneWayCalls* one_way, PullsAhead* ahead,
-                     const program::Program& program, std::function<void()> serve)
-    : peers_(peers), lane_(lane), one_way_(one_way), ahead_(ahead), serve_(std::move(serve)) {
+StepCalls::StepCalls(Peers* peers, lane::Lane* lane, AsyncPushes* async_push,
+                     PrefetchedPulls* ahead, const program::Program& program,
+                     std::function<void()> serve)
+    : peers_(peers),
+      lane_(lane),
+      async_pushes_(async_push),
+      ahead_(ahead),
+      serve_(std::move(serve)) {
   std::map<std::string, int> processes;
   for (const program::CallSpec* const spec : program::all_calls(program)) {
     std::string task = cluster::task_of(spec->device);

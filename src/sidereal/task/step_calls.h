@@ -9,14 +9,14 @@
 #include "sidereal/lane/lane.h"
 #include "sidereal/ports/ports.h"
 #include "sidereal/program/program.h"
-#include "sidereal/task/one_way_calls.h"
-#include "sidereal/task/pulls_ahead.h"
+#include "sidereal/task/async_pushes.h"
+#include "sidereal/task/prefetched_pulls.h"
 #include "sidereal/task/task.h"
 
 namespace sidereal::task {
 
 /// Carries the calls of one exec::Step to other tasks, and lets the lane serve others between its
-/// instructions. A one-way call is done for the step when it was sent, and one that was sent
+/// instructions. An asynchronous push is done for the step when it was sent, and one that was sent
 /// ahead is not sent again; not in a step that is traced. Internal to task.
 /// Lifecycle: outlives the calls it has started.
 /// Thread:    the task's lane.
@@ -24,12 +24,12 @@ class StepCalls final : public ports::Exchange {
  public:
   /// All are borrowed, and so are the calls of `program`. `serve` takes what other threads have for
   /// the lane that does not wait for the end of a step.
-  StepCalls(Peers* peers, lane::Lane* lane, OneWayCalls* one_way, PullsAhead* ahead,
+  StepCalls(Peers* peers, lane::Lane* lane, AsyncPushes* async_push, PrefetchedPulls* ahead,
             const program::Program& program, std::function<void()> serve);
   ~StepCalls() override;
 
-  /// A step of `session` begins. `on_answer` is called after each answer that it got. One-way calls
-  /// are waited for as well, unless `leaves_pushes`.
+  /// A step of `session` begins. `on_answer` is called after each answer that it got. Asynchronous
+  /// pushes are waited for as well, unless `leaves_pushes`.
   void begin(uint64_t session, int32_t trace, std::function<void()> on_answer,
              bool leaves_pushes = true);
   /// Whether calls wait for their answers.
@@ -58,8 +58,8 @@ class StepCalls final : public ports::Exchange {
 
   Peers* const peers_;
   lane::Lane* const lane_;
-  OneWayCalls* const one_way_;
-  PullsAhead* const ahead_;
+  AsyncPushes* const async_pushes_;
+  PrefetchedPulls* const ahead_;
   const std::function<void()> serve_;
   std::vector<std::unique_ptr<Call>> calls_;
   uint64_t session_ = 0;

@@ -12,7 +12,7 @@ using tensor::Tensor;
 StepState::~StepState() { clear(); }
 
 void StepState::clear() {
-  cancel_questions();
+  cancel_receive_requests();
   outgoing_.clear();
   wanted_ = 0;
   refusal_ = {};
@@ -24,7 +24,7 @@ void StepState::clear() {
   posted_stop_ = nullptr;
   session = 0;
   whole = false;
-  pull_ahead_ms = 0;
+  pull_prefetch_ms = 0;
   turns = nullptr;
   blocked = false;
   failed_within = false;
@@ -32,7 +32,7 @@ void StepState::clear() {
   trace_process = 0;
 }
 
-void StepState::set_program(base::CountedPtr<SessionProgram> program,
+void StepState::set_program(base::RefPtr<SessionProgram> program,
                             std::shared_ptr<exec::StopSignal> posted,
                             const exec::StopSignal* wider) {
   finished_.program = std::move(program);
@@ -49,15 +49,15 @@ void StepState::start(std::unique_ptr<CallingStep> step, Task::Done done) {
 
 StepState::Finished StepState::finish(const Status& status) {
   blocked = false;
-  cancel_questions();
+  cancel_receive_requests();
   incoming_.clear();
   received_.clear();
-  if (!status.ok()) refuse_questions(status);
+  if (!status.ok()) refuse_receive_requests(status);
   return std::exchange(finished_, {});
 }
 
-void StepState::count_down(Task::Taker* taker) {
-  if (--taker->missing_ == 0) taker->end({});
+void StepState::count_down(Task::Receiver* receiver) {
+  if (--receiver->missing_ == 0) receiver->end({});
 }
 
 Status StepState::send(const RendezvousKey& key, std::span<const Tensor> values) {
@@ -66,51 +66,51 @@ Status StepState::send(const RendezvousKey& key, std::span<const Tensor> values)
     outgoing_.add(key).values.assign(values.begin(), values.end());
     return {};
   }
-  if (found->about.taker == nullptr) return base::internal("edge {} was sent twice", key.edge);
+  if (found->about.receiver == nullptr) return base::internal("edge {} was sent twice", key.edge);
   const Outgoing asked = found->about;
   outgoing_.erase(key);
   --wanted_;
-  asked.taker->give(asked.index, values);
-  count_down(asked.taker.get());
+  asked.receiver->give(asked.index, values);
+  count_down(asked.receiver.get());
   return {};
 }
 
 void StepState::answer(std::span<const RendezvousKey> keys,
-                       const base::CountedPtr<Task::Taker>& taker) {
-  if (!refusal_.ok()) return taker->end(refusal_);
-  taker->missing_ = keys.size() + 1;
+                       const base::RefPtr<Task::Receiver>& receiver) {
+  if (!refusal_.ok()) return receiver->end(refusal_);
+  receiver->missing_ = keys.size() + 1;
   for (size_t i = 0; i < keys.size(); ++i) {
     const auto* const found = outgoing_.find(keys[i]);
     if (found == nullptr) {
-      outgoing_.add(keys[i]).about = {.taker = taker, .index = i};
+      outgoing_.add(keys[i]).about = {.receiver = receiver, .index = i};
       ++wanted_;
-    } else if (found->about.taker == nullptr) {
-      taker->give(i, found->values);
+    } else if (found->about.receiver == nullptr) {
+      receiver->give(i, found->values);
       outgoing_.erase(keys[i]);
-      count_down(taker.get());
+      count_down(receiver.get());
     } else {
-      withdraw(taker);
-      return taker->end(base::invalid_argument("edge {} was asked for twice", keys[i].edge));
+      withdraw(receiver);
+      return receiver->end(base::invalid_argument("edge {} was asked for twice", keys[i].edge));
     }
   }
-  // For the question itself: one of no keys ends here.
-  count_down(taker.get());
+  // For the receive request itself: one of no keys ends here.
+  count_down(receiver.get());
 }
 
-void StepState::withdraw(const base::CountedPtr<Task::Taker>& taker) {
+void StepState::withdraw(const base::RefPtr<Task::Receiver>& receiver) {
   outgoing_.erase_if([&](const Outgoing& one) {
-    if (one.taker != taker) return false;
+    if (one.receiver != receiver) return false;
     --wanted_;
     return true;
   });
 }
 
-void StepState::refuse_questions(const Status& status) {
+void StepState::refuse_receive_requests(const Status& status) {
   refusal_ = status;
   outgoing_.each([&](const Outgoing& one) {
     // One who asked for several is told once.
-    if (one.taker == nullptr || std::exchange(one.taker->missing_, 0) == 0) return;
-    one.taker->end(status);
+    if (one.receiver == nullptr || std::exchange(one.receiver->missing_, 0) == 0) return;
+    one.receiver->end(status);
   });
   outgoing_.clear();
   wanted_ = 0;
@@ -135,7 +135,7 @@ Result<std::span<Tensor>> StepState::receive(const RendezvousKey& key,
 void StepState::ask_ahead(const std::vector<Receives>& receives, uint64_t step_id) {
   for (const Receives& from : receives) {
     asking_.clear();
-    for (const Receives::Parcel& one : from.parcels) {
+    for (const Receives::TensorGroup& one : from.tensor_groups) {
       const RendezvousKey key = {.edge = one.edge, .step = step_id};
       if (incoming_.find(key) != nullptr) continue;
       incoming_.add(key);
@@ -143,7 +143,7 @@ void StepState::ask_ahead(const std::vector<Receives>& receives, uint64_t step_i
     }
     std::span<const Peers::Wanted> left(asking_);
     while (!left.empty()) {
-      const size_t count = std::min(left.size(), static_cast<size_t>(kQuestionKeysMax));
+      const size_t count = std::min(left.size(), static_cast<size_t>(kReceiveRequestKeysMax));
       ask((*finished_.program->peers)[from.peer], left.first(count));
       left = left.subspan(count);
     }
@@ -151,8 +151,9 @@ void StepState::ask_ahead(const std::vector<Receives>& receives, uint64_t step_i
 }
 
 void StepState::ask(const ports::TensorSource& source, std::span<const Peers::Wanted> wanted) {
-  base::CountedPtr<Peers::Question> question = peers_->ask(source, number_, wanted, asker_);
-  if (question != nullptr) questions_.push_back(std::move(question));
+  base::RefPtr<Peers::ReceiveRequest> receive_request =
+      peers_->ask(source, number_, wanted, requester_);
+  if (receive_request != nullptr) receive_requests_.push_back(std::move(receive_request));
 }
 
 void StepState::arrived(const RendezvousKey& key, std::span<Tensor> values) {
@@ -163,18 +164,19 @@ void StepState::arrived(const RendezvousKey& key, std::span<Tensor> values) {
   found->about.is_here = true;
 }
 
-void StepState::ended(const Peers::Question* question, const Status& status) {
-  std::erase_if(questions_, [question](const auto& one) { return one.get() == question; });
+void StepState::ended(const Peers::ReceiveRequest* receive_request, const Status& status) {
+  std::erase_if(receive_requests_,
+                [receive_request](const auto& one) { return one.get() == receive_request; });
   if (failure_.ok()) failure_ = status;
 }
 
 /// What comes of them does not matter any more.
-void StepState::cancel_questions() {
-  while (!questions_.empty()) {
+void StepState::cancel_receive_requests() {
+  while (!receive_requests_.empty()) {
     // It may end at once.
-    const base::CountedPtr<Peers::Question> question = std::move(questions_.back());
-    questions_.pop_back();
-    question->cancel();
+    const base::RefPtr<Peers::ReceiveRequest> receive_request = std::move(receive_requests_.back());
+    receive_requests_.pop_back();
+    receive_request->cancel();
   }
 }
 

@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include "sidereal/base/counted.h"
+#include "sidereal/base/ref_counted.h"
 #include "sidereal/exec/executor.h"
 #include "sidereal/exec/stop_signal.h"
 #include "sidereal/exec/trace.h"
-#include "sidereal/task/parcels.h"
 #include "sidereal/task/step_calls.h"
 #include "sidereal/task/task.h"
+#include "sidereal/task/tensor_groups.h"
 
 /// One step on one task. Internal to task.
 namespace sidereal::task {
@@ -22,9 +22,9 @@ struct LoadedProgram;
 /// A step, and what carries its calls.
 struct CallingStep {
   CallingStep(const exec::BoundProgram* bound, exec::BufferPool* pool, Peers* peers,
-              lane::Lane* lane, OneWayCalls* one_way, PullsAhead* ahead,
+              lane::Lane* lane, AsyncPushes* async_push, PrefetchedPulls* ahead,
               std::function<void()> serve)
-      : calls(peers, lane, one_way, ahead, bound->program(), std::move(serve)),
+      : calls(peers, lane, async_push, ahead, bound->program(), std::move(serve)),
         step(bound, pool, &calls) {}
   StepCalls calls;
   exec::Step step;
@@ -34,7 +34,7 @@ struct CallingStep {
 using PeerList = std::shared_ptr<const std::vector<ports::TensorSource>>;
 
 /// A program of a session, and what ends the steps of that session.
-struct SessionProgram final : base::Counted {
+struct SessionProgram final : base::RefCounted {
   std::shared_ptr<LoadedProgram> loaded;
   PeerList peers;
   std::shared_ptr<const exec::StopSignal> stop;
@@ -42,22 +42,22 @@ struct SessionProgram final : base::Counted {
 
 /// What a program receives in every step from one of its peers.
 struct Receives {
-  struct Parcel {
+  struct TensorGroup {
     int64_t edge = 0;
     size_t count = 1;  ///< Tensors that come.
   };
   size_t peer = 0;
-  std::vector<Parcel> parcels;
+  std::vector<TensorGroup> tensor_groups;
 };
 
 /// What a task knows of one step: the part that runs here, the tensors it leaves for others and
-/// those that came. Begins with the first word of the step, which may be a peer's question.
+/// those that came. Begins with the first word of the step, which may be a peer's receive request.
 /// Thread: the task's lane.
-class StepState final : public ports::Rendezvous, public base::Counted {
+class StepState final : public ports::Rendezvous, public base::RefCounted {
  public:
-  /// `peers` and `asker`, which tells the step what comes, are borrowed.
-  StepState(uint64_t number, Peers* peers, Peers::Asker* asker)
-      : number_(number), peers_(peers), asker_(asker) {}
+  /// `peers` and `requester`, which tells the step what comes, are borrowed.
+  StepState(uint64_t number, Peers* peers, Peers::Requester* requester)
+      : number_(number), peers_(peers), requester_(requester) {}
   ~StepState() override;
 
   /// Forgets everything; then renew() makes another step of it.
@@ -69,36 +69,34 @@ class StepState final : public ports::Rendezvous, public base::Counted {
   // Its own part.
   /// What it is going to run, and what ends it: `posted`, or, where that is nullptr, a signal of
   /// its own, which is raised with `wider`, or else with that of its session.
-  void set_program(base::CountedPtr<SessionProgram> program,
-                   std::shared_ptr<exec::StopSignal> posted, const exec::StopSignal* wider);
+  void set_program(base::RefPtr<SessionProgram> program, std::shared_ptr<exec::StopSignal> posted,
+                   const exec::StopSignal* wider);
   void start(std::unique_ptr<CallingStep> step, Task::Done done);
   struct Finished {
-    base::CountedPtr<SessionProgram> program;
+    base::RefPtr<SessionProgram> program;
     std::unique_ptr<CallingStep> step;
     Task::Done done;
   };
-  /// Ends it. Questions that are open get what is there, or `status`.
+  /// Ends it. Receive requests that are open get what is there, or `status`.
   Finished finish(const Status& status);
   [[nodiscard]] bool begun() const { return begun_; }
   [[nodiscard]] bool running() const { return finished_.step != nullptr; }
   [[nodiscard]] bool is_blocked() const { return running() && blocked; }
-  /// Questions of others are open.
+  /// Receive requests of others are open.
   [[nodiscard]] bool is_asked() const { return wanted_ > 0; }
   /// Nothing runs and nobody asks.
   [[nodiscard]] bool is_idle() const { return !begun_ && !is_asked(); }
   [[nodiscard]] exec::Step* step() const { return &finished_.step->step; }
   [[nodiscard]] StepCalls* calls() const { return &finished_.step->calls; }
-  [[nodiscard]] const base::CountedPtr<SessionProgram>& program() const {
-    return finished_.program;
-  }
+  [[nodiscard]] const base::RefPtr<SessionProgram>& program() const { return finished_.program; }
 
   // Tensors for others.
   Status send(const ports::RendezvousKey& key, std::span<const tensor::Tensor> values) override;
   void answer(std::span<const ports::RendezvousKey> keys,
-              const base::CountedPtr<Task::Taker>& taker);
-  void withdraw(const base::CountedPtr<Task::Taker>& taker);
-  /// Ends all questions, and those that come.
-  void refuse_questions(const Status& status);
+              const base::RefPtr<Task::Receiver>& receiver);
+  void withdraw(const base::RefPtr<Task::Receiver>& receiver);
+  /// Ends all receive requests, and those that come.
+  void refuse_receive_requests(const Status& status);
 
   // Tensors from others.
   Result<std::span<tensor::Tensor>> receive(const ports::RendezvousKey& key,
@@ -106,10 +104,10 @@ class StepState final : public ports::Rendezvous, public base::Counted {
                                             size_t count) override;
   /// Asks now for what the program, begun as step `step_id`, is going to receive.
   void ask_ahead(const std::vector<Receives>& receives, uint64_t step_id);
-  /// Those of Peers::Asker.
+  /// Those of Peers::Requester.
   void arrived(const ports::RendezvousKey& key, std::span<tensor::Tensor> values);
-  void ended(const Peers::Question* question, const Status& status);
-  /// What the first question that failed failed with: nothing can come of the step then.
+  void ended(const Peers::ReceiveRequest* receive_request, const Status& status);
+  /// What the first receive request that failed failed with: nothing can come of the step then.
   [[nodiscard]] const Status& failure() const { return failure_; }
 
   [[nodiscard]] exec::StopSignal* stop() {
@@ -119,45 +117,46 @@ class StepState final : public ports::Rendezvous, public base::Counted {
   [[nodiscard]] bool from_elsewhere() const { return posted_stop_ != nullptr; }
 
   uint64_t session = 0;
-  bool whole = false;         ///< Nothing of it stays once it has run.
-  int64_t pull_ahead_ms = 0;  ///< See ProgramCall.
-  base::CountedPtr<StepTurns> turns;
+  bool whole = false;            ///< Nothing of it stays once it has run.
+  int64_t pull_prefetch_ms = 0;  ///< See ProgramCall.
+  base::RefPtr<StepTurns> turns;
   bool blocked = false;
-  bool failed_within = false;  ///< Its signal was raised because its own question or call failed.
+  bool failed_within =
+      false;  ///< Its signal was raised because its own receive request or call failed.
   std::unique_ptr<exec::Trace> trace;
   int32_t trace_process = 0;
 
  private:
-  /// A parcel that was sent or, when there is a taker, is to be given to him.
+  /// A tensor group that was sent or, when there is a receiver, is to be given to him.
   struct Outgoing {
-    base::CountedPtr<Task::Taker> taker;
+    base::RefPtr<Task::Receiver> receiver;
     size_t index = 0;
   };
-  /// A parcel that was asked for.
+  /// A tensor group that was asked for.
   struct Incoming {
     bool is_here = false;
   };
 
   void ask(const ports::TensorSource& source, std::span<const Peers::Wanted> wanted);
-  static void count_down(Task::Taker* taker);
-  void cancel_questions();
+  static void count_down(Task::Receiver* receiver);
+  void cancel_receive_requests();
 
   uint64_t number_;
   Peers* const peers_;
-  Peers::Asker* const asker_;
+  Peers::Requester* const requester_;
   std::shared_ptr<exec::StopSignal> posted_stop_;
   std::optional<exec::StopSignal> own_stop_;
   bool begun_ = false;
   Finished finished_;
 
-  Parcels<Outgoing> outgoing_;
+  TensorGroups<Outgoing> outgoing_;
   size_t wanted_ = 0;  // Of outgoing_, those that are to be given.
   Status refusal_;
 
-  Parcels<Incoming> incoming_;
-  ports::Parcel received_;             // Last.
+  TensorGroups<Incoming> incoming_;
+  ports::TensorGroup received_;        // Last.
   std::vector<Peers::Wanted> asking_;  // Memory for what is asked for together.
-  std::vector<base::CountedPtr<Peers::Question>> questions_;
+  std::vector<base::RefPtr<Peers::ReceiveRequest>> receive_requests_;
   Status failure_;
 };
 

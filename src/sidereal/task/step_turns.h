@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "sidereal/base/counted.h"
+#include "sidereal/base/ref_counted.h"
 
 /// The order of the steps that a loop has in flight. Internal to task.
 namespace sidereal::task {
@@ -19,7 +19,7 @@ namespace sidereal::task {
 /// first would depend on how fast they are, and results with it. Steps without order have their
 /// turn at once, and their time is counted.
 /// Thread: the lane.
-class StepTurns final : public base::Counted {
+class StepTurns final : public base::RefCounted {
  public:
   /// `at_once`: steps that compute at once. `on_pass` is called when a step has had its turn, from
   /// within the step.

@@ -55,7 +55,7 @@ class Task::Impl {
   }
 
   /// Loops have steps of one session on several lanes.
-  void when_one_way_done(uint64_t session, const std::function<void(const Status&)>& done) {
+  void when_async_pushes_done(uint64_t session, const std::function<void(const Status&)>& done) {
     struct Waiting {
       std::mutex mutex;
       size_t missing = 0;
@@ -71,7 +71,7 @@ class Task::Impl {
       }
       done(waiting->first);
     };
-    for (const auto& lane : lanes_) lane->when_one_way_done(session, one_done);
+    for (const auto& lane : lanes_) lane->when_async_pushes_done(session, one_done);
   }
 
   Status reset(const std::vector<std::string>& containers) {
@@ -161,11 +161,13 @@ Status Task::open_session(uint64_t session, bool isolated) {
   return impl_->programs().open_session(session, isolated);
 }
 void Task::close_session(uint64_t session) { impl_->close_session(session); }
-void Task::when_one_way_done(uint64_t session, const std::function<void(const Status&)>& done) {
-  impl_->when_one_way_done(session, done);
+void Task::when_async_pushes_done(uint64_t session,
+                                  const std::function<void(const Status&)>& done) {
+  impl_->when_async_pushes_done(session, done);
 }
-void Task::lose_one_way(uint64_t session, const std::string& task, const Status& why) {
-  for (int lane = 0; lane < lanes(); ++lane) impl_->lane(lane)->lose_one_way(session, task, why);
+void Task::lose_async_pushes(uint64_t session, const std::string& task, const Status& why) {
+  for (int lane = 0; lane < lanes(); ++lane)
+    impl_->lane(lane)->lose_async_pushes(session, task, why);
 }
 Result<uint64_t> Task::register_program(uint64_t session, NewProgram program) {
   const int lane = impl_->lane(program.lane)->index();
@@ -182,11 +184,11 @@ void Task::cancel(uint64_t step) { impl_->home(step)->cancel(step); }
 void Task::cancel(uint64_t step, int lane) { impl_->lane(lane)->cancel(step); }
 void Task::end_step(uint64_t step) { impl_->home(step)->end_step(step); }
 void Task::ask(uint64_t step, std::span<const ports::RendezvousKey> keys,
-               const base::CountedPtr<Taker>& taker) {
-  impl_->home(step)->ask(step, keys, taker);
+               const base::RefPtr<Receiver>& receiver) {
+  impl_->home(step)->ask(step, keys, receiver);
 }
-void Task::withdraw(uint64_t step, const base::CountedPtr<Taker>& taker) {
-  impl_->home(step)->withdraw(step, taker);
+void Task::withdraw(uint64_t step, const base::RefPtr<Receiver>& receiver) {
+  impl_->home(step)->withdraw(step, receiver);
 }
 Status Task::reset(const std::vector<std::string>& containers) { return impl_->reset(containers); }
 metrics::Readings Task::figures() const { return impl_->figures(); }

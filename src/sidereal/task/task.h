@@ -40,10 +40,10 @@ struct ProgramCall {
   uint64_t number = 0;
   int lane = 0;  ///< Where `whole` runs, modulo the task's lanes. See lane_hint().
   /// Of what it pulls from other tasks, what may have been asked for so long before it began; 0:
-  /// nothing, and one-way calls are waited for. The same for all steps of a session.
-  int64_t pull_ahead_ms = 0;
+  /// nothing, and asynchronous pushes are waited for. The same for all steps of a session.
+  int64_t pull_prefetch_ms = 0;
   /// Of a step of a loop, which its lane begins: when it may compute. nullptr: at any time.
-  base::CountedPtr<StepTurns> turns = nullptr;
+  base::RefPtr<StepTurns> turns = nullptr;
   /// With `turns`: ends it as well once raised. Borrowed.
   const exec::StopSignal* stop = nullptr;
 };
@@ -57,51 +57,54 @@ constexpr uint64_t step_number(uint64_t session, uint64_t random) {
   return (random & ~uint64_t{0xff}) | (session & 0xff);
 }
 
-/// What SessionOptions::pull_ahead_ms is where nobody says anything.
-inline constexpr int64_t kPullAheadMs = 200;
+/// What SessionOptions::pull_prefetch_ms is where nobody says anything.
+inline constexpr int64_t kPullPrefetchMs = 200;
 
 /// Milliseconds after which a channel without calls closes its connection, until its next call, or
 /// twice as many: a server has one to each worker, for which gRPC keeps what it has read into, 64
 /// KiB mostly.
 inline constexpr int kChannelIdleMs = 5000;
 
-/// Keys of one question at most.
-inline constexpr int64_t kQuestionKeysMax = 16'384;
+/// Keys of one receive request at most.
+inline constexpr int64_t kReceiveRequestKeysMax = 16'384;
 
 /// Asks other tasks for tensors.
 class Peers {
  public:
-  /// A question that is under way.
-  class Question : public base::Counted {
+  /// A receive request that is under way.
+  class ReceiveRequest : public base::RefCounted {
    public:
     /// Nothing is heard of it any more, soon. Idempotent.
     virtual void cancel() = 0;
   };
   virtual ~Peers() = default;
-  /// A parcel that is asked for.
+  /// A tensor group that is asked for.
   struct Wanted {
     ports::RendezvousKey key;
     size_t count = 1;  ///< Tensors it must have.
   };
-  /// Gets the answers to the questions of steps: a lane. Thread: any, except what says otherwise.
-  class Asker : public std::enable_shared_from_this<Asker> {
+  /// Gets the answers to the receive requests of steps: a lane. Thread: any, except what says
+  /// otherwise.
+  class Requester : public std::enable_shared_from_this<Requester> {
    public:
-    virtual ~Asker() = default;
+    virtual ~Requester() = default;
     /// Where to put a tensor that comes, or why it cannot be taken. Thread: the lane.
     virtual Result<tensor::Tensor> allocate(tensor::DType dtype, const tensor::Shape& shape) = 0;
-    /// A parcel of step `step` is there, with as many values as were wanted; they may be moved
-    /// from.
+    /// A tensor group of step `step` is there, with as many values as were wanted; they may be
+    /// moved from.
     virtual void arrived(uint64_t step, const ports::RendezvousKey& key,
                          std::span<tensor::Tensor> values) = 0;
-    /// The question has ended. Once, after its parcels.
-    virtual void ended(uint64_t step, const Question* question, const Status& status) = 0;
+    /// The receive request has ended. Once, after its tensor groups.
+    virtual void ended(uint64_t step, const ReceiveRequest* receive_request,
+                       const Status& status) = 0;
   };
-  /// Asks for parcels of step `step` on the task of `source`. `asker`, which lasts until then, is
-  /// told of each when it is there, and then of the end, unless the question is cancelled before;
-  /// maybe before this returns. The result is nullptr when the question ended at once. Thread: the
-  /// lane.
-  virtual base::CountedPtr<Question> ask(const ports::TensorSource& source, uint64_t step,
-                                         std::span<const Wanted> wanted, Asker* asker) = 0;
+  /// Asks for tensor groups of step `step` on the task of `source`. `requester`, which lasts until
+  /// then, is told of each when it is there, and then of the end, unless the receive request is
+  /// cancelled before; maybe before this returns. The result is nullptr when the receive request
+  /// ended at once. Thread: the lane.
+  virtual base::RefPtr<ReceiveRequest> ask(const ports::TensorSource& source, uint64_t step,
+                                           std::span<const Wanted> wanted,
+                                           Requester* requester) = 0;
 
   /// A program that another task runs, alone.
   class Run {
@@ -225,12 +228,12 @@ class Task {
   Status open_session(uint64_t session, bool isolated);
   /// Ends its steps and forgets what it registered.
   void close_session(uint64_t session);
-  /// Calls `done`, on any thread, when none of the one-way calls of the session's steps here, on
-  /// any lane, is under way any more, with the first failure that no step has ended with.
-  void when_one_way_done(uint64_t session, const std::function<void(const Status&)>& done);
-  /// Ends those to `task`, which is not reached any more, with `why`; what was pulled ahead from
+  /// Calls `done`, on any thread, when none of the asynchronous pushes of the session's steps here,
+  /// on any lane, is under way any more, with the first failure that no step has ended with.
+  void when_async_pushes_done(uint64_t session, const std::function<void(const Status&)>& done);
+  /// Ends those to `task`, which is not reached any more, with `why`; what was prefetched from
   /// there is forgotten.
-  void lose_one_way(uint64_t session, const std::string& task, const Status& why);
+  void lose_async_pushes(uint64_t session, const std::string& task, const Status& why);
   /// Makes a program known; by what number the session runs it: its content hash, if it has no
   /// peers. kResourceExhausted when the session has too many, or too large ones; kInvalidArgument
   /// when there are fewer peers than it names.
@@ -252,9 +255,9 @@ class Task {
   /// The whole step has ended: what it left here is forgotten.
   void end_step(uint64_t step);
 
-  /// Where parcels that a peer asked for are put, one question at a time. Called on the task's
-  /// lane, maybe from within ask().
-  class Taker : public base::Counted {
+  /// Where tensor groups that a peer asked for are put, one receive request at a time. Called on
+  /// the task's lane, maybe from within ask().
+  class Receiver : public base::RefCounted {
    public:
     virtual void give(size_t index, std::span<const tensor::Tensor> values) = 0;
     /// Nothing will come any more; ok when all was given.
@@ -262,14 +265,14 @@ class Task {
 
    private:
     friend class StepState;
-    size_t missing_ = 0;  // Parcels, and one for the question itself.
+    size_t missing_ = 0;  // Tensor groups, and one for the receive request itself.
   };
-  /// Answers the question of a peer: gives each parcel when it was sent, in this step or before
-  /// the step has begun here.
+  /// Answers the receive request of a peer: gives each tensor group when it was sent, in this step
+  /// or before the step has begun here.
   void ask(uint64_t step, std::span<const ports::RendezvousKey> keys,
-           const base::CountedPtr<Taker>& taker);
+           const base::RefPtr<Receiver>& receiver);
   /// The peer does not want it any more.
-  void withdraw(uint64_t step, const base::CountedPtr<Taker>& taker);
+  void withdraw(uint64_t step, const base::RefPtr<Receiver>& receiver);
 
   /// Forgets what lies in these containers ("": the default one) and ends what waits for it.
   Status reset(const std::vector<std::string>& containers);

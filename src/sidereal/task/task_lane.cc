@@ -47,8 +47,7 @@ std::string thread_name(const std::string& task, int lane) {
 }
 
 /// Whether `call` may run `program`, as far as that was found.
-Status check_call(const ProgramCall& call,
-                  const Result<base::CountedPtr<SessionProgram>>& program) {
+Status check_call(const ProgramCall& call, const Result<base::RefPtr<SessionProgram>>& program) {
   SR_RETURN_IF_ERROR(program.status());
   return check_feeds(*(*program)->loaded, static_cast<int64_t>(call.feeds.size()));
 }
@@ -92,11 +91,11 @@ Status TaskLane::create(const LaneSystem& on) {
 
 void TaskLane::start(Peers* peers) {
   peers_ = peers;
-  one_way_ = std::make_unique<OneWayCalls>(peers, [this](uint64_t session) {
+  async_pushes_ = std::make_unique<AsyncPushes>(peers, [this](uint64_t session) {
     // Not from within: steps end by it.
     post([this, session] { tell_drivers(session); });
   });
-  ahead_ = std::make_unique<PullsAhead>(
+  ahead_ = std::make_unique<PrefetchedPulls>(
       peers, lane_.get(), &pool_, [this](std::function<void()> fn) { return post(std::move(fn)); });
   // Hooks run last added first: what steps still have to say goes before connections close.
   lane_->add_stop_hook(this);
@@ -105,7 +104,7 @@ void TaskLane::start(Peers* peers) {
 
 void TaskLane::refuse() {
   {
-    const std::lock_guard lock(mail_mutex_);
+    const std::lock_guard lock(posted_mutex_);
     stopping_ = true;
   }
   const std::lock_guard lock(signals_mutex_);
@@ -128,81 +127,81 @@ Status TaskLane::is_here(uint64_t step) {
 bool TaskLane::post(std::function<void()> fn) {
   if (lane_->on_lane()) {
     if (stopping_.load(std::memory_order_relaxed)) return false;
-    own_mail_.push_back(std::move(fn));
+    own_posted_.push_back(std::move(fn));
     return true;
   }
-  return put(&mail_, &has_mail_, std::move(fn));
+  return put(&posted_, &has_posted_, std::move(fn));
 }
 
 bool TaskLane::post_urgent(std::function<void()> fn) {
   if (lane_->on_lane()) {
     if (stopping_.load(std::memory_order_relaxed)) return false;
-    own_urgent_mail_.push_back(std::move(fn));
+    own_urgent_posted_.push_back(std::move(fn));
     return true;
   }
-  return put(&urgent_mail_, &has_urgent_mail_, std::move(fn));
+  return put(&urgent_posted_, &has_urgent_posted_, std::move(fn));
 }
 
-bool TaskLane::put(std::vector<std::function<void()>>* mail, std::atomic<bool>* has_mail,
+bool TaskLane::put(std::vector<std::function<void()>>* posted, std::atomic<bool>* has_posted,
                    std::function<void()> fn) {
   bool is_first = false;
   {
-    const std::lock_guard lock(mail_mutex_);
+    const std::lock_guard lock(posted_mutex_);
     if (stopping_) return false;
-    is_first = mail_.empty() && urgent_mail_.empty();
-    mail->push_back(std::move(fn));
-    has_mail->store(true, std::memory_order_release);
+    is_first = posted_.empty() && urgent_posted_.empty();
+    posted->push_back(std::move(fn));
+    has_posted->store(true, std::memory_order_release);
   }
   // Only to wake the lane; with a full inbox it is awake.
   if (is_first) static_cast<void>(lane_->post([] {}));
   return true;
 }
 
-bool TaskLane::run_mail() {
+bool TaskLane::run_posted() {
   std::vector<std::function<void()>> urgent;
-  std::vector<std::function<void()>> mail;
-  if (has_mail_.load(std::memory_order_acquire) ||
-      has_urgent_mail_.load(std::memory_order_acquire)) {
-    // At once, so that what takes back a question comes behind it.
-    const std::lock_guard lock(mail_mutex_);
-    urgent.swap(urgent_mail_);
-    mail.swap(mail_);
-    has_urgent_mail_.store(false, std::memory_order_relaxed);
-    has_mail_.store(false, std::memory_order_relaxed);
+  std::vector<std::function<void()>> posted;
+  if (has_posted_.load(std::memory_order_acquire) ||
+      has_urgent_posted_.load(std::memory_order_acquire)) {
+    // At once, so that what takes back a receive request comes behind it.
+    const std::lock_guard lock(posted_mutex_);
+    urgent.swap(urgent_posted_);
+    posted.swap(posted_);
+    has_urgent_posted_.store(false, std::memory_order_relaxed);
+    has_posted_.store(false, std::memory_order_relaxed);
   }
   for (auto& fn : urgent) fn();
-  for (auto& fn : mail) fn();
-  bool progress = !mail.empty() || !urgent.empty();
-  while (!own_mail_.empty() || !own_urgent_mail_.empty()) {
-    (own_urgent_mail_.empty() ? own_mail_ : own_urgent_mail_).pop_front()();
+  for (auto& fn : posted) fn();
+  bool progress = !posted.empty() || !urgent.empty();
+  while (!own_posted_.empty() || !own_urgent_posted_.empty()) {
+    (own_urgent_posted_.empty() ? own_posted_ : own_urgent_posted_).pop_front()();
     progress = true;
   }
   return progress;
 }
 
 /// In the middle of a step.
-void TaskLane::run_urgent_mail() {
+void TaskLane::run_urgent_posted() {
   std::vector<std::function<void()>> urgent;
-  if (has_urgent_mail_.load(std::memory_order_acquire)) {
-    const std::lock_guard lock(mail_mutex_);
-    urgent.swap(urgent_mail_);
-    has_urgent_mail_.store(false, std::memory_order_relaxed);
+  if (has_urgent_posted_.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(posted_mutex_);
+    urgent.swap(urgent_posted_);
+    has_urgent_posted_.store(false, std::memory_order_relaxed);
   }
   for (auto& fn : urgent) fn();
-  while (!own_urgent_mail_.empty()) own_urgent_mail_.pop_front()();
+  while (!own_urgent_posted_.empty()) own_urgent_posted_.pop_front()();
 }
 
 bool TaskLane::poll() {
-  if (ready_.empty() && own_mail_.empty() && own_urgent_mail_.empty() &&
-      !has_mail_.load(std::memory_order_acquire) &&
-      !has_urgent_mail_.load(std::memory_order_acquire)) {
+  if (ready_.empty() && own_posted_.empty() && own_urgent_posted_.empty() &&
+      !has_posted_.load(std::memory_order_acquire) &&
+      !has_urgent_posted_.load(std::memory_order_acquire)) {
     return false;
   }
   const int64_t began = lane_->now();
-  run_mail();
+  run_posted();
   run_ready();
   reuse_retired();
-  let_go_of_ended();
+  release_ended();
   busy_ns_.add(lane_->now() - began);
   return true;
 }
@@ -223,10 +222,10 @@ void TaskLane::run_ready() {
 
 void TaskLane::on_lane_stop() {
   {
-    const std::lock_guard lock(mail_mutex_);
+    const std::lock_guard lock(posted_mutex_);
     stopping_ = true;
   }
-  while (run_mail()) {
+  while (run_posted()) {
   }
   const Status status = base::cancelled("{} is stopping", options_.name);
   while (!waiting_.empty()) {
@@ -235,9 +234,9 @@ void TaskLane::on_lane_stop() {
   }
   for (const auto& step : steps_in_order()) {
     if (step->running()) finish(step, status, false);
-    step->refuse_questions(status);
+    step->refuse_receive_requests(status);
   }
-  one_way_->drop();
+  async_pushes_->drop();
   ahead_->throw_all_away();
   steps_.clear();
   retired_.clear();
@@ -247,8 +246,8 @@ void TaskLane::on_lane_stop() {
 }
 
 /// By number: the order of the map is another one in each run.
-std::vector<base::CountedPtr<StepState>> TaskLane::steps_in_order() const {
-  std::vector<base::CountedPtr<StepState>> out;
+std::vector<base::RefPtr<StepState>> TaskLane::steps_in_order() const {
+  std::vector<base::RefPtr<StepState>> out;
   for (const auto& [number, step] : steps_) out.push_back(step);
   std::sort(out.begin(), out.end(),
             [](const auto& one, const auto& other) { return one->number() < other->number(); });
@@ -256,7 +255,7 @@ std::vector<base::CountedPtr<StepState>> TaskLane::steps_in_order() const {
 }
 
 void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProgram>> programs,
-                             std::shared_ptr<Space> own) {
+                             std::shared_ptr<Container> own) {
   // Programs and their steps belong to the lane.
   post([this, id, programs = std::move(programs), own = std::move(own)]() mutable {
     for (const WaitingCall& call : waiting_.take_all(id)) {
@@ -274,18 +273,19 @@ void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProg
   });
 }
 
-void TaskLane::when_one_way_done(uint64_t session, const std::function<void(const Status&)>& done) {
+void TaskLane::when_async_pushes_done(uint64_t session,
+                                      const std::function<void(const Status&)>& done) {
   const bool posted = post([this, session, done] {
     ahead_->forget(session);
-    one_way_->when_done(session, done);
+    async_pushes_->when_done(session, done);
   });
   if (!posted) done({});
 }
 
-void TaskLane::lose_one_way(uint64_t session, const std::string& task, const Status& why) {
+void TaskLane::lose_async_pushes(uint64_t session, const std::string& task, const Status& why) {
   post([this, session, task, why] {
     ahead_->lose(session, task);
-    one_way_->lose(session, task, why);
+    async_pushes_->lose(session, task, why);
   });
 }
 
@@ -309,11 +309,10 @@ void TaskLane::read_figures(metrics::Readings* into) const {
   if (ahead_ != nullptr) ahead_->figures().read(into);
 }
 
-Result<base::CountedPtr<SessionProgram>> TaskLane::known(uint64_t session, uint64_t program) {
+Result<base::RefPtr<SessionProgram>> TaskLane::known(uint64_t session, uint64_t program) {
   const auto found = known_.find({session, program});
   if (found != known_.end()) return found->second;
-  SR_ASSIGN_OR_RETURN(base::CountedPtr<SessionProgram> made,
-                      programs_->find(session, program, index_));
+  SR_ASSIGN_OR_RETURN(base::RefPtr<SessionProgram> made, programs_->find(session, program, index_));
   return known_[{session, program}] = std::move(made);
 }
 
@@ -359,7 +358,7 @@ void TaskLane::run_from_elsewhere(ProgramCall* call, const Done& done) {
 }
 
 /// Begins it, at once or when the lane has nothing else to do.
-void TaskLane::take(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
+void TaskLane::take(ProgramCall* call, const base::RefPtr<SessionProgram>& program,
                     const std::shared_ptr<exec::StopSignal>& stop, Done* done) {
   running_.add(1);
   if (call->goes_on && !waiting_.has(call->session)) return begin(call, program, stop, done);
@@ -386,7 +385,7 @@ void TaskLane::begin_waiting() {
   waiting_.give_back(std::move(next.call.feeds));
 }
 
-void TaskLane::begin(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
+void TaskLane::begin(ProgramCall* call, const base::RefPtr<SessionProgram>& program,
                      const std::shared_ptr<exec::StopSignal>& stop, Done* done) {
   const Status begun = try_begin(call, program, stop, done);
   if (begun.ok()) return;
@@ -416,7 +415,7 @@ void TaskLane::raise(uint64_t step) {
     }
   }
   if (!any_signals_.load(std::memory_order_acquire)) return;
-  // So that a long step sees it before the lane comes to the mail.
+  // So that a long step sees it before the lane comes to what was posted.
   const std::lock_guard lock(signals_mutex_);
   const auto found = signals_.find(step);
   if (found != signals_.end()) found->second->raise(exec::StopSignal::Reason::kCancelled);
@@ -434,7 +433,7 @@ void TaskLane::cancel(uint64_t step) {
     cancel_waiting(step);
     const auto found = steps_.find(step);
     if (found == steps_.end()) return;
-    const base::CountedPtr<StepState> state = found->second;
+    const base::RefPtr<StepState> state = found->second;
     if (!state->is_blocked()) return;
     if (state->calls()->any_open()) {
       state->calls()->cancel();
@@ -450,52 +449,51 @@ void TaskLane::end_step(uint64_t step) {
     cancel_waiting(step);
     const auto found = steps_.find(step);
     if (found == steps_.end()) return;
-    const base::CountedPtr<StepState> state = found->second;
+    const base::RefPtr<StepState> state = found->second;
     if (state->running()) finish(state, base::cancelled("the step was ended"), true);
     if (state->is_asked()) {
-      state->refuse_questions(base::aborted("{}: the step has ended", options_.name));
+      state->refuse_receive_requests(base::aborted("{}: the step has ended", options_.name));
     }
     forget(step);
   });
 }
 
 void TaskLane::ask(uint64_t step, std::span<const ports::RendezvousKey> keys,
-                   const base::CountedPtr<Task::Taker>& taker) {
+                   const base::RefPtr<Task::Receiver>& receiver) {
   bool taken = !stopping_.load(std::memory_order_relaxed);
-  if (taken && lane_->on_lane()) return answer(step, keys, taker);
-  taken = taken && post_urgent([this, step, held = std::vector(keys.begin(), keys.end()), taker] {
-            answer(step, held, taker);
-          });
-  if (!taken) taker->end(stopping());
+  if (taken && lane_->on_lane()) return answer(step, keys, receiver);
+  taken = taken && post_urgent([this, step, held = std::vector(keys.begin(), keys.end()),
+                                receiver] { answer(step, held, receiver); });
+  if (!taken) receiver->end(stopping());
 }
 
 void TaskLane::answer(uint64_t step, std::span<const ports::RendezvousKey> keys,
-                      const base::CountedPtr<Task::Taker>& taker) {
-  state_of(step)->answer(keys, taker);
+                      const base::RefPtr<Task::Receiver>& receiver) {
+  state_of(step)->answer(keys, receiver);
   forget_if_idle(step);
 }
 
-void TaskLane::withdraw(uint64_t step, const base::CountedPtr<Task::Taker>& taker) {
-  post([this, step, taker] {
+void TaskLane::withdraw(uint64_t step, const base::RefPtr<Task::Receiver>& receiver) {
+  post([this, step, receiver] {
     const auto found = steps_.find(step);
     if (found == steps_.end()) return;
-    found->second->withdraw(taker);
+    found->second->withdraw(receiver);
     forget_if_idle(step);
   });
 }
 
-/// Known from questions only, and none is open: its own part never began.
+/// Known from receive requests only, and none is open: its own part never began.
 void TaskLane::forget_if_idle(uint64_t step) {
   const auto found = steps_.find(step);
   if (found != steps_.end() && found->second->is_idle()) forget(step);
 }
 
-base::CountedPtr<StepState> TaskLane::state_of(uint64_t step) {
-  base::CountedPtr<StepState>& state = steps_[step];
+base::RefPtr<StepState> TaskLane::state_of(uint64_t step) {
+  base::RefPtr<StepState>& state = steps_[step];
   if (state != nullptr) return state;
   state = spare_.take();
   if (state == nullptr) {
-    state = base::CountedPtr<StepState>::make(step, peers_, this);
+    state = base::RefPtr<StepState>::make(step, peers_, this);
   } else {
     state->renew(step);
   }
@@ -511,7 +509,7 @@ void TaskLane::forget(uint64_t step) {
 
 /// What is known of steps that have gone serves for others, where nobody else knows it any more.
 void TaskLane::reuse_retired() {
-  for (base::CountedPtr<StepState>& state : retired_) {
+  for (base::RefPtr<StepState>& state : retired_) {
     if (!state->has_one_holder()) continue;
     state->clear();
     spare_.put(std::move(state));
@@ -528,7 +526,7 @@ template <class Tell>
 void TaskLane::tell_step(uint64_t number, Tell tell) {
   const auto found = steps_.find(number);
   if (found == steps_.end() || !found->second->running()) return;
-  const base::CountedPtr<StepState> step = found->second;
+  const base::RefPtr<StepState> step = found->second;
   tell(step.get());
   stop_if_failed(step.get());
   step->step()->look_again();
@@ -549,34 +547,36 @@ void TaskLane::arrived(uint64_t step, const ports::RendezvousKey& key,
   if (lane_->on_lane()) {
     return tell_step(step, [&](StepState* state) { state->arrived(key, values); });
   }
-  auto held = std::make_shared<ports::Parcel>(std::make_move_iterator(values.begin()),
-                                              std::make_move_iterator(values.end()));
+  auto held = std::make_shared<ports::TensorGroup>(std::make_move_iterator(values.begin()),
+                                                   std::make_move_iterator(values.end()));
   post_urgent([this, step, key, held] {
     tell_step(step, [&](StepState* state) { state->arrived(key, *held); });
   });
 }
 
-void TaskLane::ended(uint64_t step, const Peers::Question* question, const Status& status) {
+void TaskLane::ended(uint64_t step, const Peers::ReceiveRequest* receive_request,
+                     const Status& status) {
   if (stopping_.load(std::memory_order_relaxed)) return;
   if (lane_->on_lane()) {
-    return tell_step(step, [&](StepState* state) { state->ended(question, status); });
+    return tell_step(step, [&](StepState* state) { state->ended(receive_request, status); });
   }
-  post_urgent([this, step, question, status] {
-    tell_step(step, [&](StepState* state) { state->ended(question, status); });
+  post_urgent([this, step, receive_request, status] {
+    tell_step(step, [&](StepState* state) { state->ended(receive_request, status); });
   });
 }
 
-Status TaskLane::try_begin(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
+Status TaskLane::try_begin(ProgramCall* call, const base::RefPtr<SessionProgram>& program,
                            const std::shared_ptr<exec::StopSignal>& stop, Done* done) {
   if (stop != nullptr ? stop->raised() : program->stop->raised()) {
     return base::cancelled("the step was cancelled");
   }
   // What comes from elsewhere to run here alone is no step of those who drive.
-  if (Status lost = call->whole ? Status() : one_way_->take_failure(call->session); !lost.ok()) {
+  if (Status lost = call->whole ? Status() : async_pushes_->take_failure(call->session);
+      !lost.ok()) {
     ahead_->throw_away(call->session);
     return lost;
   }
-  const base::CountedPtr<StepState> state = state_of(call->step);
+  const base::RefPtr<StepState> state = state_of(call->step);
   if (state->begun()) return is_here(call->step);
   if (!call->whole && !recent_steps_.add(call->step)) {
     forget_if_idle(call->step);
@@ -592,9 +592,10 @@ Status TaskLane::try_begin(ProgramCall* call, const base::CountedPtr<SessionProg
   }
   state->session = call->session;
   state->whole = call->whole;
-  state->pull_ahead_ms = call->pull_ahead_ms;
+  state->pull_prefetch_ms = call->pull_prefetch_ms;
   state->turns = std::move(call->turns);
-  if (call->pull_ahead_ms > 0) ahead_->begin(call->session, call->program, call->pull_ahead_ms);
+  if (call->pull_prefetch_ms > 0)
+    ahead_->begin(call->session, call->program, call->pull_prefetch_ms);
   steps_begun_.add(1);
   give_back_later();
   state->start(std::move(calling), std::move(*done));
@@ -608,9 +609,9 @@ Status TaskLane::feed(ProgramCall* call, StepState* state, std::unique_ptr<Calli
   LoadedProgram& loaded = *state->program()->loaded;
   std::unique_ptr<CallingStep> calling = loaded.idle.take();
   if (calling == nullptr) {
-    calling =
-        std::make_unique<CallingStep>(loaded.bound.get(), &pool_, peers_, lane_.get(),
-                                      one_way_.get(), ahead_.get(), [this] { run_urgent_mail(); });
+    calling = std::make_unique<CallingStep>(loaded.bound.get(), &pool_, peers_, lane_.get(),
+                                            async_pushes_.get(), ahead_.get(),
+                                            [this] { run_urgent_posted(); });
   }
   exec::Step* const step = &calling->step;
   // A call that has come to its place makes none.
@@ -618,11 +619,11 @@ Status TaskLane::feed(ProgramCall* call, StepState* state, std::unique_ptr<Calli
     const auto on_answer = [this, number = state->number()] {
       const auto found = steps_.find(number);
       if (found == steps_.end()) return;
-      const base::CountedPtr<StepState> step = found->second;
+      const base::RefPtr<StepState> step = found->second;
       stop_if_failed(step.get());
       wake(step);
     };
-    calling->calls.begin(call->session, call->trace, on_answer, call->pull_ahead_ms > 0);
+    calling->calls.begin(call->session, call->trace, on_answer, call->pull_prefetch_ms > 0);
   }
   if (call->trace != 0) {
     state->trace =
@@ -645,7 +646,7 @@ Status TaskLane::feed(ProgramCall* call, StepState* state, std::unique_ptr<Calli
   return {};
 }
 
-void TaskLane::wake(const base::CountedPtr<StepState>& step) {
+void TaskLane::wake(const base::RefPtr<StepState>& step) {
   if (!step->is_blocked()) return;
   step->blocked = false;
   add(&blocked_, -1);
@@ -661,17 +662,17 @@ void TaskLane::wake_all() {
 /// A push that a step of `session` did not wait for has failed: a step that waits may wait for what
 /// does not come now.
 void TaskLane::tell_drivers(uint64_t session) {
-  if (!one_way_->any_failure()) return;
+  if (!async_pushes_->any_failure()) return;
   for (const auto& step : steps_in_order()) {
     if (step->session == session && !step->whole) wake(step);
   }
 }
 
-void TaskLane::advance(const base::CountedPtr<StepState>& state) {
-  // It may have been ended by mail since it became ready.
+void TaskLane::advance(const base::RefPtr<StepState>& state) {
+  // It may have been ended by a posted function since it became ready.
   if (!state->running()) return;
-  if (one_way_->any_failure() && !state->whole) {
-    const Status lost = one_way_->take_failure(state->session);
+  if (async_pushes_->any_failure() && !state->whole) {
+    const Status lost = async_pushes_->take_failure(state->session);
     if (!lost.ok()) {
       ahead_->throw_away(state->session);
       return finish(state, lost, false);
@@ -684,10 +685,10 @@ void TaskLane::advance(const base::CountedPtr<StepState>& state) {
     return finish(state, derived ? base::cancelled("the step was cancelled") : called, derived);
   }
   // What lasts is looked at when the step may have gone.
-  const base::CountedPtr<SessionProgram> program = state->program();
-  const resources::Manager& manager = program->loaded->space->manager;
+  const base::RefPtr<SessionProgram> program = state->program();
+  const resources::Manager& manager = program->loaded->container->manager;
   const uint64_t changes = manager.changes();
-  const base::CountedPtr<StepTurns> turns = state->turns;
+  const base::RefPtr<StepTurns> turns = state->turns;
   const bool has_turn = turns == nullptr || turns->is_turn_of(state->number());
   const int64_t began = turns == nullptr ? 0 : lane_->now();
   const Result<exec::Step::Progress> progress =
@@ -764,8 +765,7 @@ void TaskLane::give_back_unused() {
 }
 
 /// Ends this task's part of a step.
-void TaskLane::finish(const base::CountedPtr<StepState>& state, const Status& status,
-                      bool derived) {
+void TaskLane::finish(const base::RefPtr<StepState>& state, const Status& status, bool derived) {
   ProgramResult result;
   result.status = status;
   result.derived = derived && !status.ok();
@@ -794,7 +794,7 @@ void TaskLane::finish(const base::CountedPtr<StepState>& state, const Status& st
   }
   if (state->from_elsewhere()) forget_signal(state->number());
   StepState::Finished finished = state->finish(status);
-  const base::CountedPtr<SessionProgram> program = finished.program;
+  const base::RefPtr<SessionProgram> program = finished.program;
   if (state->whole) forget(state->number());
   if (finished.step->calls.any_open()) {
     finished.step->calls.drop();
@@ -802,19 +802,20 @@ void TaskLane::finish(const base::CountedPtr<StepState>& state, const Status& st
   } else {
     program->loaded->idle.put(std::move(finished.step));
   }
-  if (state->pull_ahead_ms > 0) {
+  if (state->pull_prefetch_ms > 0) {
     const bool is_plain = status.ok() && state->trace == nullptr;
-    ahead_->end(state->session, is_plain ? program->loaded->ahead : nullptr, state->pull_ahead_ms);
+    ahead_->end(state->session, is_plain ? program->loaded->ahead : nullptr,
+                state->pull_prefetch_ms);
   }
   finished.done(result);
   result.fetches.clear();
   if (result.fetches.capacity() > spare_fetches_.capacity()) {
     spare_fetches_ = std::move(result.fetches);
   }
-  let_go_of_ended();
+  release_ended();
 }
 
-void TaskLane::let_go_of_ended() {
+void TaskLane::release_ended() {
   if (ending_.empty()) return;
   bool was_last = false;
   std::erase_if(ending_, [&was_last](const auto& one) {

@@ -29,7 +29,7 @@ namespace sidereal::task {
 /// Runs the steps that are its own, each until it must wait. Nothing they use is locked by another
 /// lane, but what several lanes share by name.
 /// Thread: any, except what says otherwise. What its own thread says goes through no lock.
-class TaskLane final : public Peers::Asker, private lane::Driver, private lane::StopHook {
+class TaskLane final : public Peers::Requester, private lane::Driver, private lane::StopHook {
  public:
   using Done = Task::Done;
 
@@ -55,20 +55,21 @@ class TaskLane final : public Peers::Asker, private lane::Driver, private lane::
   void cancel(uint64_t step);
   void end_step(uint64_t step);
   void ask(uint64_t step, std::span<const ports::RendezvousKey> keys,
-           const base::CountedPtr<Task::Taker>& taker);
-  void withdraw(uint64_t step, const base::CountedPtr<Task::Taker>& taker);
+           const base::RefPtr<Task::Receiver>& receiver);
+  void withdraw(uint64_t step, const base::RefPtr<Task::Receiver>& receiver);
 
   Result<tensor::Tensor> allocate(tensor::DType dtype, const tensor::Shape& shape) override;
   void arrived(uint64_t step, const ports::RendezvousKey& key,
                std::span<tensor::Tensor> values) override;
-  void ended(uint64_t step, const Peers::Question* question, const Status& status) override;
+  void ended(uint64_t step, const Peers::ReceiveRequest* receive_request,
+             const Status& status) override;
 
   /// Ends the steps of a session and lets go of its programs.
   void close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProgram>> programs,
-                     std::shared_ptr<Space> own);
-  /// Those of OneWayCalls; when the lane is stopping, `done` is called by the caller's thread.
-  void when_one_way_done(uint64_t session, const std::function<void(const Status&)>& done);
-  void lose_one_way(uint64_t session, const std::string& task, const Status& why);
+                     std::shared_ptr<Container> own);
+  /// Those of AsyncPushes; when the lane is stopping, `done` is called by the caller's thread.
+  void when_async_pushes_done(uint64_t session, const std::function<void(const Status&)>& done);
+  void lose_async_pushes(uint64_t session, const std::string& task, const Status& why);
   /// Has steps that wait for what steps share look again. False once the lane is stopping.
   bool look_again();
   /// The same, after what lasts was forgotten.
@@ -80,51 +81,51 @@ class TaskLane final : public Peers::Asker, private lane::Driver, private lane::
  private:
   [[nodiscard]] Status stopping() const;
   [[nodiscard]] static Status is_here(uint64_t step);
-  Result<base::CountedPtr<SessionProgram>> known(uint64_t session, uint64_t program);
+  Result<base::RefPtr<SessionProgram>> known(uint64_t session, uint64_t program);
   static void fail(const Done& done, const Status& status, bool derived = false);
   void run_from_elsewhere(ProgramCall* call, const Done& done);
   void raise(uint64_t step);
   void forget_signal(uint64_t step);
   void forget_if_idle(uint64_t step);
-  base::CountedPtr<StepState> state_of(uint64_t step);
+  base::RefPtr<StepState> state_of(uint64_t step);
   void forget(uint64_t step);
-  [[nodiscard]] std::vector<base::CountedPtr<StepState>> steps_in_order() const;
+  [[nodiscard]] std::vector<base::RefPtr<StepState>> steps_in_order() const;
   void reuse_retired();
   void answer(uint64_t step, std::span<const ports::RendezvousKey> keys,
-              const base::CountedPtr<Task::Taker>& taker);
+              const base::RefPtr<Task::Receiver>& receiver);
   template <class Tell>
   void tell_step(uint64_t number, Tell tell);
 
   bool poll() override;
   bool poll_idle() override;
   void on_lane_stop() override;
-  bool put(std::vector<std::function<void()>>* mail, std::atomic<bool>* has_mail,
+  bool put(std::vector<std::function<void()>>* posted, std::atomic<bool>* has_posted,
            std::function<void()> fn);
-  bool run_mail();
-  void run_urgent_mail();
+  bool run_posted();
+  void run_urgent_posted();
   static void stop_if_failed(StepState* state);
   void run_ready();
-  void take(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
+  void take(ProgramCall* call, const base::RefPtr<SessionProgram>& program,
             const std::shared_ptr<exec::StopSignal>& stop, Done* done);
   void begin_waiting();
-  void begin(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
+  void begin(ProgramCall* call, const base::RefPtr<SessionProgram>& program,
              const std::shared_ptr<exec::StopSignal>& stop, Done* done);
   void refuse(uint64_t step, const std::shared_ptr<exec::StopSignal>& stop, const Done& done,
               const Status& why, bool derived);
   void cancel_waiting(uint64_t step);
-  Status try_begin(ProgramCall* call, const base::CountedPtr<SessionProgram>& program,
+  Status try_begin(ProgramCall* call, const base::RefPtr<SessionProgram>& program,
                    const std::shared_ptr<exec::StopSignal>& stop, Done* done);
   Status feed(ProgramCall* call, StepState* state, std::unique_ptr<CallingStep>* out);
-  void wake(const base::CountedPtr<StepState>& step);
+  void wake(const base::RefPtr<StepState>& step);
   void wake_all();
   void tell_drivers(uint64_t session);
-  void advance(const base::CountedPtr<StepState>& state);
+  void advance(const base::RefPtr<StepState>& state);
   void pass_turn(StepState* state);
   void note_wait(StepTurns* turns, uint64_t step);
   void give_back_later();
   void give_back_unused();
-  void finish(const base::CountedPtr<StepState>& state, const Status& status, bool derived);
-  void let_go_of_ended();
+  void finish(const base::RefPtr<StepState>& state, const Status& status, bool derived);
+  void release_ended();
 
   const TaskOptions& options_;
   const int index_;
@@ -132,12 +133,12 @@ class TaskLane final : public Peers::Asker, private lane::Driver, private lane::
   const std::function<void()> on_change_;
   std::unique_ptr<lane::Lane> lane_;
 
-  std::mutex mail_mutex_;
-  std::vector<std::function<void()>> mail_;
+  std::mutex posted_mutex_;
+  std::vector<std::function<void()>> posted_;
   /// What does not wait for a step that computes: it ends and begins none.
-  std::vector<std::function<void()>> urgent_mail_;
-  std::atomic<bool> has_mail_ = false;
-  std::atomic<bool> has_urgent_mail_ = false;
+  std::vector<std::function<void()>> urgent_posted_;
+  std::atomic<bool> has_posted_ = false;
+  std::atomic<bool> has_urgent_posted_ = false;
   std::atomic<bool> stopping_ = false;  // Changed with mail_mutex_.
 
   // Of steps that other threads began, and may end.
@@ -163,18 +164,18 @@ class TaskLane final : public Peers::Asker, private lane::Driver, private lane::
 
   // The lane's own.
   Peers* peers_ = nullptr;
-  base::RingQueue<std::function<void()>> own_mail_;
-  base::RingQueue<std::function<void()>> own_urgent_mail_;
+  base::RingQueue<std::function<void()>> own_posted_;
+  base::RingQueue<std::function<void()>> own_urgent_posted_;
   exec::BufferPool pool_;
-  std::unique_ptr<OneWayCalls> one_way_;
-  std::unique_ptr<PullsAhead> ahead_;
+  std::unique_ptr<AsyncPushes> async_pushes_;
+  std::unique_ptr<PrefetchedPulls> ahead_;
   std::unique_ptr<exec::Workers> workers_;
-  absl::flat_hash_map<std::pair<uint64_t, uint64_t>, base::CountedPtr<SessionProgram>> known_;
-  absl::flat_hash_map<uint64_t, base::CountedPtr<StepState>> steps_;
-  std::vector<base::CountedPtr<StepState>> retired_;        // Have gone in this turn.
-  IdleList<StepState, base::CountedPtr<StepState>> spare_;  // Empty.
+  absl::flat_hash_map<std::pair<uint64_t, uint64_t>, base::RefPtr<SessionProgram>> known_;
+  absl::flat_hash_map<uint64_t, base::RefPtr<StepState>> steps_;
+  std::vector<base::RefPtr<StepState>> retired_;        // Have gone in this turn.
+  IdleList<StepState, base::RefPtr<StepState>> spare_;  // Empty.
   RecentIds recent_steps_;
-  base::RingQueue<base::CountedPtr<StepState>> ready_;
+  base::RingQueue<base::RefPtr<StepState>> ready_;
   WaitingCalls waiting_;
   std::vector<tensor::Tensor> spare_fetches_;  // Memory for the next result's.
   // What steps use is given back when none has used it for a while.
@@ -183,7 +184,7 @@ class TaskLane final : public Peers::Asker, private lane::Driver, private lane::
   size_t bytes_given_back_ = 0;          // Since the system got them.
   int64_t begun_at_last_give_back_ = 0;  // Steps.
   /// Steps that have ended before the answers of their calls have come.
-  std::vector<std::pair<base::CountedPtr<SessionProgram>, std::unique_ptr<CallingStep>>> ending_;
+  std::vector<std::pair<base::RefPtr<SessionProgram>, std::unique_ptr<CallingStep>>> ending_;
 };
 
 }  // namespace sidereal::task

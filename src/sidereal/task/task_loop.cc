@@ -115,9 +115,9 @@ TaskLoop::TaskLoop(Task* task, int lane, TaskLoopOptions options,
       options_(std::move(options)),
       reader_(std::move(reader)),
       listener_(listener),
-      turns_(base::CountedPtr<StepTurns>::make(options_.in_order,
-                                               static_cast<size_t>(options_.steps_in_flight),
-                                               [this] { schedule(); })),
+      turns_(base::RefPtr<StepTurns>::make(options_.in_order,
+                                           static_cast<size_t>(options_.steps_in_flight),
+                                           [this] { schedule(); })),
       auc_(options_.auc_window_rows) {
   // Some more than compute at once, so that acknowledgements are rarely waited for.
   const int64_t flights = options_.steps_in_flight + (options_.in_order ? 2 : 0);
@@ -452,7 +452,7 @@ void OwnSteps::start(const Begin& step) {
   call_.trace = step.trace;
   call_.number = step.number;
   call_.goes_on = true;
-  call_.pull_ahead_ms = options_.pull_ahead_ms;
+  call_.pull_prefetch_ms = options_.pull_prefetch_ms;
   call_.turns = step.turns;
   call_.stop = options_.stop;
   step.turns->add(call_.step);

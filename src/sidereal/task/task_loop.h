@@ -28,7 +28,7 @@ class LoopSteps {
     size_t flight = 0;  ///< Names it until it has ended.
     uint64_t number = 0;
     int32_t trace = 0;  ///< 0: none.
-    base::CountedPtr<StepTurns> turns;
+    base::RefPtr<StepTurns> turns;
     std::vector<tensor::Tensor>* feeds = nullptr;  ///< In the order of the loop; stay as they are.
   };
   /// Begins a step, whose end goes to TaskLoop::ended(), maybe before this returns.
@@ -144,7 +144,7 @@ class TaskLoop final : private lane::StopHook {
   LoopListener* const listener_;
   LoopSteps* steps_ = nullptr;
   std::shared_ptr<const void> owner_;
-  base::CountedPtr<StepTurns> turns_;
+  base::RefPtr<StepTurns> turns_;
   std::unique_ptr<DataReady> data_ready_;
   std::vector<std::unique_ptr<Flight>> flights_;
   std::vector<size_t> idle_;
@@ -185,7 +185,7 @@ class OwnSteps final : public LoopSteps {
     uint64_t first_step = 0;      ///< Random.
     std::vector<size_t> feeds;    ///< By feed of the program: which of the loop's it is.
     std::vector<size_t> fetches;  ///< By fetch of the program: which of the loop's it is.
-    int64_t pull_ahead_ms = 0;
+    int64_t pull_prefetch_ms = 0;
     const exec::StopSignal* stop = nullptr;  ///< Borrowed.
   };
   /// Both are borrowed.

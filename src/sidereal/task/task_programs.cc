@@ -32,17 +32,17 @@ Result<size_t> peers_of(const program::Program& program) {
 
 /// What the Recv instructions bring that run in every step, whatever its branches and loops do.
 Result<std::vector<Receives>> receives_of(const program::Program& program) {
-  std::map<size_t, std::vector<Receives::Parcel>> by_peer;
+  std::map<size_t, std::vector<Receives::TensorGroup>> by_peer;
   for (const program::Instruction& instruction : program.instructions) {
     if (instruction.op != "Recv") continue;
     SR_ASSIGN_OR_RETURN(const size_t peer, peer_of(instruction));
-    Receives::Parcel& one = by_peer[peer].emplace_back();
+    Receives::TensorGroup& one = by_peer[peer].emplace_back();
     SR_ASSIGN_OR_RETURN(one.edge, ir::get_attr<int64_t>(instruction.attrs, "edge"));
     one.count = instruction.outputs.size();
   }
   std::vector<Receives> out;
-  for (auto& [peer, parcels] : by_peer) {
-    out.push_back({.peer = peer, .parcels = std::move(parcels)});
+  for (auto& [peer, tensor_groups] : by_peer) {
+    out.push_back({.peer = peer, .tensor_groups = std::move(tensor_groups)});
   }
   return out;
 }
@@ -71,9 +71,9 @@ TaskPrograms::TaskPrograms(const TaskOptions& options) : options_(options) {
   set_environment(shared_.get());
 }
 
-void TaskPrograms::set_environment(Space* space) const {
-  space->environment.resources = &space->manager;
-  space->environment.host_functions = options_.host_functions.get();
+void TaskPrograms::set_environment(Container* container) const {
+  container->environment.resources = &container->manager;
+  container->environment.host_functions = options_.host_functions.get();
 }
 
 Status TaskPrograms::unknown_session() const {
@@ -86,10 +86,10 @@ Status TaskPrograms::unknown_program(uint64_t program) const {
 }
 
 Status TaskPrograms::open_session(uint64_t id, bool isolated) {
-  Session session{.space = shared_, .isolated = isolated};
+  Session session{.container = shared_, .isolated = isolated};
   if (isolated) {
-    session.space = std::make_shared<Space>();
-    set_environment(session.space.get());
+    session.container = std::make_shared<Container>();
+    set_environment(session.container.get());
   }
   const std::lock_guard lock(mutex_);
   if (sessions_.contains(id)) {
@@ -114,7 +114,7 @@ TaskPrograms::Closed TaskPrograms::close_session(uint64_t id) {
   for (auto& [key, registered] : session.programs) {
     out.programs[static_cast<size_t>(key.second)].push_back(std::move(registered.program));
   }
-  if (session.isolated) out.own = std::move(session.space);
+  if (session.isolated) out.own = std::move(session.container);
   return out;
 }
 
@@ -145,7 +145,7 @@ Status TaskPrograms::keep(Session* session, const Key& key, Registered registere
   // Somebody may have been faster: there is one for a lane, however many bind it.
   std::shared_ptr<LoadedProgram>& program = registered.program;
   std::weak_ptr<LoadedProgram>& known =
-      programs_[{program->space.get(), {program->hash, key.second}}];
+      programs_[{program->container.get(), {program->hash, key.second}}];
   if (std::shared_ptr<LoadedProgram> first = known.lock()) {
     program = std::move(first);
   } else {
@@ -171,14 +171,14 @@ Result<uint64_t> TaskPrograms::add(uint64_t session, NewProgram program, int lan
   Registered made = {
       .program = nullptr,
       .peers = std::make_shared<const std::vector<ports::TensorSource>>(std::move(program.peers))};
-  std::shared_ptr<Space> space;
+  std::shared_ptr<Container> container;
   {
     const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(session);
     if (found == sessions_.end()) return unknown_session();
-    space = found->second.space;
+    container = found->second.container;
     SR_RETURN_IF_ERROR(check_room(found->second, key, bytes));
-    const auto known = programs_.find({space.get(), {hash, lane}});
+    const auto known = programs_.find({container.get(), {hash, lane}});
     if (known != programs_.end()) made.program = known->second.lock();
     if (made.program != nullptr) {
       SR_RETURN_IF_ERROR(keep(&found->second, key, std::move(made), bytes));
@@ -186,7 +186,7 @@ Result<uint64_t> TaskPrograms::add(uint64_t session, NewProgram program, int lan
     }
   }
   SR_ASSIGN_OR_RETURN(program::Program decoded, program::decode(program.bytes));
-  SR_ASSIGN_OR_RETURN(made.program, load(std::move(decoded), hash, std::move(space), lane));
+  SR_ASSIGN_OR_RETURN(made.program, load(std::move(decoded), hash, std::move(container), lane));
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return unknown_session();
@@ -195,7 +195,7 @@ Result<uint64_t> TaskPrograms::add(uint64_t session, NewProgram program, int lan
 }
 
 Result<std::shared_ptr<LoadedProgram>> TaskPrograms::load(program::Program program, uint64_t hash,
-                                                          std::shared_ptr<Space> space,
+                                                          std::shared_ptr<Container> container,
                                                           int lane) const {
   auto out = std::make_shared<LoadedProgram>();
   out->lane = lane;
@@ -206,10 +206,10 @@ Result<std::shared_ptr<LoadedProgram>> TaskPrograms::load(program::Program progr
     return base::failed_precondition("{}: a program calls other tasks, which this protocol cannot",
                                      options_.name);
   }
-  out->ahead = ahead_calls(program);
-  out->space = std::move(space);
-  SR_ASSIGN_OR_RETURN(
-      out->bound, exec::BoundProgram::bind(std::move(program), kernels_, out->space->environment));
+  out->ahead = prefetched_calls(program);
+  out->container = std::move(container);
+  SR_ASSIGN_OR_RETURN(out->bound, exec::BoundProgram::bind(std::move(program), kernels_,
+                                                           out->container->environment));
   return out;
 }
 
@@ -229,14 +229,14 @@ Status TaskPrograms::check(uint64_t session, uint64_t program, int64_t feeds) co
   return check_feeds(*registered->program, feeds);
 }
 
-Result<base::CountedPtr<SessionProgram>> TaskPrograms::find(uint64_t session, uint64_t program,
-                                                            int lane) const {
+Result<base::RefPtr<SessionProgram>> TaskPrograms::find(uint64_t session, uint64_t program,
+                                                        int lane) const {
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return unknown_session();
   const auto exact = found->second.programs.find({program, lane});
   if (exact != found->second.programs.end()) {
-    auto out = base::CountedPtr<SessionProgram>::make();
+    auto out = base::RefPtr<SessionProgram>::make();
     out->loaded = exact->second.program;
     out->peers = exact->second.peers;
     out->stop = found->second.stop;

@@ -19,7 +19,7 @@
 namespace sidereal::task {
 
 /// What the programs of a session, or of all that share, use by name.
-struct Space {
+struct Container {
   resources::Manager manager;
   exec::Environment environment;
 };
@@ -29,12 +29,13 @@ struct LoadedProgram {
   int lane = 0;
   uint64_t hash = 0;  ///< Of its content.
   size_t peers = 0;   ///< That it names; what each of them is, sessions say.
-  std::shared_ptr<Space> space;
+  std::shared_ptr<Container> container;
   std::unique_ptr<exec::BoundProgram> bound;
   IdleList<CallingStep> idle;
-  uint64_t trimmed = 0;                     ///< When the lane last trimmed it.
-  std::vector<Receives> receives;           ///< Whatever its branches and loops do.
-  std::shared_ptr<const AheadCalls> ahead;  ///< What may be sent before a step; nullptr: nothing.
+  uint64_t trimmed = 0;            ///< When the lane last trimmed it.
+  std::vector<Receives> receives;  ///< Whatever its branches and loops do.
+  std::shared_ptr<const PrefetchedCalls>
+      ahead;  ///< What may be sent before a step; nullptr: nothing.
 };
 
 /// kInvalidArgument for another number of feeds than the program takes.
@@ -56,7 +57,7 @@ class TaskPrograms {
   struct Closed {
     /// Programs by lane; empty: the session was not open.
     std::vector<std::vector<std::shared_ptr<LoadedProgram>>> programs;
-    std::shared_ptr<Space> own;  ///< Of an isolated one.
+    std::shared_ptr<Container> own;  ///< Of an isolated one.
   };
   /// Tells the session's steps to stop.
   Closed close_session(uint64_t id);
@@ -67,7 +68,7 @@ class TaskPrograms {
 
   /// The program for `lane`. kAborted when the session is unknown here, kNotFound when the program
   /// is, or was registered for another lane.
-  Result<base::CountedPtr<SessionProgram>> find(uint64_t session, uint64_t program, int lane) const;
+  Result<base::RefPtr<SessionProgram>> find(uint64_t session, uint64_t program, int lane) const;
 
   [[nodiscard]] resources::Manager& shared() { return shared_->manager; }
   [[nodiscard]] int64_t sessions() const;
@@ -81,14 +82,14 @@ class TaskPrograms {
   };
   using Key = std::pair<uint64_t, int>;  // A program, or what is registered; a lane.
   struct Session {
-    std::shared_ptr<Space> space;
+    std::shared_ptr<Container> container;
     bool isolated = false;
     std::map<Key, Registered> programs = {};
     size_t program_bytes = 0;
     std::shared_ptr<exec::StopSignal> stop = std::make_shared<exec::StopSignal>();
   };
 
-  void set_environment(Space* space) const;
+  void set_environment(Container* container) const;
   [[nodiscard]] Status unknown_session() const;
   [[nodiscard]] Status unknown_program(uint64_t program) const;
   // With mutex_.
@@ -97,17 +98,17 @@ class TaskPrograms {
   [[nodiscard]] const Registered* of_any_lane(const Session& session, uint64_t program) const;
 
   [[nodiscard]] Result<std::shared_ptr<LoadedProgram>> load(program::Program program, uint64_t hash,
-                                                            std::shared_ptr<Space> space,
+                                                            std::shared_ptr<Container> container,
                                                             int lane) const;
 
   const TaskOptions& options_;
   bool can_call_ = false;
   exec::KernelTable kernels_;
-  const std::shared_ptr<Space> shared_ = std::make_shared<Space>();
+  const std::shared_ptr<Container> shared_ = std::make_shared<Container>();
 
   mutable std::mutex mutex_;
   std::map<uint64_t, Session> sessions_;
-  std::map<std::pair<Space*, Key>, std::weak_ptr<LoadedProgram>> programs_;  // By content hash.
+  std::map<std::pair<Container*, Key>, std::weak_ptr<LoadedProgram>> programs_;  // By content hash.
 };
 
 }  // namespace sidereal::task

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "sidereal/base/counted.h"
+#include "sidereal/base/ref_counted.h"
 #include "sidereal/base/ring_queue.h"
 #include "sidereal/exec/stop_signal.h"
 #include "sidereal/task/step_state.h"
@@ -17,7 +17,7 @@ namespace sidereal::task {
 /// A call that has not begun.
 struct WaitingCall {
   ProgramCall call;
-  base::CountedPtr<SessionProgram> program;
+  base::RefPtr<SessionProgram> program;
   std::shared_ptr<exec::StopSignal> stop;  ///< Of a step that another thread began; or nullptr.
   Task::Done done;
   bool cancelled = false;
@@ -35,7 +35,7 @@ class WaitingCalls {
   }
 
   /// Moves from `call`, and leaves it memory for another list of feeds.
-  void add(ProgramCall* call, base::CountedPtr<SessionProgram> program,
+  void add(ProgramCall* call, base::RefPtr<SessionProgram> program,
            std::shared_ptr<exec::StopSignal> stop, Task::Done done) {
     ++sessions_[call->session];
     calls_.push_back({std::move(*call), std::move(program), std::move(stop), std::move(done)});

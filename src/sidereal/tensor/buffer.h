@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "sidereal/base/counted.h"
+#include "sidereal/base/ref_counted.h"
 
 namespace sidereal::tensor {
 
@@ -25,9 +25,9 @@ class OutOfMemory final : public std::bad_alloc {
 /// A block of memory, aligned to 64 bytes; from 2 MiB on, huge pages are asked for.
 /// Resource, shared: tensors, messages being sent and NumPy arrays may hold the same bytes.
 /// Thread: immutable handle; the bytes belong to whoever is said to write them.
-class Buffer final : public base::Counted {
+class Buffer final : public base::RefCounted {
  public:
-  using Ptr = base::CountedPtr<Buffer>;
+  using Ptr = base::RefPtr<Buffer>;
 
   /// Uninitialised memory of at least `bytes` bytes. Throws OutOfMemory when the machine has none,
   /// which ends the process but where a kernel runs.

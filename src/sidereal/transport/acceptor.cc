@@ -143,8 +143,8 @@ class Acceptor::Impl final : public lane::IoHandler, public lane::StopHook, publ
     dead_.push_back(id);
     endpoint_->lane()->flush_later(this);
   }
-  /// A connection that had not shaken hands was closed. Strangers must not fill a disk.
-  void count_stranger(metrics::Counter metrics::LaneMetrics::*counter) {
+  /// A connection that had not shaken hands was closed. Unauthenticated peers must not fill a disk.
+  void count_unauthenticated(metrics::Counter metrics::LaneMetrics::*counter) {
     metrics::LaneMetrics& all = endpoint_->metrics();
     (all.*counter).add();
     const int64_t now = endpoint_->lane()->now();
@@ -203,7 +203,7 @@ Status ServerConnection::open(std::unique_ptr<sys::Stream> stream) {
 }
 
 void ServerConnection::refuse(const Status& why, metrics::Counter metrics::LaneMetrics::*counter) {
-  acceptor_->count_stranger(counter);
+  acceptor_->count_unauthenticated(counter);
   link_.send_error(0, why);
   link_.close();
   closed(why);
@@ -340,7 +340,7 @@ void ServerConnection::end(const Status& why) {
 }
 
 void ServerConnection::make_room() {
-  acceptor_->count_stranger(&metrics::LaneMetrics::refused_over_limit);
+  acceptor_->count_unauthenticated(&metrics::LaneMetrics::refused_over_limit);
   link_.close();
   closed(base::resource_exhausted("too many connections that have not shaken hands"));
 }
@@ -348,11 +348,11 @@ void ServerConnection::make_room() {
 void ServerConnection::on_broken(const Status& why) {
   if (!shaken_) {
     if (why.code() == StatusCode::kUnavailable) {
-      acceptor_->count_stranger(&metrics::LaneMetrics::gone);
+      acceptor_->count_unauthenticated(&metrics::LaneMetrics::gone);
     } else if (why.code() == StatusCode::kUnauthenticated) {
-      acceptor_->count_stranger(&metrics::LaneMetrics::refused_certificate);
+      acceptor_->count_unauthenticated(&metrics::LaneMetrics::refused_certificate);
     } else {
-      acceptor_->count_stranger(&metrics::LaneMetrics::refused_garbage);
+      acceptor_->count_unauthenticated(&metrics::LaneMetrics::refused_garbage);
     }
   }
   closed(

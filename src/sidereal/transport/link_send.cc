@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kCopyBytesMax = 4 << 10;  // payloads copied next to their header
 constexpr size_t kSlicesMax = 128;
 constexpr size_t kFlushBytesMax = 8 << 20;  // per flush, so that reading goes on
-// Errors before the handshake, which strangers may see.
+// Errors before the handshake, which unauthenticated peers may see.
 constexpr size_t kFirstErrorBytesMax = 4096;
 // A connection with fewer waiting bytes than these is not what fills the lane.
 constexpr size_t kShareMin = 64 << 10;

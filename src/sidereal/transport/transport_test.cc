@@ -593,7 +593,7 @@ TEST_F(TransportTest, OnlyLoopbackAddressesAreServed) {
   for (const char* host : {"0.0.0.0", "::"}) {
     const Status status = Acceptor::create(endpoint.get(), {host, 0}, &server_).status();
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << host;
-    EXPECT_TRUE(contains(status, "nothing keeps strangers out")) << status;
+    EXPECT_TRUE(contains(status, "nothing keeps unauthenticated peers out")) << status;
   }
 }
 

@@ -54,7 +54,7 @@ class DeviceParts::SlowRendezvous final : public ports::Rendezvous {
 
   Status send(const ports::RendezvousKey& key, std::span<const Tensor> values) override {
     ++moves;
-    ports::Parcel& copies = copies_[key];
+    ports::TensorGroup& copies = copies_[key];
     for (const Tensor& value : values) {
       copies.push_back(value.dtype() == DType::kString ? value : value.clone());
     }
@@ -80,7 +80,7 @@ class DeviceParts::SlowRendezvous final : public ports::Rendezvous {
  private:
   Dice& dice_;
   LocalRendezvous local_;
-  std::map<ports::RendezvousKey, ports::Parcel> copies_;
+  std::map<ports::RendezvousKey, ports::TensorGroup> copies_;
 };
 
 DeviceParts::DeviceParts(Dice* dice)
@@ -253,7 +253,7 @@ void DrivenCalls::send_ahead(uint64_t step) {
     const auto number = static_cast<int>(i);
     std::unique_ptr<Ahead>& made = ahead_[number] = std::make_unique<Ahead>();
     started_.push_back(make_call(number, step, made.get()));
-    ++sent_ahead;
+    ++prefetched;
   }
 }
 
@@ -270,7 +270,7 @@ Result<bool> DrivenCalls::advance_any() {
   for (size_t i = 0; i < started_.size(); ++i) {
     const size_t at = (first + i) % started_.size();
     Call* const call = started_[at].get();
-    const bool hands_over = call->spec->one_way && call->completion != nullptr;
+    const bool hands_over = call->spec->async_push && call->completion != nullptr;
     if (hands_over && dice_.chance(50)) {
       // What it holds is its own from now on.
       call->feeds = call->copies;

@@ -70,8 +70,8 @@ class DeviceParts final : public Steps {
 
 /// A graph that was cut into a driver and calls; each device has what its steps share. Calls begin
 /// on a device in the order of their starts, and go on and are answered in an order that the dice
-/// choose; one-way ones may be reported done at once, and what may be sent ahead may be asked for
-/// at the end of the step before. A test fails when what is sent changes before. Thread:
+/// choose; asynchronous ones may be reported done at once, and what may be prefetched may be asked
+/// for at the end of the step before. A test fails when what is sent changes before. Thread:
 /// core-local.
 class DrivenCalls final : public Steps, private ports::Exchange {
  public:
@@ -82,13 +82,13 @@ class DrivenCalls final : public Steps, private ports::Exchange {
   Status make(const ir::Graph& graph, const std::string& driver,
               const std::vector<ir::Output>& fetches);
   Result<std::vector<tensor::Tensor>> run(const reference::Values& feeds, uint64_t id) override;
-  /// Begins what was started and has not begun, and uses nothing that was sent ahead: another step
+  /// Begins what was started and has not begun, and uses nothing that was prefetched: another step
   /// of the same driver begins.
   Status make_way();
 
   [[nodiscard]] const partition::PartitionedGraph& parts() const { return parts_; }
   int64_t calls = 0;       ///< Of all steps.
-  int64_t sent_ahead = 0;  ///< Those that came before their steps.
+  int64_t prefetched = 0;  ///< Those that came before their steps.
 
  private:
   struct Call;

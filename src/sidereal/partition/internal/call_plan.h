@@ -53,7 +53,7 @@ struct CallGroup {
   PlaceIndex place = 0;
   int32_t round = 0;              ///< Longest chain of calls of the region that ends with it.
   bool waits = false;             ///< It holds a node that may wait.
-  bool one_way = false;           ///< See pull_push.h.
+  bool async_push = false;        ///< See pull_push.h.
   bool ahead = false;             ///< The same.
   std::vector<ir::NodeId> nodes;  ///< In the graph's order.
   std::set<ir::Output> args;      ///< Made elsewhere, read here.
@@ -157,8 +157,8 @@ bool regroup(CallRegion* region, const std::vector<int32_t>& group_of);
 /// With kLite, merges and delays calls of a region where that is proven to be safe.
 void merge_calls(CallRegion* region);
 
-/// Marks the one-way calls of the whole graph, and in its functions; see pull_push.h.
-void mark_one_way(CallRegion* whole);
+/// Marks the asynchronous pushes of the whole graph, and in its functions; see pull_push.h.
+void mark_async_pushes(CallRegion* whole);
 
 /// True when a call only reads what lasts, if anything: run again, it does no harm.
 bool only_reads(const CallRegion& region, const CallGroup& group);

@@ -14,11 +14,12 @@
 #include "sidereal/task/data_port.h"
 #include "sidereal/wire/frame.h"
 
-/// For tests: servers with data ports that somebody works with while strangers and liars use them.
+/// For tests: servers with data ports that somebody works with while unauthenticated peers and
+/// liars use them.
 namespace sidereal::runtime {
 
 inline constexpr const char* kWorker = "/job:w/replica:0/task:0";
-inline constexpr const char* kStranger = "/job:w/replica:0/task:7";
+inline constexpr const char* kNonmember = "/job:w/replica:0/task:7";
 inline constexpr const char* kPs = "/job:w/replica:0/task:1";
 
 /// Whoever writes to it waits for nobody's word that the last bytes have arrived.
@@ -61,8 +62,8 @@ inline std::string hello_bytes(const wire::Hello& hello) {
 }
 
 /// Who a lane that is not of the cluster says it is.
-inline wire::Hello hello_of_stranger() {
-  return {.incarnation = 5, .task = kStranger, .peer_task = kPs};
+inline wire::Hello hello_of_nonmember() {
+  return {.incarnation = 5, .task = kNonmember, .peer_task = kPs};
 }
 
 inline wire::FrameHeader call_of(task::DataCall kind, uint64_t id) {
@@ -97,7 +98,7 @@ class LanePeer {
   void send(std::string_view bytes) const { raw_.send(bytes); }
   [[nodiscard]] const RawPeer& raw() const { return raw_; }
   /// Says hello; whether that was accepted.
-  bool shake(const wire::Hello& hello = hello_of_stranger()) {
+  bool shake(const wire::Hello& hello = hello_of_nonmember()) {
     send(hello_bytes(hello));
     const std::optional<Frame> answer = read();
     return answer && answer->header.method == wire::Method::kHelloAck;

@@ -16,7 +16,7 @@
 #include "sidereal/runtime/testing/figures.h"
 #include "sidereal/runtime/testing/processes.h"
 
-/// For tests: a server that somebody works with while strangers and liars use its port.
+/// For tests: a server that somebody works with while unauthenticated peers and liars use its port.
 namespace sidereal::runtime {
 
 namespace v1 = session::v1;
@@ -221,7 +221,7 @@ class Hostile : public ::testing::Test {
   grpc::Status receive(const v1::RecvTensorsRequest& request) {
     grpc::ClientContext context;
     const auto stream = worker_->RecvTensors(&context, request);
-    v1::ParcelPieces message;
+    v1::TensorGroupPieces message;
     while (stream->Read(&message)) {
     }
     return stream->Finish();

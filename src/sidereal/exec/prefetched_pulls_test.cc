@@ -105,7 +105,7 @@ struct Way {
   DrivenCalls training;
 };
 
-TEST(PullsAhead, StepsAndWritesInBetweenGiveTheBitsThatTheyGiveWithoutThem) {
+TEST(PrefetchedPulls, StepsAndWritesInBetweenGiveTheBitsThatTheyGiveWithoutThem) {
   int64_t sent = 0;
   for (uint32_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -144,7 +144,7 @@ TEST(PullsAhead, StepsAndWritesInBetweenGiveTheBitsThatTheyGiveWithoutThem) {
       expect_same(got[1], got[0]);
     }
     ASSERT_TRUE(lite.training.make_way().ok());
-    sent += lite.training.sent_ahead;
+    sent += lite.training.prefetched;
     if (HasFailure()) return;
   }
   EXPECT_GT(sent, 300);

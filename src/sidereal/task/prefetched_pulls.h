@@ -18,21 +18,21 @@
 /// Calls that are sent before the step that is going to make them.
 namespace sidereal::task {
 
-/// A call of a program that may be sent ahead, and what its answer is. Value type.
-struct AheadCall {
+/// A call of a program that may be prefetched, and what its answer is. Value type.
+struct PrefetchedCall {
   int number = 0;        ///< Among program::all_calls().
   uint64_t program = 0;  ///< That runs there.
   std::string task;
   int lane = 0;
   std::vector<program::SlotInfo> fetches;
 };
-using AheadCalls = std::vector<AheadCall>;
+using PrefetchedCalls = std::vector<PrefetchedCall>;
 /// Those of a program; nullptr when there are none, or when nobody knows how large their answers
 /// are, or these are larger than is kept.
-std::shared_ptr<const AheadCalls> ahead_calls(const program::Program& program);
+std::shared_ptr<const PrefetchedCalls> prefetched_calls(const program::Program& program);
 
-/// kInvalidArgument for what SessionOptions::pull_ahead_ms cannot be.
-Status check_pull_ahead(int64_t ms);
+/// kInvalidArgument for what SessionOptions::pull_prefetch_ms cannot be.
+Status check_pull_prefetch(int64_t ms);
 
 /// Those of one lane: for the next step of each session that runs one program again and again, at
 /// most one of each call. Answers are kept until that step begins, and not longer than the session
@@ -40,16 +40,16 @@ Status check_pull_ahead(int64_t ms);
 /// nothing had been sent: so it sees all that its own session has done before. Failures are
 /// nobody's: the step asks again.
 /// Thread: the lane, but figures.
-class PullsAhead {
+class PrefetchedPulls {
  public:
   /// Runs a function on the lane, not from within; false when the lane is stopping.
   using Post = std::function<bool(std::function<void()>)>;
 
   /// All are borrowed; `peers` can run programs.
-  PullsAhead(Peers* peers, lane::Lane* lane, exec::BufferPool* pool, Post post);
-  ~PullsAhead();
-  PullsAhead(const PullsAhead&) = delete;
-  PullsAhead& operator=(const PullsAhead&) = delete;
+  PrefetchedPulls(Peers* peers, lane::Lane* lane, exec::BufferPool* pool, Post post);
+  ~PrefetchedPulls();
+  PrefetchedPulls(const PrefetchedPulls&) = delete;
+  PrefetchedPulls& operator=(const PrefetchedPulls&) = delete;
 
   /// One that was taken: its answer has come, or comes as that of any run.
   class Pull : public Peers::Run {
@@ -57,14 +57,14 @@ class PullsAhead {
     /// nullptr while it is under way.
     virtual std::vector<tensor::Tensor>* answer() = 0;
     /// Who gets its end; when the answer is not here. If it fails, it is asked again first.
-    virtual void give(Peers::RunDone* taker) = 0;
+    virtual void give(Peers::RunDone* receiver) = 0;
   };
 
   /// A step of `session` that runs `program` begins; it uses nothing older than `limit_ms`.
   void begin(uint64_t session, uint64_t program, int64_t limit_ms);
   /// That step has ended, and all it sent is on its way. `calls`, if any, are sent for the next
   /// one; nullptr when it failed.
-  void end(uint64_t session, const std::shared_ptr<const AheadCalls>& calls, int64_t limit_ms);
+  void end(uint64_t session, const std::shared_ptr<const PrefetchedCalls>& calls, int64_t limit_ms);
   /// Call `number` of a step that has begun, if it was sent; else nullptr.
   std::shared_ptr<Pull> take(uint64_t session, int number);
 
@@ -108,12 +108,12 @@ class PullsAhead {
   const Post post_;
   absl::flat_hash_map<uint64_t, Session> sessions_;
   metrics::Figures figures_;
-  metrics::Counter sent_{&figures_,
-                         metrics::counter("sidereal_task_pulls_ahead_total", metrics::Unit::kCount,
-                                          "Calls sent before the steps that make them began.")};
+  metrics::Counter sent_{
+      &figures_, metrics::counter("sidereal_task_prefetched_pulls_total", metrics::Unit::kCount,
+                                  "Calls sent before the steps that make them began.")};
   metrics::Counter thrown_away_{
-      &figures_, metrics::counter("sidereal_task_pulls_thrown_away_total", metrics::Unit::kCount,
-                                  "Calls sent ahead that no step used.")};
+      &figures_, metrics::counter("sidereal_task_prefetched_pulls_unused_total",
+                                  metrics::Unit::kCount, "Prefetched calls that no step used.")};
 };
 
 }  // namespace sidereal::task

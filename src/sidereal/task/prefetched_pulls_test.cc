@@ -1,6 +1,6 @@
 // Calls that are sent before their steps: who may use them, and when nobody may.
 
-#include "sidereal/task/pulls_ahead.h"
+#include "sidereal/task/prefetched_pulls.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -40,8 +40,9 @@ class LatePeers final : public Peers {
     bool was_cancelled = false;
   };
 
-  base::CountedPtr<Question> ask(const ports::TensorSource& /*source*/, uint64_t /*step*/,
-                                 std::span<const Wanted> /*wanted*/, Asker* /*asker*/) override {
+  base::RefPtr<ReceiveRequest> ask(const ports::TensorSource& /*source*/, uint64_t /*step*/,
+                                   std::span<const Wanted> /*wanted*/,
+                                   Requester* /*requester*/) override {
     return nullptr;
   }
   std::shared_ptr<Run> run(const std::string& task, const Call& call,
@@ -71,7 +72,7 @@ class Ended final : public ports::CallCompletion {
   std::vector<float> values;
 };
 
-/// Two pulls that may be sent ahead, of tasks 0 and 1, and a push.
+/// Two pulls that may be prefetched, of tasks 0 and 1, and a push.
 program::Program program_of_calls() {
   program::Program out;
   for (const int task : {0, 1}) {
@@ -88,11 +89,11 @@ program::Program program_of_calls() {
                        .feeds = {0},
                        .fetches = {},
                        .device = "/job:ps/replica:0/task:0/device:CPU:0",
-                       .one_way = true});
+                       .async_push = true});
   return out;
 }
 
-class PullsAheadOfALane : public ::testing::Test {
+class PrefetchedPullsOfALane : public ::testing::Test {
  protected:
   static constexpr uint64_t kSession = 5;
   static constexpr uint64_t kTraining = 100;
@@ -103,16 +104,18 @@ class PullsAheadOfALane : public ::testing::Test {
     auto lane = lane::Lane::create({.name = "test", .network = network_.get(), .clock = &clock_});
     ASSERT_TRUE(lane.ok()) << lane.status();
     lane_ = *std::move(lane);
-    one_way_ = std::make_unique<OneWayCalls>(&peers_, [this](uint64_t id) { told_.push_back(id); });
-    ahead_ = std::make_unique<PullsAhead>(&peers_, lane_.get(), &pool_,
-                                          [this](std::function<void()> fn) {
-                                            if (!is_stopping_) mail_.push_back(std::move(fn));
-                                            return !is_stopping_;
-                                          });
-    calls_ = ahead_calls(program_);
+    async_pushes_ =
+        std::make_unique<AsyncPushes>(&peers_, [this](uint64_t id) { told_.push_back(id); });
+    ahead_ = std::make_unique<PrefetchedPulls>(&peers_, lane_.get(), &pool_,
+                                               [this](std::function<void()> fn) {
+                                                 if (!is_stopping_)
+                                                   posted_.push_back(std::move(fn));
+                                                 return !is_stopping_;
+                                               });
+    calls_ = prefetched_calls(program_);
     ASSERT_NE(calls_, nullptr);
     ASSERT_EQ(calls_->size(), 2U);
-    step_ = std::make_unique<StepCalls>(&peers_, lane_.get(), one_way_.get(), ahead_.get(),
+    step_ = std::make_unique<StepCalls>(&peers_, lane_.get(), async_pushes_.get(), ahead_.get(),
                                         program_, [] {});
   }
   /// What is under way keeps itself until it has ended; it may be asked again then.
@@ -120,7 +123,7 @@ class PullsAheadOfALane : public ::testing::Test {
     for (size_t i = 0; i < peers_.asked.size(); ++i) {
       const std::shared_ptr<LatePeers::Asked> one = peers_.asked[i];
       one->end(base::cancelled("the test has ended"));
-      run_mail();
+      run_posted();
     }
   }
 
@@ -129,7 +132,7 @@ class PullsAheadOfALane : public ::testing::Test {
     step_->begin(kSession, 0, nullptr);
   }
   void end(bool well = true) { ahead_->end(kSession, well ? calls_ : nullptr, kLimitMs); }
-  /// As many steps as it takes until something is sent ahead, each asking for itself.
+  /// As many steps as it takes until something is prefetched, each asking for itself.
   void send_ahead() {
     const int64_t before = ahead_->sent();
     for (int i = 0; i < 200 && ahead_->sent() == before; ++i) {
@@ -153,10 +156,10 @@ class PullsAheadOfALane : public ::testing::Test {
     where->data<float>()[0] = value;
     one.end({}, {*std::move(where)});
   }
-  void run_mail() {
-    while (!mail_.empty()) {
-      const auto fn = std::move(mail_.front());
-      mail_.pop_front();
+  void run_posted() {
+    while (!posted_.empty()) {
+      const auto fn = std::move(posted_.front());
+      posted_.pop_front();
       fn();
     }
   }
@@ -170,18 +173,18 @@ class PullsAheadOfALane : public ::testing::Test {
   std::unique_ptr<lane::Lane> lane_;
   LatePeers peers_;
   exec::BufferPool pool_{size_t{1} << 20};
-  std::deque<std::function<void()>> mail_;
+  std::deque<std::function<void()>> posted_;
   bool is_stopping_ = false;
   std::vector<uint64_t> told_;  // Sessions that had failures.
-  std::unique_ptr<OneWayCalls> one_way_;
-  std::unique_ptr<PullsAhead> ahead_;
+  std::unique_ptr<AsyncPushes> async_pushes_;
+  std::unique_ptr<PrefetchedPulls> ahead_;
   const program::Program program_ = program_of_calls();
-  std::shared_ptr<const AheadCalls> calls_;
+  std::shared_ptr<const PrefetchedCalls> calls_;
   std::vector<std::shared_ptr<Ended>> ended_;
   std::unique_ptr<StepCalls> step_;
 };
 
-TEST_F(PullsAheadOfALane, a_program_that_runs_again_finds_its_pulls_answered) {
+TEST_F(PrefetchedPullsOfALane, a_program_that_runs_again_finds_its_pulls_answered) {
   begin();
   end();
   EXPECT_EQ(ahead_->sent(), 0) << "nobody knows yet that it runs again";
@@ -203,7 +206,7 @@ TEST_F(PullsAheadOfALane, a_program_that_runs_again_finds_its_pulls_answered) {
   EXPECT_EQ(ahead_->thrown_away(), 0);
 }
 
-TEST_F(PullsAheadOfALane, a_step_waits_for_what_is_under_way) {
+TEST_F(PrefetchedPullsOfALane, a_step_waits_for_what_is_under_way) {
   send_ahead();
   begin();
   const auto first = call(0);
@@ -215,7 +218,7 @@ TEST_F(PullsAheadOfALane, a_step_waits_for_what_is_under_way) {
   EXPECT_EQ(peers_.asked.size(), 2U);
 }
 
-TEST_F(PullsAheadOfALane, another_program_makes_them_useless) {
+TEST_F(PrefetchedPullsOfALane, another_program_makes_them_useless) {
   send_ahead();
   answer(0, 3);
   begin(kOther);
@@ -229,7 +232,7 @@ TEST_F(PullsAheadOfALane, another_program_makes_them_useless) {
   EXPECT_THAT(asked->values, ElementsAre(5));
 }
 
-TEST_F(PullsAheadOfALane, a_step_beside_another_one_uses_none_and_sends_none) {
+TEST_F(PrefetchedPullsOfALane, a_step_beside_another_one_uses_none_and_sends_none) {
   send_ahead();
   begin();
   ahead_->begin(kSession, kTraining, kLimitMs);
@@ -239,7 +242,7 @@ TEST_F(PullsAheadOfALane, a_step_beside_another_one_uses_none_and_sends_none) {
   EXPECT_EQ(ahead_->sent(), 2);
 }
 
-TEST_F(PullsAheadOfALane, what_is_too_old_is_not_used) {
+TEST_F(PrefetchedPullsOfALane, what_is_too_old_is_not_used) {
   send_ahead();
   answer(0, 3);
   clock_.now_ns += kLimitMs * sys::kMillisecond + 1;
@@ -247,7 +250,7 @@ TEST_F(PullsAheadOfALane, what_is_too_old_is_not_used) {
   expect_thrown_away(2);
 }
 
-TEST_F(PullsAheadOfALane, what_is_as_old_as_allowed_is_used) {
+TEST_F(PrefetchedPullsOfALane, what_is_as_old_as_allowed_is_used) {
   send_ahead();
   answer(0, 3);
   clock_.now_ns += kLimitMs * sys::kMillisecond;
@@ -255,7 +258,7 @@ TEST_F(PullsAheadOfALane, what_is_as_old_as_allowed_is_used) {
   EXPECT_THAT(call(0)->values, ElementsAre(3));
 }
 
-TEST_F(PullsAheadOfALane, nothing_is_kept_for_steps_that_do_not_come) {
+TEST_F(PrefetchedPullsOfALane, nothing_is_kept_for_steps_that_do_not_come) {
   send_ahead();
   answer(0, 3);
   clock_.now_ns += kLimitMs * sys::kMillisecond;
@@ -263,7 +266,7 @@ TEST_F(PullsAheadOfALane, nothing_is_kept_for_steps_that_do_not_come) {
   expect_thrown_away(2);
 }
 
-TEST_F(PullsAheadOfALane, a_failure_is_not_that_of_the_step) {
+TEST_F(PrefetchedPullsOfALane, a_failure_is_not_that_of_the_step) {
   send_ahead();
   peers_.asked[0]->end(base::unavailable("gone"));
   begin();
@@ -276,7 +279,7 @@ TEST_F(PullsAheadOfALane, a_failure_is_not_that_of_the_step) {
   peers_.asked[1]->end(base::unavailable("gone"));
   EXPECT_TRUE(second->statuses.empty());
   EXPECT_EQ(peers_.asked.size(), 3U);
-  run_mail();
+  run_posted();
   ASSERT_EQ(peers_.asked.size(), 4U);
   EXPECT_EQ(peers_.asked[3]->task, "/job:ps/replica:0/task:1");
   peers_.asked[3]->end(base::unavailable("gone for good"));
@@ -284,7 +287,7 @@ TEST_F(PullsAheadOfALane, a_failure_is_not_that_of_the_step) {
   EXPECT_EQ(second->statuses[0].code(), StatusCode::kUnavailable);
 }
 
-TEST_F(PullsAheadOfALane, a_step_that_ends_ends_those_that_it_waits_for) {
+TEST_F(PrefetchedPullsOfALane, a_step_that_ends_ends_those_that_it_waits_for) {
   send_ahead();
   begin();
   const auto first = call(0);
@@ -297,12 +300,12 @@ TEST_F(PullsAheadOfALane, a_step_that_ends_ends_those_that_it_waits_for) {
   EXPECT_EQ(first->statuses[0].code(), StatusCode::kCancelled);
   ASSERT_EQ(second->statuses.size(), 1U);
   EXPECT_EQ(second->statuses[0].code(), StatusCode::kCancelled);
-  run_mail();
+  run_posted();
   EXPECT_EQ(peers_.asked.size(), 2U) << "nobody wants it any more";
   EXPECT_FALSE(step_->any_open());
 }
 
-TEST_F(PullsAheadOfALane, a_lane_that_stops_asks_nobody_again) {
+TEST_F(PrefetchedPullsOfALane, a_lane_that_stops_asks_nobody_again) {
   send_ahead();
   begin();
   const auto first = call(0);
@@ -312,7 +315,7 @@ TEST_F(PullsAheadOfALane, a_lane_that_stops_asks_nobody_again) {
   EXPECT_EQ(first->statuses[0].code(), StatusCode::kCancelled);
 }
 
-TEST_F(PullsAheadOfALane, a_step_that_failed_sends_nothing) {
+TEST_F(PrefetchedPullsOfALane, a_step_that_failed_sends_nothing) {
   begin();
   end();
   begin();
@@ -320,7 +323,7 @@ TEST_F(PullsAheadOfALane, a_step_that_failed_sends_nothing) {
   EXPECT_EQ(ahead_->sent(), 0);
 }
 
-TEST_F(PullsAheadOfALane, closing_losing_and_resetting_throw_away) {
+TEST_F(PrefetchedPullsOfALane, closing_losing_and_resetting_throw_away) {
   send_ahead();
   ahead_->lose(kSession, "/job:ps/replica:0/task:7");
   EXPECT_EQ(ahead_->thrown_away(), 0);
@@ -336,7 +339,7 @@ TEST_F(PullsAheadOfALane, closing_losing_and_resetting_throw_away) {
   EXPECT_EQ(ahead_->sent(), 6);
 }
 
-TEST_F(PullsAheadOfALane, what_is_never_used_is_sent_less_and_less) {
+TEST_F(PrefetchedPullsOfALane, what_is_never_used_is_sent_less_and_less) {
   const int steps = 1000;
   for (int i = 0; i < steps; ++i) {
     begin();
@@ -345,11 +348,11 @@ TEST_F(PullsAheadOfALane, what_is_never_used_is_sent_less_and_less) {
     lane_->step();
   }
   EXPECT_EQ(ahead_->thrown_away(), ahead_->sent());
-  EXPECT_LT(ahead_->sent(), 2 * (8 + steps / PullsAhead::kPauseMax));
-  EXPECT_GT(ahead_->sent(), steps / PullsAhead::kPauseMax);
+  EXPECT_LT(ahead_->sent(), 2 * (8 + steps / PrefetchedPulls::kPauseMax));
+  EXPECT_GT(ahead_->sent(), steps / PrefetchedPulls::kPauseMax);
 }
 
-TEST_F(PullsAheadOfALane, an_answer_of_another_kind_is_refused) {
+TEST_F(PrefetchedPullsOfALane, an_answer_of_another_kind_is_refused) {
   send_ahead();
   Peers::RunDone* const done = peers_.asked[0]->done;
   EXPECT_FALSE(done->allocate(0, DType::kFloat32, Shape{1 << 30}).ok());
@@ -363,7 +366,7 @@ TEST_F(PullsAheadOfALane, an_answer_of_another_kind_is_refused) {
   EXPECT_EQ(peers_.asked.size(), 3U);
 }
 
-TEST_F(PullsAheadOfALane, a_traced_step_asks_for_itself) {
+TEST_F(PrefetchedPullsOfALane, a_traced_step_asks_for_itself) {
   send_ahead();
   ahead_->begin(kSession, kTraining, kLimitMs);
   step_->begin(kSession, 1, nullptr);
@@ -375,66 +378,66 @@ TEST_F(PullsAheadOfALane, a_traced_step_asks_for_itself) {
   EXPECT_EQ(ahead_->thrown_away(), 2);
 }
 
-TEST_F(PullsAheadOfALane, a_push_that_fails_is_told_once_to_whoever_asks_first) {
+TEST_F(PrefetchedPullsOfALane, a_push_that_fails_is_told_once_to_whoever_asks_first) {
   const Status wrong = base::invalid_argument("wrong");
   begin();
   EXPECT_TRUE(call(2)->statuses.at(0).ok());
-  EXPECT_FALSE(one_way_->any_failure());
+  EXPECT_FALSE(async_pushes_->any_failure());
   peers_.asked.back()->end(wrong);
   EXPECT_THAT(told_, ElementsAre(kSession));
-  EXPECT_TRUE(one_way_->any_failure());
-  EXPECT_TRUE(one_way_->take_failure(kSession + 1).ok());
-  EXPECT_EQ(one_way_->take_failure(kSession).code(), StatusCode::kInvalidArgument);
-  EXPECT_FALSE(one_way_->any_failure());
-  EXPECT_TRUE(one_way_->take_failure(kSession).ok());
+  EXPECT_TRUE(async_pushes_->any_failure());
+  EXPECT_TRUE(async_pushes_->take_failure(kSession + 1).ok());
+  EXPECT_EQ(async_pushes_->take_failure(kSession).code(), StatusCode::kInvalidArgument);
+  EXPECT_FALSE(async_pushes_->any_failure());
+  EXPECT_TRUE(async_pushes_->take_failure(kSession).ok());
   // Who closes the session waits for the last one, and hears of it.
   call(2);
   call(2);
   std::vector<Status> closed;
-  one_way_->when_done(kSession, [&](const Status& status) { closed.push_back(status); });
+  async_pushes_->when_done(kSession, [&](const Status& status) { closed.push_back(status); });
   peers_.asked.at(1)->end(wrong);
   EXPECT_TRUE(closed.empty());
   peers_.asked.at(2)->end({});
   ASSERT_EQ(closed.size(), 1U);
   EXPECT_EQ(closed[0].code(), StatusCode::kInvalidArgument);
-  EXPECT_FALSE(one_way_->any_failure());
-  one_way_->when_done(kSession, [&](const Status& status) { closed.push_back(status); });
+  EXPECT_FALSE(async_pushes_->any_failure());
+  async_pushes_->when_done(kSession, [&](const Status& status) { closed.push_back(status); });
   ASSERT_EQ(closed.size(), 2U);
   EXPECT_TRUE(closed[1].ok());
   // What has failed before it is closed, too.
   call(2);
   peers_.asked.back()->end(wrong);
-  one_way_->when_done(kSession, [&](const Status& status) { closed.push_back(status); });
+  async_pushes_->when_done(kSession, [&](const Status& status) { closed.push_back(status); });
   ASSERT_EQ(closed.size(), 3U);
   EXPECT_EQ(closed[2].code(), StatusCode::kInvalidArgument);
-  EXPECT_FALSE(one_way_->any_failure());
+  EXPECT_FALSE(async_pushes_->any_failure());
 }
 
-TEST_F(PullsAheadOfALane, a_step_that_leaves_no_pushes_waits_for_them) {
+TEST_F(PrefetchedPullsOfALane, a_step_that_leaves_no_pushes_waits_for_them) {
   step_->begin(kSession, 0, nullptr, false);
   const std::shared_ptr<Ended> push = call(2);
   EXPECT_TRUE(push->statuses.empty());
   peers_.asked.back()->end(base::invalid_argument("wrong"));
   EXPECT_EQ(push->statuses.at(0).code(), StatusCode::kInvalidArgument);
-  EXPECT_FALSE(one_way_->any_failure());
+  EXPECT_FALSE(async_pushes_->any_failure());
 }
 
-TEST(AheadCalls, are_those_whose_answers_have_a_size_that_is_known_and_kept) {
+TEST(PrefetchedCalls, are_those_whose_answers_have_a_size_that_is_known_and_kept) {
   program::Program program = program_of_calls();
   program.slots[0].shape = Shape{-1};
-  EXPECT_EQ(ahead_calls(program), nullptr);
+  EXPECT_EQ(prefetched_calls(program), nullptr);
   program.slots[0].shape = Shape{int64_t{1} << 40};
-  EXPECT_EQ(ahead_calls(program), nullptr);
+  EXPECT_EQ(prefetched_calls(program), nullptr);
   program.slots[0] = {DType::kString, Shape{1}, -1};
-  EXPECT_EQ(ahead_calls(program), nullptr);
-  EXPECT_EQ(ahead_calls(program::Program()), nullptr);
+  EXPECT_EQ(prefetched_calls(program), nullptr);
+  EXPECT_EQ(prefetched_calls(program::Program()), nullptr);
 }
 
-TEST(AheadCalls, have_a_limit_that_can_be_told) {
-  EXPECT_TRUE(check_pull_ahead(0).ok());
-  EXPECT_TRUE(check_pull_ahead(kPullAheadMs).ok());
-  EXPECT_FALSE(check_pull_ahead(-1).ok());
-  EXPECT_FALSE(check_pull_ahead(int64_t{1} << 40).ok());
+TEST(PrefetchedCalls, have_a_limit_that_can_be_told) {
+  EXPECT_TRUE(check_pull_prefetch(0).ok());
+  EXPECT_TRUE(check_pull_prefetch(kPullPrefetchMs).ok());
+  EXPECT_FALSE(check_pull_prefetch(-1).ok());
+  EXPECT_FALSE(check_pull_prefetch(int64_t{1} << 40).ok());
 }
 
 }  // namespace

@@ -15,16 +15,16 @@ namespace sidereal::task {
 /// Those of one lane. A session has a few of them under way at most; the first failure ends a step
 /// that runs, or else the next one, or is what closing the session says.
 /// Thread: the lane.
-class OneWayCalls {
+class AsyncPushes {
  public:
   /// Hears that a session has a failure that nobody has taken; maybe from within a call.
   using OnFailure = std::function<void(uint64_t session)>;
 
   /// `peers` is borrowed, and can run programs.
-  explicit OneWayCalls(Peers* peers, OnFailure on_failure = nullptr);
-  ~OneWayCalls();
-  OneWayCalls(const OneWayCalls&) = delete;
-  OneWayCalls& operator=(const OneWayCalls&) = delete;
+  explicit AsyncPushes(Peers* peers, OnFailure on_failure = nullptr);
+  ~AsyncPushes();
+  AsyncPushes(const AsyncPushes&) = delete;
+  AsyncPushes& operator=(const AsyncPushes&) = delete;
 
   /// Sends a call; false, when the session has as many under way as it may: then it is to be waited
   /// for. The memory of `feeds` must not change while somebody else holds it.

@@ -1,4 +1,4 @@
-#include "sidereal/base/counted.h"
+#include "sidereal/base/ref_counted.h"
 
 #include "sidereal/base/check.h"
 
@@ -6,7 +6,7 @@ namespace sidereal::base {
 
 /// Where others leave what the owner is to look at: a stack of which the owner takes all at once.
 struct CountOwner::Desk {
-  std::atomic<Counted*> first = nullptr;
+  std::atomic<RefCounted*> first = nullptr;
   std::mutex mutex;
   std::function<void()> wake;  ///< Guarded by `mutex`.
   Desk* next = nullptr;        ///< Of all there ever were: none is out of reach, which were a leak.
@@ -17,9 +17,9 @@ CountOwner::Desk CountOwner::nobody_;
 namespace {
 
 /// Stands first on the desk of an owner that has gone.
-Counted* gone() {
+RefCounted* gone() {
   static char place;
-  return reinterpret_cast<Counted*>(&place);
+  return reinterpret_cast<RefCounted*>(&place);
 }
 
 }  // namespace
@@ -52,14 +52,14 @@ void CountOwner::settle() {
   if (desk_->first.load(std::memory_order_relaxed) != nullptr) take_all(nullptr);
 }
 
-void CountOwner::take_all(Counted* leave) {
-  Counted* next = desk_->first.exchange(leave, std::memory_order_acq_rel);
+void CountOwner::take_all(RefCounted* leave) {
+  RefCounted* next = desk_->first.exchange(leave, std::memory_order_acq_rel);
   while (next != nullptr) std::exchange(next, next->next_)->settle();
 }
 
-Counted::Counted() : owner_(nullptr), own_(0), others_(kOne | kMerged) { take_over(); }
+RefCounted::RefCounted() : owner_(nullptr), own_(0), others_(kOne | kMerged) { take_over(); }
 
-void Counted::take_over() {
+void RefCounted::take_over() {
   CountOwner::Desk* const desk = CountOwner::desk_of_this_thread;
   if (desk == &CountOwner::nobody_) return;
   // Nobody else can change it meanwhile.
@@ -69,14 +69,14 @@ void Counted::take_over() {
   others_.store(0, std::memory_order_relaxed);
 }
 
-void Counted::hold_again() {
+void RefCounted::hold_again() {
   own_ = 0;
   owner_.store(nullptr, std::memory_order_relaxed);
   others_.store(kOne | kMerged, std::memory_order_relaxed);
   take_over();
 }
 
-void Counted::let_go_of_last() {
+void RefCounted::unref_last() {
   int64_t others = others_.load(std::memory_order_acquire);
   if (others != 0) {
     // Whoever holds it yet destroys it; or it is on the desk.
@@ -89,7 +89,7 @@ void Counted::let_go_of_last() {
   if (others == 0) unheld();
 }
 
-void Counted::let_go_elsewhere() {
+void RefCounted::unref_elsewhere() {
   // Read now: after the change it may be gone. It has an owner as long as the count can get less
   // than 0.
   CountOwner::Desk* const desk = owner_.load(std::memory_order_relaxed);
@@ -105,7 +105,7 @@ void Counted::let_go_elsewhere() {
     return;
   }
   if ((left & kOnDesk) == 0 || (others & kOnDesk) != 0) return;
-  Counted* first = desk->first.load(std::memory_order_acquire);
+  RefCounted* first = desk->first.load(std::memory_order_acquire);
   do {
     if (first == gone()) return settle();
     next_ = first;
@@ -116,7 +116,7 @@ void Counted::let_go_elsewhere() {
   if (desk->wake) desk->wake();
 }
 
-void Counted::settle() {
+void RefCounted::settle() {
   const int64_t own = std::exchange(own_, 0) * kOne;
   owner_.store(nullptr, std::memory_order_relaxed);
   int64_t others = others_.load(std::memory_order_relaxed);

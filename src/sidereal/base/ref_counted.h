@@ -10,7 +10,7 @@
 
 namespace sidereal::base {
 
-class Counted;
+class RefCounted;
 
 /// Makes a thread count those of its holders of objects that it made, or took over, without atomic
 /// changes: biased reference counting (Choi, Shull, Torrellas: "Biased Reference Counting:
@@ -39,11 +39,11 @@ class CountOwner {
   }
 
  private:
-  friend class Counted;
+  friend class RefCounted;
   /// What objects know of their owner; lasts as long as the process, as they may.
   struct Desk;
   /// Settles what is on the desk, and leaves `leave` there.
-  void take_all(Counted* leave);
+  void take_all(RefCounted* leave);
 
   static Desk nobody_;  ///< Of threads without an owner.
   inline static constinit thread_local Desk* desk_of_this_thread
@@ -52,13 +52,13 @@ class CountOwner {
   Desk* const desk_;
 };
 
-/// What CountedPtr may hold; whoever lets go of it last deletes it, unless unheld() says otherwise.
+/// What RefPtr may hold; whoever lets go of it last deletes it, unless unheld() says otherwise.
 /// Thread: any; the object's own rules say who may use what it contains.
-class Counted {
+class RefCounted {
  public:
-  virtual ~Counted() = default;
-  Counted(const Counted&) = delete;
-  Counted& operator=(const Counted&) = delete;
+  virtual ~RefCounted() = default;
+  RefCounted(const RefCounted&) = delete;
+  RefCounted& operator=(const RefCounted&) = delete;
 
   void hold() {
     if (owner_.load(std::memory_order_relaxed) == CountOwner::desk_of_this_thread) {
@@ -67,11 +67,11 @@ class Counted {
       others_.fetch_add(kOne, std::memory_order_relaxed);
     }
   }
-  void let_go() {
+  void unref() {
     if (owner_.load(std::memory_order_relaxed) == CountOwner::desk_of_this_thread) {
-      if (--own_ == 0) let_go_of_last();
+      if (--own_ == 0) unref_last();
     } else {
-      let_go_elsewhere();
+      unref_elsewhere();
     }
   }
   /// True when the caller, who holds it once, is the only holder: what others did with it comes
@@ -90,7 +90,7 @@ class Counted {
   void take_over();
 
  protected:
-  Counted();
+  RefCounted();
   /// Nobody holds it any more. Called once, on the thread that noticed.
   virtual void unheld() { delete this; }
   /// The caller holds what nobody held, as if it was made now.
@@ -105,69 +105,67 @@ class Counted {
   static constexpr int64_t kMerged = 1;  ///< All are counted in others_; there is no owner.
   static constexpr int64_t kOnDesk = 2;  ///< The owner will look at it; nobody else destroys it.
 
-  void let_go_of_last();
-  void let_go_elsewhere();
+  void unref_last();
+  void unref_elsewhere();
   void settle();
 
   std::atomic<CountOwner::Desk*> owner_;
   int64_t own_;  ///< Of the owner's thread.
   std::atomic<int64_t> others_;
-  Counted* next_ = nullptr;  ///< On the desk.
+  RefCounted* next_ = nullptr;  ///< On the desk.
 };
 
-/// Holds a Counted object, as std::shared_ptr does. Thread: as a std::shared_ptr: several may hold
-/// the same object, each its own pointer.
+/// Holds a RefCounted object, as std::shared_ptr does. Thread: as a std::shared_ptr: several may
+/// hold the same object, each its own pointer.
 template <class T>
-class CountedPtr {
+class RefPtr {
  public:
-  CountedPtr() = default;
-  CountedPtr(std::nullptr_t) {}  // NOLINT(google-explicit-constructor)
-  CountedPtr(const CountedPtr& other) : object_(other.object_) {
+  RefPtr() = default;
+  RefPtr(std::nullptr_t) {}  // NOLINT(google-explicit-constructor)
+  RefPtr(const RefPtr& other) : object_(other.object_) {
     if (object_ != nullptr) object_->hold();
   }
-  CountedPtr(CountedPtr&& other) noexcept : object_(other.release()) {}
+  RefPtr(RefPtr&& other) noexcept : object_(other.release()) {}
   template <class Derived>
-  requires std::derived_from<Derived, T> CountedPtr(
-      CountedPtr<Derived> other)  // NOLINT(google-explicit-constructor): as of pointers
+  requires std::derived_from<Derived, T> RefPtr(
+      RefPtr<Derived> other)  // NOLINT(google-explicit-constructor): as of pointers
       : object_(other.release()) {}
-  CountedPtr& operator=(CountedPtr other) noexcept {
+  RefPtr& operator=(RefPtr other) noexcept {
     std::swap(object_, other.object_);
     return *this;
   }
-  ~CountedPtr() {
-    if (object_ != nullptr) object_->let_go();
+  ~RefPtr() {
+    if (object_ != nullptr) object_->unref();
   }
   /// A new object.
   template <class... Args>
-  static CountedPtr make(Args&&... args) {
-    CountedPtr out;
+  static RefPtr make(Args&&... args) {
+    RefPtr out;
     out.object_ = new T(std::forward<Args>(args)...);
     return out;
   }
 
   /// Another holder of what somebody holds.
-  static CountedPtr share(T* object) {
+  static RefPtr share(T* object) {
     object->hold();
     return adopt(object);
   }
   /// What the caller holds already is the result's.
-  static CountedPtr adopt(T* object) {
-    CountedPtr out;
+  static RefPtr adopt(T* object) {
+    RefPtr out;
     out.object_ = object;
     return out;
   }
 
   /// The caller holds it instead.
   [[nodiscard]] T* release() { return std::exchange(object_, nullptr); }
-  void reset() { *this = CountedPtr(); }
+  void reset() { *this = RefPtr(); }
   [[nodiscard]] T* get() const { return object_; }
   T* operator->() const { return object_; }
   T& operator*() const { return *object_; }
   explicit operator bool() const { return object_ != nullptr; }
-  friend bool operator==(const CountedPtr& a, const CountedPtr& b) {
-    return a.object_ == b.object_;
-  }
-  friend bool operator==(const CountedPtr& a, std::nullptr_t) { return a.object_ == nullptr; }
+  friend bool operator==(const RefPtr& a, const RefPtr& b) { return a.object_ == b.object_; }
+  friend bool operator==(const RefPtr& a, std::nullptr_t) { return a.object_ == nullptr; }
 
  private:
   T* object_ = nullptr;

@@ -58,12 +58,12 @@ std::vector<service::Session::Feed> feed(float x) {
   return {{"x", Tensor::of(Shape{2}, std::vector<float>{x, -x})}};
 }
 
-class PullsAheadInSessions : public ::testing::TestWithParam<int> {
+class PrefetchedPullsInSessions : public ::testing::TestWithParam<int> {
  protected:
-  std::unique_ptr<service::Session> session(std::optional<int64_t> pull_ahead_ms,
+  std::unique_ptr<service::Session> session(std::optional<int64_t> pull_prefetch_ms,
                                             bool isolated = false) {
     service::SessionOptions options;
-    options.pull_ahead_ms = pull_ahead_ms;
+    options.pull_prefetch_ms = pull_prefetch_ms;
     options.isolate_session_state = isolated;
     auto made = service::Session::create(cluster_.target(), model_.graph(), options);
     EXPECT_TRUE(made.ok()) << made.status();
@@ -101,9 +101,9 @@ class PullsAheadInSessions : public ::testing::TestWithParam<int> {
       3, ClusterKind{.protocol = cluster::Protocol::kStarServerLite, .lanes = GetParam()}};
   const TrainingModel model_;
 };
-INSTANTIATE_TEST_SUITE_P(OnLanes, PullsAheadInSessions, ::testing::Values(1, 3));
+INSTANTIATE_TEST_SUITE_P(OnLanes, PrefetchedPullsInSessions, ::testing::Values(1, 3));
 
-TEST_P(PullsAheadInSessions, one_worker_gets_the_same_bits_whatever_it_runs_in_between) {
+TEST_P(PrefetchedPullsInSessions, one_worker_gets_the_same_bits_whatever_it_runs_in_between) {
   const auto with = session(kLongMs, true);
   const auto without = session(0, true);
   for (service::Session* const one : {with.get(), without.get()}) init(one);
@@ -122,13 +122,13 @@ TEST_P(PullsAheadInSessions, one_worker_gets_the_same_bits_whatever_it_runs_in_b
     for (size_t k = 0; k < half; ++k) EXPECT_EQ(got[k], got[half + k]) << "step " << i;
   }
   const service::TaskReport now = report();
-  EXPECT_GT(now.figures.value("sidereal_task_pulls_ahead_total"), 20);
-  EXPECT_GT(now.figures.value("sidereal_task_pulls_thrown_away_total"), 0);
-  EXPECT_LT(now.figures.value("sidereal_task_pulls_thrown_away_total"),
-            now.figures.value("sidereal_task_pulls_ahead_total"));
+  EXPECT_GT(now.figures.value("sidereal_task_prefetched_pulls_total"), 20);
+  EXPECT_GT(now.figures.value("sidereal_task_prefetched_pulls_unused_total"), 0);
+  EXPECT_LT(now.figures.value("sidereal_task_prefetched_pulls_unused_total"),
+            now.figures.value("sidereal_task_prefetched_pulls_total"));
 }
 
-TEST_P(PullsAheadInSessions, a_step_misses_at_most_what_others_did_since_the_one_before_it) {
+TEST_P(PrefetchedPullsInSessions, a_step_misses_at_most_what_others_did_since_the_one_before_it) {
   const auto here = session(kLongMs);
   const auto there = session(kLongMs);
   init(here.get());
@@ -148,10 +148,10 @@ TEST_P(PullsAheadInSessions, a_step_misses_at_most_what_others_did_since_the_one
   expect_soon(there.get(), sum + 100);
   EXPECT_EQ(look(here.get()), sum + 100);
   EXPECT_EQ(look(here.get()), sum + 100);
-  EXPECT_GT(report().figures.value("sidereal_task_pulls_ahead_total"), 0);
+  EXPECT_GT(report().figures.value("sidereal_task_prefetched_pulls_total"), 0);
 }
 
-TEST_P(PullsAheadInSessions, without_them_a_step_sees_all_that_has_ended) {
+TEST_P(PrefetchedPullsInSessions, without_them_a_step_sees_all_that_has_ended) {
   const auto here = session(0);
   const auto there = session(0);
   init(here.get());
@@ -163,14 +163,14 @@ TEST_P(PullsAheadInSessions, without_them_a_step_sees_all_that_has_ended) {
     sum += 100;
     EXPECT_EQ(train(here.get(), 1), sum++);
   }
-  EXPECT_EQ(report().figures.value("sidereal_task_pulls_ahead_total"), 0);
+  EXPECT_EQ(report().figures.value("sidereal_task_prefetched_pulls_total"), 0);
 }
 
-TEST_P(PullsAheadInSessions, a_task_that_is_gone_ends_the_step_and_not_the_pull) {
+TEST_P(PrefetchedPullsInSessions, a_task_that_is_gone_ends_the_step_and_not_the_pull) {
   auto one = session(kLongMs);
   init(one.get());
   for (int i = 0; i < 5; ++i) train(one.get(), 1);
-  EXPECT_GT(report().figures.value("sidereal_task_pulls_ahead_total"), 0);
+  EXPECT_GT(report().figures.value("sidereal_task_prefetched_pulls_total"), 0);
   cluster_.stop(1);
   // The first steps may have what was pulled before; their pushes do not arrive.
   Status failed;
@@ -185,7 +185,7 @@ TEST_P(PullsAheadInSessions, a_task_that_is_gone_ends_the_step_and_not_the_pull)
   for (int i = 0; i < 5; ++i) EXPECT_EQ(train(one.get(), 1), static_cast<float>(i));
 }
 
-TEST_P(PullsAheadInSessions, closing_and_resetting_leave_nothing_behind) {
+TEST_P(PrefetchedPullsInSessions, closing_and_resetting_leave_nothing_behind) {
   for (int i = 0; i < 5; ++i) {
     const auto one = session(kLongMs);
     init(one.get());
@@ -206,9 +206,9 @@ TEST_P(PullsAheadInSessions, closing_and_resetting_leave_nothing_behind) {
   EXPECT_EQ(report().figures.value("sidereal_task_sessions"), 0);
 }
 
-TEST_P(PullsAheadInSessions, a_limit_that_cannot_be_is_refused) {
+TEST_P(PrefetchedPullsInSessions, a_limit_that_cannot_be_is_refused) {
   service::SessionOptions options;
-  options.pull_ahead_ms = -1;
+  options.pull_prefetch_ms = -1;
   const auto made = service::Session::create(cluster_.target(), model_.graph(), options);
   EXPECT_EQ(made.status().code(), StatusCode::kInvalidArgument) << made.status();
 }
@@ -228,11 +228,11 @@ double steps_per_second(service::Session* session, milliseconds work) {
 }
 
 /// Three processes, of which task 0 reaches task 1 through a proxy.
-class PullsAheadThroughAProxy : public ::testing::Test {
+class PrefetchedPullsThroughAProxy : public ::testing::Test {
  protected:
   void SetUp() override {
     if (server_program().empty()) GTEST_SKIP() << "skipped: the program sidereal is not built";
-    std::string folder = ::testing::TempDir() + "pulls_ahead_XXXXXX";
+    std::string folder = ::testing::TempDir() + "prefetched_pulls_XXXXXX";
     ASSERT_NE(mkdtemp(folder.data()), nullptr);
     folder_ = folder;
     cluster_ = std::make_unique<ProcessCluster>(
@@ -246,9 +246,9 @@ class PullsAheadThroughAProxy : public ::testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   /// A session with variables that have values.
-  std::unique_ptr<service::Session> session(int64_t pull_ahead_ms) {
+  std::unique_ptr<service::Session> session(int64_t pull_prefetch_ms) {
     service::SessionOptions options;
-    options.pull_ahead_ms = pull_ahead_ms;
+    options.pull_prefetch_ms = pull_prefetch_ms;
     auto made = service::Session::create(cluster_->target(0), model_.graph(), options);
     EXPECT_TRUE(made.ok()) << made.status();
     if (!made.ok()) return nullptr;
@@ -263,7 +263,7 @@ class PullsAheadThroughAProxy : public ::testing::Test {
   Proxy proxy_;
 };
 
-TEST_F(PullsAheadThroughAProxy, come_while_the_client_prepares_the_next_step) {
+TEST_F(PrefetchedPullsThroughAProxy, come_while_the_client_prepares_the_next_step) {
   proxy_.change([](std::string* /*bytes*/) {
     poll(nullptr, 0, 1);
     return true;
@@ -278,19 +278,19 @@ TEST_F(PullsAheadThroughAProxy, come_while_the_client_prepares_the_next_step) {
     }
     std::cout << fmt::format(
         "answers 1 ms late, {} ms of the client before a step: {:.0f} steps/s, {:.0f} with pulls "
-        "sent ahead\n",
+        "prefetched\n",
         work_ms, rates[0], rates[1]);
   }
-  EXPECT_GT(task_figure(cluster_->status(0), "pulls_ahead_total"), 1000);
+  EXPECT_GT(task_figure(cluster_->status(0), "prefetched_pulls_total"), 1000);
 }
 
-TEST_F(PullsAheadThroughAProxy, end_when_their_task_is_killed_while_they_are_under_way) {
+TEST_F(PrefetchedPullsThroughAProxy, end_when_their_task_is_killed_while_they_are_under_way) {
   auto one = session(kLongMs);
   ASSERT_NE(one, nullptr);
   for (int i = 0; i < 5; ++i) {
     ASSERT_TRUE(one->run(feed(1), {"read_v"}, {"train_v"}).ok());
   }
-  EXPECT_GT(task_figure(cluster_->status(0), "pulls_ahead_total"), 0);
+  EXPECT_GT(task_figure(cluster_->status(0), "prefetched_pulls_total"), 0);
   // Nothing comes back any more. A step may have what has come before; what it sends for the next
   // one stays under way.
   proxy_.change([](std::string* bytes) {

@@ -1,4 +1,4 @@
-#include "sidereal/base/counted.h"
+#include "sidereal/base/ref_counted.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 std::atomic<int> alive = 0;
 
-class Thing final : public Counted {
+class Thing final : public RefCounted {
  public:
   explicit Thing(int value) : value_(value) { ++alive; }
   ~Thing() override {
@@ -27,12 +27,12 @@ class Thing final : public Counted {
  private:
   int value_;
 };
-using Ptr = CountedPtr<Thing>;
+using Ptr = RefPtr<Thing>;
 
 void on_another_thread(const std::function<void()>& fn) { std::thread(fn).join(); }
 
 /// Whether the calling thread is an owner.
-class CountedThings : public ::testing::TestWithParam<bool> {
+class RefCountedThings : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     if (GetParam()) owner_ = std::make_unique<CountOwner>([this] { ++woken_; });
@@ -45,10 +45,10 @@ class CountedThings : public ::testing::TestWithParam<bool> {
   std::unique_ptr<CountOwner> owner_;
   std::atomic<int> woken_ = 0;
 };
-INSTANTIATE_TEST_SUITE_P(Of, CountedThings, ::testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(Of, RefCountedThings, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "an_owner" : "others"; });
 
-TEST_P(CountedThings, live_as_long_as_somebody_holds_them) {
+TEST_P(RefCountedThings, live_as_long_as_somebody_holds_them) {
   Ptr one = Ptr::make(3);
   EXPECT_TRUE(one->has_one_holder());
   Ptr two = one;
@@ -65,7 +65,7 @@ TEST_P(CountedThings, live_as_long_as_somebody_holds_them) {
   EXPECT_EQ(alive, 1);
 }
 
-TEST_P(CountedThings, may_be_held_and_let_go_elsewhere) {
+TEST_P(RefCountedThings, may_be_held_and_let_go_elsewhere) {
   Ptr one = Ptr::make(3);
   Ptr kept;
   on_another_thread([&] { kept = one; });
@@ -77,7 +77,7 @@ TEST_P(CountedThings, may_be_held_and_let_go_elsewhere) {
   EXPECT_EQ(woken_, 0);
 }
 
-TEST_P(CountedThings, that_were_given_away_go_when_their_owner_looks) {
+TEST_P(RefCountedThings, that_were_given_away_go_when_their_owner_looks) {
   Ptr one = Ptr::make(3);
   Ptr other = Ptr::make(4);
   on_another_thread([one = std::move(one), other = std::move(other)]() mutable {
@@ -93,7 +93,7 @@ TEST_P(CountedThings, that_were_given_away_go_when_their_owner_looks) {
   EXPECT_EQ(alive, 0);
 }
 
-TEST_P(CountedThings, come_back_from_those_they_were_given_to) {
+TEST_P(RefCountedThings, come_back_from_those_they_were_given_to) {
   for (const bool settles : {false, true}) {
     Ptr one = Ptr::make(3);
     on_another_thread([given = one]() mutable { given.reset(); });
@@ -110,7 +110,7 @@ TEST_P(CountedThings, come_back_from_those_they_were_given_to) {
   }
 }
 
-TEST_P(CountedThings, outlive_their_owner) {
+TEST_P(RefCountedThings, outlive_their_owner) {
   std::vector<Ptr> held;
   for (int i = 0; i < 3; ++i) held.push_back(Ptr::make(i));
   const Ptr copy = held[1];
@@ -122,7 +122,7 @@ TEST_P(CountedThings, outlive_their_owner) {
   EXPECT_TRUE(copy->has_one_holder());
 }
 
-TEST_P(CountedThings, are_taken_over_by_their_only_holder) {
+TEST_P(RefCountedThings, are_taken_over_by_their_only_holder) {
   Ptr one;
   on_another_thread([&] { one = Ptr::make(1); });
   one->take_over();
@@ -139,7 +139,7 @@ TEST_P(CountedThings, are_taken_over_by_their_only_holder) {
 }
 
 /// Threads, half of them owners who come and go, take from, and put into, places that all know.
-TEST(CountedThingsOfMany, live_until_the_last_lets_go) {
+TEST(RefCountedThingsOfMany, live_until_the_last_lets_go) {
   constexpr int kThreads = 4;
   constexpr int kTurns = 60'000;
   struct Place {

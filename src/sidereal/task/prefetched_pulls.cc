@@ -1,4 +1,4 @@
-#include "sidereal/task/pulls_ahead.h"
+#include "sidereal/task/prefetched_pulls.h"
 
 #include <algorithm>
 #include <utility>
@@ -11,13 +11,13 @@ namespace sidereal::task {
 
 using tensor::Tensor;
 
-std::shared_ptr<const AheadCalls> ahead_calls(const program::Program& program) {
-  auto out = std::make_shared<AheadCalls>();
+std::shared_ptr<const PrefetchedCalls> prefetched_calls(const program::Program& program) {
+  auto out = std::make_shared<PrefetchedCalls>();
   size_t bytes = 0;
   for (size_t i = 0; i < program.calls.size(); ++i) {
     const program::CallSpec& spec = program.calls[i];
     if (!spec.ahead || !spec.feeds.empty()) continue;
-    AheadCall& call = out->emplace_back();
+    PrefetchedCall& call = out->emplace_back();
     call.number = static_cast<int>(i);
     call.program = spec.program;
     call.task = cluster::task_of(spec.device);
@@ -27,28 +27,29 @@ std::shared_ptr<const AheadCalls> ahead_calls(const program::Program& program) {
       const bool is_known = info.dtype != tensor::DType::kString && info.shape.is_fully_defined();
       if (!is_known) return nullptr;
       bytes += static_cast<size_t>(info.shape.num_elements()) * tensor::size_of(info.dtype);
-      if (bytes > PullsAhead::kBytesMax) return nullptr;
+      if (bytes > PrefetchedPulls::kBytesMax) return nullptr;
       call.fetches.push_back(info);
     }
   }
   return out->empty() ? nullptr : out;
 }
 
-Status check_pull_ahead(int64_t ms) {
+Status check_pull_prefetch(int64_t ms) {
   constexpr int64_t kHourMs = 3'600'000;
   if (ms >= 0 && ms <= kHourMs) return {};
-  return base::invalid_argument("pull_ahead_ms is {}; it must be from 0 to {}", ms, kHourMs);
+  return base::invalid_argument("pull_prefetch_ms is {}; it must be from 0 to {}", ms, kHourMs);
 }
 
 /// Keeps itself while it is under way.
-class PullsAhead::Sent final : public Pull,
-                               public Peers::RunDone,
-                               public std::enable_shared_from_this<Sent> {
+class PrefetchedPulls::Sent final : public Pull,
+                                    public Peers::RunDone,
+                                    public std::enable_shared_from_this<Sent> {
  public:
-  Sent(PullsAhead* owner, uint64_t session, std::shared_ptr<const AheadCalls> calls, size_t index)
+  Sent(PrefetchedPulls* owner, uint64_t session, std::shared_ptr<const PrefetchedCalls> calls,
+       size_t index)
       : owner_(*owner), session_(session), calls_(std::move(calls)), call_(calls_->at(index)) {}
 
-  [[nodiscard]] const AheadCall& call() const { return call_; }
+  [[nodiscard]] const PrefetchedCall& call() const { return call_; }
   [[nodiscard]] bool failed() const { return failed_; }
 
   void ask() {
@@ -66,7 +67,7 @@ class PullsAhead::Sent final : public Pull,
   }
 
   std::vector<Tensor>* answer() override { return run_ == nullptr ? &answer_ : nullptr; }
-  void give(Peers::RunDone* taker) override { taker_ = taker; }
+  void give(Peers::RunDone* receiver) override { receiver_ = receiver; }
 
   void cancel() override {
     if (const std::shared_ptr<Peers::Run> run = run_; run != nullptr) return run->cancel();
@@ -79,7 +80,7 @@ class PullsAhead::Sent final : public Pull,
   }
 
   Result<Tensor> allocate(int position, tensor::DType dtype, const tensor::Shape& shape) override {
-    if (taker_ != nullptr) return taker_->allocate(position, dtype, shape);
+    if (receiver_ != nullptr) return receiver_->allocate(position, dtype, shape);
     if (is_unwanted_) return base::cancelled("nobody wants the answer any more");
     const bool is_there = position >= 0 && static_cast<size_t>(position) < call_.fetches.size();
     if (!is_there || call_.fetches[static_cast<size_t>(position)].dtype != dtype ||
@@ -96,7 +97,7 @@ class PullsAhead::Sent final : public Pull,
     failed_ = !result.status.ok() || fetches.size() != call_.fetches.size() ||
               std::any_of(fetches.begin(), fetches.end(),
                           [](const Tensor& value) { return !value.defined(); });
-    if (taker_ != nullptr) {
+    if (receiver_ != nullptr) {
       if (!failed_ || is_unwanted_ || asked_again_) return end(result, fetches);
       return ask_again();
     }
@@ -107,37 +108,37 @@ class PullsAhead::Sent final : public Pull,
 
  private:
   void end(const ProgramResult& result, std::span<Tensor> fetches = {}) {
-    Peers::RunDone* const taker = std::exchange(taker_, nullptr);
-    if (taker != nullptr) taker->done(result, fetches);
+    Peers::RunDone* const receiver = std::exchange(receiver_, nullptr);
+    if (receiver != nullptr) receiver->done(result, fetches);
   }
 
   /// Not from within: who ends calls may be about to end all of a connection.
   void ask_again() {
     asked_again_ = true;
     const bool posted = owner_.post_([self = shared_from_this()] {
-      if (self->taker_ != nullptr) self->ask();
+      if (self->receiver_ != nullptr) self->ask();
     });
     if (!posted) end({.status = base::cancelled("the task stops")});
   }
 
-  PullsAhead& owner_;
+  PrefetchedPulls& owner_;
   const uint64_t session_;
-  const std::shared_ptr<const AheadCalls> calls_;
-  const AheadCall& call_;
+  const std::shared_ptr<const PrefetchedCalls> calls_;
+  const PrefetchedCall& call_;
   std::shared_ptr<Peers::Run> run_;
   std::vector<Tensor> answer_;
-  Peers::RunDone* taker_ = nullptr;
+  Peers::RunDone* receiver_ = nullptr;
   bool failed_ = false;
   bool is_unwanted_ = false;
   bool asked_again_ = false;
   std::shared_ptr<Sent> self_;
 };
 
-PullsAhead::PullsAhead(Peers* peers, lane::Lane* lane, exec::BufferPool* pool, Post post)
+PrefetchedPulls::PrefetchedPulls(Peers* peers, lane::Lane* lane, exec::BufferPool* pool, Post post)
     : peers_(peers), lane_(lane), pool_(pool), post_(std::move(post)) {}
-PullsAhead::~PullsAhead() = default;
+PrefetchedPulls::~PrefetchedPulls() = default;
 
-void PullsAhead::begin(uint64_t session, uint64_t program, int64_t limit_ms) {
+void PrefetchedPulls::begin(uint64_t session, uint64_t program, int64_t limit_ms) {
   Session& own = sessions_[session];
   own.repeats = own.program == program && own.running == 0;
   if (!own.sent.empty()) {
@@ -148,8 +149,8 @@ void PullsAhead::begin(uint64_t session, uint64_t program, int64_t limit_ms) {
   ++own.running;
 }
 
-void PullsAhead::end(uint64_t session, const std::shared_ptr<const AheadCalls>& calls,
-                     int64_t limit_ms) {
+void PrefetchedPulls::end(uint64_t session, const std::shared_ptr<const PrefetchedCalls>& calls,
+                          int64_t limit_ms) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
   Session& own = found->second;
@@ -171,7 +172,7 @@ void PullsAhead::end(uint64_t session, const std::shared_ptr<const AheadCalls>& 
   sent_.add(static_cast<int64_t>(calls->size()));
 }
 
-std::shared_ptr<PullsAhead::Pull> PullsAhead::take(uint64_t session, int number) {
+std::shared_ptr<PrefetchedPulls::Pull> PrefetchedPulls::take(uint64_t session, int number) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return nullptr;
   Session& own = found->second;
@@ -190,11 +191,11 @@ std::shared_ptr<PullsAhead::Pull> PullsAhead::take(uint64_t session, int number)
   return sent;
 }
 
-void PullsAhead::stop_timer(Session* session) {
+void PrefetchedPulls::stop_timer(Session* session) {
   static_cast<void>(lane_->cancel_timer(std::exchange(session->timer, lane::TimerId())));
 }
 
-void PullsAhead::throw_away(Session* session) {
+void PrefetchedPulls::throw_away(Session* session) {
   if (session->sent.empty()) return;
   stop_timer(session);
   // What is thrown away again and again is a waste of others' time.
@@ -205,16 +206,16 @@ void PullsAhead::throw_away(Session* session) {
   thrown_away_.add(static_cast<int64_t>(sent.size()));
 }
 
-void PullsAhead::throw_away(uint64_t session) {
+void PrefetchedPulls::throw_away(uint64_t session) {
   const auto found = sessions_.find(session);
   if (found != sessions_.end()) throw_away(&found->second);
 }
 
-void PullsAhead::throw_all_away() {
+void PrefetchedPulls::throw_all_away() {
   for (auto& [id, session] : sessions_) throw_away(&session);
 }
 
-void PullsAhead::lose(uint64_t session, const std::string& task) {
+void PrefetchedPulls::lose(uint64_t session, const std::string& task) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
   const bool is_asked = std::any_of(found->second.sent.begin(), found->second.sent.end(),
@@ -222,7 +223,7 @@ void PullsAhead::lose(uint64_t session, const std::string& task) {
   if (is_asked) throw_away(&found->second);
 }
 
-void PullsAhead::forget(uint64_t session) {
+void PrefetchedPulls::forget(uint64_t session) {
   throw_away(session);
   sessions_.erase(session);
 }

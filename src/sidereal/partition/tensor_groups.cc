@@ -1,4 +1,4 @@
-#include "sidereal/partition/internal/parcels.h"
+#include "sidereal/partition/internal/tensor_groups.h"
 
 #include <set>
 #include <tuple>
@@ -25,12 +25,12 @@ int64_t known_bytes(const ir::TensorSpec& spec) {
 }
 
 /// Goes through what all devices do for a region. Thread: core-local.
-class ParcelFinder {
+class TensorGroupFinder {
  public:
-  ParcelFinder(const Region& region, const ParcelOptions& options)
+  TensorGroupFinder(const Region& region, const TensorGroupOptions& options)
       : region_(region), options_(options) {}
 
-  Parcels run() {
+  TensorGroups run() {
     find_awaited();
     for (const Node& node : region_.graph->nodes()) {
       if (node.op == ir::kArgOp) pass_results(node);
@@ -83,10 +83,12 @@ class ParcelFinder {
     }
   }
 
-  void receive(size_t parcel) {
-    if (!received_.insert(parcel).second) return;
-    const DeviceIndex to = out_.all[parcel].to;
-    std::erase_if(open_, [parcel](const auto& open) { return open.second.parcel == parcel; });
+  void receive(size_t tensor_group) {
+    if (!received_.insert(tensor_group).second) return;
+    const DeviceIndex to = out_.all[tensor_group].to;
+    std::erase_if(open_, [tensor_group](const auto& open) {
+      return open.second.tensor_group == tensor_group;
+    });
     close_from(to);
   }
 
@@ -101,10 +103,10 @@ class ParcelFinder {
       const auto sent = region_.sent.find(value);
       if (sent == region_.sent.end()) continue;
       for (const DeviceIndex to : sent->second) {
-        const size_t parcel =
-            parcel_for(node, region_.home_of(value), to, known_bytes(node.outputs[o]));
-        out_.all[parcel].values.push_back(value);
-        out_.of_value[{value, to}] = parcel;
+        const size_t tensor_group =
+            tensor_group_for(node, region_.home_of(value), to, known_bytes(node.outputs[o]));
+        out_.all[tensor_group].values.push_back(value);
+        out_.of_value[{value, to}] = tensor_group;
       }
     }
     for (const DeviceIndex from : region_.places[node.id.value]) {
@@ -112,16 +114,16 @@ class ParcelFinder {
       const auto awaited = region_.awaited.find(done);
       if (awaited == region_.awaited.end()) continue;
       for (const DeviceIndex to : awaited->second) {
-        const size_t parcel = parcel_for(node, from, to, 0);
-        out_.all[parcel].orders.push_back(done);
-        out_.of_order[{done, to}] = parcel;
+        const size_t tensor_group = tensor_group_for(node, from, to, 0);
+        out_.all[tensor_group].orders.push_back(done);
+        out_.of_order[{done, to}] = tensor_group;
       }
     }
   }
 
   /// Where something of `node` goes that has so many bytes at least. What waits for something does
   /// not go with what does not.
-  size_t parcel_for(const Node& node, DeviceIndex from, DeviceIndex to, int64_t bytes) {
+  size_t tensor_group_for(const Node& node, DeviceIndex from, DeviceIndex to, int64_t bytes) {
     const auto made = [&] {
       out_.all.push_back({.from = from, .to = to, .values = {}, .orders = {}});
       return out_.all.size() - 1;
@@ -130,22 +132,22 @@ class ParcelFinder {
     const auto [found, is_new] = open_.try_emplace({from, to, awaited_[node.id.value]});
     Open& open = found->second;
     if (is_new || bytes > options_.bytes_max - open.bytes ||
-        out_.all[open.parcel].values.size() >= options_.values_max) {
-      open = {.parcel = made(), .bytes = 0};
+        out_.all[open.tensor_group].values.size() >= options_.values_max) {
+      open = {.tensor_group = made(), .bytes = 0};
     }
     open.bytes += bytes;
-    return open.parcel;
+    return open.tensor_group;
   }
 
-  /// A parcel that is being filled.
+  /// A tensor group that is being filled.
   struct Open {
-    size_t parcel = 0;
+    size_t tensor_group = 0;
     int64_t bytes = 0;
   };
 
   const Region& region_;
-  const ParcelOptions& options_;
-  Parcels out_;
+  const TensorGroupOptions& options_;
+  TensorGroups out_;
   std::vector<int32_t> awaited_;  // By node: the number of the set of nodes that it waits for.
   /// By source, destination, and what is waited for.
   std::map<std::tuple<DeviceIndex, DeviceIndex, int32_t>, Open> open_;
@@ -154,8 +156,8 @@ class ParcelFinder {
 
 }  // namespace
 
-Parcels find_parcels(const Region& region, const ParcelOptions& options) {
-  return ParcelFinder(region, options).run();
+TensorGroups find_tensor_groups(const Region& region, const TensorGroupOptions& options) {
+  return TensorGroupFinder(region, options).run();
 }
 
 }  // namespace sidereal::partition

@@ -1,4 +1,4 @@
-#include "sidereal/task/one_way_calls.h"
+#include "sidereal/task/async_pushes.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,9 +7,9 @@ namespace sidereal::task {
 
 using tensor::Tensor;
 
-class OneWayCalls::Sent final : public Peers::RunDone {
+class AsyncPushes::Sent final : public Peers::RunDone {
  public:
-  Sent(OneWayCalls* owner, uint64_t session, std::string task, size_t bytes)
+  Sent(AsyncPushes* owner, uint64_t session, std::string task, size_t bytes)
       : session(session), task(std::move(task)), bytes(bytes), owner_(owner) {}
 
   Result<Tensor> allocate(int /*position*/, tensor::DType /*dtype*/,
@@ -27,14 +27,14 @@ class OneWayCalls::Sent final : public Peers::RunDone {
   Status lost;
 
  private:
-  OneWayCalls* const owner_;
+  AsyncPushes* const owner_;
 };
 
-OneWayCalls::OneWayCalls(Peers* peers, OnFailure on_failure)
+AsyncPushes::AsyncPushes(Peers* peers, OnFailure on_failure)
     : peers_(peers), on_failure_(std::move(on_failure)) {}
-OneWayCalls::~OneWayCalls() { drop(); }
+AsyncPushes::~AsyncPushes() { drop(); }
 
-bool OneWayCalls::start(const std::string& task, const Peers::Call& call,
+bool AsyncPushes::start(const std::string& task, const Peers::Call& call,
                         std::span<const Tensor> feeds) {
   size_t bytes = 0;
   for (const Tensor& feed : feeds) bytes += feed.nbytes();
@@ -47,7 +47,7 @@ bool OneWayCalls::start(const std::string& task, const Peers::Call& call,
   return true;
 }
 
-void OneWayCalls::ended(Sent* sent, const Status& status) {
+void AsyncPushes::ended(Sent* sent, const Status& status) {
   const auto found = sessions_.find(sent->session);
   Session& session = found->second;
   const uint64_t id = sent->session;
@@ -69,7 +69,7 @@ void OneWayCalls::ended(Sent* sent, const Status& status) {
   }
 }
 
-Status OneWayCalls::take_failure(uint64_t session) {
+Status AsyncPushes::take_failure(uint64_t session) {
   if (failures_ == 0) return {};
   const auto found = sessions_.find(session);
   if (found == sessions_.end() || found->second.failure.ok()) return {};
@@ -77,7 +77,7 @@ Status OneWayCalls::take_failure(uint64_t session) {
   return std::exchange(found->second.failure, Status());
 }
 
-void OneWayCalls::when_done(uint64_t session, Done done) {
+void AsyncPushes::when_done(uint64_t session, Done done) {
   const auto found = sessions_.find(session);
   if (found != sessions_.end() && !found->second.sent.empty()) {
     found->second.waiting.push_back(std::move(done));
@@ -89,7 +89,7 @@ void OneWayCalls::when_done(uint64_t session, Done done) {
   done(failure);
 }
 
-void OneWayCalls::lose(uint64_t session, const std::string& task, const Status& why) {
+void AsyncPushes::lose(uint64_t session, const std::string& task, const Status& why) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
   std::vector<std::shared_ptr<Peers::Run>> runs;
@@ -101,7 +101,7 @@ void OneWayCalls::lose(uint64_t session, const std::string& task, const Status& 
   for (const auto& run : runs) run->drop();
 }
 
-void OneWayCalls::drop() {
+void AsyncPushes::drop() {
   std::vector<std::shared_ptr<Peers::Run>> runs;
   for (const auto& [id, session] : sessions_) {
     for (const auto& sent : session.sent) runs.push_back(sent->run);

@@ -1,4 +1,4 @@
-#include "sidereal/service/internal/parcel_message.h"
+#include "sidereal/service/internal/tensor_group_message.h"
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
@@ -19,7 +19,7 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
-using session::v1::ParcelPieces;
+using session::v1::TensorGroupPieces;
 using session::v1::TensorPiece;
 using tensor::DType;
 using tensor::Tensor;
@@ -55,7 +55,7 @@ grpc::Slice slice_of(const char* data, size_t size, const std::shared_ptr<const 
           new std::shared_ptr<const void>(holder)};
 }
 
-/// Reads one message; see read_parcel_message().
+/// Reads one message; see read_tensor_group_message().
 class Reader {
  public:
   using Take = absl::FunctionRef<void(int32_t, Tensor)>;
@@ -64,10 +64,10 @@ class Reader {
 
   Status read(absl::FunctionRef<Result<PieceJoiner*>(int32_t key)> joiner_of) {
     while (const uint32_t tag = in_->ReadTag()) {
-      if (WireFormatLite::GetTagFieldNumber(tag) == ParcelPieces::kKeyFieldNumber &&
+      if (WireFormatLite::GetTagFieldNumber(tag) == TensorGroupPieces::kKeyFieldNumber &&
           joiner_ == nullptr) {
         SR_RETURN_IF_ERROR(read_number(&key_));
-      } else if (tag == WireFormatLite::MakeTag(ParcelPieces::kPiecesFieldNumber,
+      } else if (tag == WireFormatLite::MakeTag(TensorGroupPieces::kPiecesFieldNumber,
                                                 WireFormatLite::WIRETYPE_LENGTH_DELIMITED)) {
         if (joiner_ == nullptr) {
           SR_ASSIGN_OR_RETURN(joiner_, joiner_of(static_cast<int32_t>(key_)));
@@ -168,7 +168,7 @@ class Reader {
 
 }  // namespace
 
-void ParcelCutter::open() {
+void TensorGroupCutter::open() {
   const Tensor& value = values_[at_];
   if (value.dtype() == DType::kString) {
     auto bytes = std::make_shared<const std::string>(tensor::strings_to_bytes(value));
@@ -181,10 +181,10 @@ void ParcelCutter::open() {
   }
 }
 
-grpc::ByteBuffer ParcelCutter::next() {
+grpc::ByteBuffer TensorGroupCutter::next() {
   std::vector<grpc::Slice> slices;
   std::string text;
-  put_number(ParcelPieces::kKeyFieldNumber, static_cast<uint64_t>(key_), &text);
+  put_number(TensorGroupPieces::kKeyFieldNumber, static_cast<uint64_t>(key_), &text);
   begun_ = true;
   bytes_ = 0;
   for (int pieces = 0; at_ < values_.size() && bytes_ < kPieceBytes && pieces < kPiecesMax;
@@ -206,7 +206,7 @@ grpc::ByteBuffer ParcelCutter::next() {
     }
     const size_t size = std::min<uint64_t>(source_->bytes - source_->at, kPieceBytes - bytes_);
     put_length(TensorPiece::kDataFieldNumber, size, &head);
-    put_length(ParcelPieces::kPiecesFieldNumber, head.size() + size, &text);
+    put_length(TensorGroupPieces::kPiecesFieldNumber, head.size() + size, &text);
     text += head;
     const char* const from = source_->data + source_->at;
     if (size < kCopied) {
@@ -226,9 +226,9 @@ grpc::ByteBuffer ParcelCutter::next() {
   return {slices.data(), slices.size()};
 }
 
-Result<int64_t> read_parcel_message(grpc::ByteBuffer* message,
-                                    absl::FunctionRef<Result<PieceJoiner*>(int32_t key)> joiner_of,
-                                    absl::FunctionRef<void(int32_t index, Tensor value)> take) {
+Result<int64_t> read_tensor_group_message(
+    grpc::ByteBuffer* message, absl::FunctionRef<Result<PieceJoiner*>(int32_t key)> joiner_of,
+    absl::FunctionRef<void(int32_t index, Tensor value)> take) {
   grpc::ProtoBufferReader bytes(message);
   if (!bytes.status().ok()) return base::data_loss("a message of tensors cannot be read");
   CodedInputStream in(&bytes);

@@ -11,19 +11,19 @@
 /// Internal to task.
 namespace sidereal::task {
 
-/// Parcels by key, each with an `About`. What goes leaves its memory to what comes, so that memory
-/// is taken only while there are more than ever before; clear() keeps that of a usual step.
+/// Tensor groups by key, each with an `About`. What goes leaves its memory to what comes, so that
+/// memory is taken only while there are more than ever before; clear() keeps that of a usual step.
 /// About is default-constructible.
 /// Thread: none of its own.
 template <class About>
-class Parcels {
+class TensorGroups {
  public:
   struct Entry {
-    ports::Parcel values;
+    ports::TensorGroup values;
     About about = {};
 
    private:
-    friend class Parcels;
+    friend class TensorGroups;
     ports::RendezvousKey key_;
     bool is_used_ = false;
   };
@@ -63,7 +63,7 @@ class Parcels {
   }
   void clear() {
     if (entries_.size() > kKept) {
-      *this = Parcels();
+      *this = TensorGroups();
       return;
     }
     each_place([this](uint32_t at) { empty(at); });

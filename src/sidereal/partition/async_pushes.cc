@@ -50,7 +50,7 @@ class Marker {
     const std::vector<bool> checks = groups_that_check();
     for (size_t g = 0; g < region_.groups.size(); ++g) {
       CallGroup& group = region_.groups[g];
-      group.one_way =
+      group.async_push =
           group.rets.empty() && !group.waits && !checks[g] && is_free_after(nodes + g, group.place);
     }
     for (auto& [id, split] : region_.split) {
@@ -128,7 +128,7 @@ class Marker {
 
 }  // namespace
 
-void mark_one_way(CallRegion* whole) {
+void mark_async_pushes(CallRegion* whole) {
   Marker(whole, [](PlaceIndex) { return true; }).run();
 }
 
