@@ -137,8 +137,8 @@ class Workers {
                       {index, fmt::format("127.0.0.1:{}", control_->ports()[number])}}));
     SR_ASSIGN_OR_RETURN(options.plan, make_plan(graph_, flags_.target, spec, options.task,
                                                 common_.protocol, flags_.ids));
-    holds_.push_back(std::make_unique<Hold>(ps_, options.session, common_.protocol));
-    SR_ASSIGN_OR_RETURN(options.programs, holds_.back()->attach(options.plan.programs));
+    keep_alives_.push_back(std::make_unique<KeepAlive>(ps_, options.session, common_.protocol));
+    SR_ASSIGN_OR_RETURN(options.programs, keep_alives_.back()->attach(options.plan.programs));
     auto worker = make(std::move(options));
     auto started = std::make_shared<std::promise<Status>>();
     worker->start([started](const Status& status) { started->set_value(status); });
@@ -154,7 +154,7 @@ class Workers {
 
   std::unique_ptr<Worker> make(WorkerOptions options) {
     if (common_.protocol == cluster::Protocol::kGrpc) {
-      return grpc_worker(&common_, control_.get(), holds_.back().get(), std::move(options));
+      return grpc_worker(&common_, control_.get(), keep_alives_.back().get(), std::move(options));
     }
     if (cluster::is_pull_push(common_.protocol)) {
       return call_worker(&common_, lane_.get(), std::move(options));
@@ -183,7 +183,7 @@ class Workers {
   sidereal::sys::Address data_;
   std::unique_ptr<AloneEnd> alone_;
   std::unique_ptr<Control> control_;
-  std::vector<std::unique_ptr<Hold>> holds_;
+  std::vector<std::unique_ptr<KeepAlive>> keep_alives_;
   LanePtr lane_;
   std::vector<std::unique_ptr<Worker>> workers_;
 };

@@ -109,9 +109,8 @@ class Table {
                                           {DType::kFloat64, {}},
                                           {DType::kFloat32, {}}};
     if (kind != "sgd") inputs.push_back({DType::kString, {}});
-    return bind(one_op_program(
-        node("VariableUpdateRows", {{"kind", kind}, {"epsilon", 1e-7}, {"distinct", distinct}}),
-        inputs));
+    return bind(one_op_program(node("VariableUpdateRows", {{"kind", kind}, {"distinct", distinct}}),
+                               inputs));
   }
   void update(const std::string& kind) {
     Op op = updates(kind, true);
@@ -188,7 +187,7 @@ std::unique_ptr<store::EmbeddingShard> make_shard(int64_t rows, int64_t dim) {
   options.name = "table";
   options.layout = kernels::ShardLayout(rows, 1, 1);
   options.dim = dim;
-  options.rule = store::UpdateRule::adagrad(0.1F);
+  options.rule = kernels::UpdateRule::of("adagrad", {{"learning_rate", 0.1}});
   options.initializer = {store::Initializer::Kind::kUniform, -0.01F, 0.01F, 7, 1};
   auto made = store::EmbeddingShard::create(std::move(options));
   SR_CHECK(made.ok());

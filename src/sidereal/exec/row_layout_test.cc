@@ -29,9 +29,9 @@ std::vector<Rule> rules() {
       of("sgd", {{"weight_decay", 0.01}}, 0),
       of("momentum", {{"momentum", 0.9}, {"nesterov", true}}, 1),
       of("adagrad", {{"epsilon", 1e-7}}, 1),
-      of("adam", {{"beta1", 0.9}, {"beta2", 0.99}, {"epsilon", 1e-8}}, 2),
-      of("ftrl", {{"l1", 0.01}, {"l2", 0.001}}, 2),
-      of("ftrl", {{"l1", 0.01}, {"lr_power", -0.3}}, 2),
+      of("adam", {{"beta_1", 0.9}, {"beta_2", 0.99}, {"epsilon", 1e-8}}, 2),
+      of("ftrl", {{"l1_regularization_strength", 0.01}, {"l2_regularization_strength", 0.001}}, 2),
+      of("ftrl", {{"l1_regularization_strength", 0.01}, {"learning_rate_power", -0.3}}, 2),
   };
 }
 
@@ -104,20 +104,18 @@ class Both : public RowLayout {
   }
   /// An update by `inputs`: indices, if any, and gradients.
   void update(const std::string& op, const std::vector<Tensor>& inputs, double step) {
-    AttrMap with_rate = rule_.attrs;
-    constexpr float kRate = 0.05F;
-    with_rate["learning_rate"] = static_cast<double>(kRate);
+    const Tensor rate = Tensor::scalar(0.05F);
     const std::vector<Tensor> slots(arrays_.begin() + 1, arrays_.end());
     const auto arrays = run_all(
-        op, joined(joined({arrays_[0]}, inputs), joined({Tensor::scalar(step)}, slots)), with_rate);
+        op, joined(joined({arrays_[0]}, inputs), joined({Tensor::scalar(step), rate}, slots)),
+        rule_.attrs);
     ASSERT_TRUE(arrays.ok()) << arrays.status();
     arrays_ = *arrays;
     const std::vector<Tensor> slot_handles(handles_.begin() + 1, handles_.end());
-    const auto done =
-        run("Variable" + op,
-            joined(joined({handles_[0]}, inputs),
-                   joined({Tensor::scalar(step), Tensor::scalar(kRate)}, slot_handles)),
-            rule_.attrs);
+    const auto done = run(
+        "Variable" + op,
+        joined(joined({handles_[0]}, inputs), joined({Tensor::scalar(step), rate}, slot_handles)),
+        rule_.attrs);
     ASSERT_TRUE(done.ok()) << done.status();
   }
   void expect_all_same() {
@@ -211,10 +209,10 @@ TEST_F(Both, rows_said_to_be_distinct_are_not_summed) {
   };
   const Tensor rows = Tensor::of<int64_t>(Shape{4}, {7, 3, 119, 0});
   update_variables(rows, 1);
-  AttrMap with_rate = rule_.attrs;
-  with_rate["learning_rate"] = static_cast<double>(0.05F);
   arrays_ =
-      *run_all("UpdateRows", {arrays_[0], rows, grads, Tensor::scalar(1.0), arrays_[1]}, with_rate);
+      *run_all("UpdateRows",
+               {arrays_[0], rows, grads, Tensor::scalar(1.0), Tensor::scalar(0.05F), arrays_[1]},
+               rule_.attrs);
   expect_all_same();
   // Whoever lies has a row updated more than once.
   update_variables(Tensor::of<int64_t>(Shape{4}, {5, 5, 5, 5}), 2);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sidereal/service/internal/grpc_status.h"
 #include "sidereal/service/loop_message.h"
 #include "sidereal/task/event.h"
 #include "sidereal/task/failure.h"

@@ -45,7 +45,7 @@ Status LoopStream::begin(const v1::LoopHead& head) {
   }
   SR_ASSIGN_OR_RETURN(session_, service_.find(head.session()));
   SR_ASSIGN_OR_RETURN(options_, from_proto(head));
-  SR_RETURN_IF_ERROR(check_loop(options_));
+  SR_RETURN_IF_ERROR(master::check_loop(options_));
   missing_ = options_.constants.size();
   joiner_.emplace(head.constants_size(), service_.arriving);
   return {};
@@ -111,7 +111,7 @@ void LoopStream::note_waiting() {
 
 void LoopStream::wrote(size_t waiting) {
   if (waiting > kWaitingFew || has_room_.exchange(true)) return;
-  std::shared_ptr<LoopRun> loop;
+  std::shared_ptr<master::LoopRun> loop;
   {
     const std::lock_guard lock(loop_mutex_);
     loop = loop_;
@@ -140,7 +140,7 @@ Status LoopStream::half_closed() {
 }
 
 void LoopStream::hung_up() {
-  std::shared_ptr<LoopRun> loop;
+  std::shared_ptr<master::LoopRun> loop;
   {
     const std::lock_guard lock(loop_mutex_);
     has_gone_ = true;
