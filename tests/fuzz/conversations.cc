@@ -417,7 +417,7 @@ std::map<std::string, Conversation> session_conversations() {
           {"a_step_on_two_tasks", a_step_on_two_tasks()},
           {"noise", noise()},
           {"programs_that_send", programs_that_send()},
-          {"receive requests", receive_requests()},
+          {"receive_requests", receive_requests()},
           {"small_words", small_words()},
           {"steps_that_wait", steps_that_wait()},
           {"steps_without_a_client", steps_without_a_client()},
