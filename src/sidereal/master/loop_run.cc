@@ -11,7 +11,6 @@
 namespace sidereal::master {
 
 using base::invalid_argument;
-using tensor::Tensor;
 
 namespace {
 

@@ -8,7 +8,6 @@
 
 namespace sidereal::service {
 
-using task::from_proto;
 using task::to_proto;
 
 namespace v1 = session::v1;

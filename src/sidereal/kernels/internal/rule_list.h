@@ -15,7 +15,8 @@ struct RuleList {
   /// Calls visit.template operator()<Row>() for the row at `rule`.
   template <class Visit>
   static void visit(const Rule* rule, Visit visit) {
-    ((rule == &Rows::kRow ? (visit.template operator()<Rows>(), true) : false) || ...);
+    static_cast<void>(
+        ((rule == &Rows::kRow ? (visit.template operator()<Rows>(), true) : false) || ...));
   }
 };
 
