@@ -254,7 +254,9 @@ int64_t TaskPrograms::sessions() const {
 
 int64_t TaskPrograms::programs() const {
   const std::lock_guard lock(mutex_);
-  return static_cast<int64_t>(programs_.size());
+  // What a step held longer than its session has gone by itself, and left its place.
+  return std::count_if(programs_.begin(), programs_.end(),
+                       [](const auto& one) { return !one.second.expired(); });
 }
 
 Status check_feeds(const LoadedProgram& program, int64_t feeds) {
