@@ -171,7 +171,7 @@ Status serve_sidereal(int in, int out) {
             .embedding = true,
             .shape = {kTableRows, kDim},
             .rule = store::UpdateRule::of("adagrad", {{"learning_rate", 0.01}}),
-            .initializer = {store::Initializer::Kind::kUniform, -0.01F, 0.01F, 7, 1},
+            .initializer = {kernels::Initializer::Kind::kUniform, -0.01F, 0.01F, 7, 1},
             .shard = 0,
             .lanes = {1}}}));
   SR_CHECK(bytes > 0);

@@ -84,7 +84,7 @@ Result<std::unique_ptr<store::EmbeddingShard>> make_table() {
        .layout = kernels::ShardLayout(kTableRows, 1, 1),
        .dim = kDim,
        .rule = store::UpdateRule::of("adagrad", {{"learning_rate", 0.01}}),
-       .initializer = {store::Initializer::Kind::kUniform, -0.01F, 0.01F, 7, 1}});
+       .initializer = {kernels::Initializer::Kind::kUniform, -0.01F, 0.01F, 7, 1}});
 }
 
 std::vector<float> make_gradients() {

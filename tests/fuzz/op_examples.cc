@@ -87,6 +87,10 @@ std::vector<Example> make_arrays() {
   const ir::AttrMap part = {{"begin", Ints{1, 0}}, {"size", Ints{2, -1}}};
   const ir::AttrMap strided = {
       {"begin", Ints{2, 0}}, {"end", Ints{0, 4}}, {"strides", Ints{-1, 2}}};
+  const ir::AttrMap first = {
+      {"shape", Shape{5, 2}}, {"kind", std::string("uniform")}, {"b", 1.0},
+      {"seed", int64_t{7}},   {"name", std::string("w")},       {"part", int64_t{1}},
+      {"parts", int64_t{2}}};
   const Tensor ids = i64({0, 2, 2});
   const Tensor segments = i64({0, 0, 1});
   return {
@@ -100,6 +104,7 @@ std::vector<Example> make_arrays() {
       {"OneHot", {{"depth", int64_t{3}}}, {i64({0, 2}), rate(), rate()}, {kF32}},
       {"GatherGrad", {}, {f32({2, 4}), i64({0, 2}), x}, {kF32}},
       {"TileGrad", {{"multiples", Ints{2, 1}}}, {f32({6, 4}), x}, {kF32}},
+      {"InitialValue", first, {}, {kF32}},
       {"Range", {}, {rate(), Tensor::scalar(4.0F), rate()}, {kF32}},
       {"ScatterNd", {{"shape", Ints{4, 4}}}, {Tensor::of<int64_t>({3, 1}, {0, 3, 3}), x}, {kF32}},
       {"TensorScatterAdd", {}, {x, Tensor::of<int64_t>({2, 1}, {0, 2}), f32({2, 4})}, {kF32}},

@@ -12,7 +12,8 @@ SEEDS = {"seed": 7, "seed2": 11}
 
 #: Ops through which nothing flows back, by definition.
 NO_FLOW = {
-    "RandomUniform", "RandomNormal", "TruncatedNormal", "RandomUniformInt", "Assert", "Print",
+    "RandomUniform", "RandomNormal", "TruncatedNormal", "RandomUniformInt", "InitialValue",
+    "Assert", "Print",
 }
 
 
@@ -70,7 +71,59 @@ def nothing_out(inputs: Any, outputs: Any) -> None:
     assert len(outputs) == 0
 
 
+def _mix(x: int) -> int:
+    """The finalizer of SplitMix64 (Steele, Lea and Flood, 2014)."""
+    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & _WORD
+    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & _WORD
+    return x ^ x >> 31
+
+
+_WORD = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def _uniform(seed: int, stream: int, count: int, low: float, high: float) -> np.ndarray:
+    """What the counter-based generator makes of the first elements of a variable: two of 24 bits
+    each from a hash of 64."""
+    key0 = _mix(_mix((seed + _GOLDEN) & _WORD) ^ _mix((stream + 0x6A09E667F3BCC909) & _WORD))
+    key1 = _mix((key0 + 0xBB67AE8584CAA73B) & _WORD)
+    drawn = []
+    for pair in range((count + 1) // 2):
+        bits = _mix(_mix((pair * _GOLDEN + key0) & _WORD) ^ key1)
+        drawn += [bits >> 40, bits >> 8 & 0xFFFFFF]
+    unit = np.array(drawn[:count], np.float64) / 2.0**24
+    return (low + (high - low) * unit).astype(np.float32)
+
+
+#: hash64("w"): what tells the variable of that name from others.
+STREAM_OF_W = 0xACEEE8F5DE193E29
+
+
+def first_value(kind: str, a: float, b: float, want: Any, **part: int) -> Case:
+    attrs = {"shape": [7, 3], "kind": kind, "a": a, "b": b, "seed": 5, "name": "w", **part}
+    return Case(nothing, attrs, want, dtypes=[], name="_".join([kind, *part]))
+
+
+def first_moments(kind: str, mean: float, stddev: float) -> Case:
+    attrs = {"shape": [40, 50], "kind": kind, "a": 2.0, "b": 3.0, "seed": 5, "name": "w"}
+    check = moments(mean, stddev**2, mean - 6 * stddev, mean + 6 * stddev)
+    return Case(nothing, attrs, dtypes=[], name=f"{kind}_moments", check=check)
+
+
 CASES: dict[str, list[Case]] = {
+    "InitialValue": [
+        first_value("zeros", 0, 0, lambda: np.zeros((7, 3))),
+        first_value("constant", 2.5, 0, lambda: np.full((7, 3), 2.5)),
+        first_value("uniform", -1, 2,
+                    lambda: _uniform(5, STREAM_OF_W, 21, -1, 2).reshape(7, 3)),
+        first_value("uniform", -1, 2,
+                    lambda: _uniform(5, STREAM_OF_W, 21, -1, 2).reshape(7, 3)[1::3],
+                    part=1, parts=3),
+        first_value("glorot_uniform", 0, 0,
+                    lambda: _uniform(5, STREAM_OF_W, 21, -(0.6**0.5), 0.6**0.5).reshape(7, 3)),
+        first_moments("normal", 2.0, 3.0),
+        first_moments("truncated_normal", 2.0, 3.0 * 0.774**0.5),
+    ],
     "RandomUniform": drawn(moments(0.5, 1 / 12, 0, 1)),
     "RandomNormal": drawn(moments(0, 1, -6, 6)),
     "TruncatedNormal": drawn(moments(0, 0.774, -2.001, 2.01)),

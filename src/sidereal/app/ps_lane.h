@@ -27,7 +27,7 @@ struct VariableSpec {
   bool embedding = false;
   tensor::Shape shape;  ///< Of the whole variable.
   store::UpdateRule rule;
-  store::Initializer initializer;
+  kernels::Initializer initializer;
   int32_t shard = -1;
   std::vector<int32_t> lanes;  ///< Embeddings: lanes of every ps task.
 };

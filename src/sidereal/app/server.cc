@@ -14,9 +14,9 @@
 #include "sidereal/app/internal/grpc_status.h"
 #include "sidereal/app/job.h"
 #include "sidereal/app/ps_lane.h"
-#include "sidereal/base/hash.h"
 #include "sidereal/base/log.h"
 #include "sidereal/exec/kernel.h"
+#include "sidereal/kernels/initializer.h"
 #include "sidereal/metrics/lane_metrics.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/security/listener.h"
@@ -61,11 +61,11 @@ Result<VariableSpec> spec_of(const v1::Variable& variable) {
   }
   SR_ASSIGN_OR_RETURN(spec.rule, rule_of(variable));
   SR_ASSIGN_OR_RETURN(spec.initializer.kind,
-                      store::initializer_kind_from_name(variable.initializer()));
+                      kernels::initializer_kind_from_name(variable.initializer()));
   spec.initializer.a = static_cast<float>(variable.a());
   spec.initializer.b = static_cast<float>(variable.b());
   spec.initializer.seed = variable.seed();
-  spec.initializer.stream = base::hash64(variable.name());
+  spec.initializer.stream = kernels::Initializer::stream_of(variable.name());
   SR_RETURN_IF_ERROR(spec.initializer.validate());
   spec.shard = variable.shard();
   spec.lanes.assign(variable.lanes().begin(), variable.lanes().end());

@@ -5,9 +5,10 @@
 #include "sidereal/ir/schema.h"
 #include "sidereal/kernels/elementwise.h"
 #include "sidereal/kernels/random.h"
+#include "sidereal/ops/initial_value.h"
 
-/// Random tensors, made anew from counters: no state, and the same values for any number of
-/// threads.
+/// Random tensors and first values, made anew from counters: no state, and the same values for any
+/// number of threads.
 namespace sidereal::exec {
 namespace {
 
@@ -138,6 +139,24 @@ Result<std::unique_ptr<Kernel>> random_integers(const BindContext& bind) {
   });
 }
 
+Result<std::unique_ptr<Kernel>> initial_value(const BindContext& bind) {
+  SR_ASSIGN_OR_RETURN(const ops::InitialValue value, ops::initial_value_of(bind.instruction.attrs));
+  return make_kernel([value](KernelContext& c) -> Status {
+    constexpr int64_t kBetweenChecks = int64_t{1} << 24;
+    SR_ASSIGN_OR_RETURN(Tensor* const out, large_output(c, 0, value.shape()));
+    float* const elements = out->data<float>().data();
+    const int64_t n = out->num_elements();
+    for (int64_t first = 0; first < n; first += kBetweenChecks) {
+      c.check_stop();
+      c.parallel(std::min(n - first, kBetweenChecks), kGrain, [&](int64_t from, int64_t to) {
+        value.initializer.fill_part(value.whole, value.part, value.parts, first + from,
+                                    elements + first + from, to - from);
+      });
+    }
+    return {};
+  });
+}
+
 }  // namespace
 
 void register_random_kernels(KernelTable* table) {
@@ -145,6 +164,7 @@ void register_random_kernels(KernelTable* table) {
   table->add("RandomNormal", random(Distribution::kNormal));
   table->add("TruncatedNormal", random(Distribution::kTruncatedNormal));
   table->add("RandomUniformInt", with_arity(0, 2, 1, random_integers));
+  table->add("InitialValue", with_arity(0, 0, 1, with_outputs({DType::kFloat32}, initial_value)));
 }
 
 }  // namespace sidereal::exec

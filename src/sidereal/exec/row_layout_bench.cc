@@ -188,7 +188,7 @@ std::unique_ptr<store::EmbeddingShard> make_shard(int64_t rows, int64_t dim) {
   options.layout = kernels::ShardLayout(rows, 1, 1);
   options.dim = dim;
   options.rule = kernels::UpdateRule::of("adagrad", {{"learning_rate", 0.1}});
-  options.initializer = {store::Initializer::Kind::kUniform, -0.01F, 0.01F, 7, 1};
+  options.initializer = {kernels::Initializer::Kind::kUniform, -0.01F, 0.01F, 7, 1};
   auto made = store::EmbeddingShard::create(std::move(options));
   SR_CHECK(made.ok());
   return std::move(made).value();

@@ -59,7 +59,7 @@ struct Node {
   std::vector<TensorSpec> outputs;  ///< One per output, from the schema's inference.
 };
 
-/// How a variable's first value is made; see store::Initializer for the formulas.
+/// How a variable's first value is made; see kernels::Initializer for the formulas.
 struct InitializerDef {
   std::string kind = "zeros";  ///< zeros constant uniform normal truncated_normal glorot_uniform
   double a = 0;                ///< constant: value; uniform: low; normal: mean.

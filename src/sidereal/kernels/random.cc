@@ -46,28 +46,49 @@ inline void normal_pair(uint32_t high, uint32_t low, float* even, float* odd) {
   *odd = radius * (quadrant >= 2 ? -y : y);
 }
 
-// Calls make(first pair, count, block) for blocks of pairs and copies what was asked for.
+// Calls make(pairs, count, block) for blocks of pairs and copies what was asked for.
 template <class Make>
-void by_pairs(uint64_t first, float* out, int64_t n, Make make) {
+void by_pairs(uint64_t first, const Runs& runs, float* out, int64_t n, Make make) {
+  // Elements of a block that follow one another in it and in `out`.
+  struct Piece {
+    uint32_t from;
+    uint32_t size;
+  };
+  uint64_t pairs[kPairs];
+  Piece pieces[kPairs];
   float block[2 * kPairs];
+  auto left = static_cast<uint64_t>(n);
+  const uint64_t length = runs.length == 0 ? left : runs.length;
+  uint64_t run = first;  // Where the current run begins.
   uint64_t at = first;
-  const uint64_t end = first + static_cast<uint64_t>(n);
-  while (at < end) {
-    const uint64_t pair = at / 2;
-    const uint64_t last_pair = (end + 1) / 2;
-    const int count = static_cast<int>(std::min<uint64_t>(kPairs, last_pair - pair));
-    make(pair, count, block);
-    const uint64_t from = at - 2 * pair;
-    const uint64_t take = std::min<uint64_t>(2 * count - from, end - at);
-    std::copy_n(block + from, take, out);
-    out += take;
-    at += take;
+  while (left > 0) {
+    uint64_t count = 0;
+    int num_pieces = 0;
+    while (count < kPairs && left > 0) {
+      const uint64_t pair = at / 2;
+      const uint64_t skipped = at - 2 * pair;
+      const uint64_t size = std::min(run + length - at, left);
+      const uint64_t taken = std::min<uint64_t>(kPairs - count, (skipped + size + 1) / 2);
+      for (uint64_t j = 0; j < taken; ++j) pairs[count + j] = pair + j;
+      const uint64_t used = std::min(2 * taken - skipped, size);
+      pieces[num_pieces++] = {static_cast<uint32_t>(2 * count + skipped),
+                              static_cast<uint32_t>(used)};
+      count += taken;
+      left -= used;
+      at += used;
+      if (at == run + length) at = run += runs.stride;
+    }
+    make(pairs, static_cast<int>(count), block);
+    for (int i = 0; i < num_pieces; ++i) {
+      out = std::copy_n(block + pieces[i].from, pieces[i].size, out);
+    }
   }
 }
 
-void draw(const CounterHash& hash, uint64_t pair, int count, uint32_t* high, uint32_t* low) {
+void draw(const CounterHash& hash, const uint64_t* pairs, int count, uint32_t* high,
+          uint32_t* low) {
   for (int j = 0; j < count; ++j) {
-    const uint64_t bits = hash.bits(pair + j);
+    const uint64_t bits = hash.bits(pairs[j]);
     high[j] = static_cast<uint32_t>(bits >> 32);
     low[j] = static_cast<uint32_t>(bits);
   }
@@ -80,14 +101,19 @@ uint64_t random_bits(uint64_t seed, uint64_t stream, uint64_t index) {
 }
 
 void fill_uniform(const RandomKey& key, float lo, float hi, float* out, int64_t n) {
+  fill_uniform(key, Runs(), lo, hi, out, n);
+}
+
+void fill_uniform(const RandomKey& key, const Runs& runs, float lo, float hi, float* out,
+                  int64_t n) {
   const CounterHash hash(key.seed, key.stream);
   const float width = hi - lo;
   // lo + width * u may round up to hi, which must not be reached.
   const float top = hi > lo ? std::nextafter(hi, lo) : lo;
-  by_pairs(key.first, out, n, [&](uint64_t pair, int count, float* block) {
+  by_pairs(key.first, runs, out, n, [&](const uint64_t* pairs, int count, float* block) {
     uint32_t high[kPairs];
     uint32_t low[kPairs];
-    draw(hash, pair, count, high, low);
+    draw(hash, pairs, count, high, low);
     for (int j = 0; j < count; ++j) {
       const float u = static_cast<float>(static_cast<int32_t>(high[j] >> 8)) * 0x1p-24F;
       const float v = static_cast<float>(static_cast<int32_t>(low[j] >> 8)) * 0x1p-24F;
@@ -98,11 +124,16 @@ void fill_uniform(const RandomKey& key, float lo, float hi, float* out, int64_t 
 }
 
 void fill_normal(const RandomKey& key, float mean, float stddev, float* out, int64_t n) {
+  fill_normal(key, Runs(), mean, stddev, out, n);
+}
+
+void fill_normal(const RandomKey& key, const Runs& runs, float mean, float stddev, float* out,
+                 int64_t n) {
   const CounterHash hash(key.seed, key.stream);
-  by_pairs(key.first, out, n, [&](uint64_t pair, int count, float* block) {
+  by_pairs(key.first, runs, out, n, [&](const uint64_t* pairs, int count, float* block) {
     uint32_t high[kPairs];
     uint32_t low[kPairs];
-    draw(hash, pair, count, high, low);
+    draw(hash, pairs, count, high, low);
     float even[kPairs];
     float odd[kPairs];
     for (int j = 0; j < count; ++j) normal_pair(high[j], low[j], even + j, odd + j);
@@ -114,17 +145,28 @@ void fill_normal(const RandomKey& key, float mean, float stddev, float* out, int
 }
 
 void fill_truncated_normal(const RandomKey& key, float mean, float stddev, float* out, int64_t n) {
-  fill_normal(key, 0.0F, 1.0F, out, n);
-  for (int64_t i = 0; i < n; ++i) {
-    // One value in 22 is drawn again, from a sequence of its own that starts at its index.
-    uint64_t attempt = 0;
-    float spare = 0;
-    while (std::fabs(out[i]) > 2.0F) {
-      const CounterHash again(key.seed + ++attempt, ~key.stream);
-      const uint64_t bits = again.bits(key.first + static_cast<uint64_t>(i));
-      normal_pair(static_cast<uint32_t>(bits >> 32), static_cast<uint32_t>(bits), out + i, &spare);
+  fill_truncated_normal(key, Runs(), mean, stddev, out, n);
+}
+
+void fill_truncated_normal(const RandomKey& key, const Runs& runs, float mean, float stddev,
+                           float* out, int64_t n) {
+  fill_normal(key, runs, 0.0F, 1.0F, out, n);
+  const uint64_t length = runs.length == 0 ? static_cast<uint64_t>(n) : runs.length;
+  uint64_t run = key.first;
+  for (int64_t begin = 0; begin < n; begin += static_cast<int64_t>(length), run += runs.stride) {
+    const int64_t size = std::min(n - begin, static_cast<int64_t>(length));
+    for (int64_t i = 0; i < size; ++i) {
+      // One value in 22 is drawn again, from a sequence of its own that starts at its index.
+      float& value = out[begin + i];
+      uint64_t attempt = 0;
+      float spare = 0;
+      while (std::fabs(value) > 2.0F) {
+        const CounterHash again(key.seed + ++attempt, ~key.stream);
+        const uint64_t bits = again.bits(run + static_cast<uint64_t>(i));
+        normal_pair(static_cast<uint32_t>(bits >> 32), static_cast<uint32_t>(bits), &value, &spare);
+      }
+      value = mean + stddev * value;
     }
-    out[i] = mean + stddev * out[i];
   }
 }
 

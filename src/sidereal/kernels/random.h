@@ -14,6 +14,13 @@ struct RandomKey {
   uint64_t first = 0;
 };
 
+/// Which elements of a sequence are written: runs of `length` that follow one another, the first
+/// elements of which are `stride` apart. Length 0: a single run.
+struct Runs {
+  uint64_t length = 0;
+  uint64_t stride = 0;
+};
+
 /// 64 random bits of element `index` (two rounds of the finalizer of SplitMix64 over a keyed
 /// counter; Steele, Lea and Flood, 2014).
 uint64_t random_bits(uint64_t seed, uint64_t stream, uint64_t index);
@@ -27,6 +34,14 @@ void fill_normal(const RandomKey& key, float mean, float stddev, float* out, int
 /// out[i] normal, redrawn while further than two standard deviations from the mean
 /// (tf.random.truncated_normal).
 void fill_truncated_normal(const RandomKey& key, float mean, float stddev, float* out, int64_t n);
+
+/// The same for elements that do not all follow one another.
+void fill_uniform(const RandomKey& key, const Runs& runs, float lo, float hi, float* out,
+                  int64_t n);
+void fill_normal(const RandomKey& key, const Runs& runs, float mean, float stddev, float* out,
+                 int64_t n);
+void fill_truncated_normal(const RandomKey& key, const Runs& runs, float mean, float stddev,
+                           float* out, int64_t n);
 
 /// The same in double, with 53 random bits per value.
 void fill_uniform(const RandomKey& key, double lo, double hi, double* out, int64_t n);

@@ -34,6 +34,7 @@ void register_all(ir::OpRegistry* registry) {
   internal::register_fused(registry);
   internal::register_resources(registry);
   internal::register_variables(registry);
+  internal::register_initial_value(registry);
 }
 
 Output placeholder(Builder& b, std::string_view name, ir::DType dtype, const ir::Shape& shape) {
@@ -46,6 +47,20 @@ Output constant(Builder& b, const ir::Tensor& value, std::string_view name) {
 
 Output scalar(Builder& b, ir::DType dtype, double value, std::string_view name) {
   return constant(b, ir::Tensor::scalar_of(dtype, value), name);
+}
+
+Output initial_value(Builder& b, const ir::InitializerDef& how, std::string_view variable,
+                     const ir::Shape& shape, int64_t part, int64_t parts, std::string_view name) {
+  return b.add("InitialValue", {},
+               {{"shape", shape},
+                {"kind", how.kind},
+                {"a", how.a},
+                {"b", how.b},
+                {"seed", static_cast<int64_t>(how.seed)},
+                {"name", std::string(variable)},
+                {"part", part},
+                {"parts", parts}},
+               name);
 }
 
 Output read_variable(Builder& b, std::string_view var, std::string_view name) {

@@ -22,6 +22,11 @@ ir::Output placeholder(ir::Builder& b, std::string_view name, ir::DType dtype,
 ir::Output constant(ir::Builder& b, const ir::Tensor& value, std::string_view name = {});
 /// A scalar constant of `dtype`, a number or bool.
 ir::Output scalar(ir::Builder& b, ir::DType dtype, double value, std::string_view name = {});
+/// The first value of a variable of `shape` (fully defined), float32. Of `parts` parts it is the
+/// rows r with r % parts == part. `variable` is the name that tells variables of one seed apart.
+ir::Output initial_value(ir::Builder& b, const ir::InitializerDef& how, std::string_view variable,
+                         const ir::Shape& shape, int64_t part = 0, int64_t parts = 1,
+                         std::string_view name = {});
 /// The value of the dense variable called `var` in full.
 ir::Output read_variable(ir::Builder& b, std::string_view var, std::string_view name = {});
 /// Rows of the embedding called `var` in full: ids int64 of any shape -> ids.shape + [dim].

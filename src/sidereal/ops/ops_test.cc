@@ -56,6 +56,22 @@ TEST_F(OpsTest, arithmetic_takes_one_float_dtype) {
             "them to one dtype");
 }
 
+TEST_F(OpsTest, first_values_of_parts_have_every_so_many_rows) {
+  const ir::InitializerDef how{"uniform", -1, 1, 7};
+  const auto part = [&](const Shape& whole, int64_t i, int64_t parts) {
+    return shape_of(initial_value(b_, how, "w", whole, i, parts));
+  };
+  EXPECT_EQ(part({}, 0, 1), "float32[]");
+  EXPECT_EQ(part({7, 3}, 0, 1), "float32[7,3]");
+  EXPECT_EQ(part({7, 3}, 0, 3), "float32[3,3]");
+  EXPECT_EQ(part({7, 3}, 1, 3), "float32[2,3]");
+  EXPECT_EQ(part({2}, 1, 3), "float32[1]");
+  EXPECT_EQ(part({2}, 2, 3), "float32[0]");
+  initial_value(b_, how, "w", {-1, 3}, 0, 1, "first");
+  EXPECT_NE(error().find("InitialValue 'first'"), std::string::npos) << error();
+  EXPECT_NE(error().find("[?,3]"), std::string::npos) << error();
+}
+
 TEST_F(OpsTest, mat_mul_says_which_extents_differ) {
   {
     const ir::Builder::Scope scope = b_.scope("tower");

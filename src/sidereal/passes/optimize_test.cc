@@ -221,5 +221,19 @@ TEST_F(OptimizeTest, constants_are_folded_by_whoever_can_calculate) {
   EXPECT_EQ(ir::find_attr<Tensor>(node->attrs, "value")->data<const float>()[0], 4);
 }
 
+TEST_F(OptimizeTest, first_values_are_not_folded_into_the_graph) {
+  const ir::InitializerDef how{"uniform", -1, 1, 7};
+  const Output first = ops::initial_value(b_, how, "w", {2}, 0, 1, "first");
+  const Output z = ops::neg(b_, first, "z");
+  int asked = 0;
+  const Evaluate evaluate = [&](const ir::Node&, const std::vector<Tensor>&) {
+    ++asked;
+    return Result<std::vector<Tensor>>(base::unimplemented("must not be asked"));
+  };
+  const auto folded = fold_constants({graph_, {z}, {}}, registry_, evaluate);
+  EXPECT_THAT(ops_of(folded), ElementsAre("first = InitialValue", "z = Neg first"));
+  EXPECT_EQ(asked, 0);
+}
+
 }  // namespace
 }  // namespace sidereal::passes

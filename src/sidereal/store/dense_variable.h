@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "sidereal/base/status.h"
+#include "sidereal/kernels/initializer.h"
 #include "sidereal/kernels/optimizer_rules.h"
-#include "sidereal/store/initializer.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::store {
 
+using kernels::Initializer;
 using kernels::UpdateRule;
 
 /// What a dense variable is made from.

@@ -6,14 +6,15 @@
 #include <string>
 
 #include "sidereal/base/status.h"
+#include "sidereal/kernels/initializer.h"
 #include "sidereal/kernels/optimizer_rules.h"
 #include "sidereal/kernels/shard_layout.h"
-#include "sidereal/store/initializer.h"
 #include "sidereal/tensor/buffer.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::store {
 
+using kernels::Initializer;
 using kernels::UpdateRule;
 
 /// What one shard of an embedding table is made from.

@@ -1,14 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 
-#include "sidereal/base/bytes.h"
 #include "sidereal/base/status.h"
 #include "sidereal/tensor/shape.h"
 
-namespace sidereal::store {
+namespace sidereal::kernels {
 
 /// How a variable starts. The value of an element is a function of (seed, stream, its index in the
 /// whole variable) only, so it does not depend on how the variable is sharded. Value type.
@@ -25,13 +23,20 @@ struct Initializer {
   float a = 0.0F;
   float b = 1.0F;
   uint64_t seed = 0;
-  /// Tells the variables of one seed apart.
+  /// Tells the variables of one seed apart: see stream_of().
   uint64_t stream = 0;
+
+  /// The stream of the variable of that name.
+  static uint64_t stream_of(std::string_view variable);
 
   /// kInvalidArgument naming the parameter that is wrong.
   [[nodiscard]] Status validate() const;
   /// Writes elements [first, first + n) of a variable of `shape` (row-major index).
   void fill(const tensor::Shape& shape, int64_t first, float* out, int64_t n) const;
+  /// Writes elements [first, first + n) of the rows r of a variable of `shape` (rank 1 or more) for
+  /// which r % parts == part, as if these rows were a tensor of their own.
+  void fill_part(const tensor::Shape& shape, int64_t part, int64_t parts, int64_t first, float* out,
+                 int64_t n) const;
   /// True when fill() would write only zeros.
   [[nodiscard]] bool is_zero() const;
 
@@ -43,9 +48,4 @@ std::string_view name_of(Initializer::Kind kind);
 /// The kind of that name, or kInvalidArgument listing the names.
 Result<Initializer::Kind> initializer_kind_from_name(std::string_view name);
 
-/// Appends the fields, with a version byte.
-void encode(const Initializer& initializer, base::ByteWriter* out);
-/// Reads what encode() wrote and validates it. kDataLoss or kInvalidArgument otherwise.
-Status decode(base::ByteReader* in, Initializer* initializer);
-
-}  // namespace sidereal::store
+}  // namespace sidereal::kernels

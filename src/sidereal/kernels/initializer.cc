@@ -1,18 +1,19 @@
-#include "sidereal/store/initializer.h"
+#include "sidereal/kernels/initializer.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
+#include <vector>
 
+#include "fmt/ranges.h"
+#include "sidereal/base/hash.h"
 #include "sidereal/kernels/random.h"
 
-namespace sidereal::store {
+namespace sidereal::kernels {
 namespace {
 
 using Kind = Initializer::Kind;
-
-constexpr uint8_t kEncodingVersion = 1;
 
 constexpr std::array<std::pair<Kind, std::string_view>, 6> kNames = {{
     {Kind::kZeros, "zeros"},
@@ -39,6 +40,29 @@ double glorot_limit(const tensor::Shape& shape) {
   return std::sqrt(6.0 / std::max(1.0, fan_in + fan_out));
 }
 
+void fill_runs(const Initializer& how, const tensor::Shape& shape, int64_t first, const Runs& runs,
+               float* out, int64_t n) {
+  const RandomKey key{how.seed, how.stream, static_cast<uint64_t>(first)};
+  switch (how.kind) {
+    case Kind::kZeros:
+      std::fill_n(out, n, 0.0F);
+      return;
+    case Kind::kConstant:
+      std::fill_n(out, n, how.a);
+      return;
+    case Kind::kUniform:
+      return fill_uniform(key, runs, how.a, how.b, out, n);
+    case Kind::kNormal:
+      return fill_normal(key, runs, how.a, how.b, out, n);
+    case Kind::kTruncatedNormal:
+      return fill_truncated_normal(key, runs, how.a, how.b, out, n);
+    case Kind::kGlorotUniform: {
+      const auto limit = static_cast<float>(glorot_limit(shape));
+      return fill_uniform(key, runs, -limit, limit, out, n);
+    }
+  }
+}
+
 }  // namespace
 
 Status Initializer::validate() const {
@@ -59,26 +83,26 @@ Status Initializer::validate() const {
   return {};
 }
 
+uint64_t Initializer::stream_of(std::string_view variable) { return base::hash64(variable); }
+
 void Initializer::fill(const tensor::Shape& shape, int64_t first, float* out, int64_t n) const {
-  const kernels::RandomKey key{seed, stream, static_cast<uint64_t>(first)};
-  switch (kind) {
-    case Kind::kZeros:
-      std::fill_n(out, n, 0.0F);
-      return;
-    case Kind::kConstant:
-      std::fill_n(out, n, a);
-      return;
-    case Kind::kUniform:
-      return kernels::fill_uniform(key, a, b, out, n);
-    case Kind::kNormal:
-      return kernels::fill_normal(key, a, b, out, n);
-    case Kind::kTruncatedNormal:
-      return kernels::fill_truncated_normal(key, a, b, out, n);
-    case Kind::kGlorotUniform: {
-      const auto limit = static_cast<float>(glorot_limit(shape));
-      return kernels::fill_uniform(key, -limit, limit, out, n);
-    }
-  }
+  fill_runs(*this, shape, first, {}, out, n);
+}
+
+void Initializer::fill_part(const tensor::Shape& shape, int64_t part, int64_t parts, int64_t first,
+                            float* out, int64_t n) const {
+  if (n == 0) return;
+  if (parts == 1) return fill(shape, first, out, n);
+  int64_t width = 1;  // Elements of a row.
+  for (int i = 1; i < shape.rank(); ++i) width *= shape.dim(i);
+  const auto index_of = [&](int64_t i) { return (part + i / width * parts) * width + i % width; };
+  // What is left of the row that `first` lies in, then rows from their beginning.
+  const int64_t rest = std::min(n, (width - first % width) % width);
+  if (rest > 0) fill(shape, index_of(first), out, rest);
+  if (rest == n) return;
+  const Runs rows{.length = static_cast<uint64_t>(width),
+                  .stride = static_cast<uint64_t>(width) * static_cast<uint64_t>(parts)};
+  fill_runs(*this, shape, index_of(first + rest), rows, out + rest, n - rest);
 }
 
 bool Initializer::is_zero() const {
@@ -96,37 +120,10 @@ Result<Initializer::Kind> initializer_kind_from_name(std::string_view name) {
   for (const auto& [kind, known] : kNames) {
     if (known == name) return kind;
   }
-  return base::invalid_argument(
-      "initializer '{}' is not known; the initializers are zeros, constant, uniform, normal, "
-      "truncated_normal and glorot_uniform",
-      name);
+  std::vector<std::string_view> names;
+  for (const auto& [kind, known] : kNames) names.push_back(known);
+  return base::invalid_argument("initializer '{}' is not known; the initializers are {}", name,
+                                fmt::join(names, ", "));
 }
 
-void encode(const Initializer& initializer, base::ByteWriter* out) {
-  out->put(kEncodingVersion);
-  out->put(initializer.kind);
-  out->put(initializer.a);
-  out->put(initializer.b);
-  out->put(initializer.seed);
-  out->put(initializer.stream);
-}
-
-Status decode(base::ByteReader* in, Initializer* initializer) {
-  uint8_t version = 0;
-  SR_RETURN_IF_ERROR(in->get(&version));
-  if (version != kEncodingVersion) {
-    return base::data_loss("initializer of encoding version {}; this program reads version {}",
-                           version, kEncodingVersion);
-  }
-  Initializer read;
-  SR_RETURN_IF_ERROR(in->get(&read.kind));
-  SR_RETURN_IF_ERROR(in->get(&read.a));
-  SR_RETURN_IF_ERROR(in->get(&read.b));
-  SR_RETURN_IF_ERROR(in->get(&read.seed));
-  SR_RETURN_IF_ERROR(in->get(&read.stream));
-  SR_RETURN_IF_ERROR(read.validate());
-  *initializer = read;
-  return {};
-}
-
-}  // namespace sidereal::store
+}  // namespace sidereal::kernels
