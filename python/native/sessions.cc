@@ -48,6 +48,7 @@ service::SessionOptions options_of(nb::handle given, const security::SecurityOpt
   out.device_filters = nb::cast<std::vector<std::string>>(given["device_filters"]);
   out.operation_timeout = milliseconds(nb::cast<int64_t>(given["operation_timeout_in_ms"]));
   out.isolate_session_state = nb::cast<bool>(given["isolate_session_state"]);
+  out.state_group = nb::cast<std::string>(given["state_group"]);
   out.compute_dtype = nb::cast<std::string>(given["compute_dtype"]);
   out.tensor_fuse = nb::cast<bool>(given["tensor_fuse"]);
   out.pull_prefetch_ms = nb::cast<std::optional<int64_t>>(given["pull_prefetch_ms"]);

@@ -37,6 +37,7 @@ def session_options(config: Any) -> dict[str, Any]:
         "device_filters": config.device_filters,
         "operation_timeout_in_ms": config.operation_timeout_in_ms,
         "isolate_session_state": config.isolate_session_state,
+        "state_group": config.state_group,
         "compute_dtype": config.compute_dtype,
         "tensor_fuse": config.tensor_fuse,
         "pull_prefetch_ms": config.pull_prefetch_ms,

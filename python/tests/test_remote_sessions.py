@@ -174,6 +174,28 @@ def test_reset_forgets_containers(servers: list[sr.train.Server]) -> None:
         tf.Session.reset(f"grpc://localhost:{free_ports(1)[0]}", [], unreachable)
 
 
+def test_sessions_of_a_state_group_share_their_variables(
+    servers: list[sr.train.Server],
+) -> None:
+    with tf.device("/job:ps/task:1"):
+        v = tf.Variable([1.0, 2.0], name="v")
+        add = tf.assign_add(v, [10.0, 20.0])
+    group = tf.ConfigProto(state_group="a")
+    with tf.Session(servers[2].target, config=group) as one:
+        one.run(v.initializer)
+        with tf.Session(servers[0].target, config=group) as two:
+            two.run(add)
+            assert two.run(v).tolist() == [11.0, 22.0]
+        assert one.run(v).tolist() == [11.0, 22.0]
+        for config in [None, tf.ConfigProto(state_group="b")]:
+            with tf.Session(servers[2].target, config=config) as other:
+                with pytest.raises(errors.FailedPreconditionError):
+                    other.run(v)
+    both = tf.ConfigProto(state_group="a", isolate_session_state=True)
+    with pytest.raises(errors.InvalidArgumentError, match="state_group 'a'"):
+        tf.Session(servers[2].target, config=both).run(v)
+
+
 def test_prefetched_pulls_change_no_bit(servers: list[sr.train.Server]) -> None:
     rng = np.random.default_rng(4)
     cluster = servers[2].server_def.cluster

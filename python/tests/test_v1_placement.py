@@ -124,6 +124,12 @@ def test_sessions_have_the_servers_options_where_they_ask_for_nothing() -> None:
     with tf.Session(server.target) as session:
         with pytest.raises(errors.FailedPreconditionError):
             session.run(v)
+    # A group is something else that they ask for.
+    grouped = tf.ConfigProto(state_group="g")
+    with tf.Session(server.target, config=grouped) as session:
+        session.run(v.initializer)
+        with tf.Session(server.target, config=grouped) as other:
+            assert other.run(v) == 1.0
     server.stop()
 
 

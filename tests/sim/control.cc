@@ -121,7 +121,7 @@ void Control::try_attach(uint64_t session, int ps) {
 
 void Control::register_programs(uint64_t session, TaskPs* ps, const TaskWorker& worker,
                                 Attached* out) {
-  Status status = ps->task()->open_session(session, false);
+  Status status = ps->task()->open_session(session);
   out->programs.resize(plans_);
   for (const Registered& one : programs_[at(out->ps)]) {
     task::NewProgram made = {

@@ -22,7 +22,7 @@ TaskPs::TaskPs(const Context& context, sys::sim::Host* host, int index, uint64_t
       state_(state),
       pushes_(pushes) {
   begin();
-  SR_CHECK(task()->open_session(static_cast<uint64_t>(lanes()), false).ok());
+  SR_CHECK(task()->open_session(static_cast<uint64_t>(lanes())).ok());
   std::vector<Tensor> values;
   for (int lane = 0; lane < lanes(); ++lane) {
     values.push_back(Tensor::zeros(DType::kFloat32, {PushTable::kRows, scenario().width}));

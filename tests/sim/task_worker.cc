@@ -210,7 +210,7 @@ void TaskWorker::open() {
   session_ =
       (random().next() & ~uint64_t{0xff}) | random().below(static_cast<uint64_t>(scenario().lanes));
   attached_.assign(static_cast<size_t>(scenario().ps), {});
-  SR_CHECK(task()->open_session(session_, false).ok());
+  SR_CHECK(task()->open_session(session_).ok());
   control_->attach(this, session_);
 }
 

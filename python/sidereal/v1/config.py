@@ -86,6 +86,8 @@ class ConfigProto:
     operation_timeout_in_ms: how long a run may wait for others; 0: for the time that
         sidereal.config.set_operation_timeout() says.
     isolate_session_state: whether a session on a server has variables of its own.
+    state_group: variables on servers are those of all sessions that say the same name, from the
+        first to the last of them; "": those of all sessions that say none.
     intra_op_parallelism_threads: threads that may work on one op; 0: as sidereal.config says.
     inter_op_parallelism_threads: taken and not used: a task runs one op at a time.
     compute_dtype: what products of float32 matrices are computed in; see sidereal.function().
@@ -109,6 +111,7 @@ class ConfigProto:
         device_filters: Sequence[str] = (),
         operation_timeout_in_ms: int = 0,
         isolate_session_state: bool = False,
+        state_group: str = "",
         intra_op_parallelism_threads: int = 0,
         inter_op_parallelism_threads: int = 0,
         use_per_session_threads: bool = False,
@@ -127,6 +130,7 @@ class ConfigProto:
         self.device_filters = [DeviceSpec.from_string(name).to_string() for name in device_filters]
         self.operation_timeout_in_ms = _count("operation_timeout_in_ms", operation_timeout_in_ms)
         self.isolate_session_state = bool(isolate_session_state)
+        self.state_group = str(state_group)
         self.intra_op_parallelism_threads = _count(
             "intra_op_parallelism_threads", intra_op_parallelism_threads
         )

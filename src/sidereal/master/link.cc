@@ -19,11 +19,11 @@ class LocalPart final : public task::StepPart {
 
 class LocalLink final : public Link {
  public:
-  LocalLink(task::Task* task, uint64_t session, bool isolated)
-      : task_(task), session_(session), isolated_(isolated) {}
+  LocalLink(task::Task* task, uint64_t session, task::SessionState state)
+      : task_(task), session_(session), state_(std::move(state)) {}
 
   void attach(std::function<void(Result<Attached>)> done) override {
-    const Status opened = task_->open_session(session_, isolated_);
+    const Status opened = task_->open_session(session_, state_);
     if (!opened.ok()) return done(opened);
     done(Attached{.incarnation = task_->incarnation(), .lanes = task_->lanes()});
   }
@@ -45,13 +45,13 @@ class LocalLink final : public Link {
  private:
   task::Task* const task_;
   const uint64_t session_;
-  const bool isolated_;
+  const task::SessionState state_;
 };
 
 }  // namespace
 
-std::shared_ptr<Link> local_link(task::Task* task, uint64_t session, bool isolated) {
-  return std::make_shared<LocalLink>(task, session, isolated);
+std::shared_ptr<Link> local_link(task::Task* task, uint64_t session, task::SessionState state) {
+  return std::make_shared<LocalLink>(task, session, std::move(state));
 }
 
 }  // namespace sidereal::master

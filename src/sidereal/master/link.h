@@ -40,13 +40,13 @@ class Link {
 };
 
 /// A task of this process.
-std::shared_ptr<Link> local_link(task::Task* task, uint64_t session, bool isolated);
+std::shared_ptr<Link> local_link(task::Task* task, uint64_t session, task::SessionState state);
 
 /// What a link to a task of another process is made for. Value type.
 struct LinkOptions {
   std::string task;  ///< Its full name.
   uint64_t session = 0;
-  bool isolated = false;
+  task::SessionState state = {};
   cluster::Protocol protocol = cluster::Protocol::kGrpc;
   task::DataChannels* data = nullptr;  ///< What its parts go over; nullptr: gRPC.
   /// Called, once, when the task was attached and is not reached any more.

@@ -208,12 +208,12 @@ Status MasterSession::check_extends(const ir::Graph& graph) const {
 
 std::shared_ptr<Link> MasterSession::make_link(const std::string& task) {
   if (task == context_->task->name()) {
-    return local_link(context_->task, id_, config_.isolate_session_state);
+    return local_link(context_->task, id_, config_.state);
   }
   Result<std::shared_ptr<Link>> link =
       context_->tasks->link({.task = task,
                              .session = id_,
-                             .isolated = config_.isolate_session_state,
+                             .state = config_.state,
                              .protocol = context_->protocol,
                              .data = data_channels(),
                              .on_lost = [weak = weak_from_this(), task](const Status& why) {

@@ -36,7 +36,7 @@ struct SessionConfig {
   bool log_device_placement = false;
   std::vector<std::string> device_filters;
   std::chrono::milliseconds operation_timeout{0};  ///< 0: none.
-  bool isolate_session_state = false;
+  task::SessionState state = {};
   ir::DType compute_dtype = ir::DType::kFloat32;
   bool tensor_fuse = false;
   int64_t pull_prefetch_ms = task::kPullPrefetchMs;

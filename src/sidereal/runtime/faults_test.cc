@@ -24,6 +24,7 @@ using ::testing::HasSubstr;
 constexpr double kNoticedIn = 10;
 constexpr const char* kTask1 = "/job:w/replica:0/task:1";
 constexpr const char* kTargetOfChild = "SIDEREAL_TEST_TARGET";
+constexpr const char* kStateGroup = "of_a_client";
 
 /// A graph with a loop of `rounds` on task 1, "loop".
 ir::Graph loop_model(float rounds) {
@@ -217,7 +218,9 @@ TEST(ClientOfFaults, waits_for_what_never_comes) {
   const SpreadModel model(3);
   const char* const target = std::getenv(kTargetOfChild);
   if (target == nullptr) GTEST_SKIP() << "skipped: only for the test that starts and kills it";
-  auto session = service::Session::create(target, model.graph(), patient());
+  service::SessionOptions options = patient();
+  options.state_group = kStateGroup;
+  auto session = service::Session::create(target, model.graph(), options);
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_TRUE((*session)->run({}, {"taken", "taken_elsewhere"}).ok());
 }
@@ -226,9 +229,12 @@ TEST_P(Faults, masters_forget_the_sessions_of_a_client_that_was_killed) {
   ChildProcess client({this_program(), "--gtest_filter=ClientOfFaults.*"},
                       {std::string(kTargetOfChild) + "=" + cluster_->target()});
   for (int task = 0; task < 3; ++task) EXPECT_TRUE(runs(task, 1, 0)) << task;
+  // The queue is its group's.
+  EXPECT_TRUE(eventually([&] { return task_figure(cluster_->status(1), "resources") == 1; }));
   client.signal(SIGKILL);
   EXPECT_EQ(client.wait(), -SIGKILL);
   for (int task = 0; task < 3; ++task) expect_forgotten(task);
+  EXPECT_TRUE(eventually([&] { return task_figure(cluster_->status(1), "resources") == 0; }));
 }
 
 TEST_P(Faults, a_server_that_never_comes_up_is_named_at_the_deadline) {

@@ -400,12 +400,14 @@ class Server::Impl {
     const service::SessionOptions& given = options.session_defaults;
     SR_ASSIGN_OR_RETURN(const ir::DType compute, passes::parse_compute_dtype(given.compute_dtype));
     SR_RETURN_IF_ERROR(task::check_pull_prefetch(given.pull_prefetch_ms.value_or(0)));
+    SR_ASSIGN_OR_RETURN(task::SessionState state,
+                        task::session_state(given.isolate_session_state, given.state_group));
     context_.defaults = {
         .allow_soft_placement = given.allow_soft_placement,
         .log_device_placement = given.log_device_placement,
         .device_filters = given.device_filters,
         .operation_timeout = given.operation_timeout,
-        .isolate_session_state = given.isolate_session_state,
+        .state = std::move(state),
         .compute_dtype = compute,
         .tensor_fuse = given.tensor_fuse,
         .pull_prefetch_ms = given.pull_prefetch_ms.value_or(task::kPullPrefetchMs)};

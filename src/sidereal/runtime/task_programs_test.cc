@@ -91,7 +91,7 @@ class ProgramsOfATask : public ::testing::TestWithParam<int> {
 
   /// A session on lane 0.
   void open(uint64_t session) {
-    const Status status = task_->open_session(session, false);
+    const Status status = task_->open_session(session);
     ASSERT_TRUE(status.ok()) << status;
   }
   Result<uint64_t> add(uint64_t session, const std::vector<int>& workers,
@@ -399,7 +399,7 @@ TEST(SteppedTask, RunsWhereItIsSteppedAndNowhereElse) {
   AnsweringPeers peers;
   task->start({&peers});
   constexpr uint64_t kSession = 0x101;  // On lane 1.
-  ASSERT_TRUE(task->open_session(kSession, false).ok());
+  ASSERT_TRUE(task->open_session(kSession).ok());
   const task::NewProgram program = {
       .bytes = receiver({0}), .lane = 1, .peers = {{.device = worker(2), .incarnation = 2}}};
   const uint64_t number = task->register_program(kSession, program).value();
@@ -468,7 +468,7 @@ TEST(SteppedTask, AProgramGoesWhenTheCallsOfItsStepsHaveEnded) {
   program.instructions[0] = {Kind::kCallStart, "", "call_0", {}, {}, {}, {}, 0, {}};
   program.instructions[1] = {Kind::kCallWait, "", "call_0", {}, {}, {}, {0}, 0, {}};
   constexpr uint64_t kSession = 0x100;
-  ASSERT_TRUE(task->open_session(kSession, false).ok());
+  ASSERT_TRUE(task->open_session(kSession).ok());
   const auto number = task->register_program(kSession, {.bytes = program::encode(program)});
   ASSERT_TRUE(number.ok()) << number.status();
   Status ended;

@@ -67,7 +67,9 @@ Result<master::SessionConfig> config_of(const v1::SessionConfig& given,
     return base::invalid_argument("a timeout of {} ms", given.operation_timeout_ms());
   }
   out.operation_timeout = or_else(given.operation_timeout_ms(), defaults.operation_timeout);
-  out.isolate_session_state |= given.isolate_session_state();
+  SR_ASSIGN_OR_RETURN(task::SessionState state,
+                      task::session_state(given.isolate_session_state(), given.state_group()));
+  if (state.kind != task::SessionState::Kind::kShared) out.state = std::move(state);
   out.tensor_fuse |= given.tensor_fuse();
   if (given.has_pull_prefetch_ms()) {
     SR_RETURN_IF_ERROR(task::check_pull_prefetch(given.pull_prefetch_ms()));

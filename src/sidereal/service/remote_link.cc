@@ -267,7 +267,7 @@ class RemoteLink final : public master::Link {
     head_.set_version(kSessionVersion);
     head_.set_task(std::move(options.task));
     head_.set_session(options.session);
-    head_.set_isolated(options.isolated);
+    set_state(std::move(options.state));
     head_.set_protocol(std::string(cluster::name_of(options.protocol)));
   }
   ~RemoteLink() override { attachment_->hang_up(); }
@@ -298,6 +298,17 @@ class RemoteLink final : public master::Link {
   void detach() override { attachment_->detach(); }
 
  private:
+  void set_state(task::SessionState state) {
+    switch (state.kind) {
+      case task::SessionState::Kind::kShared:
+        return;
+      case task::SessionState::Kind::kOwn:
+        return head_.set_isolated(true);
+      case task::SessionState::Kind::kGroup:
+        return head_.set_state_group(std::move(state.group));
+    }
+  }
+
   const std::unique_ptr<v1::Worker::Stub> stub_;
   const std::string task_;
   const std::string peer_;

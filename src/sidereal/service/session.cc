@@ -116,6 +116,7 @@ v1::SessionConfig config_message(const SessionOptions& options) {
   for (const std::string& filter : options.device_filters) out.add_device_filters(filter);
   out.set_operation_timeout_ms(options.operation_timeout.count());
   out.set_isolate_session_state(options.isolate_session_state);
+  out.set_state_group(options.state_group);
   out.set_compute_dtype(options.compute_dtype);
   out.set_tensor_fuse(options.tensor_fuse);
   if (options.pull_prefetch_ms) out.set_pull_prefetch_ms(*options.pull_prefetch_ms);

@@ -23,7 +23,11 @@ struct SessionOptions {
   bool log_device_placement = false;        ///< Into the log of the master, and take_placement().
   std::vector<std::string> device_filters;  ///< Only devices that fit one of these; none: all.
   std::chrono::milliseconds operation_timeout{0};  ///< Of every call; 0: none.
-  bool isolate_session_state = false;     ///< Variables and the like are the session's own.
+  bool isolate_session_state = false;  ///< Variables and the like are the session's own.
+  /// Variables and the like are those of the sessions, of any masters, that say the same name; they
+  /// are there from the first to the last of these. "": those of all that say nothing. At most
+  /// task::kStateGroupBytesMax bytes; not with isolate_session_state.
+  std::string state_group = {};
   std::string compute_dtype = "float32";  ///< Or "bfloat16": of products.
   /// Over grpc and grpc++: what one task has for another at the same time is one message. Other
   /// protocols make no use of it.

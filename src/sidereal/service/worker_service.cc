@@ -92,7 +92,9 @@ class AttachStream final : public ServerStream<v1::AttachRequest, v1::AttachRepl
           "with the same one",
           name, common_->protocol, protocol);
     }
-    SR_RETURN_IF_ERROR(common_->task->open_session(head.session(), head.isolated()));
+    SR_ASSIGN_OR_RETURN(const task::SessionState state,
+                        task::session_state(head.isolated(), head.state_group()));
+    SR_RETURN_IF_ERROR(common_->task->open_session(head.session(), state));
     session_ = head.session();
     open_ = true;
     v1::AttachReply reply;

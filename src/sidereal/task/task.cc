@@ -50,7 +50,7 @@ class Task::Impl {
   void close_session(uint64_t id) {
     TaskPrograms::Closed closed = programs_.close_session(id);
     for (size_t i = 0; i < closed.programs.size(); ++i) {
-      lanes_[i]->close_session(id, std::move(closed.programs[i]), closed.own);
+      lanes_[i]->close_session(id, std::move(closed.programs[i]), closed.container);
     }
   }
 
@@ -75,8 +75,7 @@ class Task::Impl {
   }
 
   Status reset(const std::vector<std::string>& containers) {
-    for (const std::string& container : containers) programs_.shared().erase_container(container);
-    programs_.shared().changed();
+    programs_.reset(containers);
     bool posted = true;
     for (const auto& lane : lanes_) posted = lane->reset() && posted;
     return posted ? Status() : base::unavailable("{} is stopping", options_.name);
@@ -90,12 +89,13 @@ class Task::Impl {
             programs_.sessions());
     out.add(gauge("sidereal_task_programs", Unit::kCount, "Programs that are registered."),
             programs_.programs());
+    const TaskPrograms::Resources resources = programs_.resources();
     out.add(gauge("sidereal_task_resources", Unit::kCount,
                   "Variables, queues and tables that are kept by name."),
-            static_cast<int64_t>(programs_.shared().names().size()));
+            resources.count);
     out.add(gauge("sidereal_task_resource_bytes", Unit::kBytes,
                   "Bytes of what is kept by name, where that is known."),
-            programs_.shared().bytes());
+            resources.bytes);
     for (const auto& lane : lanes_) lane->read_figures(&out);
     return out;
   }
@@ -157,8 +157,8 @@ int Task::lanes() const { return impl_->options().lanes; }
 lane::Lane* Task::lane(int index) const { return impl_->lane(index)->lane(); }
 const std::string& Task::name() const { return impl_->options().name; }
 uint64_t Task::incarnation() const { return impl_->options().incarnation; }
-Status Task::open_session(uint64_t session, bool isolated) {
-  return impl_->programs().open_session(session, isolated);
+Status Task::open_session(uint64_t session, const SessionState& state) {
+  return impl_->programs().open_session(session, state);
 }
 void Task::close_session(uint64_t session) { impl_->close_session(session); }
 void Task::when_async_pushes_done(uint64_t session,

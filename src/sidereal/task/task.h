@@ -12,6 +12,7 @@
 #include "sidereal/lane/lane.h"
 #include "sidereal/metrics/figures.h"
 #include "sidereal/ports/ports.h"
+#include "sidereal/task/session_state.h"
 #include "sidereal/task/step_turns.h"
 #include "sidereal/tensor/tensor.h"
 
@@ -223,9 +224,9 @@ class Task {
   [[nodiscard]] const std::string& name() const;
   [[nodiscard]] uint64_t incarnation() const;
 
-  /// Lets session `session` register programs. `isolated`: its variables, queues and tables are its
-  /// own. kAlreadyExists when it is open, kResourceExhausted when too many are.
-  Status open_session(uint64_t session, bool isolated);
+  /// Lets session `session` register programs, which find their variables, queues and tables where
+  /// `state` says. kAlreadyExists when it is open, kResourceExhausted when too many are.
+  Status open_session(uint64_t session, const SessionState& state = {});
   /// Ends its steps and forgets what it registered.
   void close_session(uint64_t session);
   /// Calls `done`, on any thread, when none of the asynchronous pushes of the session's steps here,

@@ -255,9 +255,9 @@ std::vector<base::RefPtr<StepState>> TaskLane::steps_in_order() const {
 }
 
 void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProgram>> programs,
-                             std::shared_ptr<Container> own) {
+                             std::shared_ptr<Container> ended) {
   // Programs and their steps belong to the lane.
-  post([this, id, programs = std::move(programs), own = std::move(own)]() mutable {
+  post([this, id, programs = std::move(programs), ended = std::move(ended)]() mutable {
     for (const WaitingCall& call : waiting_.take_all(id)) {
       refuse(call.call.step, call.stop, call.done, base::cancelled("the session was closed"), true);
     }
@@ -266,7 +266,7 @@ void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProg
       finish(step, base::cancelled("the session was closed"), true);
     }
     ahead_->forget(id);
-    if (own != nullptr) own->manager.clear();
+    if (ended != nullptr) ended->manager.clear();
     absl::erase_if(known_, [id](const auto& one) { return one.first.first == id; });
     programs.clear();
     programs_->forget_unused();

@@ -66,7 +66,7 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
 
   /// Ends the steps of a session and lets go of its programs.
   void close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProgram>> programs,
-                     std::shared_ptr<Container> own);
+                     std::shared_ptr<Container> ended);
   /// Those of AsyncPushes; when the lane is stopping, `done` is called by the caller's thread.
   void when_async_pushes_done(uint64_t session, const std::function<void(const Status&)>& done);
   void lose_async_pushes(uint64_t session, const std::string& task, const Status& why);

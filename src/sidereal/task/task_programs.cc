@@ -66,14 +66,71 @@ size_t bytes_of(const NewProgram& program) {
 
 }  // namespace
 
-TaskPrograms::TaskPrograms(const TaskOptions& options) : options_(options) {
+TaskPrograms::TaskPrograms(const TaskOptions& options)
+    : options_(options), shared_(make_container()) {
   exec::register_kernels(&kernels_);
-  set_environment(shared_.get());
 }
 
-void TaskPrograms::set_environment(Container* container) const {
-  container->environment.resources = &container->manager;
-  container->environment.host_functions = options_.host_functions.get();
+std::shared_ptr<Container> TaskPrograms::make_container() const {
+  auto out = std::make_shared<Container>();
+  out->environment.resources = &out->manager;
+  out->environment.host_functions = options_.host_functions.get();
+  return out;
+}
+
+std::shared_ptr<Container> TaskPrograms::enter(const SessionState& state) {
+  switch (state.kind) {
+    case SessionState::Kind::kShared:
+      return shared_;
+    case SessionState::Kind::kOwn:
+      return make_container();
+    case SessionState::Kind::kGroup: {
+      Group& group = groups_[state.group];
+      if (group.sessions++ == 0) group.container = make_container();
+      return group.container;
+    }
+  }
+  return nullptr;
+}
+
+bool TaskPrograms::leave(const SessionState& state) {
+  if (state.kind != SessionState::Kind::kGroup) return state.kind == SessionState::Kind::kOwn;
+  const auto group = groups_.find(state.group);
+  if (--group->second.sessions > 0) return false;
+  groups_.erase(group);
+  return true;
+}
+
+std::set<std::shared_ptr<Container>> TaskPrograms::containers() const {
+  std::set<std::shared_ptr<Container>> out = {shared_};
+  for (const auto& [id, session] : sessions_) out.insert(session.container);
+  return out;
+}
+
+void TaskPrograms::reset(const std::vector<std::string>& containers) {
+  std::vector<std::shared_ptr<Container>> of_sessions = {shared_};
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, group] : groups_) of_sessions.push_back(group.container);
+  }
+  for (const std::shared_ptr<Container>& one : of_sessions) {
+    for (const std::string& container : containers) one->manager.erase_container(container);
+    one->manager.changed();
+  }
+}
+
+TaskPrograms::Resources TaskPrograms::resources() const {
+  std::set<std::shared_ptr<Container>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all = containers();
+  }
+  Resources out;
+  for (const std::shared_ptr<Container>& one : all) {
+    out.count += static_cast<int64_t>(one->manager.names().size());
+    out.bytes += one->manager.bytes();
+  }
+  return out;
 }
 
 Status TaskPrograms::unknown_session() const {
@@ -85,12 +142,7 @@ Status TaskPrograms::unknown_program(uint64_t program) const {
   return base::not_found("{} has no program {:016x}", options_.name, program);
 }
 
-Status TaskPrograms::open_session(uint64_t id, bool isolated) {
-  Session session{.container = shared_, .isolated = isolated};
-  if (isolated) {
-    session.container = std::make_shared<Container>();
-    set_environment(session.container.get());
-  }
+Status TaskPrograms::open_session(uint64_t id, const SessionState& state) {
   const std::lock_guard lock(mutex_);
   if (sessions_.contains(id)) {
     return base::make_status(StatusCode::kAlreadyExists, "the session is open");
@@ -99,7 +151,7 @@ Status TaskPrograms::open_session(uint64_t id, bool isolated) {
     return base::resource_exhausted("{} has {} sessions open, as many as it takes; close some",
                                     options_.name, sessions_.size());
   }
-  sessions_[id] = std::move(session);
+  sessions_[id] = Session{.state = state, .container = enter(state)};
   return {};
 }
 
@@ -114,7 +166,7 @@ TaskPrograms::Closed TaskPrograms::close_session(uint64_t id) {
   for (auto& [key, registered] : session.programs) {
     out.programs[static_cast<size_t>(key.second)].push_back(std::move(registered.program));
   }
-  if (session.isolated) out.own = std::move(session.container);
+  if (leave(session.state)) out.container = std::move(session.container);
   return out;
 }
 

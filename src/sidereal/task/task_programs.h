@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +19,7 @@
 /// The sessions of a task and the programs they have registered. Internal to task.
 namespace sidereal::task {
 
-/// What the programs of a session, or of all that share, use by name.
+/// What the programs of sessions with one state use by name.
 struct Container {
   resources::Manager manager;
   exec::Environment environment;
@@ -49,7 +50,7 @@ class TaskPrograms {
   void let_call(bool can_call) { can_call_ = can_call; }
 
   /// Those of Task.
-  Status open_session(uint64_t id, bool isolated);
+  Status open_session(uint64_t id, const SessionState& state);
   Result<uint64_t> add(uint64_t session, NewProgram program, int lane);
   [[nodiscard]] Status check(uint64_t session, uint64_t program, int64_t feeds) const;
 
@@ -57,7 +58,7 @@ class TaskPrograms {
   struct Closed {
     /// Programs by lane; empty: the session was not open.
     std::vector<std::vector<std::shared_ptr<LoadedProgram>>> programs;
-    std::shared_ptr<Container> own;  ///< Of an isolated one.
+    std::shared_ptr<Container> container;  ///< That ends with it; nullptr: others use it yet.
   };
   /// Tells the session's steps to stop.
   Closed close_session(uint64_t id);
@@ -70,7 +71,14 @@ class TaskPrograms {
   /// is, or was registered for another lane.
   Result<base::RefPtr<SessionProgram>> find(uint64_t session, uint64_t program, int lane) const;
 
-  [[nodiscard]] resources::Manager& shared() { return shared_->manager; }
+  /// Forgets what is in these containers of the state that sessions share, of groups too.
+  void reset(const std::vector<std::string>& containers);
+  /// What all sessions have by name.
+  struct Resources {
+    int64_t count = 0;
+    int64_t bytes = 0;
+  };
+  [[nodiscard]] Resources resources() const;
   [[nodiscard]] int64_t sessions() const;
   [[nodiscard]] int64_t programs() const;
 
@@ -82,17 +90,26 @@ class TaskPrograms {
   };
   using Key = std::pair<uint64_t, int>;  // A program, or what is registered; a lane.
   struct Session {
-    std::shared_ptr<Container> container;
-    bool isolated = false;
+    SessionState state;
+    std::shared_ptr<Container> container = nullptr;
     std::map<Key, Registered> programs = {};
     size_t program_bytes = 0;
     std::shared_ptr<exec::StopSignal> stop = std::make_shared<exec::StopSignal>();
   };
 
-  void set_environment(Container* container) const;
+  /// What sessions of one name have together.
+  struct Group {
+    std::shared_ptr<Container> container;
+    int64_t sessions = 0;
+  };
+
+  [[nodiscard]] std::shared_ptr<Container> make_container() const;
   [[nodiscard]] Status unknown_session() const;
   [[nodiscard]] Status unknown_program(uint64_t program) const;
   // With mutex_.
+  [[nodiscard]] std::shared_ptr<Container> enter(const SessionState& state);
+  [[nodiscard]] bool leave(const SessionState& state);
+  [[nodiscard]] std::set<std::shared_ptr<Container>> containers() const;
   [[nodiscard]] Status check_room(const Session& session, const Key& key, size_t bytes) const;
   Status keep(Session* session, const Key& key, Registered registered, size_t bytes);
   [[nodiscard]] const Registered* of_any_lane(const Session& session, uint64_t program) const;
@@ -104,10 +121,11 @@ class TaskPrograms {
   const TaskOptions& options_;
   bool can_call_ = false;
   exec::KernelTable kernels_;
-  const std::shared_ptr<Container> shared_ = std::make_shared<Container>();
+  const std::shared_ptr<Container> shared_;
 
   mutable std::mutex mutex_;
   std::map<uint64_t, Session> sessions_;
+  std::map<std::string, Group> groups_;
   std::map<std::pair<Container*, Key>, std::weak_ptr<LoadedProgram>> programs_;  // By content hash.
 };
 
