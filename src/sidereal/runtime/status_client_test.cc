@@ -41,6 +41,19 @@ TEST(StatusClient, asks_all_tasks_of_a_cluster_what_they_did) {
   EXPECT_EQ(far.value("sidereal_task_programs"), 1);
 }
 
+TEST(StatusClient, hears_how_many_lanes_a_task_has) {
+  for (const auto protocol : {cluster::Protocol::kGrpc, cluster::Protocol::kStarServer}) {
+    for (const int lanes : {1, 3}) {
+      const TestCluster cluster(1, ClusterKind{protocol, lanes});
+      auto client = service::StatusClient::create(cluster.options().cluster, {});
+      ASSERT_TRUE(client.ok()) << client.status();
+      const std::vector<service::TaskReport> reports = (*client)->ask(kLimit);
+      ASSERT_EQ(reports.size(), 1);
+      EXPECT_EQ(reports[0].figures.value("sidereal_task_lanes"), lanes);
+    }
+  }
+}
+
 TEST(StatusClient, names_who_cannot_be_reached_and_who_is_somebody_else) {
   TestCluster cluster(3);
   cluster::ClusterSpec other;

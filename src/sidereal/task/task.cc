@@ -85,6 +85,9 @@ class Task::Impl {
     using metrics::gauge;
     using metrics::Unit;
     metrics::Readings out;
+    out.add(
+        gauge("sidereal_task_lanes", Unit::kCount, "Lanes, which run steps beside one another."),
+        static_cast<int64_t>(lanes_.size()));
     out.add(gauge("sidereal_task_sessions", Unit::kCount, "Sessions that are open on the task."),
             programs_.sessions());
     out.add(gauge("sidereal_task_programs", Unit::kCount, "Programs that are registered."),
