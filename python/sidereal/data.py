@@ -1,6 +1,9 @@
 """Which data to train on and how to read it, for data that is in files. NumPy arrays need no spec:
 they go to Model.fit() as a dict.
 
+Arrays in .npy files are columns under their names (format "arrays"): numbers, and strings (NumPy's
+"S" and "U"), which are hashed where they are categorical.
+
 File names may be patterns ("day_*.tsv.gz"); plain and gzip files are told apart by content.
 """
 

@@ -100,6 +100,32 @@ def test_strings_are_fed_and_kept(target: str) -> None:
     assert list(done.fetches) == [b"a", b"bc"]
 
 
+def test_columns_of_strings_and_integers_are_fed_and_kept(target: str, tmp_path: Path) -> None:
+    words = np.array(["a", "bc", "", "dé", "€"])
+    numbers = np.array([3, -1, 2**40, 0, 7])
+    texts = [b"x", b"yz", b"", b"w\0v", b"u"]
+    columns = {"word": words, "number": numbers, "bytes": np.array(texts)}
+    for name, column in columns.items():
+        np.save(tmp_path / f"{name}.npy", column)
+    data = sr.data.DataSpec(
+        format="arrays", arrays=[(name, str(tmp_path / f"{name}.npy")) for name in columns],
+        label="", shuffle_rows=0,
+    )  # fmt: skip
+    s = tf.placeholder(tf.string, [None])
+    n = tf.placeholder(tf.int64, [None])
+    with tf.device("/job:ps/task:0" if target else ""):
+        there = tf.strings.join([s, tf.strings.as_string(n)], ":")
+    with tf.Session(target) as session:
+        done = session.run_loop(
+            there, data, {s: "word", n: "number"}, keep="each", kept_columns=["bytes", "number"],
+            batch_size=2,
+        )  # fmt: skip
+    want = [f"{word}:{number}".encode() for word, number in zip(words, numbers)]
+    assert np.concatenate(done.fetches).tolist() == want
+    assert np.concatenate(done.columns["bytes"]).tolist() == texts
+    assert np.concatenate(done.columns["number"]).tolist() == numbers.tolist()
+
+
 def test_an_exception_of_a_callback_ends_it(target: str, data: sr.data.DataSpec) -> None:
     x, y, loss, _train = regression(target)
 

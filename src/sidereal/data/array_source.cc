@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "sidereal/data/batch_source.h"
 #include "sidereal/data/npy.h"
 #include "sidereal/data/row_parser.h"
+#include "sidereal/tensor/strings.h"
 
 namespace sidereal::data {
 namespace {
@@ -25,8 +27,29 @@ struct Column {
   std::string name;
   std::string file;
   Tensor data;
+  Text text = Text::kNone;
   // Elements of one row.
   int64_t width = 1;
+
+  [[nodiscard]] bool is_text() const { return text != Text::kNone; }
+  // Of a batch with so many rows.
+  [[nodiscard]] Shape shape_of(int64_t rows) const {
+    const auto extents = data.shape().dims();
+    Shape shape(extents.first(extents.size() - (is_text() ? 1 : 0)));
+    shape.set_dim(0, rows);
+    return shape;
+  }
+  [[nodiscard]] std::string to_string() const {
+    return is_text() ? fmt::format("string{}", shape_of(data.shape().dim(0)).to_string())
+                     : data.to_string();
+  }
+  // Bytes of one element in the file.
+  [[nodiscard]] size_t room() const {
+    return is_text() ? static_cast<size_t>(data.shape().dim(-1)) : tensor::size_of(data.dtype());
+  }
+  [[nodiscard]] std::span<const std::byte> element(int64_t row, int64_t i) const {
+    return {data.raw() + static_cast<size_t>(row * width + i) * room(), room()};
+  }
 };
 
 struct Arrays {
@@ -56,9 +79,11 @@ Status map_columns(const DataSpec& spec, Arrays* arrays) {
     Column column;
     column.name = name;
     column.file = file;
-    SR_ASSIGN_OR_RETURN(column.data, map_npy(file));
+    SR_ASSIGN_OR_RETURN(NpyArray array, map_npy(file));
+    column.data = std::move(array.data);
+    column.text = array.text;
     const int64_t rows = column.data.shape().dim(0);
-    column.width = rows == 0 ? 0 : column.data.num_elements() / rows;
+    column.width = rows == 0 ? 0 : column.shape_of(rows).num_elements() / rows;
     if (!arrays->columns.empty() && rows != arrays->rows) {
       return invalid_argument("array '{}' has {} rows, but '{}' has {}; all must have as many",
                               name, rows, arrays->columns.front().name, arrays->rows);
@@ -75,13 +100,17 @@ Status give_roles(const DataSpec& spec, Arrays* arrays) {
   if (schema.has_label) {
     SR_ASSIGN_OR_RETURN(arrays->label, find_column(*arrays, spec.label));
     const Column& label = arrays->columns[arrays->label];
-    if (label.width > 1) {
+    if (label.width > 1 || label.is_text()) {
       return invalid_argument("the label '{}' is {}; it must have one number per row", spec.label,
-                              label.data.to_string());
+                              label.to_string());
     }
   }
   for (const std::string& name : spec.numeric) {
     SR_ASSIGN_OR_RETURN(const int index, find_column(*arrays, name));
+    if (arrays->columns[index].is_text()) {
+      return invalid_argument("the numeric array '{}' is {}", name,
+                              arrays->columns[index].to_string());
+    }
     arrays->numeric.push_back(index);
     schema.dense_width += arrays->columns[index].width;
     schema.numeric.push_back(name);
@@ -92,7 +121,11 @@ Status give_roles(const DataSpec& spec, Arrays* arrays) {
     const DType dtype = column.data.dtype();
     if (dtype == DType::kFloat32 || dtype == DType::kFloat64) {
       return invalid_argument("the categorical array '{}' is {}; ids are integers", name,
-                              column.data.to_string());
+                              column.to_string());
+    }
+    if (column.is_text() && spec.id_space > 0) {
+      return invalid_argument("the categorical array '{}' is {}, and ids are not hashed", name,
+                              column.to_string());
     }
     arrays->categorical.push_back(index);
     schema.fields += column.width;
@@ -165,7 +198,7 @@ class ArraySource final : public BatchSource {
     batch->columns.resize(arrays_.columns.size());
     for (size_t i = 0; i < arrays_.columns.size(); ++i) {
       batch->columns[i].first = arrays_.columns[i].name;
-      gather(arrays_.columns[i], &batch->columns[i].second);
+      SR_RETURN_IF_ERROR(gather(arrays_.columns[i], &batch->columns[i].second));
     }
     if (arrays_.label >= 0) SR_RETURN_IF_ERROR(fill_label(batch));
     if (arrays_.schema.dense_width > 0) SR_RETURN_IF_ERROR(fill_dense(batch));
@@ -176,18 +209,37 @@ class ArraySource final : public BatchSource {
   }
 
  private:
-  void gather(const Column& column, Tensor* out) {
-    Shape shape = column.data.shape();
-    shape.set_dim(0, static_cast<int64_t>(chosen_.size()));
+  Status gather(const Column& column, Tensor* out) {
+    const Shape shape = column.shape_of(static_cast<int64_t>(chosen_.size()));
+    const size_t row_bytes = static_cast<size_t>(column.width) * column.room();
+    stats_.bytes_read += static_cast<int64_t>(row_bytes * chosen_.size());
+    if (column.is_text()) return gather_text(column, shape, out);
     reuse(out, column.data.dtype(), shape);
-    const size_t row_bytes =
-        static_cast<size_t>(column.width) * tensor::size_of(column.data.dtype());
     std::byte* to = out->raw();
     for (const int64_t row : chosen_) {
       std::memcpy(to, column.data.raw() + static_cast<size_t>(row) * row_bytes, row_bytes);
       to += row_bytes;
     }
-    stats_.bytes_read += static_cast<int64_t>(row_bytes * chosen_.size());
+    return {};
+  }
+
+  Status gather_text(const Column& column, const Shape& shape, Tensor* out) {
+    tensor::StringsBuilder strings;
+    for (const int64_t row : chosen_) {
+      for (int64_t i = 0; i < column.width; ++i) {
+        SR_RETURN_IF_ERROR(read_text(column, row, i));
+        strings.add(text_);
+      }
+    }
+    *out = std::move(strings).finish(shape);
+    return {};
+  }
+
+  // Element `i` of a row of strings, into text_.
+  Status read_text(const Column& column, int64_t row, int64_t i) {
+    text_.clear();
+    return base::with_context(append_text(column.text, column.element(row, i), &text_),
+                              fmt::format("{}: row {}", column.file, row));
   }
 
   Status fill_label(Batch* batch) {
@@ -232,6 +284,13 @@ class ArraySource final : public BatchSource {
       int64_t field = 0;
       for (const int index : arrays_.categorical) {
         const Column& column = arrays_.columns[index];
+        if (column.is_text()) {
+          for (int64_t i = 0; i < column.width; ++i, ++field) {
+            SR_RETURN_IF_ERROR(read_text(column, row, i));
+            out[field] = category_id(text_, field, spec_.hash_buckets);
+          }
+          continue;
+        }
         convert_row(column, row, out + field);
         for (int64_t i = 0; i < column.width; ++i, ++field) {
           SR_RETURN_IF_ERROR(to_id(column, row, field, out + field));
@@ -261,6 +320,7 @@ class ArraySource final : public BatchSource {
   int64_t done_ = 0;
   std::vector<int64_t> order_;
   std::vector<int64_t> chosen_;
+  std::string text_;
 };
 
 }  // namespace

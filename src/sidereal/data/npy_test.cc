@@ -35,17 +35,17 @@ TEST(Npy, MapsEachSupportedType) {
   const auto f4 =
       map_npy(folder.write("f4", npy("'<f4'", "(2, 3)", bytes_of<float>({1, 2, 3, 4, 5, 6}))));
   ASSERT_TRUE(f4.ok()) << f4.status();
-  EXPECT_EQ(f4->shape(), (Shape{2, 3}));
-  EXPECT_THAT(f4->data<float>(), ElementsAre(1, 2, 3, 4, 5, 6));
-  EXPECT_EQ(map_npy(folder.write("f8", npy("'<f8'", "(1,)", bytes_of<double>({7}))))->dtype(),
+  EXPECT_EQ(f4->data.shape(), (Shape{2, 3}));
+  EXPECT_THAT(f4->data.data<float>(), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_EQ(map_npy(folder.write("f8", npy("'<f8'", "(1,)", bytes_of<double>({7}))))->data.dtype(),
             DType::kFloat64);
-  EXPECT_EQ(map_npy(folder.write("i4", npy("'<i4'", "(1,)", bytes_of<int32_t>({7}))))->dtype(),
+  EXPECT_EQ(map_npy(folder.write("i4", npy("'<i4'", "(1,)", bytes_of<int32_t>({7}))))->data.dtype(),
             DType::kInt32);
-  EXPECT_EQ(map_npy(folder.write("i8", npy("'<i8'", "(1,)", bytes_of<int64_t>({7}))))->dtype(),
+  EXPECT_EQ(map_npy(folder.write("i8", npy("'<i8'", "(1,)", bytes_of<int64_t>({7}))))->data.dtype(),
             DType::kInt64);
-  EXPECT_EQ(map_npy(folder.write("u1", npy("'|u1'", "(1,)", "x")))->dtype(), DType::kUInt8);
-  EXPECT_EQ(map_npy(folder.write("b1", npy("'|b1'", "(1,)", "\x01")))->dtype(), DType::kBool);
-  EXPECT_EQ(map_npy(folder.write("none", npy("'<f4'", "(0, 3)", "")))->num_elements(), 0);
+  EXPECT_EQ(map_npy(folder.write("u1", npy("'|u1'", "(1,)", "x")))->data.dtype(), DType::kUInt8);
+  EXPECT_EQ(map_npy(folder.write("b1", npy("'|b1'", "(1,)", "\x01")))->data.dtype(), DType::kBool);
+  EXPECT_EQ(map_npy(folder.write("none", npy("'<f4'", "(0, 3)", "")))->data.num_elements(), 0);
 }
 
 TEST(Npy, ReadsVersionTwoAndUnalignedData) {
@@ -57,7 +57,7 @@ TEST(Npy, ReadsVersionTwoAndUnalignedData) {
   file += bytes_of<uint32_t>({length}) + dictionary + bytes_of<int64_t>({-5});
   const auto mapped = map_npy(folder.write("v2", file));
   ASSERT_TRUE(mapped.ok()) << mapped.status();
-  EXPECT_THAT(mapped->data<int64_t>(), ElementsAre(-5));
+  EXPECT_THAT(mapped->data.data<int64_t>(), ElementsAre(-5));
 }
 
 TEST(Npy, SaysWhatIsWrongAndWhatToDo) {
@@ -79,6 +79,40 @@ TEST(Npy, SaysWhatIsWrongAndWhatToDo) {
   EXPECT_EQ(map_npy(folder.path("nothing")).status().code(), StatusCode::kNotFound);
 }
 
+std::string text_of(Text text, std::string_view room) {
+  std::string out;
+  const Status read = append_text(text, std::as_bytes(std::span(room)), &out);
+  return read.ok() ? out : base::message_of(read);
+}
+
+TEST(Npy, MapsStringsOfBytesAndOfCodePoints) {
+  const TestFolder folder;
+  const auto bytes = map_npy(folder.write("s", npy("'|S3'", "(2,)", {"ab\0cde", 6})));
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_EQ(bytes->text, Text::kBytes);
+  EXPECT_EQ(bytes->data.shape(), (Shape{2, 3}));
+  const auto points =
+      map_npy(folder.write("u", npy("'<U2'", "(1,)", bytes_of<uint32_t>({0x41, 0}))));
+  ASSERT_TRUE(points.ok()) << points.status();
+  EXPECT_EQ(points->text, Text::kUtf32);
+  EXPECT_EQ(points->data.shape(), (Shape{1, 8}));
+  for (const char* wrong : {"'|S0'", "'<U-1'", "'<U'", "'<U99999999999'", "'|Sx'", "'>U3'"}) {
+    EXPECT_THAT(error_of(folder.write("w", npy(wrong, "(1,)", "abcd"))),
+                testing::AnyOf(HasSubstr("strings"), HasSubstr(".astype")))
+        << wrong;
+  }
+  EXPECT_THAT(error_of(folder.write("w", npy("'<U3'", "(1,)", "abcd"))), HasSubstr("cut off"));
+}
+
+TEST(Npy, StringsEndBeforeTheirLastNulsAndCodePointsBecomeUtf8) {
+  EXPECT_EQ(text_of(Text::kBytes, {"a\0b\0\0", 5}), std::string("a\0b", 3));
+  EXPECT_EQ(text_of(Text::kBytes, {"\0\0", 2}), "");
+  const std::string points = bytes_of<uint32_t>({0x41, 0x100, 0x20AC, 0x1F600, 0x10000, 0, 0});
+  EXPECT_EQ(text_of(Text::kUtf32, points), "A\xC4\x80\xE2\x82\xAC\xF0\x9F\x98\x80\xF0\x90\x80\x80");
+  EXPECT_THAT(text_of(Text::kUtf32, bytes_of<uint32_t>({0xD800})), HasSubstr("0xd800"));
+  EXPECT_THAT(text_of(Text::kUtf32, bytes_of<uint32_t>({0x110000})), HasSubstr("0x110000"));
+}
+
 TEST(Npy, MutatedFilesNeverCrash) {
   const TestFolder folder;
   const std::string good = npy("'<f4'", "(2, 3)", bytes_of<float>({1, 2, 3, 4, 5, 6}));
@@ -91,7 +125,7 @@ TEST(Npy, MutatedFilesNeverCrash) {
     bytes.resize(random.below(bytes.size() + 1));
     const auto mapped = map_npy(folder.write("x", bytes));
     if (!mapped.ok()) continue;
-    EXPECT_EQ(mapped->clone().shape(), mapped->shape());
+    EXPECT_EQ(mapped->data.clone().shape(), mapped->data.shape());
   }
 }
 
@@ -108,6 +142,42 @@ DataSpec array_spec(const TestFolder& folder) {
   spec.categorical = {"u"};
   spec.id_space = 10;
   return spec;
+}
+
+TEST(Arrays, GiveStringsAsTheyAreAndHashThemAsOtherTextIs) {
+  const TestFolder folder;
+  DataSpec spec = array_spec(folder);
+  const std::string text("a\0bc\0\0d\0ee", 10);
+  spec.arrays.emplace_back("t", folder.write("t.npy", npy("'|S2'", "(5,)", text)));
+  spec.arrays.emplace_back(
+      "pair",
+      folder.write("p.npy",
+                   npy("'<U1'", "(5, 2)",
+                       bytes_of<uint32_t>({'a', 'b', 'c', 0, 'e', 'f', 'g', 'h', 0x20AC, 'j'}))));
+  spec.categorical = {"t"};
+  spec.id_space = 0;
+  spec.hash_buckets = 1000;
+  ReadOptions options;
+  options.batch_size = 5;
+  auto reader = Reader::open(spec, options);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  Batch batch;
+  ASSERT_TRUE(*(*reader)->next(&batch));
+  EXPECT_THAT(batch.find("t")->data<const std::string_view>(),
+              ElementsAre("a", "bc", "", "d", "ee"));
+  EXPECT_EQ(batch.find("pair")->to_string(), "string[5,2]");
+  EXPECT_THAT(batch.find("pair")->data<const std::string_view>(),
+              ElementsAre("a", "b", "c", "", "e", "f", "g", "h", "\xE2\x82\xAC", "j"));
+  EXPECT_EQ(batch.ids.data<int64_t>()[1], category_id("bc", 0, 1000));
+
+  spec.id_space = 10;
+  EXPECT_THAT(base::message_of(inspect(spec).status()), HasSubstr("'t' is string[5]"));
+  spec.categorical = {};
+  spec.numeric = {"t"};
+  EXPECT_EQ(inspect(spec).status().code(), StatusCode::kInvalidArgument);
+  spec.numeric = {};
+  spec.label = "t";
+  EXPECT_EQ(inspect(spec).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(Arrays, GiveEveryColumnUnderItsNameAndTheRolesAskedFor) {
