@@ -48,6 +48,7 @@ struct LinkOptions {
   uint64_t session = 0;
   task::SessionState state = {};
   cluster::Protocol protocol = cluster::Protocol::kGrpc;
+  std::string cluster;                 ///< That the session named, as JSON; "": none.
   task::DataChannels* data = nullptr;  ///< What its parts go over; nullptr: gRPC.
   /// Called, once, when the task was attached and is not reached any more.
   std::function<void(Status)> on_lost;
@@ -57,7 +58,7 @@ struct LinkOptions {
 class ClusterTasks {
  public:
   virtual ~ClusterTasks() = default;
-  /// Full names of all, sorted by job and index.
+  /// Full names of all that are known now, sorted by job and index. Good as long as this object.
   [[nodiscard]] virtual const std::vector<std::string>& names() const = 0;
   /// "/job:ps/replica:0/task:0 at host:port", for messages.
   [[nodiscard]] virtual std::string describe(const std::string& task) const = 0;

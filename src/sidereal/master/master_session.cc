@@ -1,6 +1,7 @@
 #include "sidereal/master/master_session.h"
 
 #include <condition_variable>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -129,7 +130,13 @@ Status MasterSession::find_devices() {
   for (const std::string& filter : config_.device_filters) {
     SR_ASSIGN_OR_RETURN(filters.emplace_back(), ir::DeviceSpec::parse(filter));
   }
+  const auto is_of_session = [&](const std::string& task) {
+    const std::optional<cluster::TaskName> name = cluster::parse_task_name(task);
+    return config_.cluster.empty() ||
+           (name && config_.cluster.task_address(name->job, name->index).ok());
+  };
   for (const std::string& task : context_->tasks->names()) {
+    if (!is_of_session(task)) continue;
     SR_ASSIGN_OR_RETURN(const ir::DeviceSpec device, ir::DeviceSpec::parse(task + "/device:CPU:0"));
     if (device == local_device_ ||
         (lets(filters, device) && lets(context_->device_filters, device))) {
@@ -215,6 +222,7 @@ std::shared_ptr<Link> MasterSession::make_link(const std::string& task) {
                              .session = id_,
                              .state = config_.state,
                              .protocol = context_->protocol,
+                             .cluster = config_.cluster.empty() ? "" : config_.cluster.to_json(),
                              .data = data_channels(),
                              .on_lost = [weak = weak_from_this(), task](const Status& why) {
                                const std::shared_ptr<MasterSession> self = weak.lock();

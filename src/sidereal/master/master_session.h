@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/exec/kernel.h"
 #include "sidereal/ir/device_spec.h"
 #include "sidereal/ir/graph.h"
@@ -40,6 +41,8 @@ struct SessionConfig {
   ir::DType compute_dtype = ir::DType::kFloat32;
   bool tensor_fuse = false;
   int64_t pull_prefetch_ms = task::kPullPrefetchMs;
+  /// A part of the server's, or all of it: the tasks that the session sees. Empty: all there are.
+  cluster::ClusterSpec cluster = {};
 };
 
 /// What sessions use of their server. Borrowed; outlives them.

@@ -24,7 +24,8 @@ std::unique_ptr<service::Channels> channels_of(const std::string& address) {
   EXPECT_TRUE(cluster.add_job("localhost", std::vector{address}).ok());
   const auto credentials = security::Credentials::create({});
   EXPECT_TRUE(credentials.ok()) << credentials.status();
-  return std::make_unique<service::Channels>(cluster, *credentials);
+  return std::make_unique<service::Channels>(std::make_shared<service::KnownCluster>(cluster),
+                                             *credentials);
 }
 
 TEST(Channels, are_made_anew_for_a_task_that_was_started_again) {

@@ -23,6 +23,7 @@
 #include "sidereal/service/data_finder.h"
 #include "sidereal/service/grpc_alarm.h"
 #include "sidereal/service/grpc_server.h"
+#include "sidereal/service/known_cluster.h"
 #include "sidereal/service/master_service.h"
 #include "sidereal/service/remote_link.h"
 #include "sidereal/service/tensor_pieces.h"
@@ -51,8 +52,7 @@ class Server::Impl {
 
   Status start(const ServerOptions& options) {
     service::keep_callback_threads();
-    SR_ASSIGN_OR_RETURN(const std::string address,
-                        options.cluster.task_address(options.job, options.task));
+    SR_ASSIGN_OR_RETURN(const std::string address, own_address(options));
     SR_RETURN_IF_ERROR(check_addresses(options.cluster));
     const std::string listen = options.listen.empty() ? address : options.listen;
     SR_RETURN_IF_ERROR(sys::Address::parse(listen).status());
@@ -65,8 +65,8 @@ class Server::Impl {
     }
     SR_RETURN_IF_ERROR(listener.status());
     listener_ = *std::move(listener);
-    SR_RETURN_IF_ERROR(set_cluster(options, address));
     task_name_ = cluster::task_name(options.job, options.task);
+    SR_RETURN_IF_ERROR(set_cluster(options, address));
     target_ = "grpc://" + listener_->address();
     SR_RETURN_IF_ERROR(start_services(options));
     SR_RETURN_IF_ERROR(start_scrapes(options));
@@ -166,10 +166,22 @@ class Server::Impl {
   cluster::Protocol protocol_ = cluster::Protocol::kGrpc;
   std::string target_;
   std::string task_name_;
-  cluster::ClusterSpec cluster_;
+  std::shared_ptr<service::KnownCluster> cluster_;
   std::shared_ptr<const security::Credentials> credentials_;
 
  private:
+  /// Of the task: in its cluster, or where it is to listen.
+  static Result<std::string> own_address(const ServerOptions& options) {
+    if (!options.cluster.empty()) return options.cluster.task_address(options.job, options.task);
+    if (options.listen.empty()) {
+      return base::invalid_argument("a server without a cluster needs an address to listen at");
+    }
+    cluster::ClusterSpec named;
+    SR_RETURN_IF_ERROR(
+        named.add_job(options.job, cluster::ClusterSpec::Tasks{{options.task, options.listen}}));
+    return options.listen;
+  }
+
   /// kInvalidArgument for a member at an address that nobody can connect to.
   static Status check_addresses(const cluster::ClusterSpec& cluster) {
     for (const std::string& job : cluster.jobs()) {
@@ -182,16 +194,25 @@ class Server::Impl {
     return {};
   }
 
-  /// The cluster, with the port that was chosen for this task.
+  /// What is known of the cluster, with the port that was chosen for this task.
   Status set_cluster(const ServerOptions& options, const std::string& address) {
     SR_ASSIGN_OR_RETURN(sys::Address own, sys::Address::parse(address));
     SR_ASSIGN_OR_RETURN(const sys::Address bound, sys::Address::parse(listener_->address()));
     if (own.port == 0) own.port = bound.port;
+    cluster::ClusterSpec cluster;
     for (const std::string& job : options.cluster.jobs()) {
       SR_ASSIGN_OR_RETURN(cluster::ClusterSpec::Tasks tasks, options.cluster.tasks(job));
       if (job == options.job) tasks[options.task] = own.to_string();
-      SR_RETURN_IF_ERROR(cluster_.add_job(job, std::move(tasks)));
+      SR_RETURN_IF_ERROR(cluster.add_job(job, std::move(tasks)));
     }
+    const service::KnownCluster::Own task = {
+        .job = options.job, .index = options.task, .address = own.to_string()};
+    cluster_ = std::make_shared<service::KnownCluster>(
+        task, std::move(cluster), [this](const cluster::ClusterSpec& taken) {
+          base::log_info("a session named the cluster task={} cluster={}", task_name_,
+                         taken.to_json());
+          warn_of_endpoint_map(taken);
+        });
     return {};
   }
 
@@ -228,7 +249,7 @@ class Server::Impl {
     worker_ = std::make_unique<service::WorkerService>(
         service::WorkerServiceOptions{.task = task_.get(),
                                       .figures = [this] { return figures(); },
-                                      .cluster = cluster_.to_json(),
+                                      .cluster = cluster_,
                                       .arriving = arriving_,
                                       .protocol = protocol_,
                                       .data_ports = std::move(data_ports),
@@ -243,7 +264,8 @@ class Server::Impl {
     context_.threads = &threads_;
     context_.random = [this] { return random_->next(); };
     SR_RETURN_IF_ERROR(set_defaults(options));
-    master_ = std::make_unique<service::MasterService>(&context_, channels_.get(), arriving_);
+    master_ =
+        std::make_unique<service::MasterService>(&context_, channels_.get(), cluster_, arriving_);
     task_->start(peers);
 
     grpc_ = service::GrpcServer::start({worker_->service(), master_->service()}, listener_.get());
@@ -373,18 +395,21 @@ class Server::Impl {
   Status read_endpoint_map(const ServerOptions& options) {
     if (options.endpoint_map_path.empty()) return {};
     SR_ASSIGN_OR_RETURN(endpoint_map_, EndpointMap::read(options.endpoint_map_path));
-    for (const std::string& line : endpoint_map_.not_in(options.cluster)) {
+    if (cluster_->is_known()) warn_of_endpoint_map(cluster_->now().spec);
+    return {};
+  }
+
+  void warn_of_endpoint_map(const cluster::ClusterSpec& cluster) const {
+    for (const std::string& line : endpoint_map_.not_in(cluster)) {
       base::log_warning("{}: no task of the cluster has this address, the line does nothing", line);
     }
-    return {};
   }
 
   /// Where this task's data port listens.
   Result<sys::Address> data_address(const ServerOptions& options) const {
     if (!options.data_listen.empty()) return sys::Address::parse(options.data_listen);
     SR_ASSIGN_OR_RETURN(sys::Address out, sys::Address::parse(listener_->address()));
-    SR_ASSIGN_OR_RETURN(const std::string own,
-                        options.cluster.task_address(options.job, options.task));
+    const std::string own = channels_->address(task_name_);
     const std::optional<sys::Address> mapped = endpoint_map_.find(own);
     out.port = mapped ? mapped->port : 0;
     // A host that the cluster knows too is where `listen` says; another one may be another network.
@@ -466,7 +491,7 @@ Result<std::unique_ptr<Server>> Server::create_local(int intra_op_threads) {
 
 const std::string& Server::target() const { return impl_->target_; }
 const std::string& Server::task() const { return impl_->task_name_; }
-const cluster::ClusterSpec& Server::cluster() const { return impl_->cluster_; }
+const cluster::ClusterSpec& Server::cluster() const { return impl_->cluster_->now().spec; }
 cluster::Protocol Server::protocol() const { return impl_->protocol_; }
 std::string Server::metrics_address() const { return impl_->metrics_address(); }
 metrics::Readings Server::figures() const { return impl_->figures(); }

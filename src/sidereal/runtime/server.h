@@ -23,10 +23,12 @@ namespace sidereal::runtime {
 
 /// How a server of a cluster is started. Value type.
 struct ServerOptions {
+  /// Empty: the server is alone until a session names its cluster (service::SessionOptions).
   cluster::ClusterSpec cluster;
   std::string job;
   int task = 0;
-  /// "host:port" to listen at; "": the task's address in the cluster. Port 0: any free one.
+  /// "host:port" to listen at; "": the task's address in the cluster, which must not be empty then.
+  /// Port 0: any free one.
   std::string listen = {};
   security::SecurityOptions security = {};
   /// Where Prometheus asks for figures, at the host that the server listens at, with the same
@@ -70,8 +72,9 @@ struct ServerOptions {
 /// Source:    tf.distribute.Server.
 class Server {
  public:
-  /// Errors: kInvalidArgument for a task that is not in the cluster, an address without a port, a
-  /// device filter that is no device; kUnknown ("Could not start gRPC server") for a port in use;
+  /// Errors: kNotFound for a task that is not in the cluster; kInvalidArgument for an address
+  /// without a port, a device filter that is no device, neither a cluster nor where to listen;
+  /// kUnknown ("Could not start gRPC server") for a port in use;
   /// kFailedPrecondition for an address off loopback without security; those of
   /// EndpointMap::read().
   static Result<std::unique_ptr<Server>> create(const ServerOptions& options);
@@ -85,7 +88,8 @@ class Server {
   [[nodiscard]] const std::string& target() const;
   /// "/job:ps/replica:0/task:0".
   [[nodiscard]] const std::string& task() const;
-  /// The cluster, with this task's port.
+  /// The cluster as it is known now, with this task's port: this task alone until a session has
+  /// named one that the server was not started with. Good as long as the server.
   [[nodiscard]] const cluster::ClusterSpec& cluster() const;
   [[nodiscard]] cluster::Protocol protocol() const;
   /// "127.0.0.1:41234", where Prometheus asks; "": nowhere.

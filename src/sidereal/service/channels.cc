@@ -33,29 +33,21 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& target,
                                  .connect_ms = 3000});
 }
 
-Channels::Channels(const cluster::ClusterSpec& cluster,
+Channels::Channels(std::shared_ptr<const KnownCluster> cluster,
                    std::shared_ptr<const security::Credentials> credentials)
-    : credentials_(std::move(credentials)) {
-  for (const std::string& job : cluster.jobs()) {
-    const auto tasks = cluster.tasks(job);
-    if (!tasks.ok()) continue;
-    for (const auto& [index, address] : *tasks) {
-      order_.push_back(cluster::task_name(job, index));
-      addresses_[order_.back()] = address;
-    }
-  }
-}
+    : cluster_(std::move(cluster)), credentials_(std::move(credentials)) {}
 
 Channels::~Channels() = default;
 
 std::string Channels::address(const std::string& task) const {
-  const auto found = addresses_.find(task);
-  return found == addresses_.end() ? "" : found->second;
+  const std::map<std::string, std::string>& addresses = cluster_->now().addresses;
+  const auto found = addresses.find(task);
+  return found == addresses.end() ? "" : found->second;
 }
 
 std::string Channels::describe(const std::string& task) const {
-  const auto found = addresses_.find(task);
-  return found == addresses_.end() ? task : task + " at " + found->second;
+  const std::string known = address(task);
+  return known.empty() ? task : task + " at " + known;
 }
 
 Result<std::shared_ptr<grpc::Channel>> Channels::to(const std::string& task, uint64_t incarnation) {
@@ -69,9 +61,13 @@ Result<std::shared_ptr<grpc::Channel>> Channels::passing(const std::string& task
 
 Result<std::shared_ptr<grpc::Channel>> Channels::find(const std::string& task, uint64_t incarnation,
                                                       bool keep) {
-  const auto address = addresses_.find(task);
-  if (address == addresses_.end()) {
-    return base::not_found("there is no {} in this cluster", task);
+  const std::string known_address = address(task);
+  if (known_address.empty()) {
+    if (cluster_->is_known()) return base::not_found("there is no {} in this cluster", task);
+    return base::not_found(
+        "{} is not known here: this server was started without a cluster, and no session has named "
+        "one; make a session with the option \"cluster\"",
+        task);
   }
   const std::lock_guard lock(mutex_);
   Known& known = channels_[task];
@@ -80,7 +76,7 @@ Result<std::shared_ptr<grpc::Channel>> Channels::find(const std::string& task, u
   const bool is_known_good = known.incarnation == 0 && channel != nullptr &&
                              channel->GetState(false) == GRPC_CHANNEL_READY;
   if (channel == nullptr || (is_of_another && !is_known_good)) {
-    channel = make_channel(address->second, *credentials_);
+    channel = make_channel(known_address, *credentials_);
     known.channel = channel;
   }
   if (keep || known.kept != nullptr) known.kept = channel;

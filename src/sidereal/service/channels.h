@@ -6,7 +6,7 @@
 #include <string>
 
 #include "sidereal/base/status.h"
-#include "sidereal/cluster/cluster_spec.h"
+#include "sidereal/service/known_cluster.h"
 #include "sidereal/task/task.h"
 
 namespace grpc {
@@ -22,11 +22,12 @@ namespace sidereal::service {
 std::shared_ptr<grpc::Channel> make_channel(const std::string& target,
                                             const security::Credentials& credentials);
 
-/// Connections to the tasks of a cluster, made when they are first asked for.
+/// Connections to the tasks of a cluster, made when they are first asked for. Until a server knows
+/// its cluster that is itself alone.
 /// Thread: any.
 class Channels {
  public:
-  Channels(const cluster::ClusterSpec& cluster,
+  Channels(std::shared_ptr<const KnownCluster> cluster,
            std::shared_ptr<const security::Credentials> credentials);
   ~Channels();
 
@@ -42,8 +43,7 @@ class Channels {
   /// "/job:ps/replica:0/task:0 at host:port", for messages.
   [[nodiscard]] std::string describe(const std::string& task) const;
   /// Full names of all tasks, sorted by job and index.
-  [[nodiscard]] const std::vector<std::string>& tasks() const { return order_; }
-  [[nodiscard]] bool has(const std::string& task) const { return addresses_.contains(task); }
+  [[nodiscard]] const std::vector<std::string>& tasks() const { return cluster_->now().tasks; }
 
  private:
   struct Known {
@@ -54,9 +54,8 @@ class Channels {
   Result<std::shared_ptr<grpc::Channel>> find(const std::string& task, uint64_t incarnation,
                                               bool keep);
 
-  std::shared_ptr<const security::Credentials> credentials_;
-  std::vector<std::string> order_;
-  std::map<std::string, std::string> addresses_;
+  const std::shared_ptr<const KnownCluster> cluster_;
+  const std::shared_ptr<const security::Credentials> credentials_;
   std::mutex mutex_;
   std::map<std::string, Known> channels_;
 };

@@ -22,6 +22,7 @@
 #include "sidereal/service/internal/grpc_status.h"
 #include "sidereal/service/internal/loop_stream.h"
 #include "sidereal/service/internal/server_stream.h"
+#include "sidereal/service/known_cluster.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/worker_service.h"
 #include "sidereal/task/failure.h"
@@ -342,8 +343,9 @@ using Base = v1::Master::WithCallbackMethod_RunStep<
 
 class MasterService::Impl final : public Base {
  public:
-  Impl(master::MasterContext* context, Channels* channels, std::shared_ptr<ArrivingBytes> arriving)
-      : context_(*context), channels_(*channels) {
+  Impl(master::MasterContext* context, Channels* channels, std::shared_ptr<KnownCluster> cluster,
+       std::shared_ptr<ArrivingBytes> arriving)
+      : context_(*context), channels_(*channels), cluster_(std::move(cluster)) {
     common_->arriving = std::move(arriving);
     common_->name = context->task->name();
   }
@@ -401,7 +403,10 @@ class MasterService::Impl final : public Base {
 
   grpc::Status Reset(grpc::ServerContext* call, const v1::ResetRequest* request,
                      v1::ResetReply*) override {
+    const Result<cluster::ClusterSpec> cluster = take_cluster(request->cluster());
+    if (!cluster.ok()) return made(cluster.status());
     v1::ResetRequest named = *request;
+    named.clear_cluster();
     if (named.containers().empty()) named.add_containers("");
     // First: what their steps have sent and nobody has waited for would come to what is new.
     const Status why = base::aborted("the containers of the session's cluster were reset");
@@ -495,11 +500,17 @@ class MasterService::Impl final : public Base {
     SR_ASSIGN_OR_RETURN(master::SessionConfig config,
                         config_of(request.config(), context_.defaults));
     SR_ASSIGN_OR_RETURN(const ir::Graph graph, parse(request.graph()));
+    SR_ASSIGN_OR_RETURN(config.cluster, take_cluster(request.cluster()));
     SR_ASSIGN_OR_RETURN(
         const std::shared_ptr<master::MasterSession> session,
         master::MasterSession::create(&context_, context_.random(), std::move(config)));
     const Result<int64_t> version = session->extend(graph, 0, deadline, gone(call));
     Status status = version.status();
+    if (status.code() == StatusCode::kInvalidArgument && !cluster_->is_known()) {
+      status = base::with_context(status, context_.task->name() +
+                                              ", which was started without a cluster and was told "
+                                              "none by a session");
+    }
     if (status.ok()) status = common_->sessions->add(session);
     if (!status.ok()) {
       session->close(status);
@@ -537,6 +548,15 @@ class MasterService::Impl final : public Base {
     return {};
   }
 
+  /// The cluster that a client names, which is the server's from now on or fits it; empty when it
+  /// names none.
+  Result<cluster::ClusterSpec> take_cluster(const std::string& text) {
+    if (text.empty()) return cluster::ClusterSpec();
+    SR_ASSIGN_OR_RETURN(cluster::ClusterSpec named, parse_session_cluster(text));
+    SR_RETURN_IF_ERROR(cluster_->take(named));
+    return named;
+  }
+
   /// Calls every one of `tasks`; the first error, naming the task.
   template <class Call>
   Status ask_all(grpc::ServerContext* call, const std::vector<std::string>& tasks, Call one) {
@@ -556,13 +576,15 @@ class MasterService::Impl final : public Base {
 
   master::MasterContext& context_;
   Channels& channels_;
+  const std::shared_ptr<KnownCluster> cluster_;
   const std::shared_ptr<Common> common_ = std::make_shared<Common>();
   std::atomic<int> making_ = 0;
 };
 
 MasterService::MasterService(master::MasterContext* context, Channels* channels,
+                             std::shared_ptr<KnownCluster> cluster,
                              std::shared_ptr<ArrivingBytes> arriving)
-    : impl_(std::make_unique<Impl>(context, channels, std::move(arriving))) {}
+    : impl_(std::make_unique<Impl>(context, channels, std::move(cluster), std::move(arriving))) {}
 MasterService::~MasterService() = default;
 grpc::Service* MasterService::service() { return impl_.get(); }
 void MasterService::drain() { impl_->drain(); }

@@ -17,14 +17,15 @@ namespace sidereal::service {
 
 class ArrivingBytes;
 class Channels;
+class KnownCluster;
 
 /// The Master service of session.proto.
 /// Thread: any. Must outlive the gRPC server it is registered with.
 class MasterService {
  public:
-  /// `context` and `channels` are borrowed. `arriving` bounds feeds.
+  /// `context` and `channels` are borrowed; `cluster` is the server's. `arriving` bounds feeds.
   MasterService(master::MasterContext* context, Channels* channels,
-                std::shared_ptr<ArrivingBytes> arriving);
+                std::shared_ptr<KnownCluster> cluster, std::shared_ptr<ArrivingBytes> arriving);
   ~MasterService();
   MasterService(const MasterService&) = delete;
   MasterService& operator=(const MasterService&) = delete;

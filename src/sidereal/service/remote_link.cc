@@ -269,6 +269,7 @@ class RemoteLink final : public master::Link {
     head_.set_session(options.session);
     set_state(std::move(options.state));
     head_.set_protocol(std::string(cluster::name_of(options.protocol)));
+    head_.set_cluster(std::move(options.cluster));
   }
   ~RemoteLink() override { attachment_->hang_up(); }
 

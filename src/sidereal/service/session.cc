@@ -170,6 +170,7 @@ class Session::Impl {
     *request.mutable_config() = config_message(options_);
     request.set_graph(ir::to_text(graph));
     request.set_protocol(protocol_);
+    if (!options_.cluster.empty()) request.set_cluster(options_.cluster.to_json());
     const milliseconds timeout = waiting_time();
     request.set_timeout_ms(timeout.count());
     v1::CreateSessionReply reply;
@@ -271,6 +272,7 @@ class Session::Impl {
     SR_RETURN_IF_ERROR(reach());
     v1::ResetRequest request;
     for (const std::string& container : containers) request.add_containers(container);
+    if (!options_.cluster.empty()) request.set_cluster(options_.cluster.to_json());
     v1::ResetReply reply;
     return call(waiting_time(), [&](auto* context, auto done) {
       stub_->async()->Reset(context, &request, &reply, done);

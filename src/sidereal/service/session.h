@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sidereal/base/status.h"
+#include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/ir/graph.h"
 #include "sidereal/security/credentials.h"
 #include "sidereal/task/loop.h"
@@ -38,6 +39,10 @@ struct SessionOptions {
   std::optional<int64_t> pull_prefetch_ms = std::nullopt;
   /// How long to wait for the master and the tasks that the graph needs.
   std::chrono::milliseconds connect_timeout{600'000};
+  /// For servers that were started without a cluster: who is in it. The first session tells them,
+  /// later ones may name it again, or a part of it: the tasks that the session sees. Empty: all
+  /// that the master knows. Source: ConfigProto.cluster_def.
+  cluster::ClusterSpec cluster = {};
   security::SecurityOptions security;
   /// Asked now and then while a call waits: true ends it with kCancelled. nullptr: never.
   std::function<bool()> interrupt = nullptr;
@@ -71,7 +76,8 @@ class Session {
   /// `target` is "grpc://host:port", or has the name of the master's protocol before "://". Waits
   /// for the master and the tasks that `graph` names. Errors: kDeadlineExceeded or kUnavailable
   /// naming who does not answer; kInvalidArgument for a graph that cannot be placed;
-  /// kFailedPrecondition for a master with another protocol than the target says.
+  /// kFailedPrecondition for a master with another protocol than the target says, and for a task
+  /// that is in another cluster than `options` name.
   static Result<std::unique_ptr<Session>> create(const std::string& target, const ir::Graph& graph,
                                                  const SessionOptions& options = {});
   ~Session();

@@ -130,9 +130,7 @@ Result<std::unique_ptr<StatusClient>> StatusClient::create(
   SR_RETURN_IF_ERROR(check_addresses(cluster));
   SR_ASSIGN_OR_RETURN(const std::shared_ptr<const security::Credentials> credentials,
                       security::Credentials::create(security));
-  if (Channels(cluster, credentials).tasks().empty()) {
-    return base::invalid_argument("the cluster has no tasks");
-  }
+  if (Members(cluster).tasks.empty()) return base::invalid_argument("the cluster has no tasks");
   return std::unique_ptr<StatusClient>(
       new StatusClient(std::make_unique<Impl>(cluster, credentials)));
 }
@@ -151,8 +149,15 @@ Result<std::unique_ptr<StatusClient>> StatusClient::create(
   const grpc::Status status =
       question.stub->GetStatus(&question.context, question.request, &question.reply);
   SR_RETURN_IF_ERROR(from_grpc(status, address));
-  SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec cluster,
+  SR_ASSIGN_OR_RETURN(cluster::ClusterSpec cluster,
                       cluster::ClusterSpec::from_json(question.reply.cluster()));
+  const std::optional<cluster::TaskName> own = cluster::parse_task_name(question.reply.task());
+  if (own && Members(cluster).tasks.size() == 1) {
+    // Alone it knows where it listens, which may be everywhere, and not where it is reached.
+    cluster = {};
+    SR_RETURN_IF_ERROR(
+        cluster.add_job(own->job, cluster::ClusterSpec::Tasks{{own->index, address}}));
+  }
   return create(cluster, security);
 }
 

@@ -14,6 +14,7 @@
 #include "sidereal/service/internal/outbox.h"
 #include "sidereal/service/internal/server_stream.h"
 #include "sidereal/service/internal/tensor_group_message.h"
+#include "sidereal/service/known_cluster.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/tensor_pieces.h"
 #include "sidereal/sys/posix/process.h"
@@ -35,6 +36,7 @@ constexpr int64_t kOpenKeysMax = int64_t{1} << 18;
 /// What the streams of a worker share.
 struct Common {
   task::Task* task = nullptr;
+  std::shared_ptr<KnownCluster> cluster;
   std::shared_ptr<ArrivingBytes> arriving;
   std::atomic<bool> draining = false;
   std::atomic<int64_t> parts = 0;
@@ -91,6 +93,11 @@ class AttachStream final : public ServerStream<v1::AttachRequest, v1::AttachRepl
           "{} runs with protocol \"{}\", its master with \"{}\"; start all servers of a cluster "
           "with the same one",
           name, common_->protocol, protocol);
+    }
+    if (!head.cluster().empty()) {
+      SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec cluster,
+                          parse_session_cluster(head.cluster()));
+      SR_RETURN_IF_ERROR(common_->cluster->take(cluster));
     }
     SR_ASSIGN_OR_RETURN(const task::SessionState state,
                         task::session_state(head.isolated(), head.state_group()));
@@ -332,6 +339,7 @@ class WorkerService::Impl final
  public:
   explicit Impl(WorkerServiceOptions options) : options_(std::move(options)) {
     common_->task = options_.task;
+    common_->cluster = options_.cluster;
     common_->arriving = options_.arriving;
     common_->protocol = cluster::name_of(options_.protocol);
     common_->fill_status = [this](v1::TaskStatus* status) { fill(status); };
@@ -347,7 +355,7 @@ class WorkerService::Impl final
                                 common_->task->name(), kSessionVersion, request->version())));
     }
     fill(reply);
-    reply->set_cluster(options_.cluster);
+    reply->set_cluster(options_.cluster->now().json);
     write_figures(options_.figures(), reply);
     return answered(call, grpc::Status::OK);
   }

@@ -18,6 +18,7 @@ class Service;
 namespace sidereal::service {
 
 class ArrivingBytes;
+class KnownCluster;
 
 /// Of session.proto; a server and its callers must agree.
 inline constexpr int kSessionVersion = 2;
@@ -26,7 +27,7 @@ struct WorkerServiceOptions {
   task::Task* task = nullptr;  ///< Borrowed.
   /// All that the server counts.
   std::function<metrics::Readings()> figures;
-  std::string cluster;                      ///< As cluster::ClusterSpec::to_json() has it.
+  std::shared_ptr<KnownCluster> cluster;    ///< Of the server.
   std::shared_ptr<ArrivingBytes> arriving;  ///< Bounds feeds.
   cluster::Protocol protocol = cluster::Protocol::kGrpc;
   std::vector<int> data_ports = {};  ///< By lane; empty: none.
