@@ -83,7 +83,7 @@ class Server(Child):
             command = ["taskset", "-c", ",".join(map(str, cores)), *command]
         super().__init__(command, stderr=subprocess.DEVNULL)
         line = self.read_line()
-        if not line.startswith("grpc://"):
+        if not line.rstrip().rpartition(":")[2].isdigit():
             self.close()
             raise RuntimeError(f"a server of {job} {task} with {protocol} did not start: {line}")
 

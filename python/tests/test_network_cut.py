@@ -199,7 +199,7 @@ def test_what_is_added_over_a_cut_is_added_once(
     try:
         for process in processes:
             assert process.stdout is not None
-            assert process.stdout.readline().startswith("grpc://")
+            assert process.stdout.readline().endswith(":4000\n")
         processes.append(
             network.start(
                 "worker", sys.executable, "-c", CLIENT, f"grpc://{ADDRESSES['worker']}:4000",

@@ -197,7 +197,7 @@ def test_a_port_in_use_is_named(run):
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         error = error_of(run("serve", "--job", "ps", "--listen", address))
-    assert address in error and error.startswith("ALREADY_EXISTS")
+    assert address in error and error.startswith("UNKNOWN: Could not start")
 
 
 def test_a_wrong_address_is_named(run, clicks):

@@ -67,7 +67,8 @@ class Server::Impl {
     listener_ = *std::move(listener);
     task_name_ = cluster::task_name(options.job, options.task);
     SR_RETURN_IF_ERROR(set_cluster(options, address));
-    target_ = "grpc://" + listener_->address();
+    address_ = listener_->address();
+    target_ = "grpc://" + address_;
     SR_RETURN_IF_ERROR(start_services(options));
     SR_RETURN_IF_ERROR(start_scrapes(options));
     return listener_->start();
@@ -164,6 +165,7 @@ class Server::Impl {
   }
 
   cluster::Protocol protocol_ = cluster::Protocol::kGrpc;
+  std::string address_;
   std::string target_;
   std::string task_name_;
   std::shared_ptr<service::KnownCluster> cluster_;
@@ -490,6 +492,7 @@ Result<std::unique_ptr<Server>> Server::create_local(int intra_op_threads) {
 }
 
 const std::string& Server::target() const { return impl_->target_; }
+const std::string& Server::address() const { return impl_->address_; }
 const std::string& Server::task() const { return impl_->task_name_; }
 const cluster::ClusterSpec& Server::cluster() const { return impl_->cluster_->now().spec; }
 cluster::Protocol Server::protocol() const { return impl_->protocol_; }

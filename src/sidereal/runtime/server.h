@@ -86,6 +86,8 @@ class Server {
 
   /// "grpc://127.0.0.1:41234": what a session is made with.
   [[nodiscard]] const std::string& target() const;
+  /// "127.0.0.1:41234": what stands in the description of a cluster.
+  [[nodiscard]] const std::string& address() const;
   /// "/job:ps/replica:0/task:0".
   [[nodiscard]] const std::string& task() const;
   /// The cluster as it is known now, with this task's port: this task alone until a session has
@@ -113,10 +115,15 @@ class Server {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Runs a server until SIGTERM or SIGINT (ok), or because its launcher is gone (kUnavailable): the
-/// other end of `lifeline_fd`, if that is not -1, has been closed. Steps that run get `drain_s`.
-/// For main(): blocks signals of the whole process.
-Status serve(const ServerOptions& options, double drain_s = 5, int report_fd = -1,
-             int lifeline_fd = -1);
+/// What connects the process of a server with who started it; -1: nothing does. Value type.
+struct ProcessHandles {
+  int report_fd = -1;    ///< Gets one line, Server::address(), once it is up.
+  int lifeline_fd = -1;  ///< When its other end closes, the launcher is gone, and the server ends.
+  int secret_fd = -1;    ///< Its first line is the cluster's secret, in place of the options'.
+};
+
+/// Runs a server until SIGTERM or SIGINT (ok), or because its launcher is gone (kUnavailable).
+/// After a signal, steps that run get `drain_s`. For main(): blocks signals of the whole process.
+Status serve(const ServerOptions& options, double drain_s, const ProcessHandles& handles);
 
 }  // namespace sidereal::runtime

@@ -66,6 +66,7 @@ class Completion {
         options_(*options) {}
 
   Status run() {
+    if (!cluster::has_data_port(options_.protocol)) return take_lanes();
     SR_RETURN_IF_ERROR(set_spin());
     SR_RETURN_IF_ERROR(set_lanes());
     SR_RETURN_IF_ERROR(set_pinning());
@@ -98,14 +99,8 @@ class Completion {
   Status set_lanes() {
     SR_ASSIGN_OR_RETURN(const std::optional<int64_t> said,
                         read_int(environment_, names_.lanes, 1, task::Task::kLanesMax));
-    if (given_.lanes) {
-      if (*given_.lanes < 1 || *given_.lanes > task::Task::kLanesMax) {
-        return base::invalid_argument("lanes is {}; it must be from 1 to {}", *given_.lanes,
-                                      task::Task::kLanesMax);
-      }
-      options_.lanes = static_cast<int>(*given_.lanes);
-      note("lanes", "option");
-    } else if (said) {
+    if (given_.lanes) return take_lanes();
+    if (said) {
       const int usable = sys::posix::usable_cpus().count();
       options_.lanes = static_cast<int>(std::min<int64_t>(*said, usable));
       note("lanes", *said <= usable
@@ -115,6 +110,18 @@ class Completion {
       // Half of the processors: steps of workers, or other tasks of the host, have the rest.
       options_.lanes = std::clamp(sys::posix::usable_cpus().count() / 2, 1, kDefaultLanesMax);
     }
+    return {};
+  }
+
+  /// Those that were given.
+  Status take_lanes() {
+    if (!given_.lanes) return {};
+    if (*given_.lanes < 1 || *given_.lanes > task::Task::kLanesMax) {
+      return base::invalid_argument("lanes is {}; it must be from 1 to {}", *given_.lanes,
+                                    task::Task::kLanesMax);
+    }
+    options_.lanes = static_cast<int>(*given_.lanes);
+    note("lanes", "option");
     return {};
   }
 
@@ -187,7 +194,6 @@ std::string spin_text(int64_t spin_us) {
 
 Status complete_settings(const ServerSettings& given, const Environment& environment,
                          ServerOptions* options) {
-  if (!cluster::has_data_port(options->protocol)) return {};
   return Completion(given, environment, options).run();
 }
 

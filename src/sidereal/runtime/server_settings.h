@@ -28,8 +28,8 @@ struct ServerSettings {
 using Environment = std::function<const char*(const char* name)>;
 
 /// Completes the options of a server, whose `job` and `protocol` are set: what was given goes
-/// before what the environment says, and that before defaults. Does nothing with "grpc", whose
-/// servers have no data port.
+/// before what the environment says, and that before defaults. With "grpc", whose servers have no
+/// data port, only lanes that were given count.
 ///
 /// Variables, all of which may be empty: WORKER_ENABLE_POLLING, NETWORK_WORKER_CORE_NUMBER and
 /// WORKER_DISABLE_PIN_CORES for the jobs "worker" and "chief"; PS_ENABLE_POLLING,

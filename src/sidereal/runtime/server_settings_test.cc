@@ -131,6 +131,8 @@ TEST(ServerSettings, that_cannot_be_are_named_with_what_can) {
   // Variables of other jobs are not looked at, nor any with "grpc".
   EXPECT_TRUE(complete("ps", {}, {{"WORKER_ENABLE_POLLING", "yes"}}).ok());
   EXPECT_TRUE(complete("ps", {}, {{"PS_ENABLE_POLLING", "yes"}}, cluster::Protocol::kGrpc).ok());
+  EXPECT_EQ(complete("ps", {.lanes = 3}, {}, cluster::Protocol::kGrpc)->lanes, 3);
+  EXPECT_FALSE(complete("ps", {.lanes = 0}, {}, cluster::Protocol::kGrpc).ok());
 }
 
 TEST(ServerSettings, find_a_map_in_the_working_directory) {
