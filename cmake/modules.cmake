@@ -92,7 +92,7 @@ set(SIDEREAL_MAY_USE_runtime
     resources lane wire transport scrape ports exec data task master service)
 set(SIDEREAL_MAY_USE_app
     base config metrics sys security cluster tensor kernels ir ops autodiff passes partition
-    program lane wire transport store ckpt coord ports exec data)
+    program lane wire transport store ckpt coord ports exec data task master service runtime)
 set(SIDEREAL_MAY_USE_train base tensor kernels ir ops autodiff data app metrics)
 set(SIDEREAL_MAY_USE_cli
     base config metrics sys security cluster tensor kernels ir ops autodiff passes partition

@@ -3,15 +3,21 @@
 #include <utility>
 
 #include "sidereal/cluster/protocol.h"
+#include "sidereal/security/cluster_key.h"
 
 namespace sidereal::app {
 namespace {
 
 class RemoteCluster final : public Cluster {
  public:
-  RemoteCluster(cluster::ClusterSpec spec, std::shared_ptr<const security::Credentials> credentials)
-      : spec_(std::move(spec)), credentials_(std::move(credentials)) {}
+  RemoteCluster(cluster::ClusterSpec spec, security::SecurityOptions security,
+                std::shared_ptr<const security::Credentials> credentials)
+      : spec_(std::move(spec)),
+        security_(std::move(security)),
+        credentials_(std::move(credentials)) {}
+  ~RemoteCluster() override { security::wipe(&security_.secret); }
   [[nodiscard]] const cluster::ClusterSpec& spec() const override { return spec_; }
+  [[nodiscard]] const security::SecurityOptions& security() const override { return security_; }
   [[nodiscard]] std::shared_ptr<const security::Credentials> credentials() const override {
     return credentials_;
   }
@@ -20,12 +26,25 @@ class RemoteCluster final : public Cluster {
 
  private:
   cluster::ClusterSpec spec_;
+  security::SecurityOptions security_;
   std::shared_ptr<const security::Credentials> credentials_;
 };
 
 }  // namespace
 
 Cluster::~Cluster() = default;
+
+service::SessionOptions Cluster::session_options() const {
+  service::SessionOptions out;
+  out.cluster = spec();
+  out.security = security();
+  return out;
+}
+
+std::string Cluster::target(const std::string& job, int index) const {
+  const Result<std::string> address = spec().task_address(job, index);
+  return address.ok() ? "grpc://" + *address : "";
+}
 
 std::string task_name(const std::string& job, int index) {
   return fmt::format("/job:{}/task:{}", job, index);
@@ -59,7 +78,7 @@ Result<std::unique_ptr<Cluster>> remote_cluster(cluster::ClusterSpec spec,
     }
   }
   SR_ASSIGN_OR_RETURN(auto credentials, security::Credentials::create(security));
-  return std::make_unique<RemoteCluster>(std::move(spec), std::move(credentials));
+  return std::make_unique<RemoteCluster>(std::move(spec), security, std::move(credentials));
 }
 
 }  // namespace sidereal::app

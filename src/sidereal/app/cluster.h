@@ -7,7 +7,9 @@
 
 #include "sidereal/base/status.h"
 #include "sidereal/cluster/cluster_spec.h"
+#include "sidereal/cluster/protocol.h"
 #include "sidereal/security/credentials.h"
+#include "sidereal/service/session.h"
 
 namespace sidereal::app {
 
@@ -23,8 +25,14 @@ class Cluster {
  public:
   virtual ~Cluster();
   [[nodiscard]] virtual const cluster::ClusterSpec& spec() const = 0;
-  /// What its tasks want from whoever calls them; null: nothing.
+  /// What its tasks want from whoever calls them.
+  [[nodiscard]] virtual const security::SecurityOptions& security() const = 0;
+  /// The same, as calls are made with it.
   [[nodiscard]] virtual std::shared_ptr<const security::Credentials> credentials() const = 0;
+  /// What a session at a task of it is made with: who is in it, and what lets one in.
+  [[nodiscard]] service::SessionOptions session_options() const;
+  /// The target of a session at a task: "grpc://127.0.0.1:41234"; "": there is no such task.
+  [[nodiscard]] std::string target(const std::string& job, int index) const;
   /// Ok, or the first task known to be lost: kUnavailable "/job:ps/task:1 (pid 12) was killed by
   /// signal 9 (Killed)". Never waits.
   virtual Status check_alive() = 0;
@@ -33,8 +41,8 @@ class Cluster {
   virtual Status stop() = 0;
 };
 
-/// A cluster that is already running: at the addresses of `spec`, "host:port", tasks listen for
-/// control calls, with `security` as theirs. stop() leaves it running.
+/// A cluster that is already running: at the addresses of `spec`, "host:port", servers listen, with
+/// `security` as theirs. stop() leaves it running.
 /// Errors: kInvalidArgument without a dense job ps and a dense job worker, or with a job that is
 /// none of ps, worker, chief and evaluator; those of security::Credentials.
 Result<std::unique_ptr<Cluster>> remote_cluster(cluster::ClusterSpec spec,
@@ -46,19 +54,22 @@ Status check_fit_protocol(const std::string& protocol);
 
 /// How a local cluster is started.
 struct LocalClusterOptions {
-  int ps = 1;                ///< Number of ps tasks, >= 1.
-  int workers = 1;           ///< Number of worker tasks, >= 1.
-  int ps_lanes = 1;          ///< Lanes (threads that own shards) of each ps.
-  int worker_lanes = 1;      ///< Lanes (steps at once) of each worker.
-  int64_t spin_us = -2;      ///< How long a lane looks before it sleeps; -1 always; -2: chosen from
-                             ///< the CPUs this process may use and the number of lanes.
-  bool in_process = false;   ///< Servers in this process instead of processes of their own.
-  std::string program = {};  ///< The `sidereal` program; "": beside this one, then on PATH.
+  int ps = 1;            ///< Number of ps tasks, >= 1.
+  int workers = 1;       ///< Number of worker tasks, >= 1.
+  int ps_lanes = 1;      ///< Lanes (threads that run steps and own variables) of each ps.
+  int worker_lanes = 1;  ///< Lanes (steps at once) of each worker.
+  int64_t spin_us = -2;  ///< How long a lane looks before it sleeps; -1 always; -2: chosen from
+                         ///< the CPUs this process may use and the number of lanes.
+  /// How steps travel between the tasks.
+  cluster::Protocol protocol = cluster::Protocol::kStarServer;
+  bool in_process = false;       ///< Servers in this process instead of processes of their own.
+  std::string program = {};      ///< The `sidereal` program; "": beside this one, then on PATH.
   double start_deadline_s = 30;  ///< Seconds all tasks together have to come up.
 };
 
-/// Starts ps and worker tasks on this machine, on loopback, at ports the system chooses, with a
-/// random secret: other users and programs of the machine are refused. See Cluster::credentials().
+/// Starts ps and worker tasks, which are runtime::Servers, on this machine, on loopback, at ports
+/// the system chooses, with a random secret: other users and programs of the machine are refused.
+/// They hear who is in the cluster with the first session: see Cluster::session_options().
 /// Processes end by themselves when this process dies, however it dies.
 Result<std::unique_ptr<Cluster>> start_local_cluster(const LocalClusterOptions& options);
 

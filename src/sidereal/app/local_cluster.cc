@@ -8,20 +8,19 @@
 #include <utility>
 
 #include "sidereal/app/cluster.h"
-#include "sidereal/app/control_client.h"
 #include "sidereal/app/process.h"
-#include "sidereal/app/server.h"
 #include "sidereal/base/log.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/lane/spin.h"
+#include "sidereal/runtime/server.h"
 #include "sidereal/security/cluster_key.h"
 #include "sidereal/sys/posix/cpus.h"
-#include "sidereal/sys/posix/posix.h"
 
 namespace sidereal::app {
 namespace {
 
 constexpr std::chrono::seconds kOrderlyStop(5);
+constexpr const char* kListen = "127.0.0.1:0";
 
 /// Looking before sleeping pays only while every lane has a CPU of its own.
 int64_t choose_spin_us(const LocalClusterOptions& options) {
@@ -69,14 +68,13 @@ class LocalCluster final : public Cluster {
   explicit LocalCluster(LocalClusterOptions options) : options_(std::move(options)) {}
   ~LocalCluster() override {
     static_cast<void>(LocalCluster::stop().ok());
-    security::wipe(&secret_);
+    security::wipe(&security_.secret);
   }
 
   Status start() {
     SR_RETURN_IF_ERROR(validate(options_));
-    cluster_id_ = sys::posix::create_random()->next();
-    secret_ = security::random_secret();
-    SR_ASSIGN_OR_RETURN(credentials_, security::Credentials::create({.secret = secret_}));
+    security_.secret = security::random_secret();
+    SR_ASSIGN_OR_RETURN(credentials_, security::Credentials::create(security_));
     spin_us_ = choose_spin_us(options_);
     SR_RETURN_IF_ERROR(options_.in_process ? start_servers() : start_processes());
     SR_RETURN_IF_ERROR(spec_.add_job("ps", ps_));
@@ -86,6 +84,7 @@ class LocalCluster final : public Cluster {
   [[nodiscard]] const cluster::ClusterSpec& spec() const override { return spec_; }
 
   // Loopback is open to all users of the machine, so every cluster has a secret of its own.
+  [[nodiscard]] const security::SecurityOptions& security() const override { return security_; }
   [[nodiscard]] std::shared_ptr<const security::Credentials> credentials() const override {
     return credentials_;
   }
@@ -128,11 +127,17 @@ class LocalCluster final : public Cluster {
 
   Status start_servers() {
     for (const Planned& task : plan()) {
-      ServerOptions server{
-          .job = task.job, .task = task.index, .lanes = task.lanes, .cluster_id = cluster_id_};
-      server.options.spin_us = spin_us_;
-      server.security.secret = secret_;
-      SR_ASSIGN_OR_RETURN(auto made, Server::create(server));
+      runtime::ServerOptions server;
+      server.job = task.job;
+      server.task = task.index;
+      server.listen = kListen;
+      server.security = security_;
+      server.protocol = options_.protocol;
+      server.lanes = task.lanes;
+      server.data.spin_us = spin_us_;
+      Result<std::unique_ptr<runtime::Server>> started = runtime::Server::create(server);
+      security::wipe(&server.security.secret);
+      SR_ASSIGN_OR_RETURN(auto made, std::move(started));
       task.addresses->push_back(made->address());
       servers_.push_back(std::move(made));
     }
@@ -151,13 +156,17 @@ class LocalCluster final : public Cluster {
                                                   "--lanes",
                                                   std::to_string(task.lanes),
                                                   "--listen",
-                                                  "127.0.0.1:0",
+                                                  kListen,
+                                                  "--protocol",
+                                                  std::string(cluster::name_of(options_.protocol)),
                                                   "--spin-us",
                                                   std::to_string(spin_us_),
-                                                  "--cluster-id",
-                                                  fmt::format("{:016x}", cluster_id_)};
+                                                  "--endpoint-map",
+                                                  "",
+                                                  "--drain",
+                                                  "0"};
       SR_ASSIGN_OR_RETURN(auto process, TaskProcess::spawn(task_name(task.job, task.index), program,
-                                                           arguments, secret_));
+                                                           arguments, security_.secret));
       processes_.push_back(std::move(process));
     }
     for (size_t i = 0; i < tasks.size(); ++i) {
@@ -170,18 +179,11 @@ class LocalCluster final : public Cluster {
 
   /// Asks the tasks of one job to end, waits, and kills those that have not ended in time.
   Status stop_job(const std::string& job) {
-    const std::vector<std::string>& addresses = job == "ps" ? ps_ : worker_;
     std::vector<TaskProcess*> tasks;
     for (auto& process : processes_) {
       if (process->task().starts_with("/job:" + job + "/")) tasks.push_back(process.get());
     }
-    for (size_t i = 0; i < tasks.size(); ++i) {
-      // One that never came up has no address to ask at.
-      if (i >= addresses.size()) tasks[i]->kill();
-      if (!tasks[i]->check_alive().ok()) continue;
-      const Status asked = ControlClient(tasks[i]->task(), addresses[i], credentials_).shutdown(2);
-      if (!asked.ok()) base::log_debug("shutdown failed error=\"{}\"", base::message_of(asked));
-    }
+    for (TaskProcess* task : tasks) task->terminate();
     Status status;
     const auto until = std::chrono::steady_clock::now() + kOrderlyStop;
     for (TaskProcess* task : tasks) {
@@ -197,15 +199,14 @@ class LocalCluster final : public Cluster {
   }
 
   LocalClusterOptions options_;
-  uint64_t cluster_id_ = 0;
-  std::string secret_;
+  security::SecurityOptions security_;
   std::shared_ptr<const security::Credentials> credentials_;
   int64_t spin_us_ = 0;
   std::vector<std::string> ps_;      // Addresses of tasks that came up.
   std::vector<std::string> worker_;  // As ps_.
   cluster::ClusterSpec spec_;        // Once all came up.
   std::mutex mutex_;                 // Guards the processes and stopped_.
-  std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<std::unique_ptr<runtime::Server>> servers_;
   std::vector<std::unique_ptr<TaskProcess>> processes_;
   bool stopped_ = false;
 };

@@ -160,6 +160,11 @@ bool TaskProcess::wait(double deadline_s) {
   return reap(false);
 }
 
+void TaskProcess::terminate() {
+  // Until it is reaped its number is nobody else's.
+  if (pid_ >= 0 && !reap(false)) ::kill(pid_, SIGTERM);
+}
+
 void TaskProcess::kill() {
   if (pid_ < 0 || ended_) return;
   ::kill(pid_, SIGKILL);

@@ -35,6 +35,8 @@ class TaskProcess {
   Status check_alive();
   /// Waits until it has ended by itself, at most `deadline_s`; true if it has.
   bool wait(double deadline_s);
+  /// Asks it to end (SIGTERM).
+  void terminate();
   /// Ends it at once.
   void kill();
 

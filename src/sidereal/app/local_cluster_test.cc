@@ -1,0 +1,189 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <map>
+
+#include "sidereal/app/cluster.h"
+#include "sidereal/runtime/testing/processes.h"
+#include "sidereal/service/status_client.h"
+
+namespace sidereal::app {
+namespace {
+
+using runtime::eventually;
+using runtime::floats;
+using runtime::Model;
+using tensor::Shape;
+using tensor::Tensor;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// Two ps and a worker.
+std::unique_ptr<Cluster> started(cluster::Protocol protocol, bool in_process) {
+  auto cluster =
+      start_local_cluster({.ps = 2, .ps_lanes = 2, .protocol = protocol, .in_process = in_process});
+  EXPECT_TRUE(cluster.ok()) << cluster.status();
+  return cluster.ok() ? *std::move(cluster) : nullptr;
+}
+
+/// From worker 0 to ps 1 and back.
+ir::Graph round_trip() {
+  Model model;
+  const ir::Output there =
+      model.add("Neg", {model.placeholder("x")}, {}, "there", "/job:ps/task:1");
+  model.add("Mul", {there, model.constant({2, 3}, "", "/job:worker")}, {}, "back", "/job:worker");
+  return model.graph();
+}
+
+Result<std::unique_ptr<service::Session>> session_at_worker(const Cluster& cluster) {
+  service::SessionOptions options = cluster.session_options();
+  options.connect_timeout = std::chrono::seconds(60);
+  return service::Session::create(cluster.target("worker", 0), round_trip(), options);
+}
+
+std::vector<float> run_round_trip(service::Session* session) {
+  const auto got = session->run({{"x", Tensor::of(Shape{2}, std::vector<float>{1, 10})}}, {"back"});
+  EXPECT_TRUE(got.ok()) << got.status();
+  return got.ok() ? floats((*got)[0]) : std::vector<float>();
+}
+
+/// Process numbers of all tasks, by name.
+std::map<std::string, pid_t> pids_of(const Cluster& cluster) {
+  std::map<std::string, pid_t> out;
+  const auto client = service::StatusClient::create(cluster.spec(), cluster.security());
+  EXPECT_TRUE(client.ok()) << client.status();
+  for (const service::TaskReport& task : (*client)->ask(std::chrono::seconds(60))) {
+    EXPECT_TRUE(task.status.ok()) << task.status;
+    out[task.task] = static_cast<pid_t>(task.pid);
+  }
+  return out;
+}
+
+bool is_gone(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
+
+constexpr const char* kPs1 = "/job:ps/replica:0/task:1";
+
+struct Kind {
+  cluster::Protocol protocol;
+  bool in_process;
+};
+
+class LocalClusters : public ::testing::TestWithParam<Kind> {
+ protected:
+  void SetUp() override {
+    if (!GetParam().in_process && runtime::server_program().empty()) {
+      GTEST_SKIP() << "skipped: the program sidereal is not built";
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Over, LocalClusters,
+                         ::testing::Values(Kind{cluster::Protocol::kGrpc, true},
+                                           Kind{cluster::Protocol::kGrpc, false},
+                                           Kind{cluster::Protocol::kGrpcPlusPlus, true},
+                                           Kind{cluster::Protocol::kGrpcPlusPlus, false},
+                                           Kind{cluster::Protocol::kStarServer, true},
+                                           Kind{cluster::Protocol::kStarServer, false},
+                                           Kind{cluster::Protocol::kStarServerLite, true},
+                                           Kind{cluster::Protocol::kStarServerLite, false}),
+                         [](const auto& info) {
+                           return runtime::test_name({info.param.protocol, info.index}) +
+                                  (info.param.in_process ? "_in_process" : "_processes");
+                         });
+
+TEST_P(LocalClusters, run_steps_of_a_session_at_a_worker_on_their_ps) {
+  const auto cluster = started(GetParam().protocol, GetParam().in_process);
+  ASSERT_NE(cluster, nullptr);
+  EXPECT_EQ(cluster->spec().addresses("ps")->size(), 2);
+  EXPECT_EQ(cluster->spec().addresses("worker")->size(), 1);
+  {
+    const auto session = session_at_worker(*cluster);
+    ASSERT_TRUE(session.ok()) << session.status();
+    for (int i = 0; i < 3; ++i) EXPECT_THAT(run_round_trip(session->get()), ElementsAre(-2, -30));
+    EXPECT_EQ((*session)->list_devices()->size(), 3);
+  }
+  EXPECT_TRUE(cluster->check_alive().ok());
+  EXPECT_TRUE(cluster->stop().ok());
+  EXPECT_TRUE(cluster->stop().ok());
+}
+
+TEST_P(LocalClusters, let_in_nobody_without_their_secret) {
+  const auto cluster = started(GetParam().protocol, GetParam().in_process);
+  ASSERT_NE(cluster, nullptr);
+  service::SessionOptions options = cluster->session_options();
+  options.security = {};
+  options.connect_timeout = std::chrono::seconds(60);
+  EXPECT_EQ(
+      service::Session::create(cluster->target("worker", 0), round_trip(), options).status().code(),
+      StatusCode::kUnauthenticated);
+}
+
+class ClusterOfProcesses : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (runtime::server_program().empty()) {
+      GTEST_SKIP() << "skipped: the program sidereal is not built";
+    }
+    cluster_ = started(cluster::Protocol::kStarServer, false);
+    ASSERT_NE(cluster_, nullptr);
+  }
+  std::unique_ptr<Cluster> cluster_;
+};
+
+TEST_F(ClusterOfProcesses, says_which_task_was_killed) {
+  ASSERT_TRUE(cluster_->check_alive().ok());
+  const pid_t pid = pids_of(*cluster_)[kPs1];
+  ASSERT_GT(pid, 0);
+  ASSERT_EQ(kill(pid, SIGKILL), 0);
+  ASSERT_TRUE(eventually([&] { return !cluster_->check_alive().ok(); }));
+  const Status lost = cluster_->check_alive();
+  EXPECT_EQ(lost.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(base::message_of(lost),
+              ::testing::AllOf(HasSubstr("/job:ps/task:1"), HasSubstr("signal 9"),
+                               HasSubstr(std::to_string(pid))));
+  EXPECT_TRUE(cluster_->stop().ok());
+}
+
+TEST_F(ClusterOfProcesses, ends_them_all_in_the_middle_of_a_step) {
+  const auto session = session_at_worker(*cluster_);
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_THAT(run_round_trip(session->get()), ElementsAre(-2, -30));
+  const std::map<std::string, pid_t> pids = pids_of(*cluster_);
+  ASSERT_EQ(pids.size(), 3);
+  EXPECT_TRUE(cluster_->stop().ok());
+  for (const auto& [task, pid] : pids) EXPECT_TRUE(is_gone(pid)) << task;
+}
+
+TEST_F(ClusterOfProcesses, kills_a_task_that_does_not_stop) {
+  const pid_t pid = pids_of(*cluster_)[kPs1];
+  ASSERT_GT(pid, 0);
+  ASSERT_EQ(kill(pid, SIGSTOP), 0);
+  const Status stopped = cluster_->stop();
+  EXPECT_EQ(stopped.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(base::message_of(stopped), HasSubstr("/job:ps/task:1"));
+  EXPECT_TRUE(is_gone(pid));
+}
+
+TEST(RemoteCluster, says_what_a_session_to_its_tasks_needs) {
+  cluster::ClusterSpec spec;
+  ASSERT_TRUE(spec.add_job("ps", std::vector<std::string>{"a:1", "b:2"}).ok());
+  ASSERT_TRUE(spec.add_job("worker", std::vector<std::string>{"c:3"}).ok());
+  const auto cluster = remote_cluster(spec, {.secret = "sixteen bytes are enough"});
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_EQ((*cluster)->session_options().cluster, spec);
+  EXPECT_EQ((*cluster)->session_options().security.secret, "sixteen bytes are enough");
+  EXPECT_EQ((*cluster)->target("ps", 1), "grpc://b:2");
+  EXPECT_EQ((*cluster)->target("ps", 2), "");
+}
+
+TEST(LocalClusterOptions, that_ask_for_no_tasks_are_refused) {
+  EXPECT_EQ(start_local_cluster({.ps = 0}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(start_local_cluster({.program = "/nowhere/sidereal"}).status().code(),
+            StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace sidereal::app
