@@ -106,7 +106,7 @@ def test_top_finds_the_cluster_in_tf_config(program):
     assert "--cluster" in error_of(finished)
 
 
-def test_top_shows_tasks_of_training_clusters(run, program):
+def test_top_shows_servers_that_do_not_know_their_cluster(run, program):
     servers, cluster = [], {"ps": [], "worker": []}
     try:
         for job in cluster:
@@ -119,6 +119,10 @@ def test_top_shows_tasks_of_training_clusters(run, program):
         assert set(states(finished).values()) == {"up"}
         assert [task["pid"] for task in json.loads(finished.stdout)["tasks"]] == [
             server.pid for server in servers]
+        # Such a one knows itself alone, and by the address that it was asked at.
+        finished = run("top", "--once", "--json", "--interval", "0.2", "--target",
+                       f"grpc://{cluster['worker'][0]}")
+        assert states(finished) == {"/job:worker/replica:0/task:0": "up"}
     finally:
         for server in servers:
             server.kill()

@@ -5,17 +5,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <thread>
 
-#include "sidereal/app/control.pb.h"
-#include "sidereal/app/control_client.h"
 #include "sidereal/cli/cluster_option.h"
 #include "sidereal/cli/commands.h"
 #include "sidereal/cli/interrupt.h"
 #include "sidereal/cli/security_options.h"
 #include "sidereal/cli/terminal.h"
 #include "sidereal/cli/top.h"
-#include "sidereal/metrics/figures.h"
 #include "sidereal/security/credentials.h"
 
 namespace sidereal::cli {
@@ -23,12 +19,11 @@ namespace sidereal::cli {
 namespace {
 
 using service::StatusClient;
-using service::TaskReport;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr const char* kFooter =
-    R"(A row is a task. steps: its parts of sessions' steps; in clusters of `sidereal train`, calls.
+    R"(A row is a task. steps: its parts of sessions' steps.
 in, out: tensors from and to other tasks. cpu: how long its ops ran. kept: bytes of resources
 (variables, queues, tables). refused: connections and requests. These are some of the figures that
 --figures and --json show; docs/guide/metrics.md says what each is.
@@ -51,78 +46,25 @@ struct TopArguments {
 
 milliseconds to_ms(double seconds) { return milliseconds(static_cast<int64_t>(seconds * 1000)); }
 
-/// A report from a task of `sidereal train`, which has a service of its own.
-TaskReport ask_training_task(const TaskReport& known, double timeout_s,
-                             const std::shared_ptr<const security::Credentials>& credentials) {
-  TaskReport out;
-  out.task = known.task;
-  out.address = known.address;
-  std::string name = known.task;
-  const std::string_view replica = "/replica:0";
-  name.erase(name.find(replica), replica.size());
-  app::ControlClient client(name, known.address, credentials);
-  const auto status = client.get_status(timeout_s);
-  out.status = status.status();
-  if (!status.ok()) return out;
-  const control::v1::TaskStatus& said = **status;
-  out.incarnation = said.incarnation();
-  out.pid = said.pid();
-  using metrics::Unit;
-  const auto count = [&](const char* name, Unit unit, auto value) {
-    out.figures.add(metrics::counter(name, unit, ""), static_cast<int64_t>(value));
-  };
-  count("sidereal_task_steps_total", Unit::kCount, said.calls());
-  count("sidereal_task_received_bytes_total", Unit::kBytes, said.bytes_in());
-  count("sidereal_task_sent_bytes_total", Unit::kBytes, said.bytes_out());
-  count("sidereal_task_busy_seconds_total", Unit::kSeconds, said.busy_s() * 1e9);
-  count("sidereal_refused_total", Unit::kCount, said.connections_refused());
-  return out;
+/// Who asks the tasks of the cluster that is meant.
+Result<std::unique_ptr<StatusClient>> client_for(const TopArguments& a) {
+  SR_ASSIGN_OR_RETURN(const security::SecurityOptions options,
+                      complete_security_options(a.security));
+  if (!a.target.empty()) {
+    if (!a.cluster.empty()) {
+      return base::invalid_argument("--cluster and --target are both given; give one of them");
+    }
+    return StatusClient::create(a.target, options, to_ms(a.timeout_s));
+  }
+  const char* const config = std::getenv("TF_CONFIG");
+  if (a.cluster.empty() && config == nullptr) {
+    return base::invalid_argument(
+        "which cluster? Give --cluster FILE or --target grpc://HOST:PORT, or set TF_CONFIG");
+  }
+  SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec cluster,
+                      read_cluster(a.cluster.empty() ? config : a.cluster));
+  return StatusClient::create(cluster, options);
 }
-
-/// The tasks of a cluster, and what they say.
-class Watch {
- public:
-  static Result<Watch> create(const TopArguments& a) {
-    SR_ASSIGN_OR_RETURN(const security::SecurityOptions options,
-                        complete_security_options(a.security));
-    Watch made;
-    made.timeout_s_ = a.timeout_s;
-    SR_ASSIGN_OR_RETURN(made.credentials_, security::Credentials::create(options));
-    if (!a.target.empty()) {
-      if (!a.cluster.empty()) {
-        return base::invalid_argument("--cluster and --target are both given; give one of them");
-      }
-      SR_ASSIGN_OR_RETURN(made.client_,
-                          StatusClient::create(a.target, options, to_ms(a.timeout_s)));
-      return made;
-    }
-    const char* const config = std::getenv("TF_CONFIG");
-    if (a.cluster.empty() && config == nullptr) {
-      return base::invalid_argument(
-          "which cluster? Give --cluster FILE or --target grpc://HOST:PORT, or set TF_CONFIG");
-    }
-    SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec cluster,
-                        read_cluster(a.cluster.empty() ? config : a.cluster));
-    SR_ASSIGN_OR_RETURN(made.client_, StatusClient::create(cluster, options));
-    return made;
-  }
-
-  std::vector<TaskReport> ask() {
-    std::vector<TaskReport> reports = client_->ask(to_ms(timeout_s_));
-    std::vector<std::thread> asking;
-    for (TaskReport& report : reports) {
-      if (report.status.code() != StatusCode::kUnimplemented) continue;
-      asking.emplace_back([&] { report = ask_training_task(report, timeout_s_, credentials_); });
-    }
-    for (std::thread& one : asking) one.join();
-    return reports;
-  }
-
- private:
-  std::unique_ptr<StatusClient> client_;
-  std::shared_ptr<const security::Credentials> credentials_;
-  double timeout_s_ = 0;
-};
 
 std::string text_of(const TopView& view, const TopArguments& a) {
   return a.figures ? format_figures(view) : format_top(view);
@@ -135,11 +77,12 @@ void print(const std::string& text) {
 
 Status top(const TopArguments& a) {
   catch_interrupts();
-  SR_ASSIGN_OR_RETURN(Watch watch, Watch::create(a));
+  SR_ASSIGN_OR_RETURN(const std::unique_ptr<StatusClient> client, client_for(a));
+  const milliseconds limit = to_ms(a.timeout_s);
   const std::unique_ptr<Screen> screen = a.once || a.json ? nullptr : Screen::open();
   TopView view;
   steady_clock::time_point asked = steady_clock::now();
-  view.now = watch.ask();
+  view.now = client->ask(limit);
   while (true) {
     if (screen != nullptr) screen->show(text_of(view, a) + "\nq: end\n");
     const auto left =
@@ -149,7 +92,7 @@ Status top(const TopArguments& a) {
     view.seconds = std::chrono::duration<double>(now - asked).count();
     asked = now;
     view.before = std::move(view.now);
-    view.now = watch.ask();
+    view.now = client->ask(limit);
     if (screen == nullptr) print(a.json ? top_json(view) : text_of(view, a) + "\n");
     if (a.once) return {};
   }
