@@ -46,8 +46,9 @@ std::string Channels::address(const std::string& task) const {
 }
 
 std::string Channels::describe(const std::string& task) const {
-  const std::string known = address(task);
-  return known.empty() ? task : task + " at " + known;
+  const std::map<std::string, std::string>& addresses = cluster_->now().addresses;
+  const auto found = addresses.find(task);
+  return found == addresses.end() ? task : task + " at " + found->second;
 }
 
 Result<std::shared_ptr<grpc::Channel>> Channels::to(const std::string& task, uint64_t incarnation) {
@@ -61,8 +62,9 @@ Result<std::shared_ptr<grpc::Channel>> Channels::passing(const std::string& task
 
 Result<std::shared_ptr<grpc::Channel>> Channels::find(const std::string& task, uint64_t incarnation,
                                                       bool keep) {
-  const std::string known_address = address(task);
-  if (known_address.empty()) {
+  const std::map<std::string, std::string>& addresses = cluster_->now().addresses;
+  const auto address = addresses.find(task);
+  if (address == addresses.end()) {
     if (cluster_->is_known()) return base::not_found("there is no {} in this cluster", task);
     return base::not_found(
         "{} is not known here: this server was started without a cluster, and no session has named "
@@ -76,7 +78,7 @@ Result<std::shared_ptr<grpc::Channel>> Channels::find(const std::string& task, u
   const bool is_known_good = known.incarnation == 0 && channel != nullptr &&
                              channel->GetState(false) == GRPC_CHANNEL_READY;
   if (channel == nullptr || (is_of_another && !is_known_good)) {
-    channel = make_channel(known_address, *credentials_);
+    channel = make_channel(address->second, *credentials_);
     known.channel = channel;
   }
   if (keep || known.kept != nullptr) known.kept = channel;
