@@ -375,6 +375,32 @@ Conversation receive_requests() {
   return talk.with({{kOk, 2}, {kOk, 1}, {kOk, 1}});
 }
 
+/// Sessions that say the tasks are in another cluster than they are in.
+Conversation clusters_that_are_refused() {
+  Model model;
+  model.constant({1, 2}, "c");
+  Talk talk;
+  v1::CreateSessionRequest request;
+  request.set_version(service::kSessionVersion);
+  request.set_graph(ir::to_text(model.graph()));
+  request.set_cluster(R"({"w": ["127.0.0.1:1", "127.0.0.1:2"]})");
+  talk.open(kCreateSession, request);
+  request.set_cluster(R"({"w": {"0": "127.0.0.1:0"}})");
+  talk.open(kCreateSession, request);
+  v1::AttachRequest head;
+  head.mutable_head()->set_version(service::kSessionVersion);
+  head.mutable_head()->set_task(kTasks + "0");
+  head.mutable_head()->set_cluster(R"({"ps": ["[::1]:2222"], "w": {"3": "w3:2222"}})");
+  talk.end(talk.open(kAttach, head));
+  v1::ResetRequest reset;
+  reset.set_cluster("{}");
+  talk.open(kReset, reset);
+  return talk.with({{grpc::StatusCode::FAILED_PRECONDITION, 0},
+                    {grpc::StatusCode::INVALID_ARGUMENT, 0},
+                    {grpc::StatusCode::FAILED_PRECONDITION, 0},
+                    {grpc::StatusCode::FAILED_PRECONDITION, 0}});
+}
+
 Conversation small_words() {
   Talk talk;
   v1::GetStatusRequest status;
@@ -415,6 +441,7 @@ std::map<std::string, Conversation> session_conversations() {
           {"a_program", a_program()},
           {"a_step", a_step()},
           {"a_step_on_two_tasks", a_step_on_two_tasks()},
+          {"clusters_that_are_refused", clusters_that_are_refused()},
           {"noise", noise()},
           {"programs_that_send", programs_that_send()},
           {"receive_requests", receive_requests()},
