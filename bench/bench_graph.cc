@@ -21,7 +21,7 @@
 #include "sidereal/exec/trace.h"
 #include "sidereal/ir/builder.h"
 #include "sidereal/ops/ops.h"
-#include "sidereal/partition/pull_push.h"
+#include "sidereal/partition/by_device.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/program/compile.h"
 
@@ -78,14 +78,19 @@ class Runner {
 
   void compile(ir::Output fetch, bool fuse) {
     exec::register_kernels(&kernels_);
-    const auto plan = passes::run_passes(graph, {fetch}, {}, {}, registry_, {.fuse = fuse});
+    // All on one device, as a session without a cluster has it.
+    for (int32_t i = 0; i < static_cast<int32_t>(graph.nodes().size()); ++i) {
+      graph.mutable_node(ir::NodeId{i}).device = "/job:localhost/replica:0/task:0/device:CPU:0";
+    }
+    const auto plan = passes::run_passes(graph, {fetch}, {}, registry_, {.fuse = fuse});
     SR_CHECK(plan.ok(), "{}", plan.status().ToString());
-    const auto parts = sidereal::partition::pull_push_by_layers(plan->graph, plan->fetches,
-                                                                plan->targets, registry_);
+    const auto parts =
+        sidereal::partition::by_device(plan->graph, plan->fetches, plan->targets, registry_);
     SR_CHECK(parts.ok(), "{}", parts.status().ToString());
-    auto compiled = sidereal::program::compile(*parts);
+    SR_CHECK(parts->size() == 1);
+    auto compiled = sidereal::program::compile(parts->front());
     SR_CHECK(compiled.ok(), "{}", compiled.status().ToString());
-    auto bound = exec::BoundProgram::bind(std::move(compiled->worker), kernels_, {});
+    auto bound = exec::BoundProgram::bind(*std::move(compiled), kernels_, {});
     SR_CHECK(bound.ok(), "{}", bound.status().ToString());
     bound_ = *std::move(bound);
     step_ = std::make_unique<exec::Step>(bound_.get(), &pool_, nullptr);

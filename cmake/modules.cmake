@@ -25,7 +25,6 @@ set(SIDEREAL_KNOWN_MODULES
     wire
     scrape
     transport
-    store
     resources
     ckpt
     coord
@@ -47,7 +46,7 @@ set(SIDEREAL_PLAN_MODULES ir ops autodiff passes partition program)
 # The run side never sees a graph: of the plan side it may include SIDEREAL_RUNNABLE_HEADERS alone,
 # which say what runs.
 set(SIDEREAL_RUNNABLE_HEADERS program/program.h)
-set(SIDEREAL_RUN_MODULES security lane wire scrape transport resources store ckpt coord ports task)
+set(SIDEREAL_RUN_MODULES security lane wire scrape transport resources ckpt coord ports task)
 
 set(SIDEREAL_MAY_USE_base "")
 set(SIDEREAL_MAY_USE_config base)
@@ -70,8 +69,7 @@ set(SIDEREAL_MAY_USE_lane base sys metrics config)
 set(SIDEREAL_MAY_USE_wire base tensor)
 set(SIDEREAL_MAY_USE_scrape base sys security metrics lane)
 set(SIDEREAL_MAY_USE_transport base tensor sys security metrics config lane wire)
-set(SIDEREAL_MAY_USE_store base tensor kernels metrics)
-set(SIDEREAL_MAY_USE_resources base sys tensor store)
+set(SIDEREAL_MAY_USE_resources base sys tensor)
 set(SIDEREAL_MAY_USE_ckpt base tensor wire sys)
 set(SIDEREAL_MAY_USE_coord base)
 set(SIDEREAL_MAY_USE_ports base tensor lane)
@@ -90,11 +88,10 @@ set(SIDEREAL_MAY_USE_service base metrics sys security cluster tensor ir passes 
 set(SIDEREAL_MAY_USE_runtime
     base config metrics sys security cluster tensor kernels ir ops passes partition program
     resources lane wire transport scrape ports exec data task master service)
-set(SIDEREAL_MAY_USE_app
-    base config metrics sys security cluster tensor kernels ir ops autodiff passes partition
-    program lane wire transport store ckpt coord ports exec data task master service runtime)
-set(SIDEREAL_MAY_USE_train base tensor kernels ir ops autodiff data app metrics)
+set(SIDEREAL_MAY_USE_app base sys security cluster lane service runtime)
+set(SIDEREAL_MAY_USE_train
+    base sys security cluster tensor kernels ir ops autodiff data service runtime app)
 set(SIDEREAL_MAY_USE_cli
     base config metrics sys security cluster tensor kernels ir ops autodiff passes partition
-    program lane wire transport store ckpt coord ports exec eager data task master service runtime
+    program lane wire transport ckpt coord ports exec eager data task master service runtime
     app train)

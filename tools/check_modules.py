@@ -42,8 +42,6 @@ OS_HEADERS = re.compile(
 OS_ALLOWED = {
     "app/local_cluster": "counts processors, finds the program",
     "app/process": "starts and watches task processes",
-    "app/server": "tells its process id",
-    "app/task": "signals, the lifeline to the launcher",
     "cli/": "signals, terminal size",
     "data/byte_source": "reads the user's files",
     "data/npy": "maps the user's arrays",
@@ -51,7 +49,6 @@ OS_ALLOWED = {
     "security/listener": "gives gRPC a descriptor of its own",
     "lane/": "pins and names its thread",
     "tensor/buffer": "asks for huge pages",
-    "store/": "asks for huge pages",
     "base/": "nothing but the process id and memory advice",
 }
 
@@ -59,7 +56,6 @@ OS_ALLOWED = {
 # a folder internal/, which no other module sees.
 GRPC_HEADERS = re.compile(r"^(grpc|grpcpp)/|\.grpc\.pb\.h$")
 GRPC_ALLOWED = {
-    "app/": "the control service of fit()'s tasks",
     "security/": "credentials of channels, and the listener of servers",
     "service/": "the Master and Worker services, and their clients",
 }

@@ -1,4 +1,4 @@
-// The peer: the same shard and the same kernels behind gRPC unary calls. Messages are used again
+// The peer: the same table and the same kernels behind gRPC unary calls. Messages are used again
 // from call to call, ids and rows are written straight into them, one core each for the two ends.
 #include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
@@ -14,6 +14,7 @@
 #include "bench/ps/peer.grpc.pb.h"
 #include "sidereal/base/check.h"
 #include "sidereal/kernels/thread.h"
+#include "table.h"
 #include "work.h"
 
 namespace sidereal::bench {
@@ -45,13 +46,12 @@ grpc::Status to_grpc(const Status& status) {
 /// The work of both services.
 class Work {
  public:
-  explicit Work(store::EmbeddingShard* table) : table_(table) {}
+  explicit Work(LocalTable* table) : table_(table) {}
 
   grpc::Status pull(const PullRequest& request, PullReply* reply) {
     const std::span<const int64_t> rows = rows_of(request.rows());
     reply->mutable_values()->resize(rows.size() * kRowBytes);
     auto* values = reinterpret_cast<float*>(reply->mutable_values()->data());
-    const std::lock_guard<std::mutex> lock(mutex_);
     return to_grpc(table_->gather(rows, values));
   }
   grpc::Status push(const PushRequest& request) {
@@ -60,7 +60,6 @@ class Work {
       return {grpc::StatusCode::INVALID_ARGUMENT, "gradients do not fit the rows"};
     }
     const auto* gradients = reinterpret_cast<const float*>(request.gradients().data());
-    const std::lock_guard<std::mutex> lock(mutex_);
     return to_grpc(table_->apply(rows, gradients));
   }
 
@@ -69,8 +68,7 @@ class Work {
     return {reinterpret_cast<const int64_t*>(bytes.data()), bytes.size() / sizeof(int64_t)};
   }
 
-  store::EmbeddingShard* table_;
-  std::mutex mutex_;  // The synchronous server calls from several threads.
+  LocalTable* table_;
 };
 
 class SyncService final : public Table::Service {
@@ -316,7 +314,7 @@ class Client {
 }  // namespace
 
 Status serve_grpc(int in, int out) {
-  SR_ASSIGN_OR_RETURN(const auto table, make_table());
+  SR_ASSIGN_OR_RETURN(const auto table, LocalTable::create());
   pin_to(0);
   Work work(table.get());
   SyncService sync_service(&work);

@@ -9,7 +9,6 @@
 #include <random>
 
 #include "sidereal/base/check.h"
-#include "sidereal/kernels/thread.h"
 
 namespace sidereal::bench {
 namespace {
@@ -78,15 +77,6 @@ int64_t Front::run(std::span<const int64_t> ids, int64_t* rows) {
   return count;
 }
 
-Result<std::unique_ptr<store::EmbeddingShard>> make_table() {
-  return store::EmbeddingShard::create(
-      {.name = "table",
-       .layout = kernels::ShardLayout(kTableRows, 1, 1),
-       .dim = kDim,
-       .rule = store::UpdateRule::of("adagrad", {{"learning_rate", 0.01}}),
-       .initializer = {kernels::Initializer::Kind::kUniform, -0.01F, 0.01F, 7, 1}});
-}
-
 std::vector<float> make_gradients() {
   std::mt19937_64 random(11);
   std::uniform_real_distribution<float> small(-1e-3F, 1e-3F);
@@ -124,35 +114,6 @@ bool write_all(int fd, const void* data, size_t bytes) {
     bytes -= static_cast<size_t>(put);
   }
   return true;
-}
-
-// The same work without a network: one thread, one after the other.
-Status drive_in_process(int in, int out) {
-  SR_ASSIGN_OR_RETURN(const auto table, make_table());
-  pin_to(0);
-  kernels::prepare_thread();
-  Ids ids(1);
-  Front front;
-  const std::vector<float> gradients = make_gradients();
-  std::vector<int64_t> rows(kIdsMax);
-  std::vector<float> values(kIdsMax * kDim);
-  const int32_t ready = 0;
-  write_all(out, &ready, sizeof(ready));
-  Window window;
-  while (read_all(in, &window, sizeof(window))) {
-    Stopwatch watch(window);
-    bool going = true;
-    while (going) {
-      const std::span<const int64_t> batch = ids.next(window);
-      const auto count = static_cast<size_t>(front.run(batch, rows.data()));
-      const std::span<const int64_t> wanted(rows.data(), count);
-      SR_RETURN_IF_ERROR(window.op == Op::kPull ? table->gather(wanted, values.data())
-                                                : table->apply(wanted, gradients.data()));
-      going = watch.count(static_cast<int64_t>(batch.size()), static_cast<int64_t>(count));
-    }
-    write_all(out, &watch.figures(), sizeof(Figures));
-  }
-  return {};
 }
 
 }  // namespace sidereal::bench

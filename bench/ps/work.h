@@ -2,14 +2,12 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "sidereal/base/status.h"
 #include "sidereal/kernels/sparse.h"
-#include "sidereal/store/embedding_shard.h"
 
 /// What all sides of `bench_ps` have in common: the cases, the ids, the table.
 namespace sidereal::bench {
@@ -21,6 +19,8 @@ inline constexpr int64_t kFields = 26;
 inline constexpr std::array<int64_t, 3> kBatches = {32, 256, 1024};
 inline constexpr std::array<int, 2> kOutstanding = {1, 4};
 inline constexpr int64_t kIdsMax = kFields * kBatches.back();
+inline constexpr double kLearningRate = 0.01;
+inline constexpr float kFirstWeight = 0.005F;
 
 enum class Op : int32_t { kPull, kPush };
 
@@ -93,8 +93,6 @@ class Front {
   std::vector<int64_t> position_;
 };
 
-/// The table: uniform start values, Adagrad's accumulator in the row.
-Result<std::unique_ptr<store::EmbeddingShard>> make_table();
 /// Small gradients for kIdsMax rows.
 std::vector<float> make_gradients();
 

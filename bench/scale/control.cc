@@ -12,6 +12,7 @@
 #include "sidereal/service/internal/grpc_status.h"
 #include "sidereal/service/internal/outbox.h"
 #include "sidereal/service/internal/tensor_group_message.h"
+#include "sidereal/service/known_cluster.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/worker_service.h"
 
@@ -179,7 +180,7 @@ Result<sys::Address> find_data_port(const std::string& ps) {
 }
 
 KeepAlive::KeepAlive(const std::string& ps, uint64_t session, cluster::Protocol protocol)
-    : channels_(only_ps(ps), no_credentials()),
+    : channels_(std::make_shared<service::KnownCluster>(only_ps(ps)), no_credentials()),
       tasks_(&channels_),
       link_(*tasks_.link(
           {.task = kPs, .session = session, .protocol = protocol, .on_lost = [](const Status&) {

@@ -32,7 +32,7 @@ Value value_for(const program::SlotInfo& slot, int64_t ids) {
   return {.tensor = Tensor::zeros(slot.dtype, Shape(dims))};
 }
 
-Result<ScalePlan> plan_of_calls(const passes::Plan& step, const std::string& driver,
+Result<ScalePlan> plan_of_calls(const passes::StepGraph& step, const std::string& driver,
                                 cluster::Protocol protocol, const ir::OpRegistry& registry,
                                 int64_t ids) {
   using Mode = partition::PullPushOptions::Mode;
@@ -59,7 +59,7 @@ Result<ScalePlan> plan_of_calls(const passes::Plan& step, const std::string& dri
   return out;
 }
 
-Result<ScalePlan> plan_of_parts(const passes::Plan& step, const ir::OpRegistry& registry,
+Result<ScalePlan> plan_of_parts(const passes::StepGraph& step, const ir::OpRegistry& registry,
                                 int64_t ids) {
   SR_ASSIGN_OR_RETURN(const auto parts,
                       partition::by_device(step.graph, step.fetches, step.targets, registry));
@@ -101,9 +101,8 @@ Result<ScalePlan> make_plan(const ir::Graph& graph, const std::string& target,
   const auto evaluate = [&](const ir::Node& one, const std::vector<Tensor>& inputs) {
     return exec::run_one_op(one, inputs, kernels);
   };
-  SR_ASSIGN_OR_RETURN(
-      const passes::Plan step,
-      passes::run_passes(placed, {}, {node->id}, {}, registry, {.evaluate = evaluate}));
+  SR_ASSIGN_OR_RETURN(const passes::StepGraph step,
+                      passes::run_passes(placed, {}, {node->id}, registry, {.evaluate = evaluate}));
   if (!cluster::is_pull_push(protocol)) return plan_of_parts(step, registry, ids);
   return plan_of_calls(step, task + "/device:CPU:0", protocol, registry, ids);
 }

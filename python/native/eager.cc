@@ -397,7 +397,6 @@ void bind_schemas(nb::class_<Engine>& c) {
             out["attrs"] = attrs;
             out["differentiable"] = schema->differentiable && schema->gradient != nullptr;
             out["stateful"] = schema->stateful;
-            out["on_ps"] = schema->on_ps;
             return out;
           },
           "op"_a);

@@ -90,17 +90,17 @@ Symbol apply_to_all(const Layer& layer, const std::vector<Symbol>& xs) {
 }
 
 void bind_initializer(nb::module_& m) {
-  nb::class_<ir::InitializerDef>(m, "Initializer", "How a variable's first value is made.")
+  nb::class_<train::Initializer>(m, "Initializer", "How a variable's first value is made.")
       .def(
           "__init__",
-          [](ir::InitializerDef* self, const std::string& kind, double a, double b, uint64_t seed) {
-            new (self) ir::InitializerDef{kind, a, b, seed};
+          [](train::Initializer* self, const std::string& kind, double a, double b, uint64_t seed) {
+            new (self) train::Initializer{kind, a, b, seed};
           },
           "kind"_a = "zeros", "a"_a = 0.0, "b"_a = 0.0, "seed"_a = 0)
-      .def_ro("kind", &ir::InitializerDef::kind)
-      .def_ro("a", &ir::InitializerDef::a)
-      .def_ro("b", &ir::InitializerDef::b)
-      .def_ro("seed", &ir::InitializerDef::seed);
+      .def_ro("kind", &train::Initializer::kind)
+      .def_ro("a", &train::Initializer::a)
+      .def_ro("b", &train::Initializer::b)
+      .def_ro("seed", &train::Initializer::seed);
 }
 
 void bind_layers(nb::module_& m) {
@@ -108,14 +108,14 @@ void bind_layers(nb::module_& m) {
   m.def("glorot_uniform_initializer", &train::glorot_uniform_initializer);
   m.def("zeros_initializer", &train::zeros_initializer);
   m.def("embedding", [](const Symbol& ids, int64_t rows, int64_t dim,
-                        const ir::InitializerDef& initializer, const std::string& name, double l2) {
+                        const train::Initializer& initializer, const std::string& name, double l2) {
     return apply(train::Embedding{rows, dim, initializer, name, l2}, ids);
   });
   m.def("dense", [](const Symbol& x, int64_t units, const std::string& activation, bool use_bias,
-                    const ir::InitializerDef& initializer, const std::string& name, double l2) {
+                    const train::Initializer& initializer, const std::string& name, double l2) {
     return apply(train::Dense{units, activation, use_bias, initializer, name, l2}, x);
   });
-  m.def("weight", [](const Symbol& x, nb::handle shape, const ir::InitializerDef& initializer,
+  m.def("weight", [](const Symbol& x, nb::handle shape, const train::Initializer& initializer,
                      const std::string& name, double l2) {
     return apply(train::Weight{shape_from_object(shape), initializer, name, l2}, x);
   });
@@ -167,27 +167,35 @@ std::vector<NamedSpec> inputs_of(const train::CompiledModel& model) {
 
 std::vector<NamedSpec> variables_of(const train::CompiledModel& model) {
   std::vector<NamedSpec> variables;
-  for (const ir::VariableDef& def : model.graph.variables()) {
-    variables.emplace_back(def.name, std::string(tensor::name_of(def.dtype)), dims_of(def.shape));
+  for (const train::ModelVariable& variable : model.variables) {
+    variables.emplace_back(variable.name, "float32", dims_of(variable.shape));
   }
   return variables;
 }
 
 using Parameters = std::map<std::string, double>;
 
-ir::OptimizerDef make_optimizer(const std::string& kind, const Parameters& parameters) {
+train::OptimizerDef make_optimizer(const std::string& kind, const Parameters& parameters) {
   return value_of(train::make_optimizer(kind, {}, {parameters.begin(), parameters.end()}));
 }
 
 void bind_models(nb::module_& m) {
   nb::class_<train::CompiledModel>(m, "CompiledModel", "A model ready to be trained.")
       .def_prop_ro("inputs", &inputs_of, "(name, dtype, shape) of every input.")
-      .def_ro("probability", &train::CompiledModel::probability, "Name of what it predicts.")
+      .def_ro("prediction", &train::CompiledModel::prediction, "Name of what it predicts.")
+      .def_prop_ro(
+          "prediction_inputs",
+          [](const train::CompiledModel& model) {
+            return value_of(train::placeholders_of(model.graph, {model.prediction}));
+          },
+          "Names of the inputs that the prediction depends on.")
+      .def_ro("is_binary", &train::CompiledModel::is_binary,
+              "Whether it predicts the probability of label 1.")
       .def_prop_ro("variables", &variables_of, "(name, dtype, shape) of every variable.")
       .def("__str__", [](const train::CompiledModel& c) { return ir::to_text(c.graph); });
-  nb::class_<ir::OptimizerDef>(m, "Optimizer")
-      .def_ro("kind", &ir::OptimizerDef::kind)
-      .def_prop_ro("parameters", [](const ir::OptimizerDef& o) {
+  nb::class_<train::OptimizerDef>(m, "Optimizer")
+      .def_ro("kind", &train::OptimizerDef::kind)
+      .def_prop_ro("parameters", [](const train::OptimizerDef& o) {
         return Parameters(o.parameters.begin(), o.parameters.end());
       });
   m.def("make_optimizer", &make_optimizer, "kind"_a, "parameters"_a);
@@ -206,16 +214,27 @@ void bind_models(nb::module_& m) {
           "name"_a, "dtype"_a, "shape"_a)
       .def(
           "compile",
-          [](const ModelPtr& self, const Symbol& logit, const ir::OptimizerDef& optimizer) {
+          [](const ModelPtr& self, const Symbol& logit, const train::OptimizerDef& optimizer) {
             static_cast<void>(open(self));
             const ir::Output output = same_model(self, logit);
             self->closed = "this model is compiled: nothing can be added to it";
             return value_of(self->model.compile(output, optimizer));
           },
-          "logit"_a, "optimizer"_a);
+          "logit"_a, "optimizer"_a)
+      .def(
+          "compile_loss",
+          [](const ModelPtr& self, const Symbol& prediction, const Symbol& loss,
+             const train::OptimizerDef& optimizer) {
+            static_cast<void>(open(self));
+            const ir::Output output = same_model(self, prediction);
+            const ir::Output minimized = same_model(self, loss);
+            self->closed = "this model is compiled: nothing can be added to it";
+            return value_of(self->model.compile(output, minimized, optimizer));
+          },
+          "prediction"_a, "loss"_a, "optimizer"_a);
   m.def(
       "build_model",
-      [](const std::string& kind, const data::Schema& schema, const ir::OptimizerDef& optimizer,
+      [](const std::string& kind, const data::Schema& schema, const train::OptimizerDef& optimizer,
          int64_t embedding_dim, double embedding_stddev, const Dims& hidden, double dropout,
          int64_t cross_layers, uint64_t seed, double l2_embedding, double l2_linear,
          double l2_dense) {

@@ -17,6 +17,7 @@
 #include "gil.h"
 
 #include "sidereal/app/cluster.h"
+#include "sidereal/cluster/protocol.h"
 #include "sidereal/data/data_spec.h"
 #include "sidereal/exec/trace.h"
 #include "sidereal/security/credentials.h"
@@ -122,20 +123,22 @@ void bind_clusters(nb::module_& m) {
       .def("stop", [](app::Cluster& c) { check(without_gil([&] { return c.stop(); })); });
   m.def(
       "start_local_cluster",
-      [](int ps, int workers, int ps_lanes, int worker_lanes, int64_t spin_us, bool in_process,
-         const std::string& program, double start_deadline_s) {
-        const app::LocalClusterOptions options{.ps = ps,
-                                               .workers = workers,
-                                               .ps_lanes = ps_lanes,
-                                               .worker_lanes = worker_lanes,
-                                               .spin_us = spin_us,
-                                               .in_process = in_process,
-                                               .program = program,
-                                               .start_deadline_s = start_deadline_s};
+      [](int ps, int workers, int ps_lanes, int worker_lanes, const std::string& protocol,
+         int64_t spin_us, bool in_process, const std::string& program, double start_deadline_s) {
+        const app::LocalClusterOptions options{
+            .ps = ps,
+            .workers = workers,
+            .ps_lanes = ps_lanes,
+            .worker_lanes = worker_lanes,
+            .spin_us = spin_us,
+            .protocol = value_of(cluster::parse_protocol(protocol)),
+            .in_process = in_process,
+            .program = program,
+            .start_deadline_s = start_deadline_s};
         return value_of(without_gil([&] { return app::start_local_cluster(options); }));
       },
-      "ps"_a, "workers"_a, "ps_lanes"_a, "worker_lanes"_a, "spin_us"_a, "in_process"_a, "program"_a,
-      "start_deadline_s"_a);
+      "ps"_a, "workers"_a, "ps_lanes"_a, "worker_lanes"_a, "protocol"_a, "spin_us"_a,
+      "in_process"_a, "program"_a, "start_deadline_s"_a);
   m.def(
       "remote_cluster",
       [](const std::string& spec, const security::SecurityOptions& security) {
@@ -147,8 +150,7 @@ void bind_clusters(nb::module_& m) {
 
 void bind_results(nb::module_& m) {
   nb::class_<train::TaskStats>(
-      m, "TaskStats",
-      "What one task did so far. Worker: steps and samples; ps: calls served and rows.")
+      m, "TaskStats", "What one task did so far. Worker: steps and samples; ps: calls served.")
       .def_ro("task", &train::TaskStats::task)
       .def_ro("steps", &train::TaskStats::steps)
       .def_ro("rows", &train::TaskStats::rows)
@@ -172,11 +174,13 @@ void bind_results(nb::module_& m) {
       m, "EvalResult", "Result of an evaluation. best_auc is known for synthetic data only.")
       .def_ro("rows", &train::EvalResult::rows)
       .def_ro("rows_skipped", &train::EvalResult::rows_skipped)
+      .def_ro("loss", &train::EvalResult::loss)
       .def_ro("auc", &train::EvalResult::auc)
       .def_ro("log_loss", &train::EvalResult::log_loss)
       .def_ro("seconds", &train::EvalResult::seconds)
       .def_ro("best_auc", &train::EvalResult::best_auc)
       .def("__repr__", [](const train::EvalResult& r) {
+        if (r.auc == 0) return fmt::format("EvalResult(loss={:.4f}, rows={})", r.loss, r.rows);
         return fmt::format("EvalResult(auc={:.4f}, log_loss={:.4f}, rows={})", r.auc, r.log_loss,
                            r.rows);
       });
@@ -220,7 +224,6 @@ void bind_trainer(nb::module_& m) {
       .def_rw("epochs", &train::FitOptions::epochs)
       .def_rw("steps_in_flight", &train::FitOptions::steps_in_flight)
       .def_rw("compute_dtype", &train::FitOptions::compute_dtype)
-      .def_rw("protocol", &train::FitOptions::protocol)
       .def_rw("record_losses", &train::FitOptions::record_losses)
       .def_rw("learning_rate_decay", &train::FitOptions::learning_rate_decay)
       .def_rw("patience", &train::FitOptions::patience)

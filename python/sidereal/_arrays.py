@@ -53,14 +53,13 @@ def _column(value: npt.ArrayLike, wanted: Input) -> np.ndarray:
     return np.ascontiguousarray(array, dtype=dtype)
 
 
-def columns_for(inputs: Sequence[Input], data: Arrays, label: bool) -> dict[str, np.ndarray]:
+def columns_for(inputs: Sequence[Input], data: Arrays, binary: bool) -> dict[str, np.ndarray]:
     """The columns of `data` a model reads, checked and converted, or InvalidArgumentError."""
-    wanted = [item for item in inputs if label or item[0] != LABEL]
     columns: dict[str, np.ndarray] = {}
-    for item in wanted:
+    for item in inputs:
         if item[0] not in data:
             raise InvalidArgumentError(
-                f"the data has no column '{item[0]}'; the model's inputs are {describe(wanted)}, "
+                f"the data has no column '{item[0]}'; the model's inputs are {describe(inputs)}, "
                 f"the data has: {', '.join(data) or 'nothing'}"
             )
         columns[item[0]] = _column(data[item[0]], item)
@@ -72,7 +71,7 @@ def columns_for(inputs: Sequence[Input], data: Arrays, label: bool) -> dict[str,
         )
     if min(rows.values()) == 0:
         raise InvalidArgumentError("the data has no rows")
-    if label:
+    if binary and LABEL in columns:
         values = columns[LABEL]
         bad = np.flatnonzero((values != 0) & (values != 1))
         if len(bad):
@@ -130,10 +129,11 @@ def folder_for(nbytes: int) -> Iterator[str]:
 
 @contextlib.contextmanager
 def as_spec(
-    inputs: Sequence[Input], data: DataSpec | Arrays, *, label: bool = True, shuffle: bool = False,
-    seed: int = 0,
+    inputs: Sequence[Input], data: DataSpec | Arrays, *, binary: bool = True,
+    shuffle: bool = False, seed: int = 0,
 ) -> Iterator[DataSpec]:
-    """The spec of `data`; arrays are in files as long as the context lasts."""
+    """The spec of `data`, of which `inputs` are read; arrays are in files as long as the context
+    lasts. binary: labels are 0 or 1."""
     if isinstance(data, DataSpec):
         yield data if shuffle else data.in_order()
         return
@@ -141,7 +141,7 @@ def as_spec(
         raise TypeError(
             f"data is {type(data).__name__}; give a dict of arrays or a spec of sidereal.data"
         )
-    columns = columns_for(inputs, data, label)
+    columns = columns_for(inputs, data, binary)
     nbytes = sum(column.nbytes for column in columns.values())
     with folder_for(nbytes) as folder:
         arrays = []
@@ -149,5 +149,6 @@ def as_spec(
             file = os.path.join(folder, f"{index}.npy")
             np.save(file, column, allow_pickle=False)
             arrays.append((name, file))
-        spec = DataSpec(format="arrays", arrays=arrays, label=LABEL if label else "", seed=seed)
+        spec = DataSpec(format="arrays", arrays=arrays, label=LABEL if LABEL in columns else "",
+                        binary_label=binary, seed=seed)
         yield replace(spec, shuffle_rows=1 if shuffle else 0)

@@ -477,7 +477,11 @@ class Optimizer:
 
 class CompiledModel:
     @property
-    def probability(self) -> str: ...
+    def prediction(self) -> str: ...
+    @property
+    def is_binary(self) -> bool: ...
+    @property
+    def prediction_inputs(self) -> list[str]: ...
     @property
     def inputs(self) -> list[tuple[str, str, list[int]]]: ...
     @property
@@ -487,6 +491,9 @@ class Model(GraphBase):
     def __init__(self, seed: int = 0) -> None: ...
     def input(self, name: str, dtype: str, shape: Sequence[int]) -> Output: ...
     def compile(self, logit: Output, optimizer: Optimizer) -> CompiledModel: ...
+    def compile_loss(
+        self, prediction: Output, loss: Output, optimizer: Optimizer
+    ) -> CompiledModel: ...
 
 class Schema:
     """What the rows of a data set look like: `dense_width` numbers, `fields` ids below `rows`."""
@@ -518,7 +525,7 @@ class Cluster:
     def stop(self) -> None: ...
 
 class TaskStats:
-    """What one task did so far. Worker: steps and samples; ps: calls served and rows."""
+    """What one task did so far. Worker: steps and samples; ps: calls served."""
 
     @property
     def task(self) -> str: ...
@@ -566,6 +573,8 @@ class EvalResult:
     def rows(self) -> int: ...
     @property
     def rows_skipped(self) -> int: ...
+    @property
+    def loss(self) -> float: ...
     @property
     def auc(self) -> float: ...
     @property
@@ -647,7 +656,6 @@ class FitOptions:
     epochs: int
     steps_in_flight: int
     compute_dtype: str
-    protocol: str
     record_losses: bool
     learning_rate_decay: float
     patience: int
@@ -696,6 +704,7 @@ def start_local_cluster(
     workers: int,
     ps_lanes: int,
     worker_lanes: int,
+    protocol: str,
     spin_us: int,
     in_process: bool,
     program: str,

@@ -356,6 +356,4 @@ def why_not(op: str) -> str:
         return "it calculates a gradient; export the inference part of the model only"
     if op.startswith("Random") or op == "TruncatedNormal":
         return "it draws random numbers; pass them as an input"
-    if op in ("Lookup", "ReadVariable"):
-        return "it reads a variable of a cluster; use sidereal.Variable"
     return "ONNX has no operator for it, or this release no rule; calculate it outside of the model"

@@ -10,7 +10,6 @@ import numpy as np
 from . import _native, ops
 from ._dispatch import ENGINE
 from ._graphs import FuncGraph
-from ._native import Output
 from .dtypes import as_dtype
 from .function import ConcreteFunction, TensorSpec
 from .variable import Variable
@@ -50,15 +49,17 @@ class _Rebuilder:
             self._variables[name] = Variable(self._read(name), name=name)
         return self._variables[name]
 
-    def _add(self, name: str, op: str, inputs: list[Output], attrs: dict[str, Any]) -> Any:
+    def _add(self, name: str, op: str, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         graph = self.graph
         if op == "Placeholder":
             return graph.input(attrs["dtype"], attrs["shape"], name)
-        if op == "ReadVariable":
-            return graph.read_variable(self._variable(attrs["var"]))
-        if op == "Lookup":
+        if op == "Variable":
+            return self._variable(name)
+        if op == "VariableRead":
+            return graph.read_variable(inputs[0])
+        if op == "EmbeddingLookup":
             with graph.building():
-                return _rows_of(graph.read_variable(self._variable(attrs["var"])), inputs[0])
+                return _rows_of(graph.read_variable(inputs[1]), inputs[0])
         if op == "Dropout":
             return inputs[0]
         schema = ENGINE.schema(op)
@@ -73,17 +74,18 @@ class _Rebuilder:
         """The function of what the model predicts."""
         nodes = _native.nodes_of(self._compiled)
         places = {node[0]: i for i, node in enumerate(nodes)}
-        name, _, index = self._compiled.probability.partition(":")
+        name, _, index = self._compiled.prediction.partition(":")
         outputs = [(places[name], int(index or 0))]
         needed = needed_for(nodes, outputs)
-        values: dict[tuple[int, int], Output] = {}
+        values: dict[tuple[int, int], Any] = {}
         for i, (node_name, op, inputs, attrs, _) in enumerate(nodes):
             if not needed[i]:
                 continue
             made = self._add(node_name, op, [values[at] for at in inputs], attrs)
             for k, value in enumerate(made if isinstance(made, (list, tuple)) else [made]):
                 values[i, k] = value
-        result = {"probability": values[outputs[0]]}
+        what = "probability" if self._compiled.is_binary else "prediction"
+        result = {what: values[outputs[0]]}
         specs = [
             TensorSpec(value.shape, as_dtype(value.dtype), value.node_name)
             for value in self.graph.arguments

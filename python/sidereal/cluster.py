@@ -29,23 +29,22 @@ def program_path() -> str:
 class Cluster:
     """The tasks of a running cluster. A context manager: leaving it stops the cluster.
 
-    Holds the variables of one model at a time: placing another model on it removes them."""
+    Models trained on it at the same time have variables of their own, which go with them."""
 
     def __init__(self, native: _native.Cluster) -> None:
         self._native = native
         self._stopped = False
-        self._model: weakref.ref[object] | None = None
         # Tasks end when the object or the program ends, whether or not stop() was called.
         self._finalizer = weakref.finalize(self, native.stop)
 
     @property
     def ps(self) -> list[str]:
-        """Control addresses of the parameter servers."""
+        """Addresses of the parameter servers."""
         return self._native.ps
 
     @property
     def worker(self) -> list[str]:
-        """Control addresses of the workers."""
+        """Addresses of the workers."""
         return self._native.worker
 
     @property
@@ -95,8 +94,10 @@ class Cluster:
 class LocalCluster(Cluster):
     """Parameter servers and workers on this machine, on loopback, each a process of its own.
 
-    ps, workers: number of tasks. ps_lanes: threads of each ps, which own its shards; worker_lanes:
-    steps at once in each worker. in_process: servers live in this process (tests, debugging).
+    ps, workers: number of tasks. ps_lanes: threads of each ps, which own parts of tables;
+    worker_lanes: steps at once in each worker. protocol: how they talk: "star_server",
+    "star_server_lite", "grpc++" or "grpc". in_process: servers live in this process (tests,
+    debugging).
     spin_us: how long a thread looks before it sleeps; None: chosen from the processors there are.
     start_deadline_s: seconds all tasks together have to come up.
     """
@@ -108,6 +109,7 @@ class LocalCluster(Cluster):
         *,
         ps_lanes: int = 1,
         worker_lanes: int = 1,
+        protocol: str = "star_server",
         in_process: bool = False,
         spin_us: int | None = None,
         start_deadline_s: float = 30.0,
@@ -118,6 +120,7 @@ class LocalCluster(Cluster):
                 workers=workers,
                 ps_lanes=ps_lanes,
                 worker_lanes=worker_lanes,
+                protocol=protocol,
                 spin_us=-2 if spin_us is None else spin_us,
                 in_process=in_process,
                 program="" if in_process else program_path(),

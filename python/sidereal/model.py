@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,13 +67,27 @@ class Model:
             raise FailedPreconditionError("this model is compiled: nothing can be added to it")
         return self._graph.input(name, np.dtype(dtype).name, list(shape))
 
-    def compile(self, logit: Output, optimizer: optimizers.Optimizer | str = "adam") -> None:
-        """Finishes the model: the loss is the mean sigmoid cross entropy of `logit` ([batch, 1] or
-        [batch]) against the column "label". A model compiles once."""
+    def compile(
+        self,
+        output: Output,
+        optimizer: optimizers.Optimizer | str = "adam",
+        *,
+        loss: Output | None = None,
+    ) -> None:
+        """Finishes the model. A model compiles once.
+
+        loss: what is minimized, a float32 scalar computed from `output` and inputs, such as the
+        mean of squared differences, or the sum of several losses; predict() gives `output`. None:
+        `output` ([batch, 1] or [batch]) is a logit, the loss its mean sigmoid cross entropy against
+        the column "label", and predict() gives probabilities.
+        """
         if self._graph is None:
             raise FailedPreconditionError("this model is compiled already")
         update = optimizers.get(optimizer)._of_model()
-        self._compiled = self._graph.compile(logit, update)
+        if loss is None:
+            self._compiled = self._graph.compile(output, update)
+        else:
+            self._compiled = self._graph.compile_loss(output, loss, update)
         self._graph = None
 
     @property
@@ -105,7 +118,6 @@ class Model:
         shuffle: bool = True,
         steps_in_flight: int = 1,
         compute_dtype: Any = "float32",
-        protocol: str = "star_server",
         learning_rate_decay: float = 1.0,
         patience: int = 0,
         steps_max: int = 0,
@@ -120,15 +132,13 @@ class Model:
         cluster: needed the first time; then the one used last is meant.
         learning_rate_decay: the learning rate is multiplied by it after each epoch.
         validation: evaluated after each epoch. patience: stop after so many epochs without a better
-        validation AUC. shuffle: the order of rows differs from epoch to epoch.
+        validation AUC, or loss where there is no AUC. shuffle: the order of rows differs from epoch
+        to epoch.
         steps_in_flight: 1: a step sees every push of its worker's step before; n: it may miss those
         of its n - 1 latest steps, and waits less. steps_max: per worker lane, 0: no limit.
         compute_dtype: what products of matrices are computed in; bfloat16 is faster on workers
         whose processors have units for it (AMX, AVX512-BF16) and float32 on others. Variables and
         their updates are float32.
-        protocol: how a step is cut into calls to the ps: "star_server", a call for each layer of
-        the graph and ps lane, or "star_server_lite", fewer where that is proven to change nothing.
-        UnimplementedError for "grpc" and "grpc++", which are for sessions (sidereal.v1).
         record_losses: keep the loss of every step (first lane of the first worker).
         verbose: show progress on standard error. on_progress: called several times a second.
         trace: a file to write what some steps of all tasks did, for Chrome's trace viewer.
@@ -141,20 +151,22 @@ class Model:
                 f"steps_in_flight is {steps_in_flight}; it must be from 1 to 64"
             )
         with self._exclusively(), contextlib.ExitStack() as files:
-            inputs = self._need_compiled().inputs
+            compiled = self._need_compiled()
+            inputs, binary = compiled.inputs, compiled.is_binary
             spec = files.enter_context(
-                _arrays.as_spec(inputs, data, shuffle=shuffle, seed=self._seed)
+                _arrays.as_spec(
+                    inputs, data, binary=binary, shuffle=shuffle, seed=self._seed
+                )
             )
             valid: Any = validation
             if validation is not None:
-                valid = files.enter_context(_arrays.as_spec(inputs, validation))
+                valid = files.enter_context(_arrays.as_spec(inputs, validation, binary=binary))
             trainer = self._place(cluster)
             options = _native.FitOptions()
             options.batch_size = batch_size
             options.epochs = epochs
             options.steps_in_flight = steps_in_flight
             options.compute_dtype = name_of(compute_dtype)
-            options.protocol = protocol
             options.learning_rate_decay = learning_rate_decay
             options.patience = patience
             options.steps_max = steps_max
@@ -186,8 +198,11 @@ class Model:
         cluster: Cluster | None = None,
         batch_size: int = 4096,
     ) -> EvalResult:
-        """AUC (exact) and log loss on `data`, computed by all workers."""
-        with self._exclusively(), _arrays.as_spec(self._need_compiled().inputs, data) as spec:
+        """The loss on `data`, and AUC (exact) and log loss of a model of probabilities, computed by
+        all workers."""
+        compiled = self._need_compiled()
+        columns = _arrays.as_spec(compiled.inputs, data, binary=compiled.is_binary)
+        with self._exclusively(), columns as spec:
             return self._place(cluster).evaluate(spec.to_json(), batch_size)
 
     def predict(
@@ -197,9 +212,11 @@ class Model:
         cluster: Cluster | None = None,
         batch_size: int = 4096,
     ) -> np.ndarray:
-        """Probabilities of label 1, float32 [rows], in row order. Arrays need no label."""
-        inputs = self._need_compiled().inputs
-        with self._exclusively(), _arrays.as_spec(inputs, data, label=False) as spec:
+        """Predictions in row order: probabilities of label 1, float32 [rows], or what compile() was
+        given beside a loss, float32 [rows, ...]. Arrays need what it depends on, and no label."""
+        compiled = self._need_compiled()
+        inputs = [one for one in compiled.inputs if one[0] in compiled.prediction_inputs]
+        with self._exclusively(), _arrays.as_spec(inputs, data) as spec:
             return self._place(cluster).predict(spec.to_json(), batch_size)
 
     def get_variable(self, name: str) -> np.ndarray:
@@ -213,7 +230,8 @@ class Model:
             return self._place(None).read_variable(name)
 
     def inference_function(self) -> ConcreteFunction:
-        """What the model predicts now, as a function of its inputs: {"probability": ...}.
+        """What the model predicts now, as a function of its inputs: {"probability": ...}, or
+        {"prediction": ...} of a model with a loss of its own.
 
         Its variables are copies of those on the cluster, held by this process. For serving:
         sidereal.saved_model.save(f, path), sidereal.onnx.export(f, path).
@@ -249,16 +267,10 @@ class Model:
                 "the model is on no cluster yet; give one: fit(data, cluster=LocalCluster())"
             )
         cluster._require_running()
-        if cluster is self._cluster and self._trainer is not None:
-            if cluster._model is None or cluster._model() is not self:
-                raise FailedPreconditionError(
-                    "another model has been placed on this cluster, which removed the variables of "
-                    "this one; give each model a cluster of its own"
-                )
-            return self._trainer
-        self._trainer = _native.create_trainer(cluster._native, compiled)
-        self._cluster = cluster
-        cluster._model = weakref.ref(self)
+        if cluster is not self._cluster or self._trainer is None:
+            self._trainer = None  # The variables there go first.
+            self._trainer = _native.create_trainer(cluster._native, compiled)
+            self._cluster = cluster
         return self._trainer
 
     @contextlib.contextmanager

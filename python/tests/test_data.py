@@ -51,7 +51,7 @@ def test_synthetic_and_criteo_have_their_shapes(tmp_path: Path) -> None:
 
 def test_arrays_are_converted_to_the_inputs() -> None:
     ids = np.arange(8, dtype=np.int32).reshape(4, 2).T
-    columns = _arrays.columns_for(INPUTS, {"ids": ids, "label": [[0], [1]]}, label=True)
+    columns = _arrays.columns_for(INPUTS, {"ids": ids, "label": [[0], [1]]}, binary=True)
     assert columns["ids"].dtype == np.int64
     assert columns["ids"].flags.c_contiguous
     np.testing.assert_array_equal(columns["ids"], ids)
@@ -82,7 +82,7 @@ def test_wrong_arrays_are_refused_by_name(change: dict, message: str) -> None:
         else:
             data[name] = array
     with pytest.raises(errors.InvalidArgumentError, match=message):
-        _arrays.columns_for(INPUTS, data, label=True)
+        _arrays.columns_for(INPUTS, data, binary=True)
 
 
 def test_files_of_arrays_are_gone_afterwards() -> None:

@@ -124,10 +124,6 @@ def an_if_on_a_tensor() -> None:
     f(sr.constant(True))
 
 
-def a_variable_of_a_cluster() -> None:
-    apply("ReadVariable", (), {"var": "w"})  # the line
-
-
 def a_value_that_left_its_function() -> None:
     kept = []
     sr.function(lambda x: kept.append(x * 2.0))(sr.constant(1.0))
@@ -160,8 +156,6 @@ TABLE: list[tuple[Callable[[], None], type, list[str]]] = [
     (an_index_out_of_range, errors.OutOfRangeError, ["Gather", "5", "[2]"]),
     (an_index_out_of_range_when_run, errors.OutOfRangeError, ["Gather", "5", "[2]"]),
     (an_if_on_a_tensor, errors.SymbolicError, ["truth value", "sidereal.cond"]),
-    (a_variable_of_a_cluster, errors.FailedPreconditionError,
-     ["ReadVariable", "'w'", "sidereal.Variable"]),
     (a_value_that_left_its_function, errors.InvalidArgumentError, ["float32[]", "return it"]),
 ]
 

@@ -155,7 +155,8 @@ def test_a_fit_on_a_cluster_can_be_traced(tmp_path):
         )
     events = events_of(path)
     names = {event["args"]["name"] for event in events if event["name"] == "process_name"}
-    assert names == {"/job:worker/task:0 lane 0", "/job:ps/task:0 lane 0"}
-    assert {event["args"]["step"] for event in ops_of(events)} == {2, 3}
+    assert names == {"/job:worker/replica:0/task:0", "/job:ps/replica:0/task:0"}
+    # Steps of a session count from 1.
+    assert {event["args"]["step"] for event in ops_of(events)} == {3, 4}
     assert {"send", "wait", "call"} <= {event.get("cat") for event in events}
     assert_nested(events)

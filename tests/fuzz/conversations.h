@@ -19,9 +19,6 @@ struct Conversation {
 /// Of fuzz_session_calls, by name.
 std::map<std::string, Conversation> session_conversations();
 
-/// Of fuzz_control_calls, by name.
-std::map<std::string, Conversation> control_conversations();
-
 /// Of fuzz_tensor_pieces: tensors in their pieces.
 std::map<std::string, std::string> tensors_in_pieces();
 

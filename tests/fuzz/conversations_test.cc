@@ -32,12 +32,9 @@ std::string in_corpus(const std::string& target, const std::string& name,
 
 TEST(Conversations, are_those_of_the_corpus) {
   const char* const how = "is another; SIDEREAL_WRITE_CORPUS=1 build/dev/tests/fuzz_test writes it";
-  for (const auto& [target, talks] : {std::pair("session_calls", session_conversations()),
-                                      std::pair("control_calls", control_conversations())}) {
-    for (const auto& [name, talk] : talks) {
-      const std::string bytes = to_bytes(talk.script);
-      EXPECT_EQ(in_corpus(target, name, bytes), bytes) << name << " " << how;
-    }
+  for (const auto& [name, talk] : session_conversations()) {
+    const std::string bytes = to_bytes(talk.script);
+    EXPECT_EQ(in_corpus("session_calls", name, bytes), bytes) << name << " " << how;
   }
   for (const auto& [name, bytes] : tensors_in_pieces()) {
     EXPECT_EQ(in_corpus("tensor_pieces", name, bytes), bytes) << name << " " << how;
@@ -57,10 +54,6 @@ void expect_well(const std::map<std::string, Conversation>& talks, Run run) {
 
 TEST(Conversations, of_sessions_go_well) {
   expect_well(session_conversations(), &run_session_script);
-}
-
-TEST(Conversations, of_control_go_well) {
-  expect_well(control_conversations(), &run_control_script);
 }
 
 TEST(Scripts, come_back_from_their_bytes_whatever_those_are) {

@@ -28,10 +28,6 @@ const std::set<std::string>& ops_of_other_tests() {
       "Recv",          // A peer.
       "AccumulatorTake",
       "QueueDequeue",  // They wait.
-      "ApplyDense",
-      "ReadVariable",
-      "ShardApply",
-      "ShardGather",  // The lane of a ps.
   };
   return kOps;
 }

@@ -17,9 +17,6 @@ inline constexpr std::chrono::milliseconds kMoment(20);
 /// process. `moment`: how long something is waited for that may not come.
 std::vector<Outcome> run_session_script(std::string_view script, std::chrono::milliseconds moment);
 
-/// The same with a ps and a worker (control.proto).
-std::vector<Outcome> run_control_script(std::string_view script, std::chrono::milliseconds moment);
-
 }  // namespace sidereal::fuzz
 
 /// How scripts are changed that call `methods`, an expression. More memory than the limit is not

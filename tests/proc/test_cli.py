@@ -45,7 +45,7 @@ def test_help_version_and_ops(run):
     assert "python -m sidereal launch" in error_of(run("launch", "--ps", "2", "--help"))
     ops = run("ops")
     assert ops.returncode == 0
-    assert "Lookup" in ops.stdout and "MatMul" in ops.stdout
+    assert "EmbeddingLookup" in ops.stdout and "MatMul" in ops.stdout
 
 
 def test_one_operation_is_shown_and_a_wrong_name_gets_the_right_one(run):
@@ -61,10 +61,10 @@ def test_a_built_in_model_is_dumped_as_text_plan_program_and_picture(run, tmp_pa
     small = ["graph", "dump", "--model", "deepfm", "--hidden", "8,4", "--ps", "2"]
     text = run(*small)
     assert text.returncode == 0 and text.stdout.startswith("sidereal-graph 1\n")
-    assert "ApplySparse" in text.stdout and "ShardApply" not in text.stdout
+    assert "EmbeddingUpdate" in text.stdout and "VariableUpdateRows" not in text.stdout
     planned = run(*small, "--stage", "plan")
-    assert "ShardApply" in planned.stdout and "at=1:0" in planned.stdout
-    assert "ps:1/lane:0:" in run(*small, "--stage", "program").stdout
+    assert "VariableUpdateRows" in planned.stdout and "/job:ps/replica:0/task:1" in planned.stdout
+    assert "\n/job:ps/replica:0/task:1/device:CPU:0:" in run(*small, "--stage", "program").stdout
     dot = run(*small, "--stage", "plan", "--format", "dot").stdout
     assert dot.startswith("digraph") and 'label="devices"' in dot
     picture = tmp_path / "it's.svg"
@@ -102,10 +102,10 @@ def test_a_missing_column_is_named(run, clicks):
     assert "clicked" in error and "train.csv" in error
 
 
-def test_protocols_of_sessions_only_are_refused(run, clicks):
-    for protocol in ("grpc", "grpc++"):
-        error = error_of(run("train", "--data", clicks[0], *SMALL, "--protocol", protocol))
-        assert error.startswith("UNIMPLEMENTED") and protocol in error
+def test_every_protocol_trains(run, clicks):
+    for protocol in ("grpc", "grpc++", "star_server", "star_server_lite"):
+        done = run("train", "--data", clicks[0], *SMALL, "--protocol", protocol)
+        assert done.returncode == 0, done.stderr
 
 
 def test_a_bad_row_fails_with_file_and_line(run, clicks):

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "sidereal/cluster/protocol.h"
 #include "sidereal/security/cluster_key.h"
 
 namespace sidereal::app {
@@ -48,15 +47,6 @@ std::string Cluster::target(const std::string& job, int index) const {
 
 std::string task_name(const std::string& job, int index) {
   return fmt::format("/job:{}/task:{}", job, index);
-}
-
-Status check_fit_protocol(const std::string& protocol) {
-  SR_ASSIGN_OR_RETURN(const cluster::Protocol known, cluster::parse_protocol(protocol));
-  if (cluster::is_pull_push(known)) return {};
-  return base::unimplemented(
-      "training jobs run with protocol \"star_server\" or \"star_server_lite\"; \"{}\" is for "
-      "sessions (sidereal serve --cluster, sidereal.v1)",
-      protocol);
 }
 
 Result<std::unique_ptr<Cluster>> remote_cluster(cluster::ClusterSpec spec,

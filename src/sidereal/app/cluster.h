@@ -13,9 +13,6 @@
 
 namespace sidereal::app {
 
-/// Which release speaks; a control peer of another protocol version is refused by name.
-inline constexpr int32_t kControlVersion = 1;
-
 /// "/job:ps/task:0".
 std::string task_name(const std::string& job, int index);
 
@@ -47,10 +44,6 @@ class Cluster {
 /// none of ps, worker, chief and evaluator; those of security::Credentials.
 Result<std::unique_ptr<Cluster>> remote_cluster(cluster::ClusterSpec spec,
                                                 const security::SecurityOptions& security = {});
-
-/// Whether training jobs know a protocol: "star_server" and "star_server_lite".
-/// Errors: kUnimplemented for the other ones of sessions; kInvalidArgument for what is none.
-Status check_fit_protocol(const std::string& protocol);
 
 /// How a local cluster is started.
 struct LocalClusterOptions {

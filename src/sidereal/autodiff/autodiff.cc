@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "sidereal/autodiff/internal/body_gradient.h"
@@ -149,70 +148,77 @@ class Reverse {
 
 /// The reads of one variable and their gradients.
 struct Reads {
-  std::string variable;
+  Output handle;
   bool sparse = false;
+  int64_t dim = 0;  ///< Of a row of a table.
   std::vector<Output> outputs;
   std::vector<Output> ids;
   std::vector<Output> grads;
 };
 
-/// The first node in `function`, or in one that it holds, that reads a trainable variable.
-const Node* find_trained(const ir::Function& function, std::set<const ir::Function*>* seen) {
-  if (!seen->insert(&function).second) return nullptr;
-  for (const Node& node : function.body().nodes()) {
-    if (node.op != "Lookup" && node.op != "ReadVariable") continue;
-    const auto* variable =
-        function.body().find_variable(ir::attr_or<std::string>(node.attrs, "var", ""));
-    if (variable != nullptr && variable->trainable) return &node;
+/// What reads a variable that gradients are wanted of.
+class ReadCollector {
+ public:
+  ReadCollector(const ir::Graph& graph, const std::vector<Output>& handles) : graph_(graph) {
+    for (const Output& handle : handles) wanted_.insert(handle);
   }
-  for (const ir::NamedFunction& held : function.body().functions()) {
-    if (const Node* found = find_trained(*held.function, seen)) return found;
-  }
-  return nullptr;
-}
 
-/// Every ReadVariable and Lookup up to `last`, by variable, in the order they are first read.
-std::vector<Reads> collect_reads(const ir::Graph& graph, NodeId last) {
-  std::vector<Reads> out;
-  std::map<std::string, size_t, std::less<>> index;
-  for (int32_t i = 0; i <= last.value; ++i) {
-    const Node& node = graph.node(NodeId(i));
-    const bool sparse = node.op == "Lookup";
-    if (!sparse && node.op != "ReadVariable") continue;
-    const auto* name = ir::find_attr<std::string>(node.attrs, "var");
-    if (name == nullptr) continue;
-    const auto [it, added] = index.try_emplace(*name, out.size());
-    if (added) out.push_back({*name, sparse, {}, {}, {}});
-    Reads& reads = out[it->second];
+  /// Every VariableRead and EmbeddingLookup up to `last`, by variable, in the order they are first
+  /// read. kInvalidArgument for a variable that is read whole and by rows.
+  Result<std::vector<Reads>> collect(NodeId last) {
+    for (int32_t i = 0; i <= last.value; ++i) {
+      const Node& node = graph_.node(NodeId(i));
+      const bool sparse = node.op == "EmbeddingLookup";
+      if (!sparse && node.op != "VariableRead") continue;
+      const Output handle = node.inputs[sparse ? 1 : 0];
+      if (wanted_.contains(handle)) SR_RETURN_IF_ERROR(add(node, handle, sparse));
+    }
+    return std::move(reads_);
+  }
+
+  /// kUnimplemented when `loss` depends on a variable through a function that takes its handle:
+  /// gradients do not come out of there.
+  Status check_functions(Output loss) const {
+    std::vector<bool> leads(graph_.size(), false);
+    leads[loss.node.value] = true;
+    for (int32_t i = loss.node.value; i >= 0; --i) {
+      if (!leads[i]) continue;
+      const Node& node = graph_.node(NodeId(i));
+      for (const Output& input : node.inputs) {
+        leads[input.node.value] = true;
+        if (!ir::runs_functions(node.op) || !wanted_.contains(input)) continue;
+        return base::unimplemented(
+            "{} '{}': its function reads the trainable variable '{}'; to train it, read it outside "
+            "and let the function capture its value",
+            node.op, node.name, graph_.node(input.node).name);
+      }
+    }
+    return {};
+  }
+
+ private:
+  Status add(const Node& node, Output handle, bool sparse) {
+    const auto [at, is_new] = index_.try_emplace(handle, reads_.size());
+    if (is_new) {
+      const auto dim = ir::attr_or<int64_t>(node.attrs, "dim", 0);
+      reads_.push_back({handle, sparse, dim, {}, {}, {}});
+    }
+    Reads& reads = reads_[at->second];
+    if (reads.sparse != sparse) {
+      return base::invalid_argument(
+          "variable '{}' is read whole and by rows; gradients are taken of one kind of reads",
+          graph_.node(handle.node).name);
+    }
     reads.outputs.push_back({node.id, 0});
     if (sparse) reads.ids.push_back(node.inputs[0]);
+    return {};
   }
-  return out;
-}
 
-/// Ok when `loss` depends on no trainable variable that the body of a function reads: gradients do
-/// not come out of there.
-Status check_bodies(const ir::Graph& graph, Output loss, const ir::OpRegistry& registry) {
-  std::vector<bool> leads(graph.size(), false);
-  leads[loss.node.value] = true;
-  std::set<const ir::Function*> seen;
-  for (int32_t i = loss.node.value; i >= 0; --i) {
-    if (!leads[i]) continue;
-    const Node& node = graph.node(NodeId(i));
-    for (const Output& input : node.inputs) leads[input.node.value] = true;
-    if (!ir::runs_functions(node.op)) continue;
-    for (const std::string& attr : ir::function_attrs(*registry.find(node.op))) {
-      const auto function = graph.find_function(ir::attr_or<std::string>(node.attrs, attr, ""));
-      const Node* inner = function == nullptr ? nullptr : find_trained(*function, &seen);
-      if (inner == nullptr) continue;
-      return base::unimplemented(
-          "{} '{}': its function reads the trainable variable '{}' in node '{}'; to train it, read "
-          "it outside and let the function capture its value",
-          node.op, node.name, ir::attr_or<std::string>(inner->attrs, "var", ""), inner->name);
-    }
-  }
-  return {};
-}
+  const ir::Graph& graph_;
+  std::set<Output> wanted_;
+  std::vector<Reads> reads_;
+  std::map<Output, size_t> index_;
+};
 
 /// Keeps the reads that a gradient reached. False when there are none.
 bool keep_reached(Reads* reads) {
@@ -229,32 +235,25 @@ bool keep_reached(Reads* reads) {
 
 VariableGradient join_dense(Builder& b, const Reads& reads) {
   const Output grad = reads.grads.size() == 1 ? reads.grads[0] : ops::add_n(b, reads.grads);
-  return {.variable = reads.variable, .sparse = false, .grad = grad, .ids = {}};
+  return {.handle = reads.handle, .sparse = false, .grad = grad, .ids = {}};
 }
 
 VariableGradient join_sparse(Builder& b, const Reads& reads) {
-  VariableGradient out{.variable = reads.variable, .sparse = true, .grad = {}, .ids = {}};
+  VariableGradient out{.handle = reads.handle, .sparse = true, .grad = {}, .ids = {}};
   if (reads.grads.size() == 1) {
     out.grad = reads.grads[0];
     out.ids = reads.ids[0];
     return out;
   }
-  const int64_t dim = b.graph().find_variable(reads.variable)->shape.dim(1);
   std::vector<Output> ids;
   std::vector<Output> grads;
   for (size_t i = 0; i < reads.grads.size(); ++i) {
     ids.push_back(ops::reshape(b, reads.ids[i], {-1}));
-    grads.push_back(ops::reshape(b, reads.grads[i], {-1, dim}));
+    grads.push_back(ops::reshape(b, reads.grads[i], {-1, reads.dim}));
   }
   out.ids = ops::concat(b, ids, 0);
   out.grad = ops::concat(b, grads, 0);
   return out;
-}
-
-void set_optimizer(ir::Graph* graph, const std::string& name, const ir::OptimizerDef& optimizer) {
-  for (ir::VariableDef& variable : graph->mutable_variables()) {
-    if (variable.name == name && variable.optimizer.kind.empty()) variable.optimizer = optimizer;
-  }
 }
 
 }  // namespace
@@ -278,10 +277,12 @@ Result<std::vector<Output>> gradients(Builder& b, const std::vector<Output>& ys,
   return Reverse(&b, ys, grad_ys, wrt).run();
 }
 
-Result<std::vector<VariableGradient>> variable_gradients(Builder& b, Output loss) {
+Result<std::vector<VariableGradient>> variable_gradients(Builder& b, Output loss,
+                                                         const std::vector<Output>& handles) {
   SR_RETURN_IF_ERROR(check_loss(b, loss));
-  SR_RETURN_IF_ERROR(check_bodies(b.graph(), loss, b.registry()));
-  std::vector<Reads> all = collect_reads(b.graph(), loss.node);
+  ReadCollector collector(b.graph(), handles);
+  SR_RETURN_IF_ERROR(collector.check_functions(loss));
+  SR_ASSIGN_OR_RETURN(std::vector<Reads> all, collector.collect(loss.node));
   std::vector<Output> wrt;
   for (const Reads& reads : all) {
     wrt.insert(wrt.end(), reads.outputs.begin(), reads.outputs.end());
@@ -295,32 +296,10 @@ Result<std::vector<VariableGradient>> variable_gradients(Builder& b, Output loss
     at += reads.outputs.size();
     reads.grads.assign(first, first + static_cast<std::ptrdiff_t>(reads.outputs.size()));
     if (!keep_reached(&reads)) continue;
-    Builder::Scope inner = b.scope(reads.variable);
+    Builder::Scope inner = b.scope(b.graph().node(reads.handle.node).name);
     out.push_back(reads.sparse ? join_sparse(b, reads) : join_dense(b, reads));
   }
   SR_RETURN_IF_ERROR(b.status());
-  return out;
-}
-
-Result<std::vector<NodeId>> minimize(Builder& b, Output loss, const ir::OptimizerDef& optimizer) {
-  SR_ASSIGN_OR_RETURN(const std::vector<VariableGradient> grads, variable_gradients(b, loss));
-  std::vector<NodeId> out;
-  Builder::Scope scope = b.scope("apply");
-  for (const VariableGradient& g : grads) {
-    const ir::VariableDef* variable = b.graph().find_variable(g.variable);
-    if (!variable->trainable) continue;
-    if (variable->optimizer.kind.empty() && optimizer.kind.empty()) {
-      return base::invalid_argument("no optimizer is given for variable '{}'", g.variable);
-    }
-    set_optimizer(&b.graph(), g.variable, optimizer);
-    out.push_back(g.sparse ? ops::apply_sparse(b, g.variable, g.ids, g.grad, g.variable)
-                           : ops::apply_dense(b, g.variable, g.grad, g.variable));
-  }
-  SR_RETURN_IF_ERROR(b.status());
-  if (out.empty()) {
-    return base::invalid_argument("'{}' depends on no trainable variable: nothing to minimize",
-                                  b.graph().output_name(loss));
-  }
   return out;
 }
 

@@ -29,21 +29,17 @@ Result<std::vector<ir::Output>> gradients(ir::Builder& b, const std::vector<ir::
 
 /// The gradient of one variable.
 struct VariableGradient {
-  std::string variable;
-  bool sparse = false;  ///< True for embeddings.
+  ir::Output handle;
+  bool sparse = false;  ///< True for tables, read by EmbeddingLookup.
   ir::Output grad;      ///< Dense: of the variable's shape. Sparse: ids.shape + [dim].
   ir::Output ids;       ///< Sparse: the rows, int64; may repeat. Negative ids take no gradient.
 };
 
-/// Gradients of all variables that `loss` depends on, in the order they are first read. Several
-/// reads of a dense variable are summed; several lookups of an embedding become one list of ids and
-/// one of rows. kUnimplemented when the body of a function reads a trainable one of them.
-Result<std::vector<VariableGradient>> variable_gradients(ir::Builder& b, ir::Output loss);
-
-/// Adds ApplyDense and ApplySparse for every trainable variable that `loss` depends on and gives
-/// those that have no optimizer yet `optimizer`. Returns the nodes to run in a training step.
-/// Errors: as gradients(); kInvalidArgument when there is nothing to train.
-Result<std::vector<ir::NodeId>> minimize(ir::Builder& b, ir::Output loss,
-                                         const ir::OptimizerDef& optimizer);
+/// Gradients of those variables of `handles` that `loss` depends on, in the order they are first
+/// read. Several reads of a variable are summed; several look-ups in a table become one list of ids
+/// and one of rows. Errors: as gradients(); kUnimplemented when a function takes one of the
+/// handles.
+Result<std::vector<VariableGradient>> variable_gradients(ir::Builder& b, ir::Output loss,
+                                                         const std::vector<ir::Output>& handles);
 
 }  // namespace sidereal::autodiff

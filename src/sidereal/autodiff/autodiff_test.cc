@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "sidereal/ir/text.h"
-#include "sidereal/ir/verify.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/reference/reference.h"
 
@@ -23,10 +22,6 @@ class AutodiffTest : public ::testing::Test {
   Output input(const Shape& shape, std::string_view name = "x", DType dtype = DType::kFloat32) {
     return ops::placeholder(b_, name, dtype, shape);
   }
-  void table(const std::string& name = "table") {
-    b_.variable({name, DType::kFloat32, {4, 2}, true, {}, {}});
-    variables_[name] = Tensor::of<float>({4, 2}, std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8});
-  }
   std::vector<float> run(Output fetch, const Values& feeds) {
     const auto result = reference::evaluate(
         graph_, {.feeds = feeds, .fetches = {fetch}, .targets = {}, .variables = &variables_});
@@ -41,12 +36,17 @@ class AutodiffTest : public ::testing::Test {
   static Tensor ids(const std::vector<int64_t>& values) {
     return Tensor::of<int64_t>({static_cast<int64_t>(values.size())}, values);
   }
+  /// A table of rows {1, 2}, {3, 4}, {5, 6}, {7, 8}.
+  Output make_table() {
+    variables_["table"] = floats({4, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
+    return ops::variable(b_, "table", DType::kFloat32, {4, 2});
+  }
   using Floats = std::vector<float>;
 
+  Values variables_;
   ir::OpRegistry registry_;
   ir::Graph graph_;
   ir::Builder b_{&graph_, &registry_};
-  Values variables_;
 };
 
 TEST_F(AutodiffTest, sums_the_gradients_of_a_value_used_twice) {
@@ -120,41 +120,41 @@ TEST_F(AutodiffTest, makes_the_same_nodes_in_every_run) {
   EXPECT_EQ(texts[0], texts[1]);
 }
 
-TEST_F(AutodiffTest, sums_several_reads_of_a_dense_variable) {
-  b_.variable({"w", DType::kFloat32, {2}, false, {}, {}});
+TEST_F(AutodiffTest, sums_several_reads_of_a_variable) {
+  const Output w = ops::variable(b_, "w", DType::kFloat32, {2});
   variables_["w"] = floats({2}, {5, 7});
-  const Output first = ops::read_variable(b_, "w");
-  const Output second = ops::read_variable(b_, "w");
-  const auto grads = variable_gradients(b_, ops::mul(b_, first, second));
+  const Output first = ops::variable_read(b_, w);
+  const Output second = ops::variable_read(b_, w);
+  const auto grads = variable_gradients(b_, ops::mul(b_, first, second), {w});
   ASSERT_TRUE(grads.ok()) << grads.status();
-  ASSERT_EQ(grads->size(), 1);
-  EXPECT_EQ((*grads)[0].variable, "w");
+  ASSERT_EQ(grads->size(), 1U);
+  EXPECT_EQ((*grads)[0].handle, w);
   EXPECT_FALSE((*grads)[0].sparse);
   EXPECT_EQ(run((*grads)[0].grad, {}), (Floats{10, 14}));
 }
 
-TEST_F(AutodiffTest, gives_ids_and_rows_for_one_lookup) {
-  table();
+TEST_F(AutodiffTest, gives_ids_and_rows_for_one_look_up) {
+  const Output table = make_table();
   const Output wanted = input({-1}, "ids", DType::kInt64);
-  const Output rows = ops::lookup(b_, "table", wanted);
-  const auto grads = variable_gradients(b_, ops::square(b_, rows));
+  const Output rows = ops::embedding_lookup(b_, wanted, {table}, 4, 2);
+  const auto grads = variable_gradients(b_, ops::square(b_, rows), {table});
   ASSERT_TRUE(grads.ok()) << grads.status();
-  ASSERT_EQ(grads->size(), 1);
+  ASSERT_EQ(grads->size(), 1U);
   EXPECT_TRUE((*grads)[0].sparse);
   EXPECT_EQ((*grads)[0].ids, wanted);
   EXPECT_EQ(run((*grads)[0].grad, {{"ids", ids({2, -1})}}), (Floats{10, 12, 0, 0}));
 }
 
-TEST_F(AutodiffTest, joins_several_lookups_of_one_embedding) {
-  table();
+TEST_F(AutodiffTest, joins_several_look_ups_in_one_table) {
+  const Output table = make_table();
   const Output one = input({-1}, "one", DType::kInt64);
   const Output two = input({-1, 1}, "two", DType::kInt64);
-  const Output first = ops::reduce_sum(b_, ops::lookup(b_, "table", one));
-  const Output second = ops::reduce_sum(b_, ops::square(b_, ops::lookup(b_, "table", two)));
-  const Output loss = ops::add(b_, first, second);
-  const auto grads = variable_gradients(b_, loss);
+  const auto look_up = [&](Output at) { return ops::embedding_lookup(b_, at, {table}, 4, 2); };
+  const Output first = ops::reduce_sum(b_, look_up(one));
+  const Output second = ops::reduce_sum(b_, ops::square(b_, look_up(two)));
+  const auto grads = variable_gradients(b_, ops::add(b_, first, second), {table});
   ASSERT_TRUE(grads.ok()) << grads.status();
-  ASSERT_EQ(grads->size(), 1);
+  ASSERT_EQ(grads->size(), 1U);
   EXPECT_EQ(to_string(b_.spec((*grads)[0].ids)), "int64[?]");
   EXPECT_EQ(to_string(b_.spec((*grads)[0].grad)), "float32[?,2]");
   const Values feeds = {{"one", ids({3, 0})},
@@ -162,46 +162,17 @@ TEST_F(AutodiffTest, joins_several_lookups_of_one_embedding) {
   EXPECT_EQ(run((*grads)[0].grad, feeds), (Floats{1, 1, 1, 1, 14, 16}));
 }
 
-TEST_F(AutodiffTest, minimize_trains_dense_and_sparse_variables) {
-  table();
-  b_.variable({"w", DType::kFloat32, {2}, false, {}, {"sgd", {{"learning_rate", 1}}}});
-  variables_["w"] = floats({2}, {10, 20});
-  const Output wanted = input({-1}, "ids", DType::kInt64);
-  const Output rows = ops::lookup(b_, "table", wanted);
-  const Output loss = ops::add(b_, rows, ops::read_variable(b_, "w"));
-  const auto updates = minimize(b_, loss, {"sgd", {{"learning_rate", 0.5}}});
-  ASSERT_TRUE(updates.ok()) << updates.status();
-  EXPECT_EQ(updates->size(), 2);
-  EXPECT_TRUE(ir::verify(graph_, registry_).ok());
-  EXPECT_EQ(graph_.find_variable("table")->optimizer.parameters.at("learning_rate"), 0.5);
-  EXPECT_EQ(graph_.find_variable("w")->optimizer.parameters.at("learning_rate"), 1.0);
-
-  const auto result = reference::evaluate(graph_, {.feeds = {{"ids", ids({1, 1, -1})}},
-                                                   .fetches = {},
-                                                   .targets = *updates,
-                                                   .variables = &variables_});
-  ASSERT_TRUE(result.ok()) << result.status();
-  // Row 1 was asked for twice: its gradient is 2. Each of the three rows added w.
-  const auto rows_after = variables_["table"].data<float>();
-  EXPECT_EQ(Floats(rows_after.begin(), rows_after.end()), (Floats{1, 2, 2, 3, 5, 6, 7, 8}));
-  const auto w_after = variables_["w"].data<float>();
-  EXPECT_EQ(Floats(w_after.begin(), w_after.end()), (Floats{7, 17}));
-}
-
-TEST_F(AutodiffTest, minimize_leaves_frozen_variables_alone) {
-  b_.variable({"w", DType::kFloat32, {2}, false, {}, {}, false});
-  b_.variable({"v", DType::kFloat32, {2}, false, {}, {}});
-  const Output loss = ops::mul(b_, ops::read_variable(b_, "w"), ops::read_variable(b_, "v"));
-  const auto updates = minimize(b_, loss, {"sgd", {}});
-  ASSERT_TRUE(updates.ok()) << updates.status();
-  EXPECT_EQ(updates->size(), 1);
-  EXPECT_EQ(graph_.find_variable("w")->optimizer.kind, "");
-}
-
-TEST_F(AutodiffTest, minimize_says_when_there_is_nothing_to_train) {
-  const Output loss = ops::square(b_, input({}, "x"));
-  EXPECT_EQ(base::message_of(minimize(b_, loss, {"sgd", {}}).status()),
-            "'Square' depends on no trainable variable: nothing to minimize");
+TEST_F(AutodiffTest, leaves_variables_alone_that_are_not_asked_for) {
+  const Output w = ops::variable(b_, "w", DType::kFloat32, {2});
+  const Output v = ops::variable(b_, "v", DType::kFloat32, {2});
+  const Output loss = ops::mul(b_, ops::variable_read(b_, w), ops::variable_read(b_, v));
+  const auto grads = variable_gradients(b_, loss, {v});
+  ASSERT_TRUE(grads.ok()) << grads.status();
+  ASSERT_EQ(grads->size(), 1U);
+  EXPECT_EQ((*grads)[0].handle, v);
+  const auto none = variable_gradients(b_, ops::square(b_, input({}, "x")), {v});
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_TRUE(none->empty());
 }
 
 TEST_F(AutodiffTest, differentiates_joins_and_cuts_of_unknown_extents) {

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kLarge = int64_t{1} << 40;
 
 std::vector<std::string> protocol_names() {
-  return {"star_server", "star_server_lite", "grpc", "grpc++"};
+  return {cluster::protocol_names().begin(), cluster::protocol_names().end()};
 }
 
 CLI::Option* whole(CLI::Option* option, int64_t min, int64_t max) {
@@ -137,14 +137,12 @@ Status read_trace_steps(const std::string& text, train::FitOptions* fit) {
 }
 
 Status plan_rest(const TrainArguments& a, TrainingJob* job) {
-  SR_RETURN_IF_ERROR(base::with_context(app::check_fit_protocol(a.protocol), "--protocol"));
   SR_RETURN_IF_ERROR(plan_model(a, job));
   job->fit.batch_size = a.batch_size;
   job->fit.epochs = a.epochs;
   job->fit.steps_max = a.steps_max;
   job->fit.steps_in_flight = a.steps_in_flight;
   job->fit.compute_dtype = a.compute_dtype;
-  job->fit.protocol = a.protocol;
   job->fit.learning_rate_decay = a.lr_decay;
   job->fit.patience = a.patience;
   job->fit.record_losses = !a.losses.empty();
@@ -156,11 +154,11 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   job->local.ps_lanes = a.ps_lanes;
   job->local.worker_lanes = a.worker_lanes;
   job->local.spin_us = a.spin_us;
+  SR_ASSIGN_OR_RETURN(job->local.protocol, cluster::parse_protocol(a.protocol));
   if (!a.cluster.empty()) {
     SR_ASSIGN_OR_RETURN(job->remote, read_cluster(a.cluster));
     SR_ASSIGN_OR_RETURN(job->security, complete_security_options(a.security));
   }
-  job->protocol = a.protocol;
   job->json_path = a.json;
   job->losses_path = a.losses;
   job->trace_path = a.trace;
@@ -328,9 +326,8 @@ void add_cluster_options(CLI::App* command, TrainArguments* a) {
         -2, 1'000'000)
       ->group(group);
   one_of(command->add_option("--protocol", a->protocol,
-                             "how a step is cut into calls to the ps: by layers, or "
-                             "star_server_lite, with fewer where that is proven to change nothing; "
-                             "grpc and grpc++ are for sessions (sidereal serve)"),
+                             "how the tasks that are started here talk; servers of --cluster know "
+                             "theirs"),
          protocol_names())
       ->group(group);
   command

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 
 namespace sidereal::cli {
 namespace {
@@ -73,9 +74,11 @@ TEST(Commands, WrongUsageIsOneLineOnStandardErrorAndCodeTwo) {
 }
 
 TEST(Commands, OfAnOptionGivenTwiceTheLastOneCounts) {
-  const Parsed parsed = parse({"demo", "--protocol", "grpc", "--protocol", "grpc++"});
+  const std::string path = ::testing::TempDir() + "columns.csv";
+  std::ofstream(path) << "first,last\n1,2\n";
+  const Parsed parsed = parse({"train", "--data", path, "--label", "first", "--label", "absent"});
   ASSERT_TRUE(parsed.action);
-  EXPECT_THAT(base::message_of(parsed.action()), HasSubstr("\"grpc++\" is for sessions"));
+  EXPECT_THAT(base::message_of(parsed.action()), HasSubstr("absent"));
 }
 
 TEST(Commands, NoCommandShowsTheHelp) {
@@ -88,14 +91,10 @@ TEST(Commands, AnErrorIsOneLine) {
   EXPECT_EQ(format_error(base::not_found("no\nfile")), "sidereal: error: NOT_FOUND: no file\n");
 }
 
-TEST(Commands, ProtocolsOfSessionsAreRefusedByNameForTraining) {
-  for (const std::string protocol : {"grpc", "grpc++"}) {
-    const Parsed parsed = parse({"demo", "--protocol", protocol});
-    ASSERT_TRUE(parsed.action);
-    const Status status = parsed.action();
-    EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-    EXPECT_THAT(base::message_of(status), HasSubstr(protocol));
-  }
+TEST(Commands, AProtocolThatDoesNotExistIsRefusedWithThoseThatDo) {
+  const Parsed parsed = parse({"demo", "--protocol", "rdma"});
+  EXPECT_EQ(parsed.exit_code, 2);
+  EXPECT_THAT(parsed.error, HasSubstr("grpc++"));
 }
 
 }  // namespace

@@ -11,15 +11,20 @@
 #include "sidereal/cli/commands.h"
 #include "sidereal/cli/partition_report.h"
 #include "sidereal/cli/report.h"
+#include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/cluster/protocol.h"
 #include "sidereal/exec/one_op.h"
 #include "sidereal/ir/dot.h"
 #include "sidereal/ir/saved_model.h"
 #include "sidereal/ir/text.h"
+#include "sidereal/master/placement.h"
 #include "sidereal/ops/ops.h"
+#include "sidereal/partition/by_device.h"
+#include "sidereal/partition/lanes.h"
 #include "sidereal/partition/pull_push.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/program/compile.h"
+#include "sidereal/train/distribute.h"
 #include "sidereal/train/models.h"
 
 namespace sidereal::cli {
@@ -46,29 +51,55 @@ struct DumpArguments {
   PartitionArguments partition;
 };
 
+/// Where worker 0 of a built-in model's cluster runs what no other task does.
+constexpr const char* kDriver = "/job:worker/replica:0/task:0/device:CPU:0";
+
 /// A graph and what is asked of it.
 struct Asked {
   std::string title;
   ir::Graph graph;
   std::vector<ir::Output> fetches;
   std::vector<ir::NodeId> targets;
-  passes::Topology topology;
+  std::string driver;  ///< The device that calls the others; "": there are no others.
+  int ps = 0;
+  int ps_lanes = 1;
 };
 
-Result<Asked> built_in_model(const DumpArguments& a) {
+/// Spreads a built-in model over its cluster, as worker 0 runs it.
+Status place_model(const train::CompiledModel& model, const ir::OpRegistry& registry,
+                   Asked* asked) {
+  const train::Topology topology{std::vector<int>(static_cast<size_t>(asked->ps), asked->ps_lanes)};
+  SR_ASSIGN_OR_RETURN(const train::DistributedModel spread,
+                      train::distribute(model, topology, registry));
+  cluster::ClusterSpec cluster;
+  SR_RETURN_IF_ERROR(cluster.add_job(
+      "ps", std::vector<std::string>(static_cast<size_t>(asked->ps), "127.0.0.1:1")));
+  SR_RETURN_IF_ERROR(cluster.add_job("worker", std::vector<std::string>{"127.0.0.1:1"}));
+  SR_ASSIGN_OR_RETURN(asked->graph,
+                      master::place_on_cluster(train::on_worker(spread.graph, 0, registry), cluster,
+                                               {.master = "/job:worker/task:0"}, registry));
+  asked->driver = kDriver;
+  return {};
+}
+
+Result<Asked> built_in_model(const DumpArguments& a, const ir::OpRegistry& registry) {
   SR_ASSIGN_OR_RETURN(const TrainingJob job, plan_demo(a.model));
-  SR_ASSIGN_OR_RETURN(train::CompiledModel model, train::build_model(job.model));
+  SR_ASSIGN_OR_RETURN(const train::CompiledModel model, train::build_model(job.model));
   Asked asked;
   asked.title = fmt::format("{}: a training step", job.model.kind);
-  for (const std::string& name : {model.loss, model.probability}) {
-    SR_ASSIGN_OR_RETURN(const ir::Output fetch, model.graph.find_output(name));
-    asked.fetches.push_back(fetch);
+  asked.ps = a.model.ps;
+  asked.ps_lanes = a.model.ps_lanes;
+  if (a.stage == "model") {
+    asked.graph = model.graph;
+  } else {
+    SR_RETURN_IF_ERROR(place_model(model, registry, &asked));
+  }
+  for (const std::string& name : {model.loss, model.prediction}) {
+    SR_ASSIGN_OR_RETURN(asked.fetches.emplace_back(), asked.graph.find_output(name));
   }
   for (const std::string& name : model.targets) {
-    asked.targets.push_back(model.graph.find(name)->id);
+    asked.targets.push_back(asked.graph.find(name)->id);
   }
-  asked.graph = std::move(model.graph);
-  asked.topology.lanes.assign(a.model.ps, a.model.ps_lanes);
   return asked;
 }
 
@@ -96,26 +127,38 @@ Result<Asked> saved_function(const DumpArguments& a, const ir::OpRegistry& regis
   return asked;
 }
 
-Result<passes::Plan> plan_of(const Asked& asked, const ir::OpRegistry& registry) {
+Result<passes::StepGraph> plan_of(const Asked& asked, const ir::OpRegistry& registry) {
   exec::KernelTable kernels;
   exec::register_kernels(&kernels);
   const auto evaluate = [&](const ir::Node& node, const std::vector<ir::Tensor>& inputs) {
     return exec::run_one_op(node, inputs, kernels);
   };
-  return passes::run_passes(asked.graph, asked.fetches, asked.targets, asked.topology, registry,
+  return passes::run_passes(asked.graph, asked.fetches, asked.targets, registry,
                             {.evaluate = evaluate});
 }
 
 Result<std::string> program_text(const Asked& asked, const ir::OpRegistry& registry) {
-  SR_ASSIGN_OR_RETURN(const passes::Plan plan, plan_of(asked, registry));
+  SR_ASSIGN_OR_RETURN(passes::StepGraph plan, plan_of(asked, registry));
+  if (asked.driver.empty()) {
+    SR_ASSIGN_OR_RETURN(
+        const program::Program program,
+        program::compile(partition::undivided(plan.graph, plan.fetches, plan.targets)));
+    return program::to_text(program);
+  }
+  const auto lanes = [&](const std::string& device) -> partition::DeviceLanes {
+    if (device == asked.driver) return {};
+    return {.lanes = asked.ps_lanes, .tasks = asked.ps};
+  };
+  partition::assign_lanes(&plan.graph, lanes, partition::leading_names(plan.graph));
   SR_ASSIGN_OR_RETURN(
       const partition::PartitionedGraph parts,
-      partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, registry));
+      partition::pull_push_by_device(plan.graph, asked.driver, plan.fetches, plan.targets, registry,
+                                     {.mode = partition::PullPushOptions::Mode::kLayers}));
   SR_ASSIGN_OR_RETURN(const program::CompiledStep step, program::compile(parts));
   std::string out = partition::summary(parts) + "\nworker:\n" + program::to_text(step.worker);
   for (const program::RemoteProgram& remote : step.remotes) {
     SR_ASSIGN_OR_RETURN(const program::Program program, program::decode(remote.bytes));
-    out += fmt::format("\n{}:\n{}", ir::to_string(remote.location), program::to_text(program));
+    out += fmt::format("\n{}:\n{}", remote.device, program::to_text(program));
   }
   return out;
 }
@@ -181,7 +224,7 @@ Status dump(const DumpArguments& a) {
   ops::register_all(&registry);
   if (!a.partition.protocol.empty()) return dump_partition(a, registry);
   SR_ASSIGN_OR_RETURN(Asked asked,
-                      a.file.empty() ? built_in_model(a) : saved_function(a, registry));
+                      a.file.empty() ? built_in_model(a, registry) : saved_function(a, registry));
   const std::string format = format_of(a);
   if (a.stage == "program") {
     if (format != "text") return invalid_argument("a program has no picture; use --stage plan");
@@ -189,7 +232,7 @@ Status dump(const DumpArguments& a) {
     return print_or_write(text, a.output);
   }
   if (a.stage == "plan") {
-    SR_ASSIGN_OR_RETURN(passes::Plan plan, plan_of(asked, registry));
+    SR_ASSIGN_OR_RETURN(passes::StepGraph plan, plan_of(asked, registry));
     asked.graph = std::move(plan.graph);
     asked.title += ", as it is planned";
   }

@@ -4,12 +4,12 @@
 #include <cstdio>
 #include <memory>
 
-#include "sidereal/app/cluster.h"
 #include "sidereal/cli/commands.h"
 #include "sidereal/eager/context.h"
 #include "sidereal/ir/schema.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/ops/signature.h"
+#include "sidereal/service/worker_service.h"
 
 namespace sidereal::cli {
 
@@ -39,7 +39,7 @@ Status print_ops(const OpsArguments& arguments) {
 }
 
 Status print_version() {
-  fmt::print("sidereal {} (control protocol {})\n", SIDEREAL_VERSION, app::kControlVersion);
+  fmt::print("sidereal {} (session protocol {})\n", SIDEREAL_VERSION, service::kSessionVersion);
   return {};
 }
 

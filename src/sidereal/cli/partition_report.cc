@@ -54,9 +54,8 @@ Result<passes::StepGraph> placed_step(const ir::Graph& graph, const PartitionArg
   const auto evaluate = [&](const ir::Node& node, const std::vector<ir::Tensor>& inputs) {
     return exec::run_one_op(node, inputs, kernels);
   };
-  SR_ASSIGN_OR_RETURN(passes::Plan plan, passes::run_passes(step.graph, step.fetches, step.targets,
-                                                            {}, registry, {.evaluate = evaluate}));
-  return std::move(static_cast<passes::StepGraph&>(plan));
+  return passes::run_passes(step.graph, step.fetches, step.targets, registry,
+                            {.evaluate = evaluate});
 }
 
 /// The device that drives a session's steps: where a node goes that asks for none.

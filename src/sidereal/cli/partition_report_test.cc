@@ -44,7 +44,7 @@ TEST_F(PartitionReport, shows_calls_rounds_messages_and_bytes) {
       *layers,
       R"(star_server: 2 calls in 2 rounds: 4 messages, 2 values, 2.0 KiB known, 0 of unknown size
 driver /job:w/replica:0/task:0/device:CPU:0
-2 calls in 2 rounds to 1 locations; 2 nodes on the worker
+2 calls in 2 rounds to 1 devices; 2 nodes on the driver
 /job:ps/replica:0/task:1/device:CPU:0
   round 1, call 0: 1 Variable, 1 VariableRead
     0 feeds
@@ -96,13 +96,13 @@ TEST_F(PartitionReport, shows_the_lanes_of_tasks) {
   const PartitionArguments asked = {.protocol = "star_server", .fetches = {"one", "three"}};
   const auto one = report(asked, more);
   ASSERT_TRUE(one.ok()) << one.status();
-  EXPECT_THAT(*one, HasSubstr("1 calls in 1 rounds to 1 locations"));
+  EXPECT_THAT(*one, HasSubstr("1 calls in 1 rounds to 1 devices"));
   // Of two tasks the second one has the parts 1 and 3: one for each of its lanes.
   PartitionArguments with_lanes = asked;
   with_lanes.lanes = 2;
   const auto two = report(with_lanes, more);
   ASSERT_TRUE(two.ok()) << two.status();
-  EXPECT_THAT(*two, HasSubstr("2 calls in 1 rounds to 2 locations"));
+  EXPECT_THAT(*two, HasSubstr("2 calls in 1 rounds to 2 devices"));
   EXPECT_THAT(*two, HasSubstr("/job:ps/replica:0/task:1/device:CPU:0\n"));
   EXPECT_THAT(*two, HasSubstr("/job:ps/replica:0/task:1/device:CPU:0/lane:1\n"));
 }

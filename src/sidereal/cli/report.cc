@@ -46,8 +46,7 @@ Json config(const TrainingJob& job) {
                  {"patience", job.fit.patience},
                  {"seed", m.seed},
                  {"format", std::string(data::name_of(job.data.format))},
-                 {"data", job.data.files},
-                 {"protocol", job.protocol}};
+                 {"data", job.data.files}};
   config["fields"] = m.schema.fields;
   config["dense_width"] = m.schema.dense_width;
   config["embedding_rows"] = m.schema.rows;
@@ -58,6 +57,7 @@ Json config(const TrainingJob& job) {
     config["workers"] = job.local.workers;
     config["ps_lanes"] = job.local.ps_lanes;
     config["worker_lanes"] = job.local.worker_lanes;
+    config["protocol"] = std::string(cluster::name_of(job.local.protocol));
   }
   return config;
 }

@@ -50,8 +50,11 @@ std::string format_tasks(const std::vector<train::TaskStats>& tasks, double seco
   std::vector<std::vector<std::string>> rows;
   for (const train::TaskStats& t : tasks) {
     const double rate = seconds > 0 ? static_cast<double>(t.rows) / seconds : 0;
-    rows.push_back({t.task, std::to_string(t.steps), base::human_count(static_cast<double>(t.rows)),
-                    base::human_count(rate), base::human_bytes(static_cast<double>(t.bytes_in)),
+    const bool has_rows = t.rows > 0;
+    rows.push_back({t.task, std::to_string(t.steps),
+                    has_rows ? base::human_count(static_cast<double>(t.rows)) : "-",
+                    has_rows ? base::human_count(rate) : "-",
+                    base::human_bytes(static_cast<double>(t.bytes_in)),
                     base::human_bytes(static_cast<double>(t.bytes_out)),
                     fmt::format("{:.1f}", t.compute_s), fmt::format("{:.1f}", t.wait_s),
                     fmt::format("{:.1f}", t.data_wait_s)});
@@ -59,7 +62,7 @@ std::string format_tasks(const std::vector<train::TaskStats>& tasks, double seco
   return format_table({"task", "steps", "samples", "samples/s", "received", "sent", "compute s",
                        "wait s", "for data s"},
                       rows) +
-         "ps tasks: calls served as steps, embedding rows read and written as samples\n";
+         "ps tasks: calls served as steps\n";
 }
 
 std::string format_duration(double seconds) {

@@ -24,11 +24,10 @@ struct TrainingJob {
   app::LocalClusterOptions local;
   std::optional<cluster::ClusterSpec> remote;  ///< Running servers to use instead of local ones.
   security::SecurityOptions security;          ///< What those servers want.
-  std::string protocol = "star_server";
-  std::string json_path;    ///< "": none.
-  std::string losses_path;  ///< "": none. One loss per line, of worker 0.
-  std::string trace_path;   ///< "": none. Chrome's trace format, of the steps in `fit`.
-  bool quiet = false;       ///< No progress, no tables; results and errors only.
+  std::string json_path;                       ///< "": none.
+  std::string losses_path;                     ///< "": none. One loss per line, of worker 0.
+  std::string trace_path;  ///< "": none. Chrome's trace format, of the steps in `fit`.
+  bool quiet = false;      ///< No progress, no tables; results and errors only.
 };
 
 /// What came of it. Value type.

@@ -75,14 +75,7 @@ Result<const ir::OpSchema*> find_op(const ir::OpRegistry& registry, std::string_
                          base::join(near, ", "));
 }
 
-Status check_runs_alone(const ir::OpSchema& schema, const ir::AttrMap& attrs) {
-  const auto* variable = ir::find_attr<std::string>(attrs, "var");
-  if (schema.on_ps || variable != nullptr) {
-    return base::failed_precondition(
-        "{} works on variable '{}' of a cluster's parameter servers, which can be done in the "
-        "graph of a Model only; use sidereal.Variable for a value that lives in this process",
-        schema.name, variable != nullptr ? *variable : "?");
-  }
+Status check_runs_alone(const ir::OpSchema& schema) {
   for (const char* name : {"Placeholder", "Arg", "Ret"}) {
     if (schema.name == name) {
       return base::failed_precondition(
@@ -101,7 +94,7 @@ void Context::set_intra_op_threads(int threads) {
 
 Result<std::unique_ptr<Context::Entry>> Context::make_entry(const CallView& call,
                                                             std::string_view name) {
-  SR_RETURN_IF_ERROR(check_runs_alone(*call.schema, call.attrs));
+  SR_RETURN_IF_ERROR(check_runs_alone(*call.schema));
   auto entry = std::make_unique<Entry>();
   entry->key = key_of(call);
   ir::Graph graph;

@@ -66,7 +66,7 @@ class Context {
   /// again. `name` is for messages; `step` is what the kernel sees as the step's number, which
   /// random ops draw by.
   /// Errors name the op and the inputs' shapes: kInvalidArgument from inference or the kernel;
-  /// kFailedPrecondition for ops of clusters and graphs, which cannot run alone.
+  /// kFailedPrecondition for ops of graphs, which cannot run alone.
   Status run(const ir::OpSchema& schema, std::span<const Tensor* const> inputs,
              const ir::AttrMap& attrs, std::string_view name, uint64_t step,
              std::vector<Tensor>* outputs);
@@ -138,6 +138,6 @@ class Context {
 Result<const ir::OpSchema*> find_op(const ir::OpRegistry& registry, std::string_view op);
 
 /// kFailedPrecondition when `schema` is of an op that cannot run at once, saying what to use.
-Status check_runs_alone(const ir::OpSchema& schema, const ir::AttrMap& attrs);
+Status check_runs_alone(const ir::OpSchema& schema);
 
 }  // namespace sidereal::eager

@@ -56,12 +56,6 @@ TEST_F(EagerTest, errors_name_the_op_and_the_shapes) {
       "2 and 3 differ and neither is 1");
 }
 
-TEST_F(EagerTest, ops_of_clusters_are_refused) {
-  const auto read = run("ReadVariable", {}, {{"var", std::string("w")}});
-  EXPECT_EQ(read.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(base::message_of(read.status()).find("sidereal.Variable"), std::string::npos);
-}
-
 TEST_F(EagerTest, names_like_the_wanted_one_are_told) {
   const auto found = find_op(engine_.context().registry(), "matmul");
   EXPECT_EQ(base::message_of(found.status()),

@@ -14,7 +14,7 @@
 #include "sidereal/kernels/prepared_matmul.h"
 #include "sidereal/kernels/thread.h"
 #include "sidereal/ops/ops.h"
-#include "sidereal/partition/pull_push.h"
+#include "sidereal/partition/by_device.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/ports/ports.h"
 #include "sidereal/program/compile.h"
@@ -75,8 +75,8 @@ Status check_local(const ir::Graph& graph, const ir::OpRegistry& registry) {
   for (const Node& node : graph.nodes()) {
     const ir::OpSchema* schema = registry.find(node.op);
     if (schema == nullptr || node.op == "Placeholder") continue;
-    SR_RETURN_IF_ERROR(base::with_context(check_runs_alone(*schema, node.attrs),
-                                          fmt::format("{} '{}'", node.op, node.name)));
+    SR_RETURN_IF_ERROR(
+        base::with_context(check_runs_alone(*schema), fmt::format("{} '{}'", node.op, node.name)));
   }
   return {};
 }
@@ -255,18 +255,16 @@ Status LocalFunction::compile(Engine& engine) {
   const auto evaluate = [&](const Node& node, const std::vector<Tensor>& inputs) {
     return exec::run_one_op(node, inputs, context.kernels());
   };
-  SR_ASSIGN_OR_RETURN(
-      const passes::Plan plan,
-      passes::run_passes(def_.graph, def_.outputs, def_.targets, {}, context.registry(),
-                         {.evaluate = evaluate, .compute_dtype = compute_dtype()}));
-  SR_ASSIGN_OR_RETURN(
-      const partition::PartitionedGraph parts,
-      partition::pull_push_by_layers(plan.graph, plan.fetches, plan.targets, context.registry()));
-  SR_ASSIGN_OR_RETURN(program::CompiledStep step, program::compile(parts));
+  SR_ASSIGN_OR_RETURN(passes::StepGraph step,
+                      passes::run_passes(def_.graph, def_.outputs, def_.targets, context.registry(),
+                                         {.evaluate = evaluate, .compute_dtype = compute_dtype()}));
+  SR_ASSIGN_OR_RETURN(program::Program program, program::compile(partition::undivided(
+                                                    std::move(step.graph), std::move(step.fetches),
+                                                    std::move(step.targets))));
   auto compiled = std::make_unique<Compiled>();
   SR_ASSIGN_OR_RETURN(
       compiled->bound,
-      exec::BoundProgram::bind(std::move(step.worker), context.kernels(), context.environment()));
+      exec::BoundProgram::bind(std::move(program), context.kernels(), context.environment()));
   for (const std::string& name : compiled->bound->program().feed_names) {
     size_t index = def_.inputs.size();
     for (size_t i = 0; i < def_.inputs.size(); ++i) {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "sidereal/autodiff/autodiff.h"
-#include "sidereal/exec/testing/lanes.h"
+#include "sidereal/exec/testing/one_program.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/passes/pipeline.h"
 

@@ -11,13 +11,13 @@ namespace {
 
 using ir::Tensor;
 
-std::vector<Tensor> run(const ControlModel& made, const reference::Values& feeds, Dice* dice) {
+std::vector<Tensor> run(const ControlModel& made, const reference::Values& feeds) {
   const Status verified = ir::verify(made.graph, test_registry());
   EXPECT_TRUE(verified.ok()) << base::message_of(verified);
-  const auto step = compile_for_test(made.graph, made.fetches, {}, {});
+  const auto step = compile_for_test(made.graph, made.fetches, {});
   EXPECT_TRUE(step.ok()) << base::message_of(step.status());
   if (!step.ok()) return {};
-  auto decoded = program::decode(program::encode(step->compiled.worker));
+  auto decoded = program::decode(program::encode(*step));
   EXPECT_TRUE(decoded.ok()) << base::message_of(decoded.status());
   if (!decoded.ok()) return {};
   BufferPool pool(size_t{1} << 30);
@@ -27,7 +27,7 @@ std::vector<Tensor> run(const ControlModel& made, const reference::Values& feeds
   Step running(bound->get(), &pool, nullptr);
   std::vector<Tensor> out;
   for (uint64_t id = 1; id <= 2; ++id) {
-    const auto got = run_step(&running, (*bound)->program(), feeds, id, nullptr, dice);
+    const auto got = run_step(&running, (*bound)->program(), feeds, id);
     EXPECT_TRUE(got.ok()) << base::message_of(got.status());
     if (got.ok()) out = *got;
   }
@@ -43,8 +43,8 @@ void compare(uint32_t first, uint32_t count, int depth, bool second) {
     const reference::Values feeds = control_feeds(dice);
     const ControlModel nested = make_control(*piece, false, second);
     most_functions = std::max(most_functions, nested.graph.functions().size());
-    const auto got = run(nested, feeds, &dice);
-    const auto want = run(make_control(*piece, true, second), feeds, &dice);
+    const auto got = run(nested, feeds);
+    const auto want = run(make_control(*piece, true, second), feeds);
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < got.size(); ++i) {
       SCOPED_TRACE(fmt::format("fetch {}", i));

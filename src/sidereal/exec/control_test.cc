@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "sidereal/autodiff/autodiff.h"
-#include "sidereal/exec/testing/lanes.h"
+#include "sidereal/exec/testing/one_program.h"
 #include "sidereal/ops/control.h"
 #include "sidereal/ops/ops.h"
 
@@ -54,9 +54,8 @@ class ControlTest : public testing::Test {
 
   Status build(const Outputs& fetches) {
     SR_RETURN_IF_ERROR(b_.status());
-    SR_ASSIGN_OR_RETURN(TestStep made, compile_for_test(graph_, fetches, {}, {}));
-    SR_ASSIGN_OR_RETURN(program::Program program,
-                        program::decode(program::encode(made.compiled.worker)));
+    SR_ASSIGN_OR_RETURN(const program::Program made, compile_for_test(graph_, fetches, {}));
+    SR_ASSIGN_OR_RETURN(program::Program program, program::decode(program::encode(made)));
     SR_ASSIGN_OR_RETURN(bound_, BoundProgram::bind(std::move(program), all_kernels(), {}));
     step_ = std::make_unique<Step>(bound_.get(), &pool_, nullptr);
     step_->set_stop_signal(&stop_);
@@ -64,8 +63,7 @@ class ControlTest : public testing::Test {
   }
 
   Result<std::vector<Tensor>> again() {
-    Dice dice(1);
-    return run_step(step_.get(), bound_->program(), feeds_, ++id_, nullptr, &dice);
+    return run_step(step_.get(), bound_->program(), feeds_, ++id_);
   }
 
   std::vector<Tensor> run(const Outputs& fetches) {
@@ -278,13 +276,12 @@ TEST_F(ControlTest, AStepStopsInTheMiddleOfALoopAndRunsAgain) {
   RaisingExchange exchange(&stop_, 1000);
   Step step(bound_.get(), &pool_, &exchange);
   step.set_stop_signal(&stop_);
-  Dice dice(1);
-  const auto stopped = run_step(&step, bound_->program(), feeds_, 1, nullptr, &dice);
+  const auto stopped = run_step(&step, bound_->program(), feeds_, 1);
   EXPECT_EQ(stopped.status().code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(base::message_of(stopped.status()), HasSubstr("the deadline of the step has passed"));
   EXPECT_THAT(base::message_of(stopped.status()), HasSubstr("While 'loop', iteration"));
   // Raised still: nothing runs at all.
-  EXPECT_FALSE(run_step(&step, bound_->program(), feeds_, 2, nullptr, &dice).ok());
+  EXPECT_FALSE(run_step(&step, bound_->program(), feeds_, 2).ok());
 }
 
 TEST_F(ControlTest, ACancelledStepSaysSo) {

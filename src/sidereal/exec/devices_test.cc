@@ -21,16 +21,15 @@ const std::vector<std::string> kDevices = {"/job:ps/task:0", "/job:ps/task:1",
                                            "/job:worker/task:0"};
 
 std::vector<Tensor> run(const ControlModel& model, const reference::Values& feeds, bool fuse) {
-  const auto step = compile_for_test(model.graph, model.fetches, {}, {}, fuse);
+  const auto step = compile_for_test(model.graph, model.fetches, {}, fuse);
   EXPECT_TRUE(step.ok()) << step.status();
   if (!step.ok()) return {};
   BufferPool pool(size_t{1} << 30);
-  const auto bound = BoundProgram::bind(step->compiled.worker, all_kernels(), {});
+  const auto bound = BoundProgram::bind(*step, all_kernels(), {});
   EXPECT_TRUE(bound.ok()) << bound.status();
   if (!bound.ok()) return {};
   Step running(bound->get(), &pool, nullptr);
-  Dice dice(1);
-  const auto got = run_step(&running, (*bound)->program(), feeds, 1, nullptr, &dice);
+  const auto got = run_step(&running, (*bound)->program(), feeds, 1);
   EXPECT_TRUE(got.ok()) << got.status();
   std::vector<Tensor> out;
   if (got.ok()) {
@@ -58,7 +57,7 @@ TEST(Devices, PassesOverRandomGraphsKeepValuesAndDevices) {
     expect_same(run(model, feeds, true), want);
 
     const auto plan =
-        passes::run_passes(model.graph, model.fetches, {}, {}, test_registry(), {.fuse = true});
+        passes::run_passes(model.graph, model.fetches, {}, test_registry(), {.fuse = true});
     ASSERT_TRUE(plan.ok()) << plan.status();
     std::map<std::string, std::set<std::string>> before;
     std::map<std::string, std::set<std::string>> after;
@@ -105,7 +104,7 @@ TEST(Devices, NodesOfDifferentDevicesAreNeverMadeOne) {
       graph.mutable_node(NodeId(twin.node.value)).device = "/job:ps/task:1";
       graph.mutable_node(graph.node(twin.node).inputs[0].node).device = "/job:ps/task:2";
     }
-    const auto plan = passes::run_passes(graph, {a, twin}, {}, {}, test_registry());
+    const auto plan = passes::run_passes(graph, {a, twin}, {}, test_registry());
     ASSERT_TRUE(plan.ok()) << plan.status();
     std::multiset<std::string> ops;
     for (const Node& node : plan->graph.nodes()) ops.insert(node.op);
@@ -121,13 +120,13 @@ TEST(Devices, NotesAreForThePlanAndNotForPrograms) {
   const Output x = ops::placeholder(b, "x", DType::kFloat32, {2});
   const Output y = b.add("Tanh", {x}, {{"_class", std::vector<std::string>{"loc:@x"}}}, "y");
   ASSERT_TRUE(b.status().ok()) << b.status();
-  const auto plan = passes::run_passes(graph, {y}, {}, {}, test_registry());
+  const auto plan = passes::run_passes(graph, {y}, {}, test_registry());
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_TRUE(plan->graph.find("y")->attrs.contains("_class"));
-  const auto step = compile_for_test(graph, {y}, {}, {});
+  const auto step = compile_for_test(graph, {y}, {});
   ASSERT_TRUE(step.ok()) << step.status();
-  ASSERT_EQ(step->compiled.worker.instructions.size(), 1U);
-  EXPECT_TRUE(step->compiled.worker.instructions[0].attrs.empty());
+  ASSERT_EQ(step->instructions.size(), 1U);
+  EXPECT_TRUE(step->instructions[0].attrs.empty());
 }
 
 }  // namespace

@@ -525,15 +525,14 @@ void Step::note(const Instruction& instruction) {
   const program::CallSpec& call = bound_->program().calls[instruction.call];
   const PendingCall& pending = *pending_[instruction.call];
   event.call = bound_->first_call() + instruction.call;
-  event.location = call.location;
   event.sent_ns = pending.sent_ns;
   if (instruction.kind == InstructionKind::kCallStart) {
     event.kind = Kind::kSend;
-    trace_->record(event, instruction, call.feeds, {}, slots_);
+    trace_->record(event, instruction, call.feeds, {}, slots_, call.device);
   } else {
     event.kind = Kind::kWait;
     event.answered_ns = pending.answered_ns;
-    trace_->record(event, instruction, {}, call.fetches, slots_);
+    trace_->record(event, instruction, {}, call.fetches, slots_, call.device);
   }
 }
 

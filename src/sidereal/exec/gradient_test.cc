@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "sidereal/autodiff/autodiff.h"
-#include "sidereal/exec/testing/lanes.h"
+#include "sidereal/exec/testing/one_program.h"
 #include "sidereal/ops/ops.h"
 
 // Whole models in float64, differentiated, compiled and run as in a job, against differences of
@@ -125,17 +125,16 @@ Output pieces(Maker& m) {
 class Runner {
  public:
   Runner(Maker& m, const std::vector<Output>& fetches) {
-    auto step = compile_for_test(m.graph, fetches, {}, {{1}});
+    auto step = compile_for_test(m.graph, fetches, {});
     EXPECT_TRUE(step.ok()) << step.status();
-    program_ = std::move(step->compiled.worker);
+    program_ = *std::move(step);
     auto bound = BoundProgram::bind(program_, all_kernels(), {});
     EXPECT_TRUE(bound.ok()) << bound.status();
     bound_ = *std::move(bound);
     step_ = std::make_unique<Step>(bound_.get(), &pool_, nullptr);
   }
   std::vector<Tensor> operator()(const reference::Values& feeds) {
-    Dice dice(1);
-    auto out = run_step(step_.get(), program_, feeds, kStepId, nullptr, &dice);
+    auto out = run_step(step_.get(), program_, feeds, kStepId);
     EXPECT_TRUE(out.ok()) << out.status();
     return *std::move(out);
   }

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "sidereal/exec/one_op.h"
-#include "sidereal/exec/testing/lanes.h"
+#include "sidereal/exec/testing/one_program.h"
 #include "sidereal/kernels/initializer.h"
 #include "sidereal/ops/ops.h"
 
@@ -22,7 +22,7 @@ constexpr const char* kKinds[] = {"zeros",  "constant",         "uniform",
 class InitialValue : public testing::Test {
  protected:
   /// The node of a variable 'w', made by the builder function.
-  ir::Node node(const ir::InitializerDef& how, const Shape& shape, int64_t part = 0,
+  ir::Node node(const ops::Initializer& how, const Shape& shape, int64_t part = 0,
                 int64_t parts = 1) {
     ir::Graph graph;
     ir::Builder b(&graph, &test_registry());
@@ -40,7 +40,7 @@ class InitialValue : public testing::Test {
     return {t.data<const float>().begin(), t.data<const float>().end()};
   }
 
-  static kernels::Initializer initializer(const ir::InitializerDef& how) {
+  static kernels::Initializer initializer(const ops::Initializer& how) {
     return {.kind = *kernels::initializer_kind_from_name(how.kind),
             .a = static_cast<float>(how.a),
             .b = static_cast<float>(how.b),
@@ -52,7 +52,7 @@ class InitialValue : public testing::Test {
 TEST_F(InitialValue, is_that_of_the_initializer_for_the_whole_and_for_every_part) {
   const std::vector<Shape> shapes = {{}, {7}, {100'003, 1}, {4099, 16}, {5, 3, 2}, {0, 4}};
   for (const char* kind : kKinds) {
-    const ir::InitializerDef how{kind, 0.25, 1.5, ~uint64_t{0} - 4};
+    const ops::Initializer how{kind, 0.25, 1.5, ~uint64_t{0} - 4};
     for (const Shape& shape : shapes) {
       SCOPED_TRACE(fmt::format("{} {}", kind, shape.to_string()));
       std::vector<float> want(static_cast<size_t>(shape.num_elements()));

@@ -129,7 +129,6 @@ class Kernel {
 
 /// What kernels may use of where they run; nullptr is what that place has not. Borrowed.
 struct Environment {
-  ports::Parameters* parameters = nullptr;         ///< On a ps.
   resources::Manager* resources = nullptr;         ///< Where steps may wait for each other.
   ports::HostFunctions* host_functions = nullptr;  ///< In the process of the program.
 };

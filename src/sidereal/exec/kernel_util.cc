@@ -144,7 +144,6 @@ void register_kernels(KernelTable* table) {
   register_string_kernels(table);
   register_fused_kernels(table);
   register_concat_product_kernels(table);
-  register_state_kernels(table);
   register_array_kernels(table);
   register_sharding_kernels(table);
   register_custom_kernels(table);

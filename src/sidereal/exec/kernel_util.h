@@ -147,7 +147,6 @@ void register_random_kernels(KernelTable* table);
 void register_check_kernels(KernelTable* table);
 void register_fused_kernels(KernelTable* table);
 void register_concat_product_kernels(KernelTable* table);
-void register_state_kernels(KernelTable* table);
 void register_sharding_kernels(KernelTable* table);
 void register_custom_kernels(KernelTable* table);
 void register_resource_kernels(KernelTable* table);

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "sidereal/autodiff/autodiff.h"
-#include "sidereal/exec/testing/lanes.h"
+#include "sidereal/exec/testing/one_program.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/passes/pipeline.h"
 
@@ -187,10 +187,10 @@ TEST(LookupLayout, an_index_outside_its_table_is_named) {
   const Output dense = ops::placeholder(b, "dense", DType::kFloat32, {-1, 2});
   const Output rows = b.add("Gather", {t, i}, {{"axis", int64_t{0}}});
   const Output z = ops::concat(b, {dense, rows}, 1, "z");
-  const auto step = compile_for_test(graph, {z}, {}, {{1}});
+  const auto step = compile_for_test(graph, {z}, {});
   ASSERT_TRUE(step.ok()) << step.status();
-  EXPECT_EQ(ops_of(step->compiled.worker), std::set<std::string>{"GatherConcat"});
-  const auto bound = BoundProgram::bind(step->compiled.worker, all_kernels(), {});
+  EXPECT_EQ(ops_of(*step), std::set<std::string>{"GatherConcat"});
+  const auto bound = BoundProgram::bind(*step, all_kernels(), {});
   ASSERT_TRUE(bound.ok()) << bound.status();
   BufferPool pool(1 << 20);
   Step running(bound->get(), &pool, nullptr);
@@ -199,7 +199,7 @@ TEST(LookupLayout, an_index_outside_its_table_is_named) {
     const reference::Values feeds = {{"t", dice.tensor(DType::kFloat32, {5, 2}, -1, 1)},
                                      {"i", dice.tensor(DType::kInt32, {3}, highest, highest)},
                                      {"dense", dice.tensor(DType::kFloat32, {batch, 2}, -1, 1)}};
-    return run_step(&running, step->compiled.worker, feeds, 1, nullptr, &dice).status();
+    return run_step(&running, *step, feeds, 1).status();
   };
   EXPECT_TRUE(run(3, 4).ok());
   const Status outside = run(3, 5);

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "sidereal/autodiff/autodiff.h"
-#include "sidereal/exec/testing/lanes.h"
+#include "sidereal/exec/testing/one_program.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/passes/pipeline.h"
 
@@ -134,16 +134,16 @@ TEST(MixedPrecision, multiplies_stacks_of_bfloat16_as_float32_would_their_values
       const Output wide =
           ops::mat_mul(b, ops::cast(b, x, DType::kFloat32), ops::cast(b, y, DType::kFloat32));
       const Output z = ops::cast(b, b.add("MatMul", {x, y}, {{"out_type", out}}), DType::kFloat32);
-      const auto step = compile_for_test(graph, {z, wide}, {}, {{1}});
+      const auto step = compile_for_test(graph, {z, wide}, {});
       ASSERT_TRUE(step.ok()) << step.status();
       BufferPool pool(1 << 20);
-      const auto bound = BoundProgram::bind(step->compiled.worker, all_kernels(), {});
+      const auto bound = BoundProgram::bind(*step, all_kernels(), {});
       ASSERT_TRUE(bound.ok()) << bound.status();
       Step running(bound->get(), &pool, nullptr);
       Dice dice(3);
       const reference::Values feeds = {{"x", dice.tensor(DType::kFloat32, a_shape, -1, 1)},
                                        {"y", dice.tensor(DType::kFloat32, b_shape, -1, 1)}};
-      const auto got = run_step(&running, step->compiled.worker, feeds, 1, nullptr, &dice);
+      const auto got = run_step(&running, *step, feeds, 1);
       ASSERT_TRUE(got.ok()) << got.status();
       expect_close((*got)[0], (*got)[1], out == DType::kFloat32 ? 1e-6 : 1.0 / 256);
     }

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "sidereal/exec/executor.h"
-#include "sidereal/exec/testing/lanes.h"
+#include "sidereal/exec/testing/one_program.h"
 #include "sidereal/ir/component_specs.h"
 #include "sidereal/ir/function.h"
 #include "sidereal/ops/ops.h"

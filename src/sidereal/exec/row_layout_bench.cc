@@ -1,22 +1,26 @@
-// Rows of a variable of a session taken and updated by adagrad, in its two layouts, beside what the
-// lanes of fit() do (store::EmbeddingShard). One iteration is one step of a program of one op, with
-// fresh row numbers, which are distinct; items are rows.
+// Rows of a variable of a session taken and updated, in its two layouts, beside the same kernels on
+// bare memory. One iteration is one step of a program of one op with fresh row numbers, 26 fields x
+// 1024 drawn, which are distinct; items are rows.
 //   layout 0: weights and slots are arrays of their own; rows are gathered from the value that is
 //             read, and equal ids are looked for
 //   layout 1: weights and slots lie in one row
+//   skewed:   drawn with probability about 1 / rank, before equal ones are left out
 #include <benchmark/benchmark.h>
 
+#include <array>
+#include <cmath>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "sidereal/base/check.h"
 #include "sidereal/exec/executor.h"
 #include "sidereal/exec/one_op.h"
+#include "sidereal/kernels/optimizer.h"
 #include "sidereal/kernels/sparse.h"
 #include "sidereal/kernels/thread.h"
 #include "sidereal/resources/variable.h"
-#include "sidereal/store/embedding_shard.h"
 
 namespace sidereal::exec {
 namespace {
@@ -27,14 +31,23 @@ using tensor::Tensor;
 
 constexpr int64_t kIds = 26 * 1024;
 constexpr int kBatches = 32;
+constexpr float kRate = 0.1F;
+/// Rules with as many slots as their place says.
+constexpr std::array<const char*, 3> kRules = {"sgd", "adagrad", "adam"};
+constexpr std::array<const char*, 3> kNames = {"w", "slot", "slot2"};
 
-std::vector<Tensor> draw_batches(int64_t rows) {
+std::vector<Tensor> draw_batches(int64_t rows, bool skewed) {
   std::vector<Tensor> batches;
   for (int b = 0; b < kBatches; ++b) {
     std::mt19937_64 rng(static_cast<uint64_t>(b));
-    std::uniform_int_distribution<int64_t> any(0, rows - 1);
+    std::uniform_real_distribution<double> unit(0.0, 1.0);
+    const auto count = static_cast<double>(rows);
     std::vector<int64_t> ids(kIds);
-    for (int64_t& id : ids) id = any(rng);
+    for (int64_t& id : ids) {
+      const double u = unit(rng);
+      const auto rank = static_cast<uint64_t>(skewed ? std::pow(count, u) - 1.0 : u * count);
+      id = static_cast<int64_t>(rank * 2654435761U % static_cast<uint64_t>(rows));
+    }
     kernels::UniqueScratch scratch;
     std::vector<int64_t> distinct(kIds);
     std::vector<int32_t> inverse(kIds);
@@ -44,13 +57,25 @@ std::vector<Tensor> draw_batches(int64_t rows) {
   return batches;
 }
 
-/// A table with an adagrad slot, of a session.
+/// For each batch as many rows of gradients.
+std::vector<Tensor> gradients_of(const std::vector<Tensor>& batches, int64_t dim) {
+  std::vector<Tensor> out;
+  for (const Tensor& ids : batches) {
+    out.push_back(Tensor::empty(DType::kFloat32, Shape{ids.num_elements(), dim}));
+    for (float& x : out.back().data<float>()) x = 1e-3F;
+  }
+  return out;
+}
+
+/// A table of a session with the slots of a rule.
 class Table {
  public:
-  Table(int64_t rows, int64_t dim, bool in_rows) : rows_(rows), dim_(dim) {
+  Table(int64_t rows, int64_t dim, int slots, bool in_rows)
+      : rows_(rows), dim_(dim), slots_(slots) {
     register_kernels(&kernels_);
     environment_.resources = &manager_;
-    for (const char* name : {"w", "slot"}) {
+    for (int i = 0; i <= slots_; ++i) {
+      const char* const name = kNames[static_cast<size_t>(i)];
       const auto made = *manager_.find_or_create<resources::Variable>(
           name, [name] { return *resources::Variable::make({.name = name}); });
       Tensor value = Tensor::empty(DType::kFloat32, Shape{rows, dim});
@@ -58,7 +83,11 @@ class Table {
       SR_CHECK(made->assign(value).ok());
     }
     // A table that was updated without slots gets none later.
-    update(in_rows ? "adagrad" : "sgd");
+    const Tensor ids = Tensor::of<int64_t>(Shape{1}, {0});
+    const Tensor grads = Tensor::zeros(DType::kFloat32, Shape{1, dim});
+    const int used = in_rows ? slots_ : 0;
+    Op op = updates(used, true);
+    run(op, update_inputs(used, ids, grads));
   }
 
   /// A program of one op: its kernels keep what they need between steps.
@@ -102,23 +131,22 @@ class Table {
     }
     return bind(std::move(program));
   }
-  Op updates(const std::string& kind, bool distinct) {
+  Op updates(int slots, bool distinct) {
     std::vector<ir::TensorSpec> inputs = {{DType::kString, {}},
                                           {DType::kInt64, {-1}},
                                           {DType::kFloat32, {-1, dim_}},
                                           {DType::kFloat64, {}},
                                           {DType::kFloat32, {}}};
-    if (kind != "sgd") inputs.push_back({DType::kString, {}});
+    for (int i = 0; i < slots; ++i) inputs.push_back({DType::kString, {}});
+    const std::string kind = kRules[static_cast<size_t>(slots)];
     return bind(one_op_program(node("VariableUpdateRows", {{"kind", kind}, {"distinct", distinct}}),
                                inputs));
   }
-  void update(const std::string& kind) {
-    Op op = updates(kind, true);
-    std::vector<Tensor> inputs = {handle("w"), Tensor::of<int64_t>(Shape{1}, {0}),
-                                  Tensor::zeros(DType::kFloat32, Shape{1, dim_}),
-                                  Tensor::scalar(1.0), Tensor::scalar(0.1F)};
-    if (kind != "sgd") inputs.push_back(handle("slot"));
-    run(op, inputs);
+  static std::vector<Tensor> update_inputs(int slots, const Tensor& ids, const Tensor& grads) {
+    std::vector<Tensor> out = {handle(kNames[0]), ids, grads, Tensor::scalar(1.0),
+                               Tensor::scalar(kRate)};
+    for (int i = 1; i <= slots; ++i) out.push_back(handle(kNames[static_cast<size_t>(i)]));
+    return out;
   }
   static Tensor handle(const char* name) {
     return Tensor::strings(Shape(), std::vector<std::string>{name});
@@ -136,6 +164,7 @@ class Table {
  private:
   int64_t rows_;
   int64_t dim_;
+  int slots_;
   KernelTable kernels_;
   resources::Manager manager_;
   Environment environment_;
@@ -144,10 +173,10 @@ class Table {
 
 void gather(benchmark::State& state) {
   kernels::prepare_thread();
-  Table table(state.range(0), state.range(1), state.range(2) != 0);
+  Table table(state.range(0), state.range(1), 1, state.range(2) != 0);
   Table::Op op = table.gather(state.range(2) == 0);
-  const std::vector<Tensor> batches = draw_batches(state.range(0));
-  const Tensor handle = Table::handle("w");
+  const std::vector<Tensor> batches = draw_batches(state.range(0), state.range(3) != 0);
+  const Tensor handle = Table::handle(kNames[0]);
   size_t at = 0;
   int64_t rows = 0;
   for (auto _ : state) {
@@ -160,86 +189,101 @@ void gather(benchmark::State& state) {
 
 void update(benchmark::State& state) {
   kernels::prepare_thread();
-  Table table(state.range(0), state.range(1), state.range(2) != 0);
-  Table::Op op = table.updates("adagrad", state.range(2) != 0);
-  const std::vector<Tensor> batches = draw_batches(state.range(0));
-  const Tensor handle = Table::handle("w");
-  const Tensor slot = Table::handle("slot");
-  const Tensor step = Tensor::scalar(1.0);
-  const Tensor rate = Tensor::scalar(0.1F);
-  std::vector<Tensor> grads;
-  for (const Tensor& ids : batches) {
-    grads.push_back(Tensor::empty(DType::kFloat32, Shape{ids.num_elements(), state.range(1)}));
-    for (float& x : grads.back().data<float>()) x = 1e-3F;
-  }
+  const auto slots = static_cast<int>(state.range(4));
+  const bool in_rows = state.range(2) != 0;
+  Table table(state.range(0), state.range(1), slots, in_rows);
+  Table::Op op = table.updates(slots, in_rows);
+  const std::vector<Tensor> batches = draw_batches(state.range(0), state.range(3) != 0);
+  const std::vector<Tensor> grads = gradients_of(batches, state.range(1));
+  std::vector<Tensor> inputs = Table::update_inputs(slots, batches[0], grads[0]);
   size_t at = 0;
   int64_t rows = 0;
   for (auto _ : state) {
     const size_t batch = at++ % kBatches;
-    Table::run(op, {handle, batches[batch], grads[batch], step, rate, slot});
+    inputs[1] = batches[batch];
+    inputs[2] = grads[batch];
+    Table::run(op, inputs);
     rows += batches[batch].num_elements();
   }
   state.SetItemsProcessed(rows);
 }
 
-std::unique_ptr<store::EmbeddingShard> make_shard(int64_t rows, int64_t dim) {
-  store::EmbeddingOptions options;
-  options.name = "table";
-  options.layout = kernels::ShardLayout(rows, 1, 1);
-  options.dim = dim;
-  options.rule = kernels::UpdateRule::of("adagrad", {{"learning_rate", 0.1}});
-  options.initializer = {kernels::Initializer::Kind::kUniform, -0.01F, 0.01F, 7, 1};
-  auto made = store::EmbeddingShard::create(std::move(options));
-  SR_CHECK(made.ok());
-  return std::move(made).value();
+/// Memory for rows of weights and an adagrad slot, as layout 1 has it for 16 and 64 weights.
+Tensor bare_rows(int64_t rows, int64_t dim) {
+  Tensor out = Tensor::empty(DType::kFloat32, Shape{rows, 2 * dim});
+  for (float& x : out.data<float>()) x = 0.1F;
+  return out;
 }
 
-void shard_gather(benchmark::State& state) {
+void bare_gather(benchmark::State& state) {
   kernels::prepare_thread();
-  const auto shard = make_shard(state.range(0), state.range(1));
-  const std::vector<Tensor> batches = draw_batches(state.range(0));
-  std::vector<float> out(static_cast<size_t>(kIds * state.range(1)));
+  const int64_t dim = state.range(1);
+  const Tensor table = bare_rows(state.range(0), dim);
+  const float* const from = table.data<const float>().data();
+  const std::vector<Tensor> batches = draw_batches(state.range(0), state.range(3) != 0);
+  std::vector<float> out(static_cast<size_t>(kIds * dim));
   size_t at = 0;
   int64_t rows = 0;
   for (auto _ : state) {
     const Tensor& ids = batches[at++ % kBatches];
-    SR_CHECK(shard->gather(ids.data<const int64_t>(), out.data()).ok());
+    kernels::gather_rows(from, 2 * dim, ids.data<const int64_t>(), dim, out.data());
     benchmark::ClobberMemory();
     rows += ids.num_elements();
   }
   state.SetItemsProcessed(rows);
 }
 
-void shard_apply(benchmark::State& state) {
+void bare_update(benchmark::State& state) {
   kernels::prepare_thread();
-  const auto shard = make_shard(state.range(0), state.range(1));
-  const std::vector<Tensor> batches = draw_batches(state.range(0));
-  std::vector<Tensor> grads;
-  for (const Tensor& ids : batches) {
-    grads.push_back(Tensor::empty(DType::kFloat32, Shape{ids.num_elements(), state.range(1)}));
-    for (float& x : grads.back().data<float>()) x = 1e-3F;
-  }
+  const int64_t dim = state.range(1);
+  Tensor table = bare_rows(state.range(0), dim);
+  const kernels::UpdateRule rule = kernels::UpdateRule::of("adagrad", {});
+  const kernels::RuleStep step = {.rule = &rule, .learning_rate = kRate};
+  const auto arrays = kernels::arrays_of_rows(rule, table.data<float>().data(), 2 * dim, dim);
+  const std::vector<Tensor> batches = draw_batches(state.range(0), state.range(3) != 0);
+  const std::vector<Tensor> grads = gradients_of(batches, dim);
   size_t at = 0;
   int64_t rows = 0;
   for (auto _ : state) {
     const size_t batch = at++ % kBatches;
-    SR_CHECK(
-        shard->apply(batches[batch].data<const int64_t>(), grads[batch].data<const float>().data())
-            .ok());
+    kernels::apply_rows<float>(step, arrays, batches[batch].data<const int64_t>(),
+                               {.data = grads[batch].data<const float>().data()}, dim);
     rows += batches[batch].num_elements();
   }
   state.SetItemsProcessed(rows);
 }
 
-void tables(benchmark::internal::Benchmark* bench) {
-  for (const int64_t rows : {1'000'000, 4'000'000}) {
-    for (const int64_t layout : {0, 1}) bench->Args({rows, 16, layout});
+using Cases = std::vector<std::vector<int64_t>>;
+/// Rows, dim, layout, skewed.
+Cases cases(bool bare) {
+  Cases out;
+  for (const int64_t layout : {0, 1}) {
+    if (bare && layout == 0) continue;
+    out.push_back({1'000'000, 16, layout, 0});
+    out.push_back({4'000'000, 16, layout, 0});
+    out.push_back({4'000'000, 16, layout, 1});
+    out.push_back({1'000'000, 64, layout, 0});
+    out.push_back({4'000'000, 1, layout, 0});
   }
+  return out;
 }
-BENCHMARK(gather)->ArgNames({"rows", "dim", "layout"})->Apply(tables);
-BENCHMARK(shard_gather)->ArgNames({"rows", "dim"})->Args({1'000'000, 16})->Args({4'000'000, 16});
-BENCHMARK(update)->ArgNames({"rows", "dim", "layout"})->Apply(tables);
-BENCHMARK(shard_apply)->ArgNames({"rows", "dim"})->Args({1'000'000, 16})->Args({4'000'000, 16});
+void of_layouts(benchmark::internal::Benchmark* bench) {
+  for (const auto& one : cases(false)) bench->Args(one);
+}
+void of_bare(benchmark::internal::Benchmark* bench) {
+  for (const auto& one : cases(true)) bench->Args(one);
+}
+void of_rules(benchmark::internal::Benchmark* bench) {
+  for (std::vector<int64_t> one : cases(false)) {
+    one.push_back(1);
+    bench->Args(one);
+  }
+  bench->Args({4'000'000, 16, 0, 0, 0})->Args({4'000'000, 16, 1, 0, 2});
+}
+BENCHMARK(gather)->ArgNames({"rows", "dim", "layout", "skewed"})->Apply(of_layouts);
+BENCHMARK(bare_gather)->ArgNames({"rows", "dim", "layout", "skewed"})->Apply(of_bare);
+BENCHMARK(update)->ArgNames({"rows", "dim", "layout", "skewed", "slots"})->Apply(of_rules);
+BENCHMARK(bare_update)->ArgNames({"rows", "dim", "layout", "skewed"})->Apply(of_bare);
 
 }  // namespace
 }  // namespace sidereal::exec

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "sidereal/exec/executor.h"
-#include "sidereal/exec/testing/lanes.h"
+#include "sidereal/exec/testing/one_program.h"
 #include "sidereal/program/validate.h"
 
 namespace sidereal::exec {
@@ -49,7 +49,7 @@ class Writer {
     program.instructions.push_back(std::move(instruction));
   }
   int32_t declare_call(std::vector<int32_t> feeds, std::vector<int32_t> fetches) {
-    program.calls.push_back({{0, 0}, 1, std::move(feeds), std::move(fetches)});
+    program.calls.push_back({"/job:ps/task:0", 1, std::move(feeds), std::move(fetches)});
     return static_cast<int32_t>(program.calls.size()) - 1;
   }
   void start(int32_t call) { add(InstructionKind::kCallStart, call); }
@@ -88,11 +88,9 @@ std::unique_ptr<BoundProgram> bind(Program program, const KernelTable& table = a
 }
 
 /// The status a program ends with, bound and fed by `feeds`.
-Status outcome(Program program, const std::vector<Tensor>& feeds,
-               const KernelTable& table = all_kernels(), ports::Parameters* parameters = nullptr) {
+Status outcome(Program program, const std::vector<Tensor>& feeds) {
   SR_RETURN_IF_ERROR(program::validate(program));
-  SR_ASSIGN_OR_RETURN(const auto bound,
-                      BoundProgram::bind(std::move(program), table, {.parameters = parameters}));
+  SR_ASSIGN_OR_RETURN(const auto bound, BoundProgram::bind(std::move(program), all_kernels(), {}));
   BufferPool pool(1 << 20);
   Step step(bound.get(), &pool, nullptr);
   step.begin(1);
@@ -406,33 +404,6 @@ TEST(Bind, an_unknown_op_is_named) {
   EXPECT_THAT(base::message_of(bound.status()), HasSubstr("op Teleport of node 'my/Teleport'"));
 }
 
-TEST(Bind, variables_must_be_there_and_of_their_kind) {
-  reference::Values values = {{"bias", vec({1, 2})}, {"table", Tensor::zeros(kF32, {4, 2})}};
-  passes::Placement placement;
-  placement["bias"].variable = "bias";
-  placement["table"].shards = passes::split_rows(4, {{1}});
-  TestVariables variables(&values, &placement, 1);
-  const auto code = [&](const std::string& op, ir::AttrMap attrs, ports::Parameters* where) {
-    Writer w;
-    std::vector<int32_t> inputs;
-    if (op == "ShardGather") inputs = {w.feed("rows", DType::kInt64)};
-    w.fetch(w.op(op, inputs, std::move(attrs)));
-    return BoundProgram::bind(w.program, all_kernels(), {.parameters = where}).status().code();
-  };
-  const ir::AttrMap bias = {{"var", std::string("bias")}};
-  const ir::AttrMap shard = {{"var", std::string("table")}, {"shard", int64_t{0}}};
-  const ir::AttrMap far = {{"var", std::string("table")}, {"shard", int64_t{1}}};
-  const ir::AttrMap dense_shard = {{"var", std::string("bias")}, {"shard", int64_t{-1}}};
-  EXPECT_EQ(code("ReadVariable", bias, &variables), StatusCode::kOk);
-  EXPECT_EQ(code("ShardGather", shard, &variables), StatusCode::kOk);
-  EXPECT_EQ(code("ReadVariable", bias, nullptr), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(code("ReadVariable", {{"var", std::string("nose")}}, &variables),
-            StatusCode::kNotFound);
-  EXPECT_EQ(code("ReadVariable", {{"var", int64_t{3}}}, &variables), StatusCode::kInvalidArgument);
-  EXPECT_EQ(code("ShardGather", far, &variables), StatusCode::kNotFound);
-  EXPECT_EQ(code("ShardGather", dense_shard, &variables), StatusCode::kInvalidArgument);
-}
-
 TEST(Kernels, ids_and_rows_that_are_not_there_are_out_of_range) {
   Writer route;
   const int32_t ids = route.feed("ids", DType::kInt64);
@@ -474,7 +445,7 @@ ir::AttrMap awkward_attrs(Dice* dice, const ir::OpSchema& schema) {
 }
 
 /// One instruction of `op` with senseless inputs, outputs and attributes: an error or a result.
-bool run_awkward(Dice* dice, const std::string& op, ports::Parameters* variables) {
+bool run_awkward(Dice* dice, const std::string& op) {
   const std::vector<DType> dtypes = {kF32, kF32, DType::kFloat64, DType::kInt64, DType::kInt32};
   const std::vector<Shape> shapes = {{}, {0}, {3}, {2, 3}, {3, 2}, {2, 3, 4}, {0, 3}, {1, 1, 1, 2}};
   const DType usual = dice->pick(dtypes);
@@ -497,22 +468,17 @@ bool run_awkward(Dice* dice, const std::string& op, ports::Parameters* variables
     w.op("Neg", {out});
     w.program.slots.back().dtype = w.program.slots[out].dtype;
   }
-  return outcome(w.program, feeds, all_kernels(), variables).ok();
+  return outcome(w.program, feeds).ok();
 }
 
 TEST(Kernels, turn_senseless_programs_into_an_error_or_a_result) {
-  reference::Values values = {{"bias", vec({1, 2, 3})}, {"table", Tensor::zeros(kF32, {7, 3})}};
-  passes::Placement placement;
-  placement["bias"].variable = "bias";
-  placement["table"].shards = passes::split_rows(7, {{1, 2}});
   int good = 0;
   for (const std::string& op : test_registry().names()) {
     if (all_kernels().find(op) == nullptr) continue;
     Dice dice(3);
     int good_of_op = 0;
     for (int i = 0; i < 3000; ++i) {
-      TestVariables variables(&values, &placement, 0.1F);
-      if (run_awkward(&dice, op, &variables)) ++good_of_op;
+      if (run_awkward(&dice, op)) ++good_of_op;
     }
     good += good_of_op;
     EXPECT_LT(good_of_op, 3000) << op;

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "sidereal/exec/one_op.h"
-#include "sidereal/exec/testing/lanes.h"
+#include "sidereal/exec/testing/one_program.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/tensor/strings.h"
@@ -50,7 +50,7 @@ TEST(Strings, expressions_of_constants_are_folded) {
   ASSERT_TRUE(b.status().ok()) << b.status();
   passes::PassOptions options;
   options.evaluate = run;
-  const auto plan = passes::run_passes(graph, {z}, {}, {}, test_registry(), options);
+  const auto plan = passes::run_passes(graph, {z}, {}, test_registry(), options);
   ASSERT_TRUE(plan.ok()) << plan.status();
   const ir::Node* folded = plan->graph.find("upper");
   ASSERT_NE(folded, nullptr);

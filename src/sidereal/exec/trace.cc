@@ -20,10 +20,9 @@ struct Trace::Header {
   int64_t sent_ns;
   int64_t answered_ns;
   int32_t call;
-  int32_t task;
-  int32_t lane;
   uint32_t op_bytes;
   uint32_t name_bytes;
+  uint32_t device_bytes;
   uint32_t inputs;
   uint32_t outputs;
 };
@@ -126,9 +125,9 @@ void Trace::append_values(const std::vector<int32_t>& which, const std::vector<T
 
 void Trace::record(const TraceEvent& times, const program::Instruction& instruction,
                    const std::vector<int32_t>& inputs, const std::vector<int32_t>& outputs,
-                   const std::vector<Tensor>& slots) {
+                   const std::vector<Tensor>& slots, std::string_view device) {
   const size_t bytes = sizeof(Header) + instruction.op.size() + instruction.name.size() +
-                       bytes_of(inputs, slots) + bytes_of(outputs, slots);
+                       device.size() + bytes_of(inputs, slots) + bytes_of(outputs, slots);
   if (!reserve(bytes)) return;
   const Header header{times.kind,
                       times.track,
@@ -138,15 +137,15 @@ void Trace::record(const TraceEvent& times, const program::Instruction& instruct
                       times.sent_ns,
                       times.answered_ns,
                       times.call,
-                      times.location.task,
-                      times.location.lane,
                       static_cast<uint32_t>(instruction.op.size()),
                       static_cast<uint32_t>(instruction.name.size()),
+                      static_cast<uint32_t>(device.size()),
                       static_cast<uint32_t>(inputs.size()),
                       static_cast<uint32_t>(outputs.size())};
   append(&header, sizeof(header));
   append(instruction.op.data(), instruction.op.size());
   append(instruction.name.data(), instruction.name.size());
+  append(device.data(), device.size());
   append_values(inputs, slots);
   append_values(outputs, slots);
 }
@@ -180,9 +179,9 @@ std::vector<TraceEvent> Trace::events() const {
     event.sent_ns = header.sent_ns;
     event.answered_ns = header.answered_ns;
     event.call = header.call;
-    event.location = {header.task, header.lane};
     event.op = cursor.text(header.op_bytes);
     event.name = cursor.text(header.name_bytes);
+    event.device = cursor.text(header.device_bytes);
     event.inputs = cursor.values(header.inputs);
     event.outputs = cursor.values(header.outputs);
     out.push_back(std::move(event));

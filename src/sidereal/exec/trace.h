@@ -35,7 +35,7 @@ struct TraceEvent {
   int64_t sent_ns = 0;      ///< kWait: when the call started.
   int64_t answered_ns = 0;  ///< kWait: when its answer had come.
   int32_t call = -1;        ///< kSend, kWait: index of the call in its program.
-  ir::Location location;    ///< kSend, kWait: where the call goes.
+  std::string device;       ///< kSend, kWait: where the call goes.
   std::string op;           ///< kStep: what the owner calls it.
   std::string name;         ///< Of the node.
   std::vector<TraceValue> inputs;
@@ -54,10 +54,11 @@ class Trace {
   Trace(size_t bytes, Clock clock);
 
   [[nodiscard]] int64_t now() const { return clock_(); }
-  /// Writes an event down; for Step. Values are those of `slots`.
+  /// Writes an event down; for Step. Values are those of `slots`; of a call, `device` is where it
+  /// goes.
   void record(const TraceEvent& times, const program::Instruction& instruction,
               const std::vector<int32_t>& inputs, const std::vector<int32_t>& outputs,
-              const std::vector<tensor::Tensor>& slots);
+              const std::vector<tensor::Tensor>& slots, std::string_view device = {});
   /// Writes down that a whole step has run.
   void record_step(const TraceEvent& times, std::string_view label);
 

@@ -57,9 +57,9 @@ Shown shown_as(const TraceEvent& event) {
     case TraceEvent::Kind::kControl:
       return {event.op, "control"};
     case TraceEvent::Kind::kSend:
-      return {"send to " + ir::to_string(event.location), "send"};
+      return {"send to " + event.device, "send"};
     case TraceEvent::Kind::kWait:
-      return {"wait for " + ir::to_string(event.location), "wait"};
+      return {"wait for " + event.device, "wait"};
     case TraceEvent::Kind::kStep:
       break;
   }
@@ -96,11 +96,11 @@ std::string to_chrome(const std::vector<TraceEvent>& events, const ChromeOptions
         options.process, event.track, micros(event.begin_ns + options.offset_ns),
         micros(event.end_ns - event.begin_ns), quoted(shown.name), shown.category, args_of(event)));
     if (event.kind != TraceEvent::Kind::kWait) continue;
-    const std::string to = "call to " + ir::to_string(event.location);
+    const std::string to = quoted("call to " + event.device);
     const std::string id = fmt::format("{}.{}.{}", options.process, event.step, event.call);
     for (const bool begins : {true, false}) {
       lines.push_back(fmt::format(
-          R"({{"ph": "{}", "pid": {}, "tid": {}, "ts": {}, "name": "{}", "cat": "call", )"
+          R"({{"ph": "{}", "pid": {}, "tid": {}, "ts": {}, "name": {}, "cat": "call", )"
           R"("id": "{}", "args": {{}}}})",
           begins ? "b" : "e", options.process, event.track,
           micros((begins ? event.sent_ns : event.answered_ns) + options.offset_ns), to, id));

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "sidereal/exec/testing/lanes.h"
+#include "sidereal/exec/testing/one_program.h"
 #include "sidereal/ops/control.h"
 #include "sidereal/ops/ops.h"
 
@@ -62,7 +62,7 @@ Program calling_program() {
   p.feed_names = {"x"};
   p.fetches = {3};
   p.fetch_names = {"sum"};
-  p.calls = {{{1, 2}, 7, {0}, {2}}};
+  p.calls = {{"/job:ps/task:1", 7, {0}, {2}}};
   p.instructions.resize(4);
   p.instructions[0] = {InstructionKind::kCallStart, "", "call_0", {}, {}, {}, {}, 0, {}};
   p.instructions[1] = {InstructionKind::kCompute, "Neg", "neg", {}, {0}, {1}, {}, -1, {}};
@@ -102,23 +102,23 @@ TEST(Trace, TellsEveryInstructionOnceWithItsBytesAndShapes) {
   const Output w = ops::placeholder(b, "w", DType::kFloat32, {3, 5});
   const Output y = b.add("Softmax", {b.add("MatMul", {x, w}, {}, "product")}, {}, "y");
   ASSERT_TRUE(b.status().ok());
-  auto made = compile_for_test(graph, {y}, {}, {}, false);
+  auto made = compile_for_test(graph, {y}, {}, false);
   ASSERT_TRUE(made.ok());
-  auto bound = BoundProgram::bind(made->compiled.worker, all_kernels(), {});
+  auto bound = BoundProgram::bind(*made, all_kernels(), {});
   ASSERT_TRUE(bound.ok());
   BufferPool pool(kRoom);
   Step step(bound->get(), &pool, nullptr);
   Trace trace(kRoom, ticking());
   step.set_trace(&trace, 4, "predict");
   step.begin(17);
-  const std::vector<std::string>& names = made->compiled.worker.feed_names;
+  const std::vector<std::string>& names = made->feed_names;
   for (size_t i = 0; i < names.size(); ++i) {
     const Shape shape = names[i] == "x" ? Shape{2, 3} : Shape{3, 5};
     ASSERT_TRUE(step.feed(static_cast<int>(i), Tensor::zeros(DType::kFloat32, shape)).ok());
   }
   ASSERT_TRUE(step.advance().ok());
   const std::vector<TraceEvent> events = trace.events();
-  ASSERT_EQ(events.size(), made->compiled.worker.instructions.size() + 1);
+  ASSERT_EQ(events.size(), made->instructions.size() + 1);
   EXPECT_EQ(events[0].op, "MatMul");
   EXPECT_EQ(events[0].name, "product");
   EXPECT_EQ(events[0].track, 4);
@@ -155,7 +155,7 @@ TEST(Trace, TellsHowLongACallTookAndHowLongTheStepWaited) {
   const std::vector<TraceEvent> events = trace.events();
   ASSERT_EQ(events.size(), 5U);
   EXPECT_EQ(events[0].kind, Kind::kSend);
-  EXPECT_EQ(events[0].location, (ir::Location{1, 2}));
+  EXPECT_EQ(events[0].device, "/job:ps/task:1");
   EXPECT_EQ(events[0].inputs[0].bytes, 16U);
   EXPECT_EQ(events[1].op, "Neg");
   EXPECT_EQ(events[2].kind, Kind::kWait);
@@ -172,7 +172,7 @@ TEST(Trace, TellsHowLongACallTookAndHowLongTheStepWaited) {
   for (const json& event : file["traceEvents"]) {
     if (event.contains("cat")) categories.insert(event["cat"]);
     if (event.value("cat", "") == "wait") {
-      EXPECT_EQ(event["name"], "wait for ps:1/lane:2");
+      EXPECT_EQ(event["name"], "wait for /job:ps/task:1");
       EXPECT_DOUBLE_EQ(event["args"]["waited_us"].get<double>(), 0.68);
       EXPECT_DOUBLE_EQ(event["args"]["round_trip_us"].get<double>(), 0.48);
       EXPECT_EQ(event["args"]["output_bytes"], 16);
@@ -199,9 +199,9 @@ TEST(Trace, ShowsBodiesInsideOfTheirLoop) {
   const Output start = ops::placeholder(b, "start", DType::kInt32, {});
   const Output out{ops::while_loop(b, condition, step_body, {start}, {}, -1, "loop"), 0};
   ASSERT_TRUE(b.status().ok()) << base::message_of(b.status());
-  auto made = compile_for_test(graph, {out}, {}, {});
+  auto made = compile_for_test(graph, {out}, {});
   ASSERT_TRUE(made.ok());
-  auto bound = BoundProgram::bind(made->compiled.worker, all_kernels(), {});
+  auto bound = BoundProgram::bind(*made, all_kernels(), {});
   ASSERT_TRUE(bound.ok());
   BufferPool pool(kRoom);
   Step step(bound->get(), &pool, nullptr);

@@ -349,7 +349,10 @@ class UpdateRows final : public UpdateKernel {
     const bool is_distinct = inputs_.distinct && c.threads() == 1;
     Tensor room;
     const std::span<const int64_t> distinct =
-        is_distinct ? take_all(rows, sums) : sum_equal(c, rows, dim, sums, &room);
+        is_distinct ? rows : sum_equal(c, rows, dim, sums, &room);
+    const kernels::RowGradients<T> grads = is_distinct
+                                               ? take_all(sums, rows.size(), dim)
+                                               : kernels::RowGradients<T>{.rows = sums.of.data()};
     target.lay_out(c);
     const kernels::RuleArrays<T> table = changed<T>(target);
     if (dim == 0) return {};
@@ -358,20 +361,23 @@ class UpdateRows final : public UpdateKernel {
                  kernels::apply_rows<T>(
                      now(), table,
                      distinct.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
-                     {.rows = sums.of.data() + begin}, dim);
+                     grads.from(begin, dim), dim);
                });
     return {};
   }
 
-  /// Points sums.of at the gradients of `rows`, which are distinct.
+  /// The gradients of `n` distinct rows, where they are.
   template <class T>
-  static std::span<const int64_t> take_all(std::span<const int64_t> rows, Sums<T>& sums) {
-    sums.of.resize(std::max(sums.of.size(), rows.size()));
+  static kernels::RowGradients<T> take_all(Sums<T>& sums, size_t n, int64_t dim) {
+    if (sums.gradients.size() == 1 && sums.gradients[0].stride == dim) {
+      return {.data = sums.gradients[0].from};
+    }
+    sums.of.resize(std::max(sums.of.size(), n));
     const T** to = sums.of.data();
     for (const kernels::GradRows<T>& some : sums.gradients) {
       for (int64_t i = 0; i < some.count; ++i) *to++ = some.from + i * some.stride;
     }
-    return rows;
+    return {.rows = sums.of.data()};
   }
 
   /// Points sums.of at the sums of the gradients of equal rows, some of them in `room`. The

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "sidereal/exec/product.h"
-#include "sidereal/exec/testing/lanes.h"
+#include "sidereal/exec/testing/one_program.h"
 
 namespace sidereal::exec {
 namespace {

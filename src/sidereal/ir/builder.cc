@@ -75,16 +75,4 @@ NodeId Builder::add_node(std::string_view op, const std::vector<Output>& inputs,
   return graph_->append(std::move(node));
 }
 
-std::string Builder::variable(VariableDef def) {
-  if (!status_.ok()) return "";
-  def.name = prefix_ + def.name;
-  Status status = check_variable(def);
-  if (status.ok()) status = graph_->add_variable(def);
-  if (!status.ok()) {
-    fail(status);
-    return "";
-  }
-  return def.name;
-}
-
 }  // namespace sidereal::ir

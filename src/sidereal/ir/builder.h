@@ -23,10 +23,6 @@ class Builder {
   NodeId add_node(std::string_view op, const std::vector<Output>& inputs, AttrMap attrs = {},
                   const std::vector<NodeId>& control_inputs = {}, std::string_view name = {});
 
-  /// Declares a variable; its name gets the scope in front.
-  /// Returns the full name ("" after an error).
-  std::string variable(VariableDef def);
-
   /// Names made until the scope object dies start with `name`/.
   class Scope {
    public:
@@ -40,6 +36,10 @@ class Builder {
     std::string before_;
   };
   [[nodiscard]] Scope scope(std::string_view name) { return {this, name}; }
+  /// `name` as a node of the present scope gets it, if it is free.
+  [[nodiscard]] std::string full_name(std::string_view name) const {
+    return prefix_ + std::string(name);
+  }
 
   /// Records an error of the caller's own (kept only if it is the first).
   void fail(const Status& status);

@@ -11,7 +11,7 @@
 namespace sidereal::ir {
 namespace {
 
-/// Light enough for black text. The worker has the first one.
+/// Light enough for black text.
 constexpr std::array<std::string_view, 10> kColours = {"#dbe9f6", "#fde2c4", "#d5f0d3", "#f8d3d6",
                                                        "#e5dcf3", "#fff3b8", "#cdeeee", "#f6d5ec",
                                                        "#e6e2d3", "#d9dde8"};
@@ -30,15 +30,12 @@ std::string quoted(std::string_view text) {
   return out + '"';
 }
 
-/// As `device` where the user asked for one, else where the place pass put it.
-std::string device_of(const Node& node) {
-  if (!node.location.is_worker() || node.device.empty()) return to_string(node.location);
-  return node.device;
-}
+/// As the legend names where a node runs.
+std::string device_of(const Node& node) { return node.device.empty() ? "anywhere" : node.device; }
 
 /// What an attribute names that says more of a node than its op.
 std::string detail_of(const Node& node) {
-  for (const char* attr : {"var", "function", "body"}) {
+  for (const char* attr : {"shared_name", "function", "body"}) {
     const auto* value = find_attr<std::string>(node.attrs, attr);
     if (value != nullptr) return fmt::format("{} {}", attr, *value);
   }
@@ -65,11 +62,11 @@ class Writer {
   }
 
  private:
-  /// Devices get colours in the order of their names, the worker first.
+  /// Devices get colours in the order of their names, behind what may run anywhere.
   void collect(const Graph& graph) {
     std::set<std::string> devices;
     for (const Node& node : graph.nodes()) devices.insert(device_of(node));
-    colours_[to_string(Location())] = 0;
+    colours_[device_of({})] = 0;
     for (const std::string& device : devices) colours_.emplace(device, colours_.size());
     used_ = std::move(devices);
   }

@@ -16,8 +16,8 @@ struct DotOptions {
 
 /// The graph in the DOT language, for Graphviz: nodes with op, name and outputs, filled with the
 /// colour of the device they run on (a legend says which is which), edges with dtype and shape,
-/// control edges dashed. Variables are named by the nodes that use them. The same bytes for equal
-/// graphs. kInvalidArgument for a graph of more than `nodes_max` nodes.
+/// control edges dashed. Variables are named by the nodes that make their handles. The same bytes
+/// for equal graphs. kInvalidArgument for a graph of more than `nodes_max` nodes.
 Result<std::string> to_dot(const Graph& graph, const DotOptions& options = {});
 
 }  // namespace sidereal::ir

@@ -14,21 +14,21 @@ using ::testing::Not;
 Graph sample(const OpRegistry& registry) {
   Graph graph;
   Builder b(&graph, &registry);
-  b.variable({"w", DType::kFloat32, {2}, false, {}, {}});
   const Output x = b.add("Source", {}, {{"shape", Shape{-1, 3}}}, "in/x");
   const Output pair = b.add("Pair", {x, x}, {}, "pair");
-  const NodeId touch = b.add_node("Touch", {}, {{"var", std::string("w")}}, {pair.node}, "touch");
+  const NodeId touch =
+      b.add_node("Touch", {}, {{"shared_name", std::string("w")}}, {pair.node}, "touch");
   EXPECT_TRUE(b.status().ok());
-  graph.mutable_node(touch).location = {1, 0};
+  graph.mutable_node(touch).device = "/job:ps/task:1";
   return graph;
 }
 
-TEST(Dot, HasNodesWithOpNameAndVariableAndEdgesWithShapes) {
+TEST(Dot, HasNodesWithOpNameAndResourceAndEdgesWithShapes) {
   const OpRegistry registry = testing::registry();
   const auto dot = to_dot(sample(registry), {.title = "a \"title\""});
   ASSERT_TRUE(dot.ok());
   EXPECT_THAT(*dot, HasSubstr("label=\"Pair\\npair\""));
-  EXPECT_THAT(*dot, HasSubstr("label=\"Touch\\ntouch\\nvar w\""));
+  EXPECT_THAT(*dot, HasSubstr("label=\"Touch\\ntouch\\nshared_name w\""));
   EXPECT_THAT(*dot, HasSubstr("g0 -> g1 [label=\"float32[?,3]\"]"));
   EXPECT_THAT(*dot, HasSubstr("g1 -> g2 [style=dashed]"));
   EXPECT_THAT(*dot, HasSubstr("label=\"a \\\"title\\\"\""));
@@ -39,9 +39,9 @@ TEST(Dot, GivesEachDeviceAColourAndALegend) {
   Graph graph = sample(registry);
   const auto dot = to_dot(graph);
   ASSERT_TRUE(dot.ok());
-  EXPECT_THAT(*dot, HasSubstr("legend0 [label=\"worker\", fillcolor=\"#dbe9f6\"]"));
-  EXPECT_THAT(*dot, HasSubstr("legend1 [label=\"ps:1/lane:0\", fillcolor=\"#fde2c4\"]"));
-  graph.mutable_node(NodeId(2)).location = {};
+  EXPECT_THAT(*dot, HasSubstr("legend0 [label=\"anywhere\", fillcolor=\"#dbe9f6\"]"));
+  EXPECT_THAT(*dot, HasSubstr("legend1 [label=\"/job:ps/task:1\", fillcolor=\"#fde2c4\"]"));
+  graph.mutable_node(NodeId(2)).device = "";
   EXPECT_THAT(*to_dot(graph), Not(HasSubstr("legend")));
 }
 

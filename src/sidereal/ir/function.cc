@@ -73,9 +73,6 @@ class Inliner {
   Result<Inlined> run(const std::vector<Output>& inputs) {
     out_.inputs = inputs;
     out_.nodes.resize(function_.body().size());
-    for (const VariableDef& variable : function_.body().variables()) {
-      SR_RETURN_IF_ERROR(graph_.add_variable(variable));
-    }
     for (const Node& node : function_.body().nodes()) {
       if (node.op != kArgOp) SR_RETURN_IF_ERROR(copy(node));
     }
@@ -184,13 +181,11 @@ class Cutter {
     return {};
   }
 
-  /// Declares the variable and the functions that `node` names.
+  /// Holds the functions that `node` names.
   Status hold_what(const Node& node) {
     for (const auto& [attr, value] : node.attrs) {
       const auto* name = std::get_if<std::string>(&value);
       if (name == nullptr) continue;
-      const VariableDef* variable = attr == "var" ? graph_.find_variable(*name) : nullptr;
-      if (variable != nullptr) SR_RETURN_IF_ERROR(body_.add_variable(*variable));
       const FunctionPtr function = graph_.find_function(*name);
       if (function != nullptr) SR_RETURN_IF_ERROR(body_.add_function(*name, function));
     }

@@ -71,8 +71,7 @@ struct Inlined {
 
 /// Copies the body of `function` to the end of `graph` with `inputs` in the place of its Args.
 /// Names get `prefix` and are made unique; shapes are inferred again. Stateful nodes run after
-/// `after`. kInvalidArgument when the inputs do not fit, kAlreadyExists when a variable of the body
-/// is declared otherwise in `graph`.
+/// `after`. kInvalidArgument when the inputs do not fit.
 Result<Inlined> inline_function(const Function& function, const std::vector<Output>& inputs,
                                 const OpRegistry& registry, std::string_view prefix, Graph* graph,
                                 const std::vector<NodeId>& after = {});

@@ -9,11 +9,6 @@
 
 namespace sidereal::ir {
 
-std::string to_string(const Location& location) {
-  if (location.is_worker()) return "worker";
-  return fmt::format("ps:{}/lane:{}", location.task, location.lane);
-}
-
 std::string to_string(const TensorSpec& spec) {
   return std::string(tensor::name_of(spec.dtype)) + spec.shape.to_string();
 }
@@ -27,35 +22,9 @@ NodeId Graph::append(Node node) {
   return id;
 }
 
-Status Graph::add_variable(VariableDef def) {
-  if (const VariableDef* found = find_variable(def.name); found != nullptr) {
-    if (*found == def) return {};
-    return base::already_exists(
-        "variable '{}' is already declared with another dtype, shape, initializer or optimizer; "
-        "give the new one another name",
-        def.name);
-  }
-  variable_index_.try_emplace(def.name, variables_.size());
-  variables_.push_back(std::move(def));
-  return {};
-}
-
 const Node* Graph::find(std::string_view name) const {
   const auto it = by_name_.find(std::string(name));
   return it == by_name_.end() ? nullptr : &nodes_[it->second.value];
-}
-
-const VariableDef* Graph::find_variable(std::string_view name) const {
-  const auto it = variable_index_.find(std::string(name));
-  if (it != variable_index_.end() && it->second < variables_.size() &&
-      variables_[it->second].name == name) {
-    return &variables_[it->second];
-  }
-  // The index knows what add_variable() added; mutable_variables() may have changed that.
-  for (const VariableDef& variable : variables_) {
-    if (variable.name == name) return &variable;
-  }
-  return nullptr;
 }
 
 Status Graph::add_function(std::string_view name, FunctionPtr function) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -35,17 +34,6 @@ struct TensorSpec {
 /// "float32[?,8]".
 std::string to_string(const TensorSpec& spec);
 
-/// Where a node runs: a lane of a ps task, or the worker that drives the step.
-struct Location {
-  int32_t task = -1;  ///< ps task index; -1: the worker itself.
-  int32_t lane = 0;   ///< Lane of that task; 0 for the worker.
-  [[nodiscard]] bool is_worker() const { return task < 0; }
-  friend auto operator<=>(const Location&, const Location&) = default;
-};
-
-/// "worker" or "ps:1/lane:0".
-std::string to_string(const Location& location);
-
 /// One operation. Owned by its Graph.
 struct Node {
   NodeId id;
@@ -54,38 +42,8 @@ struct Node {
   std::vector<Output> inputs;          ///< Data edges.
   std::vector<NodeId> control_inputs;  ///< Must have run before this node runs.
   AttrMap attrs;
-  std::string device;               ///< What the user asked for ("" = anywhere).
-  Location location;                ///< What the place pass decided.
+  std::string device;               ///< Where it runs, or what the user asked for ("" = anywhere).
   std::vector<TensorSpec> outputs;  ///< One per output, from the schema's inference.
-};
-
-/// How a variable's first value is made; see kernels::Initializer for the formulas.
-struct InitializerDef {
-  std::string kind = "zeros";  ///< zeros constant uniform normal truncated_normal glorot_uniform
-  double a = 0;                ///< constant: value; uniform: low; normal: mean.
-  double b = 0;                ///< uniform: high; normal: standard deviation.
-  uint64_t seed = 0;           ///< The value depends on (seed, variable name, element index) only.
-  friend bool operator==(const InitializerDef&, const InitializerDef&) = default;
-};
-
-/// How a variable is updated where it lives. `kind` "" means the variable is never trained.
-struct OptimizerDef {
-  std::string kind;  ///< sgd momentum adagrad adam ftrl
-  std::map<std::string, double, std::less<>>
-      parameters;  ///< e.g. learning_rate; defaults in store.
-  friend bool operator==(const OptimizerDef&, const OptimizerDef&) = default;
-};
-
-/// A value that outlives steps and lives on parameter servers.
-struct VariableDef {
-  std::string name;
-  DType dtype = DType::kFloat32;
-  Shape shape;             ///< Fully defined. Embeddings: [rows, dim].
-  bool embedding = false;  ///< Split by rows over all ps lanes, read by Lookup only.
-  InitializerDef initializer;
-  OptimizerDef optimizer;
-  bool trainable = true;  ///< False: autodiff's minimize() leaves it alone.
-  friend bool operator==(const VariableDef&, const VariableDef&) = default;
 };
 
 class Function;
@@ -97,16 +55,14 @@ struct NamedFunction {
   FunctionPtr function;
 };
 
-/// A dataflow graph: nodes in an order in which every node follows its inputs, and the variables
-/// and functions they use. Value type (copying copies everything but functions, which are immutable
-/// and shared). Loops are not edges: see function.h.
+/// A dataflow graph: nodes in an order in which every node follows its inputs, and the functions
+/// they use. Value type (copying copies everything but functions, which are immutable and shared).
+/// Loops are not edges: see function.h.
 /// Thread: core-local; immutable once shared.
 class Graph {
  public:
   /// Appends a node as it is; ids are indices. Checks nothing: use Builder, or verify() after.
   NodeId append(Node node);
-  /// Adds a variable, or kAlreadyExists when one of that name differs from `def`.
-  Status add_variable(VariableDef def);
 
   [[nodiscard]] size_t size() const { return nodes_.size(); }
   [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
@@ -115,11 +71,6 @@ class Graph {
   /// The node of that name, or nullptr.
   [[nodiscard]] const Node* find(std::string_view name) const;
   [[nodiscard]] const TensorSpec& spec(Output o) const { return node(o.node).outputs[o.index]; }
-
-  [[nodiscard]] const std::vector<VariableDef>& variables() const { return variables_; }
-  [[nodiscard]] std::vector<VariableDef>& mutable_variables() { return variables_; }
-  /// The variable of that name, or nullptr.
-  [[nodiscard]] const VariableDef* find_variable(std::string_view name) const;
 
   /// Holds `function` under `name`, or kAlreadyExists when another one has that name here.
   Status add_function(std::string_view name, FunctionPtr function);
@@ -141,11 +92,9 @@ class Graph {
 
  private:
   std::vector<Node> nodes_;
-  std::vector<VariableDef> variables_;
   std::vector<NamedFunction> functions_;
   absl::flat_hash_map<std::string, NodeId> by_name_;
   absl::flat_hash_map<std::string, int64_t> name_uses_;
-  absl::flat_hash_map<std::string, size_t> variable_index_;
 };
 
 }  // namespace sidereal::ir

@@ -32,12 +32,11 @@ TEST_F(BuilderTest, names_nodes_after_their_op_and_numbers_repeats) {
   EXPECT_EQ(graph_.nodes()[3].name, "x_1");
 }
 
-TEST_F(BuilderTest, puts_the_scope_in_front_of_nodes_and_variables) {
+TEST_F(BuilderTest, puts_the_scope_in_front_of_nodes) {
   {
     const Builder::Scope tower = builder_.scope("tower");
     const Builder::Scope layer = builder_.scope("0");
     source({2}, "x");
-    EXPECT_EQ(builder_.variable({"w", DType::kFloat32, {2}, false, {}, {}}), "tower/0/w");
   }
   source({2}, "x");
   EXPECT_EQ(graph_.nodes()[0].name, "tower/0/x");
@@ -104,19 +103,6 @@ TEST_F(BuilderTest, rejects_shapes_whose_elements_cannot_be_counted) {
   EXPECT_EQ(builder_.status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST_F(BuilderTest, rejects_a_variable_declared_twice_with_different_shapes) {
-  EXPECT_EQ(builder_.variable({"w", DType::kFloat32, {2}, false, {}, {}}), "w");
-  EXPECT_EQ(builder_.variable({"w", DType::kFloat32, {2}, false, {}, {}}), "w");
-  EXPECT_EQ(builder_.variable({"w", DType::kFloat32, {3}, false, {}, {}}), "");
-  EXPECT_EQ(builder_.status().code(), StatusCode::kAlreadyExists);
-  EXPECT_EQ(graph_.variables().size(), 1);
-}
-
-TEST_F(BuilderTest, rejects_embeddings_that_are_not_matrices) {
-  builder_.variable({"table", DType::kFloat32, {2}, true, {}, {}});
-  EXPECT_EQ(message(), "embedding 'table' has shape [2]; it must be [rows, dim]");
-}
-
 TEST_F(BuilderTest, finds_outputs_by_name) {
   const Output x = source({2}, "x");
   const Output pair = builder_.add("Pair", {x, x}, {}, "pair");
@@ -157,11 +143,6 @@ TEST(ComponentSpecs, come_back_from_their_attributes) {
   EXPECT_EQ(*again, specs);
 }
 
-TEST(Locations, are_written_as_people_say_them) {
-  EXPECT_EQ(to_string(Location{}), "worker");
-  EXPECT_EQ(to_string(Location{1, 2}), "ps:1/lane:2");
-}
-
 class VerifyTest : public BuilderTest {
  protected:
   void expect_error(std::string_view part) {
@@ -193,11 +174,6 @@ TEST_F(VerifyTest, finds_repeated_names) {
   Node copy = graph_.node(x_.node);
   graph_.append(copy);
   expect_error("another node is named 'x' too");
-}
-
-TEST_F(VerifyTest, finds_variables_nobody_declared) {
-  builder_.add_node("Touch", {}, {{"var", std::string("ghost")}});
-  expect_error("variable 'ghost' is not declared");
 }
 
 TEST_F(VerifyTest, finds_unknown_ops) {

@@ -75,7 +75,6 @@ struct OpSchema {
   /// Changes, or waits for, what lies outside of the graph. In a function it runs in the order of
   /// the program, also when nobody reads its outputs.
   bool effect = false;
-  bool on_ps = false;  ///< Runs where its variable ("var" attribute) lives.
   /// How many of the first inputs are handles of resources; it runs where those were made.
   int handle_inputs = 0;
 };

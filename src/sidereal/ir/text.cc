@@ -157,39 +157,6 @@ class Printer {
   bool has_base64_ = false;
 };
 
-void print_initializer(Printer* p, const InitializerDef& init) {
-  if (init == InitializerDef{}) return;
-  p->format(" init={}(", init.kind);
-  p->number(init.a);
-  p->literal(",");
-  p->number(init.b);
-  if (init.seed != 0) p->format(",seed={}", init.seed);
-  p->literal(")");
-}
-
-void print_optimizer(Printer* p, const OptimizerDef& optimizer) {
-  if (optimizer.kind.empty()) return;
-  p->format(" opt={}(", optimizer.kind);
-  const char* separator = "";
-  for (const auto& [name, value] : optimizer.parameters) {
-    p->format("{}{}=", separator, name);
-    p->number(value);
-    separator = ",";
-  }
-  p->literal(")");
-}
-
-void print_variable(Printer* p, const VariableDef& variable) {
-  p->literal("var ");
-  p->quoted(variable.name);
-  p->literal(" ");
-  p->spec({variable.dtype, variable.shape});
-  if (variable.embedding) p->literal(" embedding");
-  if (!variable.trainable) p->literal(" frozen");
-  print_initializer(p, variable.initializer);
-  print_optimizer(p, variable.optimizer);
-}
-
 void print_output(Printer* p, Output o) {
   p->format("%{}", o.node.value);
   if (o.index != 0) p->format(":{}", o.index);
@@ -219,7 +186,6 @@ void print_node(Printer* p, const Node& node) {
     p->literal(" device=");
     p->quoted(node.device);
   }
-  if (node.location != Location{}) p->format(" at={}:{}", node.location.task, node.location.lane);
   for (size_t i = 0; i < node.control_inputs.size(); ++i) {
     p->format("{}%{}", i == 0 ? " after(" : ", ", node.control_inputs[i].value);
   }
@@ -242,11 +208,6 @@ class FunctionPrinter {
       p_.literal("use ");
       p_.quoted(held.name);
       p_.format(" @{}\n", numbers_.at(held.function.get()));
-    }
-    for (const VariableDef& variable : graph.variables()) {
-      p_.literal(indent);
-      print_variable(&p_, variable);
-      p_.literal("\n");
     }
     for (const Node& node : graph.nodes()) {
       p_.literal(indent);

@@ -18,13 +18,12 @@ inline constexpr int64_t kDecimalElementsMax = 64;
 
 /// What from_text() takes at most.
 inline constexpr size_t kMaxTextNodes = 1'000'000;
-inline constexpr size_t kMaxTextVariables = 100'000;
 inline constexpr size_t kMaxTextFunctions = 100'000;
 inline constexpr size_t kMaxTextTensorBytes = size_t{2} << 30;
 
-/// The graph as text, one line per variable and node, the same bytes for equal graphs. Functions
-/// stand first, each once, before those that hold them. The format is in
-/// docs/formats/graph_text.md. Floats are written so that they read back exactly.
+/// The graph as text, one line per node, the same bytes for equal graphs. Functions stand first,
+/// each once, before those that hold them. The format is in docs/formats/graph_text.md. Floats are
+/// written so that they read back exactly.
 std::string to_text(const Graph& graph);
 
 /// A function as to_text() writes it, after those it holds. Without the first line of a graph.

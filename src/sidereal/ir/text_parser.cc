@@ -245,7 +245,6 @@ class Parser {
 
  private:
   Status line_of_graph() {
-    if (in_.accept_word("var")) return variable();
     if (in_.accept_word("use")) return use();
     return node();
   }
@@ -357,54 +356,6 @@ class Parser {
     return shape(&out->shape);
   }
 
-  Status variable() {
-    if (++variables_ > kMaxTextVariables) return in_.error("too many variables");
-    VariableDef def;
-    TensorSpec shape;
-    SR_RETURN_IF_ERROR(name("the variable's name in quotes", &def.name));
-    SR_RETURN_IF_ERROR(spec(&shape));
-    def.dtype = shape.dtype;
-    def.shape = shape.shape;
-    def.embedding = in_.accept_word("embedding");
-    def.trainable = !in_.accept_word("frozen");
-    if (in_.accept("init=")) SR_RETURN_IF_ERROR(initializer(&def.initializer));
-    if (in_.accept("opt=")) SR_RETURN_IF_ERROR(optimizer(&def.optimizer));
-    if (graph_.find_variable(def.name) != nullptr) {
-      return in_.error(fmt::format("variable '{}' is declared twice", def.name));
-    }
-    return graph_.add_variable(std::move(def));
-  }
-
-  Status initializer(InitializerDef* out) {
-    SR_RETURN_IF_ERROR(in_.word("an initializer", &out->kind));
-    SR_RETURN_IF_ERROR(in_.expect("("));
-    SR_RETURN_IF_ERROR(in_.number("a number", &out->a));
-    SR_RETURN_IF_ERROR(in_.expect(","));
-    SR_RETURN_IF_ERROR(in_.number("a number", &out->b));
-    if (in_.accept(",")) {
-      SR_RETURN_IF_ERROR(in_.expect("seed="));
-      SR_RETURN_IF_ERROR(in_.number("a seed", &out->seed));
-    }
-    return in_.expect(")");
-  }
-
-  Status optimizer(OptimizerDef* out) {
-    SR_RETURN_IF_ERROR(in_.word("an optimizer", &out->kind));
-    SR_RETURN_IF_ERROR(in_.expect("("));
-    while (!in_.accept(")")) {
-      if (!out->parameters.empty()) SR_RETURN_IF_ERROR(in_.expect(","));
-      std::string parameter;
-      double value = 0;
-      SR_RETURN_IF_ERROR(in_.word("a parameter", &parameter));
-      SR_RETURN_IF_ERROR(in_.expect("="));
-      SR_RETURN_IF_ERROR(in_.number("a number", &value));
-      if (!out->parameters.emplace(parameter, value).second) {
-        return in_.error(fmt::format("'{}' is given twice", parameter));
-      }
-    }
-    return {};
-  }
-
   Status node() {
     if (++nodes_ > kMaxTextNodes) return in_.error("too many nodes");
     Node node;
@@ -424,7 +375,6 @@ class Parser {
     }
     if (in_.accept("{")) SR_RETURN_IF_ERROR(attrs(&node.attrs));
     if (in_.accept("device=")) SR_RETURN_IF_ERROR(in_.quoted("a device", &node.device));
-    if (in_.accept("at=")) SR_RETURN_IF_ERROR(location(&node.location));
     if (in_.accept("after(")) SR_RETURN_IF_ERROR(control_inputs(&node.control_inputs));
     if (in_.accept(":")) {
       do {
@@ -467,14 +417,6 @@ class Parser {
       SR_RETURN_IF_ERROR(node_id(&out->emplace_back()));
     } while (in_.accept(","));
     return in_.expect(")");
-  }
-
-  Status location(Location* out) {
-    SR_RETURN_IF_ERROR(in_.number("a task", &out->task));
-    SR_RETURN_IF_ERROR(in_.expect(":"));
-    SR_RETURN_IF_ERROR(in_.number("a lane", &out->lane));
-    if (out->task >= -1 && out->lane >= 0) return {};
-    return in_.error("a location is TASK:LANE with TASK at least -1 and LANE at least 0");
   }
 
   Status attrs(AttrMap* out) {
@@ -604,7 +546,6 @@ class Parser {
   Graph graph_;  // The one the next line belongs to.
   std::vector<FunctionPtr> functions_;
   size_t nodes_ = 0;  // In all graphs and bodies together.
-  size_t variables_ = 0;
   size_t uses_ = 0;
 };
 

@@ -22,14 +22,6 @@ Tensor list_of(const std::vector<T>& values) {
 Graph sample(const OpRegistry& registry) {
   Graph graph;
   Builder b(&graph, &registry);
-  b.variable({"fm/v",
-              DType::kFloat32,
-              {1000, 16},
-              true,
-              {"uniform", -0.05, 0.05, 7},
-              {"adagrad", {{"learning_rate", 0.05}}}});
-  b.variable({"bias", DType::kFloat64, {}, false, {}, {"adam", {{"beta1", 0.9}, {"lr", 1e-3}}}});
-  b.variable({"frozen", DType::kFloat32, {0}, false, {}, {}, false});
   const Output x = b.add("Source", {}, {{"shape", Shape{-1, 3}}}, "a/x");
   const Output pair = b.add("Pair", {x, x}, {}, "pair");
   AttrMap attrs;
@@ -55,29 +47,20 @@ Graph sample(const OpRegistry& registry) {
   attrs["tensor_attr2"] = Tensor::zeros(DType::kFloat16, {2, 0});
   attrs["tensor_attr3"] = Tensor::of<uint64_t>(Shape(), std::vector<uint64_t>{~uint64_t{0}});
   const NodeId all = b.add_node("Anything", {Output{pair.node, 1}, x}, attrs, {x.node}, "all");
-  b.add_node("Touch", {}, {{"var", std::string("bias")}}, {all, pair.node});
+  b.add_node("Touch", {}, {{"shared_name", std::string("bias")}}, {all, pair.node});
   EXPECT_TRUE(b.status().ok()) << b.status();
   graph.mutable_node(all).device = "/job:ps/task:1";
-  graph.mutable_node(all).location = {1, 2};
   return graph;
 }
 
-TEST(Text, is_one_line_per_variable_and_node) {
+TEST(Text, is_one_line_per_node) {
   const OpRegistry registry = testing::registry();
   Graph graph;
   Builder b(&graph, &registry);
-  b.variable({"fm/v",
-              DType::kFloat32,
-              {1000, 16},
-              true,
-              {"uniform", -0.05, 0.05, 7},
-              {"adagrad", {{"learning_rate", 0.05}}}});
   const Output x = b.add("Source", {}, {{"shape", Shape{-1, 3}}}, "a/x");
   b.add_node("Pair", {x, x}, {}, {x.node}, "pair");
   EXPECT_EQ(to_text(graph),
             "sidereal-graph 1\n"
-            "var \"fm/v\" float32[1000,16] embedding init=uniform(-0.05,0.05,seed=7) "
-            "opt=adagrad(learning_rate=0.05)\n"
             "%0 = Source() name=\"a/x\" {shape=shape[?,3]} : float32[?,3]\n"
             "%1 = Pair(%0, %0) name=\"pair\" after(%0) : float32[?,3], int64[]\n");
 }
@@ -89,14 +72,12 @@ TEST(Text, reads_back_every_feature_exactly) {
   const Result<Graph> back = from_text(text, registry);
   ASSERT_TRUE(back.ok()) << back.status() << "\n" << text;
   EXPECT_EQ(to_text(*back), text);
-  EXPECT_EQ(back->variables(), graph.variables());
   for (size_t i = 0; i < graph.size(); ++i) {
     const Node& a = graph.nodes()[i];
     const Node& b = back->nodes()[i];
     EXPECT_EQ(a.inputs, b.inputs);
     EXPECT_EQ(a.control_inputs, b.control_inputs);
     EXPECT_EQ(a.device, b.device);
-    EXPECT_EQ(a.location, b.location);
     ASSERT_EQ(a.attrs.size(), b.attrs.size());
     for (const auto& [name, value] : a.attrs) {
       EXPECT_TRUE(attr_equal(value, b.attrs.at(name))) << name;
@@ -160,10 +141,12 @@ TEST(Text, names_the_place_of_an_error) {
       {head + x + "%1 = Pair(%0, %7)", "3:17: %7 is not an earlier node"},
       {head + x + "%1 = Pair(%0, %0:1)", "3:19: 'x' has 1 outputs; there is no output 1"},
       {head + x + "%1 = Source() name=\"x\"", "3:23: another node is named 'x' too"},
-      {head + "var \"v\" float33[2]", "2:16: 'float33' is not a dtype"},
-      {head + "var \"v\" float32[2", "2:18: expected ',', got the end of the text"},
-      {head + "var \"v\" float32[-2]", "2:19: an extent is negative; write '?' for unknown"},
-      {head + "var \"v\" float32[2]\nvar \"v\" float32[2]", "3:19: variable 'v' is declared twice"},
+      {head + "var \"v\" float32[2]", "2:1: expected '%', got 'v'"},
+      {head + x + "%1 = Touch() name=\"t\" : float33[2]", "3:32: 'float33' is not a dtype"},
+      {head + x + "%1 = Touch() name=\"t\" : float32[2",
+       "3:34: expected ',', got the end of the text"},
+      {head + x + "%1 = Touch() name=\"t\" : float32[-2]",
+       "3:35: an extent is negative; write '?' for unknown"},
       {head + "%0 = Anything() name=\"x\" {int_attr=99999999999999999999}",
        "2:36: the number is out of range for an int"},
       {head + "%0 = Anything() name=\"x\" {tensor_attr=float32[9999999]{0}}",

@@ -67,10 +67,6 @@ Status check_node(const Graph& graph, const OpRegistry& registry, const Node& no
   const OpSchema* schema = registry.find(node.op);
   if (schema == nullptr) return base::not_found("there is no op named '{}'", node.op);
   SR_RETURN_IF_ERROR(check_edges(graph, node));
-  const std::string* variable = find_attr<std::string>(node.attrs, "var");
-  if (variable != nullptr && schema->stateful && graph.find_variable(*variable) == nullptr) {
-    return base::not_found("variable '{}' is not declared in the graph", *variable);
-  }
   Node copy = node;
   SR_RETURN_IF_ERROR(infer_node(graph, *schema, &copy));
   return check_outputs(node, copy.outputs);
@@ -102,32 +98,6 @@ bool is_legal_name(std::string_view name) {
   });
 }
 
-Status check_variable(const VariableDef& variable) {
-  if (!is_legal_name(variable.name)) {
-    return base::invalid_argument("'{}' is not a legal variable name: {}", variable.name,
-                                  kNameRule);
-  }
-  if (!tensor::is_valid(variable.dtype)) {
-    return base::invalid_argument("variable '{}' has no dtype", variable.name);
-  }
-  if (variable.dtype == DType::kString) {
-    return base::unimplemented("variable '{}' is of strings; keep their numbers or hashes",
-                               variable.name);
-  }
-  const Status limits = check_shape(variable.shape);
-  if (!limits.ok()) return base::with_context(limits, "variable '" + variable.name + "'");
-  if (!variable.shape.is_fully_defined()) {
-    return base::invalid_argument("variable '{}' has shape {}; every extent must be known",
-                                  variable.name, variable.shape.to_string());
-  }
-  if (variable.embedding &&
-      (variable.shape.rank() != 2 || variable.shape.dim(0) < 1 || variable.shape.dim(1) < 1)) {
-    return base::invalid_argument("embedding '{}' has shape {}; it must be [rows, dim]",
-                                  variable.name, variable.shape.to_string());
-  }
-  return {};
-}
-
 namespace {
 
 using Verified = absl::flat_hash_set<const Function*>;
@@ -154,13 +124,6 @@ Status verify_functions(const Graph& graph, const OpRegistry& registry, Verified
 Status verify_content(const Graph& graph, const OpRegistry& registry, Verified* verified) {
   SR_RETURN_IF_ERROR(verify_functions(graph, registry, verified));
   absl::flat_hash_set<std::string> names;
-  for (const VariableDef& variable : graph.variables()) {
-    SR_RETURN_IF_ERROR(check_variable(variable));
-    if (!names.insert(variable.name).second) {
-      return base::already_exists("variable '{}' is declared twice", variable.name);
-    }
-  }
-  names.clear();
   for (const Node& node : graph.nodes()) {
     Status status = check_node(graph, registry, node);
     if (status.ok() && !names.insert(node.name).second) {

@@ -7,7 +7,7 @@
 
 namespace sidereal::ir {
 
-/// Longest node or variable name, in bytes.
+/// Longest node or function name, in bytes.
 inline constexpr size_t kMaxNameBytes = 1024;
 
 /// What is_legal_name() wants, for messages.
@@ -19,13 +19,9 @@ inline constexpr std::string_view kNameRule =
 /// names).
 bool is_legal_name(std::string_view name);
 
-/// Checks one variable: legal name, known dtype, fully defined shape, embeddings of rank 2.
-Status check_variable(const VariableDef& variable);
-
 /// Checks a whole graph: names legal and unique, ops known, edges to earlier nodes and existing
-/// outputs, attributes and shapes as the schemas say, variables named by "var" declared. Functions
-/// are checked in the same way, each once.
-/// The message names the node and prints it. Ok for every graph a Builder made.
+/// outputs, attributes and shapes as the schemas say. Functions are checked in the same way, each
+/// once. The message names the node and prints it. Ok for every graph a Builder made.
 Status verify(const Graph& graph, const OpRegistry& registry);
 
 }  // namespace sidereal::ir

@@ -41,6 +41,12 @@ template <class T>
 struct RowGradients {
   const T* data = nullptr;
   const T* const* rows = nullptr;
+
+  /// Those from row `begin` on, of rows of `width`.
+  [[nodiscard]] RowGradients from(int64_t begin, int64_t width) const {
+    if (rows != nullptr) return {.rows = rows + begin};
+    return {.data = data + begin * width};
+  }
 };
 
 /// Updates `rows` of a table by gradients of `dim` numbers each. The rows must be inside of the

@@ -442,8 +442,8 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::make_plan(cons
   };
   const bool lowers = config_.compute_dtype == ir::DType::kBFloat16 && kernels::has_bfloat_units();
   SR_ASSIGN_OR_RETURN(
-      const passes::Plan step,
-      passes::run_passes(fed.graph, fed.fetches, fed.targets, {}, context_->registry,
+      const passes::StepGraph step,
+      passes::run_passes(fed.graph, fed.fetches, fed.targets, context_->registry,
                          {.evaluate = evaluate,
                           .compute_dtype = lowers ? ir::DType::kBFloat16 : ir::DType::kFloat32}));
   std::map<std::string, size_t> feed_index;
@@ -462,7 +462,7 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::make_plan(cons
 }
 
 Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::plan_of_calls(
-    const ir::Graph& whole, const passes::Plan& step,
+    const ir::Graph& whole, const passes::StepGraph& step,
     const std::map<std::string, size_t>& feed_index, int own_lane) {
   using Mode = partition::PullPushOptions::Mode;
   const bool is_lite = context_->protocol == cluster::Protocol::kStarServerLite;

@@ -159,7 +159,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   /// Of protocols that call: the one program of this master's task, which drives the step.
   /// `whole`: the graph of the session, placed.
   Result<std::shared_ptr<const Plan>> plan_of_calls(const ir::Graph& whole,
-                                                    const passes::Plan& step,
+                                                    const passes::StepGraph& step,
                                                     const std::map<std::string, size_t>& feed_index,
                                                     int lane);
   struct Registration {

@@ -44,6 +44,7 @@ void register_updates(OpRegistry* registry);
 void register_lookups(OpRegistry* registry);
 void register_passing(OpRegistry* registry);
 void register_variables(OpRegistry* registry);
+void register_embeddings(OpRegistry* registry);
 void register_initial_value(OpRegistry* registry);
 
 /// Attributes that say by which rule of an optimizer an op updates: `kind`, and the parameters of

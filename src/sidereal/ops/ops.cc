@@ -34,6 +34,7 @@ void register_all(ir::OpRegistry* registry) {
   internal::register_fused(registry);
   internal::register_resources(registry);
   internal::register_variables(registry);
+  internal::register_embeddings(registry);
   internal::register_initial_value(registry);
 }
 
@@ -49,7 +50,7 @@ Output scalar(Builder& b, ir::DType dtype, double value, std::string_view name) 
   return constant(b, ir::Tensor::scalar_of(dtype, value), name);
 }
 
-Output initial_value(Builder& b, const ir::InitializerDef& how, std::string_view variable,
+Output initial_value(Builder& b, const Initializer& how, std::string_view variable,
                      const ir::Shape& shape, int64_t part, int64_t parts, std::string_view name) {
   return b.add("InitialValue", {},
                {{"shape", shape},
@@ -61,23 +62,6 @@ Output initial_value(Builder& b, const ir::InitializerDef& how, std::string_view
                 {"part", part},
                 {"parts", parts}},
                name);
-}
-
-Output read_variable(Builder& b, std::string_view var, std::string_view name) {
-  return b.add("ReadVariable", {}, {{"var", std::string(var)}}, name);
-}
-
-Output lookup(Builder& b, std::string_view var, Output ids, std::string_view name) {
-  return b.add("Lookup", {ids}, {{"var", std::string(var)}}, name);
-}
-
-ir::NodeId apply_dense(Builder& b, std::string_view var, Output grad, std::string_view name) {
-  return b.add_node("ApplyDense", {grad}, {{"var", std::string(var)}}, {}, name);
-}
-
-ir::NodeId apply_sparse(Builder& b, std::string_view var, Output ids, Output grads,
-                        std::string_view name) {
-  return b.add_node("ApplySparse", {ids, grads}, {{"var", std::string(var)}}, {}, name);
 }
 
 ir::NodeId no_op(Builder& b, const std::vector<ir::NodeId>& after, std::string_view name) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -11,6 +12,15 @@
 /// gradient; the functions here add nodes of them. A node's name is the op's name when `name` is
 /// empty. After an error (see Builder::status()) they return an invalid Output.
 namespace sidereal::ops {
+
+/// How a variable's first value is made: what the op InitialValue takes. Value type.
+struct Initializer {
+  std::string kind = "zeros";  ///< zeros constant uniform normal truncated_normal glorot_uniform
+  double a = 0;                ///< constant: value; uniform: low; normal: mean.
+  double b = 0;                ///< uniform: high; normal: standard deviation.
+  uint64_t seed = 0;           ///< The value depends on (seed, variable name, element index) only.
+  friend bool operator==(const Initializer&, const Initializer&) = default;
+};
 
 /// Adds every schema.
 void register_all(ir::OpRegistry* registry);
@@ -24,19 +34,16 @@ ir::Output constant(ir::Builder& b, const ir::Tensor& value, std::string_view na
 ir::Output scalar(ir::Builder& b, ir::DType dtype, double value, std::string_view name = {});
 /// The first value of a variable of `shape` (fully defined), float32. Of `parts` parts it is the
 /// rows r with r % parts == part. `variable` is the name that tells variables of one seed apart.
-ir::Output initial_value(ir::Builder& b, const ir::InitializerDef& how, std::string_view variable,
+ir::Output initial_value(ir::Builder& b, const Initializer& how, std::string_view variable,
                          const ir::Shape& shape, int64_t part = 0, int64_t parts = 1,
                          std::string_view name = {});
-/// The value of the dense variable called `var` in full.
-ir::Output read_variable(ir::Builder& b, std::string_view var, std::string_view name = {});
-/// Rows of the embedding called `var` in full: ids int64 of any shape -> ids.shape + [dim].
-ir::Output lookup(ir::Builder& b, std::string_view var, ir::Output ids, std::string_view name = {});
-/// Updates a dense variable; the node has no output.
-ir::NodeId apply_dense(ir::Builder& b, std::string_view var, ir::Output grad,
-                       std::string_view name = {});
-/// Updates rows of an embedding; the node has no output.
-ir::NodeId apply_sparse(ir::Builder& b, std::string_view var, ir::Output ids, ir::Output grads,
-                        std::string_view name = {});
+/// The handle of a variable, known to all steps as `name`, which the node gets too.
+ir::Output variable(ir::Builder& b, std::string_view name, ir::DType dtype, const ir::Shape& shape);
+/// The value of the variable of a handle made by variable() of this graph.
+ir::Output variable_read(ir::Builder& b, ir::Output handle, std::string_view name = {});
+/// Rows of a float32 table [rows, dim] in parts: ids int64 of any shape -> ids.shape + [dim].
+ir::Output embedding_lookup(ir::Builder& b, ir::Output ids, const std::vector<ir::Output>& handles,
+                            int64_t rows, int64_t dim, std::string_view name = {});
 /// A node that has run when all of `after` have.
 ir::NodeId no_op(ir::Builder& b, const std::vector<ir::NodeId>& after, std::string_view name = {});
 

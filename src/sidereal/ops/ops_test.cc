@@ -57,7 +57,7 @@ TEST_F(OpsTest, arithmetic_takes_one_float_dtype) {
 }
 
 TEST_F(OpsTest, first_values_of_parts_have_every_so_many_rows) {
-  const ir::InitializerDef how{"uniform", -1, 1, 7};
+  const ops::Initializer how{"uniform", -1, 1, 7};
   const auto part = [&](const Shape& whole, int64_t i, int64_t parts) {
     return shape_of(initial_value(b_, how, "w", whole, i, parts));
   };
@@ -134,32 +134,6 @@ TEST_F(OpsTest, bias_add_takes_the_last_extent) {
   EXPECT_EQ(error(),
             "BiasAdd 'bias' (float32[?,3], float32[4]): the bias has 4 elements; the last extent "
             "is 3");
-}
-
-TEST_F(OpsTest, lookup_adds_the_dimension_of_the_table) {
-  b_.variable({"table", DType::kFloat32, {100, 16}, true, {}, {}});
-  const Output ids = input({-1, 26}, DType::kInt64);
-  EXPECT_EQ(shape_of(lookup(b_, "table", ids)), "float32[?,26,16]");
-  lookup(b_, "table", input({2}), "rows");
-  EXPECT_EQ(error(), "Lookup 'rows' (float32[2]): input 0 is float32; it must be int64");
-}
-
-TEST_F(OpsTest, embeddings_are_read_by_lookup_only) {
-  b_.variable({"table", DType::kFloat32, {100, 16}, true, {}, {}});
-  read_variable(b_, "table", "read");
-  EXPECT_EQ(error(),
-            "ReadVariable 'read' (): variable 'table' is an embedding; this op takes dense "
-            "variables only (read embeddings with Lookup)");
-}
-
-TEST_F(OpsTest, apply_sparse_wants_one_row_per_id) {
-  b_.variable({"table", DType::kFloat32, {100, 16}, true, {}, {}});
-  const Output ids = input({-1, 26}, DType::kInt64);
-  EXPECT_TRUE(apply_sparse(b_, "table", ids, input({-1, 26, 16})).valid());
-  EXPECT_FALSE(apply_sparse(b_, "table", ids, input({-1, 16}), "push").valid());
-  EXPECT_EQ(error(),
-            "ApplySparse 'push' (int64[?,26], float32[?,16]): the gradients must have shape "
-            "[?,26,16]: one row of 16 per id");
 }
 
 TEST_F(OpsTest, dropout_wants_a_rate_below_one) {

@@ -1,7 +1,8 @@
 #include "sidereal/base/strings.h"
 #include "sidereal/ops/internal.h"
 
-/// What expand makes of lookups and sparse updates, and what partition puts at the cuts.
+/// What look-ups and updates of rows of other devices are expanded into, and what partition puts at
+/// the cuts.
 namespace sidereal::ops::internal {
 namespace {
 
@@ -81,31 +82,6 @@ Status require_rows(const InferContext& c, size_t i, int64_t dim) {
 Status require_list(const InferContext& c, size_t i, DType dtype) {
   SR_RETURN_IF_ERROR(require_dtype(c, i, dtype));
   return require_rank(c, i, 1);
-}
-
-/// The row length of the embedding a shard op works on, which must be declared.
-Result<int64_t> shard_dim(const InferContext& c) {
-  SR_ASSIGN_OR_RETURN(const int64_t dim, dim_of(c));
-  SR_ASSIGN_OR_RETURN(const std::string name, ir::get_attr<std::string>(c.attrs, "var"));
-  const ir::VariableDef* variable = c.graph.find_variable(name);
-  if (variable == nullptr) return base::not_found("variable '{}' is not declared", name);
-  if (!variable->embedding || variable->shape.rank() != 2 || variable->shape.dim(1) != dim) {
-    return base::invalid_argument("variable '{}' is not an embedding of dimension {}", name, dim);
-  }
-  return dim;
-}
-
-Status infer_shard_gather(const InferContext& c) {
-  SR_ASSIGN_OR_RETURN(const int64_t dim, shard_dim(c));
-  SR_RETURN_IF_ERROR(require_list(c, 0, DType::kInt64));
-  const Shape& rows = c.inputs[0].shape;
-  return put(c, DType::kFloat32, Shape{rows.has_rank() ? rows.dim(0) : -1, dim});
-}
-
-Status infer_shard_apply(const InferContext& c) {
-  SR_ASSIGN_OR_RETURN(const int64_t dim, shard_dim(c));
-  SR_RETURN_IF_ERROR(require_list(c, 0, DType::kInt64));
-  return require_rows(c, 1, dim);
 }
 
 Status infer_gather_parts(const InferContext& c) {
@@ -205,7 +181,7 @@ void register_worker_side(OpRegistry* registry) {
                  .min_inputs = 1,
                  .max_inputs = 1,
                  .attrs = {{"rows", "int", true, "Rows of the table."},
-                           {"lanes", "ints", true, "Lanes of each ps task."},
+                           {"lanes", "ints", true, "By task that has parts of it: how many."},
                            {"var", "string", false, "Name of the table, for messages."}},
                  .infer = infer_route,
                  .differentiable = false});
@@ -217,7 +193,7 @@ void register_worker_side(OpRegistry* registry) {
                  .max_inputs = -1,
                  .attrs = {{"of", "ints", true, "By table: which input has its ids."},
                            {"rows", "ints", true, "By table: its rows."},
-                           {"lanes", "ints", true, "Lanes of each ps task."},
+                           {"lanes", "ints", true, "By task that has parts of it: how many."},
                            {"vars", "strings", false, "Names of the tables, for messages."},
                            kStrict},
                  .infer = infer_unique_route,
@@ -242,30 +218,6 @@ void register_worker_side(OpRegistry* registry) {
                  .differentiable = false});
 }
 
-void register_shards(OpRegistry* registry) {
-  const std::vector<ir::AttrSpec> attrs = {{"var", "string", true, "Name of the embedding."},
-                                           {"shard", "int", true, "Which shard of it."},
-                                           kDim};
-  registry->add({.name = "ShardGather",
-                 .doc = "Local rows of one shard -> their values [?, dim].",
-                 .min_inputs = 1,
-                 .max_inputs = 1,
-                 .attrs = attrs,
-                 .infer = infer_shard_gather,
-                 .differentiable = false,
-                 .stateful = true,
-                 .on_ps = true});
-  registry->add({.name = "ShardApply",
-                 .doc = "(rows, grads): updates local rows of one shard by its optimizer.",
-                 .min_inputs = 2,
-                 .max_inputs = 2,
-                 .attrs = attrs,
-                 .infer = infer_shard_apply,
-                 .differentiable = false,
-                 .stateful = true,
-                 .on_ps = true});
-}
-
 void register_boundaries(OpRegistry* registry) {
   const ir::AttrSpec index = {"index", "int", true, "Place among the arguments or results."};
   registry->add({.name = "Arg",
@@ -287,9 +239,7 @@ void register_boundaries(OpRegistry* registry) {
                  .min_inputs = 0,
                  .max_inputs = -1,
                  .attrs = {{"call", "int", true, "Index of the remote graph."},
-                           {"task", "int", true, "The ps task it runs on."},
-                           {"lane", "int", true, "The lane of that task."},
-                           {"device", "string", false, "The device it runs on, if it has a name."},
+                           {"device", "string", true, "The device it runs on."},
                            {"waits", "bool", false, "Whether it may wait for other steps."},
                            {"async_push", "bool", false, "Whether nothing waits for its answer."},
                            {"ahead", "bool", false, "Whether it may run before the step begins."},
@@ -305,7 +255,6 @@ void register_boundaries(OpRegistry* registry) {
 
 void register_sharding(OpRegistry* registry) {
   register_worker_side(registry);
-  register_shards(registry);
   register_boundaries(registry);
 }
 

@@ -263,7 +263,6 @@ const char* gradient_text(const OpSchema& schema) {
 
 std::vector<std::string> notes_of(const OpSchema& schema) {
   std::vector<std::string> notes;
-  if (schema.on_ps) notes.emplace_back("runs where its variable lives");
   if (schema.stateful) notes.emplace_back("is never merged with another or left out");
   return notes;
 }

@@ -19,8 +19,7 @@ struct OpSignature {
     int same_as = -1;                       ///< The output has the dtype of this input.
     std::string attr = {};                  ///< An attribute that can say what dtype it has.
   };
-  /// False for ops whose inputs and outputs are those of the functions or programs they run, or
-  /// that need what only a graph has (a variable).
+  /// False for ops whose inputs and outputs are those of the functions or programs they run.
   bool known = false;
   std::vector<Input> inputs;
   std::vector<Output> outputs;

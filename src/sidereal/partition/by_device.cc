@@ -305,19 +305,14 @@ class RegionCutter {
     return out;
   }
 
-  /// Declares the variable that a node names, and holds its functions under names of the piece.
-  Status hold_what(Graph* graph, Node* node) const {
-    const auto* variable = ir::find_attr<std::string>(node->attrs, "var");
-    const ir::VariableDef* def =
-        variable == nullptr ? nullptr : region_.graph->find_variable(*variable);
-    if (def != nullptr) SR_RETURN_IF_ERROR(graph->add_variable(*def));
+  /// Holds the functions that a node names, under names of the piece.
+  void hold_functions(Graph* graph, Node* node) const {
     for (const std::string& attr : ir::function_attrs(*cut_.registry.find(node->op))) {
       auto* name = std::get_if<std::string>(&node->attrs[attr]);
       if (name == nullptr) continue;
       const FunctionPtr function = region_.graph->find_function(*name);
       if (function != nullptr) *name = graph->hold_function(*name, function);
     }
-    return {};
   }
 
   /// Copies a node that runs in one place.
@@ -334,7 +329,7 @@ class RegionCutter {
     for (const Output& input : node.inputs) {
       SR_ASSIGN_OR_RETURN(made.inputs.emplace_back(), value_on(input, device));
     }
-    SR_RETURN_IF_ERROR(hold_what(&piece.graph, &made));
+    hold_functions(&piece.graph, &made);
     piece.nodes[node.id] = piece.graph.append(std::move(made));
     return {};
   }
@@ -556,6 +551,18 @@ Status check(const Graph& graph, const std::vector<Output>& fetches,
 }
 
 }  // namespace
+
+DevicePartition undivided(Graph graph, std::vector<Output> fetches, std::vector<NodeId> targets) {
+  DevicePartition out;
+  for (size_t i = 0; i < fetches.size(); ++i) {
+    out.fetch_indices.push_back(i);
+    out.fetch_names.push_back(graph.output_name(fetches[i]));
+  }
+  out.graph = std::move(graph);
+  out.fetches = std::move(fetches);
+  out.targets = std::move(targets);
+  return out;
+}
 
 Result<std::vector<DevicePartition>> by_device(const Graph& placed,
                                                const std::vector<Output>& fetches,

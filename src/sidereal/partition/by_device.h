@@ -25,6 +25,11 @@ struct DevicePartition {
   std::vector<std::string> peers;
 };
 
+/// The whole of a graph as the part of one device, whatever its nodes ask for: nothing is cut.
+/// `fetches` and `targets` must be there.
+DevicePartition undivided(ir::Graph graph, std::vector<ir::Output> fetches,
+                          std::vector<ir::NodeId> targets);
+
 /// What cutting has to be told.
 struct ByDeviceOptions {
   /// Whether values and orders that one device has for another at the same time are one message:

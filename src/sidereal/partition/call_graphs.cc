@@ -37,13 +37,12 @@ class Part {
   }
 
   /// Copies a node of the region, whose inputs are found by now.
-  Status copy(const Node& node, std::vector<Output> inputs, std::vector<NodeId> controls) {
+  void copy(const Node& node, std::vector<Output> inputs, std::vector<NodeId> controls) {
     Node made = node;
     made.inputs = std::move(inputs);
     made.control_inputs = std::move(controls);
-    SR_RETURN_IF_ERROR(hold_what(*region_.graph, &made));
+    hold_functions(*region_.graph, &made);
     nodes[node.id] = graph_.append(std::move(made));
-    return {};
   }
 
   /// The copy here of a node that has no inputs, under its own name if that is free.
@@ -53,7 +52,6 @@ class Part {
     Node node = *made;
     node.control_inputs.clear();
     node.device = reader.device;
-    node.location = reader.location;
     const auto is_taken = [&](const std::string& name) {
       const Node* other = region_.graph->find(name);
       return graph_.find(name) != nullptr || (other != nullptr && other != made);
@@ -66,18 +64,14 @@ class Part {
   std::map<NodeId, NodeId> nodes;  ///< By node of the region.
 
  private:
-  /// Declares the variable, and holds the functions, that `node` names in `from`.
-  Status hold_what(const Graph& from, Node* node) {
-    const auto* variable = ir::find_attr<std::string>(node->attrs, "var");
-    const ir::VariableDef* def = variable == nullptr ? nullptr : from.find_variable(*variable);
-    if (def != nullptr) SR_RETURN_IF_ERROR(graph_.add_variable(*def));
+  /// Holds the functions that `node` names in `from`.
+  void hold_functions(const Graph& from, Node* node) {
     for (const std::string& attr : ir::function_attrs(*registry_.find(node->op))) {
       auto* name = std::get_if<std::string>(&node->attrs[attr]);
       if (name == nullptr) continue;
       const FunctionPtr function = from.find_function(*name);
       if (function != nullptr) *name = graph_.hold_function(*name, function);
     }
-    return {};
   }
 
   const CallRegion& region_;
@@ -182,7 +176,8 @@ class CallGraphs::Maker {
     controls.erase(std::unique(controls.begin(), controls.end()), controls.end());
     const auto split = region_.split.find(node.id);
     if (split == region_.split.end()) {
-      return driver_.copy(node, std::move(inputs), std::move(controls));
+      driver_.copy(node, std::move(inputs), std::move(controls));
+      return {};
     }
     Node made = node;
     for (size_t f = 0; f < split->second.attrs.size(); ++f) {
@@ -206,7 +201,7 @@ class CallGraphs::Maker {
     Node node;
     node.op = "Call";
     node.name = fmt::format("call_{}", call);
-    node.device = all_.driver_device_;
+    node.device = all_.driver_;
     std::vector<std::string> dtypes;
     std::vector<std::string> shapes;
     for (const Output& ret : group.rets) {
@@ -214,11 +209,9 @@ class CallGraphs::Maker {
       shapes.push_back(region_.graph->spec(ret).shape.to_string());
     }
     node.attrs = {{"call", call},
-                  {"task", static_cast<int64_t>(remote.location.task)},
-                  {"lane", static_cast<int64_t>(remote.location.lane)},
+                  {"device", remote.device},
                   {"output_dtypes", std::move(dtypes)},
                   {"output_shapes", std::move(shapes)}};
-    if (!remote.device.empty()) node.attrs["device"] = remote.device;
     if (remote.waits) node.attrs["waits"] = true;
     if (remote.async_push) node.attrs["async_push"] = true;
     if (remote.ahead) node.attrs["ahead"] = true;
@@ -273,18 +266,16 @@ class CallGraphs::Maker {
       made.op = "NoOp";
       made.name = region_.graph->node(id).op == "NoOp" ? "order" : region_.graph->node(id).name;
       made.control_inputs = std::move(behind);
-      made.location = all_.places_[group.place].location;
-      made.device = all_.places_[group.place].device;
+      made.device = all_.devices_[group.place];
       SR_ASSIGN_OR_RETURN(order, part->add(std::move(made)));
     }
     return local(region_.after[node.id.value]);
   }
 
   Status make_remote(const CallGroup& group) {
-    const CallPlace& place = all_.places_[group.place];
+    const std::string& device = all_.devices_[group.place];
     RemoteGraph& remote = all_.out_.remotes.emplace_back();
-    remote.location = place.location;
-    remote.device = place.device;
+    remote.device = device;
     remote.level = group.round;
     remote.waits = group.waits;
     remote.async_push = group.async_push;
@@ -298,8 +289,7 @@ class CallGraphs::Maker {
       Node node;
       node.op = op;
       node.name = fmt::format("{}_{}", op == "Arg" ? "arg" : "ret", index);
-      node.location = place.location;
-      node.device = place.device;
+      node.device = device;
       node.attrs = {{"index", index}};
       return node;
     };
@@ -323,7 +313,7 @@ class CallGraphs::Maker {
         }
       }
       SR_ASSIGN_OR_RETURN(auto controls, local_order(group, node, &part, &orders));
-      SR_RETURN_IF_ERROR(part.copy(node, std::move(inputs), std::move(controls)));
+      part.copy(node, std::move(inputs), std::move(controls));
     }
     int64_t index = 0;
     for (const Output& ret : group.rets) {
@@ -365,7 +355,7 @@ Result<PartitionedGraph> CallGraphs::run(const CallRegion& region) {
   Maker maker(this, region, &driver);
   SR_RETURN_IF_ERROR(maker.run());
   Node reader;
-  reader.device = driver_device_;
+  reader.device = driver_;
   for (size_t i = 0; i < region.results.size(); ++i) {
     out_.fetches.push_back(maker.in_driver(region.results[i], reader));
     out_.fetch_names.push_back(region.graph->output_name(region.outputs[i]));

@@ -128,7 +128,6 @@ std::vector<NodeId> CallRegion::expand(const std::vector<NodeId>& from) const {
 }
 
 Made CallRegion::resolve(Output value, std::vector<NodeId>* behind) const {
-  if (!rules->runs_everything) return {};
   std::vector<NodeId> passed;
   while (true) {
     const Node& node = graph->node(value.node);
@@ -211,7 +210,7 @@ Result<std::unique_ptr<CallRegion>> CallPlanner::plan(const Graph& graph,
   region->outputs = fetches;
   region->targets = targets;
   SR_RETURN_IF_ERROR(fill(region.get()));
-  if (rules_.lite && rules_.runs_everything) {
+  if (rules_.lite) {
     mark_async_pushes(region.get());
     mark_ahead(region.get());
   }
@@ -245,12 +244,10 @@ void CallPlanner::find_places(CallRegion* region) {
     // What is fed comes from the driver.
     if (node.op == ir::kArgOp || node.op == "Placeholder" || node.op == "NoOp") continue;
     const Facts facts = facts_of(graph, node);
-    const bool is_control = ir::runs_functions(node.op);
-    const bool in_one_place = facts.places.size() == 1;
     region->waits[node.id.value] = facts.waits;
-    if (in_one_place && (rules_.runs_everything || !is_control)) {
+    if (facts.places.size() == 1) {
       region->places[node.id.value] = *facts.places.begin();
-    } else if (!in_one_place || *facts.places.begin() != kDriver) {
+    } else {
       region->split[node.id];
     }
   }

@@ -80,12 +80,6 @@ class Traces {
       const std::string resource = region_.resource_of(node.inputs[i]);
       touched.insert(resource[0] == '?' ? std::string(kEverything) : resource);
     }
-    if (schema.on_ps) {
-      // A part of a variable that is named, and that only this place has.
-      touched.insert(fmt::format("{}/{}", region_.places[node.id.value],
-                                 ir::attr_or<std::string>(node.attrs, "var", "")));
-      return;
-    }
     const bool makes_handle = schema.effect && schema.handle_inputs == 0 && node.inputs.empty() &&
                               region_.resolve({node.id, 0}, nullptr).node != nullptr;
     const bool is_control = ir::runs_functions(node.op);

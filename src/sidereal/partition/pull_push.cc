@@ -68,48 +68,7 @@ Status for_each_node(const Graph& graph, const ir::OpRegistry& registry,
   return {};
 }
 
-Status check_located(const Node& node) {
-  if (node.op == "Lookup" || node.op == "ApplySparse") {
-    return base::invalid_argument("node '{}' ({}) must be expanded before partitioning", node.name,
-                                  node.op);
-  }
-  if (node.op == "Placeholder" && !node.location.is_worker()) {
-    return base::invalid_argument("node '{}' is fed but placed on {}", node.name,
-                                  ir::to_string(node.location));
-  }
-  return {};
-}
-
 }  // namespace
-
-Result<PartitionedGraph> pull_push_by_layers(const Graph& placed,
-                                             const std::vector<Output>& fetches,
-                                             const std::vector<NodeId>& targets,
-                                             const ir::OpRegistry& registry,
-                                             const PullPushOptions& options) {
-  SR_RETURN_IF_ERROR(ir::verify(placed, registry));
-  SR_RETURN_IF_ERROR(check_wanted(placed, fetches, targets));
-  SR_RETURN_IF_ERROR(check_whole(placed));
-  std::set<ir::Location> locations;
-  std::set<const ir::Function*> seen;
-  SR_RETURN_IF_ERROR(for_each_node(placed, registry, &seen, [&](const Node& node) -> Status {
-    if (!node.location.is_worker()) locations.insert(node.location);
-    return check_located(node);
-  }));
-  std::vector<CallPlace> places;
-  std::map<ir::Location, PlaceIndex> index;
-  for (const ir::Location& location : locations) {
-    index[location] = static_cast<PlaceIndex>(places.size());
-    places.push_back({.location = location, .device = ""});
-  }
-  CallRules rules{.registry = registry, .place_of = [&](const Node& node) {
-                    return node.location.is_worker() ? kDriver : index.at(node.location);
-                  }};
-  rules.lite = options.mode == PullPushOptions::Mode::kLite;
-  rules.function_nodes_max = options.function_nodes_max;
-  SR_ASSIGN_OR_RETURN(const auto region, CallPlanner(rules).plan(placed, fetches, targets));
-  return CallGraphs("", places).run(*region);
-}
 
 Result<PartitionedGraph> pull_push_by_device(const Graph& placed, const std::string& driver,
                                              const std::vector<Output>& fetches,
@@ -129,21 +88,16 @@ Result<PartitionedGraph> pull_push_by_device(const Graph& placed, const std::str
     if (node.device != driver) devices.insert(node.device);
     return {};
   }));
-  std::vector<CallPlace> places;
+  const std::vector<std::string> places(devices.begin(), devices.end());
   std::map<std::string, PlaceIndex> index = {{driver, kDriver}};
-  for (const std::string& device : devices) {
-    const auto place = static_cast<PlaceIndex>(places.size());
-    index[device] = place;
-    places.push_back({.location = {.task = place, .lane = 0}, .device = device});
-  }
+  for (size_t i = 0; i < places.size(); ++i) index[places[i]] = static_cast<PlaceIndex>(i);
   const CallRules rules{.registry = registry,
                         .place_of = [&](const Node& node) { return index.at(node.device); },
-                        .runs_everything = true,
                         .lite = options.mode == PullPushOptions::Mode::kLite,
                         .function_nodes_max = options.function_nodes_max};
   SR_ASSIGN_OR_RETURN(const auto region, CallPlanner(rules).plan(placed, fetches, targets));
   SR_ASSIGN_OR_RETURN(PartitionedGraph out, CallGraphs(driver, places).run(*region));
-  out.devices.assign(devices.begin(), devices.end());
+  out.devices = places;
   return out;
 }
 

@@ -10,13 +10,12 @@
 
 namespace sidereal::partition {
 
-/// What one call runs in another place. Its inputs are the `Arg` nodes, its results the `Ret`
+/// What one call runs on another device. Its inputs are the `Arg` nodes, its results the `Ret`
 /// nodes, both numbered by their "index" attribute from 0 on without gaps.
 struct RemoteGraph {
-  ir::Location location;  ///< Cut by devices: task is the device's place among PartitionedGraph's.
-  std::string device;     ///< "" where the graph was cut by locations.
-  int32_t level = 0;      ///< Round of the step, or of one run of a body, in which it runs, from 1.
-  bool waits = false;     ///< It may wait for other steps, however long.
+  std::string device;
+  int32_t level = 0;   ///< Round of the step, or of one run of a body, in which it runs, from 1.
+  bool waits = false;  ///< It may wait for other steps, however long.
   bool async_push = false;  ///< See pull_push_by_device().
   bool ahead = false;       ///< The same.
   bool repeatable = false;  ///< It changes nothing, and may be run again.
@@ -32,7 +31,7 @@ struct PartitionedGraph {
   std::vector<ir::Output> fetches;       ///< In the driver's graph, in the caller's order.
   std::vector<ir::NodeId> targets;       ///< In the driver's graph.
   std::vector<std::string> fetch_names;  ///< What the caller called the fetches.
-  std::vector<std::string> devices;      ///< That calls go to, sorted; empty for locations.
+  std::vector<std::string> devices;      ///< That calls go to, sorted.
 };
 
 /// How to cut into calls.
@@ -43,32 +42,19 @@ struct PullPushOptions {
   size_t function_nodes_max = size_t{1} << 20;
 };
 
-/// Cuts a placed, expanded graph for a worker that drives every ps by calls, by layers.
-///
-/// The level of a ps node is the number of worker-to-ps alternations on the longest path to it, at
-/// least 1; control edges count like data edges, and what NoOps pass on like an edge. All nodes of
-/// one location and one level form one call, so calls cannot wait for each other in a circle and
-/// the number of rounds is the least possible. What one ps makes and another, or a later level of
-/// the same one, needs goes through the worker: nothing is kept on a ps between calls. A branch or
-/// loop with nodes of a ps in its functions is the worker's; its functions are cut in the same way.
-///
-/// Order promised: along data and control edges only. Within a call, nodes run in the order of the
-/// graph. Equal graphs give equal remote graphs on every worker. kLite merges and delays calls as
-/// pull_push_by_device() does, and marks none as asynchronous: here a step never waits for its
-/// pushes. kInvalidArgument names a fetch, target or node that cannot be partitioned.
-Result<PartitionedGraph> pull_push_by_layers(const ir::Graph& placed,
-                                             const std::vector<ir::Output>& fetches,
-                                             const std::vector<ir::NodeId>& targets,
-                                             const ir::OpRegistry& registry,
-                                             const PullPushOptions& options = {});
-
 /// Cuts a graph whose nodes name their devices, also in bodies, so that the device `driver` runs
-/// one program and each part elsewhere is a call. As pull_push_by_layers(), and:
+/// one program and each part elsewhere is a call.
 ///
+/// * The level of a node outside of the driver is the number of times that the longest path to it
+///   leaves the driver, at least 1; control edges count like data edges, and what NoOps pass on
+///   like an edge. All nodes of one device and one level form one call, so calls cannot wait for
+///   each other in a circle and the number of rounds is the least possible. What one device makes
+///   and another, or a later level of the same one, needs goes through the driver: nothing is kept
+///   on a device between calls.
 /// * Handles of variables, queues, accumulators and tables, and constants, are made again in each
 ///   call that needs them. Feeds and fetches go through the driver.
 /// * Nodes that may wait for other steps (queues, accumulators) hold up only what needs them: all
-///   nodes of a call wait for the same. Calls to one place run at once: a call is atomic there as
+///   nodes of a call wait for the same. Calls to one device run at once: a call is atomic there as
 ///   far as it does not wait.
 /// * A call, branch or loop with functions on one other device is a node there; any other one is
 ///   the driver's, with calls in its bodies. A body has run when its calls are answered.
@@ -76,10 +62,10 @@ Result<PartitionedGraph> pull_push_by_layers(const ir::Graph& placed,
 /// kLite merges and delays calls where nothing else can see it, lets values pass by Identity nodes
 /// of the driver, and marks calls as asynchronous. An asynchronous push has no results, does not
 /// wait, and nothing runs after it in this step but the end, nodes without effect on the driver,
-/// and calls to the same place. So whoever carries it may report it done when it holds the feeds,
-/// if all calls to that place, also of later steps of the driver, begin there in the order of their
-/// starts, and an error of it ends the next step that hears of it. How many are on the way is for
-/// the carrier to bound. Without that, waiting for its answer is always right.
+/// and calls to the same device. So whoever carries it may report it done when it holds the feeds,
+/// if all calls to that device, also of later steps of the driver, begin there in the order of
+/// their starts, and an error of it ends the next step that hears of it. How many are on the way is
+/// for the carrier to bound. Without that, waiting for its answer is always right.
 ///
 /// kLite marks pulls that may be prefetched: calls of the whole graph, not of a body, without feeds
 /// that wait for nothing of the step, read variables and change nothing, and of whose results a
@@ -88,7 +74,8 @@ Result<PartitionedGraph> pull_push_by_layers(const ir::Graph& placed,
 /// if it comes behind all that the driver has sent there, and is sent again when the driver does
 /// anything else before it is used.
 ///
-/// Order promised: as by_device() in both modes; docs/design/0003-protocols.md.
+/// Order promised: as by_device() in both modes; docs/design/0003-protocols.md. Within a call,
+/// nodes run in the order of the graph. Equal graphs give equal remote graphs for every driver.
 /// Errors: kInvalidArgument names what verify() finds, a node without a device, a fetch or target
 /// that is not there; kResourceExhausted: more than `function_nodes_max`.
 Result<PartitionedGraph> pull_push_by_device(const ir::Graph& placed, const std::string& driver,
@@ -97,7 +84,7 @@ Result<PartitionedGraph> pull_push_by_device(const ir::Graph& placed, const std:
                                              const ir::OpRegistry& registry,
                                              const PullPushOptions& options = {});
 
-/// For people: rounds, and for each location its calls with their nodes, feeds and fetches.
+/// For people: rounds, and for each device its calls with their nodes, feeds and fetches.
 std::string summary(const PartitionedGraph& partitioned);
 
 }  // namespace sidereal::partition

@@ -124,7 +124,7 @@ class PullPushByDevice : public testing::Test {
 TEST_F(PullPushByDevice, LogisticRegressionPullsPushesAndCounts) {
   const NodeId train = build_regression();
   EXPECT_EQ(summary(cut(Mode::kLayers, {loss_}, {train})),
-            R"(5 calls in 3 rounds to 2 locations; 11 nodes on the worker
+            R"(5 calls in 3 rounds to 2 devices; 11 nodes on the driver
 /job:ps/replica:0/task:0/device:CPU:0
   round 1, call 0: 1 Variable, 1 VariableRead
     0 feeds
@@ -144,7 +144,7 @@ TEST_F(PullPushByDevice, LogisticRegressionPullsPushesAndCounts) {
     0 fetches
 )");
   EXPECT_EQ(summary(cut(Mode::kLite, {loss_}, {train})),
-            R"(4 calls in 3 rounds to 2 locations; 11 nodes on the worker
+            R"(4 calls in 3 rounds to 2 devices; 11 nodes on the driver
 prefetched: 2 of 2 pulls
 /job:ps/replica:0/task:0/device:CPU:0
   round 1, call 0, prefetched: 1 Variable, 1 VariableRead
@@ -294,7 +294,7 @@ TEST_F(PullPushByDevice, WideAndDeepPullsAndPushesOncePerTask) {
                                    subtract(kPs0, bias, ops::reduce_sum(b_, logits, {0}))},
                                   "train");
   EXPECT_EQ(summary(cut(Mode::kLayers, {loss_}, {train})),
-            R"(4 calls in 2 rounds to 2 locations; 12 nodes on the worker
+            R"(4 calls in 2 rounds to 2 devices; 12 nodes on the driver
 /job:ps/replica:0/task:0/device:CPU:0
   round 1, call 0: 1 Gather, 2 Variable, 2 VariableRead
     1 feed: int64[?]
@@ -311,7 +311,7 @@ TEST_F(PullPushByDevice, WideAndDeepPullsAndPushesOncePerTask) {
     0 fetches
 )");
   EXPECT_EQ(summary(cut(Mode::kLite, {loss_}, {train})),
-            R"(4 calls in 2 rounds to 2 locations; 12 nodes on the worker
+            R"(4 calls in 2 rounds to 2 devices; 12 nodes on the driver
 /job:ps/replica:0/task:0/device:CPU:0
   round 1, call 0: 1 Gather, 2 Variable, 2 VariableRead
     1 feed: int64[?]
@@ -357,7 +357,7 @@ TEST_F(PullPushByDevice, ALoopReadsAVariableInEachIterationAndFetchesNoHandle) {
   const Output y = ops::mat_mul(b_, Output{loop, 1}, read(kPs0, w, {2, 2}));
   for (const Mode mode : {Mode::kLayers, Mode::kLite}) {
     const PartitionedGraph parts = cut(mode, {y});
-    EXPECT_EQ(summary(parts), R"(2 calls in 1 rounds to 1 locations; 4 nodes on the worker
+    EXPECT_EQ(summary(parts), R"(2 calls in 1 rounds to 1 devices; 4 nodes on the driver
 rounds in each run of 'loop': 1
 /job:ps/replica:0/task:0/device:CPU:0
   round 1, call 0, in 'loop': 1 Const, 2 Variable, 1 VariableAssignAdd, 1 VariableRead
@@ -425,7 +425,7 @@ TEST_F(PullPushByDevice, WhatMayWaitHoldsUpOnlyWhatNeedsIt) {
   for (const Mode mode : {Mode::kLayers, Mode::kLite}) {
     const PartitionedGraph parts = cut(mode, {value, sum, later});
     EXPECT_EQ(summary(parts), mode == Mode::kLayers
-                                  ? R"(3 calls in 2 rounds to 1 locations; 0 nodes on the worker
+                                  ? R"(3 calls in 2 rounds to 1 devices; 0 nodes on the driver
 /job:ps/replica:0/task:0/device:CPU:0
   round 1, call 0: 1 Variable, 1 VariableRead
     0 feeds
@@ -437,7 +437,7 @@ TEST_F(PullPushByDevice, WhatMayWaitHoldsUpOnlyWhatNeedsIt) {
     1 feed: float32[]
     1 fetch: float32[]
 )"
-                                  : R"(1 calls in 1 rounds to 1 locations; 0 nodes on the worker
+                                  : R"(1 calls in 1 rounds to 1 devices; 0 nodes on the driver
 /job:ps/replica:0/task:0/device:CPU:0
   round 1, call 0, may wait: 1 Add, 1 Queue, 2 QueueDequeue, 1 Variable, 1 VariableRead
     0 feeds

@@ -54,8 +54,7 @@ bool gives_results(const RemoteGraph& remote) {
 }  // namespace
 
 std::string summary(const PartitionedGraph& partitioned) {
-  std::map<ir::Location, std::string> by_location;
-  std::map<ir::Location, std::string> names;
+  std::map<std::string, std::string> by_device;
   std::map<std::string, int32_t> rounds_of;
   int32_t rounds = 0;
   int pulls = 0;  // What a step begins with.
@@ -65,22 +64,21 @@ std::string summary(const PartitionedGraph& partitioned) {
     if (remote.within.empty()) rounds = std::max(rounds, remote.level);
     int32_t& inner = rounds_of[remote.within];
     inner = std::max(inner, remote.level);
-    names[remote.location] = remote.device.empty() ? ir::to_string(remote.location) : remote.device;
-    by_location[remote.location] += describe_call(call, remote);
+    by_device[remote.device] += describe_call(call, remote);
     if (remote.within.empty() && remote.level == 1 && gives_results(remote)) ++pulls;
     if (remote.ahead) ++ahead;
   }
   const auto calls = static_cast<size_t>(
       std::count_if(partitioned.worker.nodes().begin(), partitioned.worker.nodes().end(),
                     [](const ir::Node& node) { return node.op == "Call"; }));
-  std::string out = fmt::format("{} calls in {} rounds to {} locations; {} nodes on the worker\n",
-                                partitioned.remotes.size(), rounds, by_location.size(),
+  std::string out = fmt::format("{} calls in {} rounds to {} devices; {} nodes on the driver\n",
+                                partitioned.remotes.size(), rounds, by_device.size(),
                                 partitioned.worker.size() - calls);
   if (ahead > 0) out += fmt::format("prefetched: {} of {} pulls\n", ahead, pulls);
   for (const auto& [within, count] : rounds_of) {
     if (!within.empty()) out += fmt::format("rounds in each run of '{}': {}\n", within, count);
   }
-  for (const auto& [location, calls] : by_location) out += names[location] + "\n" + calls;
+  for (const auto& [device, calls] : by_device) out += fmt::format("{}\n{}", device, calls);
   return out;
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 /// Everything that must be equal but the attributes, in terms of the new graph.
 std::string key_of(const ir::Node& node, const Rewriter& rewriter) {
-  std::string key = fmt::format("{}@{}.{}", node.op, node.location.task, node.location.lane);
+  std::string key = node.op;
   for (const ir::Output& input : rewriter.map(node.inputs)) {
     key += fmt::format(" {}:{}", input.node.value, input.index);
   }

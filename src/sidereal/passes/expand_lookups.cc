@@ -76,8 +76,9 @@ class LookupExpander {
   [[nodiscard]] std::optional<Remote> remote(const Node& node, Output ids, ir::DType dtype,
                                              const ir::Shape& shape, std::string table) const {
     const Output base = base_of(ids);
-    const bool is_remote = !node.device.empty() && !maker(base).device.empty() &&
-                           maker(base).device != node.device &&
+    // Those of a Route are distinct.
+    const bool is_remote = maker(base).op != "Route" && !node.device.empty() &&
+                           !maker(base).device.empty() && maker(base).device != node.device &&
                            maker(ids).device == maker(base).device;
     const bool is_index = step_.graph.spec(base).dtype == ir::DType::kInt64 ||
                           step_.graph.spec(base).dtype == ir::DType::kInt32;

@@ -146,5 +146,13 @@ TEST_F(ExpandLookups, ids_of_32_bits_are_widened_once) {
                           "used = Square gather"));
 }
 
+TEST_F(ExpandLookups, names_that_are_made_never_take_a_users_name) {
+  const Output rows = gather(read(handle("table")), ids("ids"));
+  (void)lines({on("/w", ops::neg(b_, rows, "ids/unique"))});
+  ASSERT_TRUE(expanded_.ok()) << expanded_.status();
+  EXPECT_EQ(expanded_->graph.find("ids/unique")->op, "Neg");
+  EXPECT_EQ(expanded_->graph.find("ids/unique_1")->op, "Unique");
+}
+
 }  // namespace
 }  // namespace sidereal::passes

@@ -27,7 +27,6 @@ class Cutter {
 
   FedGraph copy() {
     FedGraph out;
-    out.graph.mutable_variables() = graph_.variables();
     out.graph.mutable_functions() = graph_.functions();
     for (const Node& node : graph_.nodes()) {
       if (node.op != "Placeholder") add_placeholders(node, &out.graph);
@@ -58,7 +57,6 @@ class Cutter {
       made.attrs = {{"dtype", spec.dtype}, {"shape", spec.shape}};
       made.outputs = {spec};
       made.device = node.device;
-      made.location = node.location;
       it->second = {out->append(std::move(made)), 0};
     }
   }

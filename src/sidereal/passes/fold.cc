@@ -43,7 +43,7 @@ std::optional<Tensor> value_of(const Node& node, const std::vector<Output>& inpu
 }
 
 bool is_candidate(const Node& node, const ir::OpSchema& schema) {
-  if (schema.stateful || schema.on_ps || node.inputs.empty()) return false;
+  if (schema.stateful || node.inputs.empty()) return false;
   if (node.outputs.size() != 1 || !node.control_inputs.empty()) return false;
   // Taking memory for a large result to find that it is too large would be a poor bargain.
   const ir::TensorSpec& out = node.outputs[0];

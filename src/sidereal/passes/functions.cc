@@ -71,21 +71,6 @@ class Everywhere {
   absl::flat_hash_map<const ir::Function*, FunctionPtr> made_;
 };
 
-const Node* find_parameter_node(const ir::Function& function, const ir::OpRegistry& registry,
-                                absl::flat_hash_set<const ir::Function*>* seen) {
-  for (const Node& node : function.body().nodes()) {
-    const ir::OpSchema* schema = registry.find(node.op);
-    const bool stateful = schema != nullptr && schema->stateful;
-    if (stateful && ir::find_attr<std::string>(node.attrs, "var") != nullptr) return &node;
-  }
-  for (const NamedFunction& held : function.body().functions()) {
-    if (!seen->insert(held.function.get()).second) continue;
-    const Node* found = find_parameter_node(*held.function, registry, seen);
-    if (found != nullptr) return found;
-  }
-  return nullptr;
-}
-
 class CallInliner {
  public:
   CallInliner(const StepGraph& step, const ir::OpRegistry& registry)
@@ -120,9 +105,7 @@ class CallInliner {
   [[nodiscard]] FunctionPtr function_for(const Node& node) const {
     if (node.op == "FunctionCall") {
       FunctionPtr function = called(node, "function");
-      const bool wanted =
-          calls_.at(function) == 1 || passes::find_parameter_node(*function, registry_) != nullptr;
-      return wanted ? function : nullptr;
+      return calls_.at(function) == 1 ? function : nullptr;
     }
     if (node.op != "If") return nullptr;
     const Node& predicate = rewriter_.graph().node(rewriter_.map(node.inputs[0]).node);
@@ -189,11 +172,6 @@ Result<StepGraph> apply_everywhere(StepGraph step, const StepPass& pass,
 Result<StepGraph> inline_calls(const StepGraph& step, const ir::OpRegistry& registry) {
   if (step.graph.functions().empty()) return step;
   return CallInliner(step, registry).run();
-}
-
-const Node* find_parameter_node(const ir::Function& function, const ir::OpRegistry& registry) {
-  absl::flat_hash_set<const ir::Function*> seen;
-  return find_parameter_node(function, registry, &seen);
 }
 
 }  // namespace sidereal::passes

@@ -20,12 +20,8 @@ Result<StepGraph> apply_everywhere(StepGraph step, const StepPass& pass,
                                    const ir::OpRegistry& registry);
 
 /// Puts functions in the place of the nodes that call them: of a FunctionCall when nothing else in
-/// the graph calls the function, or when it uses a variable; of an If whose predicate is a
-/// constant. Names get the node's name and a slash in front. Nodes that ask for no device get that
-/// of the node.
+/// the graph calls the function; of an If whose predicate is a constant. Names get the node's name
+/// and a slash in front. Nodes that ask for no device get that of the node.
 Result<StepGraph> inline_calls(const StepGraph& step, const ir::OpRegistry& registry);
-
-/// The first node in `function`, or in a function it holds, that uses a variable; or nullptr.
-const ir::Node* find_parameter_node(const ir::Function& function, const ir::OpRegistry& registry);
 
 }  // namespace sidereal::passes

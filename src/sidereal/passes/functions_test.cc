@@ -45,17 +45,22 @@ class FunctionPasses : public testing::Test {
       return std::vector<Output>{ops::mul(b, ops::tanh(b, x[0]), ops::tanh(b, x[0]), "y")};
     });
   }
-  FunctionPtr reading(const std::string& variable) {
-    return function(1, [&](Builder& b, const std::vector<Output>& x) {
-      b.variable({variable, DType::kFloat32, {3}, false, {}, {}});
-      return std::vector<Output>{ops::add(b, x[0], ops::read_variable(b, variable, "read"))};
-    });
+  /// (x, handle) -> x + the variable.
+  FunctionPtr reading() {
+    Graph body;
+    const Output x = *ir::add_arg(&body, registry_, {DType::kFloat32, {-1}});
+    const Output handle = *ir::add_arg(&body, registry_, {DType::kString, {}});
+    Builder b(&body, &registry_);
+    const Output value =
+        b.add("VariableRead", {handle}, {{"dtype", DType::kFloat32}, {"shape", Shape{3}}}, "read");
+    return *ir::Function::make(std::move(body), {ops::add(b, x, value)});
   }
   Output input() { return ops::placeholder(b_, "x", DType::kFloat32, {-1}); }
 
-  Result<Plan> plan(const std::vector<Output>& fetches, const std::vector<NodeId>& targets = {}) {
+  Result<StepGraph> plan(const std::vector<Output>& fetches,
+                         const std::vector<NodeId>& targets = {}) {
     EXPECT_TRUE(b_.status().ok()) << base::message_of(b_.status());
-    return run_passes(graph_, fetches, targets, {{1}}, registry_, {.fuse = false});
+    return run_passes(graph_, fetches, targets, registry_, {.fuse = false});
   }
   std::vector<std::string> ops_in(const Graph& graph) {
     std::vector<std::string> out;
@@ -134,40 +139,16 @@ TEST_F(FunctionPasses, a_branch_that_is_known_stays_alone) {
   EXPECT_THAT(ops_in(got->graph), ElementsAre("Placeholder", "Tanh", "Mul"));
 }
 
-TEST_F(FunctionPasses, calls_that_use_a_variable_are_put_in_place) {
-  const FunctionPtr f = reading("w");
-  const Output once = {ops::function_call(b_, f, {input()}, "once"), 0};
-  const Output twice = {ops::function_call(b_, f, {once}, "twice"), 0};
-  b_.variable({"w", DType::kFloat32, {3}, false, {}, {}});
-  const auto got = plan({twice});
-  ASSERT_TRUE(got.ok()) << base::message_of(got.status());
-  EXPECT_THAT(ops_in(got->graph),
-              ElementsAre("Placeholder", "ReadVariable", "Add", "ReadVariable", "Add"));
-}
-
-TEST_F(FunctionPasses, a_body_uses_a_variable_where_it_lives) {
-  b_.variable({"w", DType::kFloat32, {3}, false, {}, {}});
-  const FunctionPtr f = reading("w");
-  const FunctionPtr same = function(1, [](Builder&, const std::vector<Output>& x) { return x; });
-  const Output flag = ops::placeholder(b_, "flag", DType::kBool, {});
-  const Output y = {ops::branch(b_, flag, f, same, {input()}, "choice"), 0};
-  const auto got = plan({y});
-  ASSERT_TRUE(got.ok()) << base::message_of(got.status());
-  const auto* name = ir::find_attr<std::string>(got->graph.find("choice")->attrs, "then_branch");
-  ASSERT_NE(name, nullptr);
-  const ir::Graph& body = got->graph.find_function(*name)->body();
-  EXPECT_EQ(ir::to_string(body.find("read")->location), "ps:0/lane:0");
-}
-
 TEST_F(FunctionPasses, who_waits_for_a_call_waits_for_what_it_did) {
   const Output x = input();
-  const NodeId call = ops::function_call(b_, reading("w"), {x}, "call");
-  b_.variable({"w", DType::kFloat32, {3}, false, {}, {}});
+  const Output w =
+      b_.add("Variable", {}, {{"shared_name", std::string("w")}, {"dtype", DType::kFloat32}});
+  const NodeId call = ops::function_call(b_, reading(), {x, w}, "call");
   const NodeId after = ops::no_op(b_, {call}, "after");
   const auto got = plan({}, {after});
   ASSERT_TRUE(got.ok()) << base::message_of(got.status());
   EXPECT_THAT(ops_in(got->graph),
-              ElementsAre("Placeholder", "ReadVariable", "Add", "NoOp", "NoOp"));
+              ElementsAre("Placeholder", "Variable", "VariableRead", "Add", "NoOp", "NoOp"));
 }
 
 TEST_F(FunctionPasses, names_of_inlined_nodes_are_free) {

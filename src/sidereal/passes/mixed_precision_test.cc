@@ -125,12 +125,12 @@ TEST_F(MixedPrecisionTest, a_lookup_rounds_the_rows_it_reads) {
 TEST_F(MixedPrecisionTest, what_a_ps_holds_is_rounded_where_it_is_read) {
   const Output x = input("x", {-1, 4});
   const Output w = input("w", {4, 3});
-  graph_.mutable_node(w.node).location = {0, 0};
+  graph_.mutable_node(w.node).device = "/ps";
   const Output z = ops::mat_mul(b_, x, w, false, false, "z");
   const Result<StepGraph> lowered = lower_products({graph_, {z}, {}}, registry_);
   ASSERT_TRUE(lowered.ok()) << lowered.status();
-  EXPECT_EQ(lowered->graph.find("w/bfloat16")->location, graph_.node(z.node).location);
-  EXPECT_NE(lowered->graph.find("w/bfloat16")->location, graph_.node(w.node).location);
+  EXPECT_EQ(lowered->graph.find("w/bfloat16")->device, graph_.node(z.node).device);
+  EXPECT_NE(lowered->graph.find("w/bfloat16")->device, graph_.node(w.node).device);
 }
 
 TEST_F(MixedPrecisionTest, other_dtypes_and_stacks_of_vectors_are_left_alone) {
@@ -150,7 +150,7 @@ TEST_F(MixedPrecisionTest, the_pipeline_does_it_when_asked) {
   const Output w = input("w", {4, 3});
   const Output y = ops::mat_mul(b_, x, w, false, false, "y");
   const auto first = [&](DType dtype) {
-    const Result<Plan> plan = run_passes(graph_, {y}, {}, {}, registry_, {.compute_dtype = dtype});
+    const Result<StepGraph> plan = run_passes(graph_, {y}, {}, registry_, {.compute_dtype = dtype});
     EXPECT_TRUE(plan.ok()) << plan.status();
     const ir::Node& node = plan->graph.node(plan->fetches[0].node);
     return plan->graph.spec(node.inputs[0]).dtype;

@@ -127,7 +127,7 @@ TEST_F(OptimizeTest, nodes_of_other_shapes_places_and_orders_stay_apart) {
   EXPECT_THAT(ops_of(fuse({graph_, {z}, {}}, registry_)),
               ElementsAre("small = Neg y", "sum = Add x small", "z = Relu sum"));
   graph_.mutable_node(sum.node).control_inputs = {};
-  graph_.mutable_node(z.node).location = {0, 0};
+  graph_.mutable_node(z.node).device = "/ps";
   EXPECT_THAT(ops_of(fuse({graph_, {z}, {}}, registry_)),
               ElementsAre("small = Neg y", "sum = Add x small", "z = Relu sum"));
 }
@@ -222,7 +222,7 @@ TEST_F(OptimizeTest, constants_are_folded_by_whoever_can_calculate) {
 }
 
 TEST_F(OptimizeTest, first_values_are_not_folded_into_the_graph) {
-  const ir::InitializerDef how{"uniform", -1, 1, 7};
+  const ops::Initializer how{"uniform", -1, 1, 7};
   const Output first = ops::initial_value(b_, how, "w", {2}, 0, 1, "first");
   const Output z = ops::neg(b_, first, "z");
   int asked = 0;

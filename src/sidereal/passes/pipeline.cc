@@ -6,7 +6,7 @@
 #include "sidereal/passes/broadcasts.h"
 #include "sidereal/passes/concat_products.h"
 #include "sidereal/passes/cse.h"
-#include "sidereal/passes/expand.h"
+#include "sidereal/passes/expand_embeddings.h"
 #include "sidereal/passes/expand_lookups.h"
 #include "sidereal/passes/functions.h"
 #include "sidereal/passes/fuse.h"
@@ -14,7 +14,6 @@
 #include "sidereal/passes/gather_at_variables.h"
 #include "sidereal/passes/lookup_layout.h"
 #include "sidereal/passes/mixed_precision.h"
-#include "sidereal/passes/place.h"
 #include "sidereal/passes/prune.h"
 #include "sidereal/passes/simplify.h"
 #include "sidereal/passes/unite_routes.h"
@@ -27,12 +26,10 @@ Result<ir::DType> parse_compute_dtype(std::string_view name) {
   return base::invalid_argument("compute_dtype is '{}'; it must be float32 or bfloat16", name);
 }
 
-Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
-                        const std::vector<ir::NodeId>& targets, const Topology& topology,
-                        const ir::OpRegistry& registry, const PassOptions& options) {
+Result<StepGraph> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
+                             const std::vector<ir::NodeId>& targets, const ir::OpRegistry& registry,
+                             const PassOptions& options) {
   SR_RETURN_IF_ERROR(ir::verify(graph, registry));
-  Plan plan;
-  SR_ASSIGN_OR_RETURN(plan.placement, place_variables(graph.variables(), topology));
   const auto everywhere = [&](StepGraph from, const StepPass& pass) {
     return apply_everywhere(std::move(from), pass, registry);
   };
@@ -40,14 +37,9 @@ Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& f
   SR_ASSIGN_OR_RETURN(
       step, everywhere(std::move(step), [&](auto& part) { return inline_calls(part, registry); }));
   SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), prune));
-  SR_RETURN_IF_ERROR(place(&step.graph, plan.placement, registry));
-  SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {
-                        return expand(part, topology, plan.placement, registry);
-                      }));
   SR_ASSIGN_OR_RETURN(step, optimize(std::move(step), registry, options));
   SR_RETURN_IF_ERROR(ir::verify(step.graph, registry));
-  static_cast<StepGraph&>(plan) = std::move(step);
-  return plan;
+  return step;
 }
 
 Result<StepGraph> optimize(StepGraph step, const ir::OpRegistry& registry,
@@ -55,6 +47,9 @@ Result<StepGraph> optimize(StepGraph step, const ir::OpRegistry& registry,
   const auto everywhere = [&](StepGraph from, const StepPass& pass) {
     return apply_everywhere(std::move(from), pass, registry);
   };
+  SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), [&](auto& part) {
+                        return expand_embeddings(part, registry);
+                      }));
   SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step), gather_at_tables));
   SR_ASSIGN_OR_RETURN(step, everywhere(std::move(step),
                                        [&](auto& part) { return expand_lookups(part, registry); }));

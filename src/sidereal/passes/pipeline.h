@@ -7,15 +7,9 @@
 #include "sidereal/ir/graph.h"
 #include "sidereal/ir/schema.h"
 #include "sidereal/passes/fold.h"
-#include "sidereal/passes/layout.h"
 #include "sidereal/passes/step_graph.h"
 
 namespace sidereal::passes {
-
-/// A graph ready to be partitioned, and where its variables live.
-struct Plan : StepGraph {
-  Placement placement;
-};
 
 /// What the passes may do.
 struct PassOptions {
@@ -29,14 +23,14 @@ struct PassOptions {
 /// The compute_dtype of that name: "float32" or "bfloat16"; kInvalidArgument for another one.
 Result<ir::DType> parse_compute_dtype(std::string_view name);
 
-/// Prune, inline, place, expand, simplify, fold, merge, lower, unite routes, drop broadcasts, fuse,
-/// split and join products, lay out lookups; in bodies of functions too. The result is verified;
-/// `graph` is left as it is. The same inputs give the same plan on every machine.
-Result<Plan> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
-                        const std::vector<ir::NodeId>& targets, const Topology& topology,
-                        const ir::OpRegistry& registry, const PassOptions& options = {});
+/// Prune, inline, prune again, optimize; in bodies of functions too. The result, a graph ready to
+/// be partitioned, is verified; `graph` is left as it is. The same inputs give the same plan on
+/// every machine.
+Result<StepGraph> run_passes(const ir::Graph& graph, const std::vector<ir::Output>& fetches,
+                             const std::vector<ir::NodeId>& targets, const ir::OpRegistry& registry,
+                             const PassOptions& options = {});
 
-/// The passes of run_passes() that follow placing: gather rows where tables are, expand look-ups
+/// The passes of run_passes() that follow inlining: gather rows where tables are, expand look-ups
 /// in them, simplify, fold, merge, lower, unite routes, drop broadcasts, fuse, split and join
 /// products, lay out lookups. Nodes that ask for different devices stay different nodes, and nodes
 /// stay where they are but those that gather; what is made of several nodes of one device asks for

@@ -9,10 +9,6 @@
 namespace sidereal::passes {
 
 Rewriter::Rewriter(const ir::Graph& from) : from_(from), map_(from.size()) {
-  for (const ir::VariableDef& variable : from.variables()) {
-    const Status added = to_.add_variable(variable);
-    SR_CHECK(added.ok(), "{}", base::message_of(added));
-  }
   to_.mutable_functions() = from.functions();
 }
 
@@ -101,14 +97,9 @@ std::vector<std::vector<ir::NodeId>> readers_of(const ir::Graph& graph) {
   return readers;
 }
 
-bool same_place(const ir::Node& a, const ir::Node& b) {
-  return a.location == b.location && a.device == b.device;
-}
+bool same_place(const ir::Node& a, const ir::Node& b) { return a.device == b.device; }
 
-void put_beside(const ir::Node& like, ir::Node* made) {
-  made->location = like.location;
-  made->device = like.device;
-}
+void put_beside(const ir::Node& like, ir::Node* made) { made->device = like.device; }
 
 std::vector<bool> pinned_nodes(const StepGraph& step) {
   std::vector<bool> pinned(step.graph.size());

@@ -94,9 +94,7 @@ class RouteUniter {
 
   /// True for a Unique that nothing but Routes asks for distinct ids.
   [[nodiscard]] bool may_unite(const Node& unique, const std::vector<bool>& pinned) const {
-    if (unique.op != "Unique" || !unique.location.is_worker() || pinned[unique.id.value]) {
-      return false;
-    }
+    if (unique.op != "Unique" || pinned[unique.id.value]) return false;
     for (const NodeId id : readers_[unique.id.value]) {
       const Node& reader = node(id);
       const bool routes = reader.op == "Route" && same_place(reader, unique) && !pinned[id.value];

@@ -2,8 +2,6 @@
 
 namespace sidereal::ports {
 
-ParameterShard::~ParameterShard() = default;
-Parameters::~Parameters() = default;
 HostFunctions::~HostFunctions() = default;
 Rendezvous::~Rendezvous() = default;
 CallCompletion::~CallCompletion() = default;

@@ -3,40 +3,12 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "sidereal/base/status.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::ports {
-
-/// One variable's part on one lane, as programs see it.
-/// Thread: core-local to the lane that owns the shard.
-class ParameterShard {
- public:
-  virtual ~ParameterShard();
-  /// Writes rows `rows` (local indices; any order, repeats allowed) to `out`, float32
-  /// [rows.size(), dim]. kOutOfRange names the table and the row.
-  virtual Status gather(std::span<const int64_t> rows, float* out) = 0;
-  /// Updates distinct rows by the variable's rule; `grads` is float32 [rows.size(), dim].
-  virtual Status apply_rows(std::span<const int64_t> rows, const float* grads) = 0;
-  /// The whole value of a dense variable. The version returned never changes.
-  virtual Result<tensor::Tensor> read() = 0;
-  /// Updates a dense variable by its rule; `grad` has the variable's shape.
-  virtual Status apply_dense(const tensor::Tensor& grad) = 0;
-  /// Floats per row; 0 for a dense variable.
-  [[nodiscard]] virtual int64_t dim() const = 0;
-};
-
-/// The variables of one lane.
-class Parameters {
- public:
-  virtual ~Parameters();
-  /// The part of `variable` here; `shard` is -1 for a dense variable. kNotFound names both. The
-  /// pointer stays good while the lane lives.
-  virtual Result<ParameterShard*> find(std::string_view variable, int64_t shard) = 0;
-};
 
 /// Functions of the program that embeds the engine, called while a step runs.
 /// Thread: that of the step.

@@ -27,8 +27,7 @@ bool is_view(std::string_view op) {
 /// The output is memory that the plan does not own: a variable's version, a constant, what another
 /// device sent, a value that was lent to the step and updated in place.
 bool is_outside(std::string_view op) {
-  constexpr std::array<std::string_view, 13> kOps = {"ReadVariable",
-                                                     "Recv",
+  constexpr std::array<std::string_view, 12> kOps = {"Recv",
                                                      "Const",
                                                      "UpdateDense",
                                                      "UpdateRows",

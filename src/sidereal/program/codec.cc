@@ -24,7 +24,7 @@ using ir::Shape;
 using ir::Tensor;
 
 constexpr std::array<char, 4> kMagic = {'S', 'R', 'P', 'G'};
-constexpr uint16_t kVersion = 5;
+constexpr uint16_t kVersion = 6;
 constexpr uint32_t kMaxAttrs = 64;
 constexpr uint32_t kMaxList = 1U << 20;
 constexpr uint32_t kMaxText = 1U << 16;
@@ -272,11 +272,9 @@ Status get_slots(ByteReader* r, std::vector<SlotInfo>* slots) {
 
 Status get_calls(ByteReader* r, std::vector<CallSpec>* calls) {
   uint32_t count = 0;
-  SR_RETURN_IF_ERROR(r->get_count(&count, kMaxCalls, 29));
+  SR_RETURN_IF_ERROR(r->get_count(&count, kMaxCalls, 21));
   calls->resize(count);
   for (CallSpec& call : *calls) {
-    SR_RETURN_IF_ERROR(r->get(&call.location.task));
-    SR_RETURN_IF_ERROR(r->get(&call.location.lane));
     SR_RETURN_IF_ERROR(r->get(&call.program));
     SR_RETURN_IF_ERROR(get_list(r, &call.feeds));
     SR_RETURN_IF_ERROR(get_list(r, &call.fetches));
@@ -291,10 +289,7 @@ Status get_calls(ByteReader* r, std::vector<CallSpec>* calls) {
     call.ahead = (flags & kAhead) != 0;
     call.repeatable = (flags & kRepeatable) != 0;
     if (call.ahead && !call.feeds.empty()) return base::data_loss("a prefetched call has feeds");
-    if (call.location.task < 0 || call.location.lane < 0) {
-      return base::data_loss("a call goes to task {}, lane {}", call.location.task,
-                             call.location.lane);
-    }
+    if (call.device.empty()) return base::data_loss("a call names no device");
   }
   return {};
 }
@@ -346,8 +341,6 @@ void put_part(ByteWriter* w, const Program& program) {
   put_names(w, program.fetch_names);
   put_count(w, program.calls.size(), kMaxCalls);
   for (const CallSpec& call : program.calls) {
-    w->put(call.location.task);
-    w->put(call.location.lane);
     w->put(call.program);
     put_list(w, call.feeds);
     put_list(w, call.fetches);

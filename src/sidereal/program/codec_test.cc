@@ -25,7 +25,7 @@ Program small_program() {
   p.feed_names = {"x"};
   p.fetches = {3};
   p.fetch_names = {"sum"};
-  p.calls = {{{1, 2}, 0x0123456789abcdef, {0}, {2}}};
+  p.calls = {{"/job:ps/task:1", 0x0123456789abcdef, {0}, {2}}};
   p.instructions.resize(4);
   p.instructions[0] = {InstructionKind::kCallStart, "", "call_0", {}, {}, {}, {}, 0, {}};
   p.instructions[1] = {InstructionKind::kCompute, "Relu", "relu", {}, {0}, {1}, {}, -1, {}};
@@ -135,12 +135,12 @@ std::string message(const Program& program) {
 
 TEST(ProgramCodec, BytesOfASmallProgramNeverChange) {
   const std::string bytes = encode(small_program());
-  EXPECT_EQ(bytes.size(), 355U);
-  EXPECT_EQ(content_hash(bytes), 16704346494817604524U);
+  EXPECT_EQ(bytes.size(), 361U);
+  EXPECT_EQ(content_hash(bytes), 7807197316458510910U);
 }
 
 TEST(ProgramCodec, TheWorkedExampleOfTheFormatIsTrue) {
-  EXPECT_EQ(hex(encode(worked_example())), R"(53 52 50 47 05 00 00 00 01 00 00 00 02 00 00 00
+  EXPECT_EQ(hex(encode(worked_example())), R"(53 52 50 47 06 00 00 00 01 00 00 00 02 00 00 00
 01 01 ff ff ff ff ff ff ff ff ff ff ff ff 01 01
 ff ff ff ff ff ff ff ff 00 00 00 00 01 00 00 00
 00 00 00 00 01 00 00 00 01 00 00 00 78 01 00 00
@@ -166,7 +166,7 @@ TEST(ProgramCodec, WhatWasEncodedReadsBackAsTheSameBytes) {
 TEST(ProgramCodec, TextShowsOneInstructionALine) {
   EXPECT_EQ(to_text(small_program()), R"(program: 4 instructions, 4 slots, 1 buffers, 1 calls
 feed %0 float32[?,2] "x"
-start call 0 ps:1/lane:2 (%0)
+start call 0 /job:ps/task:1 (%0)
 %1:b0 float32[?,2] = Relu(%0) "relu"
 wait call 0 -> (%2 float32[2]) release %0
 %3:b0 float32[?,2] = Add(%1, %2) "sum" release %1, %2

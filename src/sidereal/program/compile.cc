@@ -185,7 +185,6 @@ class Compiler {
       call_of_[node.id] = static_cast<int32_t>(program_.calls.size());
       calls.push_back(static_cast<size_t>(call));
       program::CallSpec& spec = program_.calls.emplace_back();
-      spec.location = remotes[call].location;
       spec.device = remotes[call].device;
       spec.program = remotes[call].hash;
       spec.waits = ir::attr_or(node.attrs, "waits", false);
@@ -305,7 +304,6 @@ Result<RemoteProgram> compile_remote(const partition::RemoteGraph& remote) {
   SR_RETURN_IF_ERROR(compiler.run());
   SR_RETURN_IF_ERROR(compiler.add_rets());
   RemoteProgram out;
-  out.location = remote.location;
   out.device = remote.device;
   SR_ASSIGN_OR_RETURN(out.program, compiler.finish());
   out.bytes = encode(out.program);
@@ -321,10 +319,8 @@ Result<CompiledStep> compile(const partition::PartitionedGraph& partitioned) {
     const partition::RemoteGraph& remote = partitioned.remotes[call];
     Result<RemoteProgram> compiled = compile_remote(remote);
     if (!compiled.ok()) {
-      return base::with_context(
-          compiled.status(),
-          fmt::format("call {} to {}", call,
-                      remote.device.empty() ? ir::to_string(remote.location) : remote.device));
+      return base::with_context(compiled.status(),
+                                fmt::format("call {} to {}", call, remote.device));
     }
     bodies.remotes.push_back(std::move(*compiled));
     bodies.rounds.push_back(remote.level);

@@ -13,8 +13,7 @@ namespace sidereal::program {
 
 /// The program of one remote call, in the form in which it is registered.
 struct RemoteProgram {
-  ir::Location location;
-  std::string device;  ///< "" where the graph was cut by locations.
+  std::string device;
   Program program;
   std::string bytes;  ///< encode(program).
   uint64_t hash = 0;  ///< content_hash(bytes).

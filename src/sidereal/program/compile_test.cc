@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "sidereal/ops/ops.h"
+#include "sidereal/partition/pull_push.h"
 #include "sidereal/passes/pipeline.h"
 
 namespace sidereal::program {
@@ -19,22 +20,45 @@ class CompileTest : public testing::Test {
  protected:
   CompileTest() { ops::register_all(&registry_); }
 
-  std::string variable(const std::string& name, const ir::Shape& shape, bool embedding = false) {
-    ir::VariableDef def;
-    def.name = name;
-    def.shape = shape;
-    def.embedding = embedding;
-    return b_.variable(def);
+  static ir::AttrMap spec(const ir::Shape& shape) {
+    return {{"dtype", DType::kFloat32}, {"shape", shape}};
+  }
+  Output on(const char* device, Output value) {
+    graph_.mutable_node(value.node).device = device;
+    return value;
+  }
+  /// The handle of a variable on a ps.
+  Output variable(const std::string& name, const ir::Shape& shape, const char* device = "/ps0") {
+    ir::AttrMap attrs = spec(shape);
+    attrs["shared_name"] = name;
+    return on(device, b_.add("Variable", {}, attrs, name));
+  }
+  Output read(Output handle, const char* name) {
+    const ir::Node& maker = graph_.node(handle.node);
+    const std::string device = maker.device;
+    const auto shape = ir::attr_or<ir::Shape>(maker.attrs, "shape", {});
+    return on(device.c_str(), b_.add("VariableRead", {handle}, spec(shape), name));
+  }
+  NodeId push(Output handle, Output value, const char* name) {
+    const std::string device = graph_.node(handle.node).device;
+    return on(device.c_str(), b_.add("VariableAssignSub", {handle, value}, {}, name)).node;
   }
 
-  CompiledStep compiled(const std::vector<Output>& fetches, const std::vector<NodeId>& targets,
-                        const passes::Topology& topology = {{1}}) {
+  /// What asks for no device is the driver's.
+  Result<partition::PartitionedGraph> cut(const std::vector<Output>& fetches,
+                                          const std::vector<NodeId>& targets) {
     EXPECT_TRUE(b_.status().ok()) << base::message_of(b_.status());
-    const auto plan =
-        passes::run_passes(graph_, fetches, targets, topology, registry_, {.fuse = false});
-    EXPECT_TRUE(plan.ok()) << base::message_of(plan.status());
-    const auto parts =
-        partition::pull_push_by_layers(plan->graph, plan->fetches, plan->targets, registry_);
+    for (size_t i = 0; i < graph_.size(); ++i) {
+      ir::Node& node = graph_.mutable_node(NodeId(static_cast<int32_t>(i)));
+      if (node.device.empty()) node.device = "/w";
+    }
+    SR_ASSIGN_OR_RETURN(const passes::StepGraph step,
+                        passes::run_passes(graph_, fetches, targets, registry_, {.fuse = false}));
+    return partition::pull_push_by_device(step.graph, "/w", step.fetches, step.targets, registry_);
+  }
+
+  CompiledStep compiled(const std::vector<Output>& fetches, const std::vector<NodeId>& targets) {
+    const auto parts = cut(fetches, targets);
     EXPECT_TRUE(parts.ok()) << base::message_of(parts.status());
     auto step = compile(*parts);
     EXPECT_TRUE(step.ok()) << base::message_of(step.status());
@@ -62,57 +86,58 @@ class CompileTest : public testing::Test {
 };
 
 TEST_F(CompileTest, ATrainingStepBecomesThesePrograms) {
-  variable("table", {10, 2}, true);
-  variable("bias", {2});
+  const Output table = variable("table", {10, 2});
+  const Output bias = variable("bias", {2}, "/ps1");
   const Output ids = ops::placeholder(b_, "ids", DType::kInt64, {-1});
-  const Output rows = ops::lookup(b_, "table", ids, "rows");
-  const Output bias = ops::read_variable(b_, "bias", "read");
-  const Output sum = ops::bias_add(b_, rows, bias, "sum");
+  const Output rows = on("/ps0", b_.add("Gather", {read(table, "table_read"), ids}, {}, "rows"));
+  const Output sum = ops::bias_add(b_, rows, read(bias, "read"), "sum");
   const Output loss = ops::reduce_sum(b_, ops::square(b_, sum, "square"), {}, false, "loss");
+  const Output one = on("/ps0", ops::scalar(b_, DType::kFloat64, 1, "one"));
+  const NodeId rows_pushed = b_.add_node("VariableUpdateRows", {table, ids, sum, one, one},
+                                         {{"kind", std::string("sgd")}}, {}, "push");
+  graph_.mutable_node(rows_pushed).device = "/ps0";
   const NodeId train = ops::no_op(
-      b_,
-      {ops::apply_sparse(b_, "table", ids, sum, "push"),
-       ops::apply_dense(b_, "bias", ops::reduce_sum(b_, sum, {0}, false, "grad"), "update")},
+      b_, {rows_pushed, push(bias, ops::reduce_sum(b_, sum, {0}, false, "grad"), "update")},
       "train");
-  const CompiledStep step = compiled({loss}, {train}, {{2}});
-  EXPECT_EQ(to_text(step.worker), R"(program: 16 instructions, 16 slots, 9 buffers, 4 calls
+  const CompiledStep step = compiled({loss}, {train});
+  EXPECT_EQ(to_text(step.worker), R"(program: 16 instructions, 13 slots, 7 buffers, 4 calls
 feed %0 int64[?] "ids"
-%1:b0 int64[?], %2:b1 int32[?] = Unique(%0) "ids/unique"
-%3:b2 int64[?], %4:b3 int64[?], %5:b4 int64[?] = Route(%1) {lanes=ints[2], rows=10, )"
-                                  R"(var="table"} "ids/route_10" release %1
-start call 0 ps:0/lane:0 (%3)
-start call 1 ps:0/lane:1 (%4)
-wait call 0 -> (%6 float32[?,2], %7 float32[2])
-wait call 1 -> (%8 float32[?,2])
-%9:b5 float32[?,2] = GatherParts(%0, %5, %2, %6, %8) {dim=2} "rows" release %0, %6, %8
-%10:b5 float32[?,2] = BiasAdd(%9, %7) "sum" release %7, %9
-%13:b6 float32[?,2], %14:b7 float32[?,2] = SumParts(%10, %5, %2, %3, %4) {dim=2} "push/sum" )"
-                                  R"(release %2, %5
-start call 3 ps:0/lane:1 (%4, %14)
-%15:b1 float32[2] = ReduceSum(%10) {axes=ints[0], keep_dims=false} "grad"
-start call 2 ps:0/lane:0 (%3, %13, %15)
-%11:b5 float32[?,2] = Square(%10) "square" release %10
-%12:b8 float32[] = ReduceSum(%11) {axes=ints[0, 1], keep_dims=false} "loss" release %11
-wait call 2 -> () release %3, %13, %15
-wait call 3 -> () release %4, %14
-fetch %12 "loss"
+start call 1 /ps1 ()
+%1:b0 int64[?], %2:b1 int32[?] = Unique(%0) {strict=true} "ids/unique"
+%3:b2 int64[?], %4:b3 int64[?] = Route(%1) {lanes=ints[1], rows=10, var="table"} )"
+                                  R"("ids/route_10" release %1
+start call 0 /ps0 (%3)
+wait call 0 -> (%5 float32[?,2])
+%7:b4 float32[?,2] = GatherParts(%0, %4, %2, %5) {dim=2} "rows" release %0, %5
+wait call 1 -> (%6 float32[2])
+%8:b4 float32[?,2] = BiasAdd(%7, %6) "sum" release %6, %7
+%11:b5 float32[?,2] = SumParts(%8, %4, %2, %3) {dim=2} "push/sum" release %2, %4
+start call 2 /ps0 (%3, %11)
+%12:b1 float32[2] = ReduceSum(%8) {axes=ints[0], keep_dims=false} "grad"
+start call 3 /ps1 (%12)
+%9:b4 float32[?,2] = Square(%8) "square" release %8
+%10:b6 float32[] = ReduceSum(%9) {axes=ints[0, 1], keep_dims=false} "loss" release %9
+wait call 2 -> () release %3, %11
+wait call 3 -> () release %12
+fetch %10 "loss"
 )");
   ASSERT_EQ(step.remotes.size(), 4U);
   EXPECT_EQ(to_text(step.remotes[0].program),
             R"(program: 2 instructions, 3 slots, 1 buffers, 0 calls
 feed %0 int64[?] ""
-%1:b0 float32[?,2] = ShardGather(%0) {dim=2, shard=0, var="table"} "rows/gather_0" release %0
-%2 float32[2] = ReadVariable() {var="bias"} "read"
-fetch %1 ""
+%1 string[] = Variable() {dtype=float32, shape=shape[10,2], shared_name="table"} "table"
+%2:b0 float32[?,2] = VariableGather(%1, %0) {dtype=float32, shape=shape[10,2]} "rows/rows" )"
+            R"(release %0, %1
 fetch %2 ""
 )");
   EXPECT_EQ(to_text(step.remotes[2].program),
-            R"(program: 2 instructions, 3 slots, 0 buffers, 0 calls
+            R"(program: 3 instructions, 4 slots, 0 buffers, 0 calls
 feed %0 int64[?] ""
 feed %1 float32[?,2] ""
-feed %2 float32[2] ""
-ShardApply(%0, %1) {dim=2, shard=0, var="table"} "push/apply_0" release %0, %1
-ApplyDense(%2) {var="bias"} "update" release %2
+%2 string[] = Variable() {dtype=float32, shape=shape[10,2], shared_name="table"} "table"
+%3 float64[] = Const() {value=float64[]{1}} "one"
+VariableUpdateRows(%2, %0, %1, %3, %3) {distinct=true, kind="sgd"} "push" )"
+            R"(release %0, %1, %2, %3
 )");
   for (size_t call = 0; call < step.remotes.size(); ++call) {
     EXPECT_EQ(step.worker.calls[call].program, step.remotes[call].hash);
@@ -122,12 +147,12 @@ ApplyDense(%2) {var="bias"} "update" release %2
 }
 
 TEST_F(CompileTest, WorkThatNeedsNoAnswerRunsWhileACallIsInFlight) {
-  variable("w", {2});
+  const Output w_handle = variable("w", {2});
   const Output x = ops::placeholder(b_, "x", DType::kFloat32, {2});
-  const Output w = ops::read_variable(b_, "w", "read");
+  const Output w = read(w_handle, "read");
   const Output y = ops::mul(b_, x, w, "y");
   const Output local = ops::exp(b_, x, "local");
-  const CompiledStep step = compiled({local}, {ops::apply_dense(b_, "w", y, "push")});
+  const CompiledStep step = compiled({local}, {push(w_handle, y, "push")});
   const Program& p = step.worker;
   EXPECT_LT(at(p, "call_0", InstructionKind::kCallStart), at(p, "local"));
   EXPECT_LT(at(p, "local"), at(p, "call_0", InstructionKind::kCallWait));
@@ -136,11 +161,11 @@ TEST_F(CompileTest, WorkThatNeedsNoAnswerRunsWhileACallIsInFlight) {
 }
 
 TEST_F(CompileTest, WhatLeadsToACallComesBeforeWhatDoesNot) {
-  variable("w", {2});
+  const Output w_handle = variable("w", {2});
   const Output x = ops::placeholder(b_, "x", DType::kFloat32, {2});
   const Output local = ops::exp(b_, x, "local");
   const Output grad = ops::neg(b_, ops::tanh(b_, x, "tanh"), "grad");
-  const CompiledStep step = compiled({local}, {ops::apply_dense(b_, "w", grad, "push")});
+  const CompiledStep step = compiled({local}, {push(w_handle, grad, "push")});
   const Program& p = step.worker;
   EXPECT_EQ(at(p, "tanh"), 0U);
   EXPECT_EQ(at(p, "grad"), 1U);
@@ -157,25 +182,25 @@ TEST_F(CompileTest, AChainOfElementWiseOpsNeedsOneBuffer) {
 }
 
 TEST_F(CompileTest, AFeedAConstantAndAVariableAreNeverWritten) {
-  variable("w", {2});
+  const Output w_handle = variable("w", {2});
   const Output x = ops::placeholder(b_, "x", DType::kFloat32, {2});
   const Output c = ops::constant(b_, ir::Tensor::of<float>({2}, {1, 2}), "c");
-  const Output w = ops::read_variable(b_, "w", "read");
+  const Output w = read(w_handle, "read");
   const CompiledStep step =
       compiled({ops::neg(b_, x, "nx"), ops::neg(b_, c, "nc"), ops::neg(b_, w, "nw")}, {});
   const Program& p = step.worker;
   EXPECT_EQ(buffer(p, "c"), -1);
   EXPECT_EQ(p.slots[p.calls[0].fetches[0]].buffer, -1);
   EXPECT_EQ(p.num_buffers, 3);
-  EXPECT_EQ(step.remotes[0].program.slots[0].buffer, -1);
+  for (const SlotInfo& slot : step.remotes[0].program.slots) EXPECT_EQ(slot.buffer, -1);
 }
 
 TEST_F(CompileTest, WhatACallSendsIsNotOverwrittenBeforeTheAnswer) {
-  variable("w", {2});
+  const Output w_handle = variable("w", {2});
   const Output x = ops::placeholder(b_, "x", DType::kFloat32, {2});
   const Output grad = ops::neg(b_, x, "grad");
   const Output after = ops::exp(b_, grad, "after");
-  const CompiledStep step = compiled({after}, {ops::apply_dense(b_, "w", grad, "push")});
+  const CompiledStep step = compiled({after}, {push(w_handle, grad, "push")});
   const Program& p = step.worker;
   EXPECT_LT(at(p, "call_0", InstructionKind::kCallStart), at(p, "after"));
   EXPECT_NE(buffer(p, "grad"), buffer(p, "after"));
@@ -219,12 +244,10 @@ TEST_F(CompileTest, BuffersAreUsedAgain) {
 }
 
 TEST_F(CompileTest, TheSameGraphGivesTheSameBytes) {
-  variable("table", {10, 2}, true);
-  const Output ids = ops::placeholder(b_, "ids", DType::kInt64, {-1});
-  const Output rows = ops::lookup(b_, "table", ids, "rows");
-  const NodeId push = ops::apply_sparse(b_, "table", ids, rows, "push");
-  const CompiledStep one = compiled({rows}, {push}, {{2, 1}});
-  const CompiledStep two = compiled({rows}, {push}, {{2, 1}});
+  const Output a = read(variable("a", {2}), "read_a");
+  const NodeId pushed = push(variable("b", {2}, "/ps1"), a, "push");
+  const CompiledStep one = compiled({a}, {pushed});
+  const CompiledStep two = compiled({a}, {pushed});
   EXPECT_EQ(encode(one.worker), encode(two.worker));
   ASSERT_EQ(one.remotes.size(), two.remotes.size());
   for (size_t i = 0; i < one.remotes.size(); ++i) {
@@ -233,19 +256,18 @@ TEST_F(CompileTest, TheSameGraphGivesTheSameBytes) {
 }
 
 TEST_F(CompileTest, RemoteProgramsDoNotDependOnWhatElseTheWorkerComputes) {
-  variable("w", {2});
+  const Output w_handle = variable("w", {2});
   const Output x = ops::placeholder(b_, "x", DType::kFloat32, {2});
-  const Output w = ops::read_variable(b_, "w", "read");
+  const Output w = read(w_handle, "read");
   const Output y = ops::mul(b_, x, w, "y");
   const Output metric = ops::exp(b_, y, "metric");
   EXPECT_EQ(compiled({y}, {}).remotes[0].hash, compiled({metric}, {}).remotes[0].hash);
 }
 
 TEST_F(CompileTest, AGraphWhoseCallsDoNotFitItsRemotesIsAnError) {
-  variable("w", {2});
-  const Output w = ops::read_variable(b_, "w", "read");
-  const auto plan = passes::run_passes(graph_, {w}, {}, {{1}}, registry_, {.fuse = false});
-  auto parts = partition::pull_push_by_layers(plan->graph, plan->fetches, {}, registry_);
+  const Output w_handle = variable("w", {2});
+  const Output w = read(w_handle, "read");
+  auto parts = cut({w}, {});
   ASSERT_TRUE(parts.ok());
   parts->remotes.push_back(parts->remotes[0]);
   EXPECT_EQ(compile(*parts).status().code(), StatusCode::kInvalidArgument);

@@ -51,10 +51,6 @@ class Printer {
     return base::join(texts, ", ");
   }
 
-  static std::string place_of(const CallSpec& call) {
-    return call.device.empty() ? ir::to_string(call.location) : call.device;
-  }
-
   void print(const Instruction& instruction) {
     std::string line;
     if (instruction.kind == InstructionKind::kCompute ||
@@ -71,7 +67,7 @@ class Printer {
     } else {
       const CallSpec& call = program_.calls[instruction.call];
       line = instruction.kind == InstructionKind::kCallStart
-                 ? fmt::format("start call {} {}{} ({})", instruction.call, place_of(call),
+                 ? fmt::format("start call {} {}{} ({})", instruction.call, call.device,
                                call.async_push ? " asynchronous"
                                : call.ahead    ? " ahead"
                                                : "",

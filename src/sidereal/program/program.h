@@ -47,30 +47,29 @@ struct Instruction {
 
 /// One remote call of a step, or of a run of a body: a round trip to where its program runs.
 struct CallSpec {
-  ir::Location location;
+  std::string device;            ///< Where it runs.
   uint64_t program = 0;          ///< Content hash of the program that runs there.
   std::vector<int32_t> feeds;    ///< Slots sent.
   std::vector<int32_t> fetches;  ///< Slots filled by the answer.
-  std::string device = {};       ///< Where it runs, if the graph was cut by devices.
   bool waits = false;            ///< It may wait for other steps, however long.
   bool async_push = false;       ///< partition::pull_push_by_device() says what that allows.
   bool ahead = false;            ///< The same; no feeds then.
   bool repeatable = false;       ///< It changes nothing, and may be run again.
 };
 
-/// The lane of its task that a call of a graph that was cut by devices runs on.
+/// The lane of its task that a call runs on.
 int lane_of(const CallSpec& call);
 
-/// A per-location graph as a flat list over integer slots. Immutable once made; equal content means
-/// equal bytes and hash. Value type.
+/// The graph of a device as a flat list over integer slots. Immutable once made; equal content
+/// means equal bytes and hash. Value type.
 struct Program {
   std::vector<SlotInfo> slots;
   std::vector<Instruction> instructions;
   std::vector<CallSpec> calls;           ///< Its own; those of bodies are theirs.
   std::vector<int32_t> feeds;            ///< Slots filled before the first instruction.
-  std::vector<std::string> feed_names;   ///< Placeholder names (worker); "" for Args.
+  std::vector<std::string> feed_names;   ///< Placeholder names; "" for Args.
   std::vector<int32_t> fetches;          ///< Slots read after the last instruction.
-  std::vector<std::string> fetch_names;  ///< Output names (worker); "" for Rets.
+  std::vector<std::string> fetch_names;  ///< Output names; "" for Rets.
   int32_t num_buffers = 0;
   /// An instruction that must wait is parked, and those that need nothing of it go on. Not of
   /// bodies, which run in their order.
@@ -81,7 +80,7 @@ struct Program {
 };
 
 /// All calls of a program by the number that ports::Exchange knows them by: its own, then those of
-/// its bodies, in order. Empty for what a ps runs.
+/// its bodies, in order. Empty for what is called.
 std::vector<const CallSpec*> all_calls(const Program& program);
 
 /// True when an instruction of `part`, whose bodies are those of `whole`, may wait for something

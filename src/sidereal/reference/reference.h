@@ -20,17 +20,17 @@ struct Request {
   Values feeds;                     ///< By name of Placeholder or Arg.
   std::vector<ir::Output> fetches;  ///< What to return.
   std::vector<ir::NodeId> targets;  ///< What else to run, such as updates.
-  Values* variables = nullptr;      ///< By variable name; whole tables. Updates write here.
+  Values* variables = nullptr;      ///< By name of the variable. Updates write here.
   int64_t step = 0;                 ///< Chooses dropout masks.
 };
 
 /// Runs what `request` needs of `graph`, in node order, and returns the fetches in their dtypes.
 /// Values between nodes are doubles whatever their dtype, so results are rounded once, at the end.
 ///
-/// Updates (ApplyDense, ApplySparse, ShardApply) know plain SGD only: w -= learning_rate * g, with
-/// gradients of equal ids summed first. Dropout drops other elements than the real kernel does. Of
-/// the expanded ops, ShardGather and ShardApply find the layout of their table at the Route node
-/// their rows come from. Ret and Call are kUnimplemented.
+/// Handles of variables come from Variable nodes of the same graph. Updates (VariableUpdateDense,
+/// VariableUpdateRows, EmbeddingUpdate) know the rule 'sgd' only: w -= learning_rate * g, with
+/// gradients of equal ids summed first. Dropout drops other elements than the real kernel does. Ret
+/// and Call are kUnimplemented.
 Result<std::vector<ir::Tensor>> evaluate(const ir::Graph& graph, const Request& request);
 
 /// True for an op that evaluate() has a function for. The others are compared with NumPy and

@@ -19,10 +19,23 @@ class ReferenceTest : public ::testing::Test {
  protected:
   ReferenceTest() {
     ops::register_all(&registry_);
-    b_.variable({"table", DType::kFloat32, {7, 2}, true, {}, {"sgd", {{"learning_rate", 1.0}}}});
     std::vector<float> values(14);
     std::iota(values.begin(), values.end(), 0.0F);
     variables_["table"] = Tensor::of<float>({7, 2}, values);
+  }
+
+  /// The handle of a float32 variable.
+  Output handle(const std::string& name, const ir::Shape& shape) {
+    return b_.add("Variable", {},
+                  {{"shared_name", name}, {"dtype", DType::kFloat32}, {"shape", shape}});
+  }
+  Output read(Output handle, const ir::Shape& shape) {
+    return b_.add("VariableRead", {handle}, {{"dtype", DType::kFloat32}, {"shape", shape}});
+  }
+  ir::NodeId update_rows(Output handle, Output rows, Output grads) {
+    const Output one = ops::scalar(b_, DType::kFloat64, 1);
+    return b_.add_node("VariableUpdateRows", {handle, rows, grads, one, one},
+                       {{"kind", std::string("sgd")}});
   }
 
   std::vector<Tensor> run(const std::vector<Output>& fetches,
@@ -46,56 +59,58 @@ class ReferenceTest : public ::testing::Test {
   Values variables_;
 };
 
-/// A lookup and an update written as expand writes them, for tasks of 2 and 1 lanes.
-struct Expanded {
-  Output rows;
-  std::vector<ir::NodeId> updates;
-};
-
-Expanded expand(ir::Builder& b, Output ids, Output grads) {
-  const AttrMap dim = {{"dim", int64_t{2}}};
-  const ir::NodeId unique = b.add_node("Unique", {ids});
-  const ir::NodeId route = b.add_node(
-      "Route", {{unique, 0}}, {{"rows", int64_t{7}}, {"lanes", std::vector<int64_t>{2, 1}}});
-  std::vector<Output> gather = {ids, {route, 3}, {unique, 1}};
-  std::vector<Output> sum = {grads, {route, 3}, {unique, 1}};
-  Expanded out;
-  const auto shard_attrs = [](int64_t shard) {
-    return AttrMap{{"var", std::string("table")}, {"shard", shard}, {"dim", int64_t{2}}};
-  };
-  for (int32_t s = 0; s < 3; ++s) {
-    gather.push_back(b.add("ShardGather", {{route, s}}, shard_attrs(s)));
-    sum.push_back({route, s});
-  }
-  out.rows = b.add("GatherParts", gather, dim);
-  const ir::NodeId parts = b.add_node("SumParts", sum, dim);
-  for (int32_t s = 0; s < 3; ++s) {
-    out.updates.push_back(b.add_node("ShardApply", {{route, s}, {parts, s}}, shard_attrs(s)));
-  }
-  return out;
-}
-
 TEST_F(ReferenceTest, expanded_lookups_and_updates_equal_the_plain_ones) {
   const Output ids = ops::placeholder(b_, "ids", DType::kInt64, {-1});
   const Output grads = ops::placeholder(b_, "grads", DType::kFloat32, {-1, 2});
-  const Output plain = ops::lookup(b_, "table", ids);
-  const ir::NodeId update = ops::apply_sparse(b_, "table", ids, grads);
-  const Expanded expanded = expand(b_, ids, grads);
+  const Output table = handle("table", {7, 2});
+  const Output plain = b_.add("Gather", {read(table, {7, 2}), ids});
+  const ir::NodeId update = update_rows(table, ids, grads);
+  // The same table in parts, on tasks that have 2 and 1 of them.
+  const AttrMap dim = {{"dim", int64_t{2}}};
+  const ir::NodeId unique = b_.add_node("Unique", {ids});
+  const ir::NodeId route = b_.add_node(
+      "Route", {{unique, 0}}, {{"rows", int64_t{7}}, {"lanes", std::vector<int64_t>{2, 1}}});
+  std::vector<Output> gathered = {ids, {route, 3}, {unique, 1}};
+  std::vector<Output> summed = {grads, {route, 3}, {unique, 1}};
+  std::vector<Output> parts;
+  const std::vector<std::vector<int64_t>> rows_of = {{0, 2}, {1, 3}, {4, 5, 6}};
+  const auto whole = list<float>(variables_["table"]);
+  for (int32_t p = 0; p < 3; ++p) {
+    const std::string name = fmt::format("table/part_{}", p);
+    std::vector<float> values;
+    for (const int64_t row : rows_of[p]) {
+      values.insert(values.end(), {whole[row * 2], whole[row * 2 + 1]});
+    }
+    const ir::Shape shape{static_cast<int64_t>(rows_of[p].size()), 2};
+    variables_[name] = Tensor::of<float>(shape, values);
+    parts.push_back(handle(name, shape));
+    gathered.push_back(b_.add("Gather", {read(parts.back(), shape), {route, p}}));
+    summed.push_back({route, p});
+  }
+  const Output rows = b_.add("GatherParts", gathered, dim);
+  const ir::NodeId sums = b_.add_node("SumParts", summed, dim);
+  std::vector<ir::NodeId> updates;
+  for (int32_t p = 0; p < 3; ++p) {
+    updates.push_back(update_rows(parts[p], {route, p}, {sums, p}));
+  }
   ASSERT_TRUE(b_.status().ok()) << b_.status();
-  const Values feeds = {{"ids", Tensor::of<int64_t>({6}, std::vector<int64_t>{6, 0, 3, -1, 6, 4})},
+  const Values feeds = {{"ids", Tensor::of<int64_t>({6}, std::vector<int64_t>{6, 0, 3, 1, 6, 4})},
                         {"grads", Tensor::of<float>({6, 2}, std::vector<float>{1, 2, 3, 4, 5, 6, 7,
                                                                                8, 9, 10, 11, 12})}};
-  const auto both = run({plain, expanded.rows}, {}, feeds);
+  const auto both = run({plain, rows}, {}, feeds);
   ASSERT_EQ(both.size(), 2);
   EXPECT_EQ(list<float>(both[0]), list<float>(both[1]));
-  EXPECT_EQ(list<float>(both[0]), (std::vector<float>{12, 13, 0, 1, 6, 7, 0, 0, 12, 13, 8, 9}));
+  EXPECT_EQ(list<float>(both[0]), (std::vector<float>{12, 13, 0, 1, 6, 7, 2, 3, 12, 13, 8, 9}));
 
-  const Tensor before = variables_["table"].clone();
   run({}, {update}, feeds);
-  const std::vector<float> after_plain = list<float>(variables_["table"]);
-  variables_["table"] = before;
-  run({}, expanded.updates, feeds);
-  EXPECT_EQ(list<float>(variables_["table"]), after_plain);
+  run({}, updates, feeds);
+  const std::vector<float> after = list<float>(variables_["table"]);
+  for (int32_t p = 0; p < 3; ++p) {
+    const std::vector<float> part = list<float>(variables_[fmt::format("table/part_{}", p)]);
+    for (size_t i = 0; i < part.size(); ++i) {
+      EXPECT_EQ(part[i], after[rows_of[p][i / 2] * 2 + i % 2]) << p << " " << i;
+    }
+  }
 }
 
 TEST_F(ReferenceTest, routes_as_the_div_layout_says) {
@@ -129,30 +144,25 @@ TEST_F(ReferenceTest, dropout_keeps_about_the_share_it_should_and_scales_it) {
   EXPECT_NEAR(std::accumulate(kept.begin(), kept.end(), 0.0) / 4000, 1.0, 0.05);
 }
 
-/// Gradient of sum((lookup * read)^2) by the rows and by the dense variable, against differences.
+/// Gradient of sum((rows * w)^2) by the rows and by w, both of variables, against differences.
 TEST_F(ReferenceTest, gradients_of_variables_equal_finite_differences) {
-  b_.variable({"w", DType::kFloat32, {2}, false, {}, {}});
   variables_["w"] = Tensor::of<float>({2}, std::vector<float>{0.5F, -1.5F});
   const Output ids = ops::placeholder(b_, "ids", DType::kInt64, {-1});
-  const Output rows = ops::lookup(b_, "table", ids);
-  const Output product = ops::mul(b_, rows, ops::read_variable(b_, "w"));
+  const Output rows = b_.add("Gather", {read(handle("table", {7, 2}), {7, 2}), ids});
+  const Output w = read(handle("w", {2}), {2});
+  const Output product = ops::mul(b_, rows, w);
   // In float64, so that the sum is not rounded before differences are taken.
   const Output loss = ops::reduce_sum(b_, ops::square(b_, ops::cast(b_, product, DType::kFloat64)));
-  const auto grads = autodiff::variable_gradients(b_, loss);
+  const auto grads = autodiff::gradients(b_, loss, {rows, w});
   ASSERT_TRUE(grads.ok()) << grads.status();
   ASSERT_EQ(grads->size(), 2);
   const Values feeds = {{"ids", Tensor::of<int64_t>({3}, std::vector<int64_t>{5, 2, 5})}};
-  std::map<std::string, std::vector<float>> by_variable;
-  for (const autodiff::VariableGradient& g : *grads) {
-    std::vector<float> values = list<float>(run({g.grad}, {}, feeds)[0]);
-    if (g.sparse) {
-      std::vector<float> dense(14, 0.0F);
-      const std::vector<int64_t> at = list<int64_t>(run({g.ids}, {}, feeds)[0]);
-      for (size_t i = 0; i < values.size(); ++i) dense[at[i / 2] * 2 + i % 2] += values[i];
-      values = dense;
-    }
-    by_variable[g.variable] = values;
-  }
+  const std::vector<float> of_rows = list<float>(run({(*grads)[0]}, {}, feeds)[0]);
+  std::vector<float> of_table(14, 0.0F);
+  const auto at = feeds.at("ids").data<const int64_t>();
+  for (size_t i = 0; i < of_rows.size(); ++i) of_table[at[i / 2] * 2 + i % 2] += of_rows[i];
+  const std::map<std::string, std::vector<float>> by_variable = {
+      {"table", of_table}, {"w", list<float>(run({(*grads)[1]}, {}, feeds)[0])}};
   const float step = 0x1p-9F;
   for (const auto& [name, actual] : by_variable) {
     for (size_t i = 0; i < actual.size(); ++i) {

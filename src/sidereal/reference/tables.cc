@@ -1,8 +1,9 @@
 #include <algorithm>
+#include <map>
 
 #include "sidereal/reference/value.h"
 
-/// Sources, variables, and the ops that lookups are expanded into.
+/// Sources, variables, rows of tables, and the ops that look-ups are expanded into.
 namespace sidereal::reference::internal {
 namespace {
 
@@ -32,8 +33,15 @@ Status constant(const Call& c) {
 
 Status no_op(const Call& /*c*/) { return {}; }
 
-Result<Tensor*> variable_of(const Call& c) {
-  SR_ASSIGN_OR_RETURN(const std::string name, ir::get_attr<std::string>(c.node.attrs, "var"));
+/// The value of the variable of the handle at input `i`.
+Result<Tensor*> variable_of(const Call& c, size_t i = 0) {
+  const Node* from = &c.graph.node(c.node.inputs[i].node);
+  while (from->op == "Identity") from = &c.graph.node(from->inputs[0].node);
+  if (from->op != "Variable") {
+    return base::unimplemented("the handle of '{}' is not made in its graph", c.node.name);
+  }
+  SR_ASSIGN_OR_RETURN(const std::string name,
+                      ir::get_attr<std::string>(from->attrs, "shared_name"));
   if (c.request.variables != nullptr) {
     const auto it = c.request.variables->find(name);
     if (it != c.request.variables->end()) return &it->second;
@@ -41,7 +49,13 @@ Result<Tensor*> variable_of(const Call& c) {
   return base::not_found("variable '{}' has no value", name);
 }
 
-Status read_variable(const Call& c) {
+/// Stands for the handle; who reads it looks for this node.
+Status variable(const Call& c) {
+  c.add_output(DType::kString, Shape());
+  return {};
+}
+
+Status variable_read(const Call& c) {
   SR_ASSIGN_OR_RETURN(const Tensor* variable, variable_of(c));
   SR_ASSIGN_OR_RETURN(Value value, from_tensor(*variable));
   c.outputs->push_back(std::move(value));
@@ -54,43 +68,64 @@ Shape with_last(const Shape& shape, int64_t extent) {
   return out;
 }
 
-Status lookup(const Call& c) {
-  SR_ASSIGN_OR_RETURN(const Tensor* tensor, variable_of(c));
-  SR_ASSIGN_OR_RETURN(const Value table, from_tensor(*tensor));
-  const int64_t dim = table.shape.dim(1);
-  Value& out = c.add_output(table.dtype, with_last(c.in(0).shape, dim));
-  for (int64_t i = 0; i < c.in(0).size(); ++i) {
-    const int64_t id = c.in(0).integer[i];
-    if (id < 0) continue;
-    if (id >= table.shape.dim(0)) return base::out_of_range("id {}", id);
-    std::copy_n(table.real.begin() + id * dim, dim, out.real.begin() + i * dim);
+/// Rows of a table of any rank, by the ids at input 1.
+Status gather_rows(const Call& c, const Value& table) {
+  Shape shape = c.in(1).shape;
+  int64_t width = 1;
+  for (int i = 1; i < table.shape.rank(); ++i) {
+    shape.append(table.shape.dim(i));
+    width *= table.shape.dim(i);
+  }
+  Value& out = c.add_output(table.dtype, shape);
+  for (int64_t i = 0; i < c.in(1).size(); ++i) {
+    const int64_t id = c.in(1).integer[i];
+    if (id < 0 || id >= table.shape.dim(0)) return base::out_of_range("id {}", id);
+    for (int64_t d = 0; d < width; ++d) {
+      if (table.is_real()) {
+        out.real[i * width + d] = table.real[id * width + d];
+      } else {
+        out.integer[i * width + d] = table.integer[id * width + d];
+      }
+    }
   }
   return {};
 }
 
-Result<double> learning_rate(const Call& c) {
-  SR_ASSIGN_OR_RETURN(const std::string name, ir::get_attr<std::string>(c.node.attrs, "var"));
-  const ir::VariableDef* variable = c.graph.find_variable(name);
-  if (variable == nullptr) return base::not_found("variable '{}' is not declared", name);
-  const auto it = variable->optimizer.parameters.find("learning_rate");
-  if (variable->optimizer.kind != "sgd" || it == variable->optimizer.parameters.end()) {
-    return base::unimplemented("the reference knows sgd with a learning_rate only");
+Status gather(const Call& c) {
+  if (ir::attr_or<int64_t>(c.node.attrs, "axis", 0) != 0 ||
+      ir::attr_or<int64_t>(c.node.attrs, "batch_dims", 0) != 0) {
+    return base::unimplemented("the reference gathers along axis 0 only");
   }
-  return it->second;
+  return gather_rows(c, c.in(0));
 }
 
-/// tensor -= rate * sum of the rows of `grads` that belong to each row; ids name global rows.
-Status update_rows(const Call& c, const std::vector<int64_t>& ids, const Value& grads) {
+Status variable_gather(const Call& c) {
+  SR_ASSIGN_OR_RETURN(const Tensor* variable, variable_of(c));
+  SR_ASSIGN_OR_RETURN(const Value table, from_tensor(*variable));
+  return gather_rows(c, table);
+}
+
+/// The learning rate at input `i` of an update by plain descent.
+Result<double> learning_rate(const Call& c, size_t i) {
+  if (ir::attr_or<std::string>(c.node.attrs, "kind", "") != "sgd") {
+    return base::unimplemented("the reference knows the rule 'sgd' only");
+  }
+  return c.in(i).real[0];
+}
+
+/// -= rate * the sum of the rows that belong to each row of the variable.
+Status update_rows(const Call& c) {
   SR_ASSIGN_OR_RETURN(Tensor * tensor, variable_of(c));
-  SR_ASSIGN_OR_RETURN(const double rate, learning_rate(c));
+  SR_ASSIGN_OR_RETURN(const double rate, learning_rate(c, 4));
   SR_ASSIGN_OR_RETURN(Value table, from_tensor(*tensor));
-  const int64_t dim = table.shape.dim(1);
+  const int64_t rows = table.shape.dim(0);
+  const int64_t width = rows == 0 ? 0 : table.size() / rows;
   Value sums = make_value(table.dtype, table.shape);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0) continue;
-    if (ids[i] >= table.shape.dim(0)) return base::out_of_range("id {}", ids[i]);
-    for (int64_t d = 0; d < dim; ++d) {
-      sums.real[ids[i] * dim + d] += grads.real[static_cast<int64_t>(i) * dim + d];
+  for (int64_t i = 0; i < c.in(1).size(); ++i) {
+    const int64_t id = c.in(1).integer[i];
+    if (id < 0 || id >= rows) return base::out_of_range("id {}", id);
+    for (int64_t d = 0; d < width; ++d) {
+      sums.real[id * width + d] += c.in(2).real[i * width + d];
     }
   }
   for (int64_t i = 0; i < table.size(); ++i) table.real[i] -= rate * sums.real[i];
@@ -98,23 +133,75 @@ Status update_rows(const Call& c, const std::vector<int64_t>& ids, const Value& 
   return {};
 }
 
-Status apply_dense(const Call& c) {
+/// Row r of a table in parts is row r / parts of part r % parts; the handle of part k is at input
+/// `first` + k.
+struct Parts {
+  const Call& call;
+  size_t first;
+  int64_t count;
+  int64_t dim;
+
+  static Result<Parts> of(const Call& c, size_t first) {
+    SR_ASSIGN_OR_RETURN(const int64_t dim, ir::get_attr<int64_t>(c.node.attrs, "dim"));
+    return Parts{c, first, static_cast<int64_t>(c.node.inputs.size() - first), dim};
+  }
+  /// The values of the part that has row `id`, and where in them that begins.
+  Result<std::pair<Tensor*, int64_t>> find(int64_t id) const {
+    SR_ASSIGN_OR_RETURN(Tensor * part, variable_of(call, first + static_cast<size_t>(id % count)));
+    const int64_t at = id / count * dim;
+    if (at + dim > part->num_elements()) return base::out_of_range("id {}", id);
+    return std::pair{part, at};
+  }
+};
+
+/// Rows by id; zeros for negative ids.
+Status embedding_lookup(const Call& c) {
+  SR_ASSIGN_OR_RETURN(const Parts parts, Parts::of(c, 1));
+  Value& out = c.add_output(DType::kFloat32, with_last(c.in(0).shape, parts.dim));
+  for (int64_t i = 0; i < c.in(0).size(); ++i) {
+    if (c.in(0).integer[i] < 0) continue;
+    SR_ASSIGN_OR_RETURN(const auto row, parts.find(c.in(0).integer[i]));
+    const float* const from = row.first->data<const float>().data() + row.second;
+    std::copy_n(from, parts.dim, out.real.begin() + i * parts.dim);
+  }
+  return {};
+}
+
+/// -= rate * the sum of the gradients of each row.
+Status embedding_update(const Call& c) {
+  SR_ASSIGN_OR_RETURN(const Parts parts, Parts::of(c, 4));
+  SR_ASSIGN_OR_RETURN(const double rate, learning_rate(c, 3));
+  std::map<int64_t, std::vector<double>> sums;
+  for (int64_t i = 0; i < c.in(0).size(); ++i) {
+    if (c.in(0).integer[i] < 0) continue;
+    std::vector<double>& sum = sums[c.in(0).integer[i]];
+    sum.resize(static_cast<size_t>(parts.dim));
+    for (int64_t d = 0; d < parts.dim; ++d) sum[d] += c.in(1).real[i * parts.dim + d];
+  }
+  for (const auto& [id, sum] : sums) {
+    SR_ASSIGN_OR_RETURN(const auto row, parts.find(id));
+    float* const weights = row.first->data<float>().data() + row.second;
+    for (int64_t d = 0; d < parts.dim; ++d) weights[d] -= static_cast<float>(rate * sum[d]);
+  }
+  return {};
+}
+
+Status update_dense(const Call& c) {
   SR_ASSIGN_OR_RETURN(Tensor * tensor, variable_of(c));
-  SR_ASSIGN_OR_RETURN(const double rate, learning_rate(c));
+  SR_ASSIGN_OR_RETURN(const double rate, learning_rate(c, 3));
   SR_ASSIGN_OR_RETURN(Value value, from_tensor(*tensor));
-  if (!(value.shape == c.in(0).shape)) return base::invalid_argument("shapes differ");
-  for (int64_t i = 0; i < value.size(); ++i) value.real[i] -= rate * c.in(0).real[i];
+  if (!(value.shape == c.in(1).shape)) return base::invalid_argument("shapes differ");
+  for (int64_t i = 0; i < value.size(); ++i) value.real[i] -= rate * c.in(1).real[i];
   *tensor = to_tensor(value);
   return {};
 }
 
-Status apply_sparse(const Call& c) { return update_rows(c, c.in(0).integer, c.in(1)); }
-
 Status unique(const Call& c) {
   std::vector<int64_t> found;
   std::vector<int64_t> inverse;
+  const bool is_strict = ir::attr_or(c.node.attrs, "strict", false);
   for (const int64_t id : c.in(0).integer) {
-    if (id < 0) {
+    if (id < 0 && !is_strict) {
       inverse.push_back(-1);
       continue;
     }
@@ -135,16 +222,6 @@ struct Layout {
   [[nodiscard]] int64_t task_rows(size_t task) const {
     const auto tasks = static_cast<int64_t>(lanes.size());
     return rows / tasks + (static_cast<int64_t>(task) < rows % tasks ? 1 : 0);
-  }
-  /// The global row of local row `local` of shard `shard`.
-  [[nodiscard]] int64_t global_row(int64_t shard, int64_t local) const {
-    int64_t first = 0;
-    size_t task = 0;
-    for (; shard >= lanes[task]; ++task) {
-      shard -= lanes[task];
-      first += task_rows(task);
-    }
-    return first + local * lanes[task] + shard;
   }
   /// The shard and local row of global row `row`.
   [[nodiscard]] std::pair<int64_t, int64_t> place(int64_t row) const {
@@ -180,39 +257,6 @@ Status route(const Call& c) {
     c.add_output(DType::kInt64, Shape{static_cast<int64_t>(list.size())}).integer = list;
   }
   return {};
-}
-
-/// The global rows named by input 0 of a shard op, whose layout its Route node knows.
-Result<std::vector<int64_t>> global_rows(const Call& c) {
-  const Node* from = &c.graph.node(c.node.inputs[0].node);
-  while (from->op == "Identity") from = &c.graph.node(from->inputs[0].node);
-  if (from->op != "Route") {
-    return base::unimplemented("the rows of '{}' do not come from a Route", c.node.name);
-  }
-  SR_ASSIGN_OR_RETURN(const Layout layout, layout_of(*from));
-  SR_ASSIGN_OR_RETURN(const int64_t shard, ir::get_attr<int64_t>(c.node.attrs, "shard"));
-  std::vector<int64_t> out;
-  for (const int64_t local : c.in(0).integer) out.push_back(layout.global_row(shard, local));
-  return out;
-}
-
-Status shard_gather(const Call& c) {
-  SR_ASSIGN_OR_RETURN(const Tensor* tensor, variable_of(c));
-  SR_ASSIGN_OR_RETURN(const Value table, from_tensor(*tensor));
-  SR_ASSIGN_OR_RETURN(const std::vector<int64_t> rows, global_rows(c));
-  const int64_t dim = table.shape.dim(1);
-  Value& out = c.add_output(table.dtype, Shape{static_cast<int64_t>(rows.size()), dim});
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i] >= table.shape.dim(0)) return base::out_of_range("row {}", rows[i]);
-    std::copy_n(table.real.begin() + rows[i] * dim, dim,
-                out.real.begin() + static_cast<int64_t>(i) * dim);
-  }
-  return {};
-}
-
-Status shard_apply(const Call& c) {
-  SR_ASSIGN_OR_RETURN(const std::vector<int64_t> rows, global_rows(c));
-  return update_rows(c, rows, c.in(1));
 }
 
 /// The shard and the index in it of each id, from (position, inverse) at inputs 1 and 2.
@@ -258,14 +302,16 @@ void add_tables(Functions* functions) {
                      {"Arg", fed},
                      {"Const", constant},
                      {"NoOp", no_op},
-                     {"ReadVariable", read_variable},
-                     {"Lookup", lookup},
-                     {"ApplyDense", apply_dense},
-                     {"ApplySparse", apply_sparse},
+                     {"Variable", variable},
+                     {"VariableRead", variable_read},
+                     {"VariableGather", variable_gather},
+                     {"VariableUpdateDense", update_dense},
+                     {"VariableUpdateRows", update_rows},
+                     {"EmbeddingLookup", embedding_lookup},
+                     {"EmbeddingUpdate", embedding_update},
+                     {"Gather", gather},
                      {"Unique", unique},
                      {"Route", route},
-                     {"ShardGather", shard_gather},
-                     {"ShardApply", shard_apply},
                      {"GatherParts", gather_parts},
                      {"SumParts", sum_parts}});
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "sidereal/store/memory.h"
+#include "sidereal/resources/memory.h"
 
 namespace sidereal::resources {
 
@@ -46,7 +46,7 @@ std::optional<RowLayout> RowLayout::plan(std::span<Variable::Value* const> value
     width += rows.width;
   }
   if (out.columns_.size() < 2) return {};
-  out.stride_ = store::row_stride(width) * kFloat;
+  out.stride_ = row_stride(width) * kFloat;
   int64_t bytes = 0;
   if (__builtin_mul_overflow(out.rows_, out.stride_, &bytes)) return {};
   std::vector<Buffer*> moved;

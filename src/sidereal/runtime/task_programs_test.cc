@@ -458,11 +458,8 @@ TEST(SteppedTask, AProgramGoesWhenTheCallsOfItsStepsHaveEnded) {
   };
   Program program;
   program.slots.push_back({DType::kFloat32, Shape{1}, -1});
-  program.calls.push_back({.location = {.task = 0},
-                           .program = 7,
-                           .feeds = {},
-                           .fetches = {0},
-                           .device = "/job:ps/task:0/device:CPU:0"});
+  program.calls.push_back(
+      {.device = "/job:ps/task:0/device:CPU:0", .program = 7, .feeds = {}, .fetches = {0}});
   using Kind = program::InstructionKind;
   program.instructions.resize(2);
   program.instructions[0] = {Kind::kCallStart, "", "call_0", {}, {}, {}, {}, 0, {}};

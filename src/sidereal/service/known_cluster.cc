@@ -89,7 +89,7 @@ Result<ClusterSpec> parse_session_cluster(std::string_view text) {
 KnownCluster::KnownCluster(ClusterSpec cluster)
     : first_(std::make_unique<Members>(std::move(cluster))), now_(first_.get()), is_known_(true) {}
 
-KnownCluster::KnownCluster(Own own, ClusterSpec cluster,
+KnownCluster::KnownCluster(Own own, const ClusterSpec& cluster,
                            std::function<void(const ClusterSpec&)> on_taken)
     : own_(std::move(own)),
       name_(cluster::task_name(own_.job, own_.index)),

@@ -45,7 +45,7 @@ class KnownCluster {
   explicit KnownCluster(cluster::ClusterSpec cluster);
   /// For a task of `cluster`; or, when that is empty, one that nobody has told its cluster yet.
   /// `on_taken` is called when a session has.
-  KnownCluster(Own own, cluster::ClusterSpec cluster,
+  KnownCluster(Own own, const cluster::ClusterSpec& cluster,
                std::function<void(const cluster::ClusterSpec&)> on_taken = nullptr);
 
   /// What is known now. The reference is good as long as this object; what it refers to is the

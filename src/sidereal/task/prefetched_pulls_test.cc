@@ -77,18 +77,16 @@ program::Program program_of_calls() {
   program::Program out;
   for (const int task : {0, 1}) {
     out.slots.push_back({DType::kFloat32, Shape{1}, -1});
-    out.calls.push_back({.location = {},
+    out.calls.push_back({.device = fmt::format("/job:ps/replica:0/task:{}/device:CPU:0", task),
                          .program = uint64_t{7} + static_cast<uint64_t>(task),
                          .feeds = {},
                          .fetches = {task},
-                         .device = fmt::format("/job:ps/replica:0/task:{}/device:CPU:0", task),
                          .ahead = true});
   }
-  out.calls.push_back({.location = {},
+  out.calls.push_back({.device = "/job:ps/replica:0/task:0/device:CPU:0",
                        .program = 9,
                        .feeds = {0},
                        .fetches = {},
-                       .device = "/job:ps/replica:0/task:0/device:CPU:0",
                        .async_push = true});
   return out;
 }

@@ -227,6 +227,14 @@ Status TaskLoop::feed(const data::Batch& batch) {
   return {};
 }
 
+/// Process numbers of the steps of one flight, which do not overlap: those of others may.
+int32_t TaskLoop::trace_process(size_t flight) const {
+  constexpr int32_t kPartsOfAStep = 1024;
+  constexpr size_t kFlights = 1024;
+  const size_t place = static_cast<size_t>(options_.index) * flights_.size() + flight;
+  return options_.trace_process + static_cast<int32_t>(place % kFlights) * kPartsOfAStep;
+}
+
 Result<bool> TaskLoop::launch() {
   const size_t number = idle_.back();
   Flight& flight = *flights_[number];
@@ -246,7 +254,7 @@ Result<bool> TaskLoop::launch() {
   const bool is_traced = step >= options_.trace_first && step < options_.trace_end;
   steps_->start({.flight = number,
                  .number = step,
-                 .trace = is_traced ? options_.trace_process : 0,
+                 .trace = is_traced ? trace_process(number) : 0,
                  .turns = turns_,
                  .feeds = &feeds_});
   feeds_.clear();

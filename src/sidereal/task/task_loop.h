@@ -121,6 +121,7 @@ class TaskLoop final : private lane::StopHook {
   void schedule();
   void run();
   [[nodiscard]] bool may_launch();
+  [[nodiscard]] int32_t trace_process(size_t flight) const;
   Result<bool> launch();
   Result<bool> next_batch(Flight* flight);
   Status feed(const data::Batch& batch);

@@ -1,21 +1,23 @@
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <future>
 #include <map>
+#include <set>
 
 #include "sidereal/app/cluster.h"
-#include "sidereal/app/control.grpc.pb.h"
-#include "sidereal/app/control_client.h"
-#include "sidereal/app/server.h"
 #include "sidereal/cluster/cluster_spec.h"
+#include "sidereal/cluster/protocol.h"
+#include "sidereal/ops/ops.h"
+#include "sidereal/runtime/server.h"
+#include "sidereal/train/layers.h"
 #include "sidereal/train/models.h"
 #include "sidereal/train/trainer.h"
 
-// Whole clusters in this process, trained as by a user: real lanes, real TCP, real control calls.
+// Whole clusters in this process, trained as by a user: real lanes, real TCP, real sessions.
 namespace sidereal::train {
 namespace {
 
@@ -33,7 +35,7 @@ data::DataSpec stream(int64_t first_row, int64_t rows) {
   return spec;
 }
 
-CompiledModel deep_fm(const ir::OptimizerDef& optimizer, double dropout = 0.2) {
+CompiledModel deep_fm(const OptimizerDef& optimizer, double dropout = 0.2) {
   ModelOptions options;
   options.kind = "deepfm";
   options.schema = data::inspect(stream(0, 1)).value();
@@ -48,9 +50,16 @@ CompiledModel deep_fm(const ir::OptimizerDef& optimizer, double dropout = 0.2) {
   return *std::move(model);
 }
 
-std::unique_ptr<app::Cluster> start(int ps, int ps_lanes, int workers = 1) {
-  auto cluster = app::start_local_cluster(
-      {.ps = ps, .workers = workers, .ps_lanes = ps_lanes, .spin_us = 0, .in_process = true});
+using cluster::Protocol;
+
+std::unique_ptr<app::Cluster> start(int ps, int ps_lanes, int workers = 1,
+                                    Protocol protocol = Protocol::kStarServer) {
+  auto cluster = app::start_local_cluster({.ps = ps,
+                                           .workers = workers,
+                                           .ps_lanes = ps_lanes,
+                                           .spin_us = 0,
+                                           .protocol = protocol,
+                                           .in_process = true});
   EXPECT_TRUE(cluster.ok()) << cluster.status();
   return *std::move(cluster);
 }
@@ -73,33 +82,36 @@ struct Outcome {
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
 
-Outcome train_once(const ir::OptimizerDef& optimizer, int ps, int ps_lanes,
-                   int64_t steps_in_flight = 1, const std::string& protocol = "star_server") {
+Outcome train_once(const OptimizerDef& optimizer, int ps, int ps_lanes, int64_t steps_in_flight = 1,
+                   Protocol protocol = Protocol::kStarServer) {
   Outcome out;
-  const auto cluster = start(ps, ps_lanes);
+  const auto cluster = start(ps, ps_lanes, 1, protocol);
   auto trainer = Trainer::create(cluster.get(), deep_fm(optimizer));
   EXPECT_TRUE(trainer.ok()) << trainer.status();
   if (!trainer.ok()) return out;
   FitOptions options;
   options.batch_size = kBatch;
   options.steps_in_flight = steps_in_flight;
-  options.protocol = protocol;
   options.record_losses = true;
   const auto fitted = (*trainer)->fit(stream(0, kBatch * kSteps), options);
   EXPECT_TRUE(fitted.ok()) << fitted.status();
   if (!fitted.ok()) return out;
   EXPECT_EQ(fitted->steps, kSteps);
   out.losses = fitted->losses;
-  for (const ir::VariableDef& def : (*trainer)->model().graph.variables()) {
-    const auto value = (*trainer)->read_variable(def.name);
+  for (const ModelVariable& variable : (*trainer)->model().variables) {
+    const auto value = (*trainer)->read_variable(variable.name);
     EXPECT_TRUE(value.ok()) << value.status();
     if (!value.ok()) continue;
-    EXPECT_EQ(value->shape(), def.shape);
-    out.variables[def.name].assign(reinterpret_cast<const char*>(value->raw()), value->nbytes());
+    EXPECT_EQ(value->shape(), variable.shape);
+    out.variables[variable.name].assign(reinterpret_cast<const char*>(value->raw()),
+                                        value->nbytes());
   }
   const auto predictions = (*trainer)->predict(stream(5000, 100), options);
   EXPECT_TRUE(predictions.ok()) << predictions.status();
-  if (predictions.ok()) out.predictions = *predictions;
+  if (predictions.ok()) {
+    const auto values = predictions->data<const float>();
+    out.predictions.assign(values.begin(), values.end());
+  }
   return out;
 }
 
@@ -116,7 +128,7 @@ void expect_same(const Outcome& a, const Outcome& b) {
 class Determinism : public testing::TestWithParam<std::string> {};
 
 TEST_P(Determinism, one_worker_gives_the_same_bits_again_and_on_any_number_of_ps_and_lanes) {
-  const ir::OptimizerDef optimizer = make_optimizer(GetParam(), 0.05).value();
+  const OptimizerDef optimizer = make_optimizer(GetParam(), 0.05).value();
   const Outcome first = train_once(optimizer, 1, 1);
   EXPECT_LT(first.losses.back(), first.losses.front());
   for (const int ps : {1, 2, 3}) {
@@ -133,20 +145,41 @@ INSTANTIATE_TEST_SUITE_P(, Determinism,
                                          "adagrad_decay", "nadam", "lamb"),
                          [](const auto& info) { return info.param; });
 
-TEST(Cluster, trains_to_the_same_bits_with_star_server_lite_and_refuses_what_is_for_sessions) {
-  expect_same(train_once(optimizer_of("adagrad"), 2, 2, 1, "star_server_lite"),
-              train_once(optimizer_of("adagrad"), 1, 1, 1, "star_server"));
-  const auto cluster = start(1, 1);
-  auto trainer = Trainer::create(cluster.get(), deep_fm(optimizer_of("adagrad")));
-  ASSERT_TRUE(trainer.ok()) << trainer.status();
-  for (const char* protocol : {"grpc", "grpc++"}) {
-    FitOptions options;
-    options.protocol = protocol;
-    const Status status = (*trainer)->fit(stream(0, kBatch), options).status();
-    EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-    EXPECT_THAT(std::string(base::message_of(status)), HasSubstr("is for sessions"));
+class Protocols : public testing::TestWithParam<Protocol> {};
+
+TEST_P(Protocols, train_to_the_same_bits_on_any_number_of_ps_and_lanes) {
+  for (const char* kind : {"sgd", "adagrad", "adam"}) {
+    SCOPED_TRACE(kind);
+    const OptimizerDef optimizer = make_optimizer(kind, 0.05).value();
+    const Outcome first = train_once(optimizer, 1, 1);
+    expect_same(train_once(optimizer, 1, 1, 1, GetParam()), first);
+    expect_same(train_once(optimizer, 3, 2, 1, GetParam()), first);
+    if (HasFailure()) return;
   }
 }
+
+TEST_P(Protocols, learn_with_two_workers) {
+  const auto cluster = start(2, 2, 2, GetParam());
+  auto trainer = Trainer::create(cluster.get(), deep_fm(optimizer_of("adam", 0.01), 0));
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  FitOptions options;
+  options.batch_size = 256;
+  const data::DataSpec held_out = stream(100'000, 8000);
+  const auto fitted = (*trainer)->fit(stream(0, 30'000), options, &held_out);
+  ASSERT_TRUE(fitted.ok()) << fitted.status();
+  EXPECT_EQ(fitted->rows, 30'000);
+  ASSERT_EQ(fitted->validation.size(), 1U);
+  EXPECT_GT(fitted->validation[0].auc, 0.6);
+}
+
+INSTANTIATE_TEST_SUITE_P(, Protocols,
+                         testing::Values(Protocol::kGrpc, Protocol::kGrpcPlusPlus,
+                                         Protocol::kStarServer, Protocol::kStarServerLite),
+                         [](const auto& info) {
+                           std::string name(cluster::name_of(info.param));
+                           std::replace(name.begin(), name.end(), '+', 'p');
+                           return name;
+                         });
 
 TEST(Cluster, two_steps_in_flight_are_as_deterministic_and_another_order_of_updates) {
   const Outcome first = train_once(optimizer_of("adagrad"), 1, 1, 2);
@@ -169,26 +202,14 @@ TEST(Cluster, what_some_steps_do_is_traced_on_all_tasks) {
   options.trace_end = 5;
   const auto fitted = (*trainer)->fit(stream(0, kBatch * kSteps), options);
   ASSERT_TRUE(fitted.ok()) << fitted.status();
+  // Two workers, two steps.
   ASSERT_EQ(fitted->traces.size(), 4U);
-  const auto count = [](const std::string& text, const std::string& part) {
-    int found = 0;
-    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
-      ++found;
-    return found;
-  };
-  int workers = 0;
   for (const std::string& trace : fitted->traces) {
-    const bool worker = trace.find("/job:worker") != std::string::npos;
-    workers += worker ? 1 : 0;
-    // Pull and push of both lanes, two steps; on a ps lane those of both workers.
-    EXPECT_EQ(count(trace, "\"cat\": \"send\""), worker ? 8 : 0);
-    EXPECT_EQ(count(trace, "\"cat\": \"wait\""), worker ? 8 : 0);
-    EXPECT_EQ(count(trace, "\"cat\": \"step\""), worker ? 2 : 8);
-    EXPECT_EQ(count(trace, "\"name\": \"ShardApply\"") > 0, !worker);
-    EXPECT_EQ(count(trace, "\"step\": 3") > 0 && count(trace, "\"step\": 4") > 0, true);
-    EXPECT_EQ(count(trace, "\"step\": 2,") + count(trace, "\"step\": 5,"), 0);
+    for (const char* part : {"/job:worker", "/job:ps/replica:0/task:0", "/job:ps/replica:0/task:1",
+                             "\"cat\": \"send\"", "\"cat\": \"wait\"", "VariableUpdateRows"}) {
+      EXPECT_THAT(trace, HasSubstr(part));
+    }
   }
-  EXPECT_EQ(workers, 2);
   options.trace_first = options.trace_end = 0;
   const auto again = (*trainer)->fit(stream(0, kBatch * kSteps), options);
   ASSERT_TRUE(again.ok()) << again.status();
@@ -256,16 +277,70 @@ TEST(Cluster, two_of_them_in_one_process_do_not_see_each_other) {
   EXPECT_NE(std::memcmp(trained->raw(), fresh->raw(), fresh->nbytes()), 0);
 }
 
-TEST(Cluster, a_ps_of_one_cluster_with_the_worker_of_another_is_refused) {
-  const auto ps = app::Server::create({.job = "ps", .cluster_id = 1});
-  const auto worker = app::Server::create({.job = "worker", .cluster_id = 2});
-  ASSERT_TRUE(ps.ok() && worker.ok());
-  const auto mixed = remote({(*ps)->address()}, {(*worker)->address()});
-  const Status refused =
-      Trainer::create(mixed.get(), deep_fm(optimizer_of("sgd", 0.1), 0)).status();
-  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(base::message_of(refused),
-              AllOf(HasSubstr("/job:worker/task:0"), HasSubstr("another cluster")));
+TEST(Cluster, several_models_train_on_one_at_once_and_do_not_see_each_other) {
+  const auto cluster = start(2, 1, 2);
+  constexpr int kModels = 3;
+  std::vector<std::future<Outcome>> outcomes;
+  for (int i = 0; i < kModels; ++i) {
+    outcomes.push_back(std::async(std::launch::async, [&cluster, i] {
+      Outcome out;
+      const double rate = 0.1 * (i + 1);
+      auto trainer = Trainer::create(cluster.get(), deep_fm(optimizer_of("sgd", rate), 0));
+      EXPECT_TRUE(trainer.ok()) << trainer.status();
+      if (!trainer.ok()) return out;
+      FitOptions options;
+      options.batch_size = kBatch;
+      const auto fresh = (*trainer)->read_variable("head/kernel").value();
+      EXPECT_TRUE((*trainer)->fit(stream(0, kBatch * 10), options).ok());
+      for (const auto& value : {fresh, (*trainer)->read_variable("head/kernel").value()}) {
+        const std::string name = out.variables.empty() ? "fresh" : "trained";
+        out.variables[name].assign(reinterpret_cast<const char*>(value.raw()), value.nbytes());
+      }
+      return out;
+    }));
+  }
+  std::set<std::string> fresh;
+  std::set<std::string> trained;
+  for (auto& outcome : outcomes) {
+    Outcome got = outcome.get();
+    fresh.insert(got.variables["fresh"]);
+    trained.insert(got.variables["trained"]);
+  }
+  EXPECT_EQ(fresh.size(), 1U);
+  EXPECT_EQ(trained.size(), static_cast<size_t>(kModels));
+}
+
+/// A model with two losses of its own: squared and absolute differences from two columns.
+CompiledModel regression(const OptimizerDef& optimizer) {
+  Model model(3);
+  ir::Builder& b = model.builder();
+  const ir::Output x = model.input("dense", ir::DType::kFloat32, {13});
+  const ir::Output label = model.input("label", ir::DType::kFloat32, {});
+  const ir::Output y = ops::reshape(b, Dense{.units = 1}(model, x), {-1});
+  const ir::Output off = ops::sub(b, y, label);
+  const ir::Output squares = ops::reduce_mean(b, ops::square(b, off), {}, false);
+  const ir::Output sizes = ops::reduce_mean(b, ops::abs(b, off), {}, false);
+  auto compiled = model.compile(y, ops::add(b, squares, sizes), optimizer);
+  EXPECT_TRUE(compiled.ok()) << compiled.status();
+  return *std::move(compiled);
+}
+
+TEST(Cluster, a_model_of_numbers_with_two_losses_trains_evaluates_and_predicts) {
+  const auto cluster = start(2, 1);
+  auto trainer = Trainer::create(cluster.get(), regression(optimizer_of("adam", 0.01)));
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  FitOptions options;
+  options.batch_size = kBatch;
+  const auto before = (*trainer)->evaluate(stream(5000, 1000), options);
+  ASSERT_TRUE(before.ok()) << before.status();
+  const data::DataSpec held_out = stream(5000, 1000);
+  const auto fitted = (*trainer)->fit(stream(0, kBatch * 50), options, &held_out);
+  ASSERT_TRUE(fitted.ok()) << fitted.status();
+  EXPECT_LT(fitted->validation[0].loss, before->loss);
+  EXPECT_EQ(fitted->validation[0].auc, 0);
+  const auto predicted = (*trainer)->predict(stream(5000, 100), options);
+  ASSERT_TRUE(predicted.ok()) << predicted.status();
+  EXPECT_EQ(predicted->shape(), (ir::Shape{100}));
 }
 
 TEST(Cluster, an_id_outside_its_table_ends_the_job_with_an_error_that_says_so) {
@@ -281,16 +356,6 @@ TEST(Cluster, an_id_outside_its_table_ends_the_job_with_an_error_that_says_so) {
   EXPECT_THAT(base::message_of(status), HasSubstr("outside the table's 10 rows"));
 }
 
-TEST(Cluster, a_task_of_another_kind_at_an_address_is_named) {
-  const auto cluster = start(1, 1);
-  app::ControlClient client("/job:ps/task:1", *cluster->spec().task_address("worker", 0),
-                            cluster->credentials());
-  const Status status = client.get_status(10).status();
-  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(base::message_of(status), AllOf(HasSubstr("/job:ps/task:1 was expected at"),
-                                              HasSubstr("/job:worker/task:0 is there")));
-}
-
 TEST(Cluster, a_local_cluster_refuses_programs_without_its_secret) {
   const auto cluster = start(1, 1);
   const auto refused = [&](const security::SecurityOptions& options) {
@@ -298,17 +363,11 @@ TEST(Cluster, a_local_cluster_refuses_programs_without_its_secret) {
     EXPECT_TRUE(other.ok()) << other.status();
     const auto asked = Clock::now();
     const Status status = Trainer::create(other->get(), deep_fm(optimizer_of("sgd", 0.1))).status();
-    EXPECT_LT(Clock::now() - asked, std::chrono::seconds(8));
-    for (const char* job : {"ps", "worker"}) {
-      app::ControlClient client(app::task_name(job, 0), *cluster->spec().task_address(job, 0),
-                                (*other)->credentials());
-      EXPECT_FALSE(client.shutdown(0.2).ok());
-    }
+    EXPECT_LT(Clock::now() - asked, std::chrono::seconds(15));
     return status;
   };
   const Status without = refused({});
   EXPECT_EQ(without.code(), StatusCode::kUnauthenticated) << without;
-  EXPECT_THAT(base::message_of(without), HasSubstr("/job:ps/task:0 at 127.0.0.1:"));
   EXPECT_EQ(refused({.secret = "another cluster's"}).code(), StatusCode::kUnauthenticated);
   // It goes on for the program that started it.
   auto trainer = Trainer::create(cluster.get(), deep_fm(optimizer_of("sgd", 0.01)));
@@ -318,79 +377,12 @@ TEST(Cluster, a_local_cluster_refuses_programs_without_its_secret) {
   EXPECT_TRUE((*trainer)->fit(stream(0, 1000), options).ok());
 }
 
-TEST(Cluster, nobody_at_an_address_is_named_once_the_deadline_has_passed) {
-  std::string address;
-  {
-    const auto gone = start(1, 1);
-    address = *gone->spec().task_address("ps", 0);
-  }
-  app::ControlClient client("/job:ps/task:0", address, nullptr);
-  const Status status = client.get_status(0.3).status();
-  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
-  EXPECT_THAT(base::message_of(status), HasSubstr("cannot reach /job:ps/task:0 at " + address));
-}
-
-/// A task of a release to come.
-class FutureTask final : public control::v1::Control::Service {
-  grpc::Status GetStatus(grpc::ServerContext*, const control::v1::GetStatusRequest*,
-                         control::v1::TaskStatus* reply) override {
-    reply->set_version(99);
-    reply->set_task("/job:ps/task:0");
-    return grpc::Status::OK;
-  }
-};
-
-TEST(Cluster, a_task_of_another_version_is_refused_by_name_on_either_side) {
-  FutureTask future;
-  grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&future);
-  const auto server = builder.BuildAndStart();
-  const std::string address = fmt::format("127.0.0.1:{}", port);
-  const auto newer = remote({address}, {address});
-  const Status status = Trainer::create(newer.get(), deep_fm(optimizer_of("sgd", 0.1))).status();
-  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(base::message_of(status),
-              AllOf(HasSubstr("/job:ps/task:0 at " + address), HasSubstr("version 99")));
-  server->Shutdown();
-
-  const auto ours = app::Server::create({.job = "ps"});
-  ASSERT_TRUE(ours.ok()) << ours.status();
-  const auto stub = control::v1::Control::NewStub(
-      grpc::CreateChannel((*ours)->address(), grpc::InsecureChannelCredentials()));
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-  control::v1::GetStatusRequest request;
-  request.set_version(99);
-  control::v1::TaskStatus reply;
-  const grpc::Status refused = stub->GetStatus(&context, request, &reply);
-  EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(refused.error_message(), AllOf(HasSubstr("/job:ps/task:0"), HasSubstr("99")));
-}
-
-TEST(Server, a_port_in_use_is_named) {
-  const auto first = app::Server::create({.job = "ps"});
-  ASSERT_TRUE(first.ok()) << first.status();
-  const auto second = app::Server::create({.job = "ps", .address = (*first)->address()});
-  EXPECT_EQ(second.status().code(), StatusCode::kAlreadyExists);
-  EXPECT_THAT(base::message_of(second.status()), HasSubstr((*first)->address()));
-}
-
-TEST(Server, listens_on_loopback_only) {
-  for (const std::string address : {"0.0.0.0:0", "[::]:0", "192.168.1.1:0"}) {
-    const Status status = app::Server::create({.job = "worker", .address = address}).status();
-    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << address;
-    EXPECT_THAT(base::message_of(status), AllOf(HasSubstr(address), HasSubstr("127.0.0.1")));
-  }
-}
-
-TEST(Server, options_that_make_no_sense_are_refused) {
-  using app::Server;
-  EXPECT_EQ(Server::create({.job = "boss"}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(Server::create({.task = -1}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(Server::create({.lanes = 0}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(Server::create({.address = "nonsense"}).status().code(), StatusCode::kInvalidArgument);
+TEST(Cluster, a_task_that_is_another_one_is_named) {
+  const auto one = start(1, 1);
+  const auto mixed =
+      remote({*one->spec().task_address("worker", 0)}, {*one->spec().task_address("ps", 0)});
+  const Status status = Trainer::create(mixed.get(), deep_fm(optimizer_of("sgd", 0.1), 0)).status();
+  EXPECT_FALSE(status.ok());
   EXPECT_FALSE(app::start_local_cluster({.ps = 0, .in_process = true}).ok());
 }
 
@@ -402,11 +394,16 @@ class Stopping : public testing::Test {
     std::vector<std::string> worker;
     for (const std::string job : {"ps", "worker"}) {
       for (int i = 0; i < 2; ++i) {
-        app::ServerOptions options{.job = job, .task = i, .cluster_id = 77};
-        options.options.spin_us = 0;
-        auto server = app::Server::create(options);
+        runtime::ServerOptions options;
+        options.job = job;
+        options.task = i;
+        options.listen = "127.0.0.1:0";
+        options.protocol = Protocol::kStarServer;
+        options.data.spin_us = 0;
+        auto server = runtime::Server::create(options);
         EXPECT_TRUE(server.ok()) << server.status();
-        (job == "ps" ? ps : worker).push_back((*server)->address());
+        const std::string target = (*server)->target();
+        (job == "ps" ? ps : worker).push_back(target.substr(target.find("://") + 3));
         servers_[app::task_name(job, i)] = *std::move(server);
       }
     }
@@ -437,20 +434,20 @@ class Stopping : public testing::Test {
     return status;
   }
 
-  std::map<std::string, std::unique_ptr<app::Server>> servers_;
+  std::map<std::string, std::unique_ptr<runtime::Server>> servers_;
   std::unique_ptr<app::Cluster> cluster_;
 };
 
 TEST_F(Stopping, a_ps_ends_the_job_within_ten_seconds_and_names_it) {
   const Status status = stop_amid("/job:ps/task:1");
   EXPECT_FALSE(status.ok());
-  EXPECT_THAT(base::message_of(status), HasSubstr("/job:ps/task:1"));
+  EXPECT_THAT(base::message_of(status), HasSubstr("/job:ps/replica:0/task:1"));
 }
 
 TEST_F(Stopping, a_worker_ends_the_job_within_ten_seconds_and_names_it) {
   const Status status = stop_amid("/job:worker/task:1");
   EXPECT_FALSE(status.ok());
-  EXPECT_THAT(base::message_of(status), HasSubstr("/job:worker/task:1"));
+  EXPECT_THAT(base::message_of(status), HasSubstr("/job:worker/replica:0/task:1"));
 }
 
 TEST_F(Stopping, servers_do_not_wait_for_clients_that_stay_connected) {

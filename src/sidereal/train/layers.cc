@@ -32,24 +32,20 @@ Output fail(Model& model, const Status& status) {
   return {};
 }
 
-// Declares a float32 variable in the present scope that is trained as the whole model is, with `l2`
-// on top, and returns its full name.
-std::string trained(Model& model, const std::string& name, const Shape& shape,
-                    ir::InitializerDef initializer, double l2, bool embedding = false) {
+// The handle of a float32 variable in the present scope that is trained as the whole model is, with
+// `l2` on top.
+Output trained(Model& model, const std::string& name, const Shape& shape, Initializer initializer,
+               double l2, bool table = false) {
   if (initializer.kind != "zeros" && initializer.kind != "constant" && initializer.seed == 0) {
     initializer.seed = model.next_seed();
   }
-  ir::VariableDef def;
-  def.name = name;
-  def.shape = shape;
-  def.embedding = embedding;
-  def.initializer = std::move(initializer);
-  if (l2 != 0) def.optimizer.parameters["l2_penalty"] = l2;
-  return model.builder().variable(std::move(def));
+  VariableOptions options{.initializer = std::move(initializer), .is_table = table};
+  if (l2 != 0) options.parameters["l2_penalty"] = l2;
+  return model.variable(name, shape, options);
 }
 
-Output read(Model& model, const std::string& variable) {
-  return ops::read_variable(model.builder(), variable, "read");
+Output read(Model& model, Output handle) {
+  return ops::variable_read(model.builder(), handle, "read");
 }
 
 // The known last extent of x, whose rank must be `rank`; 0 after recording an error.
@@ -68,9 +64,9 @@ int64_t last_extent(Model& model, Output x, int rank, const char* layer, const s
 
 }  // namespace
 
-ir::InitializerDef normal_initializer(double stddev) { return {"normal", 0, stddev, 0}; }
-ir::InitializerDef glorot_uniform_initializer() { return {"glorot_uniform", 0, 0, 0}; }
-ir::InitializerDef zeros_initializer() { return {"zeros", 0, 0, 0}; }
+Initializer normal_initializer(double stddev) { return {"normal", 0, stddev, 0}; }
+Initializer glorot_uniform_initializer() { return {"glorot_uniform", 0, 0, 0}; }
+Initializer zeros_initializer() { return {"zeros", 0, 0, 0}; }
 
 Output activate(Model& model, Output x, std::string_view activation) {
   if (activation.empty()) return x;
@@ -91,8 +87,8 @@ Output Embedding::operator()(Model& model, Output ids) const {
                                               layer, rows, dim));
   }
   const auto scope = model.builder().scope(layer);
-  const std::string table = trained(model, "table", {rows, dim}, initializer, l2, true);
-  return ops::lookup(model.builder(), table, ids, "lookup");
+  const Output table = trained(model, "table", {rows, dim}, initializer, l2, true);
+  return ops::embedding_lookup(model.builder(), ids, {table}, rows, dim, "lookup");
 }
 
 Output Dense::operator()(Model& model, Output x) const {
@@ -104,10 +100,10 @@ Output Dense::operator()(Model& model, Output x) const {
   const int64_t width = last_extent(model, x, 2, "Dense", layer);
   if (width == 0) return {};
   const auto scope = model.builder().scope(layer);
-  const std::string kernel = trained(model, "kernel", {width, units}, initializer, l2);
+  const Output kernel = trained(model, "kernel", {width, units}, initializer, l2);
   Output y = ops::mat_mul(model.builder(), x, read(model, kernel), false, false, "mat_mul");
   if (use_bias) {
-    const std::string bias = trained(model, "bias", {units}, zeros_initializer(), 0);
+    const Output bias = trained(model, "bias", {units}, zeros_initializer(), 0);
     y = ops::bias_add(model.builder(), y, read(model, bias), "bias_add");
   }
   return activate(model, y, activation);
@@ -122,7 +118,7 @@ Output Bias::operator()(Model& model, Output x) const {
   const int64_t width = last_extent(model, x, 2, "Bias", layer);
   if (width == 0) return {};
   const auto scope = model.builder().scope(layer);
-  const std::string bias = trained(model, "bias", {width}, zeros_initializer(), 0);
+  const Output bias = trained(model, "bias", {width}, zeros_initializer(), 0);
   return ops::bias_add(model.builder(), x, read(model, bias), "bias_add");
 }
 
@@ -193,9 +189,8 @@ Output CrossNetwork::operator()(Model& model, Output x) const {
   Output y = x;
   for (int64_t i = 0; i < layers; ++i) {
     const auto layer_scope = b.scope(std::to_string(i));
-    const std::string kernel =
-        trained(model, "kernel", {width, 1}, glorot_uniform_initializer(), l2);
-    const std::string bias = trained(model, "bias", {width}, zeros_initializer(), 0);
+    const Output kernel = trained(model, "kernel", {width, 1}, glorot_uniform_initializer(), l2);
+    const Output bias = trained(model, "bias", {width}, zeros_initializer(), 0);
     const Output score = ops::mat_mul(b, y, read(model, kernel), false, false, "score");
     const Output crossed = ops::mul(b, x, score, "crossed");
     const Output biased = ops::bias_add(b, crossed, read(model, bias), "bias_add");

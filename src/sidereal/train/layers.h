@@ -5,7 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "sidereal/ir/graph.h"
 #include "sidereal/train/model.h"
 
 /// Layers: each is a value that says what to build, and a call that adds it to a model:
@@ -20,11 +19,11 @@ namespace sidereal::train {
 using ir::Output;
 
 /// Normal with mean 0; `stddev` is large enough by default that no value is a denormal number.
-ir::InitializerDef normal_initializer(double stddev = 0.01);
+Initializer normal_initializer(double stddev = 0.01);
 /// As named in Glorot and Bengio, 2010; what Keras starts kernels with.
-ir::InitializerDef glorot_uniform_initializer();
+Initializer glorot_uniform_initializer();
 /// All zeros.
-ir::InitializerDef zeros_initializer();
+Initializer zeros_initializer();
 
 /// `x` through the activation of that name: linear (or ""), relu, sigmoid, tanh, softplus.
 Output activate(Model& model, Output x, std::string_view activation);
@@ -35,7 +34,7 @@ Output activate(Model& model, Output x, std::string_view activation);
 struct Embedding {
   int64_t rows = 0;  ///< Every id is below this.
   int64_t dim = 0;
-  ir::InitializerDef initializer = normal_initializer();
+  Initializer initializer = normal_initializer();
   std::string name = {};
   double l2 = 0;  ///< L2 penalty on the rows read.
   Output operator()(Model& model, Output ids) const;
@@ -47,7 +46,7 @@ struct Dense {
   int64_t units = 0;
   std::string activation = {};  ///< See activate().
   bool use_bias = true;
-  ir::InitializerDef initializer = glorot_uniform_initializer();
+  Initializer initializer = glorot_uniform_initializer();
   std::string name = {};
   double l2 = 0;  ///< L2 penalty on the kernel.
   Output operator()(Model& model, Output x) const;
@@ -57,7 +56,7 @@ struct Dense {
 /// Variable: <name>, which must be given. The input is not used.
 struct Weight {
   ir::Shape shape;
-  ir::InitializerDef initializer = glorot_uniform_initializer();
+  Initializer initializer = glorot_uniform_initializer();
   std::string name = {};
   double l2 = 0;  ///< L2 penalty.
   Output operator()(Model& model, Output unused = {}) const;

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 std::vector<std::string> variables(Model& model) {
   std::vector<std::string> names;
-  for (const ir::VariableDef& v : model.builder().graph().variables()) {
+  for (const ModelVariable& v : model.variables()) {
     names.push_back(v.name + v.shape.to_string());
   }
   return names;
@@ -32,8 +32,8 @@ TEST(Layers, AnEmbeddingGivesOneRowPerId) {
   ASSERT_TRUE(model.builder().status().ok()) << model.builder().status();
   EXPECT_EQ(shape(model, rows), Shape({-1, 26, 8}));
   EXPECT_THAT(variables(model), ElementsAre("users/table[100,8]"));
-  const ir::VariableDef& table = model.builder().graph().variables()[0];
-  EXPECT_TRUE(table.embedding);
+  const VariableOptions& table = model.variables()[0].options;
+  EXPECT_TRUE(table.is_table);
   EXPECT_EQ(table.initializer.kind, "normal");
   EXPECT_NE(table.initializer.seed, 0U);
 }

@@ -7,7 +7,7 @@
 #include "sidereal/autodiff/autodiff.h"
 #include "sidereal/base/hash.h"
 #include "sidereal/ops/ops.h"
-#include "sidereal/train/optimizers.h"
+#include "sidereal/train/updates.h"
 
 namespace sidereal::train {
 
@@ -25,18 +25,6 @@ Status check_logit(const ir::Builder& builder, ir::Output logit) {
   return base::invalid_argument(
       "the logit is {}; a model ends in float32[?,1] or float32[?], such as Dense with 1 unit",
       ir::to_string(spec));
-}
-
-// Variables with parameters but no optimizer of their own (an L2 penalty, say) get the model's
-// optimizer with these parameters on top.
-void complete_optimizers(ir::Graph* graph, const ir::OptimizerDef& optimizer) {
-  for (ir::VariableDef& variable : graph->mutable_variables()) {
-    ir::OptimizerDef& own = variable.optimizer;
-    if (!own.kind.empty() || own.parameters.empty()) continue;
-    ir::OptimizerDef whole = optimizer;
-    for (const auto& [key, value] : own.parameters) whole.parameters[key] = value;
-    own = std::move(whole);
-  }
 }
 
 }  // namespace
@@ -72,13 +60,37 @@ std::string Model::layer_name(const std::string& kind) {
   return used == 0 ? kind : kind + "_" + std::to_string(used);
 }
 
-Result<CompiledModel> Model::compile(ir::Output logit, const ir::OptimizerDef& optimizer) {
-  if (compiled_) return base::failed_precondition("this model is compiled already");
-  compiled_ = true;
-  SR_RETURN_IF_ERROR(builder_.status());
-  SR_RETURN_IF_ERROR(check_logit(builder_, logit));
-  SR_RETURN_IF_ERROR(check_optimizer(optimizer));
+ir::Output Model::variable(const std::string& name, const ir::Shape& shape,
+                           const VariableOptions& options) {
+  if (!builder_.status().ok()) return {};
+  const std::string full = builder_.full_name(name);
+  for (const ModelVariable& known : variables_) {
+    if (known.name != full) continue;
+    if (known.shape == shape && known.options == options) return {graph_.find(full)->id, 0};
+    builder_.fail(base::already_exists(
+        "variable '{}' is there with another shape, initializer or penalty", full));
+    return {};
+  }
+  const int rank = options.is_table ? 2 : shape.rank();
+  if (!shape.is_fully_defined() || shape.rank() != rank || shape.num_elements() < 1) {
+    builder_.fail(base::invalid_argument(
+        "variable '{}' has shape {}; {}", full, shape.to_string(),
+        options.is_table ? "a table has [rows, dim]" : "all its extents must be known"));
+    return {};
+  }
+  const ir::Output handle = ops::variable(builder_, name, ir::DType::kFloat32, shape);
+  if (!handle.valid()) return {};
+  if (graph_.node(handle.node).name != full) {
+    builder_.fail(base::already_exists("'{}' is the name of a variable and of another node", full));
+    return {};
+  }
+  variables_.push_back({.name = full, .shape = shape, .options = options});
+  return handle;
+}
 
+Result<CompiledModel> Model::compile(ir::Output logit, const OptimizerDef& optimizer) {
+  SR_RETURN_IF_ERROR(begin_compile(optimizer));
+  SR_RETURN_IF_ERROR(check_logit(builder_, logit));
   const bool has_label = std::find(inputs_.begin(), inputs_.end(), kLabel) != inputs_.end();
   const ir::Output label =
       has_label ? ir::Output{graph_.find(kLabel)->id, 0} : input(kLabel, ir::DType::kFloat32, {});
@@ -89,20 +101,99 @@ Result<CompiledModel> Model::compile(ir::Output logit, const ir::OptimizerDef& o
   const ir::Output losses =
       ops::sigmoid_cross_entropy_with_logits(builder_, logit, label, "cross_entropy");
   const ir::Output loss = ops::reduce_mean(builder_, losses, {}, false, "loss");
-  SR_RETURN_IF_ERROR(builder_.status());
+  return finish(probability, loss, true, optimizer);
+}
 
-  complete_optimizers(&graph_, optimizer);
-  SR_ASSIGN_OR_RETURN(const std::vector<ir::NodeId> updates,
-                      autodiff::minimize(builder_, loss, optimizer));
-  SR_RETURN_IF_ERROR(builder_.status());
+Result<CompiledModel> Model::compile(ir::Output prediction, ir::Output loss,
+                                     const OptimizerDef& optimizer) {
+  SR_RETURN_IF_ERROR(begin_compile(optimizer));
+  const ir::TensorSpec what = builder_.spec(prediction);
+  const ir::TensorSpec minimized = builder_.spec(loss);
+  if (what.dtype != ir::DType::kFloat32 || !what.shape.has_rank() || what.shape.rank() < 1) {
+    return base::invalid_argument("the prediction is {}; it must be float32 [batch, ...]",
+                                  ir::to_string(what));
+  }
+  if (minimized.dtype != ir::DType::kFloat32 || !minimized.shape.has_rank() ||
+      minimized.shape.rank() != 0) {
+    return base::invalid_argument("the loss is {}; it must be a float32 scalar, such as a mean",
+                                  ir::to_string(minimized));
+  }
+  return finish(prediction, loss, false, optimizer);
+}
 
+Status Model::begin_compile(const OptimizerDef& optimizer) {
+  if (compiled_) return base::failed_precondition("this model is compiled already");
+  compiled_ = true;
+  SR_RETURN_IF_ERROR(builder_.status());
+  return check_optimizer(optimizer);
+}
+
+Result<CompiledModel> Model::finish(ir::Output prediction, ir::Output loss, bool is_binary,
+                                    const OptimizerDef& optimizer) {
+  SR_RETURN_IF_ERROR(builder_.status());
+  for (ModelVariable& variable : variables_) {
+    if (!variable.options.trainable) continue;
+    variable.optimizer = optimizer;
+    for (const auto& [key, value] : variable.options.parameters) {
+      variable.optimizer.parameters[key] = value;
+    }
+  }
   CompiledModel model;
+  SR_ASSIGN_OR_RETURN(model.targets, add_updates(loss));
   model.loss = graph_.output_name(loss);
-  model.probability = graph_.output_name(probability);
-  for (const ir::NodeId id : updates) model.targets.push_back(graph_.node(id).name);
+  model.prediction = graph_.output_name(prediction);
+  model.is_binary = is_binary;
   model.inputs = inputs_;
+  model.variables = std::move(variables_);
   model.graph = std::move(graph_);
   return model;
+}
+
+Result<std::vector<std::string>> Model::add_updates(ir::Output loss) {
+  std::map<ir::Output, ModelVariable*> trained;
+  std::vector<ir::Output> handles;
+  for (ModelVariable& variable : variables_) {
+    if (!variable.options.trainable) continue;
+    handles.push_back({graph_.find(variable.name)->id, 0});
+    trained[handles.back()] = &variable;
+  }
+  SR_ASSIGN_OR_RETURN(const std::vector<autodiff::VariableGradient> gradients,
+                      autodiff::variable_gradients(builder_, loss, handles));
+  if (gradients.empty()) {
+    return base::invalid_argument("'{}' depends on no trainable variable: nothing to minimize",
+                                  graph_.output_name(loss));
+  }
+  Updates updates(&builder_);
+  std::vector<std::string> out;
+  for (const autodiff::VariableGradient& gradient : gradients) {
+    SR_ASSIGN_OR_RETURN(out.emplace_back(), updates.add(gradient, trained.at(gradient.handle)));
+  }
+  out.insert(out.end(), updates.counting().begin(), updates.counting().end());
+  return out;
+}
+
+Result<std::vector<std::string>> placeholders_of(const ir::Graph& graph,
+                                                 const std::vector<std::string>& outputs) {
+  std::vector<bool> needed(graph.size(), false);
+  for (const std::string& output : outputs) {
+    SR_ASSIGN_OR_RETURN(const ir::Output found, graph.find_output(output));
+    needed[found.node.value] = true;
+  }
+  std::vector<std::string> out;
+  for (size_t i = graph.size(); i-- > 0;) {
+    if (!needed[i]) continue;
+    const ir::Node& node = graph.nodes()[i];
+    for (const ir::Output& input : node.inputs) needed[input.node.value] = true;
+    if (node.op == "Placeholder") out.push_back(node.name);
+  }
+  return out;
+}
+
+const ModelVariable* CompiledModel::find_variable(std::string_view name) const {
+  for (const ModelVariable& variable : variables) {
+    if (variable.name == name) return &variable;
+  }
+  return nullptr;
 }
 
 }  // namespace sidereal::train

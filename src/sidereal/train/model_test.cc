@@ -20,13 +20,13 @@ TEST(Model, CompilesOneDenseLayerIntoLossProbabilityAndUpdates) {
   const auto compiled = model.compile(Dense{.units = 1}(model, x), optimizer_of("sgd", 0.5));
   ASSERT_TRUE(compiled.ok()) << compiled.status();
   EXPECT_EQ(compiled->loss, "loss");
-  EXPECT_EQ(compiled->probability, "probability");
+  EXPECT_EQ(compiled->prediction, "probability");
   EXPECT_THAT(compiled->inputs, ElementsAre("dense", "label"));
   EXPECT_EQ(compiled->targets.size(), 2);
   const ir::Graph& graph = compiled->graph;
   EXPECT_EQ(graph.spec(*graph.find_output("loss")).shape, ir::Shape({}));
   EXPECT_EQ(graph.spec(*graph.find_output("probability")).shape, ir::Shape({-1, 1}));
-  EXPECT_EQ(graph.find_variable("dense/kernel")->optimizer, optimizer_of("sgd", 0.5));
+  EXPECT_EQ(compiled->find_variable("dense/kernel")->optimizer, optimizer_of("sgd", 0.5));
   ir::OpRegistry registry;
   ops::register_all(&registry);
   EXPECT_TRUE(ir::verify(graph, registry).ok());
@@ -38,10 +38,10 @@ TEST(Model, APenaltyOfALayerGoesOnTopOfTheModelsOptimizer) {
   const Output logit = Dense{.units = 1, .name = "d", .l2 = 0.25}(model, x);
   const auto compiled = model.compile(logit, optimizer_of("adam", 0.1));
   ASSERT_TRUE(compiled.ok()) << compiled.status();
-  ir::OptimizerDef expected = optimizer_of("adam", 0.1);
-  EXPECT_EQ(compiled->graph.find_variable("d/bias")->optimizer, expected);
+  OptimizerDef expected = optimizer_of("adam", 0.1);
+  EXPECT_EQ(compiled->find_variable("d/bias")->optimizer, expected);
   expected.parameters["l2_penalty"] = 0.25;
-  EXPECT_EQ(compiled->graph.find_variable("d/kernel")->optimizer, expected);
+  EXPECT_EQ(compiled->find_variable("d/kernel")->optimizer, expected);
 }
 
 TEST(Model, SeedsDifferFromEachOtherAndAreTheSameInEveryRun) {
@@ -78,6 +78,35 @@ TEST(Model, CompilesOnceOnly) {
   ASSERT_TRUE(model.compile(logit, optimizer_of("sgd")).ok());
   EXPECT_EQ(model.compile(logit, optimizer_of("sgd")).status().code(),
             StatusCode::kFailedPrecondition);
+}
+
+TEST(Model, ALossOfItsOwnMustBeAScalarThatDependsOnAVariable) {
+  const auto compile = [](bool is_scalar, bool is_trained) {
+    Model model;
+    const Output x = model.input("dense", ir::DType::kFloat32, {3});
+    const Output y = is_trained ? Dense{.units = 1}(model, x) : x;
+    const Output squares = ops::square(model.builder(), y);
+    const Output loss = is_scalar ? ops::reduce_mean(model.builder(), squares, {}, false) : squares;
+    return model.compile(y, loss, optimizer_of("sgd"));
+  };
+  const auto compiled = compile(true, true);
+  ASSERT_TRUE(compiled.ok()) << compiled.status();
+  EXPECT_FALSE(compiled->is_binary);
+  EXPECT_THAT(compiled->inputs, ElementsAre("dense"));
+  EXPECT_THAT(base::message_of(compile(false, true).status()), HasSubstr("a float32 scalar"));
+  EXPECT_THAT(base::message_of(compile(true, false).status()), HasSubstr("nothing to minimize"));
+}
+
+TEST(Model, SlotsAreCalledAfterTheirVariables) {
+  Model model;
+  const Output x = model.input("dense", ir::DType::kFloat32, {3});
+  const auto compiled = model.compile(Dense{.units = 1}(model, x), optimizer_of("adam"));
+  ASSERT_TRUE(compiled.ok()) << compiled.status();
+  const ModelVariable& kernel = *compiled->find_variable("dense/kernel");
+  ASSERT_EQ(kernel.slots.size(), 2U);
+  EXPECT_EQ(kernel.slots[0].name, "dense/kernel/m");
+  EXPECT_EQ(kernel.slots[1].shape, kernel.shape);
+  EXPECT_EQ(compiled->graph.find("dense/kernel/m")->op, "Variable");
 }
 
 TEST(Model, TwoInputsOfOneNameAreRefused) {

@@ -25,7 +25,7 @@ struct ModelOptions {
   std::vector<int64_t> hidden = {400, 400, 400};  ///< Units of the Mlp's layers (relu).
   double dropout = 0;                             ///< After each layer of the Mlp.
   int64_t cross_layers = 3;
-  ir::OptimizerDef optimizer = optimizer_of("adam");
+  OptimizerDef optimizer = optimizer_of("adam");
   uint64_t seed = 0;        ///< Of initial values and dropout.
   double l2_embedding = 0;  ///< L2 penalty on embedding rows read.
   double l2_linear = 0;     ///< On weights of the linear part.

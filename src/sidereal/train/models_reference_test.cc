@@ -14,9 +14,9 @@ using tensor::Shape;
 using tensor::Tensor;
 
 // Small, different numbers for every variable of the model.
-reference::Values start_values(const ir::Graph& graph) {
+reference::Values start_values(const CompiledModel& model) {
   reference::Values values;
-  for (const ir::VariableDef& v : graph.variables()) {
+  for (const ModelVariable& v : model.variables) {
     std::vector<float> numbers(v.shape.num_elements());
     for (size_t i = 0; i < numbers.size(); ++i) {
       numbers[i] = 0.3F * std::sin(static_cast<float>(3 * i + values.size()));
@@ -40,6 +40,7 @@ struct Step {
       }
     }
     request.variables = &variables;
+    request.feeds[kLearningRateScale] = Tensor::scalar(1.0);
     const auto out = reference::evaluate(model.graph, request);
     EXPECT_TRUE(out.ok()) << out.status();
     return out.ok() ? (*out)[0].data<float>()[0] : NAN;
@@ -78,7 +79,7 @@ TEST(ModelsOnTheReference, StepsOfEveryModelLowerItsLoss) {
     options.optimizer = optimizer_of("sgd", 0.1);
     const auto model = build_model(options);
     ASSERT_TRUE(model.ok()) << model.status();
-    Step step{.model = *model, .feeds = {}, .variables = start_values(model->graph)};
+    Step step{.model = *model, .feeds = {}, .variables = start_values(*model)};
     step.feeds["ids"] = Tensor::of(Shape{3, 2}, std::vector<int64_t>{0, 1, 2, 3, 4, 1});
     step.feeds["dense"] =
         Tensor::of(Shape{3, 2}, std::vector<float>{0.1F, 0.2F, 0.3F, -0.4F, 0.5F, 0.6F});
@@ -99,7 +100,7 @@ TEST(ModelsOnTheReference, PaddingOfWeightedRowsChangesNothing) {
     options.hidden = {4};
     const auto model = build_model(options);
     ASSERT_TRUE(model.ok()) << model.status();
-    Step step{.model = *model, .feeds = {}, .variables = start_values(model->graph)};
+    Step step{.model = *model, .feeds = {}, .variables = start_values(*model)};
     step.feeds["label"] = Tensor::of(Shape{1}, std::vector<float>{1});
     step.feeds["ids"] = Tensor::of(Shape{1, 2}, std::vector<int64_t>{0, 3});
     step.feeds["weights"] = Tensor::of(Shape{1, 2}, std::vector<float>{1, 0.5F});

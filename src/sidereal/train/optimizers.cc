@@ -2,9 +2,9 @@
 
 namespace sidereal::train {
 
-ir::OptimizerDef optimizer_of(std::string_view name, std::optional<double> learning_rate,
-                              const Parameters& parameters) {
-  ir::OptimizerDef made{std::string(name), parameters};
+OptimizerDef optimizer_of(std::string_view name, std::optional<double> learning_rate,
+                          const Parameters& parameters) {
+  OptimizerDef made{std::string(name), parameters};
   if (learning_rate.has_value()) made.parameters["learning_rate"] = *learning_rate;
   return made;
 }
@@ -15,15 +15,15 @@ std::vector<std::string> optimizer_names() {
   return names;
 }
 
-Result<ir::OptimizerDef> make_optimizer(std::string_view name, std::optional<double> learning_rate,
-                                        const Parameters& parameters) {
-  ir::OptimizerDef made = optimizer_of(name, learning_rate, parameters);
+Result<OptimizerDef> make_optimizer(std::string_view name, std::optional<double> learning_rate,
+                                    const Parameters& parameters) {
+  OptimizerDef made = optimizer_of(name, learning_rate, parameters);
   SR_ASSIGN_OR_RETURN(const auto rule, kernels::UpdateRule::make(name, made.parameters));
   made.parameters["learning_rate"] = rule.learning_rate();
   return made;
 }
 
-Status check_optimizer(const ir::OptimizerDef& optimizer) {
+Status check_optimizer(const OptimizerDef& optimizer) {
   return kernels::UpdateRule::make(optimizer.kind, optimizer.parameters).status();
 }
 

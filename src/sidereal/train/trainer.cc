@@ -4,195 +4,244 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <deque>
-#include <mutex>
 #include <thread>
 #include <utility>
 
-#include "sidereal/app/control.pb.h"
-#include "sidereal/app/control_client.h"
 #include "sidereal/base/log.h"
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/data/auc.h"
-#include "sidereal/ir/text.h"
-#include "sidereal/passes/layout.h"
-#include "sidereal/train/job_group.h"
+#include "sidereal/ops/ops.h"
+#include "sidereal/security/channel.h"
+#include "sidereal/service/status_client.h"
+#include "sidereal/sys/posix/posix.h"
+#include "sidereal/train/distribute.h"
+#include "sidereal/train/loop_group.h"
 
 namespace sidereal::train {
-
-namespace v1 = control::v1;
 
 namespace {
 
 using base::invalid_argument;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using tensor::DType;
 using tensor::Tensor;
 
-constexpr double kReachDeadlineS = 10;
-constexpr double kCreateDeadlineS = 600;
-constexpr double kReadDeadlineS = 600;
-/// Process numbers of ps lanes in traces; those of workers are below.
-constexpr int32_t kFirstPsProcess = 1'000'000;
+constexpr milliseconds kReachDeadline(10'000);
+constexpr milliseconds kAskAgain(100);
+constexpr milliseconds kCheckDeadline(2'000);
+constexpr milliseconds kInitializeDeadline(600'000);
+constexpr milliseconds kReadDeadline(600'000);
+/// Numbers of steps of one worker, so that no two workers draw the same random numbers.
+constexpr uint64_t kStepsOfWorker = uint64_t{1} << 28;
+/// Process numbers of one worker's steps in traces.
+constexpr int32_t kProcessesOfWorker = 1 << 20;
 
-void fill(const ir::VariableDef& def, v1::Variable* out) {
-  out->set_name(def.name);
-  out->set_embedding(def.embedding);
-  for (const int64_t extent : def.shape.dims()) out->add_dims(extent);
-  out->set_initializer(def.initializer.kind);
-  out->set_a(def.initializer.a);
-  out->set_b(def.initializer.b);
-  out->set_seed(def.initializer.seed);
-  out->set_optimizer(def.optimizer.kind);
-  for (const auto& [name, value] : def.optimizer.parameters) {
-    (*out->mutable_optimizer_parameters())[name] = value;
-  }
+constexpr const char* kLabel = "label";
+constexpr const char* kTruth = "truth";
+
+/// Calls `work` for each index below `count`, all at once; the first error by index.
+Status for_all(size_t count, const std::function<Status(size_t)>& work) {
+  std::vector<Status> results(count);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < count; ++i) threads.emplace_back([&, i] { results[i] = work(i); });
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& result : results) SR_RETURN_IF_ERROR(result);
+  return {};
 }
 
-/// The graph with dropout switched off.
-ir::Graph inference_graph(const ir::Graph& graph) {
-  ir::Graph out = graph;
-  for (size_t i = 0; i < out.size(); ++i) {
-    ir::Node& node = out.mutable_node(ir::NodeId(static_cast<int32_t>(i)));
-    if (node.op == "Dropout") node.attrs["training"] = false;
-  }
-  return out;
+/// Predictions, labels and losses of an evaluation, in no order.
+struct Scores {
+  std::vector<float> scores;
+  std::vector<float> labels;
+  std::vector<float> truths;
+  double loss_sum = 0;
+  int64_t rows = 0;
+};
+
+void append(const Tensor& values, std::vector<float>* out) {
+  const auto floats = values.data<const float>();
+  out->insert(out->end(), floats.begin(), floats.end());
 }
 
 }  // namespace
 
 class Trainer::Impl {
  public:
-  Impl(app::Cluster* cluster, CompiledModel model) : cluster_(cluster), model_(std::move(model)) {}
+  Impl(app::Cluster* cluster, CompiledModel model) : cluster_(cluster), model_(std::move(model)) {
+    ops::register_all(&registry_);
+  }
 
   Status start() {
-    SR_ASSIGN_OR_RETURN(ps_addresses_, cluster_->spec().addresses("ps"));
-    SR_ASSIGN_OR_RETURN(const std::vector<std::string> workers,
-                        cluster_->spec().addresses("worker"));
-    SR_RETURN_IF_ERROR(reach("ps", ps_addresses_, &ps_));
-    SR_RETURN_IF_ERROR(reach("worker", workers, &workers_));
-    train_text_ = ir::to_text(model_.graph);
-    inference_text_ = ir::to_text(inference_graph(model_.graph));
-    SR_ASSIGN_OR_RETURN(placement_, passes::place_variables(model_.graph.variables(), topology_));
-    return create_variables();
+    SR_RETURN_IF_ERROR(reach_tasks());
+    SR_ASSIGN_OR_RETURN(distributed_, distribute(model_, topology_, registry_));
+    state_group_ = fmt::format("model-{:016x}", sys::posix::create_random()->next());
+    SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers, sessions("float32"));
+    first_ = workers->front().session;
+    return first_->run({}, {}, {distributed_.initializer}, {.timeout = kInitializeDeadline})
+        .status();
   }
 
   Result<FitResult> fit(const data::DataSpec& data, const FitOptions& options,
                         const data::DataSpec* validation) {
     SR_RETURN_IF_ERROR(data::inspect(data).status());
     if (validation != nullptr) SR_RETURN_IF_ERROR(data::inspect(*validation).status());
-    SR_RETURN_IF_ERROR(app::check_fit_protocol(options.protocol));
-    if (options.epochs < 1) return invalid_argument("epochs is {}", options.epochs);
+    SR_RETURN_IF_ERROR(check(options));
+    SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers, sessions(options.compute_dtype));
+    SR_ASSIGN_OR_RETURN(task::LoopOptions loop, training_loop(data, options));
     const double decay = options.learning_rate_decay;
-    if (!(decay > 0 && decay <= 1)) {
-      return invalid_argument("learning_rate_decay is {}; it must be above 0 and at most 1", decay);
-    }
-    const bool one_job = validation == nullptr && decay == 1;
-    const int64_t epochs_per_job = one_job ? options.epochs : 1;
+    const bool one_loop = validation == nullptr && decay == 1;
+    const int64_t epochs_per_loop = one_loop ? options.epochs : 1;
     FitResult result;
-    double best_auc = 0;
+    const auto take_loss = [&](const StepOutputs& step) {
+      if (step.values.lane == 0) append(step.values.values.front().second, &result.losses);
+    };
+    LoopGroup group(cluster_, *workers, options, take_loss);
+    double best = 0;
     int64_t since_best = 0;
-    JobGroup group(cluster_, workers_, options);
-    const bool traced = options.trace_end > options.trace_first;
-    if (traced) SR_RETURN_IF_ERROR(start_trace(options));
-    for (int64_t epoch = 0; epoch < options.epochs; epoch += epochs_per_job) {
-      SR_RETURN_IF_ERROR(scale_learning_rate(std::pow(decay, static_cast<double>(epoch))));
-      v1::RunJobRequest request = base_request(data, options);
-      request.set_graph(train_text_);
-      request.set_loss(model_.loss);
-      for (const std::string& target : model_.targets) request.add_targets(target);
-      request.set_first_epoch(epoch);
-      request.set_epochs(epochs_per_job);
-      request.set_first_step(group.steps_max_of_worker());
-      request.set_record_losses(options.record_losses);
-      request.set_trace_first(static_cast<uint64_t>(options.trace_first));
-      request.set_trace_end(static_cast<uint64_t>(options.trace_end));
-      request.set_trace_begin_unix_ns(trace_began_ns_);
-      SR_RETURN_IF_ERROR(group.run(request, epoch, epochs_per_job));
-      result.epochs = epoch + epochs_per_job;
+    for (int64_t epoch = 0; epoch < options.epochs; epoch += epochs_per_loop) {
+      loop.constants = {
+          {kLearningRateScale, Tensor::scalar(std::pow(decay, static_cast<double>(epoch)))}};
+      const auto for_worker = [&](size_t index, task::LoopOptions* own) {
+        number_steps(options, (*workers)[index], index, group.steps_of(index), own);
+        if (options.record_losses && index == 0) {
+          own->fetches.push_back({.name = model_.loss, .keep = task::Keep::kEach});
+        }
+      };
+      SR_RETURN_IF_ERROR(group.run(loop, epoch, epochs_per_loop, for_worker));
+      result.epochs = epoch + epochs_per_loop;
       if (validation == nullptr) continue;
-      SR_ASSIGN_OR_RETURN(EvalResult evaluated, evaluate(*validation, options));
+      SR_ASSIGN_OR_RETURN(const EvalResult evaluated, evaluate(*validation, options));
+      // The larger, the better.
+      const double now = model_.is_binary ? evaluated.auc : -evaluated.loss;
+      const bool is_best = result.validation.empty() || now > best;
       result.validation.push_back(evaluated);
-      since_best = evaluated.auc > best_auc ? 0 : since_best + 1;
-      best_auc = std::max(best_auc, evaluated.auc);
+      since_best = is_best ? 0 : since_best + 1;
+      if (is_best) best = now;
       if (options.patience > 0 && since_best >= options.patience) break;
     }
     group.report(&result);
-    if (traced) SR_RETURN_IF_ERROR(take_trace(&result));
-    SR_ASSIGN_OR_RETURN(std::vector<TaskStats> ps, ps_stats());
+    SR_ASSIGN_OR_RETURN(const std::vector<TaskStats> ps, ps_stats());
     result.tasks.insert(result.tasks.begin(), ps.begin(), ps.end());
     return result;
   }
 
   Result<EvalResult> evaluate(const data::DataSpec& data, const FitOptions& options) {
-    JobGroup group(cluster_, workers_, quiet(options));
-    v1::RunJobRequest request = inference_request(data, options);
-    SR_RETURN_IF_ERROR(group.run(request, 0, 1));
-    const JobGroup::Scores scores = group.take_scores();
-    EvalResult result;
+    SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers, sessions(options.compute_dtype));
+    SR_ASSIGN_OR_RETURN(
+        task::LoopOptions loop,
+        inference_loop(data, options, {distributed_.loss, distributed_.prediction}));
+    loop.fetches = {{.name = distributed_.loss, .keep = task::Keep::kMean},
+                    {.name = distributed_.loss, .keep = task::Keep::kEach}};
+    if (model_.is_binary) {
+      loop.fetches.push_back({.name = distributed_.prediction, .keep = task::Keep::kEach});
+      loop.kept_columns = {kLabel};
+      if (data.format == data::Format::kSynthetic) loop.kept_columns.emplace_back(kTruth);
+    }
+    loop.lanes = 0;
+    Scores scores;
+    LoopGroup group(cluster_, *workers, quiet(options), [&](const StepOutputs& step) {
+      for (const auto& [index, value] : step.values.values) {
+        if (index == 1) {
+          scores.loss_sum += static_cast<double>(value.data<const float>()[0]) *
+                             static_cast<double>(step.values.rows);
+          scores.rows += step.values.rows;
+        }
+        if (index == 2) append(value, &scores.scores);
+        if (index == 3) append(value, &scores.labels);
+        if (index == 4) append(value, &scores.truths);
+      }
+    });
+    SR_RETURN_IF_ERROR(group.run(loop, 0, 1));
     FitResult totals;
     group.report(&totals);
+    EvalResult result;
     result.rows = totals.rows;
     result.rows_skipped = totals.rows_skipped;
     result.seconds = totals.seconds;
+    result.loss = scores.loss_sum / static_cast<double>(std::max<int64_t>(1, scores.rows));
+    if (!model_.is_binary) return result;
     SR_ASSIGN_OR_RETURN(result.auc, data::auc(scores.scores, scores.labels));
     SR_ASSIGN_OR_RETURN(result.log_loss, data::log_loss(scores.scores, scores.labels));
     if (scores.truths.size() == scores.labels.size() && !scores.truths.empty()) {
-      SR_ASSIGN_OR_RETURN(const double best, data::auc(scores.truths, scores.labels));
-      result.best_auc = best;
+      SR_ASSIGN_OR_RETURN(const double most, data::auc(scores.truths, scores.labels));
+      result.best_auc = most;
     }
     return result;
   }
 
-  Result<std::vector<float>> predict(const data::DataSpec& data, const FitOptions& options) {
+  Result<Tensor> predict(const data::DataSpec& data, const FitOptions& options) {
+    SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers, sessions(options.compute_dtype));
+    SR_ASSIGN_OR_RETURN(task::LoopOptions loop,
+                        inference_loop(data, options, {distributed_.prediction}));
+    loop.fetches = {{.name = distributed_.prediction, .keep = task::Keep::kEach}};
     // One lane of one worker sees the rows in their order.
-    std::vector<std::shared_ptr<app::ControlClient>> one{workers_[0]};
-    JobGroup group(cluster_, one, quiet(options));
-    v1::RunJobRequest request = inference_request(data, options);
-    request.set_lanes(1);
-    SR_RETURN_IF_ERROR(group.run(request, 0, 1));
-    return group.take_scores().scores;
+    loop.lanes = 1;
+    std::vector<float> values;
+    tensor::Shape shape;
+    Status failed;
+    LoopGroup group(cluster_, {workers->front()}, quiet(options), [&](const StepOutputs& step) {
+      const Tensor& value = step.values.values.front().second;
+      if (value.shape().rank() < 1) {
+        failed = invalid_argument("the prediction '{}' has no rows", model_.prediction);
+        return;
+      }
+      shape = value.shape();
+      append(value, &values);
+    });
+    SR_RETURN_IF_ERROR(group.run(loop, 0, 1));
+    SR_RETURN_IF_ERROR(failed);
+    if (values.empty()) return Tensor::zeros(DType::kFloat32, {0});
+    // One probability for each row, whatever the logit's shape was.
+    if (model_.is_binary) shape = {static_cast<int64_t>(values.size())};
+    int64_t width = 1;
+    for (int i = 1; i < shape.rank(); ++i) width *= shape.dim(i);
+    shape.set_dim(0, static_cast<int64_t>(values.size()) / std::max<int64_t>(1, width));
+    return Tensor::of<float>(shape, values);
   }
 
   Result<Tensor> read_variable(const std::string& name) {
-    const ir::VariableDef* def = model_.graph.find_variable(name);
-    if (def == nullptr) {
+    const ModelVariable* const variable = model_.find_variable(name);
+    if (variable == nullptr) {
       std::vector<std::string> names;
-      for (const ir::VariableDef& known : model_.graph.variables()) names.push_back(known.name);
+      for (const ModelVariable& known : model_.variables) names.push_back(known.name);
       return base::not_found("the model has no variable '{}'; it has {}", name,
                              fmt::join(names, ", "));
     }
-    const passes::VariablePlacement& place = placement_.at(name);
-    Tensor out = Tensor::zeros(def->dtype, def->shape);
-    if (!def->embedding) {
-      SR_RETURN_IF_ERROR(read_elements(name, place.location, out));
-      return out;
-    }
-    const int64_t dim = def->shape.dim(1);
+    const std::vector<std::string>& parts = distributed_.variables.at(name).reads;
+    if (parts.size() == 1) return read_part(parts[0], variable->shape);
+    Tensor out = Tensor::zeros(DType::kFloat32, variable->shape);
+    const int64_t rows = variable->shape.dim(0);
+    const int64_t dim = variable->shape.dim(1);
+    const auto count = static_cast<int64_t>(parts.size());
     float* const table = out.data<float>().data();
-    for (const passes::ShardRows& shard : place.shards) {
-      int64_t element = 0;
-      const auto take = [&](const std::string& bytes) -> Status {
-        const auto* values = reinterpret_cast<const float*>(bytes.data());
-        for (size_t i = 0; i < bytes.size() / sizeof(float); ++i, ++element) {
-          if (element / dim >= shard.rows()) return base::internal("'{}' has grown", name);
-          table[shard.global_row(element / dim) * dim + element % dim] = values[i];
-        }
-        return {};
-      };
-      SR_RETURN_IF_ERROR(read_chunks(name, shard.location, shard.shard, take));
+    for (int64_t k = 0; k < count; ++k) {
+      const int64_t mine = (rows - k + count - 1) / count;
+      SR_ASSIGN_OR_RETURN(const Tensor part, read_part(parts[static_cast<size_t>(k)], {mine, dim}));
+      const float* const from = part.data<const float>().data();
+      for (int64_t i = 0; i < mine; ++i) {
+        std::copy_n(from + i * dim, dim, table + (i * count + k) * dim);
+      }
     }
     return out;
   }
 
   Result<std::vector<TaskStats>> ps_stats() {
     std::vector<TaskStats> stats;
-    for (auto& client : ps_) {
-      SR_ASSIGN_OR_RETURN(const auto status, client->get_status(kReachDeadlineS));
-      stats.push_back({.task = status->task(),
-                       .steps = status->calls(),
-                       .rows = status->rows(),
-                       .bytes_in = status->bytes_in(),
-                       .bytes_out = status->bytes_out(),
-                       .compute_s = status->busy_s(),
-                       .wait_s = status->idle_s()});
+    for (const service::TaskReport& report : status_->ask(kReachDeadline)) {
+      SR_RETURN_IF_ERROR(report.status);
+      if (!report.task.starts_with("/job:ps/")) continue;
+      const metrics::Readings& figures = report.figures;
+      const auto seconds = [&](const char* name) {
+        return static_cast<double>(figures.value(name)) * 1e-9;
+      };
+      stats.push_back({.task = app::task_name("ps", static_cast<int>(stats.size())),
+                       .steps = figures.value("sidereal_task_steps_total"),
+                       .bytes_in = figures.value("sidereal_task_received_bytes_total"),
+                       .bytes_out = figures.value("sidereal_task_sent_bytes_total"),
+                       .compute_s = seconds("sidereal_lane_busy_seconds_total"),
+                       .wait_s = seconds("sidereal_lane_spin_seconds_total") +
+                                 seconds("sidereal_lane_sleep_seconds_total")});
     }
     return stats;
   }
@@ -206,151 +255,153 @@ class Trainer::Impl {
     return out;
   }
 
-  Status reach(const std::string& job, const std::vector<std::string>& addresses,
-               std::vector<std::shared_ptr<app::ControlClient>>* clients) {
-    for (size_t i = 0; i < addresses.size(); ++i) {
-      auto client = std::make_shared<app::ControlClient>(app::task_name(job, static_cast<int>(i)),
-                                                         addresses[i], cluster_->credentials());
-      SR_ASSIGN_OR_RETURN(const auto status, client->get_status(kReachDeadlineS));
-      if (ps_.empty() && clients->empty()) cluster_id_ = status->cluster_id();
-      if (status->cluster_id() != cluster_id_) {
-        return base::failed_precondition("{} at {} belongs to another cluster", client->task(),
-                                         client->address());
-      }
-      if (job == "ps") topology_.lanes.push_back(status->data_addresses_size());
-      clients->push_back(std::move(client));
+  static Status check(const FitOptions& options) {
+    if (options.epochs < 1) return invalid_argument("epochs is {}", options.epochs);
+    const double decay = options.learning_rate_decay;
+    if (!(decay > 0 && decay <= 1)) {
+      return invalid_argument("learning_rate_decay is {}; it must be above 0 and at most 1", decay);
     }
-    return {};
-  }
-
-  Status create_variables() {
-    std::vector<v1::CreateVariablesRequest> requests(ps_.size());
-    for (size_t task = 0; task < ps_.size(); ++task) {
-      for (int lane = 0; lane < topology_.lanes[task]; ++lane) {
-        requests[task].add_lanes()->set_lane(lane);
-      }
-    }
-    const auto add = [&](const ir::Location& at) {
-      return requests[at.task].mutable_lanes(at.lane)->add_variables();
-    };
-    for (const ir::VariableDef& def : model_.graph.variables()) {
-      const passes::VariablePlacement& place = placement_.at(def.name);
-      if (!def.embedding) {
-        v1::Variable* variable = add(place.location);
-        fill(def, variable);
-        variable->set_shard(-1);
-      }
-      for (const passes::ShardRows& shard : place.shards) {
-        v1::Variable* variable = add(shard.location);
-        fill(def, variable);
-        variable->set_shard(shard.shard);
-        for (const int32_t lanes : topology_.lanes) variable->add_lanes(lanes);
-      }
-    }
-    // Side by side: each ps fills its own memory.
-    std::vector<Status> results(ps_.size());
-    std::vector<std::thread> threads;
-    for (size_t task = 0; task < ps_.size(); ++task) {
-      threads.emplace_back([&, task] {
-        results[task] = ps_[task]->create_variables(requests[task], kCreateDeadlineS);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (const Status& result : results) SR_RETURN_IF_ERROR(result);
-    return {};
-  }
-
-  /// Asks every ps unless it is so already.
-  Status scale_learning_rate(double factor) {
-    if (factor == rate_factor_) return {};
-    for (auto& client : ps_) {
-      SR_RETURN_IF_ERROR(client->scale_learning_rate(factor, kReachDeadlineS));
-    }
-    rate_factor_ = factor;
-    return {};
-  }
-
-  Status start_trace(const FitOptions& options) {
     if (options.trace_first < 0) {
       return invalid_argument("trace_first is {}; steps count from 0", options.trace_first);
     }
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    trace_began_ns_ = std::chrono::nanoseconds(now).count();
-    for (auto& client : ps_) {
-      SR_RETURN_IF_ERROR(client->start_trace(static_cast<uint64_t>(options.trace_first),
-                                             static_cast<uint64_t>(options.trace_end),
-                                             kReachDeadlineS));
+    return {};
+  }
+
+  /// Asks all tasks of the jobs ps and worker, until they answer, who they are.
+  Status reach_tasks() {
+    const cluster::ClusterSpec& spec = cluster_->spec();
+    cluster::ClusterSpec asked;
+    for (const char* job : {"ps", "worker"}) {
+      SR_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, spec.addresses(job));
+      SR_RETURN_IF_ERROR(asked.add_job(job, addresses));
+    }
+    SR_ASSIGN_OR_RETURN(status_,
+                        service::StatusClient::create(asked, cluster_->session_options().security));
+    const auto until = steady_clock::now() + kReachDeadline;
+    while (true) {
+      const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
+      std::vector<service::TaskReport> reports = status_->ask(std::max(left, milliseconds(1)));
+      const auto lost = std::find_if(reports.begin(), reports.end(),
+                                     [](const auto& report) { return !report.status.ok(); });
+      if (lost == reports.end()) return take_tasks(reports);
+      SR_RETURN_IF_ERROR(cluster_->check_alive());
+      Status missing = lost->status;
+      // gRPC does not say that the other side hung up for a secret.
+      SR_RETURN_IF_ERROR(base::with_context(
+          security::check_credentials(lost->address, cluster_->credentials().get(), kCheckDeadline),
+          fmt::format("{} at {}", lost->task, lost->address)));
+      const bool may_come = missing.code() == StatusCode::kUnavailable ||
+                            missing.code() == StatusCode::kDeadlineExceeded;
+      if (!may_come || steady_clock::now() + kAskAgain >= until) return missing;
+      std::this_thread::sleep_for(kAskAgain);
+    }
+  }
+
+  Status take_tasks(const std::vector<service::TaskReport>& reports) {
+    for (const service::TaskReport& report : reports) {
+      const int lanes =
+          static_cast<int>(std::max<int64_t>(1, report.figures.value("sidereal_task_lanes")));
+      if (report.task.starts_with("/job:ps/")) {
+        topology_.ps_lanes.push_back(lanes);
+      } else {
+        worker_lanes_.push_back(lanes);
+      }
     }
     return {};
   }
 
-  Status take_trace(FitResult* result) {
-    for (size_t task = 0; task < ps_.size(); ++task) {
-      const auto process = static_cast<int32_t>(kFirstPsProcess + 1000 * task);
-      SR_ASSIGN_OR_RETURN(std::vector<std::string> lanes,
-                          ps_[task]->take_trace(process, trace_began_ns_, kReadDeadlineS));
-      for (std::string& lane : lanes) result->traces.push_back(std::move(lane));
-    }
-    return {};
-  }
-
-  v1::RunJobRequest base_request(const data::DataSpec& data, const FitOptions& options) {
-    v1::RunJobRequest request;
-    request.set_probability(model_.probability);
-    for (const std::string& address : ps_addresses_) request.add_ps(address);
-    request.set_data(data::to_json(data));
-    request.set_batch_size(options.batch_size);
-    request.set_steps_in_flight(options.steps_in_flight);
-    request.set_steps_max(options.steps_max);
-    request.set_compute_dtype(options.compute_dtype);
-    request.set_protocol(options.protocol);
-    return request;
-  }
-
-  v1::RunJobRequest inference_request(const data::DataSpec& data, const FitOptions& options) {
-    data::DataSpec in_order = data;
-    in_order.shuffle_rows = 0;
-    v1::RunJobRequest request = base_request(in_order, options);
-    request.set_graph(inference_text_);
-    request.set_epochs(1);
-    request.set_want_scores(true);
-    request.set_steps_max(0);
-    // Nothing is pushed, so the next pull may always be on its way.
-    request.set_steps_in_flight(2);
-    return request;
-  }
-
-  Status read_chunks(const std::string& name, const ir::Location& at, int32_t shard,
-                     const std::function<Status(const std::string&)>& take) {
-    v1::ReadVariableRequest request;
-    request.set_name(name);
-    request.set_lane(at.lane);
-    request.set_shard(shard);
-    return ps_[at.task]->read_variable(request, kReadDeadlineS, take);
-  }
-
-  Status read_elements(const std::string& name, const ir::Location& at, Tensor& out) {
-    size_t offset = 0;
-    return read_chunks(name, at, -1, [&](const std::string& bytes) -> Status {
-      if (offset + bytes.size() > out.nbytes()) return base::internal("'{}' has grown", name);
-      std::memcpy(out.raw() + offset, bytes.data(), bytes.size());
-      offset += bytes.size();
+  /// A session to each worker whose products are computed in `compute_dtype`.
+  Result<const std::vector<WorkerSession>*> sessions(const std::string& compute_dtype) {
+    const auto [at, is_new] = sessions_.try_emplace(compute_dtype);
+    if (!is_new) return &at->second;
+    std::vector<WorkerSession> made(worker_lanes_.size());
+    const Status status = for_all(made.size(), [&](size_t i) -> Status {
+      const int index = static_cast<int>(i);
+      service::SessionOptions options = cluster_->session_options();
+      options.state_group = state_group_;
+      options.compute_dtype = compute_dtype;
+      options.connect_timeout = kReachDeadline;
+      SR_ASSIGN_OR_RETURN(
+          made[i].session,
+          service::Session::create(cluster_->target("worker", index),
+                                   on_worker(distributed_.graph, index, registry_), options));
+      made[i].task = app::task_name("worker", index);
+      made[i].lanes = worker_lanes_[i];
       return {};
     });
+    if (!status.ok()) {
+      sessions_.erase(at);
+      return status;
+    }
+    at->second = std::move(made);
+    return &at->second;
+  }
+
+  Result<task::LoopOptions> training_loop(const data::DataSpec& data, const FitOptions& options) {
+    task::LoopOptions loop;
+    loop.fetches = {{.name = model_.loss, .keep = task::Keep::kMean}};
+    loop.targets = model_.targets;
+    loop.source = data::to_json(data);
+    for (const std::string& input : model_.inputs) loop.columns.emplace_back(input, input);
+    loop.batch_size = options.batch_size;
+    loop.steps_in_flight = options.steps_in_flight;
+    loop.lanes = 0;
+    if (model_.is_binary) {
+      loop.auc_fetch = static_cast<int64_t>(loop.fetches.size());
+      loop.auc_labels = kLabel;
+      loop.fetches.push_back({.name = model_.prediction, .keep = task::Keep::kLast});
+    }
+    return loop;
+  }
+
+  /// Which steps the loop of a worker has, and what numbers; after `done` others of this fit.
+  static void number_steps(const FitOptions& options, const WorkerSession& worker, size_t index,
+                           int64_t done, task::LoopOptions* loop) {
+    const auto lanes = static_cast<uint64_t>(worker.lanes);
+    const uint64_t first = 1 + static_cast<uint64_t>(index) * kStepsOfWorker;
+    loop->steps = options.steps_max * worker.lanes;
+    loop->first_step = first + static_cast<uint64_t>(done);
+    if (options.trace_end <= options.trace_first) return;
+    loop->trace_first = first + static_cast<uint64_t>(options.trace_first) * lanes;
+    loop->trace_end = first + static_cast<uint64_t>(options.trace_end) * lanes;
+    loop->trace_process = 1 + static_cast<int32_t>(index % 1000) * kProcessesOfWorker;
+  }
+
+  /// Once through the data, with the columns that `outputs` need.
+  Result<task::LoopOptions> inference_loop(const data::DataSpec& data, const FitOptions& options,
+                                           const std::vector<std::string>& outputs) {
+    task::LoopOptions loop;
+    data::DataSpec in_order = data;
+    in_order.shuffle_rows = 0;
+    loop.source = data::to_json(in_order);
+    SR_ASSIGN_OR_RETURN(const std::vector<std::string> inputs,
+                        placeholders_of(distributed_.graph, outputs));
+    for (const std::string& input : inputs) loop.columns.emplace_back(input, input);
+    loop.batch_size = options.batch_size;
+    // Nothing is pushed, so the next pull may always be on its way.
+    loop.steps_in_flight = 2;
+    return loop;
+  }
+
+  Result<Tensor> read_part(const std::string& node, const tensor::Shape& shape) {
+    SR_ASSIGN_OR_RETURN(std::vector<Tensor> read,
+                        first_->run({}, {node}, {}, {.timeout = kReadDeadline}));
+    if (read.size() != 1 || read[0].dtype() != DType::kFloat32 || read[0].shape() != shape) {
+      return base::internal("'{}' is not float32 {}", node, shape.to_string());
+    }
+    return std::move(read[0]);
   }
 
   app::Cluster* cluster_;
   CompiledModel model_;
-  uint64_t cluster_id_ = 0;
-  std::vector<std::shared_ptr<app::ControlClient>> ps_;
-  std::vector<std::shared_ptr<app::ControlClient>> workers_;
-  std::vector<std::string> ps_addresses_;
-  double rate_factor_ = 1;
-  int64_t trace_began_ns_ = 0;
-  passes::Topology topology_;
-  passes::Placement placement_;
-  std::string train_text_;
-  std::string inference_text_;
+  ir::OpRegistry registry_;
+  std::unique_ptr<service::StatusClient> status_;
+  Topology topology_;
+  std::vector<int> worker_lanes_;
+  DistributedModel distributed_;
+  std::string state_group_;
+  std::map<std::string, std::vector<WorkerSession>> sessions_;  // By compute_dtype.
+  std::shared_ptr<service::Session> first_;                     // Of the first worker.
 };
 
 Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -369,7 +420,7 @@ Result<FitResult> Trainer::fit(const data::DataSpec& data, const FitOptions& opt
 Result<EvalResult> Trainer::evaluate(const data::DataSpec& data, const FitOptions& options) {
   return impl_->evaluate(data, options);
 }
-Result<std::vector<float>> Trainer::predict(const data::DataSpec& data, const FitOptions& options) {
+Result<Tensor> Trainer::predict(const data::DataSpec& data, const FitOptions& options) {
   return impl_->predict(data, options);
 }
 Result<Tensor> Trainer::read_variable(const std::string& name) {

@@ -11,26 +11,16 @@
 #include "sidereal/app/cluster.h"
 #include "sidereal/base/status.h"
 #include "sidereal/data/data_spec.h"
-#include "sidereal/ir/graph.h"
 #include "sidereal/tensor/tensor.h"
+#include "sidereal/train/model.h"
 
 namespace sidereal::train {
-
-/// A model ready to be trained: one graph with everything in it. Made by Model::compile().
-struct CompiledModel {
-  ir::Graph graph;
-  std::string loss;                  ///< Output: scalar float32, mean over the batch.
-  std::string probability;           ///< Output: float32 [batch, 1] or [batch].
-  std::vector<std::string> targets;  ///< Nodes that update variables.
-  std::vector<std::string>
-      inputs;  ///< Placeholders: "label", "dense", "ids", "weights" or columns.
-};
 
 /// What one task did so far.
 struct TaskStats {
   std::string task;   ///< "/job:worker/task:0".
   int64_t steps = 0;  ///< Worker: steps. ps: calls served.
-  int64_t rows = 0;   ///< Worker: samples. ps: rows read and written.
+  int64_t rows = 0;   ///< Worker: samples. ps: 0.
   int64_t bytes_in = 0;
   int64_t bytes_out = 0;
   double compute_s = 0;    ///< Seconds spent running instructions.
@@ -55,7 +45,8 @@ struct Progress {
 struct EvalResult {
   int64_t rows = 0;
   int64_t rows_skipped = 0;
-  double auc = 0;       ///< Exact.
+  double loss = 0;      ///< Mean over the rows of what the model minimizes.
+  double auc = 0;       ///< Exact. Of models that predict a probability, as the next one.
   double log_loss = 0;  ///< Nats.
   double seconds = 0;
   std::optional<double> best_auc;  ///< Synthetic data: of the true probabilities.
@@ -71,12 +62,10 @@ struct FitOptions {
   /// What products of matrices are computed in: "float32" or "bfloat16", which workers without
   /// units for it take as float32. Variables and their updates are float32.
   std::string compute_dtype = "float32";
-  /// How a step is cut into calls: "star_server", by layers, or "star_server_lite", with fewer
-  /// where that is proven to change nothing.
-  std::string protocol = "star_server";
   bool record_losses = false;      ///< Keep the loss of every step (worker 0, lane 0).
   double learning_rate_decay = 1;  ///< The learning rate is multiplied by this after each epoch.
-  int64_t patience = 0;   ///< > 0: stop after so many epochs without a better validation AUC.
+  /// > 0: stop after so many epochs without a better validation AUC, or loss where there is none.
+  int64_t patience = 0;
   int64_t steps_max = 0;  ///< > 0: each worker lane stops after so many steps.
   /// Steps [trace_first, trace_end) of every lane, counted from 0, are traced on all tasks.
   int64_t trace_first = 0;
@@ -104,12 +93,13 @@ struct FitResult {
   std::vector<std::string> traces;
 };
 
-/// Drives the training of one model on a cluster: creates its variables, then runs jobs on the
-/// workers. Every wait ends when a task is lost, with an error that names it.
+/// Drives the training of one model on a cluster: a session to each worker, whose loops train. The
+/// model's variables are its own, whatever else runs on the cluster, and go with it. Every wait
+/// ends when a task is lost, with an error that names it.
 /// Thread: core-local (blocking calls). Borrows the cluster.
 class Trainer {
  public:
-  /// Reaches every task, places the variables and creates them.
+  /// Reaches every task, places the variables and gives them their first values.
   static Result<std::unique_ptr<Trainer>> create(app::Cluster* cluster, CompiledModel model);
   ~Trainer();
   Trainer(const Trainer&) = delete;
@@ -118,10 +108,10 @@ class Trainer {
   /// Trains on `data`; after each epoch evaluates on `validation` if given.
   Result<FitResult> fit(const data::DataSpec& data, const FitOptions& options,
                         const data::DataSpec* validation = nullptr);
-  /// Evaluates on `data` with all workers. Needs both labels in the data for the AUC.
+  /// Evaluates on `data` with all workers. Needs both labels in the data where there is an AUC.
   Result<EvalResult> evaluate(const data::DataSpec& data, const FitOptions& options);
-  /// Predicted probabilities for `data`, in row order.
-  Result<std::vector<float>> predict(const data::DataSpec& data, const FitOptions& options);
+  /// Predictions for `data`, float32, in row order: probabilities [rows], or [rows, ...].
+  Result<tensor::Tensor> predict(const data::DataSpec& data, const FitOptions& options);
   /// The value of a variable, whole: float32 of the variable's shape.
   Result<tensor::Tensor> read_variable(const std::string& name);
   /// Figures of every task so far.

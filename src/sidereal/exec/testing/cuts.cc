@@ -27,18 +27,17 @@ Steps::~Steps() = default;
 // --- The whole graph.
 
 Status WholeGraph::make(const ControlModel& model) {
-  SR_ASSIGN_OR_RETURN(const TestStep made,
-                      compile_for_test(model.graph, model.fetches, model.targets, {},
+  SR_ASSIGN_OR_RETURN(program::Program made,
+                      compile_for_test(model.graph, model.fetches, model.targets,
                                        passes::PassOptions{.fuse = false}));
-  SR_ASSIGN_OR_RETURN(
-      bound_, BoundProgram::bind(made.compiled.worker, all_kernels(), {.resources = &manager_}));
+  SR_ASSIGN_OR_RETURN(bound_,
+                      BoundProgram::bind(std::move(made), all_kernels(), {.resources = &manager_}));
   step_ = std::make_unique<Step>(bound_.get(), &pool_, nullptr);
   return {};
 }
 
 Result<std::vector<Tensor>> WholeGraph::run(const reference::Values& feeds, uint64_t id) {
-  SR_ASSIGN_OR_RETURN(const auto got,
-                      run_step(step_.get(), bound_->program(), feeds, id, nullptr, nullptr));
+  SR_ASSIGN_OR_RETURN(const auto got, run_step(step_.get(), bound_->program(), feeds, id));
   std::vector<Tensor> out;
   for (const Tensor& t : got) out.push_back(t.clone());
   return out;
@@ -195,8 +194,9 @@ DrivenCalls::DrivenCalls(Dice* dice, partition::PullPushOptions::Mode mode)
 DrivenCalls::~DrivenCalls() = default;
 
 Status DrivenCalls::make(const Graph& graph, const std::string& driver,
-                         const std::vector<Output>& fetches) {
-  SR_ASSIGN_OR_RETURN(parts_, partition::pull_push_by_device(graph, driver, fetches, {},
+                         const std::vector<Output>& fetches,
+                         const std::vector<ir::NodeId>& targets) {
+  SR_ASSIGN_OR_RETURN(parts_, partition::pull_push_by_device(graph, driver, fetches, targets,
                                                              test_registry(), {.mode = mode_}));
   SR_RETURN_IF_ERROR(ir::verify(parts_.worker, test_registry()));
   for (const auto& remote : parts_.remotes) {
@@ -205,10 +205,8 @@ Status DrivenCalls::make(const Graph& graph, const std::string& driver,
   SR_ASSIGN_OR_RETURN(compiled_, program::compile(parts_));
   const auto bind = [&](const program::Program& program,
                         const std::string& device) -> Result<std::unique_ptr<BoundProgram>> {
-    auto& manager = (*managers_)[device];
-    if (manager == nullptr) manager = std::make_unique<resources::Manager>();
     SR_ASSIGN_OR_RETURN(program::Program read, program::decode(program::encode(program)));
-    return BoundProgram::bind(std::move(read), all_kernels(), {.resources = manager.get()});
+    return BoundProgram::bind(std::move(read), all_kernels(), {.resources = &manager(device)});
   };
   for (const program::RemoteProgram& remote : compiled_.remotes) {
     SR_ASSIGN_OR_RETURN(remotes_.emplace_back(), bind(remote.program, remote.device));

@@ -80,7 +80,13 @@ class DrivenCalls final : public Steps, private ports::Exchange {
   /// Its devices are those of `other`. Before make().
   void share(const DrivenCalls& other) { managers_ = other.managers_; }
   Status make(const ir::Graph& graph, const std::string& driver,
-              const std::vector<ir::Output>& fetches);
+              const std::vector<ir::Output>& fetches, const std::vector<ir::NodeId>& targets = {});
+  /// What the steps of a device share.
+  resources::Manager& manager(const std::string& device) {
+    std::unique_ptr<resources::Manager>& made = (*managers_)[device];
+    if (made == nullptr) made = std::make_unique<resources::Manager>();
+    return *made;
+  }
   Result<std::vector<tensor::Tensor>> run(const reference::Values& feeds, uint64_t id) override;
   /// Begins what was started and has not begun, and uses nothing that was prefetched: another step
   /// of the same driver begins.

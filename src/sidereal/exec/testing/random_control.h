@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sidereal/exec/testing/lanes.h"
+#include "sidereal/exec/testing/one_program.h"
 #include "sidereal/ir/builder.h"
 
 /// Random nests of calls, branches and loops, for tests. All values are float64[3,3].

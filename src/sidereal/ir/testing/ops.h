@@ -39,7 +39,7 @@ inline Status infer_run(const InferContext& c) {
 inline Status infer_none(const InferContext& /*c*/) { return {}; }
 
 /// "Source" {shape}, "Pair" (x, y) -> (x, int64[]), "Anything" with an attribute of each type, and
-/// "Touch" {var}, stateful, without outputs; "Arg", and "Run" {function}.
+/// "Touch" {shared_name}, stateful, without outputs; "Arg", and "Run" {function}.
 inline OpRegistry registry() {
   OpRegistry out;
   out.add({.name = "Source",
@@ -56,8 +56,8 @@ inline OpRegistry registry() {
   }
   out.add(std::move(anything));
   out.add({.name = "Touch",
-           .doc = "Uses a variable.",
-           .attrs = {{"var", "string", true, ""}},
+           .doc = "Changes a resource.",
+           .attrs = {{"shared_name", "string", true, ""}},
            .infer = infer_none,
            .stateful = true});
   out.add({.name = "Arg",

@@ -8,18 +8,13 @@
 
 namespace sidereal::partition {
 
-/// Somewhere that calls go to.
-struct CallPlace {
-  ir::Location location;
-  std::string device;
-};
-
 /// Makes the graphs of a planned cut: the driver's, with its functions, and those of its calls.
 /// Thread: core-local.
 class CallGraphs {
  public:
-  CallGraphs(std::string driver_device, const std::vector<CallPlace>& places)
-      : driver_device_(std::move(driver_device)), places_(places) {}
+  /// `devices`: by PlaceIndex.
+  CallGraphs(std::string driver, const std::vector<std::string>& devices)
+      : driver_(std::move(driver)), devices_(devices) {}
 
   /// `region` is the whole graph. To be called once.
   Result<PartitionedGraph> run(const CallRegion& region);
@@ -31,8 +26,8 @@ class CallGraphs {
   Result<ir::FunctionPtr> cut_function(const CallRegion& region, const std::vector<bool>& taken,
                                        const ir::Node& caller);
 
-  std::string driver_device_;
-  const std::vector<CallPlace>& places_;
+  std::string driver_;
+  const std::vector<std::string>& devices_;
   const std::vector<bool>* taken_ = nullptr;  // By argument of the function that is made.
   std::string within_;                        // The branches and loops that it is for.
   PartitionedGraph out_;

@@ -28,9 +28,6 @@ struct CallRules {
   const ir::OpRegistry& registry;
   /// Where a node without functions runs.
   std::function<PlaceIndex(const ir::Node&)> place_of;
-  /// Whether the other places run every op, functions too. If not, no node is copied there, and
-  /// all control flow is the driver's.
-  bool runs_everything = false;
   /// Whether to merge and delay calls.
   bool lite = false;
   size_t function_nodes_max = 0;

@@ -15,7 +15,7 @@ namespace sidereal::passes {
 /// Thread: core-local. Borrows the old graph.
 class Rewriter {
  public:
-  /// Starts with the variables and functions of `from` and no nodes.
+  /// Starts with the functions of `from` and no nodes.
   explicit Rewriter(const ir::Graph& from);
 
   /// Copies `node` of the old graph; what it reads must have been copied or replaced already.
@@ -53,7 +53,7 @@ class Rewriter {
 /// By node: the nodes that read it, each as often as it does.
 std::vector<std::vector<ir::NodeId>> readers_of(const ir::Graph& graph);
 
-/// True when both run in one place: the same location, and the same device asked for.
+/// True when both are on one device, or ask for the same one.
 bool same_place(const ir::Node& a, const ir::Node& b);
 
 /// Puts `made`, which stands for `like` or a part of it, where `like` runs.

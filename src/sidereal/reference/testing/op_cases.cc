@@ -102,34 +102,49 @@ void build_gradient_helpers(Builder& b) {
 }
 
 void build_state(Builder& b) {
-  const ir::OptimizerDef adagrad{"adagrad", {{"learning_rate", 0.05}, {"epsilon", 1e-7}}};
-  b.variable({"table", DType::kFloat32, {10, 2}, true, {"uniform", -0.05, 0.05, 7}, adagrad});
-  b.variable({"bias", DType::kFloat32, {2}, false, {}, {}, false});
+  const auto handle = [&](const char* name, const Shape& shape) {
+    return b.add(
+        "Variable", {},
+        {{"shared_name", std::string(name)}, {"dtype", DType::kFloat32}, {"shape", shape}});
+  };
+  const auto read = [&](Output handle, const Shape& shape) {
+    return b.add("VariableRead", {handle}, {{"dtype", DType::kFloat32}, {"shape", shape}});
+  };
+  const Output table = handle("table", {10, 2});
+  const Output bias = handle("bias", {2});
   const Output ids = ops::placeholder(b, "ids", DType::kInt64, {-1, 4});
-  const Output bias = ops::read_variable(b, "bias");
-  const Output rows = ops::lookup(b, "table", ids);
-  const ir::NodeId dense = ops::apply_dense(b, "bias", bias);
-  const ir::NodeId sparse = ops::apply_sparse(b, "table", ids, rows);
+  const Output rows = b.add("Gather", {read(table, {10, 2}), ids});
+  b.add("VariableGather", {table, ids}, {{"dtype", DType::kFloat32}, {"shape", Shape{10, 2}}});
+  const Output step = ops::scalar(b, DType::kFloat64, 1);
+  const AttrMap sgd = {{"kind", std::string("sgd")}};
+  const ir::NodeId dense =
+      b.add_node("VariableUpdateDense", {bias, read(bias, {2}), step, step}, sgd);
+  const ir::NodeId sparse = b.add_node("VariableUpdateRows", {table, ids, rows, step, step}, sgd);
   ops::no_op(b, {dense, sparse}, "train");
 
+  const std::vector<Output> parts = {handle("parts/part_0", {5, 2}),
+                                     handle("parts/part_1", {5, 2})};
+  const Output found = ops::embedding_lookup(b, ids, parts, 10, 2);
+  b.add_node("EmbeddingUpdate", {ids, found, step, step, parts[0], parts[1]},
+             {{"kind", std::string("sgd")},
+              {"rows", int64_t{10}},
+              {"dim", int64_t{2}},
+              {"parts", int64_t{2}}});
+
   const AttrMap dim = {{"dim", int64_t{2}}};
-  const AttrMap shard = {{"var", std::string("table")}, {"shard", int64_t{0}}, {"dim", int64_t{2}}};
   const ir::NodeId unique = b.add_node("Unique", {ids});
   const ir::NodeId route = b.add_node(
       "Route", {{unique, 0}}, {{"rows", int64_t{10}}, {"lanes", std::vector<int64_t>{1, 2}}});
-  const Output part = b.add("ShardGather", {{route, 0}}, shard);
+  const Output part = b.add("Gather", {read(table, {10, 2}), {route, 0}});
   b.add("GatherParts", {ids, {route, 3}, {unique, 1}, part, part, part}, dim);
-  const Output sum =
-      b.add("SumParts", {rows, {route, 3}, {unique, 1}, {route, 0}, {route, 1}, {route, 2}}, dim);
-  b.add_node("ShardApply", {{route, 0}, sum}, shard);
+  b.add("SumParts", {rows, {route, 3}, {unique, 1}, {route, 0}, {route, 1}, {route, 2}}, dim);
   const Output arg =
       b.add("Arg", {},
             {{"index", int64_t{0}}, {"dtype", DType::kFloat32}, {"shape", Shape::unknown_rank()}});
   b.add_node("Ret", {arg}, {{"index", int64_t{0}}});
   b.add("Call", {arg},
         {{"call", int64_t{0}},
-         {"task", int64_t{1}},
-         {"lane", int64_t{0}},
+         {"device", std::string("/job:ps/replica:0/task:1/device:CPU:0")},
          {"output_dtypes", std::vector<std::string>{"float32", "int64"}},
          {"output_shapes", std::vector<std::string>{"[2,?]", "[]"}}});
 }

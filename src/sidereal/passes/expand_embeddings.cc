@@ -1,0 +1,216 @@
+#include "sidereal/passes/expand_embeddings.h"
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "sidereal/passes/internal/rewrite.h"
+
+namespace sidereal::passes {
+namespace {
+
+using ir::Node;
+using ir::NodeId;
+using ir::Output;
+
+/// Inputs of an EmbeddingUpdate before its handles: ids, gradients, step, learning rate.
+constexpr size_t kBeforeHandles = 4;
+
+/// What a Unique and a Route make of ids: rows of each part, where the distinct ids went, and which
+/// of these each id is.
+struct Routed {
+  Output inverse;
+  std::vector<Output> rows;
+  Output position;
+};
+
+/// The table that one node works on.
+struct Table {
+  int64_t rows = 0;
+  int64_t dim = 0;
+  std::vector<std::vector<Output>> parts;  ///< The handle of each, and those of its slots.
+
+  [[nodiscard]] int64_t rows_of(size_t part) const {
+    const auto count = static_cast<int64_t>(parts.size());
+    return (rows - static_cast<int64_t>(part) + count - 1) / count;
+  }
+};
+
+Result<Table> table_of(const Node& node) {
+  Table table;
+  SR_ASSIGN_OR_RETURN(table.rows, ir::get_attr<int64_t>(node.attrs, "rows"));
+  SR_ASSIGN_OR_RETURN(table.dim, ir::get_attr<int64_t>(node.attrs, "dim"));
+  return table;
+}
+
+class EmbeddingExpander {
+ public:
+  EmbeddingExpander(const StepGraph& step, const ir::OpRegistry& registry)
+      : step_(step), registry_(registry), rewriter_(step.graph) {}
+
+  Result<StepGraph> run() {
+    for (const Node& node : step_.graph.nodes()) {
+      Status status;
+      if (node.op == "EmbeddingLookup") {
+        status = expand_lookup(node);
+      } else if (node.op == "EmbeddingUpdate") {
+        status = expand_update(node);
+      } else {
+        rewriter_.copy(node);
+      }
+      SR_RETURN_IF_ERROR(
+          base::with_context(status, fmt::format("node '{}' ({})", node.name, node.op)));
+    }
+    return rewriter_.finish(step_);
+  }
+
+ private:
+  /// Adds a node of this pass where `like` is.
+  Result<NodeId> add(const Node& like, std::string op, std::vector<Output> inputs,
+                     ir::AttrMap attrs, std::string name, std::vector<NodeId> controls = {}) {
+    Node made;
+    made.op = std::move(op);
+    made.name = std::move(name);
+    made.inputs = std::move(inputs);
+    made.attrs = std::move(attrs);
+    made.control_inputs = std::move(controls);
+    put_beside(like, &made);
+    return rewriter_.add(std::move(made), registry_);
+  }
+
+  /// The table's name for messages: that of the variable, without the part.
+  [[nodiscard]] std::string name_of(Output handle) const {
+    const Node& made = step_.graph.node(handle.node);
+    std::string name = ir::attr_or<std::string>(made.attrs, "shared_name", made.name);
+    const size_t part = name.rfind("/part_");
+    if (part != std::string::npos) name.resize(part);
+    return name;
+  }
+
+  Result<Routed> route(const Node& node, const Table& table) {
+    const Output old = node.inputs[0];
+    const Output ids = rewriter_.map(old);
+    std::string stem = step_.graph.output_name(old);
+    if (const size_t colon = stem.rfind(':'); colon != std::string::npos) stem[colon] = '_';
+    const auto by_place = std::pair(old, node.device);
+    auto unique = uniques_.find(by_place);
+    if (unique == uniques_.end()) {
+      SR_ASSIGN_OR_RETURN(const NodeId made, add(node, "Unique", {ids}, {}, stem + "/unique"));
+      unique = uniques_.emplace(by_place, made).first;
+    }
+    const auto parts = static_cast<int64_t>(table.parts.size());
+    const auto key = std::tuple(unique->second, table.rows, parts);
+    auto routed = routes_.find(key);
+    if (routed == routes_.end()) {
+      SR_ASSIGN_OR_RETURN(const NodeId made, add(node, "Route", {{unique->second, 0}},
+                                                 {{"rows", table.rows},
+                                                  {"lanes", std::vector<int64_t>{parts}},
+                                                  {"var", name_of(table.parts[0][0])}},
+                                                 fmt::format("{}/route_{}", stem, table.rows)));
+      routed = routes_.emplace(key, made).first;
+    }
+    Routed out;
+    out.inverse = {unique->second, 1};
+    for (int32_t i = 0; i < parts; ++i) out.rows.push_back({routed->second, i});
+    out.position = {routed->second, static_cast<int32_t>(parts)};
+    return out;
+  }
+
+  Status expand_lookup(const Node& node) {
+    SR_ASSIGN_OR_RETURN(Table table, table_of(node));
+    for (size_t i = 1; i < node.inputs.size(); ++i) table.parts.push_back({node.inputs[i]});
+    SR_ASSIGN_OR_RETURN(const Routed routed, route(node, table));
+    std::vector<Output> inputs = {rewriter_.map(node.inputs[0]), routed.position, routed.inverse};
+    for (size_t i = 0; i < table.parts.size(); ++i) {
+      const Output handle = table.parts[i][0];
+      const Node& home = step_.graph.node(handle.node);
+      SR_ASSIGN_OR_RETURN(
+          const NodeId read,
+          add(home, "VariableRead", {rewriter_.map(handle)},
+              {{"dtype", ir::DType::kFloat32}, {"shape", ir::Shape{table.rows_of(i), table.dim}}},
+              fmt::format("{}/read_{}", node.name, i), rewriter_.map(node.control_inputs)));
+      SR_ASSIGN_OR_RETURN(const NodeId rows, add(home, "Gather", {{read, 0}, routed.rows[i]}, {},
+                                                 fmt::format("{}/rows_{}", node.name, i)));
+      inputs.push_back({rows, 0});
+    }
+    return finish(node, "GatherParts", std::move(inputs), {{"dim", table.dim}}, {});
+  }
+
+  Status expand_update(const Node& node) {
+    SR_ASSIGN_OR_RETURN(Table table, table_of(node));
+    SR_RETURN_IF_ERROR(add_parts(node, &table));
+    SR_ASSIGN_OR_RETURN(const Routed routed, route(node, table));
+    std::vector<Output> inputs = {rewriter_.map(node.inputs[1]), routed.position, routed.inverse};
+    inputs.insert(inputs.end(), routed.rows.begin(), routed.rows.end());
+    SR_ASSIGN_OR_RETURN(const NodeId sums, add(node, "SumParts", std::move(inputs),
+                                               {{"dim", table.dim}}, node.name + "/sum"));
+    ir::AttrMap attrs = node.attrs;
+    attrs.erase("rows");
+    attrs.erase("dim");
+    attrs.erase("parts");
+    attrs["distinct"] = true;
+    std::vector<NodeId> updates;
+    for (size_t i = 0; i < table.parts.size(); ++i) {
+      std::vector<Output> update = {rewriter_.map(table.parts[i][0]),
+                                    routed.rows[i],
+                                    {sums, static_cast<int32_t>(i)},
+                                    rewriter_.map(node.inputs[2]),
+                                    rewriter_.map(node.inputs[3])};
+      for (size_t slot = 1; slot < table.parts[i].size(); ++slot) {
+        update.push_back(rewriter_.map(table.parts[i][slot]));
+      }
+      SR_ASSIGN_OR_RETURN(
+          const NodeId made,
+          add(step_.graph.node(table.parts[i][0].node), "VariableUpdateRows", std::move(update),
+              attrs, fmt::format("{}/part_{}", node.name, i), rewriter_.map(node.control_inputs)));
+      updates.push_back(made);
+    }
+    return finish(node, "NoOp", {}, {}, std::move(updates));
+  }
+
+  /// The handles of an update, which have as many parts as their look-up has.
+  Status add_parts(const Node& node, Table* table) const {
+    SR_ASSIGN_OR_RETURN(const int64_t parts, ir::get_attr<int64_t>(node.attrs, "parts"));
+    const size_t handles = node.inputs.size() - kBeforeHandles;
+    if (parts < 1 || handles % static_cast<size_t>(parts) != 0) {
+      return base::invalid_argument("{} handles of {} parts", handles, parts);
+    }
+    const size_t each = handles / static_cast<size_t>(parts);
+    for (size_t i = kBeforeHandles; i < node.inputs.size(); i += each) {
+      const auto first = node.inputs.begin() + static_cast<std::ptrdiff_t>(i);
+      table->parts.emplace_back(first, first + static_cast<std::ptrdiff_t>(each));
+    }
+    return {};
+  }
+
+  /// Puts the last node of a rewrite in the place of `old`, under its name.
+  Status finish(const Node& old, std::string op, std::vector<Output> inputs, ir::AttrMap attrs,
+                std::vector<NodeId> controls) {
+    Node made;
+    made.name = old.name;
+    made.op = std::move(op);
+    made.inputs = std::move(inputs);
+    made.attrs = std::move(attrs);
+    made.control_inputs = std::move(controls);
+    put_beside(old, &made);
+    SR_ASSIGN_OR_RETURN(const NodeId id, rewriter_.add_as(std::move(made), registry_));
+    rewriter_.replace(old.id, id);
+    return {};
+  }
+
+  const StepGraph& step_;
+  const ir::OpRegistry& registry_;
+  Rewriter rewriter_;
+  std::map<std::pair<Output, std::string>, NodeId> uniques_;       // By ids and device.
+  std::map<std::tuple<NodeId, int64_t, int64_t>, NodeId> routes_;  // By Unique, rows and parts.
+};
+
+}  // namespace
+
+Result<StepGraph> expand_embeddings(const StepGraph& step, const ir::OpRegistry& registry) {
+  return EmbeddingExpander(step, registry).run();
+}
+
+}  // namespace sidereal::passes

@@ -1,0 +1,266 @@
+#include "sidereal/train/distribute.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sidereal/ir/builder.h"
+#include "sidereal/ops/ops.h"
+
+namespace sidereal::train {
+
+using ir::DType;
+using ir::Node;
+using ir::NodeId;
+using ir::Output;
+
+namespace {
+
+std::string device_of(size_t task) { return fmt::format("/job:ps/task:{}", task); }
+
+std::string part_name(const std::string& table, int64_t part) {
+  return fmt::format("{}/part_{}", table, part);
+}
+
+/// A variable of the model, or a slot of one, and where its parts are.
+struct Home {
+  const ModelVariable* variable = nullptr;
+  const SlotVariable* slot = nullptr;     ///< nullptr: the variable itself.
+  std::vector<std::string> devices = {};  ///< By part.
+  std::vector<Output> handles = {};       ///< By part, in the new graph.
+};
+
+class Distributor {
+ public:
+  Distributor(const CompiledModel& model, const Topology& topology, const ir::OpRegistry& registry)
+      : model_(model), topology_(topology), registry_(registry) {}
+
+  Result<DistributedModel> run() {
+    if (topology_.ps_lanes.empty()) {
+      return base::failed_precondition("the cluster has no ps task to hold the model's variables");
+    }
+    place();
+    out_.graph.mutable_functions() = model_.graph.functions();
+    for (const Node& node : model_.graph.nodes()) copy(node);
+    ir::Builder builder(&out_.graph, &registry_);
+    add_reads(&builder);
+    add_initializers(&builder);
+    SR_RETURN_IF_ERROR(builder.status());
+    SR_RETURN_IF_ERROR(add_inference());
+    return std::move(out_);
+  }
+
+ private:
+  void place() {
+    const auto tasks = static_cast<int64_t>(topology_.ps_lanes.size());
+    const int lanes = *std::max_element(topology_.ps_lanes.begin(), topology_.ps_lanes.end());
+    std::vector<const ModelVariable*> whole;
+    for (const ModelVariable& variable : model_.variables) {
+      if (!variable.options.is_table) {
+        whole.push_back(&variable);
+        continue;
+      }
+      std::vector<std::string> devices;
+      const int64_t parts = std::min(tasks * lanes, variable.shape.dim(0));
+      for (int64_t k = 0; k < parts; ++k) {
+        devices.push_back(device_of(static_cast<size_t>(k % tasks)));
+      }
+      settle(variable, devices);
+    }
+    std::sort(whole.begin(), whole.end(), [](const auto* a, const auto* b) {
+      const int64_t more = b->shape.num_elements() - a->shape.num_elements();
+      return more != 0 ? more < 0 : a->name < b->name;
+    });
+    std::vector<int64_t> load(topology_.ps_lanes.size(), 0);
+    for (const ModelVariable* variable : whole) {
+      const auto least = std::min_element(load.begin(), load.end());
+      *least += variable->shape.num_elements();
+      settle(*variable, {device_of(static_cast<size_t>(least - load.begin()))});
+    }
+  }
+
+  void settle(const ModelVariable& variable, const std::vector<std::string>& devices) {
+    homes_[variable.name] = {.variable = &variable, .devices = devices};
+    for (const SlotVariable& slot : variable.slots) {
+      homes_[slot.name] = {.variable = &variable, .slot = &slot, .devices = devices};
+    }
+  }
+
+  void copy(const Node& node) {
+    const auto home = homes_.find(node.name);
+    if (node.op == "Variable" && home != homes_.end()) {
+      add_handles(node, &home->second);
+      values_.emplace_back();
+      return;
+    }
+    Node made = node;
+    if (node.op == "Variable") made.device = device_of(0);
+    const size_t first_part = node.op == "EmbeddingLookup"   ? 1
+                              : node.op == "EmbeddingUpdate" ? 4
+                                                             : node.inputs.size();
+    made.inputs.clear();
+    for (size_t i = 0; i < std::min(first_part, node.inputs.size()); ++i) {
+      made.inputs.push_back(map(node.inputs[i]));
+    }
+    if (first_part < node.inputs.size()) {
+      const size_t parts = home_of(node.inputs[first_part]).handles.size();
+      for (size_t k = 0; k < parts; ++k) {
+        for (size_t i = first_part; i < node.inputs.size(); ++i) {
+          made.inputs.push_back(home_of(node.inputs[i]).handles[k]);
+        }
+      }
+      if (made.attrs.contains("parts")) made.attrs["parts"] = static_cast<int64_t>(parts);
+    }
+    for (NodeId& control : made.control_inputs) control = values_[control.value];
+    values_.push_back(out_.graph.append(std::move(made)));
+  }
+
+  /// The handle of a variable that has no parts is one value.
+  [[nodiscard]] Output map(Output old) const {
+    const auto home = homes_.find(model_.graph.node(old.node).name);
+    if (home != homes_.end()) return home->second.handles[0];
+    return {values_[old.node.value], old.index};
+  }
+
+  [[nodiscard]] const Home& home_of(Output handle) const {
+    return homes_.at(model_.graph.node(handle.node).name);
+  }
+
+  void add_handles(const Node& node, Home* home) {
+    const auto parts = static_cast<int64_t>(home->devices.size());
+    const std::string& table = home->variable->name;
+    for (int64_t k = 0; k < parts; ++k) {
+      Node made = node;
+      if (home->variable->options.is_table) {
+        made.name = part_name(table, k) + node.name.substr(table.size());
+        ir::Shape shape = home->slot == nullptr ? home->variable->shape : home->slot->shape;
+        shape.set_dim(0, (shape.dim(0) - k + parts - 1) / parts);
+        made.attrs["shape"] = shape;
+      }
+      made.attrs["shared_name"] = made.name;
+      made.device = home->devices[static_cast<size_t>(k)];
+      home->handles.push_back({out_.graph.append(std::move(made)), 0});
+    }
+  }
+
+  void add_reads(ir::Builder* b) {
+    const auto scope = b->scope("read");
+    for (const ModelVariable& variable : model_.variables) {
+      for (const Output& handle : homes_.at(variable.name).handles) {
+        const Output read = ops::variable_read(*b, handle, b->graph().node(handle.node).name);
+        if (!read.valid()) return;
+        out_.variables[variable.name].reads.push_back(b->graph().node(read.node).name);
+      }
+    }
+  }
+
+  void add_initializers(ir::Builder* b) {
+    const auto scope = b->scope("initialize");
+    std::vector<NodeId> assigned;
+    const auto assign = [&](Output handle, Output value) {
+      if (!value.valid()) return;
+      const std::string device = b->graph().node(handle.node).device;
+      Node& made = b->graph().mutable_node(value.node);
+      made.device = device;
+      for (const Output& input : made.inputs) b->graph().mutable_node(input.node).device = device;
+      const std::string name = "assign_" + b->graph().node(handle.node).name;
+      assigned.push_back(b->add_node("VariableAssign", {handle, value}, {}, {}, name));
+    };
+    for (const auto& [name, home] : homes_) {
+      for (size_t k = 0; k < home.handles.size(); ++k) {
+        const Output handle = home.handles[k];
+        if (home.slot == nullptr) {
+          assign(handle, first_value(b, *home.variable, k, home.handles.size()));
+        } else {
+          const auto& shape = std::get<ir::Shape>(b->graph().node(handle.node).attrs.at("shape"));
+          assign(handle, filled(b, DType::kFloat32, shape, home.slot->first));
+        }
+      }
+    }
+    if (const Node* const steps = out_.graph.find(kGlobalStep); steps != nullptr) {
+      assign({steps->id, 0}, filled(b, DType::kInt64, {}, 0));
+    }
+    if (!b->status().ok()) return;
+    out_.initializer = b->graph().node(ops::no_op(*b, assigned, "all")).name;
+  }
+
+  static Output first_value(ir::Builder* b, const ModelVariable& variable, size_t part,
+                            size_t parts) {
+    return ops::initial_value(*b, variable.options.initializer, variable.name, variable.shape,
+                              static_cast<int64_t>(part), static_cast<int64_t>(parts),
+                              "first_value");
+  }
+
+  static Output filled(ir::Builder* b, DType dtype, const ir::Shape& shape, double value) {
+    const Output number = ops::scalar(*b, dtype, value, "fill_value");
+    const std::vector<int64_t> extents(shape.dims().begin(), shape.dims().end());
+    return b->add("Fill", {number}, {{"shape", extents}}, "fill");
+  }
+
+  /// The model without dropout: a copy of what depends on one, named "inference/NAME".
+  Status add_inference() {
+    std::vector<Output> wanted;
+    for (const std::string& name : {model_.prediction, model_.loss}) {
+      SR_ASSIGN_OR_RETURN(const Output old, model_.graph.find_output(name));
+      wanted.push_back(map(old));
+    }
+    const size_t count = out_.graph.size();
+    std::vector<bool> needed(count, false);
+    for (const Output& one : wanted) needed[one.node.value] = true;
+    for (size_t i = count; i-- > 0;) {
+      if (!needed[i]) continue;
+      for (const Output& input : out_.graph.nodes()[i].inputs) needed[input.node.value] = true;
+    }
+    std::map<NodeId, NodeId> copies;
+    for (size_t i = 0; i < count; ++i) {
+      Node node = out_.graph.nodes()[i];
+      bool differs = node.op == "Dropout";
+      if (differs) node.attrs["training"] = false;
+      for (Output& input : node.inputs) {
+        const auto copied = copies.find(input.node);
+        if (copied == copies.end()) continue;
+        input.node = copied->second;
+        differs = true;
+      }
+      if (!needed[i] || !differs) continue;
+      const NodeId old = node.id;
+      node.name = out_.graph.unique_name("inference/" + node.name);
+      copies[old] = out_.graph.append(std::move(node));
+    }
+    for (Output& one : wanted) {
+      if (const auto copied = copies.find(one.node); copied != copies.end()) {
+        one.node = copied->second;
+      }
+    }
+    out_.prediction = out_.graph.output_name(wanted[0]);
+    out_.loss = out_.graph.output_name(wanted[1]);
+    return {};
+  }
+
+  const CompiledModel& model_;
+  const Topology& topology_;
+  const ir::OpRegistry& registry_;
+  DistributedModel out_;
+  std::map<std::string, Home> homes_;  // By the name of the variable or slot.
+  std::vector<NodeId> values_;         // By node of the model: what it is in the new graph.
+};
+
+}  // namespace
+
+Result<DistributedModel> distribute(const CompiledModel& model, const Topology& topology,
+                                    const ir::OpRegistry& registry) {
+  return Distributor(model, topology, registry).run();
+}
+
+ir::Graph on_worker(const ir::Graph& graph, int index, const ir::OpRegistry& registry) {
+  ir::Graph out = graph;
+  const std::string device = fmt::format("/job:worker/task:{}", index);
+  for (size_t i = 0; i < out.size(); ++i) {
+    Node& node = out.mutable_node(NodeId(static_cast<int32_t>(i)));
+    const ir::OpSchema* const schema = registry.find(node.op);
+    const bool follows = schema != nullptr && schema->handle_inputs > 0;
+    if (node.device.empty() && !follows) node.device = device;
+  }
+  return out;
+}
+
+}  // namespace sidereal::train

@@ -1,0 +1,244 @@
+#include "sidereal/train/loop_group.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+namespace sidereal::train {
+
+namespace {
+
+constexpr auto kLookEvery = std::chrono::milliseconds(100);
+// How often progress is told, so that people can read it.
+constexpr auto kShowEvery = std::chrono::milliseconds(250);
+// "Lately" in Progress.
+constexpr double kWindowS = 3;
+// After a job has failed because a peer vanished: how long to wait for the system to say which.
+constexpr auto kRootCauseWait = std::chrono::seconds(2);
+
+}  // namespace
+
+LoopGroup::LoopGroup(app::Cluster* cluster, std::vector<WorkerSession> workers, FitOptions options,
+                     OnOutputs on_outputs)
+    : cluster_(cluster),
+      sessions_(std::move(workers)),
+      options_(std::move(options)),
+      on_outputs_(std::move(on_outputs)),
+      workers_(sessions_.size()) {
+  for (size_t i = 0; i < sessions_.size(); ++i) workers_[i].now.task = sessions_[i].task;
+}
+
+Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epochs,
+                      const std::function<void(size_t, task::LoopOptions*)>& for_worker) {
+  for (Worker& worker : workers_) {
+    const TaskStats before = worker.before;
+    const std::string task = worker.now.task;
+    worker = Worker();
+    worker.before = before;
+    worker.now.task = task;
+  }
+  began_ = false;
+  is_cancelled_ = false;
+  marks_.clear();
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < sessions_.size(); ++i) {
+    task::LoopOptions part = loop;
+    part.first_epoch = epoch;
+    part.epochs = epochs;
+    part.part_index = static_cast<int64_t>(i);
+    part.part_count = static_cast<int64_t>(sessions_.size());
+    if (for_worker) for_worker(i, &part);
+    threads.emplace_back([this, i, part = std::move(part)] { run_worker(i, part); });
+  }
+  Status status;
+  Clock::time_point shown;
+  do {
+    status = wait_for_all();
+    const Clock::time_point now = Clock::now();
+    if (now - shown >= kShowEvery || status.code() != StatusCode::kDeadlineExceeded) {
+      show_progress(epoch, epochs);
+      shown = now;
+    }
+  } while (status.code() == StatusCode::kDeadlineExceeded);
+  is_cancelled_ = true;
+  for (std::thread& thread : threads) thread.join();
+  if (!status.ok()) return root_cause(status);
+  close_run();
+  return {};
+}
+
+void LoopGroup::run_worker(size_t index, const task::LoopOptions& loop) {
+  task::LoopObserver observer;
+  observer.on_progress = [this, index](const task::LoopProgress& progress) {
+    take(index, progress);
+  };
+  observer.is_cancelled = [this] { return is_cancelled_.load(); };
+  if (on_outputs_) {
+    observer.on_values = [this, index](task::LoopValues values) {
+      const std::lock_guard lock(outputs_mutex_);
+      on_outputs_({.worker = index, .values = std::move(values)});
+    };
+  }
+  const Result<task::LoopResult> result = sessions_[index].session->run_loop(loop, observer);
+  if (result.ok()) take(index, result->progress);
+  const std::lock_guard lock(mutex_);
+  if (result.ok()) {
+    traces_.insert(traces_.end(), result->traces.begin(), result->traces.end());
+  }
+  workers_[index].ended = true;
+  workers_[index].status = result.status();
+  changed_.notify_all();
+}
+
+void LoopGroup::take(size_t index, const task::LoopProgress& progress) {
+  const auto seconds = [](int64_t ns) { return static_cast<double>(ns) * 1e-9; };
+  const std::lock_guard lock(mutex_);
+  Worker& worker = workers_[index];
+  worker.now.steps = progress.steps;
+  worker.now.rows = progress.rows;
+  worker.now.bytes_in = progress.bytes_in;
+  worker.now.bytes_out = progress.bytes_out;
+  worker.now.compute_s = seconds(progress.computed_ns);
+  worker.now.wait_s = seconds(progress.waited_ns);
+  worker.now.data_wait_s = seconds(progress.waited_for_data_ns);
+  if (!progress.scalars.empty()) {
+    worker.loss_sum = progress.scalars[0].sum;
+    worker.loss_steps = progress.scalars[0].steps;
+  }
+  worker.rows_skipped = progress.rows_skipped;
+  worker.first_skipped = progress.first_skipped;
+  worker.elapsed_s = seconds(progress.elapsed_ns);
+  worker.fraction = progress.fraction;
+  worker.auc = progress.auc;
+  if (!began_ && progress.steps > 0) {
+    began_ = true;
+    run_began_ = Clock::now();
+  }
+}
+
+/// Ok when all have ended well, an error as soon as there is one, kDeadlineExceeded to be asked
+/// again.
+Status LoopGroup::wait_for_all() {
+  {
+    std::unique_lock lock(mutex_);
+    const auto settled = [this] {
+      return std::all_of(workers_.begin(), workers_.end(),
+                         [](const Worker& w) { return w.ended; }) ||
+             std::any_of(workers_.begin(), workers_.end(),
+                         [](const Worker& w) { return w.ended && !w.status.ok(); });
+    };
+    const bool all = changed_.wait_for(lock, kLookEvery, settled);
+    for (const Worker& worker : workers_) {
+      // Codes of workers are kept, but this one means "ask again" here.
+      if (worker.status.code() == StatusCode::kDeadlineExceeded) {
+        return base::unavailable("{}", base::message_of(worker.status));
+      }
+      SR_RETURN_IF_ERROR(worker.status);
+    }
+    if (all) return {};
+  }
+  SR_RETURN_IF_ERROR(cluster_->check_alive());
+  if (options_.cancelled && options_.cancelled()) return base::cancelled("interrupted");
+  return base::deadline_exceeded("still running");
+}
+
+Status LoopGroup::root_cause(const Status& seen) {
+  if (seen.code() != StatusCode::kUnavailable && seen.code() != StatusCode::kAborted) return seen;
+  const auto until = Clock::now() + kRootCauseWait;
+  std::unique_lock lock(mutex_);
+  while (Clock::now() < until) {
+    const Status lost = cluster_->check_alive();
+    if (!lost.ok()) {
+      if (base::message_of(lost) == base::message_of(seen)) return seen;
+      return base::with_context(seen, base::message_of(lost));
+    }
+    changed_.wait_for(lock, kLookEvery);
+  }
+  return seen;
+}
+
+void LoopGroup::close_run() {
+  double longest = 0;
+  for (const Worker& worker : workers_) longest = std::max(longest, worker.elapsed_s);
+  seconds_ += longest;
+  for (Worker& worker : workers_) {
+    worker.before.steps += worker.now.steps;
+    worker.before.rows += worker.now.rows;
+    worker.before.compute_s += worker.now.compute_s;
+    worker.before.wait_s += worker.now.wait_s;
+    worker.before.data_wait_s += worker.now.data_wait_s;
+    worker.before.bytes_in += worker.now.bytes_in;
+    worker.before.bytes_out += worker.now.bytes_out;
+    worker.before.task = worker.now.task;
+    rows_skipped_ += worker.rows_skipped;
+    if (first_skipped_.empty()) first_skipped_ = worker.first_skipped;
+    const std::string task = worker.now.task;
+    worker.now = TaskStats();
+    worker.now.task = task;
+  }
+}
+
+void LoopGroup::show_progress(int64_t epoch, int64_t epochs) {
+  Progress progress;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!began_) return;
+    const double now = std::chrono::duration<double>(Clock::now() - run_began_).count();
+    Mark mark{now, 0, 0, 0};
+    double fraction = 0;
+    double auc = 0;
+    int workers_with_auc = 0;
+    double elapsed = 0;
+    for (const Worker& worker : workers_) {
+      elapsed = std::max(elapsed, worker.elapsed_s);
+      progress.steps += worker.before.steps + worker.now.steps;
+      progress.rows += worker.before.rows + worker.now.rows;
+      mark.rows += worker.now.rows;
+      mark.loss_sum += worker.loss_sum;
+      mark.loss_steps += worker.loss_steps;
+      fraction += worker.fraction / static_cast<double>(workers_.size());
+      auc += worker.auc;
+      workers_with_auc += worker.auc > 0 ? 1 : 0;
+    }
+    if (workers_with_auc > 0) auc /= workers_with_auc;
+    marks_.push_back(mark);
+    while (marks_.size() > 2 && now - marks_[1].seconds > kWindowS) marks_.pop_front();
+    const Mark& from = marks_.front();
+    const double span = mark.seconds - from.seconds;
+    progress.samples_per_s = span > 0 ? static_cast<double>(mark.rows - from.rows) / span : 0;
+    const int64_t loss_steps = mark.loss_steps - from.loss_steps;
+    if (loss_steps > 0) {
+      last_loss_ = (mark.loss_sum - from.loss_sum) / static_cast<double>(loss_steps);
+    } else if (mark.loss_steps > 0 && last_loss_ == 0) {
+      last_loss_ = mark.loss_sum / static_cast<double>(mark.loss_steps);
+    }
+    progress.loss = last_loss_;
+    progress.auc = auc;
+    progress.seconds = seconds_ + elapsed;
+    const auto total = static_cast<double>(std::max<int64_t>(1, options_.epochs));
+    progress.fraction = std::min(
+        1.0, (static_cast<double>(epoch) + fraction * static_cast<double>(epochs)) / total);
+    progress.epoch =
+        std::min<int64_t>(options_.epochs - 1, static_cast<int64_t>(progress.fraction * total));
+    progress.seconds_left =
+        progress.fraction > 0.01 ? progress.seconds * (1 / progress.fraction - 1) : -1;
+  }
+  if (options_.on_progress) options_.on_progress(progress);
+}
+
+void LoopGroup::report(FitResult* result) const {
+  for (const Worker& worker : workers_) {
+    result->steps += worker.before.steps;
+    result->rows += worker.before.rows;
+    result->tasks.push_back(worker.before);
+  }
+  result->rows_skipped += rows_skipped_;
+  if (result->first_skipped.empty()) result->first_skipped = first_skipped_;
+  result->seconds += seconds_;
+  result->samples_per_s =
+      result->seconds > 0 ? static_cast<double>(result->rows) / result->seconds : 0;
+  result->loss = last_loss_;
+  result->traces.insert(result->traces.end(), traces_.begin(), traces_.end());
+}
+
+}  // namespace sidereal::train

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sidereal/app/cluster.h"
+#include "sidereal/service/session.h"
+#include "sidereal/train/trainer.h"
+
+namespace sidereal::train {
+
+/// A worker as a trainer has it. Value type.
+struct WorkerSession {
+  std::string task;  ///< "/job:worker/task:0".
+  int lanes = 1;
+  std::shared_ptr<service::Session> session;
+};
+
+/// What one step gave back besides its totals. Value type.
+struct StepOutputs {
+  size_t worker = 0;  ///< Index among those of the group.
+  task::LoopValues values;
+};
+
+/// Runs one loop after another on all workers at once and adds up what they report. The first fetch
+/// of each loop is its loss.
+///
+/// Every wait looks at the cluster several times a second: a lost task ends the loops, and the
+/// error names it. Internal to train.
+/// Thread: core-local; has threads of its own while run() runs.
+class LoopGroup {
+ public:
+  /// Gets what steps give back, one call at a time, from the group's threads.
+  using OnOutputs = std::function<void(StepOutputs)>;
+
+  /// `cluster` is borrowed. Of `options` the callbacks and epochs are used.
+  LoopGroup(app::Cluster* cluster, std::vector<WorkerSession> workers, FitOptions options,
+            OnOutputs on_outputs = nullptr);
+
+  /// Runs `loop` on every worker, each with its part of the data, to the end of the slowest.
+  /// `epoch` is the first epoch of the loop, `epochs` how many it has. `for_worker` may change what
+  /// one worker is told.
+  Status run(const task::LoopOptions& loop, int64_t epoch, int64_t epochs,
+             const std::function<void(size_t, task::LoopOptions*)>& for_worker = nullptr);
+
+  /// Steps that a worker has done.
+  [[nodiscard]] int64_t steps_of(size_t worker) const { return workers_[worker].before.steps; }
+  /// Adds the totals of all runs so far.
+  void report(FitResult* result) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// What one worker said last in the present run, and what it did in runs before.
+  struct Worker {
+    TaskStats before;
+    TaskStats now;
+    double loss_sum = 0;
+    int64_t loss_steps = 0;
+    int64_t rows_skipped = 0;
+    std::string first_skipped;
+    double elapsed_s = 0;
+    double fraction = 0;
+    double auc = 0;
+    bool ended = false;
+    Status status = {};
+  };
+
+  void run_worker(size_t index, const task::LoopOptions& loop);
+  void take(size_t index, const task::LoopProgress& progress);
+  Status wait_for_all();
+  Status root_cause(const Status& seen);
+  void show_progress(int64_t epoch, int64_t epochs);
+  void close_run();
+
+  app::Cluster* cluster_;
+  std::vector<WorkerSession> sessions_;
+  FitOptions options_;
+  OnOutputs on_outputs_;
+  mutable std::mutex mutex_;  // Guards workers_ and traces_ while loops run.
+  std::mutex outputs_mutex_;  // Held while on_outputs_ runs.
+  std::atomic<bool> is_cancelled_ = false;
+  std::condition_variable changed_;
+  std::vector<Worker> workers_;
+  std::vector<std::string> traces_;
+  int64_t rows_skipped_ = 0;
+  std::string first_skipped_;
+  double seconds_ = 0;
+  double last_loss_ = 0;
+  Clock::time_point run_began_;  // About; for "lately" only.
+  bool began_ = false;
+  struct Mark {
+    double seconds;
+    int64_t rows;
+    double loss_sum;
+    int64_t loss_steps;
+  };
+  std::deque<Mark> marks_;
+};
+
+}  // namespace sidereal::train
