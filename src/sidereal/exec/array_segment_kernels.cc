@@ -80,6 +80,8 @@ Status reduce(KernelContext& c, const Tensor& data, const Reduction& reduction, 
   for (int i = ids_rank; i < data.shape().rank(); ++i) shape.append(data.shape().dim(i));
   SR_RETURN_IF_ERROR(large_output(c, 0, shape).status());
   const int64_t width = product_of(data.shape(), ids_rank, data.shape().rank());
+  // Rows without elements may be more than there is memory to count.
+  if (shape.num_elements() == 0) return {};
   const bool count = zero_when_empty || reduction.combiner != Combiner::kSum;
   if (count) {
     scratch->counts.resize(num);
@@ -188,6 +190,8 @@ Status run_sparse(KernelContext& c, const SparseOptions& options, const IntArg* 
   Shape shape = data.shape();
   shape.set_dim(0, num);
   SR_RETURN_IF_ERROR(large_output(c, 0, shape).status());
+  // Rows without elements may be more than there is memory to count.
+  if (shape.num_elements() == 0) return {};
   scratch->counts.resize(num);
   kernels::count_rows(scratch->ids, scratch->counts);
   const int64_t width = product_of(data.shape(), 1, data.shape().rank());
@@ -244,7 +248,7 @@ Status run_spread(KernelContext& c, Combiner combiner, Scratch* scratch) {
   const int64_t width = product_of(g.shape(), 1, g.shape().rank());
   Tensor& out = c.output(0, shape);
   kernels::take_rows(g.raw(), scratch->ids, width * bytes_of(g), out.raw());
-  if (combiner == Combiner::kSum) return {};
+  if (combiner == Combiner::kSum || shape.num_elements() == 0) return {};
   scratch->counts.resize(num);
   kernels::count_rows(scratch->ids, scratch->counts);
   return tensor::with_dtype<tensor::FloatTypes>(g.dtype(), [&]<class T>() -> Status {

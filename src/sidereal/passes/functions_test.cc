@@ -53,7 +53,8 @@ class FunctionPasses : public testing::Test {
     Builder b(&body, &registry_);
     const Output value =
         b.add("VariableRead", {handle}, {{"dtype", DType::kFloat32}, {"shape", Shape{3}}}, "read");
-    return *ir::Function::make(std::move(body), {ops::add(b, x, value)});
+    const Output sum = ops::add(b, x, value);
+    return *ir::Function::make(std::move(body), {sum});
   }
   Output input() { return ops::placeholder(b_, "x", DType::kFloat32, {-1}); }
 
