@@ -1,12 +1,11 @@
 #include "sidereal/passes/expand_embeddings.h"
 
-#include <map>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "sidereal/passes/internal/rewrite.h"
+#include "sidereal/passes/internal/routes.h"
 
 namespace sidereal::passes {
 namespace {
@@ -17,14 +16,6 @@ using ir::Output;
 
 /// Inputs of an EmbeddingUpdate before its handles: ids, gradients, step, learning rate.
 constexpr size_t kBeforeHandles = 4;
-
-/// What a Unique and a Route make of ids: rows of each part, where the distinct ids went, and which
-/// of these each id is.
-struct Routed {
-  Output inverse;
-  std::vector<Output> rows;
-  Output position;
-};
 
 /// The table that one node works on.
 struct Table {
@@ -48,7 +39,10 @@ Result<Table> table_of(const Node& node) {
 class EmbeddingExpander {
  public:
   EmbeddingExpander(const StepGraph& step, const ir::OpRegistry& registry)
-      : step_(step), registry_(registry), rewriter_(step.graph) {}
+      : step_(step),
+        registry_(registry),
+        rewriter_(step.graph),
+        router_(step.graph, registry, &rewriter_, /*strict=*/false) {}
 
   Result<StepGraph> run() {
     for (const Node& node : step_.graph.nodes()) {
@@ -67,19 +61,6 @@ class EmbeddingExpander {
   }
 
  private:
-  /// Adds a node of this pass where `like` is.
-  Result<NodeId> add(const Node& like, std::string op, std::vector<Output> inputs,
-                     ir::AttrMap attrs, std::string name, std::vector<NodeId> controls = {}) {
-    Node made;
-    made.op = std::move(op);
-    made.name = std::move(name);
-    made.inputs = std::move(inputs);
-    made.attrs = std::move(attrs);
-    made.control_inputs = std::move(controls);
-    put_beside(like, &made);
-    return rewriter_.add(std::move(made), registry_);
-  }
-
   /// The table's name for messages: that of the variable, without the part.
   [[nodiscard]] std::string name_of(Output handle) const {
     const Node& made = step_.graph.node(handle.node);
@@ -90,32 +71,10 @@ class EmbeddingExpander {
   }
 
   Result<Routed> route(const Node& node, const Table& table) {
-    const Output old = node.inputs[0];
-    const Output ids = rewriter_.map(old);
-    std::string stem = step_.graph.output_name(old);
-    if (const size_t colon = stem.rfind(':'); colon != std::string::npos) stem[colon] = '_';
-    const auto by_place = std::pair(old, node.device);
-    auto unique = uniques_.find(by_place);
-    if (unique == uniques_.end()) {
-      SR_ASSIGN_OR_RETURN(const NodeId made, add(node, "Unique", {ids}, {}, stem + "/unique"));
-      unique = uniques_.emplace(by_place, made).first;
-    }
-    const auto parts = static_cast<int64_t>(table.parts.size());
-    const auto key = std::tuple(unique->second, table.rows, parts);
-    auto routed = routes_.find(key);
-    if (routed == routes_.end()) {
-      SR_ASSIGN_OR_RETURN(const NodeId made, add(node, "Route", {{unique->second, 0}},
-                                                 {{"rows", table.rows},
-                                                  {"lanes", std::vector<int64_t>{parts}},
-                                                  {"var", name_of(table.parts[0][0])}},
-                                                 fmt::format("{}/route_{}", stem, table.rows)));
-      routed = routes_.emplace(key, made).first;
-    }
-    Routed out;
-    out.inverse = {unique->second, 1};
-    for (int32_t i = 0; i < parts; ++i) out.rows.push_back({routed->second, i});
-    out.position = {routed->second, static_cast<int32_t>(parts)};
-    return out;
+    return router_.route(node, node.inputs[0],
+                         {.rows = table.rows,
+                          .parts = static_cast<int64_t>(table.parts.size()),
+                          .name = name_of(table.parts[0][0])});
   }
 
   Status expand_lookup(const Node& node) {
@@ -126,13 +85,15 @@ class EmbeddingExpander {
     for (size_t i = 0; i < table.parts.size(); ++i) {
       const Output handle = table.parts[i][0];
       const Node& home = step_.graph.node(handle.node);
-      SR_ASSIGN_OR_RETURN(
-          const NodeId read,
-          add(home, "VariableRead", {rewriter_.map(handle)},
-              {{"dtype", ir::DType::kFloat32}, {"shape", ir::Shape{table.rows_of(i), table.dim}}},
-              fmt::format("{}/read_{}", node.name, i), rewriter_.map(node.control_inputs)));
-      SR_ASSIGN_OR_RETURN(const NodeId rows, add(home, "Gather", {{read, 0}, routed.rows[i]}, {},
-                                                 fmt::format("{}/rows_{}", node.name, i)));
+      const ir::Shape shape{table.rows_of(i), table.dim};
+      SR_ASSIGN_OR_RETURN(const NodeId read,
+                          rewriter_.add_beside(home, "VariableRead", {rewriter_.map(handle)},
+                                               {{"dtype", ir::DType::kFloat32}, {"shape", shape}},
+                                               fmt::format("{}/read_{}", node.name, i), registry_,
+                                               rewriter_.map(node.control_inputs)));
+      SR_ASSIGN_OR_RETURN(const NodeId rows,
+                          rewriter_.add_beside(home, "Gather", {{read, 0}, routed.rows[i]}, {},
+                                               fmt::format("{}/rows_{}", node.name, i), registry_));
       inputs.push_back({rows, 0});
     }
     return finish(node, "GatherParts", std::move(inputs), {{"dim", table.dim}}, {});
@@ -144,8 +105,9 @@ class EmbeddingExpander {
     SR_ASSIGN_OR_RETURN(const Routed routed, route(node, table));
     std::vector<Output> inputs = {rewriter_.map(node.inputs[1]), routed.position, routed.inverse};
     inputs.insert(inputs.end(), routed.rows.begin(), routed.rows.end());
-    SR_ASSIGN_OR_RETURN(const NodeId sums, add(node, "SumParts", std::move(inputs),
-                                               {{"dim", table.dim}}, node.name + "/sum"));
+    SR_ASSIGN_OR_RETURN(const NodeId sums,
+                        rewriter_.add_beside(node, "SumParts", std::move(inputs),
+                                             {{"dim", table.dim}}, node.name + "/sum", registry_));
     ir::AttrMap attrs = node.attrs;
     attrs.erase("rows");
     attrs.erase("dim");
@@ -163,8 +125,9 @@ class EmbeddingExpander {
       }
       SR_ASSIGN_OR_RETURN(
           const NodeId made,
-          add(step_.graph.node(table.parts[i][0].node), "VariableUpdateRows", std::move(update),
-              attrs, fmt::format("{}/part_{}", node.name, i), rewriter_.map(node.control_inputs)));
+          rewriter_.add_beside(step_.graph.node(table.parts[i][0].node), "VariableUpdateRows",
+                               std::move(update), attrs, fmt::format("{}/part_{}", node.name, i),
+                               registry_, rewriter_.map(node.control_inputs)));
       updates.push_back(made);
     }
     return finish(node, "NoOp", {}, {}, std::move(updates));
@@ -203,8 +166,7 @@ class EmbeddingExpander {
   const StepGraph& step_;
   const ir::OpRegistry& registry_;
   Rewriter rewriter_;
-  std::map<std::pair<Output, std::string>, NodeId> uniques_;       // By ids and device.
-  std::map<std::tuple<NodeId, int64_t, int64_t>, NodeId> routes_;  // By Unique, rows and parts.
+  Routes router_;
 };
 
 }  // namespace

@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "sidereal/ops/ops.h"
-#include "sidereal/passes/testing/lines.h"
+#include "sidereal/passes/testing/on_devices.h"
 
 // The shape of what look-ups and updates of tables in parts become. What they compute is tested
-// where programs run: exec/embeddings_test.cc and train/cluster_test.cc.
+// where programs run: exec/conformance_test.cc and train/cluster_test.cc.
 namespace sidereal::passes {
 namespace {
 
@@ -16,17 +16,10 @@ using ir::Output;
 using ir::Shape;
 using testing::ElementsAre;
 
-class ExpandEmbeddings : public testing::Test {
+class ExpandEmbeddings : public OnDevices {
  protected:
-  ExpandEmbeddings() { ops::register_all(&registry_); }
+  ExpandEmbeddings() : OnDevices(&expand_embeddings) {}
 
-  Output on(const std::string& device, Output value) {
-    graph_.mutable_node(value.node).device = device;
-    return value;
-  }
-  Output ids(const char* name) {
-    return on("/w", ops::placeholder(b_, name, DType::kInt64, Shape{-1, 3}));
-  }
   std::vector<Output> parts(const std::string& name, int count) {
     std::vector<Output> out;
     for (int i = 0; i < count; ++i) {
@@ -53,21 +46,6 @@ class ExpandEmbeddings : public testing::Test {
     graph_.mutable_node(made).device = "/w";
     return made;
   }
-  std::vector<std::string> lines(const std::vector<Output>& fetches,
-                                 const std::vector<ir::NodeId>& targets = {}) {
-    EXPECT_TRUE(b_.status().ok()) << base::message_of(b_.status());
-    expanded_ = expand_embeddings({graph_, fetches, targets}, registry_);
-    return lines_of(expanded_, registry_);
-  }
-  [[nodiscard]] std::string device_of(const char* name) const {
-    const ir::Node* node = expanded_->graph.find(name);
-    return node == nullptr ? "no node" : node->device;
-  }
-
-  ir::OpRegistry registry_;
-  ir::Graph graph_;
-  ir::Builder b_{&graph_, &registry_};
-  Result<StepGraph> expanded_ = base::internal("nothing was expanded");
 };
 
 TEST_F(ExpandEmbeddings, a_look_up_gathers_distinct_rows_at_each_part) {

@@ -1,13 +1,13 @@
 #include "sidereal/passes/expand_lookups.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "sidereal/passes/internal/rewrite.h"
+#include "sidereal/passes/internal/routes.h"
 
 namespace sidereal::passes {
 namespace {
@@ -30,17 +30,14 @@ struct Remote {
   std::string table;  ///< For errors: the name of the variable.
 };
 
-/// The outputs of a Unique and of a Route of one part.
-struct Routed {
-  Output inverse;
-  Output rows;
-  Output position;
-};
-
 class LookupExpander {
  public:
   LookupExpander(const StepGraph& step, const ir::OpRegistry& registry)
-      : step_(step), registry_(registry), rewriter_(step.graph), readers_(readers_of(step.graph)) {}
+      : step_(step),
+        registry_(registry),
+        rewriter_(step.graph),
+        router_(step.graph, registry, &rewriter_, /*strict=*/true),
+        readers_(readers_of(step.graph)) {}
 
   Result<StepGraph> run() {
     for (const Node& node : step_.graph.nodes()) {
@@ -129,53 +126,16 @@ class LookupExpander {
     return ir::attr_or<std::string>(handle.attrs, "shared_name", handle.name);
   }
 
-  /// Adds a node beside what made `base`, which is not ordered by control edges.
-  Result<NodeId> add_beside(Output base, std::string op, std::vector<Output> inputs,
-                            ir::AttrMap attrs, std::string name) {
-    Node made;
-    made.op = std::move(op);
-    made.name = std::move(name);
-    made.inputs = std::move(inputs);
-    made.attrs = std::move(attrs);
-    put_beside(maker(base), &made);
-    return rewriter_.add(std::move(made), registry_);
-  }
-
   Result<Routed> route(const Remote& remote) {
-    std::string stem = step_.graph.output_name(remote.base);
-    if (const size_t colon = stem.rfind(':'); colon != std::string::npos) stem[colon] = '_';
-    auto unique = uniques_.find(remote.base);
-    if (unique == uniques_.end()) {
-      Output ids = rewriter_.map(remote.base);
-      if (step_.graph.spec(remote.base).dtype != ir::DType::kInt64) {
-        SR_ASSIGN_OR_RETURN(const NodeId wide,
-                            add_beside(remote.base, "Cast", {ids}, {{"dtype", ir::DType::kInt64}},
-                                       stem + "/int64"));
-        ids = {wide, 0};
-      }
-      SR_ASSIGN_OR_RETURN(const NodeId made, add_beside(remote.base, "Unique", {ids},
-                                                        {{"strict", true}}, stem + "/unique"));
-      unique = uniques_.emplace(remote.base, made).first;
-    }
-    const auto key = std::pair(remote.base, remote.rows);
-    auto routed = routes_.find(key);
-    if (routed == routes_.end()) {
-      SR_ASSIGN_OR_RETURN(
-          const NodeId made,
-          add_beside(
-              remote.base, "Route", {{unique->second, 0}},
-              {{"rows", remote.rows}, {"lanes", std::vector<int64_t>{1}}, {"var", remote.table}},
-              fmt::format("{}/route_{}", stem, remote.rows)));
-      routed = routes_.emplace(key, made).first;
-    }
-    return Routed{{unique->second, 1}, {routed->second, 0}, {routed->second, 1}};
+    return router_.route(maker(remote.base), remote.base,
+                         {.rows = remote.rows, .name = remote.table});
   }
 
   Status expand_lookup(const Node& node, const Remote& remote) {
     SR_ASSIGN_OR_RETURN(const Routed routed, route(remote));
     Node at_table = node;
     at_table.name = node.name + "/rows";
-    at_table.inputs = {rewriter_.map(node.inputs[0]), routed.rows};
+    at_table.inputs = {rewriter_.map(node.inputs[0]), routed.rows[0]};
     at_table.control_inputs = rewriter_.map(node.control_inputs);
     SR_ASSIGN_OR_RETURN(const NodeId rows, rewriter_.add(std::move(at_table), registry_));
     Node placed;
@@ -191,14 +151,14 @@ class LookupExpander {
 
   Status expand_update(const Node& node, const Remote& remote) {
     SR_ASSIGN_OR_RETURN(const Routed routed, route(remote));
-    SR_ASSIGN_OR_RETURN(
-        const NodeId sums,
-        add_beside(remote.base, "SumParts",
-                   {rewriter_.map(node.inputs[2]), routed.position, routed.inverse, routed.rows},
-                   {{"dim", remote.dim}}, node.name + "/sum"));
+    SR_ASSIGN_OR_RETURN(const NodeId sums,
+                        rewriter_.add_beside(maker(remote.base), "SumParts",
+                                             {rewriter_.map(node.inputs[2]), routed.position,
+                                              routed.inverse, routed.rows[0]},
+                                             {{"dim", remote.dim}}, node.name + "/sum", registry_));
     Node update = node;
     update.inputs = rewriter_.map(node.inputs);
-    update.inputs[1] = routed.rows;
+    update.inputs[1] = routed.rows[0];
     update.inputs[2] = {sums, 0};
     update.attrs["distinct"] = true;
     update.control_inputs = rewriter_.map(node.control_inputs);
@@ -210,9 +170,8 @@ class LookupExpander {
   const StepGraph& step_;
   const ir::OpRegistry& registry_;
   Rewriter rewriter_;
+  Routes router_;
   std::vector<std::vector<NodeId>> readers_;
-  std::map<Output, NodeId> uniques_;                     // By ids.
-  std::map<std::pair<Output, int64_t>, NodeId> routes_;  // By ids and rows of the table.
 };
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include "sidereal/ir/verify.h"
 #include "sidereal/ops/ops.h"
-#include "sidereal/passes/testing/lines.h"
+#include "sidereal/passes/testing/on_devices.h"
 #include "sidereal/passes/unite_routes.h"
 
 // The shape of what look-ups and updates become. That results stay the same to the last bit is
@@ -18,17 +18,10 @@ using ir::Output;
 using ir::Shape;
 using testing::ElementsAre;
 
-class ExpandLookups : public testing::Test {
+class ExpandLookups : public OnDevices {
  protected:
-  ExpandLookups() { ops::register_all(&registry_); }
+  ExpandLookups() : OnDevices(&expand_lookups) {}
 
-  Output on(const char* device, Output value) {
-    graph_.mutable_node(value.node).device = device;
-    return value;
-  }
-  Output ids(const char* name, const char* device = "/w", DType dtype = DType::kInt64) {
-    return on(device, ops::placeholder(b_, name, dtype, Shape{-1, 3}));
-  }
   Output handle(const char* name, DType dtype = DType::kFloat32, const Shape& shape = {100, 8}) {
     return on("/ps", b_.add("Variable", {},
                             {{"shared_name", name}, {"dtype", dtype}, {"shape", shape}}, name));
@@ -56,21 +49,6 @@ class ExpandLookups : public testing::Test {
     graph_.mutable_node(made).device = "/ps";
     return made;
   }
-  std::vector<std::string> lines(const std::vector<Output>& fetches,
-                                 const std::vector<ir::NodeId>& targets = {}) {
-    EXPECT_TRUE(b_.status().ok()) << base::message_of(b_.status());
-    expanded_ = expand_lookups({graph_, fetches, targets}, registry_);
-    return lines_of(expanded_, registry_);
-  }
-  [[nodiscard]] std::string device_of(const char* name) const {
-    const ir::Node* node = expanded_->graph.find(name);
-    return node == nullptr ? "no node" : node->device;
-  }
-
-  ir::OpRegistry registry_;
-  ir::Graph graph_;
-  ir::Builder b_{&graph_, &registry_};
-  Result<StepGraph> expanded_ = base::internal("nothing was expanded");
 };
 
 TEST_F(ExpandLookups, a_look_up_asks_for_distinct_rows_and_puts_them_in_their_places) {

@@ -29,6 +29,20 @@ Result<ir::NodeId> Rewriter::add(ir::Node node, const ir::OpRegistry& registry) 
   return add_as(std::move(node), registry);
 }
 
+Result<ir::NodeId> Rewriter::add_beside(const ir::Node& like, std::string op,
+                                        std::vector<ir::Output> inputs, ir::AttrMap attrs,
+                                        std::string name, const ir::OpRegistry& registry,
+                                        std::vector<ir::NodeId> controls) {
+  ir::Node made;
+  made.op = std::move(op);
+  made.name = std::move(name);
+  made.inputs = std::move(inputs);
+  made.attrs = std::move(attrs);
+  made.control_inputs = std::move(controls);
+  put_beside(like, &made);
+  return add(std::move(made), registry);
+}
+
 Result<ir::NodeId> Rewriter::add_as(ir::Node node, const ir::OpRegistry& registry) {
   const ir::OpSchema* schema = registry.find(node.op);
   if (schema == nullptr) return base::not_found("there is no op named '{}'", node.op);

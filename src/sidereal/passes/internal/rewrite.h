@@ -26,6 +26,11 @@ class Rewriter {
   void replace(ir::Output from, ir::Output to) { values_[from] = to; }
   /// Adds a node of the pass's own; its name, unlike that of copied nodes, is made unique.
   Result<ir::NodeId> add(ir::Node node, const ir::OpRegistry& registry);
+  /// Adds a node of the pass's own where the old node `like` is.
+  Result<ir::NodeId> add_beside(const ir::Node& like, std::string op,
+                                std::vector<ir::Output> inputs, ir::AttrMap attrs, std::string name,
+                                const ir::OpRegistry& registry,
+                                std::vector<ir::NodeId> controls = {});
   /// As add(), but keeps the name, which must be that of the old node it stands for.
   Result<ir::NodeId> add_as(ir::Node node, const ir::OpRegistry& registry);
 
