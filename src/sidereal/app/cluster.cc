@@ -9,24 +9,17 @@ namespace {
 
 class RemoteCluster final : public Cluster {
  public:
-  RemoteCluster(cluster::ClusterSpec spec, security::SecurityOptions security,
-                std::shared_ptr<const security::Credentials> credentials)
-      : spec_(std::move(spec)),
-        security_(std::move(security)),
-        credentials_(std::move(credentials)) {}
+  RemoteCluster(cluster::ClusterSpec spec, security::SecurityOptions security)
+      : spec_(std::move(spec)), security_(std::move(security)) {}
   ~RemoteCluster() override { security::wipe(&security_.secret); }
   [[nodiscard]] const cluster::ClusterSpec& spec() const override { return spec_; }
   [[nodiscard]] const security::SecurityOptions& security() const override { return security_; }
-  [[nodiscard]] std::shared_ptr<const security::Credentials> credentials() const override {
-    return credentials_;
-  }
   Status check_alive() override { return {}; }
   Status stop() override { return {}; }
 
  private:
   cluster::ClusterSpec spec_;
   security::SecurityOptions security_;
-  std::shared_ptr<const security::Credentials> credentials_;
 };
 
 }  // namespace
@@ -67,8 +60,8 @@ Result<std::unique_ptr<Cluster>> remote_cluster(cluster::ClusterSpec spec,
       }
     }
   }
-  SR_ASSIGN_OR_RETURN(auto credentials, security::Credentials::create(security));
-  return std::make_unique<RemoteCluster>(std::move(spec), security, std::move(credentials));
+  SR_RETURN_IF_ERROR(security::Credentials::create(security).status());
+  return std::make_unique<RemoteCluster>(std::move(spec), security);
 }
 
 }  // namespace sidereal::app

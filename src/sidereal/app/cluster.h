@@ -24,8 +24,6 @@ class Cluster {
   [[nodiscard]] virtual const cluster::ClusterSpec& spec() const = 0;
   /// What its tasks want from whoever calls them.
   [[nodiscard]] virtual const security::SecurityOptions& security() const = 0;
-  /// The same, as calls are made with it.
-  [[nodiscard]] virtual std::shared_ptr<const security::Credentials> credentials() const = 0;
   /// What a session at a task of it is made with: who is in it, and what lets one in.
   [[nodiscard]] service::SessionOptions session_options() const;
   /// The target of a session at a task: "grpc://127.0.0.1:41234"; "": there is no such task.

@@ -74,7 +74,6 @@ class LocalCluster final : public Cluster {
   Status start() {
     SR_RETURN_IF_ERROR(validate(options_));
     security_.secret = security::random_secret();
-    SR_ASSIGN_OR_RETURN(credentials_, security::Credentials::create(security_));
     spin_us_ = choose_spin_us(options_);
     SR_RETURN_IF_ERROR(options_.in_process ? start_servers() : start_processes());
     SR_RETURN_IF_ERROR(spec_.add_job("ps", ps_));
@@ -85,9 +84,6 @@ class LocalCluster final : public Cluster {
 
   // Loopback is open to all users of the machine, so every cluster has a secret of its own.
   [[nodiscard]] const security::SecurityOptions& security() const override { return security_; }
-  [[nodiscard]] std::shared_ptr<const security::Credentials> credentials() const override {
-    return credentials_;
-  }
 
   Status check_alive() override {
     const std::lock_guard lock(mutex_);
@@ -200,7 +196,6 @@ class LocalCluster final : public Cluster {
 
   LocalClusterOptions options_;
   security::SecurityOptions security_;
-  std::shared_ptr<const security::Credentials> credentials_;
   int64_t spin_us_ = 0;
   std::vector<std::string> ps_;      // Addresses of tasks that came up.
   std::vector<std::string> worker_;  // As ps_.

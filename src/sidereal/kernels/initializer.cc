@@ -105,10 +105,6 @@ void Initializer::fill_part(const tensor::Shape& shape, int64_t part, int64_t pa
   fill_runs(*this, shape, index_of(first + rest), rows, out + rest, n - rest);
 }
 
-bool Initializer::is_zero() const {
-  return kind == Kind::kZeros || (kind == Kind::kConstant && a == 0.0F && !std::signbit(a));
-}
-
 std::string_view name_of(Initializer::Kind kind) {
   for (const auto& [known, name] : kNames) {
     if (known == kind) return name;

@@ -37,8 +37,6 @@ struct Initializer {
   /// which r % parts == part, as if these rows were a tensor of their own.
   void fill_part(const tensor::Shape& shape, int64_t part, int64_t parts, int64_t first, float* out,
                  int64_t n) const;
-  /// True when fill() would write only zeros.
-  [[nodiscard]] bool is_zero() const;
 
   friend bool operator==(const Initializer&, const Initializer&) = default;
 };

@@ -222,7 +222,7 @@ std::shared_ptr<Link> MasterSession::make_link(const std::string& task) {
                              .session = id_,
                              .state = config_.state,
                              .protocol = context_->protocol,
-                             .cluster = config_.cluster.empty() ? "" : config_.cluster.to_json(),
+                             .cluster = cluster_json_,
                              .data = data_channels(),
                              .on_lost = [weak = weak_from_this(), task](const Status& why) {
                                const std::shared_ptr<MasterSession> self = weak.lock();

@@ -137,7 +137,10 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   };
 
   MasterSession(MasterContext* context, uint64_t id, SessionConfig config)
-      : context_(context), id_(id), config_(std::move(config)) {}
+      : context_(context),
+        id_(id),
+        config_(std::move(config)),
+        cluster_json_(config_.cluster.empty() ? "" : config_.cluster.to_json()) {}
 
   Status find_devices();
   [[nodiscard]] Status check_extends(const ir::Graph& graph) const;
@@ -185,6 +188,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   MasterContext* const context_;
   const uint64_t id_;
   const SessionConfig config_;
+  const std::string cluster_json_;  // What tasks are told of it; "": nothing.
   std::vector<ir::DeviceSpec> devices_;
   ir::DeviceSpec local_device_;
 

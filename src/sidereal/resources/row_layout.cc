@@ -1,9 +1,8 @@
 #include "sidereal/resources/row_layout.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
-
-#include "sidereal/resources/memory.h"
 
 namespace sidereal::resources {
 
@@ -12,6 +11,13 @@ using tensor::DType;
 using tensor::Tensor;
 
 namespace {
+
+/// Floats from one row of a table to the next where `floats` are in use: a multiple of 16, a cache
+/// line, or below 16 a power of two.
+int64_t row_stride(int64_t floats) {
+  if (floats >= 16) return (floats + 15) / 16 * 16;
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(floats)));
+}
 
 /// Weights of up to this size are in the caches, wherever their slots are; and others read them
 /// whole (passes::gather_at_tables), which costs a copy out of a table.

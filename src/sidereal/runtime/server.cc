@@ -210,7 +210,7 @@ class Server::Impl {
     const service::KnownCluster::Own task = {
         .job = options.job, .index = options.task, .address = own.to_string()};
     cluster_ = std::make_shared<service::KnownCluster>(
-        task, std::move(cluster), [this](const cluster::ClusterSpec& taken) {
+        task, cluster, [this](const cluster::ClusterSpec& taken) {
           base::log_info("a session named the cluster task={} cluster={}", task_name_,
                          taken.to_json());
           warn_of_endpoint_map(taken);

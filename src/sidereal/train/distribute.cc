@@ -204,12 +204,7 @@ class Distributor {
       wanted.push_back(map(old));
     }
     const size_t count = out_.graph.size();
-    std::vector<bool> needed(count, false);
-    for (const Output& one : wanted) needed[one.node.value] = true;
-    for (size_t i = count; i-- > 0;) {
-      if (!needed[i]) continue;
-      for (const Output& input : out_.graph.nodes()[i].inputs) needed[input.node.value] = true;
-    }
+    const std::vector<bool> needed = needed_for(out_.graph, wanted);
     std::map<NodeId, NodeId> copies;
     for (size_t i = 0; i < count; ++i) {
       Node node = out_.graph.nodes()[i];

@@ -172,19 +172,28 @@ Result<std::vector<std::string>> Model::add_updates(ir::Output loss) {
   return out;
 }
 
-Result<std::vector<std::string>> placeholders_of(const ir::Graph& graph,
-                                                 const std::vector<std::string>& outputs) {
+std::vector<bool> needed_for(const ir::Graph& graph, const std::vector<ir::Output>& outputs) {
   std::vector<bool> needed(graph.size(), false);
-  for (const std::string& output : outputs) {
-    SR_ASSIGN_OR_RETURN(const ir::Output found, graph.find_output(output));
-    needed[found.node.value] = true;
-  }
-  std::vector<std::string> out;
+  for (const ir::Output& output : outputs) needed[output.node.value] = true;
+  // Every node follows what it reads, so one walk from the end finds all.
   for (size_t i = graph.size(); i-- > 0;) {
     if (!needed[i]) continue;
+    for (const ir::Output& input : graph.nodes()[i].inputs) needed[input.node.value] = true;
+  }
+  return needed;
+}
+
+Result<std::vector<std::string>> placeholders_of(const ir::Graph& graph,
+                                                 const std::vector<std::string>& outputs) {
+  std::vector<ir::Output> found;
+  for (const std::string& output : outputs) {
+    SR_ASSIGN_OR_RETURN(found.emplace_back(), graph.find_output(output));
+  }
+  const std::vector<bool> needed = needed_for(graph, found);
+  std::vector<std::string> out;
+  for (size_t i = graph.size(); i-- > 0;) {
     const ir::Node& node = graph.nodes()[i];
-    for (const ir::Output& input : node.inputs) needed[input.node.value] = true;
-    if (node.op == "Placeholder") out.push_back(node.name);
+    if (needed[i] && node.op == "Placeholder") out.push_back(node.name);
   }
   return out;
 }

@@ -88,7 +88,7 @@ class Trainer::Impl {
     if (validation != nullptr) SR_RETURN_IF_ERROR(data::inspect(*validation).status());
     SR_RETURN_IF_ERROR(check(options));
     SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers, sessions(options.compute_dtype));
-    SR_ASSIGN_OR_RETURN(task::LoopOptions loop, training_loop(data, options));
+    task::LoopOptions loop = training_loop(data, options);
     const double decay = options.learning_rate_decay;
     const bool one_loop = validation == nullptr && decay == 1;
     const int64_t epochs_per_loop = one_loop ? options.epochs : 1;
@@ -228,9 +228,8 @@ class Trainer::Impl {
 
   Result<std::vector<TaskStats>> ps_stats() {
     std::vector<TaskStats> stats;
-    for (const service::TaskReport& report : status_->ask(kReachDeadline)) {
+    for (const service::TaskReport& report : ps_status_->ask(kReachDeadline)) {
       SR_RETURN_IF_ERROR(report.status);
-      if (!report.task.starts_with("/job:ps/")) continue;
       const metrics::Readings& figures = report.figures;
       const auto seconds = [&](const char* name) {
         return static_cast<double>(figures.value(name)) * 1e-9;
@@ -267,28 +266,38 @@ class Trainer::Impl {
     return {};
   }
 
-  /// Asks all tasks of the jobs ps and worker, until they answer, who they are.
-  Status reach_tasks() {
-    const cluster::ClusterSpec& spec = cluster_->spec();
+  /// Who asks the tasks of some jobs of the cluster how they are.
+  Result<std::unique_ptr<service::StatusClient>> status_of(const std::vector<std::string>& jobs) {
     cluster::ClusterSpec asked;
-    for (const char* job : {"ps", "worker"}) {
-      SR_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, spec.addresses(job));
+    for (const std::string& job : jobs) {
+      SR_ASSIGN_OR_RETURN(const std::vector<std::string> addresses,
+                          cluster_->spec().addresses(job));
       SR_RETURN_IF_ERROR(asked.add_job(job, addresses));
     }
-    SR_ASSIGN_OR_RETURN(status_,
-                        service::StatusClient::create(asked, cluster_->session_options().security));
+    return service::StatusClient::create(asked, cluster_->security());
+  }
+
+  /// Asks all tasks of the jobs ps and worker, until they answer, who they are.
+  Status reach_tasks() {
+    SR_ASSIGN_OR_RETURN(const auto credentials,
+                        security::Credentials::create(cluster_->security()));
+    SR_ASSIGN_OR_RETURN(ps_status_, status_of({"ps"}));
+    SR_ASSIGN_OR_RETURN(const auto everybody, status_of({"ps", "worker"}));
     const auto until = steady_clock::now() + kReachDeadline;
     while (true) {
       const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
-      std::vector<service::TaskReport> reports = status_->ask(std::max(left, milliseconds(1)));
+      std::vector<service::TaskReport> reports = everybody->ask(std::max(left, milliseconds(1)));
       const auto lost = std::find_if(reports.begin(), reports.end(),
                                      [](const auto& report) { return !report.status.ok(); });
-      if (lost == reports.end()) return take_tasks(reports);
+      if (lost == reports.end()) {
+        take_tasks(reports);
+        return {};
+      }
       SR_RETURN_IF_ERROR(cluster_->check_alive());
       Status missing = lost->status;
       // gRPC does not say that the other side hung up for a secret.
       SR_RETURN_IF_ERROR(base::with_context(
-          security::check_credentials(lost->address, cluster_->credentials().get(), kCheckDeadline),
+          security::check_credentials(lost->address, credentials.get(), kCheckDeadline),
           fmt::format("{} at {}", lost->task, lost->address)));
       const bool may_come = missing.code() == StatusCode::kUnavailable ||
                             missing.code() == StatusCode::kDeadlineExceeded;
@@ -297,7 +306,7 @@ class Trainer::Impl {
     }
   }
 
-  Status take_tasks(const std::vector<service::TaskReport>& reports) {
+  void take_tasks(const std::vector<service::TaskReport>& reports) {
     for (const service::TaskReport& report : reports) {
       const int lanes =
           static_cast<int>(std::max<int64_t>(1, report.figures.value("sidereal_task_lanes")));
@@ -307,7 +316,6 @@ class Trainer::Impl {
         worker_lanes_.push_back(lanes);
       }
     }
-    return {};
   }
 
   /// A session to each worker whose products are computed in `compute_dtype`.
@@ -337,7 +345,8 @@ class Trainer::Impl {
     return &at->second;
   }
 
-  Result<task::LoopOptions> training_loop(const data::DataSpec& data, const FitOptions& options) {
+  [[nodiscard]] task::LoopOptions training_loop(const data::DataSpec& data,
+                                                const FitOptions& options) const {
     task::LoopOptions loop;
     loop.fetches = {{.name = model_.loss, .keep = task::Keep::kMean}};
     loop.targets = model_.targets;
@@ -395,7 +404,7 @@ class Trainer::Impl {
   app::Cluster* cluster_;
   CompiledModel model_;
   ir::OpRegistry registry_;
-  std::unique_ptr<service::StatusClient> status_;
+  std::unique_ptr<service::StatusClient> ps_status_;
   Topology topology_;
   std::vector<int> worker_lanes_;
   DistributedModel distributed_;
