@@ -40,6 +40,8 @@ struct Flags {
   int worker_lanes = 1;
   int64_t spin_us = -2;
   int windows = 5;
+  std::string protocol = "star_server";
+  std::string compute_dtype = "float32";
 };
 
 /// Writes an array in the .npy format, version 1.0.
@@ -92,16 +94,19 @@ Status run(const Flags& flags, const std::string& folder) {
   options.hidden = flags.hidden;
   options.optimizer = train::optimizer_of("adagrad", 0.01);
   SR_ASSIGN_OR_RETURN(train::CompiledModel model, train::build_model(options));
-  SR_ASSIGN_OR_RETURN(const auto cluster,
-                      sidereal::app::start_local_cluster({.ps = flags.ps,
-                                                          .workers = flags.workers,
-                                                          .ps_lanes = flags.ps_lanes,
-                                                          .worker_lanes = flags.worker_lanes,
-                                                          .spin_us = flags.spin_us}));
+  sidereal::app::LocalClusterOptions cluster_options;
+  cluster_options.ps = flags.ps;
+  cluster_options.workers = flags.workers;
+  cluster_options.ps_lanes = flags.ps_lanes;
+  cluster_options.worker_lanes = flags.worker_lanes;
+  cluster_options.spin_us = flags.spin_us;
+  SR_ASSIGN_OR_RETURN(cluster_options.protocol, sidereal::cluster::parse_protocol(flags.protocol));
+  SR_ASSIGN_OR_RETURN(const auto cluster, sidereal::app::start_local_cluster(cluster_options));
   SR_ASSIGN_OR_RETURN(const auto trainer, train::Trainer::create(cluster.get(), std::move(model)));
   train::FitOptions fit;
   fit.batch_size = flags.batch;
   fit.steps_in_flight = flags.steps_in_flight;
+  fit.compute_dtype = flags.compute_dtype;
   fit.epochs = 1000;
   fit.steps_max = 30;
   SR_RETURN_IF_ERROR(trainer->fit(spec, fit).status());
@@ -139,6 +144,8 @@ int main(int argc, char** argv) {
   app.add_option("--workers", flags.workers)->capture_default_str();
   app.add_option("--ps-lanes", flags.ps_lanes)->capture_default_str();
   app.add_option("--worker-lanes", flags.worker_lanes)->capture_default_str();
+  app.add_option("--protocol", flags.protocol)->capture_default_str();
+  app.add_option("--compute-dtype", flags.compute_dtype, "float32 or bfloat16");
   app.add_option("--spin-us", flags.spin_us, "-2: chosen; -1: always")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   std::error_code ignored;

@@ -187,6 +187,93 @@ def make_report(
         write(figures, arguments.write)
 
 
+def add_model_arguments(
+    parser: argparse.ArgumentParser, names: Sequence[str], seconds: float
+) -> None:
+    """What measure_models() looks at, beside what reports do."""
+    add_report_arguments(parser)
+    parser.add_argument("--only", nargs="+", choices=names, default=list(names))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=seconds, help="of a window")
+    parser.add_argument(
+        "--noisy-max", type=int, default=40, help="disturbed windows measured again at most"
+    )
+    parser.add_argument("--quick", action="store_true", help="one short window: does it work?")
+
+
+def parse_model_arguments(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rounds, arguments.seconds, arguments.noisy_max = 1, 0.05, 0
+    return arguments
+
+
+def model_conditions(arguments: argparse.Namespace) -> str:
+    """How models on servers are measured, in words."""
+    return (
+        f"Medians of {arguments.rounds} windows of {arguments.seconds:g} s, taken in turns. All"
+        f" processes on {os.cpu_count()} processors, loopback TCP; gRPC's sockets use"
+        f" {congestion_control()}, the others cubic; our lanes spin as they choose (adaptive)"
+        " before they sleep, gRPC does not poll; one step at a time."
+    )
+
+
+def measure_models(
+    arguments: argparse.Namespace,
+    conditions: str,
+    models: Iterable[Any],
+    run_model: Callable[[Any, Quiet], list[dict[str, Any]]],
+    show: Callable[[list[dict[str, Any]]], None],
+) -> dict[str, Any]:
+    """A report of the models that are wanted, each printed when it is known."""
+    print(conditions)
+    quiet = Quiet(arguments.noisy_max)
+    rows: list[dict[str, Any]] = []
+    for model in models:
+        if model.name not in arguments.only:
+            continue
+        print(f"\n{model.shown}, batch {model.batch}, {model.ps} ps")
+        found = run_model(model, quiet)
+        show(found)
+        rows += found
+    print("\n" + quiet.summary())
+    return {"rows": rows, "conditions": conditions, "quiet": quiet.summary()}
+
+
+def model_table(
+    rows: Sequence[dict[str, Any]],
+    head: Sequence[str],
+    cells: Callable[[dict[str, Any]], list[str]],
+) -> str:
+    """Markdown: a line for each side of each model, whose name stands once. `cells`: what comes
+    behind model, side, steps/s and their spread."""
+    shown = [
+        [
+            one["shown"] if i == 0 or rows[i - 1]["model"] != one["model"] else "",
+            one["side"],
+            f"{one['ours']:,.1f}",
+            f"{one['least']:,.1f} to {one['most']:,.1f}",
+            *cells(one),
+        ]
+        for i, one in enumerate(rows)
+    ]
+    return table(["model", "side", "steps/s", "least to most", *head], shown)
+
+
+def model_bars(title: str, models: Iterable[Any], rows: Sequence[dict[str, Any]]) -> str:
+    """A plot of the steps per second of all sides, by model."""
+    groups = []
+    for model in models:
+        said = [
+            (one["side"], one["ours"], f"{one['ours']:,.0f} ({one['ratio']:.1f}x)")
+            for one in rows
+            if one["model"] == model.name
+        ]
+        if said:
+            groups.append((f"{model.shown}, batch {model.batch}", said))
+    return bars(title, groups)
+
+
 def bars(title: str, groups: Sequence[tuple[str, Sequence[tuple[str, float, str]]]]) -> str:
     """A plot of horizontal bars, as SVG. groups: (name, [(side, length, what is written)]); bars of
     a group are as long as their part of its longest."""

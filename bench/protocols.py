@@ -25,12 +25,15 @@ from common import (
     PROTOCOLS,
     Quiet,
     Server,
-    add_report_arguments,
-    bars,
-    congestion_control,
+    add_model_arguments,
     cpu_seconds,
     free_ports,
     make_report,
+    measure_models,
+    model_bars,
+    model_conditions,
+    model_table,
+    parse_model_arguments,
     table,
     write_figures,
 )
@@ -194,20 +197,15 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 def document(report: dict[str, Any]) -> str:
     rows = report["rows"]
-    shown = [
-        [
-            one["shown"] if i == 0 or rows[i - 1]["model"] != one["model"] else "",
-            one["side"],
-            f"{one['ours']:,.1f}",
-            f"{one['least']:,.1f} to {one['most']:,.1f}",
+    text = model_table(
+        rows,
+        ["samples/s", "times grpc", "us of processor per step: ps, worker, client"],
+        lambda one: [
             f"{one['samples_per_s']:,.0f}",
             f"{one['ratio']:.2f}",
             f"{one['ps_us']:,.0f}, {one['worker_us']:,.0f}, {one['client_us']:,.0f}",
-        ]
-        for i, one in enumerate(rows)
-    ]
-    head = ["model", "protocol", "steps/s", "least to most", "samples/s", "times grpc"]
-    text = table([*head, "us of processor per step: ps, worker, client"], shown)
+        ],
+    )
     wanted = [
         [what, f"{figure:.2f}", f"{least:g}", "yes" if figure >= least else "no"]
         for what, figure, least in judge(rows)
@@ -217,65 +215,33 @@ def document(report: dict[str, Any]) -> str:
     return text + f"\n{report['conditions']} {report['quiet']}.\n"
 
 
-def plot(rows: list[dict[str, Any]]) -> str:
-    groups = []
-    for model in MODELS:
-        own = [one for one in rows if one["model"] == model.name]
-        said = [
-            (one["side"], one["ours"], f"{one['ours']:,.0f} ({one['ratio']:.2f}x)") for one in own
-        ]
-        if own:
-            groups.append((f"{model.shown}, batch {model.batch}", said))
-    return bars("Training steps per second by protocol (and times grpc)", groups)
-
-
 def write(report: dict[str, Any], path: Path) -> None:
     write_figures(path, "protocols", document(report))
-    (path.parent / "protocols.svg").write_text(plot(report["rows"]), encoding="utf-8")
+    title = "Training steps per second by protocol (and times grpc)"
+    plot = model_bars(title, MODELS, report["rows"])
+    (path.parent / "protocols.svg").write_text(plot, encoding="utf-8")
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    conditions = (
-        f"Medians of {arguments.rounds} windows of {arguments.seconds:g} s, taken in turns. All"
-        f" processes on {os.cpu_count()} processors, loopback TCP; gRPC's sockets use"
-        f" {congestion_control()}, the others cubic; lanes spin as they choose (adaptive)"
-        " before they sleep, gRPC does not poll; one step at a time."
+    report = measure_models(
+        arguments,
+        model_conditions(arguments),
+        MODELS,
+        lambda model, quiet: run_model(model, arguments.rounds, arguments.seconds, quiet),
+        show,
     )
-    print(conditions)
-    quiet = Quiet(arguments.noisy_max)
-    rows: list[dict[str, Any]] = []
-    for model in MODELS:
-        if model.name not in arguments.only:
-            continue
-        print(f"\n{model.shown}, batch {model.batch}, {model.ps} ps")
-        found = run_model(model, arguments.rounds, arguments.seconds, quiet)
-        show(found)
-        rows += found
-    print()
-    for what, figure, least in judge(rows):
+    for what, figure, least in judge(report["rows"]):
         met = "met" if figure >= least else "NOT met"
         print(f"{what:52s} {figure:8.2f} (wanted: at least {least:g}) {met}")
-    print(quiet.summary())
-    return {"rows": rows, "conditions": conditions, "quiet": quiet.summary()}
+    return report
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = [model.name for model in MODELS]
-    add_report_arguments(parser)
-    parser.add_argument("--only", nargs="+", choices=names, default=names)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.8, help="of a window")
-    parser.add_argument(
-        "--noisy-max", type=int, default=40, help="disturbed windows measured again at most"
-    )
-    parser.add_argument("--quick", action="store_true", help="one short window: does it work?")
-    arguments = parser.parse_args()
-    if arguments.quick:
-        arguments.rounds, arguments.seconds, arguments.noisy_max = 1, 0.05, 0
-    make_report(arguments, measure, write)
+    add_model_arguments(parser, [model.name for model in MODELS], seconds=0.8)
+    make_report(parse_model_arguments(parser), measure, write)
     return 0
 
 

@@ -29,13 +29,15 @@ from common import (
     Child,
     Quiet,
     Server,
-    add_report_arguments,
-    bars,
-    congestion_control,
+    add_model_arguments,
     cpu_seconds,
     free_ports,
     make_report,
-    table,
+    measure_models,
+    model_bars,
+    model_conditions,
+    model_table,
+    parse_model_arguments,
     write_figures,
 )
 
@@ -214,76 +216,37 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 def document(report: dict[str, Any]) -> str:
-    rows = report["rows"]
-    shown = [
-        [
-            one["shown"] if i == 0 or rows[i - 1]["model"] != one["model"] else "",
-            one["side"],
-            f"{one['ours']:,.1f}",
-            f"{one['least']:,.1f} to {one['most']:,.1f}",
-            f"{one['ratio']:.2f}",
-            met(one),
-        ]
-        for i, one in enumerate(rows)
-    ]
-    head = ["model", "engine", "steps/s", "least to most", "times TensorFlow", "wanted: met"]
-    return table(head, shown) + f"\n{report['conditions']} {report['quiet']}.\n"
+    head = ["times TensorFlow", "wanted: met"]
+    text = model_table(report["rows"], head, lambda one: [f"{one['ratio']:.2f}", met(one)])
+    return text + f"\n{report['conditions']} {report['quiet']}.\n"
 
 
 def write(report: dict[str, Any], path: Path) -> None:
     write_figures(path, "tensorflow", document(report))
-    groups = []
-    for model in MODELS:
-        own = [one for one in report["rows"] if one["model"] == model.name]
-        said = [
-            (one["side"], one["ours"], f"{one['ours']:,.0f} ({one['ratio']:.1f}x)") for one in own
-        ]
-        if own:
-            groups.append((f"{model.shown}, batch {model.batch}", said))
     title = "Training steps per second (and times TensorFlow)"
-    (path.parent / "tensorflow.svg").write_text(bars(title, groups), encoding="utf-8")
+    plot = model_bars(title, MODELS, report["rows"])
+    (path.parent / "tensorflow.svg").write_text(plot, encoding="utf-8")
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    conditions = (
-        f"TensorFlow {tensorflow_version()}. Medians of {arguments.rounds} windows of"
-        f" {arguments.seconds:g} s, taken in turns. All processes on {os.cpu_count()} processors,"
-        f" loopback TCP; gRPC's sockets use {congestion_control()}, the others cubic; our lanes"
-        " spin as they choose (adaptive) before they sleep, gRPC does not poll; one step at a time."
+    return measure_models(
+        arguments,
+        f"TensorFlow {tensorflow_version()}. {model_conditions(arguments)}",
+        MODELS,
+        lambda model, quiet: run_model(model, arguments, quiet),
+        show,
     )
-    print(conditions)
-    quiet = Quiet(arguments.noisy_max)
-    rows: list[dict[str, Any]] = []
-    for model in MODELS:
-        if model.name not in arguments.only:
-            continue
-        print(f"\n{model.shown}, batch {model.batch}, {model.ps} ps")
-        found = run_model(model, arguments, quiet)
-        show(found)
-        rows += found
-    print(quiet.summary())
-    return {"rows": rows, "conditions": conditions, "quiet": quiet.summary()}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = [model.name for model in MODELS]
-    add_report_arguments(parser)
-    parser.add_argument("--only", nargs="+", choices=names, default=names)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a window")
-    parser.add_argument(
-        "--noisy-max", type=int, default=40, help="disturbed windows measured again at most"
-    )
-    parser.add_argument("--quick", action="store_true", help="one short window: does it work?")
-    arguments = parser.parse_args()
+    add_model_arguments(parser, [model.name for model in MODELS], seconds=1.0)
+    arguments = parse_model_arguments(parser)
     if tensorflow_version() is None:
         print("bench tensorflow: TensorFlow is not installed; run ./dev setup --peers")
         return 2
-    if arguments.quick:
-        arguments.rounds, arguments.seconds, arguments.noisy_max = 1, 0.05, 0
     make_report(arguments, measure, write)
     return 0
 

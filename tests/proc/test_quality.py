@@ -31,6 +31,10 @@ def test_models_reach_the_test_auc_published_for_frappe(program, tmp_path):
     expected = {f"{model} seed 1" for model in MODELS}
     if "deepfm" in MODELS:
         expected |= {"deepfm bf16 seed 1", "deepfm bf16 beside float32"}
+    if "fm" in MODELS:
+        expected |= {f"fm {protocol} seed 1" for protocol in ("grpc", "grpc++", "star_server_lite")}
+        expected |= {f"fm {protocol} in step seed 1" for protocol in ("grpc", "grpc++")}
+        expected |= {"fm in step seed 1", "fm star_server_lite in step seed 1"}
     assert {row["case"] for row in rows} == expected
     for row in rows:
         assert row["ours"] >= row["target"], row
@@ -41,7 +45,8 @@ def test_models_reach_the_test_auc_published_for_frappe(program, tmp_path):
 def test_without_the_data_it_says_so_and_only_ci_fails(tmp_path):
     script = tmp_path / "repository" / "bench" / "quality.py"
     script.parent.mkdir(parents=True)
-    script.write_text((ROOT / "bench" / "quality.py").read_text())
+    for name in ("quality.py", "common.py"):
+        (script.parent / name).write_text((ROOT / "bench" / name).read_text())
     for ci, code in (("", 0), ("true", 1)):
         done = subprocess.run([sys.executable, script], env=os.environ | {"CI": ci},
                               capture_output=True, text=True, timeout=60)  # fmt: skip
