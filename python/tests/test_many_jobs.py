@@ -1,0 +1,96 @@
+"""Many jobs on one cluster, one after the other: what they leave behind is nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from session_servers import PATIENCE_S, Processes, addresses
+
+import sidereal as sr
+from conftest import Data, planted, small_model
+from sidereal import v1
+
+JOBS = 250
+#: Jobs after which everything that is kept once is there.
+WARM = 50
+#: Bytes that a process may grow by in the other jobs: parts of the heap that are free and not given
+#: back. A job that left a variable of the model, or a session, would take more.
+GROWTH_MAX = 6 << 20
+
+
+def resident_bytes(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def held_by(pid: int) -> tuple[int, int]:
+    """(handles, threads) of a process."""
+    return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))
+
+
+def shared_files() -> int:
+    return sum(name.startswith("sidereal") for name in os.listdir("/dev/shm"))
+
+
+def train_a_model(cluster: sr.RemoteCluster, data: Data) -> None:
+    model = small_model()
+    assert model.fit(data, cluster=cluster, batch_size=64).steps > 0
+
+
+def run_a_session(target: str, number: int) -> None:
+    graph = v1.Graph()
+    with graph.as_default(), v1.device("/job:ps/task:0"):
+        v = v1.get_variable("v", initializer=[float(number)] * 1000)
+        bump = v.assign_add([1.0] * 1000)
+    with v1.Session(target, graph=graph) as session:
+        session.run(v.initializer)
+        session.run(bump)
+    v1.Session.reset(target)
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    made = Processes()
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server", "star_server_lite"])
+def test_jobs_leave_no_memory_handle_thread_or_file_behind(
+    processes: Processes, protocol: str
+) -> None:
+    spec = {"ps": addresses(2), "worker": addresses(1)}
+    for job, tasks in spec.items():
+        for task in range(len(tasks)):
+            processes.serve(spec, job, task, "--protocol", protocol)
+    cluster = sr.RemoteCluster(spec)
+    names = {os.getpid(): "the client"} | {one.pid: str(one.args) for one in processes.all}
+    data = planted(256)
+    target = f"grpc://{spec['worker'][0]}"
+
+    def jobs(count: int) -> None:
+        for number in range(count):
+            if number % 2 == 0:
+                train_a_model(cluster, data)
+            else:
+                run_a_session(target, number)
+
+    jobs(WARM)
+    before = {pid: (held_by(pid), resident_bytes(pid)) for pid in names}
+    files = shared_files()
+    jobs(JOBS - WARM)
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        # The end of a connection is seen by its other end a moment later.
+        late = {pid: held_by(pid) for pid in before if held_by(pid) > before[pid][0]}
+        if not late and shared_files() <= files:
+            break
+        assert time.monotonic() < deadline, (late, before, shared_files(), files)
+        time.sleep(0.05)
+    for pid, (_, bytes_before) in before.items():
+        grown = resident_bytes(pid) - bytes_before
+        assert grown < GROWTH_MAX, (names[pid], grown)
