@@ -128,7 +128,7 @@ void Step::Control::set_stop_signal(const StopSignal* stop) {
   for (auto& step : steps_) step->set_stop_signal(stop);
 }
 
-const std::string& Step::Control::waits_for() const { return running()->waits_for(); }
+std::string Step::Control::waits_for() const { return running()->waits_for(); }
 
 bool Step::Control::waits_for_message() const { return running()->waits_for_messages(); }
 

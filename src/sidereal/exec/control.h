@@ -47,7 +47,7 @@ class Step::Control {
   void set_root(Step* root);
   void set_stop_signal(const StopSignal* stop);
   /// Of the body that blocks.
-  [[nodiscard]] const std::string& waits_for() const;
+  [[nodiscard]] std::string waits_for() const;
   /// True when the body that blocks waits for a tensor or an answer.
   [[nodiscard]] bool waits_for_message() const;
   void set_trace(Trace* trace, int32_t track);

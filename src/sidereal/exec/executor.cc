@@ -70,6 +70,9 @@ tensor::DType KernelContext::output_dtype(int i) const {
 }
 
 ports::Rendezvous* KernelContext::rendezvous() const { return step_->rendezvous_; }
+bool KernelContext::is_told_of_arrivals() const {
+  return step_->rendezvous_tells_ && step_->parking_ != nullptr;
+}
 std::span<const ports::TensorSource> KernelContext::peers() const { return step_->root_->peers_; }
 
 uint64_t KernelContext::step_id() const { return step_->step_id_; }
@@ -358,8 +361,9 @@ void Step::set_workers(Workers* workers) {
   }
 }
 
-void Step::set_rendezvous(ports::Rendezvous* rendezvous) {
+void Step::set_rendezvous(ports::Rendezvous* rendezvous, bool tells) {
   rendezvous_ = rendezvous;
+  rendezvous_tells_ = tells;
   for (auto& control : controls_) {
     if (control != nullptr) control->set_rendezvous(rendezvous);
   }
@@ -390,6 +394,7 @@ void Step::begin_parking() {
   p.uses = bound_->needs()->uses();
   p.ready.clear();
   p.parked.clear();
+  p.messages.assign(p.missing.size(), Parking::Message::kNone);
   p.began_ns.assign(trace_ != nullptr ? p.missing.size() : 0, -1);
   p.next = 0;
   p.done = 0;
@@ -398,15 +403,23 @@ void Step::begin_parking() {
   p.has_news = p.may_begin_calls = false;
 }
 
-const std::string& Step::waits_for() const {
-  const size_t at = parking_ == nullptr ? pc_ : static_cast<size_t>(parking_->shown);
-  const bool in_body = at < controls_.size() && controls_[at] != nullptr;
-  if (parking_ != nullptr) {
-    static const std::string kNothing;
-    if (parking_->shown < 0) return kNothing;
-    return in_body ? controls_[at]->waits_for() : parking_->text;
+std::string Step::waits_for() const {
+  if (parking_ == nullptr) {
+    const bool in_body = pc_ < controls_.size() && controls_[pc_] != nullptr;
+    return waits_for_.empty() && in_body ? controls_[pc_]->waits_for() : waits_for_;
   }
-  return waits_for_.empty() && in_body ? controls_[at]->waits_for() : waits_for_;
+  const Parking& p = *parking_;
+  if (p.shown >= 0 && !p.shows_message) return shown_wait();
+  const auto awaited = std::find(p.messages.begin(), p.messages.end(), Parking::Message::kAwaited);
+  if (awaited == p.messages.end()) return p.shown < 0 ? "" : shown_wait();
+  return bound_->kernel(static_cast<size_t>(awaited - p.messages.begin()))->awaited(root_->peers_);
+}
+
+/// What the instruction that is shown waits for.
+std::string Step::shown_wait() const {
+  const auto at = static_cast<size_t>(parking_->shown);
+  const bool in_body = at < controls_.size() && controls_[at] != nullptr;
+  return in_body ? controls_[at]->waits_for() : parking_->text;
 }
 
 bool Step::waits_for_message(size_t index) const {
@@ -606,6 +619,12 @@ int Step::holders_to_expect(const Instruction& instruction, int32_t output,
 /// Puts an instruction that must wait aside. It is tried again in the next advance().
 void Step::park(size_t index) {
   Parking& p = *parking_;
+  if (rendezvous_tells_ && bound_->program().instructions[index].op == "Recv") {
+    Parking::Message& message = p.messages[index];
+    if (message == Parking::Message::kHere) return make_ready(static_cast<int32_t>(index));
+    message = Parking::Message::kAwaited;
+    return;
+  }
   p.parked.push_back(static_cast<int32_t>(index));
   const bool is_message = waits_for_message(index);
   if (p.shown >= 0 && (is_message || !p.shows_message)) return;
@@ -627,15 +646,38 @@ void Step::go_on_after(size_t index) {
   for (const int32_t reader : needs.readers(index)) {
     // Those from `next` on come in their turn.
     if (--p.missing[reader] > 0 || static_cast<size_t>(reader) >= p.next) continue;
-    p.ready.push_back(reader);
-    std::push_heap(p.ready.begin(), p.ready.end(), std::greater<>());
+    make_ready(reader);
   }
+}
+
+/// Has an instruction below `next` run before others that come after it.
+void Step::make_ready(int32_t index) {
+  std::vector<int32_t>& ready = parking_->ready;
+  ready.push_back(index);
+  std::push_heap(ready.begin(), ready.end(), std::greater<>());
+}
+
+void Step::arrived(const ports::RendezvousKey& key) {
+  if (parking_ == nullptr) return;
+  const int32_t index = key.step == step_id_ ? bound_->needs()->recv_of(key.edge) : -1;
+  // Of a body: whatever runs it looks.
+  if (index < 0 || !rendezvous_tells_) return look_again();
+  parking_->may_begin_calls = true;
+  Parking::Message& message = parking_->messages[index];
+  if (message == Parking::Message::kAwaited) make_ready(index);
+  message = Parking::Message::kHere;
 }
 
 /// Lets what waits look again.
 void Step::take_up_parked() {
   Parking& p = *parking_;
-  p.has_news = false;
+  if (std::exchange(p.has_news, false) && rendezvous_tells_) {
+    for (size_t i = 0; i < p.messages.size(); ++i) {
+      if (p.messages[i] != Parking::Message::kAwaited) continue;
+      p.messages[i] = Parking::Message::kNone;
+      p.parked.push_back(static_cast<int32_t>(i));
+    }
+  }
   p.ready.insert(p.ready.end(), p.parked.begin(), p.parked.end());
   std::make_heap(p.ready.begin(), p.ready.end(), std::greater<>());
   p.parked.clear();

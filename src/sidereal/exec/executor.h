@@ -90,7 +90,9 @@ class Step {
   void set_workers(Workers* workers);
 
   /// What Send and Recv go through, of bodies too; nullptr: none, then they fail. Borrowed.
-  void set_rendezvous(ports::Rendezvous* rendezvous);
+  /// `tells`: arrived() is called for all that comes, so that a Recv that waits is not tried again
+  /// before.
+  void set_rendezvous(ports::Rendezvous* rendezvous, bool tells = false);
   /// The devices that its Recv instructions, in bodies too, name by number. Borrowed until the step
   /// has ended.
   void set_peers(std::span<const ports::TensorSource> peers) { peers_ = peers; }
@@ -110,6 +112,8 @@ class Step {
   void look_again() {
     if (parking_ != nullptr) parking_->has_news = parking_->may_begin_calls = true;
   }
+  /// The same for what waits for the tensor group of `key`, which is here.
+  void arrived(const ports::RendezvousKey& key);
   /// As advance(), but stops where the step would first wait, whether or not the answer is there:
   /// it sends what can be sent without one and, for a program that calls, does nothing that depends
   /// on how fast peers are.
@@ -131,7 +135,7 @@ class Step {
   /// Of bodies too.
   [[nodiscard]] int calls_in_flight() const { return calls_in_flight_; }
   /// What a blocked step waits for other than answers: "queue 'q' (0 elements)"; "" for answers.
-  [[nodiscard]] const std::string& waits_for() const;
+  [[nodiscard]] std::string waits_for() const;
   /// True when a blocked step waits for tensors or answers alone, not for what steps share.
   [[nodiscard]] bool waits_for_messages() const;
 
@@ -161,6 +165,8 @@ class Step {
   void begin_parking();
   void note_step();
   void park(size_t index);
+  void make_ready(int32_t index);
+  [[nodiscard]] std::string shown_wait() const;
   void take_up_parked();
   void go_on_after(size_t index);
   void serve();
@@ -180,10 +186,13 @@ class Step {
     /// Below `next`, those that can run, as a heap: the first one first.
     std::vector<int32_t> ready;
     std::vector<int32_t> parked;
+    /// Of a Recv of the step itself whose rendezvous tells.
+    enum class Message : uint8_t { kNone, kAwaited, kHere };
+    std::vector<Message> messages;  ///< By instruction.
     std::vector<int64_t> began_ns;  ///< By instruction, of a traced step; -1: not yet.
     size_t next = 0;                ///< From here on nothing was tried.
     size_t done = 0;
-    bool has_news = false;  ///< What is parked is to look again.
+    bool has_news = false;  ///< What is parked or awaited is to look again.
     bool may_begin_calls = false;
     size_t to_start = 0;  ///< Of those that are no kCallWait.
     // The wait that is told of: rather one for what steps share than one for a message.
@@ -212,6 +221,7 @@ class Step {
   const StopSignal* stop_ = nullptr;
   Workers* workers_ = nullptr;
   ports::Rendezvous* rendezvous_ = nullptr;
+  bool rendezvous_tells_ = false;
   std::span<const ports::TensorSource> peers_;  // Of the outermost step.
   Trace* trace_ = nullptr;
   int32_t track_ = 0;

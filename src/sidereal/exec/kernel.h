@@ -65,6 +65,8 @@ class KernelContext {
   [[nodiscard]] ports::Rendezvous* rendezvous() const;
   /// The devices that Recv instructions name by number.
   [[nodiscard]] std::span<const ports::TensorSource> peers() const;
+  /// True when a Recv that waits is asked for awaited(), and not tried again before it can go on.
+  [[nodiscard]] bool is_told_of_arrivals() const;
   /// Number of the step, the same on every task that takes part in it.
   [[nodiscard]] uint64_t step_id() const;
 
@@ -125,6 +127,10 @@ class Kernel {
   /// Inputs come from a verified program, but shapes and values come from users and peers: what
   /// does not fit is kInvalidArgument or kOutOfRange.
   virtual Status run(KernelContext& context) = 0;
+  /// What a Recv that has waited in run() waits for: "tensor 'w:0' from DEVICE".
+  [[nodiscard]] virtual std::string awaited(std::span<const ports::TensorSource> /*peers*/) const {
+    return {};
+  }
 };
 
 /// What kernels may use of where they run; nullptr is what that place has not. Borrowed.

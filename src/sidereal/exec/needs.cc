@@ -49,6 +49,11 @@ Needs::Needs(const program::Program& program) : uses_(program.slots.size(), 0) {
     };
     read(one.inputs);
     if (one.call >= 0) calls_.push_back(static_cast<int32_t>(i));
+    if (one.op == "Recv") {
+      // Without the attribute there is no such kernel; two of one edge are a program's own fault.
+      if (const auto edge = ir::get_attr<int64_t>(one.attrs, "edge"); edge.ok())
+        recvs_.emplace(*edge, static_cast<int32_t>(i));
+    }
     if (one.kind == InstructionKind::kCallStart) {
       read(program.calls[one.call].feeds);
       start[one.call] = static_cast<int32_t>(i);

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "sidereal/program/program.h"
 
 namespace sidereal::exec {
@@ -38,6 +39,11 @@ class Needs {
   }
   /// The halves of calls, in order.
   [[nodiscard]] const std::vector<int32_t>& calls() const { return calls_; }
+  /// The Recv instruction of an edge; -1: there is none.
+  [[nodiscard]] int32_t recv_of(int64_t edge) const {
+    const auto found = recvs_.find(edge);
+    return found == recvs_.end() ? -1 : found->second;
+  }
   /// How many instructions are no kCallWait.
   [[nodiscard]] size_t started() const { return started_; }
 
@@ -59,6 +65,7 @@ class Needs {
   Lists slots_;
   Lists late_reads_;
   std::vector<int32_t> calls_;
+  absl::flat_hash_map<int64_t, int32_t> recvs_;
   size_t started_ = 0;
 };
 

@@ -31,7 +31,9 @@ class Arrivals final : public ports::Rendezvous {
   }
   Result<std::span<Tensor>> receive(const ports::RendezvousKey& key, const ports::TensorSource&,
                                     size_t) override {
+    ++tries;
     const auto found = here.find(key.edge);
+    if (found == here.end() && come_when_asked != nullptr) come_when_asked(key);
     if (found == here.end()) return std::span<Tensor>();
     received_ = {found->second};
     return std::span<Tensor>(received_);
@@ -39,6 +41,8 @@ class Arrivals final : public ports::Rendezvous {
 
   std::map<int64_t, Tensor> here;
   std::vector<int64_t> sent;
+  int tries = 0;
+  std::function<void(const ports::RendezvousKey&)> come_when_asked;
 
  private:
   ports::TensorGroup received_;
@@ -208,6 +212,49 @@ TEST_F(Parking, what_is_made_leaves_before_what_comes_is_there) {
   arrivals_.here[1] = vec({1, 2, 3});
   ASSERT_TRUE(run(step).ok());
   EXPECT_THAT(arrivals_.sent, testing::ElementsAre(3, 2));
+}
+
+TEST_F(Parking, what_is_told_of_arrivals_tries_what_has_come_alone) {
+  constexpr int64_t kCount = 50;
+  std::vector<Output> all;
+  for (int64_t edge = 0; edge < kCount; ++edge) all.push_back(recv(edge));
+  Step* const step = begin(all);
+  step->set_rendezvous(&arrivals_, true);
+  ASSERT_TRUE(run(step).ok());
+  EXPECT_EQ(step->waits_for(), "tensor 'x0' from /job:ps/replica:0/task:0/device:CPU:0");
+  EXPECT_TRUE(step->waits_for_messages());
+  for (int64_t edge = kCount - 1; edge >= 0; --edge) {
+    arrivals_.here[edge] = vec({1, 2, static_cast<float>(edge)});
+    step->arrived({.edge = edge, .step = step->id()});
+    const auto progress = run(step);
+    ASSERT_TRUE(progress.ok()) << progress.status();
+    ASSERT_EQ(*progress, edge > 0 ? Step::Progress::kBlocked : Step::Progress::kDone);
+  }
+  EXPECT_EQ(arrivals_.tries, 2 * kCount);
+  EXPECT_EQ(list(step->fetch(7)), (std::vector<float>{1, 2, 7}));
+}
+
+TEST_F(Parking, what_comes_while_it_is_asked_for_is_taken) {
+  const Output far = recv(3);
+  Step* const step = begin({far});
+  step->set_rendezvous(&arrivals_, true);
+  arrivals_.come_when_asked = [&](const ports::RendezvousKey& key) {
+    arrivals_.here[key.edge] = vec({1, 2, 3});
+    step->arrived(key);
+  };
+  ASSERT_EQ(*run(step), Step::Progress::kDone) << step->waits_for();
+}
+
+TEST_F(Parking, news_of_no_edge_have_all_that_waits_look_again) {
+  Step* const step = begin({recv(1), recv(2)});
+  step->set_rendezvous(&arrivals_, true);
+  ASSERT_TRUE(run(step).ok());
+  ASSERT_TRUE(run(step).ok());
+  EXPECT_EQ(arrivals_.tries, 2);
+  arrivals_.here = {{1, vec({1, 2, 3})}, {2, vec({1, 2, 3})}};
+  // Of no Recv that the program has.
+  step->arrived({.edge = 9, .step = step->id()});
+  EXPECT_EQ(*run(step), Step::Progress::kDone);
 }
 
 TEST_F(Parking, a_wait_in_a_body_holds_up_its_readers_alone) {

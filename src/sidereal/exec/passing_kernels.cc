@@ -62,12 +62,20 @@ class RecvKernel final : public Kernel {
     SR_ASSIGN_OR_RETURN(
         const std::span<Tensor> values,
         rendezvous->receive({.edge = edge_, .step = c.step_id()}, source, shapes_.size()));
-    if (values.empty()) return c.wait_for("{} from {}", what_, source.device);
+    if (values.empty()) {
+      // Text is made where it is not asked for later: each Recv of a step may come here.
+      return c.is_told_of_arrivals() ? c.wait_for("a tensor")
+                                     : c.wait_for("{}", awaited(c.peers()));
+    }
     for (size_t i = 0; i < shapes_.size(); ++i) {
       SR_RETURN_IF_ERROR(check(c, source, i, values[i]));
       c.set_output(static_cast<int>(i), std::move(values[i]));
     }
     return {};
+  }
+
+  [[nodiscard]] std::string awaited(std::span<const ports::TensorSource> peers) const override {
+    return fmt::format("{} from {}", what_, peers[static_cast<size_t>(peer_)].device);
   }
 
  private:

@@ -162,12 +162,14 @@ void StepState::arrived(const RendezvousKey& key, std::span<Tensor> values) {
   found->values.assign(std::make_move_iterator(values.begin()),
                        std::make_move_iterator(values.end()));
   found->about.is_here = true;
+  if (running()) step()->arrived(key);
 }
 
 void StepState::ended(const Peers::ReceiveRequest* receive_request, const Status& status) {
   std::erase_if(receive_requests_,
                 [receive_request](const auto& one) { return one.get() == receive_request; });
   if (failure_.ok()) failure_ = status;
+  if (running()) step()->look_again();
 }
 
 /// What comes of them does not matter any more.

@@ -529,7 +529,6 @@ void TaskLane::tell_step(uint64_t number, Tell tell) {
   const base::RefPtr<StepState> step = found->second;
   tell(step.get());
   stop_if_failed(step.get());
-  step->step()->look_again();
   wake(step);
 }
 
@@ -632,7 +631,7 @@ Status TaskLane::feed(ProgramCall* call, StepState* state, std::unique_ptr<Calli
   step->set_trace(state->trace.get(), 0, call->trace != 0 ? options_.name : std::string_view());
   state->trace_process = call->trace;
   step->set_workers(workers_.get());
-  step->set_rendezvous(state);
+  step->set_rendezvous(state, true);
   step->set_peers(*state->program()->peers);
   step->set_stop_signal(state->stop());
   step->begin(call->number);
