@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "sidereal/autodiff/internal/body_gradient.h"
@@ -9,6 +10,7 @@
 #include "sidereal/base/check.h"
 #include "sidereal/ir/control_ops.h"
 #include "sidereal/ir/function.h"
+#include "sidereal/ir/needed.h"
 #include "sidereal/ops/ops.h"
 
 namespace sidereal::autodiff {
@@ -179,14 +181,12 @@ class ReadCollector {
   /// kUnimplemented when `loss` depends on a variable through a function that takes its handle:
   /// gradients do not come out of there.
   Status check_functions(Output loss) const {
-    std::vector<bool> leads(graph_.size(), false);
-    leads[loss.node.value] = true;
-    for (int32_t i = loss.node.value; i >= 0; --i) {
-      if (!leads[i]) continue;
-      const Node& node = graph_.node(NodeId(i));
+    const std::vector<bool> leads =
+        ir::needed_for(graph_, std::span(&loss, 1), {}, ir::Edges::kData);
+    for (const Node& node : graph_.nodes()) {
+      if (!leads[node.id.value] || !ir::runs_functions(node.op)) continue;
       for (const Output& input : node.inputs) {
-        leads[input.node.value] = true;
-        if (!ir::runs_functions(node.op) || !wanted_.contains(input)) continue;
+        if (!wanted_.contains(input)) continue;
         return base::unimplemented(
             "{} '{}': its function reads the trainable variable '{}'; to train it, read it outside "
             "and let the function capture its value",

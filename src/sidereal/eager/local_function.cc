@@ -11,6 +11,7 @@
 #include "sidereal/exec/stop_signal.h"
 #include "sidereal/ir/builder.h"
 #include "sidereal/ir/function.h"
+#include "sidereal/ir/needed.h"
 #include "sidereal/kernels/prepared_matmul.h"
 #include "sidereal/kernels/thread.h"
 #include "sidereal/ops/ops.h"
@@ -89,15 +90,7 @@ class Tail {
 
   FunctionDef cut(const std::vector<Output>& wanted) {
     out_.graph.mutable_functions() = graph_.functions();
-    std::vector<bool> needed(graph_.size(), false);
-    for (const Output& output : wanted) needed[output.node.value] = true;
-    for (auto i = static_cast<int32_t>(graph_.size()) - 1; i >= first_; --i) {
-      if (!needed[i]) continue;
-      for (const Output& input : graph_.node(NodeId(i)).inputs) needed[input.node.value] = true;
-      for (const NodeId input : graph_.node(NodeId(i)).control_inputs) {
-        if (input.value >= first_) needed[input.value] = true;
-      }
-    }
+    const std::vector<bool> needed = ir::needed_for(graph_, wanted);
     // Placeholders first, so that every node follows its inputs.
     for (auto i = first_; i < static_cast<int32_t>(graph_.size()); ++i) {
       if (!needed[i]) continue;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "sidereal/ir/component_specs.h"
+#include "sidereal/ir/needed.h"
 #include "sidereal/ir/testing/ops.h"
 #include "sidereal/ir/verify.h"
 
@@ -141,6 +142,20 @@ TEST(ComponentSpecs, come_back_from_their_attributes) {
   const Result<std::vector<TensorSpec>> again = component_specs(component_attrs(specs));
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(*again, specs);
+}
+
+TEST_F(BuilderTest, what_is_needed_is_found_through_data_and_where_asked_for_through_order) {
+  const Output x = source({2}, "x");
+  const Output first = source({2}, "first");
+  const Output pair = builder_.add("Pair", {x, x}, {}, "pair");
+  const Output unused = source({2}, "unused");
+  graph_.mutable_node(pair.node).control_inputs = {first.node};
+  const std::vector<Output> wanted = {{pair.node, 1}};
+  EXPECT_EQ(needed_for(graph_, wanted), (std::vector<bool>{true, true, true, false}));
+  EXPECT_EQ(needed_for(graph_, wanted, {}, Edges::kData),
+            (std::vector<bool>{true, false, true, false}));
+  EXPECT_EQ(needed_for(graph_, {}, std::vector<NodeId>{unused.node}),
+            (std::vector<bool>{false, false, false, true}));
 }
 
 class VerifyTest : public BuilderTest {

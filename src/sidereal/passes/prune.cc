@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "sidereal/ir/function.h"
+#include "sidereal/ir/needed.h"
 #include "sidereal/passes/internal/rewrite.h"
 
 namespace sidereal::passes {
@@ -34,23 +35,11 @@ Status check_roots(const StepGraph& step) {
 
 Result<StepGraph> prune(const StepGraph& step) {
   SR_RETURN_IF_ERROR(check_roots(step));
-  std::vector<bool> needed(step.graph.size(), false);
-  for (const ir::Output& fetch : step.fetches) needed[fetch.node.value] = true;
-  for (const ir::NodeId target : step.targets) needed[target.value] = true;
-  // The inputs of a function stay, read or not: its callers give them.
-  for (const ir::Node& node : step.graph.nodes()) {
-    if (node.op == ir::kArgOp) needed[node.id.value] = true;
-  }
-  // Every node follows what it reads, so one walk from the end finds all.
-  for (size_t i = step.graph.size(); i-- > 0;) {
-    if (!needed[i]) continue;
-    const ir::Node& node = step.graph.nodes()[i];
-    for (const ir::Output& input : node.inputs) needed[input.node.value] = true;
-    for (const ir::NodeId control : node.control_inputs) needed[control.value] = true;
-  }
+  const std::vector<bool> needed = ir::needed_for(step.graph, step.fetches, step.targets);
   Rewriter rewriter(step.graph);
   for (const ir::Node& node : step.graph.nodes()) {
-    if (needed[node.id.value]) rewriter.copy(node);
+    // The inputs of a function stay, read or not: its callers give them.
+    if (needed[node.id.value] || node.op == ir::kArgOp) rewriter.copy(node);
   }
   return rewriter.finish(step);
 }

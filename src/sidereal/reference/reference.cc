@@ -1,5 +1,6 @@
 #include "sidereal/reference/reference.h"
 
+#include "sidereal/ir/needed.h"
 #include "sidereal/reference/value.h"
 
 namespace sidereal::reference {
@@ -7,19 +8,6 @@ namespace {
 
 using internal::Value;
 using ir::Node;
-
-std::vector<bool> mark_needed(const ir::Graph& graph, const Request& request) {
-  std::vector<bool> needed(graph.size(), false);
-  for (const ir::Output& o : request.fetches) needed[o.node.value] = true;
-  for (const ir::NodeId id : request.targets) needed[id.value] = true;
-  for (auto i = static_cast<int32_t>(graph.size()) - 1; i >= 0; --i) {
-    if (!needed[i]) continue;
-    const Node& node = graph.node(ir::NodeId(i));
-    for (const ir::Output& input : node.inputs) needed[input.node.value] = true;
-    for (const ir::NodeId id : node.control_inputs) needed[id.value] = true;
-  }
-  return needed;
-}
 
 /// The result must be what the schema's inference promised.
 Status check_outputs(const Node& node, const std::vector<Value>& outputs) {
@@ -33,9 +21,6 @@ Status check_outputs(const Node& node, const std::vector<Value>& outputs) {
   return {};
 }
 
-}  // namespace
-
-namespace {
 internal::Functions all_functions() {
   internal::Functions functions;
   internal::add_elementwise(&functions);
@@ -43,6 +28,7 @@ internal::Functions all_functions() {
   internal::add_tables(&functions);
   return functions;
 }
+
 }  // namespace
 
 bool knows(std::string_view op) {
@@ -52,7 +38,7 @@ bool knows(std::string_view op) {
 
 Result<std::vector<ir::Tensor>> evaluate(const ir::Graph& graph, const Request& request) {
   const internal::Functions functions = all_functions();
-  const std::vector<bool> needed = mark_needed(graph, request);
+  const std::vector<bool> needed = ir::needed_for(graph, request.fetches, request.targets);
   std::vector<std::vector<Value>> values(graph.size());
   for (const Node& node : graph.nodes()) {
     if (!needed[node.id.value]) continue;

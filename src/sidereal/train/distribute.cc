@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sidereal/ir/builder.h"
+#include "sidereal/ir/needed.h"
 #include "sidereal/ops/ops.h"
 
 namespace sidereal::train {
@@ -204,7 +205,7 @@ class Distributor {
       wanted.push_back(map(old));
     }
     const size_t count = out_.graph.size();
-    const std::vector<bool> needed = needed_for(out_.graph, wanted);
+    const std::vector<bool> needed = ir::needed_for(out_.graph, wanted);
     std::map<NodeId, NodeId> copies;
     for (size_t i = 0; i < count; ++i) {
       Node node = out_.graph.nodes()[i];

@@ -6,6 +6,7 @@
 
 #include "sidereal/autodiff/autodiff.h"
 #include "sidereal/base/hash.h"
+#include "sidereal/ir/needed.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/train/updates.h"
 
@@ -172,24 +173,13 @@ Result<std::vector<std::string>> Model::add_updates(ir::Output loss) {
   return out;
 }
 
-std::vector<bool> needed_for(const ir::Graph& graph, const std::vector<ir::Output>& outputs) {
-  std::vector<bool> needed(graph.size(), false);
-  for (const ir::Output& output : outputs) needed[output.node.value] = true;
-  // Every node follows what it reads, so one walk from the end finds all.
-  for (size_t i = graph.size(); i-- > 0;) {
-    if (!needed[i]) continue;
-    for (const ir::Output& input : graph.nodes()[i].inputs) needed[input.node.value] = true;
-  }
-  return needed;
-}
-
 Result<std::vector<std::string>> placeholders_of(const ir::Graph& graph,
                                                  const std::vector<std::string>& outputs) {
   std::vector<ir::Output> found;
   for (const std::string& output : outputs) {
     SR_ASSIGN_OR_RETURN(found.emplace_back(), graph.find_output(output));
   }
-  const std::vector<bool> needed = needed_for(graph, found);
+  const std::vector<bool> needed = ir::needed_for(graph, found);
   std::vector<std::string> out;
   for (size_t i = graph.size(); i-- > 0;) {
     const ir::Node& node = graph.nodes()[i];

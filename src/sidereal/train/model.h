@@ -55,8 +55,6 @@ struct CompiledModel {
   [[nodiscard]] const ModelVariable* find_variable(std::string_view name) const;
 };
 
-/// By node: whether one of `outputs` depends on it.
-std::vector<bool> needed_for(const ir::Graph& graph, const std::vector<ir::Output>& outputs);
 /// The placeholders that some outputs of `graph` depend on. kNotFound for one that is not there.
 Result<std::vector<std::string>> placeholders_of(const ir::Graph& graph,
                                                  const std::vector<std::string>& outputs);
