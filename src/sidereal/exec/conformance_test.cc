@@ -626,7 +626,7 @@ std::vector<std::string> bytes_of_step(RandomModel& model, const reference::Valu
                                        bool fuse, std::set<std::string>* ran) {
   Maker& m = model.m;
   std::vector<std::string> out;
-  const auto step = compile_for_test(m.graph, model.fetches, m.targets, fuse);
+  const auto step = compile_for_test(m.graph, model.fetches, m.targets, passes_of(fuse));
   EXPECT_TRUE(step.ok()) << step.status();
   if (!step.ok()) return out;
   BufferPool pool(1 << 20);
@@ -696,8 +696,8 @@ TEST(Fused, broadcasts_at_run_time_as_its_ops_would) {
   const Output sum = ops::add(b, ops::mul(b, x, s), ops::sigmoid(b, y));
   const Output z = ops::maximum(b, ops::sub(b, sum, ops::square(b, ops::neg(b, y))), s);
   Dice dice(5);
-  const auto fused = compile_for_test(graph, {z}, {}, true);
-  const auto plain = compile_for_test(graph, {z}, {}, false);
+  const auto fused = compile_for_test(graph, {z}, {}, passes_of(true));
+  const auto plain = compile_for_test(graph, {z}, {}, passes_of(false));
   ASSERT_TRUE(fused.ok() && plain.ok()) << fused.status() << plain.status();
   EXPECT_EQ(fused->instructions.size(), 1U);
   EXPECT_EQ(plain->instructions.size(), 7U);
@@ -730,8 +730,8 @@ TEST(Fused, layers_are_what_their_ops_make) {
     const Output bias = ops::placeholder(b, "bias", dtype, {-1});
     Output y = ops::bias_add(b, ops::mat_mul(b, x, w, ta, tb), bias);
     if (dice.chance(50)) y = ops::relu(b, y);
-    const auto fused = compile_for_test(graph, {y}, {}, true);
-    const auto plain = compile_for_test(graph, {y}, {}, false);
+    const auto fused = compile_for_test(graph, {y}, {}, passes_of(true));
+    const auto plain = compile_for_test(graph, {y}, {}, passes_of(false));
     ASSERT_TRUE(fused.ok() && plain.ok()) << fused.status() << plain.status();
     EXPECT_EQ(ops_of(*fused), std::set<std::string>{"FusedMatMul"});
     EXPECT_EQ(result_of(*fused, feeds), result_of(*plain, feeds)) << i;
@@ -743,7 +743,7 @@ TEST(Dropout, drops_its_share_scales_the_rest_and_repeats_itself) {
   Builder b(&graph, &test_registry());
   const Output x = ops::placeholder(b, "x", DType::kFloat32, {-1});
   const Output y = ops::dropout(b, x, 0.25, 7, true);
-  const auto step = compile_for_test(graph, {y}, {});
+  const auto step = compile_for_test(graph, {y});
   ASSERT_TRUE(step.ok()) << step.status();
   const auto bound = BoundProgram::bind(*step, all_kernels(), {});
   ASSERT_TRUE(bound.ok()) << bound.status();

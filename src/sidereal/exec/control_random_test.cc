@@ -14,7 +14,7 @@ using ir::Tensor;
 std::vector<Tensor> run(const ControlModel& made, const reference::Values& feeds) {
   const Status verified = ir::verify(made.graph, test_registry());
   EXPECT_TRUE(verified.ok()) << base::message_of(verified);
-  const auto step = compile_for_test(made.graph, made.fetches, {});
+  const auto step = compile_for_test(made.graph, made.fetches);
   EXPECT_TRUE(step.ok()) << base::message_of(step.status());
   if (!step.ok()) return {};
   auto decoded = program::decode(program::encode(*step));

@@ -54,7 +54,7 @@ class ControlTest : public testing::Test {
 
   Status build(const Outputs& fetches) {
     SR_RETURN_IF_ERROR(b_.status());
-    SR_ASSIGN_OR_RETURN(const program::Program made, compile_for_test(graph_, fetches, {}));
+    SR_ASSIGN_OR_RETURN(const program::Program made, compile_for_test(graph_, fetches));
     SR_ASSIGN_OR_RETURN(program::Program program, program::decode(program::encode(made)));
     SR_ASSIGN_OR_RETURN(bound_, BoundProgram::bind(std::move(program), all_kernels(), {}));
     step_ = std::make_unique<Step>(bound_.get(), &pool_, nullptr);

@@ -21,7 +21,7 @@ const std::vector<std::string> kDevices = {"/job:ps/task:0", "/job:ps/task:1",
                                            "/job:worker/task:0"};
 
 std::vector<Tensor> run(const ControlModel& model, const reference::Values& feeds, bool fuse) {
-  const auto step = compile_for_test(model.graph, model.fetches, {}, fuse);
+  const auto step = compile_for_test(model.graph, model.fetches, {}, passes_of(fuse));
   EXPECT_TRUE(step.ok()) << step.status();
   if (!step.ok()) return {};
   BufferPool pool(size_t{1} << 30);
@@ -123,7 +123,7 @@ TEST(Devices, NotesAreForThePlanAndNotForPrograms) {
   const auto plan = passes::run_passes(graph, {y}, {}, test_registry());
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_TRUE(plan->graph.find("y")->attrs.contains("_class"));
-  const auto step = compile_for_test(graph, {y}, {});
+  const auto step = compile_for_test(graph, {y});
   ASSERT_TRUE(step.ok()) << step.status();
   ASSERT_EQ(step->instructions.size(), 1U);
   EXPECT_TRUE(step->instructions[0].attrs.empty());

@@ -125,7 +125,7 @@ Output pieces(Maker& m) {
 class Runner {
  public:
   Runner(Maker& m, const std::vector<Output>& fetches) {
-    auto step = compile_for_test(m.graph, fetches, {});
+    auto step = compile_for_test(m.graph, fetches);
     EXPECT_TRUE(step.ok()) << step.status();
     program_ = *std::move(step);
     auto bound = BoundProgram::bind(program_, all_kernels(), {});

@@ -187,7 +187,7 @@ TEST(LookupLayout, an_index_outside_its_table_is_named) {
   const Output dense = ops::placeholder(b, "dense", DType::kFloat32, {-1, 2});
   const Output rows = b.add("Gather", {t, i}, {{"axis", int64_t{0}}});
   const Output z = ops::concat(b, {dense, rows}, 1, "z");
-  const auto step = compile_for_test(graph, {z}, {});
+  const auto step = compile_for_test(graph, {z});
   ASSERT_TRUE(step.ok()) << step.status();
   EXPECT_EQ(ops_of(*step), std::set<std::string>{"GatherConcat"});
   const auto bound = BoundProgram::bind(*step, all_kernels(), {});

@@ -134,7 +134,7 @@ TEST(MixedPrecision, multiplies_stacks_of_bfloat16_as_float32_would_their_values
       const Output wide =
           ops::mat_mul(b, ops::cast(b, x, DType::kFloat32), ops::cast(b, y, DType::kFloat32));
       const Output z = ops::cast(b, b.add("MatMul", {x, y}, {{"out_type", out}}), DType::kFloat32);
-      const auto step = compile_for_test(graph, {z, wide}, {});
+      const auto step = compile_for_test(graph, {z, wide});
       ASSERT_TRUE(step.ok()) << step.status();
       BufferPool pool(1 << 20);
       const auto bound = BoundProgram::bind(*step, all_kernels(), {});

@@ -102,7 +102,7 @@ TEST(Trace, TellsEveryInstructionOnceWithItsBytesAndShapes) {
   const Output w = ops::placeholder(b, "w", DType::kFloat32, {3, 5});
   const Output y = b.add("Softmax", {b.add("MatMul", {x, w}, {}, "product")}, {}, "y");
   ASSERT_TRUE(b.status().ok());
-  auto made = compile_for_test(graph, {y}, {}, false);
+  auto made = compile_for_test(graph, {y}, {}, passes_of(false));
   ASSERT_TRUE(made.ok());
   auto bound = BoundProgram::bind(*made, all_kernels(), {});
   ASSERT_TRUE(bound.ok());
@@ -199,7 +199,7 @@ TEST(Trace, ShowsBodiesInsideOfTheirLoop) {
   const Output start = ops::placeholder(b, "start", DType::kInt32, {});
   const Output out{ops::while_loop(b, condition, step_body, {start}, {}, -1, "loop"), 0};
   ASSERT_TRUE(b.status().ok()) << base::message_of(b.status());
-  auto made = compile_for_test(graph, {out}, {});
+  auto made = compile_for_test(graph, {out});
   ASSERT_TRUE(made.ok());
   auto bound = BoundProgram::bind(*made, all_kernels(), {});
   ASSERT_TRUE(bound.ok());

@@ -27,9 +27,8 @@ Steps::~Steps() = default;
 // --- The whole graph.
 
 Status WholeGraph::make(const ControlModel& model) {
-  SR_ASSIGN_OR_RETURN(program::Program made,
-                      compile_for_test(model.graph, model.fetches, model.targets,
-                                       passes::PassOptions{.fuse = false}));
+  SR_ASSIGN_OR_RETURN(program::Program made, compile_for_test(model.graph, model.fetches,
+                                                              model.targets, passes_of(false)));
   SR_ASSIGN_OR_RETURN(bound_,
                       BoundProgram::bind(std::move(made), all_kernels(), {.resources = &manager_}));
   step_ = std::make_unique<Step>(bound_.get(), &pool_, nullptr);

@@ -118,16 +118,11 @@ Tensor variable_of(const resources::Manager& manager, const std::string& name) {
   return value.ok() ? *value : Tensor();
 }
 
-Result<program::Program> compile_for_test(const ir::Graph& graph,
-                                          const std::vector<ir::Output>& fetches,
-                                          const std::vector<ir::NodeId>& targets, bool fuse) {
-  passes::PassOptions options = {.fuse = fuse};
-  if (fuse) {
-    options.evaluate = [](const ir::Node& node, const std::vector<Tensor>& inputs) {
-      return run_one_op(node, inputs, all_kernels());
-    };
-  }
-  return compile_for_test(graph, fetches, targets, options);
+passes::PassOptions passes_of(bool fuse) {
+  if (!fuse) return {.fuse = false};
+  return {.evaluate = [](const ir::Node& node, const std::vector<Tensor>& inputs) {
+    return run_one_op(node, inputs, all_kernels());
+  }};
 }
 
 Result<program::Program> compile_for_test(const ir::Graph& graph,

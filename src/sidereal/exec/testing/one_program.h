@@ -76,14 +76,14 @@ class NotedExchange final : public ports::Exchange {
   std::function<void()> on_yield;
 };
 
+/// Passes; with `fuse` those that make one node of several and fold constants too.
+passes::PassOptions passes_of(bool fuse);
+
 /// A graph with its fetches and targets as one program, whatever devices its nodes ask for.
 Result<program::Program> compile_for_test(const ir::Graph& graph,
                                           const std::vector<ir::Output>& fetches,
-                                          const std::vector<ir::NodeId>& targets, bool fuse = true);
-Result<program::Program> compile_for_test(const ir::Graph& graph,
-                                          const std::vector<ir::Output>& fetches,
-                                          const std::vector<ir::NodeId>& targets,
-                                          const passes::PassOptions& options);
+                                          const std::vector<ir::NodeId>& targets = {},
+                                          const passes::PassOptions& options = passes_of(true));
 
 /// Feeds `step` by name and runs it, which must need nobody.
 Result<std::vector<tensor::Tensor>> run_step(Step* step, const program::Program& program,
