@@ -3,8 +3,11 @@
 // One iteration is one call on one batch; items are rows, ids or elements.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "sidereal/kernels/elementwise.h"
@@ -168,26 +171,43 @@ BENCHMARK(gather_and_sum_parts)
     ->Args({1, 0})
     ->Args({1, 1});
 
-void adagrad_dense(benchmark::State& state) {
+// The rule of number `rule` of the table, of n weights, which are one array or rows of 16 of a
+// table.
+void update_weights(benchmark::State& state) {
   prepare_thread();
-  const int64_t n = state.range(0);
-  std::vector<float> w = values(n, 1);
-  std::vector<float> slot(n, 0.1F);
+  const UpdateRule rule = UpdateRule::of(all_rules()[state.range(0)]->name, {});
+  const bool of_rows = state.range(1) != 0;
+  const int64_t n = state.range(2);
+  constexpr int64_t kDim = 16;
   const std::vector<float> grad = values(n, 2);
-  const UpdateRule rule = UpdateRule::of("adagrad");
+  std::vector<float> table(rule.row_floats(kDim) * (n / kDim));
+  for (float& value : table) value = 0.1F;
   DenseUpdate<float> update;
-  update.w_in = w.data();
-  update.w_out = w.data();
-  update.slots[0] = slot.data();
+  update.w_in = update.w_out = table.data();
+  for (int i = 0; i < rule.num_slots(); ++i) update.slots[i] = table.data() + (i + 1) * n;
   update.grad = grad.data();
   update.n = n;
+  update.row = kDim;
+  const RuleArrays<float> rows = arrays_of_rows(rule, table.data(), rule.row_floats(kDim), kDim);
+  std::vector<int64_t> order(n / kDim);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937_64(3));
+  const RuleStep step = {.rule = &rule, .step = 3, .learning_rate = 1e-4};
   for (auto _ : state) {
-    apply_dense({.rule = &rule, .step = 1, .learning_rate = 1e-4}, update);
+    if (of_rows) {
+      apply_rows<float>(step, rows, order, {.data = grad.data()}, kDim);
+    } else {
+      apply_dense(step, update);
+    }
     benchmark::ClobberMemory();
   }
+  state.SetLabel(std::string(rule.rule().name));
   state.SetItemsProcessed(state.iterations() * n);
 }
-BENCHMARK(adagrad_dense)->Arg(416 * 400)->Arg(10'000'000);
+BENCHMARK(update_weights)
+    ->ArgNames({"rule", "rows", "n"})
+    ->ArgsProduct({benchmark::CreateDenseRange(0, 15, 1), {0, 1}, {400 * 416}})
+    ->Args({2, 0, 10'000'000});
 
 void map_elements(benchmark::State& state) {
   prepare_thread();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -33,12 +34,17 @@ constexpr int64_t kSums = 8;
 /// Calls body(formula) with the formula of the step.
 template <class T, class Body>
 void with_formula(const RuleStep& step, bool is_rows, Body body) {
+  const auto checked = [&](auto formula) {
+    SR_CHECK(decltype(formula)::kSlots + decltype(formula)::kRowSlots == step.rule->num_slots(),
+             "the formula of {} has other slots than its row", step.rule->rule().name);
+    body(formula);
+  };
   internal::Rules::visit(&step.rule->rule(), [&]<class Row>() {
-    Row::template with<T>(step, is_rows, [&](auto formula) {
-      SR_CHECK(decltype(formula)::kSlots + decltype(formula)::kRowSlots == step.rule->num_slots(),
-               "the formula of {} has other slots than its row", step.rule->rule().name);
-      body(formula);
-    });
+    if constexpr (requires { Row::template with<T>(step, is_rows, checked); }) {
+      Row::template with<T>(step, is_rows, checked);
+    } else {
+      checked(typename Row::template Formula<T>(step));
+    }
   });
 }
 
@@ -49,11 +55,11 @@ struct Decay {
   static Decay of(const RuleStep& step, const F& /*formula*/) {
     const UpdateRule& rule = *step.rule;
     Decay out;
-    if (!F::kDecays) out.keep = static_cast<T>(1.0 - step.learning_rate * rule["weight_decay"]);
+    if (!F::kDecays) out.lost = static_cast<T>(step.learning_rate * rule["weight_decay"]);
     out.penalty = static_cast<T>(rule["l2_penalty"]);
     return out;
   }
-  T keep = 1;
+  T lost = 0;  ///< Of a weight. Rounded, what is kept would be wrong by more, at each step again.
   T penalty = 0;
 };
 
@@ -73,7 +79,7 @@ inline void update_elements(const F& formula, const Decay<T>& decay, const Block
   for (int64_t j = 0; j < n; ++j) {
     const T before = a.w_in[j];
     const T g = a.grad[j] + decay.penalty * before;
-    T w = before * decay.keep;
+    T w = before - decay.lost * before;
     [[maybe_unused]] std::array<T, kRuleSlotsMax> s = {a.slots[kSlot][j]...};
     formula(g, w, s[kSlot]...);
     a.w_out[j] = w;
@@ -81,25 +87,28 @@ inline void update_elements(const F& formula, const Decay<T>& decay, const Block
   }
 }
 
+/// The squares of element j are added to sum j % kSums.
 template <class F, class T, size_t... kSlot>
 RuleNorms measure_elements(const F& formula, const Decay<T>& decay, const Block<T>& a, int64_t n,
                            std::index_sequence<kSlot...> /*slots*/) {
   std::array<double, kSums> first = {};
   std::array<double, kSums> second = {};
-  for (int64_t j = 0; j < n; ++j) {
-    const T w = a.w_in[j];
-    const T g = a.grad[j] + decay.penalty * w;
-    const internal::Measured<T> found = formula.measure(g, w, a.slots[kSlot][j]...);
-    const auto at = static_cast<size_t>(j % kSums);
-    first[at] += static_cast<double>(found.first) * static_cast<double>(found.first);
-    second[at] += static_cast<double>(found.second) * static_cast<double>(found.second);
-  }
-  RuleNorms norms;
-  for (size_t i = 0; i < kSums; ++i) {
-    norms.first += first[i];
-    norms.second += second[i];
-  }
-  return norms;
+  const auto add = [&](int64_t begin, int64_t count) {
+    SR_ROW_LOOP
+    for (int64_t k = 0; k < count; ++k) {
+      const int64_t j = begin + k;
+      const T w = a.w_in[j];
+      const T g = a.grad[j] + decay.penalty * w;
+      const internal::Measured<T> found = formula.measure(g, w, a.slots[kSlot][j]...);
+      first[k] += static_cast<double>(found.first) * static_cast<double>(found.first);
+      second[k] += static_cast<double>(found.second) * static_cast<double>(found.second);
+    }
+  };
+  int64_t begin = 0;
+  for (; begin + kSums <= n; begin += kSums) add(begin, kSums);
+  add(begin, n - begin);
+  return {std::accumulate(first.begin(), first.end(), 0.0),
+          std::accumulate(second.begin(), second.end(), 0.0)};
 }
 
 /// Updates a block that has its norms and slots of rows for itself: a row.
@@ -255,10 +264,7 @@ void apply_dense(const RuleStep& step, const DenseUpdate<T>& u) {
   RuleNorms norms;
   if (step.rule->rule().uses_norms) {
     for (int64_t begin = 0; begin < u.n; begin += kNormPart) {
-      const RuleNorms some =
-          measure_dense(step, u.part(*step.rule, begin, std::min(kNormPart, u.n - begin)));
-      norms.first += some.first;
-      norms.second += some.second;
+      norms += measure_dense(step, u.part(*step.rule, begin, std::min(kNormPart, u.n - begin)));
     }
   }
   apply_dense(step, u, norms);

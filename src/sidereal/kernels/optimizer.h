@@ -82,6 +82,11 @@ struct DenseUpdate {
 
 /// Sums of squares of what a rule with norms measures.
 struct RuleNorms {
+  RuleNorms& operator+=(const RuleNorms& more) {
+    first += more.first;
+    second += more.second;
+    return *this;
+  }
   double first = 0;
   double second = 0;
 };
@@ -90,7 +95,8 @@ struct RuleNorms {
 /// the result does not depend on threads.
 inline constexpr int64_t kNormPart = 16384;
 
-/// For rules that use norms, once before apply_dense() and for each kNormPart of the weights.
+/// For rules that use norms, before apply_dense() and for each kNormPart of the weights; changes
+/// nothing.
 template <class T>
 RuleNorms measure_dense(const RuleStep& step, const DenseUpdate<T>& update);
 

@@ -73,8 +73,8 @@ struct Rule {
   ConstList<RuleParameter, kRuleParametersMax> parameters;
   ConstList<RuleSlot, kRuleSlotsMax> slots;
   bool uses_step = false;  ///< The result depends on the number of the step.
-  /// It needs norms: in a dense update those of the whole variable, in an update of rows those of
-  /// each row alone, so that the result does not depend on how a table is split.
+  /// It needs norms: in a dense update those of the whole variable, of all its parts together, in
+  /// an update of rows those of each row alone: so that nothing depends on how it is split.
   bool uses_norms = false;
 };
 

@@ -28,18 +28,13 @@ struct Adagrad {
   struct Formula : FormulaOf<T> {
     static constexpr int kSlots = 1;
     static constexpr bool kUsual = true;
-    explicit Formula(const RuleStep& s)
-        : rate(static_cast<T>(s.learning_rate)), epsilon(of<T>(s, "epsilon")) {}
+    explicit Formula(const RuleStep& s) : rate(rate_of<T>(s)), epsilon(of<T>(s, "epsilon")) {}
     void operator()(T g, T& w, T& a) const {
       a += g * g;
       w -= rate * g / (std::sqrt(a) + epsilon);
     }
     T rate, epsilon;
   };
-  template <class T, class Body>
-  static void with(const RuleStep& s, bool /*is_rows*/, Body body) {
-    body(Formula<T>(s));
-  }
 };
 
 struct RowWiseAdagrad {
@@ -58,8 +53,7 @@ struct RowWiseAdagrad {
   struct Formula : FormulaOf<T> {
     static constexpr int kRowSlots = 1;
     static constexpr bool kNorms = true;  // Of its row, in dense updates too.
-    explicit Formula(const RuleStep& s)
-        : rate(static_cast<T>(s.learning_rate)), epsilon(of<T>(s, "epsilon")) {}
+    explicit Formula(const RuleStep& s) : rate(rate_of<T>(s)), epsilon(of<T>(s, "epsilon")) {}
     Measured<T> measure(T g, T /*w*/) const { return {g, T(0)}; }
     auto scaled(const RuleNorms& norms, int64_t n, T& a) const {
       a += static_cast<T>(norms.first / static_cast<double>(n));
@@ -68,10 +62,6 @@ struct RowWiseAdagrad {
     }
     T rate, epsilon;
   };
-  template <class T, class Body>
-  static void with(const RuleStep& s, bool /*is_rows*/, Body body) {
-    body(Formula<T>(s));
-  }
 };
 
 struct AdagradDecay {
@@ -96,7 +86,7 @@ struct AdagradDecay {
     static constexpr int kSlots = 1;
     static constexpr int kRowSlots = 1;
     explicit Formula(const RuleStep& s)
-        : rate(static_cast<T>(s.learning_rate)),
+        : rate(rate_of<T>(s)),
           due(static_cast<T>(std::floor((s.step - 1) / of<double>(s, "accumulator_decay_step")))),
           keep(of<T>(s, "accumulator_decay_rate")),
           base(of<T>(s, "initial_accumulator_value")) {}
@@ -113,10 +103,6 @@ struct AdagradDecay {
     }
     T rate, due, keep, base;
   };
-  template <class T, class Body>
-  static void with(const RuleStep& s, bool /*is_rows*/, Body body) {
-    body(Formula<T>(s));
-  }
 };
 
 struct Adadelta {
@@ -134,22 +120,17 @@ struct Adadelta {
   struct Formula : FormulaOf<T> {
     static constexpr int kSlots = 2;
     explicit Formula(const RuleStep& s)
-        : rate(static_cast<T>(s.learning_rate)),
-          rho(of<T>(s, "rho")),
-          rest(rest_of<T>(s, "rho")),
-          epsilon(of<T>(s, "epsilon")) {}
+        : rate(rate_of<T>(s)), mean(s, "rho"), epsilon(of<T>(s, "epsilon")) {}
     void operator()(T g, T& w, T& a, T& d) const {
-      a = rho * a + rest * (g * g);
+      a = mean(a, g * g);
       const T u = std::sqrt(d + epsilon) / std::sqrt(a + epsilon) * g;
-      d = rho * d + rest * (u * u);
+      d = mean(d, u * u);
       w -= rate * u;
     }
-    T rate, rho, rest, epsilon;
+    T rate;
+    Mean<T> mean;
+    T epsilon;
   };
-  template <class T, class Body>
-  static void with(const RuleStep& s, bool /*is_rows*/, Body body) {
-    body(Formula<T>(s));
-  }
 };
 
 struct RmsProp {
@@ -177,20 +158,19 @@ struct RmsProp {
   struct Formula : FormulaOf<T> {
     static constexpr int kSlots = 1 + (kCentered ? 1 : 0) + (kMomentum ? 1 : 0);
     explicit Formula(const RuleStep& s)
-        : rate(static_cast<T>(s.learning_rate)),
-          rho(of<T>(s, "rho")),
-          rest(rest_of<T>(s, "rho")),
+        : rate(rate_of<T>(s)),
+          mean(s, "rho"),
           momentum(of<T>(s, "momentum")),
           epsilon(of<T>(s, "epsilon")),
           inside(of<T>(s, "epsilon_inside")) {}
     template <class... Slots>
     void operator()(T g, T& w, T& a, Slots&... more) const {
       [[maybe_unused]] const auto others = std::tie(more...);
-      a = rho * a + rest * (g * g);
+      a = mean(a, g * g);
       T v = a;
       if constexpr (kCentered) {
         T& b = std::get<0>(others);
-        b = rho * b + rest * g;
+        b = mean(b, g);
         v -= b * b;
         v = v < T(0) ? T(0) : v;
       }
@@ -202,7 +182,9 @@ struct RmsProp {
       }
       w -= u;
     }
-    T rate, rho, rest, momentum, epsilon, inside;
+    T rate;
+    Mean<T> mean;
+    T momentum, epsilon, inside;
   };
   template <class T, class Body>
   static void with(const RuleStep& s, bool /*is_rows*/, Body body) {

@@ -20,15 +20,20 @@ inline constexpr RuleParameter kAmsgrad = {"amsgrad", 0, Range::kFlag,
 template <class T>
 struct Moments {
   explicit Moments(const RuleStep& s)
-      : beta_1(of<T>(s, "beta_1")),
-        rest_1(rest_of<T>(s, "beta_1")),
-        beta_2(of<T>(s, "beta_2")),
-        rest_2(rest_of<T>(s, "beta_2")),
-        epsilon(of<T>(s, "epsilon")) {}
-  void first(T g, T& m) const { m = beta_1 * m + rest_1 * g; }
-  void second(T g, T& v) const { v = beta_2 * v + rest_2 * g * g; }
-  T beta_1, rest_1, beta_2, rest_2, epsilon;
+      : first(s, "beta_1"), second(s, "beta_2"), epsilon(of<T>(s, "epsilon")) {}
+  void add(T g, T& m, T& v) const {
+    m = first(m, g);
+    v = second(v, g * g);
+  }
+  Mean<T> first, second;
+  T epsilon;
 };
+
+/// 1 / sqrt(1 - beta_2^t): what corrects the root of the second moment.
+template <class T>
+T root_of(const RuleStep& s) {
+  return static_cast<T>(1.0 / std::sqrt(correction(s, "beta_2")));
+}
 
 struct Adam {
   static constexpr Rule kRow = {
@@ -47,14 +52,14 @@ struct Adam {
     static constexpr int kSlots = 2;
     static constexpr bool kUsual = true;
     explicit Formula(const RuleStep& s)
-        : moments(s),
-          rate(static_cast<T>(s.learning_rate / correction(s, "beta_1"))),
-          root(static_cast<T>(1.0 / std::sqrt(correction(s, "beta_2")))) {}
+        : Formula(s, s.learning_rate / correction(s, "beta_1"), root_of<T>(s)) {}
+    Formula(const RuleStep& s, double rate, T root)
+        : moments(s), rate(static_cast<T>(rate)), root(root) {}
     void operator()(T g, T& w, T& m, T& v) const {
-      moments.first(g, m);
-      moments.second(g, v);
-      w -= rate * m / (std::sqrt(v) * root + moments.epsilon);
+      moments.add(g, m, v);
+      step(w, m, v);
     }
+    void step(T& w, T m, T v) const { w -= rate * m / (std::sqrt(v) * root + moments.epsilon); }
     Moments<T> moments;
     T rate, root;
   };
@@ -64,10 +69,9 @@ struct Adam {
     static constexpr bool kUsual = false;
     using Formula<T>::Formula;
     void operator()(T g, T& w, T& m, T& v, T& largest) const {
-      this->moments.first(g, m);
-      this->moments.second(g, v);
+      this->moments.add(g, m, v);
       largest = largest < v ? v : largest;
-      w -= this->rate * m / (std::sqrt(largest) * this->root + this->moments.epsilon);
+      this->step(w, m, largest);
     }
   };
   template <class T, class Body>
@@ -109,27 +113,12 @@ struct AdamAsync {
       .slots = {{"m"}, {"v"}},
       .uses_step = true};
   template <class T>
-  struct Formula : FormulaOf<T> {
-    static constexpr int kSlots = 2;
-    explicit Formula(const RuleStep& s)
-        : moments(s),
-          rate(static_cast<T>(s.learning_rate * std::sqrt(correction(s, "beta_2")) /
-                              correction(s, "beta_1"))) {}
-    void operator()(T g, T& w, T& m, T& v) const {
-      moments.first(g, m);
-      moments.second(g, v);
-      w -= rate * m / (std::sqrt(v) + moments.epsilon);
-    }
-    Moments<T> moments;
-    T rate;
-  };
-  template <class T>
   struct RmsPropOfRows : FormulaOf<T> {
     static constexpr int kSlots = 2;
-    explicit RmsPropOfRows(const RuleStep& s) : moments(s), rate(static_cast<T>(s.learning_rate)) {}
+    explicit RmsPropOfRows(const RuleStep& s) : moments(s), rate(rate_of<T>(s)) {}
     void operator()(T g, T& w, T& m, T& v) const {
-      moments.second(g, v);
-      m = moments.beta_1 * m + rate * g / std::sqrt(v + moments.epsilon);
+      v = moments.second(v, g * g);
+      m = moments.first.keep * m + rate * g / std::sqrt(v + moments.epsilon);
       w -= m;
     }
     Moments<T> moments;
@@ -138,7 +127,9 @@ struct AdamAsync {
   template <class T, class Body>
   static void with(const RuleStep& s, bool is_rows, Body body) {
     if (is_rows && is_set(s, "apply_sparse_rmsprop")) return body(RmsPropOfRows<T>(s));
-    return body(Formula<T>(s));
+    const double rate =
+        s.learning_rate * std::sqrt(correction(s, "beta_2")) / correction(s, "beta_1");
+    return body(Adam::Formula<T>(s, rate, T(1)));
   }
 };
 
@@ -160,19 +151,15 @@ struct Adamax {
     explicit Formula(const RuleStep& s)
         : moments(s), rate(static_cast<T>(s.learning_rate / correction(s, "beta_1"))) {}
     void operator()(T g, T& w, T& m, T& v) const {
-      moments.first(g, m);
+      m = moments.first(m, g);
       const T now = std::fabs(g) + moments.epsilon;
-      const T before = moments.beta_2 * v;
+      const T before = moments.second.keep * v;
       v = before < now ? now : before;
       w -= rate * m / v;
     }
     Moments<T> moments;
     T rate;
   };
-  template <class T, class Body>
-  static void with(const RuleStep& s, bool /*is_rows*/, Body body) {
-    body(Formula<T>(s));
-  }
 };
 
 struct Nadam {
@@ -220,8 +207,7 @@ struct Nadam {
   template <class T>
   struct Formula : FormulaOf<T> {
     static constexpr int kSlots = 2;
-    explicit Formula(const RuleStep& s)
-        : moments(s), root(static_cast<T>(1.0 / std::sqrt(correction(s, "beta_2")))) {
+    explicit Formula(const RuleStep& s) : moments(s), root(root_of<T>(s)) {
       const Schedule schedule(s);
       const double now = schedule.momentum(s.step);
       const double next = schedule.momentum(s.step + 1);
@@ -230,8 +216,7 @@ struct Nadam {
       of_moment = static_cast<T>(s.learning_rate * next / (1.0 - product * next));
     }
     void operator()(T g, T& w, T& m, T& v) const {
-      moments.first(g, m);
-      moments.second(g, v);
+      moments.add(g, m, v);
       w -= (of_gradient * g + of_moment * m) / (std::sqrt(v) * root + moments.epsilon);
     }
     Moments<T> moments;
@@ -239,10 +224,6 @@ struct Nadam {
     T of_gradient;
     T of_moment;
   };
-  template <class T, class Body>
-  static void with(const RuleStep& s, bool /*is_rows*/, Body body) {
-    body(Formula<T>(s));
-  }
 };
 
 // --- Trust ratios.
@@ -275,19 +256,19 @@ struct Lamb {
           rate(s.learning_rate),
           decay(of<T>(s, "weight_decay")),
           scale(static_cast<T>(1.0 / correction(s, "beta_1"))),
-          root(static_cast<T>(1.0 / std::sqrt(correction(s, "beta_2")))) {}
+          root(root_of<T>(s)) {}
     [[nodiscard]] T direction(T w, T m, T v) const {
       return scale * m / (std::sqrt(v) * root + moments.epsilon) + decay * w;
     }
-    Measured<T> measure(T g, T w, T& m, T& v) const {
-      moments.first(g, m);
-      moments.second(g, v);
+    Measured<T> measure(T g, T w, T m, T v) const {
+      moments.add(g, m, v);
       return {w, direction(w, m, v)};
     }
     auto scaled(const RuleNorms& norms, int64_t /*n*/) const {
       const bool has_ratio = norms.first > 0 && norms.second > 0;
       const double ratio = has_ratio ? std::sqrt(norms.first) / std::sqrt(norms.second) : 1.0;
-      return [self = *this, step = static_cast<T>(rate * ratio)](T /*g*/, T& w, T& m, T& v) {
+      return [self = *this, step = static_cast<T>(rate * ratio)](T g, T& w, T& m, T& v) {
+        self.moments.add(g, m, v);
         w -= step * self.direction(w, m, v);
       };
     }
@@ -295,10 +276,6 @@ struct Lamb {
     double rate;
     T decay, scale, root;
   };
-  template <class T, class Body>
-  static void with(const RuleStep& s, bool /*is_rows*/, Body body) {
-    body(Formula<T>(s));
-  }
 };
 
 struct Lars {
@@ -328,7 +305,7 @@ struct Lars {
           trust(of<double>(s, "trust_coefficient")),
           epsilon(of<double>(s, "epsilon")),
           momentum(of<T>(s, "momentum")) {}
-    Measured<T> measure(T g, T w, T& /*m*/) const { return {w, g}; }
+    Measured<T> measure(T g, T w, T /*m*/) const { return {w, g}; }
     auto scaled(const RuleNorms& norms, int64_t /*n*/) const {
       const double weights = std::sqrt(norms.first);
       const double grads = std::sqrt(norms.second);
@@ -343,10 +320,6 @@ struct Lars {
     double rate, decay, trust, epsilon;
     T momentum;
   };
-  template <class T, class Body>
-  static void with(const RuleStep& s, bool /*is_rows*/, Body body) {
-    body(Formula<T>(s));
-  }
 };
 
 }  // namespace sidereal::kernels::internal

@@ -9,7 +9,8 @@
 /// The rows of the table of optimizers, each with its formula. A new one is a struct with
 ///
 ///   kRow                        what people see of it;
-///   with(step, is_rows, body)   calls body(formula) with what the parameters ask for
+///   Formula<T>                  made of a RuleStep; or, where there are several:
+///   with<T>(step, is_rows, body)   calls body(formula) with what the parameters ask for
 ///
 /// and its name in Rules (rule_list.h). A formula is a small value, so that a loop keeps its
 /// constants in registers:
@@ -19,7 +20,8 @@
 ///   scaled(norms, n, slots...)  where it has slots of rows or norms: the formula for a block of n
 ///                               weights, which has these slots of rows. A block is a row, or, for
 ///                               norms of a dense update, the variable;
-///   measure(g, w, slots...)     where it has norms: the two numbers whose squares are summed.
+///   measure(g, w, slots...)     where it has norms: the two numbers whose squares are summed. It
+///                               changes nothing.
 ///
 /// kDecays says that it applies weight_decay itself, kUsual that it has loops of its own for usual
 /// widths of rows.
@@ -44,10 +46,9 @@ T of(const RuleStep& s, std::string_view parameter) {
   return static_cast<T>((*s.rule)[parameter]);
 }
 
-/// 1 - a parameter, rounded once.
 template <class T>
-T rest_of(const RuleStep& s, std::string_view parameter) {
-  return static_cast<T>(1.0 - (*s.rule)[parameter]);
+T rate_of(const RuleStep& s) {
+  return static_cast<T>(s.learning_rate);
 }
 
 inline bool is_set(const RuleStep& s, std::string_view parameter) {
@@ -58,6 +59,16 @@ inline bool is_set(const RuleStep& s, std::string_view parameter) {
 inline double correction(const RuleStep& s, std::string_view parameter) {
   return 1.0 - std::pow((*s.rule)[parameter], s.step);
 }
+
+/// A running mean, of which a parameter says how much is kept.
+template <class T>
+struct Mean {
+  Mean(const RuleStep& s, std::string_view parameter)
+      : keep(of<T>(s, parameter)), rest(static_cast<T>(1.0 - (*s.rule)[parameter])) {}
+  /// The mean after `x`.
+  [[nodiscard]] T operator()(T mean, T x) const { return keep * mean + rest * x; }
+  T keep, rest;
+};
 
 template <class T>
 struct FormulaOf {
@@ -80,7 +91,7 @@ struct Measured {
 template <class T>
 struct PlainStep : FormulaOf<T> {
   static constexpr bool kUsual = true;
-  explicit PlainStep(const RuleStep& s) : rate(static_cast<T>(s.learning_rate)) {}
+  explicit PlainStep(const RuleStep& s) : rate(rate_of<T>(s)) {}
   void operator()(T g, T& w) const { w -= rate * g; }
   T rate;
 };
@@ -89,8 +100,7 @@ template <class T, bool kNesterov>
 struct MomentumStep : FormulaOf<T> {
   static constexpr int kSlots = 1;
   static constexpr bool kUsual = true;
-  explicit MomentumStep(const RuleStep& s)
-      : rate(static_cast<T>(s.learning_rate)), momentum(of<T>(s, "momentum")) {}
+  explicit MomentumStep(const RuleStep& s) : rate(rate_of<T>(s)), momentum(of<T>(s, "momentum")) {}
   void operator()(T g, T& w, T& m) const {
     m = momentum * m + g;
     w -= rate * (kNesterov ? g + momentum * m : m);
@@ -149,24 +159,17 @@ struct Lion {
   struct Formula : FormulaOf<T> {
     static constexpr int kSlots = 1;
     explicit Formula(const RuleStep& s)
-        : rate(static_cast<T>(s.learning_rate)),
-          beta_1(of<T>(s, "beta_1")),
-          rest_1(rest_of<T>(s, "beta_1")),
-          beta_2(of<T>(s, "beta_2")),
-          rest_2(rest_of<T>(s, "beta_2")) {}
+        : rate(rate_of<T>(s)), of_sign(s, "beta_1"), of_slot(s, "beta_2") {}
     void operator()(T g, T& w, T& m) const {
-      const T c = beta_1 * m + rest_1 * g;
+      const T c = of_sign(m, g);
       const T up = c > T(0) ? T(1) : T(0);
       const T down = c < T(0) ? T(1) : T(0);
       w -= rate * (up - down);
-      m = beta_2 * m + rest_2 * g;
+      m = of_slot(m, g);
     }
-    T rate, beta_1, rest_1, beta_2, rest_2;
+    T rate;
+    Mean<T> of_sign, of_slot;
   };
-  template <class T, class Body>
-  static void with(const RuleStep& s, bool /*is_rows*/, Body body) {
-    body(Formula<T>(s));
-  }
 };
 
 }  // namespace sidereal::kernels::internal
