@@ -64,6 +64,7 @@ void bind_rules(nb::module_& m) {
       .def_prop_ro("doc", [](const Rule& r) { return std::string(r.doc); })
       .def_prop_ro("formula", [](const Rule& r) { return std::string(r.formula); })
       .def_ro("uses_step", &Rule::uses_step)
+      .def_ro("uses_norms", &Rule::uses_norms)
       .def_prop_ro(
           "parameters",
           [](const Rule& r) {

@@ -84,6 +84,11 @@ class Optimizer:
         is_schedule = isinstance(self.learning_rate, schedules.LearningRateSchedule)
         return is_schedule or _ROWS[self.kind].uses_step
 
+    @property
+    def uses_norms(self) -> bool:
+        """Whether a dense update depends on norms of the whole variable."""
+        return _ROWS[self.kind].uses_norms
+
     @classmethod
     def _names(cls) -> list[str]:
         return [parameter[0] for parameter in _ROWS[cls.kind].parameters]
@@ -227,26 +232,40 @@ class Optimizer:
             rule.apply(now, size, variable._cell, cells, convert(grad, variable.dtype))
 
 
-def update_values(
-    optimizer: Optimizer, grad: Any, values: Sequence[Any], step: Any, rate: Any
-) -> list[Any]:
-    """Weights and slots after an update of `values`, which they were. Those of 16 bits are float32
-    meanwhile."""
-    dtype = values[0].dtype
-    wide = dtype if dtype in (float32, float64) else float32
+def _as(value: Any, dtype: Any) -> Any:
+    value = convert(value)
+    return value if value.dtype == dtype else apply("Cast", (value,), {"dtype": dtype})
 
-    def of(value: Any, to: Any) -> Any:
-        value = convert(value)
-        return value if value.dtype == to else apply("Cast", (value,), {"dtype": to})
 
+def _inputs_of_update(grad: Any, values: Sequence[Any], step: Any, rate: Any) -> list[Any]:
+    """What ops take that update `values`: weights and slots. Those of 16 bits are float32."""
+    wide = values[0].dtype if values[0].dtype in (float32, float64) else float32
     if isinstance(grad, IndexedSlices):
-        op, change = "UpdateRows", [grad.indices, of(grad.values, wide)]
+        change = [grad.indices, _as(grad.values, wide)]
     else:
-        op, change = "UpdateDense", [of(grad, wide)]
-    weights, *slots = [of(value, wide) for value in values]
-    size = of(rate, float64)
-    new = apply(op, (weights, *change, step, size, *slots), optimizer._attrs())
-    return [of(value, dtype) for value in ([new] if not slots else new)]
+        change = [_as(grad, wide)]
+    weights, *slots = [_as(value, wide) for value in values]
+    return [weights, *change, step, _as(rate, float64), *slots]
+
+
+def update_values(
+    optimizer: Optimizer, grad: Any, values: Sequence[Any], step: Any, rate: Any,
+    norms: Sequence[Any] = (),
+) -> list[Any]:  # fmt: skip
+    """Weights and slots after an update of `values`, which they were; `norms`: maybe those of what
+    they are a part of."""
+    op = "UpdateRows" if isinstance(grad, IndexedSlices) else "UpdateDense"
+    inputs = [*_inputs_of_update(grad, values, step, rate), *norms]
+    new = apply(op, inputs, optimizer._attrs())
+    return [_as(value, values[0].dtype) for value in ([new] if len(values) == 1 else new)]
+
+
+def norms_of_values(
+    optimizer: Optimizer, grad: Any, values: Sequence[Any], step: Any, rate: Any
+) -> Any:
+    """Squares of the norms that a dense update of `values` would use."""
+    inputs = _inputs_of_update(grad, values, step, rate)
+    return apply("UpdateNorms", inputs, optimizer._attrs())
 
 
 def _update_by_op(

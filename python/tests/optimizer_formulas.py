@@ -147,11 +147,15 @@ def norm(x: Array, rows: bool) -> Any:
                    else (x**2).sum())  # fmt: skip
 
 
-@formula("lamb")
-def lamb(w: Array, g: Array, t: int, p: Any, s: Any, rows: bool) -> Array:
+def lamb_direction(w: Array, g: Array, t: int, p: Any, s: Any) -> Array:
     m, v = moments(w, g, p, s)
     m_hat, v_hat = m / (1 - p["beta_1"] ** t), v / (1 - p["beta_2"] ** t)
-    r = m_hat / (np.sqrt(v_hat) + p["epsilon"]) + p["weight_decay"] * w
+    return m_hat / (np.sqrt(v_hat) + p["epsilon"]) + p["weight_decay"] * w
+
+
+@formula("lamb")
+def lamb(w: Array, g: Array, t: int, p: Any, s: Any, rows: bool) -> Array:
+    r = lamb_direction(w, g, t, p, s)
     of_w, of_r = norm(w, rows), norm(r, rows)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where((of_w > 0) & (of_r > 0), of_w / of_r, 1.0)

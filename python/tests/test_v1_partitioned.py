@@ -488,6 +488,9 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "adagrad": lambda: tf.train.AdagradOptimizer(0.1),
     "adam": lambda: tf.train.AdamOptimizer(0.01),
     "ftrl": lambda: tf.train.FtrlOptimizer(0.1),
+    # Norms are those of the whole layer, and of rows of the table.
+    "lamb": lambda: tf.train.RuleOptimizer(sr.optimizers.Lamb(0.1, weight_decay=0.1)),
+    "lars": lambda: tf.train.RuleOptimizer(sr.optimizers.Lars(0.5, trust_coefficient=0.1)),
 }
 
 
@@ -545,6 +548,29 @@ def test_parts_learn_what_the_whole_learns(optimizer: str) -> None:
     assert same(Model(3, optimizer).results(), whole)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("rule", ["Lamb", "Lars"])
+def test_norms_are_of_the_whole_along_any_dimension_and_of_any_dtype(rule: str, dtype: str) -> None:
+    first = np.random.default_rng(1).normal(size=(5, 6)).astype(dtype)
+    results = []
+    for parts, axis in ((1, 0), (3, 0), (2, 1)):
+        with tf.Graph().as_default(), tf.Session() as session:
+            cut = tf.fixed_size_partitioner(parts, axis)
+            w = tf.get_variable("w", initializer=first, partitioner=cut)
+            loss = tf.reduce_sum(tf.tanh(tf.convert_to_tensor(w)))
+            made = tf.train.RuleOptimizer(getattr(sr.optimizers, rule)(0.5, weight_decay=0.1))
+            train = made.minimize(loss, var_list=[w])
+            norms = [op for op in session.graph.get_operations() if "UpdateNorms" in op.type]
+            assert len(norms) == (parts if parts > 1 else 0)
+            session.run(tf.global_variables_initializer())
+            for _ in range(3):
+                session.run(train)
+            results.append(session.run(tf.convert_to_tensor(w)))
+    assert np.abs(results[0] - first).max() > 1e-3
+    for got in results[1:]:
+        np.testing.assert_allclose(got, results[0], rtol=1e-6)
+
+
 def test_slots_say_which_part_of_which_slot_they_are() -> None:
     w = tf.get_variable("w", [13, 2], partitioner=tf.fixed_size_partitioner(5))
     optimizer = tf.train.AdamOptimizer(0.1)
@@ -593,7 +619,7 @@ def test_parts_on_lanes_learn_what_one_process_learns(protocol: str, ps: int) ->
     tasks = [("worker", 0), *(("ps", i) for i in range(ps))]
     servers = [tf.train.Server(cluster, job, i, protocol, lanes=lanes) for job, i in tasks]
     try:
-        for optimizer in ("adagrad", "adam"):
+        for optimizer in ("adagrad", "adam", "lamb", "lars"):
             whole = Model(0, optimizer).results()
             for parts in (4, 5):
                 got = Model(parts, optimizer, ps).results(servers[0].target)

@@ -188,6 +188,7 @@ std::vector<Example> make_updates() {
       {"UpdateRows", sgd, {wide, rows, wide, step(), rate()}, {DType::kFloat64}},
       {"UpdateJoinedRows", joined, {w, rows, f32({3, 4}), step(), rate()}, {kF32}},
       {"VariableUpdateDense", sgd, {handle("v"), w, step(), rate()}, {}},
+      {"VariableUpdateNorms", sgd, {handle("v"), w, step(), rate()}, {DType::kFloat64}},
       {"VariableUpdateRows", sgd, {handle("v"), rows, f32({3, 2}), step(), rate()}, {}}};
   for (const kernels::Rule* rule : kernels::all_rules()) {
     const kernels::UpdateRule made = kernels::UpdateRule::of(rule->name);
@@ -199,6 +200,12 @@ std::vector<Example> make_updates() {
       of_rows.push_back(slot);
     }
     const std::vector<DType> types(static_cast<size_t>(made.num_slots()) + 1, kF32);
+    out.push_back({"UpdateNorms", attrs_of(*rule), dense, {DType::kFloat64}});
+    if (rule->uses_norms) {
+      std::vector<Tensor> with_norms = dense;
+      with_norms.push_back(Tensor::zeros(DType::kFloat64, Shape{2}));
+      out.push_back({"UpdateDense", attrs_of(*rule), std::move(with_norms), types});
+    }
     out.push_back({"UpdateDense", attrs_of(*rule), std::move(dense), types});
     out.push_back({"UpdateRows", attrs_of(*rule), std::move(of_rows), types});
   }

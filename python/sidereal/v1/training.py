@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import sidereal as _sr
@@ -68,6 +70,30 @@ def _sum(terms: list[Any]) -> Any:
             there[0].dense_shape,
         )  # fmt: skip
     return apply("AddN", [convert(term) for term in there])
+
+
+@dataclass
+class _Change:
+    """An update of a variable that is being added to a graph."""
+
+    grad: Any
+    #: The variable and its slots.
+    kept: list[Variable]
+    #: What those are, where they are of 16 bits: these are not updated in place.
+    old: list[Any] | None
+    step: Any
+    rate: Any
+    #: Of the names of its operations.
+    scope: str
+    #: The norms of what the variable is a part of, if anything.
+    norms: list[Any] = field(default_factory=list)
+
+    @contextmanager
+    def in_scope(self) -> Iterator[Graph]:
+        """Operations of the context are beside the variable, and named as the update is."""
+        graph = self.kept[0].graph
+        with graph.name_scope(self.scope), graph.colocate_with(self.kept[0].op):
+            yield graph
 
 
 class Optimizer:
@@ -139,8 +165,9 @@ class Optimizer:
         for _, variable in reached:
             self._slots_of(variable)
         with building(), graph.name_scope(name or self._name) as scope:
-            reached = self.rule._clipped(reached)
-            updates = [self._update(grad, variable) for grad, variable in reached]
+            changes = [self._change(*pair) for pair in self.rule._clipped(reached)]
+            self._add_norms_of_whole(changes)
+            updates = [self._update(change) for change in changes]
             if global_step is None:
                 return group(*updates, name=scope)
             with graph.control_dependencies([group(*updates, name="update")]):
@@ -205,21 +232,52 @@ class Optimizer:
 
     # --- Updates.
 
-    def _update(self, grad: Any, variable: Variable) -> Any:
+    def _change(self, grad: Any, variable: Variable) -> _Change:
         graph = variable.graph
         slots = dict(self._slots_of(variable))
         part = variable.op.name.replace("/", "_")
-        with graph.name_scope(f"update_{part}"), graph.colocate_with(variable.op):
+        with graph.name_scope(f"update_{part}") as scope, graph.colocate_with(variable.op):
             counter = slots.pop("step", None)
             step = convert(1.0, float64) if counter is None else self._step(counter)
-            rate = self._rate(step)
-            if variable.dtype in (float32, float64):
-                return self._update_in_place(grad, variable, list(slots.values()), step, rate)
             kept = [variable, *slots.values()]
-            old = [one.read_value() for one in kept]
-            new = optimizers.update_values(self.rule, grad, old, step, rate)
-            with variable.graph.control_dependencies(old):
-                return group(*(one.assign(value) for one, value in zip(kept, new)))
+            in_place = variable.dtype in (float32, float64)
+            old = None if in_place else [one.read_value() for one in kept]
+            return _Change(grad, kept, old, step, self._rate(step), scope)
+
+    def _add_norms_of_whole(self, changes: Sequence[_Change]) -> None:
+        """Gives dense changes of the parts of one variable the norms of all these, where the rule
+        uses norms."""
+        wholes: dict[str, list[_Change]] = {}
+        for change in changes if self.rule.uses_norms else ():
+            whole = change.kept[0]._save_slice_info
+            if whole is not None and not isinstance(change.grad, IndexedSlices):
+                wholes.setdefault(whole.full_name, []).append(change)
+        for parts in wholes.values():
+            if len(parts) > 1:
+                norms = _sr.add_n([self._norms(part) for part in parts], name="norms")
+                for part in parts:
+                    part.norms = [norms]
+
+    def _norms(self, change: _Change) -> Any:
+        with change.in_scope():
+            if change.old is None:
+                return self._op_in_place("VariableUpdateNorms", change)
+            return optimizers.norms_of_values(
+                self.rule, change.grad, change.old, change.step, change.rate
+            )
+
+    def _update(self, change: _Change) -> Any:
+        with change.in_scope() as graph:
+            if change.old is None:
+                is_rows = isinstance(change.grad, IndexedSlices)
+                return self._op_in_place(
+                    "VariableUpdateRows" if is_rows else "VariableUpdateDense", change
+                )
+            new = optimizers.update_values(
+                self.rule, change.grad, change.old, change.step, change.rate, change.norms
+            )
+            with graph.control_dependencies(change.old):
+                return group(*(one.assign(value) for one, value in zip(change.kept, new)))
 
     def _step(self, counter: Variable) -> Any:
         """The number of the update, 1 at the first, kept beside the variable."""
@@ -232,15 +290,16 @@ class Optimizer:
             return _sr.cast(rate, float64)
         return convert(float(rate), float64)
 
-    def _update_in_place(
-        self, grad: Any, variable: Variable, slots: list[Variable], step: Any, rate: Any
-    ) -> Any:
+    def _op_in_place(self, op: str, change: _Change) -> Any:
+        variable, *slots = change.kept
+        grad = change.grad
         if isinstance(grad, IndexedSlices):
-            op, change = "VariableUpdateRows", [grad.indices, convert(grad.values, variable.dtype)]
+            grads = [grad.indices, convert(grad.values, variable.dtype)]
         else:
-            op, change = "VariableUpdateDense", [convert(grad, variable.dtype)]
+            grads = [convert(grad, variable.dtype)]
+        handles = [slot.handle for slot in slots]
+        inputs = [variable.handle, *grads, change.step, change.rate, *handles, *change.norms]
         graph = variable.graph
-        inputs = [variable.handle, *change, step, rate, *(slot.handle for slot in slots)]
         return graph.add(op, [graph.enter(value) for value in inputs], self.rule._attrs(), op)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from case import Case
-from optimizer_formulas import FORMULAS, Reference
+from optimizer_formulas import FORMULAS, Reference, lamb_direction
 
 from sidereal import _native
 
@@ -76,6 +76,23 @@ def dense(kind: str, shape: tuple[int, ...], name: str) -> Case:
     return Case(inputs, attrs_of(kind), numpy, dtypes=[], name=f"{kind}_{name}", atol=1e-5)
 
 
+def norms(kind: str, shape: tuple[int, ...]) -> Case:
+    def inputs(rng: np.random.Generator) -> list[Any]:
+        w, g = (rng.normal(size=shape).astype(np.float32) for _ in range(2))
+        return [w, g, np.float64(3), np.float64(RATE), *slots_of(rng, kind, shape)]
+
+    def numpy(w: Any, g: Any, step: Any, rate: Any, *slots: Any) -> Any:
+        reference = before(kind, w, slots)
+        p, w = reference.p, reference.w
+        measured = g + p["l2_penalty"] * w
+        if kind == "lamb":
+            measured = lamb_direction(w, measured, int(step), p, reference.state)
+        used = kind in ("lamb", "lars")
+        return np.array([(w**2).sum(), (measured**2).sum()]) * used
+
+    return Case(inputs, attrs_of(kind), numpy, dtypes=[], name=kind, rtol=1e-5)
+
+
 def rows(kind: str, indices: Any, name: str, dim: int = 8, dtype: str = "int64") -> Case:
     index = np.asarray(indices, dtype)
 
@@ -100,6 +117,7 @@ CASES = {
         dense("adam", (), "scalar"),
         dense("adagrad", (0, 3), "empty"),
     ],
+    "UpdateNorms": [norms(kind, (5, 7)) for kind in ("lamb", "lars", "adam")],
     "UpdateRows": [
         *(rows(kind, [3, 1, 3, 19, 0, 1, 3], "repeated") for kind in ROWS),
         rows("adam", [4, 2, 9], "distinct", dim=5),

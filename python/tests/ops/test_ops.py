@@ -52,7 +52,8 @@ INTERNAL = {
     **dict.fromkeys(
         ("Variable", "VariableRead", "VariableGather", "VariableIsInitialized", "VariableAssign",
          "VariableAssignAdd", "VariableAssignSub", "VariableScatterAdd", "VariableScatterSub",
-         "VariableScatterUpdate", "VariableUpdateDense", "VariableUpdateRows"),
+         "VariableScatterUpdate", "VariableUpdateDense", "VariableUpdateNorms",
+         "VariableUpdateRows"),
         "has state that is shared by name: see test_v1_variables.py",
     ),
     "HostFunction": "runs Python: see test_resources.py",

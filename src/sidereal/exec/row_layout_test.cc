@@ -32,6 +32,8 @@ std::vector<Rule> rules() {
       of("adam", {{"beta_1", 0.9}, {"beta_2", 0.99}, {"epsilon", 1e-8}}, 2),
       of("ftrl", {{"l1_regularization_strength", 0.01}, {"l2_regularization_strength", 0.001}}, 2),
       of("ftrl", {{"l1_regularization_strength", 0.01}, {"learning_rate_power", -0.3}}, 2),
+      of("lamb", {{"weight_decay", 0.1}}, 2),
+      of("lars", {{"weight_decay", 0.1}, {"trust_coefficient", 0.1}}, 1),
   };
 }
 

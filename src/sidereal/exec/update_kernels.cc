@@ -34,6 +34,8 @@ class Target {
   [[nodiscard]] virtual const Shape& shape(int i) const = 0;
   /// To be called when all inputs have been checked, before rows are changed.
   virtual void lay_out(KernelContext& /*c*/) {}
+  /// Where it is, to be read.
+  [[nodiscard]] virtual Rows now(int i) const = 0;
   /// Where it is to be written to.
   virtual Rows changed(int i) = 0;
 
@@ -51,6 +53,7 @@ class Values final : public Target {
   [[nodiscard]] const Shape& shape(int i) const override {
     return context_.input(input(i)).shape();
   }
+  [[nodiscard]] Rows now(int i) const override { return Rows::of(context_.input(input(i))); }
   Rows changed(int i) override { return Rows::of(context_.updated(i, input(i))); }
 
  private:
@@ -74,6 +77,7 @@ class Locked final : public Target {
                [&](int64_t begin, int64_t end) { layout->move(begin, end); });
     layout->finish();
   }
+  [[nodiscard]] Rows now(int i) const override { return values_[i]->rows(); }
   Rows changed(int i) override { return values_[i]->own(); }
 
  private:
@@ -124,11 +128,11 @@ class UpdateKernel : public Kernel {
   /// Weights and slots have been checked.
   virtual Status apply(KernelContext& c, Target& target) = 0;
 
-  /// The weights and slots of `target`, to be written to.
+  /// The weights and slots of `target`, to be written to if they are `changed`.
   template <class T>
-  kernels::RuleArrays<T> changed(Target& target) const {
+  kernels::RuleArrays<T> arrays_of(Target& target, bool changed) const {
     const auto array = [&](int i) {
-      const Rows rows = target.changed(i);
+      const Rows rows = changed ? target.changed(i) : target.now(i);
       return kernels::RowArray<T>{reinterpret_cast<T*>(rows.at),
                                   rows.stride / static_cast<int64_t>(sizeof(T))};
     };
@@ -171,9 +175,16 @@ class UpdateKernel : public Kernel {
   std::vector<Variable*> variables_;  // The same, found.
 };
 
+/// What a kernel of dense updates does: with kNorms it only gives the norms, and changes nothing.
+enum class Dense : uint8_t { kUpdate, kNorms };
+
 class UpdateDense final : public UpdateKernel {
  public:
-  using UpdateKernel::UpdateKernel;
+  static constexpr int kStep = 2;  ///< The input.
+
+  /// `norms`: the input that has them; none, if it is below 0: then they are those of the weights.
+  UpdateDense(const UpdateRule& rule, Dense what, int norms, resources::Manager* manager)
+      : UpdateKernel(rule, kStep, manager), what_(what), norms_input_(norms) {}
 
  private:
   Status apply(KernelContext& c, Target& target) override {
@@ -182,32 +193,44 @@ class UpdateDense final : public UpdateKernel {
       return invalid_argument("the gradient is {}; the weights are {}", grad.to_string(),
                               target.to_string(0));
     }
+    kernels::RuleNorms norms;
+    if (norms_input_ >= 0) {
+      SR_RETURN_IF_ERROR(check_dtype(c, norms_input_, DType::kFloat64));
+      const std::span<const double> given = c.in<double>(norms_input_);
+      if (given.size() != 2) return invalid_argument("{} norms; they are two", given.size());
+      norms = {.first = given[0], .second = given[1]};
+    }
     if (target.dtype(0) == DType::kFloat64) {
-      update<double>(c, target, grad);
+      update<double>(c, target, grad, &norms);
     } else {
-      update<float>(c, target, grad);
+      update<float>(c, target, grad, &norms);
+    }
+    if (what_ == Dense::kNorms) {
+      const std::span<double> out = c.output(0, Shape{2}).data<double>();
+      out[0] = norms.first;
+      out[1] = norms.second;
     }
     return {};
   }
 
   template <class T>
-  void update(KernelContext& c, Target& target, const Tensor& grad) {
-    const kernels::RuleArrays<T> table = changed<T>(target);
+  void update(KernelContext& c, Target& target, const Tensor& grad, kernels::RuleNorms* norms) {
+    const kernels::RuleArrays<T> table = arrays_of<T>(target, what_ == Dense::kUpdate);
     const T* from = grad.data<const T>().data();
     const int64_t n = grad.num_elements();
     if (n == 0) return;
     const int64_t width = kernels::elements_of_row(grad.shape());
     if (is_together(table, width)) {
       const kernels::DenseUpdate<T> all = rows_from(table, from, 0, n, has_row_slots() ? width : 1);
-      const kernels::RuleNorms norms =
-          measured(c, (n + kernels::kNormPart - 1) / kernels::kNormPart, [&](int64_t p) {
-            const int64_t begin = p * kernels::kNormPart;
-            const int64_t size = std::min(kernels::kNormPart, n - begin);
-            return kernels::measure_dense(now(), all.part(rule(), begin, size));
-          });
+      measure(c, (n + kernels::kNormPart - 1) / kernels::kNormPart, norms, [&](int64_t p) {
+        const int64_t begin = p * kernels::kNormPart;
+        const int64_t size = std::min(kernels::kNormPart, n - begin);
+        return kernels::measure_dense(now(), all.part(rule(), begin, size));
+      });
+      if (what_ == Dense::kNorms) return;
       c.parallel(n / all.row, kGrain / all.row + 1, [&](int64_t begin, int64_t end) {
         kernels::apply_dense(now(), all.part(rule(), begin * all.row, (end - begin) * all.row),
-                             norms);
+                             *norms);
       });
       return;
     }
@@ -215,17 +238,17 @@ class UpdateDense final : public UpdateKernel {
     const int64_t count = n / width;
     const int64_t rows_of_part = kernels::kNormPart / width + 1;
     const auto row = [&](int64_t r) { return rows_from(table, from + r * width, r, width, width); };
-    const kernels::RuleNorms norms =
-        measured(c, (count + rows_of_part - 1) / rows_of_part, [&](int64_t p) {
-          kernels::RuleNorms sum;
-          const int64_t end = std::min(count, (p + 1) * rows_of_part);
-          for (int64_t r = p * rows_of_part; r < end; ++r) {
-            add(kernels::measure_dense(now(), row(r)), &sum);
-          }
-          return sum;
-        });
+    measure(c, (count + rows_of_part - 1) / rows_of_part, norms, [&](int64_t p) {
+      kernels::RuleNorms sum;
+      const int64_t end = std::min(count, (p + 1) * rows_of_part);
+      for (int64_t r = p * rows_of_part; r < end; ++r) {
+        sum += kernels::measure_dense(now(), row(r));
+      }
+      return sum;
+    });
+    if (what_ == Dense::kNorms) return;
     c.parallel(count, kGrain / width + 1, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) kernels::apply_dense(now(), row(r), norms);
+      for (int64_t r = begin; r < end; ++r) kernels::apply_dense(now(), row(r), *norms);
     });
   }
 
@@ -263,42 +286,39 @@ class UpdateDense final : public UpdateKernel {
     return true;
   }
 
-  static void add(const kernels::RuleNorms& some, kernels::RuleNorms* sum) {
-    sum->first += some.first;
-    sum->second += some.second;
-  }
-
-  /// The norms of the whole variable, whose parts are measured at once and added in order.
+  /// Adds up the norms of all weights, whose parts are measured at once and added in order. Does
+  /// nothing where the rule has none, or they are an input.
   template <class Measure>
-  kernels::RuleNorms measured(KernelContext& c, int64_t parts, const Measure& measure) {
-    kernels::RuleNorms sum;
-    if (!rule().rule().uses_norms) return sum;
-    norms_.resize(static_cast<size_t>(parts));
-    c.run_parts(parts, [&](int64_t p) { norms_[static_cast<size_t>(p)] = measure(p); });
-    for (const kernels::RuleNorms& part : norms_) add(part, &sum);
-    return sum;
+  void measure(KernelContext& c, int64_t parts, kernels::RuleNorms* sum, const Measure& of_part) {
+    if (!rule().rule().uses_norms || norms_input_ >= 0) return;
+    of_parts_.resize(static_cast<size_t>(parts));
+    c.run_parts(parts, [&](int64_t p) { of_parts_[static_cast<size_t>(p)] = of_part(p); });
+    for (const kernels::RuleNorms& part : of_parts_) *sum += part;
   }
 
-  std::vector<kernels::RuleNorms> norms_;
+  Dense what_;
+  int norms_input_;
+  std::vector<kernels::RuleNorms> of_parts_;
 };
 
-/// Checks the inputs of an update whose step is input `step`. The manager of its variables, nullptr
-/// when it updates values.
-Result<resources::Manager*> check_inputs(const BindContext& bind, const UpdateRule& rule, int step,
-                                         bool of_variables) {
-  const int slots = rule.num_slots();
-  const int needed = step + 2 + slots;
-  SR_RETURN_IF_ERROR(check_arity(bind, needed, needed, of_variables ? 0 : 1 + slots));
+/// The manager of the variables of an update; nullptr when it updates values.
+Result<resources::Manager*> manager_for(const BindContext& bind, bool of_variables) {
   if (of_variables) return manager_of(bind);
   return static_cast<resources::Manager*>(nullptr);
 }
 
-Result<std::unique_ptr<Kernel>> update_dense(const BindContext& bind, bool of_variables) {
-  constexpr int kStep = 2;
+Result<std::unique_ptr<Kernel>> update_dense(const BindContext& bind, bool of_variables,
+                                             Dense what) {
   SR_ASSIGN_OR_RETURN(const UpdateRule rule, ops::update_rule_of(bind.instruction.attrs));
-  SR_ASSIGN_OR_RETURN(resources::Manager* const manager,
-                      check_inputs(bind, rule, kStep, of_variables));
-  return std::unique_ptr<Kernel>(std::make_unique<UpdateDense>(rule, kStep, manager));
+  const int slots = rule.num_slots();
+  const int needed = UpdateDense::kStep + 2 + slots;
+  const bool has_norms = static_cast<int>(bind.instruction.inputs.size()) > needed;
+  const bool takes_norms = what == Dense::kUpdate && rule.rule().uses_norms;
+  const int outputs = what == Dense::kNorms ? 1 : of_variables ? 0 : 1 + slots;
+  SR_RETURN_IF_ERROR(check_arity(bind, needed, needed + (takes_norms ? 1 : 0), outputs));
+  SR_ASSIGN_OR_RETURN(resources::Manager* const manager, manager_for(bind, of_variables));
+  return std::unique_ptr<Kernel>(
+      std::make_unique<UpdateDense>(rule, what, has_norms ? needed : -1, manager));
 }
 
 /// Where the indices and the gradients of an update of rows are among the inputs. Those of several
@@ -354,7 +374,7 @@ class UpdateRows final : public UpdateKernel {
                                                ? take_all(sums, rows.size(), dim)
                                                : kernels::RowGradients<T>{.rows = sums.of.data()};
     target.lay_out(c);
-    const kernels::RuleArrays<T> table = changed<T>(target);
+    const kernels::RuleArrays<T> table = arrays_of<T>(target, true);
     if (dim == 0) return {};
     c.parallel(static_cast<int64_t>(distinct.size()), kGrain / dim + 1,
                [&](int64_t begin, int64_t end) {
@@ -457,8 +477,10 @@ Result<std::unique_ptr<Kernel>> make_update_rows(const BindContext& bind, RowInp
                                                  bool of_variables = false) {
   SR_ASSIGN_OR_RETURN(const UpdateRule rule, ops::update_rule_of(bind.instruction.attrs));
   inputs.distinct = of_variables && ir::attr_or(bind.instruction.attrs, "distinct", false);
-  SR_ASSIGN_OR_RETURN(resources::Manager* const manager,
-                      check_inputs(bind, rule, inputs.step(), of_variables));
+  const int slots = rule.num_slots();
+  const int needed = inputs.step() + 2 + slots;
+  SR_RETURN_IF_ERROR(check_arity(bind, needed, needed, of_variables ? 0 : 1 + slots));
+  SR_ASSIGN_OR_RETURN(resources::Manager* const manager, manager_for(bind, of_variables));
   return std::unique_ptr<Kernel>(std::make_unique<UpdateRows>(rule, std::move(inputs), manager));
 }
 
@@ -491,13 +513,16 @@ void register_update_kernels(KernelTable* table) {
   const auto of_values = [](KernelFactory factory) {
     return with_arity(4, -1, -1, like_input(std::move(factory)));
   };
-  table->add("UpdateDense",
-             of_values([](const BindContext& bind) { return update_dense(bind, false); }));
+  const auto dense = [](bool of_variables, Dense what) {
+    return [=](const BindContext& bind) { return update_dense(bind, of_variables, what); };
+  };
+  table->add("UpdateDense", of_values(dense(false, Dense::kUpdate)));
+  table->add("UpdateNorms", with_outputs({DType::kFloat64}, dense(false, Dense::kNorms)));
   table->add("UpdateRows",
              of_values([](const BindContext& bind) { return make_update_rows(bind, {}); }));
   table->add("UpdateJoinedRows", of_values(update_joined_rows));
-  table->add("VariableUpdateDense",
-             [](const BindContext& bind) { return update_dense(bind, true); });
+  table->add("VariableUpdateDense", dense(true, Dense::kUpdate));
+  table->add("VariableUpdateNorms", with_outputs({DType::kFloat64}, dense(true, Dense::kNorms)));
   table->add("VariableUpdateRows",
              [](const BindContext& bind) { return make_update_rows(bind, {}, true); });
 }

@@ -58,6 +58,55 @@ TEST_F(VariableOps, are_updated_by_the_rules_of_optimizers) {
   EXPECT_EQ(values(*read(handle)), (std::vector<float>{-1, -1.5}));
 }
 
+TEST_F(VariableOps, norms_of_parts_add_up_and_update_each_part_as_the_whole) {
+  const Tensor step = Tensor::scalar(2.0);
+  const Tensor rate = Tensor::scalar(0.5F);
+  const auto variable = [&](const std::string& name, const Tensor& value) {
+    const Tensor handle = *make(name, DType::kFloat32, value.shape());
+    EXPECT_TRUE(run("VariableAssign", {handle, value}).ok());
+    return handle;
+  };
+  for (const auto& [kind, slots] : {std::pair("lamb", 2), std::pair("lars", 1)}) {
+    const AttrMap attrs = {{"kind", std::string(kind)}, {"weight_decay", 0.1}};
+    const auto inputs_of = [&, slots = slots, kind = kind](
+                               const std::string& name, const Tensor& value, const Tensor& grad) {
+      const std::string prefix = std::string(kind) + name;
+      std::vector<Tensor> inputs = {variable(prefix, value), grad, step, rate};
+      for (int i = 0; i < slots; ++i) {
+        const Tensor ones = Tensor::empty(DType::kFloat32, value.shape());
+        std::fill_n(ones.data<float>().data(), ones.num_elements(), 1.0F);
+        inputs.push_back(variable(fmt::format("{}/slot_{}", prefix, i), ones));
+      }
+      return inputs;
+    };
+    const auto whole = inputs_of("whole", floats({3, 4, -5, 1}), floats({1, -2, 0.5, 2}));
+    std::vector<Tensor> a = inputs_of("a", floats({3}), floats({1}));
+    std::vector<Tensor> b = inputs_of("b", floats({4, -5, 1}), floats({-2, 0.5, 2}));
+    const Tensor of_whole = *run("VariableUpdateNorms", whole, attrs);
+    const Tensor of_a = *run("VariableUpdateNorms", a, attrs);
+    const Tensor of_b = *run("VariableUpdateNorms", b, attrs);
+    const Tensor sum = *run("Add", {of_a, of_b});
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_DOUBLE_EQ(sum.data<const double>()[i], of_whole.data<const double>()[i]) << kind;
+    }
+    EXPECT_EQ(of_whole.data<const double>()[0], 51);
+    EXPECT_EQ(values(*read(whole[0], Shape{4})), (std::vector<float>{3, 4, -5, 1}));
+    EXPECT_EQ(values(*read(whole[4], Shape{4})), (std::vector<float>{1, 1, 1, 1}));
+    ASSERT_TRUE(run("VariableUpdateDense", whole, attrs).ok());
+    for (std::vector<Tensor>* part : {&a, &b}) {
+      part->push_back(sum);
+      ASSERT_TRUE(run("VariableUpdateDense", *part, attrs).ok());
+    }
+    std::vector<float> parts = values(*read(a[0], Shape{1}));
+    for (const float x : values(*read(b[0], Shape{3}))) parts.push_back(x);
+    EXPECT_EQ(parts, values(*read(whole[0], Shape{4}))) << kind;
+    a.back() = Tensor::scalar(1.0);
+    EXPECT_EQ(run("VariableUpdateDense", a, attrs).status().code(), StatusCode::kInvalidArgument);
+    a.back() = floats({1, 1});
+    EXPECT_EQ(run("VariableUpdateDense", a, attrs).status().code(), StatusCode::kInvalidArgument);
+  }
+}
+
 TEST_F(VariableOps, refuse_what_does_not_fit) {
   const Tensor handle = *make("v", DType::kFloat32, Shape{2});
   ASSERT_TRUE(run("VariableAssign", {handle, floats({1, 2})}).ok());
@@ -85,6 +134,8 @@ TEST_F(VariableOps, refuse_what_does_not_fit) {
   is_refused("VariableScatterAdd", {handle, row, floats({1, 2})});
   is_refused("VariableUpdateDense", {handle, floats({1}), step, rate}, sgd);
   is_refused("VariableUpdateDense", {handle, floats({1, 2}), step, rate}, momentum);
+  is_refused("VariableUpdateDense",
+             {handle, floats({1, 2}), step, rate, Tensor::zeros(DType::kFloat64, Shape{2})}, sgd);
   is_refused("VariableUpdateDense", {handle, floats({1, 2}), step, rate, handle}, momentum);
   is_refused("VariableUpdateRows", {handle, row, floats({1}), step, rate}, sgd);
   EXPECT_EQ(values(*read(handle)), (std::vector<float>{1, 2}));

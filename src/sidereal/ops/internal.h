@@ -52,8 +52,10 @@ void register_initial_value(OpRegistry* registry);
 std::vector<ir::AttrSpec> update_rule_attrs();
 /// Input `step` is the number of a step, and the next a learning rate.
 Status require_step(const InferContext& c, size_t step);
-/// Ok when an op with `inputs` inputs has those of the slots of `rule`, after `before` others.
-Status check_slots(const kernels::UpdateRule& rule, size_t inputs, size_t before);
+/// Ok when the inputs from `first` on are the slots of `rule` and, for a dense update by a rule
+/// that uses them, maybe norms.
+Status check_slots(const InferContext& c, const kernels::UpdateRule& rule, size_t first,
+                   bool may_have_norms = false);
 
 /// Some dtypes, under a name for error messages.
 struct DTypeSet {

@@ -14,12 +14,11 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-/// Step, learning rate and slots at `step`, which follow it; weights and slots out, as they came
-/// in.
-Status put_updated(const InferContext& c, size_t step) {
-  SR_ASSIGN_OR_RETURN(const kernels::UpdateRule rule, update_rule_of(c.attrs));
+/// Checks step, learning rate and slots at `step`, which follow it. The shape of the weights.
+Result<Shape> check_update(const InferContext& c, const kernels::UpdateRule& rule, size_t step,
+                           bool may_have_norms) {
   SR_RETURN_IF_ERROR(require_step(c, step));
-  SR_RETURN_IF_ERROR(check_slots(rule, c.inputs.size(), step + 2));
+  SR_RETURN_IF_ERROR(check_slots(c, rule, step + 2, may_have_norms));
   const DType dtype = c.inputs[0].dtype;
   Shape shape = c.inputs[0].shape;
   for (int i = 0; i < rule.num_slots(); ++i) {
@@ -29,6 +28,14 @@ Status put_updated(const InferContext& c, size_t step) {
       SR_ASSIGN_OR_RETURN(shape, merge_shapes(shape, c.inputs[input].shape));
     }
   }
+  return shape;
+}
+
+/// Weights and slots of an update, as they came in.
+Status put_updated(const InferContext& c, size_t step, bool may_have_norms = false) {
+  SR_ASSIGN_OR_RETURN(const kernels::UpdateRule rule, update_rule_of(c.attrs));
+  SR_ASSIGN_OR_RETURN(const Shape shape, check_update(c, rule, step, may_have_norms));
+  const DType dtype = c.inputs[0].dtype;
   SR_RETURN_IF_ERROR(put(c, dtype, shape));
   for (int i = 0; i < rule.num_slots(); ++i) {
     const Shape& given = c.inputs[step + 2 + static_cast<size_t>(i)].shape;
@@ -39,11 +46,22 @@ Status put_updated(const InferContext& c, size_t step) {
   return {};
 }
 
-Status infer_update_dense(const InferContext& c) {
+Status check_dense_gradient(const InferContext& c) {
   SR_RETURN_IF_ERROR(require(c, sets::kReals, 0, 0));
   SR_RETURN_IF_ERROR(require_dtype(c, 1, c.inputs[0].dtype));
-  SR_RETURN_IF_ERROR(merge_inputs(c, 0, 1).status());
-  return put_updated(c, 2);
+  return merge_inputs(c, 0, 1).status();
+}
+
+Status infer_update_dense(const InferContext& c) {
+  SR_RETURN_IF_ERROR(check_dense_gradient(c));
+  return put_updated(c, 2, true);
+}
+
+Status infer_update_norms(const InferContext& c) {
+  SR_ASSIGN_OR_RETURN(const kernels::UpdateRule rule, update_rule_of(c.attrs));
+  SR_RETURN_IF_ERROR(check_dense_gradient(c));
+  SR_RETURN_IF_ERROR(check_update(c, rule, 2, false).status());
+  return put(c, DType::kFloat64, {2});
 }
 
 Status infer_update_rows(const InferContext& c) {
@@ -117,10 +135,16 @@ Status require_step(const InferContext& c, size_t step) {
   return require_rank(c, step + 1, 0);
 }
 
-Status check_slots(const kernels::UpdateRule& rule, size_t inputs, size_t before) {
-  if (inputs == before + static_cast<size_t>(rule.num_slots())) return {};
-  return base::invalid_argument("{} inputs for {}, which has {} slots after {} others", inputs,
-                                rule.rule().name, rule.num_slots(), before);
+Status check_slots(const InferContext& c, const kernels::UpdateRule& rule, size_t first,
+                   bool may_have_norms) {
+  const size_t norms = first + static_cast<size_t>(rule.num_slots());
+  if (c.inputs.size() == norms) return {};
+  if (may_have_norms && rule.rule().uses_norms && c.inputs.size() == norms + 1) {
+    SR_RETURN_IF_ERROR(require_dtype(c, norms, DType::kFloat64));
+    return merge_shapes(c.inputs[norms].shape, {2}).status();
+  }
+  return base::invalid_argument("{} inputs for {}, which has {} slots after {} others",
+                                c.inputs.size(), rule.rule().name, rule.num_slots(), first);
 }
 
 std::vector<ir::AttrSpec> update_rule_attrs() {
@@ -142,17 +166,29 @@ std::vector<ir::AttrSpec> update_rule_attrs() {
 }
 
 void register_updates(OpRegistry* registry) {
-  registry->add({.name = "UpdateDense",
+  registry->add(
+      {.name = "UpdateDense",
+       .doc = "(weights, gradient, step, learning rate, slots...) -> (weights, slots...) "
+              "after one update by the rule of an optimizer, all float32 or all float64. "
+              "`step`: float64 scalar, 1 at the first update. `learning rate`: float32 or "
+              "float64 scalar. Slots are as large as the weights, or, where the rule "
+              "keeps one number for a row, [rows]. A rule that uses norms takes those of the "
+              "weights, or of what they are a part of: the sum of the UpdateNorms of all "
+              "parts, as its last input.",
+       .min_inputs = 4,
+       .max_inputs = 5 + kernels::kRuleSlotsMax,
+       .attrs = update_rule_attrs(),
+       .infer = infer_update_dense,
+       .differentiable = false});
+  registry->add({.name = "UpdateNorms",
                  .doc =
-                     "(weights, gradient, step, learning rate, slots...) -> (weights, slots...) "
-                     "after one update by the rule of an optimizer, all float32 or all float64. "
-                     "`step`: float64 scalar, 1 at the first update. `learning rate`: float32 or "
-                     "float64 scalar. Slots are as large as the weights, or, where the rule "
-                     "keeps one number for a row, [rows].",
+                     "(weights, gradient, step, learning rate, slots...) -> the squares of the "
+                     "norms that UpdateDense by this rule would use, float64[2]; of rules that use "
+                     "none, zeros.",
                  .min_inputs = 4,
                  .max_inputs = 4 + kernels::kRuleSlotsMax,
                  .attrs = update_rule_attrs(),
-                 .infer = infer_update_dense,
+                 .infer = infer_update_norms,
                  .differentiable = false});
   registry->add({.name = "UpdateRows",
                  .doc =

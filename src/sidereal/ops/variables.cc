@@ -96,20 +96,28 @@ Status infer_scatter(const InferContext& c) {
 }
 
 /// Step and learning rate at `step`, then the handles of the slots.
-Status infer_update(const InferContext& c, size_t step) {
+Status infer_update(const InferContext& c, size_t step, bool may_have_norms = false) {
   SR_RETURN_IF_ERROR(require_handle(c));
   SR_ASSIGN_OR_RETURN(const kernels::UpdateRule rule, update_rule_of(c.attrs));
   const auto grad = static_cast<int>(step - 1);
   SR_RETURN_IF_ERROR(require(c, sets::kReals, grad, grad));
   SR_RETURN_IF_ERROR(require_step(c, step));
-  SR_RETURN_IF_ERROR(check_slots(rule, c.inputs.size(), step + 2));
-  for (size_t i = step + 2; i < c.inputs.size(); ++i) SR_RETURN_IF_ERROR(require_handle(c, i));
+  SR_RETURN_IF_ERROR(check_slots(c, rule, step + 2, may_have_norms));
+  for (int i = 0; i < rule.num_slots(); ++i) {
+    SR_RETURN_IF_ERROR(require_handle(c, step + 2 + static_cast<size_t>(i)));
+  }
   return {};
 }
 
 Status infer_update_dense(const InferContext& c) {
-  SR_RETURN_IF_ERROR(infer_update(c, 2));
+  SR_RETURN_IF_ERROR(infer_update(c, 2, true));
   return merge_shapes(shape_of_variable(c), c.inputs[1].shape).status();
+}
+
+Status infer_update_norms(const InferContext& c) {
+  SR_RETURN_IF_ERROR(infer_update(c, 2));
+  SR_RETURN_IF_ERROR(merge_shapes(shape_of_variable(c), c.inputs[1].shape).status());
+  return put(c, DType::kFloat64, {2});
 }
 
 Status infer_update_rows(const InferContext& c) {
@@ -171,14 +179,24 @@ void register_rules(OpRegistry* registry) {
   std::vector<AttrSpec> attrs = update_rule_attrs();
   registry->add({.name = "VariableUpdateDense",
                  .doc = "(handle, gradient, step, learning rate, handles of slots...): UpdateDense "
-                        "of variables, at once.",
+                        "of variables, at once. Norms may follow.",
                  .min_inputs = 4,
-                 .max_inputs = 4 + kernels::kRuleSlotsMax,
+                 .max_inputs = 5 + kernels::kRuleSlotsMax,
                  .attrs = attrs,
                  .infer = infer_update_dense,
                  .differentiable = false,
                  .stateful = true,
                  .effect = true,
+                 .handle_inputs = 1});
+  registry->add({.name = "VariableUpdateNorms",
+                 .doc = "(handle, gradient, step, learning rate, handles of slots...): UpdateNorms "
+                        "of variables, which it does not change.",
+                 .min_inputs = 4,
+                 .max_inputs = 4 + kernels::kRuleSlotsMax,
+                 .attrs = attrs,
+                 .infer = infer_update_norms,
+                 .differentiable = false,
+                 .stateful = true,
                  .handle_inputs = 1});
   attrs.push_back(
       {"distinct", "bool", false, "No two indices are equal; none is looked for then."});

@@ -279,7 +279,7 @@ class Placer {
   /// The handles that a node takes, those of an optimizer's slots too.
   [[nodiscard]] std::vector<Output> handles_of(const Node& node) const {
     const auto first = static_cast<size_t>(schema_of(node).handle_inputs);
-    const bool has_slots = node.op == "VariableUpdateDense" || node.op == "VariableUpdateRows";
+    const bool has_slots = node.op.starts_with("VariableUpdate");
     std::vector<Output> out;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const bool is_slot = has_slots && graph_.spec(node.inputs[i]).dtype == ir::DType::kString;

@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(, Determinism,
 class Protocols : public testing::TestWithParam<Protocol> {};
 
 TEST_P(Protocols, train_to_the_same_bits_on_any_number_of_ps_and_lanes) {
-  for (const char* kind : {"sgd", "adagrad", "adam"}) {
+  for (const char* kind : {"sgd", "adagrad", "adam", "lamb", "lars"}) {
     SCOPED_TRACE(kind);
     const OptimizerDef optimizer = make_optimizer(kind, 0.05).value();
     const Outcome first = train_once(optimizer, 1, 1);
