@@ -11,6 +11,7 @@
 
 #include "sidereal/base/check.h"
 #include "sidereal/exec/control.h"
+#include "sidereal/exec/owned_variables.h"
 #include "sidereal/ir/schema.h"
 
 namespace sidereal::exec {
@@ -131,6 +132,12 @@ void KernelContext::check_stop() const {
 std::string& KernelContext::waits_for() { return step_->waits_for_; }
 
 std::shared_ptr<void>& KernelContext::waiting_state() { return step_->waiting_[instruction_]; }
+
+void* KernelContext::kept_while_waiting() const {
+  if (step_->waiting_.empty()) return nullptr;
+  const auto found = step_->waiting_.find(instruction_);
+  return found == step_->waiting_.end() ? nullptr : found->second.get();
+}
 
 Tensor& KernelContext::updated(int i, int from) {
   const int32_t source = instruction_->inputs[from];
@@ -253,6 +260,7 @@ Status BoundProgram::find_kernels(const KernelTable& table, const Environment& e
     }
     const BindContext context{program_, instruction, environment};
     Result<std::unique_ptr<Kernel>> kernel = guarded([&] { return (*factory)(context); });
+    if (kernel.ok()) kernel = where_owned(context, *std::move(kernel), &table);
     if (!kernel.ok()) {
       return base::with_context(kernel.status(),
                                 fmt::format("{} '{}'", instruction.op, instruction.name));
@@ -520,6 +528,11 @@ Status Step::run_instruction(size_t index) {
   return base::with_context(status, describe(instruction, slots_));
 }
 
+Status Step::run_only() {
+  KernelContext context(this, &bound_->program().instructions[0]);
+  return guarded([&] { return bound_->kernel(0)->run(context); });
+}
+
 /// Writes down the instruction that has just run, while its inputs are still there.
 void Step::note(const Instruction& instruction) {
   using Kind = TraceEvent::Kind;
@@ -742,14 +755,18 @@ Result<Step::Progress> Step::run_parking(bool stop_at_wait) {
       if (p.began_ns[index] < 0) p.began_ns[index] = trace_->now();
       began_ns_ = p.began_ns[index];
     }
+    Progress progress = Progress::kDone;
     for (const int32_t read : bound_->needs()->late_reads(index)) {
       if (p.missing[read] != Needs::kLate) continue;
-      SR_RETURN_IF_ERROR(run_instruction(static_cast<size_t>(read)));
+      SR_ASSIGN_OR_RETURN(progress, run_one(static_cast<size_t>(read), stop_at_wait));
+      if (progress == Progress::kBlocked) break;
       if constexpr (traced) note(bound_->program().instructions[read]);
       go_on_after(static_cast<size_t>(read));
       if constexpr (traced) began_ns_ = p.began_ns[index] = trace_->now();
     }
-    SR_ASSIGN_OR_RETURN(const Progress progress, run_one(index, stop_at_wait));
+    if (progress == Progress::kDone) {
+      SR_ASSIGN_OR_RETURN(progress, run_one(index, stop_at_wait));
+    }
     if (progress == Progress::kBlocked) {
       park(index);
       continue;

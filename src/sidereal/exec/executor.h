@@ -118,6 +118,9 @@ class Step {
   /// it sends what can be sent without one and, for a program that calls, does nothing that depends
   /// on how fast peers are.
   Result<Progress> advance_to_wait();
+  /// Runs a program that is one kernel which never waits, instead of advance(): the error is the
+  /// kernel's own, without the name of its node.
+  Status run_only();
   /// Fetch `i` of a step that is done.
   [[nodiscard]] const tensor::Tensor& fetch(int i) const;
 

@@ -17,6 +17,7 @@
 #include "sidereal/ports/ports.h"
 #include "sidereal/program/program.h"
 #include "sidereal/resources/manager.h"
+#include "sidereal/resources/owner.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::exec {
@@ -55,6 +56,8 @@ class KernelContext {
   /// What the instruction keeps while it waits in this step; nullptr at first. To be reset when the
   /// wait is over; a step that ends early drops it.
   std::shared_ptr<void>& waiting_state();
+  /// The same; nullptr where it keeps nothing.
+  [[nodiscard]] void* kept_while_waiting() const;
   /// Output `i` as input `from` is, to be changed: the memory of the input where that was lent to
   /// the step (Step::lend) and nobody else reads it any more, else a copy. For ops whose outputs
   /// the plan gives no buffers.
@@ -133,10 +136,33 @@ class Kernel {
   }
 };
 
+class BufferPool;
+class Workers;
+
+/// The lanes of a task, each of which has variables of its own. Thread: any, except what says
+/// otherwise.
+class VariableLanes : public resources::Lanes {
+ public:
+  [[nodiscard]] virtual int count() const = 0;
+  /// Whether programs are on the lanes that are to have the variables that they make.
+  [[nodiscard]] virtual bool are_planned() const = 0;
+  /// Else: the lane for the next variable that is made.
+  virtual int next() = 0;
+  /// As post(); then what waits on the lane looks again.
+  virtual bool answer(int lane, std::function<void()> fn) = 0;
+  /// Memory of a lane, and what helps it; nullptr: nothing does. Thread: that lane.
+  virtual BufferPool* pool(int lane) = 0;
+  virtual Workers* workers(int lane) = 0;
+};
+
 /// What kernels may use of where they run; nullptr is what that place has not. Borrowed.
 struct Environment {
   resources::Manager* resources = nullptr;         ///< Where steps may wait for each other.
   ports::HostFunctions* host_functions = nullptr;  ///< In the process of the program.
+  VariableLanes* lanes = nullptr;  ///< Whose the variables are; nullptr: threads share them.
+  int lane = 0;                    ///< That runs the program.
+  /// What `resources` is in: for what other lanes do for the program, which may outlive it.
+  std::shared_ptr<const void> keep = nullptr;
 };
 
 /// What a kernel is made from.

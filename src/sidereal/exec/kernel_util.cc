@@ -29,6 +29,18 @@ Status check_arity(const BindContext& bind, int min, int max, int outputs) {
   return {};
 }
 
+bool is_read(const BindContext& bind, int o) {
+  const int32_t slot = bind.instruction.outputs[o];
+  const auto has = [slot](const std::vector<int32_t>& slots) {
+    return std::find(slots.begin(), slots.end(), slot) != slots.end();
+  };
+  const auto& all = bind.program.instructions;
+  const auto& calls = bind.program.calls;
+  return has(bind.program.fetches) ||
+         std::any_of(all.begin(), all.end(), [&](const auto& one) { return has(one.inputs); }) ||
+         std::any_of(calls.begin(), calls.end(), [&](const auto& one) { return has(one.feeds); });
+}
+
 Status check_slot(const BindContext& bind, int32_t slot, tensor::DType dtype,
                   std::string_view what) {
   const tensor::DType said = bind.program.slots[slot].dtype;

@@ -104,6 +104,9 @@ class WideOutput {
 /// `outputs` outputs (-1: any). Programs come from peers, so every factory asks.
 Status check_arity(const BindContext& bind, int min, int max, int outputs);
 
+/// Whether anything of the program reads output `o` of the instruction.
+bool is_read(const BindContext& bind, int o);
+
 /// kInvalidArgument unless the program says that slot `slot`, called `what` in the error, has
 /// dtype `dtype`. What a slot holds always has the slot's dtype, if every kernel keeps to it: so
 /// every factory asks for its outputs.

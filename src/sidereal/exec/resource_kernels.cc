@@ -29,6 +29,19 @@ Result<std::string> key_of(const BindContext& bind) {
   return resources::key_of(ir::attr_or<std::string>(attrs, "container", ""), name);
 }
 
+std::shared_ptr<resources::Owner> owner_of_new(std::string_view name,
+                                               const resources::Manager& manager,
+                                               VariableLanes* lanes, int lane) {
+  if (lanes == nullptr) return nullptr;
+  if (lanes->are_planned()) return std::make_shared<resources::Owner>(lanes, lane);
+  for (size_t end = name.rfind('/'); end != std::string_view::npos; end = name.rfind('/')) {
+    name = name.substr(0, end);
+    const auto weights = manager.find<resources::Variable>(name);
+    if (weights.ok()) return (*weights)->owner();
+  }
+  return std::make_shared<resources::Owner>(lanes, lanes->next());
+}
+
 namespace {
 
 using base::invalid_argument;

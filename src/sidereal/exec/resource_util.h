@@ -33,6 +33,13 @@ Result<std::shared_ptr<T>> find_resource(const KernelContext& c, int i,
   return manager.find<T>(key);
 }
 
+/// Whose a variable is going to be that a program of `lane` makes: "w/Adagrad" belongs to the lane
+/// that has "w", if there is that, and others go round; but where lanes are planned, to `lane`.
+/// nullptr without lanes.
+std::shared_ptr<resources::Owner> owner_of_new(std::string_view name,
+                                               const resources::Manager& manager,
+                                               VariableLanes* lanes, int lane);
+
 /// A variable that a kernel uses, which it looks for by name once: a step that it runs again takes
 /// neither a lock nor memory for it. It may be known here for longer than its manager does, and has
 /// no value then.
@@ -43,15 +50,20 @@ class KnownVariable {
   Result<resources::Variable*> of_input(const KernelContext& c, int i,
                                         const resources::Manager& manager) {
     SR_ASSIGN_OR_RETURN(const std::string_view name, handle_of(c, i));
+    return named(name, manager);
+  }
+  /// The variable whose handle says `name`.
+  Result<resources::Variable*> named(std::string_view name, const resources::Manager& manager) {
     return find(name, manager.forgotten(), [&] { return manager.find<resources::Variable>(name); });
   }
-  /// The variable `def`, which is made when there is none. kInvalidArgument when there is another
-  /// one of its name.
-  Result<resources::Variable*> made(const resources::VariableDef& def,
-                                    resources::Manager* manager) {
+  /// The variable `def`, which is made when there is none: for `lane` where lanes are planned, else
+  /// beside the one that it is a slot of. kInvalidArgument when there is another one of its name.
+  Result<resources::Variable*> made(const resources::VariableDef& def, resources::Manager* manager,
+                                    VariableLanes* lanes, int lane) {
     return find(def.name, manager->forgotten(), [&] {
+      std::shared_ptr<resources::Owner> owner = owner_of_new(def.name, *manager, lanes, lane);
       return manager->find_or_create<resources::Variable>(
-          def.name, [&def] { return *resources::Variable::make(def); });
+          def.name, [&] { return *resources::Variable::make(def, std::move(owner)); });
     });
   }
 

@@ -37,29 +37,17 @@ Result<std::unique_ptr<Kernel>> variable(const BindContext& bind) {
   // Made once here, so that a wrong definition is found when the program is bound.
   SR_RETURN_IF_ERROR(Variable::make(def).status());
   GivenValue handle(Tensor::strings(Shape(), std::vector<std::string>{def.name}));
-  return make_kernel([manager, def = std::move(def), handle = std::move(handle),
+  return make_kernel([manager, lanes = bind.environment.lanes, lane = bind.environment.lane,
+                      def = std::move(def), handle = std::move(handle),
                       known = KnownVariable()](KernelContext& c) mutable -> Status {
-    SR_ASSIGN_OR_RETURN(Variable* const found, known.made(def, manager));
+    SR_ASSIGN_OR_RETURN(Variable* const found, known.made(def, manager, lanes, lane));
     SR_RETURN_IF_ERROR(found->check_same(def));
     c.set_output(0, handle.get());
     return {};
   });
 }
 
-/// Whether anything of the program reads output `o` of the instruction.
-bool is_read(const BindContext& bind, int o) {
-  const int32_t slot = bind.instruction.outputs[o];
-  const auto has = [slot](const std::vector<int32_t>& slots) {
-    return std::find(slots.begin(), slots.end(), slot) != slots.end();
-  };
-  const auto& all = bind.program.instructions;
-  const auto& calls = bind.program.calls;
-  return has(bind.program.fetches) ||
-         std::any_of(all.begin(), all.end(), [&](const auto& one) { return has(one.inputs); }) ||
-         std::any_of(calls.begin(), calls.end(), [&](const auto& one) { return has(one.feeds); });
-}
-
-/// What a kernel gives out of a variable that is locked.
+/// What a kernel gives out of a variable.
 class GivenOut {
  public:
   /// `bind`: of the kernel, whose output 0 it is.

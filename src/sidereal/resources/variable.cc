@@ -40,11 +40,16 @@ bool fits(const Shape& wanted, const Shape& shape) {
   return true;
 }
 
-Result<std::shared_ptr<Variable>> Variable::make(VariableDef def) {
+Variable::Variable(VariableDef def, std::shared_ptr<Owner> owner)
+    : def_(std::move(def)),
+      owner_(std::move(owner)),
+      mutex_(owner_ == nullptr ? std::make_unique<std::mutex>() : nullptr) {}
+
+Result<std::shared_ptr<Variable>> Variable::make(VariableDef def, std::shared_ptr<Owner> owner) {
   if (!tensor::is_valid(def.dtype)) {
     return invalid_argument("variable '{}' has no dtype", def.name);
   }
-  return std::shared_ptr<Variable>(new Variable(std::move(def)));
+  return std::shared_ptr<Variable>(new Variable(std::move(def), std::move(owner)));
 }
 
 Status Variable::check_same(const VariableDef& other) const {
@@ -128,20 +133,37 @@ void Variable::Value::copy_from(const Tensor& value) {
   }
 }
 
-void Variable::cancel() {
-  const std::lock_guard lock(mutex_);
+std::unique_lock<std::mutex> Variable::lock() const {
+  return mutex_ == nullptr ? std::unique_lock<std::mutex>() : std::unique_lock(*mutex_);
+}
+
+void Variable::forget_value() {
   value_ = {};
   bytes_.store(0, std::memory_order_relaxed);
 }
 
+void Variable::cancel() {
+  if (owner_ == nullptr) {
+    const auto held = lock();
+    return forget_value();
+  }
+  const int lane = owner_->lane();
+  // A lane that is stopping runs nothing that could use it.
+  static_cast<void>(owner_->lanes()->post(lane, [self = shared_from_this(), lane] {
+    // It may have been given to another one meanwhile.
+    if (self->owner_->lane() != lane) return self->cancel();
+    self->forget_value();
+  }));
+}
+
 Result<Tensor> Variable::read(Allocate allocate) const {
-  const std::lock_guard lock(mutex_);
+  const auto held = lock();
   if (!value_.now_.defined()) return uninitialized();
   return value_.get(allocate);
 }
 
 bool Variable::is_initialized() const {
-  const std::lock_guard lock(mutex_);
+  const auto held = lock();
   return value_.now_.defined();
 }
 
@@ -152,7 +174,7 @@ Status Variable::assign(const Tensor& value, bool checks_shape,
     return invalid_argument("{} is assigned to variable '{}', which is {}{}", value.to_string(),
                             def_.name, tensor::name_of(def_.dtype), def_.shape.to_string());
   }
-  const std::lock_guard lock(mutex_);
+  const auto held = lock();
   Tensor& now = value_.now_;
   if (!now.defined() || now.dtype() == DType::kString || now.shape() != value.shape()) {
     value_ = {};
@@ -166,7 +188,7 @@ Status Variable::assign(const Tensor& value, bool checks_shape,
 }
 
 Status Variable::look(absl::FunctionRef<Status(const Value&)> look) const {
-  const std::lock_guard lock(mutex_);
+  const auto held = lock();
   if (!value_.now_.defined()) return uninitialized();
   return look(value_);
 }
@@ -180,9 +202,9 @@ Status Variable::change(std::span<Variable* const> variables,
   if (twice != ordered.end()) {
     return invalid_argument("variable '{}' is there twice in one update", (*twice)->def_.name);
   }
-  absl::InlinedVector<std::unique_lock<sys::posix::BiasedMutex>, kUsual> locks;
+  absl::InlinedVector<std::unique_lock<std::mutex>, kUsual> locks;
   for (Variable* variable : ordered) {
-    locks.emplace_back(variable->mutex_);
+    locks.push_back(variable->lock());
     if (!variable->value_.now_.defined()) return variable->uninitialized();
   }
   absl::InlinedVector<Value*, kUsual> values;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,7 +12,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "sidereal/resources/manager.h"
-#include "sidereal/sys/posix/biased_mutex.h"
+#include "sidereal/resources/owner.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::resources {
@@ -48,14 +49,15 @@ using Allocate = absl::FunctionRef<tensor::Tensor(tensor::DType, const tensor::S
 /// A tensor that steps read and change (TensorFlow: core/framework/resource_var.h, Var). It has
 /// memory of its own, or columns of a table whose rows hold weights and slots side by side
 /// (RowLayout).
-/// Thread: any; a change holds a lock from its read to its write, which is none for a lane that has
-/// the variable to itself (sys::posix::BiasedMutex). Takes no memory but for large values that
-/// somebody holds while they are changed.
-class Variable final : public Resource {
+/// Takes no memory but for large values that somebody holds while they are changed.
+/// Thread: of one that has an owner, the lane that it belongs to, which locks nothing, but for what
+/// does not touch its value: def(), check_same(), bytes(), cancel(). Of another one, any; a change
+/// holds a lock from its read to its write.
+class Variable final : public Resource, public std::enable_shared_from_this<Variable> {
  public:
   static constexpr std::string_view kKind = "variable";
 
-  /// The value of a variable that is locked.
+  /// The value of a variable that nobody else uses meanwhile.
   class Value {
    public:
     [[nodiscard]] tensor::DType dtype() const { return now_.dtype(); }
@@ -68,7 +70,7 @@ class Variable final : public Resource {
     /// The value as a tensor that does not change with the variable: it shares the variable's
     /// memory, or, of one in a table, is a copy in what `allocate` gives.
     [[nodiscard]] tensor::Tensor get(Allocate allocate) const;
-    /// Its rows, to be read while the variable is locked. Not of strings.
+    /// Its rows, to be read before the value is let go of. Not of strings.
     [[nodiscard]] Rows rows() const;
     /// The same, to be written to: those of a copy, when somebody else holds the memory.
     Rows own();
@@ -87,14 +89,19 @@ class Variable final : public Resource {
     bool has_layout_ = false;  // It will not go into a table any more.
   };
 
-  /// kInvalidArgument for a dtype that no tensor has.
-  static Result<std::shared_ptr<Variable>> make(VariableDef def);
+  /// One that belongs to a lane, or, without an owner, one that threads share. kInvalidArgument for
+  /// a dtype that no tensor has.
+  static Result<std::shared_ptr<Variable>> make(VariableDef def,
+                                                std::shared_ptr<Owner> owner = nullptr);
 
   [[nodiscard]] std::string_view kind() const override { return kKind; }
   [[nodiscard]] int64_t bytes() const override { return bytes_.load(std::memory_order_relaxed); }
-  /// It has no value any more: programs may know it for longer than its manager does.
+  /// It has no value any more, or, of one that belongs to a lane, soon: programs may know it for
+  /// longer than its manager does.
   void cancel() override;
   [[nodiscard]] const VariableDef& def() const { return def_; }
+  /// Says whose it is; nullptr: threads share it.
+  [[nodiscard]] const std::shared_ptr<Owner>& owner() const { return owner_; }
 
   /// kInvalidArgument when a variable of `other` cannot be this one.
   [[nodiscard]] Status check_same(const VariableDef& other) const;
@@ -104,28 +111,32 @@ class Variable final : public Resource {
   [[nodiscard]] bool is_initialized() const;
 
   /// Gives it a copy of `value`: into the memory it has where nobody else holds that. The dtype
-  /// must be its own; the shape as well, if `checks_shape`. Calls `then` with the new value, which
-  /// is locked.
+  /// must be its own; the shape as well, if `checks_shape`. Calls `then` with the new value.
   Status assign(
       const tensor::Tensor& value, bool checks_shape = true,
       absl::FunctionRef<void(const Value&)> then = [](const Value&) {});
 
-  /// Calls `look` with the value, which is locked. kFailedPrecondition before the first assign().
+  /// Calls `look` with the value. kFailedPrecondition before the first assign().
   Status look(absl::FunctionRef<Status(const Value&)> look) const;
-  /// Calls `change(values)`, with the values of `variables` locked. kFailedPrecondition when one
-  /// has no value yet, kInvalidArgument when one is there twice.
+  /// Calls `change(values)` with the values of `variables`, which threads share or which belong to
+  /// one lane. kFailedPrecondition when one has no value yet, kInvalidArgument when one is there
+  /// twice.
   static Status change(std::span<Variable* const> variables,
                        absl::FunctionRef<Status(std::span<Value* const>)> change);
 
  private:
-  explicit Variable(VariableDef def) : def_(std::move(def)) {}
+  Variable(VariableDef def, std::shared_ptr<Owner> owner);
 
   [[nodiscard]] Status uninitialized() const;
+  /// Keeps other threads away from the value; there are none of one that has an owner.
+  [[nodiscard]] std::unique_lock<std::mutex> lock() const;
+  void forget_value();
 
   const VariableDef def_;
-  mutable sys::posix::BiasedMutex mutex_;
+  const std::shared_ptr<Owner> owner_;
+  const std::unique_ptr<std::mutex> mutex_;  // nullptr: it has an owner.
   Value value_;
-  std::atomic<int64_t> bytes_ = 0;  // Of the value. Changed with mutex_.
+  std::atomic<int64_t> bytes_ = 0;  // Of the value; changes with it.
 };
 
 }  // namespace sidereal::resources

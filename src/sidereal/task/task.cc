@@ -13,9 +13,9 @@ namespace sidereal::task {
 
 using tensor::Tensor;
 
-class Task::Impl {
+class Task::Impl final : private exec::VariableLanes {
  public:
-  explicit Impl(TaskOptions options) : options_(std::move(options)), programs_(options_) {}
+  explicit Impl(TaskOptions options) : options_(std::move(options)), programs_(options_, this) {}
 
   Status create_lanes() {
     for (int index = 0; index < options_.lanes; ++index) {
@@ -30,7 +30,8 @@ class Task::Impl {
 
   void start(const std::vector<Peers*>& peers) {
     SR_CHECK(peers.size() == 1 || peers.size() == lanes_.size(), "one for all, or one for each");
-    programs_.let_call(peers.front()->can_run());
+    can_call_ = peers.front()->can_run();
+    programs_.let_call(can_call_);
     for (size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->start(peers[peers.size() == 1 ? 0 : i]);
   }
 
@@ -107,6 +108,20 @@ class Task::Impl {
   [[nodiscard]] TaskPrograms& programs() { return programs_; }
 
  private:
+  bool post(int lane, std::function<void()> fn) override {
+    return lanes_[static_cast<size_t>(lane)]->post(std::move(fn));
+  }
+  bool answer(int lane, std::function<void()> fn) override {
+    return lanes_[static_cast<size_t>(lane)]->answer(std::move(fn));
+  }
+  [[nodiscard]] int count() const override { return options_.lanes; }
+  exec::BufferPool* pool(int lane) override { return lanes_[static_cast<size_t>(lane)]->pool(); }
+  exec::Workers* workers(int lane) override { return lanes_[static_cast<size_t>(lane)]->workers(); }
+  [[nodiscard]] bool are_planned() const override { return can_call_; }
+  int next() override {
+    return static_cast<int>(new_variables_++ % static_cast<uint64_t>(options_.lanes));
+  }
+
   /// Steps of other lanes may wait for what a step of this one has changed.
   void tell_others(int index) const {
     for (const auto& other : lanes_) {
@@ -116,6 +131,8 @@ class Task::Impl {
 
   const TaskOptions options_;
   TaskPrograms programs_;
+  bool can_call_ = false;  // Since start().
+  std::atomic<uint64_t> new_variables_ = 0;
   std::atomic<bool> stopped_ = false;
   const std::unique_ptr<sys::Clock> clock_ = sys::posix::create_clock();
   const std::unique_ptr<sys::Network> network_ = sys::posix::create_network();

@@ -142,6 +142,14 @@ bool TaskLane::post_urgent(std::function<void()> fn) {
   return put(&urgent_posted_, &has_urgent_posted_, std::move(fn));
 }
 
+bool TaskLane::answer(std::function<void()> fn) {
+  return post([this, fn = std::move(fn)] {
+    handed_over_.add(1);
+    fn();
+    wake_all();
+  });
+}
+
 bool TaskLane::put(std::vector<std::function<void()>>* posted, std::atomic<bool>* has_posted,
                    std::function<void()> fn) {
   bool is_first = false;

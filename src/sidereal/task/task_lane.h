@@ -51,6 +51,11 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
   /// Those of Task.
   bool post(std::function<void()> fn);
   bool post_urgent(std::function<void()> fn);
+  /// As post(); then steps that wait for what steps share look again.
+  bool answer(std::function<void()> fn);
+  /// What ops on its variables use. Thread: the lane.
+  [[nodiscard]] exec::BufferPool* pool() { return &pool_; }
+  [[nodiscard]] exec::Workers* workers() { return workers_.get(); }
   void run(ProgramCall* call, Done done);
   void cancel(uint64_t step);
   void end_step(uint64_t step);
@@ -157,6 +162,9 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
   metrics::Counter running_{&figures_,
                             metrics::gauge("sidereal_task_steps_running", metrics::Unit::kCount,
                                            "Parts of steps that have begun and not ended.")};
+  metrics::Counter handed_over_{
+      &figures_, metrics::counter("sidereal_task_handed_over_total", metrics::Unit::kCount,
+                                  "Instructions that another lane ran, which has the variable.")};
   metrics::Counter busy_ns_{
       &figures_, metrics::counter("sidereal_task_busy_seconds_total", metrics::Unit::kSeconds,
                                   "Time that lanes spent on steps.")};

@@ -66,8 +66,8 @@ size_t bytes_of(const NewProgram& program) {
 
 }  // namespace
 
-TaskPrograms::TaskPrograms(const TaskOptions& options)
-    : options_(options), shared_(make_container()) {
+TaskPrograms::TaskPrograms(const TaskOptions& options, exec::VariableLanes* lanes)
+    : options_(options), lanes_(lanes), shared_(make_container()) {
   exec::register_kernels(&kernels_);
 }
 
@@ -75,6 +75,7 @@ std::shared_ptr<Container> TaskPrograms::make_container() const {
   auto out = std::make_shared<Container>();
   out->environment.resources = &out->manager;
   out->environment.host_functions = options_.host_functions.get();
+  out->environment.lanes = lanes_;
   return out;
 }
 
@@ -260,8 +261,11 @@ Result<std::shared_ptr<LoadedProgram>> TaskPrograms::load(program::Program progr
   }
   out->ahead = prefetched_calls(program);
   out->container = std::move(container);
-  SR_ASSIGN_OR_RETURN(out->bound, exec::BoundProgram::bind(std::move(program), kernels_,
-                                                           out->container->environment));
+  exec::Environment environment = out->container->environment;
+  environment.lane = lane;
+  environment.keep = out->container;
+  SR_ASSIGN_OR_RETURN(out->bound,
+                      exec::BoundProgram::bind(std::move(program), kernels_, environment));
   return out;
 }
 

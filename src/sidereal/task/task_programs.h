@@ -45,7 +45,8 @@ Status check_feeds(const LoadedProgram& program, int64_t feeds);
 /// Thread: any; lanes keep what they have found, so that steps do not come here.
 class TaskPrograms {
  public:
-  explicit TaskPrograms(const TaskOptions& options);
+  /// Both are borrowed.
+  TaskPrograms(const TaskOptions& options, exec::VariableLanes* lanes);
   /// Whether programs may call other tasks. Before any is added.
   void let_call(bool can_call) { can_call_ = can_call; }
 
@@ -119,6 +120,7 @@ class TaskPrograms {
                                                             int lane) const;
 
   const TaskOptions& options_;
+  exec::VariableLanes* const lanes_;
   bool can_call_ = false;
   exec::KernelTable kernels_;
   const std::shared_ptr<Container> shared_;
