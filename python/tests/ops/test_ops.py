@@ -33,6 +33,7 @@ INTERNAL = {
     "MatMulSplit": "made by passes; compared with the ops it is made of by the tests of exec",
     "EmbeddingLookup": "reads a table in parts; run by the tests of models",
     "EmbeddingUpdate": "updates a table in parts; run by the tests of models",
+    "EmbeddingAccumulate": "of a table in parts; run by the tests of synchronous training",
     "WithGradient": "the values of a custom gradient: see test_gradients.py",
     "FunctionCall": "runs a function: see test_control.py",
     "If": "control flow: see test_control.py",
@@ -45,7 +46,8 @@ INTERNAL = {
     **dict.fromkeys(
         ("Queue", "QueueEnqueue", "QueueDequeue", "QueueClose", "QueueSize", "QueueIsClosed",
          "Accumulator", "AccumulatorApply", "AccumulatorTake", "AccumulatorSize",
-         "AccumulatorSetGlobalStep", "MutableTable", "TableInsert", "TableFind", "TableRemove",
+         "AccumulatorSetGlobalStep", "AccumulatorAwaitStep", "AccumulatorRestart",
+         "AccumulatorLeave", "MutableTable", "TableInsert", "TableFind", "TableRemove",
          "TableSize", "TableExport"),
         "has state that is shared by name: see test_resources.py",
     ),

@@ -233,10 +233,14 @@ Result<std::unique_ptr<Kernel>> accumulator(const BindContext& bind) {
   def.dtype = specs[0].dtype;
   def.shape = specs[0].shape;
   const auto reduction = ir::attr_or<std::string>(attrs, "reduction", "mean");
-  if (reduction != "mean" && reduction != "sum") {
-    return invalid_argument("'{}' is no reduction of an accumulator: mean or sum", reduction);
+  if (reduction == "sum") {
+    def.reduction = resources::Reduction::kSum;
+  } else if (reduction == "mean_of_all") {
+    def.reduction = resources::Reduction::kMeanOfAll;
+  } else if (reduction != "mean") {
+    return invalid_argument("'{}' is no reduction of an accumulator: mean, mean_of_all or sum",
+                            reduction);
   }
-  def.mean = reduction == "mean";
   def.sparse = ir::attr_or(attrs, "sparse", false);
   return maker<Accumulator>(manager, std::move(def));
 }
@@ -262,6 +266,47 @@ Result<std::unique_ptr<Kernel>> take_gradient(const BindContext& bind) {
         c, manager, [&] { return found->take(count); },
         [&] { return fmt::format("{} gradients in {}", count, found->describe()); });
   });
+}
+
+Result<std::unique_ptr<Kernel>> await_step(const BindContext& bind) {
+  SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
+  return make_kernel([manager](KernelContext& c) -> Status {
+    SR_ASSIGN_OR_RETURN(const std::shared_ptr<Accumulator> found,
+                        find_resource<Accumulator>(c, 0, *manager));
+    SR_ASSIGN_OR_RETURN(const int64_t step, integer(c, 1));
+    return run_request(
+        c, manager, [&] { return found->await_step(step); },
+        [&] { return fmt::format("the step after {} of {}", step, found->describe()); });
+  });
+}
+
+void register_accumulator_kernels(KernelTable* table) {
+  table->add("Accumulator", with_arity(0, 0, 1, with_outputs({DType::kString}, accumulator)));
+  table->add("AccumulatorApply", with_arity(3, 4, 1, bind_apply));
+  table->add("AccumulatorTake", with_arity(2, 2, -1, take_gradient));
+  table->add("AccumulatorAwaitStep",
+             with_arity(2, 2, 1, with_outputs({DType::kInt64}, await_step)));
+  table->add("AccumulatorSize",
+             asks<Accumulator>(1, [](Accumulator& a, KernelContext&) -> Result<int32_t> {
+               return static_cast<int32_t>(a.num_accumulated());
+             }));
+  table->add("AccumulatorSetGlobalStep",
+             does<Accumulator>(2, [](Accumulator& a, KernelContext& c) -> Status {
+               SR_ASSIGN_OR_RETURN(const int64_t step, integer(c, 1));
+               a.set_global_step(step);
+               return {};
+             }));
+  table->add("AccumulatorRestart",
+             does<Accumulator>(3, [](Accumulator& a, KernelContext& c) -> Status {
+               SR_ASSIGN_OR_RETURN(const int64_t step, integer(c, 1));
+               SR_ASSIGN_OR_RETURN(const int64_t contributors, integer(c, 2));
+               return a.restart(step, contributors);
+             }));
+  table->add("AccumulatorLeave",
+             does<Accumulator>(2, [](Accumulator& a, KernelContext& c) -> Status {
+               SR_ASSIGN_OR_RETURN(const int64_t count, integer(c, 1));
+               return a.leave(count);
+             }));
 }
 
 // --- Tables.
@@ -370,7 +415,6 @@ void register_queue_kernels(KernelTable* table) {
     return with_arity(0, 0, 1, with_outputs({DType::kString}, std::move(factory)));
   };
   table->add("Queue", handle(queue));
-  table->add("Accumulator", handle(accumulator));
   table->add("MutableTable", handle(mutable_table));
   table->add("QueueEnqueue", with_arity(2, -1, 1, with_outputs({DType::kBool}, enqueue)));
   table->add("QueueDequeue", with_arity(1, 2, -1, dequeue));
@@ -387,18 +431,7 @@ void register_queue_kernels(KernelTable* table) {
 
 void register_resource_kernels(KernelTable* table) {
   register_queue_kernels(table);
-  table->add("AccumulatorApply", with_arity(3, 4, 1, bind_apply));
-  table->add("AccumulatorTake", with_arity(2, 2, -1, take_gradient));
-  table->add("AccumulatorSize",
-             asks<Accumulator>(1, [](Accumulator& a, KernelContext&) -> Result<int32_t> {
-               return static_cast<int32_t>(a.num_accumulated());
-             }));
-  table->add("AccumulatorSetGlobalStep",
-             does<Accumulator>(2, [](Accumulator& a, KernelContext& c) -> Status {
-               SR_ASSIGN_OR_RETURN(const int64_t step, integer(c, 1));
-               a.set_global_step(step);
-               return {};
-             }));
+  register_accumulator_kernels(table);
   table->add("TableInsert", does<Table>(3, [](Table& t, KernelContext& c) {
                return t.insert(c.input(1), c.input(2));
              }));

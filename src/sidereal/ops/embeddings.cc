@@ -49,15 +49,28 @@ Status infer_lookup(const InferContext& c) {
   return put(c, DType::kFloat32, with_last(c.inputs[0].shape, table.dim));
 }
 
-Status infer_update(const InferContext& c) {
-  SR_ASSIGN_OR_RETURN(const Extents table, extents_of(c));
+/// (ids, gradients): a row for each id.
+Status require_gradients(const InferContext& c, const Extents& table) {
   SR_RETURN_IF_ERROR(require_dtype(c, 0, DType::kInt64));
   SR_RETURN_IF_ERROR(require_dtype(c, 1, DType::kFloat32));
   const Shape wanted = with_last(c.inputs[0].shape, table.dim);
-  if (!merge_shapes(c.inputs[1].shape, wanted).ok()) {
-    return base::invalid_argument("the gradients must have shape {}: one row of {} per id",
-                                  wanted.to_string(), table.dim);
-  }
+  if (merge_shapes(c.inputs[1].shape, wanted).ok()) return {};
+  return base::invalid_argument("the gradients must have shape {}: one row of {} per id",
+                                wanted.to_string(), table.dim);
+}
+
+Status infer_accumulate(const InferContext& c) {
+  SR_ASSIGN_OR_RETURN(const Extents table, extents_of(c));
+  SR_RETURN_IF_ERROR(require_gradients(c, table));
+  SR_RETURN_IF_ERROR(require_dtype(c, 2, DType::kInt64));
+  SR_RETURN_IF_ERROR(require_rank(c, 2, 0));
+  SR_RETURN_IF_ERROR(require_handles(c, 3));
+  return require_parts(table, static_cast<int64_t>(c.inputs.size()) - 3);
+}
+
+Status infer_update(const InferContext& c) {
+  SR_ASSIGN_OR_RETURN(const Extents table, extents_of(c));
+  SR_RETURN_IF_ERROR(require_gradients(c, table));
   SR_RETURN_IF_ERROR(require_step(c, 2));
   SR_RETURN_IF_ERROR(require_handles(c, 4));
   SR_ASSIGN_OR_RETURN(const kernels::UpdateRule rule, update_rule_of(c.attrs));
@@ -84,6 +97,18 @@ void register_embeddings(OpRegistry* registry) {
                  .infer = infer_lookup,
                  .gradient = no_flow,
                  .stateful = true});
+  registry->add({.name = "EmbeddingAccumulate",
+                 .doc = "(ids, gradients, step, accumulators of parts...): AccumulatorApply of the "
+                        "gradients of a table as EmbeddingLookup has it, those of equal ids "
+                        "summed, to the accumulator of each part, of which some may get no rows. "
+                        "Graphs only.",
+                 .min_inputs = 4,
+                 .max_inputs = -1,
+                 .attrs = {rows, dim},
+                 .infer = infer_accumulate,
+                 .differentiable = false,
+                 .stateful = true,
+                 .effect = true});
   std::vector<ir::AttrSpec> attrs = {rows, dim, {"parts", "int", true, "Parts of the table."}};
   for (ir::AttrSpec& attr : update_rule_attrs()) attrs.push_back(std::move(attr));
   registry->add({.name = "EmbeddingUpdate",

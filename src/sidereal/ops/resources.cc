@@ -66,6 +66,17 @@ Status infer_accumulator_apply(const InferContext& c) {
   return put(c, DType::kBool, Shape());
 }
 
+Status infer_accumulator_await(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require_handle(c));
+  SR_RETURN_IF_ERROR(require_index(c, 1));
+  return put(c, DType::kInt64, Shape());
+}
+
+Status infer_accumulator_restart(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require_index(c, 2));
+  return infer_accumulator_apply(c);
+}
+
 Status infer_table_find(const InferContext& c) {
   SR_RETURN_IF_ERROR(require_handle(c));
   const Shape& keys = c.inputs[1].shape;
@@ -204,7 +215,10 @@ void register_accumulators(OpRegistry* registry) {
        kContainer,
        kDtypes,
        kShapes,
-       {"reduction", "string", false, "'mean' or 'sum'; 'mean' if absent."},
+       {"reduction", "string", false,
+        "'mean', which of a row is over the gradients that had it, 'mean_of_all', over all of "
+        "them, or "
+        "'sum'; 'mean' if absent."},
        {"sparse", "bool", false, "Whether it takes rows; false if absent."}},
       infer_made_of_components);
   add(registry, "AccumulatorApply",
@@ -212,9 +226,19 @@ void register_accumulators(OpRegistry* registry) {
       "adds it, or drops it when its step is over. True.",
       3, 4, {}, infer_accumulator_apply);
   add(registry, "AccumulatorTake",
-      "(handle, count): waits for `count` gradients; their mean or sum, of a sparse one (indices, "
-      "values).",
+      "(handle, count): waits for `count` gradients, or for as many as come in a step; their mean "
+      "or sum, of a sparse one (indices, values).",
       2, 2, {kDtypes, kShapes}, infer_accumulator_take);
+  add(registry, "AccumulatorAwaitStep",
+      "(handle, step): waits until the current step is later than `step`; the current step, int64.",
+      2, 2, {}, infer_accumulator_await);
+  add(registry, "AccumulatorRestart",
+      "(handle, step, contributors): forgets what was added and ends what waits; `step` is the "
+      "current step, and so many gradients come in each. True.",
+      3, 3, {}, infer_accumulator_restart);
+  add(registry, "AccumulatorLeave",
+      "(handle, count): so many gradients fewer come in each step from now on. True.", 2, 2, {},
+      infer_accumulator_apply);
   add(registry, "AccumulatorSize", "How many gradients were added in this step, int32.", 1, 1, {},
       scalar_of_handle(DType::kInt32));
   add(registry, "AccumulatorSetGlobalStep", "(handle, step): makes it the current step. True.", 2,

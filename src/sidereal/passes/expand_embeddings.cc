@@ -14,8 +14,10 @@ using ir::Node;
 using ir::NodeId;
 using ir::Output;
 
-/// Inputs of an EmbeddingUpdate before its handles: ids, gradients, step, learning rate.
-constexpr size_t kBeforeHandles = 4;
+/// Inputs before the handles of an EmbeddingUpdate: ids, gradients, step, learning rate; and of an
+/// EmbeddingAccumulate: ids, gradients, step.
+constexpr size_t kBeforeUpdated = 4;
+constexpr size_t kBeforeAccumulators = 3;
 
 /// The table that one node works on.
 struct Table {
@@ -51,6 +53,8 @@ class EmbeddingExpander {
         status = expand_lookup(node);
       } else if (node.op == "EmbeddingUpdate") {
         status = expand_update(node);
+      } else if (node.op == "EmbeddingAccumulate") {
+        status = expand_accumulate(node);
       } else {
         rewriter_.copy(node);
       }
@@ -99,15 +103,48 @@ class EmbeddingExpander {
     return finish(node, "GatherParts", std::move(inputs), {{"dim", table.dim}}, {});
   }
 
+  /// The rows of each part that have gradients, and the sums of these: outputs of one node.
+  struct Sums {
+    std::vector<Output> rows;
+    NodeId sums;
+  };
+  Result<Sums> sum_rows(const Node& node, const Table& table) {
+    SR_ASSIGN_OR_RETURN(Routed routed, route(node, table));
+    std::vector<Output> inputs = {rewriter_.map(node.inputs[1]), routed.position, routed.inverse};
+    inputs.insert(inputs.end(), routed.rows.begin(), routed.rows.end());
+    Sums out;
+    SR_ASSIGN_OR_RETURN(
+        out.sums, rewriter_.add_beside(node, "SumParts", std::move(inputs), {{"dim", table.dim}},
+                                       node.name + "/sum", registry_));
+    out.rows = std::move(routed.rows);
+    return out;
+  }
+
+  Status expand_accumulate(const Node& node) {
+    SR_ASSIGN_OR_RETURN(Table table, table_of(node));
+    for (size_t i = kBeforeAccumulators; i < node.inputs.size(); ++i) {
+      table.parts.push_back({node.inputs[i]});
+    }
+    SR_ASSIGN_OR_RETURN(const Sums found, sum_rows(node, table));
+    std::vector<NodeId> added;
+    for (size_t i = 0; i < table.parts.size(); ++i) {
+      const Output handle = table.parts[i][0];
+      SR_ASSIGN_OR_RETURN(added.emplace_back(),
+                          rewriter_.add_beside(step_.graph.node(handle.node), "AccumulatorApply",
+                                               {rewriter_.map(handle),
+                                                rewriter_.map(node.inputs[2]),
+                                                found.rows[i],
+                                                {found.sums, static_cast<int32_t>(i)}},
+                                               {}, fmt::format("{}/part_{}", node.name, i),
+                                               registry_, rewriter_.map(node.control_inputs)));
+    }
+    return finish(node, "NoOp", {}, {}, std::move(added));
+  }
+
   Status expand_update(const Node& node) {
     SR_ASSIGN_OR_RETURN(Table table, table_of(node));
     SR_RETURN_IF_ERROR(add_parts(node, &table));
-    SR_ASSIGN_OR_RETURN(const Routed routed, route(node, table));
-    std::vector<Output> inputs = {rewriter_.map(node.inputs[1]), routed.position, routed.inverse};
-    inputs.insert(inputs.end(), routed.rows.begin(), routed.rows.end());
-    SR_ASSIGN_OR_RETURN(const NodeId sums,
-                        rewriter_.add_beside(node, "SumParts", std::move(inputs),
-                                             {{"dim", table.dim}}, node.name + "/sum", registry_));
+    SR_ASSIGN_OR_RETURN(const Sums found, sum_rows(node, table));
     ir::AttrMap attrs = node.attrs;
     attrs.erase("rows");
     attrs.erase("dim");
@@ -116,8 +153,8 @@ class EmbeddingExpander {
     std::vector<NodeId> updates;
     for (size_t i = 0; i < table.parts.size(); ++i) {
       std::vector<Output> update = {rewriter_.map(table.parts[i][0]),
-                                    routed.rows[i],
-                                    {sums, static_cast<int32_t>(i)},
+                                    found.rows[i],
+                                    {found.sums, static_cast<int32_t>(i)},
                                     rewriter_.map(node.inputs[2]),
                                     rewriter_.map(node.inputs[3])};
       for (size_t slot = 1; slot < table.parts[i].size(); ++slot) {
@@ -136,12 +173,12 @@ class EmbeddingExpander {
   /// The handles of an update, which have as many parts as their look-up has.
   Status add_parts(const Node& node, Table* table) const {
     SR_ASSIGN_OR_RETURN(const int64_t parts, ir::get_attr<int64_t>(node.attrs, "parts"));
-    const size_t handles = node.inputs.size() - kBeforeHandles;
+    const size_t handles = node.inputs.size() - kBeforeUpdated;
     if (parts < 1 || handles % static_cast<size_t>(parts) != 0) {
       return base::invalid_argument("{} handles of {} parts", handles, parts);
     }
     const size_t each = handles / static_cast<size_t>(parts);
-    for (size_t i = kBeforeHandles; i < node.inputs.size(); i += each) {
+    for (size_t i = kBeforeUpdated; i < node.inputs.size(); i += each) {
       const auto first = node.inputs.begin() + static_cast<std::ptrdiff_t>(i);
       table->parts.emplace_back(first, first + static_cast<std::ptrdiff_t>(each));
     }

@@ -12,6 +12,7 @@ namespace sidereal::passes {
 ///                                      GatherParts where the look-up is
 ///   EmbeddingUpdate(ids, gradients) -> the same Unique and Route; SumParts; VariableUpdateRows at
 ///                                      each part; NoOp
+///   EmbeddingAccumulate(ids, gradients) -> the same, with AccumulatorApply at each part
 ///
 /// There is one Unique for a value of ids and one Route for it and a number of rows and parts, so a
 /// look-up and its update share them, and so do tables of one size. The last node of each rewrite

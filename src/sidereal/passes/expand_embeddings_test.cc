@@ -85,6 +85,29 @@ TEST_F(ExpandEmbeddings, an_update_shares_the_route_of_its_look_up) {
   EXPECT_EQ(device_of("update"), "/w");
 }
 
+TEST_F(ExpandEmbeddings, gradients_go_to_the_accumulator_of_each_part) {
+  const Output at = ids("ids");
+  const Output rows = lookup(at, parts("t", 2), "rows");
+  std::vector<Output> inputs = {at, on("/w", ops::square(b_, rows, "grads")),
+                                on("/w", ops::scalar(b_, DType::kInt64, 1, "step"))};
+  for (int i = 0; i < 2; ++i) {
+    inputs.push_back(
+        on(fmt::format("/ps:{}", i), b_.add("Accumulator", {},
+                                            {{"shared_name", fmt::format("a{}", i)},
+                                             {"dtypes", std::vector<std::string>{"float32"}},
+                                             {"sparse", true}},
+                                            fmt::format("a{}", i))));
+  }
+  const ir::NodeId added = b_.add_node("EmbeddingAccumulate", inputs,
+                                       {{"rows", int64_t{10}}, {"dim", int64_t{4}}}, {}, "add");
+  graph_.mutable_node(added).device = "/w";
+  const std::vector<std::string> got = lines({}, {added});
+  EXPECT_THAT(got,
+              testing::Contains("add/part_1 = AccumulatorApply a1 step ids/route_10:1 add/sum:1"));
+  EXPECT_EQ(device_of("add/part_1"), "/ps:1");
+  EXPECT_EQ(device_of("add/sum"), "/w");
+}
+
 TEST_F(ExpandEmbeddings, what_does_not_fit_is_refused_when_it_is_made) {
   const std::vector<Output> table = parts("t", 2);
   const Output at = ids("ids");

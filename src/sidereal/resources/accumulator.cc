@@ -1,5 +1,6 @@
 #include "sidereal/resources/accumulator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "sidereal/base/strings.h"
@@ -110,8 +111,51 @@ Result<std::unique_ptr<Ticket>> Accumulator::take(int64_t count) {
   return std::make_unique<Ticket>(shared_from_this(), std::move(request));
 }
 
+Result<std::unique_ptr<Ticket>> Accumulator::await_step(int64_t step) {
+  auto request = std::make_shared<Request>();
+  request->count = step;
+  const std::lock_guard lock(mutex_);
+  awaiting_.push_back(request);
+  serve_awaiting();
+  return std::make_unique<Ticket>(shared_from_this(), std::move(request));
+}
+
+Status Accumulator::restart(int64_t step, int64_t contributors) {
+  if (contributors <= 0) {
+    return invalid_argument("{} contributors to accumulator '{}'; there must be at least 1",
+                            contributors, def_.name);
+  }
+  const std::lock_guard lock(mutex_);
+  const Status anew = base::aborted("accumulator '{}' begins anew", def_.name);
+  end_all(&taking_, anew);
+  end_all(&awaiting_, anew);
+  step_ = step;
+  contributors_ = contributors;
+  count_ = 0;
+  rows_.clear();
+  return {};
+}
+
+Status Accumulator::leave(int64_t count) {
+  const std::lock_guard lock(mutex_);
+  if (count < 0 || count > contributors_) {
+    return invalid_argument("{} of {} contributors leave accumulator '{}'", count, contributors_,
+                            def_.name);
+  }
+  contributors_ -= count;
+  serve();
+  return {};
+}
+
 void Accumulator::serve() {
-  if (taking_.empty() || count_ < taking_.front()->count) return;
+  if (taking_.empty()) return;
+  if (count_ == 0 && contributors_ == 0) {
+    return end_all(&taking_, base::out_of_range("nothing more comes to accumulator '{}': all its "
+                                                "contributors have left",
+                                                def_.name));
+  }
+  if (count_ == 0) return;
+  if (count_ < std::min(taking_.front()->count, contributors_)) return;
   Request& request = *taking_.front();
   request.result = def_.sparse ? give_out_rows() : give_out();
   request.done = true;
@@ -119,11 +163,36 @@ void Accumulator::serve() {
   ++step_;
   count_ = 0;
   rows_.clear();
+  serve_awaiting();
+  serve();
+}
+
+void Accumulator::serve_awaiting() {
+  std::erase_if(awaiting_, [this](const RequestPtr& request) {
+    if (step_ <= request->count) return false;
+    request->result = {Tensor::scalar(step_)};
+    request->done = true;
+    return true;
+  });
+}
+
+void Accumulator::end_all(std::deque<RequestPtr>* requests, const Status& why) {
+  for (const RequestPtr& request : *requests) {
+    request->done = true;
+    request->status = why;
+  }
+  requests->clear();
+}
+
+/// What a sum over `having` gradients is divided by.
+double Accumulator::divisor(int64_t having) const {
+  if (def_.reduction == Reduction::kSum) return 1;
+  return static_cast<double>(def_.reduction == Reduction::kMean ? having : count_);
 }
 
 Tuple Accumulator::give_out() {
   Tensor out = Tensor::empty(def_.dtype, shape_);
-  const double scale = def_.mean ? static_cast<double>(count_) : 1;
+  const double scale = divisor(count_);
   tensor::visit_dtype<RealTypes>(def_.dtype, [&]<class T>() {
     T* to = out.data<T>().data();
     for (const double value : sum_) *to++ = static_cast<T>(value / scale);
@@ -142,7 +211,7 @@ Tuple Accumulator::give_out_rows() {
     T* to = values.data<T>().data();
     for (const auto& [row, held] : rows_) {
       *id++ = row;
-      const double scale = def_.mean ? static_cast<double>(held.count) : 1;
+      const double scale = divisor(held.count);
       for (const double value : held.sum) *to++ = static_cast<T>(value / scale);
     }
   });
@@ -157,6 +226,7 @@ int64_t Accumulator::num_accumulated() const {
 void Accumulator::set_global_step(int64_t step) {
   const std::lock_guard lock(mutex_);
   step_ = step;
+  serve_awaiting();
 }
 
 int64_t Accumulator::global_step() const {
@@ -171,11 +241,9 @@ std::string Accumulator::describe() const {
 
 void Accumulator::cancel() {
   const std::lock_guard lock(mutex_);
-  for (const RequestPtr& request : taking_) {
-    request->done = true;
-    request->status = base::cancelled("accumulator '{}' is gone", def_.name);
-  }
-  taking_.clear();
+  const Status gone = base::cancelled("accumulator '{}' is gone", def_.name);
+  end_all(&taking_, gone);
+  end_all(&awaiting_, gone);
 }
 
 bool Accumulator::poll(const Request& request) {
@@ -186,6 +254,7 @@ bool Accumulator::poll(const Request& request) {
 void Accumulator::withdraw(const RequestPtr& request) {
   const std::lock_guard lock(mutex_);
   std::erase(taking_, request);
+  std::erase(awaiting_, request);
   serve();
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,13 +14,20 @@
 
 namespace sidereal::resources {
 
+/// What an accumulator gives out of what was added.
+enum class Reduction : uint8_t {
+  kMean,       ///< The mean; of a row that over the gradients that had it.
+  kSum,        ///< The sum.
+  kMeanOfAll,  ///< The mean, of a row too over all gradients: those without it had zeros there.
+};
+
 /// What is known of an accumulator when it is made. Value type.
 struct AccumulatorDef {
   std::string name = {};
   tensor::DType dtype = tensor::DType::kFloat32;  ///< float32 or float64.
   tensor::Shape shape = {};                       ///< Of a gradient; unknown extents fit any.
-  bool mean = true;                               ///< Else the sum is given out.
-  bool sparse = false;                            ///< Gradients are rows along dimension 0.
+  Reduction reduction = Reduction::kMean;
+  bool sparse = false;  ///< Gradients are rows along dimension 0.
 };
 
 /// Collects gradients of one step from many workers and gives out their mean or sum once there are
@@ -44,10 +52,21 @@ class Accumulator final : public Resource,
   /// As apply(), for the rows `indices` (int64, may repeat) with the values `values` [n, row...].
   Status apply_rows(const tensor::Tensor& indices, const tensor::Tensor& values,
                     int64_t local_step);
-  /// The mean or sum of all that were added, once at least `count` were; the next step begins then.
-  /// A dense result is one tensor, a sparse one (indices, ascending; values), where the mean of a
-  /// row is over those who had it. kInvalidArgument unless `count` is positive.
+  /// What the reduction makes of all that were added, once at least `count` were, or as many as
+  /// come in a step if these are fewer, and one at least; the next step begins then. A dense result
+  /// is one tensor, a sparse one (indices, ascending; values). kInvalidArgument unless `count` is
+  /// positive. The ticket says kOutOfRange when all contributors have left and nothing was added.
   Result<std::unique_ptr<Ticket>> take(int64_t count);
+  /// Waits until the current step is later than `step`. The result is the current step, int64 [].
+  Result<std::unique_ptr<Ticket>> await_step(int64_t step);
+
+  /// Begins anew: what was added is forgotten, what waits ends with kAborted, `step` is the current
+  /// step, and `contributors` give one gradient each in every step. kInvalidArgument unless
+  /// `contributors` is positive.
+  Status restart(int64_t step, int64_t contributors);
+  /// So many contributors give nothing any more, and are not waited for. kInvalidArgument unless
+  /// there are as many.
+  Status leave(int64_t count);
 
   /// Gradients that were added since the last take().
   [[nodiscard]] int64_t num_accumulated() const;
@@ -70,6 +89,9 @@ class Accumulator final : public Resource,
   explicit Accumulator(AccumulatorDef def) : def_(std::move(def)) {}
 
   void serve();
+  void serve_awaiting();
+  static void end_all(std::deque<RequestPtr>* requests, const Status& why);
+  [[nodiscard]] double divisor(int64_t having) const;
   [[nodiscard]] Tuple give_out();
   [[nodiscard]] Tuple give_out_rows();
 
@@ -77,10 +99,12 @@ class Accumulator final : public Resource,
   mutable std::mutex mutex_;
   int64_t step_ = 0;
   int64_t count_ = 0;
+  int64_t contributors_ = std::numeric_limits<int64_t>::max();
   tensor::Shape shape_;          // Of what was added in this step.
   std::vector<double> sum_;      // Dense.
   std::map<int64_t, Row> rows_;  // Sparse.
   std::deque<RequestPtr> taking_;
+  std::deque<RequestPtr> awaiting_;  // Of each, `count` is the step that must be over.
 };
 
 }  // namespace sidereal::resources

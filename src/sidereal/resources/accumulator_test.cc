@@ -38,7 +38,7 @@ TEST(Accumulator, gives_the_mean_once_there_are_enough_and_goes_to_the_next_step
 }
 
 TEST(Accumulator, takes_all_there_are_even_when_fewer_were_asked_for) {
-  const auto a = accumulator({.mean = false});
+  const auto a = accumulator({.reduction = Reduction::kSum});
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(a->apply(vec({1, 2}), 0).ok());
   const auto taken = a->take(1);
   EXPECT_EQ(floats((*taken)->result()[0]), (std::vector<float>{3, 6}));
@@ -73,6 +73,75 @@ TEST(Accumulator, of_rows_averages_each_over_those_who_had_it) {
   EXPECT_FALSE(a->apply_rows(ids({4}), rows({1}), 1).ok());
   EXPECT_FALSE(a->apply_rows(ids({-1}), rows({1}), 1).ok());
   EXPECT_FALSE(a->apply_rows(ids({1, 2}), rows({1}), 1).ok());
+}
+
+TEST(Accumulator, of_rows_averages_over_all_gradients_when_told_so) {
+  const auto a =
+      accumulator({.shape = Shape{4, 1}, .reduction = Reduction::kMeanOfAll, .sparse = true});
+  const auto ids = [](const std::vector<int64_t>& v) {
+    return Tensor::of(Shape{static_cast<int64_t>(v.size())}, v);
+  };
+  ASSERT_TRUE(a->apply_rows(ids({0, 2}), Tensor::of(Shape{2, 1}, std::vector{4.F, 6.F}), 0).ok());
+  ASSERT_TRUE(a->apply_rows(ids({2}), Tensor::of(Shape{1, 1}, std::vector{8.F}), 0).ok());
+  // One that has no rows counts.
+  ASSERT_TRUE(a->apply_rows(ids({}), Tensor::zeros(DType::kFloat32, Shape{0, 1}), 0).ok());
+  ASSERT_TRUE(a->apply_rows(ids({3}), Tensor::of(Shape{1, 1}, std::vector{2.F}), 0).ok());
+  const auto taken = a->take(4);
+  ASSERT_TRUE((*taken)->poll());
+  EXPECT_EQ(floats((*taken)->result()[1]), (std::vector<float>{1, 3.5F, 0.5F}));
+}
+
+TEST(Accumulator, does_not_wait_for_contributors_that_have_left) {
+  const auto a = accumulator({});
+  ASSERT_TRUE(a->restart(5, 3).ok());
+  const auto waiting = a->take(3);
+  ASSERT_TRUE(a->apply(vec({1, 2}), 5).ok());
+  ASSERT_TRUE(a->apply(vec({3, 2}), 5).ok());
+  EXPECT_FALSE((*waiting)->poll());
+  ASSERT_TRUE(a->leave(1).ok());
+  ASSERT_TRUE((*waiting)->poll());
+  EXPECT_EQ(floats((*waiting)->result()[0]), (std::vector<float>{2, 2}));
+  // Where all have left, what is there is given out, and then nothing is waited for.
+  const auto last = a->take(3);
+  const auto never = a->take(3);
+  ASSERT_TRUE(a->apply(vec({8, 8}), 6).ok());
+  ASSERT_TRUE(a->leave(2).ok());
+  ASSERT_TRUE((*last)->poll() && (*never)->poll());
+  EXPECT_EQ(floats((*last)->result()[0]), (std::vector<float>{8, 8}));
+  EXPECT_EQ((*never)->status().code(), StatusCode::kOutOfRange);
+  EXPECT_EQ((*a->take(1))->status().code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(a->leave(1).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(a->restart(0, 0).code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Accumulator, begins_anew_without_what_was_there) {
+  const auto a = accumulator({});
+  const auto waiting = a->take(2);
+  const auto behind = a->await_step(3);
+  ASSERT_TRUE(a->apply(vec({1, 2}), 0).ok());
+  ASSERT_TRUE(a->restart(7, 1).ok());
+  ASSERT_TRUE((*waiting)->poll() && (*behind)->poll());
+  EXPECT_EQ((*waiting)->status().code(), StatusCode::kAborted);
+  EXPECT_EQ((*behind)->status().code(), StatusCode::kAborted);
+  EXPECT_EQ(a->num_accumulated(), 0);
+  // Of a step before.
+  ASSERT_TRUE(a->apply(vec({1, 2}), 6).ok());
+  EXPECT_EQ(a->num_accumulated(), 0);
+}
+
+TEST(Accumulator, tells_when_a_step_is_over) {
+  const auto a = accumulator({});
+  const auto first = a->await_step(0);
+  const auto second = a->await_step(1);
+  EXPECT_FALSE((*first)->poll());
+  const auto taken = a->take(1);
+  ASSERT_TRUE(a->apply(vec({1, 2}), 0).ok());
+  ASSERT_TRUE((*first)->poll());
+  EXPECT_EQ((*first)->result()[0].data<const int64_t>()[0], 1);
+  EXPECT_FALSE((*second)->poll());
+  a->set_global_step(9);
+  ASSERT_TRUE((*second)->poll());
+  EXPECT_EQ((*second)->result()[0].data<const int64_t>()[0], 9);
 }
 
 TEST(Accumulator, refuses_what_does_not_fit) {
