@@ -188,6 +188,7 @@ void bind_results(nb::module_& m) {
       m, "FitResult",
       "Result of a fit: loss is the mean of the last steps, validation has one result per epoch.")
       .def_ro("steps", &train::FitResult::steps)
+      .def_ro("updates", &train::FitResult::updates)
       .def_ro("rows", &train::FitResult::rows)
       .def_ro("rows_skipped", &train::FitResult::rows_skipped)
       .def_ro("first_skipped", &train::FitResult::first_skipped)
@@ -223,6 +224,8 @@ void bind_trainer(nb::module_& m) {
       .def_rw("batch_size", &train::FitOptions::batch_size)
       .def_rw("epochs", &train::FitOptions::epochs)
       .def_rw("steps_in_flight", &train::FitOptions::steps_in_flight)
+      .def_rw("synchronous", &train::FitOptions::synchronous)
+      .def_rw("replicas_to_aggregate", &train::FitOptions::replicas_to_aggregate)
       .def_rw("compute_dtype", &train::FitOptions::compute_dtype)
       .def_rw("record_losses", &train::FitOptions::record_losses)
       .def_rw("learning_rate_decay", &train::FitOptions::learning_rate_decay)

@@ -593,6 +593,8 @@ class FitResult:
     @property
     def steps(self) -> int: ...
     @property
+    def updates(self) -> int: ...
+    @property
     def rows(self) -> int: ...
     @property
     def rows_skipped(self) -> int: ...
@@ -657,6 +659,8 @@ class FitOptions:
     batch_size: int
     epochs: int
     steps_in_flight: int
+    synchronous: bool
+    replicas_to_aggregate: int
     compute_dtype: str
     record_losses: bool
     learning_rate_decay: float

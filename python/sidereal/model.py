@@ -117,6 +117,8 @@ class Model:
         batch_size: int = 1024,
         shuffle: bool = True,
         steps_in_flight: int = 1,
+        synchronous: bool = False,
+        replicas_to_aggregate: int | None = None,
         compute_dtype: Any = "float32",
         learning_rate_decay: float = 1.0,
         patience: int = 0,
@@ -136,6 +138,11 @@ class Model:
         to epoch.
         steps_in_flight: 1: a step sees every push of its worker's step before; n: it may miss those
         of its n - 1 latest steps, and waits less. steps_max: per worker lane, 0: no limit.
+        synchronous: lanes of workers are replicas that train in step, as with TensorFlow's
+        SyncReplicasOptimizer: one update by the mean of what each found in a batch of its own, as
+        if by one with all their rows (FitResult.updates counts them). A replica whose data has
+        ended is not waited for. replicas_to_aggregate: gradients in a mean; those that come later
+        are dropped. None: of all replicas.
         compute_dtype: what products of matrices are computed in; bfloat16 is faster on workers
         whose processors have units for it (AMX, AVX512-BF16) and float32 on others. Variables and
         their updates are float32.
@@ -149,6 +156,10 @@ class Model:
         if not 1 <= steps_in_flight <= 64:
             raise InvalidArgumentError(
                 f"steps_in_flight is {steps_in_flight}; it must be from 1 to 64"
+            )
+        if replicas_to_aggregate is not None and replicas_to_aggregate < 1:
+            raise InvalidArgumentError(
+                f"replicas_to_aggregate is {replicas_to_aggregate}; it must be 1 or more"
             )
         with self._exclusively(), contextlib.ExitStack() as files:
             compiled = self._need_compiled()
@@ -166,6 +177,8 @@ class Model:
             options.batch_size = batch_size
             options.epochs = epochs
             options.steps_in_flight = steps_in_flight
+            options.synchronous = synchronous
+            options.replicas_to_aggregate = replicas_to_aggregate or 0
             options.compute_dtype = name_of(compute_dtype)
             options.learning_rate_decay = learning_rate_decay
             options.patience = patience

@@ -479,6 +479,44 @@ def test_a_model_without_embeddings_trains(cluster: sr.LocalCluster) -> None:
     assert model.evaluate(data).auc > 0.95
 
 
+def test_replicas_in_step_are_one_with_all_their_rows() -> None:
+    data = planted(640)
+    tables = []
+    for workers, batch_size in ((2, 32), (1, 64)):
+        model = small_model()
+        with sr.LocalCluster(ps=2, workers=workers, in_process=True) as cluster:
+            result = model.fit(
+                data, cluster=cluster, batch_size=batch_size, shuffle=False, verbose=False,
+                synchronous=workers > 1,
+            )  # fmt: skip
+            assert (result.steps, result.updates) == (10 * workers, 10)
+            tables.append(model.get_variable(model.variables()[0].name))
+            if workers > 1:
+                with pytest.raises(errors.InvalidArgumentError, match="2 replicas"):
+                    model.fit(data, synchronous=True, replicas_to_aggregate=3, verbose=False)
+    np.testing.assert_allclose(tables[0], tables[1], rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "star_server"])
+def test_a_worker_killed_in_step_is_named(protocol: str) -> None:
+    with sr.LocalCluster(ps=1, workers=2, protocol=protocol) as cluster:
+        victim = next(
+            pid
+            for pid, command in children_of(os.getpid()).items()
+            if "--job worker --task 1" in command
+        )
+
+        def kill(progress: sr.Progress) -> None:
+            if is_running(victim):
+                os.kill(victim, signal.SIGKILL)
+
+        with pytest.raises(errors.UnavailableError, match="/job:worker/task:1"):
+            endless_model().fit(
+                ENDLESS, cluster=cluster, batch_size=64, synchronous=True, verbose=False,
+                on_progress=kill,
+            )  # fmt: skip
+
+
 def test_ctrl_c_ends_a_step_in_the_middle_of_a_loop() -> None:
     model = sr.Model(seed=1)
     ids = model.input("ids", sr.int64, (2,))

@@ -250,6 +250,35 @@ def test_a_killed_task_ends_everything_and_is_named(endless, task):
     assert seconds < LOST_S
 
 
+@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server", "star_server_lite"])
+def test_a_worker_killed_in_step_ends_everything_and_is_named(launch, clicks, protocol):
+    launcher = launch("train", "--data", clicks[0], *SMALL, "--epochs", "1000000", "--ps", "2",
+                      "--workers", "2", "--sync", "--protocol", protocol)
+    launcher.wait_for_progress(4)
+    task = "/job:worker/task:1"
+    os.kill(launcher.tasks[task], signal.SIGKILL)
+    started = time.monotonic()
+    code, errors = launcher.wait(PATIENCE_S)
+    wait_for_end(launcher.tasks.values(), PATIENCE_S)
+    assert code == 1
+    assert "sidereal: error: UNAVAILABLE" in errors and task in errors, errors
+    assert time.monotonic() - started < LOST_S
+
+
+def test_in_step_worker_lanes_make_one_update_of_a_batch_each(run, clicks, tmp_path):
+    result = tmp_path / "result.json"
+    done = run("train", "--data", clicks[0], *SMALL, "--workers", "2", "--sync",
+               "--json", result)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(result.read_text())
+    assert figures["config"]["synchronous"] is True
+    assert figures["updates"] < figures["steps"] <= 2 * figures["updates"]
+    assert "needs --sync" in error_of(
+        run("train", "--data", clicks[0], *SMALL, "--replicas-to-aggregate", "2"))
+    assert "--steps-in-flight 1" in error_of(
+        run("train", "--data", clicks[0], *SMALL, "--sync", "--steps-in-flight", "2"))
+
+
 def test_a_killed_launcher_leaves_no_process_behind(endless):
     os.kill(endless.pid, signal.SIGKILL)
     assert wait_for_end(endless.tasks.values(), PATIENCE_S) < LOST_S

@@ -142,6 +142,15 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   job->fit.epochs = a.epochs;
   job->fit.steps_max = a.steps_max;
   job->fit.steps_in_flight = a.steps_in_flight;
+  job->fit.synchronous = a.sync;
+  job->fit.replicas_to_aggregate = a.replicas_to_aggregate;
+  if (a.sync && a.steps_in_flight != 1) {
+    return base::invalid_argument(
+        "--sync takes --steps-in-flight 1: the next step begins when the one before has ended");
+  }
+  if (!a.sync && a.replicas_to_aggregate != 0) {
+    return base::invalid_argument("--replicas-to-aggregate needs --sync");
+  }
   job->fit.compute_dtype = a.compute_dtype;
   job->fit.learning_rate_decay = a.lr_decay;
   job->fit.patience = a.patience;
@@ -296,6 +305,15 @@ void add_training_options(CLI::App* command, TrainArguments* a) {
                             "steps a lane may be ahead of its own updates; 1: each step sees the "
                             "updates of the one before"),
         1, 64)
+      ->group(group);
+  command
+      ->add_flag("--sync", a->sync,
+                 "worker lanes train in step: one update by the mean of a batch of each")
+      ->group(group);
+  whole(command->add_option("--replicas-to-aggregate", a->replicas_to_aggregate,
+                            "--sync: worker lanes in a mean; what slower ones found is dropped "
+                            "(0: all)"),
+        0, 1 << 20)
       ->group(group);
   real(command->add_option("--lr-decay", a->lr_decay,
                            "the learning rate is multiplied by this after each epoch"),

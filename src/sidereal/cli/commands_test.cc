@@ -37,6 +37,7 @@ TEST(Commands, TheHelpOfTrainNamesEveryOptionWithItsDefault) {
                              "--optimizer",    "--lr",
                              "--lr-decay",     "--batch-size",
                              "--epochs",       "--steps-in-flight",
+                             "--sync",         "--replicas-to-aggregate",
                              "--patience",     "--seed",
                              "--ps",           "--workers",
                              "--ps-lanes",     "--worker-lanes",

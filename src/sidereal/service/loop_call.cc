@@ -69,6 +69,10 @@ Result<task::LoopResult> LoopCall::wait(const std::function<bool()>& interrupted
 
 void LoopCall::tell(std::deque<News> news) {
   for (News& one : news) {
+    if (one.is_lane_end) {
+      if (observer_.on_lane_end) observer_.on_lane_end();
+      continue;
+    }
     if (!one.is_progress) {
       if (observer_.on_values) observer_.on_values(std::move(one.values));
       continue;
@@ -135,6 +139,10 @@ Status LoopCall::take_progress(const v1::LoopProgress& progress) {
   // The latest says all.
   if (news_.empty() || !news_.back().is_progress) {
     news_.emplace_back().is_progress = true;
+    changed_.notify_all();
+  }
+  if (progress.is_last()) {
+    news_.emplace_back().is_lane_end = true;
     changed_.notify_all();
   }
   return {};

@@ -74,6 +74,7 @@ bool LoopStream::take_progress(int lane, const task::LoopProgress& progress,
   if (!is_last && !has_room()) return false;
   v1::LoopEvent event;
   to_proto(lane, progress, series, event.mutable_progress());
+  event.mutable_progress()->set_is_last(is_last);
   put(std::move(event));
   note_waiting();
   return true;

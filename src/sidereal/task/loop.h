@@ -125,6 +125,8 @@ struct LoopObserver {
   std::function<void(const LoopProgress&)> on_progress;
   /// Values of fetches kept as kEach, and of kept columns; those of a lane in the order of steps.
   std::function<void(LoopValues)> on_values;
+  /// A lane has had its last step. Once for each, after all else that is told of it.
+  std::function<void()> on_lane_end;
   /// Asked several times a second: true ends the loop with kCancelled.
   std::function<bool()> is_cancelled;
 };

@@ -39,6 +39,9 @@ Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epoc
   }
   began_ = false;
   is_cancelled_ = false;
+  replicas_left_ = 0;
+  chief_ended_ = !chief_.has_value();
+  chief_status_ = {};
   marks_.clear();
   std::vector<std::thread> threads;
   for (size_t i = 0; i < sessions_.size(); ++i) {
@@ -50,6 +53,8 @@ Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epoc
     if (for_worker) for_worker(i, &part);
     threads.emplace_back([this, i, part = std::move(part)] { run_worker(i, part); });
   }
+  std::thread chief;
+  if (chief_.has_value()) chief = std::thread([this] { run_chief(); });
   Status status;
   Clock::time_point shown;
   do {
@@ -62,6 +67,7 @@ Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epoc
   } while (status.code() == StatusCode::kDeadlineExceeded);
   is_cancelled_ = true;
   for (std::thread& thread : threads) thread.join();
+  if (chief.joinable()) chief.join();
   if (!status.ok()) return root_cause(status);
   close_run();
   return {};
@@ -73,6 +79,7 @@ void LoopGroup::run_worker(size_t index, const task::LoopOptions& loop) {
     take(index, progress);
   };
   observer.is_cancelled = [this] { return is_cancelled_.load(); };
+  if (chief_.has_value()) observer.on_lane_end = [this] { lane_ended(); };
   if (on_outputs_) {
     observer.on_values = [this, index](task::LoopValues values) {
       const std::lock_guard lock(outputs_mutex_);
@@ -87,6 +94,33 @@ void LoopGroup::run_worker(size_t index, const task::LoopOptions& loop) {
   }
   workers_[index].ended = true;
   workers_[index].status = result.status();
+  changed_.notify_all();
+}
+
+void LoopGroup::run_chief() {
+  task::LoopObserver observer;
+  observer.is_cancelled = [this] { return is_cancelled_.load(); };
+  const Result<task::LoopResult> result = chief_->session->run_loop(chief_->loop, observer);
+  const std::lock_guard lock(mutex_);
+  const bool is_end =
+      result.status().code() == StatusCode::kOutOfRange && replicas_left_ == chief_->replicas;
+  if (!is_end && chief_status_.ok()) {
+    chief_status_ = result.ok() ? base::internal("the chief's loop ended before those of workers")
+                                : result.status();
+  }
+  chief_ended_ = true;
+  changed_.notify_all();
+}
+
+void LoopGroup::lane_ended() {
+  {
+    const std::lock_guard lock(mutex_);
+    ++replicas_left_;
+  }
+  const Status left = chief_->session->run({}, {}, {chief_->leave}).status();
+  if (left.ok()) return;
+  const std::lock_guard lock(mutex_);
+  if (chief_status_.ok()) chief_status_ = left;
   changed_.notify_all();
 }
 
@@ -122,19 +156,21 @@ Status LoopGroup::wait_for_all() {
   {
     std::unique_lock lock(mutex_);
     const auto settled = [this] {
-      return std::all_of(workers_.begin(), workers_.end(),
-                         [](const Worker& w) { return w.ended; }) ||
+      return !chief_status_.ok() ||
+             (chief_ended_ && std::all_of(workers_.begin(), workers_.end(),
+                                          [](const Worker& w) { return w.ended; })) ||
              std::any_of(workers_.begin(), workers_.end(),
                          [](const Worker& w) { return w.ended && !w.status.ok(); });
     };
     const bool all = changed_.wait_for(lock, kLookEvery, settled);
-    for (const Worker& worker : workers_) {
-      // Codes of workers are kept, but this one means "ask again" here.
-      if (worker.status.code() == StatusCode::kDeadlineExceeded) {
-        return base::unavailable("{}", base::message_of(worker.status));
-      }
-      SR_RETURN_IF_ERROR(worker.status);
-    }
+    // Codes are kept, but this one means "ask again" here.
+    const auto error_of = [](const Status& status) {
+      return status.code() == StatusCode::kDeadlineExceeded
+                 ? base::unavailable("{}", base::message_of(status))
+                 : status;
+    };
+    for (const Worker& worker : workers_) SR_RETURN_IF_ERROR(error_of(worker.status));
+    SR_RETURN_IF_ERROR(error_of(chief_status_));
     if (all) return {};
   }
   SR_RETURN_IF_ERROR(cluster_->check_alive());

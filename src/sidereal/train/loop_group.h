@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,15 @@ struct WorkerSession {
   std::string task;  ///< "/job:worker/task:0".
   int lanes = 1;
   std::shared_ptr<service::Session> session;
+};
+
+/// What goes on beside the loops of a group, on one session: the loop of a chief, which ends with
+/// kOutOfRange when all replicas, the lanes of workers, have left. Value type.
+struct ChiefLoop {
+  std::shared_ptr<service::Session> session;
+  task::LoopOptions loop;
+  int64_t replicas = 0;
+  std::string leave;  ///< Target that `session` runs when a replica has had its last step.
 };
 
 /// What one step gave back besides its totals. Value type.
@@ -52,6 +62,8 @@ class LoopGroup {
   Status run(const task::LoopOptions& loop, int64_t epoch, int64_t epochs,
              const std::function<void(size_t, task::LoopOptions*)>& for_worker = nullptr);
 
+  /// Before run(): `chief`'s loop goes on beside those of the workers. Its steps are not counted.
+  void set_chief(ChiefLoop chief) { chief_ = std::move(chief); }
   /// Steps that a worker has done.
   [[nodiscard]] int64_t steps_of(size_t worker) const { return workers_[worker].before.steps; }
   /// Adds the totals of all runs so far.
@@ -76,6 +88,8 @@ class LoopGroup {
   };
 
   void run_worker(size_t index, const task::LoopOptions& loop);
+  void run_chief();
+  void lane_ended();
   void take(size_t index, const task::LoopProgress& progress);
   Status wait_for_all();
   Status root_cause(const Status& seen);
@@ -89,6 +103,11 @@ class LoopGroup {
   mutable std::mutex mutex_;  // Guards workers_ and traces_ while loops run.
   std::mutex outputs_mutex_;  // Held while on_outputs_ runs.
   std::atomic<bool> is_cancelled_ = false;
+  std::optional<ChiefLoop> chief_;
+  // Guarded as workers_.
+  int64_t replicas_left_ = 0;
+  bool chief_ended_ = false;
+  Status chief_status_;
   std::condition_variable changed_;
   std::vector<Worker> workers_;
   std::vector<std::string> traces_;

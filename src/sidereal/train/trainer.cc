@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "sidereal/sys/posix/posix.h"
 #include "sidereal/train/distribute.h"
 #include "sidereal/train/loop_group.h"
+#include "sidereal/train/synchronize.h"
 
 namespace sidereal::train {
 
@@ -34,6 +36,8 @@ constexpr milliseconds kInitializeDeadline(600'000);
 constexpr milliseconds kReadDeadline(600'000);
 /// Numbers of steps of one worker, so that no two workers draw the same random numbers.
 constexpr uint64_t kStepsOfWorker = uint64_t{1} << 28;
+/// More than a fit has: a chief goes on until it is told that all is done.
+constexpr int64_t kStepsOfChief = int64_t{1} << 40;
 /// Process numbers of one worker's steps in traces.
 constexpr int32_t kProcessesOfWorker = 1 << 20;
 
@@ -87,7 +91,7 @@ class Trainer::Impl {
     SR_RETURN_IF_ERROR(data::inspect(data).status());
     if (validation != nullptr) SR_RETURN_IF_ERROR(data::inspect(*validation).status());
     SR_RETURN_IF_ERROR(check(options));
-    SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers, sessions(options.compute_dtype));
+    SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers, training_sessions(options));
     task::LoopOptions loop = training_loop(data, options);
     const double decay = options.learning_rate_decay;
     const bool one_loop = validation == nullptr && decay == 1;
@@ -100,8 +104,14 @@ class Trainer::Impl {
     double best = 0;
     int64_t since_best = 0;
     for (int64_t epoch = 0; epoch < options.epochs; epoch += epochs_per_loop) {
-      loop.constants = {
-          {kLearningRateScale, Tensor::scalar(std::pow(decay, static_cast<double>(epoch)))}};
+      const std::pair<std::string, Tensor> rate = {
+          kLearningRateScale, Tensor::scalar(std::pow(decay, static_cast<double>(epoch)))};
+      if (options.synchronous) {
+        SR_RETURN_IF_ERROR(begin_steps());
+        group.set_chief(chief_loop(options, rate));
+      } else {
+        loop.constants = {rate};
+      }
       const auto for_worker = [&](size_t index, task::LoopOptions* own) {
         number_steps(options, (*workers)[index], index, group.steps_of(index), own);
         if (options.record_losses && index == 0) {
@@ -109,6 +119,10 @@ class Trainer::Impl {
         }
       };
       SR_RETURN_IF_ERROR(group.run(loop, epoch, epochs_per_loop, for_worker));
+      if (options.synchronous) {
+        SR_ASSIGN_OR_RETURN(const int64_t updates, updates_of_loop());
+        result.updates += updates;
+      }
       result.epochs = epoch + epochs_per_loop;
       if (validation == nullptr) continue;
       SR_ASSIGN_OR_RETURN(const EvalResult evaluated, evaluate(*validation, options));
@@ -121,6 +135,7 @@ class Trainer::Impl {
       if (options.patience > 0 && since_best >= options.patience) break;
     }
     group.report(&result);
+    if (!options.synchronous) result.updates = result.steps;
     SR_ASSIGN_OR_RETURN(const std::vector<TaskStats> ps, ps_stats());
     result.tasks.insert(result.tasks.begin(), ps.begin(), ps.end());
     return result;
@@ -254,7 +269,7 @@ class Trainer::Impl {
     return out;
   }
 
-  static Status check(const FitOptions& options) {
+  Status check(const FitOptions& options) const {
     if (options.epochs < 1) return invalid_argument("epochs is {}", options.epochs);
     const double decay = options.learning_rate_decay;
     if (!(decay > 0 && decay <= 1)) {
@@ -263,7 +278,31 @@ class Trainer::Impl {
     if (options.trace_first < 0) {
       return invalid_argument("trace_first is {}; steps count from 0", options.trace_first);
     }
-    return {};
+    return check_synchronous(options);
+  }
+
+  [[nodiscard]] int64_t replicas() const {
+    return std::accumulate(worker_lanes_.begin(), worker_lanes_.end(), int64_t{0});
+  }
+
+  Status check_synchronous(const FitOptions& options) const {
+    const int64_t wanted = options.replicas_to_aggregate;
+    if (!options.synchronous) {
+      if (wanted == 0) return {};
+      return invalid_argument(
+          "replicas_to_aggregate is {}, and replicas are not in step: see `synchronous`", wanted);
+    }
+    if (options.steps_in_flight != 1) {
+      return invalid_argument(
+          "steps_in_flight is {}; replicas in step have one: the next one begins when all have "
+          "ended",
+          options.steps_in_flight);
+    }
+    if (wanted >= 0 && wanted <= replicas()) return {};
+    return invalid_argument(
+        "replicas_to_aggregate is {}; the cluster has {} replicas, the lanes of its workers "
+        "(0: all)",
+        wanted, replicas());
   }
 
   /// Who asks the tasks of some jobs of the cluster how they are.
@@ -318,9 +357,65 @@ class Trainer::Impl {
     }
   }
 
+  /// Sessions that train as `options` say. When in step, `synchronous_` is what they run.
+  Result<const std::vector<WorkerSession>*> training_sessions(const FitOptions& options) {
+    if (!options.synchronous) return sessions(options.compute_dtype);
+    const int64_t wanted = options.replicas_to_aggregate;
+    const bool has_spares = wanted != 0 && wanted < replicas();
+    SR_ASSIGN_OR_RETURN(synchronous_,
+                        synchronize(distributed_, model_.targets, has_spares, registry_));
+    SR_ASSIGN_OR_RETURN(chief_workers_,
+                        sessions(options.compute_dtype, synchronous_.graph,
+                                 has_spares ? "synchronous with spares" : "synchronous"));
+    return chief_workers_;
+  }
+
+  /// Before replicas begin: nothing is left of steps before, whatever became of them.
+  Status begin_steps() {
+    // What a cancelled step still sends is of another time.
+    constexpr int64_t kStepsOfLoop = int64_t{1} << 32;
+    first_step_ += kStepsOfLoop;
+    return chief_workers_->front()
+        .session
+        ->run({{kReplicas, Tensor::scalar(replicas())}, {kFirstStep, Tensor::scalar(first_step_)}},
+              {}, {synchronous_.begin}, {.timeout = kReadDeadline})
+        .status();
+  }
+
+  ChiefLoop chief_loop(const FitOptions& options,
+                       const std::pair<std::string, Tensor>& rate) const {
+    const int64_t wanted = options.replicas_to_aggregate;
+    ChiefLoop chief;
+    chief.session = chief_workers_->front().session;
+    chief.replicas = replicas();
+    chief.leave = synchronous_.leave;
+    chief.loop.targets = synchronous_.apply;
+    chief.loop.constants = {
+        rate, {kReplicasToAggregate, Tensor::scalar(wanted == 0 ? replicas() : wanted)}};
+    chief.loop.steps = kStepsOfChief;
+    return chief;
+  }
+
+  Result<int64_t> updates_of_loop() {
+    SR_ASSIGN_OR_RETURN(const std::vector<Tensor> read,
+                        chief_workers_->front().session->run({}, {synchronous_.step}, {},
+                                                             {.timeout = kReadDeadline}));
+    if (read.size() != 1 || read[0].dtype() != DType::kInt64 || read[0].num_elements() != 1) {
+      return base::internal("the number of the step is no number");
+    }
+    return read[0].data<const int64_t>()[0] - first_step_;
+  }
+
   /// A session to each worker whose products are computed in `compute_dtype`.
   Result<const std::vector<WorkerSession>*> sessions(const std::string& compute_dtype) {
-    const auto [at, is_new] = sessions_.try_emplace(compute_dtype);
+    return sessions(compute_dtype, distributed_.graph, "");
+  }
+
+  /// `kind` is what `graph` does, for sessions that are there already.
+  Result<const std::vector<WorkerSession>*> sessions(const std::string& compute_dtype,
+                                                     const ir::Graph& graph,
+                                                     const std::string& kind) {
+    const auto [at, is_new] = sessions_.try_emplace({compute_dtype, kind});
     if (!is_new) return &at->second;
     std::vector<WorkerSession> made(worker_lanes_.size());
     const Status status = for_all(made.size(), [&](size_t i) -> Status {
@@ -329,10 +424,9 @@ class Trainer::Impl {
       options.state_group = state_group_;
       options.compute_dtype = compute_dtype;
       options.connect_timeout = kReachDeadline;
-      SR_ASSIGN_OR_RETURN(
-          made[i].session,
-          service::Session::create(cluster_->target("worker", index),
-                                   on_worker(distributed_.graph, index, registry_), options));
+      SR_ASSIGN_OR_RETURN(made[i].session,
+                          service::Session::create(cluster_->target("worker", index),
+                                                   on_worker(graph, index, registry_), options));
       made[i].task = app::task_name("worker", index);
       made[i].lanes = worker_lanes_[i];
       return {};
@@ -349,7 +443,7 @@ class Trainer::Impl {
                                                 const FitOptions& options) const {
     task::LoopOptions loop;
     loop.fetches = {{.name = model_.loss, .keep = task::Keep::kMean}};
-    loop.targets = model_.targets;
+    loop.targets = options.synchronous ? synchronous_.contribute : model_.targets;
     loop.source = data::to_json(data);
     for (const std::string& input : model_.inputs) loop.columns.emplace_back(input, input);
     loop.batch_size = options.batch_size;
@@ -409,8 +503,13 @@ class Trainer::Impl {
   std::vector<int> worker_lanes_;
   DistributedModel distributed_;
   std::string state_group_;
-  std::map<std::string, std::vector<WorkerSession>> sessions_;  // By compute_dtype.
-  std::shared_ptr<service::Session> first_;                     // Of the first worker.
+  /// By compute_dtype and kind.
+  std::map<std::pair<std::string, std::string>, std::vector<WorkerSession>> sessions_;
+  std::shared_ptr<service::Session> first_;  // Of the first worker.
+  // Of the latest fit in step.
+  SynchronousModel synchronous_;
+  const std::vector<WorkerSession>* chief_workers_ = nullptr;
+  int64_t first_step_ = 0;
 };
 
 Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

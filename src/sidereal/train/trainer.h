@@ -59,6 +59,13 @@ struct FitOptions {
   /// Steps of one lane whose pulls may be ahead. 1: a step sees every push of the step before of
   /// its own worker. n: it may miss the pushes of its n-1 latest steps, and waits less.
   int64_t steps_in_flight = 1;
+  /// Lanes of workers are replicas that train in step: one update by the mean of what each found in
+  /// a batch of its own, as if by one with all their rows. A replica without data is not waited
+  /// for. `steps_in_flight` is 1 then. Without it, each lane updates by itself.
+  bool synchronous = false;
+  /// Gradients in a mean, of a step that is over when there are as many; those that come later are
+  /// dropped. 0: of all replicas.
+  int64_t replicas_to_aggregate = 0;
   /// What products of matrices are computed in: "float32" or "bfloat16", which workers without
   /// units for it take as float32. Variables and their updates are float32.
   std::string compute_dtype = "float32";
@@ -70,14 +77,15 @@ struct FitOptions {
   /// Steps [trace_first, trace_end) of every lane, counted from 0, are traced on all tasks.
   int64_t trace_first = 0;
   int64_t trace_end = 0;
-  std::function<void(const Progress&)> on_progress;
+  std::function<void(const Progress&)> on_progress = nullptr;
   /// Asked about ten times a second; true ends the fit with kCancelled.
-  std::function<bool()> cancelled;
+  std::function<bool()> cancelled = nullptr;
 };
 
 /// Result of a fit.
 struct FitResult {
-  int64_t steps = 0;
+  int64_t steps = 0;    ///< Batches learned from.
+  int64_t updates = 0;  ///< Of the variables: as many as steps, or fewer when replicas are in step.
   int64_t rows = 0;
   int64_t rows_skipped = 0;
   std::string first_skipped;  ///< What was wrong with the first skipped row.

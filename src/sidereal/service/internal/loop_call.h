@@ -31,6 +31,7 @@ class LoopCall final : public ClientStream<session::v1::LoopRequest, session::v1
   /// What the observer is to be told.
   struct News {
     bool is_progress = false;
+    bool is_lane_end = false;
     task::LoopValues values;
   };
   /// The values of a step that are coming.

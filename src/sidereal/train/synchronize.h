@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sidereal/base/status.h"
+#include "sidereal/ir/schema.h"
+#include "sidereal/train/distribute.h"
+
+/// Training in step. Internal to train.
+namespace sidereal::train {
+
+/// Fed to SynchronousModel::begin: int64 scalars.
+inline constexpr const char* kReplicas = "synchronous/replicas";
+inline constexpr const char* kFirstStep = "synchronous/first_step";
+/// Fed to each step of the chief, int64: gradients in a mean.
+inline constexpr const char* kReplicasToAggregate = "synchronous/replicas_to_aggregate";
+
+/// A distributed model whose replicas train in step. Value type.
+struct SynchronousModel {
+  ir::Graph graph;
+  std::vector<std::string> contribute;  ///< Targets of a replica's step, for the model's own.
+  std::vector<std::string> apply;       ///< Targets of the chief's step.
+  std::string begin;                    ///< Runs before all of these.
+  std::string leave;                    ///< Runs when a replica has had its last step.
+  std::string step;                     ///< Value, int64: steps of the chief, from kFirstStep on.
+};
+
+/// Adds to `model`, whose nodes `targets` update its variables, what training in step takes
+/// (TensorFlow's SyncReplicasOptimizer). Beside each variable, or part of a table, is an
+/// accumulator. A replica adds its gradients to these, with the step that it has read, and waits
+/// until that step is over; the gradients of a step that is over are dropped. The chief takes the
+/// means when there are enough, updates by them, counts the step and ends it. The mean of a row is
+/// over all replicas of the step, those without the row too: n replicas with a batch each make the
+/// update of one with all their rows. Rows of no replica stay as they are.
+///
+/// `has_spares`: more replicas than are in a mean. A step may then be over while a replica reads,
+/// so that it reads the number of its step before anything else.
+Result<SynchronousModel> synchronize(const DistributedModel& model,
+                                     const std::vector<std::string>& targets, bool has_spares,
+                                     const ir::OpRegistry& registry);
+
+}  // namespace sidereal::train
