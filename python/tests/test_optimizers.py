@@ -230,6 +230,33 @@ def test_a_hundred_steps_equal_pytorch(name: str, dtype: str) -> None:
     close(ours.numpy(), w.detach().numpy())
 
 
+@pytest.mark.parametrize(
+    "name, kind, extra, theirs",
+    [
+        ("SGD", "sgd", {}, {}),
+        ("Adagrad", "adagrad", {"epsilon": 1e-4}, {"initial_accumulator_value": 0.1, "eps": 1e-4}),
+        ("SparseAdam", "adam_async", {}, {"eps": 1e-8}),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_hundred_steps_of_rows_that_repeat_equal_pytorch(
+    name: str, kind: str, extra: dict[str, Any], theirs: dict[str, Any], dtype: str
+) -> None:
+    """Only rows with gradients change, those of one index after these are added."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed (./dev setup --peers)")
+    start = first_weights((12, 3)).astype(dtype)
+    w = torch.tensor(start, requires_grad=True)
+    peer = getattr(torch.optim, name)([w], lr=RATES.get(kind, 0.05), **theirs)
+    optimizer, ours = optimizer_of(kind, extra), sr.Variable(start)
+    for indices, values in sparse_gradients(12, 3):
+        at, rows = torch.tensor(indices)[None], torch.tensor(values.astype(dtype))
+        w.grad = torch.sparse_coo_tensor(at, rows, start.shape, check_invariants=True)
+        peer.step()
+        slices = sr.IndexedSlices(values.astype(dtype), indices, start.shape)
+        optimizer.apply_gradients([(slices, ours)])
+    close(ours.numpy(), w.detach().numpy())
+
+
 KERAS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     # (ours, its parameters, what Keras calls them)
     "Lamb": ("lamb", {}, {"epsilon": 1e-6}),

@@ -59,6 +59,9 @@ struct Decay {
     out.penalty = static_cast<T>(rule["l2_penalty"]);
     return out;
   }
+  [[nodiscard]] T gradient(T g, T w) const { return internal::mul_add(penalty, w, g); }
+  [[nodiscard]] T weight(T w) const { return internal::mul_add(-lost, w, w); }
+
   T lost = 0;  ///< Of a weight. Rounded, what is kept would be wrong by more, at each step again.
   T penalty = 0;
 };
@@ -72,14 +75,17 @@ struct Block {
   std::array<T*, kRuleSlotsMax> slots;
 };
 
+// Flattened: a formula that is called does not become vectors, and how much GCC puts into one
+// function depends on all that is in this file.
 template <class F, class T, size_t... kSlot>
-inline void update_elements(const F& formula, const Decay<T>& decay, const Block<T>& a, int64_t n,
-                            std::index_sequence<kSlot...> /*slots*/) {
+[[gnu::flatten]] inline void update_elements(const F& formula, const Decay<T>& decay,
+                                             const Block<T>& a, int64_t n,
+                                             std::index_sequence<kSlot...> /*slots*/) {
   SR_ROW_LOOP
   for (int64_t j = 0; j < n; ++j) {
     const T before = a.w_in[j];
-    const T g = a.grad[j] + decay.penalty * before;
-    T w = before - decay.lost * before;
+    const T g = decay.gradient(a.grad[j], before);
+    T w = decay.weight(before);
     [[maybe_unused]] std::array<T, kRuleSlotsMax> s = {a.slots[kSlot][j]...};
     formula(g, w, s[kSlot]...);
     a.w_out[j] = w;
@@ -89,8 +95,9 @@ inline void update_elements(const F& formula, const Decay<T>& decay, const Block
 
 /// The squares of element j are added to sum j % kSums.
 template <class F, class T, size_t... kSlot>
-RuleNorms measure_elements(const F& formula, const Decay<T>& decay, const Block<T>& a, int64_t n,
-                           std::index_sequence<kSlot...> /*slots*/) {
+[[gnu::flatten]] RuleNorms measure_elements(const F& formula, const Decay<T>& decay,
+                                            const Block<T>& a, int64_t n,
+                                            std::index_sequence<kSlot...> /*slots*/) {
   std::array<double, kSums> first = {};
   std::array<double, kSums> second = {};
   const auto add = [&](int64_t begin, int64_t count) {
@@ -98,7 +105,7 @@ RuleNorms measure_elements(const F& formula, const Decay<T>& decay, const Block<
     for (int64_t k = 0; k < count; ++k) {
       const int64_t j = begin + k;
       const T w = a.w_in[j];
-      const T g = a.grad[j] + decay.penalty * w;
+      const T g = decay.gradient(a.grad[j], w);
       const internal::Measured<T> found = formula.measure(g, w, a.slots[kSlot][j]...);
       first[k] += static_cast<double>(found.first) * static_cast<double>(found.first);
       second[k] += static_cast<double>(found.second) * static_cast<double>(found.second);
@@ -149,9 +156,10 @@ bool are_together(const RuleArrays<T>& table, int64_t width) {
 
 // Not inlined, and by value: so its constants stay in registers.
 template <int64_t kDim, bool kTogether, class F, class T>
-[[gnu::noinline]] void update_rows(const F formula, const Decay<T> decay, const RuleArrays<T> table,
-                                   std::span<const int64_t> rows, const RowGradients<T> grads,
-                                   int64_t dim) {
+[[gnu::noinline, gnu::flatten]] void update_rows(const F formula, const Decay<T> decay,
+                                                 const RuleArrays<T> table,
+                                                 std::span<const int64_t> rows,
+                                                 const RowGradients<T> grads, int64_t dim) {
   constexpr int kSlots = F::kSlots + F::kRowSlots;
   const int64_t width = kDim > 0 ? kDim : dim;
   const auto n = static_cast<int64_t>(rows.size());

@@ -119,6 +119,7 @@ struct Adadelta {
   template <class T>
   struct Formula : FormulaOf<T> {
     static constexpr int kSlots = 2;
+    static constexpr bool kUsual = true;
     explicit Formula(const RuleStep& s)
         : rate(rate_of<T>(s)), mean(s, "rho"), epsilon(of<T>(s, "epsilon")) {}
     void operator()(T g, T& w, T& a, T& d) const {

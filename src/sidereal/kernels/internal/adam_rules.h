@@ -19,21 +19,24 @@ inline constexpr RuleParameter kAmsgrad = {"amsgrad", 0, Range::kFlag,
 /// First and second moment of the gradient, which the formulas below share.
 template <class T>
 struct Moments {
-  explicit Moments(const RuleStep& s)
-      : first(s, "beta_1"), second(s, "beta_2"), epsilon(of<T>(s, "epsilon")) {}
+  /// `root`: what corrects the root of the second moment.
+  explicit Moments(const RuleStep& s, double root = 1)
+      : first(s, "beta_1"),
+        second(s, "beta_2"),
+        epsilon(of<T>(s, "epsilon")),
+        root(static_cast<T>(root)) {}
   void add(T g, T& m, T& v) const {
     m = first(m, g);
     v = second(v, g * g);
   }
+  /// What is divided by.
+  [[nodiscard]] T below(T v) const { return std::sqrt(v) * root + epsilon; }
   Mean<T> first, second;
-  T epsilon;
+  T epsilon, root;
 };
 
-/// 1 / sqrt(1 - beta_2^t): what corrects the root of the second moment.
-template <class T>
-T root_of(const RuleStep& s) {
-  return static_cast<T>(1.0 / std::sqrt(correction(s, "beta_2")));
-}
+/// 1 / sqrt(1 - beta_2^t).
+inline double root_of(const RuleStep& s) { return 1.0 / std::sqrt(correction(s, "beta_2")); }
 
 struct Adam {
   static constexpr Rule kRow = {
@@ -52,16 +55,16 @@ struct Adam {
     static constexpr int kSlots = 2;
     static constexpr bool kUsual = true;
     explicit Formula(const RuleStep& s)
-        : Formula(s, s.learning_rate / correction(s, "beta_1"), root_of<T>(s)) {}
-    Formula(const RuleStep& s, double rate, T root)
-        : moments(s), rate(static_cast<T>(rate)), root(root) {}
+        : Formula(s, s.learning_rate / correction(s, "beta_1"), root_of(s)) {}
+    Formula(const RuleStep& s, double rate, double root)
+        : moments(s, root), rate(static_cast<T>(rate)) {}
     void operator()(T g, T& w, T& m, T& v) const {
       moments.add(g, m, v);
       step(w, m, v);
     }
-    void step(T& w, T m, T v) const { w -= rate * m / (std::sqrt(v) * root + moments.epsilon); }
+    void step(T& w, T m, T v) const { w -= rate * m / moments.below(v); }
     Moments<T> moments;
-    T rate, root;
+    T rate;
   };
   template <class T>
   struct Largest : Formula<T> {
@@ -129,7 +132,7 @@ struct AdamAsync {
     if (is_rows && is_set(s, "apply_sparse_rmsprop")) return body(RmsPropOfRows<T>(s));
     const double rate =
         s.learning_rate * std::sqrt(correction(s, "beta_2")) / correction(s, "beta_1");
-    return body(Adam::Formula<T>(s, rate, T(1)));
+    return body(Adam::Formula<T>(s, rate, 1));
   }
 };
 
@@ -207,7 +210,8 @@ struct Nadam {
   template <class T>
   struct Formula : FormulaOf<T> {
     static constexpr int kSlots = 2;
-    explicit Formula(const RuleStep& s) : moments(s), root(root_of<T>(s)) {
+    static constexpr bool kUsual = true;
+    explicit Formula(const RuleStep& s) : moments(s, root_of(s)) {
       const Schedule schedule(s);
       const double now = schedule.momentum(s.step);
       const double next = schedule.momentum(s.step + 1);
@@ -217,12 +221,10 @@ struct Nadam {
     }
     void operator()(T g, T& w, T& m, T& v) const {
       moments.add(g, m, v);
-      w -= (of_gradient * g + of_moment * m) / (std::sqrt(v) * root + moments.epsilon);
+      w -= (of_gradient * g + of_moment * m) / moments.below(v);
     }
     Moments<T> moments;
-    T root;
-    T of_gradient;
-    T of_moment;
+    T of_gradient, of_moment;
   };
 };
 
@@ -252,13 +254,12 @@ struct Lamb {
     static constexpr bool kNorms = true;
     static constexpr bool kDecays = true;
     explicit Formula(const RuleStep& s)
-        : moments(s),
+        : moments(s, root_of(s)),
           rate(s.learning_rate),
           decay(of<T>(s, "weight_decay")),
-          scale(static_cast<T>(1.0 / correction(s, "beta_1"))),
-          root(root_of<T>(s)) {}
+          scale(static_cast<T>(1.0 / correction(s, "beta_1"))) {}
     [[nodiscard]] T direction(T w, T m, T v) const {
-      return scale * m / (std::sqrt(v) * root + moments.epsilon) + decay * w;
+      return scale * m / moments.below(v) + decay * w;
     }
     Measured<T> measure(T g, T w, T m, T v) const {
       moments.add(g, m, v);
@@ -274,7 +275,7 @@ struct Lamb {
     }
     Moments<T> moments;
     double rate;
-    T decay, scale, root;
+    T decay, scale;
   };
 };
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "sidereal/kernels/internal/vec_math.h"
 #include "sidereal/kernels/optimizer.h"
 
 /// The rows of the table of optimizers, each with its formula. A new one is a struct with
@@ -66,7 +67,7 @@ struct Mean {
   Mean(const RuleStep& s, std::string_view parameter)
       : keep(of<T>(s, parameter)), rest(static_cast<T>(1.0 - (*s.rule)[parameter])) {}
   /// The mean after `x`.
-  [[nodiscard]] T operator()(T mean, T x) const { return keep * mean + rest * x; }
+  [[nodiscard]] T operator()(T mean, T x) const { return mul_add(keep, mean, rest * x); }
   T keep, rest;
 };
 
