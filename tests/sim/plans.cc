@@ -189,11 +189,12 @@ Result<std::vector<StepPlan>> make_plans(const Scenario& scenario) {
   return out;
 }
 
-Result<StatePrograms> make_state_programs(const Scenario& scenario, int ps) {
+Result<std::vector<StatePrograms>> make_state_programs(const Scenario& scenario, int ps) {
   const std::string device = device_of(ps);
-  StepGraph begin(scenario);
-  StepGraph end(scenario);
+  std::vector<StatePrograms> out;
   for (int lane = 0; lane < scenario.lanes; ++lane) {
+    StepGraph begin(scenario);
+    StepGraph end(scenario);
     Builder& b = begin.builder;
     for (const auto& [name, shape] : {std::pair(rows_name(lane), b.rows_shape()),
                                       std::pair(weights_name(lane), b.weights_shape()),
@@ -204,12 +205,12 @@ Result<StatePrograms> make_state_programs(const Scenario& scenario, int ps) {
     }
     const ir::Output handle = end.builder.variable(rows_name(lane), b.rows_shape(), device);
     end.fetches.push_back(end.builder.read(handle, b.rows_shape(), device));
+    SR_RETURN_IF_ERROR(begin.builder.status());
+    SR_RETURN_IF_ERROR(end.builder.status());
+    StatePrograms& programs = out.emplace_back();
+    SR_ASSIGN_OR_RETURN(programs.begin, program_of(begin));
+    SR_ASSIGN_OR_RETURN(programs.end, program_of(end));
   }
-  SR_RETURN_IF_ERROR(begin.builder.status());
-  SR_RETURN_IF_ERROR(end.builder.status());
-  StatePrograms out;
-  SR_ASSIGN_OR_RETURN(out.begin, program_of(begin));
-  SR_ASSIGN_OR_RETURN(out.end, program_of(end));
   return out;
 }
 

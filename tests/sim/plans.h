@@ -46,17 +46,17 @@ struct StepPlan {
 inline constexpr float kWeight = 7;
 int64_t weights(const Scenario& scenario);
 
-/// What a ps runs at its begin and at its end.
+/// What a lane of a ps runs at its begin and at its end.
 struct StatePrograms {
-  /// Fed, lane by lane, with the rows, the weights, and a [1] that is 0.
-  std::string begin;
-  std::string end;  ///< Fetches the rows, lane by lane.
+  std::string begin;  ///< Fed with the rows, the weights, and a [1] that is 0.
+  std::string end;    ///< Fetches the rows.
 };
 
 /// Those of all workers: for each kind of work in turn, one that begins at each place. The worker
 /// is kPlanWorker wherever its name stands in a list of peers.
 inline constexpr const char* kPlanWorker = "/job:worker/replica:0/task:0/device:CPU:0";
 Result<std::vector<StepPlan>> make_plans(const Scenario& scenario);
-Result<StatePrograms> make_state_programs(const Scenario& scenario, int ps);
+/// Those of a ps, by lane.
+Result<std::vector<StatePrograms>> make_state_programs(const Scenario& scenario, int ps);
 
 }  // namespace sidereal::sim

@@ -69,7 +69,7 @@ class Tasks {
  private:
   const Context& context_;
   const std::vector<StepPlan> plans_;
-  std::vector<StatePrograms> state_;  // by ps
+  std::vector<std::vector<StatePrograms>> state_;  // by ps, by lane
   PushTable pushes_;
   Control control_;
   std::vector<TaskPs*> ps_;  // that live

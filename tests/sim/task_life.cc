@@ -12,21 +12,20 @@ using task::LaneSystem;
 TaskLife::TaskLife(const Context& context, sys::sim::Host* host, const Options& options,
                    Finder* finder)
     : context_(context), options_(options) {
-  const int lanes = options.lanes + (options.has_aside ? 1 : 0);
   std::vector<LaneSystem> stepped;
-  for (int i = 0; i < lanes; ++i) {
+  for (int i = 0; i < options.lanes; ++i) {
     lanes_.push_back(std::make_unique<LaneOfTask>());
     lanes_.back()->node = context.world->add_node(host);
     stepped.push_back({.network = lanes_.back()->node, .clock = lanes_.back()->node});
   }
   task_ = task::Task::create({.name = options.name,
                               .incarnation = options.incarnation,
-                              .lanes = lanes,
+                              .lanes = options.lanes,
                               .inbox_slots = options.inbox_slots,
                               .pool_bytes = size_t{16} << 20,
                               .stepped = std::move(stepped)})
               .value();
-  for (int i = 0; i < lanes; ++i) {
+  for (int i = 0; i < options.lanes; ++i) {
     LaneOfTask& one = *lanes_[index(i)];
     one.lane = task_->lane(i);
     one.endpoint = transport::Endpoint::create(one.lane,
@@ -43,7 +42,6 @@ TaskLife::TaskLife(const Context& context, sys::sim::Host* host, const Options& 
           finder->find(one.node, one.lane, task, lane, std::move(done));
         },
         [](const std::string& task) { return task; }, &one.node->random());
-    if (i == options.lanes) continue;
     one.port =
         DataPort::create(task_.get(), i, one.endpoint.get(), {host->address(), kPort + i}).value();
   }
@@ -70,13 +68,6 @@ std::vector<sys::sim::Node*> TaskLife::lane_nodes() const {
   std::vector<sys::sim::Node*> out;
   for (int i = 0; i < options_.lanes; ++i) out.push_back(lanes_[index(i)]->node);
   return out;
-}
-
-void TaskLife::step_aside() {
-  while (lanes_.back()->lane->step()) {
-  }
-  // What is posted to it from now on waits for the next time.
-  static_cast<void>(lanes_.back()->lane->next_wake());
 }
 
 Memory TaskLife::task_memory() const {
@@ -112,7 +103,6 @@ void TaskLife::check_task_memory(int connections) {
 }
 
 std::string TaskLife::activity() {
-  if (options_.has_aside) step_aside();
   std::string out;
   for (const auto& one : lanes_) {
     transport::Endpoint& end = *one->endpoint;
@@ -131,10 +121,10 @@ std::string TaskLife::activity() {
   if (running != 0 || blocked != 0) {
     out += fmt::format("; {} runs {} steps, of which {} wait", task_->name(), running, blocked);
   }
-  const int64_t own = options_.has_aside ? 1 : 0;
+  const int64_t own = options_.has_session ? 1 : 0;
   const int64_t sessions = figures.value("sidereal_task_sessions");
   const int64_t programs = figures.value("sidereal_task_programs");
-  if (sessions != own || programs > 2 * own) {
+  if (sessions != own || programs > 2 * own * lanes()) {
     out += fmt::format("; {} has {} sessions, and programs: {}", task_->name(), sessions, programs);
   }
   return out;

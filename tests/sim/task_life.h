@@ -34,15 +34,13 @@ class TaskLife {
     uint64_t incarnation = 0;
     int lanes = 1;
     int64_t inbox_slots = 64;
-    /// One lane more, which nobody reaches or drives but who calls step_aside().
-    bool has_aside = false;
+    bool has_session = false;  ///< Of its own, with two programs for each lane.
   };
   TaskLife(const Context& context, sys::sim::Host* host, const Options& options, Finder* finder);
   virtual ~TaskLife();
 
   [[nodiscard]] task::Task* task() const { return task_.get(); }
   [[nodiscard]] uint64_t life() const { return task_->incarnation(); }
-  /// Those that are reached.
   [[nodiscard]] std::vector<sys::sim::Node*> lane_nodes() const;
   [[nodiscard]] sys::sim::Node* node_of(int lane) const { return lanes_[index(lane)]->node; }
   [[nodiscard]] transport::Endpoint* endpoint(int lane) const {
@@ -51,11 +49,10 @@ class TaskLife {
   [[nodiscard]] task::DataChannels* channels(int lane) const {
     return lanes_[index(lane)]->channels.get();
   }
-  /// Lanes that are reached.
   [[nodiscard]] int lanes() const { return options_.lanes; }
 
-  /// Has the lane aside do all that it has to do.
-  void step_aside();
+  /// Has a lane do a step more than the world has it do.
+  void step(int lane) { lanes_[index(lane)]->step(); }
   /// What all connections take now and took at most.
   [[nodiscard]] Memory task_memory() const;
   /// Complains of memory that is out of bounds; others may have so many connections to a lane.

@@ -10,45 +10,44 @@ using tensor::DType;
 using tensor::Tensor;
 
 TaskPs::TaskPs(const Context& context, sys::sim::Host* host, int index, uint64_t life,
-               Finder* finder, const StatePrograms& state, PushTable* pushes)
+               Finder* finder, const std::vector<StatePrograms>& state, PushTable* pushes)
     : TaskLife(context, host,
                {.name = task_of_ps(index),
                 .incarnation = life,
                 .lanes = context.scenario->lanes,
                 .inbox_slots = 1024,
-                .has_aside = true},
+                .has_session = true},
                finder),
       index_(index),
       state_(state),
       pushes_(pushes) {
   begin();
   SR_CHECK(task()->open_session(static_cast<uint64_t>(lanes())).ok());
-  std::vector<Tensor> values;
   for (int lane = 0; lane < lanes(); ++lane) {
-    values.push_back(Tensor::zeros(DType::kFloat32, {PushTable::kRows, scenario().width}));
-    values.push_back(Tensor::empty(DType::kFloat32, {weights(scenario())}));
-    std::ranges::fill(values.back().data<float>(), kWeight);
-    values.push_back(Tensor::zeros(DType::kFloat32, {1}));
+    const Tensor all = Tensor::empty(DType::kFloat32, {weights(scenario())});
+    std::ranges::fill(all.data<float>(), kWeight);
+    run(lane, state_[static_cast<size_t>(lane)].begin,
+        {Tensor::zeros(DType::kFloat32, {PushTable::kRows, scenario().width}), all,
+         Tensor::zeros(DType::kFloat32, {1})});
   }
-  run_aside(state_.begin, std::move(values));
 }
 
 TaskPs::~TaskPs() { end(); }
 
-std::vector<Tensor> TaskPs::run_aside(const std::string& program, std::vector<Tensor> feeds) {
-  const int aside = lanes();
-  const auto session = static_cast<uint64_t>(aside);
+std::vector<Tensor> TaskPs::run(int lane, const std::string& program, std::vector<Tensor> feeds) {
+  const auto session = static_cast<uint64_t>(lanes());
   const uint64_t number =
-      task()->register_program(session, {.bytes = program, .lane = aside}).value();
+      task()->register_program(session, {.bytes = program, .lane = lane}).value();
   std::optional<task::ProgramResult> result;
   task::ProgramCall call = {.session = session,
                             .program = number,
                             .step = ++steps_,
                             .feeds = std::move(feeds),
                             .whole = true,
-                            .lane = aside};
+                            .goes_on = true,
+                            .lane = lane};
   task()->run(&call, [&](task::ProgramResult& ended) { result = std::move(ended); });
-  step_aside();
+  step(lane);
   SR_CHECK(result && result->status.ok(), "a ps cannot read or write its variables: {}",
            result ? base::message_of(result->status) : "no end");
   return std::move(result->fetches);
@@ -56,9 +55,9 @@ std::vector<Tensor> TaskPs::run_aside(const std::string& program, std::vector<Te
 
 void TaskPs::read_variables() {
   if (std::exchange(was_read_, true)) return;
-  const std::vector<Tensor> rows = run_aside(state_.end, {});
-  for (size_t lane = 0; lane < rows.size(); ++lane) {
-    pushes_->read(static_cast<size_t>(index_ * lanes()) + lane, life(), rows[lane]);
+  for (int lane = 0; lane < lanes(); ++lane) {
+    const std::vector<Tensor> rows = run(lane, state_[static_cast<size_t>(lane)].end, {});
+    pushes_->read(static_cast<size_t>(index_ * lanes() + lane), life(), rows[0]);
   }
 }
 

@@ -14,7 +14,7 @@ class TaskPs final : public TaskLife, public PsLife {
  public:
   /// All are borrowed.
   TaskPs(const Context& context, sys::sim::Host* host, int index, uint64_t life, Finder* finder,
-         const StatePrograms& state, PushTable* pushes);
+         const std::vector<StatePrograms>& state, PushTable* pushes);
   ~TaskPs() override;
 
   [[nodiscard]] std::vector<sys::sim::Node*> nodes() const override { return lane_nodes(); }
@@ -26,11 +26,12 @@ class TaskPs final : public TaskLife, public PsLife {
   void read_variables();
 
  private:
-  std::vector<tensor::Tensor> run_aside(const std::string& program,
-                                        std::vector<tensor::Tensor> feeds);
+  /// Has a lane run a program now.
+  std::vector<tensor::Tensor> run(int lane, const std::string& program,
+                                  std::vector<tensor::Tensor> feeds);
 
   const int index_;
-  const StatePrograms& state_;
+  const std::vector<StatePrograms>& state_;  // By lane.
   PushTable* const pushes_;
   uint64_t steps_ = 0;
   bool was_read_ = false;

@@ -77,6 +77,7 @@ bool KernelContext::is_told_of_arrivals() const {
 std::span<const ports::TensorSource> KernelContext::peers() const { return step_->root_->peers_; }
 
 uint64_t KernelContext::step_id() const { return step_->step_id_; }
+uint64_t KernelContext::number_on_lane() const { return step_->root_->number_; }
 
 Tensor& KernelContext::output(int i, const tensor::Shape& shape) {
   const int32_t slot = instruction_->outputs[i];

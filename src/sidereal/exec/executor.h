@@ -97,6 +97,9 @@ class Step {
   /// has ended.
   void set_peers(std::span<const ports::TensorSource> peers) { peers_ = peers; }
 
+  /// What the lane calls the step: who answers it from another lane says this number.
+  void set_number(uint64_t number) { number_ = number; }
+
   /// Forgets the step before and starts one with number `step_id`.
   void begin(uint64_t step_id);
   /// Sets feed `i`. kInvalidArgument names the feed and both shapes when the value cannot be it.
@@ -209,6 +212,7 @@ class Step {
   BufferPool* pool_;
   ports::Exchange* exchange_;
   uint64_t step_id_ = 0;
+  uint64_t number_ = 0;  // Of the outermost step.
   size_t pc_ = 0;
   int calls_in_flight_ = 0;
   Step* root_ = this;  // The step that this one, of a body, is run by; it counts the calls of all.

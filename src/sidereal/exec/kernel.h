@@ -72,6 +72,8 @@ class KernelContext {
   [[nodiscard]] bool is_told_of_arrivals() const;
   /// Number of the step, the same on every task that takes part in it.
   [[nodiscard]] uint64_t step_id() const;
+  /// What the lane that runs the step calls it: see Step::set_number().
+  [[nodiscard]] uint64_t number_on_lane() const;
 
   /// Calls body(from, to) for ranges that together are [0, n), on as many threads as the step may
   /// use; at least `grain` (> 0) long but for the last. How [0, n) is cut depends on their number:
@@ -148,8 +150,8 @@ class VariableLanes : public resources::Lanes {
   [[nodiscard]] virtual bool are_planned() const = 0;
   /// Else: the lane for the next variable that is made.
   virtual int next() = 0;
-  /// As post(); then what waits on the lane looks again.
-  virtual bool answer(int lane, std::function<void()> fn) = 0;
+  /// As post(); then step `step` of the lane (Step::set_number) looks again.
+  virtual bool answer(int lane, uint64_t step, std::function<void()> fn) = 0;
   /// Memory of a lane, and what helps it; nullptr: nothing does. Thread: that lane.
   virtual BufferPool* pool(int lane) = 0;
   virtual Workers* workers(int lane) = 0;

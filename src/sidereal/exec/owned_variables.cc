@@ -99,7 +99,8 @@ class HandedOver : public std::enable_shared_from_this<HandedOver> {
   /// change, and is_done, which is that of the lane whose step waits.
   struct Run {
     uint64_t step = 0;
-    int lane = 0;  ///< That it was first handed to.
+    uint64_t number = 0;  ///< Of the step, on its lane.
+    int lane = 0;         ///< That it was first handed to.
     std::vector<Tensor> inputs;
     Status status;
     std::vector<Tensor> outputs;  ///< Those that are read.
@@ -196,7 +197,7 @@ class HandedOver : public std::enable_shared_from_this<HandedOver> {
   void answer(const std::shared_ptr<Run>& run, Status status) {
     run->status = std::move(status);
     run->inputs.clear();
-    static_cast<void>(lanes_->answer(home_, [run] { run->is_done = true; }));
+    static_cast<void>(lanes_->answer(home_, run->number, [run] { run->is_done = true; }));
   }
 
   const std::vector<int> handles_;
@@ -234,6 +235,7 @@ class OwnedKernel final : public Kernel {
   Status hand_over(KernelContext& c) {
     auto run = std::make_shared<HandedOver::Run>();
     run->step = c.step_id();
+    run->number = c.number_on_lane();
     run->lane = variables_.lane();
     for (int i = 0; i < c.num_inputs(); ++i) run->inputs.push_back(c.input(i));
     c.waiting_state() = run;

@@ -46,7 +46,10 @@ class HeldLanes final : public VariableLanes {
     posted.emplace_back(lane, std::move(fn));
     return true;
   }
-  bool answer(int lane, std::function<void()> fn) override { return post(lane, std::move(fn)); }
+  bool answer(int lane, uint64_t step, std::function<void()> fn) override {
+    answered.push_back(step);
+    return post(lane, std::move(fn));
+  }
   [[nodiscard]] int count() const override { return 3; }
   [[nodiscard]] bool are_planned() const override { return is_planned; }
   int next() override { return next_++ % count(); }
@@ -67,6 +70,7 @@ class HeldLanes final : public VariableLanes {
     return out;
   }
 
+  std::vector<uint64_t> answered;  ///< Numbers of steps.
   bool is_planned = false;
   bool is_stopping = false;
   std::deque<std::pair<int, std::function<void()>>> posted;
@@ -134,6 +138,7 @@ class OwnedVariables : public testing::Test {
     EXPECT_TRUE(bound.ok()) << bound.status();
     out.bound = *std::move(bound);
     out.step = std::make_unique<Step>(out.bound.get(), out.pool.get(), nullptr);
+    out.step->set_number(static_cast<uint64_t>(10 + lane));
     out.step->begin(1);
     return out;
   }
@@ -209,7 +214,9 @@ TEST_F(OwnedVariables, are_used_by_others_on_their_lane) {
   EXPECT_FALSE(there.step->waits_for_messages());
   // It is asked once, however often the step looks.
   EXPECT_EQ(advance(there), Progress::kBlocked);
+  lanes_.answered.clear();
   EXPECT_THAT(lanes_.run_all(), ElementsAre(1, 2));
+  EXPECT_THAT(lanes_.answered, ElementsAre(12));
   EXPECT_EQ(advance(there), Progress::kDone);
   EXPECT_THAT(list(there.step->fetch(0)), ElementsAre(-3, -4));
   // Once more, with what is kept for it.

@@ -111,8 +111,8 @@ class Task::Impl final : private exec::VariableLanes {
   bool post(int lane, std::function<void()> fn) override {
     return lanes_[static_cast<size_t>(lane)]->post(std::move(fn));
   }
-  bool answer(int lane, std::function<void()> fn) override {
-    return lanes_[static_cast<size_t>(lane)]->answer(std::move(fn));
+  bool answer(int lane, uint64_t step, std::function<void()> fn) override {
+    return lanes_[static_cast<size_t>(lane)]->answer(step, std::move(fn));
   }
   [[nodiscard]] int count() const override { return options_.lanes; }
   exec::BufferPool* pool(int lane) override { return lanes_[static_cast<size_t>(lane)]->pool(); }

@@ -142,11 +142,12 @@ bool TaskLane::post_urgent(std::function<void()> fn) {
   return put(&urgent_posted_, &has_urgent_posted_, std::move(fn));
 }
 
-bool TaskLane::answer(std::function<void()> fn) {
-  return post([this, fn = std::move(fn)] {
+bool TaskLane::answer(uint64_t step, std::function<void()> fn) {
+  return post([this, step, fn = std::move(fn)] {
     handed_over_.add(1);
     fn();
-    wake_all();
+    const auto found = steps_.find(step);
+    if (found != steps_.end()) wake(found->second);
   });
 }
 
@@ -640,6 +641,7 @@ Status TaskLane::feed(ProgramCall* call, StepState* state, std::unique_ptr<Calli
   state->trace_process = call->trace;
   step->set_workers(workers_.get());
   step->set_rendezvous(state, true);
+  step->set_number(state->number());
   step->set_peers(*state->program()->peers);
   step->set_stop_signal(state->stop());
   step->begin(call->number);

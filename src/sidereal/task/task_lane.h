@@ -51,8 +51,8 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
   /// Those of Task.
   bool post(std::function<void()> fn);
   bool post_urgent(std::function<void()> fn);
-  /// As post(); then steps that wait for what steps share look again.
-  bool answer(std::function<void()> fn);
+  /// As post(), for what a step has handed over: then that looks again.
+  bool answer(uint64_t step, std::function<void()> fn);
   /// What ops on its variables use. Thread: the lane.
   [[nodiscard]] exec::BufferPool* pool() { return &pool_; }
   [[nodiscard]] exec::Workers* workers() { return workers_.get(); }
