@@ -175,8 +175,12 @@ std::vector<NamedSpec> variables_of(const train::CompiledModel& model) {
 
 using Parameters = std::map<std::string, double>;
 
-train::OptimizerDef make_optimizer(const std::string& kind, const Parameters& parameters) {
-  return value_of(train::make_optimizer(kind, {}, {parameters.begin(), parameters.end()}));
+train::OptimizerDef make_optimizer(const std::string& kind, const Parameters& parameters,
+                                   double clipvalue, double clipnorm, double global_clipnorm) {
+  train::OptimizerDef made =
+      value_of(train::make_optimizer(kind, {}, {parameters.begin(), parameters.end()}));
+  made.clipping = {.value = clipvalue, .norm = clipnorm, .global_norm = global_clipnorm};
+  return made;
 }
 
 void bind_models(nb::module_& m) {
@@ -198,7 +202,8 @@ void bind_models(nb::module_& m) {
       .def_prop_ro("parameters", [](const train::OptimizerDef& o) {
         return Parameters(o.parameters.begin(), o.parameters.end());
       });
-  m.def("make_optimizer", &make_optimizer, "kind"_a, "parameters"_a);
+  m.def("make_optimizer", &make_optimizer, "kind"_a, "parameters"_a, "clipvalue"_a = 0.0,
+        "clipnorm"_a = 0.0, "global_clipnorm"_a = 0.0);
   m.def("optimizer_names", &train::optimizer_names);
   m.def("model_names", &train::model_names);
   nb::class_<Model, Building>(m, "Model", nb::dynamic_attr(), "A model under construction.")
@@ -212,6 +217,18 @@ void bind_models(nb::module_& m) {
             return wrap(self, self->model.input(name, type, ir::Shape(std::span(shape))));
           },
           "name"_a, "dtype"_a, "shape"_a)
+      .def("steps_done",
+           [](const ModelPtr& self) {
+             static_cast<void>(open(self));
+             return wrap(self, self->model.steps_done());
+           })
+      .def(
+          "set_learning_rate",
+          [](const ModelPtr& self, const Symbol& rate) {
+            static_cast<void>(open(self));
+            self->model.set_learning_rate(same_model(self, rate));
+          },
+          "rate"_a)
       .def(
           "compile",
           [](const ModelPtr& self, const Symbol& logit, const train::OptimizerDef& optimizer) {

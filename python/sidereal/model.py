@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _arrays, _native, _serving, optimizers
+from . import _arrays, _native, _serving, optimizers, schedules
 from ._arrays import Arrays
+from ._dispatch import convert
 from ._native import EvalResult, FitResult, Output, Progress, TaskStats
 from ._progress import ProgressPrinter
 from .cluster import Cluster
 from .data import DataSpec
-from .dtypes import name_of
+from .dtypes import float64, name_of
 from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from .function import ConcreteFunction
+from .ops.basic import cast
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,11 @@ class Model:
         """
         if self._graph is None:
             raise FailedPreconditionError("this model is compiled already")
-        update = optimizers.get(optimizer)._of_model()
+        by = optimizers.get(optimizer)
+        update = by._of_model()
+        if isinstance(by.learning_rate, schedules.LearningRateSchedule):
+            done = cast(self._graph.steps_done(), float64)
+            self._graph.set_learning_rate(convert(by.learning_rate.rate(done)))
         if loss is None:
             self._compiled = self._graph.compile(output, update)
         else:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import _native, optimizers
+from . import _native, optimizers, schedules
 from .data import DataSpec, Schema
+from .errors import InvalidArgumentError
 from .model import Model
 
 
@@ -40,10 +41,16 @@ def build(
     """
     if isinstance(schema, DataSpec):
         schema = schema.inspect()
+    by = optimizers.get(optimizer)
+    if isinstance(by.learning_rate, schedules.LearningRateSchedule):
+        raise InvalidArgumentError(
+            f"the learning rate is {by.learning_rate!r}; models.build() takes a number, and "
+            "Model.compile() schedules"
+        )
     compiled = _native.build_model(
         kind=kind,
         schema=schema,
-        optimizer=optimizers.get(optimizer)._of_model(),
+        optimizer=by._of_model(),
         embedding_dim=embedding_dim,
         embedding_stddev=embedding_stddev,
         hidden=list(hidden),

@@ -106,18 +106,15 @@ class Optimizer:
         return {name: float(value) for name, value in found.items() if value is not None}
 
     def _of_model(self) -> _native.Optimizer:
+        """As models take it; a schedule comes beside it."""
         parameters = self._parameters()
-        if "learning_rate" not in parameters:
+        is_schedule = isinstance(self.learning_rate, schedules.LearningRateSchedule)
+        if "learning_rate" not in parameters and not is_schedule:
             raise errors.InvalidArgumentError(
-                f"the learning rate is {self.learning_rate!r}; a Model takes a number, which "
-                "fit(learning_rate_decay=) lowers"
+                f"the learning rate is {self.learning_rate!r}; a Model takes a number or a schedule"
             )
-        clips = [name for name in _CLIPS if getattr(self, name) is not None]
-        if clips:
-            raise errors.InvalidArgumentError(
-                f"{clips[0]}: the gradients of a Model are not clipped; use a session or a function"
-            )
-        return _native.make_optimizer(self.kind, parameters)
+        clips = {name: getattr(self, name) or 0.0 for name in _CLIPS}
+        return _native.make_optimizer(self.kind, parameters, **clips)
 
     def _rule(self) -> _native.UpdateRule:
         return _native.UpdateRule(self.kind, self._parameters())

@@ -495,11 +495,62 @@ def test_norms_are_those_of_tensorflow() -> None:
 
 
 def test_a_model_refuses_what_it_cannot_do() -> None:
-    for optimizer in (
-        sr.optimizers.SGD(sr.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)),
-        sr.optimizers.SGD(0.1, clipnorm=1.0),
-    ):
-        model = sr.Model()
-        logit = sr.layers.Dense(1)(model.input("x", sr.float32, (3,)))
-        with pytest.raises(errors.InvalidArgumentError, match="a Model"):
-            model.compile(logit, optimizer)
+    model = sr.Model()
+    logit = sr.layers.Dense(1)(model.input("x", sr.float32, (3,)))
+    with pytest.raises(errors.InvalidArgumentError, match="a Model"):
+        model.compile(logit, sr.optimizers.SGD(lambda: 0.1))
+    schedule = sr.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
+    with pytest.raises(errors.InvalidArgumentError, match="a number"):
+        sr.models.build(
+            "lr", sr.data.Schema(fields=2, rows=10), optimizer=sr.optimizers.SGD(schedule)
+        )
+
+
+_SCHEDULE = sr.optimizers.schedules.CosineDecay(0.5, 20, alpha=0.1)
+
+
+@pytest.mark.parametrize("synchronous", [False, True])
+@pytest.mark.parametrize(
+    "arguments",
+    [{"clipvalue": 0.01}, {"clipnorm": 0.05}, {"global_clipnorm": 0.05}, {"schedule": _SCHEDULE}],
+    ids=lambda arguments: next(iter(arguments)),
+)
+def test_a_model_clips_and_follows_schedules_as_variables_of_the_process_do(
+    arguments: dict[str, Any], synchronous: bool
+) -> None:
+    rng = np.random.default_rng(3)
+    ids = rng.integers(0, 6, (64, 3))
+    y = rng.normal(size=64).astype(np.float32)
+    rest = {name: value for name, value in arguments.items() if name != "schedule"}
+    rate = arguments.get("schedule", 0.5)
+
+    model = sr.Model(seed=4)
+    rows = sr.layers.Embedding(6, 4, name="vectors")(model.input("ids", sr.int64, (3,)))
+    target = model.input("y", sr.float32)
+    out = sr.reshape(sr.layers.Dense(1, name="head")(sr.layers.Flatten()(rows)), [-1])
+    model.compile(
+        out, sr.optimizers.Adagrad(rate, **rest), loss=sr.reduce_mean(sr.square(out - target))
+    )
+    with sr.LocalCluster(ps=2, workers=1, in_process=True) as cluster:
+        model.initialize(cluster)
+        names = [variable.name for variable in model.variables()]
+        variables = {name: sr.Variable(model.get_variable(name)) for name in names}
+        model.fit(
+            {"ids": ids, "y": y}, batch_size=8, epochs=2, shuffle=False, verbose=False,
+            synchronous=synchronous,
+        )  # fmt: skip
+        got = {name: model.get_variable(name) for name in names}
+
+    optimizer = sr.optimizers.Adagrad(rate, **rest)
+    table = next(name for name in names if name.startswith("vectors"))
+    kernel = next(name for name in names if name.endswith("kernel"))
+    bias = next(name for name in names if name.endswith("bias"))
+    for first in [*range(0, 64, 8)] * 2:
+        with sr.GradientTape() as tape:
+            flat = sr.reshape(sr.gather(variables[table], ids[first : first + 8]), [8, 12])
+            score = sr.reshape(sr.matmul(flat, variables[kernel]) + variables[bias], [-1])
+            loss = sr.reduce_mean(sr.square(score - y[first : first + 8]))
+        trained = list(variables.values())
+        optimizer.apply_gradients(zip(tape.gradient(loss, trained), trained))
+    for name in names:
+        np.testing.assert_allclose(got[name], variables[name].numpy(), rtol=0, atol=2e-6)

@@ -140,7 +140,15 @@ Result<CompiledModel> Model::finish(ir::Output prediction, ir::Output loss, bool
     }
   }
   CompiledModel model;
-  SR_ASSIGN_OR_RETURN(model.targets, add_updates(loss));
+  if (learning_rate_.valid()) {
+    const ir::TensorSpec rate = builder_.spec(learning_rate_);
+    if (rate.dtype != ir::DType::kFloat64 || !rate.shape.has_rank() || rate.shape.rank() != 0) {
+      return base::invalid_argument("the learning rate is {}; it must be a float64 scalar",
+                                    ir::to_string(rate));
+    }
+  }
+  model.clipping = optimizer.clipping;
+  SR_ASSIGN_OR_RETURN(model.targets, add_updates(loss, optimizer.clipping));
   model.loss = graph_.output_name(loss);
   model.prediction = graph_.output_name(prediction);
   model.is_binary = is_binary;
@@ -150,7 +158,11 @@ Result<CompiledModel> Model::finish(ir::Output prediction, ir::Output loss, bool
   return model;
 }
 
-Result<std::vector<std::string>> Model::add_updates(ir::Output loss) {
+ir::Output Model::steps_done() {
+  return builder_.status().ok() ? count_steps(builder_, &steps_) : ir::Output{};
+}
+
+Result<std::vector<std::string>> Model::add_updates(ir::Output loss, const Clipping& clipping) {
   std::map<ir::Output, ModelVariable*> trained;
   std::vector<ir::Output> handles;
   for (ModelVariable& variable : variables_) {
@@ -164,11 +176,18 @@ Result<std::vector<std::string>> Model::add_updates(ir::Output loss) {
     return base::invalid_argument("'{}' depends on no trainable variable: nothing to minimize",
                                   graph_.output_name(loss));
   }
-  Updates updates(&builder_);
-  std::vector<std::string> out;
   for (const autodiff::VariableGradient& gradient : gradients) {
+    ModelVariable& variable = *trained.at(gradient.handle);
+    variable.gradient = graph_.output_name(gradient.grad);
+    if (gradient.sparse) variable.ids = graph_.output_name(gradient.ids);
+  }
+  Updates updates(&builder_, &steps_, learning_rate_);
+  std::vector<std::string> out;
+  for (const autodiff::VariableGradient& gradient :
+       clipping.any() ? clipped(builder_, clipping, gradients) : gradients) {
     SR_ASSIGN_OR_RETURN(out.emplace_back(), updates.add(gradient, trained.at(gradient.handle)));
   }
+  updates.finish();
   out.insert(out.end(), updates.counting().begin(), updates.counting().end());
   return out;
 }

@@ -38,6 +38,15 @@ struct ModelVariable {
   VariableOptions options = {};
   OptimizerDef optimizer = {};           ///< Once compiled, of those that are trained.
   std::vector<SlotVariable> slots = {};  ///< As `optimizer`.
+  std::string update = {};               ///< The node that updates it, likewise.
+  std::string gradient = {};             ///< Output: before it is clipped.
+  std::string ids = {};                  ///< Output, of tables: the rows of `gradient`.
+};
+
+/// How the number of the step comes into a graph. Value type.
+struct StepCount {
+  ir::Output handle = {};  ///< kGlobalStep.
+  ir::Output done = {};    ///< int64: steps before this one.
 };
 
 /// A model ready to be trained: one graph with everything in it. Made by Model::compile().
@@ -46,6 +55,7 @@ struct CompiledModel {
   std::vector<ModelVariable> variables;
   std::string loss;                  ///< Output: scalar float32, what is minimized.
   std::string prediction;            ///< Output: float32, one row for each of the batch.
+  Clipping clipping = {};            ///< Of gradients.
   bool is_binary = false;            ///< The prediction is the probability of label 1.
   std::vector<std::string> targets;  ///< Nodes that update variables.
   std::vector<std::string>
@@ -88,6 +98,12 @@ class Model {
   /// A name for a layer that was given none: `kind`, then kind_1, kind_2, ...
   std::string layer_name(const std::string& kind);
 
+  /// int64 scalar: steps, or updates of replicas in step, before this one. For set_learning_rate().
+  ir::Output steps_done();
+  /// Before compile(): the learning rate, a float64 scalar that may follow from steps_done(), in
+  /// the place of the optimizer's number.
+  void set_learning_rate(ir::Output rate) { learning_rate_ = rate; }
+
   /// Finishes: sigmoid cross entropy of `logit` ([batch, 1] or [batch]) against the input "label"
   /// (float32 [batch]), gradients, and updates by `optimizer`. A model compiles once.
   Result<CompiledModel> compile(ir::Output logit, const OptimizerDef& optimizer);
@@ -100,7 +116,7 @@ class Model {
   Status begin_compile(const OptimizerDef& optimizer);
   Result<CompiledModel> finish(ir::Output prediction, ir::Output loss, bool is_binary,
                                const OptimizerDef& optimizer);
-  Result<std::vector<std::string>> add_updates(ir::Output loss);
+  Result<std::vector<std::string>> add_updates(ir::Output loss, const Clipping& clipping);
 
   ir::OpRegistry registry_;
   ir::Graph graph_;
@@ -110,6 +126,8 @@ class Model {
   std::vector<std::string> inputs_;
   std::vector<ModelVariable> variables_;
   std::map<std::string, int64_t> layer_names_;
+  StepCount steps_;
+  ir::Output learning_rate_;
   bool compiled_ = false;
 };
 

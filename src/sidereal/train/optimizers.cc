@@ -1,10 +1,12 @@
 #include "sidereal/train/optimizers.h"
 
+#include <cmath>
+
 namespace sidereal::train {
 
 OptimizerDef optimizer_of(std::string_view name, std::optional<double> learning_rate,
                           const Parameters& parameters) {
-  OptimizerDef made{std::string(name), parameters};
+  OptimizerDef made{.kind = std::string(name), .parameters = parameters};
   if (learning_rate.has_value()) made.parameters["learning_rate"] = *learning_rate;
   return made;
 }
@@ -24,6 +26,17 @@ Result<OptimizerDef> make_optimizer(std::string_view name, std::optional<double>
 }
 
 Status check_optimizer(const OptimizerDef& optimizer) {
+  const Clipping& clipping = optimizer.clipping;
+  int given = 0;
+  for (const double limit : {clipping.value, clipping.norm, clipping.global_norm}) {
+    if (limit == 0) continue;
+    if (!(limit > 0) || !std::isfinite(limit)) {
+      return base::invalid_argument("gradients are clipped to {}; it must be more than 0", limit);
+    }
+    if (++given > 1) {
+      return base::invalid_argument("gradients are clipped by value, norm or global norm: one");
+    }
+  }
   return kernels::UpdateRule::make(optimizer.kind, optimizer.parameters).status();
 }
 

@@ -13,11 +13,21 @@ namespace sidereal::train {
 
 using Parameters = kernels::UpdateRule::Parameters;
 
+/// What gradients are made smaller to before they are applied; 0: not. Value type.
+struct Clipping {
+  double value = 0;        ///< Most that a number of a gradient is, up and down.
+  double norm = 0;         ///< Most that the norm of the gradient of a variable is.
+  double global_norm = 0;  ///< Most that the norm of all gradients together is.
+  [[nodiscard]] bool any() const { return value != 0 || norm != 0 || global_norm != 0; }
+  friend bool operator==(const Clipping&, const Clipping&) = default;
+};
+
 /// By which rule a variable is trained: a name of the table, and what differs from its standard
 /// values. Value type.
 struct OptimizerDef {
   std::string kind;
   Parameters parameters = {};
+  Clipping clipping = {};  ///< One of the three at most.
   friend bool operator==(const OptimizerDef&, const OptimizerDef&) = default;
 };
 
@@ -35,7 +45,7 @@ std::vector<std::string> optimizer_names();
 Result<OptimizerDef> make_optimizer(std::string_view name, std::optional<double> learning_rate = {},
                                     const Parameters& parameters = {});
 
-/// Ok when kind and parameters are known and in range.
+/// Ok when kind, parameters and clipping are known and in range.
 Status check_optimizer(const OptimizerDef& optimizer);
 
 }  // namespace sidereal::train

@@ -1,10 +1,12 @@
 #include "sidereal/train/synchronize.h"
 
+#include <set>
 #include <utility>
 
 #include "sidereal/ir/builder.h"
 #include "sidereal/ir/component_specs.h"
 #include "sidereal/ops/ops.h"
+#include "sidereal/train/clip.h"
 
 namespace sidereal::train {
 
@@ -23,28 +25,30 @@ constexpr size_t kBeforeHandles = 4;
 
 class Synchronizer {
  public:
-  Synchronizer(const DistributedModel& model, const std::vector<std::string>& targets,
-               bool has_spares, const ir::OpRegistry& registry)
-      : model_(model), targets_(targets), has_spares_(has_spares), b_(&out_.graph, &registry) {}
+  Synchronizer(const CompiledModel& model, const DistributedModel& distributed, bool has_spares,
+               const ir::OpRegistry& registry)
+      : model_(model),
+        distributed_(distributed),
+        has_spares_(has_spares),
+        b_(&out_.graph, &registry) {}
 
   Result<SynchronousModel> run() {
-    out_.graph.mutable_functions() = model_.graph.functions();
+    out_.graph.mutable_functions() = distributed_.graph.functions();
     add_step();
     copy_model();
-    for (const std::string& target : targets_) {
-      const Node* const found = out_.graph.find(target);
-      if (found == nullptr) return base::internal("the model has no target '{}'", target);
-      // Building moves nodes.
-      const Node node = *found;
-      if (node.op == "VariableUpdateDense") {
-        add_variable(node);
-      } else if (node.op == "EmbeddingUpdate") {
-        add_table(node);
-      } else if (node.op == "VariableAssignAdd") {
-        counters_.push_back(node);
-      } else {
-        return base::internal("target '{}' is {}, which is no update", target, node.op);
-      }
+    std::set<std::string> updates;
+    for (const ModelVariable& variable : model_.variables) {
+      if (variable.update.empty()) continue;
+      SR_RETURN_IF_ERROR(add_means(variable));
+      updates.insert(variable.update);
+    }
+    if (b_.status().ok() && model_.clipping.any()) clip(b_, model_.clipping, &means_);
+    for (size_t i = 0; i < pending_.size(); ++i) add_updates(pending_[i], means_[i]);
+    for (const std::string& target : model_.targets) {
+      if (updates.contains(target)) continue;
+      SR_ASSIGN_OR_RETURN(counters_.emplace_back(), node_of(target));
+      if (counters_.back().op == "VariableAssignAdd") continue;
+      return base::internal("target '{}' neither updates nor counts", target);
     }
     add_ends();
     SR_RETURN_IF_ERROR(b_.status());
@@ -63,7 +67,7 @@ class Synchronizer {
   void copy_model() {
     const auto before = static_cast<int32_t>(out_.graph.size());
     const auto moved = [before](NodeId id) { return NodeId(id.value + before); };
-    for (const Node& node : model_.graph.nodes()) {
+    for (const Node& node : distributed_.graph.nodes()) {
       Node made = node;
       for (Output& input : made.inputs) input.node = moved(input.node);
       for (NodeId& control : made.control_inputs) control = moved(control);
@@ -73,51 +77,104 @@ class Synchronizer {
     }
   }
 
-  /// A variable is updated as a whole.
-  void add_variable(const Node& update) {
+  /// A copy, as building moves nodes.
+  Result<Node> node_of(const std::string& name) const {
+    if (const Node* const found = out_.graph.find(name)) return *found;
+    return base::internal("the distributed model has no node '{}'", name);
+  }
+
+  /// An update that waits for its means.
+  struct Pending {
+    Node update;
+    std::vector<Output> rows = {};  ///< By part of a table: those that there are means of.
+  };
+
+  Status add_means(const ModelVariable& variable) {
+    Pending made;
+    SR_ASSIGN_OR_RETURN(made.update, node_of(variable.update));
+    SR_ASSIGN_OR_RETURN(const Output gradient, out_.graph.find_output(variable.gradient));
+    means_.emplace_back();
+    if (made.update.op == "VariableUpdateDense") {
+      add_mean(made.update, gradient);
+    } else if (made.update.op == "EmbeddingUpdate") {
+      SR_ASSIGN_OR_RETURN(const Output ids, out_.graph.find_output(variable.ids));
+      add_means_of_parts(ids, gradient, &made);
+    } else {
+      return base::internal("'{}' is {}, which is no update", variable.update, made.update.op);
+    }
+    pending_.push_back(std::move(made));
+    return b_.status();
+  }
+
+  void add_mean(const Node& update, Output gradient) {
     const Output handle = update.inputs[0];
     const Output sum = accumulator(handle, /*is_sparse=*/false);
     if (!sum.valid()) return;
-    pushes_.push_back(b_.add_node("AccumulatorApply", {sum, local_step_, update.inputs[1]}, {}, {},
+    pushes_.push_back(b_.add_node("AccumulatorApply", {sum, local_step_, gradient}, {}, {},
                                   "contribute/" + name_of(handle)));
-    std::vector<Output> inputs = update.inputs;
-    inputs[1] = b_.add("AccumulatorTake", {sum, to_aggregate()},
-                       ir::component_attrs({{DType::kFloat32, shape_of(handle)}}),
-                       "mean/" + name_of(handle));
-    updates_.push_back(
-        b_.add_node(update.op, inputs, update.attrs, {}, "synchronous/" + update.name));
+    means_.back().push_back(
+        {.value = b_.add("AccumulatorTake", {sum, to_aggregate()},
+                         ir::component_attrs({{DType::kFloat32, shape_of(handle)}}),
+                         "mean/" + name_of(handle)),
+         .device = device_of(handle)});
   }
 
-  /// Of a table each part is updated by itself, in the rows that there are means of.
-  void add_table(const Node& update) {
-    const auto parts = static_cast<size_t>(std::get<int64_t>(update.attrs.at("parts")));
-    const size_t each = (update.inputs.size() - kBeforeHandles) / parts;
-    std::vector<Output> pushed = {update.inputs[0], update.inputs[1], local_step_};
-    ir::AttrMap attrs = update.attrs;
-    for (const char* const of_tables : {"rows", "dim", "parts"}) attrs.erase(of_tables);
-    attrs["distinct"] = true;
-    for (size_t k = 0; k < parts; ++k) {
-      const auto first =
-          update.inputs.begin() + static_cast<std::ptrdiff_t>(kBeforeHandles + k * each);
-      const Output sum = accumulator(*first, /*is_sparse=*/true);
+  void add_means_of_parts(Output ids, Output gradient, Pending* made) {
+    std::vector<Output> pushed = {ids, gradient, local_step_};
+    for (const std::vector<Output>& part : parts_of(made->update)) {
+      const Output sum = accumulator(part[0], /*is_sparse=*/true);
       if (!sum.valid()) return;
       pushed.push_back(sum);
-      ir::Shape rows = shape_of(*first);
+      ir::Shape rows = shape_of(part[0]);
       rows.set_dim(0, -1);
       const NodeId mean =
           b_.add_node("AccumulatorTake", {sum, to_aggregate()},
                       ir::component_attrs({{DType::kInt64, {-1}}, {DType::kFloat32, rows}}), {},
-                      "mean/" + name_of(*first));
-      std::vector<Output> inputs = {
-          *first, {mean, 0}, {mean, 1}, update.inputs[2], update.inputs[3]};
-      inputs.insert(inputs.end(), first + 1, first + static_cast<std::ptrdiff_t>(each));
-      updates_.push_back(b_.add_node("VariableUpdateRows", inputs, attrs, {},
-                                     fmt::format("synchronous/{}/part_{}", update.name, k)));
+                      "mean/" + name_of(part[0]));
+      made->rows.push_back({mean, 0});
+      means_.back().push_back({.value = {mean, 1}, .device = device_of(part[0])});
     }
-    pushes_.push_back(
-        b_.add_node("EmbeddingAccumulate", pushed,
-                    {{"rows", update.attrs.at("rows")}, {"dim", update.attrs.at("dim")}}, {},
-                    "contribute/" + update.name));
+    pushes_.push_back(b_.add_node(
+        "EmbeddingAccumulate", pushed,
+        {{"rows", made->update.attrs.at("rows")}, {"dim", made->update.attrs.at("dim")}}, {},
+        "contribute/" + made->update.name));
+  }
+
+  /// The handles of each part of a table, and of its slots.
+  static std::vector<std::vector<Output>> parts_of(const Node& update) {
+    const auto parts = static_cast<size_t>(std::get<int64_t>(update.attrs.at("parts")));
+    const size_t each = (update.inputs.size() - kBeforeHandles) / parts;
+    std::vector<std::vector<Output>> out;
+    for (size_t k = 0; k < parts; ++k) {
+      const auto first =
+          update.inputs.begin() + static_cast<std::ptrdiff_t>(kBeforeHandles + k * each);
+      out.emplace_back(first, first + static_cast<std::ptrdiff_t>(each));
+    }
+    return out;
+  }
+
+  /// A variable is updated as a whole; of a table each part by itself, in the rows that there are
+  /// means of.
+  void add_updates(const Pending& pending, const std::vector<GradientPart>& means) {
+    const Node& update = pending.update;
+    const std::string name = "synchronous/" + update.name;
+    if (pending.rows.empty()) {
+      std::vector<Output> inputs = update.inputs;
+      inputs[1] = means[0].value;
+      updates_.push_back(b_.add_node(update.op, inputs, update.attrs, {}, name));
+      return;
+    }
+    ir::AttrMap attrs = update.attrs;
+    for (const char* const of_tables : {"rows", "dim", "parts"}) attrs.erase(of_tables);
+    attrs["distinct"] = true;
+    const std::vector<std::vector<Output>> parts = parts_of(update);
+    for (size_t k = 0; k < parts.size(); ++k) {
+      std::vector<Output> inputs = {parts[k][0], pending.rows[k], means[k].value, update.inputs[2],
+                                    update.inputs[3]};
+      inputs.insert(inputs.end(), parts[k].begin() + 1, parts[k].end());
+      updates_.push_back(
+          b_.add_node("VariableUpdateRows", inputs, attrs, {}, fmt::format("{}/part_{}", name, k)));
+    }
   }
 
   /// The accumulator beside a variable, "w/gradient".
@@ -128,7 +185,7 @@ class Synchronizer {
     attrs["reduction"] = std::string("mean_of_all");
     const Output made = named("Accumulator", std::move(attrs), name_of(handle) + "/gradient");
     if (!made.valid()) return made;
-    out_.graph.mutable_node(made.node).device = out_.graph.node(handle.node).device;
+    out_.graph.mutable_node(made.node).device = device_of(handle);
     accumulators_.push_back(made);
     return made;
   }
@@ -194,12 +251,15 @@ class Synchronizer {
   [[nodiscard]] std::string name_of(Output handle) const {
     return out_.graph.node(handle.node).name;
   }
+  [[nodiscard]] std::string device_of(Output handle) const {
+    return out_.graph.node(handle.node).device;
+  }
   [[nodiscard]] ir::Shape shape_of(Output handle) const {
     return std::get<ir::Shape>(out_.graph.node(handle.node).attrs.at("shape"));
   }
 
-  const DistributedModel& model_;
-  const std::vector<std::string>& targets_;
+  const CompiledModel& model_;
+  const DistributedModel& distributed_;
   const bool has_spares_;
   SynchronousModel out_;
   ir::Builder b_;
@@ -208,16 +268,18 @@ class Synchronizer {
   Output to_aggregate_;
   std::vector<Output> accumulators_;
   std::vector<Node> counters_;  // Of what optimizers use as the number of the step.
+  std::vector<Pending> pending_;
+  std::vector<std::vector<GradientPart>> means_;  // As pending_.
   std::vector<NodeId> pushes_;
   std::vector<NodeId> updates_;
 };
 
 }  // namespace
 
-Result<SynchronousModel> synchronize(const DistributedModel& model,
-                                     const std::vector<std::string>& targets, bool has_spares,
+Result<SynchronousModel> synchronize(const CompiledModel& model,
+                                     const DistributedModel& distributed, bool has_spares,
                                      const ir::OpRegistry& registry) {
-  return Synchronizer(model, targets, has_spares, registry).run();
+  return Synchronizer(model, distributed, has_spares, registry).run();
 }
 
 }  // namespace sidereal::train

@@ -26,18 +26,19 @@ struct SynchronousModel {
   std::string step;                     ///< Value, int64: steps of the chief, from kFirstStep on.
 };
 
-/// Adds to `model`, whose nodes `targets` update its variables, what training in step takes
+/// Adds to `model`, spread as `distributed`, what training in step takes
 /// (TensorFlow's SyncReplicasOptimizer). Beside each variable, or part of a table, is an
 /// accumulator. A replica adds its gradients to these, with the step that it has read, and waits
 /// until that step is over; the gradients of a step that is over are dropped. The chief takes the
 /// means when there are enough, updates by them, counts the step and ends it. The mean of a row is
 /// over all replicas of the step, those without the row too: n replicas with a batch each make the
-/// update of one with all their rows. Rows of no replica stay as they are.
+/// update of one with all their rows. Rows of no replica stay as they are. Means are clipped, not
+/// what they are of.
 ///
 /// `has_spares`: more replicas than are in a mean. A step may then be over while a replica reads,
 /// so that it reads the number of its step before anything else.
-Result<SynchronousModel> synchronize(const DistributedModel& model,
-                                     const std::vector<std::string>& targets, bool has_spares,
+Result<SynchronousModel> synchronize(const CompiledModel& model,
+                                     const DistributedModel& distributed, bool has_spares,
                                      const ir::OpRegistry& registry);
 
 }  // namespace sidereal::train

@@ -158,6 +158,25 @@ INSTANTIATE_TEST_SUITE_P(, InStep,
                            return name;
                          });
 
+TEST(Synchronous, means_are_clipped_as_the_gradients_of_one_replica_are) {
+  const Cluster shape{.ps = 2, .ps_lanes = 2, .workers = 2, .worker_lanes = 1};
+  const data::DataSpec data = rows(kBatch * shape.replicas() * 6);
+  const Trained free = train_alone(optimizer_of("sgd", 0.5), shape.replicas(), data);
+  for (const Clipping& clipping :
+       {Clipping{.value = 1e-3}, Clipping{.norm = 1e-2}, Clipping{.global_norm = 1e-2}}) {
+    OptimizerDef optimizer = optimizer_of("sgd", 0.5);
+    optimizer.clipping = clipping;
+    SCOPED_TRACE(fmt::format("{} {} {}", clipping.value, clipping.norm, clipping.global_norm));
+    const Trained want = train_alone(optimizer, shape.replicas(), data);
+    EXPECT_NE(want.variables, free.variables);
+    for (const Protocol protocol : {Protocol::kGrpc, Protocol::kStarServerLite}) {
+      const Trained got =
+          train(optimizer, shape, protocol, data, {.batch_size = kBatch, .synchronous = true});
+      expect_near(got, want, 2e-6);
+    }
+  }
+}
+
 TEST(Synchronous, more_replicas_than_rows_learn_all_the_same) {
   const Trained got = train(optimizer_of("adagrad", 0.1), {.workers = 3}, Protocol::kStarServer,
                             rows(2), {.batch_size = kBatch, .epochs = 2, .synchronous = true});

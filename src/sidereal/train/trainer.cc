@@ -362,8 +362,7 @@ class Trainer::Impl {
     if (!options.synchronous) return sessions(options.compute_dtype);
     const int64_t wanted = options.replicas_to_aggregate;
     const bool has_spares = wanted != 0 && wanted < replicas();
-    SR_ASSIGN_OR_RETURN(synchronous_,
-                        synchronize(distributed_, model_.targets, has_spares, registry_));
+    SR_ASSIGN_OR_RETURN(synchronous_, synchronize(model_, distributed_, has_spares, registry_));
     SR_ASSIGN_OR_RETURN(chief_workers_,
                         sessions(options.compute_dtype, synchronous_.graph,
                                  has_spares ? "synchronous with spares" : "synchronous"));
