@@ -32,11 +32,29 @@ def describe(inputs: Sequence[Input]) -> str:
     return ", ".join(f"{name} {dtype}[{e}]" for (name, dtype, _), e in zip(inputs, extents))
 
 
+def _texts(value: npt.ArrayLike, wanted: Input) -> np.ndarray:
+    """Strings with the same room each, str as UTF-8, or InvalidArgumentError."""
+    array = np.asarray(value)
+    if array.dtype.kind in "SU":
+        return array
+    flat = [one.encode() if isinstance(one, str) else one for one in array.reshape(-1).tolist()]
+    wrong = next((one for one in flat if not isinstance(one, bytes)), None)
+    if wrong is not None:
+        raise InvalidArgumentError(
+            f"column '{wanted[0]}' has {wrong!r}; the input {describe([wanted])} takes str and "
+            "bytes"
+        )
+    return np.array(flat, dtype=np.bytes_).reshape(array.shape)
+
+
 def _column(value: npt.ArrayLike, wanted: Input) -> np.ndarray:
     """`value` as the input takes it, or InvalidArgumentError."""
     name, dtype, shape = wanted
-    array = np.asarray(value)
-    if array.dtype == object or not np.can_cast(array.dtype, dtype, casting="same_kind"):
+    is_text = dtype == "string"
+    array = _texts(value, wanted) if is_text else np.asarray(value)
+    if not is_text and (
+        array.dtype == object or not np.can_cast(array.dtype, dtype, casting="same_kind")
+    ):
         raise InvalidArgumentError(
             f"column '{name}' is {array.dtype}, which the input {describe([wanted])} cannot take; "
             f"convert it with astype('{dtype}') if that is what you mean"
@@ -50,7 +68,7 @@ def _column(value: npt.ArrayLike, wanted: Input) -> np.ndarray:
         raise InvalidArgumentError(
             f"column '{name}' has the shape {array.shape}; the input is {describe([wanted])}"
         )
-    return np.ascontiguousarray(array, dtype=dtype)
+    return np.ascontiguousarray(array, dtype=None if is_text else dtype)
 
 
 def columns_for(inputs: Sequence[Input], data: Arrays, binary: bool) -> dict[str, np.ndarray]:

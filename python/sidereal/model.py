@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from . import _arrays, _native, _serving, optimizers, schedules
 from ._arrays import Arrays
@@ -20,7 +19,7 @@ from ._native import EvalResult, FitResult, Output, Progress, TaskStats
 from ._progress import ProgressPrinter
 from .cluster import Cluster
 from .data import DataSpec
-from .dtypes import float64, name_of
+from .dtypes import DType, as_dtype, float64, name_of
 from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from .function import ConcreteFunction
 from .ops.basic import cast
@@ -31,7 +30,7 @@ class VariableInfo:
     """What is known of a model's variable without asking the cluster."""
 
     name: str
-    dtype: np.dtype
+    dtype: DType
     shape: tuple[int, ...]
 
 
@@ -62,12 +61,13 @@ class Model:
         model._compiled = compiled
         return model
 
-    def input(self, name: str, dtype: npt.DTypeLike, shape: Sequence[int] = ()) -> Output:
+    def input(self, name: str, dtype: Any, shape: Sequence[int] = ()) -> Output:
         """A value fed per row under the column name `name`; `shape` is that of one row, -1 for an
-        extent that differs from batch to batch."""
+        extent that differs from batch to batch. sidereal.string: str or bytes, which a lookup
+        table or a hash makes ids of."""
         if self._graph is None:
             raise FailedPreconditionError("this model is compiled: nothing can be added to it")
-        return self._graph.input(name, np.dtype(dtype).name, list(shape))
+        return self._graph.input(name, name_of(dtype), list(shape))
 
     def compile(
         self,
@@ -99,12 +99,12 @@ class Model:
     @property
     def inputs(self) -> list[VariableInfo]:
         """Columns the data must have; shapes begin with the batch, -1."""
-        return [VariableInfo(n, np.dtype(d), tuple(s)) for n, d, s in self._need_compiled().inputs]
+        return [VariableInfo(n, as_dtype(d), tuple(s)) for n, d, s in self._need_compiled().inputs]
 
     def variables(self) -> list[VariableInfo]:
         """Names and shapes of all variables."""
         return [
-            VariableInfo(n, np.dtype(d), tuple(s)) for n, d, s in self._need_compiled().variables
+            VariableInfo(n, as_dtype(d), tuple(s)) for n, d, s in self._need_compiled().variables
         ]
 
     def initialize(self, cluster: Cluster) -> None:

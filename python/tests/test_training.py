@@ -13,6 +13,7 @@ import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -477,6 +478,43 @@ def test_a_model_without_embeddings_trains(cluster: sr.LocalCluster) -> None:
     data = {"x": x, "label": x[:, 0] > 0}
     model.fit(data, cluster=cluster, epochs=2, batch_size=64)
     assert model.evaluate(data).auc > 0.95
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server", "star_server_lite"])
+@pytest.mark.parametrize("kind", ["object", "str", "bytes"])
+def test_strings_go_through_lookup_tables_into_embeddings(protocol: str, kind: str) -> None:
+    known = sr.lookup.StaticHashTable(
+        sr.lookup.KeyValueTensorInitializer(["red", "green", "blau", "größe"], [0, 1, 2, 3]),
+        default_value=4,
+    )
+    some = sr.lookup.StaticVocabularyTable(
+        sr.lookup.KeyValueTensorInitializer(["red"], sr.constant([0], sr.int64)), num_oov_buckets=5
+    )
+    model = sr.Model(seed=1)
+    color = model.input("color", sr.string, (2,))
+    ids = sr.cast(known.lookup(color), sr.int64)
+    rows = [sr.layers.Embedding(5, 4)(ids), sr.layers.Embedding(6, 4)(some.lookup(color))]
+    logit = sr.layers.Dense(1)(sr.layers.Flatten()(sr.layers.Add()(rows)))
+    model.compile(logit, sr.optimizers.Adam(0.05))
+    assert [str(one.dtype) for one in model.inputs] == ["sidereal.string", "float32"]
+    words = np.array(["red", "green", "blau", "größe", "unknown", ""])
+    colors = words[np.random.default_rng(0).integers(0, len(words), (512, 2))]
+    label = (colors == "größe").any(axis=1).astype(np.float32)
+    column: Any = colors
+    if kind != "str":
+        column = np.array([[word.encode() for word in row] for row in colors])
+    if kind == "object":
+        column = column.astype(object)
+        column[::2] = colors[::2]
+    data = {"color": column, "label": label}
+    with sr.LocalCluster(ps=2, workers=1, in_process=True, protocol=protocol) as cluster:
+        model.fit(data, cluster=cluster, epochs=8, batch_size=32, verbose=False)
+        assert model.evaluate(data).auc > 0.99
+        predicted = model.predict({"color": column[:64]})
+        served = model.inference_function()(color=sr.constant(colors[:64].tolist()))
+        np.testing.assert_allclose(np.asarray(served["probability"]).ravel(), predicted, atol=1e-5)
+    with pytest.raises(errors.InvalidArgumentError, match="takes str and"):
+        model.predict({"color": np.array([["red", 3]], dtype=object)})
 
 
 def test_replicas_in_step_are_one_with_all_their_rows() -> None:
