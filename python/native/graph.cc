@@ -116,8 +116,10 @@ void bind_layers(nb::module_& m) {
     return apply(train::Dense{units, activation, use_bias, initializer, name, l2}, x);
   });
   m.def("weight", [](const Symbol& x, nb::handle shape, const train::Initializer& initializer,
-                     const std::string& name, double l2) {
-    return apply(train::Weight{shape_from_object(shape), initializer, name, l2}, x);
+                     const std::string& name, double l2, const std::string& dtype, bool trainable) {
+    const ir::DType type = value_of(tensor::dtype_from_name(dtype));
+    return apply(train::Weight{shape_from_object(shape), initializer, name, l2, type, trainable},
+                 x);
   });
   m.def("layer_name", [](const Symbol& x, const std::string& kind) {
     return model_of(x)->model.layer_name(kind);
@@ -168,7 +170,8 @@ std::vector<NamedSpec> inputs_of(const train::CompiledModel& model) {
 std::vector<NamedSpec> variables_of(const train::CompiledModel& model) {
   std::vector<NamedSpec> variables;
   for (const train::ModelVariable& variable : model.variables) {
-    variables.emplace_back(variable.name, "float32", dims_of(variable.shape));
+    variables.emplace_back(variable.name, std::string(tensor::name_of(variable.options.dtype)),
+                           dims_of(variable.shape));
   }
   return variables;
 }

@@ -19,6 +19,7 @@
 #include "sidereal/app/cluster.h"
 #include "sidereal/cluster/protocol.h"
 #include "sidereal/data/data_spec.h"
+#include "sidereal/eager/engine.h"
 #include "sidereal/exec/trace.h"
 #include "sidereal/security/credentials.h"
 #include "sidereal/train/trainer.h"
@@ -267,7 +268,7 @@ void bind_trainer(nb::module_& m) {
       .def(
           "read_variable",
           [](train::Trainer& self, const std::string& name) {
-            return to_numpy(value_of(without_gil([&] { return self.read_variable(name); })));
+            return eager::Value{value_of(without_gil([&] { return self.read_variable(name); }))};
           },
           "name"_a)
       .def("task_stats", [](train::Trainer& self) {

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from . import _native
 from ._native import Initializer, Output
+from .dtypes import name_of
 
 _layers = _native.layers
 
@@ -129,6 +131,26 @@ class Add:
 
     def __call__(self, inputs: Sequence[Output]) -> Output:
         return _layers.add_all(list(inputs))
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A variable of `shape`, whole, for what is put together of ops; the argument is any value of
+    the model. float32 or float64, and int32 or int64 where it is not trained. Variable: <name>.
+    `l2` is a penalty."""
+
+    shape: Sequence[int]
+    name: str
+    initializer: Initializer = field(default_factory=glorot_uniform_initializer)
+    l2: float = 0.0
+    dtype: Any = "float32"
+    trainable: bool = True
+
+    def __call__(self, like: Output) -> Output:
+        return _layers.weight(
+            like, tuple(self.shape), self.initializer, self.name, self.l2, name_of(self.dtype),
+            self.trainable,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

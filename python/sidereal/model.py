@@ -246,7 +246,7 @@ class Model:
                 raise NotFoundError(
                     f"the model has no variable '{name}'; it has: {', '.join(known)}"
                 )
-            return self._place(None).read_variable(name)
+            return np.array(self._place(None).read_variable(name).numpy())
 
     def inference_function(self) -> ConcreteFunction:
         """What the model predicts now, as a function of its inputs: {"probability": ...}, or

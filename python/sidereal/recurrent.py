@@ -19,6 +19,7 @@ import numpy as np
 from . import _native, dtypes, errors, nest
 from ._dispatch import apply, convert
 from ._native import Output
+from .layers import Weight
 from .ops import array, control
 from .variable import Variable
 
@@ -109,7 +110,7 @@ class _Layer:
                 if matrix
                 else _native.layers.zeros_initializer()
             )
-            made = _native.layers.weight(self._like, value.shape, start, f"{self.name}/{name}", 0.0)
+            made = Weight(value.shape, f"{self.name}/{name}", start)(self._like)
             if not matrix and value.any():
                 made = made + value.astype(self._dtype)
         self._weights.append(made)

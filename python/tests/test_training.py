@@ -517,6 +517,49 @@ def test_strings_go_through_lookup_tables_into_embeddings(protocol: str, kind: s
         model.predict({"color": np.array([["red", 3]], dtype=object)})
 
 
+@pytest.mark.parametrize("synchronous", [False, True])
+@pytest.mark.parametrize("protocol", ["grpc", "star_server"])
+def test_variables_of_other_dtypes_are_trained_and_read(protocol: str, synchronous: bool) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(64, 3)).astype(np.float32)
+    y = (x @ [1.0, -2.0, 0.5]).astype(np.float32)
+    model = sr.Model(seed=2)
+    features = model.input("x", sr.float32, (3,))
+    target = model.input("y", sr.float32)
+    wide = sr.layers.Weight((3, 1), "wide", dtype=sr.float64)(features)
+    shift = sr.layers.Weight(
+        (), "shift", sr.layers.zeros_initializer(), dtype=sr.int64, trainable=False
+    )(features)
+    score = sr.reshape(sr.matmul(sr.cast(features, sr.float64), wide), [-1])
+    score = sr.cast(score + sr.cast(shift, sr.float64), sr.float32)
+    model.compile(
+        score, sr.optimizers.Adam(0.1, clipnorm=1.0), loss=sr.reduce_mean(sr.square(score - target))
+    )
+    dtypes = {variable.name: variable.dtype for variable in model.variables()}
+    assert dtypes == {"wide": np.float64, "shift": np.int64}
+    with sr.LocalCluster(ps=2, workers=1, in_process=True, protocol=protocol) as cluster:
+        model.initialize(cluster)
+        wanted = sr.Variable(model.get_variable("wide"))
+        model.fit(
+            {"x": x, "y": y}, epochs=5, batch_size=16, shuffle=False, verbose=False,
+            synchronous=synchronous,
+        )  # fmt: skip
+        got = model.get_variable("wide")
+        assert got.dtype == np.float64
+        assert model.get_variable("shift") == 0
+    optimizer = sr.optimizers.Adam(0.1, clipnorm=1.0)
+    for first in [*range(0, 64, 16)] * 5:
+        with sr.GradientTape() as tape:
+            by = sr.matmul(sr.constant(x[first : first + 16].astype(np.float64)), wanted)
+            off = sr.cast(sr.reshape(by, [-1]), sr.float32) - y[first : first + 16]
+            loss = sr.reduce_mean(sr.square(off))
+        optimizer.apply_gradients(zip(tape.gradient(loss, [wanted]), [wanted]))
+    np.testing.assert_allclose(got, wanted.numpy(), rtol=0, atol=1e-6)
+    with pytest.raises(errors.InvalidArgumentError, match="must be float32 or float64"):
+        other = sr.Model().input("x", sr.float32, (3,))
+        sr.layers.Weight((), "count", dtype=sr.int64)(other)
+
+
 def test_replicas_in_step_are_one_with_all_their_rows() -> None:
     data = planted(640)
     tables = []

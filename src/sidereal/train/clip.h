@@ -11,7 +11,7 @@ namespace sidereal::train {
 
 /// A part of the gradient of a variable, in which each row is once. Value type.
 struct GradientPart {
-  ir::Output value;    ///< float32.
+  ir::Output value;    ///< float32 or float64.
   std::string device;  ///< Where it is, and is made smaller; "": wherever.
 };
 

@@ -173,7 +173,7 @@ class Distributor {
           assign(handle, first_value(b, *home.variable, k, home.handles.size()));
         } else {
           const auto& shape = std::get<ir::Shape>(b->graph().node(handle.node).attrs.at("shape"));
-          assign(handle, filled(b, DType::kFloat32, shape, home.slot->first));
+          assign(handle, filled(b, home.variable->options.dtype, shape, home.slot->first));
         }
       }
     }
@@ -186,9 +186,11 @@ class Distributor {
 
   static Output first_value(ir::Builder* b, const ModelVariable& variable, size_t part,
                             size_t parts) {
-    return ops::initial_value(*b, variable.options.initializer, variable.name, variable.shape,
-                              static_cast<int64_t>(part), static_cast<int64_t>(parts),
-                              "first_value");
+    const Output value =
+        ops::initial_value(*b, variable.options.initializer, variable.name, variable.shape,
+                           static_cast<int64_t>(part), static_cast<int64_t>(parts), "first_value");
+    const DType dtype = variable.options.dtype;
+    return dtype == DType::kFloat32 ? value : ops::cast(*b, value, dtype, "first_value");
   }
 
   static Output filled(ir::Builder* b, DType dtype, const ir::Shape& shape, double value) {

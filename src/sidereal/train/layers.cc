@@ -35,11 +35,15 @@ Output fail(Model& model, const Status& status) {
 // The handle of a float32 variable in the present scope that is trained as the whole model is, with
 // `l2` on top.
 Output trained(Model& model, const std::string& name, const Shape& shape, Initializer initializer,
-               double l2, bool table = false) {
+               double l2, bool table = false, DType dtype = DType::kFloat32,
+               bool trainable = true) {
   if (initializer.kind != "zeros" && initializer.kind != "constant" && initializer.seed == 0) {
     initializer.seed = model.next_seed();
   }
-  VariableOptions options{.initializer = std::move(initializer), .is_table = table};
+  VariableOptions options{.initializer = std::move(initializer),
+                          .dtype = dtype,
+                          .is_table = table,
+                          .trainable = trainable};
   if (l2 != 0) options.parameters["l2_penalty"] = l2;
   return model.variable(name, shape, options);
 }
@@ -110,7 +114,7 @@ Output Dense::operator()(Model& model, Output x) const {
 }
 
 Output Weight::operator()(Model& model, Output /*unused*/) const {
-  return read(model, trained(model, name, shape, initializer, l2));
+  return read(model, trained(model, name, shape, initializer, l2, false, dtype, trainable));
 }
 
 Output Bias::operator()(Model& model, Output x) const {

@@ -28,6 +28,21 @@ Status check_logit(const ir::Builder& builder, ir::Output logit) {
       ir::to_string(spec));
 }
 
+Status check_dtype(const std::string& name, const VariableOptions& options) {
+  using enum ir::DType;
+  const ir::DType dtype = options.dtype;
+  const bool is_integer = dtype == kInt32 || dtype == kInt64;
+  if (options.is_table && dtype != kFloat32) {
+    return base::invalid_argument("table '{}' is {}; tables are float32", name,
+                                  tensor::name_of(dtype));
+  }
+  if (dtype == kFloat32 || dtype == kFloat64 || (is_integer && !options.trainable)) return {};
+  return base::invalid_argument(
+      "variable '{}' is {}; it must be float32 or float64, or, where it is not trained, int32 or "
+      "int64",
+      name, tensor::name_of(dtype));
+}
+
 }  // namespace
 
 Model::Model(uint64_t seed) : builder_(&graph_, &registry_), seed_(seed) {
@@ -79,7 +94,11 @@ ir::Output Model::variable(const std::string& name, const ir::Shape& shape,
         options.is_table ? "a table has [rows, dim]" : "all its extents must be known"));
     return {};
   }
-  const ir::Output handle = ops::variable(builder_, name, ir::DType::kFloat32, shape);
+  if (const Status fits = check_dtype(full, options); !fits.ok()) {
+    builder_.fail(fits);
+    return {};
+  }
+  const ir::Output handle = ops::variable(builder_, name, options.dtype, shape);
   if (!handle.valid()) return {};
   if (graph_.node(handle.node).name != full) {
     builder_.fail(base::already_exists("'{}' is the name of a variable and of another node", full));

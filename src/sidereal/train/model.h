@@ -18,6 +18,8 @@ using ops::Initializer;
 struct VariableOptions {
   Initializer initializer = {};
   Parameters parameters = {};  ///< On top of those of the model's optimizer.
+  /// float32 or float64; of those that are not trained, int32 and int64 too. Tables are float32.
+  ir::DType dtype = ir::DType::kFloat32;
   /// [rows, dim], read by EmbeddingLookup alone, and spread by rows over all lanes of all ps.
   bool is_table = false;
   bool trainable = true;
@@ -31,7 +33,7 @@ struct SlotVariable {
   double first = 0;  ///< What it is full of at first.
 };
 
-/// A float32 variable of a model, whose handle is the node of its name. Value type.
+/// A variable of a model, whose handle is the node of its name. Value type.
 struct ModelVariable {
   std::string name;
   ir::Shape shape;
@@ -86,7 +88,7 @@ class Model {
   /// A value fed per row of a batch: `shape` without the batch dimension; -1 for an extent that
   /// differs from batch to batch.
   ir::Output input(const std::string& name, ir::DType dtype, const ir::Shape& shape);
-  /// The handle of a float32 variable called `name` in the present scope, made unless there is one,
+  /// The handle of a variable called `name` in the present scope, made unless there is one,
   /// which must be the same.
   ir::Output variable(const std::string& name, const ir::Shape& shape,
                       const VariableOptions& options);

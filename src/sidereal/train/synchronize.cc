@@ -114,7 +114,7 @@ class Synchronizer {
                                   "contribute/" + name_of(handle)));
     means_.back().push_back(
         {.value = b_.add("AccumulatorTake", {sum, to_aggregate()},
-                         ir::component_attrs({{DType::kFloat32, shape_of(handle)}}),
+                         ir::component_attrs({{dtype_of(handle), shape_of(handle)}}),
                          "mean/" + name_of(handle)),
          .device = device_of(handle)});
   }
@@ -180,7 +180,7 @@ class Synchronizer {
   /// The accumulator beside a variable, "w/gradient".
   Output accumulator(Output handle, bool is_sparse) {
     if (!b_.status().ok()) return {};
-    ir::AttrMap attrs = ir::component_attrs({{DType::kFloat32, shape_of(handle)}});
+    ir::AttrMap attrs = ir::component_attrs({{dtype_of(handle), shape_of(handle)}});
     attrs["sparse"] = is_sparse;
     attrs["reduction"] = std::string("mean_of_all");
     const Output made = named("Accumulator", std::move(attrs), name_of(handle) + "/gradient");
@@ -253,6 +253,9 @@ class Synchronizer {
   }
   [[nodiscard]] std::string device_of(Output handle) const {
     return out_.graph.node(handle.node).device;
+  }
+  [[nodiscard]] DType dtype_of(Output handle) const {
+    return std::get<DType>(out_.graph.node(handle.node).attrs.at("dtype"));
   }
   [[nodiscard]] ir::Shape shape_of(Output handle) const {
     return std::get<ir::Shape>(out_.graph.node(handle.node).attrs.at("shape"));

@@ -224,7 +224,7 @@ class Trainer::Impl {
                              fmt::join(names, ", "));
     }
     const std::vector<std::string>& parts = distributed_.variables.at(name).reads;
-    if (parts.size() == 1) return read_part(parts[0], variable->shape);
+    if (parts.size() == 1) return read_part(parts[0], variable->options.dtype, variable->shape);
     Tensor out = Tensor::zeros(DType::kFloat32, variable->shape);
     const int64_t rows = variable->shape.dim(0);
     const int64_t dim = variable->shape.dim(1);
@@ -232,7 +232,8 @@ class Trainer::Impl {
     float* const table = out.data<float>().data();
     for (int64_t k = 0; k < count; ++k) {
       const int64_t mine = (rows - k + count - 1) / count;
-      SR_ASSIGN_OR_RETURN(const Tensor part, read_part(parts[static_cast<size_t>(k)], {mine, dim}));
+      SR_ASSIGN_OR_RETURN(const Tensor part,
+                          read_part(parts[static_cast<size_t>(k)], DType::kFloat32, {mine, dim}));
       const float* const from = part.data<const float>().data();
       for (int64_t i = 0; i < mine; ++i) {
         std::copy_n(from + i * dim, dim, table + (i * count + k) * dim);
@@ -485,11 +486,11 @@ class Trainer::Impl {
     return loop;
   }
 
-  Result<Tensor> read_part(const std::string& node, const tensor::Shape& shape) {
+  Result<Tensor> read_part(const std::string& node, DType dtype, const tensor::Shape& shape) {
     SR_ASSIGN_OR_RETURN(std::vector<Tensor> read,
                         first_->run({}, {node}, {}, {.timeout = kReadDeadline}));
-    if (read.size() != 1 || read[0].dtype() != DType::kFloat32 || read[0].shape() != shape) {
-      return base::internal("'{}' is not float32 {}", node, shape.to_string());
+    if (read.size() != 1 || read[0].dtype() != dtype || read[0].shape() != shape) {
+      return base::internal("'{}' is not {} {}", node, tensor::name_of(dtype), shape.to_string());
     }
     return std::move(read[0]);
   }

@@ -120,7 +120,7 @@ class Trainer {
   Result<EvalResult> evaluate(const data::DataSpec& data, const FitOptions& options);
   /// Predictions for `data`, float32, in row order: probabilities [rows], or [rows, ...].
   Result<tensor::Tensor> predict(const data::DataSpec& data, const FitOptions& options);
-  /// The value of a variable, whole: float32 of the variable's shape.
+  /// The value of a variable, whole, of its dtype and shape.
   Result<tensor::Tensor> read_variable(const std::string& name);
   /// Figures of every task so far.
   Result<std::vector<TaskStats>> task_stats();

@@ -114,7 +114,7 @@ Result<std::string> Updates::add(const autodiff::VariableGradient& gradient,
     SlotVariable slot{.name = fmt::format("{}/{}", variable->name, rule.slot(i).name),
                       .shape = rule.slot_shape(i, variable->shape),
                       .first = rule.initial_slot(i)};
-    inputs.push_back(ops::variable(b_, slot.name, DType::kFloat32, slot.shape));
+    inputs.push_back(ops::variable(b_, slot.name, variable->options.dtype, slot.shape));
     variable->slots.push_back(std::move(slot));
   }
   ir::AttrMap attrs = rule_attrs(rule);
