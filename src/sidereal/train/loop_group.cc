@@ -117,7 +117,7 @@ void LoopGroup::lane_ended() {
     const std::lock_guard lock(mutex_);
     ++replicas_left_;
   }
-  const Status left = chief_->session->run({}, {}, {chief_->leave}).status();
+  const Status left = chief_->session->run({}, chief_->leave).status();
   if (left.ok()) return;
   const std::lock_guard lock(mutex_);
   if (chief_status_.ok()) chief_status_ = left;

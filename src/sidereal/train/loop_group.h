@@ -32,7 +32,7 @@ struct ChiefLoop {
   std::shared_ptr<service::Session> session;
   task::LoopOptions loop;
   int64_t replicas = 0;
-  std::string leave;  ///< Target that `session` runs when a replica has had its last step.
+  std::vector<std::string> leave;  ///< `session` fetches it when a replica has had its last step.
 };
 
 /// What one step gave back besides its totals. Value type.

@@ -210,12 +210,10 @@ class Synchronizer {
           b_.add_node("AccumulatorRestart", {sum, first, replicas}, {}, {}, "restart/" + name));
       left.push_back(b_.add_node("AccumulatorLeave", {sum, one}, {}, {}, "leave/" + name));
     }
-    const NodeId begin = ops::no_op(b_, begun, "synchronous/begin");
-    const NodeId leave = ops::no_op(b_, left, "synchronous/leave");
     if (!b_.status().ok()) return;
     out_.contribute = {out_.graph.node(waits).name};
-    out_.begin = out_.graph.node(begin).name;
-    out_.leave = out_.graph.node(leave).name;
+    for (const NodeId node : begun) out_.begin.push_back(out_.graph.node(node).name);
+    for (const NodeId node : left) out_.leave.push_back(out_.graph.node(node).name);
   }
 
   /// Once all is updated: counts the step, and lets those go on that wait for it.

@@ -21,9 +21,11 @@ struct SynchronousModel {
   ir::Graph graph;
   std::vector<std::string> contribute;  ///< Targets of a replica's step, for the model's own.
   std::vector<std::string> apply;       ///< Targets of the chief's step.
-  std::string begin;                    ///< Runs before all of these.
-  std::string leave;                    ///< Runs when a replica has had its last step.
-  std::string step;                     ///< Value, int64: steps of the chief, from kFirstStep on.
+  /// Values, fetched so that each place answers when it has done its part: before all of these, and
+  /// when a replica has had its last step.
+  std::vector<std::string> begin;
+  std::vector<std::string> leave;
+  std::string step;  ///< Value, int64: steps of the chief, from kFirstStep on.
 };
 
 /// Adds to `model`, spread as `distributed`, what training in step takes

@@ -378,7 +378,7 @@ class Trainer::Impl {
     return chief_workers_->front()
         .session
         ->run({{kReplicas, Tensor::scalar(replicas())}, {kFirstStep, Tensor::scalar(first_step_)}},
-              {}, {synchronous_.begin}, {.timeout = kReadDeadline})
+              synchronous_.begin, {}, {.timeout = kReadDeadline})
         .status();
   }
 
