@@ -248,7 +248,7 @@ class OwnedKernel final : public Kernel {
   }
 
   Status take(KernelContext& c, HandedOver::Run* run) const {
-    const Status status = std::move(run->status);
+    Status status = std::move(run->status);
     for (size_t i = 0; status.ok() && i < run->outputs.size(); ++i) {
       c.set_output(elsewhere_->outputs()[i], std::move(run->outputs[i]));
     }
