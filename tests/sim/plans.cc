@@ -147,7 +147,7 @@ Status plan_of_parts(const StepGraph& step, StepPlan* out) {
 }
 
 Result<StepPlan> make_plan(const Scenario& scenario, Work work, size_t first) {
-  const auto all = static_cast<size_t>(scenario.ps * scenario.lanes);
+  const auto all = static_cast<size_t>(scenario.ps) * static_cast<size_t>(scenario.lanes);
   StepPlan out;
   out.work = work;
   StepGraph step(scenario);
@@ -180,7 +180,7 @@ int64_t weights(const Scenario& scenario) {
 
 Result<std::vector<StepPlan>> make_plans(const Scenario& scenario) {
   std::vector<StepPlan> out;
-  const auto places = static_cast<size_t>(scenario.ps * scenario.lanes);
+  const auto places = static_cast<size_t>(scenario.ps) * static_cast<size_t>(scenario.lanes);
   for (const Work work : {Work::kPull, Work::kPush, Work::kTrain, Work::kRead, Work::kWrite}) {
     for (size_t first = 0; first < places; ++first) {
       SR_ASSIGN_OR_RETURN(out.emplace_back(), make_plan(scenario, work, first));

@@ -57,7 +57,9 @@ void TaskPs::read_variables() {
   if (std::exchange(was_read_, true)) return;
   for (int lane = 0; lane < lanes(); ++lane) {
     const std::vector<Tensor> rows = run(lane, state_[static_cast<size_t>(lane)].end, {});
-    pushes_->read(static_cast<size_t>(index_ * lanes() + lane), life(), rows[0]);
+    pushes_->read(
+        static_cast<size_t>(index_) * static_cast<size_t>(lanes()) + static_cast<size_t>(lane),
+        life(), rows[0]);
   }
 }
 
