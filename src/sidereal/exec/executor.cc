@@ -630,7 +630,8 @@ int Step::holders_to_expect(const Instruction& instruction, int32_t output,
   return holders;
 }
 
-/// Puts an instruction that must wait aside. It is tried again in the next advance().
+/// Puts an instruction that must wait aside. It is tried again in the next advance(), or, a Recv
+/// that is told of arrivals, once its tensors have come.
 void Step::park(size_t index) {
   Parking& p = *parking_;
   if (rendezvous_tells_ && bound_->program().instructions[index].op == "Recv") {

@@ -13,6 +13,7 @@
 #include "sidereal/cluster/protocol.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/runtime/server.h"
+#include "sidereal/runtime/testing/model.h"
 #include "sidereal/train/layers.h"
 #include "sidereal/train/models.h"
 #include "sidereal/train/trainer.h"
@@ -175,11 +176,7 @@ TEST_P(Protocols, learn_with_two_workers) {
 INSTANTIATE_TEST_SUITE_P(, Protocols,
                          testing::Values(Protocol::kGrpc, Protocol::kGrpcPlusPlus,
                                          Protocol::kStarServer, Protocol::kStarServerLite),
-                         [](const auto& info) {
-                           std::string name(cluster::name_of(info.param));
-                           std::replace(name.begin(), name.end(), '+', 'p');
-                           return name;
-                         });
+                         runtime::test_name);
 
 TEST(Cluster, two_steps_in_flight_are_as_deterministic_and_another_order_of_updates) {
   const Outcome first = train_once(optimizer_of("adagrad"), 1, 1, 2);

@@ -16,8 +16,6 @@ using ir::Output;
 
 namespace {
 
-std::string device_of(size_t task) { return fmt::format("/job:ps/task:{}", task); }
-
 std::string part_name(const std::string& table, int64_t part) {
   return fmt::format("{}/part_{}", table, part);
 }
@@ -63,7 +61,7 @@ class Distributor {
       std::vector<std::string> devices;
       const int64_t parts = std::min(tasks * lanes, variable.shape.dim(0));
       for (int64_t k = 0; k < parts; ++k) {
-        devices.push_back(device_of(static_cast<size_t>(k % tasks)));
+        devices.push_back(ps_device(static_cast<size_t>(k % tasks)));
       }
       settle(variable, devices);
     }
@@ -75,7 +73,7 @@ class Distributor {
     for (const ModelVariable* variable : whole) {
       const auto least = std::min_element(load.begin(), load.end());
       *least += variable->shape.num_elements();
-      settle(*variable, {device_of(static_cast<size_t>(least - load.begin()))});
+      settle(*variable, {ps_device(static_cast<size_t>(least - load.begin()))});
     }
   }
 
@@ -94,7 +92,7 @@ class Distributor {
       return;
     }
     Node made = node;
-    if (node.op == "Variable") made.device = device_of(0);
+    if (node.op == "Variable") made.device = ps_device(0);
     const size_t first_part = node.op == "EmbeddingLookup"   ? 1
                               : node.op == "EmbeddingUpdate" ? 4
                                                              : node.inputs.size();
@@ -243,6 +241,8 @@ class Distributor {
 };
 
 }  // namespace
+
+std::string ps_device(size_t task) { return fmt::format("/job:ps/task:{}", task); }
 
 Result<DistributedModel> distribute(const CompiledModel& model, const Topology& topology,
                                     const ir::OpRegistry& registry) {

@@ -30,6 +30,9 @@ struct DistributedModel {
   std::string loss;         ///< Likewise.
 };
 
+/// The device of a parameter server; what a model has once is on that of task 0.
+std::string ps_device(size_t task);
+
 /// Spreads the variables of `model`: tables in parts over all lanes of all tasks, round robin, so
 /// that part k of NAME is the variable "NAME/part_k" on task k % tasks; the others whole, the
 /// largest first on the task that has least. Slots are where their variables are.

@@ -17,9 +17,6 @@ using ir::Output;
 
 namespace {
 
-/// Where the number of the step is.
-constexpr const char* kHome = "/job:ps/task:0";
-
 /// Inputs of an EmbeddingUpdate before its handles.
 constexpr size_t kBeforeHandles = 4;
 
@@ -195,10 +192,10 @@ class Synchronizer {
         named("Accumulator", ir::component_attrs({{DType::kFloat32, {}}}), "synchronous/barrier"));
     const NodeId waits = b_.add_node("AccumulatorAwaitStep", {barrier, local_step_}, {}, pushes_,
                                      "synchronous/await");
-    add_next_step(barrier);
+    const Output one = ops::scalar(b_, DType::kInt64, 1, "synchronous/one");
+    add_next_step(barrier, one);
     const Output replicas = ops::placeholder(b_, kReplicas, DType::kInt64, {});
     const Output first = ops::placeholder(b_, kFirstStep, DType::kInt64, {});
-    const Output one = ops::scalar(b_, DType::kInt64, 1, "synchronous/one");
     std::vector<NodeId> begun = {
         b_.add_node("VariableAssign", {step_, first}, {}, {}, "synchronous/first"),
         b_.add_node("AccumulatorRestart", {barrier, first, replicas}, {}, {},
@@ -217,13 +214,12 @@ class Synchronizer {
   }
 
   /// Once all is updated: counts the step, and lets those go on that wait for it.
-  void add_next_step(Output barrier) {
+  void add_next_step(Output barrier, Output one) {
     std::vector<NodeId> done = updates_;
     for (const Node& counter : counters_) {
       done.push_back(b_.add_node(counter.op, counter.inputs, counter.attrs, updates_,
                                  "synchronous/" + counter.name));
     }
-    const Output one = ops::scalar(b_, DType::kInt64, 1, "synchronous/one");
     const NodeId next =
         b_.add_node("VariableAssignAdd", {step_, one}, {}, done, "synchronous/next_step");
     const NodeId release = b_.add_node("AccumulatorSetGlobalStep", {barrier, {next, 0}}, {}, {},
@@ -243,7 +239,7 @@ class Synchronizer {
     return b_.add(op, {}, std::move(attrs), name);
   }
   Output at_home(Output made) {
-    if (made.valid()) out_.graph.mutable_node(made.node).device = kHome;
+    if (made.valid()) out_.graph.mutable_node(made.node).device = ps_device(0);
     return made;
   }
   [[nodiscard]] std::string name_of(Output handle) const {

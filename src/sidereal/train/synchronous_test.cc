@@ -8,6 +8,7 @@
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/cluster/protocol.h"
+#include "sidereal/runtime/testing/model.h"
 #include "sidereal/train/models.h"
 #include "sidereal/train/trainer.h"
 
@@ -152,11 +153,7 @@ TEST_P(InStep, spare_replicas_are_not_waited_for) {
 INSTANTIATE_TEST_SUITE_P(, InStep,
                          testing::Values(Protocol::kGrpc, Protocol::kGrpcPlusPlus,
                                          Protocol::kStarServer, Protocol::kStarServerLite),
-                         [](const auto& info) {
-                           std::string name(cluster::name_of(info.param));
-                           std::replace(name.begin(), name.end(), '+', 'p');
-                           return name;
-                         });
+                         runtime::test_name);
 
 TEST(Synchronous, means_are_clipped_as_the_gradients_of_one_replica_are) {
   const Cluster shape{.ps = 2, .ps_lanes = 2, .workers = 2, .worker_lanes = 1};
