@@ -110,8 +110,8 @@ class ClientStream : public grpc::ClientBidiReactor<Request, Reply>,
     if (writing_ || !begun_) return;
     if (!outbox_.empty()) {
       writing_ = true;
-      outbox_.next(&request_);
-      this->StartWrite(&request_, write_options(outbox_.empty()));
+      const grpc::WriteOptions options = outbox_.next(&request_);
+      this->StartWrite(&request_, options);
     } else if (closed_ && !std::exchange(half_closed_, true)) {
       this->StartWritesDone();
       this->RemoveHold();

@@ -3,7 +3,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include <deque>
-#include <functional>
 #include <optional>
 #include <utility>
 
@@ -11,11 +10,6 @@
 
 /// What one end of a stream still has to write. For the .cc files of service.
 namespace sidereal::service {
-
-/// A message that others follow at once waits for them, so that all leave in one write.
-inline grpc::WriteOptions write_options(bool is_last) {
-  return is_last ? grpc::WriteOptions() : grpc::WriteOptions().set_buffer_hint();
-}
 
 /// Messages and tensors in the order they were put in. Tensors are cut when their turn comes, so
 /// that they take no memory twice. `Message` has a member mutable_piece(), or no tensors are put
@@ -34,8 +28,24 @@ class Outbox {
   [[nodiscard]] bool empty() const { return items_.empty(); }
   [[nodiscard]] size_t size() const { return items_.size(); }
 
-  /// Takes the next message out; there is one.
-  void next(Message* message) {
+  /// Takes the next message out; there is one. How it is written: one that others follow waits for
+  /// them, so that all leave together. Not so the stream's first one: gRPC calls that written, and
+  /// takes the next, only when the headers before it have left.
+  grpc::WriteOptions next(Message* message) {
+    take(message);
+    const bool waits = std::exchange(has_begun_, true) && !empty();
+    return waits ? grpc::WriteOptions().set_buffer_hint() : grpc::WriteOptions();
+  }
+  /// Nothing more is written.
+  void clear() { items_.clear(); }
+
+ private:
+  struct Item {
+    std::optional<Message> message;
+    std::optional<PieceCutter> tensor;
+  };
+
+  void take(Message* message) {
     Item& item = items_.front();
     if (item.message) {
       *message = *std::move(item.message);
@@ -51,16 +61,9 @@ class Outbox {
     }
     items_.pop_front();
   }
-  /// Nothing more is written.
-  void clear() { items_.clear(); }
-
- private:
-  struct Item {
-    std::optional<Message> message;
-    std::optional<PieceCutter> tensor;
-  };
 
   std::deque<Item> items_;
+  bool has_begun_ = false;
 };
 
 }  // namespace sidereal::service

@@ -155,15 +155,14 @@ class ServerStream : public grpc::ServerBidiReactor<Request, Reply>,
     if (writing_ || finished_) return;
     if (!outbox_.empty() && status_.ok()) {
       writing_ = true;
-      outbox_.next(&reply_);
+      const grpc::WriteOptions options = outbox_.next(&reply_);
       bytes_written_ += bytes_of(reply_);
-      const bool is_last = outbox_.empty();
-      if (is_last && has_last_) {
+      if (outbox_.empty() && has_last_) {
         finished_ = true;
         lock->unlock();
-        this->StartWriteAndFinish(&reply_, write_options(true), to_grpc(status_));
+        this->StartWriteAndFinish(&reply_, options, to_grpc(status_));
       } else {
-        this->StartWrite(&reply_, write_options(is_last));
+        this->StartWrite(&reply_, options);
       }
     } else if (ended_ && (has_last_ || said_all() || !status_.ok())) {
       finished_ = true;
