@@ -137,8 +137,9 @@ class Simulation {
   }
   void end_ps(size_t at, Death death) {
     if (ps_[at] == nullptr) return;
-    if (tasks_ != nullptr) tasks_->ps_ends(static_cast<int>(at));
     for (sys::sim::Node* const node : ps_[at]->nodes()) world_.kill(node, death);
+    // Only now: to read variables its lanes take steps, of which nobody may hear any more.
+    if (tasks_ != nullptr) tasks_->ps_ends(static_cast<int>(at));
     memory_.add(ps_[at]->memory());
     ps_[at].reset();
   }
