@@ -61,7 +61,7 @@ class Tensors final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
       writing_ = true;
       message_ = tensor_groups_.front().next();
       if (tensor_groups_.front().done()) tensor_groups_.pop_front();
-      StartWrite(&message_, service::write_options(tensor_groups_.empty()));
+      StartWrite(&message_, writes_.next(tensor_groups_.empty()));
     } else if (missing_ == 0) {
       Finish(grpc::Status::OK);
     }
@@ -72,6 +72,7 @@ class Tensors final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   bool writing_ = false;
   std::deque<service::TensorGroupCutter> tensor_groups_;
   grpc::ByteBuffer message_;
+  service::Writes writes_;
 };
 
 }  // namespace

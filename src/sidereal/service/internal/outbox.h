@@ -11,6 +11,20 @@
 /// What one end of a stream still has to write. For the .cc files of service.
 namespace sidereal::service {
 
+/// How the messages of one stream are written: one that others follow waits for them, so that all
+/// leave together. Not so the first: gRPC says that it was written, and takes the next, only when
+/// the headers before it have left.
+class Writes {
+ public:
+  grpc::WriteOptions next(bool is_last) {
+    const bool waits = std::exchange(has_begun_, true) && !is_last;
+    return waits ? grpc::WriteOptions().set_buffer_hint() : grpc::WriteOptions();
+  }
+
+ private:
+  bool has_begun_ = false;
+};
+
 /// Messages and tensors in the order they were put in. Tensors are cut when their turn comes, so
 /// that they take no memory twice. `Message` has a member mutable_piece(), or no tensors are put
 /// in. Thread: one at a time.
@@ -28,13 +42,10 @@ class Outbox {
   [[nodiscard]] bool empty() const { return items_.empty(); }
   [[nodiscard]] size_t size() const { return items_.size(); }
 
-  /// Takes the next message out; there is one. How it is written: one that others follow waits for
-  /// them, so that all leave together. Not so the stream's first one: gRPC calls that written, and
-  /// takes the next, only when the headers before it have left.
+  /// Takes the next message out; there is one. Gives how it is to be written.
   grpc::WriteOptions next(Message* message) {
     take(message);
-    const bool waits = std::exchange(has_begun_, true) && !empty();
-    return waits ? grpc::WriteOptions().set_buffer_hint() : grpc::WriteOptions();
+    return writes_.next(empty());
   }
   /// Nothing more is written.
   void clear() { items_.clear(); }
@@ -63,7 +74,7 @@ class Outbox {
   }
 
   std::deque<Item> items_;
-  bool has_begun_ = false;
+  Writes writes_;
 };
 
 }  // namespace sidereal::service
