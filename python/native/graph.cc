@@ -233,6 +233,13 @@ void bind_models(nb::module_& m) {
           },
           "rate"_a)
       .def(
+          "add_update",
+          [](const ModelPtr& self, const Symbol& made) {
+            static_cast<void>(open(self));
+            self->model.add_update(same_model(self, made).node);
+          },
+          "made"_a)
+      .def(
           "compile",
           [](const ModelPtr& self, const Symbol& logit, const train::OptimizerDef& optimizer) {
             static_cast<void>(open(self));

@@ -10,7 +10,7 @@ from typing import Any
 
 from . import dtypes
 from ._dispatch import ENGINE, apply, state
-from ._native import Tensor
+from ._native import Output, Tensor
 
 _counter = itertools.count(1)
 
@@ -30,11 +30,11 @@ def component_attrs(types: Iterable[Any], shapes: Iterable[Any] | None) -> dict[
 
 
 def done(value: Any) -> Any:
-    """What a method gives back whose op is run for what it does: None, or in a sidereal.v1 graph
-    the operation to run."""
-    if isinstance(value, Tensor) or state.graph is None:
-        return None
-    return state.graph.operation(value)
+    """What a method gives back whose op is run for what it does: None, in a sidereal.v1 graph the
+    operation to run, in that of a model what its add_update() takes."""
+    if state.graph is not None and not isinstance(value, Tensor):
+        return state.graph.operation(value)
+    return value if type(value) is Output else None
 
 
 def _own_name(name: str) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from . import _arrays, _native, _serving, optimizers, schedules
 from ._arrays import Arrays
 from ._dispatch import convert
+from ._graphs import Graph
 from ._native import EvalResult, FitResult, Output, Progress, TaskStats
 from ._progress import ProgressPrinter
 from .cluster import Cluster
@@ -32,6 +33,13 @@ class VariableInfo:
     name: str
     dtype: DType
     shape: tuple[int, ...]
+
+
+class _ModelGraph(Graph):
+    """The graph of a model, while it is built."""
+
+    def operation(self, value: Output) -> Output:
+        return value
 
 
 class Model:
@@ -61,13 +69,33 @@ class Model:
         model._compiled = compiled
         return model
 
+    def _open(self) -> _native.Model:
+        if self._graph is None:
+            raise FailedPreconditionError("this model is compiled: nothing can be added to it")
+        return self._graph
+
     def input(self, name: str, dtype: Any, shape: Sequence[int] = ()) -> Output:
         """A value fed per row under the column name `name`; `shape` is that of one row, -1 for an
         extent that differs from batch to batch. sidereal.string: str or bytes, which a lookup
         table or a hash makes ids of."""
-        if self._graph is None:
-            raise FailedPreconditionError("this model is compiled: nothing can be added to it")
-        return self._graph.input(name, name_of(dtype), list(shape))
+        return self._open().input(name, name_of(dtype), list(shape))
+
+    @contextlib.contextmanager
+    def as_default(self) -> Iterator[None]:
+        """What is made in this context becomes part of the model's graph, also without inputs of
+        it: queues, accumulators and mutable tables, of which each worker then has its own.
+
+            with model.as_default():
+                seen = sr.lookup.experimental.MutableHashTable(sr.int64, sr.int64, 0)
+                model.add_update(seen.insert(ids, ids))
+        """
+        with _ModelGraph(self._open()).building():
+            yield
+
+    def add_update(self, update: Output) -> None:
+        """Before compile(): each step of training runs `update` too, which a method such as
+        enqueue() gave back."""
+        self._open().add_update(update)
 
     def compile(
         self,

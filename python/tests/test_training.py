@@ -22,6 +22,7 @@ import sidereal as sr
 from conftest import FIELDS, IDS, planted, small_model
 from sidereal import _arrays, errors
 from sidereal._progress import ProgressPrinter
+from sidereal.accumulators import ConditionalAccumulator
 from sidereal.cluster import program_path
 
 Clusters = Callable[..., sr.LocalCluster]
@@ -515,6 +516,43 @@ def test_strings_go_through_lookup_tables_into_embeddings(protocol: str, kind: s
         np.testing.assert_allclose(np.asarray(served["probability"]).ravel(), predicted, atol=1e-5)
     with pytest.raises(errors.InvalidArgumentError, match="takes str and"):
         model.predict({"color": np.array([["red", 3]], dtype=object)})
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server", "star_server_lite"])
+@pytest.mark.parametrize("synchronous", [False, True])
+def test_queues_accumulators_and_mutable_tables_are_part_of_a_model(
+    protocol: str, synchronous: bool
+) -> None:
+    model = sr.Model(seed=1)
+    x, y = model.input("x", sr.float32, (3,)), model.input("y", sr.float32)
+    asked = model.input("asked", sr.int64)
+    with model.as_default():
+        queue = sr.queue.FIFOQueue(4, sr.int64, shapes=[()])
+        seen = sr.lookup.experimental.MutableHashTable(sr.int64, sr.int64, default_value=0)
+        sums = ConditionalAccumulator(sr.float32)
+    # How many batches there were, by their rows: each goes through the queue.
+    model.add_update(queue.enqueue(sr.reduce_sum(sr.ones_like(asked))))
+    rows = sr.reshape(queue.dequeue(), [1])
+    model.add_update(seen.insert(rows, seen.lookup(rows) + 1))
+    model.add_update(sums.apply_grad(sr.reduce_sum(x)))
+    model.add_update(sums.take_grad(1))
+    score = sr.reshape(sr.layers.Dense(1)(x), [-1])
+    counted = sr.cast(seen.lookup(asked), sr.float32)
+    loss = sr.reduce_mean((score - y) ** 2)
+    model.compile(sr.stack([score, counted], axis=1), sr.optimizers.SGD(0.1), loss=loss)
+    with pytest.raises(errors.FailedPreconditionError, match="compiled"):
+        model.add_update(rows)
+    numbers = np.random.default_rng(0).normal(size=(80, 3))
+    data = {"x": numbers, "y": numbers[:, 0], "asked": np.zeros(80, np.int64)}
+    with sr.LocalCluster(
+        ps=2, workers=1, worker_lanes=1, in_process=True, protocol=protocol
+    ) as cluster:
+        model.fit(
+            data, cluster=cluster, epochs=20, batch_size=32, verbose=False, synchronous=synchronous
+        )
+        told = model.predict({"x": np.eye(3), "asked": np.array([32, 16, 7])})
+    np.testing.assert_array_equal(told[:, 1], [40, 20, 0])
+    np.testing.assert_allclose(told[:, 0], [1, 0, 0], atol=0.05)
 
 
 @pytest.mark.parametrize("synchronous", [False, True])

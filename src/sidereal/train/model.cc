@@ -168,6 +168,7 @@ Result<CompiledModel> Model::finish(ir::Output prediction, ir::Output loss, bool
   }
   model.clipping = optimizer.clipping;
   SR_ASSIGN_OR_RETURN(model.targets, add_updates(loss, optimizer.clipping));
+  for (const ir::NodeId update : updates_) model.updates.push_back(graph_.node(update).name);
   model.loss = graph_.output_name(loss);
   model.prediction = graph_.output_name(prediction);
   model.is_binary = is_binary;

@@ -60,6 +60,7 @@ struct CompiledModel {
   Clipping clipping = {};            ///< Of gradients.
   bool is_binary = false;            ///< The prediction is the probability of label 1.
   std::vector<std::string> targets;  ///< Nodes that update variables.
+  std::vector<std::string> updates;  ///< Nodes of Model::add_update().
   std::vector<std::string>
       inputs;  ///< Placeholders: "label", "dense", "ids", "weights" or columns.
 
@@ -106,6 +107,10 @@ class Model {
   /// the place of the optimizer's number.
   void set_learning_rate(ir::Output rate) { learning_rate_ = rate; }
 
+  /// Before compile(): each step of training runs `node` too, for what it does, such as an enqueue.
+  /// Queues, accumulators and mutable tables that are nodes of the graph belong to each worker.
+  void add_update(ir::NodeId node) { updates_.push_back(node); }
+
   /// Finishes: sigmoid cross entropy of `logit` ([batch, 1] or [batch]) against the input "label"
   /// (float32 [batch]), gradients, and updates by `optimizer`. A model compiles once.
   Result<CompiledModel> compile(ir::Output logit, const OptimizerDef& optimizer);
@@ -130,6 +135,7 @@ class Model {
   std::map<std::string, int64_t> layer_names_;
   StepCount steps_;
   ir::Output learning_rate_;
+  std::vector<ir::NodeId> updates_;
   bool compiled_ = false;
 };
 

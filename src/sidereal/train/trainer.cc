@@ -444,6 +444,7 @@ class Trainer::Impl {
     task::LoopOptions loop;
     loop.fetches = {{.name = model_.loss, .keep = task::Keep::kMean}};
     loop.targets = options.synchronous ? synchronous_.contribute : model_.targets;
+    loop.targets.insert(loop.targets.end(), model_.updates.begin(), model_.updates.end());
     loop.source = data::to_json(data);
     for (const std::string& input : model_.inputs) loop.columns.emplace_back(input, input);
     loop.batch_size = options.batch_size;
