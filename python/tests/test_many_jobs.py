@@ -1,10 +1,12 @@
-"""Many jobs on one cluster, one after the other: what they leave behind is nothing."""
+"""Jobs on one cluster, one after the other: what they leave behind is nothing, also when killed."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,15 @@ WARM = 100
 #: Bytes that a process may grow by in the other jobs: parts of the heap that are free and not given
 #: back. A job that left a session's threads and buffers would take more.
 GROWTH_MAX = 16 << 20
+#: Trains until it is killed, and says that it has begun.
+ENDLESS = textwrap.dedent("""
+    import json, sys
+    import sidereal as sr
+    data = sr.data.synthetic(rows=20_000_000, vocabulary_max=1000)
+    model = sr.models.build("deepfm", data, hidden=[8], embedding_dim=4)
+    model.fit(data, cluster=sr.RemoteCluster(json.loads(sys.argv[1])), verbose=False,
+              synchronous=sys.argv[2] == "in step", on_progress=lambda _: print(flush=True))
+""")
 
 
 def resident_bytes(pid: int) -> int:
@@ -74,14 +85,20 @@ def processes() -> Iterator[Processes]:
     made.end()
 
 
+def serve(processes: Processes, protocol: str, **tasks: int) -> dict[str, list[str]]:
+    """The cluster of so many tasks of each job, each a process."""
+    spec = {job: addresses(count) for job, count in tasks.items()}
+    for job, hosts in spec.items():
+        for task in range(len(hosts)):
+            processes.serve(spec, job, task, "--protocol", protocol)
+    return spec
+
+
 @pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server", "star_server_lite"])
 def test_jobs_leave_no_memory_handle_thread_or_file_behind(
     processes: Processes, protocol: str
 ) -> None:
-    spec = {"ps": addresses(2), "worker": addresses(1)}
-    for job, tasks in spec.items():
-        for task in range(len(tasks)):
-            processes.serve(spec, job, task, "--protocol", protocol)
+    spec = serve(processes, protocol, ps=2, worker=1)
     cluster = sr.RemoteCluster(spec)
     names = {os.getpid(): "the client"} | {one.pid: str(one.args) for one in processes.all}
     data = planted(256)
@@ -112,3 +129,23 @@ def test_jobs_leave_no_memory_handle_thread_or_file_behind(
     for pid, (_, bytes_before) in before.items():
         grown = resident_bytes(pid) - bytes_before
         assert grown < GROWTH_MAX, (names[pid], grown)
+
+
+@pytest.mark.parametrize("how", ["asynchronously", "in step"])
+@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server", "star_server_lite"])
+def test_a_fit_whose_program_is_killed_leaves_nothing_behind(
+    processes: Processes, protocol: str, how: str
+) -> None:
+    spec = serve(processes, protocol, ps=2, worker=2)
+    target = f"grpc://{spec['worker'][0]}"
+    command = [sys.executable, "-c", ENDLESS, json.dumps(spec), how]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline(), "it ended before it trained"
+        finally:
+            program.kill()
+    deadline = time.monotonic() + PATIENCE_S
+    while left := what_is_left(target):
+        assert time.monotonic() < deadline, left
+    train_a_model(sr.RemoteCluster(spec), planted(256))
