@@ -22,7 +22,7 @@
 #include "ps/work.h"
 #include "sidereal/ir/builder.h"
 #include "sidereal/ops/ops.h"
-#include "sidereal/runtime/server.h"
+#include "sidereal/app/server.h"
 #include "sidereal/service/session.h"
 
 namespace {
@@ -30,7 +30,7 @@ namespace {
 using namespace sidereal::bench;  // NOLINT: this is that namespace's main program.
 namespace base = sidereal::base;
 namespace ir = sidereal::ir;
-namespace runtime = sidereal::runtime;
+namespace app = sidereal::app;
 namespace service = sidereal::service;
 using sidereal::Result;
 using sidereal::Status;
@@ -79,13 +79,13 @@ Status serve_echo(int in, int out) {
 Status serve_task(int in, int out, int task) {
   std::array<int32_t, 2> ports = {};
   if (!read_all(in, ports.data(), sizeof(ports))) return base::unavailable("no ports");
-  runtime::ServerOptions options;
+  app::ServerOptions options;
   std::vector<std::string> addresses;
   for (const int32_t port : ports) addresses.push_back(fmt::format("127.0.0.1:{}", port));
   SR_RETURN_IF_ERROR(options.cluster.add_job("bench", addresses));
   options.job = "bench";
   options.task = task;
-  SR_ASSIGN_OR_RETURN(const auto server, runtime::Server::create(options));
+  SR_ASSIGN_OR_RETURN(const auto server, app::Server::create(options));
   const int32_t ready = 1;
   write_all(out, &ready, sizeof(ready));
   char byte = 0;
@@ -96,9 +96,9 @@ Status serve_task(int in, int out, int task) {
 /// Two ports that nobody uses at present.
 std::array<int32_t, 2> free_ports() {
   std::array<int32_t, 2> out = {};
-  std::vector<std::unique_ptr<runtime::Server>> holders;
+  std::vector<std::unique_ptr<app::Server>> holders;
   for (int32_t& port : out) {
-    auto server = runtime::Server::create_local();
+    auto server = app::Server::create_local();
     const std::string target = (*server)->target();
     port = std::stoi(target.substr(target.rfind(':') + 1));
     holders.push_back(*std::move(server));

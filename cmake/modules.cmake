@@ -35,7 +35,6 @@ set(SIDEREAL_KNOWN_MODULES
     task
     master
     service
-    runtime
     app
     train
     cli)
@@ -85,13 +84,12 @@ set(SIDEREAL_MAY_USE_task
 set(SIDEREAL_MAY_USE_master
     base cluster tensor kernels ir ops passes partition program exec task data)
 set(SIDEREAL_MAY_USE_service base metrics sys security cluster tensor ir passes ports task master)
-set(SIDEREAL_MAY_USE_runtime
+set(SIDEREAL_MAY_USE_app
     base config metrics sys security cluster tensor kernels ir ops passes partition program
     resources lane wire transport scrape ports exec data task master service)
-set(SIDEREAL_MAY_USE_app base sys security cluster lane service runtime)
 set(SIDEREAL_MAY_USE_train
-    base sys security cluster tensor kernels ir ops autodiff data service runtime app)
+    base sys security cluster tensor kernels ir ops autodiff data service app)
 set(SIDEREAL_MAY_USE_cli
     base config metrics sys security cluster tensor kernels ir ops autodiff passes partition
-    program lane wire transport ckpt coord ports exec eager data task master service runtime
+    program lane wire transport ckpt coord ports exec eager data task master service
     app train)

@@ -17,7 +17,7 @@ set(SIDEREAL_PUBLIC_HEADERS
     ops/control.h
     ops/ops.h
     master/placement.h
-    runtime/server.h
+    app/server.h
     service/session.h
     service/status_client.h
     tensor/strings.h

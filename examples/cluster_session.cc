@@ -18,7 +18,7 @@
 #include "sidereal/ir/builder.h"
 #include "sidereal/master/placement.h"
 #include "sidereal/ops/ops.h"
-#include "sidereal/runtime/server.h"
+#include "sidereal/app/server.h"
 #include "sidereal/service/session.h"
 #include "sidereal/tensor/tensor.h"
 
@@ -28,7 +28,7 @@ using sidereal::Result;
 using sidereal::Status;
 namespace ir = sidereal::ir;
 namespace master = sidereal::master;
-namespace runtime = sidereal::runtime;
+namespace app = sidereal::app;
 namespace service = sidereal::service;
 using sidereal::tensor::DType;
 using sidereal::tensor::Shape;
@@ -86,8 +86,8 @@ std::pair<Tensor, Tensor> make_data() {
 /// A ps and a worker at ports of this machine that are free: two servers get them from the system,
 /// and give them back. Other clusters know their ports.
 Result<sidereal::cluster::ClusterSpec> free_cluster() {
-  SR_ASSIGN_OR_RETURN(const auto one, runtime::Server::create_local());
-  SR_ASSIGN_OR_RETURN(const auto other, runtime::Server::create_local());
+  SR_ASSIGN_OR_RETURN(const auto one, app::Server::create_local());
+  SR_ASSIGN_OR_RETURN(const auto other, app::Server::create_local());
   const size_t scheme = std::string("grpc://").size();
   sidereal::cluster::ClusterSpec cluster;
   SR_RETURN_IF_ERROR(cluster.add_job("ps", std::vector{one->target().substr(scheme)}));
@@ -96,13 +96,13 @@ Result<sidereal::cluster::ClusterSpec> free_cluster() {
 }
 
 Status run() {
-  runtime::ServerOptions options;
+  app::ServerOptions options;
   SR_ASSIGN_OR_RETURN(options.cluster, free_cluster());
   options.job = "ps";
-  SR_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Server> ps, runtime::Server::create(options));
+  SR_ASSIGN_OR_RETURN(const std::unique_ptr<app::Server> ps, app::Server::create(options));
   options.job = "worker";
-  SR_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Server> worker,
-                      runtime::Server::create(options));
+  SR_ASSIGN_OR_RETURN(const std::unique_ptr<app::Server> worker,
+                      app::Server::create(options));
 
   ir::OpRegistry registry;
   sidereal::ops::register_all(&registry);

@@ -4,7 +4,7 @@
 #include <sidereal/base/status.h>
 #include <sidereal/ir/builder.h>
 #include <sidereal/ops/ops.h>
-#include <sidereal/runtime/server.h>
+#include <sidereal/app/server.h>
 #include <sidereal/service/session.h>
 #include <sidereal/tensor/tensor.h>
 
@@ -19,7 +19,7 @@ namespace {
 using sidereal::Result;
 using sidereal::Status;
 namespace ir = sidereal::ir;
-namespace runtime = sidereal::runtime;
+namespace app = sidereal::app;
 namespace service = sidereal::service;
 using sidereal::tensor::DType;
 using sidereal::tensor::Shape;
@@ -53,7 +53,7 @@ Result<ir::Graph> make_graph() {
 
 Status run() {
   SR_ASSIGN_OR_RETURN(const ir::Graph graph, make_graph());
-  SR_ASSIGN_OR_RETURN(const auto server, runtime::Server::create_local());
+  SR_ASSIGN_OR_RETURN(const auto server, app::Server::create_local());
   SR_ASSIGN_OR_RETURN(const auto session, service::Session::create(server->target(), graph));
   SR_RETURN_IF_ERROR(session->run({}, {}, {"init"}).status());
   const Tensor x = Tensor::of(Shape{3}, std::vector<float>{1, 2, -1});

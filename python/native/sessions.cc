@@ -17,7 +17,7 @@
 #include "server_functions.h"
 #include "sidereal/master/placement.h"
 #include "sidereal/passes/placement_report.h"
-#include "sidereal/runtime/server_settings.h"
+#include "sidereal/app/server_settings.h"
 #include "sidereal/security/listener.h"
 #include "sidereal/service/session.h"
 #include "symbol.h"
@@ -31,7 +31,7 @@ namespace {
 
 using eager::Engine;
 using eager::Value;
-using runtime::Server;
+using app::Server;
 using service::Session;
 using std::chrono::milliseconds;
 
@@ -68,7 +68,7 @@ std::unique_ptr<Server> make_server(const cluster::ClusterSpec& cluster, const s
                                     std::optional<int64_t> spin_us, std::optional<bool> pin_cores,
                                     std::optional<int64_t> connect_deadline_ms,
                                     std::optional<bool> shared_memory) {
-  runtime::ServerOptions options{.cluster = cluster,
+  app::ServerOptions options{.cluster = cluster,
                                  .job = job,
                                  .task = task,
                                  .listen = listen,
@@ -78,7 +78,7 @@ std::unique_ptr<Server> make_server(const cluster::ClusterSpec& cluster, const s
                                  .device_filters = device_filters,
                                  .host_functions = server_functions()};
   if (!session_defaults.is_none()) options.session_defaults = options_of(session_defaults, {});
-  check(runtime::complete_settings(
+  check(app::complete_settings(
       {.polling = polling,
        .spin_us = spin_us,
        .lanes = lanes,

@@ -534,7 +534,7 @@ def test_queues_accumulators_and_mutable_tables_are_part_of_a_model(
     model.add_update(queue.enqueue(sr.reduce_sum(sr.ones_like(asked))))
     rows = sr.reshape(queue.dequeue(), [1])
     model.add_update(seen.insert(rows, seen.lookup(rows) + 1))
-    model.add_update(sums.apply_grad(sr.reduce_sum(x)))
+    model.add_update(sums.apply_grad(sr.reduce_sum(x), local_step=1 << 40))
     model.add_update(sums.take_grad(1))
     score = sr.reshape(sr.layers.Dense(1)(x), [-1])
     counted = sr.cast(seen.lookup(asked), sr.float32)

@@ -11,7 +11,7 @@
 #include "sidereal/ops/ops.h"
 #include "sidereal/partition/by_device.h"
 #include "sidereal/program/compile.h"
-#include "sidereal/runtime/testing/model.h"
+#include "sidereal/app/testing/model.h"
 #include "sidereal/service/session.pb.h"
 #include "sidereal/service/tensor_pieces.h"
 #include "sidereal/service/worker_service.h"
@@ -20,7 +20,7 @@ namespace sidereal::fuzz {
 
 namespace {
 
-using runtime::Model;
+using app::Model;
 using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;

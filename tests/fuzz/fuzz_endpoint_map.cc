@@ -1,11 +1,11 @@
 #include "sidereal/base/check.h"
-#include "sidereal/runtime/endpoint_map.h"
+#include "sidereal/app/endpoint_map.h"
 #include "tests/fuzz/fuzz.h"
 
 /// A file ".endpoint_map" of a user.
 SR_FUZZ_TARGET(endpoint_map) {
-  namespace runtime = sidereal::runtime;
-  const auto map = runtime::EndpointMap::parse(input, "file");
+  namespace app = sidereal::app;
+  const auto map = app::EndpointMap::parse(input, "file");
   if (!map.ok()) {
     SR_CHECK(map.status().code() == sidereal::StatusCode::kInvalidArgument);
     return;

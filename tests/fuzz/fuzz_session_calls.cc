@@ -9,7 +9,7 @@
 
 #include "sidereal/base/check.h"
 #include "sidereal/base/log.h"
-#include "sidereal/runtime/server.h"
+#include "sidereal/app/server.h"
 #include "sidereal/service/figures_message.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/worker_service.h"
@@ -22,7 +22,7 @@ namespace {
 using sidereal::fuzz::Method;
 using sidereal::fuzz::Outcome;
 using sidereal::fuzz::ScriptRunner;
-namespace runtime = sidereal::runtime;
+namespace app = sidereal::app;
 namespace service = sidereal::service;
 namespace v1 = sidereal::session::v1;
 using Clock = std::chrono::steady_clock;
@@ -35,8 +35,8 @@ constexpr int64_t kResourceBytesMax = int64_t{64} << 20;
 /// Numbers of steps of one input.
 constexpr uint64_t kSteps = 16;
 
-std::unique_ptr<runtime::Server> started(const runtime::ServerOptions& options) {
-  auto server = runtime::Server::create(options);
+std::unique_ptr<app::Server> started(const app::ServerOptions& options) {
+  auto server = app::Server::create(options);
   SR_CHECK(server.ok(), "{}", sidereal::base::message_of(server.status()));
   return *std::move(server);
 }
@@ -48,13 +48,13 @@ class Cluster {
     // Ports that were free a moment ago.
     std::vector<std::string> addresses;
     {
-      std::vector<std::unique_ptr<runtime::Server>> holders;
+      std::vector<std::unique_ptr<app::Server>> holders;
       for (int i = 0; i < 2; ++i) {
-        holders.push_back(*runtime::Server::create_local());
+        holders.push_back(*app::Server::create_local());
         addresses.push_back(holders.back()->target().substr(7));
       }
     }
-    runtime::ServerOptions options;
+    app::ServerOptions options;
     SR_CHECK(options.cluster.add_job("w", addresses).ok(), "no cluster");
     options.job = "w";
     std::vector<Method> methods;
@@ -150,7 +150,7 @@ class Cluster {
     }
   }
 
-  std::vector<std::unique_ptr<runtime::Server>> servers_;
+  std::vector<std::unique_ptr<app::Server>> servers_;
   std::vector<std::unique_ptr<v1::Master::Stub>> masters_;
   std::vector<std::unique_ptr<v1::Worker::Stub>> workers_;
   std::unique_ptr<ScriptRunner> runner_;

@@ -13,7 +13,7 @@ namespace sidereal::sim {
 /// What parameter servers and workers are made of.
 enum class Kind : uint8_t {
   kLanes,  ///< Lanes with channels and acceptors, which call one another.
-  kTasks,  ///< Tasks of runtime with data ports and data channels, which run programs.
+  kTasks,  ///< Tasks with data ports and data channels, which run programs.
 };
 /// "lanes" or "tasks".
 std::string_view name_of(Kind kind);

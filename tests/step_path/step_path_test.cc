@@ -10,10 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "sidereal/runtime/testing/model.h"
+#include "sidereal/app/testing/model.h"
 #include "tests/step_path/watch.h"
 
-namespace sidereal::runtime {
+namespace sidereal::app {
 namespace {
 
 using cluster::Protocol;
@@ -220,4 +220,4 @@ TEST(Watch, sees_what_a_thread_takes) {
 }
 
 }  // namespace
-}  // namespace sidereal::runtime
+}  // namespace sidereal::app

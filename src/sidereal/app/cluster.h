@@ -58,7 +58,7 @@ struct LocalClusterOptions {
   double start_deadline_s = 30;  ///< Seconds all tasks together have to come up.
 };
 
-/// Starts ps and worker tasks, which are runtime::Servers, on this machine, on loopback, at ports
+/// Starts ps and worker tasks, which are Servers, on this machine, on loopback, at ports
 /// the system chooses, with a random secret: other users and programs of the machine are refused.
 /// They hear who is in the cluster with the first session: see Cluster::session_options().
 /// Processes end by themselves when this process dies, however it dies.

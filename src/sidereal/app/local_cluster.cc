@@ -12,7 +12,7 @@
 #include "sidereal/base/log.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/lane/spin.h"
-#include "sidereal/runtime/server.h"
+#include "sidereal/app/server.h"
 #include "sidereal/security/cluster_key.h"
 #include "sidereal/sys/posix/cpus.h"
 
@@ -123,7 +123,7 @@ class LocalCluster final : public Cluster {
 
   Status start_servers() {
     for (const Planned& task : plan()) {
-      runtime::ServerOptions server;
+      ServerOptions server;
       server.job = task.job;
       server.task = task.index;
       server.listen = kListen;
@@ -131,7 +131,7 @@ class LocalCluster final : public Cluster {
       server.protocol = options_.protocol;
       server.lanes = task.lanes;
       server.data.spin_us = spin_us_;
-      Result<std::unique_ptr<runtime::Server>> started = runtime::Server::create(server);
+      Result<std::unique_ptr<Server>> started = Server::create(server);
       security::wipe(&server.security.secret);
       SR_ASSIGN_OR_RETURN(auto made, std::move(started));
       task.addresses->push_back(made->address());
@@ -201,7 +201,7 @@ class LocalCluster final : public Cluster {
   std::vector<std::string> worker_;  // As ps_.
   cluster::ClusterSpec spec_;        // Once all came up.
   std::mutex mutex_;                 // Guards the processes and stopped_.
-  std::vector<std::unique_ptr<runtime::Server>> servers_;
+  std::vector<std::unique_ptr<Server>> servers_;
   std::vector<std::unique_ptr<TaskProcess>> processes_;
   bool stopped_ = false;
 };

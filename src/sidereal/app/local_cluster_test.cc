@@ -8,15 +8,12 @@
 #include <map>
 
 #include "sidereal/app/cluster.h"
-#include "sidereal/runtime/testing/processes.h"
+#include "sidereal/app/testing/processes.h"
 #include "sidereal/service/status_client.h"
 
 namespace sidereal::app {
 namespace {
 
-using runtime::eventually;
-using runtime::floats;
-using runtime::Model;
 using tensor::Shape;
 using tensor::Tensor;
 using ::testing::ElementsAre;
@@ -75,7 +72,7 @@ struct Kind {
 class LocalClusters : public ::testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
-    if (!GetParam().in_process && runtime::server_program().empty()) {
+    if (!GetParam().in_process && server_program().empty()) {
       GTEST_SKIP() << "skipped: the program sidereal is not built";
     }
   }
@@ -90,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Over, LocalClusters,
                                            Kind{cluster::Protocol::kStarServerLite, true},
                                            Kind{cluster::Protocol::kStarServerLite, false}),
                          [](const auto& info) {
-                           return runtime::test_name({info.param.protocol, info.index}) +
+                           return test_name({info.param.protocol, info.index}) +
                                   (info.param.in_process ? "_in_process" : "_processes");
                          });
 
@@ -124,7 +121,7 @@ TEST_P(LocalClusters, let_in_nobody_without_their_secret) {
 class ClusterOfProcesses : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (runtime::server_program().empty()) {
+    if (server_program().empty()) {
       GTEST_SKIP() << "skipped: the program sidereal is not built";
     }
     cluster_ = started(cluster::Protocol::kStarServer, false);

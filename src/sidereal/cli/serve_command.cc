@@ -11,8 +11,8 @@
 #include "sidereal/cli/commands.h"
 #include "sidereal/cli/security_options.h"
 #include "sidereal/config/options.h"
-#include "sidereal/runtime/server.h"
-#include "sidereal/runtime/server_settings.h"
+#include "sidereal/app/server.h"
+#include "sidereal/app/server_settings.h"
 
 namespace sidereal::cli {
 
@@ -25,13 +25,13 @@ struct ServeArguments {
   std::string listen;
   std::string protocol;
   std::string data_listen;
-  runtime::ServerSettings settings;
+  app::ServerSettings settings;
   int intra_op_threads = 1;
   double drain_s = 5;
   int metrics_port = -1;  ///< -1: it was not given.
   std::vector<std::string> options;
   security::SecurityOptions security;
-  runtime::ProcessHandles handles;
+  app::ProcessHandles handles;
 };
 
 /// Where a server listens that has no address in a cluster, and is not told where.
@@ -52,7 +52,7 @@ Status set_options(const std::vector<std::string>& texts, config::Options* optio
 /// What --protocol, the cluster's description and the environment's TF_CONFIG agree on; the
 /// server's default, where none of them says it.
 Result<cluster::Protocol> protocol_of(const ServeArguments& a, const std::string& rpc_layer,
-                                      const runtime::Environment& environment) {
+                                      const app::Environment& environment) {
   SR_ASSIGN_OR_RETURN(std::string name,
                       cluster::agree_on_protocol(a.protocol, rpc_layer, "--cluster"));
   const char* const config = environment("TF_CONFIG");
@@ -60,17 +60,17 @@ Result<cluster::Protocol> protocol_of(const ServeArguments& a, const std::string
     SR_ASSIGN_OR_RETURN(const std::string here, cluster::rpc_layer_of(config));
     SR_ASSIGN_OR_RETURN(name, cluster::agree_on_protocol(name, here, "TF_CONFIG"));
   }
-  if (name.empty()) return runtime::ServerOptions().protocol;
+  if (name.empty()) return app::ServerOptions().protocol;
   return cluster::parse_protocol(name);
 }
 
 Status serve(const ServeArguments& a) {
   const bool launched = a.handles.lifeline_fd >= 0;
   // The environment of a launcher is for servers it talks to, not for its own tasks.
-  const runtime::Environment environment = [launched](const char* name) -> const char* {
+  const app::Environment environment = [launched](const char* name) -> const char* {
     return launched ? nullptr : std::getenv(name);
   };
-  runtime::ServerOptions options;
+  app::ServerOptions options;
   std::string rpc_layer;
   if (!a.cluster.empty()) {
     SR_ASSIGN_OR_RETURN(ClusterOption cluster, read_cluster_option(a.cluster));
@@ -87,7 +87,7 @@ Status serve(const ServeArguments& a) {
   SR_ASSIGN_OR_RETURN(options.protocol, protocol_of(a, rpc_layer, environment));
   options.data_listen = a.data_listen;
   SR_RETURN_IF_ERROR(set_options(a.options, &options.data));
-  runtime::ServerSettings settings = a.settings;
+  app::ServerSettings settings = a.settings;
   for (const std::string& text : a.options) {
     if (text.starts_with("spin_us=")) settings.spin_us = options.data.spin_us;
     if (text.starts_with("shared_memory=")) {
@@ -97,14 +97,14 @@ Status serve(const ServeArguments& a) {
       settings.connect_deadline_ms = options.data.connect_deadline_ms;
     }
   }
-  SR_RETURN_IF_ERROR(runtime::complete_settings(settings, environment, &options));
+  SR_RETURN_IF_ERROR(app::complete_settings(settings, environment, &options));
   options.intra_op_threads = a.intra_op_threads;
   if (a.metrics_port >= 0) options.metrics_port = a.metrics_port;
   base::set_log_level(launched ? base::LogLevel::kWarning : base::LogLevel::kInfo);
   // Alone, it says on standard output where it listens.
-  runtime::ProcessHandles handles = a.handles;
+  app::ProcessHandles handles = a.handles;
   if (handles.report_fd < 0) handles.report_fd = dup(STDOUT_FILENO);
-  return runtime::serve(options, a.drain_s, handles);
+  return app::serve(options, a.drain_s, handles);
 }
 
 std::string options_help() {
@@ -132,7 +132,7 @@ void add_data_options(CLI::App* command, ServeArguments* a) {
   command
       ->add_option("--protocol", a->protocol,
                    "how members of the cluster talk, all the same; " +
-                       std::string(cluster::name_of(runtime::ServerOptions().protocol)) +
+                       std::string(cluster::name_of(app::ServerOptions().protocol)) +
                        ", if neither this nor a TF_CONFIG says it")
       ->check(CLI::IsMember(std::vector<std::string>(cluster::protocol_names().begin(),
                                                      cluster::protocol_names().end()))

@@ -12,8 +12,8 @@
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/cluster/protocol.h"
 #include "sidereal/ops/ops.h"
-#include "sidereal/runtime/server.h"
-#include "sidereal/runtime/testing/model.h"
+#include "sidereal/app/server.h"
+#include "sidereal/app/testing/model.h"
 #include "sidereal/train/layers.h"
 #include "sidereal/train/models.h"
 #include "sidereal/train/trainer.h"
@@ -176,7 +176,7 @@ TEST_P(Protocols, learn_with_two_workers) {
 INSTANTIATE_TEST_SUITE_P(, Protocols,
                          testing::Values(Protocol::kGrpc, Protocol::kGrpcPlusPlus,
                                          Protocol::kStarServer, Protocol::kStarServerLite),
-                         runtime::test_name);
+                         app::test_name);
 
 TEST(Cluster, two_steps_in_flight_are_as_deterministic_and_another_order_of_updates) {
   const Outcome first = train_once(optimizer_of("adagrad"), 1, 1, 2);
@@ -391,13 +391,13 @@ class Stopping : public testing::Test {
     std::vector<std::string> worker;
     for (const std::string job : {"ps", "worker"}) {
       for (int i = 0; i < 2; ++i) {
-        runtime::ServerOptions options;
+        app::ServerOptions options;
         options.job = job;
         options.task = i;
         options.listen = "127.0.0.1:0";
         options.protocol = Protocol::kStarServer;
         options.data.spin_us = 0;
-        auto server = runtime::Server::create(options);
+        auto server = app::Server::create(options);
         EXPECT_TRUE(server.ok()) << server.status();
         const std::string target = (*server)->target();
         (job == "ps" ? ps : worker).push_back(target.substr(target.find("://") + 3));
@@ -431,7 +431,7 @@ class Stopping : public testing::Test {
     return status;
   }
 
-  std::map<std::string, std::unique_ptr<runtime::Server>> servers_;
+  std::map<std::string, std::unique_ptr<app::Server>> servers_;
   std::unique_ptr<app::Cluster> cluster_;
 };
 

@@ -8,7 +8,7 @@
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/cluster/protocol.h"
-#include "sidereal/runtime/testing/model.h"
+#include "sidereal/app/testing/model.h"
 #include "sidereal/train/models.h"
 #include "sidereal/train/trainer.h"
 
@@ -153,7 +153,7 @@ TEST_P(InStep, spare_replicas_are_not_waited_for) {
 INSTANTIATE_TEST_SUITE_P(, InStep,
                          testing::Values(Protocol::kGrpc, Protocol::kGrpcPlusPlus,
                                          Protocol::kStarServer, Protocol::kStarServerLite),
-                         runtime::test_name);
+                         app::test_name);
 
 TEST(Synchronous, means_are_clipped_as_the_gradients_of_one_replica_are) {
   const Cluster shape{.ps = 2, .ps_lanes = 2, .workers = 2, .worker_lanes = 1};
