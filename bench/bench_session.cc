@@ -20,9 +20,9 @@
 #include "bench/session/echo.grpc.pb.h"
 #include "ps/process.h"
 #include "ps/work.h"
+#include "sidereal/app/server.h"
 #include "sidereal/ir/builder.h"
 #include "sidereal/ops/ops.h"
-#include "sidereal/app/server.h"
 #include "sidereal/service/session.h"
 
 namespace {

@@ -12,13 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "sidereal/app/server.h"
 #include "sidereal/autodiff/autodiff.h"
 #include "sidereal/base/status.h"
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/ir/builder.h"
 #include "sidereal/master/placement.h"
 #include "sidereal/ops/ops.h"
-#include "sidereal/app/server.h"
 #include "sidereal/service/session.h"
 #include "sidereal/tensor/tensor.h"
 
@@ -101,8 +101,7 @@ Status run() {
   options.job = "ps";
   SR_ASSIGN_OR_RETURN(const std::unique_ptr<app::Server> ps, app::Server::create(options));
   options.job = "worker";
-  SR_ASSIGN_OR_RETURN(const std::unique_ptr<app::Server> worker,
-                      app::Server::create(options));
+  SR_ASSIGN_OR_RETURN(const std::unique_ptr<app::Server> worker, app::Server::create(options));
 
   ir::OpRegistry registry;
   sidereal::ops::register_all(&registry);

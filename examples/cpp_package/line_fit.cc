@@ -1,10 +1,10 @@
 // A variable on a server that this program starts, trained by a session on it: y = w x, w = 3.
 
+#include <sidereal/app/server.h>
 #include <sidereal/autodiff/autodiff.h>
 #include <sidereal/base/status.h>
 #include <sidereal/ir/builder.h>
 #include <sidereal/ops/ops.h>
-#include <sidereal/app/server.h>
 #include <sidereal/service/session.h>
 #include <sidereal/tensor/tensor.h>
 

@@ -15,9 +15,9 @@
 #include "errors.h"
 #include "gil.h"
 #include "server_functions.h"
+#include "sidereal/app/server_settings.h"
 #include "sidereal/master/placement.h"
 #include "sidereal/passes/placement_report.h"
-#include "sidereal/app/server_settings.h"
 #include "sidereal/security/listener.h"
 #include "sidereal/service/session.h"
 #include "symbol.h"
@@ -29,9 +29,9 @@ using namespace nb::literals;
 
 namespace {
 
+using app::Server;
 using eager::Engine;
 using eager::Value;
-using app::Server;
 using service::Session;
 using std::chrono::milliseconds;
 
@@ -69,14 +69,14 @@ std::unique_ptr<Server> make_server(const cluster::ClusterSpec& cluster, const s
                                     std::optional<int64_t> connect_deadline_ms,
                                     std::optional<bool> shared_memory) {
   app::ServerOptions options{.cluster = cluster,
-                                 .job = job,
-                                 .task = task,
-                                 .listen = listen,
-                                 .security = security,
-                                 .protocol = value_of(cluster::parse_protocol(protocol)),
-                                 .intra_op_threads = intra_op_threads,
-                                 .device_filters = device_filters,
-                                 .host_functions = server_functions()};
+                             .job = job,
+                             .task = task,
+                             .listen = listen,
+                             .security = security,
+                             .protocol = value_of(cluster::parse_protocol(protocol)),
+                             .intra_op_threads = intra_op_threads,
+                             .device_filters = device_filters,
+                             .host_functions = server_functions()};
   if (!session_defaults.is_none()) options.session_defaults = options_of(session_defaults, {});
   check(app::complete_settings(
       {.polling = polling,

@@ -5,13 +5,13 @@
 #include <cstring>
 #include <utility>
 
+#include "sidereal/app/testing/model.h"
 #include "sidereal/base/check.h"
 #include "sidereal/ir/function.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/partition/by_device.h"
 #include "sidereal/program/compile.h"
-#include "sidereal/app/testing/model.h"
 #include "sidereal/service/session.pb.h"
 #include "sidereal/service/tensor_pieces.h"
 #include "sidereal/service/worker_service.h"

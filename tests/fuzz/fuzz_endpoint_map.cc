@@ -1,5 +1,5 @@
-#include "sidereal/base/check.h"
 #include "sidereal/app/endpoint_map.h"
+#include "sidereal/base/check.h"
 #include "tests/fuzz/fuzz.h"
 
 /// A file ".endpoint_map" of a user.

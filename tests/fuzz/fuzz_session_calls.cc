@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
+#include "sidereal/app/server.h"
 #include "sidereal/base/check.h"
 #include "sidereal/base/log.h"
-#include "sidereal/app/server.h"
 #include "sidereal/service/figures_message.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/worker_service.h"

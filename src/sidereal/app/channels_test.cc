@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/app/testing/model.h"
+#include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/security/credentials.h"
 
 namespace sidereal::app {

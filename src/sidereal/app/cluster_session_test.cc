@@ -3,8 +3,8 @@
 
 #include <thread>
 
-#include "sidereal/ir/function.h"
 #include "sidereal/app/testing/model.h"
+#include "sidereal/ir/function.h"
 #include "sidereal/service/session.h"
 #include "sidereal/service/status_client.h"
 

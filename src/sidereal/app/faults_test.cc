@@ -4,10 +4,10 @@
 #include <cstdlib>
 #include <thread>
 
-#include "sidereal/ir/function.h"
-#include "sidereal/ir/text.h"
 #include "sidereal/app/testing/figures.h"
 #include "sidereal/app/testing/processes.h"
+#include "sidereal/ir/function.h"
+#include "sidereal/ir/text.h"
 #include "sidereal/service/session.h"
 
 // Sessions on processes that are killed, stopped and restarted.

@@ -5,9 +5,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "sidereal/app/testing/model.h"
 #include "sidereal/metrics/figures.h"
 #include "sidereal/metrics/lane_metrics.h"
-#include "sidereal/app/testing/model.h"
 #include "sidereal/service/figures_message.h"
 #include "sidereal/service/session.pb.h"
 

@@ -1,8 +1,8 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "sidereal/base/sanitizer.h"
 #include "sidereal/app/testing/hostile.h"
+#include "sidereal/base/sanitizer.h"
 
 // More than a server can do, while somebody works with it.
 

@@ -2,10 +2,10 @@
 
 #include <thread>
 
-#include "sidereal/base/sanitizer.h"
-#include "sidereal/ir/text.h"
 #include "sidereal/app/testing/figures.h"
 #include "sidereal/app/testing/processes.h"
+#include "sidereal/base/sanitizer.h"
+#include "sidereal/ir/text.h"
 #include "sidereal/sys/posix/process.h"
 
 // What sessions leave behind in processes, by their own figures.

@@ -9,10 +9,10 @@
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/app/process.h"
+#include "sidereal/app/server.h"
 #include "sidereal/base/log.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/lane/spin.h"
-#include "sidereal/app/server.h"
 #include "sidereal/security/cluster_key.h"
 #include "sidereal/sys/posix/cpus.h"
 

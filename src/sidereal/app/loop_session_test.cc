@@ -6,10 +6,10 @@
 #include <map>
 #include <thread>
 
+#include "sidereal/app/testing/model.h"
 #include "sidereal/base/sanitizer.h"
 #include "sidereal/data/data_spec.h"
 #include "sidereal/data/reader.h"
-#include "sidereal/app/testing/model.h"
 #include "sidereal/service/session.h"
 #include "sidereal/service/status_client.h"
 

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sidereal/passes/placement_report.h"
 #include "sidereal/app/testing/model.h"
+#include "sidereal/passes/placement_report.h"
 
 namespace sidereal::app {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <random>
 
-#include "sidereal/ir/text.h"
 #include "sidereal/app/testing/model.h"
+#include "sidereal/ir/text.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/session.h"
 #include "sidereal/service/tensor_pieces.h"

@@ -1,5 +1,5 @@
-#include "sidereal/base/log.h"
 #include "sidereal/app/server.h"
+#include "sidereal/base/log.h"
 #include "sidereal/security/cluster_key.h"
 #include "sidereal/security/listener.h"
 #include "sidereal/sys/clock.h"

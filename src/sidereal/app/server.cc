@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "sidereal/app/endpoint_map.h"
+#include "sidereal/app/server_settings.h"
 #include "sidereal/base/log.h"
 #include "sidereal/cluster/task_name.h"
 #include "sidereal/lane/spin.h"
@@ -13,8 +15,6 @@
 #include "sidereal/metrics/lane_metrics.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/passes/pipeline.h"
-#include "sidereal/app/endpoint_map.h"
-#include "sidereal/app/server_settings.h"
 #include "sidereal/scrape/prometheus_text.h"
 #include "sidereal/scrape/scrape_server.h"
 #include "sidereal/security/listener.h"

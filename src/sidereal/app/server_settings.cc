@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <system_error>
 
+#include "sidereal/app/endpoint_map.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/lane/spin.h"
-#include "sidereal/app/endpoint_map.h"
 #include "sidereal/sys/posix/cpus.h"
 #include "sidereal/task/task.h"
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "sidereal/base/status.h"
 #include "sidereal/app/server.h"
+#include "sidereal/base/status.h"
 
 namespace sidereal::app {
 

@@ -7,10 +7,10 @@
 #include <atomic>
 #include <thread>
 
-#include "sidereal/ir/text.h"
 #include "sidereal/app/testing/figures.h"
 #include "sidereal/app/testing/model.h"
 #include "sidereal/app/testing/processes.h"
+#include "sidereal/ir/text.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/session.h"
 #include "sidereal/service/worker_service.h"

@@ -1,10 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sidereal/cluster/protocol.h"
-#include "sidereal/cluster/task_name.h"
 #include "sidereal/app/testing/model.h"
 #include "sidereal/app/testing/processes.h"
+#include "sidereal/cluster/protocol.h"
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/session.h"
 #include "sidereal/service/status_client.h"

@@ -8,10 +8,10 @@
 #include <mutex>
 #include <thread>
 
+#include "sidereal/app/testing/processes.h"
 #include "sidereal/cluster/task_name.h"
 #include "sidereal/ir/component_specs.h"
 #include "sidereal/program/program.h"
-#include "sidereal/app/testing/processes.h"
 #include "sidereal/service/channels.h"
 #include "sidereal/sys/posix/posix.h"
 #include "sidereal/task/idle_list.h"

@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "sidereal/ir/function.h"
 #include "sidereal/app/testing/model.h"
+#include "sidereal/ir/function.h"
 #include "sidereal/service/session.h"
 #include "sidereal/service/status_client.h"
 

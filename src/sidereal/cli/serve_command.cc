@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <memory>
 
+#include "sidereal/app/server.h"
+#include "sidereal/app/server_settings.h"
 #include "sidereal/base/log.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/base/wrap.h"
@@ -11,8 +13,6 @@
 #include "sidereal/cli/commands.h"
 #include "sidereal/cli/security_options.h"
 #include "sidereal/config/options.h"
-#include "sidereal/app/server.h"
-#include "sidereal/app/server_settings.h"
 
 namespace sidereal::cli {
 

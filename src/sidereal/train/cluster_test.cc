@@ -9,11 +9,11 @@
 #include <set>
 
 #include "sidereal/app/cluster.h"
+#include "sidereal/app/server.h"
+#include "sidereal/app/testing/model.h"
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/cluster/protocol.h"
 #include "sidereal/ops/ops.h"
-#include "sidereal/app/server.h"
-#include "sidereal/app/testing/model.h"
 #include "sidereal/train/layers.h"
 #include "sidereal/train/models.h"
 #include "sidereal/train/trainer.h"

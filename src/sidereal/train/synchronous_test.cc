@@ -7,8 +7,8 @@
 #include <map>
 
 #include "sidereal/app/cluster.h"
-#include "sidereal/cluster/protocol.h"
 #include "sidereal/app/testing/model.h"
+#include "sidereal/cluster/protocol.h"
 #include "sidereal/train/models.h"
 #include "sidereal/train/trainer.h"
 

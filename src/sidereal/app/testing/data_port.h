@@ -7,10 +7,10 @@
 #include <mutex>
 #include <optional>
 
-#include "sidereal/base/bytes.h"
-#include "sidereal/base/sanitizer.h"
 #include "sidereal/app/testing/figures.h"
 #include "sidereal/app/testing/hostile.h"
+#include "sidereal/base/bytes.h"
+#include "sidereal/base/sanitizer.h"
 #include "sidereal/task/data_port.h"
 #include "sidereal/wire/frame.h"
 

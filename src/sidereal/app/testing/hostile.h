@@ -11,10 +11,10 @@
 #include <random>
 #include <thread>
 
-#include "sidereal/base/sanitizer.h"
-#include "sidereal/ir/text.h"
 #include "sidereal/app/testing/figures.h"
 #include "sidereal/app/testing/processes.h"
+#include "sidereal/base/sanitizer.h"
+#include "sidereal/ir/text.h"
 
 /// For tests: a server that somebody works with while unauthenticated peers and liars use its port.
 namespace sidereal::app {

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "sidereal/ir/builder.h"
-#include "sidereal/ops/ops.h"
 #include "sidereal/app/server.h"
 #include "sidereal/app/testing/ports.h"
+#include "sidereal/ir/builder.h"
+#include "sidereal/ops/ops.h"
 #include "sidereal/service/session.h"
 #include "sidereal/tensor/tensor.h"
 
