@@ -95,7 +95,13 @@ class Model:
     def add_update(self, update: Output) -> None:
         """Before compile(): each step of training runs `update` too, which a method such as
         enqueue() gave back."""
-        self._open().add_update(update)
+        graph = self._open()
+        if not isinstance(update, Output):
+            raise InvalidArgumentError(
+                f"{update!r} is nothing that a step could run: give what a method like enqueue() "
+                "gave back, of a queue, accumulator or table made within model.as_default()"
+            )
+        graph.add_update(update)
 
     def compile(
         self,

@@ -536,6 +536,9 @@ def test_queues_accumulators_and_mutable_tables_are_part_of_a_model(
     model.add_update(seen.insert(rows, seen.lookup(rows) + 1))
     model.add_update(sums.apply_grad(sr.reduce_sum(x), local_step=1 << 40))
     model.add_update(sums.take_grad(1))
+    own = sr.queue.FIFOQueue(1, sr.int64)
+    with pytest.raises(errors.InvalidArgumentError, match=r"made within model\.as_default"):
+        model.add_update(own.enqueue(1))
     score = sr.reshape(sr.layers.Dense(1)(x), [-1])
     counted = sr.cast(seen.lookup(asked), sr.float32)
     loss = sr.reduce_mean((score - y) ** 2)
