@@ -243,9 +243,10 @@ void TaskWorker::become_ready() {
 }
 
 void TaskWorker::lost(uint64_t session, int ps) {
-  if (session != session_ || state_ == State::kNone || state_ == State::kClosing) return;
+  if (session != session_ || state_ == State::kNone) return;
   const Status why = base::unavailable("{} has ended", task_of_ps(ps));
-  state_ = State::kEnding;
+  // One that is closing still waits for pushes, as in master::MasterSession::note_lost().
+  if (state_ != State::kClosing) state_ = State::kEnding;
   for (const auto& track : tracks_) {
     if (track->step != nullptr) track->step->cancel(why);
   }
