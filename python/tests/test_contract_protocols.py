@@ -15,8 +15,8 @@ from session_servers import PATIENCE_S, Processes, addresses
 import sidereal as sr
 import sidereal.v1 as tf
 from sidereal import errors
+from sidereal.launch import PROTOCOLS
 
-PROTOCOLS = ["grpc", "grpc++", "star_server", "star_server_lite"]
 #: Long beside what a run takes, short beside what a wait without end takes.
 SOON_S = 20.0
 

@@ -11,6 +11,7 @@ from session_servers import Processes, free_ports
 
 import sidereal.v1 as tf
 from sidereal import _dispatch, errors
+from sidereal.launch import PROTOCOLS
 
 SHARD = 1 << 40  # What lies above it in a position names a part.
 FLOATS = np.zeros([2, 4], np.float32)
@@ -44,7 +45,7 @@ PROGRAMS: list[tuple[str, list[Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.fixture(params=["grpc", "grpc++", "star_server", "star_server_lite"])
+@pytest.fixture(params=PROTOCOLS)
 def session(request: pytest.FixtureRequest) -> Iterator[tf.Session]:
     processes = Processes()
     cluster = {"worker": [f"localhost:{port}" for port in free_ports(2)]}

@@ -17,6 +17,7 @@ from session_servers import PATIENCE_S, PROGRAM, Processes, addresses
 import sidereal as sr
 from conftest import Data, planted, small_model
 from sidereal import v1
+from sidereal.launch import PROTOCOLS
 
 JOBS = 250
 #: Jobs after which everything that is kept once is there.
@@ -94,7 +95,7 @@ def serve(processes: Processes, protocol: str, **tasks: int) -> dict[str, list[s
     return spec
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server", "star_server_lite"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_jobs_leave_no_memory_handle_thread_or_file_behind(
     processes: Processes, protocol: str
 ) -> None:
@@ -132,7 +133,7 @@ def test_jobs_leave_no_memory_handle_thread_or_file_behind(
 
 
 @pytest.mark.parametrize("how", ["asynchronously", "in step"])
-@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server", "star_server_lite"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_fit_whose_program_is_killed_leaves_nothing_behind(
     processes: Processes, protocol: str, how: str
 ) -> None:

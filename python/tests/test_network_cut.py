@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 from session_servers import PATIENCE_S, PROGRAM
 
+from sidereal.launch import PROTOCOLS
+
 #: Seconds: of a run; how much later it may end; how long after the cut runs succeed again.
 TIMEOUT_S, LATE_S, HEALED_S = 2.0, 3.0, 40.0
 ADDRESSES = {"worker": "10.213.77.1", "ps": "10.213.77.2"}
 NOBODY = "02:00:00:00:00:77"
 ALL = bool(os.environ.get("CI"))
-PROTOCOLS = ["grpc", "grpc++", "star_server", "star_server_lite"]
 
 #: Adds 1 to a variable of the ps, again and again; makes a new session when one has ended. Prints
 #: what became of each run, and how many there were at the end.

@@ -23,6 +23,7 @@ from session_servers import PROGRAM, Processes, addresses
 
 import sidereal as sr
 import sidereal.v1 as tf
+from sidereal.launch import PROTOCOLS
 
 EVERYTHING = bool(os.environ.get("CI"))
 #: Random graphs for each way to run them.
@@ -146,7 +147,7 @@ def test_random_steps_do_the_same_as_in_one_process(way: Way) -> None:
             expect_same(got, want, f"seed {seed}, {way}")
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server", "star_server_lite"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_random_numbers_with_seeds_are_the_same_in_every_session(protocol: str) -> None:
     def more(x: Any) -> Any:
         return x * 0.5 + tf.random.uniform([2], seed=7)
@@ -174,7 +175,7 @@ def test_random_numbers_with_seeds_are_the_same_in_every_session(protocol: str) 
             assert drawn(target) == want
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server", "star_server_lite"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64], ids=["int32", "int64"])
 def test_an_id_that_is_no_row_fails_the_step_and_changes_nothing(protocol: str, dtype: Any) -> None:
     with tf.Graph().as_default() as graph:

@@ -15,9 +15,10 @@ from session_servers import PATIENCE_S, PROGRAM, free_ports
 import sidereal as sr
 import sidereal.v1 as tf
 from sidereal import errors
+from sidereal.launch import PROTOCOLS
 
 
-@pytest.fixture(params=["grpc", "grpc++", "star_server", "star_server_lite"])
+@pytest.fixture(params=PROTOCOLS)
 def servers(request: pytest.FixtureRequest) -> Iterator[list[sr.train.Server]]:
     """Two ps and a worker in this process; the worker is the last."""
     ports = free_ports(3)

@@ -12,6 +12,7 @@ from session_servers import Processes, addresses
 import sidereal as sr
 import sidereal.v1 as tf
 from sidereal import errors
+from sidereal.launch import PROTOCOLS
 
 Model = tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Operation]
 
@@ -32,7 +33,7 @@ def data(tmp_path: Path) -> sr.data.DataSpec:
     )
 
 
-@pytest.fixture(params=["", "grpc", "grpc++", "star_server", "star_server_lite"])
+@pytest.fixture(params=["", *PROTOCOLS])
 def target(request: pytest.FixtureRequest) -> Iterator[str]:
     """Of a session: this process, or a worker beside a ps, both processes of their own."""
     if not request.param:

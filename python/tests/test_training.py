@@ -24,6 +24,7 @@ from sidereal import _arrays, errors
 from sidereal._progress import ProgressPrinter
 from sidereal.accumulators import ConditionalAccumulator
 from sidereal.cluster import program_path
+from sidereal.launch import PROTOCOLS
 
 Clusters = Callable[..., sr.LocalCluster]
 
@@ -481,7 +482,7 @@ def test_a_model_without_embeddings_trains(cluster: sr.LocalCluster) -> None:
     assert model.evaluate(data).auc > 0.95
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server", "star_server_lite"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("kind", ["object", "str", "bytes"])
 def test_strings_go_through_lookup_tables_into_embeddings(protocol: str, kind: str) -> None:
     known = sr.lookup.StaticHashTable(
@@ -518,7 +519,7 @@ def test_strings_go_through_lookup_tables_into_embeddings(protocol: str, kind: s
         model.predict({"color": np.array([["red", 3]], dtype=object)})
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server", "star_server_lite"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("synchronous", [False, True])
 def test_queues_accumulators_and_mutable_tables_are_part_of_a_model(
     protocol: str, synchronous: bool

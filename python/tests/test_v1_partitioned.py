@@ -16,6 +16,7 @@ from session_servers import PROGRAM, addresses
 
 import sidereal as sr
 import sidereal.v1 as tf
+from sidereal.launch import PROTOCOLS
 
 pytestmark = pytest.mark.usefixtures("fresh_graph")
 
@@ -610,7 +611,7 @@ def test_a_step_is_a_pull_and_a_push_for_each_lane_with_parts(
     assert calls_of_a_step(model, ps, protocol, 1, tmp_path) == [2] * ps
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server", "star_server_lite"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("ps", [1, 2])
 def test_parts_on_lanes_learn_what_one_process_learns(protocol: str, ps: int) -> None:
     hosts = addresses(ps + 1)

@@ -14,8 +14,8 @@ from session_servers import addresses
 import sidereal as sr
 import sidereal.v1 as tf
 from sidereal import errors
+from sidereal.launch import PROTOCOLS
 
-PROTOCOLS = ["grpc", "grpc++", "star_server", "star_server_lite"]
 #: Long beside what a run takes, short beside what a wait or loop without end takes.
 SOON_S = 20.0
 #: More iterations than anybody waits for.
