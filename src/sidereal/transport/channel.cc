@@ -50,6 +50,7 @@ Result<bool> Channel::Impl::on_begin(const wire::FrameHeader& header) {
     return base::data_loss("{} from a server", wire::name_of(header.method));
   }
   SR_RETURN_IF_ERROR(check_answer(header));
+  is_inside_ = true;
   if (find(header.call_id) == nullptr) {
     endpoint_->metrics().replies_late.add();
     return false;

@@ -103,6 +103,7 @@ class Channel::Impl final : public Link::Owner, public lane::IoHandler, public l
   void give_up_resuming();
   void end_resuming();
   void resumed_by(uint64_t earlier_incarnation);
+  [[nodiscard]] bool comes_through();
   [[nodiscard]] std::vector<uint64_t> sent_in_order() const;
   void restarted(bool was_resuming);
   void send_cancels();
@@ -194,6 +195,12 @@ class Channel::Impl final : public Link::Owner, public lane::IoHandler, public l
   uint64_t unconfirmed_bytes_ = 0;
   int64_t resumed_ = 0;
   Status lost_why_;
+  bool is_inside_ = false;      // An answer has begun to come, and has not wholly come.
+  uint64_t answers_ = 0;        // That have wholly come.
+  uint64_t known_seen_ = 0;     // At the last handshake: what the peer had seen,
+  uint64_t known_answers_ = 0;  // and what had come from it.
+  int64_t lost_ns_ = 0;
+  int64_t stuck_ns_ = 0;  // Since when connections come and go and bring nothing; 0: they do not.
   lane::TimerId resume_timer_;
   lane::TimerId confirm_timer_;
   bool confirm_later_ = false;

@@ -79,6 +79,7 @@ void Channel::Impl::drop_saved(uint64_t call_id) {
 void Channel::Impl::lose(const Status& why) {
   state_ = State::kIdle;
   receiving_ = 0;
+  lost_ns_ = lane()->now();
   if (!std::exchange(resuming_, true)) {
     lost_why_ = why;
     resume_timer_ = lane()->run_after(endpoint_->options().resume_ms * sys::kMillisecond,
@@ -123,6 +124,23 @@ std::vector<uint64_t> Channel::Impl::sent_in_order() const {
   return out;
 }
 
+/// Whether something wholly comes over the connections to a peer that is reached again and again. A
+/// network may be too slow for one frame (Link), which then begins anew with every connection; for
+/// those who wait that is as if nobody was reached, and as long (resume_ms).
+bool Channel::Impl::comes_through() {
+  const std::vector<uint64_t> sent = sent_in_order();
+  const bool is_cut = std::exchange(is_inside_, false) ||
+                      (!sent.empty() && saved(sent.back()).header.number > ack_.seen);
+  const bool moves = std::exchange(known_seen_, ack_.seen) != ack_.seen ||
+                     std::exchange(known_answers_, answers_) != answers_;
+  if (!is_cut || moves)
+    stuck_ns_ = 0;
+  else if (stuck_ns_ == 0)
+    stuck_ns_ = lost_ns_;
+  return stuck_ns_ == 0 ||
+         lane()->now() - stuck_ns_ <= endpoint_->options().resume_ms * sys::kMillisecond;
+}
+
 /// The handshake is done: ack_ says what the peer knows.
 void Channel::Impl::resumed_by(uint64_t earlier_incarnation) {
   const uint64_t session = std::exchange(session_, ack_.session);
@@ -133,6 +151,14 @@ void Channel::Impl::resumed_by(uint64_t earlier_incarnation) {
   if (!is_known) {
     received_ = confirmed_ = unconfirmed_bytes_ = 0;
     given_up_.clear();
+  }
+  if (!comes_through() && is_known) {
+    link_.close();
+    return gone(base::unavailable(
+        "{}; it was reached again, but in {:.1f} s no message came through wholly: the network is "
+        "too slow for them, or keepalive_timeout_ms too short; whether it has done what it was "
+        "sent is unknown",
+        base::message_of(lost_why_), seconds(lane()->now() - stuck_ns_)));
   }
   resumed_ += was_resuming && is_known ? 1 : 0;
   // Those that were never sent come behind those that were.
@@ -215,6 +241,8 @@ Status Channel::Impl::check_answer(const wire::FrameHeader& header) const {
 
 /// An answer has wholly come.
 void Channel::Impl::note_answer(const wire::FrameHeader& header) {
+  is_inside_ = false;
+  ++answers_;
   if ((header.flags & wire::kNumbered) == 0) return;
   received_ = header.step;
   if (!given_up_.empty()) std::erase(given_up_, header.call_id);

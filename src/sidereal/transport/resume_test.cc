@@ -34,8 +34,8 @@ struct Counting : CallHandler {
     }
   }
   void on_closed(const Connection&, const Status& why) override { closed.push_back(why); }
-  void release() {
-    for (const auto& [to, call_id] : std::exchange(held, {})) acceptor->reply(to, call_id, {});
+  void release(std::span<const Tensor> values = {}) {
+    for (const auto& [to, call_id] : std::exchange(held, {})) acceptor->reply(to, call_id, values);
   }
 
   Acceptor* acceptor = nullptr;
@@ -234,6 +234,73 @@ TEST_F(ResumeTest, APeerThatIsNotReachedAgainEndsTheCalls) {
   EXPECT_TRUE(contains(sink.status, "not reached again within 2.0 s")) << sink.status;
   ASSERT_EQ(breaks_.size(), 1u);
   EXPECT_FALSE(channel_->accepts_calls());
+}
+
+/// Over a network that brings less in a keepalive timeout than a frame must (Link).
+class SlowNetwork : public ResumeTest {
+ protected:
+  SlowNetwork() {
+    make_world({.delay_ns_min = 50 * kMillisecond, .buffer_bytes = 2 << 10, .short_io = 0});
+  }
+  void expect_gave_up(const Sink& sink) {
+    EXPECT_EQ(sink.ended, 1);
+    EXPECT_EQ(sink.status.code(), StatusCode::kUnavailable) << sink.status;
+    EXPECT_TRUE(contains(sink.status, "no message came through wholly")) << sink.status;
+    EXPECT_TRUE(contains(sink.status, "/job:ps/task:0")) << sink.status;
+    EXPECT_EQ(breaks_.size(), 1u);
+  }
+  const Tensor large_ = Tensor::empty(DType::kUInt8, {300'000});
+};
+
+TEST_F(SlowNetwork, ACallThatNeverComesThroughEnds) {
+  start();
+  Sink sink, small;
+  ASSERT_TRUE(channel_->call({.step = 7, .deadline_ns = kNoDeadline}, {&large_, 1}, &sink).ok());
+  call(8, &small);
+  run(60 * kSecond);
+  expect_gave_up(sink);
+  EXPECT_EQ(small.status.code(), StatusCode::kUnavailable) << small.status;
+  EXPECT_TRUE(counting_.runs.empty());
+}
+
+TEST_F(SlowNetwork, AnAnswerThatNeverComesThroughEndsItsCall) {
+  start();
+  Sink sink;
+  call(7, &sink, kLate);
+  run(kSecond);
+  counting_.release({&large_, 1});
+  run(60 * kSecond);
+  expect_gave_up(sink);
+  EXPECT_EQ(counting_.runs[7], 1);
+}
+
+TEST_F(SlowNetwork, WhatIsSmallComesThroughForEver) {
+  start();
+  for (int i = 0; i < 30; ++i) {
+    Sink sink;
+    call(7, &sink);
+    run(kMillisecond);
+    EXPECT_TRUE(world_->break_any(Break::kBoth));
+    run(2 * kSecond);
+    expect_echo(sink, 7);
+  }
+  EXPECT_TRUE(breaks_.empty());
+}
+
+TEST_F(SlowNetwork, ALongCallOutlivesManyConnections) {
+  start();
+  Sink sink;
+  call(7, &sink, kLate);
+  for (int i = 0; i < 30; ++i) {
+    run(kSecond);
+    EXPECT_TRUE(world_->break_any(Break::kBoth));
+  }
+  run(kSecond);
+  EXPECT_EQ(sink.ended, 0);
+  counting_.release();
+  run(kSecond);
+  EXPECT_EQ(sink.ended, 1);
+  EXPECT_TRUE(sink.status.ok()) << sink.status;
 }
 
 TEST_F(ResumeTest, DeadlinesHoldWithoutAConnection) {
