@@ -67,6 +67,12 @@ TEST_F(SimulationTest, TwentySeedsGoWell) {
   }
 }
 
+// Their calls without a deadline once waited for ever: over a network too slow for a frame, and for
+// room at a connection that had ended.
+TEST_F(SimulationTest, ASessionClosesOverANetworkThatIsTooSlow) {
+  run_well(820000046, {.kind = Kind::kTasks});
+}
+
 TEST_F(SimulationTest, AThousandWorkersGoWell) {
   for (const Kind kind : {Kind::kLanes, Kind::kTasks}) {
     const Report report =

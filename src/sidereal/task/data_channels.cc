@@ -119,6 +119,7 @@ void DataChannel::connect(const LaneAddress& found) {
       {.task = peer_.task, .lane = static_cast<uint32_t>(found.lane), .address = found.address},
       transport::Resume::draw(*random_));
   channel_->on_room([this] { send_waiting(); });
+  channel_->on_break([this](const Status& /*why*/) { broken(); });
   // Who was found is tried, also where this lane was away until after the deadline.
   channel_->connect(endpoint_->lane()->now() + kTry,
                     [this](const Status& status) { connected(status); });
@@ -134,6 +135,19 @@ void DataChannel::connected(const Status& status) {
   if (!status.ok()) return fail(status);
   connecting_ = false;
   send_waiting();
+}
+
+/// Calls that waited for room are not among those that ended with the connection.
+void DataChannel::broken() {
+  if (waiting_.empty() || connecting_) return;
+  connecting_ = true;
+  deadline_ns_ =
+      endpoint_->lane()->now() + endpoint_->options().connect_deadline_ms * sys::kMillisecond;
+  // Not from within the connection's own callback.
+  endpoint_->lane()->run_after(0, [this, alive = alive_] {
+    if (*alive && !waiting_.empty()) return find(waiting_.front().incarnation);
+    if (*alive) connecting_ = false;
+  });
 }
 
 void DataChannel::fail(const Status& status) {

@@ -91,6 +91,7 @@ class DataChannel {
   void take(const LaneAddress& found);
   void connect(const LaneAddress& found);
   void connected(const Status& status);
+  void broken();
   void fail(const Status& status);
   void send_waiting();
   Status send(uint64_t incarnation, const transport::CallOptions& what,
