@@ -146,10 +146,8 @@ UpdateRule UpdateRule::of(std::string_view name, const Parameters& parameters) {
   return *std::move(made);
 }
 
-double UpdateRule::operator[](std::string_view parameter) const {
-  const int place = place_of(*rule_, parameter);
-  SR_CHECK(place >= 0, "optimizer {} has no parameter '{}'", rule_->name, parameter);
-  return values_[static_cast<size_t>(place)];
+void UpdateRule::no_parameter(std::string_view parameter) const {
+  SR_CHECK(false, "optimizer {} has no parameter '{}'", rule_->name, parameter);
 }
 
 int UpdateRule::num_slots() const {

@@ -102,8 +102,14 @@ class UpdateRule {
   static UpdateRule of(std::string_view name, const Parameters& parameters = {});
 
   [[nodiscard]] const Rule& rule() const { return *rule_; }
-  /// The value of a parameter, which it must have.
-  double operator[](std::string_view parameter) const;
+  /// The value of a parameter, which it must have. Inline: formulas ask for theirs in every update,
+  /// and most names differ from a known one in their length.
+  double operator[](std::string_view parameter) const {
+    for (int i = 0; i < rule_->parameters.size(); ++i) {
+      if (rule_->parameters[i].name == parameter) return values_[static_cast<size_t>(i)];
+    }
+    no_parameter(parameter);
+  }
   [[nodiscard]] double learning_rate() const { return values_[0]; }
   /// How many slots it has with these parameters.
   [[nodiscard]] int num_slots() const;
@@ -120,6 +126,8 @@ class UpdateRule {
   friend bool operator==(const UpdateRule&, const UpdateRule&) = default;
 
  private:
+  [[noreturn]] void no_parameter(std::string_view parameter) const;
+
   const Rule* rule_;
   std::array<double, kRuleParametersMax> values_ = {};
 };
