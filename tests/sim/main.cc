@@ -6,6 +6,7 @@
 #include <string>
 
 #include "sidereal/base/log.h"
+#include "tests/sim/coordinator.h"
 #include "tests/sim/simulation.h"
 
 /// Runs simulations of workers and parameter servers: `./dev sim --help`.
@@ -19,9 +20,9 @@ struct Arguments {
   bool trace = false;
 };
 
-bool run_one(const Arguments& arguments, uint64_t seed) {
-  const Scenario scenario = draw(seed, arguments.wishes);
-  fmt::print("seed {}: {}\n", seed, scenario.to_string());
+template <class Scenario, class Run>
+bool run_one(const Arguments& arguments, const Scenario& scenario, const Run& run) {
+  fmt::print("seed {}: {}\n", scenario.seed, scenario.to_string());
   std::fflush(stdout);  // Should the run not come back.
   const auto began = std::chrono::steady_clock::now();
   std::function<void(int64_t, std::string_view)> trace;
@@ -30,15 +31,25 @@ bool run_one(const Arguments& arguments, uint64_t seed) {
       fmt::print("{:14.6f} ms  {}\n", static_cast<double>(now_ns) / 1e6, what);
     };
   }
-  const Report report = run(scenario, trace);
+  const auto report = run(scenario, trace);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   fmt::print("  {}; {:.2f} s\n", report.to_string(), took.count());
   for (const std::string& complaint : report.complaints) fmt::print("  WRONG: {}\n", complaint);
   if (!report.complaints.empty()) {
-    fmt::print("  again: ./dev sim --seed {}{}\n", seed, arguments.wishes.to_string());
+    fmt::print("  again: ./dev sim --seed {}{}\n", scenario.seed, arguments.wishes.to_string());
   }
   std::fflush(stdout);
   return report.complaints.empty();
+}
+
+bool run_seed(const Arguments& arguments, uint64_t seed) {
+  if (arguments.wishes.kind == Kind::kCoordinator) {
+    return run_one(arguments, draw_coordinator(seed, arguments.wishes),
+                   [](const auto& scenario, const auto& trace) {
+                     return run_coordinator(scenario, make_scheduler<coord::Scheduler>, trace);
+                   });
+  }
+  return run_one(arguments, draw(seed, arguments.wishes), run);
 }
 
 int main_of(int argc, char** argv) {
@@ -49,10 +60,10 @@ int main_of(int argc, char** argv) {
       ->check(CLI::Range(1, 100'000));
   app.add_option("--seconds", arguments.wishes.seconds, "Of virtual time; else drawn")
       ->check(CLI::Range(1.0, 1e6));
-  app.add_option("--kind", arguments.wishes.kind, "What peers are made of; else drawn")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, Kind>{{"lanes", Kind::kLanes}, {"tasks", Kind::kTasks}}))
-      ->option_text("lanes|tasks");
+  app.add_option("--kind", arguments.wishes.kind, "What peers are made of; else lanes or tasks")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, Kind>{
+          {"lanes", Kind::kLanes}, {"tasks", Kind::kTasks}, {"coordinator", Kind::kCoordinator}}))
+      ->option_text("lanes|tasks|coordinator");
   app.add_option("--secret", arguments.wishes.secret, "Whether the cluster has one; else drawn");
   app.add_option("--runs", arguments.runs, "Runs with this seed, the next one, and so on")
       ->check(CLI::Range(1, 1'000'000'000));
@@ -62,7 +73,7 @@ int main_of(int argc, char** argv) {
   if (seed->count() == 0) arguments.seed = std::random_device()() % 1'000'000'000;
   int failed = 0;
   for (int i = 0; i < arguments.runs; ++i) {
-    if (!run_one(arguments, arguments.seed + static_cast<uint64_t>(i))) ++failed;
+    if (!run_seed(arguments, arguments.seed + static_cast<uint64_t>(i))) ++failed;
   }
   fmt::print("{} runs, {} failed\n", arguments.runs, failed);
   return failed == 0 ? 0 : 1;

@@ -92,7 +92,10 @@ Scenario draw(uint64_t seed, const Wishes& wishes) {
   return out;
 }
 
-std::string_view name_of(Kind kind) { return kind == Kind::kTasks ? "tasks" : "lanes"; }
+std::string_view name_of(Kind kind) {
+  constexpr std::string_view kNames[] = {"lanes", "tasks", "coordinator"};
+  return kNames[static_cast<size_t>(kind)];
+}
 
 std::string Wishes::to_string() const {
   std::string out;

@@ -12,10 +12,11 @@ namespace sidereal::sim {
 
 /// What parameter servers and workers are made of.
 enum class Kind : uint8_t {
-  kLanes,  ///< Lanes with channels and acceptors, which call one another.
-  kTasks,  ///< Tasks with data ports and data channels, which run programs.
+  kLanes,        ///< Lanes with channels and acceptors, which call one another.
+  kTasks,        ///< Tasks with data ports and data channels, which run programs.
+  kCoordinator,  ///< A scheduler of closures alone, whose workers are events (coordinator.h).
 };
-/// "lanes" or "tasks".
+/// "lanes", "tasks" or "coordinator".
 std::string_view name_of(Kind kind);
 
 /// How a step of tasks is cut.

@@ -1,0 +1,447 @@
+#include "sidereal/coord/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "sidereal/base/check.h"
+
+namespace sidereal::coord {
+namespace {
+
+/// Marks what Python raises as classes of their own.
+constexpr std::string_view kInputError = "sidereal/coord/input";
+constexpr std::string_view kPsFailure = "sidereal/coord/ps";
+/// A closure that was cancelled so often, and not from here, is not tried again.
+constexpr int kCancelsMax = 16;
+
+Status marked(Status status, std::string_view mark) {
+  status.SetPayload(absl::string_view(mark.data(), mark.size()), absl::Cord());
+  return status;
+}
+
+bool has_mark(const Status& status, std::string_view mark) {
+  return status.GetPayload(absl::string_view(mark.data(), mark.size())).has_value();
+}
+
+Status cancelled() {
+  return base::cancelled(
+      "The corresponding function is cancelled. Please reschedule the function.");
+}
+
+}  // namespace
+
+bool is_input_error(const Status& status) { return has_mark(status, kInputError); }
+bool is_ps_failure(const Status& status) { return has_mark(status, kPsFailure); }
+
+Scheduler::Scheduler(const SchedulerOptions& options, SchedulerHooks* hooks, int64_t now_ns)
+    : options_(options),
+      hooks_(hooks),
+      workers_(static_cast<size_t>(options.workers)),
+      ps_tries_(static_cast<size_t>(options.ps)),
+      now_ns_(now_ns),
+      reported_ns_(now_ns) {
+  SR_CHECK(options.in_flight_max > 0);
+  for (int i = 0; i < options.workers; ++i) {
+    Worker& worker = workers_[static_cast<size_t>(i)];
+    worker.lost_ns = now_ns;
+    int64_t delay = options.start_delay_ns * i;
+    if (options.start_delay_max_ns > 0) delay = std::min(delay, options.start_delay_max_ns);
+    worker.starts_ns = now_ns + delay;
+  }
+}
+
+// ---- What users ask for ----------------------------------------------------------------------
+
+Result<std::optional<ClosureId>> Scheduler::schedule(std::span<const ResourceId> resources,
+                                                     int64_t now_ns) {
+  note(now_ns);
+  if (has_error()) {
+    if (!cancel_all()) return std::nullopt;
+    return raise();
+  }
+  for (const ResourceId id : resources) {
+    const auto found = resources_.find(id);
+    if (found == resources_.end() || found->second.is_released) {
+      return base::not_found(
+          "per-worker resource {} is not there: it was released, or is another "
+          "coordinator's",
+          id);
+    }
+  }
+  const bool is_full = options_.queue_max > 0 && queue_.size() >= options_.queue_max;
+  if (is_full || joining_ > 0) return std::nullopt;
+  const ClosureId id = ++last_closure_;
+  closures_[id].resources.assign(resources.begin(), resources.end());
+  for (const ResourceId resource : resources) ++resources_[resource].uses;
+  queue_.push_back(id);
+  dispatch();
+  return id;
+}
+
+Result<bool> Scheduler::joined() {
+  if (has_error()) {
+    if (!cancel_all()) return false;
+    leave_join();
+    return raise();
+  }
+  if (!closures_.empty()) return false;
+  leave_join();
+  return true;
+}
+
+void Scheduler::leave_join() {
+  SR_CHECK(joining_ > 0);
+  // Those that wait to schedule.
+  if (--joining_ == 0) hooks_->wake();
+}
+
+Result<std::optional<bool>> Scheduler::done() {
+  if (!has_error()) return closures_.empty();
+  if (!cancel_all()) return std::nullopt;
+  return raise();
+}
+
+// ---- Errors ----------------------------------------------------------------------------------
+
+void Scheduler::record(const Status& error) {
+  if (has_error()) return;
+  error_ = error;
+  hooks_->wake();
+}
+
+bool Scheduler::cancel_all() {
+  if (!std::exchange(is_cancelling_, true)) {
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      for (const ClosureId id : workers_[i].running) {
+        closures_[id].is_cancelled = true;
+        hooks_->cancel(static_cast<int>(i), id);
+      }
+    }
+    for (const ClosureId id : std::exchange(queue_, {})) end(id, cancelled());
+  }
+  return in_flight_ == 0;
+}
+
+Status Scheduler::raise() {
+  is_cancelling_ = false;
+  Status error = std::exchange(error_, ps_failure_);
+  hooks_->wake();
+  return error;
+}
+
+void Scheduler::fail_job(int ps, const Status& why) {
+  if (!ps_failure_.ok()) return;
+  ps_failure_ =
+      marked(base::make_status(
+                 why.code() == StatusCode::kAborted ? why.code() : StatusCode::kUnavailable,
+                 fmt::format("/job:ps/replica:0/task:{} is lost, and what it held: start the "
+                             "coordinator again, from a checkpoint: {}",
+                             ps, base::message_of(why))),
+             kPsFailure);
+  record(ps_failure_);
+}
+
+void Scheduler::ps_lost(int ps, const Status& why) {
+  SR_CHECK(ps >= 0 && ps < options_.ps);
+  fail_job(ps, why);
+}
+
+/// True while there were fewer failures in the window than `limit`. What began before the last of
+/// them was heard of has met the same one.
+bool Scheduler::try_again(Tries* tries, int limit, int64_t began_ns) const {
+  std::deque<int64_t>& ns = tries->ns;
+  while (!ns.empty() && now_ns_ - ns.front() > options_.failure_window_ns) ns.pop_front();
+  const bool is_new = ns.empty() || began_ns >= ns.back();
+  const auto count = static_cast<int64_t>(ns.size()) + (is_new ? 1 : 0);
+  if (count >= limit) return false;
+  if (is_new) ns.push_back(now_ns_);
+  return true;
+}
+
+Scheduler::Verdict Scheduler::judge(int worker, const Outcome& outcome, int64_t began_ns,
+                                    int* cancels) {
+  const StatusCode code = outcome.status.code();
+  const Origin& origin = outcome.origin;
+  const bool is_of_network = code == StatusCode::kUnavailable || code == StatusCode::kAborted;
+  if (origin.job == Origin::Job::kPs && (is_of_network || origin.is_restarted)) {
+    if (origin.task < 0 || origin.task >= options_.ps) return Verdict::kFailed;
+    Tries* const tries = &ps_tries_[static_cast<size_t>(origin.task)];
+    const bool is_over =
+        origin.is_restarted || !try_again(tries, options_.transient_ps_failures, began_ns);
+    return is_over ? Verdict::kPsLost : Verdict::kAgain;
+  }
+  if (origin.job == Origin::Job::kWorker && (is_of_network || origin.is_restarted)) {
+    return origin.task == worker ? Verdict::kWorkerLost : Verdict::kAgain;
+  }
+  if (code == StatusCode::kDeadlineExceeded) {
+    const int limit =
+        options_.transient_timeouts < 0 ? options_.workers / 10 : options_.transient_timeouts;
+    return try_again(&timeouts_, limit, began_ns) ? Verdict::kAgain : Verdict::kFailed;
+  }
+  // Nobody asked for it here: it follows from what happened elsewhere. Or it is what the function
+  // always ends with.
+  const bool is_derived = code == StatusCode::kCancelled && ++*cancels < kCancelsMax;
+  return is_derived ? Verdict::kAgain : Verdict::kFailed;
+}
+
+// ---- Workers ---------------------------------------------------------------------------------
+
+void Scheduler::worker_found(int worker, uint64_t life, int64_t now_ns) {
+  note(now_ns);
+  SR_CHECK(worker >= 0 && worker < options_.workers);
+  Worker& found = workers_[static_cast<size_t>(worker)];
+  if (found.is_found) {
+    if (found.life == life) return;
+    lose(worker);
+  }
+  found.is_found = true;
+  found.life = life;
+  build_missing(worker);
+  offer(worker);
+  dispatch();
+}
+
+void Scheduler::worker_lost(int worker, uint64_t life, int64_t now_ns) {
+  note(now_ns);
+  SR_CHECK(worker >= 0 && worker < options_.workers);
+  const Worker& lost = workers_[static_cast<size_t>(worker)];
+  if (!lost.is_found || lost.life != life) return;
+  lose(worker);
+  dispatch();
+}
+
+/// All that it ran and had is gone.
+void Scheduler::lose(int worker) {
+  Worker& lost = workers_[static_cast<size_t>(worker)];
+  lost.is_found = false;
+  lost.lost_ns = now_ns_;
+  lost.missing = 0;
+  for (auto& [id, resource] : resources_) resource.copies[static_cast<size_t>(worker)] = {};
+  for (const ClosureId id : std::exchange(lost.running, {})) {
+    --in_flight_;
+    retry(id);
+  }
+  finish_cancel();
+}
+
+int Scheduler::workers_found() const {
+  return static_cast<int>(
+      std::ranges::count_if(workers_, [](const Worker& one) { return one.is_found; }));
+}
+
+bool Scheduler::can_run(const Worker& worker) const {
+  return worker.is_found && worker.missing == 0 && now_ns_ >= worker.starts_ns &&
+         worker.running.size() < static_cast<size_t>(options_.in_flight_max);
+}
+
+void Scheduler::offer(int worker) {
+  Worker& one = workers_[static_cast<size_t>(worker)];
+  if (one.is_free || !can_run(one)) return;
+  one.is_free = true;
+  free_.push_back(worker);
+}
+
+// ---- Closures --------------------------------------------------------------------------------
+
+void Scheduler::dispatch() {
+  const bool was_full = options_.queue_max > 0 && queue_.size() >= options_.queue_max;
+  while (!queue_.empty() && !free_.empty()) {
+    const int worker = free_.front();
+    free_.pop_front();
+    Worker& one = workers_[static_cast<size_t>(worker)];
+    one.is_free = false;
+    if (!can_run(one)) continue;
+    const ClosureId id = queue_.front();
+    queue_.pop_front();
+    start(worker, id);
+    offer(worker);
+  }
+  if (was_full && queue_.size() < options_.queue_max) hooks_->wake();
+}
+
+void Scheduler::start(int worker, ClosureId id) {
+  Worker& one = workers_[static_cast<size_t>(worker)];
+  Closure& closure = closures_[id];
+  for (const ResourceId resource : closure.resources) {
+    const Copy& copy = resources_[resource].copies[static_cast<size_t>(worker)];
+    if (copy.made != Made::kFailed) continue;
+    const Status error = marked(
+        base::with_context(copy.why, fmt::format("per-worker resource {} of worker {} could not be "
+                                                 "made",
+                                                 resource, worker)),
+        kInputError);
+    end(id, error);
+    return record(error);
+  }
+  closure.worker = worker;
+  closure.began_ns = now_ns_;
+  one.running.push_back(id);
+  ++in_flight_;
+  hooks_->run(worker, one.life, id);
+}
+
+void Scheduler::ended(int worker, uint64_t life, ClosureId closure, const Outcome& outcome,
+                      int64_t now_ns) {
+  note(now_ns);
+  SR_CHECK(worker >= 0 && worker < options_.workers);
+  Worker& one = workers_[static_cast<size_t>(worker)];
+  if (!one.is_found || one.life != life || std::erase(one.running, closure) == 0) return;
+  --in_flight_;
+  Closure& known = closures_[closure];
+  if (outcome.status.ok()) {
+    end(closure, {});
+  } else {
+    switch (judge(worker, outcome, known.began_ns, &known.cancels)) {
+      case Verdict::kWorkerLost:
+        lose(worker);
+        [[fallthrough]];
+      case Verdict::kAgain:
+        retry(closure);
+        break;
+      case Verdict::kPsLost:
+        fail_job(outcome.origin.task, outcome.status);
+        end(closure, ps_failure_);
+        break;
+      case Verdict::kFailed:
+        end(closure, outcome.status);
+        record(outcome.status);
+    }
+  }
+  finish_cancel();
+  offer(worker);
+  dispatch();
+}
+
+/// Behind all others. It does not run any more; while all are cancelled it ends.
+void Scheduler::retry(ClosureId id) {
+  Closure& closure = closures_[id];
+  closure.worker = -1;
+  if (closure.is_cancelled) return end(id, cancelled());
+  ++retried_;
+  queue_.push_back(id);
+}
+
+void Scheduler::end(ClosureId id, const Status& status) {
+  const std::vector<ResourceId> resources = std::move(closures_[id].resources);
+  closures_.erase(id);
+  hooks_->closure_ended(id, status);
+  for (const ResourceId resource : resources) {
+    --resources_[resource].uses;
+    forget_if_unused(resource);
+  }
+  if (closures_.empty()) hooks_->wake();
+}
+
+/// Tells who waits for all to be cancelled when they are.
+void Scheduler::finish_cancel() {
+  if (is_cancelling_ && in_flight_ == 0) hooks_->wake();
+}
+
+// ---- Resources -------------------------------------------------------------------------------
+
+ResourceId Scheduler::create_resource(int64_t now_ns) {
+  note(now_ns);
+  const ResourceId id = ++last_resource_;
+  resources_[id].copies.resize(workers_.size());
+  resource_order_.push_back(id);
+  for (int i = 0; i < options_.workers; ++i) build_missing(i);
+  return id;
+}
+
+void Scheduler::release_resource(ResourceId resource) {
+  const auto found = resources_.find(resource);
+  if (found == resources_.end()) return;
+  found->second.is_released = true;
+  forget_if_unused(resource);
+  dispatch();
+}
+
+void Scheduler::forget_if_unused(ResourceId id) {
+  const auto found = resources_.find(id);
+  if (!found->second.is_released || found->second.uses > 0) return;
+  const std::vector<Copy> copies = std::move(found->second.copies);
+  resources_.erase(found);
+  std::erase(resource_order_, id);
+  for (size_t i = 0; i < copies.size(); ++i) {
+    if (copies[i].made != Made::kNo) hooks_->drop(static_cast<int>(i), id);
+    if (copies[i].made != Made::kUnderWay) continue;
+    --workers_[i].missing;
+    offer(static_cast<int>(i));
+  }
+}
+
+void Scheduler::build_missing(int worker) {
+  Worker& one = workers_[static_cast<size_t>(worker)];
+  if (!one.is_found) return;
+  for (const ResourceId id : resource_order_) {
+    Copy& copy = resources_[id].copies[static_cast<size_t>(worker)];
+    if (copy.made != Made::kNo) continue;
+    copy.made = Made::kUnderWay;
+    copy.began_ns = now_ns_;
+    ++one.missing;
+    hooks_->build(worker, one.life, id);
+  }
+}
+
+void Scheduler::built(int worker, uint64_t life, ResourceId resource, const Outcome& outcome,
+                      int64_t now_ns) {
+  note(now_ns);
+  SR_CHECK(worker >= 0 && worker < options_.workers);
+  Worker& one = workers_[static_cast<size_t>(worker)];
+  const auto found = resources_.find(resource);
+  if (!one.is_found || one.life != life || found == resources_.end()) return;
+  Copy& copy = found->second.copies[static_cast<size_t>(worker)];
+  if (copy.made != Made::kUnderWay) return;
+  --one.missing;
+  copy.made = Made::kYes;
+  if (!outcome.status.ok()) {
+    switch (judge(worker, outcome, copy.began_ns, &copy.cancels)) {
+      case Verdict::kWorkerLost:
+        lose(worker);
+        break;
+      case Verdict::kAgain:
+        copy.made = Made::kNo;
+        build_missing(worker);
+        break;
+      case Verdict::kPsLost:
+        fail_job(outcome.origin.task, outcome.status);
+        [[fallthrough]];
+      case Verdict::kFailed:
+        // Nobody hears of it who does not use it.
+        copy.made = Made::kFailed;
+        copy.why = outcome.status;
+    }
+  }
+  offer(worker);
+  dispatch();
+}
+
+// ---- Time ------------------------------------------------------------------------------------
+
+int64_t Scheduler::tick(int64_t now_ns) {
+  note(now_ns);
+  int64_t next = INT64_MAX;
+  std::vector<int> missing;
+  int64_t since = now_ns;
+  for (int i = 0; i < options_.workers; ++i) {
+    const Worker& one = workers_[static_cast<size_t>(i)];
+    offer(i);
+    if (one.starts_ns > now_ns) next = std::min(next, one.starts_ns);
+    if (one.is_found) continue;
+    missing.push_back(i);
+    since = std::min(since, one.lost_ns);
+  }
+  dispatch();
+  if (missing.empty()) {
+    reported_ns_ = now_ns;
+    return next;
+  }
+  const int64_t due = std::max(reported_ns_, since) + options_.report_ns;
+  if (now_ns < due) return std::min(next, due);
+  reported_ns_ = now_ns;
+  hooks_->missing(missing, since);
+  return std::min(next, now_ns + options_.report_ns);
+}
+
+}  // namespace sidereal::coord

@@ -1,0 +1,216 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "sidereal/base/status.h"
+
+/// Which worker of a coordinator runs what, and what becomes of it when tasks fail.
+namespace sidereal::coord {
+
+using ClosureId = uint64_t;   ///< 1, 2, ... in the order in which they were scheduled.
+using ResourceId = uint64_t;  ///< 1, 2, ... in the order in which they were created.
+
+/// Where a failure comes from, as far as a task has told. Value type.
+struct Origin {
+  enum class Job : uint8_t { kNone, kWorker, kPs };
+  Job job = Job::kNone;
+  int task = 0;
+  bool is_restarted = false;  ///< The task runs again, and knows nothing of what it was sent.
+};
+
+/// How a closure, or the making of a resource, ended on a worker.
+struct Outcome {
+  Status status;
+  Origin origin = {};
+};
+
+/// Value type. Source: tf.distribute.coordinator and its environment variables.
+struct SchedulerOptions {
+  int workers = 0;
+  int ps = 0;
+  size_t queue_max = size_t{256} << 10;  ///< Closures that wait for a worker; 0: any number.
+  int in_flight_max = 1;                 ///< Closures that one worker runs at a time.
+  /// Failures of one ps within failure_window_ns that end the job; those before are tried again. 0:
+  /// the first one does. What was begun before a failure was heard of is the same failure.
+  int transient_ps_failures = 3;
+  int transient_timeouts = -1;  ///< The same of closures past a deadline; -1: a tenth of `workers`.
+  int64_t failure_window_ns = int64_t{600} * 1'000'000'000;
+  int64_t start_delay_ns = 0;                       ///< Worker i begins i times so late,
+  int64_t start_delay_max_ns = 0;                   ///< but at most so late; 0: no bound.
+  int64_t report_ns = int64_t{60} * 1'000'000'000;  ///< So often missing workers are named.
+};
+
+/// What a Scheduler asks for. Nothing here may call it back before it returns.
+class SchedulerHooks {
+ public:
+  virtual ~SchedulerHooks() = default;
+  /// Run it there; ended() is to come, unless the worker is lost. `life` is that of the worker.
+  virtual void run(int worker, uint64_t life, ClosureId closure) = 0;
+  /// End it soon, if it has not; ended() is to come all the same.
+  virtual void cancel(int worker, ClosureId closure) = 0;
+  /// Make the worker's own of a resource; built() is to come, unless the worker is lost.
+  virtual void build(int worker, uint64_t life, ResourceId resource) = 0;
+  /// Nobody uses the worker's own of it any more.
+  virtual void drop(int worker, ResourceId resource) = 0;
+  /// It has its value (ok), its error, or was cancelled (is_cancelled()). Comes once for each.
+  virtual void closure_ended(ClosureId closure, const Status& status) = 0;
+  /// Whoever was told to wait is to ask again.
+  virtual void wake() = 0;
+  /// These workers have been lost for a while; the longest of them since `since_ns`.
+  virtual void missing(std::span<const int> workers, int64_t since_ns) = 0;
+};
+
+/// Errors of a closure whose per-worker resource could not be made.
+/// Source: tf.distribute.coordinator ClosureInputError.
+bool is_input_error(const Status& status);
+/// Errors of a parameter server that is lost: the job cannot go on.
+/// Source: tf.distribute.experimental.coordinator PSUnavailableError.
+bool is_ps_failure(const Status& status);
+
+/// The closures of a ClusterCoordinator: a queue from which workers take them, first come first
+/// served. A closure whose worker is lost goes to the end of the queue and runs again; so it runs
+/// at least once. The first other failure is kept, and raised once: the next call of schedule(),
+/// join() or done() cancels all closures, waits until none is under way, and returns it.
+///
+/// It does no I/O, has no clock and no thread: the owner tells it what happened, and when (any
+/// clock that does not go back), and does what SchedulerHooks asks for.
+/// Thread: one at a time.
+/// Source: tensorflow/python/distribute/coordinator/cluster_coordinator.py,
+/// _CoordinatedClosureQueue.
+class Scheduler {
+ public:
+  /// All workers are lost at first. `hooks` is borrowed.
+  Scheduler(const SchedulerOptions& options, SchedulerHooks* hooks, int64_t now_ns);
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // ---- What users ask for. Nothing (or false): wait for wake(), and ask again.
+
+  /// Takes one more closure, which uses these resources. Waits while the queue is full, or somebody
+  /// joins. Errors: the one that is raised; kNotFound for a resource that is not there.
+  Result<std::optional<ClosureId>> schedule(std::span<const ResourceId> resources, int64_t now_ns);
+  /// Somebody joins from here on, until joined() says more than false, or leave_join().
+  void begin_join() { ++joining_; }
+  /// True when every closure has ended. Errors: the one that is raised.
+  Result<bool> joined();
+  void leave_join();
+  /// Whether every closure has ended; nothing while they are being cancelled. Errors: the one that
+  /// is raised.
+  Result<std::optional<bool>> done();
+
+  /// Something that every worker has one of, made anew when a worker returns.
+  ResourceId create_resource(int64_t now_ns);
+  /// Goes when no closure uses it any more. A number that is not there is ignored.
+  void release_resource(ResourceId resource);
+
+  // ---- What happened. Reports of an earlier life of a worker are ignored.
+
+  /// The worker can be reached. `life` is a number of the owner's: another one whenever the worker
+  /// was started, or reached, anew.
+  void worker_found(int worker, uint64_t life, int64_t now_ns);
+  /// What it ran runs elsewhere, and its resources are gone.
+  void worker_lost(int worker, uint64_t life, int64_t now_ns);
+  /// The job cannot go on: the ps, and what it held, is gone.
+  void ps_lost(int ps, const Status& why);
+  /// The value, if any, has been copied to the coordinator.
+  void ended(int worker, uint64_t life, ClosureId closure, const Outcome& outcome, int64_t now_ns);
+  void built(int worker, uint64_t life, ResourceId resource, const Outcome& outcome,
+             int64_t now_ns);
+  /// Lets time pass. When to be called next; INT64_MAX: not before something happens.
+  int64_t tick(int64_t now_ns);
+
+  // ---- How it stands.
+
+  [[nodiscard]] size_t queued() const { return queue_.size(); }
+  [[nodiscard]] size_t in_flight() const { return in_flight_; }
+  [[nodiscard]] size_t resources() const { return resources_.size(); }
+  /// How often closures were put back into the queue.
+  [[nodiscard]] int64_t retried() const { return retried_; }
+  [[nodiscard]] int workers_found() const;
+
+ private:
+  struct Closure {
+    std::vector<ResourceId> resources;
+    int worker = -1;  ///< That runs it; -1: it waits.
+    int64_t began_ns = 0;
+    int cancels = 0;  ///< How often it ended so, and nobody had asked.
+    bool is_cancelled = false;
+  };
+  enum class Made : uint8_t { kNo, kUnderWay, kYes, kFailed };
+  struct Copy {
+    Made made = Made::kNo;
+    Status why = {};  ///< kFailed.
+    int64_t began_ns = 0;
+    int cancels = 0;
+  };
+  struct Resource {
+    std::vector<Copy> copies;  ///< By worker.
+    int64_t uses = 0;          ///< Closures that have not ended.
+    bool is_released = false;
+  };
+  struct Worker {
+    bool is_found = false;
+    bool is_free = false;  ///< In free_.
+    uint64_t life = 0;
+    int64_t starts_ns = 0;
+    int64_t lost_ns = 0;
+    int missing = 0;  ///< Resources of it that are not made, nor have failed.
+    std::vector<ClosureId> running;
+  };
+  /// Failures that were tried again.
+  struct Tries {
+    std::deque<int64_t> ns;
+  };
+  enum class Verdict : uint8_t { kAgain, kWorkerLost, kPsLost, kFailed };
+
+  void note(int64_t now_ns) { now_ns_ = std::max(now_ns_, now_ns); }
+  [[nodiscard]] Verdict judge(int worker, const Outcome& outcome, int64_t began_ns, int* cancels);
+  [[nodiscard]] bool try_again(Tries* tries, int limit, int64_t began_ns) const;
+  [[nodiscard]] bool can_run(const Worker& worker) const;
+  void offer(int worker);
+  void dispatch();
+  void start(int worker, ClosureId id);
+  void retry(ClosureId id);
+  void end(ClosureId id, const Status& status);
+  void lose(int worker);
+  void fail_job(int ps, const Status& why);
+  void build_missing(int worker);
+  void forget_if_unused(ResourceId id);
+  void record(const Status& error);
+  [[nodiscard]] bool has_error() const { return !error_.ok(); }
+  /// Ends what waits and asks what runs to end; true when nothing runs any more.
+  bool cancel_all();
+  Status raise();
+  void finish_cancel();
+
+  const SchedulerOptions options_;
+  SchedulerHooks* const hooks_;
+  std::vector<Worker> workers_;
+  std::deque<int> free_;  ///< Workers that can run one more, the longest waiting first.
+  std::deque<ClosureId> queue_;
+  absl::flat_hash_map<ClosureId, Closure> closures_;  ///< Not ended.
+  absl::flat_hash_map<ResourceId, Resource> resources_;
+  std::vector<ResourceId> resource_order_;  ///< Of resources_, as created.
+  ClosureId last_closure_ = 0;
+  ResourceId last_resource_ = 0;
+  size_t in_flight_ = 0;
+  int joining_ = 0;
+  bool is_cancelling_ = false;
+  Status error_;       ///< The first failure that nobody was told of.
+  Status ps_failure_;  ///< Is raised from then on.
+  std::vector<Tries> ps_tries_;
+  Tries timeouts_;
+  int64_t retried_ = 0;
+  int64_t now_ns_;
+  int64_t reported_ns_;
+};
+
+}  // namespace sidereal::coord

@@ -1,0 +1,90 @@
+# Bugs that are planted into coord/scheduler.cc, one at a time: coordinator_test says that the
+# simulation finds each. Every line of the list is a name, a text that the source has just once, and
+# what it becomes.
+set(scheduler_source ${PROJECT_SOURCE_DIR}/src/sidereal/coord/scheduler.cc)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${scheduler_source})
+file(READ ${scheduler_source} scheduler_text)
+set(scheduler_bug_sources)
+set(scheduler_bugs)
+
+function(plant name text becomes)
+  string(REPLACE "${text}" "" without "${scheduler_text}")
+  string(LENGTH "${scheduler_text}" before)
+  string(LENGTH "${without}" after)
+  string(LENGTH "${text}" length)
+  math(EXPR rest "${before} - ${after} - ${length}")
+  if(NOT rest EQUAL 0)
+    message(FATAL_ERROR "scheduler_bugs.cmake: ${name}: scheduler.cc does not have once: ${text}")
+  endif()
+  string(REPLACE "${text}" "${becomes}" planted "${scheduler_text}")
+  set(bug_file ${CMAKE_CURRENT_BINARY_DIR}/scheduler_${name}.cc)
+  file(
+    CONFIGURE
+    OUTPUT ${bug_file}
+    CONTENT
+      [[// Generated: coord/scheduler.cc with a planted bug.
+#define Scheduler Scheduler_@name@
+#define is_input_error is_input_error_@name@
+#define is_ps_failure is_ps_failure_@name@
+@planted@
+#include "tests/sim/coordinator.h"
+namespace sidereal::sim {
+std::unique_ptr<SchedulerUnderTest> make_@name@(const coord::SchedulerOptions& options,
+                                                coord::SchedulerHooks* hooks, int64_t now_ns) {
+  return make_scheduler<coord::Scheduler>(options, hooks, now_ns);
+}
+}  // namespace sidereal::sim
+]]
+    @ONLY)
+  set(scheduler_bug_sources ${scheduler_bug_sources} ${bug_file} PARENT_SCOPE)
+  set(scheduler_bugs "${scheduler_bugs}SCHEDULER_BUG(${name})\n" PARENT_SCOPE)
+endfunction()
+
+plant(believes_earlier_lives "one.life != life || std::erase" "std::erase")
+plant(retries_first "++retried_;\n  queue_.push_back(id);" "++retried_;\n  queue_.push_front(id);")
+plant(keeps_resources_of_the_lost "resource.copies[static_cast<size_t>(worker)] = {};" "")
+plant(takes_closures_while_joining "is_full || joining_ > 0" "is_full")
+plant(says_nothing_of_room "queue_.size() < options_.queue_max) hooks_->wake()"
+      "queue_.size() < options_.queue_max) {}")
+plant(keeps_the_last_error "if (has_error()) return;\n  error_ = error;" "error_ = error;")
+plant(raises_twice "std::exchange(error_, ps_failure_)" "error_")
+plant(forgets_the_lost_ps "std::exchange(error_, ps_failure_)" "std::exchange(error_, Status())")
+plant(does_not_wait_for_cancelled "return in_flight_ == 0;" "return true;")
+plant(retries_what_is_cancelled "if (closure.is_cancelled) return end(id, cancelled());" "")
+plant(counts_one_failure_often "ns.empty() || began_ns >= ns.back()" "true")
+plant(never_forgets_failures "now_ns_ - ns.front() > options_.failure_window_ns" "false")
+plant(runs_one_too_many
+      "worker.running.size() < static_cast"
+      "worker.running.size() <= static_cast")
+plant(idles_after_building
+      "  offer(worker);\n  dispatch();\n}\n\n// ---- Time"
+      "  dispatch();\n}\n\n// ---- Time")
+plant(keeps_what_is_released "    --resources_[resource].uses;\n    forget_if_unused(resource);"
+      "    --resources_[resource].uses;")
+plant(loses_count "    --in_flight_;\n    retry(id);" "    retry(id);")
+plant(leaves_the_queue
+      "for (const ClosureId id : std::exchange(queue_, {})) end(id, cancelled());"
+      "")
+plant(misses_a_fast_restart
+      "    lose(worker);\n  }\n  found.is_found = true;"
+      "  }\n  found.is_found = true;")
+plant(names_the_missing_once
+      "reported_ns_ = now_ns;\n  hooks_->missing"
+      "reported_ns_ = INT64_MAX / 2;\n  hooks_->missing")
+plant(ends_in_silence "if (closures_.empty()) hooks_->wake();" "")
+plant(retries_for_ever "++*cancels < kCancelsMax" "true")
+plant(begins_at_once "now_ns_ >= worker.starts_ns" "true")
+plant(runs_before_it_is_built "worker.missing == 0 && " "")
+plant(makes_failed_resources_do "if (copy.made != Made::kFailed) continue;" "continue;")
+plant(gives_up_on_a_worker "origin.task == worker ? Verdict::kWorkerLost : Verdict::kAgain"
+      "Verdict::kFailed")
+
+file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/scheduler_bugs.inc CONTENT "@scheduler_bugs@"
+     @ONLY)
+add_library(sidereal_sim_bugs STATIC ${scheduler_bug_sources})
+sidereal_target_defaults(sidereal_sim_bugs)
+# A planted bug may leave something unused.
+target_compile_options(sidereal_sim_bugs PRIVATE -w)
+set_target_properties(sidereal_sim_bugs PROPERTIES CXX_CLANG_TIDY "")
+target_include_directories(sidereal_sim_bugs PUBLIC ${CMAKE_CURRENT_BINARY_DIR})
+target_link_libraries(sidereal_sim_bugs PUBLIC sidereal_sim_parts)
