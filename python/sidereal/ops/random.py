@@ -25,8 +25,8 @@ from .._dispatch import align, apply, convert, state
 from . import math as _math
 
 __all__ = [
-    "bernoulli", "categorical", "normal", "set_seed", "stateless_normal", "stateless_uniform",
-    "truncated_normal", "uniform",
+    "bernoulli", "categorical", "normal", "set_seed", "stateless_normal",
+    "stateless_truncated_normal", "stateless_uniform", "truncated_normal", "uniform",
 ]
 
 #: The graph's seed of an op that has a seed of its own where set_seed() was not called.
@@ -87,6 +87,12 @@ def key_of(seed: int | None) -> tuple[int, list[Any]]:
     return (pair[0] * 0x9E3779B97F4A7C15 + pair[1] * 0xBF58476D1CE4E5B9 + 1) & _MASK, _stream(pair)
 
 
+def new_seed() -> int:
+    """A seed for what keeps one of its own: after set_seed() it follows from that and the number of
+    random ops made before, else it is drawn."""
+    return _fresh() if _seeds.seed is None else key_of(None)[0]
+
+
 def _draw(op: str, shape: Any, dtype: Any, seed: int | None, name: str | None, **attrs: Any) -> Any:
     pair = _pair(seed)
     return _make(op, shape, dtype, pair, _stream(pair), name, attrs)
@@ -145,7 +151,11 @@ def uniform(
             raise errors.InvalidArgumentError("uniform() of integers needs maxval")
         return _draw("RandomUniformInt", shape, dtype, seed, name, minval=int(minval),
                      maxval=int(maxval))
-    drawn = _draw("RandomUniform", shape, dtype, seed, name)
+    return _between(_draw("RandomUniform", shape, dtype, seed, name), minval, maxval)
+
+
+def _between(drawn: Any, minval: Any, maxval: Any) -> Any:
+    """Numbers of [0, 1) brought to [minval, maxval)."""
     high = 1 if maxval is None else maxval
     if isinstance(minval, (int, float)) and isinstance(high, (int, float)):
         if minval == 0 and high == 1:
@@ -246,9 +256,16 @@ def stateless_uniform(
             raise errors.InvalidArgumentError("stateless_uniform() of integers needs maxval")
         limits = {"minval": int(minval), "maxval": int(maxval)}
         return _make("RandomUniformInt", shape, dtype, pair, stream, name, limits)
-    drawn = _make("RandomUniform", shape, dtype, pair, stream, name, {})
-    high = 1.0 if maxval is None else maxval
-    return _scaled(drawn, minval, _math.subtract(high, minval) if maxval is not None else 1.0)
+    return _between(
+        _make("RandomUniform", shape, dtype, pair, stream, name, {}), minval, maxval
+    )
+
+
+def _stateless(
+    op: str, shape: Any, seed: Any, mean: Any, stddev: Any, dtype: Any, name: str | None
+) -> Any:
+    stream = [convert(0, dtypes.int64)]
+    return _scaled(_make(op, shape, dtype, _stateless_pair(seed), stream, name, {}), mean, stddev)
 
 
 def stateless_normal(
@@ -261,6 +278,17 @@ def stateless_normal(
 ) -> Any:
     """As normal(), the same values for the same two integers of `seed` in every call. TensorFlow:
     tf.random.stateless_normal."""
-    pair = _stateless_pair(seed)
-    drawn = _make("RandomNormal", shape, dtype, pair, [convert(0, dtypes.int64)], name, {})
-    return _scaled(drawn, mean, stddev)
+    return _stateless("RandomNormal", shape, seed, mean, stddev, dtype, name)
+
+
+def stateless_truncated_normal(
+    shape: Any,
+    seed: Sequence[int],
+    mean: Any = 0.0,
+    stddev: Any = 1.0,
+    dtype: Any = dtypes.float32,
+    name: str | None = None,
+) -> Any:
+    """As truncated_normal(), the same values for the same two integers of `seed` in every call.
+    TensorFlow: tf.random.stateless_truncated_normal."""
+    return _stateless("TruncatedNormal", shape, seed, mean, stddev, dtype, name)

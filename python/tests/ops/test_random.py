@@ -58,6 +58,12 @@ def test_stateless_ops_depend_on_their_seed_only() -> None:
     whole = sr.random.stateless_uniform([100], [1, 2], 3, 5, dtype="int32").numpy()
     assert set(whole) == {3, 4}
     assert abs(sr.random.stateless_normal([4000], [0, 0], 5.0, 0.1).numpy().mean() - 5) < 0.02
+    wide = sr.random.stateless_uniform([1000], [1, 2], -2.0, 3.0, dtype="float64").numpy()
+    assert wide.min() >= -2 and 2.9 < wide.max() < 3 and wide.dtype == np.float64
+    cut = sr.random.stateless_truncated_normal([1000], [1, 2], 1.0, 0.5, "float64").numpy()
+    assert 1.9 < cut.max() <= 2.0001 and abs(cut.mean() - 1) < 0.1
+    again = sr.random.stateless_truncated_normal([1000], [1, 2], 1.0, 0.5, "float64").numpy()
+    np.testing.assert_array_equal(cut, again)
 
 
 def test_limits_and_dtypes() -> None:
