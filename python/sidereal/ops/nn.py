@@ -227,20 +227,28 @@ def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Any:
     return _math.reduce_mean(_math.where(_math.less_equal(distance, delta), near, far), axis=-1)
 
 
+def signed_labels(labels: Any) -> Any:
+    """2 y - 1 of labels that are all 0 or 1, others as they are: what Keras' hinge losses take."""
+    y = convert(labels)
+    binary_ones = _math.logical_or(_math.equal(y, 0.0), _math.equal(y, 1.0))
+    signs = _math.subtract(_math.multiply(y, 2.0), 1.0)
+    return _math.where(_math.reduce_all(binary_ones), signs, y)
+
+
 def hinge(y_true: Any, y_pred: Any) -> Any:
-    """The mean over the last dimension of max(1 - y p, 0), labels 0 and 1 standing for -1 and 1 as
-    in Keras (labels of -1 stay). TensorFlow: tf.keras.losses.hinge."""
+    """The mean over the last dimension of max(1 - y p, 0); labels that are all 0 or 1 stand for -1
+    and 1. TensorFlow: tf.keras.losses.hinge."""
     p, y = align(y_pred, y_true)
-    zero = convert(0, y.dtype)
-    signed = _math.where(_math.equal(y, zero), _math.negative(_math.add(zero, 1.0)), y)
-    return _math.reduce_mean(relu(_math.subtract(1.0, _math.multiply(signed, p))), axis=-1)
+    product = _math.multiply(signed_labels(y), p)
+    return _math.reduce_mean(relu(_math.subtract(1.0, product)), axis=-1)
 
 
 def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Any:
     """-sum(x y) of both brought to length 1 along `axis`: -1 for equal directions. TensorFlow:
     tf.keras.losses.cosine_similarity."""
     x, y = align(y_pred, y_true)
-    product = _math.multiply(l2_normalize(x, axis), l2_normalize(y, axis))
+    # Keras divides by a length of at least 1e-7.
+    product = _math.multiply(l2_normalize(x, axis, 1e-14), l2_normalize(y, axis, 1e-14))
     return _math.negative(_math.reduce_sum(product, axis=axis))
 
 
