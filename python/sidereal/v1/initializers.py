@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 import sidereal as _sr
 
+from .._initial_values import Distribution, variance_scaling
 from ..dtypes import as_dtype
 
 
@@ -62,15 +62,21 @@ class constant_initializer(_Initializer):  # noqa: N801
 
 
 class _Random(_Initializer):
+    """Draws from a distribution, which may follow from the shape of the whole variable."""
+
     def __init__(self, seed: int | None, dtype: Any) -> None:
         super().__init__(dtype)
         self.seed = seed
 
-    def _seed(self, part: Any) -> int | None:
-        """Of a part: another one for each, as equal seeds would make all parts equal."""
-        if self.seed is None or part is None:
-            return self.seed
-        return self.seed + sum(part.var_offset)
+    def _distribution(self, shape: list[int]) -> Distribution:
+        raise NotImplementedError
+
+    def _make(self, shape: list[int], dtype: Any, part: Any) -> Any:
+        if part is None:
+            return self._distribution(shape).draw(shape, dtype, self.seed)
+        # Equal seeds would make all parts equal.
+        seed = None if self.seed is None else self.seed + sum(part.var_offset)
+        return self._distribution(part.full_shape).draw(shape, dtype, seed)
 
 
 class random_uniform_initializer(_Random):  # noqa: N801
@@ -83,12 +89,14 @@ class random_uniform_initializer(_Random):  # noqa: N801
         super().__init__(seed, dtype)
         self.minval, self.maxval = minval, maxval
 
-    def _make(self, shape: list[int], dtype: Any, part: Any) -> Any:
-        return _sr.random.uniform(shape, self.minval, self.maxval, dtype, seed=self._seed(part))
+    def _distribution(self, shape: list[int]) -> Distribution:
+        return Distribution("uniform", self.minval, self.maxval)
 
 
 class random_normal_initializer(_Random):  # noqa: N801
     """Normal."""
+
+    _kind = "normal"
 
     def __init__(
         self, mean: float = 0.0, stddev: float = 0.05, seed: int | None = None,
@@ -97,52 +105,29 @@ class random_normal_initializer(_Random):  # noqa: N801
         super().__init__(seed, dtype)
         self.mean, self.stddev = mean, stddev
 
-    def _make(self, shape: list[int], dtype: Any, part: Any) -> Any:
-        return _sr.random.normal(shape, self.mean, self.stddev, dtype, seed=self._seed(part))
+    def _distribution(self, shape: list[int]) -> Distribution:
+        return Distribution(self._kind, self.mean, self.stddev)
 
 
 class truncated_normal_initializer(random_normal_initializer):  # noqa: N801
     """Normal, without what is more than two standard deviations away."""
 
-    def _make(self, shape: list[int], dtype: Any, part: Any) -> Any:
-        seed = self._seed(part)
-        return _sr.random.truncated_normal(shape, self.mean, self.stddev, dtype, seed=seed)
-
-
-def _fans(shape: Sequence[int]) -> tuple[float, float]:
-    """How many inputs and outputs a weight of this shape has."""
-    if len(shape) < 1:
-        return 1.0, 1.0
-    if len(shape) == 1:
-        return float(shape[0]), float(shape[0])
-    field = math.prod(shape[:-2])
-    return float(shape[-2] * field), float(shape[-1] * field)
-
-
-def _whole(shape: list[int], part: Any) -> list[int]:
-    """The shape of the variable that a part is of."""
-    return shape if part is None else part.full_shape
+    _kind = "truncated_normal"
 
 
 class glorot_uniform_initializer(_Random):  # noqa: N801
     """Even, as wide as keeps the variance between layers (Glorot and Bengio, 2010)."""
 
+    _kind = "uniform"
+
     def __init__(self, seed: int | None = None, dtype: Any = "float32") -> None:
         super().__init__(seed, dtype)
 
-    def _make(self, shape: list[int], dtype: Any, part: Any) -> Any:
-        limit = math.sqrt(6.0 / max(1.0, sum(_fans(_whole(shape, part)))))
-        return _sr.random.uniform(shape, -limit, limit, dtype, seed=self._seed(part))
+    def _distribution(self, shape: list[int]) -> Distribution:
+        return variance_scaling(shape, 1.0, "fan_avg", self._kind)
 
 
-class glorot_normal_initializer(_Random):  # noqa: N801
+class glorot_normal_initializer(glorot_uniform_initializer):  # noqa: N801
     """As glorot_uniform_initializer, truncated normal."""
 
-    def __init__(self, seed: int | None = None, dtype: Any = "float32") -> None:
-        super().__init__(seed, dtype)
-
-    def _make(self, shape: list[int], dtype: Any, part: Any) -> Any:
-        # The deviation of a normal that was cut at two is this part of what it was.
-        cut = 0.87962566103423978
-        deviation = math.sqrt(2.0 / max(1.0, sum(_fans(_whole(shape, part))))) / cut
-        return _sr.random.truncated_normal(shape, 0.0, deviation, dtype, seed=self._seed(part))
+    _kind = "truncated_normal"
