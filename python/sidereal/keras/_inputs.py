@@ -97,8 +97,7 @@ def pair(where: str, y_true: Any, y_pred: Any, equal: bool = False) -> tuple[Any
 def labels_for(where: str, y_true: Any, y_pred: Any) -> Any:
     """Class numbers as int64 of the shape of `y_pred` without its last dimension."""
     labels = cast(convert(y_true), "int64")
-    if labels.shape is None or y_pred.shape is None:
-        return labels
+    check_rank(where, y_true=labels, y_pred=y_pred)
     if len(labels.shape) == len(y_pred.shape) and labels.shape[-1] == 1:
         labels = array.squeeze(labels, -1)
     rank = len(y_pred.shape) - 1
@@ -115,7 +114,7 @@ def labels_for(where: str, y_true: Any, y_pred: Any) -> Any:
 
 def extent(x: Any, axis: int, dtype: Any) -> Any:
     """An extent as a number, or as a value of the graph where it is not known yet."""
-    if is_known(x.shape[axis]):
+    if x.shape is not None and is_known(x.shape[axis]):
         return float(x.shape[axis])
     return cast(array.getitem(array.shape(x), axis), dtype)
 

@@ -17,6 +17,7 @@ from ..ops import array, math, nn
 from ._configs import Configured, Registry, constructor, own_name, own_parameters, parameter
 from ._inputs import (
     EPSILON,
+    check_rank,
     check_shapes,
     count,
     extent,
@@ -280,11 +281,12 @@ def sparse_categorical_crossentropy(
 ) -> Any:  # fmt: skip
     """-log(p) of the class whose number is in y_true, p being as in categorical_crossentropy(); 0
     for the class `ignore_class`. A number that is no class is an InvalidArgumentError."""
-    y_pred = floating(y_pred)
+    where, y_pred = "sparse_categorical_crossentropy()", floating(y_pred)
+    check_rank(where, y_pred=y_pred)
     rank = len(y_pred.shape)
     if axis not in (-1, rank - 1):
         y_pred = array.transpose(y_pred, _with_last(rank, axis))
-    labels = labels_for("sparse_categorical_crossentropy()", y_true, y_pred)
+    labels = labels_for(where, y_true, y_pred)
     counts = None
     if ignore_class is not None:
         counts = math.not_equal(labels, ignore_class)

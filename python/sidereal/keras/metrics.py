@@ -26,6 +26,7 @@ from ._confusion import (
     TruePositives,
 )
 from ._inputs import (
+    check_rank,
     check_shapes,
     count,
     floating,
@@ -101,7 +102,9 @@ def _in_top_k(labels: Any, y_pred: Any, k: int) -> Any:
 
 def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Any:
     """1 where the class that y_true is greatest for is among the k greatest of y_pred, else 0."""
-    y_true, y_pred = pair("top_k_categorical_accuracy()", y_true, y_pred, equal=True)
+    where = "top_k_categorical_accuracy()"
+    y_true, y_pred = pair(where, y_true, y_pred, equal=True)
+    check_rank(where, y_pred=y_pred)
     return _in_top_k(math.argmax(y_true, axis=-1), y_pred, k)
 
 

@@ -3,7 +3,9 @@ beside finite differences."""
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 from typing import Any
 
 import numpy as np
@@ -300,6 +302,26 @@ def test_names_are_found_as_by_keras() -> None:
 
 #: Names that tf.keras found before Keras 3.
 ONLY_OURS = {"kullback_leibler_divergence", "logcosh"}
+
+
+def test_ranks_that_are_not_known() -> None:
+    y, p = targets("one_hot")
+    spec = sr.TensorSpec(None, "float64")
+    for loss in (losses.BinaryCrossentropy(), losses.CategoricalCrossentropy(label_smoothing=0.1)):
+        traced = sr.function(lambda y, p: loss(y, p), input_signature=[spec, spec])  # noqa: B023
+        np.testing.assert_allclose(traced(y, p), loss(y, p), rtol=1e-12)
+    sparse = losses.SparseCategoricalCrossentropy()
+    wanted = r"sparse_categorical_crossentropy\(\): the rank of y_pred is not known"
+    with pytest.raises(ValueError, match=wanted):
+        sr.function(lambda y, p: sparse(y, p), input_signature=[spec, spec])(y, p)
+
+
+def test_copies() -> None:
+    y, p = targets("real")
+    loss = losses.Huber(0.5, name="near")
+    for again in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
+        assert again.get_config() == loss.get_config()
+        np.testing.assert_array_equal(again(y, p), loss(y, p))
 
 
 def test_what_is_wrong_is_named() -> None:

@@ -3,6 +3,7 @@ once and in functions."""
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from typing import Any
@@ -310,6 +311,16 @@ def test_weights_of_examples_hold_for_steps_beside_ignored_classes() -> None:
     each = np.where(y == 2, 0.0, -np.log(np.take_along_axis(p, y[..., None], -1)[..., 0]))
     share = weights[:, None] * (y != 2)
     np.testing.assert_allclose(metric.result(), (each * share).sum() / share.sum())
+
+
+def test_a_copy_has_a_state_of_its_own() -> None:
+    y, p = targets("binary (n,)")
+    auc = metrics.AUC(num_thresholds=20)
+    auc.update_state(y, p)
+    again = copy.deepcopy(auc)
+    np.testing.assert_array_equal(again.result(), auc.result())
+    again.reset_state()
+    assert float(again.result()) == 0 and float(auc.result()) > 0
 
 
 def test_a_function_as_a_metric() -> None:
