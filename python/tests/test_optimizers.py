@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -276,13 +275,11 @@ def keras(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Keras on PyTorch, with float64."""
     pytest.importorskip("torch", reason="PyTorch is not installed (./dev setup --peers)")
     monkeypatch.setenv("KERAS_BACKEND", "torch")
-    # The folder of tests called keras is found without it, but has no such module.
-    why = "Keras is not installed (./dev setup --peers)"
-    backend = pytest.importorskip("keras.backend", reason=why)
-    before = backend.floatx()
-    backend.set_floatx("float64")
-    yield sys.modules["keras"]
-    backend.set_floatx(before)
+    found = pytest.importorskip("keras", reason="Keras is not installed (./dev setup --peers)")
+    before = found.backend.floatx()
+    found.backend.set_floatx("float64")
+    yield found
+    found.backend.set_floatx(before)
 
 
 @pytest.mark.parametrize("name", KERAS)
