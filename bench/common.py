@@ -16,7 +16,6 @@ from sidereal.launch import ReservedPorts
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(os.environ.get("SIDEREAL_BIN_DIR", ROOT / "build/release/bin"))
-PROTOCOLS = ("grpc", "grpc++", "star_server", "star_server_lite")
 #: What other programs may use while something is measured, of one core.
 FOREIGN_MAX = 0.10
 

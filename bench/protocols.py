@@ -22,7 +22,6 @@ import sidereal.v1 as tf
 from _session_models import MODELS, Model, Trainer
 from common import (
     OVER_TCP,
-    PROTOCOLS,
     Quiet,
     Server,
     add_model_arguments,
@@ -37,6 +36,7 @@ from common import (
     table,
     write_figures,
 )
+from sidereal.launch import PROTOCOLS
 
 #: (protocol, tensor_fuse); the first one is what others are compared with.
 SIDES = (

@@ -26,7 +26,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from common import BIN, PROTOCOLS, ROOT
+from common import BIN, ROOT
+from sidereal.launch import PROTOCOLS
 
 DATA = ROOT.parent / "shared" / "data" / "frappe_x1"
 BINARY = BIN / "sidereal"

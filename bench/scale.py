@@ -39,7 +39,6 @@ import sidereal.v1 as tf
 from common import (
     BIN,
     OVER_TCP,
-    PROTOCOLS,
     Child,
     Quiet,
     Server,
@@ -51,6 +50,7 @@ from common import (
     table,
     write_figures,
 )
+from sidereal.launch import PROTOCOLS
 
 COUNTS = (1, 8, 64, 256, 1024)
 #: The ps has the first one, the workers the last one.

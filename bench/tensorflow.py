@@ -24,7 +24,6 @@ import sidereal.v1 as tf
 from _session_models import MODELS, Model, Trainer
 from common import (
     OVER_TCP,
-    PROTOCOLS,
     ROOT,
     Child,
     Quiet,
@@ -40,6 +39,7 @@ from common import (
     parse_model_arguments,
     write_figures,
 )
+from sidereal.launch import PROTOCOLS
 
 #: How many times TensorFlow's steps per second are wanted, by protocol and model.
 WANTED = {

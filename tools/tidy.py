@@ -210,6 +210,30 @@ def rule_documents(tree: Tree) -> Iterator[Problem]:
                 yield "README.md", 1, f"neither README.md nor HACKING.md mentions ./dev {command}"
 
 
+def rows_of_tables(tree: Tree, file: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows with figures of the tables of a document: line, cells. An empty first cell is that
+    of the row above."""
+    first = ""
+    for number, line in enumerate(tree.lines(file), 1):
+        cells = [cell.strip() for cell in line.strip()[1:-1].split("|")]
+        if line.startswith("|") and re.fullmatch(r"[\d.]+", cells[-1]):
+            first = cells[0] or first
+            yield number, [first, *cells[1:]]
+
+
+def rule_readme_figures(tree: Tree) -> Iterator[Problem]:
+    """A row of figures in the README has the cells of a row of the guide, in their order: they are
+    measured once."""
+    guide = "docs/guide/benchmarks.md"
+    if not {"README.md", guide} <= set(tree.files):
+        return
+    measured = [cells for _, cells in rows_of_tables(tree, guide)]
+    for number, cells in rows_of_tables(tree, "README.md"):
+        rests = (iter(row) for row in measured)
+        if not any(all(cell in rest for cell in cells) for rest in rests):
+            yield "README.md", number, f"{guide} has no row with these figures; copy it from there"
+
+
 RULES = [
     rule_line_length,
     rule_markdown_columns,
@@ -220,6 +244,7 @@ RULES = [
     rule_pragma_once,
     rule_no_orphans,
     rule_documents,
+    rule_readme_figures,
 ]
 
 

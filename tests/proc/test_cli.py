@@ -12,6 +12,8 @@ import pytest
 from clicks import SMALL
 from processes import PATIENCE_S, Launcher, children, error_of, is_running, wait_for_end
 
+from sidereal.launch import PROTOCOLS
+
 #: The promise: everything has ended this long after one of its parts was lost.
 LOST_S = 10
 
@@ -103,7 +105,7 @@ def test_a_missing_column_is_named(run, clicks):
 
 
 def test_every_protocol_trains(run, clicks):
-    for protocol in ("grpc", "grpc++", "star_server", "star_server_lite"):
+    for protocol in PROTOCOLS:
         done = run("train", "--data", clicks[0], *SMALL, "--protocol", protocol)
         assert done.returncode == 0, done.stderr
 
@@ -250,7 +252,7 @@ def test_a_killed_task_ends_everything_and_is_named(endless, task):
     assert seconds < LOST_S
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server", "star_server_lite"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_worker_killed_in_step_ends_everything_and_is_named(launch, clicks, protocol):
     launcher = launch("train", "--data", clicks[0], *SMALL, "--epochs", "1000000", "--ps", "2",
                       "--workers", "2", "--sync", "--protocol", protocol)

@@ -8,6 +8,8 @@ import subprocess
 import pytest
 from processes import PATIENCE_S, error_of
 
+from sidereal.launch import PROTOCOLS
+
 
 @contextlib.contextmanager
 def serving(program, *words, **options):
@@ -22,7 +24,7 @@ def serving(program, *words, **options):
 
 
 @pytest.mark.parametrize("cluster", [None, {"anything": {"3": "127.0.0.1:0"}}])
-@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server", "star_server_lite"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_server_takes_the_same_options_with_a_cluster_and_without(
         run, program, cluster, protocol):
     more = [] if cluster is None else ["--cluster", json.dumps(cluster)]
