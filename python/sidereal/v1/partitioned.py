@@ -10,7 +10,7 @@ import sidereal as _sr
 from .._native import Output
 from .._tensor import Reference, install_shared
 from ..dtypes import DType, name_of
-from ..partitioners import Partitioner
+from ..partitioners import PartitionFunction
 from .graph import get_default_graph, in_default_graph
 from .variables import Variable
 
@@ -217,7 +217,7 @@ def flat(variables: Sequence[Any]) -> list[Variable]:
 
 
 def partitions_of(
-    partitioner: Partitioner, shape: Sequence[Any] | None, dtype: DType
+    partitioner: PartitionFunction, shape: Sequence[Any] | None, dtype: DType
 ) -> list[int]:
     """What a partitioner says of a variable, checked."""
     if shape is None or any(extent is None or extent < 0 for extent in shape):
