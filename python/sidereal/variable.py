@@ -14,9 +14,17 @@ from ._native import Output, Tensor
 from ._tensor import Reference, install_shared
 from .dtypes import DType, is_floating, name_of
 from .indexed_slices import IndexedSlices
-from .ops import array
+from .ops import array, indexing
 
 _numbers = itertools.count()
+
+#: How rows of equal indices are joined, and combined with those that are there.
+_COMBINED = {
+    "mul": (indexing.unsorted_segment_prod, "Mul"),
+    "div": (indexing.unsorted_segment_prod, "Div"),
+    "min": (indexing.unsorted_segment_min, "Minimum"),
+    "max": (indexing.unsorted_segment_max, "Maximum"),
+}
 
 
 class Variable:
@@ -131,6 +139,38 @@ class Variable:
         """Replaces rows; of equal indices the last one stays."""
         return self._scatter("update", sparse_delta)
 
+    def scatter_mul(self, sparse_delta: IndexedSlices) -> Variable:
+        """Multiplies by rows; by those of equal indices one after the other."""
+        return self._combine("mul", sparse_delta)
+
+    def scatter_div(self, sparse_delta: IndexedSlices) -> Variable:
+        """Divides by rows, by those of equal indices by their product; integers are rounded towards
+        zero."""
+        return self._combine("div", sparse_delta)
+
+    def scatter_min(self, sparse_delta: IndexedSlices) -> Variable:
+        """Takes the smaller of each element and those of the rows."""
+        return self._combine("min", sparse_delta)
+
+    def scatter_max(self, sparse_delta: IndexedSlices) -> Variable:
+        """Takes the greater of each element and those of the rows."""
+        return self._combine("max", sparse_delta)
+
+    def batch_scatter_update(self, sparse_delta: IndexedSlices) -> Variable:
+        """Replaces rows of every example: with indices [b..., n], the part at [b..., indices[b...,
+        i]] by values[b..., i]. Indices [n] are those of scatter_update()."""
+        if not isinstance(sparse_delta, IndexedSlices):
+            kind = type(sparse_delta).__name__
+            raise TypeError(f"batch_scatter_update() takes IndexedSlices, not {kind}")
+        indices = sparse_delta.indices
+        if indices.shape is None or not indices.shape or min(indices.shape) < 0:
+            raise ValueError(f"the shape of the indices must be known and no scalar's: {indices!r}")
+        ranges = [array.range(extent, dtype=indices.dtype) for extent in indices.shape]
+        *batch, _ = array.meshgrid(*ranges, indexing="ij")
+        places = array.stack([*batch, indices], axis=-1)
+        values = convert(sparse_delta.values, self.dtype)
+        return self.assign(array.tensor_scatter_nd_update(self._quietly(), places, values))
+
     def _scatter(self, how: str, rows: IndexedSlices) -> Variable:
         if not isinstance(rows, IndexedSlices):
             raise TypeError(f"scatter_{how}() takes IndexedSlices, not {type(rows).__name__}")
@@ -145,6 +185,19 @@ class Variable:
         self._read = None
         self._cell.scatter(how, rows.indices, values)
         return self
+
+    def _combine(self, how: str, rows: IndexedSlices) -> Variable:
+        """A scatter whose rows of equal indices become one row first, which those that the
+        variable has there are then combined with."""
+        if not isinstance(rows, IndexedSlices):
+            raise TypeError(f"scatter_{how}() takes IndexedSlices, not {type(rows).__name__}")
+        join, op = _COMBINED[how]
+        values = convert(rows.values, self.dtype)
+        distinct, places = array.unique(array.reshape(rows.indices, [-1]))
+        places = apply("ReshapeLike", (places, rows.indices))
+        joined = join(values, places, array.size(distinct))
+        new = apply(op, (array.gather(self._quietly(), distinct), joined))
+        return self._scatter("update", IndexedSlices(new, distinct))
 
     def _quietly(self) -> Any:
         return self._present() if state.graph is None else state.graph.read_variable(self)
