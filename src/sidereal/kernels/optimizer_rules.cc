@@ -62,13 +62,6 @@ std::string names_of(const Rule& rule) {
   return base::join(names, ", ");
 }
 
-int place_of(const Rule& rule, std::string_view parameter) {
-  for (int i = 0; i < rule.parameters.size(); ++i) {
-    if (rule.parameters[i].name == parameter) return i;
-  }
-  return -1;
-}
-
 }  // namespace
 
 std::string_view to_string(Range range) {
@@ -117,7 +110,7 @@ Result<UpdateRule> UpdateRule::make(std::string_view name, const Parameters& par
     out.values_[static_cast<size_t>(i)] = rule.parameters[i].standard;
   }
   for (const auto& [key, value] : parameters) {
-    const int place = place_of(rule, key);
+    const int place = rule.place_of(key);
     if (place < 0) {
       return base::invalid_argument("optimizer {} has no parameter '{}'; its parameters are: {}",
                                     name, key, names_of(rule));
@@ -128,8 +121,8 @@ Result<UpdateRule> UpdateRule::make(std::string_view name, const Parameters& par
     }
     out.values_[static_cast<size_t>(place)] = value;
   }
-  const int start = place_of(rule, "initial_accumulator_value");
-  const int epsilon = place_of(rule, "epsilon");
+  const int start = rule.place_of("initial_accumulator_value");
+  const int epsilon = rule.place_of("epsilon");
   if (start >= 0 && epsilon >= 0 && out.values_[static_cast<size_t>(start)] == 0 &&
       out.values_[static_cast<size_t>(epsilon)] == 0) {
     return base::invalid_argument(

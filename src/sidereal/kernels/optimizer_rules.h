@@ -76,6 +76,15 @@ struct Rule {
   /// It needs norms: in a dense update those of the whole variable, of all its parts together, in
   /// an update of rows those of each row alone: so that nothing depends on how it is split.
   bool uses_norms = false;
+
+  /// The place of a parameter among its own; -1: it has none of that name. Inline: formulas ask for
+  /// theirs in every update, and most names differ from a known one in their length.
+  [[nodiscard]] constexpr int place_of(std::string_view parameter) const {
+    for (int i = 0; i < parameters.size(); ++i) {
+      if (parameters[i].name == parameter) return i;
+    }
+    return -1;
+  }
 };
 
 /// All optimizers.
@@ -102,13 +111,11 @@ class UpdateRule {
   static UpdateRule of(std::string_view name, const Parameters& parameters = {});
 
   [[nodiscard]] const Rule& rule() const { return *rule_; }
-  /// The value of a parameter, which it must have. Inline: formulas ask for theirs in every update,
-  /// and most names differ from a known one in their length.
+  /// The value of a parameter, which it must have.
   double operator[](std::string_view parameter) const {
-    for (int i = 0; i < rule_->parameters.size(); ++i) {
-      if (rule_->parameters[i].name == parameter) return values_[static_cast<size_t>(i)];
-    }
-    no_parameter(parameter);
+    const int place = rule_->place_of(parameter);
+    if (place < 0) no_parameter(parameter);
+    return values_[static_cast<size_t>(place)];
   }
   [[nodiscard]] double learning_rate() const { return values_[0]; }
   /// How many slots it has with these parameters.
