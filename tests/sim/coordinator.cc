@@ -24,14 +24,6 @@ namespace {
 constexpr uint64_t kEventsMax = 3'000'000;
 /// Nothing goes wrong of itself any more.
 constexpr int64_t kCalm = 20 * kSecond;
-/// As coord::Scheduler tries one again that is cancelled elsewhere.
-constexpr int kCancelsMax = 16;
-
-int64_t sized(Rng& rng, int64_t low, int64_t high) {
-  int64_t value = low;
-  while (value < high && rng.chance(0.7)) value *= 2;
-  return std::min(high, rng.between(value, 2 * value));
-}
 
 double share(Rng& rng, double most) { return rng.chance(0.5) ? 0 : most * rng.unit(); }
 
@@ -491,7 +483,7 @@ class CoordinatorRun final : public coord::SchedulerHooks {
         return note_failure(&late_reports_, limit, began_ns);
       }
       case StatusCode::kCancelled:
-        return ++*cancels < kCancelsMax;
+        return ++*cancels < coord::Scheduler::kCancelsMax;
       default:
         return false;
     }
@@ -545,7 +537,7 @@ class CoordinatorRun final : public coord::SchedulerHooks {
         copy->second = Copy::kFailed;
       } else if (rng_.chance(scenario_.derived)) {
         outcome.status = by_code(StatusCode::kCancelled, 0);
-        if (++one.cancels[resource] < kCancelsMax) {
+        if (++one.cancels[resource] < coord::Scheduler::kCancelsMax) {
           one.copies.erase(copy);
         } else {
           copy->second = Copy::kFailed;

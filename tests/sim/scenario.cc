@@ -9,14 +9,13 @@ using sys::kMillisecond;
 using sys::kSecond;
 using sys::sim::Rng;
 
-namespace {
-
-/// A number whose size is drawn, not only its value: between `low` and `high`.
 int64_t sized(Rng& rng, int64_t low, int64_t high) {
   int64_t value = low;
   while (value < high && rng.chance(0.7)) value *= 2;
   return std::min(high, rng.between(value, 2 * value));
 }
+
+namespace {
 
 /// Mean times between faults; in many runs some kinds are not there at all.
 int64_t pause(Rng& rng, int64_t low, int64_t high) {

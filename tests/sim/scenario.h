@@ -80,4 +80,7 @@ struct Wishes {
 
 Scenario draw(uint64_t seed, const Wishes& wishes);
 
+/// A number whose size is drawn, not only its value: between `low` and `high`.
+int64_t sized(sys::sim::Rng& rng, int64_t low, int64_t high);
+
 }  // namespace sidereal::sim

@@ -40,19 +40,20 @@ std::unique_ptr<SchedulerUnderTest> make_@name@(const coord::SchedulerOptions& o
   set(scheduler_bugs "${scheduler_bugs}SCHEDULER_BUG(${name})\n" PARENT_SCOPE)
 endfunction()
 
-plant(believes_earlier_lives "one.life != life || std::erase" "std::erase")
+plant(believes_earlier_lives
+      "living(worker, life);\n  if (one == nullptr ||"
+      "living(worker, workers_[static_cast<size_t>(worker)].life);\n  if (one == nullptr ||")
 plant(retries_first "++retried_;\n  queue_.push_back(id);" "++retried_;\n  queue_.push_front(id);")
 plant(keeps_resources_of_the_lost "resource.copies[static_cast<size_t>(worker)] = {};" "")
-plant(takes_closures_while_joining "is_full || joining_ > 0" "is_full")
-plant(says_nothing_of_room "queue_.size() < options_.queue_max) hooks_->wake()"
-      "queue_.size() < options_.queue_max) {}")
+plant(takes_closures_while_joining "is_full() || joining_ > 0" "is_full()")
+plant(says_nothing_of_room "if (was_full && !is_full()) hooks_->wake();" "")
 plant(keeps_the_last_error "if (has_error()) return;\n  error_ = error;" "error_ = error;")
 plant(raises_twice "std::exchange(error_, ps_failure_)" "error_")
 plant(forgets_the_lost_ps "std::exchange(error_, ps_failure_)" "std::exchange(error_, Status())")
 plant(does_not_wait_for_cancelled "return in_flight_ == 0;" "return true;")
 plant(retries_what_is_cancelled "if (closure.is_cancelled) return end(id, cancelled());" "")
-plant(counts_one_failure_often "ns.empty() || began_ns >= ns.back()" "true")
-plant(never_forgets_failures "now_ns_ - ns.front() > options_.failure_window_ns" "false")
+plant(counts_one_failure_often "tries->empty() || began_ns >= tries->back()" "true")
+plant(never_forgets_failures "now_ns_ - tries->front() > options_.failure_window_ns" "false")
 plant(runs_one_too_many
       "worker.running.size() < static_cast"
       "worker.running.size() <= static_cast")

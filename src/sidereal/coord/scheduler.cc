@@ -12,8 +12,6 @@ namespace {
 /// Marks what Python raises as classes of their own.
 constexpr std::string_view kInputError = "sidereal/coord/input";
 constexpr std::string_view kPsFailure = "sidereal/coord/ps";
-/// A closure that was cancelled so often, and not from here, is not tried again.
-constexpr int kCancelsMax = 16;
 
 Status marked(Status status, std::string_view mark) {
   status.SetPayload(absl::string_view(mark.data(), mark.size()), absl::Cord());
@@ -69,8 +67,7 @@ Result<std::optional<ClosureId>> Scheduler::schedule(std::span<const ResourceId>
           id);
     }
   }
-  const bool is_full = options_.queue_max > 0 && queue_.size() >= options_.queue_max;
-  if (is_full || joining_ > 0) return std::nullopt;
+  if (is_full() || joining_ > 0) return std::nullopt;
   const ClosureId id = ++last_closure_;
   closures_[id].resources.assign(resources.begin(), resources.end());
   for (const ResourceId resource : resources) ++resources_[resource].uses;
@@ -150,12 +147,13 @@ void Scheduler::ps_lost(int ps, const Status& why) {
 /// True while there were fewer failures in the window than `limit`. What began before the last of
 /// them was heard of has met the same one.
 bool Scheduler::try_again(Tries* tries, int limit, int64_t began_ns) const {
-  std::deque<int64_t>& ns = tries->ns;
-  while (!ns.empty() && now_ns_ - ns.front() > options_.failure_window_ns) ns.pop_front();
-  const bool is_new = ns.empty() || began_ns >= ns.back();
-  const auto count = static_cast<int64_t>(ns.size()) + (is_new ? 1 : 0);
+  while (!tries->empty() && now_ns_ - tries->front() > options_.failure_window_ns) {
+    tries->pop_front();
+  }
+  const bool is_new = tries->empty() || began_ns >= tries->back();
+  const auto count = static_cast<int64_t>(tries->size()) + (is_new ? 1 : 0);
   if (count >= limit) return false;
-  if (is_new) ns.push_back(now_ns_);
+  if (is_new) tries->push_back(now_ns_);
   return true;
 }
 
@@ -204,11 +202,15 @@ void Scheduler::worker_found(int worker, uint64_t life, int64_t now_ns) {
 
 void Scheduler::worker_lost(int worker, uint64_t life, int64_t now_ns) {
   note(now_ns);
-  SR_CHECK(worker >= 0 && worker < options_.workers);
-  const Worker& lost = workers_[static_cast<size_t>(worker)];
-  if (!lost.is_found || lost.life != life) return;
+  if (living(worker, life) == nullptr) return;
   lose(worker);
   dispatch();
+}
+
+Scheduler::Worker* Scheduler::living(int worker, uint64_t life) {
+  SR_CHECK(worker >= 0 && worker < options_.workers);
+  Worker& one = workers_[static_cast<size_t>(worker)];
+  return one.is_found && one.life == life ? &one : nullptr;
 }
 
 /// All that it ran and had is gone.
@@ -245,7 +247,7 @@ void Scheduler::offer(int worker) {
 // ---- Closures --------------------------------------------------------------------------------
 
 void Scheduler::dispatch() {
-  const bool was_full = options_.queue_max > 0 && queue_.size() >= options_.queue_max;
+  const bool was_full = is_full();
   while (!queue_.empty() && !free_.empty()) {
     const int worker = free_.front();
     free_.pop_front();
@@ -257,7 +259,7 @@ void Scheduler::dispatch() {
     start(worker, id);
     offer(worker);
   }
-  if (was_full && queue_.size() < options_.queue_max) hooks_->wake();
+  if (was_full && !is_full()) hooks_->wake();
 }
 
 void Scheduler::start(int worker, ClosureId id) {
@@ -274,7 +276,6 @@ void Scheduler::start(int worker, ClosureId id) {
     end(id, error);
     return record(error);
   }
-  closure.worker = worker;
   closure.began_ns = now_ns_;
   one.running.push_back(id);
   ++in_flight_;
@@ -284,9 +285,8 @@ void Scheduler::start(int worker, ClosureId id) {
 void Scheduler::ended(int worker, uint64_t life, ClosureId closure, const Outcome& outcome,
                       int64_t now_ns) {
   note(now_ns);
-  SR_CHECK(worker >= 0 && worker < options_.workers);
-  Worker& one = workers_[static_cast<size_t>(worker)];
-  if (!one.is_found || one.life != life || std::erase(one.running, closure) == 0) return;
+  Worker* const one = living(worker, life);
+  if (one == nullptr || std::erase(one->running, closure) == 0) return;
   --in_flight_;
   Closure& known = closures_[closure];
   if (outcome.status.ok()) {
@@ -316,7 +316,6 @@ void Scheduler::ended(int worker, uint64_t life, ClosureId closure, const Outcom
 /// Behind all others. It does not run any more; while all are cancelled it ends.
 void Scheduler::retry(ClosureId id) {
   Closure& closure = closures_[id];
-  closure.worker = -1;
   if (closure.is_cancelled) return end(id, cancelled());
   ++retried_;
   queue_.push_back(id);
@@ -344,7 +343,6 @@ ResourceId Scheduler::create_resource(int64_t now_ns) {
   note(now_ns);
   const ResourceId id = ++last_resource_;
   resources_[id].copies.resize(workers_.size());
-  resource_order_.push_back(id);
   for (int i = 0; i < options_.workers; ++i) build_missing(i);
   return id;
 }
@@ -362,7 +360,6 @@ void Scheduler::forget_if_unused(ResourceId id) {
   if (!found->second.is_released || found->second.uses > 0) return;
   const std::vector<Copy> copies = std::move(found->second.copies);
   resources_.erase(found);
-  std::erase(resource_order_, id);
   for (size_t i = 0; i < copies.size(); ++i) {
     if (copies[i].made != Made::kNo) hooks_->drop(static_cast<int>(i), id);
     if (copies[i].made != Made::kUnderWay) continue;
@@ -374,8 +371,8 @@ void Scheduler::forget_if_unused(ResourceId id) {
 void Scheduler::build_missing(int worker) {
   Worker& one = workers_[static_cast<size_t>(worker)];
   if (!one.is_found) return;
-  for (const ResourceId id : resource_order_) {
-    Copy& copy = resources_[id].copies[static_cast<size_t>(worker)];
+  for (auto& [id, resource] : resources_) {
+    Copy& copy = resource.copies[static_cast<size_t>(worker)];
     if (copy.made != Made::kNo) continue;
     copy.made = Made::kUnderWay;
     copy.began_ns = now_ns_;
@@ -387,13 +384,12 @@ void Scheduler::build_missing(int worker) {
 void Scheduler::built(int worker, uint64_t life, ResourceId resource, const Outcome& outcome,
                       int64_t now_ns) {
   note(now_ns);
-  SR_CHECK(worker >= 0 && worker < options_.workers);
-  Worker& one = workers_[static_cast<size_t>(worker)];
+  Worker* const one = living(worker, life);
   const auto found = resources_.find(resource);
-  if (!one.is_found || one.life != life || found == resources_.end()) return;
+  if (one == nullptr || found == resources_.end()) return;
   Copy& copy = found->second.copies[static_cast<size_t>(worker)];
   if (copy.made != Made::kUnderWay) return;
-  --one.missing;
+  --one->missing;
   copy.made = Made::kYes;
   if (!outcome.status.ok()) {
     switch (judge(worker, outcome, copy.began_ns, &copy.cancels)) {

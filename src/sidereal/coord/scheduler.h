@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -87,6 +88,9 @@ bool is_ps_failure(const Status& status);
 /// _CoordinatedClosureQueue.
 class Scheduler {
  public:
+  /// What was cancelled so often, and not from here, is not tried again.
+  static constexpr int kCancelsMax = 16;
+
   /// All workers are lost at first. `hooks` is borrowed.
   Scheduler(const SchedulerOptions& options, SchedulerHooks* hooks, int64_t now_ns);
   Scheduler(const Scheduler&) = delete;
@@ -139,7 +143,6 @@ class Scheduler {
  private:
   struct Closure {
     std::vector<ResourceId> resources;
-    int worker = -1;  ///< That runs it; -1: it waits.
     int64_t began_ns = 0;
     int cancels = 0;  ///< How often it ended so, and nobody had asked.
     bool is_cancelled = false;
@@ -165,15 +168,17 @@ class Scheduler {
     int missing = 0;  ///< Resources of it that are not made, nor have failed.
     std::vector<ClosureId> running;
   };
-  /// Failures that were tried again.
-  struct Tries {
-    std::deque<int64_t> ns;
-  };
+  using Tries = std::deque<int64_t>;  ///< When failures were heard of that were tried again.
   enum class Verdict : uint8_t { kAgain, kWorkerLost, kPsLost, kFailed };
 
   void note(int64_t now_ns) { now_ns_ = std::max(now_ns_, now_ns); }
   [[nodiscard]] Verdict judge(int worker, const Outcome& outcome, int64_t began_ns, int* cancels);
   [[nodiscard]] bool try_again(Tries* tries, int limit, int64_t began_ns) const;
+  /// The worker, when a report of this life of it counts; else nullptr.
+  [[nodiscard]] Worker* living(int worker, uint64_t life);
+  [[nodiscard]] bool is_full() const {
+    return options_.queue_max > 0 && queue_.size() >= options_.queue_max;
+  }
   [[nodiscard]] bool can_run(const Worker& worker) const;
   void offer(int worker);
   void dispatch();
@@ -197,8 +202,7 @@ class Scheduler {
   std::deque<int> free_;  ///< Workers that can run one more, the longest waiting first.
   std::deque<ClosureId> queue_;
   absl::flat_hash_map<ClosureId, Closure> closures_;  ///< Not ended.
-  absl::flat_hash_map<ResourceId, Resource> resources_;
-  std::vector<ResourceId> resource_order_;  ///< Of resources_, as created.
+  std::map<ResourceId, Resource> resources_;          ///< As created.
   ClosureId last_closure_ = 0;
   ResourceId last_resource_ = 0;
   size_t in_flight_ = 0;
