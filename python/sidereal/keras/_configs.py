@@ -6,7 +6,7 @@ import inspect
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,14 @@ class Configured:
         return cls(**config)
 
 
+def one_of(where: str, name: str, value: Any, allowed: Sequence[str]) -> str:
+    """The text in `allowed` that an argument is, in whatever case; ValueError if it is none."""
+    for each in allowed:
+        if str(value).lower() == each.lower():
+            return each
+    raise ValueError(f"{where}: {name} is {value!r}; it must be one of {', '.join(allowed)}")
+
+
 def parameter(name: str, default: Any) -> inspect.Parameter:
     """An argument that has a default."""
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
@@ -107,7 +115,7 @@ class Registry:
     """What is known of one kind by name, and get(), serialize() and deserialize() of its module.
 
     `module`: the module of Keras that has it. `named`: classes and functions that have a name of
-    their own; `aliases`: other names.
+    their own, classes that in snake case too; `aliases`: other names.
     """
 
     def __init__(
@@ -116,7 +124,8 @@ class Registry:
         self.module = module
         self._kind = module.rsplit(".", 1)[-1]
         self._named = {each.__name__: each for each in named}
-        self._known = {**self._named, **(aliases or {})}
+        in_snake_case = {snake_case(name): each for name, each in self._named.items()}
+        self._known = {**in_snake_case, **self._named, **(aliases or {})}
 
     def get(self, identifier: Any) -> Any:
         """An object from itself, its class, a name or a config; None from None."""

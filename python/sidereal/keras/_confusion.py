@@ -10,6 +10,7 @@ import numpy as np
 from .. import errors
 from .._dispatch import convert
 from ..ops import array, math
+from ._configs import one_of
 from ._inputs import (
     EPSILON,
     check_rank,
@@ -208,9 +209,9 @@ class AUC(Metric):
     ) -> None:  # fmt: skip
         super().__init__(dtype, name)
         where = f"metric '{self.name}'"
-        self.curve = _one_of(where, "curve", curve, ("ROC", "PR"))
+        self.curve = one_of(where, "curve", curve, ("ROC", "PR"))
         ways = ("interpolation", "minoring", "majoring")
-        self.summation_method = _one_of(where, "summation_method", summation_method, ways)
+        self.summation_method = one_of(where, "summation_method", summation_method, ways)
         if thresholds is None:
             if num_thresholds <= 1:
                 raise ValueError(
@@ -308,10 +309,3 @@ def _precision_recall_areas(tp: Any, fp: Any, fn: Any) -> Any:
     logs = math.log(math.where(both, ratio, 1.0))
     area = math.multiply(slope, math.add(found, math.multiply(start, logs)))
     return math.divide_no_nan(area, math.maximum(math.add(tp[1:], fn[1:]), 0))
-
-
-def _one_of(where: str, name: str, value: Any, allowed: Sequence[str]) -> str:
-    for each in allowed:
-        if str(value).lower() == each.lower():
-            return each
-    raise ValueError(f"{where}: {name} is {value!r}; it must be one of {', '.join(allowed)}")

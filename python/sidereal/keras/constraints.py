@@ -75,11 +75,7 @@ class MinMaxNorm(_OfNorms):
 
 max_norm, min_max_norm, non_neg, unit_norm = MaxNorm, MinMaxNorm, NonNeg, UnitNorm
 
-_registry = Registry(
-    "keras.constraints",
-    (MaxNorm, MinMaxNorm, NonNeg, UnitNorm),
-    {"max_norm": MaxNorm, "min_max_norm": MinMaxNorm, "non_neg": NonNeg, "unit_norm": UnitNorm},
-)
+_registry = Registry("keras.constraints", (MaxNorm, MinMaxNorm, NonNeg, UnitNorm))
 get, serialize, deserialize = _registry.get, _registry.serialize, _registry.deserialize
 
 __all__ = [

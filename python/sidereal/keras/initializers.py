@@ -16,7 +16,7 @@ from .._dispatch import convert, state
 from .._initial_values import Distribution
 from ..ops import array, math, random
 from ..tensors import is_tensor
-from ._configs import Configured, Registry
+from ._configs import Configured, Registry, one_of
 
 Shape = Sequence[int]
 
@@ -135,22 +135,14 @@ class VarianceScaling(_Random):
         if not scale > 0:
             raise ValueError(f"VarianceScaling: scale is {scale}; it must be more than 0")
         self.scale = scale
-        self.mode = _one_of("mode", mode, ("fan_in", "fan_out", "fan_avg"))
+        self.mode = one_of("VarianceScaling", "mode", mode, ("fan_in", "fan_out", "fan_avg"))
         kinds = ("normal", "truncated_normal", "untruncated_normal", "uniform")
-        self.distribution = _one_of("distribution", distribution, kinds)
+        self.distribution = one_of("VarianceScaling", "distribution", distribution, kinds)
 
     def _distribution(self, shape: Shape) -> Distribution:
         return _initial_values.variance_scaling(
             list(shape), self.scale, self.mode, self.distribution, self.axes
         )
-
-
-def _one_of(name: str, value: str, allowed: Sequence[str]) -> str:
-    if str(value).lower() not in allowed:
-        raise ValueError(
-            f"VarianceScaling: {name} is {value!r}; it must be one of {', '.join(allowed)}"
-        )
-    return value.lower()
 
 
 def _scaled(
@@ -205,16 +197,6 @@ class Orthogonal(_Random):
         return math.cast(convert(value.reshape(shape)), dtype or "float32")
 
 
-#: Keras' second names of the classes.
-_ALIASES = {
-    "zeros": Zeros, "ones": Ones, "constant": Constant, "identity": Identity,
-    "IdentityInitializer": Identity, "random_uniform": RandomUniform,
-    "random_normal": RandomNormal, "truncated_normal": TruncatedNormal,
-    "variance_scaling": VarianceScaling, "glorot_uniform": GlorotUniform,
-    "glorot_normal": GlorotNormal, "he_uniform": HeUniform, "he_normal": HeNormal,
-    "lecun_uniform": LecunUniform, "lecun_normal": LecunNormal, "orthogonal": Orthogonal,
-    "OrthogonalInitializer": Orthogonal,
-}  # fmt: skip
 zeros, ones, constant, identity = Zeros, Ones, Constant, Identity
 random_uniform, random_normal, truncated_normal = RandomUniform, RandomNormal, TruncatedNormal
 variance_scaling, orthogonal = VarianceScaling, Orthogonal
@@ -222,7 +204,15 @@ glorot_uniform, glorot_normal = GlorotUniform, GlorotNormal
 he_uniform, he_normal = HeUniform, HeNormal
 lecun_uniform, lecun_normal = LecunUniform, LecunNormal
 
-_registry = Registry("keras.initializers", dict.fromkeys(_ALIASES.values()), _ALIASES)
+_registry = Registry(
+    "keras.initializers",
+    (
+        Zeros, Ones, Constant, Identity, RandomUniform, RandomNormal, TruncatedNormal,
+        VarianceScaling, GlorotUniform, GlorotNormal, HeUniform, HeNormal, LecunUniform,
+        LecunNormal, Orthogonal,
+    ),
+    {"IdentityInitializer": Identity, "OrthogonalInitializer": Orthogonal},
+)  # fmt: skip
 serialize, deserialize = _registry.serialize, _registry.deserialize
 
 

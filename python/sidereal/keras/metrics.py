@@ -305,7 +305,6 @@ _CLASSES = (
     TruePositives,
 )  # fmt: skip
 _ALIASES = {
-    **{snake_case(each.__name__): each for each in _CLASSES},
     "LogLoss": LogLoss, "log_loss": LogLoss, "bce": BinaryCrossentropy, "BCE": BinaryCrossentropy,
     "mse": MeanSquaredError, "MSE": MeanSquaredError, "mae": MeanAbsoluteError,
     "MAE": MeanAbsoluteError, "mape": MeanAbsolutePercentageError,

@@ -94,11 +94,7 @@ class OrthogonalRegularizer(Regularizer):
 
 l1, l2, l1_l2, orthogonal_regularizer = L1, L2, L1L2, OrthogonalRegularizer
 
-_registry = Registry(
-    "keras.regularizers",
-    (L1, L2, L1L2, OrthogonalRegularizer),
-    {"l1": L1, "l2": L2, "l1_l2": L1L2, "orthogonal_regularizer": OrthogonalRegularizer},
-)
+_registry = Registry("keras.regularizers", (L1, L2, L1L2, OrthogonalRegularizer))
 get, serialize, deserialize = _registry.get, _registry.serialize, _registry.deserialize
 
 __all__ = [
