@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import _native
@@ -23,6 +25,15 @@ class _State(threading.local):
 
     graph: Graph | None = None
     tapes: tuple[Any, ...] = ()
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Ops run at once while the context lasts, whatever graph is being built."""
+        before, self.graph = self.graph, None
+        try:
+            yield
+        finally:
+            self.graph = before
 
 
 state = _State()

@@ -133,11 +133,8 @@ class StaticHashTable:
         self.default_value = to_tensor(default_value, self._values.dtype)
         if self.default_value.ndim != 0:
             raise ValueError(f"the default is of shape {self.default_value.shape}; give one value")
-        before, state.graph = state.graph, None
-        try:
+        with state.at_once():
             self.lookup(self._keys[:0])  # Finds wrong dtypes and keys that repeat.
-        finally:
-            state.graph = before
 
     @property
     def key_dtype(self) -> Any:

@@ -27,6 +27,11 @@ _COMBINED = {
 }
 
 
+def _check_rows(method: str, rows: Any) -> None:
+    if not isinstance(rows, IndexedSlices):
+        raise TypeError(f"{method}() takes IndexedSlices, not {type(rows).__name__}")
+
+
 class Variable:
     """A tensor that can be given another value (tf.Variable), in the memory of this process.
 
@@ -51,8 +56,7 @@ class Variable:
         dtype: Any = None,
         shape: Sequence[int] | None = None,
     ) -> None:
-        before, state.graph = state.graph, None
-        try:
+        with state.at_once():
             value = initial_value() if callable(initial_value) else initial_value
             if isinstance(value, Output):
                 raise errors.InvalidArgumentError(
@@ -60,8 +64,6 @@ class Variable:
                     "graph; make variables outside of functions"
                 )
             tensor = to_tensor(value, dtype) if not hasattr(value, "_as_tensor") else convert(value)
-        finally:
-            state.graph = before
         if shape is not None and tuple(shape) != tensor.shape:
             raise errors.InvalidArgumentError(
                 f"the initial value has shape {tensor.shape}; the variable was to have"
@@ -159,9 +161,7 @@ class Variable:
     def batch_scatter_update(self, sparse_delta: IndexedSlices) -> Variable:
         """Replaces rows of every example: with indices [b..., n], the part at [b..., indices[b...,
         i]] by values[b..., i]. Indices [n] are those of scatter_update()."""
-        if not isinstance(sparse_delta, IndexedSlices):
-            kind = type(sparse_delta).__name__
-            raise TypeError(f"batch_scatter_update() takes IndexedSlices, not {kind}")
+        _check_rows("batch_scatter_update", sparse_delta)
         indices = sparse_delta.indices
         if indices.shape is None or not indices.shape or min(indices.shape) < 0:
             raise ValueError(f"the shape of the indices must be known and no scalar's: {indices!r}")
@@ -172,8 +172,7 @@ class Variable:
         return self.assign(array.tensor_scatter_nd_update(self._quietly(), places, values))
 
     def _scatter(self, how: str, rows: IndexedSlices) -> Variable:
-        if not isinstance(rows, IndexedSlices):
-            raise TypeError(f"scatter_{how}() takes IndexedSlices, not {type(rows).__name__}")
+        _check_rows(f"scatter_{how}", rows)
         values = convert(rows.values, self.dtype)
         if state.graph is not None:
             value = state.graph.read_variable(self)
@@ -189,8 +188,7 @@ class Variable:
     def _combine(self, how: str, rows: IndexedSlices) -> Variable:
         """A scatter whose rows of equal indices become one row first, which those that the
         variable has there are then combined with."""
-        if not isinstance(rows, IndexedSlices):
-            raise TypeError(f"scatter_{how}() takes IndexedSlices, not {type(rows).__name__}")
+        _check_rows(f"scatter_{how}", rows)
         join, op = _COMBINED[how]
         values = convert(rows.values, self.dtype)
         distinct, places = array.unique(array.reshape(rows.indices, [-1]))

@@ -185,11 +185,8 @@ class Orthogonal(_Random):
             )
         rows, columns = int(np.prod(shape[:-1])), int(shape[-1])
         tall = [max(rows, columns), min(rows, columns)]
-        before, state.graph = state.graph, None
-        try:
+        with state.at_once():
             drawn = Distribution("normal", 0.0, 1.0).draw_same(tall, "float64", self.seed).numpy()
-        finally:
-            state.graph = before
         q, r = np.linalg.qr(drawn)
         # With these signs all orthogonal matrices are as likely.
         q = q * np.sign(np.diag(r))

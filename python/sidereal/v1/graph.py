@@ -94,11 +94,10 @@ class Graph(_Graph):
     def as_default(self) -> Iterator[Graph]:
         """Ops add to this graph while the context lasts."""
         local.graphs.append(self)
-        before, state.graph = state.graph, None
         try:
-            yield self
+            with state.at_once():
+                yield self
         finally:
-            state.graph = before
             local.graphs.remove(self)
 
     # --- Adding.
@@ -461,11 +460,8 @@ def constant(
     verify_shape: bool = False,
 ) -> Any:  # fmt: skip
     """A value of the graph that is known with it; see sidereal.constant()."""
-    before, state.graph = state.graph, None
-    try:
+    with state.at_once():
         made = tensors.constant(value, dtype, shape)
-    finally:
-        state.graph = before
     return current_graph().add("Const", (), {"value": made}, name)
 
 
