@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ import sidereal.v1 as tf
 
 FIELDS, IDS = 4, 200
 Data = dict[str, np.ndarray]
+# Read once, by the first import of Keras, which may be TensorFlow's.
+os.environ["KERAS_BACKEND"] = "torch"
 COUNTS = pytest.StashKey[tuple[int, int, int]]()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from keras_peer import keras64
 from optimizer_formulas import FORMULAS, Reference
 
 import sidereal as sr
@@ -271,15 +272,10 @@ KERAS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.fixture
-def keras(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Keras on PyTorch, with float64."""
-    pytest.importorskip("torch", reason="PyTorch is not installed (./dev setup --peers)")
-    monkeypatch.setenv("KERAS_BACKEND", "torch")
-    found = pytest.importorskip("keras", reason="Keras is not installed (./dev setup --peers)")
-    before = found.backend.floatx()
-    found.backend.set_floatx("float64")
-    yield found
-    found.backend.set_floatx(before)
+def keras() -> Any:
+    """Keras, with float64."""
+    with keras64() as found:
+        yield found
 
 
 @pytest.mark.parametrize("name", KERAS)

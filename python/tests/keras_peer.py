@@ -1,13 +1,11 @@
-"""Keras itself, which the tests of this folder compare sidereal.keras with."""
+"""Keras itself, which tests compare sidereal with. It runs on PyTorch (conftest.py)."""
 
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,11 +17,10 @@ QUIET = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationW
 
 
 def peer() -> Any:
-    """The package keras, on PyTorch if nothing has imported it yet; skips the test without it."""
-    why = "Keras is not installed (./dev setup --peers)"
-    pytest.importorskip("torch", reason=why)
-    with mock.patch.dict(os.environ, {"KERAS_BACKEND": "torch"}):
-        return pytest.importorskip("keras", reason=why)
+    """The package keras; skips the test without it."""
+    why = "{} is not installed (./dev setup --peers)"
+    pytest.importorskip("torch", reason=why.format("PyTorch"))
+    return pytest.importorskip("keras", reason=why.format("Keras"))
 
 
 @contextmanager
