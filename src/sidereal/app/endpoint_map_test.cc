@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "sidereal/app/testing/model.h"
+#include "sidereal/app/testing/ports.h"
 
 namespace sidereal::app {
 namespace {
@@ -105,14 +106,7 @@ TEST(EndpointMap, tells_lines_for_nobody) {
 /// Servers "w" with the data ports of a map, which is written when the addresses are known.
 class MappedCluster {
  public:
-  MappedCluster(int count, cluster::Protocol protocol) {
-    // What was free a moment ago: addresses of tasks, then of data ports.
-    std::vector<std::unique_ptr<Server>> holders;
-    for (int i = 0; i < 2 * count; ++i) {
-      holders.push_back(local_server());
-      std::string address = holders.back()->target().substr(7);
-      (i < count ? tasks_ : data_).push_back(std::move(address));
-    }
+  MappedCluster(int count, cluster::Protocol protocol) : tasks_at_(count), data_at_(count) {
     options_.protocol = protocol;
     EXPECT_TRUE(options_.cluster.add_job("w", tasks_).ok());
     options_.job = "w";
@@ -138,7 +132,9 @@ class MappedCluster {
 
  private:
   Folder folder_;
-  std::vector<std::string> tasks_, data_;
+  const ReservedPorts tasks_at_, data_at_;
+  const std::vector<std::string> tasks_ = tasks_at_.addresses();
+  const std::vector<std::string> data_ = data_at_.addresses();
   ServerOptions options_;
   std::vector<std::unique_ptr<Server>> servers_;
 };

@@ -155,9 +155,13 @@ StepResult StepRun::outcome() {
     return out;
   }
   for (const size_t part : failures_) {
-    const bool is_echo = results_[part].status.code() == StatusCode::kCancelled;
-    if (out.status.ok() || !is_echo) out.status = results_[part].status;
-    if (!is_echo) return out;
+    const Status& status = results_[part].status;
+    if (status.code() != StatusCode::kCancelled) {
+      out.status = status;
+      return out;
+    }
+    // Nobody here cancelled it: the first one did it by itself, as tasks do that stop.
+    if (out.status.ok()) out.status = base::with_context(status, plan_[part].task);
   }
   if (!out.status.ok()) return out;
   out.fetches.resize(num_fetches_);
