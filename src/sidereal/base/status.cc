@@ -1,5 +1,7 @@
 #include "sidereal/base/status.h"
 
+#include "absl/strings/cord.h"
+
 namespace sidereal::base {
 
 Status make_status(StatusCode code, const std::string& message) { return {code, message}; }
@@ -47,9 +49,16 @@ const char* code_name(StatusCode code) {
   }
 }
 
+Status with_message(const Status& status, const std::string& message) {
+  Status out = make_status(status.code(), message);
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { out.SetPayload(url, payload); });
+  return out;
+}
+
 Status with_context(const Status& status, const std::string& context) {
   if (status.ok()) return status;
-  return make_status(status.code(), context + ": " + message_of(status));
+  return with_message(status, context + ": " + message_of(status));
 }
 
 }  // namespace sidereal::base

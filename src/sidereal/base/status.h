@@ -26,7 +26,10 @@ std::string message_of(const Status& status);
 /// The canonical name of a code, such as "INVALID_ARGUMENT".
 const char* code_name(StatusCode code);
 
-/// `status` with "`context`: " put before its message; ok stays ok. Code is kept.
+/// `status` with another message. Code and payloads are kept.
+Status with_message(const Status& status, const std::string& message);
+
+/// `status` with "`context`: " put before its message; ok stays ok. Code and payloads are kept.
 Status with_context(const Status& status, const std::string& context);
 
 /// One constructor per code: `invalid_argument("batch_size is {}; it must be positive", n)`.

@@ -7,6 +7,7 @@
 #include "sidereal/data/data_spec.h"
 #include "sidereal/master/alarm.h"
 #include "sidereal/master/master_session.h"
+#include "sidereal/task/origin.h"
 
 namespace sidereal::master {
 
@@ -251,7 +252,7 @@ Status LoopRun::start(std::vector<LoopLane> lanes) {
       self->lanes_[i]->loop->start(self->lanes_[i]->steps.get(), self);
     });
     if (!posted) {
-      lane_ended(static_cast<int>(i), base::unavailable("{} is stopping", context_->task->name()));
+      lane_ended(static_cast<int>(i), task::is_stopping(context_->task->name()));
     }
   }
   return {};

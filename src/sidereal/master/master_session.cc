@@ -21,6 +21,7 @@
 #include "sidereal/passes/place_devices.h"
 #include "sidereal/passes/placement_report.h"
 #include "sidereal/program/compile.h"
+#include "sidereal/task/origin.h"
 
 namespace sidereal::master {
 
@@ -321,7 +322,9 @@ Status MasterSession::try_to_attach(const std::shared_ptr<Attempts>& attempts,
         context_->tasks->describe(missing),
         attempt->failure.ok() ? ""
                               : fmt::format(" (last try: {})", base::message_of(attempt->failure)));
-    if (now >= deadline) return base::deadline_exceeded("{}", waits);
+    if (now >= deadline) {
+      return task::with_origin(base::deadline_exceeded("{}", waits), {.task = missing});
+    }
     if (now >= next_log) {
       base::log_info("{}", waits);
       next_log = now + kLogEvery;
@@ -486,6 +489,7 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::plan_of_calls(
   if (is_lite) part.pull_prefetch_ms = config_.pull_prefetch_ms;
   SR_ASSIGN_OR_RETURN(part.feeds, feeds_of(compiled.worker, feed_index));
   for (size_t i = 0; i < cut.fetches.size(); ++i) part.fetches.push_back(i);
+  plan->fetches = cut.fetches.size();
   // Equal programs are registered once.
   std::set<std::tuple<std::string, int, uint64_t>> known;
   std::vector<Registration> wanted;
@@ -578,6 +582,7 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::register_parts
     SR_ASSIGN_OR_RETURN(const program::Program program, program::compile(part));
     SR_ASSIGN_OR_RETURN(out.feeds, feeds_of(program, feed_index));
     out.fetches = part.fetch_indices;
+    plan->fetches += out.fetches.size();
     wanted.push_back(
         {.link = out.link,
          .program = {
@@ -588,7 +593,27 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::register_parts
   return plan;
 }
 
+std::shared_ptr<MasterSession::Prepared> MasterSession::prepare(StepCall names) {
+  return std::make_shared<Prepared>(std::move(names));
+}
+
+std::shared_ptr<MasterSession::Handle> MasterSession::run(const std::shared_ptr<Prepared>& prepared,
+                                                          std::vector<Tensor> feed_values,
+                                                          std::chrono::milliseconds timeout,
+                                                          std::function<void(StepResult)> done) {
+  StepCall call = prepared->plan() == nullptr ? prepared->names() : StepCall();
+  call.feed_values = std::move(feed_values);
+  call.timeout = timeout;
+  return run(std::move(call), prepared, std::move(done));
+}
+
 std::shared_ptr<MasterSession::Handle> MasterSession::run(StepCall call,
+                                                          std::function<void(StepResult)> done) {
+  return run(std::move(call), nullptr, std::move(done));
+}
+
+std::shared_ptr<MasterSession::Handle> MasterSession::run(StepCall call,
+                                                          const std::shared_ptr<Prepared>& prepared,
                                                           std::function<void(StepResult)> done) {
   const auto request = std::make_shared<Request>(std::move(done));
   std::shared_ptr<const Plan> plan;
@@ -602,8 +627,11 @@ std::shared_ptr<MasterSession::Handle> MasterSession::run(StepCall call,
     }
     if (closed.ok()) {
       running_.insert(request);
-      const auto found = plans_.find(key_of(call));
-      if (found != plans_.end()) plan = found->second;
+      if (prepared != nullptr) plan = prepared->plan();
+      if (plan == nullptr) {
+        const auto found = plans_.find(key_of(call));
+        if (found != plans_.end()) plan = found->second;
+      }
     }
   }
   if (!closed.ok()) {
@@ -611,12 +639,13 @@ std::shared_ptr<MasterSession::Handle> MasterSession::run(StepCall call,
     return request;
   }
   if (plan != nullptr) {
+    if (prepared != nullptr) prepared->take(plan);
     start(request, *plan, call);
     return request;
   }
   {
     const std::lock_guard lock(mutex_);
-    unplanned_.emplace_back(request, std::move(call));
+    unplanned_.push_back({.request = request, .call = std::move(call), .prepared = prepared});
     if (std::exchange(is_planning_, true)) return request;
   }
   context_->threads->run([self = shared_from_this()] { self->make_waiting_plans(); });
@@ -625,7 +654,7 @@ std::shared_ptr<MasterSession::Handle> MasterSession::run(StepCall call,
 
 void MasterSession::make_waiting_plans() {
   while (true) {
-    std::pair<std::shared_ptr<Request>, StepCall> next;
+    Unplanned next;
     {
       const std::lock_guard lock(mutex_);
       is_planning_ = !unplanned_.empty();
@@ -633,11 +662,12 @@ void MasterSession::make_waiting_plans() {
       next = std::move(unplanned_.front());
       unplanned_.pop_front();
     }
-    const auto& [request, call] = next;
+    const auto& [request, call, prepared] = next;
     const Status cancelled = request->cancelled();
     const Result<std::shared_ptr<const Plan>> plan =
         cancelled.ok() ? find_plan(call) : Result<std::shared_ptr<const Plan>>(cancelled);
     if (plan.ok()) {
+      if (prepared != nullptr) prepared->take(*plan);
       start(request, **plan, call);
       continue;
     }
@@ -669,7 +699,7 @@ void MasterSession::start(const std::shared_ptr<Request>& request, const Plan& p
     request->calls(plan.called);
   }
   const auto run =
-      std::make_shared<StepRun>(plan.parts, call.fetches.size(), context_->new_alarm,
+      std::make_shared<StepRun>(plan.parts, plan.fetches, context_->new_alarm,
                                 [self = shared_from_this(), request](StepResult result) {
                                   self->forget(request);
                                   request->finish(std::move(result));

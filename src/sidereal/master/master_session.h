@@ -109,6 +109,16 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   /// kResourceExhausted when too many run.
   std::shared_ptr<Handle> run(StepCall call, std::function<void(StepResult)> done);
 
+  /// What steps of the same feeds, fetches and targets share, so that it is not looked up for each.
+  class Prepared;
+  /// Of the names in `names`; whether they are there the first step says.
+  static std::shared_ptr<Prepared> prepare(StepCall names);
+  /// As the other run(): with values for the feeds, in their order.
+  std::shared_ptr<Handle> run(const std::shared_ptr<Prepared>& prepared,
+                              std::vector<tensor::Tensor> feed_values,
+                              std::chrono::milliseconds timeout,
+                              std::function<void(StepResult)> done);
+
   /// Runs a loop; its end goes to `sink`, also when it does not begin. kInvalidArgument for options
   /// out of range, kResourceExhausted when too many run.
   Result<std::shared_ptr<LoopRun>> run_loop(task::LoopOptions options,
@@ -126,6 +136,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   class Request;
   struct Plan {
     std::vector<PartPlan> parts;
+    size_t fetches = 0;            ///< Of all parts.
     std::set<std::string> called;  ///< Tasks that the only part calls.
     bool calls_wait = false;       ///< What it calls may wait for what steps share.
   };
@@ -178,6 +189,14 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   std::vector<ports::TensorSource> sources(const std::vector<std::string>& devices);
   /// Those of the lane that the session's steps run on here.
   [[nodiscard]] task::DataChannels* data_channels() const;
+  /// A step that waits for its plan.
+  struct Unplanned {
+    std::shared_ptr<Request> request;
+    StepCall call;
+    std::shared_ptr<Prepared> prepared;  ///< Gets the plan; or nullptr.
+  };
+  std::shared_ptr<Handle> run(StepCall call, const std::shared_ptr<Prepared>& prepared,
+                              std::function<void(StepResult)> done);
   void make_waiting_plans();
   void start(const std::shared_ptr<Request>& request, const Plan& plan, const StepCall& call);
   void forget(const std::shared_ptr<Request>& request);
@@ -204,9 +223,32 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   std::set<std::shared_ptr<Request>> running_;
   std::set<std::shared_ptr<LoopRun>> loops_;
   // Steps that wait for a plan, which one thread makes after the other.
-  std::deque<std::pair<std::shared_ptr<Request>, StepCall>> unplanned_;
+  std::deque<Unplanned> unplanned_;
   bool is_planning_ = false;
   Status closed_;
+};
+
+/// Thread: any.
+class MasterSession::Prepared {
+ public:
+  explicit Prepared(StepCall names) : names_(std::move(names)) {}
+
+  [[nodiscard]] const StepCall& names() const { return names_; }
+
+ private:
+  friend class MasterSession;
+  [[nodiscard]] std::shared_ptr<const Plan> plan() {
+    const std::lock_guard lock(mutex_);
+    return plan_;
+  }
+  void take(std::shared_ptr<const Plan> plan) {
+    const std::lock_guard lock(mutex_);
+    plan_ = std::move(plan);
+  }
+
+  const StepCall names_;
+  std::mutex mutex_;
+  std::shared_ptr<const Plan> plan_;  // Once it was made.
 };
 
 }  // namespace sidereal::master

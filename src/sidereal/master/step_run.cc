@@ -132,7 +132,7 @@ Status StepRun::in_words(const Status& reason) const {
     if (results_[i].waits_for.empty()) continue;
     waits += fmt::format("; {} waits for {}", plan_[i].task, results_[i].waits_for);
   }
-  return base::make_status(reason.code(), base::message_of(reason) + waits);
+  return base::with_message(reason, base::message_of(reason) + waits);
 }
 
 StepResult StepRun::outcome() {

@@ -16,6 +16,7 @@
 #include "sidereal/service/internal/grpc_status.h"
 #include "sidereal/service/internal/tensor_group_message.h"
 #include "sidereal/service/session.grpc.pb.h"
+#include "sidereal/task/origin.h"
 
 namespace sidereal::service {
 
@@ -102,10 +103,11 @@ class RecvCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
                        public task::Peers::ReceiveRequest {
  public:
   /// `memory` is borrowed until `on_done`.
-  RecvCall(std::string peer, uint64_t step, std::span<const task::Peers::Wanted> wanted,
-           task::Peers::Requester* requester, task::ArrivalMemory* memory,
-           std::function<void(int64_t bytes)> on_done)
-      : peer_(std::move(peer)),
+  RecvCall(std::string task, std::string peer, uint64_t step,
+           std::span<const task::Peers::Wanted> wanted, task::Peers::Requester* requester,
+           task::ArrivalMemory* memory, std::function<void(int64_t bytes)> on_done)
+      : task_(std::move(task)),
+        peer_(std::move(peer)),
         step_(step),
         missing_(wanted.size()),
         requester_(requester->weak_from_this()),
@@ -145,8 +147,11 @@ class RecvCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
     }
     if (const std::shared_ptr<task::Peers::Requester> requester = requester_.lock();
         requester != nullptr) {
-      requester->ended(step_, this,
-                       wrong_.ok() ? from_grpc(status, peer_) : base::with_context(wrong_, peer_));
+      Status ended = wrong_.ok() ? from_grpc(status, peer_) : base::with_context(wrong_, peer_);
+      if (ended.code() == StatusCode::kUnavailable || ended.code() == StatusCode::kAborted) {
+        ended = task::with_origin(std::move(ended), {.task = task_});
+      }
+      requester->ended(step_, this, ended);
     }
     on_done_(bytes_);
     const base::RefPtr<RecvCall> last = std::move(self_);
@@ -194,6 +199,7 @@ class RecvCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
     return {};
   }
 
+  const std::string task_;
   const std::string peer_;
   const uint64_t step_;
   size_t missing_;
@@ -237,7 +243,7 @@ base::RefPtr<task::Peers::ReceiveRequest> RemotePeers::ask(const ports::TensorSo
     const std::lock_guard lock(shared_->mutex);
     ++shared_->calls;
   }
-  auto call = base::RefPtr<RecvCall>::make(channels_->describe(task), step, wanted, requester,
+  auto call = base::RefPtr<RecvCall>::make(task, channels_->describe(task), step, wanted, requester,
                                            &shared_->memory, [shared = shared_](int64_t bytes) {
                                              shared->bytes += bytes;
                                              const std::lock_guard lock(shared->mutex);

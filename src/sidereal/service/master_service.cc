@@ -19,6 +19,7 @@
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/service/callback_order.h"
 #include "sidereal/service/channels.h"
+#include "sidereal/service/internal/closure_stream.h"
 #include "sidereal/service/internal/grpc_status.h"
 #include "sidereal/service/internal/loop_stream.h"
 #include "sidereal/service/internal/server_stream.h"
@@ -198,7 +199,7 @@ struct Common {
   const std::shared_ptr<Sessions> sessions = std::make_shared<Sessions>();
   std::shared_ptr<ArrivingBytes> arriving;
   std::string name;
-  std::atomic<int> running = 0;
+  const std::shared_ptr<std::atomic<int>> running = std::make_shared<std::atomic<int>>(0);
   const std::shared_ptr<std::atomic<int>> loops_running = std::make_shared<std::atomic<int>>(0);
   std::atomic<bool> draining = false;
   std::atomic<int64_t> bad_requests = 0;
@@ -231,7 +232,7 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
     if (head.feeds_size() > kFeedsMax) return base::invalid_argument("{} feeds", head.feeds_size());
     if (head.timeout_ms() < 0)
       return base::invalid_argument("a timeout of {} ms", head.timeout_ms());
-    if (common_->draining) return base::unavailable("{} is stopping", common_->name);
+    if (common_->draining) return task::is_stopping(common_->name);
     SR_ASSIGN_OR_RETURN(session_, common_->sessions->find(head.session()));
     call_.feeds.assign(head.feeds().begin(), head.feeds().end());
     call_.fetches.assign(head.fetches().begin(), head.fetches().end());
@@ -246,7 +247,7 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
 
   void run() {
     ran_ = true;
-    ++common_->running;
+    ++*common_->running;
     auto handle = session_->run(
         std::move(call_),
         [self = shared_from_this(), this](master::StepResult result) { answer(&result); });
@@ -260,7 +261,7 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
   }
 
   void answer(master::StepResult* result) {
-    --common_->running;
+    --*common_->running;
     for (size_t i = 0; i < result->fetches.size(); ++i) {
       put(static_cast<int32_t>(i), std::move(result->fetches[i]));
     }
@@ -335,9 +336,9 @@ class KeepAlive final : public grpc::ServerUnaryReactor {
   std::shared_ptr<KeepAlive> self_;
 };
 
-using Base = v1::Master::WithCallbackMethod_RunStep<
-    v1::Master::WithCallbackMethod_RunLoop<v1::Master::WithCallbackMethod_KeepSessionAlive<
-        v1::Master::WithCallbackMethod_CloseSession<v1::Master::Service>>>>;
+using Base = v1::Master::WithCallbackMethod_RunStep<v1::Master::WithCallbackMethod_RunLoop<
+    v1::Master::WithCallbackMethod_RunClosures<v1::Master::WithCallbackMethod_KeepSessionAlive<
+        v1::Master::WithCallbackMethod_CloseSession<v1::Master::Service>>>>>;
 
 }  // namespace
 
@@ -369,16 +370,22 @@ class MasterService::Impl final : public Base {
 
   grpc::ServerBidiReactor<v1::LoopRequest, v1::LoopEvent>* RunLoop(
       grpc::CallbackServerContext*) override {
-    const auto find = [common =
-                           common_](uint64_t id) -> Result<std::shared_ptr<master::MasterSession>> {
-      if (common->draining) return base::unavailable("{} is stopping", common->name);
-      return common->sessions->find(id);
-    };
     const auto stream = std::make_shared<LoopStream>(
-        LoopService{.find = find,
+        LoopService{.find = finder(),
                     .arriving = common_->arriving,
                     .running = common_->loops_running,
                     .on_refused = [common = common_] { ++common->bad_requests; }});
+    stream->start(stream);
+    return stream.get();
+  }
+
+  grpc::ServerBidiReactor<v1::ClosureRequest, v1::ClosureReply>* RunClosures(
+      grpc::CallbackServerContext*) override {
+    const auto stream = std::make_shared<ClosureStream>(
+        ClosureService{.find = finder(),
+                       .arriving = common_->arriving,
+                       .running = common_->running,
+                       .on_refused = [common = common_] { ++common->bad_requests; }});
     stream->start(stream);
     return stream.get();
   }
@@ -445,12 +452,20 @@ class MasterService::Impl final : public Base {
   }
 
   void drain() { common_->draining = true; }
-  [[nodiscard]] int running() const { return common_->running; }
+  [[nodiscard]] int running() const { return *common_->running; }
   [[nodiscard]] int loops_running() const { return *common_->loops_running; }
   [[nodiscard]] int64_t bad_requests() const { return common_->bad_requests; }
   void close_all(const Status& why) { common_->sessions->close_all(why); }
 
  private:
+  /// Gives sessions to streams, unless the server is stopping.
+  std::function<Result<std::shared_ptr<master::MasterSession>>(uint64_t id)> finder() const {
+    return [common = common_](uint64_t id) -> Result<std::shared_ptr<master::MasterSession>> {
+      if (common->draining) return task::is_stopping(common->name);
+      return common->sessions->find(id);
+    };
+  }
+
   Result<ir::Graph> parse(const std::string& text) const {
     return ir::from_text(text, context_.registry);
   }
@@ -496,7 +511,7 @@ class MasterService::Impl final : public Base {
           "{} runs with protocol \"{}\", the target says \"{}\"; write grpc://host:port",
           context_.task->name(), protocol, request.protocol());
     }
-    if (common_->draining) return base::unavailable("{} is stopping", context_.task->name());
+    if (common_->draining) return task::is_stopping(common_->name);
     SR_ASSIGN_OR_RETURN(master::SessionConfig config,
                         config_of(request.config(), context_.defaults));
     SR_ASSIGN_OR_RETURN(const ir::Graph graph, parse(request.graph()));

@@ -20,20 +20,31 @@ using tensor::Tensor;
 
 namespace {
 
+/// A task, and what messages call it.
+struct PeerName {
+  std::string task;
+  std::string shown;
+};
+
 /// Why a stream to `peer` ended that should not have.
-Status lost(const grpc::Status& status, const std::string& peer) {
-  if (status.ok()) return base::unavailable("{} ended the session", peer);
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-    return base::unavailable("{} cannot be reached ({}): it ended, does not run yet, or is cut off",
-                             peer, status.error_message());
+Status lost(const grpc::Status& status, const PeerName& peer) {
+  if (status.ok()) {
+    return task::with_origin(base::unavailable("{} ended the session", peer.shown),
+                             {.task = peer.task});
   }
-  return from_grpc(status, peer);
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    return task::with_origin(
+        base::unavailable("{} cannot be reached ({}): it ended, does not run yet, or is cut off",
+                          peer.shown, status.error_message()),
+        {.task = peer.task});
+  }
+  return from_grpc(status, peer.shown);
 }
 
 /// The Attach stream.
 class Attachment final : public ClientStream<v1::AttachRequest, v1::AttachReply> {
  public:
-  Attachment(std::string peer, std::function<void(Status)> on_lost)
+  Attachment(PeerName peer, std::function<void(Status)> on_lost)
       : peer_(std::move(peer)), on_lost_(std::move(on_lost)) {}
 
   void attach(v1::Worker::Stub* stub, const v1::AttachHead& head,
@@ -94,7 +105,7 @@ class Attachment final : public ClientStream<v1::AttachRequest, v1::AttachReply>
       waiting_.pop_front();
     }
     if (reply->has_failure()) {
-      done(base::with_context(task::from_proto(reply->failure()), peer_));
+      done(base::with_context(task::from_proto(reply->failure()), peer_.shown));
     } else {
       done(reply->program());
     }
@@ -119,7 +130,7 @@ class Attachment final : public ClientStream<v1::AttachRequest, v1::AttachReply>
     for (const auto& done : waiting) done(status_);
   }
 
-  const std::string peer_;
+  const PeerName peer_;
   std::function<void(Result<master::Link::Attached>)> on_attached_;
   std::mutex state_mutex_;
   std::function<void(Status)> on_lost_;
@@ -135,7 +146,7 @@ constexpr int32_t kFetchesMax = 1 << 20;
 class RemotePart final : public ClientStream<v1::ProgramRequest, v1::ProgramReply>,
                          public task::StepPart {
  public:
-  RemotePart(std::string peer, std::function<void(task::ProgramResult)> done)
+  RemotePart(PeerName peer, std::function<void(task::ProgramResult)> done)
       : peer_(std::move(peer)), done_with_(std::move(done)) {}
 
   void run(v1::Worker::Stub* stub, task::ProgramCall call) {
@@ -178,7 +189,7 @@ class RemotePart final : public ClientStream<v1::ProgramRequest, v1::ProgramRepl
   void take(v1::ProgramReply* reply) override {
     if (reply->has_piece()) {
       auto value = joiner_.add(reply->piece());
-      if (!value.ok()) return give({.status = base::with_context(value.status(), peer_)});
+      if (!value.ok()) return give({.status = base::with_context(value.status(), peer_.shown)});
       if (*value) {
         const auto index = static_cast<size_t>((*value)->first);
         if (fetches_.size() <= index) fetches_.resize(index + 1);
@@ -211,7 +222,7 @@ class RemotePart final : public ClientStream<v1::ProgramRequest, v1::ProgramRepl
     if (done) done(std::move(result));
   }
 
-  const std::string peer_;
+  const PeerName peer_;
   std::mutex result_mutex_;
   std::function<void(task::ProgramResult)> done_with_;
   bool ended_ = false;
@@ -256,8 +267,7 @@ class RemoteLink final : public master::Link {
  public:
   RemoteLink(std::shared_ptr<grpc::Channel> channel, std::string peer, master::LinkOptions options)
       : stub_(v1::Worker::NewStub(std::move(channel))),
-        task_(options.task),
-        peer_(std::move(peer)),
+        peer_{.task = options.task, .shown = std::move(peer)},
         data_(options.data),
         attachment_(std::make_shared<Attachment>(
             peer_, [parts = parts_, on_lost = std::move(options.on_lost)](const Status& why) {
@@ -288,7 +298,7 @@ class RemoteLink final : public master::Link {
                                       std::function<void(task::ProgramResult)> done) override {
     call.session = head_.session();
     if (data_ != nullptr) {
-      auto part = data_->run(task_, *incarnation_, std::move(call), std::move(done));
+      auto part = data_->run(peer_.task, *incarnation_, std::move(call), std::move(done));
       parts_->add(part);
       return part;
     }
@@ -311,8 +321,7 @@ class RemoteLink final : public master::Link {
   }
 
   const std::unique_ptr<v1::Worker::Stub> stub_;
-  const std::string task_;
-  const std::string peer_;
+  const PeerName peer_;
   task::DataChannels* const data_;
   v1::AttachHead head_;
   // Known once attached, which is before anything runs.

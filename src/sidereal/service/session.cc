@@ -12,6 +12,7 @@
 #include "sidereal/security/channel.h"
 #include "sidereal/service/channels.h"
 #include "sidereal/service/internal/client_stream.h"
+#include "sidereal/service/internal/closure_call.h"
 #include "sidereal/service/internal/grpc_status.h"
 #include "sidereal/service/internal/loop_call.h"
 #include "sidereal/service/session.grpc.pb.h"
@@ -237,6 +238,12 @@ class Session::Impl {
     return call->wait(interrupt_);
   }
 
+  std::shared_ptr<ClosureCalls> run_closures(std::shared_ptr<ClosureObserver> observer) {
+    const auto call = std::make_shared<ClosureCall>(peer_, std::move(observer));
+    call->start(stub_.get(), session_);
+    return call;
+  }
+
   Status close() {
     const uint64_t session = session_.exchange(0);
     if (session == 0) return {};
@@ -303,6 +310,9 @@ class Session::Impl {
       const bool again =
           asked.code() == StatusCode::kUnavailable || asked.code() == StatusCode::kDeadlineExceeded;
       if (!again) return asked;
+      if (interrupt_ && interrupt_()) {
+        return base::cancelled("looking for {} was interrupted", peer_);
+      }
       const auto now = std::chrono::steady_clock::now();
       // A master that is not there yet may come; one that refuses the credentials never answers.
       if (now >= next_doubt) {
@@ -376,6 +386,9 @@ Result<std::vector<Tensor>> Session::run(const std::vector<Feed>& feeds,
 Result<task::LoopResult> Session::run_loop(const task::LoopOptions& options,
                                            const task::LoopObserver& observer) {
   return impl_->run_loop(options, observer);
+}
+std::shared_ptr<ClosureCalls> Session::run_closures(std::shared_ptr<ClosureObserver> observer) {
+  return impl_->run_closures(std::move(observer));
 }
 std::string Session::take_placement() { return impl_->take_placement(); }
 Status Session::close() { return impl_->close(); }

@@ -12,6 +12,7 @@
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/ir/graph.h"
 #include "sidereal/security/credentials.h"
+#include "sidereal/service/closure_calls.h"
 #include "sidereal/task/loop.h"
 #include "sidereal/tensor/tensor.h"
 
@@ -106,6 +107,9 @@ class Session {
   /// kCancelled when the observer says so.
   Result<task::LoopResult> run_loop(const task::LoopOptions& options,
                                     const task::LoopObserver& observer = {});
+
+  /// Begins a stream of closures. The session must outlive it.
+  std::shared_ptr<ClosureCalls> run_closures(std::shared_ptr<ClosureObserver> observer);
 
   /// What placing decided since this was last asked, when options say log_device_placement: a line
   /// "NAME: (OP): DEVICE" for each new node, then passes::to_text() of the report.

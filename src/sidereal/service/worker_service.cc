@@ -135,7 +135,7 @@ class ProgramStream final : public ServerStream<v1::ProgramRequest, v1::ProgramR
   Status check(const v1::ProgramHead& head) const {
     const std::string& name = common_->task->name();
     if (joiner_) return base::invalid_argument("a second head");
-    if (common_->draining) return base::unavailable("{} is stopping", name);
+    if (common_->draining) return task::is_stopping(name);
     if (is_too_much_) {
       return base::resource_exhausted("{} runs {} steps, as many as it takes", name, kPartsMax);
     }
@@ -224,7 +224,8 @@ class TensorStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     self_ = self;
     task::Task* const task = common_->task;
     if (request.incarnation() != 0 && request.incarnation() != task->incarnation()) {
-      return end(task::wrong_incarnation(task->name(), task->incarnation(), request.incarnation()));
+      return end(task::wrong_incarnation(task->name(), task->name(), task->incarnation(),
+                                         request.incarnation()));
     }
     keys_ = request.keys_size();
     const int64_t open_keys = common_->open_keys += keys_;

@@ -21,7 +21,7 @@ class ArrivingBytes;
 class KnownCluster;
 
 /// Of session.proto; a server and its callers must agree.
-inline constexpr int kSessionVersion = 2;
+inline constexpr int kSessionVersion = 3;
 
 struct WorkerServiceOptions {
   task::Task* task = nullptr;  ///< Borrowed.

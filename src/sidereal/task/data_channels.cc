@@ -37,8 +37,18 @@ DataChannel::~DataChannel() {
   for (const Waiting& one : waiting_) one.sink->done(base::cancelled("the task stops"), {});
 }
 
+/// Codes of what became of the connection or the peer, not of what it was asked to do.
+void DataChannel::Sink::done(const Status& status, std::span<Tensor> fetches) {
+  call_ = 0;
+  if (status.code() != StatusCode::kUnavailable && status.code() != StatusCode::kAborted) {
+    return ended(status, fetches);
+  }
+  ended(with_origin(status, {.task = channel_->peer_.task}), fetches);
+}
+
 void DataChannel::call(uint64_t incarnation, const transport::CallOptions& what,
                        std::span<const Tensor> feeds, Sink* sink) {
+  sink->channel_ = this;
   // A connection that was lost may go on, unless the task has been started again meanwhile: find().
   const bool is_connected = channel_ != nullptr && channel_->connected();
   if (is_connected && waiting_.empty()) {
@@ -60,7 +70,7 @@ void DataChannel::call(uint64_t incarnation, const transport::CallOptions& what,
 Status DataChannel::send(uint64_t incarnation, const transport::CallOptions& what,
                          std::span<const Tensor> feeds, Sink* sink) {
   if (incarnation != 0 && incarnation != channel_->peer_incarnation()) {
-    return wrong_incarnation(peer_.shown, channel_->peer_incarnation(), incarnation);
+    return wrong_incarnation(peer_.task, peer_.shown, channel_->peer_incarnation(), incarnation);
   }
   SR_ASSIGN_OR_RETURN(sink->call_, channel_->call(what, feeds, sink));
   return {};

@@ -36,10 +36,7 @@ class DataChannel {
   /// Gets the outcome of one call at a time.
   class Sink : public transport::CallSink {
    public:
-    void done(const Status& status, std::span<tensor::Tensor> fetches) final {
-      call_ = 0;
-      ended(status, fetches);
-    }
+    void done(const Status& status, std::span<tensor::Tensor> fetches) final;
 
    protected:
     /// As CallSink::done().
@@ -47,6 +44,7 @@ class DataChannel {
 
    private:
     friend class DataChannel;
+    const DataChannel* channel_ = nullptr;
     uint64_t call_ = 0;  // 0: not sent, or ended.
   };
   /// Finds out where the data port of a task's lane is; `done` comes on the own lane, not before

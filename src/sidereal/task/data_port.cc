@@ -259,7 +259,7 @@ class DataPort::Impl final : public transport::CallHandler {
   }
 
   Status begin_run(const Connection& from, const transport::Call& call, std::span<Tensor> feeds) {
-    if (draining_) return base::unavailable("{} is stopping", task_->name());
+    if (draining_) return is_stopping(task_->name());
     SR_ASSIGN_OR_RETURN(const RunExtra extra, decode_run(call.extra));
     const bool is_repeatable = (call.header.flags & wire::kRepeatable) != 0;
     ProgramCall& what = call_;
@@ -332,7 +332,8 @@ class DataPort::Impl final : public transport::CallHandler {
   Status give_tensors(const Connection& from, const transport::Call& call) {
     SR_RETURN_IF_ERROR(decode_tensors(call.extra, &tensors_));
     if (tensors_.incarnation != 0 && tensors_.incarnation != task_->incarnation()) {
-      return wrong_incarnation(task_->name(), task_->incarnation(), tensors_.incarnation);
+      return wrong_incarnation(task_->name(), task_->name(), task_->incarnation(),
+                               tensors_.incarnation);
     }
     const uint64_t id = call.header.call_id;
     SR_RETURN_IF_ERROR(check_new(from.id, id));

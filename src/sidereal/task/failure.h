@@ -1,11 +1,13 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "sidereal/base/status.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/task/failure.pb.h"
+#include "sidereal/task/origin.h"
 #include "sidereal/task/task.h"
 
 /// Statuses in messages: codes are those of gRPC, which are ours by number. For .cc files.
@@ -13,20 +15,38 @@ namespace sidereal::task {
 
 /// Bytes of the text of an error in a message, over every protocol.
 inline constexpr size_t kFailureBytes = 1280 << 10;
+/// Of the name of a task.
+inline constexpr size_t kOriginBytes = 1 << 10;
 /// Of what a part waited for.
 inline constexpr size_t kWaitsForBytes = 64 << 10;
+
+inline void to_proto(const Origin& origin, session::v1::Failure* failure) {
+  failure->set_origin(base::message_text(origin.task, kOriginBytes));
+  failure->set_is_restarted(origin.is_restarted);
+}
+
+/// `status` with the origin that `failure` says, if any.
+inline Status with_origin(Status status, const session::v1::Failure& failure) {
+  if (failure.origin().empty()) return status;
+  return with_origin(std::move(status),
+                     Origin{.task = failure.origin(), .is_restarted = failure.is_restarted()});
+}
 
 inline void to_proto(const Status& status, bool derived, session::v1::Failure* failure) {
   failure->set_code(static_cast<int32_t>(status.code()));
   failure->set_message(base::message_text(base::message_of(status), kFailureBytes));
   failure->set_derived(derived);
+  const std::optional<Origin> origin = origin_of(status);
+  if (origin) to_proto(*origin, failure);
 }
 
 inline Status from_proto(const session::v1::Failure& failure) {
   if (failure.code() == 0) return {};
   const bool known = failure.code() > 0 && failure.code() <= 16;
-  return base::make_status(known ? static_cast<StatusCode>(failure.code()) : StatusCode::kUnknown,
-                           failure.message());
+  return with_origin(
+      base::make_status(known ? static_cast<StatusCode>(failure.code()) : StatusCode::kUnknown,
+                        failure.message()),
+      failure);
 }
 
 /// How a part of a step ended, but for its fetches.
@@ -43,12 +63,15 @@ inline void from_proto(session::v1::ProgramTail* tail, ProgramResult* result) {
   result->trace = std::move(*tail->mutable_trace());
 }
 
-/// That a task was restarted: `meant` is not its incarnation.
-inline Status wrong_incarnation(const std::string& task, uint64_t incarnation, uint64_t meant) {
-  return base::aborted(
-      "{} expects a different device incarnation ({:016x}, but {:016x} was meant): it was "
-      "restarted; make a new session",
-      task, incarnation, meant);
+/// That `task` was restarted, as messages call it `shown`: `meant` is not its incarnation.
+inline Status wrong_incarnation(const std::string& task, const std::string& shown,
+                                uint64_t incarnation, uint64_t meant) {
+  return with_origin(
+      base::aborted(
+          "{} expects a different device incarnation ({:016x}, but {:016x} was meant): it was "
+          "restarted; make a new session",
+          shown, incarnation, meant),
+      Origin{.task = task, .is_restarted = true});
 }
 
 }  // namespace sidereal::task

@@ -6,6 +6,7 @@
 #include "sidereal/base/check.h"
 #include "sidereal/exec/workers.h"
 #include "sidereal/sys/posix/posix.h"
+#include "sidereal/task/origin.h"
 #include "sidereal/task/task_lane.h"
 #include "sidereal/task/task_programs.h"
 
@@ -79,7 +80,7 @@ class Task::Impl final : private exec::VariableLanes {
     programs_.reset(containers);
     bool posted = true;
     for (const auto& lane : lanes_) posted = lane->reset() && posted;
-    return posted ? Status() : base::unavailable("{} is stopping", options_.name);
+    return posted ? Status() : is_stopping(options_.name);
   }
 
   metrics::Readings figures() {

@@ -9,6 +9,7 @@
 #include "sidereal/exec/trace.h"
 #include "sidereal/sys/clock.h"
 #include "sidereal/sys/posix/process.h"
+#include "sidereal/task/origin.h"
 
 namespace sidereal::task {
 
@@ -117,7 +118,7 @@ void TaskLane::stop() {
   }
 }
 
-Status TaskLane::stopping() const { return base::unavailable("{} is stopping", options_.name); }
+Status TaskLane::stopping() const { return is_stopping(options_.name); }
 
 Status TaskLane::is_here(uint64_t step) {
   return base::make_status(StatusCode::kAlreadyExists,

@@ -21,13 +21,16 @@ class ClientStream : public grpc::ClientBidiReactor<Request, Reply>,
                      public std::enable_shared_from_this<ClientStream<Request, Reply>> {
  public:
   void OnWriteDone(bool ok) final {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     writing_ = false;
     if (!ok) {
       broken_ = true;
       outbox_.clear();
     }
     go_on();
+    const bool is_idle = !writing_;
+    lock.unlock();
+    if (is_idle) wrote();
   }
 
   void OnReadDone(bool ok) final {
@@ -56,6 +59,8 @@ class ClientStream : public grpc::ClientBidiReactor<Request, Reply>,
   virtual void ended(const grpc::Status& status) = 0;
   /// Whether the next reply is read at once; otherwise when read_on() is called, once.
   virtual bool reads_on() { return true; }
+  /// All that was put has been written, or cannot be.
+  virtual void wrote() {}
   void read_on() { this->StartRead(&reply_); }
 
   /// To be called once, after the call was made on the stub.

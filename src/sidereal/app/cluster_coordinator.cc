@@ -1,0 +1,677 @@
+#include "sidereal/app/cluster_coordinator.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "sidereal/base/log.h"
+#include "sidereal/cluster/task_name.h"
+#include "sidereal/task/event.h"
+#include "sidereal/task/origin.h"
+
+namespace sidereal::app {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using tensor::Tensor;
+
+namespace {
+
+/// Between two tries to reach a worker.
+constexpr milliseconds kRetry(500);
+/// One try: others wait for its thread.
+constexpr milliseconds kTry(10'000);
+/// Threads that make, extend and end sessions, of which each is another one's at most so long.
+constexpr size_t kThreadsMax = 64;
+constexpr milliseconds kTickMax(1000);
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             steady_clock::now().time_since_epoch())
+      .count();
+}
+
+bool is_of_network(const Status& status) {
+  return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kAborted;
+}
+
+/// As the scheduler wants to know it.
+coord::Origin origin_of(const Status& status) {
+  const std::optional<task::Origin> told = task::origin_of(status);
+  if (!told) return {};
+  const std::optional<cluster::TaskName> name = cluster::parse_task_name(told->task);
+  if (!name) return {};
+  coord::Origin out{.task = name->index, .is_restarted = told->is_restarted};
+  if (name->job == "worker") out.job = coord::Origin::Job::kWorker;
+  if (name->job == "ps") out.job = coord::Origin::Job::kPs;
+  return out;
+}
+
+class Value final : public RemoteValue {
+ public:
+  [[nodiscard]] bool is_ready() const override {
+    const std::lock_guard lock(mutex_);
+    return is_ready_;
+  }
+  Result<std::vector<Tensor>> wait(milliseconds timeout,
+                                   const std::function<bool()>& interrupt) override {
+    const steady_clock::time_point until = steady_clock::now() + timeout;
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, task::kLook, [this] { return is_ready_; })) {
+      if (timeout.count() > 0 && steady_clock::now() >= until) {
+        return base::deadline_exceeded("the value was not there after {} ms", timeout.count());
+      }
+      lock.unlock();
+      const bool is_interrupted = interrupt && interrupt();
+      lock.lock();
+      if (is_interrupted) return base::cancelled("waiting for the value was interrupted");
+    }
+    SR_RETURN_IF_ERROR(status_);
+    return fetches_;
+  }
+  void set(const Status& status, std::vector<Tensor> fetches) {
+    const std::lock_guard lock(mutex_);
+    status_ = status;
+    fetches_ = std::move(fetches);
+    is_ready_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_ready_ = false;
+  Status status_;
+  std::vector<Tensor> fetches_;
+};
+
+class Coordinator;
+
+/// A worker in one of its lives.
+struct Connection final : service::ClosureObserver, std::enable_shared_from_this<Connection> {
+  void ended(std::vector<service::ClosureResult> results) override;
+  void lost(const Status& why) override;
+
+  std::weak_ptr<Coordinator> owner;
+  int worker = 0;
+  uint64_t life = 0;
+  std::unique_ptr<service::Session> session;
+  std::shared_ptr<service::ClosureCalls> calls;
+  // Under the owner's lock.
+  int64_t graph_version = 0;
+  std::vector<bool> knows_plan;  ///< By number.
+  bool is_extending = false;
+  bool is_over = false;            ///< Its session is of no use any more: a task of it is lost.
+  std::deque<uint64_t> waiting;    ///< Calls whose plan its session does not know yet.
+  std::deque<uint64_t> cancelled;  ///< Of these.
+};
+
+/// Closures and the making of resources are calls of a stream, by these numbers.
+constexpr uint64_t call_of_closure(coord::ClosureId id) { return id << 1; }
+constexpr uint64_t call_of_resource(coord::ResourceId id) { return id << 1 | 1; }
+constexpr bool is_resource(uint64_t call) { return (call & 1) != 0; }
+
+class Coordinator final : public coord::SchedulerHooks,
+                          public std::enable_shared_from_this<Coordinator> {
+ public:
+  explicit Coordinator(ClusterCoordinatorOptions options)
+      : options_(std::move(options)),
+        scheduler_(options_.scheduler, this, now_ns()),
+        workers_(options_.workers.size()),
+        ps_(static_cast<size_t>(options_.ps)) {}
+
+  void start() {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < workers_.size(); ++i) connects_.emplace(steady_clock::now(), i);
+    const size_t threads = std::min(workers_.size(), kThreadsMax) + 1;
+    connecting_max_ = threads - 1;
+    for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    threads_.emplace_back([this] { keep_time(); });
+  }
+
+  /// Ends all that runs. No call of users is under way.
+  void stop() {
+    std::vector<std::shared_ptr<service::ClosureCalls>> calls;
+    {
+      const std::lock_guard lock(mutex_);
+      is_stopping_ = true;
+      for (size_t i = 0; i < workers_.size(); ++i) {
+        if (workers_[i] != nullptr) calls.push_back(workers_[i]->calls);
+        drop_connection(i);
+      }
+      changed_.notify_all();
+      work_.notify_all();
+      time_.notify_all();
+    }
+    for (const auto& one : calls) one->hang_up();
+    for (std::thread& thread : threads_) thread.join();
+    const Status why = base::cancelled("the coordinator has ended");
+    const std::lock_guard lock(mutex_);
+    for (auto& [id, closure] : closures_) closure.value->set(why, {});
+  }
+
+  void set_graph(const ir::Graph& graph) {
+    auto copy = std::make_shared<const ir::Graph>(graph);
+    const std::lock_guard lock(mutex_);
+    graph_ = std::move(copy);
+    ++graph_version_;
+  }
+
+  uint64_t add_plan(service::ClosurePlan plan) {
+    const std::lock_guard lock(mutex_);
+    plans_.push_back({.what = std::move(plan), .graph_version = graph_version_});
+    return plans_.size() - 1;
+  }
+
+  Result<std::shared_ptr<RemoteValue>> schedule(uint64_t plan, std::vector<Tensor> feeds,
+                                                std::span<const coord::ResourceId> resources,
+                                                milliseconds timeout,
+                                                const std::function<bool()>& interrupt) {
+    std::unique_lock lock(mutex_);
+    if (plan >= plans_.size()) return base::not_found("there is no plan {}", plan);
+    if (feeds.size() != plans_[plan].what.feeds.size()) {
+      return base::invalid_argument("{} values for the {} feeds of a plan", feeds.size(),
+                                    plans_[plan].what.feeds.size());
+    }
+    auto value = std::make_shared<Value>();
+    // The scheduler may run it at once.
+    const coord::ClosureId id = last_closure_ + 1;
+    const auto ask = [&]() -> Result<bool> {
+      // A number that is not taken is the next one's.
+      Closure& closure = closures_[id];
+      closure.plan = plan;
+      closure.value = value;
+      closure.feeds = feeds;
+      const auto taken = scheduler_.schedule(resources, now_ns());
+      if (taken.ok() && *taken) return true;
+      closures_.erase(id);
+      SR_RETURN_IF_ERROR(taken.status());
+      return false;
+    };
+    while (id == last_closure_ + 1) {
+      SR_RETURN_IF_ERROR(failed_);
+      SR_ASSIGN_OR_RETURN(const bool is_taken, ask());
+      if (is_taken) {
+        last_closure_ = id;
+        return std::shared_ptr<RemoteValue>(std::move(value));
+      }
+      SR_RETURN_IF_ERROR(wait(&lock, until_of(timeout), interrupt, "room in the queue"));
+    }
+    // Somebody else has scheduled meanwhile.
+    lock.unlock();
+    return schedule(plan, std::move(feeds), resources, timeout, interrupt);
+  }
+
+  Status join(milliseconds timeout, const std::function<bool()>& interrupt) {
+    const auto until = until_of(timeout);
+    std::unique_lock lock(mutex_);
+    scheduler_.begin_join();
+    while (true) {
+      if (!failed_.ok()) {
+        scheduler_.leave_join();
+        return failed_;
+      }
+      // An error has left already.
+      SR_ASSIGN_OR_RETURN(const bool all_ended, scheduler_.joined());
+      if (all_ended) return {};
+      Status waited = wait(&lock, until, interrupt, "closures to end");
+      if (waited.ok()) continue;
+      scheduler_.leave_join();
+      return waited;
+    }
+  }
+
+  Result<bool> done(const std::function<bool()>& interrupt) {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      SR_RETURN_IF_ERROR(failed_);
+      SR_ASSIGN_OR_RETURN(const std::optional<bool> all_ended, scheduler_.done());
+      if (all_ended) return *all_ended;
+      SR_RETURN_IF_ERROR(wait(&lock, std::nullopt, interrupt, "closures to be cancelled"));
+    }
+  }
+
+  coord::ResourceId create_resource(uint64_t plan) {
+    const std::lock_guard lock(mutex_);
+    // As closures: it may be made at once.
+    const coord::ResourceId id = resources_.size() + 1;
+    resources_.push_back(plan);
+    static_cast<void>(scheduler_.create_resource(now_ns()));
+    return id;
+  }
+
+  void release_resource(coord::ResourceId resource) {
+    const std::lock_guard lock(mutex_);
+    scheduler_.release_resource(resource);
+  }
+
+  ClusterCoordinator::Figures figures() {
+    const std::lock_guard lock(mutex_);
+    return {.queued = scheduler_.queued(),
+            .in_flight = scheduler_.in_flight(),
+            .workers_found = scheduler_.workers_found(),
+            .retried = scheduler_.retried()};
+  }
+
+  // ---- What the scheduler asks for, under the lock.
+
+  void run(int worker, uint64_t /*life*/, coord::ClosureId closure) override {
+    call(worker, call_of_closure(closure));
+  }
+  void cancel(int worker, coord::ClosureId closure) override {
+    Connection* const connection = workers_[static_cast<size_t>(worker)].get();
+    if (connection == nullptr) return;
+    const uint64_t id = call_of_closure(closure);
+    if (std::ranges::find(connection->waiting, id) != connection->waiting.end()) {
+      connection->cancelled.push_back(id);
+    } else {
+      connection->calls->cancel(id);
+    }
+  }
+  void build(int worker, uint64_t /*life*/, coord::ResourceId resource) override {
+    call(worker, call_of_resource(resource));
+  }
+  /// What it made goes with the state group.
+  void drop(int /*worker*/, coord::ResourceId /*resource*/) override {}
+  void closure_ended(coord::ClosureId id, const Status& status) override {
+    const auto found = closures_.find(id);
+    if (found == closures_.end()) return;
+    found->second.value->set(status, std::move(found->second.fetches));
+    closures_.erase(found);
+  }
+  void wake() override { changed_.notify_all(); }
+  void missing(std::span<const int> workers, int64_t since_ns) override {
+    base::log_warning("waiting for workers missing={} for_s={:.0f} last_error=\"{}\"",
+                      names_of(workers), static_cast<double>(now_ns() - since_ns) / 1e9,
+                      base::message_of(last_error_));
+  }
+
+  // ---- What connections tell.
+
+  void ended(const std::shared_ptr<Connection>& connection,
+             std::vector<service::ClosureResult> results) {
+    const std::lock_guard lock(mutex_);
+    const auto worker = static_cast<size_t>(connection->worker);
+    for (const service::ClosureResult& result : results) {
+      // A session that has lost a task stays without it.
+      const coord::Origin origin = origin_of(result.status);
+      if (origin.job != coord::Origin::Job::kNone && is_of_network(result.status)) {
+        connection->is_over = true;
+        last_error_ = result.status;
+      }
+    }
+    for (service::ClosureResult& result : results) {
+      if (workers_[worker] != connection) return;
+      tell(connection.get(), &result);
+    }
+    if (!connection->is_over || workers_[worker] != connection) return;
+    scheduler_.worker_lost(connection->worker, connection->life, now_ns());
+    connect_anew(worker, milliseconds(0));
+  }
+
+  void lost(const std::shared_ptr<Connection>& connection, const Status& why) {
+    const std::lock_guard lock(mutex_);
+    const auto worker = static_cast<size_t>(connection->worker);
+    if (workers_[worker] != connection) return;
+    last_error_ = why;
+    base::log_info("worker lost worker={} error=\"{}\"", name_of(connection->worker),
+                   base::message_of(why));
+    scheduler_.worker_lost(connection->worker, connection->life, now_ns());
+    connect_anew(worker, kRetry);
+  }
+
+ private:
+  using Until = std::optional<steady_clock::time_point>;
+  struct Plan {
+    service::ClosurePlan what;
+    int64_t graph_version = 0;
+  };
+  struct Closure {
+    uint64_t plan = 0;
+    std::vector<Tensor> feeds;
+    std::vector<Tensor> fetches;
+    std::shared_ptr<Value> value;
+  };
+  struct Ps {
+    uint64_t incarnation = 0;  ///< As it was first met; 0: it was not.
+    std::optional<steady_clock::time_point> silent_since;
+  };
+
+  static Until until_of(milliseconds timeout) {
+    if (timeout.count() <= 0) return std::nullopt;
+    return steady_clock::now() + timeout;
+  }
+  static std::string name_of(int worker) { return cluster::task_name("worker", worker); }
+  static std::string names_of(std::span<const int> workers) {
+    std::string out;
+    for (const int worker : workers) out += (out.empty() ? "" : ",") + name_of(worker);
+    return out;
+  }
+  std::string missing_workers() {
+    std::vector<int> out;
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      if (workers_[i] == nullptr) out.push_back(static_cast<int>(i));
+    }
+    return out.empty() ? "" : fmt::format("; these workers are missing: {}", names_of(out));
+  }
+
+  Status wait(std::unique_lock<std::mutex>* lock, Until until,
+              const std::function<bool()>& interrupt, std::string_view what) {
+    changed_.wait_for(*lock, task::kLook);
+    if (until && steady_clock::now() >= *until) {
+      return base::deadline_exceeded("waited too long for {}: {} are queued, {} run{}", what,
+                                     scheduler_.queued(), scheduler_.in_flight(),
+                                     missing_workers());
+    }
+    lock->unlock();
+    const bool is_interrupted = interrupt && interrupt();
+    lock->lock();
+    if (is_interrupted) return base::cancelled("waiting for {} was interrupted", what);
+    return {};
+  }
+
+  // ---- Calls. Under the lock.
+
+  const Plan& plan_of(uint64_t call) {
+    if (is_resource(call)) return plans_[resources_[(call >> 1) - 1]];
+    return plans_[closures_[call >> 1].plan];
+  }
+
+  void call(int worker, uint64_t id) {
+    Connection* const connection = workers_[static_cast<size_t>(worker)].get();
+    if (connection == nullptr) return;
+    const bool is_known = plan_of(id).graph_version <= connection->graph_version;
+    if (is_known && !connection->is_over) return send(connection, id);
+    connection->waiting.push_back(id);
+    if (connection->is_over || std::exchange(connection->is_extending, true)) return;
+    add_job([this, connection = connection->shared_from_this()] { extend(connection); });
+  }
+
+  void send(Connection* connection, uint64_t id) {
+    const uint64_t plan = is_resource(id) ? resources_[(id >> 1) - 1] : closures_[id >> 1].plan;
+    if (connection->knows_plan.size() <= plan) connection->knows_plan.resize(plan + 1);
+    if (!connection->knows_plan[plan]) {
+      connection->knows_plan[plan] = true;
+      connection->calls->add_plan(plan, plans_[plan].what);
+    }
+    connection->calls->run(id, plan,
+                           is_resource(id) ? std::vector<Tensor>() : closures_[id >> 1].feeds,
+                           options_.closure_timeout);
+  }
+
+  void tell(Connection* connection, service::ClosureResult* result) {
+    const coord::Outcome outcome{.status = result->status, .origin = origin_of(result->status)};
+    if (is_resource(result->closure)) {
+      return scheduler_.built(connection->worker, connection->life, result->closure >> 1, outcome,
+                              now_ns());
+    }
+    const coord::ClosureId id = result->closure >> 1;
+    const auto found = closures_.find(id);
+    if (found != closures_.end()) found->second.fetches = std::move(result->fetches);
+    scheduler_.ended(connection->worker, connection->life, id, outcome, now_ns());
+  }
+
+  // ---- Sessions. Jobs run without the lock.
+
+  void add_job(std::function<void()> job) {
+    jobs_.push_back(std::move(job));
+    work_.notify_one();
+  }
+
+  /// The session ends on a thread that may wait.
+  void drop_connection(size_t worker) {
+    if (workers_[worker] == nullptr) return;
+    const std::shared_ptr<Connection> over = std::move(workers_[worker]);
+    workers_[worker] = nullptr;
+    over->waiting.clear();
+    add_job([over] {
+      over->calls->hang_up();
+      over->session = nullptr;
+    });
+  }
+
+  void connect_anew(size_t worker, milliseconds after) {
+    drop_connection(worker);
+    connects_.emplace(steady_clock::now() + after, worker);
+    work_.notify_one();
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      if (!jobs_.empty()) {
+        const std::function<void()> job = std::move(jobs_.front());
+        jobs_.pop_front();
+        lock.unlock();
+        job();
+        lock.lock();
+        continue;
+      }
+      if (is_stopping_) return;
+      if (connects_.empty() || connecting_ >= connecting_max_) {
+        work_.wait(lock);
+        continue;
+      }
+      const auto [due, worker] = *connects_.begin();
+      if (steady_clock::now() < due) {
+        work_.wait_until(lock, due);
+        continue;
+      }
+      connects_.erase(connects_.begin());
+      ++connecting_;
+      const std::shared_ptr<const ir::Graph> graph = graph_;
+      const int64_t version = graph_version_;
+      lock.unlock();
+      Result<std::shared_ptr<Connection>> made = connect(worker, *graph, version);
+      lock.lock();
+      --connecting_;
+      if (!is_stopping_) {
+        take(worker, std::move(made));
+      } else if (made.ok()) {
+        workers_[worker] = *std::move(made);
+        drop_connection(worker);
+      }
+    }
+  }
+
+  Result<std::shared_ptr<Connection>> connect(size_t worker, const ir::Graph& graph,
+                                              int64_t version) {
+    service::SessionOptions options = options_.session;
+    options.connect_timeout = std::min(options.connect_timeout, kTry);
+    // Its own task is seen in any case; other workers may be missing.
+    options.device_filters = {"/job:ps"};
+    options.interrupt = [this] {
+      const std::lock_guard lock(mutex_);
+      return is_stopping_;
+    };
+    auto out = std::make_shared<Connection>();
+    out->owner = weak_from_this();
+    out->worker = static_cast<int>(worker);
+    out->graph_version = version;
+    SR_ASSIGN_OR_RETURN(out->session,
+                        service::Session::create(options_.workers[worker], graph, options));
+    SR_ASSIGN_OR_RETURN(const auto devices, out->session->list_devices());
+    {
+      const std::lock_guard lock(mutex_);
+      out->life = ++last_life_;
+      SR_RETURN_IF_ERROR(check_ps(devices));
+    }
+    out->calls = out->session->run_closures(out);
+    return out;
+  }
+
+  /// kAborted for a ps that is another one than before, which has lost what it held.
+  Status check_ps(const std::vector<service::DeviceAttributes>& devices) {
+    for (const service::DeviceAttributes& device : devices) {
+      const auto name = cluster::parse_task_name(cluster::task_of(device.name));
+      if (!name || name->job != "ps" || name->index >= options_.ps) continue;
+      Ps& ps = ps_[static_cast<size_t>(name->index)];
+      ps.silent_since = std::nullopt;
+      if (ps.incarnation == 0) ps.incarnation = device.incarnation;
+      if (ps.incarnation == device.incarnation) continue;
+      return task::with_origin(
+          base::aborted("it was restarted: it expects a different device incarnation"),
+          {.task = cluster::task_name("ps", name->index), .is_restarted = true});
+    }
+    return {};
+  }
+
+  /// Under the lock.
+  void take(size_t worker, Result<std::shared_ptr<Connection>> made) {
+    if (made.ok()) {
+      const std::shared_ptr<Connection> connection = *made;
+      workers_[worker] = connection;
+      base::log_debug("worker found worker={}", name_of(connection->worker));
+      return scheduler_.worker_found(connection->worker, connection->life, now_ns());
+    }
+    const Status& why = made.status();
+    last_error_ = why;
+    const coord::Origin origin = origin_of(why);
+    const bool is_ps = origin.job == coord::Origin::Job::kPs && origin.task < options_.ps;
+    if (is_ps) note_silent_ps(origin, why);
+    const bool may_pass = is_of_network(why) || why.code() == StatusCode::kDeadlineExceeded ||
+                          why.code() == StatusCode::kCancelled || is_ps;
+    if (!may_pass && failed_.ok()) {
+      failed_ = base::with_context(why, name_of(static_cast<int>(worker)));
+      changed_.notify_all();
+    }
+    connect_anew(worker, kRetry);
+  }
+
+  void note_silent_ps(const coord::Origin& origin, const Status& why) {
+    Ps& ps = ps_[static_cast<size_t>(origin.task)];
+    const steady_clock::time_point now = steady_clock::now();
+    if (!ps.silent_since) ps.silent_since = now;
+    if (origin.is_restarted || now - *ps.silent_since >= options_.ps_timeout) {
+      scheduler_.ps_lost(origin.task, why);
+    }
+  }
+
+  void extend(const std::shared_ptr<Connection>& connection) {
+    std::shared_ptr<const ir::Graph> graph;
+    int64_t version = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      graph = graph_;
+      version = graph_version_;
+    }
+    const Status extended = connection->session->extend(*graph);
+    const std::lock_guard lock(mutex_);
+    const auto worker = static_cast<size_t>(connection->worker);
+    connection->is_extending = false;
+    if (workers_[worker] != connection) return;
+    if (!extended.ok()) {
+      // A new session says whether the graph is at fault.
+      last_error_ = extended;
+      scheduler_.worker_lost(connection->worker, connection->life, now_ns());
+      return connect_anew(worker, milliseconds(0));
+    }
+    connection->graph_version = version;
+    for (const uint64_t id : std::exchange(connection->waiting, {})) {
+      if (!is_resource(id) && !closures_.contains(id >> 1)) continue;
+      call(connection->worker, id);
+    }
+    for (const uint64_t id : std::exchange(connection->cancelled, {}))
+      connection->calls->cancel(id);
+  }
+
+  void keep_time() {
+    std::unique_lock lock(mutex_);
+    while (!is_stopping_) {
+      const int64_t now = now_ns();
+      const int64_t next = scheduler_.tick(now);
+      const milliseconds left(std::clamp<int64_t>((next - now) / 1'000'000, 1, kTickMax.count()));
+      time_.wait_for(lock, left);
+    }
+  }
+
+  const ClusterCoordinatorOptions options_;
+  std::mutex mutex_;
+  std::condition_variable changed_;  ///< For users.
+  std::condition_variable work_;
+  std::condition_variable time_;
+  coord::Scheduler scheduler_;
+  std::shared_ptr<const ir::Graph> graph_ = std::make_shared<const ir::Graph>();
+  int64_t graph_version_ = 0;
+  std::vector<Plan> plans_;
+  std::vector<uint64_t> resources_;                         ///< Their plans.
+  std::unordered_map<coord::ClosureId, Closure> closures_;  ///< Not ended.
+  coord::ClosureId last_closure_ = 0;
+  std::vector<std::shared_ptr<Connection>> workers_;  ///< nullptr: not found.
+  std::vector<Ps> ps_;
+  uint64_t last_life_ = 0;
+  Status last_error_;  ///< Of a worker that is missing.
+  Status failed_;      ///< Why no worker can be of use.
+  std::deque<std::function<void()>> jobs_;
+  std::multimap<steady_clock::time_point, size_t> connects_;  ///< Workers to connect, and when.
+  size_t connecting_ = 0;
+  size_t connecting_max_ = 0;
+  bool is_stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+void Connection::ended(std::vector<service::ClosureResult> results) {
+  const std::shared_ptr<Coordinator> coordinator = owner.lock();
+  if (coordinator != nullptr) coordinator->ended(shared_from_this(), std::move(results));
+}
+
+void Connection::lost(const Status& why) {
+  const std::shared_ptr<Coordinator> coordinator = owner.lock();
+  if (coordinator != nullptr) coordinator->lost(shared_from_this(), why);
+}
+
+class Handle final : public ClusterCoordinator {
+ public:
+  explicit Handle(ClusterCoordinatorOptions options)
+      : impl_(std::make_shared<Coordinator>(std::move(options))) {
+    impl_->start();
+  }
+  ~Handle() override { impl_->stop(); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  void set_graph(const ir::Graph& graph) override { impl_->set_graph(graph); }
+  uint64_t add_plan(service::ClosurePlan plan) override { return impl_->add_plan(std::move(plan)); }
+  Result<std::shared_ptr<RemoteValue>> schedule(uint64_t plan, std::vector<Tensor> feeds,
+                                                std::span<const coord::ResourceId> resources,
+                                                milliseconds timeout,
+                                                const std::function<bool()>& interrupt) override {
+    return impl_->schedule(plan, std::move(feeds), resources, timeout, interrupt);
+  }
+  Status join(milliseconds timeout, const std::function<bool()>& interrupt) override {
+    return impl_->join(timeout, interrupt);
+  }
+  Result<bool> done(const std::function<bool()>& interrupt) override {
+    return impl_->done(interrupt);
+  }
+  coord::ResourceId create_resource(uint64_t plan) override { return impl_->create_resource(plan); }
+  void release_resource(coord::ResourceId resource) override { impl_->release_resource(resource); }
+  [[nodiscard]] Figures figures() const override { return impl_->figures(); }
+
+ private:
+  const std::shared_ptr<Coordinator> impl_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ClusterCoordinator>> ClusterCoordinator::create(
+    ClusterCoordinatorOptions options) {
+  if (options.workers.empty()) {
+    return base::invalid_argument("a coordinator needs at least one worker");
+  }
+  if (options.scheduler.in_flight_max < 1) {
+    return base::invalid_argument("a worker runs {} closures at a time; it must run at least 1",
+                                  options.scheduler.in_flight_max);
+  }
+  options.scheduler.workers = static_cast<int>(options.workers.size());
+  options.scheduler.ps = options.ps;
+  return std::unique_ptr<ClusterCoordinator>(new Handle(std::move(options)));
+}
+
+}  // namespace sidereal::app

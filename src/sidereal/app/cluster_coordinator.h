@@ -1,0 +1,91 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sidereal/base/status.h"
+#include "sidereal/coord/scheduler.h"
+#include "sidereal/ir/graph.h"
+#include "sidereal/service/closure_calls.h"
+#include "sidereal/service/session.h"
+#include "sidereal/tensor/tensor.h"
+
+namespace sidereal::app {
+
+/// Value type.
+struct ClusterCoordinatorOptions {
+  /// Targets of the workers' servers, as those of sessions, by number.
+  std::vector<std::string> workers;
+  int ps = 0;  ///< Tasks of the job "ps".
+  /// Of the session that each worker has, with itself as the master. Device filters are set here.
+  service::SessionOptions session;
+  coord::SchedulerOptions scheduler;             ///< But for `workers` and `ps`.
+  std::chrono::milliseconds closure_timeout{0};  ///< 0: none.
+  /// A ps that does not answer workers for so long is lost.
+  std::chrono::milliseconds ps_timeout{30'000};
+};
+
+/// The value of a closure, once it has one. Thread: any.
+/// Source: tf.distribute.experimental.coordinator.RemoteValue.
+class RemoteValue {
+ public:
+  virtual ~RemoteValue() = default;
+  /// Whether the closure has ended.
+  [[nodiscard]] virtual bool is_ready() const = 0;
+  /// Waits until it has; `timeout` 0: as long as it takes. The values of the fetches of its plan.
+  /// Errors: that of the closure; kDeadlineExceeded; kCancelled when `interrupt` says so.
+  virtual Result<std::vector<tensor::Tensor>> wait(std::chrono::milliseconds timeout,
+                                                   const std::function<bool()>& interrupt) = 0;
+};
+
+/// Runs closures on the workers of a cluster: coord::Scheduler says where, sessions of which each
+/// worker is the master carry them. The session of a worker that is lost is made anew until the
+/// worker is back, and nobody waits for it meanwhile. Makes threads of its own.
+/// Thread: any.
+/// Source: tf.distribute.coordinator.ClusterCoordinator.
+class ClusterCoordinator {
+ public:
+  /// Begins to look for the workers. kInvalidArgument without any.
+  static Result<std::unique_ptr<ClusterCoordinator>> create(ClusterCoordinatorOptions options);
+  virtual ~ClusterCoordinator() = default;
+
+  /// The graph that plans are of from now on; it begins with the nodes of the one before.
+  virtual void set_graph(const ir::Graph& graph) = 0;
+  /// A plan of the graph, by its number.
+  virtual uint64_t add_plan(service::ClosurePlan plan) = 0;
+  /// Queues a closure: `plan` with values for its feeds, on a worker that has these resources.
+  /// Waits while the queue is full, or somebody joins. Errors: the first one of a closure that
+  /// nobody was told of; kNotFound for a plan or a resource; kDeadlineExceeded after `timeout` (0:
+  /// none); kCancelled when `interrupt` says so.
+  virtual Result<std::shared_ptr<RemoteValue>> schedule(
+      uint64_t plan, std::vector<tensor::Tensor> feeds,
+      std::span<const coord::ResourceId> resources, std::chrono::milliseconds timeout,
+      const std::function<bool()>& interrupt) = 0;
+  /// Waits until all closures have ended. Errors: as those of schedule(), naming workers that are
+  /// waited for.
+  virtual Status join(std::chrono::milliseconds timeout,
+                      const std::function<bool()>& interrupt) = 0;
+  /// Whether all closures have ended. Errors: as those of schedule().
+  virtual Result<bool> done(const std::function<bool()>& interrupt) = 0;
+
+  /// What each worker makes for itself by running `plan`, which has no feeds.
+  virtual coord::ResourceId create_resource(uint64_t plan) = 0;
+  /// No more closures use it.
+  virtual void release_resource(coord::ResourceId resource) = 0;
+
+  /// Numbers of what it does now. Value type.
+  struct Figures {
+    size_t queued = 0;
+    size_t in_flight = 0;
+    int workers_found = 0;
+    int64_t retried = 0;
+  };
+  [[nodiscard]] virtual Figures figures() const = 0;
+};
+
+}  // namespace sidereal::app

@@ -1,0 +1,224 @@
+#include "sidereal/app/cluster_coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "sidereal/app/cluster.h"
+#include "sidereal/app/testing/model.h"
+
+// Closures on clusters of this process. Faults of real processes are tests in Python.
+namespace sidereal::app {
+namespace {
+
+using std::chrono::milliseconds;
+using tensor::DType;
+using tensor::Shape;
+using tensor::Tensor;
+using ::testing::HasSubstr;
+
+constexpr const char* kPs = "/job:ps/replica:0/task:0/device:CPU:0";
+constexpr milliseconds kLong(60'000);
+
+/// Adds to a variable of a ps, and doubles what it is given.
+struct Steps {
+  Steps() {
+    const ir::Output handle = model.add(
+        "Variable", {},
+        {{"shared_name", std::string("v")}, {"dtype", DType::kFloat32}, {"shape", Shape{1}}},
+        "handle", kPs);
+    model.add("VariableAssign", {handle, model.constant({0}, "zero", kPs)}, {}, "init", kPs);
+    model.add("VariableRead", {handle}, {{"dtype", DType::kFloat32}, {"shape", Shape{1}}}, "read",
+              kPs);
+    model.add("VariableAssignAdd", {handle, model.constant({1}, "one", kPs)}, {}, "add", kPs);
+    const ir::Output x = model.placeholder("x");
+    model.add("Add", {x, x}, {}, "double");
+    model.add("Reshape", {x}, {{"shape", std::vector<int64_t>{7}}}, "wrong");
+  }
+  Model model;
+};
+
+class Coordinators : public ::testing::TestWithParam<cluster::Protocol> {
+ protected:
+  void start(int workers, int in_flight = 1) {
+    LocalClusterOptions options;
+    options.workers = workers;
+    options.in_process = true;
+    options.protocol = GetParam();
+    auto cluster = start_local_cluster(options);
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    cluster_ = *std::move(cluster);
+    ClusterCoordinatorOptions coordinator;
+    for (int i = 0; i < workers; ++i) {
+      coordinator.workers.push_back(cluster_->target("worker", i));
+    }
+    coordinator.ps = 1;
+    coordinator.session = cluster_->session_options();
+    coordinator.session.state_group = "coordinator";
+    coordinator.session.pull_prefetch_ms = 0;
+    coordinator.scheduler.in_flight_max = in_flight;
+    auto made = ClusterCoordinator::create(coordinator);
+    ASSERT_TRUE(made.ok()) << made.status();
+    coordinator_ = *std::move(made);
+    coordinator_->set_graph(steps_.model.graph());
+  }
+  Result<std::shared_ptr<RemoteValue>> schedule(uint64_t plan, std::vector<Tensor> feeds = {},
+                                                std::vector<coord::ResourceId> resources = {}) {
+    return coordinator_->schedule(plan, std::move(feeds), resources, kLong, nullptr);
+  }
+  std::vector<float> value(const std::shared_ptr<RemoteValue>& remote) {
+    const auto got = remote->wait(kLong, nullptr);
+    EXPECT_TRUE(got.ok()) << got.status();
+    return got.ok() ? floats((*got)[0]) : std::vector<float>();
+  }
+  void run_once(uint64_t plan) {
+    const auto done = schedule(plan);
+    ASSERT_TRUE(done.ok()) << done.status();
+    ASSERT_TRUE((*done)->wait(kLong, nullptr).ok());
+  }
+
+  Steps steps_;
+  std::unique_ptr<Cluster> cluster_;
+  std::unique_ptr<ClusterCoordinator> coordinator_;
+};
+INSTANTIATE_TEST_SUITE_P(Over, Coordinators,
+                         ::testing::Values(cluster::Protocol::kGrpc,
+                                           cluster::Protocol::kGrpcPlusPlus,
+                                           cluster::Protocol::kStarServer,
+                                           cluster::Protocol::kStarServerLite),
+                         test_name);
+
+TEST_P(Coordinators, run_closures_on_all_workers_and_give_their_values) {
+  constexpr int kClosures = 300;
+  start(3, 4);
+  run_once(coordinator_->add_plan({.targets = {"init"}}));
+  const uint64_t plan =
+      coordinator_->add_plan({.feeds = {"x"}, .fetches = {"double"}, .targets = {"add"}});
+  std::vector<std::shared_ptr<RemoteValue>> values;
+  for (int i = 0; i < kClosures; ++i) {
+    const auto value =
+        schedule(plan, {Tensor::of(Shape{1}, std::vector<float>{static_cast<float>(i)})});
+    ASSERT_TRUE(value.ok()) << value.status();
+    values.push_back(*value);
+  }
+  ASSERT_TRUE(coordinator_->join(kLong, nullptr).ok());
+  for (int i = 0; i < kClosures; ++i) {
+    ASSERT_TRUE(values[static_cast<size_t>(i)]->is_ready());
+    EXPECT_EQ(value(values[static_cast<size_t>(i)]), std::vector<float>{2 * static_cast<float>(i)});
+  }
+  const auto read = schedule(coordinator_->add_plan({.fetches = {"read"}}));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(value(*read), std::vector<float>{kClosures});
+  EXPECT_TRUE(*coordinator_->done(nullptr));
+}
+
+TEST_P(Coordinators, carry_values_of_many_pieces_and_of_none) {
+  start(1, 8);
+  const uint64_t plan = coordinator_->add_plan({.feeds = {"x"}, .fetches = {"double", "x"}});
+  std::vector<std::shared_ptr<RemoteValue>> values;
+  const std::vector<int64_t> sizes = {0, 1, 3'000'000, 0, 5, 700'000};
+  for (const int64_t size : sizes) {
+    const auto value =
+        schedule(plan, {Tensor::of(Shape{size}, std::vector<float>(static_cast<size_t>(size), 2))});
+    ASSERT_TRUE(value.ok()) << value.status();
+    values.push_back(*value);
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const auto got = values[i]->wait(kLong, nullptr);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_THAT(floats((*got)[0]), ::testing::Each(4));
+    EXPECT_EQ((*got)[1].num_elements(), sizes[i]);
+  }
+}
+
+TEST_P(Coordinators, raise_an_error_once_and_cancel_what_waits) {
+  start(2);
+  const uint64_t wrong = coordinator_->add_plan({.feeds = {"x"}, .fetches = {"wrong"}});
+  const uint64_t good = coordinator_->add_plan({.feeds = {"x"}, .fetches = {"double"}});
+  const Tensor x = Tensor::of(Shape{1}, std::vector<float>{1});
+  ASSERT_TRUE(schedule(wrong, {x}).ok());
+  const Status raised = coordinator_->join(kLong, nullptr);
+  EXPECT_EQ(raised.code(), StatusCode::kInvalidArgument) << raised;
+  EXPECT_THAT(base::message_of(raised), HasSubstr("wrong"));
+  // Nothing is left of it.
+  const auto after = schedule(good, {x});
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_TRUE(coordinator_->join(kLong, nullptr).ok());
+  EXPECT_EQ(value(*after), std::vector<float>{2});
+}
+
+TEST_P(Coordinators, take_graphs_that_grow) {
+  start(2);
+  const Tensor x = Tensor::of(Shape{1}, std::vector<float>{1});
+  const uint64_t before = coordinator_->add_plan({.feeds = {"x"}, .fetches = {"double"}});
+  ASSERT_TRUE(schedule(before, {x}).ok());
+  for (int i = 0; i < 5; ++i) {
+    const std::string name = "more" + std::to_string(i);
+    steps_.model.add("Neg", {steps_.model.placeholder("y" + std::to_string(i))}, {}, name);
+    coordinator_->set_graph(steps_.model.graph());
+    const uint64_t plan =
+        coordinator_->add_plan({.feeds = {"y" + std::to_string(i)}, .fetches = {name}});
+    for (int k = 0; k < 6; ++k) {
+      const auto got = schedule(plan, {x});
+      ASSERT_TRUE(got.ok()) << got.status();
+      EXPECT_EQ(value(*got), std::vector<float>{-1});
+    }
+  }
+}
+
+TEST_P(Coordinators, make_a_resource_on_each_worker_before_it_is_used) {
+  start(3);
+  run_once(coordinator_->add_plan({.targets = {"init"}}));
+  // What a worker makes is counted at the ps.
+  const uint64_t make = coordinator_->add_plan({.targets = {"add"}});
+  const uint64_t read = coordinator_->add_plan({.fetches = {"read"}});
+  const coord::ResourceId resource = coordinator_->create_resource(make);
+  for (int i = 0; i < 30; ++i) ASSERT_TRUE(schedule(read, {}, {resource}).ok());
+  ASSERT_TRUE(coordinator_->join(kLong, nullptr).ok());
+  const auto got = schedule(read, {}, {resource});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(value(*got), std::vector<float>{3});
+  coordinator_->release_resource(resource);
+  EXPECT_EQ(schedule(read, {}, {resource}).status().code(), StatusCode::kNotFound);
+}
+
+TEST_P(Coordinators, refuse_what_does_not_fit) {
+  start(1);
+  const uint64_t plan = coordinator_->add_plan({.feeds = {"x"}, .fetches = {"double"}});
+  EXPECT_EQ(schedule(plan, {}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(schedule(plan + 1, {}).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(ClusterCoordinator::create({}).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_P(Coordinators, end_waits_that_last_too_long_and_say_for_whom) {
+  LocalClusterOptions options;
+  options.in_process = true;
+  options.protocol = GetParam();
+  auto cluster = start_local_cluster(options);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  const ReservedPorts nobody(1);
+  ClusterCoordinatorOptions coordinator;
+  coordinator.workers = {"grpc://" + nobody.addresses()[0]};
+  coordinator.ps = 1;
+  coordinator.session = (*cluster)->session_options();
+  auto made = ClusterCoordinator::create(coordinator);
+  ASSERT_TRUE(made.ok()) << made.status();
+  (*made)->set_graph(steps_.model.graph());
+  const uint64_t plan = (*made)->add_plan({.fetches = {"read"}});
+  const auto value = (*made)->schedule(plan, {}, {}, kLong, nullptr);
+  ASSERT_TRUE(value.ok()) << value.status();
+  const Status joined = (*made)->join(milliseconds(300), nullptr);
+  EXPECT_EQ(joined.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(base::message_of(joined), HasSubstr("/job:worker/replica:0/task:0"));
+  EXPECT_EQ((*value)->wait(milliseconds(100), nullptr).status().code(),
+            StatusCode::kDeadlineExceeded);
+  EXPECT_EQ((*made)->join({}, [] { return true; }).code(), StatusCode::kCancelled);
+  // What waits for a value hears when the coordinator ends.
+  *made = nullptr;
+  EXPECT_EQ((*value)->wait(kLong, nullptr).status().code(), StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace sidereal::app

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "sidereal/service/closure_calls.h"
+#include "sidereal/service/internal/client_stream.h"
+#include "sidereal/service/session.grpc.pb.h"
+#include "sidereal/service/tensor_pieces.h"
+
+/// For the .cc files of service.
+namespace sidereal::service {
+
+/// A RunClosures call.
+class ClosureCall final
+    : public ClientStream<session::v1::ClosureRequest, session::v1::ClosureReply>,
+      public ClosureCalls {
+ public:
+  /// `peer`: the master, for messages.
+  ClosureCall(std::string peer, std::shared_ptr<ClosureObserver> observer);
+  ~ClosureCall() override;
+
+  void start(session::v1::Master::Stub* stub, uint64_t session);
+  void add_plan(uint64_t plan, ClosurePlan what) override;
+  void run(uint64_t closure, uint64_t plan, std::vector<tensor::Tensor> feeds,
+           std::chrono::milliseconds timeout) override;
+  void cancel(uint64_t closure) override;
+  void hang_up() override { ClientStream::hang_up(); }
+
+ private:
+  /// One whose fetches come.
+  struct Coming {
+    ClosureResult result;
+    size_t missing = 0;
+    std::unique_ptr<PieceJoiner> joiner;
+  };
+
+  void take(session::v1::ClosureReply* reply) override;
+  Status take_reply(const session::v1::ClosureReply& reply, std::vector<ClosureResult>* ended);
+  void ended(const grpc::Status& status) override;
+  void wrote() override;
+  void write();
+
+  const std::string peer_;
+  const std::shared_ptr<ClosureObserver> observer_;
+  Status failure_;             // Why this side hung up.
+  std::deque<Coming> coming_;  // Of the reading side.
+
+  std::mutex state_mutex_;
+  absl::flat_hash_map<uint64_t, size_t> fetches_;  // By plan: how many.
+  absl::flat_hash_map<uint64_t, size_t> running_;  // By closure: how many fetches.
+  session::v1::ClosureRequest next_;               // What has no pieces.
+  std::deque<PieceCutter> cutters_;                // Of feeds, which follow what is in next_.
+  bool is_writing_ = false;
+};
+
+}  // namespace sidereal::service
