@@ -335,6 +335,28 @@ def test_safe_embedding_lookup_sparse_forgives() -> None:
     np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
+def test_safe_embedding_lookup_sparse_takes_ids_of_any_rank() -> None:
+    places = np.array([[0, 0, 0], [0, 0, 2], [0, 1, 1], [1, 1, 0]])
+    ids = sr.sparse.SparseTensor(places, np.array([1, 5, -1, 3]), np.array([2, 2, 3]))
+    want = np.zeros((2, 2, 3), np.float32)
+    want[0, 0] = TABLE[1] + TABLE[5]
+    want[1, 1] = TABLE[3]
+
+    def found(default_id: int | None = None) -> np.ndarray:
+        def lookup() -> Any:
+            return sr.nn.safe_embedding_lookup_sparse(
+                TABLE, ids, combiner="sum", default_id=default_id
+            )
+
+        got = lookup().numpy()
+        np.testing.assert_array_equal(sr.function(lookup)().numpy(), got)
+        return got
+
+    np.testing.assert_allclose(found(), want, rtol=1e-5)
+    want[0, 1] = want[1, 0] = TABLE[2]
+    np.testing.assert_allclose(found(default_id=2), want, rtol=1e-5)
+
+
 def test_pooling_and_convolution_take_tensorflows_arguments() -> None:
     images = array(2, 6, 6, 3)
     filters = array(3, 3, 3, 4)

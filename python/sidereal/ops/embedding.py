@@ -217,8 +217,8 @@ def safe_embedding_lookup_sparse(
 ) -> Any:  # fmt: skip
     """embedding_lookup_sparse() that forgives (tf.nn.safe_embedding_lookup_sparse): negative ids
     and, with weights, those whose weight is not positive are left out, and a row without any id
-    gives the row `default_id` of the table, or zeros. The result has one row per row of
-    `sparse_ids`, whose dense_shape [rows, ...] must be given."""
+    gives the row `default_id` of the table, or zeros. The result is [..., row of the table] for a
+    dense_shape [..., ids], which must be given."""
     return safe_lookup_sparse(
         embedding_weights, sparse_ids, sparse_weights, "div", combiner, default_id, max_norm, name
     )
@@ -235,7 +235,7 @@ def safe_lookup_sparse(
     tables = _tables(embedding_weights)
     _sparse("sparse_ids", sparse_ids)
     ids = index_tensor(sparse_ids.values)
-    rows = reshape(_rows_of(sparse_ids), [-1])
+    rows, num, extents = _places_of(sparse_ids)
     keep = apply("GreaterEqual", (ids, apply("ZerosLike", (ids,))))
     weights = None
     if sparse_weights is not None:
@@ -245,7 +245,6 @@ def safe_lookup_sparse(
     ids, rows = boolean_mask(ids, keep), boolean_mask(rows, keep)
     if weights is not None:
         weights = boolean_mask(weights, keep)
-    num = _number_of_rows(sparse_ids, rows.dtype)
     by_rows = weights is None and max_norm is None
     table, ids = _one_table(tables, ids, strategy, max_norm, by_rows)
     found = _combined(table, ids, rows, weights, combiner, num)
@@ -257,13 +256,35 @@ def safe_lookup_sparse(
         instead = apply("ZerosLike", (found,))
     else:
         instead = lookup(tables, [default_id], strategy, max_norm)
-    return apply("Select", (empty, instead, found), None, name=name)
+    if extents is None:
+        return apply("Select", (empty, instead, found), None, name=name)
+    made = apply("Select", (empty, instead, found))
+    target = concat([extents, apply("Slice", (shape(made, extents.dtype),), _from(1))], 0)
+    return reshape(made, target, name=name)
 
 
-def _number_of_rows(sp: SparseTensor, dtype: Any) -> Any:
+def _from(begin: int, size: int = -1) -> dict[str, list[int]]:
+    """Of a vector the elements from number `begin` on."""
+    return {"begin": [begin], "size": [size]}
+
+
+def _places_of(sp: SparseTensor) -> tuple[Any, Any, Any]:
+    """The row of each id, all dimensions but the last counted as one; the number of rows [1]; and
+    the extents of those dimensions when they are several."""
+    places = index_tensor(sp.indices)
     extents = index_tensor(sp.dense_shape)
-    first = apply("Slice", (extents,), {"begin": [0], "size": [1]})
-    return first if first.dtype == dtype else apply("Cast", (first,), {"dtype": dtype})
+    if extents.dtype != places.dtype:
+        extents = apply("Cast", (extents,), {"dtype": places.dtype})
+    rank = places.shape[1] if places.shape is not None and len(places.shape) == 2 else 2
+    rows = reshape(_rows_of(sp), [-1])
+    if rank <= 2:
+        return rows, apply("Slice", (extents,), _from(0, 1)), None
+    for i in range(1, rank - 1):
+        extent = apply("Slice", (extents,), _from(i, 1))
+        column = apply("Slice", (places,), {"begin": [0, i], "size": [-1, 1]})
+        rows = apply("Add", (apply("Mul", (rows, extent)), reshape(column, [-1])))
+    leading = apply("Slice", (extents,), _from(0, rank - 1))
+    return rows, apply("ReduceProd", (leading,), {"axes": [0], "keep_dims": True}), leading
 
 
 def _combined(table: Any, ids: Any, rows: Any, weights: Any, combiner: str, num: Any) -> Any:
