@@ -32,6 +32,34 @@ def _check_rows(method: str, rows: Any) -> None:
         raise TypeError(f"{method}() takes IndexedSlices, not {type(rows).__name__}")
 
 
+class SaveSliceInfo:
+    """Which part of a variable that was cut a variable is (tf.Variable.SaveSliceInfo)."""
+
+    def __init__(
+        self, full_name: str, full_shape: Sequence[int], var_offset: Sequence[int],
+        var_shape: Sequence[int],
+    ) -> None:  # fmt: skip
+        #: Name and shape of the whole, first element and shape of the part.
+        self.full_name = full_name
+        self.full_shape = list(full_shape)
+        self.var_offset = list(var_offset)
+        self.var_shape = list(var_shape)
+
+    @property
+    def spec(self) -> str:
+        """As files say it: the shape of the whole, then "offset,extent" for each dimension."""
+        whole = " ".join(map(str, self.full_shape))
+        pairs = zip(self.var_offset, self.var_shape)
+        return whole + " " + ":".join(f"{offset},{extent}" for offset, extent in pairs)
+
+    def of_slot(self, name: str, rank: int) -> SaveSliceInfo:
+        """Of a slot of the part that has its first `rank` dimensions."""
+        return SaveSliceInfo(
+            f"{self.full_name}/{name}", self.full_shape[:rank], self.var_offset[:rank],
+            self.var_shape[:rank],
+        )  # fmt: skip
+
+
 class Variable:
     """A tensor that can be given another value (tf.Variable), in the memory of this process.
 
@@ -47,6 +75,8 @@ class Variable:
 
     initial_value: what convert_to_tensor() takes, or a function of no arguments that makes it.
     """
+
+    _save_slice_info: SaveSliceInfo | None = None
 
     def __init__(
         self,
@@ -69,7 +99,7 @@ class Variable:
                 f"the initial value has shape {tensor.shape}; the variable was to have"
                 f" {tuple(shape)}"
             )
-        self._cell = _native.Cell(tensor)
+        self._cell: Any = _native.Cell(tensor)
         self._read: Tensor | None = None
         self.name = name if name is not None else f"Variable_{next(_numbers)}"
         self.trainable = bool(trainable) and is_floating(tensor.dtype)
@@ -113,7 +143,7 @@ class Variable:
 
     def assign(self, value: Any) -> Variable:
         """Gives it another value of its shape and dtype."""
-        value = self._like(value)
+        value = fitting(self, value)
         if state.graph is not None:
             state.graph.assign_variable(self, value)
             return self
@@ -123,11 +153,11 @@ class Variable:
 
     def assign_add(self, delta: Any) -> Variable:
         """Adds to it."""
-        return self.assign(apply("Add", (self._quietly(), self._like(delta))))
+        return self.assign(apply("Add", (self._quietly(), fitting(self, delta))))
 
     def assign_sub(self, delta: Any) -> Variable:
         """Subtracts from it."""
-        return self.assign(apply("Sub", (self._quietly(), self._like(delta))))
+        return self.assign(apply("Sub", (self._quietly(), fitting(self, delta))))
 
     def scatter_add(self, sparse_delta: IndexedSlices) -> Variable:
         """Adds rows; those of equal indices one after the other."""
@@ -163,7 +193,9 @@ class Variable:
         i]] by values[b..., i]. Indices [n] are those of scatter_update()."""
         _check_rows("batch_scatter_update", sparse_delta)
         indices = sparse_delta.indices
-        if indices.shape is None or not indices.shape or min(indices.shape) < 0:
+        if indices.shape is not None and len(indices.shape) == 1:
+            return self.scatter_update(sparse_delta)
+        if not indices.shape or min(indices.shape) < 0:
             raise ValueError(f"the shape of the indices must be known and no scalar's: {indices!r}")
         ranges = [array.range(extent, dtype=indices.dtype) for extent in indices.shape]
         *batch, _ = array.meshgrid(*ranges, indexing="ij")
@@ -200,19 +232,6 @@ class Variable:
     def _quietly(self) -> Any:
         return self._present() if state.graph is None else state.graph.read_variable(self)
 
-    def _like(self, value: Any) -> Any:
-        value = convert(value, self.dtype)
-        shape = value.shape
-        fits = shape is None or (
-            len(shape) == len(self.shape)
-            and all(n in (-1, extent) for n, extent in zip(shape, self.shape))
-        )
-        if not fits:
-            raise errors.InvalidArgumentError(
-                f"variable '{self.name}' has shape {self.shape}; the value given has {shape}"
-            )
-        return value
-
     def __repr__(self) -> str:
         return (
             f"<Variable '{self.name}' shape={self.shape} dtype={name_of(self.dtype)}, "
@@ -241,9 +260,33 @@ class Variable:
         """A key for dicts and sets."""
         return Reference(self)
 
+    def _set_save_slice_info(self, save_slice_info: SaveSliceInfo) -> None:
+        self._save_slice_info = save_slice_info
+
+    def _get_save_slice_info(self) -> SaveSliceInfo | None:
+        """Which part of another variable this one is; None when it is a whole."""
+        return self._save_slice_info
+
     def __deepcopy__(self, memo: Any) -> Variable:
         return Variable(self._present(), self.trainable, self.name)
 
+
 install_shared(Variable)
 
-__all__ = ["Variable"]
+
+def fitting(variable: Any, value: Any) -> Any:
+    """A value of the dtype and shape of a variable; InvalidArgumentError if it has another one."""
+    value = convert(value, variable.dtype)
+    shape = value.shape
+    fits = shape is None or (
+        len(shape) == len(variable.shape)
+        and all(n in (-1, extent) for n, extent in zip(shape, variable.shape))
+    )
+    if not fits:
+        raise errors.InvalidArgumentError(
+            f"variable '{variable.name}' has shape {variable.shape}; the value given has {shape}"
+        )
+    return value
+
+
+__all__ = ["SaveSliceInfo", "Variable", "fitting"]

@@ -71,8 +71,8 @@ def lookup(
 def _rows_of_parts(tables: Sequence[Any], ids: Any, strategy: str, name: str | None) -> Any:
     """Each part is asked for what is its own, and the answers are put where their ids are."""
     flat = ids if ids.shape is not None and len(ids.shape) == 1 else reshape(ids, [-1])
-    part, row = _located(tables, flat, strategy)
-    wanted = dynamic_partition(row, part, len(tables))
+    sizes = [table.shape[0] if table.shape else -1 for table in tables]
+    part, wanted = routed(sizes, flat, strategy)
     positions = dynamic_partition(range_(apply("Size", (flat,))), part, len(tables))
     found = [gather(table, rows) for table, rows in zip(tables, wanted)]
     stitched = dynamic_stitch(positions, found, name=name if flat is ids else None)
@@ -86,23 +86,36 @@ def _rows_of_parts(tables: Sequence[Any], ids: Any, strategy: str, name: str | N
     return reshape(stitched, target, name=name)
 
 
-def _located(tables: Sequence[Any], ids: Any, strategy: str) -> tuple[Any, Any]:
+def is_div(sizes: Sequence[int]) -> bool:
+    """Whether parts of so many rows are as 'div' cuts: as even as can be, the first ones maybe a
+    row longer."""
+    short, longer = divmod(sum(sizes), len(sizes))
+    return list(sizes) == [short + (i < longer) for i in range(len(sizes))]
+
+
+def routed(sizes: Sequence[int], ids: Any, strategy: str) -> tuple[Any, list[Any]]:
+    """For each id the number of the part that has its row; and for each part, of which `sizes` says
+    how many rows it has (-1: not known), the numbers there of the rows that are wanted of it."""
+    part, row = _located(sizes, ids, strategy)
+    return part, dynamic_partition(row, part, len(sizes))
+
+
+def _located(sizes: Sequence[int], ids: Any, strategy: str) -> tuple[Any, Any]:
     """For each id the number of the part that has its row, and the number of the row there. No part
     has an id that is no row, or the part that is said has no such row."""
-    n = len(tables)
+    n = len(sizes)
     if strategy == "mod":
         return floormod(ids, n), floordiv(ids, n)
     if strategy != "div":
         raise ValueError(
             f"Unrecognized partition strategy: {strategy}. Must be one of either `mod` or `div`."
         )
-    sizes = [table.shape[0] if table.shape else -1 for table in tables]
-    short, longer = divmod(sum(sizes), n)
-    if sizes != [short + (i < longer) for i in range(n)]:
+    if not is_div(sizes):
         raise ValueError(
-            f"parts of {sizes} rows (-1: not known) are no table that was cut by 'div': all have "
-            "equally many, the first ones maybe one more"
+            f"parts of {list(sizes)} rows (-1: not known) are no table that was cut by 'div': all "
+            "have equally many, the first ones maybe one more"
         )
+    short, longer = divmod(sum(sizes), n)
     if short == 0:
         return ids, apply("ZerosLike", (ids,))
     # The first parts have short + 1 rows each; what is behind them counts from their end.

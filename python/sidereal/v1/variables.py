@@ -17,6 +17,7 @@ from .._tensor import Reference, install_shared
 from ..dtypes import DType, as_dtype, is_floating, name_of
 from ..function import TensorSpec
 from ..indexed_slices import IndexedSlices
+from ..variable import SaveSliceInfo
 from .default_session import need_session
 from .graph import (
     Graph,
@@ -29,35 +30,6 @@ from .graph import (
     in_default_graph,
 )
 from .operation import Operation
-
-
-class SaveSliceInfo:
-    """Which part of a variable that was cut a variable is (tf.Variable.SaveSliceInfo)."""
-
-    def __init__(
-        self, full_name: str, full_shape: Sequence[int], var_offset: Sequence[int],
-        var_shape: Sequence[int],
-    ) -> None:  # fmt: skip
-        #: Name and shape of the whole, first element and shape of the part.
-        self.full_name = full_name
-        self.full_shape = list(full_shape)
-        self.var_offset = list(var_offset)
-        self.var_shape = list(var_shape)
-
-    @property
-    def spec(self) -> str:
-        """As files say it: the shape of the whole, then "offset,extent" for each dimension."""
-        whole = " ".join(map(str, self.full_shape))
-        pairs = zip(self.var_offset, self.var_shape)
-        return whole + " " + ":".join(f"{offset},{extent}" for offset, extent in pairs)
-
-    def of_slot(self, name: str, rank: int) -> SaveSliceInfo:
-        """Of a slot of the part that has its first `rank` dimensions."""
-        return SaveSliceInfo(
-            f"{self.full_name}/{name}", self.full_shape[:rank], self.var_offset[:rank],
-            self.var_shape[:rank],
-        )  # fmt: skip
-
 
 #: In annotations inside of Variable, which has a member of the name.
 _SliceInfo = SaveSliceInfo
