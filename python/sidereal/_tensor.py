@@ -144,7 +144,8 @@ def install_shared(cls: type) -> None:
     setattr(cls, "__pos__", lambda self: self)
     setattr(cls, "__abs__", lambda self: apply("Abs", (self,)))
     setattr(cls, "__invert__", _invert)
-    setattr(cls, "__getitem__", _getitem)
+    if not hasattr(cls, "__getitem__"):
+        setattr(cls, "__getitem__", _getitem)
     # NumPy arrays on the left leave the operation to these classes.
     setattr(cls, "__array_priority__", 100)
     if not hasattr(cls, "ref"):

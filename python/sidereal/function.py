@@ -19,7 +19,7 @@ from ._native import LocalFunction, Output, Tensor
 from ._sites import add_line, user_line
 from .dtypes import DType, as_dtype, name_of
 from .indexed_slices import IndexedSlices
-from .variable import Variable
+from .variable import ArgumentVariable, Variable
 
 Shape = tuple[int, ...]
 
@@ -82,6 +82,7 @@ class ConcreteFunction:
         self._compute_dtype = compute_dtype
         self.graph = FuncGraph(name)
         leaves = nest.flatten((args, kwargs))
+        args, kwargs = nest.pack((args, kwargs), leaves := self._stand_in(leaves))
         given = iter(shapes)
         with self.graph.building():
             entered = [
@@ -103,6 +104,19 @@ class ConcreteFunction:
         ]
         self._finish(nest.pack((args, kwargs), specs), result, outputs, self.graph.assigned)
 
+    def _stand_in(self, leaves: list[Any]) -> list[Any]:
+        """Arguments with other variables in those that are made of variables: the trace is of no
+        variables in particular."""
+        made = {
+            id(leaf): leaf._with_variables([ArgumentVariable(one) for one in leaf.variables])
+            for leaf in leaves
+            if _has_parts(leaf)
+        }
+        leaves = [made.get(id(leaf), leaf) for leaf in leaves]
+        #: What stands for the variables of arguments, in their order.
+        self._stand_ins = _variables_of(leaves)
+        return leaves
+
     @classmethod
     def restore(
         cls,
@@ -118,6 +132,7 @@ class ConcreteFunction:
         made.name = graph.name
         made.graph = graph
         made._compute_dtype = "float32"
+        made._stand_ins = []
         made.shapes = [
             leaf.shape for leaf in nest.flatten(arguments) if isinstance(leaf, TensorSpec)
         ]
@@ -170,68 +185,100 @@ class ConcreteFunction:
                 f"{self.name}() was traced for {_texts(specs)}; it is called with "
                 f"{_texts(values)}"
             )
-        return self.call(values)
+        variables = _variables_of(leaves)
+        known = [_describe_leaf(leaf) for leaf in nest.flatten(self.arguments) if _has_parts(leaf)]
+        if (
+            known != [_describe_leaf(leaf) for leaf in leaves if _has_parts(leaf)]
+            or _sameness(variables) != _sameness(self._stand_ins)
+        ):
+            raise errors.InvalidArgumentError(
+                f"{self.name}() was traced for variables in other shards than those it is given"
+            )
+        return self.call(values, variables)
 
-    def call(self, tensors: Sequence[Any]) -> Any:
-        """Runs it on the tensors among the arguments; in a graph, adds a call of it."""
+    def _replaced(self, variables: Sequence[Variable]) -> dict[int, Variable]:
+        """The variables of this call by the ids of those that stand for them."""
+        if not self._stand_ins:
+            return {}
+        ids = {id(variable) for variable in variables}
+        for value, _ in self.graph.captures:
+            if id(value) in ids:
+                raise errors.InvalidArgumentError(
+                    f"variable '{value.name}' is an argument of {self.name}() that it uses from "
+                    "outside as well: use one of them"
+                )
+        return {id(inside): variable for inside, variable in zip(self._stand_ins, variables)}
+
+    def call(self, tensors: Sequence[Any], variables: Sequence[Variable] = ()) -> Any:
+        """Runs it on the tensors, and the variables of what is made of some, among the arguments;
+        in a graph, adds a call of it."""
+        replaced = self._replaced(variables)
         if state.graph is not None:
-            return self._call_in(state.graph, tensors)
+            return self._call_in(state.graph, tensors, replaced)
         symbol = next((tensor for tensor in tensors if type(tensor) is Output), None)
         if symbol is not None:
             graph = graph_of(symbol)
             with graph.building():
-                return self._call_in(graph, tensors)
+                return self._call_in(graph, tensors, replaced)
         try:
-            outputs = self._run(tensors)
+            outputs = self._run(tensors, replaced)
         except errors.Error as error:
             locate(error, self.graph.native)
             add_line(error)
             raise
-        return self._results(outputs)
+        return self._results(outputs, replaced)
 
-    def _call_in(self, graph: Graph, tensors: Sequence[Any]) -> Any:
+    def _captured(self, replaced: dict[int, Variable]) -> list[Any]:
+        """What it uses from outside, and the variables of this call."""
+        if not replaced:
+            return [value for value, _ in self.graph.captures]
+        return [replaced.get(id(value), value) for value, _ in self.graph.captures]
+
+    def _call_in(
+        self, graph: Graph, tensors: Sequence[Any], replaced: dict[int, Variable]
+    ) -> Any:
         if self._body is None:
             self._body = _native.cut_body(self.graph.native, self.graph.inputs, self.outputs)
         graph.keep(self.graph.kept)
-        inputs = [
-            graph.enter(value)
-            for value in (*tensors, *(value for value, _ in self.graph.captures))
-        ]
+        inputs = [graph.enter(value) for value in (*tensors, *self._captured(replaced))]
         bodies = {"function": self._body}
         name = legal_name(self.name)
         try:
             return self._results(
                 _native.add_control(
                     graph.native, "FunctionCall", inputs, bodies, {}, name, user_line()
-                )
+                ),
+                replaced,
             )
         except errors.Error as error:
             add_line(error)
             raise
 
-    def _results(self, outputs: Sequence[Any]) -> Any:
+    def _results(self, outputs: Sequence[Any], replaced: dict[int, Variable]) -> Any:
         """Assigns what is to be assigned; the others in the structure of the result."""
         for variable, value in zip(self._assigned, outputs[self._count :]):
-            variable.assign(value)
+            replaced.get(id(variable), variable).assign(value)
         if self._is_one:
             return outputs[0]
         rest = iter(outputs)
         leaves = [next(rest) if present else None for present in self._present]
         return _pack_result(self._result, leaves)
 
-    def _run(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _run(
+        self, tensors: Sequence[Tensor], replaced: dict[int, Variable]
+    ) -> Sequence[Tensor]:
         """The results, then new values of variables, unless these were written where they are."""
-        captures = self.graph.captures
+        captures = self._captured(replaced)
         if state.tapes and self.graph.kept:
             for tape in state.tapes:
                 tape._keep(self.graph.kept)
         if self._assigned and not state.tapes:
             # In the variables' own memory.
             for variable in self._assigned:
-                variable._read = None
-            cells = (value if type(value) is Tensor else value._cell for value, _ in captures)
+                replaced.get(id(variable), variable)._read = None
+            cells = (value if type(value) is Tensor else value._cell for value in captures)
             return self._updater(ENGINE, [*tensors, *cells])
-        values = (value if type(value) is Tensor else value._as_tensor() for value, _ in captures)
+        values = (value if type(value) is Tensor else value._as_tensor() for value in captures)
         return self._function.call(ENGINE, [*tensors, *values])
 
     def accepts(self, tensors: list[Tensor]) -> bool:
@@ -255,6 +302,22 @@ class ConcreteFunction:
 def _is_value(leaf: Any) -> bool:
     """True for what becomes a tensor when a function is called."""
     return isinstance(leaf, (Tensor, Output, Variable, np.ndarray)) or hasattr(leaf, "__dlpack__")
+
+
+def _has_parts(leaf: Any) -> bool:
+    """True for an argument made of variables, which are the arguments then (ShardedVariable)."""
+    return hasattr(leaf, "_with_variables")
+
+
+def _variables_of(leaves: Sequence[Any]) -> list[Variable]:
+    """The variables that arguments are made of."""
+    return [variable for leaf in leaves if _has_parts(leaf) for variable in leaf.variables]
+
+
+def _sameness(variables: Sequence[Variable]) -> tuple[int, ...]:
+    """For each variable the place where it is first: which of them are the same."""
+    first: dict[int, int] = {}
+    return tuple(first.setdefault(id(variable), i) for i, variable in enumerate(variables))
 
 
 def _texts(values: Sequence[Any]) -> str:
@@ -308,6 +371,8 @@ def _describe_leaf(leaf: Any) -> Any:
         return ("tensor", name_of(leaf.dtype), rank)
     if isinstance(leaf, Variable):
         return _Constant(Variable, id(leaf))
+    if _has_parts(leaf):
+        return _Constant(type(leaf), leaf._spec())
     try:
         hash(leaf)
     except TypeError:
@@ -383,7 +448,7 @@ class Function:
             if len(self._exact) >= self.EXACT_MAX:
                 self._exact.clear()
             self._exact[exact] = concrete
-        return concrete.call(tensors)
+        return concrete.call(tensors, _variables_of(leaves))
 
     def get_concrete_function(self, *args: Any, **kwargs: Any) -> ConcreteFunction:
         """The trace for tensors, or TensorSpecs, like these."""
@@ -459,7 +524,7 @@ class Function:
     def _find(
         self, args: Any, kwargs: Any, leaves: list[Any], tensors: list[Any]
     ) -> ConcreteFunction:
-        key = nest.describe((args, kwargs), _describe_leaf)
+        key = nest.describe((args, kwargs), _describe_leaf), _sameness(_variables_of(leaves))
         concrete = self._traces.get(key)
         if concrete is not None and concrete.accepts(tensors):
             self._recent.append(False)

@@ -71,6 +71,9 @@ class GradientTape:
     def watch(self, tensor: Any) -> None:
         """From now on, what is made of the tensor (or tensors, or variables) is recorded."""
         for value in nest.flatten(tensor):
+            if hasattr(value, "_with_variables"):
+                self.watch(value.variables)
+                continue
             if hasattr(value, "_as_tensor"):
                 self._read(value, value._as_tensor(), watch=True)
                 continue
@@ -198,6 +201,11 @@ class GradientTape:
         """The tensors a source stands for: a variable was perhaps read more than once."""
         if isinstance(source, (Tensor, Output)):
             return [source]
+        if hasattr(source, "_with_variables"):
+            raise TypeError(
+                f"gradients are taken by the shards of a variable, not by {source!r}: give its "
+                "'variables'"
+            )
         if hasattr(source, "_as_tensor"):
             _, values = self._watched.get(id(source), (None, []))
             return list(values)

@@ -289,4 +289,24 @@ def fitting(variable: Any, value: Any) -> Any:
     return value
 
 
-__all__ = ["SaveSliceInfo", "Variable", "fitting"]
+class ArgumentVariable(Variable):
+    """Stands for a variable that a function takes as an argument, while it is traced: it has no
+    value, and each call has another variable in its place."""
+
+    def __init__(self, like: Variable) -> None:
+        self._cell = self._read = None
+        self.name, self.trainable = like.name, like.trainable
+        self.dtype, self.shape = like.dtype, like.shape
+
+    def _present(self) -> Tensor:
+        raise errors.FailedPreconditionError(
+            f"variable '{self.name}' is an argument of a function that is being traced and has no "
+            "value of its own: what is kept for variables, such as an optimizer's slots, is kept "
+            "for those that the function uses from outside"
+        )
+
+    def __repr__(self) -> str:
+        return f"<ArgumentVariable '{self.name}' shape={self.shape} dtype={name_of(self.dtype)}>"
+
+
+__all__ = ["ArgumentVariable", "SaveSliceInfo", "Variable", "fitting"]

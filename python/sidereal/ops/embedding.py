@@ -43,6 +43,13 @@ def _tables(params: Any) -> list[Any]:
     return [convert(part) for of_one in parts for part in of_one]
 
 
+def _layout(params: Any, strategy: str) -> str:
+    """The strategy a table was cut by where it says so itself (a ShardedVariable), else the one
+    that is asked for."""
+    given = params if isinstance(params, (list, tuple)) else [params]
+    return next((getattr(param, "_layout", strategy) for param in given), strategy)
+
+
 def embedding_lookup(
     params: Any, ids: Any, max_norm: float | None = None, name: str | None = None
 ) -> Any:
@@ -60,6 +67,7 @@ def lookup(
 ) -> Any:
     """embedding_lookup() of parts by a strategy: 'div', or 'mod': row i is row i // n of part i % n
     of n."""
+    strategy = _layout(params, strategy)
     tables, places = _tables(params), index_tensor(ids)
     if len(tables) == 1:
         rows = gather(tables[0], places, axis=0, name=name)
@@ -163,6 +171,7 @@ def lookup_sparse(
     segments = reshape(_rows_of(_sparse("sp_ids", sp_ids)), [-1])
     by_rows = sp_weights is None and max_norm is None
     ids = index_tensor(sp_ids.values)
+    strategy = _layout(params, strategy)
     table, ids = _one_table(_tables(params), ids, strategy, max_norm, by_rows)
     if by_rows:
         # Rows are summed where they are; the gradient stays sparse.
@@ -245,6 +254,7 @@ def safe_lookup_sparse(
     """safe_embedding_lookup_sparse() of parts by a strategy; see lookup()."""
     combiner = "mean" if combiner is None else combiner
     _check_combiner(combiner)
+    strategy = _layout(embedding_weights, strategy)
     tables = _tables(embedding_weights)
     _sparse("sparse_ids", sparse_ids)
     ids = index_tensor(sparse_ids.values)
