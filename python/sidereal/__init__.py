@@ -16,7 +16,6 @@ from . import _tensor  # puts methods on tensors
 from . import (
     config,
     data,
-    distribute,
     dtypes,
     errors,
     io,
@@ -68,7 +67,15 @@ from .ops.math import *  # noqa: F403
 from .ops.ragged import RaggedTensor
 from .security import SecurityOptions
 from .tensors import constant, from_dlpack, is_tensor
-from .variable import Variable
+from .variable import (
+    Variable,
+    VariableAggregation,
+    VariableSynchronization,
+    variable_creator_scope,
+)
+
+# isort: split
+from . import distribute  # has graphs of sidereal.v1, which needs all that is above
 
 # Under this name and not that of the module, whose functions are members of the package as well.
 math = ops.math
@@ -92,7 +99,9 @@ __all__ = [
     "Tensor",
     "TensorSpec",
     "Variable",
+    "VariableAggregation",
     "VariableInfo",
+    "VariableSynchronization",
     "__version__",
     "bfloat16",
     "bool_",
@@ -105,6 +114,7 @@ __all__ = [
     "custom_gradient",
     "data",
     "debugging",
+    "distribute",
     "dtypes",
     "errors",
     "float16",
@@ -145,5 +155,6 @@ __all__ = [
     "uint32",
     "uint64",
     "uint8",
+    "variable_creator_scope",
     *ops.exported,
 ]

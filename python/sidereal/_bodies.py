@@ -83,6 +83,7 @@ def add_control(
         for key, value in captured.items():
             arguments.append(inside[role].get(key, (value.dtype, value.shape)))
         functions[role] = _native.cut_body(body.graph.native, arguments, outputs)
+    controls = outer.before_bodies([body.graph for body, _ in bodies.values()])
     first = len(outer.native)
     try:
         made = _native.add_control(
@@ -93,7 +94,7 @@ def add_control(
             dict(attrs),
             outer.node_name(name),
             user_line(),
-            outer.controls,
+            controls,
         )
         outer.place_nodes(outer.native, first)
         return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,17 @@ from ._engine import ENGINE, state
 from ._native import Output, Tensor
 from ._sites import add_line, user_line
 from ._values import to_tensor
+
+#: Something that lasts and that nodes read or change: its handle, as (node, index); None: whatever
+#: has none, such as what is printed. True: it is changed.
+Effects = dict[tuple[int, int] | None, bool]
+
+
+class ElsewhereError(errors.UnimplementedError):
+    """Raised while a function is traced for this process that uses what lives on a cluster.
+    `run(function, args, kwargs)` runs it there."""
+
+    run: Callable[..., Any]
 
 
 class Graph:
@@ -84,6 +95,10 @@ class Graph:
         if self.outer is not None:
             self.outer.place_nodes(native, first)
 
+    def before_bodies(self, bodies: Sequence[FuncGraph]) -> list[int]:
+        """Told of a node to come that runs `bodies`; numbers of the nodes that it waits for."""
+        return self.controls
+
     def keep(self, things: Sequence[object]) -> None:
         """Keeps what nodes refer to: Python functions."""
         self.kept += things
@@ -140,6 +155,16 @@ class FuncGraph(Graph):
         self._variables: dict[int, tuple[Any, Output]] = {}
         self._assigned: dict[int, Any] = {}
         self._captured: dict[object, Output] = {}
+
+    @property
+    def effects(self) -> Effects:
+        """What is read and changed in it, as far as the graph around all asked for it; handles are
+        values of this graph."""
+        return self.native.__dict__.setdefault("effects", {})
+
+    def before_bodies(self, bodies: Sequence[FuncGraph]) -> list[int]:
+        add_effects(self.effects, effects_in(self, bodies))
+        return super().before_bodies(bodies)
 
     def keep(self, things: Sequence[object]) -> None:
         super().keep(things)
@@ -212,6 +237,29 @@ class FuncGraph(Graph):
     def assigned(self) -> list[tuple[Any, Output]]:
         """The variables assigned to, each with its last value."""
         return [self._variables[key] for key in self._assigned]
+
+
+def add_effects(to: Effects, more: Effects) -> None:
+    """Adds effects to others."""
+    for key, changes in more.items():
+        to[key] = changes or to.get(key, False)
+
+
+def effects_in(outer: Graph, bodies: Sequence[FuncGraph]) -> Effects:
+    """The effects of bodies, with the handles that they are in the graph around them. What a body
+    makes itself is nobody else's."""
+    found: Effects = {}
+    for body in bodies:
+        if not body.effects:
+            continue
+        if None in body.effects:
+            add_effects(found, {None: body.effects[None]})
+        for value, inside in body.captures:
+            key = (inside.node, inside.index)
+            if key in body.effects:
+                entered = outer.enter(value)
+                add_effects(found, {(entered.node, entered.index): body.effects[key]})
+    return found
 
 
 def graph_of(value: Output) -> Graph:

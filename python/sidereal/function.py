@@ -14,7 +14,7 @@ import numpy as np
 
 from . import _native, errors, nest
 from ._dispatch import ENGINE, convert, state, to_tensor
-from ._graphs import FuncGraph, Graph, graph_of, legal_name, locate
+from ._graphs import ElsewhereError, FuncGraph, Graph, graph_of, legal_name, locate
 from ._native import LocalFunction, Output, Tensor
 from ._sites import add_line, user_line
 from .dtypes import DType, as_dtype, name_of
@@ -407,6 +407,8 @@ class Function:
         self._causes: deque[str] = deque(maxlen=self.TRACES)
         self._last: tuple[list[Any], list[str]] | None = None
         self._warned = False
+        #: What runs it, when it uses what lives on a cluster.
+        self._elsewhere: Callable[..., Any] | None = None
         try:
             self._signature: inspect.Signature | None = inspect.signature(python_function)
         except (TypeError, ValueError):
@@ -442,8 +444,14 @@ class Function:
             # Values of a Model: the code adds to its graph.
             return self.python_function(*args, **kwargs)
         args, kwargs = nest.pack((args, kwargs), leaves)
+        if self._elsewhere is not None:
+            return self._elsewhere(self, args, kwargs)
         tensors = [leaf for leaf in leaves if type(leaf) is Tensor]
-        concrete = self._find(args, kwargs, leaves, tensors)
+        try:
+            concrete = self._find(args, kwargs, leaves, tensors)
+        except ElsewhereError as found:
+            self._elsewhere = found.run
+            return found.run(self, args, kwargs)
         if exact is not None:
             if len(self._exact) >= self.EXACT_MAX:
                 self._exact.clear()

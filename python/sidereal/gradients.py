@@ -297,7 +297,15 @@ def _sum(parts: list[Any]) -> Any:
         return None
     if len(parts) == 1:
         return parts[0]
-    return apply("AddN", parts)
+    if all(isinstance(part, IndexedSlices) for part in parts):
+        indices = [part.indices for part in parts]
+        if len({index.dtype for index in indices}) > 1:
+            indices = [apply("Cast", (index,), {"dtype": "int64"}) for index in indices]
+        return IndexedSlices(
+            apply("Concat", [part.values for part in parts], {"axis": 0}),
+            apply("Concat", indices, {"axis": 0}), parts[0].dense_shape,
+        )  # fmt: skip
+    return apply("AddN", [convert(part) for part in parts])
 
 
 def _connect(found: list[Any], sources: list[Any], unconnected: str) -> list[Any]:

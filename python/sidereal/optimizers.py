@@ -33,12 +33,12 @@ _ROWS = {row.name: row for row in _native.optimizer_rows()}
 
 def _slot(rule: _native.UpdateRule, i: int, variable: Variable) -> Variable:
     def first() -> Any:
-        like = variable._present()
-        shape = like.shape[:1] if rule.slot_is_of_row(i) else like.shape
+        shape = variable.shape[:1] if rule.slot_is_of_row(i) else variable.shape
         start = convert(rule.initial_slot(i), variable.dtype)
         return apply("Fill", (start,), {"shape": list(shape)})
 
-    return Variable(first, trainable=False, name=f"{variable.name}/{rule.slot_name(i)}")
+    with variable._in_scope(), variable._beside():
+        return Variable(first, trainable=False, name=f"{variable.name}/{rule.slot_name(i)}")
 
 
 class _Kept:
@@ -166,13 +166,15 @@ class Optimizer:
                 raise TypeError(
                     f"apply_gradients() updates Variables, not {type(variable).__name__}"
                 )
-        iterations = self.iterations
-        done = iterations._quietly()
+        with reached[0][1]._in_scope():
+            iterations = self.iterations
+        # Nothing else needs the number of the step, which is perhaps on another task.
+        done = iterations._quietly() if self.uses_step else convert(0, iterations.dtype)
         rate = self._rate(done)
         step = apply("Cast", (done + 1,), {"dtype": float64})
         for grad, variable in self._clipped(reached):
             self._update(grad, variable, step, rate)
-        iterations.assign(done + 1)
+        iterations.assign_add(1)
 
     def minimize(
         self,
@@ -214,7 +216,12 @@ class Optimizer:
 
     def _update(self, grad: Any, variable: Variable, step: Any, rate: Any) -> None:
         slots = self._slots_of(variable)
-        if state.graph is not None or variable.dtype not in (float32, float64):
+        is_wide = variable.dtype in (float32, float64)
+        elsewhere = getattr(variable, "_update_in_place", None)
+        if elsewhere is not None and is_wide:
+            elsewhere(self._attrs(), grad, slots, step, _as(rate, float64))
+            return
+        if elsewhere is not None or state.graph is not None or not is_wide:
             _update_by_op(self, grad, variable, slots, step, rate)
             return
         for changed in (variable, *slots):

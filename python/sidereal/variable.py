@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import enum
+import functools
+import inspect
 import itertools
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -60,8 +65,94 @@ class SaveSliceInfo:
         )  # fmt: skip
 
 
-class Variable:
-    """A tensor that can be given another value (tf.Variable), in the memory of this process.
+class VariableSynchronization(enum.Enum):
+    """When copies of a variable are made equal (tf.VariableSynchronization); no variable of this
+    release has copies."""
+
+    AUTO, NONE, ON_WRITE, ON_READ = range(4)
+
+
+class VariableAggregation(enum.Enum):
+    """How what several replicas assign to a variable becomes one value
+    (tf.VariableAggregation)."""
+
+    NONE, SUM, MEAN, ONLY_FIRST_REPLICA = range(4)
+
+
+class _Creating(threading.local):
+    """Who is asked when a thread makes a Variable: creators, innermost last, and what makes it in
+    the end, None: the class itself."""
+
+    creators: tuple[Callable[..., Any], ...] = ()
+    maker: Callable[..., Any] | None = None
+
+
+creating = _Creating()
+
+
+@contextmanager
+def variable_creator_scope(variable_creator: Callable[..., Any]) -> Iterator[None]:
+    """Variables are made by `variable_creator` while the context lasts
+    (tf.variable_creator_scope): it is called with the next creator, which is that of the scope
+    around this one, and with the arguments of Variable by keyword, and gives the variable."""
+    before = creating.creators
+    creating.creators = (*before, variable_creator)
+    try:
+        yield
+    finally:
+        creating.creators = before
+
+
+class _VariableType(type):
+    """Asks the creators of the thread before a Variable is made."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls is not Variable or not creating.creators:
+            return super().__call__(*args, **kwargs)
+        given = inspect.signature(cls.__init__).bind(None, *args, **kwargs)
+        given.apply_defaults()
+        arguments = dict(given.arguments)
+        arguments.pop("self")
+
+        def make(**kwargs: Any) -> Any:
+            if creating.maker is not None:
+                return creating.maker(**kwargs)
+            return type.__call__(cls, **kwargs)
+
+        create: Callable[..., Any] = make
+        for creator in creating.creators:
+            create = functools.partial(creator, create)
+        return create(**arguments)
+
+
+def initial_tensor(initial_value: Any, dtype: Any, shape: Sequence[int] | None) -> Tensor:
+    """The value that a variable is made with."""
+    with state.at_once():
+        value = initial_value() if callable(initial_value) else initial_value
+        if isinstance(value, Output):
+            raise errors.InvalidArgumentError(
+                "a variable's initial value must be known when it is made, not a value of a "
+                "graph; make variables outside of functions"
+            )
+        tensor = to_tensor(value, dtype) if not hasattr(value, "_as_tensor") else convert(value)
+    if shape is not None and tuple(shape) != tensor.shape:
+        raise errors.InvalidArgumentError(
+            f"the initial value has shape {tensor.shape}; the variable was to have {tuple(shape)}"
+        )
+    return tensor
+
+
+def _member(of: type[enum.Enum], value: Any, what: str) -> Any:
+    """`value`, when it is a member of an enumeration; else a ValueError."""
+    if not isinstance(value, of):
+        names = ", ".join(member.name for member in of)
+        raise ValueError(f"{what} is {value!r}; it is one of {of.__name__}'s: {names}")
+    return value
+
+
+class Variable(metaclass=_VariableType):
+    """A tensor that can be given another value (tf.Variable), in the memory of this process, or,
+    made in the scope of a ParameterServerStrategy, on a parameter server.
 
         w = sidereal.Variable([1.0, 2.0])
         w.assign_add([0.5, 0.5])
@@ -74,6 +165,8 @@ class Variable:
     are others: they live on the parameter servers of a cluster.
 
     initial_value: what convert_to_tensor() takes, or a function of no arguments that makes it.
+    trainable: whether tapes watch it; True if absent, but for one that is synchronized ON_READ.
+    synchronization, aggregation: what strategies of several replicas need to know.
     """
 
     _save_slice_info: SaveSliceInfo | None = None
@@ -81,30 +174,36 @@ class Variable:
     def __init__(
         self,
         initial_value: Any,
-        trainable: bool = True,
+        trainable: bool | None = None,
         name: str | None = None,
         dtype: Any = None,
         shape: Sequence[int] | None = None,
+        synchronization: VariableSynchronization = VariableSynchronization.AUTO,
+        aggregation: VariableAggregation = VariableAggregation.NONE,
     ) -> None:
-        with state.at_once():
-            value = initial_value() if callable(initial_value) else initial_value
-            if isinstance(value, Output):
-                raise errors.InvalidArgumentError(
-                    "a variable's initial value must be known when it is made, not a value of a "
-                    "graph; make variables outside of functions"
-                )
-            tensor = to_tensor(value, dtype) if not hasattr(value, "_as_tensor") else convert(value)
-        if shape is not None and tuple(shape) != tensor.shape:
-            raise errors.InvalidArgumentError(
-                f"the initial value has shape {tensor.shape}; the variable was to have"
-                f" {tuple(shape)}"
-            )
+        tensor = initial_tensor(initial_value, dtype, shape)
         self._cell: Any = _native.Cell(tensor)
         self._read: Tensor | None = None
-        self.name = name if name is not None else f"Variable_{next(_numbers)}"
-        self.trainable = bool(trainable) and is_floating(tensor.dtype)
-        self.dtype: DType = tensor.dtype
-        self.shape: tuple[int, ...] = tensor.shape
+        name = name if name is not None else f"Variable_{next(_numbers)}"
+        self._describe(name, tensor.dtype, tensor.shape, trainable, synchronization, aggregation)
+
+    def _describe(
+        self, name: str, dtype: DType, shape: tuple[int, ...], trainable: bool | None,
+        synchronization: Any, aggregation: Any,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.dtype = dtype
+        self.shape = shape
+        self.synchronization = _member(VariableSynchronization, synchronization, "synchronization")
+        self.aggregation = _member(VariableAggregation, aggregation, "aggregation")
+        on_read = synchronization is VariableSynchronization.ON_READ
+        if on_read and trainable:
+            raise ValueError(
+                f"variable '{name}' is synchronized ON_READ and cannot be trainable: its copies "
+                "are combined when they are read only"
+            )
+        wanted = not on_read if trainable is None else bool(trainable)
+        self.trainable = wanted and is_floating(dtype)
 
     @property
     def ndim(self) -> int:
@@ -229,6 +328,14 @@ class Variable:
         new = apply(op, (array.gather(self._quietly(), distinct), joined))
         return self._scatter("update", IndexedSlices(new, distinct))
 
+    def _in_scope(self) -> AbstractContextManager[Any]:
+        """What is made in this context is where variables of this one's kind are."""
+        return nullcontext()
+
+    def _beside(self) -> AbstractContextManager[Any]:
+        """Variables that are made in this context are where this one is."""
+        return nullcontext()
+
     def _quietly(self) -> Any:
         return self._present() if state.graph is None else state.graph.read_variable(self)
 
@@ -305,8 +412,15 @@ class ArgumentVariable(Variable):
             "for those that the function uses from outside"
         )
 
+    def _beside(self) -> AbstractContextManager[Any]:
+        self._present()
+        return super()._beside()
+
     def __repr__(self) -> str:
         return f"<ArgumentVariable '{self.name}' shape={self.shape} dtype={name_of(self.dtype)}>"
 
 
-__all__ = ["ArgumentVariable", "SaveSliceInfo", "Variable", "fitting"]
+__all__ = [
+    "ArgumentVariable", "SaveSliceInfo", "Variable", "VariableAggregation",
+    "VariableSynchronization", "creating", "fitting", "initial_tensor", "variable_creator_scope",
+]  # fmt: skip

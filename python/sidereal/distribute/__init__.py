@@ -2,5 +2,21 @@
 
 from ..server import Server
 from . import cluster_resolver, experimental
+from ._strategy import (
+    InputContext,
+    ReduceOp,
+    ReplicaContext,
+    Strategy,
+    StrategyExtended,
+    get_replica_context,
+    get_strategy,
+    has_strategy,
+    in_cross_replica_context,
+)
+from .parameter_server_strategy import ParameterServerStrategy
 
-__all__ = ["Server", "cluster_resolver", "experimental"]
+__all__ = [
+    "InputContext", "ParameterServerStrategy", "ReduceOp", "ReplicaContext", "Server", "Strategy",
+    "StrategyExtended", "cluster_resolver", "experimental", "get_replica_context", "get_strategy",
+    "has_strategy", "in_cross_replica_context",
+]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -123,25 +123,25 @@ class ShardedVariable:
         read_value: bool = True,
     ) -> ShardedVariable:  # fmt: skip
         """Gives each shard its rows of a value."""
-        return self._each(Variable.assign, value)
+        return self._each("assign", value)
 
     def assign_add(
         self, delta: Any, use_locking: bool | None = None, name: str | None = None,
         read_value: bool = True,
     ) -> ShardedVariable:  # fmt: skip
         """Adds to each shard its rows of a value."""
-        return self._each(Variable.assign_add, delta)
+        return self._each("assign_add", delta)
 
     def assign_sub(
         self, delta: Any, use_locking: bool | None = None, name: str | None = None,
         read_value: bool = True,
     ) -> ShardedVariable:  # fmt: skip
         """Subtracts from each shard its rows of a value."""
-        return self._each(Variable.assign_sub, delta)
+        return self._each("assign_sub", delta)
 
-    def _each(self, change: Callable[[Variable, Any], Any], value: Any) -> ShardedVariable:
+    def _each(self, method: str, value: Any) -> ShardedVariable:
         for variable, part in zip(self._variables, array.split(fitting(self, value), self._sizes)):
-            change(variable, part)
+            getattr(variable, method)(part)
         return self
 
     def scatter_add(
@@ -150,53 +150,51 @@ class ShardedVariable:
         """Adds rows, each to the shard that has it. Errors: ValueError for indices that are no
         vector; UnimplementedError where shards are not as even as can be, the longer ones first;
         OutOfRangeError for what is no row."""
-        return self._scatter(Variable.scatter_add, sparse_delta)
+        return self._scatter("scatter_add", sparse_delta)
 
     def scatter_sub(
         self, sparse_delta: IndexedSlices, use_locking: bool = False, name: str | None = None
     ) -> ShardedVariable:
         """Subtracts rows; see scatter_add()."""
-        return self._scatter(Variable.scatter_sub, sparse_delta)
+        return self._scatter("scatter_sub", sparse_delta)
 
     def scatter_mul(
         self, sparse_delta: IndexedSlices, use_locking: bool = False, name: str | None = None
     ) -> ShardedVariable:
         """Multiplies by rows; see scatter_add()."""
-        return self._scatter(Variable.scatter_mul, sparse_delta)
+        return self._scatter("scatter_mul", sparse_delta)
 
     def scatter_div(
         self, sparse_delta: IndexedSlices, use_locking: bool = False, name: str | None = None
     ) -> ShardedVariable:
         """Divides by rows; see scatter_add()."""
-        return self._scatter(Variable.scatter_div, sparse_delta)
+        return self._scatter("scatter_div", sparse_delta)
 
     def scatter_min(
         self, sparse_delta: IndexedSlices, use_locking: bool = False, name: str | None = None
     ) -> ShardedVariable:
         """Takes the smaller elements; see scatter_add()."""
-        return self._scatter(Variable.scatter_min, sparse_delta)
+        return self._scatter("scatter_min", sparse_delta)
 
     def scatter_max(
         self, sparse_delta: IndexedSlices, use_locking: bool = False, name: str | None = None
     ) -> ShardedVariable:
         """Takes the greater elements; see scatter_add()."""
-        return self._scatter(Variable.scatter_max, sparse_delta)
+        return self._scatter("scatter_max", sparse_delta)
 
     def scatter_update(
         self, sparse_delta: IndexedSlices, use_locking: bool = False, name: str | None = None
     ) -> ShardedVariable:
         """Replaces rows; see scatter_add()."""
-        return self._scatter(Variable.scatter_update, sparse_delta)
+        return self._scatter("scatter_update", sparse_delta)
 
     def batch_scatter_update(
         self, sparse_delta: IndexedSlices, use_locking: bool = False, name: str | None = None
     ) -> ShardedVariable:
         """Replaces rows, as scatter_update(): indices of shards are vectors."""
-        return self._scatter(Variable.batch_scatter_update, sparse_delta)
+        return self._scatter("batch_scatter_update", sparse_delta)
 
-    def _scatter(
-        self, change: Callable[[Variable, IndexedSlices], Any], rows: IndexedSlices
-    ) -> ShardedVariable:
+    def _scatter(self, method: str, rows: IndexedSlices) -> ShardedVariable:
         if not isinstance(rows, IndexedSlices):
             kind = type(rows).__name__
             raise TypeError(f"rows of a ShardedVariable are changed by IndexedSlices, not {kind}")
@@ -205,7 +203,7 @@ class ShardedVariable:
         part, wanted = embedding.routed(self._sizes, indices, self._layout)
         parts = array.dynamic_partition(values, part, len(self._variables))
         for variable, values, indices in zip(self._variables, parts, wanted):
-            change(variable, IndexedSlices(values, indices))
+            getattr(variable, method)(IndexedSlices(values, indices))
         return self
 
     def _checked(self, indices: Any) -> Any:

@@ -40,7 +40,12 @@ def _tables(params: Any) -> list[Any]:
     if not given:
         raise ValueError("Need at least one param")
     parts = [getattr(param, "_as_tables", lambda p=param: [p])() for param in given]
-    return [convert(part) for of_one in parts for part in of_one]
+    return [
+        # What gives rows without the rest of it is asked for these.
+        part if hasattr(part, "_gather") else convert(part)
+        for of_one in parts
+        for part in of_one
+    ]
 
 
 def _layout(params: Any, strategy: str) -> str:

@@ -1,5 +1,6 @@
 """What tf.distribute.experimental has of programs on parameter servers."""
 
+from ..parameter_server_strategy import ParameterServerStrategy
 from . import partitioners
 
-__all__ = ["partitioners"]
+__all__ = ["ParameterServerStrategy", "partitioners"]

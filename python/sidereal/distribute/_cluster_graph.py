@@ -1,0 +1,169 @@
+"""The graph of what runs on the cluster of a strategy, in the order of programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from .. import errors, v1
+from .._dispatch import ENGINE, state
+from .._graphs import Effects, FuncGraph, add_effects, effects_in, legal_name
+from .._native import GraphBase, Output
+from ..variable import Variable
+
+#: Ops that read what their handle is of. Every other op with a handle changes it.
+_READS = {
+    "AccumulatorSize", "QueueIsClosed", "QueueSize", "TableExport", "TableFind", "TableSize",
+    "VariableGather", "VariableIsInitialized", "VariableRead", "VariableUpdateNorms",
+}  # fmt: skip
+#: Ops without a handle that do something to be seen.
+_SEEN = {"Assert", "HostFunction", "Print"}
+#: Ops that run bodies.
+_CONTROL = {"If", "Scan", "While"}
+_stateful: dict[str, bool] = {}
+
+
+def _is_stateful(op: str) -> bool:
+    if op not in _stateful:
+        _stateful[op] = op not in _CONTROL and ENGINE.schema(op)["stateful"]
+    return _stateful[op]
+
+
+def _effects_of(op: str, inputs: Sequence[Output]) -> Effects:
+    """What a node reads and changes, by its inputs."""
+    if not _is_stateful(op):
+        return {}
+    if op in _SEEN:
+        return {None: True}
+    if not inputs or inputs[0].dtype.name != "string":
+        return {}
+    # Updates by optimizers have handles of slots behind what they are given.
+    handles = [inputs[0]]
+    if op.startswith("VariableUpdate"):
+        handles += [value for value in inputs[1:] if value.dtype.name == "string"]
+    return {(handle.node, handle.index): op not in _READS for handle in handles}
+
+
+class Trace:
+    """What a function does while it is traced."""
+
+    def __init__(self) -> None:
+        self._writer: dict[Any, int] = {}
+        self._readers: dict[Any, list[int]] = {}
+        #: Nodes that must run.
+        self.targets: list[int] = []
+        #: Variables of this process that it reads, with what is fed with their values.
+        self.outside: dict[int, tuple[Variable, Output]] = {}
+        self._reads: dict[Any, Output] = {}
+
+    def before(self, effects: Effects) -> list[int]:
+        """The nodes that one with these effects comes after."""
+        found: list[int] = []
+        for key, changes in effects.items():
+            if key in self._writer:
+                found.append(self._writer[key])
+            if changes:
+                found += self._readers.get(key, [])
+        return found
+
+    def record(self, node: int, effects: Effects) -> None:
+        """Told of a node, when it is there."""
+        for key, changes in effects.items():
+            if changes:
+                self._writer[key] = node
+                self._readers[key] = []
+                self._reads.pop(key, None)
+            else:
+                self._readers.setdefault(key, []).append(node)
+        if any(effects.values()):
+            self.targets.append(node)
+
+    def read_of(self, handle: Output) -> Output | None:
+        """What was read of a variable, if nothing has changed it since."""
+        return self._reads.get((handle.node, handle.index))
+
+    def keep_read(self, handle: Output, value: Output) -> None:
+        """`value` serves all readers until the variable is changed."""
+        self._reads[handle.node, handle.index] = value
+
+
+class ClusterGraph(v1.Graph):
+    """What runs on a cluster, all functions and steps of their own in one graph. While a function
+    is traced, a node that reads something runs after those before it that change this, and one that
+    changes it after all of them; what has nothing in common is not ordered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._trace: Trace | None = None
+        self._coming: Effects = {}
+
+    @property
+    def trace(self) -> Trace:
+        """Of the function that is being traced."""
+        assert self._trace is not None
+        return self._trace
+
+    @contextmanager
+    def tracing(self, scope: str) -> Iterator[Trace]:
+        """What is added in the context is a function's; names begin with `scope`/."""
+        before, tapes = self._trace, state.tapes
+        self._trace, state.tapes = Trace(), ()
+        try:
+            with self.as_default(), self.init_scope(), self.colocate_with(None, True):
+                with self.name_scope(None), self.name_scope(legal_name(scope)):
+                    yield self._trace
+        finally:
+            self._trace, state.tapes = before, tapes
+
+    def add_variable(self, name: str, device: str, dtype: Any, shape: Sequence[int]) -> Output:
+        """The handle of a new variable, which has no value yet; outside of what is traced."""
+        before, self._trace = self._trace, None
+        try:
+            with self.as_default(), self.init_scope(), self.colocate_with(None, True):
+                with self.device(device), self.name_scope(None):
+                    full = self.unique_name(legal_name(name))
+                    attrs = {"shared_name": full, "dtype": dtype, "shape": tuple(shape)}
+                    return self.add("Variable", (), attrs, full + "/")
+        finally:
+            self._trace = before
+
+    def add(self, op: str, inputs: Any, attrs: Any, name: str | None) -> Any:
+        effects = _effects_of(op, inputs)
+        if not effects or self._trace is None:
+            return super().add(op, inputs, attrs, name)
+        with self._waiting_for([*self.controls, *self._trace.before(effects)]):
+            made = super().add(op, inputs, attrs, name)
+        self._trace.record(len(self.native) - 1, effects)
+        return made
+
+    def before_bodies(self, bodies: Sequence[FuncGraph]) -> list[int]:
+        self._coming = effects_in(self, bodies)
+        if self._trace is None:
+            return self.controls
+        return [*self.controls, *self._trace.before(self._coming)]
+
+    def place_nodes(self, native: GraphBase, first: int) -> None:
+        super().place_nodes(native, first)
+        for node in range(first, len(native)):
+            op = native.node_op(node)
+            if native is not self.native:
+                made = native.__dict__.setdefault("effects", {})
+                add_effects(made, _effects_of(op, native.node_inputs(node)))
+            elif self._coming and op in _CONTROL and self._trace is not None:
+                self._trace.record(node, self._coming)
+                self._coming = {}
+
+    def read_variable(self, variable: Any) -> Output:
+        known = self.trace.outside
+        if id(variable) not in known:
+            with self.init_scope():
+                made = self.placeholder(variable.dtype, variable.shape, legal_name(variable.name))
+            known[id(variable)] = (variable, made)
+        return known[id(variable)][1]
+
+    def assign_variable(self, variable: Any, value: Output) -> None:
+        raise errors.FailedPreconditionError(
+            f"variable '{variable.name}' lives in the coordinator and is assigned to by a function "
+            "that runs on the cluster: make the variable in strategy.scope()"
+        )

@@ -1,0 +1,306 @@
+"""Variables on parameter servers, as the coordinator and what runs on workers see them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .. import errors
+from .._dispatch import apply, convert, state
+from .._graphs import ElsewhereError, FuncGraph, Graph
+from .._native import Output, Tensor
+from ..dtypes import name_of
+from ..indexed_slices import IndexedSlices
+from ..ops._arguments import index_tensor
+from ..variable import Variable, _check_rows, fitting
+from ._cluster_graph import ClusterGraph
+
+if TYPE_CHECKING:
+    from .parameter_server_strategy import ParameterServerStrategy
+
+
+class _Caching(threading.local):
+    """Values that a thread has read in cache_variable_reads(), by variable and graph."""
+
+    values: dict[Any, Any] | None = None
+
+
+_caching = _Caching()
+
+
+@contextmanager
+def cache_variable_reads() -> Iterator[None]:
+    """A variable on a parameter server is read once while the context lasts, whoever changes it
+    meanwhile. ValueError inside of another one."""
+    if _caching.values is not None:
+        raise ValueError("cache_variable_reads scope cannot be nested")
+    _caching.values = {}
+    try:
+        yield
+    finally:
+        _caching.values = None
+
+
+class ClusterVariable(Variable):
+    """A variable on a parameter server of a strategy. The coordinator reads and changes it at once,
+    by steps of the strategy's session; functions that are traced for the cluster do where and when
+    they run."""
+
+    def __init__(
+        self, strategy: ParameterServerStrategy, device: str, tensor: Tensor, name: str,
+        trainable: bool | None, synchronization: Any, aggregation: Any,
+    ) -> None:  # fmt: skip
+        self._describe(name, tensor.dtype, tensor.shape, trainable, synchronization, aggregation)
+        self._strategy = strategy
+        #: Where it is: "/job:ps/replica:0/task:0/device:CPU:0".
+        self.device = device
+        self._graph: ClusterGraph = strategy._graph
+        with strategy._lock:
+            self._handle = self._graph.add_variable(name, device, self.dtype, self.shape)
+        with state.at_once():
+            self._do("VariableAssign", [tensor])
+
+    @property
+    def handle(self) -> Output:
+        """The scalar string by which nodes of the strategy's graph know it."""
+        return self._handle
+
+    # --- Where it is used.
+
+    def _graph_within(self, graph: Graph) -> ClusterGraph:
+        """The strategy's graph, which `graph` is or is a body in."""
+        root = graph
+        while isinstance(root, FuncGraph) and root.outer is not None:
+            root = root.outer
+        if root is self._graph:
+            return self._graph
+        if isinstance(root, FuncGraph):
+            error = ElsewhereError(
+                f"'{root.name}' uses variable '{self.name}' of {self.device} and cannot be made a "
+                "function of this process: call it, or schedule it"
+            )
+            error.run = self._strategy._run_function
+            raise error
+        raise errors.InvalidArgumentError(
+            f"variable '{self.name}' of {self.device} is used in a graph that is not its "
+            "strategy's: use it in functions, or its value, variable.numpy()"
+        )
+
+    def _add(self, op: str, inputs: Sequence[Any], attrs: Any = None) -> Any:
+        """A node beside it in the graph that is being built, with its handle first."""
+        graph = state.graph
+        assert graph is not None
+        root = self._graph_within(graph)
+        entered = [graph.enter(value) for value in (self._handle, *inputs)]
+        with root.colocate_with(root.operation(self._handle)):
+            return graph.add(op, entered, attrs, None)
+
+    def _do(self, op: str, inputs: Sequence[Any], attrs: Any = None) -> Any:
+        """A node as of _add(), or, outside of graphs, what it gives."""
+        if state.graph is not None:
+            self._check_not_held(state.graph)
+            return self._add(op, inputs, attrs)
+        return self._strategy._run_node(self, op, [convert(value) for value in inputs], attrs)
+
+    # --- Reading.
+
+    def _read_attrs(self) -> dict[str, Any]:
+        return {"dtype": self.dtype, "shape": self.shape}
+
+    def _present(self) -> Tensor:
+        with state.at_once():
+            return self._do("VariableRead", [], self._read_attrs())
+
+    def _quietly(self) -> Any:
+        known = _caching.values
+        key = (id(self), id(state.graph))
+        if known is not None and key in known:
+            return known[key][1]
+        value = self._present() if state.graph is None else self._read_in(state.graph)
+        if known is not None:
+            known[key] = (self, value)
+        return value
+
+    def _read_in(self, graph: Graph) -> Output:
+        root = self._graph_within(graph)
+        if graph is not root:
+            return self._add("VariableRead", [], self._read_attrs())
+        known = root.trace.read_of(self._handle)
+        if known is None:
+            with root.init_scope():
+                known = self._add("VariableRead", [], self._read_attrs())
+            root.trace.keep_read(self._handle, known)
+        return known
+
+    def _as_tensor(self) -> Any:
+        graph = state.graph
+        if graph is None:
+            value = self._quietly()
+            for tape in state.tapes:
+                if tape._graph is None:
+                    tape._read(self, value)
+            return value
+        self._graph_within(graph)
+        homes = [tape._graph for tape in state.tapes if tape._graph is not None]
+        if not homes or homes[0] is graph:
+            value = self._quietly()
+        else:
+            # A tape around a conditional or loop: what this takes from outside has a gradient.
+            with homes[0].building():
+                outside = self._quietly()
+            self._hold(graph, homes[0])
+            value = graph.enter(outside)
+            for tape in state.tapes:
+                if tape._graph is not None and tape._graph is not graph:
+                    tape._read(self, tape._graph.enter(outside))
+        for tape in state.tapes:
+            if tape._graph is graph:
+                tape._read(self, value)
+        return value
+
+    def _bodies(self, graph: Graph, home: Graph | None = None) -> Iterator[Any]:
+        """The bodies around what is being built, up to `home`."""
+        body: Graph | None = graph
+        while isinstance(body, FuncGraph) and body is not home:
+            yield body
+            body = body.outer
+
+    def _hold(self, graph: Graph, home: Graph) -> None:
+        """Notes that bodies use a value from before them."""
+        for body in self._bodies(graph, home):
+            held, changed = _notes(body)
+            if id(self) in changed:
+                raise self._both()
+            held[id(self)] = self
+
+    def _check_not_held(self, graph: Graph) -> None:
+        for body in self._bodies(graph):
+            held, changed = _notes(body)
+            if id(self) in held:
+                raise self._both()
+            changed[id(self)] = self
+
+    def _both(self) -> errors.Error:
+        return errors.UnimplementedError(
+            f"variable '{self.name}' is changed in a conditional or loop, and read there by a "
+            "GradientTape around it: put the tape inside, or return the new value and assign it "
+            "outside"
+        )
+
+    def value(self) -> Any:
+        """The value: a tensor, which does not change with the variable."""
+        return self._as_tensor()
+
+    read_value = value
+
+    def sparse_read(self, indices: Any, name: str | None = None) -> Any:
+        """The rows at `indices`; the others stay where they are."""
+        return self._gather(indices, name)
+
+    def _gather(self, indices: Any, name: str | None) -> Any:
+        """For gather() along the first dimension."""
+        places = index_tensor(indices)
+        attrs = {"axis": 0, "batch_dims": 0}
+        if state.graph is None and not state.tapes and type(places) is Tensor:
+            return self._strategy._run_method(self, "_gather", [places])
+        return apply("Gather", (self._as_tensor(), places), attrs, name=name)
+
+    # --- Changing.
+
+    def assign(
+        self, value: Any, use_locking: bool | None = None, name: str | None = None,
+        read_value: bool = True,
+    ) -> ClusterVariable:  # fmt: skip
+        """Gives it another value of its shape and dtype."""
+        return self._changed("VariableAssign", [fitting(self, value)])
+
+    def assign_add(
+        self, delta: Any, use_locking: bool | None = None, name: str | None = None,
+        read_value: bool = True,
+    ) -> ClusterVariable:  # fmt: skip
+        """Adds to it: no other change comes between its read and its write."""
+        return self._changed("VariableAssignAdd", [fitting(self, delta)])
+
+    def assign_sub(
+        self, delta: Any, use_locking: bool | None = None, name: str | None = None,
+        read_value: bool = True,
+    ) -> ClusterVariable:  # fmt: skip
+        """Subtracts from it: no other change comes between its read and its write."""
+        return self._changed("VariableAssignSub", [fitting(self, delta)])
+
+    def batch_scatter_update(self, sparse_delta: IndexedSlices, *options: Any) -> ClusterVariable:
+        """See Variable.batch_scatter_update(). Read and written in two steps."""
+        super().batch_scatter_update(sparse_delta)
+        return self
+
+    def _changed(self, op: str, inputs: Sequence[Any]) -> ClusterVariable:
+        self._do(op, inputs)
+        return self
+
+    def _scatter(self, how: str, rows: IndexedSlices) -> ClusterVariable:
+        _check_rows(f"scatter_{how}", rows)
+        values, indices = convert(rows.values, self.dtype), index_tensor(rows.indices)
+        return self._changed(f"VariableScatter{how.title()}", [indices, values])
+
+    def _combine(self, how: str, rows: IndexedSlices) -> ClusterVariable:
+        _check_rows(f"scatter_{how}", rows)
+        if state.graph is not None:
+            super()._combine(how, rows)
+            return self
+        values, indices = convert(rows.values, self.dtype), index_tensor(rows.indices)
+        self._strategy._run_method(self, "_combine_rows", [indices, values], how)
+        return self
+
+    def _combine_rows(self, indices: Any, values: Any, how: str) -> None:
+        self._combine(how, IndexedSlices(values, indices))
+
+    def _update_in_place(
+        self, attrs: dict[str, Any], grad: Any, slots: Sequence[Any], step: Any, rate: Any
+    ) -> None:
+        """An optimizer's update, where the variable and its slots are."""
+        if isinstance(grad, IndexedSlices):
+            op, change = "VariableUpdateRows", [grad.indices, convert(grad.values, self.dtype)]
+        else:
+            op, change = "VariableUpdateDense", [convert(grad, self.dtype)]
+        self._do(op, [*change, step, rate, *(slot._handle for slot in slots)], attrs)
+
+    # --- Where others are made.
+
+    def _in_scope(self) -> AbstractContextManager[Any]:
+        return self._strategy._making()
+
+    def _beside(self) -> AbstractContextManager[Any]:
+        return self._strategy.extended.colocate_vars_with(self)
+
+    # --- As a value of Python.
+
+    def __repr__(self) -> str:
+        # Without the value, which is on another machine.
+        return (
+            f"<Variable '{self.name}' shape={self.shape} dtype={name_of(self.dtype)}, "
+            f"device={self.device}>"
+        )
+
+    def __format__(self, spec: str) -> str:
+        return format(self._present(), spec) if spec else repr(self)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a scalar variable has no length")
+        return self.shape[0]
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise NotImplementedError(
+            f"variable '{self.name}' of {self.device} cannot be copied: make another one in "
+            "strategy.scope()"
+        )
+
+
+def _notes(body: Any) -> tuple[dict[int, Any], dict[int, Any]]:
+    """Variables that a body uses as they were before it, and those that it changes."""
+    return body.native.__dict__.setdefault("cluster_variables", ({}, {}))
+
+
+__all__ = ["ClusterVariable", "cache_variable_reads"]

@@ -1,0 +1,140 @@
+"""Functions traced for a cluster: what to feed, what to run, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import nest
+from .._native import Output, Tensor
+from ..function import (
+    Function,
+    TensorSpec,
+    _as_result,
+    _describe_leaf,
+    _flatten_result,
+    _pack_result,
+)
+from ._cluster_graph import ClusterGraph, Trace
+
+
+def is_tensor(leaf: Any) -> bool:
+    """True for an argument that becomes a placeholder; all others are part of the trace."""
+    return isinstance(leaf, (Tensor, TensorSpec))
+
+
+class Call:
+    """A function with arguments: `leaves` are these, one after the other, what has a value as
+    tensors."""
+
+    def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self._run: Callable[..., Any] = function
+        if isinstance(function, Function):
+            args, kwargs = function._bind(tuple(args), kwargs)
+            self._run = function.python_function
+        found = nest.flatten((tuple(args), kwargs))
+        self.leaves = [Function._as_argument(leaf) for leaf in found]
+        self._structure = (tuple(args), kwargs)
+
+    def run(self, leaves: Sequence[Any]) -> Any:
+        """The result for other leaves."""
+        args, kwargs = nest.pack(self._structure, list(leaves))
+        return self._run(*args, **kwargs)
+
+    @property
+    def tensors(self) -> list[Any]:
+        """The leaves that have a value, or say what will."""
+        return [leaf for leaf in self.leaves if is_tensor(leaf)]
+
+    def key(self) -> Any:
+        """The same for calls that one plan may serve, if its shapes fit."""
+        return nest.describe(nest.pack(self._structure, self.leaves), _describe_leaf)
+
+
+class Plan:
+    """A function in the graph of a cluster, to be run by name in any session of this graph.
+
+    feeds: names of the values that are given, in the order of Plan.values().
+    fetches: names of the values that come back, for Plan.pack().
+    targets: names of the nodes that must run for what they do.
+    specs: TensorSpecs of the arguments that are tensors, in the order of their leaves.
+    """
+
+    def __init__(self, graph: ClusterGraph, call: Call, shapes: Sequence[Any]) -> None:
+        given = iter(shapes)
+        with graph.tracing(call.name) as trace:
+            entered = [
+                graph.placeholder(leaf.dtype, next(given), "x") if is_tensor(leaf) else leaf
+                for leaf in call.leaves
+            ]
+            self._result = call.run(entered)
+            found = [_as_result(leaf, call.name) for leaf in _flatten_result(self._result)]
+            self.outputs = [
+                _made_here(graph, trace, leaf, entered) for leaf in found if leaf is not None
+            ]
+        self.places = [leaf for leaf, old in zip(entered, call.leaves) if is_tensor(old)]
+        self._outside = [variable for variable, _ in trace.outside.values()]
+        self.places += [place for _, place in trace.outside.values()]
+        self.nodes = list(trace.targets)
+        self._present = [leaf is not None for leaf in found]
+        self.specs = [
+            TensorSpec(shape, leaf.dtype) for shape, leaf in zip(shapes, call.tensors)
+        ]
+        self.feeds = [place.name for place in self.places]
+        self.fetches = [value.name for value in self.outputs]
+        self.targets = [graph.native.node_name(node) for node in self.nodes]
+
+    def accepts(self, tensors: Sequence[Any]) -> bool:
+        """True when it is of these shapes."""
+        return all(spec.accepts(tensor) for spec, tensor in zip(self.specs, tensors))
+
+    def values(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """What is fed for these arguments: these, and the variables of this process that the
+        function reads, as they are now."""
+        return [*tensors, *(variable._present() for variable in self._outside)]
+
+    def pack(self, tensors: Sequence[Any]) -> Any:
+        """What was fetched in the structure of the function's result."""
+        rest = iter(tensors)
+        return _pack_result(self._result, [next(rest) if one else None for one in self._present])
+
+
+def _made_here(graph: ClusterGraph, trace: Trace, value: Any, given: Sequence[Any]) -> Output:
+    """A value as one that can be fetched: what is fed cannot."""
+    value = graph.enter(value)
+    places = [*given, *(place for _, place in trace.outside.values())]
+    if any(type(place) is Output and place.node == value.node for place in places):
+        value = graph.add("Identity", [value], None, None)
+    return value
+
+
+class Plans:
+    """The plans of functions, by what they are called with."""
+
+    def __init__(self, graph: ClusterGraph) -> None:
+        self._graph = graph
+        self._known: dict[int, tuple[Any, dict[Any, list[Plan]]]] = {}
+
+    def find(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Plan, Call]:
+        """The plan of a call. An extent that differs from call to call is left open in the second
+        plan."""
+        call = Call(function, args, kwargs)
+        _, plans = self._known.setdefault(id(function), (function, {}))
+        known = plans.setdefault(call.key(), [])
+        for plan in known:
+            if plan.accepts(call.tensors):
+                return plan, call
+        shapes = [tensor.shape for tensor in call.tensors]
+        if known:
+            shapes = [_open(spec.shape, shape) for spec, shape in zip(known[-1].specs, shapes)]
+        known.append(Plan(self._graph, call, shapes))
+        return known[-1], call
+
+
+def _open(known: Any, shape: Any) -> Any:
+    if known is None or shape is None:
+        return None
+    return tuple(a if a == b else -1 for a, b in zip(known, shape))
+
+

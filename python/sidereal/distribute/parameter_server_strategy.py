@@ -1,0 +1,456 @@
+"""Training on parameter servers by one coordinator (tf.distribute.ParameterServerStrategy)."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from .. import errors, v1
+from .._dispatch import state
+from .._native import Output, Tensor
+from ..dtypes import as_dtype
+from ..function import TensorSpec
+from ..variable import creating, initial_tensor, variable_creator_scope
+from ._cluster_graph import ClusterGraph
+from ._cluster_variable import ClusterVariable
+from ._partition import ShardInfo, rows_of_shards, takes_shards
+from ._plan import Call, Plan, Plans
+from ._resolver import ClusterResolver
+from ._strategy import InputContext, ReplicaContext, Strategy, StrategyExtended, entered
+from .cluster_resolver import TFConfigClusterResolver
+from .sharded_variable import ShardedVariable
+
+__all__ = ["ParameterServerStrategy", "ParameterServerStrategyExtended"]
+
+_log = logging.getLogger("sidereal")
+_TASKS = ("chief", "worker", "ps", "evaluator")
+#: How long the strategy waits for its parameter servers.
+_CONNECT_MS = 180_000
+#: Elements of a variable that is made whole before it is cut, above which a warning is given.
+_MANY = 1_000_000_000
+
+
+def _check_cluster(resolver: ClusterResolver) -> None:
+    """ValueError for a cluster that this task cannot coordinate."""
+    spec = resolver.cluster_spec()
+    if not spec:
+        raise ValueError(
+            "Cluster spec must be non-empty in "
+            "`tf.distribute.cluster_resolver.ClusterResolver`: give one, or set TF_CONFIG"
+        )
+    for job in spec.jobs:
+        if job not in _TASKS:
+            raise ValueError(
+                f"Disallowed task type found in cluster spec: '{job}'; allowed are "
+                f"{', '.join(_TASKS)}"
+            )
+    counts = {job: spec.num_tasks(job) for job in spec.jobs}
+    kind, index = resolver.task_type, resolver.task_id
+    if kind is not None and kind not in _TASKS:
+        raise ValueError(
+            f"Unrecognized task_type: '{kind}', valid task types are {', '.join(_TASKS)}"
+        )
+    if kind is not None and kind not in counts and kind != "evaluator":
+        raise ValueError(f"`task_type` '{kind}' not found in cluster_spec, which has {counts}")
+    for job in ("chief", "evaluator"):
+        if counts.get(job, 0) > 1:
+            raise ValueError(f"There must be at most one '{job}' job.")
+    if kind in counts and index is not None and index >= counts[kind]:
+        raise ValueError(f"The `task_id` {index} exceeds the maximum id of {kind}.")
+    for job in ("ps", "worker"):
+        if counts.get(job, 0) < 1:
+            raise ValueError(f"There must be at least one {job}.")
+    if kind in ("worker", "ps"):
+        raise ValueError(
+            f"the coordinator cannot be a '{kind}': those run a sidereal.train.Server and join() it"
+        )
+
+
+class ParameterServerStrategyExtended(StrategyExtended):
+    """See StrategyExtended."""
+
+    _strategy: ParameterServerStrategy
+
+    @contextmanager
+    def colocate_vars_with(self, colocate_with_variable: Any) -> Iterator[None]:
+        """Variables made in the context are on the parameter server of another one, and whole."""
+        if isinstance(colocate_with_variable, ShardedVariable):
+            colocate_with_variable = colocate_with_variable.variables[0]
+        if not self.variable_created_in_scope(colocate_with_variable):
+            raise ValueError(
+                "`colocate_vars_with` must only be passed a variable created in this "
+                f"`tf.distribute.Strategy.scope()`, not: {colocate_with_variable!r}"
+            )
+        local = self._strategy._local
+        before, local.beside = local.beside, colocate_with_variable
+        try:
+            yield
+        finally:
+            local.beside = before
+
+    @property
+    def worker_devices(self) -> tuple[str, ...]:
+        return tuple(
+            f"/job:worker/replica:0/task:{i}/device:CPU:0"
+            for i in range(self._strategy._num_workers)
+        )
+
+    @property
+    def parameter_devices(self) -> tuple[str, ...]:
+        return tuple(self._strategy._ps_device(i) for i in range(self._strategy._num_ps))
+
+
+class DistributedDataset:
+    """A dataset for workers to iterate over: what ClusterCoordinator.create_per_worker_dataset()
+    takes."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        #: Makes the dataset of a worker.
+        self.make = make
+
+    def __iter__(self) -> Any:
+        raise ValueError(
+            "a distributed dataset of a ParameterServerStrategy is iterated over by workers: give "
+            "it to ClusterCoordinator.create_per_worker_dataset()"
+        )
+
+
+class _Local(threading.local):
+    """What a thread does with a strategy."""
+
+    #: The variable that new ones go to.
+    beside: Any = None
+    #: How many functions are being traced for workers.
+    tracing: int = 0
+    #: Whether the dataset of a worker is being made.
+    in_dataset: bool = False
+
+
+class ParameterServerStrategy(Strategy):
+    """Variables on parameter servers, which one coordinator has functions of workers change
+    (tf.distribute.ParameterServerStrategy).
+
+        strategy = sr.distribute.ParameterServerStrategy(resolver)
+        with strategy.scope():
+            table = sr.Variable(lambda: sr.random.normal([1000, 16]))
+
+    The coordinator, this process, reads and changes variables at once; functions that it schedules
+    do where they run. Workers and parameter servers run a sidereal.train.Server each.
+
+    cluster_resolver: who is in the cluster; by default as TF_CONFIG says.
+    variable_partitioner: a function of shape and dtype that says in how many shards of rows a
+        variable is made (experimental.partitioners). None: all are whole.
+    Errors: ValueError for a cluster without workers or parameter servers, with other jobs, or of
+    which this task is a worker; UnavailableError or DeadlineExceededError when parameter servers
+    are not there.
+    """
+
+    def __init__(
+        self, cluster_resolver: ClusterResolver | None = None,
+        variable_partitioner: Callable[..., Sequence[int]] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        resolver = TFConfigClusterResolver() if cluster_resolver is None else cluster_resolver
+        _check_cluster(resolver)
+        spec = resolver.cluster_spec()
+        self._resolver = resolver
+        self._num_ps = spec.num_tasks("ps")
+        self._num_workers = spec.num_tasks("worker")
+        self._extended: ParameterServerStrategyExtended = ParameterServerStrategyExtended(self)
+        self._partitioner = variable_partitioner
+        self._made = 0
+        self._local = _Local()
+        #: Held by who adds to the graph or runs it: masters are told of all that was added.
+        self._lock = threading.RLock()
+        self._graph = ClusterGraph()
+        self._group = f"strategy-{uuid.uuid4().hex}"
+        self._plans = Plans(self._graph)
+        self._steps: dict[Any, Any] = {}
+        config = self._session_config("/job:ps")
+        self._session = v1.Session(self._target("ps", 0), self._graph, config)
+        self._connect()
+
+    # --- The cluster.
+
+    @property
+    def cluster_resolver(self) -> ClusterResolver:
+        return self._resolver
+
+    @property
+    def extended(self) -> ParameterServerStrategyExtended:
+        return self._extended
+
+    def _target(self, job: str, task: int) -> str:
+        """What a session is made with whose master is a task."""
+        return f"grpc://{self._resolver.cluster_spec().task_address(job, task)}"
+
+    def _session_config(self, *filters: str) -> v1.ConfigProto:
+        """Options of a session of this strategy that uses these tasks and its master. A step ends
+        when all that it changed is there for everybody."""
+        return v1.ConfigProto(
+            state_group=self._group, pull_prefetch_ms=0, device_filters=filters,
+            connect_timeout_in_ms=_CONNECT_MS,
+        )  # fmt: skip
+
+    def _ps_device(self, task: int) -> str:
+        return f"/job:ps/replica:0/task:{task}/device:CPU:0"
+
+    def _connect(self) -> None:
+        """Waits for the parameter servers."""
+        graph = self._graph
+        with self._lock, graph.as_default():
+            nodes = []
+            for task in range(self._num_ps):
+                with graph.device(self._ps_device(task)):
+                    nodes.append(v1.no_op(f"connect_{task}").node)
+            self._session._run([], nodes, [], [])
+
+    # --- Variables.
+
+    @contextmanager
+    def _making(self) -> Iterator[None]:
+        """The scope, whoever is in it already."""
+        with entered(self, None), variable_creator_scope(self._creator):
+            yield
+
+    def _creator(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        before, creating.maker = creating.maker, self._make_variable
+        try:
+            return next_creator(**kwargs)
+        finally:
+            creating.maker = before
+
+    def _make_variable(self, **kwargs: Any) -> Any:
+        if kwargs["initial_value"] is None:
+            raise ValueError("`initial_value` must be specified: a value, or a function of one")
+        if kwargs.get("name") is None:
+            kwargs["name"] = "Variable"
+        beside = self._local.beside
+        if beside is not None:
+            return self._make_whole(beside.device, **kwargs)
+        if self._partitioner is None:
+            return self._make_whole(self._next_device(), **kwargs)
+        return self._make_shards(**kwargs)
+
+    def _next_device(self) -> str:
+        with self._lock:
+            self._made += 1
+            return self._ps_device((self._made - 1) % self._num_ps)
+
+    def _make_whole(
+        self, device: str, initial_value: Any, name: str, dtype: Any = None, shape: Any = None,
+        **kwargs: Any,
+    ) -> ClusterVariable:  # fmt: skip
+        tensor = initial_tensor(initial_value, dtype, shape)
+        return ClusterVariable(self, device, tensor, name, **kwargs)
+
+    def _make_shards(self, **kwargs: Any) -> Any:
+        value, dtype, shape = (kwargs.pop(key) for key in ("initial_value", "dtype", "shape"))
+        if not callable(value) or shape is None or dtype is None:
+            is_made, value = callable(value), initial_tensor(value, dtype, shape)
+            if is_made and value.size > _MANY:
+                _warn_of_size(kwargs["name"], value.size)
+            shape, dtype = value.shape, value.dtype
+        shape = tuple(shape)
+        shards = self._shards(shape, as_dtype(dtype))
+        if shards == 1:
+            return self._make_whole(
+                self._next_device(), initial_value=value, dtype=dtype, shape=shape, **kwargs
+            )
+        if callable(value) and not takes_shards(value):
+            if math.prod(shape) > _MANY:
+                _warn_of_size(kwargs["name"], math.prod(shape))
+            value = initial_tensor(value, dtype, shape)
+        rows = rows_of_shards(shape[0], shards)
+        made = []
+        begin = 0
+        name = kwargs.pop("name")
+        for i, count in enumerate(rows):
+            info = ShardInfo((count, *shape[1:]), (begin, *(0 for _ in shape[1:])))
+            made.append(
+                self._make_whole(
+                    self._next_device(), initial_value=info.part_of(value), dtype=dtype,
+                    shape=info.shape, name=f"{name}/part_{i}", **kwargs,
+                )
+            )  # fmt: skip
+            begin += count
+        return ShardedVariable(made, name=name)
+
+    def _shards(self, shape: tuple[int, ...], dtype: Any) -> int:
+        """In how many shards a variable is made."""
+        if not shape:
+            return 1
+        assert self._partitioner is not None
+        parts = self._partitioner(shape=shape, dtype=dtype)
+        if not parts or parts[0] == 0 or any(part != 1 for part in parts[1:]):
+            raise ValueError(
+                "variable_partitioner must return a list/tuple of integers, none but the first "
+                f"larger than 1, and the first at least 1; for shape {shape} it returns {parts!r}"
+            )
+        return max(min(parts[0], shape[0]), 1)
+
+    # --- What runs.
+
+    def _trace(
+        self, function: Callable[..., Any], args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Plan:  # fmt: skip
+        """The plan of a Python function, or a sidereal.function, called with these arguments, of
+        which tensors, arrays and TensorSpecs are what is fed."""
+        with self._lock, self._for_workers():
+            call = Call(function, args, dict(kwargs or {}))
+            return Plan(self._graph, call, [tensor.shape for tensor in call.tensors])
+
+    def _plan(
+        self, function: Callable[..., Any], args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> tuple[Plan, list[Tensor]]:  # fmt: skip
+        """The plan of a call, traced if no earlier one serves it, and what is fed."""
+        with self._lock, self._for_workers():
+            plan, call = self._plans.find(function, args, dict(kwargs or {}))
+        return plan, plan.values(call.tensors)
+
+    @contextmanager
+    def _for_workers(self) -> Iterator[None]:
+        """What is traced in the context runs on workers."""
+        self._local.tracing += 1
+        before, self._local.beside = self._local.beside, None
+        try:
+            with self._making():
+                yield
+        finally:
+            self._local.tracing -= 1
+            self._local.beside = before
+
+    def _run_function(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Runs a function that uses variables of the cluster, with the coordinator's session."""
+        if state.tapes:
+            raise errors.UnimplementedError(
+                "a GradientTape of the coordinator is around a function of variables on parameter "
+                "servers: put the tape inside of the function"
+            )
+        with self._lock:
+            plan, values = self._plan(function, args, kwargs)
+            return self._run(plan, values)
+
+    def _run(self, plan: Plan, values: list[Tensor]) -> Any:
+        if not plan.outputs and not plan.nodes:
+            return plan.pack([])
+        return plan.pack(self._session._run(plan.outputs, plan.nodes, plan.places, values))
+
+    def _run_node(
+        self, variable: ClusterVariable, op: str, inputs: list[Any], attrs: dict[str, Any] | None
+    ) -> Any:
+        """Runs one node beside a variable; its value, if the node is to be read."""
+        key = (variable._handle.node, op, repr(attrs), *(_shape_key(value) for value in inputs))
+        fed = [value for value in inputs if type(value) is Tensor]
+        with self._lock:
+            if key not in self._steps:
+                with self._graph.tracing(op):
+                    entered = [self._place(value, op, variable) for value in inputs]
+                    made = variable._add(op, entered, attrs)
+                places = [new for new, old in zip(entered, inputs) if type(old) is Tensor]
+                self._steps[key] = (made, places)
+            made, places = self._steps[key]
+            if op == "VariableRead":
+                return self._session._run([made], [], places, fed)[0]
+            self._session._run([], [made.node], places, fed)
+            return None
+
+    def _place(self, value: Any, op: str, variable: ClusterVariable) -> Any:
+        if type(value) is not Tensor:
+            return value
+        whole = op.startswith("VariableAssign")
+        shape = variable.shape if whole else [-1] * value.ndim
+        return self._graph.placeholder(value.dtype, shape, "x")
+
+    def _run_method(
+        self, variable: ClusterVariable, method: str, tensors: list[Tensor], *others: Any
+    ) -> Any:
+        """Runs a method of a variable that is several nodes."""
+        shapes = [_shape_key(tensor) for tensor in tensors]
+        key = (variable._handle.node, method, others, *shapes)
+        with self._lock:
+            if key not in self._steps:
+                specs = [TensorSpec([-1] * tensor.ndim, tensor.dtype) for tensor in tensors]
+                rest = others or (None,)
+                call = Call(getattr(variable, method), (*specs, *rest), {})
+                self._steps[key] = Plan(self._graph, call, [spec.shape for spec in specs])
+            plan = self._steps[key]
+            return self._run(plan, plan.values(tensors))
+
+    # --- As strategies have it.
+
+    def _warn_unless_scheduled(self, method: str) -> None:
+        if self._local.tracing == 0:
+            _log.warning(
+                "ParameterServerStrategy.%s() is invoked without using "
+                "`ClusterCoordinator.schedule`, and runs on the coordinator, which can be slow: "
+                "call it in a function that is scheduled",
+                method,
+            )
+
+    def run(
+        self, fn: Callable[..., Any], args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None, options: Any = None,
+    ) -> Any:  # fmt: skip
+        """fn(*args, **kwargs) on the replicas of the worker that runs a scheduled function, of
+        which there is one; elsewhere in the coordinator, with a warning."""
+        self._warn_unless_scheduled("run")
+        self._check_cross_replica("run")
+        with entered(self, ReplicaContext(self)):
+            return fn(*args, **(kwargs or {}))
+
+    def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
+        """The values of the replicas of a worker as one, and, with an axis, what each has along
+        it."""
+        self._warn_unless_scheduled("reduce")
+        return super().reduce(reduce_op, value, axis)
+
+    @contextmanager
+    def _worker_dataset(self) -> Iterator[None]:
+        """The dataset of a worker is made in the context."""
+        self._local.in_dataset = True
+        try:
+            yield
+        finally:
+            self._local.in_dataset = False
+
+    def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+        """The dataset itself in a function of ClusterCoordinator.create_per_worker_dataset();
+        elsewhere what that takes."""
+        if self._local.in_dataset:
+            return dataset
+        return DistributedDataset(lambda: dataset)
+
+    def distribute_datasets_from_function(
+        self, dataset_fn: Callable[[InputContext], Any], options: Any = None
+    ) -> Any:
+        """What `dataset_fn` makes of an InputContext, in a function of
+        ClusterCoordinator.create_per_worker_dataset(); elsewhere what that takes."""
+        context = InputContext(1, 0, self.num_replicas_in_sync)
+        if self._local.in_dataset:
+            return dataset_fn(context)
+        return DistributedDataset(lambda: dataset_fn(context))
+
+
+def _shape_key(value: Any) -> Any:
+    if type(value) is Output:
+        return (value.node, value.index)
+    return (value.dtype.name, value.ndim)
+
+
+def _warn_of_size(name: str, elements: int) -> None:
+    warnings.warn(
+        f"variable '{name}' of {elements} elements is made whole in the coordinator before it is "
+        "cut: give a function of shard_info",
+        stacklevel=5,
+    )
+
+
