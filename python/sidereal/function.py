@@ -19,7 +19,7 @@ from ._native import LocalFunction, Output, Tensor
 from ._sites import add_line, user_line
 from .dtypes import DType, as_dtype, name_of
 from .indexed_slices import IndexedSlices
-from .variable import ArgumentVariable, Variable
+from .variable import Variable
 
 Shape = tuple[int, ...]
 
@@ -108,7 +108,7 @@ class ConcreteFunction:
         """Arguments with other variables in those that are made of variables: the trace is of no
         variables in particular."""
         made = {
-            id(leaf): leaf._with_variables([ArgumentVariable(one) for one in leaf.variables])
+            id(leaf): leaf._with_variables([one._stand_in() for one in leaf.variables])
             for leaf in leaves
             if _has_parts(leaf)
         }
@@ -407,8 +407,8 @@ class Function:
         self._causes: deque[str] = deque(maxlen=self.TRACES)
         self._last: tuple[list[Any], list[str]] | None = None
         self._warned = False
-        #: What runs it, when it uses what lives on a cluster.
-        self._elsewhere: Callable[..., Any] | None = None
+        #: By the keys of traces that use what lives on a cluster.
+        self._elsewhere: dict[Any, ElsewhereError] = {}
         try:
             self._signature: inspect.Signature | None = inspect.signature(python_function)
         except (TypeError, ValueError):
@@ -444,13 +444,10 @@ class Function:
             # Values of a Model: the code adds to its graph.
             return self.python_function(*args, **kwargs)
         args, kwargs = nest.pack((args, kwargs), leaves)
-        if self._elsewhere is not None:
-            return self._elsewhere(self, args, kwargs)
         tensors = [leaf for leaf in leaves if type(leaf) is Tensor]
         try:
             concrete = self._find(args, kwargs, leaves, tensors)
         except ElsewhereError as found:
-            self._elsewhere = found.run
             return found.run(self, args, kwargs)
         if exact is not None:
             if len(self._exact) >= self.EXACT_MAX:
@@ -533,6 +530,8 @@ class Function:
         self, args: Any, kwargs: Any, leaves: list[Any], tensors: list[Any]
     ) -> ConcreteFunction:
         key = nest.describe((args, kwargs), _describe_leaf), _sameness(_variables_of(leaves))
+        if key in self._elsewhere:
+            raise self._elsewhere[key].with_traceback(None)
         concrete = self._traces.get(key)
         if concrete is not None and concrete.accepts(tensors):
             self._recent.append(False)
@@ -548,9 +547,13 @@ class Function:
         else:
             shapes = [tensor.shape for tensor in tensors]
         self._note_trace(leaves, concrete, tensors)
-        made = ConcreteFunction(
-            self._name, self.python_function, args, kwargs, shapes, self._compute_dtype
-        )
+        try:
+            made = ConcreteFunction(
+                self._name, self.python_function, args, kwargs, shapes, self._compute_dtype
+            )
+        except ElsewhereError as found:
+            self._elsewhere[key] = found
+            raise
         self._traces[key] = made
         self._exact.clear()
         return made

@@ -328,6 +328,10 @@ class Variable(metaclass=_VariableType):
         new = apply(op, (array.gather(self._quietly(), distinct), joined))
         return self._scatter("update", IndexedSlices(new, distinct))
 
+    def _stand_in(self) -> Variable:
+        """What stands for it, as an argument of a function, while this is traced."""
+        return ArgumentVariable(self)
+
     def _in_scope(self) -> AbstractContextManager[Any]:
         """What is made in this context is where variables of this one's kind are."""
         return nullcontext()

@@ -77,16 +77,22 @@ class ClusterVariable(Variable):
         if root is self._graph:
             return self._graph
         if isinstance(root, FuncGraph):
-            error = ElsewhereError(
-                f"'{root.name}' uses variable '{self.name}' of {self.device} and cannot be made a "
-                "function of this process: call it, or schedule it"
-            )
-            error.run = self._strategy._run_function
-            raise error
+            raise self._is_elsewhere(root.name)
         raise errors.InvalidArgumentError(
             f"variable '{self.name}' of {self.device} is used in a graph that is not its "
             "strategy's: use it in functions, or its value, variable.numpy()"
         )
+
+    def _is_elsewhere(self, function: str) -> ElsewhereError:
+        error = ElsewhereError(
+            f"'{function}' uses variable '{self.name}' of {self.device} and cannot be made a "
+            "function of this process: call it, or schedule it"
+        )
+        error.run = self._strategy._run_function
+        return error
+
+    def _stand_in(self) -> Variable:
+        raise self._is_elsewhere("the function")
 
     def _add(self, op: str, inputs: Sequence[Any], attrs: Any = None) -> Any:
         """A node beside it in the graph that is being built, with its handle first."""

@@ -49,7 +49,12 @@ class Call:
 
     def key(self) -> Any:
         """The same for calls that one plan may serve, if its shapes fit."""
-        return nest.describe(nest.pack(self._structure, self.leaves), _describe_leaf)
+        return nest.describe(nest.pack(self._structure, self.leaves), _key_of)
+
+
+def _key_of(leaf: Any) -> Any:
+    # What is made of variables is traced with these, and not with what stands for them.
+    return id(leaf) if hasattr(leaf, "_with_variables") else _describe_leaf(leaf)
 
 
 class Plan:
@@ -62,6 +67,8 @@ class Plan:
     """
 
     def __init__(self, graph: ClusterGraph, call: Call, shapes: Sequence[Any]) -> None:
+        #: Alive as long as their numbers are keys.
+        self._leaves = call.leaves
         given = iter(shapes)
         with graph.tracing(call.name) as trace:
             entered = [

@@ -1,0 +1,64 @@
+"""Strategies on clusters of servers, and workers that run what is traced for them, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from session_servers import free_ports
+
+import sidereal as sr
+import sidereal.v1 as v1
+from sidereal.distribute import ParameterServerStrategy
+from sidereal.distribute.cluster_resolver import SimpleClusterResolver
+
+
+class Servers:
+    """Parameter servers and workers in this process."""
+
+    def __init__(self, ps: int, workers: int, protocol: str = "grpc") -> None:
+        ports = free_ports(ps + workers)
+        self.cluster = {
+            "ps": [f"localhost:{port}" for port in ports[:ps]],
+            "worker": [f"localhost:{port}" for port in ports[ps:]],
+        }
+        self.all = [
+            sr.train.Server(self.cluster, job, index, protocol)
+            for job, count in (("ps", ps), ("worker", workers))
+            for index in range(count)
+        ]
+
+    def stop(self) -> None:
+        for server in self.all:
+            server.stop()
+
+
+def strategy_of(
+    cluster: dict[str, list[str]], partitioner: Callable[..., Any] | None = None
+) -> ParameterServerStrategy:
+    return ParameterServerStrategy(
+        SimpleClusterResolver(sr.train.ClusterSpec(cluster)), partitioner
+    )
+
+
+class Worker:
+    """Runs functions as a worker of a strategy."""
+
+    def __init__(self, strategy: ParameterServerStrategy, index: int = 0) -> None:
+        self._strategy = strategy
+        self.session = v1.Session(
+            strategy._target("worker", index), strategy._graph,
+            strategy._session_config("/job:ps"),
+        )  # fmt: skip
+
+    def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """The result of a function, by the names that its plan says."""
+        plan, tensors = self._strategy._plan(function, args, kwargs)
+        nodes = [*plan.fetches, *plan.targets]
+        if not nodes:
+            return plan.pack([])
+        found = self.session.run(nodes, dict(zip(plan.feeds, tensors)))
+        return plan.pack(found[: len(plan.fetches)])
+
+    def close(self) -> None:
+        self.session.close()
