@@ -37,6 +37,8 @@ def _slot(rule: _native.UpdateRule, i: int, variable: Variable) -> Variable:
         start = convert(rule.initial_slot(i), variable.dtype)
         return apply("Fill", (start,), {"shape": list(shape)})
 
+    # Of numbers alone, and so the same wherever it runs.
+    setattr(first, "_runs_anywhere", True)
     with variable._in_scope(), variable._beside():
         return Variable(first, trainable=False, name=f"{variable.name}/{rule.slot_name(i)}")
 

@@ -135,11 +135,16 @@ def initial_tensor(initial_value: Any, dtype: Any, shape: Sequence[int] | None) 
                 "graph; make variables outside of functions"
             )
         tensor = to_tensor(value, dtype) if not hasattr(value, "_as_tensor") else convert(value)
-    if shape is not None and tuple(shape) != tensor.shape:
-        raise errors.InvalidArgumentError(
-            f"the initial value has shape {tensor.shape}; the variable was to have {tuple(shape)}"
-        )
+    check_shape(tensor.shape, shape)
     return tensor
+
+
+def check_shape(found: Any, wanted: Sequence[int] | None) -> None:
+    """InvalidArgumentError for an initial value of another shape than a variable is to have."""
+    if wanted is not None and tuple(wanted) != found:
+        raise errors.InvalidArgumentError(
+            f"the initial value has shape {found}; the variable was to have {tuple(wanted)}"
+        )
 
 
 def _member(of: type[enum.Enum], value: Any, what: str) -> Any:
@@ -426,5 +431,6 @@ class ArgumentVariable(Variable):
 
 __all__ = [
     "ArgumentVariable", "SaveSliceInfo", "Variable", "VariableAggregation",
-    "VariableSynchronization", "creating", "fitting", "initial_tensor", "variable_creator_scope",
+    "VariableSynchronization", "check_shape", "creating", "fitting", "initial_tensor",
+    "variable_creator_scope",
 ]  # fmt: skip

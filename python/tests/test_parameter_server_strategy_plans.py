@@ -369,8 +369,10 @@ def test_tapes_around_branches_and_loops(strategy: ParameterServerStrategy, work
 
     def power(n: Any) -> Any:
         with sr.GradientTape() as tape:
-            y = sr.while_loop(lambda i, x: i < n, lambda i, x: (i + 1, x * w),
-                              [sr.constant(0), sr.constant(1.0)], maximum_iterations=5)[1]  # fmt: skip
+            _, y = sr.while_loop(
+                lambda i, x: i < n, lambda i, x: (i + 1, x * w),
+                [sr.constant(0), sr.constant(1.0)], maximum_iterations=5,
+            )  # fmt: skip
         return tape.gradient(y, w)
 
     equal(worker.run(power, np.array(3, "i")), 27)

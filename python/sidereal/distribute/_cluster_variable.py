@@ -14,7 +14,7 @@ from .._native import Output, Tensor
 from ..dtypes import name_of
 from ..indexed_slices import IndexedSlices
 from ..ops._arguments import index_tensor
-from ..variable import Variable, _check_rows, fitting
+from ..variable import Variable, _check_rows, check_shape, fitting, initial_tensor
 from ._cluster_graph import ClusterGraph
 
 if TYPE_CHECKING:
@@ -43,24 +43,42 @@ def cache_variable_reads() -> Iterator[None]:
         _caching.values = None
 
 
+def may_run_anywhere(initial_value: Any) -> bool:
+    """Whether an initial value is a function that says that it is the same in any process."""
+    return getattr(getattr(initial_value, "func", initial_value), "_runs_anywhere", False)
+
+
 class ClusterVariable(Variable):
     """A variable on a parameter server of a strategy. The coordinator reads and changes it at once,
     by steps of the strategy's session; functions that are traced for the cluster do where and when
     they run."""
 
     def __init__(
-        self, strategy: ParameterServerStrategy, device: str, tensor: Tensor, name: str,
-        trainable: bool | None, synchronization: Any, aggregation: Any,
+        self, strategy: ParameterServerStrategy, device: str, initial_value: Any, name: str,
+        dtype: Any, shape: Any, **options: Any,
     ) -> None:  # fmt: skip
-        self._describe(name, tensor.dtype, tensor.shape, trainable, synchronization, aggregation)
         self._strategy = strategy
         #: Where it is: "/job:ps/replica:0/task:0/device:CPU:0".
         self.device = device
         self._graph: ClusterGraph = strategy._graph
         with strategy._lock:
-            self._handle = self._graph.add_variable(name, device, self.dtype, self.shape)
-        with state.at_once():
-            self._do("VariableAssign", [tensor])
+            if not may_run_anywhere(initial_value):
+                value: Any = initial_tensor(initial_value, dtype, shape)
+                self._add_handle(value, name, options)
+                with state.at_once():
+                    self._do("VariableAssign", [value])
+                return
+            # Made where the variable is, and not sent.
+            with self._graph.tracing(f"{name}/Initializer"), self._graph.device(device):
+                value = self._graph.enter(convert(initial_value(), dtype))
+                check_shape(value.shape, shape)
+                self._add_handle(value, name, options)
+                made = self._add("VariableAssign", [value])
+            strategy._session._run([], [made.node], [], [])
+
+    def _add_handle(self, value: Any, name: str, options: dict[str, Any]) -> None:
+        self._describe(name, value.dtype, value.shape, **options)
+        self._handle = self._graph.add_variable(name, self.device, self.dtype, self.shape)
 
     @property
     def handle(self) -> Output:

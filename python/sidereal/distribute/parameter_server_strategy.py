@@ -247,8 +247,7 @@ class ParameterServerStrategy(Strategy):
         self, device: str, initial_value: Any, name: str, dtype: Any = None, shape: Any = None,
         **kwargs: Any,
     ) -> ClusterVariable:  # fmt: skip
-        tensor = initial_tensor(initial_value, dtype, shape)
-        return ClusterVariable(self, device, tensor, name, **kwargs)
+        return ClusterVariable(self, device, initial_value, name, dtype, shape, **kwargs)
 
     def _make_shards(self, **kwargs: Any) -> Any:
         value, dtype, shape = (kwargs.pop(key) for key in ("initial_value", "dtype", "shape"))
@@ -288,7 +287,7 @@ class ParameterServerStrategy(Strategy):
             return 1
         assert self._partitioner is not None
         parts = self._partitioner(shape=shape, dtype=dtype)
-        if not parts or parts[0] == 0 or any(part != 1 for part in parts[1:]):
+        if not parts or parts[0] < 1 or any(part != 1 for part in parts[1:]):
             raise ValueError(
                 "variable_partitioner must return a list/tuple of integers, none but the first "
                 f"larger than 1, and the first at least 1; for shape {shape} it returns {parts!r}"

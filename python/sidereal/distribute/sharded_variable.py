@@ -86,7 +86,9 @@ class ShardedVariable:
 
     def _spec(self) -> tuple[Any, ...]:
         """Equal for all that one trace of a function serves."""
-        return tuple((type(v), name_of(v.dtype), v.shape, v.trainable) for v in self._variables)
+        return tuple(
+            (name_of(v.dtype), v.shape, v.trainable, hasattr(v, "device")) for v in self._variables
+        )
 
     def _with_variables(self, variables: Sequence[Variable]) -> ShardedVariable:
         """One of other shards."""

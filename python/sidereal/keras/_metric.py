@@ -44,7 +44,7 @@ class Metric(Configured):
         make = initializers.get(initializer)
         kind = self._dtype if dtype is None else dtype
         made = Variable(
-            lambda: make(tuple(shape), kind),
+            functools.partial(make, tuple(shape), kind),
             trainable=False,
             name=f"{self.name}/{name or f'variable_{len(self._variables)}'}",
         )

@@ -24,6 +24,9 @@ Shape = Sequence[int]
 class Initializer(Configured):
     """Base of the initializers."""
 
+    #: Strategies make what it gives where the variable is.
+    _runs_anywhere = True
+
     def __call__(self, shape: Shape, dtype: Any = None) -> Any:
         """A tensor of that shape, float32 unless another dtype is said."""
         raise NotImplementedError(f"{type(self).__name__} has no __call__(shape, dtype)")

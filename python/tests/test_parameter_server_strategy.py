@@ -1,0 +1,719 @@
+"""ParameterServerStrategy in the coordinator: clusters, scopes, and variables on parameter servers,
+as TensorFlow has them."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from strategies import Servers, strategy_of
+
+import sidereal as sr
+import sidereal.v1 as v1
+from sidereal import errors
+from sidereal.distribute import (
+    InputContext,
+    ParameterServerStrategy,
+    ReduceOp,
+    get_replica_context,
+    get_strategy,
+    has_strategy,
+    in_cross_replica_context,
+)
+from sidereal.distribute._cluster_variable import cache_variable_reads
+from sidereal.distribute.cluster_resolver import SimpleClusterResolver
+from sidereal.distribute.experimental.partitioners import (
+    FixedShardsPartitioner,
+    MaxSizePartitioner,
+    MinSizePartitioner,
+)
+from sidereal.distribute.sharded_variable import ShardedVariable
+from sidereal.train import ClusterSpec
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[dict[str, list[str]]]:
+    """Three ps and two workers."""
+    servers = Servers(3, 2)
+    yield servers.cluster
+    servers.stop()
+
+
+@pytest.fixture
+def strategy(cluster: dict[str, list[str]]) -> ParameterServerStrategy:
+    return strategy_of(cluster)
+
+
+def ps(task: int) -> str:
+    return f"/job:ps/replica:0/task:{task}/device:CPU:0"
+
+
+def equal(found: Any, wanted: Any) -> None:
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+# --- Clusters.
+
+GOOD = {"chief": ["h0:1"], "ps": ["h1:1", "h2:1"], "worker": ["h3:1"]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "task", "message"),
+    [
+        ({}, ("chief", 0), "Cluster spec must be non-empty"),
+        (GOOD | {"master": ["h4:1"]}, ("chief", 0), "Disallowed task type found in cluster spec"),
+        (GOOD, ("foobar", 0), "Unrecognized task_type: 'foobar', valid task types are"),
+        ({"ps": ["h1:1"], "worker": ["h2:1"]}, ("chief", 0), "`task_type` 'chief' not found in"),
+        (GOOD | {"chief": ["h0:1", "h4:1"]}, ("chief", 0), "at most one 'chief' job"),
+        (GOOD | {"evaluator": ["h5:1", "h6:1"]}, ("chief", 0), "at most one 'evaluator' job"),
+        (GOOD, ("chief", 1), "The `task_id` 1 exceeds the maximum id of chief"),
+        (GOOD | {"ps": []}, ("chief", 0), "There must be at least one ps"),
+        ({"chief": ["h0:1"], "worker": ["h1:1"]}, ("chief", 0), "There must be at least one ps"),
+        (GOOD | {"worker": []}, ("chief", 0), "There must be at least one worker"),
+        (GOOD, ("worker", 0), "the coordinator cannot be a 'worker'"),
+        (GOOD, ("ps", 1), "the coordinator cannot be a 'ps'"),
+    ],
+)  # fmt: skip
+def test_clusters_that_cannot_be_coordinated(
+    spec: dict[str, Any], task: tuple[str, int], message: str
+) -> None:
+    resolver = SimpleClusterResolver(ClusterSpec(spec), task_type=task[0], task_id=task[1])
+    with pytest.raises(ValueError, match=message):
+        ParameterServerStrategy(resolver)
+
+
+def test_the_cluster_is_tf_config_s(
+    cluster: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    with pytest.raises(ValueError, match="set TF_CONFIG"):
+        ParameterServerStrategy()
+    config = {
+        "cluster": cluster | {"chief": ["localhost:1"]}, "task": {"type": "chief", "index": 0},
+        "rpc_layer": "grpc",
+    }  # fmt: skip
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    strategy = ParameterServerStrategy()
+    assert strategy.cluster_resolver.task_type == "chief"
+    with strategy.scope():
+        v = sr.Variable(3.0)
+    equal(v, 3)
+
+
+def test_workers_need_not_be_there(cluster: dict[str, list[str]]) -> None:
+    strategy = strategy_of(cluster | {"worker": ["localhost:1"]})
+    with strategy.scope():
+        equal(sr.Variable(3.0), 3)
+
+
+def test_experimental_has_it_too() -> None:
+    assert sr.distribute.experimental.ParameterServerStrategy is ParameterServerStrategy
+
+
+def test_strategies_have_variables_of_their_own(cluster: dict[str, list[str]]) -> None:
+    first, second = strategy_of(cluster), strategy_of(cluster)
+    with first.scope():
+        v = sr.Variable(1.0, name="v")
+    with second.scope():
+        w = sr.Variable(2.0, name="v")
+    v.assign_add(10.0)
+    equal(v, 11)
+    equal(w, 2)
+
+
+# --- Scopes and replicas.
+
+
+def test_without_a_strategy_there_is_the_default_one() -> None:
+    assert not has_strategy()
+    assert not in_cross_replica_context()
+    default = get_strategy()
+    assert default.num_replicas_in_sync == 1
+    assert default.run(lambda x: x + 1, (2,)) == 3
+    context = get_replica_context()
+    assert context is not None
+    assert context.strategy is default
+    assert default.experimental_distribute_dataset([1, 2]) == [1, 2]
+    with default.scope() as entered:
+        assert entered is default
+        assert not has_strategy()
+        equal(sr.Variable(1.0), 1)
+
+
+def test_a_scope_is_the_strategy_s(strategy: ParameterServerStrategy) -> None:
+    with strategy.scope() as entered:
+        assert entered is strategy
+        assert has_strategy()
+        assert get_strategy() is strategy
+        assert in_cross_replica_context()
+        assert get_replica_context() is None
+        with strategy.scope():
+            assert get_strategy() is strategy
+        assert get_strategy() is strategy
+        seen: list[bool] = []
+        thread = threading.Thread(target=lambda: seen.append(has_strategy()))
+        thread.start()
+        thread.join()
+        assert seen == [False]
+    assert not has_strategy()
+    assert strategy.num_replicas_in_sync == 1
+
+
+def test_scopes_of_two_strategies_do_not_nest(cluster: dict[str, list[str]]) -> None:
+    first, second = strategy_of(cluster), strategy_of(cluster)
+    with first.scope(), pytest.raises(RuntimeError, match="Mixing different"):
+        with second.scope():
+            pass
+    assert not has_strategy()
+
+
+def test_run_calls_a_replica(
+    strategy: ParameterServerStrategy, caplog: pytest.LogCaptureFixture
+) -> None:
+    with strategy.scope():
+        v = sr.Variable(2.0)
+
+    def replica(x: Any, scale: float = 1.0) -> Any:
+        assert get_strategy() is strategy
+        assert not in_cross_replica_context()
+        context = get_replica_context()
+        assert context is not None
+        assert (context.num_replicas_in_sync, context.replica_id_in_sync_group) == (1, 0)
+        for method in (strategy.run, strategy.reduce, strategy.gather):
+            with pytest.raises(RuntimeError, match="cross-replica context"):
+                method(lambda: 1, 0)  # type: ignore[operator]
+        with pytest.raises(RuntimeError, match="in a replica"), strategy.scope():
+            pass
+        assert context.merge_call(lambda s, y: (in_cross_replica_context(), y), (3,)) == (True, 3)
+        equal(context.all_reduce("sum", v.value()), 2)
+        v.assign_add(x * scale)
+        return v + 0.0
+
+    with caplog.at_level(logging.WARNING):
+        equal(strategy.run(replica, (1.0,), {"scale": 3.0}), 5)
+    assert "invoked without using `ClusterCoordinator.schedule`" in caplog.text
+    equal(v, 5)
+    caplog.clear()
+
+    def scheduled() -> Any:
+        return strategy.reduce("sum", strategy.run(lambda: v * 2.0), axis=None)
+
+    plan, values = strategy._plan(scheduled)
+    assert not caplog.records
+    equal(strategy._run(plan, values), 10)
+
+
+def test_reduce_and_gather(
+    strategy: ParameterServerStrategy, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = sr.constant([[1.0, 2.0], [3.0, 6.0]])
+    assert strategy.reduce(ReduceOp.SUM, x, axis=None) is x
+    assert "invoked without using `ClusterCoordinator.schedule`" in caplog.text
+    equal(strategy.reduce("SUM", x, axis=0), [4, 8])
+    equal(strategy.reduce("mean", x, axis=1), [1.5, 4.5])
+    equal(strategy.reduce(ReduceOp.MEAN, {"a": x}, axis=0)["a"], [2, 4])
+    with pytest.raises(ValueError, match=r"ReduceOp\.SUM or ReduceOp\.MEAN"):
+        strategy.reduce("max", x, axis=0)
+    assert strategy.gather(x, axis=1) is x
+    with pytest.raises(ValueError, match="axis 2"):
+        strategy.gather(x, axis=2)
+    assert strategy.experimental_local_results(x) == (x,)
+
+
+def test_extended_says_where_things_are(strategy: ParameterServerStrategy) -> None:
+    assert strategy.extended.parameter_devices == (ps(0), ps(1), ps(2))
+    assert [d[:29] for d in strategy.extended.worker_devices] == [
+        f"/job:worker/replica:0/task:{i}/" for i in range(2)
+    ]
+    with strategy.scope():
+        v = sr.Variable(1.0)
+    assert strategy.extended.variable_created_in_scope(v)
+    assert not strategy.extended.variable_created_in_scope(sr.Variable(1.0))
+    strategy.extended.update(v, lambda variable, x: variable.assign_add(x), (2.0,))
+    equal(strategy.extended.reduce_to("sum", v, v), 3)
+
+
+def test_datasets_are_for_workers(strategy: ParameterServerStrategy) -> None:
+    made = strategy.distribute_datasets_from_function(
+        lambda c: (c.num_input_pipelines, c.input_pipeline_id, c.num_replicas_in_sync)
+    )
+    for distributed in (made, strategy.experimental_distribute_dataset([1, 2])):
+        with pytest.raises(ValueError, match="create_per_worker_dataset"):
+            iter(distributed)
+    assert made.make() == (1, 0, 1)
+    data = object()
+    with strategy._worker_dataset():
+        assert strategy.experimental_distribute_dataset(data) is data
+        assert strategy.distribute_datasets_from_function(lambda _: data) is data
+
+
+def test_input_contexts() -> None:
+    context = InputContext(num_input_pipelines=2, input_pipeline_id=1, num_replicas_in_sync=4)
+    assert (context.num_input_pipelines, context.input_pipeline_id) == (2, 1)
+    assert context.get_per_replica_batch_size(12) == 3
+    with pytest.raises(ValueError, match="cannot be divided"):
+        context.get_per_replica_batch_size(10)
+    assert str(context) == "tf.distribute.InputContext(input pipeline id 1, total: 2)"
+
+
+# --- Where variables are.
+
+
+def test_variables_go_round_the_parameter_servers(strategy: ParameterServerStrategy) -> None:
+    outside = sr.Variable(0.0)
+    assert not hasattr(outside, "device")
+    with strategy.scope():
+        made = [sr.Variable(float(i)) for i in range(4)]
+    assert [v.device for v in made] == [ps(0), ps(1), ps(2), ps(0)]
+    for i, v in enumerate(made):
+        equal(v, i)
+    # The counter is the strategy's, not the scope's.
+    with strategy.scope(), v1.device("/job:ps/task:0"):
+        assert sr.Variable(0.0).device == ps(1)
+    with v1.device("/job:worker/task:0"), strategy.scope():
+        assert sr.Variable(0.0).device == ps(2)
+
+
+def test_variables_beside_others(strategy: ParameterServerStrategy) -> None:
+    with strategy.scope():
+        v, w = sr.Variable(0.0), sr.Variable(1.0)
+        with strategy.extended.colocate_vars_with(v):
+            beside = sr.Variable(2.0)
+        assert beside.device == v.device == ps(0)
+        assert sr.Variable(0.0).device == ps(2)
+    equal(beside, 2)
+    assert w.device == ps(1)
+    with pytest.raises(ValueError, match="`colocate_vars_with` must only be passed a variable"):
+        with strategy.extended.colocate_vars_with(sr.Variable(0.0)):
+            pass
+
+
+def test_creators_around_and_inside_of_scopes(strategy: ParameterServerStrategy) -> None:
+    own = sr.Variable(7.0, name="own")
+    seen: list[dict[str, Any]] = []
+
+    def replace(next_creator: Any, **kwargs: Any) -> Any:
+        return own
+
+    def change(next_creator: Any, **kwargs: Any) -> Any:
+        seen.append(kwargs)
+        return next_creator(**(kwargs | {"name": "changed"}))
+
+    with sr.variable_creator_scope(replace), strategy.scope():
+        assert sr.Variable(0.0) is own
+    with strategy.scope(), sr.variable_creator_scope(change):
+        v = sr.Variable(1.0, name="v", trainable=False)
+    assert v.name == "changed"
+    assert v.device == ps(0)
+    assert not v.trainable
+    assert seen[0]["name"] == "v"
+    assert {"initial_value", "trainable", "dtype", "aggregation", "synchronization"} <= set(seen[0])
+    with sr.variable_creator_scope(change):
+        assert sr.Variable(1.0).name == "changed"
+
+
+def test_aggregation_and_synchronization(strategy: ParameterServerStrategy) -> None:
+    with strategy.scope():
+        for aggregation in sr.VariableAggregation:
+            v = sr.Variable(1.0, aggregation=aggregation)
+            assert v.aggregation is aggregation
+            strategy.run(lambda variable=v: variable.assign_add(1.0))
+            equal(v, 2)
+        assert sr.Variable(0.0).aggregation is sr.VariableAggregation.NONE
+        on_read = sr.Variable(1.0, synchronization=sr.VariableSynchronization.ON_READ)
+        assert not on_read.trainable
+        for wrong in ("sum", None, 1, sr.VariableSynchronization.AUTO):
+            with pytest.raises(ValueError, match="aggregation is"):
+                sr.Variable(1.0, aggregation=wrong)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="synchronization is"):
+            sr.Variable(1.0, synchronization="auto")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="ON_READ"):
+            sr.Variable(1.0, True, synchronization=sr.VariableSynchronization.ON_READ)
+    with pytest.raises(ValueError, match="aggregation is"):
+        sr.Variable(1.0, aggregation="sum")  # type: ignore[arg-type]
+
+
+# --- Variables in the coordinator.
+
+
+def test_a_variable_is_read_and_changed_at_once(strategy: ParameterServerStrategy) -> None:
+    with strategy.scope():
+        v = sr.Variable([[1.0, 2.0], [3.0, 4.0]], name="v")
+    assert isinstance(v, sr.Variable)
+    assert (v.name, v.shape, v.dtype, v.ndim, v.trainable) == ("v", (2, 2), sr.float32, 2, True)
+    assert repr(v) == f"<Variable 'v' shape=(2, 2) dtype=float32, device={ps(0)}>"
+    assert len(v) == 2
+    equal(v + 1, [[2, 3], [4, 5]])
+    equal(2 * v @ v, 2 * v.numpy() @ v.numpy())
+    equal(v[1], [3, 4])
+    equal(v > 2.0, [[False, False], [True, True]])
+    equal([row.numpy() for row in v], [[1, 2], [3, 4]])
+    before = v.read_value()
+    assert v.assign([[1.0, 1.0], [1.0, 1.0]]) is v
+    assert v.assign_add(np.ones((2, 2), "f"), read_value=False) is v
+    assert v.assign_sub([[0.0, 1.0], [2.0, 3.0]], use_locking=True, name="sub") is v
+    equal(v, [[2, 1], [0, -1]])
+    equal(before, [[1, 2], [3, 4]])
+    equal(np.asarray(v), v.numpy())
+    with pytest.raises(errors.InvalidArgumentError, match=r"'v' has shape \(2, 2\)"):
+        v.assign([1.0])
+    with pytest.raises(errors.InvalidArgumentError, match="float32"):
+        v.assign(sr.constant([[1, 2], [3, 4]]))
+    with pytest.raises(NotImplementedError, match="cannot be copied"):
+        copy.deepcopy(v)
+
+
+def test_values_of_all_kinds(strategy: ParameterServerStrategy) -> None:
+    with strategy.scope():
+        n = sr.Variable(1, dtype="int64")
+        text = sr.Variable(["a", "bc"])
+        flag = sr.Variable(True)
+        half = sr.Variable(np.ones(3, np.float16))
+        empty = sr.Variable(np.zeros((0, 4), "f"))
+        like = sr.Variable(n)
+    n.assign_add(1 << 40)
+    assert int(n) == (1 << 40) + 1
+    assert int(like) == 1
+    assert text.numpy().tolist() == [b"a", b"bc"]
+    text.assign(["x", "yz"])
+    assert text.numpy().tolist() == [b"x", b"yz"]
+    assert bool(flag)
+    assert not n.trainable
+    assert half.dtype == sr.float16
+    assert empty.numpy().shape == (0, 4)
+    assert f"{sr.Variable(1.5):.2f}" == "1.50"
+
+
+def test_initial_values(strategy: ParameterServerStrategy) -> None:
+    calls = []
+
+    def initial() -> Any:
+        calls.append(1)
+        return np.ones(2, "f")
+
+    with strategy.scope():
+        equal(sr.Variable(initial), [1, 1])
+        assert calls == [1]
+        with pytest.raises(ValueError, match="`initial_value` must be specified"):
+            sr.Variable(None)
+        with pytest.raises(errors.InvalidArgumentError, match=r"was to have \(3,\)"):
+            sr.Variable([1.0], shape=[3])
+        for kind in ("random_uniform", "glorot_normal", "zeros", "ones"):
+            initializer = sr.keras.initializers.get(kind)
+            made = functools.partial(initializer, (4, 3), dtype="float32")
+            equal(sr.Variable(made), initializer((4, 3)))
+            equal(sr.Variable(lambda f=made: f()), initializer((4, 3)))
+            with pytest.raises(errors.InvalidArgumentError, match=r"was to have \(3,\)"):
+                sr.Variable(made, shape=[3])
+
+
+def test_initializers_run_where_the_variable_is(strategy: ParameterServerStrategy) -> None:
+    initializer = sr.keras.initializers.RandomNormal(seed=3)
+    with strategy.scope():
+        v = sr.Variable(functools.partial(initializer, (100, 10)), name="big")
+        w = sr.Variable(np.zeros((100, 10), "f"), name="sent")
+    made = [
+        op for op in strategy._graph.get_operations() if op.name.startswith("big/Initializer/")
+    ]
+    assert {op.device for op in made if "Assign" not in op.name} == {v.device}
+    assert sum(op.type == "Placeholder" for op in made) == 0
+    equal(v, initializer((100, 10)))
+    equal(w, np.zeros((100, 10)))
+    slots = sr.optimizers.Adagrad(0.1).slots(v)
+    assert slots["accumulator"].device == v.device
+
+
+def test_rows_are_read_and_changed_alone(strategy: ParameterServerStrategy) -> None:
+    start = np.arange(12, dtype="f").reshape(4, 3)
+    with strategy.scope():
+        there = sr.Variable(start)
+    here = sr.Variable(start)
+    rows = sr.IndexedSlices([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], [2, 0])
+    for method in ("add", "sub", "mul", "div", "max", "min", "update"):
+        for variable in (there, here):
+            getattr(variable, f"scatter_{method}")(rows)
+        equal(there, here)
+    for variable in (there, here):
+        variable.batch_scatter_update(rows)
+    equal(there, here)
+    assert there.scatter_add(rows) is there
+    equal(sr.gather(there, [[0, 3]]), there.numpy()[[[0, 3]]])
+    equal(there.sparse_read([1, 1]), there.numpy()[[1, 1]])
+    equal(sr.nn.embedding_lookup(there, [2]), there.numpy()[[2]])
+    with pytest.raises(TypeError, match="takes IndexedSlices"):
+        there.scatter_add([1.0])  # type: ignore[arg-type]
+    with pytest.raises((errors.OutOfRangeError, errors.InvalidArgumentError), match="9"):
+        there.sparse_read([9])
+
+
+def test_steps_of_the_coordinator_do_not_grow_the_graph(strategy: ParameterServerStrategy) -> None:
+    with strategy.scope():
+        v = sr.Variable(np.zeros((5, 2), "f"))
+
+    def all_of_it(n: int) -> None:
+        v.assign_add(np.ones((5, 2), "f"))
+        v.scatter_add(sr.IndexedSlices(np.ones((n, 2), "f"), list(range(n))))
+        v.scatter_mul(sr.IndexedSlices(np.ones((n, 2), "f"), list(range(n))))
+        v.sparse_read(list(range(n)))
+        v.numpy()
+
+    all_of_it(1)
+    before = strategy._graph.version
+    for n in (2, 3, 4):
+        all_of_it(n)
+    assert strategy._graph.version == before
+
+
+def test_threads_change_variables_at_once(strategy: ParameterServerStrategy) -> None:
+    with strategy.scope():
+        v = sr.Variable(0.0)
+
+    def add() -> None:
+        for _ in range(20):
+            v.assign_add(1.0)
+
+    threads = [threading.Thread(target=add) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    equal(v, 80)
+
+
+def test_gradients_in_the_coordinator(strategy: ParameterServerStrategy) -> None:
+    with strategy.scope():
+        w = sr.Variable([1.0, 2.0])
+        table = sr.Variable(np.ones((5, 2), "f"))
+        optimizer = sr.optimizers.Adam(0.5)
+    near = [sr.Variable([1.0, 2.0]), sr.Variable(np.ones((5, 2), "f"))]
+    local = sr.optimizers.Adam(0.5)
+    for variables, one in (([w, table], optimizer), (near, local)):
+        for _ in range(2):
+            with sr.GradientTape() as tape:
+                rows = sr.nn.embedding_lookup(variables[1], [1, 3, 1])
+                loss = sr.reduce_sum(rows * variables[0] * variables[0])
+            grads = tape.gradient(loss, variables)
+            assert isinstance(grads[1], sr.IndexedSlices)
+            one.apply_gradients(zip(grads, variables))
+    np.testing.assert_allclose(w.numpy(), near[0].numpy(), rtol=1e-5)
+    np.testing.assert_allclose(table.numpy(), near[1].numpy(), rtol=1e-5)
+    assert optimizer.iterations.numpy() == 2
+    assert optimizer.iterations.device.startswith("/job:ps")
+    assert {slot.device for slot in optimizer.slots(table).values()} == {table.device}
+
+
+def test_functions_run_with_the_coordinator_s_session(strategy: ParameterServerStrategy) -> None:
+    with strategy.scope():
+        v = sr.Variable([1.0, 2.0])
+    traces = []
+
+    @sr.function
+    def step(x: Any, twice: bool = False) -> Any:
+        traces.append(1)
+        v.assign_add(x * 2.0 if twice else x)
+        return {"new": v + 0.0}
+
+    equal(step(np.ones(2, "f"))["new"], [2, 3])
+    equal(step(np.ones(2, "f"))["new"], [3, 4])
+    known = len(traces)
+    equal(step(np.ones(2, "f"))["new"], [4, 5])
+    assert len(traces) == known
+    equal(step(np.ones(2, "f"), twice=True)["new"], [6, 7])
+    with pytest.raises(errors.UnimplementedError, match="call it, or schedule it"):
+        step.get_concrete_function(sr.TensorSpec([2]))
+    with sr.GradientTape(), pytest.raises(errors.UnimplementedError, match="put the tape inside"):
+        step(np.ones(2, "f"))
+
+
+def test_other_graphs_are_refused(strategy: ParameterServerStrategy) -> None:
+    with strategy.scope():
+        v = sr.Variable(1.0, name="v")
+    with v1.Graph().as_default():
+        with pytest.raises(errors.InvalidArgumentError, match="in a graph that is not its"):
+            v1.reduce_sum(v)
+
+
+def test_a_function_makes_its_variables_once(strategy: ParameterServerStrategy) -> None:
+    made: list[Any] = []
+
+    @sr.function
+    def step(x: Any) -> Any:
+        if not made:
+            made.append(sr.Variable([5.0, 5.0]))
+        made[0].assign_add(x)
+        return made[0].read_value()
+
+    plan, values = strategy._plan(step, (np.ones(2, "f"),))
+    equal(made[0], [5, 5])
+    assert made[0].device == ps(0)
+    equal(strategy._run(plan, values), [6, 6])
+    equal(strategy._run(plan, values), [7, 7])
+
+
+def test_metrics_keep_their_numbers_on_parameter_servers(
+    strategy: ParameterServerStrategy,
+) -> None:
+    with strategy.scope():
+        mean = sr.keras.metrics.Mean()
+    assert {v.device for v in mean.variables} <= {ps(i) for i in range(3)}
+    mean.update_state([1.0, 2.0, 6.0])
+    equal(mean.result(), 3)
+
+    def step(x: Any) -> None:
+        mean.update_state(x)
+
+    plan, values = strategy._plan(step, (np.array([11.0], "f"),))
+    strategy._run(plan, values)
+    equal(mean.result(), 5)
+
+
+def test_reads_are_cached_in_a_scope(strategy: ParameterServerStrategy) -> None:
+    with strategy.scope():
+        v = sr.Variable(1.0)
+    with cache_variable_reads():
+        equal(v.value(), 1)
+        v.assign(5.0)
+        equal(v.value(), 1)
+        equal(v + 1.0, 2)
+        with pytest.raises(ValueError, match="cannot be nested"), cache_variable_reads():
+            pass
+        seen: list[Any] = []
+        thread = threading.Thread(target=lambda: seen.append(v.value()))
+        thread.start()
+        thread.join()
+        equal(seen[0], 5)
+    equal(v.value(), 5)
+    with cache_variable_reads():
+        equal(v.value(), 5)
+
+
+# --- Variables in shards.
+
+
+def sharded(cluster: dict[str, list[str]], shards: int) -> ParameterServerStrategy:
+    return strategy_of(cluster, FixedShardsPartitioner(shards))
+
+
+@pytest.mark.parametrize(
+    ("rows", "shards", "sizes"),
+    [(13, 5, [3, 3, 3, 2, 2]), (10, 4, [3, 3, 2, 2]), (5, 2, [3, 2]), (2, 5, [1, 1])],
+)
+def test_rows_of_shards(
+    cluster: dict[str, list[str]], rows: int, shards: int, sizes: list[int]
+) -> None:
+    strategy = sharded(cluster, shards)
+    start = np.arange(rows * 2, dtype="f").reshape(rows, 2)
+    with strategy.scope():
+        table = sr.Variable(start, name="table")
+    assert isinstance(table, ShardedVariable)
+    assert (table.name, table.shape, table.dtype) == ("table", (rows, 2), sr.float32)
+    assert [shard.shape[0] for shard in table.variables] == sizes
+    assert [shard.name for shard in table.variables] == [
+        f"table/part_{i}" for i in range(len(sizes))
+    ]
+    assert [shard.device for shard in table.variables] == [ps(i % 3) for i in range(len(sizes))]
+    equal(table, start)
+    with strategy.scope():
+        assert sr.Variable([1.0] * 9).variables[0].device == ps(len(sizes) % 3)
+        whole = sr.Variable(1.0)
+        assert not isinstance(whole, ShardedVariable)
+        with strategy.extended.colocate_vars_with(table.variables[1]):
+            beside = sr.Variable(start)
+        assert beside.device == ps(1)
+        assert not isinstance(beside, ShardedVariable)
+
+
+def test_one_shard_is_an_ordinary_variable(cluster: dict[str, list[str]]) -> None:
+    with strategy_of(cluster, MinSizePartitioner(1 << 10, 8)).scope():
+        small = sr.Variable(np.zeros((10, 2), "f"))
+        large = sr.Variable(np.zeros((1024, 2), "f"))
+    assert small.device == ps(0)
+    assert [shard.shape[0] for shard in large.variables] == [128] * 8
+    with strategy_of(cluster, MaxSizePartitioner(4, 2)).scope():
+        assert [shard.shape for shard in sr.Variable(np.zeros((6, 1), "f"))] == [(3, 1), (3, 1)]
+
+
+@pytest.mark.parametrize("parts", [None, [], [0, 1], [2, 2], [1, 2]])
+def test_partitioners_that_are_wrong(cluster: dict[str, list[str]], parts: Any) -> None:
+    seen = []
+
+    def partitioner(shape: Any, dtype: Any) -> Any:
+        seen.append((tuple(shape), dtype))
+        return parts
+
+    with strategy_of(cluster, partitioner).scope():
+        with pytest.raises(ValueError, match="variable_partitioner must return"):
+            sr.Variable(np.zeros((4, 2), "f"))
+        assert seen == [((4, 2), sr.float32)]
+        assert sr.Variable(3.0).shape == ()
+        with pytest.raises(ValueError, match="`initial_value` must be specified"):
+            sr.Variable(None)
+
+
+def test_functions_make_shards(cluster: dict[str, list[str]]) -> None:
+    strategy = sharded(cluster, 2)
+    rows = np.arange(10, dtype="f").reshape(5, 2)
+    calls: list[Any] = []
+
+    def by_info(shard_info: Any) -> Any:
+        calls.append((shard_info.shape, shard_info.offset))
+        begin = shard_info.offset[0]
+        return rows[begin : begin + shard_info.shape[0]]
+
+    def by_shape(partition_shape: Any = None, partition_offset: Any = None) -> Any:
+        calls.append((tuple(partition_shape), tuple(partition_offset)))
+        return rows[partition_offset[0] : partition_offset[0] + partition_shape[0]]
+
+    def whole() -> Any:
+        calls.append("whole")
+        return rows
+
+    with strategy.scope():
+        for function in (by_info, by_shape):
+            calls.clear()
+            table = sr.Variable(function, shape=(5, 2), dtype="float32")
+            assert calls == [((3, 2), (0, 0)), ((2, 2), (3, 0))]
+            equal(table, rows)
+        for options in ({"shape": (5, 2), "dtype": "float32"}, {}):
+            calls.clear()
+            equal(sr.Variable(whole, **options), rows)
+            assert calls == ["whole"]
+
+
+def test_shards_in_the_coordinator(cluster: dict[str, list[str]]) -> None:
+    strategy = sharded(cluster, 3)
+    start = np.arange(20, dtype="f").reshape(10, 2)
+    with strategy.scope():
+        there = sr.Variable(start)
+    here = sr.Variable(start)
+    rows = sr.IndexedSlices([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], [9, 0, 4])
+    for variable in (there, here):
+        variable.assign_add(start)
+        variable.scatter_sub(rows)
+        variable.scatter_max(rows)
+        variable.scatter_update(rows)
+    equal(there, here)
+    equal(there[2:9:3], here[2:9:3])
+    equal(there.sparse_read([9, 0, 9]), here.numpy()[[9, 0, 9]])
+    equal(sr.nn.embedding_lookup(there, [[7], [2]]), here.numpy()[[[7], [2]]])
+
+    @sr.function
+    def step(table: Any, scale: Any) -> Any:
+        table.assign(table * scale)
+        return sr.reduce_sum(table)
+
+    equal(step(there, 2.0), 2 * here.numpy().sum())
+    equal(there, 2 * here.numpy())
+    local = ShardedVariable([sr.Variable(start[:5]), sr.Variable(start[5:])])
+    equal(step(local, 3.0), 3 * start.sum())
+    with strategy.scope():
+        other = sr.Variable(start)
+    equal(step(other, 2.0), 2 * start.sum())
+    equal(there, 2 * here.numpy())
