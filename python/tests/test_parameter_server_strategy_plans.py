@@ -622,3 +622,141 @@ def test_servers_in_processes_of_their_own(protocol: str) -> None:
         worker.close()
     finally:
         processes.end()
+
+
+# --- What else functions do.
+
+
+def test_assertions_count_without_a_result(
+    strategy: ParameterServerStrategy, worker: Worker
+) -> None:
+    (v,) = variables(strategy, 0.0)
+
+    def step(x: Any) -> None:
+        sr.debugging.assert_less(x, 5.0, message="x is too large")
+        v.assign_add(x)
+
+    worker.run(step, np.array(2.0, "f"))
+    with pytest.raises(errors.InvalidArgumentError, match="x is too large"):
+        worker.run(step, np.array(7.0, "f"))
+
+
+def test_queues_are_used_in_order(strategy: ParameterServerStrategy, worker: Worker) -> None:
+    (v,) = variables(strategy, 1.0)
+
+    def step() -> Any:
+        queue = sr.queue.FIFOQueue(10, ["float32"], shapes=[()])
+        queue.enqueue(v)
+        v.assign_add(1.0)
+        queue.enqueue(v)
+        first = queue.dequeue()
+        size = queue.size()
+        return first, size, queue.dequeue()
+
+    for found, wanted in zip(worker.run(step), (1, 1, 2)):
+        equal(found, wanted)
+    for found, wanted in zip(worker.run(step), (2, 1, 3)):
+        equal(found, wanted)
+
+
+def test_random_numbers_differ_from_step_to_step(
+    strategy: ParameterServerStrategy, worker: Worker
+) -> None:
+    def step() -> Any:
+        return sr.random.normal([8])
+
+    assert not np.array_equal(worker.run(step), worker.run(step))
+
+
+def test_weighted_look_ups_of_shards(cluster: dict[str, list[str]]) -> None:
+    strategy = strategy_of(cluster, FixedShardsPartitioner(2))
+    start = np.arange(20, dtype="f").reshape(10, 2)
+    with strategy.scope():
+        table = sr.Variable(start)
+    whole = sr.Variable(start)
+    ids = sr.sparse.SparseTensor([[0, 0], [0, 1], [2, 0]], np.array([9, 1, 5]), [3, 2])
+    weights = sr.sparse.SparseTensor(ids.indices, [1.0, 3.0, 2.0], [3, 2])
+
+    def step(table: Any, variables: Any, ids: Any, weights: Any) -> Any:
+        with sr.GradientTape() as tape:
+            found = [
+                sr.nn.embedding_lookup_sparse(table, ids, None, "sqrtn"),
+                sr.nn.embedding_lookup_sparse(table, ids, weights, "mean"),
+                sr.nn.safe_embedding_lookup_sparse(table, ids, weights, "sum", default_id=3),
+            ]
+            loss = sr.add_n([sr.reduce_sum(sr.square(one)) for one in found])
+        grads = tape.gradient(loss, variables)
+        return found, [sr.convert_to_tensor(grad) for grad in grads]
+
+    worker = Worker(strategy)
+    found, grads = worker.run(step, table, table.variables, ids, weights)
+    wanted, (grad,) = step(whole, [whole], ids, weights)
+    for one, other in zip(found, wanted):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    np.testing.assert_allclose(np.concatenate(grads), grad, rtol=1e-5)
+    worker.close()
+
+
+def test_functions_in_functions(strategy: ParameterServerStrategy, worker: Worker) -> None:
+    (v,) = variables(strategy, 1.0)
+
+    @sr.function
+    def inner(x: Any) -> Any:
+        v.assign_add(x)
+        return v * 2.0
+
+    @sr.function
+    def pure(x: Any) -> Any:
+        return x * x
+
+    concrete = pure.get_concrete_function(sr.TensorSpec([]))
+
+    @sr.function
+    def outer(x: Any) -> Any:
+        y = inner(x)
+        return inner(x), y, concrete(v)
+
+    for found, wanted in zip(worker.run(outer, np.array(1.0, "f")), (6, 4, 9)):
+        equal(found, wanted)
+    equal(v, 3)
+
+
+def test_own_gradients_and_maps_use_variables(
+    strategy: ParameterServerStrategy, worker: Worker
+) -> None:
+    (w,) = variables(strategy, [1.0, 2.0])
+
+    @sr.custom_gradient
+    def tripled(x: Any) -> Any:
+        return x * 3.0, lambda dy: dy * 100.0
+
+    def step(rows: Any) -> Any:
+        with sr.GradientTape() as tape:
+            mapped = sr.map_fn(lambda row: sr.reduce_sum(row * w), rows)
+            loss = sr.reduce_sum(tripled(w)) + sr.reduce_sum(mapped)
+        return mapped, tape.gradient(loss, w)
+
+    mapped, grad = worker.run(step, np.array([[1, 2], [3, 4]], "f"))
+    equal(mapped, [5, 11])
+    equal(grad, [104, 106])
+
+
+def test_metrics_of_workers_add_up(strategy: ParameterServerStrategy) -> None:
+    with strategy.scope():
+        auc, mean = sr.keras.metrics.AUC(num_thresholds=20), sr.keras.metrics.Mean()
+    workers = [Worker(strategy, index) for index in range(2)]
+    near = sr.keras.metrics.AUC(num_thresholds=20)
+
+    def step(labels: Any, scores: Any) -> None:
+        auc.update_state(labels, scores)
+        mean.update_state(scores)
+
+    rng = np.random.default_rng(1)
+    for worker in [*workers, *workers]:
+        labels, scores = rng.integers(0, 2, 16).astype("f"), rng.random(16, "f")
+        worker.run(step, labels, scores)
+        near.update_state(labels, scores)
+    equal(auc.result(), near.result())
+    assert float(mean.result()) > 0
+    for worker in workers:
+        worker.close()
