@@ -22,7 +22,9 @@ class ElsewhereError(errors.UnimplementedError):
     """Raised while a function is traced for this process that uses what lives on a cluster.
     `run(function, args, kwargs)` runs it there."""
 
-    run: Callable[..., Any]
+    def __init__(self, message: str, run: Callable[..., Any]) -> None:
+        super().__init__(message)
+        self.run = run
 
 
 class Graph:

@@ -407,8 +407,9 @@ class Function:
         self._causes: deque[str] = deque(maxlen=self.TRACES)
         self._last: tuple[list[Any], list[str]] | None = None
         self._warned = False
-        #: By the keys of traces that use what lives on a cluster.
-        self._elsewhere: dict[Any, ElsewhereError] = {}
+        #: What an error says, and what runs it, by the keys of traces that use what lives on a
+        #: cluster.
+        self._elsewhere: dict[Any, tuple[str, Callable[..., Any]]] = {}
         try:
             self._signature: inspect.Signature | None = inspect.signature(python_function)
         except (TypeError, ValueError):
@@ -531,7 +532,7 @@ class Function:
     ) -> ConcreteFunction:
         key = nest.describe((args, kwargs), _describe_leaf), _sameness(_variables_of(leaves))
         if key in self._elsewhere:
-            raise self._elsewhere[key].with_traceback(None)
+            raise ElsewhereError(*self._elsewhere[key])
         concrete = self._traces.get(key)
         if concrete is not None and concrete.accepts(tensors):
             self._recent.append(False)
@@ -552,7 +553,7 @@ class Function:
                 self._name, self.python_function, args, kwargs, shapes, self._compute_dtype
             )
         except ElsewhereError as found:
-            self._elsewhere[key] = found
+            self._elsewhere[key] = found.message, found.run
             raise
         self._traces[key] = made
         self._exact.clear()

@@ -170,10 +170,12 @@ class Optimizer:
                 )
         with reached[0][1]._in_scope():
             iterations = self.iterations
-        # Nothing else needs the number of the step, which is perhaps on another task.
-        done = iterations._quietly() if self.uses_step else convert(0, iterations.dtype)
+        step: Any = 1.0
+        done: Any = 0
+        if self.uses_step:  # It is perhaps on another task.
+            done = iterations._quietly()
+            step = apply("Cast", (done + 1,), {"dtype": float64})
         rate = self._rate(done)
-        step = apply("Cast", (done + 1,), {"dtype": float64})
         for grad, variable in self._clipped(reached):
             self._update(grad, variable, step, rate)
         iterations.assign_add(1)
@@ -221,7 +223,7 @@ class Optimizer:
         is_wide = variable.dtype in (float32, float64)
         elsewhere = getattr(variable, "_update_in_place", None)
         if elsewhere is not None and is_wide:
-            elsewhere(self._attrs(), grad, slots, step, _as(rate, float64))
+            elsewhere(self._attrs(), grad, slots, step, rate)
             return
         if elsewhere is not None or state.graph is not None or not is_wide:
             _update_by_op(self, grad, variable, slots, step, rate)
@@ -243,6 +245,11 @@ def _as(value: Any, dtype: Any) -> Any:
     return value if value.dtype == dtype else apply("Cast", (value,), {"dtype": dtype})
 
 
+def as_float64(value: Any) -> Any:
+    """A number, or a scalar of any dtype, as updates take the step and the learning rate."""
+    return convert(value, float64) if isinstance(value, (int, float)) else _as(value, float64)
+
+
 def _inputs_of_update(grad: Any, values: Sequence[Any], step: Any, rate: Any) -> list[Any]:
     """What ops take that update `values`: weights and slots. Those of 16 bits are float32."""
     wide = values[0].dtype if values[0].dtype in (float32, float64) else float32
@@ -251,7 +258,7 @@ def _inputs_of_update(grad: Any, values: Sequence[Any], step: Any, rate: Any) ->
     else:
         change = [_as(grad, wide)]
     weights, *slots = [_as(value, wide) for value in values]
-    return [weights, *change, step, _as(rate, float64), *slots]
+    return [weights, *change, as_float64(step), as_float64(rate), *slots]
 
 
 def update_values(

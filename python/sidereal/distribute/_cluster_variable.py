@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from .. import errors
@@ -14,6 +14,7 @@ from .._native import Output, Tensor
 from ..dtypes import name_of
 from ..indexed_slices import IndexedSlices
 from ..ops._arguments import index_tensor
+from ..optimizers import as_float64
 from ..variable import Variable, _check_rows, check_shape, fitting, initial_tensor
 from ._cluster_graph import ClusterGraph
 
@@ -102,12 +103,11 @@ class ClusterVariable(Variable):
         )
 
     def _is_elsewhere(self, function: str) -> ElsewhereError:
-        error = ElsewhereError(
+        return ElsewhereError(
             f"'{function}' uses variable '{self.name}' of {self.device} and cannot be made a "
-            "function of this process: call it, or schedule it"
+            "function of this process: call it, or schedule it",
+            self._strategy._run_function,
         )
-        error.run = self._strategy._run_function
-        return error
 
     def _stand_in(self) -> Variable:
         raise self._is_elsewhere("the function")
@@ -116,10 +116,17 @@ class ClusterVariable(Variable):
         """A node beside it in the graph that is being built, with its handle first."""
         graph = state.graph
         assert graph is not None
-        root = self._graph_within(graph)
+        self._graph_within(graph)
         entered = [graph.enter(value) for value in (self._handle, *inputs)]
-        with root.colocate_with(root.operation(self._handle)):
+        with self._nodes_beside():
             return graph.add(op, entered, attrs, None)
+
+    def _nodes_beside(self) -> AbstractContextManager[Any]:
+        """Nodes that are added in the context are where it is."""
+        if state.graph is None:
+            return nullcontext()
+        root = self._graph_within(state.graph)
+        return root.colocate_with(root.operation(self._handle))
 
     def _do(self, op: str, inputs: Sequence[Any], attrs: Any = None) -> Any:
         """A node as of _add(), or, outside of graphs, what it gives."""
@@ -288,7 +295,9 @@ class ClusterVariable(Variable):
             op, change = "VariableUpdateRows", [grad.indices, convert(grad.values, self.dtype)]
         else:
             op, change = "VariableUpdateDense", [convert(grad, self.dtype)]
-        self._do(op, [*change, step, rate, *(slot._handle for slot in slots)], attrs)
+        with self._nodes_beside():
+            numbers = [as_float64(step), as_float64(rate)]
+        self._do(op, [*change, *numbers, *(slot._handle for slot in slots)], attrs)
 
     # --- Where others are made.
 
