@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import json
 import logging
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -538,6 +540,44 @@ def test_other_graphs_are_refused(strategy: ParameterServerStrategy) -> None:
     with v1.Graph().as_default():
         with pytest.raises(errors.InvalidArgumentError, match="in a graph that is not its"):
             v1.reduce_sum(v)
+
+
+def test_values_do_not_leave_the_function_they_are_made_in(
+    strategy: ParameterServerStrategy,
+) -> None:
+    with strategy.scope():
+        v = sr.Variable(1.0)
+    kept: list[Any] = []
+    strategy._trace(lambda: kept.append(v * 2.0))
+    uses = [
+        lambda: kept[0] + 1.0,
+        lambda: sr.cond(kept[0] > 1.0, lambda: 1.0, lambda: 2.0),
+        lambda: strategy._trace(lambda: kept[0] + 1.0),
+        lambda: strategy._trace(lambda: sr.cond(v > 1.0, lambda: kept[0], lambda: 2.0)),
+        lambda: strategy._trace(lambda: kept[0]),
+    ]
+    for use in uses:
+        with pytest.raises(errors.InvalidArgumentError, match="return it from the function"):
+            use()
+    with pytest.raises(errors.Error, match="has no array yet"):
+        kept[0].numpy()
+
+
+def test_a_strategy_that_nobody_has_is_gone(cluster: dict[str, list[str]]) -> None:
+    strategy = strategy_of(cluster)
+    with strategy.scope():
+        v = sr.Variable(1.0)
+
+    @sr.function
+    def step() -> Any:
+        v.assign_add(1.0)
+        return v.value()
+
+    equal(step(), 2)
+    alive = [weakref.ref(strategy), weakref.ref(strategy._session), weakref.ref(v)]
+    del strategy, step, v
+    gc.collect()
+    assert [one() for one in alive] == [None] * 3
 
 
 def test_a_function_makes_its_variables_once(strategy: ParameterServerStrategy) -> None:

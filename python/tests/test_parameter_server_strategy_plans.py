@@ -523,6 +523,20 @@ def test_optimizers_update_where_variables_are(
     assert far.iterations.device.startswith("/job:ps")
 
 
+def test_an_update_is_sent_nothing_but_its_gradient(strategy: ParameterServerStrategy) -> None:
+    (w,) = variables(strategy, [1.0, 2.0])
+    optimizer = sr.optimizers.Adagrad(0.1)
+
+    def step(grad: Any) -> None:
+        optimizer.apply_gradients([(grad, w)])
+
+    update, count = strategy._trace(step, (np.ones(2, "f"),)).targets
+    graph = strategy._graph
+    numbers = [x.op for x in graph.get_operation_by_name(update).inputs[2:4]]
+    assert [(op.type, op.device) for op in numbers] == [("Const", w.device)] * 2
+    assert graph.get_operation_by_name(count).type == "VariableAssignAdd"
+
+
 def test_an_optimizer_counts_what_all_workers_do(strategy: ParameterServerStrategy) -> None:
     (w,) = variables(strategy, 8.0)
     schedule = sr.optimizers.schedules.PiecewiseConstantDecay([1, 2], [0.5, 0.25, 0.0])

@@ -19,6 +19,8 @@ _READS = {
 }  # fmt: skip
 #: Ops without a handle that do something to be seen.
 _SEEN = {"Assert", "HostFunction", "Print"}
+#: Ops whose values serve all functions.
+_LASTING = {"Accumulator", "Const", "MutableTable", "Queue", "Variable"}
 #: Ops that run bodies.
 _CONTROL = {"If", "Scan", "While"}
 _stateful: dict[str, bool] = {}
@@ -46,9 +48,10 @@ def _effects_of(op: str, inputs: Sequence[Output]) -> Effects:
 
 
 class Trace:
-    """What a function does while it is traced."""
+    """What a function does while it is traced. `begin`: the number of its first node."""
 
-    def __init__(self) -> None:
+    def __init__(self, begin: int) -> None:
+        self.begin = begin
         self._writer: dict[Any, int] = {}
         self._readers: dict[Any, list[int]] = {}
         #: Nodes that must run.
@@ -108,7 +111,7 @@ class ClusterGraph(v1.Graph):
     def tracing(self, scope: str) -> Iterator[Trace]:
         """What is added in the context is a function's; names begin with `scope`/."""
         before, tapes = self._trace, state.tapes
-        self._trace, state.tapes = Trace(), ()
+        self._trace, state.tapes = Trace(len(self.native)), ()
         try:
             with self.as_default(), self.init_scope(), self.colocate_with(None, True):
                 with self.name_scope(None), self.name_scope(legal_name(scope)):
@@ -127,6 +130,16 @@ class ClusterGraph(v1.Graph):
                     return self.add("Variable", (), attrs, full + "/")
         finally:
             self._trace = before
+
+    def enter(self, value: Any) -> Output:
+        entered = super().enter(value)
+        begin = len(self.native) if self._trace is None else self._trace.begin
+        if entered.node < begin and self.native.node_op(entered.node) not in _LASTING:
+            raise errors.InvalidArgumentError(
+                f"{entered!r} ('{entered.node_name}') was made while a function was traced, and is "
+                "used outside of it: return it from the function"
+            )
+        return entered
 
     def add(self, op: str, inputs: Any, attrs: Any, name: str | None) -> Any:
         effects = _effects_of(op, inputs)
