@@ -564,18 +564,20 @@ def test_values_do_not_leave_the_function_they_are_made_in(
 
 
 def test_a_strategy_that_nobody_has_is_gone(cluster: dict[str, list[str]]) -> None:
-    strategy = strategy_of(cluster)
-    with strategy.scope():
-        v = sr.Variable(1.0)
+    def used() -> list[Any]:
+        strategy = strategy_of(cluster)
+        with strategy.scope():
+            v = sr.Variable(1.0)
 
-    @sr.function
-    def step() -> Any:
-        v.assign_add(1.0)
-        return v.value()
+        @sr.function
+        def step() -> Any:
+            v.assign_add(1.0)
+            return v.value()
 
-    equal(step(), 2)
-    alive = [weakref.ref(strategy), weakref.ref(strategy._session), weakref.ref(v)]
-    del strategy, step, v
+        equal(step(), 2)
+        return [weakref.ref(one) for one in (strategy, strategy._session, v)]
+
+    alive = used()
     gc.collect()
     assert [one() for one in alive] == [None] * 3
 
