@@ -3,6 +3,7 @@ protocol."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -156,6 +157,37 @@ def test_what_a_function_returns_keeps_its_structure(
     assert worker.run(lambda: None) is None
     with pytest.raises(TypeError, match="which is no tensor"):
         strategy._trace(lambda: object())
+
+
+def test_functions_are_traced_while_others_run(strategy: ParameterServerStrategy) -> None:
+    (v,) = variables(strategy, np.zeros(3, "f"))
+    errors_seen: list[Exception] = []
+
+    def serve(index: int) -> None:
+        try:
+            worker = Worker(strategy, index % 2)
+            for i in range(10):
+                # Each one is traced, and makes a variable.
+                with strategy.scope():
+                    mine = sr.Variable([float(i)] * 3)
+
+                def step(x: Any, mine: Any = mine) -> Any:
+                    v.assign_add(x)
+                    return mine + x
+
+                equal(worker.run(step, np.ones(3, "f")), [i + 1] * 3)
+                v.numpy()
+            worker.close()
+        except Exception as error:  # noqa: BLE001 - told to the test's thread
+            errors_seen.append(error)
+
+    threads = [threading.Thread(target=serve, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors_seen == []
+    equal(v, [40] * 3)
 
 
 # --- Order.

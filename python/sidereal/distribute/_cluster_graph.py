@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -98,6 +99,7 @@ class ClusterGraph(v1.Graph):
 
     def __init__(self) -> None:
         super().__init__()
+        self.changing = threading.RLock()
         self._trace: Trace | None = None
         self._coming: Effects = {}
 
@@ -110,26 +112,22 @@ class ClusterGraph(v1.Graph):
     @contextmanager
     def tracing(self, scope: str) -> Iterator[Trace]:
         """What is added in the context is a function's; names begin with `scope`/."""
-        before, tapes = self._trace, state.tapes
-        self._trace, state.tapes = Trace(len(self.native)), ()
-        try:
-            with self.as_default(), self.init_scope(), self.colocate_with(None, True):
-                with self.name_scope(None), self.name_scope(legal_name(scope)):
-                    yield self._trace
-        finally:
-            self._trace, state.tapes = before, tapes
+        with self.changing:
+            before, tapes = self._trace, state.tapes
+            self._trace, state.tapes = Trace(len(self.native)), ()
+            try:
+                with self.as_default(), self.init_scope(), self.colocate_with(None, True):
+                    with self.name_scope(None), self.name_scope(legal_name(scope)):
+                        yield self._trace
+            finally:
+                self._trace, state.tapes = before, tapes
 
     def add_variable(self, name: str, device: str, dtype: Any, shape: Sequence[int]) -> Output:
         """The handle of a new variable, which has no value yet; outside of what is traced."""
-        before, self._trace = self._trace, None
-        try:
-            with self.as_default(), self.init_scope(), self.colocate_with(None, True):
-                with self.device(device), self.name_scope(None):
-                    full = self.unique_name(legal_name(name))
-                    attrs = {"shared_name": full, "dtype": dtype, "shape": tuple(shape)}
-                    return self.add("Variable", (), attrs, full + "/")
-        finally:
-            self._trace = before
+        with self.tracing(name), self.name_scope(None), self.device(device):
+            full = self.unique_name(legal_name(name))
+            attrs = {"shared_name": full, "dtype": dtype, "shape": tuple(shape)}
+            return self.add("Variable", (), attrs, full + "/")
 
     def enter(self, value: Any) -> Output:
         entered = super().enter(value)

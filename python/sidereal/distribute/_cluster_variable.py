@@ -62,20 +62,19 @@ class ClusterVariable(Variable):
         #: Where it is: "/job:ps/replica:0/task:0/device:CPU:0".
         self.device = device
         self._graph: ClusterGraph = strategy._graph
-        with strategy._lock:
-            if not may_run_anywhere(initial_value):
-                value: Any = initial_tensor(initial_value, dtype, shape)
-                self._add_handle(value, name, options)
-                with state.at_once():
-                    self._do("VariableAssign", [value])
-                return
-            # Made where the variable is, and not sent.
-            with self._graph.tracing(f"{name}/Initializer"), self._graph.device(device):
-                value = self._graph.enter(convert(initial_value(), dtype))
-                check_shape(value.shape, shape)
-                self._add_handle(value, name, options)
-                made = self._add("VariableAssign", [value])
-            strategy._session._run([], [made.node], [], [])
+        if not may_run_anywhere(initial_value):
+            value: Any = initial_tensor(initial_value, dtype, shape)
+            self._add_handle(value, name, options)
+            with state.at_once():
+                self._do("VariableAssign", [value])
+            return
+        # Made where the variable is, and not sent.
+        with self._graph.tracing(f"{name}/Initializer"), self._graph.device(device):
+            value = self._graph.enter(convert(initial_value(), dtype))
+            check_shape(value.shape, shape)
+            self._add_handle(value, name, options)
+            made = self._add("VariableAssign", [value])
+        strategy._session._run([], [made.node], [], [])
 
     def _add_handle(self, value: Any, name: str, options: dict[str, Any]) -> None:
         self._describe(name, value.dtype, value.shape, **options)

@@ -166,9 +166,9 @@ class ParameterServerStrategy(Strategy):
         self._partitioner = variable_partitioner
         self._made = 0
         self._local = _Local()
-        #: Held by who adds to the graph or runs it: masters are told of all that was added.
-        self._lock = threading.RLock()
         self._graph = ClusterGraph()
+        #: Held by who adds to the graph.
+        self._lock = self._graph.changing
         self._group = f"strategy-{uuid.uuid4().hex}"
         self._plans = Plans(self._graph)
         self._steps: dict[Any, Any] = {}
@@ -209,7 +209,7 @@ class ParameterServerStrategy(Strategy):
             for task in range(self._num_ps):
                 with graph.device(self._ps_device(task)):
                     nodes.append(v1.no_op(f"connect_{task}").node)
-            self._session._run([], nodes, [], [])
+        self._session._run([], nodes, [], [])
 
     # --- Variables.
 
@@ -334,9 +334,7 @@ class ParameterServerStrategy(Strategy):
                 "a GradientTape of the coordinator is around a function of variables on parameter "
                 "servers: put the tape inside of the function"
             )
-        with self._lock:
-            plan, values = self._plan(function, args, kwargs)
-            return self._run(plan, values)
+        return self._run(*self._plan(function, args, kwargs))
 
     def _run(self, plan: Plan, values: list[Tensor]) -> Any:
         if not plan.outputs and not plan.nodes:
@@ -357,10 +355,10 @@ class ParameterServerStrategy(Strategy):
                 places = [new for new, old in zip(entered, inputs) if type(old) is Tensor]
                 self._steps[key] = (made, places)
             made, places = self._steps[key]
-            if op == "VariableRead":
-                return self._session._run([made], [], places, fed)[0]
-            self._session._run([], [made.node], places, fed)
-            return None
+        if op == "VariableRead":
+            return self._session._run([made], [], places, fed)[0]
+        self._session._run([], [made.node], places, fed)
+        return None
 
     def _place(self, value: Any, op: str, variable: ClusterVariable) -> Any:
         if type(value) is not Tensor:
@@ -382,7 +380,7 @@ class ParameterServerStrategy(Strategy):
                 call = Call(getattr(variable, method), (*specs, *rest), {})
                 self._steps[key] = Plan(self._graph, call, [spec.shape for spec in specs])
             plan = self._steps[key]
-            return self._run(plan, plan.values(tensors))
+        return self._run(plan, plan.values(tensors))
 
     # --- As strategies have it.
 

@@ -71,6 +71,9 @@ class GraphKeys:
 class Graph(_Graph):
     """A graph of its own (tf.Graph). `with graph.as_default():` makes it the one ops add to."""
 
+    #: Held by who adds nodes, where several threads do.
+    changing: Any = None
+
     def __init__(self) -> None:
         native = _native.Graph(ENGINE)
         setattr(native, "owner", self)

@@ -38,21 +38,29 @@ class RemoteRunner:
         self._lock = threading.Lock()
 
     def _connected(self) -> _native.RemoteSession:
+        graph, config = self._graph, self._config
         with self._lock:
-            if self._closed:
-                raise errors.CancelledError("Session::Close was called")
-            version = self._graph.version
+            self._check_open()
             if self._session is None:
-                config = self._config
+                # Others may add to it while this waits for tasks: it comes when nobody does.
+                first = _native.Graph(ENGINE) if graph.changing else graph.native
+                self._version = len(first)
                 self._session = _native.RemoteSession.create(
-                    self._target, self._graph.native, session_options(config), _security(config)
+                    self._target, first, session_options(config), _security(config)
                 )
-            elif version != self._version:
-                self._session.extend(self._graph.native)
+        with graph.changing or contextlib.nullcontext(), self._lock:
+            self._check_open()
+            version = graph.version
+            if version != self._version:
+                self._session.extend(graph.native)
             self._version = version
-            if self._config.log_device_placement:
+            if config.log_device_placement:
                 print(self._session.take_placement(), end="", file=sys.stderr)
             return self._session
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise errors.CancelledError("Session::Close was called")
 
     def run(
         self,
