@@ -806,3 +806,77 @@ def test_metrics_of_workers_add_up(strategy: ParameterServerStrategy) -> None:
     assert float(mean.result()) > 0
     for worker in workers:
         worker.close()
+
+
+# --- Programs that nobody thought of.
+
+
+def random_program(rng: np.random.Generator, depth: int) -> list[tuple[Any, ...]]:
+    """Statements: reads and changes of three variables, branches and loops of statements."""
+    kinds = ["read", "assign", "add", "rows", "update"] + ["cond", "while"] * (depth > 0)
+    made: list[tuple[Any, ...]] = []
+    for _ in range(rng.integers(1, 6)):
+        kind = str(rng.choice(kinds))
+        if kind == "cond":
+            flag = int(rng.integers(2))
+            made.append((kind, flag, *(random_program(rng, depth - 1) for _ in range(2))))
+        elif kind == "while":
+            made.append((kind, int(rng.integers(4)), random_program(rng, depth - 1)))
+        else:
+            made.append((kind, *(int(i) for i in rng.integers(3, size=2)), float(rng.random())))
+    return made
+
+
+def interpret(program: list[tuple[Any, ...]], variables: list[Any], flags: Any, seen: Any) -> Any:
+    """Runs a program; a number that depends on all that it read."""
+    for kind, *rest in program:
+        if kind == "cond":
+            flag, *branches = rest
+            seen = sr.cond(
+                flags[flag], *(
+                    lambda p=branch, s=seen: interpret(p, variables, flags, s)
+                    for branch in branches
+                )
+            )  # fmt: skip
+            continue
+        if kind == "while":
+            count, body = rest
+            _, seen = sr.while_loop(
+                lambda i, _, n=count: i < n,
+                lambda i, s, p=body: (i + 1, interpret(p, variables, flags, s)),
+                [sr.constant(0), seen],
+            )
+            continue
+        v, w, number = variables[rest[0]], variables[rest[1]], rest[2]
+        if kind == "read":
+            seen = seen * 0.5 + sr.reduce_sum(v * number)
+        elif kind == "assign":
+            v.assign(v * 0.5 + w * 0.25 + number)
+        elif kind == "add":
+            v.assign_add(w * 0.125)
+        elif kind == "rows":
+            v.scatter_update(sr.IndexedSlices(sr.gather(w, [1]) * 0.5 + number, [0]))
+        else:
+            sr.optimizers.SGD(0.25).apply_gradients([(w * 0.5, v)])
+    return seen
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_programs_do_what_they_do_at_once(
+    seed: int, strategy: ParameterServerStrategy, worker: Worker
+) -> None:
+    rng = np.random.default_rng(seed)
+    start = [rng.random((2, 1)).astype("f") for _ in range(3)]
+    there, here = variables(strategy, *start), [sr.Variable(value) for value in start]
+    program = random_program(rng, 2)
+
+    def step(variables: list[Any], flags: Any, seen: Any) -> Any:
+        return interpret(program, variables, flags, seen)
+
+    for _ in range(3):
+        flags, seen = rng.integers(2, size=2).astype(bool), np.array(1.0, "f")
+        found = worker.run(step, there, flags, seen)
+        wanted = step(here, sr.constant(flags), sr.constant(seen))
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, err_msg=str(program))
+        for a, b in zip(there, here):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, err_msg=str(program))
