@@ -29,8 +29,8 @@ from sidereal.distribute import (
     has_strategy,
     in_cross_replica_context,
 )
-from sidereal.distribute._cluster_variable import cache_variable_reads
 from sidereal.distribute.cluster_resolver import SimpleClusterResolver
+from sidereal.distribute.distribute_utils import cache_variable_reads
 from sidereal.distribute.experimental.partitioners import (
     FixedShardsPartitioner,
     MaxSizePartitioner,
@@ -107,6 +107,18 @@ def test_the_cluster_is_tf_config_s(
     with strategy.scope():
         v = sr.Variable(3.0)
     equal(v, 3)
+
+
+def test_tasks_may_have_any_numbers(cluster: dict[str, list[str]]) -> None:
+    spec: dict[str, Any] = {"ps": {1: cluster["ps"][1], 2: cluster["ps"][2]}, "worker": {4: "h:1"}}
+    strategy = strategy_of(spec)
+    assert strategy.extended.parameter_devices == (ps(1), ps(2))
+    with strategy.scope():
+        made = [sr.Variable(float(i)) for i in range(3)]
+    assert [v.device for v in made] == [ps(1), ps(2), ps(1)]
+    equal(made[1], 1)
+    with pytest.raises(TypeError, match="give a ClusterResolver"):
+        ParameterServerStrategy(spec)  # type: ignore[arg-type]
 
 
 def test_workers_need_not_be_there(cluster: dict[str, list[str]]) -> None:
@@ -632,8 +644,11 @@ def test_reads_are_cached_in_a_scope(strategy: ParameterServerStrategy) -> None:
         thread.join()
         equal(seen[0], 5)
     equal(v.value(), 5)
+    table = sr.function(lambda: v + 0.0)
     with cache_variable_reads():
         equal(v.value(), 5)
+        equal(table(), 5)
+        equal(sr.function(lambda: v * 2.0)(), 10)
 
 
 # --- Variables in shards.

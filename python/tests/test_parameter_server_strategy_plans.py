@@ -112,7 +112,7 @@ def test_input_signatures_hold(strategy: ParameterServerStrategy, worker: Worker
     def total(x: Any) -> Any:
         return sr.reduce_sum(x)
 
-    assert strategy._trace(total, ([1.0, 2.0],)).specs[0].shape in ((2,), (-1,))
+    assert strategy._trace(total, ([1.0, 2.0],)).specs[0].shape == (-1,)
     equal(worker.run(total, [1.0, 2.0, 3.0]), 6)
     with pytest.raises(errors.InvalidArgumentError, match="input_signature"):
         strategy._trace(total, (np.ones((2, 2), "f"),))

@@ -144,14 +144,16 @@ class ClusterVariable(Variable):
             return self._do("VariableRead", [], self._read_attrs())
 
     def _quietly(self) -> Any:
-        known = _caching.values
-        key = (id(self), id(state.graph))
-        if known is not None and key in known:
-            return known[key][1]
-        value = self._present() if state.graph is None else self._read_in(state.graph)
-        if known is not None:
-            known[key] = (self, value)
-        return value
+        graph, known = state.graph, _caching.values
+        if known is None:
+            return self._present() if graph is None else self._read_in(graph)
+        # Values of one function are not another's.
+        within = graph._trace if graph is self._graph else graph
+        key = (id(self), id(within))
+        if key not in known:
+            value = self._present() if graph is None else self._read_in(graph)
+            known[key] = (value, self, within)
+        return known[key][0]
 
     def _read_in(self, graph: Graph) -> Output:
         root = self._graph_within(graph)
@@ -233,7 +235,8 @@ class ClusterVariable(Variable):
         """For gather() along the first dimension."""
         places = index_tensor(indices)
         attrs = {"axis": 0, "batch_dims": 0}
-        if state.graph is None and not state.tapes and type(places) is Tensor:
+        is_plain = not state.tapes and _caching.values is None and type(places) is Tensor
+        if state.graph is None and is_plain:
             return self._strategy._run_method(self, "_gather", [places])
         return apply("Gather", (self._as_tensor(), places), attrs, name=name)
 

@@ -30,7 +30,9 @@ class Call:
     def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         self.name = getattr(function, "__name__", type(function).__name__)
         self._run: Callable[..., Any] = function
+        self._signature: Any = None
         if isinstance(function, Function):
+            self._signature = function.input_signature
             args, kwargs = function._bind(tuple(args), kwargs)
             self._run = function.python_function
         found = nest.flatten((tuple(args), kwargs))
@@ -46,6 +48,14 @@ class Call:
     def tensors(self) -> list[Any]:
         """The leaves that have a value, or say what will."""
         return [leaf for leaf in self.leaves if is_tensor(leaf)]
+
+    @property
+    def shapes(self) -> list[Any]:
+        """Of the tensors, as a signature says, or as they are."""
+        if self._signature is None:
+            return [tensor.shape for tensor in self.tensors]
+        specs = nest.flatten(self._signature)
+        return [spec.shape for spec in specs if isinstance(spec, TensorSpec)]
 
     def key(self) -> Any:
         """The same for calls that one plan may serve, if its shapes fit."""
@@ -66,7 +76,10 @@ class Plan:
     specs: TensorSpecs of the arguments that are tensors, in the order of their leaves.
     """
 
-    def __init__(self, graph: ClusterGraph, call: Call, shapes: Sequence[Any]) -> None:
+    def __init__(
+        self, graph: ClusterGraph, call: Call, shapes: Sequence[Any] | None = None
+    ) -> None:
+        shapes = call.shapes if shapes is None else shapes
         #: Alive as long as their numbers are keys.
         self._leaves = call.leaves
         given = iter(shapes)
@@ -132,7 +145,7 @@ class Plans:
         for plan in known:
             if plan.accepts(call.tensors):
                 return plan, call
-        shapes = [tensor.shape for tensor in call.tensors]
+        shapes = call.shapes
         if known:
             shapes = [_open(spec.shape, shape) for spec, shape in zip(known[-1].specs, shapes)]
         known.append(Plan(self._graph, call, shapes))

@@ -38,6 +38,8 @@ _MANY = 1_000_000_000
 
 def _check_cluster(resolver: ClusterResolver) -> None:
     """ValueError for a cluster that this task cannot coordinate."""
+    if not isinstance(resolver, ClusterResolver):
+        raise TypeError(f"cluster_resolver is {resolver!r}; give a ClusterResolver")
     spec = resolver.cluster_spec()
     if not spec:
         raise ValueError(
@@ -97,13 +99,12 @@ class ParameterServerStrategyExtended(StrategyExtended):
     @property
     def worker_devices(self) -> tuple[str, ...]:
         return tuple(
-            f"/job:worker/replica:0/task:{i}/device:CPU:0"
-            for i in range(self._strategy._num_workers)
+            f"/job:worker/replica:0/task:{task}/device:CPU:0" for task in self._strategy._workers
         )
 
     @property
     def parameter_devices(self) -> tuple[str, ...]:
-        return tuple(self._strategy._ps_device(i) for i in range(self._strategy._num_ps))
+        return tuple(self._strategy._ps_device(task) for task in self._strategy._ps)
 
 
 class DistributedDataset:
@@ -160,8 +161,8 @@ class ParameterServerStrategy(Strategy):
         _check_cluster(resolver)
         spec = resolver.cluster_spec()
         self._resolver = resolver
-        self._num_ps = spec.num_tasks("ps")
-        self._num_workers = spec.num_tasks("worker")
+        self._ps = spec.task_indices("ps")
+        self._workers = spec.task_indices("worker")
         self._extended: ParameterServerStrategyExtended = ParameterServerStrategyExtended(self)
         self._partitioner = variable_partitioner
         self._made = 0
@@ -173,7 +174,7 @@ class ParameterServerStrategy(Strategy):
         self._plans = Plans(self._graph)
         self._steps: dict[Any, Any] = {}
         config = self._session_config("/job:ps")
-        self._session = v1.Session(self._target("ps", 0), self._graph, config)
+        self._session = v1.Session(self._target("ps", self._ps[0]), self._graph, config)
         self._connect()
 
     # --- The cluster.
@@ -206,7 +207,7 @@ class ParameterServerStrategy(Strategy):
         graph = self._graph
         with self._lock, graph.as_default():
             nodes = []
-            for task in range(self._num_ps):
+            for task in self._ps:
                 with graph.device(self._ps_device(task)):
                     nodes.append(v1.no_op(f"connect_{task}").node)
         self._session._run([], nodes, [], [])
@@ -241,7 +242,7 @@ class ParameterServerStrategy(Strategy):
     def _next_device(self) -> str:
         with self._lock:
             self._made += 1
-            return self._ps_device((self._made - 1) % self._num_ps)
+            return self._ps_device(self._ps[(self._made - 1) % len(self._ps)])
 
     def _make_whole(
         self, device: str, initial_value: Any, name: str, dtype: Any = None, shape: Any = None,
@@ -304,7 +305,7 @@ class ParameterServerStrategy(Strategy):
         which tensors, arrays and TensorSpecs are what is fed."""
         with self._lock, self._for_workers():
             call = Call(function, args, dict(kwargs or {}))
-            return Plan(self._graph, call, [tensor.shape for tensor in call.tensors])
+            return Plan(self._graph, call)
 
     def _plan(
         self, function: Callable[..., Any], args: Sequence[Any] = (),
@@ -378,7 +379,7 @@ class ParameterServerStrategy(Strategy):
                 specs = [TensorSpec([-1] * tensor.ndim, tensor.dtype) for tensor in tensors]
                 rest = others or (None,)
                 call = Call(getattr(variable, method), (*specs, *rest), {})
-                self._steps[key] = Plan(self._graph, call, [spec.shape for spec in specs])
+                self._steps[key] = Plan(self._graph, call)
             plan = self._steps[key]
         return self._run(plan, plan.values(tensors))
 
