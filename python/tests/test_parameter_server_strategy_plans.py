@@ -370,11 +370,14 @@ def test_a_branch_in_a_loop_is_in_order_too(
         equal(found, wanted)
 
 
-def test_a_training_step_in_a_loop(strategy: ParameterServerStrategy, worker: Worker) -> None:
-    (w,) = variables(strategy, [0.0, 0.0])
-    optimizer = sr.optimizers.SGD(0.25)
+@pytest.mark.parametrize("kind", [sr.optimizers.SGD, sr.optimizers.Adam])
+def test_training_steps_in_a_loop(
+    kind: Any, strategy: ParameterServerStrategy, worker: Worker
+) -> None:
+    (there,), here = variables(strategy, [0.0, 0.0]), sr.Variable([0.0, 0.0])
+    far, near = kind(0.25), kind(0.25)
 
-    def train(n: Any) -> Any:
+    def train(optimizer: Any, w: Any, n: Any) -> Any:
         def body(i: Any) -> Any:
             with sr.GradientTape() as tape:
                 loss = sr.reduce_sum(sr.square(w - 2.0))
@@ -384,8 +387,28 @@ def test_a_training_step_in_a_loop(strategy: ParameterServerStrategy, worker: Wo
         sr.while_loop(lambda i: i < n, body, [sr.constant(0)])
         return w.read_value()
 
-    equal(worker.run(train, np.array(2, "i")), [1.5, 1.5])
-    equal(worker.run(train, np.array(1, "i")), [1.75, 1.75])
+    for n in (2, 1):
+        found = worker.run(train, far, there, np.array(n, "i"))
+        np.testing.assert_allclose(found, train(near, here, sr.constant(n)), rtol=1e-5)
+    assert far.iterations.numpy() == 3
+
+
+def test_what_a_tape_does_not_watch_may_change_in_a_branch(
+    strategy: ParameterServerStrategy, worker: Worker
+) -> None:
+    (w,), (count,) = variables(strategy, 3.0), variables(strategy, 0.0, trainable=False)
+
+    def step(flag: Any) -> Any:
+        def yes() -> Any:
+            count.assign(count + 1.0)
+            return w * w
+
+        with sr.GradientTape() as tape:
+            y = sr.cond(flag, yes, lambda: w * 5.0)
+        return tape.gradient(y, w), count.value()
+
+    for found, wanted in zip(worker.run(step, np.array(True)), (6, 1)):
+        equal(found, wanted)
 
 
 def test_tapes_around_branches_and_loops(strategy: ParameterServerStrategy, worker: Worker) -> None:

@@ -78,12 +78,8 @@ class ClusterVariable(Variable):
 
     def _add_handle(self, value: Any, name: str, options: dict[str, Any]) -> None:
         self._describe(name, value.dtype, value.shape, **options)
+        #: The scalar string by which nodes know it.
         self._handle = self._graph.add_variable(name, self.device, self.dtype, self.shape)
-
-    @property
-    def handle(self) -> Output:
-        """The scalar string by which nodes of the strategy's graph know it."""
-        return self._handle
 
     # --- Where it is used.
 
@@ -175,7 +171,7 @@ class ClusterVariable(Variable):
                     tape._read(self, value)
             return value
         self._graph_within(graph)
-        homes = [tape._graph for tape in state.tapes if tape._graph is not None]
+        homes = [tape._graph for tape in state.tapes if self._is_watched(tape)]
         if not homes or homes[0] is graph:
             value = self._quietly()
         else:
@@ -185,12 +181,18 @@ class ClusterVariable(Variable):
             self._hold(graph, homes[0])
             value = graph.enter(outside)
             for tape in state.tapes:
-                if tape._graph is not None and tape._graph is not graph:
+                if self._is_watched(tape) and tape._graph is not graph:
                     tape._read(self, tape._graph.enter(outside))
         for tape in state.tapes:
             if tape._graph is graph:
                 tape._read(self, value)
         return value
+
+    def _is_watched(self, tape: Any) -> bool:
+        """Whether a tape of a graph is told when it is read."""
+        if tape._graph is None:
+            return False
+        return (tape._watch_variables and self.trainable) or id(self) in tape._watched
 
     def _bodies(self, graph: Graph, home: Graph | None = None) -> Iterator[Any]:
         """The bodies around what is being built, up to `home`."""

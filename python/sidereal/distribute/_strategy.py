@@ -302,8 +302,3 @@ def get_replica_context() -> ReplicaContext | None:
 def in_cross_replica_context() -> bool:
     """Whether no replica runs, in strategy.scope() (tf.distribute.in_cross_replica_context)."""
     return bool(_present.stack) and _present.stack[-1][1] is None
-
-
-def in_replica_context() -> bool:
-    """Whether a replica runs."""
-    return not in_cross_replica_context()
