@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,12 +19,12 @@ Effects = dict[tuple[int, int] | None, bool]
 
 
 class ElsewhereError(errors.UnimplementedError):
-    """Raised while a function is traced for this process that uses what lives on a cluster.
-    `run(function, args, kwargs)` runs it there."""
+    """Raised while a function is traced for this process that uses what lives on a cluster, which
+    `home` knows: it has _run_function() and _concrete_function() of (function, args, kwargs)."""
 
-    def __init__(self, message: str, run: Callable[..., Any]) -> None:
+    def __init__(self, message: str, home: Any) -> None:
         super().__init__(message)
-        self.run = run
+        self.home = home
 
 
 class Graph:

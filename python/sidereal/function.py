@@ -171,6 +171,11 @@ class ConcreteFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls it with arguments like those it was traced for."""
+        return self.call(*self._checked(args, kwargs))
+
+    def _checked(self, args: Any, kwargs: Any) -> tuple[list[Any], list[Variable]]:
+        """The tensors and the variables of arguments, when these are like those it was traced
+        for."""
         specs = [leaf for leaf in nest.flatten(self.arguments) if isinstance(leaf, TensorSpec)]
         leaves = nest.flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if _is_value(leaf)]
@@ -194,7 +199,7 @@ class ConcreteFunction:
             raise errors.InvalidArgumentError(
                 f"{self.name}() was traced for variables in other shards than those it is given"
             )
-        return self.call(values, variables)
+        return values, variables
 
     def _replaced(self, variables: Sequence[Variable]) -> dict[int, Variable]:
         """The variables of this call by the ids of those that stand for them."""
@@ -407,9 +412,8 @@ class Function:
         self._causes: deque[str] = deque(maxlen=self.TRACES)
         self._last: tuple[list[Any], list[str]] | None = None
         self._warned = False
-        #: What an error says, and what runs it, by the keys of traces that use what lives on a
-        #: cluster.
-        self._elsewhere: dict[Any, tuple[str, Callable[..., Any]]] = {}
+        #: What an ElsewhereError says, by the keys of traces that use what lives on a cluster.
+        self._elsewhere: dict[Any, tuple[str, Any]] = {}
         try:
             self._signature: inspect.Signature | None = inspect.signature(python_function)
         except (TypeError, ValueError):
@@ -449,7 +453,7 @@ class Function:
         try:
             concrete = self._find(args, kwargs, leaves, tensors)
         except ElsewhereError as found:
-            return found.run(self, args, kwargs)
+            return found.home._run_function(self, args, kwargs)
         if exact is not None:
             if len(self._exact) >= self.EXACT_MAX:
                 self._exact.clear()
@@ -467,7 +471,10 @@ class Function:
         ]
         args, kwargs = nest.pack((args, kwargs), leaves)
         tensors = [leaf for leaf in leaves if isinstance(leaf, (Tensor, TensorSpec))]
-        return self._find(args, kwargs, leaves, tensors)
+        try:
+            return self._find(args, kwargs, leaves, tensors)
+        except ElsewhereError as found:
+            return found.home._concrete_function(self, args, kwargs)
 
     @property
     def trace_count(self) -> int:
@@ -553,7 +560,7 @@ class Function:
                 self._name, self.python_function, args, kwargs, shapes, self._compute_dtype
             )
         except ElsewhereError as found:
-            self._elsewhere[key] = found.message, found.run
+            self._elsewhere[key] = found.message, found.home
             raise
         self._traces[key] = made
         self._exact.clear()

@@ -540,10 +540,37 @@ def test_functions_run_with_the_coordinator_s_session(strategy: ParameterServerS
     equal(step(np.ones(2, "f"))["new"], [4, 5])
     assert len(traces) == known
     equal(step(np.ones(2, "f"), twice=True)["new"], [6, 7])
-    with pytest.raises(errors.UnimplementedError, match="call it, or schedule it"):
-        step.get_concrete_function(sr.TensorSpec([2]))
     with sr.GradientTape(), pytest.raises(errors.UnimplementedError, match="put the tape inside"):
         step(np.ones(2, "f"))
+
+
+def test_concrete_functions_run_on_the_cluster(cluster: dict[str, list[str]]) -> None:
+    strategy = strategy_of(cluster, FixedShardsPartitioner(2))
+    with strategy.scope():
+        v, table, other = sr.Variable(1.0), sr.Variable([1.0, 2.0]), sr.Variable([1.0, 2.0])
+
+    @sr.function
+    def step(x: Any, table: Any, scale: float) -> Any:
+        v.assign_add(sr.reduce_sum(x) * scale)
+        return v + sr.reduce_sum(table)
+
+    concrete = step.get_concrete_function(sr.TensorSpec([None]), table, 2.0)
+    assert concrete.name == "step"
+    assert concrete.arguments[0][0] == sr.TensorSpec([None])
+    equal(concrete(np.ones(3, "f"), table, 2.0), 10)
+    plan, values = strategy._plan(concrete, (np.ones(1, "f"), table, 2.0))
+    assert plan is strategy._trace(concrete, (np.ones(1, "f"), table, 2.0))
+    equal(strategy._run(plan, values), 12)
+    equal(sr.function(lambda x: concrete(x, table, 2.0) * 2.0)(np.ones(1, "f")), 28)
+    assert "VariableAssignAdd" in concrete.graph_text()
+    with pytest.raises(errors.InvalidArgumentError, match="for other variables"):
+        concrete(np.ones(3, "f"), other, 2.0)
+    with pytest.raises(errors.InvalidArgumentError, match=r"float32\[\?\]"):
+        concrete(np.ones((3, 1), "f"), table, 2.0)
+    with pytest.raises(errors.InvalidArgumentError, match="another strategy"):
+        strategy_of(cluster)._plan(concrete, (np.ones(1, "f"), table, 2.0))
+    with pytest.raises(TypeError, match="0 tensors are given"):
+        concrete()
 
 
 def test_other_graphs_are_refused(strategy: ParameterServerStrategy) -> None:

@@ -99,9 +99,9 @@ class ClusterVariable(Variable):
 
     def _is_elsewhere(self, function: str) -> ElsewhereError:
         return ElsewhereError(
-            f"'{function}' uses variable '{self.name}' of {self.device} and cannot be made a "
-            "function of this process: call it, or schedule it",
-            self._strategy._run_function,
+            f"'{function}' uses variable '{self.name}' of {self.device} and cannot become part of "
+            "this process: call it, or schedule it",
+            self._strategy,
         )
 
     def _stand_in(self) -> Variable:

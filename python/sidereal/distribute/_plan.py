@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import nest
+from .. import errors, nest
+from .._dispatch import state
 from .._native import Output, Tensor
 from ..function import (
+    ConcreteFunction,
     Function,
     TensorSpec,
     _as_result,
     _describe_leaf,
     _flatten_result,
     _pack_result,
+    _variables_of,
 )
+from ..variable import Variable
 from ._cluster_graph import ClusterGraph, Trace
 
 
@@ -41,8 +45,12 @@ class Call:
 
     def run(self, leaves: Sequence[Any]) -> Any:
         """The result for other leaves."""
-        args, kwargs = nest.pack(self._structure, list(leaves))
+        args, kwargs = self.pack(leaves)
         return self._run(*args, **kwargs)
+
+    def pack(self, leaves: Sequence[Any]) -> Any:
+        """(args, kwargs) of other leaves."""
+        return nest.pack(self._structure, list(leaves))
 
     @property
     def tensors(self) -> list[Any]:
@@ -59,7 +67,7 @@ class Call:
 
     def key(self) -> Any:
         """The same for calls that one plan may serve, if its shapes fit."""
-        return nest.describe(nest.pack(self._structure, self.leaves), _key_of)
+        return nest.describe(self.pack(self.leaves), _key_of)
 
 
 def _key_of(leaf: Any) -> Any:
@@ -80,6 +88,7 @@ class Plan:
         self, graph: ClusterGraph, call: Call, shapes: Sequence[Any] | None = None
     ) -> None:
         shapes = call.shapes if shapes is None else shapes
+        self.graph = graph
         #: Alive as long as their numbers are keys.
         self._leaves = call.leaves
         given = iter(shapes)
@@ -107,7 +116,10 @@ class Plan:
 
     def accepts(self, tensors: Sequence[Any]) -> bool:
         """True when it is of these shapes."""
-        return all(spec.accepts(tensor) for spec, tensor in zip(self.specs, tensors))
+        return all(
+            spec.shape is None or (tensor.shape is not None and spec.accepts(tensor))
+            for spec, tensor in zip(self.specs, tensors)
+        )
 
     def values(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """What is fed for these arguments: these, and the variables of this process that the
@@ -136,20 +148,79 @@ class Plans:
         self._graph = graph
         self._known: dict[int, tuple[Any, dict[Any, list[Plan]]]] = {}
 
-    def find(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Plan, Call]:
-        """The plan of a call. An extent that differs from call to call is left open in the second
-        plan."""
+    def find(
+        self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Plan, list[Any]]:
+        """The plan of a call, and its tensors. An extent that differs from call to call is left
+        open in the second plan."""
+        if isinstance(function, ClusterFunction):
+            if function.plan.graph is not self._graph:
+                raise errors.InvalidArgumentError(
+                    f"{function.name}() was traced for another strategy than the one it is to run "
+                    "with"
+                )
+            return function.plan, function._checked(args, kwargs)[0]
         call = Call(function, args, kwargs)
+        return self.of(function, call), call.tensors
+
+    def of(self, function: Any, call: Call) -> Plan:
+        """The plan of a call of a function."""
         _, plans = self._known.setdefault(id(function), (function, {}))
         known = plans.setdefault(call.key(), [])
         for plan in known:
             if plan.accepts(call.tensors):
-                return plan, call
+                return plan
         shapes = call.shapes
         if known:
             shapes = [_open(spec.shape, shape) for spec, shape in zip(known[-1].specs, shapes)]
         known.append(Plan(self._graph, call, shapes))
-        return known[-1], call
+        return known[-1]
+
+
+class ClusterFunction(ConcreteFunction):
+    """One trace of a function that uses variables on parameter servers. Called in the coordinator,
+    it runs as a step of the strategy's session."""
+
+    def __init__(self, call: Call, plan: Plan, run: Callable[..., Any]) -> None:
+        self.plan = plan
+        self._call = call
+        self._run_plan = run
+        self.name = call.name
+        self.shapes = [spec.shape for spec in plan.specs]
+        given = iter(plan.specs)
+        self.arguments = call.pack([
+            next(given) if is_tensor(leaf) else leaf for leaf in call.leaves
+        ])  # fmt: skip
+        self._stand_ins = _variables_of(call.leaves)
+
+    def _checked(self, args: Any, kwargs: Any) -> tuple[list[Any], list[Variable]]:
+        values, variables = super()._checked(args, kwargs)
+        if [id(variable) for variable in variables] != [id(one) for one in self._stand_ins]:
+            raise errors.InvalidArgumentError(
+                f"{self.name}() was traced for other variables on parameter servers than those it "
+                "is given"
+            )
+        return values, variables
+
+    def call(self, tensors: Sequence[Any], variables: Sequence[Variable] = ()) -> Any:
+        """Runs it on the tensors among its arguments; in a function, as a part of that."""
+        if state.graph is None:
+            return self._run_plan(self.plan, self.plan.values(tensors))
+        given = iter(tensors)
+        return self._call.run([
+            next(given) if is_tensor(leaf) else leaf for leaf in self._call.leaves
+        ])  # fmt: skip
+
+    @property
+    def compute_dtype(self) -> str:
+        return "float32"
+
+    def graph_text(self) -> str:
+        """The graph of the strategy, which it is a part of, one node a line."""
+        return self.plan.graph.native.text()
+
+    def program_text(self) -> str:
+        raise errors.UnimplementedError(f"{self.name}() runs on a cluster: each task has a program")
 
 
 def _open(known: Any, shape: Any) -> Any:

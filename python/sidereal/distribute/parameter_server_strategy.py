@@ -20,7 +20,7 @@ from ..variable import creating, initial_tensor, variable_creator_scope
 from ._cluster_graph import ClusterGraph
 from ._cluster_variable import ClusterVariable
 from ._partition import ShardInfo, rows_of_shards, takes_shards
-from ._plan import Call, Plan, Plans
+from ._plan import Call, ClusterFunction, Plan, Plans
 from ._resolver import ClusterResolver
 from ._strategy import InputContext, ReplicaContext, Strategy, StrategyExtended, entered
 from .cluster_resolver import TFConfigClusterResolver
@@ -303,9 +303,10 @@ class ParameterServerStrategy(Strategy):
     ) -> Plan:  # fmt: skip
         """The plan of a Python function, or a sidereal.function, called with these arguments, of
         which tensors, arrays and TensorSpecs are what is fed."""
+        if isinstance(function, ClusterFunction):
+            return self._plans.find(function, args, dict(kwargs or {}))[0]
         with self._lock, self._for_workers():
-            call = Call(function, args, dict(kwargs or {}))
-            return Plan(self._graph, call)
+            return Plan(self._graph, Call(function, args, dict(kwargs or {})))
 
     def _plan(
         self, function: Callable[..., Any], args: Sequence[Any] = (),
@@ -313,8 +314,8 @@ class ParameterServerStrategy(Strategy):
     ) -> tuple[Plan, list[Tensor]]:  # fmt: skip
         """The plan of a call, traced if no earlier one serves it, and what is fed."""
         with self._lock, self._for_workers():
-            plan, call = self._plans.find(function, args, dict(kwargs or {}))
-        return plan, plan.values(call.tensors)
+            plan, tensors = self._plans.find(function, args, dict(kwargs or {}))
+        return plan, plan.values(tensors)
 
     @contextmanager
     def _for_workers(self) -> Iterator[None]:
@@ -330,14 +331,24 @@ class ParameterServerStrategy(Strategy):
 
     def _run_function(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Runs a function that uses variables of the cluster, with the coordinator's session."""
+        return self._run(*self._plan(function, args, kwargs))
+
+    def _concrete_function(self, function: Any, args: Any, kwargs: Any) -> ClusterFunction:
+        """A function that uses variables of the cluster, traced for arguments like these."""
+        with self._lock, self._for_workers():
+            call = Call(function, args, kwargs)
+            return ClusterFunction(call, self._plans.of(function, call), self._run)
+
+    def _run(self, plan: Plan, values: list[Tensor]) -> Any:
+        """What a plan gives, with the coordinator's session."""
         if state.tapes:
             raise errors.UnimplementedError(
                 "a GradientTape of the coordinator is around a function of variables on parameter "
                 "servers: put the tape inside of the function"
             )
-        return self._run(*self._plan(function, args, kwargs))
+        return self._fetched(plan, values)
 
-    def _run(self, plan: Plan, values: list[Tensor]) -> Any:
+    def _fetched(self, plan: Plan, values: list[Tensor]) -> Any:
         if not plan.outputs and not plan.nodes:
             return plan.pack([])
         return plan.pack(self._session._run(plan.outputs, plan.nodes, plan.places, values))
@@ -381,7 +392,7 @@ class ParameterServerStrategy(Strategy):
                 call = Call(getattr(variable, method), (*specs, *rest), {})
                 self._steps[key] = Plan(self._graph, call)
             plan = self._steps[key]
-        return self._run(plan, plan.values(tensors))
+        return self._fetched(plan, plan.values(tensors))
 
     # --- As strategies have it.
 
