@@ -26,10 +26,10 @@ class Distribution(NamedTuple):
         call = getattr(random, self.kind)
         return call(shape, self.first, self.second, dtype, seed=seed)
 
-    def draw_same(self, shape: Sequence[int], dtype: Any, seed: int) -> Any:
-        """The value of that shape and seed: the same one at each call."""
+    def draw_same(self, shape: Sequence[int], dtype: Any, seed: int, stream: int = 0) -> Any:
+        """The value of that shape, seed and stream: the same one at each call."""
         call = getattr(random, f"stateless_{self.kind}")
-        return call(shape, [seed, 0], self.first, self.second, dtype)
+        return call(shape, [seed, stream], self.first, self.second, dtype)
 
 
 #: Dimensions of a weight that are its inputs, and those that are its outputs.

@@ -771,6 +771,40 @@ def test_functions_make_shards(cluster: dict[str, list[str]]) -> None:
             assert calls == ["whole"]
 
 
+def test_initializers_make_shards_where_they_are(cluster: dict[str, list[str]]) -> None:
+    strategy = sharded(cluster, 3)
+    with strategy.scope():
+        for kind in ("zeros", "ones", "random_normal", "glorot_uniform"):
+            initializer = sr.keras.initializers.get(kind)
+            before = strategy._graph.version
+            table = sr.Variable(functools.partial(initializer, (300, 40), dtype="float32"))
+            made = strategy._graph.get_operations()[before:]
+            assert not [op for op in made if op.type == "Placeholder"]
+            assert [shard.shape for shard in table.variables] == [(100, 40)] * 3
+            parts = [shard.numpy() for shard in table.variables]
+            if kind in ("zeros", "ones"):
+                equal(table, initializer((300, 40)))
+                continue
+            # Each has numbers of its own, of the whole's distribution.
+            assert not np.array_equal(parts[0], parts[1])
+            np.testing.assert_allclose(parts[1].std(), initializer((300, 40)).numpy().std(), 0.05)
+            again = sr.Variable(functools.partial(initializer, (300, 40)))
+            equal(again, table)
+        # What is large data is not made part of the graph.
+        for initializer in (
+            sr.keras.initializers.Orthogonal(seed=1), sr.keras.initializers.Constant(np.eye(6)),
+        ):  # fmt: skip
+            table = sr.Variable(functools.partial(initializer, (6, 6)))
+            equal(table, initializer((6, 6)))
+            with strategy.extended.colocate_vars_with(table):
+                before = strategy._graph.version
+                equal(sr.Variable(functools.partial(initializer, (6, 6))), initializer((6, 6)))
+                made = strategy._graph.get_operations()[before:]
+                assert [op.type for op in made if "Variable" not in op.type] == ["Placeholder"]
+        with pytest.raises(errors.InvalidArgumentError, match=r"was to have \(2, 2\)"):
+            sr.Variable(functools.partial(sr.keras.initializers.Zeros(), (3, 2)), shape=(2, 2))
+
+
 def test_shards_in_the_coordinator(cluster: dict[str, list[str]]) -> None:
     strategy = sharded(cluster, 3)
     start = np.arange(20, dtype="f").reshape(10, 2)

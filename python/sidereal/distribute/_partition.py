@@ -6,8 +6,11 @@ import functools
 import inspect
 from typing import Any, NamedTuple
 
+from .._dispatch import convert, state
+from .._graphs import FuncGraph
 from ..ops.array import getitem
 from ..tensors import constant
+from ..variable import check_shape
 
 
 class ShardInfo(NamedTuple):
@@ -40,8 +43,19 @@ def _parameters(function: Any) -> Any:
 def takes_shards(function: Any) -> bool:
     """Whether an initial value is a function that makes one shard: of `shard_info`, a ShardInfo, or
     of `partition_shape` and `partition_offset`."""
-    known = _parameters(function)
+    known = _parameters(function) if callable(function) else {}
     return "shard_info" in known or {"partition_shape", "partition_offset"} <= set(known)
+
+
+def spec_of(function: Any, shape: Any, dtype: Any) -> tuple[Any, Any]:
+    """Shape and dtype of what a function of ops gives, without running these. InvalidArgumentError
+    where others are asked for."""
+    with state.at_once():
+        graph = FuncGraph("initial_value")
+        with graph.building():
+            value = graph.enter(convert(function(), dtype))
+    check_shape(value.shape, shape)
+    return value.shape, value.dtype
 
 
 def rows_of_shards(rows: int, shards: int) -> list[int]:

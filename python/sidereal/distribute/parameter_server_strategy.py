@@ -18,8 +18,8 @@ from ..dtypes import as_dtype
 from ..function import TensorSpec
 from ..variable import creating, initial_tensor, variable_creator_scope
 from ._cluster_graph import ClusterGraph
-from ._cluster_variable import ClusterVariable
-from ._partition import ShardInfo, rows_of_shards, takes_shards
+from ._cluster_variable import ClusterVariable, may_run_anywhere
+from ._partition import ShardInfo, rows_of_shards, spec_of, takes_shards
 from ._plan import Call, ClusterFunction, Plan, Plans
 from ._resolver import ClusterResolver
 from ._strategy import InputContext, ReplicaContext, Strategy, StrategyExtended, entered
@@ -252,7 +252,9 @@ class ParameterServerStrategy(Strategy):
 
     def _make_shards(self, **kwargs: Any) -> Any:
         value, dtype, shape = (kwargs.pop(key) for key in ("initial_value", "dtype", "shape"))
-        if not callable(value) or shape is None or dtype is None:
+        if takes_shards(value) and may_run_anywhere(value):
+            shape, dtype = spec_of(value, shape, dtype)
+        elif not callable(value) or shape is None or dtype is None:
             is_made, value = callable(value), initial_tensor(value, dtype, shape)
             if is_made and value.size > _MANY:
                 _warn_of_size(kwargs["name"], value.size)

@@ -1,7 +1,8 @@
 """What weights are made by (keras.initializers): functions of (shape, dtype).
 
 One that is given a seed, or draws one when it is made, gives the same value for the same shape at
-every call.
+every call. Those that take `shard_info` make a shard of a variable of that shape, which random
+numbers have of their own.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ Shape = Sequence[int]
 class Initializer(Configured):
     """Base of the initializers."""
 
-    #: Strategies make what it gives where the variable is.
-    _runs_anywhere = True
+    #: Whether it is made of ops alone, of little data: strategies run it where the variable is.
+    _runs_anywhere: Any = False
 
     def __call__(self, shape: Shape, dtype: Any = None) -> Any:
         """A tensor of that shape, float32 unless another dtype is said."""
@@ -36,18 +37,27 @@ class Initializer(Configured):
         return type(self).from_config(self.get_config())
 
 
+def _extents(shape: Shape, shard_info: Any) -> list[int]:
+    """Of the value, or of a shard of it."""
+    return list(shape if shard_info is None else shard_info.shape)
+
+
 class Zeros(Initializer):
     """Zeros."""
 
-    def __call__(self, shape: Shape, dtype: Any = None) -> Any:
-        return array.zeros(list(shape), dtype or "float32")
+    _runs_anywhere = True
+
+    def __call__(self, shape: Shape, dtype: Any = None, shard_info: Any = None) -> Any:
+        return array.zeros(_extents(shape, shard_info), dtype or "float32")
 
 
 class Ones(Initializer):
     """Ones."""
 
-    def __call__(self, shape: Shape, dtype: Any = None) -> Any:
-        return array.ones(list(shape), dtype or "float32")
+    _runs_anywhere = True
+
+    def __call__(self, shape: Shape, dtype: Any = None, shard_info: Any = None) -> Any:
+        return array.ones(_extents(shape, shard_info), dtype or "float32")
 
 
 class Constant(Initializer):
@@ -76,6 +86,8 @@ class Identity(Initializer):
 class _Random(Initializer):
     """Base of those with a seed. `seed`: an integer; None: drawn when it is made."""
 
+    _runs_anywhere = True
+
     def __init__(self, seed: int | None) -> None:
         if seed is not None and not isinstance(seed, (int, np.integer)):
             raise ValueError(f"{type(self).__name__}: seed is {seed!r}; it must be an integer")
@@ -84,8 +96,10 @@ class _Random(Initializer):
     def _distribution(self, shape: Shape) -> Distribution:
         raise NotImplementedError
 
-    def __call__(self, shape: Shape, dtype: Any = None) -> Any:
-        return self._distribution(shape).draw_same(list(shape), dtype or "float32", self.seed)
+    def __call__(self, shape: Shape, dtype: Any = None, shard_info: Any = None) -> Any:
+        extents = _extents(shape, shard_info)
+        stream = 0 if shard_info is None else shard_info.offset[0]
+        return self._distribution(shape).draw_same(extents, dtype or "float32", self.seed, stream)
 
 
 class RandomUniform(_Random):
@@ -177,11 +191,13 @@ class Orthogonal(_Random):
     """A matrix whose rows or columns, whichever are fewer, are orthogonal and of length `gain`: all
     dimensions but the last together are its rows (Saxe et al., 2013)."""
 
+    _runs_anywhere = False
+
     def __init__(self, gain: float = 1.0, seed: int | None = None) -> None:
         super().__init__(seed)
         self.gain = gain
 
-    def __call__(self, shape: Shape, dtype: Any = None) -> Any:
+    def __call__(self, shape: Shape, dtype: Any = None) -> Any:  # type: ignore[override]
         if len(shape) < 2:
             raise ValueError(
                 f"Orthogonal makes tensors of two dimensions or more; the shape is {tuple(shape)}"
