@@ -121,6 +121,15 @@ def test_tasks_may_have_any_numbers(cluster: dict[str, list[str]]) -> None:
         ParameterServerStrategy(spec)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("task", [(None, None), ("evaluator", 0), ("chief", 0)])
+def test_who_may_coordinate(cluster: dict[str, list[str]], task: Any) -> None:
+    """An evaluator is not of the cluster; and who says nothing is the coordinator."""
+    spec = cluster | {"chief": ["localhost:1"]}
+    resolver = SimpleClusterResolver(ClusterSpec(spec), task_type=task[0], task_id=task[1])
+    with ParameterServerStrategy(resolver).scope():
+        equal(sr.Variable(1.0), 1)
+
+
 def test_workers_need_not_be_there(cluster: dict[str, list[str]]) -> None:
     strategy = strategy_of(cluster | {"worker": ["localhost:1"]})
     with strategy.scope():
