@@ -22,6 +22,8 @@ void bind_saved_model(nanobind::module_& m);
 void bind_graph(nanobind::module_& m);
 /// run_loop, Batches.
 void bind_loops(nanobind::module_& m);
+/// ClusterCoordinator, RemoteValue.
+void bind_coordinator(nanobind::module_& m);
 /// Server, RemoteSession.
 void bind_sessions(nanobind::module_& m);
 /// Tape.

@@ -15,6 +15,7 @@
 #include "errors.h"
 #include "gil.h"
 #include "server_functions.h"
+#include "sessions.h"
 #include "sidereal/app/server_settings.h"
 #include "sidereal/master/placement.h"
 #include "sidereal/passes/placement_report.h"
@@ -26,16 +27,8 @@ namespace sidereal::python {
 
 namespace nb = nanobind;
 using namespace nb::literals;
-
-namespace {
-
-using app::Server;
-using eager::Engine;
-using eager::Value;
-using service::Session;
 using std::chrono::milliseconds;
 
-/// True when Python has a signal for this thread, whose exception is raised then.
 bool interrupted() {
   const GilAcquired gil;
   return PyErr_CheckSignals() != 0;
@@ -57,6 +50,13 @@ service::SessionOptions options_of(nb::handle given, const security::SecurityOpt
   out.interrupt = interrupted;
   return out;
 }
+
+namespace {
+
+using app::Server;
+using eager::Engine;
+using eager::Value;
+using service::Session;
 
 std::unique_ptr<Server> make_server(const cluster::ClusterSpec& cluster, const std::string& job,
                                     int task, const std::string& listen,

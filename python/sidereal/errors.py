@@ -119,6 +119,14 @@ class UnauthenticatedError(Error):
     code = 16
 
 
+class ClosureInputError(Error):
+    """What a scheduled function takes could not be made on the worker that was to run it."""
+
+
+class PSUnavailableError(UnavailableError):
+    """A parameter server is lost, and what it held: the job cannot go on."""
+
+
 _CLASSES: dict[int, type[Error]] = {
     cls.code: cls
     for cls in (

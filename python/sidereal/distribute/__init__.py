@@ -1,7 +1,7 @@
 """Programs that run on several machines (tf.distribute)."""
 
 from ..server import Server
-from . import cluster_resolver, distribute_utils, experimental
+from . import cluster_resolver, coordinator, distribute_utils, experimental
 from ._strategy import (
     InputContext,
     ReduceOp,
@@ -17,6 +17,6 @@ from .parameter_server_strategy import ParameterServerStrategy
 
 __all__ = [
     "InputContext", "ParameterServerStrategy", "ReduceOp", "ReplicaContext", "Server", "Strategy",
-    "StrategyExtended", "cluster_resolver", "distribute_utils", "experimental",
+    "StrategyExtended", "cluster_resolver", "coordinator", "distribute_utils", "experimental",
     "get_replica_context", "get_strategy", "has_strategy", "in_cross_replica_context",
 ]  # fmt: skip

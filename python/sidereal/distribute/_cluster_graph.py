@@ -100,6 +100,8 @@ class ClusterGraph(v1.Graph):
     def __init__(self) -> None:
         super().__init__()
         self.changing = threading.RLock()
+        #: Nodes made while a function was traced that serve others too.
+        self.lasting: set[int] = set()
         self._trace: Trace | None = None
         self._coming: Effects = {}
 
@@ -132,7 +134,8 @@ class ClusterGraph(v1.Graph):
     def enter(self, value: Any) -> Output:
         entered = super().enter(value)
         begin = len(self.native) if self._trace is None else self._trace.begin
-        if entered.node < begin and self.native.node_op(entered.node) not in _LASTING:
+        lasts = self.native.node_op(entered.node) in _LASTING or entered.node in self.lasting
+        if entered.node < begin and not lasts:
             raise errors.InvalidArgumentError(
                 f"{entered!r} ('{entered.node_name}') was made while a function was traced, and is "
                 "used outside of it: return it from the function"

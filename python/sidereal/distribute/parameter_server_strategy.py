@@ -7,6 +7,7 @@ import math
 import threading
 import uuid
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -172,6 +173,8 @@ class ParameterServerStrategy(Strategy):
         self._lock = self._graph.changing
         self._group = f"strategy-{uuid.uuid4().hex}"
         self._plans = Plans(self._graph)
+        #: Its ClusterCoordinator, as long as somebody has it.
+        self._coordinator: weakref.ref[Any] | None = None
         self._steps: dict[Any, Any] = {}
         config = self._session_config("/job:ps")
         self._session = v1.Session(self._target("ps", self._ps[0]), self._graph, config)
@@ -186,6 +189,9 @@ class ParameterServerStrategy(Strategy):
     @property
     def extended(self) -> ParameterServerStrategyExtended:
         return self._extended
+
+    def _keep_coordinator(self, coordinator: Any) -> None:
+        self._coordinator = weakref.ref(coordinator)
 
     def _target(self, job: str, task: int) -> str:
         """What a session is made with whose master is a task."""

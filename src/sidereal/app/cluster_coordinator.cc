@@ -163,9 +163,11 @@ class Coordinator final : public coord::SchedulerHooks,
     ++graph_version_;
   }
 
-  uint64_t add_plan(service::ClosurePlan plan) {
+  uint64_t add_plan(service::ClosurePlan plan, bool tells_worker) {
     const std::lock_guard lock(mutex_);
-    plans_.push_back({.what = std::move(plan), .graph_version = graph_version_});
+    plans_.push_back({.what = std::move(plan),
+                      .tells_worker = tells_worker,
+                      .graph_version = graph_version_});
     return plans_.size() - 1;
   }
 
@@ -175,9 +177,9 @@ class Coordinator final : public coord::SchedulerHooks,
                                                 const std::function<bool()>& interrupt) {
     std::unique_lock lock(mutex_);
     if (plan >= plans_.size()) return base::not_found("there is no plan {}", plan);
-    if (feeds.size() != plans_[plan].what.feeds.size()) {
-      return base::invalid_argument("{} values for the {} feeds of a plan", feeds.size(),
-                                    plans_[plan].what.feeds.size());
+    const size_t wanted = plans_[plan].what.feeds.size() - (plans_[plan].tells_worker ? 1 : 0);
+    if (feeds.size() != wanted) {
+      return base::invalid_argument("{} values for the {} feeds of a plan", feeds.size(), wanted);
     }
     auto value = std::make_shared<Value>();
     // The scheduler may run it at once.
@@ -330,6 +332,7 @@ class Coordinator final : public coord::SchedulerHooks,
   using Until = std::optional<steady_clock::time_point>;
   struct Plan {
     service::ClosurePlan what;
+    bool tells_worker = false;
     int64_t graph_version = 0;
   };
   struct Closure {
@@ -400,9 +403,10 @@ class Coordinator final : public coord::SchedulerHooks,
       connection->knows_plan[plan] = true;
       connection->calls->add_plan(plan, plans_[plan].what);
     }
-    connection->calls->run(id, plan,
-                           is_resource(id) ? std::vector<Tensor>() : closures_[id >> 1].feeds,
-                           options_.closure_timeout);
+    std::vector<Tensor> feeds;
+    if (!is_resource(id)) feeds = closures_[id >> 1].feeds;
+    if (plans_[plan].tells_worker) feeds.push_back(Tensor::scalar<int64_t>(connection->worker));
+    connection->calls->run(id, plan, std::move(feeds), options_.closure_timeout);
   }
 
   void tell(Connection* connection, service::ClosureResult* result) {
@@ -637,7 +641,9 @@ class Handle final : public ClusterCoordinator {
   Handle& operator=(const Handle&) = delete;
 
   void set_graph(const ir::Graph& graph) override { impl_->set_graph(graph); }
-  uint64_t add_plan(service::ClosurePlan plan) override { return impl_->add_plan(std::move(plan)); }
+  uint64_t add_plan(service::ClosurePlan plan, bool tells_worker) override {
+    return impl_->add_plan(std::move(plan), tells_worker);
+  }
   Result<std::shared_ptr<RemoteValue>> schedule(uint64_t plan, std::vector<Tensor> feeds,
                                                 std::span<const coord::ResourceId> resources,
                                                 milliseconds timeout,

@@ -56,8 +56,9 @@ class ClusterCoordinator {
 
   /// The graph that plans are of from now on; it begins with the nodes of the one before.
   virtual void set_graph(const ir::Graph& graph) = 0;
-  /// A plan of the graph, by its number.
-  virtual uint64_t add_plan(service::ClosurePlan plan) = 0;
+  /// A plan of the graph, by its number. `tells_worker`: its last feed, of int64 without extents, is
+  /// the number of the worker that runs it, and given here.
+  virtual uint64_t add_plan(service::ClosurePlan plan, bool tells_worker = false) = 0;
   /// Queues a closure: `plan` with values for its feeds, on a worker that has these resources.
   /// Waits while the queue is full, or somebody joins. Errors: the first one of a closure that
   /// nobody was told of; kNotFound for a plan or a resource; kDeadlineExceeded after `timeout` (0:
@@ -73,7 +74,7 @@ class ClusterCoordinator {
   /// Whether all closures have ended. Errors: as those of schedule().
   virtual Result<bool> done(const std::function<bool()>& interrupt) = 0;
 
-  /// What each worker makes for itself by running `plan`, which has no feeds.
+  /// What each worker makes for itself by running `plan`, which has no feeds but that one.
   virtual coord::ResourceId create_resource(uint64_t plan) = 0;
   /// No more closures use it.
   virtual void release_resource(coord::ResourceId resource) = 0;

@@ -1,0 +1,170 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <tuple>
+
+#include "bindings.h"
+#include "errors.h"
+#include "gil.h"
+#include "sessions.h"
+#include "sidereal/app/cluster_coordinator.h"
+#include "symbol.h"
+
+namespace sidereal::python {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using app::RemoteValue;
+using eager::Engine;
+using eager::Value;
+using std::chrono::milliseconds;
+
+/// Raises what the coordinator has classes of its own for.
+void check_coordinated(const Status& status) {
+  const char* const name = coord::is_input_error(status)  ? "ClosureInputError"
+                           : coord::is_ps_failure(status) ? "PSUnavailableError"
+                                                          : nullptr;
+  if (status.ok() || name == nullptr || PyErr_Occurred() != nullptr) return check(status);
+  const nb::object error =
+      nb::module_::import_("sidereal.errors").attr(name)(base::message_of(status));
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw nb::python_error();
+}
+
+template <class T>
+T coordinated(Result<T> result) {
+  check_coordinated(result.status());
+  return *std::move(result);
+}
+
+/// Ends by close() at the latest when it goes, and then lets other threads run Python.
+class Coordinator {
+ public:
+  explicit Coordinator(std::unique_ptr<app::ClusterCoordinator> impl) : impl_(std::move(impl)) {}
+  ~Coordinator() { close(); }
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
+
+  void close() {
+    without_gil([this] { impl_ = nullptr; });
+  }
+  app::ClusterCoordinator& get() {
+    check(impl_ == nullptr ? base::failed_precondition("the coordinator has been closed")
+                           : Status());
+    return *impl_;
+  }
+
+ private:
+  std::unique_ptr<app::ClusterCoordinator> impl_;
+};
+
+std::unique_ptr<Coordinator> make(const std::vector<std::string>& workers, int ps,
+                                  nb::handle session, const security::SecurityOptions& security,
+                                  nb::handle options) {
+  app::ClusterCoordinatorOptions out;
+  out.workers = workers;
+  out.ps = ps;
+  out.session = options_of(session, security);
+  const auto number = [&](const char* name) { return nb::cast<int64_t>(options[name]); };
+  constexpr int64_t kNsOfMs = 1'000'000;
+  out.scheduler.queue_max = static_cast<size_t>(number("queue_max"));
+  out.scheduler.in_flight_max = static_cast<int>(number("in_flight_max"));
+  out.scheduler.transient_ps_failures = static_cast<int>(number("transient_ps_failures"));
+  out.scheduler.transient_timeouts = static_cast<int>(number("transient_timeouts"));
+  out.scheduler.failure_window_ns = number("failure_window_ms") * kNsOfMs;
+  out.scheduler.start_delay_ns = number("start_delay_ms") * kNsOfMs;
+  out.scheduler.start_delay_max_ns = number("start_delay_max_ms") * kNsOfMs;
+  out.scheduler.report_ns = number("report_ms") * kNsOfMs;
+  out.closure_timeout = milliseconds(number("closure_timeout_ms"));
+  out.ps_timeout = milliseconds(number("ps_timeout_ms"));
+  return std::make_unique<Coordinator>(
+      value_of(without_gil([&] { return app::ClusterCoordinator::create(std::move(out)); })));
+}
+
+std::shared_ptr<RemoteValue> schedule(Coordinator& self, uint64_t plan,
+                                      const std::vector<const Value*>& values,
+                                      const std::vector<coord::ResourceId>& resources,
+                                      int64_t timeout_ms) {
+  app::ClusterCoordinator& impl = self.get();
+  std::vector<tensor::Tensor> feeds;
+  feeds.reserve(values.size());
+  for (const Value* value : values) feeds.push_back(value->tensor);
+  return coordinated(without_gil([&] {
+    return impl.schedule(plan, std::move(feeds), resources, milliseconds(timeout_ms), interrupted);
+  }));
+}
+
+std::vector<Value> wait(RemoteValue& self, Engine& engine, int64_t timeout_ms) {
+  std::vector<tensor::Tensor> got = coordinated(
+      without_gil([&] { return self.wait(milliseconds(timeout_ms), interrupted); }));
+  std::vector<Value> out;
+  for (tensor::Tensor& tensor : got) out.push_back(engine.wrap(std::move(tensor)));
+  return out;
+}
+
+}  // namespace
+
+void bind_coordinator(nb::module_& m) {
+  nb::class_<RemoteValue>(m, "RemoteValue", "The values of a closure, once it has ended.")
+      .def_prop_ro("is_ready", &RemoteValue::is_ready)
+      .def("wait", &wait, "engine"_a, "timeout_ms"_a);
+  nb::class_<Coordinator>(m, "ClusterCoordinator", "Runs closures on the workers of a cluster.")
+      .def_static("create", &make, "workers"_a, "ps"_a, "session"_a, "security"_a, "options"_a)
+      .def(
+          "set_graph",
+          [](Coordinator& self, const BuildingPtr& graph) {
+            self.get().set_graph(graph->builder().graph());
+          },
+          "graph"_a)
+      .def(
+          "add_plan",
+          [](Coordinator& self, std::vector<std::string> feeds, std::vector<std::string> fetches,
+             std::vector<std::string> targets, bool tells_worker) {
+            return self.get().add_plan({.feeds = std::move(feeds),
+                                        .fetches = std::move(fetches),
+                                        .targets = std::move(targets)},
+                                       tells_worker);
+          },
+          "feeds"_a, "fetches"_a, "targets"_a, "tells_worker"_a, "A plan of the graph, by number.")
+      .def("schedule", &schedule, "plan"_a, "values"_a, "resources"_a, "timeout_ms"_a)
+      .def(
+          "join",
+          [](Coordinator& self, int64_t timeout_ms) {
+            app::ClusterCoordinator& impl = self.get();
+            check_coordinated(
+                without_gil([&] { return impl.join(milliseconds(timeout_ms), interrupted); }));
+          },
+          "timeout_ms"_a)
+      .def("done",
+           [](Coordinator& self) {
+             app::ClusterCoordinator& impl = self.get();
+             return coordinated(without_gil([&] { return impl.done(interrupted); }));
+           })
+      .def(
+          "create_resource",
+          [](Coordinator& self, uint64_t plan) { return self.get().create_resource(plan); },
+          "plan"_a)
+      .def(
+          "release_resource",
+          [](Coordinator& self, coord::ResourceId resource) {
+            self.get().release_resource(resource);
+          },
+          "resource"_a)
+      .def(
+          "figures",
+          [](Coordinator& self) {
+            const app::ClusterCoordinator::Figures got = self.get().figures();
+            return std::make_tuple(got.queued, got.in_flight, got.workers_found, got.retried);
+          },
+          "(closures queued, in flight, workers found, closures that were tried again)")
+      .def("close", &Coordinator::close);
+}
+
+}  // namespace sidereal::python

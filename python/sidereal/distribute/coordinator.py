@@ -1,0 +1,352 @@
+"""Functions that one coordinator has the workers of a cluster run (tf.distribute.coordinator)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from .. import _native, errors, nest
+from .._dispatch import ENGINE, apply, convert, state
+from .._native import Output, Tensor
+from .._tensor import install_shared
+from ..errors import ClosureInputError, PSUnavailableError
+from ..function import ConcreteFunction, Function
+from ..security import SecurityOptions
+from ..server import session_options
+from ._plan import Plan
+from .parameter_server_strategy import ParameterServerStrategy
+
+__all__ = [
+    "ClosureInputError", "ClusterCoordinator", "PSUnavailableError", "PerWorkerValues",
+    "RemoteValue", "get_current_worker_index",
+]  # fmt: skip
+
+#: Closures that wait for a worker.
+_QUEUE_MAX = 256 * 1024
+_MS = 1000
+#: Failures are counted for so long.
+_WINDOW_S = 600.0
+#: Missing workers are named so often.
+_REPORT_S = 60.0
+
+
+class _Tracing(threading.local):
+    """What a thread traces for workers. `index`: gives the number of the worker; `asked`: whether
+    it did."""
+
+    index: Callable[[], Output] | None = None
+    asked: bool = False
+
+
+_tracing = _Tracing()
+
+
+def get_current_worker_index() -> Any:
+    """The number of the worker that runs the function that is being traced, as a tensor of int64.
+    RuntimeError elsewhere."""
+    if _tracing.index is None:
+        raise RuntimeError(
+            "get_current_worker_index() is known in functions that are scheduled, and in those of "
+            "ClusterCoordinator.create_per_worker_dataset()"
+        )
+    _tracing.asked = True
+    return _tracing.index()
+
+
+class RemoteValue:
+    """What a scheduled function gives, once it has run (tf.distribute.experimental.coordinator)."""
+
+    def __init__(self, native: _native.RemoteValue, plan: Plan) -> None:
+        self._native = native
+        self._plan = plan
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the function has ended, with a value or an error."""
+        return self._native.is_ready
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Waits for the value: tensors in the structure of the function's result. `timeout` in
+        seconds; None: as long as it takes. Errors: the function's own; CancelledError when it was
+        cancelled, as another one had failed; DeadlineExceededError."""
+        return self._plan.pack(self._native.wait(ENGINE, _ms(timeout)))
+
+    def fetch(self, timeout: float | None = None) -> Any:
+        """As get(), with NumPy arrays."""
+        # An array without extents becomes a number of its dtype.
+        return nest.map_structure(
+            lambda leaf: leaf.numpy()[()] if isinstance(leaf, Tensor) else leaf, self.get(timeout)
+        )
+
+    def __repr__(self) -> str:
+        return f"<RemoteValue {'ready' if self.is_ready else 'not ready'}>"
+
+
+class _PerWorkerTensor:
+    """A value that each worker has one of, in a variable of its own."""
+
+    def __init__(self, handle: Output, value: Output) -> None:
+        self._handle = handle
+        self.dtype = value.dtype
+        self.shape = value.shape
+
+    def _as_tensor(self) -> Any:
+        if state.graph is None:
+            raise errors.FailedPreconditionError(
+                "a value of workers is none of the coordinator: give it to a function that is "
+                "scheduled"
+            )
+        attrs = {"dtype": self.dtype, "shape": self.shape}
+        return apply("VariableRead", (state.graph.enter(self._handle),), attrs)
+
+
+install_shared(_PerWorkerTensor)
+
+
+class PerWorkerValues:
+    """What each worker has made for itself; functions that are scheduled get that of the worker
+    that runs them (tf.distribute.coordinator.PerWorkerValues)."""
+
+    def __init__(self, coordinator: ClusterCoordinator, resource: int, structure: Any) -> None:
+        self._coordinator = coordinator
+        self._resource = resource
+        self._structure = structure
+
+    def __del__(self) -> None:
+        # Not after the interpreter has begun to end.
+        with contextlib.suppress(Exception):
+            self._coordinator._native.release_resource(self._resource)
+
+
+class ClusterCoordinator:
+    """Has the workers of a cluster run functions, each on any of them (tf.distribute.coordinator).
+
+        coordinator = sr.distribute.coordinator.ClusterCoordinator(strategy)
+        for _ in range(1000):
+            coordinator.schedule(train_step, args=(iterator,))
+        coordinator.join()
+
+    One whose worker is lost runs again elsewhere, so that each runs at least once; the first error
+    of another kind is raised by the next schedule(), join() or done(), after all others were
+    cancelled. There is one for each strategy.
+
+    strategy: a ParameterServerStrategy.
+    closures_per_worker: how many functions a worker has at a time. With more than one it need not
+        wait for the coordinator between two.
+    queue_limit: functions that may wait for a worker; 0: any number.
+    closure_timeout: seconds that a function may run; None: any.
+    ps_timeout: seconds after which a parameter server that does not answer is lost.
+    Environment: TF_COORDINATOR_SCHEDULE_START_DELAY (worker i begins i times so many seconds late)
+        and _MAX; TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES (3) and
+        TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS (a tenth of the workers), which within ten minutes
+        end the job.
+    """
+
+    _native: _native.ClusterCoordinator
+
+    def __new__(cls, strategy: Any, **options: Any) -> ClusterCoordinator:
+        if not isinstance(strategy, ParameterServerStrategy):
+            raise ValueError(
+                "Only `tf.distribute.ParameterServerStrategy` is supported to work with "
+                f"`tf.distribute.coordinator.ClusterCoordinator`, and not {strategy!r}"
+            )
+        with strategy._lock:
+            known = strategy._coordinator() if strategy._coordinator is not None else None
+            if known is None:
+                known = super().__new__(cls)
+                known._begin(strategy, **options)
+                strategy._keep_coordinator(known)
+            elif options:
+                raise ValueError("the strategy has a coordinator already, with other options")
+            return known
+
+    def _begin(
+        self, strategy: ParameterServerStrategy, *, closures_per_worker: int = 1,
+        queue_limit: int = _QUEUE_MAX, closure_timeout: float | None = None,
+        ps_timeout: float = 30.0,
+    ) -> None:  # fmt: skip
+        if queue_limit == 0:
+            warnings.warn("closures are queued without a limit, in the memory that there is",
+                          stacklevel=3)  # fmt: skip
+        self._strategy = strategy
+        self._numbers: dict[int, tuple[Plan, int]] = {}
+        self._index: Output | None = None
+        config = strategy._session_config("/job:ps")
+        ms = {
+            "failure_window_ms": _WINDOW_S, "report_ms": _REPORT_S, "ps_timeout_ms": ps_timeout,
+            "closure_timeout_ms": closure_timeout or 0,
+            "start_delay_ms": _from_environment("TF_COORDINATOR_SCHEDULE_START_DELAY", 0),
+            "start_delay_max_ms": _from_environment("TF_COORDINATOR_SCHEDULE_START_DELAY_MAX", 0),
+        }  # fmt: skip
+        counts = {
+            "queue_max": queue_limit,
+            "in_flight_max": closures_per_worker,
+            "transient_ps_failures": _from_environment(
+                "TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES", 3
+            ),
+            "transient_timeouts": _from_environment(
+                "TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS", len(strategy._workers) // 10
+            ),
+        }
+        self._native = _native.ClusterCoordinator.create(
+            [strategy._target("worker", task) for task in strategy._workers],
+            len(strategy._ps),
+            session_options(config),
+            SecurityOptions.from_environment()._to_native(),
+            {
+                **{name: int(seconds * _MS) for name, seconds in ms.items()},
+                **{name: int(count) for name, count in counts.items()},
+            },
+        )
+
+    @property
+    def strategy(self) -> ParameterServerStrategy:
+        return self._strategy
+
+    # --- What runs.
+
+    def schedule(
+        self, fn: Any, args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> RemoteValue:  # fmt: skip
+        """Queues fn(*args, **kwargs) for any worker, and does not wait for it, unless the queue is
+        full, for `timeout` seconds at most.
+
+        fn: a sidereal.function, or a concrete one. It is traced here, once for each signature.
+        args, kwargs: values, and PerWorkerValues, of which the function gets its worker's.
+        Errors: the first one of an earlier function; TypeError for a function that is not compiled;
+        ValueError for a RemoteValue among the arguments.
+        """
+        if not isinstance(fn, (Function, ConcreteFunction)):
+            raise TypeError(
+                "`tf.distribute.coordinator.ClusterCoordinator.schedule` only accepts a "
+                f"`tf.function` or a concrete function, and not {fn!r}"
+            )
+        resources: list[int] = []
+        args, kwargs = self._entered((tuple(args or ()), kwargs or {}), resources)
+        with self._tells_worker():
+            plan, tensors = self._strategy._plan(fn, args, kwargs)
+            number = self._number(plan)
+        return RemoteValue(self._native.schedule(number, tensors, resources, _ms(timeout)), plan)
+
+    def join(self, timeout: float | None = None) -> None:
+        """Waits until all that was scheduled has ended; in seconds. Errors: the first one of a
+        function; DeadlineExceededError naming workers that are waited for."""
+        self._native.join(_ms(timeout))
+
+    def done(self) -> bool:
+        """Whether all that was scheduled has ended. Errors: the first one of a function."""
+        return self._native.done()
+
+    def fetch(self, val: Any) -> Any:
+        """`val` with the values of the RemoteValues in it, as NumPy arrays; waits for them."""
+        return nest.map_structure(
+            lambda leaf: leaf.fetch() if isinstance(leaf, RemoteValue) else leaf, val
+        )
+
+    # --- What each worker has.
+
+    def _create_per_worker_resources(
+        self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Any = None
+    ) -> PerWorkerValues:
+        """What each worker makes for itself by running `fn`: tensors whose shape is known. It is
+        made anew when a worker returns, and an error is that of the functions that use it."""
+        made: list[Any] = []
+
+        def make() -> None:
+            result = fn(*args, **(kwargs or {}))
+            made.append(nest.map_structure(self._kept_by_worker, result))
+
+        with self._tells_worker():
+            number = self._number(self._strategy._trace(make))
+        return PerWorkerValues(self, self._native.create_resource(number), made[-1])
+
+    def _kept_by_worker(self, leaf: Any) -> _PerWorkerTensor | None:
+        if leaf is None:
+            return None
+        value = convert(leaf)
+        if value.shape is None or min(value.shape, default=0) < 0:
+            raise errors.InvalidArgumentError(
+                f"what a worker makes for itself must have a shape that is known, and not "
+                f"{value.shape}"
+            )
+        graph = self._strategy._graph
+        handle = graph.add_variable("per_worker", "", value.dtype, value.shape)
+        apply("VariableAssign", (graph.enter(handle), value))
+        return _PerWorkerTensor(handle, value)
+
+    def _entered(self, structure: Any, resources: list[int]) -> Any:
+        """`structure` with what the worker that runs it has of per-worker values."""
+        leaves = []
+        for leaf in nest.flatten(structure):
+            if isinstance(leaf, RemoteValue):
+                raise ValueError(
+                    "a RemoteValue is an argument of a function that is scheduled: fetch() it, or "
+                    "compute it in the function"
+                )
+            if isinstance(leaf, PerWorkerValues):
+                if leaf._coordinator is not self:
+                    raise ValueError("an argument is a value of workers of another coordinator")
+                resources.append(leaf._resource)
+                leaf = leaf._structure
+            leaves.append(leaf)
+        return nest.pack(structure, leaves) if resources else structure
+
+    # --- Plans.
+
+    @contextmanager
+    def _tells_worker(self) -> Iterator[None]:
+        """get_current_worker_index() is known in the context."""
+        before = _tracing.index, _tracing.asked
+        _tracing.index, _tracing.asked = self._worker_index, False
+        try:
+            yield
+        finally:
+            _tracing.index, _tracing.asked = before
+
+    def _worker_index(self) -> Output:
+        graph = self._strategy._graph
+        if self._index is None:
+            with graph.tracing("worker_index"):
+                self._index = graph.placeholder("int64", (), "value")
+            graph.lasting.add(self._index.node)
+        return graph.enter(self._index) if state.graph is None else state.graph.enter(self._index)
+
+    def _number(self, plan: Plan) -> int:
+        """What the core calls a plan."""
+        known = self._numbers.get(id(plan))
+        if known is not None:
+            return known[1]
+        with self._strategy._lock:
+            self._native.set_graph(self._strategy._graph.native)
+            feeds = [*plan.feeds]
+            if _tracing.asked:
+                assert self._index is not None
+                feeds.append(self._index.name)
+            number = self._native.add_plan(feeds, plan.fetches, plan.targets, _tracing.asked)
+        self._numbers[id(plan)] = (plan, number)
+        return number
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self._native.close()
+
+
+def _ms(timeout: float | None) -> int:
+    return 0 if timeout is None else max(int(timeout * _MS), 1)
+
+
+def _from_environment(name: str, otherwise: float) -> float:
+    """A number that an environment variable says."""
+    text = os.environ.get(name, "")
+    if not text:
+        return otherwise
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{name} is {text!r}; it must be a number") from None

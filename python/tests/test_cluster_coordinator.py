@@ -1,0 +1,416 @@
+"""Functions that a coordinator schedules: the contract of tf.distribute.coordinator, over every
+protocol, with servers of this process. Faults of processes are in
+test_cluster_coordinator_faults.py."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from session_servers import addresses
+from strategies import Servers, strategy_of
+
+import sidereal as sr
+from sidereal import errors
+from sidereal.distribute import ParameterServerStrategy
+from sidereal.distribute.coordinator import (
+    ClosureInputError,
+    ClusterCoordinator,
+    get_current_worker_index,
+)
+from sidereal.launch import PROTOCOLS
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module", params=PROTOCOLS)
+def cluster(request: pytest.FixtureRequest) -> Iterator[dict[str, list[str]]]:
+    """Two ps and three workers."""
+    servers = Servers(2, 3, request.param)
+    yield servers.cluster
+    servers.stop()
+
+
+@pytest.fixture
+def strategy(cluster: dict[str, list[str]]) -> ParameterServerStrategy:
+    return strategy_of(cluster)
+
+
+@pytest.fixture
+def coordinator(strategy: ParameterServerStrategy) -> ClusterCoordinator:
+    return ClusterCoordinator(strategy)
+
+
+def variable(coordinator: ClusterCoordinator, value: Any, **options: Any) -> Any:
+    with coordinator.strategy.scope():
+        return sr.Variable(value, **options)
+
+
+# --- Construction.
+
+
+def test_a_strategy_has_one_coordinator(strategy: ParameterServerStrategy) -> None:
+    first = ClusterCoordinator(strategy)
+    assert ClusterCoordinator(strategy) is first
+    assert first.strategy is strategy
+
+
+def test_only_strategies_of_parameter_servers_have_coordinators() -> None:
+    with pytest.raises(ValueError, match="ParameterServerStrategy"):
+        ClusterCoordinator("strategy")
+
+
+def test_its_threads_end_with_the_last_reference(strategy: ParameterServerStrategy) -> None:
+    coordinator = ClusterCoordinator(strategy)
+
+    @sr.function
+    def step() -> Any:
+        return sr.constant(1)
+
+    value = coordinator.schedule(step)
+    assert value.fetch(PATIENCE_S) == 1
+    del coordinator
+    gc.collect()
+    assert strategy._coordinator is not None
+    assert strategy._coordinator() is None
+    # What it fetched is still there.
+    assert value.fetch() == 1
+    assert ClusterCoordinator(strategy).schedule(step).fetch(PATIENCE_S) == 1
+
+
+# --- schedule() and RemoteValue.
+
+
+def test_functions_run_once_each_and_change_variables(coordinator: ClusterCoordinator) -> None:
+    v = variable(coordinator, 0.0)
+
+    @sr.function
+    def step(x: Any) -> Any:
+        v.assign_add(x)
+        return x * 2.0
+
+    values = [coordinator.schedule(step, (float(i),)) for i in range(100)]
+    coordinator.join()
+    assert coordinator.done()
+    assert all(value.is_ready for value in values)
+    np.testing.assert_allclose(coordinator.fetch(values), 2.0 * np.arange(100))
+    np.testing.assert_allclose(v.numpy(), 4950)
+
+
+def test_results_keep_their_structure(coordinator: ClusterCoordinator) -> None:
+    @sr.function
+    def step(x: Any) -> Any:
+        return {"a": (x, x + 1.0), "none": None, "list": [x * 3.0]}
+
+    value = coordinator.schedule(step, args=(sr.constant([1.0, 2.0]),))
+    got = value.get(PATIENCE_S)
+    assert isinstance(got["a"], tuple)
+    assert got["none"] is None
+    assert isinstance(got["list"][0], sr.Tensor)
+    fetched = value.fetch()
+    assert isinstance(fetched["a"][0], np.ndarray)
+    np.testing.assert_allclose(fetched["a"][1], [2, 3])
+
+
+def test_a_function_without_a_result_gives_none(coordinator: ClusterCoordinator) -> None:
+    v = variable(coordinator, [1.0, 2.0])
+
+    @sr.function
+    def step() -> None:
+        v.assign(v * 2.0)
+
+    value = coordinator.schedule(step)
+    assert value.get(PATIENCE_S) is None
+    assert value.fetch() is None
+    np.testing.assert_allclose(v.numpy(), [2, 4])
+
+
+def test_keyword_arguments_and_concrete_functions(coordinator: ClusterCoordinator) -> None:
+    @sr.function
+    def step(x: Any, scale: float = 1.0) -> Any:
+        return x * scale
+
+    assert coordinator.schedule(step, (2.0,), {"scale": 3.0}).fetch(PATIENCE_S) == 6
+    concrete = step.get_concrete_function(sr.TensorSpec([], "float32"), 5.0)
+    assert coordinator.schedule(concrete, (sr.constant(2.0), 5.0)).fetch(PATIENCE_S) == 10
+
+
+def test_a_function_is_traced_once_not_once_a_worker(coordinator: ClusterCoordinator) -> None:
+    traces = []
+
+    @sr.function
+    def step(x: Any) -> Any:
+        traces.append(x)
+        return x + 1.0
+
+    for i in range(12):
+        coordinator.schedule(step, (float(i),))
+    coordinator.join()
+    # The second time for numbers that are part of the trace: they are tensors.
+    assert len(traces) <= 12
+    traces.clear()
+    for i in range(12):
+        coordinator.schedule(step, (sr.constant(float(i)),))
+    coordinator.join()
+    assert len(traces) == 1
+
+
+def test_functions_that_are_not_compiled_are_refused(coordinator: ClusterCoordinator) -> None:
+    with pytest.raises(TypeError, match="only accepts a `tf.function`"):
+        coordinator.schedule(lambda: 1)
+
+
+def test_remote_values_are_no_arguments(coordinator: ClusterCoordinator) -> None:
+    @sr.function
+    def step(x: Any) -> Any:
+        return x
+
+    value = coordinator.schedule(step, (sr.constant(1.0),))
+    with pytest.raises(ValueError, match="RemoteValue"):
+        coordinator.schedule(step, ([value],))
+    coordinator.join()
+
+
+def test_fetch_leaves_other_values_alone(coordinator: ClusterCoordinator) -> None:
+    @sr.function
+    def step() -> Any:
+        return sr.constant(4)
+
+    assert coordinator.fetch({"a": coordinator.schedule(step), "b": "text", "c": 2}) == {
+        "a": 4, "b": "text", "c": 2,
+    }  # fmt: skip
+
+
+def test_gradients_and_optimizers_run_where_variables_are(coordinator: ClusterCoordinator) -> None:
+    table = variable(coordinator, np.ones((10, 2), "f"))
+    with coordinator.strategy.scope():
+        optimizer = sr.optimizers.Adagrad(0.1)
+
+    @sr.function
+    def step(ids: Any) -> Any:
+        with sr.GradientTape() as tape:
+            loss = sr.reduce_sum(sr.nn.embedding_lookup(table, ids))
+        optimizer.apply_gradients([(tape.gradient(loss, table), table)])
+        return loss
+
+    assert coordinator.schedule(step, (sr.constant([1, 3, 3]),)).fetch(PATIENCE_S) == 6
+    losses = [coordinator.schedule(step, (sr.constant([1, 3, 3]),)) for _ in range(5)]
+    assert max(coordinator.fetch(losses)) < 6
+    changed = np.nonzero(table.numpy()[:, 0] != 1)[0]
+    assert changed.tolist() == [1, 3]
+
+
+# --- join() and done().
+
+
+def test_joining_nothing_returns_at_once_and_again(coordinator: ClusterCoordinator) -> None:
+    coordinator.join()
+    coordinator.join()
+    assert coordinator.done()
+
+
+def test_a_queue_that_is_full_makes_schedule_wait(strategy: ParameterServerStrategy) -> None:
+    coordinator = ClusterCoordinator(strategy, queue_limit=2)
+    v = variable(coordinator, 0.0)
+
+    @sr.function
+    def step() -> None:
+        v.assign_add(1.0)
+
+    for _ in range(200):
+        coordinator.schedule(step, timeout=PATIENCE_S)
+    coordinator.join()
+    np.testing.assert_allclose(v.numpy(), 200)
+
+
+def test_errors_come_through_a_full_queue(strategy: ParameterServerStrategy) -> None:
+    coordinator = ClusterCoordinator(strategy, queue_limit=2)
+
+    bad = failing()
+    with pytest.raises(errors.InvalidArgumentError):
+        for _ in range(1000):
+            coordinator.schedule(bad, (np.ones(2, "f"),), timeout=PATIENCE_S)
+    coordinator.join()
+
+
+def test_a_queue_without_a_limit_is_warned_of(strategy: ParameterServerStrategy) -> None:
+    with pytest.warns(UserWarning, match="without a limit"):
+        ClusterCoordinator(strategy, queue_limit=0)
+
+
+def test_many_closures_of_a_worker_at_once(strategy: ParameterServerStrategy) -> None:
+    coordinator = ClusterCoordinator(strategy, closures_per_worker=8)
+    v = variable(coordinator, 0.0)
+
+    @sr.function
+    def step(x: Any) -> Any:
+        v.assign_add(1.0)
+        return x
+
+    values = [coordinator.schedule(step, (sr.constant(i),)) for i in range(500)]
+    assert coordinator.fetch(values) == list(range(500))
+    np.testing.assert_allclose(v.numpy(), 500)
+
+
+# --- Errors.
+
+
+def failing() -> Any:
+    # Whether it fits is known when it runs.
+    @sr.function(input_signature=[sr.TensorSpec([None], "float32")])
+    def bad(x: Any) -> Any:
+        return sr.reshape(x, [7])
+
+    return bad
+
+
+def test_join_raises_the_error_once_and_the_value_each_time(
+    coordinator: ClusterCoordinator,
+) -> None:
+    v = variable(coordinator, 0.0)
+
+    @sr.function
+    def good() -> Any:
+        v.assign_add(1.0)
+        return v.read_value()
+
+    value = coordinator.schedule(failing(), (np.ones(2, "f"),))
+    with pytest.raises(errors.InvalidArgumentError, match="Reshape"):
+        coordinator.join()
+    for _ in range(2):
+        with pytest.raises(errors.InvalidArgumentError, match="Reshape"):
+            value.fetch()
+    coordinator.join()
+    assert coordinator.done()
+    assert coordinator.schedule(good).fetch(PATIENCE_S) >= 1
+
+
+@pytest.mark.parametrize("how", ["schedule", "join", "done"])
+def test_what_comes_after_an_error_is_cancelled(
+    strategy: ParameterServerStrategy, how: str
+) -> None:
+    coordinator = ClusterCoordinator(strategy)
+    gate = threading.Event()
+
+    @sr.function
+    def good() -> Any:
+        return sr.constant(1)
+
+    bad = failing()
+    before = coordinator.schedule(good)
+    assert before.fetch(PATIENCE_S) == 1
+    value = coordinator.schedule(bad, (np.ones(2, "f"),))
+    with pytest.raises(errors.InvalidArgumentError):
+        value.fetch(PATIENCE_S)
+    with pytest.raises(errors.InvalidArgumentError):
+        while not gate.is_set():
+            if how == "schedule":
+                coordinator.schedule(good)
+            elif how == "join":
+                coordinator.join()
+            else:
+                coordinator.done()
+    assert before.fetch() == 1
+    assert coordinator.schedule(good).fetch(PATIENCE_S) == 1
+
+
+def test_waiting_has_an_end() -> None:
+    servers = Servers(1, 1)
+    # A worker that nobody starts.
+    servers.cluster["worker"] = addresses(1)
+    coordinator = ClusterCoordinator(strategy_of(servers.cluster))
+
+    @sr.function
+    def step() -> Any:
+        return sr.constant(1)
+
+    value = coordinator.schedule(step)
+    assert not value.is_ready
+    assert not coordinator.done()
+    with pytest.raises(errors.DeadlineExceededError, match="/job:worker/replica:0/task:0"):
+        coordinator.join(timeout=0.3)
+    with pytest.raises(errors.DeadlineExceededError):
+        value.fetch(timeout=0.2)
+    del coordinator
+    gc.collect()
+    with pytest.raises(errors.CancelledError):
+        value.fetch(PATIENCE_S)
+    servers.stop()
+
+
+# --- What each worker has.
+
+
+def test_the_worker_index_is_known_where_workers_run(coordinator: ClusterCoordinator) -> None:
+    @sr.function
+    def step() -> Any:
+        return get_current_worker_index()
+
+    found = coordinator.fetch([coordinator.schedule(step) for _ in range(60)])
+    assert set(found) <= {0, 1, 2}
+    with pytest.raises(RuntimeError, match="get_current_worker_index"):
+        get_current_worker_index()
+
+
+def test_each_worker_makes_values_of_its_own(coordinator: ClusterCoordinator) -> None:
+    own = coordinator._create_per_worker_resources(
+        lambda: {"index": get_current_worker_index(), "pair": (sr.constant([1.0, 2.0]), None)}
+    )
+
+    @sr.function
+    def step(given: Any, x: Any) -> Any:
+        return given["index"], get_current_worker_index(), given["pair"][0] * x
+
+    for mine, worker, pair in coordinator.fetch(
+        [coordinator.schedule(step, (own, sr.constant(3.0))) for _ in range(30)]
+    ):
+        assert mine == worker
+        np.testing.assert_allclose(pair, [3, 6])
+
+
+def test_what_cannot_be_made_fails_those_that_use_it(coordinator: ClusterCoordinator) -> None:
+    v = variable(coordinator, [1.0, 2.0])
+    own = coordinator._create_per_worker_resources(
+        lambda: sr.ensure_shape(sr.reshape(v, [sr.size(v) + 1]), [3])
+    )
+
+    @sr.function
+    def use(x: Any) -> Any:
+        return x + 1.0
+
+    @sr.function
+    def other() -> Any:
+        return sr.constant(1)
+
+    assert coordinator.schedule(other).fetch(PATIENCE_S) == 1
+    coordinator.join()
+    value = coordinator.schedule(use, (own,))
+    with pytest.raises(ClosureInputError, match="could not be made"):
+        coordinator.join()
+    with pytest.raises(ClosureInputError):
+        value.fetch()
+    assert coordinator.schedule(other).fetch(PATIENCE_S) == 1
+
+
+def test_values_of_workers_are_none_of_the_coordinator(coordinator: ClusterCoordinator) -> None:
+    own = coordinator._create_per_worker_resources(lambda: sr.constant(1.0))
+    with pytest.raises(errors.FailedPreconditionError, match="scheduled"):
+        sr.convert_to_tensor(own._structure)
+    with pytest.raises(errors.InvalidArgumentError, match="shape"):
+        coordinator._create_per_worker_resources(lambda: sr.boolean_mask([1.0, 2.0], [True, False]))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["TF_COORDINATOR_SCHEDULE_START_DELAY", "TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES"],
+)
+def test_environment_variables_that_are_no_numbers(
+    strategy: ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "soon")
+    with pytest.raises(ValueError, match=f"{name} is 'soon'"):
+        ClusterCoordinator(strategy)

@@ -1,0 +1,212 @@
+"""Tasks of a coordinator's cluster that are killed, and come back, over every protocol: each row of
+the table of faults."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from session_servers import Processes, addresses
+from strategies import strategy_of
+
+import sidereal as sr
+from sidereal import errors
+from sidereal.distribute.coordinator import (
+    ClusterCoordinator,
+    PSUnavailableError,
+    get_current_worker_index,
+)
+from sidereal.launch import PROTOCOLS
+
+PATIENCE_S = 90.0
+
+
+class Tasks:
+    """Servers of one ps and of workers, in processes of their own."""
+
+    def __init__(self, workers: int, protocol: str) -> None:
+        self.cluster = {"ps": addresses(1), "worker": addresses(workers)}
+        self.protocol = protocol
+        self.processes = Processes()
+        self.all: dict[tuple[str, int], subprocess.Popen[str]] = {}
+        for job, members in self.cluster.items():
+            for task in range(len(members)):
+                self.start(job, task)
+
+    def start(self, job: str, task: int) -> None:
+        self.all[job, task] = self.processes.serve(
+            self.cluster, job, task, "--protocol", self.protocol
+        )
+
+    def kill(self, job: str, task: int) -> None:
+        self.all[job, task].kill()
+        self.all[job, task].wait()
+
+    def coordinator(self, **options: Any) -> ClusterCoordinator:
+        return ClusterCoordinator(strategy_of(self.cluster), **options)
+
+
+@pytest.fixture(params=PROTOCOLS)
+def tasks(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Tasks]]:
+    made: list[Tasks] = []
+
+    def make(workers: int) -> Tasks:
+        made.append(Tasks(workers, request.param))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.processes.end()
+
+
+def counter(coordinator: ClusterCoordinator) -> tuple[Any, Any]:
+    """A variable, and a function that adds one to it and takes a while."""
+    with coordinator.strategy.scope():
+        count = sr.Variable(0.0)
+
+    @sr.function
+    def step() -> Any:
+        x = sr.ones([60, 60])
+        for _ in range(20):
+            x = sr.matmul(x, x) / 60.0
+        count.assign_add(x[0, 0])
+        return get_current_worker_index()
+
+    return count, step
+
+
+def test_a_worker_killed_in_a_closure_is_replaced_by_others(tasks: Any) -> None:
+    cluster = tasks(2)
+    coordinator = cluster.coordinator()
+    count, step = counter(coordinator)
+    values = [coordinator.schedule(step) for _ in range(300)]
+    values[20].get(PATIENCE_S)
+    cluster.kill("worker", 0)
+    coordinator.join(PATIENCE_S)
+    found = coordinator.fetch(values)
+    assert set(found) == {0, 1}
+    assert count.numpy() >= 300
+
+
+def test_a_worker_that_comes_back_goes_on(tasks: Any) -> None:
+    cluster = tasks(1)
+    coordinator = cluster.coordinator()
+    count, step = counter(coordinator)
+    assert coordinator.schedule(step).fetch(PATIENCE_S) == 0
+    # Between closures: what is counted is exact.
+    cluster.kill("worker", 0)
+    values = [coordinator.schedule(step) for _ in range(20)]
+    assert not coordinator.done()
+    with pytest.raises(errors.DeadlineExceededError, match="/job:worker/replica:0/task:0"):
+        coordinator.join(timeout=1.0)
+    cluster.start("worker", 0)
+    coordinator.join(PATIENCE_S)
+    assert all(value.is_ready for value in values)
+    np.testing.assert_allclose(count.numpy(), 21)
+
+
+def test_all_workers_killed_at_once_and_back(tasks: Any) -> None:
+    cluster = tasks(2)
+    coordinator = cluster.coordinator()
+    count, step = counter(coordinator)
+    values = [coordinator.schedule(step) for _ in range(200)]
+    values[10].get(PATIENCE_S)
+    for task in range(2):
+        cluster.kill("worker", task)
+    for task in range(2):
+        cluster.start("worker", task)
+    coordinator.join(PATIENCE_S)
+    assert all(value.is_ready for value in values)
+    assert count.numpy() >= 200
+
+
+def test_what_workers_have_is_made_anew(tasks: Any) -> None:
+    cluster = tasks(1)
+    coordinator = cluster.coordinator()
+    with coordinator.strategy.scope():
+        made = sr.Variable(0.0)
+
+    def make() -> Any:
+        made.assign_add(1.0)
+        return sr.constant(7.0)
+
+    own = coordinator._create_per_worker_resources(make)
+
+    @sr.function
+    def step(given: Any) -> Any:
+        return given * 2.0
+
+    assert coordinator.schedule(step, (own,)).fetch(PATIENCE_S) == 14
+    cluster.kill("worker", 0)
+    cluster.start("worker", 0)
+    assert coordinator.schedule(step, (own,)).fetch(PATIENCE_S) == 14
+    coordinator.join(PATIENCE_S)
+    assert made.numpy() >= 2
+
+
+def test_values_outlive_the_worker_that_made_them(tasks: Any) -> None:
+    cluster = tasks(1)
+    coordinator = cluster.coordinator()
+    _, step = counter(coordinator)
+    value = coordinator.schedule(step)
+    coordinator.join(PATIENCE_S)
+    cluster.kill("worker", 0)
+    assert value.fetch() == 0
+
+
+def test_a_lost_worker_does_not_hold_up_cancelling(tasks: Any) -> None:
+    cluster = tasks(2)
+    coordinator = cluster.coordinator()
+    _, step = counter(coordinator)
+
+    @sr.function(input_signature=[sr.TensorSpec([None], "float32")])
+    def bad(x: Any) -> Any:
+        return sr.reshape(x, [7])
+
+    values = [coordinator.schedule(step) for _ in range(100)]
+    wrong = coordinator.schedule(bad, (np.ones(2, "f"),))
+    with pytest.raises(errors.InvalidArgumentError):
+        wrong.fetch(PATIENCE_S)
+    cluster.kill("worker", 1)
+    with pytest.raises(errors.InvalidArgumentError):
+        coordinator.join(PATIENCE_S)
+    for value in values:
+        assert value.is_ready
+    coordinator.join(PATIENCE_S)
+    assert coordinator.schedule(step).fetch(PATIENCE_S) == 0
+
+
+def test_a_lost_ps_ends_the_job(tasks: Any) -> None:
+    cluster = tasks(2)
+    coordinator = cluster.coordinator(ps_timeout=2.0)
+    _, step = counter(coordinator)
+    coordinator.schedule(step)
+    coordinator.join(PATIENCE_S)
+    cluster.kill("ps", 0)
+    begin = time.monotonic()
+    with pytest.raises(PSUnavailableError, match="/job:ps/replica:0/task:0"):
+        for _ in range(10):
+            coordinator.schedule(step)
+        coordinator.join(PATIENCE_S)
+    assert time.monotonic() - begin < PATIENCE_S
+    # And by every call from then on.
+    with pytest.raises(errors.UnavailableError, match="/job:ps"):
+        coordinator.join()
+
+
+def test_a_ps_that_is_back_and_empty_is_found_out(tasks: Any) -> None:
+    cluster = tasks(2)
+    coordinator = cluster.coordinator()
+    _, step = counter(coordinator)
+    coordinator.schedule(step)
+    coordinator.join(PATIENCE_S)
+    cluster.kill("ps", 0)
+    cluster.start("ps", 0)
+    with pytest.raises(PSUnavailableError, match="/job:ps/replica:0/task:0"):
+        for _ in range(10):
+            coordinator.schedule(step)
+        coordinator.join(PATIENCE_S)
