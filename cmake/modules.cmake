@@ -32,6 +32,7 @@ set(SIDEREAL_KNOWN_MODULES
     exec
     eager
     data
+    dataset
     task
     master
     service
@@ -78,6 +79,8 @@ set(SIDEREAL_MAY_USE_exec
 set(SIDEREAL_MAY_USE_eager
     base tensor kernels ir ops autodiff passes partition program exec ports resources)
 set(SIDEREAL_MAY_USE_data base tensor parse sys config)
+# Its functions run as those of a program do.
+set(SIDEREAL_MAY_USE_dataset base tensor parse sys ir ops ports data eager)
 # `data`: loops of sessions are fed on the worker.
 set(SIDEREAL_MAY_USE_task
     base config metrics sys cluster tensor program resources lane wire transport ports exec data)
@@ -91,5 +94,5 @@ set(SIDEREAL_MAY_USE_train
     base sys security cluster tensor kernels ir ops autodiff data service app)
 set(SIDEREAL_MAY_USE_cli
     base config metrics sys security cluster tensor kernels ir ops autodiff passes partition
-    program lane wire transport ckpt coord ports exec eager data task master service
+    program lane wire transport ckpt coord ports exec eager data dataset task master service
     app train)

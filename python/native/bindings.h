@@ -14,6 +14,8 @@ void bind_eager(nanobind::module_& m);
 void bind_trace(nanobind::module_& m);
 /// Body, nodes that run functions.
 void bind_control(nanobind::module_& m);
+/// DatasetDefinition, DatasetReading.
+void bind_dataset(nanobind::module_& m);
 /// What graphs and bodies are made of.
 void bind_inspect(nanobind::module_& m);
 /// SavedModel.

@@ -21,7 +21,30 @@ using eager::Engine;
 using eager::Value;
 using tensor::Tensor;
 
-/// The status that an exception means, as for TensorFlow's py_function.
+class ServerFunctions final : public ports::HostFunctions {
+ public:
+  Result<std::vector<Tensor>> call(int64_t number, std::span<const Tensor> inputs) override {
+    const GilAcquired gil;
+    try {
+      const nb::object call = nb::module_::import_("sidereal.ops.host").attr("call_registered");
+      auto& engine = nb::cast<Engine&>(nb::module_::import_("sidereal._dispatch").attr("ENGINE"));
+      nb::list given;
+      for (const Tensor& input : inputs) given.append(nb::cast(engine.wrap(input)));
+      std::vector<Tensor> out;
+      for (const nb::handle item : call(number, given)) {
+        out.push_back(nb::cast<const Value&>(item).tensor);
+      }
+      return out;
+    } catch (nb::python_error& error) {
+      return status_of(error);
+    } catch (const nb::cast_error&) {
+      return base::invalid_argument("a function of the program gave something else than tensors");
+    }
+  }
+};
+
+}  // namespace
+
 Status status_of(nb::python_error& error) {
   StatusCode code = StatusCode::kUnknown;
   const std::pair<PyObject*, StatusCode> known[] = {
@@ -49,30 +72,6 @@ Status status_of(nb::python_error& error) {
   }
   return base::make_status(code, text);
 }
-
-class ServerFunctions final : public ports::HostFunctions {
- public:
-  Result<std::vector<Tensor>> call(int64_t number, std::span<const Tensor> inputs) override {
-    const GilAcquired gil;
-    try {
-      const nb::object call = nb::module_::import_("sidereal.ops.host").attr("call_registered");
-      auto& engine = nb::cast<Engine&>(nb::module_::import_("sidereal._dispatch").attr("ENGINE"));
-      nb::list given;
-      for (const Tensor& input : inputs) given.append(nb::cast(engine.wrap(input)));
-      std::vector<Tensor> out;
-      for (const nb::handle item : call(number, given)) {
-        out.push_back(nb::cast<const Value&>(item).tensor);
-      }
-      return out;
-    } catch (nb::python_error& error) {
-      return status_of(error);
-    } catch (const nb::cast_error&) {
-      return base::invalid_argument("a function of the program gave something else than tensors");
-    }
-  }
-};
-
-}  // namespace
 
 std::shared_ptr<ports::HostFunctions> server_functions() {
   return std::make_shared<ServerFunctions>();

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from .data import DataSpec
+from ._data_spec import DataSpec
 from .errors import InvalidArgumentError
 
 LABEL = "label"

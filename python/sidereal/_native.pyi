@@ -536,6 +536,45 @@ class Model(GraphBase):
         self, prediction: Output, loss: Output, optimizer: Optimizer
     ) -> CompiledModel: ...
 
+class DatasetDefinition:
+    """What a dataset is made of. A parameter is a Tensor, or (number of a value, dtype, shape)."""
+
+    @staticmethod
+    def make(
+        op: str,
+        inputs: Sequence[DatasetDefinition],
+        parameters: Sequence[Any],
+        attrs: Mapping[str, Any],
+        function: Body | None = None,
+        inner: DatasetDefinition | None = None,
+    ) -> DatasetDefinition: ...
+    @property
+    def outputs(self) -> list[tuple[DType, tuple[int, ...] | None, bool]]: ...
+    @property
+    def has_slots(self) -> bool: ...
+    @property
+    def local_reason(self) -> str: ...
+    def cardinality(self) -> int: ...
+    def to_text(self) -> str: ...
+    @staticmethod
+    def from_text(text: str) -> DatasetDefinition: ...
+
+class DatasetReading:
+    """Gives out the elements of a dataset."""
+
+    def __init__(
+        self,
+        definition: DatasetDefinition,
+        engine: Engine,
+        seed: int,
+        threads: int,
+        generators: Callable[[int], Any],
+    ) -> None: ...
+    def next(self) -> list[Any] | None: ...
+    def save(self) -> bytes: ...
+    def restore(self, position: bytes) -> None: ...
+    def close(self) -> None: ...
+
 class Schema:
     """What the rows of a data set look like: `dense_width` numbers, `fields` ids below `rows`."""
 

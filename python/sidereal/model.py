@@ -14,12 +14,12 @@ import numpy as np
 
 from . import _arrays, _native, _serving, optimizers, schedules
 from ._arrays import Arrays
+from ._data_spec import DataSpec
 from ._dispatch import convert
 from ._graphs import Graph
 from ._native import EvalResult, FitResult, Output, Progress, TaskStats
 from ._progress import ProgressPrinter
 from .cluster import Cluster
-from .data import DataSpec
 from .dtypes import DType, as_dtype, float64, name_of
 from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from .function import ConcreteFunction

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from . import _native, optimizers, schedules
-from .data import DataSpec, Schema
+from ._data_spec import DataSpec, Schema
 from .errors import InvalidArgumentError
 from .model import Model
 

@@ -93,6 +93,11 @@ def new_seed() -> int:
     return _fresh() if _seeds.seed is None else key_of(None)[0]
 
 
+def seed_of_order(seed: int | None) -> int | None:
+    """One seed of a dataset's shuffle(): None where neither it nor the program has one."""
+    return None if seed is None and _seeds.seed is None else key_of(seed)[0]
+
+
 def _draw(op: str, shape: Any, dtype: Any, seed: int | None, name: str | None, **attrs: Any) -> Any:
     pair = _pair(seed)
     return _make(op, shape, dtype, pair, _stream(pair), name, attrs)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from .. import errors
+from .._data_spec import DataSpec
 from .._dispatch import ENGINE
 from .._native import Batches, Output, Tensor
-from ..data import DataSpec
 
 #: What is kept of a fetch.
 KEEPS = ("mean", "series", "each", "last")

@@ -12,12 +12,12 @@ import numpy as np
 
 from .. import _native, _run_metadata, errors, nest
 from .._bodies import flatten_like
+from .._data_spec import DataSpec
 from .._dispatch import ENGINE, state, to_tensor
 from .._graphs import locate
 from .._native import Output, Tensor
 from .._run_metadata import RunMetadata, RunOptions
 from .._sites import add_line, user_line
-from ..data import DataSpec
 from ..dtypes import as_dtype
 from ..function import _accepts, _text
 from ..indexed_slices import IndexedSlices

@@ -27,6 +27,8 @@ class LineReader {
 
   /// The next row, valid until the next call; false at the end.
   Result<bool> next(std::string_view* row);
+  /// As next(), with empty lines.
+  Result<bool> next_line(std::string_view* row);
 
   [[nodiscard]] const std::string& path() const { return path_; }
   /// Number of the line the last row began on, from 1.
@@ -39,7 +41,6 @@ class LineReader {
   [[nodiscard]] int64_t size() const { return source_->size(); }
 
  private:
-  Result<bool> next_line(std::string_view* row);
   Result<size_t> find_line_end(size_t from);
   Status fill();
 

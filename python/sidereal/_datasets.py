@@ -1,0 +1,744 @@
+"""Pipelines of elements: sidereal.data.Dataset, with TensorFlow's names (tf.data).
+
+A dataset is a definition, which reads nothing until it is iterated. Its functions are traced once
+and run as programs, on threads that need no lock of Python.
+"""
+
+from __future__ import annotations
+
+import atexit
+import glob
+import os
+import secrets
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import dtypes, errors, nest
+from ._data_spec import DataSpec
+from ._dispatch import ENGINE, state, to_tensor
+from ._elements import DatasetSpec, accepted, as_value, flatten, map_leaves, spec_of
+from ._native import DatasetDefinition, DatasetReading, Tensor
+from ._pipelines import Generator, Traced, begin_generator, parameter
+from .function import TensorSpec, function
+from .ops import random as _random
+from .ops.array import stack
+from .ops.basic import cast
+
+#: As many as seem good: of threads, of elements read ahead.
+AUTOTUNE = -1
+#: What cardinality() says of datasets without end, and of those that have to be read to know.
+INFINITE_CARDINALITY = -1
+UNKNOWN_CARDINALITY = -2
+
+_open: weakref.WeakSet[DatasetIterator] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Ends threads while there is a Python that they may call."""
+    for iterator in list(_open):
+        iterator.close()
+
+
+class DatasetIterator:
+    """Gives out the elements of a dataset (tf.data.Iterator): next(it) ends with StopIteration,
+    get_next() with OutOfRangeError.
+
+    Elements are made ahead where the dataset has prefetch() or a parallel map(), on threads that
+    end with the iterator. Thread: any.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        if state.graph is not None:
+            raise errors.UnimplementedError(
+                "a dataset cannot be iterated while a function is traced; iterate it outside and "
+                "pass its elements, or use reduce()"
+            )
+        self._dataset = dataset  # Keeps its Python functions.
+        self._reading = DatasetReading(
+            dataset._definition, ENGINE, secrets.randbits(63), _threads(), begin_generator
+        )
+        _open.add(self)
+
+    @property
+    def element_spec(self) -> Any:
+        """TensorSpecs, nested like the elements."""
+        return self._dataset.element_spec
+
+    def __iter__(self) -> DatasetIterator:
+        return self
+
+    def __next__(self) -> Any:
+        components = self._reading.next()
+        if components is None:
+            raise StopIteration
+        return self._dataset._pack(components)
+
+    def get_next(self, name: str | None = None) -> Any:
+        """The next element; OutOfRangeError at the end."""
+        components = self._reading.next()
+        if components is None:
+            raise errors.OutOfRangeError("End of sequence: the dataset has no more elements")
+        return self._dataset._pack(components)
+
+    def save(self) -> bytes:
+        """Where it is, for restore(). What shuffle(), prefetch() and cache() hold is part of it."""
+        return self._reading.save()
+
+    def restore(self, position: bytes) -> None:
+        """Goes where an iterator of an equal dataset was: the same elements follow, if files and
+        generators give the same. Elements of from_generator() and of files are passed over for
+        that. DataLossError for bytes that are no position."""
+        self._reading.restore(position)
+
+    def close(self) -> None:
+        """Ends its threads; what waits for it gets CancelledError."""
+        self._reading.close()
+
+
+def _threads() -> int:
+    return max(1, min(16, len(os.sched_getaffinity(0))))
+
+
+def _parallel(num_parallel_calls: Any) -> int:
+    return 0 if num_parallel_calls is None else int(num_parallel_calls)
+
+
+def _number(value: Any) -> Any:
+    """An int64 scalar parameter."""
+    if isinstance(value, (Tensor, np.ndarray, np.generic)):
+        value = int(value)
+    if getattr(value, "dtype", dtypes.int64) != dtypes.int64:
+        return parameter(_cast(value))
+    return parameter(value, dtypes.int64)
+
+
+def _cast(value: Any) -> Any:
+    return cast(value, dtypes.int64)
+
+
+class Dataset:
+    """A sequence of elements: tensors, or tuples and dicts of them (tf.data.Dataset).
+
+        ds = sidereal.data.Dataset.from_tensor_slices((x, y)).shuffle(10_000).batch(128)
+        for x, y in ds.prefetch(sidereal.data.AUTOTUNE):
+            train_step(x, y)
+
+    Methods give new datasets. Functions are traced as by sidereal.function; use py_function() for
+    Python code that must run for each element. Variables that functions use are read when the
+    dataset is made.
+    """
+
+    def __init__(
+        self,
+        definition: DatasetDefinition,
+        structure: Any,
+        inputs: Sequence[Dataset] = (),
+        kept: Sequence[object] = (),
+    ) -> None:
+        self._definition = definition
+        leaves = [
+            DatasetSpec(TensorSpec(shape, dtype)) if is_list else TensorSpec(shape, dtype)
+            for dtype, shape, is_list in definition.outputs
+        ]
+        self._spec = nest.pack(map_leaves(lambda _: 0, structure), leaves)
+        self._is_one = isinstance(self._spec, (TensorSpec, DatasetSpec))
+        #: Python functions that the definition refers to.
+        self._kept: list[object] = [*kept, *(thing for one in inputs for thing in one._kept)]
+
+    # What it is.
+
+    @property
+    def element_spec(self) -> Any:
+        """TensorSpecs, nested like the elements; DatasetSpecs where these are windows."""
+        return self._spec
+
+    def cardinality(self) -> Tensor:
+        """The number of elements, an int64; INFINITE_CARDINALITY or UNKNOWN_CARDINALITY."""
+        return to_tensor(self._definition.cardinality(), dtypes.int64)
+
+    def __len__(self) -> int:
+        count = self._definition.cardinality()
+        if count >= 0:
+            return count
+        what = "is infinite" if count == INFINITE_CARDINALITY else "is not known"
+        raise TypeError(f"The dataset has no length: its number of elements {what}")
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"<Dataset element_spec={self._spec!r}>"
+
+    def serialize(self) -> str:
+        """The definition as text, for another process. FailedPreconditionError, with the reason,
+        where it has Python code (from_generator, py_function)."""
+        return self._definition.to_text()
+
+    @staticmethod
+    def deserialize(text: str, element_spec: Any = None) -> Dataset:
+        """The reverse of serialize(). Elements are nested like `element_spec`; without it they are
+        tensors or tuples."""
+        definition = DatasetDefinition.from_text(text)
+        count = len(definition.outputs)
+        structure = element_spec
+        if structure is None:
+            structure = 0 if count == 1 else (0,) * count
+        if len(flatten(structure)) != count:
+            raise ValueError(f"elements have {count} components; {element_spec!r} has others")
+        return Dataset(definition, structure)
+
+    def _pack(self, components: list[Any]) -> Any:
+        if self._is_one and type(components[0]) is not list:
+            return components[0]
+        leaves = [
+            _of_list(leaf, spec.element_spec) if isinstance(spec, DatasetSpec) else leaf
+            for leaf, spec in zip(components, nest.flatten(self._spec))
+        ]
+        return nest.pack(self._spec, leaves)
+
+    def __iter__(self) -> DatasetIterator:
+        return DatasetIterator(self)
+
+    def as_numpy_iterator(self) -> Iterator[Any]:
+        """The elements as NumPy arrays and scalars; bytes for strings."""
+        for element in self:
+            yield map_leaves(_as_numpy, element)
+
+    def reduce(self, initial_state: Any, reduce_func: Callable[[Any, Any], Any]) -> Any:
+        """reduce_func(state, element) of the elements one after another, from `initial_state` on;
+        the last state. `reduce_func` is traced."""
+        step = function(reduce_func)
+        current = map_leaves(as_value, initial_state)
+        before = map_leaves(spec_of, current)
+        for element in self:
+            made = map_leaves(as_value, step(current, element))
+            for old, new in zip(flatten(before), flatten(made)):
+                if old.dtype != new.dtype:
+                    raise TypeError(
+                        f"reduce: the state has dtype {dtypes.name_of(old.dtype)}; reduce_func "
+                        f"returns {dtypes.name_of(new.dtype)}"
+                    )
+            current = made
+        return current
+
+    # Sources.
+
+    @staticmethod
+    def from_tensors(tensors: Any, name: str | None = None) -> Dataset:
+        """One element: `tensors`."""
+        return _source("Tensors", tensors)
+
+    @staticmethod
+    def from_tensor_slices(tensors: Any, name: str | None = None) -> Dataset:
+        """An element for each row of `tensors`, which have as many rows each."""
+        return _source("TensorSlices", tensors)
+
+    @staticmethod
+    def range(*args: Any, output_type: Any = dtypes.int64, name: str | None = None) -> Dataset:
+        """Numbers as of Python's range(): (stop), (start, stop) or (start, stop, step)."""
+        if not 1 <= len(args) <= 3:
+            raise ValueError(f"range() takes one to three numbers; {len(args)} are given")
+        start, stop, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
+        numbers = [_number(value) for value in (start, stop, step)]
+        attrs = {"dtype": dtypes.as_dtype(output_type)}
+        return Dataset(DatasetDefinition.make("Range", [], numbers, attrs), 0)
+
+    @staticmethod
+    def random(seed: int | None = None, name: str | None = None) -> Dataset:
+        """Random int64 numbers from 0 to 2^32 - 1, without end."""
+        key = _random.new_seed() if seed is None else seed
+        return Dataset.range(np.iinfo(np.int64).max).map(
+            lambda index: _cast(
+                _random.stateless_uniform((), [key, index], 0, 1 << 32, dtypes.int64)
+            )
+        )
+
+    @staticmethod
+    def from_generator(
+        generator: Callable[..., Any],
+        output_types: Any = None,
+        output_shapes: Any = None,
+        args: Any = None,
+        output_signature: Any = None,
+        name: str | None = None,
+    ) -> Dataset:
+        """The elements that generator(*args), Python code, yields; it begins anew in every
+        iteration. `output_signature`: TensorSpecs nested like them. In this process only."""
+        if not callable(generator):
+            raise TypeError("`generator` must be a callable that gives an iterable")
+        if output_signature is None:
+            if output_types is None:
+                raise TypeError("from_generator() needs output_signature, or output_types")
+            output_signature = _signature(output_types, output_shapes)
+        specs = flatten(output_signature)
+        if not all(isinstance(spec, TensorSpec) for spec in specs):
+            raise TypeError(f"output_signature has more than TensorSpecs: {output_signature!r}")
+        given = tuple(to_arguments(args))
+
+        def begin() -> Iterator[list[Tensor]]:
+            for element in generator(*given):
+                leaves = _leaves_like(output_signature, element)
+                yield [accepted(spec, leaf) for spec, leaf in zip(specs, leaves)]
+
+        kept = Generator(begin)
+        attrs = {"number": kept.number, **_component_attrs(specs)}
+        definition = DatasetDefinition.make("Generator", [], [], attrs)
+        return Dataset(definition, output_signature, kept=[kept])
+
+    @staticmethod
+    def from_spec(
+        spec: DataSpec,
+        batch_size: int = 1024,
+        drop_remainder: bool = False,
+        num_shards: int = 1,
+        index: int = 0,
+    ) -> Dataset:
+        """Batches of what sidereal.data.csv(), criteo(), libsvm() or synthetic() describes: dicts
+        with "label" (float32), "dense" (float32), "ids" (int64) and, for libsvm, "weights". Rows
+        are read and shuffled as fit() does. With several shards, those of shard `index`."""
+        schema = spec.inspect()
+        if spec.format == "arrays":
+            raise ValueError("arrays are read with from_tensor_slices()")
+        specs = {}
+        if schema.has_label:
+            specs["label"] = TensorSpec((None,), dtypes.float32)
+        if schema.dense_width:
+            specs["dense"] = TensorSpec((None, schema.dense_width), dtypes.float32)
+        fields = schema.fields or None
+        if fields or schema.weighted:
+            specs["ids"] = TensorSpec((None, fields), dtypes.int64)
+        if schema.weighted:
+            specs["weights"] = TensorSpec((None, fields), dtypes.float32)
+        attrs = {
+            "spec": spec.to_json(), "batch_size": batch_size, "drop_remainder": drop_remainder,
+            "num_shards": num_shards, "index": index, "columns": sorted(specs),
+            **_component_attrs(nest.flatten(specs)),
+        }  # fmt: skip
+        return Dataset(DatasetDefinition.make("Rows", [], [], attrs), specs)
+
+    @staticmethod
+    def list_files(
+        file_pattern: Any, shuffle: bool | None = None, seed: int | None = None,
+        name: str | None = None,
+    ) -> Dataset:  # fmt: skip
+        """The names of the files that match the patterns, in another order in each iteration
+        unless `shuffle` is False."""
+        given = [file_pattern] if isinstance(file_pattern, (str, os.PathLike)) else file_pattern
+        patterns = [str(one) for one in given]
+        found = sorted({name for one in patterns for name in glob.glob(one)})
+        if not found:
+            raise errors.InvalidArgumentError(f"No files matched pattern: {', '.join(patterns)}")
+        files = Dataset.from_tensor_slices(found)
+        return files if shuffle is False else files.shuffle(len(found), seed)
+
+    @staticmethod
+    def zip(*args: Any, datasets: Any = None, name: str | None = None) -> Dataset:
+        """Elements that have one of each dataset, as many as the shortest has. Datasets are given
+        one by one, or nested as the elements are to be."""
+        nested = datasets if not args else args[0] if len(args) == 1 else args
+        parts = flatten(nested)
+        for part in parts:
+            if not isinstance(part, Dataset):
+                raise TypeError(f"zip() takes datasets; {part!r:.60} is none")
+        definition = DatasetDefinition.make("Zip", [part._definition for part in parts], [], {})
+        structure = map_leaves(lambda part: part._spec, nested)
+        return Dataset(definition, structure, parts)
+
+    # Functions of elements.
+
+    def map(
+        self,
+        map_func: Callable[..., Any],
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+        name: str | None = None,
+    ) -> Dataset:
+        """map_func of each element; a tuple is given as several arguments. With
+        `num_parallel_calls` (or AUTOTUNE), on so many threads ahead; the order is kept."""
+        traced = self._trace("map", map_func)
+        attrs = {"parallel": _parallel(num_parallel_calls)}
+        return self._with("Map", traced.parameters, attrs, traced, traced.structure)
+
+    def filter(self, predicate: Callable[..., Any], name: str | None = None) -> Dataset:
+        """The elements of which `predicate` says true."""
+        traced = self._trace("filter", predicate)
+        return self._with("Filter", traced.parameters, {}, traced)
+
+    def take_while(self, predicate: Callable[..., Any], name: str | None = None) -> Dataset:
+        """The elements before the first one of which `predicate` says false."""
+        traced = self._trace("take_while", predicate)
+        return self._with("TakeWhile", traced.parameters, {}, traced)
+
+    def flat_map(self, map_func: Callable[..., Any], name: str | None = None) -> Dataset:
+        """The elements of the datasets that `map_func` gives, one dataset after another."""
+        return self._interleave("flat_map", map_func, 1, 1, None)
+
+    def interleave(
+        self,
+        map_func: Callable[..., Any],
+        cycle_length: int | None = None,
+        block_length: int | None = None,
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+        name: str | None = None,
+    ) -> Dataset:
+        """As flat_map(), with `cycle_length` datasets read in turn, `block_length` elements of each
+        at a time. With `num_parallel_calls`, each is read ahead on a thread of its own."""
+        cycle = _threads() if cycle_length in (None, AUTOTUNE) else cycle_length
+        block = 1 if block_length is None else block_length
+        return self._interleave("interleave", map_func, cycle, block, num_parallel_calls)
+
+    def _interleave(
+        self, name: str, map_func: Callable[..., Any], cycle: Any, block: Any, parallel: Any
+    ) -> Dataset:
+        traced = self._trace(name, map_func, gives_dataset=True)
+        inner = traced.structure
+        if not isinstance(inner, Dataset):
+            raise TypeError(
+                f"{name}: `map_func` returns {type(inner).__name__}; it must return a Dataset"
+            )
+        count = _parallel(parallel)
+        definition = DatasetDefinition.make(
+            "Interleave",
+            [self._definition],
+            [_number(cycle), _number(block), *traced.parameters],
+            {"parallel": _threads() if count == AUTOTUNE else count},
+            traced.body,
+            inner._definition,
+        )
+        kept = [*traced.kept, *inner._kept]
+        return Dataset(definition, inner._spec, [self], kept)
+
+    def enumerate(self, start: Any = 0, name: str | None = None) -> Dataset:
+        """Pairs of a number, from `start` on, and an element."""
+        return Dataset.zip(Dataset.range(start, np.iinfo(np.int64).max), self)
+
+    def apply(self, transformation_func: Callable[[Dataset], Any]) -> Any:
+        """transformation_func(self)."""
+        return transformation_func(self)
+
+    # Batches.
+
+    def batch(
+        self,
+        batch_size: Any,
+        drop_remainder: bool = False,
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+        name: str | None = None,
+    ) -> Dataset:
+        """`batch_size` elements at a time as one, along a new first dimension. The last one may
+        have fewer; with `drop_remainder` it is left out."""
+        return self._with("Batch", [_number(batch_size)], {"drop_remainder": bool(drop_remainder)})
+
+    def padded_batch(
+        self,
+        batch_size: Any,
+        padded_shapes: Any = None,
+        padding_values: Any = None,
+        drop_remainder: bool = False,
+        name: str | None = None,
+    ) -> Dataset:
+        """As batch(), of elements of different extents, which are filled up at their ends with
+        `padding_values` (0, or ""): to `padded_shapes`, where an extent of None or -1 means the
+        largest one in the batch."""
+        specs = nest.flatten(self._spec)
+        if padded_shapes is None:
+            if any(spec.shape is None for spec in specs):
+                raise ValueError("padded_batch() needs padded_shapes for elements of unknown rank")
+            shapes = [spec.shape for spec in specs]
+        else:
+            shapes = [_extents(shape) for shape in _shapes_like(self._spec, padded_shapes)]
+        values: list[Any]
+        if padding_values is None:
+            values = [None] * len(specs)
+        elif not isinstance(padding_values, (tuple, Mapping)):
+            values = [padding_values] * len(specs)
+        else:
+            values = flatten(padding_values)
+        if len(shapes) != len(specs) or len(values) != len(specs):
+            raise ValueError(
+                f"padded_batch: {len(shapes)} shapes and {len(values)} values for elements of "
+                f"{len(specs)} components"
+            )
+        parameters = [_number(batch_size)]
+        for spec, shape, value in zip(specs, shapes, values):
+            if value is None:
+                value = "" if spec.dtype is dtypes.string else 0
+            parameters += [parameter(np.array(shape, np.int64)), parameter(value, spec.dtype)]
+        return self._with("PaddedBatch", parameters, {"drop_remainder": bool(drop_remainder)})
+
+    def unbatch(self, name: str | None = None) -> Dataset:
+        """The rows of the elements."""
+        return self._with("Unbatch", [])
+
+    def rebatch(self, batch_size: Any, drop_remainder: bool = False, name: Any = None) -> Dataset:
+        """Batches of another size."""
+        return self.unbatch().batch(batch_size, drop_remainder)
+
+    def window(
+        self,
+        size: Any,
+        shift: Any = None,
+        stride: Any = 1,
+        drop_remainder: bool = False,
+        name: str | None = None,
+    ) -> Dataset:
+        """`size` elements at a time as datasets, one for each component, each window beginning
+        `shift` (None: `size`) elements after the one before it; of the elements from its beginning
+        on, every `stride`-th is taken. flat_map() makes tensors of them again."""
+        numbers = [_number(size), _number(size if shift is None else shift), _number(stride)]
+        return self._with("Window", numbers, {"drop_remainder": bool(drop_remainder)})
+
+    # Order and number.
+
+    def shuffle(
+        self,
+        buffer_size: Any,
+        seed: int | None = None,
+        reshuffle_each_iteration: bool = True,
+        name: str | None = None,
+    ) -> Dataset:
+        """The elements in random order: each is drawn from the next `buffer_size` ones. Every
+        iteration has another order, unless `reshuffle_each_iteration` is False. With a seed, here
+        or of sidereal.random.set_seed(), the orders are the same in every run of the program."""
+        attrs = {
+            "seed": _random.seed_of_order(seed),
+            "reshuffle_each_iteration": reshuffle_each_iteration is not False,
+        }
+        if attrs["seed"] is None and reshuffle_each_iteration is False:
+            attrs["seed"] = secrets.randbits(62)
+        return self._with("Shuffle", [_number(buffer_size)], attrs)
+
+    def repeat(self, count: Any = None, name: str | None = None) -> Dataset:
+        """The elements `count` times; None or -1: without end."""
+        return self._with("Repeat", [_number(-1 if count is None else count)])
+
+    def take(self, count: Any, name: str | None = None) -> Dataset:
+        """The first `count` elements; -1: all."""
+        return self._with("Take", [_number(count)])
+
+    def skip(self, count: Any, name: str | None = None) -> Dataset:
+        """Without the first `count` elements; -1: without any."""
+        return self._with("Skip", [_number(count)])
+
+    def shard(self, num_shards: Any, index: Any, name: str | None = None) -> Dataset:
+        """Every `num_shards`-th element, from number `index` on."""
+        if isinstance(num_shards, int) and isinstance(index, int):
+            if num_shards < 1:
+                raise errors.InvalidArgumentError(f"num_shards is {num_shards}; it must be >= 1")
+            if not 0 <= index < num_shards:
+                raise errors.InvalidArgumentError(
+                    f"index is {index}; it must be from 0 to num_shards - 1 = {num_shards - 1}"
+                )
+        return self._with("Shard", [_number(num_shards), _number(index)])
+
+    def concatenate(self, dataset: Dataset, name: str | None = None) -> Dataset:
+        """The elements of this dataset, then those of `dataset`."""
+        if map_leaves(lambda _: 0, self._spec) != map_leaves(lambda _: 0, dataset._spec):
+            raise TypeError(
+                f"elements are nested in two ways: {self._spec!r} and {dataset._spec!r}"
+            )
+        definitions = [self._definition, dataset._definition]
+        definition = DatasetDefinition.make("Concatenate", definitions, [], {})
+        return Dataset(definition, self._spec, [self, dataset])
+
+    # When elements are made.
+
+    def prefetch(self, buffer_size: Any, name: str | None = None) -> Dataset:
+        """Makes up to `buffer_size` (or AUTOTUNE) elements ahead, on a thread of its own."""
+        size = AUTOTUNE if buffer_size is None else buffer_size
+        return self._with("Prefetch", [_number(size)])
+
+    def cache(self, filename: str = "", name: str | None = None) -> Dataset:
+        """Keeps the elements of the first whole iteration in memory for the later ones."""
+        if filename:
+            raise errors.UnimplementedError(
+                "cache() keeps elements in memory; leave `filename` out, or write the elements "
+                "with sidereal.io.TFRecordWriter and read them with TFRecordDataset"
+            )
+        return self._with("Cache", [])
+
+    def options(self) -> Options:
+        """Those of with_options()."""
+        return Options()
+
+    def with_options(self, options: Options, name: str | None = None) -> Dataset:
+        """This dataset: options are there for TensorFlow's sake."""
+        return self
+
+    def _trace(
+        self, name: str, func: Callable[..., Any], gives_dataset: bool = False
+    ) -> Traced:
+        return Traced(name, func, self._definition, self._spec, _argument, gives_dataset)
+
+    def _with(
+        self,
+        op: str,
+        parameters: Sequence[Any],
+        attrs: Mapping[str, Any] | None = None,
+        traced: Traced | None = None,
+        structure: Any = None,
+    ) -> Dataset:
+        """This dataset with a transformation. `structure` None: elements are nested as before."""
+        definition = DatasetDefinition.make(
+            op, [self._definition], parameters, attrs or {}, None if traced is None else traced.body
+        )
+        kept = [] if traced is None else traced.kept
+        return Dataset(definition, self._spec if structure is None else structure, [self], kept)
+
+
+class Options:
+    """Settings of a dataset (tf.data.Options), which are kept and change nothing."""
+
+
+class TextLineDataset(Dataset):
+    """The lines of text files, without their ends (tf.data.TextLineDataset). gzip files are told
+    by their content."""
+
+    def __init__(
+        self,
+        filenames: Any,
+        compression_type: str | None = None,
+        buffer_size: Any = None,
+        num_parallel_reads: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        _checked_compression(compression_type)
+        super().__init__(DatasetDefinition.make("TextLines", [], [_names(filenames)], {}), 0)
+
+
+class TFRecordDataset(Dataset):
+    """The records of files of TensorFlow's format, as strings (tf.data.TFRecordDataset). gzip files
+    are told by their content."""
+
+    def __init__(
+        self,
+        filenames: Any,
+        compression_type: str | None = None,
+        buffer_size: Any = None,
+        num_parallel_reads: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        _checked_compression(compression_type)
+        super().__init__(DatasetDefinition.make("Records", [], [_names(filenames)], {}), 0)
+
+
+def _checked_compression(compression_type: Any) -> None:
+    if compression_type not in (None, "", "GZIP"):
+        raise errors.UnimplementedError(
+            f"compression '{compression_type}' is not known; use '' or 'GZIP'"
+        )
+
+
+def _names(filenames: Any) -> Any:
+    """A parameter of names of files; elements of a dataset of them are taken now."""
+    if isinstance(filenames, Dataset):
+        filenames = [bytes(name) for name in filenames.as_numpy_iterator()]
+    elif isinstance(filenames, os.PathLike):
+        filenames = os.fspath(filenames)
+    elif isinstance(filenames, (list, tuple)):
+        filenames = [os.fspath(x) if isinstance(x, os.PathLike) else x for x in filenames]
+    return parameter(filenames, dtypes.string)
+
+
+def _source(op: str, tensors: Any) -> Dataset:
+    parameters = [parameter(leaf) for leaf in flatten(tensors)]
+    if not parameters:
+        raise ValueError("a dataset is made of no tensors")
+    return Dataset(DatasetDefinition.make(op, [], parameters, {}), tensors)
+
+
+def _argument(index: int, spec: DatasetSpec) -> Dataset:
+    """The window that is component `index` of an element, while a function is traced."""
+    attrs = {"index": index, **_component_attrs([spec.element_spec])}
+    return Dataset(DatasetDefinition.make("Argument", [], [], attrs), 0)
+
+
+def _of_list(tensors: list[Tensor], spec: TensorSpec) -> Dataset:
+    """A window of an element that has been read."""
+    if not tensors:
+        return Dataset.from_tensors(_zeros(spec)).take(0)
+    parts = [Dataset.from_tensors(tensor) for tensor in tensors]
+    if all(tensor.shape == tensors[0].shape for tensor in tensors):
+        return Dataset.from_tensor_slices(stack(tensors))
+    made = parts[0]
+    for part in parts[1:]:
+        made = made.concatenate(part)
+    return made
+
+
+def _zeros(spec: TensorSpec) -> Any:
+    shape = [max(0, extent) for extent in spec.shape or ()]
+    if spec.dtype is dtypes.string:
+        return np.full(shape, b"", object)
+    return np.zeros(shape, spec.dtype)
+
+
+def _as_numpy(leaf: Any) -> Any:
+    if isinstance(leaf, Dataset):
+        return leaf.as_numpy_iterator()
+    array = leaf.numpy()
+    return array.item() if array.dtype == object and array.ndim == 0 else array[()]
+
+
+def to_arguments(args: Any) -> Sequence[Any]:
+    """What from_generator() calls the generator with: NumPy arrays."""
+    if args is None:
+        return ()
+    return [as_value(arg).numpy()[()] for arg in args]
+
+
+def _signature(types: Any, shapes: Any) -> Any:
+    """TensorSpecs of output_types and output_shapes."""
+    leaves = flatten(types)
+    given = [None] * len(leaves) if shapes is None else _shapes_like(types, shapes)
+    if len(given) != len(leaves):
+        raise TypeError(f"output_shapes {shapes!r} is nested otherwise than output_types {types!r}")
+    specs = iter([TensorSpec(shape, dtype) for dtype, shape in zip(leaves, given)])
+    return nest.pack(map_leaves(lambda _: 0, types), list(specs))
+
+
+def _shapes_like(structure: Any, shapes: Any) -> list[Any]:
+    """The shapes that stand in the places of a structure's leaves."""
+    if isinstance(structure, Mapping):
+        return [one for key in sorted(structure) for one in _shapes_like(structure[key],
+                                                                          shapes[key])]
+    if isinstance(structure, tuple):
+        if len(structure) != len(shapes):
+            raise ValueError(f"{len(shapes)} shapes are given for {len(structure)} values")
+        return [one for part, shape in zip(structure, shapes) for one in _shapes_like(part, shape)]
+    return [shapes]
+
+
+def _extents(shape: Any) -> list[int]:
+    return [-1 if extent is None else int(extent) for extent in shape]
+
+
+def _leaves_like(structure: Any, element: Any) -> list[Any]:
+    """The values of a generator's element in the places of a structure's leaves."""
+    if isinstance(structure, Mapping):
+        if not isinstance(element, Mapping) or set(element) != set(structure):
+            raise TypeError(f"the generator yields {element!r:.60}, where a dict with "
+                            f"{sorted(structure)} is expected")
+        return [leaf for key in sorted(structure)
+                for leaf in _leaves_like(structure[key], element[key])]
+    if isinstance(structure, tuple):
+        if not isinstance(element, (list, tuple)) or len(element) != len(structure):
+            raise TypeError(f"the generator yields {element!r:.60}, where {len(structure)} values "
+                            "are expected")
+        return [leaf for part, item in zip(structure, element)
+                for leaf in _leaves_like(part, item)]
+    return [element]
+
+
+def _component_attrs(specs: Sequence[TensorSpec]) -> dict[str, Any]:
+    """The attributes "dtypes" and "shapes" of some components."""
+    shapes: list[int] = []
+    for spec in specs:
+        shapes += [-1] if spec.shape is None else [len(spec.shape), *spec.shape]
+    return {"dtypes": [dtypes.name_of(spec.dtype) for spec in specs], "shapes": shapes}

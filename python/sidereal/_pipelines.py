@@ -1,0 +1,122 @@
+"""Definitions of datasets: what they are made with, and functions on their elements.
+
+The dataset that a function of flat_map() or interleave() returns is made of values that are not
+there yet. They become numbered values of that function ("slots"), which fill the definition in.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import _native, errors, nest
+from ._dispatch import state
+from ._elements import DatasetSpec, as_value, map_leaves
+from ._graphs import FuncGraph, legal_name
+from ._native import DatasetDefinition, Output, Tensor
+
+#: What begins generators, by number, kept by the datasets of these.
+_generators: weakref.WeakValueDictionary[int, Generator] = weakref.WeakValueDictionary()
+_numbers = itertools.count(1)
+
+
+class Generator:
+    """A Python generator of elements: begin() gives an iterator of lists of Tensors."""
+
+    def __init__(self, begin: Callable[[], Iterator[list[Tensor]]]) -> None:
+        self.begin = begin
+        self.number = next(_numbers)
+        _generators[self.number] = self
+
+
+def begin_generator(number: int) -> Iterator[list[Tensor]]:
+    """Begins a generator of this process."""
+    generator = _generators.get(number)
+    if generator is None:
+        raise errors.FailedPreconditionError(
+            f"there is no generator {number} in this process: from_generator() runs Python code, "
+            "in the process that made it only"
+        )
+    return generator.begin()
+
+
+def parameter(value: Any, dtype: Any = None) -> Any:
+    """What a dataset is made with, for DatasetDefinition.make()."""
+    made = as_value(value, dtype)
+    if type(made) is not Output:
+        return made
+    graph = state.graph
+    values = None if graph is None else getattr(graph, "dataset_values", None)
+    if values is None:
+        raise errors.InvalidArgumentError(
+            f"a dataset is made of {made!r}, which has no value yet; make it outside of the "
+            "function, or in a function that flat_map() or interleave() calls"
+        )
+    assert graph is not None
+    entered = graph.enter(made)
+    values.append(entered)
+    return len(values) - 1, entered.dtype, entered.shape
+
+
+class Traced:
+    """A Python function on elements as a function of a graph.
+
+    `structure` is what it returned, with TensorSpecs or, where it returned a dataset, that dataset;
+    `parameters` what it captured.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        definition: DatasetDefinition,
+        element_spec: Any,
+        open_dataset: Callable[[int, Any], Any],
+        gives_dataset: bool = False,
+    ) -> None:
+        named = getattr(function, "__name__", name)
+        graph = FuncGraph(legal_name(named))
+        if gives_dataset:
+            graph.dataset_values = []  # type: ignore[attr-defined]
+        specs = nest.flatten(element_spec)
+        with graph.building():
+            arguments = [
+                open_dataset(index, spec)
+                if isinstance(spec, DatasetSpec)
+                else graph.input(dtype, shape)
+                for index, (spec, (dtype, shape, _)) in enumerate(zip(specs, definition.outputs))
+            ]
+            element = nest.pack(element_spec, arguments)
+            result = function(*element) if type(element) is tuple else function(element)
+            if gives_dataset:
+                self.structure = result
+                outputs = getattr(graph, "dataset_values", [])
+            else:
+                self.structure = map_leaves(_checked(name, named), result)
+                outputs = [graph.enter(leaf) for leaf in nest.flatten(self.structure)]
+        if graph.assigned:
+            raise errors.UnimplementedError(
+                f"{name}: '{named}' assigns to variable '{graph.assigned[0][0].name}'; datasets "
+                "are read on other threads, and ahead: assign in the program that reads them"
+            )
+        self.body = _native.cut_body(graph.native, graph.inputs, outputs)
+        #: Python functions that the graph refers to.
+        self.kept = graph.kept
+        self.parameters = [parameter(outside) for outside, _ in graph.captures]
+
+
+def _checked(name: str, named: str) -> Callable[[Any], Any]:
+    """What turns leaves that a function returned into values."""
+
+    def value_of(leaf: Any) -> Any:
+        if leaf is None or hasattr(leaf, "element_spec"):
+            raise TypeError(
+                f"{name}: '{named}' returns {type(leaf).__name__}, which is no tensor; return "
+                "tensors, numbers, or tuples and dicts of them (of datasets: use flat_map())"
+            )
+        return as_value(leaf)
+
+    return value_of
+
