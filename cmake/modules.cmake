@@ -89,7 +89,7 @@ set(SIDEREAL_MAY_USE_master
 set(SIDEREAL_MAY_USE_service base metrics sys security cluster tensor ir passes ports task master)
 set(SIDEREAL_MAY_USE_app
     base config metrics sys security cluster tensor kernels ir ops passes partition program
-    resources lane wire transport scrape coord ports exec data task master service)
+    resources lane wire transport scrape coord ports exec data dataset task master service)
 set(SIDEREAL_MAY_USE_train
     base sys security cluster tensor kernels ir ops autodiff data service app)
 set(SIDEREAL_MAY_USE_cli

@@ -15,7 +15,9 @@
 #include "server_functions.h"
 #include "sidereal/dataset/definition.h"
 #include "sidereal/dataset/definition_text.h"
+#include "sidereal/dataset/feed.h"
 #include "sidereal/dataset/iterator.h"
+#include "sidereal/exec/iterator_resource.h"
 #include "sidereal/ops/ops.h"
 #include "symbol.h"
 
@@ -150,12 +152,7 @@ class Reading {
     };
     Result<std::unique_ptr<dataset::Iterator>> made = without_gil(
         [&] { return dataset::Iterator::make(definition.dataset, std::move(options)); });
-    // Its threads may need the GIL to come to their end.
-    iterator_ = std::shared_ptr<dataset::Iterator>(value_of(std::move(made)).release(),
-                                                   [](dataset::Iterator* last) {
-                                                     const GilReleased released;
-                                                     delete last;
-                                                   });
+    iterator_ = std::shared_ptr<dataset::Iterator>(value_of(std::move(made)).release(), &end);
   }
   ~Reading() { close(); }
   Reading(const Reading&) = delete;
@@ -191,6 +188,15 @@ class Reading {
     check(without_gil([&] { return iterator->restore(bytes); }));
   }
 
+  /// From now on, ops of this process's functions take its elements too, by the handle `name`.
+  void share(const std::string& name) {
+    const std::shared_ptr<dataset::Iterator> iterator = open();
+    resources::Manager& manager = engine_.context().resources();
+    const auto made = std::make_shared<exec::IteratorResource>(
+        dataset::make_feed(iterator, [&manager] { manager.changed(); }));
+    check(manager.find_or_create<exec::IteratorResource>(name, [&] { return made; }).status());
+  }
+
   void close() {
     if (iterator_ == nullptr) return;
     const std::shared_ptr<dataset::Iterator> last = std::move(iterator_);
@@ -198,6 +204,15 @@ class Reading {
   }
 
  private:
+  /// Its threads may need the GIL to come to their end.
+  static void end(dataset::Iterator* last) {
+    if (PyGILState_Check() == 0) {
+      delete last;
+      return;
+    }
+    const GilReleased released;
+    delete last;
+  }
   /// Kept by calls, of several threads, while another one closes it.
   std::shared_ptr<dataset::Iterator> open() {
     if (iterator_ == nullptr) raise(base::cancelled("the iterator was closed"));
@@ -235,7 +250,14 @@ void bind_dataset(nb::module_& m) {
       .def("next", &Reading::next)
       .def("save", &Reading::save)
       .def("restore", &Reading::restore, "position"_a)
+      .def("share", &Reading::share, "name"_a)
       .def("close", &Reading::close);
+  m.def(
+      "read_datasets",
+      [](Engine& engine, uint64_t seed) {
+        engine.context().set_datasets(dataset::make_datasets(seed));
+      },
+      "engine"_a, "seed"_a, "Lets functions of this engine read datasets by definition.");
 }
 
 }  // namespace sidereal::python

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import glob
+import itertools
 import os
 import secrets
 import weakref
@@ -18,14 +19,17 @@ import numpy as np
 
 from . import dtypes, errors, nest
 from ._data_spec import DataSpec
-from ._dispatch import ENGINE, state, to_tensor
+from ._dispatch import ENGINE, apply, state, to_tensor
 from ._elements import DatasetSpec, accepted, as_value, flatten, map_leaves, spec_of
 from ._native import DatasetDefinition, DatasetReading, Tensor
 from ._pipelines import Generator, Traced, begin_generator, parameter
+from ._resources import Resource, component_attrs
 from .function import TensorSpec, function
 from .ops import random as _random
 from .ops.array import stack
 from .ops.basic import cast
+from .ops.parsing import decode_csv
+from .ops.ragged import RaggedTensor
 
 #: As many as seem good: of threads, of elements read ahead.
 AUTOTUNE = -1
@@ -34,6 +38,7 @@ INFINITE_CARDINALITY = -1
 UNKNOWN_CARDINALITY = -2
 
 _open: weakref.WeakSet[DatasetIterator] = weakref.WeakSet()
+_numbers = itertools.count(1)
 
 
 @atexit.register
@@ -55,8 +60,10 @@ class DatasetIterator:
         if state.graph is not None:
             raise errors.UnimplementedError(
                 "a dataset cannot be iterated while a function is traced; iterate it outside and "
-                "pass its elements, or use reduce()"
+                "pass its elements, or call next() of an iterator made outside. In a graph of "
+                "sidereal.v1: sidereal.v1.data.make_one_shot_iterator()"
             )
+        self._handle: Tensor | None = None
         self._dataset = dataset  # Keeps its Python functions.
         self._reading = DatasetReading(
             dataset._definition, ENGINE, secrets.randbits(63), _threads(), begin_generator
@@ -72,6 +79,8 @@ class DatasetIterator:
         return self
 
     def __next__(self) -> Any:
+        if state.graph is not None:
+            return self._in_graph(state.graph)
         components = self._reading.next()
         if components is None:
             raise StopIteration
@@ -79,10 +88,22 @@ class DatasetIterator:
 
     def get_next(self, name: str | None = None) -> Any:
         """The next element; OutOfRangeError at the end."""
+        if state.graph is not None:
+            return self._in_graph(state.graph)
         components = self._reading.next()
         if components is None:
             raise errors.OutOfRangeError("End of sequence: the dataset has no more elements")
         return self._dataset._pack(components)
+
+    def _in_graph(self, graph: Any) -> Any:
+        """The next element as values of a function that is being traced."""
+        if self._handle is None:
+            name = f"dataset_iterator_{next(_numbers)}"
+            self._reading.share(name)
+            self._handle = to_tensor(name)
+            weakref.finalize(self, ENGINE.erase_resource, name).atexit = False
+        graph.keep([self])
+        return _next_of(self._handle, self._dataset.element_spec)
 
     def save(self) -> bytes:
         """Where it is, for restore(). What shuffle(), prefetch() and cache() hold is part of it."""
@@ -97,6 +118,38 @@ class DatasetIterator:
     def close(self) -> None:
         """Ends its threads; what waits for it gets CancelledError."""
         self._reading.close()
+
+
+class GraphIterator(Resource):
+    """An iterator in a graph of sidereal.v1: a dataset is read where its node is placed, on threads
+    of its own, from the first get_next() that a session runs."""
+
+    def __init__(self, dataset: Dataset, shared_name: str | None = None) -> None:
+        self.element_spec = dataset.element_spec
+        definition = {"definition": dataset.serialize()}
+        super().__init__("DatasetIterator", definition, "DatasetIterator", shared_name)
+
+    def get_next(self, name: str | None = None) -> Any:
+        """The next element; the session raises OutOfRangeError at the end."""
+        return _next_of(self.handle, self.element_spec, name)
+
+
+def make_one_shot_iterator(dataset: Dataset, shared_name: str | None = None) -> Any:
+    """An iterator of a dataset in the graph that is being built, from its beginning to its end
+    (tf.compat.v1.data.make_one_shot_iterator); at once, iter(dataset)."""
+    return iter(dataset) if state.graph is None else GraphIterator(dataset, shared_name)
+
+
+def _next_of(handle: Any, element_spec: Any, name: str | None = None) -> Any:
+    """A node that takes an element of an iterator, and its outputs nested like `element_spec`."""
+    specs = nest.flatten(element_spec)
+    if any(isinstance(spec, DatasetSpec) for spec in specs):
+        raise errors.UnimplementedError(
+            "an element has a window; make a tensor of it, as in "
+            "ds.window(n).flat_map(lambda w: w.batch(n))"
+        )
+    made = apply("IteratorNext", (handle,), _component_attrs(specs), name=name)
+    return nest.pack(element_spec, list(made) if isinstance(made, tuple) else [made])
 
 
 def _threads() -> int:
@@ -472,6 +525,25 @@ class Dataset:
             parameters += [parameter(np.array(shape, np.int64)), parameter(value, spec.dtype)]
         return self._with("PaddedBatch", parameters, {"drop_remainder": bool(drop_remainder)})
 
+    def ragged_batch(
+        self,
+        batch_size: Any,
+        drop_remainder: bool = False,
+        row_splits_dtype: Any = dtypes.int64,
+        name: str | None = None,
+    ) -> Dataset:
+        """As batch(); components whose first extent is not known, and may differ, become
+        RaggedTensors."""
+        if dtypes.as_dtype(row_splits_dtype) != dtypes.int64:
+            raise errors.UnimplementedError("row_splits are int64")
+        parts = [
+            RaggedTensor(0, 0) if spec.shape is not None and spec.shape[:1] == (-1,) else 0
+            for spec in nest.flatten(self._spec)
+        ]
+        attrs = {"drop_remainder": bool(drop_remainder)}
+        structure = nest.pack(self._spec, parts)
+        return self._with("RaggedBatch", [_number(batch_size)], attrs, structure=structure)
+
     def unbatch(self, name: str | None = None) -> Dataset:
         """The rows of the elements."""
         return self._with("Unbatch", [])
@@ -628,6 +700,42 @@ class TFRecordDataset(Dataset):
         super().__init__(DatasetDefinition.make("Records", [], [_names(filenames)], {}), 0)
 
 
+class CsvDataset(Dataset):
+    """The rows of CSV files as tuples of columns (tf.data.experimental.CsvDataset): what
+    sidereal.io.decode_csv() makes of each line, without the first one of each file where there is
+    a `header`. A field with a line end in it is not taken."""
+
+    def __init__(
+        self,
+        filenames: Any,
+        record_defaults: Sequence[Any],
+        compression_type: str | None = None,
+        buffer_size: Any = None,
+        header: bool = False,
+        field_delim: str = ",",
+        use_quote_delim: bool = True,
+        na_value: str = "",
+        select_cols: Sequence[int] | None = None,
+        exclude_cols: Any = None,
+    ) -> None:
+        if exclude_cols is not None:
+            raise errors.UnimplementedError("exclude_cols is not known; name those in select_cols")
+        _checked_compression(compression_type)
+        is_one = isinstance(filenames, (str, bytes, os.PathLike))
+        names = [filenames] if is_one else list(filenames)
+        files = Dataset.from_tensor_slices(
+            [os.fspath(name) if isinstance(name, os.PathLike) else name for name in names]
+        )
+        skipped = 1 if header else 0
+        lines = files.flat_map(lambda name: TextLineDataset(name).skip(skipped))
+        options: dict[str, Any] = {
+            "field_delim": field_delim, "use_quote_delim": use_quote_delim, "na_value": na_value,
+            "select_cols": select_cols,
+        }  # fmt: skip
+        rows = lines.map(lambda line: tuple(decode_csv(line, record_defaults, **options)))
+        super().__init__(rows._definition, rows._spec, [rows])
+
+
 def _checked_compression(compression_type: Any) -> None:
     if compression_type not in (None, "", "GZIP"):
         raise errors.UnimplementedError(
@@ -737,8 +845,4 @@ def _leaves_like(structure: Any, element: Any) -> list[Any]:
 
 
 def _component_attrs(specs: Sequence[TensorSpec]) -> dict[str, Any]:
-    """The attributes "dtypes" and "shapes" of some components."""
-    shapes: list[int] = []
-    for spec in specs:
-        shapes += [-1] if spec.shape is None else [len(spec.shape), *spec.shape]
-    return {"dtypes": [dtypes.name_of(spec.dtype) for spec in specs], "shapes": shapes}
+    return component_attrs((spec.dtype for spec in specs), (spec.shape for spec in specs))

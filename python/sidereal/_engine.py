@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ ENGINE = _native.Engine()
 ENGINE.set_site(user_line)
 ENGINE.watch_signals()
 ENGINE.wait_unlocked()
+_native.read_datasets(ENGINE, secrets.randbits(63))
 
 
 class _State(threading.local):

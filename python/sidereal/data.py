@@ -3,6 +3,8 @@ Model.fit() (csv, criteo, libsvm, synthetic)."""
 
 from __future__ import annotations
 
+import types
+
 from ._data_spec import (
     SHUFFLE_ROWS,
     DataSpec,
@@ -17,19 +19,50 @@ from ._datasets import (
     AUTOTUNE,
     INFINITE_CARDINALITY,
     UNKNOWN_CARDINALITY,
+    CsvDataset,
     Dataset,
     DatasetIterator,
+    GraphIterator,
     Options,
     TextLineDataset,
     TFRecordDataset,
+    make_one_shot_iterator,
 )
 from ._elements import DatasetSpec
+
+#: Under these names too, as in TensorFlow.
+experimental = types.SimpleNamespace(
+    AUTOTUNE=AUTOTUNE,
+    INFINITE_CARDINALITY=INFINITE_CARDINALITY,
+    UNKNOWN_CARDINALITY=UNKNOWN_CARDINALITY,
+    CsvDataset=CsvDataset,
+    cardinality=Dataset.cardinality,
+)
 
 #: As tf.data.Iterator, for annotations and isinstance().
 Iterator = DatasetIterator
 
 __all__ = [
-    "AUTOTUNE", "INFINITE_CARDINALITY", "SHUFFLE_ROWS", "UNKNOWN_CARDINALITY", "DataSpec",
-    "Dataset", "DatasetIterator", "DatasetSpec", "Iterator", "Options", "Schema", "SyntheticSpec",
-    "TFRecordDataset", "TextLineDataset", "criteo", "csv", "libsvm", "synthetic",
+    "AUTOTUNE",
+    "INFINITE_CARDINALITY",
+    "SHUFFLE_ROWS",
+    "UNKNOWN_CARDINALITY",
+    "CsvDataset",
+    "DataSpec",
+    "Dataset",
+    "DatasetIterator",
+    "DatasetSpec",
+    "GraphIterator",
+    "Iterator",
+    "Options",
+    "Schema",
+    "SyntheticSpec",
+    "TFRecordDataset",
+    "TextLineDataset",
+    "criteo",
+    "csv",
+    "experimental",
+    "libsvm",
+    "make_one_shot_iterator",
+    "synthetic",
 ]  # fmt: skip

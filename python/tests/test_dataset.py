@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import sidereal as sr
+import sidereal.v1 as v1
 from sidereal import data, errors
+from sidereal._dispatch import apply
 
 Dataset = data.Dataset
 
@@ -541,3 +543,82 @@ def test_a_dataset_cannot_be_iterated_while_a_function_is_traced():
 
     with pytest.raises(errors.UnimplementedError, match="traced"):
         total()
+
+
+# In functions and sessions.
+
+
+def test_functions_take_elements_of_an_iterator():
+    it = iter(Dataset.range(4).map(lambda x: (x, {"square": x * x})))
+
+    @sr.function
+    def step(factor):
+        x, more = next(it)
+        return x * factor + more["square"]
+
+    assert step(sr.constant(np.int64(10))).numpy() == 0
+    assert step(sr.constant(np.int64(10))).numpy() == 11
+    assert plain(next(it)) == (2, {"square": 4})
+    position = it.save()
+    assert step(sr.constant(np.int64(10))).numpy() == 39
+    for _ in range(2):
+        with pytest.raises(errors.OutOfRangeError, match="End of sequence"):
+            step(sr.constant(np.int64(10)))
+    other = iter(Dataset.range(4).map(lambda x: (x, {"square": x * x})))
+    other.restore(position)
+    assert items(other) == [(3, {"square": 9})]
+
+
+def test_functions_wait_for_python_generators():
+    ds = Dataset.from_generator(lambda: range(3), output_signature=sr.TensorSpec((), sr.int32))
+    it = iter(ds.prefetch(2))
+
+    @sr.function
+    def step():
+        return it.get_next() + 1
+
+    assert [step().numpy() for _ in range(3)] == [1, 2, 3]
+
+
+def test_sessions_take_elements_of_an_iterator():
+    ds = Dataset.range(6).shuffle(6, seed=3).batch(4)
+    expected = items(ds)
+    with v1.Graph().as_default():
+        again = Dataset.range(6).shuffle(6, seed=3).batch(4)
+        batch = v1.data.make_one_shot_iterator(again).get_next()
+        assert batch.shape == (-1,)
+        with v1.Session() as session:
+            assert [session.run(batch).tolist() for _ in range(2)] == expected
+            with pytest.raises(errors.OutOfRangeError):
+                session.run(batch)
+        local = Dataset.from_generator(lambda: [1], output_signature=sr.TensorSpec((), sr.int32))
+        with pytest.raises(errors.FailedPreconditionError, match="Python code"):
+            v1.data.make_one_shot_iterator(local)
+
+
+def test_hostile_definitions_are_refused_in_sessions():
+    with v1.Graph().as_default() as graph, graph.building():
+        handle = apply("DatasetIterator", (), {"shared_name": "x", "definition": "no graph"})
+        with v1.Session() as session, pytest.raises(errors.InvalidArgumentError):
+            session.run(handle)
+
+
+def test_columns_of_csv_files(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('n,t\n1,x\n,"y,z"\n')
+    assert items(data.CsvDataset(path, [7, sr.string], header=True)) == [(1, b"x"), (7, b"y,z")]
+    one = data.CsvDataset([str(path)], [sr.string], header=True, select_cols=[1])
+    assert items(one) == [(b"x",), (b"y,z",)]
+
+
+def test_ragged_batches():
+    rows = Dataset.from_generator(
+        lambda: [([1, 2], 1), ([], 2), ([3], 3)],
+        output_signature=(sr.TensorSpec((None,), sr.int32), sr.TensorSpec((), sr.int32)),
+    )
+    batches = list(rows.ragged_batch(2))
+    assert plain(batches[0]) == (([1, 2], [0, 2, 2]), [1, 2])
+    assert plain(batches[1]) == (([3], [0, 1]), [3])
+    assert isinstance(batches[0][0], sr.RaggedTensor)
+    lengths = rows.ragged_batch(3).map(lambda r, _: r.row_splits[1:] - r.row_splits[:-1])
+    assert items(lengths) == [[2, 0, 1]]

@@ -28,6 +28,8 @@ const std::set<std::string>& ops_of_other_tests() {
       "Recv",          // A peer.
       "AccumulatorTake",
       "QueueDequeue",  // They wait.
+      "DatasetIterator",
+      "IteratorNext",  // Threads and files.
   };
   return kOps;
 }

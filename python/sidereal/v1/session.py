@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,6 +88,7 @@ class LocalRunner:
         self._engine.watch_signals()
         self._engine.wait_unlocked()
         self._engine.set_host_functions(host.call_registered)
+        _native.read_datasets(self._engine, secrets.randbits(63))
         threads = config.intra_op_parallelism_threads or ENGINE.intra_op_threads
         self._engine.set_intra_op_threads(min(threads, ENGINE.INTRA_OP_THREADS_MAX))
         self._functions: dict[Any, _native.LocalFunction] = {}

@@ -59,6 +59,7 @@ INTERNAL = {
         "has state that is shared by name: see test_v1_variables.py",
     ),
     "HostFunction": "runs Python: see test_resources.py",
+    **dict.fromkeys(("DatasetIterator", "IteratorNext"), "reads a dataset: see test_dataset.py"),
     **dict.fromkeys(("Send", "Recv"), "made where graphs are cut; see exec/passing_test.cc"),
     "SumParts": "made when look-ups are expanded, trusts its indices; see exec/conformance_test.cc",
 }

@@ -10,6 +10,7 @@
 #include "sidereal/app/server_settings.h"
 #include "sidereal/base/log.h"
 #include "sidereal/cluster/task_name.h"
+#include "sidereal/dataset/feed.h"
 #include "sidereal/lane/spin.h"
 #include "sidereal/master/master_session.h"
 #include "sidereal/metrics/lane_metrics.h"
@@ -229,7 +230,8 @@ class Server::Impl {
                            .incarnation = incarnation,
                            .lanes = options.lanes,
                            .intra_op_threads = options.intra_op_threads,
-                           .host_functions = options.host_functions};
+                           .host_functions = options.host_functions,
+                           .datasets = dataset::make_datasets(random_->next())};
     if (has_data_port) {
       SR_RETURN_IF_ERROR(config::validate(options.data));
       set_up_lanes(options, &task);

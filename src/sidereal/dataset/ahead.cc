@@ -2,6 +2,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -31,14 +32,18 @@ struct Item {
 class Threaded : public Stage, public Sleeper {
  public:
   Threaded(const DatasetPtr& dataset, StagePtr input, size_t threads, size_t capacity,
-           Runtime* runtime)
-      : Stage(dataset, runtime), input_(std::move(input)), count_(threads), capacity_(capacity) {
+           Runtime* runtime, std::function<void()> tell = nullptr)
+      : Stage(dataset, runtime),
+        input_(std::move(input)),
+        count_(threads),
+        capacity_(capacity),
+        tell_(std::move(tell)) {
     runtime->add(this);
   }
 
   void wake() final {
     const std::lock_guard lock(mutex_);
-    changed_.notify_all();
+    notify_all();
   }
 
   Result<bool> next(Element* out) final {
@@ -48,7 +53,7 @@ class Threaded : public Stage, public Sleeper {
     const auto is_there = [&] {
       return runtime().stopped() || (items_.empty() ? ended_ && !reading_ : items_.front()->done);
     };
-    while (!changed_.wait_for(lock, kLook, is_there)) {
+    while (!done_.wait_for(lock, kLook, is_there)) {
       if (!runtime().options().interrupted) continue;
       lock.unlock();
       if (runtime().options().interrupted()) return base::cancelled("interrupted while waiting");
@@ -56,19 +61,25 @@ class Threaded : public Stage, public Sleeper {
     }
     if (runtime().stopped()) return base::cancelled("the iterator was ended");
     if (items_.empty()) return false;
-    const std::shared_ptr<Slot> slot = std::move(items_.front());
-    items_.pop_front();
-    changed_.notify_all();
-    lock.unlock();
-    SR_RETURN_IF_ERROR(slot->item.status);
-    *out = std::move(slot->item.element);
+    SR_RETURN_IF_ERROR(take(&lock, out));
     return true;
+  }
+
+  Result<Poll> poll(Element* out) final {
+    out->clear();
+    std::unique_lock lock(mutex_);
+    if (threads_.empty()) start();
+    if (runtime().stopped()) return base::cancelled("the iterator was ended");
+    if (items_.empty()) return ended_ && !reading_ ? Poll::kEnd : Poll::kNotYet;
+    if (!items_.front()->done) return Poll::kNotYet;
+    SR_RETURN_IF_ERROR(take(&lock, out));
+    return Poll::kElement;
   }
 
   Status save(PositionWriter* out) final {
     std::unique_lock lock(mutex_);
     paused_ = true;
-    changed_.wait(lock, [&] { return !reading_ && working_ == 0; });
+    done_.wait(lock, [&] { return !reading_ && working_ == 0; });
     out->put(static_cast<uint8_t>(ended_));
     out->put(static_cast<uint32_t>(items_.size()));
     for (const std::shared_ptr<Slot>& slot : items_) {
@@ -83,7 +94,7 @@ class Threaded : public Stage, public Sleeper {
     save_more(out);
     const Status status = input_->save(out);
     paused_ = false;
-    changed_.notify_all();
+    may_read_.notify_all();
     return status;
   }
 
@@ -120,7 +131,7 @@ class Threaded : public Stage, public Sleeper {
     {
       const std::lock_guard lock(mutex_);
       stopped_ = true;
-      changed_.notify_all();
+      notify_all();
     }
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
@@ -131,6 +142,24 @@ class Threaded : public Stage, public Sleeper {
     Item item;
     bool done = false;
   };
+
+  /// The first item, which is done.
+  Status take(std::unique_lock<std::mutex>* lock, Element* out) {
+    const std::shared_ptr<Slot> slot = std::move(items_.front());
+    items_.pop_front();
+    // Not for each one: a thread that wakes up should find something to do for a while.
+    if (items_.size() <= capacity_ / 2) may_read_.notify_one();
+    if (!items_.empty() && items_.front()->done) done_.notify_one();  // Another consumer.
+    lock->unlock();
+    SR_RETURN_IF_ERROR(slot->item.status);
+    *out = std::move(slot->item.element);
+    return {};
+  }
+
+  void notify_all() {
+    may_read_.notify_all();
+    done_.notify_all();
+  }
 
   void start() {
     for (size_t i = 0; i < count_; ++i) threads_.emplace_back([this] { run(); });
@@ -143,7 +172,7 @@ class Threaded : public Stage, public Sleeper {
   void run() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [&] { return stopped_ || runtime().stopped() || ended_ || may_read(); });
+      may_read_.wait(lock, [&] { return stopped_ || runtime().stopped() || ended_ || may_read(); });
       if (stopped_ || runtime().stopped() || ended_) return;
       reading_ = true;
       lock.unlock();
@@ -153,14 +182,16 @@ class Threaded : public Stage, public Sleeper {
       reading_ = false;
       if (some.ok() && !*some) {
         ended_ = true;
-        changed_.notify_all();
+        notify_all();
+        lock.unlock();
+        if (tell_) tell_();
         return;
       }
       items_.push_back(slot);
       if (some.ok()) {
         const uint64_t of = number();
         ++working_;
-        changed_.notify_all();  // Another thread may read.
+        if (may_read()) may_read_.notify_one();  // Another thread.
         lock.unlock();
         slot->item.status = with_memory([&] { return work(&slot->item, of); });
         lock.lock();
@@ -169,15 +200,21 @@ class Threaded : public Stage, public Sleeper {
         slot->item.status = some.status();
       }
       slot->done = true;
-      changed_.notify_all();
+      if (paused_ || items_.empty() || items_.front() == slot) done_.notify_all();
+      if (!tell_) continue;
+      lock.unlock();
+      tell_();
+      lock.lock();
     }
   }
 
   StagePtr input_;  // Used by one thread at a time: the one that has set reading_.
   const size_t count_;
   const size_t capacity_;
+  const std::function<void()> tell_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable may_read_;  // Or the stage ends.
+  std::condition_variable done_;      // The first item, or what save() waits for.
   // All guarded by mutex_.
   std::deque<std::shared_ptr<Slot>> items_;
   bool ended_ = false;
@@ -190,8 +227,9 @@ class Threaded : public Stage, public Sleeper {
 
 class Ahead final : public Threaded {
  public:
-  Ahead(const DatasetPtr& dataset, StagePtr input, size_t capacity, Runtime* runtime)
-      : Threaded(dataset, std::move(input), 1, capacity, runtime) {}
+  Ahead(const DatasetPtr& dataset, StagePtr input, size_t capacity, Runtime* runtime,
+        std::function<void()> tell)
+      : Threaded(dataset, std::move(input), 1, capacity, runtime, std::move(tell)) {}
   ~Ahead() override { join(); }
 
  private:
@@ -227,9 +265,11 @@ class ParallelMap final : public Threaded {
 
 }  // namespace
 
-StagePtr make_ahead(const DatasetPtr& dataset, StagePtr input, int64_t capacity, Runtime* runtime) {
+StagePtr make_ahead(const DatasetPtr& dataset, StagePtr input, int64_t capacity, Runtime* runtime,
+                    std::function<void()> changed) {
   const int64_t ahead = capacity < 0 ? kAheadDefault : std::clamp<int64_t>(capacity, 1, kAheadMax);
-  return std::make_unique<Ahead>(dataset, std::move(input), static_cast<size_t>(ahead), runtime);
+  return std::make_unique<Ahead>(dataset, std::move(input), static_cast<size_t>(ahead), runtime,
+                                 std::move(changed));
 }
 
 StagePtr make_parallel_map(const DatasetPtr& dataset, StagePtr input, int threads,

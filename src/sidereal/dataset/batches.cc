@@ -93,10 +93,7 @@ class Collecting : public Stage {
       return false;
     }
     const std::vector<Element> elements = std::exchange(elements_, {});
-    for (size_t i = 0; i < elements[0].size(); ++i) {
-      SR_ASSIGN_OR_RETURN(Tensor joined, join(elements, i));
-      out->push_back({std::move(joined), nullptr});
-    }
+    for (size_t i = 0; i < elements[0].size(); ++i) SR_RETURN_IF_ERROR(join(elements, i, out));
     return true;
   }
   Status save(PositionWriter* out) final {
@@ -119,8 +116,8 @@ class Collecting : public Stage {
   }
 
  protected:
-  /// Components number `i` of one or more elements.
-  virtual Result<Tensor> join(std::span<const Element> elements, size_t i) = 0;
+  /// Appends what is made of components number `i` of one or more elements.
+  virtual Status join(std::span<const Element> elements, size_t i, Element* out) = 0;
 
  private:
   StagePtr input_;
@@ -135,8 +132,48 @@ class Batch final : public Collecting {
   using Collecting::Collecting;
 
  private:
-  Result<Tensor> join(std::span<const Element> elements, size_t i) override {
-    return stack(elements, i);
+  Status join(std::span<const Element> elements, size_t i, Element* out) override {
+    SR_ASSIGN_OR_RETURN(Tensor joined, stack(elements, i));
+    out->push_back({std::move(joined), nullptr});
+    return {};
+  }
+};
+
+/// Components whose first extent differs become all their rows, one behind another, and where those
+/// of each begin.
+class RaggedBatch final : public Collecting {
+ public:
+  using Collecting::Collecting;
+
+ private:
+  Status join(std::span<const Element> elements, size_t i, Element* out) override {
+    const ir::TensorSpec& spec = input()->outputs()[i].spec;
+    if (!is_ragged(with_rows(-1, spec.shape))) {
+      SR_ASSIGN_OR_RETURN(Tensor joined, stack(elements, i));
+      out->push_back({std::move(joined), nullptr});
+      return {};
+    }
+    std::vector<Element> rows;
+    std::vector<int64_t> splits = {0};
+    for (const Element& element : elements) {
+      const Tensor& tensor = element[i].tensor;
+      const Shape shape(tensor.shape().dims().subspan(1));
+      for (int64_t r = 0; r < tensor.shape().dim(0); ++r) {
+        rows.push_back({{tensor.rows(r, 1).reshaped(shape), nullptr}});
+      }
+      splits.push_back(static_cast<int64_t>(rows.size()));
+    }
+    Tensor values;
+    if (rows.empty()) {
+      Shape none{0};
+      for (const int64_t dim : spec.shape.dims().subspan(1)) none.append(std::max<int64_t>(0, dim));
+      values = Tensor::empty(spec.dtype, none);
+    } else {
+      SR_ASSIGN_OR_RETURN(values, stack(rows, 0));
+    }
+    out->push_back({std::move(values), nullptr});
+    out->push_back({Tensor::of(Shape{static_cast<int64_t>(splits.size())}, splits), nullptr});
+    return {};
   }
 };
 
@@ -167,7 +204,13 @@ class PaddedBatch final : public Collecting {
   using Collecting::Collecting;
 
  private:
-  Result<Tensor> join(std::span<const Element> elements, size_t i) override {
+  Status join(std::span<const Element> elements, size_t i, Element* out) override {
+    SR_ASSIGN_OR_RETURN(Tensor padded, pad(elements, i));
+    out->push_back({std::move(padded), nullptr});
+    return {};
+  }
+
+  Result<Tensor> pad(std::span<const Element> elements, size_t i) {
     SR_ASSIGN_OR_RETURN(const std::vector<int64_t> wanted, numbers_of(dataset(), 1 + 2 * i));
     Shape padded;
     for (size_t d = 0; d < wanted.size(); ++d) {
@@ -371,6 +414,9 @@ Result<StagePtr> make_batches(const DatasetPtr& dataset, StagePtr input, Runtime
   if (size < 1) return invalid_argument("batch: batch_size is {}; it must be positive", size);
   if (dataset->op() == "Batch") {
     return std::make_unique<Batch>(dataset, std::move(input), size, runtime);
+  }
+  if (dataset->op() == "RaggedBatch") {
+    return std::make_unique<RaggedBatch>(dataset, std::move(input), size, runtime);
   }
   return std::make_unique<PaddedBatch>(dataset, std::move(input), size, runtime);
 }

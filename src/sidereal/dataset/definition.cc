@@ -228,6 +228,29 @@ Status batch(const Infer& c) {
   return {};
 }
 
+Status ragged_batch(const Infer& c) {
+  SR_RETURN_IF_ERROR(batch(c));
+  Specs out;
+  for (const ComponentSpec& rows : *c.outputs) {
+    const Shape& shape = rows.spec.shape;
+    if (!shape.has_rank()) {
+      return invalid_argument("elements of {} have no known rank", to_string(c.input()));
+    }
+    if (!is_ragged(shape)) {
+      out.push_back(rows);
+      continue;
+    }
+    // All rows one behind another, and where each begins.
+    Shape values{-1};
+    for (const int64_t dim : shape.dims().subspan(2)) values.append(dim);
+    const int64_t splits = shape.dim(0) < 0 ? -1 : shape.dim(0) + 1;
+    out.push_back({{rows.spec.dtype, values}});
+    out.push_back({{DType::kInt64, Shape{splits}}});
+  }
+  *c.outputs = std::move(out);
+  return {};
+}
+
 Status padded_batch(const Infer& c) {
   SR_RETURN_IF_ERROR(batch(c));
   if (c.def.parameters.size() != 1 + 2 * c.input().size()) {
@@ -333,6 +356,7 @@ const absl::flat_hash_map<std::string, Op>& ops() {
       {"Batch", {.inputs = 1, .parameters = 1, .numbers = 1, .infer = batch}},  // batch_size
       // batch_size, then a shape and a value for each component
       {"PaddedBatch", {.inputs = 1, .parameters = -1, .numbers = 1, .infer = padded_batch}},
+      {"RaggedBatch", {.inputs = 1, .parameters = 1, .numbers = 1, .infer = ragged_batch}},
       {"Unbatch", {.inputs = 1, .infer = unbatch}},
       // size, shift, stride
       {"Window", {.inputs = 1, .parameters = 3, .numbers = 3, .infer = window}},
@@ -510,6 +534,8 @@ size_t first_capture(const Dataset& dataset) {
   return static_cast<size_t>(std::max(0, ops().at(dataset.op()).parameters));
 }
 
+bool is_ragged(const Shape& batch) { return batch.rank() > 1 && batch.dim(1) < 0; }
+
 int64_t range_length(int64_t start, int64_t stop, int64_t step) {
   // In 128 bits nothing overflows.
   const __int128 distance = static_cast<__int128>(stop) - start;
@@ -559,7 +585,7 @@ int64_t Dataset::cardinality() const {
     if (count < 0) return 0;
     return of[0] < 0 ? of[0] : std::max<int64_t>(0, of[0] - count);
   }
-  if (op == "Batch" || op == "PaddedBatch") {
+  if (op == "Batch" || op == "PaddedBatch" || op == "RaggedBatch") {
     if (of[0] < 0) return of[0];
     const int64_t size = std::max<int64_t>(1, number(0));
     const bool whole = ir::attr_or(def_.attrs, "drop_remainder", false);

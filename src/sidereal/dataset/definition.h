@@ -109,6 +109,10 @@ Result<int64_t> number_of(const Dataset& dataset, size_t i);
 /// All numbers of parameter `i`, an int64 vector.
 Result<std::vector<int64_t>> numbers_of(const Dataset& dataset, size_t i);
 
+/// Whether a RaggedBatch gives rows of this shape, that of a batch, as two components: values and
+/// row splits.
+bool is_ragged(const tensor::Shape& batch);
+
 /// Elements of Range(start, stop, step): 0 where step leads nowhere.
 int64_t range_length(int64_t start, int64_t stop, int64_t step);
 

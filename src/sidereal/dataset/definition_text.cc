@@ -21,10 +21,11 @@ constexpr std::string_view kSlotOp = "DatasetSlot";
 constexpr int64_t kSlotsMax = 1'000'000;
 
 constexpr std::string_view kOps[] = {
-    "Tensors",     "TensorSlices", "Range",    "TextLines", "Records",    "Rows",  "Generator",
-    "Argument",    "Map",          "Filter",   "TakeWhile", "Interleave", "Batch", "Unbatch",
-    "PaddedBatch", "Window",       "Shuffle",  "Repeat",    "Take",       "Skip",  "Shard",
-    "Zip",         "Concatenate",  "Prefetch", "Cache"};
+    "Tensors",    "TensorSlices", "Range",    "TextLines",   "Records", "Rows",
+    "Generator",  "RaggedBatch",  "Argument", "Map",         "Filter",  "TakeWhile",
+    "Interleave", "Batch",        "Unbatch",  "PaddedBatch", "Window",  "Shuffle",
+    "Repeat",     "Take",         "Skip",     "Shard",       "Zip",     "Concatenate",
+    "Prefetch",   "Cache"};
 
 ir::OpSchema dataset_schema(std::string_view op) {
   ir::OpSchema schema;

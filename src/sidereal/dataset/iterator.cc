@@ -9,6 +9,8 @@
 namespace sidereal::dataset {
 namespace {
 
+/// Elements that read_ahead() makes ahead.
+constexpr int64_t kAhead = 2;
 constexpr uint32_t kPositionMagic = 0x31706473;  // "sdp1"
 
 /// What tells datasets apart: ops and elements, not the values they are made with.
@@ -34,6 +36,7 @@ Iterator::Iterator(DatasetPtr dataset, std::unique_ptr<Runtime> runtime)
 
 Iterator::~Iterator() {
   runtime_->stop();
+  ahead_ = nullptr;
   stage_ = nullptr;
 }
 
@@ -58,10 +61,35 @@ Status Iterator::begin() {
   return {};
 }
 
-Result<bool> Iterator::next(Element* out) {
+std::shared_ptr<Stage> Iterator::ahead() {
   const std::lock_guard lock(mutex_);
+  return ahead_;
+}
+
+Result<bool> Iterator::next(Element* out) {
   if (runtime_->stopped()) return base::cancelled("the iterator was ended");
+  if (const std::shared_ptr<Stage> ahead = this->ahead()) {
+    return with_memory([&] { return ahead->next(out); });
+  }
+  const std::lock_guard lock(mutex_);
+  if (stage_ == nullptr) return base::aborted("the iterator began to read ahead meanwhile");
   return with_memory([&] { return stage_->next(out); });
+}
+
+Result<Poll> Iterator::poll(Element* out) {
+  if (runtime_->stopped()) return base::cancelled("the iterator was ended");
+  if (const std::shared_ptr<Stage> ahead = this->ahead()) {
+    return with_memory([&] { return ahead->poll(out); });
+  }
+  SR_ASSIGN_OR_RETURN(const bool some, next(out));
+  return some ? Poll::kElement : Poll::kEnd;
+}
+
+void Iterator::read_ahead(std::function<void()> changed) {
+  const std::lock_guard lock(mutex_);
+  if (ahead_ != nullptr) return;
+  changed_ = std::move(changed);
+  ahead_ = make_ahead(dataset_, std::move(stage_), kAhead, runtime_.get(), changed_);
 }
 
 void Iterator::cancel() { runtime_->stop(); }
@@ -71,7 +99,9 @@ Result<std::string> Iterator::save() {
   PositionWriter out;
   out.put(kPositionMagic);
   out.put(fingerprint(*dataset_));
-  SR_RETURN_IF_ERROR(with_memory([&] { return stage_->save(&out); }));
+  out.put(static_cast<uint8_t>(ahead_ != nullptr));
+  Stage* const stage = ahead_ != nullptr ? ahead_.get() : stage_.get();
+  SR_RETURN_IF_ERROR(with_memory([&] { return stage->save(&out); }));
   return out.take();
 }
 
@@ -80,16 +110,25 @@ Status Iterator::restore(std::string_view position) {
   PositionReader in(position);
   uint32_t magic = 0;
   uint64_t of = 0;
+  uint8_t is_ahead = 0;
   SR_RETURN_IF_ERROR(in.get(&magic));
   SR_RETURN_IF_ERROR(in.get(&of));
+  SR_RETURN_IF_ERROR(in.get(&is_ahead));
   if (magic != kPositionMagic) return base::data_loss("these bytes are no position of a dataset");
   if (of != fingerprint(*dataset_)) {
     return base::invalid_argument(
         "the position is of another dataset; restore it into an iterator of an equal one");
   }
+  const bool was_ahead = std::exchange(ahead_, nullptr) != nullptr;
   stage_ = nullptr;
   SR_RETURN_IF_ERROR(begin());
-  SR_RETURN_IF_ERROR(with_memory([&] { return stage_->restore(&in); }));
+  const auto wrap = [&] {
+    ahead_ = make_ahead(dataset_, std::move(stage_), kAhead, runtime_.get(), changed_);
+  };
+  if (is_ahead != 0) wrap();
+  Stage* const stage = ahead_ != nullptr ? ahead_.get() : stage_.get();
+  SR_RETURN_IF_ERROR(with_memory([&] { return stage->restore(&in); }));
+  if (was_ahead && ahead_ == nullptr) wrap();
   if (in.remaining() == 0) return {};
   return base::data_loss("{} bytes too many follow a position", in.remaining());
 }

@@ -38,6 +38,9 @@ struct IteratorOptions {
   std::function<bool()> interrupted;
 };
 
+/// What poll() gave.
+enum class Poll : uint8_t { kElement, kNotYet, kEnd };
+
 /// Gives out the elements of a dataset, one after another. Prefetches and parallel maps run on
 /// threads of their own, from the first next() on, with bounded buffers.
 /// Thread: any; calls of next(), save() and restore() wait for each other.
@@ -53,6 +56,11 @@ class Iterator {
   /// The next element; false at the end, and from then on. After an error, the next call goes on
   /// behind the element that failed, where there is a way. kCancelled after cancel().
   Result<bool> next(Element* out);
+  /// As next(), but does not wait for what is read ahead (see read_ahead()).
+  Result<Poll> poll(Element* out);
+  /// From now on elements are made ahead, on a thread of its own, which calls `changed` when poll()
+  /// may give something else. Again: nothing.
+  void read_ahead(std::function<void()> changed);
   /// Ends what waits or runs, soon, and all later calls. Does not wait. Thread: any.
   void cancel();
 
@@ -68,11 +76,14 @@ class Iterator {
  private:
   Iterator(DatasetPtr dataset, std::unique_ptr<Runtime> runtime);
   Status begin();
+  std::shared_ptr<Stage> ahead();
 
   DatasetPtr dataset_;
   std::unique_ptr<Runtime> runtime_;
   std::mutex mutex_;
-  std::unique_ptr<Stage> stage_;
+  std::unique_ptr<Stage> stage_;  // Guarded by mutex_, like its use.
+  std::shared_ptr<Stage> ahead_;  // In its place after read_ahead(); any thread may use it.
+  std::function<void()> changed_;
 };
 
 }  // namespace sidereal::dataset

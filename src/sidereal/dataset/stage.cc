@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::string_view kSources[] = {"Tensors", "TensorSlices", "Range",     "TextLines",
                                          "Records", "Rows",         "Generator", "Argument"};
-constexpr std::string_view kBatches[] = {"Batch", "PaddedBatch", "Unbatch", "Window"};
+constexpr std::string_view kBatches[] = {"Batch", "PaddedBatch", "RaggedBatch", "Unbatch",
+                                         "Window"};
 constexpr std::string_view kFunctions[] = {"Map", "Filter", "TakeWhile", "Interleave"};
 
 bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
@@ -17,6 +18,11 @@ bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
 }
 
 }  // namespace
+
+Result<Poll> Stage::poll(Element* out) {
+  SR_ASSIGN_OR_RETURN(const bool some, next(out));
+  return some ? Poll::kElement : Poll::kEnd;
+}
 
 Result<int64_t> Stage::skip(int64_t count) {
   Element element;

@@ -81,6 +81,12 @@ class Context {
     environment_.host_functions = host_functions_.get();
   }
 
+  /// What reads the datasets of iterators. To be set before any function is compiled.
+  void set_datasets(std::shared_ptr<ports::Datasets> datasets) {
+    datasets_ = std::move(datasets);
+    environment_.datasets = datasets_.get();
+  }
+
   /// Waits for a change of the resources after the change number `seen`, at most for `limit`: false
   /// when there was none, an error to end the step.
   using Waiter = std::function<Result<bool>(uint64_t seen, std::chrono::nanoseconds limit)>;
@@ -124,6 +130,7 @@ class Context {
   exec::KernelTable kernels_;
   resources::Manager resources_;
   std::unique_ptr<ports::HostFunctions> host_functions_;
+  std::shared_ptr<ports::Datasets> datasets_;
   exec::Environment environment_;
   Waiter waiter_;
   std::chrono::nanoseconds timeout_ = kDefaultOperationTimeout;

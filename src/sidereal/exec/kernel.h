@@ -161,6 +161,7 @@ class VariableLanes : public resources::Lanes {
 struct Environment {
   resources::Manager* resources = nullptr;         ///< Where steps may wait for each other.
   ports::HostFunctions* host_functions = nullptr;  ///< In the process of the program.
+  ports::Datasets* datasets = nullptr;             ///< For iterators.
   VariableLanes* lanes = nullptr;  ///< Whose the variables are; nullptr: threads share them.
   int lane = 0;                    ///< That runs the program.
   /// What `resources` is in: for what other lanes do for the program, which may outlive it.

@@ -52,6 +52,13 @@ Status infer_dequeue(const InferContext& c) {
   return {};
 }
 
+Status infer_next(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require_handle(c));
+  SR_ASSIGN_OR_RETURN(const auto specs, ir::component_specs(c.attrs));
+  for (const ir::TensorSpec& spec : specs) SR_RETURN_IF_ERROR(put(c, spec.dtype, spec.shape));
+  return {};
+}
+
 Status infer_accumulator_take(const InferContext& c) {
   SR_RETURN_IF_ERROR(require_handle(c));
   SR_RETURN_IF_ERROR(require_index(c, 1));
@@ -208,6 +215,20 @@ void register_queues(OpRegistry* registry) {
       scalar_of_handle(DType::kBool));
 }
 
+void register_iterators(OpRegistry* registry) {
+  add(registry, "DatasetIterator",
+      "The handle of the iterator of this name, which begins to read the dataset when there is "
+      "none.",
+      0, 0,
+      {kSharedName,
+       kContainer,
+       {"definition", "string", true, "The dataset, as the text of a graph."}},
+      infer_handle);
+  add(registry, "IteratorNext",
+      "The components of the next element; waits until it is there. OUT_OF_RANGE at the end.", 1, 1,
+      {kDtypes, kShapes}, infer_next);
+}
+
 void register_accumulators(OpRegistry* registry) {
   add(registry, "Accumulator",
       "The handle of the accumulator of this name, which is made when there is none.", 0, 0,
@@ -273,6 +294,7 @@ void register_tables(OpRegistry* registry) {
 
 void register_resources(OpRegistry* registry) {
   register_queues(registry);
+  register_iterators(registry);
   register_accumulators(registry);
   register_tables(registry);
   registry->add(

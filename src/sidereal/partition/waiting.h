@@ -7,7 +7,7 @@ namespace sidereal::partition {
 /// True for ops that may wait for what other steps or other devices do.
 inline bool may_wait(std::string_view op) {
   return op == "QueueEnqueue" || op == "QueueDequeue" || op == "AccumulatorTake" ||
-         op == "AccumulatorAwaitStep" || op == "Recv";
+         op == "AccumulatorAwaitStep" || op == "IteratorNext" || op == "Recv";
 }
 
 }  // namespace sidereal::partition

@@ -3,6 +3,8 @@
 namespace sidereal::ports {
 
 HostFunctions::~HostFunctions() = default;
+ElementReading::~ElementReading() = default;
+Datasets::~Datasets() = default;
 Rendezvous::~Rendezvous() = default;
 CallCompletion::~CallCompletion() = default;
 Exchange::~Exchange() = default;

@@ -1,8 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sidereal/base/status.h"
@@ -19,6 +23,27 @@ class HostFunctions {
   /// fails with otherwise.
   virtual Result<std::vector<tensor::Tensor>> call(int64_t function,
                                                    std::span<const tensor::Tensor> inputs) = 0;
+};
+
+/// The elements of a dataset, read ahead for the ops of steps.
+/// Thread: any.
+class ElementReading {
+ public:
+  virtual ~ElementReading();
+  /// The next element; none while it is not there, without waiting. kOutOfRange at the end.
+  virtual Result<std::optional<std::vector<tensor::Tensor>>> take() = 0;
+  /// Ends reading, and all later calls with kCancelled.
+  virtual void cancel() = 0;
+};
+
+/// Reads datasets for the programs of a process. Thread: any.
+class Datasets {
+ public:
+  virtual ~Datasets();
+  /// Begins to read what `definition`, from anyone, says, on threads of its own. These call
+  /// `changed` when take() may give something else. kInvalidArgument for what is no definition.
+  virtual Result<std::shared_ptr<ElementReading>> open(std::string_view definition,
+                                                       std::function<void()> changed) = 0;
 };
 
 /// Tensors that are passed together. A dead one, which no branch of this release sends, is

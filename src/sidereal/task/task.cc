@@ -1,10 +1,14 @@
 #include "sidereal/task/task.h"
 
+#include <functional>
+#include <memory>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 #include "sidereal/base/check.h"
 #include "sidereal/exec/workers.h"
+#include "sidereal/ports/ports.h"
 #include "sidereal/sys/posix/posix.h"
 #include "sidereal/task/origin.h"
 #include "sidereal/task/task_lane.h"
@@ -14,9 +18,47 @@ namespace sidereal::task {
 
 using tensor::Tensor;
 
+namespace {
+
+/// Has waiting steps look again while there are lanes. Thread: any.
+struct Waker {
+  std::mutex mutex;
+  std::function<void()> wake;  ///< Empty once the task stops.
+};
+
+/// Datasets whose threads wake the steps that wait for an element.
+class WakingDatasets final : public ports::Datasets {
+ public:
+  WakingDatasets(std::shared_ptr<ports::Datasets> datasets, std::shared_ptr<Waker> waker)
+      : datasets_(std::move(datasets)), waker_(std::move(waker)) {}
+
+  Result<std::shared_ptr<ports::ElementReading>> open(std::string_view definition,
+                                                      std::function<void()> changed) override {
+    return datasets_->open(definition, [changed = std::move(changed), waker = waker_] {
+      changed();
+      const std::lock_guard lock(waker->mutex);
+      if (waker->wake) waker->wake();
+    });
+  }
+
+ private:
+  std::shared_ptr<ports::Datasets> datasets_;
+  std::shared_ptr<Waker> waker_;
+};
+
+TaskOptions waking(TaskOptions options, const std::shared_ptr<Waker>& waker) {
+  if (options.datasets != nullptr) {
+    options.datasets = std::make_shared<WakingDatasets>(std::move(options.datasets), waker);
+  }
+  return options;
+}
+
+}  // namespace
+
 class Task::Impl final : private exec::VariableLanes {
  public:
-  explicit Impl(TaskOptions options) : options_(std::move(options)), programs_(options_, this) {}
+  explicit Impl(TaskOptions options)
+      : options_(waking(std::move(options), waker_)), programs_(options_, this) {}
 
   Status create_lanes() {
     for (int index = 0; index < options_.lanes; ++index) {
@@ -34,10 +76,16 @@ class Task::Impl final : private exec::VariableLanes {
     can_call_ = peers.front()->can_run();
     programs_.let_call(can_call_);
     for (size_t i = 0; i < lanes_.size(); ++i) lanes_[i]->start(peers[peers.size() == 1 ? 0 : i]);
+    const std::lock_guard lock(waker_->mutex);
+    waker_->wake = [this] { tell_others(kNoLane); };
   }
 
   void stop() {
     if (stopped_.exchange(true)) return;
+    {
+      const std::lock_guard lock(waker_->mutex);
+      waker_->wake = nullptr;
+    }
     programs_.stop_all();
     for (const auto& lane : lanes_) lane->refuse();
     for (const auto& lane : lanes_) lane->stop();
@@ -130,6 +178,9 @@ class Task::Impl final : private exec::VariableLanes {
     }
   }
 
+  static constexpr int kNoLane = -1;
+
+  const std::shared_ptr<Waker> waker_ = std::make_shared<Waker>();
   const TaskOptions options_;
   TaskPrograms programs_;
   bool can_call_ = false;  // Since start().

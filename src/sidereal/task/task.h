@@ -187,6 +187,7 @@ struct TaskOptions {
   size_t programs_max = 16'384;                ///< Programs of one session.
   size_t program_bytes_max = size_t{1} << 30;  ///< Encoded bytes of them.
   std::shared_ptr<ports::HostFunctions> host_functions = nullptr;  ///< For HostFunction; or none.
+  std::shared_ptr<ports::Datasets> datasets = nullptr;  ///< For DatasetIterator; or none.
   /// One for each lane where somebody drives them by lane::Lane::step(), as a simulation does;
   /// empty: each is a thread, and network and clock are the machine's.
   std::vector<LaneSystem> stepped = {};

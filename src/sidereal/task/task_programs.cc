@@ -75,6 +75,7 @@ std::shared_ptr<Container> TaskPrograms::make_container() const {
   auto out = std::make_shared<Container>();
   out->environment.resources = &out->manager;
   out->environment.host_functions = options_.host_functions.get();
+  out->environment.datasets = options_.datasets.get();
   out->environment.lanes = lanes_;
   return out;
 }

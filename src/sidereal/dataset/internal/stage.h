@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -68,6 +69,8 @@ class Stage {
 
   /// The next element into `out`, whose old components are dropped; false at the end, and again.
   virtual Result<bool> next(Element* out) = 0;
+  /// As next(); what reads ahead does not wait.
+  virtual Result<Poll> poll(Element* out);
   /// Passes over `count` elements; how many there were.
   virtual Result<int64_t> skip(int64_t count);
   /// Writes down where it is, and its inputs are.
@@ -105,8 +108,10 @@ Result<StagePtr> make_source(const DatasetPtr& dataset, Runtime* runtime);
 Result<StagePtr> make_batches(const DatasetPtr& dataset, StagePtr input, Runtime* runtime);
 Result<StagePtr> make_order(const DatasetPtr& dataset, StagePtr input, Runtime* runtime);
 Result<StagePtr> make_function(const DatasetPtr& dataset, StagePtr input, Runtime* runtime);
-/// Reads `input` ahead, at most `capacity` elements, on a thread of its own.
-StagePtr make_ahead(const DatasetPtr& dataset, StagePtr input, int64_t capacity, Runtime* runtime);
+/// Reads `input` ahead, at most `capacity` elements, on a thread of its own, which calls `changed`,
+/// if any, when poll() may give something else.
+StagePtr make_ahead(const DatasetPtr& dataset, StagePtr input, int64_t capacity, Runtime* runtime,
+                    std::function<void()> changed = nullptr);
 /// A Map on `threads` threads, which keeps the order.
 StagePtr make_parallel_map(const DatasetPtr& dataset, StagePtr input, int threads,
                            Runtime* runtime);
