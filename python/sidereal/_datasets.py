@@ -103,7 +103,7 @@ class DatasetIterator:
             self._handle = to_tensor(name)
             weakref.finalize(self, ENGINE.erase_resource, name).atexit = False
         graph.keep([self])
-        return _next_of(self._handle, self._dataset.element_spec)
+        return next_of(self._handle, self._dataset.element_spec)
 
     def save(self) -> bytes:
         """Where it is, for restore(). What shuffle(), prefetch() and cache() hold is part of it."""
@@ -131,7 +131,7 @@ class GraphIterator(Resource):
 
     def get_next(self, name: str | None = None) -> Any:
         """The next element; the session raises OutOfRangeError at the end."""
-        return _next_of(self.handle, self.element_spec, name)
+        return next_of(self.handle, self.element_spec, name)
 
 
 def make_one_shot_iterator(dataset: Dataset, shared_name: str | None = None) -> Any:
@@ -140,7 +140,7 @@ def make_one_shot_iterator(dataset: Dataset, shared_name: str | None = None) -> 
     return iter(dataset) if state.graph is None else GraphIterator(dataset, shared_name)
 
 
-def _next_of(handle: Any, element_spec: Any, name: str | None = None) -> Any:
+def next_of(handle: Any, element_spec: Any, name: str | None = None) -> Any:
     """A node that takes an element of an iterator, and its outputs nested like `element_spec`."""
     specs = nest.flatten(element_spec)
     if any(isinstance(spec, DatasetSpec) for spec in specs):

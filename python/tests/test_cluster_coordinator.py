@@ -404,6 +404,140 @@ def test_values_of_workers_are_none_of_the_coordinator(coordinator: ClusterCoord
         coordinator._create_per_worker_resources(lambda: sr.boolean_mask([1.0, 2.0], [True, False]))
 
 
+# --- Datasets.
+
+
+def test_each_worker_reads_a_dataset_of_its_own(coordinator: ClusterCoordinator) -> None:
+    calls = []
+
+    def dataset_fn() -> Any:
+        calls.append(1)
+        return sr.data.Dataset.range(4).map(lambda x: x * 10).repeat()
+
+    per_worker = coordinator.create_per_worker_dataset(dataset_fn)
+    assert per_worker.element_spec == sr.TensorSpec([], "int64")
+    assert per_worker.build() is per_worker
+    iterator = iter(per_worker)
+    assert iterator.element_spec == sr.TensorSpec([], "int64")
+
+    @sr.function
+    def step(it: Any) -> Any:
+        return next(it), get_current_worker_index()
+
+    found: dict[int, list[int]] = {}
+    for value, worker in coordinator.fetch(
+        [coordinator.schedule(step, (iterator,)) for _ in range(40)]
+    ):
+        found.setdefault(int(worker), []).append(int(value))
+    for values in found.values():
+        counts = [values.count(x) for x in (0, 10, 20, 30)]
+        assert max(counts) - min(counts) <= 1
+    assert len(calls) == 1
+
+
+def test_iterators_of_a_dataset_are_independent(coordinator: ClusterCoordinator) -> None:
+    per_worker = coordinator.create_per_worker_dataset(sr.data.Dataset.range(100))
+    first, second = iter(per_worker), iter(per_worker)
+
+    @sr.function
+    def step(a: Any, b: Any) -> Any:
+        return next(a), b.get_next()
+
+    pairs = coordinator.fetch([coordinator.schedule(step, (first, second)) for _ in range(30)])
+    assert all(a == b for a, b in pairs)
+
+
+def test_elements_have_structure_and_steps_may_be_packed(coordinator: ClusterCoordinator) -> None:
+    v = variable(coordinator, 0.0)
+    x = np.arange(12, dtype="f").reshape(6, 2)
+
+    def dataset_fn() -> Any:
+        return sr.data.Dataset.from_tensor_slices({"x": x, "y": x[:, 0]}).repeat().batch(3)
+
+    iterator = iter(coordinator.create_per_worker_dataset(dataset_fn))
+
+    @sr.function
+    def steps(it: Any) -> None:
+        for _ in range(4):
+            batch = next(it)
+            v.assign_add(sr.reduce_sum(batch["x"]) - sr.reduce_sum(batch["y"]))
+
+    coordinator.schedule(steps, (iterator,))
+    coordinator.join()
+    # Two epochs, of which y is the first column.
+    np.testing.assert_allclose(v.numpy(), 2 * x[:, 1].sum())
+
+
+def test_the_end_of_a_dataset_is_an_error_of_the_function(coordinator: ClusterCoordinator) -> None:
+    iterator = iter(coordinator.create_per_worker_dataset(sr.data.Dataset.range(1)))
+
+    @sr.function
+    def step(it: Any) -> Any:
+        return next(it)
+
+    for _ in range(10):
+        coordinator.schedule(step, (iterator,))
+    with pytest.raises(errors.OutOfRangeError):
+        coordinator.join()
+
+
+def test_distributed_datasets_become_those_of_workers(
+    strategy: ParameterServerStrategy, coordinator: ClusterCoordinator
+) -> None:
+    contexts = []
+
+    def dataset_fn(context: Any) -> Any:
+        contexts.append(context)
+        return sr.data.Dataset.range(5)
+
+    made = [
+        strategy.distribute_datasets_from_function(dataset_fn),
+        lambda: strategy.distribute_datasets_from_function(dataset_fn),
+        strategy.experimental_distribute_dataset(sr.data.Dataset.range(5)),
+    ]
+
+    @sr.function
+    def step(it: Any) -> Any:
+        return next(it)
+
+    for dataset in made:
+        iterator = iter(coordinator.create_per_worker_dataset(dataset))
+        assert coordinator.schedule(step, (iterator,)).fetch(PATIENCE_S) == 0
+    assert [one.num_input_pipelines for one in contexts] == [1, 1]
+
+
+def test_what_is_no_dataset_is_refused(coordinator: ClusterCoordinator) -> None:
+    with pytest.raises(ValueError, match="Unexpected dataset type!"):
+        coordinator.create_per_worker_dataset(lambda: [1, 2])
+    with pytest.raises(ValueError, match="variable is made"):
+        coordinator.create_per_worker_dataset(
+            lambda: sr.data.Dataset.range(1).map(lambda x: x + sr.Variable(1))
+        )
+
+    def forever() -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(errors.FailedPreconditionError, match="generator"):
+        coordinator.create_per_worker_dataset(
+            sr.data.Dataset.from_generator(forever, output_signature=sr.TensorSpec([], "int32"))
+        )
+
+
+def test_iterators_of_workers_give_the_coordinator_nothing(
+    coordinator: ClusterCoordinator,
+) -> None:
+    per_worker = coordinator.create_per_worker_dataset(sr.data.Dataset.range(1))
+    with pytest.raises(NotImplementedError, match="scheduled"):
+        next(iter(per_worker))
+
+    @sr.function
+    def step() -> Any:
+        return iter(per_worker)
+
+    with pytest.raises(RuntimeError, match="not supported inside of tf.function"):
+        coordinator.schedule(step)
+
+
 @pytest.mark.parametrize(
     "name",
     ["TF_COORDINATOR_SCHEDULE_START_DELAY", "TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES"],

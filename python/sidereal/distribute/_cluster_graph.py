@@ -21,7 +21,7 @@ _READS = {
 #: Ops without a handle that do something to be seen.
 _SEEN = {"Assert", "HostFunction", "Print"}
 #: Ops whose values serve all functions.
-_LASTING = {"Accumulator", "Const", "MutableTable", "Queue", "Variable"}
+_LASTING = {"Accumulator", "Const", "DatasetIterator", "MutableTable", "Queue", "Variable"}
 #: Ops that run bodies.
 _CONTROL = {"If", "Scan", "While"}
 _stateful: dict[str, bool] = {}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from .. import _native, errors, nest
+from .._datasets import Dataset, GraphIterator, next_of
 from .._dispatch import ENGINE, apply, convert, state
 from .._native import Output, Tensor
 from .._tensor import install_shared
@@ -18,12 +20,13 @@ from ..errors import ClosureInputError, PSUnavailableError
 from ..function import ConcreteFunction, Function
 from ..security import SecurityOptions
 from ..server import session_options
+from ..variable import variable_creator_scope
 from ._plan import Plan
-from .parameter_server_strategy import ParameterServerStrategy
+from .parameter_server_strategy import DistributedDataset, ParameterServerStrategy
 
 __all__ = [
-    "ClosureInputError", "ClusterCoordinator", "PSUnavailableError", "PerWorkerValues",
-    "RemoteValue", "get_current_worker_index",
+    "ClosureInputError", "ClusterCoordinator", "PSUnavailableError", "PerWorkerDataset",
+    "PerWorkerIterator", "PerWorkerValues", "RemoteValue", "get_current_worker_index",
 ]  # fmt: skip
 
 #: Closures that wait for a worker.
@@ -121,6 +124,71 @@ class PerWorkerValues:
         # Not after the interpreter has begun to end.
         with contextlib.suppress(Exception):
             self._coordinator._native.release_resource(self._resource)
+
+
+class _WorkerIterator:
+    """The iterator of the worker that runs a function."""
+
+    def __init__(self, iterator: GraphIterator) -> None:
+        self._iterator = iterator
+        self.element_spec = iterator.element_spec
+
+    def __iter__(self) -> _WorkerIterator:
+        return self
+
+    def __next__(self) -> Any:
+        return self.get_next()
+
+    def get_next(self, name: str | None = None) -> Any:
+        """The next element; the function ends with OutOfRangeError at the end."""
+        assert state.graph is not None
+        return next_of(state.graph.enter(self._iterator.handle), self.element_spec, name)
+
+
+class PerWorkerIterator(PerWorkerValues):
+    """An iterator that each worker has one of: an argument of functions that are scheduled, which
+    take elements with next()."""
+
+    @property
+    def element_spec(self) -> Any:
+        """TensorSpecs, nested like the elements."""
+        return self._structure.element_spec
+
+    def __iter__(self) -> PerWorkerIterator:
+        return self
+
+    def __next__(self) -> Any:
+        raise NotImplementedError(
+            "an iterator of workers gives no elements to the coordinator: give it to a function "
+            "that is scheduled, and call next() there"
+        )
+
+    get_next = __next__
+
+
+class PerWorkerDataset:
+    """A dataset that each worker reads for itself; iter() gives iterators, new ones each time."""
+
+    def __init__(self, coordinator: ClusterCoordinator, dataset: Dataset) -> None:
+        self._coordinator = coordinator
+        self._dataset = dataset
+
+    @property
+    def element_spec(self) -> Any:
+        """TensorSpecs, nested like the elements."""
+        return self._dataset.element_spec
+
+    def build(self) -> PerWorkerDataset:
+        """Itself."""
+        return self
+
+    def __iter__(self) -> PerWorkerIterator:
+        if state.graph is not None:
+            raise RuntimeError(
+                "__iter__() is not supported inside of tf.function or in graph mode: make the "
+                "iterator outside, and give it to the function"
+            )
+        return self._coordinator._make_iterator(self._dataset)
 
 
 class ClusterCoordinator:
@@ -280,6 +348,40 @@ class ClusterCoordinator:
         apply("VariableAssign", (graph.enter(handle), value))
         return _PerWorkerTensor(handle, value)
 
+    def create_per_worker_dataset(self, dataset_fn: Any) -> PerWorkerDataset:
+        """A dataset that each worker reads for itself, from its beginning, and again when it comes
+        back. `dataset_fn`: a Dataset, what the strategy has distributed, or a function that gives
+        one of these; it is called here, once. Errors: ValueError for anything else, and for a
+        function that makes variables; FailedPreconditionError for a dataset that needs this process."""
+        dataset = dataset_fn
+        if callable(dataset):
+            with self._strategy._worker_dataset(), variable_creator_scope(_no_variables):
+                dataset = dataset()
+        if isinstance(dataset, DistributedDataset):
+            with self._strategy._worker_dataset():
+                dataset = dataset.make()
+        if not isinstance(dataset, Dataset):
+            raise ValueError(
+                f"Unexpected dataset type! A dataset of workers is made of {dataset!r}; give a "
+                "sidereal.data.Dataset or a function that returns one"
+            )
+        dataset.serialize()  # Raises what stands in the way of sending it.
+        return PerWorkerDataset(self, dataset)
+
+    def _make_iterator(self, dataset: Dataset) -> PerWorkerIterator:
+        graph = self._strategy._graph
+        made: list[GraphIterator] = []
+
+        def make() -> None:
+            made.append(GraphIterator(dataset, f"iterator_{uuid.uuid4().hex}"))
+
+        plan = self._strategy._trace(make)
+        node = made[0].handle.node
+        # The handle is what begins to read.
+        plan.targets.append(graph.native.node_name(node))
+        resource = self._native.create_resource(self._number(plan))
+        return PerWorkerIterator(self, resource, _WorkerIterator(made[0]))
+
     def _entered(self, structure: Any, resources: list[int]) -> Any:
         """`structure` with what the worker that runs it has of per-worker values."""
         leaves = []
@@ -335,6 +437,13 @@ class ClusterCoordinator:
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
             self._native.close()
+
+
+def _no_variables(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+    raise ValueError(
+        "a variable is made in the function of a dataset of workers: make it outside, in "
+        "strategy.scope()"
+    )
 
 
 def _ms(timeout: float | None) -> int:
