@@ -197,6 +197,10 @@ class Variable(metaclass=_VariableType):
         synchronization: Any, aggregation: Any,
     ) -> None:  # fmt: skip
         self.name = name
+        #: What keras layers say of it: a function of the value that gives the one it is to have
+        #: after an update, and one that gives a penalty.
+        self.constraint: Any = None
+        self.regularizer: Any = None
         self.dtype = dtype
         self.shape = shape
         self.synchronization = _member(VariableSynchronization, synchronization, "synchronization")

@@ -7,7 +7,7 @@ names, arguments and numbers, on tensors and variables of sidereal.
     auc.update_state(labels, logits)
 """
 
-from . import activations, constraints, initializers, losses, metrics, regularizers
+from . import activations, constraints, initializers, layers, losses, metrics, regularizers
 from .initializers import Initializer
 from .losses import Loss
 from .metrics import Metric

@@ -19,10 +19,10 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
-def own_name(of: object) -> str:
-    """A name for an object that was given none: that of its class, with a number if it is not the
-    first one."""
-    base = snake_case(type(of).__name__)
+def own_name(of: object, kind: str = "") -> str:
+    """A name for an object that was given none: that of its class, or of its `kind`, with a number
+    if it is not the first one."""
+    base = snake_case(kind or type(of).__name__)
     number = next(_counts[base])
     return base if number == 0 else f"{base}_{number}"
 

@@ -1,0 +1,488 @@
+"""The base of layers (keras.layers.Layer): weights, sublayers, losses, and what a call does."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes, errors, nest
+from .._dispatch import convert
+from .._native import Output, Tensor
+from .._tensor import Reference
+from ..function import TensorSpec
+from ..ops import array, math
+from ..ops.embedding import SparseTensor
+from ..ops.ragged import RaggedTensor
+from ..variable import Variable
+from . import constraints, initializers, regularizers
+from ._configs import Configured, own_name
+from ._metric import Metric
+from ._recording import Node, has_symbolic, is_symbolic, recording_of, trial
+
+
+class _Calls(threading.local):
+    """The calls of layers that a thread is in. `training`: what the innermost one was told;
+    `depth`: how many."""
+
+    training: bool | None = None
+    depth: int = 0
+    #: The masks of tensors that layers of the outermost call gave, by Reference.
+    masks: dict[Reference, Any] | None = None
+
+    @contextmanager
+    def entered(self, training: bool | None) -> Iterator[None]:
+        before = self.training, self.masks
+        self.training, self.depth = training, self.depth + 1
+        if self.masks is None:
+            self.masks = {}
+        try:
+            yield
+        finally:
+            (self.training, self.masks), self.depth = before, self.depth - 1
+
+    def mask_of(self, structure: Any) -> Any:
+        """The masks of nested tensors, nested like them; None if there is none."""
+        found = [
+            None if self.masks is None or not isinstance(leaf, (Tensor, Output))
+            else self.masks.get(Reference(leaf))
+            for leaf in nest.flatten(structure)
+        ]  # fmt: skip
+        if all(mask is None for mask in found):
+            return None
+        return nest.pack(structure, found)
+
+    def keep_mask(self, structure: Any, mask: Any) -> None:
+        """Notes the mask of a tensor, or those of several."""
+        leaves = nest.flatten(structure)
+        masks = nest.flatten(mask) if isinstance(mask, (list, tuple)) else [mask] * len(leaves)
+        for leaf, one in zip(leaves, masks):
+            if one is not None and self.masks is not None:
+                self.masks[Reference(leaf)] = one
+
+
+_calls = _Calls()
+
+#: Members of a layer that are no sublayers or variables of it, whatever they hold.
+_UNTRACKED = {"_arguments", "_nodes", "_losses"}
+
+
+def shape_of(value: Any) -> Any:
+    """The shape of a tensor as Keras says it, None for an unknown extent; for nested tensors nested
+    shapes; None for what is no tensor."""
+    if isinstance(value, RaggedTensor):
+        return (None, None, *(shape_of(value.flat_values) or ())[1:])
+    if isinstance(value, SparseTensor):
+        return (None, None)
+    if isinstance(value, Mapping):
+        return {key: shape_of(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(shape_of(each) for each in value)
+    shape = getattr(value, "shape", None)
+    return None if shape is None else tuple(None if n is None or n < 0 else n for n in shape)
+
+
+def members_of(value: Any, kind: Any) -> Iterator[Any]:
+    """What is of `kind` among a value and what lists, tuples and dicts there hold."""
+    if isinstance(value, kind):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from members_of(each, kind)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from members_of(each, kind)
+
+
+def unique(things: Iterable[Any]) -> list[Any]:
+    """Each object once, in order."""
+    return list({id(each): each for each in things}.values())
+
+
+def _noting(build: Callable[..., None]) -> Callable[..., None]:
+    """A build() that notes that it was called."""
+
+    @functools.wraps(build)
+    def noting(self: Any, *args: Any, **kwargs: Any) -> None:
+        build(self, *args, **kwargs)
+        self.built = True
+
+    return noting
+
+
+class Layer(Configured):
+    """Base of the layers. One of one's own has call(inputs), and build(input_shape) if it has
+    weights:
+
+        class Scale(keras.layers.Layer):
+            def build(self, input_shape):
+                self.w = self.add_weight((input_shape[-1],), "ones", name="w")
+
+            def call(self, inputs):
+                return inputs * self.w
+
+    A layer is built when it is first called. It is called with tensors, at once and inside of a
+    sidereal.function, or with symbolic tensors, that a Model is made of; its weights are the same
+    in all calls. What lists, tuples and dicts among its members hold are its sublayers as well.
+
+    activity_regularizer: a penalty on what call() gives, divided by the number of examples.
+    trainable: whether its weights are.
+    dtype: of weights, and in which is computed: floating inputs are cast to it.
+    """
+
+    #: Whether outputs have the mask of the inputs.
+    supports_masking = False
+    _initialized = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        build = cls.__dict__.get("build")
+        if build is not None:
+            setattr(cls, "build", _noting(build))
+
+    def __init__(
+        self, *, activity_regularizer: Any = None, trainable: bool = True, dtype: Any = None,
+        autocast: bool = True, name: str | None = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        shape = kwargs.pop("input_shape", None)
+        width = kwargs.pop("input_dim", None)
+        if kwargs:
+            raise ValueError(
+                f"Unrecognized keyword arguments passed to {type(self).__name__}: "
+                f"{', '.join(kwargs)}"
+            )
+        #: What Keras' old argument says of the inputs; Sequential looks at it.
+        self._first_shape = (width,) if shape is None and width is not None else shape
+        self.name = str(name) if name else own_name(self)
+        self.activity_regularizer = regularizers.get(activity_regularizer)
+        self.autocast = autocast
+        self.built = False
+        self._trainable = bool(trainable)
+        self._dtype = dtypes.as_dtype("float32" if dtype is None else dtype)
+        self._trained: list[Variable] = []
+        self._others: list[Variable] = []
+        self._losses: list[Any] = []
+        self._nodes: list[Node] = []
+        self._initialized = True
+
+    def _check_initialized(self) -> None:
+        if not self._initialized:
+            raise RuntimeError(
+                f"In layer {type(self).__name__}, you forgot to call `super().__init__()` as the "
+                "first statement of __init__()"
+            )
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments it was made with."""
+        return {"name": self.name, "trainable": self.trainable, **super().get_config()}
+
+    # --- What a layer of one's own has.
+
+    def build(self, input_shape: Any) -> None:
+        """Makes the weights for inputs of that shape; for several inputs, shapes nested like them,
+        or an argument NAME_shape for each argument NAME of call()."""
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Outputs for inputs. With an argument `training` it is told whether it is in training."""
+        raise NotImplementedError(f"Layer {type(self).__name__} does not have a `call()` method")
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        """The mask of what call() gives: that of the inputs in a layer with `supports_masking`."""
+        return previous_mask if self.supports_masking else None
+
+    # --- Weights.
+
+    @property
+    def dtype(self) -> str:
+        """The name of the dtype of its weights."""
+        return dtypes.name_of(self._dtype)
+
+    variable_dtype = compute_dtype = dtype
+
+    def add_weight(
+        self, shape: Sequence[int] | int | None = None, initializer: Any = None, dtype: Any = None,
+        trainable: bool = True, autocast: bool = True, regularizer: Any = None,
+        constraint: Any = None, aggregation: Any = None, name: str | None = None,
+    ) -> Variable:  # fmt: skip
+        """A variable of the layer, which starts as the initializer says (Glorot's where it is of
+        floats, else zeros). `autocast` and `aggregation` change nothing."""
+        del autocast, aggregation
+        self._check_initialized()
+        kind = self._dtype if dtype is None else dtypes.as_dtype(dtype)
+        extents = (shape,) if isinstance(shape, int) else tuple(shape or ())
+        if any(not isinstance(n, (int, np.integer)) or n < 0 for n in extents):
+            raise ValueError(
+                f"layer '{self.name}': a weight of shape {extents} cannot be made; all extents "
+                "must be known, so say the shape of the inputs"
+            )
+        start = "glorot_uniform" if dtypes.is_floating(kind) else "zeros"
+        make = initializers.get(start if initializer is None else initializer)
+        own = self._trained if trainable else self._others
+        number = len(self._trained) + len(self._others)
+        made = Variable(
+            lambda: make(extents, kind),
+            trainable=trainable and self.trainable,
+            name=f"{self.name}/{name or f'variable_{number}'}",
+        )
+        made.regularizer = regularizers.get(regularizer)
+        made.constraint = constraints.get(constraint)
+        own.append(made)
+        return made
+
+    def _children(self) -> list[Layer]:
+        """The sublayers, in the order of members."""
+        members = [value for name, value in vars(self).items() if name not in _UNTRACKED]
+        return unique(each for each in members_of(members, Layer) if each is not self)
+
+    def _own_variables(self) -> list[Variable]:
+        members = [value for name, value in vars(self).items() if name not in _UNTRACKED]
+        found = unique([*self._trained, *members_of(members, Variable)])
+        others = {id(each) for each in self._others}
+        return [each for each in found if id(each) not in others] + self._others
+
+    def _family(self) -> list[Layer]:
+        """The layer and all below it, each once."""
+        found: dict[int, Layer] = {}
+        waiting: list[Layer] = [self]
+        while waiting:
+            layer = waiting.pop()
+            if id(layer) not in found:
+                found[id(layer)] = layer
+                waiting += reversed(layer._children())
+        return list(found.values())
+
+    @property
+    def variables(self) -> list[Variable]:
+        """All variables, its own and then those of sublayers."""
+        return unique(each for layer in self._family() for each in layer._own_variables())
+
+    weights = variables
+
+    @property
+    def trainable_variables(self) -> list[Variable]:
+        """The variables that training changes."""
+        if not self.trainable:
+            return []
+        return [each for each in self.variables if each.trainable]
+
+    @property
+    def non_trainable_variables(self) -> list[Variable]:
+        """The variables that training does not change by gradients."""
+        trained = {id(each) for each in self.trainable_variables}
+        return [each for each in self.variables if id(each) not in trained]
+
+    @property
+    def trainable_weights(self) -> list[Variable]:
+        return self.trainable_variables
+
+    @property
+    def non_trainable_weights(self) -> list[Variable]:
+        return self.non_trainable_variables
+
+    @property
+    def trainable(self) -> bool:
+        """Whether training changes its weights; a model must be compiled again after a change."""
+        return self._trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        self._trainable = bool(value)
+        for variable in self._trained:
+            variable.trainable = self._trainable
+        for child in self._children():
+            child.trainable = value
+
+    def get_weights(self) -> list[np.ndarray]:
+        """The values of the weights."""
+        return [np.array(each.numpy()) for each in self.weights]
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Gives the weights other values, in the order of get_weights()."""
+        own = self.weights
+        if len(own) != len(weights):
+            raise ValueError(
+                f"You called `set_weights(weights)` on layer '{self.name}' with a weight list of "
+                f"length {len(weights)}, but the layer was expecting {len(own)} weights."
+            )
+        for variable, value in zip(own, weights):
+            shape = tuple(np.shape(value))
+            if shape != variable.shape:
+                raise ValueError(
+                    f"Layer '{self.name}' weight '{variable.name}' has shape {variable.shape}, "
+                    f"which does not go with the shape {shape} of the value that is given."
+                )
+            variable.assign(np.asarray(value).astype(variable.dtype))
+
+    def count_params(self) -> int:
+        """The number of elements of all weights."""
+        if not self.built:
+            raise ValueError(
+                f"You tried to call `count_params` on layer '{self.name}', but the layer isn't "
+                "built: it has no weights yet. Call it, or build() it."
+            )
+        return sum(int(np.prod(each.shape)) for each in self.weights)
+
+    # --- Losses and metrics.
+
+    def add_loss(self, loss: Any) -> None:
+        """Adds to what training minimizes; in call()."""
+        self._losses += [each for each in nest.flatten(loss) if each is not None]
+
+    @property
+    def losses(self) -> list[Any]:
+        """What the last call added, and the penalties of regularizers, sublayers included."""
+        found = [each for layer in self._family() for each in layer._losses]
+        for variable in self.trainable_variables:
+            if variable.regularizer is not None:
+                found.append(variable.regularizer(variable))
+        return found
+
+    def _clear_losses(self) -> None:
+        for layer in self._family():
+            layer._losses.clear()
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """The metrics that are members, sublayers included."""
+        return unique(
+            metric
+            for layer in self._family()
+            for name, value in vars(layer).items()
+            if name not in _UNTRACKED
+            for metric in members_of(value, Metric)
+        )
+
+    # --- Calls.
+
+    @functools.cached_property
+    def _parameters_of_call(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(self.call).parameters
+
+    def _takes(self, name: str) -> bool:
+        return name in self._parameters_of_call
+
+    def _bound(self, args: Any, kwargs: Any) -> dict[str, Any]:
+        """The arguments of a call by their names."""
+        try:
+            return inspect.signature(self.call).bind_partial(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"layer '{self.name}': {error}") from None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """call(), of a layer that is built; with symbolic tensors, a note of it for a Model."""
+        self._check_initialized()
+        if has_symbolic((args, kwargs)):
+            return self._record(args, kwargs)
+        leaves = [self._as_input(leaf) for leaf in nest.flatten((args, kwargs))]
+        args, kwargs = nest.pack((args, kwargs), leaves)
+        bound = self._bound(args, kwargs)
+        training = bound.get("training")
+        if training is None:
+            training = _calls.training
+            if training is not None and self._takes("training"):
+                bound["training"] = training
+                kwargs = {**kwargs, "training": training}
+        if _calls.depth == 0:
+            self._clear_losses()
+        first = args[0] if args else next(iter(bound.values()), None)
+        mask = bound.get("mask")
+        if mask is None:
+            mask = _calls.mask_of(first)
+            if mask is not None and self._takes("mask"):
+                kwargs = {**kwargs, "mask": mask}
+        with _calls.entered(training):
+            if not self.built:
+                self._build_for(first, bound)
+            outputs = self.call(*args, **kwargs)
+        if _calls.depth > 0:
+            _calls.keep_mask(outputs, self.compute_mask(first, mask))
+        if self.activity_regularizer is not None:
+            self._add_activity(outputs)
+        return outputs
+
+    def _record(self, args: Any, kwargs: Any) -> Any:
+        specs = trial(self, args, kwargs)
+        self._clear_losses()
+        first = next(leaf for leaf in nest.flatten((args, kwargs)) if is_symbolic(leaf))
+        node = recording_of(first).record(self, (args, kwargs), specs)
+        self._nodes.append(node)
+        return node.structure
+
+    def _as_input(self, leaf: Any) -> Any:
+        is_array = isinstance(leaf, (np.ndarray, np.generic)) or (
+            hasattr(leaf, "__dlpack__") and not isinstance(leaf, (Tensor, Variable))
+        )
+        if not is_array and not isinstance(leaf, (Tensor, Output, Variable)):
+            return leaf
+        value = convert(leaf)
+        if self.autocast and value.dtype != self._dtype and dtypes.is_floating(value.dtype):
+            return math.cast(value, self._dtype)
+        return value
+
+    def _build_for(self, first: Any, bound: Mapping[str, Any]) -> None:
+        """build(), with the shapes of the arguments of a call."""
+        names = list(inspect.signature(self.build).parameters)
+        if names and names[0] != "input_shape" and all(each.endswith("_shape") for each in names):
+            shapes = {each: shape_of(bound.get(each.removesuffix("_shape"))) for each in names}
+            self.build(**shapes)
+        else:
+            self.build(shape_of(first))
+        self.built = True
+
+    def _add_activity(self, outputs: Any) -> None:
+        for output in nest.flatten(outputs):
+            examples = math.cast(array.shape(output)[0], output.dtype)
+            self.add_loss(math.divide(self.activity_regularizer(output), examples))
+
+    # --- As a part of models.
+
+    def _connected(self, what: str) -> Node:
+        if not self._nodes:
+            raise AttributeError(
+                f"layer '{self.name}' has never been called on symbolic tensors and thus has no "
+                f"defined {what}"
+            )
+        return self._nodes[0]
+
+    @property
+    def input(self) -> Any:
+        """The symbolic tensors of its first call."""
+        args, kwargs = self._connected("input").arguments
+        return args[0] if args else next(iter(kwargs.values()))
+
+    @property
+    def output(self) -> Any:
+        """The symbolic tensors that its first call gave."""
+        return self._connected("output").structure
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """The shape of the outputs for inputs of that shape; None is an unknown extent."""
+        specs = _specs_of(input_shape, self._dtype)
+        return shape_of(trial(self, (specs,), {}))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} name={self.name}, built={self.built}>"
+
+
+def check_features(layer: Layer, shape: Sequence[int | None] | None, axis: int = -1) -> int:
+    """The extent of inputs that weights are made for; InvalidArgumentError when it is not known."""
+    extent = None if not shape else shape[axis]
+    if extent is None:
+        raise errors.InvalidArgumentError(
+            f"layer '{layer.name}': the extent of dimension {axis} of the inputs must be known; "
+            f"they have shape {shape}"
+        )
+    return extent
+
+
+def _specs_of(shape: Any, dtype: Any) -> Any:
+    if isinstance(shape, Mapping):
+        return {key: _specs_of(each, dtype) for key, each in shape.items()}
+    if any(isinstance(each, (list, tuple, Mapping)) for each in shape):
+        return [_specs_of(each, dtype) for each in shape]
+    return TensorSpec(shape, dtype)

@@ -1,0 +1,333 @@
+"""Dense, Activation, Dropout, Embedding, Lambda, Input."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ... import dtypes, errors
+from ...function import TensorSpec
+from ...ops import array, math, nn
+from ...ops.embedding import SparseTensor, embedding_lookup, lookup_sparse, safe_embedding_lookup_sparse
+from ...ops.ragged import RaggedTensor
+from .. import activations, constraints, initializers, regularizers
+from .._configs import one_of
+from .._layer import Layer, check_features
+from .._recording import Recording
+from ._shapes import by_rows, extents_of, like_rows, rank_of
+
+
+class InputLayer(Layer):
+    """What symbolic tensors of an Input come from."""
+
+    def __init__(
+        self, shape: Any = None, batch_size: int | None = None, dtype: Any = None,
+        batch_shape: Any = None, ragged: bool = False, name: str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(name=name, dtype=dtype)
+        if (shape is None) == (batch_shape is None):
+            raise ValueError("keras.Input(): give one of shape and batch_shape")
+        whole = (batch_size, *_extents(shape)) if batch_shape is None else _extents(batch_shape)
+        self.batch_shape = whole
+        self.ragged = ragged
+        self.built = True
+        spec: Any = TensorSpec(whole, self._dtype)
+        if ragged:
+            if len(whole) < 2 or whole[1] is not None:
+                raise ValueError(
+                    f"keras.Input(): rows of a ragged input differ in length; shape is {whole[1:]},"
+                    " it must begin with None"
+                )
+            spec = RaggedTensor(
+                TensorSpec((None, *whole[2:]), self._dtype), TensorSpec((None,), dtypes.int64)
+            )
+        node = Recording().record(self, ((), {}), spec)
+        self._nodes.append(node)
+
+    def call(self) -> Any:
+        raise errors.FailedPreconditionError(
+            f"input '{self.name}' has no value; call the model with one"
+        )
+
+
+def _extents(shape: Any) -> tuple[int | None, ...]:
+    if isinstance(shape, int):
+        shape = (shape,)
+    return tuple(None if n is None or n < 0 else int(n) for n in shape)
+
+
+def Input(  # noqa: N802 - Keras' name
+    shape: Any = None, batch_size: int | None = None, dtype: Any = None, sparse: bool = False,
+    batch_shape: Any = None, name: str | None = None, ragged: bool = False,
+) -> Any:  # fmt: skip
+    """A symbolic tensor that models begin with. `shape`: that of an example, None for an extent
+    that may differ; `ragged`: its values are RaggedTensors, shape being (None, ...)."""
+    if sparse:
+        raise errors.UnimplementedError("keras.Input(): sparse inputs are not there; use ragged")
+    layer = InputLayer(shape, batch_size, dtype, batch_shape, ragged, name)
+    return layer.output
+
+
+class Dense(Layer):
+    """activation(inputs @ kernel + bias) over the last dimension."""
+
+    supports_masking = True
+
+    def __init__(
+        self, units: int, activation: Any = None, use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform", bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None, bias_regularizer: Any = None,
+        activity_regularizer: Any = None, kernel_constraint: Any = None,
+        bias_constraint: Any = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(activity_regularizer=activity_regularizer, **kwargs)
+        if not isinstance(units, int) or units <= 0:
+            raise ValueError(
+                "Received an invalid value for `units`, expected a positive integer. Received: "
+                f"units={units}"
+            )
+        self.units = units
+        self.activation = activations.get(activation)
+        self.use_bias = use_bias
+        self.kernel_initializer = initializers.get(kernel_initializer)
+        self.bias_initializer = initializers.get(bias_initializer)
+        self.kernel_regularizer = regularizers.get(kernel_regularizer)
+        self.bias_regularizer = regularizers.get(bias_regularizer)
+        self.kernel_constraint = constraints.get(kernel_constraint)
+        self.bias_constraint = constraints.get(bias_constraint)
+
+    def build(self, input_shape: Any) -> None:
+        width = check_features(self, input_shape)
+        self.kernel = self.add_weight(
+            (width, self.units), self.kernel_initializer, regularizer=self.kernel_regularizer,
+            constraint=self.kernel_constraint, name="kernel",
+        )  # fmt: skip
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(
+                (self.units,), self.bias_initializer, regularizer=self.bias_regularizer,
+                constraint=self.bias_constraint, name="bias",
+            )  # fmt: skip
+
+    def call(self, inputs: Any) -> Any:
+        width = self.kernel.shape[0]
+        if rank_of(self.name, inputs) < 2 or inputs.shape[-1] not in (-1, width):
+            raise ValueError(
+                f"Input 0 of layer '{self.name}' is incompatible with the layer: expected shape "
+                f"(..., {width}), found shape {tuple(inputs.shape)}"
+            )
+        flat = math.matmul(by_rows(inputs, width), self.kernel)
+        if self.bias is not None:
+            flat = nn.bias_add(flat, self.bias)
+        return self.activation(like_rows(flat, inputs))
+
+
+class Activation(Layer):
+    """An activation of the inputs."""
+
+    supports_masking = True
+
+    def __init__(self, activation: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.activation = activations.get(activation)
+
+    def call(self, inputs: Any) -> Any:
+        return self.activation(inputs)
+
+
+class ReLU(Layer):
+    """activations.relu()."""
+
+    supports_masking = True
+
+    def __init__(
+        self, max_value: float | None = None, negative_slope: float = 0.0, threshold: float = 0.0,
+        **kwargs: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(**kwargs)
+        self.max_value, self.negative_slope, self.threshold = max_value, negative_slope, threshold
+
+    def call(self, inputs: Any) -> Any:
+        return activations.relu(inputs, self.negative_slope, self.max_value, self.threshold)
+
+
+class LeakyReLU(Layer):
+    """activations.leaky_relu()."""
+
+    supports_masking = True
+
+    def __init__(self, negative_slope: float = 0.3, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.negative_slope = negative_slope
+
+    def call(self, inputs: Any) -> Any:
+        return activations.leaky_relu(inputs, self.negative_slope)
+
+
+class Softmax(Layer):
+    """activations.softmax(); where a mask is false, the result is 0."""
+
+    supports_masking = True
+
+    def __init__(self, axis: Any = -1, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.axis = axis
+
+    def call(self, inputs: Any, mask: Any = None) -> Any:
+        if mask is not None:
+            hidden = math.subtract(1.0, math.cast(mask, inputs.dtype))
+            inputs = math.subtract(inputs, math.multiply(hidden, 3e4))
+        return activations.softmax(inputs, self.axis)
+
+
+class Identity(Layer):
+    """The inputs."""
+
+    supports_masking = True
+
+    def call(self, inputs: Any) -> Any:
+        return inputs
+
+
+class Dropout(Layer):
+    """In training, each element is 0 with probability `rate`, else divided by 1 - rate.
+    `noise_shape` broadcasts to the inputs: elements with one place in it live or die together; None
+    in it is the extent of the inputs."""
+
+    supports_masking = True
+
+    def __init__(
+        self, rate: float, noise_shape: Sequence[int | None] | None = None,
+        seed: int | None = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(**kwargs)
+        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= 1:
+            raise ValueError(
+                "Invalid value received for argument `rate`. Expected a float value between 0 and "
+                f"1. Received: rate={rate}"
+            )
+        self.rate, self.noise_shape, self.seed = rate, noise_shape, seed
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        if not training or self.rate == 0:
+            return inputs
+        if self.rate == 1:
+            return array.zeros_like(inputs)
+        noise: Any = self.noise_shape
+        if noise is not None and any(n is None for n in noise):
+            noise = [m if n is None else n for n, m in zip(noise, extents_of(inputs))]
+            if not all(isinstance(n, int) for n in noise):
+                noise = array.stack(noise)
+        return nn.dropout(inputs, self.rate, noise, self.seed)
+
+
+class Lambda(Layer):
+    """A function of the inputs; `arguments` are further arguments of it. It has no weights of its
+    own: a layer of one's own has."""
+
+    def __init__(
+        self, function: Callable[..., Any], output_shape: Any = None, mask: Any = None,
+        arguments: Mapping[str, Any] | None = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(**kwargs)
+        self.function = function
+        self.mask = mask
+        self.arguments = dict(arguments or {})
+        taken = inspect.signature(function).parameters
+        self._told = [name for name in ("training", "mask") if name in taken]
+
+    def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> Any:
+        known = {"mask": mask, "training": training}
+        told = {name: known[name] for name in self._told}
+        return self.function(inputs, **{**self.arguments, **told})
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        return self.mask(inputs, previous_mask) if callable(self.mask) else self.mask
+
+
+class Embedding(Layer):
+    """Rows of a table of `input_dim` rows of `output_dim` elements, by their numbers.
+
+    ids of any shape: [...] -> [..., output_dim]; of a RaggedTensor rows in its place. With a
+    `combiner`, "sum", "mean" or "sqrtn", the rows of an example become one: those of the last
+    dimension of ids, of a row of a RaggedTensor, or of a SparseTensor, weighted by `weights` of the
+    same places if they are given. An example without ids gives zeros.
+
+    mask_zero: 0 is not an id but stands for none: layers behind are told by a mask.
+    """
+
+    def __init__(
+        self, input_dim: int, output_dim: int, embeddings_initializer: Any = "uniform",
+        embeddings_regularizer: Any = None, embeddings_constraint: Any = None,
+        mask_zero: bool = False, weights: Any = None, combiner: str | None = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(**kwargs)
+        for name, value in (("input_dim", input_dim), ("output_dim", output_dim)):
+            if not isinstance(value, int) or value <= 0:
+                raise ValueError(
+                    f"layer '{self.name}': {name} is {value!r}; it must be a positive integer"
+                )
+        self.input_dim, self.output_dim = input_dim, output_dim
+        if isinstance(embeddings_initializer, str) and embeddings_initializer == "uniform":
+            embeddings_initializer = "random_uniform"
+        self.embeddings_initializer = initializers.get(embeddings_initializer)
+        self.embeddings_regularizer = regularizers.get(embeddings_regularizer)
+        self.embeddings_constraint = constraints.get(embeddings_constraint)
+        self.mask_zero = mask_zero
+        self.supports_masking = mask_zero
+        self.combiner = combiner
+        if combiner is not None:
+            self.combiner = one_of(
+                f"layer '{self.name}'", "combiner", combiner, ("sum", "mean", "sqrtn")
+            )
+        if weights is not None:
+            self.build()
+            self.set_weights(weights if isinstance(weights, (list, tuple)) else [weights])
+
+    def build(self, input_shape: Any = None) -> None:
+        self.embeddings = self.add_weight(
+            (self.input_dim, self.output_dim), self.embeddings_initializer,
+            regularizer=self.embeddings_regularizer, constraint=self.embeddings_constraint,
+            name="embeddings",
+        )  # fmt: skip
+
+    def call(self, inputs: Any, weights: Any = None) -> Any:
+        if weights is not None and self.combiner is None:
+            raise ValueError(f"layer '{self.name}': weights are of rows that a combiner joins")
+        if isinstance(inputs, SparseTensor):
+            return self._of_sparse(inputs, weights)
+        if isinstance(inputs, RaggedTensor):
+            if self.combiner is not None:
+                weights = weights.to_sparse() if isinstance(weights, RaggedTensor) else weights
+                return self._of_sparse(inputs.to_sparse(), weights)
+            return RaggedTensor(self.call(inputs.values), inputs.row_splits)
+        rows = embedding_lookup(self.embeddings, self._ids(inputs))
+        return rows if self.combiner is None else self._combined(rows, weights)
+
+    def _ids(self, inputs: Any) -> Any:
+        return inputs if inputs.dtype.kind in "iu" else math.cast(inputs, "int32")
+
+    def _of_sparse(self, ids: SparseTensor, weights: SparseTensor | None) -> Any:
+        ids = SparseTensor(ids.indices, self._ids(ids.values), ids.dense_shape)
+        combiner = self.combiner or "mean"
+        return safe_embedding_lookup_sparse(self.embeddings, ids, weights, combiner)
+
+    def _combined(self, rows: Any, weights: Any) -> Any:
+        """Rows [..., n, d] of an example each as one."""
+        if weights is None:
+            weights = array.ones_like(rows[..., :1])
+        else:
+            weights = array.expand_dims(math.cast(weights, rows.dtype), -1)
+        total = math.reduce_sum(math.multiply(rows, weights), axis=-2)
+        if self.combiner == "sum":
+            return total
+        if self.combiner == "mean":
+            return math.divide_no_nan(total, math.reduce_sum(weights, axis=-2))
+        size = math.sqrt(math.reduce_sum(math.square(weights), axis=-2))
+        return math.divide_no_nan(total, size)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        if not self.mask_zero or isinstance(inputs, (RaggedTensor, SparseTensor)):
+            return None
+        return math.not_equal(inputs, 0)
