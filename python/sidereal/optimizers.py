@@ -31,6 +31,11 @@ _CLIPS = ("clipnorm", "clipvalue", "global_clipnorm")
 _ROWS = {row.name: row for row in _native.optimizer_rows()}
 
 
+def rows() -> dict[str, _native.OptimizerRow]:
+    """The core's table by the names of its rows."""
+    return dict(_ROWS)
+
+
 def _slot(rule: _native.UpdateRule, i: int, variable: Variable) -> Variable:
     def first() -> Any:
         shape = variable.shape[:1] if rule.slot_is_of_row(i) else variable.shape
@@ -55,7 +60,7 @@ class Optimizer:
     """Base of the optimizers."""
 
     #: Its row in the table.
-    kind: ClassVar[str] = ""
+    kind: str = ""
     __signature__: ClassVar[inspect.Signature]
 
     learning_rate: Any
@@ -83,8 +88,7 @@ class Optimizer:
     @property
     def uses_step(self) -> bool:
         """Whether its updates depend on the number of the step."""
-        is_schedule = isinstance(self.learning_rate, schedules.LearningRateSchedule)
-        return is_schedule or _ROWS[self.kind].uses_step
+        return self._is_scheduled() or _ROWS[self.kind].uses_step
 
     @property
     def uses_norms(self) -> bool:
@@ -95,10 +99,21 @@ class Optimizer:
     def _names(cls) -> list[str]:
         return [parameter[0] for parameter in _ROWS[cls.kind].parameters]
 
+    def _given_rate(self) -> Any:
+        """The learning rate as it was given: a number, a value, a schedule or a function."""
+        return self.learning_rate
+
+    def _is_scheduled(self) -> bool:
+        return isinstance(self._given_rate(), schedules.LearningRateSchedule)
+
+    def _of_row(self) -> dict[str, Any]:
+        """What it says of the parameters of its row but for the learning rate."""
+        return {name: getattr(self, name) for name in self._names() if name != "learning_rate"}
+
     def _parameters(self) -> dict[str, float]:
         """Its numbers; the learning rate is left out where it is none."""
-        found = {name: getattr(self, name) for name in self._names()}
-        rate = found["learning_rate"]
+        rate = self._given_rate()
+        found = {"learning_rate": rate, **self._of_row()}
         if callable(rate) or not isinstance(rate, (bool, int, float)):
             try:
                 found["learning_rate"] = None if callable(rate) else float(rate)
@@ -110,10 +125,9 @@ class Optimizer:
     def _of_model(self) -> _native.Optimizer:
         """As models take it; a schedule comes beside it."""
         parameters = self._parameters()
-        is_schedule = isinstance(self.learning_rate, schedules.LearningRateSchedule)
-        if "learning_rate" not in parameters and not is_schedule:
+        if "learning_rate" not in parameters and not self._is_scheduled():
             raise errors.InvalidArgumentError(
-                f"the learning rate is {self.learning_rate!r}; a Model takes a number or a schedule"
+                f"the learning rate is {self._given_rate()!r}; a Model takes a number or a schedule"
             )
         clips = {name: getattr(self, name) or 0.0 for name in _CLIPS}
         return _native.make_optimizer(self.kind, parameters, **clips)
@@ -132,7 +146,7 @@ class Optimizer:
 
     def _rate(self, step: Any) -> Any:
         """The learning rate of the step after `step` others."""
-        rate = self.learning_rate
+        rate = self._given_rate()
         if isinstance(rate, schedules.LearningRateSchedule):
             return rate(step)
         return rate() if callable(rate) else rate

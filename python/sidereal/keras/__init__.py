@@ -1,19 +1,35 @@
-"""Keras' activations, initializers, regularizers, constraints, losses and metrics, with Keras'
-names, arguments and numbers, on tensors and variables of sidereal.
+"""Keras' names, arguments and numbers on tensors and variables of sidereal: models of layers, and
+what they are trained with.
 
-    loss = keras.losses.BinaryCrossentropy(from_logits=True)
-    auc = keras.metrics.AUC(from_logits=True)
-    value = loss(labels, logits)
-    auc.update_state(labels, logits)
+    inputs = keras.Input((8,))
+    outputs = keras.layers.Dense(1, "sigmoid")(keras.layers.Dense(16, "relu")(inputs))
+    model = keras.Model(inputs, outputs)
+    model.compile("adam", "binary_crossentropy", metrics=["accuracy"])
+    model.fit(x, y, epochs=3)
 """
 
-from . import activations, constraints, initializers, layers, losses, metrics, regularizers
+from . import (
+    activations,
+    callbacks,
+    constraints,
+    initializers,
+    layers,
+    losses,
+    metrics,
+    models,
+    optimizers,
+    regularizers,
+)
 from .initializers import Initializer
+from .layers import Input, Layer
 from .losses import Loss
 from .metrics import Metric
+from .models import Model, Sequential
+from .optimizers import Optimizer
 from .regularizers import Regularizer
 
 __all__ = [
-    "Initializer", "Loss", "Metric", "Regularizer", "activations", "constraints", "initializers",
-    "losses", "metrics", "regularizers",
+    "Initializer", "Input", "Layer", "Loss", "Metric", "Model", "Optimizer", "Regularizer",
+    "Sequential", "activations", "callbacks", "constraints", "initializers", "layers", "losses",
+    "metrics", "models", "optimizers", "regularizers",
 ]  # fmt: skip

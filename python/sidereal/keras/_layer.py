@@ -316,7 +316,7 @@ class Layer(Configured):
                     f"Layer '{self.name}' weight '{variable.name}' has shape {variable.shape}, "
                     f"which does not go with the shape {shape} of the value that is given."
                 )
-            variable.assign(np.asarray(value).astype(variable.dtype))
+            variable.assign(math.cast(convert(value), variable.dtype))
 
     def count_params(self) -> int:
         """The number of elements of all weights."""
@@ -462,7 +462,7 @@ class Layer(Configured):
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """The shape of the outputs for inputs of that shape; None is an unknown extent."""
-        specs = _specs_of(input_shape, self._dtype)
+        specs = specs_of(input_shape, self._dtype)
         return shape_of(trial(self, (specs,), {}))
 
     def __repr__(self) -> str:
@@ -480,9 +480,10 @@ def check_features(layer: Layer, shape: Sequence[int | None] | None, axis: int =
     return extent
 
 
-def _specs_of(shape: Any, dtype: Any) -> Any:
+def specs_of(shape: Any, dtype: Any) -> Any:
+    """A TensorSpec for a shape, nested ones for nested shapes."""
     if isinstance(shape, Mapping):
-        return {key: _specs_of(each, dtype) for key, each in shape.items()}
+        return {key: specs_of(each, dtype) for key, each in shape.items()}
     if any(isinstance(each, (list, tuple, Mapping)) for each in shape):
-        return [_specs_of(each, dtype) for each in shape]
+        return [specs_of(each, dtype) for each in shape]
     return TensorSpec(shape, dtype)

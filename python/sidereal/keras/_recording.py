@@ -103,13 +103,13 @@ class Recording(FuncGraph):
     def capture(self, value: Tensor | Output) -> Output:
         if type(value) is Tensor:
             return self._read(value)
-        if not is_symbolic(value):
+        if not isinstance(value, Output) or not is_symbolic(value):
             return super().capture(value)
         key = key_of(value)
         if key not in self._captured:
             made = self.native.placeholder("other", value.dtype, value.shape)
             self._captured[key] = made
-            self._aliases[made.node, made.index] = value  # type: ignore[assignment]
+            self._aliases[made.node, made.index] = value
         return self._captured[key]
 
     def read_variable(self, variable: Any) -> Output:
@@ -146,8 +146,9 @@ class Recording(FuncGraph):
     def record(self, operation: Any, arguments: tuple[Any, Any], result: Any) -> Node:
         """Notes the call of a layer that gives values as `result` says, a TensorSpec or None for
         each."""
+        name = legal_name(operation.name)
         made = [
-            None if spec is None else self.native.placeholder(legal_name(operation.name), spec.dtype, spec.shape)
+            None if spec is None else self.native.placeholder(name, spec.dtype, spec.shape)
             for spec in nest.flatten(result)
         ]
         node = Node(operation, arguments, nest.pack(result, made))

@@ -9,7 +9,7 @@ from typing import Any
 from ... import dtypes, errors
 from ...function import TensorSpec
 from ...ops import array, math, nn
-from ...ops.embedding import SparseTensor, embedding_lookup, lookup_sparse, safe_embedding_lookup_sparse
+from ...ops.embedding import SparseTensor, embedding_lookup, safe_embedding_lookup_sparse
 from ...ops.ragged import RaggedTensor
 from .. import activations, constraints, initializers, regularizers
 from .._configs import one_of

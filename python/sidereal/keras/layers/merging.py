@@ -126,7 +126,8 @@ class Dot(Layer):
         both = [axes, axes] if isinstance(axes, int) else list(axes)
         if len(both) != 2 or not all(isinstance(axis, int) for axis in both):
             raise ValueError(
-                f"Invalid format for axes - two elements or one integer are needed. Received: {axes}"
+                "Invalid format for axes - two elements or one integer are needed. Received: "
+                f"axes={axes}"
             )
         if 0 in both:
             raise ValueError(f"layer '{self.name}': axis 0 is that of the examples; axes={axes}")
@@ -233,8 +234,8 @@ class Permute(Layer):
         self.dims = tuple(dims)
         if sorted(self.dims) != list(range(1, len(self.dims) + 1)):
             raise ValueError(
-                "Invalid permutation argument `dims` for Permute Layer. The set of indices in `dims`"
-                f" must be consecutive and start from 1. Received dims={dims}"
+                "Invalid permutation argument `dims` for Permute Layer. The set of indices in "
+                f"`dims` must be consecutive and start from 1. Received dims={dims}"
             )
 
     def call(self, inputs: Any) -> Any:

@@ -1,0 +1,399 @@
+"""compile(), fit(), evaluate() and predict() of models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .. import errors, nest
+from .._native import Tensor
+from ..function import function
+from ..gradients import GradientTape
+from ..ops import array, math
+from ..ops.ragged import RaggedTensor
+from . import optimizers
+from ._batches import Arrays, Batch, Epochs, class_weights, data_of, tensors, unpack
+from ._compiled import CompiledLoss, CompiledMetrics
+from ._layer import Layer
+from ._metric import Mean, Metric
+from .callbacks import CallbackList, History
+
+Logs = dict[str, Any]
+
+
+def _examples(x: Any, y_pred: Any) -> Any:
+    """How many examples a batch has."""
+    if isinstance(x, RaggedTensor):
+        return math.cast(x.nrows(), "float32")
+    leaves = [leaf for leaf in nest.flatten(y_pred) if leaf is not None]
+    return math.cast(array.shape(leaves[0])[0], "float32")
+
+
+def _numbers(logs: Mapping[str, Any]) -> Logs:
+    """Logs as Python numbers; metrics of several numbers stay arrays."""
+    found: Logs = {}
+    for name, value in logs.items():
+        if isinstance(value, Mapping):
+            found |= _numbers(value)
+        elif hasattr(value, "numpy"):
+            made = value.numpy()
+            found[name] = float(made) if made.ndim == 0 else made
+        else:
+            found[name] = value
+    return found
+
+
+class Trainer(Layer):
+    """What a model has to be trained with."""
+
+    optimizer: Any = None
+    #: A callback sets it to end fit() after the batch.
+    stop_training = False
+    compiled = False
+    history: History | None = None
+    run_eagerly = False
+    steps_per_execution = 1
+    _loss: CompiledLoss | None = None
+    _metrics: CompiledMetrics | None = None
+    _functions: dict[str, Callable[..., Any]]
+
+    @property
+    def output_names(self) -> list[str] | None:
+        """The names of the outputs; None where call() says what they are."""
+        return None
+
+    def compile(
+        self, optimizer: Any = "rmsprop", loss: Any = None, loss_weights: Any = None,
+        metrics: Any = None, weighted_metrics: Any = None, run_eagerly: bool = False,
+        steps_per_execution: int = 1, jit_compile: Any = "auto", auto_scale_loss: bool = True,
+    ) -> None:  # fmt: skip
+        """Says how the model is trained.
+
+        loss, loss_weights, metrics, weighted_metrics: for several outputs a list of what each has,
+            or a dict by their names. Metrics do not know the weights of examples, weighted_metrics
+            do.
+        run_eagerly: steps run op by op, not as a program.
+        steps_per_execution: so many steps run as one program.
+
+        jit_compile and auto_scale_loss change nothing.
+        """
+        del jit_compile, auto_scale_loss
+        if steps_per_execution < 1:
+            raise ValueError(
+                f"steps_per_execution is {steps_per_execution}; it must be at least 1"
+            )
+        self.optimizer = optimizers.get(optimizer)
+        self.loss = loss
+        self._loss = None if loss is None else CompiledLoss(loss, loss_weights, self.output_names)
+        self._metrics = CompiledMetrics(metrics, weighted_metrics, self.output_names)
+        self._loss_tracker = Mean(name="loss")
+        self.run_eagerly, self.steps_per_execution = run_eagerly, steps_per_execution
+        self._functions = {}
+        self.stop_training = False
+        self.compiled = True
+
+    def _check_compiled(self, method: str) -> None:
+        if not self.compiled:
+            raise ValueError(f"You must call `compile()` before calling `{method}()`.")
+
+    # --- Losses and metrics of a step.
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:  # fmt: skip
+        """What a step minimizes: the compiled loss and those that layers added."""
+        parts = []
+        if self._loss is not None:
+            parts.append(self._loss(y, y_pred, sample_weight))
+        parts += [math.reduce_sum(each) for each in self.losses]
+        parts = [part for part in parts if part is not None]
+        if not parts:
+            raise ValueError("No loss to compute. Provide a `loss` argument in `compile()`.")
+        return parts[0] if len(parts) == 1 else math.add_n(parts)
+
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+    ) -> Logs:
+        """Adds a batch to the metrics, and gives what they say."""
+        if self._metrics is not None:
+            self._metrics.update_state(y, y_pred, sample_weight)
+        return self.get_metrics_result()
+
+    def metrics_by_name(self) -> dict[str, Metric]:
+        """The metrics by what they are called in logs."""
+        if not self.compiled:
+            return {each.name: each for each in super().metrics}
+        found: dict[str, Metric] = {"loss": self._loss_tracker}
+        own = [each for each in super().metrics if each is not self._loss_tracker]
+        found |= {each.name: each for each in own}
+        if self._metrics is not None:
+            found |= self._metrics.named()
+        if self._loss is not None:
+            found |= {each.name: each for each in self._loss.metrics}
+        return found
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """The metrics of the model, that of the loss first."""
+        return list(self.metrics_by_name().values())
+
+    @property
+    def metrics_names(self) -> list[str]:
+        return list(self.metrics_by_name())
+
+    def get_metrics_result(self) -> Logs:
+        """What the metrics say, by their names."""
+        found: Logs = {}
+        for name, metric in self.metrics_by_name().items():
+            result = metric.result()
+            found |= result if isinstance(result, dict) else {name: result}
+        return found
+
+    def reset_metrics(self) -> None:
+        """Begins all metrics anew."""
+        for metric in self.metrics:
+            metric.reset_state()
+
+    # --- Steps.
+
+    def train_step(self, data: Batch) -> Logs:
+        """A step of training on a batch (x, y, sample_weight); what it gives are the logs. A model
+        of one's own may have another one."""
+        x, y, weight = unpack(data)
+        with GradientTape() as tape:
+            y_pred = self(x, training=True)
+            loss = self.compute_loss(
+                x=x, y=y, y_pred=y_pred, sample_weight=weight, training=True
+            )
+        self._loss_tracker.update_state(loss, sample_weight=_examples(x, y_pred))
+        variables = self.trainable_variables
+        if not variables:
+            raise ValueError(f"model '{self.name}' has no weights to train")
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+        return self.compute_metrics(x, y, y_pred, sample_weight=weight)
+
+    def test_step(self, data: Batch) -> Logs:
+        """A step of evaluation."""
+        x, y, weight = unpack(data)
+        y_pred = self(x, training=False)
+        if self._loss is not None or self.losses:
+            loss = self.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=weight, training=False)
+            self._loss_tracker.update_state(loss, sample_weight=_examples(x, y_pred))
+        return self.compute_metrics(x, y, y_pred, sample_weight=weight)
+
+    def predict_step(self, data: Batch) -> Any:
+        """The outputs for a batch."""
+        x, _, _ = unpack(data)
+        return self(x, training=False)
+
+    def _function(self, kind: str, step: Callable[[Batch], Any]) -> Callable[[Any], Any]:
+        """The step as a program that takes a list of batches; the result of the last one, of
+        prediction those of all."""
+        functions = self.__dict__.setdefault("_functions", {})
+        if kind in functions:
+            made: Callable[[Any], Any] = functions[kind]
+            return made
+
+        def run(batches: Any) -> Any:
+            results = [step(batch) for batch in batches]
+            # What layers added belongs to a graph that is finished.
+            self._clear_losses()
+            return results if kind == "predict" else results[-1]
+
+        run.__name__ = f"{kind}_step"
+        functions[kind] = run if self.run_eagerly else function(run)
+        return functions[kind]
+
+    # --- Loops.
+
+    def fit(
+        self, x: Any = None, y: Any = None, batch_size: int | None = None, epochs: int = 1,
+        verbose: Any = "auto", callbacks: Any = None, validation_split: float = 0.0,
+        validation_data: Any = None, shuffle: bool = True,
+        class_weight: Mapping[int, float] | None = None, sample_weight: Any = None,
+        initial_epoch: int = 0, steps_per_epoch: int | None = None,
+        validation_steps: int | None = None, validation_batch_size: int | None = None,
+        validation_freq: Any = 1,
+    ) -> History:  # fmt: skip
+        """Trains for `epochs` passes over the data.
+
+        x: arrays or tensors, or lists or dicts of them, with `y` and `sample_weight` beside; or
+            what can be iterated and gives batches (x, y) or (x, y, sample_weight).
+        validation_data: (x, y), (x, y, sample_weight) or what gives batches; validation_split: the
+            part of arrays, at their end, that is taken for it. `validation_freq`: every so many
+            epochs, or the numbers of the epochs.
+        shuffle: arrays are in another order in each epoch, by NumPy's random numbers.
+        class_weight: weights of examples by the number of their class.
+        steps_per_epoch: batches of an epoch; the next one goes on behind them.
+
+        Returns a History of the logs of all epochs.
+        """
+        self._check_compiled("fit")
+        data = data_of(x, y, sample_weight, batch_size, shuffle)
+        if validation_split and validation_data is None:
+            if not isinstance(data, Arrays):
+                raise ValueError("`validation_split` is only supported for arrays and tensors")
+            kept, validation_data = data.cut(validation_split)
+            x, y, sample_weight = kept
+            data = data_of(x, y, sample_weight, batch_size, shuffle)
+        training = Epochs(data, steps_per_epoch)
+        listed = self._callbacks(callbacks, verbose, epochs, training.steps, history=True)
+        validation = None
+        if validation_data is not None:
+            validation = _validation(validation_data, validation_batch_size or batch_size)
+        step = self._function("train", self.train_step)
+        self.stop_training = False
+        listed.on_train_begin()
+        logs: Logs = {}
+        for epoch in range(initial_epoch, epochs):
+            self.reset_metrics()
+            listed.on_epoch_begin(epoch)
+            logs = self._run_epoch(training, step, listed, class_weight)
+            if validation is not None and _is_due(validation_freq, epoch):
+                found = self._evaluate(Epochs(validation, validation_steps), listed)
+                logs |= {f"val_{name}": value for name, value in found.items()}
+            listed.on_epoch_end(epoch, logs)
+            if self.stop_training:
+                break
+        listed.on_train_end(logs)
+        assert self.history is not None
+        return self.history
+
+    def _run_epoch(
+        self, training: Epochs, step: Callable[[Any], Any], listed: CallbackList,
+        class_weight: Mapping[int, float] | None,
+    ) -> Logs:  # fmt: skip
+        logs: Logs = {}
+        for first, group in training.groups(self.steps_per_execution):
+            listed.on_train_batch_begin(first)
+            if class_weight is not None:
+                group = [_weighted(batch, class_weight) for batch in group]
+            logs = _numbers(step(group))
+            listed.on_train_batch_end(first + len(group) - 1, dict(logs))
+            if self.stop_training:
+                break
+        if not logs:
+            raise ValueError(
+                "the data gave no batch; an iterator that has come to its end begins no other epoch"
+            )
+        return logs
+
+    def _evaluate(self, data: Epochs, listed: CallbackList) -> Logs:
+        step = self._function("test", self.test_step)
+        self.reset_metrics()
+        listed.on_test_begin()
+        logs: Logs = {}
+        for first, group in data.groups(self.steps_per_execution):
+            listed.on_test_batch_begin(first)
+            logs = _numbers(step(group))
+            listed.on_test_batch_end(first + len(group) - 1, dict(logs))
+        if not logs:
+            raise ValueError("the data for evaluation gave no batch")
+        listed.on_test_end(dict(logs))
+        return logs
+
+    def evaluate(
+        self, x: Any = None, y: Any = None, batch_size: int | None = None, verbose: Any = "auto",
+        sample_weight: Any = None, steps: int | None = None, callbacks: Any = None,
+        return_dict: bool = False,
+    ) -> Any:  # fmt: skip
+        """The loss and the metrics of data as fit() takes them: a number, or a list of them in the
+        order of `metrics_names`, or with `return_dict` a dict by their names."""
+        self._check_compiled("evaluate")
+        data = Epochs(data_of(x, y, sample_weight, batch_size), steps)
+        listed = self._callbacks(callbacks, verbose, 1, data.steps)
+        logs = self._evaluate(data, listed)
+        return logs if return_dict else _flat(logs)
+
+    def predict(
+        self, x: Any, batch_size: int | None = None, verbose: Any = "auto",
+        steps: int | None = None, callbacks: Any = None,
+    ) -> Any:  # fmt: skip
+        """The outputs for all examples, as arrays."""
+        data = Epochs(data_of(x, batch_size=batch_size), steps)
+        listed = self._callbacks(callbacks, verbose, 1, data.steps)
+        step = self._function("predict", self.predict_step)
+        listed.on_predict_begin()
+        found: list[Any] = []
+        for first, group in data.groups(self.steps_per_execution):
+            listed.on_predict_batch_begin(first)
+            results = [nest.map_structure(_array, result) for result in step(group)]
+            found += results
+            listed.on_predict_batch_end(first + len(group) - 1, {"outputs": results[-1]})
+        listed.on_predict_end()
+        if not found:
+            raise ValueError("the data for prediction gave no batch")
+        return nest.map_structure(lambda *parts: np.concatenate(parts), *found)
+
+    def _callbacks(
+        self, callbacks: Any, verbose: Any, epochs: int, steps: int | None, history: bool = False
+    ) -> CallbackList:
+        if isinstance(callbacks, CallbackList):
+            return callbacks
+        shown = 1 if verbose == "auto" else int(verbose)
+        return CallbackList(
+            callbacks, add_history=history, add_progbar=shown != 0, model=self, verbose=shown,
+            epochs=epochs, steps=steps,
+        )  # fmt: skip
+
+    # --- One batch.
+
+    def train_on_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None,
+        class_weight: Mapping[int, float] | None = None, return_dict: bool = False,
+    ) -> Any:  # fmt: skip
+        """A step of training. Metrics go on from the batch before: reset_metrics() begins anew."""
+        self._check_compiled("train_on_batch")
+        batch: Batch = (tensors(x), tensors(y), tensors(sample_weight))
+        if class_weight is not None:
+            batch = _weighted(batch, class_weight)
+        logs = _numbers(self._function("train", self.train_step)([batch]))
+        return logs if return_dict else _flat(logs)
+
+    def test_on_batch(
+        self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False
+    ) -> Any:
+        """A step of evaluation. Metrics go on from the batch before."""
+        self._check_compiled("test_on_batch")
+        batch = (tensors(x), tensors(y), tensors(sample_weight))
+        logs = _numbers(self._function("test", self.test_step)([batch]))
+        return logs if return_dict else _flat(logs)
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """The outputs for a batch, as arrays."""
+        step = self._function("predict", self.predict_step)
+        return nest.map_structure(_array, step([(tensors(x), None, None)])[0])
+
+
+def _array(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        raise errors.UnimplementedError(f"predict() gives arrays; an output is {value!r}")
+    return value.numpy()
+
+
+def _flat(logs: Logs) -> Any:
+    values = list(logs.values())
+    return values[0] if len(values) == 1 else values
+
+
+def _weighted(batch: Batch, weights: Mapping[int, float]) -> Batch:
+    x, y, weight = unpack(batch)
+    if weight is not None:
+        raise ValueError("You cannot `class_weight` and `sample_weight` at the same time.")
+    return x, y, tensors(class_weights(y, weights))
+
+
+def _validation(data: Any, batch_size: int | None) -> Any:
+    if isinstance(data, (list, tuple)):
+        x, y, sample_weight = unpack(data)
+        return data_of(x, y, sample_weight, batch_size)
+    return data_of(data)
+
+
+def _is_due(frequency: Any, epoch: int) -> bool:
+    if isinstance(frequency, int):
+        return (epoch + 1) % frequency == 0
+    return epoch + 1 in frequency
