@@ -47,6 +47,8 @@ class Model(Trainer):
         self._functional = Functional(self.name, inputs, outputs)
         #: Where members are looked for, in the order of the graph.
         self._connected_layers = self._functional.layers
+        # Each input is brought to the dtype of its Input.
+        self.autocast = False
         self.built = True
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:

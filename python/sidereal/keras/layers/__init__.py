@@ -14,6 +14,7 @@ from .core import (
     ReLU,
     Softmax,
 )
+from .interactions import FM, Cross, MMoE
 from .merging import (
     Add,
     Average,
@@ -38,11 +39,22 @@ from .merging import (
     multiply,
     subtract,
 )
+from .normalization import BatchNormalization, LayerNormalization
+from .sequences import (
+    GRU,
+    LSTM,
+    AdditiveAttention,
+    Attention,
+    AttentionPooling,
+    MultiHeadAttention,
+)
 
 __all__ = [
-    "Activation", "Add", "Average", "Concatenate", "Dense", "Dot", "Dropout", "Embedding",
+    "FM", "GRU", "LSTM", "Activation", "Add", "AdditiveAttention", "Attention", "AttentionPooling",
+    "Average", "BatchNormalization", "Concatenate", "Cross", "Dense", "Dot", "Dropout", "Embedding",
     "Flatten", "GlobalAveragePooling1D", "GlobalMaxPooling1D", "Identity", "Input", "InputLayer",
-    "Lambda", "Layer", "LeakyReLU", "Maximum", "Minimum", "Multiply", "Permute", "ReLU",
-    "RepeatVector", "Reshape", "Softmax", "Subtract", "add", "average", "concatenate", "dot",
-    "maximum", "minimum", "multiply", "subtract",
+    "Lambda", "Layer", "LayerNormalization", "LeakyReLU", "MMoE", "Maximum", "Minimum",
+    "MultiHeadAttention", "Multiply", "Permute", "ReLU", "RepeatVector", "Reshape", "Softmax",
+    "Subtract", "add", "average", "concatenate", "dot", "maximum", "minimum", "multiply",
+    "subtract",
 ]  # fmt: skip
