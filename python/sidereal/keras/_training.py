@@ -129,10 +129,10 @@ class Trainer(Layer):
         found: dict[str, Metric] = {"loss": self._loss_tracker}
         own = [each for each in super().metrics if each is not self._loss_tracker]
         found |= {each.name: each for each in own}
-        if self._metrics is not None:
-            found |= self._metrics.named()
         if self._loss is not None:
             found |= {each.name: each for each in self._loss.metrics}
+        if self._metrics is not None:
+            found |= self._metrics.named()
         return found
 
     @property
@@ -300,13 +300,21 @@ class Trainer(Layer):
         sample_weight: Any = None, steps: int | None = None, callbacks: Any = None,
         return_dict: bool = False,
     ) -> Any:  # fmt: skip
-        """The loss and the metrics of data as fit() takes them: a number, or a list of them in the
-        order of `metrics_names`, or with `return_dict` a dict by their names."""
+        """The loss and the metrics of data as fit() takes them: a number, a list of them, or with
+        `return_dict` a dict by their names."""
         self._check_compiled("evaluate")
         data = Epochs(data_of(x, y, sample_weight, batch_size), steps)
         listed = self._callbacks(callbacks, verbose, 1, data.steps)
         logs = self._evaluate(data, listed)
-        return logs if return_dict else _flat(logs)
+        return logs if return_dict else self._flat(logs)
+
+    def _flat(self, logs: Logs) -> Any:
+        """The values of logs in Keras' order: of metrics that are called what they are named, as
+        they were given, and then the others by their names."""
+        named = [name for name, metric in self.metrics_by_name().items() if metric.name == name]
+        order = [name for name in named if name in logs]
+        values = [logs[name] for name in [*order, *sorted(set(logs) - set(order))]]
+        return values[0] if len(values) == 1 else values
 
     def predict(
         self, x: Any, batch_size: int | None = None, verbose: Any = "auto",
@@ -345,22 +353,24 @@ class Trainer(Layer):
         self, x: Any, y: Any = None, sample_weight: Any = None,
         class_weight: Mapping[int, float] | None = None, return_dict: bool = False,
     ) -> Any:  # fmt: skip
-        """A step of training. Metrics go on from the batch before: reset_metrics() begins anew."""
+        """A step of training; the loss and the metrics of this batch, as evaluate() gives them."""
         self._check_compiled("train_on_batch")
+        self.reset_metrics()
         batch: Batch = (tensors(x), tensors(y), tensors(sample_weight))
         if class_weight is not None:
             batch = _weighted(batch, class_weight)
         logs = _numbers(self._function("train", self.train_step)([batch]))
-        return logs if return_dict else _flat(logs)
+        return logs if return_dict else self._flat(logs)
 
     def test_on_batch(
         self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False
     ) -> Any:
-        """A step of evaluation. Metrics go on from the batch before."""
+        """A step of evaluation; the loss and the metrics of this batch."""
         self._check_compiled("test_on_batch")
+        self.reset_metrics()
         batch = (tensors(x), tensors(y), tensors(sample_weight))
         logs = _numbers(self._function("test", self.test_step)([batch]))
-        return logs if return_dict else _flat(logs)
+        return logs if return_dict else self._flat(logs)
 
     def predict_on_batch(self, x: Any) -> Any:
         """The outputs for a batch, as arrays."""
@@ -372,11 +382,6 @@ def _array(value: Any) -> Any:
     if not isinstance(value, Tensor):
         raise errors.UnimplementedError(f"predict() gives arrays; an output is {value!r}")
     return value.numpy()
-
-
-def _flat(logs: Logs) -> Any:
-    values = list(logs.values())
-    return values[0] if len(values) == 1 else values
 
 
 def _weighted(batch: Batch, weights: Mapping[int, float]) -> Batch:
