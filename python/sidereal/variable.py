@@ -15,6 +15,7 @@ import numpy as np
 
 from . import _native, errors
 from ._dispatch import ENGINE, apply, convert, state, to_tensor
+from ._graphs import graph_of
 from ._native import Output, Tensor
 from ._tensor import Reference, install_shared
 from .dtypes import DType, is_floating, name_of
@@ -252,8 +253,9 @@ class Variable(metaclass=_VariableType):
     def assign(self, value: Any) -> Variable:
         """Gives it another value of its shape and dtype."""
         value = fitting(self, value)
-        if state.graph is not None:
-            state.graph.assign_variable(self, value)
+        graph = graph_of(value) if state.graph is None and type(value) is Output else state.graph
+        if graph is not None:
+            graph.assign_variable(self, value)
             return self
         self._read = None
         self._cell.assign(value)

@@ -176,15 +176,19 @@ def dot(inputs: Any, axes: int | Sequence[int] = -1, **kwargs: Any) -> Any:
     return Dot(axes, **kwargs)(inputs)
 
 
+def _check_last(layer: Layer, data_format: str | None) -> None:
+    if data_format not in (None, "channels_last"):
+        raise errors.UnimplementedError(
+            f"layer '{layer.name}': data_format is {data_format!r}; it must be channels_last"
+        )
+
+
 class Flatten(Layer):
     """All dimensions but the first as one."""
 
     def __init__(self, data_format: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if data_format not in (None, "channels_last"):
-            raise errors.UnimplementedError(
-                f"layer '{self.name}': data_format is {data_format!r}; it must be channels_last"
-            )
+        _check_last(self, data_format)
         self.data_format = data_format
 
     def call(self, inputs: Any) -> Any:
@@ -259,9 +263,12 @@ class GlobalAveragePooling1D(Layer):
     """The mean over time: [batch, time, d] -> [batch, d]; with a mask, of the steps where it is
     true."""
 
-    def __init__(self, keepdims: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, data_format: str | None = None, keepdims: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
-        self.keepdims = keepdims
+        _check_last(self, data_format)
+        self.data_format, self.keepdims = data_format, keepdims
 
     def call(self, inputs: Any, mask: Any = None) -> Any:
         if mask is None:
@@ -274,9 +281,12 @@ class GlobalAveragePooling1D(Layer):
 class GlobalMaxPooling1D(Layer):
     """The greatest over time: [batch, time, d] -> [batch, d]."""
 
-    def __init__(self, keepdims: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, data_format: str | None = None, keepdims: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
-        self.keepdims = keepdims
+        _check_last(self, data_format)
+        self.data_format, self.keepdims = data_format, keepdims
 
     def call(self, inputs: Any) -> Any:
         return math.reduce_max(inputs, axis=1, keepdims=self.keepdims)
