@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import nest
+from .. import errors, nest
 from .._dispatch import to_tensor
 from .._native import Output, Tensor
+from ..ops.embedding import SparseTensor
 from ..ops.ragged import RaggedTensor
 from ..variable import Variable
 
@@ -38,15 +39,17 @@ def _is_number(leaf: Any) -> bool:
 
 def _map(function: Callable[[Any], Any], structure: Any) -> Any:
     """`function` of what stands for tensors in nested lists, tuples and dicts; a list of numbers is
-    one, and so is a RaggedTensor."""
+    one, and so are RaggedTensors and SparseTensors."""
     if isinstance(structure, Mapping):
         return {key: _map(function, each) for key, each in structure.items()}
-    if isinstance(structure, RaggedTensor):
+    if isinstance(structure, (RaggedTensor, SparseTensor)):
         return function(structure)
     if isinstance(structure, (list, tuple)):
         leaves = nest.flatten(structure)
         if leaves and all(_is_number(leaf) for leaf in leaves):
             return function(np.asarray(structure))
+        if hasattr(structure, "_fields"):
+            return type(structure)(*(_map(function, each) for each in structure))
         return type(structure)(_map(function, each) for each in structure)
     return None if structure is None else function(structure)
 
@@ -54,6 +57,8 @@ def _map(function: Callable[[Any], Any], structure: Any) -> Any:
 def _tensor(value: Any) -> Any:
     if isinstance(value, RaggedTensor):
         return RaggedTensor(_tensor(value.values), _tensor(value.row_splits))
+    if isinstance(value, SparseTensor):
+        return SparseTensor(*map(_tensor, value))
     if isinstance(value, (Tensor, Output)):
         return value
     return value.value() if isinstance(value, Variable) else to_tensor(value)
@@ -105,6 +110,10 @@ class _RaggedRows:
 
 
 def _rows(value: Any) -> Any:
+    if isinstance(value, SparseTensor):
+        raise errors.UnimplementedError(
+            "rows of a SparseTensor cannot be taken; give a RaggedTensor, or batches"
+        )
     return _RaggedRows(value) if isinstance(value, RaggedTensor) else _Rows(value)
 
 

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .. import nest
+from .._dispatch import convert
 from ..ops import array, math
 from . import losses, metrics
 from ._configs import own_name
+from ._inputs import same_rank
 from ._metric import Mean, Metric
 
 Names = Sequence[str] | None
@@ -52,6 +54,19 @@ def split(what: str, given: Any, names: Names, count: int, shared: bool = False)
 
 def _rows(y_pred: Any) -> Any:
     return math.cast(array.shape(y_pred)[0], "float32")
+
+
+def _masked(weights: Any, mask: Any, reduction: str | None) -> Any:
+    """Weights of losses that are 0 where a mask is false; a mean is that of the others."""
+    if mask is None:
+        return weights
+    factors = math.cast(mask, "float32")
+    if reduction in ("sum_over_batch_size", "mean", "auto"):
+        total = math.reduce_sum(array.ones_like(factors))
+        factors = math.multiply(factors, math.divide_no_nan(total, math.reduce_sum(factors)))
+    if weights is None:
+        return factors
+    return math.multiply(*same_rank(factors, math.cast(convert(weights), "float32")))
 
 
 class _Function(losses.Loss):
@@ -135,11 +150,16 @@ class CompiledLoss:
             self.metrics = [Mean(name=f"{term.name}_loss") for term in terms]
         return terms
 
-    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+    def __call__(
+        self, y_true: Any, y_pred: Any, sample_weight: Any = None, masks: Any = None
+    ) -> Any:
+        """The sum. `masks`: those of the outputs, nested like them: what they hide does not
+        count."""
         names = names_of(y_pred, self._names)
         outputs = nest.flatten(y_pred)
         targets = split("y", y_true, names, len(outputs))
         weights = split("sample_weight", sample_weight, names, len(outputs), shared=True)
+        hidden = [None] * len(outputs) if masks is None else nest.flatten(masks)
         if self._terms is None:
             self._terms = self._build(targets, outputs, names)
         parts = []
@@ -149,7 +169,8 @@ class CompiledLoss:
                 raise ValueError(
                     f"the loss '{term.loss.name}' of output {term.output} needs targets; y has none"
                 )
-            value = term.loss(target, outputs[term.output], weights[term.output])
+            weight = _masked(weights[term.output], hidden[term.output], term.loss.reduction)
+            value = term.loss(target, outputs[term.output], weight)
             if value.shape != ():
                 value = math.reduce_mean(value)
             if self.metrics:

@@ -137,6 +137,8 @@ class Layer(Configured):
 
     #: Whether outputs have the mask of the inputs.
     supports_masking = False
+    #: The masks of what the last call gave that was not part of another one.
+    _output_masks: Any = None
     _initialized = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -345,6 +347,7 @@ class Layer(Configured):
     def _clear_losses(self) -> None:
         for layer in self._family():
             layer._losses.clear()
+        self._output_masks = None
 
     @property
     def metrics(self) -> list[Metric]:
@@ -380,8 +383,12 @@ class Layer(Configured):
             return self._record(args, kwargs)
         leaves = [self._as_input(leaf) for leaf in nest.flatten((args, kwargs))]
         args, kwargs = nest.pack((args, kwargs), leaves)
+        told = None
+        if not self._takes("training"):
+            # For the layers inside.
+            told = kwargs.pop("training", None)
         bound = self._bound(args, kwargs)
-        training = bound.get("training")
+        training = bound.get("training", told)
         if training is None:
             training = _calls.training
             if training is not None and self._takes("training"):
@@ -390,20 +397,33 @@ class Layer(Configured):
         if _calls.depth == 0:
             self._clear_losses()
         first = args[0] if args else next(iter(bound.values()), None)
-        mask = bound.get("mask")
+        kwargs = self._with_masks(bound, kwargs)
+        mask = kwargs.get("mask", bound.get("mask"))
         if mask is None:
             mask = _calls.mask_of(first)
-            if mask is not None and self._takes("mask"):
-                kwargs = {**kwargs, "mask": mask}
         with _calls.entered(training):
             if not self.built:
                 self._build_for(first, bound)
             outputs = self.call(*args, **kwargs)
-        if _calls.depth > 0:
             _calls.keep_mask(outputs, self.compute_mask(first, mask))
+            if _calls.depth == 1:
+                self._output_masks = _calls.mask_of(outputs)
         if self.activity_regularizer is not None:
             self._add_activity(outputs)
         return outputs
+
+    def _with_masks(self, bound: Mapping[str, Any], kwargs: Any) -> Any:
+        """Keyword arguments with the masks of inputs: `mask` has that of the first, NAME_mask that
+        of the argument NAME."""
+        found = dict(kwargs)
+        for place, (name, value) in enumerate(bound.items()):
+            wanted = "mask" if place == 0 and self._takes("mask") else f"{name}_mask"
+            if not self._takes(wanted) or bound.get(wanted) is not None:
+                continue
+            mask = _calls.mask_of(value)
+            if mask is not None:
+                found[wanted] = mask
+        return found
 
     def _record(self, args: Any, kwargs: Any) -> Any:
         specs = trial(self, args, kwargs)

@@ -107,7 +107,7 @@ class Trainer(Layer):
         """What a step minimizes: the compiled loss and those that layers added."""
         parts = []
         if self._loss is not None:
-            parts.append(self._loss(y, y_pred, sample_weight))
+            parts.append(self._loss(y, y_pred, sample_weight, self._output_masks))
         parts += [math.reduce_sum(each) for each in self.losses]
         parts = [part for part in parts if part is not None]
         if not parts:

@@ -137,6 +137,21 @@ def masked(k: Any) -> Any:
     return k.Model(ids, k.layers.Dense(1, "sigmoid")(k.layers.LSTM(4)(x)))
 
 
+def labelled(k: Any) -> Any:
+    """An output for each step, of which padding does not count."""
+    ids = k.Input((5,), dtype="int32")
+    table = k.layers.Embedding(12, 4, mask_zero=True)
+    x = k.layers.Add()([table(ids), k.layers.Dense(4)(table(ids))])
+    x = k.layers.Concatenate()([x, k.layers.LayerNormalization()(x)])
+    x = k.layers.MultiHeadAttention(2, 3)(x, x)
+    return k.Model(ids, k.layers.Dense(1, "sigmoid")(k.layers.GRU(3, return_sequences=True)(x)))
+
+
+def steps() -> Data:
+    ids, _ = padded()
+    return ids, (ids[..., None] > 5).astype("f")
+
+
 def padded() -> Data:
     rng = np.random.default_rng(2)
     ids = rng.integers(1, 12, size=(ROWS, 5))
@@ -197,6 +212,7 @@ MODELS: dict[str, tuple[Callable[[Any], Any], Callable[[], Data], dict[str, Any]
     "classifier": (classifier, classes, OF_CLASSES),
     "recommender": (recommender, columns, OF_ROWS),
     "masked": (masked, padded, OF_ROWS),
+    "labelled": (labelled, steps, {"optimizer": "sgd", "loss": "binary_crossentropy"}),
     "two_outputs": (two_outputs, two_targets, OF_TWO),
     "one_loss_for_two": (two_outputs, two_targets, {"loss": "mse"}),
     "two_outputs_by_name": (two_outputs_by_name, two_targets_by_name, BY_NAME),

@@ -133,6 +133,25 @@ def test_data_by_name_and_ragged_rows() -> None:
     np.testing.assert_allclose(after[2], kernel[4] * 2 + bias, rtol=1e-5)
 
 
+def test_batches_of_sparse_ids() -> None:
+    class Bag(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = layers.Embedding(9, 4, combiner="mean")
+            self.head = layers.Dense(1)
+
+        def call(self, ids: Any) -> Any:
+            return self.head(self.table(ids))
+
+    ids = sr.RaggedTensor.from_row_lengths(np.array([1, 2, 3, 8]), [2, 0, 1, 1]).to_sparse()
+    model = Bag()
+    model.compile("sgd", "mse")
+    model.fit(iter([(ids, np.ones(4))]), verbose=0)
+    assert model.predict(iter([ids]), verbose=0).shape == (4, 1)
+    with pytest.raises(sr.errors.UnimplementedError, match="give a RaggedTensor, or batches"):
+        model.fit(ids, np.ones(4))
+
+
 def test_shuffled_epochs_follow_numpys_seed() -> None:
     runs = []
     for _ in range(2):

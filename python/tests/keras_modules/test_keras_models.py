@@ -129,6 +129,14 @@ def test_several_outputs_take_weights_of_examples(weights: str) -> None:
     weights_equal(ours, theirs)
 
 
+def test_weights_of_steps_beside_a_mask() -> None:
+    ours, theirs, x, y = compiled("labelled")
+    weights = np.random.default_rng(5).uniform(size=(ROWS, 5)).astype("f")
+    mine, other = (model.fit(x, y, sample_weight=weights, **FIT) for model in (ours, theirs))
+    logs_equal(mine.history, other.history)
+    weights_equal(ours, theirs)
+
+
 def test_losses_of_examples_and_functions() -> None:
     def ours_loss(y: Any, p: Any) -> Any:
         return (y - p) * (y - p) * 0.5

@@ -28,10 +28,11 @@ class _Merge(Layer):
         return result
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        masks = [mask for mask in previous_mask or [] if mask is not None]
-        result = masks[0] if masks and len(masks) == len(inputs) else None
-        for mask in masks[1:] if result is not None else []:
-            result = math.logical_and(result, mask)
+        if previous_mask is None or any(mask is None for mask in previous_mask):
+            return None
+        result = previous_mask[0]
+        for mask in previous_mask[1:]:
+            result = math.logical_or(result, mask)
         return result
 
 
@@ -114,6 +115,17 @@ class Concatenate(_Merge):
     def call(self, inputs: Any) -> Any:
         listed = _listed(self, inputs)
         return listed[0] if len(listed) == 1 else array.concat(listed, self.axis)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        if previous_mask is None or all(mask is None for mask in previous_mask):
+            return None
+        whole = [
+            array.ones_like(x, "bool")
+            if mask is None
+            else math.logical_or(array.expand_dims(mask, -1), array.zeros_like(x, "bool"))
+            for x, mask in zip(inputs, previous_mask)
+        ]
+        return math.reduce_any(array.concat(whole, self.axis), axis=-1)
 
 
 class Dot(Layer):
