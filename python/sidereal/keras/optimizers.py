@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from .. import errors, optimizers, schedules
 from .._dispatch import convert, state
+from ..indexed_slices import IndexedSlices
 from ..ops import math
 from ..variable import Variable
 from ._configs import parameter
@@ -39,7 +40,9 @@ class Optimizer(optimizers.Optimizer):
     #: From Keras' own arguments to parameters of the row, those left out being standard.
     _translate: ClassVar[Callable[[Values], Values]]
     #: Whether the row's weight_decay is another one than Keras'.
-    _decays_first: ClassVar[bool] = False
+    _decays_first = False
+    #: Whether Keras sums steps where the row sums gradients.
+    _sums_steps = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not self.kind:
@@ -65,6 +68,8 @@ class Optimizer(optimizers.Optimizer):
             )
         if self._values.get("amsgrad"):
             self.kind = "adam"
+        if self.kind == "sgd" and self._values["momentum"]:
+            self._sums_steps = self._decays_first = True
 
     @property
     def learning_rate(self) -> Any:
@@ -136,6 +141,9 @@ class Optimizer(optimizers.Optimizer):
         if self._decays_first and self.weight_decay is not None:
             lost = math.multiply(math.cast(convert(rate), variable.dtype), self.weight_decay)
             variable.assign_sub(math.multiply(variable, lost))
+        if self._sums_steps:
+            # Steps are gradients times the rate, of which the row's sum is taken as it is.
+            grad, rate = _scaled(grad, rate), 1.0
         super()._update(grad, variable, step, rate)
 
     @property
@@ -163,6 +171,13 @@ class Optimizer(optimizers.Optimizer):
         return f"{type(self).__name__}({', '.join(shown)})"
 
     _own: ClassVar[Sequence[str]] = ()
+
+
+def _scaled(grad: Any, rate: Any) -> Any:
+    if isinstance(grad, IndexedSlices):
+        return IndexedSlices(_scaled(grad.values, rate), grad.indices, grad.dense_shape)
+    grad = convert(grad)
+    return math.multiply(grad, math.cast(convert(rate), grad.dtype))
 
 
 class _Like(NamedTuple):

@@ -109,10 +109,14 @@ def test_a_changed_learning_rate_is_followed_without_tracing_again() -> None:
     assert int(optimizer.iterations) == 3
 
 
-def test_schedules_follow_the_iterations() -> None:
-    keras = peer()
-    ours = optimizers.Adam(optimizers.schedules.ExponentialDecay(0.1, 2, 0.5))
-    theirs = keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5))
+@pytest.mark.parametrize("name, arguments", [
+    ("Adam", {}), ("SGD", {"momentum": 0.9}), ("SGD", {"momentum": 0.9, "nesterov": True}),
+    ("SGD", {"momentum": 0.9, "weight_decay": 0.1}), ("RMSprop", {"momentum": 0.9}),
+])  # fmt: skip
+def test_schedules_follow_the_iterations(name: str, arguments: dict[str, Any]) -> None:
+    rates = [k.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5) for k in (sr.keras, peer())]
+    ours = getattr(optimizers, name)(rates[0], **arguments)
+    theirs = getattr(peer().optimizers, name)(rates[1], **arguments)
     for mine, other in zip(trained(ours, traced=True), trained_by_keras(theirs)):
         np.testing.assert_allclose(mine, other, rtol=5e-6, atol=2e-6)
     np.testing.assert_allclose(float(ours.learning_rate), float(theirs.learning_rate), rtol=1e-6)
