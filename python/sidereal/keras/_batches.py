@@ -167,7 +167,7 @@ def _map_rows(part: Any, which: Any) -> Any:
     return nest.map_structure(lambda leaf: None if leaf is None else leaf.take(which), part)
 
 
-class Iterable:
+class Iterated:
     """Batches that something gives which can be iterated, once or again and again."""
 
     def __init__(self, data: Any) -> None:
@@ -201,7 +201,7 @@ def is_arrays(x: Any) -> bool:
 def data_of(
     x: Any, y: Any = None, sample_weight: Any = None, batch_size: int | None = None,
     shuffle: bool = False,
-) -> Arrays | Iterable:  # fmt: skip
+) -> Arrays | Iterated:  # fmt: skip
     """The batches of what fit(), evaluate() and predict() are given."""
     if is_arrays(x):
         return Arrays(x, y, sample_weight, batch_size, shuffle)
@@ -215,13 +215,13 @@ def data_of(
             f"`y` and `sample_weight` should not be passed when using `x` of {type(x).__name__}, "
             "which gives batches (x, y, sample_weight) itself."
         )
-    return Iterable(x)
+    return Iterated(x)
 
 
 class Epochs:
     """Goes through data epoch by epoch, `steps` batches in each; None: all there are."""
 
-    def __init__(self, data: Arrays | Iterable, steps: int | None) -> None:
+    def __init__(self, data: Arrays | Iterated, steps: int | None) -> None:
         self._data, self._steps = data, steps
         self._pass: Iterator[Batch] | None = None
         self.steps = steps if steps is not None else data.steps

@@ -61,6 +61,16 @@ class Functional:
             key=lambda node: node.number,
         )
         self.layers = self._by_depth(visited)
+        self._check_names([layer.name for layer in self.layers])
+
+    def _check_names(self, names: list[str]) -> None:
+        for name in names:
+            count = names.count(name)
+            if count > 1:
+                raise ValueError(
+                    f"The name \"{name}\" is used {count} times in model '{self.where}'. All layer "
+                    "names should be unique."
+                )
 
     def _reached(self) -> list[Node]:
         """The nodes that the outputs need, as they are met from there."""

@@ -82,7 +82,8 @@ def shape_of(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: shape_of(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(shape_of(each) for each in value)
+        shapes = [shape_of(each) for each in value]
+        return shapes if isinstance(value, list) else tuple(shapes)
     shape = getattr(value, "shape", None)
     return None if shape is None else tuple(None if n is None or n < 0 else n for n in shape)
 

@@ -427,6 +427,7 @@ class ProgbarLogger(Callback):
     def __init__(self) -> None:
         super().__init__()
         self._in_training = False
+        self._begin()
 
     def _begin(self) -> None:
         self._done = 0

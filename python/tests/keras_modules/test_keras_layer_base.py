@@ -92,8 +92,10 @@ def test_weights_of_sublayers_are_found() -> None:
     assert not layer.listed[0].trainable
     assert len(layer.non_trainable_weights) == 10
     layer.listed[1].trainable = True
-    layer._trainable = True
-    assert len(layer.trainable_weights) == 2
+    assert layer.trainable_weights == []
+    layer.trainable = True
+    layer.listed[0].trainable = False
+    assert len(layer.trainable_weights) == 5
 
 
 def test_sublayers_are_told_of_training() -> None:
@@ -132,6 +134,7 @@ def test_floats_are_cast_to_the_dtype_of_a_layer() -> None:
     assert layers.Dense(2)(X.astype("d")).dtype == sr.float32
     assert layers.Dense(2, dtype="float64")(X).dtype == sr.float64
     assert layers.Dense(2, dtype="bfloat16")(X).dtype == sr.bfloat16
+    assert layers.Dense(2)(X.astype("i")).dtype == sr.float32
     assert layers.Identity(autocast=False)(X.astype("d")).dtype == sr.float64
 
 
@@ -199,6 +202,16 @@ def test_a_function_that_was_traced_is_inlined() -> None:
     double = sr.function(lambda v: v * 2.0)
     x = keras.Input((3,))
     np.testing.assert_allclose(keras.Model(x, double(x))(X), X * 2)
+
+
+def test_text_may_be_an_input() -> None:
+    words = keras.Input((2,), dtype="string")
+    rows = layers.Embedding(50, 3)(sr.strings.to_hash_bucket_fast(words, 50))
+    model = keras.Sequential([keras.Model(words, rows), layers.Flatten(), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    given = np.array([["a", "b"], ["c", "a"], ["bb", ""]], dtype=object)
+    model.fit(given, np.ones(3), verbose=0, batch_size=2)
+    assert model.predict(given, verbose=0).shape == (3, 1)
 
 
 def test_parts_of_a_model_are_models() -> None:
@@ -293,6 +306,11 @@ MESSAGES: dict[str, tuple[Any, type[Exception], str]] = {
     "count": (lambda: layers.Dense(2).count_params(), ValueError, "isn't built"),
     "output": (lambda: layers.Dense(2).output, AttributeError, "no defined output"),
     "disconnected": (_disconnected, ValueError, "needs the input 'b', which is not among.*a"),
+    "a name twice": (
+        lambda: keras.Model(x := keras.Input((3,)),
+                            layers.Dense(1, name="d")(layers.Dense(2, name="d")(x))),
+        ValueError, '"d" is used 2 times',
+    ),
     "no symbol": (lambda: keras.Model(keras.Input((3,)), X), ValueError, "must be symbolic"),
     "half": (lambda: keras.Model(keras.Input((3,))), ValueError, "give inputs and outputs"),
     "value": (lambda: keras.Input((3,)).numpy(), sr.errors.SymbolicError, "no array"),

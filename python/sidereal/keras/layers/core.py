@@ -117,6 +117,8 @@ class Dense(Layer):
                 f"Input 0 of layer '{self.name}' is incompatible with the layer: expected shape "
                 f"(..., {width}), found shape {tuple(inputs.shape)}"
             )
+        if inputs.dtype != self.kernel.dtype:
+            inputs = math.cast(inputs, self.kernel.dtype)
         flat = math.matmul(by_rows(inputs, width), self.kernel)
         if self.bias is not None:
             flat = nn.bias_add(flat, self.bias)
