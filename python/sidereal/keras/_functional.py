@@ -134,7 +134,7 @@ class Functional:
             if all(key_of(leaf) in values for leaf in node.outputs):
                 continue
             for symbol, value in zip(node.outputs, node.run(values)):
-                values[key_of(symbol)] = value
+                values.setdefault(key_of(symbol), value)
         found = [values[key_of(leaf)] for leaf in nest.flatten(self.outputs)]
         return nest.pack(self.outputs, found)
 

@@ -364,16 +364,16 @@ class Layer(Configured):
     # --- Calls.
 
     @functools.cached_property
-    def _parameters_of_call(self) -> Mapping[str, inspect.Parameter]:
-        return inspect.signature(self.call).parameters
+    def _signature_of_call(self) -> inspect.Signature:
+        return inspect.signature(self.call)
 
     def _takes(self, name: str) -> bool:
-        return name in self._parameters_of_call
+        return name in self._signature_of_call.parameters
 
     def _bound(self, args: Any, kwargs: Any) -> dict[str, Any]:
         """The arguments of a call by their names."""
         try:
-            return inspect.signature(self.call).bind_partial(*args, **kwargs).arguments
+            return self._signature_of_call.bind_partial(*args, **kwargs).arguments
         except TypeError as error:
             raise TypeError(f"layer '{self.name}': {error}") from None
 

@@ -129,6 +129,20 @@ class Optimizer(optimizers.Optimizer):
             raise ValueError(f"{len(grads)} gradients are given for {len(variables)} variables")
         self.apply_gradients(zip(grads, variables))
 
+    def exclude_from_weight_decay(
+        self, var_list: Iterable[Variable] | None = None, var_names: Iterable[str] | None = None
+    ) -> None:
+        """Variables, and parts of names of variables, that weight_decay leaves alone."""
+        self._excluded = {id(each) for each in var_list or ()}
+        self._excluded_names = tuple(var_names or ())
+
+    def _has_decay(self, variable: Variable) -> bool:
+        return id(variable) not in self._excluded and not any(
+            name in variable.name for name in self._excluded_names
+        )
+
+    _excluded: set[int] = set()
+    _excluded_names: tuple[str, ...] = ()
     _built: Sequence[Variable] = ()
 
     def build(self, variables: Iterable[Variable]) -> None:
@@ -138,6 +152,15 @@ class Optimizer(optimizers.Optimizer):
             self._slots_of(variable)
 
     def _update(self, grad: Any, variable: Variable, step: Any, rate: Any) -> None:
+        decay = self.weight_decay
+        if not self._has_decay(variable):
+            self.weight_decay = None
+        try:
+            self._update_one(grad, variable, step, rate)
+        finally:
+            self.weight_decay = decay
+
+    def _update_one(self, grad: Any, variable: Variable, step: Any, rate: Any) -> None:
         if self._decays_first and self.weight_decay is not None:
             lost = math.multiply(math.cast(convert(rate), variable.dtype), self.weight_decay)
             variable.assign_sub(math.multiply(variable, lost))

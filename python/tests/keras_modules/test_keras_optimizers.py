@@ -124,6 +124,30 @@ def test_schedules_follow_the_iterations(name: str, arguments: dict[str, Any]) -
         ours.learning_rate = 0.1
 
 
+@pytest.mark.parametrize("name", ["AdamW", "SGD", "Lamb"])
+@pytest.mark.parametrize("how", ["variables", "names"])
+def test_weight_decay_leaves_alone_what_it_is_told(name: str, how: str) -> None:
+    keras = peer()
+    made = []
+    for k in (sr.keras, keras):
+        kernel, bias = starts()
+        if k is keras:
+            variables = [keras.Variable(kernel, name="kernel"), keras.Variable(bias, name="bias")]
+        else:
+            variables = [sr.Variable(kernel, name="kernel"), sr.Variable(bias, name="bias")]
+        optimizer = getattr(k.optimizers, name)(0.1, weight_decay=0.3)
+        if how == "names":
+            optimizer.exclude_from_weight_decay(var_names=["bias"])
+        else:
+            optimizer.exclude_from_weight_decay(var_list=[variables[1]])
+        grads = [sr.constant(each) if k is not keras else keras.ops.convert_to_tensor(each)
+                 for each in gradients(0)]  # fmt: skip
+        optimizer.apply_gradients(zip(grads, variables))
+        made.append([np.asarray(each.numpy()) for each in variables])
+    for mine, other in zip(*made):
+        np.testing.assert_allclose(mine, other, rtol=5e-6, atol=2e-6)
+
+
 def test_constraints_hold_after_an_update() -> None:
     variable = sr.Variable([0.1, 1.0])
     variable.constraint = constraints.NonNeg()
