@@ -266,6 +266,18 @@ _TABLE = {
 }  # fmt: skip
 
 
+def _others() -> dict[str, _Like]:
+    """The rows that Keras does not have, under their own names and with their own defaults."""
+    found = {}
+    taken = {*_TABLE, "Momentum"}
+    for row in optimizers.rows().values():
+        names = [each[0] for each in row.parameters]
+        own = [each for each in names if each not in (*_SHARED, "learning_rate", "l2_penalty")]
+        if row.class_name not in taken:
+            found[row.class_name] = _Like(row.name, own, {})
+    return found
+
+
 def _class_of(name: str, like: _Like) -> type[Optimizer]:
     row = optimizers.rows()[like.row]
     standard: Values = {
@@ -273,7 +285,7 @@ def _class_of(name: str, like: _Like) -> type[Optimizer]:
     }
     standard |= like.differing
     arguments = {each: standard[each] for each in ("learning_rate", *like.own)}
-    arguments |= {each: value for each, value in _SHARED.items() if each not in arguments}
+    arguments |= {each: value for each, value in _SHARED.items() if each not in like.own}
     arguments |= _NOT_THERE
 
     def same(values: Values) -> Values:
@@ -295,7 +307,7 @@ def _class_of(name: str, like: _Like) -> type[Optimizer]:
     return type(name, (Optimizer,), members)
 
 
-_CLASSES = {name: _class_of(name, like) for name, like in _TABLE.items()}
+_CLASSES = {name: _class_of(name, like) for name, like in (_TABLE | _others()).items()}
 globals().update(_CLASSES)
 
 __all__ = ["Optimizer", "deserialize", "get", "schedules", "serialize", *_CLASSES]
@@ -337,6 +349,11 @@ def get(identifier: Any) -> Any:
     for name, cls in _CLASSES.items():
         if isinstance(identifier, str) and identifier.lower() == name.lower():
             return cls()
+    if isinstance(identifier, optimizers.Optimizer):
+        raise ValueError(
+            f"{identifier!r} is one of sidereal.optimizers, whose learning rate is a constant of "
+            "functions; models take those of keras.optimizers"
+        )
     raise ValueError(
         f"Could not interpret optimizer identifier: {identifier!r}; there are: "
         f"{', '.join(_CLASSES)}"

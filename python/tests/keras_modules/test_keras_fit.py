@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from keras_peer import QUIET, peer
+from keras_peer import QUIET, parameters, peer
 
 import sidereal as sr
 from sidereal import keras
@@ -160,6 +160,23 @@ def test_shuffled_epochs_follow_numpys_seed() -> None:
         runs.append(model.fit(X, Y, epochs=2, batch_size=5, verbose=0).history["loss"])
     assert runs[0] == runs[1]
     assert runs[0] != expected(batch_size=5)[1]["loss"]
+
+
+METHODS = [
+    "compile", "fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch",
+    "summary",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_arguments_of_methods_are_those_of_keras(name: str) -> None:
+    assert parameters(getattr(keras.Model, name)) == parameters(getattr(peer().Model, name))
+
+
+@pytest.mark.parametrize("name", sorted(set(callbacks.__all__) - {"CallbackList"}))
+def test_arguments_of_callbacks_are_those_of_keras(name: str) -> None:
+    theirs = parameters(getattr(peer().callbacks, name))
+    assert parameters(getattr(callbacks, name)) == theirs
 
 
 # --- Callbacks.

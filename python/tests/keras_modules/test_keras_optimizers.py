@@ -15,7 +15,9 @@ from sidereal.keras import constraints, optimizers
 
 pytestmark = QUIET
 
-NAMES = sorted(public(optimizers) - {"Optimizer", "schedules"})
+#: What Keras does not have.
+ROWS = ["AdagradDecay", "AdamAsync", "Lars", "RowWiseAdagrad"]
+NAMES = sorted(public(optimizers) - {"Optimizer", "schedules", *ROWS})
 OWN: dict[str, list[dict[str, Any]]] = {
     "SGD": [{"momentum": 0.9}, {"momentum": 0.8, "nesterov": True}],
     "Adam": [{"amsgrad": True}, {"beta_1": 0.5, "beta_2": 0.9, "epsilon": 1e-2}],
@@ -82,6 +84,14 @@ def test_arguments_and_defaults_are_those_of_keras(name: str) -> None:
     ours = inspect.signature(getattr(optimizers, name)).parameters
     found = [(each.name, each.default) for each in ours.values()]
     assert found == parameters(getattr(peer().optimizers, name))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_other_rows_are_there_by_their_names(name: str) -> None:
+    ours = trained(getattr(optimizers, name)(0.1), traced=True)
+    for mine, other in zip(ours, trained(getattr(sr.optimizers, name)(0.1))):
+        np.testing.assert_allclose(mine, other, rtol=5e-6, atol=2e-6)
+    assert type(optimizers.get(name)).__name__ == name
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -181,6 +191,8 @@ def test_get_knows_names_classes_and_configs() -> None:
 def test_errors_say_what_is_wrong() -> None:
     with pytest.raises(ValueError, match="there are: SGD, Adam"):
         optimizers.get("sgdd")
+    with pytest.raises(ValueError, match="models take those of keras.optimizers"):
+        optimizers.get(sr.optimizers.Adam())
     with pytest.raises(ValueError, match="Only one of"):
         optimizers.Adam(clipnorm=1.0, clipvalue=1.0)
     with pytest.raises(sr.errors.UnimplementedError, match="use_ema is not there"):
