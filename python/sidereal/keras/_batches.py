@@ -26,8 +26,7 @@ def unpack(data: Any) -> tuple[Any, Any, Any]:
         return data, None, None
     if not 1 <= len(data) <= 3:
         raise ValueError(
-            "Data is expected to be in format `x`, `(x,)`, `(x, y)`, or `(x, y, sample_weight)`, "
-            f"found a tuple of {len(data)}"
+            f"a batch is x, (x,), (x, y) or (x, y, sample_weight), not a tuple of {len(data)}"
         )
     x, y, weight = (*data, None, None)[:3]
     return x, y, weight
@@ -128,8 +127,7 @@ class Arrays:
         sizes = [len(leaf) for leaf in leaves]
         if len(set(sizes)) > 1:
             raise ValueError(
-                "Data cardinality is ambiguous. Make sure all arrays contain the same number of "
-                f"samples. They have: {', '.join(map(str, sizes))}"
+                "the arrays have different numbers of examples: " + ", ".join(map(str, sizes))
             )
         self.rows = sizes[0] if sizes else 0
         if self.rows == 0:
@@ -147,8 +145,8 @@ class Arrays:
         first = int(self.rows * (1.0 - fraction))
         if first == 0 or first == self.rows:
             raise ValueError(
-                f"Training data contains {self.rows} samples, which is not sufficient to split it "
-                f"into a validation and training set as specified by `validation_split={fraction}`."
+                f"validation_split={fraction} leaves nothing of {self.rows} examples for training, "
+                "or for validation"
             )
         return tuple(
             tuple(_map_rows(part, slice(*place)) for part in self._parts)
@@ -212,8 +210,8 @@ def data_of(
         )
     if y is not None or sample_weight is not None:
         raise ValueError(
-            f"`y` and `sample_weight` should not be passed when using `x` of {type(x).__name__}, "
-            "which gives batches (x, y, sample_weight) itself."
+            f"x is {type(x).__name__}, which gives batches (x, y, sample_weight) itself; leave y "
+            "and sample_weight out"
         )
     return Iterated(x)
 
@@ -234,9 +232,8 @@ class Epochs:
             batch = self._next()
             if batch is None:
                 warnings.warn(
-                    f"Your input ran out of data after {step} steps; the epoch was to have "
-                    f"{self._steps}. Make sure that your dataset or generator can generate "
-                    "`steps_per_epoch * epochs` batches.",
+                    f"the data ended after {step} steps; the epoch was to have {self._steps}. An "
+                    "iterator must give as many batches as all epochs have",
                     stacklevel=3,
                 )
                 return
@@ -272,7 +269,7 @@ def class_weights(y: Any, weights: Mapping[int, float]) -> np.ndarray:
     if labels.ndim > 1:
         labels = labels.argmax(-1) if labels.shape[-1] > 1 else labels[..., 0]
     if labels.ndim > 1:
-        raise ValueError("`class_weight` is for targets of one class for each example")
+        raise ValueError("class_weight is for targets of one class for each example")
     found = np.ones(labels.shape, np.float32)
     for label, weight in weights.items():
         found[labels.astype(np.int64) == label] = weight

@@ -27,7 +27,8 @@ def _by_output(what: str, given: Any, names: Names, count: int) -> list[Any]:
         unknown = [key for key in given if key not in (names or ())]
         if unknown:
             raise ValueError(
-                f"Expected keys {list(names or ())} in {what} dict, but found {list(given)}"
+                f"{what} is given for {', '.join(map(str, unknown))}; the outputs of the model are "
+                f"{', '.join(names or ()) or 'without names'}"
             )
         return [given.get(name) for name in names or ()]
     if len(given) != count:
@@ -139,8 +140,7 @@ class CompiledLoss:
             factors = list(weight) if isinstance(weight, (list, tuple)) else [weight] * len(several)
             if len(factors) != len(several):
                 raise ValueError(
-                    "`loss_weights` must match the number of losses, got "
-                    f"{len(several)} losses and {len(factors)} weights."
+                    f"loss_weights has {len(factors)} entries where loss has {len(several)}"
                 )
             for one, factor in zip(several, factors):
                 if one is not None:

@@ -47,8 +47,8 @@ class Functional:
             for leaf in nest.flatten(structure):
                 if not is_symbolic(leaf):
                     raise ValueError(
-                        f"All `{what}` values of model '{where}' must be symbolic tensors, which "
-                        f"begin with keras.Input(). Received: {leaf!r}"
+                        f"model '{where}': its {what} must be symbolic tensors, which begin with "
+                        f"keras.Input(); {leaf!r} is none"
                     )
         self.input_names = [_name_of(unit) for unit in _units(inputs)]
         if isinstance(outputs, Mapping):
@@ -68,8 +68,8 @@ class Functional:
             count = names.count(name)
             if count > 1:
                 raise ValueError(
-                    f"The name \"{name}\" is used {count} times in model '{self.where}'. All layer "
-                    "names should be unique."
+                    f"model '{self.where}' has {count} layers called '{name}'; give each a name of "
+                    "its own"
                 )
 
     def _reached(self) -> list[Node]:
@@ -86,9 +86,8 @@ class Functional:
             is_input = not node.inputs and isinstance(node.operation, Layer)
             if is_input and id(node) not in given:
                 raise ValueError(
-                    f"`inputs` not connected to `outputs`: model '{self.where}' needs the input "
-                    f"'{node.operation.name}', which is not among its inputs "
-                    f"{', '.join(self.input_names)}"
+                    f"model '{self.where}': its outputs need the input '{node.operation.name}', "
+                    f"which is not among its inputs {', '.join(self.input_names)}"
                 )
             found[id(node)] = node
             waiting += reversed(node.inputs)
@@ -125,8 +124,8 @@ class Functional:
             symbols, leaves = nest.flatten(unit), nest.flatten(value)
             if len(symbols) != len(leaves):
                 raise ValueError(
-                    f"Input '{self.input_names[index]}' of model '{self.where}' is to be a "
-                    f"RaggedTensor. Received: {value!r}"
+                    f"model '{self.where}': the input '{self.input_names[index]}' is to be a "
+                    f"RaggedTensor, not {value!r}"
                 )
             for symbol, leaf in zip(symbols, leaves):
                 values[key_of(symbol)] = self._fitted(index, symbol, convert(leaf))
@@ -147,16 +146,15 @@ class Functional:
             missing = [name for name in names if name not in given]
             if missing:
                 raise ValueError(
-                    f"Missing data for input \"{missing[0]}\" of model '{self.where}'. You passed "
-                    f"a data dictionary with keys {list(given)}. Expected the following keys: "
-                    f"{names}"
+                    f"model '{self.where}': nothing is given for the input '{missing[0]}'; its "
+                    f"inputs are {', '.join(names)}, given are {', '.join(map(str, given))}"
                 )
             return [given[name] for name in names]
         found = _units(given)
         if len(found) != len(names):
             raise ValueError(
-                f"Model '{self.where}' expected {len(names)} input(s). Received {len(found)} "
-                "instead."
+                f"model '{self.where}' has {len(names)} inputs ({', '.join(names)}); {len(found)} "
+                "are given"
             )
         return found
 
@@ -178,7 +176,7 @@ class Functional:
         if not fits:
             expected = tuple(None if n < 0 else n for n in wanted)
             raise ValueError(
-                f"Input {index} ('{self.input_names[index]}') of model '{self.where}' is "
-                f"incompatible with it: expected shape={expected}, found shape={tuple(shape)}"
+                f"model '{self.where}': the input '{self.input_names[index]}' has shape {expected};"
+                f" what is given has {tuple(shape)}"
             )
         return value

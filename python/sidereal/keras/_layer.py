@@ -156,8 +156,7 @@ class Layer(Configured):
         width = kwargs.pop("input_dim", None)
         if kwargs:
             raise ValueError(
-                f"Unrecognized keyword arguments passed to {type(self).__name__}: "
-                f"{', '.join(kwargs)}"
+                f"{type(self).__name__}() has no argument {', '.join(kwargs)}; see its signature"
             )
         #: What Keras' old argument says of the inputs; Sequential looks at it.
         self._first_shape = (width,) if shape is None and width is not None else shape
@@ -176,8 +175,8 @@ class Layer(Configured):
     def _check_initialized(self) -> None:
         if not self._initialized:
             raise RuntimeError(
-                f"In layer {type(self).__name__}, you forgot to call `super().__init__()` as the "
-                "first statement of __init__()"
+                f"{type(self).__name__}.__init__() has not called super().__init__(), which a "
+                "layer needs; call it first"
             )
 
     def get_config(self) -> dict[str, Any]:
@@ -192,7 +191,7 @@ class Layer(Configured):
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Outputs for inputs. With an argument `training` it is told whether it is in training."""
-        raise NotImplementedError(f"Layer {type(self).__name__} does not have a `call()` method")
+        raise NotImplementedError(f"layer '{self.name}': {type(self).__name__} has no call()")
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """The mask of what call() gives: that of the inputs in a layer with `supports_masking`."""
@@ -309,15 +308,14 @@ class Layer(Configured):
         own = self.weights
         if len(own) != len(weights):
             raise ValueError(
-                f"You called `set_weights(weights)` on layer '{self.name}' with a weight list of "
-                f"length {len(weights)}, but the layer was expecting {len(own)} weights."
+                f"layer '{self.name}' has {len(own)} weights; set_weights() is given {len(weights)}"
             )
         for variable, value in zip(own, weights):
             shape = tuple(np.shape(value))
             if shape != variable.shape:
                 raise ValueError(
-                    f"Layer '{self.name}' weight '{variable.name}' has shape {variable.shape}, "
-                    f"which does not go with the shape {shape} of the value that is given."
+                    f"weight '{variable.name}' of layer '{self.name}' has shape {variable.shape}; "
+                    f"the value given has {shape}"
                 )
             variable.assign(math.cast(convert(value), variable.dtype))
 
@@ -325,8 +323,8 @@ class Layer(Configured):
         """The number of elements of all weights."""
         if not self.built:
             raise ValueError(
-                f"You tried to call `count_params` on layer '{self.name}', but the layer isn't "
-                "built: it has no weights yet. Call it, or build() it."
+                f"layer '{self.name}' has no weights yet, which count_params() counts; call it, or "
+                "build() it"
             )
         return sum(int(np.prod(each.shape)) for each in self.weights)
 
@@ -465,8 +463,7 @@ class Layer(Configured):
     def _connected(self, what: str) -> Node:
         if not self._nodes:
             raise AttributeError(
-                f"layer '{self.name}' has never been called on symbolic tensors and thus has no "
-                f"defined {what}"
+                f"layer '{self.name}' has no {what}: it was never called on symbolic tensors"
             )
         return self._nodes[0]
 

@@ -96,7 +96,7 @@ class Trainer(Layer):
 
     def _check_compiled(self, method: str) -> None:
         if not self.compiled:
-            raise ValueError(f"You must call `compile()` before calling `{method}()`.")
+            raise ValueError(f"model '{self.name}' is not compiled; {method}() needs compile()")
 
     # --- Losses and metrics of a step.
 
@@ -111,7 +111,7 @@ class Trainer(Layer):
         parts += [math.reduce_sum(each) for each in self.losses]
         parts = [part for part in parts if part is not None]
         if not parts:
-            raise ValueError("No loss to compute. Provide a `loss` argument in `compile()`.")
+            raise ValueError("there is no loss: compile() was given none and no layer adds one")
         return parts[0] if len(parts) == 1 else math.add_n(parts)
 
     def compute_metrics(
@@ -235,7 +235,7 @@ class Trainer(Layer):
         data = data_of(x, y, sample_weight, batch_size, shuffle)
         if validation_split and validation_data is None:
             if not isinstance(data, Arrays):
-                raise ValueError("`validation_split` is only supported for arrays and tensors")
+                raise ValueError("validation_split is for arrays and tensors, not for batches")
             kept, validation_data = data.cut(validation_split)
             x, y, sample_weight = kept
             data = data_of(x, y, sample_weight, batch_size, shuffle)
@@ -387,7 +387,7 @@ def _array(value: Any) -> Any:
 def _weighted(batch: Batch, weights: Mapping[int, float]) -> Batch:
     x, y, weight = unpack(batch)
     if weight is not None:
-        raise ValueError("You cannot `class_weight` and `sample_weight` at the same time.")
+        raise ValueError("class_weight and sample_weight cannot be given both")
     return x, y, tensors(class_weights(y, weights))
 
 

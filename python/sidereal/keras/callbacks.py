@@ -191,7 +191,7 @@ class TerminateOnNaN(Callback):
         loss = (logs or {}).get("loss")
         if loss is None or math.isfinite(loss):
             return
-        text = f"Batch {batch}: Invalid loss ({loss}), terminating training"
+        text = f"Batch {batch}: the loss is {loss}; training ends"
         if self.raise_error:
             raise RuntimeError(text)
         print(text)
@@ -214,11 +214,11 @@ class LearningRateScheduler(Callback):
             rate = self.schedule(epoch)
         if not isinstance(rate, (int, float, np.generic)):
             raise ValueError(
-                f"The output of the `schedule` function should be a float. Got: {rate}"
+                f"LearningRateScheduler: schedule() gives {rate!r}; it must give a number"
             )
         optimizer.learning_rate = float(rate)
         if self.verbose > 0:
-            print(f"\nEpoch {epoch + 1}: LearningRateScheduler setting learning rate to {rate}.")
+            print(f"\nEpoch {epoch + 1}: the learning rate is {rate}")
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         if logs is not None:
@@ -242,7 +242,7 @@ class _Monitor(Callback):
         super().__init__()
         if mode not in ("auto", "min", "max"):
             warnings.warn(
-                f"{type(self).__name__} mode '{mode}' is unknown, fallback to auto mode.",
+                f"{type(self).__name__}: mode is {mode!r}; it is taken as auto, not min or max",
                 stacklevel=3,
             )
             mode = "auto"
@@ -261,18 +261,17 @@ class _Monitor(Callback):
             kind in self._UNKNOWN
         ):
             raise ValueError(
-                f"{type(self).__name__} callback received monitor={self.monitor}, of which it is "
-                "not known whether it should be maximized or minimized. Pass `mode='max'` or "
-                "`mode='min'`."
+                f"{type(self).__name__}: whether more or less of {self.monitor} is better is not "
+                "known; say mode='max' or mode='min'"
             )
         return kind in self._UP
 
-    def _present(self, logs: Logs | None, what: str) -> float | None:
+    def _present(self, logs: Logs | None) -> float | None:
         value = (logs or {}).get(self.monitor)
         if value is None:
             warnings.warn(
-                f"{what} conditioned on metric `{self.monitor}` which is not available. Available "
-                f"metrics are: {','.join(logs or {})}",
+                f"{type(self).__name__} looks at {self.monitor}, which is not in the logs; these "
+                f"have: {', '.join(logs or {})}",
                 stacklevel=3,
             )
         return value
@@ -314,7 +313,7 @@ class EarlyStopping(_Monitor):
         self._begin()
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        value = self._present(logs, "Early stopping")
+        value = self._present(logs)
         if value is None or epoch < self.start_from_epoch:
             return
         if self.restore_best_weights and self.best_weights is None:
@@ -332,10 +331,10 @@ class EarlyStopping(_Monitor):
 
     def on_train_end(self, logs: Logs | None = None) -> None:
         if self.stopped_epoch > 0 and self.verbose > 0:
-            print(f"Epoch {self.stopped_epoch + 1}: early stopping")
+            print(f"Epoch {self.stopped_epoch + 1}: training stops early")
         if self.restore_best_weights and self.best_weights is not None:
             if self.verbose > 0:
-                print(f"Restoring model weights from the end of epoch {self.best_epoch + 1}.")
+                print(f"The weights are those after epoch {self.best_epoch + 1}")
             self.model.set_weights(self.best_weights)
 
 
@@ -350,7 +349,7 @@ class ReduceLROnPlateau(_Monitor):
         super().__init__(monitor, mode, min_delta)
         if factor >= 1.0:
             raise ValueError(
-                f"ReduceLROnPlateau does not support a factor >= 1.0. Received factor={factor}"
+                f"ReduceLROnPlateau: factor is {factor}; it must be less than 1"
             )
         self.factor, self.patience, self.verbose = factor, patience, verbose
         self.cooldown, self.min_lr = cooldown, min_lr
@@ -366,7 +365,7 @@ class ReduceLROnPlateau(_Monitor):
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         logs = {} if logs is None else logs
         logs["learning_rate"] = float(self.model.optimizer.learning_rate)
-        value = self._present(logs, "Learning rate reduction is")
+        value = self._present(logs)
         if value is None:
             return
         if self.cooldown_counter > 0:
@@ -386,7 +385,7 @@ class ReduceLROnPlateau(_Monitor):
             return
         optimizer.learning_rate = rate = max(rate * self.factor, self.min_lr)
         if self.verbose > 0:
-            print(f"\nEpoch {epoch + 1}: ReduceLROnPlateau reducing learning rate to {rate}.")
+            print(f"\nEpoch {epoch + 1}: the learning rate is reduced to {rate}")
         self.cooldown_counter, self.wait = self.cooldown, 0
 
 

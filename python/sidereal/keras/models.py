@@ -55,7 +55,7 @@ class Model(Trainer):
         """The outputs for inputs."""
         if self._functional is None:
             raise NotImplementedError(
-                f"Model {type(self).__name__} does not have a `call()` method implemented."
+                f"model '{self.name}': {type(self).__name__} has no call()"
             )
         return self._functional.run(inputs)
 
@@ -121,20 +121,21 @@ class Model(Trainer):
     def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
         """A layer by its name or its place."""
         if (name is None) == (index is None):
-            raise ValueError("Provide either a layer name or layer index at `get_layer`.")
+            raise ValueError("get_layer() takes a name or an index")
         layers = self.layers
         if index is not None:
             if not -len(layers) <= index < len(layers):
                 raise ValueError(
-                    f"Was asked to retrieve layer at index {index} but model only has "
-                    f"{len(layers)} layers."
+                    f"model '{self.name}' has {len(layers)} layers; there is no number {index}"
                 )
             return layers[index]
         for layer in layers:
             if layer.name == name:
                 return layer
         names = [layer.name for layer in layers]
-        raise ValueError(f"No such layer: {name}. Existing layers are: {names}.")
+        raise ValueError(
+            f"model '{self.name}' has no layer '{name}'; its layers are: {', '.join(names)}"
+        )
 
     def summary(
         self, line_length: int | None = None, positions: Any = None,
@@ -146,8 +147,7 @@ class Model(Trainer):
         del positions, layer_range
         if not self.built:
             raise ValueError(
-                "This model has not yet been built. Build the model first by calling `build()` or "
-                "by calling the model on a batch of data."
+                f"model '{self.name}' has no weights yet; build() it, or call it on a batch"
             )
         print_summary(self, line_length, print_fn, expand_nested, show_trainable)
 
@@ -173,16 +173,15 @@ class Sequential(Model):
             return
         if not isinstance(layer, Layer):
             raise ValueError(
-                "Only instances of `keras.Layer` can be added to a Sequential model. Received: "
-                f"{layer} (of type {type(layer)})"
+                f"model '{self.name}': {layer!r} is no layer; add() takes instances of keras.Layer"
             )
         if isinstance(layer, InputLayer):
             self._begin(layer.output)
             return
         if any(each.name == layer.name for each in self._stack):
             raise ValueError(
-                f"All layers added to a Sequential model should have unique names. Name "
-                f"'{layer.name}' is already the name of a layer in this model."
+                f"model '{self.name}' has a layer called '{layer.name}' already; give each a name "
+                "of its own"
             )
         if not self._stack and self._symbol is None and layer._first_shape is not None:
             self._begin(Input(layer._first_shape))
@@ -192,8 +191,7 @@ class Sequential(Model):
     def _begin(self, symbol: Any) -> None:
         if self._symbol is not None or self._stack:
             raise ValueError(
-                f"Sequential model '{self.name}' has already been configured to use input shape "
-                f"{shape_of(self._symbol)}. You cannot add a different Input layer to it."
+                f"model '{self.name}' has begun already; an Input can only be its first part"
             )
         self._symbol = symbol
 
@@ -201,7 +199,7 @@ class Sequential(Model):
         """Takes the last layer away and gives it back."""
         del rebuild
         if not self._stack:
-            raise ValueError(f"Sequential model '{self.name}' has no layers to take away")
+            raise ValueError(f"model '{self.name}' has no layers to take away")
         layer = self._stack.pop()
         self._reconnect()
         return layer
@@ -225,7 +223,7 @@ class Sequential(Model):
         if self._functional is not None:
             return self._functional.run(inputs)
         if not self._stack:
-            raise ValueError(f"Sequential model '{self.name}' has no layers; add() some")
+            raise ValueError(f"model '{self.name}' has no layers; add() some")
         for layer in self._stack:
             inputs = layer(inputs)
         return inputs

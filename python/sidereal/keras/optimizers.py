@@ -63,8 +63,7 @@ class Optimizer(optimizers.Optimizer):
         limits = {name: self._values[name] for name in _SHARED if name.startswith(("clip", "glo"))}
         if sum(limit is not None for limit in limits.values()) > 1:
             raise ValueError(
-                f"Only one of `clipnorm`, `clipvalue` and `global_clipnorm` can be set. Received: "
-                f"{', '.join(f'{name}={limit}' for name, limit in limits.items())}"
+                f"{type(self).__name__}: give one of {', '.join(limits)} at most"
             )
         if self._values.get("amsgrad"):
             self.kind = "adam"
@@ -87,8 +86,8 @@ class Optimizer(optimizers.Optimizer):
             self._scheduled, self._rate_variable = value, None
         elif self._scheduled is not None:
             raise TypeError(
-                "This optimizer instance was created with a `LearningRateSchedule` object as its "
-                "`learning_rate` constructor argument, so its learning rate is not settable."
+                f"{self.name} computes its learning rate from the steps, by a schedule or a "
+                "function; it cannot be set to a number"
             )
         elif self._rate_variable is not None:
             self._rate_variable.assign(math.cast(convert(value), "float32"))
@@ -355,6 +354,6 @@ def get(identifier: Any) -> Any:
             "functions; models take those of keras.optimizers"
         )
     raise ValueError(
-        f"Could not interpret optimizer identifier: {identifier!r}; there are: "
+        f"{identifier!r} is no optimizer; there are: "
         f"{', '.join(_CLASSES)}"
     )

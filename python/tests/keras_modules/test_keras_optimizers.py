@@ -130,7 +130,7 @@ def test_schedules_follow_the_iterations(name: str, arguments: dict[str, Any]) -
     for mine, other in zip(trained(ours, traced=True), trained_by_keras(theirs)):
         np.testing.assert_allclose(mine, other, rtol=5e-6, atol=2e-6)
     np.testing.assert_allclose(float(ours.learning_rate), float(theirs.learning_rate), rtol=1e-6)
-    with pytest.raises(TypeError, match="not settable"):
+    with pytest.raises(TypeError, match="cannot be set"):
         ours.learning_rate = 0.1
 
 
@@ -193,7 +193,7 @@ def test_errors_say_what_is_wrong() -> None:
         optimizers.get("sgdd")
     with pytest.raises(ValueError, match="models take those of keras.optimizers"):
         optimizers.get(sr.optimizers.Adam())
-    with pytest.raises(ValueError, match="Only one of"):
+    with pytest.raises(ValueError, match="give one of clipnorm"):
         optimizers.Adam(clipnorm=1.0, clipvalue=1.0)
     with pytest.raises(sr.errors.UnimplementedError, match="use_ema is not there"):
         optimizers.Adam(use_ema=True)

@@ -84,8 +84,7 @@ class Dense(Layer):
         super().__init__(activity_regularizer=activity_regularizer, **kwargs)
         if not isinstance(units, int) or units <= 0:
             raise ValueError(
-                "Received an invalid value for `units`, expected a positive integer. Received: "
-                f"units={units}"
+                f"layer '{self.name}': units is {units!r}; it must be a positive integer"
             )
         self.units = units
         self.activation = activations.get(activation)
@@ -114,8 +113,8 @@ class Dense(Layer):
         width = self.kernel.shape[0]
         if rank_of(self.name, inputs) < 2 or inputs.shape[-1] not in (-1, width):
             raise ValueError(
-                f"Input 0 of layer '{self.name}' is incompatible with the layer: expected shape "
-                f"(..., {width}), found shape {tuple(inputs.shape)}"
+                f"layer '{self.name}' was built for inputs of shape (..., {width}); these have "
+                f"{tuple(inputs.shape)}"
             )
         if inputs.dtype != self.kernel.dtype:
             inputs = math.cast(inputs, self.kernel.dtype)
@@ -206,8 +205,7 @@ class Dropout(Layer):
         super().__init__(**kwargs)
         if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= 1:
             raise ValueError(
-                "Invalid value received for argument `rate`. Expected a float value between 0 and "
-                f"1. Received: rate={rate}"
+                f"layer '{self.name}': rate is {rate!r}; it must be a number from 0 to 1"
             )
         self.rate, self.noise_shape, self.seed = rate, noise_shape, seed
 

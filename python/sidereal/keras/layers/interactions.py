@@ -45,7 +45,7 @@ class Cross(Layer):
         super().__init__(**kwargs)
         if diag_scale < 0:
             raise ValueError(
-                f"`diag_scale` should be non-negative. Received: diag_scale={diag_scale}"
+                f"layer '{self.name}': diag_scale is {diag_scale}; it must be at least 0"
             )
         self.projection_dim, self.diag_scale, self.use_bias = projection_dim, diag_scale, use_bias
         self.preactivation = activations.get(preactivation)
@@ -75,8 +75,8 @@ class Cross(Layer):
         x = x0 if x is None else x
         if x0.shape[-1] != x.shape[-1]:
             raise ValueError(
-                f"`x0` and `x` dimension mismatch! Got `x0` dimension {x0.shape[-1]}, and x "
-                f"dimension {x.shape[-1]}. This case is not supported."
+                f"layer '{self.name}': x0 is {x0.shape[-1]} wide and x {x.shape[-1]}; they must be "
+                "equally wide"
             )
         product = x
         for kernel in self._kernels:

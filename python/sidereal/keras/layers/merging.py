@@ -39,8 +39,8 @@ class _Merge(Layer):
 def _listed(layer: Layer, inputs: Any) -> list[Any]:
     if not isinstance(inputs, (list, tuple)) or not inputs:
         raise ValueError(
-            f"A merge layer should be called on a list of at least 1 input. Layer '{layer.name}' "
-            f"received: {inputs!r}"
+            f"layer '{layer.name}' joins a list of inputs, one at least; "
+            f"{type(inputs).__name__} is given"
         )
     return list(inputs)
 
@@ -96,8 +96,7 @@ class Subtract(_Merge):
     def call(self, inputs: Any) -> Any:
         if len(_listed(self, inputs)) != 2:
             raise ValueError(
-                f"A `Subtract` layer should be called on exactly 2 inputs. Layer '{self.name}' "
-                f"received {len(inputs)}"
+                f"layer '{self.name}' takes a list of 2 inputs; {len(inputs)} are given"
             )
         return super().call(inputs)
 
@@ -138,8 +137,8 @@ class Dot(Layer):
         both = [axes, axes] if isinstance(axes, int) else list(axes)
         if len(both) != 2 or not all(isinstance(axis, int) for axis in both):
             raise ValueError(
-                "Invalid format for axes - two elements or one integer are needed. Received: "
-                f"axes={axes}"
+                f"layer '{self.name}': axes is {axes!r}; it must be an integer, or one for each of "
+                "both inputs"
             )
         if 0 in both:
             raise ValueError(f"layer '{self.name}': axis 0 is that of the examples; axes={axes}")
@@ -149,8 +148,7 @@ class Dot(Layer):
     def call(self, inputs: Any) -> Any:
         if len(_listed(self, inputs)) != 2:
             raise ValueError(
-                f"A `Dot` layer should be called on a list of 2 inputs. Layer '{self.name}' "
-                f"received {len(inputs)}"
+                f"layer '{self.name}' takes a list of 2 inputs; {len(inputs)} are given"
             )
         x, y = inputs
         ranks = [rank_of(self.name, each) for each in inputs]
@@ -220,8 +218,8 @@ class Reshape(Layer):
         self.target_shape = tuple(target_shape)
         if self.target_shape.count(-1) > 1:
             raise ValueError(
-                "There must be at most one unknown dimension (-1) in target_shape. Received: "
-                f"target_shape={self.target_shape}."
+                f"layer '{self.name}': target_shape is {self.target_shape}; one extent at most may "
+                "be -1"
             )
 
     def call(self, inputs: Any) -> Any:
@@ -250,8 +248,8 @@ class Permute(Layer):
         self.dims = tuple(dims)
         if sorted(self.dims) != list(range(1, len(self.dims) + 1)):
             raise ValueError(
-                "Invalid permutation argument `dims` for Permute Layer. The set of indices in "
-                f"`dims` must be consecutive and start from 1. Received dims={dims}"
+                f"layer '{self.name}': dims is {dims}; it must have each of the numbers from 1 to "
+                f"{len(self.dims)} once"
             )
 
     def call(self, inputs: Any) -> Any:
@@ -264,7 +262,7 @@ class RepeatVector(Layer):
     def __init__(self, n: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not isinstance(n, int):
-            raise TypeError(f"Expected an integer value for `n`, got {type(n)}.")
+            raise TypeError(f"layer '{self.name}': n is {n!r}; it must be an integer")
         self.n = n
 
     def call(self, inputs: Any) -> Any:

@@ -40,8 +40,7 @@ class _Recurrent(Layer):
         super().__init__(activity_regularizer=activity_regularizer, **kwargs)
         if not isinstance(units, int) or units <= 0:
             raise ValueError(
-                "Received an invalid value for argument `units`, expected a positive integer, got "
-                f"{units}."
+                f"layer '{self.name}': units is {units!r}; it must be a positive integer"
             )
         if recurrent_dropout or stateful:
             raise errors.UnimplementedError(
@@ -99,8 +98,8 @@ class _Recurrent(Layer):
     ) -> Any:
         if rank_of(self.name, sequences) != 3:
             raise ValueError(
-                f"Input 0 of layer '{self.name}' is incompatible with the layer: expected ndim=3, "
-                f"found ndim={len(sequences.shape)}. Full shape received: {sequences.shape}"
+                f"layer '{self.name}' takes [batch, time, features]; the inputs have shape "
+                f"{tuple(sequences.shape)}"
             )
         if self._input_dropout is not None:
             sequences = self._input_dropout(sequences, training=training)
@@ -155,6 +154,12 @@ class LSTM(_Recurrent):
         return first
 
 
+def _said(inputs: Any) -> str:
+    if isinstance(inputs, (list, tuple)):
+        return f"one of {len(inputs)}"
+    return f"{type(inputs).__name__} of shape {getattr(inputs, 'shape', None)}"
+
+
 class Attention(Layer):
     """Values weighted by the products of queries and keys, of inputs [query, value] or [query,
     value, key]: query [batch, n, d], value and key [batch, m, d] -> [batch, n, d].
@@ -170,8 +175,7 @@ class Attention(Layer):
         super().__init__(**kwargs)
         if score_mode not in ("dot", "concat"):
             raise ValueError(
-                "Invalid value for argument score_mode. Expected one of {'dot', 'concat'}. "
-                f"Received: score_mode={score_mode}"
+                f"layer '{self.name}': score_mode is {score_mode!r}; it must be dot or concat"
             )
         self.use_scale, self.score_mode, self.dropout = use_scale, score_mode, dropout
         self._dropout = Dropout(dropout, seed=seed, dtype=self.dtype)
@@ -197,8 +201,8 @@ class Attention(Layer):
     ) -> Any:  # fmt: skip
         if not isinstance(inputs, (list, tuple)) or len(inputs) not in (2, 3):
             raise ValueError(
-                f"{type(self).__name__} layer must be called on a list of inputs, namely [query, "
-                f"value] or [query, value, key]. Received: inputs={inputs!r}."
+                f"layer '{self.name}' is called on a list [query, value] or [query, value, key], "
+                f"not on {_said(inputs)}"
             )
         query, value = inputs[:2]
         scores = self._scores(query, inputs[-1] if len(inputs) == 3 else value)
@@ -399,7 +403,7 @@ class AttentionPooling(Layer):
     def call(self, inputs: Any, mask: Any = None) -> Any:
         if not isinstance(inputs, (list, tuple)) or len(inputs) != 2:
             raise ValueError(
-                f"layer '{self.name}' is called on a list [query, keys]. Received: {inputs!r}"
+                f"layer '{self.name}' is called on a list [query, keys], not on {_said(inputs)}"
             )
         of_keys = mask[1] if isinstance(mask, (list, tuple)) else mask
         return self._unit(inputs[0], inputs[1], of_keys)
