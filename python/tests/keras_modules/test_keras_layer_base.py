@@ -324,7 +324,10 @@ MESSAGES: dict[str, tuple[Any, type[Exception], str]] = {
     "axes": (lambda: layers.Dot(0), ValueError, "axis 0 is that of the examples"),
     "rate": (lambda: layers.Dropout(1.5), ValueError, "rate is 1.5; it must be a number from 0"),
     "rank": (lambda: layers.GRU(2)(X), ValueError, "takes .batch, time, features.; .* .4, 3."),
-    "gate": (lambda: layers.GRU(2, reset_after=False), NotImplementedError, "reset_after=False"),
+    "gate": (
+        lambda: layers.GRU(2, reset_after=False).build((None, 2, 3)), NotImplementedError,
+        "reset_after=False",
+    ),
     "no layer": (lambda: keras.Sequential([3]), ValueError, "3 is no layer"),
     "same names": (
         lambda: keras.Sequential([layers.Dense(1, name="d"), layers.Dense(1, name="d")]),

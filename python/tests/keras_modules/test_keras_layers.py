@@ -242,3 +242,18 @@ def test_layers_are_the_same_in_a_model(case: Case) -> None:
         for mine, other in zip(leaves(run(inputs)), at_once, strict=True):
             np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-12)
     assert [id(each) for each in model.weights] == [id(each) for each in layer.weights]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[described(case) for case in CASES])
+def test_layers_are_made_again_from_their_configs(case: Case) -> None:
+    inputs = inputs_of(case)
+    call = {key: value for key, value in case.call.items() if key != "training"}
+    layer = own(case)
+    wanted = leaves(called(layer, inputs, call))
+    config = layer.get_config()
+    again = type(layer).from_config(config)
+    assert (again.name, again.dtype, again.get_config()) == (layer.name, "float64", config)
+    called(again, inputs, call)
+    again.set_weights(layer.get_weights())
+    for mine, other in zip(leaves(called(again, inputs, call)), wanted, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-12)

@@ -25,6 +25,8 @@ class _Recurrent(Layer):
     supports_masking = True
     _loop: Any
     _gates: int
+    #: The argument that one of them alone has, with its default.
+    _own_option: tuple[str, bool]
 
     def __init__(
         self, units: int, activation: Any = "tanh", recurrent_activation: Any = "sigmoid",
@@ -37,7 +39,10 @@ class _Recurrent(Layer):
         seed: int | None = None, return_sequences: bool = False, return_state: bool = False,
         go_backwards: bool = False, stateful: bool = False, unroll: bool = False, **kwargs: Any,
     ) -> None:  # fmt: skip
+        option, standard = self._own_option
+        given = kwargs.pop(option, standard)
         super().__init__(activity_regularizer=activity_regularizer, **kwargs)
+        setattr(self, option, bool(given))
         if not isinstance(units, int) or units <= 0:
             raise ValueError(
                 f"layer '{self.name}': units is {units!r}; it must be a positive integer"
@@ -111,19 +116,21 @@ class _Recurrent(Layer):
 
 
 class GRU(_Recurrent):
-    """Gated recurrent unit (Cho et al., 2014), the reset gate behind the product of matrices."""
+    """Gated recurrent unit (Cho et al., 2014), the reset gate behind the product of matrices
+    (reset_after=True, the only one there is)."""
 
     _loop = recurrent.GRU
     _gates = 3
+    _own_option = ("reset_after", True)
+    reset_after: bool
 
-    def __init__(self, *args: Any, reset_after: bool = True, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if not reset_after:
+    def build(self, input_shape: Any) -> None:
+        if not self.reset_after:
             raise errors.UnimplementedError(
                 f"layer '{self.name}': reset_after=False, the reset gate before the product of "
                 "matrices, is not there"
             )
-        self.reset_after = reset_after
+        super().build(input_shape)
 
     def _bias_shape(self) -> tuple[int, ...]:
         return (2, 3 * self.units)
@@ -135,10 +142,8 @@ class LSTM(_Recurrent):
 
     _loop = recurrent.LSTM
     _gates = 4
-
-    def __init__(self, *args: Any, unit_forget_bias: bool = True, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.unit_forget_bias = unit_forget_bias
+    _own_option = ("unit_forget_bias", True)
+    unit_forget_bias: bool
 
     def _first_bias(self, initializer: Any) -> Any:
         if not self.unit_forget_bias:
