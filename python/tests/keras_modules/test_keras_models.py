@@ -105,6 +105,14 @@ def test_options_of_fit(options: dict[str, Any]) -> None:
     weights_equal(ours, theirs)
 
 
+def test_data_for_validation_may_have_weights() -> None:
+    ours, theirs, x, y = compiled("mlp", weighted_metrics=["mae"])
+    weights = np.linspace(0.0, 2.0, ROWS).astype("f")
+    given = {**FIT, "validation_data": (x[:20], y[:20], weights[:20])}
+    mine, other = (model.fit(x, y, **given) for model in (ours, theirs))
+    logs_equal(mine.history, other.history)
+
+
 def test_a_loss_of_classes_takes_class_weights() -> None:
     ours, theirs, x, y = compiled("classifier")
     given = {**FIT, "class_weight": {0: 1.0, 1: 2.0, 2: 0.1}}
