@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,14 @@ from sidereal import keras
 from sidereal.keras import layers
 
 WIDTH = 4
+
+
+@pytest.fixture(autouse=True)
+def same_weights() -> Iterator[None]:
+    """Layers begin with the same weights in every run."""
+    sr.random.set_seed(1)
+    yield
+    sr.random.set_seed(None)
 
 
 def two_layers() -> Any:
