@@ -57,6 +57,15 @@ def test_training_equals_keras(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_steps_at_once_are_those_of_the_program(name: str) -> None:
+    histories = []
+    for eagerly in (False, True):
+        model, _, x, y = compiled(name, run_eagerly=eagerly)
+        histories.append(model.fit(x, y, validation_split=0.2, **FIT).history)
+    logs_equal(*histories)
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_models_are_described_as_in_keras(name: str) -> None:
     ours, theirs, *_ = pair(name, keras, peer())
     for what in ("weights", "trainable_weights", "non_trainable_weights"):
