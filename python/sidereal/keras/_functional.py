@@ -10,8 +10,9 @@ from .._dispatch import convert
 from .._native import Output
 from ..ops import array, math
 from ..ops.ragged import RaggedTensor
+from ..variable import Variable
 from ._layer import Layer
-from ._recording import Key, Node, is_symbolic, key_of, origin_of
+from ._recording import Key, Node, Reading, is_symbolic, key_of, origin_of
 
 
 def _units(structure: Any) -> list[Any]:
@@ -62,6 +63,12 @@ class Functional:
         )
         self.layers = self._by_depth(visited)
         self._check_names([layer.name for layer in self.layers])
+        of_layers = {id(each) for layer in self.layers for each in layer.variables}
+        read = [node.operation.value for node in visited if isinstance(node.operation, Reading)]
+        #: The variables that ops read and that no layer has.
+        self.variables = [
+            each for each in read if isinstance(each, Variable) and id(each) not in of_layers
+        ]
 
     def _check_names(self, names: list[str]) -> None:
         for name in names:

@@ -47,6 +47,7 @@ class Model(Trainer):
         self._functional = Functional(self.name, inputs, outputs)
         #: Where members are looked for, in the order of the graph.
         self._connected_layers = self._functional.layers
+        self._read_by_ops = self._functional.variables
         # Each input is brought to the dtype of its Input.
         self.autocast = False
         self.built = True

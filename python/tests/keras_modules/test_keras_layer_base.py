@@ -194,8 +194,20 @@ def test_ops_constants_and_variables_are_recorded() -> None:
     first, second = model(X)
     np.testing.assert_allclose(first, whole[:, :2], rtol=1e-6)
     np.testing.assert_allclose(second["b"], whole[:, :1:-1], rtol=1e-5)
+    assert [each is factor for each in model.weights] == [True]
     factor.assign([0.0, 0.0, 0.0])
     assert (model(X)[0].numpy() == 0).all()
+
+
+def test_variables_that_ops_read_are_trained() -> None:
+    factor = sr.Variable([1.0, 1.0, 1.0])
+    x = keras.Input((3,))
+    dense = layers.Dense(1)
+    model = keras.Model(x, dense(x * factor) + dense.bias)
+    assert len(model.trainable_weights) == 3
+    model.compile("sgd", "mse")
+    model.fit(X, np.ones((4, 1)), verbose=0)
+    assert (factor.numpy() != 1).all()
 
 
 def test_a_function_that_was_traced_is_inlined() -> None:
