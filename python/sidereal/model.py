@@ -121,9 +121,10 @@ class Model:
             raise FailedPreconditionError("this model is compiled already")
         by = optimizers.get(optimizer)
         update = by._of_model()
-        if isinstance(by.learning_rate, schedules.LearningRateSchedule):
+        rate = by._given_rate()
+        if isinstance(rate, schedules.LearningRateSchedule):
             done = cast(self._graph.steps_done(), float64)
-            self._graph.set_learning_rate(convert(by.learning_rate.rate(done)))
+            self._graph.set_learning_rate(convert(rate.rate(done)))
         if loss is None:
             self._compiled = self._graph.compile(output, update)
         else:

@@ -7,7 +7,7 @@ gives a float32 scalar. An optimizer asks it at each step.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ._dispatch import apply, convert
@@ -35,6 +35,15 @@ class LearningRateSchedule:
     def rate(self, step: Any) -> Any:
         """The rate at a step, both of them float64."""
         raise NotImplementedError
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments it was made with."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """A schedule like the one that gave this config."""
+        return cls(**config)
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
@@ -130,6 +139,40 @@ class CosineDecay(LearningRateSchedule):
         done = _least(step, self.decay_steps) / self.decay_steps
         half = 0.5 * (1.0 + apply("Cos", (math.pi * done,)))
         return top * ((1.0 - self.alpha) * half + self.alpha)
+
+
+class CosineDecayRestarts(LearningRateSchedule):
+    """Half a cosine over first_decay_steps from initial_learning_rate to alpha times of it, and
+    then others, each t_mul times as long as the one before and beginning at m_mul times its rate
+    (Loshchilov and Hutter, 2016)."""
+
+    def __init__(
+        self, initial_learning_rate: float, first_decay_steps: float, t_mul: float = 2.0,
+        m_mul: float = 1.0, alpha: float = 0.0, name: str | None = None,
+    ) -> None:  # fmt: skip
+        if not first_decay_steps > 0 or not t_mul >= 1:
+            raise ValueError(
+                f"first_decay_steps is {first_decay_steps} and t_mul {t_mul}; they must be more "
+                "than 0, and at least 1"
+            )
+        self.initial_learning_rate = float(initial_learning_rate)
+        self.first_decay_steps = float(first_decay_steps)
+        self.t_mul, self.m_mul, self.alpha = float(t_mul), float(m_mul), float(alpha)
+
+    def rate(self, step: Any) -> Any:
+        done = step / self.first_decay_steps
+        if self.t_mul == 1:
+            period = apply("Floor", (done,))
+            done = done - period
+        else:
+            # The period that a sum of powers of t_mul has reached, and how far into it.
+            powers = apply("Log", (1.0 + done * (self.t_mul - 1.0),)) / math.log(self.t_mul)
+            period = apply("Floor", (powers,))
+            length = _power(self.t_mul, period)
+            done = (done - (length - 1.0) / (self.t_mul - 1.0)) / length
+        top = self.initial_learning_rate * _power(self.m_mul, period)
+        half = 0.5 * (1.0 + apply("Cos", (math.pi * done,)))
+        return top * ((1.0 - self.alpha) * half) + self.initial_learning_rate * self.alpha
 
 
 class PiecewiseConstantDecay(LearningRateSchedule):

@@ -72,7 +72,8 @@ class Optimizer(optimizers.Optimizer):
 
     @property
     def learning_rate(self) -> Any:
-        """The learning rate: a variable, or the value of a schedule now."""
+        """The learning rate: a variable, or the value of a schedule now. Set to a number, the
+        variable gets it; a schedule may be given as its config."""
         if self._rate_variable is not None:
             return self._rate_variable
         rate = self._scheduled
@@ -80,6 +81,8 @@ class Optimizer(optimizers.Optimizer):
 
     @learning_rate.setter
     def learning_rate(self, value: Any) -> None:
+        if isinstance(value, Mapping):
+            value = getattr(schedules, value["class_name"]).from_config(value["config"])
         if isinstance(value, schedules.LearningRateSchedule) or (
             callable(value) and not isinstance(value, Variable)
         ):
@@ -180,6 +183,11 @@ class Optimizer(optimizers.Optimizer):
         """Its name and the arguments it was made with, the learning rate as it is now."""
         rate = self._given_rate()
         rate = float(rate) if isinstance(rate, Variable) else rate
+        if isinstance(rate, schedules.LearningRateSchedule):
+            rate = {
+                "module": "keras.optimizers.schedules", "class_name": type(rate).__name__,
+                "config": rate.get_config(), "registered_name": None,
+            }  # fmt: skip
         return {"name": self.name, **self._values, "learning_rate": rate}
 
     @classmethod

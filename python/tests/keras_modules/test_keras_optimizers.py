@@ -158,6 +158,29 @@ def test_weight_decay_leaves_alone_what_it_is_told(name: str, how: str) -> None:
         np.testing.assert_allclose(mine, other, rtol=5e-6, atol=2e-6)
 
 
+SCHEDULES: list[tuple[str, dict[str, Any]]] = [
+    ("ExponentialDecay", {"decay_steps": 4, "decay_rate": 0.5, "staircase": True}),
+    ("InverseTimeDecay", {"decay_steps": 4, "decay_rate": 0.5}),
+    ("PolynomialDecay", {"decay_steps": 7, "power": 0.5, "cycle": True}),
+    ("CosineDecay", {"decay_steps": 9, "alpha": 0.1, "warmup_target": 0.3, "warmup_steps": 3}),
+    ("CosineDecayRestarts", {"first_decay_steps": 3}),
+    ("CosineDecayRestarts", {"first_decay_steps": 4, "t_mul": 1.0, "m_mul": 0.8}),
+    ("CosineDecayRestarts", {"first_decay_steps": 2, "t_mul": 1.7, "m_mul": 0.9, "alpha": 0.2}),
+]
+
+
+@pytest.mark.parametrize("name, arguments", SCHEDULES)
+def test_schedules_equal_keras(name: str, arguments: dict[str, Any]) -> None:
+    ours = getattr(optimizers.schedules, name)(0.1, **arguments)
+    theirs = getattr(peer().optimizers.schedules, name)(0.1, **arguments)
+    for step in range(1, 25):
+        np.testing.assert_allclose(float(ours(step)), float(theirs(step)), rtol=2e-4, atol=1e-7)
+    again = optimizers.deserialize(optimizers.serialize(optimizers.SGD(ours)))
+    np.testing.assert_allclose(again._rate(5), ours(5), rtol=1e-6)
+    names = [key for key, _ in parameters(getattr(peer().optimizers.schedules, name))]
+    assert [key for key, _ in parameters(getattr(optimizers.schedules, name))] == names
+
+
 def test_constraints_hold_after_an_update() -> None:
     variable = sr.Variable([0.1, 1.0])
     variable.constraint = constraints.NonNeg()
