@@ -55,9 +55,9 @@ class Trainer(Layer):
     history: History | None = None
     run_eagerly = False
     steps_per_execution = 1
-    _loss: CompiledLoss | None = None
-    _metrics: CompiledMetrics | None = None
-    _functions: dict[str, Callable[..., Any]]
+    _compiled_loss: CompiledLoss | None = None
+    _compiled_metrics: CompiledMetrics | None = None
+    _step_functions: dict[str, Callable[..., Any]]
 
     @property
     def output_names(self) -> list[str] | None:
@@ -86,11 +86,12 @@ class Trainer(Layer):
             )
         self.optimizer = optimizers.get(optimizer)
         self.loss = loss
-        self._loss = None if loss is None else CompiledLoss(loss, loss_weights, self.output_names)
-        self._metrics = CompiledMetrics(metrics, weighted_metrics, self.output_names)
+        names = self.output_names
+        self._compiled_loss = None if loss is None else CompiledLoss(loss, loss_weights, names)
+        self._compiled_metrics = CompiledMetrics(metrics, weighted_metrics, names)
         self._loss_tracker = Mean(name="loss")
         self.run_eagerly, self.steps_per_execution = run_eagerly, steps_per_execution
-        self._functions = {}
+        self._step_functions = {}
         self.stop_training = False
         self.compiled = True
 
@@ -106,8 +107,8 @@ class Trainer(Layer):
     ) -> Any:  # fmt: skip
         """What a step minimizes: the compiled loss and those that layers added."""
         parts = []
-        if self._loss is not None:
-            parts.append(self._loss(y, y_pred, sample_weight, self._output_masks))
+        if self._compiled_loss is not None:
+            parts.append(self._compiled_loss(y, y_pred, sample_weight, self._output_masks))
         parts += [math.reduce_sum(each) for each in self.losses]
         parts = [part for part in parts if part is not None]
         if not parts:
@@ -118,8 +119,8 @@ class Trainer(Layer):
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
     ) -> Logs:
         """Adds a batch to the metrics, and gives what they say."""
-        if self._metrics is not None:
-            self._metrics.update_state(y, y_pred, sample_weight)
+        if self._compiled_metrics is not None:
+            self._compiled_metrics.update_state(y, y_pred, sample_weight)
         return self.get_metrics_result()
 
     def metrics_by_name(self) -> dict[str, Metric]:
@@ -129,10 +130,10 @@ class Trainer(Layer):
         found: dict[str, Metric] = {"loss": self._loss_tracker}
         own = [each for each in super().metrics if each is not self._loss_tracker]
         found |= {each.name: each for each in own}
-        if self._loss is not None:
-            found |= {each.name: each for each in self._loss.metrics}
-        if self._metrics is not None:
-            found |= self._metrics.named()
+        if self._compiled_loss is not None:
+            found |= {each.name: each for each in self._compiled_loss.metrics}
+        if self._compiled_metrics is not None:
+            found |= self._compiled_metrics.named()
         return found
 
     @property
@@ -179,7 +180,7 @@ class Trainer(Layer):
         """A step of evaluation."""
         x, y, weight = unpack(data)
         y_pred = self(x, training=False)
-        if self._loss is not None or self.losses:
+        if self._compiled_loss is not None or self.losses:
             loss = self.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=weight, training=False)
             self._loss_tracker.update_state(loss, sample_weight=_examples(x, y_pred))
         return self.compute_metrics(x, y, y_pred, sample_weight=weight)
@@ -192,7 +193,7 @@ class Trainer(Layer):
     def _function(self, kind: str, step: Callable[[Batch], Any]) -> Callable[[Any], Any]:
         """The step as a program that takes a list of batches; the result of the last one, of
         prediction those of all."""
-        functions = self.__dict__.setdefault("_functions", {})
+        functions = self.__dict__.setdefault("_step_functions", {})
         if kind in functions:
             made: Callable[[Any], Any] = functions[kind]
             return made

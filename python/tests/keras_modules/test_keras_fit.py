@@ -342,7 +342,7 @@ def test_stop_training_and_initial_epoch() -> None:
 def test_a_step_is_traced_once_and_once_more_for_a_rest() -> None:
     model = linear()
     model.fit(X, Y, **{**FIT, "epochs": 3})
-    assert model._functions["train"].trace_count == 1
+    assert model._step_functions["train"].trace_count == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.fit(X, Y, **{**FIT, "batch_size": 7, "epochs": 3})
