@@ -129,11 +129,11 @@ class Trainer(Layer):
             return {each.name: each for each in super().metrics}
         found: dict[str, Metric] = {"loss": self._loss_tracker}
         own = [each for each in super().metrics if each is not self._loss_tracker]
-        found |= {each.name: each for each in own}
         if self._compiled_loss is not None:
             found |= {each.name: each for each in self._compiled_loss.metrics}
         if self._compiled_metrics is not None:
             found |= self._compiled_metrics.named()
+        found |= {each.name: each for each in own}
         return found
 
     @property

@@ -137,6 +137,50 @@ def masked(k: Any) -> Any:
     return k.Model(ids, k.layers.Dense(1, "sigmoid")(k.layers.LSTM(4)(x)))
 
 
+def translator(k: Any) -> Any:
+    """States of one recurrent layer that another one begins with, and attention."""
+    first, second = k.Input((5, 3), name="first"), k.Input((4, 3), name="second")
+    seen, h, c = k.layers.LSTM(6, return_sequences=True, return_state=True)(first)
+    said = k.layers.LSTM(6, return_sequences=True)(second, initial_state=[h, c])
+    met = k.layers.Attention()([said, seen])
+    x = k.layers.Concatenate()([said, met])
+    return k.Model([first, second], k.layers.Dense(2)(k.layers.Flatten()(x)))
+
+
+def sentences() -> Data:
+    rng = np.random.default_rng(4)
+    x = [rng.normal(size=(ROWS, n, 3)).astype("f") for n in (5, 4)]
+    return x, x[0][:, 0, :2] - x[1][:, 0, :2]
+
+
+def interests(k: Any) -> Any:
+    """A class with inputs by name, sublayers that build() makes, and a metric of its own."""
+
+    class Interest(k.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = k.layers.Embedding(12, 4)
+            self.size = k.metrics.Mean(name="size")
+
+        def build(self, input_shape: Any) -> None:
+            self.tower = [k.layers.Dense(6, "relu"), k.layers.Dropout(0.0)]
+            self.head = k.layers.Dense(1, "sigmoid")
+
+        def call(self, inputs: Any, training: Any = None) -> Any:
+            rows = self.table(inputs["history"])
+            x = k.layers.Flatten()(rows)
+            for layer in self.tower:
+                x = layer(x, training=training)
+            return self.head(x)
+
+    return Interest()
+
+
+def histories() -> Data:
+    ids, y = padded()
+    return {"history": ids}, y
+
+
 def labelled(k: Any) -> Any:
     """An output for each step, of which padding does not count."""
     ids = k.Input((5,), dtype="int32")
@@ -212,6 +256,8 @@ MODELS: dict[str, tuple[Callable[[Any], Any], Callable[[], Data], dict[str, Any]
     "classifier": (classifier, classes, OF_CLASSES),
     "recommender": (recommender, columns, OF_ROWS),
     "masked": (masked, padded, OF_ROWS),
+    "translator": (translator, sentences, {"loss": "mse", "metrics": ["mae"]}),
+    "interests": (interests, histories, OF_ROWS),
     "labelled": (labelled, steps, {"optimizer": "sgd", "loss": "binary_crossentropy"}),
     "two_outputs": (two_outputs, two_targets, OF_TWO),
     "one_loss_for_two": (two_outputs, two_targets, {"loss": "mse"}),
@@ -228,6 +274,9 @@ def pair(name: str, ours: Any, theirs: Any) -> tuple[Any, Any, Any, Any, dict[st
     made = [build(k) for k in (ours, theirs)]
     for model in made:
         if not model.built:
-            model.build((None, 6)) if name != "subclassed" else model(x[:2])
+            if name == "deferred":
+                model.build((None, 6))
+            else:
+                model({key: x[key][:2] for key in x} if isinstance(x, dict) else x[:2])
     made[0].set_weights([np.asarray(each) for each in made[1].get_weights()])
     return made[0], made[1], x, y, told
