@@ -243,6 +243,7 @@ class ClusterCoordinator:
                           stacklevel=3)  # fmt: skip
         self._strategy = strategy
         self._numbers: dict[int, tuple[Plan, int]] = {}
+        self._quick: dict[Any, tuple[Plan, int, list[int]]] = {}
         self._index: Output | None = None
         config = strategy._session_config("/job:ps")
         ms = {
@@ -290,6 +291,34 @@ class ClusterCoordinator:
         Errors: the first one of an earlier function; TypeError for a function that is not compiled;
         ValueError for a RemoteValue among the arguments.
         """
+        key = None if kwargs else self._quick_key(fn, args or ())
+        known = None if key is None else self._quick.get(key)
+        if known is not None:
+            plan, number, resources = known
+            tensors = plan.values([leaf for leaf in args or () if type(leaf) is Tensor])
+        else:
+            plan, number, resources, tensors = self._found(fn, args, kwargs)
+            if key is not None:
+                self._quick[key] = (plan, number, resources)
+        return RemoteValue(self._native.schedule(number, tensors, resources, _ms(timeout)), plan)
+
+    def _quick_key(self, fn: Any, args: Sequence[Any]) -> Any:
+        """The same for calls whose plan is found without looking at their structure: arguments are
+        tensors and values of workers. None for others."""
+        key: list[Any] = [fn]
+        for leaf in args:
+            if type(leaf) is Tensor:
+                key += (leaf.dtype, leaf.shape)
+            elif isinstance(leaf, PerWorkerValues) and leaf._coordinator is self:
+                key.append(leaf._resource)
+            else:
+                return None
+        return tuple(key)
+
+    def _found(
+        self, fn: Any, args: Sequence[Any] | None, kwargs: dict[str, Any] | None
+    ) -> tuple[Plan, int, list[int], list[Tensor]]:
+        """The plan of a call, its number, what it uses of workers, and what is fed."""
         if not isinstance(fn, (Function, ConcreteFunction)):
             raise TypeError(
                 "`tf.distribute.coordinator.ClusterCoordinator.schedule` only accepts a "
@@ -299,8 +328,7 @@ class ClusterCoordinator:
         args, kwargs = self._entered((tuple(args or ()), kwargs or {}), resources)
         with self._tells_worker():
             plan, tensors = self._strategy._plan(fn, args, kwargs)
-            number = self._number(plan)
-        return RemoteValue(self._native.schedule(number, tensors, resources, _ms(timeout)), plan)
+            return plan, self._number(plan), resources, tensors
 
     def join(self, timeout: float | None = None) -> None:
         """Waits until all that was scheduled has ended; in seconds. Errors: the first one of a
@@ -352,7 +380,8 @@ class ClusterCoordinator:
         """A dataset that each worker reads for itself, from its beginning, and again when it comes
         back. `dataset_fn`: a Dataset, what the strategy has distributed, or a function that gives
         one of these; it is called here, once. Errors: ValueError for anything else, and for a
-        function that makes variables; FailedPreconditionError for a dataset that needs this process."""
+        function that makes variables; FailedPreconditionError for a dataset that needs this
+        process."""
         dataset = dataset_fn
         if callable(dataset):
             with self._strategy._worker_dataset(), variable_creator_scope(_no_variables):

@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""Closures per second of a ClusterCoordinator, beside TensorFlow's in the same run.
+
+The functions are those of _closures.py: one source, of which TensorFlow runs the same lines. Each
+engine has its parameter server and its workers in processes of their own, and its coordinator too,
+TensorFlow's with grpc. Sides take turns within each round, and figures are medians of the rounds.
+`./dev setup --peers` installs TensorFlow; without it ours is measured alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import sidereal as sr
+from _closures import KINDS, Closures
+from common import (
+    OVER_TCP,
+    ROOT,
+    Child,
+    Quiet,
+    Server,
+    add_report_arguments,
+    cpu_seconds,
+    free_ports,
+    make_report,
+    table,
+    write_figures,
+)
+from sidereal.distribute.cluster_resolver import SimpleClusterResolver
+from sidereal.launch import PROTOCOLS
+from tensorflow import tensorflow_version
+
+PEER = ROOT / "bench/peers/tensorflow_coordinator.py"
+WORKERS = (1, 4, 16, 64)
+#: TensorFlow has a thread for each worker, and a server takes seconds to begin.
+PEER_WORKERS = (1, 4)
+#: How many times TensorFlow's closures per second are wanted.
+WANTED = 50.0
+
+
+def cluster_of(workers: int) -> dict[str, list[str]]:
+    ports = [f"127.0.0.1:{port}" for port in free_ports(workers + 1)]
+    return {"ps": ports[:1], "worker": ports[1:]}
+
+
+class Side:
+    """A coordinator and its servers, and what its windows have shown by kind."""
+
+    def __init__(self, name: str, workers: int) -> None:
+        self.name = name
+        self.workers = workers
+        self.processes: list[Child] = []
+        self.found: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
+
+    def busy_seconds(self) -> float:
+        return sum(process.cpu_seconds() for process in self.processes)
+
+    def window(self, kind: str, seconds: float) -> dict[str, float]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.close()
+
+
+class Ours(Side):
+    """Sidereal with one protocol; the coordinator is this process."""
+
+    def __init__(self, protocol: str, workers: int, in_flight: int) -> None:
+        super().__init__(protocol if in_flight == 1 else f"{protocol}, {in_flight} a worker", workers)
+        cluster = cluster_of(workers)
+        try:
+            for job, hosts in cluster.items():
+                for task in range(len(hosts)):
+                    self.processes.append(Server(cluster, job, task, protocol, options=OVER_TCP))
+            strategy = sr.distribute.ParameterServerStrategy(
+                SimpleClusterResolver(sr.train.ClusterSpec(cluster))
+            )
+            coordinator = sr.distribute.coordinator.ClusterCoordinator(
+                strategy, closures_per_worker=in_flight
+            )
+            self._closures: Closures | None = Closures(sr, strategy, coordinator)
+        except BaseException:
+            self.close()
+            raise
+
+    def window(self, kind: str, seconds: float) -> dict[str, float]:
+        assert self._closures is not None
+        return self._closures.window(kind, seconds)
+
+    def close(self) -> None:
+        self._closures = None
+        # Its functions refer to it: the coordinator is to end before its servers.
+        gc.collect()
+        super().close()
+
+
+class Peer(Side):
+    """TensorFlow's servers and coordinator."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__("TensorFlow, grpc", workers)
+        cluster = cluster_of(workers)
+        try:
+            for job, hosts in cluster.items():
+                for task in range(len(hosts)):
+                    self._start("serve", json.dumps(cluster), job, str(task))
+            for process in self.processes:
+                self._hear(process)
+            self._client = self._start("coordinate", json.dumps(cluster))
+            self._hear(self._client)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, *arguments: str) -> Child:
+        child = Child(
+            [sys.executable, str(PEER), *arguments],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self.processes.append(child)
+        return child
+
+    @staticmethod
+    def _hear(child: Child) -> Any:
+        line = child.read_line()
+        if not line:
+            raise RuntimeError("a process of TensorFlow ended before it said anything")
+        return json.loads(line)
+
+    def window(self, kind: str, seconds: float) -> dict[str, float]:
+        self._client.write_line(f"{kind} {seconds}")
+        found: dict[str, float] = self._hear(self._client)
+        return found
+
+
+@contextlib.contextmanager
+def sides_of(arguments: argparse.Namespace, workers: int) -> Iterator[list[Side]]:
+    sides: list[Side] = []
+    try:
+        if tensorflow_version() is not None and workers in arguments.peer_workers:
+            sides.append(Peer(workers))
+        for protocol in arguments.protocols:
+            for in_flight in arguments.in_flight:
+                sides.append(Ours(protocol, workers, in_flight))
+        yield sides
+    finally:
+        for side in sides:
+            side.close()
+
+
+def rows_of(side: Side, peers: dict[str, float]) -> list[dict[str, Any]]:
+    rows = []
+    for kind, found in side.found.items():
+        if not found:
+            continue
+        what = "ms" if kind == "latency" else "per_s"
+        ours = statistics.median(one[what] for one in found)
+        peer = peers.get(kind, 0.0)
+        rows.append({
+            "case": f"{side.workers} workers, {KINDS[kind]}: {side.name}",
+            "workers": side.workers, "kind": kind, "side": side.name,
+            "ours": ours, "peer": peer, "unit": "ms" if kind == "latency" else "closures/s",
+            "ratio": ours / peer if peer > 0 else 0.0,
+            "least": min(one[what] for one in found), "most": max(one[what] for one in found),
+            "schedule_us": statistics.median(one.get("schedule_us", 0.0) for one in found),
+        })  # fmt: skip
+    return rows
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    version = tensorflow_version()
+    conditions = (
+        f"{'TensorFlow ' + version if version else 'No TensorFlow'}. Medians of {arguments.rounds}"
+        f" windows of {arguments.seconds:g} s, taken in turns; all processes on {os.cpu_count()}"
+        " processors, loopback TCP, one ps. Ratios are to TensorFlow with as many workers, or with"
+        f" {arguments.peer_workers[-1]}."
+    )
+    print(conditions)
+    quiet = Quiet(arguments.noisy_max)
+    rows: list[dict[str, Any]] = []
+    peers: dict[str, float] = {}
+    for workers in arguments.workers:
+        with sides_of(arguments, workers) as sides:
+            for _ in range(arguments.rounds):
+                for side in sides:
+                    for kind in KINDS:
+                        side.found[kind].append(quiet.measure(
+                            lambda side=side: side.busy_seconds() + cpu_seconds(os.getpid()),
+                            lambda side=side, kind=kind: side.window(kind, arguments.seconds),
+                        ))  # fmt: skip
+            for side in sides:
+                found = rows_of(side, {} if isinstance(side, Peer) else peers)
+                if isinstance(side, Peer):
+                    peers = {row["kind"]: row["ours"] for row in found}
+                show(found)
+                rows += found
+    print("\n" + quiet.summary())
+    return {"rows": rows, "conditions": conditions, "quiet": quiet.summary()}
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        spread = f"[{row['least']:.4g}-{row['most']:.4g}]"
+        print(
+            f"  {row['workers']:3d} workers {row['side']:28s} {row['kind']:8s} "
+            f"{row['ours']:10.4g} {row['unit']:10s} {spread:>20s} {row['ratio']:8.2f} times"
+            f"  schedule {row['schedule_us']:.1f} us",
+            flush=True,
+        )
+
+
+def document(report: dict[str, Any]) -> str:
+    cells = [
+        [
+            str(row["workers"]),
+            row["side"],
+            KINDS[row["kind"]],
+            f"{row['ours']:,.4g} {row['unit']}",
+            f"{row['least']:,.4g} to {row['most']:,.4g}",
+            f"{row['ratio']:.2f}" if row["ratio"] > 0 else "",
+            f"{row['schedule_us']:.1f}" if row["schedule_us"] > 0 else "",
+        ]
+        for row in report["rows"]
+    ]
+    head = ["workers", "side", "what", "median", "least to most", "times TensorFlow",
+            "us of a schedule()"]  # fmt: skip
+    return table(head, cells) + f"\n{report['conditions']} {report['quiet']}.\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_report_arguments(parser)
+    parser.add_argument("--workers", type=int, nargs="+", default=list(WORKERS))
+    parser.add_argument("--peer-workers", type=int, nargs="+", default=list(PEER_WORKERS))
+    parser.add_argument("--protocols", nargs="+", choices=PROTOCOLS, default=["grpc", "star_server"])
+    parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 32],
+                        help="closures that a worker has at a time")  # fmt: skip
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a window, at least")
+    parser.add_argument("--noisy-max", type=int, default=40,
+                        help="disturbed windows measured again at most")  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="one short window: does it work?")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rounds, arguments.seconds, arguments.noisy_max = 1, 0.05, 0
+        arguments.workers = [2] if arguments.workers == list(WORKERS) else arguments.workers
+        arguments.peer_workers = arguments.workers
+    make_report(
+        arguments, measure, lambda report, path: write_figures(path, "coordinator", document(report))
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
