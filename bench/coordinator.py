@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import sidereal as sr
@@ -31,6 +32,7 @@ from common import (
     add_report_arguments,
     cpu_seconds,
     free_ports,
+    lines,
     make_report,
     table,
     write_figures,
@@ -43,8 +45,6 @@ PEER = ROOT / "bench/peers/tensorflow_coordinator.py"
 WORKERS = (1, 4, 16, 64)
 #: TensorFlow has a thread for each worker, and a server takes seconds to begin.
 PEER_WORKERS = (1, 4)
-#: How many times TensorFlow's closures per second are wanted.
-WANTED = 50.0
 
 
 def cluster_of(workers: int) -> dict[str, list[str]]:
@@ -76,7 +76,8 @@ class Ours(Side):
     """Sidereal with one protocol; the coordinator is this process."""
 
     def __init__(self, protocol: str, workers: int, in_flight: int) -> None:
-        super().__init__(protocol if in_flight == 1 else f"{protocol}, {in_flight} a worker", workers)
+        name = protocol if in_flight == 1 else f"{protocol}, {in_flight} a worker"
+        super().__init__(name, workers)
         cluster = cluster_of(workers)
         try:
             for job, hosts in cluster.items():
@@ -238,6 +239,18 @@ def document(report: dict[str, Any]) -> str:
     return table(head, cells) + f"\n{report['conditions']} {report['quiet']}.\n"
 
 
+def write(report: dict[str, Any], path: Path) -> None:
+    write_figures(path, "coordinator", document(report))
+    rows = [row for row in report["rows"] if row["kind"] == "value"]
+    sides = list(dict.fromkeys(row["side"] for row in rows))
+    series = [
+        (side, [(float(row["workers"]), row["ours"]) for row in rows if row["side"] == side])
+        for side in sides
+    ]
+    plot = lines("Closures per second, with results", "workers", "closures/s", series)
+    (path.parent / "coordinator.svg").write_text(plot, encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -245,7 +258,8 @@ def main() -> int:
     add_report_arguments(parser)
     parser.add_argument("--workers", type=int, nargs="+", default=list(WORKERS))
     parser.add_argument("--peer-workers", type=int, nargs="+", default=list(PEER_WORKERS))
-    parser.add_argument("--protocols", nargs="+", choices=PROTOCOLS, default=["grpc", "star_server"])
+    parser.add_argument("--protocols", nargs="+", choices=PROTOCOLS,
+                        default=["grpc", "star_server"])  # fmt: skip
     parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 32],
                         help="closures that a worker has at a time")  # fmt: skip
     parser.add_argument("--rounds", type=int, default=5)
@@ -256,11 +270,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rounds, arguments.seconds, arguments.noisy_max = 1, 0.05, 0
-        arguments.workers = [2] if arguments.workers == list(WORKERS) else arguments.workers
-        arguments.peer_workers = arguments.workers
-    make_report(
-        arguments, measure, lambda report, path: write_figures(path, "coordinator", document(report))
-    )
+    make_report(arguments, measure, write)
     return 0
 
 

@@ -60,6 +60,15 @@ def test_the_bench_of_scale_counts_steps_of_light_workers(tmp_path: Path) -> Non
     ]
 
 
+def test_the_bench_of_coordinators_schedules_over_grpc_and_lanes(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "coordinator", "--workers", "2", "--peer-workers", "0")
+    assert [(row["side"], row["kind"]) for row in rows if row["ours"] > 0] == [
+        (side, kind)
+        for side in ("grpc", "grpc, 32 a worker", "star_server", "star_server, 32 a worker")
+        for kind in ("none", "value", "latency")
+    ]
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None,
     reason="TensorFlow is not installed; run ./dev setup --peers",

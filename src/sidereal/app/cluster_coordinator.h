@@ -56,8 +56,8 @@ class ClusterCoordinator {
 
   /// The graph that plans are of from now on; it begins with the nodes of the one before.
   virtual void set_graph(const ir::Graph& graph) = 0;
-  /// A plan of the graph, by its number. `tells_worker`: its last feed, of int64 without extents, is
-  /// the number of the worker that runs it, and given here.
+  /// A plan of the graph, by its number. `tells_worker`: its last feed, an int64, is the number of
+  /// the worker that runs it, and given here.
   virtual uint64_t add_plan(service::ClosurePlan plan, bool tells_worker = false) = 0;
   /// Queues a closure: `plan` with values for its feeds, on a worker that has these resources.
   /// Waits while the queue is full, or somebody joins. Errors: the first one of a closure that
