@@ -26,7 +26,10 @@ LEFT_OUT = {
     "MultiHeadAttention": {"sliding_window", "flash_attention", "use_gate"},
 }
 #: Layers with other arguments; GRU and LSTM share theirs.
-OTHERS = {"AttentionPooling", "Cross", "FM", "GRU", "InputLayer", "LSTM", "Layer", "MMoE"}
+OTHERS = {
+    "AttentionPooling", "CategoryCrossing", "Cross", "FM", "GRU", "InputLayer", "LSTM", "Layer",
+    "MMoE",
+}  # fmt: skip
 CLASSES = sorted(
     name for name in layers.__all__
     if inspect.isclass(getattr(layers, name)) and name not in OTHERS

@@ -14,6 +14,7 @@ from .core import (
     ReLU,
     Softmax,
 )
+from .hashing import CategoryCrossing, HashedCrossing, Hashing
 from .interactions import FM, Cross, MMoE
 from .merging import (
     Add,
@@ -40,6 +41,7 @@ from .merging import (
     subtract,
 )
 from .normalization import BatchNormalization, LayerNormalization
+from .numeric_features import CategoryEncoding, Discretization, Normalization, Rescaling
 from .sequences import (
     GRU,
     LSTM,
@@ -51,10 +53,11 @@ from .sequences import (
 
 __all__ = [
     "FM", "GRU", "LSTM", "Activation", "Add", "AdditiveAttention", "Attention", "AttentionPooling",
-    "Average", "BatchNormalization", "Concatenate", "Cross", "Dense", "Dot", "Dropout", "Embedding",
-    "Flatten", "GlobalAveragePooling1D", "GlobalMaxPooling1D", "Identity", "Input", "InputLayer",
-    "Lambda", "Layer", "LayerNormalization", "LeakyReLU", "MMoE", "Maximum", "Minimum",
-    "MultiHeadAttention", "Multiply", "Permute", "ReLU", "RepeatVector", "Reshape", "Softmax",
-    "Subtract", "add", "average", "concatenate", "dot", "maximum", "minimum", "multiply",
+    "Average", "BatchNormalization", "CategoryCrossing", "CategoryEncoding", "Concatenate", "Cross",
+    "Dense", "Discretization", "Dot", "Dropout", "Embedding", "Flatten", "GlobalAveragePooling1D",
+    "GlobalMaxPooling1D", "HashedCrossing", "Hashing", "Identity", "Input", "InputLayer", "Lambda",
+    "Layer", "LayerNormalization", "LeakyReLU", "MMoE", "Maximum", "Minimum", "MultiHeadAttention",
+    "Multiply", "Normalization", "Permute", "ReLU", "RepeatVector", "Rescaling", "Reshape",
+    "Softmax", "Subtract", "add", "average", "concatenate", "dot", "maximum", "minimum", "multiply",
     "subtract",
 ]  # fmt: skip

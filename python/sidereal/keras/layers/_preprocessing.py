@@ -1,0 +1,186 @@
+"""What layers of preprocessing share: inputs of any kind, batches to adapt to, output modes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import errors
+from ..._dispatch import apply, convert
+from ..._native import Output, Tensor
+from ...ops import array, math
+from ...ops.embedding import SparseTensor
+from ...ops.indexing import unsorted_segment_sum
+from ...ops.ragged import RaggedTensor
+from ...ops.sparse import to_dense
+from ...variable import Variable
+from .._batches import is_arrays
+from .._layer import Layer
+from ._shapes import extents_of, rank_of, reshaped
+
+MODES = ("int", "one_hot", "multi_hot", "count", "tf_idf")
+
+
+def tensor_of(value: Any) -> Any:
+    """Lists, numbers and text as a tensor; tensors, ragged and sparse ones as they are."""
+    if isinstance(value, (RaggedTensor, SparseTensor, Tensor, Output)):
+        return value
+    return value.value() if isinstance(value, Variable) else convert(value)
+
+
+def is_string(value: Any) -> bool:
+    """Whether the elements are text."""
+    inner = value.values if isinstance(value, SparseTensor) else value
+    return bool(inner.dtype.name == "string")
+
+
+def each_element(function: Any, value: Any) -> Any:
+    """`function` of a tensor, or of the elements that a ragged or sparse one has."""
+    if isinstance(value, RaggedTensor):
+        return RaggedTensor(each_element(function, value.values), value.row_splits)
+    if isinstance(value, SparseTensor):
+        return SparseTensor(value.indices, function(value.values), value.dense_shape)
+    return function(value)
+
+
+class Preprocessing(Layer):
+    """Base of layers whose inputs are data as they come: lists and text too."""
+
+    #: A symbolic call looks at shapes only, so that the layer may be adapted later.
+    _is_planned = False
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(self._prepared(inputs), *args, **kwargs)
+
+    def _prepared(self, inputs: Any) -> Any:
+        return tensor_of(inputs)
+
+    def _record(self, args: Any, kwargs: Any) -> Any:
+        self._is_planned = True
+        try:
+            return super()._record(args, kwargs)
+        finally:
+            self._is_planned = False
+
+    def _check_modes(self, output_mode: str, sparse: bool, allowed: Sequence[str]) -> str:
+        """The output mode; ValueError for one that is not there, and for sparse outputs."""
+        kind = type(self).__name__
+        if output_mode not in allowed:
+            raise ValueError(
+                f"Unknown value for `output_mode` argument of {kind}. Allowed values are: "
+                f"{tuple(allowed)}. Received: output_mode={output_mode}"
+            )
+        if sparse:
+            raise ValueError(
+                f"layer '{self.name}': `sparse=True` of {kind} is not there; outputs are dense"
+            )
+        return output_mode
+
+
+def batches_of(layer: Layer, data: Any, steps: int | None = None) -> Iterator[Any]:
+    """The batches that adapt() of a layer is given, as arrays, or as RaggedTensors of them: `data`
+    itself, or what it gives when it is iterated, `steps` times at most."""
+    whole = isinstance(data, (RaggedTensor, SparseTensor)) or is_arrays(data)
+    for number, batch in enumerate([data] if whole else data):
+        if not whole and number == steps:
+            return
+        if isinstance(batch, Mapping) or (
+            isinstance(batch, tuple) and not isinstance(batch, (RaggedTensor, SparseTensor))
+            and any(not np.isscalar(each) for each in batch)
+        ):  # fmt: skip
+            raise TypeError(
+                f"adapt() of layer '{layer.name}' takes batches of its inputs alone, arrays or "
+                f"tensors. Received: a {type(batch).__name__}; pick the feature that is meant"
+            )
+        made = tensor_of(batch.to_numpy() if hasattr(batch, "to_numpy") else batch)
+        if isinstance(made, Output):
+            raise errors.FailedPreconditionError(
+                f"adapt() of layer '{layer.name}' needs values; call it outside of functions"
+            )
+        yield to_dense(made) if isinstance(made, SparseTensor) else made
+
+
+# --- Numbers of categories as what models take.
+
+
+def encoded(
+    where: str, ids: Any, mode: str, depth: int, dtype: Any, weights: Any = None
+) -> Any:  # fmt: skip
+    """Category numbers in an output mode; those outside of [0, depth) count for nothing.
+
+    int: as they are. one_hot: [...] -> [..., depth], a last dimension of extent 1 replaced.
+    multi_hot: [..., n] -> [..., depth], 1 for each number that is there. count and tf_idf: the sum
+    of the `weights` [..., n] (ones) for each number. Rows of ragged and sparse ids are examples.
+    """
+    if mode == "int":
+        return ids
+    if mode == "one_hot":
+        if isinstance(ids, (RaggedTensor, SparseTensor)):
+            raise ValueError(f"layer '{where}': one_hot is of tensors, not of ragged or sparse ids")
+        if rank_of(where, ids) > 0 and ids.shape[-1] == 1:
+            ids = array.squeeze(ids, -1)
+        return array.one_hot(ids, depth, dtype=dtype)
+    if isinstance(ids, (RaggedTensor, SparseTensor)):
+        flat, rows, count = _rows_of(where, ids)
+        if weights is not None:
+            weights = weights.values
+        made = _sums(flat, rows, count, depth, dtype, weights)
+        made = array.reshape(made, [-1, depth])
+        return _ones_where_any(made, dtype) if mode == "multi_hot" else made
+    heads = extents_of(ids)[:-1] if rank_of(where, ids) > 0 else []
+    width = extents_of(ids)[-1] if len(ids.shape) > 0 else 1
+    rows = array.reshape(array.range(_product(heads)), [-1, 1])
+    rows = array.reshape(array.tile(rows, array.stack([1, width])), [-1])
+    flat = array.reshape(ids, [-1])
+    if weights is not None:
+        weights = array.reshape(weights, [-1])
+    made = _sums(flat, rows, _product(heads), depth, dtype, weights)
+    made = reshaped(made, [*heads, depth])
+    return _ones_where_any(made, dtype) if mode == "multi_hot" else made
+
+
+def _product(extents: Sequence[Any]) -> Any:
+    total: Any = 1
+    for extent in extents:
+        both_known = isinstance(total, int) and isinstance(extent, int)
+        total = total * extent if both_known else math.multiply(extent, total)
+    return total
+
+
+def _rows_of(where: str, ids: Any) -> tuple[Any, Any, Any]:
+    """The elements, the row each is in, and how many rows there are."""
+    if isinstance(ids, SparseTensor):
+        places = convert(ids.indices)
+        return ids.values, places[:, 0], convert(ids.dense_shape)[0]
+    if ids.ragged_rank != 1:
+        raise ValueError(f"layer '{where}': rows of rows cannot be encoded; use output_mode='int'")
+    return ids.values, ids.value_rowids(), ids.nrows()
+
+
+def _sums(flat: Any, rows: Any, count: Any, depth: int, dtype: Any, weights: Any) -> Any:
+    """For each row and each number below depth the sum of weights, [count * depth]."""
+    flat, rows = math.cast(flat, "int64"), math.cast(rows, "int64")
+    known = math.logical_and(math.greater_equal(flat, 0), math.less(flat, depth))
+    nowhere = math.subtract(array.zeros_like(flat), 1)
+    places = math.where(known, math.add(math.multiply(rows, depth), flat), nowhere)
+    ones = array.ones_like(flat, dtype=dtype) if weights is None else math.cast(weights, dtype)
+    size = count * depth if isinstance(count, int) else math.multiply(count, depth)
+    return unsorted_segment_sum(ones, places, size)
+
+
+def _ones_where_any(counts: Any, dtype: Any) -> Any:
+    return math.cast(math.greater(counts, 0), dtype)
+
+
+def check_below(where: str, ids: Any, bound: int) -> None:
+    """InvalidArgumentError when the step runs for numbers outside of [0, bound)."""
+    flat = ids.flat_values if isinstance(ids, RaggedTensor) else ids
+    flat = flat.values if isinstance(flat, SparseTensor) else flat
+    fits = math.logical_and(math.greater_equal(flat, 0), math.less(flat, bound))
+    message = (
+        f"layer '{where}': Input values must be in the range 0 <= values < num_tokens with "
+        f"num_tokens={bound}; they are"
+    )
+    apply("Assert", (math.reduce_all(fits), flat), {"message": message, "summarize": 8})

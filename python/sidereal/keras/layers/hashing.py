@@ -1,0 +1,221 @@
+"""Layers that hash: Hashing, HashedCrossing, and CategoryCrossing of older Keras."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import errors
+from ..._dispatch import apply, convert
+from ...ops import array, math, strings
+from ...ops.ragged import RaggedTensor
+from ._preprocessing import MODES, Preprocessing, each_element, encoded, is_string, tensor_of
+from ._shapes import extents_of, rank_of, reshaped
+
+
+def _check_bins(where: str, num_bins: Any) -> int:
+    if num_bins is None or num_bins <= 0:
+        raise ValueError(
+            f"The `num_bins` for `{where}` cannot be `None` or non-positive values. Received: "
+            f"num_bins={num_bins}."
+        )
+    return int(num_bins)
+
+
+def key_of_salt(salt: Any) -> list[int] | None:
+    """The two words of a key that a salt stands for."""
+    if salt is None:
+        return None
+    words = list(salt) if isinstance(salt, (list, tuple, np.ndarray)) else [salt, salt]
+    if len(words) != 2 or any(not isinstance(each, (int, np.integer)) for each in words):
+        raise ValueError(
+            "The `salt` argument can only be a tuple of size 2 integers, or a single integer. "
+            f"Received: salt={salt}."
+        )
+    return [int(each) for each in words]
+
+
+def bucket(texts: Any, num_bins: int, key: list[int] | None) -> Any:
+    """The number of the bin of each text: FarmHash's, or under a key SipHash's."""
+    if key is None:
+        return strings.to_hash_bucket_fast(texts, num_bins)
+    return strings.to_hash_bucket_strong(texts, num_bins, key)
+
+
+class Hashing(Preprocessing):
+    """A number below `num_bins` for each text or integer, TensorFlow's: by FarmHash, or with a
+    `salt`, an integer or two, by SipHash under that key. With a `mask_value` that value alone has
+    the number 0. `output_mode`: see CategoryEncoding."""
+
+    def __init__(
+        self, num_bins: int, mask_value: Any = None, salt: Any = None, output_mode: str = "int",
+        sparse: bool = False, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(**kwargs)
+        self.num_bins = _check_bins("Hashing", num_bins)
+        self.mask_value, self.salt = mask_value, salt
+        self._key = key_of_salt(salt)
+        self.output_mode = self._check_modes(output_mode, sparse, MODES[:4])
+
+    def call(self, inputs: Any) -> Any:
+        ids = each_element(self._hashed, inputs)
+        return encoded(self.name, ids, self.output_mode, self.num_bins, self.dtype)
+
+    def _hashed(self, values: Any) -> Any:
+        # Keras drops the fraction of numbers.
+        numbers = not is_string(values)
+        values = math.cast(values, "int64") if numbers else values
+        texts = strings.as_string(values)
+        masked = self.mask_value is not None and self.num_bins > 1
+        if not masked:
+            return bucket(texts, self.num_bins, self._key)
+        if isinstance(self.mask_value, (str, bytes)) is numbers:
+            raise ValueError(
+                f"layer '{self.name}': mask_value is {self.mask_value!r}, but inputs are "
+                f"{values.dtype}; both must be text or numbers"
+            )
+        found = bucket(texts, self.num_bins - 1, self._key)
+        hidden = math.equal(values, convert(self.mask_value, values.dtype))
+        return math.where(hidden, array.zeros_like(found), math.add(found, 1))
+
+
+#: TensorFlow's key of crosses that are hashed.
+_CROSS_KEY = 0xDECAFCAFFE
+#: The multiplier of FarmHash.
+_MULTIPLIER = 0xC6A4A7935BD1E995
+
+
+def _word(value: int) -> Any:
+    return convert(np.uint64(value))
+
+
+def _fingerprints(texts: Any) -> Any:
+    """The 64 bits of FarmHash of each text, of which ops give the rest of a division: the lower 62
+    bits, and from the rest by 5 the other two."""
+    low = strings.to_hash_bucket_fast(texts, 1 << 62)
+    rest = strings.to_hash_bucket_fast(texts, 5)
+    # 2**62 is 4, or -1, modulo 5.
+    high = math.floormod(math.subtract(low, rest), 5)
+    upper = apply("LeftShift", (math.cast(high, "uint64"), _word(62)))
+    return apply("BitwiseOr", (upper, math.cast(low, "uint64")))
+
+
+def _mixed(x: Any) -> Any:
+    return apply("BitwiseXor", (x, apply("RightShift", (x, _word(47)))))
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """The fingerprint of two (FarmHash's FingerprintCat64)."""
+    by = _word(_MULTIPLIER)
+    mixed = apply("Mul", (_mixed(apply("Mul", (second, by))), by))
+    made = apply("Mul", (apply("BitwiseXor", (apply("BitwiseXor", (first, by)), mixed)), by))
+    return _mixed(apply("Mul", (_mixed(made), by)))
+
+
+class _Crossing(Preprocessing):
+    """What both have: several inputs."""
+
+    def _prepared(self, inputs: Any) -> Any:
+        kind = type(self).__name__
+        if not isinstance(inputs, (list, tuple)) or isinstance(inputs, RaggedTensor):
+            raise ValueError(
+                f"layer '{self.name}': `{kind}` should be called on a list or tuple of inputs. "
+                f"Received: inputs={inputs}"
+            )
+        if len(inputs) < 2:
+            raise ValueError(
+                f"layer '{self.name}': `{kind}` should be called on at least two inputs. Received: "
+                f"inputs={inputs}"
+            )
+        values = [tensor_of(each) for each in inputs]
+        for value in values:
+            if isinstance(value, tuple) or (value.dtype.kind not in "iu" and not is_string(value)):
+                raise ValueError(
+                    f"layer '{self.name}': All `{kind}` inputs should be tensors of an integer or "
+                    f"string dtype. Received: inputs={values}"
+                )
+        return values
+
+
+class HashedCrossing(_Crossing):
+    """A number below `num_bins` for what several features are together, the number that TensorFlow
+    has for it: inputs of text or integers, [], [batch] or [batch, 1]. output_mode: "int", or
+    "one_hot" vectors of num_bins elements."""
+
+    def __init__(
+        self, num_bins: int, output_mode: str = "int", sparse: bool = False,
+        name: str | None = None, dtype: Any = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(name=name, dtype=dtype, **kwargs)
+        self.num_bins = _check_bins("HashedCrossing", num_bins)
+        self.output_mode = self._check_modes(output_mode, sparse, MODES[:2])
+
+    def call(self, inputs: Sequence[Any]) -> Any:
+        ranks = {rank_of(self.name, each) for each in inputs}
+        wide = any(len(each.shape) == 2 and each.shape[1] not in (1, -1) for each in inputs)
+        if len(ranks) != 1 or max(ranks) > 2 or wide:
+            raise ValueError(
+                f"layer '{self.name}': All `HashedCrossing` inputs should have shape `()`, "
+                "`(batch_size)` or `(batch_size, 1)`, all the same. Received: shapes "
+                f"{[tuple(each.shape) for each in inputs]}"
+            )
+        found: Any = _word(_CROSS_KEY)
+        for each in inputs:
+            words = _fingerprints(each) if is_string(each) else math.cast(each, "uint64")
+            found = _joined(found, words)
+        ids = math.cast(math.floormod(found, _word(self.num_bins)), "int64")
+        return encoded(self.name, ids, self.output_mode, self.num_bins, self.dtype)
+
+
+class CategoryCrossing(_Crossing):
+    """Text for what several features are together, their values joined by `separator` (of older
+    Keras; HashedCrossing gives numbers at once): of inputs [batch, n], [batch, m], ... all pairs,
+    triples, ... [batch, n * m * ...]. depth: how many features are joined: None all; an integer,
+    1 up to so many; a tuple, as many as are in it."""
+
+    def __init__(
+        self, depth: Any = None, separator: str | None = "_X_", name: str | None = None,
+        **kwargs: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(name=name, **kwargs)
+        self.depth = depth
+        self.separator = "_X_" if separator is None else separator
+        sizes = () if depth is None else (depth,) if isinstance(depth, int) else tuple(depth)
+        if any(not isinstance(each, int) or each < 1 for each in sizes):
+            raise ValueError(
+                f"layer '{self.name}': depth is {depth!r}; it must be positive integers"
+            )
+        self._sizes = tuple(range(1, depth + 1)) if isinstance(depth, int) else sizes
+
+    def call(self, inputs: Sequence[Any]) -> Any:
+        texts = [strings.as_string(each) for each in inputs]
+        if any(rank_of(self.name, each) not in (1, 2) for each in texts):
+            raise ValueError(
+                f"layer '{self.name}': inputs are [batch] or [batch, n]. Received: shapes "
+                f"{[tuple(each.shape) for each in texts]}"
+            )
+        texts = [array.expand_dims(each, -1) if len(each.shape) == 1 else each for each in texts]
+        made = []
+        for size in self._sizes or (len(texts),):
+            made += [self._crossed(some) for some in itertools.combinations(texts, size)]
+        if not made:
+            raise errors.InvalidArgumentError(
+                f"layer '{self.name}': depth is {self.depth}, but there are {len(texts)} inputs"
+            )
+        return made[0] if len(made) == 1 else array.concat(made, 1)
+
+    def _crossed(self, texts: Sequence[Any]) -> Any:
+        found = texts[0]
+        for each in texts[1:]:
+            (rows, left), (_, right) = extents_of(found), extents_of(each)
+            pairs = strings.join(
+                [array.expand_dims(found, 2), array.expand_dims(each, 1)], self.separator
+            )
+            width = left * right if isinstance(left, int) and isinstance(right, int) else -1
+            found = array.reshape(pairs, [-1, width]) if width >= 0 else reshaped(
+                pairs, [rows, math.multiply(left, right)]
+            )  # fmt: skip
+        return found
