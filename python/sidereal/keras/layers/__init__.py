@@ -16,6 +16,7 @@ from .core import (
 )
 from .hashing import CategoryCrossing, HashedCrossing, Hashing
 from .interactions import FM, Cross, MMoE
+from .lookups import IntegerLookup, StringLookup
 from .merging import (
     Add,
     Average,
@@ -55,9 +56,9 @@ __all__ = [
     "FM", "GRU", "LSTM", "Activation", "Add", "AdditiveAttention", "Attention", "AttentionPooling",
     "Average", "BatchNormalization", "CategoryCrossing", "CategoryEncoding", "Concatenate", "Cross",
     "Dense", "Discretization", "Dot", "Dropout", "Embedding", "Flatten", "GlobalAveragePooling1D",
-    "GlobalMaxPooling1D", "HashedCrossing", "Hashing", "Identity", "Input", "InputLayer", "Lambda",
-    "Layer", "LayerNormalization", "LeakyReLU", "MMoE", "Maximum", "Minimum", "MultiHeadAttention",
-    "Multiply", "Normalization", "Permute", "ReLU", "RepeatVector", "Rescaling", "Reshape",
-    "Softmax", "Subtract", "add", "average", "concatenate", "dot", "maximum", "minimum", "multiply",
-    "subtract",
+    "GlobalMaxPooling1D", "HashedCrossing", "Hashing", "Identity", "Input", "InputLayer",
+    "IntegerLookup", "Lambda", "Layer", "LayerNormalization", "LeakyReLU", "MMoE", "Maximum",
+    "Minimum", "MultiHeadAttention", "Multiply", "Normalization", "Permute", "ReLU", "RepeatVector",
+    "Rescaling", "Reshape", "Softmax", "StringLookup", "Subtract", "add", "average", "concatenate",
+    "dot", "maximum", "minimum", "multiply", "subtract",
 ]  # fmt: skip
