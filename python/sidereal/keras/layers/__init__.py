@@ -51,6 +51,7 @@ from .sequences import (
     AttentionPooling,
     MultiHeadAttention,
 )
+from .text import TextVectorization
 
 __all__ = [
     "FM", "GRU", "LSTM", "Activation", "Add", "AdditiveAttention", "Attention", "AttentionPooling",
@@ -59,6 +60,6 @@ __all__ = [
     "GlobalMaxPooling1D", "HashedCrossing", "Hashing", "Identity", "Input", "InputLayer",
     "IntegerLookup", "Lambda", "Layer", "LayerNormalization", "LeakyReLU", "MMoE", "Maximum",
     "Minimum", "MultiHeadAttention", "Multiply", "Normalization", "Permute", "ReLU", "RepeatVector",
-    "Rescaling", "Reshape", "Softmax", "StringLookup", "Subtract", "add", "average", "concatenate",
-    "dot", "maximum", "minimum", "multiply", "subtract",
+    "Rescaling", "Reshape", "Softmax", "StringLookup", "Subtract", "TextVectorization", "add",
+    "average", "concatenate", "dot", "maximum", "minimum", "multiply", "subtract",
 ]  # fmt: skip
