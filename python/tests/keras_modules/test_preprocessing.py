@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ RNG = np.random.default_rng(0)
 WORDS = np.array([["a", "b", "a"], ["", "zz", "b"], ["ü", "x", "some longer text, 64 bytes?"]])
 NUMBERS = np.array([[0, 2, 2], [1, 3, 0]])
 FLOATS = RNG.normal(size=(6, 3)).astype("f") * [1, 5, 0.1] + [0, 2, 1]
+CUBES = RNG.normal(size=(4, 2, 3)).astype("f")
 INTEGERS = np.array([[5, -3], [2**40, 0]])
 
 #: Layer, arguments, inputs.
@@ -102,3 +104,297 @@ def test_outputs_are_those_of_keras(case: tuple[str, dict[str, Any], Any]) -> No
     model = keras.Model(symbols, call(*symbols))
     if parts[0].ndim > 1 or name not in ("CategoryEncoding", "Discretization"):
         same(model(tensors), theirs)
+
+
+# --- What is found.
+
+SKEWED = np.exp(RNG.normal(size=(57, 2))).astype("f")
+
+
+class Batches:
+    """Something that can be iterated again and again."""
+
+    def __init__(self, *batches: Any) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.batches)
+
+
+@pytest.mark.parametrize(
+    "axis, data",
+    [(-1, FLOATS), (None, FLOATS), (-1, CUBES), (1, CUBES), ((1, 2), CUBES)],
+    ids=str,
+)  # fmt: skip
+def test_normalization_adapts_as_keras_does(axis: Any, data: Any) -> None:
+    data = data.astype("f")
+    peers = peer().layers.Normalization(axis=axis)
+    peers.adapt(data)
+    theirs = peers(data)
+    parts = Batches(data[:1], sr.constant(data[1:3]), data[3:].tolist())
+    for given in (data, sr.constant(data), data.tolist(), parts, iter(parts)):
+        layer = layers.Normalization(axis=axis)
+        layer.adapt(given)
+        same(layer(data), theirs, 2e-5)
+    mean, variance, count = layer.get_weights()
+    assert count == data.size // mean.size
+    assert [each.name.split("/")[-1] for each in layer.weights] == ["mean", "variance", "count"]
+    assert layer.trainable_weights == []
+    again = layers.Normalization.from_config(layer.get_config())
+    again.build(data.shape)
+    again.set_weights([mean, variance, count])
+    np.testing.assert_array_equal(again(data), layer(data))
+    back = layers.Normalization(axis=axis, invert=True)
+    back.build(data.shape)
+    back.set_weights(layer.get_weights())
+    np.testing.assert_allclose(back(layer(data)), data, rtol=1e-4, atol=1e-5)
+
+
+def test_what_normalization_has_found_reaches_functions_and_models() -> None:
+    layer = layers.Normalization()
+    symbol = keras.Input((2,))
+    model = keras.Model(symbol, layer(symbol))
+    run = sr.function(layer)
+    np.testing.assert_allclose(run(SKEWED), SKEWED, rtol=1e-6)
+    layer.adapt(SKEWED)
+    wanted = (SKEWED - SKEWED.mean(0)) / SKEWED.std(0)
+    for made in (run(SKEWED), model(SKEWED), layer(SKEWED.tolist())):
+        np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_bins", [2, 4, 10])
+@pytest.mark.parametrize("epsilon", [0.01, 0.1])
+@pytest.mark.parametrize("size", [3, 57, 1000])
+def test_discretization_adapts_as_keras_does(num_bins: int, epsilon: float, size: int) -> None:
+    data = np.exp(np.random.default_rng(size).normal(size=size)).astype("f")
+    peers = peer().layers.Discretization(num_bins=num_bins, epsilon=epsilon)
+    peers.adapt(data)
+    layer = layers.Discretization(num_bins=num_bins, epsilon=epsilon)
+    layer.adapt(data)
+    np.testing.assert_allclose(layer.bin_boundaries, peers.bin_boundaries, rtol=1e-6)
+    same(layer(data), peers(data))
+    config = layer.get_config()
+    again = layers.Discretization.from_config(config)
+    assert again.get_config() == config
+    same(again(data), peers(data))
+    again.adapt(data)
+
+
+def test_discretization_adapts_to_batches() -> None:
+    data = np.exp(np.random.default_rng(0).normal(size=1000)).astype("f")
+    layer = layers.Discretization(num_bins=4, output_mode="one_hot")
+    layer.adapt(Batches(*(data[i : i + 100] for i in range(0, 1000, 100))))
+    counts = layer(data).numpy().sum(0)
+    assert counts.shape == (4,) and (abs(counts - 250) < 25).all()
+    layer.adapt(Batches([0.0, 10.0], [20.0]), steps=1)
+    assert max(layer.bin_boundaries) <= 10
+
+
+def test_bins_of_a_model_may_be_found_later() -> None:
+    symbol = keras.Input((2,))
+    layer = layers.Discretization(num_bins=4, output_mode="count")
+    model = keras.Model(symbol, layer(symbol))
+    assert model.output_shape == (None, 4)
+    with pytest.raises(ValueError, match="call `adapt"):
+        model(SKEWED)
+    layer.adapt(SKEWED)
+    assert model(SKEWED).numpy().sum() == SKEWED.size
+
+
+def test_large_integers_are_told_apart() -> None:
+    layer = layers.Discretization(bin_boundaries=[2.0**25])
+    assert layer(np.array([2**25 - 1, 2**25])).numpy().tolist() == [0, 1]
+
+
+# --- Ragged rows, weights, crosses.
+
+ROWS = sr.RaggedTensor.from_row_lengths(np.array([1, 2, 2, 0]), [1, 0, 3])
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS.to_sparse()], ids=["ragged", "sparse"])
+def test_rows_may_be_ragged_or_sparse(rows: Any) -> None:
+    counts = [[0, 1, 0], [0, 0, 0], [1, 0, 2]]
+    found = layers.CategoryEncoding(3, "count")(rows)
+    assert found.numpy().tolist() == counts
+    assert layers.CategoryEncoding(3)(rows).numpy().tolist() == np.minimum(counts, 1).tolist()
+    found = layers.Discretization([0.5, 1.5], output_mode="count")(rows)
+    assert found.numpy().tolist() == counts
+    hashed = layers.Hashing(9)(rows)
+    wanted = layers.Hashing(9)(ROWS.values)
+    np.testing.assert_array_equal(hashed.values, wanted)
+
+
+@pytest.mark.parametrize("x", [NUMBERS, NUMBERS[0]], ids=["batch", "one"])
+def test_counts_are_weighted(x: Any) -> None:
+    weights = RNG.random(x.shape).astype("f")
+    theirs = peer().layers.CategoryEncoding(4, "count")(x, count_weights=weights)
+    layer = layers.CategoryEncoding(4, "count")
+    same(layer(x, count_weights=weights), theirs)
+    same(layer(x.tolist(), count_weights=weights.tolist()), theirs)
+
+
+def test_weights_of_ragged_rows() -> None:
+    weights = sr.RaggedTensor(np.array([0.5, 1, 2, 3], "f"), ROWS.row_splits)
+    found = layers.CategoryEncoding(3, "count")(ROWS, count_weights=weights)
+    assert found.numpy().tolist() == [[0, 0.5, 0], [0, 0, 0], [3, 0, 3]]
+
+
+#: What TensorFlow 2.21 gives.
+RECORDED: list[tuple[Any, Any, list[int]]] = [
+    (layers.Hashing(5), ["a", "b"], [4, 2]),
+    (layers.Hashing(5), [1, 2, 3, -4], [4, 4, 1, 0]),
+    (layers.Hashing(5, salt=3), ["a", "b"], [3, 0]),
+    (layers.Hashing(5, salt=[3, 4]), ["a", "b"], [3, 3]),
+    (layers.Hashing(5, mask_value=""), ["", "b"], [0, 3]),
+    (layers.Hashing(5, mask_value=0), [0, 3], [0, 2]),
+    (layers.HashedCrossing(5), (["a", "b"], ["x", "y"]), [2, 0]),
+    (layers.HashedCrossing(1000), ([1, 2], ["x", "y"]), [859, 604]),
+    (layers.StringLookup(vocabulary=["a", "b"], num_oov_indices=3, salt=3),
+     ["x", "y", "z", "w"], [2, 0, 0, 2]),
+    (layers.StringLookup(vocabulary=["a", "b"], num_oov_indices=3), ["x", "yy", "zzz"], [2, 1, 0]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("layer, x, wanted", RECORDED, ids=lambda v: "")
+def test_hashes_are_those_of_tensorflow(layer: Any, x: Any, wanted: list[int]) -> None:
+    assert layer(x).numpy().tolist() == wanted
+
+
+CROSSES: list[tuple[dict[str, Any], Any, list[list[str]]]] = [
+    ({}, (["a", "b"], [1, 2]), [["a_X_1"], ["b_X_2"]]),
+    ({"separator": "-"}, ([["a", "b"]], [["x", "y"]]), [["a-x", "a-y", "b-x", "b-y"]]),
+    ({"depth": 2, "separator": ""}, (["a"], ["b"], ["c"]), [["a", "b", "c", "ab", "ac", "bc"]]),
+    ({"depth": (2, 3), "separator": ""}, (["a"], ["b"], ["c"]), [["ab", "ac", "bc", "abc"]]),
+]
+
+
+@pytest.mark.parametrize("arguments, x, wanted", CROSSES, ids=str)
+def test_crosses_of_text(arguments: dict[str, Any], x: Any, wanted: list[list[str]]) -> None:
+    layer = layers.CategoryCrossing(**arguments)
+    bytes_wanted = [[each.encode() for each in row] for row in wanted]
+    assert layer(x).numpy().tolist() == bytes_wanted
+    again = layers.CategoryCrossing.from_config(layer.get_config())
+    arrays = [np.asarray(each) for each in x]
+    specs = [sr.TensorSpec([None] * each.ndim, sr.constant(each).dtype) for each in arrays]
+    run = sr.function(lambda *xs: again(xs), input_signature=specs)
+    assert run(*arrays).numpy().tolist() == bytes_wanted
+    symbols = [keras.Input(each.shape[1:], dtype=sr.constant(each).dtype) for each in arrays]
+    assert keras.Model(symbols, again(symbols))(arrays).numpy().tolist() == bytes_wanted
+
+
+def test_a_cross_may_be_hashed_after_it_was_joined() -> None:
+    a, b = keras.Input((), dtype="string"), keras.Input((), dtype="int64")
+    ids = layers.Hashing(50)(layers.CategoryCrossing()([a, b]))
+    model = keras.Model([a, b], layers.Embedding(50, 2)(ids))
+    assert model([np.array(["x", "y"]), np.array([1, 2])]).shape == (2, 1, 2)
+
+
+# --- Messages.
+
+MESSAGES: dict[str, tuple[Any, type[Exception], str]] = {
+    "bins of hashes": (lambda: layers.Hashing(0), ValueError, "`Hashing`.*num_bins=0"),
+    "bins of crosses": (lambda: layers.HashedCrossing(None), ValueError, "num_bins=None"),
+    "mode of hashes": (
+        lambda: layers.Hashing(3, output_mode="tf_idf"), ValueError, "Received: output_mode=tf_idf",
+    ),
+    "mode of crosses": (
+        lambda: layers.HashedCrossing(5, output_mode="multi_hot"), ValueError,
+        r"Allowed values are: \('int', 'one_hot'\). Received: output_mode=multi_hot",
+    ),
+    "sparse": (
+        lambda: layers.Hashing(3, sparse=True, name="h"), ValueError, "layer 'h': `sparse=True`",
+    ),
+    "salt": (lambda: layers.Hashing(3, salt=[1, 2, 3]), ValueError, r"salt=\[1, 2, 3\]"),
+    "mask": (
+        lambda: layers.Hashing(3, mask_value=0)(["a"]), ValueError, "mask_value is 0, but.*string",
+    ),
+    "one input": (
+        lambda: layers.HashedCrossing(5)([np.array(["a"])]), ValueError, "at least two inputs",
+    ),
+    "no list": (
+        lambda: layers.HashedCrossing(5)(np.array(["a"])), ValueError, "on a list or tuple of inp",
+    ),
+    "floats": (
+        lambda: layers.HashedCrossing(5)((["a"], [1.5])), ValueError, "integer or string dtype",
+    ),
+    "wide": (
+        lambda: layers.HashedCrossing(5, name="c")(([["a", "b"]], [["x", "y"]])), ValueError,
+        r"layer 'c'.*shapes \[\(1, 2\), \(1, 2\)\]",
+    ),
+    "depth": (lambda: layers.CategoryCrossing(depth=0), ValueError, "depth is 0"),
+    "depths": (
+        lambda: layers.CategoryCrossing(depth=(5,))((["a"], ["b"])), ValueError,
+        r"depth is \(5,\), but there are 2 inputs",
+    ),
+    "no tokens": (lambda: layers.CategoryEncoding(), ValueError, "num_tokens must be set"),
+    "tokens": (lambda: layers.CategoryEncoding(0), ValueError, "num_tokens=0"),
+    "mode of encodings": (
+        lambda: layers.CategoryEncoding(3, output_mode="int"), ValueError, "output_mode=int",
+    ),
+    "label": (
+        lambda: layers.CategoryEncoding(3, name="e")([[1, 5]]), sr.errors.InvalidArgumentError,
+        "layer 'e': Input values must be in the range 0 <= values < num_tokens.*num_tokens=3.*5",
+    ),
+    "negative label": (
+        lambda: sr.function(layers.CategoryEncoding(3, "one_hot"))(np.array([-1])),
+        sr.errors.InvalidArgumentError, "must be in the range",
+    ),
+    "text": (lambda: layers.CategoryEncoding(3)(["a"]), TypeError, "inputs are strings"),
+    "weights": (
+        lambda: layers.CategoryEncoding(3)([1], count_weights=[1.0]), ValueError,
+        "`count_weights` is not used",
+    ),
+    "no bins": (lambda: layers.Discretization(), ValueError, "either `num_bins` or"),
+    "both": (lambda: layers.Discretization([1.0], 2), ValueError, "should not be set.*num_bins=2"),
+    "unsorted": (
+        lambda: layers.Discretization([2.0, 1.0], name="d"), sr.errors.InvalidArgumentError,
+        r"'d': `bin_boundaries` must be sorted. Received: \[2.0, 1.0\]",
+    ),
+    "not adapted": (
+        lambda: layers.Discretization(num_bins=3, name="d")([1.0]), ValueError,
+        "layer 'd': You need to either pass the `bin_boundaries`",
+    ),
+    "adapted": (
+        lambda: layers.Discretization([1.0]).adapt([1.0]), ValueError, "use `num_bins` instead",
+    ),
+    "bins of text": (
+        lambda: layers.Discretization([1.0])(["a"]), sr.errors.InvalidArgumentError, "of numbers",
+    ),
+    "adapt to text": (
+        lambda: layers.Discretization(num_bins=2).adapt(["a"]), TypeError, "Received: a string",
+    ),
+    "adapt to nothing": (
+        lambda: layers.Discretization(num_bins=2, name="d").adapt(iter([])), ValueError,
+        "layer 'd' was given no data",
+    ),
+    "mean": (lambda: layers.Normalization(mean=1.0), ValueError, "mean=1.0 and variance=None"),
+    "static": (
+        lambda: layers.Normalization(mean=1.0, variance=1.0).adapt(FLOATS), ValueError,
+        "initialized with static `mean`",
+    ),
+    "axis": (lambda: layers.Normalization(axis=2)(FLOATS), ValueError, "ndim=2, while axis=.2,"),
+    "shape of mean": (
+        lambda: layers.Normalization(mean=[1.0, 2.0], variance=1.0, name="n")(FLOATS),
+        sr.errors.InvalidArgumentError, r"'n': mean of shape \(2,\).*inputs of shape \(6, 3\)",
+    ),
+    "unknown extent": (
+        lambda: layers.Normalization()(keras.Input((None,))), ValueError, "must have a known shape",
+    ),
+    "no numbers": (lambda: layers.Normalization().adapt([["a"]]), TypeError, "string batch"),
+    "no data": (lambda: layers.Normalization().adapt(iter([])), ValueError, "was given no data"),
+    "rank": (
+        lambda: (n := layers.Normalization(), n(FLOATS), n(FLOATS[None])), ValueError,
+        "built for inputs of 2 dimensions",
+    ),
+    "in a function": (
+        lambda: sr.function(lambda x: layers.Normalization().adapt(x))(FLOATS),
+        sr.errors.FailedPreconditionError, "call it outside of functions",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", MESSAGES)
+def test_messages(which: str) -> None:
+    call, error, message = MESSAGES[which]
+    with pytest.raises(error, match=message):
+        call()

@@ -257,8 +257,8 @@ class Discretization(Preprocessing):
 
 def _summarized(values: np.ndarray, epsilon: float) -> np.ndarray:
     """Quantiles of the values, and how many values each stands for."""
-    step = max(len(values) * epsilon, 1.0)
-    quantiles = np.sort(values)[int(len(values) * epsilon) :: int(step)]
+    step = max(len(values) / (1.0 / epsilon), 1.0)
+    quantiles = np.sort(values)[int(step - 1) :: int(step)]
     return np.stack([quantiles, np.full_like(quantiles, step)])
 
 
