@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,14 @@ def test_a_model_on_parameter_servers_begins_with_text(cluster: sr.LocalCluster)
     assert model.evaluate(data).auc > 0.99
 
 
+@pytest.fixture
+def worker() -> Iterator[str]:
+    """The address of a worker of this process."""
+    server = tf.train.Server.create_local_server()
+    yield server.target
+    server.stop()
+
+
 def vectorize() -> Any:
     layer = layers.TextVectorization(ngrams=2, output_sequence_length=5)
     layer.adapt(["red green blau", "green blau"])
@@ -51,25 +60,29 @@ def counts() -> Any:
     return layers.StringLookup(vocabulary=["red", "a b"], output_mode="count")
 
 
+def hashed() -> Any:
+    return layers.Hashing(1 << 40, salt=7)
+
+
 def known() -> Any:
     return layers.StringLookup(vocabulary=["red green"], num_oov_indices=0)
 
 
-@pytest.mark.parametrize("make", [vectorize, counts, lambda: layers.Hashing(1 << 40)])
-def test_sessions_run_them_on_a_worker(make: Any, clusters: Any, fresh_graph: None) -> None:
+@pytest.mark.parametrize("make", [vectorize, counts, hashed])
+def test_sessions_run_them_on_a_worker(make: Any, worker: str, fresh_graph: None) -> None:
     layer = make()
     texts = np.array(["Red green?", "", "blau a b", "red"], dtype=object)
     wanted = layer(texts).numpy()
     x = tf.placeholder(tf.string, [None])
     y = layer(x)
-    with tf.Session(clusters(in_process=True).target) as session:
+    with tf.Session(worker) as session:
         np.testing.assert_array_equal(session.run(y, {x: texts}), wanted)
 
 
-def test_what_is_not_known_ends_a_step_of_a_worker(clusters: Any, fresh_graph: None) -> None:
+def test_what_is_not_known_ends_a_step_of_a_worker(worker: str, fresh_graph: None) -> None:
     x = tf.placeholder(tf.string, [None])
     y = known()(x)
-    with tf.Session(clusters(in_process=True).target) as session:
+    with tf.Session(worker) as session:
         assert session.run(y, {x: ["red green"]}).tolist() == [0]
         with pytest.raises(sr.errors.InvalidArgumentError, match="found OOV values.*blau"):
             session.run(y, {x: ["blau"]})

@@ -174,13 +174,27 @@ def _ones_where_any(counts: Any, dtype: Any) -> Any:
     return math.cast(math.greater(counts, 0), dtype)
 
 
-def check_below(where: str, ids: Any, bound: int) -> None:
-    """InvalidArgumentError when the step runs for numbers outside of [0, bound)."""
-    flat = ids.flat_values if isinstance(ids, RaggedTensor) else ids
-    flat = flat.values if isinstance(flat, SparseTensor) else flat
+def checked(value: Any, condition: Any, message: str, shown: Any) -> Any:
+    """`value`; InvalidArgumentError that shows elements when a step has it and the bool scalar
+    `condition` does not hold."""
+    made = apply("Assert", (condition, shown), {"message": message, "summarize": 5})
+    # Functions run every check; graphs of sidereal.v1 what is fetched, and what that waits for.
+    graph = getattr(made, "graph", None)
+    if graph is None:
+        return value
+    with graph.control_dependencies([made]):
+        return array.identity(value)
+
+
+def all_below(where: str, ids: Any, bound: int) -> Any:
+    """Numbers; InvalidArgumentError when the step runs for one outside of [0, bound)."""
+    return each_element(lambda flat: _all_below(where, flat, bound), ids)
+
+
+def _all_below(where: str, flat: Any, bound: int) -> Any:
     fits = math.logical_and(math.greater_equal(flat, 0), math.less(flat, bound))
     message = (
         f"layer '{where}': Input values must be in the range 0 <= values < num_tokens with "
         f"num_tokens={bound}; they are"
     )
-    apply("Assert", (math.reduce_all(fits), flat), {"message": message, "summarize": 8})
+    return checked(flat, math.reduce_all(fits), message, flat)

@@ -10,12 +10,20 @@ from typing import Any
 import numpy as np
 
 from ... import dtypes, errors
-from ..._dispatch import apply, convert, to_tensor
+from ..._dispatch import convert, to_tensor
 from ...lookup import KeyValueTensorInitializer, StaticHashTable
 from ...ops import array, math, strings
 from ...ops.indexing import boolean_mask
 from ...ops.ragged import RaggedTensor
-from ._preprocessing import MODES, Preprocessing, batches_of, each_element, encoded, is_string
+from ._preprocessing import (
+    MODES,
+    Preprocessing,
+    batches_of,
+    checked,
+    each_element,
+    encoded,
+    is_string,
+)
 from .hashing import bucket, key_of_salt
 
 
@@ -378,7 +386,7 @@ class _IndexLookup(Preprocessing):
             mask = convert(self._tensor([self.mask_token]))[0]
             masked = math.equal(keys, mask)
         if self.num_oov_indices == 0:
-            self._check_known(keys, other, masked)
+            known = self._checked(known, keys, other, masked)
         elif self.num_oov_indices == 1:
             known = math.where(other, math.add(array.zeros_like(known), first), known)
         else:
@@ -394,8 +402,8 @@ class _IndexLookup(Preprocessing):
             return bucket(strings.as_string(keys), self.num_oov_indices, self._key)
         return math.cast(math.floormod(keys, self.num_oov_indices), "int64")
 
-    def _check_known(self, keys: Any, other: Any, masked: Any) -> None:
-        """InvalidArgumentError when the step runs for what has no number."""
+    def _checked(self, known: Any, keys: Any, other: Any, masked: Any) -> Any:
+        """The numbers; InvalidArgumentError when the step runs for what has none."""
         if masked is not None:
             other = math.logical_and(other, math.logical_not(masked))
         flat, missing = array.reshape(keys, [-1]), array.reshape(other, [-1])
@@ -404,8 +412,7 @@ class _IndexLookup(Preprocessing):
             "consider setting `num_oov_indices=1`; found OOV values"
         )
         found = boolean_mask(flat, missing)
-        held = math.logical_not(math.reduce_any(missing))
-        apply("Assert", (held, found), {"message": message, "summarize": 5})
+        return checked(known, math.logical_not(math.reduce_any(missing)), message, found)
 
     def _tokens_of(self, numbers: Any) -> Any:
         if is_string(numbers):

@@ -16,8 +16,8 @@ from .._inputs import EPSILON
 from ._preprocessing import (
     MODES,
     Preprocessing,
+    all_below,
     batches_of,
-    check_below,
     each_element,
     encoded,
     is_string,
@@ -313,7 +313,7 @@ class CategoryEncoding(Preprocessing):
                 "StringLookup"
             )
         ids = each_element(lambda x: math.cast(x, "int64"), inputs)
-        check_below(self.name, ids, self.num_tokens)
+        ids = all_below(self.name, ids, self.num_tokens)
         weights = count_weights
         if weights is not None and not isinstance(weights, RaggedTensor):
             weights = convert(weights)
