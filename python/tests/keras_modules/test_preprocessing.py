@@ -289,6 +289,32 @@ def test_a_cross_may_be_hashed_after_it_was_joined() -> None:
     assert model([np.array(["x", "y"]), np.array([1, 2])]).shape == (2, 1, 2)
 
 
+SHAPES: list[tuple[Any, Any, Any]] = [
+    (layers.Rescaling(2.0), (None, 3), (None, 3)),
+    (layers.Normalization(), (None, 3), (None, 3)),
+    (layers.Discretization(num_bins=4), (None, 3), (None, 3)),
+    (layers.Discretization(num_bins=4, output_mode="multi_hot"), (None, 3), (None, 4)),
+    (layers.CategoryEncoding(7), (None, 3), (None, 7)),
+    (layers.CategoryEncoding(7), (None, None, 3), (None, None, 7)),
+    (layers.CategoryEncoding(7, "one_hot"), (None, 3), (None, 3, 7)),
+    (layers.Hashing(5), (2, 3), (2, 3)),
+    (layers.HashedCrossing(5, "one_hot"), [(None, 1), (None, 1)], (None, 5)),
+    (layers.CategoryCrossing(), [(None, 2), (None, 3)], (None, 6)),
+    (layers.StringLookup(), (None, 3), (None, 3)),
+    (layers.StringLookup(output_mode="count", max_tokens=9, pad_to_max_tokens=True), (None, 3),
+     (None, 9)),
+    (layers.IntegerLookup(vocabulary=[1], output_mode="multi_hot"), (None, 3), (None, 2)),
+    (layers.StringLookup(vocabulary=["a"], invert=True), (None, 3), (None, 3)),
+    (layers.TextVectorization(output_sequence_length=4), (None,), (None, 4)),
+    (layers.TextVectorization(), (None, 1), (None, None)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("layer, shape, wanted", SHAPES, ids=lambda v: "")
+def test_shapes_of_outputs(layer: Any, shape: Any, wanted: Any) -> None:
+    assert layer.compute_output_shape(shape) == wanted
+
+
 # --- Messages.
 
 MESSAGES: dict[str, tuple[Any, type[Exception], str]] = {

@@ -17,7 +17,8 @@ from ...ops.ragged import RaggedTensor
 from ...ops.sparse import to_dense
 from ...variable import Variable
 from .._batches import is_arrays
-from .._layer import Layer
+from .._layer import Layer, shape_of, specs_of
+from .._recording import trial
 from ._shapes import extents_of, rank_of, reshaped
 
 MODES = ("int", "one_hot", "multi_hot", "count", "tf_idf")
@@ -50,6 +51,8 @@ class Preprocessing(Layer):
 
     #: A symbolic call looks at shapes only, so that the layer may be adapted later.
     _is_planned = False
+    #: The dtype of inputs when only their shape is said; None: that of the layer.
+    _dtype_of_inputs: Any = None
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         return super().__call__(self._prepared(inputs), *args, **kwargs)
@@ -61,6 +64,14 @@ class Preprocessing(Layer):
         self._is_planned = True
         try:
             return super()._record(args, kwargs)
+        finally:
+            self._is_planned = False
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        dtype = self._dtype if self._dtype_of_inputs is None else self._dtype_of_inputs
+        self._is_planned = True
+        try:
+            return shape_of(trial(self, (specs_of(input_shape, dtype),), {}))
         finally:
             self._is_planned = False
 
@@ -138,6 +149,9 @@ def encoded(
         weights = array.reshape(weights, [-1])
     made = _sums(flat, rows, _product(heads), depth, dtype, weights)
     made = reshaped(made, [*heads, depth])
+    if made.shape is None or made.shape[-1] != depth:
+        known = [extent if isinstance(extent, int) else None for extent in heads]
+        made = array.ensure_shape(made, [*known, depth])
     return _ones_where_any(made, dtype) if mode == "multi_hot" else made
 
 

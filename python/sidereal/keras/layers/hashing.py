@@ -50,6 +50,8 @@ class Hashing(Preprocessing):
     `salt`, an integer or two, by SipHash under that key. With a `mask_value` that value alone has
     the number 0. `output_mode`: see CategoryEncoding."""
 
+    _dtype_of_inputs = "string"
+
     def __init__(
         self, num_bins: int, mask_value: Any = None, salt: Any = None, output_mode: str = "int",
         sparse: bool = False, **kwargs: Any,
@@ -117,6 +119,8 @@ def _joined(first: Any, second: Any) -> Any:
 
 class _Crossing(Preprocessing):
     """What both have: several inputs."""
+
+    _dtype_of_inputs = "string"
 
     def _prepared(self, inputs: Any) -> Any:
         kind = type(self).__name__

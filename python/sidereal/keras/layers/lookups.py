@@ -97,6 +97,7 @@ class _IndexLookup(Preprocessing):
                 f"idf_weights={idf_weights} and output_mode={output_mode}"
             )
         self._tokens_dtype = dtypes.as_dtype(dtype_of_tokens)
+        self._dtype_of_inputs = "int64" if invert else self._tokens_dtype
         self.max_tokens, self.num_oov_indices = max_tokens, num_oov_indices
         self.mask_token = None if mask_token is None else self._plain(mask_token)
         self.oov_token = self._plain(oov_token)

@@ -283,6 +283,8 @@ class CategoryEncoding(Preprocessing):
     Errors: InvalidArgumentError for a number outside.
     """
 
+    _dtype_of_inputs = "int64"
+
     def __init__(
         self, num_tokens: int | None = None, output_mode: str = "multi_hot", sparse: bool = False,
         **kwargs: Any,

@@ -32,6 +32,8 @@ class TextVectorization(Preprocessing):
     so many numbers, longer ones are cut; ragged: rows are as long as the texts.
     """
 
+    _dtype_of_inputs = "string"
+
     def __init__(
         self, max_tokens: int | None = None, standardize: Any = "lower_and_strip_punctuation",
         split: Any = "whitespace", ngrams: Any = None, output_mode: str = "int",
@@ -153,7 +155,9 @@ class TextVectorization(Preprocessing):
         if self.output_mode != "int" or self.ragged:
             return numbers
         if isinstance(numbers, RaggedTensor):
-            return numbers.to_tensor(shape=None if length is None else [None, length])
+            if length is None:
+                return numbers.to_tensor()
+            return array.ensure_shape(numbers.to_tensor(shape=[None, length]), [None, length])
         if length is None or len(numbers.shape) == 0:
             return numbers
         rest = [[0, 0]] * (len(numbers.shape) - 1)
