@@ -84,5 +84,5 @@ def test_what_is_not_known_ends_a_step_of_a_worker(worker: str, fresh_graph: Non
     y = known()(x)
     with tf.Session(worker) as session:
         assert session.run(y, {x: ["red green"]}).tolist() == [0]
-        with pytest.raises(sr.errors.InvalidArgumentError, match="found OOV values.*blau"):
+        with pytest.raises(sr.errors.InvalidArgumentError, match="must be in the vocabulary.*blau"):
             session.run(y, {x: ["blau"]})

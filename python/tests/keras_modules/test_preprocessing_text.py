@@ -126,13 +126,13 @@ def test_a_model_of_texts_is_trained() -> None:
 
 
 MESSAGES: dict[str, tuple[Any, type[Exception], str]] = {
-    "mode": (lambda: layers.TextVectorization(output_mode="x"), ValueError, "output_mode=x"),
-    "standardize": (lambda: layers.TextVectorization(standardize="x"), ValueError, "standardize=x"),
-    "split": (lambda: layers.TextVectorization(split="x"), ValueError, "split=x"),
-    "ngrams": (lambda: layers.TextVectorization(ngrams="x"), ValueError, "ngrams=x"),
-    "ngrams of 0": (lambda: layers.TextVectorization(ngrams=0), ValueError, "ngrams=0"),
+    "mode": (lambda: layers.TextVectorization(output_mode="x"), ValueError, "output_mode is 'x'"),
+    "standardize": (lambda: layers.TextVectorization(standardize="x"), ValueError, "ize is 'x'"),
+    "split": (lambda: layers.TextVectorization(split="x"), ValueError, "split is 'x'"),
+    "ngrams": (lambda: layers.TextVectorization(ngrams="x"), ValueError, "ngrams is 'x'"),
+    "ngrams of 0": (lambda: layers.TextVectorization(ngrams=0), ValueError, "ngrams is 0"),
     "ngrams of texts": (
-        lambda: layers.TextVectorization(ngrams=2, split=None), ValueError, "`split` is None",
+        lambda: layers.TextVectorization(ngrams=2, split=None), ValueError, "split is None",
     ),
     "length": (
         lambda: layers.TextVectorization(output_mode="count", output_sequence_length=3), ValueError,
@@ -143,12 +143,12 @@ MESSAGES: dict[str, tuple[Any, type[Exception], str]] = {
     ),
     "ragged": (
         lambda: layers.TextVectorization(output_mode="count", ragged=True), ValueError,
-        "ragged=True and output_mode=count",
+        "ragged=True is for output_mode='int', not 'count'",
     ),
     "sparse": (lambda: layers.TextVectorization(sparse=True), ValueError, "outputs are dense"),
     "rank": (
         lambda: layers.TextVectorization(vocabulary=["a"], name="t")([["a", "b"]]), ValueError,
-        r"layer 't'.*inputs.shape=\(1, 2\) with rank=2",
+        r"layer 't' takes texts .*shape \(1, 2\)",
     ),
     "numbers": (lambda: layers.TextVectorization()([1]), TypeError, "is of strings; .* int32"),
     "not adapted": (
@@ -157,7 +157,7 @@ MESSAGES: dict[str, tuple[Any, type[Exception], str]] = {
     ),
     "static": (
         lambda: layers.TextVectorization(vocabulary=["a"], name="t").adapt(["a"]), ValueError,
-        "Cannot adapt layer 't' after",
+        "layer 't' was given its vocabulary",
     ),
 }  # fmt: skip
 

@@ -77,16 +77,13 @@ class Preprocessing(Layer):
 
     def _check_modes(self, output_mode: str, sparse: bool, allowed: Sequence[str]) -> str:
         """The output mode; ValueError for one that is not there, and for sparse outputs."""
-        kind = type(self).__name__
         if output_mode not in allowed:
             raise ValueError(
-                f"Unknown value for `output_mode` argument of {kind}. Allowed values are: "
-                f"{tuple(allowed)}. Received: output_mode={output_mode}"
+                f"layer '{self.name}': output_mode is {output_mode!r}; it must be one of "
+                f"{', '.join(allowed)}"
             )
         if sparse:
-            raise ValueError(
-                f"layer '{self.name}': `sparse=True` of {kind} is not there; outputs are dense"
-            )
+            raise ValueError(f"layer '{self.name}': sparse=True is not there; outputs are dense")
         return output_mode
 
 
@@ -103,7 +100,7 @@ def batches_of(layer: Layer, data: Any, steps: int | None = None) -> Iterator[An
         ):  # fmt: skip
             raise TypeError(
                 f"adapt() of layer '{layer.name}' takes batches of its inputs alone, arrays or "
-                f"tensors. Received: a {type(batch).__name__}; pick the feature that is meant"
+                f"tensors, not a {type(batch).__name__}; pick the feature that is meant"
             )
         made = tensor_of(batch.to_numpy() if hasattr(batch, "to_numpy") else batch)
         if isinstance(made, Output):
@@ -208,7 +205,7 @@ def all_below(where: str, ids: Any, bound: int) -> Any:
 def _all_below(where: str, flat: Any, bound: int) -> Any:
     fits = math.logical_and(math.greater_equal(flat, 0), math.less(flat, bound))
     message = (
-        f"layer '{where}': Input values must be in the range 0 <= values < num_tokens with "
-        f"num_tokens={bound}; they are"
+        f"layer '{where}': numbers must be from 0 to {bound - 1}, below num_tokens={bound}; they "
+        "are"
     )
     return checked(flat, math.reduce_all(fits), message, flat)

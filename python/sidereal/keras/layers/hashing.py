@@ -18,22 +18,18 @@ from ._shapes import extents_of, rank_of, reshaped
 
 def _check_bins(where: str, num_bins: Any) -> int:
     if num_bins is None or num_bins <= 0:
-        raise ValueError(
-            f"The `num_bins` for `{where}` cannot be `None` or non-positive values. Received: "
-            f"num_bins={num_bins}."
-        )
+        raise ValueError(f"layer '{where}': num_bins is {num_bins}; it must be a positive integer")
     return int(num_bins)
 
 
-def key_of_salt(salt: Any) -> list[int] | None:
+def key_of_salt(where: str, salt: Any) -> list[int] | None:
     """The two words of a key that a salt stands for."""
     if salt is None:
         return None
     words = list(salt) if isinstance(salt, (list, tuple, np.ndarray)) else [salt, salt]
     if len(words) != 2 or any(not isinstance(each, (int, np.integer)) for each in words):
         raise ValueError(
-            "The `salt` argument can only be a tuple of size 2 integers, or a single integer. "
-            f"Received: salt={salt}."
+            f"layer '{where}': salt is {salt!r}; it must be an integer, or two of them"
         )
     return [int(each) for each in words]
 
@@ -57,9 +53,9 @@ class Hashing(Preprocessing):
         sparse: bool = False, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
-        self.num_bins = _check_bins("Hashing", num_bins)
+        self.num_bins = _check_bins(self.name, num_bins)
         self.mask_value, self.salt = mask_value, salt
-        self._key = key_of_salt(salt)
+        self._key = key_of_salt(self.name, salt)
         self.output_mode = self._check_modes(output_mode, sparse, MODES[:4])
 
     def call(self, inputs: Any) -> Any:
@@ -123,23 +119,25 @@ class _Crossing(Preprocessing):
     _dtype_of_inputs = "string"
 
     def _prepared(self, inputs: Any) -> Any:
-        kind = type(self).__name__
         if not isinstance(inputs, (list, tuple)) or isinstance(inputs, RaggedTensor):
             raise ValueError(
-                f"layer '{self.name}': `{kind}` should be called on a list or tuple of inputs. "
-                f"Received: inputs={inputs}"
+                f"layer '{self.name}' is called on a list of inputs, not on a "
+                f"{type(inputs).__name__}"
             )
         if len(inputs) < 2:
             raise ValueError(
-                f"layer '{self.name}': `{kind}` should be called on at least two inputs. Received: "
-                f"inputs={inputs}"
+                f"layer '{self.name}' crosses two inputs or more; {len(inputs)} are given"
             )
         values = [tensor_of(each) for each in inputs]
-        for value in values:
-            if isinstance(value, tuple) or (value.dtype.kind not in "iu" and not is_string(value)):
+        for place, value in enumerate(values):
+            if isinstance(value, tuple):
                 raise ValueError(
-                    f"layer '{self.name}': All `{kind}` inputs should be tensors of an integer or "
-                    f"string dtype. Received: inputs={values}"
+                    f"layer '{self.name}': input {place} is a {type(value).__name__}; give tensors"
+                )
+            if value.dtype.kind not in "iu" and not is_string(value):
+                raise ValueError(
+                    f"layer '{self.name}' crosses text and integers; input {place} is "
+                    f"{value.dtype}"
                 )
         return values
 
@@ -154,7 +152,7 @@ class HashedCrossing(_Crossing):
         name: str | None = None, dtype: Any = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(name=name, dtype=dtype, **kwargs)
-        self.num_bins = _check_bins("HashedCrossing", num_bins)
+        self.num_bins = _check_bins(self.name, num_bins)
         self.output_mode = self._check_modes(output_mode, sparse, MODES[:2])
 
     def call(self, inputs: Sequence[Any]) -> Any:
@@ -162,9 +160,8 @@ class HashedCrossing(_Crossing):
         wide = any(len(each.shape) == 2 and each.shape[1] not in (1, -1) for each in inputs)
         if len(ranks) != 1 or max(ranks) > 2 or wide:
             raise ValueError(
-                f"layer '{self.name}': All `HashedCrossing` inputs should have shape `()`, "
-                "`(batch_size)` or `(batch_size, 1)`, all the same. Received: shapes "
-                f"{[tuple(each.shape) for each in inputs]}"
+                f"layer '{self.name}' takes inputs that are all [], [batch] or [batch, 1]; these "
+                f"have shapes {[tuple(each.shape) for each in inputs]}"
             )
         found: Any = _word(_CROSS_KEY)
         for each in inputs:
@@ -198,7 +195,7 @@ class CategoryCrossing(_Crossing):
         texts = [strings.as_string(each) for each in inputs]
         if any(rank_of(self.name, each) not in (1, 2) for each in texts):
             raise ValueError(
-                f"layer '{self.name}': inputs are [batch] or [batch, n]. Received: shapes "
+                f"layer '{self.name}' takes inputs [batch] or [batch, n]; these have shapes "
                 f"{[tuple(each.shape) for each in texts]}"
             )
         texts = [array.expand_dims(each, -1) if len(each.shape) == 1 else each for each in texts]

@@ -73,28 +73,27 @@ class _IndexLookup(Preprocessing):
         super().__init__(**kwargs)
         if max_tokens is not None and max_tokens <= 1:
             raise ValueError(
-                f"If set, `max_tokens` must be greater than 1. Received: max_tokens={max_tokens}"
+                f"layer '{self.name}': max_tokens is {max_tokens}; it must be above 1"
             )
         if pad_to_max_tokens and max_tokens is None:
             raise ValueError(
-                "If pad_to_max_tokens is True, must set `max_tokens`. Received: max_tokens=None"
+                f"layer '{self.name}': pad_to_max_tokens needs max_tokens, which is None"
             )
         if num_oov_indices < 0:
             raise ValueError(
-                "`num_oov_indices` must be greater than or equal to 0. Received: "
-                f"num_oov_indices={num_oov_indices}"
+                f"layer '{self.name}': num_oov_indices is {num_oov_indices}; it must be at least 0"
             )
         output_mode = {"binary": "multi_hot", "tf-idf": "tf_idf"}.get(output_mode, output_mode)
         self.output_mode = self._check_modes(output_mode, sparse, MODES)
         if invert and output_mode != "int":
             raise ValueError(
-                "`output_mode` must be `'int'` when `invert` is true. Received: "
-                f"output_mode={output_mode}"
+                f"layer '{self.name}': with invert=True output_mode must be 'int', not "
+                f"'{output_mode}'"
             )
         if output_mode != "tf_idf" and idf_weights is not None:
             raise ValueError(
-                "`idf_weights` should only be set if `output_mode` is `'tf_idf'`. Received: "
-                f"idf_weights={idf_weights} and output_mode={output_mode}"
+                f"layer '{self.name}': idf_weights are for output_mode='tf_idf', not "
+                f"'{output_mode}'"
             )
         self._tokens_dtype = dtypes.as_dtype(dtype_of_tokens)
         self._dtype_of_inputs = "int64" if invert else self._tokens_dtype
@@ -102,7 +101,7 @@ class _IndexLookup(Preprocessing):
         self.mask_token = None if mask_token is None else self._plain(mask_token)
         self.oov_token = self._plain(oov_token)
         self.invert, self.pad_to_max_tokens = invert, pad_to_max_tokens
-        self._by_hash, self._key = oov_method == "farmhash", key_of_salt(salt)
+        self._by_hash, self._key = oov_method == "farmhash", key_of_salt(self.name, salt)
         self._known: _Vocabulary | None = None
         self._found = _Found()
         self._table: Any = None
@@ -174,7 +173,7 @@ class _IndexLookup(Preprocessing):
                 lines = [line.removesuffix(b"\r") for line in file.read().split(b"\n")]
         except FileNotFoundError:
             raise ValueError(
-                f"layer '{self.name}': Vocabulary file {path} does not exist."
+                f"layer '{self.name}': there is no vocabulary file '{path}'"
             ) from None
         if lines and not lines[-1]:
             lines.pop()
@@ -184,8 +183,8 @@ class _IndexLookup(Preprocessing):
                 made.append(self._plain(line))
             except ValueError:
                 raise ValueError(
-                    f"layer '{self.name}': Vocabulary file {path} line {number + 1}: {line!r} is "
-                    f"no {dtypes.name_of(self._tokens_dtype)}"
+                    f"layer '{self.name}': '{path}' line {number + 1}: {line!r} is no "
+                    f"{dtypes.name_of(self._tokens_dtype)}"
                 ) from None
         return made
 
@@ -205,20 +204,17 @@ class _IndexLookup(Preprocessing):
     def _set(self, vocabulary: Any, idf_weights: Any) -> None:
         if self.output_mode == "tf_idf" and idf_weights is None:
             raise ValueError(
-                f"layer '{self.name}': When specifying the `vocabulary` argument, in TF-IDF output "
-                "mode, the `idf_weights` argument must also be provided."
+                f"layer '{self.name}': with output_mode='tf_idf' a vocabulary must come with "
+                "idf_weights"
             )
         if self.output_mode != "tf_idf" and idf_weights is not None:
             raise ValueError(
-                f"layer '{self.name}': `idf_weights` should only be set if `output_mode` is "
-                f"`'tf_idf'`. Received: output_mode={self.output_mode}"
+                f"layer '{self.name}': idf_weights are for output_mode='tf_idf', not "
+                f"'{self.output_mode}'"
             )
         given = self._listed(vocabulary)
         if not given:
-            raise ValueError(
-                f"layer '{self.name}': Cannot set an empty vocabulary. Received: "
-                f"vocabulary={vocabulary}"
-            )
+            raise ValueError(f"layer '{self.name}': the vocabulary {vocabulary!r} has no tokens")
         special = self._special
         has_special = len(special) > 0 and given[: len(special)] == special
         tokens = given[len(special) :] if has_special else given
@@ -228,8 +224,8 @@ class _IndexLookup(Preprocessing):
             weights = np.asarray(convert_array(idf_weights), np.float32).ravel()
             if len(weights) != len(given):
                 raise ValueError(
-                    f"layer '{self.name}': `idf_weights` must be the same length as vocabulary. "
-                    f"len(idf_weights) is {len(weights)}; len(vocabulary) is {len(given)}"
+                    f"layer '{self.name}': there are {len(weights)} idf_weights for {len(given)} "
+                    "tokens; give one for each"
                 )
             if not has_special:
                 weights = self._with_others(weights)
@@ -245,8 +241,8 @@ class _IndexLookup(Preprocessing):
         repeated = [token for token, count in Counter(tokens).items() if count > 1]
         if repeated:
             raise ValueError(
-                f"layer '{self.name}': The passed vocabulary has at least one repeated term. "
-                f"Please uniquify your dataset. The repeated terms are: {repeated[:10]}"
+                f"layer '{self.name}': the vocabulary has some tokens more than once: "
+                f"{', '.join(map(repr, repeated[:10]))}"
             )
         for kind, token, forbidden in (
             ("mask", self.mask_token, self.mask_token is not None),
@@ -254,18 +250,15 @@ class _IndexLookup(Preprocessing):
         ):
             if forbidden and token in tokens:
                 raise ValueError(
-                    f"layer '{self.name}': Found reserved {kind} token at unexpected location in "
-                    "`vocabulary`. Note that passed `vocabulary` does not need to include the OOV "
-                    "and mask tokens. Either remove all mask and OOV tokens, or include them only "
-                    f"at the start of the vocabulary in precisely this order: {self._special}. "
-                    f"Received: {kind}_token={token} at vocabulary index "
-                    f"[{list(tokens).index(token)}]"
+                    f"layer '{self.name}': the {kind} token {token!r} is token "
+                    f"{list(tokens).index(token)} of the vocabulary; leave mask and OOV tokens "
+                    f"out, or let it begin with {self._special}"
                 )
         size = len(self._special) + len(tokens)
         if self.max_tokens is not None and size > self.max_tokens:
             raise ValueError(
-                f"layer '{self.name}': Attempted to set a vocabulary larger than the maximum vocab "
-                f"size. Received vocabulary size is {size}; `max_tokens` is {self.max_tokens}."
+                f"layer '{self.name}': max_tokens is {self.max_tokens}, but the vocabulary has "
+                f"{size} tokens, special ones included"
             )
 
     def _place(self, tokens: Sequence[Any], weights: np.ndarray | None) -> None:
@@ -275,9 +268,8 @@ class _IndexLookup(Preprocessing):
         fixed = self.output_mode == "int" or self.pad_to_max_tokens
         if self._called_with not in (None, size) and not fixed:
             raise RuntimeError(
-                f"layer '{self.name}': When using `output_mode={self.output_mode}` and "
-                "`pad_to_max_tokens=False`, the vocabulary size cannot be changed after the layer "
-                f"is called. Old vocab size is {self._called_with}, new vocab size is {size}"
+                f"layer '{self.name}' has given vectors of {self._called_with} elements; the new "
+                f"vocabulary would make them {size}: use pad_to_max_tokens"
             )
         self._known = _Vocabulary(list(tokens), weights)
         numbers = np.arange(first, size, dtype=np.int64)
@@ -306,8 +298,7 @@ class _IndexLookup(Preprocessing):
     def _check_adaptable(self) -> None:
         if self._is_static:
             raise ValueError(
-                f"Cannot adapt layer '{self.name}' after setting a static vocabulary via "
-                "`vocabulary` argument or `set_vocabulary()` method."
+                f"layer '{self.name}' was given its vocabulary; adapt() is for one without"
             )
 
     def reset_state(self) -> None:
@@ -409,8 +400,8 @@ class _IndexLookup(Preprocessing):
             other = math.logical_and(other, math.logical_not(masked))
         flat, missing = array.reshape(keys, [-1]), array.reshape(other, [-1])
         message = (
-            f"layer '{self.name}': When `num_oov_indices=0` all inputs should be in vocabulary, "
-            "consider setting `num_oov_indices=1`; found OOV values"
+            f"layer '{self.name}': with num_oov_indices=0 all inputs must be in the vocabulary; "
+            "these are not"
         )
         found = boolean_mask(flat, missing)
         return checked(known, math.logical_not(math.reduce_any(missing)), message, found)
@@ -497,18 +488,15 @@ class IntegerLookup(_IndexLookup):
     ) -> None:  # fmt: skip
         if dtypes.name_of(dtypes.as_dtype(vocabulary_dtype)) not in ("int32", "int64"):
             raise ValueError(
-                "If `vocabulary_dtype` is set, it must be int32 or int64 for an IntegerLookup. "
-                f"Received: vocabulary_dtype={vocabulary_dtype}"
+                f"IntegerLookup: vocabulary_dtype is {vocabulary_dtype}; it must be int32 or int64"
             )
         if oov_method not in ("floormod", "farmhash"):
             raise ValueError(
-                "Unknown value for `oov_method` argument of IntegerLookup. Allowed values are: "
-                f"('floormod', 'farmhash'). Received: oov_method={oov_method}"
+                f"IntegerLookup: oov_method is {oov_method!r}; it must be floormod or farmhash"
             )
         if salt is not None and oov_method != "farmhash":
             raise ValueError(
-                "`salt` can only be used when `oov_method='farmhash'`. Received: "
-                f"oov_method={oov_method}"
+                f"IntegerLookup: a salt is for oov_method='farmhash', not '{oov_method}'"
             )
         super().__init__(
             vocabulary_dtype, max_tokens, num_oov_indices, mask_token, oov_token, vocabulary,

@@ -53,8 +53,8 @@ class Normalization(Preprocessing):
         super().__init__(**kwargs)
         if (mean is None) != (variance is None):
             raise ValueError(
-                "When setting values directly, both `mean` and `variance` must be set. Received: "
-                f"mean={mean} and variance={variance}"
+                f"layer '{self.name}': mean is {mean} and variance is {variance}; give both, or "
+                "neither and call adapt()"
             )
         self.axis = () if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
         self.invert = invert
@@ -65,14 +65,13 @@ class Normalization(Preprocessing):
         rank = len(shape)
         if any(not -rank <= axis < rank for axis in self.axis):
             raise ValueError(
-                f"layer '{self.name}': All `axis` values must be in the range [-ndim, ndim). "
-                f"Received inputs with ndim={rank}, while axis={self.axis}"
+                f"layer '{self.name}': axis is {self.axis}, but inputs have {rank} dimensions"
             )
         kept = sorted(axis % rank for axis in self.axis)
         if any(shape[axis] is None for axis in kept):
             raise ValueError(
-                f"layer '{self.name}': All `axis` values to be kept must have a known shape. "
-                f"Received axis={self.axis}, inputs.shape={shape}, with an unknown extent there"
+                f"layer '{self.name}': extents of the dimensions axis={self.axis} must be known; "
+                f"inputs have shape {shape}"
             )
         self._reduced = [i for i in range(rank) if i not in kept]
         self._wide = [shape[i] if i in kept else 1 for i in range(rank)]
@@ -110,8 +109,8 @@ class Normalization(Preprocessing):
         x = math.cast(inputs, self.dtype)
         if rank_of(self.name, x) != len(self._wide):
             raise ValueError(
-                f"layer '{self.name}' was built for inputs of {len(self._wide)} dimensions. "
-                f"Received: inputs of shape {tuple(x.shape)}"
+                f"layer '{self.name}' was built for inputs of {len(self._wide)} dimensions; these "
+                f"have shape {tuple(x.shape)}"
             )
         mean, variance = self._moments()
         deviation = math.maximum(math.sqrt(convert(variance)), EPSILON)
@@ -124,23 +123,22 @@ class Normalization(Preprocessing):
         call found is forgotten."""
         if self._given is not None:
             raise ValueError(
-                f"layer '{self.name}': Cannot `adapt` a Normalization layer that is initialized "
-                "with static `mean` and `variance`"
+                f"layer '{self.name}' was given its mean and variance; adapt() is for one without"
             )
         count, mean, square = 0, np.float64(0), np.float64(0)
         for batch in batches_of(self, data, steps):
             if isinstance(batch, RaggedTensor) or is_string(batch):
                 raise TypeError(
-                    f"adapt() of layer '{self.name}' takes tensors of numbers. Received: a "
-                    f"{'RaggedTensor' if isinstance(batch, RaggedTensor) else batch.dtype} batch"
+                    f"adapt() of layer '{self.name}' takes tensors of numbers, not a batch of "
+                    f"{'ragged rows' if isinstance(batch, RaggedTensor) else batch.dtype}"
                 )
             x = batch.numpy().astype(np.float64)
             if not self.built:
                 self.build(x.shape)
             if x.ndim != len(self._wide):
                 raise ValueError(
-                    f"adapt() of layer '{self.name}': batches have {len(self._wide)} dimensions. "
-                    f"Received: one of shape {x.shape}"
+                    f"adapt() of layer '{self.name}': batches have {len(self._wide)} dimensions, "
+                    f"but one has shape {x.shape}"
                 )
             axes = tuple(self._reduced)
             size = int(np.prod([x.shape[i] for i in axes]))
@@ -171,39 +169,41 @@ class Discretization(Preprocessing):
     ) -> None:  # fmt: skip
         super().__init__(name=name, dtype=dtype)
         self.output_mode = self._check_modes(output_mode, sparse, MODES[:4])
-        if num_bins is not None and num_bins < 0:
+        if num_bins is not None and num_bins <= 0:
             raise ValueError(
-                f"`num_bins` must be greater than or equal to 0. Received: `num_bins={num_bins}`"
+                f"layer '{self.name}': num_bins is {num_bins}; it must be positive"
             )
         if num_bins is not None and bin_boundaries is not None:
             raise ValueError(
-                "Both `num_bins` and `bin_boundaries` should not be set. Received: "
-                f"`num_bins={num_bins}` and `bin_boundaries={bin_boundaries}`"
+                f"layer '{self.name}': num_bins is {num_bins} and bin_boundaries are "
+                f"{bin_boundaries}; give one of them"
             )
         if num_bins is None and bin_boundaries is None:
-            raise ValueError("You need to set either `num_bins` or `bin_boundaries`.")
+            raise ValueError(
+                f"layer '{self.name}': give bin_boundaries, or num_bins that adapt() is to find"
+            )
         self.num_bins, self.epsilon = num_bins, float(epsilon)
         self.bin_boundaries: list[float] | None = None
         if bin_boundaries is not None:
             self.bin_boundaries = [float(each) for each in np.asarray(bin_boundaries).ravel()]
             if sorted(self.bin_boundaries) != self.bin_boundaries:
                 raise errors.InvalidArgumentError(
-                    f"layer '{self.name}': `bin_boundaries` must be sorted. Received: "
-                    f"{self.bin_boundaries}"
+                    f"layer '{self.name}': bin_boundaries are {self.bin_boundaries}; they must be "
+                    "sorted"
                 )
 
     def adapt(self, data: Any, steps: int | None = None) -> None:
         """Finds boundaries for an array, or for the batches that `data` gives."""
         if self.num_bins is None:
             raise ValueError(
-                f"layer '{self.name}': Cannot adapt a Discretization layer that has been "
-                "initialized with `bin_boundaries`, use `num_bins` instead."
+                f"layer '{self.name}' was given its bin_boundaries; adapt() is for one with "
+                "num_bins"
             )
         summary = np.zeros((2, 0), np.float32)
         for batch in batches_of(self, data, steps):
             if is_string(batch):
                 raise TypeError(
-                    f"adapt() of layer '{self.name}' takes numbers. Received: a string batch"
+                    f"adapt() of layer '{self.name}' takes numbers, not a batch of strings"
                 )
             flat = batch.flat_values if isinstance(batch, RaggedTensor) else batch
             part = _summarized(flat.numpy().ravel().astype(np.float32), self.epsilon)
@@ -217,9 +217,8 @@ class Discretization(Preprocessing):
         boundaries = self.bin_boundaries
         if boundaries is None and (not self._is_planned or self.num_bins is None):
             raise ValueError(
-                f"layer '{self.name}': You need to either pass the `bin_boundaries` argument at "
-                "construction time or call `adapt(dataset)` before you can start using the "
-                "`Discretization` layer."
+                f"layer '{self.name}' has no bins yet; give bin_boundaries, or call adapt() before "
+                "it is used"
             )
         if is_string(inputs):
             raise errors.InvalidArgumentError(
@@ -294,20 +293,20 @@ class CategoryEncoding(Preprocessing):
         self.output_mode = self._check_modes(output_mode, sparse, MODES[1:4])
         if num_tokens is None:
             raise ValueError(
-                "num_tokens must be set to use this layer. If the number of tokens is not known "
-                "beforehand, use the IntegerLookup layer instead."
+                f"layer '{self.name}': num_tokens must be given; an IntegerLookup finds it by "
+                "adapt()"
             )
         if num_tokens < 1:
             raise ValueError(
-                f"`num_tokens` must be >= 1. Received: num_tokens={num_tokens}."
+                f"layer '{self.name}': num_tokens is {num_tokens}; it must be at least 1"
             )
         self.num_tokens = num_tokens
 
     def call(self, inputs: Any, count_weights: Any = None) -> Any:
         if count_weights is not None and self.output_mode != "count":
             raise ValueError(
-                f"layer '{self.name}': `count_weights` is not used when `output_mode` is not "
-                f"`'count'`. Received `count_weights={count_weights}`."
+                f"layer '{self.name}': count_weights are for output_mode='count', not "
+                f"'{self.output_mode}'"
             )
         if is_string(inputs):
             raise TypeError(

@@ -50,23 +50,22 @@ class TextVectorization(Preprocessing):
         self._sizes = self._checked_ngrams(ngrams)
         if output_mode != "int" and output_sequence_length is not None:
             raise ValueError(
-                "`output_sequence_length` must not be set if `output_mode` is not 'int'. Received "
-                f"output_sequence_length={output_sequence_length}."
+                f"layer '{self.name}': output_sequence_length={output_sequence_length} is for "
+                f"output_mode='int', not '{output_mode}'"
             )
         if ragged and output_mode != "int":
             raise ValueError(
-                "`ragged` must not be true if `output_mode` is not `'int'`. Received: "
-                f"ragged={ragged} and output_mode={output_mode}"
+                f"layer '{self.name}': ragged=True is for output_mode='int', not '{output_mode}'"
             )
         length = output_sequence_length
         if length is not None and (not isinstance(length, int) or length < 1):
             raise ValueError(
-                "`output_sequence_length` must be either None or a positive integer. Received "
-                f"output_sequence_length={length}."
+                f"layer '{self.name}': output_sequence_length is {length!r}; it must be a positive "
+                "integer"
             )
         if self._sizes and self.split is None:
             raise ValueError(
-                f"layer '{self.name}': ngrams={ngrams} are of words, but `split` is None"
+                f"layer '{self.name}': ngrams={ngrams} are of words, but split is None"
             )
         self.output_sequence_length, self.ragged = length, ragged
         self._lookup = StringLookup(
@@ -78,21 +77,20 @@ class TextVectorization(Preprocessing):
     def _one_of(self, name: str, value: Any, allowed: Sequence[str]) -> Any:
         if value is not None and not callable(value) and value not in allowed:
             raise ValueError(
-                f"Unknown value for `{name}` argument of TextVectorization. Allowed values are: "
-                f"{tuple(allowed)}, None or a function. Received: {name}={value}"
+                f"layer '{self.name}': {name} is {value!r}; it must be one of "
+                f"{', '.join(allowed)}, None or a function"
             )
         return value
 
-    @staticmethod
-    def _checked_ngrams(ngrams: Any) -> tuple[int, ...]:
+    def _checked_ngrams(self, ngrams: Any) -> tuple[int, ...]:
         sizes = range(1, ngrams + 1) if isinstance(ngrams, int) else ngrams or ()
         good = isinstance(sizes, (range, tuple, list)) and all(
             isinstance(each, int) and each > 0 for each in sizes
         )
         if not good or (ngrams is not None and not sizes):
             raise ValueError(
-                "`ngrams` must be None, an integer, or a tuple of integers. Received: "
-                f"ngrams={ngrams}"
+                f"layer '{self.name}': ngrams is {ngrams!r}; it must be a positive integer, or a "
+                "tuple of them"
             )
         return tuple(sizes)
 
@@ -177,9 +175,8 @@ class TextVectorization(Preprocessing):
             if rank > 1:
                 if rank > 2 or x.shape[-1] != 1:
                     raise ValueError(
-                        f"layer '{self.name}': When using `TextVectorization` to tokenize strings, "
-                        "the input rank must be 1 or the last shape dimension must be 1. Received: "
-                        f"inputs.shape={tuple(x.shape)} with rank={rank}"
+                        f"layer '{self.name}' takes texts [batch] or [batch, 1] to split; these "
+                        f"have shape {tuple(x.shape)}"
                     )
                 x = array.squeeze(x, -1)
         words = self._split(x)
