@@ -75,7 +75,7 @@ from .variable import (
 )
 
 # isort: split
-from . import distribute  # has graphs of sidereal.v1, which needs all that is above
+from . import compat, distribute  # has graphs of sidereal.v1, which needs all that is above
 
 # Under this name and not that of the module, whose functions are members of the package as well.
 math = ops.math
@@ -131,6 +131,7 @@ __all__ = [
     "int8",
     "io",
     "is_tensor",
+    "compat",
     "keras",
     "layers",
     "linalg",

@@ -1,6 +1,7 @@
 """Layers (keras.layers): what models are made of."""
 
 from .._layer import Layer
+from . import experimental
 from .core import (
     Activation,
     Dense,
@@ -61,5 +62,5 @@ __all__ = [
     "IntegerLookup", "Lambda", "Layer", "LayerNormalization", "LeakyReLU", "MMoE", "Maximum",
     "Minimum", "MultiHeadAttention", "Multiply", "Normalization", "Permute", "ReLU", "RepeatVector",
     "Rescaling", "Reshape", "Softmax", "StringLookup", "Subtract", "TextVectorization", "add",
-    "average", "concatenate", "dot", "maximum", "minimum", "multiply", "subtract",
+    "average", "concatenate", "dot", "experimental", "maximum", "minimum", "multiply", "subtract",
 ]  # fmt: skip
