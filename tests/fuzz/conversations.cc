@@ -36,6 +36,7 @@ enum MethodNumber : uint8_t {
   kReset,
   kListDevices,
   kRunLoop,
+  kRunClosures,
   kGetStatus,
   kAttach,
   kRunProgram,
@@ -209,6 +210,44 @@ Conversation steps_without_a_client() {
   talk.end(loop);
   talk.close_session();
   return talk.with({{kOk, 1}, {kOk, 4}, {kOk, 1}});
+}
+
+/// Closures of two plans: one that gives a value, one that fails, and one that is cancelled before
+/// its feeds are there.
+Conversation closures() {
+  Model model;
+  model.add("Mul", {model.placeholder("x"), model.constant({2, 3})}, {}, "y");
+  Talk talk;
+  talk.create_session(model.graph());
+  v1::ClosureRequest request;
+  request.set_session(mark("SESSION0"));
+  v1::ClosurePlan* const plan = request.add_plans();
+  plan->set_plan(1);
+  plan->add_feeds("x");
+  plan->add_fetches("y");
+  const auto begin = [&request](uint64_t closure, uint64_t of_plan) {
+    v1::Closure* const out = request.add_closures();
+    out->set_closure(closure);
+    out->set_plan(of_plan);
+  };
+  begin(1, 1);
+  service::PieceCutter(0, two_floats()).next(request.add_pieces());
+  const uint8_t call = talk.open(kRunClosures, request, true);
+  request.Clear();
+  request.add_plans()->set_plan(2);
+  request.mutable_plans(0)->add_fetches("nothing");
+  begin(2, 2);
+  talk.write(call, request, true);
+  request.Clear();
+  begin(3, 1);
+  request.add_cancels(3);
+  talk.write(call, request);
+  request.Clear();
+  service::PieceCutter(0, two_floats()).next(request.add_pieces());
+  talk.write(call, request, true);
+  talk.end(call);
+  talk.close_session();
+  return talk.with({{kOk, 1}, {kOk, 3}, {kOk, 1}});
 }
 
 Conversation a_step_on_two_tasks() {
@@ -441,6 +480,7 @@ std::map<std::string, Conversation> session_conversations() {
           {"a_program", a_program()},
           {"a_step", a_step()},
           {"a_step_on_two_tasks", a_step_on_two_tasks()},
+          {"closures", closures()},
           {"clusters_that_are_refused", clusters_that_are_refused()},
           {"noise", noise()},
           {"programs_that_send", programs_that_send()},

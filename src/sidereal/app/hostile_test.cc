@@ -158,6 +158,45 @@ TEST_F(Hostile, questions_without_end_are_bounded) {
   EXPECT_EQ(receive(request).error_code(), StatusCode::ABORTED);
 }
 
+TEST_F(Hostile, closures_that_make_no_sense_are_refused) {
+  const auto run = [this](const std::vector<v1::ClosureRequest>& requests) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    return say(master_->RunClosures(&context), requests).error_code();
+  };
+  v1::ClosureRequest head;
+  EXPECT_EQ(run({head}), StatusCode::ABORTED) << "no session";
+  head.set_session(make_session());
+  EXPECT_EQ(run({head, head}), StatusCode::INVALID_ARGUMENT) << "a second head";
+  v1::ClosureRequest more;
+  more.add_closures()->set_plan(7);
+  EXPECT_EQ(run({head, more}), StatusCode::INVALID_ARGUMENT) << "no plan";
+  more.Clear();
+  more.add_pieces()->set_bytes(4);
+  EXPECT_EQ(run({head, more}), StatusCode::INVALID_ARGUMENT) << "a piece of no closure";
+  more.Clear();
+  more.add_plans()->set_plan(1);
+  EXPECT_EQ(run({head, more, more}), StatusCode::INVALID_ARGUMENT) << "a second plan";
+  more.mutable_plans(0)->add_feeds("x");
+  more.add_closures()->set_plan(1);
+  more.mutable_closures(0)->set_timeout_ms(-1);
+  EXPECT_EQ(run({head, more}), StatusCode::INVALID_ARGUMENT) << "a timeout";
+  more.mutable_closures(0)->clear_timeout_ms();
+  more.add_closures()->set_plan(1);
+  EXPECT_EQ(run({head, more}), StatusCode::INVALID_ARGUMENT) << "a second closure";
+  more.mutable_closures(1)->set_closure(1);
+  more.add_pieces()->set_index(1);
+  EXPECT_EQ(run({head, more}), StatusCode::INVALID_ARGUMENT) << "a feed too many";
+  // Closures whose feeds never come, more than are taken.
+  more.clear_pieces();
+  more.clear_closures();
+  for (uint64_t i = 0; i < 20'000; ++i) {
+    more.add_closures()->set_closure(i);
+    more.mutable_closures(static_cast<int>(i))->set_plan(1);
+  }
+  EXPECT_EQ(run({head, more}), StatusCode::RESOURCE_EXHAUSTED);
+}
+
 TEST_F(Hostile, holds_on_a_task_say_who_they_are_first) {
   v1::AttachRequest head;
   head.mutable_head()->set_version(service::kSessionVersion);
