@@ -19,6 +19,9 @@ constexpr int64_t kAheadDefault = 8;
 constexpr int64_t kAheadMax = 100'000;
 /// How long next() waits before it looks for an interrupt.
 constexpr std::chrono::milliseconds kLook{100};
+/// A thread takes more items at once while they keep it busy for less.
+constexpr std::chrono::microseconds kWorthwhile{100};
+constexpr size_t kAtOnceMax = 64;
 
 /// What the input gave.
 struct Item {
@@ -31,12 +34,18 @@ struct Item {
 /// are there, and end with the stage.
 class Threaded : public Stage, public Sleeper {
  public:
-  Threaded(const DatasetPtr& dataset, StagePtr input, size_t threads, size_t capacity,
-           Runtime* runtime, std::function<void()> tell = nullptr)
+  struct Sizes {
+    size_t threads;
+    size_t capacity;
+    size_t at_once_max;  ///< Items that a thread may take at once, which count as one result.
+  };
+  Threaded(const DatasetPtr& dataset, StagePtr input, Sizes sizes, Runtime* runtime,
+           std::function<void()> tell = nullptr)
       : Stage(dataset, runtime),
         input_(std::move(input)),
-        count_(threads),
-        capacity_(capacity),
+        count_(sizes.threads),
+        capacity_(sizes.capacity),
+        at_once_max_(sizes.at_once_max),
         tell_(std::move(tell)) {
     runtime->add(this);
   }
@@ -51,7 +60,7 @@ class Threaded : public Stage, public Sleeper {
     std::unique_lock lock(mutex_);
     if (threads_.empty()) start();
     const auto is_there = [&] {
-      return runtime().stopped() || (items_.empty() ? ended_ && !reading_ : items_.front()->done);
+      return runtime().stopped() || (slots_.empty() ? ended_ && !reading_ : slots_.front()->done);
     };
     while (!done_.wait_for(lock, kLook, is_there)) {
       if (!runtime().options().interrupted) continue;
@@ -60,7 +69,7 @@ class Threaded : public Stage, public Sleeper {
       lock.lock();
     }
     if (runtime().stopped()) return base::cancelled("the iterator was ended");
-    if (items_.empty()) return false;
+    if (slots_.empty()) return false;
     SR_RETURN_IF_ERROR(take(&lock, out));
     return true;
   }
@@ -70,8 +79,8 @@ class Threaded : public Stage, public Sleeper {
     std::unique_lock lock(mutex_);
     if (threads_.empty()) start();
     if (runtime().stopped()) return base::cancelled("the iterator was ended");
-    if (items_.empty()) return ended_ && !reading_ ? Poll::kEnd : Poll::kNotYet;
-    if (!items_.front()->done) return Poll::kNotYet;
+    if (slots_.empty()) return ended_ && !reading_ ? Poll::kEnd : Poll::kNotYet;
+    if (!slots_.front()->done) return Poll::kNotYet;
     SR_RETURN_IF_ERROR(take(&lock, out));
     return Poll::kElement;
   }
@@ -81,14 +90,19 @@ class Threaded : public Stage, public Sleeper {
     paused_ = true;
     done_.wait(lock, [&] { return !reading_ && working_ == 0; });
     out->put(static_cast<uint8_t>(ended_));
-    out->put(static_cast<uint32_t>(items_.size()));
-    for (const std::shared_ptr<Slot>& slot : items_) {
-      const Item& item = slot->item;
-      out->put(static_cast<uint8_t>(item.status.ok()));
-      if (item.status.ok()) {
-        out->put(item.element);
-      } else {
-        out->put(item.status);
+    uint32_t count = 0;
+    for (const std::shared_ptr<Slot>& slot : slots_) {
+      count += static_cast<uint32_t>(slot->items.size());
+    }
+    out->put(count);
+    for (const std::shared_ptr<Slot>& slot : slots_) {
+      for (const Item& item : slot->items) {
+        out->put(static_cast<uint8_t>(item.status.ok()));
+        if (item.status.ok()) {
+          out->put(item.element);
+        } else {
+          out->put(item.status);
+        }
       }
     }
     save_more(out);
@@ -104,22 +118,22 @@ class Threaded : public Stage, public Sleeper {
     SR_RETURN_IF_ERROR(in->get(&ended));
     SR_RETURN_IF_ERROR(in->get_count(&count, 1));
     ended_ = ended != 0;
+    auto slot = std::make_shared<Slot>();
     for (uint32_t i = 0; i < count; ++i) {
-      auto slot = std::make_shared<Slot>();
+      Item& item = slot->items.emplace_back();
       uint8_t ok = 0;
       SR_RETURN_IF_ERROR(in->get(&ok));
-      SR_RETURN_IF_ERROR(ok != 0 ? in->get(&slot->item.element, specs())
-                                 : in->get(&slot->item.status));
-      slot->done = true;
-      items_.push_back(std::move(slot));
+      SR_RETURN_IF_ERROR(ok != 0 ? in->get(&item.element, specs()) : in->get(&item.status));
     }
+    slot->done = true;
+    if (count > 0) slots_.push_back(std::move(slot));
     SR_RETURN_IF_ERROR(restore_more(in));
     return input_->restore(in);
   }
 
  protected:
-  /// Takes a number for the element just read. Called in the order of the input.
-  virtual uint64_t number() { return 0; }
+  /// Takes numbers for the elements just read; the first. Called in the order of the input.
+  virtual uint64_t numbers(size_t /*count*/) { return 0; }
   /// Makes what comes out of what came in. Thread: several at once.
   virtual Status work(Item* item, uint64_t number) = 0;
   virtual void save_more(PositionWriter* /*out*/) {}
@@ -138,21 +152,29 @@ class Threaded : public Stage, public Sleeper {
   }
 
  private:
+  /// Items that one thread has read, one after another.
   struct Slot {
-    Item item;
+    std::deque<Item> items;
     bool done = false;
   };
 
-  /// The first item, which is done.
+  /// The first item of the first slot, which is done.
   Status take(std::unique_lock<std::mutex>* lock, Element* out) {
-    const std::shared_ptr<Slot> slot = std::move(items_.front());
-    items_.pop_front();
+    Item item = std::move(slots_.front()->items.front());
+    slots_.front()->items.pop_front();
+    if (!slots_.front()->items.empty()) {
+      lock->unlock();
+      SR_RETURN_IF_ERROR(item.status);
+      *out = std::move(item.element);
+      return {};
+    }
+    slots_.pop_front();
     // Not for each one: a thread that wakes up should find something to do for a while.
-    if (items_.size() <= capacity_ / 2) may_read_.notify_one();
-    if (!items_.empty() && items_.front()->done) done_.notify_one();  // Another consumer.
+    if (slots_.size() <= capacity_ / 2) may_read_.notify_one();
+    if (!slots_.empty() && slots_.front()->done) done_.notify_one();  // Another consumer.
     lock->unlock();
-    SR_RETURN_IF_ERROR(slot->item.status);
-    *out = std::move(slot->item.element);
+    SR_RETURN_IF_ERROR(item.status);
+    *out = std::move(item.element);
     return {};
   }
 
@@ -166,7 +188,35 @@ class Threaded : public Stage, public Sleeper {
   }
 
   [[nodiscard]] bool may_read() const {
-    return !paused_ && !ended_ && !reading_ && items_.size() < capacity_;
+    return !paused_ && !ended_ && !reading_ && slots_.size() < capacity_;
+  }
+
+  /// Reads up to `wanted` items, until an error; false at the end of the input.
+  bool read(Slot* slot, size_t wanted) {
+    while (slot->items.size() < wanted) {
+      Item& item = slot->items.emplace_back();
+      const Result<bool> some = with_memory([&] { return input_->next(&item.element); });
+      item.status = some.status();
+      if (!some.ok()) return true;
+      if (*some) continue;
+      slot->items.pop_back();
+      return false;
+    }
+    return true;
+  }
+
+  void work_on(Slot* slot, uint64_t number) {
+    for (Item& item : slot->items) {
+      if (item.status.ok()) item.status = with_memory([&] { return work(&item, number); });
+      ++number;
+    }
+  }
+
+  /// Threads that do little for an item take several at once: handing over costs more then.
+  void adapt(size_t wanted, std::chrono::nanoseconds took) {
+    if (at_once_ != wanted) return;  // Another thread has seen it too.
+    if (took < kWorthwhile && wanted < at_once_max_) at_once_ = wanted * 2;
+    if (took > 2 * kWorthwhile && wanted > 1) at_once_ = wanted / 2;
   }
 
   void run() {
@@ -175,32 +225,33 @@ class Threaded : public Stage, public Sleeper {
       may_read_.wait(lock, [&] { return stopped_ || runtime().stopped() || ended_ || may_read(); });
       if (stopped_ || runtime().stopped() || ended_) return;
       reading_ = true;
+      const size_t wanted = at_once_;
       lock.unlock();
+      const auto began = std::chrono::steady_clock::now();
       auto slot = std::make_shared<Slot>();
-      const Result<bool> some = with_memory([&] { return input_->next(&slot->item.element); });
+      const bool ended = !read(slot.get(), wanted);
       lock.lock();
       reading_ = false;
-      if (some.ok() && !*some) {
-        ended_ = true;
+      ended_ = ended;
+      if (slot->items.empty()) {
         notify_all();
         lock.unlock();
         if (tell_) tell_();
         return;
       }
-      items_.push_back(slot);
-      if (some.ok()) {
-        const uint64_t of = number();
-        ++working_;
-        if (may_read()) may_read_.notify_one();  // Another thread.
-        lock.unlock();
-        slot->item.status = with_memory([&] { return work(&slot->item, of); });
-        lock.lock();
-        --working_;
-      } else {
-        slot->item.status = some.status();
-      }
+      slots_.push_back(slot);
+      const uint64_t first = numbers(slot->items.size());
+      ++working_;
+      if (may_read()) may_read_.notify_one();  // Another thread.
+      lock.unlock();
+      work_on(slot.get(), first);
+      const auto took = std::chrono::steady_clock::now() - began;
+      lock.lock();
+      --working_;
+      adapt(wanted, took);
       slot->done = true;
-      if (paused_ || items_.empty() || items_.front() == slot) done_.notify_all();
+      if (paused_ || ended_ || slots_.empty() || slots_.front() == slot) done_.notify_all();
+      if (ended_) may_read_.notify_all();
       if (!tell_) continue;
       lock.unlock();
       tell_();
@@ -211,12 +262,14 @@ class Threaded : public Stage, public Sleeper {
   StagePtr input_;  // Used by one thread at a time: the one that has set reading_.
   const size_t count_;
   const size_t capacity_;
+  const size_t at_once_max_;
   const std::function<void()> tell_;
   std::mutex mutex_;
   std::condition_variable may_read_;  // Or the stage ends.
   std::condition_variable done_;      // The first item, or what save() waits for.
   // All guarded by mutex_.
-  std::deque<std::shared_ptr<Slot>> items_;
+  std::deque<std::shared_ptr<Slot>> slots_;
+  size_t at_once_ = 1;  // Items that a thread takes.
   bool ended_ = false;
   bool reading_ = false;
   bool paused_ = false;
@@ -229,7 +282,7 @@ class Ahead final : public Threaded {
  public:
   Ahead(const DatasetPtr& dataset, StagePtr input, size_t capacity, Runtime* runtime,
         std::function<void()> tell)
-      : Threaded(dataset, std::move(input), 1, capacity, runtime, std::move(tell)) {}
+      : Threaded(dataset, std::move(input), {1, capacity, 1}, runtime, std::move(tell)) {}
   ~Ahead() override { join(); }
 
  private:
@@ -239,12 +292,12 @@ class Ahead final : public Threaded {
 class ParallelMap final : public Threaded {
  public:
   ParallelMap(const DatasetPtr& dataset, StagePtr input, size_t threads, Runtime* runtime)
-      : Threaded(dataset, std::move(input), threads, 2 * threads, runtime),
+      : Threaded(dataset, std::move(input), {threads, 2 * threads, kAtOnceMax}, runtime),
         next_(first_step(new_iteration())) {}
   ~ParallelMap() override { join(); }
 
  private:
-  uint64_t number() override { return next_++; }
+  uint64_t numbers(size_t count) override { return std::exchange(next_, next_ + count); }
   Status work(Item* item, uint64_t number) override {
     SR_ASSIGN_OR_RETURN(std::vector<Tensor> values,
                         runtime().call(dataset(), item->element, number));
