@@ -106,7 +106,7 @@ class Threaded : public Stage, public Sleeper {
       }
     }
     save_more(out);
-    const Status status = input_->save(out);
+    Status status = input_->save(out);
     paused_ = false;
     may_read_.notify_all();
     return status;
