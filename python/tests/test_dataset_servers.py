@@ -68,3 +68,16 @@ def test_closing_a_session_ends_its_iterators(worker):
     for _ in range(3):
         with tf.Session(worker, config=config) as session:
             assert [session.run(value) for _ in range(12)] == [i % 10 + 1 for i in range(12)]
+
+
+def test_a_step_that_waits_for_an_element_ends_in_time(worker):
+    with tf.device("/job:worker/task:0"):
+        never = Dataset.range(1 << 60).filter(lambda x: x < 0)
+        value = tf.data.make_one_shot_iterator(never).get_next()
+    config = tf.ConfigProto(operation_timeout_in_ms=300, isolate_session_state=True)
+    with tf.Session(worker, config=config) as session:
+        with pytest.raises(errors.DeadlineExceededError, match="iterator"):
+            session.run(value)
+    # The thread that looks for an element has ended with the session.
+    with tf.Session(worker, config=config) as session:
+        assert session.run(tf.constant(1.0)) == 1.0
