@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -58,7 +59,7 @@ class Threaded : public Stage, public Sleeper {
   Result<bool> next(Element* out) final {
     out->clear();
     std::unique_lock lock(mutex_);
-    if (threads_.empty()) start();
+    if (threads_.empty()) SR_RETURN_IF_ERROR(start());
     const auto is_there = [&] {
       return runtime().stopped() || (slots_.empty() ? ended_ && !reading_ : slots_.front()->done);
     };
@@ -77,7 +78,7 @@ class Threaded : public Stage, public Sleeper {
   Result<Poll> poll(Element* out) final {
     out->clear();
     std::unique_lock lock(mutex_);
-    if (threads_.empty()) start();
+    if (threads_.empty()) SR_RETURN_IF_ERROR(start());
     if (runtime().stopped()) return base::cancelled("the iterator was ended");
     if (slots_.empty()) return ended_ && !reading_ ? Poll::kEnd : Poll::kNotYet;
     if (!slots_.front()->done) return Poll::kNotYet;
@@ -148,6 +149,7 @@ class Threaded : public Stage, public Sleeper {
       notify_all();
     }
     for (std::thread& thread : threads_) thread.join();
+    runtime().give_back_threads(threads_.size());
     threads_.clear();
   }
 
@@ -183,8 +185,20 @@ class Threaded : public Stage, public Sleeper {
     done_.notify_all();
   }
 
-  void start() {
-    for (size_t i = 0; i < count_; ++i) threads_.emplace_back([this] { run(); });
+  /// Starts threads, fewer where there may not be as many; kResourceExhausted when there is none.
+  Status start() {
+    const size_t may = runtime().take_threads(count_);
+    try {
+      for (size_t i = 0; i < may; ++i) threads_.emplace_back([this] { run(); });
+    } catch (const std::system_error&) {
+      // As many as there are will do.
+    }
+    runtime().give_back_threads(may - threads_.size());
+    if (!threads_.empty()) return {};
+    return base::resource_exhausted(
+        "{}: there are no threads left: {} of this iterator are running, or the machine has none; "
+        "use fewer parallel maps and prefetches",
+        dataset().op(), Runtime::kThreadsMax);
   }
 
   [[nodiscard]] bool may_read() const {

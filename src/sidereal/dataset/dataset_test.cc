@@ -304,6 +304,16 @@ TEST(Iterator, EndsWithThreadsAtWork) {
   }
 }
 
+TEST(Iterator, HasNoMoreThreadsThanItMay) {
+  std::vector<DatasetPtr> many(20, mapped(range(50), 2, 64));
+  const DatasetPtr all = *Dataset::make({.op = "Zip", .inputs = many});
+  auto iterator = *open(all);
+  Element element;
+  EXPECT_EQ(iterator->next(&element).status().code(), StatusCode::kResourceExhausted);
+  many.resize(8);
+  EXPECT_EQ(numbers(*Dataset::make({.op = "Zip", .inputs = many})).size(), 50);
+}
+
 TEST(Iterator, ReadsLinesOfFiles) {
   const data::TestFolder folder;
   const DatasetPtr lines = *Dataset::make(

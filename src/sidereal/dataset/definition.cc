@@ -18,6 +18,9 @@ using tensor::DType;
 using tensor::Shape;
 using Specs = std::vector<ComponentSpec>;
 
+/// Rows that a reader of files gives at once at most.
+constexpr int64_t kBatchMax = int64_t{1} << 30;
+
 /// True when all that `special` may be is within `general`.
 bool covers(const ir::TensorSpec& general, const ir::TensorSpec& special) {
   if (general.dtype != special.dtype) return false;
@@ -152,6 +155,10 @@ Status as_attributes_say(const Infer& c) {
 Status rows(const Infer& c) {
   SR_RETURN_IF_ERROR(as_attributes_say(c));
   SR_RETURN_IF_ERROR(ir::get_attr<std::string>(c.def.attrs, "spec").status());
+  const auto batch_size = ir::attr_or<int64_t>(c.def.attrs, "batch_size", 1);
+  if (batch_size < 1 || batch_size > kBatchMax) {
+    return invalid_argument("batch_size is {}; it must be from 1 to {}", batch_size, kBatchMax);
+  }
   SR_ASSIGN_OR_RETURN(const auto columns,
                       ir::get_attr<std::vector<std::string>>(c.def.attrs, "columns"));
   if (columns.size() == c.outputs->size()) return {};

@@ -67,6 +67,11 @@ class Predicate final : public WithFunction {
       SR_ASSIGN_OR_RETURN(const bool some, input_->next(out));
       if (!some) return false;
       SR_ASSIGN_OR_RETURN(const std::vector<Tensor> values, call(*out));
+      if (values[0].num_elements() != 1) {
+        out->clear();
+        return base::invalid_argument("{}: the predicate gave {}; it must be one bool",
+                                      dataset().op(), values[0].to_string());
+      }
       if (values[0].data<const bool>()[0]) return true;
       ended_ = is_take_while_;
       out->clear();
@@ -97,7 +102,7 @@ class Interleave final : public WithFunction {
       : WithFunction(dataset, std::move(input), runtime),
         open_(static_cast<size_t>(cycle)),
         block_(block),
-        is_parallel_(ir::attr_or<int64_t>(dataset->def().attrs, "parallel", 0) > 1) {}
+        parallel_(ir::attr_or<int64_t>(dataset->def().attrs, "parallel", 0)) {}
 
   Result<bool> next(Element* out) override {
     out->clear();
@@ -182,7 +187,9 @@ class Interleave final : public WithFunction {
     const DatasetPtr& inner = dataset().def().inner;
     SR_ASSIGN_OR_RETURN(const DatasetPtr filled, inner->filled(inner, values, open->element));
     SR_ASSIGN_OR_RETURN(open->stage, make_stage(filled, &runtime()));
-    if (is_parallel_) {
+    // Those at the first places of the cycle, each on a thread of its own.
+    const auto place = static_cast<int64_t>(open - open_.data());
+    if (place < std::min<int64_t>(parallel_, kThreadsMax)) {
       open->stage = make_ahead(filled, std::move(open->stage), block_ + 1, &runtime());
     }
     return {};
@@ -190,7 +197,7 @@ class Interleave final : public WithFunction {
 
   std::vector<Open> open_;
   int64_t block_;
-  bool is_parallel_;
+  int64_t parallel_;   // Datasets that are read ahead.
   size_t at_ = 0;      // Which is read.
   int64_t given_ = 0;  // Elements of its block.
   int64_t count_ = 0;  // Of open ones.

@@ -77,6 +77,17 @@ void Runtime::remove(Sleeper* sleeper) {
   sleepers_.erase(sleeper);
 }
 
+size_t Runtime::take_threads(size_t count) {
+  size_t before = threads_.load();
+  size_t taken = 0;
+  do {
+    taken = std::min(count, kThreadsMax - before);
+  } while (!threads_.compare_exchange_weak(before, before + taken));
+  return taken;
+}
+
+void Runtime::give_back_threads(size_t count) { threads_ -= count; }
+
 Result<std::unique_ptr<Runtime::Runner>> Runtime::make_runner(const Dataset& dataset) {
   auto runner = std::make_unique<Runner>();
   eager::Context& context = runner->engine.context();
@@ -134,7 +145,16 @@ Result<std::vector<Tensor>> Runtime::call(const Dataset& dataset, const Element&
   SR_RETURN_IF_ERROR(values.status());
   std::vector<Tensor> out;
   out.reserve(values->size());
-  for (Value& value : *values) out.push_back(std::move(value.tensor));
+  for (size_t i = 0; i < values->size(); ++i) {
+    Tensor& value = (*values)[i].tensor;
+    const ir::TensorSpec& spec = function->output(i);
+    // Stages after this one rely on it.
+    if (value.dtype() != spec.dtype || !spec.shape.accepts(value.shape())) {
+      return base::internal("{}: value {} of the function is {}; {} was inferred", dataset.op(), i,
+                            value.to_string(), ir::to_string(spec));
+    }
+    out.push_back(std::move(value));
+  }
   return out;
 }
 

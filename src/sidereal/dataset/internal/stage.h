@@ -41,6 +41,12 @@ class Runtime {
   void add(Sleeper* sleeper);
   void remove(Sleeper* sleeper);
 
+  /// How many of `count` threads may be started: all stages of an iterator together have
+  /// kThreadsMax at most. They are given back when they have ended.
+  size_t take_threads(size_t count);
+  void give_back_threads(size_t count);
+  static constexpr size_t kThreadsMax = 512;
+
   /// Runs the function of `dataset` on the tensors of `element`. `step` tells calls apart: what is
   /// drawn at random depends on it.
   Result<std::vector<Tensor>> call(const Dataset& dataset, const Element& element, uint64_t step);
@@ -53,6 +59,8 @@ class Runtime {
   IteratorOptions options_;
   // Set once; who sees it needs nothing else, so relaxed order is enough.
   std::atomic<bool> stopped_{false};
+  // No lock: stages ask with theirs, which stop() takes.
+  std::atomic<size_t> threads_{0};
   std::mutex mutex_;
   absl::flat_hash_set<Sleeper*> sleepers_;                                               // mutex_
   absl::flat_hash_map<const ir::Function*, std::vector<std::unique_ptr<Runner>>> idle_;  // mutex_
