@@ -22,10 +22,8 @@ namespace sidereal::dataset {
 namespace {
 
 using ir::DType;
-using ir::Shape;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 const ir::OpRegistry& registry() {
   static const auto* const made = [] {
@@ -45,8 +43,8 @@ DatasetPtr range(int64_t count) {
                          .parameters = {number(0), number(count), number(1)}});
 }
 
-DatasetPtr with(const std::string& op, const DatasetPtr& input, std::vector<int64_t> numbers = {},
-                ir::AttrMap attrs = {}) {
+DatasetPtr with(const std::string& op, const DatasetPtr& input,
+                const std::vector<int64_t>& numbers = {}, ir::AttrMap attrs = {}) {
   DatasetDef def{.op = op, .attrs = std::move(attrs), .inputs = {input}};
   for (const int64_t n : numbers) def.parameters.push_back(number(n));
   return *Dataset::make(std::move(def));

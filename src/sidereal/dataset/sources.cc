@@ -15,7 +15,6 @@
 namespace sidereal::dataset {
 namespace {
 
-using tensor::DType;
 using tensor::Shape;
 
 Tensor string_scalar(std::string_view text) {
@@ -241,7 +240,7 @@ class Rows final : public Stage {
     if (reader_ == nullptr) {
       SR_ASSIGN_OR_RETURN(reader_, data::Reader::open(spec_, options_));
     }
-    const Result<bool> some = reader_->next(&batch_);
+    Result<bool> some = reader_->next(&batch_);
     ended_ = !some.ok() || !*some;  // A reader is of no use after an error.
     if (ended_) return some;
     ++read_;
@@ -304,7 +303,7 @@ class Generator final : public Stage {
       }
       SR_ASSIGN_OR_RETURN(source_, runtime().options().generators(number));
     }
-    const Result<bool> some = source_->next(out);
+    Result<bool> some = source_->next(out);
     ended_ = !some.ok() || !*some;  // A generator that has raised gives nothing any more.
     if (ended_) return some;
     ++read_;

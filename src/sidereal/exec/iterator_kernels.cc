@@ -30,7 +30,7 @@ Result<std::unique_ptr<Kernel>> dataset_iterator(const BindContext& bind) {
     if (!manager->find<IteratorResource>(name).ok()) {
       SR_ASSIGN_OR_RETURN(auto reading,
                           datasets->open(definition, [manager] { manager->changed(); }));
-      const auto made = std::make_shared<IteratorResource>(std::move(reading));
+      auto made = std::make_shared<IteratorResource>(std::move(reading));
       SR_RETURN_IF_ERROR(
           manager->find_or_create<IteratorResource>(name, [&] { return made; }).status());
     }
