@@ -192,7 +192,7 @@ class Reading {
   void share(const std::string& name) {
     const std::shared_ptr<dataset::Iterator> iterator = open();
     resources::Manager& manager = engine_.context().resources();
-    const auto made = std::make_shared<exec::IteratorResource>(
+    auto made = std::make_shared<exec::IteratorResource>(
         dataset::make_feed(iterator, [&manager] { manager.changed(); }));
     check(manager.find_or_create<exec::IteratorResource>(name, [&] { return made; }).status());
   }

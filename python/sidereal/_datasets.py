@@ -7,10 +7,12 @@ and run as programs, on threads that need no lock of Python.
 from __future__ import annotations
 
 import atexit
+import enum
 import glob
 import itertools
 import os
 import secrets
+import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -199,6 +201,7 @@ class Dataset:
         ]
         self._spec = nest.pack(map_leaves(lambda _: 0, structure), leaves)
         self._is_one = isinstance(self._spec, (TensorSpec, DatasetSpec))
+        self._options: Options = inputs[0]._options if inputs else Options()
         #: Python functions that the definition refers to.
         self._kept: list[object] = [*kept, *(thing for one in inputs for thing in one._kept)]
 
@@ -303,11 +306,8 @@ class Dataset:
     @staticmethod
     def random(seed: int | None = None, name: str | None = None) -> Dataset:
         """Random int64 numbers from 0 to 2^32 - 1, without end."""
-        key = _random.new_seed() if seed is None else seed
         return Dataset.range(np.iinfo(np.int64).max).map(
-            lambda index: _cast(
-                _random.stateless_uniform((), [key, index], 0, 1 << 32, dtypes.int64)
-            )
+            lambda _: _random.uniform((), 0, 1 << 32, dtypes.int64, seed)
         )
 
     @staticmethod
@@ -637,11 +637,13 @@ class Dataset:
 
     def options(self) -> Options:
         """Those of with_options()."""
-        return Options()
+        return self._options
 
     def with_options(self, options: Options, name: str | None = None) -> Dataset:
-        """This dataset: options are there for TensorFlow's sake."""
-        return self
+        """This dataset with `options`, which are there for TensorFlow's sake."""
+        made = Dataset(self._definition, self._spec, [self])
+        made._options = options
+        return made
 
     def _trace(
         self, name: str, func: Callable[..., Any], gives_dataset: bool = False
@@ -664,8 +666,27 @@ class Dataset:
         return Dataset(definition, self._spec if structure is None else structure, [self], kept)
 
 
+class AutoShardPolicy(enum.IntEnum):
+    """How a dataset would be divided among workers (tf.data.experimental.AutoShardPolicy); here
+    programs do it, by shard()."""
+
+    OFF = -1
+    AUTO = 0
+    FILE = 1
+    DATA = 2
+    HINT = 3
+
+
 class Options:
-    """Settings of a dataset (tf.data.Options), which are kept and change nothing."""
+    """Settings of a dataset (tf.data.Options), which are kept and change nothing: elements come in
+    order and are made by as many threads as the dataset says."""
+
+    def __init__(self) -> None:
+        self.deterministic: bool | None = None
+        self.autotune = types.SimpleNamespace()
+        self.experimental_distribute = types.SimpleNamespace(auto_shard_policy=AutoShardPolicy.OFF)
+        self.experimental_optimization = types.SimpleNamespace()
+        self.threading = types.SimpleNamespace()
 
 
 class TextLineDataset(Dataset):

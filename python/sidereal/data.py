@@ -19,6 +19,7 @@ from ._datasets import (
     AUTOTUNE,
     INFINITE_CARDINALITY,
     UNKNOWN_CARDINALITY,
+    AutoShardPolicy,
     CsvDataset,
     Dataset,
     DatasetIterator,
@@ -35,6 +36,7 @@ experimental = types.SimpleNamespace(
     AUTOTUNE=AUTOTUNE,
     INFINITE_CARDINALITY=INFINITE_CARDINALITY,
     UNKNOWN_CARDINALITY=UNKNOWN_CARDINALITY,
+    AutoShardPolicy=AutoShardPolicy,
     CsvDataset=CsvDataset,
     cardinality=Dataset.cardinality,
 )
@@ -47,6 +49,7 @@ __all__ = [
     "INFINITE_CARDINALITY",
     "SHUFFLE_ROWS",
     "UNKNOWN_CARDINALITY",
+    "AutoShardPolicy",
     "CsvDataset",
     "DataSpec",
     "Dataset",

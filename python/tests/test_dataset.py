@@ -333,6 +333,24 @@ def test_shuffles():
         iter(ds.shuffle(0))
 
 
+def test_random_numbers():
+    numbers = items(Dataset.random(seed=4).take(50))
+    assert len(set(numbers)) == 50
+    assert all(0 <= number < 1 << 32 for number in numbers)
+    assert items(Dataset.random(seed=4).take(50)) == numbers
+    noise = Dataset.range(9).map(lambda _: sr.random.uniform(()), num_parallel_calls=3)
+    assert len(set(items(noise) + items(noise))) == 18
+
+
+def test_options_are_kept():
+    options = data.Options()
+    options.experimental_distribute.auto_shard_policy = data.experimental.AutoShardPolicy.DATA
+    options.threading.private_threadpool_size = 2
+    ds = Dataset.range(3).with_options(options).batch(2)
+    assert ds.options() is options
+    assert items(ds) == [[0, 1], [2]]
+
+
 def test_a_cache_runs_what_is_before_it_once():
     calls = []
 
