@@ -53,12 +53,17 @@ struct Definition {
   DatasetPtr dataset;
 };
 
-/// A Tensor, or (number of a value, dtype, shape).
+/// A Tensor, (Tensor, number of its variable), or (number of a value, dtype, shape).
 dataset::Parameter parameter_of(nb::handle object) {
   if (!nb::isinstance<nb::tuple>(object)) {
     return dataset::Parameter::of(nb::cast<const Value&>(object).tensor);
   }
   const auto slot = nb::cast<nb::tuple>(object);
+  if (slot.size() == 2) {
+    auto out = dataset::Parameter::of(nb::cast<const Value&>(slot[0]).tensor);
+    out.variable = nb::cast<int64_t>(slot[1]);
+    return out;
+  }
   return dataset::Parameter::from_slot(nb::cast<int32_t>(slot[0]),
                                        {dtype_from_object(slot[1]), shape_from_object(slot[2])});
 }
@@ -79,6 +84,14 @@ Definition make(const std::string& op, nb::handle inputs, nb::handle parameters,
   if (!function.is_none()) def.function = nb::cast<const Body&>(function).function;
   if (!inner.is_none()) def.inner = nb::cast<const Definition&>(inner).dataset;
   return {value_of(Dataset::make(std::move(def)))};
+}
+
+Definition with_values(const Definition& self, const nb::dict& values) {
+  absl::flat_hash_map<int64_t, Tensor> by_number;
+  for (const auto [number, value] : values) {
+    by_number[nb::cast<int64_t>(number)] = nb::cast<const Value&>(value).tensor;
+  }
+  return {value_of(self.dataset->with_values(self.dataset, by_number))};
 }
 
 nb::list outputs_of(const Definition& self) {
@@ -233,6 +246,7 @@ void bind_dataset(nb::module_& m) {
       .def_prop_ro("has_slots", [](const Definition& self) { return self.dataset->has_slots(); })
       .def_prop_ro("local_reason",
                    [](const Definition& self) { return self.dataset->local_reason(); })
+      .def("with_values", &with_values, "values"_a)
       .def("cardinality", [](const Definition& self) { return self.dataset->cardinality(); })
       .def("to_text",
            [](const Definition& self) {

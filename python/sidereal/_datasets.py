@@ -24,7 +24,7 @@ from ._data_spec import DataSpec
 from ._dispatch import ENGINE, apply, state, to_tensor
 from ._elements import DatasetSpec, accepted, as_value, flatten, map_leaves, spec_of
 from ._native import DatasetDefinition, DatasetReading, Tensor
-from ._pipelines import Generator, Traced, begin_generator, parameter
+from ._pipelines import Generator, Traced, VariableUse, begin_generator, parameter
 from ._resources import Resource, component_attrs
 from .function import TensorSpec, function
 from .ops import random as _random
@@ -68,7 +68,7 @@ class DatasetIterator:
         self._handle: Tensor | None = None
         self._dataset = dataset  # Keeps its Python functions.
         self._reading = DatasetReading(
-            dataset._definition, ENGINE, secrets.randbits(63), _threads(), begin_generator
+            dataset._now(), ENGINE, secrets.randbits(63), _threads(), begin_generator
         )
         _open.add(self)
 
@@ -183,8 +183,8 @@ class Dataset:
             train_step(x, y)
 
     Methods give new datasets. Functions are traced as by sidereal.function; use py_function() for
-    Python code that must run for each element. Variables that functions use are read when the
-    dataset is made.
+    Python code that must run for each element. Variables that functions use are read when an
+    iteration begins.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class Dataset:
     def serialize(self) -> str:
         """The definition as text, for another process. FailedPreconditionError, with the reason,
         where it has Python code (from_generator, py_function)."""
-        return self._definition.to_text()
+        return self._now().to_text()
 
     @staticmethod
     def deserialize(text: str, element_spec: Any = None) -> Dataset:
@@ -246,6 +246,13 @@ class Dataset:
         if len(flatten(structure)) != count:
             raise ValueError(f"elements have {count} components; {element_spec!r} has others")
         return Dataset(definition, structure)
+
+    def _now(self) -> DatasetDefinition:
+        """The definition with the values that variables have now."""
+        uses = [thing for thing in self._kept if isinstance(thing, VariableUse)]
+        if not uses:
+            return self._definition
+        return self._definition.with_values({use.number: as_value(use.variable) for use in uses})
 
     def _pack(self, components: list[Any]) -> Any:
         if self._is_one and type(components[0]) is not list:

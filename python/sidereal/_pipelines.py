@@ -60,6 +60,14 @@ def parameter(value: Any, dtype: Any = None) -> Any:
     return len(values) - 1, entered.dtype, entered.shape
 
 
+class VariableUse:
+    """A variable that functions of a dataset read: its value is taken at each iter()."""
+
+    def __init__(self, variable: Any) -> None:
+        self.variable = variable
+        self.number = next(_numbers)
+
+
 class Traced:
     """A Python function on elements as a function of a graph.
 
@@ -103,8 +111,15 @@ class Traced:
             )
         self.body = _native.cut_body(graph.native, graph.inputs, outputs)
         #: Python functions that the graph refers to.
-        self.kept = graph.kept
-        self.parameters = [parameter(outside) for outside, _ in graph.captures]
+        self.kept: list[object] = [*graph.kept]
+        self.parameters = [self._captured(outside) for outside, _ in graph.captures]
+
+    def _captured(self, outside: Any) -> Any:
+        if not hasattr(outside, "_cell"):
+            return parameter(outside)
+        use = VariableUse(outside)
+        self.kept.append(use)
+        return as_value(outside), use.number
 
 
 def _checked(name: str, named: str) -> Callable[[Any], Any]:

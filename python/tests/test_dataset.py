@@ -142,6 +142,11 @@ def test_functions_use_what_is_outside():
     scale = sr.Variable(10.0)
     ds = Dataset.range(3).map(lambda i: sr.gather(weights, i) * scale)
     assert items(ds) == [10.0, 20.0, 30.0]
+    scale.assign(100.0)
+    assert items(ds.repeat(2).prefetch(1)) == [100.0, 200.0, 300.0] * 2
+    nested = Dataset.range(2).flat_map(lambda i: Dataset.range(2).map(lambda j: scale + 1.0))
+    scale.assign(1.0)
+    assert items(nested) == [2.0] * 4
     table = sr.lookup.StaticHashTable(
         sr.lookup.KeyValueTensorInitializer(["a", "b"], np.array([1, 2])), -1
     )

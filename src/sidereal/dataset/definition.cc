@@ -516,6 +516,33 @@ Result<DatasetPtr> Dataset::filled(const DatasetPtr& self, const std::vector<Ten
   return DatasetPtr(std::move(made));
 }
 
+Result<DatasetPtr> Dataset::with_values(const DatasetPtr& self,
+                                        const absl::flat_hash_map<int64_t, Tensor>& values) const {
+  std::shared_ptr<Dataset> made(new Dataset(*this));
+  bool is_other = false;
+  for (Parameter& parameter : made->def_.parameters) {
+    const auto found = values.find(parameter.variable);
+    if (parameter.variable < 0 || found == values.end()) continue;
+    const ir::TensorSpec spec{found->second.dtype(), found->second.shape()};
+    if (!covers(parameter.spec, spec)) {
+      return invalid_argument("{}: a variable is {}; it was {} when the dataset was made", def_.op,
+                              ir::to_string(spec), ir::to_string(parameter.spec));
+    }
+    parameter.value = found->second;
+    is_other = true;
+  }
+  const auto replace = [&](DatasetPtr* dataset) -> Status {
+    if (*dataset == nullptr) return {};
+    const DatasetPtr before = *dataset;
+    SR_ASSIGN_OR_RETURN(*dataset, before->with_values(before, values));
+    is_other = is_other || *dataset != before;
+    return {};
+  };
+  for (DatasetPtr& input : made->def_.inputs) SR_RETURN_IF_ERROR(replace(&input));
+  SR_RETURN_IF_ERROR(replace(&made->def_.inner));
+  return is_other ? DatasetPtr(std::move(made)) : self;
+}
+
 const std::vector<Tensor>* list_of(const Dataset& dataset) { return dataset.list_.get(); }
 
 Result<int64_t> number_of(const Dataset& dataset, size_t i) {

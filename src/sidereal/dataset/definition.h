@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "sidereal/base/status.h"
 #include "sidereal/dataset/element.h"
 #include "sidereal/ir/function.h"
@@ -25,7 +26,8 @@ inline constexpr int64_t kMaxStages = 100'000;
 struct Parameter {
   Tensor value;
   int32_t slot = -1;
-  ir::TensorSpec spec;  ///< What is known of it; of a value, what it is.
+  int64_t variable = -1;  ///< Number of a variable whose value it is; of this process only.
+  ir::TensorSpec spec;    ///< What is known of it; of a value, what it is.
 
   static Parameter of(Tensor value);
   static Parameter from_slot(int32_t slot, ir::TensorSpec spec);
@@ -78,6 +80,11 @@ class Dataset {
   /// Iterators of both share their state.
   [[nodiscard]] Result<DatasetPtr> filled(const DatasetPtr& self, const std::vector<Tensor>& values,
                                           const Element& element) const;
+
+  /// This dataset with other values of variables, by number, of the dtypes and shapes that they
+  /// had. Iterators of both share their state.
+  [[nodiscard]] Result<DatasetPtr> with_values(
+      const DatasetPtr& self, const absl::flat_hash_map<int64_t, Tensor>& values) const;
 
   /// Elements that it has: kInfinite, or kUnknown where only reading tells.
   static constexpr int64_t kInfinite = -1;
