@@ -190,6 +190,20 @@ def test_discretization_adapts_to_batches() -> None:
     assert max(layer.bin_boundaries) <= 10
 
 
+def test_numbers_are_seen_batch_by_batch() -> None:
+    layer = layers.Discretization(num_bins=2)
+    for part in ([1.0, 2.0], [3.0, 4.0]):
+        layer.update_state(part)
+    layer.finalize_state()
+    found = layer.bin_boundaries
+    layer.adapt(Batches([1.0, 2.0], [3.0, 4.0]))
+    assert layer.bin_boundaries == found
+    layer.reset_state()
+    layer.update_state([7.0, 7.0])
+    layer.finalize_state()
+    assert layer.bin_boundaries == [7.0]
+
+
 def test_bins_of_a_model_may_be_found_later() -> None:
     symbol = keras.Input((2,))
     layer = layers.Discretization(num_bins=4, output_mode="count")
@@ -237,6 +251,14 @@ def test_weights_of_ragged_rows() -> None:
     weights = sr.RaggedTensor(np.array([0.5, 1, 2, 3], "f"), ROWS.row_splits)
     found = layers.CategoryEncoding(3, "count")(ROWS, count_weights=weights)
     assert found.numpy().tolist() == [[0, 0.5, 0], [0, 0, 0], [3, 0, 3]]
+    sparse = layers.CategoryEncoding(3, "count")(ROWS.to_sparse(), weights.to_sparse())
+    np.testing.assert_array_equal(sparse, found)
+    run = sr.function(
+        layers.CategoryEncoding(3, "count"),
+        input_signature=[sr.TensorSpec([None, 2], "int64"), sr.TensorSpec([2, None], "float32")],
+    )
+    found = run(np.array([[1, 2], [0, 0]]), np.ones((2, 2), "f"))
+    assert found.numpy().tolist() == [[0, 1, 1], [2, 0, 0]]
 
 
 #: What TensorFlow 2.21 gives.
@@ -369,6 +391,14 @@ MESSAGES: dict[str, tuple[Any, type[Exception], str]] = {
     "weights": (
         lambda: layers.CategoryEncoding(3)([1], count_weights=[1.0]), ValueError,
         "count_weights are for output_mode=.count",
+    ),
+    "shape of weights": (
+        lambda: layers.CategoryEncoding(3, "count")([1, 2], count_weights=[[1.0, 2.0]]), ValueError,
+        r"inputs has shape \(2,\) and count_weights \(1, 2\); they must be equal",
+    ),
+    "kind of weights": (
+        lambda: layers.CategoryEncoding(3, "count")(ROWS, count_weights=[1.0]), ValueError,
+        "both be tensors, or both ragged or sparse",
     ),
     "no bins": (lambda: layers.Discretization(), ValueError, "give bin_boundaries, or num_bins"),
     "both": (lambda: layers.Discretization([1.0], 2), ValueError, "num_bins is 2.*give one of"),

@@ -12,7 +12,7 @@ from ..._dispatch import convert
 from ...ops import array, math
 from ...ops.ragged import RaggedTensor
 from ...ops.sorting import searchsorted
-from .._inputs import EPSILON
+from .._inputs import EPSILON, check_shapes
 from ._preprocessing import (
     MODES,
     Preprocessing,
@@ -21,6 +21,7 @@ from ._preprocessing import (
     each_element,
     encoded,
     is_string,
+    tensor_of,
 )
 from ._shapes import extents_of, rank_of, reshaped
 
@@ -183,6 +184,7 @@ class Discretization(Preprocessing):
                 f"layer '{self.name}': give bin_boundaries, or num_bins that adapt() is to find"
             )
         self.num_bins, self.epsilon = num_bins, float(epsilon)
+        self.reset_state()
         self.bin_boundaries: list[float] | None = None
         if bin_boundaries is not None:
             self.bin_boundaries = [float(each) for each in np.asarray(bin_boundaries).ravel()]
@@ -193,25 +195,45 @@ class Discretization(Preprocessing):
                 )
 
     def adapt(self, data: Any, steps: int | None = None) -> None:
-        """Finds boundaries for an array, or for the batches that `data` gives."""
+        """Finds boundaries for an array, or for the batches that `data` gives. What an earlier call
+        found is forgotten."""
+        self._check_adaptable()
+        self.reset_state()
+        for batch in batches_of(self, data, steps):
+            self.update_state(batch)
+        self.finalize_state()
+
+    def _check_adaptable(self) -> None:
         if self.num_bins is None:
             raise ValueError(
                 f"layer '{self.name}' was given its bin_boundaries; adapt() is for one with "
                 "num_bins"
             )
-        summary = np.zeros((2, 0), np.float32)
-        for batch in batches_of(self, data, steps):
+
+    def reset_state(self) -> None:
+        """Forgets what update_state() has seen."""
+        self._summary = np.zeros((2, 0), np.float32)
+
+    def update_state(self, data: Any) -> None:
+        """Takes the numbers of one batch into account; finalize_state() makes the bins."""
+        self._check_adaptable()
+        for batch in batches_of(self, data):
             if is_string(batch):
                 raise TypeError(
                     f"adapt() of layer '{self.name}' takes numbers, not a batch of strings"
                 )
             flat = batch.flat_values if isinstance(batch, RaggedTensor) else batch
             part = _summarized(flat.numpy().ravel().astype(np.float32), self.epsilon)
-            joined = np.concatenate([summary, part], 1)
-            summary = _compressed(joined[:, np.argsort(joined[0])], self.epsilon)
-        if summary.shape[1] == 0:
+            joined = np.concatenate([self._summary, part], 1)
+            self._summary = _compressed(joined[:, np.argsort(joined[0])], self.epsilon)
+
+    def finalize_state(self) -> None:
+        """Makes the bins of what was seen."""
+        if self.num_bins is None:
+            return
+        if self._summary.shape[1] == 0:
             raise ValueError(f"adapt() of layer '{self.name}' was given no data")
-        self.bin_boundaries = _compressed(summary, 1.0 / self.num_bins)[0, :-1].tolist()
+        self.bin_boundaries = _compressed(self._summary, 1.0 / self.num_bins)[0, :-1].tolist()
 
     def call(self, inputs: Any) -> Any:
         boundaries = self.bin_boundaries
@@ -315,9 +337,21 @@ class CategoryEncoding(Preprocessing):
             )
         ids = each_element(lambda x: math.cast(x, "int64"), inputs)
         ids = all_below(self.name, ids, self.num_tokens)
-        weights = count_weights
-        if weights is not None and not isinstance(weights, RaggedTensor):
-            weights = convert(weights)
+        weights = None if count_weights is None else self._weights_for(ids, count_weights)
         return encoded(self.name, ids, self.output_mode, self.num_tokens, self.dtype, weights)
+
+    def _weights_for(self, ids: Any, count_weights: Any) -> Any:
+        """One weight for each number."""
+        weights = tensor_of(count_weights)
+        of_kind = [isinstance(each, tuple) and type(each) for each in (ids, weights)]
+        if of_kind[0] is not of_kind[1]:
+            raise ValueError(
+                f"layer '{self.name}': inputs and count_weights must both be tensors, or both "
+                "ragged or sparse"
+            )
+        if not of_kind[0]:
+            where = f"layer '{self.name}'"
+            check_shapes(where, ("inputs", "count_weights"), ids, weights, equal=True)
+        return weights
 
 
