@@ -63,7 +63,9 @@ class _Vocabulary:
 class _IndexLookup(Preprocessing):
     """What both have. Tokens have the numbers behind those that are kept for others: in the mode
     "int" a mask token has 0, then come `num_oov_indices` numbers for what is not in the vocabulary,
-    then the tokens in their order. `_dtype_of_tokens`: the dtype of tokens."""
+    then the tokens in their order."""
+
+    _encoding = "utf-8"
 
     def __init__(
         self, dtype_of_tokens: Any, max_tokens: int | None, num_oov_indices: int, mask_token: Any,
@@ -121,8 +123,6 @@ class _IndexLookup(Preprocessing):
         if isinstance(token, bytes):
             return token.decode(self._encoding, "surrogateescape")
         return str(token)
-
-    _encoding = "utf-8"
 
     def _bytes(self, token: Any) -> Any:
         is_text = isinstance(token, str)
