@@ -65,12 +65,13 @@ class Coordinator {
   std::unique_ptr<app::ClusterCoordinator> impl_;
 };
 
-std::unique_ptr<Coordinator> make(const std::vector<std::string>& workers, int ps,
-                                  nb::handle session, const security::SecurityOptions& security,
+std::unique_ptr<Coordinator> make(const std::vector<std::string>& workers,
+                                  const std::vector<uint64_t>& ps, nb::handle session, const security::SecurityOptions& security,
                                   nb::handle options) {
   app::ClusterCoordinatorOptions out;
   out.workers = workers;
-  out.ps = ps;
+  out.ps = static_cast<int>(ps.size());
+  out.ps_incarnations = ps;
   out.session = options_of(session, security);
   const auto number = [&](const char* name) { return nb::cast<int64_t>(options[name]); };
   constexpr int64_t kNsOfMs = 1'000'000;

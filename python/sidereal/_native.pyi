@@ -275,7 +275,7 @@ class ClusterCoordinator:
     @staticmethod
     def create(
         workers: Sequence[str],
-        ps: int,
+        ps: Sequence[int],
         session: Mapping[str, Any],
         security: SecurityOptions,
         options: Mapping[str, int],

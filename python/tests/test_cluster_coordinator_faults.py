@@ -198,6 +198,37 @@ def test_a_lost_ps_ends_the_job(tasks: Any) -> None:
         coordinator.join()
 
 
+def test_a_ps_that_is_back_before_workers_use_it_is_found_out(tasks: Any) -> None:
+    cluster = tasks(1)
+    coordinator = cluster.coordinator()
+    _, step = counter(coordinator)
+    until = time.monotonic() + PATIENCE_S
+    while coordinator._native.figures()[2] < 1:
+        assert time.monotonic() < until
+    # Its session has no graph, and is not attached to the ps.
+    cluster.kill("ps", 0)
+    cluster.start("ps", 0)
+    coordinator.schedule(step)
+    with pytest.raises(PSUnavailableError, match="/job:ps/replica:0/task:0"):
+        coordinator.join(PATIENCE_S)
+
+
+def test_a_ps_that_is_back_before_the_coordinator_is_found_out(tasks: Any) -> None:
+    cluster = tasks(1)
+    strategy = strategy_of(cluster.cluster)
+    cluster.kill("ps", 0)
+    cluster.start("ps", 0)
+    coordinator = ClusterCoordinator(strategy)
+
+    @sr.function
+    def step() -> Any:
+        return sr.constant(1)
+
+    with pytest.raises(PSUnavailableError, match="/job:ps/replica:0/task:0"):
+        coordinator.schedule(step)
+        coordinator.join(PATIENCE_S)
+
+
 def test_a_ps_that_is_back_and_empty_is_found_out(tasks: Any) -> None:
     cluster = tasks(2)
     coordinator = cluster.coordinator()

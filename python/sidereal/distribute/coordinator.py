@@ -264,7 +264,7 @@ class ClusterCoordinator:
         }
         self._native = _native.ClusterCoordinator.create(
             [strategy._target("worker", task) for task in strategy._workers],
-            len(strategy._ps),
+            strategy._incarnations,
             session_options(config),
             SecurityOptions.from_environment()._to_native(),
             {

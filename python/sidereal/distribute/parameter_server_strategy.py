@@ -217,6 +217,9 @@ class ParameterServerStrategy(Strategy):
                 with graph.device(self._ps_device(task)):
                     nodes.append(v1.no_op(f"connect_{task}").node)
         self._session._run([], nodes, [], [])
+        met = {device.name: device.incarnation for device in self._session.list_devices()}
+        #: Of the parameter servers: one with another incarnation has lost its variables.
+        self._incarnations = [met.get(self._ps_device(task), 0) for task in self._ps]
 
     # --- Variables.
 

@@ -124,7 +124,11 @@ class Coordinator final : public coord::SchedulerHooks,
       : options_(std::move(options)),
         scheduler_(options_.scheduler, this, now_ns()),
         workers_(options_.workers.size()),
-        ps_(static_cast<size_t>(options_.ps)) {}
+        ps_(static_cast<size_t>(options_.ps)) {
+    for (size_t i = 0; i < std::min(ps_.size(), options_.ps_incarnations.size()); ++i) {
+      ps_[i].incarnation = options_.ps_incarnations[i];
+    }
+  }
 
   void start() {
     const std::lock_guard lock(mutex_);
@@ -342,7 +346,7 @@ class Coordinator final : public coord::SchedulerHooks,
     std::shared_ptr<Value> value;
   };
   struct Ps {
-    uint64_t incarnation = 0;  ///< As it was first met; 0: it was not.
+    uint64_t incarnation = 0;  ///< That is meant; 0: the first that is met.
     std::optional<steady_clock::time_point> silent_since;
   };
 
@@ -565,8 +569,12 @@ class Coordinator final : public coord::SchedulerHooks,
       graph = graph_;
       version = graph_version_;
     }
-    const Status extended = connection->session->extend(*graph);
+    Status extended = connection->session->extend(*graph);
+    // It may be attached to a ps from now on that it was not attached to before.
+    auto devices = connection->session->list_devices();
     const std::lock_guard lock(mutex_);
+    if (extended.ok()) extended = devices.status();
+    if (extended.ok()) extended = check_ps(*devices);
     const auto worker = static_cast<size_t>(connection->worker);
     connection->is_extending = false;
     if (workers_[worker] != connection) return;

@@ -22,6 +22,9 @@ struct ClusterCoordinatorOptions {
   /// Targets of the workers' servers, as those of sessions, by number.
   std::vector<std::string> workers;
   int ps = 0;  ///< Tasks of the job "ps".
+  /// Their incarnations, by number, when what they hold was made: one with another incarnation has
+  /// lost it. 0, or none: that in which it is met first.
+  std::vector<uint64_t> ps_incarnations = {};
   /// Of the session that each worker has, with itself as the master. Device filters are set here.
   service::SessionOptions session;
   coord::SchedulerOptions scheduler;             ///< But for `workers` and `ps`.
