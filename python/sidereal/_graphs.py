@@ -144,6 +144,9 @@ class FuncGraph(Graph):
     inputs given to input(), then the captured ones.
     """
 
+    #: Whether it never runs: only shapes and dtypes are asked for, or what was called.
+    is_sketch = False
+
     def __init__(
         self, name: str, outer: Graph | None = None, native: _native.Graph | None = None
     ) -> None:

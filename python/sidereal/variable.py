@@ -82,10 +82,20 @@ class VariableAggregation(enum.Enum):
 
 class _Creating(threading.local):
     """Who is asked when a thread makes a Variable: creators, innermost last, and what makes it in
-    the end, None: the class itself."""
+    the end, None: the class itself. `whole`: it is not to be cut into shards."""
 
     creators: tuple[Callable[..., Any], ...] = ()
     maker: Callable[..., Any] | None = None
+    whole: bool = False
+
+    @contextmanager
+    def wholes(self) -> Iterator[None]:
+        """Variables made in the context are not cut."""
+        before, self.whole = self.whole, True
+        try:
+            yield
+        finally:
+            self.whole = before
 
 
 creating = _Creating()
@@ -154,6 +164,12 @@ def _member(of: type[enum.Enum], value: Any, what: str) -> Any:
         names = ", ".join(member.name for member in of)
         raise ValueError(f"{what} is {value!r}; it is one of {of.__name__}'s: {names}")
     return value
+
+
+class CutVariable:
+    """Base of what is one variable to programs and several Variables, `variables`."""
+
+    variables: list[Any]
 
 
 class Variable(metaclass=_VariableType):

@@ -83,6 +83,13 @@ class ClusterVariable(Variable):
 
     # --- Where it is used.
 
+    @staticmethod
+    def _sketch_of(graph: Graph | None) -> FuncGraph | None:
+        """The graph that never runs which `graph` is or is a body in."""
+        while isinstance(graph, FuncGraph) and graph.outer is not None:
+            graph = graph.outer
+        return graph if isinstance(graph, FuncGraph) and graph.is_sketch else None
+
     def _graph_within(self, graph: Graph) -> ClusterGraph:
         """The strategy's graph, which `graph` is or is a body in."""
         root = graph
@@ -118,13 +125,18 @@ class ClusterVariable(Variable):
 
     def _nodes_beside(self) -> AbstractContextManager[Any]:
         """Nodes that are added in the context are where it is."""
-        if state.graph is None:
+        if state.graph is None or self._sketch_of(state.graph) is not None:
             return nullcontext()
         root = self._graph_within(state.graph)
         return root.colocate_with(root.operation(self._handle))
 
     def _do(self, op: str, inputs: Sequence[Any], attrs: Any = None) -> Any:
         """A node as of _add(), or, outside of graphs, what it gives."""
+        sketch = self._sketch_of(state.graph)
+        if sketch is not None:
+            # Nothing is there yet that could be changed.
+            sketch.assign_variable(self, sketch.read_variable(self))
+            return None
         if state.graph is not None:
             self._check_not_held(state.graph)
             return self._add(op, inputs, attrs)
@@ -141,6 +153,9 @@ class ClusterVariable(Variable):
 
     def _quietly(self) -> Any:
         graph, known = state.graph, _caching.values
+        if self._sketch_of(graph) is not None:
+            assert graph is not None
+            return graph.read_variable(self)
         if known is None:
             return self._present() if graph is None else self._read_in(graph)
         # Values of one function are not another's.
@@ -164,6 +179,8 @@ class ClusterVariable(Variable):
 
     def _as_tensor(self) -> Any:
         graph = state.graph
+        if self._sketch_of(graph) is not None:
+            return self._quietly()
         if graph is None:
             value = self._quietly()
             for tape in state.tapes:
@@ -299,6 +316,8 @@ class ClusterVariable(Variable):
             op, change = "VariableUpdateRows", [grad.indices, convert(grad.values, self.dtype)]
         else:
             op, change = "VariableUpdateDense", [convert(grad, self.dtype)]
+        if isinstance(rate, Variable):
+            rate = rate.value()  # Read where that is.
         with self._nodes_beside():
             numbers = [as_float64(step), as_float64(rate)]
         self._do(op, [*change, *numbers, *(slot._handle for slot in slots)], attrs)

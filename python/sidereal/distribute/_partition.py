@@ -30,7 +30,8 @@ class ShardInfo(NamedTuple):
                 value, partition_shape=self.shape, partition_offset=self.offset
             )
         begin = self.offset[0]
-        return getitem(constant(value), slice(begin, begin + self.shape[0]))
+        with state.at_once():
+            return getitem(constant(value), slice(begin, begin + self.shape[0]))
 
 
 def _parameters(function: Any) -> Any:

@@ -244,7 +244,7 @@ class ParameterServerStrategy(Strategy):
         beside = self._local.beside
         if beside is not None:
             return self._make_whole(beside.device, **kwargs)
-        if self._partitioner is None:
+        if self._partitioner is None or creating.whole:
             return self._make_whole(self._next_device(), **kwargs)
         return self._make_shards(**kwargs)
 

@@ -18,12 +18,12 @@ from ..dtypes import DType, name_of
 from ..indexed_slices import IndexedSlices
 from ..ops import array, embedding
 from ..ops._arguments import index_tensor
-from ..variable import SaveSliceInfo, Variable, fitting
+from ..variable import CutVariable, SaveSliceInfo, Variable, fitting
 
 __all__ = ["ShardedVariable"]
 
 
-class ShardedVariable:
+class ShardedVariable(CutVariable):
     """Variables that are the rows of one, one behind the other (TensorFlow's ShardedVariable).
 
         table = ShardedVariable([sr.Variable(first_rows), sr.Variable(other_rows)])
@@ -65,7 +65,17 @@ class ShardedVariable:
         return len(self.shape)
 
     @property
-    def variables(self) -> list[Variable]:
+    def trainable(self) -> bool:
+        """Whether tapes watch the shards; all of them are as they are told here."""
+        return all(variable.trainable for variable in self._variables)
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        for variable in self._variables:
+            variable.trainable = value
+
+    @property
+    def variables(self) -> list[Variable]:  # type: ignore[override]
         """The shards."""
         return list(self._variables)
 

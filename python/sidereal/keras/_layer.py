@@ -19,7 +19,7 @@ from ..function import TensorSpec
 from ..ops import array, math
 from ..ops.embedding import SparseTensor
 from ..ops.ragged import RaggedTensor
-from ..variable import Variable
+from ..variable import CutVariable, Variable
 from . import constraints, initializers, regularizers
 from ._configs import Configured, own_name
 from ._metric import Metric
@@ -114,6 +114,11 @@ def _noting(build: Callable[..., None]) -> Callable[..., None]:
         self.built = True
 
     return noting
+
+
+def shards_of(variable: Any) -> list[Any]:
+    """The shards of a variable that is cut; else the variable."""
+    return variable.variables if isinstance(variable, CutVariable) else [variable]
 
 
 class Layer(Configured):
@@ -227,23 +232,34 @@ class Layer(Configured):
         own = self._trained if trainable else self._others
         number = len(self._trained) + len(self._others)
         made = Variable(
-            lambda: make(extents, kind),
+            functools.partial(make, extents, kind),
             trainable=trainable and self.trainable,
             name=f"{self.name}/{name or f'variable_{number}'}",
         )
         made.regularizer = regularizers.get(regularizer)
-        made.constraint = constraints.get(constraint)
+        self._constrain(made, constraints.get(constraint))
         own.append(made)
         return made
+
+    def _constrain(self, made: Any, constraint: Any) -> None:
+        is_cut = isinstance(made, CutVariable)
+        if is_cut and constraint is not None and not isinstance(constraint, constraints.NonNeg):
+            raise errors.UnimplementedError(
+                f"layer '{self.name}': the constraint of weight '{made.name}' looks at all of it, "
+                "and the variable_partitioner of the strategy cuts it into shards; leave out one "
+                "of the two"
+            )
+        for each in made.variables if is_cut else [made]:
+            each.constraint = constraint
 
     def _children(self) -> list[Layer]:
         """The sublayers, in the order of members."""
         members = [value for name, value in vars(self).items() if name not in _UNTRACKED]
         return unique(each for each in members_of(members, Layer) if each is not self)
 
-    def _own_variables(self) -> list[Variable]:
+    def _own_variables(self) -> list[Any]:
         members = [value for name, value in vars(self).items() if name not in _UNTRACKED]
-        found = unique([*self._trained, *members_of(members, Variable)])
+        found = unique([*self._trained, *members_of(members, (Variable, CutVariable))])
         others = {id(each) for each in self._others}
         return [each for each in found if id(each) not in others] + self._others
 
@@ -258,10 +274,14 @@ class Layer(Configured):
                 waiting += reversed(layer._children())
         return list(found.values())
 
+    def _wholes(self) -> list[Any]:
+        """All variables as they were made, those in shards too."""
+        return unique(each for layer in self._family() for each in layer._own_variables())
+
     @property
     def variables(self) -> list[Variable]:
-        """All variables, its own and then those of sublayers."""
-        return unique(each for layer in self._family() for each in layer._own_variables())
+        """All variables, its own and then those of sublayers; of one in shards these."""
+        return unique(shard for each in self._wholes() for shard in shards_of(each))
 
     weights = variables
 
@@ -300,12 +320,12 @@ class Layer(Configured):
             child.trainable = value
 
     def get_weights(self) -> list[np.ndarray]:
-        """The values of the weights."""
-        return [np.array(each.numpy()) for each in self.weights]
+        """The values of the weights; of one in shards these joined."""
+        return [np.array(each.numpy()) for each in self._wholes()]
 
     def set_weights(self, weights: Sequence[Any]) -> None:
         """Gives the weights other values, in the order of get_weights()."""
-        own = self.weights
+        own = self._wholes()
         if len(own) != len(weights):
             raise ValueError(
                 f"layer '{self.name}' has {len(own)} weights; set_weights() is given {len(weights)}"
@@ -338,8 +358,8 @@ class Layer(Configured):
     def losses(self) -> list[Any]:
         """What the last call added, and the penalties of regularizers, sublayers included."""
         found = [each for layer in self._family() for each in layer._losses]
-        for variable in self.trainable_variables:
-            if variable.regularizer is not None:
+        for variable in self._wholes() if self.trainable else ():
+            if variable.trainable and getattr(variable, "regularizer", None) is not None:
                 found.append(variable.regularizer(variable))
         return found
 

@@ -11,7 +11,7 @@ import numpy as np
 from .. import dtypes
 from .._dispatch import convert
 from ..ops import array, math
-from ..variable import Variable
+from ..variable import Variable, creating
 from . import initializers
 from ._configs import Configured, own_name
 from ._inputs import check_rank, check_shapes, extent, floating, same_rank
@@ -43,11 +43,12 @@ class Metric(Configured):
         del aggregation
         make = initializers.get(initializer)
         kind = self._dtype if dtype is None else dtype
-        made = Variable(
-            functools.partial(make, tuple(shape), kind),
-            trainable=False,
-            name=f"{self.name}/{name or f'variable_{len(self._variables)}'}",
-        )
+        with creating.wholes():
+            made = Variable(
+                functools.partial(make, tuple(shape), kind),
+                trainable=False,
+                name=f"{self.name}/{name or f'variable_{len(self._variables)}'}",
+            )
         self._variables.append(made)
         return made
 

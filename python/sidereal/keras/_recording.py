@@ -75,6 +75,8 @@ class Reading:
 class Recording(FuncGraph):
     """What is done with the symbolic tensors of one Input."""
 
+    is_sketch = True
+
     def __init__(self) -> None:
         with state.at_once():
             super().__init__("model")
@@ -200,11 +202,17 @@ def origin_of(value: Output) -> tuple[Node, int]:
     return recording_of(value).origin(value) if shown is value else origin_of(shown)
 
 
+class _Trial(FuncGraph):
+    """A graph of which nothing is computed."""
+
+    is_sketch = True
+
+
 def trial(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """A TensorSpec for each tensor that a function gives for tensors like the symbolic ones and the
     TensorSpecs among its arguments; nothing is computed."""
     with state.at_once():
-        graph = FuncGraph("trial")
+        graph = _Trial("trial")
     with graph.building():
         leaves = [
             graph.input(leaf.dtype, leaf.shape)

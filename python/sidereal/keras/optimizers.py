@@ -19,7 +19,7 @@ from .. import errors, optimizers, schedules
 from .._dispatch import convert, state
 from ..indexed_slices import IndexedSlices
 from ..ops import math
-from ..variable import Variable
+from ..variable import Variable, creating
 from ._configs import parameter
 
 Values = dict[str, Any]
@@ -60,6 +60,8 @@ class Optimizer(optimizers.Optimizer):
         self._rate_variable: Variable | None = None
         for name, value in self._values.items():
             setattr(self, name, value)
+        if creating.creators:
+            self._kept()  # The variables of a scope are those made in it.
         limits = {name: self._values[name] for name in _SHARED if name.startswith(("clip", "glo"))}
         if sum(limit is not None for limit in limits.values()) > 1:
             raise ValueError(
@@ -103,7 +105,9 @@ class Optimizer(optimizers.Optimizer):
         return self._scheduled if self._rate_variable is None else self._rate_variable
 
     def _parameters(self) -> dict[str, float]:
-        # What a graph is built of has no number for the rate; it is an input of the updates.
+        if state.graph is not None and self._rate_variable is not None:
+            # It is an input of the updates.
+            return {name: float(x) for name, x in self._of_row().items() if x is not None}
         with state.at_once():
             return super()._parameters()
 
