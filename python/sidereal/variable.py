@@ -82,11 +82,13 @@ class VariableAggregation(enum.Enum):
 
 class _Creating(threading.local):
     """Who is asked when a thread makes a Variable: creators, innermost last, and what makes it in
-    the end, None: the class itself. `whole`: it is not to be cut into shards."""
+    the end, None: the class itself. `whole`: it is not to be cut into shards. `strategy`: whose
+    scope lasts, if any."""
 
     creators: tuple[Callable[..., Any], ...] = ()
     maker: Callable[..., Any] | None = None
     whole: bool = False
+    strategy: Any = None
 
     @contextmanager
     def wholes(self) -> Iterator[None]:

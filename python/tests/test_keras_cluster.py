@@ -191,7 +191,63 @@ def test_an_optimizer_of_the_scope_counts_there(strategy: ParameterServerStrateg
         weight = sr.Variable([1.0, 2.0, 3.0])
     assert optimizer.iterations.numpy() == 0
     optimizer.learning_rate = 0.25
-    optimizer.apply_gradients([(sr.ones((each.shape)), each) for each in weight.variables])
+    optimizer.apply_gradients([(sr.ones(each.shape), each) for each in weight.variables])
     np.testing.assert_allclose(weight.numpy(), [0.75, 1.75, 2.75])
     assert optimizer.iterations.numpy() == 1
     assert optimizer.iterations.device in strategy.extended.parameter_devices
+
+
+# --- fit(), evaluate() and predict().
+
+FIT: dict[str, Any] = {"epochs": 3, "verbose": 0, "shuffle": False}
+
+
+def compiled(model: Any, **options: Any) -> Any:
+    told = {
+        "optimizer": keras.optimizers.Adam(0.05), "loss": "mse",
+        "metrics": ["mae", keras.metrics.AUC(from_logits=True, name="auc")],
+    }  # fmt: skip
+    model.compile(**{**told, **options})
+    return model
+
+
+def pair(strategy: ParameterServerStrategy, **options: Any) -> tuple[Any, Any]:
+    """A model on the cluster, and an equal one of this process."""
+    with strategy.scope():
+        model = compiled(network(), **options)
+    return model, compiled(same_weights(model), **options)
+
+
+TARGET = (Y > 0).astype("f")
+
+
+class InOrder(keras.callbacks.Callback):
+    """Has one step at a time run."""
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        ClusterCoordinator(self.model.distribute_strategy).join()
+
+
+KINDS: dict[str, Any] = {
+    "arrays": (lambda: DATA, {"batch_size": 8}),
+    "dataset": (lambda: (dataset(),), {}),
+    "workers": (lambda: (dataset().take(1).repeat(),), {"steps_per_epoch": 5}),
+    "finite": (lambda: (dataset(46),), {"steps_per_epoch": 2}),
+}
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_in_order_train_as_one_process(
+    strategy: ParameterServerStrategy, kind: str, at_once: int
+) -> None:
+    data, options = KINDS[kind]
+    model, local = pair(strategy, steps_per_execution=at_once)
+    history = model.fit(*data(), **FIT, **options, callbacks=[InOrder()])
+    wanted = local.fit(*data(), **FIT, **options)
+    assert list(history.history) == list(wanted.history)
+    for name, values in wanted.history.items():
+        np.testing.assert_allclose(history.history[name], values, rtol=1e-5, atol=1e-5)
+    for mine, other in zip(model.get_weights(), local.get_weights()):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
+    assert model.optimizer.iterations.numpy() == local.optimizer.iterations.numpy()

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import nest
 from ..ops import math
-from ..variable import Variable, variable_creator_scope
+from ..variable import Variable, creating, variable_creator_scope
 
 
 class ReduceOp(enum.Enum):
@@ -208,6 +208,9 @@ class Strategy:
         with entered(self, None), variable_creator_scope(self._creator):
             yield self
 
+    def _coordinator_of_models(self) -> Any:
+        """What has workers run the steps of keras models; None: this process runs them."""
+
     def _creator(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         return next_creator(**kwargs)
 
@@ -277,10 +280,12 @@ _default = Strategy()
 def entered(strategy: Strategy, replica: ReplicaContext | None) -> Iterator[None]:
     """The strategy, and the replica, of this thread while the context lasts."""
     _present.stack.append((strategy, replica))
+    before, creating.strategy = creating.strategy, strategy
     try:
         yield
     finally:
         _present.stack.pop()
+        creating.strategy = before
 
 
 def has_strategy() -> bool:

@@ -382,6 +382,11 @@ class ClusterCoordinator:
         one of these; it is called here, once. Errors: ValueError for anything else, and for a
         function that makes variables; FailedPreconditionError for a dataset that needs this
         process."""
+        dataset = self._dataset_of(dataset_fn)
+        dataset.serialize()  # Raises what stands in the way of sending it.
+        return PerWorkerDataset(self, dataset)
+
+    def _dataset_of(self, dataset_fn: Any) -> Dataset:
         dataset = dataset_fn
         if callable(dataset):
             with self._strategy._worker_dataset(), variable_creator_scope(_no_variables):
@@ -394,8 +399,16 @@ class ClusterCoordinator:
                 f"Unexpected dataset type! A dataset of workers is made of {dataset!r}; give a "
                 "sidereal.data.Dataset or a function that returns one"
             )
-        dataset.serialize()  # Raises what stands in the way of sending it.
-        return PerWorkerDataset(self, dataset)
+        return dataset
+
+    def _data_of_model(self, x: Any) -> Any:
+        """The dataset of what keras models are trained with, where that makes one: a distributed
+        one, one of workers, or a function of an InputContext; else what is given."""
+        if isinstance(x, PerWorkerDataset):
+            return x._dataset
+        if callable(x) and not hasattr(x, "__iter__") and not hasattr(x, "__getitem__"):
+            x = self._strategy.distribute_datasets_from_function(x)
+        return self._dataset_of(x) if isinstance(x, DistributedDataset) else x
 
     def _make_iterator(self, dataset: Dataset) -> PerWorkerIterator:
         graph = self._strategy._graph
@@ -466,6 +479,9 @@ class ClusterCoordinator:
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
             self._native.close()
+
+
+ParameterServerStrategy._coordinator_type = ClusterCoordinator
 
 
 def _no_variables(next_creator: Callable[..., Any], **kwargs: Any) -> Any:

@@ -10,7 +10,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import errors, v1
 from .._dispatch import state
@@ -189,6 +189,12 @@ class ParameterServerStrategy(Strategy):
     @property
     def extended(self) -> ParameterServerStrategyExtended:
         return self._extended
+
+    #: The class of coordinators, which are made of strategies.
+    _coordinator_type: ClassVar[Any] = None
+
+    def _coordinator_of_models(self) -> Any:
+        return self._coordinator_type(self)
 
     def _keep_coordinator(self, coordinator: Any) -> None:
         self._coordinator = weakref.ref(coordinator)

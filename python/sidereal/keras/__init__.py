@@ -19,6 +19,7 @@ from . import (
     models,
     optimizers,
     regularizers,
+    utils,
 )
 from .initializers import Initializer
 from .layers import Input, Layer
@@ -31,5 +32,5 @@ from .regularizers import Regularizer
 __all__ = [
     "Initializer", "Input", "Layer", "Loss", "Metric", "Model", "Optimizer", "Regularizer",
     "Sequential", "activations", "callbacks", "constraints", "initializers", "layers", "losses",
-    "metrics", "models", "optimizers", "regularizers",
+    "metrics", "models", "optimizers", "regularizers", "utils",
 ]  # fmt: skip

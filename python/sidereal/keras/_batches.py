@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import errors, nest
+from .._datasets import INFINITE_CARDINALITY, Dataset
 from .._dispatch import to_tensor
 from .._native import Output, Tensor
 from ..ops.embedding import SparseTensor
@@ -168,10 +169,15 @@ def _map_rows(part: Any, which: Any) -> Any:
 class Iterated:
     """Batches that something gives which can be iterated, once or again and again."""
 
+    #: Whether it is known that there is no end.
+    is_endless = False
+
     def __init__(self, data: Any) -> None:
         self._data = data
         self._once = hasattr(data, "__next__")
         self.steps: int | None = None
+        if isinstance(data, Dataset):
+            self.is_endless = int(data.cardinality()) == INFINITE_CARDINALITY
         if not self._once and hasattr(data, "__len__"):
             try:
                 self.steps = len(data)
@@ -220,6 +226,12 @@ class Epochs:
     """Goes through data epoch by epoch, `steps` batches in each; None: all there are."""
 
     def __init__(self, data: Arrays | Iterated, steps: int | None) -> None:
+        if steps is None and isinstance(data, Iterated) and data.is_endless:
+            raise ValueError(
+                "When providing an infinite dataset, you must specify the number of steps to run: "
+                "give fit() `steps_per_epoch`, evaluate() and predict() `steps`, and for "
+                "validation_data `validation_steps`"
+            )
         self._data, self._steps = data, steps
         self._pass: Iterator[Batch] | None = None
         self.steps = steps if steps is not None else data.steps

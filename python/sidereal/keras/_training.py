@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ from ..function import function
 from ..gradients import GradientTape
 from ..ops import array, math
 from ..ops.ragged import RaggedTensor
+from ..variable import creating
 from . import optimizers
 from ._batches import Arrays, Batch, Epochs, class_weights, data_of, tensors, unpack
+from ._cluster import Call, Cluster, WorkerData
 from ._compiled import CompiledLoss, CompiledMetrics
 from ._layer import Layer
 from ._metric import Mean, Metric
@@ -57,7 +60,30 @@ class Trainer(Layer):
     steps_per_execution = 1
     _compiled_loss: CompiledLoss | None = None
     _compiled_metrics: CompiledMetrics | None = None
-    _step_functions: dict[str, Callable[..., Any]]
+    _step_functions: dict[Any, Callable[..., Any]]
+    #: Whose scope it was made in, if any.
+    _strategy: Any = None
+    _kept_cluster: Cluster | None = None
+
+    @property
+    def distribute_strategy(self) -> Any:
+        """The strategy in whose scope it was made; None for one of this process."""
+        return self._strategy
+
+    @property
+    def _cluster(self) -> Cluster | None:
+        """What runs its steps; None: this process."""
+        if self._kept_cluster is None and self._strategy is not None:
+            coordinator = self._strategy._coordinator_of_models()
+            self._kept_cluster = None if coordinator is None else Cluster(coordinator)
+        return self._kept_cluster
+
+    @contextmanager
+    def _in_scope(self) -> Iterator[None]:
+        """Variables made in the context are where those of the model are."""
+        strategy = self._strategy
+        with nullcontext() if strategy is None else strategy.scope():
+            yield
 
     @property
     def output_names(self) -> list[str] | None:
@@ -84,12 +110,18 @@ class Trainer(Layer):
             raise ValueError(
                 f"steps_per_execution is {steps_per_execution}; it must be at least 1"
             )
-        self.optimizer = optimizers.get(optimizer)
+        if run_eagerly and self._cluster is not None:
+            raise ValueError(
+                f"model '{self.name}' was made in the scope of a strategy: workers run its steps "
+                "as programs, and not one op after the other; leave out run_eagerly"
+            )
+        with self._in_scope():
+            self.optimizer = optimizers.get(optimizer)
+            self._loss_tracker = Mean(name="loss")
         self.loss = loss
         names = self.output_names
         self._compiled_loss = None if loss is None else CompiledLoss(loss, loss_weights, names)
         self._compiled_metrics = CompiledMetrics(metrics, weighted_metrics, names)
-        self._loss_tracker = Mean(name="loss")
         self.run_eagerly, self.steps_per_execution = run_eagerly, steps_per_execution
         self._step_functions = {}
         self.stop_training = False
@@ -191,12 +223,18 @@ class Trainer(Layer):
         return self(x, training=False)
 
     def _function(self, kind: str, step: Callable[[Batch], Any]) -> Callable[[Any], Any]:
-        """The step as a program that takes a list of batches; the result of the last one, of
-        prediction those of all."""
+        """_of_batches() as a program, or run op by op."""
         functions = self.__dict__.setdefault("_step_functions", {})
         if kind in functions:
             made: Callable[[Any], Any] = functions[kind]
             return made
+        run = self._of_batches(kind, step)
+        functions[kind] = run if self.run_eagerly else function(run)
+        return functions[kind]
+
+    def _of_batches(self, kind: str, step: Callable[[Batch], Any]) -> Callable[[Any], Any]:
+        """A function that does the step for a list of batches: the result of the last one, of
+        prediction those of all."""
 
         def run(batches: Any) -> Any:
             results = [step(batch) for batch in batches]
@@ -205,8 +243,20 @@ class Trainer(Layer):
             return results if kind == "predict" else results[-1]
 
         run.__name__ = f"{kind}_step"
-        functions[kind] = run if self.run_eagerly else function(run)
-        return functions[kind]
+        return run
+
+    def _function_of_iterator(self, kind: str, step: Callable[[Batch], Any], count: int) -> Any:
+        """_of_batches() as a program that takes so many batches of an iterator."""
+        functions = self.__dict__.setdefault("_step_functions", {})
+        if (kind, count) not in functions:
+            run_all = self._of_batches(kind, step)
+
+            def run(iterator: Any) -> Any:
+                return run_all([next(iterator) for _ in range(count)])
+
+            run.__name__ = f"{kind}_step"
+            functions[kind, count] = function(run)
+        return functions[kind, count]
 
     # --- Loops.
 
@@ -233,6 +283,9 @@ class Trainer(Layer):
         Returns a History of the logs of all epochs.
         """
         self._check_compiled("fit")
+        cluster = self._cluster
+        if cluster is not None:
+            x, validation_data = cluster.data_of(x), cluster.data_of(validation_data)
         data = data_of(x, y, sample_weight, batch_size, shuffle)
         if validation_split and validation_data is None:
             if not isinstance(data, Arrays):
@@ -240,19 +293,20 @@ class Trainer(Layer):
             kept, validation_data = data.cut(validation_split)
             x, y, sample_weight = kept
             data = data_of(x, y, sample_weight, batch_size, shuffle)
-        training = Epochs(data, steps_per_epoch)
+        training: Epochs | WorkerData = Epochs(data, steps_per_epoch)
+        if cluster is not None and class_weight is None:
+            training = cluster.read_by_workers(x, steps_per_epoch) or training
         listed = self._callbacks(callbacks, verbose, epochs, training.steps, history=True)
         validation = None
         if validation_data is not None:
             validation = _validation(validation_data, validation_batch_size or batch_size)
-        step = self._function("train", self.train_step)
         self.stop_training = False
         listed.on_train_begin()
         logs: Logs = {}
         for epoch in range(initial_epoch, epochs):
             self.reset_metrics()
             listed.on_epoch_begin(epoch)
-            logs = self._run_epoch(training, step, listed, class_weight)
+            logs = self._run_epoch(training, listed, class_weight)
             if validation is not None and _is_due(validation_freq, epoch):
                 found = self._evaluate(Epochs(validation, validation_steps), listed)
                 logs |= {f"val_{name}": value for name, value in found.items()}
@@ -264,35 +318,79 @@ class Trainer(Layer):
         return self.history
 
     def _run_epoch(
-        self, training: Epochs, step: Callable[[Any], Any], listed: CallbackList,
+        self, training: Epochs | WorkerData, listed: CallbackList,
         class_weight: Mapping[int, float] | None,
     ) -> Logs:  # fmt: skip
         logs: Logs = {}
-        for first, group in training.groups(self.steps_per_execution):
-            listed.on_train_batch_begin(first)
-            if class_weight is not None:
-                group = [_weighted(batch, class_weight) for batch in group]
-            logs = _numbers(step(group))
-            listed.on_train_batch_end(first + len(group) - 1, dict(logs))
-            if self.stop_training:
-                break
+
+        def end(step: int, result: Any) -> bool:
+            nonlocal logs
+            logs = _numbers(result)
+            listed.on_train_batch_end(step, dict(logs))
+            return self.stop_training
+
+        calls = self._calls("train", self.train_step, training, class_weight)
+        self._run(calls, listed.on_train_batch_begin, end)
         if not logs:
             raise ValueError(
                 "the data gave no batch; an iterator that has come to its end begins no other epoch"
             )
-        return logs
+        return self._of_all(logs)
+
+    def _calls(
+        self, kind: str, step: Callable[[Batch], Any], data: Epochs | WorkerData,
+        class_weight: Mapping[int, float] | None = None,
+    ) -> Iterator[Call]:  # fmt: skip
+        """An epoch of steps, so many at once as compile() was told."""
+        if isinstance(data, WorkerData):
+            yield from data.calls(
+                self.steps_per_execution,
+                lambda count: self._function_of_iterator(kind, step, count),
+            )
+            return
+        program = self._function(kind, step)
+        for first, group in data.groups(self.steps_per_execution):
+            if class_weight is not None:
+                group = [_weighted(batch, class_weight) for batch in group]
+            yield Call(first, len(group), program, group)
+
+    def _run(
+        self, calls: Iterator[Call], begin: Callable[[int], None], end: Callable[[int, Any], bool]
+    ) -> None:
+        """Has them run, here or by workers; see Cluster.run()."""
+        if self._cluster is not None:
+            self._cluster.run(calls, begin, end)
+            return
+        for call in calls:
+            begin(call.first)
+            if end(call.first + call.steps - 1, call.function(call.argument)):
+                break
+
+    def _of_all(self, logs: Logs) -> Logs:
+        """The logs of the last step with what metrics say after all steps: other workers' have
+        maybe ended after it."""
+        if self._cluster is None:
+            return logs
+        found = _numbers(self.get_metrics_result())
+        if float(self._loss_tracker.count) == 0:
+            found.pop("loss", None)  # A step of one's own says another one.
+        return {name: found.get(name, value) for name, value in logs.items()}
 
     def _evaluate(self, data: Epochs, listed: CallbackList) -> Logs:
-        step = self._function("test", self.test_step)
         self.reset_metrics()
         listed.on_test_begin()
         logs: Logs = {}
-        for first, group in data.groups(self.steps_per_execution):
-            listed.on_test_batch_begin(first)
-            logs = _numbers(step(group))
-            listed.on_test_batch_end(first + len(group) - 1, dict(logs))
+
+        def end(step: int, result: Any) -> bool:
+            nonlocal logs
+            logs = _numbers(result)
+            listed.on_test_batch_end(step, dict(logs))
+            return False
+
+        self._run(self._calls("test", self.test_step, data), listed.on_test_batch_begin, end)
         if not logs:
             raise ValueError("the data for evaluation gave no batch")
+        logs = self._of_all(logs)
         listed.on_test_end(dict(logs))
         return logs
 
@@ -304,6 +402,8 @@ class Trainer(Layer):
         """The loss and the metrics of data as fit() takes them: a number, a list of them, or with
         `return_dict` a dict by their names."""
         self._check_compiled("evaluate")
+        if self._cluster is not None:
+            x = self._cluster.data_of(x)
         data = Epochs(data_of(x, y, sample_weight, batch_size), steps)
         listed = self._callbacks(callbacks, verbose, 1, data.steps)
         logs = self._evaluate(data, listed)
@@ -322,16 +422,20 @@ class Trainer(Layer):
         steps: int | None = None, callbacks: Any = None,
     ) -> Any:  # fmt: skip
         """The outputs for all examples, as arrays."""
+        if self._cluster is not None:
+            x = self._cluster.data_of(x)
         data = Epochs(data_of(x, batch_size=batch_size), steps)
         listed = self._callbacks(callbacks, verbose, 1, data.steps)
-        step = self._function("predict", self.predict_step)
-        listed.on_predict_begin()
         found: list[Any] = []
-        for first, group in data.groups(self.steps_per_execution):
-            listed.on_predict_batch_begin(first)
-            results = [nest.map_structure(_array, result) for result in step(group)]
-            found += results
-            listed.on_predict_batch_end(first + len(group) - 1, {"outputs": results[-1]})
+
+        def end(step: int, results: Any) -> bool:
+            found.extend(nest.map_structure(_array, result) for result in results)
+            listed.on_predict_batch_end(step, {"outputs": found[-1]})
+            return False
+
+        listed.on_predict_begin()
+        calls = self._calls("predict", self.predict_step, data)
+        self._run(calls, listed.on_predict_batch_begin, end)
         listed.on_predict_end()
         if not found:
             raise ValueError("the data for prediction gave no batch")

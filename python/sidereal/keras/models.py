@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import nest
+from ..variable import creating
 from ._functional import Functional
 from ._layer import Layer, shape_of, specs_of
 from ._recording import is_symbolic, trial
@@ -37,6 +38,7 @@ class Model(Trainer):
 
     def __init__(self, inputs: Any = None, outputs: Any = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self._strategy = creating.strategy
         self._functional: Functional | None = None
         if (inputs is None) != (outputs is None):
             raise ValueError(f"model '{self.name}': give inputs and outputs, or neither")

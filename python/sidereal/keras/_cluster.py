@@ -1,0 +1,100 @@
+"""Steps of models on a cluster: workers run them for fit(), evaluate() and predict()."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from .. import errors
+from .._datasets import Dataset
+
+#: Steps that are under way or wait, for each worker.
+_AHEAD = 16
+
+
+class Call(NamedTuple):
+    """A function that a worker is to run, and the steps that it is: the first, and how many."""
+
+    first: int
+    steps: int
+    function: Callable[..., Any]
+    argument: Any
+
+
+class WorkerData:
+    """A dataset that workers read themselves, each from its beginning and again and again. `steps`:
+    batches of an epoch, whoever reads them."""
+
+    def __init__(self, cluster: Cluster, dataset: Dataset, steps: int) -> None:
+        self.steps = steps
+        if not dataset.cardinality():
+            raise ValueError("the data has no examples")
+        self._iterator = iter(cluster.coordinator.create_per_worker_dataset(dataset.repeat()))
+
+    def calls(self, size: int, function: Callable[[int], Any]) -> Iterator[Call]:
+        """An epoch; function(n) is one that takes n batches of an iterator."""
+        for first in range(0, self.steps, size):
+            count = min(size, self.steps - first)
+            yield Call(first, count, function(count), self._iterator)
+
+
+class Cluster:
+    """The workers of a strategy, as its coordinator has them."""
+
+    def __init__(self, coordinator: Any) -> None:
+        self.coordinator = coordinator
+        self._ahead = _AHEAD * len(coordinator.strategy.extended.worker_devices)
+
+    def data_of(self, x: Any) -> Any:
+        """What makes datasets as the dataset that it makes; anything else as it is."""
+        return self.coordinator._data_of_model(x)
+
+    def read_by_workers(self, x: Any, steps: int | None) -> WorkerData | None:
+        """Data that workers read themselves: a dataset that needs nothing of this process, when
+        the steps of an epoch are said; None for others."""
+        if steps is None or not isinstance(x, Dataset):
+            return None
+        try:
+            x.serialize()
+        except errors.FailedPreconditionError:
+            return None
+        return WorkerData(self, x, steps)
+
+    def run(
+        self, calls: Iterable[Call], begin: Callable[[int], None],
+        end: Callable[[int, Any], bool],
+    ) -> None:  # fmt: skip
+        """Has workers run all of them. begin(step) is told of the first step of each before it is
+        scheduled, end(step, result) of the last one when it has ended and those before it have:
+        without waiting, until all are scheduled. No more are when it is True."""
+        pending: deque[tuple[int, Any]] = deque()
+        try:
+            for call in calls:
+                begin(call.first)
+                value = self.coordinator.schedule(call.function, (call.argument,))
+                pending.append((call.first + call.steps - 1, value))
+                self._make_room(pending)
+                if self._end_ready(pending, end):
+                    break
+            self.coordinator.join()
+            self._end_ready(pending, end)
+        except Exception:
+            with contextlib.suppress(errors.CancelledError):
+                self.coordinator.join()  # Raises what had the others cancelled.
+            raise
+
+    def _make_room(self, pending: deque[tuple[int, Any]]) -> None:
+        """Waits while too many are under way: for one amid them, as the first may be the one of a
+        worker that is slow."""
+        waiting = [value for _, value in pending if not value.is_ready]
+        if len(waiting) >= self._ahead:
+            waiting[len(waiting) // 2].get()
+
+    def _end_ready(self, pending: deque[tuple[int, Any]], end: Callable[[int, Any], bool]) -> bool:
+        is_over = False
+        while pending and pending[0][1].is_ready:
+            step, value = pending.popleft()
+            is_over = end(step, value.get()) or is_over
+        return is_over
