@@ -218,9 +218,6 @@ def pair(strategy: ParameterServerStrategy, **options: Any) -> tuple[Any, Any]:
     return model, compiled(same_weights(model), **options)
 
 
-TARGET = (Y > 0).astype("f")
-
-
 class InOrder(keras.callbacks.Callback):
     """Has one step at a time run."""
 
@@ -251,3 +248,240 @@ def test_steps_in_order_train_as_one_process(
     for mine, other in zip(model.get_weights(), local.get_weights()):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
     assert model.optimizer.iterations.numpy() == local.optimizer.iterations.numpy()
+
+
+def test_workers_at_once_learn(strategy: ParameterServerStrategy) -> None:
+    model, _ = pair(strategy, optimizer=keras.optimizers.Adam(0.02))
+    before = model.evaluate(*DATA, verbose=0, return_dict=True)
+    history = model.fit(*DATA, batch_size=4, epochs=20, verbose=0)
+    after = model.evaluate(*DATA, verbose=0, return_dict=True)
+    assert after["loss"] < before["loss"] / 2
+    assert len(history.history["loss"]) == 20
+    assert model.history is history
+    assert model.optimizer.iterations.numpy() == 20 * 12
+
+
+@pytest.mark.parametrize("at_once", [1, 5])
+def test_figures_of_an_epoch_count_all_steps(
+    strategy: ParameterServerStrategy, at_once: int
+) -> None:
+    """Weights that do not change have every worker find the same."""
+    model, local = pair(strategy, optimizer="sgd", steps_per_execution=at_once)
+    model.optimizer.learning_rate = local.optimizer.learning_rate = 0.0
+    history = model.fit(*DATA, batch_size=2, epochs=2, verbose=0).history
+    wanted = local.fit(*DATA, batch_size=2, epochs=2, verbose=0).history
+    for name, values in wanted.items():
+        np.testing.assert_allclose(history[name], values, rtol=1e-5)
+
+
+EVALUATED: dict[str, Any] = {
+    "arrays": (lambda: DATA, {"batch_size": 4}),
+    "dataset": (lambda: (dataset(4),), {}),
+    "steps": (lambda: (dataset(4).repeat(),), {"steps": 12}),
+}
+
+
+@pytest.mark.parametrize("kind", EVALUATED)
+def test_evaluate_and_predict_see_each_example_once(
+    strategy: ParameterServerStrategy, kind: str
+) -> None:
+    data, options = EVALUATED[kind]
+    model, local = pair(strategy)
+    found = model.evaluate(*data(), verbose=0, return_dict=True, **options)
+    wanted = local.evaluate(*data(), verbose=0, return_dict=True, **options)
+    assert list(found) == list(wanted)
+    np.testing.assert_allclose(list(found.values()), list(wanted.values()), rtol=1e-5)
+    assert model.evaluate(*data(), verbose=0, **options)[0] == pytest.approx(wanted["loss"])
+    found = model.predict(data()[0], verbose=0, **options)
+    np.testing.assert_allclose(found, local.predict(data()[0], verbose=0, **options), rtol=1e-5)
+
+
+def test_data_that_a_function_makes(strategy: ParameterServerStrategy) -> None:
+    contexts = []
+
+    def make(context: Any) -> Any:
+        contexts.append(context.num_input_pipelines)
+        return dataset().repeat()
+
+    model, _ = pair(strategy)
+    creator = keras.utils.experimental.DatasetCreator(make)
+    for data in (creator, make, strategy.distribute_datasets_from_function(make)):
+        history = model.fit(data, steps_per_epoch=3, epochs=2, verbose=0)
+        assert len(history.history["loss"]) == 2
+        model.evaluate(data, steps=2, verbose=0)
+        assert model.predict(data, steps=2, verbose=0).shape == (16, 1)
+    model.fit(
+        strategy.experimental_distribute_dataset(dataset()), steps_per_epoch=6, verbose=0,
+        validation_data=creator, validation_steps=1,
+    )  # fmt: skip
+    assert model.optimizer.iterations.numpy() == 24
+    assert set(contexts) == {1}
+
+
+def test_a_dataset_of_python_code_goes_with_the_steps(strategy: ParameterServerStrategy) -> None:
+    def batches() -> Iterator[Any]:
+        for begin in range(0, 40, 8):
+            part = slice(begin, begin + 8)
+            yield {"x": X[part], "ids": IDS[part]}, Y[part]
+
+    model, local = pair(strategy)
+    spec = ({"x": sr.TensorSpec((8, 3)), "ids": sr.TensorSpec((8,), "int32")},
+            sr.TensorSpec((8, 1)))  # fmt: skip
+    made = sr.data.Dataset.from_generator(batches, output_signature=spec)
+    model.fit(made, steps_per_epoch=2, epochs=2, verbose=0)
+    assert model.optimizer.iterations.numpy() == 4
+    found = model.evaluate(made, verbose=0)
+    local.set_weights(model.get_weights())
+    np.testing.assert_allclose(found, local.evaluate(made, verbose=0), rtol=1e-5)
+    model.fit(batches(), verbose=0)
+    assert model.optimizer.iterations.numpy() == 9
+
+
+class Told(keras.callbacks.Callback):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: list[int] = []
+        self.ended: list[int] = []
+        self.logs: list[Any] = []
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.begun.append(batch)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.ended.append(batch)
+        self.logs.append(logs)
+
+
+def test_callbacks_hear_of_all_steps_in_order(strategy: ParameterServerStrategy) -> None:
+    model, _ = pair(strategy, steps_per_execution=2)
+    told = Told()
+    stop = keras.callbacks.EarlyStopping("val_loss", restore_best_weights=True)
+    rates = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (epoch + 1))
+    history = model.fit(
+        dataset(2), epochs=2, verbose=0, callbacks=[told, stop, rates], validation_data=DATA
+    )
+    assert told.begun == list(range(0, 23, 2)) * 2
+    assert told.ended == [*range(1, 22, 2), 22] * 2
+    assert all(set(each) == {"loss", "mae", "auc"} for each in told.logs)
+    assert all(isinstance(value, float) for each in told.logs for value in each.values())
+    names = {"loss", "mae", "auc", "val_loss", "val_mae", "val_auc", "learning_rate"}
+    assert set(history.history) == names
+    np.testing.assert_allclose(history.history["learning_rate"], [0.1, 0.05], rtol=1e-6)
+
+
+def test_a_callback_ends_training(strategy: ParameterServerStrategy) -> None:
+    model, _ = pair(strategy)
+    told = Told()
+
+    def stop(batch: int, logs: Any) -> None:
+        model.stop_training = True
+
+    ends = keras.callbacks.LambdaCallback(on_train_batch_end=stop)
+    history = model.fit(
+        dataset().repeat(), steps_per_epoch=10_000, epochs=5, verbose=0, callbacks=[told, ends]
+    )
+    assert len(history.history["loss"]) == 1
+    assert told.begun == told.ended
+    assert model.optimizer.iterations.numpy() == len(told.ended) < 10_000
+
+
+class Halved(keras.Model):
+    """Has a step of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = layers.Dense(1)
+        self.seen = keras.metrics.Sum(name="seen")
+
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        return self.head(inputs)
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data[:2]
+        with sr.GradientTape() as tape:
+            loss = sr.reduce_mean(sr.square(self(x, training=True) - y)) / 2.0
+        variables = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+        self.seen.update_state(sr.ones_like(y))
+        return {"loss": loss, "seen": self.seen.result()}
+
+
+def test_a_step_of_ones_own(strategy: ParameterServerStrategy) -> None:
+    with strategy.scope():
+        model = Halved()
+        model.compile("sgd")
+    history = model.fit(X, Y, batch_size=2, epochs=2, verbose=0)
+    assert history.history["seen"] == [46, 46]
+    assert all(0 < loss < 100 for loss in history.history["loss"])
+    assert {each.device for each in model.weights} == set(strategy.extended.parameter_devices)
+
+
+def test_one_batch_at_the_coordinator(strategy: ParameterServerStrategy) -> None:
+    model, local = pair(strategy)
+    for method in ("train_on_batch", "test_on_batch"):
+        found, wanted = getattr(model, method)(*DATA), getattr(local, method)(*DATA)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    found, wanted = model.predict_on_batch(DATA[0]), local.predict_on_batch(DATA[0])
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_classes_and_examples_have_weights(strategy: ParameterServerStrategy) -> None:
+    model, local = pair(strategy, metrics=None, weighted_metrics=["mae"])
+    label = (Y > 0).astype("f")
+    for weights in ({"class_weight": {0: 1.0, 1: 3.0}}, {"sample_weight": np.arange(46.0)}):
+        options = {**FIT, "batch_size": 23, "callbacks": None, **weights}
+        found = model.fit(DATA[0], label, **{**options, "callbacks": [InOrder()]}).history
+        wanted = local.fit(DATA[0], label, **options).history
+        for name, values in wanted.items():
+            np.testing.assert_allclose(found[name], values, rtol=1e-4)
+
+
+# --- What is wrong.
+
+
+def test_errors_of_steps_are_raised_by_fit(strategy: ParameterServerStrategy) -> None:
+    model, _ = pair(strategy)
+    bad = ({"x": X, "ids": IDS + 10}, Y)
+    with pytest.raises(errors.OutOfRangeError, match="/job:worker"):
+        model.fit(*bad, batch_size=8, verbose=0)
+    # The coordinator goes on.
+    assert len(model.fit(*DATA, verbose=0).history["loss"]) == 1
+
+
+def test_errors_of_callbacks_are_raised_by_fit(strategy: ParameterServerStrategy) -> None:
+    model, _ = pair(strategy)
+
+    def fail(batch: int, logs: Any) -> None:
+        raise KeyError("mine")
+
+    ends = keras.callbacks.LambdaCallback(on_train_batch_end=fail)
+    with pytest.raises(KeyError, match="mine"):
+        model.fit(*DATA, verbose=0, callbacks=[ends])
+    assert ClusterCoordinator(strategy).done()
+
+
+WRONG: dict[str, Any] = {
+    "endless": (lambda m: m.fit(dataset().repeat()), "steps_per_epoch"),
+    "endless creator": (lambda m: m.fit(lambda _: dataset().repeat()), "steps_per_epoch"),
+    "endless evaluation": (lambda m: m.evaluate(dataset().repeat()), "`steps`"),
+    "no dataset": (lambda m: m.fit(lambda _: 3, steps_per_epoch=3), "dataset"),
+    "empty": (lambda m: m.fit(dataset().take(0), steps_per_epoch=3), "no examples"),
+    "eager": (lambda m: m.compile("sgd", "mse", run_eagerly=True), "run_eagerly"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_what_cannot_be(strategy: ParameterServerStrategy, kind: str) -> None:
+    do, message = WRONG[kind]
+    model, _ = pair(strategy)
+    with pytest.raises(ValueError, match=message):
+        do(model)
+
+
+def test_creators_make_datasets() -> None:
+    with pytest.raises(TypeError, match="must be a `callable`"):
+        keras.utils.experimental.DatasetCreator(3)
+    with pytest.raises(TypeError, match="must return a Dataset"):
+        keras.utils.experimental.DatasetCreator(lambda _: 3)(None)

@@ -14,7 +14,6 @@ from ..function import function
 from ..gradients import GradientTape
 from ..ops import array, math
 from ..ops.ragged import RaggedTensor
-from ..variable import creating
 from . import optimizers
 from ._batches import Arrays, Batch, Epochs, class_weights, data_of, tensors, unpack
 from ._cluster import Call, Cluster, WorkerData
