@@ -438,6 +438,61 @@ def test_classes_and_examples_have_weights(strategy: ParameterServerStrategy) ->
             np.testing.assert_allclose(found[name], values, rtol=1e-4)
 
 
+# --- Layers and optimizers, one worker.
+
+ROWS = RNG.normal(size=(8, 5, 4)).astype("f")
+LAYERS: dict[str, Any] = {
+    "normalized": (lambda: layers.BatchNormalization(), ROWS[:, 0]),
+    "recurrent": (lambda: layers.LSTM(3), ROWS),
+    "attention": (lambda: layers.MultiHeadAttention(2, 3), ROWS),
+    "combined": (lambda: layers.Embedding(10, 3, combiner="sum"), IDS[:24].reshape(8, 3)),
+    "cross": (lambda: layers.Cross(), ROWS[:, 0]),
+}
+
+
+@pytest.fixture(scope="module")
+def lone() -> Iterator[ParameterServerStrategy]:
+    servers = Servers(2, 1)
+    yield strategy_of(servers.cluster, FixedShardsPartitioner(2))
+    servers.stop()
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_layers_train_as_in_one_process(lone: ParameterServerStrategy, kind: str) -> None:
+    make, x = LAYERS[kind]
+    y = np.ones((8, 1), "f")
+
+    def model(optimizer: Any) -> Any:
+        inputs = keras.Input(x.shape[1:], dtype=str(x.dtype))
+        layer = make()
+        made = layer(inputs, inputs) if kind == "attention" else layer(inputs)
+        outputs = layers.Dense(1)(layers.Flatten()(made))
+        return compiled(keras.Model(inputs, outputs), optimizer=optimizer, metrics=["mae"])
+
+    with lone.scope():
+        mine = model(keras.optimizers.Adam(0.05))
+    local = model(keras.optimizers.Adam(0.05))
+    local.set_weights(mine.get_weights())
+    found, wanted = (each.fit(x, y, epochs=4, verbose=0).history for each in (mine, local))
+    for name, values in wanted.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["AdamW", "Adagrad", "RMSprop", "Ftrl", "Nadam", "RowWiseAdagrad"])
+def test_optimizers_train_as_in_one_process(lone: ParameterServerStrategy, name: str) -> None:
+    # That of a scope, and one that was made before.
+    for outside in (False, True):
+        optimizer = getattr(keras.optimizers, name)(0.05, global_clipnorm=1.0)
+        with lone.scope():
+            if not outside:
+                optimizer = getattr(keras.optimizers, name)(0.05, global_clipnorm=1.0)
+            model = compiled(network(), optimizer=optimizer)
+        other = getattr(keras.optimizers, name)(0.05, global_clipnorm=1.0)
+        local = compiled(same_weights(model), optimizer=other)
+        found = model.fit(*DATA, **FIT).history["loss"]
+        np.testing.assert_allclose(found, local.fit(*DATA, **FIT).history["loss"], rtol=1e-4)
+
+
 # --- What is wrong.
 
 

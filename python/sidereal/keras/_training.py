@@ -271,7 +271,9 @@ class Trainer(Layer):
         """Trains for `epochs` passes over the data.
 
         x: arrays or tensors, or lists or dicts of them, with `y` and `sample_weight` beside; or
-            what can be iterated and gives batches (x, y) or (x, y, sample_weight).
+            what can be iterated and gives batches (x, y) or (x, y, sample_weight). A model of a
+            strategy also takes what the strategy has distributed, and a function of an InputContext
+            that makes a dataset; with `steps_per_epoch`, workers read datasets themselves.
         validation_data: (x, y), (x, y, sample_weight) or what gives batches; validation_split: the
             part of arrays, at their end, that is taken for it. `validation_freq`: every so many
             epochs, or the numbers of the epochs.

@@ -7,15 +7,23 @@ import re
 from typing import Any
 
 import numpy as np
+from strategies import Servers
+
+import sidereal as sr
+from sidereal.distribute.cluster_resolver import SimpleClusterResolver
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "guide" / "keras.md"
 
 
 def test_the_programs_of_the_guide_run() -> None:
     programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    names: dict[str, Any] = {}
+    servers = Servers(1, 2)
+    resolver = SimpleClusterResolver(sr.train.ClusterSpec(servers.cluster))
+    names: dict[str, Any] = {"resolver": resolver}
     for program in programs:
         exec(compile(program, str(PAGE), "exec"), names)
+    assert names["regression"].optimizer.iterations.numpy() == 80
+    servers.stop()
     history = names["history"].history
     assert max(history["val_AUC"]) > 0.6
     assert len(history["loss"]) == len(history["val_loss"])
