@@ -74,7 +74,7 @@ class ClusterVariable(Variable):
             check_shape(value.shape, shape)
             self._add_handle(value, name, options)
             made = self._add("VariableAssign", [value])
-        strategy._session._run([], [made.node], [], [])
+        strategy._give_first_value(made.node)
 
     def _add_handle(self, value: Any, name: str, options: dict[str, Any]) -> None:
         self._describe(name, value.dtype, value.shape, **options)

@@ -176,6 +176,8 @@ class ParameterServerStrategy(Strategy):
         #: Its ClusterCoordinator, as long as somebody has it.
         self._coordinator: weakref.ref[Any] | None = None
         self._steps: dict[Any, Any] = {}
+        #: Nodes that give variables their first values, which are to run.
+        self._first: list[int] = []
         config = self._session_config("/job:ps")
         self._session = v1.Session(self._target("ps", self._ps[0]), self._graph, config)
         self._connect()
@@ -253,6 +255,23 @@ class ParameterServerStrategy(Strategy):
         if self._partitioner is None or creating.whole:
             return self._make_whole(self._next_device(), **kwargs)
         return self._make_shards(**kwargs)
+
+    def _give_first_value(self, node: int) -> None:
+        """Runs the node that gives a variable its first value: at once, or, of variables made while
+        a function is traced, all together after it, as each step with new nodes takes time. They
+        run before any step of the coordinator."""
+        with self._lock:
+            self._first.append(node)
+            if self._local.tracing == 0:
+                self._give_first_values()
+
+    def _give_first_values(self) -> None:
+        if not self._first:
+            return
+        with self._lock:
+            nodes, self._first = self._first, []
+            if nodes:
+                self._session._run([], nodes, [], [])
 
     def _next_device(self) -> str:
         with self._lock:
@@ -345,6 +364,8 @@ class ParameterServerStrategy(Strategy):
         finally:
             self._local.tracing -= 1
             self._local.beside = before
+            if self._local.tracing == 0:
+                self._give_first_values()
 
     def _run_function(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Runs a function that uses variables of the cluster, with the coordinator's session."""
@@ -366,6 +387,7 @@ class ParameterServerStrategy(Strategy):
         return self._fetched(plan, values)
 
     def _fetched(self, plan: Plan, values: list[Tensor]) -> Any:
+        self._give_first_values()
         if not plan.outputs and not plan.nodes:
             return plan.pack([])
         return plan.pack(self._session._run(plan.outputs, plan.nodes, plan.places, values))
@@ -374,6 +396,7 @@ class ParameterServerStrategy(Strategy):
         self, variable: ClusterVariable, op: str, inputs: list[Any], attrs: dict[str, Any] | None
     ) -> Any:
         """Runs one node beside a variable; its value, if the node is to be read."""
+        self._give_first_values()
         key = (variable._handle.node, op, repr(attrs), *(_shape_key(value) for value in inputs))
         fed = [value for value in inputs if type(value) is Tensor]
         with self._lock:
