@@ -185,6 +185,15 @@ def test_a_layer_may_be_built_by_a_function(strategy: ParameterServerStrategy) -
     assert {each.device for each in model.weights} == set(strategy.extended.parameter_devices)
 
 
+def test_a_variable_in_shards_has_no_decay(strategy: ParameterServerStrategy) -> None:
+    with strategy.scope():
+        weight = sr.Variable([1.0, 2.0, 3.0])
+        optimizer = keras.optimizers.AdamW(0.5, weight_decay=0.1)
+    optimizer.exclude_from_weight_decay([weight])
+    optimizer.apply_gradients([(sr.zeros(each.shape), each) for each in weight.variables])
+    np.testing.assert_allclose(weight.numpy(), [1, 2, 3])
+
+
 def test_an_optimizer_of_the_scope_counts_there(strategy: ParameterServerStrategy) -> None:
     with strategy.scope():
         optimizer = keras.optimizers.SGD(0.5)

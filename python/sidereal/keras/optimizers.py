@@ -19,7 +19,7 @@ from .. import errors, optimizers, schedules
 from .._dispatch import convert, state
 from ..indexed_slices import IndexedSlices
 from ..ops import math
-from ..variable import Variable, creating
+from ..variable import CutVariable, Variable, creating
 from ._configs import parameter
 
 Values = dict[str, Any]
@@ -139,7 +139,11 @@ class Optimizer(optimizers.Optimizer):
         self, var_list: Iterable[Variable] | None = None, var_names: Iterable[str] | None = None
     ) -> None:
         """Variables, and parts of names of variables, that weight_decay leaves alone."""
-        self._excluded = {id(each) for each in var_list or ()}
+        self._excluded = {
+            id(shard)
+            for each in var_list or ()
+            for shard in (each.variables if isinstance(each, CutVariable) else [each])
+        }
         self._excluded_names = tuple(var_names or ())
 
     def _has_decay(self, variable: Variable) -> bool:
