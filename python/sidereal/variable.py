@@ -7,7 +7,7 @@ import functools
 import inspect
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -78,6 +78,14 @@ class VariableAggregation(enum.Enum):
     (tf.VariableAggregation)."""
 
     NONE, SUM, MEAN, ONLY_FIRST_REPLICA = range(4)
+
+
+def prepare(variables: Iterable[Any], op: str) -> None:
+    """Says that all of these, or their shards, are read ("VariableRead") or assigned to
+    ("VariableAssign") next, outside of graphs."""
+    for variable in variables:
+        for each in variable.variables if isinstance(variable, CutVariable) else [variable]:
+            each._prepare(op)
 
 
 class _Creating(threading.local):
@@ -364,6 +372,10 @@ class Variable(metaclass=_VariableType):
     def _in_scope(self) -> AbstractContextManager[Any]:
         """What is made in this context is where variables of this one's kind are."""
         return nullcontext()
+
+    def _prepare(self, op: str) -> None:
+        """Told that it will be read, or assigned to, outside of graphs, and others too: what has to
+        be done once for all is done with the first."""
 
     def _beside(self) -> AbstractContextManager[Any]:
         """Variables that are made in this context are where this one is."""

@@ -412,6 +412,20 @@ class ParameterServerStrategy(Strategy):
         self._session._run([], [made.node], places, fed)
         return None
 
+    def _prepare(self, variable: ClusterVariable, op: str) -> None:
+        """Adds the node of _run_node() that reads a variable, or assigns to it."""
+        changes = op == "VariableAssign"
+        attrs = None if changes else variable._read_attrs()
+        inputs = [(variable.dtype.name, variable.ndim)] if changes else []
+        key = (variable._handle.node, op, repr(attrs), *inputs)
+        with self._lock:
+            if key not in self._steps:
+                with self._graph.tracing(op):
+                    places = [
+                        self._graph.placeholder(variable.dtype, variable.shape, "x") for _ in inputs
+                    ]
+                    self._steps[key] = (variable._add(op, places, attrs), places)
+
     def _place(self, value: Any, op: str, variable: ClusterVariable) -> Any:
         if type(value) is not Tensor:
             return value

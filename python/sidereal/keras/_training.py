@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from .. import errors, nest
+from .._dispatch import state
 from .._native import Tensor
 from ..function import function
 from ..gradients import GradientTape
 from ..ops import array, math
 from ..ops.ragged import RaggedTensor
+from ..variable import prepare
 from . import optimizers
 from ._batches import Arrays, Batch, Epochs, class_weights, data_of, tensors, unpack
 from ._cluster import Call, Cluster, WorkerData
@@ -186,6 +188,10 @@ class Trainer(Layer):
 
     def reset_metrics(self) -> None:
         """Begins all metrics anew."""
+        if state.graph is None:
+            kept = [variable for metric in self.metrics for variable in metric.variables]
+            prepare(kept, "VariableAssign")
+            prepare(kept, "VariableRead")  # As their results will.
         for metric in self.metrics:
             metric.reset_state()
 
