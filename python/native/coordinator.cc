@@ -66,8 +66,8 @@ class Coordinator {
 };
 
 std::unique_ptr<Coordinator> make(const std::vector<std::string>& workers,
-                                  const std::vector<uint64_t>& ps, nb::handle session, const security::SecurityOptions& security,
-                                  nb::handle options) {
+                                  const std::vector<uint64_t>& ps, nb::handle session,
+                                  const security::SecurityOptions& security, nb::handle options) {
   app::ClusterCoordinatorOptions out;
   out.workers = workers;
   out.ps = static_cast<int>(ps.size());
@@ -103,8 +103,8 @@ std::shared_ptr<RemoteValue> schedule(Coordinator& self, uint64_t plan,
 }
 
 std::vector<Value> wait(RemoteValue& self, Engine& engine, int64_t timeout_ms) {
-  std::vector<tensor::Tensor> got = coordinated(
-      without_gil([&] { return self.wait(milliseconds(timeout_ms), interrupted); }));
+  std::vector<tensor::Tensor> got =
+      coordinated(without_gil([&] { return self.wait(milliseconds(timeout_ms), interrupted); }));
   std::vector<Value> out;
   for (tensor::Tensor& tensor : got) out.push_back(engine.wrap(std::move(tensor)));
   return out;

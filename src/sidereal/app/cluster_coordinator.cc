@@ -169,9 +169,8 @@ class Coordinator final : public coord::SchedulerHooks,
 
   uint64_t add_plan(service::ClosurePlan plan, bool tells_worker) {
     const std::lock_guard lock(mutex_);
-    plans_.push_back({.what = std::move(plan),
-                      .tells_worker = tells_worker,
-                      .graph_version = graph_version_});
+    plans_.push_back(
+        {.what = std::move(plan), .tells_worker = tells_worker, .graph_version = graph_version_});
     return plans_.size() - 1;
   }
 
