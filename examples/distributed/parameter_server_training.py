@@ -2,12 +2,10 @@
 
 A strategy with variables on two parameter servers, layers that make numbers of words, a dataset on
 each of three workers, a model, a step that workers run, shards of variables, and evaluation at the
-coordinator and on the workers. All servers are in this process; with TF_CONFIG each task of a
+coordinator. All servers are in this process; with TF_CONFIG each task of a
 cluster runs this program, and does what its task is:
 
     sidereal launch --ps 2 --workers 3 --chief examples/distributed/parameter_server_training.py
-
-The page docs/guide/parameter_server_training.md goes through it.
 """
 
 import multiprocessing
