@@ -90,7 +90,7 @@ class Threaded : public Stage, public Sleeper {
     std::unique_lock lock(mutex_);
     paused_ = true;
     done_.wait(lock, [&] { return !reading_ && working_ == 0; });
-    out->put(static_cast<uint8_t>(ended_));
+    out->put(ended_);
     uint32_t count = 0;
     for (const std::shared_ptr<Slot>& slot : slots_) {
       count += static_cast<uint32_t>(slot->items.size());
@@ -98,7 +98,7 @@ class Threaded : public Stage, public Sleeper {
     out->put(count);
     for (const std::shared_ptr<Slot>& slot : slots_) {
       for (const Item& item : slot->items) {
-        out->put(static_cast<uint8_t>(item.status.ok()));
+        out->put(item.status.ok());
         if (item.status.ok()) {
           out->put(item.element);
         } else {
@@ -114,17 +114,15 @@ class Threaded : public Stage, public Sleeper {
   }
 
   Status restore(PositionReader* in) final {
-    uint8_t ended = 0;
     uint32_t count = 0;
-    SR_RETURN_IF_ERROR(in->get(&ended));
+    SR_RETURN_IF_ERROR(in->get(&ended_));
     SR_RETURN_IF_ERROR(in->get_count(&count, 1));
-    ended_ = ended != 0;
     auto slot = std::make_shared<Slot>();
     for (uint32_t i = 0; i < count; ++i) {
       Item& item = slot->items.emplace_back();
-      uint8_t ok = 0;
-      SR_RETURN_IF_ERROR(in->get(&ok));
-      SR_RETURN_IF_ERROR(ok != 0 ? in->get(&item.element, specs()) : in->get(&item.status));
+      bool is_ok = false;
+      SR_RETURN_IF_ERROR(in->get(&is_ok));
+      SR_RETURN_IF_ERROR(is_ok ? in->get(&item.element, specs()) : in->get(&item.status));
     }
     slot->done = true;
     if (count > 0) slots_.push_back(std::move(slot));

@@ -77,16 +77,7 @@ class Collecting : public Stage {
 
   Result<bool> next(Element* out) final {
     out->clear();
-    while (!ended_ && static_cast<int64_t>(elements_.size()) < size_) {
-      SR_RETURN_IF_ERROR(check_stopped());
-      Element element;
-      SR_ASSIGN_OR_RETURN(const bool some, input_->next(&element));
-      if (some) {
-        elements_.push_back(std::move(element));
-      } else {
-        ended_ = true;
-      }
-    }
+    SR_RETURN_IF_ERROR(collect(input_.get(), size_, &elements_, &ended_));
     const bool is_short = static_cast<int64_t>(elements_.size()) < size_;
     if (elements_.empty() || (is_short && drops_)) {
       elements_.clear();
@@ -98,20 +89,13 @@ class Collecting : public Stage {
   }
   Status save(PositionWriter* out) final {
     // Not empty after an error of the input.
-    out->put(static_cast<uint8_t>(ended_));
-    out->put(static_cast<uint32_t>(elements_.size()));
-    for (const Element& element : elements_) out->put(element);
+    out->put(ended_);
+    out->put_all(elements_);
     return input_->save(out);
   }
   Status restore(PositionReader* in) final {
-    uint8_t ended = 0;
-    uint32_t count = 0;
-    SR_RETURN_IF_ERROR(in->get(&ended));
-    SR_RETURN_IF_ERROR(in->get_count(&count, sizeof(uint32_t)));
-    ended_ = ended != 0;
-    for (uint32_t i = 0; i < count; ++i) {
-      SR_RETURN_IF_ERROR(in->get(&elements_.emplace_back(), input()->outputs()));
-    }
+    SR_RETURN_IF_ERROR(in->get(&ended_));
+    SR_RETURN_IF_ERROR(in->get_all(&elements_, input()->outputs()));
     return input_->restore(in);
   }
 
@@ -272,7 +256,7 @@ class Unbatch final : public Stage {
   }
   Status save(PositionWriter* out) override {
     const bool some = at_ < rows_;
-    out->put(static_cast<uint8_t>(some));
+    out->put(some);
     if (some) {
       out->put(at_);
       out->put(element_);
@@ -280,9 +264,9 @@ class Unbatch final : public Stage {
     return input_->save(out);
   }
   Status restore(PositionReader* in) override {
-    uint8_t some = 0;
+    bool some = false;
     SR_RETURN_IF_ERROR(in->get(&some));
-    if (some != 0) {
+    if (some) {
       int64_t at = 0;
       SR_RETURN_IF_ERROR(in->get_number(&at));
       SR_RETURN_IF_ERROR(in->get(&element_, input()->outputs()));
@@ -336,16 +320,7 @@ class Window final : public Stage {
       SR_ASSIGN_OR_RETURN(const int64_t skipped, input_->skip(count));
       ended_ = skipped < count;
     }
-    while (!ended_ && static_cast<int64_t>(elements_.size()) < span_) {
-      SR_RETURN_IF_ERROR(check_stopped());
-      Element element;
-      SR_ASSIGN_OR_RETURN(const bool some, input_->next(&element));
-      if (some) {
-        elements_.push_back(std::move(element));
-      } else {
-        ended_ = true;
-      }
-    }
+    SR_RETURN_IF_ERROR(collect(input_.get(), span_, &elements_, &ended_));
     const auto have = static_cast<int64_t>(elements_.size());
     if (have == 0 || (drops_ && have < span_)) return false;
     for (size_t i = 0; i < specs().size(); ++i) {
@@ -361,22 +336,15 @@ class Window final : public Stage {
     return true;
   }
   Status save(PositionWriter* out) override {
-    out->put(static_cast<uint8_t>(ended_));
+    out->put(ended_);
     out->put(to_skip_);
-    out->put(static_cast<uint32_t>(elements_.size()));
-    for (const Element& element : elements_) out->put(element);
+    out->put_all(elements_);
     return input_->save(out);
   }
   Status restore(PositionReader* in) override {
-    uint8_t ended = 0;
-    uint32_t count = 0;
-    SR_RETURN_IF_ERROR(in->get(&ended));
+    SR_RETURN_IF_ERROR(in->get(&ended_));
     SR_RETURN_IF_ERROR(in->get_number(&to_skip_, sizes_.shift));
-    SR_RETURN_IF_ERROR(in->get_count(&count, sizeof(uint32_t)));
-    ended_ = ended != 0;
-    for (uint32_t i = 0; i < count; ++i) {
-      SR_RETURN_IF_ERROR(in->get(&elements_.emplace_back(), input()->outputs()));
-    }
+    SR_RETURN_IF_ERROR(in->get_all(&elements_, input()->outputs()));
     return input_->restore(in);
   }
 

@@ -79,13 +79,11 @@ class Predicate final : public WithFunction {
     return false;
   }
   Status save(PositionWriter* out) override {
-    out->put(static_cast<uint8_t>(ended_));
+    out->put(ended_);
     return WithFunction::save(out);
   }
   Status restore(PositionReader* in) override {
-    uint8_t ended = 0;
-    SR_RETURN_IF_ERROR(in->get(&ended));
-    ended_ = ended != 0;
+    SR_RETURN_IF_ERROR(in->get(&ended_));
     return WithFunction::restore(in);
   }
 
@@ -135,11 +133,11 @@ class Interleave final : public WithFunction {
     }
   }
   Status save(PositionWriter* out) override {
-    out->put(static_cast<uint8_t>(ended_));
+    out->put(ended_);
     out->put(static_cast<int64_t>(at_));
     out->put(given_);
     for (const Open& open : open_) {
-      out->put(static_cast<uint8_t>(open.stage != nullptr));
+      out->put(open.stage != nullptr);
       if (open.stage == nullptr) continue;
       out->put(open.step);
       out->put(open.element);
@@ -148,17 +146,15 @@ class Interleave final : public WithFunction {
     return WithFunction::save(out);
   }
   Status restore(PositionReader* in) override {
-    uint8_t ended = 0;
     int64_t at = 0;
-    SR_RETURN_IF_ERROR(in->get(&ended));
+    SR_RETURN_IF_ERROR(in->get(&ended_));
     SR_RETURN_IF_ERROR(in->get_number(&at, static_cast<int64_t>(open_.size()) - 1));
     SR_RETURN_IF_ERROR(in->get_number(&given_, block_ - 1));
-    ended_ = ended != 0;
     at_ = static_cast<size_t>(at);
     for (Open& open : open_) {
-      uint8_t is_open = 0;
+      bool is_open = false;
       SR_RETURN_IF_ERROR(in->get(&is_open));
-      if (is_open == 0) continue;
+      if (!is_open) continue;
       uint64_t step = 0;
       SR_RETURN_IF_ERROR(in->get(&step));
       SR_RETURN_IF_ERROR(in->get(&open.element, input()->outputs()));

@@ -99,7 +99,7 @@ Result<std::string> Iterator::save() {
   PositionWriter out;
   out.put(kPositionMagic);
   out.put(fingerprint(*dataset_));
-  out.put(static_cast<uint8_t>(ahead_ != nullptr));
+  out.put(ahead_ != nullptr);
   Stage* const stage = ahead_ != nullptr ? ahead_.get() : stage_.get();
   SR_RETURN_IF_ERROR(with_memory([&] { return stage->save(&out); }));
   return out.take();
@@ -110,7 +110,7 @@ Status Iterator::restore(std::string_view position) {
   PositionReader in(position);
   uint32_t magic = 0;
   uint64_t of = 0;
-  uint8_t is_ahead = 0;
+  bool is_ahead = false;
   SR_RETURN_IF_ERROR(in.get(&magic));
   SR_RETURN_IF_ERROR(in.get(&of));
   SR_RETURN_IF_ERROR(in.get(&is_ahead));
@@ -125,7 +125,7 @@ Status Iterator::restore(std::string_view position) {
   const auto wrap = [&] {
     ahead_ = make_ahead(dataset_, std::move(stage_), kAhead, runtime_.get(), changed_);
   };
-  if (is_ahead != 0) wrap();
+  if (is_ahead) wrap();
   Stage* const stage = ahead_ != nullptr ? ahead_.get() : stage_.get();
   SR_RETURN_IF_ERROR(with_memory([&] { return stage->restore(&in); }));
   if (was_ahead && ahead_ == nullptr) wrap();

@@ -45,14 +45,12 @@ class Repeat final : public OneInput {
   }
   Status save(PositionWriter* out) override {
     out->put(pass_);
-    out->put(static_cast<uint8_t>(is_empty_));
+    out->put(is_empty_);
     return input_->save(out);
   }
   Status restore(PositionReader* in) override {
-    uint8_t empty = 0;
     SR_RETURN_IF_ERROR(in->get_number(&pass_));
-    SR_RETURN_IF_ERROR(in->get(&empty));
-    is_empty_ = empty != 0;
+    SR_RETURN_IF_ERROR(in->get(&is_empty_));
     return input_->restore(in);
   }
 
@@ -157,16 +155,7 @@ class Shuffle final : public OneInput {
 
   Result<bool> next(Element* out) override {
     out->clear();
-    while (!ended_ && static_cast<int64_t>(buffer_.size()) < size_) {
-      SR_RETURN_IF_ERROR(check_stopped());
-      Element element;
-      SR_ASSIGN_OR_RETURN(const bool some, input_->next(&element));
-      if (some) {
-        buffer_.push_back(std::move(element));
-      } else {
-        ended_ = true;
-      }
-    }
+    SR_RETURN_IF_ERROR(collect(input_.get(), size_, &buffer_, &ended_));
     if (buffer_.empty()) return false;
     const uint64_t random = data::counter_random(key_, static_cast<uint64_t>(drawn_++));
     const auto at =
@@ -180,23 +169,16 @@ class Shuffle final : public OneInput {
     save_iterations(out);
     out->put(key_);
     out->put(drawn_);
-    out->put(static_cast<uint8_t>(ended_));
-    out->put(static_cast<uint32_t>(buffer_.size()));
-    for (const Element& element : buffer_) out->put(element);
+    out->put(ended_);
+    out->put_all(buffer_);
     return input_->save(out);
   }
   Status restore(PositionReader* in) override {
-    uint8_t ended = 0;
-    uint32_t count = 0;
     SR_RETURN_IF_ERROR(restore_iterations(in));
     SR_RETURN_IF_ERROR(in->get(&key_));
     SR_RETURN_IF_ERROR(in->get_number(&drawn_));
-    SR_RETURN_IF_ERROR(in->get(&ended));
-    SR_RETURN_IF_ERROR(in->get_count(&count, sizeof(uint32_t)));
-    ended_ = ended != 0;
-    for (uint32_t i = 0; i < count; ++i) {
-      SR_RETURN_IF_ERROR(in->get(&buffer_.emplace_back(), specs()));
-    }
+    SR_RETURN_IF_ERROR(in->get(&ended_));
+    SR_RETURN_IF_ERROR(in->get_all(&buffer_, specs()));
     return input_->restore(in);
   }
 
@@ -237,14 +219,12 @@ class Zip final : public Stage {
     return true;
   }
   Status save(PositionWriter* out) override {
-    out->put(static_cast<uint8_t>(ended_));
+    out->put(ended_);
     for (const StagePtr& input : inputs_) SR_RETURN_IF_ERROR(input->save(out));
     return {};
   }
   Status restore(PositionReader* in) override {
-    uint8_t ended = 0;
-    SR_RETURN_IF_ERROR(in->get(&ended));
-    ended_ = ended != 0;
+    SR_RETURN_IF_ERROR(in->get(&ended_));
     for (const StagePtr& input : inputs_) SR_RETURN_IF_ERROR(input->restore(in));
     return {};
   }
@@ -267,13 +247,13 @@ class Concatenate final : public OneInput {
     }
   }
   Status save(PositionWriter* out) override {
-    out->put(static_cast<uint8_t>(is_second_));
+    out->put(is_second_);
     return input_->save(out);
   }
   Status restore(PositionReader* in) override {
-    uint8_t second = 0;
-    SR_RETURN_IF_ERROR(in->get(&second));
-    if (second != 0) SR_RETURN_IF_ERROR(go_on());
+    bool is_second = false;
+    SR_RETURN_IF_ERROR(in->get(&is_second));
+    if (is_second) SR_RETURN_IF_ERROR(go_on());
     return input_->restore(in);
   }
 
@@ -312,20 +292,19 @@ class Cache final : public OneInput {
     return false;
   }
   Status save(PositionWriter* out) override {
-    out->put(static_cast<uint8_t>(is_read_));
+    out->put(is_read_);
     out->put(static_cast<uint64_t>(at_));
     if (is_read_) return {};
-    out->put(static_cast<uint32_t>(filled_.size()));
-    for (const Element& element : filled_) out->put(element);
+    out->put_all(filled_);
     return input_->save(out);
   }
   Status restore(PositionReader* in) override {
-    uint8_t read = 0;
+    bool was_read = false;
     uint64_t at = 0;
-    SR_RETURN_IF_ERROR(in->get(&read));
+    SR_RETURN_IF_ERROR(in->get(&was_read));
     SR_RETURN_IF_ERROR(in->get(&at));
     at_ = at;
-    if (read != 0) {
+    if (was_read) {
       Element element;
       bool some = !is_read_;
       while (some) {
@@ -335,11 +314,7 @@ class Cache final : public OneInput {
       return {};
     }
     is_read_ = false;
-    uint32_t count = 0;
-    SR_RETURN_IF_ERROR(in->get_count(&count, sizeof(uint32_t)));
-    for (uint32_t i = 0; i < count; ++i) {
-      SR_RETURN_IF_ERROR(in->get(&filled_.emplace_back(), specs()));
-    }
+    SR_RETURN_IF_ERROR(in->get_all(&filled_, specs()));
     return input_->restore(in);
   }
 

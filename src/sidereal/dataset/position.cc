@@ -38,7 +38,7 @@ void PositionWriter::put(const Element& element) {
   out_.put(static_cast<uint32_t>(element.size()));
   for (const Component& component : element) {
     const bool is_list = component.list != nullptr;
-    out_.put(static_cast<uint8_t>(is_list));
+    out_.put(is_list);
     if (!is_list) {
       put(component.tensor);
       continue;
@@ -57,6 +57,13 @@ Status PositionReader::get_number(int64_t* out, int64_t max) {
   SR_RETURN_IF_ERROR(in_.get(out));
   if (*out >= 0 && *out <= max) return {};
   return data_loss("a position has the number {}, which is not from 0 to {}", *out, max);
+}
+
+Status PositionReader::get(bool* out) {
+  uint8_t byte = 0;
+  SR_RETURN_IF_ERROR(in_.get(&byte));
+  *out = byte != 0;
+  return {};
 }
 
 Status PositionReader::get_count(uint32_t* out, size_t bytes) {
@@ -103,9 +110,9 @@ Status PositionReader::get(Element* out, const std::vector<ComponentSpec>& specs
   SR_RETURN_IF_ERROR(get_count(&count));
   for (uint32_t i = 0; i < count; ++i) {
     Component component;
-    uint8_t is_list = 0;
-    SR_RETURN_IF_ERROR(in_.get(&is_list));
-    if (is_list == 0) {
+    bool is_list = false;
+    SR_RETURN_IF_ERROR(get(&is_list));
+    if (!is_list) {
       SR_RETURN_IF_ERROR(get(&component.tensor));
     } else {
       uint32_t tensors = 0;

@@ -219,11 +219,37 @@ class Files final : public Stage {
   std::string memory_;
 };
 
+/// What can only be read again from its beginning: its position is how much was read.
+class ReadAgain : public Stage {
+ public:
+  using Stage::Stage;
+
+ protected:
+  void save_read(PositionWriter* out) const {
+    out->put(read_);
+    out->put(ended_);
+  }
+  /// `fewer`: what is wrong when there is less than that.
+  Status restore_read(PositionReader* in, const char* fewer) {
+    int64_t read = 0;
+    bool ended = false;
+    SR_RETURN_IF_ERROR(in->get_number(&read));
+    SR_RETURN_IF_ERROR(in->get(&ended));
+    SR_ASSIGN_OR_RETURN(const int64_t skipped, skip(read));
+    ended_ = ended;
+    if (skipped == read) return {};
+    return base::data_loss("{} than when the position was saved", fewer);
+  }
+
+  int64_t read_ = 0;
+  bool ended_ = false;
+};
+
 /// Batches of a reader of click logs and arrays.
-class Rows final : public Stage {
+class Rows final : public ReadAgain {
  public:
   Rows(const DatasetPtr& dataset, Runtime* runtime, data::DataSpec spec)
-      : Stage(dataset, runtime), spec_(std::move(spec)) {
+      : ReadAgain(dataset, runtime), spec_(std::move(spec)) {
     const ir::AttrMap& attrs = dataset->def().attrs;
     options_.batch_size = ir::attr_or<int64_t>(attrs, "batch_size", 1024);
     options_.drop_partial = ir::attr_or(attrs, "drop_remainder", false);
@@ -252,21 +278,13 @@ class Rows final : public Stage {
   Status save(PositionWriter* out) override {
     save_iterations(out);
     out->put(options_.epoch);
-    out->put(read_);
-    out->put(static_cast<uint8_t>(ended_));
+    save_read(out);
     return {};
   }
   Status restore(PositionReader* in) override {
-    int64_t read = 0;
-    uint8_t ended = 0;
     SR_RETURN_IF_ERROR(restore_iterations(in));
     SR_RETURN_IF_ERROR(in->get_number(&options_.epoch));
-    SR_RETURN_IF_ERROR(in->get_number(&read));
-    SR_RETURN_IF_ERROR(in->get(&ended));
-    SR_ASSIGN_OR_RETURN(const int64_t skipped, skip(read));
-    ended_ = ended != 0;
-    if (skipped == read) return {};
-    return base::data_loss("the files have fewer rows than when the position was saved");
+    return restore_read(in, "the files have fewer rows");
   }
 
  private:
@@ -285,13 +303,11 @@ class Rows final : public Stage {
   std::vector<std::string> columns_;
   std::unique_ptr<data::Reader> reader_;
   data::Batch batch_;
-  int64_t read_ = 0;
-  bool ended_ = false;
 };
 
-class Generator final : public Stage {
+class Generator final : public ReadAgain {
  public:
-  using Stage::Stage;
+  using ReadAgain::ReadAgain;
 
   Result<bool> next(Element* out) override {
     out->clear();
@@ -311,25 +327,15 @@ class Generator final : public Stage {
     return true;
   }
   Status save(PositionWriter* out) override {
-    out->put(read_);
-    out->put(static_cast<uint8_t>(ended_));
+    save_read(out);
     return {};
   }
   Status restore(PositionReader* in) override {
-    int64_t read = 0;
-    uint8_t ended = 0;
-    SR_RETURN_IF_ERROR(in->get_number(&read));
-    SR_RETURN_IF_ERROR(in->get(&ended));
-    SR_ASSIGN_OR_RETURN(const int64_t skipped, skip(read));
-    ended_ = ended != 0;
-    if (skipped == read) return {};
-    return base::data_loss("the generator gives fewer elements than when the position was saved");
+    return restore_read(in, "the generator gives fewer elements");
   }
 
  private:
   std::unique_ptr<ElementSource> source_;
-  int64_t read_ = 0;
-  bool ended_ = false;
 };
 
 }  // namespace

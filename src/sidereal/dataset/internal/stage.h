@@ -101,6 +101,18 @@ class Stage {
   [[nodiscard]] Status restore_iterations(PositionReader* in) const;
   /// kCancelled when the iterator is to end.
   [[nodiscard]] Status check_stopped() const;
+  /// Takes elements of `input` until there are `size`, or it has `ended`.
+  template <class Elements>
+  Status collect(Stage* input, int64_t size, Elements* elements, bool* ended) const {
+    while (!*ended && static_cast<int64_t>(elements->size()) < size) {
+      SR_RETURN_IF_ERROR(check_stopped());
+      Element element;
+      SR_ASSIGN_OR_RETURN(const bool some, input->next(&element));
+      if (some) elements->push_back(std::move(element));
+      *ended = !some;
+    }
+    return {};
+  }
 
  private:
   DatasetPtr dataset_;
