@@ -1,6 +1,5 @@
 #include "sidereal/exec/kernel_util.h"
 #include "sidereal/ir/attr.h"
-#include "sidereal/ir/component_specs.h"
 
 namespace sidereal::exec {
 namespace {
@@ -16,14 +15,7 @@ Result<std::unique_ptr<Kernel>> host_function(const BindContext& bind) {
   }
   SR_ASSIGN_OR_RETURN(const auto function,
                       ir::get_attr<int64_t>(bind.instruction.attrs, "function"));
-  SR_ASSIGN_OR_RETURN(auto specs, ir::component_specs(bind.instruction.attrs));
-  if (specs.size() != bind.instruction.outputs.size()) {
-    return base::invalid_argument("{} dtypes for {} outputs", specs.size(),
-                                  bind.instruction.outputs.size());
-  }
-  for (size_t i = 0; i < specs.size(); ++i) {
-    SR_RETURN_IF_ERROR(check_slot(bind, bind.instruction.outputs[i], specs[i].dtype, "an output"));
-  }
+  SR_ASSIGN_OR_RETURN(auto specs, output_components(bind));
   return make_kernel([host, function, specs = std::move(specs)](KernelContext& c) -> Status {
     std::vector<Tensor> inputs;
     // Copies: the function may keep what it is given, and the plan uses that memory again.

@@ -7,7 +7,6 @@
 #include "sidereal/exec/iterator_resource.h"
 #include "sidereal/exec/kernel_util.h"
 #include "sidereal/exec/resource_util.h"
-#include "sidereal/ir/component_specs.h"
 
 namespace sidereal::exec {
 namespace {
@@ -41,14 +40,7 @@ Result<std::unique_ptr<Kernel>> dataset_iterator(const BindContext& bind) {
 
 Result<std::unique_ptr<Kernel>> iterator_next(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
-  SR_ASSIGN_OR_RETURN(auto specs, ir::component_specs(bind.instruction.attrs));
-  if (specs.size() != bind.instruction.outputs.size()) {
-    return base::invalid_argument("{} dtypes for {} outputs", specs.size(),
-                                  bind.instruction.outputs.size());
-  }
-  for (size_t i = 0; i < specs.size(); ++i) {
-    SR_RETURN_IF_ERROR(check_slot(bind, bind.instruction.outputs[i], specs[i].dtype, "an output"));
-  }
+  SR_ASSIGN_OR_RETURN(auto specs, output_components(bind));
   return make_kernel([manager, specs = std::move(specs)](KernelContext& c) -> Status {
     SR_ASSIGN_OR_RETURN(const auto iterator, find_resource<IteratorResource>(c, 0, *manager));
     SR_ASSIGN_OR_RETURN(auto element, iterator->reading().take());

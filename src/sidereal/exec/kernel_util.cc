@@ -5,6 +5,7 @@
 
 #include "sidereal/exec/array_util.h"
 #include "sidereal/exec/string_util.h"
+#include "sidereal/ir/component_specs.h"
 #include "sidereal/kernels/elementwise.h"
 
 namespace sidereal::exec {
@@ -47,6 +48,18 @@ Status check_slot(const BindContext& bind, int32_t slot, tensor::DType dtype,
   if (said == dtype) return {};
   return invalid_argument("{} is {}, but {} is needed", what, tensor::name_of(said),
                           tensor::name_of(dtype));
+}
+
+Result<std::vector<ir::TensorSpec>> output_components(const BindContext& bind) {
+  SR_ASSIGN_OR_RETURN(auto specs, ir::component_specs(bind.instruction.attrs));
+  const std::vector<int32_t>& outputs = bind.instruction.outputs;
+  if (specs.size() != outputs.size()) {
+    return invalid_argument("{} dtypes for {} outputs", specs.size(), outputs.size());
+  }
+  for (size_t i = 0; i < specs.size(); ++i) {
+    SR_RETURN_IF_ERROR(check_slot(bind, outputs[i], specs[i].dtype, "an output"));
+  }
+  return specs;
 }
 
 KernelFactory with_outputs(std::vector<tensor::DType> dtypes, KernelFactory factory) {

@@ -113,6 +113,9 @@ bool is_read(const BindContext& bind, int o);
 Status check_slot(const BindContext& bind, int32_t slot, tensor::DType dtype,
                   std::string_view what);
 
+/// What the attributes "dtypes" and "shapes" say of the outputs, which must have these dtypes.
+Result<std::vector<ir::TensorSpec>> output_components(const BindContext& bind);
+
 /// A factory that checks that the outputs have the dtypes `dtypes`, then goes on with `factory`.
 /// The last one stands for all that follow.
 KernelFactory with_outputs(std::vector<tensor::DType> dtypes, KernelFactory factory);

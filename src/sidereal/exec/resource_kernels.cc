@@ -54,20 +54,6 @@ using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
 
-/// Checks that the outputs have the dtypes of the attribute "dtypes".
-Result<std::vector<ir::TensorSpec>> components_of(const BindContext& bind, bool of_outputs) {
-  SR_ASSIGN_OR_RETURN(auto specs, ir::component_specs(bind.instruction.attrs));
-  if (!of_outputs) return specs;
-  if (specs.size() != bind.instruction.outputs.size()) {
-    return invalid_argument("{} dtypes for {} outputs", specs.size(),
-                            bind.instruction.outputs.size());
-  }
-  for (size_t i = 0; i < specs.size(); ++i) {
-    SR_RETURN_IF_ERROR(check_slot(bind, bind.instruction.outputs[i], specs[i].dtype, "an output"));
-  }
-  return specs;
-}
-
 Result<int64_t> integer(const KernelContext& c, int i) {
   SR_ASSIGN_OR_RETURN(const Ints values, ints_of(c.input(i)));
   if (values.size() == 1) return values[0];
@@ -143,7 +129,7 @@ Result<std::unique_ptr<Kernel>> queue(const BindContext& bind) {
   resources::QueueDef def;
   SR_ASSIGN_OR_RETURN(def.name, key_of(bind));
   SR_ASSIGN_OR_RETURN(def.order, order_of(bind));
-  SR_ASSIGN_OR_RETURN(const auto specs, components_of(bind, false));
+  SR_ASSIGN_OR_RETURN(const auto specs, ir::component_specs(bind.instruction.attrs));
   for (const ir::TensorSpec& spec : specs) {
     def.dtypes.push_back(spec.dtype);
     if (ir::find_attr<std::vector<int64_t>>(attrs, "shapes") != nullptr) {
@@ -170,7 +156,7 @@ Result<std::unique_ptr<Kernel>> enqueue(const BindContext& bind) {
 
 Result<std::unique_ptr<Kernel>> dequeue(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
-  SR_RETURN_IF_ERROR(components_of(bind, true).status());
+  SR_RETURN_IF_ERROR(output_components(bind).status());
   const bool many = ir::attr_or(bind.instruction.attrs, "many", false);
   const bool up_to = ir::attr_or(bind.instruction.attrs, "up_to", false);
   SR_RETURN_IF_ERROR(check_arity(bind, many ? 2 : 1, many ? 2 : 1, -1));
@@ -228,7 +214,7 @@ Result<std::unique_ptr<Kernel>> accumulator(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
   resources::AccumulatorDef def;
   SR_ASSIGN_OR_RETURN(def.name, key_of(bind));
-  SR_ASSIGN_OR_RETURN(const auto specs, components_of(bind, false));
+  SR_ASSIGN_OR_RETURN(const auto specs, ir::component_specs(bind.instruction.attrs));
   if (specs.size() != 1) return invalid_argument("an accumulator has one component");
   def.dtype = specs[0].dtype;
   def.shape = specs[0].shape;
@@ -257,7 +243,7 @@ Result<std::unique_ptr<Kernel>> bind_apply(const BindContext& bind) {
 
 Result<std::unique_ptr<Kernel>> take_gradient(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
-  SR_RETURN_IF_ERROR(components_of(bind, true).status());
+  SR_RETURN_IF_ERROR(output_components(bind).status());
   return make_kernel([manager](KernelContext& c) -> Status {
     SR_ASSIGN_OR_RETURN(const std::shared_ptr<Accumulator> found,
                         find_resource<Accumulator>(c, 0, *manager));
@@ -315,7 +301,7 @@ Result<std::unique_ptr<Kernel>> mutable_table(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
   resources::TableDef def;
   SR_ASSIGN_OR_RETURN(def.name, key_of(bind));
-  SR_ASSIGN_OR_RETURN(const auto specs, components_of(bind, false));
+  SR_ASSIGN_OR_RETURN(const auto specs, ir::component_specs(bind.instruction.attrs));
   if (specs.size() != 2) return invalid_argument("a table has keys and values");
   def.key = specs[0].dtype;
   def.value = specs[1].dtype;
@@ -335,7 +321,7 @@ Result<std::unique_ptr<Kernel>> find_in_table(const BindContext& bind) {
 
 Result<std::unique_ptr<Kernel>> export_table(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
-  SR_RETURN_IF_ERROR(components_of(bind, true).status());
+  SR_RETURN_IF_ERROR(output_components(bind).status());
   return make_kernel([manager](KernelContext& c) -> Status {
     SR_ASSIGN_OR_RETURN(const std::shared_ptr<Table> table, find_resource<Table>(c, 0, *manager));
     auto [keys, values] = table->contents();
