@@ -148,10 +148,7 @@ class RecvCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::By
     if (const std::shared_ptr<task::Peers::Requester> requester = requester_.lock();
         requester != nullptr) {
       Status ended = wrong_.ok() ? from_grpc(status, peer_) : base::with_context(wrong_, peer_);
-      if (ended.code() == StatusCode::kUnavailable || ended.code() == StatusCode::kAborted) {
-        ended = task::with_origin(std::move(ended), {.task = task_});
-      }
-      requester->ended(step_, this, ended);
+      requester->ended(step_, this, task::from_call(std::move(ended), task_));
     }
     on_done_(bytes_);
     const base::RefPtr<RecvCall> last = std::move(self_);

@@ -80,12 +80,7 @@ void ClosureCall::write() {
     is_writing_ = true;
     request.Swap(&next_);
     size_t bytes = 0;
-    while (!cutters_.empty() && bytes < kPieceBytes && request.pieces_size() < kPiecesMax) {
-      v1::TensorPiece* const piece = request.add_pieces();
-      cutters_.front().next(piece, kPieceBytes - bytes);
-      bytes += piece->data().size();
-      if (cutters_.front().done()) cutters_.pop_front();
-    }
+    cut_pieces(&cutters_, request.mutable_pieces(), &bytes);
   }
   put(std::move(request));
 }

@@ -1,8 +1,8 @@
 #include "sidereal/service/internal/closure_stream.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "sidereal/service/internal/timeouts.h"
 #include "sidereal/task/failure.h"
 
 namespace sidereal::service {
@@ -16,7 +16,6 @@ constexpr size_t kPlansMax = 16'384;
 /// Closures of one stream that have not been written.
 constexpr size_t kClosuresMax = 16'384;
 constexpr int kFeedsMax = 1 << 16;
-constexpr int64_t kTimeoutMsMax = int64_t{1} << 40;
 /// Ends in one message.
 constexpr int kEndsMax = 1024;
 
@@ -58,9 +57,7 @@ Status ClosureStream::add_plan(const v1::ClosurePlan& plan) {
 Status ClosureStream::begin(const v1::Closure& closure) {
   const auto plan = plans_.find(closure.plan());
   if (plan == plans_.end()) return base::invalid_argument("there is no plan {}", closure.plan());
-  if (closure.timeout_ms() < 0) {
-    return base::invalid_argument("a timeout of {} ms", closure.timeout_ms());
-  }
+  SR_ASSIGN_OR_RETURN(const milliseconds timeout, timeout_of(closure.timeout_ms()));
   {
     const std::lock_guard lock(state_mutex_);
     if (running_.size() + ended_.size() >= kClosuresMax) {
@@ -74,7 +71,7 @@ Status ClosureStream::begin(const v1::Closure& closure) {
   const size_t feeds = plan->second->names().feeds.size();
   Begun begun{.closure = closure.closure(),
               .plan = plan->second,
-              .timeout = milliseconds(std::min(closure.timeout_ms(), kTimeoutMsMax)),
+              .timeout = timeout,
               .feeds = std::vector<tensor::Tensor>(feeds),
               .missing = feeds,
               .joiner = nullptr};
@@ -171,12 +168,7 @@ void ClosureStream::write() {
 void ClosureStream::fill(v1::ClosureReply* reply) {
   size_t bytes = 0;
   while (true) {
-    while (!cutters_.empty() && bytes < kPieceBytes && reply->pieces_size() < kPiecesMax) {
-      v1::TensorPiece* const piece = reply->add_pieces();
-      cutters_.front().next(piece, kPieceBytes - bytes);
-      bytes += piece->data().size();
-      if (cutters_.front().done()) cutters_.pop_front();
-    }
+    cut_pieces(&cutters_, reply->mutable_pieces(), &bytes);
     if (!cutters_.empty() || ended_.empty() || reply->ends_size() >= kEndsMax) return;
     Ended& ended = ended_.front();
     v1::ClosureEnd* const end = reply->add_ends();

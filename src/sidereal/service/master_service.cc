@@ -23,6 +23,7 @@
 #include "sidereal/service/internal/grpc_status.h"
 #include "sidereal/service/internal/loop_stream.h"
 #include "sidereal/service/internal/server_stream.h"
+#include "sidereal/service/internal/timeouts.h"
 #include "sidereal/service/known_cluster.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/worker_service.h"
@@ -49,9 +50,6 @@ constexpr milliseconds kLastCalls(5'000);
 /// Calls that make or extend sessions, each with a thread, at once.
 constexpr int kMakingMax = 128;
 
-/// Longer than anybody waits, and short enough to be added to a time.
-constexpr int64_t kTimeoutMsMax = int64_t{1} << 40;
-
 milliseconds or_else(int64_t ms, milliseconds otherwise) {
   return ms > 0 ? milliseconds(std::min(ms, kTimeoutMsMax)) : otherwise;
 }
@@ -65,10 +63,8 @@ Result<master::SessionConfig> config_of(const v1::SessionConfig& given,
   if (given.device_filters_size() > 0) {
     out.device_filters.assign(given.device_filters().begin(), given.device_filters().end());
   }
-  if (given.operation_timeout_ms() < 0) {
-    return base::invalid_argument("a timeout of {} ms", given.operation_timeout_ms());
-  }
-  out.operation_timeout = or_else(given.operation_timeout_ms(), defaults.operation_timeout);
+  SR_ASSIGN_OR_RETURN(const milliseconds timeout, timeout_of(given.operation_timeout_ms()));
+  if (timeout.count() > 0) out.operation_timeout = timeout;
   SR_ASSIGN_OR_RETURN(task::SessionState state,
                       task::session_state(given.isolate_session_state(), given.state_group()));
   if (state.kind != task::SessionState::Kind::kShared) out.state = std::move(state);
@@ -230,14 +226,12 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
   Status begin(const v1::StepHead& head) {
     if (joiner_) return base::invalid_argument("a second head");
     if (head.feeds_size() > kFeedsMax) return base::invalid_argument("{} feeds", head.feeds_size());
-    if (head.timeout_ms() < 0)
-      return base::invalid_argument("a timeout of {} ms", head.timeout_ms());
+    SR_ASSIGN_OR_RETURN(call_.timeout, timeout_of(head.timeout_ms()));
     if (common_->draining) return task::is_stopping(common_->name);
     SR_ASSIGN_OR_RETURN(session_, common_->sessions->find(head.session()));
     call_.feeds.assign(head.feeds().begin(), head.feeds().end());
     call_.fetches.assign(head.fetches().begin(), head.fetches().end());
     call_.targets.assign(head.targets().begin(), head.targets().end());
-    call_.timeout = milliseconds(std::min(head.timeout_ms(), kTimeoutMsMax));
     call_.trace = head.trace();
     call_.feed_values.resize(call_.feeds.size());
     missing_ = head.feeds_size();

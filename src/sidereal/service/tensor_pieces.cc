@@ -35,6 +35,16 @@ void PieceCutter::next(session::v1::TensorPiece* piece, size_t bytes_max) {
   done_ = at_ == bytes_;
 }
 
+void cut_pieces(std::deque<PieceCutter>* tensors,
+                google::protobuf::RepeatedPtrField<session::v1::TensorPiece>* out, size_t* bytes) {
+  while (!tensors->empty() && *bytes < kPieceBytes && out->size() < kPiecesMax) {
+    session::v1::TensorPiece* const piece = out->Add();
+    tensors->front().next(piece, kPieceBytes - *bytes);
+    *bytes += piece->data().size();
+    if (tensors->front().done()) tensors->pop_front();
+  }
+}
+
 Status PieceJoiner::begin(const PieceHead& head, Part* part) {
   part->dtype = static_cast<DType>(head.dtype);
   if (head.dtype < 0 || head.dtype > 255 || !tensor::is_valid(part->dtype)) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,11 @@
 #include "sidereal/base/status.h"
 #include "sidereal/task/arrival_memory.h"
 #include "sidereal/tensor/tensor.h"
+
+namespace google::protobuf {
+template <class Element>
+class RepeatedPtrField;
+}  // namespace google::protobuf
 
 namespace sidereal::session::v1 {
 class TensorPiece;
@@ -48,6 +54,11 @@ class PieceCutter {
   bool begun_ = false;
   bool done_ = false;
 };
+
+/// Adds pieces of tensors, of one after the other, to those of a message that has `*bytes` bytes of
+/// elements already, as long as the message has room; tensors that are through are taken out.
+void cut_pieces(std::deque<PieceCutter>* tensors,
+                google::protobuf::RepeatedPtrField<session::v1::TensorPiece>* out, size_t* bytes);
 
 /// What all tensors that arrive at a server may take together. Thread: any.
 class ArrivingBytes {

@@ -37,13 +37,9 @@ DataChannel::~DataChannel() {
   for (const Waiting& one : waiting_) one.sink->done(base::cancelled("the task stops"), {});
 }
 
-/// Codes of what became of the connection or the peer, not of what it was asked to do.
 void DataChannel::Sink::done(const Status& status, std::span<Tensor> fetches) {
   call_ = 0;
-  if (status.code() != StatusCode::kUnavailable && status.code() != StatusCode::kAborted) {
-    return ended(status, fetches);
-  }
-  ended(with_origin(status, {.task = channel_->peer_.task}), fetches);
+  ended(from_call(status, channel_->peer_.task), fetches);
 }
 
 void DataChannel::call(uint64_t incarnation, const transport::CallOptions& what,

@@ -1,5 +1,7 @@
 #include "sidereal/task/origin.h"
 
+#include <utility>
+
 #include "absl/strings/cord.h"
 
 namespace sidereal::task {
@@ -18,6 +20,15 @@ Status with_origin(Status status, const Origin& origin) {
   if (origin.is_restarted) text.insert(text.begin(), kRestarted);
   status.SetPayload(kOrigin, absl::Cord(text));
   return status;
+}
+
+bool is_of_network(const Status& status) {
+  return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kAborted;
+}
+
+Status from_call(Status status, const std::string& task) {
+  if (!is_of_network(status)) return status;
+  return with_origin(std::move(status), {.task = task});
 }
 
 std::optional<Origin> origin_of(const Status& status) {
