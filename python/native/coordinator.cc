@@ -47,7 +47,7 @@ T coordinated(Result<T> result) {
 /// Ends by close() at the latest when it goes, and then lets other threads run Python.
 class Coordinator {
  public:
-  explicit Coordinator(std::unique_ptr<app::ClusterCoordinator> impl) : impl_(std::move(impl)) {}
+  explicit Coordinator(std::shared_ptr<app::ClusterCoordinator> impl) : impl_(std::move(impl)) {}
   ~Coordinator() { close(); }
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
@@ -62,7 +62,7 @@ class Coordinator {
   }
 
  private:
-  std::unique_ptr<app::ClusterCoordinator> impl_;
+  std::shared_ptr<app::ClusterCoordinator> impl_;
 };
 
 std::unique_ptr<Coordinator> make(const std::vector<std::string>& workers,

@@ -37,10 +37,6 @@ int64_t now_ns() {
       .count();
 }
 
-bool is_of_network(const Status& status) {
-  return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kAborted;
-}
-
 /// As the scheduler wants to know it.
 coord::Origin origin_of(const Status& status) {
   const std::optional<task::Origin> told = task::origin_of(status);
@@ -101,9 +97,9 @@ struct Connection final : service::ClosureObserver, std::enable_shared_from_this
   std::weak_ptr<Coordinator> owner;
   int worker = 0;
   uint64_t life = 0;
-  std::unique_ptr<service::Session> session;
   std::shared_ptr<service::ClosureCalls> calls;
   // Under the owner's lock.
+  std::shared_ptr<service::Session> session;  ///< Ends with its last user.
   int64_t graph_version = 0;
   std::vector<bool> knows_plan;  ///< By number.
   bool is_extending = false;
@@ -117,7 +113,8 @@ constexpr uint64_t call_of_closure(coord::ClosureId id) { return id << 1; }
 constexpr uint64_t call_of_resource(coord::ResourceId id) { return id << 1 | 1; }
 constexpr bool is_resource(uint64_t call) { return (call & 1) != 0; }
 
-class Coordinator final : public coord::SchedulerHooks,
+class Coordinator final : public ClusterCoordinator,
+                          public coord::SchedulerHooks,
                           public std::enable_shared_from_this<Coordinator> {
  public:
   explicit Coordinator(ClusterCoordinatorOptions options)
@@ -160,14 +157,14 @@ class Coordinator final : public coord::SchedulerHooks,
     for (auto& [id, closure] : closures_) closure.value->set(why, {});
   }
 
-  void set_graph(const ir::Graph& graph) {
+  void set_graph(const ir::Graph& graph) override {
     auto copy = std::make_shared<const ir::Graph>(graph);
     const std::lock_guard lock(mutex_);
     graph_ = std::move(copy);
     ++graph_version_;
   }
 
-  uint64_t add_plan(service::ClosurePlan plan, bool tells_worker) {
+  uint64_t add_plan(service::ClosurePlan plan, bool tells_worker) override {
     const std::lock_guard lock(mutex_);
     plans_.push_back(
         {.what = std::move(plan), .tells_worker = tells_worker, .graph_version = graph_version_});
@@ -177,7 +174,7 @@ class Coordinator final : public coord::SchedulerHooks,
   Result<std::shared_ptr<RemoteValue>> schedule(uint64_t plan, std::vector<Tensor> feeds,
                                                 std::span<const coord::ResourceId> resources,
                                                 milliseconds timeout,
-                                                const std::function<bool()>& interrupt) {
+                                                const std::function<bool()>& interrupt) override {
     std::unique_lock lock(mutex_);
     if (plan >= plans_.size()) return base::not_found("there is no plan {}", plan);
     const size_t wanted = plans_[plan].what.feeds.size() - (plans_[plan].tells_worker ? 1 : 0);
@@ -185,36 +182,26 @@ class Coordinator final : public coord::SchedulerHooks,
       return base::invalid_argument("{} values for the {} feeds of a plan", feeds.size(), wanted);
     }
     auto value = std::make_shared<Value>();
-    // The scheduler may run it at once.
-    const coord::ClosureId id = last_closure_ + 1;
-    const auto ask = [&]() -> Result<bool> {
-      // A number that is not taken is the next one's.
-      Closure& closure = closures_[id];
-      closure.plan = plan;
-      closure.value = value;
-      closure.feeds = feeds;
-      const auto taken = scheduler_.schedule(resources, now_ns());
-      if (taken.ok() && *taken) return true;
-      closures_.erase(id);
-      SR_RETURN_IF_ERROR(taken.status());
-      return false;
-    };
-    while (id == last_closure_ + 1) {
+    Closure closure{.plan = plan, .feeds = std::move(feeds), .fetches = {}, .value = value};
+    const Until until = until_of(timeout);
+    while (true) {
       SR_RETURN_IF_ERROR(failed_);
-      SR_ASSIGN_OR_RETURN(const bool is_taken, ask());
-      if (is_taken) {
+      // The scheduler may run it at once.
+      const coord::ClosureId id = last_closure_ + 1;
+      closures_[id] = std::move(closure);
+      const auto taken = scheduler_.schedule(resources, now_ns());
+      if (taken.ok() && *taken) {
         last_closure_ = id;
         return std::shared_ptr<RemoteValue>(std::move(value));
       }
-      SR_RETURN_IF_ERROR(wait(&lock, until_of(timeout), interrupt, "room in the queue"));
+      closure = std::move(closures_.extract(id).mapped());
+      SR_RETURN_IF_ERROR(taken.status());
+      SR_RETURN_IF_ERROR(wait(&lock, until, interrupt, "room in the queue"));
     }
-    // Somebody else has scheduled meanwhile.
-    lock.unlock();
-    return schedule(plan, std::move(feeds), resources, timeout, interrupt);
   }
 
-  Status join(milliseconds timeout, const std::function<bool()>& interrupt) {
-    const auto until = until_of(timeout);
+  Status join(milliseconds timeout, const std::function<bool()>& interrupt) override {
+    const Until until = until_of(timeout);
     std::unique_lock lock(mutex_);
     scheduler_.begin_join();
     while (true) {
@@ -232,7 +219,7 @@ class Coordinator final : public coord::SchedulerHooks,
     }
   }
 
-  Result<bool> done(const std::function<bool()>& interrupt) {
+  Result<bool> done(const std::function<bool()>& interrupt) override {
     std::unique_lock lock(mutex_);
     while (true) {
       SR_RETURN_IF_ERROR(failed_);
@@ -242,7 +229,7 @@ class Coordinator final : public coord::SchedulerHooks,
     }
   }
 
-  coord::ResourceId create_resource(uint64_t plan) {
+  coord::ResourceId create_resource(uint64_t plan) override {
     const std::lock_guard lock(mutex_);
     // As closures: it may be made at once.
     const coord::ResourceId id = resources_.size() + 1;
@@ -251,12 +238,12 @@ class Coordinator final : public coord::SchedulerHooks,
     return id;
   }
 
-  void release_resource(coord::ResourceId resource) {
+  void release_resource(coord::ResourceId resource) override {
     const std::lock_guard lock(mutex_);
     scheduler_.release_resource(resource);
   }
 
-  ClusterCoordinator::Figures figures() {
+  [[nodiscard]] Figures figures() const override {
     const std::lock_guard lock(mutex_);
     return {.queued = scheduler_.queued(),
             .in_flight = scheduler_.in_flight(),
@@ -306,7 +293,7 @@ class Coordinator final : public coord::SchedulerHooks,
     for (const service::ClosureResult& result : results) {
       // A session that has lost a task stays without it.
       const coord::Origin origin = origin_of(result.status);
-      if (origin.job != coord::Origin::Job::kNone && is_of_network(result.status)) {
+      if (origin.job != coord::Origin::Job::kNone && task::is_of_network(result.status)) {
         connection->is_over = true;
         last_error_ = result.status;
       }
@@ -315,20 +302,17 @@ class Coordinator final : public coord::SchedulerHooks,
       if (workers_[worker] != connection) return;
       tell(connection.get(), &result);
     }
-    if (!connection->is_over || workers_[worker] != connection) return;
-    scheduler_.worker_lost(connection->worker, connection->life, now_ns());
-    connect_anew(worker, milliseconds(0));
+    if (connection->is_over && workers_[worker] == connection) lose(*connection, milliseconds(0));
   }
 
   void lost(const std::shared_ptr<Connection>& connection, const Status& why) {
     const std::lock_guard lock(mutex_);
-    const auto worker = static_cast<size_t>(connection->worker);
-    if (workers_[worker] != connection) return;
     last_error_ = why;
+    connection->is_over = true;
+    if (workers_[static_cast<size_t>(connection->worker)] != connection) return;
     base::log_info("worker lost worker={} error=\"{}\"", name_of(connection->worker),
                    base::message_of(why));
-    scheduler_.worker_lost(connection->worker, connection->life, now_ns());
-    connect_anew(worker, kRetry);
+    lose(*connection, kRetry);
   }
 
  private:
@@ -384,15 +368,14 @@ class Coordinator final : public coord::SchedulerHooks,
 
   // ---- Calls. Under the lock.
 
-  const Plan& plan_of(uint64_t call) {
-    if (is_resource(call)) return plans_[resources_[(call >> 1) - 1]];
-    return plans_[closures_[call >> 1].plan];
+  uint64_t plan_of(uint64_t call) {
+    return is_resource(call) ? resources_[(call >> 1) - 1] : closures_[call >> 1].plan;
   }
 
   void call(int worker, uint64_t id) {
     Connection* const connection = workers_[static_cast<size_t>(worker)].get();
     if (connection == nullptr) return;
-    const bool is_known = plan_of(id).graph_version <= connection->graph_version;
+    const bool is_known = plans_[plan_of(id)].graph_version <= connection->graph_version;
     if (is_known && !connection->is_over) return send(connection, id);
     connection->waiting.push_back(id);
     if (connection->is_over || std::exchange(connection->is_extending, true)) return;
@@ -400,7 +383,7 @@ class Coordinator final : public coord::SchedulerHooks,
   }
 
   void send(Connection* connection, uint64_t id) {
-    const uint64_t plan = is_resource(id) ? resources_[(id >> 1) - 1] : closures_[id >> 1].plan;
+    const uint64_t plan = plan_of(id);
     if (connection->knows_plan.size() <= plan) connection->knows_plan.resize(plan + 1);
     if (!connection->knows_plan[plan]) {
       connection->knows_plan[plan] = true;
@@ -437,10 +420,7 @@ class Coordinator final : public coord::SchedulerHooks,
     const std::shared_ptr<Connection> over = std::move(workers_[worker]);
     workers_[worker] = nullptr;
     over->waiting.clear();
-    add_job([over] {
-      over->calls->hang_up();
-      over->session = nullptr;
-    });
+    add_job([calls = over->calls, session = std::move(over->session)] { calls->hang_up(); });
   }
 
   void connect_anew(size_t worker, milliseconds after) {
@@ -449,14 +429,21 @@ class Coordinator final : public coord::SchedulerHooks,
     work_.notify_one();
   }
 
+  /// Its closures run elsewhere; a new session is made `after` a while.
+  void lose(const Connection& connection, milliseconds after) {
+    scheduler_.worker_lost(connection.worker, connection.life, now_ns());
+    connect_anew(static_cast<size_t>(connection.worker), after);
+  }
+
   void work() {
     std::unique_lock lock(mutex_);
     while (true) {
       if (!jobs_.empty()) {
-        const std::function<void()> job = std::move(jobs_.front());
+        std::function<void()> job = std::move(jobs_.front());
         jobs_.pop_front();
         lock.unlock();
         job();
+        job = nullptr;  // The last user of a session, perhaps.
         lock.lock();
         continue;
       }
@@ -534,6 +521,8 @@ class Coordinator final : public coord::SchedulerHooks,
     if (made.ok()) {
       const std::shared_ptr<Connection> connection = *made;
       workers_[worker] = connection;
+      // Its stream may have ended already.
+      if (connection->is_over) return connect_anew(worker, kRetry);
       base::log_debug("worker found worker={}", name_of(connection->worker));
       return scheduler_.worker_found(connection->worker, connection->life, now_ns());
     }
@@ -542,7 +531,7 @@ class Coordinator final : public coord::SchedulerHooks,
     const coord::Origin origin = origin_of(why);
     const bool is_ps = origin.job == coord::Origin::Job::kPs && origin.task < options_.ps;
     if (is_ps) note_silent_ps(origin, why);
-    const bool may_pass = is_of_network(why) || why.code() == StatusCode::kDeadlineExceeded ||
+    const bool may_pass = task::is_of_network(why) || why.code() == StatusCode::kDeadlineExceeded ||
                           why.code() == StatusCode::kCancelled || is_ps;
     if (!may_pass && failed_.ok()) {
       failed_ = base::with_context(why, name_of(static_cast<int>(worker)));
@@ -562,26 +551,27 @@ class Coordinator final : public coord::SchedulerHooks,
 
   void extend(const std::shared_ptr<Connection>& connection) {
     std::shared_ptr<const ir::Graph> graph;
+    std::shared_ptr<service::Session> session;
     int64_t version = 0;
     {
       const std::lock_guard lock(mutex_);
+      if (connection->session == nullptr) return;
+      session = connection->session;
       graph = graph_;
       version = graph_version_;
     }
-    Status extended = connection->session->extend(*graph);
+    Status extended = session->extend(*graph);
     // It may be attached to a ps from now on that it was not attached to before.
-    auto devices = connection->session->list_devices();
+    auto devices = session->list_devices();
     const std::lock_guard lock(mutex_);
     if (extended.ok()) extended = devices.status();
     if (extended.ok()) extended = check_ps(*devices);
-    const auto worker = static_cast<size_t>(connection->worker);
     connection->is_extending = false;
-    if (workers_[worker] != connection) return;
+    if (workers_[static_cast<size_t>(connection->worker)] != connection) return;
     if (!extended.ok()) {
       // A new session says whether the graph is at fault.
       last_error_ = extended;
-      scheduler_.worker_lost(connection->worker, connection->life, now_ns());
-      return connect_anew(worker, milliseconds(0));
+      return lose(*connection, milliseconds(0));
     }
     connection->graph_version = version;
     for (const uint64_t id : std::exchange(connection->waiting, {})) {
@@ -603,7 +593,7 @@ class Coordinator final : public coord::SchedulerHooks,
   }
 
   const ClusterCoordinatorOptions options_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;  ///< For users.
   std::condition_variable work_;
   std::condition_variable time_;
@@ -637,43 +627,9 @@ void Connection::lost(const Status& why) {
   if (coordinator != nullptr) coordinator->lost(shared_from_this(), why);
 }
 
-class Handle final : public ClusterCoordinator {
- public:
-  explicit Handle(ClusterCoordinatorOptions options)
-      : impl_(std::make_shared<Coordinator>(std::move(options))) {
-    impl_->start();
-  }
-  ~Handle() override { impl_->stop(); }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-
-  void set_graph(const ir::Graph& graph) override { impl_->set_graph(graph); }
-  uint64_t add_plan(service::ClosurePlan plan, bool tells_worker) override {
-    return impl_->add_plan(std::move(plan), tells_worker);
-  }
-  Result<std::shared_ptr<RemoteValue>> schedule(uint64_t plan, std::vector<Tensor> feeds,
-                                                std::span<const coord::ResourceId> resources,
-                                                milliseconds timeout,
-                                                const std::function<bool()>& interrupt) override {
-    return impl_->schedule(plan, std::move(feeds), resources, timeout, interrupt);
-  }
-  Status join(milliseconds timeout, const std::function<bool()>& interrupt) override {
-    return impl_->join(timeout, interrupt);
-  }
-  Result<bool> done(const std::function<bool()>& interrupt) override {
-    return impl_->done(interrupt);
-  }
-  coord::ResourceId create_resource(uint64_t plan) override { return impl_->create_resource(plan); }
-  void release_resource(coord::ResourceId resource) override { impl_->release_resource(resource); }
-  [[nodiscard]] Figures figures() const override { return impl_->figures(); }
-
- private:
-  const std::shared_ptr<Coordinator> impl_;
-};
-
 }  // namespace
 
-Result<std::unique_ptr<ClusterCoordinator>> ClusterCoordinator::create(
+Result<std::shared_ptr<ClusterCoordinator>> ClusterCoordinator::create(
     ClusterCoordinatorOptions options) {
   if (options.workers.empty()) {
     return base::invalid_argument("a coordinator needs at least one worker");
@@ -684,7 +640,11 @@ Result<std::unique_ptr<ClusterCoordinator>> ClusterCoordinator::create(
   }
   options.scheduler.workers = static_cast<int>(options.workers.size());
   options.scheduler.ps = options.ps;
-  return std::unique_ptr<ClusterCoordinator>(new Handle(std::move(options)));
+  // Callbacks of gRPC may hold it longer than its user, who ends it.
+  const auto made = std::make_shared<Coordinator>(std::move(options));
+  made->start();
+  return std::shared_ptr<ClusterCoordinator>(made.get(),
+                                             [made](ClusterCoordinator*) { made->stop(); });
 }
 
 }  // namespace sidereal::app

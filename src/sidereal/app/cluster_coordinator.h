@@ -53,8 +53,8 @@ class RemoteValue {
 /// Source: tf.distribute.coordinator.ClusterCoordinator.
 class ClusterCoordinator {
  public:
-  /// Begins to look for the workers. kInvalidArgument without any.
-  static Result<std::unique_ptr<ClusterCoordinator>> create(ClusterCoordinatorOptions options);
+  /// Begins to look for the workers. Ends all that runs when it goes. kInvalidArgument without any.
+  static Result<std::shared_ptr<ClusterCoordinator>> create(ClusterCoordinatorOptions options);
   virtual ~ClusterCoordinator() = default;
 
   /// The graph that plans are of from now on; it begins with the nodes of the one before.

@@ -81,7 +81,7 @@ class Coordinators : public ::testing::TestWithParam<cluster::Protocol> {
 
   Steps steps_;
   std::unique_ptr<Cluster> cluster_;
-  std::unique_ptr<ClusterCoordinator> coordinator_;
+  std::shared_ptr<ClusterCoordinator> coordinator_;
 };
 INSTANTIATE_TEST_SUITE_P(Over, Coordinators,
                          ::testing::Values(cluster::Protocol::kGrpc,
@@ -190,6 +190,18 @@ TEST_P(Coordinators, make_a_resource_on_each_worker_before_it_is_used) {
   EXPECT_EQ(schedule(read, {}, {resource}).status().code(), StatusCode::kNotFound);
 }
 
+TEST_P(Coordinators, end_while_their_workers_take_a_graph) {
+  constexpr int kNodes = 3000;
+  start(3);
+  run_once(coordinator_->add_plan({.targets = {"init"}}));
+  for (int i = 0; i < kNodes; ++i) steps_.model.constant({1}, fmt::format("more_{}", i));
+  coordinator_->set_graph(steps_.model.graph());
+  // All workers are to take it; one of them is enough for the value.
+  coordinator_->create_resource(coordinator_->add_plan({.targets = {"more_0"}}));
+  run_once(coordinator_->add_plan({.targets = {"more_1"}}));
+  coordinator_ = nullptr;
+}
+
 TEST_P(Coordinators, refuse_what_does_not_fit) {
   start(1);
   const uint64_t plan = coordinator_->add_plan({.feeds = {"x"}, .fetches = {"double"}});
@@ -209,12 +221,15 @@ TEST_P(Coordinators, end_waits_that_last_too_long_and_say_for_whom) {
   coordinator.workers = {"grpc://" + nobody.addresses()[0]};
   coordinator.ps = 1;
   coordinator.session = (*cluster)->session_options();
+  coordinator.scheduler.queue_max = 1;
   auto made = ClusterCoordinator::create(coordinator);
   ASSERT_TRUE(made.ok()) << made.status();
   (*made)->set_graph(steps_.model.graph());
   const uint64_t plan = (*made)->add_plan({.fetches = {"read"}});
   const auto value = (*made)->schedule(plan, {}, {}, kLong, nullptr);
   ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ((*made)->schedule(plan, {}, {}, milliseconds(300), nullptr).status().code(),
+            StatusCode::kDeadlineExceeded);
   const Status joined = (*made)->join(milliseconds(300), nullptr);
   EXPECT_EQ(joined.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(base::message_of(joined), HasSubstr("/job:worker/replica:0/task:0"));
