@@ -23,7 +23,7 @@ from . import dtypes, errors, nest
 from ._data_spec import DataSpec
 from ._dispatch import ENGINE, apply, state, to_tensor
 from ._elements import DatasetSpec, accepted, as_value, flatten, map_leaves, spec_of
-from ._native import DatasetDefinition, DatasetReading, Tensor
+from ._native import DatasetDefinition, DatasetReading, Output, Tensor
 from ._pipelines import Generator, Traced, VariableUse, begin_generator, parameter
 from ._resources import Resource, component_attrs
 from .function import TensorSpec, function
@@ -126,10 +126,14 @@ class GraphIterator(Resource):
     """An iterator in a graph of sidereal.v1: a dataset is read where its node is placed, on threads
     of its own, from the first get_next() that a session runs."""
 
-    def __init__(self, dataset: Dataset, shared_name: str | None = None) -> None:
+    def __init__(
+        self, dataset: Dataset, shared_name: str | None = None, values: Sequence[Output] = ()
+    ) -> None:
+        """`values`: what the dataset leaves open."""
         self.element_spec = dataset.element_spec
+        self.values = values
         definition = {"definition": dataset.serialize()}
-        super().__init__("DatasetIterator", definition, "DatasetIterator", shared_name)
+        super().__init__("DatasetIterator", definition, "DatasetIterator", shared_name, values)
 
     def get_next(self, name: str | None = None) -> Any:
         """The next element; the session raises OutOfRangeError at the end."""
@@ -202,6 +206,8 @@ class Dataset:
         self._spec = nest.pack(map_leaves(lambda _: 0, structure), leaves)
         self._is_one = isinstance(self._spec, (TensorSpec, DatasetSpec))
         self._options: Options = inputs[0]._options if inputs else Options()
+        #: What it leaves open.
+        self._values: Sequence[Output] = next((one._values for one in inputs if one._values), ())
         #: Python functions that the definition refers to.
         self._kept: list[object] = [*kept, *(thing for one in inputs for thing in one._kept)]
 

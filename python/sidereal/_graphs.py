@@ -155,6 +155,8 @@ class FuncGraph(Graph):
             outer if outer is not None else state.graph,
         )
         self.name = name
+        #: Whether values of other graphs may be captured where there is none around this one.
+        self.takes_outputs = False
         self.arguments: list[Output] = []
         self.captures: list[tuple[Any, Output]] = []
         self._variables: dict[int, tuple[Any, Output]] = {}
@@ -189,12 +191,12 @@ class FuncGraph(Graph):
 
     def capture(self, value: Tensor | Output) -> Output:
         if type(value) is Output:
-            if self.outer is None:
+            if self.outer is None and not self.takes_outputs:
                 raise errors.InvalidArgumentError(
                     f"{value!r} belongs to another graph, which is finished: a value made while a "
                     "function was traced cannot be used after it; return it from the function"
                 )
-            value = entered = self.outer.enter(value)
+            value = entered = value if self.outer is None else self.outer.enter(value)
             key: object = (id(self.outer), entered.node, entered.index)
         else:
             key = value.id  # type: ignore[union-attr]  # a Tensor

@@ -7,8 +7,10 @@ there yet. They become numbered values of that function ("slots"), which fill th
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from . import _native, errors, nest
@@ -42,12 +44,35 @@ def begin_generator(number: int) -> Iterator[list[Tensor]]:
     return generator.begin()
 
 
+class _Open(threading.local):
+    """Values that datasets of this thread leave open; None: these may not."""
+
+    values: list[Output] | None = None
+
+
+_open = _Open()
+
+
+@contextmanager
+def leaving_open() -> Iterator[list[Output]]:
+    """Values of graphs that datasets are made with in the context, by the number that they have in
+    the definitions. Whoever reads the dataset fills them in."""
+    before, _open.values = _open.values, []
+    try:
+        yield _open.values
+    finally:
+        _open.values = before
+
+
 def parameter(value: Any, dtype: Any = None) -> Any:
     """What a dataset is made with, for DatasetDefinition.make()."""
     made = as_value(value, dtype)
     if type(made) is not Output:
         return made
     graph = state.graph
+    if graph is None and _open.values is not None:
+        _open.values.append(made)
+        return len(_open.values) - 1, made.dtype, made.shape
     values = None if graph is None else getattr(graph, "dataset_values", None)
     if values is None:
         raise errors.InvalidArgumentError(
@@ -86,6 +111,7 @@ class Traced:
     ) -> None:
         named = getattr(function, "__name__", name)
         graph = FuncGraph(legal_name(named))
+        graph.takes_outputs = _open.values is not None
         if gives_dataset:
             graph.dataset_values = []  # type: ignore[attr-defined]
         specs = nest.flatten(element_spec)

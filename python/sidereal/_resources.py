@@ -47,12 +47,13 @@ class Resource:
     shared name, it goes when this object does."""
 
     def __init__(
-        self, op: str, attrs: Mapping[str, Any], name: str, shared_name: str | None
-    ) -> None:
+        self, op: str, attrs: Mapping[str, Any], name: str, shared_name: str | None,
+        inputs: Sequence[Any] = (),
+    ) -> None:  # fmt: skip
         self.name = shared_name or _own_name(name)
         container = None if state.graph is None else state.graph.container_name or None
         attrs = {**attrs, "shared_name": self.name, "container": container}
-        self.handle = apply(op, (), attrs, name=name)
+        self.handle = apply(op, inputs, attrs, name=name)
         if not shared_name and isinstance(self.handle, Tensor):
             weakref.finalize(self, ENGINE.erase_resource, self.name).atexit = False
 

@@ -506,6 +506,45 @@ def test_distributed_datasets_become_those_of_workers(
     assert [one.num_input_pipelines for one in contexts] == [1, 1]
 
 
+def test_workers_read_shards_of_a_dataset(coordinator: ClusterCoordinator) -> None:
+    def dataset_fn() -> Any:
+        index = get_current_worker_index()
+        shard = sr.data.Dataset.range(1, 10).shard(3, index)
+        return shard.map(lambda x: (x, index)).repeat().batch(3)
+
+    @sr.function
+    def step(it: Any) -> Any:
+        values, index = next(it)
+        return sr.reduce_sum(values), index[0], get_current_worker_index()
+
+    iterator = iter(coordinator.create_per_worker_dataset(dataset_fn))
+    found = coordinator.fetch([coordinator.schedule(step, (iterator,)) for _ in range(60)])
+    assert all(told == worker for _, told, worker in found)
+    assert {int(worker): int(total) for total, _, worker in found}.items() <= {
+        (0, 1 + 4 + 7), (1, 2 + 5 + 8), (2, 3 + 6 + 9)
+    }  # fmt: skip
+
+
+def test_what_a_dataset_is_made_of_may_depend_on_the_worker(
+    coordinator: ClusterCoordinator,
+) -> None:
+    def dataset_fn() -> Any:
+        first = 100 * get_current_worker_index()
+        files = sr.gather(sr.constant(["a", "b", "c"]), get_current_worker_index())
+        numbers = sr.data.Dataset.range(first, first + 10).skip(first // 100)
+        return sr.data.Dataset.zip((numbers, sr.data.Dataset.from_tensors(files).repeat()))
+
+    @sr.function
+    def step(it: Any) -> Any:
+        return (*next(it), get_current_worker_index())
+
+    iterator = iter(coordinator.create_per_worker_dataset(dataset_fn))
+    for _ in range(6):
+        number, letter, worker = coordinator.schedule(step, (iterator,)).fetch(PATIENCE_S)
+        assert number // 100 == worker
+        assert letter == b"abc"[worker : worker + 1]
+
+
 def test_what_is_no_dataset_is_refused(coordinator: ClusterCoordinator) -> None:
     with pytest.raises(ValueError, match="Unexpected dataset type!"):
         coordinator.create_per_worker_dataset(lambda: [1, 2])

@@ -3,9 +3,12 @@ the table of faults."""
 
 from __future__ import annotations
 
+import json
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -146,6 +149,68 @@ def test_what_workers_have_is_made_anew(tasks: Any) -> None:
     assert coordinator.schedule(step, (own,)).fetch(PATIENCE_S) == 14
     coordinator.join(PATIENCE_S)
     assert made.numpy() >= 2
+
+
+def test_a_worker_killed_while_it_makes_a_dataset_makes_it_anew(tasks: Any) -> None:
+    cluster = tasks(2)
+    coordinator = cluster.coordinator()
+    data = np.arange(200_000).reshape(-1, 4)  # Which takes a while to read.
+
+    @sr.function
+    def step(it: Any) -> Any:
+        return next(it)
+
+    for worker in (0, 1):
+        dataset = coordinator.create_per_worker_dataset(
+            lambda: sr.data.Dataset.from_tensor_slices(data)
+        )
+        iterator = iter(dataset)
+        cluster.kill("worker", worker)
+        values = [coordinator.schedule(step, (iterator,)) for _ in range(20)]
+        cluster.start("worker", worker)
+        for value in values:
+            assert value.fetch(PATIENCE_S)[0] % 4 == 0
+        coordinator.join(PATIENCE_S)
+
+
+#: Schedules functions until it is killed.
+COORDINATOR = """
+import json, sys
+import sidereal as sr
+from sidereal.distribute.coordinator import ClusterCoordinator
+from strategies import strategy_of
+
+coordinator = ClusterCoordinator(strategy_of(json.loads(sys.argv[1])), closures_per_worker=4)
+with coordinator.strategy.scope():
+    count = sr.Variable(0.0)
+
+@sr.function
+def step():
+    return count.assign_add(1.0)
+
+while True:
+    values = [coordinator.schedule(step) for _ in range(100)]
+    values[0].get()
+    print(values[0].get(), flush=True)
+"""
+
+
+def test_servers_outlive_the_coordinator_and_serve_another_one(tasks: Any) -> None:
+    cluster = tasks(2)
+    for _ in range(2):
+        command = [sys.executable, "-c", COORDINATOR, json.dumps(cluster.cluster)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parent) as first:
+            assert first.stdout is not None
+            for _ in range(3):
+                assert first.stdout.readline()
+            first.kill()
+    coordinator = cluster.coordinator()
+    count, step = counter(coordinator)
+    values = [coordinator.schedule(step) for _ in range(40)]
+    coordinator.join(PATIENCE_S)
+    # Nothing of the others is left in it.
+    np.testing.assert_allclose(count.numpy(), 40)
+    assert set(coordinator.fetch(values)) <= {0, 1}
 
 
 def test_values_outlive_the_worker_that_made_them(tasks: Any) -> None:

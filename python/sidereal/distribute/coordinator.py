@@ -15,6 +15,7 @@ from .. import _native, errors, nest
 from .._datasets import Dataset, GraphIterator, next_of
 from .._dispatch import ENGINE, apply, convert, state
 from .._native import Output, Tensor
+from .._pipelines import leaving_open
 from .._tensor import install_shared
 from ..errors import ClosureInputError, PSUnavailableError
 from ..function import ConcreteFunction, Function
@@ -142,6 +143,8 @@ class _WorkerIterator:
     def get_next(self, name: str | None = None) -> Any:
         """The next element; the function ends with OutOfRangeError at the end."""
         assert state.graph is not None
+        # What the dataset leaves open depends on the worker.
+        _tracing.asked = _tracing.asked or bool(self._iterator.values)
         return next_of(state.graph.enter(self._iterator.handle), self.element_spec, name)
 
 
@@ -388,18 +391,31 @@ class ClusterCoordinator:
 
     def _dataset_of(self, dataset_fn: Any) -> Dataset:
         dataset = dataset_fn
-        if callable(dataset):
-            with self._strategy._worker_dataset(), variable_creator_scope(_no_variables):
-                dataset = dataset()
-        if isinstance(dataset, DistributedDataset):
-            with self._strategy._worker_dataset():
+        with self._making_dataset() as values:
+            if callable(dataset):
+                with variable_creator_scope(_no_variables):
+                    dataset = dataset()
+            if isinstance(dataset, DistributedDataset):
                 dataset = dataset.make()
+        if isinstance(dataset, Dataset) and values:
+            dataset._values = values
         if not isinstance(dataset, Dataset):
             raise ValueError(
                 f"Unexpected dataset type! A dataset of workers is made of {dataset!r}; give a "
                 "sidereal.data.Dataset or a function that returns one"
             )
         return dataset
+
+    @contextmanager
+    def _making_dataset(self) -> Iterator[list[Output]]:
+        """The dataset of a worker is made in the context: at once, but for what depends on the
+        number of the worker: that is left open, and computed where the dataset is read."""
+        graph = self._strategy._graph
+        with graph.changing, self._strategy._worker_dataset(), self._tells_worker():
+            begin = len(graph.native)
+            with graph.tracing("dataset"), state.at_once(), leaving_open() as values:
+                yield values
+            graph.lasting.update(range(begin, len(graph.native)))
 
     def _data_of_model(self, x: Any) -> Any:
         """The dataset of what keras models are trained with, where that makes one: a distributed
@@ -415,13 +431,16 @@ class ClusterCoordinator:
         made: list[GraphIterator] = []
 
         def make() -> None:
-            made.append(GraphIterator(dataset, f"iterator_{uuid.uuid4().hex}"))
+            values = [graph.enter(value) for value in dataset._values]
+            made.append(GraphIterator(dataset, f"iterator_{uuid.uuid4().hex}", values))
 
         plan = self._strategy._trace(make)
         node = made[0].handle.node
         # The handle is what begins to read.
         plan.targets.append(graph.native.node_name(node))
-        resource = self._native.create_resource(self._number(plan))
+        with self._tells_worker():
+            _tracing.asked = bool(dataset._values)
+            resource = self._native.create_resource(self._number(plan))
         return PerWorkerIterator(self, resource, _WorkerIterator(made[0]))
 
     def _entered(self, structure: Any, resources: list[int]) -> Any:

@@ -477,7 +477,9 @@ class Coordinator final : public ClusterCoordinator,
   Result<std::shared_ptr<Connection>> connect(size_t worker, const ir::Graph& graph,
                                               int64_t version) {
     service::SessionOptions options = options_.session;
-    options.connect_timeout = std::min(options.connect_timeout, kTry);
+    // A ps that does not answer is found out by tries that end.
+    options.connect_timeout =
+        std::min({options.connect_timeout, kTry, std::max(options_.ps_timeout, kRetry)});
     // Its own task is seen in any case; other workers may be missing.
     options.device_filters = {"/job:ps"};
     options.interrupt = [this] {

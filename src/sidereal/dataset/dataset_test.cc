@@ -14,6 +14,7 @@
 #include "sidereal/data/testing/files.h"
 #include "sidereal/dataset/definition.h"
 #include "sidereal/dataset/definition_text.h"
+#include "sidereal/dataset/feed.h"
 #include "sidereal/dataset/iterator.h"
 #include "sidereal/ir/builder.h"
 #include "sidereal/ops/ops.h"
@@ -177,6 +178,42 @@ TEST(DatasetText, RefusesGraphsThatAreNoDataset) {
   EXPECT_EQ(text.status().code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(base::message_of(text.status()), HasSubstr("Python code"));
   EXPECT_EQ(open(generator).status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(Datasets, OpenWithValuesThatTheDefinitionLeavesOpen) {
+  const ir::TensorSpec spec{DType::kInt64, {}};
+  const DatasetPtr shard =
+      *Dataset::make({.op = "Shard",
+                      .inputs = {range(7)},
+                      .parameters = {number(3), Parameter::from_slot(0, spec)}});
+  const std::string text = *to_text(*shard, registry());
+  const std::shared_ptr<ports::Datasets> datasets = make_datasets(1);
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool has_changed = false;
+  const auto opened = datasets->open(text, {Tensor::scalar<int64_t>(2)}, [&] {
+    const std::lock_guard lock(mutex);
+    has_changed = true;
+    changed.notify_all();
+  });
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  std::vector<int64_t> found;
+  while (true) {
+    const auto element = (*opened)->take();
+    if (!element.ok()) break;
+    if (*element) {
+      found.push_back((**element)[0].data<const int64_t>()[0]);
+      continue;
+    }
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return std::exchange(has_changed, false); });
+  }
+  EXPECT_THAT(found, ElementsAre(2, 5));
+  const auto error = [&](const std::vector<Tensor>& values) {
+    return std::string(base::message_of(datasets->open(text, values, [] {}).status()));
+  };
+  EXPECT_THAT(error({}), HasSubstr("0 values are given; value 0 is used"));
+  EXPECT_THAT(error({Tensor::scalar(1.0F)}), HasSubstr("int64[] is expected"));
 }
 
 TEST(DatasetText, StandsAnyChange) {

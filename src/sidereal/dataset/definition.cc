@@ -495,12 +495,11 @@ Result<DatasetPtr> Dataset::filled(const DatasetPtr& self, const std::vector<Ten
     if (parameter.slot < 0) continue;
     const auto slot = static_cast<size_t>(parameter.slot);
     if (slot >= values.size()) {
-      return invalid_argument("the function gives {} values; value {} is used", values.size(),
-                              slot);
+      return invalid_argument("{} values are given; value {} is used", values.size(), slot);
     }
     if (!covers(parameter.spec, {values[slot].dtype(), values[slot].shape()})) {
-      return invalid_argument("value {} of the function is {}; {} is expected", slot,
-                              values[slot].to_string(), ir::to_string(parameter.spec));
+      return invalid_argument("value {} is {}; {} is expected", slot, values[slot].to_string(),
+                              ir::to_string(parameter.spec));
     }
     parameter = Parameter::of(values[slot]);
   }

@@ -52,8 +52,10 @@ class TextDatasets final : public ports::Datasets {
   }
 
   Result<std::shared_ptr<ports::ElementReading>> open(std::string_view definition,
+                                                      const std::vector<Tensor>& values,
                                                       std::function<void()> changed) override {
     SR_ASSIGN_OR_RETURN(DatasetPtr dataset, from_text(definition, registry_));
+    SR_ASSIGN_OR_RETURN(dataset, dataset->filled(dataset, values, {}));
     IteratorOptions options;
     options.seed = seed_++;
     options.threads =

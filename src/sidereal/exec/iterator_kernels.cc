@@ -27,8 +27,10 @@ Result<std::unique_ptr<Kernel>> dataset_iterator(const BindContext& bind) {
                       ir::get_attr<std::string>(bind.instruction.attrs, "definition"));
   return make_kernel([=](KernelContext& c) -> Status {
     if (!manager->find<IteratorResource>(name).ok()) {
+      std::vector<Tensor> values;
+      for (int i = 0; i < c.num_inputs(); ++i) values.push_back(c.input(i));
       SR_ASSIGN_OR_RETURN(auto reading,
-                          datasets->open(definition, [manager] { manager->changed(); }));
+                          datasets->open(definition, values, [manager] { manager->changed(); }));
       auto made = std::make_shared<IteratorResource>(std::move(reading));
       SR_RETURN_IF_ERROR(
           manager->find_or_create<IteratorResource>(name, [&] { return made; }).status());
@@ -68,7 +70,7 @@ Result<std::unique_ptr<Kernel>> iterator_next(const BindContext& bind) {
 
 void register_iterator_kernels(KernelTable* table) {
   table->add("DatasetIterator",
-             with_arity(0, 0, 1, with_outputs({DType::kString}, dataset_iterator)));
+             with_arity(0, -1, 1, with_outputs({DType::kString}, dataset_iterator)));
   table->add("IteratorNext", with_arity(1, 1, -1, iterator_next));
 }
 

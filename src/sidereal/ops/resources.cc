@@ -217,12 +217,13 @@ void register_queues(OpRegistry* registry) {
 
 void register_iterators(OpRegistry* registry) {
   add(registry, "DatasetIterator",
-      "The handle of the iterator of this name, which begins to read the dataset when there is "
-      "none.",
-      0, 0,
+      "(values...): the handle of the iterator of this name, which begins to read the dataset when "
+      "there is none.",
+      0, -1,
       {kSharedName,
        kContainer,
-       {"definition", "string", true, "The dataset, as the text of a graph."}},
+       {"definition", "string", true,
+        "The dataset, as the text of a graph; its numbered values are the inputs."}},
       infer_handle);
   add(registry, "IteratorNext",
       "The components of the next element; waits until it is there. OUT_OF_RANGE at the end.", 1, 1,

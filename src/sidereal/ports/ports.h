@@ -40,9 +40,11 @@ class ElementReading {
 class Datasets {
  public:
   virtual ~Datasets();
-  /// Begins to read what `definition`, from anyone, says, on threads of its own. These call
-  /// `changed` when take() may give something else. kInvalidArgument for what is no definition.
+  /// Begins to read what `definition`, from anyone, says, on threads of its own; `values` are those
+  /// that it leaves open, by number. The threads call `changed` when take() may give something
+  /// else. kInvalidArgument for what is no definition, and for values that it does not take.
   virtual Result<std::shared_ptr<ElementReading>> open(std::string_view definition,
+                                                       const std::vector<tensor::Tensor>& values,
                                                        std::function<void()> changed) = 0;
 };
 

@@ -27,6 +27,7 @@ constexpr std::array<char, 4> kMagic = {'S', 'R', 'P', 'G'};
 constexpr uint16_t kVersion = 6;
 constexpr uint32_t kMaxAttrs = 64;
 constexpr uint32_t kMaxList = 1U << 20;
+/// Bytes of names.
 constexpr uint32_t kMaxText = 1U << 16;
 constexpr uint8_t kUnknownRank = 255;
 /// Flags of a program.
@@ -91,7 +92,10 @@ Status get_value(ByteReader* r, bool* out) {
 }
 Status get_value(ByteReader* r, int64_t* out) { return r->get(out); }
 Status get_value(ByteReader* r, double* out) { return r->get(out); }
-Status get_value(ByteReader* r, std::string* out) { return r->get_string(out, kMaxText); }
+/// As long as the bytes that there are: a dataset has its data in one.
+Status get_value(ByteReader* r, std::string* out) {
+  return r->get_string(out, std::numeric_limits<uint32_t>::max());
+}
 
 Status get_value(ByteReader* r, DType* out) {
   SR_RETURN_IF_ERROR(r->get(out));

@@ -33,8 +33,9 @@ class WakingDatasets final : public ports::Datasets {
       : datasets_(std::move(datasets)), waker_(std::move(waker)) {}
 
   Result<std::shared_ptr<ports::ElementReading>> open(std::string_view definition,
+                                                      const std::vector<tensor::Tensor>& values,
                                                       std::function<void()> changed) override {
-    return datasets_->open(definition, [changed = std::move(changed), waker = waker_] {
+    return datasets_->open(definition, values, [changed = std::move(changed), waker = waker_] {
       changed();
       const std::lock_guard lock(waker->mutex);
       if (waker->wake) waker->wake();
