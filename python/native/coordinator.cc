@@ -150,8 +150,10 @@ void bind_coordinator(nb::module_& m) {
            })
       .def(
           "create_resource",
-          [](Coordinator& self, uint64_t plan) { return self.get().create_resource(plan); },
-          "plan"_a)
+          [](Coordinator& self, uint64_t make, uint64_t drop) {
+            return self.get().create_resource(make, drop);
+          },
+          "make"_a, "drop"_a)
       .def(
           "release_resource",
           [](Coordinator& self, coord::ResourceId resource) {

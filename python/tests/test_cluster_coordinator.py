@@ -4,9 +4,12 @@ test_cluster_coordinator_faults.py."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -543,6 +546,38 @@ def test_what_a_dataset_is_made_of_may_depend_on_the_worker(
         number, letter, worker = coordinator.schedule(step, (iterator,)).fetch(PATIENCE_S)
         assert number // 100 == worker
         assert letter == b"abc"[worker : worker + 1]
+
+
+def test_iterators_that_nobody_has_end_on_the_workers(coordinator: ClusterCoordinator) -> None:
+    dataset = coordinator.create_per_worker_dataset(sr.data.Dataset.range(10**9).prefetch(2))
+
+    @sr.function
+    def step(it: Any) -> Any:
+        return next(it)
+
+    def threads() -> int:
+        """Of the lanes of workers, and those that they begin."""
+        count = 0
+        for path in Path("/proc/self/task").glob("*/comm"):
+            with contextlib.suppress(OSError):  # It has ended.
+                count += path.read_text().startswith("worker:")
+        return count
+
+    def use(iterator: Any) -> None:
+        coordinator.fetch([coordinator.schedule(step, (iterator,)) for _ in range(6)])
+
+    before = threads()
+    kept = [iter(dataset) for _ in range(10)]
+    for one in kept:
+        use(one)
+    # One reads ahead, one is of prefetch().
+    assert threads() >= 2 * len(kept)
+    kept, one = [None] * len(kept), None
+    for _ in range(10):
+        use(iter(dataset))
+    until = time.monotonic() + PATIENCE_S
+    while threads() > before + len(kept):
+        assert time.monotonic() < until
 
 
 def test_what_is_no_dataset_is_refused(coordinator: ClusterCoordinator) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import sidereal as sr
 from sidereal import accumulators, v1
-from sidereal._dispatch import ENGINE
+from sidereal._dispatch import ENGINE, apply
 
 
 @pytest.fixture(autouse=True)
@@ -466,3 +466,12 @@ def test_vocabularies_number_what_they_do_not_know() -> None:
     )
     by_number = sr.lookup.StaticVocabularyTable(numbers, 2)
     assert by_number.lookup(sr.constant([9, 8], sr.int64)).numpy()[0] == 1
+
+
+def test_a_resource_that_is_destroyed_ends_what_waits_for_it() -> None:
+    queue = sr.queue.FIFOQueue(3, ["float32"])
+    waits = Thread(queue.dequeue)
+    assert apply("DestroyResource", (queue.handle,)).numpy()
+    with pytest.raises((sr.errors.CancelledError, sr.errors.NotFoundError)):
+        waits.value()
+    assert not apply("DestroyResource", (queue.handle,)).numpy()

@@ -362,8 +362,19 @@ class ClusterCoordinator:
             made.append(nest.map_structure(self._kept_by_worker, result))
 
         with self._tells_worker():
-            number = self._number(self._strategy._trace(make))
-        return PerWorkerValues(self, self._native.create_resource(number), made[-1])
+            plan = self._number(self._strategy._trace(make))
+        kept = [leaf for leaf in nest.flatten(made[-1]) if isinstance(leaf, _PerWorkerTensor)]
+        resource = self._native.create_resource(plan, self._drop([leaf._handle for leaf in kept]))
+        return PerWorkerValues(self, resource, made[-1])
+
+    def _drop(self, handles: Sequence[Output]) -> int:
+        """The plan by which a worker lets go of what it made."""
+
+        def drop() -> None:
+            for handle in handles:
+                apply("DestroyResource", (self._strategy._graph.enter(handle),))
+
+        return self._number(self._strategy._trace(drop))
 
     def _kept_by_worker(self, leaf: Any) -> _PerWorkerTensor | None:
         if leaf is None:
@@ -440,7 +451,8 @@ class ClusterCoordinator:
         plan.targets.append(graph.native.node_name(node))
         with self._tells_worker():
             _tracing.asked = bool(dataset._values)
-            resource = self._native.create_resource(self._number(plan))
+            number = self._number(plan)
+            resource = self._native.create_resource(number, self._drop([made[0].handle]))
         return PerWorkerIterator(self, resource, _WorkerIterator(made[0]))
 
     def _entered(self, structure: Any, resources: list[int]) -> Any:

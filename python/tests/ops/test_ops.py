@@ -48,7 +48,7 @@ INTERNAL = {
          "Accumulator", "AccumulatorApply", "AccumulatorTake", "AccumulatorSize",
          "AccumulatorSetGlobalStep", "AccumulatorAwaitStep", "AccumulatorRestart",
          "AccumulatorLeave", "MutableTable", "TableInsert", "TableFind", "TableRemove",
-         "TableSize", "TableExport"),
+         "TableSize", "TableExport", "DestroyResource"),
         "has state that is shared by name: see test_resources.py",
     ),
     **dict.fromkeys(

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "sidereal/base/log.h"
 #include "sidereal/cluster/task_name.h"
 #include "sidereal/task/event.h"
@@ -106,12 +107,15 @@ struct Connection final : service::ClosureObserver, std::enable_shared_from_this
   bool is_over = false;            ///< Its session is of no use any more: a task of it is lost.
   std::deque<uint64_t> waiting;    ///< Calls whose plan its session does not know yet.
   std::deque<uint64_t> cancelled;  ///< Of these.
+  /// Resources that are being made, and whether they are dropped then.
+  absl::flat_hash_map<coord::ResourceId, bool> making;
 };
 
-/// Closures and the making of resources are calls of a stream, by these numbers.
-constexpr uint64_t call_of_closure(coord::ClosureId id) { return id << 1; }
-constexpr uint64_t call_of_resource(coord::ResourceId id) { return id << 1 | 1; }
-constexpr bool is_resource(uint64_t call) { return (call & 1) != 0; }
+/// What the calls of a stream are for; their numbers say it.
+enum class Call : uint8_t { kClosure, kMake, kDrop };
+constexpr uint64_t call_of(Call what, uint64_t id) { return id << 2 | static_cast<uint64_t>(what); }
+constexpr Call what_of(uint64_t call) { return static_cast<Call>(call & 3); }
+constexpr uint64_t id_of(uint64_t call) { return call >> 2; }
 
 class Coordinator final : public ClusterCoordinator,
                           public coord::SchedulerHooks,
@@ -229,11 +233,11 @@ class Coordinator final : public ClusterCoordinator,
     }
   }
 
-  coord::ResourceId create_resource(uint64_t plan) override {
+  coord::ResourceId create_resource(uint64_t make, uint64_t drop) override {
     const std::lock_guard lock(mutex_);
     // As closures: it may be made at once.
     const coord::ResourceId id = resources_.size() + 1;
-    resources_.push_back(plan);
+    resources_.push_back({.make = make, .drop = drop});
     static_cast<void>(scheduler_.create_resource(now_ns()));
     return id;
   }
@@ -254,12 +258,12 @@ class Coordinator final : public ClusterCoordinator,
   // ---- What the scheduler asks for, under the lock.
 
   void run(int worker, uint64_t /*life*/, coord::ClosureId closure) override {
-    call(worker, call_of_closure(closure));
+    call(worker, call_of(Call::kClosure, closure));
   }
   void cancel(int worker, coord::ClosureId closure) override {
     Connection* const connection = workers_[static_cast<size_t>(worker)].get();
     if (connection == nullptr) return;
-    const uint64_t id = call_of_closure(closure);
+    const uint64_t id = call_of(Call::kClosure, closure);
     if (std::ranges::find(connection->waiting, id) != connection->waiting.end()) {
       connection->cancelled.push_back(id);
     } else {
@@ -267,10 +271,20 @@ class Coordinator final : public ClusterCoordinator,
     }
   }
   void build(int worker, uint64_t /*life*/, coord::ResourceId resource) override {
-    call(worker, call_of_resource(resource));
+    Connection* const connection = workers_[static_cast<size_t>(worker)].get();
+    if (connection != nullptr) connection->making[resource] = false;
+    call(worker, call_of(Call::kMake, resource));
   }
-  /// What it made goes with the state group.
-  void drop(int /*worker*/, coord::ResourceId /*resource*/) override {}
+  void drop(int worker, coord::ResourceId resource) override {
+    Connection* const connection = workers_[static_cast<size_t>(worker)].get();
+    if (connection == nullptr) return;  // It goes with the worker, or its session.
+    const auto making = connection->making.find(resource);
+    if (making != connection->making.end()) {
+      making->second = true;
+    } else {
+      call(worker, call_of(Call::kDrop, resource));
+    }
+  }
   void closure_ended(coord::ClosureId id, const Status& status) override {
     const auto found = closures_.find(id);
     if (found == closures_.end()) return;
@@ -328,6 +342,11 @@ class Coordinator final : public ClusterCoordinator,
     std::vector<Tensor> fetches;
     std::shared_ptr<Value> value;
   };
+  /// The plans of a resource.
+  struct OfWorkers {
+    uint64_t make = 0;
+    uint64_t drop = 0;
+  };
   struct Ps {
     uint64_t incarnation = 0;  ///< That is meant; 0: the first that is met.
     std::optional<steady_clock::time_point> silent_since;
@@ -369,7 +388,9 @@ class Coordinator final : public ClusterCoordinator,
   // ---- Calls. Under the lock.
 
   uint64_t plan_of(uint64_t call) {
-    return is_resource(call) ? resources_[(call >> 1) - 1] : closures_[call >> 1].plan;
+    if (what_of(call) == Call::kClosure) return closures_[id_of(call)].plan;
+    const OfWorkers& resource = resources_[id_of(call) - 1];
+    return what_of(call) == Call::kMake ? resource.make : resource.drop;
   }
 
   void call(int worker, uint64_t id) {
@@ -390,18 +411,22 @@ class Coordinator final : public ClusterCoordinator,
       connection->calls->add_plan(plan, plans_[plan].what);
     }
     std::vector<Tensor> feeds;
-    if (!is_resource(id)) feeds = closures_[id >> 1].feeds;
+    if (what_of(id) == Call::kClosure) feeds = closures_[id_of(id)].feeds;
     if (plans_[plan].tells_worker) feeds.push_back(Tensor::scalar<int64_t>(connection->worker));
     connection->calls->run(id, plan, std::move(feeds), options_.closure_timeout);
   }
 
   void tell(Connection* connection, service::ClosureResult* result) {
     const coord::Outcome outcome{.status = result->status, .origin = origin_of(result->status)};
-    if (is_resource(result->closure)) {
-      return scheduler_.built(connection->worker, connection->life, result->closure >> 1, outcome,
-                              now_ns());
+    const uint64_t id = id_of(result->closure);
+    if (what_of(result->closure) == Call::kDrop) return;
+    if (what_of(result->closure) == Call::kMake) {
+      const auto making = connection->making.extract(id);
+      if (!making.empty() && making.mapped()) {
+        return call(connection->worker, call_of(Call::kDrop, id));
+      }
+      return scheduler_.built(connection->worker, connection->life, id, outcome, now_ns());
     }
-    const coord::ClosureId id = result->closure >> 1;
     const auto found = closures_.find(id);
     if (found != closures_.end()) found->second.fetches = std::move(result->fetches);
     scheduler_.ended(connection->worker, connection->life, id, outcome, now_ns());
@@ -577,7 +602,7 @@ class Coordinator final : public ClusterCoordinator,
     }
     connection->graph_version = version;
     for (const uint64_t id : std::exchange(connection->waiting, {})) {
-      if (!is_resource(id) && !closures_.contains(id >> 1)) continue;
+      if (what_of(id) == Call::kClosure && !closures_.contains(id_of(id))) continue;
       call(connection->worker, id);
     }
     for (const uint64_t id : std::exchange(connection->cancelled, {}))
@@ -603,7 +628,7 @@ class Coordinator final : public ClusterCoordinator,
   std::shared_ptr<const ir::Graph> graph_ = std::make_shared<const ir::Graph>();
   int64_t graph_version_ = 0;
   std::vector<Plan> plans_;
-  std::vector<uint64_t> resources_;                         ///< Their plans.
+  std::vector<OfWorkers> resources_;
   std::unordered_map<coord::ClosureId, Closure> closures_;  ///< Not ended.
   coord::ClosureId last_closure_ = 0;
   std::vector<std::shared_ptr<Connection>> workers_;  ///< nullptr: not found.

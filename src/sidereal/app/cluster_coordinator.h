@@ -77,9 +77,10 @@ class ClusterCoordinator {
   /// Whether all closures have ended. Errors: as those of schedule().
   virtual Result<bool> done(const std::function<bool()>& interrupt) = 0;
 
-  /// What each worker makes for itself by running `plan`, which has no feeds but that one.
-  virtual coord::ResourceId create_resource(uint64_t plan) = 0;
-  /// No more closures use it.
+  /// What each worker makes for itself by running `make`, and lets go of by running `drop`; these
+  /// plans have no feeds but that one.
+  virtual coord::ResourceId create_resource(uint64_t make, uint64_t drop) = 0;
+  /// No more closures are going to use it.
   virtual void release_resource(coord::ResourceId resource) = 0;
 
   /// Numbers of what it does now. Value type.

@@ -33,6 +33,7 @@ struct Steps {
     model.add("VariableRead", {handle}, {{"dtype", DType::kFloat32}, {"shape", Shape{1}}}, "read",
               kPs);
     model.add("VariableAssignAdd", {handle, model.constant({1}, "one", kPs)}, {}, "add", kPs);
+    model.add("VariableAssignSub", {handle, model.constant({1}, "one_less", kPs)}, {}, "sub", kPs);
     const ir::Output x = model.placeholder("x");
     model.add("Add", {x, x}, {}, "double");
     model.add("Reshape", {x}, {{"shape", std::vector<int64_t>{7}}}, "wrong");
@@ -168,13 +169,14 @@ TEST_P(Coordinators, take_graphs_that_grow) {
   }
 }
 
-TEST_P(Coordinators, make_a_resource_on_each_worker_before_it_is_used) {
+TEST_P(Coordinators, make_a_resource_on_each_worker_before_it_is_used_and_drop_it) {
   start(3);
   run_once(coordinator_->add_plan({.targets = {"init"}}));
   // What a worker makes is counted at the ps.
   const uint64_t make = coordinator_->add_plan({.targets = {"add"}});
   const uint64_t read = coordinator_->add_plan({.fetches = {"read"}});
-  const coord::ResourceId resource = coordinator_->create_resource(make);
+  const uint64_t drop = coordinator_->add_plan({.targets = {"sub"}});
+  const coord::ResourceId resource = coordinator_->create_resource(make, drop);
   const auto made = [&] {
     const auto got = schedule(read, {}, {resource});
     EXPECT_TRUE(got.ok()) << got.status();
@@ -188,6 +190,14 @@ TEST_P(Coordinators, make_a_resource_on_each_worker_before_it_is_used) {
   for (int i = 0; i < 30; ++i) EXPECT_EQ(made(), 3);
   coordinator_->release_resource(resource);
   EXPECT_EQ(schedule(read, {}, {resource}).status().code(), StatusCode::kNotFound);
+  const auto left = [&] {
+    const auto got = schedule(read);
+    EXPECT_TRUE(got.ok()) << got.status();
+    return got.ok() ? value(*got)[0] : 3;
+  };
+  while (left() > 0 && std::chrono::steady_clock::now() < until) {
+  }
+  EXPECT_EQ(left(), 0);
 }
 
 TEST_P(Coordinators, end_while_their_workers_take_a_graph) {
@@ -197,7 +207,8 @@ TEST_P(Coordinators, end_while_their_workers_take_a_graph) {
   for (int i = 0; i < kNodes; ++i) steps_.model.constant({1}, fmt::format("more_{}", i));
   coordinator_->set_graph(steps_.model.graph());
   // All workers are to take it; one of them is enough for the value.
-  coordinator_->create_resource(coordinator_->add_plan({.targets = {"more_0"}}));
+  const uint64_t more = coordinator_->add_plan({.targets = {"more_0"}});
+  coordinator_->create_resource(more, more);
   run_once(coordinator_->add_plan({.targets = {"more_1"}}));
   coordinator_ = nullptr;
 }

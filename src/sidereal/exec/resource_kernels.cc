@@ -396,6 +396,15 @@ Result<std::unique_ptr<Kernel>> lookup(const BindContext&) {
   return std::unique_ptr<Kernel>(std::make_unique<LookupKernel>());
 }
 
+Result<std::unique_ptr<Kernel>> destroy(const BindContext& bind) {
+  SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
+  return make_kernel([manager](KernelContext& c) -> Status {
+    SR_ASSIGN_OR_RETURN(const std::string_view key, handle_of(c, 0));
+    c.set_output(0, Tensor::scalar(manager->erase(key)));
+    return {};
+  });
+}
+
 void register_queue_kernels(KernelTable* table) {
   const auto handle = [](KernelFactory factory) {
     return with_arity(0, 0, 1, with_outputs({DType::kString}, std::move(factory)));
@@ -416,6 +425,7 @@ void register_queue_kernels(KernelTable* table) {
 }  // namespace
 
 void register_resource_kernels(KernelTable* table) {
+  table->add("DestroyResource", with_arity(1, 1, 1, with_outputs({DType::kBool}, destroy)));
   register_queue_kernels(table);
   register_accumulator_kernels(table);
   table->add("TableInsert", does<Table>(3, [](Table& t, KernelContext& c) {

@@ -230,6 +230,14 @@ void register_iterators(OpRegistry* registry) {
       {kDtypes, kShapes}, infer_next);
 }
 
+void register_destroy(OpRegistry* registry) {
+  add(registry, "DestroyResource",
+      "Forgets the variable, iterator, queue, accumulator or table of a handle, and ends what "
+      "waits "
+      "for it. Whether there was one.",
+      1, 1, {}, scalar_of_handle(DType::kBool));
+}
+
 void register_accumulators(OpRegistry* registry) {
   add(registry, "Accumulator",
       "The handle of the accumulator of this name, which is made when there is none.", 0, 0,
@@ -296,6 +304,7 @@ void register_tables(OpRegistry* registry) {
 void register_resources(OpRegistry* registry) {
   register_queues(registry);
   register_iterators(registry);
+  register_destroy(registry);
   register_accumulators(registry);
   register_tables(registry);
   registry->add(
