@@ -110,6 +110,16 @@ std::vector<Value> wait(RemoteValue& self, Engine& engine, int64_t timeout_ms) {
   return out;
 }
 
+nb::dict timings(Coordinator& self) {
+  nb::dict out;
+  for (size_t i = 0; i < app::kTimings.size(); ++i) {
+    const metrics::HistogramSnapshot got = self.get().timing(static_cast<app::Timing>(i));
+    out[nb::str(app::kTimings[i].data(), app::kTimings[i].size())] =
+        std::make_tuple(got.count, got.sum, got.quantile(0.5), got.quantile(0.99), got.max);
+  }
+  return out;
+}
+
 }  // namespace
 
 void bind_coordinator(nb::module_& m) {
@@ -167,6 +177,13 @@ void bind_coordinator(nb::module_& m) {
             return std::make_tuple(got.queued, got.in_flight, got.workers_found, got.retried);
           },
           "(closures queued, in flight, workers found, closures that were tried again)")
+      .def(
+          "record_tracing",
+          [](Coordinator& self, int64_t ns) {
+            self.get().record(app::Timing::kFunctionTracing, std::chrono::nanoseconds(ns));
+          },
+          "ns"_a)
+      .def("timings", &timings, "{name: (count, sum, p50, p99, max)}, in ns")
       .def("close", &Coordinator::close);
 }
 

@@ -622,3 +622,47 @@ def test_environment_variables_that_are_no_numbers(
     monkeypatch.setenv(name, "soon")
     with pytest.raises(ValueError, match=f"{name} is 'soon'"):
         ClusterCoordinator(strategy)
+
+
+# --- Figures.
+
+
+def test_figures_tell_how_long_things_took(coordinator: ClusterCoordinator) -> None:
+    @sr.function
+    def step(x: Any) -> Any:
+        return x + 1.0
+
+    for _ in range(5):
+        coordinator.schedule(step, (1.0,)).get(PATIENCE_S)
+    found = coordinator.metrics()
+    assert (found["queued"], found["in_flight"], found["retried"]) == (0, 0, 0)
+    assert 1 <= found["workers_found"] <= 3
+    # A trace is one for all calls.
+    assert found["function_tracing"]["count"] == 1
+    for name in ("closure_execution", "remote_value_fetch"):
+        times = found[name]
+        assert times["count"] == 5
+        assert 0 < times["mean"] <= times["max"] <= times["sum"] < PATIENCE_S
+        assert times["p50"] <= times["p99"] <= 1.25 * times["max"]
+    assert found["server_def_update"]["count"] >= 1
+
+
+def test_a_watch_dog_writes_stacks_when_nothing_ends(
+    strategy: ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("TF_CLUSTER_COORDINATOR_WATCH_DOG_TIMEOUT", "0.2")
+    coordinator = ClusterCoordinator(strategy)
+
+    @sr.function
+    def stuck() -> Any:
+        return sr.queue.FIFOQueue(1, ["float32"], [[]], shared_name="never").dequeue()
+
+    value = coordinator.schedule(stuck)
+    written = ""
+    until = time.monotonic() + PATIENCE_S
+    while "Current thread" not in written or "pytest" not in written:
+        assert time.monotonic() < until
+        written += capfd.readouterr().err
+    assert "no function of the coordinator has ended for 0.2 s: 0 are queued, 1 run" in written
+    assert not value.is_ready

@@ -268,7 +268,7 @@ def test_a_ps_that_is_back_before_workers_use_it_is_found_out(tasks: Any) -> Non
     coordinator = cluster.coordinator()
     _, step = counter(coordinator)
     until = time.monotonic() + PATIENCE_S
-    while coordinator._native.figures()[2] < 1:
+    while coordinator.metrics()["workers_found"] < 1:
         assert time.monotonic() < until
     # Its session has no graph, and is not attached to the ps.
     cluster.kill("ps", 0)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
+import sys
 import threading
+import time
 import uuid
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -215,7 +219,8 @@ class ClusterCoordinator:
     Environment: TF_COORDINATOR_SCHEDULE_START_DELAY (worker i begins i times so many seconds late)
         and _MAX; TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES (3) and
         TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS (a tenth of the workers), which within ten minutes
-        end the job.
+        end the job; TF_CLUSTER_COORDINATOR_WATCH_DOG_TIMEOUT (-1: none): when functions are under
+        way, and none has ended for so many seconds, the stacks of all threads are written.
     """
 
     _native: _native.ClusterCoordinator
@@ -275,6 +280,11 @@ class ClusterCoordinator:
                 **{name: int(count) for name, count in counts.items()},
             },
         )
+        patience = _from_environment("TF_CLUSTER_COORDINATOR_WATCH_DOG_TIMEOUT", -1)
+        self._ended = threading.Event()
+        if patience > 0:
+            arguments = (weakref.ref(self), self._ended, patience)
+            threading.Thread(target=_watch, args=arguments, name="watch dog", daemon=True).start()
 
     @property
     def strategy(self) -> ParameterServerStrategy:
@@ -330,7 +340,10 @@ class ClusterCoordinator:
         resources: list[int] = []
         args, kwargs = self._entered((tuple(args or ()), kwargs or {}), resources)
         with self._tells_worker():
+            begin = time.perf_counter_ns()
             plan, tensors = self._strategy._plan(fn, args, kwargs)
+            if id(plan) not in self._numbers:
+                self._native.record_tracing(time.perf_counter_ns() - begin)
             return plan, self._number(plan), resources, tensors
 
     def join(self, timeout: float | None = None) -> None:
@@ -347,6 +360,22 @@ class ClusterCoordinator:
         return nest.map_structure(
             lambda leaf: leaf.fetch() if isinstance(leaf, RemoteValue) else leaf, val
         )
+
+    def metrics(self) -> dict[str, Any]:
+        """What it does now, and how long things took so far: `queued`, `in_flight`,
+        `workers_found`, `retried`, and by TensorFlow's names `function_tracing`,
+        `closure_execution` (sent to ended), `remote_value_fetch` (waits for values) and
+        `server_def_update` (sessions of workers that were made, or got more functions), each with
+        `count`, and `sum`, `mean`, `p50`, `p99` and `max` in seconds."""
+        names = ("queued", "in_flight", "workers_found", "retried")
+        out: dict[str, Any] = dict(zip(names, self._native.figures()))
+        for name, (count, *ns) in self._native.timings().items():
+            total, p50, p99, most = (value / 1e9 for value in ns)
+            out[name] = {
+                "count": count, "sum": total, "mean": total / max(count, 1), "p50": p50, "p99": p99,
+                "max": most,
+            }  # fmt: skip
+        return out
 
     # --- What each worker has.
 
@@ -509,10 +538,34 @@ class ClusterCoordinator:
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
+            self._ended.set()
             self._native.close()
 
 
 ParameterServerStrategy._coordinator_type = ClusterCoordinator
+
+
+def _watch(
+    coordinator: weakref.ref[ClusterCoordinator], ended: threading.Event, patience: float
+) -> None:
+    """Writes what all threads do when functions are under way and none ends."""
+    before, since = -1, time.monotonic()
+    while not ended.wait(patience / 4):
+        watched = coordinator()
+        if watched is None:
+            return
+        now = watched.metrics()
+        del watched
+        if now["closure_execution"]["count"] != before or not now["queued"] + now["in_flight"]:
+            before, since = now["closure_execution"]["count"], time.monotonic()
+        elif time.monotonic() - since >= patience:
+            print(
+                f"no function of the coordinator has ended for {patience:g} s: {now['queued']} are "
+                f"queued, {now['in_flight']} run on {now['workers_found']} workers; the stacks:",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+            faulthandler.dump_traceback(2)  # Standard error, whatever Python calls so.
+            since = time.monotonic()
 
 
 def _no_variables(next_creator: Callable[..., Any], **kwargs: Any) -> Any:

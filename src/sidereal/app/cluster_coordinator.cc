@@ -1,6 +1,7 @@
 #include "sidereal/app/cluster_coordinator.h"
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -50,15 +51,37 @@ coord::Origin origin_of(const Status& status) {
   return out;
 }
 
+/// Thread: any.
+class Timings {
+ public:
+  void record(Timing what, std::chrono::nanoseconds took) {
+    const std::lock_guard lock(mutex_);
+    all_[static_cast<size_t>(what)].record(took.count());
+  }
+  /// Counts the time since `begin`.
+  void record_since(Timing what, steady_clock::time_point begin) {
+    record(what, steady_clock::now() - begin);
+  }
+  [[nodiscard]] metrics::HistogramSnapshot of(Timing what) const {
+    return all_[static_cast<size_t>(what)].snapshot();
+  }
+
+ private:
+  std::mutex mutex_;  ///< Of who writes.
+  std::array<metrics::Histogram, kTimings.size()> all_;
+};
+
 class Value final : public RemoteValue {
  public:
+  explicit Value(std::shared_ptr<Timings> timings) : timings_(std::move(timings)) {}
   [[nodiscard]] bool is_ready() const override {
     const std::lock_guard lock(mutex_);
     return is_ready_;
   }
   Result<std::vector<Tensor>> wait(milliseconds timeout,
                                    const std::function<bool()>& interrupt) override {
-    const steady_clock::time_point until = steady_clock::now() + timeout;
+    const steady_clock::time_point begin = steady_clock::now();
+    const steady_clock::time_point until = begin + timeout;
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, task::kLook, [this] { return is_ready_; })) {
       if (timeout.count() > 0 && steady_clock::now() >= until) {
@@ -69,6 +92,7 @@ class Value final : public RemoteValue {
       lock.lock();
       if (is_interrupted) return base::cancelled("waiting for the value was interrupted");
     }
+    timings_->record_since(Timing::kRemoteValueFetch, begin);
     SR_RETURN_IF_ERROR(status_);
     return fetches_;
   }
@@ -81,6 +105,7 @@ class Value final : public RemoteValue {
   }
 
  private:
+  const std::shared_ptr<Timings> timings_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool is_ready_ = false;
@@ -185,7 +210,7 @@ class Coordinator final : public ClusterCoordinator,
     if (feeds.size() != wanted) {
       return base::invalid_argument("{} values for the {} feeds of a plan", feeds.size(), wanted);
     }
-    auto value = std::make_shared<Value>();
+    auto value = std::make_shared<Value>(timings_);
     Closure closure{.plan = plan, .feeds = std::move(feeds), .fetches = {}, .value = value};
     const Until until = until_of(timeout);
     while (true) {
@@ -253,6 +278,11 @@ class Coordinator final : public ClusterCoordinator,
             .in_flight = scheduler_.in_flight(),
             .workers_found = scheduler_.workers_found(),
             .retried = scheduler_.retried()};
+  }
+
+  void record(Timing what, std::chrono::nanoseconds took) override { timings_->record(what, took); }
+  [[nodiscard]] metrics::HistogramSnapshot timing(Timing what) const override {
+    return timings_->of(what);
   }
 
   // ---- What the scheduler asks for, under the lock.
@@ -341,6 +371,7 @@ class Coordinator final : public ClusterCoordinator,
     std::vector<Tensor> feeds;
     std::vector<Tensor> fetches;
     std::shared_ptr<Value> value;
+    steady_clock::time_point sent = {};
   };
   /// The plans of a resource.
   struct OfWorkers {
@@ -411,7 +442,11 @@ class Coordinator final : public ClusterCoordinator,
       connection->calls->add_plan(plan, plans_[plan].what);
     }
     std::vector<Tensor> feeds;
-    if (what_of(id) == Call::kClosure) feeds = closures_[id_of(id)].feeds;
+    if (what_of(id) == Call::kClosure) {
+      Closure& closure = closures_[id_of(id)];
+      feeds = closure.feeds;
+      closure.sent = steady_clock::now();
+    }
     if (plans_[plan].tells_worker) feeds.push_back(Tensor::scalar<int64_t>(connection->worker));
     connection->calls->run(id, plan, std::move(feeds), options_.closure_timeout);
   }
@@ -428,7 +463,10 @@ class Coordinator final : public ClusterCoordinator,
       return scheduler_.built(connection->worker, connection->life, id, outcome, now_ns());
     }
     const auto found = closures_.find(id);
-    if (found != closures_.end()) found->second.fetches = std::move(result->fetches);
+    if (found != closures_.end()) {
+      found->second.fetches = std::move(result->fetches);
+      timings_->record_since(Timing::kClosureExecution, found->second.sent);
+    }
     scheduler_.ended(connection->worker, connection->life, id, outcome, now_ns());
   }
 
@@ -501,6 +539,7 @@ class Coordinator final : public ClusterCoordinator,
 
   Result<std::shared_ptr<Connection>> connect(size_t worker, const ir::Graph& graph,
                                               int64_t version) {
+    const steady_clock::time_point begin = steady_clock::now();
     service::SessionOptions options = options_.session;
     // A ps that does not answer is found out by tries that end.
     options.connect_timeout =
@@ -524,6 +563,7 @@ class Coordinator final : public ClusterCoordinator,
       SR_RETURN_IF_ERROR(check_ps(devices));
     }
     out->calls = out->session->run_closures(out);
+    timings_->record_since(Timing::kServerDefUpdate, begin);
     return out;
   }
 
@@ -587,9 +627,11 @@ class Coordinator final : public ClusterCoordinator,
       graph = graph_;
       version = graph_version_;
     }
+    const steady_clock::time_point begin = steady_clock::now();
     Status extended = session->extend(*graph);
     // It may be attached to a ps from now on that it was not attached to before.
     auto devices = session->list_devices();
+    timings_->record_since(Timing::kServerDefUpdate, begin);
     const std::lock_guard lock(mutex_);
     if (extended.ok()) extended = devices.status();
     if (extended.ok()) extended = check_ps(*devices);
@@ -620,6 +662,7 @@ class Coordinator final : public ClusterCoordinator,
   }
 
   const ClusterCoordinatorOptions options_;
+  const std::shared_ptr<Timings> timings_ = std::make_shared<Timings>();
   mutable std::mutex mutex_;
   std::condition_variable changed_;  ///< For users.
   std::condition_variable work_;

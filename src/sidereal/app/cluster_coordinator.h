@@ -1,16 +1,19 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sidereal/base/status.h"
 #include "sidereal/coord/scheduler.h"
 #include "sidereal/ir/graph.h"
+#include "sidereal/metrics/histogram.h"
 #include "sidereal/service/closure_calls.h"
 #include "sidereal/service/session.h"
 #include "sidereal/tensor/tensor.h"
@@ -32,6 +35,17 @@ struct ClusterCoordinatorOptions {
   /// A ps that does not answer workers for so long is lost.
   std::chrono::milliseconds ps_timeout{30'000};
 };
+
+/// What takes a coordinator time, by the names of kTimings. Source: TensorFlow's metrics
+/// /tensorflow/api/ps_strategy/coordinator/...
+enum class Timing : uint8_t {
+  kFunctionTracing,
+  kClosureExecution,
+  kRemoteValueFetch,
+  kServerDefUpdate
+};
+inline constexpr std::array<std::string_view, 4> kTimings = {
+    "function_tracing", "closure_execution", "remote_value_fetch", "server_def_update"};
 
 /// The value of a closure, once it has one. Thread: any.
 /// Source: tf.distribute.experimental.coordinator.RemoteValue.
@@ -91,6 +105,11 @@ class ClusterCoordinator {
     int64_t retried = 0;
   };
   [[nodiscard]] virtual Figures figures() const = 0;
+  /// Counts a time that this has no part in: kFunctionTracing.
+  virtual void record(Timing what, std::chrono::nanoseconds took) = 0;
+  /// How long it took each time, in ns: closures on their workers, waits for values, sessions that
+  /// were made or got a graph.
+  [[nodiscard]] virtual metrics::HistogramSnapshot timing(Timing what) const = 0;
 };
 
 }  // namespace sidereal::app

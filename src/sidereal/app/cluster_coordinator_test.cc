@@ -113,6 +113,10 @@ TEST_P(Coordinators, run_closures_on_all_workers_and_give_their_values) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(value(*read), std::vector<float>{kClosures});
   EXPECT_TRUE(*coordinator_->done(nullptr));
+  EXPECT_EQ(coordinator_->timing(Timing::kClosureExecution).count, kClosures + 2);
+  EXPECT_EQ(coordinator_->timing(Timing::kRemoteValueFetch).count, kClosures + 2);
+  EXPECT_GE(coordinator_->timing(Timing::kServerDefUpdate).count, 1);
+  EXPECT_EQ(coordinator_->timing(Timing::kFunctionTracing).count, 0);
 }
 
 TEST_P(Coordinators, carry_values_of_many_pieces_and_of_none) {
