@@ -17,7 +17,7 @@ from ..ops import array, math
 from ..ops.ragged import RaggedTensor
 from ..variable import prepare
 from . import optimizers
-from ._batches import Arrays, Batch, Epochs, class_weights, data_of, tensors, unpack
+from ._batches import Arrays, Batch, Epochs, class_weights, count, data_of, tensors, unpack
 from ._cluster import Call, Cluster, WorkerData
 from ._compiled import CompiledLoss, CompiledMetrics
 from ._layer import Layer
@@ -290,6 +290,9 @@ class Trainer(Layer):
         Returns a History of the logs of all epochs.
         """
         self._check_compiled("fit")
+        epochs = count("epochs", epochs, 0)
+        if steps_per_epoch is not None:
+            count("steps_per_epoch", steps_per_epoch)
         cluster = self._cluster
         if cluster is not None:
             x, validation_data = cluster.data_of(x), cluster.data_of(validation_data)

@@ -47,7 +47,11 @@ class Optimizer(optimizers.Optimizer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not self.kind:
             raise TypeError("Optimizer is the base of SGD, Adam and so on: make one of those")
-        given = self.__signature__.bind(*args, **kwargs)
+        try:
+            given = self.__signature__.bind(*args, **kwargs)
+        except TypeError as error:
+            known = ", ".join(self.__signature__.parameters)
+            raise TypeError(f"{type(self).__name__}(): {error}; it takes {known}") from None
         given.apply_defaults()
         self._values = dict(given.arguments)
         for name, standard in _NOT_THERE.items():
@@ -85,6 +89,11 @@ class Optimizer(optimizers.Optimizer):
     def learning_rate(self, value: Any) -> None:
         if isinstance(value, Mapping):
             value = getattr(schedules, value["class_name"]).from_config(value["config"])
+        if isinstance(value, (str, bytes)) or value is None:
+            raise ValueError(
+                f"{type(self).__name__}: learning_rate is {value!r}; give a number, a "
+                "LearningRateSchedule, or a function"
+            )
         if isinstance(value, schedules.LearningRateSchedule) or (
             callable(value) and not isinstance(value, Variable)
         ):
@@ -369,7 +378,4 @@ def get(identifier: Any) -> Any:
             f"{identifier!r} is one of sidereal.optimizers, whose learning rate is a constant of "
             "functions; models take those of keras.optimizers"
         )
-    raise ValueError(
-        f"{identifier!r} is no optimizer; there are: "
-        f"{', '.join(_CLASSES)}"
-    )
+    raise ValueError(f"{identifier!r} is no optimizer; there are: {', '.join(_CLASSES)}")
