@@ -396,7 +396,7 @@ class ClusterCoordinator:
             dataset.serialize()
         except errors.FailedPreconditionError as error:
             raise errors.FailedPreconditionError(
-                f"{error}: workers make datasets of files, arrays and numbers, and of functions of "
+                f"{error}; workers make datasets of files, arrays and numbers, and of functions of "
                 "sidereal's ops"
             ) from None
         return PerWorkerDataset(self, dataset)
