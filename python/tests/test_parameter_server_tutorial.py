@@ -1,8 +1,9 @@
-"""TensorFlow's tutorial of parameter server training: as an example, over every protocol, and as a
-page of the guide, whose code is that of the example."""
+"""TensorFlow's tutorial of parameter server training: as an example, over every protocol, as a page
+of the guide and as a notebook, whose code is that of the example."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -18,11 +19,20 @@ from sidereal.launch import PROTOCOLS
 
 EXAMPLE = ROOT / "examples/distributed/parameter_server_training.py"
 PAGE = ROOT / "docs/guide/parameter_server_training.md"
+NOTEBOOK = ROOT / "examples/notebooks/parameter_server_training.ipynb"
 #: What programs of the page there are that the example does not have, by what is in them.
 OF_THE_PAGE = [
     "total_steps", "def write_weights", "def read_weights", "def eval_fn", "starting_epoch",
     "def check_fn", "steps_per_invocation",
 ]  # fmt: skip
+#: Runs the cells of a notebook one after another.
+RUN = """
+import json, sys
+names = {}
+for cell in json.load(open(sys.argv[1]))["cells"]:
+    if cell["cell_type"] == "code":
+        exec(compile("".join(cell["source"]), sys.argv[1], "exec"), names)
+"""
 
 
 def output_of(*words: Any) -> list[str]:
@@ -102,3 +112,24 @@ def test_the_cluster_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (resolver.task_type, resolver.task_id) == ("worker", 1)
     spec = resolver.cluster_spec()
     assert [spec.num_tasks(job) for job in ("chief", "ps", "worker")] == [1, 2, 3]
+
+
+# --- The notebook.
+
+
+def test_the_notebook_learns() -> None:
+    learns(output_of("-c", RUN, NOTEBOOK))
+
+
+def test_the_notebook_is_the_example_without_outputs() -> None:
+    notebook = json.loads(NOTEBOOK.read_text())
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
+    known = {line.strip() for line in EXAMPLE.read_text().splitlines()} | {'PROTOCOL = "grpc"'}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        assert cell["outputs"] == []
+        assert cell["execution_count"] is None
+        for line in "".join(cell["source"]).splitlines():
+            assert line.strip() in known, line
