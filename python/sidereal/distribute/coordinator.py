@@ -7,8 +7,9 @@ import os
 import threading
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
 from .. import _native, errors, nest
@@ -333,6 +334,8 @@ class ClusterCoordinator:
                 "the arguments of a function are scheduled as a tuple or a list, args=(x,), and "
                 f"not as a {type(args).__name__}"
             )
+        if not isinstance(kwargs, (Mapping, type(None))):
+            raise TypeError(f"kwargs are a dict by the names of arguments, and not {kwargs!r}")
         resources: list[int] = []
         args, kwargs = self._entered((tuple(args or ()), kwargs or {}), resources)
         with self._tells_worker():
@@ -512,7 +515,11 @@ def _no_variables(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
 
 
 def _ms(timeout: float | None) -> int:
-    return 0 if timeout is None else max(int(timeout * _MS), 1)
+    if timeout is None:
+        return 0
+    if not isinstance(timeout, Real):
+        raise TypeError(f"timeout is {timeout!r}; it must be a number of seconds, or None")
+    return max(int(timeout * _MS), 1)
 
 
 def _from_environment(name: str, otherwise: float) -> float:

@@ -283,6 +283,11 @@ class Epochs:
 
 def class_weights(y: Any, weights: Mapping[int, float]) -> np.ndarray:
     """The weight of each example by its class, of numbers or one-hot targets."""
+    is_map = isinstance(weights, Mapping)
+    if not is_map or not all(isinstance(label, Integral) for label in weights):
+        raise ValueError(
+            f"class_weight is {weights!r}; give a dict from the number of a class to its weight"
+        )
     labels = np.asarray(y.numpy() if isinstance(y, Tensor) else y)
     if labels.ndim > 1:
         labels = labels.argmax(-1) if labels.shape[-1] > 1 else labels[..., 0]

@@ -151,7 +151,7 @@ class Functional:
         if isinstance(given, Mapping) and isinstance(self.inputs, Mapping):
             names = sorted(self.inputs)
         if isinstance(given, Mapping):
-            missing = [name for name in names if name not in given]
+            missing = [name for name in names if given.get(name) is None]
             if missing:
                 raise ValueError(
                     f"model '{self.where}': nothing is given for the input '{missing[0]}'; its "

@@ -63,6 +63,8 @@ class Optimizer(optimizers.Optimizer):
         self._scheduled: Any = None
         self._rate_variable: Variable | None = None
         for name, value in self._values.items():
+            if name != "learning_rate" and isinstance(value, (str, bytes)):
+                raise ValueError(f"{type(self).__name__}: {name} is {value!r}; give a number")
             setattr(self, name, value)
         if creating.creators:
             self._kept()  # The variables of a scope are those made in it.
@@ -131,7 +133,15 @@ class Optimizer(optimizers.Optimizer):
     def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Variable]]) -> None:
         """Updates variables by pairs (gradient, variable), and then brings those that have a
         constraint to it. Pairs with None are left out; all None is a ValueError."""
-        pairs = [(grad, variable) for grad, variable in grads_and_vars]
+        is_one = hasattr(grads_and_vars, "dtype")
+        given: list[Any] = [grads_and_vars] if is_one else list(grads_and_vars)
+        for each in given:
+            if not isinstance(each, (tuple, list)) or len(each) != 2:
+                raise TypeError(
+                    f"{type(self).__name__}.apply_gradients() takes pairs (gradient, variable), as "
+                    f"zip(gradients, variables) gives them, and not {each!r}"
+                )
+        pairs = [(grad, variable) for grad, variable in given]
         super().apply_gradients(pairs)
         for grad, variable in pairs:
             if grad is not None and variable.constraint is not None:
