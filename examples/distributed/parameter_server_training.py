@@ -126,9 +126,7 @@ def preprocess(x):
 
 def dataset_fn(_):
     raw_dataset = tf.data.Dataset.from_tensor_slices(examples)
-    return (
-        raw_dataset.shuffle(200, seed=1).batch(32, drop_remainder=True).map(preprocess).repeat()
-    )
+    return raw_dataset.shuffle(200, seed=1).batch(32, drop_remainder=True).map(preprocess).repeat()
 
 
 # --- The model. Its variables go to parameter servers in turn, those of two shards to both.

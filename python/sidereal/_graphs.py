@@ -286,7 +286,8 @@ def graph_of(value: Output) -> Graph:
 
 
 def legal_name(name: str) -> str:
-    """`name` with every character that node names cannot have replaced."""
+    """`name` with every character that node names cannot have replaced; <lambda> is lambda."""
+    name = name.strip("<>") or name
     name = re.sub(r"[^A-Za-z0-9_.\\/>-]", "_", name)
     return name if re.match(r"[A-Za-z0-9.]", name) else "n" + name
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .. import errors, v1
+from .._datasets import DatasetIterator
 from .._dispatch import ENGINE, state
 from .._graphs import Effects, FuncGraph, add_effects, effects_in, legal_name
 from .._native import GraphBase, Output
@@ -167,6 +168,16 @@ class ClusterGraph(v1.Graph):
             elif self._coming and op in _CONTROL and self._trace is not None:
                 self._trace.record(node, self._coming)
                 self._coming = {}
+
+    def keep(self, things: Sequence[object]) -> None:
+        if any(isinstance(thing, DatasetIterator) for thing in things):
+            raise errors.FailedPreconditionError(
+                "an iterator of the coordinator is used by a function that runs on the cluster, "
+                "where it is not: give the dataset to ClusterCoordinator."
+                "create_per_worker_dataset(), and iter() of what that returns to the function, as "
+                "an argument"
+            )
+        super().keep(things)
 
     def read_variable(self, variable: Any) -> Output:
         known = self.trace.outside

@@ -11,8 +11,9 @@ import time
 import uuid
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
 from .. import _native, errors, nest
@@ -246,6 +247,8 @@ class ClusterCoordinator:
         queue_limit: int = _QUEUE_MAX, closure_timeout: float | None = None,
         ps_timeout: float = 30.0,
     ) -> None:  # fmt: skip
+        if queue_limit < 0:
+            raise ValueError(f"queue_limit is {queue_limit}; it must be at least 0")
         if queue_limit == 0:
             warnings.warn("closures are queued without a limit, in the memory that there is",
                           stacklevel=3)  # fmt: skip
@@ -304,7 +307,8 @@ class ClusterCoordinator:
         Errors: the first one of an earlier function; TypeError for a function that is not compiled;
         ValueError for a RemoteValue among the arguments.
         """
-        key = None if kwargs else self._quick_key(fn, args or ())
+        is_plain = not kwargs and isinstance(args, (list, tuple, type(None)))
+        key = self._quick_key(fn, args or ()) if is_plain else None
         known = None if key is None else self._quick.get(key)
         if known is not None:
             plan, number, resources = known
@@ -335,8 +339,16 @@ class ClusterCoordinator:
         if not isinstance(fn, (Function, ConcreteFunction)):
             raise TypeError(
                 "`tf.distribute.coordinator.ClusterCoordinator.schedule` only accepts a "
-                f"`tf.function` or a concrete function, and not {fn!r}"
+                f"`tf.function` or a concrete function, and not {fn!r}; make it one with "
+                "sidereal.function"
             )
+        if args is not None and not isinstance(args, (list, tuple)):
+            raise TypeError(
+                "the arguments of a function are scheduled as a tuple or a list, args=(x,), and "
+                f"not as a {type(args).__name__}"
+            )
+        if not isinstance(kwargs, (Mapping, type(None))):
+            raise TypeError(f"kwargs are a dict by the names of arguments, and not {kwargs!r}")
         resources: list[int] = []
         args, kwargs = self._entered((tuple(args or ()), kwargs or {}), resources)
         with self._tells_worker():
@@ -426,7 +438,13 @@ class ClusterCoordinator:
         function that makes variables; FailedPreconditionError for a dataset that needs this
         process."""
         dataset = self._dataset_of(dataset_fn)
-        dataset.serialize()  # Raises what stands in the way of sending it.
+        try:
+            dataset.serialize()
+        except errors.FailedPreconditionError as error:
+            raise errors.FailedPreconditionError(
+                f"{error}; workers make datasets of files, arrays and numbers, and of functions of "
+                "sidereal's ops"
+            ) from None
         return PerWorkerDataset(self, dataset)
 
     def _dataset_of(self, dataset_fn: Any) -> Dataset:
@@ -492,6 +510,11 @@ class ClusterCoordinator:
                 raise ValueError(
                     "a RemoteValue is an argument of a function that is scheduled: fetch() it, or "
                     "compute it in the function"
+                )
+            if isinstance(leaf, PerWorkerDataset):
+                raise TypeError(
+                    "a dataset of workers is an argument of a function that is scheduled: give "
+                    "iter() of it, made once, outside of the function"
                 )
             if isinstance(leaf, PerWorkerValues):
                 if leaf._coordinator is not self:
@@ -576,7 +599,11 @@ def _no_variables(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
 
 
 def _ms(timeout: float | None) -> int:
-    return 0 if timeout is None else max(int(timeout * _MS), 1)
+    if timeout is None:
+        return 0
+    if not isinstance(timeout, Real):
+        raise TypeError(f"timeout is {timeout!r}; it must be a number of seconds, or None")
+    return max(int(timeout * _MS), 1)
 
 
 def _from_environment(name: str, otherwise: float) -> float:

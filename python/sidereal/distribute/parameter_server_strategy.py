@@ -10,6 +10,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any, ClassVar
 
 from .. import errors, v1
@@ -160,6 +161,11 @@ class ParameterServerStrategy(Strategy):
         super().__init__()
         resolver = TFConfigClusterResolver() if cluster_resolver is None else cluster_resolver
         _check_cluster(resolver)
+        if variable_partitioner is not None and not callable(variable_partitioner):
+            raise TypeError(
+                f"variable_partitioner is {variable_partitioner!r}; give a function of shape and "
+                "dtype, as distribute.experimental.partitioners has"
+            )
         spec = resolver.cluster_spec()
         self._resolver = resolver
         self._ps = spec.task_indices("ps")
@@ -324,7 +330,8 @@ class ParameterServerStrategy(Strategy):
             return 1
         assert self._partitioner is not None
         parts = self._partitioner(shape=shape, dtype=dtype)
-        if not parts or parts[0] < 1 or any(part != 1 for part in parts[1:]):
+        fits = isinstance(parts, (list, tuple)) and all(_is_integer(part) for part in parts)
+        if not fits or not parts or parts[0] < 1 or any(part != 1 for part in parts[1:]):
             raise ValueError(
                 "variable_partitioner must return a list/tuple of integers, none but the first "
                 f"larger than 1, and the first at least 1; for shape {shape} it returns {parts!r}"
@@ -467,6 +474,8 @@ class ParameterServerStrategy(Strategy):
         which there is one; elsewhere in the coordinator, with a warning."""
         self._warn_unless_scheduled("run")
         self._check_cross_replica("run")
+        if not callable(fn):
+            raise TypeError(f"ParameterServerStrategy.run() is given {fn!r}, which is no function")
         with entered(self, ReplicaContext(self)):
             return fn(*args, **(kwargs or {}))
 
@@ -497,10 +506,19 @@ class ParameterServerStrategy(Strategy):
     ) -> Any:
         """What `dataset_fn` makes of an InputContext, in a function of
         ClusterCoordinator.create_per_worker_dataset(); elsewhere what that takes."""
+        if not callable(dataset_fn):
+            raise TypeError(
+                f"dataset_fn is {dataset_fn!r}; give a function of an InputContext that makes a "
+                "dataset"
+            )
         context = InputContext(1, 0, self.num_replicas_in_sync)
         if self._local.in_dataset:
             return dataset_fn(context)
         return DistributedDataset(lambda: dataset_fn(context))
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, Integral)
 
 
 def _shape_key(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,13 @@ def _tensor(value: Any) -> Any:
 def tensors(structure: Any) -> Any:
     """Nested arrays, numbers and the like as nested tensors."""
     return _map(_tensor, structure)
+
+
+def count(name: str, value: Any, least: int = 1) -> int:
+    """A number of things; ValueError unless it is an integer and at least `least`."""
+    if not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name} is {value!r}; it must be an integer, and at least {least}")
+    return int(value)
 
 
 class _Rows:
@@ -133,9 +141,7 @@ class Arrays:
         self.rows = sizes[0] if sizes else 0
         if self.rows == 0:
             raise ValueError("the data has no examples")
-        self._batch = 32 if batch_size is None else int(batch_size)
-        if self._batch < 1:
-            raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
+        self._batch = 32 if batch_size is None else count("batch_size", batch_size)
         self._shuffle = shuffle
         self.steps: int | None = -(-self.rows // self._batch)
 
@@ -232,7 +238,7 @@ class Epochs:
                 "give fit() `steps_per_epoch`, evaluate() and predict() `steps`, and for "
                 "validation_data `validation_steps`"
             )
-        self._data, self._steps = data, steps
+        self._data, self._steps = data, None if steps is None else count("steps", steps)
         self._pass: Iterator[Batch] | None = None
         self.steps = steps if steps is not None else data.steps
 
@@ -277,6 +283,11 @@ class Epochs:
 
 def class_weights(y: Any, weights: Mapping[int, float]) -> np.ndarray:
     """The weight of each example by its class, of numbers or one-hot targets."""
+    is_map = isinstance(weights, Mapping)
+    if not is_map or not all(isinstance(label, Integral) for label in weights):
+        raise ValueError(
+            f"class_weight is {weights!r}; give a dict from the number of a class to its weight"
+        )
     labels = np.asarray(y.numpy() if isinstance(y, Tensor) else y)
     if labels.ndim > 1:
         labels = labels.argmax(-1) if labels.shape[-1] > 1 else labels[..., 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import itertools
 import re
@@ -67,6 +68,18 @@ class Configured:
         return cls(**config)
 
 
+def names_like(name: str, known: Iterable[str]) -> str:
+    """What a message says of the names there are: those that are like one that is not known, or all
+    of them, each in one spelling."""
+    by_word: dict[str, str] = {}
+    for each in known:
+        by_word.setdefault(snake_case(each), each)
+    near = difflib.get_close_matches(snake_case(name), by_word)
+    if near:
+        return f"names like it: {', '.join(by_word[each] for each in near)}"
+    return f"there are: {', '.join(by_word.values())}"
+
+
 def one_of(where: str, name: str, value: Any, allowed: Sequence[str]) -> str:
     """The text in `allowed` that an argument is, in whatever case; ValueError if it is none."""
     for each in allowed:
@@ -94,7 +107,10 @@ def constructor(
     signature = inspect.Signature([first, *parameters])
 
     def bound(*args: Any, **kwargs: Any) -> None:
-        given = signature.bind(*args, **kwargs)
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{type(args[0]).__name__}(): {error}") from None
         given.apply_defaults()
         arguments = dict(given.arguments)
         init(arguments.pop("self"), arguments)
@@ -147,8 +163,7 @@ class Registry:
         found = custom_objects.get(name, self._known.get(name))
         if found is None:
             raise ValueError(
-                f"keras.{self._kind} has nothing called {name!r}; there are: "
-                f"{', '.join(self._known)}"
+                f"keras.{self._kind} has nothing called {name!r}; {names_like(name, self._known)}"
             )
         return found
 

@@ -8,6 +8,7 @@ from typing import Any
 from .. import nest
 from .._dispatch import convert
 from .._native import Output
+from ..dtypes import name_of, string
 from ..ops import array, math
 from ..ops.ragged import RaggedTensor
 from ..variable import Variable
@@ -150,7 +151,7 @@ class Functional:
         if isinstance(given, Mapping) and isinstance(self.inputs, Mapping):
             names = sorted(self.inputs)
         if isinstance(given, Mapping):
-            missing = [name for name in names if name not in given]
+            missing = [name for name in names if given.get(name) is None]
             if missing:
                 raise ValueError(
                     f"model '{self.where}': nothing is given for the input '{missing[0]}'; its "
@@ -167,6 +168,11 @@ class Functional:
 
     def _fitted(self, index: int, symbol: Output, value: Any) -> Any:
         """A value in the dtype and rank of an input; ValueError if its shape is another one."""
+        if (value.dtype == string) != (symbol.dtype == string):
+            raise TypeError(
+                f"model '{self.where}': the input '{self.input_names[index]}' is "
+                f"{name_of(symbol.dtype)}; what is given is {name_of(value.dtype)}"
+            )
         if value.dtype != symbol.dtype:
             value = math.cast(value, symbol.dtype)
         wanted, shape = symbol.shape, value.shape
@@ -182,8 +188,11 @@ class Functional:
         )
         if not fits:
             expected = tuple(None if n < 0 else n for n in wanted)
+            # Shapes with their unknown extents left open.
+            is_row = tuple(shape) == tuple(wanted[1:])
+            hint = "; one example is no batch: batch() the dataset" if is_row else ""
             raise ValueError(
                 f"model '{self.where}': the input '{self.input_names[index]}' has shape {expected};"
-                f" what is given has {tuple(shape)}"
+                f" what is given has {tuple(shape)}{hint}"
             )
         return value

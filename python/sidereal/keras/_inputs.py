@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import errors
 from .._dispatch import convert
-from ..dtypes import float32
+from ..dtypes import float32, string
 from ..ops import array
 from ..ops.math import cast, multiply
 
@@ -86,17 +86,27 @@ def weights_like(where: str, weights: Any, x: Any) -> Any:
     return multiply(ones, weights)
 
 
+def numeric(where: str, name: str, value: Any) -> Any:
+    """A value as a tensor; TypeError if it is text."""
+    value = convert(value)
+    if value.dtype == string:
+        raise TypeError(
+            f"{where}: {name} is text; make numbers of it first, as keras.layers.StringLookup does"
+        )
+    return value
+
+
 def pair(where: str, y_true: Any, y_pred: Any, equal: bool = False) -> tuple[Any, Any]:
     """Targets and predictions as tensors of the predictions' dtype and of one rank."""
-    y_pred = floating(y_pred)
-    y_true, y_pred = same_rank(cast(convert(y_true), y_pred.dtype), y_pred)
+    y_pred, y_true = floating(y_pred), numeric(where, "y_true", y_true)
+    y_true, y_pred = same_rank(cast(y_true, y_pred.dtype), y_pred)
     check_shapes(where, ("y_true", "y_pred"), y_true, y_pred, equal)
     return y_true, y_pred
 
 
 def labels_for(where: str, y_true: Any, y_pred: Any) -> Any:
     """Class numbers as int64 of the shape of `y_pred` without its last dimension."""
-    labels = cast(convert(y_true), "int64")
+    labels = cast(numeric(where, "y_true", y_true), "int64")
     check_rank(where, y_true=labels, y_pred=y_pred)
     if len(labels.shape) == len(y_pred.shape) and labels.shape[-1] == 1:
         labels = array.squeeze(labels, -1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..ops import array, math
 from ..ops.ragged import RaggedTensor
 from ..variable import prepare
 from . import optimizers
-from ._batches import Arrays, Batch, Epochs, class_weights, data_of, tensors, unpack
+from ._batches import Arrays, Batch, Epochs, class_weights, count, data_of, tensors, unpack
 from ._cluster import Call, Cluster, WorkerData
 from ._compiled import CompiledLoss, CompiledMetrics
 from ._layer import Layer
@@ -107,10 +108,7 @@ class Trainer(Layer):
         jit_compile and auto_scale_loss change nothing.
         """
         del jit_compile, auto_scale_loss
-        if steps_per_execution < 1:
-            raise ValueError(
-                f"steps_per_execution is {steps_per_execution}; it must be at least 1"
-            )
+        steps_per_execution = count("steps_per_execution", steps_per_execution)
         if run_eagerly and self._cluster is not None:
             raise ValueError(
                 f"model '{self.name}' was made in the scope of a strategy: workers run its steps "
@@ -290,6 +288,10 @@ class Trainer(Layer):
         Returns a History of the logs of all epochs.
         """
         self._check_compiled("fit")
+        epochs = count("epochs", epochs, 0)
+        initial_epoch = count("initial_epoch", initial_epoch, 0)
+        if steps_per_epoch is not None:
+            count("steps_per_epoch", steps_per_epoch)
         cluster = self._cluster
         if cluster is not None:
             x, validation_data = cluster.data_of(x), cluster.data_of(validation_data)
@@ -453,6 +455,8 @@ class Trainer(Layer):
     ) -> CallbackList:
         if isinstance(callbacks, CallbackList):
             return callbacks
+        if verbose != "auto" and (not isinstance(verbose, Integral) or verbose not in (0, 1, 2)):
+            raise ValueError(f"verbose is {verbose!r}; it must be 'auto', 0, 1 or 2")
         shown = 1 if verbose == "auto" else int(verbose)
         return CallbackList(
             callbacks, add_history=history, add_progbar=shown != 0, model=self, verbose=shown,
@@ -511,6 +515,7 @@ def _validation(data: Any, batch_size: int | None) -> Any:
 
 
 def _is_due(frequency: Any, epoch: int) -> bool:
-    if isinstance(frequency, int):
-        return (epoch + 1) % frequency == 0
+    if not isinstance(frequency, Collection):
+        count("validation_freq", frequency)
+        return bool((epoch + 1) % frequency == 0)
     return epoch + 1 in frequency

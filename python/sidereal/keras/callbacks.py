@@ -150,12 +150,12 @@ class History(Callback):
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         self.epoch = []
+        self.model.history = self
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         self.epoch.append(epoch)
         for name, value in (logs or {}).items():
             self.history.setdefault(name, []).append(value)
-        self.model.history = self
 
 
 class LambdaCallback(Callback):

@@ -23,6 +23,7 @@ from ._inputs import (
     extent,
     floating,
     labels_for,
+    numeric,
     pair,
     same_rank,
 )
@@ -76,7 +77,7 @@ class Loss(Configured):
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """The loss. `sample_weight` broadcasts to the losses, which are multiplied by it."""
         y_pred = floating(y_pred, self.dtype)
-        y_true = convert(y_true)
+        y_true = numeric(f"loss '{self.name}'", "y_true", y_true)
         if not self._of_classes:
             y_true = math.cast(y_true, y_pred.dtype)
         losses = floating(self.call(y_true, y_pred))

@@ -165,6 +165,8 @@ class Sequential(Model):
         super().__init__(trainable=trainable, name=name, **kwargs)
         self._stack: list[Layer] = []
         self._symbol: Any = None
+        if not isinstance(layers, (Iterable, type(None))):
+            raise ValueError(f"model '{self.name}': {layers!r} is no list of layers")
         for layer in layers or ():
             self.add(layer)
 

@@ -47,7 +47,11 @@ class Optimizer(optimizers.Optimizer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not self.kind:
             raise TypeError("Optimizer is the base of SGD, Adam and so on: make one of those")
-        given = self.__signature__.bind(*args, **kwargs)
+        try:
+            given = self.__signature__.bind(*args, **kwargs)
+        except TypeError as error:
+            known = ", ".join(self.__signature__.parameters)
+            raise TypeError(f"{type(self).__name__}(): {error}; it takes {known}") from None
         given.apply_defaults()
         self._values = dict(given.arguments)
         for name, standard in _NOT_THERE.items():
@@ -59,6 +63,8 @@ class Optimizer(optimizers.Optimizer):
         self._scheduled: Any = None
         self._rate_variable: Variable | None = None
         for name, value in self._values.items():
+            if name != "learning_rate" and isinstance(value, (str, bytes)):
+                raise ValueError(f"{type(self).__name__}: {name} is {value!r}; give a number")
             setattr(self, name, value)
         if creating.creators:
             self._kept()  # The variables of a scope are those made in it.
@@ -85,6 +91,11 @@ class Optimizer(optimizers.Optimizer):
     def learning_rate(self, value: Any) -> None:
         if isinstance(value, Mapping):
             value = getattr(schedules, value["class_name"]).from_config(value["config"])
+        if isinstance(value, (str, bytes)) or value is None:
+            raise ValueError(
+                f"{type(self).__name__}: learning_rate is {value!r}; give a number, a "
+                "LearningRateSchedule, or a function"
+            )
         if isinstance(value, schedules.LearningRateSchedule) or (
             callable(value) and not isinstance(value, Variable)
         ):
@@ -122,7 +133,15 @@ class Optimizer(optimizers.Optimizer):
     def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Variable]]) -> None:
         """Updates variables by pairs (gradient, variable), and then brings those that have a
         constraint to it. Pairs with None are left out; all None is a ValueError."""
-        pairs = [(grad, variable) for grad, variable in grads_and_vars]
+        is_one = hasattr(grads_and_vars, "dtype")
+        given: list[Any] = [grads_and_vars] if is_one else list(grads_and_vars)
+        for each in given:
+            if not isinstance(each, (tuple, list)) or len(each) != 2:
+                raise TypeError(
+                    f"{type(self).__name__}.apply_gradients() takes pairs (gradient, variable), as "
+                    f"zip(gradients, variables) gives them, and not {each!r}"
+                )
+        pairs = [(grad, variable) for grad, variable in given]
         super().apply_gradients(pairs)
         for grad, variable in pairs:
             if grad is not None and variable.constraint is not None:
@@ -369,7 +388,4 @@ def get(identifier: Any) -> Any:
             f"{identifier!r} is one of sidereal.optimizers, whose learning rate is a constant of "
             "functions; models take those of keras.optimizers"
         )
-    raise ValueError(
-        f"{identifier!r} is no optimizer; there are: "
-        f"{', '.join(_CLASSES)}"
-    )
+    raise ValueError(f"{identifier!r} is no optimizer; there are: {', '.join(_CLASSES)}")

@@ -38,6 +38,15 @@ def batches(epochs: int = 1, weights: Any = None) -> Iterator[Any]:
             yield (X[part], Y[part]) if weights is None else (X[part], Y[part], weights[part])
 
 
+def test_no_epochs_change_nothing() -> None:
+    model = linear()
+    before = model.get_weights()
+    history = model.fit(X, Y, epochs=0, verbose=0)
+    assert history.history == {}
+    assert model.history is history
+    np.testing.assert_array_equal(model.get_weights()[0], before[0])
+
+
 class Batches:
     """Batches again and again, of tensors, as a data set gives them."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,11 @@ def batches_of(layer: Layer, data: Any, steps: int | None = None) -> Iterator[An
     """The batches that adapt() of a layer is given, as arrays, or as RaggedTensors of them: `data`
     itself, or what it gives when it is iterated, `steps` times at most."""
     whole = isinstance(data, (RaggedTensor, SparseTensor)) or is_arrays(data)
+    if not whole and not isinstance(data, Iterable):
+        raise TypeError(
+            f"adapt() of layer '{layer.name}' takes arrays, tensors, or what gives batches of "
+            f"them, and not {data!r}"
+        )
     for number, batch in enumerate([data] if whole else data):
         if not whole and number == steps:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 from ... import dtypes, errors
@@ -54,6 +55,8 @@ class InputLayer(Layer):
 def _extents(shape: Any) -> tuple[int | None, ...]:
     if isinstance(shape, int):
         shape = (shape,)
+    if not all(n is None or isinstance(n, Integral) for n in shape):
+        raise ValueError(f"keras.Input(): shape is {shape!r}; give a tuple of integers and None")
     return tuple(None if n is None or n < 0 else int(n) for n in shape)
 
 
@@ -306,6 +309,11 @@ class Embedding(Layer):
         return rows if self.combiner is None else self._combined(rows, weights)
 
     def _ids(self, inputs: Any) -> Any:
+        if inputs.dtype == dtypes.string:
+            raise TypeError(
+                f"layer '{self.name}': its ids are text; make numbers of it first, as StringLookup "
+                "and Hashing do"
+            )
         return inputs if inputs.dtype.kind in "iu" else math.cast(inputs, "int32")
 
     def _of_sparse(self, ids: SparseTensor, weights: SparseTensor | None) -> Any:

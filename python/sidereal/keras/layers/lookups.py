@@ -175,6 +175,11 @@ class _IndexLookup(Preprocessing):
             raise ValueError(
                 f"layer '{self.name}': there is no vocabulary file '{path}'"
             ) from None
+        except OSError as error:
+            raise ValueError(
+                f"layer '{self.name}': the vocabulary file '{path}' cannot be read: "
+                f"{error.strerror}"
+            ) from None
         if lines and not lines[-1]:
             lines.pop()
         made = []

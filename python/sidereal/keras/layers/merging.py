@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from ... import errors
@@ -222,10 +223,20 @@ class Reshape(Layer):
                 "be -1"
             )
 
+    def _check_size(self, extents: list[int]) -> None:
+        size, wanted = prod(extents), prod(n for n in self.target_shape if n >= 0)
+        if size != wanted and (-1 not in self.target_shape or wanted == 0 or size % wanted):
+            raise ValueError(
+                f"layer '{self.name}': an example of shape {tuple(extents)} has {size} elements, "
+                f"which are not those of target_shape {self.target_shape}"
+            )
+
     def call(self, inputs: Any) -> Any:
         rank = rank_of(self.name, inputs)
         target = list(self.target_shape)
         known = [n for n in inputs.shape[1:] if n >= 0]
+        if len(known) == rank - 1:
+            self._check_size(known)
         if -1 in target and len(known) == rank - 1:
             rest = 1
             for extent in target:
