@@ -80,7 +80,7 @@ class AbortedError(Error):
 
 
 class OutOfRangeError(Error, IndexError):
-    """A number beyond the end, such as an id a table has no row for."""
+    """Nothing more comes: a dataset, or a queue that is closed, is at its end."""
 
     code = 11
 

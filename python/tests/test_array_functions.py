@@ -102,7 +102,7 @@ def test_errors_name_what_does_not_fit(call: Callable[[Any], Any], text: str) ->
 
 
 def test_an_index_outside_is_an_out_of_range_error() -> None:
-    with pytest.raises(sr.errors.OutOfRangeError, match="Gather"):
+    with pytest.raises(sr.errors.InvalidArgumentError, match="Gather"):
         sr.gather(sr.constant(X), [4])
 
 

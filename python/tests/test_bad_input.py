@@ -298,12 +298,12 @@ def labels_and_ids() -> list[Case]:
          ValueError, ["different numbers of examples: 8, 5"]),
         ("no labels", lambda at: at.fit(at.made(), X, None),
          ValueError, ["loss 'mse'", "needs targets"]),
-        ("ids beyond a table", ids, errors.OutOfRangeError, ["/job:worker", "7", "[0, 5)"]),
+        ("ids beyond a table", ids, errors.InvalidArgumentError, ["/job:worker", "7", "[0, 5)"]),
         ("ids of a dataset beyond a table", lambda at: at.made(table(), layers.Flatten()).fit(
             pairs(np.full((8, 3), 7)).batch(4), steps_per_epoch=2, verbose=0),
-         errors.OutOfRangeError, ["table 'table/embeddings", "id 7", "5 rows"]),
+         errors.InvalidArgumentError, ["table 'table/embeddings", "id 7", "5 rows"]),
         ("ids below 0", lambda at: table()(np.array([-1])),
-         errors.OutOfRangeError, ["index -1", "[0, 5)"]),
+         errors.InvalidArgumentError, ["index -1", "[0, 5)"]),
     ]
 
 

@@ -222,7 +222,7 @@ def test_rows_of_a_variable_are_scattered_without_touching_what_was_read() -> No
     v.scatter_update(rows)
     assert v.numpy()[:, 0].tolist() == [2, 0, 3, 0]
     assert before.numpy().sum() == 0
-    with pytest.raises(errors.OutOfRangeError, match="index 9 is not a row of float32"):
+    with pytest.raises(errors.InvalidArgumentError, match="index 9 is not a row of float32"):
         v.scatter_add(sr.IndexedSlices([[1.0, 1.0]], [9]))
 
 

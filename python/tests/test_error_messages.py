@@ -153,8 +153,8 @@ TABLE: list[tuple[Callable[[], None], type, list[str]]] = [
      ["Placeholder 'x'", "int32[?]", "float64[2]", "convert"]),
     (a_placeholder_that_is_not_fed, errors.InvalidArgumentError,
      ["Placeholder 'x'", "float32[?,3]", "feed it"]),
-    (an_index_out_of_range, errors.OutOfRangeError, ["Gather", "5", "[2]"]),
-    (an_index_out_of_range_when_run, errors.OutOfRangeError, ["Gather", "5", "[2]"]),
+    (an_index_out_of_range, errors.InvalidArgumentError, ["Gather", "5", "[2]"]),
+    (an_index_out_of_range_when_run, errors.InvalidArgumentError, ["Gather", "5", "[2]"]),
     (an_if_on_a_tensor, errors.SymbolicError, ["truth value", "sidereal.cond"]),
     (a_value_that_left_its_function, errors.InvalidArgumentError, ["float32[]", "return it"]),
 ]

@@ -402,7 +402,7 @@ def test_rows_outside_of_a_table_are_refused_and_nothing_changes() -> None:
 
     step(sr.constant([1, 2], dtype="int64"))
     before = table.numpy().copy()
-    with pytest.raises(sr.errors.OutOfRangeError, match="index 10 is not a row"):
+    with pytest.raises(sr.errors.InvalidArgumentError, match="index 10 is not a row"):
         step(sr.constant([1, 10], dtype="int64"))
     np.testing.assert_array_equal(table.numpy(), before)
 

@@ -74,12 +74,7 @@ def test_a_program_that_names_what_is_not_there_fails(
         made = _dispatch.apply(op, tuple(placeholders), attrs)
         good = tf.constant(20) + 1
     feed = dict(zip(placeholders, inputs))
-    refusals = (
-        errors.InvalidArgumentError,
-        errors.OutOfRangeError,
-        errors.ResourceExhaustedError,
-    )
-    with pytest.raises(refusals):
+    with pytest.raises((errors.InvalidArgumentError, errors.ResourceExhaustedError)):
         session.run(made, feed)
     assert session.run(good) == 21
 

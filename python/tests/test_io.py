@@ -149,7 +149,7 @@ def test_sparse_features_become_dense() -> None:
         sparse = sr.sparse.SparseTensor([[0, 1], [1, 0]], x, [2, 2])
         loss = sr.reduce_sum(sr.sparse.to_dense(sparse) * [[1.0, 2.0], [3.0, 4.0]])
     assert tape.gradient(loss, x).tolist() == [2, 3]
-    with pytest.raises(sr.errors.OutOfRangeError):
+    with pytest.raises(sr.errors.InvalidArgumentError):
         sr.sparse.to_dense(sr.sparse.SparseTensor([[2]], [1.0], [2]))
 
 

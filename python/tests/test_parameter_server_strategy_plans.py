@@ -274,7 +274,7 @@ def test_errors_end_a_step_and_are_the_function_s(
     def step(ids: Any) -> Any:
         return sr.gather(v, ids)
 
-    with pytest.raises((errors.OutOfRangeError, errors.InvalidArgumentError), match="7"):
+    with pytest.raises(errors.InvalidArgumentError, match="7"):
         worker.run(step, np.array([7]))
     equal(worker.run(step, np.array([1])), [[0, 0]])
 

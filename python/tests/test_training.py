@@ -278,7 +278,7 @@ def test_an_id_beyond_the_table_is_an_error_and_no_end(cluster: sr.LocalCluster)
     model = small_model()
     data = planted(100)
     data["ids"][7, 2] = IDS
-    with pytest.raises(errors.OutOfRangeError, match=f"id {IDS} .*{IDS} rows"):
+    with pytest.raises(errors.InvalidArgumentError, match=f"id {IDS} .*{IDS} rows"):
         model.fit(data, cluster=cluster)
     assert model.fit(planted(100)).rows == 100
 

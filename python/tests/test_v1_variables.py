@@ -88,7 +88,7 @@ def test_rows_are_scattered() -> None:
         assert session.run(add).tolist() == [[2, 2], [0, 0], [1, 1]]
         assert session.run(sub).tolist() == [[2, 2], [-1, -1], [1, 1]]
         assert session.run(update).tolist() == [[2, 2], [-1, -1], [5, 6]]
-        with pytest.raises(errors.OutOfRangeError, match="index 3"):
+        with pytest.raises(errors.InvalidArgumentError, match="index 3"):
             session.run(tf.scatter_add(v, [3], [[1.0, 1.0]]))
         assert session.run(v).tolist() == [[2, 2], [-1, -1], [5, 6]]
 

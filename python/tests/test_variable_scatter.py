@@ -90,7 +90,7 @@ def test_what_is_no_row_is_refused_and_nothing_changes(how: str) -> None:
     with pytest.raises(TypeError, match="IndexedSlices"):
         getattr(v, how)([[1.0, 1.0]])
     for index in (2, -1):
-        with pytest.raises(sr.errors.OutOfRangeError, match=str(index)):
+        with pytest.raises(sr.errors.InvalidArgumentError, match=str(index)):
             getattr(v, how)(sr.IndexedSlices([[5.0, 5.0]], [index]))
     with pytest.raises(sr.errors.InvalidArgumentError):
         getattr(v, how)(sr.IndexedSlices([[5.0, 5.0, 5.0]], [0]))

@@ -145,7 +145,8 @@ TEST(Kernels, compute_extents_at_the_ends_of_int64) {
   for (const int64_t begin : {kLeast, kMost, int64_t{-1}, int64_t{3}}) {
     const ir::AttrMap part = {{"begin", std::vector<int64_t>{begin}},
                               {"size", std::vector<int64_t>{-1}}};
-    EXPECT_EQ(run("Slice", {x}, part, {DType::kFloat32}).code(), StatusCode::kOutOfRange) << begin;
+    EXPECT_EQ(run("Slice", {x}, part, {DType::kFloat32}).code(), StatusCode::kInvalidArgument)
+        << begin;
   }
 }
 

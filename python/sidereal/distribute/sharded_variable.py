@@ -161,7 +161,7 @@ class ShardedVariable(CutVariable):
     ) -> ShardedVariable:
         """Adds rows, each to the shard that has it. Errors: ValueError for indices that are no
         vector; UnimplementedError where shards are not as even as can be, the longer ones first;
-        OutOfRangeError for what is no row."""
+        InvalidArgumentError for what is no row."""
         return self._scatter("scatter_add", sparse_delta)
 
     def scatter_sub(

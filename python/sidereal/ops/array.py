@@ -317,7 +317,7 @@ def strided_slice(
 
 def slice(input_: Any, begin: Any, size: Any, name: str | None = None) -> Any:  # noqa: A001
     """`size` elements from `begin` on, by dimension; a size of -1 takes what is left (tf.slice).
-    InvalidArgumentError or OutOfRangeError when that is not inside."""
+    InvalidArgumentError when that is not inside."""
     return apply_with("Slice", (convert(input_),), {"begin": begin, "size": size}, None, name)
 
 

@@ -59,7 +59,7 @@ def embedding_lookup(
     params: Any, ids: Any, max_norm: float | None = None, name: str | None = None
 ) -> Any:
     """The rows of the table `params` at `ids` of any shape (tf.nn.embedding_lookup), those whose
-    length is above `max_norm` shortened to it. OutOfRangeError names an id that is no row.
+    length is above `max_norm` shortened to it. InvalidArgumentError names an id that is no row.
 
     A list of tables, or a variable that is cut into parts, is one table of all their rows, one part
     behind the other ('div'): as even as can be, the first parts a row longer, else ValueError. Of
@@ -161,8 +161,8 @@ def embedding_lookup_sparse(
 
     The result is [rows, ...]; a row without ids at the end is left out, in between it is zeros.
     Tables of several parts are as in embedding_lookup().
-    Errors: OutOfRangeError for an id that is no row of the table; InvalidArgumentError for a
-    combiner that is not known, or places that are not sorted."""
+    Errors: InvalidArgumentError for an id that is no row of the table, a combiner that is not
+    known, or places that are not sorted."""
     return lookup_sparse(params, sp_ids, sp_weights, "div", combiner, max_norm, name)
 
 

@@ -25,7 +25,7 @@ def gather(
     after `batch_dims` leading dimensions that both share (tf.gather). The result has the shape
     params.shape[:axis] + indices.shape[batch_dims:] + params.shape[axis + 1:].
 
-    OutOfRangeError names the index that is not in [0, extent). The gradient of a gather along
+    InvalidArgumentError names the index that is not in [0, extent). The gradient of a gather along
     dimension 0 is sidereal.IndexedSlices."""
     if axis is None:
         axis = batch_dims
@@ -38,7 +38,7 @@ def gather(
 
 def gather_nd(params: Any, indices: Any, batch_dims: int = 0, name: str | None = None) -> Any:
     """The parts of `params` at indices[..., :], one number per dimension (tf.gather_nd); the first
-    `batch_dims` dimensions of both are the same. OutOfRangeError names an index outside."""
+    `batch_dims` dimensions of both are the same. InvalidArgumentError names an index outside."""
     attrs = {"batch_dims": int(batch_dims)}
     return apply("GatherNd", (convert(params), index_tensor(indices)), attrs, name=name)
 
@@ -136,7 +136,7 @@ def dynamic_partition(
     data: Any, partitions: Any, num_partitions: int, name: str | None = None
 ) -> list[Any]:
     """The list of the parts of `data` by the number of their partition (tf.dynamic_partition).
-    OutOfRangeError when a number is not in [0, num_partitions)."""
+    InvalidArgumentError when a number is not in [0, num_partitions)."""
     attrs = {"num_partitions": int(num_partitions)}
     made = apply("DynamicPartition", (convert(data), index_tensor(partitions)), attrs, name=name)
     return list(made) if isinstance(made, (tuple, list)) else [made]
@@ -185,7 +185,7 @@ def _unsorted(op: str, what: str, empty: str) -> Any:
     function.__doc__ = (
         f"{what} of the parts of `data` of equal ids, in any order; {empty} for an id that is not "
         "there. The shape of the ids is the beginning of that of the data; negative ids are left "
-        "out.\n\n    Errors: OutOfRangeError for an id that is not below num_segments."
+        "out.\n\n    Errors: InvalidArgumentError for an id that is not below num_segments."
     )
     function.__name__ = function.__qualname__ = op
     return function
@@ -227,8 +227,7 @@ def _sparse(op: str, what: str) -> Any:
     function.__doc__ = (
         f"{what} of the rows of `data` at `indices` of equal segment ids, which must be sorted; "
         "the rows are not copied first. The gradient is sidereal.IndexedSlices.\n\n"
-        "    Errors: OutOfRangeError for an index or id outside; InvalidArgumentError for ids that "
-        "are not sorted."
+        "    Errors: InvalidArgumentError for an index or id outside, and for ids that are not sorted."
     )
     function.__name__ = function.__qualname__ = op
     return function

@@ -26,8 +26,8 @@ __all__ = ["SparseTensor", "segment_mean", "segment_sqrt_n", "segment_sum", "to_
 
 def to_dense(sp_input: SparseTensor, default_value: Any = None, name: str | None = None) -> Any:
     """The tensor of dense_shape with the elements of `sp_input`, and `default_value` (zero, or the
-    empty string) elsewhere (tf.sparse.to_dense). Gradients flow to the values. OutOfRangeError for
-    an index outside of the shape; of equal indices the last counts."""
+    empty string) elsewhere (tf.sparse.to_dense). Gradients flow to the values.
+    InvalidArgumentError for an index outside of the shape; of equal indices the last counts."""
     values = convert(sp_input.values)
     if default_value is None:
         default_value = "" if values.dtype.name == "string" else 0

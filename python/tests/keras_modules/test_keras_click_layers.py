@@ -206,7 +206,7 @@ def test_a_table_may_be_given() -> None:
         layer(np.array([[1]]), weights=np.array([[1.0]]))
     with pytest.raises(ValueError, match="combiner is 'max'; it must be one of sum, mean, sqrtn"):
         layers.Embedding(3, 2, combiner="max")
-    with pytest.raises(sr.errors.OutOfRangeError, match="3"):
+    with pytest.raises(sr.errors.InvalidArgumentError, match="3"):
         layer(np.array([3]))
 
 

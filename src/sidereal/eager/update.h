@@ -22,7 +22,7 @@ Status update_dense(const kernels::RuleStep& step, tensor::Tensor* weights,
 
 /// One step of an update rule for the rows `indices` (int32 or int64; of dimension 0; in any order)
 /// of `weights`. `values` has one row per index; rows of equal indices are summed first, in
-/// their order. kOutOfRange names an index that is no row.
+/// their order. kInvalidArgument names an index that is no row.
 Status update_rows(const kernels::RuleStep& step, tensor::Tensor* weights,
                    std::vector<tensor::Tensor>* slots, const tensor::Tensor& indices,
                    const tensor::Tensor& values);

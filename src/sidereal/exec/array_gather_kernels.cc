@@ -71,8 +71,8 @@ Status read_indices(const Tensor& indices, int64_t extent, Rows* rows) {
     const std::span<const I> in = indices.data<const I>();
     const int64_t bad = kernels::first_outside<I>(in, extent, /*skip_negative=*/false);
     if (bad >= 0) {
-      return base::out_of_range("index {} at {} of the indices is not in [0, {})", in[bad],
-                                place_of(bad, indices.shape()), extent);
+      return base::invalid_argument("index {} at {} of the indices is not in [0, {})", in[bad],
+                                    place_of(bad, indices.shape()), extent);
     }
     rows->assign(in.begin(), in.end());
     return {};
@@ -201,7 +201,7 @@ Status read_tuples(const NdLoops& loops, const Shape& x, const Tensor& indices, 
         const int64_t extent = x.dim(loops.batch_dims + d);
         const auto index = static_cast<int64_t>(in[d]);
         if (index < 0 || index >= extent) [[unlikely]] {
-          return base::out_of_range(
+          return base::invalid_argument(
               "index {} at {} of the indices is not in [0, {}), the range of dimension {} of {}",
               index, place_of(t * loops.k + d, indices.shape()), extent, loops.batch_dims + d,
               x.to_string());

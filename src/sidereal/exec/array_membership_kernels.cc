@@ -179,7 +179,7 @@ Result<std::unique_ptr<Kernel>> dynamic_partition(const BindContext&) {
     SR_ASSIGN_OR_RETURN(const Ints ids, ints_of(c.input(1)));
     for (size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] >= 0 && ids[i] < num) continue;
-      return base::out_of_range("partition {} at element {} is not in [0, {})", ids[i], i, num);
+      return base::invalid_argument("partition {} at element {} is not in [0, {})", ids[i], i, num);
     }
     counts.resize(num);
     kernels::count_rows(ids, counts);
@@ -229,7 +229,7 @@ Status dynamic_stitch(KernelContext& c) {
     }
     SR_ASSIGN_OR_RETURN(Ints list, ints_of(c.input(i)));
     for (const int64_t id : list) {
-      if (id < 0) return base::out_of_range("index {} is negative", id);
+      if (id < 0) return base::invalid_argument("index {} is negative", id);
       size = std::max(size, id + 1);
     }
     ids.push_back(std::move(list));

@@ -49,8 +49,8 @@ Status check_below(const std::vector<int64_t>& ids, int64_t num) {
   const int64_t bad =
       kernels::first_outside<int64_t>(std::span<const int64_t>(ids), num, /*skip_negative=*/true);
   if (bad < 0) return {};
-  return base::out_of_range("segment id {} at [{}] is not below the {} segments", ids[bad], bad,
-                            num);
+  return base::invalid_argument("segment id {} at [{}] is not below the {} segments", ids[bad], bad,
+                                num);
 }
 
 /// What a sum of `count` rows is divided by.
@@ -178,8 +178,8 @@ Status run_sparse(KernelContext& c, const SparseOptions& options, const IntArg* 
   const int64_t bad = kernels::first_outside<int64_t>(std::span<const int64_t>(scratch->indices),
                                                       rows, /*skip_negative=*/false);
   if (bad >= 0) {
-    return base::out_of_range("index {} at [{}] of the indices is not in [0, {})",
-                              scratch->indices[bad], bad, rows);
+    return base::invalid_argument("index {} at [{}] of the indices is not in [0, {})",
+                                  scratch->indices[bad], bad, rows);
   }
   int64_t num = scratch->ids.empty() ? 0 : scratch->ids.back() + 1;
   if (num_arg != nullptr) {

@@ -24,7 +24,7 @@ Status put_ints(KernelContext& c, const Shape& shape, std::span<const int64_t> v
     I* out = c.output(0, shape).template data<I>().data();
     for (size_t i = 0; i < values.size(); ++i) {
       if (values[i] > std::numeric_limits<I>::max()) {
-        return base::out_of_range("{} does not fit an int32; ask for int64", values[i]);
+        return base::invalid_argument("{} does not fit an int32; ask for int64", values[i]);
       }
       out[i] = static_cast<I>(values[i]);
     }

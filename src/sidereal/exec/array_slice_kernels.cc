@@ -104,8 +104,8 @@ Status check_part(std::span<const int64_t> begin, std::span<const int64_t> size,
   for (int i = 0; i < whole.rank(); ++i) {
     const int64_t extent = whole.dim(i);
     if (begin[i] < 0 || size[i] < 0 || begin[i] > extent || size[i] > extent - begin[i]) {
-      return base::out_of_range("{} elements from {} on are not in dimension {} of extent {}",
-                                size[i], begin[i], i, extent);
+      return base::invalid_argument("{} elements from {} on are not in dimension {} of extent {}",
+                                    size[i], begin[i], i, extent);
     }
   }
   return {};

@@ -313,7 +313,7 @@ class MatMulSplit final : public Kernel {
     }
     for (size_t i = 0; i < sizes_.size(); ++i) {
       if (begins_[i] > w.shape().dim(0) || sizes_[i] > w.shape().dim(0) - begins_[i]) {
-        return base::out_of_range("rows {}+{} of {}", begins_[i], sizes_[i], w.to_string());
+        return base::invalid_argument("rows {}+{} of {}", begins_[i], sizes_[i], w.to_string());
       }
       const Shape shape{a.shape().dim(0), sizes_[i]};
       SR_RETURN_IF_ERROR(large_output(c, static_cast<int>(i), shape).status());

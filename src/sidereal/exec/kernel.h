@@ -130,7 +130,7 @@ class Kernel {
  public:
   virtual ~Kernel() = default;
   /// Inputs come from a verified program, but shapes and values come from users and peers: what
-  /// does not fit is kInvalidArgument or kOutOfRange.
+  /// does not fit is kInvalidArgument.
   virtual Status run(KernelContext& context) = 0;
   /// What a Recv that has waited in run() waits for: "tensor 'w:0' from DEVICE".
   [[nodiscard]] virtual std::string awaited(std::span<const ports::TensorSource> /*peers*/) const {

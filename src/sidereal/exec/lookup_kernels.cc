@@ -205,8 +205,8 @@ class GatherConcat final : public Kernel {
       const std::span<const I> in = ids.data<const I>();
       const int64_t bad = kernels::first_outside<I>(in, extent, /*skip_negative=*/false);
       if (bad >= 0) {
-        return base::out_of_range("index {} at {} of the indices is not in [0, {})", in[bad],
-                                  place_of(bad, ids.shape()), extent);
+        return base::invalid_argument("index {} at {} of the indices is not in [0, {})", in[bad],
+                                      place_of(bad, ids.shape()), extent);
       }
       if (ids.dtype() == DType::kInt32) wide->assign(in.begin(), in.end());
       return {};

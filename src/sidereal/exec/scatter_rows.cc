@@ -45,8 +45,8 @@ Status rows_of(const ir::TensorSpec& table, const Tensor& indices, const Tensor&
   }
   for (const int64_t index : *out) {
     if (index >= 0 && index < rows) continue;
-    return base::out_of_range("index {} is not a row of {}: indices are 0 to {}", index,
-                              ir::to_string(table), rows - 1);
+    return base::invalid_argument("index {} is not a row of {}: indices are 0 to {}", index,
+                                  ir::to_string(table), rows - 1);
   }
   if (values.dtype() != table.dtype ||
       values.num_elements() != static_cast<int64_t>(out->size()) * dim) {

@@ -14,9 +14,8 @@ namespace sidereal::exec {
 /// How rows meet what is there.
 enum class Scatter { kUpdate, kAdd, kSub };
 
-/// Sets `rows` to `indices` (int32 or int64). kOutOfRange names one that is no row of `table`;
-/// kInvalidArgument unless `values` has the table's dtype, not string, and one of its rows for each
-/// index.
+/// Sets `rows` to `indices` (int32 or int64). kInvalidArgument for one that is no row of `table`,
+/// and unless `values` has the table's dtype, not string, and one of its rows for each index.
 Status rows_of(const ir::TensorSpec& table, const tensor::Tensor& indices,
                const tensor::Tensor& values, std::vector<int64_t>* rows);
 

@@ -50,7 +50,8 @@ Result<std::unique_ptr<Kernel>> slice_axis(const BindContext& bind) {
     SR_ASSIGN_OR_RETURN(const int axis, resolve_axis(axis_attr, x.shape().rank()));
     if (begin < 0 || size < 0 || begin > x.shape().dim(axis) ||
         size > x.shape().dim(axis) - begin) {
-      return base::out_of_range("slice {}+{} of axis {} of {}", begin, size, axis, x.to_string());
+      return base::invalid_argument("slice {}+{} of axis {} of {}", begin, size, axis,
+                                    x.to_string());
     }
     Shape shape = x.shape();
     shape.set_dim(axis, size);

@@ -65,8 +65,8 @@ class RouteKernel final : public Kernel {
     const int64_t bad = kernels::route(ids, layout_, rows.data<int64_t>().data(), offsets_.data(),
                                        position.data<int64_t>().data());
     if (bad >= 0) {
-      return base::out_of_range("table '{}': id {} is outside the table's {} rows", name_, ids[bad],
-                                layout_.rows());
+      return base::invalid_argument("table '{}': id {} is outside the table's {} rows", name_,
+                                    ids[bad], layout_.rows());
     }
     for (int s = 0; s < shards; ++s) {
       c.set_output(s, rows.rows(offsets_[s], offsets_[s + 1] - offsets_[s]));
@@ -156,8 +156,8 @@ class UniqueRouteKernel final : public Kernel {
     const int64_t bad = kernels::route(ids, layout, rows.data<int64_t>().data(), offsets_.data(),
                                        position.data<int64_t>().data());
     if (bad >= 0) {
-      return base::out_of_range("table '{}': id {} is outside the table's {} rows", tables_[t].name,
-                                ids[bad], layout.rows());
+      return base::invalid_argument("table '{}': id {} is outside the table's {} rows",
+                                    tables_[t].name, ids[bad], layout.rows());
     }
     for (int s = 0; s < shards; ++s) {
       c.set_output(first + s, rows.rows(offsets_[s], offsets_[s + 1] - offsets_[s]));

@@ -360,8 +360,8 @@ class UpdateRows final : public UpdateKernel {
     const int64_t dim = count == 0 ? 0 : shape.num_elements() / count;
     SR_ASSIGN_OR_RETURN(const std::span<const int64_t> rows, rows_of(c));
     if (const int64_t bad = kernels::find_out_of_range(rows, count); bad >= 0) {
-      return base::out_of_range("index {} is not a row of {}: indices are 0 to {}", rows[bad],
-                                target.to_string(0), count - 1);
+      return base::invalid_argument("index {} is not a row of {}: indices are 0 to {}", rows[bad],
+                                    target.to_string(0), count - 1);
     }
     SR_RETURN_IF_ERROR(
         find_gradients(c, target, static_cast<int64_t>(rows.size()), dim, &sums.gradients));

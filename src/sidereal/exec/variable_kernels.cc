@@ -204,8 +204,8 @@ class GatherRows final : public Kernel {
                               tensor::name_of(dtype));
     }
     if (const int64_t bad = kernels::find_out_of_range(indices, shape.dim(0)); bad >= 0) {
-      return base::out_of_range("index {} at {} of the indices is not in [0, {})", indices[bad],
-                                place_of(bad, c.input(1).shape()), shape.dim(0));
+      return base::invalid_argument("index {} at {} of the indices is not in [0, {})", indices[bad],
+                                    place_of(bad, c.input(1).shape()), shape.dim(0));
     }
     Shape gathered = c.input(1).shape();
     for (int i = 1; i < shape.rank(); ++i) gathered.append(shape.dim(i));

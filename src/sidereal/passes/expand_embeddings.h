@@ -16,8 +16,8 @@ namespace sidereal::passes {
 ///
 /// There is one Unique for a value of ids and one Route for it and a number of rows and parts, so a
 /// look-up and its update share them, and so do tables of one size. The last node of each rewrite
-/// keeps the name of the node it stands for. An id outside the table is kOutOfRange where the
-/// look-up is, and then nothing was sent. Of a step whose devices are known.
+/// keeps the name of the node it stands for. An id outside the table is kInvalidArgument where
+/// the look-up is, and then nothing was sent. Of a step whose devices are known.
 Result<StepGraph> expand_embeddings(const StepGraph& step, const ir::OpRegistry& registry);
 
 }  // namespace sidereal::passes

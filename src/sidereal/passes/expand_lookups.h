@@ -21,7 +21,7 @@ namespace sidereal::passes {
 /// where that device alone reads the rows, for an update where it makes the gradients. To be run
 /// after gather_at_tables(). Of up to 128 ids, as far as that is known, all are sent: that is
 /// cheaper. Results are the same to the last bit; an id outside the table is
-/// kOutOfRange on the device of the ids, and then nothing was sent.
+/// kInvalidArgument on the device of the ids, and then nothing was sent.
 /// Source: TensorFlow's embedding_lookup_sparse, which looks up unique ids.
 Result<StepGraph> expand_lookups(const StepGraph& step, const ir::OpRegistry& registry);
 

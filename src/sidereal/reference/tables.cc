@@ -79,7 +79,7 @@ Status gather_rows(const Call& c, const Value& table) {
   Value& out = c.add_output(table.dtype, shape);
   for (int64_t i = 0; i < c.in(1).size(); ++i) {
     const int64_t id = c.in(1).integer[i];
-    if (id < 0 || id >= table.shape.dim(0)) return base::out_of_range("id {}", id);
+    if (id < 0 || id >= table.shape.dim(0)) return base::invalid_argument("id {}", id);
     for (int64_t d = 0; d < width; ++d) {
       if (table.is_real()) {
         out.real[i * width + d] = table.real[id * width + d];
@@ -123,7 +123,7 @@ Status update_rows(const Call& c) {
   Value sums = make_value(table.dtype, table.shape);
   for (int64_t i = 0; i < c.in(1).size(); ++i) {
     const int64_t id = c.in(1).integer[i];
-    if (id < 0 || id >= rows) return base::out_of_range("id {}", id);
+    if (id < 0 || id >= rows) return base::invalid_argument("id {}", id);
     for (int64_t d = 0; d < width; ++d) {
       sums.real[id * width + d] += c.in(2).real[i * width + d];
     }
@@ -149,7 +149,7 @@ struct Parts {
   Result<std::pair<Tensor*, int64_t>> find(int64_t id) const {
     SR_ASSIGN_OR_RETURN(Tensor * part, variable_of(call, first + static_cast<size_t>(id % count)));
     const int64_t at = id / count * dim;
-    if (at + dim > part->num_elements()) return base::out_of_range("id {}", id);
+    if (at + dim > part->num_elements()) return base::invalid_argument("id {}", id);
     return std::pair{part, at};
   }
 };
@@ -247,7 +247,7 @@ Status route(const Call& c) {
   std::vector<std::vector<int64_t>> rows(c.node.outputs.size() - 1);
   std::vector<int64_t> position;
   for (const int64_t id : c.in(0).integer) {
-    if (id < 0 || id >= layout.rows) return base::out_of_range("id {}", id);
+    if (id < 0 || id >= layout.rows) return base::invalid_argument("id {}", id);
     const auto [shard, local] = layout.place(id);
     position.push_back(shard << kShardShift | static_cast<int64_t>(rows[shard].size()));
     rows[shard].push_back(local);

@@ -73,8 +73,8 @@ Result<Taken> take_index(int64_t index, int64_t stride, int64_t extent, int dime
   if (stride <= 0) return base::invalid_argument("a single index has stride {}", stride);
   if (extent < 0) return Taken{index, 1, 1};
   if (index < -extent || index >= extent) {
-    return base::out_of_range("index {} is not in [{}, {}) of dimension {}", index, -extent, extent,
-                              dimension);
+    return base::invalid_argument("index {} is not in [{}, {}) of dimension {}", index, -extent,
+                                  extent, dimension);
   }
   return Taken{index < 0 ? index + extent : index, 1, 1};
 }

@@ -31,8 +31,8 @@ struct ResolvedSlice {
 
 /// Applies NumPy's rules (tf.strided_slice: ValidateStridedSliceOp) to a value of shape `value`,
 /// whose rank must be known. Extents of -1 give extents of -1 where they matter.
-/// kInvalidArgument: a stride of 0, two ellipses, more terms than dimensions; kOutOfRange: a single
-/// index outside its dimension.
+/// kInvalidArgument: a stride of 0, two ellipses, more terms than dimensions, a single index
+/// outside its dimension.
 Result<ResolvedSlice> resolve_slice(const SliceTerms& terms, const Shape& value);
 
 /// The shape of the result when only the number of terms is known, not their begins and ends.

@@ -349,7 +349,7 @@ TEST(Cluster, an_id_outside_its_table_ends_the_job_with_an_error_that_says_so) {
   auto trainer = Trainer::create(cluster.get(), build_model(small).value());
   ASSERT_TRUE(trainer.ok()) << trainer.status();
   const Status status = (*trainer)->fit(stream(0, 100), {}).status();
-  EXPECT_EQ(status.code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(base::message_of(status), HasSubstr("outside the table's 10 rows"));
 }
 
