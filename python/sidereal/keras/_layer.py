@@ -21,7 +21,7 @@ from ..ops.embedding import SparseTensor
 from ..ops.ragged import RaggedTensor
 from ..variable import CutVariable, Variable, prepare
 from . import constraints, initializers, regularizers
-from ._configs import Configured, own_name
+from ._configs import Configured, deserialize, own_name
 from ._metric import Metric
 from ._recording import Node, has_symbolic, is_symbolic, recording_of, trial
 
@@ -186,7 +186,25 @@ class Layer(Configured):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments it was made with."""
-        return {"name": self.name, "trainable": self.trainable, **super().get_config()}
+        return {**super().get_config(), "name": self.name, "trainable": self.trainable}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """A layer like the one that gave this config."""
+        given = {name: deserialize(value) for name, value in config.items()}
+        taken = inspect.signature(cls.__init__).parameters
+        left: dict[str, Any] = {}
+        if all(each.kind != inspect.Parameter.VAR_KEYWORD for each in taken.values()):
+            # What every config has and this class does not take.
+            for name in ("name", "trainable"):
+                if name not in taken and name in given:
+                    left[name] = given.pop(name)
+        made = cls(**given)
+        if "name" in left:
+            made.name = str(left["name"])
+        if not left.get("trainable", True):
+            made.trainable = False
+        return made
 
     # --- What a layer of one's own has.
 

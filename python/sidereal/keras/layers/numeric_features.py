@@ -261,7 +261,6 @@ class Discretization(Preprocessing):
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        del config["trainable"]
         return {**config, "dtype": self.dtype, "bin_boundaries": self.bin_boundaries}
 
     @classmethod
@@ -269,9 +268,9 @@ class Discretization(Preprocessing):
         given = dict(config)
         boundaries = given.get("bin_boundaries")
         if boundaries is None or given.get("num_bins") is None:
-            return cls(**given)
+            return super().from_config(given)
         del given["bin_boundaries"]
-        made = cls(**given)
+        made = super().from_config(given)
         made.bin_boundaries = list(boundaries)
         return made
 
