@@ -8,11 +8,13 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from .. import dtypes
+from .. import dtypes, errors
 from .._dispatch import convert
 from .._native import Tensor
 from ..ops import array, math, nn, strings
@@ -201,12 +203,36 @@ _COMPUTING: dict[str, Any] = {"array": array, "math": math, "nn": nn, "strings":
 
 
 class Hooks(threading.local):
-    """What else is written and read with objects while a model is saved or loaded. saved(object)
-    gives more entries for it; loaded(object, entry) is told of one that was made, before it is
-    built."""
+    """What else is done with objects while a model is saved or loaded. saved(object, entry) gives
+    changes of its entry; loaded(object, entry) is told of one that was made, before it is built and
+    after. compiles: whether models are compiled. elements: how many weights may have that are made;
+    None: any number."""
 
-    saved: Callable[[Any], dict[str, Any]] | None = None
+    saved: Callable[[Any, dict[str, Any]], dict[str, Any]] | None = None
     loaded: Callable[[Any, Mapping[str, Any]], None] | None = None
+    compiles = True
+    elements: int | None = None
+
+    @contextmanager
+    def changed(self, **values: Any) -> Iterator[None]:
+        """Has others in the context."""
+        before = {name: getattr(self, name) for name in values}
+        vars(self).update(values)
+        try:
+            yield
+        finally:
+            vars(self).update(before)
+
+    def take(self, name: str, shape: Sequence[int]) -> None:
+        """DataLossError if a weight of this shape would be more than there may be."""
+        if self.elements is None:
+            return
+        self.elements -= prod(shape)
+        if self.elements < 0:
+            raise errors.DataLossError(
+                f"the config makes a weight '{name}' of shape {tuple(shape)}; the weights that are "
+                "saved with it have not as many elements together"
+            )
 
 
 hooks = Hooks()
@@ -318,7 +344,7 @@ def _serialize_object(obj: Any) -> dict[str, Any]:
         more = getattr(obj, f"get_{what}", lambda: None)()
         if more:
             entry[what] = more
-    return entry | (hooks.saved(obj) if hooks.saved else {})
+    return entry | (hooks.saved(obj, entry) if hooks.saved else {})
 
 
 def _is_entry(config: Mapping[str, Any]) -> bool:
@@ -387,7 +413,9 @@ def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) ->
     build, compiled = config.get("build_config"), config.get("compile_config")
     if build and not made.built:
         made.build_from_config(build)
-    if compiled:
+        if hooks.loaded is not None:
+            hooks.loaded(made, config)
+    if compiled and hooks.compiles:
         made.compile_from_config(compiled)
     return made
 

@@ -20,7 +20,7 @@ from ..nest import flatten
 from ..ops.embedding import SparseTensor
 from ..ops.ragged import RaggedTensor
 from ..variable import Variable
-from ._configs import deserialize, serialize, snake_case
+from ._configs import deserialize, hooks, serialize, snake_case
 from ._functional import Functional
 from ._layer import Layer
 from ._recording import Key, Node, Operation, is_symbolic, key_of, origin_of, recording_of
@@ -227,6 +227,7 @@ class _Reader:
         if entry["class_name"] == _VALUE:
             return self._recording.capture(convert(deserialize(config)))
         if "layer" not in config:
+            hooks.take(str(config["name"]), config["shape"])
             variable = Variable(
                 _zeros(config), trainable=bool(config["trainable"]), name=str(config["name"])
             )

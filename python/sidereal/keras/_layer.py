@@ -21,7 +21,7 @@ from ..ops.embedding import SparseTensor
 from ..ops.ragged import RaggedTensor
 from ..variable import CutVariable, Variable, prepare
 from . import constraints, initializers, regularizers
-from ._configs import Configured, deserialize, own_name
+from ._configs import Configured, deserialize, hooks, own_name
 from ._metric import Metric
 from ._recording import Node, has_symbolic, is_symbolic, recording_of, trial
 
@@ -69,7 +69,7 @@ class _Calls(threading.local):
 _calls = _Calls()
 
 #: Members of a layer that are no sublayers or variables of it, whatever they hold.
-_UNTRACKED = {"_arguments", "_nodes", "_losses"}
+_UNTRACKED = {"_arguments", "_compile_arguments", "_losses", "_nodes"}
 
 
 def shape_of(value: Any) -> Any:
@@ -245,6 +245,7 @@ class Layer(Configured):
                 f"layer '{self.name}': a weight of shape {extents} cannot be made; all extents "
                 "must be known, so say the shape of the inputs"
             )
+        hooks.take(f"{self.name}/{name}", extents)
         start = "glorot_uniform" if dtypes.is_floating(kind) else "zeros"
         make = initializers.get(start if initializer is None else initializer)
         own = self._trained if trainable else self._others

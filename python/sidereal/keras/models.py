@@ -15,6 +15,7 @@ from ._configs import CustomObjectScope, Registry, deserialize, serialize
 from ._functional import Functional
 from ._graph_config import config_of, tensors_of
 from ._layer import Layer, shape_of, specs_of
+from ._model_files import load_model, load_weights, save_model, save_weights
 from ._recording import is_symbolic, origin_of, trial
 from ._summary import print_summary
 from ._training import Trainer
@@ -137,6 +138,31 @@ class Model(Trainer):
 
         given = {name: each for name, each in bound.items() if name not in ("training", "mask")}
         self._built_for = nest.map_structure(spec, given)
+
+    # --- Files.
+
+    def save(self, filepath: Any, overwrite: bool = True, zipped: Any = None) -> None:
+        """Writes the model with its weights, what its optimizer keeps, and how it is compiled, to
+        a file NAME.keras, whole or not at all; keras.models.load_model() reads it.
+
+        Errors: ValueError and TypeError for what cannot be written, such as functions without a
+        name; NotImplementedError as get_config().
+        """
+        save_model(self, filepath, overwrite, zipped)
+
+    def save_weights(self, filepath: Any, overwrite: bool = True) -> None:
+        """Writes the weights, and what the optimizer keeps, to a file NAME.weights.npz."""
+        save_weights(self, filepath, overwrite)
+
+    def load_weights(self, filepath: Any, skip_mismatch: bool = False) -> None:
+        """Reads what save_weights() or save() wrote into the weights that it has.
+
+        skip_mismatch: weights that the file does not have, or of another shape, are left with a
+            warning.
+        Errors: ValueError for weights that do not fit, of which none is changed then; NotFoundError
+        without the file; DataLossError when it was damaged.
+        """
+        load_weights(self, filepath, skip_mismatch)
 
     def to_json(self, **kwargs: Any) -> str:
         """The model without its weights as text; `kwargs` go to json.dumps()."""
@@ -391,5 +417,9 @@ def clone_model(
         )
     return type(model).from_config(model.get_config())
 
+
+__all__ = [
+    "Model", "Sequential", "clone_model", "load_model", "model_from_json", "save_model",
+]  # fmt: skip
 
 Registry("keras", (Model, Sequential), {"Functional": Model})

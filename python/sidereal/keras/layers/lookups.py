@@ -437,7 +437,8 @@ class _IndexLookup(Preprocessing):
         if self.output_mode == "tf_idf":
             with open(os.path.join(dir_path, "idf_weights.txt"), encoding="utf-8") as text:
                 weights = np.array([float(line) for line in text], np.float32)
-        self._place(tokens, weights)
+        if tokens:  # Else there was no vocabulary yet.
+            self._place(tokens, weights)
 
 
 def _line(token: Any) -> bytes:
