@@ -340,7 +340,7 @@ def _serialize_object(obj: Any) -> dict[str, Any]:
         "config": serialize(config),
         "registered_name": None if module else get_registered_name(cls),
     }
-    for what in ("build_config", "compile_config"):
+    for what in ("build_config", "compile_config") if hooks.compiles else ("build_config",):
         more = getattr(obj, f"get_{what}", lambda: None)()
         if more:
             entry[what] = more

@@ -165,6 +165,12 @@ def save_model(model: Any, filepath: Any, overwrite: bool = True, zipped: Any = 
     if zipped is False:
         raise ValueError("save(): zipped=False is not there; a model is one file")
     _check_new(path, overwrite)
+    with written_whole(path) as file:
+        file.write(_bytes_of(model))
+
+
+def _bytes_of(model: Any) -> bytes:
+    """The file of a model."""
     assets = _AssetWriter()
     with hooks.changed(saved=assets.saved):
         config = json.dumps(serialize(model))
@@ -175,8 +181,9 @@ def save_model(model: Any, filepath: Any, overwrite: bool = True, zipped: Any = 
         _METADATA: json.dumps(metadata).encode(), _CONFIG: config.encode(),
         _WEIGHTS: weights.getvalue(), **assets.members,
     }  # fmt: skip
-    with written_whole(path) as file:
-        write_members(file, members)
+    made = io.BytesIO()
+    write_members(made, members)
+    return made.getvalue()
 
 
 def _json(archive: Archive, name: str) -> Any:
@@ -223,7 +230,20 @@ def load_model(
             f"load_model(): {path} must end with .keras; what export() wrote is loaded by "
             "sidereal.saved_model.load()"
         )
-    archive = read_archive(path)
+    return _model_in(read_archive(path), custom_objects, compile)
+
+
+def copy_here(model: Any, custom_objects: Mapping[str, Any]) -> Any:
+    """A model of this process, not compiled, with the weights of one that is maybe elsewhere."""
+    with hooks.changed(compiles=False):
+        data = _bytes_of(model)
+    return _model_in(Archive(f"model '{model.name}'", data), custom_objects, compiles=False)
+
+
+def _model_in(
+    archive: Archive, custom_objects: Mapping[str, Any] | None, compiles: bool
+) -> Any:  # fmt: skip
+    where = archive.where
     _check_metadata(archive)
     arrays = _weights_in(archive).arrays()
     config = _json(archive, _CONFIG)
@@ -231,17 +251,17 @@ def load_model(
     elements = sum(each.size for name, each in arrays.items() if name.startswith("layers/"))
     try:
         with hooks.changed(
-            loaded=_AssetReader(archive).loaded, compiles=compile, elements=elements
+            loaded=_AssetReader(archive).loaded, compiles=compiles, elements=elements
         ):
             model = deserialize(config, custom_objects)
     except errors.Error as error:
-        error.message = f"{path}: {error.message}"
+        error.message = f"{where}: {error.message}"
         raise
     except (AttributeError, IndexError, KeyError, OverflowError, RecursionError) as error:
         raise errors.DataLossError(
-            f"{path}: its model is described in a way that this release does not know ({error!r})"
+            f"{where}: its model is described in a way that this release does not know ({error!r})"
         ) from None
     if not isinstance(model, Layer):
-        raise errors.DataLossError(f"{path}: what is described is no model")
-    load_arrays(str(path), model, arrays)
+        raise errors.DataLossError(f"{where}: what is described is no model")
+    load_arrays(where, model, arrays)
     return model

@@ -12,6 +12,7 @@ from .._structures import read, write
 from ..function import TensorSpec
 from ..variable import creating
 from ._configs import CustomObjectScope, Registry, deserialize, serialize
+from ._export import export_model
 from ._functional import Functional
 from ._graph_config import config_of, tensors_of
 from ._layer import Layer, shape_of, specs_of
@@ -163,6 +164,21 @@ class Model(Trainer):
         without the file; DataLossError when it was damaged.
         """
         load_weights(self, filepath, skip_mismatch)
+
+    def export(
+        self, filepath: Any, format: str = "tf_saved_model", verbose: Any = None,
+        input_signature: Any = None, signatures: Any = None,
+    ) -> None:  # fmt: skip
+        """Writes what the model computes to one file, which sidereal.saved_model.load() reads
+        without the classes it was made of: its `serve(inputs)` gives the outputs.
+
+        input_signature: TensorSpecs of what `serve` takes, if not what the model is made for.
+        signatures: a sidereal.function with an input_signature, or a dict of such by name, that
+            servers ask for; `serve` as "serving_default" if absent. They may have vocabularies and
+            tables, which go with them. `verbose` changes nothing.
+        """
+        del verbose
+        export_model(self, filepath, format, input_signature, signatures)
 
     def to_json(self, **kwargs: Any) -> str:
         """The model without its weights as text; `kwargs` go to json.dumps()."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,7 @@ import keras_models
 import numpy as np
 import pytest
 from keras_models import MODELS
+from other_process import in_another_process
 
 import sidereal as sr
 from sidereal import errors, keras
@@ -32,13 +31,6 @@ model.fit(data["x"], data["y"], epochs=int(sys.argv[3]), batch_size=8, verbose=0
 state = [*model.get_weights(), *(each.numpy() for each in model.optimizer.variables)]
 np.savez(sys.argv[4], *state)
 """
-
-
-def in_another_process(program: str, *arguments: Any) -> str:
-    words = [sys.executable, "-c", program, *map(str, arguments)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def state_of(model: Any) -> list[np.ndarray]:
