@@ -382,10 +382,13 @@ def _array_of(config: Mapping[str, Any], is_tensor: bool) -> Any:
     return convert(made, dtype)
 
 
-def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
+def deserialize(
+    config: Any, custom_objects: Mapping[str, Any] | None = None, safe_mode: bool = True
+) -> Any:
     """What serialize() wrote. Classes and functions are found among those of Keras, what is
     registered, the scopes and `custom_objects`; nothing is imported. What was made already stays as
-    it is."""
+    it is. `safe_mode` changes nothing: no code is ever read."""
+    del safe_mode
     if custom_objects:
         with CustomObjectScope(custom_objects):
             return deserialize(config)

@@ -181,8 +181,11 @@ def config_of(functional: Functional, write: Callable[[Any], Any] = serialize) -
 class _Reader:
     """Makes layers and calls them as a config says."""
 
-    def __init__(self, where: str, config: Mapping[str, Any], make: Callable[[Any], Any]) -> None:
-        self._where, self._config, self._make = where, config, make
+    def __init__(
+        self, where: str, config: Mapping[str, Any], make: Callable[[Any], Any],
+        call: Callable[..., Any],
+    ) -> None:  # fmt: skip
+        self._where, self._config, self._make, self._do = where, config, make, call
         self._made: dict[str, Any] = {}
         self._values: dict[_Place, Any] = {}
         self._recording: Any = None
@@ -197,7 +200,7 @@ class _Reader:
             layer = self._layer(entry)
             args, kwargs = self.read(node["args"]), self.read(node["kwargs"])
             is_input = not args and not kwargs
-            made = flatten(layer.output if is_input else layer(*args, **kwargs))
+            made = flatten(layer.output if is_input else self._do(layer, *args, **kwargs))
         found = [each for each in made if is_symbolic(each)]
         if self._recording is None and found:
             self._recording = recording_of(found[0])
@@ -283,8 +286,13 @@ def _zeros(config: Mapping[str, Any]) -> Any:
 
 
 def tensors_of(
-    where: str, config: Mapping[str, Any], make: Callable[[Any], Any] = deserialize
-) -> tuple[Any, Any]:
+    where: str, config: Mapping[str, Any], make: Callable[[Any], Any] = deserialize,
+    call: Callable[..., Any] | None = None,
+) -> tuple[Any, Any]:  # fmt: skip
     """The symbolic inputs and outputs of a config of config_of(). `make` gives the layer of an
-    entry."""
-    return _Reader(where, config, make).run()
+    entry, call(layer, *args, **kwargs) what it gives."""
+    return _Reader(where, config, make, call or _call).run()
+
+
+def _call(layer: Layer, *args: Any, **kwargs: Any) -> Any:
+    return layer(*args, **kwargs)

@@ -62,6 +62,8 @@ class Trainer(Layer):
     steps_per_execution = 1
     _compiled_loss: CompiledLoss | None = None
     _compiled_metrics: CompiledMetrics | None = None
+    #: The first epoch of fit(), which callbacks set that restore a model.
+    _initial_epoch = 0
     _compile_arguments: Mapping[str, Any]
     _step_functions: dict[Any, Callable[..., Any]]
     #: Whose scope it was made in, if any.
@@ -326,9 +328,10 @@ class Trainer(Layer):
         if validation_data is not None:
             validation = _validation(validation_data, validation_batch_size or batch_size)
         self.stop_training = False
+        self._initial_epoch = initial_epoch
         listed.on_train_begin()
         logs: Logs = {}
-        for epoch in range(initial_epoch, epochs):
+        for epoch in range(self._initial_epoch, epochs):
             self.reset_metrics()
             listed.on_epoch_begin(epoch)
             logs = self._run_epoch(training, listed, class_weight)

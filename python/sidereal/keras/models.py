@@ -151,8 +151,13 @@ class Model(Trainer):
         """
         save_model(self, filepath, overwrite, zipped)
 
-    def save_weights(self, filepath: Any, overwrite: bool = True) -> None:
-        """Writes the weights, and what the optimizer keeps, to a file NAME.weights.npz."""
+    def save_weights(
+        self, filepath: Any, overwrite: bool = True, max_shard_size: Any = None
+    ) -> None:
+        """Writes the weights, and what the optimizer keeps, to a file NAME.weights.npz, which is
+        one however large: max_shard_size is refused."""
+        if max_shard_size is not None:
+            raise ValueError("save_weights(): max_shard_size is not there; weights are one file")
         save_weights(self, filepath, overwrite)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False) -> None:
@@ -167,7 +172,7 @@ class Model(Trainer):
 
     def export(
         self, filepath: Any, format: str = "tf_saved_model", verbose: Any = None,
-        input_signature: Any = None, signatures: Any = None,
+        input_signature: Any = None, *, signatures: Any = None,
     ) -> None:  # fmt: skip
         """Writes what the model computes to one file, which sidereal.saved_model.load() reads
         without the classes it was made of: its `serve(inputs)` gives the outputs.
@@ -393,10 +398,14 @@ def model_from_json(json_string: str, custom_objects: Any = None) -> Any:
 
 
 def clone_model(
-    model: Any, input_tensors: Any = None, clone_function: Callable[[Layer], Layer] | None = None
-) -> Any:
-    """A model of the same layers with weights of its own. `clone_function` gives for each layer the
-    one that takes its place; of models of a class of one's own this cannot be said.
+    model: Any, input_tensors: Any = None, clone_function: Callable[[Layer], Layer] | None = None,
+    call_function: Callable[..., Any] | None = None, recursive: bool = False,
+) -> Any:  # fmt: skip
+    """A model of the same layers with weights of its own.
+
+    clone_function: gives for each layer the one that takes its place; with `recursive` not for
+        models among them, but for their layers.
+    call_function: call_function(layer, *args, **kwargs) calls each layer.
 
     Errors: ValueError for input_tensors, which are not there.
     """
@@ -406,8 +415,8 @@ def clone_model(
         raise ValueError("clone_model(): input_tensors is not there; call the model on tensors")
 
     def clone(layer: Any) -> Any:
-        if isinstance(layer, Model):
-            return clone_model(layer, clone_function=clone_function)
+        if isinstance(layer, Model) and (recursive or clone_function is None):
+            return clone_model(layer, None, clone_function, call_function, recursive)
         if clone_function is None or isinstance(layer, InputLayer):
             return type(layer).from_config(layer.get_config())
         return clone_function(layer)
@@ -424,7 +433,9 @@ def clone_model(
             return {"class_name": type(layer).__name__, "layer": layer}
 
         config = config_of(model._functional, entry)
-        inputs, outputs = tensors_of(model.name, config, lambda entry: clone(entry["layer"]))
+        inputs, outputs = tensors_of(
+            model.name, config, lambda entry: clone(entry["layer"]), call_function
+        )
         return type(model)(inputs, outputs, name=model.name)
     if clone_function is not None:
         raise ValueError(
