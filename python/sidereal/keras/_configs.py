@@ -8,7 +8,7 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import prod
 from typing import Any, ClassVar
 
@@ -212,6 +212,16 @@ class Hooks(threading.local):
     loaded: Callable[[Any, Mapping[str, Any]], None] | None = None
     compiles = True
     elements: int | None = None
+    #: Numbers of layers that are written, by id, and layers that are made by number: one that is a
+    #: part of several models is made once.
+    numbers: dict[int, int] | None = None
+    made: dict[int, Any] | None = None
+
+    def sharing(self) -> AbstractContextManager[None]:
+        """The outermost of these contexts is all within which layers are known as the same."""
+        if self.numbers is not None and self.made is not None:
+            return nullcontext()
+        return self.changed(numbers={}, made={})
 
     @contextmanager
     def changed(self, **values: Any) -> Iterator[None]:
@@ -330,6 +340,11 @@ def _serialize_object(obj: Any) -> dict[str, Any]:
     check = getattr(obj, "_check_saved", None)
     if check is not None:
         check()
+    with hooks.sharing():
+        return _entry_of(obj, cls)
+
+
+def _entry_of(obj: Any, cls: Any) -> dict[str, Any]:
     config = obj.get_config()
     if not isinstance(config, Mapping):
         raise TypeError(f"get_config() of {cls.__name__} gives {config!r}; it must give a dict")
@@ -340,6 +355,8 @@ def _serialize_object(obj: Any) -> dict[str, Any]:
         "config": serialize(config),
         "registered_name": None if module else get_registered_name(cls),
     }
+    if hasattr(obj, "_children") and hooks.numbers is not None:
+        entry["shared_object_id"] = hooks.numbers.setdefault(id(obj), len(hooks.numbers))
     for what in ("build_config", "compile_config") if hooks.compiles else ("build_config",):
         more = getattr(obj, f"get_{what}", lambda: None)()
         if more:
@@ -407,10 +424,21 @@ def deserialize(
         return _array_of(inner, name == "__tensor__")
     if name in ("function", "__class__"):
         return _found(config, inner, None)
+    with hooks.sharing():
+        return _object_of(config)
+
+
+def _object_of(config: Mapping[str, Any]) -> Any:
+    name, number = config["class_name"], config.get("shared_object_id")
+    shared = {} if hooks.made is None else hooks.made
+    if number in shared:
+        return shared[number]
     cls = _found(config, name, None)
     if not hasattr(cls, "from_config"):
         raise TypeError(f"{name} cannot be made of a config: it has no from_config()")
-    made = cls.from_config(inner)
+    made = cls.from_config(config["config"])
+    if number is not None:
+        shared[number] = made
     if hooks.loaded is not None:
         hooks.loaded(made, config)
     build, compiled = config.get("build_config"), config.get("compile_config")

@@ -11,7 +11,7 @@ from .. import dtypes, nest
 from .._structures import read, write
 from ..function import TensorSpec
 from ..variable import creating
-from ._configs import CustomObjectScope, Registry, deserialize, serialize
+from ._configs import CustomObjectScope, Registry, deserialize, hooks, serialize
 from ._export import export_model
 from ._functional import Functional
 from ._graph_config import config_of, tensors_of
@@ -93,9 +93,9 @@ class Model(Trainer):
         Errors: NotImplementedError when these are nothing that can be written.
         """
         if self._functional is not None and self._is_graph():
-            return {
-                "name": self.name, "trainable": self.trainable, **config_of(self._functional)
-            }  # fmt: skip
+            with hooks.sharing():
+                found = config_of(self._functional)
+            return {"name": self.name, "trainable": self.trainable, **found}
         config = super().get_config()
         for name in ("inputs", "outputs"):
             if type(self)._is_graph():
@@ -113,7 +113,7 @@ class Model(Trainer):
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
         """A model like the one that gave this config, with weights of its own."""
-        with CustomObjectScope(custom_objects):
+        with CustomObjectScope(custom_objects), hooks.sharing():
             if not {"layers", "input_layers", "output_layers"} <= set(config):
                 return super().from_config(config)
             inputs, outputs = tensors_of(str(config.get("name")), config)
@@ -334,7 +334,7 @@ class Sequential(Model):
         """A model like the one that gave this config, with weights of its own."""
         if cls.__init__ is not Sequential.__init__:
             return super().from_config(config, custom_objects)
-        with CustomObjectScope(custom_objects):
+        with CustomObjectScope(custom_objects), hooks.sharing():
             made = cls(name=config.get("name"))
             for entry in config["layers"]:
                 made.add(deserialize(entry))
@@ -414,35 +414,53 @@ def clone_model(
     if input_tensors is not None:
         raise ValueError("clone_model(): input_tensors is not there; call the model on tensors")
 
-    def clone(layer: Any) -> Any:
-        if isinstance(layer, Model) and (recursive or clone_function is None):
-            return clone_model(layer, None, clone_function, call_function, recursive)
-        if clone_function is None or isinstance(layer, InputLayer):
+    return _Cloner(clone_function, call_function, recursive).model(model)
+
+
+class _Cloner:
+    """Makes models of layers like those of others, each layer once."""
+
+    def __init__(self, clone_function: Any, call_function: Any, recursive: bool) -> None:
+        self._clone, self._call, self._recursive = clone_function, call_function, recursive
+        self._made: dict[int, Any] = {}
+
+    def layer(self, layer: Any) -> Any:
+        """The one in the place of a layer."""
+        if id(layer) not in self._made:
+            self._made[id(layer)] = self._new(layer)
+        return self._made[id(layer)]
+
+    def _new(self, layer: Any) -> Any:
+        if isinstance(layer, Model) and (self._recursive or self._clone is None):
+            return self.model(layer)
+        if self._clone is None or isinstance(layer, InputLayer):
             return type(layer).from_config(layer.get_config())
-        return clone_function(layer)
+        return self._clone(layer)
 
-    if isinstance(model, Sequential) and type(model).__init__ is Sequential.__init__:
-        begin = [] if model._symbol is None else [origin_of(model._symbol)[0].operation]
-        made = type(model)(name=model.name)
-        for layer in [*begin, *model.layers]:
-            made.add(clone(layer))
-        return made
-    if model._functional is not None and model._is_graph():
+    def model(self, model: Any) -> Any:
+        """One like a model."""
+        if isinstance(model, Sequential) and type(model).__init__ is Sequential.__init__:
+            begin = [] if model._symbol is None else [origin_of(model._symbol)[0].operation]
+            made = type(model)(name=model.name)
+            for layer in [*begin, *model.layers]:
+                made.add(self.layer(layer))
+            return made
+        if model._functional is not None and model._is_graph():
+            config = config_of(model._functional, _of_layer)
+            inputs, outputs = tensors_of(
+                model.name, config, lambda entry: self.layer(entry["layer"]), self._call
+            )
+            return type(model)(inputs, outputs, name=model.name)
+        if self._clone is not None:
+            raise ValueError(
+                f"clone_model(): the layers of {type(model).__name__} are made by its class, and "
+                "clone_function cannot take their place"
+            )
+        return type(model).from_config(model.get_config())
 
-        def entry(layer: Any) -> dict[str, Any]:
-            return {"class_name": type(layer).__name__, "layer": layer}
 
-        config = config_of(model._functional, entry)
-        inputs, outputs = tensors_of(
-            model.name, config, lambda entry: clone(entry["layer"]), call_function
-        )
-        return type(model)(inputs, outputs, name=model.name)
-    if clone_function is not None:
-        raise ValueError(
-            f"clone_model(): the layers of {type(model).__name__} are made by its class, and "
-            "clone_function cannot take their place"
-        )
-    return type(model).from_config(model.get_config())
+def _of_layer(layer: Any) -> dict[str, Any]:
+    return {"class_name": type(layer).__name__, "layer": layer}
 
 
 __all__ = [

@@ -132,6 +132,22 @@ def test_ragged_inputs_and_layers_in_the_middle() -> None:
     check_equal(upper, again(upper), X[:, :4])
 
 
+def test_a_layer_of_several_models_is_made_once() -> None:
+    table = layers.Embedding(9, 3)
+    towers = []
+    for _ in range(2):
+        ids = keras.Input((2,), dtype="int32")
+        towers.append(keras.Model(ids, layers.Dense(2)(layers.Flatten()(table(ids)))))
+    ids = keras.Input((2,), dtype="int32")
+    model = keras.Model(ids, layers.Add()([tower(ids) for tower in towers]))
+    assert len(model.weights) == 5
+    x = np.array([[1, 2], [3, 4]])
+    for made in (again(model), keras.Model.from_config(model.get_config()),
+                 keras.models.clone_model(model)):  # fmt: skip
+        assert len(made.weights) == 5
+        check_equal(model, made, x)
+
+
 def test_layers_and_models_of_ones_own(registered: Any) -> None:
     layer = again(Scale(3.0, name="s", dtype="float64"))
     assert (layer.factor, layer.name, layer.dtype) == (3.0, "s", "float64")
@@ -254,6 +270,17 @@ def test_clones_of_other_layers() -> None:
     for each in (model, keras_models.mlp(keras)):
         made = keras.models.clone_model(each, clone_function=narrow)
         assert len(made.weights) == len(each.weights) // 2
+    nested, called = keras_models.nested(keras), []
+
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        called.append(type(layer).__name__)
+        return layer(*args, **kwargs)
+
+    made = keras.models.clone_model(
+        nested, clone_function=narrow, call_function=call, recursive=True
+    )
+    assert len(made.weights) == 2
+    assert called.count("Model") == 2 and called.count("Dense") == 2
     # What cannot be written can be cloned.
     inputs = keras.Input((6,))
     model = keras.Model(inputs, layers.Lambda(lambda x: x + 1.0)(inputs))
