@@ -27,6 +27,8 @@ from ._weights import arrays_of, load_arrays, tree_of
 
 _FORMAT, _VERSION = "sidereal.keras", 1
 _METADATA, _CONFIG, _WEIGHTS = "metadata.json", "config.json", "model.weights.npz"
+#: What a config that was damaged may end in, beside the errors that tell what is wrong.
+_MISTAKES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError)
 _ENDS = (".weights.npz", ".keras")
 
 
@@ -257,7 +259,7 @@ def _model_in(
     except errors.Error as error:
         error.message = f"{where}: {error.message}"
         raise
-    except (AttributeError, IndexError, KeyError, OverflowError, RecursionError) as error:
+    except _MISTAKES as error:
         raise errors.DataLossError(
             f"{where}: its model is described in a way that this release does not know ({error!r})"
         ) from None

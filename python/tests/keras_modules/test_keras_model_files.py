@@ -296,11 +296,13 @@ def test_layers_know_what_they_found(tmp_path: Path) -> None:
 def test_a_vocabulary_of_a_file_goes_with_the_model(tmp_path: Path) -> None:
     words = tmp_path / "words.txt"
     words.write_text("a\nb\n")
-    for lookup in (layers.StringLookup(vocabulary=str(words)), layers.StringLookup()):
+    lookups = layers.StringLookup(vocabulary=str(words)), layers.StringLookup()
+    files = tmp_path / "known.keras", tmp_path / "unknown.keras"
+    for lookup, file in zip(lookups, files):
         text = keras.Input((), dtype="string")
-        keras.Model(text, lookup(text)).save(tmp_path / f"{lookup.name}.keras")
+        keras.Model(text, lookup(text)).save(file)
     words.unlink()
-    known, unknown = (keras.models.load_model(each) for each in sorted(tmp_path.iterdir()))
+    known, unknown = map(keras.models.load_model, files)
     np.testing.assert_array_equal(known(np.array(["b", "c"])).numpy(), [2, 0])
     with pytest.raises(errors.FailedPreconditionError, match="no vocabulary"):
         unknown(np.array(["b"]))
@@ -364,10 +366,17 @@ def _grown(data: bytes) -> bytes:
     return data[:at] + (1 << 30).to_bytes(4, "little") * 2 + data[at + 8 :]
 
 
-def _wide(config: Any) -> None:
+def _set(config: Any, name: str, **changes: Any) -> None:
+    """Has other arguments in layers of a class."""
     for entry in config["config"]["layers"]:
-        if entry["class_name"] == "Dense":
-            entry["config"]["units"] = 10**15
+        if entry["class_name"] == name:
+            entry["config"] |= changes
+
+
+def _attributes(config: Any) -> None:
+    for entry in config["config"]["layers"]:
+        if entry["class_name"] == "__op__":
+            entry["config"]["attrs"] = {"dtype": [[]]}
 
 
 def _deep(data: bytes) -> bytes:
@@ -392,7 +401,12 @@ HOSTILE: dict[str, tuple[Callable[[bytes], bytes], type[Exception], str]] = {
                  errors.DataLossError, "does not know"),
     "class": (lambda d: with_config(d, lambda c: c["config"]["layers"][0].update(
         class_name="Popen", module="subprocess")), TypeError, "'Popen'"),
-    "wide": (lambda d: with_config(d, _wide), errors.DataLossError, "as many elements"),
+    "wide": (lambda d: with_config(
+        d, lambda c: _set(c, "Dense", units=10**15)), errors.DataLossError, "as many elements"),
+    "attributes": (lambda d: with_config(d, _attributes),
+                   errors.InvalidArgumentError, "must be of type dtype"),
+    "many words": (lambda d: with_config(d, lambda c: _set(c, "TextVectorization", ngrams=10**9)),
+                   ValueError, "ngrams"),
     "path": (lambda d: changed(d, "../x", b""), errors.InvalidArgumentError, "another place"),
     "root": (lambda d: changed(d, "/x", b""), errors.InvalidArgumentError, "another place"),
     "drive": (lambda d: changed(d, "c:x", b""), errors.InvalidArgumentError, "another place"),
@@ -424,6 +438,17 @@ def test_files_that_are_wrong(tmp_path: Path, saved: bytes, kind: str) -> None:
     file.write_bytes(make(saved))
     with pytest.raises(error, match=message):
         keras.models.load_model(file)
+
+
+def test_what_is_said_to_be_large_takes_no_memory(tmp_path: Path, saved: bytes) -> None:
+    def change(config: Any) -> None:
+        _set(config, "Discretization", bin_boundaries=None, num_bins=10**12)
+
+    file = tmp_path / "m.keras"
+    file.write_bytes(with_config(saved, change))
+    model = keras.models.load_model(file)
+    with pytest.raises(ValueError, match="no bins yet"):
+        model.predict(_described_data(), verbose=0)
 
 
 def test_files_with_any_byte_changed(tmp_path: Path, saved: bytes) -> None:
