@@ -13,9 +13,9 @@ import secrets
 import struct
 import tokenize
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -65,11 +65,17 @@ def _member(name: str) -> zipfile.ZipInfo:
     return made
 
 
-def write_members(file: BinaryIO, members: Mapping[str, bytes]) -> None:
-    """A ZIP file of members."""
+def write_members(
+    file: BinaryIO, members: Mapping[str, bytes | Callable[[BinaryIO], None]]
+) -> None:
+    """A ZIP file of members, each its bytes or a function that writes them."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, data in members.items():
-            archive.writestr(_member(name), data)
+            with archive.open(_member(name), "w", force_zip64=True) as member:
+                if isinstance(data, bytes):
+                    member.write(data)
+                else:
+                    data(cast(BinaryIO, member))
 
 
 def write_arrays(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
@@ -87,10 +93,11 @@ class Archive:
     that are compressed, or whose names lead out of a folder.
     """
 
-    def __init__(self, where: str, data: bytes) -> None:
+    def __init__(self, where: str, file: BinaryIO) -> None:
         self.where = where
         try:
-            self._file = zipfile.ZipFile(io.BytesIO(data))
+            length = file.seek(0, os.SEEK_END)
+            self._file = zipfile.ZipFile(file)
             members = self._file.infolist()
         except _DAMAGES as error:
             raise errors.DataLossError(
@@ -101,7 +108,7 @@ class Archive:
             self._check(member)
         if len(set(self.names)) < len(self.names):
             raise errors.InvalidArgumentError(f"{where} has two members of one name")
-        if sum(member.file_size for member in members) > len(data):
+        if sum(member.file_size for member in members) > length:
             raise errors.DataLossError(f"{where}: its members say they are longer than the file")
 
     def _check(self, member: zipfile.ZipInfo) -> None:
@@ -155,14 +162,16 @@ class Archive:
         return flat.reshape(shape, order="F" if fortran else "C")
 
 
-def read_archive(path: Path) -> Archive:
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Archive]:
     """The file of that name. NotFoundError without it."""
     try:
-        data = path.read_bytes()
+        file = open(path, "rb")  # noqa: SIM115
     except FileNotFoundError:
         raise errors.NotFoundError(f"there is no file {path}") from None
     except IsADirectoryError:
         raise errors.InvalidArgumentError(
             f"{path} is a folder; a saved model is one file"
         ) from None
-    return Archive(str(path), data)
+    with file:
+        yield Archive(str(path), file)

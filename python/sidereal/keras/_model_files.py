@@ -20,7 +20,7 @@ from typing import Any
 
 from .. import errors
 from .._native import __version__
-from ._archive import Archive, read_archive, write_arrays, write_members, written_whole
+from ._archive import Archive, opened, write_arrays, write_members, written_whole
 from ._configs import deserialize, hooks, serialize
 from ._layer import Layer
 from ._weights import arrays_of, load_arrays, tree_of
@@ -66,14 +66,14 @@ def load_weights(model: Any, filepath: Any, skip_mismatch: bool = False) -> None
             f"load_weights(): {path} must end with .weights.npz, or .keras of a whole model"
             + ("; HDF5 files cannot be read here" if path.suffix in (".h5", ".hdf5") else "")
         )
-    archive = read_archive(path)
-    if path.suffix == ".keras":
-        archive = _weights_in(archive)
-    load_arrays(str(path), model, archive.arrays(), skip_mismatch)
+    with opened(path) as archive:
+        weights = _weights_in(archive) if path.suffix == ".keras" else archive
+        arrays = weights.arrays()
+    load_arrays(str(path), model, arrays, skip_mismatch)
 
 
 def _weights_in(archive: Archive) -> Archive:
-    return Archive(f"{_WEIGHTS} of {archive.where}", archive.read(_WEIGHTS))
+    return Archive(f"{_WEIGHTS} of {archive.where}", io.BytesIO(archive.read(_WEIGHTS)))
 
 
 # --- Assets: what layers write themselves.
@@ -167,25 +167,22 @@ def save_model(model: Any, filepath: Any, overwrite: bool = True, zipped: Any = 
     if zipped is False:
         raise ValueError("save(): zipped=False is not there; a model is one file")
     _check_new(path, overwrite)
+    members = _members_of(model)
     with written_whole(path) as file:
-        file.write(_bytes_of(model))
+        write_members(file, members)
 
 
-def _bytes_of(model: Any) -> bytes:
-    """The file of a model."""
+def _members_of(model: Any) -> dict[str, Any]:
+    """What the file of a model has."""
     assets = _AssetWriter()
     with hooks.changed(saved=assets.saved):
         config = json.dumps(serialize(model))
     metadata = {"format": _FORMAT, "version": _VERSION, "producer": f"sidereal {__version__}"}
-    weights = io.BytesIO()
-    write_arrays(weights, arrays_of(model))
-    members = {
+    arrays = arrays_of(model)
+    return {
         _METADATA: json.dumps(metadata).encode(), _CONFIG: config.encode(),
-        _WEIGHTS: weights.getvalue(), **assets.members,
+        _WEIGHTS: lambda file: write_arrays(file, arrays), **assets.members,
     }  # fmt: skip
-    made = io.BytesIO()
-    write_members(made, members)
-    return made.getvalue()
 
 
 def _json(archive: Archive, name: str) -> Any:
@@ -232,14 +229,17 @@ def load_model(
             f"load_model(): {path} must end with .keras; what export() wrote is loaded by "
             "sidereal.saved_model.load()"
         )
-    return _model_in(read_archive(path), custom_objects, compile)
+    with opened(path) as archive:
+        return _model_in(archive, custom_objects, compile)
 
 
 def copy_here(model: Any, custom_objects: Mapping[str, Any]) -> Any:
     """A model of this process, not compiled, with the weights of one that is maybe elsewhere."""
     with hooks.changed(compiles=False):
-        data = _bytes_of(model)
-    return _model_in(Archive(f"model '{model.name}'", data), custom_objects, compiles=False)
+        members = _members_of(model)
+    made = io.BytesIO()
+    write_members(made, members)
+    return _model_in(Archive(f"model '{model.name}'", made), custom_objects, compiles=False)
 
 
 def _model_in(
