@@ -19,6 +19,7 @@ from . import (
     models,
     optimizers,
     regularizers,
+    saving,
     utils,
 )
 from .initializers import Initializer
@@ -32,5 +33,5 @@ from .regularizers import Regularizer
 __all__ = [
     "Initializer", "Input", "Layer", "Loss", "Metric", "Model", "Optimizer", "Regularizer",
     "Sequential", "activations", "callbacks", "constraints", "initializers", "layers", "losses",
-    "metrics", "models", "optimizers", "regularizers", "utils",
+    "metrics", "models", "optimizers", "regularizers", "saving", "utils",
 ]  # fmt: skip

@@ -58,10 +58,11 @@ class Functional:
         else:
             self.output_names = _distinct([_name_of(unit) for unit in _units(outputs)])
         visited = self._reached()
-        self._nodes = sorted(
-            (node for node in visited if node.inputs or not isinstance(node.operation, Layer)),
-            key=lambda node: node.number,
-        )
+        #: All that is done, in the order it was done in.
+        self.nodes = sorted(visited, key=lambda node: node.number)
+        self._nodes = [
+            node for node in self.nodes if node.inputs or not isinstance(node.operation, Layer)
+        ]
         self.layers = self._by_depth(visited)
         self._check_names([layer.name for layer in self.layers])
         of_layers = {id(each) for layer in self.layers for each in layer.variables}

@@ -21,7 +21,7 @@ from ..ops.embedding import SparseTensor
 from ..ops.ragged import RaggedTensor
 from ..variable import CutVariable, Variable, prepare
 from . import constraints, initializers, regularizers
-from ._configs import Configured, own_name
+from ._configs import Configured, deserialize, hooks, own_name
 from ._metric import Metric
 from ._recording import Node, has_symbolic, is_symbolic, recording_of, trial
 
@@ -69,7 +69,7 @@ class _Calls(threading.local):
 _calls = _Calls()
 
 #: Members of a layer that are no sublayers or variables of it, whatever they hold.
-_UNTRACKED = {"_arguments", "_nodes", "_losses"}
+_UNTRACKED = {"_arguments", "_compile_arguments", "_losses", "_nodes"}
 
 
 def shape_of(value: Any) -> Any:
@@ -186,7 +186,25 @@ class Layer(Configured):
 
     def get_config(self) -> dict[str, Any]:
         """The arguments it was made with."""
-        return {"name": self.name, "trainable": self.trainable, **super().get_config()}
+        return {**super().get_config(), "name": self.name, "trainable": self.trainable}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """A layer like the one that gave this config."""
+        given = {name: deserialize(value) for name, value in config.items()}
+        taken = inspect.signature(cls.__init__).parameters
+        left: dict[str, Any] = {}
+        if all(each.kind != inspect.Parameter.VAR_KEYWORD for each in taken.values()):
+            # What every config has and this class does not take.
+            for name in ("name", "trainable"):
+                if name not in taken and name in given:
+                    left[name] = given.pop(name)
+        made = cls(**given)
+        if "name" in left:
+            made.name = str(left["name"])
+        if not left.get("trainable", True):
+            made.trainable = False
+        return made
 
     # --- What a layer of one's own has.
 
@@ -227,6 +245,7 @@ class Layer(Configured):
                 f"layer '{self.name}': a weight of shape {extents} cannot be made; all extents "
                 "must be known, so say the shape of the inputs"
             )
+        hooks.take(f"{self.name}/{name}", extents)
         start = "glorot_uniform" if dtypes.is_floating(kind) else "zeros"
         make = initializers.get(start if initializer is None else initializer)
         own = self._trained if trainable else self._others

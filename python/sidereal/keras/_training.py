@@ -21,6 +21,7 @@ from . import optimizers
 from ._batches import Arrays, Batch, Epochs, class_weights, count, data_of, tensors, unpack
 from ._cluster import Call, Cluster, WorkerData
 from ._compiled import CompiledLoss, CompiledMetrics
+from ._configs import deserialize, serialize
 from ._layer import Layer
 from ._metric import Mean, Metric
 from .callbacks import CallbackList, History
@@ -62,6 +63,9 @@ class Trainer(Layer):
     steps_per_execution = 1
     _compiled_loss: CompiledLoss | None = None
     _compiled_metrics: CompiledMetrics | None = None
+    #: The first epoch of fit(), which callbacks set that restore a model.
+    _initial_epoch = 0
+    _compile_arguments: Mapping[str, Any]
     _step_functions: dict[Any, Callable[..., Any]]
     #: Whose scope it was made in, if any.
     _strategy: Any = None
@@ -114,6 +118,11 @@ class Trainer(Layer):
                 f"model '{self.name}' was made in the scope of a strategy: workers run its steps "
                 "as programs, and not one op after the other; leave out run_eagerly"
             )
+        self._compile_arguments = {
+            "loss": loss, "loss_weights": loss_weights, "metrics": metrics,
+            "weighted_metrics": weighted_metrics, "run_eagerly": run_eagerly,
+            "steps_per_execution": steps_per_execution,
+        }  # fmt: skip
         with self._in_scope():
             self.optimizer = optimizers.get(optimizer)
             self._loss_tracker = Mean(name="loss")
@@ -125,6 +134,17 @@ class Trainer(Layer):
         self._step_functions = {}
         self.stop_training = False
         self.compiled = True
+
+    def get_compile_config(self) -> dict[str, Any] | None:
+        """What compile_from_config() compiles it by again; None if it is not compiled."""
+        if not self.compiled:
+            return None
+        found: dict[str, Any] = serialize({"optimizer": self.optimizer, **self._compile_arguments})
+        return found
+
+    def compile_from_config(self, config: Mapping[str, Any]) -> None:
+        """compile() as get_compile_config() says."""
+        self.compile(**deserialize(config))
 
     def _check_compiled(self, method: str) -> None:
         if not self.compiled:
@@ -310,9 +330,10 @@ class Trainer(Layer):
         if validation_data is not None:
             validation = _validation(validation_data, validation_batch_size or batch_size)
         self.stop_training = False
+        self._initial_epoch = initial_epoch
         listed.on_train_begin()
         logs: Logs = {}
-        for epoch in range(initial_epoch, epochs):
+        for epoch in range(self._initial_epoch, epochs):
             self.reset_metrics()
             listed.on_epoch_begin(epoch)
             logs = self._run_epoch(training, listed, class_weight)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
+import os
 import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from .. import errors
+from ._archive import written_whole
 
 Logs = dict[str, Any]
 
@@ -389,6 +395,179 @@ class ReduceLROnPlateau(_Monitor):
         self.cooldown_counter, self.wait = self.cooldown, 0
 
 
+class _Frequency:
+    """Says when so many batches have ended since it last did, or never for "epoch"."""
+
+    def __init__(self, where: str, save_freq: Any) -> None:
+        is_number = isinstance(save_freq, int) and not isinstance(save_freq, bool)
+        if save_freq != "epoch" and not (is_number and save_freq > 0):
+            raise ValueError(
+                f"{where}: save_freq is {save_freq!r}; it must be 'epoch' or a number of batches"
+            )
+        self.of_epochs = save_freq == "epoch"
+        self._every = save_freq
+        self._seen, self._last = 0, -1
+
+    def is_due(self, batch: int) -> bool:
+        """Told of the end of a batch, of steps_per_execution the last one."""
+        if self.of_epochs:
+            return False
+        self._seen += batch - self._last if batch > self._last else batch + 1
+        self._last = batch
+        if self._seen < self._every:
+            return False
+        self._seen = 0
+        return True
+
+
+class ModelCheckpoint(_Monitor):
+    """Saves the model, or with `save_weights_only` its weights, after each epoch or every so many
+    batches (`save_freq`).
+
+    filepath: its name, which ends with .keras, or with .weights.npz; {epoch} in it, {batch} and the
+        names of logs, {val_loss:.2f}, stand for their values. The folder is made.
+    save_best_only: only when `monitor` is better than ever, or than `initial_value_threshold`.
+    """
+
+    def __init__(
+        self, filepath: Any, monitor: str = "val_loss", verbose: int = 0,
+        save_best_only: bool = False, save_weights_only: bool = False, mode: str = "auto",
+        save_freq: Any = "epoch", initial_value_threshold: float | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(monitor, mode, 0)
+        self.filepath = os.fspath(filepath)
+        ending = ".weights.npz" if save_weights_only else ".keras"
+        if not self.filepath.endswith(ending):
+            raise ValueError(
+                f"ModelCheckpoint: filepath is {self.filepath!r}; with save_weights_only="
+                f"{save_weights_only} it must end with {ending}"
+            )
+        self.verbose, self.save_freq = verbose, save_freq
+        self.save_best_only, self.save_weights_only = save_best_only, save_weights_only
+        self.best = initial_value_threshold
+        self._frequency = _Frequency("ModelCheckpoint", save_freq)
+        self._epoch = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        super().on_train_batch_end(batch, logs)
+        if self._frequency.is_due(batch):
+            self._save(batch, logs or {})
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        if self._frequency.of_epochs:
+            self._save(None, logs or {})
+
+    def _file(self, batch: int | None, logs: Logs) -> str:
+        places = {"epoch": self._epoch + 1} | ({} if batch is None else {"batch": batch + 1})
+        try:
+            return self.filepath.format(**{**logs, **places})
+        except KeyError as error:
+            raise KeyError(
+                f"ModelCheckpoint: filepath {self.filepath!r} has {error}, which is none of: "
+                f"{', '.join([*places, *logs])}"
+            ) from None
+
+    def _is_wanted(self, logs: Logs) -> bool:
+        if not self.save_best_only:
+            return True
+        value = self._present(logs)
+        if value is None:
+            return True
+        if not self._is_better(value, self.best):
+            return False
+        self.best = value
+        return True
+
+    def _save(self, batch: int | None, logs: Logs) -> None:
+        file = self._file(batch, logs)
+        if not self._is_wanted(logs):
+            return
+        if self.verbose > 0:
+            print(f"\nEpoch {self._epoch + 1}: the model is saved to {file}")
+        os.makedirs(os.path.dirname(file) or ".", exist_ok=True)
+        save = self.model.save_weights if self.save_weights_only else self.model.save
+        save(file, overwrite=True)
+
+
+class BackupAndRestore(Callback):
+    """Has a fit() that was cut off go on when it is called again: what is trained is saved after
+    each epoch, or every so many batches (`save_freq`), and read at the beginning; training goes on
+    with the epoch that had not ended.
+
+    backup_dir: a folder of this fit() alone, which is made. delete_checkpoint: what is in it goes
+    at the end. `double_checkpoint` changes nothing: one backup is there until the next one is
+    whole.
+    """
+
+    def __init__(
+        self, backup_dir: Any, save_freq: Any = "epoch", double_checkpoint: bool = False,
+        delete_checkpoint: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if not backup_dir:
+            raise ValueError("BackupAndRestore: backup_dir is empty; name a folder")
+        self.backup_dir, self.save_freq = Path(backup_dir), save_freq
+        self.double_checkpoint, self.delete_checkpoint = double_checkpoint, delete_checkpoint
+        self._frequency = _Frequency("BackupAndRestore", save_freq)
+        self._epoch = 0
+        self._number = 0
+
+    @property
+    def _state(self) -> Path:
+        return self.backup_dir / "training_metadata.json"
+
+    def _weights(self, number: int) -> Path:
+        return self.backup_dir / f"{number}.weights.npz"
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        if not self._state.exists():
+            return
+        if not self.model.built:
+            raise ValueError(
+                f"BackupAndRestore: model '{self.model.name}' has no weights yet, into which the "
+                f"backup in {self.backup_dir} could go; build it, or call it on a batch"
+            )
+        try:
+            found = json.loads(self._state.read_bytes())
+            self._epoch, self._number = int(found["epoch"]), int(found["number"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise errors.DataLossError(f"{self._state} was damaged: {error!r}") from None
+        self.model.load_weights(self._weights(self._number))
+        self.model._initial_epoch = self._epoch
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        super().on_train_batch_end(batch, logs)
+        if self._frequency.is_due(batch):
+            self._save(self._epoch)
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        if self._frequency.of_epochs:
+            self._save(epoch + 1)
+
+    def _save(self, epoch: int) -> None:
+        """Weights of another name, and then the file that says which hold."""
+        self.backup_dir.mkdir(parents=True, exist_ok=True)
+        before, self._number = self._number, self._number + 1
+        self.model.save_weights(self._weights(self._number))
+        with written_whole(self._state) as file:
+            file.write(json.dumps({"epoch": epoch, "number": self._number}).encode())
+        self._weights(before).unlink(missing_ok=True)
+
+    def on_train_end(self, logs: Logs | None = None) -> None:
+        if not self.delete_checkpoint or not self.backup_dir.is_dir():
+            return
+        self._state.unlink(missing_ok=True)
+        self._weights(self._number).unlink(missing_ok=True)
+        if not any(self.backup_dir.iterdir()):
+            self.backup_dir.rmdir()
+
+
 class CSVLogger(Callback):
     """Writes the logs of each epoch as a row of a CSV file."""
 
@@ -496,6 +675,7 @@ class ProgbarLogger(Callback):
 
 
 __all__ = [
-    "CSVLogger", "Callback", "CallbackList", "EarlyStopping", "History", "LambdaCallback",
-    "LearningRateScheduler", "ProgbarLogger", "ReduceLROnPlateau", "TerminateOnNaN",
+    "BackupAndRestore", "CSVLogger", "Callback", "CallbackList", "EarlyStopping", "History",
+    "LambdaCallback", "LearningRateScheduler", "ModelCheckpoint", "ProgbarLogger",
+    "ReduceLROnPlateau", "TerminateOnNaN",
 ]  # fmt: skip

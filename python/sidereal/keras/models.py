@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from .. import nest
+from .. import dtypes, nest
+from .._structures import read, write
+from ..function import TensorSpec
 from ..variable import creating
+from ._configs import CustomObjectScope, Registry, deserialize, hooks, serialize
+from ._export import export_model
 from ._functional import Functional
+from ._graph_config import config_of, tensors_of
 from ._layer import Layer, shape_of, specs_of
-from ._recording import is_symbolic, trial
+from ._model_files import load_model, load_weights, save_model, save_weights
+from ._recording import is_symbolic, origin_of, trial
 from ._summary import print_summary
 from ._training import Trainer
 from .layers.core import Input, InputLayer
@@ -40,6 +48,8 @@ class Model(Trainer):
         super().__init__(**kwargs)
         self._strategy = creating.strategy
         self._functional: Functional | None = None
+        #: The arguments that it was first called with, tensors as TensorSpecs.
+        self._built_for: Any = None
         if (inputs is None) != (outputs is None):
             raise ValueError(f"model '{self.name}': give inputs and outputs, or neither")
         if inputs is not None:
@@ -67,7 +77,120 @@ class Model(Trainer):
         if not self.built:
             trial(self, (specs_of(input_shape, self._dtype),), {})
 
+    # --- Configs.
+
+    @classmethod
+    def _is_graph(cls) -> bool:
+        """Whether the class is made of inputs and outputs, as Model is."""
+        return cls.__init__ is Model.__init__ or (
+            list(inspect.signature(cls.__init__).parameters)[1:3] == ["inputs", "outputs"]
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """What it can be made again of: the layers and their calls of one that is made of symbolic
+        tensors; the arguments of a class of one's own.
+
+        Errors: NotImplementedError when these are nothing that can be written.
+        """
+        if self._functional is not None and self._is_graph():
+            with hooks.sharing():
+                found = config_of(self._functional)
+            return {"name": self.name, "trainable": self.trainable, **found}
+        config = super().get_config()
+        for name in ("inputs", "outputs"):
+            if type(self)._is_graph():
+                config.pop(name, None)
+        try:
+            serialize(config)
+        except (TypeError, ValueError) as error:
+            raise NotImplementedError(
+                f"model '{self.name}': {type(self).__name__} is made of arguments that cannot be "
+                f"written ({error}); give the class a get_config(), and a from_config() that makes "
+                "the model of it"
+            ) from None
+        return config
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+        """A model like the one that gave this config, with weights of its own."""
+        with CustomObjectScope(custom_objects), hooks.sharing():
+            if not {"layers", "input_layers", "output_layers"} <= set(config):
+                return super().from_config(config)
+            inputs, outputs = tensors_of(str(config.get("name")), config)
+            made = cls(inputs, outputs, name=config.get("name"))
+            made._trainable = bool(config.get("trainable", True))
+            return made
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        """What build_from_config() builds the weights by: the shapes of what it was called with."""
+        if self._functional is not None or self._built_for is None:
+            return None
+        return {"inputs": write(self._built_for, _write_spec)}
+
+    def build_from_config(self, config: Mapping[str, Any]) -> None:
+        """Makes the weights as get_build_config() says."""
+        specs = read(config["inputs"], _read_spec)
+        trial(self, (), specs)
+
+    def _note_built(self, bound: Mapping[str, Any]) -> None:
+        def spec(leaf: Any) -> Any:
+            is_tensor = hasattr(leaf, "dtype") and hasattr(leaf, "shape")
+            return TensorSpec(leaf.shape, leaf.dtype) if is_tensor else leaf
+
+        given = {name: each for name, each in bound.items() if name not in ("training", "mask")}
+        self._built_for = nest.map_structure(spec, given)
+
+    # --- Files.
+
+    def save(self, filepath: Any, overwrite: bool = True, zipped: Any = None) -> None:
+        """Writes the model with its weights, what its optimizer keeps, and how it is compiled, to
+        a file NAME.keras, whole or not at all; keras.models.load_model() reads it.
+
+        Errors: ValueError and TypeError for what cannot be written, such as functions without a
+        name; NotImplementedError as get_config().
+        """
+        save_model(self, filepath, overwrite, zipped)
+
+    def save_weights(
+        self, filepath: Any, overwrite: bool = True, max_shard_size: Any = None
+    ) -> None:
+        """Writes the weights, and what the optimizer keeps, to a file NAME.weights.npz, which is
+        one however large: max_shard_size is refused."""
+        if max_shard_size is not None:
+            raise ValueError("save_weights(): max_shard_size is not there; weights are one file")
+        save_weights(self, filepath, overwrite)
+
+    def load_weights(self, filepath: Any, skip_mismatch: bool = False) -> None:
+        """Reads what save_weights() or save() wrote into the weights that it has.
+
+        skip_mismatch: weights that the file does not have, or of another shape, are left with a
+            warning.
+        Errors: ValueError for weights that do not fit, of which none is changed then; NotFoundError
+        without the file; DataLossError when it was damaged.
+        """
+        load_weights(self, filepath, skip_mismatch)
+
+    def export(
+        self, filepath: Any, format: str = "tf_saved_model", verbose: Any = None,
+        input_signature: Any = None, *, signatures: Any = None,
+    ) -> None:  # fmt: skip
+        """Writes what the model computes to one file, which sidereal.saved_model.load() reads
+        without the classes it was made of: its `serve(inputs)` gives the outputs.
+
+        input_signature: TensorSpecs of what `serve` takes, if not what the model is made for.
+        signatures: a sidereal.function with an input_signature, or a dict of such by name, that
+            servers ask for; `serve` as "serving_default" if absent. They may have vocabularies and
+            tables, which go with them. `verbose` changes nothing.
+        """
+        del verbose
+        export_model(self, filepath, format, input_signature, signatures)
+
+    def to_json(self, **kwargs: Any) -> str:
+        """The model without its weights as text; `kwargs` go to json.dumps()."""
+        return json.dumps(serialize(self), **kwargs)
+
     def _build_for(self, first: Any, bound: Any) -> None:
+        self._note_built(bound)
         if type(self).build in (Model.build, Sequential.build):
             self.built = True  # Layers build themselves when call() comes to them.
         else:
@@ -200,6 +323,26 @@ class Sequential(Model):
             )
         self._symbol = symbol
 
+    def get_config(self) -> dict[str, Any]:
+        """Its layers, behind an InputLayer if it has one."""
+        if type(self).__init__ is not Sequential.__init__:
+            return super().get_config()
+        begin = [] if self._symbol is None else [origin_of(self._symbol)[0].operation]
+        entries = [serialize(layer) for layer in [*begin, *self._stack]]
+        return {"name": self.name, "trainable": self.trainable, "layers": entries}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+        """A model like the one that gave this config, with weights of its own."""
+        if cls.__init__ is not Sequential.__init__:
+            return super().from_config(config, custom_objects)
+        with CustomObjectScope(custom_objects), hooks.sharing():
+            made = cls(name=config.get("name"))
+            for entry in config["layers"]:
+                made.add(deserialize(entry))
+            made._trainable = bool(config.get("trainable", True))
+            return made
+
     def pop(self, rebuild: bool = True) -> Layer:
         """Takes the last layer away and gives it back."""
         del rebuild
@@ -232,3 +375,98 @@ class Sequential(Model):
         for layer in self._stack:
             inputs = layer(inputs)
         return inputs
+
+
+def _write_spec(leaf: Any) -> Any:
+    if isinstance(leaf, TensorSpec):
+        shape = None if leaf.shape is None else list(leaf.shape)
+        return {"tensor": [shape, dtypes.name_of(leaf.dtype)]}
+    return {"value": serialize(leaf)}
+
+
+def _read_spec(written: Any) -> Any:
+    if "tensor" in written:
+        shape, dtype = written["tensor"]
+        return TensorSpec(shape, dtypes.as_dtype(dtype))
+    return deserialize(written["value"])
+
+
+def model_from_json(json_string: str, custom_objects: Any = None) -> Any:
+    """The model that to_json() gave this for, with weights of its own."""
+    made = deserialize(json.loads(json_string), custom_objects)
+    if not isinstance(made, Model):
+        raise ValueError(f"model_from_json(): the text is of {made!r}, which is no model")
+    return made
+
+
+def clone_model(
+    model: Any, input_tensors: Any = None, clone_function: Callable[[Layer], Layer] | None = None,
+    call_function: Callable[..., Any] | None = None, recursive: bool = False,
+) -> Any:  # fmt: skip
+    """A model of the same layers with weights of its own.
+
+    clone_function: gives for each layer the one that takes its place; with `recursive` not for
+        models among them, but for their layers.
+    call_function: call_function(layer, *args, **kwargs) calls each layer.
+
+    Errors: ValueError for input_tensors, which are not there.
+    """
+    if not isinstance(model, Model):
+        raise ValueError(f"clone_model() takes a model, not {model!r}")
+    if input_tensors is not None:
+        raise ValueError("clone_model(): input_tensors is not there; call the model on tensors")
+
+    return _Cloner(clone_function, call_function, recursive).model(model)
+
+
+class _Cloner:
+    """Makes models of layers like those of others, each layer once."""
+
+    def __init__(self, clone_function: Any, call_function: Any, recursive: bool) -> None:
+        self._clone, self._call, self._recursive = clone_function, call_function, recursive
+        self._made: dict[int, Any] = {}
+
+    def layer(self, layer: Any) -> Any:
+        """The one in the place of a layer."""
+        if id(layer) not in self._made:
+            self._made[id(layer)] = self._new(layer)
+        return self._made[id(layer)]
+
+    def _new(self, layer: Any) -> Any:
+        if isinstance(layer, Model) and (self._recursive or self._clone is None):
+            return self.model(layer)
+        if self._clone is None or isinstance(layer, InputLayer):
+            return type(layer).from_config(layer.get_config())
+        return self._clone(layer)
+
+    def model(self, model: Any) -> Any:
+        """One like a model."""
+        if isinstance(model, Sequential) and type(model).__init__ is Sequential.__init__:
+            begin = [] if model._symbol is None else [origin_of(model._symbol)[0].operation]
+            made = type(model)(name=model.name)
+            for layer in [*begin, *model.layers]:
+                made.add(self.layer(layer))
+            return made
+        if model._functional is not None and model._is_graph():
+            config = config_of(model._functional, _of_layer)
+            inputs, outputs = tensors_of(
+                model.name, config, lambda entry: self.layer(entry["layer"]), self._call
+            )
+            return type(model)(inputs, outputs, name=model.name)
+        if self._clone is not None:
+            raise ValueError(
+                f"clone_model(): the layers of {type(model).__name__} are made by its class, and "
+                "clone_function cannot take their place"
+            )
+        return type(model).from_config(model.get_config())
+
+
+def _of_layer(layer: Any) -> dict[str, Any]:
+    return {"class_name": type(layer).__name__, "layer": layer}
+
+
+__all__ = [
+    "Model", "Sequential", "clone_model", "load_model", "model_from_json", "save_model",
+]  # fmt: skip
+
+Registry("keras", (Model, Sequential), {"Functional": Model})

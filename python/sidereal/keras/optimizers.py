@@ -20,7 +20,8 @@ from .._dispatch import convert, state
 from ..indexed_slices import IndexedSlices
 from ..ops import math
 from ..variable import CutVariable, Variable, creating
-from ._configs import parameter
+from . import _configs
+from ._configs import Registry, get_registered_object, parameter
 
 Values = dict[str, Any]
 
@@ -90,7 +91,7 @@ class Optimizer(optimizers.Optimizer):
     @learning_rate.setter
     def learning_rate(self, value: Any) -> None:
         if isinstance(value, Mapping):
-            value = getattr(schedules, value["class_name"]).from_config(value["config"])
+            value = _configs.deserialize({"module": _SCHEDULES.module, **value})
         if isinstance(value, (str, bytes)) or value is None:
             raise ValueError(
                 f"{type(self).__name__}: learning_rate is {value!r}; give a number, a "
@@ -211,10 +212,7 @@ class Optimizer(optimizers.Optimizer):
         rate = self._given_rate()
         rate = float(rate) if isinstance(rate, Variable) else rate
         if isinstance(rate, schedules.LearningRateSchedule):
-            rate = {
-                "module": "keras.optimizers.schedules", "class_name": type(rate).__name__,
-                "config": rate.get_config(), "registered_name": None,
-            }  # fmt: skip
+            rate = _configs.serialize(rate)
         return {"name": self.name, **self._values, "learning_rate": rate}
 
     @classmethod
@@ -343,6 +341,14 @@ def _class_of(name: str, like: _Like) -> type[Optimizer]:
 
 _CLASSES = {name: _class_of(name, like) for name, like in (_TABLE | _others()).items()}
 globals().update(_CLASSES)
+Registry("keras.optimizers", _CLASSES.values())
+_SCHEDULES = Registry(
+    "keras.optimizers.schedules",
+    [
+        each for each in vars(schedules).values()
+        if isinstance(each, type) and issubclass(each, schedules.LearningRateSchedule)
+    ],
+)  # fmt: skip
 
 __all__ = ["Optimizer", "deserialize", "get", "schedules", "serialize", *_CLASSES]
 
@@ -353,17 +359,15 @@ def __getattr__(name: str) -> Any:
 
 def serialize(optimizer: Optimizer) -> dict[str, Any]:
     """An optimizer as the name of its class and its config."""
-    return {
-        "module": "keras.optimizers",
-        "class_name": type(optimizer).__name__,
-        "config": optimizer.get_config(),
-        "registered_name": None,
-    }
+    made: dict[str, Any] = _configs.serialize(optimizer)
+    return made
 
 
 def deserialize(config: Mapping[str, Any], custom_objects: Any = None) -> Any:
     """The optimizer that serialize() gave this for."""
-    made = {**_CLASSES, **(custom_objects or {})}.get(config["class_name"])
+    if config.get("registered_name"):
+        return _configs.deserialize(config, custom_objects)
+    made = get_registered_object(config["class_name"], custom_objects, _CLASSES)
     if made is None:
         raise ValueError(
             f"keras.optimizers has nothing called {config['class_name']!r}; there are: "

@@ -227,7 +227,7 @@ def _sparse(op: str, what: str) -> Any:
     function.__doc__ = (
         f"{what} of the rows of `data` at `indices` of equal segment ids, which must be sorted; "
         "the rows are not copied first. The gradient is sidereal.IndexedSlices.\n\n"
-        "    Errors: InvalidArgumentError for an index or id outside, and for ids that are not sorted."
+        "    Errors: InvalidArgumentError for an index or id outside, and for ids not sorted."
     )
     function.__name__ = function.__qualname__ = op
     return function

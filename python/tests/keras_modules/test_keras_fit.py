@@ -173,7 +173,8 @@ def test_shuffled_epochs_follow_numpys_seed() -> None:
 
 METHODS = [
     "compile", "fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch",
-    "summary",
+    "summary", "save", "save_weights", "load_weights", "export", "get_config", "from_config",
+    "compile_from_config", "build_from_config",
 ]  # fmt: skip
 
 

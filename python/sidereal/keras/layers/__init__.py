@@ -1,5 +1,6 @@
 """Layers (keras.layers): what models are made of."""
 
+from .._configs import Registry
 from .._layer import Layer
 from . import experimental
 from .core import (
@@ -54,6 +55,12 @@ from .sequences import (
 )
 from .text import TextVectorization
 
+_registry = Registry(
+    "keras.layers",
+    [each for each in vars().values() if isinstance(each, type) and issubclass(each, Layer)],
+)
+serialize, deserialize = _registry.serialize, _registry.deserialize
+
 __all__ = [
     "FM", "GRU", "LSTM", "Activation", "Add", "AdditiveAttention", "Attention", "AttentionPooling",
     "Average", "BatchNormalization", "CategoryCrossing", "CategoryEncoding", "Concatenate", "Cross",
@@ -62,5 +69,6 @@ __all__ = [
     "IntegerLookup", "Lambda", "Layer", "LayerNormalization", "LeakyReLU", "MMoE", "Maximum",
     "Minimum", "MultiHeadAttention", "Multiply", "Normalization", "Permute", "ReLU", "RepeatVector",
     "Rescaling", "Reshape", "Softmax", "StringLookup", "Subtract", "TextVectorization", "add",
-    "average", "concatenate", "dot", "experimental", "maximum", "minimum", "multiply", "subtract",
+    "average", "concatenate", "deserialize", "dot", "experimental", "maximum", "minimum",
+    "multiply", "serialize", "subtract",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from ...ops import array, math, nn
 from ...ops.embedding import SparseTensor, embedding_lookup, safe_embedding_lookup_sparse
 from ...ops.ragged import RaggedTensor
 from .. import activations, constraints, initializers, regularizers
-from .._configs import one_of
+from .._configs import is_registered, one_of
 from .._layer import Layer, check_features
 from .._recording import Recording
 from ._shapes import by_rows, extents_of, like_rows, rank_of
@@ -45,6 +45,12 @@ class InputLayer(Layer):
             )
         node = Recording().record(self, ((), {}), spec)
         self._nodes.append(node)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "batch_shape": list(self.batch_shape), "dtype": self.dtype, "ragged": self.ragged,
+            "name": self.name,
+        }  # fmt: skip
 
     def call(self) -> Any:
         raise errors.FailedPreconditionError(
@@ -245,6 +251,15 @@ class Lambda(Layer):
         told = {name: known[name] for name in self._told}
         return self.function(inputs, **{**self.arguments, **told})
 
+    def _check_saved(self) -> None:
+        for what, function in (("function", self.function), ("mask", self.mask)):
+            if callable(function) and not is_registered(function):
+                raise ValueError(
+                    f"layer '{self.name}' cannot be saved: its {what} is Python code, which is not "
+                    "written. Register it with @keras.saving.register_keras_serializable(), and "
+                    "have it registered where the model is loaded; or write a layer with call()"
+                )
+
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         return self.mask(inputs, previous_mask) if callable(self.mask) else self.mask
 
@@ -287,6 +302,11 @@ class Embedding(Layer):
         if weights is not None:
             self.build()
             self.set_weights(weights if isinstance(weights, (list, tuple)) else [weights])
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        del config["weights"]  # They are saved as the weights that they are.
+        return config
 
     def build(self, input_shape: Any = None) -> None:
         self.embeddings = self.add_weight(

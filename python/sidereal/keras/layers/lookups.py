@@ -362,10 +362,11 @@ class _IndexLookup(Preprocessing):
         if mode != "tf_idf":
             return encoded(self.name, ids, mode, depth, "int64")
         counts = encoded(self.name, ids, mode, depth, self.dtype)
-        idf = np.zeros(depth, np.float32)
-        if self._known is not None and self._known.weights is not None:
-            idf[: len(self._known.weights)] = self._known.weights
-        return math.multiply(counts, convert(idf.astype(self.dtype)))
+        if self._known is None or self._known.weights is None:
+            return math.multiply(counts, array.zeros([depth], self.dtype))
+        idf = convert(self._known.weights.astype(self.dtype))
+        rest = array.zeros([depth - idf.shape[0]], self.dtype)
+        return math.multiply(counts, array.concat([idf, rest], 0))
 
     def _may_plan(self) -> bool:
         """Whether the shape of outputs is known before the vocabulary is."""
@@ -442,7 +443,8 @@ class _IndexLookup(Preprocessing):
         if self.output_mode == "tf_idf":
             with open(os.path.join(dir_path, "idf_weights.txt"), encoding="utf-8") as text:
                 weights = np.array([float(line) for line in text], np.float32)
-        self._place(tokens, weights)
+        if tokens:  # Else there was no vocabulary yet.
+            self._place(tokens, weights)
 
 
 def _line(token: Any) -> bytes:

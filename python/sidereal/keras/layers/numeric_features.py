@@ -246,22 +246,24 @@ class Discretization(Preprocessing):
             raise errors.InvalidArgumentError(
                 f"layer '{self.name}': Discretization is of numbers; inputs are strings"
             )
-        edges = [0.0] * ((self.num_bins or 1) - 1) if boundaries is None else boundaries
+        count = (self.num_bins or 1) - 1 if boundaries is None else len(boundaries)
 
         def bins(x: Any) -> Any:
             # Integers that float32 cannot tell apart are compared in float64.
             kind = "float32" if x.dtype.name in ("float16", "bfloat16") else x.dtype.name
             kind = kind if kind.startswith("float") else "float64"
-            sorted_ = convert(np.asarray(edges, np.float32).astype(kind))
+            if boundaries is None:
+                sorted_ = array.zeros([count], kind)
+            else:
+                sorted_ = convert(np.asarray(boundaries, np.float32).astype(kind))
             flat = array.reshape(math.cast(x, kind), [-1])
             return reshaped(searchsorted(sorted_, flat, side="right"), extents_of(x))
 
         ids = each_element(bins, inputs)
-        return encoded(self.name, ids, self.output_mode, len(edges) + 1, self.dtype)
+        return encoded(self.name, ids, self.output_mode, count + 1, self.dtype)
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        del config["trainable"]
         return {**config, "dtype": self.dtype, "bin_boundaries": self.bin_boundaries}
 
     @classmethod
@@ -269,9 +271,9 @@ class Discretization(Preprocessing):
         given = dict(config)
         boundaries = given.get("bin_boundaries")
         if boundaries is None or given.get("num_bins") is None:
-            return cls(**given)
+            return super().from_config(given)
         del given["bin_boundaries"]
-        made = cls(**given)
+        made = super().from_config(given)
         made.bin_boundaries = list(boundaries)
         return made
 

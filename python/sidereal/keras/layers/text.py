@@ -84,9 +84,14 @@ class TextVectorization(Preprocessing):
 
     def _checked_ngrams(self, ngrams: Any) -> tuple[int, ...]:
         sizes = range(1, ngrams + 1) if isinstance(ngrams, int) else ngrams or ()
-        good = isinstance(sizes, (range, tuple, list)) and all(
-            isinstance(each, int) and each > 0 for each in sizes
+        good = isinstance(sizes, range) or (
+            isinstance(sizes, (tuple, list))
+            and all(isinstance(each, int) and each > 0 for each in sizes)
         )
+        if good and len(sizes) > _MOST_NGRAMS:
+            raise ValueError(
+                f"layer '{self.name}': ngrams is {ngrams!r}; there can be {_MOST_NGRAMS} sizes"
+            )
         if not good or (ngrams is not None and not sizes):
             raise ValueError(
                 f"layer '{self.name}': ngrams is {ngrams!r}; it must be a positive integer, or a "
@@ -199,6 +204,8 @@ class TextVectorization(Preprocessing):
         return _characters(x)
 
 
+#: Lengths of runs of words that one layer may have.
+_MOST_NGRAMS = 1000
 #: What is put behind each character, to cut there.
 _CUT = "\x01\x02\x03"
 
