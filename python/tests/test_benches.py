@@ -69,16 +69,31 @@ def test_the_bench_of_coordinators_schedules_over_grpc_and_lanes(tmp_path: Path)
     ]
 
 
+def test_the_bench_of_a_job_trains_by_a_coordinator_and_by_fit(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "tensorflow", "--alone", "--protocols", "star_server")
+    assert [row["side"] for row in rows if row["ours"] > 0 and row["cpu_ms"] > 0] == [
+        f"{side}, {kind}"
+        for side in ("star_server", "star_server, bfloat16")
+        for kind in ("a step a call", "ten a call", "fit()")
+    ]
+    assert [row["of_fit"] > 0 for row in rows] == [True, True, False] * 2
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None,
     reason="TensorFlow is not installed; run ./dev setup --peers",
 )
 def test_the_bench_beside_tensorflow_trains_on_both(tmp_path: Path) -> None:
-    rows = rows_of(tmp_path, "tensorflow", "--only", "wide200")
-    assert [row["side"] for row in rows if row["ours"] > 0] == [
+    rows = rows_of(
+        tmp_path, "tensorflow", "--only", "wide200", "deepfm_job", "--protocols", "grpc",
+        "star_server",
+    )  # fmt: skip
+    assert [row["side"] for row in rows if row["ours"] > 0][:5] == [
         "TensorFlow, grpc",
         "grpc",
-        "grpc++",
         "star_server",
-        "star_server_lite",
+        "TensorFlow, grpc, a step a call",
+        "TensorFlow, grpc, ten a call",
     ]
+    assert len(rows) == 5 + 2 * 2 * 3
+    assert all(row["ratio"] > 0 for row in rows)

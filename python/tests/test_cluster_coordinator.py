@@ -256,6 +256,30 @@ def test_many_closures_of_a_worker_at_once(strategy: ParameterServerStrategy) ->
     np.testing.assert_allclose(v.numpy(), 500)
 
 
+def test_workers_compute_products_in_the_dtype_that_is_said(
+    strategy: ParameterServerStrategy,
+) -> None:
+    coordinator = ClusterCoordinator(strategy, compute_dtype="bfloat16")
+    x = np.random.default_rng(3).standard_normal((64, 64)).astype("f")
+    v = variable(coordinator, x)
+
+    @sr.function
+    def square() -> Any:
+        return v @ v
+
+    here = sr.function(lambda x: x @ x, compute_dtype="bfloat16")
+    lowered = here.get_concrete_function(x).compute_dtype == "bfloat16"
+    got = coordinator.schedule(square).fetch(PATIENCE_S)
+    assert got.dtype == np.float32
+    assert np.allclose(got, x @ x, rtol=0, atol=0.3)
+    assert np.allclose(got, x @ x, rtol=1e-5, atol=1e-4) != lowered
+
+
+def test_a_dtype_that_no_product_has_is_refused(strategy: ParameterServerStrategy) -> None:
+    with pytest.raises(ValueError, match="is float64; it must be float32 or bfloat16"):
+        ClusterCoordinator(strategy, compute_dtype="float64")
+
+
 # --- Errors.
 
 
