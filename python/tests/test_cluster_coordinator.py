@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from session_servers import addresses
-from strategies import Servers, strategy_of
+from strategies import Servers, cluster_fixture, strategy_of
 
 import sidereal as sr
 from sidereal import errors
@@ -22,17 +22,11 @@ from sidereal.distribute.coordinator import (
     ClusterCoordinator,
     get_current_worker_index,
 )
-from sidereal.launch import PROTOCOLS
 
 PATIENCE_S = 60.0
 
 
-@pytest.fixture(scope="module", params=PROTOCOLS)
-def cluster(request: pytest.FixtureRequest) -> Iterator[dict[str, list[str]]]:
-    """Two ps and three workers."""
-    servers = Servers(2, 3, request.param)
-    yield servers.cluster
-    servers.stop()
+cluster = cluster_fixture(2, 3)
 
 
 @pytest.fixture

@@ -10,12 +10,11 @@ import json
 import logging
 import threading
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from strategies import Servers, strategy_of
+from strategies import cluster_fixture, strategy_of
 
 import sidereal as sr
 import sidereal.v1 as v1
@@ -39,13 +38,7 @@ from sidereal.distribute.experimental.partitioners import (
 from sidereal.distribute.sharded_variable import ShardedVariable
 from sidereal.train import ClusterSpec
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[dict[str, list[str]]]:
-    """Three ps and two workers."""
-    servers = Servers(3, 2)
-    yield servers.cluster
-    servers.stop()
+cluster = cluster_fixture(3, 2, ["grpc"])
 
 
 @pytest.fixture
