@@ -32,6 +32,7 @@ __all__ = [
 #: Closures that wait for a worker.
 _QUEUE_MAX = 256 * 1024
 _MS = 1000
+_TRY_MS_MIN = 1000
 #: Failures are counted for so long.
 _WINDOW_S = 600.0
 #: Missing workers are named so often.
@@ -248,6 +249,9 @@ class ClusterCoordinator:
         self._index: Output | None = None
         config = strategy._session_config("/job:ps")
         config.compute_dtype = checked_compute_dtype(compute_dtype)
+        # A worker's session is tried for so long: a ps is lost when two tries have failed.
+        try_ms = max(int(ps_timeout * _MS), _TRY_MS_MIN)
+        config.connect_timeout_in_ms = min(config.connect_timeout_in_ms, try_ms)
         ms = {
             "failure_window_ms": _WINDOW_S, "report_ms": _REPORT_S, "ps_timeout_ms": ps_timeout,
             "closure_timeout_ms": closure_timeout or 0,
