@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import collections
+import gc
+import importlib.metadata
 import json
 import math
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import sidereal as sr
+from sidereal.distribute.cluster_resolver import SimpleClusterResolver
 from sidereal.launch import ReservedPorts
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(os.environ.get("SIDEREAL_BIN_DIR", ROOT / "build/release/bin"))
+PEER_SERVER = ROOT / "bench/peers/tensorflow_task.py"
 #: What other programs may use while something is measured, of one core.
 FOREIGN_MAX = 0.10
 
@@ -85,6 +92,146 @@ class Server(Child):
         if not line.rstrip().rpartition(":")[2].isdigit():
             self.close()
             raise RuntimeError(f"a server of {job} {task} with {protocol} did not start: {line}")
+
+
+class Side:
+    """An engine in processes of its own, which a benchmark has take turns with others. found: what
+    its windows have shown, by what was measured."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.processes: list[Child] = []
+        self.found: dict[Any, list[dict[str, float]]] = collections.defaultdict(list)
+
+    def busy_seconds(self) -> float:
+        """Processor time so far of all that is a part of it."""
+        return sum(process.cpu_seconds() for process in self.processes)
+
+    def window(self, kind: Any, seconds: float) -> dict[str, float]:
+        """What about so many seconds of a kind of work show."""
+        raise NotImplementedError
+
+    def measure(self, kind: Any, seconds: float, quiet: Quiet) -> None:
+        """Adds to what is found, with the processor time of the window."""
+
+        def window() -> dict[str, float]:
+            busy = self.busy_seconds()
+            figures = self.window(kind, seconds)
+            return {**figures, "cpu_s": self.busy_seconds() - busy}
+
+        self.found[kind].append(
+            quiet.measure(lambda: Side.busy_seconds(self) + cpu_seconds(os.getpid()), window)
+        )
+
+    def serve(self, cluster: dict[str, list[str]], protocol: str) -> None:
+        """Starts Sidereal's servers."""
+        for job, task in tasks_of(cluster):
+            self.processes.append(Server(cluster, job, task, protocol, options=OVER_TCP))
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.close()
+
+
+class Coordinating(Side):
+    """Sidereal's servers with one protocol, and their coordinator, which is this process."""
+
+    def __init__(
+        self,
+        name: str,
+        cluster: dict[str, list[str]],
+        protocol: str,
+        begin: Callable[[Any, Any], Any],
+        **options: Any,
+    ) -> None:
+        """begin(strategy, coordinator) makes what is measured; options are the coordinator's."""
+        super().__init__(name)
+        try:
+            self.serve(cluster, protocol)
+            strategy = sr.distribute.ParameterServerStrategy(
+                SimpleClusterResolver(sr.train.ClusterSpec(cluster))
+            )
+            coordinator = sr.distribute.coordinator.ClusterCoordinator(strategy, **options)
+            self.job = begin(strategy, coordinator)
+        except BaseException:
+            self.close()
+            raise
+
+    def busy_seconds(self) -> float:
+        return super().busy_seconds() + cpu_seconds(os.getpid())
+
+    def window(self, kind: Any, seconds: float) -> dict[str, float]:
+        found: dict[str, float] = self.job.window(kind, seconds)
+        return found
+
+    def close(self) -> None:
+        self.job = None
+        # Its functions refer to it: the coordinator is to end before its servers.
+        gc.collect()
+        super().close()
+
+
+class Peer(Side):
+    """TensorFlow's servers, and a client of them: each says a line of JSON when it is up, and the
+    client one for each line that it is told."""
+
+    def __init__(
+        self, cluster: dict[str, list[str]], program: Path, *arguments: str, to_worker: bool = False
+    ) -> None:
+        """The client is `program` with the arguments, the cluster, and, if it is to_worker, the
+        target of the last worker."""
+        super().__init__("TensorFlow, grpc")
+        try:
+            for job, task in tasks_of(cluster):
+                self._start(PEER_SERVER, "serve", json.dumps(cluster), job, str(task))
+            target = [self._hear(process)["target"] for process in self.processes][-1]
+            more = [target] if to_worker else []
+            self._client = self._start(program, *arguments, json.dumps(cluster), *more)
+            #: What the client said when it was up.
+            self.first = self._hear(self._client)
+        except BaseException:
+            self.close()
+            raise
+
+    def window(self, kind: Any, seconds: float) -> dict[str, float]:
+        self._client.write_line(f"{kind} {seconds}")
+        found: dict[str, float] = self._hear(self._client)
+        return found
+
+    def _start(self, program: Path, *arguments: str) -> Child:
+        child = Child(
+            [sys.executable, str(program), *arguments],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self.processes.append(child)
+        return child
+
+    @staticmethod
+    def _hear(child: Child) -> Any:
+        line = child.read_line()
+        if not line:
+            raise RuntimeError("a process of TensorFlow ended before it said anything")
+        return json.loads(line)
+
+
+def tensorflow_version() -> str | None:
+    """Of the package that is installed; None without one. Not asked of the module: here, that would
+    be bench/tensorflow.py."""
+    try:
+        return importlib.metadata.version("tensorflow-cpu")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def local_cluster(ps: int, workers: int) -> dict[str, list[str]]:
+    """A cluster on loopback, nobody of which listens yet."""
+    ports = [f"127.0.0.1:{port}" for port in free_ports(ps + workers)]
+    return {"ps": ports[:ps], "worker": ports[ps:]}
+
+
+def tasks_of(cluster: dict[str, list[str]]) -> list[tuple[str, int]]:
+    return [(job, task) for job, hosts in cluster.items() for task in range(len(hosts))]
 
 
 def cpu_seconds(pid: int) -> float:

@@ -11,35 +11,31 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
-import json
 import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import sidereal as sr
 from _closures import KINDS, Closures
 from common import (
-    OVER_TCP,
     ROOT,
-    Child,
+    Coordinating,
+    Peer,
     Quiet,
-    Server,
+    Side,
     add_report_arguments,
-    cpu_seconds,
-    free_ports,
     lines,
+    local_cluster,
     make_report,
     table,
+    tensorflow_version,
     write_figures,
 )
-from sidereal.distribute.cluster_resolver import SimpleClusterResolver
 from sidereal.launch import PROTOCOLS
-from tensorflow import tensorflow_version
 
 PEER = ROOT / "bench/peers/tensorflow_coordinator.py"
 WORKERS = (1, 4, 16, 64)
@@ -47,130 +43,34 @@ WORKERS = (1, 4, 16, 64)
 PEER_WORKERS = (1, 4)
 
 
-def cluster_of(workers: int) -> dict[str, list[str]]:
-    ports = [f"127.0.0.1:{port}" for port in free_ports(workers + 1)]
-    return {"ps": ports[:1], "worker": ports[1:]}
-
-
-class Side:
-    """A coordinator and its servers, and what its windows have shown by kind."""
-
-    def __init__(self, name: str, workers: int) -> None:
-        self.name = name
-        self.workers = workers
-        self.processes: list[Child] = []
-        self.found: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
-
-    def busy_seconds(self) -> float:
-        return sum(process.cpu_seconds() for process in self.processes)
-
-    def window(self, kind: str, seconds: float) -> dict[str, float]:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        for process in self.processes:
-            process.close()
-
-
-class Ours(Side):
-    """Sidereal with one protocol; the coordinator is this process."""
-
-    def __init__(self, protocol: str, workers: int, in_flight: int) -> None:
-        name = protocol if in_flight == 1 else f"{protocol}, {in_flight} a worker"
-        super().__init__(name, workers)
-        cluster = cluster_of(workers)
-        try:
-            for job, hosts in cluster.items():
-                for task in range(len(hosts)):
-                    self.processes.append(Server(cluster, job, task, protocol, options=OVER_TCP))
-            strategy = sr.distribute.ParameterServerStrategy(
-                SimpleClusterResolver(sr.train.ClusterSpec(cluster))
-            )
-            coordinator = sr.distribute.coordinator.ClusterCoordinator(
-                strategy, closures_per_worker=in_flight
-            )
-            self._closures: Closures | None = Closures(sr, strategy, coordinator)
-        except BaseException:
-            self.close()
-            raise
-
-    def window(self, kind: str, seconds: float) -> dict[str, float]:
-        assert self._closures is not None
-        return self._closures.window(kind, seconds)
-
-    def close(self) -> None:
-        self._closures = None
-        # Its functions refer to it: the coordinator is to end before its servers.
-        gc.collect()
-        super().close()
-
-
-class Peer(Side):
-    """TensorFlow's servers and coordinator."""
-
-    def __init__(self, workers: int) -> None:
-        super().__init__("TensorFlow, grpc", workers)
-        cluster = cluster_of(workers)
-        try:
-            for job, hosts in cluster.items():
-                for task in range(len(hosts)):
-                    self._start("serve", json.dumps(cluster), job, str(task))
-            for process in self.processes:
-                self._hear(process)
-            self._client = self._start("coordinate", json.dumps(cluster))
-            self._hear(self._client)
-        except BaseException:
-            self.close()
-            raise
-
-    def _start(self, *arguments: str) -> Child:
-        child = Child(
-            [sys.executable, str(PEER), *arguments],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        self.processes.append(child)
-        return child
-
-    @staticmethod
-    def _hear(child: Child) -> Any:
-        line = child.read_line()
-        if not line:
-            raise RuntimeError("a process of TensorFlow ended before it said anything")
-        return json.loads(line)
-
-    def window(self, kind: str, seconds: float) -> dict[str, float]:
-        self._client.write_line(f"{kind} {seconds}")
-        found: dict[str, float] = self._hear(self._client)
-        return found
-
-
 @contextlib.contextmanager
 def sides_of(arguments: argparse.Namespace, workers: int) -> Iterator[list[Side]]:
     sides: list[Side] = []
     try:
         if tensorflow_version() is not None and workers in arguments.peer_workers:
-            sides.append(Peer(workers))
+            sides.append(Peer(local_cluster(1, workers), PEER, "coordinate"))
         for protocol in arguments.protocols:
             for in_flight in arguments.in_flight:
-                sides.append(Ours(protocol, workers, in_flight))
+                name = protocol if in_flight == 1 else f"{protocol}, {in_flight} a worker"
+                sides.append(Coordinating(
+                    name, local_cluster(1, workers), protocol, partial(Closures, sr),
+                    closures_per_worker=in_flight,
+                ))  # fmt: skip
         yield sides
     finally:
         for side in sides:
             side.close()
 
 
-def rows_of(side: Side, peers: dict[str, float]) -> list[dict[str, Any]]:
+def rows_of(side: Side, workers: int, peers: dict[str, float]) -> list[dict[str, Any]]:
     rows = []
     for kind, found in side.found.items():
-        if not found:
-            continue
         what = "ms" if kind == "latency" else "per_s"
         ours = statistics.median(one[what] for one in found)
         peer = peers.get(kind, 0.0)
         rows.append({
-            "case": f"{side.workers} workers, {KINDS[kind]}: {side.name}",
-            "workers": side.workers, "kind": kind, "side": side.name,
+            "case": f"{workers} workers, {KINDS[kind]}: {side.name}",
+            "workers": workers, "kind": kind, "side": side.name,
             "ours": ours, "peer": peer, "unit": "ms" if kind == "latency" else "closures/s",
             "ratio": ours / peer if peer > 0 else 0.0,
             "least": min(one[what] for one in found), "most": max(one[what] for one in found),
@@ -196,12 +96,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             for _ in range(arguments.rounds):
                 for side in sides:
                     for kind in KINDS:
-                        side.found[kind].append(quiet.measure(
-                            lambda side=side: side.busy_seconds() + cpu_seconds(os.getpid()),
-                            lambda side=side, kind=kind: side.window(kind, arguments.seconds),
-                        ))  # fmt: skip
+                        side.measure(kind, arguments.seconds, quiet)
             for side in sides:
-                found = rows_of(side, {} if isinstance(side, Peer) else peers)
+                found = rows_of(side, workers, {} if isinstance(side, Peer) else peers)
                 if isinstance(side, Peer):
                     peers = {row["kind"]: row["ours"] for row in found}
                 show(found)

@@ -1,10 +1,11 @@
-"""TensorFlow's ClusterCoordinator, for bench/coordinator.py.
+"""Jobs of TensorFlow's ClusterCoordinator, for bench/coordinator.py and bench/tensorflow.py.
 
-    tensorflow_coordinator.py serve CLUSTER JOB TASK   a tf.distribute.Server; says that it is up
-    tensorflow_coordinator.py coordinate CLUSTER       schedules what each line of standard input
-                                                       says: see bench/_closures.py
+    tensorflow_coordinator.py coordinate CLUSTER           bench/_closures.py
+    tensorflow_coordinator.py train SIZES FOLDER CLUSTER   bench/_deepfm_job.py, on the data of a
+                                                           folder; SIZES: full or quick
 
-What it says is a line of JSON each.
+Servers are those of tensorflow_task.py. It says a line of JSON when it has begun, and one for each
+line of standard input: a kind of work, and for how many seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
@@ -22,34 +24,37 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 import tensorflow as tf
 from _closures import Closures
+from _deepfm_job import SIZES, Job, ModelOfVariables
 
 
 def say(what: dict[str, object]) -> None:
     print(json.dumps(what), flush=True)
 
 
-def serve(cluster: dict[str, list[str]], job: str, task: int) -> None:
-    server = tf.distribute.Server(
-        tf.train.ClusterSpec(cluster), job_name=job, task_index=task, protocol="grpc"
-    )
-    say({"target": server.target})
-    server.join()
-
-
-def coordinate(cluster: dict[str, list[str]]) -> None:
+def coordinator_of(cluster: dict[str, list[str]]) -> tuple[Any, Any]:
+    """A strategy, and its coordinator."""
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(cluster), rpc_layer="grpc"
     )
     strategy = tf.distribute.ParameterServerStrategy(resolver)
-    closures = Closures(tf, strategy, tf.distribute.coordinator.ClusterCoordinator(strategy))
-    say({"workers": len(cluster["worker"])})
+    return strategy, tf.distribute.coordinator.ClusterCoordinator(strategy)
+
+
+def main() -> int:
+    what, *arguments, cluster = sys.argv[1:]
+    begun = coordinator_of(json.loads(cluster))
+    job: Any
+    if what == "coordinate":
+        job = Closures(tf, *begun)
+        say({})
+    else:
+        job = Job(tf, *begun, ModelOfVariables, SIZES[arguments[0]], Path(arguments[1]))
+        say({"losses": job.losses})
     for line in sys.stdin:
-        what, seconds = line.split()
-        say(closures.window(what, float(seconds)))
+        kind, seconds = line.split()
+        say(job.window(kind, float(seconds)))
+    return 0
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "serve":
-        serve(json.loads(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
-    else:
-        coordinate(json.loads(sys.argv[2]))
+    sys.exit(main())

@@ -1,9 +1,10 @@
-"""A process of TensorFlow's own distributed runtime, for bench/tensorflow.py.
+"""A process of TensorFlow's own distributed runtime, for bench/tensorflow.py and
+bench/coordinator.py.
 
     tensorflow_task.py serve CLUSTER JOB TASK     a tf.train.Server over grpc; says its target
     tensorflow_task.py train MODEL CLUSTER TARGET trains a model of bench/_session_models.py: says
                                                   its first loss, then for each line of standard
-                                                  input, seconds, the steps made in them
+                                                  input, "steps" and seconds, steps per second
 
 What it says is a line of JSON each.
 """
@@ -15,7 +16,7 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 # Behind the packages: bench/tensorflow.py is not the TensorFlow that is meant.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -44,8 +45,8 @@ def train(name: str, cluster: dict[str, list[str]], target: str) -> None:
     trainer = Trainer(tf, model, cluster, target)
     say({"loss": trainer.loss})
     for line in sys.stdin:
-        steps, seconds = trainer.window(float(line))
-        say({"steps": steps, "seconds": seconds})
+        steps, seconds = trainer.window(float(line.split()[1]))
+        say({"per_s": steps / seconds})
     trainer.close()
 
 

@@ -15,7 +15,7 @@ import secrets
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -702,36 +702,36 @@ class Options:
         self.threading = types.SimpleNamespace()
 
 
-class TextLineDataset(Dataset):
+class _FileDataset(Dataset):
+    """Base of datasets that give what files have, one after another, as strings."""
+
+    #: What definitions call it.
+    _kind: ClassVar[str]
+
+    def __init__(
+        self,
+        filenames: Any,
+        compression_type: str | None = None,
+        buffer_size: Any = None,
+        num_parallel_reads: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        _checked_compression(compression_type)
+        super().__init__(DatasetDefinition.make(self._kind, [], [_names(filenames)], {}), 0)
+
+
+class TextLineDataset(_FileDataset):
     """The lines of text files, without their ends (tf.data.TextLineDataset). gzip files are told
     by their content."""
 
-    def __init__(
-        self,
-        filenames: Any,
-        compression_type: str | None = None,
-        buffer_size: Any = None,
-        num_parallel_reads: int | None = None,
-        name: str | None = None,
-    ) -> None:
-        _checked_compression(compression_type)
-        super().__init__(DatasetDefinition.make("TextLines", [], [_names(filenames)], {}), 0)
+    _kind = "TextLines"
 
 
-class TFRecordDataset(Dataset):
+class TFRecordDataset(_FileDataset):
     """The records of files of TensorFlow's format, as strings (tf.data.TFRecordDataset). gzip files
     are told by their content."""
 
-    def __init__(
-        self,
-        filenames: Any,
-        compression_type: str | None = None,
-        buffer_size: Any = None,
-        num_parallel_reads: int | None = None,
-        name: str | None = None,
-    ) -> None:
-        _checked_compression(compression_type)
-        super().__init__(DatasetDefinition.make("Records", [], [_names(filenames)], {}), 0)
+    _kind = "Records"
 
 
 class CsvDataset(Dataset):

@@ -8,7 +8,7 @@ import inspect
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -80,12 +80,22 @@ class VariableAggregation(enum.Enum):
     NONE, SUM, MEAN, ONLY_FIRST_REPLICA = range(4)
 
 
-def prepare(variables: Iterable[Any], op: str) -> None:
-    """Says that all of these, or their shards, are read ("VariableRead") or assigned to
-    ("VariableAssign") next, outside of graphs."""
+@contextmanager
+def together(variables: Iterable[Any], op: str) -> Iterator[None]:
+    """What is read ("VariableRead") or assigned to ("VariableAssign") of all of these, or of their
+    shards, in the context and outside of graphs, is by one step, where steps run elsewhere."""
+    if state.graph is not None:
+        yield
+        return
+    shards: list[Variable] = []
     for variable in variables:
-        for each in variable.variables if isinstance(variable, CutVariable) else [variable]:
-            each._prepare(op)
+        shards += variable.variables if isinstance(variable, CutVariable) else [variable]
+    homes = {id(each._home): each._home for each in shards if each._home is not None}
+    with ExitStack() as stack:
+        for home in homes.values():
+            own = [each for each in shards if each._home is home]
+            stack.enter_context(home._in_one_step(own, op))
+        yield
 
 
 class _Creating(threading.local):
@@ -200,6 +210,9 @@ class Variable(metaclass=_VariableType):
     trainable: whether tapes watch it; True if absent, but for one that is synchronized ON_READ.
     synchronization, aggregation: what strategies of several replicas need to know.
     """
+
+    #: Who runs steps that read and change it outside of graphs; None: it is in this process.
+    _home: Any = None
 
     _save_slice_info: SaveSliceInfo | None = None
 
@@ -372,10 +385,6 @@ class Variable(metaclass=_VariableType):
     def _in_scope(self) -> AbstractContextManager[Any]:
         """What is made in this context is where variables of this one's kind are."""
         return nullcontext()
-
-    def _prepare(self, op: str) -> None:
-        """Told that it will be read, or assigned to, outside of graphs, and others too: what has to
-        be done once for all is done with the first."""
 
     def _beside(self) -> AbstractContextManager[Any]:
         """Variables that are made in this context are where this one is."""

@@ -19,7 +19,9 @@ QUIET = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationW
 def peer() -> Any:
     """The package keras; skips the test without it."""
     why = "{} is not installed (./dev setup --peers)"
-    pytest.importorskip("torch", reason=why.format("PyTorch"))
+    torch = pytest.importorskip("torch", reason=why.format("PyTorch"))
+    # Its ops are small here: several threads would wait for each other, and for other tests.
+    torch.set_num_threads(1)
     return pytest.importorskip("keras", reason=why.format("Keras"))
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import pytest
 from session_servers import free_ports
 
 import sidereal as sr
 import sidereal.v1 as v1
 from sidereal.distribute import ParameterServerStrategy
 from sidereal.distribute.cluster_resolver import SimpleClusterResolver
+from sidereal.launch import PROTOCOLS
 
 
 class Servers:
@@ -31,6 +33,19 @@ class Servers:
     def stop(self) -> None:
         for server in self.all:
             server.stop()
+
+
+def cluster_fixture(ps: int, workers: int, protocols: Sequence[str] = PROTOCOLS) -> Any:
+    """A fixture of servers in this process that the tests of a module share, over each protocol in
+    turn: who is in their cluster."""
+
+    @pytest.fixture(scope="module", params=protocols)
+    def cluster(request: pytest.FixtureRequest) -> Iterator[dict[str, list[str]]]:
+        servers = Servers(ps, workers, request.param)
+        yield servers.cluster
+        servers.stop()
+
+    return cluster
 
 
 def strategy_of(

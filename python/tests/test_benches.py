@@ -13,6 +13,11 @@ from typing import Any
 import pytest
 from session_servers import PATIENCE_S, PROGRAM, ROOT
 
+NEEDS_TENSORFLOW = pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None,
+    reason="TensorFlow is not installed; run ./dev setup --peers",
+)
+
 
 def rows_of(tmp_path: Path, name: str, *arguments: str) -> list[dict[str, Any]]:
     """What `bench/NAME.py --quick` finds."""
@@ -69,10 +74,28 @@ def test_the_bench_of_coordinators_schedules_over_grpc_and_lanes(tmp_path: Path)
     ]
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("tensorflow") is None,
-    reason="TensorFlow is not installed; run ./dev setup --peers",
-)
+def test_the_bench_of_a_job_trains_by_a_coordinator_and_by_fit(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "tensorflow", "--alone", "--protocols", "star_server")
+    assert [row["side"] for row in rows if row["ours"] > 0 and row["cpu_ms"] > 0] == [
+        f"{side}, {kind}"
+        for side in ("star_server", "star_server, bfloat16")
+        for kind in ("a step a call", "ten a call", "fit()")
+    ]
+    assert [row["of_fit"] > 0 for row in rows] == [True, True, False] * 2
+
+
+@NEEDS_TENSORFLOW
+def test_the_bench_of_a_job_trains_beside_tensorflow(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "tensorflow", "--only", "deepfm_job", "--protocols", "star_server")
+    assert [row["side"] for row in rows if row["ratio"] > 0][:3] == [
+        "TensorFlow, grpc, a step a call",
+        "TensorFlow, grpc, ten a call",
+        "star_server, a step a call",
+    ]
+    assert [row["wanted"] for row in rows if row["wanted"]] == [2.5, 5.0]
+
+
+@NEEDS_TENSORFLOW
 def test_the_bench_beside_tensorflow_trains_on_both(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, "tensorflow", "--only", "wide200")
     assert [row["side"] for row in rows if row["ours"] > 0] == [

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from session_servers import addresses
-from strategies import Servers, strategy_of
+from strategies import Servers, cluster_fixture, strategy_of
 
 import sidereal as sr
 from sidereal import errors
@@ -25,17 +25,11 @@ from sidereal.distribute.coordinator import (
     ClusterCoordinator,
     get_current_worker_index,
 )
-from sidereal.launch import PROTOCOLS
 
 PATIENCE_S = 60.0
 
 
-@pytest.fixture(scope="module", params=PROTOCOLS)
-def cluster(request: pytest.FixtureRequest) -> Iterator[dict[str, list[str]]]:
-    """Two ps and three workers."""
-    servers = Servers(2, 3, request.param)
-    yield servers.cluster
-    servers.stop()
+cluster = cluster_fixture(2, 3)
 
 
 @pytest.fixture
@@ -257,6 +251,30 @@ def test_many_closures_of_a_worker_at_once(strategy: ParameterServerStrategy) ->
     values = [coordinator.schedule(step, (sr.constant(i),)) for i in range(500)]
     assert coordinator.fetch(values) == list(range(500))
     np.testing.assert_allclose(v.numpy(), 500)
+
+
+def test_workers_compute_products_in_the_dtype_that_is_said(
+    strategy: ParameterServerStrategy,
+) -> None:
+    coordinator = ClusterCoordinator(strategy, compute_dtype="bfloat16")
+    x = np.random.default_rng(3).standard_normal((64, 64)).astype("f")
+    v = variable(coordinator, x)
+
+    @sr.function
+    def square() -> Any:
+        return v @ v
+
+    here = sr.function(lambda x: x @ x, compute_dtype="bfloat16")
+    lowered = here.get_concrete_function(x).compute_dtype == "bfloat16"
+    got = coordinator.schedule(square).fetch(PATIENCE_S)
+    assert got.dtype == np.float32
+    assert np.allclose(got, x @ x, rtol=0, atol=0.3)
+    assert np.allclose(got, x @ x, rtol=1e-5, atol=1e-4) != lowered
+
+
+def test_a_dtype_that_no_product_has_is_refused(strategy: ParameterServerStrategy) -> None:
+    with pytest.raises(ValueError, match="is float64; it must be float32 or bfloat16"):
+        ClusterCoordinator(strategy, compute_dtype="float64")
 
 
 # --- Errors.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from strategies import Servers, strategy_of
+from strategies import cluster_fixture, strategy_of
 
 import sidereal as sr
 from sidereal import errors, keras
@@ -16,7 +16,6 @@ from sidereal.distribute import ParameterServerStrategy
 from sidereal.distribute.coordinator import ClusterCoordinator
 from sidereal.distribute.experimental.partitioners import FixedShardsPartitioner
 from sidereal.keras import layers
-from sidereal.launch import PROTOCOLS
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(46, 3)).astype("f")
@@ -25,12 +24,7 @@ Y = (X @ np.array([[1.0], [-2.0], [0.5]]) + (IDS[:, None] > 4)).astype("f")
 DATA = ({"x": X, "ids": IDS}, Y)
 
 
-@pytest.fixture(scope="module", params=PROTOCOLS)
-def cluster(request: pytest.FixtureRequest) -> Iterator[dict[str, list[str]]]:
-    """Two ps and two workers."""
-    servers = Servers(2, 2, request.param)
-    yield servers.cluster
-    servers.stop()
+cluster = cluster_fixture(2, 2)
 
 
 @pytest.fixture
@@ -459,12 +453,7 @@ LAYERS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def lone_cluster() -> Iterator[dict[str, list[str]]]:
-    """Two ps and a worker."""
-    servers = Servers(2, 1)
-    yield servers.cluster
-    servers.stop()
+lone_cluster = cluster_fixture(2, 1, ["grpc"])
 
 
 @pytest.fixture

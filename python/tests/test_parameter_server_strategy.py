@@ -10,12 +10,11 @@ import json
 import logging
 import threading
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from strategies import Servers, strategy_of
+from strategies import cluster_fixture, strategy_of
 
 import sidereal as sr
 import sidereal.v1 as v1
@@ -38,14 +37,9 @@ from sidereal.distribute.experimental.partitioners import (
 )
 from sidereal.distribute.sharded_variable import ShardedVariable
 from sidereal.train import ClusterSpec
+from sidereal.variable import together
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[dict[str, list[str]]]:
-    """Three ps and two workers."""
-    servers = Servers(3, 2)
-    yield servers.cluster
-    servers.stop()
+cluster = cluster_fixture(3, 2, ["grpc"])
 
 
 @pytest.fixture
@@ -844,3 +838,79 @@ def test_shards_in_the_coordinator(cluster: dict[str, list[str]]) -> None:
         other = sr.Variable(start)
     equal(step(other, 2.0), 2 * start.sum())
     equal(there, 2 * here.numpy())
+
+
+# --- Steps of the coordinator.
+
+
+@pytest.fixture
+def steps(strategy: ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What each step of the coordinator's session fetches and runs."""
+    found: list[Any] = []
+    run = strategy._session._run
+
+    def noting(fetches: Any, targets: Any, *feeds: Any) -> Any:
+        found.append((len(fetches), len(targets)))
+        return run(fetches, targets, *feeds)
+
+    monkeypatch.setattr(strategy._session, "_run", noting)
+    return found
+
+
+def test_first_values_of_many_variables_are_one_step(
+    strategy: ParameterServerStrategy, steps: list[Any]
+) -> None:
+    zeros = functools.partial(sr.keras.initializers.Zeros(), (2,))
+    with strategy.scope():
+        made = [sr.Variable(zeros) for _ in range(4)]
+    assert steps == []
+    equal(made[3], 0)
+    assert steps == [(0, 4), (1, 0)]
+
+
+def test_variables_are_read_and_assigned_to_together(
+    strategy: ParameterServerStrategy, steps: list[Any]
+) -> None:
+    with strategy.scope():
+        v, w, other = (sr.Variable(float(i)) for i in range(3))
+    own = sr.Variable(7.0)
+    steps.clear()
+    with together([v, w, own], "VariableAssign"):
+        v.assign(3.0)
+        w.assign(4.0)
+        own.assign(8.0)
+        assert steps == []
+    assert steps == [(0, 2)]
+    with together([v, w, own], "VariableRead"):
+        equal([v, w.numpy(), v + 1, own], [3, 4, 4, 8])
+        assert steps == [(0, 2), (2, 0)]
+        # What is changed is read anew.
+        v.assign_add(1.0)
+        equal([v, other], [4, 2])
+    w.assign_add(1.0)
+    equal(w, 5)
+
+
+def test_assignments_together_come_before_all_else(
+    strategy: ParameterServerStrategy, steps: list[Any]
+) -> None:
+    with strategy.scope():
+        v, w = sr.Variable(1.0), sr.Variable(2.0)
+
+    @sr.function
+    def double() -> Any:
+        return w * 2.0
+
+    with together([v, w], "VariableAssign"):
+        v.assign(3.0)
+        v.assign(4.0)
+        equal(v, 4)
+        w.assign(5.0)
+        equal(double(), 10)
+        v.assign(6.0)
+        with together([w], "VariableRead"):
+            equal(w, 5)
+        with pytest.raises(ValueError, match="given up"), together([w], "VariableAssign"):
+            w.assign(7.0)
+            raise ValueError("given up")
+    equal([v, w], [6, 7])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from session_servers import Processes, addresses
-from strategies import Servers, Worker, strategy_of
+from strategies import Worker, cluster_fixture, strategy_of
 
 import sidereal as sr
 from sidereal import errors
@@ -18,13 +18,7 @@ from sidereal.distribute import ParameterServerStrategy
 from sidereal.distribute.experimental.partitioners import FixedShardsPartitioner
 from sidereal.launch import PROTOCOLS
 
-
-@pytest.fixture(scope="module", params=PROTOCOLS)
-def cluster(request: pytest.FixtureRequest) -> Iterator[dict[str, list[str]]]:
-    """Two ps and two workers."""
-    servers = Servers(2, 2, request.param)
-    yield servers.cluster
-    servers.stop()
+cluster = cluster_fixture(2, 2)
 
 
 @pytest.fixture

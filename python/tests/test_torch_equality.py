@@ -57,7 +57,8 @@ def weights_of(model: sr.Model) -> Data:
 def test_deepfm_learns_as_in_pytorch(
     name: str, cluster: sr.LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed (./dev setup --peers)")
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed (./dev setup --peers)")
+    torch.set_num_threads(1)  # As its ops are small.
     monkeypatch.syspath_prepend(str(PEERS))
     import torch_reference
 

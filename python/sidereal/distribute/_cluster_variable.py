@@ -142,8 +142,9 @@ class ClusterVariable(Variable):
             return self._add(op, inputs, attrs)
         return self._strategy._run_node(self, op, [convert(value) for value in inputs], attrs)
 
-    def _prepare(self, op: str) -> None:
-        self._strategy._prepare(self, op)
+    @property
+    def _home(self) -> Any:
+        return self._strategy
 
     # --- Reading.
 

@@ -23,7 +23,7 @@ from .._native import Output, Tensor
 from .._pipelines import leaving_open
 from .._tensor import install_shared
 from ..errors import ClosureInputError, PSUnavailableError
-from ..function import ConcreteFunction, Function
+from ..function import ConcreteFunction, Function, checked_compute_dtype
 from ..security import SecurityOptions
 from ..server import session_options
 from ..variable import variable_creator_scope
@@ -216,6 +216,7 @@ class ClusterCoordinator:
         wait for the coordinator between two.
     queue_limit: functions that may wait for a worker; 0: any number.
     closure_timeout: seconds that a function may run; None: any.
+    compute_dtype: what workers compute products of float32 matrices in; see sidereal.function().
     ps_timeout: seconds after which a parameter server that does not answer is lost.
     Environment: TF_COORDINATOR_SCHEDULE_START_DELAY (worker i begins i times so many seconds late)
         and _MAX; TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES (3) and
@@ -245,7 +246,7 @@ class ClusterCoordinator:
     def _begin(
         self, strategy: ParameterServerStrategy, *, closures_per_worker: int = 1,
         queue_limit: int = _QUEUE_MAX, closure_timeout: float | None = None,
-        ps_timeout: float = 30.0,
+        ps_timeout: float = 30.0, compute_dtype: Any = "float32",
     ) -> None:  # fmt: skip
         if queue_limit < 0:
             raise ValueError(f"queue_limit is {queue_limit}; it must be at least 0")
@@ -257,6 +258,7 @@ class ClusterCoordinator:
         self._quick: dict[Any, tuple[Plan, int, list[int]]] = {}
         self._index: Output | None = None
         config = strategy._session_config("/job:ps")
+        config.compute_dtype = checked_compute_dtype(compute_dtype)
         ms = {
             "failure_window_ms": _WINDOW_S, "report_ms": _REPORT_S, "ps_timeout_ms": ps_timeout,
             "closure_timeout_ms": closure_timeout or 0,

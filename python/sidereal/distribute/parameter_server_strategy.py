@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from .. import errors, v1
@@ -133,6 +134,10 @@ class _Local(threading.local):
     tracing: int = 0
     #: Whether the dataset of a worker is being made.
     in_dataset: bool = False
+    #: In _in_one_step(): values that were read, by the node of a variable's handle; steps that are
+    #: to assign, by that node: (node, places, values), and None elsewhere.
+    read: Mapping[int, Tensor] = MappingProxyType({})
+    assigned: dict[int, tuple[Output, list[Output], list[Tensor]]] | None = None
 
 
 class ParameterServerStrategy(Strategy):
@@ -263,18 +268,14 @@ class ParameterServerStrategy(Strategy):
         return self._make_shards(**kwargs)
 
     def _give_first_value(self, node: int) -> None:
-        """Runs the node that gives a variable its first value: at once, or, of variables made while
-        a function is traced, all together after it, as each step with new nodes takes time. They
-        run before any step of the coordinator."""
+        """Notes a node that gives a variable its first value: it runs before the next step of the
+        coordinator and before functions of workers, with those of others, as each step with new
+        nodes takes time."""
         with self._lock:
             self._first.append(node)
-            if self._local.tracing == 0:
-                self._give_first_values()
 
     def _give_first_values(self) -> None:
-        if not self._first:
-            return
-        with self._lock:
+        with self._lock:  # Another thread may be giving them.
             nodes, self._first = self._first, []
             if nodes:
                 self._session._run([], nodes, [], [])
@@ -394,7 +395,8 @@ class ParameterServerStrategy(Strategy):
         return self._fetched(plan, values)
 
     def _fetched(self, plan: Plan, values: list[Tensor]) -> Any:
-        self._give_first_values()
+        self._come_before()
+        self._local.read = _Local.read
         if not plan.outputs and not plan.nodes:
             return plan.pack([])
         return plan.pack(self._session._run(plan.outputs, plan.nodes, plan.places, values))
@@ -403,8 +405,15 @@ class ParameterServerStrategy(Strategy):
         self, variable: ClusterVariable, op: str, inputs: list[Any], attrs: dict[str, Any] | None
     ) -> Any:
         """Runs one node beside a variable; its value, if the node is to be read."""
-        self._give_first_values()
-        key = (variable._handle.node, op, repr(attrs), *(_shape_key(value) for value in inputs))
+        node, local = variable._handle.node, self._local
+        if op == "VariableRead" and node in local.read:
+            return local.read[node]
+        if op != "VariableRead":
+            local.read = _Local.read
+        waiting = local.assigned if op == "VariableAssign" else None
+        if waiting is None or node in waiting:
+            self._come_before()
+        key = (node, op, repr(attrs), *(_shape_key(value) for value in inputs))
         fed = [value for value in inputs if type(value) is Tensor]
         with self._lock:
             if key not in self._steps:
@@ -416,10 +425,56 @@ class ParameterServerStrategy(Strategy):
             made, places = self._steps[key]
         if op == "VariableRead":
             return self._session._run([made], [], places, fed)[0]
-        self._session._run([], [made.node], places, fed)
+        if waiting is not None:
+            waiting[node] = (made, places, fed)
+        else:
+            self._session._run([], [made.node], places, fed)
         return None
 
-    def _prepare(self, variable: ClusterVariable, op: str) -> None:
+    @contextmanager
+    def _in_one_step(self, variables: Sequence[ClusterVariable], op: str) -> Iterator[None]:
+        """See variable.together(): reads are of a step now, assignments become one in the end, or
+        before what this thread does otherwise."""
+        local = self._local
+        reads = [self._prepare(each, "VariableRead") for each in variables]
+        if op == "VariableRead":
+            self._come_before()
+            found = self._session._run(reads, [], [], [])
+            local.read = {each._handle.node: value for each, value in zip(variables, found)}
+            try:
+                yield
+            finally:
+                local.read = _Local.read
+            return
+        for each in variables:
+            self._prepare(each, op)
+        is_first = local.assigned is None
+        if is_first:
+            local.assigned = {}
+        try:
+            yield
+        finally:
+            if is_first:
+                try:
+                    self._come_before()
+                finally:
+                    local.assigned = None
+
+    def _come_before(self) -> None:
+        """What waits, before a step of this thread."""
+        self._give_first_values()
+        local = self._local
+        if local.assigned:
+            steps = list(local.assigned.values())
+            local.assigned.clear()
+            self._session._run(
+                [],
+                [made.node for made, _, _ in steps],
+                [place for _, places, _ in steps for place in places],
+                [value for _, _, values in steps for value in values],
+            )
+
+    def _prepare(self, variable: ClusterVariable, op: str) -> Output:
         """Adds the node of _run_node() that reads a variable, or assigns to it."""
         changes = op == "VariableAssign"
         attrs = None if changes else variable._read_attrs()
@@ -432,6 +487,8 @@ class ParameterServerStrategy(Strategy):
                         self._graph.placeholder(variable.dtype, variable.shape, "x") for _ in inputs
                     ]
                     self._steps[key] = (variable._add(op, places, attrs), places)
+            made: Output = self._steps[key][0]
+            return made
 
     def _place(self, value: Any, op: str, variable: ClusterVariable) -> Any:
         if type(value) is not Tensor:

@@ -19,7 +19,7 @@ from ..function import TensorSpec
 from ..ops import array, math
 from ..ops.embedding import SparseTensor
 from ..ops.ragged import RaggedTensor
-from ..variable import CutVariable, Variable, prepare
+from ..variable import CutVariable, Variable, together
 from . import constraints, initializers, regularizers
 from ._configs import Configured, deserialize, hooks, own_name
 from ._metric import Metric
@@ -341,8 +341,8 @@ class Layer(Configured):
     def get_weights(self) -> list[np.ndarray]:
         """The values of the weights; of one in shards these joined."""
         wholes = self._wholes()
-        prepare(wholes, "VariableRead")
-        return [np.array(each.numpy()) for each in wholes]
+        with together(wholes, "VariableRead"):
+            return [np.array(each.numpy()) for each in wholes]
 
     def set_weights(self, weights: Sequence[Any]) -> None:
         """Gives the weights other values, in the order of get_weights()."""
@@ -351,15 +351,15 @@ class Layer(Configured):
             raise ValueError(
                 f"layer '{self.name}' has {len(own)} weights; set_weights() is given {len(weights)}"
             )
-        prepare(own, "VariableAssign")
-        for variable, value in zip(own, weights):
-            shape = tuple(np.shape(value))
-            if shape != variable.shape:
-                raise ValueError(
-                    f"weight '{variable.name}' of layer '{self.name}' has shape {variable.shape}; "
-                    f"the value given has {shape}"
-                )
-            variable.assign(math.cast(convert(value), variable.dtype))
+        with together(own, "VariableAssign"):
+            for variable, value in zip(own, weights):
+                shape = tuple(np.shape(value))
+                if shape != variable.shape:
+                    raise ValueError(
+                        f"weight '{variable.name}' of layer '{self.name}' has shape "
+                        f"{variable.shape}; the value given has {shape}"
+                    )
+                variable.assign(math.cast(convert(value), variable.dtype))
 
     def count_params(self) -> int:
         """The number of elements of all weights."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from numbers import Integral
 from typing import Any
@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from .. import errors, nest
-from .._dispatch import state
 from .._native import Tensor
 from ..function import function
 from ..gradients import GradientTape
 from ..ops import array, math
 from ..ops.ragged import RaggedTensor
-from ..variable import prepare
+from ..variable import together
 from . import optimizers
 from ._batches import Arrays, Batch, Epochs, class_weights, count, data_of, tensors, unpack
 from ._cluster import Call, Cluster, WorkerData
@@ -199,19 +198,19 @@ class Trainer(Layer):
     def get_metrics_result(self) -> Logs:
         """What the metrics say, by their names."""
         found: Logs = {}
-        for name, metric in self.metrics_by_name().items():
-            result = metric.result()
-            found |= result if isinstance(result, dict) else {name: result}
+        metrics = self.metrics_by_name()
+        with together(_kept_by(metrics.values()), "VariableRead"):
+            for name, metric in metrics.items():
+                result = metric.result()
+                found |= result if isinstance(result, dict) else {name: result}
         return found
 
     def reset_metrics(self) -> None:
         """Begins all metrics anew."""
-        if state.graph is None:
-            kept = [variable for metric in self.metrics for variable in metric.variables]
-            prepare(kept, "VariableAssign")
-            prepare(kept, "VariableRead")  # As their results will.
-        for metric in self.metrics:
-            metric.reset_state()
+        metrics = self.metrics
+        with together(_kept_by(metrics), "VariableAssign"):
+            for metric in metrics:
+                metric.reset_state()
 
     # --- Steps.
 
@@ -513,6 +512,12 @@ class Trainer(Layer):
         """The outputs for a batch, as arrays."""
         step = self._function("predict", self.predict_step)
         return nest.map_structure(_array, step([(tensors(x), None, None)])[0])
+
+
+def _kept_by(metrics: Iterable[Metric]) -> Iterator[Any]:
+    """What metrics have of all batches."""
+    for metric in metrics:
+        yield from metric.variables
 
 
 def _array(value: Any) -> Any:

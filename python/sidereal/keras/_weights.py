@@ -21,7 +21,7 @@ import numpy as np
 from .. import dtypes
 from .._dispatch import convert
 from ..ops import math
-from ..variable import prepare
+from ..variable import together
 from ._configs import snake_case
 from ._layer import Layer, shards_of
 
@@ -86,21 +86,21 @@ def _slots_of(optimizer: Any, variable: Any) -> list[tuple[Any, dict[str, Any]]]
 def arrays_of(model: Any) -> Arrays:
     """All that is to be saved of a model."""
     weights = _weights_of(model)
-    prepare([variable for _, variable in weights.values()], "VariableRead")
-    found = {name: _array(variable) for name, (_, variable) in weights.items()}
+    with together([variable for _, variable in weights.values()], "VariableRead"):
+        found = {name: _array(variable) for name, (_, variable) in weights.items()}
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None:
         return found
-    prepare(optimizer.variables, "VariableRead")
-    found["optimizer/iterations"] = _array(optimizer.iterations)
-    if optimizer._rate_variable is not None:
-        found["optimizer/learning_rate"] = _array(optimizer._rate_variable)
-    for name, (_, variable) in weights.items():
-        slots = _slots_of(optimizer, variable)
-        for slot in slots[0][1] if slots else ():
-            parts = [_array(each[slot]) for _, each in slots]
-            joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
-            found[f"optimizer/slots/{name}/{slot}"] = joined
+    with together(optimizer.variables, "VariableRead"):
+        found["optimizer/iterations"] = _array(optimizer.iterations)
+        if optimizer._rate_variable is not None:
+            found["optimizer/learning_rate"] = _array(optimizer._rate_variable)
+        for name, (_, variable) in weights.items():
+            slots = _slots_of(optimizer, variable)
+            for slot in slots[0][1] if slots else ():
+                parts = [_array(each[slot]) for _, each in slots]
+                joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
+                found[f"optimizer/slots/{name}/{slot}"] = joined
     return found
 
 
@@ -143,9 +143,9 @@ def load_arrays(where: str, model: Any, arrays: Arrays, skip_mismatch: bool = Fa
             raise ValueError(f"{where} does not fit model '{model.name}': {problem}")
         warnings.warn(f"{where}: a weight is left out: {problem}", stacklevel=3)
         fitting.pop(name, None)
-    prepare([variable for _, variable in fitting.values()], "VariableAssign")
-    for name, (_, variable) in fitting.items():
-        variable.assign(_value(given[name], variable))
+    with together([variable for _, variable in fitting.values()], "VariableAssign"):
+        for name, (_, variable) in fitting.items():
+            variable.assign(_value(given[name], variable))
     rest = {name: each for name, each in arrays.items() if name.startswith("optimizer/")}
     if rest and getattr(model, "optimizer", None) is not None:
         _load_optimizer(where, model.optimizer, rest, wanted)
@@ -194,6 +194,6 @@ def _load_optimizer(
             stacklevel=4,
         )
         return
-    prepare([variable for variable, _ in changes], "VariableAssign")
-    for variable, array in changes:
-        variable.assign(_value(array, variable))
+    with together([variable for variable, _ in changes], "VariableAssign"):
+        for variable, array in changes:
+            variable.assign(_value(array, variable))

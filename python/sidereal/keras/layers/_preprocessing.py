@@ -115,6 +115,40 @@ def batches_of(layer: Layer, data: Any, steps: int | None = None) -> Iterator[An
         yield to_dense(made) if isinstance(made, SparseTensor) else made
 
 
+class Adaptable(Preprocessing):
+    """Base of layers that adapt() makes ready, by what they see of the data."""
+
+    def adapt(self, data: Any, steps: int | None = None) -> None:
+        """Makes the layer ready for an array, or for the batches that `data` gives when it is
+        iterated, `steps` of them at most. What an earlier call found is forgotten."""
+        self._check_adaptable()
+        self.reset_state()
+        for batch in batches_of(self, data, steps):
+            self.update_state(batch)
+        self.finalize_state()
+
+    def update_state(self, data: Any) -> None:
+        """Takes one batch into account; finalize_state() makes the layer ready for what was
+        seen."""
+        self._check_adaptable()
+        for batch in batches_of(self, data):
+            self._see(batch)
+
+    def _check_adaptable(self) -> None:
+        """ValueError for a layer that was given what adapt() finds."""
+
+    def reset_state(self) -> None:
+        """Forgets what update_state() has seen."""
+        raise NotImplementedError
+
+    def _see(self, batch: Any) -> None:
+        raise NotImplementedError
+
+    def finalize_state(self) -> None:
+        """Makes the layer ready for what was seen."""
+        raise NotImplementedError
+
+
 # --- Numbers of categories as what models take.
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..._dispatch import apply
 from ...ops import array, math, nn
 from .. import activations, constraints, initializers, regularizers
 from .._layer import Layer, check_features
@@ -22,10 +23,7 @@ class FM(Layer):
                 f"layer '{self.name}' takes [batch, fields, d]; the inputs have shape "
                 f"{tuple(inputs.shape)}"
             )
-        of_sums = math.square(math.reduce_sum(inputs, axis=1))
-        of_squares = math.reduce_sum(math.square(inputs), axis=1)
-        pairs = math.reduce_sum(math.subtract(of_sums, of_squares), axis=1, keepdims=True)
-        return math.multiply(pairs, 0.5)
+        return apply("FmInteraction", (inputs,))
 
 
 class Cross(Layer):

@@ -17,8 +17,7 @@ from ...ops.indexing import boolean_mask
 from ...ops.ragged import RaggedTensor
 from ._preprocessing import (
     MODES,
-    Preprocessing,
-    batches_of,
+    Adaptable,
     checked,
     each_element,
     encoded,
@@ -60,7 +59,7 @@ class _Vocabulary:
         self.tokens, self.weights = tokens, weights
 
 
-class _IndexLookup(Preprocessing):
+class _IndexLookup(Adaptable):
     """What both have. Tokens have the numbers behind those that are kept for others: in the mode
     "int" a mask token has 0, then come `num_oov_indices` numbers for what is not in the vocabulary,
     then the tokens in their order."""
@@ -290,16 +289,6 @@ class _IndexLookup(Preprocessing):
 
     # --- adapt().
 
-    def adapt(self, data: Any, steps: int | None = None) -> None:
-        """Makes a vocabulary of the tokens in an array, or in the batches that `data` gives: the
-        most frequent first, `max_tokens` with the special ones. In the mode tf_idf the weight of
-        each is log(1 + rows / (1 + rows that have it)). An earlier vocabulary is forgotten."""
-        self._check_adaptable()
-        self.reset_state()
-        for batch in batches_of(self, data, steps):
-            self.update_state(batch)
-        self.finalize_state()
-
     def _check_adaptable(self) -> None:
         if self._is_static:
             raise ValueError(
@@ -307,18 +296,16 @@ class _IndexLookup(Preprocessing):
             )
 
     def reset_state(self) -> None:
-        """Forgets what update_state() has counted."""
         self._found = _Found()
 
-    def update_state(self, data: Any) -> None:
-        """Counts the tokens of one batch; finalize_state() makes the vocabulary."""
-        self._check_adaptable()
-        for batch in batches_of(self, data):
-            keys = each_element(self._keys, batch)
-            self._found.add(keys, self.output_mode == "tf_idf")
+    def _see(self, batch: Any) -> None:
+        keys = each_element(self._keys, batch)
+        self._found.add(keys, self.output_mode == "tf_idf")
 
     def finalize_state(self) -> None:
-        """Makes the vocabulary of what was counted."""
+        """Makes a vocabulary of the tokens that were seen: the most frequent first, `max_tokens`
+        with the special ones. In the mode tf_idf the weight of each is
+        log(1 + rows / (1 + rows that have it))."""
         left_out = {self._bytes(self.oov_token)}
         if self.mask_token is not None:
             left_out.add(self._bytes(self.mask_token))

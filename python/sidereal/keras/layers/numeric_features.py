@@ -15,9 +15,9 @@ from ...ops.sorting import searchsorted
 from .._inputs import EPSILON, check_shapes
 from ._preprocessing import (
     MODES,
+    Adaptable,
     Preprocessing,
     all_below,
-    batches_of,
     each_element,
     encoded,
     is_string,
@@ -42,7 +42,7 @@ class Rescaling(Preprocessing):
         )
 
 
-class Normalization(Preprocessing):
+class Normalization(Adaptable):
     """Inputs less their mean, divided by their standard deviation: those of each place of the
     dimensions `axis` (None: of all elements together), which are given, or found by adapt() and
     kept as weights. `invert`: the reverse. A standard deviation of 0 counts as 1e-7."""
@@ -60,6 +60,7 @@ class Normalization(Preprocessing):
         self.axis = () if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
         self.invert = invert
         self._given = None if mean is None else (np.asarray(mean), np.asarray(variance))
+        self.reset_state()
 
     def build(self, input_shape: Any) -> None:
         shape = tuple(input_shape)
@@ -119,47 +120,53 @@ class Normalization(Preprocessing):
             return math.add(mean, math.multiply(x, deviation))
         return math.divide(math.subtract(x, mean), deviation)
 
-    def adapt(self, data: Any, steps: int | None = None) -> None:
-        """Finds mean and variance of an array, or of the batches that `data` gives. What an earlier
-        call found is forgotten."""
+    def _check_adaptable(self) -> None:
         if self._given is not None:
             raise ValueError(
                 f"layer '{self.name}' was given its mean and variance; adapt() is for one without"
             )
-        count, mean, square = 0, np.float64(0), np.float64(0)
-        for batch in batches_of(self, data, steps):
-            if isinstance(batch, RaggedTensor) or is_string(batch):
-                raise TypeError(
-                    f"adapt() of layer '{self.name}' takes tensors of numbers, not a batch of "
-                    f"{'ragged rows' if isinstance(batch, RaggedTensor) else batch.dtype}"
-                )
-            x = batch.numpy().astype(np.float64)
-            if not self.built:
-                self.build(x.shape)
-            if x.ndim != len(self._wide):
-                raise ValueError(
-                    f"adapt() of layer '{self.name}': batches have {len(self._wide)} dimensions, "
-                    f"but one has shape {x.shape}"
-                )
-            axes = tuple(self._reduced)
-            size = int(np.prod([x.shape[i] for i in axes]))
-            if size == 0:
-                continue
-            # Of two parts of the data: the mean of means, and of variances around it.
-            new, total = x.mean(axes), count + size
-            moved = mean + (new - mean) * (size / total)
-            inner = square * count + x.var(axes) * size
-            outer = count * (mean - moved) ** 2 + size * (new - moved) ** 2
-            square = (inner + outer) / total
-            count, mean = total, moved
+
+    def reset_state(self) -> None:
+        #: How many numbers were seen of each place, their mean, and their variance.
+        self._seen = (0, np.float64(0), np.float64(0))
+
+    def _see(self, batch: Any) -> None:
+        if isinstance(batch, RaggedTensor) or is_string(batch):
+            raise TypeError(
+                f"adapt() of layer '{self.name}' takes tensors of numbers, not a batch of "
+                f"{'ragged rows' if isinstance(batch, RaggedTensor) else batch.dtype}"
+            )
+        x = batch.numpy().astype(np.float64)
+        if not self.built:
+            self.build(x.shape)
+        if x.ndim != len(self._wide):
+            raise ValueError(
+                f"adapt() of layer '{self.name}': batches have {len(self._wide)} dimensions, "
+                f"but one has shape {x.shape}"
+            )
+        axes = tuple(self._reduced)
+        size = int(np.prod([x.shape[i] for i in axes]))
+        if size == 0:
+            return
+        # Of two parts of the data: the mean of means, and of variances around it.
+        count, mean, variance = self._seen
+        new, total = x.mean(axes), count + size
+        moved = mean + (new - mean) * (size / total)
+        inner = variance * count + x.var(axes) * size
+        outer = count * (mean - moved) ** 2 + size * (new - moved) ** 2
+        self._seen = (total, moved, (inner + outer) / total)
+
+    def finalize_state(self) -> None:
+        """Makes mean and variance those of what was seen."""
+        count, mean, variance = self._seen
         if count == 0:
             raise ValueError(f"adapt() of layer '{self.name}' was given no data")
         self.adapt_mean.assign(mean.astype(self.dtype))
-        self.adapt_variance.assign(square.astype(self.dtype))
+        self.adapt_variance.assign(variance.astype(self.dtype))
         self.count.assign(np.int64(count))
 
 
-class Discretization(Preprocessing):
+class Discretization(Adaptable):
     """The number of the bin that each number is in: the count of `bin_boundaries` that are not
     above it. They are given, sorted, or found by adapt(): `num_bins` bins of about equally many of
     the data, within `epsilon`. `output_mode`: see CategoryEncoding."""
@@ -194,15 +201,6 @@ class Discretization(Preprocessing):
                     "sorted"
                 )
 
-    def adapt(self, data: Any, steps: int | None = None) -> None:
-        """Finds boundaries for an array, or for the batches that `data` gives. What an earlier call
-        found is forgotten."""
-        self._check_adaptable()
-        self.reset_state()
-        for batch in batches_of(self, data, steps):
-            self.update_state(batch)
-        self.finalize_state()
-
     def _check_adaptable(self) -> None:
         if self.num_bins is None:
             raise ValueError(
@@ -211,21 +209,15 @@ class Discretization(Preprocessing):
             )
 
     def reset_state(self) -> None:
-        """Forgets what update_state() has seen."""
         self._summary = np.zeros((2, 0), np.float32)
 
-    def update_state(self, data: Any) -> None:
-        """Takes the numbers of one batch into account; finalize_state() makes the bins."""
-        self._check_adaptable()
-        for batch in batches_of(self, data):
-            if is_string(batch):
-                raise TypeError(
-                    f"adapt() of layer '{self.name}' takes numbers, not a batch of strings"
-                )
-            flat = batch.flat_values if isinstance(batch, RaggedTensor) else batch
-            part = _summarized(flat.numpy().ravel().astype(np.float32), self.epsilon)
-            joined = np.concatenate([self._summary, part], 1)
-            self._summary = _compressed(joined[:, np.argsort(joined[0])], self.epsilon)
+    def _see(self, batch: Any) -> None:
+        if is_string(batch):
+            raise TypeError(f"adapt() of layer '{self.name}' takes numbers, not a batch of strings")
+        flat = batch.flat_values if isinstance(batch, RaggedTensor) else batch
+        part = _summarized(flat.numpy().ravel().astype(np.float32), self.epsilon)
+        joined = np.concatenate([self._summary, part], 1)
+        self._summary = _compressed(joined[:, np.argsort(joined[0])], self.epsilon)
 
     def finalize_state(self) -> None:
         """Makes the bins of what was seen."""

@@ -10,7 +10,7 @@ from ...ops import array, math, strings
 from ...ops.indexing import boolean_mask, gather
 from ...ops.ragged import RaggedTensor
 from ...ops.sorting import argsort
-from ._preprocessing import MODES, Preprocessing, batches_of, is_string
+from ._preprocessing import MODES, Adaptable, is_string
 from ._shapes import rank_of
 from .lookups import StringLookup
 
@@ -20,7 +20,7 @@ _SPLIT = ("whitespace", "character")
 _PUNCTUATION = r"""[!"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~']"""
 
 
-class TextVectorization(Preprocessing):
+class TextVectorization(Adaptable):
     """Texts [batch] or [batch, 1] as numbers of their words.
 
     standardize: what is done before, "lower_and_strip_punctuation", "lower", "strip_punctuation",
@@ -116,28 +116,20 @@ class TextVectorization(Preprocessing):
             **self._arguments, "vocabulary": vocabulary, "idf_weights": idf_weights,
         }  # fmt: skip
 
-    def adapt(self, data: Any, steps: int | None = None) -> None:
-        """Makes a vocabulary of the words in texts, or in the batches that `data` gives."""
+    def _check_adaptable(self) -> None:
         self._lookup._check_adaptable()
-        self.reset_state()
-        for batch in batches_of(self, data, steps):
-            self.update_state(batch)
-        self.finalize_state()
 
     def reset_state(self) -> None:
-        """Forgets what update_state() has counted."""
         self._lookup.reset_state()
 
-    def update_state(self, data: Any) -> None:
-        """Counts the words of one batch; finalize_state() makes the vocabulary."""
-        for batch in batches_of(self, data):
-            words = self._words(batch)
-            if self.split is not None and not isinstance(words, RaggedTensor):
-                words = array.expand_dims(words, 0) if len(words.shape) == 1 else words
-            self._lookup.update_state(words)
+    def _see(self, batch: Any) -> None:
+        words = self._words(batch)
+        if self.split is not None and not isinstance(words, RaggedTensor):
+            words = array.expand_dims(words, 0) if len(words.shape) == 1 else words
+        self._lookup.update_state(words)
 
     def finalize_state(self) -> None:
-        """Makes the vocabulary of what was counted."""
+        """Makes a vocabulary of the words that were seen."""
         self._lookup.finalize_state()
 
     def save_assets(self, dir_path: str) -> None:
