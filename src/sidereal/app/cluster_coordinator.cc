@@ -32,6 +32,8 @@ constexpr milliseconds kTry(10'000);
 /// Threads that make, extend and end sessions, of which each is another one's at most so long.
 constexpr size_t kThreadsMax = 64;
 constexpr milliseconds kTickMax(1000);
+/// Closures that are scheduled so soon after another one leave together, on a thread of their own.
+constexpr std::chrono::microseconds kBurst(100);
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -129,6 +131,7 @@ struct Connection final : service::ClosureObserver, std::enable_shared_from_this
   int64_t graph_version = 0;
   std::vector<bool> knows_plan;  ///< By number.
   bool is_extending = false;
+  bool is_unsent = false;          ///< Something waits for flush() of its calls.
   bool is_over = false;            ///< Its session is of no use any more: a task of it is lost.
   std::deque<uint64_t> waiting;    ///< Calls whose plan its session does not know yet.
   std::deque<uint64_t> cancelled;  ///< Of these.
@@ -163,6 +166,7 @@ class Coordinator final : public ClusterCoordinator,
     connecting_max_ = threads - 1;
     for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
     threads_.emplace_back([this] { keep_time(); });
+    threads_.emplace_back([this] { send_bursts(); });
   }
 
   /// Ends all that runs. No call of users is under way.
@@ -178,6 +182,7 @@ class Coordinator final : public ClusterCoordinator,
       changed_.notify_all();
       work_.notify_all();
       time_.notify_all();
+      unsent_changed_.notify_all();
     }
     for (const auto& one : calls) one->hang_up();
     for (std::thread& thread : threads_) thread.join();
@@ -218,9 +223,12 @@ class Coordinator final : public ClusterCoordinator,
       // The scheduler may run it at once.
       const coord::ClosureId id = last_closure_ + 1;
       closures_[id] = std::move(closure);
+      is_flushing_ = true;
       const auto taken = scheduler_.schedule(resources, now_ns());
+      is_flushing_ = false;
       if (taken.ok() && *taken) {
         last_closure_ = id;
+        flush_or_burst(&lock);
         return std::shared_ptr<RemoteValue>(std::move(value));
       }
       closure = std::move(closures_.extract(id).mapped());
@@ -298,6 +306,7 @@ class Coordinator final : public ClusterCoordinator,
       connection->cancelled.push_back(id);
     } else {
       connection->calls->cancel(id);
+      is_said(connection);
     }
   }
   void build(int worker, uint64_t /*life*/, coord::ResourceId resource) override {
@@ -332,9 +341,17 @@ class Coordinator final : public ClusterCoordinator,
 
   void ended(const std::shared_ptr<Connection>& connection,
              std::vector<service::ClosureResult> results) {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    is_flushing_ = true;
+    take_results(connection, &results);
+    is_flushing_ = false;
+    flush(&lock);
+  }
+
+  void take_results(const std::shared_ptr<Connection>& connection,
+                    std::vector<service::ClosureResult>* results) {
     const auto worker = static_cast<size_t>(connection->worker);
-    for (const service::ClosureResult& result : results) {
+    for (const service::ClosureResult& result : *results) {
       // A session that has lost a task stays without it.
       const coord::Origin origin = origin_of(result.status);
       if (origin.job != coord::Origin::Job::kNone && task::is_of_network(result.status)) {
@@ -342,7 +359,7 @@ class Coordinator final : public ClusterCoordinator,
         last_error_ = result.status;
       }
     }
-    for (service::ClosureResult& result : results) {
+    for (service::ClosureResult& result : *results) {
       if (workers_[worker] != connection) return;
       tell(connection.get(), &result);
     }
@@ -449,6 +466,46 @@ class Coordinator final : public ClusterCoordinator,
     }
     if (plans_[plan].tells_worker) feeds.push_back(Tensor::scalar<int64_t>(connection->worker));
     connection->calls->run(id, plan, std::move(feeds), options_.closure_timeout);
+    is_said(connection);
+  }
+
+  /// Something is to leave: soon, unless somebody up the stack calls flush().
+  void is_said(Connection* connection) {
+    if (!std::exchange(connection->is_unsent, true)) {
+      unsent_.push_back(connection->shared_from_this());
+    }
+    if (!is_flushing_) unsent_changed_.notify_one();
+  }
+
+  /// Writes what is to leave, without the lock.
+  void flush(std::unique_lock<std::mutex>* lock) {
+    std::vector<std::shared_ptr<Connection>> unsent = std::exchange(unsent_, {});
+    for (const auto& one : unsent) one->is_unsent = false;
+    lock->unlock();
+    for (const auto& one : unsent) one->calls->flush();
+    unsent.clear();
+    lock->lock();
+  }
+
+  /// One closure leaves at once. Of many that follow each other, those for one worker leave in one
+  /// message, as another thread gets to it.
+  void flush_or_burst(std::unique_lock<std::mutex>* lock) {
+    if (unsent_.empty()) return;
+    const steady_clock::time_point now = steady_clock::now();
+    const bool is_burst = now - std::exchange(flushed_, now) < kBurst;
+    if (is_burst) return unsent_changed_.notify_one();
+    flush(lock);
+  }
+
+  void send_bursts() {
+    std::unique_lock lock(mutex_);
+    while (!is_stopping_) {
+      if (unsent_.empty()) {
+        unsent_changed_.wait(lock);
+      } else {
+        flush(&lock);
+      }
+    }
   }
 
   void tell(Connection* connection, service::ClosureResult* result) {
@@ -647,8 +704,10 @@ class Coordinator final : public ClusterCoordinator,
       if (what_of(id) == Call::kClosure && !closures_.contains(id_of(id))) continue;
       call(connection->worker, id);
     }
-    for (const uint64_t id : std::exchange(connection->cancelled, {}))
+    for (const uint64_t id : std::exchange(connection->cancelled, {})) {
       connection->calls->cancel(id);
+      is_said(connection.get());
+    }
   }
 
   void keep_time() {
@@ -667,6 +726,10 @@ class Coordinator final : public ClusterCoordinator,
   std::condition_variable changed_;  ///< For users.
   std::condition_variable work_;
   std::condition_variable time_;
+  std::condition_variable unsent_changed_;
+  std::vector<std::shared_ptr<Connection>> unsent_;  ///< With something that waits for flush().
+  bool is_flushing_ = false;                         ///< What is said now is flushed up the stack.
+  steady_clock::time_point flushed_;  ///< When schedule() last had something to send.
   coord::Scheduler scheduler_;
   std::shared_ptr<const ir::Graph> graph_ = std::make_shared<const ir::Graph>();
   int64_t graph_version_ = 0;

@@ -25,40 +25,31 @@ void ClosureCall::start(v1::Master::Stub* stub, uint64_t session) {
 }
 
 void ClosureCall::add_plan(uint64_t plan, ClosurePlan what) {
-  {
-    const std::lock_guard lock(state_mutex_);
-    fetches_[plan] = what.fetches.size();
-    v1::ClosurePlan* const out = next_.add_plans();
-    out->set_plan(plan);
-    for (std::string& name : what.feeds) out->add_feeds(std::move(name));
-    for (std::string& name : what.fetches) out->add_fetches(std::move(name));
-    for (std::string& name : what.targets) out->add_targets(std::move(name));
-  }
-  write();
+  const std::lock_guard lock(state_mutex_);
+  fetches_[plan] = what.fetches.size();
+  v1::ClosurePlan* const out = next_.add_plans();
+  out->set_plan(plan);
+  for (std::string& name : what.feeds) out->add_feeds(std::move(name));
+  for (std::string& name : what.fetches) out->add_fetches(std::move(name));
+  for (std::string& name : what.targets) out->add_targets(std::move(name));
 }
 
 void ClosureCall::run(uint64_t closure, uint64_t plan, std::vector<tensor::Tensor> feeds,
                       std::chrono::milliseconds timeout) {
-  {
-    const std::lock_guard lock(state_mutex_);
-    running_[closure] = fetches_[plan];
-    v1::Closure* const out = next_.add_closures();
-    out->set_closure(closure);
-    out->set_plan(plan);
-    out->set_timeout_ms(timeout.count());
-    for (size_t i = 0; i < feeds.size(); ++i) {
-      cutters_.emplace_back(static_cast<int32_t>(i), std::move(feeds[i]));
-    }
+  const std::lock_guard lock(state_mutex_);
+  running_[closure] = fetches_[plan];
+  v1::Closure* const out = next_.add_closures();
+  out->set_closure(closure);
+  out->set_plan(plan);
+  out->set_timeout_ms(timeout.count());
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    cutters_.emplace_back(static_cast<int32_t>(i), std::move(feeds[i]));
   }
-  write();
 }
 
 void ClosureCall::cancel(uint64_t closure) {
-  {
-    const std::lock_guard lock(state_mutex_);
-    next_.add_cancels(closure);
-  }
-  write();
+  const std::lock_guard lock(state_mutex_);
+  next_.add_cancels(closure);
 }
 
 void ClosureCall::wrote() {

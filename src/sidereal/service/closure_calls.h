@@ -35,7 +35,8 @@ class ClosureObserver {
 };
 
 /// Steps of a session of which many are under way, on one stream: see Session::run_closures().
-/// None of its calls waits; what is said while a message is written leaves together.
+/// None of its calls waits. What is said leaves with flush(), together, or with what is written
+/// already.
 /// Thread: any.
 class ClosureCalls {
  public:
@@ -48,6 +49,7 @@ class ClosureCalls {
                    std::chrono::milliseconds timeout) = 0;
   /// Ends it soon, with kCancelled, unless it has ended.
   virtual void cancel(uint64_t closure) = 0;
+  virtual void flush() = 0;
   /// Ends the stream and all that runs.
   virtual void hang_up() = 0;
 };

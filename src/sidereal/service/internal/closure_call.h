@@ -29,6 +29,7 @@ class ClosureCall final
   void run(uint64_t closure, uint64_t plan, std::vector<tensor::Tensor> feeds,
            std::chrono::milliseconds timeout) override;
   void cancel(uint64_t closure) override;
+  void flush() override { write(); }
   void hang_up() override { ClientStream::hang_up(); }
 
  private:
