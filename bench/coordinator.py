@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import os
 import statistics
+import textwrap
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -118,14 +119,19 @@ def show(rows: list[dict[str, Any]]) -> None:
         )
 
 
+def figure(value: float) -> str:
+    """Four digits, or all in front of the point."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
 def document(report: dict[str, Any]) -> str:
     cells = [
         [
             str(row["workers"]),
             row["side"],
             KINDS[row["kind"]],
-            f"{row['ours']:,.4g} {row['unit']}",
-            f"{row['least']:,.4g} to {row['most']:,.4g}",
+            f"{figure(row['ours'])} {row['unit']}",
+            f"{figure(row['least'])} to {figure(row['most'])}",
             f"{row['ratio']:.2f}" if row["ratio"] > 0 else "",
             f"{row['schedule_us']:.1f}" if row["schedule_us"] > 0 else "",
         ]
@@ -133,7 +139,8 @@ def document(report: dict[str, Any]) -> str:
     ]
     head = ["workers", "side", "what", "median", "least to most", "times TensorFlow",
             "us of a schedule()"]  # fmt: skip
-    return table(head, cells) + f"\n{report['conditions']} {report['quiet']}.\n"
+    words = textwrap.fill(f"{report['conditions']} {report['quiet']}.", 100)
+    return f"{table(head, cells)}\n{words}\n"
 
 
 def write(report: dict[str, Any], path: Path) -> None:
