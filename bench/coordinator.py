@@ -13,8 +13,8 @@ import argparse
 import contextlib
 import os
 import statistics
-import textwrap
 import sys
+import textwrap
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
