@@ -380,7 +380,7 @@ def test_rows_of_parts_are_looked_up(strategy: str, rows: int, parts: int) -> No
         rows_of_unknown = tf.nn.embedding_lookup(tables, unknown, strategy)
         np.testing.assert_array_equal(session.run(rows_of_unknown, {unknown: ids}), table[ids])
         for wrong in (-1, rows, 3 * rows):
-            with pytest.raises(IndexError):
+            with pytest.raises(sr.errors.InvalidArgumentError):
                 session.run(rows_of_fed, {fed: [[0, 0, wrong]]})
 
 
