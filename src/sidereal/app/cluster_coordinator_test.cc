@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -133,7 +134,7 @@ TEST_P(Coordinators, carry_values_of_many_pieces_and_of_none) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     const auto got = values[i]->wait(kLong, nullptr);
     ASSERT_TRUE(got.ok()) << got.status();
-    EXPECT_THAT(floats((*got)[0]), ::testing::Each(4));
+    EXPECT_TRUE(std::ranges::all_of(floats((*got)[0]), [](float x) { return x == 4; }));
     EXPECT_EQ((*got)[1].num_elements(), sizes[i]);
   }
 }
