@@ -10,7 +10,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from . import _native, errors, nest
@@ -45,9 +45,10 @@ def begin_generator(number: int) -> Iterator[list[Tensor]]:
 
 
 class _Open(threading.local):
-    """Values that datasets of this thread leave open; None: these may not."""
+    """Values that datasets of this thread leave open, which are of `graph`; None: these may not."""
 
     values: list[Output] | None = None
+    graph: Any = None
 
 
 _open = _Open()
@@ -55,13 +56,16 @@ _open = _Open()
 
 @contextmanager
 def leaving_open() -> Iterator[list[Output]]:
-    """Values of graphs that datasets are made with in the context, by the number that they have in
-    the definitions. Whoever reads the dataset fills them in."""
-    before, _open.values = _open.values, []
+    """Values of the graph that is being built, or of any if none is, that datasets are made with in
+    the context, by the number that they have in the definitions. Whoever reads the dataset fills
+    them in."""
+    before = _open.values, _open.graph
+    values: list[Output] = []
+    _open.values, _open.graph = values, state.graph
     try:
-        yield _open.values
+        yield values
     finally:
-        _open.values = before
+        _open.values, _open.graph = before
 
 
 def parameter(value: Any, dtype: Any = None) -> Any:
@@ -69,18 +73,13 @@ def parameter(value: Any, dtype: Any = None) -> Any:
     made = as_value(value, dtype)
     if type(made) is not Output:
         return made
-    graph = state.graph
-    if graph is None and _open.values is not None:
-        _open.values.append(made)
-        return len(_open.values) - 1, made.dtype, made.shape
-    values = None if graph is None else getattr(graph, "dataset_values", None)
-    if values is None:
+    graph, values = state.graph, _open.values
+    if values is None or graph is not _open.graph:
         raise errors.InvalidArgumentError(
             f"a dataset is made of {made!r}, which has no value yet; make it outside of the "
             "function, or in a function that flat_map() or interleave() calls"
         )
-    assert graph is not None
-    entered = graph.enter(made)
+    entered = made if graph is None else graph.enter(made)
     values.append(entered)
     return len(values) - 1, entered.dtype, entered.shape
 
@@ -112,10 +111,8 @@ class Traced:
         named = getattr(function, "__name__", name)
         graph = FuncGraph(legal_name(named))
         graph.takes_outputs = _open.values is not None
-        if gives_dataset:
-            graph.dataset_values = []  # type: ignore[attr-defined]
         specs = nest.flatten(element_spec)
-        with graph.building():
+        with graph.building(), leaving_open() if gives_dataset else nullcontext() as values:
             arguments = [
                 open_dataset(index, spec)
                 if isinstance(spec, DatasetSpec)
@@ -124,9 +121,9 @@ class Traced:
             ]
             element = nest.pack(element_spec, arguments)
             result = function(*element) if type(element) is tuple else function(element)
-            if gives_dataset:
+            if values is not None:
                 self.structure = result
-                outputs = getattr(graph, "dataset_values", [])
+                outputs = values
             else:
                 self.structure = map_leaves(_checked(name, named), result)
                 outputs = [graph.enter(leaf) for leaf in nest.flatten(self.structure)]
