@@ -16,7 +16,7 @@ import types
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from . import _native, errors, nest
 from ._dispatch import ENGINE, convert
@@ -581,6 +581,21 @@ class _Reader:
         return made
 
 
+def open_saved(path: Path, what: str) -> BinaryIO:
+    """The file of a saved model, to be read; `what` is said of one that is not there.
+
+    Errors: NotFoundError; InvalidArgumentError for a folder.
+    """
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        raise errors.NotFoundError(f"there is no {what} {path}") from None
+    except IsADirectoryError:
+        raise errors.InvalidArgumentError(
+            f"{path} is a folder; a saved model is one file"
+        ) from None
+
+
 def load(export_dir: str | os.PathLike[str]) -> Any:
     """Loads what save() has written (tf.saved_model.load).
 
@@ -592,14 +607,8 @@ def load(export_dir: str | os.PathLike[str]) -> Any:
     saved model, was damaged, or was written by a later release.
     """
     path = Path(export_dir)
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise errors.NotFoundError(f"there is no saved model {path}") from None
-    except IsADirectoryError:
-        raise errors.InvalidArgumentError(
-            f"{path} is a folder; a saved model is one file"
-        ) from None
+    with open_saved(path, "saved model") as file:
+        data = file.read()
     try:
         model = _native.SavedModel.decode(data, ENGINE)
     except errors.Error as error:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from .. import errors
+from ..saved_model import open_saved
 
 #: What reading a ZIP file that was damaged may end in.
 _DAMAGES = (
@@ -165,13 +166,5 @@ class Archive:
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Archive]:
     """The file of that name. NotFoundError without it."""
-    try:
-        file = open(path, "rb")  # noqa: SIM115
-    except FileNotFoundError:
-        raise errors.NotFoundError(f"there is no file {path}") from None
-    except IsADirectoryError:
-        raise errors.InvalidArgumentError(
-            f"{path} is a folder; a saved model is one file"
-        ) from None
-    with file:
+    with open_saved(path, "file") as file:
         yield Archive(str(path), file)
