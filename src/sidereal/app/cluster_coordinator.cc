@@ -299,7 +299,7 @@ class Coordinator final : public ClusterCoordinator,
     call(worker, call_of(Call::kClosure, closure));
   }
   void cancel(int worker, coord::ClosureId closure) override {
-    Connection* const connection = workers_[static_cast<size_t>(worker)].get();
+    Connection* const connection = connection_of(worker);
     if (connection == nullptr) return;
     const uint64_t id = call_of(Call::kClosure, closure);
     if (std::ranges::find(connection->waiting, id) != connection->waiting.end()) {
@@ -310,12 +310,12 @@ class Coordinator final : public ClusterCoordinator,
     }
   }
   void build(int worker, uint64_t /*life*/, coord::ResourceId resource) override {
-    Connection* const connection = workers_[static_cast<size_t>(worker)].get();
+    Connection* const connection = connection_of(worker);
     if (connection != nullptr) connection->making[resource] = false;
     call(worker, call_of(Call::kMake, resource));
   }
   void drop(int worker, coord::ResourceId resource) override {
-    Connection* const connection = workers_[static_cast<size_t>(worker)].get();
+    Connection* const connection = connection_of(worker);
     if (connection == nullptr) return;  // It goes with the worker, or its session.
     const auto making = connection->making.find(resource);
     if (making != connection->making.end()) {
@@ -435,6 +435,9 @@ class Coordinator final : public ClusterCoordinator,
 
   // ---- Calls. Under the lock.
 
+  /// nullptr while the worker is lost.
+  Connection* connection_of(int worker) { return workers_[static_cast<size_t>(worker)].get(); }
+
   uint64_t plan_of(uint64_t call) {
     if (what_of(call) == Call::kClosure) return closures_[id_of(call)].plan;
     const OfWorkers& resource = resources_[id_of(call) - 1];
@@ -442,7 +445,7 @@ class Coordinator final : public ClusterCoordinator,
   }
 
   void call(int worker, uint64_t id) {
-    Connection* const connection = workers_[static_cast<size_t>(worker)].get();
+    Connection* const connection = connection_of(worker);
     if (connection == nullptr) return;
     const bool is_known = plans_[plan_of(id)].graph_version <= connection->graph_version;
     if (is_known && !connection->is_over) return send(connection, id);
