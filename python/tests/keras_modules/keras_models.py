@@ -72,9 +72,11 @@ def regularized(k: Any) -> Any:
     return k.Model(inputs, k.layers.Dense(1, "sigmoid")(Penalty()(x)))
 
 
-def own_layer(k: Any) -> Any:
+def scale_layer(k: Any) -> Any:
+    """A layer of one's own whose config is that of its arguments."""
+
     class Scale(k.layers.Layer):
-        def __init__(self, factor: float, **kwargs: Any) -> None:
+        def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:
             super().__init__(**kwargs)
             self.factor = factor
 
@@ -84,6 +86,11 @@ def own_layer(k: Any) -> Any:
         def call(self, inputs: Any) -> Any:
             return inputs * self.w * self.factor
 
+    return Scale
+
+
+def own_layer(k: Any) -> Any:
+    Scale = scale_layer(k)  # noqa: N806 - a class.
     inner = k.Sequential([k.layers.Dense(5, "relu"), Scale(2.0)])
     inputs = k.Input((6,))
     return k.Model(inputs, k.layers.Dense(1, "sigmoid")(inner(Scale(0.5)(inputs))))

@@ -10,7 +10,7 @@ from typing import Any
 import keras_models
 import numpy as np
 import pytest
-from keras_models import MODELS
+from keras_models import MODELS, scale_layer
 
 import sidereal as sr
 from sidereal import keras
@@ -69,19 +69,7 @@ def test_models_are_made_again_of_text(name: str) -> None:
     assert not {id(each) for each in cloned.weights} & {id(each) for each in model.weights}
 
 
-@saving.register_keras_serializable("tests")
-class Scale(layers.Layer):
-    """A layer whose config is that of its arguments."""
-
-    def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.factor = factor
-
-    def build(self, input_shape: Any) -> None:
-        self.w = self.add_weight(shape=(input_shape[-1],), initializer="ones", name="w")
-
-    def call(self, inputs: Any) -> Any:
-        return inputs * self.w * self.factor
+Scale = saving.register_keras_serializable("tests")(scale_layer(keras))
 
 
 @saving.register_keras_serializable("tests", "twice")
