@@ -77,7 +77,7 @@ class ModelVariable:
     """A weight of a layer of a sidereal.Model. It stands for its value in the graph of the model;
     model.get_variable(name) reads what that is."""
 
-    regularizer = constraint = None
+    regularizer = constraint = _home = None
 
     def __init__(
         self, name: str, shape: tuple[int, ...], dtype: Any, trainable: bool, handle: Output
