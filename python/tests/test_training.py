@@ -247,7 +247,7 @@ def test_initial_values_do_not_depend_on_the_number_of_servers(clusters: Cluster
         model.initialize(clusters(in_process=True, **options))
         tables.append(model.get_variable("vectors/embeddings"))
     np.testing.assert_array_equal(tables[0], tables[1])
-    assert 0.005 < tables[0].std() < 0.02
+    assert 0.028 < tables[0].std() < 0.03
 
 
 def test_files_can_be_trained_on(cluster: sr.LocalCluster, tmp_path: Path) -> None:

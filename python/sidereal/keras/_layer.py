@@ -491,8 +491,8 @@ class Layer(Configured):
             _calls.keep_mask(outputs, self.compute_mask(first, mask))
             if _calls.depth == 1:
                 self._output_masks = _calls.mask_of(outputs)
-        if self.activity_regularizer is not None:
-            self._add_activity(outputs)
+            if self.activity_regularizer is not None:
+                self._add_activity(outputs)
         return outputs
 
     def _become_part_of(self, model: _native.Model) -> None:
