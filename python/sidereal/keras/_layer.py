@@ -23,7 +23,7 @@ from ..variable import CutVariable, Variable, together
 from . import constraints, initializers, regularizers
 from ._configs import Configured, deserialize, hooks, own_name, snake_case
 from ._metric import Metric
-from ._model_graph import WHILE_TRAINING, add_variable, model_of, parts_of
+from ._model_graph import WHILE_TRAINING, add_variable, check_home, model_of, parts_of
 from ._recording import Node, has_symbolic, is_symbolic, recording_of, trial
 
 
@@ -486,7 +486,7 @@ class Layer(Configured):
                     self._become_part_of(model)
                 self._build_for(first, bound)
             elif self._home is not model:
-                self._check_home(model)
+                check_home(self.name, self._trained + self._others, model)
             outputs = self.call(*args, **kwargs)
             _calls.keep_mask(outputs, self.compute_mask(first, mask))
             if _calls.depth == 1:
@@ -496,27 +496,11 @@ class Layer(Configured):
         return outputs
 
     def _become_part_of(self, model: _native.Model) -> None:
-        layers = parts_of(model)
+        parts = parts_of(model)
         if not self._is_named:
-            self.name = layers.name(snake_case(type(self).__name__))
-        layers.layers.add(self.name)
+            self.name = parts.name(snake_case(type(self).__name__))
+        parts.layers.add(self.name)
         self._home = model
-
-    def _check_home(self, model: _native.Model | None) -> None:
-        """FailedPreconditionError for a layer whose weights live elsewhere."""
-        if self._home is not None and (self._trained or self._others):
-            there = "another sidereal.Model" if model is not None else "no value of a model"
-            raise errors.FailedPreconditionError(
-                f"layer '{self.name}' is part of a sidereal.Model and has its weights there; it is "
-                f"called with {'values of ' if model is not None else ''}{there}. Make a layer for "
-                "each"
-            )
-        if model is not None and any(isinstance(each, Variable) for each in self._trained):
-            raise errors.FailedPreconditionError(
-                f"layer '{self.name}' has its weights in this process, since it was built or "
-                "called before; it cannot be part of a sidereal.Model, whose variables live on "
-                "parameter servers. Make another layer for that"
-            )
 
     def _with_masks(self, bound: Mapping[str, Any], kwargs: Any) -> Any:
         """Keyword arguments with the masks of inputs: `mask` has that of the first, NAME_mask that

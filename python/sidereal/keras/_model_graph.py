@@ -169,6 +169,24 @@ def add_variable(
     return (ModelTable if is_table else ModelVariable)(name, shape, dtype, trainable, handle)
 
 
+def check_home(name: str, weights: Sequence[Any], model: _native.Model | None) -> None:
+    """FailedPreconditionError for a layer that is called with values of `model` (None: others),
+    and has its weights elsewhere."""
+    if any(isinstance(each, ModelVariable) for each in weights):
+        raise errors.FailedPreconditionError(
+            f"layer '{name}' is part of a sidereal.Model and has its weights there; it is called "
+            f"with {'tensors' if model is None else 'values of another model'}. Make a layer for "
+            "each"
+        )
+    # Those of layers of preprocessing are numbers to them by now.
+    if model is not None and any(getattr(each, "trainable", False) for each in weights):
+        raise errors.FailedPreconditionError(
+            f"layer '{name}' has its weights in this process, since it was built or called before; "
+            "it cannot be part of a sidereal.Model, whose variables live on parameter servers. "
+            "Make another layer for that"
+        )
+
+
 def _penalty(name: str, regularizer: Any) -> float:
     """What is added to gradients, times the weight: the gradient of l2 sum(x^2)."""
     if regularizer is None:
@@ -199,6 +217,6 @@ def _start(
 
 
 __all__ = [
-    "WHILE_TRAINING", "ModelTable", "ModelVariable", "Parts", "add_variable", "model_of",
-    "parts_of",
+    "WHILE_TRAINING", "ModelTable", "ModelVariable", "Parts", "add_variable", "check_home",
+    "model_of", "parts_of",
 ]  # fmt: skip

@@ -358,10 +358,10 @@ class Losing(layers.Layer):
 
 MISTAKES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "two models": (
-        lambda x: part()(x), errors.FailedPreconditionError, "'d' is part of .* values of another",
+        lambda x: part()(x), errors.FailedPreconditionError, "'d' is part of .*of another model",
     ),
     "tensors afterwards": (
-        lambda x: part()(X), errors.FailedPreconditionError, "'d' is part of .*no value of a model",
+        lambda x: part()(X), errors.FailedPreconditionError, "'d' is part of .*called with tensors",
     ),
     "tensors before": (
         lambda x: in_process()(x), errors.FailedPreconditionError, "'d' has its weights in this pr",

@@ -360,6 +360,8 @@ class Embedding(Layer):
 
     def _combined(self, rows: Any, weights: Any) -> Any:
         """Rows [..., n, d] of an example each as one."""
+        if weights is None and self.combiner == "sum":
+            return math.reduce_sum(rows, axis=-2)
         if weights is None:
             weights = array.ones_like(rows[..., :1])
         else:
