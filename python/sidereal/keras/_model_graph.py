@@ -82,10 +82,28 @@ class ModelVariable:
     def __init__(
         self, name: str, shape: tuple[int, ...], dtype: Any, trainable: bool, handle: Output
     ) -> None:
-        self.name, self.shape, self.dtype, self.trainable = name, shape, dtype, trainable
-        self._handle = handle
+        self._describe(name, shape, dtype, trainable, handle)
         attrs = {"dtype": dtype, "shape": shape}
         self._value: Any = graph_of(handle).add("VariableRead", [handle], attrs, f"{name}/read")
+
+    def _describe(
+        self, name: str, shape: tuple[int, ...], dtype: Any, trainable: bool, handle: Output
+    ) -> None:
+        self.name, self.shape, self.dtype = name, shape, dtype
+        self._trainable, self._handle = trainable, handle
+
+    @property
+    def trainable(self) -> bool:
+        """Whether steps change it."""
+        return self._trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        if value != self._trainable and dtypes.is_floating(self.dtype):
+            raise errors.FailedPreconditionError(
+                f"variable '{self.name}' is part of a sidereal.Model already; say what is "
+                "`trainable` of a layer before it is called"
+            )
 
     @property
     def ndim(self) -> int:
@@ -130,8 +148,7 @@ class ModelTable(ModelVariable):
     def __init__(
         self, name: str, shape: tuple[int, ...], dtype: Any, trainable: bool, handle: Output
     ) -> None:
-        self.name, self.shape, self.dtype, self.trainable = name, shape, dtype, trainable
-        self._handle = handle
+        self._describe(name, shape, dtype, trainable, handle)
 
     def _as_tensor(self) -> Any:
         raise errors.UnimplementedError(

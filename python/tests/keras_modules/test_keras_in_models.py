@@ -68,6 +68,9 @@ LAYERS: dict[str, tuple[Callable[[], Any], Any, dict[str, Any]]] = {
     "Embedding": (lambda: layers.Embedding(9, 4), IDS, {}),
     "Embedding, mean": (lambda: layers.Embedding(9, 4, combiner="mean"), IDS, {}),
     "Embedding of one id": (lambda: layers.Embedding(9, 4), IDS[:, 0].astype(np.int32), {}),
+    "Embedding, weighted": (
+        lambda: Of(layers.Embedding(9, 4, combiner="sqrtn")), [IDS, np.abs(ROWS[:, :, 0])], {},
+    ),
     "FM": (layers.FM, ROWS, {}),
     "Flatten": (layers.Flatten, ROWS, {}),
     "GRU": (lambda: layers.GRU(3, return_sequences=True), ROWS, {"mask": MASK}),
@@ -201,6 +204,15 @@ def test_a_layer_that_is_called_twice_shares_its_weights(cluster: sr.LocalCluste
             weight.assign_sub(0.1 * sr.convert_to_tensor(gradient))
     for info, weight in zip(model.variables(), weights):
         np.testing.assert_allclose(model.get_variable(info.name), weight.numpy(), atol=1e-5)
+
+
+def test_the_id_minus_one_is_a_row_of_zeros(cluster: sr.LocalCluster) -> None:
+    model = sr.Model()
+    rows = layers.Embedding(9, 4, "ones")(model.input("ids", sr.int64, (2,)))
+    model.compile(rows, loss=sr.reduce_sum(rows))
+    model.initialize(cluster)
+    got = model.predict({"ids": np.array([[3, -1]])})
+    np.testing.assert_array_equal(got[0], [[1.0] * 4, [0.0] * 4])
 
 
 def test_names_are_unique_in_a_model() -> None:
@@ -390,6 +402,17 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         lambda x: (e := layers.Embedding(9, 4, name="e"), e(sr.cast(x, "int64")),
                    sr.reduce_sum(e.embeddings)),
         errors.UnimplementedError, "table 'e/embeddings' .*is not read whole",
+    ),
+    "trainable later": (
+        lambda x: (d := layers.Dense(2, name="d"), d(x), setattr(d, "trainable", False)),
+        errors.FailedPreconditionError, "'d/kernel' is part of .* already",
+    ),
+    "dropping all": (
+        lambda x: layers.Dropout(1.0)(x), errors.InvalidArgumentError, "rate is 1; it must be",
+    ),
+    "a model of symbolic tensors": (
+        lambda x: keras.Model(i := keras.Input((4,)), layers.Dense(1, name="d")(i))(x),
+        errors.FailedPreconditionError, "'d' has its weights in this process",
     ),
     "values of weights": (
         lambda x: (d := layers.Dense(2, name="d"), d(x), d.get_weights()),

@@ -224,14 +224,14 @@ class Dropout(Layer):
     def call(self, inputs: Any, training: Any = False) -> Any:
         if self.rate == 0 or (training is not WHILE_TRAINING and not training):
             return inputs
-        if self.rate == 1:
+        model = current_model()
+        if self.rate == 1 and model is None:
             return array.zeros_like(inputs)
         noise: Any = self.noise_shape
         if noise is not None and any(n is None for n in noise):
             noise = [m if n is None else n for n, m in zip(noise, extents_of(inputs))]
             if not all(isinstance(n, int) for n in noise):
                 noise = array.stack(noise)
-        model = current_model()
         if model is None:
             return nn.dropout(inputs, self.rate, noise, self.seed)
         seed = model.next_seed() if self.seed is None else self.seed % 2**63
