@@ -126,7 +126,7 @@ def _noting(build: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(build)
     def noting(self: Any, *args: Any, **kwargs: Any) -> None:
         if _calls.model is not None and self._home is None and not self.built:
-            self._become_part_of(_calls.model)
+            self._move_to(_calls.model)
         build(self, *args, **kwargs)
         self.built = True
 
@@ -465,7 +465,8 @@ class Layer(Configured):
             told = kwargs.pop("training", None)
         bound = self._bound(args, kwargs)
         training = bound.get("training", told)
-        model = model_of(leaves) or _calls.model
+        model = model_of(leaves)
+        model = _calls.model if model is None else model
         if training is None:
             training = _calls.training
             if training is None and model is not None:
@@ -482,8 +483,8 @@ class Layer(Configured):
             mask = _calls.mask_of(first)
         with _calls.entered(training, model):
             if not self.built:
-                if model is not None and self._home is not model:
-                    self._become_part_of(model)
+                if self._home is not model:
+                    self._move_to(model)
                 self._build_for(first, bound)
             elif self._home is not model:
                 check_home(self.name, self._trained + self._others, model)
@@ -495,12 +496,14 @@ class Layer(Configured):
                 self._add_activity(outputs)
         return outputs
 
-    def _become_part_of(self, model: _native.Model) -> None:
-        parts = parts_of(model)
-        if not self._is_named:
-            self.name = parts.name(snake_case(type(self).__name__))
-        parts.layers.add(self.name)
+    def _move_to(self, model: _native.Model | None) -> None:
+        """Before it is built: its weights become variables of a model; None: of this process."""
         self._home = model
+        if model is not None:
+            parts = parts_of(model)
+            if not self._is_named:
+                self.name = parts.name(snake_case(type(self).__name__))
+            parts.layers.add(self.name)
 
     def _with_masks(self, bound: Mapping[str, Any], kwargs: Any) -> Any:
         """Keyword arguments with the masks of inputs: `mask` has that of the first, NAME_mask that

@@ -328,6 +328,22 @@ def test_dropout_is_on_while_steps_train_alone(
     )
 
 
+def test_a_model_may_begin_without_inputs() -> None:
+    model = sr.Model()
+    with model.as_default():
+        made = layers.Dense(1, name="d")(sr.ones([2, 3]))
+    model.compile(made)
+    assert [each.name for each in model.variables()] == ["d/kernel", "d/bias"]
+
+
+def test_a_layer_that_could_not_be_built_is_free() -> None:
+    layer = layers.Dense(2, kernel_constraint="non_neg")
+    with pytest.raises(errors.UnimplementedError, match="constraints"):
+        layer(sr.Model().input("x", sr.float32, (4,)))
+    assert layer(X).shape == (6, 2)
+    assert isinstance(layer.kernel, sr.Variable)
+
+
 def test_masks_go_from_layer_to_layer() -> None:
     model = sr.Model()
     ids = model.input("ids", sr.int64, (3,))
