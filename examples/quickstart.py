@@ -8,6 +8,7 @@ import sys
 import numpy as np
 
 import sidereal as sr
+from sidereal.keras import layers
 
 FIELDS, IDS = 8, 10_000
 
@@ -26,11 +27,12 @@ def main() -> None:
 
     model = sr.Model(seed=7)
     ids = model.input("ids", sr.int64, (FIELDS,))
-    weights = sr.layers.Embedding(IDS, 1, name="weights")(ids)
-    vectors = sr.layers.Embedding(IDS, 16, name="vectors")(ids)
-    hidden = sr.layers.Mlp([64, 64])(sr.layers.Flatten()(vectors))
-    linear = sr.layers.WeightedSum()(weights)
-    logit = linear + sr.layers.FactorizationMachine()(vectors) + sr.layers.Dense(1)(hidden)
+    linear = layers.Embedding(IDS, 1, combiner="sum", name="weights")(ids)
+    vectors = layers.Embedding(IDS, 16, name="vectors")(ids)
+    hidden = layers.Flatten()(vectors)
+    for units in (64, 64):
+        hidden = layers.Dense(units, activation="relu")(hidden)
+    logit = linear + layers.FM()(vectors) + layers.Dense(1)(hidden)
     model.compile(logit, optimizer=sr.optimizers.Adagrad(0.3))
     print(model)
 

@@ -18,7 +18,6 @@
 #include "bindings.h"
 #include "errors.h"
 #include "sidereal/ir/text.h"
-#include "sidereal/train/layers.h"
 #include "sidereal/train/model.h"
 #include "sidereal/train/models.h"
 #include "sidereal/train/optimizers.h"
@@ -32,6 +31,7 @@ using namespace nb::literals;
 namespace {
 
 using Dims = std::vector<int64_t>;
+using eager::Value;
 
 /// A train::Model that says so when it is used after compile(), which takes its graph away.
 /// Thread: under the GIL.
@@ -41,17 +41,6 @@ struct Model final : Building {
   train::Model model;
 };
 using ModelPtr = std::shared_ptr<Model>;
-
-/// The model a value belongs to: layers make variables, which other graphs have not.
-ModelPtr model_of(const Symbol& x) {
-  ModelPtr model = std::dynamic_pointer_cast<Model>(x.building);
-  if (model == nullptr) {
-    raise(base::invalid_argument(
-        "layers work on values of a sidereal.Model; this one is of a function's graph"));
-  }
-  static_cast<void>(open(model));
-  return model;
-}
 
 Symbol wrap(const BuildingPtr& building, ir::Output output) {
   const Status status = building->builder().status();
@@ -69,24 +58,18 @@ ir::Output same_model(const BuildingPtr& model, const Symbol& x) {
   return x.output;
 }
 
-std::vector<ir::Output> same_model(const std::vector<Symbol>& xs) {
-  if (xs.empty()) raise(base::invalid_argument("give at least one input"));
-  std::vector<ir::Output> outputs;
-  for (const Symbol& x : xs) outputs.push_back(same_model(xs.front().building, x));
-  return outputs;
-}
-
-template <class Layer>
-Symbol apply(const Layer& layer, const Symbol& x) {
-  const ModelPtr model = model_of(x);
-  return wrap(model, layer(model->model, x.output));
-}
-
-template <class Layer>
-Symbol apply_to_all(const Layer& layer, const std::vector<Symbol>& xs) {
-  const std::vector<ir::Output> inputs = same_model(xs);
-  const ModelPtr model = model_of(xs.front());
-  return wrap(model, layer(model->model, inputs));
+/// The handle of a new variable, for layers of Python.
+Symbol make_variable(const ModelPtr& model, const std::string& name, nb::handle shape,
+                     const std::string& dtype, const train::Initializer& initializer,
+                     const std::optional<Value>& value, double l2, bool is_table, bool trainable) {
+  static_cast<void>(open(model));
+  train::VariableOptions options{.initializer = model->model.seeded(initializer),
+                                 .dtype = value_of(tensor::dtype_from_name(dtype)),
+                                 .is_table = is_table,
+                                 .trainable = trainable};
+  if (value.has_value()) options.value = std::make_shared<const ir::Tensor>(value->tensor);
+  if (l2 != 0) options.parameters["l2_penalty"] = l2;
+  return wrap(model, model->model.variable(name, shape_from_object(shape), options));
 }
 
 void bind_initializer(nb::module_& m) {
@@ -101,59 +84,6 @@ void bind_initializer(nb::module_& m) {
       .def_ro("a", &train::Initializer::a)
       .def_ro("b", &train::Initializer::b)
       .def_ro("seed", &train::Initializer::seed);
-}
-
-void bind_layers(nb::module_& m) {
-  m.def("normal_initializer", &train::normal_initializer, "stddev"_a = 0.01);
-  m.def("glorot_uniform_initializer", &train::glorot_uniform_initializer);
-  m.def("zeros_initializer", &train::zeros_initializer);
-  m.def("embedding", [](const Symbol& ids, int64_t rows, int64_t dim,
-                        const train::Initializer& initializer, const std::string& name, double l2) {
-    return apply(train::Embedding{rows, dim, initializer, name, l2}, ids);
-  });
-  m.def("dense", [](const Symbol& x, int64_t units, const std::string& activation, bool use_bias,
-                    const train::Initializer& initializer, const std::string& name, double l2) {
-    return apply(train::Dense{units, activation, use_bias, initializer, name, l2}, x);
-  });
-  m.def("weight", [](const Symbol& x, nb::handle shape, const train::Initializer& initializer,
-                     const std::string& name, double l2, const std::string& dtype, bool trainable) {
-    const ir::DType type = value_of(tensor::dtype_from_name(dtype));
-    return apply(train::Weight{shape_from_object(shape), initializer, name, l2, type, trainable},
-                 x);
-  });
-  m.def("layer_name", [](const Symbol& x, const std::string& kind) {
-    return model_of(x)->model.layer_name(kind);
-  });
-  m.def("bias",
-        [](const Symbol& x, const std::string& name) { return apply(train::Bias{name}, x); });
-  m.def("dropout", [](const Symbol& x, double rate) { return apply(train::Dropout{rate}, x); });
-  m.def("mlp", [](const Symbol& x, const Dims& hidden, const std::string& activation,
-                  double dropout, const std::string& name, double l2) {
-    return apply(train::Mlp{hidden, activation, dropout, name, l2}, x);
-  });
-  m.def("flatten", [](const Symbol& x) { return apply(train::Flatten{}, x); });
-  m.def("concatenate", [](const std::vector<Symbol>& inputs, int64_t axis) {
-    return apply_to_all(train::Concatenate{axis}, inputs);
-  });
-  m.def("add_all",
-        [](const std::vector<Symbol>& inputs) { return apply_to_all(train::Add{}, inputs); });
-  m.def("weighted", [](const Symbol& x, const Symbol& weights) {
-    const ModelPtr model = model_of(x);
-    return wrap(model, train::Weighted{}(model->model, x.output, same_model(model, weights)));
-  });
-  m.def(
-      "weighted_sum",
-      [](const Symbol& x, const std::optional<Symbol>& weights) {
-        const ModelPtr model = model_of(x);
-        const ir::Output w = weights.has_value() ? same_model(model, *weights) : ir::Output{};
-        return wrap(model, train::WeightedSum{}(model->model, x.output, w));
-      },
-      "x"_a, "weights"_a.none());
-  m.def("factorization_machine",
-        [](const Symbol& x) { return apply(train::FactorizationMachine{}, x); });
-  m.def("cross_network", [](const Symbol& x, int64_t layers, const std::string& name, double l2) {
-    return apply(train::CrossNetwork{layers, name, l2}, x);
-  });
 }
 
 using NamedSpec = std::tuple<std::string, std::string, Dims>;
@@ -220,6 +150,13 @@ void bind_models(nb::module_& m) {
             return wrap(self, self->model.input(name, type, ir::Shape(std::span(shape))));
           },
           "name"_a, "dtype"_a, "shape"_a)
+      .def("variable", &make_variable, "name"_a, "shape"_a, "dtype"_a, "initializer"_a,
+           "value"_a.none(), "l2"_a, "is_table"_a, "trainable"_a)
+      .def("next_seed",
+           [](const ModelPtr& self) {
+             static_cast<void>(open(self));
+             return self->model.next_seed();
+           })
       .def("steps_done",
            [](const ModelPtr& self) {
              static_cast<void>(open(self));
@@ -286,8 +223,6 @@ void bind_models(nb::module_& m) {
 
 void bind_graph(nb::module_& m) {
   bind_initializer(m);
-  nb::module_ layers = m.def_submodule("layers", "One function per layer of sidereal.layers.");
-  bind_layers(layers);
   bind_models(m);
 }
 

@@ -3,8 +3,8 @@
     import sidereal as sr
 
     model = sr.Model(seed=7)
-    rows = sr.layers.Embedding(10_000, 16)(model.input("ids", sr.int64, (8,)))
-    model.compile(sr.layers.FactorizationMachine()(rows), optimizer=sr.optimizers.Adagrad(0.05))
+    rows = sr.keras.layers.Embedding(10_000, 16)(model.input("ids", sr.int64, (8,)))
+    model.compile(sr.keras.layers.FM()(rows), optimizer=sr.optimizers.Adagrad(0.05))
     with sr.LocalCluster(ps=2, workers=2) as cluster:
         model.fit({"ids": ids, "label": label}, cluster=cluster, epochs=3)
         print(model.evaluate({"ids": ids, "label": label}))
@@ -20,7 +20,6 @@ from . import (
     errors,
     io,
     keras,
-    layers,
     lookup,
     models,
     nest,
@@ -29,7 +28,6 @@ from . import (
     optimizers,
     profiler,
     queue,
-    recurrent,
     saved_model,
     train,
 )
@@ -133,7 +131,6 @@ __all__ = [
     "io",
     "is_tensor",
     "keras",
-    "layers",
     "linalg",
     "lookup",
     "math",
@@ -146,7 +143,6 @@ __all__ = [
     "profiler",
     "queue",
     "random",
-    "recurrent",
     "saved_model",
     "sparse",
     "stop_gradient",

@@ -1,7 +1,6 @@
 """Types of the C++ extension; the package around it is what programs use."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -530,6 +529,18 @@ class CompiledModel:
 class Model(GraphBase):
     def __init__(self, seed: int = 0) -> None: ...
     def input(self, name: str, dtype: str, shape: Sequence[int]) -> Output: ...
+    def variable(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str,
+        initializer: Initializer,
+        value: Tensor | None,
+        l2: float,
+        is_table: bool,
+        trainable: bool,
+    ) -> Output: ...
+    def next_seed(self) -> int: ...
     def steps_done(self) -> Output: ...
     def set_learning_rate(self, rate: Output) -> None: ...
     def add_update(self, made: Output) -> None: ...
@@ -767,9 +778,6 @@ class Trainer:
     def predict(self, data: str, batch_size: int) -> Float32Array: ...
     def read_variable(self, name: str) -> Tensor: ...
     def task_stats(self) -> list[TaskStats]: ...
-
-#: One function per op and per layer; sidereal.ops and sidereal.layers have their signatures.
-layers: ModuleType
 
 def make_optimizer(
     kind: str,

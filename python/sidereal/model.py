@@ -46,8 +46,8 @@ class Model:
     """A model: inputs, layers, compile(), then fit(), evaluate() and predict() on a cluster.
 
         model = Model(seed=7)
-        rows = layers.Embedding(10_000, 16)(model.input("ids", int64, (8,)))
-        model.compile(layers.FactorizationMachine()(rows), optimizers.Adagrad(0.05))
+        rows = keras.layers.Embedding(10_000, 16)(model.input("ids", int64, (8,)))
+        model.compile(keras.layers.FM()(rows), optimizers.Adagrad(0.05))
 
     Its variables live on the cluster it is trained on. Another fit() there goes on from them; on
     another cluster it begins again. `seed` decides initial values, dropout and the order of rows.

@@ -13,6 +13,7 @@ import pytest
 
 import sidereal as sr
 import sidereal.v1 as tf
+from sidereal.keras import layers
 
 FIELDS, IDS = 4, 200
 Data = dict[str, np.ndarray]
@@ -49,13 +50,13 @@ def small_model(
     """A DeepFM over planted() data, from layers."""
     model = sr.Model(seed=seed)
     ids = model.input("ids", sr.int64, (FIELDS,))
-    weights = sr.layers.Embedding(IDS, 1, name="weights")(ids)
-    vectors = sr.layers.Embedding(IDS, 8, name="vectors")(ids)
-    hidden = sr.layers.Mlp([16])(sr.layers.Flatten()(vectors))
+    weights = layers.Embedding(IDS, 1, "zeros", name="weights")(ids)
+    vectors = layers.Embedding(IDS, 8, name="vectors")(ids)
+    hidden = layers.Dense(16, "relu", name="hidden")(layers.Flatten()(vectors))
     logit = (
-        sr.layers.WeightedSum()(weights)
-        + sr.layers.FactorizationMachine()(vectors)
-        + sr.layers.Dense(1, name="head")(hidden)
+        sr.reduce_sum(weights, axis=1)
+        + layers.FM()(vectors)
+        + layers.Dense(1, name="head")(hidden)
     )
     model.compile(logit, optimizer)
     return model

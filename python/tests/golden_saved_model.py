@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import sidereal as sr
+from sidereal import keras
 
 
 class Ranker:
@@ -26,7 +27,7 @@ class Ranker:
             return sr.Variable(sr.cast(sr.constant(value), dtype), name=name)
 
         self.table = variable("table", 20, 4)
-        self.gru = sr.recurrent.GRU(3, return_sequences=True, return_state=True, seed=5)
+        self.gru = keras.layers.GRU(3, return_sequences=True, return_state=True)
         self.gru(np.zeros((1, 1, 4), np.float32))
         self.layers = {
             "hidden": [variable("w", 7, 5), variable("b", 5)],

@@ -12,6 +12,7 @@ from graphs import gradients_of, in_graph
 
 import sidereal as sr
 from sidereal._dispatch import apply
+from sidereal.keras import layers
 from sidereal.ops import basic as ops
 
 
@@ -333,11 +334,11 @@ def test_a_model_of_a_cluster_may_have_branches_and_loops() -> None:
     x = rng.standard_normal((1000, 6)).astype(np.float32)
     label = (x.sum(axis=1) > 0).astype(np.float32)
     model = sr.Model(seed=1)
-    hidden = sr.layers.Dense(8, activation="relu")(model.input("x", sr.float32, (6,)))
+    hidden = layers.Dense(8, "relu")(model.input("x", sr.float32, (6,)))
     hidden = sr.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, sr.tanh(y)), (0, hidden))[1]
     some = sr.reduce_sum(hidden) > 0.0
     hidden = sr.cond(some, lambda: sr.map_fn(lambda row: row * 2.0, hidden), lambda: hidden)
-    model.compile(sr.layers.Dense(1)(hidden), optimizer=sr.optimizers.Adagrad(0.2))
+    model.compile(layers.Dense(1)(hidden), optimizer=sr.optimizers.Adagrad(0.2))
     with sr.LocalCluster(ps=2, workers=1, in_process=True) as cluster:
         result = model.fit({"x": x, "label": label}, cluster=cluster, epochs=4, batch_size=100)
     assert result.loss < 0.4

@@ -7,7 +7,8 @@ import pytest
 
 import sidereal as sr
 from conftest import FIELDS, IDS, small_model
-from sidereal import errors, layers, ops
+from sidereal import errors, ops
+from sidereal.keras import layers
 
 
 def test_an_input_knows_its_dtype_and_shape() -> None:
@@ -22,20 +23,15 @@ def test_an_input_knows_its_dtype_and_shape() -> None:
 def test_layers_give_the_documented_shapes() -> None:
     model = sr.Model()
     ids = model.input("ids", sr.int64, (5,))
-    weights = model.input("weights", sr.float32, (5,))
     rows = layers.Embedding(10, 4)(ids)
     assert rows.shape == (-1, 5, 4)
-    assert layers.Weighted()(rows, weights).shape == (-1, 5, 4)
-    assert layers.WeightedSum()(rows, weights).shape == (-1, 4)
-    assert layers.WeightedSum()(rows).shape == (-1, 4)
-    assert layers.FactorizationMachine()(rows).shape == (-1, 1)
+    assert layers.Embedding(10, 4, combiner="sum")(ids).shape == (-1, 4)
+    assert layers.FM()(rows).shape == (-1, 1)
     flat = layers.Flatten()(rows)
     assert flat.shape == (-1, 20)
     assert layers.Dense(3, activation="relu")(flat).shape == (-1, 3)
-    assert layers.Bias()(flat).shape == (-1, 20)
     assert layers.Dropout(0.5)(flat).shape == (-1, 20)
-    assert layers.Mlp([7, 6])(flat).shape == (-1, 6)
-    assert layers.CrossNetwork(2)(flat).shape == (-1, 20)
+    assert layers.Cross()(flat).shape == (-1, 20)
     assert layers.Concatenate()([flat, flat]).shape == (-1, 40)
     assert layers.Add()([flat, flat]).shape == (-1, 20)
 
@@ -56,10 +52,10 @@ def test_operators_and_ops_broadcast() -> None:
 def test_variables_are_called_after_their_layer() -> None:
     variables = {v.name: v.shape for v in small_model().variables()}
     assert variables == {
-        "weights/table": (IDS, 1),
-        "vectors/table": (IDS, 8),
-        "mlp/0/kernel": (FIELDS * 8, 16),
-        "mlp/0/bias": (16,),
+        "weights/embeddings": (IDS, 1),
+        "vectors/embeddings": (IDS, 8),
+        "hidden/kernel": (FIELDS * 8, 16),
+        "hidden/bias": (16,),
         "head/kernel": (16, 1),
         "head/bias": (1,),
     }
@@ -100,8 +96,10 @@ def test_a_wrong_optimizer_is_named() -> None:
 def test_a_mistake_in_a_layer_is_raised_where_it_is_made() -> None:
     model = sr.Model()
     x = model.input("x", sr.float32, (3,))
-    with pytest.raises(errors.InvalidArgumentError, match="units is 0"):
+    with pytest.raises(ValueError, match="units is 0"):
         layers.Dense(0)(x)
+    with pytest.raises(errors.InvalidArgumentError, match="of the inputs must be known"):
+        layers.Dense(1)(sr.reshape(x, sr.stack([-1, sr.shape(x)[1]])))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +107,7 @@ def test_a_mistake_in_a_layer_is_raised_where_it_is_made() -> None:
     [
         lambda x: layers.Dense(2, activation="swisch")(x),
         lambda x: layers.Dropout(1.5)(x),
-        lambda x: layers.FactorizationMachine()(x),
+        lambda x: layers.FM()(x),
         lambda x: layers.Concatenate()([]),
         lambda x: x @ ops.reshape(ops.reduce_sum(x, [0]), [1, 3]),
         lambda x: x + sr.Model().input("y", sr.float32, (3,)),
@@ -125,8 +123,6 @@ def test_outputs_do_not_combine_with_other_types() -> None:
     with pytest.raises(TypeError):
         x + "one"
     assert (np.zeros(3) + x).dtype == np.float32
-    with pytest.raises(TypeError):
-        layers.Dense(1)(np.zeros((2, 3), np.float32))
 
 
 def test_a_logit_has_one_column() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import sidereal as sr
+from sidereal.keras import layers
 
 runtime = pytest.importorskip("onnxruntime", reason="skipped: onnxruntime is not installed")
 onnx = pytest.importorskip("onnx", reason="skipped: onnx is not installed")
@@ -87,15 +88,15 @@ def test_dlrm(tmp_path):
 
 def test_attention_over_a_history(tmp_path):
     table = variable("items", 60, 8)
-    pooling = sr.recurrent.AttentionPooling(hidden=(12, 6))
+    pooling = layers.AttentionPooling(hidden=(12, 6))
     last = variable("last", 16, 1)
-    pooling(floats(2, 8), floats(2, 10, 8), sr.constant(np.ones((2, 10), bool)))
+    pooling([floats(2, 8), floats(2, 10, 8)])
 
     @sr.function(input_signature=[sr.TensorSpec([None], INT), sr.TensorSpec([None, 10], INT)])
     def din(item, history):
         query = sr.gather(table, item)
         mask = history > 0
-        pooled = pooling(query, sr.gather(table, history), mask)
+        pooled = pooling([query, sr.gather(table, history)], mask=mask)
         return sr.nn.sigmoid(sr.matmul(sr.concat([query, pooled], axis=-1), last))
 
     batches = [[ids(n, 1, 60)[:, 0], ids(n, 10, 60, 5) * (ids(n, 10, 3) > 0)] for n in (1, 5)]
@@ -105,7 +106,7 @@ def test_attention_over_a_history(tmp_path):
 @pytest.mark.parametrize("layer", ["GRU", "LSTM"])
 @pytest.mark.parametrize("backwards", [False, True])
 def test_recurrent_layers(layer, backwards, tmp_path):
-    made = getattr(sr.recurrent, layer)(
+    made = getattr(layers, layer)(
         6, return_sequences=True, return_state=True, go_backwards=backwards
     )
     made(floats(2, 3, 4))
@@ -183,15 +184,16 @@ def test_a_model_of_a_cluster_is_served_as_it_predicts_there(kind, tmp_path):
     data = {**columns, "label": (ids(64, 1, 2)[:, 0]).astype(np.float32)}
     model = sr.Model(seed=3)
     rows, dense = model.input("ids", sr.int64, (26,)), model.input("dense", FLOAT, (13,))
-    vectors = sr.layers.Embedding(30, 4)(rows)
-    logit = sr.layers.Dense(1)(dense)
+    vectors = layers.Embedding(30, 4)(rows)
+    logit = layers.Dense(1)(dense)
     if kind in ("fm", "deepfm"):
-        logit = sr.layers.Add()([logit, sr.layers.FactorizationMachine()(vectors)])
+        logit = layers.Add()([logit, layers.FM()(vectors)])
     if kind in ("wdl", "deepfm", "dcn"):
-        flat = sr.layers.Concatenate(1)([sr.layers.Flatten()(vectors), dense])
-        deep = sr.layers.CrossNetwork(2)(flat) if kind == "dcn" else flat
-        hidden = sr.layers.Mlp([8, 4], dropout=0.3)(deep)
-        logit = sr.layers.Add()([logit, sr.layers.Dense(1)(hidden)])
+        flat = layers.Concatenate(1)([layers.Flatten()(vectors), dense])
+        deep = layers.Cross()(flat, layers.Cross()(flat)) if kind == "dcn" else flat
+        for units in (8, 4):
+            deep = layers.Dropout(0.3)(layers.Dense(units, "relu")(deep))
+        logit = layers.Add()([logit, layers.Dense(1)(deep)])
     model.compile(logit, optimizer=sr.optimizers.Adagrad(0.1))
     with sr.LocalCluster(in_process=True, ps=2) as cluster:
         model.fit(data, cluster=cluster, batch_size=16, epochs=2, verbose=False)

@@ -17,6 +17,7 @@ from optimizer_formulas import FORMULAS, Reference
 import sidereal as sr
 import sidereal.v1 as tf
 from sidereal import _native, errors, ops
+from sidereal.keras import layers
 
 ROWS = {row.name: row for row in _native.optimizer_rows()}
 STEPS = 100
@@ -308,6 +309,14 @@ def logistic(
     return table.w, bias.w
 
 
+class Bias(layers.Layer):
+    def build(self, input_shape: Any) -> None:
+        self.bias = self.add_weight((input_shape[-1],), "zeros", name="bias")
+
+    def call(self, inputs: Any) -> Any:
+        return inputs + self.bias
+
+
 @pytest.mark.parametrize("kind", ROWS)
 def test_fit_updates_as_the_formula(kind: str, cluster: sr.LocalCluster) -> None:
     rng = np.random.default_rng(5)
@@ -316,16 +325,16 @@ def test_fit_updates_as_the_formula(kind: str, cluster: sr.LocalCluster) -> None
     # Without l1 weights are 0 for no step.
     extra = {"l1_regularization_strength": 0.001} if kind == "ftrl" else {}
     model = sr.Model(seed=3)
-    table = sr.layers.Embedding(20, 1, sr.layers.normal_initializer(0.5), name="t")
+    table = layers.Embedding(20, 1, sr.keras.initializers.RandomNormal(0.0, 0.5), name="t")
     rows = table(model.input("ids", sr.int64, (3,)))
-    logit = sr.layers.Bias(name="b")(sr.layers.WeightedSum()(rows))
+    logit = Bias(name="b")(sr.reduce_sum(rows, axis=1))
     model.compile(logit, optimizer_of(kind, extra))
     model.initialize(cluster)
-    first = model.get_variable("t/table")
+    first = model.get_variable("t/embeddings")
     model.fit({"ids": ids, "label": label}, cluster=cluster, batch_size=16, shuffle=False,
               steps_in_flight=1, verbose=False)  # fmt: skip
     weights, bias = logistic(kind, extra, first, ids, label)
-    close(model.get_variable("t/table"), weights)
+    close(model.get_variable("t/embeddings"), weights)
     close(model.get_variable("b/bias"), bias)
 
 
@@ -492,7 +501,7 @@ def test_norms_are_those_of_tensorflow() -> None:
 
 def test_a_model_refuses_what_it_cannot_do() -> None:
     model = sr.Model()
-    logit = sr.layers.Dense(1)(model.input("x", sr.float32, (3,)))
+    logit = layers.Dense(1)(model.input("x", sr.float32, (3,)))
     with pytest.raises(errors.InvalidArgumentError, match="a Model"):
         model.compile(logit, sr.optimizers.SGD(lambda: 0.1))
     schedule = sr.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
@@ -521,9 +530,9 @@ def test_a_model_clips_and_follows_schedules_as_variables_of_the_process_do(
     rate = arguments.get("schedule", 0.5)
 
     model = sr.Model(seed=4)
-    rows = sr.layers.Embedding(6, 4, name="vectors")(model.input("ids", sr.int64, (3,)))
+    rows = layers.Embedding(6, 4, name="vectors")(model.input("ids", sr.int64, (3,)))
     target = model.input("y", sr.float32)
-    out = sr.reshape(sr.layers.Dense(1, name="head")(sr.layers.Flatten()(rows)), [-1])
+    out = sr.reshape(layers.Dense(1, name="head")(layers.Flatten()(rows)), [-1])
     model.compile(
         out, sr.optimizers.Adagrad(rate, **rest), loss=sr.reduce_mean(sr.square(out - target))
     )

@@ -9,6 +9,7 @@ import pytest
 
 import sidereal as sr
 import sidereal.v1 as v1
+from sidereal.keras import layers
 
 
 def events_of(path):
@@ -142,8 +143,8 @@ def test_a_session_tells_what_ran(tmp_path):
 
 def test_a_fit_on_a_cluster_can_be_traced(tmp_path):
     model = sr.Model(seed=1)
-    rows = sr.layers.Embedding(50, 4)(model.input("ids", sr.int64, (3,)))
-    model.compile(sr.layers.FactorizationMachine()(rows), optimizer=sr.optimizers.Adagrad(0.05))
+    rows = layers.Embedding(50, 4)(model.input("ids", sr.int64, (3,)))
+    model.compile(layers.FM()(rows), optimizer=sr.optimizers.Adagrad(0.05))
     data = {
         "ids": np.arange(600).reshape(200, 3) % 50,
         "label": (np.arange(200) % 2).astype(np.float32),

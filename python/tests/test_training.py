@@ -24,6 +24,7 @@ from sidereal import _arrays, errors
 from sidereal._progress import ProgressPrinter
 from sidereal.accumulators import ConditionalAccumulator
 from sidereal.cluster import program_path
+from sidereal.keras import layers
 from sidereal.launch import PROTOCOLS
 
 Clusters = Callable[..., sr.LocalCluster]
@@ -176,7 +177,7 @@ def test_a_model_of_numbers_has_a_loss_of_its_own(cluster: sr.LocalCluster) -> N
     weights = np.array([[1.0, -2.0], [0.5, 0.0], [0.0, 3.0]], np.float32)
     data = {"x": x, "y": x @ weights}
     model = sr.Model(seed=2)
-    out = sr.layers.Dense(2)(model.input("x", np.float32, (3,)))
+    out = layers.Dense(2)(model.input("x", np.float32, (3,)))
     off = out - model.input("y", np.float32, (2,))
     loss = sr.math.reduce_mean(sr.math.square(off)) + 0.1 * sr.math.reduce_mean(sr.math.abs(off))
     model.compile(out, sr.optimizers.Adam(0.05), loss=loss)
@@ -223,11 +224,11 @@ def test_variables_read_back_are_what_computes_the_predictions(clusters: Cluster
         assert values[variable.name].shape == variable.shape
         assert values[variable.name].dtype == variable.dtype
     ids = planted(50, seed=9)["ids"]
-    rows = values["vectors/table"][ids]
-    hidden = rows.reshape(50, -1) @ values["mlp/0/kernel"] + values["mlp/0/bias"]
+    rows = values["vectors/embeddings"][ids]
+    hidden = rows.reshape(50, -1) @ values["hidden/kernel"] + values["hidden/bias"]
     pairs = 0.5 * (rows.sum(1) ** 2 - (rows**2).sum(1)).sum(1, keepdims=True)
     logit = (
-        values["weights/table"][ids].sum(1)
+        values["weights/embeddings"][ids].sum(1)
         + pairs
         + np.maximum(hidden, 0) @ values["head/kernel"]
         + values["head/bias"]
@@ -244,9 +245,9 @@ def test_initial_values_do_not_depend_on_the_number_of_servers(clusters: Cluster
     for options in ({"ps": 1}, {"ps": 3, "ps_lanes": 2}):
         model = small_model(seed=11)
         model.initialize(clusters(in_process=True, **options))
-        tables.append(model.get_variable("vectors/table"))
+        tables.append(model.get_variable("vectors/embeddings"))
     np.testing.assert_array_equal(tables[0], tables[1])
-    assert 0.005 < tables[0].std() < 0.02
+    assert 0.028 < tables[0].std() < 0.03
 
 
 def test_files_can_be_trained_on(cluster: sr.LocalCluster, tmp_path: Path) -> None:
@@ -475,7 +476,7 @@ def test_a_model_without_embeddings_trains(cluster: sr.LocalCluster) -> None:
     x = rng.normal(size=(4000, FIELDS))
     model = sr.Model()
     model.compile(
-        sr.layers.Dense(1)(model.input("x", sr.float32, (FIELDS,))), sr.optimizers.SGD(0.5)
+        layers.Dense(1)(model.input("x", sr.float32, (FIELDS,))), sr.optimizers.SGD(0.5)
     )
     data = {"x": x, "label": x[:, 0] > 0}
     model.fit(data, cluster=cluster, epochs=2, batch_size=64)
@@ -495,8 +496,8 @@ def test_strings_go_through_lookup_tables_into_embeddings(protocol: str, kind: s
     model = sr.Model(seed=1)
     color = model.input("color", sr.string, (2,))
     ids = sr.cast(known.lookup(color), sr.int64)
-    rows = [sr.layers.Embedding(5, 4)(ids), sr.layers.Embedding(6, 4)(some.lookup(color))]
-    logit = sr.layers.Dense(1)(sr.layers.Flatten()(sr.layers.Add()(rows)))
+    rows = [layers.Embedding(5, 4)(ids), layers.Embedding(6, 4)(some.lookup(color))]
+    logit = layers.Dense(1)(layers.Flatten()(layers.Add()(rows)))
     model.compile(logit, sr.optimizers.Adam(0.05))
     assert [str(one.dtype) for one in model.inputs] == ["sidereal.string", "float32"]
     words = np.array(["red", "green", "blau", "größe", "unknown", ""])
@@ -540,7 +541,7 @@ def test_queues_accumulators_and_mutable_tables_are_part_of_a_model(
     own = sr.queue.FIFOQueue(1, sr.int64)
     with pytest.raises(errors.InvalidArgumentError, match=r"made within model\.as_default"):
         model.add_update(own.enqueue(1))
-    score = sr.reshape(sr.layers.Dense(1)(x), [-1])
+    score = sr.reshape(layers.Dense(1)(x), [-1])
     counted = sr.cast(seen.lookup(asked), sr.float32)
     loss = sr.reduce_mean((score - y) ** 2)
     model.compile(sr.stack([score, counted], axis=1), sr.optimizers.SGD(0.1), loss=loss)
@@ -559,6 +560,18 @@ def test_queues_accumulators_and_mutable_tables_are_part_of_a_model(
     np.testing.assert_allclose(told[:, 0], [1, 0, 0], atol=0.05)
 
 
+class Line(layers.Layer):
+    """Weights of other dtypes."""
+
+    def build(self, input_shape: Any) -> None:
+        self.wide = self.add_weight((input_shape[-1], 1), dtype=sr.float64, name="wide")
+        self.shift = self.add_weight((), dtype=sr.int64, trainable=False, name="shift")
+
+    def call(self, inputs: Any) -> Any:
+        score = sr.reshape(sr.matmul(sr.cast(inputs, sr.float64), self.wide), [-1])
+        return sr.cast(score + sr.cast(self.shift, sr.float64), sr.float32)
+
+
 @pytest.mark.parametrize("synchronous", [False, True])
 @pytest.mark.parametrize("protocol", ["grpc", "star_server"])
 def test_variables_of_other_dtypes_are_trained_and_read(protocol: str, synchronous: bool) -> None:
@@ -568,27 +581,22 @@ def test_variables_of_other_dtypes_are_trained_and_read(protocol: str, synchrono
     model = sr.Model(seed=2)
     features = model.input("x", sr.float32, (3,))
     target = model.input("y", sr.float32)
-    wide = sr.layers.Weight((3, 1), "wide", dtype=sr.float64)(features)
-    shift = sr.layers.Weight(
-        (), "shift", sr.layers.zeros_initializer(), dtype=sr.int64, trainable=False
-    )(features)
-    score = sr.reshape(sr.matmul(sr.cast(features, sr.float64), wide), [-1])
-    score = sr.cast(score + sr.cast(shift, sr.float64), sr.float32)
+    score = Line(name="line")(features)
     model.compile(
         score, sr.optimizers.Adam(0.1, clipnorm=1.0), loss=sr.reduce_mean(sr.square(score - target))
     )
     dtypes = {variable.name: variable.dtype for variable in model.variables()}
-    assert dtypes == {"wide": np.float64, "shift": np.int64}
+    assert dtypes == {"line/wide": np.float64, "line/shift": np.int64}
     with sr.LocalCluster(ps=2, workers=1, in_process=True, protocol=protocol) as cluster:
         model.initialize(cluster)
-        wanted = sr.Variable(model.get_variable("wide"))
+        wanted = sr.Variable(model.get_variable("line/wide"))
         model.fit(
             {"x": x, "y": y}, epochs=5, batch_size=16, shuffle=False, verbose=False,
             synchronous=synchronous,
         )  # fmt: skip
-        got = model.get_variable("wide")
+        got = model.get_variable("line/wide")
         assert got.dtype == np.float64
-        assert model.get_variable("shift") == 0
+        assert model.get_variable("line/shift") == 0
     optimizer = sr.optimizers.Adam(0.1, clipnorm=1.0)
     for first in [*range(0, 64, 16)] * 5:
         with sr.GradientTape() as tape:
@@ -598,8 +606,8 @@ def test_variables_of_other_dtypes_are_trained_and_read(protocol: str, synchrono
         optimizer.apply_gradients(zip(tape.gradient(loss, [wanted]), [wanted]))
     np.testing.assert_allclose(got, wanted.numpy(), rtol=0, atol=1e-6)
     with pytest.raises(errors.InvalidArgumentError, match="must be float32 or float64"):
-        other = sr.Model().input("x", sr.float32, (3,))
-        sr.layers.Weight((), "count", dtype=sr.int64)(other)
+        other = sr.Model().input("x", sr.float16, (3,))
+        layers.Dense(1, dtype=sr.float16)(other)
 
 
 def test_replicas_in_step_are_one_with_all_their_rows() -> None:
@@ -643,10 +651,10 @@ def test_a_worker_killed_in_step_is_named(protocol: str) -> None:
 def test_ctrl_c_ends_a_step_in_the_middle_of_a_loop() -> None:
     model = sr.Model(seed=1)
     ids = model.input("ids", sr.int64, (2,))
-    rows = sr.layers.Embedding(10, 4)(ids)
+    rows = layers.Embedding(10, 4)(ids)
     first = sr.cast(ids[0, 0], sr.int32)
     endless = sr.while_loop(lambda i: i < 2**31 - 1, lambda i: i + 1, [first])
-    score = sr.layers.FactorizationMachine()(rows)
+    score = layers.FM()(rows)
     model.compile(score + 0.0 * sr.cast(endless, sr.float32), optimizer=sr.optimizers.SGD(0.1))
     data = {"ids": np.zeros((8, 2), np.int64), "label": np.zeros(8, np.float32)}
     with sr.LocalCluster(ps=1, workers=1, in_process=True) as cluster:

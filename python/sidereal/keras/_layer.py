@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes, errors, nest
+from .. import _native, dtypes, errors, nest
 from .._dispatch import convert
 from .._native import Output, Tensor
 from .._tensor import Reference
@@ -21,38 +21,43 @@ from ..ops.embedding import SparseTensor
 from ..ops.ragged import RaggedTensor
 from ..variable import CutVariable, Variable, together
 from . import constraints, initializers, regularizers
-from ._configs import Configured, deserialize, hooks, own_name
+from ._configs import Configured, deserialize, hooks, own_name, snake_case
 from ._metric import Metric
+from ._model_graph import WHILE_TRAINING, add_variable, check_home, model_of, parts_of
 from ._recording import Node, has_symbolic, is_symbolic, recording_of, trial
 
 
 class _Calls(threading.local):
     """The calls of layers that a thread is in. `training`: what the innermost one was told;
-    `depth`: how many."""
+    `depth`: how many; `model`: the sidereal.Model whose values it was given."""
 
-    training: bool | None = None
+    training: Any = None
     depth: int = 0
+    model: _native.Model | None = None
     #: The masks of tensors that layers of the outermost call gave, by Reference.
     masks: dict[Reference, Any] | None = None
 
     @contextmanager
-    def entered(self, training: bool | None) -> Iterator[None]:
-        before = self.training, self.masks
-        self.training, self.depth = training, self.depth + 1
+    def entered(self, training: Any, model: _native.Model | None) -> Iterator[None]:
+        before = self.training, self.masks, self.model
+        self.training, self.depth, self.model = training, self.depth + 1, model
         if self.masks is None:
             self.masks = {}
         try:
             yield
         finally:
-            (self.training, self.masks), self.depth = before, self.depth - 1
+            (self.training, self.masks, self.model), self.depth = before, self.depth - 1
+
+    def _mask_of(self, leaf: Any) -> Any:
+        if type(leaf) is Output and isinstance(leaf.graph, _native.Model):
+            return parts_of(leaf.graph).masks.get((leaf.node, leaf.index))
+        if self.masks is None or not isinstance(leaf, (Tensor, Output)):
+            return None
+        return self.masks.get(Reference(leaf))
 
     def mask_of(self, structure: Any) -> Any:
         """The masks of nested tensors, nested like them; None if there is none."""
-        found = [
-            None if self.masks is None or not isinstance(leaf, (Tensor, Output))
-            else self.masks.get(Reference(leaf))
-            for leaf in nest.flatten(structure)
-        ]  # fmt: skip
+        found = [self._mask_of(leaf) for leaf in nest.flatten(structure)]
         if all(mask is None for mask in found):
             return None
         return nest.pack(structure, found)
@@ -62,11 +67,21 @@ class _Calls(threading.local):
         leaves = nest.flatten(structure)
         masks = nest.flatten(mask) if isinstance(mask, (list, tuple)) else [mask] * len(leaves)
         for leaf, one in zip(leaves, masks):
-            if one is not None and self.masks is not None:
+            if one is None:
+                continue
+            if type(leaf) is Output and isinstance(leaf.graph, _native.Model):
+                parts_of(leaf.graph).masks[leaf.node, leaf.index] = one
+            elif self.masks is not None:
                 self.masks[Reference(leaf)] = one
 
 
 _calls = _Calls()
+
+
+def current_model() -> _native.Model | None:
+    """The sidereal.Model whose values the innermost layer was called with."""
+    return _calls.model
+
 
 #: Members of a layer that are no sublayers or variables of it, whatever they hold.
 _UNTRACKED = {"_arguments", "_compile_arguments", "_losses", "_nodes"}
@@ -110,6 +125,8 @@ def _noting(build: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(build)
     def noting(self: Any, *args: Any, **kwargs: Any) -> None:
+        if _calls.model is not None and self._home is None and not self.built:
+            self._move_to(_calls.model)
         build(self, *args, **kwargs)
         self.built = True
 
@@ -135,6 +152,8 @@ class Layer(Configured):
     A layer is built when it is first called. It is called with tensors, at once and inside of a
     sidereal.function, or with symbolic tensors, that a Model is made of; its weights are the same
     in all calls. What lists, tuples and dicts among its members hold are its sublayers as well.
+    Called with values of a sidereal.Model, it becomes a part of that: its weights are variables of
+    the model, on parameter servers.
 
     activity_regularizer: a penalty on what call() gives, divided by the number of examples.
     trainable: whether its weights are.
@@ -146,6 +165,10 @@ class Layer(Configured):
     #: The masks of what the last call gave that was not part of another one.
     _output_masks: Any = None
     _initialized = False
+    #: Whether its weights are tables of which rows are read.
+    _has_table = False
+    #: The model whose variables its weights are; None: they are of this process.
+    _home: _native.Model | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -165,14 +188,15 @@ class Layer(Configured):
             )
         #: What Keras' old argument says of the inputs; Sequential looks at it.
         self._first_shape = (width,) if shape is None and width is not None else shape
+        self._is_named = bool(name)
         self.name = str(name) if name else own_name(self)
         self.activity_regularizer = regularizers.get(activity_regularizer)
         self.autocast = autocast
         self.built = False
         self._trainable = bool(trainable)
         self._dtype = dtypes.as_dtype("float32" if dtype is None else dtype)
-        self._trained: list[Variable] = []
-        self._others: list[Variable] = []
+        self._trained: list[Any] = []
+        self._others: list[Any] = []
         self._losses: list[Any] = []
         self._nodes: list[Node] = []
         self._initialized = True
@@ -233,9 +257,10 @@ class Layer(Configured):
         self, shape: Sequence[int] | int | None = None, initializer: Any = None, dtype: Any = None,
         trainable: bool = True, autocast: bool = True, regularizer: Any = None,
         constraint: Any = None, aggregation: Any = None, name: str | None = None,
-    ) -> Variable:  # fmt: skip
+    ) -> Any:  # fmt: skip
         """A variable of the layer, which starts as the initializer says (Glorot's where it is of
-        floats, else zeros). `autocast` and `aggregation` change nothing."""
+        floats, else zeros): a Variable, or one of the sidereal.Model whose values it was called
+        with. `autocast` and `aggregation` change nothing."""
         del autocast, aggregation
         self._check_initialized()
         kind = self._dtype if dtype is None else dtypes.as_dtype(dtype)
@@ -250,11 +275,16 @@ class Layer(Configured):
         make = initializers.get(start if initializer is None else initializer)
         own = self._trained if trainable else self._others
         number = len(self._trained) + len(self._others)
-        made = Variable(
-            functools.partial(make, extents, kind),
-            trainable=trainable and self.trainable,
-            name=f"{self.name}/{name or f'variable_{number}'}",
-        )
+        full = f"{self.name}/{name or f'variable_{number}'}"
+        trained = trainable and self.trainable
+        if self._home is not None:
+            placed = add_variable(
+                self._home, full, extents, kind, make, trained and dtypes.is_floating(kind),
+                regularizers.get(regularizer), constraints.get(constraint), self._has_table,
+            )  # fmt: skip
+            own.append(placed)
+            return placed
+        made = Variable(functools.partial(make, extents, kind), trainable=trained, name=full)
         made.regularizer = regularizers.get(regularizer)
         self._constrain(made, constraints.get(constraint))
         own.append(made)
@@ -374,6 +404,11 @@ class Layer(Configured):
 
     def add_loss(self, loss: Any) -> None:
         """Adds to what training minimizes; in call()."""
+        if _calls.model is not None:
+            raise errors.UnimplementedError(
+                f"layer '{self.name}': losses of layers do not reach the loss of a sidereal.Model; "
+                "add them to the loss that its compile() is given"
+            )
         self._losses += [each for each in nest.flatten(loss) if each is not None]
 
     @property
@@ -430,8 +465,12 @@ class Layer(Configured):
             told = kwargs.pop("training", None)
         bound = self._bound(args, kwargs)
         training = bound.get("training", told)
+        model = model_of(leaves)
+        model = _calls.model if model is None else model
         if training is None:
             training = _calls.training
+            if training is None and model is not None:
+                training = WHILE_TRAINING
             if training is not None and self._takes("training"):
                 bound["training"] = training
                 kwargs = {**kwargs, "training": training}
@@ -442,16 +481,29 @@ class Layer(Configured):
         mask = kwargs.get("mask", bound.get("mask"))
         if mask is None:
             mask = _calls.mask_of(first)
-        with _calls.entered(training):
+        with _calls.entered(training, model):
             if not self.built:
+                if self._home is not model:
+                    self._move_to(model)
                 self._build_for(first, bound)
+            elif self._home is not model:
+                check_home(self.name, self._trained + self._others, model)
             outputs = self.call(*args, **kwargs)
             _calls.keep_mask(outputs, self.compute_mask(first, mask))
             if _calls.depth == 1:
                 self._output_masks = _calls.mask_of(outputs)
-        if self.activity_regularizer is not None:
-            self._add_activity(outputs)
+            if self.activity_regularizer is not None:
+                self._add_activity(outputs)
         return outputs
+
+    def _move_to(self, model: _native.Model | None) -> None:
+        """Before it is built: its weights become variables of a model; None: of this process."""
+        self._home = model
+        if model is not None:
+            parts = parts_of(model)
+            if not self._is_named:
+                self.name = parts.name(snake_case(type(self).__name__))
+            parts.layers.add(self.name)
 
     def _with_masks(self, bound: Mapping[str, Any], kwargs: Any) -> Any:
         """Keyword arguments with the masks of inputs: `mask` has that of the first, NAME_mask that

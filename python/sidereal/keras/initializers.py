@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import _initial_values
+from .. import _initial_values, _native, dtypes
 from .._dispatch import convert, state
 from .._initial_values import Distribution
 from ..ops import array, math, random
@@ -32,6 +32,10 @@ class Initializer(Configured):
         """A tensor of that shape, float32 unless another dtype is said."""
         raise NotImplementedError(f"{type(self).__name__} has no __call__(shape, dtype)")
 
+    def _on_servers(self, shape: Shape, dtype: Any) -> _native.Initializer | None:
+        """What parameter servers make a first value of that shape by, if they can."""
+        return None
+
     def clone(self) -> Any:
         """Another one like it."""
         return type(self).from_config(self.get_config())
@@ -50,6 +54,9 @@ class Zeros(Initializer):
     def __call__(self, shape: Shape, dtype: Any = None, shard_info: Any = None) -> Any:
         return array.zeros(_extents(shape, shard_info), dtype or "float32")
 
+    def _on_servers(self, shape: Shape, dtype: Any) -> _native.Initializer | None:
+        return _native.Initializer("zeros")
+
 
 class Ones(Initializer):
     """Ones."""
@@ -58,6 +65,9 @@ class Ones(Initializer):
 
     def __call__(self, shape: Shape, dtype: Any = None, shard_info: Any = None) -> Any:
         return array.ones(_extents(shape, shard_info), dtype or "float32")
+
+    def _on_servers(self, shape: Shape, dtype: Any) -> _native.Initializer | None:
+        return _native.Initializer("constant", 1.0)
 
 
 class Constant(Initializer):
@@ -69,6 +79,11 @@ class Constant(Initializer):
     def __call__(self, shape: Shape, dtype: Any = None) -> Any:
         value = math.cast(convert(self.value), dtype or "float32")
         return array.broadcast_to(value, list(shape))
+
+    def _on_servers(self, shape: Shape, dtype: Any) -> _native.Initializer | None:
+        if dtype != dtypes.float32 or not isinstance(self.value, (int, float)):
+            return None
+        return _native.Initializer("constant", float(self.value))
 
 
 class Identity(Initializer):
@@ -100,6 +115,13 @@ class _Random(Initializer):
         extents = _extents(shape, shard_info)
         stream = 0 if shard_info is None else shard_info.offset[0]
         return self._distribution(shape).draw_same(extents, dtype or "float32", self.seed, stream)
+
+    def _on_servers(self, shape: Shape, dtype: Any) -> _native.Initializer | None:
+        kind, first, second = self._distribution(shape)
+        # 0 is a seed of the model's.
+        given = self._arguments.get("seed")
+        seed = 0 if given is None else int(given) % (2**63 - 1) + 1
+        return _native.Initializer(kind, first, second, seed)
 
 
 class RandomUniform(_Random):
@@ -196,6 +218,9 @@ class Orthogonal(_Random):
     def __init__(self, gain: float = 1.0, seed: int | None = None) -> None:
         super().__init__(seed)
         self.gain = gain
+
+    def _on_servers(self, shape: Shape, dtype: Any) -> _native.Initializer | None:
+        return None
 
     def __call__(self, shape: Shape, dtype: Any = None) -> Any:  # type: ignore[override]
         if len(shape) < 2:

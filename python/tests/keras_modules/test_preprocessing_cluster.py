@@ -31,9 +31,9 @@ def test_a_model_on_parameter_servers_begins_with_text(cluster: sr.LocalCluster)
         layers.Hashing(50)(color),
         layers.HashedCrossing(50)([color[:, :1], sr.cast(bins(age), "int64")]),
     ]
-    rows = [sr.layers.Embedding(50, 4)(each) for each in ids]
-    flat = [sr.layers.Flatten()(each) for each in rows]
-    logit = sr.layers.Dense(1)(sr.concat([*flat, normal(age)], 1))
+    rows = [layers.Embedding(50, 4)(each) for each in ids]
+    flat = [layers.Flatten()(each) for each in rows]
+    logit = layers.Dense(1)(sr.concat([*flat, normal(age)], 1))
     model.compile(logit, sr.optimizers.Adam(0.05))
     colors = WORDS[np.random.default_rng(0).integers(0, len(WORDS), (512, 2))]
     label = (colors == "größe").any(axis=1).astype(np.float32)

@@ -1,6 +1,7 @@
 #include "sidereal/train/distribute.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "sidereal/ir/builder.h"
@@ -184,11 +185,28 @@ class Distributor {
 
   static Output first_value(ir::Builder* b, const ModelVariable& variable, size_t part,
                             size_t parts) {
+    if (variable.options.value != nullptr) {
+      return ops::constant(*b, rows_of(*variable.options.value, part, parts), "first_value");
+    }
     const Output value =
         ops::initial_value(*b, variable.options.initializer, variable.name, variable.shape,
                            static_cast<int64_t>(part), static_cast<int64_t>(parts), "first_value");
     const DType dtype = variable.options.dtype;
     return dtype == DType::kFloat32 ? value : ops::cast(*b, value, dtype, "first_value");
+  }
+
+  /// The rows r of `whole` for which r % parts == part.
+  static ir::Tensor rows_of(const ir::Tensor& whole, size_t part, size_t parts) {
+    if (parts == 1) return whole;
+    ir::Shape shape = whole.shape();
+    const auto rows = static_cast<size_t>(shape.dim(0));
+    shape.set_dim(0, static_cast<int64_t>((rows - part + parts - 1) / parts));
+    ir::Tensor made = ir::Tensor::empty(whole.dtype(), shape);
+    const size_t row = whole.nbytes() / rows;
+    for (size_t i = 0; part + i * parts < rows; ++i) {
+      std::memcpy(made.raw() + i * row, whole.raw() + (part + i * parts) * row, row);
+    }
+    return made;
   }
 
   static Output filled(ir::Builder* b, DType dtype, const ir::Shape& shape, double value) {

@@ -62,6 +62,26 @@ TEST_F(Distribute, a_table_has_no_more_parts_than_rows_and_one_part_keeps_its_na
               ElementsAre("read/embedding/table/part_0"));
 }
 
+TEST_F(Distribute, a_table_may_start_as_a_value_of_which_parts_have_their_rows) {
+  Model model;
+  const ir::Output ids = model.input("ids", ir::DType::kInt64, {2});
+  const auto value = ir::Tensor::of<float>({5, 1}, std::vector<float>{0, 1, 2, 3, 4});
+  const ir::Output table = model.variable(
+      "table", {5, 1}, {.value = std::make_shared<const ir::Tensor>(value), .is_table = true});
+  const ir::Output rows = ops::embedding_lookup(model.builder(), ids, {table}, 5, 1);
+  const ir::Output logit = ops::reduce_sum(model.builder(), rows, {1}, false);
+  const CompiledModel compiled = model.compile(logit, optimizer_of("sgd")).value();
+  const DistributedModel made = distribute(compiled, {{1, 1}}, registry_).value();
+  const std::vector<std::vector<float>> want = {{0, 2, 4}, {1, 3}};
+  for (size_t part = 0; part < 2; ++part) {
+    const ir::Node& assign = node(made, fmt::format("initialize/assign_table/part_{}", part));
+    const ir::Node& first = made.graph.node(assign.inputs[1].node);
+    EXPECT_EQ(first.device, fmt::format("/job:ps/task:{}", part));
+    const auto got = std::get<ir::Tensor>(first.attrs.at("value")).data<const float>();
+    EXPECT_EQ(std::vector<float>(got.begin(), got.end()), want[part]);
+  }
+}
+
 TEST_F(Distribute, whole_variables_go_where_least_is) {
   const DistributedModel made = spread({1, 1});
   EXPECT_EQ(node(made, "mlp/0/kernel").device, "/job:ps/task:0");

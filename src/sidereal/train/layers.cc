@@ -35,15 +35,8 @@ Output fail(Model& model, const Status& status) {
 // The handle of a float32 variable in the present scope that is trained as the whole model is, with
 // `l2` on top.
 Output trained(Model& model, const std::string& name, const Shape& shape, Initializer initializer,
-               double l2, bool table = false, DType dtype = DType::kFloat32,
-               bool trainable = true) {
-  if (initializer.kind != "zeros" && initializer.kind != "constant" && initializer.seed == 0) {
-    initializer.seed = model.next_seed();
-  }
-  VariableOptions options{.initializer = std::move(initializer),
-                          .dtype = dtype,
-                          .is_table = table,
-                          .trainable = trainable};
+               double l2, bool table = false) {
+  VariableOptions options{.initializer = model.seeded(std::move(initializer)), .is_table = table};
   if (l2 != 0) options.parameters["l2_penalty"] = l2;
   return model.variable(name, shape, options);
 }
@@ -111,10 +104,6 @@ Output Dense::operator()(Model& model, Output x) const {
     y = ops::bias_add(model.builder(), y, read(model, bias), "bias_add");
   }
   return activate(model, y, activation);
-}
-
-Output Weight::operator()(Model& model, Output /*unused*/) const {
-  return read(model, trained(model, name, shape, initializer, l2, false, dtype, trainable));
 }
 
 Output Bias::operator()(Model& model, Output x) const {

@@ -52,18 +52,6 @@ struct Dense {
   Output operator()(Model& model, Output x) const;
 };
 
-/// A trained variable, read whole, for layers that are put together elsewhere. Of `shape`.
-/// Variable: <name>, which must be given. The input is not used.
-struct Weight {
-  ir::Shape shape;
-  Initializer initializer = glorot_uniform_initializer();
-  std::string name = {};
-  double l2 = 0;  ///< L2 penalty.
-  ir::DType dtype = ir::DType::kFloat32;
-  bool trainable = true;
-  Output operator()(Model& model, Output unused = {}) const;
-};
-
 /// A trained vector added to the last dimension of x; starts at zero. Variable: <name>/bias.
 struct Bias {
   std::string name = {};

@@ -43,6 +43,16 @@ Status check_dtype(const std::string& name, const VariableOptions& options) {
       name, tensor::name_of(dtype));
 }
 
+Status check_value(const std::string& name, const ir::Shape& shape,
+                   const VariableOptions& options) {
+  if (options.value == nullptr) return {};
+  if (options.value->dtype() == options.dtype && options.value->shape() == shape) return {};
+  return base::invalid_argument("variable '{}' is {}{} and would start as {}{}", name,
+                                tensor::name_of(options.dtype), shape.to_string(),
+                                tensor::name_of(options.value->dtype()),
+                                options.value->shape().to_string());
+}
+
 }  // namespace
 
 Model::Model(uint64_t seed) : builder_(&graph_, &registry_), seed_(seed) {
@@ -71,6 +81,11 @@ uint64_t Model::next_seed() {
   return (base::hash64(key.data(), sizeof(key)) >> 1) | 1;
 }
 
+Initializer Model::seeded(Initializer how) {
+  if (how.kind != "zeros" && how.kind != "constant" && how.seed == 0) how.seed = next_seed();
+  return how;
+}
+
 std::string Model::layer_name(const std::string& kind) {
   const int64_t used = layer_names_[kind]++;
   return used == 0 ? kind : kind + "_" + std::to_string(used);
@@ -95,6 +110,10 @@ ir::Output Model::variable(const std::string& name, const ir::Shape& shape,
     return {};
   }
   if (const Status fits = check_dtype(full, options); !fits.ok()) {
+    builder_.fail(fits);
+    return {};
+  }
+  if (const Status fits = check_value(full, shape, options); !fits.ok()) {
     builder_.fail(fits);
     return {};
   }

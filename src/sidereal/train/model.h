@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ using ops::Initializer;
 /// How a variable of a model is kept and trained. Value type.
 struct VariableOptions {
   Initializer initializer = {};
+  /// What it starts as, in the place of `initializer`; of its dtype and shape.
+  std::shared_ptr<const ir::Tensor> value = nullptr;
   Parameters parameters = {};  ///< On top of those of the model's optimizer.
   /// float32 or float64; of those that are not trained, int32 and int64 too. Tables are float32.
   ir::DType dtype = ir::DType::kFloat32;
@@ -98,6 +101,8 @@ class Model {
   [[nodiscard]] ir::Builder& builder() { return builder_; }
   /// A seed for the next initializer or dropout, different each time, the same in every run.
   uint64_t next_seed();
+  /// `how` with a seed of its own, if it draws numbers and has none.
+  Initializer seeded(Initializer how);
   /// A name for a layer that was given none: `kind`, then kind_1, kind_2, ...
   std::string layer_name(const std::string& kind);
 

@@ -54,6 +54,19 @@ TEST(Model, SeedsDifferFromEachOtherAndAreTheSameInEveryRun) {
   EXPECT_NE(first, a.next_seed());
 }
 
+TEST(Model, AVariableStartsAsAValueOfItsOwnDtypeAndShape) {
+  const auto start = [](ir::DType dtype, const ir::Shape& shape) {
+    Model model;
+    const VariableOptions options{
+        .value = std::make_shared<const ir::Tensor>(ir::Tensor::zeros(dtype, shape))};
+    model.variable("w", {2, 3}, options);
+    return std::string(base::message_of(model.builder().status()));
+  };
+  EXPECT_EQ(start(ir::DType::kFloat32, {2, 3}), "");
+  EXPECT_THAT(start(ir::DType::kFloat32, {3}), HasSubstr("float32[2,3] and would start as"));
+  EXPECT_THAT(start(ir::DType::kFloat64, {2, 3}), HasSubstr("would start as float64[2,3]"));
+}
+
 TEST(Model, ALogitOfAnotherShapeIsRefused) {
   Model model;
   const Output x = model.input("dense", ir::DType::kFloat32, {3});

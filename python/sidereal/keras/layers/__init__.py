@@ -3,6 +3,7 @@
 from .._configs import Registry
 from .._layer import Layer
 from . import experimental
+from .attention import AdditiveAttention, Attention, AttentionPooling, MultiHeadAttention
 from .core import (
     Activation,
     Dense,
@@ -45,14 +46,7 @@ from .merging import (
 )
 from .normalization import BatchNormalization, LayerNormalization
 from .numeric_features import CategoryEncoding, Discretization, Normalization, Rescaling
-from .sequences import (
-    GRU,
-    LSTM,
-    AdditiveAttention,
-    Attention,
-    AttentionPooling,
-    MultiHeadAttention,
-)
+from .recurrent import GRU, LSTM
 from .text import TextVectorization
 
 _registry = Registry(

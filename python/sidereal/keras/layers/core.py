@@ -8,13 +8,16 @@ from numbers import Integral
 from typing import Any
 
 from ... import dtypes, errors
+from ..._dispatch import apply, state
+from ..._graphs import graph_of
 from ...function import TensorSpec
 from ...ops import array, math, nn
 from ...ops.embedding import SparseTensor, embedding_lookup, safe_embedding_lookup_sparse
 from ...ops.ragged import RaggedTensor
 from .. import activations, constraints, initializers, regularizers
 from .._configs import is_registered, one_of
-from .._layer import Layer, check_features
+from .._layer import Layer, check_features, current_model
+from .._model_graph import WHILE_TRAINING
 from .._recording import Recording
 from ._shapes import by_rows, extents_of, like_rows, rank_of
 
@@ -218,17 +221,26 @@ class Dropout(Layer):
             )
         self.rate, self.noise_shape, self.seed = rate, noise_shape, seed
 
-    def call(self, inputs: Any, training: bool = False) -> Any:
-        if not training or self.rate == 0:
+    def call(self, inputs: Any, training: Any = False) -> Any:
+        if self.rate == 0 or (training is not WHILE_TRAINING and not training):
             return inputs
-        if self.rate == 1:
+        model = current_model()
+        if self.rate == 1 and model is None:
             return array.zeros_like(inputs)
         noise: Any = self.noise_shape
         if noise is not None and any(n is None for n in noise):
             noise = [m if n is None else n for n, m in zip(noise, extents_of(inputs))]
             if not all(isinstance(n, int) for n in noise):
                 noise = array.stack(noise)
-        return nn.dropout(inputs, self.rate, noise, self.seed)
+        if model is None:
+            return nn.dropout(inputs, self.rate, noise, self.seed)
+        seed = model.next_seed() if self.seed is None else self.seed % 2**63
+        attrs = {"rate": float(self.rate), "seed": seed, "training": True}
+        if noise is None:
+            return apply("Dropout", (inputs,), attrs)
+        graph = state.graph or graph_of(inputs)
+        kept = apply("Dropout", (graph.enter(array.ones(noise, inputs.dtype)),), attrs)
+        return math.multiply(inputs, kept)
 
 
 class Lambda(Layer):
@@ -273,7 +285,12 @@ class Embedding(Layer):
     same places if they are given. An example without ids gives zeros.
 
     mask_zero: 0 is not an id but stands for none: layers behind are told by a mask.
+
+    In a sidereal.Model the table is spread over all parameter servers, and only the rows of the ids
+    in a batch are read and updated, penalties being of these; id -1 gives zeros.
     """
+
+    _has_table = True
 
     def __init__(
         self, input_dim: int, output_dim: int, embeddings_initializer: Any = "uniform",
@@ -343,6 +360,8 @@ class Embedding(Layer):
 
     def _combined(self, rows: Any, weights: Any) -> Any:
         """Rows [..., n, d] of an example each as one."""
+        if weights is None and self.combiner == "sum":
+            return math.reduce_sum(rows, axis=-2)
         if weights is None:
             weights = array.ones_like(rows[..., :1])
         else:

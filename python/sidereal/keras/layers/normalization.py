@@ -9,7 +9,7 @@ from ... import errors
 from ..._dispatch import apply
 from ...ops import array, math, nn
 from .. import constraints, initializers, regularizers
-from .._layer import Layer, check_features
+from .._layer import Layer, check_features, current_model
 from ._shapes import rank_of
 
 
@@ -96,7 +96,8 @@ class BatchNormalization(_Normalization):
             shape = [-1 if i == axis else 1 for i in range(rank)]
             return x if axis == rank - 1 else array.reshape(x, shape)
 
-        if not training or not self.trainable:
+        self._check_moving(training)
+        if not self.trainable or not training:
             mean, variance = self.moving_mean, self.moving_variance
         elif mask is None and axis == rank - 1:
             attrs = {"epsilon": self.epsilon}
@@ -109,6 +110,14 @@ class BatchNormalization(_Normalization):
         return nn.batch_normalization(
             inputs, placed(mean), placed(variance), placed(beta), placed(gamma), self.epsilon
         )
+
+    def _check_moving(self, training: Any) -> None:
+        in_model = current_model() is not None
+        if in_model and self.trainable and training is not None and training is not False:
+            raise errors.UnimplementedError(
+                f"layer '{self.name}': BatchNormalization keeps moving averages, which no step of a"
+                " sidereal.Model does; call it with training=False, or take LayerNormalization"
+            )
 
     def _moments(self, inputs: Any, axis: int, mask: Any) -> tuple[Any, Any]:
         axes = [i for i in range(len(inputs.shape)) if i != axis]

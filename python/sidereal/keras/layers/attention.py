@@ -1,4 +1,4 @@
-"""Layers over sequences: GRU, LSTM, and the attentions."""
+"""Attentions: layers that weigh what a sequence has, step by step."""
 
 from __future__ import annotations
 
@@ -6,157 +6,13 @@ import math as _numbers
 from collections.abc import Sequence
 from typing import Any
 
-from ... import errors, recurrent
+from ... import errors
+from ..._dispatch import apply
 from ...ops import array, linalg, math, nn
 from .. import activations, constraints, initializers, regularizers
 from .._layer import Layer, check_features
 from ._shapes import by_rows, extents_of, rank_of, reshaped
 from .core import Dropout
-
-
-class _Recurrent(Layer):
-    """What GRU and LSTM share: weights, options, and the loop of sidereal.recurrent.
-
-    return_sequences: the outputs of all steps, not of the last. return_state: the states after the
-    last step as well. go_backwards: from the last step to the first. dropout: the part of the
-    features that is left out, in training.
-    """
-
-    supports_masking = True
-    _loop: Any
-    _gates: int
-    #: The argument that one of them alone has, with its default.
-    _own_option: tuple[str, bool]
-
-    def __init__(
-        self, units: int, activation: Any = "tanh", recurrent_activation: Any = "sigmoid",
-        use_bias: bool = True, kernel_initializer: Any = "glorot_uniform",
-        recurrent_initializer: Any = "orthogonal", bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None, recurrent_regularizer: Any = None,
-        bias_regularizer: Any = None, activity_regularizer: Any = None,
-        kernel_constraint: Any = None, recurrent_constraint: Any = None,
-        bias_constraint: Any = None, dropout: float = 0.0, recurrent_dropout: float = 0.0,
-        seed: int | None = None, return_sequences: bool = False, return_state: bool = False,
-        go_backwards: bool = False, stateful: bool = False, unroll: bool = False, **kwargs: Any,
-    ) -> None:  # fmt: skip
-        option, standard = self._own_option
-        given = kwargs.pop(option, standard)
-        super().__init__(activity_regularizer=activity_regularizer, **kwargs)
-        setattr(self, option, bool(given))
-        if not isinstance(units, int) or units <= 0:
-            raise ValueError(
-                f"layer '{self.name}': units is {units!r}; it must be a positive integer"
-            )
-        if recurrent_dropout or stateful:
-            raise errors.UnimplementedError(
-                f"layer '{self.name}': recurrent_dropout and stateful are not there"
-            )
-        self.units, self.use_bias, self.unroll = units, use_bias, unroll
-        self.return_sequences, self.return_state = return_sequences, return_state
-        self.go_backwards, self.dropout = go_backwards, dropout
-        self.activation = activations.get(activation)
-        self.recurrent_activation = activations.get(recurrent_activation)
-        self._made = {
-            "kernel": (kernel_initializer, kernel_regularizer, kernel_constraint),
-            "recurrent_kernel": (
-                recurrent_initializer, recurrent_regularizer, recurrent_constraint
-            ),
-            "bias": (bias_initializer, bias_regularizer, bias_constraint),
-        }  # fmt: skip
-        self._input_dropout = None
-        if dropout:
-            self._input_dropout = Dropout(dropout, (None, 1, None), seed, dtype=self.dtype)
-        self._steps = self._loop(
-            units, self.activation, self.recurrent_activation, use_bias, return_sequences,
-            return_state, go_backwards, dtype=self.dtype, name=self.name,
-        )  # fmt: skip
-
-    def _bias_shape(self) -> tuple[int, ...]:
-        return (self._gates * self.units,)
-
-    def _first_bias(self, initializer: Any) -> Any:
-        return initializer
-
-    def build(self, input_shape: Any) -> None:
-        features = check_features(self, input_shape)
-        width = self._gates * self.units
-        shapes: dict[str, tuple[int, ...]] = {
-            "kernel": (features, width), "recurrent_kernel": (self.units, width)
-        }  # fmt: skip
-        if self.use_bias:
-            shapes["bias"] = self._bias_shape()
-        for name, shape in shapes.items():
-            start, regularizer, constraint = self._made[name]
-            start = initializers.get(start)
-            made = self.add_weight(
-                shape, self._first_bias(start) if name == "bias" else start,
-                regularizer=regularizers.get(regularizer), constraint=constraints.get(constraint),
-                name=name,
-            )  # fmt: skip
-            setattr(self, name, made)
-            setattr(self._steps, name, made)
-            # Its own are not made then.
-            self._steps._weights.append(made)
-
-    def call(
-        self, sequences: Any, initial_state: Any = None, mask: Any = None, training: bool = False
-    ) -> Any:
-        if rank_of(self.name, sequences) != 3:
-            raise ValueError(
-                f"layer '{self.name}' takes [batch, time, features]; the inputs have shape "
-                f"{tuple(sequences.shape)}"
-            )
-        if self._input_dropout is not None:
-            sequences = self._input_dropout(sequences, training=training)
-        return self._steps(sequences, mask, initial_state)
-
-    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        mask = previous_mask if self.return_sequences else None
-        return [mask, *[None] * self._steps._states] if self.return_state else mask
-
-
-class GRU(_Recurrent):
-    """Gated recurrent unit (Cho et al., 2014), the reset gate behind the product of matrices
-    (reset_after=True, the only one there is)."""
-
-    _loop = recurrent.GRU
-    _gates = 3
-    _own_option = ("reset_after", True)
-    reset_after: bool
-
-    def build(self, input_shape: Any) -> None:
-        if not self.reset_after:
-            raise errors.UnimplementedError(
-                f"layer '{self.name}': reset_after=False, the reset gate before the product of "
-                "matrices, is not there"
-            )
-        super().build(input_shape)
-
-    def _bias_shape(self) -> tuple[int, ...]:
-        return (2, 3 * self.units)
-
-
-class LSTM(_Recurrent):
-    """Long short-term memory (Hochreiter and Schmidhuber, 1997). unit_forget_bias: the bias of the
-    forget gate starts at 1."""
-
-    _loop = recurrent.LSTM
-    _gates = 4
-    _own_option = ("unit_forget_bias", True)
-    unit_forget_bias: bool
-
-    def _first_bias(self, initializer: Any) -> Any:
-        if not self.unit_forget_bias:
-            return initializer
-
-        def first(shape: Any, dtype: Any) -> Any:
-            parts = [
-                initializer((self.units,), dtype), array.ones([self.units], dtype),
-                initializer((2 * self.units,), dtype),
-            ]  # fmt: skip
-            return array.concat(parts, 0)
-
-        return first
 
 
 def _said(inputs: Any) -> str:
@@ -379,9 +235,11 @@ class MultiHeadAttention(Layer):
 class AttentionPooling(Layer):
     """The activation unit of the Deep Interest Network (Zhou et al., 2018), of inputs [query,
     keys]: the candidate [batch, d] and the behaviours [batch, time, d]. These are summed, each
-    weighted by what a small network with layers of `hidden` units makes of it and the candidate:
-    -> [batch, d]. `mask`: bools [batch, time], false for padding; `softmax` makes the weights of an
-    example sum to 1, which the paper does not."""
+    weighted by what a small network with layers of `hidden` units makes of (query, key, query -
+    key, query * key): -> [batch, d]. `mask`: bools [batch, time], false for padding; `softmax`
+    makes the weights of an example sum to 1, which the paper does not. Weights: kernel_0, bias_0,
+    kernel_1, ...
+    """
 
     def __init__(
         self, hidden: Sequence[int] = (80, 40), activation: Any = "sigmoid", softmax: bool = False,
@@ -392,17 +250,16 @@ class AttentionPooling(Layer):
         self.activation = activations.get(activation)
         self.kernel_initializer = initializers.get(kernel_initializer)
         self.bias_initializer = initializers.get(bias_initializer)
-        self._unit = recurrent.AttentionPooling(
-            self.hidden, self.activation, softmax, dtype=self.dtype, name=self.name
-        )
 
     def build(self, input_shape: Any) -> None:
         width = 4 * check_features(self, input_shape[1])
+        self._network = []
         for index, units in enumerate((*self.hidden, 1)):
-            self._unit._weights += [
-                self.add_weight((width, units), self.kernel_initializer, name=f"kernel_{index}"),
-                self.add_weight((units,), self.bias_initializer, name=f"bias_{index}"),
-            ]
+            kernel = self.add_weight(
+                (width, units), self.kernel_initializer, name=f"kernel_{index}"
+            )
+            bias = self.add_weight((units,), self.bias_initializer, name=f"bias_{index}")
+            self._network.append((kernel, bias))
             width = units
 
     def call(self, inputs: Any, mask: Any = None) -> Any:
@@ -410,5 +267,26 @@ class AttentionPooling(Layer):
             raise ValueError(
                 f"layer '{self.name}' is called on a list [query, keys], not on {_said(inputs)}"
             )
+        query, keys = inputs
+        wide = math.add(array.expand_dims(query, 1), array.zeros_like(keys))
+        both = [wide, keys, math.subtract(wide, keys), math.multiply(wide, keys)]
+        x = by_rows(array.concat(both, -1), self._network[0][0].shape[0])
+        for kernel, bias in self._network[:-1]:
+            x = self.activation(nn.bias_add(math.matmul(x, kernel), bias))
+        kernel, bias = self._network[-1]
+        x = nn.bias_add(math.matmul(x, kernel), bias)
+        # [batch, time, 1], whatever of it is known.
+        scores = apply("ReshapeLike", (x, keys[:, :, :1]))
         of_keys = mask[1] if isinstance(mask, (list, tuple)) else mask
-        return self._unit(inputs[0], inputs[1], of_keys)
+        return math.reduce_sum(math.multiply(self._weights_of(scores, of_keys), keys), axis=1)
+
+    def _weights_of(self, scores: Any, mask: Any) -> Any:
+        """Weights of the behaviours, 0 for padding."""
+        if mask is not None:
+            mask = math.cast(array.expand_dims(mask, -1), scores.dtype)
+        if self.softmax:
+            if mask is not None:
+                hidden = math.multiply(math.subtract(mask, 1.0), 1e9)
+                scores = math.add(math.multiply(scores, mask), hidden)
+            scores = math.softmax(scores, 1)
+        return scores if mask is None else math.multiply(scores, mask)
