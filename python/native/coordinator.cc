@@ -85,6 +85,7 @@ std::unique_ptr<Coordinator> make(const std::vector<std::string>& workers,
   out.scheduler.report_ns = number("report_ms") * kNsOfMs;
   out.closure_timeout = milliseconds(number("closure_timeout_ms"));
   out.ps_timeout = milliseconds(number("ps_timeout_ms"));
+  out.effectively_once = number("effectively_once") != 0;
   return std::make_unique<Coordinator>(
       value_of(without_gil([&] { return app::ClusterCoordinator::create(std::move(out)); })));
 }

@@ -95,6 +95,51 @@ def test_a_worker_killed_in_a_closure_is_replaced_by_others(tasks: Any) -> None:
     assert count.numpy() >= 300
 
 
+@pytest.mark.parametrize("effectively_once", [False, True])
+def test_what_is_tried_again_changes_variables_once_where_it_is_asked_for(
+    tasks: Any, effectively_once: bool
+) -> None:
+    cluster = tasks(2)
+    coordinator = cluster.coordinator(closures_per_worker=4, effectively_once=effectively_once)
+    with coordinator.strategy.scope():
+        first, in_loop, last = (sr.Variable(0.0) for _ in range(3))
+        table = sr.Variable(sr.zeros([4, 2]))
+    optimizer = sr.optimizers.SGD(1.0)
+
+    @sr.function
+    def step() -> Any:
+        seen = first.assign_add(1.0)
+        for _ in sr.range(3):
+            in_loop.assign_add(1.0)
+        with sr.GradientTape() as tape:
+            loss = sr.reduce_sum(sr.nn.embedding_lookup(table, sr.constant([1, 1, 3])))
+        optimizer.apply_gradients([(tape.gradient(loss, table), table)])
+        # What follows takes a while, in which workers are killed.
+        x = sr.ones([60, 60]) + 0.0 * seen
+        for _ in range(20):
+            x = sr.matmul(x, x) / 60.0
+        last.assign_add(x[0, 0])
+        return seen
+
+    count = 300
+    values = [coordinator.schedule(step) for _ in range(count)]
+    for kill, worker in ((20, 0), (120, 1)):
+        values[kill].get(PATIENCE_S)
+        cluster.kill("worker", worker)
+        cluster.start("worker", worker)
+    coordinator.join(PATIENCE_S)
+    assert coordinator.metrics()["retried"] > 0
+    assert all(float(value) <= first.numpy() for value in coordinator.fetch(values))
+    found = [first.numpy(), in_loop.numpy() / 3.0, last.numpy(), *-table.numpy()[[1, 3], 0]]
+    wanted = [count, count, count, 2 * count, count]
+    if effectively_once:
+        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(table.numpy()[[0, 2]], 0.0)
+    else:
+        assert all(one >= least for one, least in zip(found, wanted))
+        assert found != wanted
+
+
 def test_a_worker_that_comes_back_goes_on(tasks: Any) -> None:
     cluster = tasks(1)
     coordinator = cluster.coordinator()

@@ -770,7 +770,7 @@ class CoordinatorRun final : public coord::SchedulerHooks {
       const bool is_building = std::ranges::any_of(
           one.copies, [](const auto& copy) { return copy.second == Copy::kUnderWay; });
       if (one.is_linked && !is_building && now_ > starts_at(i) &&
-          one.running.size() < static_cast<size_t>(options_.in_flight_max)) {
+          one.running.size() <= static_cast<size_t>(options_.in_flight_max) / 2) {
         return ledger_.complain("worker {} runs {} closures while {} wait", i, one.running.size(),
                                 waiting_.size());
       }

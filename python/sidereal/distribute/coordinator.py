@@ -207,8 +207,8 @@ class ClusterCoordinator:
             coordinator.schedule(train_step, args=(iterator,))
         coordinator.join()
 
-    One whose worker is lost runs again elsewhere, so that each runs at least once; the first error
-    of another kind is raised by the next schedule(), join() or done(), after all others were
+    One whose worker is lost runs again elsewhere, so that each runs at least once (but see
+    `effectively_once`); the first error of another kind is raised by the next schedule(), join() or done(), after all others were
     cancelled. There is one for each strategy.
 
     strategy: a ParameterServerStrategy.
@@ -218,6 +218,9 @@ class ClusterCoordinator:
     closure_timeout: seconds that a function may run; None: any.
     compute_dtype: what workers compute products of float32 matrices in; see sidereal.function().
     ps_timeout: seconds after which a parameter server that does not answer is lost.
+    effectively_once: a function that runs again does not make the changes of variables again that
+        it has made; where it would, it sees the variable as it is. Variables alone: what it does to
+        queues and tables it does again.
     Environment: TF_COORDINATOR_SCHEDULE_START_DELAY (worker i begins i times so many seconds late)
         and _MAX; TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES (3) and
         TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS (a tenth of the workers), which within ten minutes
@@ -246,7 +249,7 @@ class ClusterCoordinator:
     def _begin(
         self, strategy: ParameterServerStrategy, *, closures_per_worker: int = 1,
         queue_limit: int = _QUEUE_MAX, closure_timeout: float | None = None,
-        ps_timeout: float = 30.0, compute_dtype: Any = "float32",
+        ps_timeout: float = 30.0, compute_dtype: Any = "float32", effectively_once: bool = False,
     ) -> None:  # fmt: skip
         if queue_limit < 0:
             raise ValueError(f"queue_limit is {queue_limit}; it must be at least 0")
@@ -268,6 +271,7 @@ class ClusterCoordinator:
         counts = {
             "queue_max": queue_limit,
             "in_flight_max": closures_per_worker,
+            "effectively_once": effectively_once,
             "transient_ps_failures": _from_environment(
                 "TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES", 3
             ),

@@ -14,6 +14,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "sidereal/base/log.h"
 #include "sidereal/cluster/task_name.h"
+#include "sidereal/resources/changes_made.h"
+#include "sidereal/sys/clock.h"
+#include "sidereal/sys/posix/posix.h"
 #include "sidereal/task/event.h"
 #include "sidereal/task/origin.h"
 
@@ -139,6 +142,36 @@ struct Connection final : service::ClosureObserver, std::enable_shared_from_this
   absl::flat_hash_map<coord::ResourceId, bool> making;
 };
 
+/// Numbers of closures that may be run again: places (resources::ClosureKey), of which each is that
+/// of one closure at a time.
+class ClosureNumbers {
+ public:
+  /// kResourceExhausted when there is no place.
+  Result<uint64_t> take() {
+    if (free_.empty()) {
+      if (turns_.size() >> resources::kClosurePlaceBits != 0) {
+        return base::resource_exhausted(
+            "{} closures have been run and wait to be run again, as many as effectively_once takes",
+            turns_.size());
+      }
+      free_.push_back(turns_.size());
+      turns_.push_back(0);
+    }
+    const uint64_t place = free_.back();
+    free_.pop_back();
+    return resources::closure_number(place, ++turns_[place]);
+  }
+  /// The closure has ended.
+  void give_back(uint64_t number) {
+    const uint64_t place = resources::place_of_closure(number);
+    if (turns_[place] < resources::kClosureTurnsMax) free_.push_back(place);
+  }
+
+ private:
+  std::vector<uint64_t> turns_;  // By place: how many have had it.
+  std::vector<uint64_t> free_;   // Those that were used last are last: few are used.
+};
+
 /// What the calls of a stream are for; their numbers say it.
 enum class Call : uint8_t { kClosure, kMake, kDrop };
 constexpr uint64_t call_of(Call what, uint64_t id) { return id << 2 | static_cast<uint64_t>(what); }
@@ -157,6 +190,8 @@ class Coordinator final : public ClusterCoordinator,
     for (size_t i = 0; i < std::min(ps_.size(), options_.ps_incarnations.size()); ++i) {
       ps_[i].incarnation = options_.ps_incarnations[i];
     }
+    const std::unique_ptr<sys::Random> random = sys::posix::create_random();
+    while (options_.effectively_once && client_ == 0) client_ = random->next();
   }
 
   void start() {
@@ -328,6 +363,7 @@ class Coordinator final : public ClusterCoordinator,
     const auto found = closures_.find(id);
     if (found == closures_.end()) return;
     found->second.value->set(status, std::move(found->second.fetches));
+    if (found->second.number != 0) numbers_.give_back(found->second.number);
     closures_.erase(found);
   }
   void wake() override { changed_.notify_all(); }
@@ -389,6 +425,7 @@ class Coordinator final : public ClusterCoordinator,
     std::vector<Tensor> fetches;
     std::shared_ptr<Value> value;
     steady_clock::time_point sent = {};
+    uint64_t number = 0;  ///< Of `numbers_`, once it was sent; 0: it has none.
   };
   /// The plans of a resource.
   struct OfWorkers {
@@ -462,14 +499,26 @@ class Coordinator final : public ClusterCoordinator,
       connection->calls->add_plan(plan, plans_[plan].what);
     }
     std::vector<Tensor> feeds;
+    uint64_t number = 0;
     if (what_of(id) == Call::kClosure) {
       Closure& closure = closures_[id_of(id)];
+      if (client_ != 0 && closure.number == 0) closure.number = new_number();
+      number = closure.number;
       feeds = closure.feeds;
       closure.sent = steady_clock::now();
     }
     if (plans_[plan].tells_worker) feeds.push_back(Tensor::scalar<int64_t>(connection->worker));
-    connection->calls->run(id, plan, std::move(feeds), options_.closure_timeout);
+    connection->calls->run(id, plan, std::move(feeds), options_.closure_timeout, number);
     is_said(connection);
+  }
+
+  /// Of a closure that runs; 0 when there is none, which ends all.
+  uint64_t new_number() {
+    const Result<uint64_t> number = numbers_.take();
+    if (number.ok()) return *number;
+    if (failed_.ok()) failed_ = number.status();
+    changed_.notify_all();
+    return 0;
   }
 
   /// Something is to leave: soon, unless somebody up the stack calls flush().
@@ -622,7 +671,7 @@ class Coordinator final : public ClusterCoordinator,
       out->life = ++last_life_;
       SR_RETURN_IF_ERROR(check_ps(devices));
     }
-    out->calls = out->session->run_closures(out);
+    out->calls = out->session->run_closures(out, client_);
     timings_->record_since(Timing::kServerDefUpdate, begin);
     return out;
   }
@@ -740,6 +789,8 @@ class Coordinator final : public ClusterCoordinator,
   std::vector<OfWorkers> resources_;
   std::unordered_map<coord::ClosureId, Closure> closures_;  ///< Not ended.
   coord::ClosureId last_closure_ = 0;
+  uint64_t client_ = 0;     ///< Of closures that are run again effectively once; else 0.
+  ClosureNumbers numbers_;  ///< Of these.
   std::vector<std::shared_ptr<Connection>> workers_;  ///< nullptr: not found.
   std::vector<Ps> ps_;
   uint64_t last_life_ = 0;
@@ -776,6 +827,8 @@ Result<std::shared_ptr<ClusterCoordinator>> ClusterCoordinator::create(
   }
   options.scheduler.workers = static_cast<int>(options.workers.size());
   options.scheduler.ps = options.ps;
+  // A closure that has ended is not run again, whatever becomes of its pushes.
+  if (options.effectively_once) options.session.pull_prefetch_ms = 0;
   // Callbacks of gRPC may hold it longer than its user, who ends it.
   const auto made = std::make_shared<Coordinator>(std::move(options));
   made->start();

@@ -34,6 +34,9 @@ struct ClusterCoordinatorOptions {
   std::chrono::milliseconds closure_timeout{0};  ///< 0: none.
   /// A ps that does not answer workers for so long is lost.
   std::chrono::milliseconds ps_timeout{30'000};
+  /// Closures that are run again make their changes of variables once (resources/changes_made.h).
+  /// Steps of star_server_lite wait for what they push, then.
+  bool effectively_once = false;
 };
 
 /// What takes a coordinator time, by the names of kTimings. Source: TensorFlow's metrics

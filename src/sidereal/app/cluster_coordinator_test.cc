@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,18 +34,21 @@ struct Steps {
     model.add("VariableAssign", {handle, model.constant({0}, "zero", kPs)}, {}, "init", kPs);
     model.add("VariableRead", {handle}, {{"dtype", DType::kFloat32}, {"shape", Shape{1}}}, "read",
               kPs);
-    model.add("VariableAssignAdd", {handle, model.constant({1}, "one", kPs)}, {}, "add", kPs);
+    added =
+        model.add("VariableAssignAdd", {handle, model.constant({1}, "one", kPs)}, {}, "add", kPs);
     model.add("VariableAssignSub", {handle, model.constant({1}, "one_less", kPs)}, {}, "sub", kPs);
     const ir::Output x = model.placeholder("x");
     model.add("Add", {x, x}, {}, "double");
     model.add("Reshape", {x}, {{"shape", std::vector<int64_t>{7}}}, "wrong");
   }
   Model model;
+  ir::Output added;
 };
 
 class Coordinators : public ::testing::TestWithParam<cluster::Protocol> {
  protected:
-  void start(int workers, int in_flight = 1) {
+  void start(int workers, int in_flight = 1,
+             const std::function<void(ClusterCoordinatorOptions*)>& change = nullptr) {
     LocalClusterOptions options;
     options.workers = workers;
     options.in_process = true;
@@ -61,6 +65,7 @@ class Coordinators : public ::testing::TestWithParam<cluster::Protocol> {
     coordinator.session.state_group = "coordinator";
     coordinator.session.pull_prefetch_ms = 0;
     coordinator.scheduler.in_flight_max = in_flight;
+    if (change) change(&coordinator);
     auto made = ClusterCoordinator::create(coordinator);
     ASSERT_TRUE(made.ok()) << made.status();
     coordinator_ = *std::move(made);
@@ -203,6 +208,50 @@ TEST_P(Coordinators, make_a_resource_on_each_worker_before_it_is_used_and_drop_i
   while (left() > 0 && std::chrono::steady_clock::now() < until) {
   }
   EXPECT_EQ(left(), 0);
+}
+
+/// Runs a closure that adds to a variable and then waits too long, until another one has given it
+/// what it waits for. How often it has added.
+class ClosuresTriedAgain : public Coordinators {
+ protected:
+  float additions(bool effectively_once) {
+    const ir::Output queue = steps_.model.add(
+        "Queue", {},
+        {{"shared_name", std::string("q")}, {"dtypes", std::vector<std::string>{"float32"}}}, "q",
+        kPs);
+    const ir::Output added = steps_.model.add("Identity", {steps_.added}, {}, "added");
+    steps_.model.add("QueueDequeue", {queue}, {{"dtypes", std::vector<std::string>{"float32"}}},
+                     "take", kPs);
+    steps_.model.add_node("QueueEnqueue", {queue, added}, {}, "give", kPs);
+    start(1, 2, [&](ClusterCoordinatorOptions* options) {
+      options->effectively_once = effectively_once;
+      options->closure_timeout = milliseconds(300);
+      options->scheduler.transient_timeouts = 1000;
+    });
+    run_once(coordinator_->add_plan({.targets = {"init"}}));
+    const auto waits =
+        schedule(coordinator_->add_plan({.fetches = {"take"}, .targets = {"add", "added"}}));
+    EXPECT_TRUE(waits.ok()) << waits.status();
+    while (coordinator_->figures().retried < 2) {
+    }
+    run_once(coordinator_->add_plan({.targets = {"give"}}));
+    EXPECT_TRUE((*waits)->wait(kLong, nullptr).ok());
+    const auto read = schedule(coordinator_->add_plan({.fetches = {"read"}}));
+    EXPECT_TRUE(read.ok()) << read.status();
+    return value(*read)[0] - 1;  // "give" adds as well.
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Over, ClosuresTriedAgain,
+                         ::testing::Values(cluster::Protocol::kGrpc,
+                                           cluster::Protocol::kGrpcPlusPlus,
+                                           cluster::Protocol::kStarServer,
+                                           cluster::Protocol::kStarServerLite),
+                         test_name);
+
+TEST_P(ClosuresTriedAgain, change_variables_each_time) { EXPECT_GE(additions(false), 3); }
+
+TEST_P(ClosuresTriedAgain, change_variables_once_where_it_is_asked_for) {
+  EXPECT_EQ(additions(true), 1);
 }
 
 TEST_P(Coordinators, end_while_their_workers_take_a_graph) {

@@ -237,11 +237,16 @@ bool Scheduler::can_run(const Worker& worker) const {
          worker.running.size() < static_cast<size_t>(options_.in_flight_max);
 }
 
-void Scheduler::offer(int worker) {
+void Scheduler::put_free(int worker) {
   Worker& one = workers_[static_cast<size_t>(worker)];
-  if (one.is_free || !can_run(one)) return;
-  one.is_free = true;
+  if (!can_run(one) || std::exchange(one.is_free, true)) return;
   free_.push_back(worker);
+}
+
+/// It may get closures, until it is full, if half of those that it takes have ended.
+void Scheduler::offer(int worker) {
+  const Worker& one = workers_[static_cast<size_t>(worker)];
+  if (one.running.size() <= static_cast<size_t>(options_.in_flight_max) / 2) put_free(worker);
 }
 
 // ---- Closures --------------------------------------------------------------------------------
@@ -257,7 +262,7 @@ void Scheduler::dispatch() {
     const ClosureId id = queue_.front();
     queue_.pop_front();
     start(worker, id);
-    offer(worker);
+    put_free(worker);
   }
   if (was_full && !is_full()) hooks_->wake();
 }

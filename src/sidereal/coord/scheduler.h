@@ -38,7 +38,9 @@ struct SchedulerOptions {
   int workers = 0;
   int ps = 0;
   size_t queue_max = size_t{256} << 10;  ///< Closures that wait for a worker; 0: any number.
-  int in_flight_max = 1;                 ///< Closures that one worker runs at a time.
+  /// Closures that one worker runs at a time. It gets more when half of them have ended: what is
+  /// told to many workers is told in few messages, and none of them waits.
+  int in_flight_max = 1;
   /// Failures of one ps within failure_window_ns that end the job; those before are tried again. 0:
   /// the first one does. What was begun before a failure was heard of is the same failure.
   int transient_ps_failures = 3;
@@ -180,6 +182,7 @@ class Scheduler {
     return options_.queue_max > 0 && queue_.size() >= options_.queue_max;
   }
   [[nodiscard]] bool can_run(const Worker& worker) const;
+  void put_free(int worker);
   void offer(int worker);
   void dispatch();
   void start(int worker, ClosureId id);

@@ -216,7 +216,8 @@ Status Step::Control::feed_body(Step* body) {
 
 /// Begins a step of a body, under the number of the iteration.
 void Step::Control::begin(Step* body) {
-  body->begin(is_loop() ? iteration_id(parent_->step_id_, row()) : parent_->step_id_);
+  body->begin(is_loop() ? iteration_id(parent_->step_id_, row()) : parent_->step_id_,
+              parent_->closure_);
   body->traced_step_ = parent_->traced_step_;
 }
 

@@ -77,6 +77,7 @@ bool KernelContext::is_told_of_arrivals() const {
 std::span<const ports::TensorSource> KernelContext::peers() const { return step_->root_->peers_; }
 
 uint64_t KernelContext::step_id() const { return step_->step_id_; }
+const resources::ClosureKey& KernelContext::closure() const { return step_->closure_; }
 uint64_t KernelContext::number_on_lane() const { return step_->root_->number_; }
 
 Tensor& KernelContext::output(int i, const tensor::Shape& shape) {
@@ -380,11 +381,12 @@ void Step::set_rendezvous(ports::Rendezvous* rendezvous, bool tells) {
 
 Step::~Step() { SR_CHECK(calls_in_flight_ == 0, "step {} dies with calls in flight", step_id_); }
 
-void Step::begin(uint64_t step_id) {
+void Step::begin(uint64_t step_id, const resources::ClosureKey& closure) {
   if (root_ == this) {
     SR_CHECK(calls_in_flight_ == 0, "step {} begins with calls in flight", step_id);
   }
   step_id_ = step_id;
+  closure_ = closure;
   pc_ = 0;
   end();
   renew_held_buffers();

@@ -100,8 +100,9 @@ class Step {
   /// What the lane calls the step: who answers it from another lane says this number.
   void set_number(uint64_t number) { number_ = number; }
 
-  /// Forgets the step before and starts one with number `step_id`.
-  void begin(uint64_t step_id);
+  /// Forgets the step before and starts one with number `step_id`, which is that of `closure` if
+  /// it may be run again.
+  void begin(uint64_t step_id, const resources::ClosureKey& closure = {});
   /// Sets feed `i`. kInvalidArgument names the feed and both shapes when the value cannot be it.
   Status feed(int i, tensor::Tensor value);
   /// As feed(), of memory that the caller lends: an op that updates it (KernelContext::updated) may
@@ -212,6 +213,7 @@ class Step {
   BufferPool* pool_;
   ports::Exchange* exchange_;
   uint64_t step_id_ = 0;
+  resources::ClosureKey closure_;
   uint64_t number_ = 0;  // Of the outermost step.
   size_t pc_ = 0;
   int calls_in_flight_ = 0;

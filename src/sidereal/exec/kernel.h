@@ -16,6 +16,7 @@
 #include "sidereal/base/status.h"
 #include "sidereal/ports/ports.h"
 #include "sidereal/program/program.h"
+#include "sidereal/resources/changes_made.h"
 #include "sidereal/resources/manager.h"
 #include "sidereal/resources/owner.h"
 #include "sidereal/tensor/tensor.h"
@@ -72,6 +73,8 @@ class KernelContext {
   [[nodiscard]] bool is_told_of_arrivals() const;
   /// Number of the step, the same on every task that takes part in it.
   [[nodiscard]] uint64_t step_id() const;
+  /// The closure that the step is, if that may be run again.
+  [[nodiscard]] const resources::ClosureKey& closure() const;
   /// What the lane that runs the step calls it: see Step::set_number().
   [[nodiscard]] uint64_t number_on_lane() const;
 

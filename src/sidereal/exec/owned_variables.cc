@@ -99,6 +99,7 @@ class HandedOver : public std::enable_shared_from_this<HandedOver> {
   /// change, and is_done, which is that of the lane whose step waits.
   struct Run {
     uint64_t step = 0;
+    resources::ClosureKey closure;
     uint64_t number = 0;  ///< Of the step, on its lane.
     int lane = 0;         ///< That it was first handed to.
     std::vector<Tensor> inputs;
@@ -181,7 +182,7 @@ class HandedOver : public std::enable_shared_from_this<HandedOver> {
   }
 
   Status compute(Step* step, Run* run) const {
-    step->begin(run->step);
+    step->begin(run->step, run->closure);
     Status status;
     for (size_t i = 0; status.ok() && i < run->inputs.size(); ++i) {
       status = step->feed(static_cast<int>(i), std::move(run->inputs[i]));
@@ -235,6 +236,7 @@ class OwnedKernel final : public Kernel {
   Status hand_over(KernelContext& c) {
     auto run = std::make_shared<HandedOver::Run>();
     run->step = c.step_id();
+    run->closure = c.closure();
     run->number = c.number_on_lane();
     run->lane = variables_.lane();
     for (int i = 0; i < c.num_inputs(); ++i) run->inputs.push_back(c.input(i));

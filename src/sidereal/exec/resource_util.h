@@ -81,4 +81,27 @@ class KnownVariable {
   uint64_t forgotten_ = 0;
 };
 
+/// What a kernel gives out of a variable.
+class GivenOut {
+ public:
+  /// `bind`: of the kernel, whose output 0 it is.
+  explicit GivenOut(const BindContext& bind) : is_read_(is_read(bind, 0)) {}
+
+  /// Gives `value` out, if somebody reads it and it has the dtype that the program declares.
+  Status operator()(KernelContext& c, const resources::Variable::Value& value) const {
+    if (value.dtype() != c.output_dtype(0)) {
+      return base::invalid_argument("the variable holds {}; {} was declared", value.to_string(),
+                                    tensor::name_of(c.output_dtype(0)));
+    }
+    if (is_read_)
+      c.set_output(0, value.get([&c](tensor::DType dtype, const tensor::Shape& shape) {
+        return c.temporary(dtype, shape);
+      }));
+    return {};
+  }
+
+ private:
+  bool is_read_;
+};
+
 }  // namespace sidereal::exec

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sidereal/exec/kernel_util.h"
+#include "sidereal/exec/made_once.h"
 #include "sidereal/exec/resource_util.h"
 #include "sidereal/ir/schema.h"
 #include "sidereal/kernels/elementwise.h"
@@ -521,10 +522,10 @@ void register_update_kernels(KernelTable* table) {
   table->add("UpdateRows",
              of_values([](const BindContext& bind) { return make_update_rows(bind, {}); }));
   table->add("UpdateJoinedRows", of_values(update_joined_rows));
-  table->add("VariableUpdateDense", dense(true, Dense::kUpdate));
+  table->add("VariableUpdateDense", made_once(dense(true, Dense::kUpdate)));
   table->add("VariableUpdateNorms", with_outputs({DType::kFloat64}, dense(true, Dense::kNorms)));
   table->add("VariableUpdateRows",
-             [](const BindContext& bind) { return make_update_rows(bind, {}, true); });
+             made_once([](const BindContext& bind) { return make_update_rows(bind, {}, true); }));
 }
 
 }  // namespace sidereal::exec

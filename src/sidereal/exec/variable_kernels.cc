@@ -8,6 +8,7 @@
 
 #include "sidereal/exec/array_util.h"
 #include "sidereal/exec/kernel_util.h"
+#include "sidereal/exec/made_once.h"
 #include "sidereal/exec/resource_util.h"
 #include "sidereal/exec/scatter_rows.h"
 #include "sidereal/kernels/elementwise.h"
@@ -46,29 +47,6 @@ Result<std::unique_ptr<Kernel>> variable(const BindContext& bind) {
     return {};
   });
 }
-
-/// What a kernel gives out of a variable.
-class GivenOut {
- public:
-  /// `bind`: of the kernel, whose output 0 it is.
-  explicit GivenOut(const BindContext& bind) : is_read_(is_read(bind, 0)) {}
-
-  /// Gives `value` out, if somebody reads it and it has the dtype that the program declares.
-  Status operator()(KernelContext& c, const Variable::Value& value) const {
-    if (value.dtype() != c.output_dtype(0)) {
-      return invalid_argument("the variable holds {}; {} was declared", value.to_string(),
-                              tensor::name_of(c.output_dtype(0)));
-    }
-    if (is_read_)
-      c.set_output(0, value.get([&c](DType dtype, const Shape& shape) {
-        return c.temporary(dtype, shape);
-      }));
-    return {};
-  }
-
- private:
-  bool is_read_;
-};
 
 Result<std::unique_ptr<Kernel>> read(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
@@ -277,12 +255,15 @@ void register_variable_kernels(KernelTable* table) {
   table->add("VariableGather", with_arity(2, 2, 1, gather));
   table->add("VariableIsInitialized",
              with_arity(1, 1, 1, with_outputs({DType::kBool}, is_initialized)));
-  table->add("VariableAssign", with_arity(2, 2, 1, assign));
-  table->add("VariableAssignAdd", with_arity(2, 2, 1, assign_sum(kernels::BinaryOp::kAdd)));
-  table->add("VariableAssignSub", with_arity(2, 2, 1, assign_sum(kernels::BinaryOp::kSub)));
-  table->add("VariableScatterAdd", with_arity(3, 3, 1, scatter(Scatter::kAdd)));
-  table->add("VariableScatterSub", with_arity(3, 3, 1, scatter(Scatter::kSub)));
-  table->add("VariableScatterUpdate", with_arity(3, 3, 1, scatter(Scatter::kUpdate)));
+  const auto change = [table](const char* name, int inputs, KernelFactory factory) {
+    table->add(name, with_arity(inputs, inputs, 1, made_once(std::move(factory))));
+  };
+  change("VariableAssign", 2, assign);
+  change("VariableAssignAdd", 2, assign_sum(kernels::BinaryOp::kAdd));
+  change("VariableAssignSub", 2, assign_sum(kernels::BinaryOp::kSub));
+  change("VariableScatterAdd", 3, scatter(Scatter::kAdd));
+  change("VariableScatterSub", 3, scatter(Scatter::kSub));
+  change("VariableScatterUpdate", 3, scatter(Scatter::kUpdate));
 }
 
 }  // namespace sidereal::exec

@@ -59,6 +59,13 @@ int tasks_beside(const std::vector<std::string>& tasks, std::string_view task) {
   return std::max(1, static_cast<int>(count));
 }
 
+/// The same whenever the closure is run: then its random ops give the same numbers, and what it
+/// does in loops is known by the numbers of their iterations.
+uint64_t number_of(const task::ClosureKey& closure) {
+  const uint64_t number = closure.client ^ closure.closure;
+  return number == 0 ? 1 : number;
+}
+
 }  // namespace
 
 /// A step that was asked for: being planned, or running. Thread: any.
@@ -600,10 +607,12 @@ std::shared_ptr<MasterSession::Prepared> MasterSession::prepare(StepCall names) 
 std::shared_ptr<MasterSession::Handle> MasterSession::run(const std::shared_ptr<Prepared>& prepared,
                                                           std::vector<Tensor> feed_values,
                                                           std::chrono::milliseconds timeout,
+                                                          const task::ClosureKey& closure,
                                                           std::function<void(StepResult)> done) {
   StepCall call = prepared->plan() == nullptr ? prepared->names() : StepCall();
   call.feed_values = std::move(feed_values);
   call.timeout = timeout;
+  call.closure = closure;
   return run(std::move(call), prepared, std::move(done));
 }
 
@@ -687,7 +696,7 @@ void MasterSession::start(const std::shared_ptr<Request>& request, const Plan& p
   uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
-    number = ++steps_begun_;
+    number = call.closure.client == 0 ? ++steps_begun_ : number_of(call.closure);
     for (const PartPlan& part : plan.parts) {
       const auto found = attached_.find(part.task);
       if (ready.ok() && found != attached_.end()) ready = found->second.lost;
@@ -710,7 +719,8 @@ void MasterSession::start(const std::shared_ptr<Request>& request, const Plan& p
     return request->finish({.status = ready});
   }
   run->start(task::step_number(id_, context_->random()), number, call.feed_values,
-             call.trace ? 1 : 0, shorter(call.timeout, config_.operation_timeout));
+             call.trace ? 1 : 0, shorter(call.timeout, config_.operation_timeout), nullptr,
+             call.closure);
 }
 
 std::string MasterSession::notice() const {

@@ -69,7 +69,8 @@ struct StepCall {
   std::vector<std::string> targets;
   std::chrono::milliseconds timeout{0};  ///< 0: none.
   bool trace = false;
-  int lane = -1;  ///< Where it runs: lane_hint(); -1: where the session's steps do.
+  int lane = -1;                  ///< Where it runs: lane_hint(); -1: where the session's steps do.
+  task::ClosureKey closure = {};  ///< Of one that may be run again.
 };
 
 /// A graph on the devices of a cluster. For every set of feeds, fetches and targets it keeps what
@@ -113,10 +114,10 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   class Prepared;
   /// Of the names in `names`; whether they are there the first step says.
   static std::shared_ptr<Prepared> prepare(StepCall names);
-  /// As the other run(): with values for the feeds, in their order.
+  /// As the other run(): with values for the feeds, in their order. `closure`: see StepCall.
   std::shared_ptr<Handle> run(const std::shared_ptr<Prepared>& prepared,
                               std::vector<tensor::Tensor> feed_values,
-                              std::chrono::milliseconds timeout,
+                              std::chrono::milliseconds timeout, const task::ClosureKey& closure,
                               std::function<void(StepResult)> done);
 
   /// Runs a loop; its end goes to `sink`, also when it does not begin. kInvalidArgument for options

@@ -30,7 +30,8 @@ StepRun::StepRun(std::vector<PartPlan> parts, size_t fetches, NewAlarm new_alarm
 StepRun::~StepRun() = default;
 
 void StepRun::start(uint64_t step, uint64_t number, const std::vector<Tensor>& feeds, int32_t trace,
-                    std::chrono::milliseconds timeout, const base::RefPtr<task::StepTurns>& turns) {
+                    std::chrono::milliseconds timeout, const base::RefPtr<task::StepTurns>& turns,
+                    const task::ClosureKey& closure) {
   const std::shared_ptr<StepRun> self = shared_from_this();
   if (plan_.empty()) return complete();
   if (timeout.count() > 0) {
@@ -51,6 +52,7 @@ void StepRun::start(uint64_t step, uint64_t number, const std::vector<Tensor>& f
     call.program = plan_[i].program;
     call.step = step;
     call.number = number;
+    call.closure = closure;
     call.pull_prefetch_ms = plan_[i].pull_prefetch_ms;
     for (const size_t feed : plan_[i].feeds) call.feeds.push_back(feeds[feed]);
     call.trace = trace == 0 ? 0 : trace + static_cast<int32_t>(i);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/functional/function_ref.h"
+#include "sidereal/resources/changes_made.h"
 #include "sidereal/resources/manager.h"
 #include "sidereal/resources/owner.h"
 #include "sidereal/tensor/tensor.h"
@@ -124,6 +125,9 @@ class Variable final : public Resource, public std::enable_shared_from_this<Vari
   static Status change(std::span<Variable* const> variables,
                        absl::FunctionRef<Status(std::span<Value* const>)> change);
 
+  /// Of closures that may be run again. Thread: as the value, of a variable that has an owner.
+  [[nodiscard]] ChangesMade* changes_made() { return &changes_made_; }
+
  private:
   Variable(VariableDef def, std::shared_ptr<Owner> owner);
 
@@ -136,6 +140,7 @@ class Variable final : public Resource, public std::enable_shared_from_this<Vari
   const std::shared_ptr<Owner> owner_;
   const std::unique_ptr<std::mutex> mutex_;  // nullptr: it has an owner.
   Value value_;
+  ChangesMade changes_made_;
   std::atomic<int64_t> bytes_ = 0;  // Of the value; changes with it.
 };
 

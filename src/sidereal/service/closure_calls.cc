@@ -14,12 +14,13 @@ ClosureCall::ClosureCall(std::string peer, std::shared_ptr<ClosureObserver> obse
     : peer_(std::move(peer)), observer_(std::move(observer)) {}
 ClosureCall::~ClosureCall() = default;
 
-void ClosureCall::start(v1::Master::Stub* stub, uint64_t session) {
+void ClosureCall::start(v1::Master::Stub* stub, uint64_t session, uint64_t client) {
   stub->async()->RunClosures(&context_, this);
   begin();
   {
     const std::lock_guard lock(state_mutex_);
     next_.set_session(session);
+    next_.set_client(client);
   }
   write();
 }
@@ -35,13 +36,14 @@ void ClosureCall::add_plan(uint64_t plan, ClosurePlan what) {
 }
 
 void ClosureCall::run(uint64_t closure, uint64_t plan, std::vector<tensor::Tensor> feeds,
-                      std::chrono::milliseconds timeout) {
+                      std::chrono::milliseconds timeout, uint64_t key) {
   const std::lock_guard lock(state_mutex_);
   running_[closure] = fetches_[plan];
   v1::Closure* const out = next_.add_closures();
   out->set_closure(closure);
   out->set_plan(plan);
   out->set_timeout_ms(timeout.count());
+  out->set_key(key);
   for (size_t i = 0; i < feeds.size(); ++i) {
     cutters_.emplace_back(static_cast<int32_t>(i), std::move(feeds[i]));
   }

@@ -44,9 +44,10 @@ class ClosureCalls {
   /// `plan` is a number of the caller's, another one for each.
   virtual void add_plan(uint64_t plan, ClosurePlan what) = 0;
   /// Runs a plan with values for its feeds, in their order. `closure`: as `plan`. `timeout` 0: the
-  /// session's.
+  /// session's. `key`: what it is called wherever the client of the stream runs it again; 0:
+  /// nowhere.
   virtual void run(uint64_t closure, uint64_t plan, std::vector<tensor::Tensor> feeds,
-                   std::chrono::milliseconds timeout) = 0;
+                   std::chrono::milliseconds timeout, uint64_t key = 0) = 0;
   /// Ends it soon, with kCancelled, unless it has ended.
   virtual void cancel(uint64_t closure) = 0;
   virtual void flush() = 0;

@@ -29,7 +29,8 @@ ClosureStream::~ClosureStream() { *service_.running -= static_cast<int>(begun_.s
 Status ClosureStream::take(v1::ClosureRequest* request) {
   if (session_ == nullptr) {
     SR_ASSIGN_OR_RETURN(session_, service_.find(request->session()));
-  } else if (request->session() != 0) {
+    client_ = request->client();
+  } else if (request->session() != 0 || request->client() != 0) {
     return base::invalid_argument("a second head");
   }
   for (const v1::ClosurePlan& plan : request->plans()) SR_RETURN_IF_ERROR(add_plan(plan));
@@ -72,6 +73,7 @@ Status ClosureStream::begin(const v1::Closure& closure) {
   Begun begun{.closure = closure.closure(),
               .plan = plan->second,
               .timeout = timeout,
+              .key = closure.key(),
               .feeds = std::vector<tensor::Tensor>(feeds),
               .missing = feeds,
               .joiner = nullptr};
@@ -105,6 +107,8 @@ void ClosureStream::run(Begun begun) {
   const std::shared_ptr<PieceJoiner> joiner = std::move(begun.joiner);
   const std::shared_ptr<master::MasterSession::Handle> handle =
       session_->run(begun.plan, std::move(begun.feeds), begun.timeout,
+                    begun.key == 0 ? task::ClosureKey()
+                                   : task::ClosureKey{.client = client_, .closure = begun.key},
                     [self, closure, joiner](master::StepResult result) {
                       self->ended(closure, std::move(result));
                     });

@@ -160,6 +160,8 @@ class RemotePart final : public ClientStream<v1::ProgramRequest, v1::ProgramRepl
     head->set_number(call.number);
     head->set_feeds(static_cast<int32_t>(call.feeds.size()));
     head->set_trace(call.trace);
+    head->set_client(call.closure.client);
+    head->set_closure(call.closure.closure);
     if (call.feeds.empty()) return put(std::move(request));
     put(std::move(request), 0, std::move(call.feeds[0]));
     for (size_t i = 1; i < call.feeds.size(); ++i) {

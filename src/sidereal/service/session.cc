@@ -238,9 +238,10 @@ class Session::Impl {
     return call->wait(interrupt_);
   }
 
-  std::shared_ptr<ClosureCalls> run_closures(std::shared_ptr<ClosureObserver> observer) {
+  std::shared_ptr<ClosureCalls> run_closures(std::shared_ptr<ClosureObserver> observer,
+                                             uint64_t client) {
     const auto call = std::make_shared<ClosureCall>(peer_, std::move(observer));
-    call->start(stub_.get(), session_);
+    call->start(stub_.get(), session_, client);
     return call;
   }
 
@@ -387,8 +388,9 @@ Result<task::LoopResult> Session::run_loop(const task::LoopOptions& options,
                                            const task::LoopObserver& observer) {
   return impl_->run_loop(options, observer);
 }
-std::shared_ptr<ClosureCalls> Session::run_closures(std::shared_ptr<ClosureObserver> observer) {
-  return impl_->run_closures(std::move(observer));
+std::shared_ptr<ClosureCalls> Session::run_closures(std::shared_ptr<ClosureObserver> observer,
+                                                    uint64_t client) {
+  return impl_->run_closures(std::move(observer), client);
 }
 std::string Session::take_placement() { return impl_->take_placement(); }
 Status Session::close() { return impl_->close(); }

@@ -108,8 +108,10 @@ class Session {
   Result<task::LoopResult> run_loop(const task::LoopOptions& options,
                                     const task::LoopObserver& observer = {});
 
-  /// Begins a stream of closures. The session must outlive it.
-  std::shared_ptr<ClosureCalls> run_closures(std::shared_ptr<ClosureObserver> observer);
+  /// Begins a stream of closures. The session must outlive it. `client`: random, of who may run
+  /// closures again, also on other streams; their changes of variables are made once, then.
+  std::shared_ptr<ClosureCalls> run_closures(std::shared_ptr<ClosureObserver> observer,
+                                             uint64_t client = 0);
 
   /// What placing decided since this was last asked, when options say log_device_placement: a line
   /// "NAME: (OP): DEVICE" for each new node, then passes::to_text() of the report.

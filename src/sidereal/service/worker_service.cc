@@ -151,7 +151,8 @@ class ProgramStream final : public ServerStream<v1::ProgramRequest, v1::ProgramR
                .step = head.step(),
                .feeds = std::vector<Tensor>(head.feeds()),
                .trace = head.trace(),
-               .number = head.number()};
+               .number = head.number(),
+               .closure = {.client = head.client(), .closure = head.closure()}};
       missing_ = head.feeds();
       joiner_.emplace(head.feeds(), common_->arriving);
       if (missing_ == 0) run();

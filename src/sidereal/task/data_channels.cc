@@ -291,7 +291,8 @@ class DataPart final : public DataChannels::Part,
     const bool posted =
         task_->post_urgent(lane_, [self = shared_from_this(), call = std::move(call)] {
           self->self_ = self;
-          const std::string extra = encode_run({.trace = call.trace, .number = call.number});
+          const std::string extra =
+              encode_run({.trace = call.trace, .number = call.number, .closure = call.closure});
           self->channel()->call(self->incarnation_,
                                 {.program = call.program,
                                  .step = call.step,
@@ -469,8 +470,11 @@ base::RefPtr<Peers::ReceiveRequest> DataChannels::ask(const ports::TensorSource&
 std::shared_ptr<Peers::Run> DataChannels::run(const std::string& task, const Call& call,
                                               std::span<const Tensor> feeds, RunDone* done) {
   auto run = std::make_shared<LaneRun>(to(task, call.lane), done);
-  const std::string extra =
-      encode_run({.trace = call.trace, .whole = true, .lane = call.lane, .number = call.number});
+  const std::string extra = encode_run({.trace = call.trace,
+                                        .whole = true,
+                                        .lane = call.lane,
+                                        .number = call.number,
+                                        .closure = call.closure});
   run->start({.program = call.program,
               .step = next_run_++,
               .session = call.session,

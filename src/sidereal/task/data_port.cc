@@ -29,6 +29,10 @@ std::string encode_run(const RunExtra& extra) {
   const auto lane = static_cast<uint32_t>(extra.lane);
   out.put<uint32_t>(extra.whole ? 1 | (lane << 8) : 0);
   out.put(extra.number);
+  if (extra.closure.client != 0) {
+    out.put(extra.closure.client);
+    out.put(extra.closure.closure);
+  }
   return out.take();
 }
 
@@ -39,6 +43,10 @@ Result<RunExtra> decode_run(std::string_view bytes) {
   SR_RETURN_IF_ERROR(in.get(&out.trace));
   SR_RETURN_IF_ERROR(in.get(&flags));
   SR_RETURN_IF_ERROR(in.get(&out.number));
+  if (in.remaining() > 0) {
+    SR_RETURN_IF_ERROR(in.get(&out.closure.client));
+    SR_RETURN_IF_ERROR(in.get(&out.closure.closure));
+  }
   out.whole = (flags & 1) != 0;
   out.lane = static_cast<int>(flags >> 8);
   const uint32_t known = out.whole ? 0xff01 : 0;
@@ -272,6 +280,7 @@ class DataPort::Impl final : public transport::CallHandler {
             .whole = extra.whole,
             .goes_on = extra.whole && !is_repeatable,
             .number = extra.number,
+            .closure = extra.closure,
             .lane = extra.lane};
     for (size_t i = 0; i < feeds.size(); ++i) {
       const uint32_t slot = call.slots[i].slot;

@@ -28,10 +28,11 @@ enum class DataCall : uint16_t {
 
 /// What goes with kRun beside the feeds.
 struct RunExtra {
-  int32_t trace = 0;    ///< ProgramCall::trace
-  bool whole = false;   ///< ProgramCall::whole
-  int lane = 0;         ///< ProgramCall::lane, up to 255; only with `whole`.
-  uint64_t number = 0;  ///< ProgramCall::number
+  int32_t trace = 0;        ///< ProgramCall::trace
+  bool whole = false;       ///< ProgramCall::whole
+  int lane = 0;             ///< ProgramCall::lane, up to 255; only with `whole`.
+  uint64_t number = 0;      ///< ProgramCall::number
+  ClosureKey closure = {};  ///< ProgramCall::closure
 };
 
 std::string encode_run(const RunExtra& extra);

@@ -40,6 +40,7 @@ class StepCalls::Call final : public Peers::RunDone {
                               .program = spec_->program,
                               .trace = trace,
                               .number = step,
+                              .closure = owner_->closure_,
                               .lane = lane_,
                               .repeatable = spec_->repeatable};
     const bool is_left = spec_->async_push && owner_->leaves_pushes_ && trace == 0;
@@ -117,8 +118,9 @@ StepCalls::StepCalls(Peers* peers, lane::Lane* lane, AsyncPushes* async_push,
 StepCalls::~StepCalls() = default;
 
 void StepCalls::begin(uint64_t session, int32_t trace, std::function<void()> on_answer,
-                      bool leaves_pushes) {
+                      bool leaves_pushes, const ClosureKey& closure) {
   session_ = session;
+  closure_ = closure;
   trace_ = trace;
   leaves_pushes_ = leaves_pushes;
   on_answer_ = std::move(on_answer);

@@ -29,9 +29,9 @@ class StepCalls final : public ports::Exchange {
   ~StepCalls() override;
 
   /// A step of `session` begins. `on_answer` is called after each answer that it got. Asynchronous
-  /// pushes are waited for as well, unless `leaves_pushes`.
+  /// pushes are waited for as well, unless `leaves_pushes`. `closure`: see ProgramCall.
   void begin(uint64_t session, int32_t trace, std::function<void()> on_answer,
-             bool leaves_pushes = true);
+             bool leaves_pushes = true, const ClosureKey& closure = {});
   /// Whether calls wait for their answers.
   [[nodiscard]] bool any_open() const { return open_ > 0; }
   /// What the first call that failed failed with. Nothing can come of the step then, whatever it
@@ -64,6 +64,7 @@ class StepCalls final : public ports::Exchange {
   std::vector<std::unique_ptr<Call>> calls_;
   uint64_t session_ = 0;
   int32_t trace_ = 0;
+  ClosureKey closure_;
   bool leaves_pushes_ = true;
   std::function<void()> on_answer_;
   std::string trace_text_;

@@ -12,11 +12,14 @@
 #include "sidereal/lane/lane.h"
 #include "sidereal/metrics/figures.h"
 #include "sidereal/ports/ports.h"
+#include "sidereal/resources/changes_made.h"
 #include "sidereal/task/session_state.h"
 #include "sidereal/task/step_turns.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::task {
+
+using resources::ClosureKey;
 
 /// How a part of a step ended. Value type.
 struct ProgramResult {
@@ -39,6 +42,8 @@ struct ProgramCall {
   bool goes_on = false;
   /// What random ops take for the number of the step; 0: `step`. For a call: that of who calls.
   uint64_t number = 0;
+  /// Of a step that may be run again; with `number`, the same each time.
+  ClosureKey closure = {};
   int lane = 0;  ///< Where `whole` runs, modulo the task's lanes. See lane_hint().
   /// Of what it pulls from other tasks, what may have been asked for so long before it began; 0:
   /// nothing, and asynchronous pushes are waited for. The same for all steps of a session.
@@ -137,6 +142,7 @@ class Peers {
     uint64_t program = 0;
     int32_t trace = 0;
     uint64_t number = 0;
+    ClosureKey closure = {};
     int lane = 0;
     bool repeatable = false;  ///< It changes nothing, and may be run again.
   };

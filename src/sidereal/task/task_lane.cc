@@ -632,7 +632,8 @@ Status TaskLane::feed(ProgramCall* call, StepState* state, std::unique_ptr<Calli
       stop_if_failed(step.get());
       wake(step);
     };
-    calling->calls.begin(call->session, call->trace, on_answer, call->pull_prefetch_ms > 0);
+    calling->calls.begin(call->session, call->trace, on_answer, call->pull_prefetch_ms > 0,
+                         call->closure);
   }
   if (call->trace != 0) {
     state->trace =
@@ -645,7 +646,7 @@ Status TaskLane::feed(ProgramCall* call, StepState* state, std::unique_ptr<Calli
   step->set_number(state->number());
   step->set_peers(*state->program()->peers);
   step->set_stop_signal(state->stop());
-  step->begin(call->number);
+  step->begin(call->number, call->closure);
   for (size_t i = 0; i < call->feeds.size(); ++i) {
     Status fed = step->feed(static_cast<int>(i), std::move(call->feeds[i]));
     if (fed.ok()) continue;

@@ -24,10 +24,11 @@ class ClosureCall final
   ClosureCall(std::string peer, std::shared_ptr<ClosureObserver> observer);
   ~ClosureCall() override;
 
-  void start(session::v1::Master::Stub* stub, uint64_t session);
+  /// `client`: of closures that may be run again; 0: of none.
+  void start(session::v1::Master::Stub* stub, uint64_t session, uint64_t client);
   void add_plan(uint64_t plan, ClosurePlan what) override;
   void run(uint64_t closure, uint64_t plan, std::vector<tensor::Tensor> feeds,
-           std::chrono::milliseconds timeout) override;
+           std::chrono::milliseconds timeout, uint64_t key) override;
   void cancel(uint64_t closure) override;
   void flush() override { write(); }
   void hang_up() override { ClientStream::hang_up(); }

@@ -39,6 +39,7 @@ class ClosureStream final
     uint64_t closure = 0;
     std::shared_ptr<Prepared> plan;
     std::chrono::milliseconds timeout{0};
+    uint64_t key = 0;
     std::vector<tensor::Tensor> feeds;
     size_t missing = 0;
     std::unique_ptr<PieceJoiner> joiner;
@@ -67,6 +68,7 @@ class ClosureStream final
 
   const ClosureService service_;
   std::shared_ptr<master::MasterSession> session_;
+  uint64_t client_ = 0;  // Of closures that may be run again.
   absl::flat_hash_map<uint64_t, std::shared_ptr<Prepared>> plans_;
   std::deque<Begun> begun_;
 
