@@ -1,11 +1,13 @@
 """Who does the job of _deepfm_job.py in `bench tensorflow`: TensorFlow's coordinator, ours over
 each protocol with products in float32 and in bfloat16, and, in the same way, fit() of the model of
-sr.models with these layers. Each has one ps and one worker, in processes of their own.
+sr.models with these layers. Each has one ps and one worker, in processes of their own, which use
+all processors for an op, as TensorFlow's do where nobody says otherwise.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import tempfile
 from functools import partial
@@ -26,7 +28,7 @@ from _deepfm_job import (
     clicks,
     write_clicks,
 )
-from common import ROOT, Coordinating, Peer, Quiet, Side, local_cluster, table
+from common import OVER_TCP, ROOT, Coordinating, Peer, Quiet, Side, local_cluster, table
 
 PEER = ROOT / "bench/peers/tensorflow_coordinator.py"
 #: What `bench tensorflow` is told and shows.
@@ -41,10 +43,13 @@ WANTED_OF_FIT = 0.95
 NEAR = {"float32": 1e-3, "bfloat16": 3e-2}
 #: Kinds of work, as they are written.
 SHOWN = {"one": "a step a call", "ten": "ten a call", "fit": "fit()"}
+SERVER_OPTIONS = (*OVER_TCP, "--intra-op-threads", str(os.cpu_count()))
 
 
 class Ours(Coordinating):
     """A coordinator in this process, which trains a model of layers."""
+
+    server_options = SERVER_OPTIONS
 
     def __init__(self, protocol: str, compute_dtype: str, sizes: Sizes, folder: Path) -> None:
         self.protocol, self.compute_dtype = protocol, compute_dtype
@@ -60,6 +65,8 @@ class Ours(Coordinating):
 
 class Fit(Side):
     """The same model as sr.models has it, trained by fit(); from other first values."""
+
+    server_options = SERVER_OPTIONS
 
     def __init__(self, protocol: str, compute_dtype: str, sizes: Sizes) -> None:
         self.protocol, self.compute_dtype = protocol, compute_dtype

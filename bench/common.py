@@ -98,6 +98,9 @@ class Side:
     """An engine in processes of its own, which a benchmark has take turns with others. found: what
     its windows have shown, by what was measured."""
 
+    #: What Sidereal's servers are started with.
+    server_options: Sequence[str] = OVER_TCP
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.processes: list[Child] = []
@@ -126,7 +129,9 @@ class Side:
     def serve(self, cluster: dict[str, list[str]], protocol: str) -> None:
         """Starts Sidereal's servers."""
         for job, task in tasks_of(cluster):
-            self.processes.append(Server(cluster, job, task, protocol, options=OVER_TCP))
+            self.processes.append(
+                Server(cluster, job, task, protocol, options=self.server_options)
+            )
 
     def close(self) -> None:
         for process in self.processes:
