@@ -51,12 +51,14 @@ def what_is_left(target: str) -> list[str]:
     command = [PROGRAM, "top", "--once", "--json", "--interval", "0.1", "--target", target]
     done = subprocess.run(command, capture_output=True, check=True, text=True)
     names = ("sessions", "programs", "resources", "resource_bytes", "steps_running")
-    counts = [
-        (task["task"], name, task["figures"][f"sidereal_task_{name}"])
-        for task in json.loads(done.stdout)["tasks"]
-        for name in names
-    ]
-    return [f"{count} {name} of {task}" for task, name, count in counts if count > 0]
+    left = []
+    for task in json.loads(done.stdout)["tasks"]:
+        if "figures" not in task:  # It was slow to answer, this time.
+            left.append(f"no answer of {task['task']}")
+            continue
+        counts = {name: task["figures"][f"sidereal_task_{name}"] for name in names}
+        left += [f"{count} {name} of {task['task']}" for name, count in counts.items() if count > 0]
+    return left
 
 
 def shared_files() -> int:
