@@ -27,7 +27,7 @@ class PerWorkerVariable(ClusterVariable):
     They are never made equal. The coordinator has none: read_all() gives those of all workers. A
     worker that comes back begins with the initial value again. Tapes do not watch it.
 
-    initial_value: made by each worker: a function is traced, and what it draws at random differs.
+    initial_value: made by each worker; a function of it is traced.
     """
 
     def __init__(
