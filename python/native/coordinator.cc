@@ -90,14 +90,19 @@ std::unique_ptr<Coordinator> make(const std::vector<std::string>& workers,
       value_of(without_gil([&] { return app::ClusterCoordinator::create(std::move(out)); })));
 }
 
+std::vector<tensor::Tensor> tensors_of(const std::vector<const Value*>& values) {
+  std::vector<tensor::Tensor> out;
+  out.reserve(values.size());
+  for (const Value* value : values) out.push_back(value->tensor);
+  return out;
+}
+
 std::shared_ptr<RemoteValue> schedule(Coordinator& self, uint64_t plan,
                                       const std::vector<const Value*>& values,
                                       const std::vector<coord::ResourceId>& resources,
                                       int64_t timeout_ms) {
   app::ClusterCoordinator& impl = self.get();
-  std::vector<tensor::Tensor> feeds;
-  feeds.reserve(values.size());
-  for (const Value* value : values) feeds.push_back(value->tensor);
+  std::vector<tensor::Tensor> feeds = tensors_of(values);
   return coordinated(without_gil([&] {
     return impl.schedule(plan, std::move(feeds), resources, milliseconds(timeout_ms), interrupted);
   }));
@@ -146,6 +151,16 @@ void bind_coordinator(nb::module_& m) {
           },
           "feeds"_a, "fetches"_a, "targets"_a, "tells_worker"_a, "A plan of the graph, by number.")
       .def("schedule", &schedule, "plan"_a, "values"_a, "resources"_a, "timeout_ms"_a)
+      .def(
+          "schedule_on",
+          [](Coordinator& self, int worker, uint64_t plan, const std::vector<const Value*>& values,
+             const std::vector<coord::ResourceId>& resources) {
+            app::ClusterCoordinator& impl = self.get();
+            std::vector<tensor::Tensor> feeds = tensors_of(values);
+            return coordinated(without_gil(
+                [&] { return impl.schedule_on(worker, plan, std::move(feeds), resources); }));
+          },
+          "worker"_a, "plan"_a, "values"_a, "resources"_a)
       .def(
           "join",
           [](Coordinator& self, int64_t timeout_ms) {

@@ -639,14 +639,15 @@ class Dataset:
         size = AUTOTUNE if buffer_size is None else buffer_size
         return self._with("Prefetch", [_number(size)])
 
-    def cache(self, filename: str = "", name: str | None = None) -> Dataset:
-        """Keeps the elements of the first whole iteration in memory for the later ones."""
-        if filename:
-            raise errors.UnimplementedError(
-                "cache() keeps elements in memory; leave `filename` out, or write the elements "
-                "with sidereal.io.TFRecordWriter and read them with TFRecordDataset"
-            )
-        return self._with("Cache", [])
+    def cache(self, filename: Any = "", name: str | None = None) -> Dataset:
+        """Keeps the elements of the first whole iteration for the later ones: in memory, or in a
+        file of that name, which other processes read too; on servers it is theirs. While one
+        iterator writes the file, others raise AlreadyExistsError. DataLossError for a file that is
+        damaged."""
+        name_of_file = os.fspath(filename) if isinstance(filename, os.PathLike) else filename
+        if isinstance(name_of_file, (str, bytes)) and not name_of_file:
+            return self._with("Cache", [])
+        return self._with("CacheFile", [parameter(name_of_file, dtypes.string)])
 
     def options(self) -> Options:
         """Those of with_options()."""

@@ -209,6 +209,7 @@ class Variable(metaclass=_VariableType):
     initial_value: what convert_to_tensor() takes, or a function of no arguments that makes it.
     trainable: whether tapes watch it; True if absent, but for one that is synchronized ON_READ.
     synchronization, aggregation: what strategies of several replicas need to know.
+    per_worker_variable: each worker of a ParameterServerStrategy has one; see PerWorkerVariable.
     """
 
     #: Who runs steps that read and change it outside of graphs; None: it is in this process.
@@ -225,7 +226,13 @@ class Variable(metaclass=_VariableType):
         shape: Sequence[int] | None = None,
         synchronization: VariableSynchronization = VariableSynchronization.AUTO,
         aggregation: VariableAggregation = VariableAggregation.NONE,
+        per_worker_variable: bool = False,
     ) -> None:
+        if per_worker_variable:
+            raise ValueError(
+                "per_worker_variable=True makes a variable of each worker: make it in the scope of "
+                "a ParameterServerStrategy"
+            )
         tensor = initial_tensor(initial_value, dtype, shape)
         self._cell: Any = _native.Cell(tensor)
         self._read: Tensor | None = None

@@ -195,6 +195,27 @@ def test_what_workers_have_is_made_anew(tasks: Any) -> None:
     assert made.numpy() >= 2
 
 
+def test_variables_of_a_worker_begin_anew_with_it(tasks: Any) -> None:
+    cluster = tasks(2)
+    coordinator = cluster.coordinator()
+    with coordinator.strategy.scope():
+        seen = sr.Variable(7.0, per_worker_variable=True)
+
+    @sr.function
+    def step() -> Any:
+        return seen.assign_add(1.0).value()
+
+    for _ in range(20):
+        coordinator.schedule(step)
+    coordinator.join(PATIENCE_S)
+    before = [float(value) for value in seen.read_all()]
+    assert sum(before) == 34
+    cluster.kill("worker", 0)
+    cluster.start("worker", 0)
+    # Waits for the worker, which is not there yet.
+    assert [float(value) for value in seen.read_all()] == [7, before[1]]
+
+
 def test_a_worker_killed_while_it_makes_a_dataset_makes_it_anew(tasks: Any) -> None:
     cluster = tasks(2)
     coordinator = cluster.coordinator()

@@ -62,7 +62,9 @@ plant(idles_after_building
       "  dispatch();\n}\n\n// ---- Time")
 plant(keeps_what_is_released "    --resources_[resource].uses;\n    forget_if_unused(resource);"
       "    --resources_[resource].uses;")
-plant(loses_count "    --in_flight_;\n    retry(id);" "    retry(id);")
+plant(loses_count
+      "    if (!closures_[id].is_own) --in_flight_;\n    retry(worker, id);"
+      "    retry(worker, id);")
 plant(leaves_the_queue
       "for (const ClosureId id : std::exchange(queue_, {})) end(id, cancelled());"
       "")
@@ -72,7 +74,7 @@ plant(misses_a_fast_restart
 plant(names_the_missing_once
       "reported_ns_ = now_ns;\n  hooks_->missing"
       "reported_ns_ = INT64_MAX / 2;\n  hooks_->missing")
-plant(ends_in_silence "if (closures_.empty()) hooks_->wake();" "")
+plant(ends_in_silence "if (all_ended()) hooks_->wake();" "")
 plant(retries_for_ever "++*cancels < kCancelsMax" "true")
 plant(begins_at_once "now_ns_ >= worker.starts_ns" "true")
 plant(runs_before_it_is_built "worker.missing == 0 && " "")

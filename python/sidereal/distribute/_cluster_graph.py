@@ -60,6 +60,8 @@ class Trace:
         self.targets: list[int] = []
         #: Variables of this process that it reads, with what is fed with their values.
         self.outside: dict[int, tuple[Variable, Output]] = {}
+        #: Variables that each worker has one of, by id().
+        self.of_workers: dict[int, Any] = {}
         self._reads: dict[Any, Output] = {}
 
     def before(self, effects: Effects) -> list[int]:

@@ -81,6 +81,7 @@ class Plan:
     feeds: names of the values that are given, in the order of Plan.values().
     fetches: names of the values that come back, for Plan.pack().
     targets: names of the nodes that must run for what they do.
+    of_workers: variables that each worker has one of, and that the function uses.
     specs: TensorSpecs of the arguments that are tensors, in the order of their leaves.
     """
 
@@ -105,6 +106,7 @@ class Plan:
         self.places = [leaf for leaf, old in zip(entered, call.leaves) if is_tensor(old)]
         self._outside = [variable for variable, _ in trace.outside.values()]
         self.places += [place for _, place in trace.outside.values()]
+        self.of_workers = list(trace.of_workers.values())
         self.nodes = list(trace.targets)
         self._present = [leaf is not None for leaf in found]
         self.specs = [

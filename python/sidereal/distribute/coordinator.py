@@ -27,6 +27,7 @@ from ..function import ConcreteFunction, Function, checked_compute_dtype
 from ..security import SecurityOptions
 from ..server import session_options
 from ..variable import variable_creator_scope
+from ._per_worker_variable import PerWorkerVariable
 from ._plan import Plan
 from .parameter_server_strategy import DistributedDataset, ParameterServerStrategy
 
@@ -260,6 +261,8 @@ class ClusterCoordinator:
         self._numbers: dict[int, tuple[Plan, int]] = {}
         self._quick: dict[Any, tuple[Plan, int, list[int]]] = {}
         self._index: Output | None = None
+        #: What each worker has of variables: by id(), with the number of the resource.
+        self._own: dict[int, tuple[PerWorkerVariable, int]] = {}
         config = strategy._session_config("/job:ps")
         config.compute_dtype = checked_compute_dtype(compute_dtype)
         ms = {
@@ -362,7 +365,9 @@ class ClusterCoordinator:
             plan, tensors = self._strategy._plan(fn, args, kwargs)
             if id(plan) not in self._numbers:
                 self._native.record_tracing(time.perf_counter_ns() - begin)
-            return plan, self._number(plan), resources, tensors
+            number = self._number(plan)
+        resources += [self._own_of(variable) for variable in plan.of_workers]
+        return plan, number, resources, tensors
 
     def join(self, timeout: float | None = None) -> None:
         """Waits until all that was scheduled has ended; in seconds. Errors: the first one of a
@@ -374,10 +379,9 @@ class ClusterCoordinator:
         return self._native.done()
 
     def fetch(self, val: Any) -> Any:
-        """`val` with the values of the RemoteValues in it, as NumPy arrays; waits for them."""
-        return nest.map_structure(
-            lambda leaf: leaf.fetch() if isinstance(leaf, RemoteValue) else leaf, val
-        )
+        """`val` with the values of the RemoteValues in it, as NumPy arrays; waits for them. Of a
+        variable that each worker has one of, the list of all."""
+        return nest.map_structure(_fetched, val)
 
     def metrics(self) -> dict[str, Any]:
         """What it does now, and how long things took so far: `queued`, `in_flight`,
@@ -409,7 +413,13 @@ class ClusterCoordinator:
             made.append(nest.map_structure(self._kept_by_worker, result))
 
         with self._tells_worker():
-            plan = self._number(self._strategy._trace(make))
+            made_by = self._strategy._trace(make)
+            for variable in made_by.of_workers:
+                raise errors.UnimplementedError(
+                    f"what a worker makes for itself is made of variable '{variable.name}' of each "
+                    "worker: read that in the functions that are scheduled"
+                )
+            plan = self._number(made_by)
         kept = [leaf for leaf in nest.flatten(made[-1]) if isinstance(leaf, _PerWorkerTensor)]
         resource = self._native.create_resource(plan, self._drop([leaf._handle for leaf in kept]))
         return PerWorkerValues(self, resource, made[-1])
@@ -436,6 +446,23 @@ class ClusterCoordinator:
         handle = graph.add_variable("per_worker", "", value.dtype, value.shape)
         apply("VariableAssign", (graph.enter(handle), value))
         return _PerWorkerTensor(handle, value)
+
+    def _own_of(self, variable: PerWorkerVariable) -> int:
+        """The resource that is a variable of workers."""
+        with self._strategy._lock:
+            if id(variable) not in self._own:
+                make, drop = self._number(variable._made), self._drop([variable._handle])
+                self._own[id(variable)] = variable, self._native.create_resource(make, drop)
+            return self._own[id(variable)][1]
+
+    def _read_of_workers(self, variable: PerWorkerVariable) -> list[Tensor]:
+        """The values of all workers' own."""
+        number, resource = self._number(variable._given), self._own_of(variable)
+        asked = [
+            RemoteValue(self._native.schedule_on(worker, number, [], [resource]), variable._given)
+            for worker in range(len(self._strategy._workers))
+        ]
+        return [value.get() for value in asked]
 
     def create_per_worker_dataset(self, dataset_fn: Any) -> PerWorkerDataset:
         """A dataset that each worker reads for itself, from its beginning, and again when it comes
@@ -595,6 +622,12 @@ def _watch(
             )  # fmt: skip
             faulthandler.dump_traceback(2)  # Standard error, whatever Python calls so.
             since = time.monotonic()
+
+
+def _fetched(leaf: Any) -> Any:
+    if isinstance(leaf, PerWorkerVariable):
+        return [value.numpy()[()] for value in leaf.read_all()]
+    return leaf.fetch() if isinstance(leaf, RemoteValue) else leaf
 
 
 def _no_variables(next_creator: Callable[..., Any], **kwargs: Any) -> Any:

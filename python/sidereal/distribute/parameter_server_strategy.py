@@ -23,6 +23,7 @@ from ..variable import creating, initial_tensor, variable_creator_scope
 from ._cluster_graph import ClusterGraph
 from ._cluster_variable import ClusterVariable, may_run_anywhere
 from ._partition import ShardInfo, rows_of_shards, spec_of, takes_shards
+from ._per_worker_variable import PerWorkerVariable
 from ._plan import Call, ClusterFunction, Plan, Plans
 from ._resolver import ClusterResolver
 from ._strategy import InputContext, ReplicaContext, Strategy, StrategyExtended, entered
@@ -87,10 +88,12 @@ class ParameterServerStrategyExtended(StrategyExtended):
         """Variables made in the context are on the parameter server of another one, and whole."""
         if isinstance(colocate_with_variable, ShardedVariable):
             colocate_with_variable = colocate_with_variable.variables[0]
-        if not self.variable_created_in_scope(colocate_with_variable):
+        is_known = self.variable_created_in_scope(colocate_with_variable)
+        if not is_known or isinstance(colocate_with_variable, PerWorkerVariable):
             raise ValueError(
                 "`colocate_vars_with` must only be passed a variable created in this "
-                f"`tf.distribute.Strategy.scope()`, not: {colocate_with_variable!r}"
+                "`tf.distribute.Strategy.scope()`, on a parameter server, not: "
+                f"{colocate_with_variable!r}"
             )
         local = self._strategy._local
         before, local.beside = local.beside, colocate_with_variable
@@ -260,6 +263,8 @@ class ParameterServerStrategy(Strategy):
             raise ValueError("`initial_value` must be specified: a value, or a function of one")
         if kwargs.get("name") is None:
             kwargs["name"] = "Variable"
+        if kwargs.pop("per_worker_variable", False):
+            return PerWorkerVariable(self, **kwargs)
         beside = self._local.beside
         if beside is not None:
             return self._make_whole(beside.device, **kwargs)
@@ -397,6 +402,8 @@ class ParameterServerStrategy(Strategy):
     def _fetched(self, plan: Plan, values: list[Tensor]) -> Any:
         self._come_before()
         self._local.read = _Local.read
+        for variable in plan.of_workers:
+            raise variable.is_elsewhere()
         if not plan.outputs and not plan.nodes:
             return plan.pack([])
         return plan.pack(self._session._run(plan.outputs, plan.nodes, plan.places, values))

@@ -245,11 +245,7 @@ class Coordinator final : public ClusterCoordinator,
                                                 milliseconds timeout,
                                                 const std::function<bool()>& interrupt) override {
     std::unique_lock lock(mutex_);
-    if (plan >= plans_.size()) return base::not_found("there is no plan {}", plan);
-    const size_t wanted = plans_[plan].what.feeds.size() - (plans_[plan].tells_worker ? 1 : 0);
-    if (feeds.size() != wanted) {
-      return base::invalid_argument("{} values for the {} feeds of a plan", feeds.size(), wanted);
-    }
+    SR_RETURN_IF_ERROR(check_feeds(plan, feeds.size()));
     auto value = std::make_shared<Value>(timings_);
     Closure closure{.plan = plan, .feeds = std::move(feeds), .fetches = {}, .value = value};
     const Until until = until_of(timeout);
@@ -270,6 +266,27 @@ class Coordinator final : public ClusterCoordinator,
       SR_RETURN_IF_ERROR(taken.status());
       SR_RETURN_IF_ERROR(wait(&lock, until, interrupt, "room in the queue"));
     }
+  }
+
+  Result<std::shared_ptr<RemoteValue>> schedule_on(
+      int worker, uint64_t plan, std::vector<Tensor> feeds,
+      std::span<const coord::ResourceId> resources) override {
+    std::unique_lock lock(mutex_);
+    SR_RETURN_IF_ERROR(check_feeds(plan, feeds.size()));
+    auto value = std::make_shared<Value>(timings_);
+    // As in schedule().
+    const coord::ClosureId id = last_closure_ + 1;
+    closures_[id] = {.plan = plan, .feeds = std::move(feeds), .fetches = {}, .value = value};
+    is_flushing_ = true;
+    const auto taken = scheduler_.schedule_on(worker, resources, now_ns());
+    is_flushing_ = false;
+    if (!taken.ok()) {
+      closures_.erase(id);
+      return taken.status();
+    }
+    last_closure_ = id;
+    flush(&lock);
+    return std::shared_ptr<RemoteValue>(std::move(value));
   }
 
   Status join(milliseconds timeout, const std::function<bool()>& interrupt) override {
@@ -471,6 +488,13 @@ class Coordinator final : public ClusterCoordinator,
   }
 
   // ---- Calls. Under the lock.
+
+  [[nodiscard]] Status check_feeds(uint64_t plan, size_t count) const {
+    if (plan >= plans_.size()) return base::not_found("there is no plan {}", plan);
+    const size_t wanted = plans_[plan].what.feeds.size() - (plans_[plan].tells_worker ? 1 : 0);
+    if (count == wanted) return {};
+    return base::invalid_argument("{} values for the {} feeds of a plan", count, wanted);
+  }
 
   /// nullptr while the worker is lost.
   Connection* connection_of(int worker) { return workers_[static_cast<size_t>(worker)].get(); }

@@ -87,6 +87,11 @@ class ClusterCoordinator {
       uint64_t plan, std::vector<tensor::Tensor> feeds,
       std::span<const coord::ResourceId> resources, std::chrono::milliseconds timeout,
       const std::function<bool()>& interrupt) = 0;
+  /// A closure that this worker runs, soon and again when it returns; see
+  /// coord::Scheduler::schedule_on(). Errors: kNotFound for a plan, worker or resource.
+  virtual Result<std::shared_ptr<RemoteValue>> schedule_on(
+      int worker, uint64_t plan, std::vector<tensor::Tensor> feeds,
+      std::span<const coord::ResourceId> resources) = 0;
   /// Waits until all closures have ended. Errors: as those of schedule(), naming workers that are
   /// waited for.
   virtual Status join(std::chrono::milliseconds timeout,

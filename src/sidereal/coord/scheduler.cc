@@ -58,21 +58,43 @@ Result<std::optional<ClosureId>> Scheduler::schedule(std::span<const ResourceId>
     if (!cancel_all()) return std::nullopt;
     return raise();
   }
+  SR_RETURN_IF_ERROR(check(resources));
+  if (is_full() || joining_ > 0) return std::nullopt;
+  const ClosureId id = add(resources);
+  queue_.push_back(id);
+  dispatch();
+  return id;
+}
+
+Result<ClosureId> Scheduler::schedule_on(int worker, std::span<const ResourceId> resources,
+                                         int64_t now_ns) {
+  note(now_ns);
+  if (worker < 0 || worker >= options_.workers) {
+    return base::not_found("there is no worker {}; there are {}", worker, options_.workers);
+  }
+  SR_RETURN_IF_ERROR(check(resources));
+  const ClosureId id = add(resources);
+  closures_[id].is_own = true;
+  ++own_;
+  workers_[static_cast<size_t>(worker)].own.push_back(id);
+  dispatch_own(worker);
+  return id;
+}
+
+Status Scheduler::check(std::span<const ResourceId> resources) const {
   for (const ResourceId id : resources) {
     const auto found = resources_.find(id);
-    if (found == resources_.end() || found->second.is_released) {
-      return base::not_found(
-          "per-worker resource {} is not there: it was released, or is another "
-          "coordinator's",
-          id);
-    }
+    if (found != resources_.end() && !found->second.is_released) continue;
+    return base::not_found(
+        "per-worker resource {} is not there: it was released, or is another coordinator's", id);
   }
-  if (is_full() || joining_ > 0) return std::nullopt;
+  return {};
+}
+
+ClosureId Scheduler::add(std::span<const ResourceId> resources) {
   const ClosureId id = ++last_closure_;
   closures_[id].resources.assign(resources.begin(), resources.end());
   for (const ResourceId resource : resources) ++resources_[resource].uses;
-  queue_.push_back(id);
-  dispatch();
   return id;
 }
 
@@ -82,7 +104,7 @@ Result<bool> Scheduler::joined() {
     leave_join();
     return raise();
   }
-  if (!closures_.empty()) return false;
+  if (!all_ended()) return false;
   leave_join();
   return true;
 }
@@ -94,7 +116,7 @@ void Scheduler::leave_join() {
 }
 
 Result<std::optional<bool>> Scheduler::done() {
-  if (!has_error()) return closures_.empty();
+  if (!has_error()) return all_ended();
   if (!cancel_all()) return std::nullopt;
   return raise();
 }
@@ -111,6 +133,7 @@ bool Scheduler::cancel_all() {
   if (!std::exchange(is_cancelling_, true)) {
     for (size_t i = 0; i < workers_.size(); ++i) {
       for (const ClosureId id : workers_[i].running) {
+        if (closures_[id].is_own) continue;
         closures_[id].is_cancelled = true;
         hooks_->cancel(static_cast<int>(i), id);
       }
@@ -221,8 +244,8 @@ void Scheduler::lose(int worker) {
   lost.missing = 0;
   for (auto& [id, resource] : resources_) resource.copies[static_cast<size_t>(worker)] = {};
   for (const ClosureId id : std::exchange(lost.running, {})) {
-    --in_flight_;
-    retry(id);
+    if (!closures_[id].is_own) --in_flight_;
+    retry(worker, id);
   }
   finish_cancel();
 }
@@ -243,9 +266,11 @@ void Scheduler::put_free(int worker) {
   free_.push_back(worker);
 }
 
-/// It may get closures, until it is full, if half of those that it takes have ended.
+/// It may get closures, until it is full, if half of those that it takes have ended; its own first,
+/// in any case.
 void Scheduler::offer(int worker) {
   const Worker& one = workers_[static_cast<size_t>(worker)];
+  if (!one.own.empty()) dispatch_own(worker);
   if (one.running.size() <= static_cast<size_t>(options_.in_flight_max) / 2) put_free(worker);
 }
 
@@ -267,6 +292,15 @@ void Scheduler::dispatch() {
   if (was_full && !is_full()) hooks_->wake();
 }
 
+void Scheduler::dispatch_own(int worker) {
+  Worker& one = workers_[static_cast<size_t>(worker)];
+  while (!one.own.empty() && can_run(one)) {
+    const ClosureId id = one.own.front();
+    one.own.pop_front();
+    start(worker, id);
+  }
+}
+
 void Scheduler::start(int worker, ClosureId id) {
   Worker& one = workers_[static_cast<size_t>(worker)];
   Closure& closure = closures_[id];
@@ -278,12 +312,14 @@ void Scheduler::start(int worker, ClosureId id) {
                                                  "made",
                                                  resource, worker)),
         kInputError);
+    const bool is_own = closure.is_own;
     end(id, error);
-    return record(error);
+    if (!is_own) record(error);
+    return;
   }
   closure.began_ns = now_ns_;
   one.running.push_back(id);
-  ++in_flight_;
+  if (!closure.is_own) ++in_flight_;
   hooks_->run(worker, one.life, id);
 }
 
@@ -292,8 +328,9 @@ void Scheduler::ended(int worker, uint64_t life, ClosureId closure, const Outcom
   note(now_ns);
   Worker* const one = living(worker, life);
   if (one == nullptr || std::erase(one->running, closure) == 0) return;
-  --in_flight_;
   Closure& known = closures_[closure];
+  const bool is_own = known.is_own;
+  if (!is_own) --in_flight_;
   if (outcome.status.ok()) {
     end(closure, {});
   } else {
@@ -302,7 +339,7 @@ void Scheduler::ended(int worker, uint64_t life, ClosureId closure, const Outcom
         lose(worker);
         [[fallthrough]];
       case Verdict::kAgain:
-        retry(closure);
+        retry(worker, closure);
         break;
       case Verdict::kPsLost:
         fail_job(outcome.origin.task, outcome.status);
@@ -310,7 +347,7 @@ void Scheduler::ended(int worker, uint64_t life, ClosureId closure, const Outcom
         break;
       case Verdict::kFailed:
         end(closure, outcome.status);
-        record(outcome.status);
+        if (!is_own) record(outcome.status);
     }
   }
   finish_cancel();
@@ -319,8 +356,9 @@ void Scheduler::ended(int worker, uint64_t life, ClosureId closure, const Outcom
 }
 
 /// Behind all others. It does not run any more; while all are cancelled it ends.
-void Scheduler::retry(ClosureId id) {
+void Scheduler::retry(int worker, ClosureId id) {
   Closure& closure = closures_[id];
+  if (closure.is_own) return workers_[static_cast<size_t>(worker)].own.push_back(id);
   if (closure.is_cancelled) return end(id, cancelled());
   ++retried_;
   queue_.push_back(id);
@@ -328,13 +366,14 @@ void Scheduler::retry(ClosureId id) {
 
 void Scheduler::end(ClosureId id, const Status& status) {
   const std::vector<ResourceId> resources = std::move(closures_[id].resources);
+  if (closures_[id].is_own) --own_;
   closures_.erase(id);
   hooks_->closure_ended(id, status);
   for (const ResourceId resource : resources) {
     --resources_[resource].uses;
     forget_if_unused(resource);
   }
-  if (closures_.empty()) hooks_->wake();
+  if (all_ended()) hooks_->wake();
 }
 
 /// Tells who waits for all to be cancelled when they are.

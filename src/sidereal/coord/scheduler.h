@@ -103,6 +103,10 @@ class Scheduler {
   /// Takes one more closure, which uses these resources. Waits while the queue is full, or somebody
   /// joins. Errors: the one that is raised; kNotFound for a resource that is not there.
   Result<std::optional<ClosureId>> schedule(std::span<const ResourceId> resources, int64_t now_ns);
+  /// A closure of one worker's own: it runs there before those of the queue, again when the worker
+  /// returns, and is none of those that schedule(), joined() and done() wait for or cancel; its
+  /// error is told to its owner only. Errors: kNotFound, as schedule().
+  Result<ClosureId> schedule_on(int worker, std::span<const ResourceId> resources, int64_t now_ns);
   /// Somebody joins from here on, until joined() says more than false, or leave_join().
   void begin_join() { ++joining_; }
   /// True when every closure has ended. Errors: the one that is raised.
@@ -148,6 +152,7 @@ class Scheduler {
     int64_t began_ns = 0;
     int cancels = 0;  ///< How often it ended so, and nobody had asked.
     bool is_cancelled = false;
+    bool is_own = false;  ///< Of schedule_on().
   };
   enum class Made : uint8_t { kNo, kUnderWay, kYes, kFailed };
   struct Copy {
@@ -169,6 +174,7 @@ class Scheduler {
     int64_t lost_ns = 0;
     int missing = 0;  ///< Resources of it that are not made, nor have failed.
     std::vector<ClosureId> running;
+    std::deque<ClosureId> own;  ///< What waits of schedule_on().
   };
   using Tries = std::deque<int64_t>;  ///< When failures were heard of that were tried again.
   enum class Verdict : uint8_t { kAgain, kWorkerLost, kPsLost, kFailed };
@@ -185,8 +191,13 @@ class Scheduler {
   void put_free(int worker);
   void offer(int worker);
   void dispatch();
+  void dispatch_own(int worker);
+  [[nodiscard]] Status check(std::span<const ResourceId> resources) const;
+  ClosureId add(std::span<const ResourceId> resources);
+  /// Whether no closure is left, but for workers' own.
+  [[nodiscard]] bool all_ended() const { return closures_.size() == own_; }
   void start(int worker, ClosureId id);
-  void retry(ClosureId id);
+  void retry(int worker, ClosureId id);
   void end(ClosureId id, const Status& status);
   void lose(int worker);
   void fail_job(int ps, const Status& why);
@@ -208,7 +219,8 @@ class Scheduler {
   std::map<ResourceId, Resource> resources_;          ///< As created.
   ClosureId last_closure_ = 0;
   ResourceId last_resource_ = 0;
-  size_t in_flight_ = 0;
+  size_t in_flight_ = 0;  ///< Without workers' own.
+  size_t own_ = 0;        ///< Of schedule_on(), not ended.
   int joining_ = 0;
   bool is_cancelling_ = false;
   Status error_;       ///< The first failure that nobody was told of.

@@ -330,6 +330,65 @@ TEST_F(SchedulerTest, AWorkerIsNotHeldUpByAResourceThatNobodyWantsAnyMore) {
   EXPECT_EQ(asked_.runs.size(), 1u);
 }
 
+TEST_F(SchedulerTest, AWorkersOwnClosureRunsThereBeforeThoseOfTheQueue) {
+  make();
+  for (int i = 0; i < 4; ++i) schedule();
+  const ClosureId own = *it_->schedule_on(1, {}, now_);
+  it_->begin_join();
+  EXPECT_FALSE(*it_->joined());
+  // Whoever joins does not keep it out.
+  const ClosureId other = *it_->schedule_on(1, {}, now_);
+  end(1, 2);
+  EXPECT_EQ(asked_.runs.back(), Pair(1, own));
+  end(1, own);
+  EXPECT_EQ(asked_.runs.back(), Pair(1, other));
+  end(0, 1);
+  EXPECT_EQ(asked_.runs.back(), Pair(0, 3));
+  end(0, 3);
+  end(0, 4);
+  // Nobody waits for it but its owner.
+  EXPECT_TRUE(*it_->joined());
+  end(1, other, kWrong);
+  EXPECT_EQ(asked_.ends.at(other), kWrong);
+  EXPECT_TRUE(join().ok());
+  EXPECT_EQ(it_->in_flight(), 0u);
+  EXPECT_EQ(it_->schedule_on(2, {}, now_).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(SchedulerTest, AWorkersOwnClosureWaitsForItsWorkerAndItsResource) {
+  make();
+  const ResourceId resource = it_->create_resource(now_);
+  built(0, resource);
+  const ClosureId own = *it_->schedule_on(1, std::vector{resource}, now_);
+  EXPECT_TRUE(asked_.runs.empty());
+  built(1, resource);
+  EXPECT_EQ(asked_.runs, (std::vector<Pair>{{1, own}}));
+  it_->worker_lost(1, 1, now_);
+  EXPECT_EQ(asked_.runs.size(), 1u);
+  it_->worker_found(1, 2, now_);
+  EXPECT_EQ(asked_.runs.size(), 1u);
+  built(1, resource, kWrong, 2);
+  // Its error is its owner's.
+  EXPECT_TRUE(is_input_error(asked_.ends.at(own)));
+  EXPECT_TRUE(join().ok());
+}
+
+TEST_F(SchedulerTest, AWorkersOwnClosureIsNotCancelledWithTheOthers) {
+  make();
+  const ClosureId own = *it_->schedule_on(1, {}, now_);
+  schedule();
+  schedule();
+  end(0, 2, kWrong);
+  EXPECT_EQ(asked_.runs.back(), Pair(0, 3));
+  EXPECT_FALSE(it_->done()->has_value());
+  EXPECT_EQ(asked_.cancels, (std::vector<Pair>{{0, 3}}));
+  end(0, 3, base::cancelled("as asked"));
+  EXPECT_EQ(it_->done().status(), kWrong);
+  EXPECT_FALSE(asked_.ends.contains(own));
+  end(1, own);
+  EXPECT_TRUE(asked_.ends.at(own).ok());
+}
+
 TEST_F(SchedulerTest, WorkersBeginOneAfterTheOther) {
   make({.workers = 3, .start_delay_ns = 10 * kSecond, .start_delay_max_ns = 15 * kSecond});
   for (int i = 0; i < 3; ++i) schedule();

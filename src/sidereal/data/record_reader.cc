@@ -25,6 +25,15 @@ uint32_t masked_crc(std::string_view bytes) {
 
 }  // namespace
 
+std::string record_of(std::string_view bytes) {
+  base::ByteWriter out;
+  out.put(static_cast<uint64_t>(bytes.size()));
+  out.put(masked_crc(out.bytes()));
+  out.put_bytes(bytes);
+  out.put(masked_crc(bytes));
+  return out.take();
+}
+
 Result<std::unique_ptr<RecordReader>> RecordReader::open(const std::string& path) {
   SR_ASSIGN_OR_RETURN(auto source, open_bytes(path));
   return std::make_unique<RecordReader>(path, std::move(source));

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "sidereal/base/status.h"
 #include "sidereal/data/byte_source.h"
@@ -36,5 +37,8 @@ class RecordReader {
   std::string buffer_;
   size_t begin_ = 0;
 };
+
+/// Bytes as a record of such a file.
+std::string record_of(std::string_view bytes);
 
 }  // namespace sidereal::data

@@ -330,6 +330,14 @@ Status concatenate(const Infer& c) {
   return {};
 }
 
+Status cache_file(const Infer& c) {
+  const ir::TensorSpec& spec = c.parameter(0);
+  if (spec.dtype != DType::kString || !spec.shape.accepts(Shape())) {
+    return invalid_argument("filename is {}; give a string", ir::to_string(spec));
+  }
+  return same_as_input(c);
+}
+
 Status window(const Infer& c) {
   SR_RETURN_IF_ERROR(no_lists(c));
   for (const ComponentSpec& spec : c.input()) c.outputs->push_back({spec.spec, true});
@@ -378,6 +386,7 @@ const absl::flat_hash_map<std::string, Op>& ops() {
       // Of when they are made.
       {"Prefetch", {.inputs = 1, .parameters = 1, .numbers = 1, .infer = same_as_input}},
       {"Cache", {.inputs = 1, .infer = same_as_input}},
+      {"CacheFile", {.inputs = 1, .parameters = 1, .infer = cache_file}},  // filename
   };
   return *table;
 }
@@ -630,8 +639,9 @@ int64_t Dataset::cardinality() const {
     if (of[0] < 0 || shards < 1 || index < 0 || index >= shards) return of[0];
     return of[0] / shards + (index < of[0] % shards ? 1 : 0);
   }
-  if (op == "Map" || op == "Shuffle" || op == "Prefetch" || op == "Cache") return of[0];
-  return kUnknown;
+  const bool keeps_number =
+      op == "Map" || op == "Shuffle" || op == "Prefetch" || op == "Cache" || op == "CacheFile";
+  return keeps_number ? of[0] : kUnknown;
 }
 
 }  // namespace sidereal::dataset

@@ -25,7 +25,7 @@ constexpr std::string_view kOps[] = {
     "Generator",  "RaggedBatch",  "Argument", "Map",         "Filter",  "TakeWhile",
     "Interleave", "Batch",        "Unbatch",  "PaddedBatch", "Window",  "Shuffle",
     "Repeat",     "Take",         "Skip",     "Shard",       "Zip",     "Concatenate",
-    "Prefetch",   "Cache"};
+    "Prefetch",   "Cache",        "CacheFile"};
 
 ir::OpSchema dataset_schema(std::string_view op) {
   ir::OpSchema schema;

@@ -361,6 +361,7 @@ Result<StagePtr> make_order(const DatasetPtr& dataset, StagePtr input, Runtime* 
     return std::make_unique<Concatenate>(dataset, std::move(input), runtime);
   }
   if (op == "Cache") return std::make_unique<Cache>(dataset, std::move(input), runtime);
+  if (op == "CacheFile") return make_cache_file(dataset, std::move(input), runtime);
   SR_ASSIGN_OR_RETURN(const int64_t number, number_of(*dataset, 0));
   if (op == "Repeat") return std::make_unique<Repeat>(dataset, std::move(input), number, runtime);
   if (op == "Take") {

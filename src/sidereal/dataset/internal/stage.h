@@ -127,6 +127,7 @@ Result<StagePtr> make_stage(const DatasetPtr& dataset, Runtime* runtime);
 Result<StagePtr> make_source(const DatasetPtr& dataset, Runtime* runtime);
 Result<StagePtr> make_batches(const DatasetPtr& dataset, StagePtr input, Runtime* runtime);
 Result<StagePtr> make_order(const DatasetPtr& dataset, StagePtr input, Runtime* runtime);
+Result<StagePtr> make_cache_file(const DatasetPtr& dataset, StagePtr input, Runtime* runtime);
 Result<StagePtr> make_function(const DatasetPtr& dataset, StagePtr input, Runtime* runtime);
 /// Reads `input` ahead, at most `capacity` elements, on a thread of its own, which calls `changed`,
 /// if any, when poll() may give something else.
