@@ -45,6 +45,7 @@ OS_ALLOWED = {
     "cli/": "signals, terminal size",
     "data/byte_source": "reads the user's files",
     "data/npy": "maps the user's arrays",
+    "data/record_writer": "writes the caches of datasets",
     "data/prefetch": "wakes a lane's poller when a batch is ready",
     "security/listener": "gives gRPC a descriptor of its own",
     "lane/": "pins and names its thread",

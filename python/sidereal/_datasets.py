@@ -6,14 +6,11 @@ and run as programs, on threads that need no lock of Python.
 
 from __future__ import annotations
 
-import atexit
 import enum
 import glob
-import itertools
 import os
 import secrets
 import types
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -21,11 +18,19 @@ import numpy as np
 
 from . import dtypes, errors, nest
 from ._data_spec import DataSpec
-from ._dispatch import ENGINE, apply, state, to_tensor
+from ._dispatch import state, to_tensor
 from ._elements import DatasetSpec, accepted, as_value, flatten, map_leaves, spec_of
-from ._native import DatasetDefinition, DatasetReading, Output, Tensor
-from ._pipelines import Generator, Traced, VariableUse, begin_generator, parameter
-from ._resources import Resource, component_attrs
+from ._iterators import (
+    CallIterator,
+    DatasetIterator,
+    GraphIterator,
+    read_threads,
+    refuse_loop,
+    while_elements,
+)
+from ._native import DatasetDefinition, Output, Tensor
+from ._pipelines import Generator, Traced, VariableUse, open_values, parameter
+from ._resources import component_attrs
 from .function import TensorSpec, function
 from .ops import random as _random
 from .ops.array import stack
@@ -39,127 +44,10 @@ AUTOTUNE = -1
 INFINITE_CARDINALITY = -1
 UNKNOWN_CARDINALITY = -2
 
-_open: weakref.WeakSet[DatasetIterator] = weakref.WeakSet()
-_numbers = itertools.count(1)
-
-
-@atexit.register
-def _close_all() -> None:
-    """Ends threads while there is a Python that they may call."""
-    for iterator in list(_open):
-        iterator.close()
-
-
-class DatasetIterator:
-    """Gives out the elements of a dataset (tf.data.Iterator): next(it) ends with StopIteration,
-    get_next() with OutOfRangeError.
-
-    Elements are made ahead where the dataset has prefetch() or a parallel map(), on threads that
-    end with the iterator. Thread: any.
-    """
-
-    def __init__(self, dataset: Dataset) -> None:
-        if state.graph is not None:
-            raise errors.UnimplementedError(
-                "a dataset cannot be iterated while a function is traced; iterate it outside and "
-                "pass its elements, or call next() of an iterator made outside. In a graph of "
-                "sidereal.v1: sidereal.v1.data.make_one_shot_iterator()"
-            )
-        self._handle: Tensor | None = None
-        self._dataset = dataset  # Keeps its Python functions.
-        self._reading = DatasetReading(
-            dataset._now(), ENGINE, secrets.randbits(63), _threads(), begin_generator
-        )
-        _open.add(self)
-
-    @property
-    def element_spec(self) -> Any:
-        """TensorSpecs, nested like the elements."""
-        return self._dataset.element_spec
-
-    def __iter__(self) -> DatasetIterator:
-        return self
-
-    def __next__(self) -> Any:
-        if state.graph is not None:
-            return self._in_graph(state.graph)
-        components = self._reading.next()
-        if components is None:
-            raise StopIteration
-        return self._dataset._pack(components)
-
-    def get_next(self, name: str | None = None) -> Any:
-        """The next element; OutOfRangeError at the end."""
-        if state.graph is not None:
-            return self._in_graph(state.graph)
-        components = self._reading.next()
-        if components is None:
-            raise errors.OutOfRangeError("End of sequence: the dataset has no more elements")
-        return self._dataset._pack(components)
-
-    def _in_graph(self, graph: Any) -> Any:
-        """The next element as values of a function that is being traced."""
-        if self._handle is None:
-            name = f"dataset_iterator_{next(_numbers)}"
-            self._reading.share(name)
-            self._handle = to_tensor(name)
-            weakref.finalize(self, ENGINE.erase_resource, name).atexit = False
-        graph.keep([self])
-        return next_of(self._handle, self._dataset.element_spec)
-
-    def save(self) -> bytes:
-        """Where it is, for restore(). What shuffle(), prefetch() and cache() hold is part of it."""
-        return self._reading.save()
-
-    def restore(self, position: bytes) -> None:
-        """Goes where an iterator of an equal dataset was: the same elements follow, if files and
-        generators give the same. Elements of from_generator() and of files are passed over for
-        that. DataLossError for bytes that are no position."""
-        self._reading.restore(position)
-
-    def close(self) -> None:
-        """Ends its threads; what waits for it gets CancelledError."""
-        self._reading.close()
-
-
-class GraphIterator(Resource):
-    """An iterator in a graph of sidereal.v1: a dataset is read where its node is placed, on threads
-    of its own, from the first get_next() that a session runs."""
-
-    def __init__(
-        self, dataset: Dataset, shared_name: str | None = None, values: Sequence[Output] = ()
-    ) -> None:
-        """`values`: what the dataset leaves open."""
-        self.element_spec = dataset.element_spec
-        self.values = values
-        definition = {"definition": dataset.serialize()}
-        super().__init__("DatasetIterator", definition, "DatasetIterator", shared_name, values)
-
-    def get_next(self, name: str | None = None) -> Any:
-        """The next element; the session raises OutOfRangeError at the end."""
-        return next_of(self.handle, self.element_spec, name)
-
-
 def make_one_shot_iterator(dataset: Dataset, shared_name: str | None = None) -> Any:
     """An iterator of a dataset in the graph that is being built, from its beginning to its end
     (tf.compat.v1.data.make_one_shot_iterator); at once, iter(dataset)."""
     return iter(dataset) if state.graph is None else GraphIterator(dataset, shared_name)
-
-
-def next_of(handle: Any, element_spec: Any, name: str | None = None) -> Any:
-    """A node that takes an element of an iterator, and its outputs nested like `element_spec`."""
-    specs = nest.flatten(element_spec)
-    if any(isinstance(spec, DatasetSpec) for spec in specs):
-        raise errors.UnimplementedError(
-            "an element has a window; make a tensor of it, as in "
-            "ds.window(n).flat_map(lambda w: w.batch(n))"
-        )
-    made = apply("IteratorNext", (handle,), _component_attrs(specs), name=name)
-    return nest.pack(element_spec, list(made) if isinstance(made, tuple) else [made])
-
-
-def _threads() -> int:
-    return max(1, min(16, len(os.sched_getaffinity(0))))
 
 
 def _parallel(num_parallel_calls: Any) -> int:
@@ -207,7 +95,9 @@ class Dataset:
         self._is_one = isinstance(self._spec, (TensorSpec, DatasetSpec))
         self._options: Options = inputs[0]._options if inputs else Options()
         #: What it leaves open.
-        self._values: Sequence[Output] = next((one._values for one in inputs if one._values), ())
+        self._values: Sequence[Output] = next(
+            (one._values for one in inputs if one._values), open_values()
+        )
         #: Python functions that the definition refers to.
         self._kept: list[object] = [*kept, *(thing for one in inputs for thing in one._kept)]
 
@@ -269,8 +159,23 @@ class Dataset:
         ]
         return nest.pack(self._spec, leaves)
 
-    def __iter__(self) -> DatasetIterator:
-        return DatasetIterator(self)
+    def __iter__(self) -> Any:
+        """A DatasetIterator; in a function a CallIterator."""
+        if state.graph is None:
+            return DatasetIterator(self)
+        refuse_loop()
+        return CallIterator(self)
+
+    def _text_in_graph(self) -> str:
+        """serialize() for a node that reads the dataset each time a function is called."""
+        for use in self._kept:
+            if isinstance(use, VariableUse):
+                raise errors.UnimplementedError(
+                    f"the dataset reads variable '{use.variable.name}', and is iterated in a "
+                    "function that was traced once: make the iterator outside, and call next() of "
+                    "it in the function"
+                )
+        return self.serialize()
 
     def as_numpy_iterator(self) -> Iterator[Any]:
         """The elements as NumPy arrays and scalars; bytes for strings."""
@@ -279,9 +184,11 @@ class Dataset:
 
     def reduce(self, initial_state: Any, reduce_func: Callable[[Any, Any], Any]) -> Any:
         """reduce_func(state, element) of the elements one after another, from `initial_state` on;
-        the last state. `reduce_func` is traced."""
-        step = function(reduce_func)
+        the last state. `reduce_func` is traced. In a function it is a loop of the graph."""
         current = map_leaves(as_value, initial_state)
+        if state.graph is not None:
+            return while_elements(CallIterator(self), current, reduce_func)
+        step = function(reduce_func)
         before = map_leaves(spec_of, current)
         for element in self:
             made = map_leaves(as_value, step(current, element))
@@ -454,7 +361,7 @@ class Dataset:
     ) -> Dataset:
         """As flat_map(), with `cycle_length` datasets read in turn, `block_length` elements of each
         at a time. With `num_parallel_calls`, each is read ahead on a thread of its own."""
-        cycle = _threads() if cycle_length in (None, AUTOTUNE) else cycle_length
+        cycle = read_threads() if cycle_length in (None, AUTOTUNE) else cycle_length
         block = 1 if block_length is None else block_length
         return self._interleave("interleave", map_func, cycle, block, num_parallel_calls)
 
@@ -472,7 +379,7 @@ class Dataset:
             "Interleave",
             [self._definition],
             [_number(cycle), _number(block), *traced.parameters],
-            {"parallel": _threads() if count == AUTOTUNE else count},
+            {"parallel": read_threads() if count == AUTOTUNE else count},
             traced.body,
             inner._definition,
         )

@@ -111,6 +111,12 @@ class Graph:
         return None
 
     @property
+    def open_values(self) -> list[Output] | None:
+        """Values that datasets which are made here leave open, by number; None where no function is
+        traced."""
+        return None
+
+    @property
     def container_name(self) -> str:
         """The container of queues and the like that are made here."""
         return "" if self.outer is None else self.outer.container_name
@@ -158,6 +164,7 @@ class FuncGraph(Graph):
         #: Whether values of other graphs may be captured where there is none around this one.
         self.takes_outputs = False
         self.arguments: list[Output] = []
+        self._open_values: list[Output] = []
         self.captures: list[tuple[Any, Output]] = []
         self._variables: dict[int, tuple[Any, Output]] = {}
         self._assigned: dict[int, Any] = {}
@@ -168,6 +175,10 @@ class FuncGraph(Graph):
         """What is read and changed in it, as far as the graph around all asked for it; handles are
         values of this graph."""
         return self.native.__dict__.setdefault("effects", {})
+
+    @property
+    def open_values(self) -> list[Output]:
+        return self._open_values
 
     def before_bodies(self, bodies: Sequence[FuncGraph]) -> list[int]:
         add_effects(self.effects, effects_in(self, bodies))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -75,6 +75,8 @@ def parameter(value: Any, dtype: Any = None) -> Any:
         return made
     graph, values = state.graph, _open.values
     if values is None or graph is not _open.graph:
+        values = None if graph is None else graph.open_values
+    if values is None:
         raise errors.InvalidArgumentError(
             f"a dataset is made of {made!r}, which has no value yet; make it outside of the "
             "function, or in a function that flat_map() or interleave() calls"
@@ -82,6 +84,13 @@ def parameter(value: Any, dtype: Any = None) -> Any:
     entered = made if graph is None else graph.enter(made)
     values.append(entered)
     return len(values) - 1, entered.dtype, entered.shape
+
+
+def open_values() -> Sequence[Output]:
+    """What datasets that are made now may leave open, by number."""
+    if _open.values is not None and state.graph is _open.graph:
+        return ()
+    return () if state.graph is None else state.graph.open_values or ()
 
 
 class VariableUse:

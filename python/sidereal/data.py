@@ -22,14 +22,13 @@ from ._datasets import (
     AutoShardPolicy,
     CsvDataset,
     Dataset,
-    DatasetIterator,
-    GraphIterator,
     Options,
     TextLineDataset,
     TFRecordDataset,
     make_one_shot_iterator,
 )
 from ._elements import DatasetSpec
+from ._iterators import DatasetIterator, GraphIterator
 
 #: Under these names too, as in TensorFlow.
 experimental = types.SimpleNamespace(

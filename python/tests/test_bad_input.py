@@ -201,8 +201,8 @@ def functions() -> list[Case]:
         ("one as an argument", lambda at: at.run(next, iter(numbers)), *remote),
         ("one in a branch", lambda at: at.run(lambda x: sr.cond(
             x > 0, lambda: next(here), lambda: sr.constant(0, "int64")), sr.constant(1)), *remote),
-        ("a dataset of the coordinator", lambda at: at.run(lambda: next(iter(numbers))),
-         errors.UnimplementedError, ["while a function is traced", "iterator made outside"]),
+        ("a loop over a dataset", lambda at: at.run(lambda: [x + 1 for x in numbers]),
+         errors.UnimplementedError, ["a loop of Python over a dataset", "dataset.reduce("]),
         ("a dataset of workers", lambda at: at.run(next, at.per_worker(numbers)),
          TypeError, ["a dataset of workers", "iter() of it"]),
         ("an iterator of workers here", lambda at: next(iter(at.per_worker(numbers))),

@@ -60,6 +60,52 @@ def test_a_worker_refuses_what_it_cannot_read(worker):
         session.run(line)
 
 
+def test_positions_are_read_and_set_where_the_data_are(worker, tmp_path):
+    path = tmp_path / "lines"
+    path.write_text("".join(f"{i}\n" for i in range(40)))
+    lines = sr.data.TextLineDataset(str(path)).shuffle(8, seed=1).batch(4).prefetch(2)
+    with tf.device("/job:worker/task:0"):
+        it = tf.data.make_one_shot_iterator(lines)
+        element, here = it.get_next(), it.save()
+        position = tf.placeholder(tf.string, [])
+        back = it.restore(position)
+    with tf.Session(worker) as session:
+        session.run(element)
+        saved = session.run(here)
+        rest = [session.run(element).tolist() for _ in range(3)]
+        session.run(back, {position: saved})
+        assert [session.run(element).tolist() for _ in range(3)] == rest
+        local = iter(lines)
+        local.restore(saved)
+        assert [next(local).numpy().tolist() for _ in range(3)] == rest
+        for wrong in (b"", saved[:-1], b"x" * 100, saved + b"x"):
+            with pytest.raises(errors.InvalidArgumentError):
+                session.run(back, {position: wrong})
+        assert session.run(element).tolist() == next(local).numpy().tolist()
+
+
+def test_a_position_that_is_waited_for_keeps_nobody_else(worker):
+    with tf.device("/job:worker/task:0"):
+        it = tf.data.make_one_shot_iterator(Dataset.range(1 << 60).filter(lambda x: x < 0))
+        value, here = it.get_next(), it.save()
+        other = tf.data.make_one_shot_iterator(Dataset.range(9)).get_next()
+    config = tf.ConfigProto(operation_timeout_in_ms=300, isolate_session_state=True)
+    with tf.Session(worker, config=config) as session:
+        for waits in (value, here):
+            with pytest.raises(errors.DeadlineExceededError, match="iterator"):
+                session.run(waits)
+            assert session.run(other) >= 0
+
+
+def test_a_cache_is_a_file_of_the_worker(worker, tmp_path):
+    ds = Dataset.range(5).map(lambda x: x * x).cache(str(tmp_path / "cache")).repeat(2)
+    with tf.device("/job:worker/task:0"):
+        value = tf.data.make_one_shot_iterator(ds).get_next()
+    with tf.Session(worker) as session:
+        assert [session.run(value) for _ in range(10)] == [x * x for x in range(5)] * 2
+    assert [int(x) for x in Dataset.range(0).cache(tmp_path / "cache")] == [0, 1, 4, 9, 16]
+
+
 def test_closing_a_session_ends_its_iterators(worker):
     with tf.device("/job:worker/task:0"):
         ds = Dataset.range(10).repeat().map(lambda x: x + 1, num_parallel_calls=2)

@@ -30,6 +30,9 @@ const std::set<std::string>& ops_of_other_tests() {
       "QueueDequeue",  // They wait.
       "DatasetIterator",
       "IteratorNext",  // Threads and files.
+      "IteratorNextOrEnd",
+      "IteratorRestore",
+      "IteratorSave",
   };
   return kOps;
 }

@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from .. import errors, v1
-from .._datasets import DatasetIterator
 from .._dispatch import ENGINE, state
 from .._graphs import Effects, FuncGraph, add_effects, effects_in, legal_name
+from .._iterators import DatasetIterator
 from .._native import GraphBase, Output
 from ..variable import Variable
 
 #: Ops that read what their handle is of. Every other op with a handle changes it.
 _READS = {
-    "AccumulatorSize", "QueueIsClosed", "QueueSize", "TableExport", "TableFind", "TableSize",
-    "VariableGather", "VariableIsInitialized", "VariableRead", "VariableUpdateNorms",
+    "AccumulatorSize", "IteratorSave", "QueueIsClosed", "QueueSize", "TableExport", "TableFind",
+    "TableSize", "VariableGather", "VariableIsInitialized", "VariableRead", "VariableUpdateNorms",
 }  # fmt: skip
 #: Ops without a handle that do something to be seen.
 _SEEN = {"Assert", "HostFunction", "Print"}
@@ -60,6 +60,8 @@ class Trace:
         self.targets: list[int] = []
         #: Variables of this process that it reads, with what is fed with their values.
         self.outside: dict[int, tuple[Variable, Output]] = {}
+        #: What datasets leave open.
+        self.open_values: list[Output] = []
         #: Variables that each worker has one of, by id().
         self.of_workers: dict[int, Any] = {}
         self._reads: dict[Any, Output] = {}
@@ -113,6 +115,10 @@ class ClusterGraph(v1.Graph):
         """Of the function that is being traced."""
         assert self._trace is not None
         return self._trace
+
+    @property
+    def open_values(self) -> list[Output] | None:
+        return None if self._trace is None else self._trace.open_values
 
     @contextmanager
     def tracing(self, scope: str) -> Iterator[Trace]:

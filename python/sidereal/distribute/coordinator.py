@@ -13,20 +13,31 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from numbers import Real
 from typing import Any
 
 from .. import _native, errors, nest
-from .._datasets import Dataset, GraphIterator, next_of
-from .._dispatch import ENGINE, apply, convert, state
+from .._datasets import Dataset
+from .._dispatch import apply, convert, state
+from .._iterators import GraphIterator
 from .._native import Output, Tensor
 from .._pipelines import leaving_open
-from .._tensor import install_shared
 from ..errors import ClosureInputError, PSUnavailableError
 from ..function import ConcreteFunction, Function, checked_compute_dtype
 from ..security import SecurityOptions
 from ..server import session_options
 from ..variable import variable_creator_scope
+from ._per_worker import (
+    MS,
+    PerWorkerDataset,
+    PerWorkerIterator,
+    PerWorkerTensor,
+    PerWorkerValues,
+    RemoteValue,
+    WorkerIterator,
+    get_current_worker_index,
+    milliseconds,
+    tracing,
+)
 from ._per_worker_variable import PerWorkerVariable
 from ._plan import Plan
 from .parameter_server_strategy import DistributedDataset, ParameterServerStrategy
@@ -38,166 +49,10 @@ __all__ = [
 
 #: Closures that wait for a worker.
 _QUEUE_MAX = 256 * 1024
-_MS = 1000
 #: Failures are counted for so long.
 _WINDOW_S = 600.0
 #: Missing workers are named so often.
 _REPORT_S = 60.0
-
-
-class _Tracing(threading.local):
-    """What a thread traces for workers. `index`: gives the number of the worker; `asked`: whether
-    it did."""
-
-    index: Callable[[], Output] | None = None
-    asked: bool = False
-
-
-_tracing = _Tracing()
-
-
-def get_current_worker_index() -> Any:
-    """The number of the worker that runs the function that is being traced, as a tensor of int64.
-    RuntimeError elsewhere."""
-    if _tracing.index is None:
-        raise RuntimeError(
-            "get_current_worker_index() is known in functions that are scheduled, and in those of "
-            "ClusterCoordinator.create_per_worker_dataset()"
-        )
-    _tracing.asked = True
-    return _tracing.index()
-
-
-class RemoteValue:
-    """What a scheduled function gives, once it has run (tf.distribute.experimental.coordinator)."""
-
-    def __init__(self, native: _native.RemoteValue, plan: Plan) -> None:
-        self._native = native
-        self._plan = plan
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the function has ended, with a value or an error."""
-        return self._native.is_ready
-
-    def get(self, timeout: float | None = None) -> Any:
-        """Waits for the value: tensors in the structure of the function's result. `timeout` in
-        seconds; None: as long as it takes. Errors: the function's own; CancelledError when it was
-        cancelled, as another one had failed; DeadlineExceededError."""
-        return self._plan.pack(self._native.wait(ENGINE, _ms(timeout)))
-
-    def fetch(self, timeout: float | None = None) -> Any:
-        """As get(), with NumPy arrays."""
-        # An array without extents becomes a number of its dtype.
-        return nest.map_structure(
-            lambda leaf: leaf.numpy()[()] if isinstance(leaf, Tensor) else leaf, self.get(timeout)
-        )
-
-    def __repr__(self) -> str:
-        return f"<RemoteValue {'ready' if self.is_ready else 'not ready'}>"
-
-
-class _PerWorkerTensor:
-    """A value that each worker has one of, in a variable of its own."""
-
-    def __init__(self, handle: Output, value: Output) -> None:
-        self._handle = handle
-        self.dtype = value.dtype
-        self.shape = value.shape
-
-    def _as_tensor(self) -> Any:
-        if state.graph is None:
-            raise errors.FailedPreconditionError(
-                "a value of workers is none of the coordinator: give it to a function that is "
-                "scheduled"
-            )
-        attrs = {"dtype": self.dtype, "shape": self.shape}
-        return apply("VariableRead", (state.graph.enter(self._handle),), attrs)
-
-
-install_shared(_PerWorkerTensor)
-
-
-class PerWorkerValues:
-    """What each worker has made for itself; functions that are scheduled get that of the worker
-    that runs them (tf.distribute.coordinator.PerWorkerValues)."""
-
-    def __init__(self, coordinator: ClusterCoordinator, resource: int, structure: Any) -> None:
-        self._coordinator = coordinator
-        self._resource = resource
-        self._structure = structure
-
-    def __del__(self) -> None:
-        # Not after the interpreter has begun to end.
-        with contextlib.suppress(Exception):
-            self._coordinator._native.release_resource(self._resource)
-
-
-class _WorkerIterator:
-    """The iterator of the worker that runs a function."""
-
-    def __init__(self, iterator: GraphIterator) -> None:
-        self._iterator = iterator
-        self.element_spec = iterator.element_spec
-
-    def __iter__(self) -> _WorkerIterator:
-        return self
-
-    def __next__(self) -> Any:
-        return self.get_next()
-
-    def get_next(self, name: str | None = None) -> Any:
-        """The next element; the function ends with OutOfRangeError at the end."""
-        assert state.graph is not None
-        # What the dataset leaves open depends on the worker.
-        _tracing.asked = _tracing.asked or bool(self._iterator.values)
-        return next_of(state.graph.enter(self._iterator.handle), self.element_spec, name)
-
-
-class PerWorkerIterator(PerWorkerValues):
-    """An iterator that each worker has one of: an argument of functions that are scheduled, which
-    take elements with next()."""
-
-    @property
-    def element_spec(self) -> Any:
-        """TensorSpecs, nested like the elements."""
-        return self._structure.element_spec
-
-    def __iter__(self) -> PerWorkerIterator:
-        return self
-
-    def __next__(self) -> Any:
-        raise NotImplementedError(
-            "an iterator of workers gives no elements to the coordinator: give it to a function "
-            "that is scheduled, and call next() there"
-        )
-
-    get_next = __next__
-
-
-class PerWorkerDataset:
-    """A dataset that each worker reads for itself; iter() gives iterators, new ones each time."""
-
-    def __init__(self, coordinator: ClusterCoordinator, dataset: Dataset) -> None:
-        self._coordinator = coordinator
-        self._dataset = dataset
-
-    @property
-    def element_spec(self) -> Any:
-        """TensorSpecs, nested like the elements."""
-        return self._dataset.element_spec
-
-    def build(self) -> PerWorkerDataset:
-        """Itself."""
-        return self
-
-    def __iter__(self) -> PerWorkerIterator:
-        if state.graph is not None:
-            raise RuntimeError(
-                "__iter__() is not supported inside of tf.function or in graph mode: make the "
-                "iterator outside, and give it to the function"
-            )
-        return self._coordinator._make_iterator(self._dataset)
 
 
 class ClusterCoordinator:
@@ -288,7 +143,7 @@ class ClusterCoordinator:
             session_options(config),
             SecurityOptions.from_environment()._to_native(),
             {
-                **{name: int(seconds * _MS) for name, seconds in ms.items()},
+                **{name: int(seconds * MS) for name, seconds in ms.items()},
                 **{name: int(count) for name, count in counts.items()},
             },
         )
@@ -326,7 +181,8 @@ class ClusterCoordinator:
             plan, number, resources, tensors = self._found(fn, args, kwargs)
             if key is not None:
                 self._quick[key] = (plan, number, resources)
-        return RemoteValue(self._native.schedule(number, tensors, resources, _ms(timeout)), plan)
+        ms = milliseconds(timeout)
+        return RemoteValue(self._native.schedule(number, tensors, resources, ms), plan)
 
     def _quick_key(self, fn: Any, args: Sequence[Any]) -> Any:
         """The same for calls whose plan is found without looking at their structure: arguments are
@@ -372,7 +228,7 @@ class ClusterCoordinator:
     def join(self, timeout: float | None = None) -> None:
         """Waits until all that was scheduled has ended; in seconds. Errors: the first one of a
         function; DeadlineExceededError naming workers that are waited for."""
-        self._native.join(_ms(timeout))
+        self._native.join(milliseconds(timeout))
 
     def done(self) -> bool:
         """Whether all that was scheduled has ended. Errors: the first one of a function."""
@@ -420,7 +276,7 @@ class ClusterCoordinator:
                     "worker: read that in the functions that are scheduled"
                 )
             plan = self._number(made_by)
-        kept = [leaf for leaf in nest.flatten(made[-1]) if isinstance(leaf, _PerWorkerTensor)]
+        kept = [leaf for leaf in nest.flatten(made[-1]) if isinstance(leaf, PerWorkerTensor)]
         resource = self._native.create_resource(plan, self._drop([leaf._handle for leaf in kept]))
         return PerWorkerValues(self, resource, made[-1])
 
@@ -433,7 +289,7 @@ class ClusterCoordinator:
 
         return self._number(self._strategy._trace(drop))
 
-    def _kept_by_worker(self, leaf: Any) -> _PerWorkerTensor | None:
+    def _kept_by_worker(self, leaf: Any) -> PerWorkerTensor | None:
         if leaf is None:
             return None
         value = convert(leaf)
@@ -445,7 +301,7 @@ class ClusterCoordinator:
         graph = self._strategy._graph
         handle = graph.add_variable("per_worker", "", value.dtype, value.shape)
         apply("VariableAssign", (graph.enter(handle), value))
-        return _PerWorkerTensor(handle, value)
+        return PerWorkerTensor(handle, value)
 
     def _own_of(self, variable: PerWorkerVariable) -> int:
         """The resource that is a variable of workers."""
@@ -457,10 +313,23 @@ class ClusterCoordinator:
 
     def _read_of_workers(self, variable: PerWorkerVariable) -> list[Tensor]:
         """The values of all workers' own."""
-        number, resource = self._number(variable._given), self._own_of(variable)
+        plan = variable._given
+        given: list[list[Tensor]] = [[] for _ in self._strategy._workers]
+        return self._run_on_workers(plan, self._number(plan), self._own_of(variable), given)
+
+    def _plan_of_workers(self, function: Callable[..., Any], *args: Any) -> tuple[Plan, int]:
+        """The plan of what each worker runs, and its number."""
+        with self._tells_worker():
+            plan = self._strategy._trace(function, args)
+            return plan, self._number(plan)
+
+    def _run_on_workers(
+        self, plan: Plan, number: int, resource: int, given: Sequence[Sequence[Tensor]]
+    ) -> list[Any]:
+        """What a plan gives on each worker, with what is given to that, before what is queued."""
         asked = [
-            RemoteValue(self._native.schedule_on(worker, number, [], [resource]), variable._given)
-            for worker in range(len(self._strategy._workers))
+            RemoteValue(self._native.schedule_on(worker, number, values, [resource]), plan)
+            for worker, values in enumerate(given)
         ]
         return [value.get() for value in asked]
 
@@ -530,10 +399,10 @@ class ClusterCoordinator:
         # The handle is what begins to read.
         plan.targets.append(graph.native.node_name(node))
         with self._tells_worker():
-            _tracing.asked = bool(dataset._values)
+            tracing.asked = bool(dataset._values)
             number = self._number(plan)
             resource = self._native.create_resource(number, self._drop([made[0].handle]))
-        return PerWorkerIterator(self, resource, _WorkerIterator(made[0]))
+        return PerWorkerIterator(self, resource, WorkerIterator(made[0]))
 
     def _entered(self, structure: Any, resources: list[int]) -> Any:
         """`structure` with what the worker that runs it has of per-worker values."""
@@ -562,12 +431,12 @@ class ClusterCoordinator:
     @contextmanager
     def _tells_worker(self) -> Iterator[None]:
         """get_current_worker_index() is known in the context."""
-        before = _tracing.index, _tracing.asked
-        _tracing.index, _tracing.asked = self._worker_index, False
+        before = tracing.index, tracing.asked
+        tracing.index, tracing.asked = self._worker_index, False
         try:
             yield
         finally:
-            _tracing.index, _tracing.asked = before
+            tracing.index, tracing.asked = before
 
     def _worker_index(self) -> Output:
         graph = self._strategy._graph
@@ -585,10 +454,10 @@ class ClusterCoordinator:
         with self._strategy._lock:
             self._native.set_graph(self._strategy._graph.native)
             feeds = [*plan.feeds]
-            if _tracing.asked:
+            if tracing.asked:
                 assert self._index is not None
                 feeds.append(self._index.name)
-            number = self._native.add_plan(feeds, plan.fetches, plan.targets, _tracing.asked)
+            number = self._native.add_plan(feeds, plan.fetches, plan.targets, tracing.asked)
         self._numbers[id(plan)] = (plan, number)
         return number
 
@@ -635,14 +504,6 @@ def _no_variables(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         "a variable is made in the function of a dataset of workers: make it outside, in "
         "strategy.scope()"
     )
-
-
-def _ms(timeout: float | None) -> int:
-    if timeout is None:
-        return 0
-    if not isinstance(timeout, Real):
-        raise TypeError(f"timeout is {timeout!r}; it must be a number of seconds, or None")
-    return max(int(timeout * _MS), 1)
 
 
 def _from_environment(name: str, otherwise: float) -> float:

@@ -59,7 +59,10 @@ INTERNAL = {
         "has state that is shared by name: see test_v1_variables.py",
     ),
     "HostFunction": "runs Python: see test_resources.py",
-    **dict.fromkeys(("DatasetIterator", "IteratorNext"), "reads a dataset: see test_dataset.py"),
+    **dict.fromkeys(
+        ("DatasetIterator", "IteratorNext", "IteratorNextOrEnd", "IteratorSave", "IteratorRestore"),
+        "reads a dataset: see test_dataset.py and test_dataset_functions.py",
+    ),
     **dict.fromkeys(("Send", "Recv"), "made where graphs are cut; see exec/passing_test.cc"),
     "SumParts": "made when look-ups are expanded, trusts its indices; see exec/conformance_test.cc",
 }

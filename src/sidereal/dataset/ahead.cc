@@ -107,7 +107,10 @@ class Threaded : public Stage, public Sleeper {
       }
     }
     save_more(out);
+    // It may wait for threads of its own, and is nobody else's as long as this one is paused.
+    lock.unlock();
     Status status = input_->save(out);
+    lock.lock();
     paused_ = false;
     may_read_.notify_all();
     return status;

@@ -1,17 +1,12 @@
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "sidereal/base/log.h"
+#include "sidereal/data/byte_source.h"
 #include "sidereal/data/record_reader.h"
+#include "sidereal/data/record_writer.h"
 #include "sidereal/dataset/internal/stage.h"
 
 /// A cache in a file: records as of TFRecord, first what the elements are, then each element, then
@@ -23,105 +18,10 @@ namespace {
 using base::data_loss;
 
 constexpr uint32_t kMagic = 0x31636473;  // "sdc1"
-constexpr size_t kWriteBytes = size_t{1} << 20;
 constexpr uint32_t kSpecsBytesMax = 1 << 20;
 
 /// What a record has.
 enum class Kind : uint8_t { kElement, kEnd };
-
-Status file_error(const std::string& path, const char* what, int error) {
-  const std::string text = fmt::format("{}: the cache {}: {}", path, what, std::strerror(error));
-  if (error == ENOSPC || error == EDQUOT) return base::resource_exhausted("{}", text);
-  if (error == EACCES || error == EPERM || error == EROFS) {
-    return base::permission_denied("{}", text);
-  }
-  if (error == ENOENT || error == ENOTDIR || error == EISDIR) return base::not_found("{}", text);
-  return base::unavailable("{}", text);
-}
-
-bool is_there(const std::string& path) {
-  struct stat info {};
-  return stat(path.c_str(), &info) == 0;
-}
-
-/// A file that nobody else writes, until it is finished() or given up.
-/// Thread: core-local.
-class CacheWriter {
- public:
-  /// kAlreadyExists while somebody else writes it; nullptr when somebody else has finished it.
-  static Result<std::unique_ptr<CacheWriter>> open(const std::string& path) {
-    const std::string part = path + ".part";
-    for (;;) {
-      const int fd = ::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-      if (fd < 0) return file_error(part, "cannot be written", errno);
-      std::unique_ptr<CacheWriter> made(new CacheWriter(path, part, fd));
-      if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        made->is_mine_ = false;
-        if (errno != EWOULDBLOCK) return file_error(part, "cannot be locked", errno);
-        return base::already_exists(
-            "{}: another iterator writes this cache now: read the dataset to its end once before "
-            "others do, or give each a file of its own",
-            path);
-      }
-      // It may have got its name, or gone, before it was locked here.
-      struct stat by_name {};
-      struct stat locked {};
-      const bool is_it = stat(part.c_str(), &by_name) == 0 && fstat(fd, &locked) == 0 &&
-                         by_name.st_ino == locked.st_ino && by_name.st_dev == locked.st_dev;
-      if (!is_it) {
-        made->is_mine_ = false;
-        continue;
-      }
-      if (is_there(path)) return nullptr;
-      if (ftruncate(fd, 0) != 0) return file_error(part, "cannot be written", errno);
-      return made;
-    }
-  }
-  ~CacheWriter() {
-    // While it is locked: no other one is meant.
-    if (is_mine_) unlink(part_.c_str());
-    close(fd_);
-  }
-  CacheWriter(const CacheWriter&) = delete;
-  CacheWriter& operator=(const CacheWriter&) = delete;
-
-  Status add(std::string_view bytes) {
-    buffer_ += data::record_of(bytes);
-    return buffer_.size() < kWriteBytes ? Status() : flush();
-  }
-  /// All of it is there under its name.
-  Status finish() {
-    SR_RETURN_IF_ERROR(flush());
-    if (fsync(fd_) != 0) return file_error(part_, "cannot be written", errno);
-    if (rename(part_.c_str(), path_.c_str()) != 0) {
-      return file_error(path_, "cannot get its name", errno);
-    }
-    is_mine_ = false;
-    return {};
-  }
-
- private:
-  CacheWriter(std::string path, std::string part, int fd)
-      : path_(std::move(path)), part_(std::move(part)), fd_(fd) {}
-
-  Status flush() {
-    std::string_view left = buffer_;
-    while (!left.empty()) {
-      const ssize_t n = ::write(fd_, left.data(), left.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return file_error(part_, "cannot be written", errno);
-      left.remove_prefix(static_cast<size_t>(n));
-    }
-    buffer_.clear();
-    return {};
-  }
-
-  std::string path_;
-  std::string part_;
-  int fd_;
-  bool is_mine_ = true;  ///< The name `part_` is this file's.
-  std::string buffer_;
-};
 
 /// The elements of a file. Bytes from anyone: kDataLoss names the file.
 /// Thread: core-local.
@@ -242,9 +142,20 @@ class CacheFile final : public Stage {
   }
 
  private:
+  [[nodiscard]] bool is_there() const {
+    return data::file_bytes(path_).status().code() != StatusCode::kNotFound;
+  }
+
   Status begin() {
-    if (!is_there(path_)) {
-      SR_ASSIGN_OR_RETURN(writer_, CacheWriter::open(path_));
+    if (!is_there()) {
+      auto opened = data::RecordWriter::open(path_);
+      if (opened.status().code() == StatusCode::kAlreadyExists) {
+        return base::already_exists(
+            "{}: another iterator writes this cache now: read the dataset to its end once before "
+            "others do, or give each a file of its own",
+            path_);
+      }
+      SR_ASSIGN_OR_RETURN(writer_, std::move(opened));
       if (writer_ != nullptr) {
         base::ByteWriter head;
         head.put(kMagic);
@@ -297,9 +208,9 @@ class CacheFile final : public Stage {
   const std::string path_;
   bool is_begun_ = false;
   bool is_over_ = false;
-  int64_t count_ = 0;                    ///< Elements given so far.
-  std::unique_ptr<CacheReader> reader_;  ///< Of the file, when it is there.
-  std::unique_ptr<CacheWriter> writer_;  ///< Else, as long as all can be written.
+  int64_t count_ = 0;                           ///< Elements given so far.
+  std::unique_ptr<CacheReader> reader_;         ///< Of the file, when it is there.
+  std::unique_ptr<data::RecordWriter> writer_;  ///< Else, as long as all can be written.
 };
 
 }  // namespace

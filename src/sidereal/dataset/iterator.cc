@@ -62,8 +62,14 @@ Status Iterator::begin() {
 }
 
 std::shared_ptr<Stage> Iterator::ahead() {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(ahead_mutex_);
   return ahead_;
+}
+
+void Iterator::set_ahead(std::shared_ptr<Stage> stage) {
+  // The one before may have threads to end, which takes a while.
+  const std::lock_guard lock(ahead_mutex_);
+  ahead_.swap(stage);
 }
 
 Result<bool> Iterator::next(Element* out) {
@@ -87,9 +93,9 @@ Result<Poll> Iterator::poll(Element* out) {
 
 void Iterator::read_ahead(std::function<void()> changed) {
   const std::lock_guard lock(mutex_);
-  if (ahead_ != nullptr) return;
+  if (ahead() != nullptr) return;
   changed_ = std::move(changed);
-  ahead_ = make_ahead(dataset_, std::move(stage_), kAhead, runtime_.get(), changed_);
+  set_ahead(make_ahead(dataset_, std::move(stage_), kAhead, runtime_.get(), changed_));
 }
 
 void Iterator::cancel() { runtime_->stop(); }
@@ -99,8 +105,9 @@ Result<std::string> Iterator::save() {
   PositionWriter out;
   out.put(kPositionMagic);
   out.put(fingerprint(*dataset_));
-  out.put(ahead_ != nullptr);
-  Stage* const stage = ahead_ != nullptr ? ahead_.get() : stage_.get();
+  const std::shared_ptr<Stage> ahead = this->ahead();
+  out.put(ahead != nullptr);
+  Stage* const stage = ahead != nullptr ? ahead.get() : stage_.get();
   SR_RETURN_IF_ERROR(with_memory([&] { return stage->save(&out); }));
   return out.take();
 }
@@ -119,18 +126,25 @@ Status Iterator::restore(std::string_view position) {
     return base::invalid_argument(
         "the position is of another dataset; restore it into an iterator of an equal one");
   }
-  const bool was_ahead = std::exchange(ahead_, nullptr) != nullptr;
-  stage_ = nullptr;
-  SR_RETURN_IF_ERROR(begin());
+  std::unique_ptr<Stage> stage;
+  SR_ASSIGN_OR_RETURN(stage, make_stage(dataset_, runtime_.get()));
   const auto wrap = [&] {
-    ahead_ = make_ahead(dataset_, std::move(stage_), kAhead, runtime_.get(), changed_);
+    stage = make_ahead(dataset_, std::move(stage), kAhead, runtime_.get(), changed_);
   };
   if (is_ahead) wrap();
-  Stage* const stage = ahead_ != nullptr ? ahead_.get() : stage_.get();
   SR_RETURN_IF_ERROR(with_memory([&] { return stage->restore(&in); }));
-  if (was_ahead && ahead_ == nullptr) wrap();
-  if (in.remaining() == 0) return {};
-  return base::data_loss("{} bytes too many follow a position", in.remaining());
+  if (in.remaining() != 0) {
+    return base::data_loss("{} bytes too many follow a position", in.remaining());
+  }
+  const bool was_ahead = ahead() != nullptr;
+  if (was_ahead && !is_ahead) wrap();
+  if (is_ahead || was_ahead) {
+    stage_ = nullptr;
+    set_ahead(std::move(stage));
+  } else {
+    stage_ = std::move(stage);
+  }
+  return {};
 }
 
 }  // namespace sidereal::dataset

@@ -43,7 +43,8 @@ enum class Poll : uint8_t { kElement, kNotYet, kEnd };
 
 /// Gives out the elements of a dataset, one after another. Prefetches and parallel maps run on
 /// threads of their own, from the first next() on, with bounded buffers.
-/// Thread: any; calls of next(), save() and restore() wait for each other.
+/// Thread: any; calls of next(), save() and restore() wait for each other, but after read_ahead()
+/// next() and poll() wait for none of these.
 class Iterator {
  public:
   /// kFailedPrecondition when the dataset lacks values (see Dataset::has_slots), or has Python code
@@ -68,7 +69,7 @@ class Iterator {
   /// the same. Grows with the buffers of shuffles and prefetches.
   Result<std::string> save();
   /// Goes where an iterator of an equal dataset was when it was saved. kDataLoss for bytes that are
-  /// no such position: they may come from anyone; the iterator is of no use then.
+  /// no such position: they may come from anyone; the iterator stays where it is then.
   Status restore(std::string_view position);
 
   [[nodiscard]] const Dataset& dataset() const { return *dataset_; }
@@ -77,11 +78,13 @@ class Iterator {
   Iterator(DatasetPtr dataset, std::unique_ptr<Runtime> runtime);
   Status begin();
   std::shared_ptr<Stage> ahead();
+  void set_ahead(std::shared_ptr<Stage> stage);
 
   DatasetPtr dataset_;
   std::unique_ptr<Runtime> runtime_;
-  std::mutex mutex_;
+  std::mutex mutex_;              // Of save() and restore(), which may wait for a reader.
   std::unique_ptr<Stage> stage_;  // Guarded by mutex_, like its use.
+  std::mutex ahead_mutex_;        // Held shortly.
   std::shared_ptr<Stage> ahead_;  // In its place after read_ahead(); any thread may use it.
   std::function<void()> changed_;
 };

@@ -59,6 +59,19 @@ Status infer_next(const InferContext& c) {
   return {};
 }
 
+Status infer_next_or_end(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require_handle(c));
+  SR_RETURN_IF_ERROR(put(c, DType::kBool, Shape()));
+  return infer_next(c);
+}
+
+Status infer_iterator_restore(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require_handle(c));
+  SR_RETURN_IF_ERROR(require_dtype(c, 1, DType::kString));
+  SR_RETURN_IF_ERROR(require_rank(c, 1, 0));
+  return put(c, DType::kBool, Shape());
+}
+
 Status infer_accumulator_take(const InferContext& c) {
   SR_RETURN_IF_ERROR(require_handle(c));
   SR_RETURN_IF_ERROR(require_index(c, 1));
@@ -223,11 +236,24 @@ void register_iterators(OpRegistry* registry) {
       {kSharedName,
        kContainer,
        {"definition", "string", true,
-        "The dataset, as the text of a graph; its numbered values are the inputs."}},
+        "The dataset, as the text of a graph; its numbered values are the inputs."},
+       {"of_call", "bool", false,
+        "Whether it is a new one each time, which ends with its handle; false if absent."}},
       infer_handle);
   add(registry, "IteratorNext",
       "The components of the next element; waits until it is there. OUT_OF_RANGE at the end.", 1, 1,
       {kDtypes, kShapes}, infer_next);
+  add(registry, "IteratorNextOrEnd",
+      "Whether there is a next element, and its components, which are zeros, and no rows where "
+      "their number is open, at the end; waits until it is there.",
+      1, 1, {kDtypes, kShapes}, infer_next_or_end);
+  add(registry, "IteratorSave",
+      "Where an iterator is, as bytes for IteratorRestore; what it holds ahead is among them.", 1,
+      1, {}, scalar_of_handle(DType::kString));
+  add(registry, "IteratorRestore",
+      "(handle, position): goes where an iterator of an equal dataset was. INVALID_ARGUMENT for "
+      "bytes that are no such position: it stays where it is. True.",
+      2, 2, {}, infer_iterator_restore);
 }
 
 void register_destroy(OpRegistry* registry) {

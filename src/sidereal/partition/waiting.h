@@ -7,7 +7,8 @@ namespace sidereal::partition {
 /// True for ops that may wait for what other steps or other devices do.
 inline bool may_wait(std::string_view op) {
   return op == "QueueEnqueue" || op == "QueueDequeue" || op == "AccumulatorTake" ||
-         op == "AccumulatorAwaitStep" || op == "IteratorNext" || op == "Recv";
+         op == "AccumulatorAwaitStep" || op == "IteratorNext" || op == "IteratorNextOrEnd" ||
+         op == "IteratorSave" || op == "IteratorRestore" || op == "Recv";
 }
 
 }  // namespace sidereal::partition

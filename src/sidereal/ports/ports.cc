@@ -3,6 +3,7 @@
 namespace sidereal::ports {
 
 HostFunctions::~HostFunctions() = default;
+ReadingWork::~ReadingWork() = default;
 ElementReading::~ElementReading() = default;
 Datasets::~Datasets() = default;
 Rendezvous::~Rendezvous() = default;

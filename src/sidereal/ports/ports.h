@@ -25,6 +25,15 @@ class HostFunctions {
                                                    std::span<const tensor::Tensor> inputs) = 0;
 };
 
+/// Something that an ElementReading does on another thread.
+/// Thread: any.
+class ReadingWork {
+ public:
+  virtual ~ReadingWork();
+  /// What it gave, once it is done; none before, without waiting.
+  [[nodiscard]] virtual std::optional<Result<std::string>> poll() const = 0;
+};
+
 /// The elements of a dataset, read ahead for the ops of steps.
 /// Thread: any.
 class ElementReading {
@@ -32,6 +41,12 @@ class ElementReading {
   virtual ~ElementReading();
   /// The next element; none while it is not there, without waiting. kOutOfRange at the end.
   virtual Result<std::optional<std::vector<tensor::Tensor>>> take() = 0;
+  /// Finds out where it is, for restore(): the same elements follow. Who waits is told as for
+  /// take().
+  virtual std::shared_ptr<ReadingWork> save() = 0;
+  /// Goes where a reading of an equal dataset was; passes over elements where there is no other
+  /// way. kInvalidArgument for bytes, from anyone, that are no such position: it stays where it is.
+  virtual std::shared_ptr<ReadingWork> restore(std::string position) = 0;
   /// Ends reading, and all later calls with kCancelled.
   virtual void cancel() = 0;
 };
