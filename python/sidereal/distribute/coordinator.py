@@ -64,8 +64,8 @@ class ClusterCoordinator:
         coordinator.join()
 
     One whose worker is lost runs again elsewhere, so that each runs at least once (but see
-    `effectively_once`); the first error of another kind is raised by the next schedule(), join() or done(), after all others were
-    cancelled. There is one for each strategy.
+    `effectively_once`); the first error of another kind is raised by the next schedule(), join() or
+    done(), after all others were cancelled. There is one for each strategy.
 
     strategy: a ParameterServerStrategy.
     closures_per_worker: how many functions a worker has at a time. With more than one it need not

@@ -199,7 +199,7 @@ class CacheFile final : public Stage {
   }
 
   Status write(std::string_view bytes) {
-    const Status written = writer_->add(bytes);
+    Status written = writer_->add(bytes);
     if (!written.ok()) writer_ = nullptr;
     return written;
   }

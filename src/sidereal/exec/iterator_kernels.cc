@@ -59,7 +59,7 @@ Status make_for_call(const Source& source, std::vector<std::string>* made, Kerne
     source.manager->erase(name);
     return true;
   });
-  SR_ASSIGN_OR_RETURN(const auto iterator, source.open(c));
+  SR_ASSIGN_OR_RETURN(auto iterator, source.open(c));
   std::string name = fmt::format("{}/call_{}", source.name, numbers++);
   SR_RETURN_IF_ERROR(
       source.manager->find_or_create<IteratorResource>(name, [&] { return iterator; }).status());
@@ -89,7 +89,7 @@ Result<std::unique_ptr<Kernel>> dataset_iterator(const BindContext& bind) {
   }
   return make_kernel([source = std::move(source)](KernelContext& c) -> Status {
     if (!source.manager->find<IteratorResource>(source.name).ok()) {
-      SR_ASSIGN_OR_RETURN(const auto made, source.open(c));
+      SR_ASSIGN_OR_RETURN(auto made, source.open(c));
       SR_RETURN_IF_ERROR(
           source.manager->find_or_create<IteratorResource>(source.name, [&] { return made; })
               .status());
