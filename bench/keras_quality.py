@@ -1,0 +1,386 @@
+#!/usr/bin/env python3
+"""Quality of Keras models that a ClusterCoordinator trains on real data: test AUC and log loss.
+
+Click models of sr.keras on Frappe, beside what others published on the same split, and on
+MovieLens-1M, where a rating of 4 or more is a click. 2 ps and 4 workers, processes of their own,
+asynchronous; each worker reads its part of the examples from files, shuffled. Settings, and how
+many epochs are good, were chosen by hand by the AUC of the validation split (of MovieLens: one in
+twenty of the rows to train on, which is not trained on); --trace prints it after each epoch. The
+test split was looked at in no trial.
+
+Runs that have ended are in the file of --json at once; --resume makes those that it does not have.
+Exit code 1 when a mean is below what was published by more than 0.001.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import sidereal as sr
+from _quality import FRAPPE, ON_FRAPPE, SEEDS, Published, auc_row, exit_without_data
+from _quality_data import MOVIELENS, SETS, Columns, Data, auc, bias_only, log_loss, write_shards
+from _quality_models import Shape, build
+from common import (
+    Coordinating,
+    add_report_arguments,
+    lines,
+    local_cluster,
+    make_report,
+    table,
+    write_figures,
+)
+from sidereal import keras
+from sidereal.launch import PROTOCOLS
+
+PS, WORKERS = 2, 4
+#: Functions that a worker has at a time.
+IN_FLIGHT = 2
+#: How far below what was published a mean may be.
+BELOW = 0.001
+#: For an epoch, and for a prediction.
+PATIENCE_S = 600
+SHOWN = {
+    "frappe": "Frappe", "movielens": "MovieLens-1M", "planted": "planted", "lr": "LR", "fm": "FM",
+    "deepfm": "DeepFM", "dcn": "DCN", "dcn_v2": "DCN-V2", "din": "DIN",
+    "bias": "biases of users and movies alone",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, what it is trained on, and how. schedule: learning rates of Adam, and for how many
+    epochs each."""
+
+    data: str
+    model: str
+    shape: Shape
+    schedule: tuple[tuple[float, int], ...]
+    batch: int = 4096
+    protocol: str = "star_server"
+    workers: int = WORKERS
+    seeds: tuple[int, ...] = SEEDS
+
+    @property
+    def name(self) -> str:
+        words = [self.data, self.model]
+        words += [self.protocol] if self.protocol != Case.protocol else []
+        words += [f"{self.workers} workers"] if self.workers != Case.workers else []
+        return " ".join(words)
+
+    @property
+    def published(self) -> Published | None:
+        return ON_FRAPPE[self.model] if self.data == "frappe" else None
+
+
+_DEEP_ON_FRAPPE = Shape(dropout=0.2, l2=0.025, l2_linear=0.025)
+FIRST = (
+    Case("frappe", "lr", Shape(l2_linear=5e-6), ((5e-3, 14),)),
+    Case("frappe", "fm", Shape(l2=2.5e-6, l2_linear=2.5e-6), ((3e-3, 20),)),
+    Case("frappe", "deepfm", _DEEP_ON_FRAPPE, ((1e-3, 10), (1e-4, 4))),
+    Case("frappe", "dcn", _DEEP_ON_FRAPPE, ((1e-3, 10), (1e-4, 4))),
+    Case("frappe", "dcn_v2", _DEEP_ON_FRAPPE, ((1e-3, 10), (1e-4, 4))),
+    Case("movielens", "lr", Shape(), ((2e-3, 3),)),
+    Case("movielens", "fm", Shape(dim=16, l2=1e-5), ((1e-3, 3),)),
+    Case("movielens", "deepfm", Shape(16, (200, 80), 0.2, 1e-5), ((1e-3, 3),)),
+    Case("movielens", "dcn", Shape(16, (200, 80), 0.2, 1e-5), ((1e-3, 3),)),
+    Case("movielens", "din", Shape(16, (200, 80), 0.2, 1e-5), ((1e-3, 3),)),
+)
+#: One seed over each of the other protocols.
+BEYOND = tuple(
+    replace(case, protocol=protocol, seeds=SEEDS[:1])
+    for case in FIRST
+    if case.data == "frappe" or case.model == "din"
+    for protocol in PROTOCOLS
+    if protocol != case.protocol
+)
+CURVE = tuple(
+    replace(case, workers=workers)
+    for case in FIRST
+    if (case.data, case.model) == ("frappe", "deepfm")
+    for workers in (1, 2, 8)
+)
+CASES = (*FIRST, *BEYOND, *CURVE)
+#: Whether it works.
+QUICK = tuple(
+    Case("planted", model, Shape(4, (16,)), ((0.02, 4),), batch=128, workers=2, seeds=SEEDS[:1])
+    for model in ("lr", "din")
+)
+
+
+class Job:
+    """A model on parameter servers, which workers train."""
+
+    def __init__(
+        self, strategy: Any, coordinator: Any, case: Case, seed: int, data: Data, folder: Path
+    ) -> None:
+        columns = data.columns if case.model == "din" else replace(data.columns, history=0)
+        self._case, self._coordinator, self._width = case, coordinator, columns.width
+        sr.random.set_seed(seed)
+        with strategy.scope():
+            self._model = build(case.model, columns, case.shape)
+            self._optimizer = keras.optimizers.Adam(case.schedule[0][0])
+        shard = min(write_shards(data.train, columns.width, folder, case.workers,
+                                 sr.io.TFRecordWriter))  # fmt: skip
+        self._steps = len(data.train.labels) // case.batch
+        self._step = self._made_step()
+        self._iterator = iter(coordinator.create_per_worker_dataset(
+            lambda: _batches(folder, columns, case, shard)
+        ))  # fmt: skip
+
+    def _made_step(self) -> Any:
+        model, optimizer = self._model, self._optimizer
+
+        @sr.function
+        def step(iterator: Any) -> Any:
+            ids, labels = next(iterator)
+            with sr.GradientTape() as tape:
+                logits = model(ids, training=True)
+                losses = sr.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+                loss = sr.reduce_mean(losses)
+                whole = sr.add_n([loss, *model.losses])
+            weights = model.trainable_variables
+            optimizer.apply_gradients(zip(tape.gradient(whole, weights), weights))
+            return loss
+
+        return step
+
+    def train(self, valid: Any = None) -> float:
+        """How many seconds it took. Of a validation split, the AUC is printed after each epoch."""
+        began = time.monotonic()
+        for rate, epochs in self._case.schedule:
+            self._optimizer.learning_rate = rate
+            for _ in range(epochs):
+                losses = [
+                    self._coordinator.schedule(self._step, args=(self._iterator,))
+                    for _ in range(self._steps)
+                ]
+                self._coordinator.join(PATIENCE_S)
+                if valid is not None:
+                    mean = float(np.mean(self._coordinator.fetch(losses)))
+                    logits = self.predict(valid.ids)
+                    print(
+                        f"    {time.monotonic() - began:6.1f} s  rate {rate:g}  loss {mean:.4f}"
+                        f"  validation {auc(valid.labels, logits):.5f}"
+                        f"  {log_loss(valid.labels, logits):.4f}",
+                        flush=True,
+                    )
+        return time.monotonic() - began
+
+    def predict(self, ids: np.ndarray) -> np.ndarray:
+        """Logits of examples, by the workers."""
+        logits = self._model.predict(ids[:, : self._width], batch_size=8192, verbose=0)
+        return np.asarray(logits)[:, 0]
+
+
+def _batches(folder: Path, columns: Columns, case: Case, shard: int) -> Any:
+    """What the worker that asks trains on: its file, again and again, each time shuffled anew."""
+    index = sr.distribute.coordinator.get_current_worker_index()
+    files = sr.data.Dataset.list_files(str(folder / "*.tfrecord"), shuffle=False)
+    mine = files.shard(case.workers, index).flat_map(sr.data.TFRecordDataset)
+
+    def decoded(records: Any) -> Any:
+        rows = sr.reshape(sr.io.decode_raw(records, sr.int32), [case.batch, columns.width + 1])
+        return rows[:, :-1], sr.cast(rows[:, -1:], sr.float32)
+
+    shuffled = mine.cache().shuffle(shard).repeat().batch(case.batch, drop_remainder=True)
+    return shuffled.map(decoded).prefetch(sr.data.AUTOTUNE)
+
+
+def run(case: Case, seed: int, data: Data, trace: bool) -> dict[str, Any]:
+    """Trains one model; its row of the report."""
+    with tempfile.TemporaryDirectory() as folder:
+        side = Coordinating(
+            case.name, local_cluster(PS, case.workers), case.protocol,
+            partial(Job, case=case, seed=seed, data=data, folder=Path(folder)),
+            closures_per_worker=IN_FLIGHT,
+        )  # fmt: skip
+        try:
+            seconds = side.job.train(data.valid if trace else None)
+            logits = side.job.predict(data.test.ids)
+        finally:
+            side.close()
+    found, target = auc(data.test.labels, logits), 0.5
+    if case.published is not None:
+        target = case.published.auc - BELOW
+    return {
+        **auc_row(case.name, seed, found, log_loss(data.test.labels, logits), case.published,
+                  target),
+        "data": case.data, "model": case.model, "protocol": case.protocol,
+        "workers": case.workers, "seed": seed, "seconds": seconds,
+    }  # fmt: skip
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    cases = QUICK if arguments.quick else [
+        case for case in CASES if any(case.name.startswith(name) for name in arguments.only)
+    ]  # fmt: skip
+    rows: list[dict[str, Any]] = []
+    if arguments.resume and arguments.json is not None and arguments.json.exists():
+        rows = json.loads(arguments.json.read_text(encoding="utf-8"))["rows"]
+    known = {row["case"] for row in rows}
+    if not arguments.quick:
+        exit_without_data(FRAPPE, MOVIELENS)
+    sets: dict[str, Data] = {}
+    for case in cases:
+        for seed in arguments.seeds or case.seeds:
+            if f"{case.name} seed {seed}" in known:
+                continue
+            if case.data not in sets:
+                sets = {case.data: SETS[case.data]()}
+            data = sets[case.data]
+            if case.data != "frappe" and f"{case.data} bias" not in known:
+                rows.append(bias_row(case.data, data))
+                known.add(rows[-1]["case"])
+            rows.append(run(case, seed, data, arguments.trace))
+            show(rows[-1])
+            if arguments.json is not None:
+                arguments.json.write_text(json.dumps({"rows": rows}, indent=1), encoding="utf-8")
+    return {"rows": rows}
+
+
+def bias_row(name: str, data: Data) -> dict[str, Any]:
+    """What is reached without any model."""
+    logits = bias_only(data)
+    found = auc(data.test.labels, logits), log_loss(data.test.labels, logits)
+    return {
+        **auc_row(f"{name} bias", 0, *found, None, 0.0), "case": f"{name} bias",
+        "data": name, "model": "bias", "protocol": "", "workers": 0, "seed": 0, "seconds": 0.0,
+    }  # fmt: skip
+
+
+def show(row: dict[str, Any]) -> None:
+    print(
+        f"{row['case']:44s} AUC {row['ours']:.5f}  log loss {row['log_loss']:.4f}"
+        f"  published {row['peer']:.4f}  {row['seconds']:6.1f} s",
+        flush=True,
+    )
+
+
+def mean(rows: Sequence[dict[str, Any]], what: str = "ours") -> float:
+    return statistics.fmean(row[what] for row in rows)
+
+
+def missed(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Models whose mean is too far below what was published, or no better than chance."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["case"].rpartition(" seed ")[0], []).append(row)
+    return [name for name, some in found.items() if mean(some) < some[0]["target"]]
+
+
+def document(report: dict[str, Any]) -> str:
+    rows = report["rows"]
+    models = list(dict.fromkeys((row["data"], row["model"]) for row in rows))
+
+    def those(model: tuple[str, str], protocol: str, workers: int | None = None) -> Any:
+        found = [
+            row for row in rows
+            if (row["data"], row["model"]) == model and row["protocol"] in (protocol, "")
+        ]  # fmt: skip
+        counts = (workers,) if workers else (WORKERS, 0, QUICK[0].workers)
+        return [row for row in found if row["workers"] in counts]
+
+    first = []
+    for model in models:
+        found = those(model, Case.protocol)
+        if not found:
+            continue
+        best, is_known = found[0], found[0]["peer"] > 0
+        near = mean(found) >= best["target"]
+        first.append([
+            SHOWN[model[0]], SHOWN[model[1]],
+            ", ".join(f"{row['ours']:.4f}" for row in found) if best["seed"] else "",
+            f"{mean(found):.4f}", f"{best['peer']:.4f}" if is_known else "",
+            ("yes" if near else "no") if is_known else "",
+            f"{mean(found, 'log_loss'):.4f}", f"{best['peer_log_loss']:.4f}" if is_known else "",
+        ])  # fmt: skip
+    head = ["data", "model", "test AUC of seeds 1, 2, 3", "mean", "published AUC",
+            f"at most {BELOW:g} below", "test log loss", "published log loss"]  # fmt: skip
+    text = table(head, first)
+
+    others = [protocol for protocol in PROTOCOLS if protocol != Case.protocol]
+    beyond = []
+    for model in models:
+        by = {protocol: those(model, protocol, WORKERS) for protocol in others}
+        if any(by.values()):
+            cells = [f"{mean(found):.4f}" if found else "" for found in by.values()]
+            of_first = those(model, Case.protocol)
+            beyond.append([SHOWN[model[0]], SHOWN[model[1]],
+                           f"{of_first[0]['ours']:.4f}" if of_first else "", *cells])  # fmt: skip
+    if beyond:
+        text += "\nTest AUC over each protocol, of seed 1:\n\n"
+        text += table(["data", "model", Case.protocol, *others], beyond)
+
+    curve = points(rows)
+    if curve:
+        text += "\nDeepFM on Frappe, by the number of workers:\n\n"
+        cells = [
+            [str(workers), ", ".join(f"{row['ours']:.4f}" for row in found), f"{mean(found):.4f}",
+             f"{mean(found, 'log_loss'):.4f}"]
+            for workers, found in curve.items()
+        ]  # fmt: skip
+        text += table(["workers", "test AUC of seeds", "mean", "test log loss"], cells)
+    return text
+
+
+def points(rows: Sequence[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+    """Runs of the curve, by the number of workers; none when there is one number only."""
+    wanted = ("frappe", "deepfm", Case.protocol)
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        if (row["data"], row["model"], row["protocol"]) == wanted:
+            found.setdefault(row["workers"], []).append(row)
+    return dict(sorted(found.items())) if len(found) > 1 else {}
+
+
+def write(report: dict[str, Any], path: Path) -> None:
+    write_figures(path, "keras_quality", document(report))
+    curve = points(report["rows"])
+    series = [
+        (what, [(float(workers), pick(row["ours"] for row in found))
+                for workers, found in curve.items()])
+        for what, pick in (("best seed", max), ("mean", statistics.fmean), ("worst seed", min))
+    ]  # fmt: skip
+    plot = lines("DeepFM on Frappe, as many examples each", "workers", "test AUC", series,
+                 y_step=0.001)  # fmt: skip
+    (path.parent / "keras_quality.svg").write_text(plot, encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_report_arguments(parser)
+    parser.add_argument("--only", nargs="+", default=[""], metavar="NAME",
+                        help="cases whose names begin so: 'frappe', 'frappe fm'")  # fmt: skip
+    parser.add_argument("--seeds", type=int, nargs="+", help="instead of those of each case")
+    parser.add_argument("--resume", action="store_true", help="keep the runs of --json")
+    parser.add_argument("--trace", action="store_true", help="print the AUC of validation")
+    parser.add_argument("--quick", action="store_true", help="a small planted set: does it work?")
+    arguments = parser.parse_args()
+    report: dict[str, Any] = {}
+
+    def measured(arguments: argparse.Namespace) -> dict[str, Any]:
+        report.update(measure(arguments))
+        return report
+
+    make_report(arguments, measured, write)
+    if names := missed(report.get("rows", ())):
+        print(f"bench keras_quality: too low: {', '.join(names)}", file=sys.stderr)
+    return 1 if report and missed(report["rows"]) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
