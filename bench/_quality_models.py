@@ -55,7 +55,7 @@ class Parts:
 
     def __init__(self, columns: Columns, shape: Shape) -> None:
         self._columns, self._shape = columns, shape
-        self.ids = keras.Input((columns.width,), dtype="int32", name="ids")
+        self.ids = keras.Input((columns.width,), dtype="int64", name="ids")
         self._tables: dict[int, Any] = {}
 
     def table(self, dim: int) -> Any:

@@ -45,12 +45,12 @@ from sidereal import keras
 from sidereal.launch import PROTOCOLS
 
 PS, WORKERS = 2, 4
-#: Functions that a worker has at a time.
-IN_FLIGHT = 2
 #: How far below what was published a mean may be.
 BELOW = 0.001
-#: For an epoch, and for a prediction.
-PATIENCE_S = 600
+#: For an epoch, and for a parameter server that does not answer.
+PATIENCE_S = 300
+#: How often servers of a run may be lost.
+LOSSES_MAX = 8
 SHOWN = {
     "frappe": "Frappe", "movielens": "MovieLens-1M", "planted": "planted", "lr": "LR", "fm": "FM",
     "deepfm": "DeepFM", "dcn": "DCN", "dcn_v2": "DCN-V2", "din": "DIN",
@@ -61,13 +61,15 @@ SHOWN = {
 @dataclass(frozen=True)
 class Case:
     """A model, what it is trained on, and how. schedule: learning rates of Adam, and for how many
-    epochs each."""
+    epochs each; beta_1: of Adam, less than usual, as what other workers do in between is a momentum
+    too."""
 
     data: str
     model: str
     shape: Shape
     schedule: tuple[tuple[float, int], ...]
-    batch: int = 4096
+    batch: int = 2048
+    beta_1: float = 0.5
     protocol: str = "star_server"
     workers: int = WORKERS
     seeds: tuple[int, ...] = SEEDS
@@ -85,17 +87,18 @@ class Case:
 
 
 _DEEP_ON_FRAPPE = Shape(dropout=0.2, l2=0.025, l2_linear=0.025)
+_DEEP_ON_MOVIELENS = Shape(16, (200, 80), 0.2, 1e-5)
+_LONG, _SHORT = ((1e-3, 6), (1e-4, 4)), ((1e-3, 2), (1e-4, 1))
 FIRST = (
-    Case("frappe", "lr", Shape(l2_linear=5e-6), ((5e-3, 14),)),
-    Case("frappe", "fm", Shape(l2=2.5e-6, l2_linear=2.5e-6), ((3e-3, 20),)),
-    Case("frappe", "deepfm", _DEEP_ON_FRAPPE, ((1e-3, 10), (1e-4, 4))),
-    Case("frappe", "dcn", _DEEP_ON_FRAPPE, ((1e-3, 10), (1e-4, 4))),
-    Case("frappe", "dcn_v2", _DEEP_ON_FRAPPE, ((1e-3, 10), (1e-4, 4))),
-    Case("movielens", "lr", Shape(), ((2e-3, 3),)),
-    Case("movielens", "fm", Shape(dim=16, l2=1e-5), ((1e-3, 3),)),
-    Case("movielens", "deepfm", Shape(16, (200, 80), 0.2, 1e-5), ((1e-3, 3),)),
-    Case("movielens", "dcn", Shape(16, (200, 80), 0.2, 1e-5), ((1e-3, 3),)),
-    Case("movielens", "din", Shape(16, (200, 80), 0.2, 1e-5), ((1e-3, 3),)),
+    Case("frappe", "lr", Shape(l2_linear=5e-6), ((1e-2, 20),), 4096),
+    Case("frappe", "fm", Shape(l2=2.5e-6, l2_linear=2.5e-6), ((3e-3, 15), (5e-4, 3)), 1024),
+    Case("frappe", "deepfm", _DEEP_ON_FRAPPE, _LONG),
+    Case("frappe", "dcn", _DEEP_ON_FRAPPE, _LONG),
+    Case("movielens", "lr", Shape(), ((2e-2, 3), (2e-3, 1))),
+    Case("movielens", "fm", Shape(16, l2=1e-5), ((2e-3, 3), (2e-4, 1))),
+    Case("movielens", "deepfm", _DEEP_ON_MOVIELENS, _SHORT),
+    Case("movielens", "dcn", _DEEP_ON_MOVIELENS, _SHORT),
+    Case("movielens", "din", _DEEP_ON_MOVIELENS, _SHORT),
 )
 #: One seed over each of the other protocols.
 BEYOND = tuple(
@@ -119,6 +122,15 @@ QUICK = tuple(
 )
 
 
+@dataclass
+class Progress:
+    """How many epochs are done, and the file of weights and of what the optimizer keeps, with which
+    a training goes on when a server was lost."""
+
+    file: Path
+    epochs: int = 0
+
+
 class Job:
     """A model on parameter servers, which workers train."""
 
@@ -130,7 +142,8 @@ class Job:
         sr.random.set_seed(seed)
         with strategy.scope():
             self._model = build(case.model, columns, case.shape)
-            self._optimizer = keras.optimizers.Adam(case.schedule[0][0])
+            self._optimizer = keras.optimizers.Adam(case.schedule[0][0], case.beta_1)
+        self._model.compile(self._optimizer)
         shard = min(write_shards(data.train, columns.width, folder, case.workers,
                                  sr.io.TFRecordWriter))  # fmt: skip
         self._steps = len(data.train.labels) // case.batch
@@ -156,31 +169,34 @@ class Job:
 
         return step
 
-    def train(self, valid: Any = None) -> float:
-        """How many seconds it took. Of a validation split, the AUC is printed after each epoch."""
-        began = time.monotonic()
-        for rate, epochs in self._case.schedule:
+    def train(self, progress: Progress, valid: Any = None) -> None:
+        """The epochs that are not done. Of a validation split, the AUC is printed after each."""
+        rates = [rate for rate, epochs in self._case.schedule for _ in range(epochs)]
+        if progress.epochs:
+            self._model.load_weights(progress.file)
+        for rate in rates[progress.epochs :]:
             self._optimizer.learning_rate = rate
-            for _ in range(epochs):
-                losses = [
-                    self._coordinator.schedule(self._step, args=(self._iterator,))
-                    for _ in range(self._steps)
-                ]
-                self._coordinator.join(PATIENCE_S)
-                if valid is not None:
-                    mean = float(np.mean(self._coordinator.fetch(losses)))
-                    logits = self.predict(valid.ids)
-                    print(
-                        f"    {time.monotonic() - began:6.1f} s  rate {rate:g}  loss {mean:.4f}"
-                        f"  validation {auc(valid.labels, logits):.5f}"
-                        f"  {log_loss(valid.labels, logits):.4f}",
-                        flush=True,
-                    )
-        return time.monotonic() - began
+            losses = [
+                self._coordinator.schedule(self._step, args=(self._iterator,))
+                for _ in range(self._steps)
+            ]
+            self._coordinator.join(PATIENCE_S)
+            self._model.save_weights(progress.file)
+            progress.epochs += 1
+            if valid is not None:
+                mean = float(np.mean(self._coordinator.fetch(losses)))
+                logits = self.predict(valid.ids)
+                print(
+                    f"    epoch {progress.epochs}  rate {rate:g}  loss {mean:.4f}"
+                    f"  validation {auc(valid.labels, logits):.5f}"
+                    f"  {log_loss(valid.labels, logits):.4f}",
+                    flush=True,
+                )
 
     def predict(self, ids: np.ndarray) -> np.ndarray:
         """Logits of examples, by the workers."""
-        logits = self._model.predict(ids[:, : self._width], batch_size=8192, verbose=0)
+        columns = ids[:, : self._width].astype(np.int64)
+        logits = self._model.predict(columns, batch_size=8192, verbose=0)
         return np.asarray(logits)[:, 0]
 
 
@@ -192,25 +208,41 @@ def _batches(folder: Path, columns: Columns, case: Case, shard: int) -> Any:
 
     def decoded(records: Any) -> Any:
         rows = sr.reshape(sr.io.decode_raw(records, sr.int32), [case.batch, columns.width + 1])
-        return rows[:, :-1], sr.cast(rows[:, -1:], sr.float32)
+        return sr.cast(rows[:, :-1], sr.int64), sr.cast(rows[:, -1:], sr.float32)
 
     shuffled = mine.cache().shuffle(shard).repeat().batch(case.batch, drop_remainder=True)
     return shuffled.map(decoded).prefetch(sr.data.AUTOTUNE)
 
 
-def run(case: Case, seed: int, data: Data, trace: bool) -> dict[str, Any]:
-    """Trains one model; its row of the report."""
+def trained(case: Case, seed: int, data: Data, progress: Progress, valid: Any) -> np.ndarray:
+    """Logits for the test split of a model that servers of its own have trained to the end."""
     with tempfile.TemporaryDirectory() as folder:
         side = Coordinating(
             case.name, local_cluster(PS, case.workers), case.protocol,
             partial(Job, case=case, seed=seed, data=data, folder=Path(folder)),
-            closures_per_worker=IN_FLIGHT,
+            ps_timeout=PATIENCE_S,
         )  # fmt: skip
         try:
-            seconds = side.job.train(data.valid if trace else None)
-            logits = side.job.predict(data.test.ids)
+            side.job.train(progress, valid)
+            return np.asarray(side.job.predict(data.test.ids))
         finally:
             side.close()
+
+
+def run(case: Case, seed: int, data: Data, trace: bool) -> dict[str, Any]:
+    """Trains one model; its row of the report."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        progress = Progress(Path(folder) / "model.weights.npz")
+        for left in reversed(range(LOSSES_MAX)):
+            try:
+                logits = trained(case, seed, data, progress, data.valid if trace else None)
+                break
+            except sr.errors.UnavailableError as error:
+                if left == 0:
+                    raise
+                print(f"    goes on after epoch {progress.epochs}: {error}", flush=True)
+    seconds = time.monotonic() - began
     found, target = auc(data.test.labels, logits), 0.5
     if case.published is not None:
         target = case.published.auc - BELOW
@@ -224,7 +256,7 @@ def run(case: Case, seed: int, data: Data, trace: bool) -> dict[str, Any]:
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     cases = QUICK if arguments.quick else [
-        case for case in CASES if any(case.name.startswith(name) for name in arguments.only)
+        case for case in CASES if not arguments.only or case.name in arguments.only
     ]  # fmt: skip
     rows: list[dict[str, Any]] = []
     if arguments.resume and arguments.json is not None and arguments.json.exists():
@@ -363,8 +395,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_report_arguments(parser)
-    parser.add_argument("--only", nargs="+", default=[""], metavar="NAME",
-                        help="cases whose names begin so: 'frappe', 'frappe fm'")  # fmt: skip
+    names = [case.name for case in CASES]
+    parser.add_argument("--only", nargs="+", choices=names, metavar="CASE",
+                        help="such as 'frappe lr', 'frappe fm grpc'")  # fmt: skip
     parser.add_argument("--seeds", type=int, nargs="+", help="instead of those of each case")
     parser.add_argument("--resume", action="store_true", help="keep the runs of --json")
     parser.add_argument("--trace", action="store_true", help="print the AUC of validation")
