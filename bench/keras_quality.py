@@ -88,7 +88,7 @@ class Case:
 
 _DEEP_ON_FRAPPE = Shape(dropout=0.2, l2=0.025, l2_linear=0.025)
 _DEEP_ON_MOVIELENS = Shape(16, (200, 80), 0.2, 1e-5)
-_LONG, _SHORT = ((1e-3, 6), (1e-4, 4)), ((1e-3, 2), (1e-4, 1))
+_LONG, _SHORT = ((1e-3, 6), (1e-4, 5)), ((1e-3, 2), (1e-4, 1))
 FIRST = (
     Case("frappe", "lr", Shape(l2_linear=5e-6), ((1e-2, 20),), 4096),
     Case("frappe", "fm", Shape(l2=2.5e-6, l2_linear=2.5e-6), ((3e-3, 15), (5e-4, 3)), 1024),
@@ -117,7 +117,7 @@ CURVE = tuple(
 CASES = (*FIRST, *BEYOND, *CURVE)
 #: Whether it works.
 QUICK = tuple(
-    Case("planted", model, Shape(4, (16,)), ((0.02, 4),), batch=128, workers=2, seeds=SEEDS[:1])
+    Case("planted", model, Shape(4, (16,)), ((0.02, 4),), batch=128, seeds=SEEDS[:1])
     for model in ("lr", "din")
 )
 
@@ -288,7 +288,8 @@ def bias_row(name: str, data: Data) -> dict[str, Any]:
     found = auc(data.test.labels, logits), log_loss(data.test.labels, logits)
     return {
         **auc_row(f"{name} bias", 0, *found, None, 0.0), "case": f"{name} bias",
-        "data": name, "model": "bias", "protocol": "", "workers": 0, "seed": 0, "seconds": 0.0,
+        "data": name, "model": "bias", "protocol": Case.protocol, "workers": WORKERS, "seed": 0,
+        "seconds": 0.0,
     }  # fmt: skip
 
 
@@ -316,13 +317,10 @@ def document(report: dict[str, Any]) -> str:
     rows = report["rows"]
     models = list(dict.fromkeys((row["data"], row["model"]) for row in rows))
 
-    def those(model: tuple[str, str], protocol: str, workers: int | None = None) -> Any:
-        found = [
-            row for row in rows
-            if (row["data"], row["model"]) == model and row["protocol"] in (protocol, "")
-        ]  # fmt: skip
-        counts = (workers,) if workers else (WORKERS, 0, QUICK[0].workers)
-        return [row for row in found if row["workers"] in counts]
+    def those(model: tuple[str, str], protocol: str) -> list[dict[str, Any]]:
+        wanted = (*model, protocol, WORKERS)
+        keys = ("data", "model", "protocol", "workers")
+        return [row for row in rows if tuple(row[key] for key in keys) == wanted]
 
     first = []
     for model in models:
@@ -345,7 +343,7 @@ def document(report: dict[str, Any]) -> str:
     others = [protocol for protocol in PROTOCOLS if protocol != Case.protocol]
     beyond = []
     for model in models:
-        by = {protocol: those(model, protocol, WORKERS) for protocol in others}
+        by = {protocol: those(model, protocol) for protocol in others}
         if any(by.values()):
             cells = [f"{mean(found):.4f}" if found else "" for found in by.values()]
             of_first = those(model, Case.protocol)

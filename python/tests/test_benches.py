@@ -88,8 +88,8 @@ def test_the_bench_of_quality_of_keras_models_trains_what_was_planted(tmp_path: 
     rows = rows_of(tmp_path, "keras_quality")
     assert [row["case"] for row in rows] == [
         "planted bias",
-        "planted lr 2 workers seed 1",
-        "planted din 2 workers seed 1",
+        "planted lr seed 1",
+        "planted din seed 1",
     ]
     biases, lr, din = (row["ours"] for row in rows)
     # What a user likes is seen in a history, and in no bias.
