@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,8 @@ SHOWN = {
 class Case:
     """A model, what it is trained on, and how. schedule: learning rates of Adam, and for how many
     epochs each; beta_1: of Adam, less than usual, as what other workers do in between is a momentum
-    too."""
+    too; averaged: of so many epochs at the end the weights are averaged.
+    """
 
     data: str
     model: str
@@ -70,6 +71,7 @@ class Case:
     schedule: tuple[tuple[float, int], ...]
     batch: int = 2048
     beta_1: float = 0.5
+    averaged: int = 1
     protocol: str = "star_server"
     workers: int = WORKERS
     seeds: tuple[int, ...] = SEEDS
@@ -92,8 +94,8 @@ _LONG, _SHORT = ((1e-3, 6), (1e-4, 5)), ((1e-3, 2), (1e-4, 1))
 FIRST = (
     Case("frappe", "lr", Shape(l2_linear=5e-6), ((1e-2, 20),), 4096),
     Case("frappe", "fm", Shape(l2=2.5e-6, l2_linear=2.5e-6), ((3e-3, 15), (5e-4, 3)), 1024),
-    Case("frappe", "deepfm", _DEEP_ON_FRAPPE, _LONG),
-    Case("frappe", "dcn", _DEEP_ON_FRAPPE, _LONG),
+    Case("frappe", "deepfm", _DEEP_ON_FRAPPE, _LONG, averaged=3),
+    Case("frappe", "dcn", _DEEP_ON_FRAPPE, _LONG, averaged=3),
     Case("movielens", "lr", Shape(), ((2e-2, 3), (2e-3, 1))),
     Case("movielens", "fm", Shape(16, l2=1e-5), ((2e-3, 3), (2e-4, 1))),
     Case("movielens", "deepfm", _DEEP_ON_MOVIELENS, _SHORT),
@@ -124,11 +126,12 @@ QUICK = tuple(
 
 @dataclass
 class Progress:
-    """How many epochs are done, and the file of weights and of what the optimizer keeps, with which
-    a training goes on when a server was lost."""
+    """How many epochs are done, the weights after each, and the file of them and of what the
+    optimizer keeps, with which a training goes on when a server was lost."""
 
     file: Path
     epochs: int = 0
+    weights: list[list[np.ndarray]] = field(default_factory=list)
 
 
 class Job:
@@ -183,15 +186,20 @@ class Job:
             self._coordinator.join(PATIENCE_S)
             self._model.save_weights(progress.file)
             progress.epochs += 1
+            progress.weights.append(self._model.get_weights())
             if valid is not None:
                 mean = float(np.mean(self._coordinator.fetch(losses)))
-                logits = self.predict(valid.ids)
-                print(
-                    f"    epoch {progress.epochs}  rate {rate:g}  loss {mean:.4f}"
-                    f"  validation {auc(valid.labels, logits):.5f}"
-                    f"  {log_loss(valid.labels, logits):.4f}",
-                    flush=True,
-                )
+                self._trace(f"epoch {progress.epochs}  rate {rate:g}  loss {mean:.4f}", valid)
+        if self._case.averaged > 1:
+            last = progress.weights[-self._case.averaged :]
+            self._model.set_weights([np.mean(each, axis=0) for each in zip(*last)])
+            if valid is not None:
+                self._trace("averaged", valid)
+
+    def _trace(self, said: str, valid: Any) -> None:
+        logits = self.predict(valid.ids)
+        found = auc(valid.labels, logits), log_loss(valid.labels, logits)
+        print(f"    {said}  validation {found[0]:.5f}  {found[1]:.4f}", flush=True)
 
     def predict(self, ids: np.ndarray) -> np.ndarray:
         """Logits of examples, by the workers."""
