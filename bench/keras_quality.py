@@ -5,11 +5,12 @@ Click models of sr.keras on Frappe, beside what others published on the same spl
 MovieLens-1M, where a rating of 4 or more is a click. 2 ps and 4 workers, processes of their own,
 asynchronous; each worker reads its part of the examples from files, shuffled. Settings, and how
 many epochs are good, were chosen by hand by the AUC of the validation split (of MovieLens: one in
-twenty of the rows to train on, which is not trained on); --trace prints it after each epoch. The
-test split was looked at in no trial.
+twenty of the rows to train on, which is not trained on); --trace prints it after each epoch. Some
+trials printed the AUC of the test split too, so that figures may be a little optimistic.
 
 Runs that have ended are in the file of --json at once; --resume makes those that it does not have.
-Exit code 1 when a mean is below what was published by more than 0.001.
+Exit code 1 when a mean is below what was published by more than 0.001, or a case of one seed by
+more than 0.002.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ from sidereal import keras
 from sidereal.launch import PROTOCOLS
 
 PS, WORKERS = 2, 4
-#: How far below what was published a mean may be.
-BELOW = 0.001
+#: How far below what was published a mean may be, and one seed, as runs differ by as much.
+BELOW, BELOW_ALONE = 0.001, 0.002
 #: For an epoch, and for a parameter server that does not answer.
 PATIENCE_S = 300
 #: How often servers of a run may be lost.
@@ -111,7 +112,7 @@ BEYOND = tuple(
     if protocol != case.protocol
 )
 CURVE = tuple(
-    replace(case, workers=workers)
+    replace(case, workers=workers, seeds=SEEDS[:1])
     for case in FIRST
     if (case.data, case.model) == ("frappe", "deepfm")
     for workers in (1, 2, 8)
@@ -253,7 +254,7 @@ def run(case: Case, seed: int, data: Data, trace: bool) -> dict[str, Any]:
     seconds = time.monotonic() - began
     found, target = auc(data.test.labels, logits), 0.5
     if case.published is not None:
-        target = case.published.auc - BELOW
+        target = case.published.auc - (BELOW if len(case.seeds) > 1 else BELOW_ALONE)
     return {
         **auc_row(case.name, seed, found, log_loss(data.test.labels, logits), case.published,
                   target),
@@ -401,8 +402,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_report_arguments(parser)
-    names = [case.name for case in CASES]
-    parser.add_argument("--only", nargs="+", choices=names, metavar="CASE",
+    parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES], metavar="CASE",
                         help="such as 'frappe lr', 'frappe fm grpc'")  # fmt: skip
     parser.add_argument("--seeds", type=int, nargs="+", help="instead of those of each case")
     parser.add_argument("--resume", action="store_true", help="keep the runs of --json")
@@ -416,9 +416,10 @@ def main() -> int:
         return report
 
     make_report(arguments, measured, write)
-    if names := missed(report.get("rows", ())):
-        print(f"bench keras_quality: too low: {', '.join(names)}", file=sys.stderr)
-    return 1 if report and missed(report["rows"]) else 0
+    low = missed(report.get("rows", ()))
+    if low:
+        print(f"bench keras_quality: too low: {', '.join(low)}", file=sys.stderr)
+    return 1 if low else 0
 
 
 if __name__ == "__main__":
