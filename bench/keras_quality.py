@@ -114,7 +114,7 @@ BEYOND = tuple(
 CURVE = tuple(
     replace(case, workers=workers, seeds=SEEDS[:1])
     for case in FIRST
-    if (case.data, case.model) == ("frappe", "deepfm")
+    if (case.data, case.model) in (("frappe", "fm"), ("frappe", "deepfm"))
     for workers in (1, 2, 8)
 )
 CASES = (*FIRST, *BEYOND, *CURVE)
@@ -362,38 +362,40 @@ def document(report: dict[str, Any]) -> str:
         text += "\nTest AUC over each protocol, of seed 1:\n\n"
         text += table(["data", "model", Case.protocol, *others], beyond)
 
-    curve = points(rows)
-    if curve:
-        text += "\nDeepFM on Frappe, by the number of workers:\n\n"
+    curves = curves_of(rows)
+    if curves:
+        text += "\nTest AUC by the number of workers, as many examples each; of several seeds, the"
+        text += " mean:\n\n"
+        counts = sorted({workers for curve in curves.values() for workers in curve})
         cells = [
-            [str(workers), ", ".join(f"{row['ours']:.4f}" for row in found), f"{mean(found):.4f}",
-             f"{mean(found, 'log_loss'):.4f}"]
-            for workers, found in curve.items()
-        ]  # fmt: skip
-        text += table(["workers", "test AUC of seeds", "mean", "test log loss"], cells)
+            ["Frappe", SHOWN[model], *(f"{curve[n]:.4f}" if n in curve else "" for n in counts)]
+            for model, curve in curves.items()
+        ]
+        text += table(["data", "model", *(f"{n} workers" for n in counts)], cells)
     return text
 
 
-def points(rows: Sequence[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
-    """Runs of the curve, by the number of workers; none when there is one number only."""
-    wanted = ("frappe", "deepfm", Case.protocol)
-    found: dict[int, list[dict[str, Any]]] = {}
+def curves_of(rows: Sequence[dict[str, Any]]) -> dict[str, dict[int, float]]:
+    """The mean AUC on Frappe by the number of workers, by model, where there are several."""
+    found: dict[str, dict[int, list[dict[str, Any]]]] = {}
     for row in rows:
-        if (row["data"], row["model"], row["protocol"]) == wanted:
-            found.setdefault(row["workers"], []).append(row)
-    return dict(sorted(found.items())) if len(found) > 1 else {}
+        if (row["data"], row["protocol"]) == ("frappe", Case.protocol):
+            found.setdefault(row["model"], {}).setdefault(row["workers"], []).append(row)
+    return {
+        model: {workers: mean(some) for workers, some in sorted(by.items())}
+        for model, by in found.items()
+        if len(by) > 1
+    }
 
 
 def write(report: dict[str, Any], path: Path) -> None:
     write_figures(path, "keras_quality", document(report))
-    curve = points(report["rows"])
     series = [
-        (what, [(float(workers), pick(row["ours"] for row in found))
-                for workers, found in curve.items()])
-        for what, pick in (("best seed", max), ("mean", statistics.fmean), ("worst seed", min))
-    ]  # fmt: skip
-    plot = lines("DeepFM on Frappe, as many examples each", "workers", "test AUC", series,
-                 y_step=0.001)  # fmt: skip
+        (SHOWN[model], [(float(workers), value) for workers, value in curve.items()])
+        for model, curve in curves_of(report["rows"]).items()
+    ]
+    plot = lines("Test AUC on Frappe, as many examples each", "workers", "test AUC", series,
+                 y_step=0.002)  # fmt: skip
     (path.parent / "keras_quality.svg").write_text(plot, encoding="utf-8")
 
 
