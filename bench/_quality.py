@@ -30,7 +30,6 @@ ON_FRAPPE = {
     "fm": Published(0.9671, 0.2065),
     "deepfm": Published(0.9842, 0.1482),
     "dcn": Published(0.9839, 0.1527),
-    "dcn_v2": Published(0.9845, 0.1491),
 }
 
 

@@ -93,10 +93,10 @@ class Parts:
     def flat(self) -> Any:
         return layers.Flatten()(self.rows(self._shape.dim))
 
-    def crossed(self, x0: Any, cross: Callable[[Any, Any], Any]) -> Any:
+    def crossed(self, x0: Any) -> Any:
         x = x0
         for _ in range(self._shape.crosses):
-            x = cross(x0, x)
+            x = CrossOfVectors()([x0, x])
         return x
 
     def interest(self) -> Any:
@@ -123,14 +123,7 @@ def _deepfm(parts: Parts, shape: Shape) -> Any:
 
 def _dcn(parts: Parts, shape: Shape) -> Any:
     flat = parts.flat()
-    crossed = parts.crossed(flat, lambda x0, x: CrossOfVectors()([x0, x]))
-    return layers.Dense(1)(layers.Concatenate()([crossed, parts.tower(flat)]))
-
-
-def _dcn_v2(parts: Parts, shape: Shape) -> Any:
-    flat = parts.flat()
-    crossed = parts.crossed(flat, lambda x0, x: layers.Cross()(x0, x))
-    return layers.Dense(1)(layers.Concatenate()([crossed, parts.tower(flat)]))
+    return layers.Dense(1)(layers.Concatenate()([parts.crossed(flat), parts.tower(flat)]))
 
 
 def _din(parts: Parts, shape: Shape) -> Any:
@@ -139,7 +132,7 @@ def _din(parts: Parts, shape: Shape) -> Any:
 
 
 MODELS: dict[str, Callable[[Parts, Shape], Any]] = {
-    "lr": _lr, "fm": _fm, "deepfm": _deepfm, "dcn": _dcn, "dcn_v2": _dcn_v2, "din": _din
+    "lr": _lr, "fm": _fm, "deepfm": _deepfm, "dcn": _dcn, "din": _din
 }  # fmt: skip
 
 

@@ -54,7 +54,7 @@ PATIENCE_S = 300
 LOSSES_MAX = 8
 SHOWN = {
     "frappe": "Frappe", "movielens": "MovieLens-1M", "planted": "planted", "lr": "LR", "fm": "FM",
-    "deepfm": "DeepFM", "dcn": "DCN", "dcn_v2": "DCN-V2", "din": "DIN",
+    "deepfm": "DeepFM", "dcn": "DCN", "din": "DIN",
     "bias": "biases of users and movies alone",
 }  # fmt: skip
 
