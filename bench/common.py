@@ -459,35 +459,43 @@ def lines(
     x_name: str,
     y_name: str,
     series: Sequence[tuple[str, Sequence[tuple[float, float]]]],
+    y_step: float | None = None,
 ) -> str:
-    """A plot of lines with logarithmic axes, as SVG. series: (name, [(x, y)])."""
+    """A plot of lines with logarithmic axes, as SVG. series: (name, [(x, y)]). y_step: that upwards
+    is not one, and has a tick at each multiple of it."""
     width, height, left, top, right, bottom = 760, 420, 70, 44, 150, 50
     points = [point for _, line in series for point in line if point[1] > 0]
     if not points:
         return bars(title, ())
     x_ends = (min(p[0] for p in points), max(p[0] for p in points))
-    y_ends = (
-        10.0 ** math.floor(math.log10(min(p[1] for p in points))),
-        10.0 ** math.ceil(math.log10(max(p[1] for p in points) * 1.0001)),
-    )
+    least, most = min(p[1] for p in points), max(p[1] for p in points)
+    if y_step is None:
+        tens = range(math.floor(math.log10(least)), math.ceil(math.log10(most * 1.0001)) + 1)
+        ticks = [10.0**ten for ten in tens]
+    else:
+        steps = range(math.floor(least / y_step), math.ceil(most / y_step) + 1)
+        ticks = [step * y_step for step in steps]
+    y_ends = (ticks[0], ticks[-1])
 
     def place(value: float, ends: tuple[float, float], begin: float, end: float) -> float:
         whole = math.log(ends[1] / ends[0]) or 1.0
         return begin + (end - begin) * math.log(value / ends[0]) / whole
 
     def at(point: tuple[float, float]) -> tuple[float, float]:
-        return (
-            place(point[0], x_ends, left, width - right),
-            place(point[1], y_ends, height - bottom, top),
-        )
+        x, y = point
+        if y_step is None:
+            upwards = place(y, y_ends, height - bottom, top)
+        else:
+            part = (y - y_ends[0]) / ((y_ends[1] - y_ends[0]) or 1.0)
+            upwards = height - bottom + (top - height + bottom) * part
+        return place(x, x_ends, left, width - right), upwards
 
     out = [f'<text x="12" y="22" font-size="14" font-weight="bold">{title}</text>']
-    tick = y_ends[0]
-    while tick <= y_ends[1] * 1.001:
+    for tick in ticks:
         y = at((x_ends[0], tick))[1]
+        said = f"{tick:,.0f}" if y_step is None else f"{tick:g}"
         out.append(f'<path d="M{left} {y:.1f}H{width - right}" stroke="#dddddd"/>')
-        out.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:,.0f}</text>')
-        tick *= 10
+        out.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{said}</text>')
     for x_value in sorted({p[0] for p in points}):
         x = at((x_value, y_ends[0]))[0]
         out.append(

@@ -84,6 +84,19 @@ def test_the_bench_of_a_job_trains_by_a_coordinator_and_by_fit(tmp_path: Path) -
     assert [row["of_fit"] > 0 for row in rows] == [True, True, False] * 2
 
 
+def test_the_bench_of_quality_of_keras_models_trains_what_was_planted(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "keras_quality")
+    assert [row["case"] for row in rows] == [
+        "planted bias",
+        "planted lr seed 1",
+        "planted din seed 1",
+    ]
+    biases, lr, din = (row["ours"] for row in rows)
+    # What a user likes is seen in a history, and in no bias.
+    assert lr > biases - 0.05
+    assert din > biases + 0.05
+
+
 @NEEDS_TENSORFLOW
 def test_the_bench_of_a_job_trains_beside_tensorflow(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, "tensorflow", "--only", "deepfm_job", "--protocols", "star_server")

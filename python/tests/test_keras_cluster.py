@@ -179,6 +179,26 @@ def test_a_layer_may_be_built_by_a_function(strategy: ParameterServerStrategy) -
     assert {each.device for each in model.weights} == set(strategy.extended.parameter_devices)
 
 
+def test_moving_means_have_every_step_of_all_workers(strategy: ParameterServerStrategy) -> None:
+    steps = 60
+    with strategy.scope():
+        layer = layers.BatchNormalization(momentum=0.95)
+        layer.build((None, 3))
+
+    @sr.function
+    def step() -> Any:
+        return layer(sr.constant(X), training=True)
+
+    coordinator = ClusterCoordinator(strategy)
+    for _ in range(steps):
+        coordinator.schedule(step)
+    coordinator.join()
+    _, _, mean, variance = layer.get_weights()
+    rest = 0.95**steps
+    np.testing.assert_allclose(mean, (1.0 - rest) * X.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(variance, rest + (1.0 - rest) * X.var(0), rtol=1e-4)
+
+
 def test_a_variable_in_shards_has_no_decay(strategy: ParameterServerStrategy) -> None:
     with strategy.scope():
         weight = sr.Variable([1.0, 2.0, 3.0])

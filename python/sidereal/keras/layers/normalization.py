@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ... import errors
+from ... import errors, optimizers
 from ..._dispatch import apply
 from ...ops import array, math, nn
 from .. import constraints, initializers, regularizers
@@ -137,8 +137,16 @@ class BatchNormalization(_Normalization):
 
     def _move(self, mean: Any, variance: Any) -> None:
         for moving, new in ((self.moving_mean, mean), (self.moving_variance, variance)):
-            kept = math.multiply(moving, self.momentum)
-            moving.assign(math.add(kept, math.multiply(new, 1.0 - self.momentum)))
+            shards = getattr(moving, "variables", [moving])
+            if hasattr(shards[0], "_update_in_place"):
+                # On parameter servers, as one change: moving -= (1 - momentum) * (moving - new).
+                # What a worker has read is old when it writes, as others have written since.
+                step = optimizers.SGD(l2_penalty=1.0)
+                for shard, part in zip(shards, array.split(new, [v.shape[0] for v in shards])):
+                    step._update(math.negative(part), shard, 1, 1.0 - self.momentum)
+            else:
+                kept = math.multiply(moving, self.momentum)
+                moving.assign(math.add(kept, math.multiply(new, 1.0 - self.momentum)))
 
 
 class LayerNormalization(_Normalization):
