@@ -75,7 +75,7 @@ class JoinedParts {
   }
 
   Result<int64_t> found_in_parts(int64_t count) {
-    SR_RETURN_IF_ERROR(require_dtype(c_, next_, DType::kInt64));
+    SR_RETURN_IF_ERROR(require_index(c_, next_));
     SR_RETURN_IF_ERROR(require_dtype(c_, next_ + 1, DType::kInt64));
     SR_RETURN_IF_ERROR(require_dtype(c_, next_ + 2, DType::kInt32));
     SR_RETURN_IF_ERROR(take_ids(c_.inputs[next_].shape, count));

@@ -216,5 +216,19 @@ TEST_F(LookupLayoutTest, rows_that_a_ps_sent_are_joined_and_their_gradients_summ
                   "z = Neg all"));
 }
 
+TEST_F(LookupLayoutTest, rows_that_a_ps_sent_for_ids_of_int32_go_there_too) {
+  const Output i = input("ids", {-1, 2}, DType::kInt32);
+  const Output part = input("part", {-1, 3});
+  const Output rows =
+      b_.add("GatherParts", {i, ids("position", {-1}), input("inverse", {-1}, DType::kInt32), part},
+             {{"dim", int64_t{3}}}, "rows");
+  const Output flat = ops::reshape(b_, rows, {-1, 6}, "flat");
+  const Output all = ops::concat(b_, {flat, input("x", {-1, 1})}, -1, "all");
+  EXPECT_THAT(nodes_of({ops::neg(b_, all, "z")}),
+              ElementsAre("all = GatherPartsConcat ids position inverse part x counts=[2,0] "
+                          "shape=[7]",
+                          "z = Neg all"));
+}
+
 }  // namespace
 }  // namespace sidereal::passes
