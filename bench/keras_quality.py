@@ -349,18 +349,15 @@ def document(report: dict[str, Any]) -> str:
             f"at most {BELOW:g} below", "test log loss", "published log loss"]  # fmt: skip
     text = table(head, first)
 
-    others = [protocol for protocol in PROTOCOLS if protocol != Case.protocol]
     beyond = []
     for model in models:
-        by = {protocol: those(model, protocol) for protocol in others}
-        if any(by.values()):
-            cells = [f"{mean(found):.4f}" if found else "" for found in by.values()]
-            of_first = those(model, Case.protocol)
-            beyond.append([SHOWN[model[0]], SHOWN[model[1]],
-                           f"{of_first[0]['ours']:.4f}" if of_first else "", *cells])  # fmt: skip
+        by = {protocol: those(model, protocol) for protocol in PROTOCOLS}
+        if any(found for protocol, found in by.items() if protocol != Case.protocol):
+            cells = [f"{mean(found):.4f} ({len(found)})" if found else "" for found in by.values()]
+            beyond.append([SHOWN[model[0]], SHOWN[model[1]], *cells])
     if beyond:
-        text += "\nTest AUC over each protocol, of seed 1:\n\n"
-        text += table(["data", "model", Case.protocol, *others], beyond)
+        text += "\nTest AUC over each protocol: the mean, and of how many seeds:\n\n"
+        text += table(["data", "model", *PROTOCOLS], beyond)
 
     curves = curves_of(rows)
     if curves:
@@ -371,7 +368,8 @@ def document(report: dict[str, Any]) -> str:
             ["Frappe", SHOWN[model], *(f"{curve[n]:.4f}" if n in curve else "" for n in counts)]
             for model, curve in curves.items()
         ]
-        text += table(["data", "model", *(f"{n} workers" for n in counts)], cells)
+        head = [f"{n} worker{'s' if n != 1 else ''}" for n in counts]
+        text += table(["data", "model", *head], cells)
     return text
 
 
