@@ -176,26 +176,10 @@ class GraphIterator(Resource):
         return done(self._apply("IteratorRestore", (convert(position),)))
 
 
-class CallIterator(InFunctions):
-    """What iter(dataset) is in a function: each call has one of its own, which begins with the
-    first element and ends with the call. next() at the end raises OutOfRangeError in the call."""
+class TracedIterator(InFunctions):
+    """An iterator that is there while a function is traced, and nowhere else."""
 
-    def __init__(self, dataset: Any) -> None:
-        graph = state.graph
-        if graph is None or graph.open_values is None:
-            raise errors.UnimplementedError(
-                "a dataset is iterated while a graph of sidereal.v1 is built: use "
-                "sidereal.v1.data.make_one_shot_iterator()"
-            )
-        self.element_spec = dataset.element_spec
-        attrs = {
-            "definition": dataset._text_in_graph(), "of_call": True,
-            "shared_name": f"iterator_{next(_numbers)}",
-        }  # fmt: skip
-        values = [graph.enter(value) for value in dataset._values]
-        self._handle = apply("DatasetIterator", values, attrs)
-
-    def __iter__(self) -> CallIterator:
+    def __iter__(self) -> TracedIterator:
         refuse_loop()
         return self
 
@@ -214,6 +198,30 @@ class CallIterator(InFunctions):
         """Goes where an iterator of an equal dataset was; InvalidArgumentError for what is no
         position."""
         self._restore_in(self._present(), position)
+
+    def _present(self) -> Any:
+        """The graph that is traced."""
+        return state.graph
+
+
+class CallIterator(TracedIterator):
+    """What iter(dataset) is in a function: each call has one of its own, which begins with the
+    first element and ends with the call. next() at the end raises OutOfRangeError in the call."""
+
+    def __init__(self, dataset: Any) -> None:
+        graph = state.graph
+        if graph is None or graph.open_values is None:
+            raise errors.UnimplementedError(
+                "a dataset is iterated while a graph of sidereal.v1 is built: use "
+                "sidereal.v1.data.make_one_shot_iterator()"
+            )
+        self.element_spec = dataset.element_spec
+        attrs = {
+            "definition": dataset._text_in_graph(), "of_call": True,
+            "shared_name": f"iterator_{next(_numbers)}",
+        }  # fmt: skip
+        values = [graph.enter(value) for value in dataset._values]
+        self._handle = apply("DatasetIterator", values, attrs)
 
     def _present(self) -> Any:
         if state.graph is None:
@@ -279,6 +287,6 @@ def read_threads() -> int:
 
 
 __all__ = [
-    "CallIterator", "DatasetIterator", "GraphIterator", "InFunctions", "next_of",
+    "CallIterator", "DatasetIterator", "GraphIterator", "TracedIterator", "next_of",
     "position_bytes", "read_threads", "refuse_loop", "while_elements",
 ]  # fmt: skip

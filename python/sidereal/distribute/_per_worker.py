@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _native, errors, nest
 from .._datasets import Dataset
 from .._dispatch import ENGINE, apply, state, to_tensor
-from .._iterators import GraphIterator, InFunctions, position_bytes, refuse_loop
+from .._iterators import GraphIterator, TracedIterator, position_bytes
 from .._native import Output, Tensor
 from .._tensor import install_shared
 from ..function import TensorSpec
@@ -111,32 +111,12 @@ class PerWorkerValues:
             self._coordinator._native.release_resource(self._resource)
 
 
-class WorkerIterator(InFunctions):
+class WorkerIterator(TracedIterator):
     """The iterator of the worker that runs a function."""
 
     def __init__(self, iterator: GraphIterator) -> None:
         self._iterator = iterator
         self.element_spec = iterator.element_spec
-
-    def __iter__(self) -> WorkerIterator:
-        refuse_loop()
-        return self
-
-    def __next__(self) -> Any:
-        return self.get_next()
-
-    def get_next(self, name: str | None = None) -> Any:
-        """The next element; the function ends with OutOfRangeError at the end."""
-        return self._next_in(state.graph, name)
-
-    def save(self) -> Any:
-        """Where it is, a scalar of strings, for restore()."""
-        return self._save_in(state.graph)
-
-    def restore(self, position: Any) -> None:
-        """Goes where an iterator of an equal dataset was; InvalidArgumentError for what is no
-        position."""
-        self._restore_in(state.graph, position)
 
     def _handle_in(self, graph: Any) -> Any:
         # What the dataset leaves open depends on the worker.

@@ -9,7 +9,7 @@ from ... import errors, optimizers
 from ..._dispatch import apply
 from ...ops import array, math, nn
 from .. import constraints, initializers, regularizers
-from .._layer import Layer, check_features, current_model
+from .._layer import Layer, check_features, current_model, shards_of
 from ._shapes import rank_of
 
 
@@ -137,7 +137,7 @@ class BatchNormalization(_Normalization):
 
     def _move(self, mean: Any, variance: Any) -> None:
         for moving, new in ((self.moving_mean, mean), (self.moving_variance, variance)):
-            shards = getattr(moving, "variables", [moving])
+            shards = shards_of(moving)
             if hasattr(shards[0], "_update_in_place"):
                 # On parameter servers, as one change: moving -= (1 - momentum) * (moving - new).
                 # What a worker has read is old when it writes, as others have written since.
