@@ -190,8 +190,9 @@ class Coordinator final : public ClusterCoordinator,
     for (size_t i = 0; i < std::min(ps_.size(), options_.ps_incarnations.size()); ++i) {
       ps_[i].incarnation = options_.ps_incarnations[i];
     }
+    if (!options_.effectively_once) return;
     const std::unique_ptr<sys::Random> random = sys::posix::create_random();
-    while (options_.effectively_once && client_ == 0) client_ = random->next();
+    while (client_ == 0) client_ = random->next();
   }
 
   void start() {
@@ -251,19 +252,13 @@ class Coordinator final : public ClusterCoordinator,
     const Until until = until_of(timeout);
     while (true) {
       SR_RETURN_IF_ERROR(failed_);
-      // The scheduler may run it at once.
-      const coord::ClosureId id = last_closure_ + 1;
-      closures_[id] = std::move(closure);
-      is_flushing_ = true;
-      const auto taken = scheduler_.schedule(resources, now_ns());
-      is_flushing_ = false;
-      if (taken.ok() && *taken) {
-        last_closure_ = id;
+      SR_ASSIGN_OR_RETURN(const bool is_taken, hand_over(&closure, [&] {
+                            return scheduler_.schedule(resources, now_ns());
+                          }));
+      if (is_taken) {
         flush_or_burst(&lock);
         return std::shared_ptr<RemoteValue>(std::move(value));
       }
-      closure = std::move(closures_.extract(id).mapped());
-      SR_RETURN_IF_ERROR(taken.status());
       SR_RETURN_IF_ERROR(wait(&lock, until, interrupt, "room in the queue"));
     }
   }
@@ -274,17 +269,11 @@ class Coordinator final : public ClusterCoordinator,
     std::unique_lock lock(mutex_);
     SR_RETURN_IF_ERROR(check_feeds(plan, feeds.size()));
     auto value = std::make_shared<Value>(timings_);
-    // As in schedule().
-    const coord::ClosureId id = last_closure_ + 1;
-    closures_[id] = {.plan = plan, .feeds = std::move(feeds), .fetches = {}, .value = value};
-    is_flushing_ = true;
-    const auto taken = scheduler_.schedule_on(worker, resources, now_ns());
-    is_flushing_ = false;
-    if (!taken.ok()) {
-      closures_.erase(id);
-      return taken.status();
-    }
-    last_closure_ = id;
+    Closure closure{.plan = plan, .feeds = std::move(feeds), .fetches = {}, .value = value};
+    const auto ask = [&]() -> Result<std::optional<coord::ClosureId>> {
+      return scheduler_.schedule_on(worker, resources, now_ns());
+    };
+    SR_RETURN_IF_ERROR(hand_over(&closure, ask).status());
     flush(&lock);
     return std::shared_ptr<RemoteValue>(std::move(value));
   }
@@ -494,6 +483,24 @@ class Coordinator final : public ClusterCoordinator,
     const size_t wanted = plans_[plan].what.feeds.size() - (plans_[plan].tells_worker ? 1 : 0);
     if (count == wanted) return {};
     return base::invalid_argument("{} values for the {} feeds of a plan", count, wanted);
+  }
+
+  /// Gives the scheduler a closure by `ask`, in which it may run at once. False: it is not taken
+  /// now, and the caller's again, as after an error.
+  template <class Ask>
+  Result<bool> hand_over(Closure* closure, const Ask& ask) {
+    const coord::ClosureId id = last_closure_ + 1;
+    closures_[id] = std::move(*closure);
+    is_flushing_ = true;
+    const Result<std::optional<coord::ClosureId>> taken = ask();
+    is_flushing_ = false;
+    if (taken.ok() && *taken) {
+      last_closure_ = id;
+      return true;
+    }
+    *closure = std::move(closures_.extract(id).mapped());
+    SR_RETURN_IF_ERROR(taken.status());
+    return false;
   }
 
   /// nullptr while the worker is lost.

@@ -86,6 +86,35 @@ class Coordinators : public ::testing::TestWithParam<cluster::Protocol> {
     ASSERT_TRUE((*done)->wait(kLong, nullptr).ok());
   }
 
+  /// Runs a closure that adds to a variable and then waits too long, until another one has given it
+  /// what it waits for. How often it has added.
+  float additions(bool effectively_once) {
+    const ir::Output queue = steps_.model.add(
+        "Queue", {},
+        {{"shared_name", std::string("q")}, {"dtypes", std::vector<std::string>{"float32"}}}, "q",
+        kPs);
+    const ir::Output added = steps_.model.add("Identity", {steps_.added}, {}, "added");
+    steps_.model.add("QueueDequeue", {queue}, {{"dtypes", std::vector<std::string>{"float32"}}},
+                     "take", kPs);
+    steps_.model.add_node("QueueEnqueue", {queue, added}, {}, "give", kPs);
+    start(1, 2, [&](ClusterCoordinatorOptions* options) {
+      options->effectively_once = effectively_once;
+      options->closure_timeout = milliseconds(300);
+      options->scheduler.transient_timeouts = 1000;
+    });
+    run_once(coordinator_->add_plan({.targets = {"init"}}));
+    const auto waits =
+        schedule(coordinator_->add_plan({.fetches = {"take"}, .targets = {"add", "added"}}));
+    EXPECT_TRUE(waits.ok()) << waits.status();
+    while (coordinator_->figures().retried < 2) {
+    }
+    run_once(coordinator_->add_plan({.targets = {"give"}}));
+    EXPECT_TRUE((*waits)->wait(kLong, nullptr).ok());
+    const auto read = schedule(coordinator_->add_plan({.fetches = {"read"}}));
+    EXPECT_TRUE(read.ok()) << read.status();
+    return value(*read)[0] - 1;  // "give" adds as well.
+  }
+
   Steps steps_;
   std::unique_ptr<Cluster> cluster_;
   std::shared_ptr<ClusterCoordinator> coordinator_;
@@ -210,49 +239,11 @@ TEST_P(Coordinators, make_a_resource_on_each_worker_before_it_is_used_and_drop_i
   EXPECT_EQ(left(), 0);
 }
 
-/// Runs a closure that adds to a variable and then waits too long, until another one has given it
-/// what it waits for. How often it has added.
-class ClosuresTriedAgain : public Coordinators {
- protected:
-  float additions(bool effectively_once) {
-    const ir::Output queue = steps_.model.add(
-        "Queue", {},
-        {{"shared_name", std::string("q")}, {"dtypes", std::vector<std::string>{"float32"}}}, "q",
-        kPs);
-    const ir::Output added = steps_.model.add("Identity", {steps_.added}, {}, "added");
-    steps_.model.add("QueueDequeue", {queue}, {{"dtypes", std::vector<std::string>{"float32"}}},
-                     "take", kPs);
-    steps_.model.add_node("QueueEnqueue", {queue, added}, {}, "give", kPs);
-    start(1, 2, [&](ClusterCoordinatorOptions* options) {
-      options->effectively_once = effectively_once;
-      options->closure_timeout = milliseconds(300);
-      options->scheduler.transient_timeouts = 1000;
-    });
-    run_once(coordinator_->add_plan({.targets = {"init"}}));
-    const auto waits =
-        schedule(coordinator_->add_plan({.fetches = {"take"}, .targets = {"add", "added"}}));
-    EXPECT_TRUE(waits.ok()) << waits.status();
-    while (coordinator_->figures().retried < 2) {
-    }
-    run_once(coordinator_->add_plan({.targets = {"give"}}));
-    EXPECT_TRUE((*waits)->wait(kLong, nullptr).ok());
-    const auto read = schedule(coordinator_->add_plan({.fetches = {"read"}}));
-    EXPECT_TRUE(read.ok()) << read.status();
-    return value(*read)[0] - 1;  // "give" adds as well.
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Over, ClosuresTriedAgain,
-                         ::testing::Values(cluster::Protocol::kGrpc,
-                                           cluster::Protocol::kGrpcPlusPlus,
-                                           cluster::Protocol::kStarServer,
-                                           cluster::Protocol::kStarServerLite),
-                         test_name);
-
-TEST_P(ClosuresTriedAgain, change_variables_each_time) { EXPECT_GE(additions(false), 3); }
-
-TEST_P(ClosuresTriedAgain, change_variables_once_where_it_is_asked_for) {
-  EXPECT_EQ(additions(true), 1);
+TEST_P(Coordinators, change_variables_each_time_that_a_closure_is_tried) {
+  EXPECT_GE(additions(false), 3);
 }
+
+TEST_P(Coordinators, change_variables_once_where_it_is_asked_for) { EXPECT_EQ(additions(true), 1); }
 
 TEST_P(Coordinators, end_while_their_workers_take_a_graph) {
   constexpr int kNodes = 3000;

@@ -16,7 +16,7 @@ Result<bool> ChangesMade::is_due(const ClosureKey& key, uint64_t change) const {
   const uint64_t turn = turn_of_closure(key.closure);
   if (known == nullptr || known->turn < turn) return true;
   if (known->turn > turn) return false;
-  if (std::ranges::find(known->changes, change) != known->changes.end()) return false;
+  if (known->changes.contains(change)) return false;
   if (known->changes.size() >= kChangesMax) {
     return base::resource_exhausted(
         "a closure changes a variable more than {} times: effectively_once keeps note of each; "
@@ -39,7 +39,7 @@ void ChangesMade::note(const ClosureKey& key, uint64_t change) {
     closure.turn = turn;
     closure.changes.clear();
   }
-  closure.changes.push_back(change);
+  closure.changes.insert(change);
 }
 
 }  // namespace sidereal::resources

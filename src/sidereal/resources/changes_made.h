@@ -1,10 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/inlined_vector.h"
+#include "absl/container/flat_hash_set.h"
 #include "sidereal/base/status.h"
 
 namespace sidereal::resources {
@@ -32,8 +32,8 @@ constexpr uint64_t place_of_closure(uint64_t closure) {
 }
 constexpr uint64_t turn_of_closure(uint64_t closure) { return closure >> kClosurePlaceBits; }
 
-/// Which changes of a variable the closures have made that may be run again. It keeps 8 bytes for
-/// each change of a closure until the next one that has its place makes one.
+/// Which changes of a variable the closures have made that may be run again. It keeps a
+/// number for each change of a closure until the next one that has its place makes one.
 /// Thread: as the value of its variable.
 class ChangesMade {
  public:
@@ -52,7 +52,7 @@ class ChangesMade {
  private:
   struct Closure {
     uint64_t turn = 0;
-    absl::InlinedVector<uint64_t, 2> changes;
+    absl::flat_hash_set<uint64_t> changes;
   };
   struct Client {
     uint64_t used = 0;
