@@ -117,13 +117,13 @@ def test_saved_while_training_and_restored(target: str, tmp_path: Path) -> None:
         with v1.Session(target) as session:
             session.run(v1.global_variables_initializer())
             stop = threading.Event()
-            errors: list[sr.errors.OpError] = []
+            errors: list[sr.errors.Error] = []
 
             def train() -> None:
                 try:
                     while not stop.is_set():
                         session.run(tables.push, {tables.ids: ids})
-                except sr.errors.OpError as error:
+                except sr.errors.Error as error:
                     errors.append(error)
 
             trainer = threading.Thread(target=train)
