@@ -19,6 +19,8 @@ from . import errors
 BUCKETS = 30
 #: The number of strings in messages of TensorFlow.
 _DT_STRING = 7
+#: Messages that programs make themselves, and the modules that they are in.
+MESSAGES = {"Event": "event_pb2", "SessionLog": "event_pb2", "Summary": "summary_pb2"}
 
 
 def modules() -> Any:
