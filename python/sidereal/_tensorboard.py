@@ -127,6 +127,20 @@ _DTYPES = {
 }  # fmt: skip
 
 
+def number_of(value: Any) -> float | None:
+    """The number of a value of a Summary, of TensorFlow 1 or 2; None when it is none."""
+    if value.WhichOneof("value") == "simple_value":
+        return float(value.simple_value)
+    tensor = value.tensor
+    name = next((name for name, number in _DTYPES.items() if number == tensor.dtype), None)
+    if not value.HasField("tensor") or tensor.tensor_shape.dim or name is None:
+        return None
+    if tensor.tensor_content:
+        return float(np.frombuffer(tensor.tensor_content, name)[0])
+    given = [*tensor.float_val, *tensor.double_val, *tensor.int_val, *tensor.int64_val]
+    return float(given[0]) if given else None
+
+
 def as_bytes(text: Any) -> bytes:
     return text if isinstance(text, bytes) else str(text).encode()
 
