@@ -123,7 +123,13 @@ def test_the_graph_of_layers_is_what_tensorboard_reads(tmp_path: Path) -> None:
         found = accumulated(tmp_path / name / "train")
         assert found.SummaryMetadata("keras").plugin_data.plugin_name == "graph_keras_model"
         config = json.loads(values_of(found, "keras")[0][1].item())
-        return {node.name: list(node.input) for node in keras_model_to_graph_def(config).node}
+        nodes = {node.name: list(node.input) for node in keras_model_to_graph_def(config).node}
+        shown = {node.name: node for node in found.Graph().node}
+        assert {name: list(node.input) for name, node in shown.items()} == nodes
+        assert {node.op for node in shown.values()} <= {
+            "Concatenate", "Dense", "Embedding", "InputLayer"
+        }  # fmt: skip
+        return nodes
 
     model = network()
     nodes = drawn(model, "functional")

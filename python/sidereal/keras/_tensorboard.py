@@ -96,8 +96,10 @@ class TensorBoard(Callback):
         self._is_training = True
         layers = _layers_of(self.model) if self.write_graph else None
         if layers is not None:
-            made = _tensorboard.keras_graph("keras", json.dumps(layers))
-            self._writer("train").add_summary(made, 0)
+            writer = self._writer("train")
+            writer.add_summary(_tensorboard.keras_summary("keras", json.dumps(layers)), 0)
+            # The page begins with a graph of ops, and fails where a run has none.
+            writer.add_event(_tensorboard.graph_event(_tensorboard.keras_graph_def(layers)))
         if self.embeddings_freq:
             self._configure_projector()
 
