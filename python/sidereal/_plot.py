@@ -237,6 +237,15 @@ def draw(runs: Mapping[str, Run], names: Sequence[str], options: argparse.Namesp
     return figure
 
 
+def save(figure: Any, path: str) -> None:
+    """Writes it, the same runs as the same bytes, with the text of an SVG as text."""
+    import matplotlib
+
+    metadata = {"Date": None} if path.endswith(".svg") else None
+    with matplotlib.rc_context({"svg.hashsalt": "sidereal", "svg.fonttype": "none"}):
+        figure.savefig(path, dpi=110, metadata=metadata)
+
+
 # --- The command.
 
 
@@ -299,11 +308,7 @@ def main(arguments: Sequence[str]) -> int:
                     print(f"{label}\t{name}\t{len(points)}")
             return 0
         figure = draw(runs, panels_of(runs, options.tag), options)
-        # Without a date, so that the same runs give the same file.
-        figure.savefig(
-            options.out, dpi=110,
-            metadata={"Date": None} if options.out.endswith(".svg") else None,
-        )  # fmt: skip
+        save(figure, options.out)
     except (PlotError, OSError, errors.Error) as error:
         say(f"error: {getattr(error, 'message', error)}")
         return ERROR

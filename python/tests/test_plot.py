@@ -82,10 +82,14 @@ def test_a_picture_has_a_panel_for_each_figure_and_a_name_for_each_run(
     text = picture.read_text()
     ElementTree.fromstring(text)
     for word in ("loss", "auc", "rows", "first", "second", "Both"):
-        assert f"<!-- {word} -->" in text, word
+        assert f">{word}</text>" in text, word
     assert plot(capsys, *words, "--tag", "lo*", "--log-y", "--log-x", "--x", "time")[0] == 0
     text = picture.read_text()
-    assert "<!-- loss -->" in text and "<!-- auc -->" not in text and "<!-- minutes -->" in text
+    assert all(f">{word}</text>" in text for word in ("loss", "minutes"))
+    assert ">auc</text>" not in text
+    before = picture.read_bytes()
+    assert plot(capsys, *words, "--tag", "lo*", "--log-y", "--log-x", "--x", "time")[0] == 0
+    assert picture.read_bytes() == before
     picture = tmp_path / "p.png"
     assert plot(capsys, a, b, "--out", picture)[0] == 0
     image = np.asarray(Image.open(picture).convert("RGB"))

@@ -47,8 +47,9 @@ def test_a_training_writes_its_figures(run, clicks, tmp_path, protocol):
     assert points("test/auc") == [(told["steps"], pytest.approx(told["test_auc"], rel=1e-6))]
     assert points("test/logloss")[0][1] == pytest.approx(told["test_logloss"], rel=1e-6)
     assert points("train/loss")[-1] == (told["steps"], pytest.approx(told["loss"], rel=1e-6))
-    rate = points("rates/samples_per_s")[-1][1]
-    assert rate == pytest.approx(told["samples_per_s"], rel=1e-5)
+    rate = pytest.approx(told["samples_per_s"], rel=1e-5)
+    assert points("total/samples_per_s") == [(told["steps"], rate)]
+    assert points("total/seconds")[0][1] == pytest.approx(told["seconds"], rel=1e-5)
     steps = [step for step, _ in points("train/loss")]
     assert steps == sorted(steps)
     rows = [tag for tag in found.Tags()["scalars"] if tag.startswith("rows/")]

@@ -53,7 +53,7 @@ void FigureLog::progress(const Progress& now) {
   summary.scalar("train/epoch", static_cast<double>(now.epoch));
   summary.scalar("train/loss", now.loss);
   if (now.auc > 0) summary.scalar("train/auc", now.auc);
-  summary.scalar("rates/samples_per_s", now.samples_per_s);
+  if (now.samples_per_s > 0) summary.scalar("rates/samples_per_s", now.samples_per_s);
   const double seconds = now.seconds - before_s_;
   for (size_t i = 0; i < now.workers.size() && i < before_.size(); ++i) {
     const TaskStats& worker = now.workers[i];
@@ -73,6 +73,7 @@ void FigureLog::progress(const Progress& now) {
   }
   before_ = now.workers;
   before_s_ = now.seconds;
+  written_ = now.steps;
   add(summary);
 }
 
@@ -89,8 +90,9 @@ void FigureLog::evaluated(const std::string& data, const EvalResult& result) {
 void FigureLog::fitted(const FitResult& result) {
   step_ = result.steps;
   Summary summary;
-  summary.scalar("train/loss", result.loss);
-  summary.scalar("rates/samples_per_s", result.samples_per_s);
+  if (written_ < step_) summary.scalar("train/loss", result.loss);
+  summary.scalar("total/samples_per_s", result.samples_per_s);
+  summary.scalar("total/seconds", result.seconds);
   add(summary);
 }
 
