@@ -84,6 +84,8 @@ def _scope(name: str, family: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _kept(made: Any, collections: Any) -> Any:
+    if made.graph is not _graph.get_default_graph().native:
+        return made  # Of a branch or loop, which gives it to the graph if it is wanted there.
     for name in [GraphKeys.SUMMARIES] if collections is None else collections:
         _graph.add_to_collection(name, made)
     return made
