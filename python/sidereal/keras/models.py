@@ -244,6 +244,17 @@ class Model(Trainer):
         """The layers that it is made of, without those inside of them."""
         return self._children()
 
+    def _trackable_children(self) -> dict[str, Any]:
+        """Its layers by their places, those with weights counted alone too, and its members."""
+        found: dict[str, Any] = {}
+        weighted = 0
+        for number, layer in enumerate(self.layers):
+            if layer.weights:
+                found[f"layer_with_weights-{weighted}"] = layer
+                weighted += 1
+            found[f"layer-{number}"] = layer
+        return found | super()._trackable_children()
+
     def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
         """A layer by its name or its place."""
         if (name is None) == (index is None):
