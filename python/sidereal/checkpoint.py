@@ -39,7 +39,8 @@ class CheckpointOptions:
         system that all reach.
     experimental_write_callbacks: functions that are called when a checkpoint is there, with its
         prefix if they take an argument.
-    experimental_skip_slot_variables: what optimizers keep for variables is left out.
+    experimental_skip_slot_variables: what optimizers keep for variables is left out, of what is
+        written and of what is restored.
     """
 
     experimental_io_device: str | None = None
@@ -249,7 +250,10 @@ class _Restoration:
         self.done: set[int] = set()
         self._due: list[int] = []
         self._left = [
-            (number, slot) for number, node in enumerate(self.nodes) for slot in node.slots
+            (number, slot)
+            for number, node in enumerate(self.nodes)
+            for slot in node.slots
+            if not options.experimental_skip_slot_variables
         ]
         self._is_busy = False
         #: Objects that are several in the program.
@@ -521,6 +525,13 @@ class InitializationOnlyStatus(CheckpointLoadStatus):
 # --- Checkpoint.
 
 
+def counter(name: str) -> Variable:
+    """A variable of this process, whatever scope it is made in, that counts."""
+    with state.at_once():
+        made: Variable = type.__call__(Variable, 0, trainable=False, name=name, dtype="int64")
+    return made
+
+
 class Checkpoint(Restored):
     """Objects that are saved and restored together (tf.train.Checkpoint).
 
@@ -589,11 +600,7 @@ class Checkpoint(Restored):
     def save_counter(self) -> Variable:
         """How many checkpoints save() has written: the number in their names."""
         if self._save_counter is None:
-            with state.at_once():
-                # Of this process, whatever scope it is made in.
-                self._save_counter = type.__call__(
-                    Variable, 0, trainable=False, name="save_counter", dtype="int64"
-                )
+            self._save_counter = counter("save_counter")
         return self._save_counter
 
     def save(self, file_prefix: Any, options: CheckpointOptions | None = None) -> str:

@@ -32,10 +32,21 @@ class WorkerData:
         if not dataset.cardinality():
             raise ValueError("the data has no examples")
         self._iterator = iter(cluster.coordinator.create_per_worker_dataset(dataset.repeat()))
+        #: The first step of the next epoch.
+        self._first = 0
+
+    def position(self, step: int) -> bytes | None:
+        """What workers have read is not known."""
+        return None
+
+    def begin_at(self, step: int, position: bytes | None) -> None:
+        """The next epoch has the steps from this one on."""
+        self._first = step
 
     def calls(self, size: int, function: Callable[[int], Any]) -> Iterator[Call]:
         """An epoch; function(n) is one that takes n batches of an iterator."""
-        for first in range(0, self.steps, size):
+        begin, self._first = self._first, 0
+        for first in range(begin, self.steps, size):
             count = min(size, self.steps - first)
             yield Call(first, count, function(count), self._iterator)
 

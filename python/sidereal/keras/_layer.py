@@ -90,7 +90,7 @@ _UNTRACKED = {"_arguments", "_compile_arguments", "_losses", "_nodes"}
 _UNSAVED = _UNTRACKED | {
     "_built_for", "_compiled_loss", "_compiled_metrics", "_connected_layers", "_kept_cluster",
     "_loss_tracker", "_others", "_stack", "_step_functions", "_strategy", "_trained", "history",
-    "loss",
+    "_training_data", "loss",
 }  # fmt: skip
 
 
