@@ -248,10 +248,12 @@ class Model(Trainer):
         return self._children()
 
     def _trackable_children(self) -> dict[str, Any]:
-        """Its layers by their places, those with weights counted alone too, and its members."""
+        """Its members, and before them the layers of one that is no class of its own: by their
+        places, those with weights counted alone too."""
         found: dict[str, Any] = {}
         weighted = 0
-        for number, layer in enumerate(self.layers):
+        is_listed = self._functional is not None or isinstance(self, Sequential)
+        for number, layer in enumerate(self.layers if is_listed else ()):
             if layer.weights:
                 found[f"layer_with_weights-{weighted}"] = layer
                 weighted += 1
