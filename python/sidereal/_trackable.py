@@ -1,7 +1,8 @@
 """What objects say of themselves to be saved in a checkpoint and restored from it.
 
 Something with values is a class with `_checkpoint_attribute`: "VARIABLE_VALUE" of what is a
-variable to programs; of anything else, whose save() gives bytes that restore() takes, another name.
+variable to programs; of anything else, whose save() gives bytes, or a list of such, that restore()
+takes, another name.
 What is made of others has a method _trackable_children(): these, by what they are called. So have,
 without saying so, lists, tuples, dicts, and objects of classes that are not this package's.
 """

@@ -348,7 +348,8 @@ class _Restoration:
             thing, node = self.objects[number], self.nodes[number]
             key = self._checked_key(node, thing)
             if attribute_of(thing) != VARIABLE_VALUE:
-                here.append((Wanted(key, dtypes.string, ()), thing))
+                shape = tuple(self.reader.shape(key))
+                here.append((Wanted(key, dtypes.string, shape), thing))
                 continue
             home = _home_of(thing)
             if home is None or self._options.is_local:
@@ -375,11 +376,10 @@ class _Restoration:
                 f"{self.prefix}: its graph of objects names {key}, which it has not; restore "
                 "another checkpoint"
             )
-        wanted = (
-            (name_of(thing.dtype), tuple(thing.shape))
-            if attribute == VARIABLE_VALUE else ("string", ())
-        )  # fmt: skip
         found = (name_of(self.reader.dtype(key)), tuple(self.reader.shape(key)))
+        wanted = ("string", found[1])
+        if attribute == VARIABLE_VALUE:
+            wanted = (name_of(thing.dtype), tuple(thing.shape))
         if wanted != found:
             raise errors.InvalidArgumentError(
                 f"{self.prefix}: {key} is {found[0]}{list(found[1])}; what it is to be restored to "
@@ -432,7 +432,7 @@ def _give(thing: Any, value: Any) -> None:
     """Gives an object the value that was restored."""
     if attribute_of(thing) != VARIABLE_VALUE:
         found = value.numpy()
-        thing.restore(found.item() if hasattr(found, "item") else found)
+        thing.restore(found.tolist() if hasattr(found, "tolist") else found)
         return
     shards = _shards_of(thing)
     if len(shards) == 1:

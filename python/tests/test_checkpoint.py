@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -510,3 +511,14 @@ def test_a_manager_saves_and_goes_on(tmp_path: Path) -> None:
     assert again.save() is None
     other.step.assign_add(2)
     assert again.save() == str(tmp_path / "ckpt-6")
+
+
+def test_the_programs_of_the_guide_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).parents[2] / "docs/guide/saving.md"
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for program in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(compile(program, str(page), "exec"), names)
+    assert latest_checkpoint("run") == "run/ckpt-10"
+    assert set(names["found"]) == {"loss", "mae"}
+    assert not Path("backup").exists()

@@ -17,7 +17,7 @@ from strategies import Servers, cluster_fixture, strategy_of
 import sidereal as sr
 from sidereal import errors, keras
 from sidereal.distribute.cluster_resolver import TFConfigClusterResolver
-from sidereal.distribute.coordinator import ClusterCoordinator
+from sidereal.distribute.coordinator import ClusterCoordinator, get_current_worker_index
 from sidereal.distribute.experimental.partitioners import FixedShardsPartitioner
 from sidereal.train import (
     Checkpoint,
@@ -281,6 +281,68 @@ def test_a_coordinator_that_comes_back(cluster: Any, tmp_path: Path) -> None:
     assert run(3) == (None, 3)
     begun, steps = run(5)
     assert begun == str(tmp_path / "ckpt-3") and steps == 5
+
+
+def test_iterators_of_workers_go_on(cluster: Any, prefix: str) -> None:
+    strategy = strategy_of(cluster)
+    coordinator = ClusterCoordinator(strategy)
+    dataset = coordinator.create_per_worker_dataset(sr.data.Dataset.range(1000))
+
+    @sr.function
+    def step(iterator: Any) -> Any:
+        return get_current_worker_index(), next(iterator)
+
+    def taken(iterator: Any) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {0: [], 1: []}
+        for value in [coordinator.schedule(step, (iterator,)) for _ in range(20)]:
+            worker, number = value.fetch(60.0)
+            found[int(worker)].append(int(number))
+        return {worker: sorted(numbers) for worker, numbers in found.items()}
+
+    iterator = iter(dataset)
+    taken(iterator)
+    coordinator.join()
+    path = Checkpoint(iterator=iterator).write(prefix)
+    first = taken(iterator)
+    other = iter(dataset)
+    Checkpoint(iterator=other).read(path).assert_consumed()
+    second = taken(other)
+    for worker in (0, 1):
+        count = min(len(first[worker]), len(second[worker]))
+        assert first[worker][:count] == second[worker][:count]
+
+
+@pytest.mark.parametrize("save_freq", ["epoch", 2])
+def test_a_fit_of_workers_goes_on(
+    cluster: Any, other_cluster: Any, tmp_path: Path, save_freq: Any
+) -> None:
+    x = np.random.default_rng(0).normal(size=(48, 3)).astype("f")
+
+    def fit(cluster: Any, shards: int, *callbacks: Any) -> Any:
+        with strategy_of(cluster, FixedShardsPartitioner(shards)).scope():
+            model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+            model.compile(keras.optimizers.Adam(0.05), "mse")
+        told = keras.callbacks.BackupAndRestore(tmp_path / "backup", save_freq)
+        data = sr.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8)
+        history = model.fit(
+            data, epochs=3, steps_per_epoch=6, callbacks=[told, *callbacks], verbose=0
+        )
+        return model, history
+
+    class CutOffError(Exception):
+        pass
+
+    def cut(epoch: int, logs: Any) -> None:
+        if epoch == 1:
+            raise CutOffError
+
+    with pytest.raises(CutOffError):
+        fit(cluster, 2, keras.callbacks.LambdaCallback(on_epoch_end=cut))
+    model, history = fit(other_cluster, 3)
+    # The end of epoch 1 was not heard of where only batches were saved.
+    assert history.epoch == [2]
+    assert model.optimizer.iterations.numpy() >= 12
+    assert not (tmp_path / "backup").exists()
 
 
 def test_an_evaluator_evaluates_what_the_cluster_saves(

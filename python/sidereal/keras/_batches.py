@@ -283,11 +283,11 @@ class Epochs:
             return None
         return self._data.position()
 
-    def begin_at(self, step: int, position: bytes | None) -> None:
+    def begin_at(self, step: int, position: Any) -> None:
         """The next epoch begins with a step that is not its first: at a position, or behind so many
-        batches, which are passed over."""
+        batches, which are passed over. The position of workers is none of this data."""
         self._first = step
-        if position is None:
+        if not isinstance(position, bytes):
             self._passed_over = step
         else:
             self._data.go_on_at(position)

@@ -31,17 +31,22 @@ class WorkerData:
         self.steps = steps
         if not dataset.cardinality():
             raise ValueError("the data has no examples")
+        self._workers = len(cluster.coordinator.strategy.extended.worker_devices)
         self._iterator = iter(cluster.coordinator.create_per_worker_dataset(dataset.repeat()))
         #: The first step of the next epoch.
         self._first = 0
 
-    def position(self, step: int) -> bytes | None:
-        """What workers have read is not known."""
-        return None
+    def position(self, step: int) -> Any:
+        """Where all workers are after an epoch, for begin_at(); None after a step of one, as they
+        go on."""
+        return None if step else self._iterator.save()
 
-    def begin_at(self, step: int, position: bytes | None) -> None:
-        """The next epoch has the steps from this one on."""
+    def begin_at(self, step: int, position: Any) -> None:
+        """The next epoch has the steps from this one on. Where there are other workers than those
+        whose position it is, each begins anew."""
         self._first = step
+        if isinstance(position, list) and len(position) == self._workers:
+            self._iterator.restore(position)
 
     def calls(self, size: int, function: Callable[[int], Any]) -> Iterator[Call]:
         """An epoch; function(n) is one that takes n batches of an iterator."""

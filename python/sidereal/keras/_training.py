@@ -350,14 +350,14 @@ class Trainer(Layer):
         assert self.history is not None
         return self.history
 
-    def _position_of_training(self, step: int) -> bytes | None:
+    def _position_of_training(self, step: int) -> Any:
         """Where the data of fit() is after so many steps of an epoch; None: that is not known."""
         data = self._training_data
         if data is None or (step and self._cluster is not None):
             return None  # It is read ahead of what workers have done.
         return data.position(step)
 
-    def _begin_training_at(self, epoch: int, step: int, position: bytes | None) -> None:
+    def _begin_training_at(self, epoch: int, step: int, position: Any) -> None:
         """For callbacks, in on_train_begin(): fit() goes on with a step of an epoch."""
         data = self._training_data
         assert data is not None

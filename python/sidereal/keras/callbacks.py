@@ -508,12 +508,13 @@ class _Position:
     _checkpoint_attribute = "ITERATOR_STATE"
 
     def __init__(self) -> None:
-        self.now: bytes | None = None
+        #: That of a dataset, those of all workers, or None.
+        self.now: bytes | list[bytes] | None = None
 
-    def save(self) -> bytes:
+    def save(self) -> bytes | list[bytes]:
         return self.now or b""
 
-    def restore(self, position: bytes) -> None:
+    def restore(self, position: bytes | list[bytes]) -> None:
         self.now = position or None
 
 
