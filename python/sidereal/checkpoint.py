@@ -19,7 +19,11 @@ from ._dispatch import convert, state
 from ._object_graph import Attribute, Child, Node, Slot
 from ._tensor_files import Wanted
 from ._trackable import VARIABLE_VALUE, Restored, attribute_of, children_of, is_trackable
-from .checkpoint_management import latest_checkpoint, update_checkpoint_state
+from .checkpoint_management import (
+    latest_checkpoint,
+    remove_checkpoint,
+    update_checkpoint_state,
+)
 from .dtypes import name_of
 from .ops import array
 from .variable import CutVariable, SaveSliceInfo, Variable, together
@@ -39,12 +43,16 @@ class CheckpointOptions:
         system that all reach.
     experimental_write_callbacks: functions that are called when a checkpoint is there, with its
         prefix if they take an argument.
+    experimental_enable_async_checkpoint, enable_async: change nothing: save() returns when the
+        checkpoint is there, and functions of workers go on meanwhile.
     experimental_skip_slot_variables: what optimizers keep for variables is left out, of what is
         written and of what is restored.
     """
 
     experimental_io_device: str | None = None
+    experimental_enable_async_checkpoint: bool = False
     experimental_write_callbacks: Sequence[Callable[..., Any]] | None = None
+    enable_async: bool = False
     experimental_skip_slot_variables: bool = False
 
     @property
@@ -207,13 +215,26 @@ def _write(prefix: str, tree: _Tree, options: CheckpointOptions) -> None:
             parts = [(key, part, variable) for variable, part in _parts_of(thing)]
             away.setdefault(id(home), (home, []))[1].extend(parts)
     shards = 1 + sum(home._count_tasks_of(parts) for home, parts in away.values())
+    was_there = os.path.exists(prefix + ".index")
+    try:
+        _write_files(prefix, graph, here, list(away.values()), shards)
+    except BaseException:
+        if not was_there:
+            remove_checkpoint(prefix)  # What was written of it.
+        raise
+
+
+def _write_files(
+    prefix: str, graph: bytes, here: Sequence[tuple[str, Any]],
+    away: Sequence[tuple[Any, list[tuple[str, str, Any]]]], shards: int,
+) -> None:  # fmt: skip
     with state.at_once():
         read = [thing for _, thing in here if attribute_of(thing) == VARIABLE_VALUE]
         with together(read, "VariableRead"):
             tensors = [(key, _tensor_of(thing)) for key, thing in here]
         tensors.append((_object_graph.ENTRY, convert(graph)))
         written = [_tensor_files.write(prefix, tensors, 0, shards)]
-        for home, parts in away.values():
+        for home, parts in away:
             written += home._save_variables(prefix, parts, len(written), shards)
         _tensor_files.commit(prefix, written)
 
@@ -408,6 +429,11 @@ class _Restoration:
     def present(self) -> list[tuple[str, Any]]:
         """What the program has now that has a value."""
         return list(_Tree(self._root, self._attached(), self.slots).valued())
+
+    def give_up(self) -> None:
+        """An error says what is wrong; nothing is restored later."""
+        self.is_partial = True
+        self._forget()
 
     def _forget(self) -> None:
         """Nothing comes any more."""
@@ -662,7 +688,12 @@ class Checkpoint(Restored):
 
         made = _Restoration(prefix, self._top, attached, options or CheckpointOptions())
         object.__setattr__(self, "_restorations", (made,))
-        made.run()
+        try:
+            made.run()
+        except BaseException:
+            made.give_up()
+            object.__setattr__(self, "_restorations", ())
+            raise
         return CheckpointLoadStatus(made)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import sidereal as sr
-from sidereal import _object_graph, errors
+from sidereal import _object_graph, _tensor_files, errors
 from sidereal.distribute.sharded_variable import ShardedVariable
 from sidereal.train import (
     Checkpoint,
@@ -223,6 +223,28 @@ def test_a_function_neither_saves_nor_restores(prefix: str) -> None:
     checkpoint = Checkpoint(v=variable(1.0))
     with pytest.raises(errors.FailedPreconditionError, match="call it outside"):
         sr.function(lambda: checkpoint.write(prefix))()
+
+
+def test_what_was_written_of_a_checkpoint_that_failed_goes(
+    prefix: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: Any) -> None:
+        raise errors.ResourceExhaustedError("the disk is full")
+
+    checkpoint = Checkpoint(v=variable(1.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(_tensor_files, "commit", fail)
+        with pytest.raises(errors.ResourceExhaustedError):
+            checkpoint.write(prefix)
+    assert list(tmp_path.iterdir()) == []
+    checkpoint.write(prefix)
+    # One that was there before is as it was.
+    checkpoint.v.assign(2.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(_tensor_files, "write", fail)
+        with pytest.raises(errors.ResourceExhaustedError):
+            checkpoint.write(prefix)
+    assert load_variable(prefix, f"v/{VALUE}") == 1.0
 
 
 # --- What is restored.

@@ -199,6 +199,28 @@ def test_a_model_goes_on_on_another_cluster(cluster: Any, other_cluster: Any, pr
         np.testing.assert_allclose(there.fit(data, y, **fit).history["loss"], wanted, rtol=1e-4)
 
 
+def test_a_model_that_is_built_later(cluster: Any, prefix: str) -> None:
+    x = np.random.default_rng(0).normal(size=(32, 3)).astype("f")
+    fit: dict[str, Any] = {"batch_size": 32, "epochs": 2, "verbose": 0, "shuffle": False}
+
+    def model(partitioner: Any) -> Any:
+        with strategy_of(cluster, partitioner).scope():
+            made = keras.Sequential([keras.layers.Dense(4, "tanh"), keras.layers.Dense(1)])
+            made.compile(keras.optimizers.Adam(0.05), "mse")
+            return made
+
+    first = model(FixedShardsPartitioner(2))
+    first.fit(x, x[:, :1], **fit)
+    first.save_weights(prefix)
+    wanted = first.fit(x, x[:, :1], **fit).history["loss"]
+    there = model(FixedShardsPartitioner(3))
+    status = there.load_weights(prefix)
+    assert not there.built
+    # They are restored while the step of workers is traced.
+    np.testing.assert_allclose(there.fit(x, x[:, :1], **fit).history["loss"], wanted, rtol=1e-4)
+    status.assert_consumed()
+
+
 def test_after_join_all_is_of_one_instant(cluster: Any, tmp_path: Path) -> None:
     strategy = strategy_of(cluster)
     coordinator = ClusterCoordinator(strategy)
