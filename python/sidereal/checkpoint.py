@@ -201,8 +201,13 @@ def _tensor_of(thing: Any) -> Any:
 
 
 def _write(prefix: str, tree: _Tree, options: CheckpointOptions) -> None:
-    folder = os.path.dirname(prefix)
-    os.makedirs(folder or ".", exist_ok=True)
+    folder = os.path.dirname(prefix) or "."
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except PermissionError as error:
+        raise errors.PermissionDeniedError(
+            f"the folder of checkpoint {prefix} cannot be made: {error}; choose another one"
+        ) from None
     graph = _object_graph.encode(tree.nodes)
     away: dict[int, tuple[Any, list[tuple[str, str, Any]]]] = {}
     here: list[tuple[str, Any]] = []
