@@ -731,9 +731,10 @@ class CheckpointReader:
         return tensor_name in self._names
 
     def get_tensor(self, tensor_name: str) -> Any:
-        """A value as an array, that of a variable in shards whole; strings as bytes."""
+        """A value as an array, that of a variable in shards whole; a string as bytes."""
         self._check(tensor_name)
-        return self._reader.read(tensor_name).numpy()
+        found = self._reader.read(tensor_name).numpy()
+        return found.item() if found.dtype == object and found.ndim == 0 else found
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
         """The shapes of all, by name."""
