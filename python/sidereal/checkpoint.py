@@ -29,6 +29,8 @@ from .variable import CutVariable, SaveSliceInfo, Variable, together
 
 _log = logging.getLogger("sidereal")
 
+#: What a Checkpoint calls the number of checkpoints that save() has written.
+SAVE_COUNTER = "save_counter"
 #: How many objects an error names.
 _SHOWN = 10
 
@@ -257,14 +259,13 @@ class _Restoration:
         self.prefix = prefix
         self.reader = _tensor_files.opened(prefix)
         self._names = set(self.reader.names())
-        if _object_graph.ENTRY not in self._names:
-            raise errors.InvalidArgumentError(
-                f"{prefix} has tensors by name and no graph of objects, by which a Checkpoint "
-                "restores: a Saver wrote it. Read it with sidereal.train.load_checkpoint(), or "
-                "restore it with a Saver"
-            )
-        graph = _tensor_files.as_python(self.reader.read(_object_graph.ENTRY))
-        self.nodes = _object_graph.decode(graph, prefix)
+        #: Entries that no object has.
+        self._others: list[str] = []
+        if _object_graph.ENTRY in self._names:
+            graph = _tensor_files.as_python(self.reader.read(_object_graph.ENTRY))
+            self.nodes = _object_graph.decode(graph, prefix)
+        else:
+            self.nodes = self._nodes_by_names(_Tree(root, attached()))
         self.is_partial = False
         self._root, self._attached, self._options = root, attached, options
         self.slots = _Slots()
@@ -283,6 +284,20 @@ class _Restoration:
         self._is_busy = False
         #: Objects that are several in the program.
         self._doubted: set[int] = set()
+
+    def _nodes_by_names(self, tree: _Tree) -> list[Node]:
+        """Objects as the program has them, for a checkpoint that has none, as a Saver writes it:
+        its entries are of variables of these names."""
+        left = set(self._names)
+        for node in tree.nodes:
+            node.attributes = [
+                each._replace(key=each.full_name)
+                for each in node.attributes
+                if each.full_name in self._names
+            ]
+            left.difference_update(each.key for each in node.attributes)
+        self._others = sorted(left)
+        return tree.nodes
 
     def number_of(self, thing: Any) -> int | None:
         """The number of the checkpoint's object that one of the program is."""
@@ -413,7 +428,7 @@ class _Restoration:
 
     def unused(self) -> list[str]:
         """Entries that were restored to nothing."""
-        return [
+        return self._others + [
             attribute.key
             for number, node in enumerate(self.nodes)
             if number not in self.done
@@ -422,13 +437,20 @@ class _Restoration:
 
     def is_whole(self) -> bool:
         """Whether all of it was restored."""
-        return not self._left and all(
+        return not self._left and not self._others and all(
             number in self.done for number, node in enumerate(self.nodes) if node.attributes
         )
 
     def present(self) -> list[tuple[str, Any]]:
-        """What the program has now that has a value."""
-        return list(_Tree(self._root, self._attached(), self.slots).valued())
+        """What the program has now that has a value, but for the number of the last save() where
+        write() or a Saver made the checkpoint, which then have none."""
+        found = _Tree(self._root, self._attached(), self.slots).valued()
+        counted = any(
+            child.name == SAVE_COUNTER and self.nodes[child.node].attributes
+            for child in self.nodes[0].children
+        )
+        own = _object_graph.key_of(SAVE_COUNTER, VARIABLE_VALUE)
+        return [(key, thing) for key, thing in found if counted or key != own]
 
     def give_up(self) -> None:
         """An error says what is wrong; nothing is restored later."""
@@ -615,7 +637,7 @@ class Checkpoint(Restored):
             if not name.startswith("_") and is_trackable(value)
         }
         if self._save_counter is not None:
-            found["save_counter"] = self._save_counter
+            found[SAVE_COUNTER] = self._save_counter
         return found
 
     def _trackable_children(self) -> dict[str, Any]:
@@ -625,7 +647,7 @@ class Checkpoint(Restored):
     def save_counter(self) -> Variable:
         """How many checkpoints save() has written: the number in their names."""
         if self._save_counter is None:
-            self._save_counter = counter("save_counter")
+            self._save_counter = counter(SAVE_COUNTER)
         return self._save_counter
 
     def save(self, file_prefix: Any, options: CheckpointOptions | None = None) -> str:
@@ -673,7 +695,8 @@ class Checkpoint(Restored):
         self, save_path: Any, options: CheckpointOptions | None = None
     ) -> CheckpointLoadStatus:
         """restore(), but for the number of the last save(), which stays as it is if there was none
-        in this program."""
+        in this program. What a Saver has written is restored too: to variables that are there, by
+        their names."""
         _check_eager("read")
         prefix = os.fspath(save_path)
         if os.path.isdir(prefix):

@@ -199,7 +199,11 @@ def test_save_counts_and_says_what_is_newest(prefix: str, tmp_path: Path) -> Non
     other = Checkpoint(v=variable(0.0))
     other.restore(latest_checkpoint(tmp_path)).assert_consumed()
     assert other.save(prefix) == prefix + "-3"
-    assert checkpoint.write(prefix) == prefix
+    assert checkpoint.write(prefix + "x") == prefix + "x"
+    other.restore(prefix + "x").assert_consumed()
+    fresh = Checkpoint(v=variable(0.0))
+    fresh.restore(Checkpoint(v=variable(6.0)).write(prefix)).assert_consumed()
+    assert int(fresh.save_counter) == 0 and float(fresh.v) == 6
     assert latest_checkpoint(tmp_path) == prefix + "-3"
 
 
@@ -392,6 +396,32 @@ def test_objects_that_name_each_other(prefix: str) -> None:
     other = ring(0.0)
     other.read(path).assert_consumed()
     assert (float(other.v), float(other.next.v)) == (1.0, 2.0)
+
+
+def test_tensors_by_name_go_to_variables_of_that_name(prefix: str, tmp_path: Path) -> None:
+    def saved(names: dict[str, Any]) -> str:
+        """As a Saver writes it."""
+        part = _tensor_files.write(
+            prefix, [(name, sr.convert_to_tensor(value)) for name, value in names.items()], 0, 1
+        )
+        _tensor_files.commit(prefix, [part])
+        return prefix
+
+    path = saved({"w": [1.0, 2.0], "table": numbers(9, 4)})
+    table = sharded(np.zeros([9, 4], np.float32), 5, 4)
+    checkpoint = Checkpoint(any=variable([0.0, 0.0], name="w"), other=[table])
+    checkpoint.read(path).assert_consumed()
+    np.testing.assert_array_equal(checkpoint.any.numpy(), [1, 2])
+    np.testing.assert_array_equal(table.numpy(), numbers(9, 4))
+    checkpoint.restore(path).assert_consumed()
+    partial = Checkpoint(v=variable([0.0, 0.0], name="w"), more=variable(0.0, name="more"))
+    status = partial.read(path).expect_partial()
+    assert partial.v.numpy().tolist() == [1, 2]
+    with pytest.raises(AssertionError, match="has nothing for 1 objects of the program: more/"):
+        status.assert_existing_objects_matched()
+    only = Checkpoint(v=variable([0.0, 0.0], name="w"))
+    with pytest.raises(AssertionError, match="no object for: table"):
+        only.read(path).expect_partial().assert_consumed()
 
 
 # --- Variables in shards.
