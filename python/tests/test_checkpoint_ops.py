@@ -80,7 +80,7 @@ class Tables:
             self.note = apply(
                 "RestoreTensors",
                 [self.prefix],
-                {"names": ["note"], "dtypes": ["string"], "shapes": ["[3]"]},
+                {"names": ["note"], "dtypes": ["string"], "shapes": [1, 3]},
             )
         self.push = v1.group(*pushes)
         self.restore = v1.group(*(part.op if hasattr(part, "op") else part for part in restores))
