@@ -160,16 +160,15 @@ class CountingTables {
       }
       for (const auto& variable : {weights_[lane], slots_[lane]}) {
         const Tensor value = variable->read().value();
-        for (int64_t row = 0; row < kRows; ++row) {
-          for (int64_t j = 0; j < kDim; ++j) {
-            if (value.data<const float>()[row * kDim + j] == expected[static_cast<size_t>(row)]) {
-              continue;
-            }
-            ADD_FAILURE() << variable->def().name << " row " << row << " has "
-                          << value.data<const float>()[row * kDim + j] << " pushes, not "
-                          << expected[static_cast<size_t>(row)];
-            return {};
-          }
+        const float* at = value.data<const float>().data();
+        for (int64_t row = 0; row < kRows; ++row, at += kDim) {
+          const float wanted = expected[static_cast<size_t>(row)];
+          bool is_good = true;
+          for (int64_t j = 0; j < kDim; ++j) is_good &= at[j] == wanted;
+          if (is_good) continue;
+          ADD_FAILURE() << variable->def().name << " row " << row << " has " << at[0]
+                        << " pushes, not " << wanted;
+          return {};
         }
       }
       out.push_back(pushes);

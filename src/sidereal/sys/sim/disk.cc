@@ -9,7 +9,7 @@ namespace sidereal::sys::sim {
 namespace {
 
 /// What a disk writes at once.
-constexpr uint64_t kSector = 512;
+constexpr uint64_t kSector = 4096;
 
 Status stopped() { return base::unavailable("the simulated machine has stopped"); }
 
