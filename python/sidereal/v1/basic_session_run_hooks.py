@@ -122,6 +122,7 @@ class StopAtStepHook(SessionRunHook):
             raise ValueError("Only one of num_steps or last_step can be specified.")
         self._num_steps = num_steps
         self._last_step = last_step
+        self._seen: int | None = None
 
     def begin(self) -> None:
         self._step = step_of_default_graph(self)
@@ -137,9 +138,13 @@ class StopAtStepHook(SessionRunHook):
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         assert self._last_step is not None
-        # The run may have counted after it was read: only near the end is that worth a question.
+        # It was read before the run counted, and others count: only near the end is that worth
+        # asking again.
+        stale = int(run_values.results)
+        stride = 1 if self._seen is None else max(1, stale - self._seen)
+        self._seen = stale
         if (
-            run_values.results + 1 >= self._last_step
+            stale + stride >= self._last_step
             and run_context.session.run(self._step) >= self._last_step
         ):
             run_context.request_stop()
@@ -350,7 +355,7 @@ class SummarySaverHook(SessionRunHook):
         return list(op) if isinstance(op, (list, tuple)) else [op]
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        step = stale = int(run_values.results["global_step"])
+        step = int(run_values.results["global_step"]) + 1
         if self._next_step is None or self._is_due:
             step = int(run_context.session.run(self._step))
         if self._writer is not None and self._next_step is None:
@@ -360,7 +365,7 @@ class SummarySaverHook(SessionRunHook):
             self._timer.update_last_triggered_step(step)
             for summary in run_values.results.get("summary", ()):
                 self._writer.add_summary(summary, step)
-        self._next_step = max(step, stale) + 1
+        self._next_step = step + 1
 
     def end(self, session: Any) -> None:
         if self._writer is not None:
