@@ -28,7 +28,7 @@ from .. import errors
 from .._resources import component_attrs
 from ..device_spec import DeviceSpec
 from . import meta_graph as _meta_graph
-from .graph import Graph, GraphKeys, get_default_graph, group, placeholder
+from .graph import Graph, GraphKeys, constant, get_default_graph, group, placeholder
 from .meta_graph import meta_graph_filename
 from .operation import Operation
 from .partitioned import PartitionedVariable
@@ -167,7 +167,7 @@ class Saver:
         with graph.init_scope(), graph.device(None), graph.building():
             with graph.name_scope(self._name or "save"):
                 prefix = placeholder("string", [], "Const")
-                full = graph.constant(_sr.convert_to_tensor(""))
+                full = constant("", name="base")
                 parts = []
                 for shard, group_ in enumerate(groups.values()):
                     attrs = {**_named(group_), "shard": shard, "shards": len(groups)}
