@@ -145,7 +145,7 @@ def test_a_supervisor_initialises_saves_and_comes_back(tmp_path: Path) -> None:
 
 
 def test_a_supervisor_saves_now_and_then(tmp_path: Path) -> None:
-    step, train = counting()
+    _step, train = counting()
     made = tf.train.Supervisor(logdir=str(tmp_path), save_model_secs=0.05, summary_writer=None)
     with made.managed_session() as session:
         for _ in range(3):
@@ -158,7 +158,7 @@ def test_a_supervisor_saves_now_and_then(tmp_path: Path) -> None:
 
 
 def test_a_supervisor_without_a_folder_and_services() -> None:
-    step, train = counting()
+    _step, _train = counting()
     queue = tf.FIFOQueue(5, tf.int32, shapes=())
     tf.train.add_queue_runner(tf.train.QueueRunner(queue, [queue.enqueue(2)]))
     take = queue.dequeue()
