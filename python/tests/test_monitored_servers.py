@@ -175,7 +175,7 @@ def test_a_ps_that_was_killed_comes_back_with_the_latest_checkpoint(
 
 
 def test_steps_go_on_while_servers_write_a_checkpoint(cluster: Cluster, tmp_path: Path) -> None:
-    step, train, _ = model()
+    _step, train, _ = model()
     with tf.device("/job:ps/task:0"):
         large = tf.Variable(lambda: tf.ones([16_000_000]), trainable=False, name="large")
     with tf.train.MonitoredTrainingSession(

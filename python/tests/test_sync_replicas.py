@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from session_servers import addresses
 
 import sidereal as sr
 import sidereal.v1 as tf
@@ -330,10 +331,7 @@ class Workers:
         self._count = count
         self._to_aggregate = to_aggregate
         self._timeout_s = timeout_s
-        first = [sr.train.Server({"a": ["localhost:0"]}) for _ in range(1 + count)]
-        ports = [server.target.removeprefix("grpc://") for server in first]
-        for server in first:
-            server.stop()
+        ports = addresses(1 + count)
         cluster = {"ps": ports[:1], "worker": ports[1:]}
         self.servers = [
             sr.train.Server(cluster, job, index, protocol=protocol)
