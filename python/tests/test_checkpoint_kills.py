@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -128,15 +127,15 @@ def test_of_a_cluster_that_is_killed(protocol: str, tmp_path: Path) -> None:
     acknowledged = 0
     for _ in range(KILLS):
         processes = Processes()
-        begins = threading.Event()
+        begins, ended = threading.Event(), threading.Event()
 
-        def kill(processes: Processes = processes, begins: threading.Event = begins) -> None:
+        def kill(processes: Processes, begins: threading.Event, ended: threading.Event) -> None:
             assert begins.wait(PATIENCE_S)
-            time.sleep(rng.uniform(0.0, 0.3))
+            ended.wait(rng.uniform(0.0, 0.3))
             for process in processes.all:
                 process.kill()
 
-        killer = threading.Thread(target=kill)
+        killer = threading.Thread(target=kill, args=[processes, begins, ended])
         try:
             for job, tasks in cluster.items():
                 for task in range(len(tasks)):
@@ -148,6 +147,7 @@ def test_of_a_cluster_that_is_killed(protocol: str, tmp_path: Path) -> None:
             acknowledged = incarnation.run(session, acknowledged, begins)
         finally:
             begins.set()
+            ended.set()
             killer.join()
             processes.end()
     assert acknowledged > KILLS

@@ -410,14 +410,10 @@ def _entry(variable: Any, name: str | None = None, is_part: bool = False) -> _En
 
 
 def _groups_of(entries: Sequence[_Entry]) -> list[list[_Entry]]:
-    """What one node saves, by tasks: of each name one part at most."""
-    groups: dict[tuple[str, int], list[_Entry]] = {}
-    counts: dict[tuple[str, str], int] = {}
+    """What one node saves: by tasks."""
+    groups: dict[str, list[_Entry]] = {}
     for entry in entries:
-        task = _task_of(entry.variable)
-        number = counts.get((task, entry.name), 0)
-        counts[task, entry.name] = number + 1
-        groups.setdefault((task, number), []).append(entry)
+        groups.setdefault(_task_of(entry.variable), []).append(entry)
     return list(groups.values())
 
 

@@ -133,7 +133,8 @@ class CountingTables {
   }
   static std::vector<int64_t> rows_of(size_t lane, int64_t number) {
     std::vector<int64_t> out;
-    for (int64_t i = 0; i < 20; ++i) out.push_back((number * 7919 + i * 104'729) % rows_of_lane(lane));
+    for (int64_t i = 0; i < 20; ++i)
+      out.push_back((number * 7919 + i * 104'729) % rows_of_lane(lane));
     std::ranges::sort(out);
     out.erase(std::unique(out.begin(), out.end()), out.end());
     return out;
