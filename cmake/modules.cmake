@@ -70,7 +70,7 @@ set(SIDEREAL_MAY_USE_wire base tensor)
 set(SIDEREAL_MAY_USE_scrape base sys security metrics lane)
 set(SIDEREAL_MAY_USE_transport base tensor sys security metrics config lane wire)
 set(SIDEREAL_MAY_USE_resources base sys tensor)
-set(SIDEREAL_MAY_USE_ckpt base tensor wire sys)
+set(SIDEREAL_MAY_USE_ckpt base tensor parse wire sys)
 set(SIDEREAL_MAY_USE_coord base)
 set(SIDEREAL_MAY_USE_ports base tensor lane)
 set(SIDEREAL_MAY_USE_exec

@@ -151,6 +151,13 @@ Status OutputFile::append(std::string_view bytes) {
   return write_at(begin, bytes);
 }
 
+Status OutputFile::extend(uint64_t bytes) {
+  SR_RETURN_IF_ERROR(flush());
+  size_ += bytes;
+  if (ftruncate(fd_, static_cast<off_t>(size_)) == 0) return {};
+  return file_error(part_, "cannot be written", errno);
+}
+
 Status OutputFile::overwrite(uint64_t at, std::string_view bytes) {
   SR_CHECK(at <= size_ && bytes.size() <= size_ - at);
   SR_RETURN_IF_ERROR(flush());

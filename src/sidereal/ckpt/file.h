@@ -71,6 +71,8 @@ class OutputFile {
   /// Bytes appended so far.
   [[nodiscard]] uint64_t size() const { return size_; }
   Status append(std::string_view bytes);
+  /// Appends that many zeros, which take no room on the disk until they are written over.
+  Status extend(uint64_t bytes);
   /// Writes over bytes that were appended.
   Status overwrite(uint64_t at, std::string_view bytes);
   /// Puts all on the disk; it keeps its other name.
