@@ -23,8 +23,8 @@ using tensor::DType;
 using tensor::Tensor;
 
 constexpr const char* kFooter =
-    R"(PATH is the prefix of a checkpoint (logs/model.ckpt-5), a .safetensors or .npz file, or a folder:
-the newest checkpoint in it.
+    R"(PATH is the prefix of a checkpoint (logs/model.ckpt-5), a .safetensors or .npz file, or a
+folder: the newest checkpoint in it.
 
 Examples:
   sidereal ckpt ls logs
