@@ -6,9 +6,11 @@
 #include <limits>
 #include <type_traits>
 
+#include "sidereal/ckpt/checkpoint_writer.h"
 #include "sidereal/ckpt/npz.h"
 #include "sidereal/ckpt/safetensors.h"
 #include "sidereal/ckpt/tensor_bundle.h"
+#include "sidereal/sys/posix/posix.h"
 #include "sidereal/tensor/dispatch.h"
 #include "sidereal/tensor/strings.h"
 
@@ -23,7 +25,9 @@ constexpr int64_t kPartBytes = int64_t{16} << 20;
 /// Why the format cannot hold the tensor; "" when it can.
 Result<std::string> why_not(TensorReader* from, const StoredTensor& stored, Format to) {
   if (stored.dtype == DType::kInvalid) return "a dtype that Sidereal does not have";
-  if (stored.dtype != DType::kString || to == Format::kTensorFlow) return "";
+  if (stored.dtype != DType::kString || to == Format::kNative || to == Format::kTensorFlow) {
+    return "";
+  }
   if (to == Format::kSafetensors) return "safetensors has no strings";
   SR_ASSIGN_OR_RETURN(const Tensor strings, from->read(stored.name));
   const auto all = strings.data<const std::string_view>();
@@ -37,16 +41,18 @@ std::vector<Slice> slices_for(const StoredTensor& stored, Format to) {
   const auto has_step = [](const Slice& slice) {
     return std::any_of(slice.begin(), slice.end(), [](const Range& r) { return r.step != 1; });
   };
-  if (to != Format::kTensorFlow ||
-      std::any_of(stored.slices.begin(), stored.slices.end(), has_step)) {
-    return {};
-  }
-  return stored.slices;
+  if (to == Format::kNative) return stored.slices;
+  // TensorFlow has slices of no other kind.
+  const bool is_possible = stored.dtype != DType::kString &&
+                           std::none_of(stored.slices.begin(), stored.slices.end(), has_step);
+  return to == Format::kTensorFlow && is_possible ? stored.slices : std::vector<Slice>();
 }
 
 Result<std::unique_ptr<TensorWriter>> create(const std::string& path, Format format,
                                              std::vector<StoredTensor> tensors) {
   switch (format) {
+    case Format::kNative:
+      return create_checkpoint(sys::posix::create_disk(), path);
     case Format::kTensorFlow:
       return create_tensor_bundle(path);
     case Format::kSafetensors:

@@ -6,20 +6,37 @@
 #include <optional>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/ckpt/checkpoint_reader.h"
 #include "sidereal/ckpt/file.h"
+#include "sidereal/ckpt/index.h"
 #include "sidereal/ckpt/npz.h"
 #include "sidereal/ckpt/safetensors.h"
 #include "sidereal/ckpt/tensor_bundle.h"
+#include "sidereal/sys/posix/posix.h"
 
 namespace sidereal::ckpt {
 namespace {
 
-constexpr std::array<std::string_view, 3> kNames = {"tf", "safetensors", "npz"};
+constexpr std::array<std::string_view, 4> kNames = {"native", "tf", "safetensors", "npz"};
 constexpr std::string_view kIndex = ".index";
 /// Of the file `checkpoint`: a line or two.
 constexpr uint64_t kStateBytesMax = 16 << 20;
 
+bool is_there(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+/// True when PREFIX.index is an index of Sidereal's own.
+bool is_checkpoint(const std::string& prefix) {
+  const auto file = InputFile::open(index_path(prefix));
+  if (!file.ok()) return false;
+  std::string begin(std::min<uint64_t>((*file)->size(), 64), '\0');
+  return (*file)->read(0, begin).ok() && begins_as_index(begin);
+}
+
 std::optional<Found> found_at(const std::string& path) {
+  if (is_checkpoint(path)) return Found{path, Format::kNative};
   if (is_tensor_bundle(path)) return Found{path, Format::kTensorFlow};
   if (is_npz(path)) return Found{path, Format::kNpz};
   if (is_safetensors(path)) return Found{path, Format::kSafetensors};
@@ -53,15 +70,13 @@ Result<std::string> newest_in(const std::filesystem::path& folder) {
 
 /// All checkpoints of a folder, sorted.
 Result<std::vector<std::string>> all_in(const std::filesystem::path& folder) {
-  std::error_code error;
+  SR_ASSIGN_OR_RETURN(const auto names, sys::posix::create_disk()->list(folder));
   std::vector<std::string> out;
-  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
-       at.increment(error)) {
-    std::string path = at->path();
+  for (const std::string& name : names) {
+    std::string path = folder / name;
     if (path.ends_with(kIndex)) path.resize(path.size() - kIndex.size());
     if (found_at(path)) out.push_back(std::move(path));
   }
-  if (error) return file_error(folder, "cannot be read", error.value());
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -108,6 +123,11 @@ Result<Found> find_checkpoint(const std::string& path) {
 
 Result<std::unique_ptr<TensorReader>> open_tensors(const Found& found) {
   switch (found.format) {
+    case Format::kNative: {
+      SR_ASSIGN_OR_RETURN(auto reader,
+                          CheckpointReader::open(sys::posix::create_disk(), found.path));
+      return reader;
+    }
     case Format::kTensorFlow:
       return open_tensor_bundle(found.path);
     case Format::kSafetensors:

@@ -12,9 +12,9 @@
 /// Checkpoints of any format, found by what is there.
 namespace sidereal::ckpt {
 
-enum class Format : uint8_t { kTensorFlow, kSafetensors, kNpz };
+enum class Format : uint8_t { kNative, kTensorFlow, kSafetensors, kNpz };
 
-/// "tf", "safetensors", "npz".
+/// "native" (index.h), "tf", "safetensors", "npz".
 std::string_view name_of(Format format);
 /// Those names.
 std::span<const std::string_view> format_names();
@@ -24,7 +24,7 @@ Result<Format> format_from_name(std::string_view name);
 /// A checkpoint and how it is written. Value type.
 struct Found {
   std::string path;  ///< The prefix, or the file.
-  Format format = Format::kTensorFlow;
+  Format format = Format::kNative;
 };
 
 /// What `path` is: the prefix of a checkpoint, its index file, a file of another format, or a

@@ -197,7 +197,7 @@ class SafetensorsWriter final : public TensorWriter {
     SR_RETURN_IF_ERROR(file->append({reinterpret_cast<const char*>(&size), sizeof(size)}));
     SR_RETURN_IF_ERROR(file->append(text));
     for (auto& [name, place] : places) place.at += file->size();
-    SR_RETURN_IF_ERROR(file->extend(end));
+    SR_RETURN_IF_ERROR(file->leave_room(end));
     return std::unique_ptr<TensorWriter>(new SafetensorsWriter(std::move(file), std::move(places)));
   }
 
