@@ -11,6 +11,10 @@ import numpy as np
 import pytest
 from session_servers import PROGRAM
 
+import sidereal as sr
+from sidereal import v1
+from sidereal._dispatch import apply
+
 tf = pytest.importorskip("tensorflow", reason="TensorFlow reads and writes the bundles")
 
 RANDOM = np.random.default_rng(3)
@@ -226,3 +230,76 @@ def test_a_damaged_checkpoint_is_told_by_file_and_tensor(tmp_path: Path) -> None
     data.unlink()
     assert data.name in ckpt("convert", prefix, tmp_path / "x.npz", code=1)
     assert not (tmp_path / "x.npz").exists()
+
+
+def save_ours(prefix: Path, parts: dict[str, tuple[str, np.ndarray]], *, name: str) -> None:
+    """Variables that are parts of one tensor, and what is no variable, as a checkpoint of ours."""
+    with v1.Graph().as_default(), v1.Session() as session:
+        variables = [
+            v1.get_variable(part, initializer=v1.constant_initializer(value), shape=value.shape)
+            for part, (_, value) in parts.items()
+        ]
+        saved = apply(
+            "SaveVariables",
+            [v1.constant(str(prefix)), v1.constant(""), *(v.handle for v in variables)],
+            {
+                "names": [name] * len(parts),
+                "slices": [text for text, _ in parts.values()],
+                "shard": 0,
+                "shards": 2,
+            },
+        )
+        notes = apply(
+            "SaveTensors",
+            [v1.constant(str(prefix)), v1.constant(["a", "\u2603"]), sr.constant(7, sr.int64)],
+            {"names": ["note", "step"], "shard": 1, "shards": 2},
+        )
+        cut = apply("CommitCheckpoint", [v1.constant(str(prefix)), v1.constant(""), saved, notes])
+        session.run(v1.global_variables_initializer())
+        session.run(cut)
+
+
+def test_tensorflow_reads_variables_that_lie_in_parts(tmp_path: Path) -> None:
+    table = RANDOM.normal(size=(9, 4)).astype(np.float32)
+    blocks = {"low": ("9 4 0,5:-", table[:5]), "high": ("9 4 5,4:-", table[5:])}
+    # TensorFlow has no slices of every third row.
+    turns = {f"turn_{i}": (f"9 4 {i},3,3:-", table[i::3]) for i in range(3)}
+    for name, parts, slices in (("blocks", blocks, 2), ("turns", turns, 0)):
+        ours, theirs = tmp_path / f"{name}-1", tmp_path / f"{name}-2"
+        save_ours(ours, parts, name="table")
+        assert ckpt("cat", ours, "table").count("slice ") == len(parts)
+        assert ckpt("rows", ours, "table", 4).splitlines()[1] == "  table: " + " ".join(
+            np.format_float_positional(x, trim="-") for x in table[4]
+        )
+        assert "3 tensors are whole" in ckpt("verify", ours)
+        ckpt("convert", ours, theirs, "--to", "tf")
+        reader = tf.train.load_checkpoint(str(theirs))
+        np.testing.assert_array_equal(reader.get_tensor("table"), table)
+        assert reader.get_tensor("note").tolist() == [b"a", "\u2603".encode()]
+        assert reader.get_tensor("step") == 7
+        assert ckpt("cat", theirs, "table").count("slice ") == slices
+        ckpt("diff", ours, theirs)
+
+
+def test_what_tensorflow_saved_becomes_a_checkpoint_of_ours(tmp_path: Path) -> None:
+    prefix, wanted = sharded(tmp_path)
+    ours = tmp_path / "ours"
+    ckpt("convert", prefix, ours, "--to", "native")
+    with v1.Graph().as_default(), v1.Session() as session:
+        # Other parts than those that were saved.
+        parts = [v1.get_variable(f"part_{i}", [100, 70]) for i in range(3)]
+        restore = apply(
+            "RestoreVariables",
+            [v1.constant(str(ours)), *(part.handle for part in parts)],
+            {
+                "names": ["table"] * 3,
+                "slices": [f"300 70 {i},100,3:-" for i in range(3)],
+            },
+        )
+        session.run(v1.global_variables_initializer())
+        session.run(restore)
+        for i, part in enumerate(session.run(parts)):
+            np.testing.assert_array_equal(part, wanted["table"][i::3])
+    reader = sr._native.CheckpointReader(str(ours))
+    assert reader.read("step").numpy() == 7
+    assert reader.read("words").tolist() == wanted["words"].tolist()
