@@ -239,22 +239,23 @@ def save_ours(prefix: Path, parts: dict[str, tuple[str, np.ndarray]], *, name: s
             v1.get_variable(part, initializer=v1.constant_initializer(value), shape=value.shape)
             for part, (_, value) in parts.items()
         ]
-        saved = apply(
-            "SaveVariables",
-            [v1.constant(str(prefix)), v1.constant(""), *(v.handle for v in variables)],
-            {
-                "names": [name] * len(parts),
-                "slices": [text for text, _ in parts.values()],
-                "shard": 0,
-                "shards": 2,
-            },
-        )
+        shards = len(parts) + 1
+        saved = [
+            apply(
+                "SaveVariables",
+                [v1.constant(str(prefix)), v1.constant(""), variable.handle],
+                {"names": [name], "slices": [text], "shard": shard, "shards": shards},
+            )
+            for shard, (variable, (text, _)) in enumerate(
+                zip(variables, parts.values(), strict=True)
+            )
+        ]
         notes = apply(
             "SaveTensors",
             [v1.constant(str(prefix)), v1.constant(["a", "\u2603"]), sr.constant(7, sr.int64)],
-            {"names": ["note", "step"], "shard": 1, "shards": 2},
+            {"names": ["note", "step"], "shard": shards - 1, "shards": shards},
         )
-        cut = apply("CommitCheckpoint", [v1.constant(str(prefix)), v1.constant(""), saved, notes])
+        cut = apply("CommitCheckpoint", [v1.constant(str(prefix)), v1.constant(""), *saved, notes])
         session.run(v1.global_variables_initializer())
         session.run(cut)
 
@@ -288,16 +289,16 @@ def test_what_tensorflow_saved_becomes_a_checkpoint_of_ours(tmp_path: Path) -> N
     with v1.Graph().as_default(), v1.Session() as session:
         # Other parts than those that were saved.
         parts = [v1.get_variable(f"part_{i}", [100, 70]) for i in range(3)]
-        restore = apply(
-            "RestoreVariables",
-            [v1.constant(str(ours)), *(part.handle for part in parts)],
-            {
-                "names": ["table"] * 3,
-                "slices": [f"300 70 {i},100,3:-" for i in range(3)],
-            },
-        )
+        restores = [
+            apply(
+                "RestoreVariables",
+                [v1.constant(str(ours)), part.handle],
+                {"names": ["table"], "slices": [f"300 70 {i},100,3:-"]},
+            )
+            for i, part in enumerate(parts)
+        ]
         session.run(v1.global_variables_initializer())
-        session.run(restore)
+        session.run(restores)
         for i, part in enumerate(session.run(parts)):
             np.testing.assert_array_equal(part, wanted["table"][i::3])
     reader = sr._native.CheckpointReader(str(ours))
