@@ -391,10 +391,11 @@ class TensorBundle final : public TensorReader {
     return std::move(strings).finish(shape);
   }
 
-  Result<Tensor> strings_of(const StoredTensor& stored, const Slice& part) {
+  /// `all`: pieces that have nothing of the part are looked at, too.
+  Result<Tensor> strings_of(const StoredTensor& stored, const Slice& part, bool all) {
     SR_ASSIGN_OR_RETURN(Tensor out, tensor_for(DType::kString, shape_of(part)));
     for (const Piece& piece : pieces_.at(stored.name)) {
-      if (num_common(piece.slice, part) == 0) continue;
+      if (!all && num_common(piece.slice, part) == 0) continue;
       SR_ASSIGN_OR_RETURN(const Tensor strings, read_strings(stored, piece));
       copy_common(piece.slice, strings, part, &out);
     }
@@ -402,7 +403,9 @@ class TensorBundle final : public TensorReader {
   }
 
   Result<Tensor> read_whole(const StoredTensor& stored) override {
-    if (stored.dtype == DType::kString) return strings_of(stored, whole_slice(stored.shape));
+    if (stored.dtype == DType::kString) {
+      return strings_of(stored, whole_slice(stored.shape), /*all=*/true);
+    }
     // Memory is taken for what is in files, not for what an index says.
     for (const Piece& piece : pieces_.at(stored.name)) {
       SR_ASSIGN_OR_RETURN(const InputFile* file, data(piece.shard));
@@ -416,7 +419,7 @@ class TensorBundle final : public TensorReader {
   }
 
   Result<Tensor> read_part(const StoredTensor& stored, const Slice& part) override {
-    if (stored.dtype == DType::kString) return strings_of(stored, part);
+    if (stored.dtype == DType::kString) return strings_of(stored, part, /*all=*/false);
     for (const Piece& piece : pieces_.at(stored.name)) {
       if (num_common(piece.slice, part) == 0) continue;
       SR_ASSIGN_OR_RETURN(const InputFile* file, data(piece.shard));
