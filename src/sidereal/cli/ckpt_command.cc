@@ -57,10 +57,16 @@ Result<Opened> open(const std::string& path) {
   return out;
 }
 
-/// The tensor, or kNotFound with those whose names have the name in them.
+/// What checkpoints of objects have behind the name of a variable.
+constexpr std::string_view kOfObject = "/.ATTRIBUTES/VARIABLE_VALUE";
+
+/// The tensor, also by the name of the object whose value it is; or kNotFound with those whose
+/// names have the name in them.
 Result<const StoredTensor*> find(const Opened& opened, const std::string& name) {
-  const StoredTensor* stored = opened.reader->find(name);
-  if (stored != nullptr) return stored;
+  for (const std::string& one : {name, name + std::string(kOfObject)}) {
+    const StoredTensor* stored = opened.reader->find(one);
+    if (stored != nullptr) return stored;
+  }
   constexpr size_t kShown = 10;
   std::vector<std::string> like;
   for (const StoredTensor& one : opened.reader->list()) {
@@ -96,7 +102,7 @@ Status list(const CkptArguments& a) {
 Status print_tensor(const CkptArguments& a) {
   SR_ASSIGN_OR_RETURN(const Opened opened, open(a.path));
   SR_ASSIGN_OR_RETURN(const StoredTensor* stored, find(opened, a.name));
-  fmt::print("{}: {}{}\n", a.name, type_text(*stored), stored->shape.to_string());
+  fmt::print("{}: {}{}\n", stored->name, type_text(*stored), stored->shape.to_string());
   for (const Slice& slice : stored->slices) {
     fmt::print("slice {}\n", ckpt::format_slice(slice, stored->shape));
   }
@@ -108,8 +114,9 @@ Status print_tensor(const CkptArguments& a) {
     const int64_t row = std::max<int64_t>(elements / part[0].count, 1);
     part[0].count = (shown + row - 1) / row;
   }
-  SR_ASSIGN_OR_RETURN(const Tensor values, shown == elements ? opened.reader->read(a.name)
-                                                             : opened.reader->read(a.name, part));
+  SR_ASSIGN_OR_RETURN(const Tensor values, shown == elements
+                                               ? opened.reader->read(stored->name)
+                                               : opened.reader->read(stored->name, part));
   const int64_t width = stored->shape.rank() > 0 ? stored->shape.dim(-1) : 1;
   for (int64_t i = 0; i < shown; i += width) {
     fmt::print("{}\n", elements_text(values, i, std::min(width, shown - i)));
@@ -121,9 +128,11 @@ Status print_tensor(const CkptArguments& a) {
 /// A table and the tensors beside it that have as many rows: slots of optimizers.
 std::vector<const StoredTensor*> with_slots(const Opened& opened, const StoredTensor& table) {
   std::vector<const StoredTensor*> out = {&table};
-  const std::string prefix = table.name + "/";
+  std::string_view name = table.name;
+  if (name.ends_with(kOfObject)) name.remove_suffix(kOfObject.size());
+  const std::string prefix = std::string(name) + "/";
   for (const StoredTensor& one : opened.reader->list()) {
-    if (one.name.starts_with(prefix) && one.shape.rank() > 0 &&
+    if (one.name != table.name && one.name.starts_with(prefix) && one.shape.rank() > 0 &&
         one.shape.dim(0) == table.shape.dim(0) && one.dtype != DType::kInvalid) {
       out.push_back(&one);
     }

@@ -90,6 +90,25 @@ TEST(CkptCommand, PrintsRowsOfATableAndOfItsSlots) {
             StatusCode::kInvalidArgument);
 }
 
+TEST(CkptCommand, VariablesOfObjectsAreFoundByTheNamesOfObjects) {
+  const Folder folder;
+  const std::string path = folder.path("m");
+  auto writer = ckpt::create_tensor_bundle(path);
+  const Shape shape{4, 2};
+  for (const char* name : {"net/users/.ATTRIBUTES/VARIABLE_VALUE",
+                           "net/users/.OPTIMIZER_SLOT/optimizer/m/.ATTRIBUTES/VARIABLE_VALUE"}) {
+    EXPECT_TRUE((*writer)
+                    ->add({name, DType::kFloat32, shape}, ckpt::whole_slice(shape),
+                          ckpt::numbers(DType::kFloat32, shape))
+                    .ok());
+  }
+  EXPECT_TRUE((*writer)->finish().ok());
+  EXPECT_EQ(run_line({"rows", path, "net/users", "2"}).out,
+            "row 2\n  net/users/.ATTRIBUTES/VARIABLE_VALUE: 4 5\n"
+            "  net/users/.OPTIMIZER_SLOT/optimizer/m/.ATTRIBUTES/VARIABLE_VALUE: 4 5\n");
+  EXPECT_THAT(run_line({"cat", path, "net/users"}).out, HasSubstr("float32[4,2]\n0 1\n2 3\n"));
+}
+
 TEST(CkptCommand, ComparesCheckpoints) {
   const Folder folder;
   const std::string a = write_model(folder, "a");
