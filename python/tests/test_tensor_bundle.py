@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from session_servers import PROGRAM
+from strategies import cluster_fixture, strategy_of
 
 import sidereal as sr
 from sidereal import v1
 from sidereal._dispatch import apply
+from sidereal.distribute.experimental.partitioners import FixedShardsPartitioner
 
 tf = pytest.importorskip("tensorflow", reason="TensorFlow reads and writes the bundles")
 
+cluster = cluster_fixture(2, 1, ("grpc", "star_server"))
 RANDOM = np.random.default_rng(3)
 NUMBERS = ["float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32"]
 NUMBERS += ["uint16", "uint8"]
@@ -304,3 +307,27 @@ def test_what_tensorflow_saved_becomes_a_checkpoint_of_ours(tmp_path: Path) -> N
     reader = sr._native.CheckpointReader(str(ours))
     assert reader.read("step").numpy() == 7
     assert reader.read("words").tolist() == wanted["words"].tolist()
+
+
+def test_objects_go_from_parameter_servers_to_tensorflow_and_back(
+    cluster: Any, tmp_path: Path
+) -> None:
+    value = RANDOM.normal(size=(11, 3)).astype(np.float32)
+    with strategy_of(cluster, FixedShardsPartitioner(3)).scope():
+        table, step = sr.Variable(value), sr.Variable(np.int64(7))
+    checkpoint = sr.train.Checkpoint(net=sr.train.Checkpoint(table=table), step=step)
+    checkpoint.save(str(tmp_path / "ours"))
+    ckpt("convert", tmp_path, tmp_path / "theirs", "--to", "tf")
+    assert ckpt("cat", tmp_path / "theirs", "net/table").count("slice ") == 3
+    table_there = tf.Variable(np.zeros_like(value))
+    step_there = tf.Variable(np.int64(0))
+    there = tf.train.Checkpoint(net=tf.train.Checkpoint(table=table_there), step=step_there)
+    there.restore(str(tmp_path / "theirs")).assert_existing_objects_matched()
+    np.testing.assert_array_equal(table_there.numpy(), value)
+    assert int(step_there) == 7
+
+    table_there.assign_add(np.ones_like(value))
+    saved = there.write(str(tmp_path / "back"))
+    ckpt("convert", saved, tmp_path / "native", "--to", "native")
+    checkpoint.read(str(tmp_path / "native")).assert_existing_objects_matched()
+    np.testing.assert_array_equal(table.numpy(), value + 1)
