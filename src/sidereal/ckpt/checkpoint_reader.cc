@@ -26,9 +26,14 @@ std::string path_in(const std::string& prefix, const std::string& name) {
 
 /// The entries of one name.
 std::span<const Entry> entries_of(const Index& index, std::string_view name) {
-  const auto by_name = [](const Entry& entry) { return std::string_view(entry.name); };
-  const auto found = std::ranges::equal_range(index.entries, name, {}, by_name);
-  return {found.begin(), found.end()};
+  struct ByName {
+    bool operator()(const Entry& a, std::string_view b) const { return a.name < b; }
+    bool operator()(std::string_view a, const Entry& b) const { return a < b.name; }
+  };
+  // clang 14 does not take std::ranges::equal_range.
+  const auto [begin, end] =
+      std::equal_range(index.entries.begin(), index.entries.end(), name, ByName());
+  return {begin, end};
 }
 
 std::span<std::byte> bytes_of(Tensor* tensor) { return {tensor->raw(), tensor->nbytes()}; }

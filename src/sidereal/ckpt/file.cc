@@ -1,17 +1,15 @@
 #include "sidereal/ckpt/file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <filesystem>
+#include <random>
 #include <utility>
 
 #include "sidereal/base/check.h"
+#include "sidereal/base/log.h"
+#include "sidereal/sys/posix/posix.h"
 
 namespace sidereal::ckpt {
 namespace {
@@ -22,59 +20,13 @@ constexpr size_t kWindowBytes = size_t{256} << 10;
 /// Bytes between two places that are read over rather than left out.
 constexpr uint64_t kGapBytes = 64 << 10;
 
-Status sync_folder(const std::string& path) {
-  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  const std::string folder = parent.empty() ? "." : parent.string();
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return file_error(folder, "cannot be opened", errno);
-  const int error = fsync(fd) == 0 ? 0 : errno;
-  close(fd);
-  // Some file systems have no such call for folders.
-  if (error == 0 || error == EINVAL || error == ENOTSUP) return {};
-  return file_error(folder, "cannot be written", error);
-}
-
 }  // namespace
 
-Status file_error(const std::string& path, std::string_view what, int error) {
-  const std::string text = fmt::format("{}: the file {}: {}", path, what, std::strerror(error));
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-      return base::resource_exhausted("{}", text);
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return base::permission_denied("{}", text);
-    case ENOENT:
-    case ENOTDIR:
-      return base::not_found("{}", text);
-    case EISDIR:
-      return base::invalid_argument("{}", text);
-    default:
-      return base::unavailable("{}", text);
-  }
-}
-
-bool is_there(const std::string& path) {
-  struct stat info {};
-  return stat(path.c_str(), &info) == 0;
-}
-
 Result<std::unique_ptr<InputFile>> InputFile::open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return file_error(path, "cannot be opened", errno);
-  struct stat info {};
-  const bool is_known = fstat(fd, &info) == 0;
-  if (is_known && S_ISREG(info.st_mode)) {
-    return std::unique_ptr<InputFile>(new InputFile(path, fd, static_cast<uint64_t>(info.st_size)));
-  }
-  close(fd);
-  return base::invalid_argument("{}: it is no file", path);
+  SR_ASSIGN_OR_RETURN(auto file, sys::posix::create_disk()->open(path));
+  SR_ASSIGN_OR_RETURN(const uint64_t size, file->size());
+  return std::unique_ptr<InputFile>(new InputFile(path, std::move(file), size));
 }
-
-InputFile::~InputFile() { close(fd_); }
 
 Status InputFile::check(uint64_t at, uint64_t count) const {
   if (at <= size_ && count <= size_ - at) return {};
@@ -85,15 +37,9 @@ Status InputFile::check(uint64_t at, uint64_t count) const {
 
 Status InputFile::read(uint64_t at, std::span<char> out) const {
   SR_RETURN_IF_ERROR(check(at, out.size()));
-  while (!out.empty()) {
-    const ssize_t n = pread(fd_, out.data(), out.size(), static_cast<off_t>(at));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return file_error(path_, "cannot be read", errno);
-    if (n == 0) return base::data_loss("{}: it was cut off while it was read", path_);
-    out = out.subspan(static_cast<size_t>(n));
-    at += static_cast<uint64_t>(n);
-  }
-  return {};
+  const Status status = file_->read(at, std::as_writable_bytes(out));
+  if (status.code() != StatusCode::kOutOfRange) return status;
+  return base::data_loss("{}: it was cut off while it was read", path_);
 }
 
 Status RunReader::read(uint64_t at, std::span<char> out) {
@@ -111,26 +57,22 @@ Status RunReader::read(uint64_t at, std::span<char> out) {
 }
 
 Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path) {
-  const std::string part = fmt::format("{}.part-{}", path, getpid());
-  const int fd = open(part.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return file_error(part, "cannot be written", errno);
-  return std::unique_ptr<OutputFile>(new OutputFile(path, part, fd));
+  auto disk = sys::posix::create_disk();
+  // Others may write the same checkpoint.
+  const std::string part = fmt::format("{}.part-{:08x}", path, std::random_device()());
+  SR_ASSIGN_OR_RETURN(auto file, disk->create(part));
+  return std::unique_ptr<OutputFile>(new OutputFile(path, part, std::move(disk), std::move(file)));
 }
 
 OutputFile::~OutputFile() {
-  if (!is_named_) unlink(part_.c_str());
-  close(fd_);
+  if (is_named_) return;
+  const Status status = disk_->remove(part_);
+  if (!status.ok())
+    base::log_warning("file stays file=\"{}\" why=\"{}\"", part_, base::message_of(status));
 }
 
 Status OutputFile::write_at(uint64_t at, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(at));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return file_error(part_, "cannot be written", errno);
-    bytes.remove_prefix(static_cast<size_t>(n));
-    at += static_cast<uint64_t>(n);
-  }
-  return {};
+  return file_->write(at, std::as_bytes(std::span(bytes)));
 }
 
 Status OutputFile::flush() {
@@ -151,6 +93,12 @@ Status OutputFile::append(std::string_view bytes) {
   return write_at(begin, bytes);
 }
 
+Status OutputFile::leave_room(uint64_t bytes) {
+  SR_RETURN_IF_ERROR(flush());
+  size_ += bytes;
+  return {};
+}
+
 Status OutputFile::overwrite(uint64_t at, std::string_view bytes) {
   SR_CHECK(at <= size_ && bytes.size() <= size_ - at);
   SR_RETURN_IF_ERROR(flush());
@@ -159,16 +107,14 @@ Status OutputFile::overwrite(uint64_t at, std::string_view bytes) {
 
 Status OutputFile::sync() {
   SR_RETURN_IF_ERROR(flush());
-  return fsync(fd_) == 0 ? Status() : file_error(part_, "cannot be written", errno);
+  return file_->sync();
 }
 
 Status OutputFile::finish() {
   SR_RETURN_IF_ERROR(sync());
-  if (rename(part_.c_str(), path_.c_str()) != 0) {
-    return file_error(path_, "cannot get its name", errno);
-  }
+  SR_RETURN_IF_ERROR(disk_->rename(part_, path_));
   is_named_ = true;
-  return sync_folder(path_);
+  return disk_->sync_directory(sys::directory_of(path_));
 }
 
 }  // namespace sidereal::ckpt

@@ -5,22 +5,19 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "sidereal/base/status.h"
+#include "sidereal/sys/disk.h"
 
 /// Files of checkpoints: read at any place, written under another name until they are whole.
 namespace sidereal::ckpt {
 
-/// What the error number of a call that failed means for the file: kResourceExhausted (the disk is
-/// full), kPermissionDenied, kNotFound or kUnavailable, with `what` ("cannot be read").
-Status file_error(const std::string& path, std::string_view what, int error);
-
-/// A file that is read at any place. Thread: any.
+/// A file that is read at any place. Thread: one at a time.
 class InputFile {
  public:
   /// kNotFound, kPermissionDenied; kInvalidArgument for a folder.
   static Result<std::unique_ptr<InputFile>> open(const std::string& path);
-  ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
@@ -33,11 +30,11 @@ class InputFile {
   Status read(uint64_t at, std::span<char> out) const;
 
  private:
-  InputFile(std::string path, int fd, uint64_t size)
-      : path_(std::move(path)), fd_(fd), size_(size) {}
+  InputFile(std::string path, std::unique_ptr<sys::File> file, uint64_t size)
+      : path_(std::move(path)), file_(std::move(file)), size_(size) {}
 
   const std::string path_;
-  const int fd_;
+  const std::unique_ptr<sys::File> file_;
   const uint64_t size_;
 };
 
@@ -71,6 +68,8 @@ class OutputFile {
   /// Bytes appended so far.
   [[nodiscard]] uint64_t size() const { return size_; }
   Status append(std::string_view bytes);
+  /// Appends room that overwrite() fills.
+  Status leave_room(uint64_t bytes);
   /// Writes over bytes that were appended.
   Status overwrite(uint64_t at, std::string_view bytes);
   /// Puts all on the disk; it keeps its other name.
@@ -79,20 +78,22 @@ class OutputFile {
   Status finish();
 
  private:
-  OutputFile(std::string path, std::string part, int fd)
-      : path_(std::move(path)), part_(std::move(part)), fd_(fd) {}
+  OutputFile(std::string path, std::string part, std::shared_ptr<sys::Disk> disk,
+             std::unique_ptr<sys::File> file)
+      : path_(std::move(path)),
+        part_(std::move(part)),
+        disk_(std::move(disk)),
+        file_(std::move(file)) {}
   Status flush();
   Status write_at(uint64_t at, std::string_view bytes);
 
   const std::string path_;
   const std::string part_;
-  const int fd_;
+  const std::shared_ptr<sys::Disk> disk_;
+  const std::unique_ptr<sys::File> file_;
   std::string buffer_;  // The end, not written yet.
   uint64_t size_ = 0;   // With what is in the buffer.
   bool is_named_ = false;
 };
-
-/// True when there is a file, or anything else, of that name.
-bool is_there(const std::string& path);
 
 }  // namespace sidereal::ckpt

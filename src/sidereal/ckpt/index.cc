@@ -196,6 +196,8 @@ Status check_whole(std::span<const Entry> parts) {
 
 }  // namespace
 
+bool begins_as_index(std::string_view bytes) { return bytes.starts_with(kMagic); }
+
 std::string encode(const Index& index) {
   ByteWriter out;
   out.put_bytes(kMagic);
@@ -221,7 +223,7 @@ Result<Index> decode(std::string_view bytes, std::string_view what) {
   constexpr size_t kChecksum = sizeof(uint64_t);
   if (bytes.size() < kMagic.size() + sizeof(kVersion) + kChecksum)
     return damaged("it is too short");
-  if (!bytes.starts_with(kMagic)) return damaged("it does not begin as one");
+  if (!begins_as_index(bytes)) return damaged("it does not begin as one");
   ByteReader checksum(bytes.substr(bytes.size() - kChecksum));
   uint64_t stored = 0;
   SR_RETURN_IF_ERROR(checksum.get(&stored));

@@ -65,6 +65,8 @@ struct Index {
   friend bool operator==(const Index&, const Index&) = default;
 };
 
+/// True when the bytes begin as those of an index file do; it takes few of them.
+bool begins_as_index(std::string_view bytes);
 /// The bytes of an index file.
 std::string encode(const Index& index);
 /// The reverse. kDataLoss, saying `what`, for bytes that are no index or an inconsistent one:

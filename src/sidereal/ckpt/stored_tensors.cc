@@ -36,16 +36,32 @@ Result<const StoredTensor*> TensorReader::readable(std::string_view name) const 
   return stored;
 }
 
+namespace {
+
+/// A byte of a file may be anything; one of a bool is 0 or 1.
+Tensor checked(Tensor read) {
+  if (read.dtype() == DType::kBool) {
+    for (std::byte* at = read.raw(); at != read.raw() + read.nbytes(); ++at) {
+      *at = static_cast<std::byte>(*at != std::byte{0});
+    }
+  }
+  return read;
+}
+
+}  // namespace
+
 Result<Tensor> TensorReader::read(std::string_view name) {
   SR_ASSIGN_OR_RETURN(const StoredTensor* stored, readable(name));
-  return read_whole(*stored);
+  SR_ASSIGN_OR_RETURN(Tensor out, read_whole(*stored));
+  return checked(std::move(out));
 }
 
 Result<Tensor> TensorReader::read(std::string_view name, const Slice& part) {
   SR_ASSIGN_OR_RETURN(const StoredTensor* stored, readable(name));
   const Status status = check_slice(part, stored->shape);
   if (!status.ok()) return base::with_context(status, fmt::format("tensor '{}'", name));
-  return read_part(*stored, part);
+  SR_ASSIGN_OR_RETURN(Tensor out, read_part(*stored, part));
+  return checked(std::move(out));
 }
 
 Status TensorReader::verify(std::string_view name) {

@@ -13,10 +13,10 @@ namespace sidereal::ckpt {
 
 /// What a file says of one of its tensors. Value type.
 struct StoredTensor {
-  std::string name;
+  std::string name = {};
   /// kInvalid: one that Sidereal has not; it can be listed, and not read.
   tensor::DType dtype = tensor::DType::kInvalid;
-  tensor::Shape shape;             ///< Of the whole.
+  tensor::Shape shape = {};        ///< Of the whole.
   std::vector<Slice> slices = {};  ///< The parts it lies in; empty: it lies in one piece.
 
   friend bool operator==(const StoredTensor& a, const StoredTensor& b) = default;

@@ -46,6 +46,7 @@ Parsed parse(std::vector<std::string> arguments) {
   add_plot(&app, &parsed.action);
   add_top(&app, &parsed.action);
   add_certificate(&app, &parsed.action);
+  add_ckpt(&app, &parsed.action);
   add_graph(&app, &parsed.action);
   add_ops(&app, &parsed.action);
   add_version(&app, &parsed.action);

@@ -23,6 +23,7 @@ void add_launch(CLI::App* app, Action* action);
 void add_plot(CLI::App* app, Action* action);
 void add_top(CLI::App* app, Action* action);
 void add_certificate(CLI::App* app, Action* action);
+void add_ckpt(CLI::App* app, Action* action);
 void add_graph(CLI::App* app, Action* action);
 void add_ops(CLI::App* app, Action* action);
 void add_version(CLI::App* app, Action* action);

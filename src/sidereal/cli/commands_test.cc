@@ -13,7 +13,8 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 TEST(Commands, EverySubcommandHasHelp) {
-  for (const std::string name : {"train", "demo", "serve", "top", "graph", "ops", "version"}) {
+  for (const std::string name :
+       {"train", "demo", "serve", "top", "ckpt", "graph", "ops", "version"}) {
     const Parsed parsed = parse({name, "--help"});
     EXPECT_EQ(parsed.exit_code, 0);
     EXPECT_FALSE(parsed.action);

@@ -17,11 +17,7 @@ constexpr size_t kPieceBytes = size_t{16} << 20;
 constexpr size_t kHeadBytes = 12;
 constexpr size_t kTailBytes = 4;
 
-/// Turned and moved, so that checksums of bytes with checksums in them differ.
-uint32_t masked_crc(std::string_view bytes) {
-  const uint32_t crc = parse::crc32c(bytes);
-  return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;
-}
+uint32_t masked_crc(std::string_view bytes) { return parse::masked_crc(parse::crc32c(bytes)); }
 
 }  // namespace
 

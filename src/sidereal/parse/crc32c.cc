@@ -49,6 +49,6 @@ uint32_t extend(uint32_t crc, std::string_view bytes) {
 
 }  // namespace
 
-uint32_t crc32c(std::string_view bytes) { return ~extend(0xFFFFFFFF, bytes); }
+uint32_t crc32c(std::string_view bytes, uint32_t before) { return ~extend(~before, bytes); }
 
 }  // namespace sidereal::parse

@@ -66,6 +66,7 @@ TEST(Crc32c, is_that_of_iscsi) {
   EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62A8AB43U);
   EXPECT_EQ(crc32c("123456789"), 0xE3069283U);
   EXPECT_EQ(crc32c(""), 0U);
+  EXPECT_EQ(crc32c("3456789", crc32c("12")), 0xE3069283U);
 }
 
 }  // namespace
