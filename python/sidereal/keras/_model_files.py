@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import errors
+from .._files import written_whole
 from .._native import __version__
-from ._archive import Archive, opened, write_arrays, write_members, written_whole
+from ._archive import Archive, opened, write_arrays, write_members
 from ._configs import deserialize, hooks, serialize
 from ._layer import Layer
 from ._weights import arrays_of, load_arrays, tree_of

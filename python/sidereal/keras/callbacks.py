@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import errors
-from ._archive import written_whole
+from .._files import written_whole
 
 Logs = dict[str, Any]
 

@@ -27,6 +27,7 @@ from .._dispatch import apply, convert
 from .._native import Output as Tensor
 from .._resources import Resource
 from .._run_metadata import RunMetadata, RunOptions, Timeline
+from .._tensorboard import MESSAGES
 from ..partitioners import (
     fixed_size_partitioner,
     min_max_variable_partitioner,
@@ -35,6 +36,7 @@ from ..partitioners import (
 from . import embedding as _embedding
 from . import feature_column as _feature_column
 from . import initializers as _initializers
+from . import summary
 from .config import ConfigProto, GPUOptions, GraphOptions, OptimizerOptions
 from .coordinator import Coordinator, QueueRunner, add_queue_runner, start_queue_runners
 from .default_session import get_default_session
@@ -312,6 +314,8 @@ def __getattr__(name: str) -> Any:
     if name in _MOVED:
         module, _, member = _MOVED[name].partition(".")
         return _wrapped(getattr(getattr(_sr, module), member))
+    if name in MESSAGES:
+        return getattr(summary, name)
     if name.startswith("_") or name in _HIDDEN or not hasattr(_sr, name):
         raise AttributeError(f"module 'sidereal.v1' has no attribute '{name}'")
     return _wrapped(getattr(_sr, name))
@@ -333,7 +337,7 @@ __all__ = [
     "min_max_variable_partitioner", "model_variables", "name_scope", "nn", "no_op",
     "ones_initializer", "placeholder", "placement_report", "random_normal_initializer",
     "random_uniform_initializer", "report_uninitialized_variables", "reset_default_graph",
-    "scatter_add", "scatter_sub", "scatter_update", "string_split", "timeline", "train",
+    "scatter_add", "scatter_sub", "scatter_update", "string_split", "summary", "timeline", "train",
     "trainable_variables", "truncated_normal_initializer", "variable_axis_size_partitioner",
     "variable_scope", "variables_initializer", "zeros_initializer",
 ]  # fmt: skip
