@@ -36,7 +36,7 @@ from ..partitioners import (
 from . import embedding as _embedding
 from . import feature_column as _feature_column
 from . import initializers as _initializers
-from . import summary
+from . import layers, losses, metrics, summary
 from .config import ConfigProto, GPUOptions, GraphOptions, OptimizerOptions
 from .coordinator import Coordinator, QueueRunner, add_queue_runner, start_queue_runners
 from .default_session import get_default_session
@@ -333,8 +333,8 @@ __all__ = [
     "get_local_variable", "get_variable", "get_variable_scope", "global_variables",
     "global_variables_initializer", "glorot_normal_initializer", "glorot_uniform_initializer",
     "gradients", "group", "init_scope", "initialize_all_variables", "initializers",
-    "is_variable_initialized", "local_variables", "local_variables_initializer",
-    "min_max_variable_partitioner", "model_variables", "name_scope", "nn", "no_op",
+    "is_variable_initialized", "layers", "local_variables", "local_variables_initializer", "losses",
+    "metrics", "min_max_variable_partitioner", "model_variables", "name_scope", "nn", "no_op",
     "ones_initializer", "placeholder", "placement_report", "random_normal_initializer",
     "random_uniform_initializer", "report_uninitialized_variables", "reset_default_graph",
     "scatter_add", "scatter_sub", "scatter_update", "string_split", "summary", "timeline", "train",
