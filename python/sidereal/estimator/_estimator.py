@@ -160,11 +160,13 @@ class Estimator:
 
     def get_variable_names(self) -> list[str]:
         """Names of the variables in the latest checkpoint."""
-        return [name for name, _ in _sr.train.list_variables(self._need_checkpoint())]
+        found = self._need_checkpoint()
+        return [name for name, _ in _sr.train.list_variables(found)]
 
     def get_variable_value(self, name: str) -> np.ndarray:
         """The value of a variable in the latest checkpoint."""
-        return _sr.train.load_variable(self._need_checkpoint(), name)
+        found = self._need_checkpoint()
+        return _sr.train.load_variable(found, name)
 
     # --- Graphs.
 
@@ -222,7 +224,7 @@ class Estimator:
         if max_steps is not None:
             done = _step_of(self.latest_checkpoint())
             if max_steps <= done:
-                _log.info("no training: the checkpoint is of step %d, max_steps %d", done, max_steps)
+                _log.info("no training: step %d of max_steps %d was saved", done, max_steps)
                 return self
         hooks = [*_checked_hooks(hooks), *_steps_hook(steps, max_steps)]
         listeners = list(saving_listeners or [])
@@ -293,9 +295,7 @@ class Estimator:
         """What saves, with `listeners`; nothing new where a hook does already."""
         config = self._config
         kind = _v1.train.CheckpointSaverHook
-        there = [
-            hook for hook in (*hooks, *spec.training_chief_hooks) if isinstance(hook, kind)
-        ]
+        there = [hook for hook in (*hooks, *spec.training_chief_hooks) if isinstance(hook, kind)]
         if there:
             there[0]._listeners.extend(listeners)
             return []
@@ -383,7 +383,12 @@ class Estimator:
         step = int(results["global_step"])
         said = ", ".join(f"{name} = {value}" for name, value in sorted(results.items()))
         _log.info("evaluated step %d (%s): %s", step, source, said)
-        writer = _v1.summary.FileWriterCache.get(folder)
+        try:
+            writer = _v1.summary.FileWriterCache.get(folder)
+        except errors.UnavailableError as error:
+            # The metrics are given back as well, so nobody misses them.
+            _log.warning("no summaries are written to %s: %s", folder, error)
+            return
         for name, value in results.items():
             if name != "global_step" and np.ndim(value) == 0:
                 writer.add_summary(_scalar_summary(name, float(value)), step)
@@ -454,9 +459,7 @@ class Estimator:
             os.fspath(export_dir_base),
             source,
             serving_input_receiver_fn,
-            lambda features: self._call_model_fn(
-                features, None, ModeKeys.PREDICT, self.config
-            ),
+            lambda features: self._call_model_fn(features, None, ModeKeys.PREDICT, self.config),
             assets_extra or {},
         )
 
@@ -601,7 +604,8 @@ def _plain(value: Any) -> Any:
 
 
 def _scalar_summary(name: str, value: float) -> Any:
-    return _v1.Summary(value=[_v1.Summary.Value(tag=name, simple_value=value)])
+    kind = _v1.summary.Summary
+    return kind(value=[kind.Value(tag=name, simple_value=value)])
 
 
 def _wanted_predictions(predictions: Any, keys: Any) -> Any:
@@ -626,4 +630,3 @@ def _rows(batch: Mapping[str, Any]) -> int:
             f"{sizes}."
         )
     return next(iter(sizes.values()))
-

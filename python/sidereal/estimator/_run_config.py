@@ -1,5 +1,4 @@
-"""What an estimator is told of its task, its cluster and its checkpoints (tf.estimator.RunConfig).
-"""
+"""What an estimator is told of its task, cluster and checkpoints (tf.estimator.RunConfig)."""
 
 from __future__ import annotations
 
@@ -169,7 +168,7 @@ class RunConfig:
             self._task_id = int(task.get("index", 0))
             if self._task_id != 0:
                 raise ValueError(
-                    "If \"cluster\" is not set in TF_CONFIG, task index must be 0; it is "
+                    'If "cluster" is not set in TF_CONFIG, task index must be 0; it is '
                     f"{self._task_id}"
                 )
             self._master = self._evaluation_master = ""

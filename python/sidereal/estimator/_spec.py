@@ -162,13 +162,13 @@ def _checked_loss(loss: Any) -> Any:
 def _checked_metrics(given: Mapping[str, Any] | None) -> dict[str, Any]:
     metrics = dict(given or {})
     for name, pair in metrics.items():
-        if isinstance(pair, tuple) and len(pair) == 2:
-            if all(isinstance(each, (Output, _v1.Operation, _v1.Variable)) for each in pair):
-                continue
-        raise TypeError(
-            f"Values of eval_metric_ops must be (metric_value, update_op) tuples, given: {pair!r} "
-            f"for key: {name}"
-        )
+        is_pair = isinstance(pair, tuple) and len(pair) == 2
+        kinds = (Output, _v1.Operation, _v1.Variable)
+        if not is_pair or not all(isinstance(each, kinds) for each in pair):
+            raise TypeError(
+                "Values of eval_metric_ops must be (metric_value, update_op) tuples, given: "
+                f"{pair!r} for key: {name}"
+            )
     return metrics
 
 
@@ -206,4 +206,3 @@ def _checked_outputs(
             )
         outputs[default] = next(iter(outputs.values()))
     return outputs
-

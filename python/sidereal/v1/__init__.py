@@ -375,6 +375,9 @@ _HIDDEN = {"function", "GradientTape", "LocalCluster", "Model"}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "estimator":
+        # Above this package; it builds in graphs of its own.
+        return _sr.estimator
     if name in _MOVED:
         module, _, member = _MOVED[name].partition(".")
         return _wrapped(getattr(getattr(_sr, module), member))
