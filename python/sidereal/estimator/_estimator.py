@@ -14,7 +14,7 @@ import numpy as np
 
 import sidereal as _sr
 
-from .. import errors
+from .. import _tensorboard, errors
 from .. import v1 as _v1
 from ..v1.graph import Graph, GraphKeys
 from . import _export
@@ -256,7 +256,7 @@ class Estimator:
                     _v1.train.LoggingTensorHook(said, every_n_iter=config.log_step_count_steps)
                 )
             every += spec.training_hooks
-            if config.is_chief:
+            if config.is_chief and _can_write_summaries():
                 _v1.summary.scalar("loss", spec.loss)
             self._warm_up(spec.scaffold)
             savers = graph.get_collection(GraphKeys.SAVERS)
@@ -570,6 +570,15 @@ def _warm_variables(settings: WarmStartSettings) -> dict[str, Any]:
 
 
 # --- Values.
+
+
+def _can_write_summaries() -> bool:
+    """Whether the package that summaries need is there; models are trained without it too."""
+    try:
+        _tensorboard.modules()
+    except errors.UnavailableError:
+        return False
+    return True
 
 
 def _step_of(checkpoint: str | None) -> int:

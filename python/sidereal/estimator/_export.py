@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sidereal as _sr
 
-from .. import errors, saved_model
+from .. import _native, errors, saved_model
 from .. import v1 as _v1
+from .._dispatch import ENGINE, state
 from .._graphs import FuncGraph
 from .._native import Output
 from ..function import ConcreteFunction, TensorSpec
 from ..v1.graph import Graph
-from ..v1.operation import Operation
 from ..variable import Variable
 from ._inputs import checked_receiver
 
@@ -44,7 +44,8 @@ class _Values:
                 )
             value = self._reader.get_tensor(full)
             trained = bool(options.get("trainable", True))
-            self._made[full] = Variable(_sr.constant(value), trainable=trained, name=full)
+            with state.at_once():
+                self._made[full] = Variable(_sr.constant(value), trainable=trained, name=full)
         return self._made[full]
 
 
@@ -95,33 +96,78 @@ def _new_folder(base: str) -> str:
 def _function(
     graph: Graph, name: str, receivers: Mapping[str, Output], outputs: Mapping[str, Output]
 ) -> ConcreteFunction:
-    _check_variables(graph, name, outputs)
-    made = FuncGraph(name, native=graph.native)
-    made.outer = None
     # Dicts are flattened in the order of their keys.
-    made.arguments = [receivers[key] for key in sorted(receivers)]
-    made.captures = list(graph.outside.values())
+    given = [receivers[key] for key in sorted(receivers)]
+    flat = [outputs[key] for key in sorted(outputs)]
+    captured = list(graph.outside.values())
+    copy = _Copy(graph, name, given, flat)
+    made = FuncGraph(name, native=copy.native)
+    made.outer = None
+    made.arguments = [copy.of(value) for value in given]
+    made.captures = [(variable, copy.of(place)) for variable, place in captured if copy.has(place)]
     specs = {
         key: TensorSpec(receivers[key].shape, receivers[key].dtype, key)
         for key in sorted(receivers)
     }
-    flat = [outputs[key] for key in sorted(outputs)]
-    return ConcreteFunction.restore(made, ((), specs), dict(outputs), flat, [])
+    results = [copy.of(value) for value in flat]
+    structure = dict(zip(sorted(outputs), results))
+    return ConcreteFunction.restore(made, ((), specs), structure, results, [])
 
 
-def _check_variables(graph: Graph, name: str, outputs: Mapping[str, Output]) -> None:
-    """What a file has of variables are the values that get_variable() gave."""
-    waiting = [Operation(graph, value.node) for value in outputs.values()]
-    seen = set()
-    while waiting:
-        op = waiting.pop()
-        if op.node in seen:
-            continue
-        seen.add(op.node)
-        if op.type == "Variable":
-            raise errors.UnimplementedError(
-                f"signature '{name}' needs the variable '{op.name}', which was not made by "
-                "get_variable(): make it so, then its value of the checkpoint is exported"
-            )
-        waiting += [Operation(graph, value.node) for value in op.inputs]
-        waiting += list(op.control_inputs)
+class _Copy:
+    """What some outputs need of a graph, in a graph of its own."""
+
+    def __init__(
+        self, graph: Graph, name: str, inputs: Sequence[Output], outputs: Sequence[Output]
+    ) -> None:
+        self._graph, self._name = graph, name
+        self.native = _native.Graph(ENGINE, ordered=True)
+        self._made: dict[int, list[Output]] = {}
+        self._numbers: dict[int, int] = {}
+        wanted = self._needed([value.node for value in outputs])
+        wanted |= {value.node for value in inputs}
+        # Nodes come after those that they read.
+        for node in range(len(graph.native)):
+            if node in wanted:
+                self._copy(node)
+
+    def _needed(self, waiting: list[int]) -> set[int]:
+        native, seen = self._graph.native, set()
+        while waiting:
+            node = waiting.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if native.node_op(node) == "Variable":
+                raise errors.UnimplementedError(
+                    f"signature '{self._name}' needs the variable '{native.node_name(node)}', "
+                    "which was not made by get_variable(): make it so, then its value of the "
+                    "checkpoint is exported"
+                )
+            waiting += [value.node for value in native.node_inputs(node)]
+            waiting += native.node_controls(node)
+        return seen
+
+    def _copy(self, node: int) -> None:
+        native = self._graph.native
+        name, op = native.node_name(node), native.node_op(node)
+        attrs = _native.attrs_of(native, node)
+        if op == "Placeholder":
+            self._made[node] = [self.native.placeholder(name, attrs["dtype"], attrs.get("shape"))]
+            self._numbers[node] = len(self.native) - 1
+            return
+        attrs.pop("_class", None)
+        before = [self._numbers[each] for each in native.node_controls(node)]
+        inputs = [self.of(value) for value in native.node_inputs(node)]
+        made = self.native.add(op, inputs, attrs, name, native.site_of(name), before)
+        several = made if isinstance(made, tuple) else [] if made is None else [made]
+        self._made[node] = list(several)
+        self._numbers[node] = len(self.native) - 1
+
+    def has(self, value: Output) -> bool:
+        """Whether a value of the graph is here."""
+        return value.node in self._made
+
+    def of(self, value: Output) -> Output:
+        """What a value of the graph is here."""
+        return self._made[value.node][value.index]

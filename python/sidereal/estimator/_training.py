@@ -230,8 +230,8 @@ def _run_evaluator(
     ):
         try:
             evaluator.evaluate(checkpoint)
-        except errors.NotFoundError as error:
-            if os.path.exists(f"{checkpoint}.index"):
+        except (errors.NotFoundError, ValueError) as error:
+            if checkpoint_management.checkpoint_exists(checkpoint):
                 raise
             _log.warning("checkpoint %s was deleted while it was evaluated: %s", checkpoint, error)
         if evaluator.is_final:
