@@ -267,9 +267,9 @@ class StepCounterHook(SessionRunHook):
         self._unchanged = 0
 
     def begin(self) -> None:
+        self._step = step_of_default_graph(self)
         if self._writer is None and self._output_dir:
             self._writer = writer_of(self._output_dir)
-        self._step = step_of_default_graph(self)
         self._tag = self._step.op.name + "/sec"
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
@@ -327,10 +327,10 @@ class SummarySaverHook(SessionRunHook):
         self._summary_op = summary_op
 
     def begin(self) -> None:
+        self._step = step_of_default_graph(self)
         if self._writer is None and self._output_dir:
             self._writer = writer_of(self._output_dir)
         self._next_step: int | None = None
-        self._step = step_of_default_graph(self)
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
         self._is_due = self._next_step is None or self._timer.should_trigger_for_step(

@@ -132,9 +132,9 @@ class CheckpointSaverHook(SessionRunHook):
         self._writer: Any = None
 
     def begin(self) -> None:
+        self._step = step_of_default_graph(self)
         os.makedirs(self._directory, exist_ok=True)
         self._writer = writer_of(self._directory)
-        self._step = step_of_default_graph(self)
         for listener in self._listeners:
             listener.begin()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import re
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -283,10 +282,12 @@ def _shape(tokens: _Tokens) -> tuple[int, ...] | None:
     return tuple(-1 if word == "?" else int(word) for word in words)
 
 
-def _number(word: str) -> float:
-    if word.startswith("nan("):
-        return struct.unpack("<d", struct.pack("<Q", int(word[4:-1], 16)))[0]
-    return float(word)
+def _number(word: str, dtype: Any = np.float64) -> Any:
+    """A number; of a NaN the bits are written, as many as its dtype has."""
+    if not word.startswith("nan("):
+        return float(word)
+    bits = np.uint32 if np.dtype(dtype).itemsize == 4 else np.uint64
+    return np.array(int(word[4:-1], 16), bits).view(dtype)[()]
 
 
 def _tensor(tokens: _Tokens, name: str, dtype: Any) -> Any:
@@ -305,5 +306,6 @@ def _tensor(tokens: _Tokens, name: str, dtype: Any) -> Any:
         bits = np.array([int(word) for word in words], np.uint16)
         return to_tensor(bits.view(dtype).reshape(shape), dtype)
     if np.dtype(dtype).kind == "f":
-        return to_tensor(np.array([_number(word) for word in words], dtype).reshape(shape), dtype)
+        numbers = [_number(word, dtype) for word in words]
+        return to_tensor(np.array(numbers, dtype).reshape(shape), dtype)
     return to_tensor(np.array([int(word) for word in words]).astype(dtype).reshape(shape), dtype)
