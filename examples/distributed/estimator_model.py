@@ -41,11 +41,11 @@ def model_fn(features, labels, mode, params, config):
 
 
 def clicks(rows, seed):
-    """A user clicks on items that are like the user, and more at night."""
+    """Some users click more than others, on some items more than on others, and all at night."""
     rng = np.random.default_rng(seed)
     user, item = rng.integers(0, USERS, rows), rng.integers(0, ITEMS, rows)
     hour = rng.uniform(0, 24, rows).astype(np.float32)
-    click = (np.sin(user) * np.cos(3 * item) + 0.4 * (hour > 18) > 0.2).astype(np.float32)
+    click = (np.sin(user) + np.cos(3 * item) + (hour > 18) > 0.2).astype(np.float32)
     return {"user": [f"u{n}" for n in user], "item": item, "hour": hour}, click
 
 

@@ -50,29 +50,26 @@ def measured(text: str) -> tuple[int, float]:
     return int(step), float(auc)
 
 
-ALL = ("--chief", "--evaluator", "--ps", 2, "--workers", 2)
-
-
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_program_of_star_server(tmp_path: Path, protocol: str) -> None:
     said = launch(
-        "estimator_star_server.py", tmp_path, "--protocol", protocol, "--steps", 1000, tasks=ALL
-    )
-    # Each worker may have begun a step when the last one counted.
+        "estimator_star_server.py", tmp_path, "--protocol", protocol, "--steps", 400,
+        tasks=("--chief", "--evaluator", "--ps", 2, "--workers", 1),
+    )  # fmt: skip
+    # The worker may have begun a step when the last one counted.
     step, auc = measured(said["evaluator 0"])
-    assert 1000 <= step <= 1003 and auc > 0.8
+    assert 400 <= step <= 402 and auc > 0.9
     assert tf.train.latest_checkpoint(tmp_path) == str(tmp_path / f"model.ckpt-{step}")
-    assert "worker 0" not in said and "chief 0" not in said, said
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_program_of_grpc_plus_plus(tmp_path: Path, protocol: str) -> None:
     said = launch(
-        "estimator_grpc_plus_plus.py", tmp_path, "--protocol", protocol, "--steps", 600,
+        "estimator_grpc_plus_plus.py", tmp_path, "--protocol", protocol, "--steps", 300,
         tasks=("--chief", "--ps", 2, "--workers", 1),
     )  # fmt: skip
     step, auc = measured(said["chief 0"])
-    assert 600 <= step <= 602 and auc > 0.75
+    assert 300 <= step <= 302 and auc > 0.9
 
 
 # --- A chief in this process.

@@ -245,7 +245,7 @@ class _Both(_Canned):
                 made.append(deep.logits(features, width, mode, config, cut))
             if linear:
                 made.append(_linear_logits(features, linear, width, combiner, cut))
-            return _v1.add_n(made) if len(made) > 1 else made[0]
+            return sum(made[1:], made[0])
 
         def train_op(loss: Any) -> Any:
             ops = []

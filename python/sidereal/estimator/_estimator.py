@@ -17,6 +17,7 @@ import sidereal as _sr
 from .. import _tensorboard, errors
 from .. import v1 as _v1
 from ..v1.graph import Graph, GraphKeys
+from ..v1.session_run_hook import SessionRunArgs, SessionRunHook
 from . import _export
 from ._inputs import features_and_labels, taken_by
 from ._run_config import RunConfig, default_session_config
@@ -42,7 +43,7 @@ class WarmStartSettings(NamedTuple):
     var_name_to_prev_var_name: Mapping[str, str] | None = None
 
 
-class _StopAfterNEvals(_v1.train.SessionRunHook):
+class _StopAfterNEvals(SessionRunHook):
     """Ends an evaluation after so many batches."""
 
     def __init__(self, count: int) -> None:
@@ -54,7 +55,7 @@ class _StopAfterNEvals(_v1.train.SessionRunHook):
             run_context.request_stop()
 
 
-class _KeepLoss(_v1.train.SessionRunHook):
+class _KeepLoss(SessionRunHook):
     """Keeps the loss of the last step."""
 
     def __init__(self, loss: Any) -> None:
@@ -62,7 +63,7 @@ class _KeepLoss(_v1.train.SessionRunHook):
         self.last: Any = None
 
     def before_run(self, run_context: Any) -> Any:
-        return _v1.train.SessionRunArgs(self._loss)
+        return SessionRunArgs(self._loss)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self.last = run_values.results
@@ -77,7 +78,7 @@ def _steps_hook(steps: int | None, max_steps: int | None) -> list[Any]:
 def _checked_hooks(hooks: Sequence[Any] | None) -> list[Any]:
     found = list(hooks or [])
     for hook in found:
-        if not isinstance(hook, _v1.train.SessionRunHook):
+        if not isinstance(hook, SessionRunHook):
             raise TypeError(f"Hooks must be a SessionRunHook, given: {hook!r}")
     return found
 
@@ -387,7 +388,7 @@ class Estimator:
             writer = _v1.summary.FileWriterCache.get(folder)
         except errors.UnavailableError as error:
             # The metrics are given back as well, so nobody misses them.
-            _log.warning("no summaries are written to %s: %s", folder, error)
+            _log.info("no summaries are written to %s: %s", folder, error)
             return
         for name, value in results.items():
             if name != "global_step" and np.ndim(value) == 0:

@@ -14,6 +14,7 @@ from ..feature_column._base import Features
 from ..feature_column._numeric import NumericColumn
 from ..lookup import KeyValueTensorInitializer, StaticHashTable
 from ..ops.debugging import checked
+from ..ops.indexing import gather
 from ..v1.graph import building
 from ._spec import (
     ClassificationOutput,
@@ -169,7 +170,7 @@ class _Classes(Head):
         """The labels of classes, as text."""
         if self._vocabulary is None:
             return _sr.strings.as_string(ids)
-        return _sr.gather(_sr.convert_to_tensor(self._vocabulary, "string"), ids)
+        return gather(_sr.convert_to_tensor(self._vocabulary, "string"), ids)
 
     def _of_classes(self, probabilities: Any, class_ids: Any) -> dict[str, Any]:
         """What predictions of classes have in any case."""

@@ -74,13 +74,13 @@ def checked_receiver(receiver: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def build_raw_serving_input_receiver_fn(
-    features: Mapping[str, Any] | Any, default_batch_size: int | None = None
+    features: Any, default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
     """A function whose receiver is fed with features themselves
     (tf.estimator.export.build_raw_serving_input_receiver_fn): placeholders of the dtypes and shapes
     of `features`, a dict of tensors, the first extent being `default_batch_size`."""
     is_dict = isinstance(features, Mapping)
-    like = dict(features) if is_dict else {"feature": features}
+    like: dict[str, Any] = dict(features) if is_dict else {"feature": features}
 
     def receive() -> ServingInputReceiver:
         made = {}

@@ -157,6 +157,7 @@ class RunConfig:
         self._service = described.get("service")
         self._task_type = str(task.get("type", "")) or None
         self._task_id = 0
+        self._global_id: int | None = 0
         self._cluster_spec = cluster
         if not cluster and self._task_type != TaskType.EVALUATOR:
             # All in this process.
@@ -173,7 +174,7 @@ class RunConfig:
                 )
             self._master = self._evaluation_master = ""
             self._num_ps_replicas, self._num_worker_replicas = 0, 1
-            self._is_chief, self._global_id = True, 0
+            self._is_chief = True
             return
         self._check_cluster(cluster, task)
         self._task_id = int(task["index"]) if "index" in task else 0

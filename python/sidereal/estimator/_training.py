@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from .. import checkpoint_management, errors
-from .. import v1 as _v1
 from ..server import Server
+from ..v1.checkpoint_saver_hook import CheckpointSaverListener
 from ._estimator import Estimator, _checked_hooks
 from ._exporters import Exporter
 from ._run_config import RunConfig, TaskType
@@ -128,11 +128,12 @@ class _Evaluator:
     @property
     def is_final(self) -> bool:
         """Whether the last step has been evaluated."""
-        done = self.metrics is not None and self._max_steps is not None
-        return done and int(self.metrics["global_step"]) >= self._max_steps  # type: ignore
+        if self.metrics is None or self._max_steps is None:
+            return False
+        return int(self.metrics["global_step"]) >= self._max_steps
 
 
-class _Listener(_v1.train.CheckpointSaverListener):
+class _Listener(CheckpointSaverListener):
     """Evaluates in the process that trains, after a checkpoint."""
 
     def __init__(self, evaluator: _Evaluator, every_secs: float) -> None:

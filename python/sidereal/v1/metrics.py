@@ -279,10 +279,10 @@ def _threshold_metric(name: str, others: str) -> Callable[..., tuple[Any, Any]]:
         with variable_scope(name, metric.__name__):
             kinds = ("true_positives", others)
             values, updates = _at_thresholds(labels, predictions, thresholds, weights, kinds)
-            return _done(
-                *(_rate(each[kinds[0]], each[kinds[1]], _EPSILON) for each in (values, updates)),
-                metrics_collections, updates_collections,
-            )  # fmt: skip
+            value, update = (
+                _rate(each[kinds[0]], each[kinds[1]], _EPSILON) for each in (values, updates)
+            )
+            return _done(value, update, metrics_collections, updates_collections)
 
     metric.__name__ = name
     metric.__doc__ = (
@@ -320,10 +320,8 @@ def auc(
     edges = [-_EPSILON, *inner, 1 + _EPSILON]
     with variable_scope(name, "auc"):
         values, updates = _at_thresholds(labels, predictions, edges, weights, list(_KINDS))
-        return _done(
-            *(_area(each, curve, summation_method) for each in (values, updates)),
-            metrics_collections, updates_collections,
-        )  # fmt: skip
+        value, update = (_area(each, curve, summation_method) for each in (values, updates))
+        return _done(value, update, metrics_collections, updates_collections)
 
 
 def _area(counts: dict[str, Any], curve: str, method: str) -> Any:
