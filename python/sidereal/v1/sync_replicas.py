@@ -376,7 +376,8 @@ class _Watch:
                         "that have not left; one may have died", step, now - since, total - left,
                     )  # fmt: skip
                     left = optimizer._leave_steps(self._session)
-                    while left < total and self._is_ending:
+                    # At the end one is enough to go on; if there is none, nobody is left.
+                    while self._is_ending and left < total - 1:
                         left = optimizer._leave_steps(self._session)
                     since = now
         except (errors.Error, RuntimeError) as error:
