@@ -70,14 +70,14 @@ set(SIDEREAL_MAY_USE_wire base tensor)
 set(SIDEREAL_MAY_USE_scrape base sys security metrics lane)
 set(SIDEREAL_MAY_USE_transport base tensor sys security metrics config lane wire)
 set(SIDEREAL_MAY_USE_resources base sys tensor)
-set(SIDEREAL_MAY_USE_ckpt base tensor wire sys)
+set(SIDEREAL_MAY_USE_ckpt base tensor parse sys)
 set(SIDEREAL_MAY_USE_coord base)
 set(SIDEREAL_MAY_USE_ports base tensor lane)
 set(SIDEREAL_MAY_USE_exec
-    base tensor parse ir ops program kernels lane ports metrics resources)
+    base sys tensor parse ir ops program kernels lane ports metrics resources ckpt)
 # Like exec it stands on both sides: it makes programs of ops and graphs, and runs them at once.
 set(SIDEREAL_MAY_USE_eager
-    base tensor kernels ir ops autodiff passes partition program exec ports resources)
+    base sys tensor kernels ir ops autodiff passes partition program exec ports resources)
 set(SIDEREAL_MAY_USE_data base tensor parse sys config)
 # Its functions run as those of a program do.
 set(SIDEREAL_MAY_USE_dataset base tensor parse sys ir ops ports data eager)

@@ -8,6 +8,8 @@ namespace sidereal::python {
 
 /// ClusterSpec, DeviceSpec.
 void bind_cluster(nanobind::module_& m);
+
+void bind_checkpoint(nanobind::module_& m);
 /// Tensor, Engine, DLPack.
 void bind_eager(nanobind::module_& m);
 /// Output, Graph, Function.

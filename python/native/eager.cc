@@ -20,6 +20,7 @@
 #include "sidereal/eager/engine.h"
 #include "sidereal/exec/trace.h"
 #include "sidereal/parse/crc32c.h"
+#include "sidereal/sys/posix/posix.h"
 #include "sidereal/tensor/strings.h"
 #include "symbol.h"
 
@@ -270,7 +271,11 @@ void bind_tensor(nb::module_& m) {
 
 /// Ops, and values to and from Python.
 void bind_values(nb::class_<Engine>& c) {
-  c.def(nb::init<>())
+  c.def("__init__",
+        [](Engine* engine) {
+          new (engine) Engine();
+          engine->context().set_disk(sys::posix::create_disk());
+        })
       .def("execute", &execute, "op"_a, "inputs"_a, "attrs"_a = nb::none(), "name"_a = nb::none())
       .def("from_array", &from_array, "dtype"_a, "array"_a)
       .def("from_strings", &from_strings, "items"_a, "shape"_a)

@@ -19,6 +19,7 @@ NB_MODULE(_native, m) {
   sidereal::python::bind_variable(m);
   sidereal::python::bind_inspect(m);
   sidereal::python::bind_saved_model(m);
+  sidereal::python::bind_checkpoint(m);
   sidereal::python::bind_graph(m);
   sidereal::python::bind_training(m);
 }

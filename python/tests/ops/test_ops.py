@@ -63,6 +63,10 @@ INTERNAL = {
         ("DatasetIterator", "IteratorNext", "IteratorNextOrEnd", "IteratorSave", "IteratorRestore"),
         "reads a dataset: see test_dataset.py and test_dataset_functions.py",
     ),
+    **dict.fromkeys(
+        ("SaveVariables", "SaveTensors", "CommitCheckpoint", "RestoreVariables", "RestoreTensors"),
+        "writes and reads files: see test_checkpoint_ops.py",
+    ),
     **dict.fromkeys(("Send", "Recv"), "made where graphs are cut; see exec/passing_test.cc"),
     "SumParts": "made when look-ups are expanded, trusts its indices; see exec/conformance_test.cc",
 }

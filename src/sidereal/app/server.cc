@@ -231,7 +231,8 @@ class Server::Impl {
                            .lanes = options.lanes,
                            .intra_op_threads = options.intra_op_threads,
                            .host_functions = options.host_functions,
-                           .datasets = dataset::make_datasets(random_->next())};
+                           .datasets = dataset::make_datasets(random_->next()),
+                           .disk = sys::posix::create_disk()};
     if (has_data_port) {
       SR_RETURN_IF_ERROR(config::validate(options.data));
       set_up_lanes(options, &task);

@@ -15,6 +15,7 @@
 #include "sidereal/exec/executor.h"
 #include "sidereal/ir/schema.h"
 #include "sidereal/resources/manager.h"
+#include "sidereal/sys/disk.h"
 
 namespace sidereal::eager {
 
@@ -86,6 +87,9 @@ class Context {
     datasets_ = std::move(datasets);
     environment_.datasets = datasets_.get();
   }
+
+  /// Where checkpoints are. To be set before any function is compiled.
+  void set_disk(std::shared_ptr<sys::Disk> disk) { environment_.disk = std::move(disk); }
 
   /// Waits for a change of the resources after the change number `seen`, at most for `limit`: false
   /// when there was none, an error to end the step.

@@ -19,6 +19,7 @@
 #include "sidereal/resources/changes_made.h"
 #include "sidereal/resources/manager.h"
 #include "sidereal/resources/owner.h"
+#include "sidereal/sys/disk.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::exec {
@@ -165,6 +166,10 @@ struct Environment {
   resources::Manager* resources = nullptr;         ///< Where steps may wait for each other.
   ports::HostFunctions* host_functions = nullptr;  ///< In the process of the program.
   ports::Datasets* datasets = nullptr;             ///< For iterators.
+  std::shared_ptr<sys::Disk> disk = nullptr;       ///< Where checkpoints are.
+  /// Has steps look again that wait for what a thread of a kernel does, where Manager::changed()
+  /// does not. Thread: any.
+  std::function<void()> wake = nullptr;
   VariableLanes* lanes = nullptr;  ///< Whose the variables are; nullptr: threads share them.
   int lane = 0;                    ///< That runs the program.
   /// What `resources` is in: for what other lanes do for the program, which may outlive it.

@@ -175,6 +175,7 @@ void register_kernels(KernelTable* table) {
   register_resource_kernels(table);
   register_host_kernels(table);
   register_iterator_kernels(table);
+  register_checkpoint_kernels(table);
   register_passing_kernels(table);
   register_update_kernels(table);
   register_variable_kernels(table);

@@ -158,6 +158,7 @@ void register_custom_kernels(KernelTable* table);
 void register_resource_kernels(KernelTable* table);
 void register_host_kernels(KernelTable* table);
 void register_iterator_kernels(KernelTable* table);
+void register_checkpoint_kernels(KernelTable* table);
 void register_passing_kernels(KernelTable* table);
 void register_update_kernels(KernelTable* table);
 void register_variable_kernels(KernelTable* table);

@@ -39,6 +39,8 @@ class Target {
   [[nodiscard]] virtual Rows now(int i) const = 0;
   /// Where it is to be written to.
   virtual Rows changed(int i) = 0;
+  /// The same, of some rows alone.
+  virtual Rows changed(int i, std::span<const int64_t> /*rows*/) { return changed(i); }
 
   /// "float32[2,3]".
   [[nodiscard]] std::string to_string(int i) const {
@@ -80,6 +82,7 @@ class Locked final : public Target {
   }
   [[nodiscard]] Rows now(int i) const override { return values_[i]->rows(); }
   Rows changed(int i) override { return values_[i]->own(); }
+  Rows changed(int i, std::span<const int64_t> rows) override { return values_[i]->own(rows); }
 
  private:
   std::span<Variable::Value* const> values_;
@@ -129,11 +132,11 @@ class UpdateKernel : public Kernel {
   /// Weights and slots have been checked.
   virtual Status apply(KernelContext& c, Target& target) = 0;
 
-  /// The weights and slots of `target`, to be written to if they are `changed`.
-  template <class T>
-  kernels::RuleArrays<T> arrays_of(Target& target, bool changed) const {
+  /// The weights and slots of a target, as `rows_of` gives them.
+  template <class T, class RowsOf>
+  kernels::RuleArrays<T> arrays_of(const RowsOf& rows_of) const {
     const auto array = [&](int i) {
-      const Rows rows = changed ? target.changed(i) : target.now(i);
+      const Rows rows = rows_of(i);
       return kernels::RowArray<T>{reinterpret_cast<T*>(rows.at),
                                   rows.stride / static_cast<int64_t>(sizeof(T))};
     };
@@ -216,7 +219,8 @@ class UpdateDense final : public UpdateKernel {
 
   template <class T>
   void update(KernelContext& c, Target& target, const Tensor& grad, kernels::RuleNorms* norms) {
-    const kernels::RuleArrays<T> table = arrays_of<T>(target, what_ == Dense::kUpdate);
+    const kernels::RuleArrays<T> table = arrays_of<T>(
+        [&](int i) { return what_ == Dense::kUpdate ? target.changed(i) : target.now(i); });
     const T* from = grad.data<const T>().data();
     const int64_t n = grad.num_elements();
     if (n == 0) return;
@@ -375,7 +379,8 @@ class UpdateRows final : public UpdateKernel {
                                                ? take_all(sums, rows.size(), dim)
                                                : kernels::RowGradients<T>{.rows = sums.of.data()};
     target.lay_out(c);
-    const kernels::RuleArrays<T> table = arrays_of<T>(target, true);
+    const kernels::RuleArrays<T> table =
+        arrays_of<T>([&](int i) { return target.changed(i, distinct); });
     if (dim == 0) return {};
     c.parallel(static_cast<int64_t>(distinct.size()), kGrain / dim + 1,
                [&](int64_t begin, int64_t end) {

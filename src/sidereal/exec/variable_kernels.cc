@@ -139,7 +139,7 @@ KernelFactory scatter(Scatter how) {
     const ir::TensorSpec spec = {value->dtype(), value->shape()};
     SR_RETURN_IF_ERROR(rows_of(spec, c.input(1), c.input(2), &rows));
     if (rows.empty()) return {};
-    return scatter_rows(how, rows, c.input(2), value->own());
+    return scatter_rows(how, rows, c.input(2), value->own(rows));
   });
 }
 

@@ -38,6 +38,7 @@ void register_nn(OpRegistry* registry);
 void register_sharding(OpRegistry* registry);
 void register_fused(OpRegistry* registry);
 void register_resources(OpRegistry* registry);
+void register_checkpoints(OpRegistry* registry);
 void register_control(OpRegistry* registry);
 void register_custom_gradient(OpRegistry* registry);
 void register_updates(OpRegistry* registry);

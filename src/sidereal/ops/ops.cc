@@ -33,6 +33,7 @@ void register_all(ir::OpRegistry* registry) {
   internal::register_custom_gradient(registry);
   internal::register_fused(registry);
   internal::register_resources(registry);
+  internal::register_checkpoints(registry);
   internal::register_variables(registry);
   internal::register_embeddings(registry);
   internal::register_initial_value(registry);

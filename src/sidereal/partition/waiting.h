@@ -8,7 +8,9 @@ namespace sidereal::partition {
 inline bool may_wait(std::string_view op) {
   return op == "QueueEnqueue" || op == "QueueDequeue" || op == "AccumulatorTake" ||
          op == "AccumulatorAwaitStep" || op == "IteratorNext" || op == "IteratorNextOrEnd" ||
-         op == "IteratorSave" || op == "IteratorRestore" || op == "Recv";
+         op == "IteratorSave" || op == "IteratorRestore" || op == "Recv" || op == "SaveVariables" ||
+         op == "SaveTensors" || op == "CommitCheckpoint" || op == "RestoreVariables" ||
+         op == "RestoreTensors";
 }
 
 }  // namespace sidereal::partition

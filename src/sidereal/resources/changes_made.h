@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -48,6 +50,11 @@ class ChangesMade {
   [[nodiscard]] Result<bool> is_due(const ClosureKey& key, uint64_t change) const;
   /// It was due, and has been made.
   void note(const ClosureKey& key, uint64_t change);
+
+  /// As bytes, the same for the same changes; empty when there are none.
+  [[nodiscard]] std::string encode() const;
+  /// What encode() wrote; kDataLoss for anything else.
+  static Result<ChangesMade> decode(std::string_view bytes);
 
  private:
   struct Closure {

@@ -68,22 +68,6 @@ Status Variable::uninitialized() const {
       def_.name, tensor::name_of(def_.dtype), def_.shape.to_string());
 }
 
-Rows Rows::of(const Tensor& value) {
-  Rows out{.at = value.raw(), .count = 1, .width = value.num_elements()};
-  if (value.shape().rank() > 0) {
-    out.count = value.shape().dim(0);
-    out.width = out.count == 0 ? 0 : value.num_elements() / out.count;
-  }
-  out.stride = out.width * static_cast<int64_t>(tensor::size_of(value.dtype()));
-  return out;
-}
-
-Rows Rows::joined(size_t size) const {
-  const int64_t row = width * static_cast<int64_t>(size);
-  if (count != 0 && row != stride) return *this;
-  return {.at = at, .count = 1, .width = count * width, .stride = count * row};
-}
-
 void Variable::Value::renew() {
   if (is_only_holder(now_)) return;
   const bool fits = spare_.defined() && spare_.dtype() == now_.dtype() &&
@@ -111,7 +95,22 @@ Rows Variable::Value::rows() const {
   return out;
 }
 
+void Variable::Value::all_will_change() {
+  if (watch_ == nullptr || !now_.defined()) return;
+  watch_->before_change_of_all([this] { return get(Tensor::empty); });
+}
+
 Rows Variable::Value::own() {
+  all_will_change();
+  return own_memory();
+}
+
+Rows Variable::Value::own(std::span<const int64_t> changed) {
+  if (watch_ != nullptr) watch_->before_change(changed, rows());
+  return own_memory();
+}
+
+Rows Variable::Value::own_memory() {
   if (is_in_table() || is_only_holder(now_)) return rows();
   const Tensor old = now_;
   renew();
@@ -120,6 +119,7 @@ Rows Variable::Value::own() {
 }
 
 void Variable::Value::copy_from(const Tensor& value) {
+  all_will_change();
   if (!is_in_table()) {
     renew();
     if (value.nbytes() > 0) std::memcpy(now_.raw(), value.raw(), value.nbytes());
@@ -138,6 +138,7 @@ std::unique_lock<std::mutex> Variable::lock() const {
 }
 
 void Variable::forget_value() {
+  if (value_.watch_ != nullptr) value_.watch_->lose();
   value_ = {};
   bytes_.store(0, std::memory_order_relaxed);
 }
@@ -177,14 +178,64 @@ Status Variable::assign(const Tensor& value, bool checks_shape,
   const auto held = lock();
   Tensor& now = value_.now_;
   if (!now.defined() || now.dtype() == DType::kString || now.shape() != value.shape()) {
-    value_ = {};
-    now = value.clone();
-    bytes_.store(static_cast<int64_t>(now.nbytes()), std::memory_order_relaxed);
+    renew_with(value.clone());
   } else if (now.buffer() != value.buffer()) {
     value_.copy_from(value);
   }
   then(value_);
   return {};
+}
+
+void Variable::renew_with(Tensor value) {
+  value_.all_will_change();
+  std::unique_ptr<ValueWatch> watch = std::move(value_.watch_);
+  value_ = {};
+  value_.watch_ = std::move(watch);
+  value_.now_ = std::move(value);
+  bytes_.store(static_cast<int64_t>(value_.now_.nbytes()), std::memory_order_relaxed);
+}
+
+Status Variable::take(Tensor value) {
+  {
+    const auto held = lock();
+    const bool moves = value.dtype() == def_.dtype && fits(def_.shape, value.shape()) &&
+                       !value_.is_in_table() && is_only_holder(value);
+    if (moves) {
+      renew_with(std::move(value));
+      return {};
+    }
+  }
+  return assign(value);
+}
+
+Result<std::shared_ptr<Snapshot>> Variable::snapshot(std::span<const uint64_t> bases,
+                                                     uint64_t cut) {
+  const auto held = lock();
+  const Tensor& now = value_.now_;
+  if (!now.defined()) return uninitialized();
+  if (value_.watch_ == nullptr) value_.watch_ = std::make_unique<ValueWatch>();
+  const int64_t rows = now.shape().rank() > 0 ? now.shape().dim(0) : 1;
+  auto out = std::make_shared<Snapshot>(now.dtype(), now.shape(),
+                                        value_.watch_->changed_since(bases, rows));
+  out->changes_made_ = changes_made_.encode();
+  const bool is_small = !value_.is_in_table() && now.nbytes() <= kSpareBytesMax;
+  if (is_small || now.dtype() == DType::kString) {
+    // A change takes other memory then, as when a step holds the value.
+    out->whole_ = now;
+  } else {
+    value_.watch_->add(out);
+  }
+  if (cut != 0) value_.watch_->track(cut, rows);
+  return out;
+}
+
+Result<int64_t> Variable::read_on(Snapshot* snapshot, int64_t rows_max, std::byte* to,
+                                  int64_t* which) {
+  const auto held = lock();
+  if (snapshot->is_lost_) {
+    return base::aborted("variable '{}' was destroyed while it was saved", def_.name);
+  }
+  return snapshot->read(rows_max, value_.rows(), to, which);
 }
 
 Status Variable::look(absl::FunctionRef<Status(const Value&)> look) const {

@@ -14,6 +14,7 @@
 #include "sidereal/resources/changes_made.h"
 #include "sidereal/resources/manager.h"
 #include "sidereal/resources/owner.h"
+#include "sidereal/resources/snapshot.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::resources {
@@ -28,21 +29,6 @@ struct VariableDef {
 
 /// True when a value of `shape` has what is known of `wanted`: its rank, its extents.
 bool fits(const tensor::Shape& wanted, const tensor::Shape& shape);
-
-/// Where the rows of a value are: row r is `width` elements from `at` + r * `stride` on. A scalar
-/// is one row of one element. Value type.
-struct Rows {
-  std::byte* at = nullptr;
-  int64_t count = 0;
-  int64_t width = 0;
-  int64_t stride = 0;  ///< In bytes.
-
-  /// Those of a tensor.
-  static Rows of(const tensor::Tensor& value);
-  /// All elements as one row, when they follow one another; else the rows as they are. `size`:
-  /// bytes of an element.
-  [[nodiscard]] Rows joined(size_t size) const;
-};
 
 /// Memory for a tensor.
 using Allocate = absl::FunctionRef<tensor::Tensor(tensor::DType, const tensor::Shape&)>;
@@ -73,8 +59,10 @@ class Variable final : public Resource, public std::enable_shared_from_this<Vari
     [[nodiscard]] tensor::Tensor get(Allocate allocate) const;
     /// Its rows, to be read before the value is let go of. Not of strings.
     [[nodiscard]] Rows rows() const;
-    /// The same, to be written to: those of a copy, when somebody else holds the memory.
+    /// The same, to be written to: those of a copy, when somebody else holds the memory. Any of
+    /// them may change, or only `changed`.
     Rows own();
+    Rows own(std::span<const int64_t> changed);
 
    private:
     friend class Variable;
@@ -83,11 +71,15 @@ class Variable final : public Resource, public std::enable_shared_from_this<Vari
     void renew();
     /// Copies `value`, which has the same dtype and shape and holds no strings.
     void copy_from(const tensor::Tensor& value);
+    Rows own_memory();
+    /// To be called before any of it changes.
+    void all_will_change();
 
     tensor::Tensor now_;       // In a table, its first element is that of the first row.
     tensor::Tensor spare_;     // Maybe: what now_ was before, for which others may hold it yet.
     int64_t stride_ = 0;       // Bytes from row to row of the table it is in; 0: it is in none.
     bool has_layout_ = false;  // It will not go into a table any more.
+    std::unique_ptr<ValueWatch> watch_;  // Once there was a snapshot.
   };
 
   /// One that belongs to a lane, or, without an owner, one that threads share. kInvalidArgument for
@@ -117,6 +109,21 @@ class Variable final : public Resource, public std::enable_shared_from_this<Vari
       const tensor::Tensor& value, bool checks_shape = true,
       absl::FunctionRef<void(const Value&)> then = [](const Value&) {});
 
+  /// As assign() of a value of its own shape; takes the memory of `value` over where nobody else
+  /// holds it.
+  Status take(tensor::Tensor value);
+
+  /// What the variable is now, to be read while it changes: all of it, or, of one of whose
+  /// snapshots one said `cut` as one of `bases` does, the rows that have changed since. `cut`: not
+  /// 0, if a later snapshot is going to ask for that. kFailedPrecondition before the first
+  /// assign().
+  Result<std::shared_ptr<Snapshot>> snapshot(std::span<const uint64_t> bases = {},
+                                             uint64_t cut = 0);
+  /// Copies the next rows of a snapshot of this variable, at most `rows_max`, to `to`; of an
+  /// increment, which rows they are to `which`. How many; 0 at the end. kAborted when the variable
+  /// has been destroyed meanwhile.
+  Result<int64_t> read_on(Snapshot* snapshot, int64_t rows_max, std::byte* to, int64_t* which);
+
   /// Calls `look` with the value. kFailedPrecondition before the first assign().
   Status look(absl::FunctionRef<Status(const Value&)> look) const;
   /// Calls `change(values)` with the values of `variables`, which threads share or which belong to
@@ -135,6 +142,7 @@ class Variable final : public Resource, public std::enable_shared_from_this<Vari
   /// Keeps other threads away from the value; there are none of one that has an owner.
   [[nodiscard]] std::unique_lock<std::mutex> lock() const;
   void forget_value();
+  void renew_with(tensor::Tensor value);
 
   const VariableDef def_;
   const std::shared_ptr<Owner> owner_;

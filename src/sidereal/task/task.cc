@@ -24,6 +24,11 @@ namespace {
 struct Waker {
   std::mutex mutex;
   std::function<void()> wake;  ///< Empty once the task stops.
+
+  void call() {
+    const std::lock_guard lock(mutex);
+    if (wake) wake();
+  }
 };
 
 /// Datasets whose threads wake the steps that wait for an element.
@@ -37,8 +42,7 @@ class WakingDatasets final : public ports::Datasets {
                                                       std::function<void()> changed) override {
     return datasets_->open(definition, values, [changed = std::move(changed), waker = waker_] {
       changed();
-      const std::lock_guard lock(waker->mutex);
-      if (waker->wake) waker->wake();
+      waker->call();
     });
   }
 
@@ -59,7 +63,8 @@ TaskOptions waking(TaskOptions options, const std::shared_ptr<Waker>& waker) {
 class Task::Impl final : private exec::VariableLanes {
  public:
   explicit Impl(TaskOptions options)
-      : options_(waking(std::move(options), waker_)), programs_(options_, this) {}
+      : options_(waking(std::move(options), waker_)),
+        programs_(options_, this, [waker = waker_] { waker->call(); }) {}
 
   Status create_lanes() {
     for (int index = 0; index < options_.lanes; ++index) {

@@ -13,6 +13,7 @@
 #include "sidereal/metrics/figures.h"
 #include "sidereal/ports/ports.h"
 #include "sidereal/resources/changes_made.h"
+#include "sidereal/sys/disk.h"
 #include "sidereal/task/session_state.h"
 #include "sidereal/task/step_turns.h"
 #include "sidereal/tensor/tensor.h"
@@ -194,6 +195,7 @@ struct TaskOptions {
   size_t program_bytes_max = size_t{1} << 30;  ///< Encoded bytes of them.
   std::shared_ptr<ports::HostFunctions> host_functions = nullptr;  ///< For HostFunction; or none.
   std::shared_ptr<ports::Datasets> datasets = nullptr;  ///< For DatasetIterator; or none.
+  std::shared_ptr<sys::Disk> disk = nullptr;            ///< For checkpoints; or none.
   /// One for each lane where somebody drives them by lane::Lane::step(), as a simulation does;
   /// empty: each is a thread, and network and clock are the machine's.
   std::vector<LaneSystem> stepped = {};

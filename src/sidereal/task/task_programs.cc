@@ -66,8 +66,9 @@ size_t bytes_of(const NewProgram& program) {
 
 }  // namespace
 
-TaskPrograms::TaskPrograms(const TaskOptions& options, exec::VariableLanes* lanes)
-    : options_(options), lanes_(lanes), shared_(make_container()) {
+TaskPrograms::TaskPrograms(const TaskOptions& options, exec::VariableLanes* lanes,
+                           std::function<void()> wake)
+    : options_(options), lanes_(lanes), wake_(std::move(wake)), shared_(make_container()) {
   exec::register_kernels(&kernels_);
 }
 
@@ -76,6 +77,8 @@ std::shared_ptr<Container> TaskPrograms::make_container() const {
   out->environment.resources = &out->manager;
   out->environment.host_functions = options_.host_functions.get();
   out->environment.datasets = options_.datasets.get();
+  out->environment.disk = options_.disk;
+  out->environment.wake = wake_;
   out->environment.lanes = lanes_;
   return out;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -46,7 +47,7 @@ Status check_feeds(const LoadedProgram& program, int64_t feeds);
 class TaskPrograms {
  public:
   /// Both are borrowed.
-  TaskPrograms(const TaskOptions& options, exec::VariableLanes* lanes);
+  TaskPrograms(const TaskOptions& options, exec::VariableLanes* lanes, std::function<void()> wake);
   /// Whether programs may call other tasks. Before any is added.
   void let_call(bool can_call) { can_call_ = can_call; }
 
@@ -121,6 +122,7 @@ class TaskPrograms {
 
   const TaskOptions& options_;
   exec::VariableLanes* const lanes_;
+  const std::function<void()> wake_;
   bool can_call_ = false;
   exec::KernelTable kernels_;
   const std::shared_ptr<Container> shared_;

@@ -1,0 +1,167 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sidereal/base/status.h"
+#include "sidereal/tensor/tensor.h"
+
+namespace sidereal::resources {
+
+/// Where the rows of a value are: row r is `width` elements from `at` + r * `stride` on. A scalar
+/// is one row of one element. Value type.
+struct Rows {
+  std::byte* at = nullptr;
+  int64_t count = 0;
+  int64_t width = 0;
+  int64_t stride = 0;  ///< In bytes.
+
+  /// Those of a tensor.
+  static Rows of(const tensor::Tensor& value);
+  /// All elements as one row, when they follow one another; else the rows as they are. `size`:
+  /// bytes of an element.
+  [[nodiscard]] Rows joined(size_t size) const;
+};
+
+/// Some of the rows of a value, one bit for each. Value type.
+class RowSet {
+ public:
+  explicit RowSet(int64_t rows = 0)
+      : rows_(rows), words_(static_cast<size_t>((rows + kBits - 1) / kBits)) {}
+
+  /// Of how many it may have.
+  [[nodiscard]] int64_t rows() const { return rows_; }
+  void add(int64_t row) { words_[word_of(row)] |= bit_of(row); }
+  [[nodiscard]] bool has(int64_t row) const { return (words_[word_of(row)] & bit_of(row)) != 0; }
+  [[nodiscard]] int64_t count() const;
+  /// The first one from `row` on; rows() when there is none.
+  [[nodiscard]] int64_t next(int64_t row) const;
+
+ private:
+  static constexpr int64_t kBits = 64;
+  static size_t word_of(int64_t row) { return static_cast<size_t>(row / kBits); }
+  static uint64_t bit_of(int64_t row) { return uint64_t{1} << (row % kBits); }
+
+  int64_t rows_;
+  std::vector<uint64_t> words_;
+};
+
+/// What a variable was at one instant, read piece by piece while steps go on changing the variable:
+/// rows that are about to change are copied out first, so that no second copy of it is needed.
+/// Made by Variable::snapshot().
+/// Thread: that of the variable's value, but for what says otherwise.
+class Snapshot {
+ public:
+  /// Of a value of `dtype` and `shape` that has changed in `only`; nothing: all of it.
+  Snapshot(tensor::DType dtype, tensor::Shape shape, std::optional<RowSet> only);
+
+  /// What does not change. Thread: any.
+  [[nodiscard]] tensor::DType dtype() const { return dtype_; }
+  [[nodiscard]] const tensor::Shape& shape() const { return shape_; }
+  [[nodiscard]] int64_t row_bytes() const { return row_bytes_; }
+  /// Whether it has only the rows that have changed since another one.
+  [[nodiscard]] bool is_increment() const { return only_.has_value(); }
+  /// How many rows it has.
+  [[nodiscard]] int64_t rows() const { return rows_; }
+  /// The whole value, when nobody need wait for the variable to read it; undefined else.
+  [[nodiscard]] const tensor::Tensor& whole() const { return whole_; }
+  /// Copies the next rows of whole(), which is not of strings, as Variable::read_on() does. Thread:
+  /// one at a time.
+  int64_t read_whole(int64_t rows_max, std::byte* to, int64_t* which) {
+    return read(rows_max, Rows::of(whole_), to, which);
+  }
+  /// Bytes of rows that were copied out and not read yet. Thread: any.
+  [[nodiscard]] int64_t copied_bytes() const {
+    return copied_bytes_.load(std::memory_order_relaxed);
+  }
+  /// Which changes of closures it has: ChangesMade::encode().
+  [[nodiscard]] const std::string& changes_made() const { return changes_made_; }
+
+ private:
+  friend class ValueWatch;
+  friend class Variable;
+
+  static constexpr int64_t kPageRows = 4096;
+  /// Rows that were copied out.
+  struct Page {
+    std::array<uint64_t, kPageRows / 64> has = {};
+    std::vector<uint16_t> rows;
+    std::vector<std::byte> bytes;
+  };
+
+  [[nodiscard]] bool wants(int64_t row) const {
+    return row >= next_ && (!only_.has_value() || only_->has(row));
+  }
+  void copy_out(std::span<const int64_t> rows, const Rows& now);
+  template <class Put>
+  void copied(int64_t begin, int64_t end, const Put& put) const;
+  void forget_pages(int64_t end);
+  int64_t read(int64_t rows_max, const Rows& now, std::byte* to, int64_t* which);
+
+  const tensor::DType dtype_;
+  const tensor::Shape shape_;
+  const std::optional<RowSet> only_;
+  int64_t row_bytes_ = 0;
+  int64_t rows_ = 0;
+  int64_t count_ = 0;  // Rows of the value.
+  int64_t next_ = 0;   // Rows before it have been read.
+  std::string changes_made_;
+  tensor::Tensor whole_;
+  tensor::Tensor held_;  // Maybe: what the value was, when all of it was about to change.
+  std::vector<std::unique_ptr<Page>> pages_;
+  size_t forgotten_ = 0;  // Of them, those before it.
+  std::atomic<int64_t> copied_bytes_ = 0;
+  bool is_lost_ = false;  // The variable has no value any more.
+};
+
+/// What is done before a value changes: for snapshots, and to know what has changed since the last
+/// one. Internal to resources. Thread: as the value.
+class ValueWatch {
+ public:
+  /// Rows of a value that has `now` are going to change; none named: any of them, or the shape.
+  void before_change(std::span<const int64_t> rows, const Rows& now);
+  /// The same of all; `value` gives what the value is, as a tensor that does not change with it.
+  template <class Get>
+  void before_change_of_all(const Get& value) {
+    if (tracks_) all_changed_ = true;
+    for_each_snapshot([&](Snapshot& snapshot) {
+      if (!snapshot.held_.defined()) snapshot.held_ = value();
+    });
+  }
+  /// The value goes.
+  void lose();
+  void add(std::weak_ptr<Snapshot> snapshot) { snapshots_.push_back(std::move(snapshot)); }
+
+  /// From here on it is known what changes, for a snapshot that says what has changed since `cut`.
+  void track(uint64_t cut, int64_t rows);
+  /// What has changed since cut `base`; nothing when that is not known.
+  [[nodiscard]] std::optional<RowSet> changed_since(std::span<const uint64_t> bases,
+                                                    int64_t rows) const;
+
+ private:
+  template <class F>
+  void for_each_snapshot(const F& call) {
+    std::erase_if(snapshots_, [&](const std::weak_ptr<Snapshot>& weak) {
+      const std::shared_ptr<Snapshot> snapshot = weak.lock();
+      if (snapshot == nullptr) return true;
+      call(*snapshot);
+      return false;
+    });
+  }
+
+  std::vector<std::weak_ptr<Snapshot>> snapshots_;
+  bool tracks_ = false;
+  bool all_changed_ = false;
+  uint64_t cut_ = 0;  // Of which `changed_` is what came after.
+  RowSet changed_;
+};
+
+}  // namespace sidereal::resources
