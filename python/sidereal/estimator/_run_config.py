@@ -64,6 +64,20 @@ class RunConfig:
     checkpoint_save_graph_def: whether the graph is written beside checkpoints.
     """
 
+    _model_dir: str | None
+    _tf_random_seed: int | None
+    _save_summary_steps: int | None
+    _save_checkpoints_steps: int | None
+    _save_checkpoints_secs: float | None
+    _session_config: ConfigProto | None
+    _keep_checkpoint_max: int | None
+    _keep_checkpoint_every_n_hours: float
+    _log_step_count_steps: int | None
+    _device_fn: Callable[[Any], str] | None
+    _protocol: str | None
+    _session_creation_timeout_secs: float
+    _checkpoint_save_graph_def: bool
+
     def __init__(
         self,
         model_dir: str | os.PathLike[str] | None = None,
@@ -100,53 +114,40 @@ class RunConfig:
             save_checkpoints_secs = None
         elif save_checkpoints_steps is _USE_DEFAULT:
             save_checkpoints_steps = None
-        if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
-            raise ValueError(
-                "Can not provide both save_checkpoints_steps and save_checkpoints_secs."
-            )
-        _check_numbers(
-            save_summary_steps=save_summary_steps, save_checkpoints_steps=save_checkpoints_steps,
-            save_checkpoints_secs=save_checkpoints_secs, keep_checkpoint_max=keep_checkpoint_max,
-            session_creation_timeout_secs=session_creation_timeout_secs,
-        )  # fmt: skip
-        if keep_checkpoint_every_n_hours <= 0:
-            raise ValueError("keep_checkpoint_every_n_hours should be > 0")
-        if log_step_count_steps is not None and log_step_count_steps <= 0:
-            raise ValueError("log_step_count_steps should be > 0")
-        if device_fn is not None and not callable(device_fn):
-            raise ValueError(f"device_fn must be callable with one argument `op`, not {device_fn}")
-        if session_config is not None and not isinstance(session_config, ConfigProto):
-            raise ValueError(
-                f"session_config must be a sidereal.v1.ConfigProto, not {session_config!r}"
-            )
-        if tf_random_seed is not None and not isinstance(tf_random_seed, int):
-            raise ValueError(f"tf_random_seed must be integer, not {tf_random_seed!r}")
         described = _tf_config()
         said = described.get("model_dir")
         given_dir = None if model_dir is None else os.fspath(model_dir)
-        if given_dir == "" or said == "":
+        if said == "":
             raise ValueError("model_dir should be non-empty")
         if given_dir is not None and said is not None and said != given_dir:
             raise ValueError(
                 "`model_dir` provided in RunConfig construct, if set, must have the same value as "
                 f"the model_dir in TF_CONFIG; they are {given_dir} and {said}"
             )
-        self._model_dir = given_dir or said
-        self._tf_random_seed = tf_random_seed
-        self._save_summary_steps = save_summary_steps
-        self._save_checkpoints_steps = save_checkpoints_steps
-        self._save_checkpoints_secs = save_checkpoints_secs
-        self._session_config = session_config
-        self._keep_checkpoint_max = keep_checkpoint_max
-        self._keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
-        self._log_step_count_steps = log_step_count_steps
-        self._device_fn = device_fn
-        self._session_creation_timeout_secs = session_creation_timeout_secs
-        self._checkpoint_save_graph_def = bool(checkpoint_save_graph_def)
         text = os.environ.get("TF_CONFIG", "")
         layer = _native.rpc_layer_of(text) if text else ""
-        self._protocol = _native.agree_on_protocol(protocol or "", layer, "TF_CONFIG") or None
+        self._take(
+            model_dir=said if given_dir is None else given_dir,
+            tf_random_seed=tf_random_seed,
+            save_summary_steps=save_summary_steps,
+            save_checkpoints_steps=save_checkpoints_steps,
+            save_checkpoints_secs=save_checkpoints_secs,
+            session_config=session_config,
+            keep_checkpoint_max=keep_checkpoint_max,
+            keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours,
+            log_step_count_steps=log_step_count_steps,
+            device_fn=device_fn,
+            protocol=_native.agree_on_protocol(protocol or "", layer, "TF_CONFIG") or None,
+            session_creation_timeout_secs=session_creation_timeout_secs,
+            checkpoint_save_graph_def=bool(checkpoint_save_graph_def),
+        )
         self._take_task(described)
+
+    def _take(self, **values: Any) -> None:
+        """Keeps the values of one's own choice, when they are good."""
+        _check(**values)
+        for name in _REPLACEABLE:
+            setattr(self, f"_{name}", values[name])
 
     def _take_task(self, described: Mapping[str, Any]) -> None:
         """Who this process is in which cluster."""
@@ -378,9 +379,7 @@ class RunConfig:
         if "save_checkpoints_secs" in kwargs and "save_checkpoints_steps" not in kwargs:
             taken["save_checkpoints_steps"] = None
         made = copy.copy(self)
-        other = _without_environment(**{**taken, **kwargs})
-        for name in _REPLACEABLE:
-            setattr(made, f"_{name}", getattr(other, name))
+        made._take(**{**taken, **kwargs})
         return made
 
     def __repr__(self) -> str:
@@ -388,16 +387,35 @@ class RunConfig:
         return f"RunConfig({said}, task='{self.task_type}:{self.task_id}')"
 
 
-def _without_environment(**values: Any) -> RunConfig:
-    """A RunConfig of values that may differ from what TF_CONFIG says."""
-    made = RunConfig.__new__(RunConfig)
-    before = os.environ.pop("TF_CONFIG", None)
-    try:
-        made.__init__(**values)  # type: ignore[misc]
-    finally:
-        if before is not None:
-            os.environ["TF_CONFIG"] = before
-    return made
+def _check(
+    model_dir: Any, tf_random_seed: Any, session_config: Any, device_fn: Any,
+    save_checkpoints_steps: Any, save_checkpoints_secs: Any, keep_checkpoint_every_n_hours: Any,
+    log_step_count_steps: Any, protocol: Any, checkpoint_save_graph_def: Any, **numbers: Any,
+) -> None:  # fmt: skip
+    """A ValueError for values that are not good."""
+    del checkpoint_save_graph_def
+    if model_dir == "":
+        raise ValueError("model_dir should be non-empty")
+    if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
+        raise ValueError("Can not provide both save_checkpoints_steps and save_checkpoints_secs.")
+    _check_numbers(
+        save_checkpoints_steps=save_checkpoints_steps, save_checkpoints_secs=save_checkpoints_secs,
+        **numbers,
+    )  # fmt: skip
+    if keep_checkpoint_every_n_hours <= 0:
+        raise ValueError("keep_checkpoint_every_n_hours should be > 0")
+    if log_step_count_steps is not None and log_step_count_steps <= 0:
+        raise ValueError("log_step_count_steps should be > 0")
+    if device_fn is not None and not callable(device_fn):
+        raise ValueError(f"device_fn must be callable with one argument `op`, not {device_fn}")
+    if session_config is not None and not isinstance(session_config, ConfigProto):
+        raise ValueError(
+            f"session_config must be a sidereal.v1.ConfigProto, not {session_config!r}"
+        )
+    if tf_random_seed is not None and not isinstance(tf_random_seed, int):
+        raise ValueError(f"tf_random_seed must be integer, not {tf_random_seed!r}")
+    if protocol:
+        _native.agree_on_protocol(protocol, "", "")
 
 
 def _check_numbers(**values: float | None) -> None:
