@@ -20,7 +20,7 @@ from ._canned import (
     LinearClassifier,
     LinearRegressor,
 )
-from ._estimator import Estimator, WarmStartSettings
+from ._estimator import Estimator
 from ._exporters import BestExporter, Exporter, FinalExporter, LatestExporter
 from ._inputs import (
     ServingInputReceiver,
@@ -38,6 +38,7 @@ from ._spec import (
     RegressionOutput,
 )
 from ._training import EvalSpec, TrainSpec, train_and_evaluate
+from ._warm_start import WarmStartSettings
 
 CheckpointSaverHook = _train.CheckpointSaverHook
 CheckpointSaverListener = _train.CheckpointSaverListener

@@ -8,7 +8,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,25 +22,12 @@ from . import _export
 from ._inputs import features_and_labels, taken_by
 from ._run_config import RunConfig, default_session_config
 from ._spec import EstimatorSpec, ModeKeys
+from ._warm_start import checkpoint_at, warm_start_of, warm_variables
 
 _log = logging.getLogger("sidereal")
 
 #: What a model function may take.
 _MODEL_FN_ARGUMENTS = {"features", "labels", "mode", "params", "self", "config"}
-
-
-class WarmStartSettings(NamedTuple):
-    """Which variables begin with the values of a checkpoint (tf.estimator.WarmStartSettings).
-
-    ckpt_to_initialize_from: a checkpoint, or the folder of the latest one.
-    vars_to_warm_start: a regular expression of names, a list of them, or None: none.
-    var_name_to_prev_var_name: the names in the checkpoint of those that are called otherwise there.
-    """
-
-    ckpt_to_initialize_from: str
-    vars_to_warm_start: Any = ".*"
-    var_name_to_vocab_info: Mapping[str, Any] | None = None
-    var_name_to_prev_var_name: Mapping[str, str] | None = None
 
 
 class _StopAfterNEvals(SessionRunHook):
@@ -119,7 +106,7 @@ class Estimator:
         _check_model_fn(model_fn, params)
         self._model_fn = model_fn
         self._params = copy.deepcopy(dict(params or {}))
-        self._warm_start = _warm_start_of(warm_start_from)
+        self._warm_start = warm_start_of(warm_start_from)
 
     # --- What it is.
 
@@ -320,8 +307,8 @@ class Estimator:
         settings = self._warm_start
         if settings is None or self.latest_checkpoint() is not None or not self._config.is_chief:
             return
-        source = _checkpoint_at(settings.ckpt_to_initialize_from)
-        wanted = _warm_variables(settings)
+        source = checkpoint_at(settings.ckpt_to_initialize_from)
+        wanted = warm_variables(settings)
         if not wanted:
             return
         saver = _v1.train.Saver(var_list=wanted, name="warm_start")
@@ -514,60 +501,6 @@ def _check_model_fn(model_fn: Callable[..., Any], params: Any) -> None:
     others = names - _MODEL_FN_ARGUMENTS
     if others:
         raise ValueError(f"model_fn ({model_fn}) has following not expected args: {others}")
-
-
-def _warm_start_of(given: Any) -> WarmStartSettings | None:
-    if given is None or isinstance(given, WarmStartSettings):
-        settings = given
-    elif isinstance(given, (str, os.PathLike)):
-        settings = WarmStartSettings(os.fspath(given))
-    else:
-        raise ValueError(
-            f"warm_start_from must be a string or a WarmStartSettings, given: {given!r}"
-        )
-    if settings is not None and settings.var_name_to_vocab_info:
-        raise errors.UnimplementedError(
-            "WarmStartSettings(var_name_to_vocab_info=...): rows of tables are taken as they are; "
-            "leave the table out with vars_to_warm_start, or keep the vocabulary's order"
-        )
-    return settings
-
-
-def _checkpoint_at(path: str) -> str:
-    """A checkpoint, or the latest one of a folder."""
-    if not os.path.isdir(path):
-        return path
-    found = _v1.train.latest_checkpoint(path)
-    if found is None:
-        raise ValueError(f"there is no checkpoint in {path} to start from")
-    return found
-
-
-def _warm_variables(settings: WarmStartSettings) -> dict[str, Any]:
-    """Variables by their names in the checkpoint they begin with."""
-    wanted = settings.vars_to_warm_start
-    patterns = [wanted] if isinstance(wanted, str) else list(wanted or [])
-    renamed = dict(settings.var_name_to_prev_var_name or {})
-    found: dict[str, Any] = {}
-    for pattern in patterns:
-        named = [pattern] if not isinstance(pattern, str) else _v1.get_collection(
-            GraphKeys.TRAINABLE_VARIABLES if pattern == ".*" else GraphKeys.GLOBAL_VARIABLES,
-            pattern,
-        )  # fmt: skip
-        for variable in named:
-            whole = variable._save_slice_info
-            name = variable.op.name if whole is None else whole.full_name
-            key = renamed.pop(name, None) or name
-            # The parts of a variable that is cut have one name.
-            if whole is None:
-                found[key] = variable
-            elif variable not in found.setdefault(key, []):
-                found[key].append(variable)
-    if renamed:
-        raise ValueError(
-            f"var_name_to_prev_var_name names variables that are not warm-started: {list(renamed)}"
-        )
-    return found
 
 
 # --- Values.
