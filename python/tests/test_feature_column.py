@@ -197,6 +197,40 @@ def test_a_model_of_keras_trains_on_columns() -> None:
     assert model.evaluate(data, verbose=0, return_dict=True)["accuracy"] == 1.0
 
 
+@sr.keras.saving.register_keras_serializable("test_feature_column")
+def halved(x: Any) -> Any:
+    return x / 2
+
+
+def test_layers_of_columns_are_saved(tmp_path: Path) -> None:
+    number = fc.numeric_column("n", default_value=1.5, normalizer_fn=halved)
+    shared = fc.shared_embeddings([hashed("a"), hashed("b")], 2)
+    whole = fc.categorical_column_with_identity("n_bucket", 3, 1)
+    columns = [
+        number, *shared, fc.indicator_column(fc.weighted_categorical_column(whole, "w")),
+        fc.embedding_column(
+            fc.crossed_column(["a", fc.bucketized_column(number, [0.0])], 9), 2,
+            initializer=sr.keras.initializers.Ones(),
+        ),
+        fc.indicator_column(fc.categorical_column_with_vocabulary_list("b", ["x", "y"])),
+    ]  # fmt: skip
+    model = sr.keras.Sequential([sr.keras.layers.DenseFeatures(columns)])
+    features = {
+        "a": sr.constant(["x", "y"]), "b": sr.constant(["y", "x"]), "n": sr.constant([1.0, -2.0]),
+        "n_bucket": sr.constant([0, 2], sr.int64), "w": sr.constant([0.5, 2.0]),
+    }  # fmt: skip
+    found = model(features).numpy()
+    layer_ = model.layers[0]
+    again = sr.keras.layers.DenseFeatures.from_config(layer_.get_config())
+    assert again(features).shape == found.shape and len(again.weights) == 2
+    model.save(tmp_path / "model.keras")
+    loaded = sr.keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(features).numpy(), found)
+    names = [column.name for column in loaded.layers[0]._feature_columns]
+    assert names == [column.name for column in layer_._feature_columns]
+    assert number in loaded.layers[0]._feature_columns
+
+
 def test_sequences() -> None:
     words = fc.sequence_categorical_column_with_vocabulary_list("w", ["a", "b"])
     columns = [

@@ -7,20 +7,31 @@ from typing import Any
 
 from ..._dispatch import convert
 from ...feature_column._base import Features, checked_columns, checked_dense, flat_rows
+from ...feature_column._configs import read, written
 from ...feature_column._embedding import SharedEmbeddingColumn
 from ...ops import array
 from .. import initializers
 from .._layer import Layer
 
 
+def _columns_of(given: Any) -> Any:
+    """Columns, also as a layer has written them."""
+    return read(given) if isinstance(given, (list, tuple)) else given
+
+
 class _Columns(Layer):
     """What both have: the tables of columns."""
 
     _has_table = True
+    _feature_columns: list[Any]
 
     def __init__(self, trainable: bool = True, name: str | None = None, **kwargs: Any) -> None:
         super().__init__(trainable=trainable, name=name, **kwargs)
         self._made: dict[Any, Any] = {}
+
+    def get_config(self) -> dict[str, Any]:
+        columns = [written(column) for column in self._feature_columns]
+        return {**super().get_config(), "feature_columns": columns}
 
     def table(
         self, column: Any, name: str, shape: Sequence[int], initializer: Any, stddev: float,
@@ -56,7 +67,7 @@ class DenseFeatures(_Columns):
         self, feature_columns: Any, trainable: bool = True, name: str | None = None, **kwargs: Any
     ) -> None:
         super().__init__(trainable, name, **kwargs)
-        self._feature_columns = checked_dense(feature_columns)
+        self._feature_columns = checked_dense(_columns_of(feature_columns))
 
     def build(self, input_shape: Any) -> None:
         for column in self._feature_columns:
@@ -94,7 +105,7 @@ class SequenceFeatures(_Columns):
         self, feature_columns: Any, trainable: bool = True, name: str | None = None, **kwargs: Any
     ) -> None:
         super().__init__(trainable, name, **kwargs)
-        columns = checked_columns(feature_columns)
+        columns = checked_columns(_columns_of(feature_columns))
         for column in columns:
             if not hasattr(column, "sequence_tensor"):
                 raise ValueError(
