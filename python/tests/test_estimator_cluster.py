@@ -177,6 +177,33 @@ def test_a_chief_goes_on_from_its_checkpoint_on_new_servers(
     assert model.get_variable_value("global_step") == 61
 
 
+def test_training_goes_on_when_parameter_servers_have_died(
+    chief: dict[str, Any], protocol: str, tmp_path: Path, processes: Processes
+) -> None:
+    """Servers that are killed and started anew have no variables: a new session restores them."""
+    sessions: list[int] = []
+
+    class Kills(tf.train.SessionRunHook):
+        def after_create_session(self, session: Any, coord: Any) -> None:
+            sessions.append(int(session.run("global_step:0")))
+
+        def before_run(self, run_context: Any) -> Any:
+            return tf.train.SessionRunArgs(tf.train.get_global_step())
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            if len(sessions) == 1 and run_values.results >= 50:
+                processes.end()
+                processes.all.clear()
+                for task in (0, 1):
+                    processes.serve(chief, "ps", task, "--protocol", protocol)
+
+    config = config_of(tmp_path, protocol, save_checkpoints_steps=20)
+    model = est.Estimator(line_fn, config=config)
+    train(model, 100, hooks=[Kills()])
+    assert model.get_variable_value("global_step") == 100
+    assert len(sessions) == 2 and sessions[0] == 0 and 20 <= sessions[1] <= 60
+
+
 SCRIPT = """
 import sys
 from pathlib import Path
