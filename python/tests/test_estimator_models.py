@@ -183,6 +183,22 @@ def test_weights_of_examples(tmp_path: Path) -> None:
     )
 
 
+def test_tables_in_parts_are_saved_as_wholes(tmp_path: Path) -> None:
+    """Also when all parts are in one process; they are restored cut otherwise."""
+    made = columns()
+    for parts, steps in ((3, 100), (2, 1)):
+        model = est.DNNClassifier(
+            [8], [made["embedding"], made["number"]], str(tmp_path), config=config(),
+            input_layer_partitioner=tf.fixed_size_partitioner(parts),
+            optimizer=lambda: tf.train.AdagradOptimizer(0.2),
+        )  # fmt: skip
+        model.train(data(LABEL), steps=steps)
+        name = "dnn/input_from_feature_columns/input_layer/word_embedding/embedding_weights"
+        assert model.get_variable_value(name).shape == (4, 4)
+        assert model.get_variable_value(f"{name}/Adagrad").shape == (4, 4)
+        assert model.evaluate(data(LABEL, 1))["accuracy"] > 0.95
+
+
 def test_labels_are_checked(tmp_path: Path) -> None:
     model = est.LinearClassifier([fc.numeric_column("number")], str(tmp_path), config=config())
     with pytest.raises(errors.InvalidArgumentError, match="labels must be from 0 to 1"):
