@@ -237,6 +237,21 @@ def test_input_functions_are_told_what_they_ask_for(tmp_path: Path) -> None:
         est.inputs.numpy_input_fn(X)
 
 
+def test_losses_and_metrics_are_written_for_tensorboard(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="the package tensorboard is not installed")
+    from event_files import accumulated
+
+    config = est.RunConfig(save_summary_steps=10, log_step_count_steps=None)
+    estimator = est.Estimator(line_fn, str(tmp_path), config, {"rate": 0.3})
+    estimator.train(data(), steps=30)
+    found = estimator.evaluate(data(1))
+    losses = accumulated(tmp_path).Scalars("loss")
+    assert [each.step for each in losses] == [1, 11, 21]
+    (error,) = accumulated(tmp_path / "eval").Scalars("error")
+    assert error.step == 30
+    np.testing.assert_allclose(error.value, found["error"], rtol=1e-6)
+
+
 # --- Export.
 
 
