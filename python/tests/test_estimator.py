@@ -252,6 +252,38 @@ def test_losses_and_metrics_are_written_for_tensorboard(tmp_path: Path) -> None:
     np.testing.assert_allclose(error.value, found["error"], rtol=1e-6)
 
 
+def test_a_table_starts_as_a_checkpoint_has_it(tmp_path: Path) -> None:
+    def rows_of(column: Any) -> Any:
+        def model_fn(features: Any, mode: str) -> Any:
+            with tf.variable_scope("rows", partitioner=tf.fixed_size_partitioner(2)):
+                made = tf.feature_column.input_layer(features, [column])
+            step = tf.train.get_global_step().assign_add(1)
+            return est.EstimatorSpec(mode, made, tf.reduce_sum(made), step)
+
+        return model_fn
+
+    def input_fn() -> Any:
+        return {"id": tf.constant([0, 2, 4])}
+
+    ids = tf.feature_column.categorical_column_with_identity("id", 5)
+    name = "rows/input_layer/id_embedding/embedding_weights"
+    first = est.Estimator(rows_of(tf.feature_column.embedding_column(ids, 3)), tmp_path / "a")
+    first.train(input_fn, steps=1)
+    table = first.get_variable_value(name)
+    assert isinstance(table, np.ndarray) and table.shape == (5, 3)
+    column = tf.feature_column.embedding_column(
+        ids, 3, ckpt_to_load_from=str(tmp_path / "a"), tensor_name_in_ckpt=name
+    )
+    second = est.Estimator(rows_of(column), tmp_path / "b")
+    second.train(input_fn, steps=1)
+    np.testing.assert_array_equal(second.get_variable_value(name), table)
+    wrong = tf.feature_column.embedding_column(
+        ids, 2, ckpt_to_load_from=str(tmp_path / "a"), tensor_name_in_ckpt=name
+    )
+    with pytest.raises(ValueError, match="the embedding has"):
+        est.Estimator(rows_of(wrong), tmp_path / "c").train(input_fn, steps=1)
+
+
 # --- Export.
 
 

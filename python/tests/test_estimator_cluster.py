@@ -56,9 +56,9 @@ def test_the_program_of_star_server(tmp_path: Path, protocol: str) -> None:
         "estimator_star_server.py", tmp_path, "--protocol", protocol, "--steps", 400,
         tasks=("--chief", "--evaluator", "--ps", 2, "--workers", 1),
     )  # fmt: skip
-    # The worker may have begun a step when the last one counted.
+    # The worker may have begun steps when the last one counted.
     step, auc = measured(said["evaluator 0"])
-    assert 400 <= step <= 402 and auc > 0.9
+    assert 400 <= step <= 410 and auc > 0.9
     # Its name has the step that it was begun at.
     found = str(tf.train.latest_checkpoint(tmp_path))
     assert 400 <= int(found.rpartition("-")[2]) <= step
@@ -71,7 +71,7 @@ def test_the_program_of_grpc_plus_plus(tmp_path: Path, protocol: str) -> None:
         tasks=("--chief", "--ps", 2, "--workers", 1),
     )  # fmt: skip
     step, auc = measured(said["chief 0"])
-    assert 300 <= step <= 302 and auc > 0.85
+    assert 300 <= step <= 310 and auc > 0.85
 
 
 # --- A chief in this process.
@@ -238,6 +238,6 @@ def test_workers_share_the_steps_with_the_chief(
     train(model, 400, hooks=[Counts()])
     output = worker.communicate(timeout=PATIENCE_S)[0]
     assert worker.returncode == 0 and output.endswith("ended\n"), output
-    assert 400 <= model.get_variable_value("global_step") <= 401
+    assert 400 <= model.get_variable_value("global_step") <= 410
     # The worker connects while the chief trains; if it came too late, it found the end.
-    assert 0 < len(made) <= 401
+    assert 0 < len(made) <= 410

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-import sidereal as _sr
-
-from .. import _tensorboard, errors
+from .. import _tensorboard, checkpoint, errors
 from .. import v1 as _v1
+from ..ops import random
 from ..v1.graph import Graph, GraphKeys
 from ..v1.session_run_hook import SessionRunArgs, SessionRunHook
 from . import _export
@@ -149,12 +148,12 @@ class Estimator:
     def get_variable_names(self) -> list[str]:
         """Names of the variables in the latest checkpoint."""
         found = self._need_checkpoint()
-        return [name for name, _ in _sr.train.list_variables(found)]
+        return [name for name, _ in checkpoint.list_variables(found)]
 
     def get_variable_value(self, name: str) -> np.ndarray:
         """The value of a variable in the latest checkpoint."""
         found = self._need_checkpoint()
-        return _sr.train.load_variable(found, name)
+        return _array(checkpoint.load_variable(found, name))
 
     # --- Graphs.
 
@@ -187,7 +186,7 @@ class Estimator:
         places = graph.device(self._device_fn) if is_distributed else contextlib.nullcontext()
         with graph.as_default(), places:
             if self._config.tf_random_seed is not None:
-                _sr.random.set_seed(self._config.tf_random_seed)
+                random.set_seed(self._config.tf_random_seed)
             _v1.train.create_global_step(graph)
             yield graph
 
@@ -515,12 +514,12 @@ def _can_write_summaries() -> bool:
     return True
 
 
-def _step_of(checkpoint: str | None) -> int:
+def _step_of(path: str | None) -> int:
     """The global step of a checkpoint; 0 when there is none."""
-    if checkpoint is None:
+    if path is None:
         return 0
     try:
-        return int(_sr.train.load_variable(checkpoint, GraphKeys.GLOBAL_STEP))
+        return int(_array(checkpoint.load_variable(path, GraphKeys.GLOBAL_STEP)))
     except errors.NotFoundError:
         return 0
 
@@ -540,6 +539,10 @@ def _eval_values(graph: Graph, spec: EstimatorSpec) -> tuple[Any, dict[str, Any]
         raise ValueError("Metric with name 'global_step' is not allowed: the step is given as it.")
     values["global_step"] = _v1.train.get_global_step(graph)
     return _v1.group(*updates, name="eval_op"), values
+
+
+def _array(value: Any) -> np.ndarray:
+    return value.numpy() if hasattr(value, "numpy") else np.asarray(value)
 
 
 def _plain(value: Any) -> Any:

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import sidereal as _sr
-
 from .. import _native, errors, saved_model
+from .. import checkpoint as checkpoint_files
 from .. import v1 as _v1
 from .._dispatch import ENGINE, state
 from .._graphs import FuncGraph
 from .._native import Output
 from ..function import ConcreteFunction, TensorSpec
+from ..tensors import constant
 from ..v1.graph import Graph
 from ..variable import Variable
 from ._inputs import checked_receiver
@@ -29,7 +29,7 @@ class _Values:
 
     def __init__(self, checkpoint: str) -> None:
         self._checkpoint = checkpoint
-        self._reader = _sr.train.load_checkpoint(checkpoint)
+        self._reader = checkpoint_files.load_checkpoint(checkpoint)
         self._made: dict[str, Variable] = {}
 
     def get(self, getter: Any, name: str, *_: Any, **options: Any) -> Any:
@@ -45,7 +45,7 @@ class _Values:
             value = self._reader.get_tensor(full)
             trained = bool(options.get("trainable", True))
             with state.at_once():
-                self._made[full] = Variable(_sr.constant(value), trainable=trained, name=full)
+                self._made[full] = Variable(constant(value), trainable=trained, name=full)
         return self._made[full]
 
 

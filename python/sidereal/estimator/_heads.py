@@ -6,13 +6,12 @@ import math as _math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import sidereal as _sr
-
 from .. import v1 as _v1
 from .._dispatch import convert
 from ..feature_column._base import Features
 from ..feature_column._numeric import NumericColumn
 from ..lookup import KeyValueTensorInitializer, StaticHashTable
+from ..ops import array, math, nn, strings
 from ..ops.debugging import checked
 from ..ops.indexing import gather
 from ..v1.graph import building
@@ -67,13 +66,13 @@ class Head:
                 loss_collection=None,
             )  # fmt: skip
             penalties = _v1.losses.get_regularization_losses()
-            total = _sr.add_n([loss, *penalties]) if penalties else loss
+            total = math.add_n([loss, *penalties]) if penalties else loss
             _v1.losses.add_loss(total)
             if mode == ModeKeys.TRAIN:
                 return EstimatorSpec(mode, predictions, total, train_op(total))
             metrics = self._metrics(labels, logits, predictions, losses, weights)
             if penalties:
-                metrics["regularization_loss"] = _v1.metrics.mean(_sr.add_n(penalties))
+                metrics["regularization_loss"] = _v1.metrics.mean(math.add_n(penalties))
             return EstimatorSpec(mode, predictions, total, eval_metric_ops=metrics)
 
     def _weights(self, features: Any) -> Any:
@@ -82,7 +81,7 @@ class Head:
             return None
         given = Features(features)
         found = given.get(column)
-        return _sr.cast(found, "float32")
+        return math.cast(found, "float32")
 
     def _predictions(self, logits: Any) -> dict[str, Any]:
         raise NotImplementedError
@@ -109,9 +108,9 @@ def _as_rows(labels: Any, width: int) -> Any:
         raise ValueError(f"labels must be one tensor, not a dict of {', '.join(labels)}")
     labels = convert(labels)
     if labels.shape is None:
-        return _sr.reshape(labels, [-1, width])
+        return array.reshape(labels, [-1, width])
     if len(labels.shape) == 1:
-        labels = _sr.expand_dims(labels, -1)
+        labels = array.expand_dims(labels, -1)
     if len(labels.shape) != 2 or labels.shape[1] not in (width, -1):
         raise ValueError(
             f"Mismatched label shape. Expected labels dimension={width}. Received "
@@ -161,22 +160,22 @@ class _Classes(Head):
                     f"Labels dtype should be a number, not {labels.dtype}; give a label_vocabulary "
                     "for strings"
                 )
-            ids = _sr.cast(labels, "int64")
+            ids = math.cast(labels, "int64")
             message = f"labels must be from 0 to {self._n_classes - 1}; they are"
-        fits = _sr.logical_and(_sr.greater_equal(ids, 0), _sr.less(ids, self._n_classes))
-        return checked(ids, _sr.reduce_all(fits), message, ids)
+        fits = math.logical_and(math.greater_equal(ids, 0), math.less(ids, self._n_classes))
+        return checked(ids, math.reduce_all(fits), message, ids)
 
     def _names(self, ids: Any) -> Any:
         """The labels of classes, as text."""
         if self._vocabulary is None:
-            return _sr.strings.as_string(ids)
-        return gather(_sr.convert_to_tensor(self._vocabulary, "string"), ids)
+            return strings.as_string(ids)
+        return gather(convert(self._vocabulary, "string"), ids)
 
     def _of_classes(self, probabilities: Any, class_ids: Any) -> dict[str, Any]:
         """What predictions of classes have in any case."""
-        rows = _sr.shape(probabilities)[:1]
-        every = _sr.expand_dims(_sr.range(0, self._n_classes, 1), 0)
-        all_ids = _sr.tile(every, _sr.concat([rows, convert([1], rows.dtype)], 0))
+        rows = array.shape(probabilities)[:1]
+        every = array.expand_dims(array.range(0, self._n_classes, 1), 0)
+        all_ids = array.tile(every, array.concat([rows, convert([1], rows.dtype)], 0))
         return {
             "probabilities": probabilities, "class_ids": class_ids,
             "classes": self._names(class_ids), "all_class_ids": all_ids,
@@ -205,11 +204,11 @@ class BinaryHead(_Classes):
         super().__init__(2, weight_column, label_vocabulary, loss_reduction)
 
     def _predictions(self, logits: Any) -> dict[str, Any]:
-        logistic = _sr.sigmoid(logits, name="logistic")
-        both = _sr.concat([_sr.zeros_like(logits), logits], 1)
-        ids = _sr.expand_dims(_sr.argmax(both, axis=-1), -1)
+        logistic = math.sigmoid(logits, name="logistic")
+        both = array.concat([array.zeros_like(logits), logits], 1)
+        ids = array.expand_dims(math.argmax(both, axis=-1), -1)
         return {
-            "logits": logits, "logistic": logistic, **self._of_classes(_sr.nn.softmax(both), ids)
+            "logits": logits, "logistic": logistic, **self._of_classes(nn.softmax(both), ids)
         }  # fmt: skip
 
     def _exports(self, logits: Any, predictions: Mapping[str, Any]) -> dict[str, ExportOutput]:
@@ -217,10 +216,10 @@ class BinaryHead(_Classes):
         return {**super()._exports(logits, predictions), "regression": regression}
 
     def _labels(self, labels: Any) -> Any:
-        return _sr.cast(self._ids(labels), "float32")
+        return math.cast(self._ids(labels), "float32")
 
     def _losses(self, labels: Any, logits: Any) -> Any:
-        return _sr.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+        return nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
 
     def _metrics(
         self, labels: Any, logits: Any, predictions: Mapping[str, Any], losses: Any, weights: Any
@@ -228,7 +227,7 @@ class BinaryHead(_Classes):
         m, logistic = _v1.metrics, predictions["logistic"]
         ids = predictions["class_ids"]
         mean, update = m.mean(labels, weights, name="label/mean")
-        baseline = [_sr.maximum(each, _sr.subtract(1.0, each)) for each in (mean, update)]
+        baseline = [math.maximum(each, math.subtract(1.0, each)) for each in (mean, update)]
         return {
             "average_loss": m.mean(losses, weights, name="average_loss"),
             "accuracy": m.accuracy(labels, ids, weights, name="accuracy"),
@@ -256,17 +255,17 @@ class MultiClassHead(_Classes):
         self.logits_dimension = n_classes
 
     def _predictions(self, logits: Any) -> dict[str, Any]:
-        ids = _sr.expand_dims(_sr.argmax(logits, axis=-1), -1)
-        return {"logits": logits, **self._of_classes(_sr.nn.softmax(logits), ids)}
+        ids = array.expand_dims(math.argmax(logits, axis=-1), -1)
+        return {"logits": logits, **self._of_classes(nn.softmax(logits), ids)}
 
     def _labels(self, labels: Any) -> Any:
         return self._ids(labels)
 
     def _losses(self, labels: Any, logits: Any) -> Any:
-        made = _sr.nn.sparse_softmax_cross_entropy_with_logits(
-            labels=_sr.squeeze(labels, [-1]), logits=logits
+        made = nn.sparse_softmax_cross_entropy_with_logits(
+            labels=array.squeeze(labels, [-1]), logits=logits
         )
-        return _sr.expand_dims(made, -1)
+        return array.expand_dims(made, -1)
 
     def _metrics(
         self, labels: Any, logits: Any, predictions: Mapping[str, Any], losses: Any, weights: Any
@@ -301,10 +300,10 @@ class RegressionHead(Head):
         }  # fmt: skip
 
     def _labels(self, labels: Any) -> Any:
-        return _sr.cast(_as_rows(labels, self.logits_dimension), "float32")
+        return math.cast(_as_rows(labels, self.logits_dimension), "float32")
 
     def _losses(self, labels: Any, logits: Any) -> Any:
-        return _sr.square(_sr.subtract(logits, labels))
+        return math.square(math.subtract(logits, labels))
 
     def _metrics(
         self, labels: Any, logits: Any, predictions: Mapping[str, Any], losses: Any, weights: Any

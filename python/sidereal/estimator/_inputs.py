@@ -8,11 +8,11 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import sidereal as _sr
-
+from .. import dtypes
 from .._datasets import Dataset
 from .._iterators import GraphIterator
 from .._native import Output
+from ..ops.parsing import parse_example
 from ..v1.graph import get_default_graph, placeholder
 
 
@@ -100,11 +100,9 @@ def build_parsing_serving_input_receiver_fn(
     features are what parse_example() makes of them by `feature_spec`."""
 
     def receive() -> ServingInputReceiver:
-        given = placeholder(_sr.string, [default_batch_size], "input_example_tensor")
+        given = placeholder(dtypes.string, [default_batch_size], "input_example_tensor")
         with get_default_graph().building():
-            return ServingInputReceiver(
-                _sr.io.parse_example(given, feature_spec), {"examples": given}
-            )
+            return ServingInputReceiver(parse_example(given, feature_spec), {"examples": given})
 
     return receive
 

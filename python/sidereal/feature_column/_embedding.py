@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-import sidereal as _sr
-
-from .. import dtypes
+from .. import checkpoint, dtypes
 from .._dispatch import convert
 from ..ops import array, embedding, math
 from ..ops.embedding import SparseTensor
@@ -30,15 +28,17 @@ class _FromCheckpoint:
     tensor: str
 
     def __call__(self, shape: Sequence[int], dtype: Any = None, partition_info: Any = None) -> Any:
-        value = np.asarray(_sr.train.load_variable(self.checkpoint, self.tensor))
+        found = checkpoint.load_variable(self.checkpoint, self.tensor)
+        value = found.numpy() if hasattr(found, "numpy") else np.asarray(found)
+        whole = tuple(shape if partition_info is None else partition_info.full_shape)
+        if value.shape != whole:
+            raise ValueError(
+                f"tensor '{self.tensor}' of checkpoint '{self.checkpoint}' has shape "
+                f"{value.shape}; the embedding has {whole}"
+            )
         if partition_info is not None:
             begins = partition_info.var_offset
             value = value[tuple(slice(b, b + n) for b, n in zip(begins, shape))]
-        if tuple(value.shape) != tuple(shape):
-            raise ValueError(
-                f"tensor '{self.tensor}' of checkpoint '{self.checkpoint}' has shape "
-                f"{value.shape}; the embedding has {tuple(shape)}"
-            )
         return convert(value, dtype)
 
 
