@@ -18,6 +18,7 @@ from . import (
     data,
     dtypes,
     errors,
+    feature_column,
     io,
     keras,
     lookup,
@@ -74,7 +75,7 @@ from .variable import (
 )
 
 # isort: split
-from . import compat, distribute  # has graphs of sidereal.v1, which needs all that is above
+from . import compat, distribute, estimator  # have graphs of v1, which needs all that is above
 
 # Under this name and not that of the module, whose functions are members of the package as well.
 math = ops.math
@@ -117,6 +118,8 @@ __all__ = [
     "distribute",
     "dtypes",
     "errors",
+    "estimator",
+    "feature_column",
     "float16",
     "float32",
     "float64",

@@ -31,6 +31,18 @@ __all__ = [
 ]
 
 
+def checked(value: Any, condition: Any, message: str, shown: Any) -> Any:
+    """`value`; InvalidArgumentError that shows elements when a step has it and the bool scalar
+    `condition` does not hold."""
+    made = apply("Assert", (condition, shown), {"message": message, "summarize": 5})
+    # Functions run every check; graphs of sidereal.v1 what is fetched, and what that waits for.
+    graph = getattr(made, "graph", None)
+    if graph is None:
+        return value
+    with graph.control_dependencies([made]):
+        return apply("Identity", (value,))
+
+
 def check_numerics(tensor: Any, message: str = "", name: str | None = None) -> Any:
     """`tensor`; InvalidArgumentError, beginning with `message`, when an element is NaN or infinite.
     Its gradient is checked as well. TensorFlow: tf.debugging.check_numerics."""

@@ -243,9 +243,9 @@ def safe_embedding_lookup_sparse(
     name: str | None = None,
 ) -> Any:  # fmt: skip
     """embedding_lookup_sparse() that forgives (tf.nn.safe_embedding_lookup_sparse): negative ids
-    and, with weights, those whose weight is not positive are left out, and a row without any id
-    gives the row `default_id` of the table, or zeros. The result is [..., row of the table] for a
-    dense_shape [..., ids], which must be given."""
+    and, unless the combiner is "sum", those whose weight is not positive are left out, and a row
+    without any id gives the row `default_id` of the table, or zeros. The result is [..., row of the
+    table] for a dense_shape [..., ids], which must be given."""
     return safe_lookup_sparse(
         embedding_weights, sparse_ids, sparse_weights, "div", combiner, default_id, max_norm, name
     )
@@ -268,8 +268,9 @@ def safe_lookup_sparse(
     weights = None
     if sparse_weights is not None:
         weights = convert(_sparse("sparse_weights", sparse_weights).values)
-        positive = apply("Greater", (weights, apply("ZerosLike", (weights,))))
-        keep = apply("LogicalAnd", (keep, positive))
+        if combiner != "sum":
+            positive = apply("Greater", (weights, apply("ZerosLike", (weights,))))
+            keep = apply("LogicalAnd", (keep, positive))
     ids, rows = boolean_mask(ids, keep), boolean_mask(rows, keep)
     if weights is not None:
         weights = boolean_mask(weights, keep)

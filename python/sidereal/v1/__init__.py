@@ -35,8 +35,9 @@ from ..partitioners import (
     variable_axis_size_partitioner,
 )
 from . import embedding as _embedding
+from . import feature_column as _feature_column
 from . import initializers as _initializers
-from . import summary
+from . import layers, losses, metrics, summary
 from .basic_session_run_hooks import (
     FeedFnHook,
     FinalOpsHook,
@@ -271,6 +272,14 @@ nn = _Namespace(
 )
 
 
+feature_column = _Namespace(
+    _sr.feature_column,
+    input_layer=_feature_column.input_layer,
+    linear_model=_feature_column.linear_model,
+    shared_embedding_columns=_sr.feature_column.shared_embeddings,
+)
+
+
 def _wrapped(thing: Any) -> Any:
     if isinstance(thing, types.ModuleType) or thing is _lookup.experimental:
         return _Namespace(thing)
@@ -364,6 +373,9 @@ _HIDDEN = {"function", "GradientTape", "LocalCluster", "Model"}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "estimator":
+        # Above this package; it builds in graphs of its own.
+        return _sr.estimator
     if name in _MOVED:
         module, _, member = _MOVED[name].partition(".")
         return _wrapped(getattr(getattr(_sr, module), member))
@@ -381,17 +393,17 @@ __all__ = [
     "RandomShuffleQueue", "RunMetadata", "RunOptions", "Session", "SparseConditionalAccumulator",
     "Tensor", "Variable", "VariableScope", "add_to_collection", "add_to_collections", "assign",
     "assign_add", "assign_sub", "colocate_with", "constant", "constant_initializer", "container",
-    "contrib", "control_dependencies", "device", "fixed_size_partitioner", "get_collection",
-    "get_collection_ref", "get_default_graph", "get_default_session", "get_local_variable",
-    "get_variable", "get_variable_scope", "global_variables", "global_variables_initializer",
-    "glorot_normal_initializer", "glorot_uniform_initializer", "gradients", "group", "init_scope",
-    "initialize_all_variables", "initializers", "is_variable_initialized", "local_variables",
-    "local_variables_initializer", "min_max_variable_partitioner", "model_variables", "name_scope",
-    "nn", "no_op", "ones_initializer", "placeholder", "placement_report",
-    "random_normal_initializer", "random_uniform_initializer", "report_uninitialized_variables",
-    "reset_default_graph", "scatter_add", "scatter_sub", "scatter_update", "string_split",
-    "summary", "tables_initializer", "timeline", "train", "trainable_variables",
-    "truncated_normal_initializer",
+    "contrib", "control_dependencies", "device", "feature_column", "fixed_size_partitioner",
+    "get_collection", "get_collection_ref", "get_default_graph", "get_default_session",
+    "get_local_variable", "get_variable", "get_variable_scope", "global_variables",
+    "global_variables_initializer", "glorot_normal_initializer", "glorot_uniform_initializer",
+    "gradients", "group", "init_scope", "initialize_all_variables", "initializers",
+    "is_variable_initialized", "layers", "local_variables", "local_variables_initializer", "losses",
+    "metrics", "min_max_variable_partitioner", "model_variables", "name_scope", "nn", "no_op",
+    "ones_initializer", "placeholder", "placement_report", "random_normal_initializer",
+    "random_uniform_initializer", "report_uninitialized_variables", "reset_default_graph",
+    "scatter_add", "scatter_sub", "scatter_update", "string_split", "summary", "tables_initializer",
+    "timeline", "train", "trainable_variables", "truncated_normal_initializer",
     "variable_axis_size_partitioner", "variable_scope", "variables_initializer",
     "zeros_initializer",
 ]  # fmt: skip

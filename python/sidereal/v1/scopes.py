@@ -90,6 +90,11 @@ class _Store:
             number += 1
         return f"{name}_{number}"
 
+    def close(self, name: str) -> None:
+        """Forgets the scopes inside of one."""
+        inside = name + "/"
+        self.scopes = {key: n for key, n in self.scopes.items() if not key.startswith(inside)}
+
 
 def _store(graph: Graph | None = None) -> _Store:
     graph = graph or get_default_graph()
@@ -406,6 +411,7 @@ def variable_scope(
     else:
         part = name_or_scope or store.unique_scope(outer.name, default_name or "")
         name = f"{outer.name}/{part}" if outer.name else part
+    before = dict(store.scopes)
     store.scopes[name] = store.scopes.get(name, 0) + 1
     inner = VariableScope(
         reuse or base.reuse, name, initializer or base.initializer,
@@ -421,6 +427,11 @@ def variable_scope(
             yield inner
         finally:
             store.scope = outer
+            # Default names count anew when the scope is entered again.
+            if isinstance(name_or_scope, VariableScope):
+                store.scopes = before
+            else:
+                store.close(name)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from .core import (
     ReLU,
     Softmax,
 )
+from .feature_columns import DenseFeatures, SequenceFeatures
 from .hashing import CategoryCrossing, HashedCrossing, Hashing
 from .interactions import FM, Cross, MMoE
 from .lookups import IntegerLookup, StringLookup
@@ -58,11 +59,11 @@ serialize, deserialize = _registry.serialize, _registry.deserialize
 __all__ = [
     "FM", "GRU", "LSTM", "Activation", "Add", "AdditiveAttention", "Attention", "AttentionPooling",
     "Average", "BatchNormalization", "CategoryCrossing", "CategoryEncoding", "Concatenate", "Cross",
-    "Dense", "Discretization", "Dot", "Dropout", "Embedding", "Flatten", "GlobalAveragePooling1D",
-    "GlobalMaxPooling1D", "HashedCrossing", "Hashing", "Identity", "Input", "InputLayer",
-    "IntegerLookup", "Lambda", "Layer", "LayerNormalization", "LeakyReLU", "MMoE", "Maximum",
-    "Minimum", "MultiHeadAttention", "Multiply", "Normalization", "Permute", "ReLU", "RepeatVector",
-    "Rescaling", "Reshape", "Softmax", "StringLookup", "Subtract", "TextVectorization", "add",
-    "average", "concatenate", "deserialize", "dot", "experimental", "maximum", "minimum",
-    "multiply", "serialize", "subtract",
+    "Dense", "DenseFeatures", "Discretization", "Dot", "Dropout", "Embedding", "Flatten",
+    "GlobalAveragePooling1D", "GlobalMaxPooling1D", "HashedCrossing", "Hashing", "Identity",
+    "Input", "InputLayer", "IntegerLookup", "Lambda", "Layer", "LayerNormalization", "LeakyReLU",
+    "MMoE", "Maximum", "Minimum", "MultiHeadAttention", "Multiply", "Normalization", "Permute",
+    "ReLU", "RepeatVector", "Rescaling", "Reshape", "SequenceFeatures", "Softmax", "StringLookup",
+    "Subtract", "TextVectorization", "add", "average", "concatenate", "deserialize", "dot",
+    "experimental", "maximum", "minimum", "multiply", "serialize", "subtract",
 ]  # fmt: skip

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from ... import errors
-from ..._dispatch import apply, convert
+from ..._dispatch import convert
 from ..._native import Output, Tensor
 from ...ops import array, math
+from ...ops.debugging import checked
 from ...ops.embedding import SparseTensor
 from ...ops.indexing import unsorted_segment_sum
 from ...ops.ragged import RaggedTensor
@@ -222,18 +223,6 @@ def _sums(flat: Any, rows: Any, count: Any, depth: int, dtype: Any, weights: Any
 
 def _ones_where_any(counts: Any, dtype: Any) -> Any:
     return math.cast(math.greater(counts, 0), dtype)
-
-
-def checked(value: Any, condition: Any, message: str, shown: Any) -> Any:
-    """`value`; InvalidArgumentError that shows elements when a step has it and the bool scalar
-    `condition` does not hold."""
-    made = apply("Assert", (condition, shown), {"message": message, "summarize": 5})
-    # Functions run every check; graphs of sidereal.v1 what is fetched, and what that waits for.
-    graph = getattr(made, "graph", None)
-    if graph is None:
-        return value
-    with graph.control_dependencies([made]):
-        return array.identity(value)
 
 
 def all_below(where: str, ids: Any, bound: int) -> Any:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ... import errors
-from ..._dispatch import apply, convert
+from ..._dispatch import convert
 from ...ops import array, math, strings
 from ...ops.ragged import RaggedTensor
+from ...ops.sparse import CROSS_KEY, fingerprints, joined_fingerprints, word
 from ._preprocessing import MODES, Preprocessing, each_element, encoded, is_string, tensor_of
 from ._shapes import extents_of, rank_of, reshaped
 
@@ -80,39 +81,6 @@ class Hashing(Preprocessing):
         return math.where(hidden, array.zeros_like(found), math.add(found, 1))
 
 
-#: TensorFlow's key of crosses that are hashed.
-_CROSS_KEY = 0xDECAFCAFFE
-#: The multiplier of FarmHash.
-_MULTIPLIER = 0xC6A4A7935BD1E995
-
-
-def _word(value: int) -> Any:
-    return convert(np.uint64(value))
-
-
-def _fingerprints(texts: Any) -> Any:
-    """The 64 bits of FarmHash of each text, of which ops give the rest of a division: the lower 62
-    bits, and from the rest by 5 the other two."""
-    low = strings.to_hash_bucket_fast(texts, 1 << 62)
-    rest = strings.to_hash_bucket_fast(texts, 5)
-    # 2**62 is 4, or -1, modulo 5.
-    high = math.floormod(math.subtract(low, rest), 5)
-    upper = apply("LeftShift", (math.cast(high, "uint64"), _word(62)))
-    return apply("BitwiseOr", (upper, math.cast(low, "uint64")))
-
-
-def _mixed(x: Any) -> Any:
-    return apply("BitwiseXor", (x, apply("RightShift", (x, _word(47)))))
-
-
-def _joined(first: Any, second: Any) -> Any:
-    """The fingerprint of two (FarmHash's FingerprintCat64)."""
-    by = _word(_MULTIPLIER)
-    mixed = apply("Mul", (_mixed(apply("Mul", (second, by))), by))
-    made = apply("Mul", (apply("BitwiseXor", (apply("BitwiseXor", (first, by)), mixed)), by))
-    return _mixed(apply("Mul", (_mixed(made), by)))
-
-
 class _Crossing(Preprocessing):
     """What both have: several inputs."""
 
@@ -163,11 +131,11 @@ class HashedCrossing(_Crossing):
                 f"layer '{self.name}' takes inputs that are all [], [batch] or [batch, 1]; these "
                 f"have shapes {[tuple(each.shape) for each in inputs]}"
             )
-        found: Any = _word(_CROSS_KEY)
+        found: Any = word(CROSS_KEY)
         for each in inputs:
-            words = _fingerprints(each) if is_string(each) else math.cast(each, "uint64")
-            found = _joined(found, words)
-        ids = math.cast(math.floormod(found, _word(self.num_bins)), "int64")
+            words = fingerprints(each) if is_string(each) else math.cast(each, "uint64")
+            found = joined_fingerprints(found, words)
+        ids = math.cast(math.floormod(found, word(self.num_bins)), "int64")
         return encoded(self.name, ids, self.output_mode, self.num_bins, self.dtype)
 
 

@@ -13,12 +13,12 @@ from ... import dtypes, errors
 from ..._dispatch import convert, to_tensor
 from ...lookup import KeyValueTensorInitializer, StaticHashTable
 from ...ops import array, math, strings
+from ...ops.debugging import checked
 from ...ops.indexing import boolean_mask
 from ...ops.ragged import RaggedTensor
 from ._preprocessing import (
     MODES,
     Adaptable,
-    checked,
     each_element,
     encoded,
     is_string,
