@@ -1,0 +1,76 @@
+"""Variables on parameter servers to checkpoints and back: each parameter server writes and reads
+its own, in one step of the strategy's session."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .._dispatch import to_tensor
+from ..dtypes import string
+
+if TYPE_CHECKING:
+    from .parameter_server_strategy import ParameterServerStrategy
+
+#: An entry of a checkpoint, which part of it a variable is, and the variable.
+Part = tuple[str, str, Any]
+
+
+def by_node(parts: Sequence[Part]) -> list[list[Part]]:
+    """The parts that each node has: those of one task, no two of one entry."""
+    found: list[list[Part]] = []
+    places: dict[tuple[str, int], list[Part]] = {}
+    rounds: Counter[tuple[str, str]] = Counter()
+    for part in parts:
+        name, _, variable = part
+        place = (variable.device, rounds[variable.device, name])
+        rounds[variable.device, name] += 1
+        if place not in places:
+            places[place] = []
+            found.append(places[place])
+        places[place].append(part)
+    return found
+
+
+def save(
+    strategy: ParameterServerStrategy, prefix: str, parts: Sequence[Part], first: int, shards: int
+) -> list[Any]:
+    """Has the tasks write their variables: data files number `first` and following of so many.
+    Gives what CommitCheckpoint is to be told."""
+    return _run(strategy, "SaveVariables", [prefix, ""], parts, first, shards)
+
+
+def restore(strategy: ParameterServerStrategy, prefix: str, parts: Sequence[Part]) -> None:
+    """Has each task read its variables."""
+    _run(strategy, "RestoreVariables", [prefix], parts)
+
+
+def _run(
+    strategy: ParameterServerStrategy, op: str, texts: Sequence[str], parts: Sequence[Part],
+    first: int = 0, shards: int = 0,
+) -> list[Any]:  # fmt: skip
+    nodes = by_node(parts)
+    key = (op, first, shards, *((name, part, each._handle.node) for name, part, each in parts))
+    graph = strategy._graph
+    strategy._come_before()
+    with strategy._lock:
+        if key not in strategy._steps:
+            with graph.tracing(op):
+                places = [graph.placeholder(string, (), "text") for _ in texts]
+                made = []
+                for i, own in enumerate(nodes):
+                    attrs: dict[str, Any] = {
+                        "names": [name for name, _, _ in own],
+                        "slices": [part for _, part, _ in own],
+                    }
+                    if shards:
+                        attrs |= {"shard": first + i, "shards": shards}
+                    handles = [graph.enter(each._handle) for _, _, each in own]
+                    with graph.device(own[0][2].device):
+                        made.append(graph.add(op, [*places, *handles], attrs, None))
+            strategy._steps[key] = (made, places)
+        made, places = strategy._steps[key]
+    values = [to_tensor(text) for text in texts]
+    found: list[Any] = strategy._session._run(made, [], places, values)
+    return found
