@@ -1,5 +1,5 @@
-"""`sidereal ...` and `python -m sidereal ...`: `launch`, which starts Python scripts, and the C++
-program of the package for all else."""
+"""`sidereal ...` and `python -m sidereal ...`: the commands that are Python's, and the C++ program
+of the package for all else."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ import os
 import sys
 from typing import NoReturn
 
-from . import launch
+from . import _evaluate_command, _export_command, _predict_command, launch
 from .cluster import program_path
+
+#: `launch` starts Python scripts; the others make and run what models are exported to.
+_COMMANDS = {
+    "evaluate": _evaluate_command.main,
+    "export": _export_command.main,
+    "launch": launch.main,
+    "predict": _predict_command.main,
+}
 
 
 def main() -> NoReturn:
-    """Launches, or becomes the program, with the same arguments."""
-    if sys.argv[1:2] == ["launch"]:
-        sys.exit(launch.main(sys.argv[2:]))
+    """Does what is Python's, or becomes the program, with the same arguments."""
+    command = _COMMANDS.get(sys.argv[1]) if len(sys.argv) > 1 else None
+    if command is not None:
+        sys.exit(command(sys.argv[2:]))
     program = program_path()
     os.execv(program, [program, *sys.argv[1:]])
 
