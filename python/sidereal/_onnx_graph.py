@@ -34,6 +34,8 @@ def onnx_modules() -> Any:
 
 #: A file without external data has so many bytes at most: what protobuf can write.
 _MAX_FILE_BYTES = 1_900_000_000
+#: Smaller values stay in the model: runtimes want to see shapes there.
+_MIN_EXTERNAL_BYTES = 1024
 #: Where values begin in a file of their own, so that it can be mapped.
 _ALIGNMENT = 4096
 
@@ -113,10 +115,10 @@ class Model:
     def initializer(self, name: str, array: np.ndarray) -> str:
         """A value of the model."""
         made = self.name(name)
-        is_large = array.nbytes >= self.external.limit or (
-            self.bytes + array.nbytes > _MAX_FILE_BYTES and array.nbytes > _ALIGNMENT
+        is_large = (
+            array.nbytes >= self.external.limit or self.bytes + array.nbytes > _MAX_FILE_BYTES
         )
-        if array.dtype == object or not is_large:
+        if array.dtype == object or not is_large or array.nbytes < _MIN_EXTERNAL_BYTES:
             self.initializers.append(self.onnx.numpy_helper.from_array(array, made))
             self.bytes += array.nbytes
             return made

@@ -7,6 +7,8 @@ import gzip
 import io
 import itertools
 import math
+import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TextIO
@@ -15,9 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from . import errors
+from ._arrays import folder_for
 from ._data_spec import DataSpec
 from ._predictors import Predictor
 from .data import Dataset
+
+#: Rows that are handed to the reader at once, and what it is told that their labels are called.
+_CHUNK_ROWS = 1 << 16
+_LABEL = "label of the row"
+#: Fields that are no UTF-8 stay the bytes that they are.
+_ERRORS = "surrogateescape"
 
 
 @dataclass
@@ -54,7 +63,7 @@ class _Table:
             raise errors.InvalidArgumentError(f"{self.path} is a folder; give a file") from None
         is_packed = file.peek(2)[:2] == b"\x1f\x8b"
         return io.TextIOWrapper(
-            gzip.GzipFile(fileobj=file) if is_packed else file, "utf-8-sig", "surrogateescape", ""
+            gzip.GzipFile(fileobj=file) if is_packed else file, "utf-8-sig", _ERRORS, ""
         )
 
     def _lines(self, file: TextIO) -> Iterator[list[str]]:
@@ -197,38 +206,70 @@ class Rows:
 
     # ---- as the model was trained -------------------------------------------------------------
 
-    def _spec(self, data: DataSpec) -> DataSpec:
-        label = data.label
-        if self._label is not None:
-            label = self._label
-        elif data.format == "csv":
-            # No column for labels: a column that is a feature is one, whatever else it is said to
-            # be.
-            label = (data.numeric + data.categorical)[0]
-        return replace(data, files=[self._path], label=label, bad_rows="fail", shuffle_rows=0)
-
     def _by_spec(self, data: DataSpec) -> Iterator[Batch]:
-        spec = self._spec(data)
-        given = Dataset.from_spec(spec, self._size)
-        texts = self._table.rows() if self._table is not None and self.kept else None
-        begin = 0
-        for batch in given:
+        spec = replace(data, bad_rows="fail", shuffle_rows=0)
+        if self._table is None:
+            spec = replace(spec, files=[self._path])
+            for begin, known in self._read(spec, 0):
+                count = len(known["label"])
+                yield self._batch(known, [[] for _ in range(count)], begin)
+            return
+        # The reader wants labels, and knows no rows: it is given what it is to read.
+        names = [*spec.numeric, *spec.categorical]
+        why = f"which {self._model.where} predicts from"
+        places = [self._table.place(name, why) for name in names]
+        label = None
+        if self._label is not None:
+            label = self._table.place(self._label, "which has the labels")
+        spec = replace(spec, label=_LABEL, delimiter=",")
+        rows, begin = self._table.rows(), 0
+        with folder_for(_CHUNK_ROWS * 100) as folder:
+            chunk = os.path.join(folder, "rows.csv")
+            spec = replace(spec, files=[chunk])
+            while some := list(itertools.islice(rows, max(_CHUNK_ROWS, self._size))):
+                with open(chunk, "w", encoding="utf-8", errors=_ERRORS, newline="") as out:
+                    writer = csv.writer(out, lineterminator="\n")
+                    writer.writerow([_LABEL, *names])
+                    for row in some:
+                        known_label = "0" if label is None else row[label]
+                        writer.writerow([known_label, *(row[at] for at in places)])
+                try:
+                    for at, known in self._read(spec, begin):
+                        texts = some[at - begin : at - begin + len(known["label"])]
+                        yield self._batch(known, self._texts(texts), at)
+                except errors.Error as error:
+                    error.message = self._said_of(chunk, begin, error.message)
+                    raise
+                begin += len(some)
+
+    def _read(self, spec: DataSpec, begin: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Batches as the reader gives them, with the number of rows before each."""
+        for batch in Dataset.from_spec(spec, self._size):
             known = {name: value.numpy() for name, value in batch.items()}
-            for name in self._model.inputs:
-                if name not in known:
-                    raise errors.InvalidArgumentError(
-                        f"{self._path} gives {', '.join(sorted(known))}, and not the input "
-                        f"'{name}' of {self._model.where}; a model that takes vectors is fed by a "
-                        "program: export it with --inputs ids"
-                    )
-            inputs = {name: known[name] for name in self._model.inputs}
-            labels = known["label"] if self._label is not None else None
-            count = len(next(iter(inputs.values())))
-            kept: list[list[str]] = [[] for _ in range(count)]
-            if texts is not None:
-                kept = self._texts(list(itertools.islice(texts, count)))
-            yield Batch(inputs, labels, kept, begin, count)
-            begin += count
+            yield begin, known
+            begin += len(known["label"])
+
+    def _batch(self, known: dict[str, Any], kept: list[list[str]], begin: int) -> Batch:
+        for name in self._model.inputs:
+            if name not in known:
+                raise errors.InvalidArgumentError(
+                    f"{self._path} gives {', '.join(sorted(set(known) - {'label'}))}, and not the "
+                    f"input '{name}' of {self._model.where}; a model that takes vectors is fed by "
+                    "a program: export it with --inputs ids"
+                )
+        inputs = {name: known[name] for name in self._model.inputs}
+        labels = known["label"] if self._label is not None else None
+        return Batch(inputs, labels, kept, begin, len(known["label"]))
+
+    def _said_of(self, chunk: str, begin: int, message: str) -> str:
+        """What is said of rows of a chunk, as of the file."""
+
+        def place(found: re.Match[str]) -> str:
+            return f"{self._path}: row {begin + int(found[1]) - 1}"
+
+        message = re.sub(re.escape(chunk) + r":(\d+)", place, message)
+        message = message.replace(chunk, self._path)
+        return message.replace(f"'{_LABEL}'", f"'{self._label}'")
 
 
 __all__ = ["Batch", "Rows"]
