@@ -75,7 +75,8 @@ def evaluate(predictor: Predictor, options: argparse.Namespace) -> dict[str, Any
     if label is None:
         label = "label" if predictor.data is None else predictor.data.label
     rows = Rows(predictor, options.data, options.batch_size, label=label)
-    labels, predictions = [], []
+    labels: list[npt.NDArray[Any]] = []
+    predictions: list[npt.NDArray[Any]] = []
     for batch in rows:
         given = predictor.call(batch.inputs)
         found = np.asarray(given[one_output(predictor, list(given), options.output)])
@@ -84,6 +85,7 @@ def evaluate(predictor: Predictor, options: argparse.Namespace) -> dict[str, Any
                 f"{predictor.where} gives {found.dtype} {list(found.shape)} for {batch.count} "
                 "rows; what is compared with labels is one number for each"
             )
+        assert batch.labels is not None  # They were asked for.
         labels.append(batch.labels)
         predictions.append(found.reshape(-1))
     if not labels:

@@ -70,7 +70,8 @@ class ExternalData:
         self._file.write(bytes(-self._end % _ALIGNMENT))
         begin = self._end + -self._end % _ALIGNMENT
         # Not of the array: extension types, as bfloat16, are no buffers.
-        self._file.write(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+        elements: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        self._file.write(memoryview(elements))
         self._end = begin + array.nbytes
         return [("location", self.name), ("offset", str(begin)), ("length", str(array.nbytes))]
 

@@ -92,7 +92,7 @@ def of_description(description: ModelDescription, checkpoint: Any) -> Predictor:
 def _of_onnx(path: Path) -> Predictor:
     try:
         # ruff: noqa: PLC0415 - nothing else needs the package.
-        import onnxruntime
+        import onnxruntime  # type: ignore[import-untyped, unused-ignore]
     except ImportError as error:
         raise errors.UnavailableError(
             f"{path} is run by the package onnxruntime, which is not installed: pip install "
@@ -193,7 +193,7 @@ def one_output(predictor: Predictor, outputs: Sequence[str], wanted: str | None)
     """The output that is meant: the one there is, or the one that is named."""
     if wanted is None and len(outputs) == 1:
         return outputs[0]
-    if wanted in outputs:
+    if wanted is not None and wanted in outputs:
         return wanted
     raise errors.InvalidArgumentError(
         f"{predictor.where} has the outputs {', '.join(outputs)}; name one with --output"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class Lookup(NamedTuple):
 class Inference:
     """What a model predicts, as a graph that gets the values of variables as inputs."""
 
-    native: _native.Graph
+    native: _native.GraphBase
     features: list[tuple[str, Output]]
     variables: list[tuple[str, Output]]
     #: "probability" or "prediction".
@@ -61,7 +61,7 @@ class Inference:
 
     def function(self, read: Callable[[str], Any]) -> ConcreteFunction:
         """A function of the features; `read` gives the values of variables."""
-        graph = FuncGraph("predict", native=self.native)
+        graph = FuncGraph("predict", native=cast(_native.Graph, self.native))
         graph.outer = None
         graph.arguments = [value for _, value in self.features]
         graph.captures = [

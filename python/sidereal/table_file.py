@@ -36,9 +36,17 @@ _NAMES = {
 _TYPES = {name: np.dtype(kind) for kind, name in _NAMES.items()}
 
 
+def _bytes_of(rows: npt.NDArray[Any]) -> memoryview:
+    """The elements of an array, as they lie in memory."""
+    if not rows.size:
+        return memoryview(b"")
+    flat: Any = rows
+    return memoryview(flat).cast("B")
+
+
 def _checksums(rows: npt.NDArray[Any]) -> str:
     """CRC32C of each block, as hexadecimal numbers."""
-    data = memoryview(rows).cast("B") if rows.size else memoryview(b"")
+    data = _bytes_of(rows)
     return " ".join(
         f"{_native.crc32c(bytes(data[i : i + _BLOCK])):08x}" for i in range(0, len(data), _BLOCK)
     )
@@ -69,7 +77,8 @@ def write_tables(path: str | os.PathLike[str], tables: Mapping[str, npt.ArrayLik
             **{f"crc32c/{name}": _checksums(array) for name, array in arrays.items()},
         }
     }
-    at, layout = 0, []
+    layout: list[tuple[int, npt.NDArray[Any]]] = []
+    at = 0
     for name, array in arrays.items():
         gap = -at % _ALIGNMENT
         if gap:  # Readers want no holes.
@@ -91,10 +100,9 @@ def write_tables(path: str | os.PathLike[str], tables: Mapping[str, npt.ArrayLik
 
 
 def _write(file: BinaryIO, array: npt.NDArray[Any]) -> None:
-    if array.size:
-        data = memoryview(array).cast("B")
-        for i in range(0, len(data), _BLOCK):
-            file.write(data[i : i + _BLOCK])
+    data = _bytes_of(array)
+    for i in range(0, len(data), _BLOCK):
+        file.write(data[i : i + _BLOCK])
 
 
 class TableFile:
