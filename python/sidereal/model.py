@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _native, _serving, optimizers, schedules
+from . import _arrays, _exporting, _native, _serving, onnx, optimizers, schedules
 from ._arrays import Arrays
 from ._data_spec import DataSpec
+from ._description import ModelDescription
 from ._dispatch import convert
 from ._graphs import Graph
 from ._native import EvalResult, FitResult, Output, Progress, TaskStats
@@ -287,10 +288,44 @@ class Model:
         """What the model predicts now, as a function of its inputs: {"probability": ...}, or
         {"prediction": ...} of a model with a loss of its own.
 
-        Its variables are copies of those on the cluster, held by this process. For serving:
-        sidereal.saved_model.save(f, path), sidereal.onnx.export(f, path).
+        Its variables are copies of those on the cluster, held by this process. For serving see
+        export().
         """
         return _serving.inference_function(self._need_compiled(), self.get_variable)
+
+    def describe(self, path: str | os.PathLike[str], data: DataSpec | None = None) -> str:
+        """Writes what the model is, without what it has learned, to a file, or as model.json to a
+        folder: with it and a checkpoint, sidereal.models.export() and `sidereal export` make what
+        export() makes, without a cluster. Gives the path.
+
+        data: what it is trained on; then programs know how columns of files become its inputs.
+        """
+        return ModelDescription.of(self._need_compiled(), data).save(path)
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        format: str = "saved_model",
+        *,
+        data: DataSpec | None = None,
+        inputs: str = "ids",
+        tables: Sequence[str] | None = None,
+        external_data_bytes: int = onnx.EXTERNAL_DATA_BYTES,
+    ) -> None:
+        """Writes what the model predicts now to a file for programs that serve it.
+
+        format: "saved_model", for sidereal.saved_model.load(); "onnx", for ONNX Runtime and others;
+            "tables", the embeddings alone, for sidereal.TableFile.
+        data: what it is trained on; then `sidereal predict` knows how columns become its inputs.
+        inputs: "vectors": the model takes rows of tables in the place of ids, and has no tables.
+        tables: of format "tables", which; all that rows are taken from if absent.
+        external_data_bytes: of format "onnx", tables of so many bytes are in a file PATH.data.
+        """
+        description = ModelDescription.of(self._need_compiled(), data)
+        _exporting.export(
+            description, self.get_variable, path, format, inputs=inputs, tables=tables,
+            external_data_bytes=external_data_bytes,
+        )  # fmt: skip
 
     def task_stats(self) -> list[TaskStats]:
         """Figures of every ps task so far; those of workers are in FitResult.tasks."""

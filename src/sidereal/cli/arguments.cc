@@ -171,6 +171,7 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   job->json_path = a.json;
   job->losses_path = a.losses;
   job->events_path = a.tensorboard;
+  job->description_path = a.describe;
   job->trace_path = a.trace;
   if (!a.trace.empty()) SR_RETURN_IF_ERROR(read_trace_steps(a.trace_steps, &job->fit));
   job->quiet = a.quiet;
@@ -361,6 +362,11 @@ void add_cluster_options(CLI::App* command, TrainArguments* a) {
 void add_output_options(CLI::App* command, TrainArguments* a) {
   const char* group = "Output";
   command->add_option("--json", a->json, "write the figures of the training to this file")
+      ->type_name("FILE")
+      ->group(group);
+  command
+      ->add_option("--describe", a->describe,
+                   "write what the model is to this file, for sidereal export and predict")
       ->type_name("FILE")
       ->group(group);
   command->add_option("--losses", a->losses, "write the loss of each step of worker 0, one a line")

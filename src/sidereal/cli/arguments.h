@@ -71,6 +71,7 @@ struct TrainArguments {
   std::string json;
   std::string losses;
   std::string tensorboard;
+  std::string describe;
   std::string trace;
   std::string trace_steps = "10:30";
   bool quiet = false;

@@ -105,6 +105,28 @@ std::string to_json(const TrainingJob& job, const TrainingOutcome& outcome) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+std::string model_description(const TrainingJob& job) {
+  const train::ModelOptions& m = job.model;
+  data::DataSpec data = job.data;
+  data.files.clear();
+  data.shuffle_rows = 0;
+  if (data.format == data::Format::kCsv) data.categorical = m.schema.categorical;
+  const Json schema = {{"dense_width", m.schema.dense_width},
+                       {"fields", m.schema.fields},
+                       {"rows", m.schema.rows},
+                       {"weighted", m.schema.weighted}};
+  const Json json = {{"format", "sidereal.model"},
+                     {"version", 1},
+                     {"click_model",
+                      {{"kind", m.kind},
+                       {"embedding_dim", m.embedding_dim},
+                       {"hidden", m.hidden},
+                       {"cross_layers", m.cross_layers},
+                       {"schema", schema}}},
+                     {"data", Json::parse(data::to_json(data))}};
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 Status write_file(const std::string& path, const std::string& text) {
   std::FILE* file = std::fopen(path.c_str(), "wb");
   const bool written =

@@ -122,6 +122,10 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster) {
   SR_ASSIGN_OR_RETURN(train::CompiledModel model, train::build_model(job.model));
   SR_ASSIGN_OR_RETURN(const auto trainer, train::Trainer::create(cluster, std::move(model)));
   SR_RETURN_IF_ERROR(check_interrupt("before the first step"));
+  // Before the training, so that what it saves can be looked at meanwhile.
+  if (!job.description_path.empty()) {
+    SR_RETURN_IF_ERROR(write_file(job.description_path, model_description(job)));
+  }
   std::unique_ptr<train::FigureLog> log;
   if (!job.events_path.empty()) {
     SR_ASSIGN_OR_RETURN(log, train::FigureLog::create(job.events_path, trainer->model()));
