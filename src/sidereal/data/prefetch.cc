@@ -82,7 +82,7 @@ Result<std::unique_ptr<PrefetchingReader>> PrefetchingReader::open(const DataSpe
     return base::invalid_argument("epochs is {}; it must not be negative", options.epochs);
   }
   auto self = std::unique_ptr<PrefetchingReader>(new PrefetchingReader(spec, options));
-  SR_ASSIGN_OR_RETURN(auto reader, Reader::open(self->spec_, self->options_.read));
+  SR_ASSIGN_OR_RETURN(auto reader, Reader::open(self->spec_, self->options_of(0)));
   self->thread_ = std::thread(
       [raw = self.get(), first = std::move(reader)]() mutable { raw->read_all(std::move(first)); });
   return self;
@@ -130,13 +130,28 @@ Result<bool> PrefetchingReader::next(Batch* batch, Deadline deadline) {
   }
 }
 
+int64_t PrefetchingReader::passes() const {
+  return static_cast<int64_t>(options_.started.size()) + options_.epochs;
+}
+
+ReadOptions PrefetchingReader::options_of(int64_t pass) const {
+  ReadOptions read = options_.read;
+  const auto started = static_cast<int64_t>(options_.started.size());
+  if (pass >= started) {
+    read.epoch += pass - started;
+    return read;
+  }
+  const StartedPass& one = options_.started[static_cast<size_t>(pass)];
+  read.part = one.part;
+  read.epoch = one.epoch;
+  read.rows_before = one.rows_before;
+  return read;
+}
+
 void PrefetchingReader::read_all(std::unique_ptr<Reader> reader) {
-  const int64_t first = options_.read.epoch;
-  for (int64_t pass = 0; pass < options_.epochs && error_.ok(); ++pass) {
+  for (int64_t pass = 0; pass < passes() && error_.ok(); ++pass) {
     if (pass > 0) {
-      ReadOptions read = options_.read;
-      read.epoch = first + pass;
-      Result<std::unique_ptr<Reader>> opened = Reader::open(spec_, read);
+      Result<std::unique_ptr<Reader>> opened = Reader::open(spec_, options_of(pass));
       error_ = opened.status();
       if (!error_.ok()) break;
       reader = std::move(opened).value();
@@ -152,12 +167,14 @@ Status PrefetchingReader::read_pass(Reader* reader, int64_t pass) {
     spare_->pop(&batch);
     SR_ASSIGN_OR_RETURN(const bool more, reader->next(&batch));
     if (!more) break;
+    batch.pass = pass;
     ReadStats& stats = batch.stats;
     stats.rows_read += before_.rows_read;
+    stats.rows_before += before_.rows_before;
     stats.rows_skipped += before_.rows_skipped;
     stats.bytes_read += before_.bytes_read;
     stats.progress =
-        (static_cast<double>(pass) + stats.progress) / static_cast<double>(options_.epochs);
+        (static_cast<double>(pass) + stats.progress) / static_cast<double>(passes());
     if (!before_.first_skipped.empty()) stats.first_skipped = before_.first_skipped;
     while (!ready_->push(&batch)) {
       if (stopped_.load(std::memory_order_relaxed)) return base::cancelled("reading was stopped");
@@ -167,6 +184,7 @@ Status PrefetchingReader::read_pass(Reader* reader, int64_t pass) {
   }
   const ReadStats& done = reader->stats();
   before_.rows_read += done.rows_read;
+  before_.rows_before += done.rows_before;
   before_.rows_skipped += done.rows_skipped;
   before_.bytes_read += done.bytes_read;
   if (before_.first_skipped.empty()) before_.first_skipped = done.first_skipped;

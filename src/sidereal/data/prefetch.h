@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "sidereal/base/status.h"
 #include "sidereal/data/batch.h"
@@ -15,10 +16,19 @@ namespace sidereal::data {
 
 class BatchRing;
 
+/// What is left of a pass over a part of the data that another reader has begun. Value type.
+struct StartedPass {
+  Part part;
+  int64_t epoch = 0;
+  int64_t rows_before = 0;  ///< See ReadOptions.
+};
+
 /// How a PrefetchingReader reads. Value type.
 struct PrefetchOptions {
   /// `read.epoch` is the first pass; `read.stop` is ignored.
   ReadOptions read;
+  /// Come before the passes of `epochs`.
+  std::vector<StartedPass> started = {};
   /// Passes over the data. Batches never mix passes.
   int64_t epochs = 1;
   /// Batches read ahead at most; when so many wait, reading pauses.
@@ -59,6 +69,8 @@ class PrefetchingReader {
 
  private:
   PrefetchingReader(DataSpec spec, const PrefetchOptions& options);
+  [[nodiscard]] int64_t passes() const;
+  [[nodiscard]] ReadOptions options_of(int64_t pass) const;
   void read_all(std::unique_ptr<Reader> reader);
   Status read_pass(Reader* reader, int64_t pass);
 

@@ -35,7 +35,16 @@ Status check_loop(const task::LoopOptions& options) {
   constexpr int64_t kMost = int64_t{1} << 40;
   SR_RETURN_IF_ERROR(in_range("batch_size", options.batch_size, 1, kBatchMax));
   SR_RETURN_IF_ERROR(in_range("first_epoch", options.first_epoch, 0, kEpochsMax));
-  SR_RETURN_IF_ERROR(in_range("epochs", options.epochs, 1, kEpochsMax));
+  SR_RETURN_IF_ERROR(
+      in_range("epochs", options.epochs, options.started.empty() ? 1 : 0, kEpochsMax));
+  for (const task::LoopPass& pass : options.started) {
+    SR_RETURN_IF_ERROR(in_range("lane of a pass", pass.lane, 0, task::Task::kLanesMax - 1));
+    SR_RETURN_IF_ERROR(in_range("epoch of a pass", pass.epoch, 0, kEpochsMax));
+    SR_RETURN_IF_ERROR(in_range("part_count of a pass", pass.part_count, 1, kPartsMax));
+    SR_RETURN_IF_ERROR(
+        in_range("part_index of a pass", pass.part_index, 0, pass.part_count - 1));
+    SR_RETURN_IF_ERROR(in_range("rows_done of a pass", pass.rows_done, 0, kMost));
+  }
   SR_RETURN_IF_ERROR(in_range("part_count", options.part_count, 1, kPartsMax));
   SR_RETURN_IF_ERROR(in_range("part_index", options.part_index, 0, options.part_count - 1));
   SR_RETURN_IF_ERROR(in_range("steps", options.steps, 0, kMost));
@@ -48,7 +57,8 @@ Status check_loop(const task::LoopOptions& options) {
   SR_RETURN_IF_ERROR(in_range("step_timeout_ms", options.step_timeout.count(), 0, kMost));
   SR_RETURN_IF_ERROR(in_range("data_timeout_ms", options.data_timeout.count(), 1, kMost));
   for (const size_t names : {options.fetches.size(), options.targets.size(), options.columns.size(),
-                             options.constants.size(), options.kept_columns.size()}) {
+                             options.constants.size(), options.kept_columns.size(),
+                             options.started.size()}) {
     if (names > kNamesMax) {
       return invalid_argument("a loop with {} names of a kind; it takes {}", names, kNamesMax);
     }
@@ -204,6 +214,12 @@ Result<std::unique_ptr<LoopRun::Lane>> LoopRun::open_lane(size_t index, size_t c
     prefetch.read.batch_size = options_.batch_size;
     prefetch.read.drop_partial = options_.drop_partial;
     prefetch.epochs = options_.epochs;
+    for (const task::LoopPass& pass : options_.started) {
+      if (pass.lane != i) continue;
+      prefetch.started.push_back({.part = {.index = pass.part_index, .count = pass.part_count},
+                                  .epoch = pass.epoch,
+                                  .rows_before = pass.rows_done});
+    }
     SR_ASSIGN_OR_RETURN(reader, data::PrefetchingReader::open(spec, prefetch));
   }
   task::Task* const task = context_->task;
@@ -236,6 +252,10 @@ Result<std::unique_ptr<LoopRun::Lane>> LoopRun::open_lane(size_t index, size_t c
 }
 
 Status LoopRun::start(std::vector<LoopLane> lanes) {
+  for (const task::LoopPass& pass : options_.started) {
+    if (pass.lane < static_cast<int64_t>(lanes.size())) continue;
+    return invalid_argument("a pass of lane {} in a loop of {} lanes", pass.lane, lanes.size());
+  }
   std::vector<std::unique_ptr<Lane>> opened;
   for (size_t i = 0; i < lanes.size(); ++i) {
     SR_ASSIGN_OR_RETURN(opened.emplace_back(), open_lane(i, lanes.size(), std::move(lanes[i])));

@@ -126,6 +126,7 @@ TaskLoop::TaskLoop(Task* task, int lane, TaskLoopOptions options,
     idle_.push_back(flights_.size() - 1);
   }
   progress_.scalars.resize(options_.fetches.size());
+  progress_.positions.resize(1);
   series_.resize(options_.fetches.size());
   last_.resize(options_.fetches.size());
 }
@@ -294,6 +295,8 @@ void TaskLoop::harvest_all() {
 Status TaskLoop::harvest(Flight* flight) {
   ++progress_.steps;
   progress_.rows += flight->batch.rows;
+  progress_.positions[0] = {
+      .steps = progress_.steps, .pass = flight->batch.pass, .rows = flight->batch.pass_rows};
   progress_.elapsed_ns = lane_->now() - began_ns_;
   LoopValues values;
   values.lane = options_.index;
@@ -384,10 +387,10 @@ bool TaskLoop::tell(bool is_last) {
   progress_.rows_skipped = read_.rows_skipped;
   progress_.first_skipped = read_.first_skipped;
   // A reader that shuffles is ahead of the steps by the rows it holds.
-  progress_.fraction = read_.rows_read <= progress_.rows
-                           ? read_.progress
-                           : read_.progress * static_cast<double>(progress_.rows) /
-                                 static_cast<double>(read_.rows_read);
+  const int64_t rows = progress_.rows + read_.rows_before;
+  progress_.fraction = read_.rows_read <= rows ? read_.progress
+                                               : read_.progress * static_cast<double>(rows) /
+                                                     static_cast<double>(read_.rows_read);
   progress_.computed_ns = turns_->computed_ns();
   progress_.waited_ns = std::max<int64_t>(0, progress_.elapsed_ns - progress_.computed_ns);
   progress_.bytes_in = lane_->metrics().bytes_in.value() - bytes_in_before_;
