@@ -30,6 +30,43 @@ DataSpec numbered_csv(const TestFolder& folder, int rows, const std::string& tai
   return spec;
 }
 
+TEST(PrefetchingReader, ReadsPassesThatOthersBeganBeforeItsOwn) {
+  const TestFolder folder;
+  DataSpec spec = numbered_csv(folder, 300);
+  spec.shuffle_rows = 20;
+  PrefetchOptions options;
+  options.read.batch_size = 16;
+  options.read.part = {0, 2};
+  options.read.epoch = 5;
+  options.epochs = 1;
+  options.started = {{.part = {2, 3}, .epoch = 3, .rows_before = 32},
+                     {.part = {1, 3}, .epoch = 4, .rows_before = 100},
+                     {.part = {2, 3}, .epoch = 4}};
+  auto reader = PrefetchingReader::open(spec, options);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  std::vector<std::vector<std::string>> got(4);
+  std::vector<int64_t> ends(4);
+  Batch batch;
+  while (*(*reader)->next(&batch, far())) {
+    const auto pass = static_cast<size_t>(batch.pass);
+    for (const std::string& row : rows_of(batch)) got[pass].push_back(row);
+    ends[pass] = batch.pass_rows;
+  }
+  const auto rows = [&](Part part, int64_t epoch) {
+    ReadOptions read;
+    read.part = part;
+    read.epoch = epoch;
+    return *rows_of(spec, read);
+  };
+  std::vector<std::string> first = rows({2, 3}, 3);
+  first.erase(first.begin(), first.begin() + 32);
+  EXPECT_EQ(got[0], first);
+  EXPECT_TRUE(got[1].empty());
+  EXPECT_EQ(got[2], rows({2, 3}, 4));
+  EXPECT_EQ(got[3], rows({0, 2}, 5));
+  EXPECT_EQ(ends, (std::vector<int64_t>{100, 0, 100, 150}));
+}
+
 TEST(PrefetchingReader, GivesTheSameBatchesAsReadersOfEachPass) {
   const TestFolder folder;
   DataSpec spec = numbered_csv(folder, 1003);

@@ -16,16 +16,20 @@ Status require_text(const InferContext& c, int input) {
   return require_rank(c, input, 0);
 }
 
-/// kInvalidArgument unless the attribute "names" has a name of its own for each of `count`.
+/// kInvalidArgument unless the attribute "names" has a name of its own for each of `count`; parts of
+/// one tensor have its name, and slices of their own.
 Status check_names(const InferContext& c, size_t count) {
   SR_ASSIGN_OR_RETURN(const auto names, ir::get_attr<Strings>(c.attrs, "names"));
   if (names.size() != count) {
     return base::invalid_argument("{} names for {} values", names.size(), count);
   }
-  std::set<std::string_view> seen;
-  for (const std::string& name : names) {
-    if (name.empty()) return base::invalid_argument("a name is empty");
-    if (!seen.insert(name).second) return base::invalid_argument("two are named '{}'", name);
+  const auto slices = ir::attr_or(c.attrs, "slices", Strings());
+  std::set<std::pair<std::string, std::string>> seen;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i].empty()) return base::invalid_argument("a name is empty");
+    if (!seen.emplace(names[i], i < slices.size() ? slices[i] : "").second) {
+      return base::invalid_argument("two are named '{}'", names[i]);
+    }
   }
   return {};
 }

@@ -1,0 +1,211 @@
+#include "sidereal/train/checkpointing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <utility>
+
+#include "sidereal/base/strings.h"
+#include "sidereal/ckpt/index.h"
+#include "sidereal/sys/posix/posix.h"
+
+namespace sidereal::train {
+
+namespace {
+
+constexpr std::chrono::milliseconds kSaveDeadline(3'600'000);
+/// Steps of a lane before it is known how long they take; then so many times more in each loop.
+constexpr int64_t kFirstSteps = 64;
+constexpr double kGrowth = 4;
+/// A checkpoint by time may come so much earlier: better than a short loop more.
+constexpr double kEarly = 0.9;
+
+/// Whether an error is of the files of one checkpoint, so that the one before may be good.
+bool is_damage(const Status& status) {
+  return status.code() == StatusCode::kDataLoss || status.code() == StatusCode::kNotFound ||
+         status.code() == StatusCode::kOutOfRange;
+}
+
+const char* remedy_of(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kResourceExhausted:
+      return "make room there, or keep fewer checkpoints";
+    case StatusCode::kPermissionDenied:
+      return "let the parameter servers write there, or give another directory";
+    case StatusCode::kNotFound:
+      return "the directory must be there for all parameter servers, by the same path";
+    default:
+      return "the next one is tried when it is due";
+  }
+}
+
+}  // namespace
+
+Result<SaveEvery> parse_save_every(const std::string& text) {
+  SaveEvery out;
+  const std::string_view trimmed = base::trim(text);
+  if (trimmed == "epoch") {
+    out.epoch = true;
+    return out;
+  }
+  const size_t digits = trimmed.find_first_not_of("0123456789.");
+  const std::string number(trimmed.substr(0, digits));
+  const std::string_view unit =
+      digits == std::string_view::npos ? "" : base::trim(trimmed.substr(digits));
+  const Result<double> value = base::parse_double(number);
+  const bool is_positive = value.ok() && std::isfinite(*value) && *value > 0;
+  if (is_positive && (unit == "steps" || unit == "step") && *value >= 1 && *value < 1e15) {
+    out.steps = static_cast<int64_t>(*value);
+    return out;
+  }
+  for (const auto& [name, seconds] : {std::pair("s", 1.0), {"m", 60.0}, {"h", 3600.0}}) {
+    if (!is_positive || unit != name) continue;
+    out.seconds = *value * seconds;
+    return out;
+  }
+  return base::invalid_argument(
+      "'{}' is not how often a checkpoint is saved: that is a time (90s, 5m, 2h), a number of steps (1000steps), or epoch",
+      text);
+}
+
+Status check_save_every(const std::string& text) { return parse_save_every(text).status(); }
+
+Result<std::unique_ptr<Checkpointing>> Checkpointing::open(const CheckpointOptions& options,
+                                                           Context context) {
+  SR_ASSIGN_OR_RETURN(const SaveEvery every, parse_save_every(options.save_every));
+  if (options.keep < 0) {
+    return base::invalid_argument("keep is {}; it must not be negative (0: all)", options.keep);
+  }
+  auto out = std::unique_ptr<Checkpointing>(
+      new Checkpointing(every, options, std::move(context)));
+  out->disk_ = sys::posix::create_disk();
+  SR_ASSIGN_OR_RETURN(out->directory_,
+                      CheckpointDirectory::open(out->disk_, options.directory, options.keep));
+  return out;
+}
+
+Result<std::optional<TrainingState>> Checkpointing::resume(const std::string& data) {
+  std::vector<std::string> candidates;
+  const bool is_auto = options_.resume.empty() || options_.resume == "auto";
+  if (is_auto) {
+    candidates = directory_->newest_first();
+  } else if (options_.resume != "never") {
+    std::error_code error;
+    candidates = {std::filesystem::absolute(options_.resume, error).lexically_normal().string()};
+  }
+  Status damage;
+  for (const std::string& prefix : candidates) {
+    Result<TrainingState> state = restore(prefix, data);
+    if (!state.ok() && is_auto && is_damage(state.status())) {
+      if (damage.ok()) damage = state.status();
+      context_.tell(fmt::format("checkpoint '{}' is damaged, and is left out: {}", prefix,
+                                base::message_of(state.status())));
+      continue;
+    }
+    SR_RETURN_IF_ERROR(state.status());
+    directory_->forget_after(prefix);
+    resumed_from_ = prefix;
+    return std::optional<TrainingState>(*std::move(state));
+  }
+  if (!damage.ok()) {
+    return base::with_message(
+        damage, fmt::format("no checkpoint in '{}' can be read; --resume never (resume='never') "
+                            "begins anew; of the newest: {}",
+                            options_.directory, base::message_of(damage)));
+  }
+  directory_->forget_after("");
+  return std::optional<TrainingState>();
+}
+
+Result<TrainingState> Checkpointing::restore(const std::string& prefix, const std::string& data) {
+  SR_ASSIGN_OR_RETURN(const auto reader, ckpt::CheckpointReader::open(disk_, prefix));
+  SR_ASSIGN_OR_RETURN(TrainingState state, read_state(reader.get(), prefix));
+  SR_RETURN_IF_ERROR(check_variables(*reader, prefix, context_.nodes->variables));
+  if (!state.position.begun.empty() && state.data != data) {
+    return base::invalid_argument(
+        "checkpoint '{}' is in the middle of data that was '{}', and is '{}' now: which rows are "
+        "left cannot be said; give the same data, order and seed, or begin anew with --resume never "
+        "(resume='never')",
+        prefix, state.data, data);
+  }
+  using tensor::Tensor;
+  const Tensor text = Tensor::strings(tensor::Shape(), std::vector<std::string>{prefix});
+  SR_RETURN_IF_ERROR(context_.session
+                         ->run({{context_.nodes->prefix, text}}, {}, {context_.nodes->restore},
+                               {.timeout = kSaveDeadline})
+                         .status());
+  return state;
+}
+
+void Checkpointing::start(const TrainingState& state) {
+  steps_ = state.steps;
+  asked_steps_ = state.steps;
+  saved_steps_ = resumed_from_.empty() ? -1 : state.steps;
+  saved_points_ = state.validation.size();
+  asked_ = Clock::now();
+}
+
+int64_t Checkpointing::steps_of_lane() const {
+  if (every_.epoch) return 0;
+  if (every_.steps > 0) {
+    const int64_t left = every_.steps - (steps_ - asked_steps_);
+    return std::max<int64_t>(1, (left + context_.lanes - 1) / context_.lanes);
+  }
+  if (steps_per_s_ == 0) return kFirstSteps;
+  const double elapsed = std::chrono::duration<double>(Clock::now() - asked_).count();
+  const double left = std::max(every_.seconds - elapsed, every_.seconds * (1 - kEarly));
+  const double most = std::max(static_cast<double>(kFirstSteps),
+                               kGrowth * static_cast<double>(steps_) /
+                                   static_cast<double>(context_.lanes));
+  return std::max<int64_t>(1, static_cast<int64_t>(std::min(left * steps_per_s_, most)));
+}
+
+void Checkpointing::loop_ended(int64_t steps, double seconds) {
+  steps_ += steps;
+  if (steps == 0 || seconds <= 0) return;
+  steps_per_s_ = static_cast<double>(steps) / static_cast<double>(context_.lanes) / seconds;
+}
+
+bool Checkpointing::is_due(bool is_epoch) const {
+  if (every_.epoch) return is_epoch;
+  if (every_.steps > 0) return steps_ - asked_steps_ >= every_.steps;
+  return std::chrono::duration<double>(Clock::now() - asked_).count() >= every_.seconds * kEarly;
+}
+
+void Checkpointing::save(const TrainingState& state) {
+  const Clock::time_point began = Clock::now();
+  std::string prefix;
+  const Status saved = write(state, &prefix);
+  report_.save_s += std::chrono::duration<double>(Clock::now() - began).count();
+  asked_steps_ = steps_;
+  asked_ = Clock::now();
+  if (saved.ok()) {
+    saved_steps_ = state.steps;
+    saved_points_ = state.validation.size();
+    ++report_.saved;
+    report_.latest = prefix;
+    return;
+  }
+  ++report_.failed;
+  report_.first_failure = report_.first_failure.empty() ? base::message_of(saved)
+                                                        : report_.first_failure;
+  context_.tell(fmt::format("no checkpoint was saved at step {}, and training goes on: {}; {}",
+                            state.steps, base::message_of(saved), remedy_of(saved)));
+}
+
+void Checkpointing::save_last(const TrainingState& state) {
+  if (saved_steps_ != state.steps || saved_points_ != state.validation.size()) save(state);
+}
+
+Status Checkpointing::write(const TrainingState& state, std::string* prefix) {
+  SR_ASSIGN_OR_RETURN(*prefix, directory_->begin(state.steps));
+  std::vector<service::Session::Feed> feeds = feeds_of(state, *context_.nodes);
+  feeds.emplace_back(context_.nodes->prefix, tensor::Tensor::strings(
+                                                 tensor::Shape(), std::vector<std::string>{*prefix}));
+  SR_RETURN_IF_ERROR(context_.session
+                         ->run(feeds, {}, {context_.nodes->commit}, {.timeout = kSaveDeadline})
+                         .status());
+  return directory_->add(*prefix);
+}
+
+}  // namespace sidereal::train
