@@ -44,7 +44,7 @@ COUNTING = textwrap.dedent("""
             checkpoint_dir=directory, save_every="97steps", keep=2, verbose=False,
             on_progress=lambda p: print("step", p.steps, flush=True),
         )
-        counts = model.get_variable("counter/table").ravel()
+        counts = model.get_variable("counter/embeddings").ravel()
         print("ended", result.rows, result.checkpoints.rows_before, counts.min(), counts.max(),
               flush=True)
 """)
@@ -146,9 +146,9 @@ def test_a_fit_goes_on_where_another_ended(cluster: sr.LocalCluster, tmp_path: P
     # As others read it.
     reader = sr._native.CheckpointReader(f"{tmp_path}/model.ckpt-94")
     np.testing.assert_array_equal(
-        reader.read("vectors/table"), model.get_variable("vectors/table")
+        reader.read("vectors/embeddings"), model.get_variable("vectors/embeddings")
     )
-    assert "vectors/table/accumulator" in reader.names()
+    assert "vectors/embeddings/accumulator" in reader.names()
     assert reader.read("sidereal_training/step") == 94
 
 

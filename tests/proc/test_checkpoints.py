@@ -27,7 +27,8 @@ def logs(tmp_path_factory):
 
 def command(logs, *words):
     return ["train", "--data", logs[0], "--test", logs[1], *SMALL, "--batch-size", 16,
-            "--optimizer", "adagrad", "--epochs", EPOCHS, "--shuffle-rows", 500, "--seed", 3, *words]
+            "--optimizer", "adagrad", "--epochs", EPOCHS, "--shuffle-rows", 500, "--seed", 3,
+            *words]
 
 
 @pytest.fixture

@@ -64,13 +64,16 @@ class PrefetchingReader {
   /// Owned by the reader.
   [[nodiscard]] int ready_fd() const;
 
+  /// Whether what is left is exactly what a reader opened like this would give out. Then it gives
+  /// that out, and counts as that one would, from now on.
+  bool go_on_as(const DataSpec& spec, const PrefetchOptions& options);
+
   /// The state after the batch last given out, over all passes; after the end, the totals.
   [[nodiscard]] const ReadStats& stats() const { return stats_; }
 
  private:
   PrefetchingReader(DataSpec spec, const PrefetchOptions& options);
-  [[nodiscard]] int64_t passes() const;
-  [[nodiscard]] ReadOptions options_of(int64_t pass) const;
+  void count(Batch* batch);
   void read_all(std::unique_ptr<Reader> reader);
   Status read_pass(Reader* reader, int64_t pass);
 
@@ -85,6 +88,11 @@ class PrefetchingReader {
   ReadStats before_;
   Status error_;
   ReadStats stats_;
+  // Of whoever takes batches: where it is, and where go_on_as() was.
+  int64_t pass_ = 0;
+  int64_t pass_rows_ = 0;
+  int64_t pass_before_ = 0;
+  ReadStats stats_before_;
   std::thread thread_;
 };
 

@@ -169,11 +169,13 @@ struct LoopRun::Lane {
 };
 
 LoopRun::LoopRun(MasterContext* context, uint64_t session, task::LoopOptions options,
-                 std::shared_ptr<LoopSink> sink, OnEnd on_end)
+                 std::shared_ptr<LoopSink> sink, std::shared_ptr<data::ReaderShelf> shelf,
+                 OnEnd on_end)
     : context_(context),
       session_(session),
       options_(std::move(options)),
       sink_(std::move(sink)),
+      shelf_(std::move(shelf)),
       on_end_(std::move(on_end)) {}
 LoopRun::~LoopRun() = default;
 
@@ -220,7 +222,10 @@ Result<std::unique_ptr<LoopRun::Lane>> LoopRun::open_lane(size_t index, size_t c
                                   .epoch = pass.epoch,
                                   .rows_before = pass.rows_done});
     }
-    SR_ASSIGN_OR_RETURN(reader, data::PrefetchingReader::open(spec, prefetch));
+    reader = shelf_->take(spec, prefetch);
+    if (reader == nullptr) {
+      SR_ASSIGN_OR_RETURN(reader, data::PrefetchingReader::open(spec, prefetch));
+    }
   }
   task::Task* const task = context_->task;
   const bool is_own = plan.parts.size() == 1 && plan.parts[0].link->is_local();
@@ -260,6 +265,8 @@ Status LoopRun::start(std::vector<LoopLane> lanes) {
   for (size_t i = 0; i < lanes.size(); ++i) {
     SR_ASSIGN_OR_RETURN(opened.emplace_back(), open_lane(i, lanes.size(), std::move(lanes[i])));
   }
+  // Whoever they were kept for did not come.
+  shelf_->clear();
   {
     const std::lock_guard lock(mutex_);
     SR_RETURN_IF_ERROR(cancelled_);
@@ -352,7 +359,16 @@ void LoopRun::lane_ended(int lane, const Status& status) {
 
 /// On a thread that may wait.
 void LoopRun::finish() {
-  for (const auto& lane : lanes_) lane->loop->close_reader();
+  bool goes_on = options_.goes_on;
+  {
+    const std::lock_guard lock(mutex_);
+    goes_on = goes_on && status_.ok();
+  }
+  for (const auto& lane : lanes_) {
+    auto reader = goes_on ? lane->loop->take_reader() : nullptr;
+    if (reader != nullptr) shelf_->put(std::move(reader));
+    lane->loop->close_reader();
+  }
   context_->task->when_async_pushes_done(session_,
                                          [self = shared_from_this()](const Status& untold) {
                                            Status status;

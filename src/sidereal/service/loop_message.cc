@@ -41,6 +41,7 @@ void to_proto(const task::LoopOptions& options, v1::LoopHead* head) {
   head->set_auc_window_rows(options.auc_window_rows);
   head->set_step_timeout_ms(options.step_timeout.count());
   head->set_data_timeout_ms(options.data_timeout.count());
+  head->set_goes_on(options.goes_on);
   for (const task::LoopPass& pass : options.started) {
     v1::LoopPass* const out = head->add_started();
     out->set_lane(pass.lane);
@@ -89,6 +90,7 @@ Result<task::LoopOptions> from_proto(const v1::LoopHead& head) {
   if (head.data_timeout_ms() != 0) {
     out.data_timeout = std::chrono::milliseconds(head.data_timeout_ms());
   }
+  out.goes_on = head.goes_on();
   for (const v1::LoopPass& pass : head.started()) {
     out.started.push_back({.lane = pass.lane(),
                            .epoch = pass.epoch(),

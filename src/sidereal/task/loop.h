@@ -61,6 +61,10 @@ struct LoopOptions {
   int64_t part_index = 0;
   int64_t part_count = 1;
 
+  /// Whether another loop of the session goes on where this one ends: what was read ahead is kept
+  /// for that.
+  bool goes_on = false;
+
   /// Steps at most, of all lanes together, which have the same number each, or one more; 0: until
   /// the data ends.
   int64_t steps = 0;

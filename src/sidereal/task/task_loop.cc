@@ -215,7 +215,7 @@ Result<bool> TaskLoop::next_batch(Flight* flight) {
   }
   SR_RETURN_IF_ERROR(got.status());
   read_ = reader_->stats();
-  if (!*got) input_ended_ = true;
+  if (!*got) input_ended_ = data_ended_ = true;
   return *got;
 }
 
@@ -408,7 +408,7 @@ void TaskLoop::end(const Status& status) {
   ended_ = true;
   status_ = status;
   if (data_ready_ != nullptr) data_ready_->set_watched(false);
-  if (reader_ != nullptr) reader_->stop();
+  if (reader_ != nullptr && !status.ok()) reader_->stop();
   lane_->cancel_timer(timer_);
   timer_fired_ = false;
   for (const size_t flight : order_) {

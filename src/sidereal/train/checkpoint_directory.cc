@@ -122,6 +122,14 @@ Result<std::string> CheckpointDirectory::begin(int64_t step) {
   return prefix;
 }
 
+int64_t CheckpointDirectory::data_files(const std::string& prefix) const {
+  const Result<std::vector<std::string>> files = disk_->list(path_);
+  if (!files.ok()) return 0;
+  const std::string data = std::filesystem::path(prefix).filename().string() + ".data-";
+  return std::ranges::count_if(*files,
+                               [&](const std::string& file) { return file.starts_with(data); });
+}
+
 Status CheckpointDirectory::add(const std::string& prefix) {
   const std::string name = std::filesystem::path(prefix).filename().string();
   std::erase(names_, name);

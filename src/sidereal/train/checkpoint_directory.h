@@ -31,6 +31,8 @@ class CheckpointDirectory {
   /// Before checkpoint `step` is written: its prefix. What is there of one of this name that is not
   /// listed goes first.
   Result<std::string> begin(int64_t step);
+  /// How many data files there are of a checkpoint.
+  [[nodiscard]] int64_t data_files(const std::string& prefix) const;
   /// It is there: lists it, and removes the oldest.
   Status add(const std::string& prefix);
 

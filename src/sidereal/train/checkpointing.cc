@@ -14,6 +14,8 @@ namespace sidereal::train {
 namespace {
 
 constexpr std::chrono::milliseconds kSaveDeadline(3'600'000);
+/// How often it is looked whether all tasks have begun to write.
+constexpr std::chrono::milliseconds kLookEvery(2);
 /// Steps of a lane before it is known how long they take; then so many times more in each loop.
 constexpr int64_t kFirstSteps = 64;
 constexpr double kGrowth = 4;
@@ -148,7 +150,9 @@ void Checkpointing::start(const TrainingState& state) {
 int64_t Checkpointing::steps_of_lane() const {
   if (every_.epoch) return 0;
   if (every_.steps > 0) {
-    const int64_t left = every_.steps - (steps_ - asked_steps_);
+    int64_t left = every_.steps - (steps_ - asked_steps_);
+    // It is due, and another one is being saved.
+    if (left <= 0) left = every_.steps / 10;
     return std::max<int64_t>(1, (left + context_.lanes - 1) / context_.lanes);
   }
   if (steps_per_s_ == 0) return kFirstSteps;
@@ -166,46 +170,99 @@ void Checkpointing::loop_ended(int64_t steps, double seconds) {
   steps_per_s_ = static_cast<double>(steps) / static_cast<double>(context_.lanes) / seconds;
 }
 
-bool Checkpointing::is_due(bool is_epoch) const {
+bool Checkpointing::is_due(bool is_epoch) {
+  if (saving_ != nullptr) {
+    const std::lock_guard lock(saving_->mutex);
+    if (!saving_->has_ended) return false;
+  }
+  collect();
   if (every_.epoch) return is_epoch;
   if (every_.steps > 0) return steps_ - asked_steps_ >= every_.steps;
   return std::chrono::duration<double>(Clock::now() - asked_).count() >= every_.seconds * kEarly;
 }
 
+Checkpointing::~Checkpointing() { collect(); }
+
 void Checkpointing::save(const TrainingState& state) {
   const Clock::time_point began = Clock::now();
-  std::string prefix;
-  const Status saved = write(state, &prefix);
-  report_.save_s += std::chrono::duration<double>(Clock::now() - began).count();
+  collect();
   asked_steps_ = steps_;
-  asked_ = Clock::now();
+  asked_ = began;
+  const Status begun = begin(state);
+  if (!begun.ok()) take(state.steps, state.validation.size(), "", begun);
+  if (saving_ != nullptr) wait_for_cut();
+  if (waits_) collect();
+  report_.save_s += std::chrono::duration<double>(Clock::now() - began).count();
+}
+
+void Checkpointing::save_last(const TrainingState& state) {
+  const Clock::time_point began = Clock::now();
+  collect();
+  report_.save_s += std::chrono::duration<double>(Clock::now() - began).count();
+  if (saved_steps_ == state.steps && saved_points_ == state.validation.size()) return;
+  waits_ = true;
+  save(state);
+}
+
+Status Checkpointing::begin(const TrainingState& state) {
+  SR_ASSIGN_OR_RETURN(const std::string prefix, directory_->begin(state.steps));
+  std::vector<service::Session::Feed> feeds = feeds_of(state, *context_.nodes);
+  feeds.emplace_back(context_.nodes->prefix,
+                     tensor::Tensor::strings(tensor::Shape(), std::vector<std::string>{prefix}));
+  saving_ = std::make_unique<Saving>();
+  saving_->steps = state.steps;
+  saving_->points = state.validation.size();
+  saving_->prefix = prefix;
+  // Of one that is saved again, which is rare, the end is waited for.
+  if (directory_->data_files(prefix) > 0) waits_ = true;
+  saving_->thread = std::thread([this, saving = saving_.get(), feeds = std::move(feeds)] {
+    const Status written = write(feeds);
+    const std::lock_guard lock(saving->mutex);
+    saving->status = written;
+    saving->has_ended = true;
+    saving->ended.notify_all();
+  });
+  return {};
+}
+
+Status Checkpointing::write(const std::vector<service::Session::Feed>& feeds) const {
+  return context_.session->run(feeds, {}, {context_.nodes->commit}, {.timeout = kSaveDeadline})
+      .status();
+}
+
+/// Until every task has taken its snapshots, as exec/saving.h says, or it has ended.
+void Checkpointing::wait_for_cut() {
+  std::unique_lock lock(saving_->mutex);
+  while (!waits_ && !saving_->ended.wait_for(lock, kLookEvery, [&] { return saving_->has_ended; })) {
+    if (directory_->data_files(saving_->prefix) >= context_.nodes->shards) return;
+  }
+}
+
+/// Waits for the end of what is being saved, and takes note of it.
+void Checkpointing::collect() {
+  if (saving_ == nullptr) return;
+  const std::unique_ptr<Saving> saving = std::move(saving_);
+  saving->thread.join();
+  waits_ = false;
+  if (saving->status.ok()) saving->status = directory_->add(saving->prefix);
+  take(saving->steps, saving->points, saving->prefix, saving->status);
+}
+
+void Checkpointing::take(int64_t steps, size_t points, const std::string& prefix,
+                         const Status& saved) {
   if (saved.ok()) {
-    saved_steps_ = state.steps;
-    saved_points_ = state.validation.size();
+    saved_steps_ = steps;
+    saved_points_ = points;
     ++report_.saved;
     report_.latest = prefix;
     return;
   }
+  // Steps may have changed more meanwhile than can be kept apart.
+  waits_ = saved.code() == StatusCode::kResourceExhausted;
   ++report_.failed;
-  report_.first_failure = report_.first_failure.empty() ? base::message_of(saved)
-                                                        : report_.first_failure;
+  if (report_.first_failure.empty()) report_.first_failure = base::message_of(saved);
   context_.tell(fmt::format("no checkpoint was saved at step {}, and training goes on: {}; {}",
-                            state.steps, base::message_of(saved), remedy_of(saved)));
-}
-
-void Checkpointing::save_last(const TrainingState& state) {
-  if (saved_steps_ != state.steps || saved_points_ != state.validation.size()) save(state);
-}
-
-Status Checkpointing::write(const TrainingState& state, std::string* prefix) {
-  SR_ASSIGN_OR_RETURN(*prefix, directory_->begin(state.steps));
-  std::vector<service::Session::Feed> feeds = feeds_of(state, *context_.nodes);
-  feeds.emplace_back(context_.nodes->prefix, tensor::Tensor::strings(
-                                                 tensor::Shape(), std::vector<std::string>{*prefix}));
-  SR_RETURN_IF_ERROR(context_.session
-                         ->run(feeds, {}, {context_.nodes->commit}, {.timeout = kSaveDeadline})
-                         .status());
-  return directory_->add(*prefix);
+                            steps, base::message_of(saved), remedy_of(saved)));
 }
 
 }  // namespace sidereal::train

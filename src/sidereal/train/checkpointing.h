@@ -1,11 +1,15 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "sidereal/service/session.h"
 #include "sidereal/sys/disk.h"
@@ -29,8 +33,9 @@ struct SaveEvery {
 Result<SaveEvery> parse_save_every(const std::string& text);
 
 /// Saves a training and goes on with one: when, where and what. Training waits at a boundary of its
-/// loops while it saves, so that a checkpoint is of one instant of the cluster, and each row is in
-/// it or comes after it. Internal to train.
+/// loops until all lanes of all parameter servers have seen that it is now, so that a checkpoint is
+/// of one instant of the cluster, and each row is in it or comes after it. It is written while
+/// training goes on. Internal to train.
 /// Thread: core-local.
 class Checkpointing {
  public:
@@ -45,6 +50,8 @@ class Checkpointing {
   /// Has the directory to itself. Errors: those of CheckpointDirectory::open().
   static Result<std::unique_ptr<Checkpointing>> open(const CheckpointOptions& options,
                                                      Context context);
+  /// What is being saved is saved first.
+  ~Checkpointing();
 
   /// Gives variables the values of the checkpoint that training goes on from, as
   /// CheckpointOptions::resume says; what it had come to, or nothing when it begins.
@@ -58,12 +65,12 @@ class Checkpointing {
   [[nodiscard]] int64_t steps_of_lane() const;
   /// A loop of that many steps of all lanes has ended.
   void loop_ended(int64_t steps, double seconds);
-  /// Whether to save now. `is_epoch`: an epoch has ended.
-  [[nodiscard]] bool is_due(bool is_epoch) const;
-  /// Saves, and waits until all is on the disk. What fails is told, and counted: what was good
-  /// stays.
+  /// Whether to save now; not while another one is being saved. `is_epoch`: an epoch has ended.
+  [[nodiscard]] bool is_due(bool is_epoch);
+  /// Begins to save; steps that begin when it returns are not in it. What fails is told, and
+  /// counted: what was good stays.
   void save(const TrainingState& state);
-  /// save(), unless that has been saved.
+  /// Saves that, unless it has been, and waits until all is on the disk.
   void save_last(const TrainingState& state);
 
   [[nodiscard]] const CheckpointReport& report() const { return report_; }
@@ -74,7 +81,23 @@ class Checkpointing {
 
   Checkpointing(SaveEvery every, CheckpointOptions options, Context context)
       : every_(every), options_(std::move(options)), context_(std::move(context)) {}
-  Status write(const TrainingState& state, std::string* prefix);
+  /// A checkpoint that a thread is writing.
+  struct Saving {
+    int64_t steps = 0;
+    size_t points = 0;
+    std::string prefix;
+    std::thread thread;
+    std::mutex mutex;
+    std::condition_variable ended;
+    bool has_ended = false;  // Guarded by `mutex`, as `status`.
+    Status status;
+  };
+
+  Status begin(const TrainingState& state);
+  Status write(const std::vector<service::Session::Feed>& feeds) const;
+  void wait_for_cut();
+  void collect();
+  void take(int64_t steps, size_t points, const std::string& prefix, const Status& saved);
   Result<TrainingState> restore(const std::string& prefix, const std::string& data);
 
   const SaveEvery every_;
@@ -82,6 +105,8 @@ class Checkpointing {
   const Context context_;
   std::shared_ptr<sys::Disk> disk_;
   std::unique_ptr<CheckpointDirectory> directory_;
+  std::unique_ptr<Saving> saving_;
+  bool waits_ = false;  // The next one is written while training waits.
   std::string resumed_from_;
   CheckpointReport report_;
   int64_t steps_ = 0;

@@ -85,6 +85,7 @@ SavingNodes add_saving(ir::Builder* b, std::vector<SavedVariable> variables) {
   out.commit = name_of(commit);
   out.restore = b->graph().node(restore).name;
   out.variables = std::move(variables);
+  out.shards = shards;
   return out;
 }
 

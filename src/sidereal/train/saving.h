@@ -27,6 +27,7 @@ struct SavingNodes {
   /// Fed when saving: what is saved beside variables, by its name in the checkpoint.
   std::vector<std::pair<std::string, std::string>> state;
   std::vector<SavedVariable> variables;
+  int64_t shards = 0;  ///< Data files of a checkpoint.
 };
 
 /// What all names of tensors begin with that are saved beside variables.
