@@ -66,6 +66,7 @@ class Counting:
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
+        self.handle = os.pidfd_open(self.process.pid)
         self.text = b""
 
     def wait_for(self, word: bytes) -> bool:
@@ -106,8 +107,7 @@ def test_each_row_is_counted_once_whatever_is_killed_when(protocol: str, tmp_pat
         assert run.wait_for(b"began"), run.text
         if select.select([run.process.stdout], [], [], draw.uniform(0, 1.0))[0]:
             run.wait_for(b"step")
-        time.sleep(draw.uniform(0, 0.7))
-        if run.process.poll() is not None:
+        if select.select([run.handle], [], [], draw.uniform(0, 0.7))[0]:
             break
         run.kill_wholly()
         kills += 1

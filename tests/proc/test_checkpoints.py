@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import signal
+import subprocess
 import time
 
 import pytest
@@ -55,15 +56,22 @@ def kill_wholly(launcher, tasks: int) -> None:
     assert len(launcher.tasks) == tasks
 
 
+def ends_within(launcher, seconds: float) -> bool:
+    try:
+        launcher.process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 def wait_for_more(directory: pathlib.Path, launcher, before: str) -> str:
     """Until another checkpoint is listed; what is."""
     deadline = time.monotonic() + PATIENCE_S
     listed = directory / "checkpoint"
-    while time.monotonic() < deadline and launcher.process.poll() is None:
+    while time.monotonic() < deadline and not ends_within(launcher, 0.002):
         text = listed.read_text() if listed.exists() else ""
         if text != before:
             return text
-        time.sleep(0.002)
     raise AssertionError(f"no new checkpoint: {launcher.wait(PATIENCE_S)}")
 
 
@@ -83,7 +91,7 @@ def test_killed_trainings_end_as_one_that_was_not(train, run, logs, tmp_path, pr
         launcher = train(*again)
         listed = wait_for_more(directory, launcher, listed)
         # Anywhere between this checkpoint and the next one or two.
-        time.sleep(draw.uniform(0, 0.3))
+        assert not ends_within(launcher, draw.uniform(0, 0.3))
         kill_wholly(launcher, 2 * tasks)
     last = run(*again)
     assert last.returncode == 0, last.stderr

@@ -159,8 +159,7 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
                           .save_every = a.save_every,
                           .keep = a.keep,
                           .resume = a.resume};
-  SR_RETURN_IF_ERROR(
-      base::with_context(train::check_save_every(a.save_every), "--save-every"));
+  SR_RETURN_IF_ERROR(base::with_context(train::check_save_every(a.save_every), "--save-every"));
   if (a.checkpoint_dir.empty() && a.resume != "auto" && a.resume != "never") {
     return base::invalid_argument("--resume {} needs --checkpoint-dir, where it is saved on",
                                   a.resume);

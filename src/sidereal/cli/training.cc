@@ -93,8 +93,7 @@ void print_checkpoints(const train::CheckpointReport& report) {
   }
   if (report.saved > 0) {
     print(fmt::format("saved {} checkpoint{} in {}, the latest as {}\n", report.saved,
-                      report.saved == 1 ? "" : "s", format_duration(report.save_s),
-                      report.latest));
+                      report.saved == 1 ? "" : "s", format_duration(report.save_s), report.latest));
   }
   if (report.failed > 0) {
     print(fmt::format("{} checkpoint{} could not be saved; the first: {}\n", report.failed,

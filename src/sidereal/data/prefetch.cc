@@ -190,13 +190,13 @@ bool PrefetchingReader::go_on_as(const DataSpec& spec, const PrefetchOptions& op
     }
   }
   pass_before_ = pass_;
-  stats_before_ = {.rows_read = stats_before_.rows_read + stats_.rows_read,
-                   .rows_skipped = stats_before_.rows_skipped + stats_.rows_skipped,
-                   .rows_before = stats_before_.rows_before + stats_.rows_before,
-                   .bytes_read = stats_before_.bytes_read + stats_.bytes_read,
-                   .progress = stats_before_.progress +
-                               stats_.progress * (1 - stats_before_.progress),
-                   .first_skipped = ""};
+  stats_before_ = {
+      .rows_read = stats_before_.rows_read + stats_.rows_read,
+      .rows_skipped = stats_before_.rows_skipped + stats_.rows_skipped,
+      .rows_before = stats_before_.rows_before + stats_.rows_before,
+      .bytes_read = stats_before_.bytes_read + stats_.bytes_read,
+      .progress = stats_before_.progress + stats_.progress * (1 - stats_before_.progress),
+      .first_skipped = ""};
   stats_ = {};
   return true;
 }

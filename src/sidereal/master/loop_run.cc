@@ -41,8 +41,7 @@ Status check_loop(const task::LoopOptions& options) {
     SR_RETURN_IF_ERROR(in_range("lane of a pass", pass.lane, 0, task::Task::kLanesMax - 1));
     SR_RETURN_IF_ERROR(in_range("epoch of a pass", pass.epoch, 0, kEpochsMax));
     SR_RETURN_IF_ERROR(in_range("part_count of a pass", pass.part_count, 1, kPartsMax));
-    SR_RETURN_IF_ERROR(
-        in_range("part_index of a pass", pass.part_index, 0, pass.part_count - 1));
+    SR_RETURN_IF_ERROR(in_range("part_index of a pass", pass.part_index, 0, pass.part_count - 1));
     SR_RETURN_IF_ERROR(in_range("rows_done of a pass", pass.rows_done, 0, kMost));
   }
   SR_RETURN_IF_ERROR(in_range("part_count", options.part_count, 1, kPartsMax));
@@ -56,9 +55,9 @@ Status check_loop(const task::LoopOptions& options) {
                               static_cast<int64_t>(options.fetches.size()) - 1));
   SR_RETURN_IF_ERROR(in_range("step_timeout_ms", options.step_timeout.count(), 0, kMost));
   SR_RETURN_IF_ERROR(in_range("data_timeout_ms", options.data_timeout.count(), 1, kMost));
-  for (const size_t names : {options.fetches.size(), options.targets.size(), options.columns.size(),
-                             options.constants.size(), options.kept_columns.size(),
-                             options.started.size()}) {
+  for (const size_t names :
+       {options.fetches.size(), options.targets.size(), options.columns.size(),
+        options.constants.size(), options.kept_columns.size(), options.started.size()}) {
     if (names > kNamesMax) {
       return invalid_argument("a loop with {} names of a kind; it takes {}", names, kNamesMax);
     }

@@ -16,8 +16,8 @@ Status require_text(const InferContext& c, int input) {
   return require_rank(c, input, 0);
 }
 
-/// kInvalidArgument unless the attribute "names" has a name of its own for each of `count`; parts of
-/// one tensor have its name, and slices of their own.
+/// kInvalidArgument unless the attribute "names" has a name of its own for each of `count`; parts
+/// of one tensor have its name, and slices of their own.
 Status check_names(const InferContext& c, size_t count) {
   SR_ASSIGN_OR_RETURN(const auto names, ir::get_attr<Strings>(c.attrs, "names"));
   if (names.size() != count) {

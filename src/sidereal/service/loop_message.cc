@@ -140,8 +140,7 @@ void from_proto(const v1::LoopProgress& given, task::LoopProgress* out) {
   out->bytes_in = given.bytes_in();
   out->bytes_out = given.bytes_out();
   out->auc = given.auc();
-  out->positions = {
-      {.steps = given.steps(), .pass = given.pass(), .rows = given.pass_rows()}};
+  out->positions = {{.steps = given.steps(), .pass = given.pass(), .rows = given.pass_rows()}};
   const size_t scalars = std::min<size_t>(out->scalars.size(), given.scalars_size());
   for (size_t i = 0; i < scalars; ++i) {
     const v1::LoopScalar& scalar = given.scalars(static_cast<int>(i));
@@ -158,8 +157,7 @@ task::LoopProgress total_of(const std::vector<task::LoopProgress>& lanes, size_t
     out.rows += lane.rows;
     out.rows_skipped += lane.rows_skipped;
     if (out.first_skipped.empty()) out.first_skipped = lane.first_skipped;
-    out.positions.push_back(lane.positions.empty() ? task::LoopPosition()
-                                                   : lane.positions.front());
+    out.positions.push_back(lane.positions.empty() ? task::LoopPosition() : lane.positions.front());
     out.fraction += lane.fraction / static_cast<double>(lanes.size());
     out.elapsed_ns = std::max(out.elapsed_ns, lane.elapsed_ns);
     out.computed_ns += lane.computed_ns;

@@ -56,7 +56,7 @@ struct LoopOptions {
   /// What lanes read before `epochs`, in this order.
   std::vector<LoopPass> started;
   int64_t first_epoch = 0;  ///< Decides the shuffled order.
-  int64_t epochs = 1;  ///< 0: only what was begun.
+  int64_t epochs = 1;       ///< 0: only what was begun.
   /// Which part of the rows is read, of how many. See data::Part.
   int64_t part_index = 0;
   int64_t part_count = 1;
@@ -117,8 +117,8 @@ struct LoopProgress {
   int64_t waited_for_data_ns = 0;
   int64_t bytes_in = 0;  ///< Of the lanes, since the loop began.
   int64_t bytes_out = 0;
-  double auc = 0;                   ///< 0: none, or no rows yet.
-  std::vector<LoopScalar> scalars;  ///< By fetch; of those kept as kMean or kSeries.
+  double auc = 0;                       ///< 0: none, or no rows yet.
+  std::vector<LoopScalar> scalars;      ///< By fetch; of those kept as kMean or kSeries.
   std::vector<LoopPosition> positions;  ///< By lane; of one lane, its own.
 };
 

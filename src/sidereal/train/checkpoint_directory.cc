@@ -17,7 +17,7 @@ constexpr const char* kLockFile = "checkpoint.lock";
 constexpr const char* kSaving = "saving ";
 constexpr uint64_t kStateBytesMax = uint64_t{1} << 24;
 
-std::string quoted(const std::string& text) {
+std::string in_quotes(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
@@ -148,9 +148,9 @@ Status CheckpointDirectory::add(const std::string& prefix) {
 }
 
 Status CheckpointDirectory::write_state() {
-  std::string text = fmt::format("model_checkpoint_path: {}\n", quoted(names_.back()));
+  std::string text = fmt::format("model_checkpoint_path: {}\n", in_quotes(names_.back()));
   for (const std::string& name : names_) {
-    text += fmt::format("all_model_checkpoint_paths: {}\n", quoted(name));
+    text += fmt::format("all_model_checkpoint_paths: {}\n", in_quotes(name));
   }
   return sys::write_file_at_once(disk_.get(), fmt::format("{}/{}", path_, kStateFile), text,
                                  sys::posix::create_random()->next());

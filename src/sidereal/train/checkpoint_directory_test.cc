@@ -87,8 +87,7 @@ TEST_F(ACheckpointDirectory, removes_the_oldest_and_nothing_else) {
 
 TEST_F(ACheckpointDirectory, is_refused_to_a_second_writer) {
   const auto directory = open();
-  const Status refused =
-      CheckpointDirectory::open(sys::posix::create_disk(), path_, 5).status();
+  const Status refused = CheckpointDirectory::open(sys::posix::create_disk(), path_, 5).status();
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(base::message_of(refused), HasSubstr(fmt::format("process {} ", ::getpid())));
   EXPECT_THAT(base::message_of(refused), HasSubstr(path_));

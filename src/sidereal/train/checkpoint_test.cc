@@ -56,8 +56,8 @@ struct Cluster {
 };
 
 /// A training from the start of a cluster to its end.
-struct Run {
-  explicit Run(const Cluster& how, CompiledModel model = deep_fm()) {
+struct Running {
+  explicit Running(const Cluster& how, CompiledModel model = deep_fm()) {
     auto started = app::start_local_cluster({.ps = how.ps,
                                              .workers = how.workers,
                                              .ps_lanes = how.ps_lanes,
@@ -104,14 +104,14 @@ class ACheckpoint : public ::testing::TestWithParam<Protocol> {
     out.on_warning = [this](const std::string& text) { warnings_.push_back(text); };
     return out;
   }
-  FitResult fit(const Run& run, const FitOptions& how) {
+  FitResult fit(const Running& run, const FitOptions& how) {
     auto fitted = run.trainer->fit(rows(), how);
     EXPECT_TRUE(fitted.ok()) << fitted.status();
     return fitted.ok() ? *std::move(fitted) : FitResult();
   }
   /// What a training leaves that nothing disturbs.
   std::map<std::string, std::string> undisturbed(const Cluster& how) {
-    const Run run(how);
+    const Running run(how);
     FitOptions plain = options();
     plain.checkpoints = {};
     EXPECT_EQ(fit(run, plain).steps, kEpochs * kSteps);
@@ -145,12 +145,12 @@ TEST_P(ACheckpoint, is_gone_on_from_to_the_same_bits) {
   const auto expected = undisturbed(how);
   // Ends within the first epoch, then within the second one.
   for (const int64_t ends_at : {7, 15}) {
-    const Run run(how);
+    const Running run(how);
     FitOptions part = options();
     part.steps_max = ends_at;
     fit(run, part);
   }
-  const Run last(how);
+  const Running last(how);
   const FitResult result = fit(last, options());
   EXPECT_EQ(result.checkpoints.resumed_from, checkpoint(15));
   EXPECT_EQ(result.checkpoints.steps_before, 15);
@@ -167,7 +167,7 @@ TEST_P(ACheckpoint, holds_up_nothing_that_training_learns) {
   const Cluster how{.protocol = GetParam()};
   const auto expected = undisturbed(how);
   for (const char* const save_every : {"3steps", "epoch", "1s"}) {
-    const Run run(how);
+    const Running run(how);
     FitOptions saving = options(save_every);
     saving.checkpoints.resume = "never";
     const FitResult result = fit(run, saving);
@@ -181,14 +181,15 @@ TEST_P(ACheckpoint, holds_up_nothing_that_training_learns) {
 }
 
 using ACheckpointOverOneProtocol = ACheckpoint;
-INSTANTIATE_TEST_SUITE_P(Over, ACheckpointOverOneProtocol, ::testing::Values(Protocol::kStarServer));
+INSTANTIATE_TEST_SUITE_P(Over, ACheckpointOverOneProtocol,
+                         ::testing::Values(Protocol::kStarServer));
 
 TEST_P(ACheckpointOverOneProtocol, is_restored_on_other_parameter_servers) {
   const auto expected = undisturbed({});
   FitOptions part = options();
   part.steps_max = 7;
-  fit(Run({.ps = 3, .ps_lanes = 2}), part);
-  const Run last({.ps = 1, .ps_lanes = 1});
+  fit(Running({.ps = 3, .ps_lanes = 2}), part);
+  const Running last({.ps = 1, .ps_lanes = 1});
   EXPECT_EQ(fit(last, options()).checkpoints.steps_before, 7);
   EXPECT_EQ(last.values(), expected);
 }
@@ -196,9 +197,9 @@ TEST_P(ACheckpointOverOneProtocol, is_restored_on_other_parameter_servers) {
 TEST_P(ACheckpointOverOneProtocol, is_gone_on_from_by_other_workers_with_each_row_once) {
   FitOptions part = options();
   part.steps_max = 3;
-  const FitResult first = fit(Run({.workers = 2}), part);
+  const FitResult first = fit(Running({.workers = 2}), part);
   EXPECT_EQ(first.rows, 6 * kBatch);
-  const FitResult last = fit(Run({.workers = 3}), options());
+  const FitResult last = fit(Running({.workers = 3}), options());
   EXPECT_EQ(first.rows + last.rows, kEpochs * (kBatch * kSteps - 5));
 }
 
@@ -208,7 +209,7 @@ TEST_P(ACheckpointOverOneProtocol, of_replicas_in_step_is_gone_on_from_to_the_sa
   in_step.synchronous = true;
   std::map<std::string, std::string> expected;
   {
-    const Run run(how);
+    const Running run(how);
     FitOptions plain = in_step;
     plain.checkpoints = {};
     fit(run, plain);
@@ -216,8 +217,8 @@ TEST_P(ACheckpointOverOneProtocol, of_replicas_in_step_is_gone_on_from_to_the_sa
   }
   FitOptions part = in_step;
   part.steps_max = 4;
-  fit(Run(how), part);
-  const Run last(how);
+  fit(Running(how), part);
+  const Running last(how);
   const FitResult result = fit(last, in_step);
   EXPECT_EQ(result.checkpoints.steps_before, 8);
   EXPECT_EQ(last.values(), expected);
@@ -227,17 +228,17 @@ TEST_P(ACheckpointOverOneProtocol, that_is_damaged_is_named_and_the_one_before_t
   const auto expected = undisturbed({});
   FitOptions part = options("3steps");
   part.steps_max = 9;
-  fit(Run({}), part);
+  fit(Running({}), part);
   damage(9);
   {
-    const Run last({});
+    const Running last({});
     const FitResult result = fit(last, options());
     EXPECT_EQ(result.checkpoints.resumed_from, checkpoint(6));
     EXPECT_EQ(last.values(), expected);
     EXPECT_THAT(warnings_, ElementsAre(HasSubstr(checkpoint(9))));
   }
   for (const int64_t step : {3, 6, 22}) damage(step);
-  const Run none({});
+  const Running none({});
   const Status refused = none.trainer->fit(rows(), options()).status();
   EXPECT_EQ(refused.code(), StatusCode::kDataLoss) << refused;
   EXPECT_THAT(base::message_of(refused), HasSubstr("never"));
@@ -246,25 +247,25 @@ TEST_P(ACheckpointOverOneProtocol, that_is_damaged_is_named_and_the_one_before_t
 TEST_P(ACheckpointOverOneProtocol, of_another_model_is_refused_with_file_tensor_and_remedy) {
   FitOptions part = options();
   part.steps_max = 2;
-  fit(Run({}), part);
+  fit(Running({}), part);
   const auto refused = [&](CompiledModel model) {
-    const Run run({}, std::move(model));
+    const Running run({}, std::move(model));
     return base::message_of(run.trainer->fit(rows(), options()).status());
   };
-  EXPECT_THAT(refused(deep_fm(16)), AllOf(HasSubstr(checkpoint(2) + ".index"),
-                                          HasSubstr("mlp/0"), HasSubstr("--resume never")));
+  EXPECT_THAT(refused(deep_fm(16)), AllOf(HasSubstr(checkpoint(2) + ".index"), HasSubstr("mlp/0"),
+                                          HasSubstr("--resume never")));
   EXPECT_THAT(refused(deep_fm(8, "sgd")), HasSubstr("this one has no '"));
   FitOptions other = options();
   auto spec = rows();
   spec.synthetic.seed = 4;
-  const Run run({});
+  const Running run({});
   EXPECT_THAT(base::message_of(run.trainer->fit(spec, other).status()),
               HasSubstr("in the middle of data"));
 }
 
 TEST_P(ACheckpointOverOneProtocol, that_cannot_be_saved_is_told_and_training_goes_on) {
   std::filesystem::create_directories(checkpoint(6) + ".index/held");
-  const Run run({});
+  const Running run({});
   const FitResult result = fit(run, options("3steps"));
   EXPECT_EQ(result.steps, kEpochs * kSteps);
   EXPECT_EQ(result.checkpoints.failed, 1);
@@ -278,15 +279,15 @@ TEST_P(ACheckpointOverOneProtocol, keeps_the_curve_and_stops_when_that_says_so) 
   how.epochs = 3;
   std::vector<EvalResult> expected;
   {
-    const Run run({});
+    const Running run({});
     FitOptions plain = how;
     plain.checkpoints = {};
     expected = run.trainer->fit(rows(), plain, &valid)->validation;
   }
   FitOptions first = how;
   first.epochs = 2;
-  ASSERT_TRUE(Run({}).trainer->fit(rows(), first, &valid).ok());
-  const auto result = Run({}).trainer->fit(rows(), how, &valid);
+  ASSERT_TRUE(Running({}).trainer->fit(rows(), first, &valid).ok());
+  const auto result = Running({}).trainer->fit(rows(), how, &valid);
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(result->validation.size(), 3U);
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(result->validation[i].auc, expected[i].auc) << i;

@@ -66,7 +66,8 @@ Result<SaveEvery> parse_save_every(const std::string& text) {
     return out;
   }
   return base::invalid_argument(
-      "'{}' is not how often a checkpoint is saved: that is a time (90s, 5m, 2h), a number of steps (1000steps), or epoch",
+      "'{}' is not how often a checkpoint is saved: that is a time (90s, 5m, 2h), a number of "
+      "steps (1000steps), or epoch",
       text);
 }
 
@@ -78,8 +79,7 @@ Result<std::unique_ptr<Checkpointing>> Checkpointing::open(const CheckpointOptio
   if (options.keep < 0) {
     return base::invalid_argument("keep is {}; it must not be negative (0: all)", options.keep);
   }
-  auto out = std::unique_ptr<Checkpointing>(
-      new Checkpointing(every, options, std::move(context)));
+  auto out = std::unique_ptr<Checkpointing>(new Checkpointing(every, options, std::move(context)));
   out->disk_ = sys::posix::create_disk();
   SR_ASSIGN_OR_RETURN(out->directory_,
                       CheckpointDirectory::open(out->disk_, options.directory, options.keep));
@@ -126,7 +126,8 @@ Result<TrainingState> Checkpointing::restore(const std::string& prefix, const st
   if (!state.position.begun.empty() && state.data != data) {
     return base::invalid_argument(
         "checkpoint '{}' is in the middle of data that was '{}', and is '{}' now: which rows are "
-        "left cannot be said; give the same data, order and seed, or begin anew with --resume never "
+        "left cannot be said; give the same data, order and seed, or begin anew with --resume "
+        "never "
         "(resume='never')",
         prefix, state.data, data);
   }
@@ -158,9 +159,9 @@ int64_t Checkpointing::steps_of_lane() const {
   if (steps_per_s_ == 0) return kFirstSteps;
   const double elapsed = std::chrono::duration<double>(Clock::now() - asked_).count();
   const double left = std::max(every_.seconds - elapsed, every_.seconds * (1 - kEarly));
-  const double most = std::max(static_cast<double>(kFirstSteps),
-                               kGrowth * static_cast<double>(steps_) /
-                                   static_cast<double>(context_.lanes));
+  const double most =
+      std::max(static_cast<double>(kFirstSteps),
+               kGrowth * static_cast<double>(steps_) / static_cast<double>(context_.lanes));
   return std::max<int64_t>(1, static_cast<int64_t>(std::min(left * steps_per_s_, most)));
 }
 
@@ -233,7 +234,8 @@ Status Checkpointing::write(const std::vector<service::Session::Feed>& feeds) co
 /// Until every task has taken its snapshots, as exec/saving.h says, or it has ended.
 void Checkpointing::wait_for_cut() {
   std::unique_lock lock(saving_->mutex);
-  while (!waits_ && !saving_->ended.wait_for(lock, kLookEvery, [&] { return saving_->has_ended; })) {
+  while (!waits_ &&
+         !saving_->ended.wait_for(lock, kLookEvery, [&] { return saving_->has_ended; })) {
     if (directory_->data_files(saving_->prefix) >= context_.nodes->shards) return;
   }
 }

@@ -14,10 +14,9 @@ using Strings = std::vector<std::string>;
 
 const std::vector<StateTensor>& state_tensors() {
   static const std::vector<StateTensor> all = {
-      {"step", DType::kInt64},       {"rows", DType::kInt64},
-      {"loop_steps", DType::kInt64}, {"worker_steps", DType::kInt64},
-      {"epoch", DType::kInt64},      {"begun_passes", DType::kInt64},
-      {"curve", DType::kFloat64},    {"data", DType::kString}};
+      {"step", DType::kInt64},         {"rows", DType::kInt64},  {"loop_steps", DType::kInt64},
+      {"worker_steps", DType::kInt64}, {"epoch", DType::kInt64}, {"begun_passes", DType::kInt64},
+      {"curve", DType::kFloat64},      {"data", DType::kString}};
   return all;
 }
 

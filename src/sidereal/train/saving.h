@@ -12,9 +12,10 @@ namespace sidereal::train {
 
 /// A variable of a cluster, and what it is in a checkpoint. Value type.
 struct SavedVariable {
-  ir::Output handle;
-  std::string name;   ///< Of the tensor.
-  std::string slice;  ///< Which part of it: as the attribute `slices` of SaveVariables; "": all.
+  ir::Output handle = {};
+  std::string name = {};  ///< Of the tensor.
+  std::string slice =
+      {};  ///< Which part of it: as the attribute `slices` of SaveVariables; "": all.
   ir::DType dtype = ir::DType::kFloat32;
   ir::Shape shape = {};  ///< Of the whole tensor.
 };

@@ -49,9 +49,8 @@ Tensor value_of(const TrainingState& state, std::string_view name) {
   }
   std::vector<double> curve;
   for (const EvalResult& one : state.validation) {
-    curve.insert(curve.end(),
-                 {static_cast<double>(one.rows), static_cast<double>(one.rows_skipped), one.loss,
-                  one.auc, one.log_loss, one.seconds});
+    curve.insert(curve.end(), {static_cast<double>(one.rows), static_cast<double>(one.rows_skipped),
+                               one.loss, one.auc, one.log_loss, one.seconds});
   }
   return Tensor::of<double>({static_cast<int64_t>(state.validation.size()), kCurveNumbers}, curve);
 }
@@ -62,8 +61,8 @@ Result<Tensor> read(ckpt::CheckpointReader* reader, const std::string& prefix, c
   if (got.ok() && got->dtype() == dtype && got->shape().rank() == rank) return got;
   if (!got.ok() && got.status().code() != StatusCode::kNotFound) return got.status();
   return invalid_argument(
-      "checkpoint '{}' was not made by a training of this kind: it has no tensor '{}{}'; {}", prefix,
-      kStatePrefix, name, kRemedy);
+      "checkpoint '{}' was not made by a training of this kind: it has no tensor '{}{}'; {}",
+      prefix, kStatePrefix, name, kRemedy);
 }
 
 Result<int64_t> read_number(ckpt::CheckpointReader* reader, const std::string& prefix,
@@ -147,14 +146,15 @@ Status check_variables(const ckpt::CheckpointReader& reader, const std::string& 
     wanted.insert(one.name);
     const ckpt::StoredTensor* const stored = reader.find(one.name);
     if (stored == nullptr) {
-      return invalid_argument("{} is of another model: it has no tensor '{}', which this one has; {}",
-                              file, one.name, kRemedy);
+      return invalid_argument(
+          "{} is of another model: it has no tensor '{}', which this one has; {}", file, one.name,
+          kRemedy);
     }
     if (stored->dtype != one.dtype || stored->shape != one.shape) {
-      return invalid_argument("{} is of another model: its '{}' is {} {}, that of this one {} {}; {}",
-                              file, one.name, tensor::name_of(stored->dtype),
-                              stored->shape.to_string(), tensor::name_of(one.dtype),
-                              one.shape.to_string(), kRemedy);
+      return invalid_argument(
+          "{} is of another model: its '{}' is {} {}, that of this one {} {}; {}", file, one.name,
+          tensor::name_of(stored->dtype), stored->shape.to_string(), tensor::name_of(one.dtype),
+          one.shape.to_string(), kRemedy);
     }
   }
   for (const ckpt::StoredTensor& stored : reader.list()) {

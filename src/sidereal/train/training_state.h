@@ -16,10 +16,10 @@ namespace sidereal::train {
 
 /// As a checkpoint has it. Value type.
 struct TrainingState {
-  int64_t steps = 0;                   ///< Of all workers.
-  int64_t rows = 0;                    ///< Likewise.
-  int64_t loop_steps = 0;              ///< That each lane may have had of FitOptions::steps_max.
-  std::vector<int64_t> worker_steps;   ///< Decide the random numbers of steps to come.
+  int64_t steps = 0;                  ///< Of all workers.
+  int64_t rows = 0;                   ///< Likewise.
+  int64_t loop_steps = 0;             ///< That each lane may have had of FitOptions::steps_max.
+  std::vector<int64_t> worker_steps;  ///< Decide the random numbers of steps to come.
   DataPosition position;
   std::vector<EvalResult> validation;  ///< One per epoch.
   std::string data;                    ///< data_identity().
