@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 
 class ACheckpointDirectory : public ::testing::Test {
  protected:
-  ACheckpointDirectory() : path_(::testing::TempDir() + fmt::format("/ckpts_{}", ::getpid())) {
+  ACheckpointDirectory() : path_(::testing::TempDir() + fmt::format("ckpts_{}", ::getpid())) {
     std::filesystem::remove_all(path_);
   }
   ~ACheckpointDirectory() override { std::filesystem::remove_all(path_); }

@@ -151,9 +151,7 @@ void Checkpointing::start(const TrainingState& state) {
 int64_t Checkpointing::steps_of_lane() const {
   if (every_.epoch) return 0;
   if (every_.steps > 0) {
-    int64_t left = every_.steps - (steps_ - asked_steps_);
-    // It is due, and another one is being saved.
-    if (left <= 0) left = every_.steps / 10;
+    const int64_t left = every_.steps - (steps_ - asked_steps_);
     return std::max<int64_t>(1, (left + context_.lanes - 1) / context_.lanes);
   }
   if (steps_per_s_ == 0) return kFirstSteps;
@@ -172,13 +170,13 @@ void Checkpointing::loop_ended(int64_t steps, double seconds) {
 }
 
 bool Checkpointing::is_due(bool is_epoch) {
+  if (every_.epoch) return is_epoch;
+  if (every_.steps > 0) return steps_ - asked_steps_ >= every_.steps;
   if (saving_ != nullptr) {
     const std::lock_guard lock(saving_->mutex);
     if (!saving_->has_ended) return false;
   }
   collect();
-  if (every_.epoch) return is_epoch;
-  if (every_.steps > 0) return steps_ - asked_steps_ >= every_.steps;
   return std::chrono::duration<double>(Clock::now() - asked_).count() >= every_.seconds * kEarly;
 }
 

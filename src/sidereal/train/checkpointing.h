@@ -65,10 +65,11 @@ class Checkpointing {
   [[nodiscard]] int64_t steps_of_lane() const;
   /// A loop of that many steps of all lanes has ended.
   void loop_ended(int64_t steps, double seconds);
-  /// Whether to save now; not while another one is being saved. `is_epoch`: an epoch has ended.
+  /// Whether to save now. `is_epoch`: an epoch has ended. By time it is put off while another one
+  /// is being saved.
   [[nodiscard]] bool is_due(bool is_epoch);
-  /// Begins to save; steps that begin when it returns are not in it. What fails is told, and
-  /// counted: what was good stays.
+  /// Begins to save, when what is being saved has been; steps that begin when it returns are not in
+  /// it. What fails is told, and counted: what was good stays.
   void save(const TrainingState& state);
   /// Saves that, unless it has been, and waits until all is on the disk.
   void save_last(const TrainingState& state);
