@@ -35,8 +35,7 @@ COUNTING = textwrap.dedent("""
     model = sr.Model(seed=1)
     row = model.input("row", sr.int64, (1,))
     counter = layers.Embedding(ROWS, 1, "zeros", name="counter")(row)
-    visits = sr.reduce_sum(counter)
-    model.compile(visits, sr.optimizers.SGD(1.0), loss=-visits)
+    model.compile(counter, sr.optimizers.SGD(1.0), loss=-sr.reduce_sum(counter))
     with sr.LocalCluster(ps=ps, workers=workers, ps_lanes=2, protocol=protocol) as cluster:
         print("began", flush=True)
         result = model.fit(

@@ -14,7 +14,7 @@ from processes import PATIENCE_S, Launcher, error_of, tasks_of, wait_for_end
 
 from sidereal.launch import PROTOCOLS
 
-ROWS, EPOCHS = 4000, 24
+ROWS, EPOCHS = 4000, 12
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,9 @@ namespace {
 
 constexpr const char* kStateFile = "checkpoint";
 constexpr const char* kLockFile = "checkpoint.lock";
-constexpr const char* kSaving = "saving ";
+/// Notes in the lock: what is under way.
+constexpr const char* kSaving = "saving";
+constexpr const char* kRemoving = "removing";
 constexpr uint64_t kStateBytesMax = uint64_t{1} << 24;
 
 std::string in_quotes(const std::string& text) {
@@ -24,6 +26,11 @@ std::string in_quotes(const std::string& text) {
     out += c;
   }
   return out + "\"";
+}
+
+/// Whether it is one of a file in a directory.
+bool is_name(const std::string& text) {
+  return !text.empty() && text.find('/') == std::string::npos;
 }
 
 /// What is between the quotes of `KEY: "VALUE"`.
@@ -85,15 +92,20 @@ Status CheckpointDirectory::read_state() {
 /// The process before may have been killed while it saved: then the checkpoint is there, and not
 /// listed, or files of it are there that nothing leads to.
 Status CheckpointDirectory::settle_unfinished() {
-  const std::string& note = lock_->left_note();
-  if (!note.starts_with(kSaving)) return {};
-  const std::string name = note.substr(std::string_view(kSaving).size());
-  if (name.empty() || name.find('/') != std::string::npos) return {};
+  const std::vector<std::string> note = base::split(lock_->left_note(), ' ');
+  if (note.size() < 2 || note[0] != kSaving || !is_name(note[1])) return {};
+  const std::string& name = note[1];
   if (!disk_->open(ckpt::index_path(fmt::format("{}/{}", path_, name))).ok()) {
     return remove_data(name);
   }
   std::erase(names_, name);
   names_.push_back(name);
+  if (note.size() < 3 || note[2] != kRemoving) return {};
+  for (size_t i = 3; i < note.size(); ++i) {
+    // Those that are listed yet go when the next one is added.
+    const bool is_listed = std::ranges::find(names_, note[i]) != names_.end();
+    if (is_name(note[i]) && !is_listed) SR_RETURN_IF_ERROR(remove(note[i]));
+  }
   return {};
 }
 
@@ -118,7 +130,7 @@ Result<std::string> CheckpointDirectory::begin(int64_t step) {
     if (!removed.ok() && removed.code() != StatusCode::kNotFound) return removed;
     if (removed.ok()) SR_RETURN_IF_ERROR(remove_data(name));
   }
-  SR_RETURN_IF_ERROR(lock_->note(kSaving + name));
+  SR_RETURN_IF_ERROR(lock_->note(fmt::format("{} {}", kSaving, name)));
   return prefix;
 }
 
@@ -141,10 +153,11 @@ Status CheckpointDirectory::add(const std::string& prefix) {
     old.assign(names_.begin(), end);
     names_.erase(names_.begin(), end);
   }
+  SR_RETURN_IF_ERROR(
+      lock_->note(fmt::format("{} {} {} {}", kSaving, name, kRemoving, base::join(old, " "))));
   SR_RETURN_IF_ERROR(write_state());
-  SR_RETURN_IF_ERROR(lock_->note(""));
   for (const std::string& one : old) SR_RETURN_IF_ERROR(remove(one));
-  return {};
+  return lock_->note("");
 }
 
 Status CheckpointDirectory::write_state() {

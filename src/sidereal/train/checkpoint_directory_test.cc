@@ -105,6 +105,21 @@ TEST_F(ACheckpointDirectory, clears_up_after_a_writer_that_was_killed_while_it_s
   EXPECT_FALSE(has("model.ckpt-6.index.0123456789abcdef.tmp"));
 }
 
+TEST_F(ACheckpointDirectory, removes_what_a_writer_was_killed_in_the_middle_of_removing) {
+  {
+    const auto directory = open(1);
+    save(directory.get(), 3);
+    save(directory.get(), 6);
+  }
+  char host[256] = {};
+  ASSERT_EQ(::gethostname(host, sizeof(host) - 1), 0);
+  write("checkpoint.lock",
+        fmt::format("process 1 on {}\nsaving model.ckpt-6 removing model.ckpt-3\n", host));
+  write("model.ckpt-3.data-00001-of-00002.11111111");
+  EXPECT_THAT(open()->newest_first(), ElementsAre(path_ + "/model.ckpt-6"));
+  EXPECT_FALSE(has("model.ckpt-3.data-00001-of-00002.11111111"));
+}
+
 TEST_F(ACheckpointDirectory, knows_what_was_put_in_place_before_a_kill) {
   save(open().get(), 3);
   char host[256] = {};
