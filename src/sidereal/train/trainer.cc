@@ -143,6 +143,7 @@ class Trainer::Impl {
           number_steps(options, (*workers)[index], index,
                        before.worker_steps[index] + group.steps_of(index), own);
           own->steps = steps * (*workers)[index].lanes;
+          own->goes_on = saver != nullptr && steps > 0;
           schedule.tell(index, end, own);
           if (options.record_losses && index == 0) {
             own->fetches.push_back({.name = model_.loss, .keep = task::Keep::kEach});
