@@ -170,6 +170,10 @@ class Model:
         on_progress: Callable[[Progress], None] | None = None,
         trace: str | os.PathLike[str] | None = None,
         trace_steps: tuple[int, int] = (10, 30),
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        save_every: str = "5m",
+        keep: int = 5,
+        resume: str | os.PathLike[str] = "auto",
     ) -> FitResult:
         """Trains on `data`: a dict of arrays by column name, or a spec of sidereal.data.
 
@@ -192,6 +196,12 @@ class Model:
         verbose: show progress on standard error. on_progress: called several times a second.
         trace: a file to write what some steps of all tasks did, for Chrome's trace viewer.
         trace_steps: which steps of each worker lane, from the first up to the second.
+        checkpoint_dir: a directory, of the parameter servers too, where the training is saved, and
+        from which it goes on: the same fit() after a kill trains each row once. `epochs` counts
+        those done before. save_every: "90s", "5m", "2h", "1000steps" of all worker lanes together,
+        or "epoch". keep: the newest checkpoints that stay, 0: all. resume: "auto": on from the
+        newest checkpoint there that is good, if there is one; "never"; or the prefix of a
+        checkpoint. FitResult.checkpoints says what became of them.
 
         Ctrl-C ends the steps in progress and raises KeyboardInterrupt; the cluster stays usable.
         """
@@ -202,6 +212,12 @@ class Model:
         if replicas_to_aggregate is not None and replicas_to_aggregate < 1:
             raise InvalidArgumentError(
                 f"replicas_to_aggregate is {replicas_to_aggregate}; it must be 1 or more"
+            )
+        resume = os.fspath(resume)
+        if checkpoint_dir is None and resume not in ("auto", "never"):
+            raise InvalidArgumentError(
+                f"resume is {resume!r} and there is no checkpoint_dir, where the training is saved "
+                "on: give one"
             )
         with self._exclusively(), contextlib.ExitStack() as files:
             compiled = self._need_compiled()
@@ -226,6 +242,10 @@ class Model:
             options.patience = patience
             options.steps_max = steps_max
             options.record_losses = record_losses
+            if checkpoint_dir is not None:
+                options.checkpoint_dir = os.fspath(checkpoint_dir)
+            options.save_every, options.keep = save_every, keep
+            options.resume = resume
             if trace is not None:
                 options.trace_first, options.trace_end = trace_steps
             valid_json = None if valid is None else valid.to_json()

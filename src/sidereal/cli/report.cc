@@ -97,6 +97,18 @@ std::string to_json(const TrainingJob& job, const TrainingOutcome& outcome) {
     json["test"] = evaluation(*test);
     if (test->best_auc.has_value()) json["best_auc"] = number(*test->best_auc);
   }
+  if (!job.fit.checkpoints.directory.empty()) {
+    const train::CheckpointReport& report = fit.checkpoints;
+    json["checkpoints"] = {{"resumed_from", report.resumed_from},
+                           {"steps_before", report.steps_before},
+                           {"rows_before", report.rows_before},
+                           {"rows_lost", report.rows_lost},
+                           {"saved", report.saved},
+                           {"failed", report.failed},
+                           {"latest", report.latest},
+                           {"first_failure", report.first_failure},
+                           {"save_s", number(report.save_s)}};
+  }
   json["valid"] = Json::array();
   for (const train::EvalResult& epoch : fit.validation) json["valid"].push_back(evaluation(epoch));
   json["tasks"] = Json::array();

@@ -68,6 +68,10 @@ Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer,
   if (log != nullptr) {
     options.on_validation = [log](const train::EvalResult& r) { log->evaluated("valid", r); };
   }
+  options.on_warning = [&printer](const std::string& text) {
+    printer.finish();
+    std::fputs(fmt::format("sidereal: warning: {}\n", text).c_str(), stderr);
+  };
   return trainer->fit(job.data, options, job.valid.has_value() ? &*job.valid : nullptr);
 }
 
@@ -86,6 +90,22 @@ void print_fit(const TrainingJob& job, const train::FitResult& result) {
   if (result.epochs < job.fit.epochs && job.fit.steps_max == 0) {
     print(fmt::format("stopped after {} of {} epochs: no better validation AUC\n", result.epochs,
                       job.fit.epochs));
+  }
+}
+
+void print_checkpoints(const train::CheckpointReport& report) {
+  if (!report.resumed_from.empty()) {
+    print(fmt::format("went on from {}: {} rows in {} steps were trained before, {} rows lost\n",
+                      report.resumed_from, report.rows_before, report.steps_before,
+                      report.rows_lost));
+  }
+  if (report.saved > 0) {
+    print(fmt::format("saved {} checkpoint{} in {}, the latest as {}\n", report.saved,
+                      report.saved == 1 ? "" : "s", format_duration(report.save_s), report.latest));
+  }
+  if (report.failed > 0) {
+    print(fmt::format("{} checkpoint{} could not be saved; the first: {}\n", report.failed,
+                      report.failed == 1 ? "" : "s", report.first_failure));
   }
 }
 
@@ -134,6 +154,7 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster) {
   SR_ASSIGN_OR_RETURN(outcome.fit, fit(job, trainer.get(), log.get()));
   SR_RETURN_IF_ERROR(check_interrupt("while training"));
   print_fit(job, outcome.fit);
+  print_checkpoints(outcome.fit.checkpoints);
   if (job.test.has_value()) {
     train::FitOptions options = job.fit;
     options.cancelled = interrupted;
