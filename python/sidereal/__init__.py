@@ -29,6 +29,7 @@ from . import (
     profiler,
     queue,
     saved_model,
+    summary,
     train,
 )
 from ._dispatch import convert as convert_to_tensor
@@ -148,6 +149,7 @@ __all__ = [
     "stop_gradient",
     "string",
     "strings",
+    "summary",
     "uint16",
     "uint32",
     "uint64",

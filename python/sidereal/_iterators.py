@@ -85,6 +85,8 @@ class DatasetIterator(InFunctions):
     end with the iterator. In functions, each call takes elements of it. Thread: any.
     """
 
+    _checkpoint_attribute = "ITERATOR_STATE"
+
     def __init__(self, dataset: Any) -> None:
         self._handle: Tensor | None = None
         self._dataset = dataset  # Keeps its Python functions.

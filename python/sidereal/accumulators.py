@@ -64,6 +64,17 @@ class ConditionalAccumulatorBase(Resource):
         step = _step(new_global_step)
         return done(self._apply("AccumulatorSetGlobalStep", (step,), None, name))
 
+    def restart(self, new_global_step: Any, contributors: Any, name: str | None = None) -> Any:
+        """Forgets what was added, ends what waits with AbortedError, and begins at that step with
+        so many gradients in each: take_grad() waits for no more."""
+        inputs = (_step(new_global_step), _step(contributors))
+        return done(self._apply("AccumulatorRestart", inputs, None, name))
+
+    def leave(self, count: Any, name: str | None = None) -> Any:
+        """Makes each step wait for so many gradients fewer; take_grad() is OutOfRangeError when
+        none come any more."""
+        return done(self._apply("AccumulatorLeave", (_step(count),), None, name))
+
 
 class ConditionalAccumulator(ConditionalAccumulatorBase):
     """Of dense gradients (tf.compat.v1.ConditionalAccumulator)."""

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 from . import _native, clipping, errors, schedules
 from ._dispatch import apply, convert, state
+from ._trackable import Restored
 from .dtypes import float32, float64
 from .gradients import GradientTape
 from .indexed_slices import IndexedSlices
@@ -56,7 +57,7 @@ class _Kept:
         self.slots: dict[int, tuple[Variable, list[Variable]]] = {}
 
 
-class Optimizer:
+class Optimizer(Restored):
     """Base of the optimizers."""
 
     #: Its row in the table.
@@ -222,7 +223,22 @@ class Optimizer:
         kept = self.__dict__.get("_local")
         if kept is None:
             kept = self.__dict__["_local"] = _Kept()
+            self._has_grown()
         return kept
+
+    # --- In checkpoints.
+
+    def _trackable_children(self) -> dict[str, Any]:
+        # Variables that are made by the first update are made where it is.
+        kept = self.__dict__.get("_local")
+        found = {} if kept is None else {"iter": kept.iterations}
+        rate = self._given_rate()
+        return found | ({"learning_rate": rate} if isinstance(rate, Variable) else {})
+
+    def _kept_for(self) -> set[int]:
+        """The variables that it keeps something for, by id()."""
+        kept = self.__dict__.get("_local")
+        return set() if kept is None else set(kept.slots)
 
     def _slots_of(self, variable: Variable) -> list[Variable]:
         known = self._kept().slots

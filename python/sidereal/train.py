@@ -1,6 +1,26 @@
-"""Clusters as programs describe them (tf.train)."""
+"""Clusters as programs describe them, and what is saved of a training (tf.train)."""
 
+from .checkpoint import (
+    Checkpoint,
+    CheckpointOptions,
+    CheckpointReader,
+    list_variables,
+    load_checkpoint,
+    load_variable,
+)
+from .checkpoint_management import (
+    CheckpointManager,
+    CheckpointState,
+    checkpoints_iterator,
+    get_checkpoint_state,
+    latest_checkpoint,
+)
 from .cluster_spec import ClusterDef, ClusterDeviceFilters, ClusterSpec, JobDef
 from .server import Server, ServerDef
 
-__all__ = ["ClusterDef", "ClusterDeviceFilters", "ClusterSpec", "JobDef", "Server", "ServerDef"]
+__all__ = [
+    "Checkpoint", "CheckpointManager", "CheckpointOptions", "CheckpointReader", "CheckpointState",
+    "ClusterDef", "ClusterDeviceFilters", "ClusterSpec", "JobDef", "Server", "ServerDef",
+    "checkpoints_iterator", "get_checkpoint_state", "latest_checkpoint", "list_variables",
+    "load_checkpoint", "load_variable",
+]  # fmt: skip

@@ -18,6 +18,7 @@ from ._dispatch import ENGINE, apply, convert, state, to_tensor
 from ._graphs import graph_of
 from ._native import Output, Tensor
 from ._tensor import Reference, install_shared
+from ._trackable import VARIABLE_VALUE
 from .dtypes import DType, is_floating, name_of
 from .indexed_slices import IndexedSlices
 from .ops import array, indexing
@@ -189,6 +190,8 @@ def _member(of: type[enum.Enum], value: Any, what: str) -> Any:
 class CutVariable:
     """Base of what is one variable to programs and several Variables, `variables`."""
 
+    _checkpoint_attribute = VARIABLE_VALUE
+
     variables: list[Any]
 
 
@@ -214,6 +217,8 @@ class Variable(metaclass=_VariableType):
 
     #: Who runs steps that read and change it outside of graphs; None: it is in this process.
     _home: Any = None
+
+    _checkpoint_attribute: str | None = VARIABLE_VALUE
 
     _save_slice_info: SaveSliceInfo | None = None
 

@@ -3,6 +3,7 @@ runners. The numbers are those that TensorFlow's own optimizer gives."""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -311,3 +312,132 @@ def test_a_coordinator_names_threads_that_do_not_stop() -> None:
 def test_a_queue_runner_needs_a_queue() -> None:
     with tf.Graph().as_default(), pytest.raises(ValueError, match="Must provide queue"):
         tf.train.QueueRunner(None, [])
+
+
+# --- Workers that end, in monitored sessions.
+
+
+class _DiedError(Exception):
+    """Ends a worker as a crash does."""
+
+
+class Workers:
+    """Workers of a monitored session each, in threads, beside one ps."""
+
+    def __init__(self, count: int, to_aggregate: int, timeout_s: float = 60) -> None:
+        self._count = count
+        self._to_aggregate = to_aggregate
+        self._timeout_s = timeout_s
+        first = [sr.train.Server({"a": ["localhost:0"]}) for _ in range(1 + count)]
+        ports = [server.target.removeprefix("grpc://") for server in first]
+        for server in first:
+            server.stop()
+        cluster = {"ps": ports[:1], "worker": ports[1:]}
+        self.servers = [sr.train.Server(cluster, "ps", 0)]
+        self.servers += [sr.train.Server(cluster, "worker", index) for index in range(count)]
+        self.errors: list[BaseException] = []
+        self.ran: dict[int, int] = {}
+
+    def train(self, index: int, runs: int) -> None:
+        """Runs `runs` steps as worker `index`; the gradient is 1. Below 0: as many, and then it
+        dies, without an end."""
+        try:
+            with tf.Graph().as_default():
+                with tf.device(
+                    tf.train.replica_device_setter(1, worker_device=f"/job:worker/task:{index}")
+                ):
+                    step = tf.train.get_or_create_global_step()
+                    v = tf.Variable(0.0, name="v")
+                    optimizer = tf.train.SyncReplicasOptimizer(
+                        tf.train.GradientDescentOptimizer(1.0), self._to_aggregate, self._count
+                    )
+                    train = optimizer.apply_gradients([(tf.constant(1.0), v)], step)
+                    hook = optimizer.make_session_run_hook(
+                        index == 0, replica_timeout_secs=self._timeout_s
+                    )
+                with tf.train.MonitoredTrainingSession(
+                    self.servers[1 + index].target, index == 0, hooks=[hook],
+                    recovery_wait_secs=0.1, max_wait_secs=PATIENCE_S,
+                ) as session:
+                    for _ in range(abs(runs)):
+                        session.run(train)
+                        self.ran[index] = self.ran.get(index, 0) + 1
+                    if runs < 0:
+                        raise _DiedError
+        except _DiedError:
+            pass
+        except BaseException as error:  # noqa: BLE001 - the test raises it.
+            self.errors.append(error)
+
+    def run(self, runs: list[int]) -> tuple[int, float]:
+        """(global step, v) when all have ended; a worker of 0 runs never starts."""
+        threads = [
+            threading.Thread(target=self.train, args=(index, number), daemon=True)
+            for index, number in enumerate(runs)
+            if number
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive(), f"{thread} waits for ever; {self.ran}"
+        if self.errors:
+            raise self.errors[0]
+        with tf.Graph().as_default(), tf.Session(self.servers[0].target) as session:
+            with tf.device("/job:ps/task:0"):
+                step = tf.train.get_or_create_global_step()
+                v = tf.Variable(0.0, name="v")
+            found = session.run([step, v])
+        return int(found[0]), float(found[1])
+
+
+@pytest.fixture
+def workers() -> Iterator[Any]:
+    made: list[Workers] = []
+
+    def make(*args: Any) -> Workers:
+        made.append(Workers(*args))
+        return made[-1]
+
+    yield make
+    for one in made:
+        for server in one.servers:
+            server.stop()
+
+
+@pytest.mark.parametrize("runs", [[7, 12, 4], [3, 9, 9], [12, 2, 5]])
+@pytest.mark.parametrize("to_aggregate", [3, 2, 5])
+def test_nobody_waits_for_workers_that_have_ended(
+    workers: Any, to_aggregate: int, runs: list[int]
+) -> None:
+    made = workers(3, to_aggregate)
+    step, v = made.run(runs)
+    assert [made.ran[index] for index in range(3)] == runs
+    # Means of ones: each step takes one off.
+    assert v == -step and step >= min(runs)
+    if to_aggregate == 3:
+        # Each gives one gradient for each step, but the first tokens may all go to one worker.
+        assert abs(step - max(runs)) <= 2
+
+
+def test_a_step_goes_on_without_a_worker_that_died(
+    workers: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = workers(3, 3, 1.0)
+    step, v = made.run([8, 8, -3])
+    assert re.search(r"goes on without one of the \d workers", caplog.text)
+    assert v == -step and made.ran == {0: 8, 1: 8, 2: 3}
+
+
+def test_at_the_end_those_that_never_came_are_not_waited_for(workers: Any) -> None:
+    made = workers(4, 1, 0.5)
+    step, _ = made.run([5, 0, 0, 0])
+    assert made.ran == {0: 5} and step >= 1
+
+
+def test_checkpoints_do_not_have_who_has_left() -> None:
+    with tf.Graph().as_default():
+        optimizer = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(1.0), 2)
+        step = tf.train.get_or_create_global_step()
+        optimizer.apply_gradients([(tf.constant(1.0), tf.Variable(0.0, name="v"))], step)
+        assert [one.op.name for one in tf.global_variables()] == ["global_step", "v"]

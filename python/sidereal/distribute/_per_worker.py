@@ -128,6 +128,8 @@ class PerWorkerIterator(PerWorkerValues):
     """An iterator that each worker has one of: an argument of functions that are scheduled, which
     take elements with next()."""
 
+    _checkpoint_attribute = "ITERATOR_STATE"
+
     @property
     def element_spec(self) -> Any:
         """TensorSpecs, nested like the elements."""

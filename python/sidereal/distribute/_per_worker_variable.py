@@ -30,6 +30,9 @@ class PerWorkerVariable(ClusterVariable):
     initial_value: made by each worker; a function of it is traced.
     """
 
+    #: What workers have is in no checkpoint.
+    _checkpoint_attribute = None
+
     def __init__(
         self, strategy: ParameterServerStrategy, initial_value: Any, name: str, dtype: Any = None,
         shape: Any = None, trainable: bool | None = None, **options: Any,

@@ -20,6 +20,7 @@ from .._native import Output, Tensor
 from ..dtypes import as_dtype
 from ..function import TensorSpec
 from ..variable import creating, initial_tensor, variable_creator_scope
+from . import _cluster_checkpoint
 from ._cluster_graph import ClusterGraph
 from ._cluster_variable import ClusterVariable, may_run_anywhere
 from ._partition import ShardInfo, rows_of_shards, spec_of, takes_shards
@@ -496,6 +497,20 @@ class ParameterServerStrategy(Strategy):
                     self._steps[key] = (variable._add(op, places, attrs), places)
             made: Output = self._steps[key][0]
             return made
+
+    def _count_tasks_of(self, parts: Sequence[_cluster_checkpoint.Part]) -> int:
+        """How many tasks have these parts of a checkpoint."""
+        return len(_cluster_checkpoint.by_task(parts))
+
+    def _save_variables(
+        self, prefix: str, parts: Sequence[_cluster_checkpoint.Part], first: int, shards: int
+    ) -> list[Tensor]:
+        """See _cluster_checkpoint.save()."""
+        return _cluster_checkpoint.save(self, prefix, parts, first, shards)
+
+    def _restore_variables(self, prefix: str, parts: Sequence[_cluster_checkpoint.Part]) -> None:
+        """See _cluster_checkpoint.restore()."""
+        _cluster_checkpoint.restore(self, prefix, parts)
 
     def _place(self, value: Any, op: str, variable: ClusterVariable) -> Any:
         if type(value) is not Tensor:

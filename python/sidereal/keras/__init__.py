@@ -22,6 +22,7 @@ from . import (
     saving,
     utils,
 )
+from ._sidecar import SidecarEvaluator
 from .initializers import Initializer
 from .layers import Input, Layer
 from .losses import Loss
@@ -32,6 +33,6 @@ from .regularizers import Regularizer
 
 __all__ = [
     "Initializer", "Input", "Layer", "Loss", "Metric", "Model", "Optimizer", "Regularizer",
-    "Sequential", "activations", "callbacks", "constraints", "initializers", "layers", "losses",
-    "metrics", "models", "optimizers", "regularizers", "saving", "utils",
+    "Sequential", "SidecarEvaluator", "activations", "callbacks", "constraints", "initializers",
+    "layers", "losses", "metrics", "models", "optimizers", "regularizers", "saving", "utils",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Integral
@@ -12,6 +13,7 @@ import numpy as np
 from .. import errors, nest
 from .._datasets import INFINITE_CARDINALITY, Dataset
 from .._dispatch import to_tensor
+from .._iterators import DatasetIterator
 from .._native import Output, Tensor
 from ..ops.embedding import SparseTensor
 from ..ops.ragged import RaggedTensor
@@ -167,6 +169,14 @@ class Arrays:
             which = slice(begin, end) if order is None else order[begin:end]
             yield tuple(_map_rows(part, which) for part in self._parts)
 
+    def position(self) -> bytes | None:
+        """Where the pass is, for go_on_at(); None: that is not known."""
+        return None
+
+    def go_on_at(self, position: bytes) -> None:
+        """The next batches are those behind a position."""
+        raise errors.InvalidArgumentError("arrays have no position, and a backup has one")
+
 
 def _map_rows(part: Any, which: Any) -> Any:
     return nest.map_structure(lambda leaf: None if leaf is None else leaf.take(which), part)
@@ -181,6 +191,9 @@ class Iterated:
     def __init__(self, data: Any) -> None:
         self._data = data
         self._once = hasattr(data, "__next__")
+        #: What reads a dataset, and where it is to begin.
+        self._iterator = data if isinstance(data, DatasetIterator) else None
+        self._position: bytes | None = None
         self.steps: int | None = None
         if isinstance(data, Dataset):
             self.is_endless = int(data.cardinality()) == INFINITE_CARDINALITY
@@ -197,8 +210,27 @@ class Iterated:
             if hasattr(self._data, "on_epoch_end"):
                 self._data.on_epoch_end()
             return
-        for data in self._data:
-            yield unpack(data)
+        data = self._data
+        if isinstance(data, Dataset):
+            data = self._iterator = iter(data)
+        position, self._position = self._position, None
+        if position is not None and self._iterator is not None:
+            self._iterator.restore(position)
+        for each in data:
+            yield unpack(each)
+
+    def position(self) -> bytes | None:
+        """See Arrays.position()."""
+        return None if self._iterator is None else self._iterator.save()
+
+    def go_on_at(self, position: bytes) -> None:
+        """See Arrays.go_on_at()."""
+        if not isinstance(self._data, (Dataset, DatasetIterator)):
+            raise errors.InvalidArgumentError(
+                f"{type(self._data).__name__} has no position, and a backup has one: give fit() "
+                "the dataset that it was given before"
+            )
+        self._position = position
 
 
 def is_arrays(x: Any) -> bool:
@@ -241,12 +273,34 @@ class Epochs:
         self._data, self._steps = data, None if steps is None else count("steps", steps)
         self._pass: Iterator[Batch] | None = None
         self.steps = steps if steps is not None else data.steps
+        #: The first step of the next epoch, and how many batches come before it.
+        self._first = self._passed_over = 0
+
+    def position(self, step: int) -> bytes | None:
+        """Where the data is after so many steps of an epoch, for begin_at(); None: that is not
+        known, or the next epoch begins from its beginning."""
+        if step == 0 and self._steps is None:
+            return None
+        return self._data.position()
+
+    def begin_at(self, step: int, position: Any) -> None:
+        """The next epoch begins with a step that is not its first: at a position, or behind so many
+        batches, which are passed over. The position of workers is none of this data."""
+        self._first = step
+        if not isinstance(position, bytes):
+            self._passed_over = step
+        else:
+            self._data.go_on_at(position)
 
     def epoch(self) -> Iterator[Batch]:
+        first, over = self._first, self._passed_over
+        self._first = self._passed_over = 0
         if self._steps is None:
-            yield from self._data.batches()
+            yield from itertools.islice(self._data.batches(), over, None)
             return
-        for step in range(self._steps):
+        for _ in range(over):
+            self._next()
+        for step in range(first, self._steps):
             batch = self._next()
             if batch is None:
                 warnings.warn(
@@ -271,7 +325,7 @@ class Epochs:
     def groups(self, size: int) -> Iterator[tuple[int, list[Batch]]]:
         """The batches of an epoch, `size` at a time, with the number of the first of them."""
         group: list[Batch] = []
-        step = 0
+        step = self._first
         for batch in self.epoch():
             group.append(tuple(tensors(part) for part in batch))
             if len(group) == size:

@@ -31,11 +31,27 @@ class WorkerData:
         self.steps = steps
         if not dataset.cardinality():
             raise ValueError("the data has no examples")
+        self._workers = len(cluster.coordinator.strategy.extended.worker_devices)
         self._iterator = iter(cluster.coordinator.create_per_worker_dataset(dataset.repeat()))
+        #: The first step of the next epoch.
+        self._first = 0
+
+    def position(self, step: int) -> Any:
+        """Where all workers are after an epoch, for begin_at(); None after a step of one, as they
+        go on."""
+        return None if step else self._iterator.save()
+
+    def begin_at(self, step: int, position: Any) -> None:
+        """The next epoch has the steps from this one on. Where there are other workers than those
+        whose position it is, each begins anew."""
+        self._first = step
+        if isinstance(position, list) and len(position) == self._workers:
+            self._iterator.restore(position)
 
     def calls(self, size: int, function: Callable[[int], Any]) -> Iterator[Call]:
         """An epoch; function(n) is one that takes n batches of an iterator."""
-        for first in range(0, self.steps, size):
+        begin, self._first = self._first, 0
+        for first in range(begin, self.steps, size):
             count = min(size, self.steps - first)
             yield Call(first, count, function(count), self._iterator)
 

@@ -15,6 +15,7 @@ from .. import _native, dtypes, errors, nest
 from .._dispatch import convert
 from .._native import Output, Tensor
 from .._tensor import Reference
+from .._trackable import Restored, is_trackable
 from ..function import TensorSpec
 from ..ops import array, math
 from ..ops.embedding import SparseTensor
@@ -85,6 +86,12 @@ def current_model() -> _native.Model | None:
 
 #: Members of a layer that are no sublayers or variables of it, whatever they hold.
 _UNTRACKED = {"_arguments", "_compile_arguments", "_losses", "_nodes"}
+#: Members that are not saved in checkpoints, or are as something else.
+_UNSAVED = _UNTRACKED | {
+    "_built_for", "_compiled_loss", "_compiled_metrics", "_connected_layers", "_kept_cluster",
+    "_loss_tracker", "_others", "_stack", "_step_functions", "_strategy", "_trained", "history",
+    "_training_data", "loss",
+}  # fmt: skip
 
 
 def shape_of(value: Any) -> Any:
@@ -129,6 +136,7 @@ def _noting(build: Callable[..., None]) -> Callable[..., None]:
             self._move_to(_calls.model)
         build(self, *args, **kwargs)
         self.built = True
+        self._has_grown()
 
     return noting
 
@@ -138,7 +146,7 @@ def shards_of(variable: Any) -> list[Any]:
     return variable.variables if isinstance(variable, CutVariable) else [variable]
 
 
-class Layer(Configured):
+class Layer(Configured, Restored):
     """Base of the layers. One of one's own has call(inputs), and build(input_shape) if it has
     weights:
 
@@ -200,6 +208,13 @@ class Layer(Configured):
         self._losses: list[Any] = []
         self._nodes: list[Node] = []
         self._initialized = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        # Weights are restored together, when build() has made all.
+        is_weight = isinstance(value, (Variable, CutVariable)) and not self.built
+        if self._restorations and name != "_restorations" and not is_weight:
+            self._has_grown()
 
     def _check_initialized(self) -> None:
         if not self._initialized:
@@ -400,6 +415,28 @@ class Layer(Configured):
             )
         return sum(int(np.prod(each.shape)) for each in self.weights)
 
+    # --- In checkpoints.
+
+    def _trackable_children(self) -> dict[str, Any]:
+        """What is saved of it: members, and weights that are no member by the last part of their
+        names."""
+        found = {
+            name: value
+            for name, value in vars(self).items()
+            if name not in _UNSAVED and is_trackable(value)
+        }
+        members = list(found.values())
+        named = {id(each) for each in members_of(members, (Variable, CutVariable))}
+        for weight in [*self._trained, *self._others]:
+            if id(weight) not in named and is_trackable(weight):
+                base = name = weight.name.rsplit("/", 1)[-1]
+                number = 0
+                while name in found:
+                    number += 1
+                    name = f"{base}_{number}"
+                found[name] = weight
+        return found
+
     # --- Losses and metrics.
 
     def add_loss(self, loss: Any) -> None:
@@ -546,6 +583,7 @@ class Layer(Configured):
         else:
             self.build(shape_of(first))
         self.built = True
+        self._has_grown()
 
     def _add_activity(self, outputs: Any) -> None:
         for output in nest.flatten(outputs):

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import dtypes
 from .._dispatch import convert
+from .._trackable import is_trackable
 from ..ops import array, math
 from ..variable import Variable, creating
 from . import initializers
@@ -67,6 +68,10 @@ class Metric(Configured):
             inner = member.variables if isinstance(member, Metric) else [member]
             found += [each for each in inner if isinstance(each, Variable)]
         return list({id(each): each for each in found}.values())
+
+    def _trackable_children(self) -> dict[str, Any]:
+        """What a checkpoint has of it."""
+        return {name: each for name, each in vars(self).items() if is_trackable(each)}
 
     def update_state(self, *args: Any, **kwargs: Any) -> None:
         """Adds a batch."""

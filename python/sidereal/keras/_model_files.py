@@ -19,8 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import errors
+from .._files import written_whole
 from .._native import __version__
-from ._archive import Archive, opened, write_arrays, write_members, written_whole
+from ..checkpoint import Checkpoint
+from ..checkpoint_management import update_checkpoint_state
+from ._archive import Archive, opened, write_arrays, write_members
 from ._configs import deserialize, hooks, serialize
 from ._layer import Layer
 from ._weights import arrays_of, load_arrays, tree_of
@@ -44,9 +47,19 @@ def _check_new(path: Path, overwrite: bool) -> None:
 # --- Weights.
 
 
+def is_checkpoint(path: Path) -> bool:
+    """Whether a name is the prefix of a checkpoint, and not that of one file."""
+    return path.suffix not in (".h5", ".hdf5", ".keras", ".npz")
+
+
 def save_weights(model: Any, filepath: Any, overwrite: bool = True) -> None:
     """See Model.save_weights()."""
     path = _path(filepath)
+    if is_checkpoint(path):
+        _check_new(Path(f"{path}.index"), overwrite)
+        Checkpoint(model).write(path)
+        update_checkpoint_state(path.parent, str(path), [str(path)])
+        return
     if not path.name.endswith(".weights.npz"):
         raise ValueError(
             f"save_weights(): {path} must end with .weights.npz"
@@ -58,9 +71,15 @@ def save_weights(model: Any, filepath: Any, overwrite: bool = True) -> None:
         write_arrays(file, arrays)
 
 
-def load_weights(model: Any, filepath: Any, skip_mismatch: bool = False) -> None:
+def load_weights(model: Any, filepath: Any, skip_mismatch: bool = False) -> Any:
     """See Model.load_weights()."""
     path = _path(filepath)
+    if is_checkpoint(path):
+        if skip_mismatch:
+            raise ValueError(f"load_weights(): {path} is a checkpoint; skip_mismatch is of files")
+        status = Checkpoint(model).read(path).expect_partial()
+        status.assert_nontrivial_match()
+        return status
     if not path.name.endswith(_ENDS):
         raise ValueError(
             f"load_weights(): {path} must end with .weights.npz, or .keras of a whole model"
@@ -70,6 +89,7 @@ def load_weights(model: Any, filepath: Any, skip_mismatch: bool = False) -> None
         weights = _weights_in(archive) if path.suffix == ".keras" else archive
         arrays = weights.arrays()
     load_arrays(str(path), model, arrays, skip_mismatch)
+    return None
 
 
 def _weights_in(archive: Archive) -> Archive:

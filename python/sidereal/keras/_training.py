@@ -64,6 +64,9 @@ class Trainer(Layer):
     _compiled_metrics: CompiledMetrics | None = None
     #: The first epoch of fit(), which callbacks set that restore a model.
     _initial_epoch = 0
+    #: What fit() goes through, in which callbacks say where it begins.
+    _training_data: Epochs | WorkerData | None = None
+    _is_begun_within = False
     _compile_arguments: Mapping[str, Any]
     _step_functions: dict[Any, Callable[..., Any]]
     #: Whose scope it was made in, if any.
@@ -329,7 +332,7 @@ class Trainer(Layer):
         if validation_data is not None:
             validation = _validation(validation_data, validation_batch_size or batch_size)
         self.stop_training = False
-        self._initial_epoch = initial_epoch
+        self._initial_epoch, self._training_data = initial_epoch, training
         listed.on_train_begin()
         logs: Logs = {}
         for epoch in range(self._initial_epoch, epochs):
@@ -343,8 +346,25 @@ class Trainer(Layer):
             if self.stop_training:
                 break
         listed.on_train_end(logs)
+        self._training_data = None
         assert self.history is not None
         return self.history
+
+    def _position_of_training(self, step: int) -> Any:
+        """Where the data of fit() is after so many steps of an epoch; None: that is not known."""
+        data = self._training_data
+        if data is None or (step and self._cluster is not None):
+            return None  # It is read ahead of what workers have done.
+        return data.position(step)
+
+    def _begin_training_at(self, epoch: int, step: int, position: Any) -> None:
+        """For callbacks, in on_train_begin(): fit() goes on with a step of an epoch."""
+        data = self._training_data
+        assert data is not None
+        if data.steps is not None and step >= data.steps:
+            epoch, step = epoch + 1, 0
+        self._initial_epoch, self._is_begun_within = epoch, step > 0
+        data.begin_at(step, position)
 
     def _run_epoch(
         self, training: Epochs | WorkerData, listed: CallbackList,
@@ -358,8 +378,11 @@ class Trainer(Layer):
             listed.on_train_batch_end(step, dict(logs))
             return self.stop_training
 
+        is_rest, self._is_begun_within = self._is_begun_within, False
         calls = self._calls("train", self.train_step, training, class_weight)
         self._run(calls, listed.on_train_batch_begin, end)
+        if not logs and is_rest:
+            return {}  # It was at its end.
         if not logs:
             raise ValueError(
                 "the data gave no batch; an iterator that has come to its end begins no other epoch"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import os
 import sys
@@ -15,8 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import errors
-from ._archive import written_whole
+from ..checkpoint import Checkpoint, counter
+from ..checkpoint_management import (
+    STATE_FILE,
+    CheckpointManager,
+    latest_checkpoint,
+    remove_checkpoint,
+)
 
 Logs = dict[str, Any]
 
@@ -420,11 +424,16 @@ class _Frequency:
         return True
 
 
+#: Endings of names of files: others are prefixes of checkpoints.
+_FILES = (".h5", ".hdf5", ".keras", ".npz")
+
+
 class ModelCheckpoint(_Monitor):
     """Saves the model, or with `save_weights_only` its weights, after each epoch or every so many
     batches (`save_freq`).
 
-    filepath: its name, which ends with .keras, or with .weights.npz; {epoch} in it, {batch} and the
+    filepath: its name, which ends with .keras, or with .weights.npz, or is, of weights, the prefix
+        of a checkpoint (sidereal.train.Checkpoint); {epoch} in it, {batch} and the
         names of logs, {val_loss:.2f}, stand for their values. The folder is made.
     save_best_only: only when `monitor` is better than ever, or than `initial_value_threshold`.
     """
@@ -437,7 +446,8 @@ class ModelCheckpoint(_Monitor):
         super().__init__(monitor, mode, 0)
         self.filepath = os.fspath(filepath)
         ending = ".weights.npz" if save_weights_only else ".keras"
-        if not self.filepath.endswith(ending):
+        is_prefix = save_weights_only and not self.filepath.endswith(_FILES)
+        if not is_prefix and not self.filepath.endswith(ending):
             raise ValueError(
                 f"ModelCheckpoint: filepath is {self.filepath!r}; with save_weights_only="
                 f"{save_weights_only} it must end with {ending}"
@@ -492,10 +502,28 @@ class ModelCheckpoint(_Monitor):
         save(file, overwrite=True)
 
 
+class _Position:
+    """Where the data is, as a part of a checkpoint."""
+
+    _checkpoint_attribute = "ITERATOR_STATE"
+
+    def __init__(self) -> None:
+        #: That of a dataset, those of all workers, or None.
+        self.now: bytes | list[bytes] | None = None
+
+    def save(self) -> bytes | list[bytes]:
+        return self.now or b""
+
+    def restore(self, position: bytes | list[bytes]) -> None:
+        self.now = position or None
+
+
 class BackupAndRestore(Callback):
     """Has a fit() that was cut off go on when it is called again: what is trained is saved after
     each epoch, or every so many batches (`save_freq`), and read at the beginning; training goes on
-    with the epoch that had not ended.
+    with the next step. Datasets go on where they were; of other data, of which an epoch had begun,
+    the batches of its steps are passed over. Models of a strategy are written by its parameter
+    servers (sidereal.train.Checkpoint), and may go on with others.
 
     backup_dir: a folder of this fit() alone, which is made. delete_checkpoint: what is in it goes
     at the end. `double_checkpoint` changes nothing: one backup is there until the next one is
@@ -513,30 +541,23 @@ class BackupAndRestore(Callback):
         self.double_checkpoint, self.delete_checkpoint = double_checkpoint, delete_checkpoint
         self._frequency = _Frequency("BackupAndRestore", save_freq)
         self._epoch = 0
-        self._number = 0
-
-    @property
-    def _state(self) -> Path:
-        return self.backup_dir / "training_metadata.json"
-
-    def _weights(self, number: int) -> Path:
-        return self.backup_dir / f"{number}.weights.npz"
+        self._manager: CheckpointManager | None = None
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        if not self._state.exists():
+        self._next_epoch, self._next_step = counter("epoch"), counter("step")
+        self._position = _Position()
+        saved = Checkpoint(
+            model=self.model, epoch=self._next_epoch, step=self._next_step, data=self._position
+        )
+        self._manager = CheckpointManager(saved, self.backup_dir, 1, checkpoint_name="backup")
+        newest = latest_checkpoint(self.backup_dir)
+        if newest is None:
             return
-        if not self.model.built:
-            raise ValueError(
-                f"BackupAndRestore: model '{self.model.name}' has no weights yet, into which the "
-                f"backup in {self.backup_dir} could go; build it, or call it on a batch"
-            )
-        try:
-            found = json.loads(self._state.read_bytes())
-            self._epoch, self._number = int(found["epoch"]), int(found["number"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise errors.DataLossError(f"{self._state} was damaged: {error!r}") from None
-        self.model.load_weights(self._weights(self._number))
-        self.model._initial_epoch = self._epoch
+        status = saved.restore(newest).expect_partial()  # Weights are perhaps made later.
+        status.assert_existing_objects_matched()
+        self.model._begin_training_at(
+            int(self._next_epoch), int(self._next_step), self._position.now
+        )
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         self._epoch = epoch
@@ -544,26 +565,26 @@ class BackupAndRestore(Callback):
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         super().on_train_batch_end(batch, logs)
         if self._frequency.is_due(batch):
-            self._save(self._epoch)
+            self._save(self._epoch, batch + 1)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         if self._frequency.of_epochs:
-            self._save(epoch + 1)
+            self._save(epoch + 1, 0)
 
-    def _save(self, epoch: int) -> None:
-        """Weights of another name, and then the file that says which hold."""
-        self.backup_dir.mkdir(parents=True, exist_ok=True)
-        before, self._number = self._number, self._number + 1
-        self.model.save_weights(self._weights(self._number))
-        with written_whole(self._state) as file:
-            file.write(json.dumps({"epoch": epoch, "number": self._number}).encode())
-        self._weights(before).unlink(missing_ok=True)
+    def _save(self, epoch: int, step: int) -> None:
+        """What goes on with a step of an epoch."""
+        assert self._manager is not None
+        self._next_epoch.assign(epoch)
+        self._next_step.assign(step)
+        self._position.now = self.model._position_of_training(step)
+        self._manager.save()
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        if not self.delete_checkpoint or not self.backup_dir.is_dir():
+        if not self.delete_checkpoint or self._manager is None or not self.backup_dir.is_dir():
             return
-        self._state.unlink(missing_ok=True)
-        self._weights(self._number).unlink(missing_ok=True)
+        for saved in self._manager.checkpoints:
+            remove_checkpoint(saved)
+        (self.backup_dir / STATE_FILE).unlink(missing_ok=True)
         if not any(self.backup_dir.iterdir()):
             self.backup_dir.rmdir()
 

@@ -155,20 +155,23 @@ class Model(Trainer):
         self, filepath: Any, overwrite: bool = True, max_shard_size: Any = None
     ) -> None:
         """Writes the weights, and what the optimizer keeps, to a file NAME.weights.npz, which is
-        one however large: max_shard_size is refused."""
+        one however large: max_shard_size is refused. A name of another ending is the prefix of a
+        checkpoint (sidereal.train.Checkpoint), which parameter servers write themselves.
+        """
         if max_shard_size is not None:
             raise ValueError("save_weights(): max_shard_size is not there; weights are one file")
         save_weights(self, filepath, overwrite)
 
-    def load_weights(self, filepath: Any, skip_mismatch: bool = False) -> None:
-        """Reads what save_weights() or save() wrote into the weights that it has.
+    def load_weights(self, filepath: Any, skip_mismatch: bool = False) -> Any:
+        """Reads what save_weights() or save() wrote into the weights that it has. Of a checkpoint,
+        weights that are made later are read as well, and it gives what Checkpoint.restore() gives.
 
         skip_mismatch: weights that the file does not have, or of another shape, are left with a
             warning.
         Errors: ValueError for weights that do not fit, of which none is changed then; NotFoundError
         without the file; DataLossError when it was damaged.
         """
-        load_weights(self, filepath, skip_mismatch)
+        return load_weights(self, filepath, skip_mismatch)
 
     def export(
         self, filepath: Any, format: str = "tf_saved_model", verbose: Any = None,
@@ -243,6 +246,19 @@ class Model(Trainer):
     def layers(self) -> list[Layer]:
         """The layers that it is made of, without those inside of them."""
         return self._children()
+
+    def _trackable_children(self) -> dict[str, Any]:
+        """Its members, and before them the layers of one that is no class of its own: by their
+        places, those with weights counted alone too."""
+        found: dict[str, Any] = {}
+        weighted = 0
+        is_listed = self._functional is not None or isinstance(self, Sequential)
+        for number, layer in enumerate(self.layers if is_listed else ()):
+            if layer.weights:
+                found[f"layer_with_weights-{weighted}"] = layer
+                weighted += 1
+            found[f"layer-{number}"] = layer
+        return found | super()._trackable_children()
 
     def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
         """A layer by its name or its place."""

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .._datasets import Dataset
+from ._sidecar import SidecarEvaluator
 
-__all__ = ["experimental"]
+__all__ = ["SidecarEvaluator", "experimental"]
 
 
 class DatasetCreator:

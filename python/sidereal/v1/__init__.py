@@ -21,12 +21,14 @@ from typing import Any
 import sidereal as _sr
 
 from .. import accumulators as _accumulators
+from .. import checkpoint_management as _checkpoints
 from .. import lookup as _lookup
 from .. import queue as _queue
 from .._dispatch import apply, convert
 from .._native import Output as Tensor
 from .._resources import Resource
 from .._run_metadata import RunMetadata, RunOptions, Timeline
+from .._tensorboard import MESSAGES
 from ..partitioners import (
     fixed_size_partitioner,
     min_max_variable_partitioner,
@@ -34,6 +36,21 @@ from ..partitioners import (
 )
 from . import embedding as _embedding
 from . import initializers as _initializers
+from . import summary
+from .basic_session_run_hooks import (
+    FeedFnHook,
+    FinalOpsHook,
+    GlobalStepWaiterHook,
+    LoggingTensorHook,
+    NanLossDuringTrainingError,
+    NanTensorHook,
+    ProfilerHook,
+    SecondOrStepTimer,
+    StepCounterHook,
+    StopAtStepHook,
+    SummarySaverHook,
+)
+from .checkpoint_saver_hook import CheckpointSaverHook, CheckpointSaverListener
 from .config import ConfigProto, GPUOptions, GraphOptions, OptimizerOptions
 from .coordinator import Coordinator, QueueRunner, add_queue_runner, start_queue_runners
 from .default_session import get_default_session
@@ -82,9 +99,16 @@ from .learning_rates import (
     piecewise_constant,
     polynomial_decay,
 )
+from .monitored_session import (
+    MonitoredSession,
+    MonitoredTrainingSession,
+    SingularMonitoredSession,
+)
 from .operation import Operation
 from .partitioned import PartitionedVariable
 from .placement import PlacementReport, placement_report
+from .saver import Saver, export_meta_graph, import_meta_graph
+from .scaffold import Scaffold
 from .scopes import (
     AUTO_REUSE,
     VariableScope,
@@ -94,6 +118,10 @@ from .scopes import (
     variable_scope,
 )
 from .session import InteractiveSession, Session
+from .session_creator import ChiefSessionCreator, SessionCreator, WorkerSessionCreator
+from .session_manager import SessionManager
+from .session_run_hook import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
+from .supervisor import Supervisor
 from .sync_replicas import SyncReplicasOptimizer
 from .training import (
     AdadeltaOptimizer,
@@ -128,6 +156,7 @@ from .variables import (
     scatter_add,
     scatter_sub,
     scatter_update,
+    tables_initializer,
     trainable_variables,
     variables_initializer,
 )
@@ -141,28 +170,65 @@ train = types.SimpleNamespace(
     AdagradOptimizer=AdagradOptimizer,
     AdamAsyncOptimizer=AdamAsyncOptimizer,
     AdamOptimizer=AdamOptimizer,
+    CheckpointSaverHook=CheckpointSaverHook,
+    CheckpointSaverListener=CheckpointSaverListener,
+    CheckpointState=_checkpoints.CheckpointState,
+    ChiefSessionCreator=ChiefSessionCreator,
     Coordinator=Coordinator,
+    FeedFnHook=FeedFnHook,
+    FinalOpsHook=FinalOpsHook,
     FtrlOptimizer=FtrlOptimizer,
+    GlobalStepWaiterHook=GlobalStepWaiterHook,
     GradientDescentOptimizer=GradientDescentOptimizer,
+    LoggingTensorHook=LoggingTensorHook,
     MomentumOptimizer=MomentumOptimizer,
+    MonitoredSession=MonitoredSession,
+    MonitoredTrainingSession=MonitoredTrainingSession,
+    NanLossDuringTrainingError=NanLossDuringTrainingError,
+    NanTensorHook=NanTensorHook,
     Optimizer=Optimizer,
+    ProfilerHook=ProfilerHook,
     QueueRunner=QueueRunner,
     RMSPropOptimizer=RMSPropOptimizer,
     RuleOptimizer=RuleOptimizer,
+    Saver=Saver,
+    Scaffold=Scaffold,
+    SecondOrStepTimer=SecondOrStepTimer,
+    SessionCreator=SessionCreator,
+    SessionManager=SessionManager,
+    SessionRunArgs=SessionRunArgs,
+    SessionRunContext=SessionRunContext,
+    SessionRunHook=SessionRunHook,
+    SessionRunValues=SessionRunValues,
+    SingularMonitoredSession=SingularMonitoredSession,
+    StepCounterHook=StepCounterHook,
+    StopAtStepHook=StopAtStepHook,
+    SummarySaverHook=SummarySaverHook,
+    Supervisor=Supervisor,
     SyncReplicasOptimizer=SyncReplicasOptimizer,
+    WorkerSessionCreator=WorkerSessionCreator,
     add_queue_runner=add_queue_runner,
+    checkpoint_exists=_checkpoints.checkpoint_exists,
+    checkpoints_iterator=_checkpoints.checkpoints_iterator,
     cosine_decay=cosine_decay,
     create_global_step=create_global_step,
     exponential_decay=exponential_decay,
+    export_meta_graph=export_meta_graph,
+    get_checkpoint_mtimes=_checkpoints.get_checkpoint_mtimes,
+    get_checkpoint_state=_checkpoints.get_checkpoint_state,
     get_global_step=get_global_step,
     get_or_create_global_step=get_or_create_global_step,
     global_step=global_step,
+    import_meta_graph=import_meta_graph,
     inverse_time_decay=inverse_time_decay,
+    latest_checkpoint=_checkpoints.latest_checkpoint,
     natural_exp_decay=natural_exp_decay,
     piecewise_constant=piecewise_constant,
     polynomial_decay=polynomial_decay,
+    remove_checkpoint=_checkpoints.remove_checkpoint,
     replica_device_setter=replica_device_setter,
     start_queue_runners=start_queue_runners,
+    update_checkpoint_state=_checkpoints.update_checkpoint_state,
 )
 
 contrib = types.SimpleNamespace(
@@ -303,6 +369,8 @@ def __getattr__(name: str) -> Any:
     if name in _MOVED:
         module, _, member = _MOVED[name].partition(".")
         return _wrapped(getattr(getattr(_sr, module), member))
+    if name in MESSAGES:
+        return getattr(summary, name)
     if name.startswith("_") or name in _HIDDEN or not hasattr(_sr, name):
         raise AttributeError(f"module 'sidereal.v1' has no attribute '{name}'")
     return _wrapped(getattr(_sr, name))
@@ -324,7 +392,7 @@ __all__ = [
     "nn", "no_op", "ones_initializer", "placeholder", "placement_report",
     "random_normal_initializer", "random_uniform_initializer", "report_uninitialized_variables",
     "reset_default_graph", "scatter_add", "scatter_sub", "scatter_update", "string_split",
-    "timeline", "train", "trainable_variables", "truncated_normal_initializer",
+    "summary", "tables_initializer", "timeline", "train", "trainable_variables", "truncated_normal_initializer",
     "variable_axis_size_partitioner", "variable_scope", "variables_initializer",
     "zeros_initializer",
 ]  # fmt: skip

@@ -192,6 +192,13 @@ class Graph(_Graph):
             self._names[numbered.lower()] = 1
         return numbered
 
+    def take_name(self, full: str) -> None:
+        """Makes a name, with all scopes, one that unique_name() gives to nothing else."""
+        self._check_open()
+        parts = full.lower().split("/")
+        for end in range(1, len(parts) + 1):
+            self._names.setdefault("/".join(parts[:end]), 1)
+
     @contextmanager
     def name_scope(self, name: str | None) -> Iterator[str]:
         """Names made in the context begin with `name`/ (tf.Graph.name_scope): a new one inside of

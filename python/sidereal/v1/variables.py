@@ -127,6 +127,21 @@ class Variable:
             self._snapshot = self._read_node("read")
         self.reads.append(self._snapshot)
 
+    @classmethod
+    def _of_nodes(
+        cls, op: Operation, initializer: Operation, initial_value: Output,
+        reads: Sequence[Output], trainable: bool,
+    ) -> Variable:  # fmt: skip
+        """The variable of nodes that are there; the first of `reads` is what all readers share."""
+        made = cls.__new__(cls)
+        made.graph, made.trainable, made.constraint = op.graph, trainable, None
+        made.dtype, made.shape = op.get_attr("dtype"), op.node_def.attr.get("shape")
+        made.handle = op.outputs[0]
+        made.graph.variables_by_handle[made.handle.node] = made
+        made.initializer, made._initial_value = initializer, initial_value
+        made._snapshot, made.reads = reads[0], list(reads[1:])
+        return made
+
     def _read_node(self, name: str | None = None) -> Output:
         attrs = {"dtype": self.dtype, "shape": self.shape}
         graph = current_graph()
@@ -491,6 +506,12 @@ def global_variables_initializer() -> Operation:
 def local_variables_initializer() -> Operation:
     """An operation that gives all local variables their initial values."""
     return variables_initializer(local_variables())
+
+
+def tables_initializer(name: str = "init_all_tables") -> Operation:
+    """An operation that initialises lookup tables: what the collection TABLE_INITIALIZERS has.
+    StaticHashTable and the like are ready as they are."""
+    return group(*get_default_graph().get_collection(GraphKeys.TABLE_INITIALIZERS), name=name)
 
 
 @in_default_graph

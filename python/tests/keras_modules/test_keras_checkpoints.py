@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ import pytest
 from keras_models import MODELS
 from keras_peer import QUIET, parameters, peer
 
-from sidereal import errors, keras
+import sidereal as sr
+from sidereal import errors, keras, train
 from sidereal.keras.callbacks import BackupAndRestore, LambdaCallback, ModelCheckpoint
 
 X, Y = MODELS["mlp"][1]()
@@ -117,8 +117,10 @@ def test_training_goes_on_that_was_cut_off(tmp_path: Path) -> None:
             mlp(start).fit(
                 X, Y, epochs=4, callbacks=[BackupAndRestore(folder), cut_off_at(epoch, 2)], **FIT
             )
-        assert json.loads((folder / "training_metadata.json").read_text())["epoch"] == epoch
-        assert len(names(folder)) == 2
+        backup = train.latest_checkpoint(folder)
+        assert backup is not None
+        assert train.load_variable(backup, "epoch/.ATTRIBUTES/VARIABLE_VALUE") == epoch
+        assert len(list(folder.glob("*.index"))) == 1
     model = mlp(start)
     history = model.fit(X, Y, epochs=4, callbacks=[BackupAndRestore(folder)], **FIT)
     assert (history.epoch, history.history["loss"]) == ([3], wanted[3:])
@@ -130,27 +132,184 @@ def test_training_goes_on_that_was_cut_off(tmp_path: Path) -> None:
 
 
 def test_backups_every_so_many_batches(tmp_path: Path) -> None:
-    told = BackupAndRestore(tmp_path / "b", save_freq=3, delete_checkpoint=False)
-    model = mlp()
-    model.fit(X, Y, epochs=2, callbacks=[told], **FIT)
-    assert names(tmp_path / "b") == ["4.weights.npz", "training_metadata.json"]
+    whole = mlp()
+    start = whole.get_weights()
+    whole.fit(X, Y, epochs=2, **FIT)
+    told = BackupAndRestore(tmp_path / "b", save_freq=3)
+    with pytest.raises(CutOffError):
+        mlp(start).fit(X, Y, epochs=2, callbacks=[told, cut_off_at(1, 5)], **FIT)
+    batches: list[int] = []
     again = mlp()
-    history = again.fit(X, Y, epochs=2, callbacks=[BackupAndRestore(tmp_path / "b")], **FIT)
-    assert history.epoch == [1]
-    assert again.optimizer.iterations.numpy() == 12 + 7
+    seen = LambdaCallback(on_train_batch_end=lambda batch, _: batches.append(batch))
+    told = BackupAndRestore(tmp_path / "b", save_freq=3)
+    history = again.fit(X, Y, epochs=2, callbacks=[told, seen], **FIT)
+    steps = -(-len(Y) // FIT["batch_size"])
+    done = (steps + 6) // 3 * 3 - steps
+    assert history.epoch == [1] and batches == list(range(done, steps))
+    for one, other in zip(again.get_weights(), whole.get_weights()):
+        np.testing.assert_array_equal(one, other)
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_backup_at_the_end_of_an_epoch(tmp_path: Path) -> None:
+    steps = -(-len(Y) // FIT["batch_size"])
+    told = BackupAndRestore(tmp_path, save_freq=steps)
+    with pytest.raises(CutOffError):
+        mlp().fit(X, Y, epochs=3, callbacks=[told, cut_off_at(0, steps - 1)], **FIT)
+    model = mlp()
+    told = BackupAndRestore(tmp_path, save_freq=steps)
+    assert model.fit(X, Y, epochs=3, callbacks=[told], **FIT).epoch == [1, 2]
+    assert model.optimizer.iterations.numpy() == 3 * steps
+
+
+@pytest.mark.parametrize("steps_per_epoch", [None, 3])
+@pytest.mark.parametrize("save_freq", ["epoch", 2])
+@pytest.mark.parametrize("as_iterator", [False, True])
+def test_a_dataset_goes_on_where_it_was(
+    tmp_path: Path, steps_per_epoch: int | None, save_freq: Any, as_iterator: bool
+) -> None:
+    dataset = sr.data.Dataset.from_tensor_slices((X[:40], Y[:40]))
+    dataset = dataset.shuffle(40, seed=5, reshuffle_each_iteration=False).batch(8)
+    if steps_per_epoch:
+        dataset = dataset.repeat()
+    if as_iterator and not steps_per_epoch:
+        dataset = dataset.repeat(3)
+
+    def data() -> Any:
+        return iter(dataset) if as_iterator else dataset
+
+    epochs = 1 if as_iterator and not steps_per_epoch else 3
+    fit = {"epochs": epochs, "steps_per_epoch": steps_per_epoch, "verbose": 0}
+    whole = mlp()
+    start = whole.get_weights()
+    whole.fit(data(), **fit)
+    cut_at = cut_off_at(*((1, 2) if epochs > 1 else (0, 8)))
+    with pytest.raises(CutOffError):
+        mlp(start).fit(
+            data(), callbacks=[BackupAndRestore(tmp_path, save_freq), cut_at], **fit
+        )
+    again = mlp(start)
+    again.fit(data(), callbacks=[BackupAndRestore(tmp_path, save_freq)], **fit)
+    assert again.optimizer.iterations.numpy() == whole.optimizer.iterations.numpy()
+    for one, other in zip(again.get_weights(), whole.get_weights()):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_other_data_than_a_backup_is_of(tmp_path: Path) -> None:
+    dataset = sr.data.Dataset.from_tensor_slices((X, Y)).batch(8)
+    with pytest.raises(CutOffError):
+        mlp().fit(
+            dataset, epochs=2, callbacks=[BackupAndRestore(tmp_path, 2), cut_off_at(0, 4)],
+            verbose=0,
+        )  # fmt: skip
+    with pytest.raises(errors.InvalidArgumentError, match="arrays have no position"):
+        mlp().fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], **FIT)
+
+
+def test_weights_that_are_made_later_are_those_of_the_backup(tmp_path: Path) -> None:
+    def model() -> Any:
+        made = keras_models.deferred(keras)
+        made.compile(keras.optimizers.Adam(0.05), "mse")
+        return made
+
+    x, y = X, Y
+    first = model()
+    with pytest.raises(CutOffError):
+        first.fit(x, y, epochs=2, callbacks=[BackupAndRestore(tmp_path), cut_off_at(1, 0)], **FIT)
+    again = model()
+    told = BackupAndRestore(tmp_path, delete_checkpoint=False)
+    again.fit(x, y, epochs=1, callbacks=[told], **FIT)  # The epoch that is done.
+    assert not again.built
+    again(x[:8])
+    backup = train.latest_checkpoint(tmp_path)
+    assert backup is not None
+    for name, shape in train.list_variables(backup):
+        if "layer" in name and "SLOT" not in name:
+            value = train.load_variable(backup, name)
+            assert any(
+                np.array_equal(value, each) for each in again.get_weights()
+            ), (name, shape)
 
 
 def test_backups_that_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "training_metadata.json").write_text("{}")
-    with pytest.raises(errors.DataLossError, match="damaged"):
-        mlp().fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], **FIT)
-    (tmp_path / "training_metadata.json").write_text('{"epoch": 1, "number": 2}')
-    with pytest.raises(errors.NotFoundError, match="2.weights.npz"):
-        mlp().fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], **FIT)
+    told = BackupAndRestore(tmp_path, delete_checkpoint=False)
+    mlp().fit(X, Y, callbacks=[told], **FIT)
+    wrong = keras.Sequential([keras.Input((X.shape[1],)), keras.layers.Dense(3)])
+    wrong.compile("sgd", "mse")
+    with pytest.raises(errors.InvalidArgumentError, match="made as it was saved"):
+        wrong.fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], **FIT)
+
+
+# --- Weights as checkpoints.
+
+
+def test_weights_to_a_checkpoint(tmp_path: Path) -> None:
+    model = mlp()
+    model.fit(X, Y, **FIT)
+    model.save_weights(tmp_path / "w")
+    assert train.latest_checkpoint(tmp_path) == str(tmp_path / "w")
+    names = [name for name, _ in train.list_variables(tmp_path / "w")]
+    assert "layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE" in names
+    assert "optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE" in names
+    other = mlp()
+    other.load_weights(tmp_path / "w").assert_consumed()
+    for one, two in zip(model.get_weights(), other.get_weights()):
+        np.testing.assert_array_equal(one, two)
+    assert other.fit(X, Y, **FIT).history == model.fit(X, Y, **FIT).history
+    with pytest.raises(ValueError, match="overwrite is False"):
+        model.save_weights(tmp_path / "w", overwrite=False)
+    with pytest.raises(ValueError, match="skip_mismatch"):
+        model.load_weights(tmp_path / "w", skip_mismatch=True)
+    with pytest.raises(errors.NotFoundError):
+        model.load_weights(tmp_path / "nothing")
+
+
+def test_weights_of_a_checkpoint_come_when_layers_are_built(tmp_path: Path) -> None:
     model = keras_models.deferred(keras)
-    model.compile("sgd", "mse")
-    with pytest.raises(ValueError, match="build it"):
-        model.fit(X, Y, callbacks=[BackupAndRestore(tmp_path)], **FIT)
+    model.compile(keras.optimizers.Adam(0.05), "mse")
+    model.fit(X, Y, **FIT)
+    model.save_weights(tmp_path / "w")
+    other = keras_models.deferred(keras)
+    other.compile(keras.optimizers.Adam(0.05), "mse")
+    status = other.load_weights(tmp_path / "w")
+    np.testing.assert_array_equal(other.predict(X, verbose=0), model.predict(X, verbose=0))
+    status.assert_consumed()
+    assert other.fit(X, Y, **FIT).history == model.fit(X, Y, **FIT).history
+
+
+def test_checkpoints_of_weights_of_each_epoch(tmp_path: Path) -> None:
+    told = ModelCheckpoint(tmp_path / "w-{epoch}", save_weights_only=True)
+    model = mlp()
+    model.fit(X, Y, epochs=2, callbacks=[told], **FIT)
+    assert sorted(each.stem for each in tmp_path.glob("*.index")) == ["w-1", "w-2"]
+    assert train.latest_checkpoint(tmp_path) == str(tmp_path / "w-2")
+    other = mlp()
+    other.load_weights(tmp_path / "w-2")
+    for one, two in zip(model.get_weights(), other.get_weights()):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_layers_of_a_class_are_called_as_it_calls_them(tmp_path: Path) -> None:
+    class Net(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.towers = [keras.layers.Dense(2), keras.layers.Dense(3)]
+            self.norm = keras.layers.BatchNormalization()
+            self.scale = self.add_weight((), "ones", name="scale")
+
+        def call(self, inputs: Any) -> Any:
+            return self.norm(self.towers[1](self.towers[0](inputs))) * self.scale
+
+    net = Net()
+    net(X[:4])
+    path = train.Checkpoint(net=net).write(tmp_path / "w")
+    names = {name.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE")
+             for name, _ in train.list_variables(path)}  # fmt: skip
+    assert {"net/towers/0/kernel", "net/towers/1/bias", "net/norm/gamma", "net/scale"} <= names
+    other = Net()
+    status = train.Checkpoint(net=other).read(path)
+    np.testing.assert_array_equal(other(X[:4]).numpy(), net(X[:4]).numpy())
+    status.assert_consumed()
 
 
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {

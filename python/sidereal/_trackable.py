@@ -1,0 +1,78 @@
+"""What objects say of themselves to be saved in a checkpoint and restored from it.
+
+Something with values is a class with `_checkpoint_attribute`: "VARIABLE_VALUE" of what is a
+variable to programs; of anything else, whose save() gives bytes, or a list of such, that restore()
+takes, another name.
+What is made of others has a method _trackable_children(): these, by what they are called. So have,
+without saying so, lists, tuples, dicts, and objects of classes that are not this package's.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from typing import Any
+
+#: The attribute of variables.
+VARIABLE_VALUE = "VARIABLE_VALUE"
+
+#: Objects of these packages have no members to be looked at.
+_FOREIGN = {
+    "_thread", "asyncio", "builtins", "collections", "concurrent", "functools", "io", "logging",
+    "multiprocessing", "numpy", "pathlib", "sidereal", "socket", "subprocess", "threading", "tqdm",
+    "weakref",
+}  # fmt: skip
+_NO_OBJECTS = (type, types.ModuleType, types.FunctionType, types.MethodType)
+
+
+class Restored:
+    """Base of what may get more members after it was restored, which are restored then."""
+
+    #: Restorations that have something for it, the newest.
+    _restorations: tuple[Any, ...] = ()
+
+    def _has_grown(self) -> None:
+        """To be called when there are new members."""
+        for each in self._restorations:
+            each.go_on_at(self)
+
+
+def attribute_of(value: Any) -> str | None:
+    """What the value of an object is called in a checkpoint; None: it has none."""
+    return getattr(type(value), "_checkpoint_attribute", None)
+
+
+def _members(value: Any) -> Mapping[str, Any] | None:
+    """What an object has, without knowing of what kind that is; None: nothing."""
+    if attribute_of(value) is not None or isinstance(value, _NO_OBJECTS):
+        return None
+    if isinstance(value, (list, tuple)):
+        return {str(i): each for i, each in enumerate(value)}
+    if isinstance(value, Mapping):
+        return {str(key): each for key, each in value.items()}
+    if type(value).__module__.split(".")[0] in _FOREIGN:
+        return None
+    return getattr(value, "__dict__", None)
+
+
+def is_trackable(value: Any, seen: set[int] | None = None) -> bool:
+    """Whether an object, or one that it has, has something to be saved."""
+    if attribute_of(value) is not None or hasattr(type(value), "_trackable_children"):
+        return True
+    members = _members(value)
+    if not members:
+        return False
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return False
+    seen.add(id(value))
+    return any(is_trackable(each, seen) for each in members.values())
+
+
+def children_of(value: Any) -> dict[str, Any]:
+    """What an object has that is to be saved, by its names."""
+    if hasattr(type(value), "_trackable_children"):
+        found: dict[str, Any] = value._trackable_children()
+        return found
+    members = _members(value) or {}
+    return {name: each for name, each in members.items() if is_trackable(each)}

@@ -1,0 +1,545 @@
+"""Which checkpoints a folder has: the text file `checkpoint` that lists them, what is deleted when
+a new one comes, and waiting for the next one. What is in a checkpoint is not looked at here.
+
+A checkpoint is named by its prefix, "folder/ckpt-5", and is there once `PREFIX.index` is.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from . import errors
+from ._files import written_whole
+
+_log = logging.getLogger("sidereal")
+
+#: The file that lists the checkpoints of a folder.
+STATE_FILE = "checkpoint"
+#: How data files are called behind a prefix; ours have a mark of the writing at the end.
+_DATA_FILE = re.compile(r"\.data-(\d{5,})-of-(\d{5,})(\.[0-9a-f]{8})?")
+
+_STRING = r'"(?:[^"\\\n]|\\.)*"|' + r"'(?:[^'\\\n]|\\.)*'"
+_FIELD = re.compile(rf"\s*(?:#[^\n]*\n\s*)*(\w+)\s*:\s*((?:{_STRING})|[-+.\w]+)[\s;,]*")
+_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
+_NAMED_ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"a": b"\a", b"b": b"\b", b"f": b"\f",
+                  b"v": b"\v"}  # fmt: skip
+
+
+@dataclass
+class CheckpointState:
+    """What the file `checkpoint` says (tf.train.CheckpointState): the newest checkpoint, those that
+    are looked after, oldest first, with the seconds at which they were made, and the time of the
+    last one that was kept for ever."""
+
+    model_checkpoint_path: str = ""
+    all_model_checkpoint_paths: list[str] = field(default_factory=list)
+    all_model_checkpoint_timestamps: list[float] = field(default_factory=list)
+    last_preserved_timestamp: float = 0.0
+
+    def to_text(self) -> str:
+        """As TensorFlow writes it: a field a line."""
+        lines = [f"model_checkpoint_path: {_quoted(self.model_checkpoint_path)}"]
+        lines += [
+            f"all_model_checkpoint_paths: {_quoted(path)}"
+            for path in self.all_model_checkpoint_paths
+        ]
+        lines += [
+            f"all_model_checkpoint_timestamps: {stamp!r}"
+            for stamp in self.all_model_checkpoint_timestamps
+        ]
+        if self.last_preserved_timestamp:
+            lines.append(f"last_preserved_timestamp: {self.last_preserved_timestamp!r}")
+        return "".join(line + "\n" for line in lines)
+
+    @classmethod
+    def from_text(cls, text: str) -> CheckpointState:
+        """The other way round; a ValueError that says what is wrong."""
+        made, position = cls(), 0
+        text = text.rstrip() + "\n" if text.strip() else ""
+        while position < len(text):
+            match = _FIELD.match(text, position)
+            if match is None:
+                line = text.count("\n", 0, position) + 1
+                raise ValueError(f"line {line} is no `name: value`")
+            _take(made, match[1], match[2])
+            position = match.end()
+        if not made.model_checkpoint_path:
+            raise ValueError("there is no model_checkpoint_path")
+        return made
+
+
+def _take(state: CheckpointState, name: str, value: str) -> None:
+    if name in ("model_checkpoint_path", "all_model_checkpoint_paths"):
+        if value[0] not in "\"'":
+            raise ValueError(f"{name} is {value}, and should be in quotes")
+        path = _unquoted(value)
+        if name == "model_checkpoint_path":
+            state.model_checkpoint_path = path
+        else:
+            state.all_model_checkpoint_paths.append(path)
+    elif name == "all_model_checkpoint_timestamps":
+        state.all_model_checkpoint_timestamps.append(float(value))
+    elif name == "last_preserved_timestamp":
+        state.last_preserved_timestamp = float(value)
+    else:
+        raise ValueError(f"there is no field '{name}'")
+
+
+def _quoted(text: str) -> str:
+    out = []
+    for byte in os.fsencode(text):
+        if byte in b'"\\':
+            out.append("\\" + chr(byte))
+        elif byte == ord("\n"):
+            out.append("\\n")
+        elif 32 <= byte < 127:
+            out.append(chr(byte))
+        else:
+            out.append(f"\\{byte:03o}")
+    return '"' + "".join(out) + '"'
+
+
+def _unquoted(quoted: str) -> str:
+    def byte(match: re.Match[bytes]) -> bytes:
+        said = match[1]
+        if said[:1] == b"x" and len(said) > 1:
+            return bytes([int(said[1:], 16)])
+        if said[:1].isdigit():
+            return bytes([int(said, 8) & 255])
+        return _NAMED_ESCAPES.get(said, said)
+
+    return os.fsdecode(_ESCAPE.sub(byte, os.fsencode(quoted[1:-1])))
+
+
+def _state_path(directory: str, latest_filename: str | None) -> Path:
+    return Path(directory) / (latest_filename or STATE_FILE)
+
+
+def _absolute(directory: str, path: str) -> str:
+    return path if os.path.isabs(path) else os.path.join(directory, path)
+
+
+def get_checkpoint_state(
+    checkpoint_dir: str | os.PathLike[str], latest_filename: str | None = None
+) -> CheckpointState | None:
+    """What the file `checkpoint` of a folder says, its paths below the folder
+    (tf.train.get_checkpoint_state); None where there is none, or one that is damaged, which is
+    logged.
+
+    latest_filename: another name of the file.
+    """
+    directory = os.fspath(checkpoint_dir)
+    path = _state_path(directory, latest_filename)
+    try:
+        said = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        state = CheckpointState.from_text(os.fsdecode(said))
+    except ValueError as error:
+        _log.warning("%s is passed over: %s", path, error)
+        return None
+    state.model_checkpoint_path = _absolute(directory, state.model_checkpoint_path)
+    state.all_model_checkpoint_paths = [
+        _absolute(directory, one) for one in state.all_model_checkpoint_paths
+    ]
+    return state
+
+
+def update_checkpoint_state(
+    save_dir: str | os.PathLike[str], model_checkpoint_path: str,
+    all_model_checkpoint_paths: Sequence[str] | None = None, latest_filename: str | None = None,
+    all_model_checkpoint_timestamps: Sequence[float] | None = None,
+    last_preserved_timestamp: float | None = None,
+) -> None:  # fmt: skip
+    """Writes the file `checkpoint` of a folder, whole (tf.compat.v1.train.update_checkpoint_state).
+    Checkpoints in the folder are named relative to it, so that it may be moved.
+
+    model_checkpoint_path: the newest one; it comes last in all_model_checkpoint_paths, and is put
+        there if it is not.
+    all_model_checkpoint_timestamps: when they were made, in the same order.
+    last_preserved_timestamp: see CheckpointState.
+    """
+    directory = os.fspath(save_dir)
+    every = list(all_model_checkpoint_paths or ())
+    stamps = list(all_model_checkpoint_timestamps or ())
+    if not every or every[-1] != model_checkpoint_path:
+        every.append(model_checkpoint_path)
+        if stamps and len(stamps) == len(every) - 1:
+            stamps.append(time.time())
+    if stamps and len(stamps) != len(every):
+        raise ValueError(
+            f"there are {len(stamps)} all_model_checkpoint_timestamps for {len(every)} checkpoints"
+        )
+    state = CheckpointState(
+        _relative(directory, model_checkpoint_path), [_relative(directory, one) for one in every],
+        stamps, last_preserved_timestamp or 0.0,
+    )  # fmt: skip
+    path = _state_path(directory, latest_filename)
+    if os.path.basename(model_checkpoint_path) == path.name:
+        raise errors.InvalidArgumentError(
+            f"a checkpoint cannot be called '{model_checkpoint_path}': {path} lists checkpoints; "
+            "choose another name"
+        )
+    with written_whole(path) as file:
+        file.write(os.fsencode(state.to_text()))
+
+
+def _relative(directory: str, path: str) -> str:
+    """A path below a folder as seen from there. In an absolute folder, a relative path is seen from
+    there already; in another one, it is seen from where the program runs."""
+    if os.path.isabs(directory) and not os.path.isabs(path):
+        return path
+    inside = os.path.relpath(os.path.abspath(path), os.path.abspath(directory))
+    return os.path.abspath(path) if inside.split(os.sep)[0] == os.pardir else inside
+
+
+def latest_checkpoint(
+    checkpoint_dir: str | os.PathLike[str], latest_filename: str | None = None
+) -> str | None:
+    """The prefix of a folder's newest checkpoint (tf.train.latest_checkpoint); None where there is
+    none, or where its files are not there."""
+    state = get_checkpoint_state(checkpoint_dir, latest_filename)
+    if state is None:
+        return None
+    if checkpoint_exists(state.model_checkpoint_path):
+        return state.model_checkpoint_path
+    _log.warning(
+        "%s names %s, whose files are not there",
+        _state_path(os.fspath(checkpoint_dir), latest_filename), state.model_checkpoint_path,
+    )  # fmt: skip
+    return None
+
+
+def _data_files(prefix: str) -> list[tuple[str, int, int]]:
+    """The data files of a checkpoint: path, number, of how many."""
+    found = []
+    for path in sorted(glob.glob(glob.escape(prefix) + ".data-*")):
+        match = _DATA_FILE.fullmatch(path, len(prefix))
+        if match is not None:
+            found.append((path, int(match[1]), int(match[2])))
+    return found
+
+
+def checkpoint_exists(checkpoint_prefix: str | os.PathLike[str]) -> bool:
+    """Whether a checkpoint's files are all there (tf.compat.v1.train.checkpoint_exists)."""
+    prefix = os.fspath(checkpoint_prefix)
+    if not os.path.isfile(prefix + ".index"):
+        return False
+    numbers: dict[int, set[int]] = {}
+    for _, number, count in _data_files(prefix):
+        numbers.setdefault(count, set()).add(number)
+    return any(there >= set(range(count)) for count, there in numbers.items())
+
+
+def get_checkpoint_mtimes(checkpoint_prefixes: Iterable[str | os.PathLike[str]]) -> list[float]:
+    """When checkpoints were finished, in seconds since 1970
+    (tf.compat.v1.train.get_checkpoint_mtimes); those that are not there are left out."""
+    times = []
+    for prefix in checkpoint_prefixes:
+        try:
+            times.append(os.stat(os.fspath(prefix) + ".index").st_mtime)
+        except FileNotFoundError:
+            continue
+    return times
+
+
+def remove_checkpoint(
+    checkpoint_prefix: str | os.PathLike[str], meta_graph_suffix: str = "meta"
+) -> None:
+    """Deletes a checkpoint's files (tf.compat.v1.train.remove_checkpoint); the index first, so that
+    no reader takes what is left for a checkpoint."""
+    prefix = os.fspath(checkpoint_prefix)
+    data = [path for path, _, _ in _data_files(prefix)]
+    for path in (prefix + ".index", *data, f"{prefix}.{meta_graph_suffix}"):
+        Path(path).unlink(missing_ok=True)
+
+
+def wait_for_new_checkpoint(
+    checkpoint_dir: str | os.PathLike[str], last_checkpoint: str | None = None,
+    seconds_to_sleep: float = 1, timeout: float | None = None,
+) -> str | None:  # fmt: skip
+    """The newest checkpoint of a folder once it is another one than `last_checkpoint`; None when
+    there is none within `timeout` seconds (None: it waits until there is one, which is how long the
+    training takes that writes them). The folder is looked at every `seconds_to_sleep`."""
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        newest = latest_checkpoint(checkpoint_dir)
+        if newest is not None and newest != last_checkpoint:
+            return newest
+        pause = seconds_to_sleep
+        if end is not None:
+            left = end - time.monotonic()
+            if left <= 0:
+                return None
+            pause = min(pause, left)
+        time.sleep(pause)
+
+
+def checkpoints_iterator(
+    checkpoint_dir: str | os.PathLike[str], min_interval_secs: float = 0,
+    timeout: float | None = None, timeout_fn: Callable[[], bool] | None = None,
+) -> Iterator[str]:  # fmt: skip
+    """The checkpoints of a folder as they come (tf.train.checkpoints_iterator): always the newest
+    one, so that some may be left out.
+
+    min_interval_secs: time between two that it gives, at least.
+    timeout: seconds without a new one, after which timeout_fn says whether this is the end; without
+        a timeout_fn it is.
+    """
+    last: str | None = None
+    while True:
+        newest = wait_for_new_checkpoint(checkpoint_dir, last, timeout=timeout)
+        if newest is None:
+            if timeout_fn is None or timeout_fn():
+                return
+            continue
+        last, begin = newest, time.monotonic()
+        yield newest
+        left = begin + min_interval_secs - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+
+
+class Saved(Protocol):
+    """What a CheckpointManager looks after the checkpoints of: a Checkpoint."""
+
+    @property
+    def save_counter(self) -> Any: ...
+
+    def write(self, file_prefix: str, options: Any = None) -> str: ...
+
+    def restore(self, save_path: str, options: Any = None) -> Any: ...
+
+
+class CheckpointList:
+    """The checkpoints that one program writes to a folder, oldest first, and which of them are
+    deleted: what CheckpointManager and the savers of sessions share.
+
+    max_to_keep: None: all stay.
+    keep_checkpoint_every_n_hours: one that leaves the list stays on disk for ever when it is this
+        much younger than the last one that did.
+    clock: seconds since 1970.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], max_to_keep: int | None,
+        keep_checkpoint_every_n_hours: float | None = None, latest_filename: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self.directory = os.fspath(directory)
+        self.max_to_keep = max_to_keep
+        self.latest: str | None = None
+        self._hours = keep_checkpoint_every_n_hours
+        self._filename = latest_filename
+        self._clock = clock
+        #: Those that may be deleted, with the times at which they were made.
+        self._own: dict[str, float] = {}
+        #: What the state file says since it was read or written here; None: there was none.
+        self._known = self._said()
+        state = get_checkpoint_state(self.directory, latest_filename)
+        now = clock()
+        if state is None:
+            # A little earlier, so that what is made at once is younger.
+            self._preserved = now - 1.0
+            return
+        self.latest = state.model_checkpoint_path
+        self._preserved = state.last_preserved_timestamp
+        if now < self._preserved:
+            _log.warning(
+                "the clock says %r, before the time %r at which the last checkpoint of %s was kept "
+                "for ever: none of those that are there will be deleted",
+                now, self._preserved, self.directory,
+            )  # fmt: skip
+            self._preserved = now
+        every = state.all_model_checkpoint_paths
+        stamps = state.all_model_checkpoint_timestamps or [self._preserved] * len(every)
+        for path, stamp in zip(every, stamps):
+            if min(stamp, now) > self._preserved:
+                self._own[path] = min(stamp, now)
+
+    @property
+    def paths(self) -> list[str]:
+        """Those that are looked after, oldest first."""
+        return list(self._own)
+
+    def _path(self) -> Path:
+        return _state_path(self.directory, self._filename)
+
+    def _said(self) -> bytes | None:
+        try:
+            return self._path().read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def check(self) -> None:
+        """AbortedError when another program has written the state file."""
+        said = self._said()
+        if said is not None and said != self._known:
+            raise errors.AbortedError(
+                f"{self._path()} was changed by another writer: two programs that save to one "
+                "folder would delete each other's checkpoints. Give each a folder of its own; or, "
+                "when the other one has ended, make the manager again, which reads what is there"
+            )
+
+    def add(self, prefix: str) -> None:
+        """Takes a new checkpoint in, and deletes those that are too many."""
+        self.check()
+        self._own.pop(prefix, None)
+        self._own[prefix] = self._clock()
+        self.latest = prefix
+        # First, so that the file never names deleted ones alone.
+        self._record()
+        before = len(self._own)
+        self.check()
+        leaving = []
+        while self.max_to_keep and len(self._own) > self.max_to_keep:
+            old = next(iter(self._own))
+            made = self._own.pop(old)
+            if self._hours and made - self._hours * 3600.0 >= self._preserved:
+                self._preserved = made
+            else:
+                leaving.append(old)
+        for old in leaving:
+            remove_checkpoint(old)
+        if len(self._own) != before:
+            self._record()
+
+    def _record(self) -> None:
+        assert self.latest is not None
+        update_checkpoint_state(
+            self.directory, self.latest, self.paths, self._filename, list(self._own.values()),
+            self._preserved,
+        )  # fmt: skip
+        self._known = self._said()
+
+
+class CheckpointManager:
+    """Checkpoints of a folder: numbered, listed in its file `checkpoint`, deleted when there are
+    more than there should be (tf.train.CheckpointManager).
+
+        manager = sidereal.train.CheckpointManager(checkpoint, "model", max_to_keep=3)
+        manager.restore_or_initialize()
+        for step in range(steps):
+            train()
+            manager.save()
+
+    checkpoint: a sidereal.train.Checkpoint.
+    max_to_keep: how many stay; None: all of them.
+    keep_checkpoint_every_n_hours: one this much younger than the last one that was kept for ever is
+        kept for ever too, when its turn to be deleted comes.
+    checkpoint_name: files are called "NAME-NUMBER".
+    step_counter: a variable, or what int() takes, that says how many steps there were.
+    checkpoint_interval: steps between two checkpoints at least; needs step_counter.
+    init_fn: what restore_or_initialize() calls where there is no checkpoint.
+
+    One program at a time writes to a folder. Files that no manager of the folder wrote are never
+    deleted.
+    """
+
+    def __init__(
+        self, checkpoint: Saved, directory: str | os.PathLike[str], max_to_keep: int | None,
+        keep_checkpoint_every_n_hours: float | None = None, checkpoint_name: str = "ckpt",
+        step_counter: Any = None, checkpoint_interval: int | None = None,
+        init_fn: Callable[[], Any] | None = None, *, clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        if max_to_keep is not None and max_to_keep <= 0:
+            raise ValueError(
+                f"max_to_keep is {max_to_keep!r}; it is a positive number, or None to keep all"
+            )
+        if checkpoint_interval is not None and step_counter is None:
+            raise ValueError("checkpoint_interval counts steps: give a step_counter")
+        self._checkpoint = checkpoint
+        self._list = CheckpointList(
+            directory, max_to_keep, keep_checkpoint_every_n_hours, clock=clock
+        )
+        self._prefix = os.path.join(self.directory, checkpoint_name)
+        self._step_counter = step_counter
+        self._interval = checkpoint_interval
+        self._init_fn = init_fn
+        self._last_step: int | None = None
+
+    @property
+    def directory(self) -> str:
+        """The folder."""
+        return self._list.directory
+
+    @property
+    def checkpoint(self) -> Any:
+        """What is saved and restored."""
+        return self._checkpoint
+
+    @property
+    def checkpoint_interval(self) -> int | None:
+        """Steps between two checkpoints, at least."""
+        return self._interval
+
+    @property
+    def latest_checkpoint(self) -> str | None:
+        """The prefix of the newest checkpoint; None when there was none."""
+        return self._list.latest
+
+    @property
+    def checkpoints(self) -> list[str]:
+        """The prefixes of those that are looked after, oldest first."""
+        return self._list.paths
+
+    def save(
+        self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None
+    ) -> str | None:
+        """Saves, and deletes what is too much then. Gives the prefix, or None when fewer steps than
+        checkpoint_interval have passed.
+
+        checkpoint_number: the number in its name; the checkpoint's save_counter if absent.
+        check_interval: False: it is saved whatever the interval is.
+        options: see CheckpointOptions.
+        """
+        step = self._steps() if self._interval is not None else None
+        if check_interval and step is not None and self._interval is not None:
+            last = self._last_step
+            if last is not None and step - last < max(self._interval, 1):
+                return None
+        self._list.check()
+        counter = self._checkpoint.save_counter
+        counter.assign_add(1)
+        number = int(counter if checkpoint_number is None else checkpoint_number)
+        os.makedirs(self.directory, exist_ok=True)
+        saved = self._checkpoint.write(f"{self._prefix}-{number}", options)
+        self._list.add(saved)
+        self._last_step = step
+        return saved
+
+    def restore_or_initialize(self) -> str | None:
+        """Restores the newest checkpoint and gives its prefix; where there is none, calls init_fn
+        and gives None."""
+        newest = self.latest_checkpoint
+        if newest is not None:
+            self._checkpoint.restore(newest)
+            if self._interval is not None:
+                self._last_step = self._steps()
+            return newest
+        if self._init_fn is not None:
+            self._init_fn()
+        return None
+
+    def sync(self) -> None:
+        """Waits until what save() began is on disk: it is when save() returns."""
+
+    def _steps(self) -> int:
+        counter = self._step_counter
+        return int(counter() if callable(counter) else counter)
+
+
+__all__ = [
+    "CheckpointList", "CheckpointManager", "CheckpointState", "checkpoint_exists",
+    "checkpoints_iterator", "get_checkpoint_mtimes", "get_checkpoint_state", "latest_checkpoint",
+    "remove_checkpoint", "update_checkpoint_state", "wait_for_new_checkpoint",
+]  # fmt: skip

@@ -1,0 +1,106 @@
+"""Who makes the sessions of a training: a chief gives variables values, the others wait for it
+(tf.compat.v1.train.ChiefSessionCreator, WorkerSessionCreator)."""
+
+from __future__ import annotations
+
+from .config import ConfigProto
+from .graph import get_default_graph
+from .scaffold import Scaffold
+from .session import Session
+from .session_manager import SessionManager
+
+class SessionCreator:
+    """Makes sessions: one at the beginning, and one after each failure."""
+
+    #: How long failures in a row are tried to be recovered from, in seconds.
+    max_wait_secs: float = 7200
+
+    def create_session(self) -> Session:
+        """A session that is ready for training."""
+        raise NotImplementedError(f"{type(self).__name__}.create_session()")
+
+
+class ChiefSessionCreator(SessionCreator):
+    """Makes sessions of the chief (tf.compat.v1.train.ChiefSessionCreator): their variables have
+    the values of the latest checkpoint, or else initial ones.
+
+    scaffold: what says how; a default Scaffold if absent.
+    master: the target of the sessions. config: their ConfigProto.
+    checkpoint_dir, checkpoint_filename_with_path: where checkpoints are, or the prefix of one.
+    """
+
+    def __init__(
+        self,
+        scaffold: Scaffold | None = None,
+        master: str = "",
+        config: ConfigProto | None = None,
+        checkpoint_dir: str | None = None,
+        checkpoint_filename_with_path: str | None = None,
+    ) -> None:
+        self._scaffold = scaffold or Scaffold()
+        self._master = master
+        self._config = config
+        self._checkpoint_dir = checkpoint_dir
+        self._checkpoint_filename_with_path = checkpoint_filename_with_path
+        self._session_manager: SessionManager | None = None
+
+    def create_session(self) -> Session:
+        """Initialises or restores all variables."""
+        scaffold = self._scaffold.finalize()
+        if self._session_manager is None:
+            self._session_manager = _manager_for(scaffold)
+        init_fn = scaffold.init_fn
+        return self._session_manager.prepare_session(
+            self._master,
+            init_op=scaffold.init_op,
+            saver=scaffold.saver,
+            checkpoint_dir=self._checkpoint_dir,
+            checkpoint_filename_with_path=self._checkpoint_filename_with_path,
+            config=self._config,
+            init_feed_dict=scaffold.init_feed_dict,
+            init_fn=None if init_fn is None else lambda session: init_fn(scaffold, session),
+        )
+
+
+class WorkerSessionCreator(SessionCreator):
+    """Makes sessions of workers (tf.compat.v1.train.WorkerSessionCreator), which wait until the
+    chief has given the variables values.
+
+    max_wait_secs: for how long. recovery_wait_secs: how often, at least, they look.
+    """
+
+    def __init__(
+        self,
+        scaffold: Scaffold | None = None,
+        master: str = "",
+        config: ConfigProto | None = None,
+        max_wait_secs: float = 30 * 60,
+        *,
+        recovery_wait_secs: float = 30,
+    ) -> None:
+        self._scaffold = scaffold or Scaffold()
+        self._master = master
+        self._config = config
+        self.max_wait_secs = max_wait_secs
+        self._recovery_wait_secs = recovery_wait_secs
+        self._session_manager: SessionManager | None = None
+
+    def create_session(self) -> Session:
+        """Waits for the chief; DeadlineExceededError when it does not come."""
+        scaffold = self._scaffold.finalize()
+        if self._session_manager is None:
+            self._session_manager = _manager_for(scaffold, self._recovery_wait_secs)
+        return self._session_manager.wait_for_session(
+            self._master, config=self._config, max_wait_secs=self.max_wait_secs
+        )
+
+
+def _manager_for(scaffold: Scaffold, recovery_wait_secs: float = 30) -> SessionManager:
+    return SessionManager(
+        local_init_op=scaffold.local_init_op,
+        ready_op=scaffold.ready_op,
+        ready_for_local_init_op=scaffold.ready_for_local_init_op,
+        graph=get_default_graph(),
+        recovery_wait_secs=recovery_wait_secs,
+        local_init_feed_dict=scaffold.local_init_feed_dict,
+    )
