@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from . import _native, dtypes
+from . import _native
 from ._dispatch import apply, state, to_tensor
-from ._resources import component_attrs
-
-
-class Wanted(NamedTuple):
-    """An entry of a checkpoint, and what it is to be."""
-
-    name: str
-    dtype: Any
-    shape: tuple[int, ...]
+from ._native import Tensor
 
 
 def write(prefix: str, named: Sequence[tuple[str, Any]], shard: int, shards: int) -> Any:
@@ -31,27 +23,12 @@ def commit(prefix: str, parts: Sequence[Any]) -> None:
         apply("CommitCheckpoint", [to_tensor(prefix), to_tensor(""), *parts])
 
 
-def read(prefix: str, wanted: Sequence[Wanted]) -> list[Any]:
-    """Tensors of a checkpoint, whole, in the order asked for."""
-    if not wanted:
-        return []
-    attrs = {
-        "names": [each.name for each in wanted],
-        **component_attrs([each.dtype for each in wanted], [each.shape for each in wanted]),
-    }
-    with state.at_once():
-        found = apply("RestoreTensors", [to_tensor(prefix)], attrs)
-    return list(found) if isinstance(found, tuple) else [found]
-
-
-def read_bytes(prefix: str, name: str) -> bytes:
-    """A scalar of strings."""
-    value = read(prefix, [Wanted(name, dtypes.string, ())])[0].numpy()
-    found = value.item() if hasattr(value, "item") else value
-    assert isinstance(found, bytes)
-    return found
-
-
-def opened(prefix: str) -> Any:
-    """What a checkpoint has, without its values."""
+def opened(prefix: str) -> _native.CheckpointReader:
+    """What a checkpoint has: names(), dtype(name), shape(name), and read(name), which is whole."""
     return _native.CheckpointReader(prefix)
+
+
+def as_python(value: Tensor) -> Any:
+    """Strings as bytes, or lists of them."""
+    found = value.numpy()
+    return found.tolist() if hasattr(found, "tolist") else found

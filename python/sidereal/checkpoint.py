@@ -17,7 +17,6 @@ from typing import Any
 from . import _object_graph, _tensor_files, dtypes, errors
 from ._dispatch import convert, state
 from ._object_graph import Attribute, Child, Node, Slot
-from ._tensor_files import Wanted
 from ._trackable import VARIABLE_VALUE, Restored, attribute_of, children_of, is_trackable
 from .checkpoint_management import (
     latest_checkpoint,
@@ -214,7 +213,7 @@ def _write(prefix: str, tree: _Tree, options: CheckpointOptions) -> None:
         else:
             parts = [(key, part, variable) for variable, part in _parts_of(thing)]
             away.setdefault(id(home), (home, []))[1].extend(parts)
-    shards = 1 + sum(home._count_tasks_of(parts) for home, parts in away.values())
+    shards = 1 + sum(home._count_files_of(parts) for home, parts in away.values())
     was_there = os.path.exists(prefix + ".index")
     try:
         _write_files(prefix, graph, here, list(away.values()), shards)
@@ -259,7 +258,7 @@ class _Restoration:
                 "restores: a Saver wrote it. Read it with sidereal.train.load_checkpoint(), or "
                 "restore it with a Saver"
             )
-        graph = _tensor_files.read_bytes(prefix, _object_graph.ENTRY)
+        graph = _tensor_files.as_python(self.reader.read(_object_graph.ENTRY))
         self.nodes = _object_graph.decode(graph, prefix)
         self.is_partial = False
         self._root, self._attached, self._options = root, attached, options
@@ -363,22 +362,18 @@ class _Restoration:
 
     def _restore_due(self) -> None:
         due, self._due = self._due, []
-        here: list[tuple[Wanted, Any]] = []
+        here: list[tuple[str, Any]] = []
         away: dict[int, tuple[Any, list[tuple[str, str, Any]]]] = {}
         for number in due:
             thing, node = self.objects[number], self.nodes[number]
             key = self._checked_key(node, thing)
-            if attribute_of(thing) != VARIABLE_VALUE:
-                shape = tuple(self.reader.shape(key))
-                here.append((Wanted(key, dtypes.string, shape), thing))
-                continue
-            home = _home_of(thing)
+            home = _home_of(thing) if attribute_of(thing) == VARIABLE_VALUE else None
             if home is None or self._options.is_local:
-                here.append((Wanted(key, thing.dtype, tuple(thing.shape)), thing))
+                here.append((key, thing))
             else:
                 parts = [(key, part, variable) for variable, part in _parts_of(thing)]
                 away.setdefault(id(home), (home, []))[1].extend(parts)
-        values = _tensor_files.read(self.prefix, [wanted for wanted, _ in here])
+        values = [self.reader.read(key) for key, _ in here]
         variables = [each for _, each in here if attribute_of(each) == VARIABLE_VALUE]
         with together(variables, "VariableAssign"):
             for (_, thing), value in zip(here, values):
@@ -457,8 +452,7 @@ class _Restoration:
 def _give(thing: Any, value: Any) -> None:
     """Gives an object the value that was restored."""
     if attribute_of(thing) != VARIABLE_VALUE:
-        found = value.numpy()
-        thing.restore(found.tolist() if hasattr(found, "tolist") else found)
+        thing.restore(_tensor_files.as_python(value))
         return
     shards = _shards_of(thing)
     if len(shards) == 1:
@@ -734,7 +728,7 @@ class CheckpointReader:
     def get_tensor(self, tensor_name: str) -> Any:
         """A value as an array, that of a variable in shards whole; strings as bytes."""
         self._check(tensor_name)
-        return self._reader.read(tensor_name)
+        return self._reader.read(tensor_name).numpy()
 
     def get_variable_to_shape_map(self) -> dict[str, list[int]]:
         """The shapes of all, by name."""

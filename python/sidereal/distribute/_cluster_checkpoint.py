@@ -3,6 +3,7 @@ its own, in one step of the strategy's session."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +17,27 @@ if TYPE_CHECKING:
 Part = tuple[str, str, Any]
 
 
-def by_task(parts: Sequence[Part]) -> dict[str, list[Part]]:
-    """The parts that each task has, by its device."""
-    found: dict[str, list[Part]] = {}
+def by_node(parts: Sequence[Part]) -> list[list[Part]]:
+    """The parts that each node has: those of one task, no two of one entry."""
+    found: list[list[Part]] = []
+    places: dict[tuple[str, int], list[Part]] = {}
+    rounds: Counter[tuple[str, str]] = Counter()
     for part in parts:
-        found.setdefault(part[2].device, []).append(part)
+        name, _, variable = part
+        place = (variable.device, rounds[variable.device, name])
+        rounds[variable.device, name] += 1
+        if place not in places:
+            places[place] = []
+            found.append(places[place])
+        places[place].append(part)
     return found
 
 
 def save(
     strategy: ParameterServerStrategy, prefix: str, parts: Sequence[Part], first: int, shards: int
 ) -> list[Any]:
-    """Has each task write its variables: data files number `first` and following of so many. Gives
-    what CommitCheckpoint is to be told."""
+    """Has the tasks write their variables: data files number `first` and following of so many.
+    Gives what CommitCheckpoint is to be told."""
     return _run(strategy, "SaveVariables", [prefix, ""], parts, first, shards)
 
 
@@ -41,7 +50,7 @@ def _run(
     strategy: ParameterServerStrategy, op: str, texts: Sequence[str], parts: Sequence[Part],
     first: int = 0, shards: int = 0,
 ) -> list[Any]:  # fmt: skip
-    tasks = by_task(parts)
+    nodes = by_node(parts)
     key = (op, first, shards, *((name, part, each._handle.node) for name, part, each in parts))
     graph = strategy._graph
     strategy._come_before()
@@ -50,7 +59,7 @@ def _run(
             with graph.tracing(op):
                 places = [graph.placeholder(string, (), "text") for _ in texts]
                 made = []
-                for i, (device, own) in enumerate(tasks.items()):
+                for i, own in enumerate(nodes):
                     attrs: dict[str, Any] = {
                         "names": [name for name, _, _ in own],
                         "slices": [part for _, part, _ in own],
@@ -58,7 +67,7 @@ def _run(
                     if shards:
                         attrs |= {"shard": first + i, "shards": shards}
                     handles = [graph.enter(each._handle) for _, _, each in own]
-                    with graph.device(device):
+                    with graph.device(own[0][2].device):
                         made.append(graph.add(op, [*places, *handles], attrs, None))
             strategy._steps[key] = (made, places)
         made, places = strategy._steps[key]

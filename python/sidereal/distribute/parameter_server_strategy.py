@@ -498,9 +498,9 @@ class ParameterServerStrategy(Strategy):
             made: Output = self._steps[key][0]
             return made
 
-    def _count_tasks_of(self, parts: Sequence[_cluster_checkpoint.Part]) -> int:
-        """How many tasks have these parts of a checkpoint."""
-        return len(_cluster_checkpoint.by_task(parts))
+    def _count_files_of(self, parts: Sequence[_cluster_checkpoint.Part]) -> int:
+        """How many data files _save_variables() writes."""
+        return len(_cluster_checkpoint.by_node(parts))
 
     def _save_variables(
         self, prefix: str, parts: Sequence[_cluster_checkpoint.Part], first: int, shards: int
