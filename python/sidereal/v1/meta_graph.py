@@ -149,7 +149,9 @@ def _read(given: Any) -> dict[str, Any]:
         read = json.loads(text)
         version = read["sidereal_meta_graph"]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise errors.InvalidArgumentError(f"{where} is no meta graph of sidereal: {error}") from None
+        raise errors.InvalidArgumentError(
+            f"{where} is no meta graph of sidereal: {error}"
+        ) from None
     if version > _VERSION:
         raise errors.InvalidArgumentError(
             f"{where} has version {version}; this release reads up to {_VERSION}"

@@ -9,6 +9,7 @@ from .scaffold import Scaffold
 from .session import Session
 from .session_manager import SessionManager
 
+
 class SessionCreator:
     """Makes sessions: one at the beginning, and one after each failure."""
 
