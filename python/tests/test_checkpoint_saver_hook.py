@@ -182,12 +182,13 @@ def test_without_a_graph_beside_it(tmp_path: Path) -> None:
     made = Trained(tmp_path, save_steps=1, save_graph_def=False, checkpoint_basename="mine")
     with made.begin():
         made.run()
-    assert sorted(path.name for path in tmp_path.glob("*.index")) == ["mine-0.index", "mine-1.index"]
+    names = sorted(path.name for path in tmp_path.glob("*.index"))
+    assert names == ["mine-0.index", "mine-1.index"]
     assert not list(tmp_path.glob("*.meta")) and not (tmp_path / "graph.txt").exists()
 
 
 def test_the_saver_of_a_scaffold(tmp_path: Path) -> None:
-    step, train = counting()
+    _step, train = counting()
     scaffold = tf.train.Scaffold()
     hook = tf.train.CheckpointSaverHook(str(tmp_path), save_steps=1, scaffold=scaffold)
     with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(scaffold), [hook]) as session:

@@ -15,6 +15,7 @@ import pytest
 from session_servers import PATIENCE_S, ROOT, Processes, addresses, output_of
 
 import sidereal.v1 as tf
+from sidereal.launch import PROTOCOLS
 
 EXAMPLES = ROOT / "examples" / "distributed"
 
@@ -170,3 +171,25 @@ def test_a_worker_says_that_the_chief_did_not_come(processes: Processes) -> None
     output = alone.communicate(timeout=PATIENCE_S)[0]
     assert alone.returncode == 1
     assert "chief has not given values to [b'w' b'b' b'global_step']" in output
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("script, most", [("star_server.py", 0.69), ("grpc_plus_plus.py", 15.0)])
+def test_monitored_sessions_over_all_protocols(
+    processes: Processes, tmp_path: Path, script: str, most: float, protocol: str
+) -> None:
+    ports = addresses(3)
+    hosts = ["--ps_hosts", ports[0], "--worker_hosts", ",".join(ports[1:])]
+    options = ["--protocol", protocol, "--model_dir", tmp_path, "--steps", 120]
+
+    def task(job: str, index: int) -> subprocess.Popen[str]:
+        return processes.script(
+            {"ps": ports[:1], "worker": ports[1:]}, job, index, EXAMPLES / script, *hosts,
+            "--job_name", job, "--task_index", index, *options,
+        )  # fmt: skip
+
+    task("ps", 0)
+    for worker in [task("worker", index) for index in range(2)]:
+        (loss,) = losses_in(output_of(worker))
+        assert loss < most
+    assert 120 <= int(re.findall(r"-(\d+)$", tf.train.latest_checkpoint(tmp_path) or "")[0]) <= 123

@@ -57,10 +57,9 @@ class Cluster:
         self.ps[task].wait(PATIENCE_S)
         self.ps[task] = self.serve("ps", task)
 
-    def trainer(self, task: int, folder: Path, steps: int) -> subprocess.Popen[str]:
-        return self._processes.script(
-            self.jobs, "worker", task, TRAINER, self.protocol, folder, steps
-        )
+    def trainer(self, task: int, folder: Path) -> subprocess.Popen[str]:
+        """A worker that trains until there is a file `stop` in the folder."""
+        return self._processes.script(self.jobs, "worker", task, TRAINER, self.protocol, folder)
 
 
 def model(worker: int = 0) -> tuple[Any, Any, Any]:
@@ -76,7 +75,7 @@ def model(worker: int = 0) -> tuple[Any, Any, Any]:
 
 
 def test_a_worker_waits_for_the_chief(cluster: Cluster) -> None:
-    step, train, variables = model()
+    step, train, _variables = model()
     found: list[Any] = []
 
     def work() -> None:
@@ -133,8 +132,9 @@ def test_saver_on_servers(cluster: Cluster, tmp_path: Path) -> None:
         )  # fmt: skip
         words = tf.Variable([b"one", b"two"], name="words")
         saver = tf.train.Saver(sharded=True)
-    kinds = [op.type for op in tf.get_default_graph().get_operations()]
-    assert kinds.count("SaveVariables") == kinds.count("RestoreVariables") == 2
+    for kind in ("SaveVariables", "RestoreVariables"):
+        ops = [op for op in tf.get_default_graph().get_operations() if op.type == kind]
+        assert {op.device for op in ops} == {"/job:ps/task:0", "/job:ps/task:1"}
     with tf.Session(cluster.target) as session:
         session.run(tf.global_variables_initializer())
         before = session.run(table)
@@ -143,7 +143,6 @@ def test_saver_on_servers(cluster: Cluster, tmp_path: Path) -> None:
         saver.restore(session, path)
         np.testing.assert_array_equal(session.run(table), before)
         assert session.run(words).tolist() == [b"one", b"two"]
-    assert len(list(tmp_path.glob("m-3.data-*"))) == 2
     np.testing.assert_array_equal(saved(path, "table"), before)
     # A graph of this process reads what servers wrote, whole.
     with tf.Graph().as_default(), tf.Session() as session:
@@ -208,7 +207,8 @@ def test_a_ps_that_is_killed_while_a_checkpoint_is_written(
             cluster.target, checkpoint_dir=str(tmp_path), log_step_count_steps=0
         ) as session:
             found = session.run([again, *variables])
-            assert found[0] == last and found[2] == -last
+            # Steps went on while checkpoints were written: these have some of the next one.
+            assert found[0] == last and abs(found[2] + last) <= 3
 
 
 def line_of(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
@@ -226,24 +226,25 @@ def line_of(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
 def test_workers_and_the_chief_may_be_killed(
     cluster: Cluster, processes: Processes, tmp_path: Path
 ) -> None:
-    steps = 4000
-    chief = cluster.trainer(1, tmp_path, steps)
+    chief = cluster.trainer(1, tmp_path)
     line_of(chief, "step 20$")
-    doomed = cluster.trainer(2, tmp_path, steps)
+    doomed = cluster.trainer(2, tmp_path)
     line_of(doomed, r"step \d+$")
     doomed.send_signal(signal.SIGKILL)
-    now = int(line_of(chief, r"step (\d+)$")[1])
+    line_of(chief, r"step \d+$")
     # Nobody waits for it, nor for the chief, which comes back with its checkpoint.
-    late = cluster.trainer(2, tmp_path, steps)
+    late = cluster.trainer(2, tmp_path)
     line_of(late, r"step \d+$")
     chief.send_signal(signal.SIGKILL)
     chief.wait(PATIENCE_S)
     line_of(late, r"step \d+$")
-    again = cluster.trainer(1, tmp_path, steps)
-    first = int(line_of(again, r"began at (\d+)$")[1])
-    assert 0 < first and now > 0
+    again = cluster.trainer(1, tmp_path)
+    assert int(line_of(again, r"began at (\d+)$")[1]) > 0
     cluster.kill_ps(1)
     for process in (again, late):
-        line_of(process, r"ended at \d+$")
-        assert process.wait(PATIENCE_S) == 0
-    assert saved(tmp_path) >= steps
+        line_of(process, "came back$")
+        line_of(process, r"step \d+$")
+    (tmp_path / "stop").touch()
+    last = max(int(line_of(process, r"ended at (\d+)$")[1]) for process in (again, late))
+    assert [process.wait(PATIENCE_S) for process in (again, late)] == [0, 0]
+    assert last - 5 <= saved(tmp_path) <= last

@@ -90,7 +90,7 @@ def test_what_is_not_ready_is_named() -> None:
 
 
 def test_the_order_of_things() -> None:
-    step, train = counting()
+    _step, train = counting()
     hook = Recorder()
     with tf.train.MonitoredSession(hooks=[hook]) as session:
         assert hook.calls == ["begin", "after_create_session"]
@@ -269,7 +269,7 @@ def test_other_errors_are_raised_and_end_is_not_called() -> None:
     hook = Recorder()
     with pytest.raises(ZeroDivisionError), tf.train.MonitoredSession(hooks=[hook]) as session:
         session.run(train)
-        1 / 0
+        raise ZeroDivisionError
     assert "end" not in hook.calls and session.should_stop()
 
 
@@ -366,7 +366,7 @@ def test_a_lost_task_makes_a_new_session_and_the_run_is_made_again(kind: type) -
 
 
 def test_it_comes_back_without_limit() -> None:
-    step, train = counting()
+    _step, train = counting()
     hook = FailsOnce(aborted, *range(0, 40, 2))
     with tf.train.MonitoredSession(hooks=[hook]) as session:
         for _ in range(20):

@@ -123,7 +123,7 @@ def test_training_stops_at_a_step(options: dict[str, int], end: int) -> None:
 
 
 def test_a_run_that_counts_further_stops_it_too() -> None:
-    step, train = counting(by=4)
+    _step, train = counting(by=4)
     with tf.train.MonitoredSession(hooks=[tf.train.StopAtStepHook(last_step=10)]) as session:
         ran = 0
         while not session.should_stop():
@@ -133,7 +133,7 @@ def test_a_run_that_counts_further_stops_it_too() -> None:
 
 
 def test_runs_that_do_not_count_do_not_stop_it() -> None:
-    step, train = counting()
+    _step, train = counting()
     one = tf.constant(1)
     with tf.train.MonitoredSession(hooks=[tf.train.StopAtStepHook(num_steps=2)]) as session:
         session.run(train)
@@ -299,7 +299,7 @@ def test_in_seconds(tmp_path: Path, clock: Clock) -> None:
 
 
 def test_a_step_that_does_not_change_is_said(logged: pytest.LogCaptureFixture) -> None:
-    step, train = counting()
+    _step, train = counting()
     one = tf.constant(1)
     hook = tf.train.StepCounterHook(every_n_steps=1)
     with tf.train.MonitoredSession(hooks=[hook]) as session:
@@ -355,7 +355,7 @@ def test_summaries_every_so_many_seconds(tmp_path: Path, clock: Clock) -> None:
 
 
 def test_a_monitored_training_session_writes_all_summaries(tmp_path: Path) -> None:
-    step, train = counting()
+    _step, train = counting()
     tf.summary.scalar("s", tf.constant(0.5))
     with tf.train.MonitoredTrainingSession(
         summary_dir=str(tmp_path), save_summaries_steps=2, log_step_count_steps=3
@@ -406,13 +406,13 @@ def test_a_worker_waits_for_a_step() -> None:
 
 
 def test_no_step_to_wait_for() -> None:
-    step, train = counting()
+    _step, train = counting()
     with tf.train.MonitoredSession(hooks=[tf.train.GlobalStepWaiterHook(0)]) as session:
         session.run(train)
 
 
 def test_a_step_that_nobody_makes_is_an_error(clock: Clock) -> None:
-    step, train = counting()
+    _step, train = counting()
     hook = tf.train.GlobalStepWaiterHook(5, max_wait_secs=100)
     with pytest.raises(errors.DeadlineExceededError, match="step 5 is waited for; it has been 0"):
         with tf.train.MonitoredSession(hooks=[hook]) as session:

@@ -201,7 +201,8 @@ class LoggingTensorHook(SessionRunHook):
         only_at_end = at_end and every_n_iter is None and every_n_secs is None
         if not only_at_end and (every_n_iter is None) == (every_n_secs is None):
             raise ValueError(
-                "either at_end and/or exactly one of every_n_iter and every_n_secs must be provided."
+                "either at_end and/or exactly one of every_n_iter and every_n_secs must be "
+                "provided."
             )
         if every_n_iter is not None and every_n_iter <= 0:
             raise ValueError(f"invalid every_n_iter={every_n_iter}.")

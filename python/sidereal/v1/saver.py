@@ -12,6 +12,7 @@ checkpoint_management.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -21,11 +22,8 @@ from typing import Any
 
 import numpy as np
 
-import sidereal as _sr
-
+from .. import _native, errors
 from .. import checkpoint_management as _checkpoints
-from .. import errors
-from .._resources import component_attrs
 from ..device_spec import DeviceSpec
 from . import meta_graph as _meta_graph
 from .graph import Graph, GraphKeys, constant, get_default_graph, group, placeholder
@@ -120,6 +118,7 @@ class Saver:
         self._leaving: list[tuple[str, float]] = []
         self._built = False
         self._nodes: _Nodes | None = None
+        self._reshaped: list[_Entry] = []
         if not defer_build:
             self.build()
 
@@ -158,57 +157,42 @@ class Saver:
             raise ValueError("No variables to save")
         if entries:
             self._nodes = self._add_nodes(get_default_graph(), entries)
+        if self._reshape:
+            self._reshaped = entries
+            parts = [entry.name for entry in entries if entry.slices]
+            if parts:
+                raise ValueError(
+                    f"reshape=True restores whole variables; '{parts[0]}' is saved as slices"
+                )
         self._built = True
 
     def _add_nodes(self, graph: Graph, entries: Sequence[_Entry]) -> _Nodes:
-        groups: dict[str, list[_Entry]] = {}
-        for entry in entries:
-            groups.setdefault(_task_of(entry.variable), []).append(entry)
+        groups = _groups_of(entries)
         with graph.init_scope(), graph.device(None), graph.building():
             with graph.name_scope(self._name or "save"):
                 prefix = placeholder("string", [], "Const")
                 full = constant("", name="base")
-                parts = []
-                for shard, group_ in enumerate(groups.values()):
-                    attrs = {**_named(group_), "shard": shard, "shards": len(groups)}
+                parts, restored = [], []
+                for shard, group_ in enumerate(groups):
+                    names = {
+                        "names": [entry.name for entry in group_],
+                        "slices": [entry.slices for entry in group_],
+                    }
+                    where = {"shard": shard, "shards": len(groups)}
                     handles = [entry.variable.handle for entry in group_]
                     with graph.colocate_with(group_[0].variable.op, ignore_existing=True):
                         parts.append(
-                            graph.add("SaveVariables", [prefix, full, *handles], attrs,
+                            graph.add("SaveVariables", [prefix, full, *handles], names | where,
                                       "SaveVariables")
+                        )  # fmt: skip
+                        restored.append(
+                            graph.add("RestoreVariables", [prefix, *handles], names,
+                                      "RestoreVariables")
                         )  # fmt: skip
                 done = graph.add("CommitCheckpoint", [prefix, full, *parts], None, "Commit")
                 with graph.control_dependencies([done]):
                     saved = graph.add("Identity", [prefix], None, "control_dependency")
-                restored = [self._restoring(graph, prefix, group_) for group_ in groups.values()]
                 return _Nodes(prefix, saved, group(*restored, name="restore_all"))
-
-    def _restoring(self, graph: Graph, prefix: Any, entries: Sequence[_Entry]) -> Any:
-        """What restores the variables of one task."""
-        with graph.colocate_with(entries[0].variable.op, ignore_existing=True):
-            if not self._reshape:
-                handles = [entry.variable.handle for entry in entries]
-                return graph.add("RestoreVariables", [prefix, *handles], _named(entries),
-                                 "RestoreVariables")  # fmt: skip
-            whole = [entry for entry in entries if not entry.slices]
-            parts = [entry for entry in entries if entry.slices]
-            if parts:
-                raise ValueError(
-                    f"reshape=True restores whole variables; '{parts[0].name}' is saved as slices"
-                )
-            attrs = {
-                "names": [entry.name for entry in whole],
-                **component_attrs([entry.variable.dtype for entry in whole],
-                                  [None] * len(whole)),
-            }  # fmt: skip
-            values = graph.add("RestoreTensors", [prefix], attrs, "RestoreTensors")
-            changed = []
-            for entry, value in zip(whole, values if isinstance(values, tuple) else [values]):
-                variable = entry.variable
-                if variable.shape is not None:
-                    value = _sr.reshape(value, list(variable.shape))
-                changed.append(variable.assign(value))
-            return group(*changed)
 
     # --- Saving.
 
@@ -253,16 +237,11 @@ class Saver:
             )
         folder = os.path.dirname(save_path)
         if self._nodes is not None:
-            try:
-                path = self._write(sess, path, options)
-                if write_state:
-                    self._list(path, folder, latest_filename, meta_graph_suffix)
-            except (errors.FailedPreconditionError, errors.NotFoundError) as error:
-                if folder and not os.path.isdir(folder):
-                    raise ValueError(
-                        f"Parent directory of {save_path} doesn't exist, can't save."
-                    ) from error
-                raise
+            if folder and not os.path.isdir(folder):
+                raise ValueError(f"Parent directory of {save_path} doesn't exist, can't save.")
+            path = self._write(sess, path, options)
+            if write_state:
+                self._list(path, folder, latest_filename, meta_graph_suffix)
         if write_meta_graph:
             self.export_meta_graph(
                 meta_graph_filename(path, meta_graph_suffix), graph=sess.graph
@@ -339,7 +318,20 @@ class Saver:
 
     def _read(self, sess: BaseSession, prefix: str) -> None:
         assert self._nodes is not None
-        sess.run(self._nodes.restored, {self._nodes.prefix: prefix})
+        if not self._reshape:
+            sess.run(self._nodes.restored, {self._nodes.prefix: prefix})
+            return
+        reader = _native.CheckpointReader(prefix)
+        for entry in self._reshaped:
+            value = np.asarray(reader.read(entry.name))
+            if entry.variable.shape is not None:
+                if value.size != math.prod(entry.variable.shape):
+                    raise errors.InvalidArgumentError(
+                        f"'{entry.name}' has shape {value.shape} in '{prefix}', and does not fit "
+                        f"variable '{entry.variable.op.name}' of shape {entry.variable.shape}"
+                    )
+                value = value.reshape(entry.variable.shape)
+            entry.variable.load(value, sess)
 
     # --- The checkpoints that it looks after.
 
@@ -417,10 +409,16 @@ def _entry(variable: Any, name: str | None = None, is_part: bool = False) -> _En
     return _Entry(name or info.full_name, variable, info.spec)
 
 
-def _named(entries: Sequence[_Entry]) -> dict[str, Any]:
-    return {
-        "names": [entry.name for entry in entries], "slices": [entry.slices for entry in entries]
-    }  # fmt: skip
+def _groups_of(entries: Sequence[_Entry]) -> list[list[_Entry]]:
+    """What one node saves, by tasks: of each name one part at most."""
+    groups: dict[tuple[str, int], list[_Entry]] = {}
+    counts: dict[tuple[str, str], int] = {}
+    for entry in entries:
+        task = _task_of(entry.variable)
+        number = counts.get((task, entry.name), 0)
+        counts[task, entry.name] = number + 1
+        groups.setdefault((task, number), []).append(entry)
+    return list(groups.values())
 
 
 def _task_of(variable: Variable) -> str:
