@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from .. import _native, errors
 from .. import checkpoint_management as _checkpoints
 from .._lost import RestoredTask, size_of
 from .graph import Graph, get_default_graph, group, placeholder
-from .saver import Saver, _entries_of, _task_of
+from .saver import Saver, _entries_of, _groups_of, _task_of
 from .session import BaseSession
 from .training import get_global_step
 from .variables import Variable, is_variable_initialized
@@ -53,22 +52,14 @@ class LostVariables:
             with graph.name_scope("lost_variables"):
                 self._prefix = placeholder("string", [], "prefix")
                 self._tasks = list(self._tasks_of(graph))
-        #: The step that was last seen, for when its counter is what was lost.
-        self._seen: int | None = None
 
     def _tasks_of(self, graph: Graph) -> Iterator[_Task]:
-        by_task: dict[str, dict[int, list[Any]]] = {}
-        rounds: Counter[tuple[str, str]] = Counter()
-        for entry in self._entries:
-            task = _task_of(entry.variable)
-            # The parts of one variable have one name, and a node has each name once.
-            number = rounds[task, entry.name]
-            rounds[task, entry.name] += 1
-            by_task.setdefault(task, {}).setdefault(number, []).append(entry)
+        by_task: dict[str, list[Any]] = {}
+        for entries in _groups_of(self._entries):
+            by_task.setdefault(_task_of(entries[0].variable), []).append(entries)
         for task, nodes in by_task.items():
-            own = [entry for entries in nodes.values() for entry in entries]
             restored = []
-            for entries in nodes.values():
+            for entries in nodes:
                 names = {
                     "names": [entry.name for entry in entries],
                     "slices": [entry.slices for entry in entries],
@@ -79,14 +70,10 @@ class LostVariables:
                         graph.add("RestoreVariables", [self._prefix, *handles], names,
                                   "RestoreVariables")
                     )  # fmt: skip
+            own = [entry for entries in nodes for entry in entries]
             variables = [entry.variable for entry in own]
             has_value = [is_variable_initialized(variable) for variable in variables]
             yield _Task(task, variables, has_value, group(*restored, name="restore"))
-
-    def note_step(self, step: int) -> None:
-        """Says how many steps there were, so that what is lost can be told when the counter of
-        steps is lost too."""
-        self._seen = step if self._seen is None else max(self._seen, step)
 
     def restore(
         self, session: BaseSession, checkpoint: str | os.PathLike[str]
@@ -135,14 +122,12 @@ class LostVariables:
         )
 
     def _step_now(self, session: BaseSession, lost: Sequence[_Task]) -> int | None:
-        if isinstance(self._step, Variable):
-            gone = {id(variable) for task in lost for variable in task.variables}
-            if id(self._step) not in gone:
-                self.note_step(int(session.run(self._step)))
-        return self._seen
+        """What the counter of steps says; None: there is none, or it is lost too."""
+        gone = {id(variable) for task in lost for variable in task.variables}
+        if self._step is None or id(self._step) in gone:
+            return None
+        return int(session.run(self._step))
 
     def _step_in(self, prefix: str) -> int | None:
-        name = next(
-            (entry.name for entry in self._entries if entry.variable is self._step), None
-        )
+        name = next((entry.name for entry in self._entries if entry.variable is self._step), None)
         return None if name is None else int(_native.CheckpointReader(prefix).read(name))
