@@ -59,10 +59,6 @@ class Coordinator {
   void close() {
     without_gil([this] { impl_ = nullptr; });
   }
-  std::shared_ptr<app::ClusterCoordinator> shared() {
-    static_cast<void>(get());
-    return impl_;
-  }
   app::ClusterCoordinator& get() {
     check(impl_ == nullptr ? base::failed_precondition("the coordinator has been closed")
                            : Status());
@@ -206,15 +202,12 @@ void bind_coordinator(nb::module_& m) {
           "have ended well)")
       .def(
           "next_lost_ps",
-          [](Coordinator& self, int64_t timeout_ms) -> std::optional<std::pair<int, uint64_t>> {
-            // It may be closed meanwhile.
-            const std::shared_ptr<app::ClusterCoordinator> impl = self.shared();
-            const auto lost =
-                without_gil([&] { return impl->next_lost_ps(milliseconds(timeout_ms)); });
+          [](Coordinator& self) -> std::optional<std::pair<int, uint64_t>> {
+            const auto lost = self.get().next_lost_ps();
             if (!lost) return std::nullopt;
             return std::make_pair(lost->task, lost->incarnation);
           },
-          "timeout_ms"_a, "(task, incarnation) of a ps that was started again; None: there is none")
+          "(task, incarnation) of a ps that was started again; None: there is none")
       .def(
           "ps_restored",
           [](Coordinator& self, int task, uint64_t incarnation) {

@@ -239,9 +239,8 @@ def test_a_ps_may_be_killed_at_any_time_of_its_restoring(cluster: Cluster, tmp_p
                 assert "/job:ps" in str(error)
             killer.join(PATIENCE_S)
     with tf.Session(cluster.target) as session:
-        (task,) = lost.restore(session, tmp_path)
+        lost.restore(session, tmp_path)
         assert session.run(tf.reduce_sum(big)) == 16_000_000
-        assert task.bytes == 64_000_000
 
 
 def test_parts_of_variables_come_back(cluster: Cluster, tmp_path: Path) -> None:

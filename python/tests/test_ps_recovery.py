@@ -39,13 +39,14 @@ class Training:
             strategy_of(self.cluster), on_ps_loss="restore", **options
         )
         with self.coordinator.strategy.scope():
-            self.counts = [sr.Variable(0.0, name=f"count{task}") for task in range(PS)]
+            counts = [sr.Variable(0.0, name=f"count{task}") for task in range(PS)]
+        self.counts = counts
         checkpoint = sr.train.Checkpoint(counts=self.counts)
         self.manager = sr.train.CheckpointManager(checkpoint, folder, max_to_keep=2)
 
         @sr.function
         def step() -> None:
-            for count in self.counts:
+            for count in counts:
                 count.assign_add(1.0)
 
         self.step = step
@@ -180,10 +181,11 @@ def test_iterators_of_workers_are_made_anew(train: Any) -> None:
         lambda: sr.data.Dataset.from_tensor_slices([1.0, 2.0]).repeat()
     )
     iterator = iter(data)
+    count = it.counts[1]
 
     @sr.function
     def step(numbers: Any) -> None:
-        it.counts[1].assign_add(next(numbers) * 0.0 + 1.0)
+        count.assign_add(next(numbers) * 0.0 + 1.0)
 
     for number in range(40):
         if number == 20:

@@ -4,6 +4,7 @@ on."""
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 _LOST = (errors.AbortedError, errors.CancelledError, errors.UnavailableError)
 #: Sessions that are made, and servers that are restored, before it is given up.
 _TRIES = 10
-#: How long the thread that looks for lost servers keeps the coordinator alive, in ms.
-_LOOK_MS = 100
+#: How often a thread looks whether workers have met a server that has lost its variables.
+_LOOK_S = 0.1
 
 
 class RecoveringSession:
@@ -79,9 +80,19 @@ class Recovery:
         inner = before.inner if isinstance(before, RecoveringSession) else before
         strategy._session = RecoveringSession(inner, self)
 
-    def coordinate(self, native: _native.ClusterCoordinator | None) -> None:
+    def coordinate(self, native: _native.ClusterCoordinator) -> None:
         """Says whose workers wait for what is restored."""
         self._native = native
+
+    def end(self) -> None:
+        """Restores nothing any more: losses are raised."""
+        self._native = None
+        strategy = self._strategy
+        if isinstance(strategy._session, RecoveringSession):
+            strategy._session = strategy._session.inner
+        for holder in self._holders.values():
+            with contextlib.suppress(errors.Error):
+                holder.close()
 
     def restore_from(self, manager: CheckpointManager) -> None:
         """Says what has the checkpoints."""
@@ -223,13 +234,15 @@ class Recovery:
         return f"/job:ps/replica:0/task:{task}"
 
 
-def watch(coordinator: weakref.ref[Any], recovery_of: Callable[[Any], Recovery]) -> None:
+def watch(
+    coordinator: weakref.ref[Any], ended: threading.Event, recovery_of: Callable[[Any], Recovery]
+) -> None:
     """Restores what is lost, as long as somebody has the coordinator."""
-    while True:
+    while not ended.wait(_LOOK_S):
         watched = coordinator()
         if watched is None:
             return
-        lost = watched._native.next_lost_ps(_LOOK_MS)
+        lost = watched._native.next_lost_ps()
         if lost is not None:
             recovery_of(watched).look(lost)
         del watched

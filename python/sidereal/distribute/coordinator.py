@@ -146,6 +146,7 @@ class ClusterCoordinator:
                 "TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS", len(strategy._workers) // 10
             ),
         }
+        self._ended = threading.Event()
         self._recovery: Recovery | None = None
         if on_ps_loss == "restore":
             self._recovery = Recovery(strategy, ps_timeout)
@@ -162,11 +163,10 @@ class ClusterCoordinator:
         if self._recovery is not None:
             self._recovery.coordinate(self._native)
             threading.Thread(
-                target=watch, args=(weakref.ref(self), lambda coordinator: coordinator._recovery),
-                name="recovery", daemon=True,
+                target=watch, name="recovery", daemon=True,
+                args=(weakref.ref(self), self._ended, lambda coordinator: coordinator._recovery),
             ).start()  # fmt: skip
         patience = _from_environment("TF_CLUSTER_COORDINATOR_WATCH_DOG_TIMEOUT", -1)
-        self._ended = threading.Event()
         if patience > 0:
             arguments = (weakref.ref(self), self._ended, patience)
             threading.Thread(target=_watch, args=arguments, name="watch dog", daemon=True).start()
@@ -492,7 +492,7 @@ class ClusterCoordinator:
         with contextlib.suppress(Exception):
             self._ended.set()
             if self._recovery is not None:
-                self._recovery.coordinate(None)
+                self._recovery.end()
             self._native.close()
 
 

@@ -321,16 +321,12 @@ class Coordinator final : public ClusterCoordinator,
     scheduler_.release_resource(resource);
   }
 
-  std::optional<LostPs> next_lost_ps(milliseconds timeout) override {
-    const steady_clock::time_point until = steady_clock::now() + timeout;
-    std::unique_lock lock(mutex_);
-    while (!is_stopping_) {
-      for (size_t i = 0; i < ps_.size(); ++i) {
-        const uint64_t met = std::exchange(ps_[i].met, 0);
-        if (met == 0 || met == ps_[i].incarnation) continue;
-        return LostPs{.task = static_cast<int>(i), .incarnation = met};
-      }
-      if (changed_.wait_until(lock, until) == std::cv_status::timeout) break;
+  std::optional<LostPs> next_lost_ps() override {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < ps_.size(); ++i) {
+      const uint64_t met = std::exchange(ps_[i].met, 0);
+      if (met == 0 || met == ps_[i].incarnation) continue;
+      return LostPs{.task = static_cast<int>(i), .incarnation = met};
     }
     return std::nullopt;
   }
@@ -750,7 +746,6 @@ class Coordinator final : public ClusterCoordinator,
       if (ps.incarnation == 0) ps.incarnation = device.incarnation;
       if (ps.incarnation == device.incarnation) continue;
       ps.met = device.incarnation;
-      changed_.notify_all();
       return task::with_origin(
           base::aborted("it was restarted: it expects a different device incarnation"),
           {.task = cluster::task_name("ps", name->index), .is_restarted = true});

@@ -114,10 +114,9 @@ class ClusterCoordinator {
     int task = 0;
     uint64_t incarnation = 0;
   };
-  /// Waits until workers have met a ps that was started again, and so has lost what it held;
-  /// nothing after `timeout`, or when the coordinator ends. May be the same again until it is
-  /// restored.
-  virtual std::optional<LostPs> next_lost_ps(std::chrono::milliseconds timeout) = 0;
+  /// A ps that workers have met since, and that was started again, and so has lost what it held.
+  /// May be the same again until it is restored.
+  virtual std::optional<LostPs> next_lost_ps() = 0;
   /// A ps holds in this life what it held before: workers go on with it.
   virtual void ps_restored(const LostPs& ps) = 0;
   /// It never will: the job has failed.
