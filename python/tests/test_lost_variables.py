@@ -4,6 +4,7 @@ are: sessions of v1, on real processes."""
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import subprocess
 import sys
@@ -333,4 +334,6 @@ def test_launch_starts_it_and_the_chief_restores_it(tmp_path: Path, protocol: st
     assert finished.stderr.count("ps 1 is lost (killed by signal 9 (SIGKILL)) and was started") == 2
     back = [line for line in finished.stdout.splitlines() if "was lost and is back" in line]
     assert len(back) == 2 and all("steps pushed to them" in line for line in back), output
-    assert "[chief 0] ended at 4" in finished.stdout and "[worker 0] ended at 4" in finished.stdout
+    ended = re.findall(r"^\[(.*)\] ended at (\d+)$", finished.stdout, re.MULTILINE)
+    assert sorted(name for name, _ in ended) == ["chief 0", "worker 0"]
+    assert all(int(step) >= 390 for _, step in ended), output
