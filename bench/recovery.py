@@ -190,7 +190,6 @@ def main() -> None:
             rows.append(measure(protocol, megabytes, arguments.increments, folder))
         finally:
             shutil.rmtree(folder)
-        print(rows[-1]["line"], flush=True)
     text = table(
         ("protocol", "MB", "process s", "restored s", "away s", "lost steps",
          "pushes of others", "their longest pause s"),

@@ -24,6 +24,8 @@ class RestoredTask:
     #: Steps that had ended when it was lost, and in the checkpoint, as far as both are known.
     step: int | None = None
     step_in_checkpoint: int | None = None
+    #: Variables that are in no checkpoint and have their first values again.
+    begun_anew: tuple[str, ...] = ()
 
     @property
     def lost_steps(self) -> int | None:
@@ -38,10 +40,13 @@ class RestoredTask:
             lost = "all that was pushed to them since then: nobody that is left has counted it"
         else:
             lost = f"what {steps} steps pushed to them, {self.step_in_checkpoint} to {self.step}"
+        anew = ""
+        if self.begun_anew:
+            anew = f"; begun anew, as they are in no checkpoint: {', '.join(self.begun_anew)}"
         return (
             f"{self.task} was lost and is back: {len(self.variables)} variables of {self.rows} "
             f"rows, {self.bytes / 1e6:.1f} MB, restored from {self.prefix} in "
-            f"{self.seconds:.2f} s; lost is {lost}; others are as they were"
+            f"{self.seconds:.2f} s; lost is {lost}; others are as they were{anew}"
         )
 
     def say(self) -> None:

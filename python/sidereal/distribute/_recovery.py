@@ -28,22 +28,29 @@ _LOOK_S = 0.1
 
 
 class RecoveringSession:
-    """The session of a strategy, made anew when a parameter server was lost: what only reads is
-    run again then."""
+    """The session of a strategy, made anew when a parameter server was lost: what only reads, or
+    gives variables values that are known, is run again then."""
 
     def __init__(self, inner: v1.Session, recovery: Recovery) -> None:
         self.inner = inner
         self._recovery = recovery
 
     def _run(self, values: Any, targets: Any, places: Any, tensors: Any) -> Any:
+        return self._tried(not targets, values, targets, places, tensors)
+
+    def _run_again(self, *what: Any) -> Any:
+        """As _run(), of what may be done twice."""
+        return self._tried(True, *what)
+
+    def _tried(self, is_repeatable: bool, *what: Any) -> Any:
         for left in reversed(range(_TRIES)):
             inner = self.inner
             try:
-                return inner._run(values, targets, places, tensors)
+                return inner._run(*what)
             except _LOST as error:
-                if not self._recovery.recover(inner, error) or (not left and not targets):
+                if not self._recovery.recover(inner, error) or not left:
                     raise
-                if targets:
+                if not is_repeatable:
                     if hasattr(error, "add_note"):
                         error.add_note(
                             "the parameter server is back with its variables; whether this step "
@@ -71,6 +78,10 @@ class Recovery:
         self._patience_ms = int(patience_s * 1000)
         self._native: _native.ClusterCoordinator | None = None
         self._manager: CheckpointManager | None = None
+        #: What checkpoints have of the strategy's variables. Not looked up after a loss, as objects
+        #: may read variables when they say what they have.
+        self._parts: list[_cluster_checkpoint.Part] = []
+        self._is_recovering = False
         #: Of each checkpoint, how many functions had ended when it was begun.
         self._done: dict[str, int] = {}
         self._holders = {task: self._holder(task) for task in strategy._ps}
@@ -97,12 +108,14 @@ class Recovery:
     def restore_from(self, manager: CheckpointManager) -> None:
         """Says what has the checkpoints."""
         self._manager = manager
+        self._parts = parts_elsewhere(manager.checkpoint, self._strategy)
         manager.before_save(self._note_save)
 
     def _note_save(self, prefix: str) -> None:
         self._done = {each: count for each, count in self._done.items()
                       if each in self._manager_of_all().checkpoints}  # fmt: skip
         self._done[prefix] = self._count_done()
+        self._parts = parts_elsewhere(self._manager_of_all().checkpoint, self._strategy)
 
     def _count_done(self) -> int:
         return 0 if self._native is None else self._native.figures()[4]
@@ -158,10 +171,13 @@ class Recovery:
             assert isinstance(session, RecoveringSession)
             if session.inner is not failed:
                 return True
-            if isinstance(error, errors.CancelledError):
+            if isinstance(error, errors.CancelledError) or self._is_recovering:
                 return False
-            made = self._made_anew(error)
-            session.inner = made
+            self._is_recovering = True
+            try:
+                session.inner = self._made_anew(error)
+            finally:
+                self._is_recovering = False
             with contextlib.suppress(errors.Error):
                 failed.close()
             return True
@@ -203,31 +219,38 @@ class Recovery:
             raise errors.FailedPreconditionError(
                 f"there is no checkpoint in {manager.directory}: save as soon as variables are made"
             )
-        parts = [part for part in parts_elsewhere(manager.checkpoint, strategy)
-                 if part[2].device == device]  # fmt: skip
-        self._check_all(parts, strategy._variables_on(device), prefix)
+        parts = [part for part in self._parts if part[2].device == device]
+        anew = self._not_in(parts, strategy._variables_on(device), prefix)
         variables = [variable for _, _, variable in parts]
         if parts:
             _cluster_checkpoint.restore(strategy, prefix, parts, session)
+        if anew:
+            session._run([], [variable._first_value for variable in anew], [], [])
         rows, size = size_of([variable.shape for variable in variables],
                              [variable.dtype.itemsize for variable in variables])  # fmt: skip
         saved = self._done.get(prefix)
         done = RestoredTask(
             name, tuple(variable.name for variable in variables), rows, size, prefix,
             time.monotonic() - begin, None if saved is None else self._count_done(), saved,
+            tuple(variable.name for variable in anew),
         )  # fmt: skip
         self.restored.append(done)
         done.say()
 
     @staticmethod
-    def _check_all(parts: Sequence[Any], living: Sequence[Any], prefix: str) -> None:
+    def _not_in(parts: Sequence[Any], living: Sequence[Any], prefix: str) -> list[Any]:
+        """Variables that are in no checkpoint, and may begin anew: nothing is learned in them, as
+        in those of metrics."""
         saved = {id(variable) for _, _, variable in parts}
-        missing = [variable.name for variable in living if id(variable) not in saved]
+        others = [variable for variable in living if id(variable) not in saved]
+        missing = [variable.name for variable in others
+                   if variable.trainable or variable._first_value is None]  # fmt: skip
         if missing:
             raise errors.FailedPreconditionError(
                 f"{', '.join(missing[:10])} were on it and are not in checkpoint {prefix}: give "
                 "all variables to the Checkpoint"
             )
+        return others
 
     @staticmethod
     def _name(task: int) -> str:

@@ -297,7 +297,7 @@ class ParameterServerStrategy(Strategy):
         with self._lock:  # Another thread may be giving them.
             nodes, self._first = self._first, []
             if nodes:
-                self._session._run([], nodes, [], [])
+                self._assign(nodes, [], [])
 
     def _next_device(self) -> str:
         with self._lock:
@@ -450,6 +450,8 @@ class ParameterServerStrategy(Strategy):
             return self._session._run([made], [], places, fed)[0]
         if waiting is not None:
             waiting[node] = (made, places, fed)
+        elif op == "VariableAssign":
+            self._assign([made.node], places, fed)
         else:
             self._session._run([], [made.node], places, fed)
         return None
@@ -490,12 +492,16 @@ class ParameterServerStrategy(Strategy):
         if local.assigned:
             steps = list(local.assigned.values())
             local.assigned.clear()
-            self._session._run(
-                [],
+            self._assign(
                 [made.node for made, _, _ in steps],
                 [place for _, places, _ in steps for place in places],
                 [value for _, _, values in steps for value in values],
             )
+
+    def _assign(self, nodes: list[int], places: list[Any], values: list[Tensor]) -> None:
+        """Gives variables values, twice if a parameter server is lost and comes back."""
+        run = getattr(self._session, "_run_again", self._session._run)
+        run([], nodes, places, values)
 
     def _prepare(self, variable: ClusterVariable, op: str) -> Output:
         """Adds the node of _run_node() that reads a variable, or assigns to it."""
