@@ -8,7 +8,7 @@ import time
 import types
 import weakref
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -127,6 +127,20 @@ _DTYPES = {
 }  # fmt: skip
 
 
+def number_of(value: Any) -> float | None:
+    """The number of a value of a Summary, of TensorFlow 1 or 2; None when it is none."""
+    if value.WhichOneof("value") == "simple_value":
+        return float(value.simple_value)
+    tensor = value.tensor
+    name = next((name for name, number in _DTYPES.items() if number == tensor.dtype), None)
+    if not value.HasField("tensor") or tensor.tensor_shape.dim or name is None:
+        return None
+    if tensor.tensor_content:
+        return float(np.frombuffer(tensor.tensor_content, name)[0])
+    given = [*tensor.float_val, *tensor.double_val, *tensor.int_val, *tensor.int64_val]
+    return float(given[0]) if given else None
+
+
 def as_bytes(text: Any) -> bytes:
     return text if isinstance(text, bytes) else str(text).encode()
 
@@ -228,8 +242,27 @@ def graph_def(nodes: Sequence[Any]) -> Any:
     return made
 
 
-def keras_graph(tag: str, config: str) -> Any:
-    """A Summary of a Keras model, given as JSON, which is shown as a graph of layers."""
+def graph_event(graph_def: Any) -> Any:
+    """An Event with a GraphDef."""
+    return modules().event_pb2.Event(
+        wall_time=time.time(), graph_def=graph_def.SerializeToString()
+    )
+
+
+def keras_graph_def(config: Mapping[str, Any]) -> Any:
+    """The GraphDef of the layers of a Keras model, of which `config` tells."""
+    modules()
+    from tensorboard.plugins.graph.keras_util import keras_model_to_graph_def
+
+    made = keras_model_to_graph_def(config)
+    for node in made.node:
+        node.op = node.attr["keras_class"].s.decode()
+    made.versions.producer = 27
+    return made
+
+
+def keras_summary(tag: str, config: str) -> Any:
+    """A Summary of a Keras model, given as JSON, which is shown as a conceptual graph."""
     pb = modules().summary_pb2
     metadata = pb.SummaryMetadata(
         plugin_data=pb.SummaryMetadata.PluginData(plugin_name="graph_keras_model", content=b"1")

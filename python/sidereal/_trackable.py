@@ -10,7 +10,7 @@ without saying so, lists, tuples, dicts, and objects of classes that are not thi
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 #: The attribute of variables.
@@ -42,31 +42,28 @@ def attribute_of(value: Any) -> str | None:
     return getattr(type(value), "_checkpoint_attribute", None)
 
 
-def _members(value: Any) -> Mapping[str, Any] | None:
-    """What an object has, without knowing of what kind that is; None: nothing."""
-    if attribute_of(value) is not None or isinstance(value, _NO_OBJECTS):
-        return None
+def _members(value: Any) -> Iterable[tuple[Any, Any]]:
+    """What an object has, without knowing of what kind that is, with its names."""
+    if attribute_of(value) is not None or isinstance(value, (*_NO_OBJECTS, str, bytes)):
+        return ()
     if isinstance(value, (list, tuple)):
-        return {str(i): each for i, each in enumerate(value)}
+        return enumerate(value)
     if isinstance(value, Mapping):
-        return {str(key): each for key, each in value.items()}
+        return value.items()
     if type(value).__module__.split(".")[0] in _FOREIGN:
-        return None
-    return getattr(value, "__dict__", None)
+        return ()
+    return getattr(value, "__dict__", {}).items()
 
 
 def is_trackable(value: Any, seen: set[int] | None = None) -> bool:
     """Whether an object, or one that it has, has something to be saved."""
     if attribute_of(value) is not None or hasattr(type(value), "_trackable_children"):
         return True
-    members = _members(value)
-    if not members:
-        return False
     seen = set() if seen is None else seen
     if id(value) in seen:
         return False
     seen.add(id(value))
-    return any(is_trackable(each, seen) for each in members.values())
+    return any(is_trackable(each, seen) for _, each in _members(value))
 
 
 def children_of(value: Any) -> dict[str, Any]:
@@ -74,5 +71,4 @@ def children_of(value: Any) -> dict[str, Any]:
     if hasattr(type(value), "_trackable_children"):
         found: dict[str, Any] = value._trackable_children()
         return found
-    members = _members(value) or {}
-    return {name: each for name, each in members.items() if is_trackable(each)}
+    return {str(name): each for name, each in _members(value) if is_trackable(each)}

@@ -440,6 +440,7 @@ class CheckpointManager:
     step_counter: a variable, or what int() takes, that says how many steps there were.
     checkpoint_interval: steps between two checkpoints at least; needs step_counter.
     init_fn: what restore_or_initialize() calls where there is no checkpoint.
+    clock: gives the seconds since 1970.
 
     One program at a time writes to a folder. Files that no manager of the folder wrote are never
     deleted.

@@ -279,8 +279,7 @@ def graph(graph_data: Any) -> bool:
         content = graph_data
         if hasattr(graph_data, "get_operations"):
             content = _tensorboard.graph_def([op.node_def for op in graph_data.get_operations()])
-        event = _tensorboard.modules().event_pb2.Event(graph_def=content.SerializeToString())
-        writer._events.add_event(event)
+        writer._events.add_event(_tensorboard.graph_event(content))
     return True
 
 

@@ -108,9 +108,7 @@ def test_names_say_the_way_to_an_object(prefix: str) -> None:
 def test_the_graph_of_objects_says_what_is_where(prefix: str) -> None:
     shared = variable(1.0, name="shared")
     path = Checkpoint(a=shared, b=[shared]).write(prefix)
-    graph = load_checkpoint(path).get_tensor(_object_graph.ENTRY)
-    data = graph if isinstance(graph, bytes) else np.asarray(graph, dtype=object).item()
-    nodes = _object_graph.decode(data, path)
+    nodes = _object_graph.decode(load_checkpoint(path).get_tensor(_object_graph.ENTRY), path)
     assert nodes[0].children == [(1, "a"), (2, "b")]
     assert nodes[1].attributes == [("VARIABLE_VALUE", "shared", f"a/{VALUE}")]
     assert nodes[2].children == [(1, "0")]
@@ -201,7 +199,11 @@ def test_save_counts_and_says_what_is_newest(prefix: str, tmp_path: Path) -> Non
     other = Checkpoint(v=variable(0.0))
     other.restore(latest_checkpoint(tmp_path)).assert_consumed()
     assert other.save(prefix) == prefix + "-3"
-    assert checkpoint.write(prefix) == prefix
+    assert checkpoint.write(prefix + "x") == prefix + "x"
+    other.restore(prefix + "x").assert_consumed()
+    fresh = Checkpoint(v=variable(0.0))
+    fresh.restore(Checkpoint(v=variable(6.0)).write(prefix)).assert_consumed()
+    assert int(fresh.save_counter) == 0 and float(fresh.v) == 6
     assert latest_checkpoint(tmp_path) == prefix + "-3"
 
 
@@ -358,6 +360,22 @@ def test_a_checkpoint_that_is_not_there(prefix: str, tmp_path: Path) -> None:
         load_checkpoint(tmp_path)
 
 
+def test_files_that_were_damaged(prefix: str, tmp_path: Path) -> None:
+    path = Checkpoint(a=variable(1.0), b=variable(numbers(100))).write(prefix)
+    (data,) = tmp_path.glob("ckpt.data-*")
+    whole = data.read_bytes()
+    at = whole.index(numbers(100).tobytes()) + 40
+    data.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    checkpoint = Checkpoint(a=variable(7.0), b=variable(numbers(100) * 0))
+    with pytest.raises(errors.DataLossError, match=data.name):
+        checkpoint.read(path)
+    assert float(checkpoint.a) == 7.0
+    data.unlink()
+    with pytest.raises(errors.NotFoundError, match=data.name):
+        checkpoint.read(path)
+    assert latest_checkpoint(tmp_path) is None
+
+
 def test_one_object_that_became_two(prefix: str, caplog: pytest.LogCaptureFixture) -> None:
     shared = variable(1.0)
     path = Checkpoint(a=shared, b=shared).write(prefix)
@@ -378,6 +396,32 @@ def test_objects_that_name_each_other(prefix: str) -> None:
     other = ring(0.0)
     other.read(path).assert_consumed()
     assert (float(other.v), float(other.next.v)) == (1.0, 2.0)
+
+
+def test_tensors_by_name_go_to_variables_of_that_name(prefix: str, tmp_path: Path) -> None:
+    def saved(names: dict[str, Any]) -> str:
+        """As a Saver writes it."""
+        part = _tensor_files.write(
+            prefix, [(name, sr.convert_to_tensor(value)) for name, value in names.items()], 0, 1
+        )
+        _tensor_files.commit(prefix, [part])
+        return prefix
+
+    path = saved({"w": [1.0, 2.0], "table": numbers(9, 4)})
+    table = sharded(np.zeros([9, 4], np.float32), 5, 4)
+    checkpoint = Checkpoint(any=variable([0.0, 0.0], name="w"), other=[table])
+    checkpoint.read(path).assert_consumed()
+    np.testing.assert_array_equal(checkpoint.any.numpy(), [1, 2])
+    np.testing.assert_array_equal(table.numpy(), numbers(9, 4))
+    checkpoint.restore(path).assert_consumed()
+    partial = Checkpoint(v=variable([0.0, 0.0], name="w"), more=variable(0.0, name="more"))
+    status = partial.read(path).expect_partial()
+    assert partial.v.numpy().tolist() == [1, 2]
+    with pytest.raises(AssertionError, match="has nothing for 1 objects of the program: more/"):
+        status.assert_existing_objects_matched()
+    only = Checkpoint(v=variable([0.0, 0.0], name="w"))
+    with pytest.raises(AssertionError, match="no object for: table"):
+        only.read(path).expect_partial().assert_consumed()
 
 
 # --- Variables in shards.
@@ -504,7 +548,7 @@ def test_reading_by_name(prefix: str, tmp_path: Path) -> None:
         reader = load_checkpoint(where)
         assert reader.has_tensor(f"v/{VALUE}") and not reader.has_tensor("v")
         np.testing.assert_array_equal(reader.get_tensor(f"v/{VALUE}"), numbers(2, 3))
-        assert [bytes(each) for each in reader.get_tensor(f"s/{VALUE}")] == [b"a", b"bc"]
+        assert reader.get_tensor(f"s/{VALUE}").tolist() == [b"a", b"bc"]
         assert reader.get_variable_to_shape_map()[f"v/{VALUE}"] == [2, 3]
         assert reader.get_variable_to_dtype_map()[f"s/{VALUE}"] == sr.string
         assert load_variable(where, f"save_counter/{VALUE}:0") == 1

@@ -199,6 +199,23 @@ def test_a_model_goes_on_on_another_cluster(cluster: Any, other_cluster: Any, pr
         np.testing.assert_allclose(there.fit(data, y, **fit).history["loss"], wanted, rtol=1e-4)
 
 
+def test_callbacks_have_parameter_servers_write(cluster: Any, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(32, 3)).astype("f")
+    with strategy_of(cluster, FixedShardsPartitioner(2)).scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.Adam(0.05), "mse")
+    told = keras.callbacks.ModelCheckpoint(
+        tmp_path / "w-{epoch}", "loss", save_best_only=True, save_weights_only=True
+    )
+    model.fit(x, x[:, :1], batch_size=16, epochs=2, verbose=0, callbacks=[told])
+    newest = latest_checkpoint(tmp_path)
+    assert newest is not None and len(data_files(newest)) == 3
+    here = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+    here.load_weights(newest)
+    for one, two in zip(here.get_weights(), model.get_weights()):
+        np.testing.assert_array_equal(one, two)
+
+
 def test_a_model_that_is_built_later(cluster: Any, prefix: str) -> None:
     x = np.random.default_rng(0).normal(size=(32, 3)).astype("f")
     fit: dict[str, Any] = {"batch_size": 32, "epochs": 2, "verbose": 0, "shuffle": False}

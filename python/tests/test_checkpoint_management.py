@@ -311,9 +311,7 @@ def test_the_step_just_restored_is_not_saved_again(make: Making, interval: int) 
     step = Counter(6)
     first = make(step_counter=step, checkpoint_interval=interval)
     assert first.save() is not None
-    second = make(
-        step_counter=step, checkpoint_interval=interval, checkpoint=first.checkpoint
-    )
+    second = make(step_counter=step, checkpoint_interval=interval, checkpoint=first.checkpoint)
     assert second.restore_or_initialize() == first.latest_checkpoint
     assert second.save() is None
     step.value += max(interval, 1)

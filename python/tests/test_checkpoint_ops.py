@@ -80,7 +80,7 @@ class Tables:
             self.note = apply(
                 "RestoreTensors",
                 [self.prefix],
-                {"names": ["note"], "dtypes": ["string"], "shapes": ["[3]"]},
+                {"names": ["note"], "dtypes": ["string"], "shapes": [1, 3]},
             )
         self.push = v1.group(*pushes)
         self.restore = v1.group(*(part.op if hasattr(part, "op") else part for part in restores))
@@ -117,13 +117,13 @@ def test_saved_while_training_and_restored(target: str, tmp_path: Path) -> None:
         with v1.Session(target) as session:
             session.run(v1.global_variables_initializer())
             stop = threading.Event()
-            errors: list[sr.errors.OpError] = []
+            errors: list[sr.errors.Error] = []
 
             def train() -> None:
                 try:
                     while not stop.is_set():
                         session.run(tables.push, {tables.ids: ids})
-                except sr.errors.OpError as error:
+                except sr.errors.Error as error:
                     errors.append(error)
 
             trainer = threading.Thread(target=train)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -248,3 +249,14 @@ def test_tensors_for_other_plugins(tmp_path: Path) -> None:
     [(step, value)] = values_of(found, "t")
     assert step == 5 and value.tolist() == [[1, 2]]
     assert found.SummaryMetadata("t").plugin_data.plugin_name == "mine"
+
+
+def test_the_programs_of_the_guide_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).parents[2] / "docs" / "guide" / "tensorboard.md"
+    monkeypatch.chdir(tmp_path)  # Where they write files.
+    names: dict[str, Any] = {}
+    for program in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(compile(program, str(page), "exec"), names)
+    assert len(values_of(written(tmp_path / "logs" / "own"), "loss")) == 100
+    assert len(written(tmp_path / "logs" / "v1").Histograms("weights")) == 10
+    assert len(values_of(written(tmp_path / "logs" / "keras" / "train"), "epoch_loss")) == 3

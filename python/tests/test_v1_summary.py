@@ -75,6 +75,19 @@ def test_merging_has_all_in_their_order() -> None:
         tf.summary.merge([])
 
 
+def test_branches_give_their_summaries_to_the_graph() -> None:
+    x = tf.placeholder(tf.float32, [])
+    chosen = tf.cond(
+        tf.greater(x, 0.0),
+        lambda: tf.summary.scalar("more", x),
+        lambda: tf.summary.scalar("less", x),
+    )
+    assert tf.summary.merge_all() is None
+    merged = tf.summary.merge([chosen, tf.summary.scalar("x", x)])
+    assert list(parsed(run(merged, {x: 2.0}))) == ["more", "x"]
+    assert list(parsed(run(merged, {x: -2.0}))) == ["less", "x"]
+
+
 def test_histograms_count_all_values() -> None:
     x = tf.placeholder(tf.float32, None)
     made = tf.summary.histogram("h", x)

@@ -3,7 +3,6 @@ its own, in one step of the strategy's session."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,19 +17,11 @@ Part = tuple[str, str, Any]
 
 
 def by_node(parts: Sequence[Part]) -> list[list[Part]]:
-    """The parts that each node has: those of one task, no two of one entry."""
-    found: list[list[Part]] = []
-    places: dict[tuple[str, int], list[Part]] = {}
-    rounds: Counter[tuple[str, str]] = Counter()
+    """The parts that each node has: those of one task."""
+    found: dict[str, list[Part]] = {}
     for part in parts:
-        name, _, variable = part
-        place = (variable.device, rounds[variable.device, name])
-        rounds[variable.device, name] += 1
-        if place not in places:
-            places[place] = []
-            found.append(places[place])
-        places[place].append(part)
-    return found
+        found.setdefault(part[2].device, []).append(part)
+    return list(found.values())
 
 
 def save(

@@ -211,9 +211,10 @@ class Layer(Configured, Restored):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
+        if not self._restorations or name == "_restorations":
+            return
         # Weights are restored together, when build() has made all.
-        is_weight = isinstance(value, (Variable, CutVariable)) and not self.built
-        if self._restorations and name != "_restorations" and not is_weight:
+        if self.built or not isinstance(value, (Variable, CutVariable)):
             self._has_grown()
 
     def _check_initialized(self) -> None:

@@ -84,6 +84,8 @@ def _scope(name: str, family: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _kept(made: Any, collections: Any) -> Any:
+    if made.graph is not _graph.get_default_graph().native:
+        return made  # Of a branch or loop, which gives it to the graph if it is wanted there.
     for name in [GraphKeys.SUMMARIES] if collections is None else collections:
         _graph.add_to_collection(name, made)
     return made
@@ -359,8 +361,7 @@ class FileWriter:
         self._add_graph_def(_tensorboard.graph_def(nodes), global_step)
 
     def _add_graph_def(self, graph_def: Any, global_step: Any) -> None:
-        event = _tensorboard.modules().event_pb2.Event(graph_def=graph_def.SerializeToString())
-        self.add_event(event, global_step)
+        self.add_event(_tensorboard.graph_event(graph_def), global_step)
 
     def add_session_log(self, session_log: Any, global_step: Any = None) -> None:
         """Writes a SessionLog message: that a session began, ended or wrote a checkpoint."""

@@ -331,3 +331,35 @@ def test_arguments_that_cannot_be(kind: str) -> None:
 @pytest.mark.parametrize("name", ["clone_model", "load_model", "model_from_json"])
 def test_arguments_of_functions_are_those_of_keras(name: str) -> None:
     assert parameters(getattr(keras.models, name)) == parameters(getattr(peer().models, name))
+
+
+def test_layers_that_a_model_gets_later_are_restored_then(tmp_path: Path) -> None:
+    class Net(keras.Model):
+        def call(self, inputs: Any) -> Any:
+            return self.head(inputs)
+
+    net = Net()
+    net.head = keras.layers.Dense(2)
+    net(X[:4])
+    net.save_weights(tmp_path / "w")
+    other = Net()
+    status = train.Checkpoint(other).read(tmp_path / "w")
+    built = keras.layers.Dense(2)
+    built(X[:4])
+    other.head = built
+    np.testing.assert_array_equal(built.get_weights()[0], net.get_weights()[0])
+    status.assert_consumed()
+
+
+def test_a_variable_may_be_a_member_before_the_layer_is_one() -> None:
+    class Early(keras.layers.Layer):
+        def __init__(self) -> None:
+            self.w = sr.Variable(2.0)
+            super().__init__()
+
+        def call(self, inputs: Any) -> Any:
+            return inputs * self.w
+
+    layer = Early()
+    assert float(layer(sr.constant(3.0))) == 6.0
+    assert [variable is layer.w for variable in layer.variables] == [True]

@@ -170,6 +170,7 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   }
   job->json_path = a.json;
   job->losses_path = a.losses;
+  job->events_path = a.tensorboard;
   job->trace_path = a.trace;
   if (!a.trace.empty()) SR_RETURN_IF_ERROR(read_trace_steps(a.trace_steps, &job->fit));
   job->quiet = a.quiet;
@@ -364,6 +365,11 @@ void add_output_options(CLI::App* command, TrainArguments* a) {
       ->group(group);
   command->add_option("--losses", a->losses, "write the loss of each step of worker 0, one a line")
       ->type_name("FILE")
+      ->group(group);
+  command
+      ->add_option("--tensorboard", a->tensorboard,
+                   "write how the training goes to a file of events in this folder, while it goes")
+      ->type_name("DIR")
       ->group(group);
   command
       ->add_option("--trace", a->trace,

@@ -70,6 +70,7 @@ struct TrainArguments {
   // Output.
   std::string json;
   std::string losses;
+  std::string tensorboard;
   std::string trace;
   std::string trace_steps = "10:30";
   bool quiet = false;

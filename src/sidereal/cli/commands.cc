@@ -43,6 +43,7 @@ Parsed parse(std::vector<std::string> arguments) {
   add_demo(&app, &parsed.action);
   add_serve(&app, &parsed.action);
   add_launch(&app, &parsed.action);
+  add_plot(&app, &parsed.action);
   add_top(&app, &parsed.action);
   add_certificate(&app, &parsed.action);
   add_graph(&app, &parsed.action);

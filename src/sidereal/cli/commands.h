@@ -20,6 +20,7 @@ void add_train(CLI::App* app, Action* action);
 void add_demo(CLI::App* app, Action* action);
 void add_serve(CLI::App* app, Action* action);
 void add_launch(CLI::App* app, Action* action);
+void add_plot(CLI::App* app, Action* action);
 void add_top(CLI::App* app, Action* action);
 void add_certificate(CLI::App* app, Action* action);
 void add_graph(CLI::App* app, Action* action);

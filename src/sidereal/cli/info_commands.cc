@@ -43,6 +43,21 @@ Status print_version() {
   return {};
 }
 
+// The package's `sidereal` runs it before it comes to this program.
+void add_python(CLI::App* app, Action* action, const std::string& name, const std::string& about,
+                const std::string& reason) {
+  CLI::App* command = app->add_subcommand(name, fmt::format("{} (see {} --help)", about, name));
+  command->set_help_flag();
+  command->prefix_command();
+  command->final_callback([=] {
+    *action = [=] {
+      return base::failed_precondition(
+          "{} {} and is a part of the Python package: write `python -m sidereal {} ...`", name,
+          reason, name);
+    };
+  });
+}
+
 }  // namespace
 
 void add_ops(CLI::App* app, Action* action) {
@@ -56,18 +71,13 @@ void add_ops(CLI::App* app, Action* action) {
 }
 
 void add_launch(CLI::App* app, Action* action) {
-  CLI::App* command = app->add_subcommand(
-      "launch", "run a Python script on every task of a cluster (see launch --help)");
-  // The package's `sidereal` runs it before it comes to this program.
-  command->set_help_flag();
-  command->prefix_command();
-  command->final_callback([action] {
-    *action = [] {
-      return base::failed_precondition(
-          "launch starts Python scripts and is a part of the Python package: write `python -m "
-          "sidereal launch ...`");
-    };
-  });
+  add_python(app, action, "launch", "run a Python script on every task of a cluster",
+             "starts Python scripts");
+}
+
+void add_plot(CLI::App* app, Action* action) {
+  add_python(app, action, "plot", "draw learning curves of runs as a picture",
+             "draws by matplotlib");
 }
 
 void add_version(CLI::App* app, Action* action) {

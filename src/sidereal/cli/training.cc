@@ -13,6 +13,7 @@
 #include "sidereal/cli/report.h"
 #include "sidereal/cli/table.h"
 #include "sidereal/exec/trace.h"
+#include "sidereal/train/figure_log.h"
 
 namespace sidereal::cli {
 
@@ -48,7 +49,8 @@ Result<std::unique_ptr<app::Cluster>> open_cluster(const TrainingJob& job) {
   return app::start_local_cluster(job.local);
 }
 
-Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer) {
+Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer,
+                             train::FigureLog* log) {
   train::FitOptions options = job.fit;
   options.cancelled = interrupted;
   ProgressPrinter printer(
@@ -57,8 +59,14 @@ Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer) {
         std::fflush(stderr);
       },
       isatty(STDERR_FILENO) != 0, job.fit.epochs);
-  if (!job.quiet) {
-    options.on_progress = [&printer](const train::Progress& p) { printer.update(p); };
+  if (!job.quiet || log != nullptr) {
+    options.on_progress = [&](const train::Progress& p) {
+      if (!job.quiet) printer.update(p);
+      if (log != nullptr) log->progress(p);
+    };
+  }
+  if (log != nullptr) {
+    options.on_validation = [log](const train::EvalResult& r) { log->evaluated("valid", r); };
   }
   return trainer->fit(job.data, options, job.valid.has_value() ? &*job.valid : nullptr);
 }
@@ -114,8 +122,12 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster) {
   SR_ASSIGN_OR_RETURN(train::CompiledModel model, train::build_model(job.model));
   SR_ASSIGN_OR_RETURN(const auto trainer, train::Trainer::create(cluster, std::move(model)));
   SR_RETURN_IF_ERROR(check_interrupt("before the first step"));
+  std::unique_ptr<train::FigureLog> log;
+  if (!job.events_path.empty()) {
+    SR_ASSIGN_OR_RETURN(log, train::FigureLog::create(job.events_path, trainer->model()));
+  }
   TrainingOutcome outcome;
-  SR_ASSIGN_OR_RETURN(outcome.fit, fit(job, trainer.get()));
+  SR_ASSIGN_OR_RETURN(outcome.fit, fit(job, trainer.get(), log.get()));
   SR_RETURN_IF_ERROR(check_interrupt("while training"));
   print_fit(job, outcome.fit);
   if (job.test.has_value()) {
@@ -124,8 +136,14 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster) {
     SR_ASSIGN_OR_RETURN(outcome.test, trainer->evaluate(*job.test, options));
     print_test(*outcome.test);
   }
+  if (log != nullptr) {
+    log->fitted(outcome.fit);
+    if (outcome.test.has_value()) log->evaluated("test", *outcome.test);
+    SR_RETURN_IF_ERROR(log->weights(trainer.get()));
+  }
   if (!job.quiet) print("\n" + format_tasks(outcome.fit.tasks, outcome.fit.seconds));
-  return write_outputs(job, outcome);
+  SR_RETURN_IF_ERROR(write_outputs(job, outcome));
+  return log == nullptr ? Status() : log->finish();
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ struct TrainingJob {
   security::SecurityOptions security;          ///< What those servers want.
   std::string json_path;                       ///< "": none.
   std::string losses_path;                     ///< "": none. One loss per line, of worker 0.
+  std::string events_path;                     ///< "": none. The folder of a file of events.
   std::string trace_path;  ///< "": none. Chrome's trace format, of the steps in `fit`.
   bool quiet = false;      ///< No progress, no tables; results and errors only.
 };

@@ -77,9 +77,9 @@ class Variables {
     Variables out;
     out.first_ = first;
     SR_ASSIGN_OR_RETURN(out.names_, ir::get_attr<Strings>(bind.instruction.attrs, "names"));
-    const auto slices = ir::attr_or(bind.instruction.attrs, "slices", Strings());
-    if (out.names_.size() != bind.instruction.inputs.size() - static_cast<size_t>(first) ||
-        (!slices.empty() && slices.size() != out.names_.size())) {
+    const size_t count = bind.instruction.inputs.size() - static_cast<size_t>(first);
+    const auto slices = ir::attr_or(bind.instruction.attrs, "slices", Strings(count));
+    if (out.names_.size() != count || slices.size() != count) {
       return base::invalid_argument("{} names and {} slices for {} inputs", out.names_.size(),
                                     slices.size(), bind.instruction.inputs.size());
     }
@@ -99,7 +99,7 @@ class Variables {
     for (size_t i = 0; i < names_.size(); ++i) {
       SavedTensor& one = out.emplace_back();
       one.name = names_[i];
-      one.shape = slices_.empty() ? Shape::unknown_rank() : slices_[i].whole;
+      one.shape = slices_[i].whole;
       if (one.shape.has_rank()) one.slice = slices_[i].slice;
       SR_ASSIGN_OR_RETURN(one.variable,
                           find_resource<Variable>(c, first_ + static_cast<int>(i), manager));

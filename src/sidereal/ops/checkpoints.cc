@@ -1,4 +1,6 @@
 #include <set>
+#include <string_view>
+#include <utility>
 
 #include "sidereal/ir/component_specs.h"
 #include "sidereal/ops/args.h"
@@ -16,24 +18,24 @@ Status require_text(const InferContext& c, int input) {
   return require_rank(c, input, 0);
 }
 
-/// kInvalidArgument unless the attribute "names" has a name of its own for each of `count`.
+/// kInvalidArgument unless the attribute "names" has one for each of `count`, and no two are the
+/// same slice of the same tensor.
 Status check_names(const InferContext& c, size_t count) {
   SR_ASSIGN_OR_RETURN(const auto names, ir::get_attr<Strings>(c.attrs, "names"));
+  const auto slices = ir::attr_or(c.attrs, "slices", Strings(count));
   if (names.size() != count) {
     return base::invalid_argument("{} names for {} values", names.size(), count);
   }
-  std::set<std::string_view> seen;
-  for (const std::string& name : names) {
-    if (name.empty()) return base::invalid_argument("a name is empty");
-    if (!seen.insert(name).second) return base::invalid_argument("two are named '{}'", name);
+  if (slices.size() != count) {
+    return base::invalid_argument("{} slices for {} variables", slices.size(), count);
+  }
+  std::set<std::pair<std::string_view, std::string_view>> seen;
+  for (size_t i = 0; i < count; ++i) {
+    if (names[i].empty()) return base::invalid_argument("a name is empty");
+    if (seen.emplace(names[i], slices[i]).second) continue;
+    return base::invalid_argument("two are named '{}' and are the same part of it", names[i]);
   }
   return {};
-}
-
-Status check_slices(const InferContext& c, size_t count) {
-  const auto slices = ir::attr_or(c.attrs, "slices", Strings());
-  if (slices.empty() || slices.size() == count) return {};
-  return base::invalid_argument("{} slices for {} variables", slices.size(), count);
 }
 
 /// That this is part `shard` of `shards`.
@@ -52,7 +54,6 @@ Status infer_save_variables(const InferContext& c) {
     SR_RETURN_IF_ERROR(require_text(c, i));
   }
   SR_RETURN_IF_ERROR(check_names(c, c.inputs.size() - 2));
-  SR_RETURN_IF_ERROR(check_slices(c, c.inputs.size() - 2));
   SR_RETURN_IF_ERROR(check_shard(c));
   return put(c, DType::kString, Shape());
 }
@@ -79,7 +80,6 @@ Status infer_restore_variables(const InferContext& c) {
     SR_RETURN_IF_ERROR(require_text(c, i));
   }
   SR_RETURN_IF_ERROR(check_names(c, c.inputs.size() - 1));
-  SR_RETURN_IF_ERROR(check_slices(c, c.inputs.size() - 1));
   return put(c, DType::kBool, Shape());
 }
 
@@ -158,7 +158,9 @@ void register_checkpoints(OpRegistry* registry) {
                  .max_inputs = 1,
                  .attrs = {names,
                            {"dtypes", "strings", true, "Of each value."},
-                           {"shapes", "strings", true, "Of each value, as far as known."}},
+                           {"shapes", "ints", false,
+                            "Of each value its rank (-1: unknown), then its extents (-1: "
+                            "unknown)."}},
                  .infer = infer_restore_tensors,
                  .differentiable = false,
                  .stateful = true,

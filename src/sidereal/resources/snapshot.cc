@@ -12,6 +12,19 @@ using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
 
+namespace {
+
+/// Of the rows of a bucket, together: what is read at once mostly.
+constexpr int64_t kBucketBytes = int64_t{1} << 20;
+/// Memory that a bucket takes at once, and all of them together: in pages of the machine that are
+/// large, as it takes microseconds to get a small one.
+constexpr size_t kChunkBytes = size_t{16} << 10;
+constexpr size_t kMemoryBytes = size_t{8} << 20;
+/// Rows whose memory is asked for before it is needed.
+constexpr size_t kAhead = 12;
+
+}  // namespace
+
 Rows Rows::of(const Tensor& value) {
   Rows out{.at = value.raw(), .count = 1, .width = value.num_elements()};
   if (value.shape().rank() > 0) {
@@ -53,52 +66,86 @@ Snapshot::Snapshot(DType dtype, Shape shape, std::optional<RowSet> only)
   rows_ = only_.has_value() ? only_->count() : count_;
 }
 
-void Snapshot::copy_out(std::span<const int64_t> rows, const Rows& now) {
-  if (held_.defined() || whole_.defined()) return;
-  if (pages_.empty()) pages_.resize(static_cast<size_t>((count_ + kPageRows - 1) / kPageRows));
-  int64_t copied = 0;
-  for (const int64_t row : rows) {
-    if (!wants(row)) continue;
-    std::unique_ptr<Page>& page = pages_[static_cast<size_t>(row / kPageRows)];
-    if (page == nullptr) page = std::make_unique<Page>();
-    const auto in_page = static_cast<uint16_t>(row % kPageRows);
-    uint64_t& word = page->has[in_page / 64];
-    const uint64_t bit = uint64_t{1} << (in_page % 64);
-    if ((word & bit) != 0) continue;
-    word |= bit;
-    page->rows.push_back(in_page);
-    const std::byte* const from = now.at + row * now.stride;
-    page->bytes.insert(page->bytes.end(), from, from + row_bytes_);
-    ++copied;
+/// False when there is no memory.
+bool Snapshot::add_chunk(Bucket* bucket) {
+  if (free_chunks_.empty()) {
+    tensor::Buffer::Ptr some = tensor::Buffer::try_allocate(std::max(kMemoryBytes, chunk_bytes_));
+    if (some == nullptr) return false;
+    for (size_t at = 0; at + chunk_bytes_ <= some->bytes(); at += chunk_bytes_) {
+      free_chunks_.push_back(some->data() + at);
+    }
+    memory_.push_back(std::move(some));
   }
-  copied_bytes_.fetch_add(copied * row_bytes_, std::memory_order_relaxed);
+  bucket->chunks.push_back(free_chunks_.back());
+  free_chunks_.pop_back();
+  bucket->at = bucket->chunks.back();
+  bucket->end = bucket->at + chunk_bytes_;
+  copied_bytes_.fetch_add(static_cast<int64_t>(chunk_bytes_), std::memory_order_relaxed);
+  return true;
+}
+
+void Snapshot::copy_out(std::span<const int64_t> rows, const Rows& now) {
+  if (!failure_.ok() || held_.defined() || whole_.defined() || row_bytes_ == 0) return;
+  const auto bytes = static_cast<size_t>(row_bytes_);
+  const size_t entry = sizeof(uint32_t) + bytes;
+  if (buckets_.empty()) {
+    copied_ = RowSet(count_);
+    bucket_rows_ = std::max<int64_t>(kBucketBytes / row_bytes_, 1);
+    chunk_bytes_ = std::max(kChunkBytes / entry, size_t{1}) * entry;
+    buckets_.resize(static_cast<size_t>((count_ + bucket_rows_ - 1) / bucket_rows_));
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i + kAhead < rows.size()) {
+      const int64_t later = rows[i + kAhead];
+      copied_.prefetch(later);
+      __builtin_prefetch(now.at + later * now.stride);
+    }
+    const int64_t row = rows[i];
+    if (!wants(row) || copied_.has(row)) continue;
+    copied_.add(row);
+    Bucket& bucket = buckets_[static_cast<size_t>(row / bucket_rows_)];
+    if (bucket.at == bucket.end && !add_chunk(&bucket)) {
+      failure_ = base::resource_exhausted(
+          "there is no memory for what steps change while the variable is saved");
+      return;
+    }
+    const auto in_bucket = static_cast<uint32_t>(row % bucket_rows_);
+    std::memcpy(bucket.at, &in_bucket, sizeof(in_bucket));
+    std::memcpy(bucket.at + sizeof(in_bucket), now.at + row * now.stride, bytes);
+    bucket.at += entry;
+  }
 }
 
 /// Calls `put(row, bytes)` for what was copied out of rows [begin, end).
 template <class Put>
 void Snapshot::copied(int64_t begin, int64_t end, const Put& put) const {
-  if (pages_.empty()) return;
-  for (int64_t p = begin / kPageRows; p * kPageRows < end; ++p) {
-    const Page* const page = pages_[static_cast<size_t>(p)].get();
-    if (page == nullptr) continue;
-    const std::byte* from = page->bytes.data();
-    for (const uint16_t in_page : page->rows) {
-      const int64_t row = p * kPageRows + in_page;
-      if (row >= begin && row < end) put(row, from);
-      from += row_bytes_;
+  if (buckets_.empty()) return;
+  for (int64_t b = begin / bucket_rows_; b * bucket_rows_ < end; ++b) {
+    const Bucket& bucket = buckets_[static_cast<size_t>(b)];
+    for (size_t c = 0; c < bucket.chunks.size(); ++c) {
+      const std::byte* at = bucket.chunks[c];
+      const bool is_last = c + 1 == bucket.chunks.size();
+      const std::byte* const chunk_end = is_last ? bucket.at : at + chunk_bytes_;
+      for (; at < chunk_end; at += sizeof(uint32_t) + static_cast<size_t>(row_bytes_)) {
+        uint32_t in_bucket = 0;
+        std::memcpy(&in_bucket, at, sizeof(in_bucket));
+        const int64_t row = b * bucket_rows_ + in_bucket;
+        if (row >= begin && row < end) put(row, at + sizeof(in_bucket));
+      }
     }
   }
 }
 
-/// Frees the pages that end before row `end`, which have been read.
-void Snapshot::forget_pages(int64_t end) {
-  const size_t full = end >= count_ ? pages_.size() : static_cast<size_t>(end / kPageRows);
+/// Frees the buckets that end before row `end`, which have been read.
+void Snapshot::forget_buckets(int64_t end) {
+  if (buckets_.empty()) return;
+  const size_t full = end >= count_ ? buckets_.size() : static_cast<size_t>(end / bucket_rows_);
   int64_t bytes = 0;
-  for (; forgotten_ < full && forgotten_ < pages_.size(); ++forgotten_) {
-    std::unique_ptr<Page>& page = pages_[forgotten_];
-    if (page == nullptr) continue;
-    bytes += static_cast<int64_t>(page->bytes.size());
-    page = nullptr;
+  for (; forgotten_ < full; ++forgotten_) {
+    Bucket& bucket = buckets_[forgotten_];
+    bytes += static_cast<int64_t>(bucket.chunks.size() * chunk_bytes_);
+    free_chunks_.insert(free_chunks_.end(), bucket.chunks.begin(), bucket.chunks.end());
+    bucket = {};
   }
   if (bytes > 0) copied_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
 }
@@ -122,7 +169,7 @@ int64_t Snapshot::read(int64_t rows_max, const Rows& value, std::byte* to, int64
     copied(begin, next_, [&](int64_t row, const std::byte* was) {
       std::memcpy(to + (row - begin) * row_bytes_, was, bytes);
     });
-    forget_pages(next_);
+    forget_buckets(next_);
     return next_ - begin;
   }
   const int64_t begin = next_;
@@ -136,7 +183,7 @@ int64_t Snapshot::read(int64_t rows_max, const Rows& value, std::byte* to, int64
     const int64_t at = std::lower_bound(which, which + done, row) - which;
     std::memcpy(to + at * row_bytes_, was, bytes);
   });
-  forget_pages(next_);
+  forget_buckets(next_);
   return done;
 }
 
@@ -153,7 +200,9 @@ void ValueWatch::before_change(std::span<const int64_t> rows, const Rows& now) {
 }
 
 void ValueWatch::lose() {
-  for_each_snapshot([](Snapshot& snapshot) { snapshot.is_lost_ = true; });
+  for_each_snapshot([](Snapshot& snapshot) {
+    snapshot.failure_ = base::aborted("it was destroyed while it was saved");
+  });
   snapshots_.clear();
   tracks_ = false;
 }

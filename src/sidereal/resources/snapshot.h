@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -41,6 +40,8 @@ class RowSet {
   [[nodiscard]] int64_t rows() const { return rows_; }
   void add(int64_t row) { words_[word_of(row)] |= bit_of(row); }
   [[nodiscard]] bool has(int64_t row) const { return (words_[word_of(row)] & bit_of(row)) != 0; }
+  /// Has the memory that says whether it has `row` come near.
+  void prefetch(int64_t row) const { __builtin_prefetch(&words_[word_of(row)], 1); }
   [[nodiscard]] int64_t count() const;
   /// The first one from `row` on; rows() when there is none.
   [[nodiscard]] int64_t next(int64_t row) const;
@@ -78,7 +79,7 @@ class Snapshot {
   int64_t read_whole(int64_t rows_max, std::byte* to, int64_t* which) {
     return read(rows_max, Rows::of(whole_), to, which);
   }
-  /// Bytes of rows that were copied out and not read yet. Thread: any.
+  /// Bytes that rows take which were copied out and not read yet. Thread: any.
   [[nodiscard]] int64_t copied_bytes() const {
     return copied_bytes_.load(std::memory_order_relaxed);
   }
@@ -89,12 +90,12 @@ class Snapshot {
   friend class ValueWatch;
   friend class Variable;
 
-  static constexpr int64_t kPageRows = 4096;
-  /// Rows that were copied out.
-  struct Page {
-    std::array<uint64_t, kPageRows / 64> has = {};
-    std::vector<uint16_t> rows;
-    std::vector<std::byte> bytes;
+  /// Rows that were copied out of rows that follow one another, in the order of copying: each is
+  /// its number among them, uint32, and its bytes.
+  struct Bucket {
+    std::byte* at = nullptr;  ///< Where the next one goes.
+    std::byte* end = nullptr;
+    std::vector<std::byte*> chunks = {};
   };
 
   [[nodiscard]] bool wants(int64_t row) const {
@@ -103,7 +104,8 @@ class Snapshot {
   void copy_out(std::span<const int64_t> rows, const Rows& now);
   template <class Put>
   void copied(int64_t begin, int64_t end, const Put& put) const;
-  void forget_pages(int64_t end);
+  bool add_chunk(Bucket* bucket);
+  void forget_buckets(int64_t end);
   int64_t read(int64_t rows_max, const Rows& now, std::byte* to, int64_t* which);
 
   const tensor::DType dtype_;
@@ -116,10 +118,15 @@ class Snapshot {
   std::string changes_made_;
   tensor::Tensor whole_;
   tensor::Tensor held_;  // Maybe: what the value was, when all of it was about to change.
-  std::vector<std::unique_ptr<Page>> pages_;
+  RowSet copied_;        // Rows that were copied out.
+  int64_t bucket_rows_ = 0;
+  size_t chunk_bytes_ = 0;
+  std::vector<Bucket> buckets_;
+  std::vector<tensor::Buffer::Ptr> memory_;  // Of chunks.
+  std::vector<std::byte*> free_chunks_;
   size_t forgotten_ = 0;  // Of them, those before it.
   std::atomic<int64_t> copied_bytes_ = 0;
-  bool is_lost_ = false;  // The variable has no value any more.
+  Status failure_;  // Why it cannot be read any more.
 };
 
 /// What is done before a value changes: for snapshots, and to know what has changed since the last

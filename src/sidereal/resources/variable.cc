@@ -232,8 +232,8 @@ Result<std::shared_ptr<Snapshot>> Variable::snapshot(std::span<const uint64_t> b
 Result<int64_t> Variable::read_on(Snapshot* snapshot, int64_t rows_max, std::byte* to,
                                   int64_t* which) {
   const auto held = lock();
-  if (snapshot->is_lost_) {
-    return base::aborted("variable '{}' was destroyed while it was saved", def_.name);
+  if (!snapshot->failure_.ok()) {
+    return base::with_context(snapshot->failure_, fmt::format("variable '{}'", def_.name));
   }
   return snapshot->read(rows_max, value_.rows(), to, which);
 }

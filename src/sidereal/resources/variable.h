@@ -121,7 +121,8 @@ class Variable final : public Resource, public std::enable_shared_from_this<Vari
                                              uint64_t cut = 0);
   /// Copies the next rows of a snapshot of this variable, at most `rows_max`, to `to`; of an
   /// increment, which rows they are to `which`. How many; 0 at the end. kAborted when the variable
-  /// has been destroyed meanwhile.
+  /// has been destroyed meanwhile, kResourceExhausted when there was no memory for what has
+  /// changed.
   Result<int64_t> read_on(Snapshot* snapshot, int64_t rows_max, std::byte* to, int64_t* which);
 
   /// Calls `look` with the value. kFailedPrecondition before the first assign().

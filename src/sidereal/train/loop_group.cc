@@ -16,6 +16,18 @@ constexpr double kWindowS = 3;
 // After a job has failed because a peer vanished: how long to wait for the system to say which.
 constexpr auto kRootCauseWait = std::chrono::seconds(2);
 
+/// What a task did in runs before and in the present one.
+TaskStats sum_of(const TaskStats& before, const TaskStats& now) {
+  return {.task = now.task,
+          .steps = before.steps + now.steps,
+          .rows = before.rows + now.rows,
+          .bytes_in = before.bytes_in + now.bytes_in,
+          .bytes_out = before.bytes_out + now.bytes_out,
+          .compute_s = before.compute_s + now.compute_s,
+          .wait_s = before.wait_s + now.wait_s,
+          .data_wait_s = before.data_wait_s + now.data_wait_s};
+}
+
 }  // namespace
 
 LoopGroup::LoopGroup(app::Cluster* cluster, std::vector<WorkerSession> workers, FitOptions options,
@@ -198,14 +210,7 @@ void LoopGroup::close_run() {
   for (const Worker& worker : workers_) longest = std::max(longest, worker.elapsed_s);
   seconds_ += longest;
   for (Worker& worker : workers_) {
-    worker.before.steps += worker.now.steps;
-    worker.before.rows += worker.now.rows;
-    worker.before.compute_s += worker.now.compute_s;
-    worker.before.wait_s += worker.now.wait_s;
-    worker.before.data_wait_s += worker.now.data_wait_s;
-    worker.before.bytes_in += worker.now.bytes_in;
-    worker.before.bytes_out += worker.now.bytes_out;
-    worker.before.task = worker.now.task;
+    worker.before = sum_of(worker.before, worker.now);
     rows_skipped_ += worker.rows_skipped;
     if (first_skipped_.empty()) first_skipped_ = worker.first_skipped;
     const std::string task = worker.now.task;
@@ -229,6 +234,7 @@ void LoopGroup::show_progress(int64_t epoch, int64_t epochs) {
       elapsed = std::max(elapsed, worker.elapsed_s);
       progress.steps += worker.before.steps + worker.now.steps;
       progress.rows += worker.before.rows + worker.now.rows;
+      progress.workers.push_back(sum_of(worker.before, worker.now));
       mark.rows += worker.now.rows;
       mark.loss_sum += worker.loss_sum;
       mark.loss_steps += worker.loss_steps;

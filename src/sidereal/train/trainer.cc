@@ -130,6 +130,7 @@ class Trainer::Impl {
       const double now = model_.is_binary ? evaluated.auc : -evaluated.loss;
       const bool is_best = result.validation.empty() || now > best;
       result.validation.push_back(evaluated);
+      if (options.on_validation) options.on_validation(evaluated);
       since_best = is_best ? 0 : since_best + 1;
       if (is_best) best = now;
       if (options.patience > 0 && since_best >= options.patience) break;
@@ -267,6 +268,7 @@ class Trainer::Impl {
   static FitOptions quiet(const FitOptions& options) {
     FitOptions out = options;
     out.on_progress = nullptr;
+    out.on_validation = nullptr;
     return out;
   }
 

@@ -39,6 +39,7 @@ struct Progress {
   double auc = 0;            ///< Of predictions made just before each row was learned from, lately.
   double fraction = 0;       ///< Of the whole fit, 0 to 1.
   double seconds_left = 0;   ///< Estimate; negative while unknown.
+  std::vector<TaskStats> workers = {};  ///< Each worker, since the start of the fit.
 };
 
 /// Result of an evaluation.
@@ -78,6 +79,8 @@ struct FitOptions {
   int64_t trace_first = 0;
   int64_t trace_end = 0;
   std::function<void(const Progress&)> on_progress = nullptr;
+  /// Gets what came of the validation data after an epoch.
+  std::function<void(const EvalResult&)> on_validation = nullptr;
   /// Asked about ten times a second; true ends the fit with kCancelled.
   std::function<bool()> cancelled = nullptr;
 };

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sidereal/base/status.h"
+#include "sidereal/train/event_file.h"
+#include "sidereal/train/trainer.h"
+
+namespace sidereal::train {
+
+/// Writes how a training goes for TensorBoard: what it learned, how fast, what workers waited for,
+/// by the steps of all workers together.
+/// Lifecycle: one for each training. A failure to write is told once, by finish(); what comes after
+/// it is not written, and the training goes on.
+/// Thread: core-local.
+class FigureLog {
+ public:
+  /// Weights with more elements have no histogram: they are read whole for it.
+  static constexpr int64_t kHistogramElements = int64_t{1} << 24;
+
+  /// Begins a file in `folder`, with the variables of the model.
+  static Result<std::unique_ptr<FigureLog>> create(const std::string& folder,
+                                                   const CompiledModel& model);
+
+  /// For FitOptions::on_progress. What comes often is thinned out more the longer it takes, so that
+  /// the file of a long training stays small.
+  void progress(const Progress& now);
+  /// An evaluation of "valid" or "test" data, at the step that progress() told last.
+  void evaluated(const std::string& data, const EvalResult& result);
+  /// The end of a fit.
+  void fitted(const FitResult& result);
+  /// Histograms of the weights, which are read for it.
+  Status weights(Trainer* trainer);
+  /// What kept figures from being written, if anything did.
+  [[nodiscard]] Status finish() const { return failed_; }
+
+ private:
+  explicit FigureLog(std::unique_ptr<EventFile> file) : file_(std::move(file)) {}
+  void add(const Summary& summary);
+
+  std::unique_ptr<EventFile> file_;
+  Status failed_;
+  int64_t step_ = 0;
+  int64_t written_ = 0;  ///< The step that figures of the training were written of last.
+  double next_s_ = 0;
+  double before_s_ = 0;
+  std::vector<TaskStats> before_;
+};
+
+}  // namespace sidereal::train
