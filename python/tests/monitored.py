@@ -66,4 +66,5 @@ class FailsOnce(tf.train.SessionRunHook):
 
 def saved(where: Any, name: str = "global_step") -> Any:
     """A tensor of a checkpoint, or of a folder's newest one."""
-    return sr.train.load_checkpoint(str(where)).get_tensor(name)
+    found = sr.train.load_checkpoint(str(where)).get_tensor(name)
+    return found.numpy() if isinstance(found, sr.Tensor) else found

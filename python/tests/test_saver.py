@@ -135,6 +135,20 @@ def test_what_cannot_be_restored(tmp_path: Path) -> None:
             tf.train.Saver().restore(session, path)
 
 
+def test_bytes_that_are_not_what_was_written_are_noticed(tmp_path: Path) -> None:
+    tf.Variable(np.arange(100.0), name="a")
+    with initialised() as session:
+        saver = tf.train.Saver()
+        path = saver.save(session, str(tmp_path / "m"))
+        (data,) = tmp_path.glob("m.data-*")
+        written = bytearray(data.read_bytes())
+        at = written.index(np.float64(50.0).tobytes())
+        written[at + 6] ^= 1
+        data.write_bytes(written)
+        with pytest.raises(errors.DataLossError, match=re.escape(data.name)):
+            saver.restore(session, path)
+
+
 def test_building_may_be_deferred(tmp_path: Path) -> None:
     saver = tf.train.Saver(defer_build=True)
     a = tf.Variable(1.0, name="a")

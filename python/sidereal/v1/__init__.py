@@ -122,7 +122,7 @@ from .session import InteractiveSession, Session
 from .session_creator import ChiefSessionCreator, SessionCreator, WorkerSessionCreator
 from .session_manager import SessionManager
 from .session_run_hook import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
-from .supervisor import Supervisor
+from .supervisor import Supervisor, basic_train_loop
 from .sync_replicas import SyncReplicasOptimizer
 from .training import (
     AdadeltaOptimizer,
@@ -187,6 +187,7 @@ train = types.SimpleNamespace(
     MonitoredTrainingSession=MonitoredTrainingSession,
     NanLossDuringTrainingError=NanLossDuringTrainingError,
     NanTensorHook=NanTensorHook,
+    NewCheckpointReader=_sr.train.load_checkpoint,
     Optimizer=Optimizer,
     ProfilerHook=ProfilerHook,
     QueueRunner=QueueRunner,
@@ -209,6 +210,7 @@ train = types.SimpleNamespace(
     SyncReplicasOptimizer=SyncReplicasOptimizer,
     WorkerSessionCreator=WorkerSessionCreator,
     add_queue_runner=add_queue_runner,
+    basic_train_loop=basic_train_loop,
     checkpoint_exists=_checkpoints.checkpoint_exists,
     cosine_decay=cosine_decay,
     create_global_step=create_global_step,

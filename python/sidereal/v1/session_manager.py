@@ -93,16 +93,14 @@ class SessionManager:
                     session.run(init_op, feed_dict=init_feed_dict)
                 if init_fn is not None:
                     init_fn(session)
-            message = self._local_init(session)
-            how = f"Init op: {init_op!r}, init fn: {init_fn!r}, " \
-                  f"local_init_op: {self._local_init_op!r}, error: "  # fmt: skip
+            message, what = self._local_init(session), "model ready for local_init"
+            if message is None:
+                message, what = self._not_ready(session), "model ready"
             if message is not None:
                 raise RuntimeError(
-                    f"Init operations did not make model ready for local_init. {how}{message}"
+                    f"Init operations did not make {what}. Init op: {init_op!r}, init fn: "
+                    f"{init_fn!r}, local_init_op: {self._local_init_op!r}, error: {message}"
                 )
-            message = self._not_ready(session)
-            if message is not None:
-                raise RuntimeError(f"Init operations did not make model ready. {how}{message}")
         except BaseException:
             _close_quietly(session)
             raise
@@ -123,15 +121,15 @@ class SessionManager:
             master, saver, checkpoint_dir, checkpoint_filename_with_path, wait_for_checkpoint,
             max_wait_secs, config,
         )  # fmt: skip
-        message = self._local_init(session)
-        if not is_restored:
-            # What others have initialised is as good.
-            return session, message is None and self._not_ready(session) is None
-        if message is None:
-            message = self._not_ready(session)
+        try:
+            # Without a checkpoint, what others have initialised is as good.
+            message = self._local_init(session) or self._not_ready(session)
+        except BaseException:
+            _close_quietly(session)
+            raise
         if message is not None:
-            _log.info("the checkpoint in %s did not make the model ready: %s",
-                      checkpoint_dir or checkpoint_filename_with_path, message)  # fmt: skip
+            _log.info("the model is not ready%s: %s", " though it is restored" if is_restored
+                      else "", message)  # fmt: skip
         return session, message is None
 
     def _restored(

@@ -184,6 +184,8 @@ class Supervisor:
     ) -> Session:  # fmt: skip
         """A session that is ready: made so, or waited for, for `max_wait_secs`."""
         self._coord.clear_stop()
+        if self._writer is not None:
+            self._writer.reopen()
         if not self._is_chief:
             session = self._manager.wait_for_session(
                 master, config=config, max_wait_secs=max_wait_secs
@@ -226,6 +228,7 @@ class Supervisor:
         return made
 
     def _save(self, sess: Any) -> None:
+        assert self._saver is not None
         self._saver.save(sess, self._save_path, global_step=self._global_step)
 
     def summary_computed(
@@ -296,3 +299,14 @@ class Supervisor:
                 log = _summary.SessionLog(status=_summary.SessionLog.STOP)
                 self._writer.add_session_log(log)
                 self._writer.close()
+
+
+def basic_train_loop(
+    supervisor: Supervisor, train_step_fn: Callable[..., Any], args: Sequence[Any] = (),
+    kwargs: Any = None, master: str = "",
+) -> None:  # fmt: skip
+    """Calls `train_step_fn(session, *args, **kwargs)` in a managed session until it is to stop
+    (tf.compat.v1.train.basic_train_loop)."""
+    with supervisor.managed_session(master) as session:
+        while not supervisor.should_stop():
+            train_step_fn(session, *args, **dict(kwargs or {}))
