@@ -53,8 +53,8 @@ struct LocalClusterOptions {
                          ///< the CPUs this process may use and the number of lanes.
   /// How steps travel between the tasks.
   cluster::Protocol protocol = cluster::Protocol::kStarServer;
-  bool in_process = false;       ///< Servers in this process instead of processes of their own.
-  std::string program = {};      ///< The `sidereal` program; "": beside this one, then on PATH.
+  bool in_process = false;   ///< Servers in this process instead of processes of their own.
+  std::string program = {};  ///< The `sidereal` program; "": beside this one, then on PATH.
   /// A ps process that was killed is started again, with no variables, at its address.
   bool restarts_ps = false;
   int restarts_max = 5;           ///< Of one ps within `restart_window_s`; then it is lost.

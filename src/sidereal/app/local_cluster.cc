@@ -261,11 +261,16 @@ class LocalCluster final : public Cluster {
       lives->losses.pop_front();
     }
     lives->is_over = lives->losses.size() >= static_cast<size_t>(options_.restarts_max);
-    if (!lives->is_over) lives->losses.push_back(now);
-    base::log_warning("{}{}; restart {} of at most {} within {:.0f} s", base::message_of(lost),
-                      lives->is_over ? " once too often" : " and is started again",
-                      lives->losses.size(), options_.restarts_max, options_.restart_window_s);
-    return !lives->is_over;
+    if (lives->is_over) {
+      base::log_warning("{}; it was started again {} times within {:.0f} s, which is enough",
+                        base::message_of(lost), lives->losses.size(), options_.restart_window_s);
+      return false;
+    }
+    lives->losses.push_back(now);
+    base::log_warning("{} and is started again; restart {} of at most {} within {:.0f} s",
+                      base::message_of(lost), lives->losses.size(), options_.restarts_max,
+                      options_.restart_window_s);
+    return true;
   }
 
   /// Asks the tasks of one job to end, waits, and kills those that have not ended in time.

@@ -149,9 +149,7 @@ Status TaskProcess::check_alive() {
                            pid_, WEXITSTATUS(wait_status_));
 }
 
-int TaskProcess::open_handle() const {
-  return static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
-}
+int TaskProcess::open_handle() const { return static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)); }
 
 bool TaskProcess::wait(double deadline_s) {
   if (reap(false)) return true;
