@@ -125,7 +125,8 @@ void bind_clusters(nb::module_& m) {
   m.def(
       "start_local_cluster",
       [](int ps, int workers, int ps_lanes, int worker_lanes, const std::string& protocol,
-         int64_t spin_us, bool in_process, const std::string& program, double start_deadline_s) {
+         int64_t spin_us, bool in_process, const std::string& program, double start_deadline_s,
+         bool restarts_ps) {
         const app::LocalClusterOptions options{
             .ps = ps,
             .workers = workers,
@@ -135,11 +136,12 @@ void bind_clusters(nb::module_& m) {
             .protocol = value_of(cluster::parse_protocol(protocol)),
             .in_process = in_process,
             .program = program,
+            .restarts_ps = restarts_ps,
             .start_deadline_s = start_deadline_s};
         return value_of(without_gil([&] { return app::start_local_cluster(options); }));
       },
       "ps"_a, "workers"_a, "ps_lanes"_a, "worker_lanes"_a, "protocol"_a, "spin_us"_a,
-      "in_process"_a, "program"_a, "start_deadline_s"_a);
+      "in_process"_a, "program"_a, "start_deadline_s"_a, "restarts_ps"_a);
   m.def(
       "remote_cluster",
       [](const std::string& spec, const security::SecurityOptions& security) {
