@@ -244,6 +244,7 @@ class Model:
             options.record_losses = record_losses
             if checkpoint_dir is not None:
                 options.checkpoint_dir = os.fspath(checkpoint_dir)
+                self._describe_beside(options.checkpoint_dir, data)
             options.save_every, options.keep = save_every, keep
             options.resume = resume
             if trace is not None:
@@ -312,6 +313,14 @@ class Model:
         export().
         """
         return _serving.inference_function(self._need_compiled(), self.get_variable)
+
+    def _describe_beside(self, directory: str, data: Any) -> None:
+        """Writes model.json to where checkpoints are going to be, for `sidereal export`."""
+        # A directory that cannot be made is the trainer's to tell; what no file can describe, such
+        # as queues, does not keep a model from being trained.
+        with contextlib.suppress(OSError, FailedPreconditionError):
+            os.makedirs(directory, exist_ok=True)
+            self.describe(directory, data if isinstance(data, DataSpec) else None)
 
     def describe(self, path: str | os.PathLike[str], data: DataSpec | None = None) -> str:
         """Writes what the model is, without what it has learned, to a file, or as model.json to a

@@ -13,6 +13,7 @@
 #include "sidereal/cli/report.h"
 #include "sidereal/cli/table.h"
 #include "sidereal/exec/trace.h"
+#include "sidereal/sys/posix/posix.h"
 #include "sidereal/train/figure_log.h"
 
 namespace sidereal::cli {
@@ -145,6 +146,11 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster) {
   // Before the training, so that what it saves can be looked at meanwhile.
   if (!job.description_path.empty()) {
     SR_RETURN_IF_ERROR(write_file(job.description_path, model_description(job)));
+  }
+  const std::string& directory = job.fit.checkpoints.directory;
+  // A directory that cannot be made is the trainer's to tell.
+  if (!directory.empty() && sys::posix::create_disk()->make_directories(directory).ok()) {
+    SR_RETURN_IF_ERROR(write_file(directory + "/model.json", model_description(job)));
   }
   std::unique_ptr<train::FigureLog> log;
   if (!job.events_path.empty()) {
