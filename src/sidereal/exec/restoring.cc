@@ -38,7 +38,7 @@ class RestoreWork::Job : public std::enable_shared_from_this<Job> {
       if (result_.has_value()) return std::move(result_);
       value.swap(wanted_);
     }
-    if (value.has_value()) assign_on(value->variable->owner()->lane(), *std::move(value));
+    if (value.has_value()) assign_on(value->variable->owner()->lane(), *value);
     return std::nullopt;
   }
 
@@ -64,7 +64,7 @@ class RestoreWork::Job : public std::enable_shared_from_this<Job> {
     return {};
   }
 
-  void assign_on(int lane, Value value) {
+  void assign_on(int lane, const Value& value) {
     const auto run = [self = shared_from_this(), lane, value] {
       const int owner = value.variable->owner()->lane();
       if (owner != lane) return self->assign_on(owner, value);

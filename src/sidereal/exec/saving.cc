@@ -15,7 +15,6 @@ namespace sidereal::exec {
 using ckpt::BlockMemory;
 using ckpt::DataWriter;
 using ckpt::Entry;
-using ckpt::Extent;
 using ckpt::ExtentWriter;
 using resources::Snapshot;
 using resources::Variable;
