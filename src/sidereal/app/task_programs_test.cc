@@ -245,9 +245,13 @@ class CallsOfATask : public ProgramsOfATask {
  protected:
   /// From here to go_on() lane 0 stands still.
   void stand_still() {
-    ASSERT_TRUE(task_->post(0, [may_go = go_.get_future().share()] {
+    std::promise<void> stands;
+    ASSERT_TRUE(task_->post(0, [&stands, may_go = go_.get_future().share()] {
+      stands.set_value();
       EXPECT_EQ(may_go.wait_for(std::chrono::seconds(60)), std::future_status::ready);
     }));
+    // What is asked for before that may be taken in its turn, and what comes later in the next one.
+    ASSERT_EQ(stands.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
   }
   void go_on() { go_.set_value(); }
 
