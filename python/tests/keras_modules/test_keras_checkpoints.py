@@ -163,7 +163,7 @@ def test_a_backup_at_the_end_of_an_epoch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("steps_per_epoch", [None, 3])
-@pytest.mark.parametrize("save_freq", ["epoch", 2])
+@pytest.mark.parametrize("save_freq", ["epoch", 2, 5])  # Where it is cut off: 5 steps are a pass.
 @pytest.mark.parametrize("as_iterator", [False, True])
 def test_a_dataset_goes_on_where_it_was(
     tmp_path: Path, steps_per_epoch: int | None, save_freq: Any, as_iterator: bool
