@@ -18,7 +18,6 @@ from ..checkpoint import Checkpoint, counter
 from ..checkpoint_management import (
     STATE_FILE,
     CheckpointManager,
-    latest_checkpoint,
     remove_checkpoint,
 )
 from ._callback import Callback, Logs
@@ -485,7 +484,7 @@ class BackupAndRestore(Callback):
             model=self.model, epoch=self._next_epoch, step=self._next_step, data=self._position
         )
         self._manager = CheckpointManager(saved, self.backup_dir, 1, checkpoint_name="backup")
-        newest = latest_checkpoint(self.backup_dir)
+        newest = self._manager.latest_checkpoint
         if newest is None:
             return
         status = saved.restore(newest).expect_partial()  # Weights are perhaps made later.

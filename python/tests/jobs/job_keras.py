@@ -39,12 +39,10 @@ with strategy.scope():
     )
 data = sr.data.Dataset.from_tensor_slices(job_data.training(path)).batch(job_data.BATCH)
 steps = job_data.STEPS // job_data.EPOCHS
+says = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, _: job_data.say_step(batch))
 model.fit(
     data, epochs=job_data.EPOCHS, verbose=0,
     steps_per_epoch=steps if who == "workers" else None,
-    callbacks=[
-        keras.callbacks.BackupAndRestore(f"{folder}/backup", save_freq=40),
-        keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, _: job_data.say_step(batch)),
-    ],
+    callbacks=[keras.callbacks.BackupAndRestore(f"{folder}/backup", save_freq=40), says],
 )  # fmt: skip
 job_data.say_result(path, model.rows.numpy(), model.table.get_weights()[0], model.bias.numpy())
