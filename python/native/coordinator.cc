@@ -1,11 +1,15 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <tuple>
+#include <utility>
 
 #include "bindings.h"
 #include "errors.h"
@@ -85,6 +89,7 @@ std::unique_ptr<Coordinator> make(const std::vector<std::string>& workers,
   out.scheduler.report_ns = number("report_ms") * kNsOfMs;
   out.closure_timeout = milliseconds(number("closure_timeout_ms"));
   out.ps_timeout = milliseconds(number("ps_timeout_ms"));
+  out.restores_ps = number("restores_ps") != 0;
   out.effectively_once = number("effectively_once") != 0;
   return std::make_unique<Coordinator>(
       value_of(without_gil([&] { return app::ClusterCoordinator::create(std::move(out)); })));
@@ -190,9 +195,31 @@ void bind_coordinator(nb::module_& m) {
           "figures",
           [](Coordinator& self) {
             const app::ClusterCoordinator::Figures got = self.get().figures();
-            return std::make_tuple(got.queued, got.in_flight, got.workers_found, got.retried);
+            return std::make_tuple(got.queued, got.in_flight, got.workers_found, got.retried,
+                                   got.done);
           },
-          "(closures queued, in flight, workers found, closures that were tried again)")
+          "(closures queued, in flight, workers found, closures that were tried again, and that "
+          "have ended well)")
+      .def(
+          "next_lost_ps",
+          [](Coordinator& self) -> std::optional<std::pair<int, uint64_t>> {
+            const auto lost = self.get().next_lost_ps();
+            if (!lost) return std::nullopt;
+            return std::make_pair(lost->task, lost->incarnation);
+          },
+          "(task, incarnation) of a ps that was started again; None: there is none")
+      .def(
+          "ps_restored",
+          [](Coordinator& self, int task, uint64_t incarnation) {
+            self.get().ps_restored({.task = task, .incarnation = incarnation});
+          },
+          "task"_a, "incarnation"_a)
+      .def(
+          "ps_failed",
+          [](Coordinator& self, int task, const std::string& why) {
+            self.get().ps_failed(task, base::unavailable("{}", why));
+          },
+          "task"_a, "why"_a)
       .def(
           "record_tracing",
           [](Coordinator& self, int64_t ns) {

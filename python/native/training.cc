@@ -125,7 +125,8 @@ void bind_clusters(nb::module_& m) {
   m.def(
       "start_local_cluster",
       [](int ps, int workers, int ps_lanes, int worker_lanes, const std::string& protocol,
-         int64_t spin_us, bool in_process, const std::string& program, double start_deadline_s) {
+         int64_t spin_us, bool in_process, const std::string& program, double start_deadline_s,
+         bool restarts_ps) {
         const app::LocalClusterOptions options{
             .ps = ps,
             .workers = workers,
@@ -135,11 +136,12 @@ void bind_clusters(nb::module_& m) {
             .protocol = value_of(cluster::parse_protocol(protocol)),
             .in_process = in_process,
             .program = program,
+            .restarts_ps = restarts_ps,
             .start_deadline_s = start_deadline_s};
         return value_of(without_gil([&] { return app::start_local_cluster(options); }));
       },
       "ps"_a, "workers"_a, "ps_lanes"_a, "worker_lanes"_a, "protocol"_a, "spin_us"_a,
-      "in_process"_a, "program"_a, "start_deadline_s"_a);
+      "in_process"_a, "program"_a, "start_deadline_s"_a, "restarts_ps"_a);
   m.def(
       "remote_cluster",
       [](const std::string& spec, const security::SecurityOptions& security) {
@@ -185,6 +187,17 @@ void bind_results(nb::module_& m) {
         return fmt::format("EvalResult(auc={:.4f}, log_loss={:.4f}, rows={})", r.auc, r.log_loss,
                            r.rows);
       });
+  nb::class_<train::CheckpointReport>(
+      m, "CheckpointReport", "What became of the checkpoints of a fit; save_s: training waited.")
+      .def_ro("resumed_from", &train::CheckpointReport::resumed_from)
+      .def_ro("steps_before", &train::CheckpointReport::steps_before)
+      .def_ro("rows_before", &train::CheckpointReport::rows_before)
+      .def_ro("rows_lost", &train::CheckpointReport::rows_lost)
+      .def_ro("saved", &train::CheckpointReport::saved)
+      .def_ro("failed", &train::CheckpointReport::failed)
+      .def_ro("latest", &train::CheckpointReport::latest)
+      .def_ro("first_failure", &train::CheckpointReport::first_failure)
+      .def_ro("save_s", &train::CheckpointReport::save_s);
   nb::class_<train::FitResult>(
       m, "FitResult",
       "Result of a fit: loss is the mean of the last steps, validation has one result per epoch.")
@@ -201,6 +214,7 @@ void bind_results(nb::module_& m) {
           "losses", [](const train::FitResult& r) { return to_numpy(r.losses); },
           nb::rv_policy::move)
       .def_ro("validation", &train::FitResult::validation)
+      .def_ro("checkpoints", &train::FitResult::checkpoints)
       .def_ro("tasks", &train::FitResult::tasks)
       .def_prop_ro(
           "trace_file", [](const train::FitResult& r) { return exec::chrome_file(r.traces); },
@@ -232,6 +246,18 @@ void bind_trainer(nb::module_& m) {
       .def_rw("learning_rate_decay", &train::FitOptions::learning_rate_decay)
       .def_rw("patience", &train::FitOptions::patience)
       .def_rw("steps_max", &train::FitOptions::steps_max)
+      .def_prop_rw(
+          "checkpoint_dir", [](const train::FitOptions& o) { return o.checkpoints.directory; },
+          [](train::FitOptions& o, const std::string& value) { o.checkpoints.directory = value; })
+      .def_prop_rw(
+          "save_every", [](const train::FitOptions& o) { return o.checkpoints.save_every; },
+          [](train::FitOptions& o, const std::string& value) { o.checkpoints.save_every = value; })
+      .def_prop_rw(
+          "keep", [](const train::FitOptions& o) { return o.checkpoints.keep; },
+          [](train::FitOptions& o, int64_t value) { o.checkpoints.keep = value; })
+      .def_prop_rw(
+          "resume", [](const train::FitOptions& o) { return o.checkpoints.resume; },
+          [](train::FitOptions& o, const std::string& value) { o.checkpoints.resume = value; })
       .def_rw("trace_first", &train::FitOptions::trace_first)
       .def_rw("trace_end", &train::FitOptions::trace_end);
   nb::class_<train::Trainer>(m, "Trainer", "Drives the training of one model on a cluster.")

@@ -66,6 +66,7 @@ from .ops.host import *  # noqa: F403
 from .ops.math import *  # noqa: F403
 from .ops.ragged import RaggedTensor
 from .security import SecurityOptions
+from .table_file import TableFile, write_tables
 from .tensors import constant, from_dlpack, is_tensor
 from .variable import (
     Variable,
@@ -95,6 +96,7 @@ __all__ = [
     "RemoteCluster",
     "RetracingWarning",
     "SecurityOptions",
+    "TableFile",
     "TaskStats",
     "Tensor",
     "TensorSpec",
@@ -158,5 +160,6 @@ __all__ = [
     "uint64",
     "uint8",
     "variable_creator_scope",
+    "write_tables",
     *ops.exported,
 ]

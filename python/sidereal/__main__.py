@@ -1,5 +1,5 @@
-"""`sidereal ...` and `python -m sidereal ...`: `launch`, which starts Python scripts, `plot`, which
-draws learning curves, and the C++ program of the package for all else."""
+"""`sidereal ...` and `python -m sidereal ...`: the commands that are Python's, and the C++ program
+of the package for all else."""
 
 from __future__ import annotations
 
@@ -7,16 +7,25 @@ import os
 import sys
 from typing import NoReturn
 
-from . import _plot, launch
+from . import _evaluate_command, _export_command, _plot, _predict_command, launch
 from .cluster import program_path
+
+#: `launch` starts Python scripts, `plot` draws learning curves; the others make and run what models
+#: are exported to.
+_COMMANDS = {
+    "evaluate": _evaluate_command.main,
+    "export": _export_command.main,
+    "launch": launch.main,
+    "plot": _plot.main,
+    "predict": _predict_command.main,
+}
 
 
 def main() -> NoReturn:
     """Does what is Python's, or becomes the program, with the same arguments."""
-    if sys.argv[1:2] == ["launch"]:
-        sys.exit(launch.main(sys.argv[2:]))
-    if sys.argv[1:2] == ["plot"]:
-        sys.exit(_plot.main(sys.argv[2:]))
+    command = _COMMANDS.get(sys.argv[1]) if len(sys.argv) > 1 else None
+    if command is not None:
+        sys.exit(command(sys.argv[2:]))
     program = program_path()
     os.execv(program, [program, *sys.argv[1:]])
 

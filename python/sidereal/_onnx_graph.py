@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
@@ -32,11 +32,56 @@ def onnx_modules() -> Any:
     return onnx
 
 
+#: A file without external data has so many bytes at most: what protobuf can write.
+_MAX_FILE_BYTES = 1_900_000_000
+#: Smaller values stay in the model: runtimes want to see shapes there.
+_MIN_EXTERNAL_BYTES = 1024
+#: Where values begin in a file of their own, so that it can be mapped.
+_ALIGNMENT = 4096
+
+
+class Opens(Protocol):
+    """Opens a file when there is something to write to it."""
+
+    def __call__(self) -> BinaryIO: ...
+
+
+class ExternalData:
+    """The file beside a model that has its large values.
+
+    name: as the model calls it. limit: values of so many bytes, and more, are in it.
+    """
+
+    def __init__(self, name: str, limit: int, opens: Opens) -> None:
+        self.name, self.limit = name, limit
+        self._opens = opens
+        self._file: BinaryIO | None = None
+        self._end = 0
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the model needs the file."""
+        return self._file is not None
+
+    def add(self, array: np.ndarray) -> list[tuple[str, str]]:
+        """Writes a value; where it is, as ONNX says it."""
+        if self._file is None:
+            self._file = self._opens()
+        self._file.write(bytes(-self._end % _ALIGNMENT))
+        begin = self._end + -self._end % _ALIGNMENT
+        # Not of the array: extension types, as bfloat16, are no buffers.
+        elements: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        self._file.write(memoryview(elements))
+        self._end = begin + array.nbytes
+        return [("location", self.name), ("offset", str(begin)), ("length", str(array.nbytes))]
+
+
 class Model:
     """The ONNX model being made: initializers and names, which all of its graphs share."""
 
-    def __init__(self, opset: int, lower: Lower) -> None:
+    def __init__(self, opset: int, lower: Lower, external: ExternalData) -> None:
         self.onnx = onnx_modules()
+        self.external = external
         self.lower = lower
         self.opset = opset
         self.initializers: list[Any] = []
@@ -71,8 +116,20 @@ class Model:
     def initializer(self, name: str, array: np.ndarray) -> str:
         """A value of the model."""
         made = self.name(name)
-        self.initializers.append(self.onnx.numpy_helper.from_array(array, made))
-        self.bytes += array.nbytes
+        is_large = (
+            array.nbytes >= self.external.limit or self.bytes + array.nbytes > _MAX_FILE_BYTES
+        )
+        if array.dtype == object or not is_large or array.nbytes < _MIN_EXTERNAL_BYTES:
+            self.initializers.append(self.onnx.numpy_helper.from_array(array, made))
+            self.bytes += array.nbytes
+            return made
+        proto = self.onnx.TensorProto(
+            name=made, dims=array.shape, data_location=self.onnx.TensorProto.EXTERNAL,
+            data_type=self.onnx.helper.np_dtype_to_tensor_dtype(array.dtype),
+        )  # fmt: skip
+        for key, value in self.external.add(array):
+            proto.external_data.add(key=key, value=value)
+        self.initializers.append(proto)
         return made
 
     def constant(self, value: Any, dtype: Any) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from . import _native, ops
 from ._dispatch import ENGINE
 from ._graphs import FuncGraph
+from ._native import Output
 from .dtypes import as_dtype
 from .function import ConcreteFunction, TensorSpec
 from .variable import Variable
@@ -34,32 +36,92 @@ def _rows_of(table: Any, ids: Any) -> Any:
     return ops.math.where(there, rows, ops.array.zeros_like(rows))
 
 
+class Lookup(NamedTuple):
+    """Rows of a table that a model takes in the place of ids."""
+
+    #: The name of the input that has them.
+    input: str
+    table: str
+    #: The column with their ids; "" for ids that the model computes.
+    ids: str
+
+
+@dataclass
+class Inference:
+    """What a model predicts, as a graph that gets the values of variables as inputs."""
+
+    native: _native.GraphBase
+    features: list[tuple[str, Output]]
+    variables: list[tuple[str, Output]]
+    #: "probability" or "prediction".
+    result: str
+    output: Output
+    #: Rows among the features; none in a graph that takes ids.
+    lookups: list[Lookup] = field(default_factory=list)
+
+    def function(self, read: Callable[[str], Any]) -> ConcreteFunction:
+        """A function of the features; `read` gives the values of variables."""
+        graph = FuncGraph("predict", native=cast(_native.Graph, self.native))
+        graph.outer = None
+        graph.arguments = [value for _, value in self.features]
+        graph.captures = [
+            (Variable(read(name), name=name), inside) for name, inside in self.variables
+        ]
+        specs = tuple(
+            TensorSpec(value.shape, as_dtype(value.dtype), name) for name, value in self.features
+        )
+        return ConcreteFunction.restore(
+            graph, (specs, {}), {self.result: self.output}, [self.output], []
+        )
+
+
 class _Rebuilder:
     """Adds the nodes of a compiled model to the graph of a function."""
 
-    def __init__(self, compiled: _native.CompiledModel, read: Callable[[str], np.ndarray]) -> None:
+    def __init__(self, compiled: _native.CompiledModel, takes_rows: bool) -> None:
         self._compiled = compiled
-        self._read = read
-        self._variables: dict[str, Variable] = {}
+        self._takes_rows = takes_rows
+        self._nodes = _native.nodes_of(compiled)
+        self._features: list[tuple[str, Output]] = []
+        self._variables: dict[str, Output] = {}
+        self._rows: dict[Any, Output] = {}
+        self._lookups: list[Lookup] = []
         self.graph = FuncGraph("predict")
         self.graph.outer = None
 
-    def _variable(self, name: str) -> Variable:
-        if name not in self._variables:
-            self._variables[name] = Variable(self._read(name), name=name)
-        return self._variables[name]
+    def _feature(self, name: str, dtype: Any, shape: Any) -> Output:
+        made = self.graph.input(dtype, shape, name)
+        self._features.append((name, made))
+        return made
 
-    def _add(self, name: str, op: str, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    def _rows_given(self, node: Any) -> Output:
+        """An input for what a look-up gives; look-ups of equal ids in one table are one."""
+        (ids, table), (dtype, shape) = node[2], node[4][0]
+        if (ids, table) not in self._rows:
+            by, of = self._nodes[ids[0]], self._nodes[table[0]][0]
+            taken = {name for name, _ in self._features}
+            name, number = of, 1
+            while name in taken:
+                name, number = f"{of}_{number}", number + 1
+            self._rows[ids, table] = self._feature(name, dtype, shape)
+            self._lookups.append(Lookup(name, of, by[0] if by[1] == "Placeholder" else ""))
+        return self._rows[ids, table]
+
+    def _add(self, node: Any, inputs: list[Any]) -> Any:
+        name, op, _, attrs, _ = node
         graph = self.graph
         if op == "Placeholder":
-            return graph.input(attrs["dtype"], attrs["shape"], name)
+            return self._feature(name, attrs["dtype"], attrs["shape"])
         if op == "Variable":
-            return self._variable(name)
+            if name not in self._variables:
+                dtype, shape = self._specs[name]
+                self._variables[name] = graph.input(dtype, shape, name)
+            return self._variables[name]
         if op == "VariableRead":
-            return graph.read_variable(inputs[0])
+            return inputs[0]
         if op == "EmbeddingLookup":
             with graph.building():
-                return _rows_of(graph.read_variable(inputs[1]), inputs[0])
+                return _rows_of(inputs[1], inputs[0])
         if op == "Dropout":
             return inputs[0]
         schema = ENGINE.schema(op)
@@ -70,33 +132,41 @@ class _Rebuilder:
             return _native.add_control(graph.native, op, inputs, bodies, rest, name, "")
         return graph.native.add(op, inputs, attrs, name)
 
-    def build(self) -> ConcreteFunction:
-        """The function of what the model predicts."""
-        nodes = _native.nodes_of(self._compiled)
+    def build(self) -> Inference:
+        """The graph of what the model predicts."""
+        nodes = self._nodes
+        self._specs = {n: (as_dtype(d), tuple(s)) for n, d, s in self._compiled.variables}
         places = {node[0]: i for i, node in enumerate(nodes)}
         name, _, index = self._compiled.prediction.partition(":")
-        outputs = [(places[name], int(index or 0))]
-        needed = needed_for(nodes, outputs)
+        output = (places[name], int(index or 0))
+        given = [self._takes_rows and node[1] == "EmbeddingLookup" for node in nodes]
+        needed = needed_for(
+            [(*node[:2], [] if there else node[2]) for node, there in zip(nodes, given)], [output]
+        )
         values: dict[tuple[int, int], Any] = {}
-        for i, (node_name, op, inputs, attrs, _) in enumerate(nodes):
+        for i, node in enumerate(nodes):
             if not needed[i]:
                 continue
-            made = self._add(node_name, op, [values[at] for at in inputs], attrs)
+            if given[i]:
+                values[i, 0] = self._rows_given(node)
+                continue
+            made = self._add(node, [values[at] for at in node[2]])
             for k, value in enumerate(made if isinstance(made, (list, tuple)) else [made]):
                 values[i, k] = value
         what = "probability" if self._compiled.is_binary else "prediction"
-        result = {what: values[outputs[0]]}
-        specs = [
-            TensorSpec(value.shape, as_dtype(value.dtype), value.node_name)
-            for value in self.graph.arguments
-        ]
-        return ConcreteFunction.restore(
-            self.graph, (tuple(specs), {}), result, list(result.values()), []
-        )
+        return Inference(
+            self.graph.native, self._features, list(self._variables.items()), what,
+            values[output], self._lookups,
+        )  # fmt: skip
+
+
+def inference_of(compiled: _native.CompiledModel, takes_rows: bool = False) -> Inference:
+    """What a model predicts. takes_rows: its inputs are rows of tables in the place of ids."""
+    return _Rebuilder(compiled, takes_rows).build()
 
 
 def inference_function(
     compiled: _native.CompiledModel, read: Callable[[str], np.ndarray]
 ) -> ConcreteFunction:
     """What a model predicts, as a function of its inputs; `read` gives the values of variables."""
-    return _Rebuilder(compiled, read).build()
+    return inference_of(compiled).function(read)

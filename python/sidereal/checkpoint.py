@@ -89,6 +89,17 @@ def _write(prefix: str, tree: Tree, options: CheckpointOptions) -> None:
         _write_files(prefix, graph, here, list(away.values()), shards)
 
 
+def parts_elsewhere(checkpoint: Checkpoint, home: Any) -> list[tuple[str, str, Any]]:
+    """The entries of a checkpoint that are of variables which `home` has, which part of an entry
+    each variable is, and the variable."""
+    return [
+        (key, part, variable)
+        for key, thing in checkpoint._tree(Slots()).valued()
+        if attribute_of(thing) == VARIABLE_VALUE and home_of(thing) is home
+        for variable, part in parts_of(thing)
+    ]
+
+
 def _write_files(
     prefix: str, graph: bytes, here: Sequence[tuple[str, Any]],
     away: Sequence[tuple[Any, list[tuple[str, str, Any]]]], shards: int,
@@ -281,11 +292,13 @@ class Checkpoint(Restored):
         prefix = os.fspath(file_prefix)
         chosen = options or CheckpointOptions()
         slots = None if chosen.experimental_skip_slot_variables else Slots()
-        tree = Tree(self._top, self._own() if self._root is not None else {}, slots)
-        _write(prefix, tree, chosen)
+        _write(prefix, self._tree(slots), chosen)
         for callback in chosen.experimental_write_callbacks or ():
             _call_back(callback, prefix)
         return prefix
+
+    def _tree(self, slots: Slots | None) -> Tree:
+        return Tree(self._top, self._own() if self._root is not None else {}, slots)
 
     def restore(
         self, save_path: Any, options: CheckpointOptions | None = None

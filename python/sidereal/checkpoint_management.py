@@ -527,6 +527,11 @@ class CheckpointManager:
         self._interval = checkpoint_interval
         self._init_fn = init_fn
         self._last_step: int | None = None
+        self._before_save: Callable[[str], object] = lambda prefix: None
+
+    def before_save(self, call: Callable[[str], object]) -> None:
+        """Has `call` called with the prefix before each checkpoint that is written from now on."""
+        self._before_save = call
 
     @property
     def directory(self) -> str:
@@ -573,6 +578,7 @@ class CheckpointManager:
         counter.assign_add(1)
         number = int(counter if checkpoint_number is None else checkpoint_number)
         os.makedirs(self.directory, exist_ok=True)
+        self._before_save(f"{self._prefix}-{number}")
         saved = self._checkpoint.write(f"{self._prefix}-{number}", options)
         self._list.add(saved)
         self._last_step = step

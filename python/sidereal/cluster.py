@@ -100,6 +100,8 @@ class LocalCluster(Cluster):
     debugging).
     spin_us: how long a thread looks before it sleeps; None: chosen from the processors there are.
     start_deadline_s: seconds all tasks together have to come up.
+    on_ps_loss: "restore": a parameter server that is killed is started again at its address, at
+    most five times in ten minutes; it has no variables then. "fail": the cluster has lost it.
     """
 
     def __init__(
@@ -113,7 +115,12 @@ class LocalCluster(Cluster):
         in_process: bool = False,
         spin_us: int | None = None,
         start_deadline_s: float = 30.0,
+        on_ps_loss: str = "fail",
     ) -> None:
+        if on_ps_loss not in ("fail", "restore"):
+            raise ValueError(f"on_ps_loss is {on_ps_loss!r}; it is 'fail' or 'restore'")
+        if in_process and on_ps_loss == "restore":
+            raise ValueError("on_ps_loss='restore' is for servers in processes of their own")
         super().__init__(
             _native.start_local_cluster(
                 ps=ps,
@@ -125,6 +132,7 @@ class LocalCluster(Cluster):
                 in_process=in_process,
                 program="" if in_process else program_path(),
                 start_deadline_s=start_deadline_s,
+                restarts_ps=on_ps_loss == "restore",
             )
         )
 

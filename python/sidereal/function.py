@@ -65,6 +65,16 @@ def _text(dtype: DType, shape: Any) -> str:
     return f"{name_of(dtype)}[{','.join('?' if n in (-1, None) else str(n) for n in shape)}]"
 
 
+def by_place(arguments: tuple[Any, Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """What is given by name, by place instead, to a trace of tensors that have names."""
+    if not kwargs or arguments[1] or not all(isinstance(one, TensorSpec) for one in arguments[0]):
+        return args, kwargs
+    rest = [spec.name for spec in arguments[0][len(args) :]]
+    if len(set(rest)) != len(rest) or set(rest) != set(kwargs):
+        return args, kwargs
+    return (*args, *(kwargs[name] for name in rest)), {}
+
+
 class ConcreteFunction:
     """One trace of a function, for tensors of certain dtypes and shapes."""
 
@@ -177,6 +187,7 @@ class ConcreteFunction:
         """The tensors and the variables of arguments, when these are like those it was traced
         for."""
         specs = [leaf for leaf in nest.flatten(self.arguments) if isinstance(leaf, TensorSpec)]
+        args, kwargs = by_place(self.arguments, args, kwargs)
         leaves = nest.flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if _is_value(leaf)]
         if len(leaves) != len(nest.flatten(self.arguments)) or len(tensors) != len(specs):

@@ -106,6 +106,30 @@ def parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="from SIGTERM to SIGKILL when tasks are ended",
     )
+    out.add_argument(
+        "--on-ps-loss",
+        choices=("restore", "fail"),
+        default="fail",
+        help="restore: a parameter server that was killed is started again at its address; the "
+        "program restores what it held (on_ps_loss of MonitoredTrainingSession and "
+        "ClusterCoordinator)",
+    )
+    out.add_argument(
+        "--on-chief-loss",
+        choices=("restart", "fail"),
+        default="fail",
+        help="restart: the chief (worker 0 without one) is started again when it was killed",
+    )
+    out.add_argument(
+        "--restarts", type=int, default=5, metavar="N", help="of one task, in --restart-window"
+    )
+    out.add_argument(
+        "--restart-window",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="a task that is lost more often than --restarts within this time has failed",
+    )
     out.add_argument("script", metavar="SCRIPT", help="what every task runs")
     out.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
     return out
@@ -113,9 +137,11 @@ def parser() -> argparse.ArgumentParser:
 
 def check(options: argparse.Namespace) -> str | None:
     """What is wrong with the options, or None."""
-    for name, least in (("ps", 0), ("workers", 0), ("grace", 0), ("port", 1)):
+    least_of = {"ps": 0, "workers": 0, "grace": 0, "port": 1, "restarts": 0, "restart_window": 0}
+    for name, least in least_of.items():
         if getattr(options, name) < least:
-            return f"--{name} is {getattr(options, name)}; it must be at least {least}"
+            flag = name.replace("_", "-")
+            return f"--{flag} is {getattr(options, name)}; it must be at least {least}"
     if options.ps + options.workers + options.chief + options.evaluator == 0:
         return "there is no task to run; give --workers or --ps"
     if options.hosts is not None and not all(options.hosts.split(",")):
@@ -205,10 +231,15 @@ def tf_config(tasks: Sequence[Task], own: Task, protocol: str | None = None) -> 
     return json.dumps(out)
 
 
+def was_killed(code: int) -> bool:
+    """Whether a signal ended it: who ends with an exit code has said so himself."""
+    return code < 0 or code > 128
+
+
 def describe(code: int) -> str:
     """ "exit code 3", or "killed by signal 9 (SIGKILL)"."""
     number = -code if code < 0 else code - 128
-    if code < 0 or code > 128:
+    if was_killed(code):
         with contextlib.suppress(ValueError):
             return f"killed by signal {number} ({signal.Signals(number).name})"
     return f"exit code {code}"
@@ -258,6 +289,34 @@ class Running:
             stdin.flush()
 
 
+class Restarts:
+    """Says whether a task that was lost is started again. Each of its lives is counted once, when
+    it ends: what an earlier one has left behind cannot end a later one."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._limit: int = options.restarts
+        self._window_s: float = options.restart_window
+        self._may: dict[str, bool] = {
+            "ps": options.on_ps_loss == "restore",
+            "chief": options.on_chief_loss == "restart",
+        }
+        self._leader = "chief 0" if options.chief else "worker 0"
+        self._lost: dict[str, deque[float]] = {}
+
+    def is_supervised(self, task: Task) -> bool:
+        return self._may.get("chief" if task.name == self._leader else task.job, False)
+
+    def take(self, task: Task, now: float) -> int | None:
+        """The number of a restart within the window; None: there were too many."""
+        lost = self._lost.setdefault(task.name, deque())
+        while lost and now - lost[0] > self._window_s:
+            lost.popleft()
+        if len(lost) >= self._limit:
+            return None
+        lost.append(now)
+        return len(lost)
+
+
 class Launcher:
     """Starts all tasks, shows what they say, and ends with them."""
 
@@ -271,6 +330,7 @@ class Launcher:
         self.failed: Running | None = None  #: The first one.
         self.signal: int | None = None  #: What ended this program, if that is why.
         self._secret = secrets.token_hex(32)
+        self._restarts = Restarts(options)
         self._deadline: float | None = None  #: When runners are killed that have not ended.
         self._selector = selectors.DefaultSelector()
 
@@ -310,7 +370,7 @@ class Launcher:
             out[name] = value if equals else os.environ[name]
         return out
 
-    def _start(self, task: Task) -> None:
+    def _start(self, task: Task, is_again: bool = False) -> None:
         options = self.options
         script = ["-m", options.script] if options.module else [options.script]
         config = {
@@ -337,8 +397,9 @@ class Launcher:
         log: BinaryIO | None = None
         if options.log_dir is not None:
             path = Path(options.log_dir) / f"{task.job}-{task.index}.log"
-            log = path.open("wb")
+            log = path.open("ab" if is_again else "wb")
         one = Running(task, process, os.pidfd_open(process.pid), log)
+        self.running = [other for other in self.running if other.task != task]
         self.running.append(one)
         with contextlib.suppress(BrokenPipeError):  # It ended at once: its output says why.
             process.stdin.write(json.dumps(config).encode() + b"\n")
@@ -409,6 +470,8 @@ class Launcher:
         one.code = one.process.wait()
         if one.log is not None:
             one.log.close()
+        if self._is_started_again(one):
+            return
         if one.code != 0 and not one.asked_to_end and self.failed is None:
             self.failed = one
             self._report(one)
@@ -416,6 +479,25 @@ class Launcher:
         others = [other for other in self.running if other.task.job != "ps"]
         if others and all(other.code is not None for other in others):
             self._end_all()
+
+    def _is_started_again(self, one: Running) -> bool:
+        """Starts a task again that was lost, at its address, if that is asked for."""
+        assert one.code is not None
+        is_lost = was_killed(one.code) and not one.asked_to_end and self._deadline is None
+        if not is_lost or not self._restarts.is_supervised(one.task):
+            return False
+        count = self._restarts.take(one.task, time.monotonic())
+        options = self.options
+        within = f"within {options.restart_window:g} s"
+        if count is None:
+            say(f"{one.task.name} was lost more than {options.restarts} times {within}")
+            return False
+        self._start(one.task, is_again=True)
+        say(
+            f"{one.task.name} is lost ({describe(one.code)}) and was started again at "
+            f"{one.task.address}; restart {count} of at most {options.restarts} {within}"
+        )
+        return True
 
     def _report(self, one: Running) -> None:
         assert one.code is not None

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _native, _serving, optimizers, schedules
+from . import _arrays, _exporting, _native, _serving, onnx, optimizers, schedules
 from ._arrays import Arrays
 from ._data_spec import DataSpec
+from ._description import ModelDescription
 from ._dispatch import convert
 from ._graphs import Graph
 from ._native import EvalResult, FitResult, Output, Progress, TaskStats
@@ -169,6 +170,10 @@ class Model:
         on_progress: Callable[[Progress], None] | None = None,
         trace: str | os.PathLike[str] | None = None,
         trace_steps: tuple[int, int] = (10, 30),
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        save_every: str = "5m",
+        keep: int = 5,
+        resume: str | os.PathLike[str] = "auto",
     ) -> FitResult:
         """Trains on `data`: a dict of arrays by column name, or a spec of sidereal.data.
 
@@ -191,6 +196,12 @@ class Model:
         verbose: show progress on standard error. on_progress: called several times a second.
         trace: a file to write what some steps of all tasks did, for Chrome's trace viewer.
         trace_steps: which steps of each worker lane, from the first up to the second.
+        checkpoint_dir: a directory, of the parameter servers too, where the training is saved, and
+        from which it goes on: the same fit() after a kill trains each row once. `epochs` counts
+        those done before. save_every: "90s", "5m", "2h", "1000steps" of all worker lanes together,
+        or "epoch". keep: the newest checkpoints that stay, 0: all. resume: "auto": on from the
+        newest checkpoint there that is good, if there is one; "never"; or the prefix of a
+        checkpoint. FitResult.checkpoints says what became of them.
 
         Ctrl-C ends the steps in progress and raises KeyboardInterrupt; the cluster stays usable.
         """
@@ -201,6 +212,12 @@ class Model:
         if replicas_to_aggregate is not None and replicas_to_aggregate < 1:
             raise InvalidArgumentError(
                 f"replicas_to_aggregate is {replicas_to_aggregate}; it must be 1 or more"
+            )
+        resume = os.fspath(resume)
+        if checkpoint_dir is None and resume not in ("auto", "never"):
+            raise InvalidArgumentError(
+                f"resume is {resume!r} and there is no checkpoint_dir, where the training is saved "
+                "on: give one"
             )
         with self._exclusively(), contextlib.ExitStack() as files:
             compiled = self._need_compiled()
@@ -225,6 +242,11 @@ class Model:
             options.patience = patience
             options.steps_max = steps_max
             options.record_losses = record_losses
+            if checkpoint_dir is not None:
+                options.checkpoint_dir = os.fspath(checkpoint_dir)
+                self._describe_beside(options.checkpoint_dir, data)
+            options.save_every, options.keep = save_every, keep
+            options.resume = resume
             if trace is not None:
                 options.trace_first, options.trace_end = trace_steps
             valid_json = None if valid is None else valid.to_json()
@@ -287,10 +309,52 @@ class Model:
         """What the model predicts now, as a function of its inputs: {"probability": ...}, or
         {"prediction": ...} of a model with a loss of its own.
 
-        Its variables are copies of those on the cluster, held by this process. For serving:
-        sidereal.saved_model.save(f, path), sidereal.onnx.export(f, path).
+        Its variables are copies of those on the cluster, held by this process. For serving see
+        export().
         """
         return _serving.inference_function(self._need_compiled(), self.get_variable)
+
+    def _describe_beside(self, directory: str, data: Any) -> None:
+        """Writes model.json to where checkpoints are going to be, for `sidereal export`."""
+        # A directory that cannot be made is the trainer's to tell; what no file can describe, such
+        # as queues, does not keep a model from being trained.
+        with contextlib.suppress(OSError, FailedPreconditionError):
+            os.makedirs(directory, exist_ok=True)
+            self.describe(directory, data if isinstance(data, DataSpec) else None)
+
+    def describe(self, path: str | os.PathLike[str], data: DataSpec | None = None) -> str:
+        """Writes what the model is, without what it has learned, to a file, or as model.json to a
+        folder: with it and a checkpoint, sidereal.models.export() and `sidereal export` make what
+        export() makes, without a cluster. Gives the path.
+
+        data: what it is trained on; then programs know how columns of files become its inputs.
+        """
+        return ModelDescription.of(self._need_compiled(), data).save(path)
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        format: str = "saved_model",
+        *,
+        data: DataSpec | None = None,
+        inputs: str = "ids",
+        tables: Sequence[str] | None = None,
+        external_data_bytes: int = onnx.EXTERNAL_DATA_BYTES,
+    ) -> None:
+        """Writes what the model predicts now to a file for programs that serve it.
+
+        format: "saved_model", for sidereal.saved_model.load(); "onnx", for ONNX Runtime and others;
+            "tables", the embeddings alone, for sidereal.TableFile.
+        data: what it is trained on; then `sidereal predict` knows how columns become its inputs.
+        inputs: "vectors": the model takes rows of tables in the place of ids, and has no tables.
+        tables: of format "tables", which; all that rows are taken from if absent.
+        external_data_bytes: of format "onnx", tables of so many bytes are in a file PATH.data.
+        """
+        description = ModelDescription.of(self._need_compiled(), data)
+        _exporting.export(
+            description, self.get_variable, path, format, inputs=inputs, tables=tables,
+            external_data_bytes=external_data_bytes,
+        )  # fmt: skip
 
     def task_stats(self) -> list[TaskStats]:
         """Figures of every ps task so far; those of workers are in FitResult.tasks."""

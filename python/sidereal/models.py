@@ -1,11 +1,13 @@
-"""Click models, ready to be trained."""
+"""Click models, ready to be trained, and what is exported of models and checkpoints."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
-from . import _native, optimizers, schedules
+from . import _exporting, _native, onnx, optimizers, schedules
 from ._data_spec import DataSpec, Schema
+from ._description import ModelDescription
 from .errors import InvalidArgumentError
 from .model import Model
 
@@ -62,3 +64,29 @@ def build(
         l2_dense=l2_dense,
     )
     return Model._from_compiled(compiled, seed)
+
+
+def export(
+    description: ModelDescription | str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    format: str = "saved_model",
+    *,
+    inputs: str = "ids",
+    tables: Sequence[str] | None = None,
+    external_data_bytes: int = onnx.EXTERNAL_DATA_BYTES,
+) -> None:
+    """What Model.export() does, of a checkpoint and without a cluster.
+
+    description: what Model.describe() wrote: a file, or a folder with model.json.
+    checkpoint: a prefix, or a folder, of which its newest is meant.
+    """
+    if not isinstance(description, ModelDescription):
+        description = ModelDescription.load(description)
+    _exporting.export(
+        description, description.reader(checkpoint), path, format, inputs=inputs, tables=tables,
+        external_data_bytes=external_data_bytes,
+    )  # fmt: skip
+
+
+__all__ = ["ModelDescription", "build", "export", "names"]

@@ -24,7 +24,7 @@ from ._graphs import FuncGraph
 from ._native import Output, Tensor
 from ._structures import read, read_in_order, write
 from .dtypes import as_dtype, name_of
-from .function import ConcreteFunction, Function, TensorSpec
+from .function import ConcreteFunction, Function, TensorSpec, by_place
 from .indexed_slices import IndexedSlices
 from .variable import Variable
 
@@ -351,8 +351,9 @@ class RestoredFunction:
         args, kwargs = self._bind(args, kwargs)
         for concrete in self.concrete_functions:
             tensors: list[Any] = []
-            if _matches(concrete.arguments[0], args, tensors) and _matches(
-                concrete.arguments[1], kwargs, tensors
+            by_position, by_name = by_place(concrete.arguments, args, kwargs)
+            if _matches(concrete.arguments[0], by_position, tensors) and _matches(
+                concrete.arguments[1], by_name, tensors
             ):
                 return concrete, tensors
         raise errors.InvalidArgumentError(

@@ -118,3 +118,18 @@ def test_the_bench_beside_tensorflow_trains_on_both(tmp_path: Path) -> None:
         "star_server",
         "star_server_lite",
     ]
+
+
+def test_the_bench_of_recovery_restores_a_killed_ps(tmp_path: Path) -> None:
+    found = tmp_path / "rows.json"
+    command = [sys.executable, str(ROOT / "bench" / "recovery.py"), "--quick"]
+    subprocess.run(
+        [*command, "--json", str(found)],
+        env=os.environ | {"SIDEREAL_BIN_DIR": str(PROGRAM.parent)},
+        check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    rows = json.loads(found.read_text())["rows"]
+    assert [row["protocol"] for row in rows] == ["grpc", "star_server"]
+    for row in rows:
+        assert row["megabytes"] == 16 and row["lost_steps"] == 10
+        assert row["others_pushes"] > 0 and row["away_s"] < PATIENCE_S

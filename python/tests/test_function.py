@@ -27,6 +27,21 @@ def test_a_function_is_traced_once_and_run_often() -> None:
     assert scaled.trace_count == 1
 
 
+def test_a_trace_takes_tensors_by_their_names() -> None:
+    @sr.function(input_signature=[
+        sr.TensorSpec([None], sr.float32, "b"), sr.TensorSpec([None], sr.float32, "a"),
+    ])  # fmt: skip
+    def less(b: sr.Tensor, a: sr.Tensor) -> sr.Tensor:
+        return b - a
+
+    concrete = less.get_concrete_function()
+    one, two = sr.constant([1.0]), sr.constant([2.0])
+    for got in (concrete(two, one), concrete(a=one, b=two), concrete(two, a=one)):
+        np.testing.assert_array_equal(got.numpy(), [1.0])
+    with pytest.raises(TypeError, match="3 tensors are given"):
+        concrete(two, b=one, c=one)
+
+
 def test_another_extent_is_left_open_another_dtype_or_rank_is_another_trace() -> None:
     shapes = []
 

@@ -93,6 +93,16 @@ class Launch:
             assert line, self.end()
             self._take(line)
 
+    def next_life(self, name: str) -> dict[str, Any]:
+        """What a task says of itself when it was started again."""
+        before, facts = self.facts[name]["pid"], self.facts
+        assert self.process.stdout is not None
+        while facts[name]["pid"] == before:
+            line = self.process.stdout.readline()
+            assert line, self.end()
+            self._take(line)
+        return facts[name]
+
     def end_when_told(self, count: int) -> int:
         """Until all tasks, `count`, have said who they are, and then those have ended well whose
         plan is "told": the exit code."""
@@ -259,6 +269,86 @@ def test_a_task_that_ignores_sigterm_is_killed_after_the_grace(launch: Starter) 
     assert one.end() == 128 + signal.SIGSEGV
     assert time.monotonic() - started < 5  # The runner's own deadline would be later.
     assert ended(one.pids())
+
+
+def test_a_ps_that_was_killed_is_started_again_at_its_address(
+    launch: Starter, tmp_path: Path
+) -> None:
+    options = f"--ps 2 --workers 2 --on-ps-loss restore --log-dir {tmp_path}"
+    one = launch(options, {"all": "told", "ps 0": "wait", "ps 1": "wait"})
+    one.wait_for(4)
+    first = dict(one.facts)
+    for number in (1, 2):
+        os.kill(one.facts["ps 1"]["pid"], signal.SIGKILL)
+        again = one.next_life("ps 1")
+        assert again["config"] == first["ps 1"]["config"], number
+        assert again["secret"] == first["ps 1"]["secret"]
+    # Nobody else was disturbed.
+    assert {name: one.facts[name] for name in first if name != "ps 1"} == {
+        name: fact for name, fact in first.items() if name != "ps 1"
+    }
+    assert one.end_when_told(4) == 0
+    address = first["ps 1"]["config"]["cluster"]["ps"][1]
+    for number in (1, 2):
+        assert (
+            "ps 1 is lost (killed by signal 9 (SIGKILL)) and was started again at "
+            f"{address}; restart {number} of at most 5 within 600 s\n"
+        ) in one.errors
+    # The output of all its lives.
+    assert (tmp_path / "ps-1.log").read_text().count("facts") == 3
+    assert ended(one.pids())
+
+
+def test_a_ps_that_is_lost_too_often_has_failed(launch: Starter) -> None:
+    options = "--ps 1 --workers 1 --on-ps-loss restore --restarts 1 --restart-window 300"
+    one = launch(options, {"all": "wait"})
+    one.wait_for(2)
+    os.kill(one.facts["ps 0"]["pid"], signal.SIGKILL)
+    os.kill(one.next_life("ps 0")["pid"], signal.SIGKILL)
+    assert one.end() == 128 + signal.SIGKILL
+    assert "ps 0 was lost more than 1 times within 300 s" in one.errors
+    assert "ps 0 failed first: killed by signal 9 (SIGKILL)" in one.errors
+    assert ended(one.pids())
+
+
+def test_losses_that_lie_long_ago_do_not_count(launch: Starter) -> None:
+    options = "--ps 1 --workers 1 --on-ps-loss restore --restarts 1 --restart-window 0"
+    one = launch(options, {"ps 0": "wait", "worker 0": "told"})
+    one.wait_for(2)
+    for _ in range(3):
+        os.kill(one.facts["ps 0"]["pid"], signal.SIGKILL)
+        one.next_life("ps 0")
+    assert one.end_when_told(2) == 0
+
+
+def test_a_ps_that_ends_with_an_exit_code_is_not_started_again(launch: Starter) -> None:
+    one = launch("--ps 1 --workers 1 --on-ps-loss restore", {"ps 0": "exit 3", "all": "wait"})
+    assert one.end() == 3
+    assert "ps 0 failed first: exit code 3" in one.errors
+    assert "started again" not in one.errors
+
+
+@pytest.mark.parametrize("options, leader", [("", "worker 0"), ("--chief", "chief 0")])
+def test_a_leader_that_was_killed_is_started_again(
+    launch: Starter, options: str, leader: str
+) -> None:
+    one = launch(f"--ps 1 --workers 2 --on-chief-loss restart {options}",
+                 {"all": "told", "ps 0": "wait"})  # fmt: skip
+    tasks = 3 + len(options.split())
+    one.wait_for(tasks)
+    os.kill(one.facts[leader]["pid"], signal.SIGKILL)
+    one.next_life(leader)
+    assert one.end_when_told(tasks) == 0
+    assert f"{leader} is lost (killed by signal 9 (SIGKILL)) and was started again" in one.errors
+
+
+def test_a_worker_is_not_started_again(launch: Starter) -> None:
+    options = "--ps 1 --workers 2 --on-chief-loss restart --on-ps-loss restore"
+    one = launch(options, {"all": "wait"})
+    one.wait_for(3)
+    os.kill(one.facts["worker 1"]["pid"], signal.SIGKILL)
+    assert one.end() == 128 + signal.SIGKILL
+    assert "worker 1 failed first" in one.errors
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -377,6 +377,32 @@ def test_a_lost_task_is_named(clusters: Clusters) -> None:
         cluster.check_alive()
 
 
+def test_a_local_cluster_starts_a_lost_ps_again(clusters: Clusters) -> None:
+    with pytest.raises(ValueError, match="on_ps_loss is 'again'"):
+        clusters(on_ps_loss="again")
+    with pytest.raises(ValueError, match="in processes of their own"):
+        clusters(on_ps_loss="restore", in_process=True)
+    cluster = clusters(ps=2, workers=1, on_ps_loss="restore")
+
+    def ps() -> int:
+        tasks = children_of(os.getpid())
+        return next((pid for pid, it in tasks.items() if "--job ps --task 1" in it), -1)
+
+    victim = ps()
+    alive = [victim]
+
+    def kill(progress: sr.Progress) -> None:
+        if alive:
+            os.kill(alive.pop(), signal.SIGKILL)
+
+    # A fit cannot go on without its variables; the next one has them all.
+    with pytest.raises((errors.UnavailableError, errors.AbortedError), match="/job:ps/.*task:1"):
+        endless_model().fit(ENDLESS, cluster=cluster, verbose=False, on_progress=kill)
+    small_model().fit(planted(2000, seed=2), cluster=cluster, verbose=False)
+    cluster.check_alive()
+    assert ps() not in (-1, victim)
+
+
 SCRIPT = """
     import sidereal as sr
 

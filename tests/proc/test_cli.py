@@ -12,6 +12,7 @@ import pytest
 from clicks import SMALL
 from processes import PATIENCE_S, Launcher, children, error_of, is_running, wait_for_end
 
+import sidereal
 from sidereal.launch import PROTOCOLS
 
 #: The promise: everything has ended this long after one of its parts was lost.
@@ -43,11 +44,29 @@ def endless(launch, clicks):
 def test_help_version_and_ops(run):
     assert "--embedding-dim" in run("train", "--help").stdout
     assert run("version").stdout.startswith("sidereal ")
-    assert "  launch" in run("--help").stdout
-    assert "python -m sidereal launch" in error_of(run("launch", "--ps", "2", "--help"))
+    for command in ("launch", "export", "predict", "evaluate"):
+        assert f"  {command}" in run("--help").stdout
+        assert f"python -m sidereal {command}" in error_of(run(command, "--ps", "2", "--help"))
     ops = run("ops")
     assert ops.returncode == 0
     assert "EmbeddingLookup" in ops.stdout and "MatMul" in ops.stdout
+
+
+def test_a_training_describes_its_model(run, clicks, tmp_path):
+    described = tmp_path / "model.json"
+    words = [*SMALL, "--model", "deepfm", "--hidden", "8,4", "--embedding-dim", "3"]
+    words = ["train", "--data", clicks[0], *words, "--steps-max", "2", "--describe"]
+    finished = run(*words, described)
+    assert finished.returncode == 0, finished.stderr
+    model = sidereal.models.ModelDescription.load(described)
+    data = sidereal.data.csv(clicks[0], label="click", numeric=["price"], hash_buckets=1000)
+    assert model.data.files == [] and model.data.categorical == ["site", "device", "hour"]
+    assert model.data.hash_buckets == 1000 and model.data.label == "click"
+    built = sidereal.models.build("deepfm", data, hidden=[8, 4], embedding_dim=3)
+    assert model.variables == {one.name: (one.dtype, one.shape) for one in built.variables()}
+    assert set(model.inputs) == {"dense", "ids"} and model.is_binary
+    error = error_of(run(*words, tmp_path / "a" / "b"))
+    assert error.startswith(f"PERMISSION_DENIED: cannot write {tmp_path / 'a' / 'b'}")
 
 
 def test_one_operation_is_shown_and_a_wrong_name_gets_the_right_one(run):

@@ -32,19 +32,22 @@ def save(
     return _run(strategy, "SaveVariables", [prefix, ""], parts, first, shards)
 
 
-def restore(strategy: ParameterServerStrategy, prefix: str, parts: Sequence[Part]) -> None:
-    """Has each task read its variables."""
-    _run(strategy, "RestoreVariables", [prefix], parts)
+def restore(
+    strategy: ParameterServerStrategy, prefix: str, parts: Sequence[Part], session: Any = None
+) -> None:
+    """Has each task read its variables, in the strategy's session or another one."""
+    _run(strategy, "RestoreVariables", [prefix], parts, session=session)
 
 
 def _run(
     strategy: ParameterServerStrategy, op: str, texts: Sequence[str], parts: Sequence[Part],
-    first: int = 0, shards: int = 0,
+    first: int = 0, shards: int = 0, session: Any = None,
 ) -> list[Any]:  # fmt: skip
     nodes = by_node(parts)
     key = (op, first, shards, *((name, part, each._handle.node) for name, part, each in parts))
     graph = strategy._graph
-    strategy._come_before()
+    if session is None:
+        strategy._come_before()
     with strategy._lock:
         if key not in strategy._steps:
             with graph.tracing(op):
@@ -63,5 +66,5 @@ def _run(
             strategy._steps[key] = (made, places)
         made, places = strategy._steps[key]
     values = [to_tensor(text) for text in texts]
-    found: list[Any] = strategy._session._run(made, [], places, values)
+    found: list[Any] = (session or strategy._session)._run(made, [], places, values)
     return found

@@ -62,6 +62,8 @@ class ClusterVariable(Variable):
         #: Where it is: "/job:ps/replica:0/task:0/device:CPU:0".
         self.device = device
         self._graph: ClusterGraph = strategy._graph
+        #: The node that gives it its first value; None: that was sent, and is not known any more.
+        self._first_value: int | None = None
         if not may_run_anywhere(initial_value):
             value: Any = initial_tensor(initial_value, dtype, shape)
             self._add_handle(value, name, options)
@@ -74,6 +76,7 @@ class ClusterVariable(Variable):
             check_shape(value.shape, shape)
             self._add_handle(value, name, options)
             made = self._add("VariableAssign", [value])
+        self._first_value = made.node
         strategy._give_first_value(made.node)
 
     def _add_handle(self, value: Any, name: str, options: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ from .._dispatch import apply, convert, state
 from .._iterators import GraphIterator
 from .._native import Output, Tensor
 from .._pipelines import leaving_open
+from ..checkpoint_management import CheckpointManager
 from ..errors import ClosureInputError, PSUnavailableError
 from ..function import ConcreteFunction, Function, checked_compute_dtype
 from ..security import SecurityOptions
@@ -40,6 +41,7 @@ from ._per_worker import (
 )
 from ._per_worker_variable import PerWorkerVariable
 from ._plan import Plan
+from ._recovery import Recovery, watch
 from .parameter_server_strategy import DistributedDataset, ParameterServerStrategy
 
 __all__ = [
@@ -77,6 +79,9 @@ class ClusterCoordinator:
     effectively_once: a function that runs again does not make the changes of variables again that
         it has made; where it would, it sees the variable as it is. Variables alone: what it does to
         queues and tables it does again.
+    on_ps_loss: "raise": the job has failed, as in TensorFlow. "restore": a parameter server that is
+        started again within `ps_timeout` gets its variables from the newest checkpoint of
+        restore_from(), those of others stay, and what did not end runs again.
     Environment: TF_COORDINATOR_SCHEDULE_START_DELAY (worker i begins i times so many seconds late)
         and _MAX; TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES (3) and
         TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS (a tenth of the workers), which within ten minutes
@@ -106,7 +111,10 @@ class ClusterCoordinator:
         self, strategy: ParameterServerStrategy, *, closures_per_worker: int = 1,
         queue_limit: int = _QUEUE_MAX, closure_timeout: float | None = None,
         ps_timeout: float = 30.0, compute_dtype: Any = "float32", effectively_once: bool = False,
+        on_ps_loss: str = "raise",
     ) -> None:  # fmt: skip
+        if on_ps_loss not in ("raise", "restore"):
+            raise ValueError(f"on_ps_loss is {on_ps_loss!r}; it is 'raise' or 'restore'")
         if queue_limit < 0:
             raise ValueError(f"queue_limit is {queue_limit}; it must be at least 0")
         if queue_limit == 0:
@@ -130,6 +138,7 @@ class ClusterCoordinator:
             "queue_max": queue_limit,
             "in_flight_max": closures_per_worker,
             "effectively_once": effectively_once,
+            "restores_ps": on_ps_loss == "restore",
             "transient_ps_failures": _from_environment(
                 "TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES", 3
             ),
@@ -137,6 +146,10 @@ class ClusterCoordinator:
                 "TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS", len(strategy._workers) // 10
             ),
         }
+        self._ended = threading.Event()
+        self._recovery: Recovery | None = None
+        if on_ps_loss == "restore":
+            self._recovery = Recovery(strategy, ps_timeout)
         self._native = _native.ClusterCoordinator.create(
             [strategy._target("worker", task) for task in strategy._workers],
             strategy._incarnations,
@@ -147,8 +160,13 @@ class ClusterCoordinator:
                 **{name: int(count) for name, count in counts.items()},
             },
         )
+        if self._recovery is not None:
+            self._recovery.coordinate(self._native)
+            threading.Thread(
+                target=watch, name="recovery", daemon=True,
+                args=(weakref.ref(self), self._ended, lambda coordinator: coordinator._recovery),
+            ).start()  # fmt: skip
         patience = _from_environment("TF_CLUSTER_COORDINATOR_WATCH_DOG_TIMEOUT", -1)
-        self._ended = threading.Event()
         if patience > 0:
             arguments = (weakref.ref(self), self._ended, patience)
             threading.Thread(target=_watch, args=arguments, name="watch dog", daemon=True).start()
@@ -254,6 +272,15 @@ class ClusterCoordinator:
                 "max": most,
             }  # fmt: skip
         return out
+
+    def restore_from(self, manager: CheckpointManager) -> None:
+        """Says where the variables of a parameter server that is lost come from, with
+        on_ps_loss="restore": the newest checkpoint of `manager`, which has all variables."""
+        if self._recovery is None:
+            raise errors.FailedPreconditionError(
+                "restore_from() is of use to a ClusterCoordinator(on_ps_loss='restore')"
+            )
+        self._recovery.restore_from(manager)
 
     # --- What each worker has.
 
@@ -464,6 +491,8 @@ class ClusterCoordinator:
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
             self._ended.set()
+            if self._recovery is not None:
+                self._recovery.end()
             self._native.close()
 
 

@@ -193,9 +193,16 @@ class ParameterServerStrategy(Strategy):
         self._steps: dict[Any, Any] = {}
         #: Nodes that give variables their first values, which are to run.
         self._first: list[int] = []
-        config = self._session_config("/job:ps")
-        self._session = v1.Session(self._target("ps", self._ps[0]), self._graph, config)
-        self._connect()
+        #: All of its variables that are there, by id().
+        self._all: weakref.WeakValueDictionary[int, ClusterVariable] = (
+            weakref.WeakValueDictionary()
+        )
+        with self._lock, self._graph.as_default():
+            #: One on each parameter server, for sessions that are to reach all.
+            self._everywhere = [self._node_on(task) for task in self._ps]
+        self._session: Any = self._new_session(_CONNECT_MS)
+        #: Of the parameter servers: one with another incarnation has lost its variables.
+        self._incarnations = self._connect(self._session)
 
     # --- The cluster.
 
@@ -231,18 +238,24 @@ class ParameterServerStrategy(Strategy):
     def _ps_device(self, task: int) -> str:
         return f"/job:ps/replica:0/task:{task}/device:CPU:0"
 
-    def _connect(self) -> None:
-        """Waits for the parameter servers."""
-        graph = self._graph
-        with self._lock, graph.as_default():
-            nodes = []
-            for task in self._ps:
-                with graph.device(self._ps_device(task)):
-                    nodes.append(v1.no_op(f"connect_{task}").node)
-        self._session._run([], nodes, [], [])
-        met = {device.name: device.incarnation for device in self._session.list_devices()}
-        #: Of the parameter servers: one with another incarnation has lost its variables.
-        self._incarnations = [met.get(self._ps_device(task), 0) for task in self._ps]
+    def _node_on(self, task: int) -> int:
+        with self._graph.device(self._ps_device(task)):
+            return v1.no_op(f"connect_{task}").node
+
+    def _new_session(self, timeout_ms: int) -> v1.Session:
+        config = self._session_config("/job:ps")
+        config.connect_timeout_in_ms = timeout_ms
+        return v1.Session(self._target("ps", self._ps[0]), self._graph, config)
+
+    def _connect(self, session: v1.Session) -> list[int]:
+        """Waits for the parameter servers: their incarnations."""
+        session._run([], self._everywhere, [], [])
+        met = {device.name: device.incarnation for device in session.list_devices()}
+        return [met.get(self._ps_device(task), 0) for task in self._ps]
+
+    def _variables_on(self, device: str) -> list[ClusterVariable]:
+        """Those that somebody has."""
+        return [variable for variable in self._all.values() if variable.device == device]
 
     # --- Variables.
 
@@ -284,7 +297,7 @@ class ParameterServerStrategy(Strategy):
         with self._lock:  # Another thread may be giving them.
             nodes, self._first = self._first, []
             if nodes:
-                self._session._run([], nodes, [], [])
+                self._assign(nodes, [], [])
 
     def _next_device(self) -> str:
         with self._lock:
@@ -295,7 +308,9 @@ class ParameterServerStrategy(Strategy):
         self, device: str, initial_value: Any, name: str, dtype: Any = None, shape: Any = None,
         **kwargs: Any,
     ) -> ClusterVariable:  # fmt: skip
-        return ClusterVariable(self, device, initial_value, name, dtype, shape, **kwargs)
+        made = ClusterVariable(self, device, initial_value, name, dtype, shape, **kwargs)
+        self._all[id(made)] = made
+        return made
 
     def _make_shards(self, **kwargs: Any) -> Any:
         value, dtype, shape = (kwargs.pop(key) for key in ("initial_value", "dtype", "shape"))
@@ -435,6 +450,8 @@ class ParameterServerStrategy(Strategy):
             return self._session._run([made], [], places, fed)[0]
         if waiting is not None:
             waiting[node] = (made, places, fed)
+        elif op == "VariableAssign":
+            self._assign([made.node], places, fed)
         else:
             self._session._run([], [made.node], places, fed)
         return None
@@ -475,12 +492,16 @@ class ParameterServerStrategy(Strategy):
         if local.assigned:
             steps = list(local.assigned.values())
             local.assigned.clear()
-            self._session._run(
-                [],
+            self._assign(
                 [made.node for made, _, _ in steps],
                 [place for _, places, _ in steps for place in places],
                 [value for _, _, values in steps for value in values],
             )
+
+    def _assign(self, nodes: list[int], places: list[Any], values: list[Tensor]) -> None:
+        """Gives variables values, twice if a parameter server is lost and comes back."""
+        run = getattr(self._session, "_run_again", self._session._run)
+        run([], nodes, places, values)
 
     def _prepare(self, variable: ClusterVariable, op: str) -> Output:
         """Adds the node of _run_node() that reads a variable, or assigns to it."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .. import errors, nest, saved_model
+import numpy as np
+
+from .. import errors, nest, onnx, saved_model
 from ..function import TensorSpec, function
 from ..ops.ragged import RaggedTensor
+from ..table_file import write_tables
 from ..variable import creating
 from ._layer import Layer
 from ._model_files import copy_here
@@ -60,14 +63,40 @@ def _signature_of(model: Any) -> Any:
 
 
 def export_model(
-    model: Any, filepath: Any, format: str, input_signature: Any, signatures: Any
+    model: Any, filepath: Any, format: str, input_signature: Any, signatures: Any, options: Any
 ) -> None:
     """See Model.export()."""
-    if format != "tf_saved_model":
+    if format not in ("tf_saved_model", "onnx", "tables"):
         raise ValueError(
-            f"export(): format is {format!r}; it must be 'tf_saved_model'. For ONNX see "
-            "sidereal.onnx"
+            f"export(): format is {format!r}; it must be 'tf_saved_model', 'onnx' or 'tables'"
         )
+    if options and format != "onnx":
+        raise TypeError(f"export(): format {format!r} takes no {', '.join(options)}")
+    if format == "tables":
+        write_tables(filepath, tables_of(model))
+        return
+    made = serving_function(model, input_signature, signatures)
+    if format == "onnx":
+        if signatures is not None:
+            raise ValueError("export(): an ONNX file has no signatures")
+        onnx.export(made, filepath, **options)
+        return
+    saved_model.save(_Exported(made), filepath, made if signatures is None else signatures)
+
+
+def tables_of(model: Layer) -> dict[str, Any]:
+    """What rows are taken from by ids, by name."""
+    found = {}
+    for _, layer in tree_of(model):
+        if layer._has_table and layer.weights:
+            found[layer.weights[0].name] = np.asarray(layer.get_weights()[0])
+    if not found:
+        raise ValueError(f"export(): model '{model.name}' has no Embedding")
+    return found
+
+
+def serving_function(model: Any, input_signature: Any = None, signatures: Any = None) -> Any:
+    """What a model computes, as a function with one trace that has its values in this process."""
     if input_signature is None:
         inputs = [_signature_of(model)]
     else:
@@ -84,9 +113,7 @@ def export_model(
 
     made = function(serve, input_signature=inputs)
     made.get_concrete_function()
-    if signatures is None:
-        signatures = made
-    saved_model.save(_Exported(made), filepath, signatures)
+    return made
 
 
 def _here(model: Layer, signatures: Any) -> Layer:

@@ -21,6 +21,17 @@ _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _STEPS = tuple(f"{path}iter{_VALUE}" for path in ("optimizer/", "model/optimizer/"))
 
 
+def read_weights(model: Any, prefix: str) -> tuple[CheckpointReader, bool]:
+    """Gives a model the weights of a checkpoint, of it or of a Checkpoint(model=...); what the
+    checkpoint has, and whether it is of the latter."""
+    reader = CheckpointReader(prefix)
+    is_within = any(name.startswith("model/") for name in reader.get_variable_to_shape_map())
+    made = Checkpoint(model=model) if is_within else Checkpoint(model)
+    options = CheckpointOptions(experimental_skip_slot_variables=True)
+    made.read(prefix, options).expect_partial().assert_nontrivial_match()
+    return reader, is_within
+
+
 class SidecarEvaluator:
     """Evaluates a model by each checkpoint that the training of another process writes
     (tf.keras.utils.SidecarEvaluator), in the task `evaluator` of a cluster for example:
@@ -82,12 +93,7 @@ class SidecarEvaluator:
 
     def _restore(self, prefix: str) -> int | None:
         """Gives the model the weights of a checkpoint; the number of steps, if it is known."""
-        reader = CheckpointReader(prefix)
-        is_within = any(name.startswith("model/") for name in reader.get_variable_to_shape_map())
-        made = Checkpoint(model=self.model) if is_within else Checkpoint(self.model)
-        options = CheckpointOptions(experimental_skip_slot_variables=True)
-        status = made.read(prefix, options).expect_partial()
-        status.assert_nontrivial_match()
+        reader, is_within = read_weights(self.model, prefix)
         for name in _STEPS if is_within else (f"optimizer/iter{_VALUE}",):
             if reader.has_tensor(name):
                 step = int(reader.get_tensor(name))

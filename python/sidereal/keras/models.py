@@ -175,18 +175,20 @@ class Model(Trainer):
 
     def export(
         self, filepath: Any, format: str = "tf_saved_model", verbose: Any = None,
-        input_signature: Any = None, *, signatures: Any = None,
+        input_signature: Any = None, *, signatures: Any = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         """Writes what the model computes to one file, which sidereal.saved_model.load() reads
         without the classes it was made of: its `serve(inputs)` gives the outputs.
 
+        format: "tf_saved_model"; "onnx", of which `kwargs` are options of sidereal.onnx.export();
+            "tables": the tables of Embedding layers alone, for sidereal.TableFile.
         input_signature: TensorSpecs of what `serve` takes, if not what the model is made for.
         signatures: a sidereal.function with an input_signature, or a dict of such by name, that
             servers ask for; `serve` as "serving_default" if absent. They may have vocabularies and
             tables, which go with them. `verbose` changes nothing.
         """
         del verbose
-        export_model(self, filepath, format, input_signature, signatures)
+        export_model(self, filepath, format, input_signature, signatures, kwargs)
 
     def to_json(self, **kwargs: Any) -> str:
         """The model without its weights as text; `kwargs` go to json.dumps()."""

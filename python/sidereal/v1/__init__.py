@@ -100,6 +100,7 @@ from .learning_rates import (
     piecewise_constant,
     polynomial_decay,
 )
+from .lost_variables import LostVariables
 from .monitored_session import (
     MonitoredSession,
     MonitoredTrainingSession,
@@ -181,6 +182,7 @@ train = types.SimpleNamespace(
     GlobalStepWaiterHook=GlobalStepWaiterHook,
     GradientDescentOptimizer=GradientDescentOptimizer,
     LoggingTensorHook=LoggingTensorHook,
+    LostVariables=LostVariables,
     MomentumOptimizer=MomentumOptimizer,
     MonitoredSession=MonitoredSession,
     MonitoredTrainingSession=MonitoredTrainingSession,

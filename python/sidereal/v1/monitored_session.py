@@ -489,6 +489,7 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
     save_graph_def: bool = True,
     *,
     recovery_wait_secs: float = 30,
+    on_ps_loss: str = "restore_all",
 ) -> MonitoredSession:
     """A MonitoredSession for training (tf.compat.v1.train.MonitoredTrainingSession). The chief
     gives variables values and saves them; the others wait for it.
@@ -504,6 +505,8 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
         look for it.
     summary_dir: where summaries are written; checkpoint_dir if absent.
     save_graph_def: whether a checkpoint has the graph beside it.
+    on_ps_loss: "restore": after the loss of a parameter server the chief restores what that has
+        lost and nothing else, and says what is lost; see ChiefSessionCreator.
     """
     summaries = _steps_and_secs(save_summaries_steps, save_summaries_secs, (100, None))
     checkpoints = _steps_and_secs(save_checkpoint_steps, save_checkpoint_secs, (None, 600))
@@ -514,7 +517,9 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
         )
         return MonitoredSession(worker, hooks, stop_grace_period_secs)
     every = list(chief_only_hooks or [])
-    chief = ChiefSessionCreator(scaffold, master, config, checkpoint_dir)
+    chief = ChiefSessionCreator(
+        scaffold, master, config, checkpoint_dir, on_ps_loss=on_ps_loss
+    )
     chief.max_wait_secs = max_wait_secs
     summary_dir = summary_dir or checkpoint_dir
     if summary_dir:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from .config import ConfigProto
-from .graph import get_default_graph
+from .graph import building, get_default_graph
+from .lost_variables import LostVariables
 from .scaffold import Scaffold
 from .session import Session
 from .session_manager import SessionManager
@@ -28,6 +29,8 @@ class ChiefSessionCreator(SessionCreator):
     scaffold: what says how; a default Scaffold if absent.
     master: the target of the sessions. config: their ConfigProto.
     checkpoint_dir, checkpoint_filename_with_path: where checkpoints are, or the prefix of one.
+    on_ps_loss: "restore_all": sessions after the first give all variables the values of the latest
+        checkpoint, as in TensorFlow; "restore": those alone that a parameter server has lost.
     """
 
     def __init__(
@@ -37,21 +40,41 @@ class ChiefSessionCreator(SessionCreator):
         config: ConfigProto | None = None,
         checkpoint_dir: str | None = None,
         checkpoint_filename_with_path: str | None = None,
+        *,
+        on_ps_loss: str = "restore_all",
     ) -> None:
+        checkpoint = checkpoint_filename_with_path or checkpoint_dir
+        if on_ps_loss not in ("restore", "restore_all"):
+            raise ValueError(f"on_ps_loss is {on_ps_loss!r}; it is 'restore' or 'restore_all'")
+        if on_ps_loss == "restore" and not checkpoint:
+            raise ValueError("on_ps_loss='restore' needs a checkpoint_dir to restore from")
+        self._checkpoint = checkpoint
+        self._restores_lost = on_ps_loss == "restore"
+        self._lost: LostVariables | None = None
         self._scaffold = scaffold or Scaffold()
         self._master = master
         self._config = config
         self._checkpoint_dir = checkpoint_dir
         self._checkpoint_filename_with_path = checkpoint_filename_with_path
         self._session_manager: SessionManager | None = None
+        #: Whether it has given all variables values.
+        self._has_begun = False
 
     def create_session(self) -> Session:
-        """Initialises or restores all variables."""
+        """Initialises or restores all variables; after the first session perhaps only those that
+        were lost."""
+        if self._restores_lost and self._lost is None:
+            with building():
+                self._lost = LostVariables(self._scaffold.saver)
         scaffold = self._scaffold.finalize()
         if self._session_manager is None:
             self._session_manager = _manager_for(scaffold)
+        if self._has_begun and self._lost is not None:
+            return self._session_manager.prepare_session(
+                self._master, config=self._config, init_fn=self._restore_lost
+            )
         init_fn = scaffold.init_fn
-        return self._session_manager.prepare_session(
+        session = self._session_manager.prepare_session(
             self._master,
             init_op=scaffold.init_op,
             saver=scaffold.saver,
@@ -61,6 +84,12 @@ class ChiefSessionCreator(SessionCreator):
             init_feed_dict=scaffold.init_feed_dict,
             init_fn=None if init_fn is None else lambda session: init_fn(scaffold, session),
         )
+        self._has_begun = True
+        return session
+
+    def _restore_lost(self, session: Session) -> None:
+        assert self._lost is not None and self._checkpoint is not None
+        self._lost.restore(session, self._checkpoint)
 
 
 class WorkerSessionCreator(SessionCreator):

@@ -109,8 +109,14 @@ def test_a_model_on_a_cluster_is_exported_whole(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_exported(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="tf_saved_model"):
-        keras_models.mlp(keras).export(tmp_path / "m.onnx", format="onnx")
+    with pytest.raises(ValueError, match="'tf_saved_model', 'onnx' or 'tables'"):
+        keras_models.mlp(keras).export(tmp_path / "m", format="tf_graph")
+    with pytest.raises(ValueError, match="has no Embedding"):
+        keras_models.mlp(keras).export(tmp_path / "m", format="tables")
+    with pytest.raises(ValueError, match="no signatures"):
+        keras_models.mlp(keras).export(
+            tmp_path / "m.onnx", format="onnx", signatures=sr.function(lambda x: x)
+        )
     with pytest.raises(ValueError, match="never called"):
         keras_models.deferred(keras).export(tmp_path / "m.srsm")
     model = keras_models.deferred(keras)

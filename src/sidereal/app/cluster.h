@@ -53,9 +53,13 @@ struct LocalClusterOptions {
                          ///< the CPUs this process may use and the number of lanes.
   /// How steps travel between the tasks.
   cluster::Protocol protocol = cluster::Protocol::kStarServer;
-  bool in_process = false;       ///< Servers in this process instead of processes of their own.
-  std::string program = {};      ///< The `sidereal` program; "": beside this one, then on PATH.
-  double start_deadline_s = 30;  ///< Seconds all tasks together have to come up.
+  bool in_process = false;   ///< Servers in this process instead of processes of their own.
+  std::string program = {};  ///< The `sidereal` program; "": beside this one, then on PATH.
+  /// A ps process that was killed is started again, with no variables, at its address.
+  bool restarts_ps = false;
+  int restarts_max = 5;           ///< Of one ps within `restart_window_s`; then it is lost.
+  double restart_window_s = 600;  ///< See restarts_max.
+  double start_deadline_s = 30;   ///< Seconds all tasks together have to come up.
 };
 
 /// Starts ps and worker tasks, which are Servers, on this machine, on loopback, at ports

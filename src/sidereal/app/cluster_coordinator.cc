@@ -321,12 +321,39 @@ class Coordinator final : public ClusterCoordinator,
     scheduler_.release_resource(resource);
   }
 
+  std::optional<LostPs> next_lost_ps() override {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < ps_.size(); ++i) {
+      const uint64_t met = std::exchange(ps_[i].met, 0);
+      if (met == 0 || met == ps_[i].incarnation) continue;
+      return LostPs{.task = static_cast<int>(i), .incarnation = met};
+    }
+    return std::nullopt;
+  }
+
+  void ps_restored(const LostPs& ps) override {
+    const std::lock_guard lock(mutex_);
+    if (ps.task < 0 || static_cast<size_t>(ps.task) >= ps_.size()) return;
+    ps_[static_cast<size_t>(ps.task)].incarnation = ps.incarnation;
+    // Workers that wait for it go on at once.
+    std::multimap<steady_clock::time_point, size_t> due;
+    for (const auto& [when, worker] : connects_) due.emplace(steady_clock::now(), worker);
+    connects_ = std::move(due);
+    work_.notify_all();
+  }
+
+  void ps_failed(int task, const Status& why) override {
+    const std::lock_guard lock(mutex_);
+    if (task >= 0 && task < options_.ps) scheduler_.ps_lost(task, why);
+  }
+
   [[nodiscard]] Figures figures() const override {
     const std::lock_guard lock(mutex_);
     return {.queued = scheduler_.queued(),
             .in_flight = scheduler_.in_flight(),
             .workers_found = scheduler_.workers_found(),
-            .retried = scheduler_.retried()};
+            .retried = scheduler_.retried(),
+            .done = done_};
   }
 
   void record(Timing what, std::chrono::nanoseconds took) override { timings_->record(what, took); }
@@ -369,6 +396,7 @@ class Coordinator final : public ClusterCoordinator,
     const auto found = closures_.find(id);
     if (found == closures_.end()) return;
     found->second.value->set(status, std::move(found->second.fetches));
+    if (status.ok()) ++done_;
     if (found->second.number != 0) numbers_.give_back(found->second.number);
     closures_.erase(found);
   }
@@ -440,6 +468,7 @@ class Coordinator final : public ClusterCoordinator,
   };
   struct Ps {
     uint64_t incarnation = 0;  ///< That is meant; 0: the first that is met.
+    uint64_t met = 0;          ///< Another one, which nobody was told of; 0: none.
     std::optional<steady_clock::time_point> silent_since;
   };
 
@@ -716,6 +745,7 @@ class Coordinator final : public ClusterCoordinator,
       ps.silent_since = std::nullopt;
       if (ps.incarnation == 0) ps.incarnation = device.incarnation;
       if (ps.incarnation == device.incarnation) continue;
+      ps.met = device.incarnation;
       return task::with_origin(
           base::aborted("it was restarted: it expects a different device incarnation"),
           {.task = cluster::task_name("ps", name->index), .is_restarted = true});
@@ -748,6 +778,8 @@ class Coordinator final : public ClusterCoordinator,
   }
 
   void note_silent_ps(const coord::Origin& origin, const Status& why) {
+    // It is there, and being restored.
+    if (origin.is_restarted && options_.restores_ps) return;
     Ps& ps = ps_[static_cast<size_t>(origin.task)];
     const steady_clock::time_point now = steady_clock::now();
     if (!ps.silent_since) ps.silent_since = now;
@@ -825,6 +857,7 @@ class Coordinator final : public ClusterCoordinator,
   std::vector<std::shared_ptr<Connection>> workers_;  ///< nullptr: not found.
   std::vector<Ps> ps_;
   uint64_t last_life_ = 0;
+  int64_t done_ = 0;
   Status last_error_;  ///< Of a worker that is missing.
   Status failed_;      ///< Why no worker can be of use.
   std::deque<std::function<void()>> jobs_;
@@ -858,6 +891,7 @@ Result<std::shared_ptr<ClusterCoordinator>> ClusterCoordinator::create(
   }
   options.scheduler.workers = static_cast<int>(options.workers.size());
   options.scheduler.ps = options.ps;
+  options.scheduler.ps_come_back = options.restores_ps;
   // A closure that has ended is not run again, whatever becomes of its pushes.
   if (options.effectively_once) options.session.pull_prefetch_ms = 0;
   // Callbacks of gRPC may hold it longer than its user, who ends it.

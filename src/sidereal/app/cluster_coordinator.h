@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,6 +35,9 @@ struct ClusterCoordinatorOptions {
   std::chrono::milliseconds closure_timeout{0};  ///< 0: none.
   /// A ps that does not answer workers for so long is lost.
   std::chrono::milliseconds ps_timeout{30'000};
+  /// A ps that was started again, and has lost what it held, does not end the job: nothing runs
+  /// until ps_restored() says that it holds it again.
+  bool restores_ps = false;
   /// Closures that are run again make their changes of variables once (resources/changes_made.h).
   /// Steps of star_server_lite wait for what they push, then.
   bool effectively_once = false;
@@ -105,12 +109,26 @@ class ClusterCoordinator {
   /// No more closures are going to use it.
   virtual void release_resource(coord::ResourceId resource) = 0;
 
+  /// A ps in its latest life. Value type.
+  struct LostPs {
+    int task = 0;
+    uint64_t incarnation = 0;
+  };
+  /// A ps that workers have met since, and that was started again, and so has lost what it held.
+  /// May be the same again until it is restored.
+  virtual std::optional<LostPs> next_lost_ps() = 0;
+  /// A ps holds in this life what it held before: workers go on with it.
+  virtual void ps_restored(const LostPs& ps) = 0;
+  /// It never will: the job has failed.
+  virtual void ps_failed(int task, const Status& why) = 0;
+
   /// Numbers of what it does now. Value type.
   struct Figures {
     size_t queued = 0;
     size_t in_flight = 0;
     int workers_found = 0;
     int64_t retried = 0;
+    int64_t done = 0;  ///< Closures that have ended well.
   };
   [[nodiscard]] virtual Figures figures() const = 0;
   /// Counts a time that this has no part in: kFunctionTracing.

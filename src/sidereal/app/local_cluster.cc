@@ -1,10 +1,14 @@
+#include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <deque>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "sidereal/app/cluster.h"
@@ -68,6 +72,9 @@ class LocalCluster final : public Cluster {
   explicit LocalCluster(LocalClusterOptions options) : options_(std::move(options)) {}
   ~LocalCluster() override {
     static_cast<void>(LocalCluster::stop().ok());
+    for (const int end : stopping_) {
+      if (end >= 0) close(end);
+    }
     security::wipe(&security_.secret);
   }
 
@@ -87,11 +94,16 @@ class LocalCluster final : public Cluster {
 
   Status check_alive() override {
     const std::lock_guard lock(mutex_);
-    for (auto& process : processes_) SR_RETURN_IF_ERROR(process->check_alive());
+    for (size_t i = 0; i < processes_.size(); ++i) {
+      // A dead one that is being started again is not lost.
+      if (i < lives_.size() && !lives_[i].is_over) continue;
+      SR_RETURN_IF_ERROR(processes_[i]->check_alive());
+    }
     return {};
   }
 
   Status stop() override {
+    stop_supervising();
     const std::lock_guard lock(mutex_);
     if (stopped_) return {};
     stopped_ = true;
@@ -108,6 +120,12 @@ class LocalCluster final : public Cluster {
     int index;
     int lanes;
     std::vector<std::string>* addresses;
+  };
+
+  /// What a supervised ps has been through.
+  struct Lives {
+    std::deque<std::chrono::steady_clock::time_point> losses;  ///< Within the window.
+    bool is_over = false;  ///< It was lost too often, or is not to be started again.
   };
 
   std::vector<Planned> plan() {
@@ -140,29 +158,33 @@ class LocalCluster final : public Cluster {
     return {};
   }
 
+  Result<std::unique_ptr<TaskProcess>> spawn(const Planned& task, const std::string& listen) {
+    const std::vector<std::string> arguments = {"serve",
+                                                "--job",
+                                                task.job,
+                                                "--task",
+                                                std::to_string(task.index),
+                                                "--lanes",
+                                                std::to_string(task.lanes),
+                                                "--listen",
+                                                listen,
+                                                "--protocol",
+                                                std::string(cluster::name_of(options_.protocol)),
+                                                "--spin-us",
+                                                std::to_string(spin_us_),
+                                                "--endpoint-map",
+                                                "",
+                                                "--drain",
+                                                "0"};
+    return TaskProcess::spawn(task_name(task.job, task.index), program_, arguments,
+                              security_.secret);
+  }
+
   Status start_processes() {
-    SR_ASSIGN_OR_RETURN(const std::string program, find_program(options_.program));
+    SR_ASSIGN_OR_RETURN(program_, find_program(options_.program));
     const std::vector<Planned> tasks = plan();
     for (const Planned& task : tasks) {
-      const std::vector<std::string> arguments = {"serve",
-                                                  "--job",
-                                                  task.job,
-                                                  "--task",
-                                                  std::to_string(task.index),
-                                                  "--lanes",
-                                                  std::to_string(task.lanes),
-                                                  "--listen",
-                                                  kListen,
-                                                  "--protocol",
-                                                  std::string(cluster::name_of(options_.protocol)),
-                                                  "--spin-us",
-                                                  std::to_string(spin_us_),
-                                                  "--endpoint-map",
-                                                  "",
-                                                  "--drain",
-                                                  "0"};
-      SR_ASSIGN_OR_RETURN(auto process, TaskProcess::spawn(task_name(task.job, task.index), program,
-                                                           arguments, security_.secret));
+      SR_ASSIGN_OR_RETURN(auto process, spawn(task, kListen));
       processes_.push_back(std::move(process));
     }
     for (size_t i = 0; i < tasks.size(); ++i) {
@@ -170,7 +192,85 @@ class LocalCluster final : public Cluster {
                           processes_[i]->read_report(options_.start_deadline_s));
       tasks[i].addresses->push_back(std::move(address));
     }
+    return options_.restarts_ps ? supervise() : Status();
+  }
+
+  // ---- Parameter servers that are started again. They are the first processes.
+
+  Status supervise() {
+    if (pipe2(stopping_.data(), O_CLOEXEC) != 0) {
+      return base::resource_exhausted("cannot make a pipe to supervise the cluster with");
+    }
+    lives_.resize(ps_.size());
+    supervisor_ = std::thread([this] {
+      while (wait_for_a_loss()) restart_lost();
+    });
     return {};
+  }
+
+  void stop_supervising() {
+    if (!supervisor_.joinable()) return;
+    static_cast<void>(write(stopping_[1], "x", 1));
+    supervisor_.join();
+  }
+
+  /// False: the cluster stops.
+  bool wait_for_a_loss() {
+    std::vector<pollfd> watched{{.fd = stopping_[0], .events = POLLIN, .revents = 0}};
+    {
+      const std::lock_guard lock(mutex_);
+      for (size_t i = 0; i < lives_.size(); ++i) {
+        if (lives_[i].is_over) continue;
+        watched.push_back({.fd = processes_[i]->open_handle(), .events = POLLIN, .revents = 0});
+      }
+    }
+    poll(watched.data(), watched.size(), -1);
+    for (size_t i = 1; i < watched.size(); ++i) close(watched[i].fd);
+    return watched[0].revents == 0;
+  }
+
+  void restart_lost() {
+    const std::vector<Planned> tasks = plan();
+    for (size_t i = 0; i < lives_.size(); ++i) {
+      {
+        const std::lock_guard lock(mutex_);
+        const Status lost = lives_[i].is_over ? Status() : processes_[i]->check_alive();
+        if (lost.ok() || !may_live_again(&lives_[i], lost)) continue;
+      }
+      // Others may ask meanwhile; nobody else puts processes there.
+      Result<std::unique_ptr<TaskProcess>> made = spawn(tasks[i], ps_[i]);
+      if (made.ok()) {
+        Result<std::string> report = (*made)->read_report(options_.start_deadline_s);
+        if (!report.ok()) base::log_warning("{}", base::message_of(report.status()));
+        const std::lock_guard lock(mutex_);
+        processes_[i] = *std::move(made);  // If it has ended again, that is the next loss.
+        continue;
+      }
+      base::log_warning("a task cannot be started again error=\"{}\"",
+                        base::message_of(made.status()));
+      const std::lock_guard lock(mutex_);
+      lives_[i].is_over = true;
+    }
+  }
+
+  /// Counts a loss, and says what becomes of the ps.
+  bool may_live_again(Lives* lives, const Status& lost) const {
+    const auto now = std::chrono::steady_clock::now();
+    const std::chrono::duration<double> window(options_.restart_window_s);
+    while (!lives->losses.empty() && now - lives->losses.front() > window) {
+      lives->losses.pop_front();
+    }
+    lives->is_over = lives->losses.size() >= static_cast<size_t>(options_.restarts_max);
+    if (lives->is_over) {
+      base::log_warning("{}; it was started again {} times within {:.0f} s, which is enough",
+                        base::message_of(lost), lives->losses.size(), options_.restart_window_s);
+      return false;
+    }
+    lives->losses.push_back(now);
+    base::log_warning("{} and is started again; restart {} of at most {} within {:.0f} s",
+                      base::message_of(lost), lives->losses.size(), options_.restarts_max,
+                      options_.restart_window_s);
+    return true;
   }
 
   /// Asks the tasks of one job to end, waits, and kills those that have not ended in time.
@@ -202,7 +302,11 @@ class LocalCluster final : public Cluster {
   cluster::ClusterSpec spec_;        // Once all came up.
   std::mutex mutex_;                 // Guards the processes and stopped_.
   std::vector<std::unique_ptr<Server>> servers_;
-  std::vector<std::unique_ptr<TaskProcess>> processes_;
+  std::vector<std::unique_ptr<TaskProcess>> processes_;  // Those of the ps first.
+  std::string program_;
+  std::vector<Lives> lives_;                // Of each ps; none if they are not supervised.
+  std::array<int, 2> stopping_ = {-1, -1};  // A pipe that wakes the supervisor.
+  std::thread supervisor_;
   bool stopped_ = false;
 };
 

@@ -164,6 +164,55 @@ TEST_F(ClusterOfProcesses, kills_a_task_that_does_not_stop) {
   EXPECT_TRUE(is_gone(pid));
 }
 
+/// Two ps that are started again once, and a worker.
+class SupervisedCluster : public ::testing::TestWithParam<cluster::Protocol> {
+ protected:
+  void SetUp() override {
+    if (server_program().empty()) {
+      GTEST_SKIP() << "skipped: the program sidereal is not built";
+    }
+    auto made = start_local_cluster(
+        {.ps = 2, .ps_lanes = 2, .protocol = GetParam(), .restarts_ps = true, .restarts_max = 1});
+    ASSERT_TRUE(made.ok()) << made.status();
+    cluster_ = *std::move(made);
+  }
+  pid_t pid_of_ps1() { return pids_of(*cluster_)[kPs1]; }
+  std::unique_ptr<Cluster> cluster_;
+};
+INSTANTIATE_TEST_SUITE_P(Over, SupervisedCluster,
+                         ::testing::Values(cluster::Protocol::kGrpc,
+                                           cluster::Protocol::kStarServer));
+
+TEST_P(SupervisedCluster, starts_a_killed_ps_again_at_its_address) {
+  const pid_t first = pid_of_ps1();
+  {
+    const auto session = session_at_worker(*cluster_);
+    ASSERT_TRUE(session.ok()) << session.status();
+    EXPECT_THAT(run_round_trip(session->get()), ElementsAre(-2, -30));
+  }
+  ASSERT_EQ(kill(first, SIGKILL), 0);
+  EXPECT_TRUE(cluster_->check_alive().ok());
+  // A session waits until it is there.
+  const auto session = session_at_worker(*cluster_);
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_THAT(run_round_trip(session->get()), ElementsAre(-2, -30));
+  const pid_t second = pid_of_ps1();
+  EXPECT_NE(second, first);
+  EXPECT_TRUE(cluster_->check_alive().ok());
+
+  // Once too often.
+  ASSERT_EQ(kill(second, SIGKILL), 0);
+  ASSERT_TRUE(eventually([&] { return !cluster_->check_alive().ok(); }));
+  EXPECT_THAT(base::message_of(cluster_->check_alive()), HasSubstr("/job:ps/task:1"));
+  EXPECT_TRUE(cluster_->stop().ok());
+}
+
+TEST_P(SupervisedCluster, starts_nothing_again_when_it_stops) {
+  const pid_t pid = pid_of_ps1();
+  EXPECT_TRUE(cluster_->stop().ok());
+  EXPECT_TRUE(is_gone(pid));
+}
+
 TEST(RemoteCluster, says_what_a_session_to_its_tasks_needs) {
   cluster::ClusterSpec spec;
   ASSERT_TRUE(spec.add_job("ps", std::vector<std::string>{"a:1", "b:2"}).ok());

@@ -149,10 +149,12 @@ Status TaskProcess::check_alive() {
                            pid_, WEXITSTATUS(wait_status_));
 }
 
+int TaskProcess::open_handle() const { return static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)); }
+
 bool TaskProcess::wait(double deadline_s) {
   if (reap(false)) return true;
   const Clock::time_point deadline = deadline_after(deadline_s);
-  const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
+  const int fd = open_handle();
   if (fd < 0) return reap(false);
   pollfd ready{.fd = fd, .events = POLLIN, .revents = 0};
   while (!reap(false) && Clock::now() < deadline) poll(&ready, 1, milliseconds_until(deadline));

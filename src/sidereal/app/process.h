@@ -33,6 +33,9 @@ class TaskProcess {
   Result<std::string> read_report(double deadline_s);
   /// Ok while it runs; else kUnavailable saying how it ended. Never waits.
   Status check_alive();
+  /// A descriptor that can be read once it has ended, for poll(); the caller's to close. -1: the
+  /// system gives none.
+  [[nodiscard]] int open_handle() const;
   /// Waits until it has ended by itself, at most `deadline_s`; true if it has.
   bool wait(double deadline_s);
   /// Asks it to end (SIGTERM).

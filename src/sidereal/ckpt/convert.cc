@@ -94,7 +94,9 @@ void compare_parts(const Tensor& a, const Tensor& b, double tolerance, Tally* ta
       if constexpr (std::is_same_v<T, std::string_view>) {
         if (left[i] != right[i]) tally->add(static_cast<int64_t>(i), 0);
       } else {
-        if (std::memcmp(&left[i], &right[i], sizeof(T)) == 0) continue;
+        // Numbers of the same bits are equal, whatever they are.
+        const auto bits = [](const T& x) { return reinterpret_cast<const std::byte*>(&x); };
+        if (std::memcmp(bits(left[i]), bits(right[i]), sizeof(T)) == 0) continue;
         const double x = number(left[i]);
         const double y = number(right[i]);
         if (std::isnan(x) && std::isnan(y)) continue;

@@ -37,7 +37,7 @@ Status InputFile::check(uint64_t at, uint64_t count) const {
 
 Status InputFile::read(uint64_t at, std::span<char> out) const {
   SR_RETURN_IF_ERROR(check(at, out.size()));
-  const Status status = file_->read(at, std::as_writable_bytes(out));
+  Status status = file_->read(at, std::as_writable_bytes(out));
   if (status.code() != StatusCode::kOutOfRange) return status;
   return base::data_loss("{}: it was cut off while it was read", path_);
 }

@@ -33,7 +33,6 @@ constexpr std::string_view kSuffix = ".npy";
 /// Headers are shorter than the first, those of version 2 with many names may be longer.
 constexpr size_t kHeaderBytes = 512;
 constexpr size_t kHeaderBytesMax = size_t{128} << 10;
-constexpr size_t kPieceBytes = size_t{1} << 20;
 
 struct NamedDType {
   std::string_view name;
@@ -233,7 +232,7 @@ class Npz final : public TensorReader {
   Status verify_stored(const StoredTensor& stored) override {
     const Array& array = arrays_.at(stored.name);
     SR_ASSIGN_OR_RETURN(ZipMember member, ZipMember::open(file_.get(), array.entry));
-    const Status read = member.finish();
+    Status read = member.finish();
     if (read.code() != StatusCode::kDataLoss) return read;
     return base::with_context(read, fmt::format("{}: '{}'", file_->path(), array.entry.name));
   }

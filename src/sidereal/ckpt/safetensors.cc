@@ -17,7 +17,6 @@ using base::data_loss;
 using base::invalid_argument;
 using nlohmann::json;
 using tensor::DType;
-using tensor::Shape;
 using tensor::Tensor;
 
 constexpr uint64_t kHeaderBytesMax = 100'000'000;  // The format's own limit.

@@ -155,6 +155,15 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   job->fit.learning_rate_decay = a.lr_decay;
   job->fit.patience = a.patience;
   job->fit.record_losses = !a.losses.empty();
+  job->fit.checkpoints = {.directory = a.checkpoint_dir,
+                          .save_every = a.save_every,
+                          .keep = a.keep,
+                          .resume = a.resume};
+  SR_RETURN_IF_ERROR(base::with_context(train::check_save_every(a.save_every), "--save-every"));
+  if (a.checkpoint_dir.empty() && a.resume != "auto" && a.resume != "never") {
+    return base::invalid_argument("--resume {} needs --checkpoint-dir, where it is saved on",
+                                  a.resume);
+  }
   if (a.patience > 0 && !job->valid.has_value()) {
     return base::invalid_argument("--patience needs --valid");
   }
@@ -171,6 +180,7 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   job->json_path = a.json;
   job->losses_path = a.losses;
   job->events_path = a.tensorboard;
+  job->description_path = a.describe;
   job->trace_path = a.trace;
   if (!a.trace.empty()) SR_RETURN_IF_ERROR(read_trace_steps(a.trace_steps, &job->fit));
   job->quiet = a.quiet;
@@ -329,6 +339,29 @@ void add_training_options(CLI::App* command, TrainArguments* a) {
       ->group(group);
 }
 
+void add_checkpoint_options(CLI::App* command, TrainArguments* a) {
+  const char* group = "Checkpoints";
+  command
+      ->add_option("--checkpoint-dir", a->checkpoint_dir,
+                   "save the training in this directory, and go on from there: the same command "
+                   "after a kill trains each row once")
+      ->type_name("DIR")
+      ->group(group);
+  command
+      ->add_option("--save-every", a->save_every,
+                   "how often: 90s, 5m, 2h; 1000steps of all worker lanes together; epoch")
+      ->type_name("TIME|Nsteps|epoch")
+      ->group(group);
+  whole(command->add_option("--keep", a->keep, "newest checkpoints that stay (0: all)"), 0, 1 << 20)
+      ->group(group);
+  command
+      ->add_option("--resume", a->resume,
+                   "auto: on from the newest good checkpoint of the directory, if there is one; "
+                   "never; or a checkpoint, as in DIR/model.ckpt-1200")
+      ->type_name("auto|never|PATH")
+      ->group(group);
+}
+
 void add_cluster_options(CLI::App* command, TrainArguments* a) {
   const char* group = "Cluster";
   whole(command->add_option("--ps", a->ps, "parameter server processes to start here"), 1, 1024)
@@ -361,6 +394,11 @@ void add_cluster_options(CLI::App* command, TrainArguments* a) {
 void add_output_options(CLI::App* command, TrainArguments* a) {
   const char* group = "Output";
   command->add_option("--json", a->json, "write the figures of the training to this file")
+      ->type_name("FILE")
+      ->group(group);
+  command
+      ->add_option("--describe", a->describe,
+                   "write what the model is to this file, for sidereal export and predict")
       ->type_name("FILE")
       ->group(group);
   command->add_option("--losses", a->losses, "write the loss of each step of worker 0, one a line")

@@ -58,6 +58,11 @@ struct TrainArguments {
   double lr_decay = 1;
   int64_t patience = 0;
   uint64_t seed = 0;
+  // Checkpoints.
+  std::string checkpoint_dir;
+  std::string save_every = "5m";
+  int64_t keep = 5;
+  std::string resume = "auto";
   // Cluster.
   int ps = 1;
   int workers = 1;
@@ -71,6 +76,7 @@ struct TrainArguments {
   std::string json;
   std::string losses;
   std::string tensorboard;
+  std::string describe;
   std::string trace;
   std::string trace_steps = "10:30";
   bool quiet = false;
@@ -82,6 +88,7 @@ void add_data_options(CLI::App* command, TrainArguments* arguments);
 void add_demo_data_options(CLI::App* command, TrainArguments* arguments);
 void add_model_options(CLI::App* command, TrainArguments* arguments);
 void add_training_options(CLI::App* command, TrainArguments* arguments);
+void add_checkpoint_options(CLI::App* command, TrainArguments* arguments);
 void add_cluster_options(CLI::App* command, TrainArguments* arguments);
 void add_output_options(CLI::App* command, TrainArguments* arguments);
 

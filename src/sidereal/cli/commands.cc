@@ -44,6 +44,7 @@ Parsed parse(std::vector<std::string> arguments) {
   add_serve(&app, &parsed.action);
   add_launch(&app, &parsed.action);
   add_plot(&app, &parsed.action);
+  add_models_out(&app, &parsed.action);
   add_top(&app, &parsed.action);
   add_certificate(&app, &parsed.action);
   add_ckpt(&app, &parsed.action);

@@ -21,6 +21,8 @@ void add_demo(CLI::App* app, Action* action);
 void add_serve(CLI::App* app, Action* action);
 void add_launch(CLI::App* app, Action* action);
 void add_plot(CLI::App* app, Action* action);
+/// export, predict, evaluate.
+void add_models_out(CLI::App* app, Action* action);
 void add_top(CLI::App* app, Action* action);
 void add_certificate(CLI::App* app, Action* action);
 void add_ckpt(CLI::App* app, Action* action);

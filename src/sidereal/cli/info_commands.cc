@@ -80,6 +80,15 @@ void add_plot(CLI::App* app, Action* action) {
              "draws by matplotlib");
 }
 
+void add_models_out(CLI::App* app, Action* action) {
+  add_python(app, action, "export", "make a file for programs that serve of a checkpoint",
+             "makes models without a cluster");
+  add_python(app, action, "predict", "write what a model predicts for the rows of a file",
+             "runs models without a cluster");
+  add_python(app, action, "evaluate", "say how good a model, or each checkpoint that comes, is",
+             "runs models without a cluster");
+}
+
 void add_version(CLI::App* app, Action* action) {
   CLI::App* command = app->add_subcommand("version", "print the version");
   command->final_callback([action] { *action = print_version; });

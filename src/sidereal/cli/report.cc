@@ -97,12 +97,46 @@ std::string to_json(const TrainingJob& job, const TrainingOutcome& outcome) {
     json["test"] = evaluation(*test);
     if (test->best_auc.has_value()) json["best_auc"] = number(*test->best_auc);
   }
+  if (!job.fit.checkpoints.directory.empty()) {
+    const train::CheckpointReport& report = fit.checkpoints;
+    json["checkpoints"] = {{"resumed_from", report.resumed_from},
+                           {"steps_before", report.steps_before},
+                           {"rows_before", report.rows_before},
+                           {"rows_lost", report.rows_lost},
+                           {"saved", report.saved},
+                           {"failed", report.failed},
+                           {"latest", report.latest},
+                           {"first_failure", report.first_failure},
+                           {"save_s", number(report.save_s)}};
+  }
   json["valid"] = Json::array();
   for (const train::EvalResult& epoch : fit.validation) json["valid"].push_back(evaluation(epoch));
   json["tasks"] = Json::array();
   for (const train::TaskStats& t : fit.tasks) json["tasks"].push_back(task(t));
   json["config"] = config(job);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string model_description(const TrainingJob& job) {
+  const train::ModelOptions& m = job.model;
+  data::DataSpec data = job.data;
+  data.files.clear();
+  data.shuffle_rows = 0;
+  if (data.format == data::Format::kCsv) data.categorical = m.schema.categorical;
+  const Json schema = {{"dense_width", m.schema.dense_width},
+                       {"fields", m.schema.fields},
+                       {"rows", m.schema.rows},
+                       {"weighted", m.schema.weighted}};
+  const Json json = {{"format", "sidereal.model"},
+                     {"version", 1},
+                     {"click_model",
+                      {{"kind", m.kind},
+                       {"embedding_dim", m.embedding_dim},
+                       {"hidden", m.hidden},
+                       {"cross_layers", m.cross_layers},
+                       {"schema", schema}}},
+                     {"data", Json::parse(data::to_json(data))}};
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Status write_file(const std::string& path, const std::string& text) {

@@ -12,6 +12,9 @@ namespace sidereal::cli {
 /// valid (one entry per epoch), tasks and config. JSON text with a newline at the end.
 std::string to_json(const TrainingJob& job, const TrainingOutcome& outcome);
 
+/// What --describe writes: the model without what it learns (docs/formats/model_description.md).
+std::string model_description(const TrainingJob& job);
+
 /// Writes `text` to the file, or says why it cannot, naming the file.
 Status write_file(const std::string& path, const std::string& text);
 

@@ -17,6 +17,7 @@ constexpr const char* kTrainFooter = R"(Examples:
       --test day_23.tsv.gz --ps 2 --workers 2 --seed 7 --json result.json
   sidereal train --data clicks.csv --label click --numeric age,price --model wdl --bad-rows skip
   sidereal train --data a9a --format libsvm --id-space 124 --model lr --optimizer ftrl --lr 0.1
+  sidereal train --data clicks.csv --checkpoint-dir run1 --save-every 1000steps
   sidereal train --data x.csv
       --cluster '{"ps": ["127.0.0.1:7000"], "worker": ["127.0.0.1:7001"]}')";
 
@@ -60,6 +61,7 @@ void add_train(CLI::App* app, Action* action) {
   add_data_options(command, arguments.get());
   add_model_options(command, arguments.get());
   add_training_options(command, arguments.get());
+  add_checkpoint_options(command, arguments.get());
   add_cluster_options(command, arguments.get());
   add_output_options(command, arguments.get());
   command->footer(kTrainFooter);
@@ -75,6 +77,7 @@ void add_demo(CLI::App* app, Action* action) {
   add_demo_data_options(command, arguments.get());
   add_model_options(command, arguments.get());
   add_training_options(command, arguments.get());
+  add_checkpoint_options(command, arguments.get());
   add_cluster_options(command, arguments.get());
   add_output_options(command, arguments.get());
   command->footer(kDemoFooter);

@@ -13,6 +13,7 @@
 #include "sidereal/cli/report.h"
 #include "sidereal/cli/table.h"
 #include "sidereal/exec/trace.h"
+#include "sidereal/sys/posix/posix.h"
 #include "sidereal/train/figure_log.h"
 
 namespace sidereal::cli {
@@ -68,6 +69,10 @@ Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer,
   if (log != nullptr) {
     options.on_validation = [log](const train::EvalResult& r) { log->evaluated("valid", r); };
   }
+  options.on_warning = [&printer](const std::string& text) {
+    printer.finish();
+    std::fputs(fmt::format("sidereal: warning: {}\n", text).c_str(), stderr);
+  };
   return trainer->fit(job.data, options, job.valid.has_value() ? &*job.valid : nullptr);
 }
 
@@ -86,6 +91,22 @@ void print_fit(const TrainingJob& job, const train::FitResult& result) {
   if (result.epochs < job.fit.epochs && job.fit.steps_max == 0) {
     print(fmt::format("stopped after {} of {} epochs: no better validation AUC\n", result.epochs,
                       job.fit.epochs));
+  }
+}
+
+void print_checkpoints(const train::CheckpointReport& report) {
+  if (!report.resumed_from.empty()) {
+    print(fmt::format("went on from {}: {} rows in {} steps were trained before, {} rows lost\n",
+                      report.resumed_from, report.rows_before, report.steps_before,
+                      report.rows_lost));
+  }
+  if (report.saved > 0) {
+    print(fmt::format("saved {} checkpoint{} in {}, the latest as {}\n", report.saved,
+                      report.saved == 1 ? "" : "s", format_duration(report.save_s), report.latest));
+  }
+  if (report.failed > 0) {
+    print(fmt::format("{} checkpoint{} could not be saved; the first: {}\n", report.failed,
+                      report.failed == 1 ? "" : "s", report.first_failure));
   }
 }
 
@@ -122,6 +143,15 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster) {
   SR_ASSIGN_OR_RETURN(train::CompiledModel model, train::build_model(job.model));
   SR_ASSIGN_OR_RETURN(const auto trainer, train::Trainer::create(cluster, std::move(model)));
   SR_RETURN_IF_ERROR(check_interrupt("before the first step"));
+  // Before the training, so that what it saves can be looked at meanwhile.
+  if (!job.description_path.empty()) {
+    SR_RETURN_IF_ERROR(write_file(job.description_path, model_description(job)));
+  }
+  const std::string& directory = job.fit.checkpoints.directory;
+  // A directory that cannot be made is the trainer's to tell.
+  if (!directory.empty() && sys::posix::create_disk()->make_directories(directory).ok()) {
+    SR_RETURN_IF_ERROR(write_file(directory + "/model.json", model_description(job)));
+  }
   std::unique_ptr<train::FigureLog> log;
   if (!job.events_path.empty()) {
     SR_ASSIGN_OR_RETURN(log, train::FigureLog::create(job.events_path, trainer->model()));
@@ -130,6 +160,7 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster) {
   SR_ASSIGN_OR_RETURN(outcome.fit, fit(job, trainer.get(), log.get()));
   SR_RETURN_IF_ERROR(check_interrupt("while training"));
   print_fit(job, outcome.fit);
+  print_checkpoints(outcome.fit.checkpoints);
   if (job.test.has_value()) {
     train::FitOptions options = job.fit;
     options.cancelled = interrupted;

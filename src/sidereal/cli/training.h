@@ -25,6 +25,7 @@ struct TrainingJob {
   std::optional<cluster::ClusterSpec> remote;  ///< Running servers to use instead of local ones.
   security::SecurityOptions security;          ///< What those servers want.
   std::string json_path;                       ///< "": none.
+  std::string description_path;                ///< "": none. See model_description().
   std::string losses_path;                     ///< "": none. One loss per line, of worker 0.
   std::string events_path;                     ///< "": none. The folder of a file of events.
   std::string trace_path;  ///< "": none. Chrome's trace format, of the steps in `fit`.

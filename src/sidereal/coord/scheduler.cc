@@ -187,6 +187,7 @@ Scheduler::Verdict Scheduler::judge(int worker, const Outcome& outcome, int64_t 
   const bool is_of_network = code == StatusCode::kUnavailable || code == StatusCode::kAborted;
   if (origin.job == Origin::Job::kPs && (is_of_network || origin.is_restarted)) {
     if (origin.task < 0 || origin.task >= options_.ps) return Verdict::kFailed;
+    if (options_.ps_come_back) return ps_failure_.ok() ? Verdict::kAgain : Verdict::kPsLost;
     Tries* const tries = &ps_tries_[static_cast<size_t>(origin.task)];
     const bool is_over =
         origin.is_restarted || !try_again(tries, options_.transient_ps_failures, began_ns);

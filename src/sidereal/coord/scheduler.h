@@ -44,6 +44,9 @@ struct SchedulerOptions {
   /// Failures of one ps within failure_window_ns that end the job; those before are tried again. 0:
   /// the first one does. What was begun before a failure was heard of is the same failure.
   int transient_ps_failures = 3;
+  /// No failure of a ps ends the job: what fails for it is tried again, until the owner says with
+  /// ps_lost() that it does not come back with what it held.
+  bool ps_come_back = false;
   int transient_timeouts = -1;  ///< The same of closures past a deadline; -1: a tenth of `workers`.
   int64_t failure_window_ns = int64_t{600} * 1'000'000'000;
   int64_t start_delay_ns = 0;                       ///< Worker i begins i times so late,

@@ -244,6 +244,27 @@ TEST_F(SchedulerTest, ARestartedPsIsLostAtOnce) {
   EXPECT_TRUE(is_ps_failure(it_->done().status()));
 }
 
+TEST_F(SchedulerTest, WhatFailsForAPsThatComesBackIsTriedAgain) {
+  make({.transient_ps_failures = 0, .ps_come_back = true});
+  const ClosureId closure = schedule();
+  constexpr Origin kRestarted = {.job = Origin::Job::kPs, .task = 0, .is_restarted = true};
+  for (int i = 0; i < 10; ++i) {
+    end(asked_.runs.back().first, closure, i % 2 == 0 ? kGone : base::aborted("another one"),
+        i % 2 == 0 ? kPs0 : kRestarted);
+    EXPECT_FALSE(it_->done()->value());
+  }
+  EXPECT_TRUE(asked_.ends.empty());
+  EXPECT_EQ(it_->retried(), 10);
+  end(asked_.runs.back().first, closure);
+  EXPECT_TRUE(join().ok());
+
+  // Until its owner has given up.
+  schedule();
+  it_->ps_lost(0, kGone);
+  end(asked_.runs.back().first, closure + 1, kGone, kPs0);
+  EXPECT_TRUE(is_ps_failure(join()));
+}
+
 TEST_F(SchedulerTest, TimeoutsAreCountedForATenthOfTheWorkers) {
   make({.workers = 20});
   schedule();

@@ -184,6 +184,9 @@ class ArraySource final : public BatchSource {
       Random random(shuffle_key(spec, options));
       for (int64_t i = mine_ - 1; i > 0; --i) std::swap(order_[i], order_[random.below(i + 1)]);
     }
+    done_ = std::min(options.rows_before, mine_);
+    stats_.rows_read = done_;
+    stats_.rows_before = done_;
   }
 
   Result<bool> next(Batch* batch) override {

@@ -15,6 +15,8 @@ struct ReadStats {
   int64_t rows_read = 0;
   /// Bad rows passed over (only with BadRows::kSkip).
   int64_t rows_skipped = 0;
+  /// Of rows_read, those that a reader before this one gave out: see ReadOptions::rows_before.
+  int64_t rows_before = 0;
   /// Bytes read from files, before decompression.
   int64_t bytes_read = 0;
   /// Part of the data read, 0 to 1, by position in the (compressed) files.
@@ -32,6 +34,10 @@ struct Batch {
   int64_t rows = 0;
   /// Which pass over the data the rows belong to, from 0.
   int64_t epoch = 0;
+  /// Which pass of a PrefetchingReader the rows belong to, from 0.
+  int64_t pass = 0;
+  /// Rows of its pass up to the end of this batch, with those given out before.
+  int64_t pass_rows = 0;
   /// f32 [B]. Undefined for arrays without a label column.
   tensor::Tensor label;
   /// f32 [B, Schema::dense_width]. Undefined when there are no numeric columns.

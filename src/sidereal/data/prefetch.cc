@@ -62,6 +62,29 @@ bool BatchRing::wait(std::chrono::steady_clock::time_point deadline) {
   return true;
 }
 
+namespace {
+
+int64_t passes_of(const PrefetchOptions& options) {
+  return static_cast<int64_t>(options.started.size()) + options.epochs;
+}
+
+/// How a pass is read.
+ReadOptions options_of(const PrefetchOptions& options, int64_t pass) {
+  ReadOptions read = options.read;
+  const auto started = static_cast<int64_t>(options.started.size());
+  if (pass >= started) {
+    read.epoch += pass - started;
+    return read;
+  }
+  const StartedPass& one = options.started[static_cast<size_t>(pass)];
+  read.part = one.part;
+  read.epoch = one.epoch;
+  read.rows_before = one.rows_before;
+  return read;
+}
+
+}  // namespace
+
 PrefetchingReader::PrefetchingReader(DataSpec spec, const PrefetchOptions& options)
     : spec_(std::move(spec)),
       options_(options),
@@ -82,7 +105,7 @@ Result<std::unique_ptr<PrefetchingReader>> PrefetchingReader::open(const DataSpe
     return base::invalid_argument("epochs is {}; it must not be negative", options.epochs);
   }
   auto self = std::unique_ptr<PrefetchingReader>(new PrefetchingReader(spec, options));
-  SR_ASSIGN_OR_RETURN(auto reader, Reader::open(self->spec_, self->options_.read));
+  SR_ASSIGN_OR_RETURN(auto reader, Reader::open(self->spec_, options_of(self->options_, 0)));
   self->thread_ = std::thread(
       [raw = self.get(), first = std::move(reader)]() mutable { raw->read_all(std::move(first)); });
   return self;
@@ -112,14 +135,18 @@ Result<bool> PrefetchingReader::next(Batch* batch, Deadline deadline) {
       // reading thread that there is room.
       spare_->push(&old);
       spare_->wake();
-      stats_ = batch->stats;
+      count(batch);
       return true;
     }
     *batch = std::move(old);
     if (closed) {
       SR_RETURN_IF_ERROR(error_);
-      stats_ = before_;
-      stats_.progress = 1;
+      Batch end;
+      end.stats = before_;
+      end.stats.progress = 1;
+      end.pass = pass_;
+      end.pass_rows = pass_rows_;
+      count(&end);
       return false;
     }
     if (!ready_->wait(deadline)) {
@@ -130,13 +157,54 @@ Result<bool> PrefetchingReader::next(Batch* batch, Deadline deadline) {
   }
 }
 
+/// Notes where the consumer is, and has the batch say it as of what it was opened for.
+void PrefetchingReader::count(Batch* batch) {
+  pass_ = batch->pass;
+  pass_rows_ = batch->pass_rows;
+  batch->pass -= pass_before_;
+  ReadStats& stats = batch->stats;
+  stats.rows_read -= stats_before_.rows_read;
+  stats.rows_before -= stats_before_.rows_before;
+  stats.rows_skipped -= stats_before_.rows_skipped;
+  stats.bytes_read -= stats_before_.bytes_read;
+  const double left = 1 - stats_before_.progress;
+  stats.progress = left <= 0 ? 1 : (stats.progress - stats_before_.progress) / left;
+  if (stats.rows_skipped == 0) stats.first_skipped.clear();
+  stats_ = stats;
+}
+
+bool PrefetchingReader::go_on_as(const DataSpec& spec, const PrefetchOptions& options) {
+  const int64_t left = passes_of(options_) - pass_;
+  if (!(spec == spec_) || passes_of(options) != left || left == 0) return false;
+  if (options.read.batch_size != options_.read.batch_size ||
+      options.read.drop_partial != options_.read.drop_partial) {
+    return false;
+  }
+  for (int64_t i = 0; i < left; ++i) {
+    ReadOptions mine = options_of(options_, pass_ + i);
+    const ReadOptions wanted = options_of(options, i);
+    if (i == 0 && pass_rows_ > 0) mine.rows_before = pass_rows_;
+    if (mine.epoch != wanted.epoch || mine.part.index != wanted.part.index ||
+        mine.part.count != wanted.part.count || mine.rows_before != wanted.rows_before) {
+      return false;
+    }
+  }
+  pass_before_ = pass_;
+  stats_before_ = {
+      .rows_read = stats_before_.rows_read + stats_.rows_read,
+      .rows_skipped = stats_before_.rows_skipped + stats_.rows_skipped,
+      .rows_before = stats_before_.rows_before + stats_.rows_before,
+      .bytes_read = stats_before_.bytes_read + stats_.bytes_read,
+      .progress = stats_before_.progress + stats_.progress * (1 - stats_before_.progress),
+      .first_skipped = ""};
+  stats_ = {};
+  return true;
+}
+
 void PrefetchingReader::read_all(std::unique_ptr<Reader> reader) {
-  const int64_t first = options_.read.epoch;
-  for (int64_t pass = 0; pass < options_.epochs && error_.ok(); ++pass) {
+  for (int64_t pass = 0; pass < passes_of(options_) && error_.ok(); ++pass) {
     if (pass > 0) {
-      ReadOptions read = options_.read;
-      read.epoch = first + pass;
-      Result<std::unique_ptr<Reader>> opened = Reader::open(spec_, read);
+      Result<std::unique_ptr<Reader>> opened = Reader::open(spec_, options_of(options_, pass));
       error_ = opened.status();
       if (!error_.ok()) break;
       reader = std::move(opened).value();
@@ -152,12 +220,14 @@ Status PrefetchingReader::read_pass(Reader* reader, int64_t pass) {
     spare_->pop(&batch);
     SR_ASSIGN_OR_RETURN(const bool more, reader->next(&batch));
     if (!more) break;
+    batch.pass = pass;
     ReadStats& stats = batch.stats;
     stats.rows_read += before_.rows_read;
+    stats.rows_before += before_.rows_before;
     stats.rows_skipped += before_.rows_skipped;
     stats.bytes_read += before_.bytes_read;
     stats.progress =
-        (static_cast<double>(pass) + stats.progress) / static_cast<double>(options_.epochs);
+        (static_cast<double>(pass) + stats.progress) / static_cast<double>(passes_of(options_));
     if (!before_.first_skipped.empty()) stats.first_skipped = before_.first_skipped;
     while (!ready_->push(&batch)) {
       if (stopped_.load(std::memory_order_relaxed)) return base::cancelled("reading was stopped");
@@ -167,6 +237,7 @@ Status PrefetchingReader::read_pass(Reader* reader, int64_t pass) {
   }
   const ReadStats& done = reader->stats();
   before_.rows_read += done.rows_read;
+  before_.rows_before += done.rows_before;
   before_.rows_skipped += done.rows_skipped;
   before_.bytes_read += done.bytes_read;
   if (before_.first_skipped.empty()) before_.first_skipped = done.first_skipped;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "sidereal/base/status.h"
 #include "sidereal/data/batch.h"
@@ -15,10 +16,19 @@ namespace sidereal::data {
 
 class BatchRing;
 
+/// What is left of a pass over a part of the data that another reader has begun. Value type.
+struct StartedPass {
+  Part part;
+  int64_t epoch = 0;
+  int64_t rows_before = 0;  ///< See ReadOptions.
+};
+
 /// How a PrefetchingReader reads. Value type.
 struct PrefetchOptions {
   /// `read.epoch` is the first pass; `read.stop` is ignored.
   ReadOptions read;
+  /// Come before the passes of `epochs`.
+  std::vector<StartedPass> started = {};
   /// Passes over the data. Batches never mix passes.
   int64_t epochs = 1;
   /// Batches read ahead at most; when so many wait, reading pauses.
@@ -54,11 +64,16 @@ class PrefetchingReader {
   /// Owned by the reader.
   [[nodiscard]] int ready_fd() const;
 
+  /// Whether what is left is exactly what a reader opened like this would give out. Then it gives
+  /// that out, and counts as that one would, from now on.
+  bool go_on_as(const DataSpec& spec, const PrefetchOptions& options);
+
   /// The state after the batch last given out, over all passes; after the end, the totals.
   [[nodiscard]] const ReadStats& stats() const { return stats_; }
 
  private:
   PrefetchingReader(DataSpec spec, const PrefetchOptions& options);
+  void count(Batch* batch);
   void read_all(std::unique_ptr<Reader> reader);
   Status read_pass(Reader* reader, int64_t pass);
 
@@ -73,6 +88,11 @@ class PrefetchingReader {
   ReadStats before_;
   Status error_;
   ReadStats stats_;
+  // Of whoever takes batches: where it is, and where go_on_as() was.
+  int64_t pass_ = 0;
+  int64_t pass_rows_ = 0;
+  int64_t pass_before_ = 0;
+  ReadStats stats_before_;
   std::thread thread_;
 };
 

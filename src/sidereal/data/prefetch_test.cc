@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sidereal/data/batch_ring.h"
+#include "sidereal/data/reader_shelf.h"
 #include "sidereal/data/testing/files.h"
 
 namespace sidereal::data {
@@ -28,6 +29,119 @@ DataSpec numbered_csv(const TestFolder& folder, int rows, const std::string& tai
   spec.files = {folder.write("a.csv", text + tail)};
   spec.id_space = 1'000'000;
   return spec;
+}
+
+/// The next so many batches: rows, and what is said of the last one.
+std::vector<std::string> take(PrefetchingReader* reader, int batches, Batch* batch) {
+  std::vector<std::string> out;
+  for (int i = 0; i < batches; ++i) {
+    if (!*reader->next(batch, far())) break;
+    for (const std::string& row : rows_of(*batch)) out.push_back(row);
+  }
+  return out;
+}
+
+TEST(ReaderShelf, GivesAReaderToWhoeverGoesOnWhereItIs) {
+  const TestFolder folder;
+  DataSpec spec = numbered_csv(folder, 300);
+  spec.shuffle_rows = 20;
+  PrefetchOptions options;
+  options.read.batch_size = 16;
+  options.epochs = 3;
+  ReaderShelf shelf;
+  Batch batch;
+  auto reader = PrefetchingReader::open(spec, options);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  // Into the second pass: 19 batches are one.
+  take(reader->get(), 22, &batch);
+  EXPECT_EQ(batch.pass, 1);
+  EXPECT_EQ(batch.pass_rows, 48);
+  PrefetchingReader* const parked = reader->get();
+  shelf.put(*std::move(reader));
+  PrefetchOptions rest = options;
+  rest.started = {{.part = {0, 1}, .epoch = 1, .rows_before = 48}};
+  rest.read.epoch = 2;
+  rest.epochs = 1;
+  for (int change = 0; change < 5; ++change) {
+    PrefetchOptions other = rest;
+    DataSpec elsewhere = spec;
+    if (change == 0) other.started[0].rows_before = 47;
+    if (change == 1) other.read.batch_size = 15;
+    if (change == 2) other.epochs = 2;
+    if (change == 3) other.read.part = {0, 2};
+    if (change == 4) elsewhere.seed = 1;
+    EXPECT_EQ(shelf.take(elsewhere, other), nullptr) << change;
+  }
+  auto resumed = shelf.take(spec, rest);
+  ASSERT_EQ(resumed.get(), parked);
+  EXPECT_EQ(shelf.take(spec, rest), nullptr);
+  // As one that was opened there.
+  auto opened = PrefetchingReader::open(spec, rest);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  Batch expected;
+  EXPECT_EQ(take(resumed.get(), 1, &batch), take(opened->get(), 1, &expected));
+  EXPECT_EQ(batch.pass, 0);
+  EXPECT_EQ(batch.pass_rows, 64);
+  // And once more.
+  shelf.put(std::move(resumed));
+  rest.started[0].rows_before = 64;
+  resumed = shelf.take(spec, rest);
+  ASSERT_EQ(resumed.get(), parked);
+  const auto left = take(resumed.get(), 1000, &batch);
+  EXPECT_EQ(left, take(opened->get(), 1000, &expected));
+  EXPECT_EQ(left.size(), 300 - 64 + 300);
+  EXPECT_EQ(batch.pass, 1);
+  EXPECT_EQ(resumed->stats().progress, 1);
+  EXPECT_EQ(resumed->stats().rows_skipped, 0);
+}
+
+TEST(ReaderShelf, KeepsNothingOnceItIsClosed) {
+  const TestFolder folder;
+  const DataSpec spec = numbered_csv(folder, 300);
+  PrefetchOptions options;
+  ReaderShelf shelf;
+  shelf.put(*PrefetchingReader::open(spec, options));
+  shelf.close();
+  EXPECT_EQ(shelf.take(spec, options), nullptr);
+  shelf.put(*PrefetchingReader::open(spec, options));
+  EXPECT_EQ(shelf.take(spec, options), nullptr);
+}
+
+TEST(PrefetchingReader, ReadsPassesThatOthersBeganBeforeItsOwn) {
+  const TestFolder folder;
+  DataSpec spec = numbered_csv(folder, 300);
+  spec.shuffle_rows = 20;
+  PrefetchOptions options;
+  options.read.batch_size = 16;
+  options.read.part = {0, 2};
+  options.read.epoch = 5;
+  options.epochs = 1;
+  options.started = {{.part = {2, 3}, .epoch = 3, .rows_before = 32},
+                     {.part = {1, 3}, .epoch = 4, .rows_before = 100},
+                     {.part = {2, 3}, .epoch = 4}};
+  auto reader = PrefetchingReader::open(spec, options);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  std::vector<std::vector<std::string>> got(4);
+  std::vector<int64_t> ends(4);
+  Batch batch;
+  while (*(*reader)->next(&batch, far())) {
+    const auto pass = static_cast<size_t>(batch.pass);
+    for (const std::string& row : rows_of(batch)) got[pass].push_back(row);
+    ends[pass] = batch.pass_rows;
+  }
+  const auto rows = [&](Part part, int64_t epoch) {
+    ReadOptions read;
+    read.part = part;
+    read.epoch = epoch;
+    return *rows_of(spec, read);
+  };
+  std::vector<std::string> first = rows({2, 3}, 3);
+  first.erase(first.begin(), first.begin() + 32);
+  EXPECT_EQ(got[0], first);
+  EXPECT_TRUE(got[1].empty());
+  EXPECT_EQ(got[2], rows({2, 3}, 4));
+  EXPECT_EQ(got[3], rows({0, 2}, 5));
+  EXPECT_EQ(ends, (std::vector<int64_t>{100, 0, 100, 150}));
 }
 
 TEST(PrefetchingReader, GivesTheSameBatchesAsReadersOfEachPass) {

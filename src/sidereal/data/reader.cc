@@ -28,6 +28,9 @@ Result<std::unique_ptr<Reader>> Reader::open(const DataSpec& spec, const ReadOpt
     return invalid_argument("batch_size is {}; it must be at least 1", options.batch_size);
   }
   if (options.epoch < 0) return invalid_argument("epoch is {}; it counts from 0", options.epoch);
+  if (options.rows_before < 0) {
+    return invalid_argument("rows_before is {}; it must not be negative", options.rows_before);
+  }
   if (spec.shuffle_rows < 0) {
     return invalid_argument("shuffle_rows is {}; it must not be negative", spec.shuffle_rows);
   }
@@ -44,6 +47,7 @@ Result<std::unique_ptr<Reader>> Reader::open(const DataSpec& spec, const ReadOpt
   SR_RETURN_IF_ERROR(source.status());
   auto reader = std::unique_ptr<Reader>(new Reader(std::move(source).value()));
   reader->options_ = options;
+  reader->given_ = options.rows_before;
   return reader;
 }
 
@@ -55,7 +59,10 @@ Result<bool> Reader::next(Batch* batch) {
   }
   SR_ASSIGN_OR_RETURN(const bool more, source_->next(batch));
   if (!more || (options_.drop_partial && batch->rows < options_.batch_size)) return false;
+  given_ += batch->rows;
   batch->epoch = options_.epoch;
+  batch->pass = 0;
+  batch->pass_rows = given_;
   batch->stats = source_->stats();
   return true;
 }

@@ -30,6 +30,9 @@ struct ReadOptions {
   int64_t batch_size = 1024;
   /// Leave out a last batch that is not full.
   bool drop_partial = false;
+  /// So many rows of the pass were given out by a reader before, with the same spec, part and
+  /// epoch: this one begins behind them and gives out what that one would have.
+  int64_t rows_before = 0;
   /// When not null and set by another thread, next() soon returns kCancelled. Borrowed.
   const std::atomic<bool>* stop = nullptr;
 };
@@ -60,6 +63,7 @@ class Reader {
 
   std::unique_ptr<BatchSource> source_;
   ReadOptions options_;
+  int64_t given_ = 0;  // Rows of the pass, with those before.
 };
 
 }  // namespace sidereal::data

@@ -59,6 +59,73 @@ std::vector<std::string> sorted(std::vector<std::string> rows) {
   return rows;
 }
 
+/// What a reader gives that begins behind `before` rows.
+std::vector<std::string> rows_behind(const DataSpec& spec, ReadOptions options, int64_t before) {
+  options.rows_before = before;
+  const auto rows = rows_of(spec, options);
+  EXPECT_TRUE(rows.ok()) << rows.status();
+  return rows.ok() ? *rows : std::vector<std::string>();
+}
+
+/// That a reader which begins in the middle goes on as one would that has come there.
+void expect_goes_on(const DataSpec& spec, const ReadOptions& options) {
+  const std::vector<std::string> all = *rows_of(spec, options);
+  for (size_t before = 0; before <= all.size() + 1; ++before) {
+    const auto from = all.begin() + static_cast<int64_t>(std::min(before, all.size()));
+    EXPECT_EQ(rows_behind(spec, options, static_cast<int64_t>(before)),
+              std::vector<std::string>(from, all.end()))
+        << before << " of " << all.size();
+  }
+}
+
+TEST(Reader, BeginsInTheMiddleOfAPassOfText) {
+  const TestFolder folder;
+  for (const int64_t shuffle_rows : {0, 13}) {
+    DataSpec spec = numbered_csv(folder, 3);
+    spec.shuffle_rows = shuffle_rows;
+    ReadOptions options = part_of(1, 2);
+    options.epoch = 3;
+    expect_goes_on(spec, options);
+    expect_goes_on(spec, part_of(2, 7));
+    DataSpec ragged = numbered_libsvm(folder);
+    ragged.shuffle_rows = shuffle_rows;
+    expect_goes_on(ragged, part_of(0, 2));
+  }
+}
+
+TEST(Reader, BeginsInTheMiddleOfTextWithBadRowsThatItDoesNotTellOfAgain) {
+  const TestFolder folder;
+  DataSpec spec;
+  std::string text = "label,id\n";
+  for (int r = 0; r < 40; ++r) text += r % 7 == 3 ? "no row\n" : fmt::format("1,{}\n", r);
+  spec.files = {folder.write("bad.csv", text)};
+  spec.id_space = 100;
+  spec.bad_rows = BadRows::kSkip;
+  for (const int64_t shuffle_rows : {0, 5}) {
+    spec.shuffle_rows = shuffle_rows;
+    expect_goes_on(spec, part_of(0, 1));
+    expect_goes_on(spec, part_of(1, 3));
+  }
+  spec.shuffle_rows = 0;
+  ReadOptions options = part_of(0, 1);
+  options.rows_before = 30;
+  auto reader = Reader::open(spec, options);
+  Batch batch;
+  while (*(*reader)->next(&batch)) {
+  }
+  EXPECT_EQ(batch.pass_rows, 34);
+  EXPECT_EQ((*reader)->stats().rows_skipped, 1) << (*reader)->stats().first_skipped;
+  EXPECT_EQ((*reader)->stats().rows_before, 30);
+}
+
+TEST(Reader, BeginsInTheMiddleOfTheSyntheticStream) {
+  DataSpec spec;
+  spec.format = Format::kSynthetic;
+  spec.synthetic = {.rows = 31, .first_row = 5, .seed = 3, .vocabulary_max = 60};
+  expect_goes_on(spec, part_of(0, 1, 4));
+  expect_goes_on(spec, part_of(2, 3, 4));
+}
+
 TEST(Reader, GzipReadsAsPlain) {
   const TestFolder folder;
   std::string text;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -18,7 +19,13 @@ class SyntheticSource final : public BatchSource {
         end_row_(spec.first_row + spec.rows),
         first_row_(spec.first_row),
         stride_(options.part.count),
-        batch_size_(options.batch_size) {}
+        batch_size_(options.batch_size) {
+    const int64_t mine = next_row_ < end_row_ ? (end_row_ - next_row_ - 1) / stride_ + 1 : 0;
+    const int64_t before = std::min(options.rows_before, mine);
+    next_row_ += before * stride_;
+    stats_.rows_read = before;
+    stats_.rows_before = before;
+  }
 
   Result<bool> next(Batch* batch) override {
     constexpr int kNumeric = SyntheticStream::kNumeric;

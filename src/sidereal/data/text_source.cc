@@ -67,6 +67,13 @@ class TextSource final : public BatchSource {
       until_mine_ = options.part.index;
     }
     if (spec.shuffle_rows > 0) shuffle_.emplace(spec.shuffle_rows, shuffle_key(spec, options));
+    rows_to_pass_ = options.rows_before;
+    if (!shuffle_ && bad_rows_ == BadRows::kFail) {
+      // They were all good, and need not be understood again.
+      until_mine_ += rows_to_pass_ * stride_;
+      stats_.rows_read = std::exchange(rows_to_pass_, 0);
+      stats_.rows_before = stats_.rows_read;
+    }
   }
 
   Status start() {
@@ -78,10 +85,23 @@ class TextSource final : public BatchSource {
   }
 
   Result<bool> next(Batch* batch) override {
+    if (rows_to_pass_ > 0) SR_RETURN_IF_ERROR(pass_rows());
     return schema_.weighted ? next_weighted(batch) : next_fixed(batch);
   }
 
  private:
+  /// Passes over rows that were given out before; of bad ones among them it was told then.
+  Status pass_rows() {
+    const int64_t rows = std::exchange(rows_to_pass_, 0);
+    for (; stats_.rows_before < rows; ++stats_.rows_before) {
+      SR_ASSIGN_OR_RETURN(const bool more, next_shuffled());
+      if (!more) break;
+    }
+    stats_.rows_skipped = 0;
+    stats_.first_skipped.clear();
+    return {};
+  }
+
   Result<bool> next_fixed(Batch* batch) {
     const int64_t size = options_.batch_size;
     const int64_t width = schema_.dense_width;
@@ -238,6 +258,7 @@ class TextSource final : public BatchSource {
   int64_t until_mine_ = 0;
   int64_t stride_ = 1;
   int64_t rows_seen_ = 0;
+  int64_t rows_to_pass_ = 0;
   int64_t finished_bytes_ = 0;
   int64_t total_bytes_ = 0;
   bool ended_ = false;

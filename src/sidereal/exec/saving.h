@@ -45,7 +45,8 @@ struct SaveRequest {
 
 /// One task's part of a checkpoint. Each lane stops for an instant, at which it takes snapshots of
 /// all its variables; then it copies pieces of them out between its steps, and a thread writes
-/// these.
+/// these. The data file is created when all snapshots were taken: who sees it knows that nothing
+/// that happens from then on is in it.
 /// Lifecycle: start(), step() until it gives a result. It ends early when its owner lets go of it;
 /// no file stays then.
 /// Thread: start() and step() are those of the lane whose step saves, or of the thread, where

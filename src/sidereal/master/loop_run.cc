@@ -35,7 +35,15 @@ Status check_loop(const task::LoopOptions& options) {
   constexpr int64_t kMost = int64_t{1} << 40;
   SR_RETURN_IF_ERROR(in_range("batch_size", options.batch_size, 1, kBatchMax));
   SR_RETURN_IF_ERROR(in_range("first_epoch", options.first_epoch, 0, kEpochsMax));
-  SR_RETURN_IF_ERROR(in_range("epochs", options.epochs, 1, kEpochsMax));
+  SR_RETURN_IF_ERROR(
+      in_range("epochs", options.epochs, options.started.empty() ? 1 : 0, kEpochsMax));
+  for (const task::LoopPass& pass : options.started) {
+    SR_RETURN_IF_ERROR(in_range("lane of a pass", pass.lane, 0, task::Task::kLanesMax - 1));
+    SR_RETURN_IF_ERROR(in_range("epoch of a pass", pass.epoch, 0, kEpochsMax));
+    SR_RETURN_IF_ERROR(in_range("part_count of a pass", pass.part_count, 1, kPartsMax));
+    SR_RETURN_IF_ERROR(in_range("part_index of a pass", pass.part_index, 0, pass.part_count - 1));
+    SR_RETURN_IF_ERROR(in_range("rows_done of a pass", pass.rows_done, 0, kMost));
+  }
   SR_RETURN_IF_ERROR(in_range("part_count", options.part_count, 1, kPartsMax));
   SR_RETURN_IF_ERROR(in_range("part_index", options.part_index, 0, options.part_count - 1));
   SR_RETURN_IF_ERROR(in_range("steps", options.steps, 0, kMost));
@@ -47,8 +55,9 @@ Status check_loop(const task::LoopOptions& options) {
                               static_cast<int64_t>(options.fetches.size()) - 1));
   SR_RETURN_IF_ERROR(in_range("step_timeout_ms", options.step_timeout.count(), 0, kMost));
   SR_RETURN_IF_ERROR(in_range("data_timeout_ms", options.data_timeout.count(), 1, kMost));
-  for (const size_t names : {options.fetches.size(), options.targets.size(), options.columns.size(),
-                             options.constants.size(), options.kept_columns.size()}) {
+  for (const size_t names :
+       {options.fetches.size(), options.targets.size(), options.columns.size(),
+        options.constants.size(), options.kept_columns.size(), options.started.size()}) {
     if (names > kNamesMax) {
       return invalid_argument("a loop with {} names of a kind; it takes {}", names, kNamesMax);
     }
@@ -159,11 +168,13 @@ struct LoopRun::Lane {
 };
 
 LoopRun::LoopRun(MasterContext* context, uint64_t session, task::LoopOptions options,
-                 std::shared_ptr<LoopSink> sink, OnEnd on_end)
+                 std::shared_ptr<LoopSink> sink, std::shared_ptr<data::ReaderShelf> shelf,
+                 OnEnd on_end)
     : context_(context),
       session_(session),
       options_(std::move(options)),
       sink_(std::move(sink)),
+      shelf_(std::move(shelf)),
       on_end_(std::move(on_end)) {}
 LoopRun::~LoopRun() = default;
 
@@ -204,7 +215,16 @@ Result<std::unique_ptr<LoopRun::Lane>> LoopRun::open_lane(size_t index, size_t c
     prefetch.read.batch_size = options_.batch_size;
     prefetch.read.drop_partial = options_.drop_partial;
     prefetch.epochs = options_.epochs;
-    SR_ASSIGN_OR_RETURN(reader, data::PrefetchingReader::open(spec, prefetch));
+    for (const task::LoopPass& pass : options_.started) {
+      if (pass.lane != i) continue;
+      prefetch.started.push_back({.part = {.index = pass.part_index, .count = pass.part_count},
+                                  .epoch = pass.epoch,
+                                  .rows_before = pass.rows_done});
+    }
+    reader = shelf_->take(spec, prefetch);
+    if (reader == nullptr) {
+      SR_ASSIGN_OR_RETURN(reader, data::PrefetchingReader::open(spec, prefetch));
+    }
   }
   task::Task* const task = context_->task;
   const bool is_own = plan.parts.size() == 1 && plan.parts[0].link->is_local();
@@ -236,10 +256,16 @@ Result<std::unique_ptr<LoopRun::Lane>> LoopRun::open_lane(size_t index, size_t c
 }
 
 Status LoopRun::start(std::vector<LoopLane> lanes) {
+  for (const task::LoopPass& pass : options_.started) {
+    if (pass.lane < static_cast<int64_t>(lanes.size())) continue;
+    return invalid_argument("a pass of lane {} in a loop of {} lanes", pass.lane, lanes.size());
+  }
   std::vector<std::unique_ptr<Lane>> opened;
   for (size_t i = 0; i < lanes.size(); ++i) {
     SR_ASSIGN_OR_RETURN(opened.emplace_back(), open_lane(i, lanes.size(), std::move(lanes[i])));
   }
+  // Whoever they were kept for did not come.
+  shelf_->clear();
   {
     const std::lock_guard lock(mutex_);
     SR_RETURN_IF_ERROR(cancelled_);
@@ -332,7 +358,16 @@ void LoopRun::lane_ended(int lane, const Status& status) {
 
 /// On a thread that may wait.
 void LoopRun::finish() {
-  for (const auto& lane : lanes_) lane->loop->close_reader();
+  bool goes_on = options_.goes_on;
+  {
+    const std::lock_guard lock(mutex_);
+    goes_on = goes_on && status_.ok();
+  }
+  for (const auto& lane : lanes_) {
+    auto reader = goes_on ? lane->loop->take_reader() : nullptr;
+    if (reader != nullptr) shelf_->put(std::move(reader));
+    lane->loop->close_reader();
+  }
   context_->task->when_async_pushes_done(session_,
                                          [self = shared_from_this()](const Status& untold) {
                                            Status status;

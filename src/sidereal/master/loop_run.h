@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "sidereal/data/reader_shelf.h"
 #include "sidereal/exec/stop_signal.h"
 #include "sidereal/master/step_run.h"
 #include "sidereal/task/loop.h"
@@ -52,7 +53,7 @@ class LoopRun final : public task::LoopListener, public std::enable_shared_from_
   /// `context` is borrowed. `on_end` is called before the sink hears of the end.
   using OnEnd = std::function<void(const std::shared_ptr<LoopRun>&)>;
   LoopRun(MasterContext* context, uint64_t session, task::LoopOptions options,
-          std::shared_ptr<LoopSink> sink, OnEnd on_end);
+          std::shared_ptr<LoopSink> sink, std::shared_ptr<data::ReaderShelf> shelf, OnEnd on_end);
   ~LoopRun() override;
 
   [[nodiscard]] const task::LoopOptions& options() const { return options_; }
@@ -95,6 +96,7 @@ class LoopRun final : public task::LoopListener, public std::enable_shared_from_
   const uint64_t session_;
   const task::LoopOptions options_;
   const std::shared_ptr<LoopSink> sink_;
+  const std::shared_ptr<data::ReaderShelf> shelf_;
   OnEnd on_end_;
   exec::StopSignal stop_;
   std::set<std::string> called_;

@@ -753,6 +753,7 @@ void MasterSession::close(const Status& why, std::function<void(const Status&)> 
   }
   for (const auto& request : running) request->cancel(why);
   for (const auto& loop : loops) loop->cancel(why);
+  context_->threads->run([shelf = shelf_] { shelf->close(); });
   // What is under way is done first: it runs elsewhere only while the session is attached there.
   context_->task->when_async_pushes_done(id_,
                                          [self = shared_from_this(), attached = std::move(attached),

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "sidereal/cluster/cluster_spec.h"
+#include "sidereal/data/reader_shelf.h"
 #include "sidereal/exec/kernel.h"
 #include "sidereal/ir/device_spec.h"
 #include "sidereal/ir/graph.h"
@@ -223,6 +224,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   std::map<std::string, Attached> attached_;
   std::set<std::shared_ptr<Request>> running_;
   std::set<std::shared_ptr<LoopRun>> loops_;
+  const std::shared_ptr<data::ReaderShelf> shelf_ = std::make_shared<data::ReaderShelf>();
   // Steps that wait for a plan, which one thread makes after the other.
   std::deque<Unplanned> unplanned_;
   bool is_planning_ = false;

@@ -41,6 +41,15 @@ void to_proto(const task::LoopOptions& options, v1::LoopHead* head) {
   head->set_auc_window_rows(options.auc_window_rows);
   head->set_step_timeout_ms(options.step_timeout.count());
   head->set_data_timeout_ms(options.data_timeout.count());
+  head->set_goes_on(options.goes_on);
+  for (const task::LoopPass& pass : options.started) {
+    v1::LoopPass* const out = head->add_started();
+    out->set_lane(pass.lane);
+    out->set_epoch(pass.epoch);
+    out->set_part_index(pass.part_index);
+    out->set_part_count(pass.part_count);
+    out->set_rows_done(pass.rows_done);
+  }
 }
 
 Result<task::LoopOptions> from_proto(const v1::LoopHead& head) {
@@ -81,6 +90,14 @@ Result<task::LoopOptions> from_proto(const v1::LoopHead& head) {
   if (head.data_timeout_ms() != 0) {
     out.data_timeout = std::chrono::milliseconds(head.data_timeout_ms());
   }
+  out.goes_on = head.goes_on();
+  for (const v1::LoopPass& pass : head.started()) {
+    out.started.push_back({.lane = pass.lane(),
+                           .epoch = pass.epoch(),
+                           .part_index = pass.part_index(),
+                           .part_count = pass.part_count(),
+                           .rows_done = pass.rows_done()});
+  }
   return out;
 }
 
@@ -99,6 +116,8 @@ void to_proto(int lane, const task::LoopProgress& progress,
   out->set_bytes_in(progress.bytes_in);
   out->set_bytes_out(progress.bytes_out);
   out->set_auc(progress.auc);
+  out->set_pass(progress.positions.front().pass);
+  out->set_pass_rows(progress.positions.front().rows);
   for (size_t i = 0; i < progress.scalars.size(); ++i) {
     v1::LoopScalar* const scalar = out->add_scalars();
     scalar->set_sum(progress.scalars[i].sum);
@@ -121,6 +140,7 @@ void from_proto(const v1::LoopProgress& given, task::LoopProgress* out) {
   out->bytes_in = given.bytes_in();
   out->bytes_out = given.bytes_out();
   out->auc = given.auc();
+  out->positions = {{.steps = given.steps(), .pass = given.pass(), .rows = given.pass_rows()}};
   const size_t scalars = std::min<size_t>(out->scalars.size(), given.scalars_size());
   for (size_t i = 0; i < scalars; ++i) {
     const v1::LoopScalar& scalar = given.scalars(static_cast<int>(i));
@@ -137,6 +157,7 @@ task::LoopProgress total_of(const std::vector<task::LoopProgress>& lanes, size_t
     out.rows += lane.rows;
     out.rows_skipped += lane.rows_skipped;
     if (out.first_skipped.empty()) out.first_skipped = lane.first_skipped;
+    out.positions.push_back(lane.positions.empty() ? task::LoopPosition() : lane.positions.front());
     out.fraction += lane.fraction / static_cast<double>(lanes.size());
     out.elapsed_ns = std::max(out.elapsed_ns, lane.elapsed_ns);
     out.computed_ns += lane.computed_ns;

@@ -27,6 +27,15 @@ struct LoopFetch {
   Keep keep = Keep::kMean;
 };
 
+/// What is left of a pass over a part of the rows that another loop has begun. Value type.
+struct LoopPass {
+  int64_t lane = 0;  ///< Of the loop, which reads it.
+  int64_t epoch = 0;
+  int64_t part_index = 0;
+  int64_t part_count = 1;
+  int64_t rows_done = 0;  ///< Rows of it, in its order, that are left out.
+};
+
 /// What a loop runs. Value type.
 struct LoopOptions {
   std::vector<LoopFetch> fetches;
@@ -44,11 +53,17 @@ struct LoopOptions {
   std::vector<std::string> kept_columns;
   int64_t batch_size = 1024;
   bool drop_partial = false;  ///< Leave out a last batch that is not full.
-  int64_t first_epoch = 0;    ///< Decides the shuffled order.
-  int64_t epochs = 1;
+  /// What lanes read before `epochs`, in this order.
+  std::vector<LoopPass> started;
+  int64_t first_epoch = 0;  ///< Decides the shuffled order.
+  int64_t epochs = 1;       ///< 0: only what was begun.
   /// Which part of the rows is read, of how many. See data::Part.
   int64_t part_index = 0;
   int64_t part_count = 1;
+
+  /// Whether another loop of the session goes on where this one ends: what was read ahead is kept
+  /// for that.
+  bool goes_on = false;
 
   /// Steps at most, of all lanes together, which have the same number each, or one more; 0: until
   /// the data ends.
@@ -82,6 +97,13 @@ struct LoopScalar {
   int64_t steps = 0;
 };
 
+/// How far one lane of a loop has come. Value type.
+struct LoopPosition {
+  int64_t steps = 0;
+  int64_t pass = 0;  ///< Of the latest step's rows: those of `started` of its lane, then epochs.
+  int64_t rows = 0;  ///< Of that pass, with those that were done before.
+};
+
 /// Totals of a loop so far: of one lane, or added up. Value type.
 struct LoopProgress {
   int64_t steps = 0;
@@ -95,8 +117,9 @@ struct LoopProgress {
   int64_t waited_for_data_ns = 0;
   int64_t bytes_in = 0;  ///< Of the lanes, since the loop began.
   int64_t bytes_out = 0;
-  double auc = 0;                   ///< 0: none, or no rows yet.
-  std::vector<LoopScalar> scalars;  ///< By fetch; of those kept as kMean or kSeries.
+  double auc = 0;                       ///< 0: none, or no rows yet.
+  std::vector<LoopScalar> scalars;      ///< By fetch; of those kept as kMean or kSeries.
+  std::vector<LoopPosition> positions;  ///< By lane; of one lane, its own.
 };
 
 /// What the fetches and kept columns of one step were. Value type.

@@ -126,6 +126,7 @@ TaskLoop::TaskLoop(Task* task, int lane, TaskLoopOptions options,
     idle_.push_back(flights_.size() - 1);
   }
   progress_.scalars.resize(options_.fetches.size());
+  progress_.positions.resize(1);
   series_.resize(options_.fetches.size());
   last_.resize(options_.fetches.size());
 }
@@ -214,7 +215,7 @@ Result<bool> TaskLoop::next_batch(Flight* flight) {
   }
   SR_RETURN_IF_ERROR(got.status());
   read_ = reader_->stats();
-  if (!*got) input_ended_ = true;
+  if (!*got) input_ended_ = data_ended_ = true;
   return *got;
 }
 
@@ -294,6 +295,8 @@ void TaskLoop::harvest_all() {
 Status TaskLoop::harvest(Flight* flight) {
   ++progress_.steps;
   progress_.rows += flight->batch.rows;
+  progress_.positions[0] = {
+      .steps = progress_.steps, .pass = flight->batch.pass, .rows = flight->batch.pass_rows};
   progress_.elapsed_ns = lane_->now() - began_ns_;
   LoopValues values;
   values.lane = options_.index;
@@ -384,10 +387,10 @@ bool TaskLoop::tell(bool is_last) {
   progress_.rows_skipped = read_.rows_skipped;
   progress_.first_skipped = read_.first_skipped;
   // A reader that shuffles is ahead of the steps by the rows it holds.
-  progress_.fraction = read_.rows_read <= progress_.rows
-                           ? read_.progress
-                           : read_.progress * static_cast<double>(progress_.rows) /
-                                 static_cast<double>(read_.rows_read);
+  const int64_t rows = progress_.rows + read_.rows_before;
+  progress_.fraction = read_.rows_read <= rows ? read_.progress
+                                               : read_.progress * static_cast<double>(rows) /
+                                                     static_cast<double>(read_.rows_read);
   progress_.computed_ns = turns_->computed_ns();
   progress_.waited_ns = std::max<int64_t>(0, progress_.elapsed_ns - progress_.computed_ns);
   progress_.bytes_in = lane_->metrics().bytes_in.value() - bytes_in_before_;
@@ -405,7 +408,7 @@ void TaskLoop::end(const Status& status) {
   ended_ = true;
   status_ = status;
   if (data_ready_ != nullptr) data_ready_->set_watched(false);
-  if (reader_ != nullptr) reader_->stop();
+  if (reader_ != nullptr && !status.ok()) reader_->stop();
   lane_->cancel_timer(timer_);
   timer_fired_ = false;
   for (const size_t flight : order_) {

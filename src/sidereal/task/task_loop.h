@@ -98,6 +98,10 @@ class TaskLoop final : private lane::StopHook {
   void start(LoopSteps* steps, std::shared_ptr<const void> owner);
   /// Waits for the end of the reading thread.
   void close_reader() { reader_ = nullptr; }
+  /// Once it has ended well: what reads, in the middle of its data; nullptr: that is read.
+  std::unique_ptr<data::PrefetchingReader> take_reader() {
+    return data_ended_ ? nullptr : std::move(reader_);
+  }
   /// Ends it with `why`, unless it has ended.
   void cancel(const Status& why) {
     if (!told_end_) end(why);
@@ -155,6 +159,7 @@ class TaskLoop final : private lane::StopHook {
   bool scheduled_ = false;
   bool is_in_run_ = false;
   bool input_ended_ = false;
+  bool data_ended_ = false;
   bool ended_ = false;
   bool told_end_ = false;
   Status status_;

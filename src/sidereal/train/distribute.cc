@@ -44,6 +44,7 @@ class Distributor {
     ir::Builder builder(&out_.graph, &registry_);
     add_reads(&builder);
     add_initializers(&builder);
+    out_.saving = add_saving(&builder, saved_variables());
     SR_RETURN_IF_ERROR(builder.status());
     SR_RETURN_IF_ERROR(add_inference());
     return std::move(out_);
@@ -181,6 +182,36 @@ class Distributor {
     }
     if (!b->status().ok()) return;
     out_.initializer = b->graph().node(ops::no_op(*b, assigned, "all")).name;
+  }
+
+  /// Variables and slots as a checkpoint has them: a table is one tensor, however it is cut here.
+  [[nodiscard]] std::vector<SavedVariable> saved_variables() const {
+    std::vector<SavedVariable> out;
+    for (const auto& [name, home] : homes_) {
+      const ir::Shape& shape = home.slot == nullptr ? home.variable->shape : home.slot->shape;
+      const size_t parts = home.handles.size();
+      for (size_t k = 0; k < parts; ++k) {
+        out.push_back({.handle = home.handles[k],
+                       .name = name,
+                       .slice = parts == 1 ? "" : slice_text(shape, k, parts),
+                       .dtype = home.variable->options.dtype,
+                       .shape = shape});
+      }
+    }
+    if (const Node* const steps = out_.graph.find(kGlobalStep); steps != nullptr) {
+      out.push_back({.handle = {steps->id, 0}, .name = kGlobalStep, .dtype = DType::kInt64});
+    }
+    return out;
+  }
+
+  /// Rows r of `shape` with r % parts == part: "8 4 1,2,3:-".
+  static std::string slice_text(const ir::Shape& shape, size_t part, size_t parts) {
+    std::string out;
+    for (const int64_t extent : shape.dims()) out += fmt::format("{} ", extent);
+    const auto rows = static_cast<size_t>(shape.dim(0));
+    out += fmt::format("{},{},{}", part, (rows - part + parts - 1) / parts, parts);
+    for (int i = 1; i < shape.rank(); ++i) out += ":-";
+    return out;
   }
 
   static Output first_value(ir::Builder* b, const ModelVariable& variable, size_t part,

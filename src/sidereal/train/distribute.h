@@ -7,6 +7,7 @@
 #include "sidereal/base/status.h"
 #include "sidereal/ir/schema.h"
 #include "sidereal/train/model.h"
+#include "sidereal/train/saving.h"
 
 namespace sidereal::train {
 
@@ -28,6 +29,7 @@ struct DistributedModel {
   std::string initializer;  ///< The node that gives all variables their first values.
   std::string prediction;   ///< As the model's, without dropout.
   std::string loss;         ///< Likewise.
+  SavingNodes saving;       ///< Of all variables and their slots.
 };
 
 /// The device of a parameter server; what a model has once is on that of task 0.

@@ -153,6 +153,7 @@ void LoopGroup::take(size_t index, const task::LoopProgress& progress) {
   }
   worker.rows_skipped = progress.rows_skipped;
   worker.first_skipped = progress.first_skipped;
+  worker.positions = progress.positions;
   worker.elapsed_s = seconds(progress.elapsed_ns);
   worker.fraction = progress.fraction;
   worker.auc = progress.auc;
@@ -262,10 +263,23 @@ void LoopGroup::show_progress(int64_t epoch, int64_t epochs) {
         1.0, (static_cast<double>(epoch) + fraction * static_cast<double>(epochs)) / total);
     progress.epoch =
         std::min<int64_t>(options_.epochs - 1, static_cast<int64_t>(progress.fraction * total));
-    progress.seconds_left =
-        progress.fraction > 0.01 ? progress.seconds * (1 / progress.fraction - 1) : -1;
+    if (fraction_before_ < 0) fraction_before_ = static_cast<double>(epoch) / total;
+    const double done = progress.fraction - fraction_before_;
+    progress.seconds_left = done > 0.01 ? progress.seconds * (1 - progress.fraction) / done : -1;
   }
   if (options_.on_progress) options_.on_progress(progress);
+}
+
+int64_t LoopGroup::steps() const {
+  int64_t out = 0;
+  for (const Worker& worker : workers_) out += worker.before.steps;
+  return out;
+}
+
+int64_t LoopGroup::rows() const {
+  int64_t out = 0;
+  for (const Worker& worker : workers_) out += worker.before.rows;
+  return out;
 }
 
 void LoopGroup::report(FitResult* result) const {

@@ -64,6 +64,14 @@ class LoopGroup {
 
   /// Before run(): `chief`'s loop goes on beside those of the workers. Its steps are not counted.
   void set_chief(ChiefLoop chief) { chief_ = std::move(chief); }
+  /// How far the lanes of a worker came in the latest run.
+  [[nodiscard]] const std::vector<task::LoopPosition>& positions_of(size_t worker) const {
+    return workers_[worker].positions;
+  }
+  /// Steps, rows and seconds of all runs so far.
+  [[nodiscard]] int64_t steps() const;
+  [[nodiscard]] int64_t rows() const;
+  [[nodiscard]] double seconds() const { return seconds_; }
   /// Steps that a worker has done.
   [[nodiscard]] int64_t steps_of(size_t worker) const { return workers_[worker].before.steps; }
   /// Adds the totals of all runs so far.
@@ -80,6 +88,7 @@ class LoopGroup {
     int64_t loss_steps = 0;
     int64_t rows_skipped = 0;
     std::string first_skipped;
+    std::vector<task::LoopPosition> positions;
     double elapsed_s = 0;
     double fraction = 0;
     double auc = 0;
@@ -117,6 +126,7 @@ class LoopGroup {
   double last_loss_ = 0;
   Clock::time_point run_began_;  // About; for "lately" only.
   bool began_ = false;
+  double fraction_before_ = -1;  // Of the fit, when this group began.
   struct Mark {
     double seconds;
     int64_t rows;

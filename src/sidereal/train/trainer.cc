@@ -15,6 +15,8 @@
 #include "sidereal/security/channel.h"
 #include "sidereal/service/status_client.h"
 #include "sidereal/sys/posix/posix.h"
+#include "sidereal/train/checkpointing.h"
+#include "sidereal/train/data_position.h"
 #include "sidereal/train/distribute.h"
 #include "sidereal/train/loop_group.h"
 #include "sidereal/train/synchronize.h"
@@ -94,46 +96,93 @@ class Trainer::Impl {
     SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers, training_sessions(options));
     task::LoopOptions loop = training_loop(data, options);
     const double decay = options.learning_rate_decay;
-    const bool one_loop = validation == nullptr && decay == 1;
-    const int64_t epochs_per_loop = one_loop ? options.epochs : 1;
+    const bool counts_by_epoch = validation != nullptr || decay != 1;
     FitResult result;
     const auto take_loss = [&](const StepOutputs& step) {
       if (step.values.lane == 0) append(step.values.values.front().second, &result.losses);
     };
     LoopGroup group(cluster_, *workers, options, take_loss);
-    double best = 0;
-    int64_t since_best = 0;
-    for (int64_t epoch = 0; epoch < options.epochs; epoch += epochs_per_loop) {
+    TrainingState before;
+    SR_ASSIGN_OR_RETURN(const auto saver, open_checkpoints(data, options, &before));
+    const bool one_loop = !counts_by_epoch && (saver == nullptr || !saver->saves_by_epoch());
+    result.validation = before.validation;
+    before.worker_steps.resize(workers->size());
+    DataSchedule schedule(before.position, worker_lanes_);
+    int64_t loop_steps = before.loop_steps;
+    const auto state = [&] {
+      TrainingState now = before;
+      now.steps += group.steps();
+      now.rows += group.rows();
+      now.loop_steps = loop_steps;
+      for (size_t i = 0; i < workers->size(); ++i) now.worker_steps[i] += group.steps_of(i);
+      now.position = schedule.position();
+      now.validation = result.validation;
+      return now;
+    };
+    const auto is_over = [&] {
+      return options.patience > 0 && since_best(result.validation) >= options.patience;
+    };
+    result.epochs = schedule.first_epoch(options.epochs);
+    while (result.epochs < options.epochs && !is_over()) {
+      const int64_t epoch = result.epochs;
+      const int64_t end = one_loop ? options.epochs : epoch + 1;
       const std::pair<std::string, Tensor> rate = {
           kLearningRateScale, Tensor::scalar(std::pow(decay, static_cast<double>(epoch)))};
-      if (options.synchronous) {
-        SR_RETURN_IF_ERROR(begin_steps());
-        group.set_chief(chief_loop(options, rate));
-      } else {
-        loop.constants = {rate};
-      }
-      const auto for_worker = [&](size_t index, task::LoopOptions* own) {
-        number_steps(options, (*workers)[index], index, group.steps_of(index), own);
-        if (options.record_losses && index == 0) {
-          own->fetches.push_back({.name = model_.loss, .keep = task::Keep::kEach});
+      while (schedule.first_epoch(end) < end && steps_left(options, loop_steps) != 0) {
+        if (options.synchronous) {
+          SR_RETURN_IF_ERROR(begin_steps());
+          group.set_chief(chief_loop(options, rate));
+        } else {
+          loop.constants = {rate};
         }
-      };
-      SR_RETURN_IF_ERROR(group.run(loop, epoch, epochs_per_loop, for_worker));
-      if (options.synchronous) {
-        SR_ASSIGN_OR_RETURN(const int64_t updates, updates_of_loop());
-        result.updates += updates;
+        int64_t steps = std::max<int64_t>(steps_left(options, loop_steps), 0);
+        if (saver != nullptr && saver->steps_of_lane() > 0) {
+          steps = steps == 0 ? saver->steps_of_lane() : std::min(steps, saver->steps_of_lane());
+        }
+        const auto for_worker = [&](size_t index, task::LoopOptions* own) {
+          number_steps(options, (*workers)[index], index,
+                       before.worker_steps[index] + group.steps_of(index), own);
+          own->steps = steps * (*workers)[index].lanes;
+          own->goes_on = saver != nullptr && steps > 0;
+          schedule.tell(index, end, own);
+          if (options.record_losses && index == 0) {
+            own->fetches.push_back({.name = model_.loss, .keep = task::Keep::kEach});
+          }
+        };
+        const int64_t steps_before = group.steps();
+        const double seconds_before = group.seconds();
+        const int64_t first = schedule.first_epoch(end);
+        SR_RETURN_IF_ERROR(group.run(loop, first, end - first, for_worker));
+        for (size_t i = 0; i < workers->size(); ++i) {
+          schedule.took(i, end, steps, group.positions_of(i));
+        }
+        loop_steps += steps;
+        if (options.synchronous) {
+          SR_ASSIGN_OR_RETURN(const int64_t updates, updates_of_loop());
+          result.updates += updates;
+        }
+        if (saver == nullptr) continue;
+        saver->loop_ended(group.steps() - steps_before, group.seconds() - seconds_before);
+        if (schedule.first_epoch(end) < end && saver->is_due(false)) saver->save(state());
       }
-      result.epochs = epoch + epochs_per_loop;
-      if (validation == nullptr) continue;
-      SR_ASSIGN_OR_RETURN(const EvalResult evaluated, evaluate(*validation, options));
-      // The larger, the better.
-      const double now = model_.is_binary ? evaluated.auc : -evaluated.loss;
-      const bool is_best = result.validation.empty() || now > best;
-      result.validation.push_back(evaluated);
-      if (options.on_validation) options.on_validation(evaluated);
-      since_best = is_best ? 0 : since_best + 1;
-      if (is_best) best = now;
-      if (options.patience > 0 && since_best >= options.patience) break;
+      result.epochs = end;
+      if (counts_by_epoch) {
+        schedule.leave_out(end);
+        loop_steps = 0;
+      }
+      if (validation != nullptr) {
+        SR_ASSIGN_OR_RETURN(const EvalResult evaluated, evaluate(*validation, options));
+        result.validation.push_back(evaluated);
+        if (options.on_validation) options.on_validation(evaluated);
+      }
+      if (saver != nullptr && saver->is_due(true)) saver->save(state());
+    }
+    if (saver != nullptr) {
+      saver->save_last(state());
+      result.checkpoints = saver->report();
+      result.checkpoints.resumed_from = saver->resumed_from();
+      result.checkpoints.steps_before = before.steps;
+      result.checkpoints.rows_before = before.rows;
     }
     group.report(&result);
     if (!options.synchronous) result.updates = result.steps;
@@ -270,6 +319,47 @@ class Trainer::Impl {
     out.on_progress = nullptr;
     out.on_validation = nullptr;
     return out;
+  }
+
+  /// Steps that each lane has yet, of FitOptions::steps_max; -1: as many as there are.
+  static int64_t steps_left(const FitOptions& options, int64_t done) {
+    return options.steps_max == 0 ? -1 : std::max<int64_t>(0, options.steps_max - done);
+  }
+
+  /// Epochs since the one with the best evaluation.
+  [[nodiscard]] int64_t since_best(const std::vector<EvalResult>& validation) const {
+    size_t best = 0;
+    // The larger, the better.
+    const auto worth = [&](size_t i) {
+      return model_.is_binary ? validation[i].auc : -validation[i].loss;
+    };
+    for (size_t i = 1; i < validation.size(); ++i) {
+      if (worth(i) > worth(best)) best = i;
+    }
+    return validation.empty() ? 0 : static_cast<int64_t>(validation.size() - 1 - best);
+  }
+
+  /// What saves as `options` say, nullptr if they say nothing; variables and `before` are as a
+  /// checkpoint has them that training goes on from.
+  Result<std::unique_ptr<Checkpointing>> open_checkpoints(const data::DataSpec& data,
+                                                          const FitOptions& options,
+                                                          TrainingState* before) {
+    if (options.checkpoints.directory.empty()) return std::unique_ptr<Checkpointing>();
+    Checkpointing::Context context;
+    context.session = first_.get();
+    context.nodes = &distributed_.saving;
+    context.lanes = replicas();
+    context.tell = options.on_warning;
+    if (context.tell == nullptr) {
+      context.tell = [](const std::string& text) { base::log_warning("checkpoint {}", text); };
+    }
+    SR_ASSIGN_OR_RETURN(auto saver, Checkpointing::open(options.checkpoints, std::move(context)));
+    const std::string identity = data_identity(data);
+    SR_ASSIGN_OR_RETURN(const auto found, saver->resume(identity));
+    if (found.has_value()) *before = *found;
+    before->data = identity;
+    saver->start(*before);
+    return saver;
   }
 
   Status check(const FitOptions& options) const {
@@ -460,12 +550,11 @@ class Trainer::Impl {
     return loop;
   }
 
-  /// Which steps the loop of a worker has, and what numbers; after `done` others of this fit.
+  /// What numbers the steps of a worker's loop have, after `done` others of this training.
   static void number_steps(const FitOptions& options, const WorkerSession& worker, size_t index,
                            int64_t done, task::LoopOptions* loop) {
     const auto lanes = static_cast<uint64_t>(worker.lanes);
     const uint64_t first = 1 + static_cast<uint64_t>(index) * kStepsOfWorker;
-    loop->steps = options.steps_max * worker.lanes;
     loop->first_step = first + static_cast<uint64_t>(done);
     if (options.trace_end <= options.trace_first) return;
     loop->trace_first = first + static_cast<uint64_t>(options.trace_first) * lanes;

@@ -53,6 +53,34 @@ struct EvalResult {
   std::optional<double> best_auc;  ///< Synthetic data: of the true probabilities.
 };
 
+/// Where, when and for how long a training is kept in files, so that it can go on after its
+/// processes have ended. Value type.
+struct CheckpointOptions {
+  /// Of the parameter servers, which write it, and of this process. "": nothing is saved.
+  std::string directory = {};
+  std::string save_every = "5m";  ///< "90s", "5m", "2h", "1000steps" of all lanes, or "epoch".
+  int64_t keep = 5;               ///< Checkpoints that stay, the newest; 0: all.
+  /// "auto": on from the newest checkpoint of the directory that is good, if there is one; "never";
+  /// or the prefix of a checkpoint.
+  std::string resume = "auto";
+};
+
+/// kInvalidArgument for what CheckpointOptions::save_every cannot be.
+Status check_save_every(const std::string& text);
+
+/// What became of checkpoints. Value type.
+struct CheckpointReport {
+  std::string resumed_from = {};  ///< Prefix of a checkpoint; "": the training began.
+  int64_t steps_before = 0;       ///< Of it, of all workers.
+  int64_t rows_before = 0;
+  int64_t rows_lost = 0;  ///< That were read before and learned from by nobody.
+  int64_t saved = 0;
+  int64_t failed = 0;
+  std::string latest = {};         ///< Prefix of the latest that was saved.
+  std::string first_failure = {};  ///< Of those that could not be.
+  double save_s = 0;               ///< For which training waited.
+};
+
 /// How to train.
 struct FitOptions {
   int64_t batch_size = 1024;
@@ -78,9 +106,13 @@ struct FitOptions {
   /// Steps [trace_first, trace_end) of every lane, counted from 0, are traced on all tasks.
   int64_t trace_first = 0;
   int64_t trace_end = 0;
+  CheckpointOptions checkpoints = {};
   std::function<void(const Progress&)> on_progress = nullptr;
   /// Gets what came of the validation data after an epoch.
   std::function<void(const EvalResult&)> on_validation = nullptr;
+  /// Hears what people should know meanwhile: a checkpoint that could not be written. Nobody: it
+  /// goes to the log.
+  std::function<void(const std::string&)> on_warning = nullptr;
   /// Asked about ten times a second; true ends the fit with kCancelled.
   std::function<bool()> cancelled = nullptr;
 };
@@ -94,10 +126,12 @@ struct FitResult {
   std::string first_skipped;  ///< What was wrong with the first skipped row.
   double seconds = 0;         ///< From the first step to the last, evaluation left out.
   double samples_per_s = 0;
-  double loss = 0;                     ///< Mean of the last steps.
-  int64_t epochs = 0;                  ///< Epochs done.
-  std::vector<float> losses;           ///< With record_losses.
-  std::vector<EvalResult> validation;  ///< One per epoch when there is validation data.
+  double loss = 0;            ///< Mean of the last steps.
+  int64_t epochs = 0;         ///< Epochs done, with those before.
+  std::vector<float> losses;  ///< With record_losses.
+  /// One per epoch when there is validation data, with those before.
+  std::vector<EvalResult> validation;
+  CheckpointReport checkpoints;
   std::vector<TaskStats> tasks;
   /// What was traced, elements of Chrome's trace format by lane; exec::chrome_file() makes a file
   /// of them.

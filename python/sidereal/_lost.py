@@ -1,0 +1,60 @@
+"""What is said of variables that went with a task, and came back from a checkpoint."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_log = logging.getLogger("sidereal")
+
+
+@dataclass(frozen=True)
+class RestoredTask:
+    """A task whose variables have the values of a checkpoint again. What was pushed to them since
+    then is lost; those of other tasks are as they were."""
+
+    task: str  #: "/job:ps/replica:0/task:1".
+    variables: tuple[str, ...]
+    rows: int  #: Of all these; a scalar is one.
+    bytes: int
+    prefix: str  #: Of the checkpoint.
+    seconds: float
+    #: Steps that had ended when it was lost, and in the checkpoint, as far as both are known.
+    step: int | None = None
+    step_in_checkpoint: int | None = None
+    #: Variables that are in no checkpoint and have their first values again.
+    begun_anew: tuple[str, ...] = ()
+
+    @property
+    def lost_steps(self) -> int | None:
+        """Whose pushes to this task are lost; None: nobody knows."""
+        if self.step is None or self.step_in_checkpoint is None:
+            return None
+        return max(self.step - self.step_in_checkpoint, 0)
+
+    def __str__(self) -> str:
+        steps = self.lost_steps
+        if steps is None:
+            lost = "all that was pushed to them since then: nobody that is left has counted it"
+        else:
+            lost = f"what {steps} steps pushed to them, {self.step_in_checkpoint} to {self.step}"
+        anew = ""
+        if self.begun_anew:
+            anew = f"; begun anew, as they are in no checkpoint: {', '.join(self.begun_anew)}"
+        return (
+            f"{self.task} was lost and is back: {len(self.variables)} variables of {self.rows} "
+            f"rows, {self.bytes / 1e6:.1f} MB, restored from {self.prefix} in "
+            f"{self.seconds:.2f} s; lost is {lost}; others are as they were{anew}"
+        )
+
+    def say(self) -> None:
+        """One line of the log, which is seen unless it is turned off."""
+        _log.warning("%s", self)
+
+
+def size_of(shapes: Sequence[Sequence[int]], item_bytes: Sequence[int]) -> tuple[int, int]:
+    """(rows, bytes) of variables."""
+    rows = sum(shape[0] if len(shape) else 1 for shape in shapes)
+    return rows, sum(math.prod(shape) * item for shape, item in zip(shapes, item_bytes))

@@ -1,0 +1,133 @@
+"""Variables that went with a parameter server, and come back from a checkpoint while others stay as
+they are."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import _native, errors
+from .. import checkpoint_management as _checkpoints
+from .._lost import RestoredTask, size_of
+from .graph import Graph, get_default_graph, group, placeholder
+from .saver import Saver, _entries_of, _groups_of, _task_of
+from .session import BaseSession
+from .training import get_global_step
+from .variables import Variable, is_variable_initialized
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What one task holds, and what brings it back."""
+
+    name: str
+    variables: list[Variable]
+    #: Whether each of them has a value.
+    has_value: list[Any]
+    restore: Any
+
+
+class LostVariables:
+    """Finds the variables of tasks that were started again, which have no values any more, and
+    gives them those of a checkpoint. No other variable is read or changed.
+
+        lost = tf.train.LostVariables()          # while the graph is built
+        ...
+        with tf.Session(server.target) as session:     # after the old one has failed
+            for task in lost.restore(session, "model"):
+                print(task)
+
+    saver: what the checkpoints are written by; one of all variables, if absent.
+    """
+
+    def __init__(self, saver: Saver | None = None) -> None:
+        graph = get_default_graph()
+        given = None if saver is None else saver._var_list
+        self._entries = _entries_of(given)
+        self._step: Any = get_global_step(graph)
+        with graph.init_scope(), graph.device(None), graph.building():
+            with graph.name_scope("lost_variables"):
+                self._prefix = placeholder("string", [], "prefix")
+                self._tasks = list(self._tasks_of(graph))
+
+    def _tasks_of(self, graph: Graph) -> Iterator[_Task]:
+        by_task: dict[str, list[Any]] = {}
+        for entries in _groups_of(self._entries):
+            by_task.setdefault(_task_of(entries[0].variable), []).append(entries)
+        for task, nodes in by_task.items():
+            restored = []
+            for entries in nodes:
+                names = {
+                    "names": [entry.name for entry in entries],
+                    "slices": [entry.slices for entry in entries],
+                }
+                handles = [entry.variable.handle for entry in entries]
+                with graph.colocate_with(entries[0].variable.op, ignore_existing=True):
+                    restored.append(
+                        graph.add("RestoreVariables", [self._prefix, *handles], names,
+                                  "RestoreVariables")
+                    )  # fmt: skip
+            own = [entry for entries in nodes for entry in entries]
+            variables = [entry.variable for entry in own]
+            has_value = [is_variable_initialized(variable) for variable in variables]
+            yield _Task(task, variables, has_value, group(*restored, name="restore"))
+
+    def restore(
+        self, session: BaseSession, checkpoint: str | os.PathLike[str]
+    ) -> list[RestoredTask]:
+        """What was lost, and is back from `checkpoint`: a folder, of which the newest is taken, or
+        a prefix. A line of the log says it of each task. A task that holds a variable without a
+        value gets all of its values from there, as it may have been lost while it was restored.
+
+        Errors: FailedPreconditionError when there is no checkpoint; AbortedError and
+        UnavailableError when the task is lost again: make another session, and call it again; those
+        of Saver.restore().
+        """
+        found = session.run([task.has_value for task in self._tasks])
+        lost = [task for task, has in zip(self._tasks, found) if not all(has)]
+        if not lost:
+            return []
+        prefix = self._newest(os.fspath(checkpoint), lost)
+        step, saved = self._step_now(session, lost), self._step_in(prefix)
+        return [self._restore(session, task, prefix, step, saved) for task in lost]
+
+    def _restore(
+        self, session: BaseSession, task: _Task, prefix: str, step: int | None, saved: int | None
+    ) -> RestoredTask:
+        begin = time.monotonic()
+        session.run(task.restore, {self._prefix: prefix})
+        seconds = time.monotonic() - begin
+        rows, size = size_of(
+            [variable.shape or () for variable in task.variables],
+            [variable.dtype.itemsize for variable in task.variables],
+        )
+        names = tuple(variable.op.name for variable in task.variables)
+        done = RestoredTask(task.name, names, rows, size, prefix, seconds, step, saved)
+        done.say()
+        return done
+
+    def _newest(self, checkpoint: str, lost: Sequence[_Task]) -> str:
+        prefix = checkpoint
+        if not _checkpoints.checkpoint_exists(checkpoint):
+            prefix = _checkpoints.latest_checkpoint(checkpoint) or ""
+        if prefix:
+            return prefix
+        raise errors.FailedPreconditionError(
+            f"{', '.join(task.name for task in lost)} was started again without its variables, and "
+            f"there is no checkpoint in {checkpoint} that they could be restored from: initialise "
+            "all variables, and save them as soon as training begins"
+        )
+
+    def _step_now(self, session: BaseSession, lost: Sequence[_Task]) -> int | None:
+        """What the counter of steps says; None: there is none, or it is lost too."""
+        gone = {id(variable) for task in lost for variable in task.variables}
+        if self._step is None or id(self._step) in gone:
+            return None
+        return int(session.run(self._step))
+
+    def _step_in(self, prefix: str) -> int | None:
+        name = next((entry.name for entry in self._entries if entry.variable is self._step), None)
+        return None if name is None else int(_native.CheckpointReader(prefix).read(name))

@@ -1,0 +1,339 @@
+"""A parameter server that was killed comes back with its variables, while the others stay as they
+are: sessions of v1, on real processes."""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from session_servers import PATIENCE_S, Processes, addresses
+
+import sidereal.v1 as tf
+from sidereal import errors
+
+pytestmark = pytest.mark.usefixtures("fresh_graph")
+
+
+class Cluster:
+    """Three ps and a worker."""
+
+    def __init__(self, processes: Processes, protocol: str) -> None:
+        ports = addresses(4)
+        self.jobs = {"ps": ports[:3], "worker": ports[3:]}
+        self._protocol = protocol
+        self._processes = processes
+        self._ps = [self.serve("ps", task) for task in range(3)]
+        self.serve("worker", 0)
+        self.target = f"grpc://{ports[3]}"
+
+    def serve(self, job: str, task: int) -> subprocess.Popen[str]:
+        return self._processes.serve(self.jobs, job, task, "--protocol", self._protocol)
+
+    def kill(self, task: int) -> None:
+        self._ps[task].send_signal(signal.SIGKILL)
+        self._ps[task].wait(PATIENCE_S)
+
+    def start(self, task: int) -> None:
+        self._ps[task] = self.serve("ps", task)
+
+
+@pytest.fixture(params=["grpc", "star_server"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    processes = Processes()
+    yield Cluster(processes, request.param)
+    processes.end()
+
+
+def model() -> tuple[Any, Any, list[Any]]:
+    """(global step, what trains, a variable of each ps): step n makes each of them -n."""
+    with tf.device("/job:ps/task:0"):
+        step = tf.train.get_or_create_global_step()
+    variables = []
+    for task in range(3):
+        with tf.device(f"/job:ps/task:{task}"):
+            variables.append(tf.Variable(np.zeros((4, 2), np.float32), name=f"v{task}"))
+    with tf.device("/job:worker/task:0"):
+        loss = sum(tf.reduce_sum(variable) for variable in variables)
+        train = tf.train.GradientDescentOptimizer(1.0).minimize(loss, step)
+    return step, train, variables
+
+
+def training(cluster: Cluster, folder: Path) -> Any:
+    return tf.train.MonitoredTrainingSession(
+        cluster.target, checkpoint_dir=str(folder), save_checkpoint_steps=5,
+        log_step_count_steps=0, save_summaries_steps=0, on_ps_loss="restore",
+    )  # fmt: skip
+
+
+def run(session: Any, train: Any, count: int) -> None:
+    """So many steps, and all checkpoints that are due."""
+    (saving,) = session._hooks
+    for _ in range(count):
+        session.run(train)
+        saving.wait()
+
+
+class Pusher:
+    """Pushes to a variable of another ps all the while, in a session of its own."""
+
+    def __init__(self, cluster: Cluster, task: int) -> None:
+        self._stopping = threading.Event()
+        self._changed = threading.Condition()
+        self._count = 0
+        self.error: BaseException | None = None
+        self._graph = tf.Graph()
+        with self._graph.as_default(), tf.device(f"/job:ps/task:{task}"):
+            self._counter = tf.Variable(0, dtype="int64", name="counter", collections=[])
+            self._push = self._counter.assign_add(1).op
+        config = tf.ConfigProto(device_filters=[f"/job:ps/task:{task}"])
+        self._session = tf.Session(f"grpc://{cluster.jobs['ps'][task]}", self._graph, config)
+        self._session.run(self._counter.initializer)
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._session.run(self._push)
+                with self._changed:
+                    self._count += 1
+                    self._changed.notify_all()
+        except BaseException as error:  # noqa: BLE001 - the test raises it.
+            with self._changed:
+                self.error = error
+                self._changed.notify_all()
+
+    def wait_for_more(self, count: int) -> None:
+        with self._changed:
+            until = self._count + count
+            assert self._changed.wait_for(
+                lambda: self.error is not None or self._count >= until, PATIENCE_S
+            )
+        assert self.error is None, self.error
+
+    def end(self) -> tuple[int, int]:
+        """(pushes, what the ps has of them)."""
+        self._stopping.set()
+        self._thread.join(PATIENCE_S)
+        assert self.error is None, self.error
+        return self._count, int(self._session.run(self._counter))
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if "was lost and is back" in record.message]
+
+
+def test_what_a_killed_ps_held_comes_back_and_the_others_go_on(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    step, train, variables = model()
+    pusher = Pusher(cluster, 2)
+    with caplog.at_level(logging.WARNING), training(cluster, tmp_path) as session:
+        run(session, train, 7)
+        cluster.kill(1)
+        pusher.wait_for_more(100)  # While it is away.
+        cluster.start(1)
+        run(session, train, 1)
+        now, *found = session.run([step, *variables])
+    # The step that failed may have changed what the others have.
+    assert now in (8, 9)
+    assert (found[1] == -6).all(), "the cut of step 5, and one more"
+    for other in (found[0], found[2]):
+        assert (other == other[0, 0]).all() and -other[0, 0] in (8, 9)
+    pushes, counted = pusher.end()
+    assert pushes == counted
+    (line,) = lines(caplog)
+    assert "/job:ps/task:1 was lost and is back: 1 variables of 4 rows" in line
+    assert f"restored from {tmp_path / 'model.ckpt-5'} in" in line
+    assert "steps pushed to them, 5 to " in line
+
+
+def test_each_ps_may_be_lost_again_and_again(cluster: Cluster, tmp_path: Path) -> None:
+    step, train, variables = model()
+    with training(cluster, tmp_path) as session:
+        run(session, train, 6)
+        for task in (1, 2, 1):
+            cluster.kill(task)
+            cluster.start(task)
+            run(session, train, 1)
+        now, *found = session.run([step, *variables])
+    assert now >= 9
+    # From the checkpoint of step 5, 1 once more.
+    assert found[1][0, 0] in (-6, -7)
+    assert found[2][0, 0] in (-7, -8)
+    assert found[0][0, 0] <= -9
+
+
+def test_a_ps_with_the_counter_of_steps_says_that_nobody_has_counted(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    step, train, variables = model()
+    with caplog.at_level(logging.WARNING), training(cluster, tmp_path) as session:
+        run(session, train, 7)
+        cluster.kill(0)
+        cluster.start(0)
+        run(session, train, 1)
+        assert session.run(step) == 6
+        assert (session.run(variables[0]) == -6).all()
+        assert session.run(variables[1])[0, 0] in (-8, -9)
+    (line,) = lines(caplog)
+    assert "nobody that is left has counted it" in line
+
+
+def restoring(tmp_path: Path, cluster: Cluster) -> tuple[Any, Any, Any, Any]:
+    """Two variables of ps 1, saved, and what restores them."""
+    with tf.device("/job:ps/task:1"):
+        a = tf.Variable(np.full(1000, 1.0, np.float32), name="a")
+        b = tf.Variable(np.full((500, 2), 2.0, np.float32), name="b")
+    saver, lost = tf.train.Saver(), tf.train.LostVariables()
+    with tf.Session(cluster.target) as session:
+        session.run(tf.global_variables_initializer())
+        assert lost.restore(session, tmp_path) == [], "nothing is lost yet"
+        saver.save(session, str(tmp_path / "model"))
+    return a, b, lost, str(tmp_path / "model")
+
+
+def test_a_ps_that_was_lost_while_it_was_restored_is_restored_whole(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    a, b, lost, prefix = restoring(tmp_path, cluster)
+    cluster.kill(1)
+    cluster.start(1)
+    with tf.Session(cluster.target) as session:
+        session.run(a.assign(np.full(1000, 5.0, np.float32)))  # As if it had come so far.
+        (task,) = lost.restore(session, tmp_path)
+        assert (session.run(a) == 1).all() and (session.run(b) == 2).all()
+        assert (task.rows, task.bytes, task.lost_steps) == (1500, 8000, None)
+        assert task.variables == ("a", "b") and task.prefix == prefix
+        assert lost.restore(session, tmp_path) == []
+
+
+def test_a_ps_may_be_killed_at_any_time_of_its_restoring(cluster: Cluster, tmp_path: Path) -> None:
+    with tf.device("/job:ps/task:1"):
+        big = tf.Variable(np.ones((2_000_000, 8), np.float32), name="big")
+    saver, lost = tf.train.Saver(), tf.train.LostVariables()
+    with tf.Session(cluster.target) as session:
+        session.run(tf.global_variables_initializer())
+        saver.save(session, str(tmp_path / "model"))
+
+    def replace() -> None:
+        cluster.kill(1)
+        cluster.start(1)
+
+    for delay in (0.0, 0.01, 0.05):
+        replace()
+        killer = threading.Timer(delay, replace)
+        with tf.Session(cluster.target) as session:
+            killer.start()
+            try:
+                lost.restore(session, tmp_path)
+            except (errors.AbortedError, errors.UnavailableError) as error:
+                assert "/job:ps" in str(error)
+            killer.join(PATIENCE_S)
+    with tf.Session(cluster.target) as session:
+        lost.restore(session, tmp_path)
+        assert session.run(tf.reduce_sum(big)) == 16_000_000
+
+
+def test_parts_of_variables_come_back(cluster: Cluster, tmp_path: Path) -> None:
+    with tf.device(tf.train.replica_device_setter(3, worker_device="/job:worker/task:0")):
+        table = tf.get_variable(
+            "table", [7, 2], partitioner=tf.fixed_size_partitioner(6),
+            initializer=tf.random_normal_initializer(seed=1),
+        )  # fmt: skip
+    saver, lost = tf.train.Saver(), tf.train.LostVariables()
+    with tf.Session(cluster.target) as session:
+        session.run(tf.global_variables_initializer())
+        before = session.run(table)
+        saver.save(session, str(tmp_path / "model"))
+        session.run(table.assign(before * 2))
+    cluster.kill(1)
+    cluster.start(1)
+    with tf.Session(cluster.target) as session:
+        (task,) = lost.restore(session, tmp_path / "model")
+        after = session.run(table)
+    own = [part for part in table if "task:1" in part.device]
+    assert task.variables == tuple(part.op.name for part in own) and len(own) == 2
+    ratio = after / before
+    assert set(np.unique(ratio)) == {1.0, 2.0}
+    assert (ratio == 1).all(axis=1).sum() == task.rows
+
+
+def test_without_a_checkpoint_it_says_so(cluster: Cluster, tmp_path: Path) -> None:
+    with tf.device("/job:ps/task:1"):
+        tf.Variable(1.0, name="a")
+    lost = tf.train.LostVariables()
+    with tf.Session(cluster.target) as session:
+        with pytest.raises(errors.FailedPreconditionError, match=f"ps/task:1.*{tmp_path}"):
+            lost.restore(session, tmp_path)
+
+
+def test_wrong_options_are_said(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="on_ps_loss is 'go on'"):
+        tf.train.ChiefSessionCreator(checkpoint_dir=str(tmp_path), on_ps_loss="go on")
+    with pytest.raises(ValueError, match="needs a checkpoint_dir"):
+        tf.train.MonitoredTrainingSession(on_ps_loss="restore")
+
+
+SCRIPT = """
+import os, signal, sys, time
+import numpy as np
+import sidereal as sr
+import sidereal.v1 as tf
+
+folder = sys.argv[1]
+resolver = sr.distribute.cluster_resolver.TFConfigClusterResolver()
+cluster = resolver.cluster_spec()
+server = tf.train.Server(cluster, resolver.task_type, resolver.task_id, protocol=resolver.rpc_layer)
+if resolver.task_type == "ps":
+    with open(f"{folder}/pid-{resolver.task_id}.new", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(file.name, file.name[:-4])
+    server.join()
+is_chief = resolver.task_type == "chief"
+with tf.device("/job:ps/task:0"):
+    step = tf.train.get_or_create_global_step()
+with tf.device("/job:ps/task:1"):
+    value = tf.Variable(np.zeros((10, 2), np.float32), name="value")
+train = tf.group(value.assign_add(np.ones((10, 2), np.float32)), step.assign_add(1))
+with tf.train.MonitoredTrainingSession(
+    server.target, is_chief, folder, save_checkpoint_steps=10, log_step_count_steps=0,
+    save_summaries_steps=0, recovery_wait_secs=0.2, on_ps_loss="restore",
+    hooks=[tf.train.StopAtStepHook(last_step=400)],
+) as session:
+    kills = 0
+    while not session.should_stop():
+        now = session.run([train, step])[1]
+        if is_chief and kills < 2 and now > 100 * (kills + 1):
+            kills += 1
+            os.kill(int(open(f"{folder}/pid-1").read()), signal.SIGKILL)
+print(f"ended at {now}")
+"""
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "star_server"])
+def test_launch_starts_it_and_the_chief_restores_it(tmp_path: Path, protocol: str) -> None:
+    script = tmp_path / "task.py"
+    script.write_text(SCRIPT)
+    finished = subprocess.run(
+        [sys.executable, "-m", "sidereal", "launch", "--ps", "2", "--chief", "--workers", "1",
+         "--protocol", protocol, "--on-ps-loss", "restore", str(script), str(tmp_path)],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=4 * PATIENCE_S,
+    )  # fmt: skip
+    output = finished.stdout + finished.stderr
+    assert finished.returncode == 0, output
+    assert finished.stderr.count("ps 1 is lost (killed by signal 9 (SIGKILL)) and was started") == 2
+    back = [line for line in finished.stdout.splitlines() if "was lost and is back" in line]
+    assert len(back) == 2 and all("steps pushed to them" in line for line in back), output
+    ended = re.findall(r"^\[(.*)\] ended at (\d+)$", finished.stdout, re.MULTILINE)
+    assert sorted(name for name, _ in ended) == ["chief 0", "worker 0"]
+    assert all(int(step) >= 390 for _, step in ended), output

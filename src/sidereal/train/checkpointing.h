@@ -1,0 +1,121 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "sidereal/service/session.h"
+#include "sidereal/sys/disk.h"
+#include "sidereal/train/checkpoint_directory.h"
+#include "sidereal/train/saving.h"
+#include "sidereal/train/trainer.h"
+#include "sidereal/train/training_state.h"
+
+namespace sidereal::train {
+
+/// When checkpoints are due: what CheckpointOptions::save_every says. Value type.
+struct SaveEvery {
+  bool epoch = false;
+  int64_t steps = 0;   ///< Of all lanes together; 0: not by steps.
+  double seconds = 0;  ///< 0: not by time.
+
+  friend bool operator==(const SaveEvery&, const SaveEvery&) = default;
+};
+
+/// "5m", "90s", "2h", "1000steps" or "epoch". kInvalidArgument.
+Result<SaveEvery> parse_save_every(const std::string& text);
+
+/// Saves a training and goes on with one: when, where and what. Training waits at a boundary of its
+/// loops until all lanes of all parameter servers have seen that it is now, so that a checkpoint is
+/// of one instant of the cluster, and each row is in it or comes after it. It is written while
+/// training goes on. Internal to train.
+/// Thread: core-local.
+class Checkpointing {
+ public:
+  /// What it needs of the trainer. Borrowed.
+  struct Context {
+    service::Session* session = nullptr;
+    const SavingNodes* nodes = nullptr;
+    int64_t lanes = 1;  ///< Of all workers.
+    std::function<void(const std::string&)> tell;
+  };
+
+  /// Has the directory to itself. Errors: those of CheckpointDirectory::open().
+  static Result<std::unique_ptr<Checkpointing>> open(const CheckpointOptions& options,
+                                                     Context context);
+  /// What is being saved is saved first.
+  ~Checkpointing();
+
+  /// Gives variables the values of the checkpoint that training goes on from, as
+  /// CheckpointOptions::resume says; what it had come to, or nothing when it begins.
+  Result<std::optional<TrainingState>> resume(const std::string& data);
+  /// The prefix that it goes on from.
+  [[nodiscard]] const std::string& resumed_from() const { return resumed_from_; }
+
+  /// Training begins, or goes on, from there.
+  void start(const TrainingState& state);
+  /// Steps that each lane has until it must be asked again; 0: it need not be.
+  [[nodiscard]] int64_t steps_of_lane() const;
+  /// A loop of that many steps of all lanes has ended.
+  void loop_ended(int64_t steps, double seconds);
+  /// Whether to save now. `is_epoch`: an epoch has ended. By time it is put off while another one
+  /// is being saved.
+  [[nodiscard]] bool is_due(bool is_epoch);
+  /// Begins to save, when what is being saved has been; steps that begin when it returns are not in
+  /// it. What fails is told, and counted: what was good stays.
+  void save(const TrainingState& state);
+  /// Saves that, unless it has been, and waits until all is on the disk.
+  void save_last(const TrainingState& state);
+
+  [[nodiscard]] const CheckpointReport& report() const { return report_; }
+  [[nodiscard]] bool saves_by_epoch() const { return every_.epoch; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Checkpointing(SaveEvery every, CheckpointOptions options, Context context)
+      : every_(every), options_(std::move(options)), context_(std::move(context)) {}
+  /// A checkpoint that a thread is writing.
+  struct Saving {
+    int64_t steps = 0;
+    size_t points = 0;
+    std::string prefix;
+    std::thread thread;
+    std::mutex mutex;
+    std::condition_variable ended;
+    bool has_ended = false;  // Guarded by `mutex`, as `status`.
+    Status status;
+  };
+
+  Status begin(const TrainingState& state);
+  Status write(const std::vector<service::Session::Feed>& feeds) const;
+  void wait_for_cut();
+  void collect();
+  void take(int64_t steps, size_t points, const std::string& prefix, const Status& saved);
+  Result<TrainingState> restore(const std::string& prefix, const std::string& data);
+
+  const SaveEvery every_;
+  const CheckpointOptions options_;
+  const Context context_;
+  std::shared_ptr<sys::Disk> disk_;
+  std::unique_ptr<CheckpointDirectory> directory_;
+  std::unique_ptr<Saving> saving_;
+  bool waits_ = false;  // The next one is written while training waits.
+  std::string resumed_from_;
+  CheckpointReport report_;
+  int64_t steps_ = 0;
+  int64_t saved_steps_ = -1;  // Of the latest checkpoint that is good.
+  size_t saved_points_ = 0;   // Of its curve.
+  int64_t asked_steps_ = 0;   // When it was last saved, or tried.
+  Clock::time_point asked_;
+  double steps_per_s_ = 0;  // Of one lane; 0: not known.
+};
+
+}  // namespace sidereal::train
