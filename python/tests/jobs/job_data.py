@@ -16,13 +16,15 @@ RATE = 5.0
 
 
 def cut(source: Path, folder: Path) -> Path:
-    """Writes the part of Frappe that jobs train and test with: every so many rows."""
+    """Writes the part of Frappe that jobs train and test with, as arrays, and for the command line
+    as train.csv and test.csv beside them."""
     found = {}
     for name, count in (("train", ROWS), ("test", TEST_ROWS)):
         with gzip.open(source / f"{name}.csv.gz", "rt") as file:
-            lines = file.read().splitlines()[1:]
-        chosen = np.random.default_rng(1).permutation(len(lines))[:count]
-        rows = np.array([lines[i].split(",") for i in chosen], np.int32)
+            header, *lines = file.read().splitlines()
+        chosen = [lines[i] for i in np.random.default_rng(1).permutation(len(lines))[:count]]
+        (folder / f"{name}.csv").write_text("\n".join([header, *chosen, ""]))
+        rows = np.array([line.split(",") for line in chosen], np.int32)
         found[f"{name}_label"], found[f"{name}_ids"] = rows[:, :1].astype(np.float32), rows[:, 1:]
     path = folder / "frappe.npz"
     np.savez(path, **found)
