@@ -31,7 +31,7 @@ KINDS = {
     "keras_workers": (["job_keras.py", "workers"], "chief", "backup"),
 }
 #: `sidereal train` is faster than the jobs in Python.
-TRAIN_EPOCHS = 20
+TRAIN_EPOCHS = 10
 
 
 @pytest.fixture(scope="module")
