@@ -19,8 +19,8 @@ from ._restoration import Restoration
 from ._trackable import VARIABLE_VALUE, Restored, attribute_of, children_of, is_trackable
 from .checkpoint_management import (
     latest_checkpoint,
-    remove_checkpoint,
     update_checkpoint_state,
+    writing,
 )
 from .dtypes import name_of
 from .ops import array
@@ -85,13 +85,8 @@ def _write(prefix: str, tree: Tree, options: CheckpointOptions) -> None:
             parts = [(key, part, variable) for variable, part in parts_of(thing)]
             away.setdefault(id(home), (home, []))[1].extend(parts)
     shards = 1 + sum(home._count_files_of(parts) for home, parts in away.values())
-    was_there = os.path.exists(prefix + ".index")
-    try:
+    with writing(prefix):
         _write_files(prefix, graph, here, list(away.values()), shards)
-    except BaseException:
-        if not was_there:
-            remove_checkpoint(prefix)  # What was written of it.
-        raise
 
 
 def parts_elsewhere(checkpoint: Checkpoint, home: Any) -> list[tuple[str, str, Any]]:

@@ -6,6 +6,7 @@ A checkpoint is named by its prefix, "folder/ckpt-5", and is there once `PREFIX.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import logging
 import os
@@ -23,6 +24,8 @@ _log = logging.getLogger("sidereal")
 
 #: The file that lists the checkpoints of a folder.
 STATE_FILE = "checkpoint"
+#: What this program has written to state files last.
+_written_here: dict[Path, bytes] = {}
 #: How data files are called behind a prefix; ours have a mark of the writing at the end.
 _DATA_FILE = re.compile(r"\.data-(\d{5,})-of-(\d{5,})(\.[0-9a-f]{8})?")
 
@@ -189,8 +192,17 @@ def update_checkpoint_state(
             f"a checkpoint cannot be called '{model_checkpoint_path}': {path} lists checkpoints; "
             "choose another name"
         )
+    said = os.fsencode(state.to_text())
+    known = _written_here.get(path.absolute())
+    if known is not None and _bytes_of(os.fspath(path)) not in (None, known):
+        _log.warning(
+            "%s was changed by another program since this one wrote it, and names the checkpoints "
+            "of this one now: give each program that saves a folder of its own. No checkpoint of "
+            "the other one is deleted", path,
+        )  # fmt: skip
     with written_whole(path) as file:
-        file.write(os.fsencode(state.to_text()))
+        file.write(said)
+    _written_here[path.absolute()] = said
 
 
 def _relative(directory: str, path: str) -> str:
@@ -213,8 +225,9 @@ def latest_checkpoint(
     if checkpoint_exists(state.model_checkpoint_path):
         return state.model_checkpoint_path
     _log.warning(
-        "%s names %s, whose files are not there",
+        "%s names %s, whose files are not all there: %s is missing",
         _state_path(os.fspath(checkpoint_dir), latest_filename), state.model_checkpoint_path,
+        missing_files(state.model_checkpoint_path)[0],
     )  # fmt: skip
     return None
 
@@ -231,13 +244,22 @@ def _data_files(prefix: str) -> list[tuple[str, int, int]]:
 
 def checkpoint_exists(checkpoint_prefix: str | os.PathLike[str]) -> bool:
     """Whether a checkpoint's files are all there (tf.compat.v1.train.checkpoint_exists)."""
+    return not missing_files(checkpoint_prefix)
+
+
+def missing_files(checkpoint_prefix: str | os.PathLike[str]) -> list[str]:
+    """Which files of a checkpoint are not there, one at least of a checkpoint that is not."""
     prefix = os.fspath(checkpoint_prefix)
     if not os.path.isfile(prefix + ".index"):
-        return False
+        return [prefix + ".index"]
     numbers: dict[int, set[int]] = {}
     for _, number, count in _data_files(prefix):
         numbers.setdefault(count, set()).add(number)
-    return any(there >= set(range(count)) for count, there in numbers.items())
+    lacking = [
+        [f"{prefix}.data-{one:05d}-of-{count:05d}" for one in range(count) if one not in there]
+        for count, there in numbers.items()
+    ]
+    return min(lacking, key=len, default=[prefix + ".data-*"])
 
 
 def get_checkpoint_mtimes(checkpoint_prefixes: Iterable[str | os.PathLike[str]]) -> list[float]:
@@ -261,6 +283,44 @@ def remove_checkpoint(
     data = [path for path, _, _ in _data_files(prefix)]
     for path in (prefix + ".index", *data, f"{prefix}.{meta_graph_suffix}"):
         Path(path).unlink(missing_ok=True)
+
+
+#: What helps where a checkpoint cannot be written.
+_REMEDIES: dict[type[errors.Error], str] = {
+    errors.ResourceExhaustedError: "make room on that disk, or save to a folder on another one",
+    errors.PermissionDeniedError: "allow the user whose process writes it to write to the folder, "
+    "or save to another one",
+    errors.NotFoundError: "all tasks that have variables must reach the folder under this path",
+}
+
+
+@contextlib.contextmanager
+def writing(prefix: str) -> Iterator[None]:
+    """Around what writes a checkpoint. When that fails, what was written of it is removed, a
+    checkpoint of the same name that was there is as it was, and the error says what to do."""
+    before = {path for path, _, _ in _data_files(prefix)}
+    index = _bytes_of(prefix + ".index")
+    try:
+        yield
+    except BaseException as error:
+        if _bytes_of(prefix + ".index") == index:
+            for path, _, _ in _data_files(prefix):
+                if path not in before:
+                    Path(path).unlink(missing_ok=True)
+        remedy = _REMEDIES.get(type(error)) if isinstance(error, errors.Error) else None
+        if not isinstance(error, errors.Error) or remedy is None:
+            raise
+        what, newline, where = error.message.partition("\n")
+        said = type(error)(f"{what}; {remedy}. Older checkpoints are as they were{newline}{where}")
+        said.site = error.site
+        raise said from error
+
+
+def _bytes_of(path: str) -> bytes | None:
+    try:
+        return Path(path).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def wait_for_new_checkpoint(

@@ -41,11 +41,11 @@ class Processes:
         self.all: list[subprocess.Popen[str]] = []
 
     def serve(
-        self, cluster: dict[str, Any], job: str, task: int, *options: Any
+        self, cluster: dict[str, Any], job: str, task: int, *options: Any, **process: Any
     ) -> subprocess.Popen[str]:
-        """A server without Python, which listens when this returns."""
+        """A server without Python, which listens when this returns. `process`: for Popen."""
         what = ["--cluster", json.dumps(cluster), "--job", job, "--task", task, *options]
-        made = self._start([PROGRAM, "serve", *what], stderr=subprocess.DEVNULL)
+        made = self._start([PROGRAM, "serve", *what], stderr=subprocess.DEVNULL, **process)
         assert made.stdout is not None
         line = made.stdout.readline()
         assert line.rstrip().rpartition(":")[2].isdigit(), line

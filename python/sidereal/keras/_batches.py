@@ -279,7 +279,7 @@ class Epochs:
     def position(self, step: int) -> bytes | None:
         """Where the data is after so many steps of an epoch, for begin_at(); None: that is not
         known, or the next epoch begins from its beginning."""
-        if step == 0 and self._steps is None:
+        if self._steps is None and step in (0, self.steps):
             return None
         return self._data.position()
 

@@ -37,9 +37,8 @@ class WorkerData:
         self._first = 0
 
     def position(self, step: int) -> Any:
-        """Where all workers are after an epoch, for begin_at(); None after a step of one, as they
-        go on."""
-        return None if step else self._iterator.save()
+        """Where all workers are, for begin_at(), when none has a step under way."""
+        return self._iterator.save()
 
     def begin_at(self, step: int, position: Any) -> None:
         """The next epoch has the steps from this one on. Where there are other workers than those
@@ -62,6 +61,13 @@ class Cluster:
     def __init__(self, coordinator: Any) -> None:
         self.coordinator = coordinator
         self._ahead = _AHEAD * len(coordinator.strategy.extended.worker_devices)
+        #: What is called when no step is under way.
+        self._at_rest: list[Callable[[], None]] = []
+
+    def when_at_rest(self, call: Callable[[], None]) -> None:
+        """Has run() wait for all steps that are under way, tell of their ends, and `call` this,
+        before it schedules others."""
+        self._at_rest.append(call)
 
     def data_of(self, x: Any) -> Any:
         """What makes datasets as the dataset that it makes; anything else as it is."""
@@ -92,14 +98,27 @@ class Cluster:
                 value = self.coordinator.schedule(call.function, (call.argument,))
                 pending.append((call.first + call.steps - 1, value))
                 self._make_room(pending)
-                if self._end_ready(pending, end):
+                if self._end_ready(pending, end) or self._rest(pending, end):
                     break
             self.coordinator.join()
             self._end_ready(pending, end)
+            self._rest(pending, end)
         except Exception:
+            self._at_rest.clear()
             with contextlib.suppress(errors.CancelledError):
                 self.coordinator.join()  # Raises what had the others cancelled.
             raise
+
+    def _rest(self, pending: deque[tuple[int, Any]], end: Callable[[int, Any], bool]) -> bool:
+        """Calls what waits for when_at_rest(), if anything does. As _end_ready()."""
+        if not self._at_rest:
+            return False
+        self.coordinator.join()
+        is_over = self._end_ready(pending, end)
+        waiting, self._at_rest = self._at_rest, []
+        for call in waiting:
+            call()
+        return is_over
 
     def _make_room(self, pending: deque[tuple[int, Any]]) -> None:
         """Waits while too many are under way: for one amid them, as the first may be the one of a

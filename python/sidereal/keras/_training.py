@@ -351,11 +351,18 @@ class Trainer(Layer):
         return self.history
 
     def _position_of_training(self, step: int) -> Any:
-        """Where the data of fit() is after so many steps of an epoch; None: that is not known."""
+        """Where the data of fit() is after so many steps of an epoch, when none is under way; None:
+        that is not known."""
         data = self._training_data
-        if data is None or (step and self._cluster is not None):
-            return None  # It is read ahead of what workers have done.
-        return data.position(step)
+        return None if data is None else data.position(step)
+
+    def _when_at_rest(self, call: Callable[[], None]) -> None:
+        """For callbacks, at the end of a step: calls this when all steps that were begun have
+        ended, and callbacks know."""
+        if self._cluster is None:
+            call()
+        else:
+            self._cluster.when_at_rest(call)
 
     def _begin_training_at(self, epoch: int, step: int, position: Any) -> None:
         """For callbacks, in on_train_begin(): fit() goes on with a step of an epoch."""

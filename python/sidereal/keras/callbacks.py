@@ -18,7 +18,6 @@ from ..checkpoint import Checkpoint, counter
 from ..checkpoint_management import (
     STATE_FILE,
     CheckpointManager,
-    latest_checkpoint,
     remove_checkpoint,
 )
 from ._callback import Callback, Logs
@@ -473,17 +472,19 @@ class BackupAndRestore(Callback):
         self.backup_dir, self.save_freq = Path(backup_dir), save_freq
         self.double_checkpoint, self.delete_checkpoint = double_checkpoint, delete_checkpoint
         self._frequency = _Frequency("BackupAndRestore", save_freq)
-        self._epoch = 0
+        self._epoch = self._batch = 0
+        self._is_due = False
         self._manager: CheckpointManager | None = None
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
+        self._is_due = False
         self._next_epoch, self._next_step = counter("epoch"), counter("step")
         self._position = _Position()
         saved = Checkpoint(
             model=self.model, epoch=self._next_epoch, step=self._next_step, data=self._position
         )
         self._manager = CheckpointManager(saved, self.backup_dir, 1, checkpoint_name="backup")
-        newest = latest_checkpoint(self.backup_dir)
+        newest = self._manager.latest_checkpoint
         if newest is None:
             return
         status = saved.restore(newest).expect_partial()  # Weights are perhaps made later.
@@ -497,8 +498,15 @@ class BackupAndRestore(Callback):
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         super().on_train_batch_end(batch, logs)
-        if self._frequency.is_due(batch):
-            self._save(self._epoch, batch + 1)
+        self._batch = batch
+        if self._frequency.is_due(batch) and not self._is_due:
+            self._is_due = True
+            # Workers are steps ahead of what is known to have ended.
+            self.model._when_at_rest(self._save_at_rest)
+
+    def _save_at_rest(self) -> None:
+        self._is_due = False
+        self._save(self._epoch, self._batch + 1)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         if self._frequency.of_epochs:

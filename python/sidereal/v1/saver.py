@@ -259,7 +259,8 @@ class Saver:
     def _write(self, sess: BaseSession, prefix: str, options: Any) -> str:
         """Writes the files, and gives the prefix."""
         assert self._nodes is not None
-        written = sess.run(self._nodes.saved, {self._nodes.prefix: prefix}, options)
+        with _checkpoints.writing(prefix):
+            written = sess.run(self._nodes.saved, {self._nodes.prefix: prefix}, options)
         return written.decode() if isinstance(written, bytes) else str(written)
 
     def _list(self, path: str, folder: str, latest_filename: str, suffix: str) -> None:
@@ -312,8 +313,12 @@ class Saver:
         if save_path is None:
             raise ValueError("Can't load save_path when it is None.")
         prefix = os.fspath(save_path)
-        if not _checkpoints.checkpoint_exists(prefix):
-            raise ValueError(f"The passed save_path is not a valid checkpoint: {prefix}")
+        missing = _checkpoints.missing_files(prefix)
+        if missing:
+            raise ValueError(
+                f"The passed save_path is not a valid checkpoint: {prefix}: {missing[0]} is not "
+                "there; bring it back, or restore an older checkpoint"
+            )
         self._read(sess, prefix)
 
     def _read(self, sess: BaseSession, prefix: str) -> None:

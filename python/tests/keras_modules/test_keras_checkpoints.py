@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -163,7 +164,7 @@ def test_a_backup_at_the_end_of_an_epoch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("steps_per_epoch", [None, 3])
-@pytest.mark.parametrize("save_freq", ["epoch", 2])
+@pytest.mark.parametrize("save_freq", ["epoch", 2, 5])  # Where it is cut off: 5 steps are a pass.
 @pytest.mark.parametrize("as_iterator", [False, True])
 def test_a_dataset_goes_on_where_it_was(
     tmp_path: Path, steps_per_epoch: int | None, save_freq: Any, as_iterator: bool
@@ -363,3 +364,15 @@ def test_a_variable_may_be_a_member_before_the_layer_is_one() -> None:
     layer = Early()
     assert float(layer(sr.constant(3.0))) == 6.0
     assert [variable is layer.w for variable in layer.variables] == [True]
+
+
+def test_a_backup_that_lacks_a_file_is_no_reason_to_begin_anew(tmp_path: Path) -> None:
+    with pytest.raises(CutOffError):
+        mlp().fit(X, Y, epochs=3, callbacks=[BackupAndRestore(tmp_path), cut_off_at(1, 0)], **FIT)
+    (lost,) = tmp_path.glob("*.data-*")
+    kept = lost.read_bytes()
+    lost.unlink()
+    with pytest.raises(errors.NotFoundError, match=re.escape(str(lost))):
+        mlp().fit(X, Y, epochs=3, callbacks=[BackupAndRestore(tmp_path)], **FIT)
+    lost.write_bytes(kept)
+    assert mlp().fit(X, Y, epochs=3, callbacks=[BackupAndRestore(tmp_path)], **FIT).epoch == [1, 2]

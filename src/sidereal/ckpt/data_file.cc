@@ -115,7 +115,8 @@ Result<sys::File*> DataReader::file(uint32_t number) {
     Result<std::unique_ptr<sys::File>> opened = disk_->open(path);
     if (!opened.ok()) {
       return base::with_context(opened.status(),
-                                "a data file of the checkpoint lacks, or cannot be read");
+                                "a data file of the checkpoint lacks, or cannot be read (bring "
+                                "it back, or restore an older checkpoint)");
     }
     SR_ASSIGN_OR_RETURN(const uint64_t size, (*opened)->size());
     if (size < of.bytes) {

@@ -28,6 +28,8 @@ Result<std::unique_ptr<EndSignals>> EndSignals::create(int lifeline_fd) {
   // Threads that are made from now on inherit it.
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  // A file that may not grow is an error of who writes it, as a full disk is.
+  std::signal(SIGXFSZ, SIG_IGN);
   const int signals = signalfd(-1, &set, SFD_CLOEXEC);
   if (signals < 0) return base::internal("signalfd failed");
   return std::unique_ptr<EndSignals>(new EndSignals(signals, lifeline_fd));

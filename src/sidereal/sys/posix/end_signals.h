@@ -11,8 +11,8 @@ namespace sidereal::sys::posix {
 /// What tells the process of a server to end: SIGTERM, SIGINT, or that its launcher is gone.
 ///
 /// For main(): from create() on these signals are blocked in the whole process; call it before any
-/// thread is made. SIGPIPE is ignored. With a launcher, SIGINT is ignored as well: Ctrl-C is the
-/// launcher's.
+/// thread is made. SIGPIPE and SIGXFSZ are ignored. With a launcher, SIGINT is ignored as well:
+/// Ctrl-C is the launcher's.
 class EndSignals {
  public:
   /// `lifeline_fd`: when the other end of it closes, the launcher is gone; -1: there is none.
