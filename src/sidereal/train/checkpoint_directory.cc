@@ -126,7 +126,7 @@ Result<std::string> CheckpointDirectory::begin(int64_t step) {
   const std::string name = fmt::format("model.ckpt-{}", step);
   const std::string prefix = fmt::format("{}/{}", path_, name);
   if (std::ranges::find(names_, name) == names_.end()) {
-    const Status removed = disk_->remove(ckpt::index_path(prefix));
+    Status removed = disk_->remove(ckpt::index_path(prefix));
     if (!removed.ok() && removed.code() != StatusCode::kNotFound) return removed;
     if (removed.ok()) SR_RETURN_IF_ERROR(remove_data(name));
   }
@@ -171,7 +171,7 @@ Status CheckpointDirectory::write_state() {
 
 Status CheckpointDirectory::remove(const std::string& name) {
   // The index first: what has one has all its data.
-  const Status removed = disk_->remove(ckpt::index_path(fmt::format("{}/{}", path_, name)));
+  Status removed = disk_->remove(ckpt::index_path(fmt::format("{}/{}", path_, name)));
   if (!removed.ok() && removed.code() != StatusCode::kNotFound) return removed;
   return remove_data(name);
 }
@@ -182,7 +182,7 @@ Status CheckpointDirectory::remove_data(const std::string& name) {
   const std::string half_index = name + ".index.";
   for (const std::string& file : files) {
     if (!file.starts_with(data) && !file.starts_with(half_index)) continue;
-    const Status removed = disk_->remove(fmt::format("{}/{}", path_, file));
+    Status removed = disk_->remove(fmt::format("{}/{}", path_, file));
     if (!removed.ok() && removed.code() != StatusCode::kNotFound) return removed;
   }
   return {};
