@@ -172,9 +172,10 @@ def test_every_layer_is_in_the_table() -> None:
     known = {re.split("[ ,]", name)[0] for name in LAYERS}
     made = {name for name in layers.__all__ if isinstance(getattr(layers, name), type)}
     # Bases, what is only in models of Keras, and what is told by other arguments or tested on
-    # text, in test_preprocessing_cluster.py.
+    # text, in test_preprocessing_cluster.py, or by feature columns, in test_feature_column.py.
     others = {
-        "CategoryCrossing", "HashedCrossing", "Input", "InputLayer", "Layer", "TextVectorization",
+        "CategoryCrossing", "DenseFeatures", "HashedCrossing", "Input", "InputLayer", "Layer",
+        "SequenceFeatures", "TextVectorization",
     }  # fmt: skip
     assert made - others == known - {"Residual", "Sequential"}
 

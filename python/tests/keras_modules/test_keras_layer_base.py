@@ -25,10 +25,10 @@ LEFT_OUT = {
     "BatchNormalization": {"renorm_clipping", "renorm_momentum"},
     "MultiHeadAttention": {"sliding_window", "flash_attention", "use_gate"},
 }
-#: Layers with other arguments; GRU and LSTM share theirs.
+#: Layers with other arguments, or of TensorFlow alone; GRU and LSTM share theirs.
 OTHERS = {
-    "AttentionPooling", "CategoryCrossing", "Cross", "FM", "GRU", "InputLayer", "LSTM", "Layer",
-    "MMoE",
+    "AttentionPooling", "CategoryCrossing", "Cross", "DenseFeatures", "FM", "GRU", "InputLayer",
+    "LSTM", "Layer", "MMoE", "SequenceFeatures",
 }  # fmt: skip
 CLASSES = sorted(
     name for name in layers.__all__

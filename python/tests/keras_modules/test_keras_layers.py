@@ -108,7 +108,10 @@ CASES = [
 ]  # fmt: skip
 #: Layers that Keras does not have, which test_keras_click_layers.py looks at, and what is no layer
 #: to be compared.
-OTHERS = {"AttentionPooling", "Cross", "FM", "Input", "InputLayer", "Lambda", "Layer", "MMoE"}
+OTHERS = {
+    "AttentionPooling", "Cross", "DenseFeatures", "FM", "Input", "InputLayer", "Lambda", "Layer",
+    "MMoE", "SequenceFeatures",
+}  # fmt: skip
 #: Layers of preprocessing, which test_preprocessing*.py compare.
 PREPROCESSING = {
     "CategoryCrossing", "CategoryEncoding", "Discretization", "HashedCrossing", "Hashing",
