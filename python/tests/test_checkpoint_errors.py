@@ -310,7 +310,8 @@ def lose_shard(prefix: str) -> None:
 
 def damage(prefix: str) -> None:
     path = Path(prefix + ".index")
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
 
 
 #: What is done to a checkpoint, and what is said of it.

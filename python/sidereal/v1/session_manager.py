@@ -179,6 +179,8 @@ class SessionManager:
         is missing, when that is not so after `max_wait_secs`."""
         limit = float("inf") if max_wait_secs is None else max_wait_secs
         pauses = _Pauses(self._recovery_wait_secs, limit)
+        # What the last session that could be made has said: the very last one may have had no time.
+        said: str | None = None
         while True:
             session = Session(
                 master, graph=self._graph, config=_connecting_within(config, pauses.left())
@@ -196,9 +198,12 @@ class SessionManager:
                 _close_quietly(session)
                 raise
             else:
+                said = missing
                 _close_quietly(session)
             _log.info("waiting for the chief to make the model ready: %s", missing)
             if not pauses.wait():
+                if said not in (None, missing):
+                    missing = f"{said}. At last: {missing}"
                 raise errors.DeadlineExceededError(
                     f"Session was not ready after waiting {limit:g} secs for the chief. {missing}"
                 )
