@@ -171,8 +171,8 @@ def dd_seconds(folder: Path, count: int) -> float:
 
 
 def read_and_insert_seconds(prefix: Path) -> float:
-    """What reading the files of a checkpoint into memory needs, and copying that to new memory: from
-    the system's cache, as when they are restored then."""
+    """What reading the files of a checkpoint into memory needs, and copying that to new memory:
+    from the system's cache, as when they are restored then."""
     files = list(prefix.parent.glob(prefix.name + ".*"))
     for file in files:
         np.fromfile(file, np.uint8)
