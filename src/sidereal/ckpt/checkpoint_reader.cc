@@ -4,8 +4,8 @@
 #include <set>
 #include <utility>
 
-#include "sidereal/base/bytes.h"
 #include "sidereal/tensor/dtype.h"
+#include "sidereal/tensor/strings.h"
 
 namespace sidereal::ckpt {
 
@@ -18,11 +18,6 @@ namespace {
 constexpr uint64_t kIndexBytesMax = uint64_t{1} << 30;
 /// Rows of an increment that are read at once.
 constexpr int64_t kRowsAtOnce = int64_t{1} << 15;
-
-std::string path_in(const std::string& prefix, const std::string& name) {
-  const size_t slash = prefix.rfind('/');
-  return slash == std::string::npos ? name : prefix.substr(0, slash + 1) + name;
-}
 
 /// The entries of one name.
 std::span<const Entry> entries_of(const Index& index, std::string_view name) {
@@ -60,7 +55,7 @@ Status write_index(sys::Disk* disk, const std::string& prefix, const Index& inde
     const bool is_used = std::ranges::any_of(
         index.files, [&](const DataFile& now) { return now.name == file.name; });
     // Nobody reads it any more; what cannot be removed takes room, and does no harm.
-    if (!is_used) static_cast<void>(disk->remove(path_in(prefix, file.name)));
+    if (!is_used) static_cast<void>(disk->remove(sys::path_beside(prefix, file.name)));
   }
   return {};
 }
@@ -95,7 +90,7 @@ Result<std::unique_ptr<CheckpointReader>> CheckpointReader::open(std::shared_ptr
     level.index = *std::move(index);
     level.data = std::make_unique<DataReader>(disk, sys::directory_of(at), level.index.files);
     SR_RETURN_IF_ERROR(level.data->check_files());
-    at = level.index.base.empty() ? "" : path_in(at, level.index.base);
+    at = level.index.base.empty() ? "" : sys::path_beside(at, level.index.base);
   }
   std::ranges::reverse(levels);
   return std::unique_ptr<CheckpointReader>(new CheckpointReader(std::move(levels)));
@@ -218,25 +213,11 @@ Status CheckpointReader::add_increment(const Level& level, const Entry& entry, c
 }
 
 Result<Tensor> CheckpointReader::read_strings(const Level& level, const Entry& entry) {
-  const Shape shape = shape_of(entry.slice);
-  std::string bytes;
-  const auto elements = static_cast<uint64_t>(shape.num_elements());
-  bytes.resize(entry.data.bytes);
+  std::string bytes(entry.data.bytes, '\0');
   SR_RETURN_IF_ERROR(level.data->read(entry.data, 0, std::as_writable_bytes(std::span(bytes))));
-  base::ByteReader lengths(std::string_view(bytes).substr(0, elements * sizeof(uint64_t)));
-  std::string_view rest = std::string_view(bytes).substr(elements * sizeof(uint64_t));
-  std::vector<std::string_view> strings;
-  for (uint64_t i = 0; i < elements; ++i) {
-    uint64_t length = 0;
-    SR_RETURN_IF_ERROR(lengths.get(&length));
-    if (length > rest.size()) {
-      return base::data_loss("{} has {} bytes for string {} of '{}', of {}", level.prefix,
-                             rest.size(), i, entry.name, length);
-    }
-    strings.push_back(rest.substr(0, length));
-    rest.remove_prefix(length);
-  }
-  return Tensor::strings(shape, strings);
+  Result<Tensor> strings = tensor::strings_from_bytes(bytes, shape_of(entry.slice));
+  if (strings.ok()) return strings;
+  return base::with_context(strings.status(), fmt::format("{}: '{}'", level.prefix, entry.name));
 }
 
 Status CheckpointReader::verify_stored(const StoredTensor& stored) {

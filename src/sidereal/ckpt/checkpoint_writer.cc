@@ -1,6 +1,5 @@
 #include "sidereal/ckpt/checkpoint_writer.h"
 
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -8,6 +7,7 @@
 #include "sidereal/ckpt/checkpoint_reader.h"
 #include "sidereal/ckpt/data_file.h"
 #include "sidereal/ckpt/index.h"
+#include "sidereal/sys/posix/posix.h"
 #include "sidereal/tensor/strings.h"
 
 namespace sidereal::ckpt {
@@ -20,8 +20,7 @@ class CheckpointWriter final : public TensorWriter {
  public:
   static Result<std::unique_ptr<TensorWriter>> create(std::shared_ptr<sys::Disk> disk,
                                                       const std::string& prefix) {
-    std::random_device random;
-    const uint64_t unique = uint64_t{random()} << 32 | random();
+    const uint64_t unique = sys::posix::create_random()->next();
     const std::string name = data_file_name(prefix, 0, 1, unique);
     SR_ASSIGN_OR_RETURN(
         auto data, DataWriter::create(disk, fmt::format("{}/{}", sys::directory_of(prefix), name)));

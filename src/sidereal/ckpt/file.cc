@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include "sidereal/base/check.h"
@@ -59,7 +58,8 @@ Status RunReader::read(uint64_t at, std::span<char> out) {
 Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path) {
   auto disk = sys::posix::create_disk();
   // Others may write the same checkpoint.
-  const std::string part = fmt::format("{}.part-{:08x}", path, std::random_device()());
+  const auto unique = static_cast<uint32_t>(sys::posix::create_random()->next());
+  const std::string part = fmt::format("{}.part-{:08x}", path, unique);
   SR_ASSIGN_OR_RETURN(auto file, disk->create(part));
   return std::unique_ptr<OutputFile>(new OutputFile(path, part, std::move(disk), std::move(file)));
 }

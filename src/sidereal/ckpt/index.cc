@@ -272,9 +272,7 @@ std::string index_path(const std::string& prefix) { return prefix + ".index"; }
 
 std::string data_file_name(const std::string& prefix, int64_t shard, int64_t shards,
                            uint64_t unique) {
-  const size_t slash = prefix.rfind('/');
-  const std::string name = slash == std::string::npos ? prefix : prefix.substr(slash + 1);
-  return fmt::format("{}.data-{:05}-of-{:05}.{:08x}", name, shard, shards,
+  return fmt::format("{}.data-{:05}-of-{:05}.{:08x}", sys::file_name_of(prefix), shard, shards,
                      static_cast<uint32_t>(unique));
 }
 

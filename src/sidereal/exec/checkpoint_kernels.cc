@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "sidereal/exec/restoring.h"
 #include "sidereal/exec/saving.h"
 #include "sidereal/ir/component_specs.h"
+#include "sidereal/sys/posix/posix.h"
 
 namespace sidereal::exec {
 namespace {
@@ -65,10 +65,7 @@ Result<std::string> prefix_of(const KernelContext& c) {
       kBytesMax, out.size());
 }
 
-uint64_t random_number() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
-}
+uint64_t random_number() { return sys::posix::create_random()->next(); }
 
 /// The variables of the inputs from `first` on, as the attributes say.
 class Variables {
@@ -205,9 +202,8 @@ Result<std::string> commit(const Place& place, const std::string& prefix, const 
     return std::ranges::any_of(index.entries,
                                [](const ckpt::Entry& entry) { return entry.is_increment; });
   });
-  const size_t slash = base.rfind('/');
-  const std::string name = slash == std::string::npos ? base : base.substr(slash + 1);
-  SR_ASSIGN_OR_RETURN(const ckpt::Index index, ckpt::merge(read, has_increments ? name : ""));
+  SR_ASSIGN_OR_RETURN(const ckpt::Index index,
+                      ckpt::merge(read, has_increments ? sys::file_name_of(base) : ""));
   SR_RETURN_IF_ERROR(ckpt::write_index(place.disk.get(), prefix, index, random_number()));
   return ckpt::cut_text(index.cuts);
 }

@@ -6,9 +6,9 @@
 #include <thread>
 #include <utility>
 
-#include "sidereal/base/bytes.h"
 #include "sidereal/ckpt/slice.h"
 #include "sidereal/tensor/dtype.h"
+#include "sidereal/tensor/strings.h"
 
 namespace sidereal::exec {
 
@@ -31,15 +31,6 @@ constexpr int kBuffersOfLane = 4;
 constexpr int64_t kCopiedBytesMin = int64_t{64} << 20;
 constexpr int64_t kCopiedPart = 10;
 
-/// The strings of a tensor as a checkpoint has them.
-std::string encode_strings(const Tensor& value) {
-  base::ByteWriter out;
-  const auto strings = value.data<const std::string_view>();
-  for (const std::string_view one : strings) out.put(static_cast<uint64_t>(one.size()));
-  for (const std::string_view one : strings) out.put_bytes(one);
-  return out.take();
-}
-
 std::span<const std::byte> as_bytes(const Tensor& value) { return {value.raw(), value.nbytes()}; }
 
 }  // namespace
@@ -47,7 +38,9 @@ std::span<const std::byte> as_bytes(const Tensor& value) { return {value.raw(), 
 class SaveWork::Job : public std::enable_shared_from_this<Job> {
  public:
   Job(SaveRequest request, VariableLanes* lanes) : request_(std::move(request)), lanes_(lanes) {
-    for (const SavedTensor& tensor : request_.tensors) items_.emplace_back().of = tensor;
+    for (SavedTensor& tensor : std::exchange(request_.tensors, {})) {
+      items_.emplace_back().of = std::move(tensor);
+    }
   }
 
   /// Has snapshots taken. Thread: of the step.
@@ -274,7 +267,7 @@ class SaveWork::Job : public std::enable_shared_from_this<Job> {
       const Tensor& value = item->snapshot == nullptr ? item->of.value : item->snapshot->whole();
       if (value.dtype() == DType::kString) {
         const bool is_empty = item->snapshot != nullptr && item->snapshot->is_increment();
-        if (!is_empty) item->strings = encode_strings(value);
+        if (!is_empty) item->strings = tensor::strings_to_bytes(value);
         bytes = item->strings.size();
       } else {
         bytes = value.nbytes();
@@ -447,7 +440,7 @@ class SaveWork::Job : public std::enable_shared_from_this<Job> {
     return out;
   }
 
-  const SaveRequest request_;
+  SaveRequest request_;         // Its tensors are the items; the rest does not change.
   VariableLanes* const lanes_;  // For the step's lane, and what it posts.
   std::vector<Item> items_;
   std::atomic<int64_t> written_ = 0;

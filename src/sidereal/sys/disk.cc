@@ -10,6 +10,12 @@ std::string directory_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+std::string file_name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+std::string path_beside(const std::string& path, const std::string& name) {
+  return path.substr(0, path.rfind('/') + 1) + name;
+}
+
 Result<std::string> read_file(Disk* disk, const std::string& path, uint64_t max) {
   SR_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, disk->open(path));
   SR_ASSIGN_OR_RETURN(const uint64_t size, file->size());

@@ -54,6 +54,10 @@ class Disk {
 
 /// The directory that a path is in: "." for a name alone.
 std::string directory_of(const std::string& path);
+/// What a path calls its file in that directory.
+std::string file_name_of(const std::string& path);
+/// The path of file `name` in the directory of `path`.
+std::string path_beside(const std::string& path, const std::string& name);
 
 /// All of a file of at most `max` bytes; kResourceExhausted for a larger one.
 Result<std::string> read_file(Disk* disk, const std::string& path, uint64_t max);

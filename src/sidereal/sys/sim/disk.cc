@@ -161,7 +161,7 @@ Result<std::vector<std::string>> SimDisk::list(const std::string& directory) {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> out;
   for (const auto& [path, inode] : names_) {
-    if (directory_of(path) == directory) out.push_back(path.substr(path.rfind('/') + 1));
+    if (directory_of(path) == directory) out.push_back(file_name_of(path));
   }
   return out;
 }
