@@ -43,7 +43,10 @@ Result<Index> read_index(sys::Disk* disk, const std::string& prefix) {
                            base::message_of(bytes.status()));
   }
   SR_RETURN_IF_ERROR(bytes.status());
-  return decode(*bytes, path);
+  SR_ASSIGN_OR_RETURN(Index index, decode(*bytes, path));
+  const Status in_order = check_order(index);
+  if (in_order.ok()) return index;
+  return base::with_context(in_order, fmt::format("{} is damaged, or no checkpoint", path));
 }
 
 Status write_index(sys::Disk* disk, const std::string& prefix, const Index& index,

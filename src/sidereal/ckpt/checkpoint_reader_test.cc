@@ -337,6 +337,33 @@ TEST(IndexTest, SaysWhatLacksOrIsThereTwice) {
   EXPECT_THAT(std::string(merge(twice, "").status().message()), HasSubstr("saved twice"));
 }
 
+TEST(IndexTest, TensorsAreInOrderAndOfOneShape) {
+  const auto entry = [](std::string name, const Shape& shape) {
+    return Entry{.name = std::move(name),
+                 .dtype = DType::kFloat32,
+                 .shape = shape,
+                 .slice = Slice(shape.rank())};
+  };
+  const auto order_of = [](std::vector<Entry> entries) {
+    return check_order(Index{.entries = std::move(entries)});
+  };
+  EXPECT_TRUE(order_of({entry("a", {0}), entry("b", {0}), entry("b", {0})}).ok());
+  EXPECT_THAT(std::string(order_of({entry("b", {0}), entry("a", {0})}).message()),
+              HasSubstr("'a' follows 'b'"));
+  EXPECT_THAT(std::string(order_of({entry("a", {0}), entry("a", {0, 2})}).message()),
+              HasSubstr("'a' is float32[0], and float32[0,2]"));
+
+  // Found when the file is read, before anything is looked for in it.
+  auto disk = std::make_shared<SimDisk>(1);
+  const std::string name = data_file_name(kPrefix, 0, 1, 9);
+  ASSERT_TRUE(DataWriter::create(disk, "d/" + name).value()->finish().ok());
+  Index index{.cuts = {9}, .files = {{name, 0}}};
+  index.entries = {entry("b", {0}), entry("a", {0})};
+  for (Entry& one : index.entries) one.slice = whole_slice(one.shape);
+  ASSERT_TRUE(write_index(disk.get(), kPrefix, index, 1).ok());
+  EXPECT_EQ(CheckpointReader::open(disk, kPrefix).status().code(), StatusCode::kDataLoss);
+}
+
 TEST(IndexTest, BytesAreTheseAndNoOthersAreRead) {
   Index index{.base = "c-4", .cuts = {0x1122334455667788}, .files = {{"c-5.data", 8192}}};
   Entry entry{.name = "w",

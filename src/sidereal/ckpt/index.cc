@@ -268,6 +268,23 @@ Result<Index> merge(std::span<const Index> parts, std::string base) {
   return out;
 }
 
+Status check_order(const Index& index) {
+  for (size_t i = 1; i < index.entries.size(); ++i) {
+    const Entry& before = index.entries[i - 1];
+    const Entry& entry = index.entries[i];
+    if (comes_before(entry, before)) {
+      return base::data_loss("its tensors are in no order: '{}' follows '{}'", entry.name,
+                             before.name);
+    }
+    if (entry.name != before.name) continue;
+    if (entry.dtype == before.dtype && entry.shape == before.shape) continue;
+    return base::data_loss("'{}' is {}{}, and {}{}", entry.name, tensor::name_of(before.dtype),
+                           before.shape.to_string(), tensor::name_of(entry.dtype),
+                           entry.shape.to_string());
+  }
+  return {};
+}
+
 std::string index_path(const std::string& prefix) { return prefix + ".index"; }
 
 std::string data_file_name(const std::string& prefix, int64_t shard, int64_t shards,

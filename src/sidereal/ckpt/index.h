@@ -78,6 +78,10 @@ Result<Index> decode(std::string_view bytes, std::string_view what);
 /// and whole.
 Result<Index> merge(std::span<const Index> parts, std::string base);
 
+/// What readers of an index file stand on. kDataLoss unless the entries are in the order of names
+/// and slices, and those of one name are of one dtype and shape.
+Status check_order(const Index& index);
+
 /// "PREFIX.index".
 std::string index_path(const std::string& prefix);
 /// Of data file `shard` of `shards`: "NAME.data-00000-of-00002.12345678", where NAME is what

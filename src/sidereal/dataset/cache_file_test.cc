@@ -68,14 +68,14 @@ void write(const std::string& path, const std::string& content) {
 
 class CacheFiles : public testing::Test {
  protected:
-  CacheFiles() : path_(testing::TempDir() + "/cache_file_test") { forget(); }
-  ~CacheFiles() override { forget(); }
   void forget() const {
     for (const char* end : {"", ".part"}) std::remove((path_ + end).c_str());
   }
   [[nodiscard]] bool is_there() const { return std::ifstream(path_).good(); }
 
-  std::string path_;
+  /// One for each test: several run at once.
+  data::TestFolder folder_;
+  std::string path_ = folder_.path("cache");
 };
 
 TEST_F(CacheFiles, AreWrittenByTheFirstWholePassAndReadByLaterOnes) {
