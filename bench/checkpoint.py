@@ -2,7 +2,8 @@
 """What saving a table costs while it is trained, and how fast it is saved, and read again.
 
 One parameter server and one worker in processes of their own push random rows to a table with
-Adagrad's slots; a checkpoint is saved meanwhile, in full and in increments. Beside it, in the same
+Adagrad's slots, or train a model that looks rows up; a checkpoint is saved meanwhile, in full and
+in increments. Beside it, in the same
 run and folder: `dd conv=fsync` of as many bytes, and PyTorch's async_save of the same tensors
 (`./dev setup --peers`). Figures are medians of the rounds.
 """
@@ -41,6 +42,11 @@ from sidereal._dispatch import apply
 import sidereal as sr  # isort: skip
 
 PEER = ROOT / "bench/peers/torch_checkpoint.py"
+# The model that is trained: rows that a sample looks up, widths of its layers, samples of a step,
+# and how skewed ids are: half of the look-ups are of the first (1/2)**SKEW of the rows.
+COLUMNS, LAYERS, SAMPLES, SKEW = 26, (256, 128), 1024, 6
+# What a save that keeps a slow pace takes.
+SLOW_SECONDS = 10
 
 
 def memory(pid: int, key: str) -> int:
@@ -54,8 +60,9 @@ def memory(pid: int, key: str) -> int:
 class Training:
     """A table on a parameter server, and steps that push rows to it."""
 
-    def __init__(self, arguments: argparse.Namespace, bytes_per_second: int) -> None:
-        self.bytes_per_second = bytes_per_second
+    def __init__(self, arguments: argparse.Namespace, paces: tuple[int, ...]) -> None:
+        """`paces`: bytes a second that it may be saved with."""
+        self.paces = paces
         cluster = local_cluster(1, 1)
         options = ("--lanes", str(arguments.lanes))
         self.servers = [
@@ -77,12 +84,13 @@ class Training:
                 self.optimizer = v1.train.AdagradOptimizer(1.0, initial_accumulator_value=1.0)
                 self.push = self._push(ids, weights, batch)
                 self.push_some = self._push(self.some, weights, sr.shape(self.some)[0])
+            self.train = self._train(weights, rows, dim)
             slot = self.optimizer.get_slot(weights, "accumulator")
             handles = [weights.handle, slot.handle]
             names = ["w", "w/Adagrad"]
             with v1.device("/job:ps/task:0"):
                 self.saves = {}
-                for pace in (0, bytes_per_second):
+                for pace in (0, *paces):
                     part = apply(
                         "SaveVariables",
                         [self.prefix, self.cut, *handles],
@@ -91,6 +99,7 @@ class Training:
                     )  # fmt: skip
                     self.saves[pace] = apply("CommitCheckpoint", [self.prefix, self.base, part], {})
                 self.restore = apply("RestoreVariables", [self.prefix, *handles], {"names": names})
+            self.step = self.push
             self.session = v1.Session("grpc://" + cluster["worker"][0])
             self.session.run(v1.global_variables_initializer())
 
@@ -99,12 +108,27 @@ class Training:
         slices = sr.IndexedSlices(grads, ids, list(weights.shape))
         return self.optimizer.apply_gradients([(slices, weights)])
 
+    def _train(self, table: Any, rows: int, dim: int) -> Any:
+        """A step of a model of many look-ups and a few dense layers."""
+        with v1.device("/job:worker/task:0"):
+            skewed = sr.random.uniform([SAMPLES, COLUMNS], dtype=np.float64) ** float(SKEW)
+            ids = sr.cast(skewed * float(rows), np.int64)
+            x = sr.reshape(v1.nn.embedding_lookup(table, ids), [SAMPLES, COLUMNS * dim])
+            for i, width in enumerate((*LAYERS, 1)):
+                with v1.device("/job:ps/task:0"):
+                    kernel = v1.get_variable(f"kernel_{i}", [x.shape[1], width])
+                x = sr.matmul(x, kernel)
+                x = sr.nn.relu(x) if width > 1 else x
+            labels = sr.cast(sr.random.uniform([SAMPLES, 1]) < 0.3, np.float32)
+            loss = sr.reduce_mean(v1.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=x))
+            return self.optimizer.minimize(loss)
+
     def steps(self, stop: threading.Event) -> tuple[float, float]:
         """(steps per second, the slowest in ms) until told to stop."""
         count, slowest, began = 0, 0.0, time.perf_counter()
         while not stop.is_set():
             at = time.perf_counter()
-            self.session.run(self.push)
+            self.session.run(self.step)
             slowest = max(slowest, time.perf_counter() - at)
             count += 1
         return count / (time.perf_counter() - began), 1e3 * slowest
@@ -191,11 +215,20 @@ def round_of(training: Training, arguments: argparse.Namespace, folder: Path) ->
     out["bytes"] = size_of(full)
     remove(full)
     os.sync()
-    paced = training.checkpoint_while_training(full, training.bytes_per_second)
+    paced = training.checkpoint_while_training(full, training.paces[0])
     out.update({f"paced_{key}": value for key, value in paced.items()})
     os.sync()
-    out["dd_s"] = dd_seconds(folder, int(out["bytes"]))
     remove(full)
+    training.step = training.train
+    out["model_steps_per_s"], _ = training.steps_for(arguments.seconds)
+    for kind, pace in (("model_saving", 0), ("model_slow", training.paces[1])):
+        os.sync()
+        found = training.checkpoint_while_training(full, pace)
+        out.update({f"{kind}_{key}": value for key, value in found.items()})
+        remove(full)
+    training.step = training.push
+    os.sync()
+    out["dd_s"] = dd_seconds(folder, int(out["bytes"]))
     began = time.perf_counter()
     cut = training.checkpoint(full)
     out["quiet_s"] = time.perf_counter() - began
@@ -234,7 +267,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     try:
         # Three quarters of what dd does: a save that is no faster leaves more to the training.
         size = arguments.rows * arguments.dim * 8
-        training = Training(arguments, int(0.75 * size / dd_seconds(folder, size)))
+        paces = (int(0.75 * size / dd_seconds(folder, size)), int(size / SLOW_SECONDS))
+        training = Training(arguments, paces)
         try:
             training.steps_for(1)
             rounds = [round_of(training, arguments, folder) for _ in range(arguments.rounds)]
@@ -270,6 +304,12 @@ def report(figures: dict[str, Any]) -> str:
          format(torch["saving_steps_per_s"] / torch["steps_per_s"], ".2f") if torch else "-"),
         ("the same, paced at three quarters of dd",
          f"{ours['paced_steps_per_s'] / ours['steps_per_s']:.2f}", "at least 0.85", "none"),
+        ("steps/s of a model while saving, of without",
+         f"{ours['model_saving_steps_per_s'] / ours['model_steps_per_s']:.2f}",
+         "at least 0.85", "-"),
+        (f"the same, over {ours['model_slow_seconds']:.0f} seconds",
+         f"{ours['model_slow_steps_per_s'] / ours['model_steps_per_s']:.2f}",
+         "at least 0.85", "none"),
         ("slowest step, without, while saving and paced, ms",
          f"{ours['slowest_ms']:.0f}, {ours['saving_slowest_ms']:.0f},"
          f" {ours['paced_slowest_ms']:.0f}", "10 ms more",
@@ -301,6 +341,7 @@ def write(figures: dict[str, Any], document: Path) -> None:
     text = textwrap.fill(
         f"{conditions['rows']:,} rows of {conditions['dim']} floats with Adagrad,"
         f" {figures['ours']['bytes'] / 1e9:.2f} GB; steps push {conditions['batch']} random rows,"
+        f" those of the model look {SAMPLES * COLUMNS:,} skewed ones up and train dense layers,"
         f" one parameter server with {conditions['lanes']} lane over"
         f" {conditions['protocol']}; medians of {conditions['rounds']} rounds.",
         100,
