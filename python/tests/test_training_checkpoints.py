@@ -45,7 +45,7 @@ COUNTING = textwrap.dedent("""
         )
         counts = model.get_variable("counter/embeddings").ravel()
         print("ended", result.rows, result.checkpoints.rows_before, counts.min(), counts.max(),
-              flush=True)
+              "all", flush=True)
 """)
 
 
@@ -116,7 +116,7 @@ def test_each_row_is_counted_once_whatever_is_killed_when(protocol: str, tmp_pat
         run.kill_wholly()
         kills += 1
     run = Counting(protocol, tmp_path, 2, 1)
-    assert run.wait_for(b"ended"), run.text
+    assert run.wait_for(b" all\n"), run.text
     run.process.wait(PATIENCE_S)
     words = run.text.decode().split("ended")[1].split()
     assert int(words[0]) + int(words[1]) == 3 * 6001
