@@ -10,6 +10,7 @@ what they are trained with.
 
 from . import (
     activations,
+    applications,
     callbacks,
     constraints,
     initializers,
@@ -33,6 +34,7 @@ from .regularizers import Regularizer
 
 __all__ = [
     "Initializer", "Input", "Layer", "Loss", "Metric", "Model", "Optimizer", "Regularizer",
-    "Sequential", "SidecarEvaluator", "activations", "callbacks", "constraints", "initializers",
-    "layers", "losses", "metrics", "models", "optimizers", "regularizers", "saving", "utils",
+    "Sequential", "SidecarEvaluator", "activations", "applications", "callbacks", "constraints",
+    "initializers", "layers", "losses", "metrics", "models", "optimizers", "regularizers", "saving",
+    "utils",
 ]  # fmt: skip

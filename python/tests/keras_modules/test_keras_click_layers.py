@@ -87,6 +87,84 @@ def pooling_of_padded(layer: Any) -> Any:
     return pooling(layer, MASK)
 
 
+def field_aware(layer: Any) -> Any:
+    rows = np.random.default_rng(3).normal(size=(5, 3, 3 * 2))
+    by_field = rows.reshape(5, 3, 3, 2)
+    pairs = [(i, j) for i in range(3) for j in range(i)]
+    total = sum((by_field[:, i, j] * by_field[:, j, i]).sum(-1) for i, j in pairs)
+    return (rows,), {}, np.asarray(total)[:, None]
+
+
+def compressed(layer: Any) -> Any:
+    weights = weighted(layer, FIELDS)
+    halves, x, made = layer.split_half, FIELDS, []
+    for i in range(0, len(weights), 2):
+        pairs = np.einsum("bid,bjd->bdij", x, FIELDS).reshape(5, 4, -1)
+        maps = np.maximum(pairs @ weights[i] + weights[i + 1], 0).transpose(0, 2, 1)
+        kept = maps.shape[1] // 2 if halves and i + 2 < len(weights) else 0
+        made.append(maps[:, kept:].sum(-1))
+        x = maps[:, :kept] if kept else maps
+    return (FIELDS,), {}, np.concatenate(made, -1)
+
+
+def compressed_whole(layer: Any) -> Any:
+    return compressed(layer)
+
+
+def interacting(layer: Any) -> Any:
+    query, key, value, residual = weighted(layer, FIELDS)
+    heads = []
+    for at in (slice(0, 3), slice(3, 6)):
+        q, k, v = FIELDS @ query[:, at], FIELDS @ key[:, at], FIELDS @ value[:, at]
+        heads.append(softmax(q @ k.transpose(0, 2, 1)) @ v)
+    return (FIELDS,), {}, np.maximum(np.concatenate(heads, -1) + FIELDS @ residual, 0)
+
+
+def vector_cross(layer: Any) -> Any:
+    w, b = weighted(layer, X, X * 2)
+    return (X, X * 2), {}, X * (X * 2 @ w) + b + X * 2
+
+
+def extraction(layer: Any) -> Any:
+    weights = iter(weighted(layer, X))
+    states = [X] * 3
+    for level in range(2):
+        made = []
+        for x in states:
+            kernel, bias = next(weights), next(weights)
+            made.append(np.maximum(np.einsum("bd,due->bue", x, kernel) + bias, 0))
+        sights = [np.concatenate([made[i], made[2]], -1) for i in range(2)]
+        sights += [np.concatenate(made, -1)] if level == 0 else []
+        states = [
+            np.einsum("bue,be->bu", sight, softmax(x @ next(weights)))
+            for x, sight in zip(states, sights)
+        ]
+    return (X,), {}, states[:2]
+
+
+def evolution(layer: Any) -> Any:
+    scores = np.random.default_rng(4).random((5, 6))
+    kernel, recurrent, bias = weighted(layer, [BEHAVIOURS, scores], mask=MASK)
+    h = np.zeros((5, 3))
+
+    def sigmoid(x: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-x))
+
+    for t in range(6):
+        x, inner = BEHAVIOURS[:, t] @ kernel + bias[0], h @ recurrent + bias[1]
+        update = 1 - sigmoid(x[:, :3] + inner[:, :3])
+        reset = sigmoid(x[:, 3:6] + inner[:, 3:6])
+        new = np.tanh(x[:, 6:] + reset * inner[:, 6:])
+        update = update * scores[:, t : t + 1] * MASK[:, t : t + 1]
+        h = (1 - update) * h + update * new
+    return ([BEHAVIOURS, scores],), {"mask": MASK}, h
+
+
+def bias(layer: Any) -> Any:
+    (b,) = weighted(layer, X)
+    return (X,), {}, X + b
+
+
 CASES: list[tuple[str, dict[str, Any], Any]] = [
     ("FM", {}, fm),
     ("FM", {}, fm_of_list),
@@ -95,6 +173,17 @@ CASES: list[tuple[str, dict[str, Any], Any]] = [
     ("MMoE", {"units": 3, "num_experts": 4, "num_tasks": 2}, mixture),
     ("AttentionPooling", {"hidden": (5,)}, pooling),
     ("AttentionPooling", {"hidden": (5,)}, pooling_of_padded),
+    ("FieldAwareFM", {}, field_aware),
+    ("CIN", {"layer_size": (4, 3)}, compressed),
+    ("CIN", {"layer_size": (5, 3), "split_half": False}, compressed_whole),
+    ("Interacting", {"att_embedding_size": 3, "num_heads": 2}, interacting),
+    ("VectorCross", {}, vector_cross),
+    (
+        "PLE", {"units": 3, "num_tasks": 2, "shared_expert_num": 2, "specific_expert_num": 2},
+        extraction,
+    ),
+    ("AUGRU", {"units": 3}, evolution),
+    ("Bias", {}, bias),
 ]
 
 

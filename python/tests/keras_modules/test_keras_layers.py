@@ -109,8 +109,9 @@ CASES = [
 #: Layers that Keras does not have, which test_keras_click_layers.py looks at, and what is no layer
 #: to be compared.
 OTHERS = {
-    "AttentionPooling", "Cross", "DenseFeatures", "FM", "Input", "InputLayer", "Lambda", "Layer",
-    "MMoE", "SequenceFeatures",
+    "AUGRU", "AttentionPooling", "Bias", "CIN", "Cross", "DenseFeatures", "FM", "FieldAwareFM",
+    "Input", "InputLayer", "Interacting", "Lambda", "Layer", "MMoE", "PLE", "SequenceFeatures",
+    "VectorCross",
 }  # fmt: skip
 #: Layers of preprocessing, which test_preprocessing*.py compare.
 PREPROCESSING = {

@@ -6,6 +6,7 @@ from . import experimental
 from .attention import AdditiveAttention, Attention, AttentionPooling, MultiHeadAttention
 from .core import (
     Activation,
+    Bias,
     Dense,
     Dropout,
     Embedding,
@@ -19,7 +20,7 @@ from .core import (
 )
 from .feature_columns import DenseFeatures, SequenceFeatures
 from .hashing import CategoryCrossing, HashedCrossing, Hashing
-from .interactions import FM, Cross, MMoE
+from .interactions import CIN, FM, PLE, Cross, FieldAwareFM, Interacting, MMoE, VectorCross
 from .lookups import IntegerLookup, StringLookup
 from .merging import (
     Add,
@@ -47,7 +48,7 @@ from .merging import (
 )
 from .normalization import BatchNormalization, LayerNormalization
 from .numeric_features import CategoryEncoding, Discretization, Normalization, Rescaling
-from .recurrent import GRU, LSTM
+from .recurrent import AUGRU, GRU, LSTM
 from .text import TextVectorization
 
 _registry = Registry(
@@ -57,13 +58,14 @@ _registry = Registry(
 serialize, deserialize = _registry.serialize, _registry.deserialize
 
 __all__ = [
-    "FM", "GRU", "LSTM", "Activation", "Add", "AdditiveAttention", "Attention", "AttentionPooling",
-    "Average", "BatchNormalization", "CategoryCrossing", "CategoryEncoding", "Concatenate", "Cross",
-    "Dense", "DenseFeatures", "Discretization", "Dot", "Dropout", "Embedding", "Flatten",
-    "GlobalAveragePooling1D", "GlobalMaxPooling1D", "HashedCrossing", "Hashing", "Identity",
-    "Input", "InputLayer", "IntegerLookup", "Lambda", "Layer", "LayerNormalization", "LeakyReLU",
-    "MMoE", "Maximum", "Minimum", "MultiHeadAttention", "Multiply", "Normalization", "Permute",
-    "ReLU", "RepeatVector", "Rescaling", "Reshape", "SequenceFeatures", "Softmax", "StringLookup",
-    "Subtract", "TextVectorization", "add", "average", "concatenate", "deserialize", "dot",
-    "experimental", "maximum", "minimum", "multiply", "serialize", "subtract",
+    "AUGRU", "CIN", "FM", "GRU", "LSTM", "PLE", "Activation", "Add", "AdditiveAttention",
+    "Attention", "AttentionPooling", "Average", "BatchNormalization", "Bias", "CategoryCrossing",
+    "CategoryEncoding", "Concatenate", "Cross", "Dense", "DenseFeatures", "Discretization", "Dot",
+    "Dropout", "Embedding", "FieldAwareFM", "Flatten", "GlobalAveragePooling1D",
+    "GlobalMaxPooling1D", "HashedCrossing", "Hashing", "Identity", "Input", "InputLayer",
+    "IntegerLookup", "Interacting", "Lambda", "Layer", "LayerNormalization", "LeakyReLU", "MMoE",
+    "Maximum", "Minimum", "MultiHeadAttention", "Multiply", "Normalization", "Permute", "ReLU",
+    "RepeatVector", "Rescaling", "Reshape", "SequenceFeatures", "Softmax", "StringLookup",
+    "Subtract", "TextVectorization", "VectorCross", "add", "average", "concatenate", "deserialize",
+    "dot", "experimental", "maximum", "minimum", "multiply", "serialize", "subtract",
 ]  # fmt: skip

@@ -136,6 +136,21 @@ class Dense(Layer):
         return self.activation(like_rows(flat, inputs))
 
 
+class Bias(Layer):
+    """A weight for each feature of the inputs that is added."""
+
+    def __init__(self, bias_initializer: Any = "zeros", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.bias_initializer = initializers.get(bias_initializer)
+
+    def build(self, input_shape: Any) -> None:
+        width = check_features(self, input_shape)
+        self.bias = self.add_weight((width,), self.bias_initializer, name="bias")
+
+    def call(self, inputs: Any) -> Any:
+        return nn.bias_add(inputs, self.bias)
+
+
 class Activation(Layer):
     """An activation of the inputs."""
 

@@ -28,6 +28,8 @@ class _Recurrent(Layer):
     bias: Any
     _gates: int
     _states: int
+    #: How many columns of the inputs are no features.
+    _extra = 0
     #: The argument that one of them alone has, with its default.
     _own_option: tuple[str, bool]
 
@@ -66,7 +68,7 @@ class _Recurrent(Layer):
             ),
             "bias": (bias_initializer, bias_regularizer, bias_constraint),
         }  # fmt: skip
-        self._input_dropout = None
+        self._input_dropout: Any = None
         if dropout:
             self._input_dropout = Dropout(dropout, (None, 1, None), seed, dtype=self.dtype)
 
@@ -102,14 +104,14 @@ class _Recurrent(Layer):
                 f"layer '{self.name}' takes [batch, time, features]; the inputs have shape "
                 f"{tuple(sequences.shape)}"
             )
-        features = self.kernel.shape[0]
+        features = self.kernel.shape[0] + self._extra
         if sequences.shape[-1] not in (-1, features):
             raise errors.InvalidArgumentError(
                 f"layer '{self.name}': the inputs have {sequences.shape[-1]} features; the weights "
                 f"were made for {features}"
             )
         if self._input_dropout is not None:
-            sequences = self._input_dropout(sequences, training=training)
+            sequences = self._dropped(sequences, training)
         x = array.transpose(sequences, [1, 0, 2])
         flat = self._projected(array.reshape(x, [-1, features]))
         x = reshaped(flat, [*extents_of(x)[:2], flat.shape[-1]])
@@ -118,6 +120,9 @@ class _Recurrent(Layer):
             mask = array.expand_dims(array.transpose(mask, [1, 0]), -1)
             elements.append(math.cast(mask, x.dtype))
         return self._finished(*self._run(elements, self._first_states(x, initial_state)))
+
+    def _dropped(self, sequences: Any, training: bool) -> Any:
+        return self._input_dropout(sequences, training=training)
 
     def _projected(self, x: Any) -> Any:
         """The part of all steps that does not depend on the state, in one product of matrices."""
@@ -208,6 +213,44 @@ class GRU(_Recurrent):
         r = self.recurrent_activation(xr + hr)
         n = self.activation(xn + r * hn)
         return [z * h + (1.0 - z) * n]
+
+
+class AUGRU(GRU):
+    """A GRU whose update gate is scaled by attention (the interest evolution of DIEN, Zhou et al.,
+    2019), of inputs [sequences, scores]: [batch, time, features] and [batch, time]. A step of score
+    0 leaves the state as it is; one of score 1 is GRU's. Weights are those of GRU."""
+
+    _extra = 1
+
+    def build(self, input_shape: Any) -> None:
+        super().build(input_shape[0])
+
+    def call(
+        self, inputs: Any, initial_state: Any = None, mask: Any = None, training: bool = False
+    ) -> Any:
+        if not isinstance(inputs, (list, tuple)) or len(inputs) != 2:
+            raise ValueError(f"layer '{self.name}' is called on a list [sequences, scores]")
+        both = array.concat([inputs[0], array.expand_dims(inputs[1], -1)], -1)
+        mask = mask[0] if isinstance(mask, (list, tuple)) else mask
+        return super().call(both, initial_state, mask, training)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        several = isinstance(previous_mask, (list, tuple))
+        return super().compute_mask(inputs, previous_mask[0] if several else previous_mask)
+
+    def _dropped(self, sequences: Any, training: bool) -> Any:
+        kept = super()._dropped(sequences[:, :, : self.kernel.shape[0]], training)
+        return array.concat([kept, sequences[:, :, self.kernel.shape[0] :]], -1)
+
+    def _projected(self, x: Any) -> Any:
+        features = self.kernel.shape[0]
+        return array.concat([super()._projected(x[:, :features]), x[:, features:]], -1)
+
+    def _step(self, x: Any, states: list[Any]) -> list[Any]:
+        gates = 3 * self.units
+        (after,) = super()._step(x[:, :gates], states)
+        score = x[:, gates:]
+        return [states[0] + score * (after - states[0])]
 
 
 class LSTM(_Recurrent):
