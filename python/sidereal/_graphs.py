@@ -287,7 +287,7 @@ def graph_of(value: Output) -> Graph:
     if owner is not None:
         return owner
     if isinstance(native, _native.Graph):
-        error = errors.InvalidArgumentError(
+        error = errors.InaccessibleTensorError(
             f"{value!r} has no value: it was made while a function was traced, and is used outside "
             "of it; return it from the function"
         )
@@ -303,12 +303,17 @@ def legal_name(name: str) -> str:
     return name if re.match(r"[A-Za-z0-9.]", name) else "n" + name
 
 
-_NODE = re.compile(r"\b[A-Za-z0-9]+ '([^']+)'")
+_NODE = re.compile(r"\b([A-Za-z0-9]+) '([^']+)'")
+
+
+def nodes_named(error: errors.Error) -> list[tuple[str, str]]:
+    """(op, name) of the nodes that an error names."""
+    return _NODE.findall(error.message)
 
 
 def locate(error: errors.Error, native: _native.GraphBase) -> None:
     """Adds to an error of a running graph the line that made the node it names."""
-    for name in _NODE.findall(error.message):
+    for _, name in nodes_named(error):
         site = native.site_of(name)
         if not site:
             for part in name.split("/"):

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 from . import _native, errors, nest
 from ._dispatch import ENGINE, convert
+from ._files import written_whole
 from ._graphs import FuncGraph
 from ._native import Output, Tensor
 from ._structures import read, read_in_order, write
@@ -296,13 +297,15 @@ def save(obj: Any, export_dir: str | os.PathLike[str], signatures: Any = None) -
         there is, as "serving_default".
 
     The traces that a function has are saved; one without any is left out with a warning. Arguments
-    that are no tensors must be numbers, strings or None. Errors: InvalidArgumentError.
+    that are no tensors must be numbers, strings or None. Errors: InvalidArgumentError, and
+    NotFoundError when there is no such folder.
     """
-    path = Path(export_dir)
-    if path.is_dir():
-        raise errors.InvalidArgumentError(f"{path} is a folder; a saved model is one file")
-    if not path.parent.is_dir():
-        raise errors.NotFoundError(f"{path.parent} is no folder")
+    with written_whole(Path(export_dir)) as file:
+        file.write(_encoded(obj, signatures))
+
+
+def _encoded(obj: Any, signatures: Any) -> bytes:
+    """The bytes of the file of an object."""
     writer = _Writer()
     if isinstance(obj, (Function, ConcreteFunction, RestoredFunction)):
         made = writer._function(obj)
@@ -320,10 +323,7 @@ def save(obj: Any, export_dir: str | os.PathLike[str], signatures: Any = None) -
     _signatures(writer, signatures)
     writer.model.producer = f"sidereal {_native.__version__}"
     writer.model.objects = json.dumps({"root": number, "nodes": writer.nodes})
-    data = writer.model.encode(ENGINE)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(data)
-    os.replace(partial, path)
+    return writer.model.encode(ENGINE)
 
 
 # ---- loading -------------------------------------------------------------------------------------

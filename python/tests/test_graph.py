@@ -143,14 +143,3 @@ def test_a_compiled_model_takes_no_more_layers() -> None:
     with pytest.raises(errors.FailedPreconditionError, match="compiled"):
         model.compile(logit)
     assert "compiled" in repr(x)
-
-
-def test_errors_are_of_the_class_of_their_code() -> None:
-    error = errors.from_code(5, "no 'x'")
-    assert isinstance(error, errors.NotFoundError)
-    assert isinstance(error, (errors.Error, KeyError))
-    assert str(error) == "no 'x'"
-    assert isinstance(errors.from_code(14, ""), errors.UnavailableError)
-    assert isinstance(errors.from_code(99, ""), errors.UnknownError)
-    assert issubclass(errors.InvalidArgumentError, ValueError)
-    assert issubclass(errors.DeadlineExceededError, TimeoutError)

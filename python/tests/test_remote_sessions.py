@@ -123,10 +123,11 @@ def test_a_run_in_parts_says_what_was_not_announced(servers: list[sr.train.Serve
 def test_errors_name_the_line_and_the_task(servers: list[sr.train.Server]) -> None:
     x = tf.placeholder(tf.float32, [None])
     with tf.device("/job:ps/task:1"):
-        bad = x + tf.constant([1.0, 2.0])
+        bad = tf.add(x, tf.constant([1.0, 2.0]), name="bad")
     with tf.Session(servers[0].target) as session:
         with pytest.raises(errors.InvalidArgumentError) as caught:
             session.run(bad, {x: [1.0, 2.0, 3.0]})
+    assert caught.value.op.name == "bad"
     assert "/job:ps/replica:0/task:1" in str(caught.value)
     assert "test_remote_sessions.py" in str(caught.value)
 

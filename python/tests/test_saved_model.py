@@ -200,6 +200,17 @@ def test_what_cannot_be_saved_is_named(tmp_path):
         sr.saved_model.save({"v": sr.Variable(1.0)}, path, signatures=g)
     with pytest.raises(sr.errors.InvalidArgumentError, match="is a folder"):
         sr.saved_model.save(f, tmp_path)
+    with pytest.raises(sr.errors.NotFoundError, match="is no folder, in which m.srsm could be"):
+        sr.saved_model.save(f, tmp_path / "none" / "m.srsm")
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "model.srsm"
+    sr.saved_model.save({"v": sr.Variable(1.0)}, path)
+    before = path.read_bytes()
+    with pytest.raises(sr.errors.InvalidArgumentError, match="nothing to save"):
+        sr.saved_model.save({}, path)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
 def test_files_that_are_no_saved_model_are_refused(tmp_path):

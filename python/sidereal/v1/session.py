@@ -15,7 +15,7 @@ from .. import _native, _run_metadata, errors, nest
 from .._bodies import flatten_like
 from .._data_spec import DataSpec
 from .._dispatch import ENGINE, state, to_tensor
-from .._graphs import locate
+from .._graphs import locate, nodes_named
 from .._native import Output, Tensor
 from .._run_metadata import RunMetadata, RunOptions
 from .._sites import add_line, user_line
@@ -460,7 +460,7 @@ class BaseSession:
             f"{place.op_type} '{place.node_name}' takes {_text(place.dtype, place.shape)}; it is "
             f"fed with {given}: convert or reshape the value, or declare the placeholder otherwise"
         )
-        locate(error, self.graph.native)
+        self._locate(error)
         raise error
 
     # --- Running.
@@ -478,11 +478,21 @@ class BaseSession:
                 raise errors.CancelledError(
                     f"Session::Close was called, and the run was cancelled: {error.message}"
                 ) from None
-            locate(error, self.graph.native)
-            add_line(error)
+            self._locate(error)
             raise
         finally:
             state.graph = before
+
+    def _locate(self, error: errors.Error) -> None:
+        """Says which operation an error comes from, and where in the program."""
+        native = self.graph.native
+        for op, name in nodes_named(error):
+            node = native.find_node(name)
+            if node >= 0 and native.node_op(node) == op:
+                error.op = Operation(self.graph, node)
+                break
+        locate(error, native)
+        add_line(error)
 
 
 def _result(leaf: Any, outputs: Any) -> Any:
