@@ -7,7 +7,14 @@ import os
 import sys
 from typing import NoReturn
 
-from . import _evaluate_command, _export_command, _plot, _predict_command, launch
+from . import (
+    _evaluate_command,
+    _export_command,
+    _plot,
+    _predict_command,
+    _serve_model_command,
+    launch,
+)
 from .cluster import program_path
 
 #: `launch` starts Python scripts, `plot` draws learning curves; the others make and run what models
@@ -18,6 +25,7 @@ _COMMANDS = {
     "launch": launch.main,
     "plot": _plot.main,
     "predict": _predict_command.main,
+    "serve-model": _serve_model_command.main,
 }
 
 

@@ -14,7 +14,7 @@ from ._predictors import keras_model, kind_of
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
-def _bytes(text: str) -> int:
+def bytes_of(text: str) -> int:
     """A number of bytes: 1000, 64M, 1G."""
     number = text.rstrip("kKmMgG")
     unit = text[len(number) :].lower()
@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
         help="of --format tables: which, a,b (all that rows are taken from by ids)",
     )  # fmt: skip
     out.add_argument(
-        "--external-data", type=_bytes, default=onnx.EXTERNAL_DATA_BYTES, metavar="BYTES",
+        "--external-data", type=bytes_of, default=onnx.EXTERNAL_DATA_BYTES, metavar="BYTES",
         help="of ONNX: tables of so many bytes are in a file OUT.data (1G)",
     )  # fmt: skip
     return out

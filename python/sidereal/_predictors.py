@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,23 @@ class Predictor:
     data: DataSpec | None = None
     #: Whether it predicts probabilities; None: that is not known.
     is_binary: bool | None = None
+    #: Dtype's name and shape by output; None for a shape of which nothing is known.
+    outputs: dict[str, tuple[str, tuple[int | None, ...] | None]] = field(default_factory=dict)
+
+
+def _extents(shape: Any) -> tuple[int | None, ...]:
+    return tuple(None if n is None or n < 0 else n for n in shape)
 
 
 def _of_signature(where: str, signature: SignatureFunction) -> Predictor:
     inputs = {
-        name: (name_of(spec.dtype), tuple(None if n is None or n < 0 else n for n in spec.shape))
+        name: (name_of(spec.dtype), _extents(spec.shape))
         for name, spec in signature.inputs.items()
         if spec.shape is not None
+    }
+    outputs = {
+        name: (name_of(spec.dtype), None if spec.shape is None else _extents(spec.shape))
+        for name, spec in signature.outputs.items()
     }
     if len(inputs) != len(signature.inputs):
         raise errors.InvalidArgumentError(
@@ -54,7 +64,7 @@ def _of_signature(where: str, signature: SignatureFunction) -> Predictor:
         given = {name: _texts(columns[name]) for name in inputs}
         return {name: value.numpy() for name, value in signature(**given).items()}
 
-    return Predictor(where, inputs, call)
+    return Predictor(where, inputs, call, outputs=outputs)
 
 
 def _texts(column: npt.NDArray[Any]) -> Any:
@@ -89,6 +99,13 @@ def of_description(description: ModelDescription, checkpoint: Any) -> Predictor:
     return made
 
 
+def _onnx_type(value: Any) -> tuple[str, tuple[int | None, ...]]:
+    """Dtype's name and shape of an input or output of ONNX Runtime."""
+    kinds = {"float": "float32", "double": "float64"}
+    kind = value.type.removeprefix("tensor(").removesuffix(")")
+    return kinds.get(kind, kind), tuple(n if isinstance(n, int) else None for n in value.shape)
+
+
 def _of_onnx(path: Path) -> Predictor:
     try:
         # ruff: noqa: PLC0415 - nothing else needs the package.
@@ -102,13 +119,8 @@ def _of_onnx(path: Path) -> Predictor:
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 - it has no class of its own for them.
         raise errors.InvalidArgumentError(f"{path} is no model that runs: {error}") from None
-    kinds = {"float": "float32", "double": "float64"}
-    inputs = {}
-    for one in session.get_inputs():
-        kind = one.type.removeprefix("tensor(").removesuffix(")")
-        shape = tuple(n if isinstance(n, int) else None for n in one.shape)
-        inputs[one.name] = (kinds.get(kind, kind), shape)
-    outputs = [one.name for one in session.get_outputs()]
+    inputs = {one.name: _onnx_type(one) for one in session.get_inputs()}
+    outputs = {one.name: _onnx_type(one) for one in session.get_outputs()}
 
     def call(columns: Columns) -> dict[str, npt.NDArray[Any]]:
         given = {
@@ -117,7 +129,7 @@ def _of_onnx(path: Path) -> Predictor:
         }
         return dict(zip(outputs, session.run(None, given)))
 
-    made = Predictor(str(path), inputs, call)
+    made = Predictor(str(path), inputs, call, outputs=dict(outputs))
     about = session.get_modelmeta().custom_metadata_map.get(ABOUT)
     return made if about is None else _told(made, about)
 
@@ -168,9 +180,7 @@ def open_model(path: str | os.PathLike[str], checkpoint: str | None = None) -> P
     """
     kind = kind_of(path)
     if checkpoint is not None and kind in ("onnx", "saved_model"):
-        raise errors.InvalidArgumentError(
-            f"{path} has its values; a checkpoint is for model.json and .keras files"
-        )
+        raise _has_its_values(path)
     if kind == "description":
         description = ModelDescription.load(path)
         if checkpoint is None:
@@ -179,6 +189,27 @@ def open_model(path: str | os.PathLike[str], checkpoint: str | None = None) -> P
     if kind == "keras":
         return keras_predictor(str(path), keras_model(path, checkpoint))
     return _of_onnx(Path(path)) if kind == "onnx" else _of_saved_model(Path(path))
+
+
+def open_signatures(
+    path: str | os.PathLike[str], checkpoint: str | None = None
+) -> dict[str, Predictor]:
+    """All that a file computes, by the names of signatures; what is no saved model has one, the
+    default."""
+    if kind_of(path) != "saved_model":
+        return {saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY: open_model(path, checkpoint)}
+    if checkpoint is not None:
+        raise _has_its_values(path)
+    loaded = saved_model.load(path)
+    return {
+        name: _of_signature(str(path), signature) for name, signature in loaded.signatures.items()
+    }
+
+
+def _has_its_values(path: str | os.PathLike[str]) -> errors.Error:
+    return errors.InvalidArgumentError(
+        f"{path} has its values; a checkpoint is for model.json and .keras files"
+    )
 
 
 def keras_model(path: str | os.PathLike[str], checkpoint: str | None = None) -> Any:
@@ -202,5 +233,5 @@ def one_output(predictor: Predictor, outputs: Sequence[str], wanted: str | None)
 
 __all__ = [
     "Columns", "Predictor", "keras_model", "keras_predictor", "kind_of", "of_description",
-    "one_output", "open_model",
+    "one_output", "open_model", "open_signatures",
 ]  # fmt: skip
