@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import pathlib
+import posixpath
 import re
 import subprocess
 import sys
@@ -190,17 +191,46 @@ def rule_no_orphans(tree: Tree) -> Iterator[Problem]:
                 yield file, 1, "pytest does not collect it: tests are tests/**/test_*.py"
 
 
+def anchors(tree: Tree, file: str) -> set[str]:
+    """What a link may name in a document: its headings, as forges make names of them."""
+    found: set[str] = set()
+    fence = ""
+    for line in tree.lines(file):
+        if mark := FENCE.match(line):
+            closes = fence and mark[1].startswith(fence) and not line.strip("`~ ")
+            fence = "" if closes else fence or mark[1]
+        elif line.startswith("#") and not fence:
+            text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", line.lstrip("#").strip())
+            name = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+            count = sum(1 for other in found if re.fullmatch(rf"{re.escape(name)}(-\d+)?", other))
+            found.add(f"{name}-{count}" if name in found else name)
+    return found
+
+
 def rule_documents(tree: Tree) -> Iterator[Problem]:
-    """Links in documents resolve, and the front door is documented."""
+    """Links in documents resolve, the guide lists its pages, and the front door is documented."""
     for file in tree.files:
         if suffix(file) != ".md":
             continue
-        folder = (tree.root / file).parent
+        folder = pathlib.PurePosixPath(file).parent
         for number, line in enumerate(tree.lines(file), 1):
             for link in re.findall(r"\]\(([^)\s]+)\)", line):
-                target = link.split("#")[0]
-                if target and "://" not in target and not (folder / target).exists():
+                target, _, anchor = link.partition("#")
+                if "://" in link:
+                    continue
+                path = posixpath.normpath((folder / target).as_posix()) if target else file
+                if not (tree.root / path).exists():
                     yield file, number, f"the link to {target} leads nowhere"
+                elif anchor and path in tree.files and anchor not in anchors(tree, path):
+                    yield file, number, f"{path} has no heading #{anchor}"
+    guide = "docs/guide/README.md"
+    if guide in tree.files:
+        for file in tree.files:
+            page = file.removeprefix("docs/guide/")
+            if page in (file, "README.md") or not page.endswith(".md"):
+                continue
+            if f"]({page})" not in tree.text(guide):
+                yield guide, 1, f"it does not list {page}"
     if "README.md" in tree.files and "dev" in tree.files:
         guides = [f for f in ("README.md", "HACKING.md") if f in tree.files]
         text = "\n".join(tree.text(f) for f in guides)

@@ -46,6 +46,8 @@ def test_a_clean_tree_has_no_problems(problems):
         ("README.md", "cd /ro" + "ot/x\n", "one particular machine"),
         ("README.md", "pip -i pypi" + ".org\n", "package registry"),
         ("README.md", "[gone](src/gone.h)\n", "leads nowhere"),
+        ("README.md", "[gone](#gone)\n", "no heading #gone"),
+        ("README.md", "# A\n[gone](README.md#a-1)\n", "no heading #a-1"),
         ("src/a_test.cc", "  std::this_thread::sleep" + "_for(1s);\n", "never sleeps"),
         ("tests/test_a.py", "time.sl" + "eep(1)\n", "never sleeps"),
         ("src/b_test.cc", "\n", "no CMakeLists.txt lists it"),
@@ -58,6 +60,22 @@ def test_a_violation_is_found_once_in_its_file(problems, path, text, message):
     found = problems({path: text})
     assert len(found) == 1, found
     assert found[0].startswith(f"{path}:") and message in found[0]
+
+
+def test_links_to_headings_are_those_that_forges_make(problems):
+    names = ["a-b--c", "of-x_y", "same", "same-1"]
+    text = "# A-b & c\n## Of [`x_y`](src/a.h)!\n# Same\n# Same\n```\n# Code\n```\n"
+    links = [f"[x](#{name}) [y](README.md#{name})" for name in names]
+    assert problems({"README.md": text + "\n".join(links) + "\n"}) == []
+    found = problems({"README.md": text + "[x](#code)\n"})
+    assert len(found) == 1 and "README.md:8" in found[0]
+
+
+def test_the_guide_lists_its_pages(problems):
+    files = {"docs/guide/README.md": "[A](a.md)\n", "docs/guide/a.md": "A\n"}
+    assert problems(files) == []
+    found = problems({**files, "docs/guide/b.md": "B\n"})
+    assert len(found) == 1 and "does not list b.md" in found[0]
 
 
 LONG = "word " * 21
