@@ -17,10 +17,10 @@ def write(prefix: str, named: Sequence[tuple[str, Any]], shard: int, shards: int
         return apply("SaveTensors", [to_tensor(prefix), *(value for _, value in named)], attrs)
 
 
-def commit(prefix: str, parts: Sequence[Any]) -> None:
-    """Has the checkpoint be there, whose data files are all on disk."""
+def commit(prefix: str, parts: Sequence[Any], base: str = "") -> None:
+    """Has the checkpoint be there, whose data files are all on disk. `base`: what it stands on."""
     with state.at_once():
-        apply("CommitCheckpoint", [to_tensor(prefix), to_tensor(""), *parts])
+        apply("CommitCheckpoint", [to_tensor(prefix), to_tensor(base), *parts])
 
 
 def opened(prefix: str) -> _native.CheckpointReader:

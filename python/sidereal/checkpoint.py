@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _object_graph, _tensor_files, dtypes, errors
+from ._checkpoint_chain import needed_by
 from ._dispatch import convert, state
 from ._object_tree import SAVE_COUNTER, Slots, Tree, home_of, parts_of, shards_of, some
 from ._restoration import Restoration
@@ -66,7 +67,10 @@ def _tensor_of(thing: Any) -> Any:
     return values[0] if len(values) == 1 else array.concat(values, 0)
 
 
-def _write(prefix: str, tree: Tree, options: CheckpointOptions) -> None:
+def _write(
+    prefix: str, tree: Tree, options: CheckpointOptions, base: str, tracks_changes: bool
+) -> None:
+    since = _tensor_files.opened(base).cut if base else ""
     folder = os.path.dirname(prefix) or "."
     try:
         os.makedirs(folder, exist_ok=True)
@@ -86,7 +90,7 @@ def _write(prefix: str, tree: Tree, options: CheckpointOptions) -> None:
             away.setdefault(id(home), (home, []))[1].extend(parts)
     shards = 1 + sum(home._count_files_of(parts) for home, parts in away.values())
     with writing(prefix):
-        _write_files(prefix, graph, here, list(away.values()), shards)
+        _write_files(prefix, graph, here, list(away.values()), shards, base, since, tracks_changes)
 
 
 def parts_elsewhere(checkpoint: Checkpoint, home: Any) -> list[tuple[str, str, Any]]:
@@ -102,7 +106,8 @@ def parts_elsewhere(checkpoint: Checkpoint, home: Any) -> list[tuple[str, str, A
 
 def _write_files(
     prefix: str, graph: bytes, here: Sequence[tuple[str, Any]],
-    away: Sequence[tuple[Any, list[tuple[str, str, Any]]]], shards: int,
+    away: Sequence[tuple[Any, list[tuple[str, str, Any]]]], shards: int, base: str, since: str,
+    tracks_changes: bool,
 ) -> None:  # fmt: skip
     with state.at_once():
         read = [thing for _, thing in here if attribute_of(thing) == VARIABLE_VALUE]
@@ -111,8 +116,10 @@ def _write_files(
         tensors.append((_object_graph.ENTRY, convert(graph)))
         written = [_tensor_files.write(prefix, tensors, 0, shards)]
         for home, parts in away:
-            written += home._save_variables(prefix, parts, len(written), shards)
-        _tensor_files.commit(prefix, written)
+            written += home._save_variables(
+                prefix, parts, len(written), shards, since, tracks_changes
+            )
+        _tensor_files.commit(prefix, written, base)
 
 
 # --- Restoring.
@@ -280,19 +287,29 @@ class Checkpoint(Restored):
         update_checkpoint_state(os.path.dirname(written) or ".", written, [written])
         return written
 
-    def write(self, file_prefix: Any, options: CheckpointOptions | None = None) -> str:
+    def write(
+        self, file_prefix: Any, options: CheckpointOptions | None = None, *, base: Any = None,
+        tracks_changes: bool = False,
+    ) -> str:  # fmt: skip
         """Writes a checkpoint of that prefix, which is there whole or not at all, and gives the
         prefix. Of variables that functions of workers change meanwhile, each lane of a parameter
         server writes those of one instant; ClusterCoordinator.join() before it for one of all.
 
-        Errors: PermissionDeniedError and ResourceExhaustedError of the file system; those of the
+        base: a checkpoint in the same folder. Of variables on parameter servers that have kept note
+            of what changed since, that alone is written, and restoring needs `base` too. See
+            CheckpointManager(full_every=...).
+        tracks_changes: such note is kept from here on, so that this may be a base.
+
+        Errors: PermissionDeniedError and ResourceExhaustedError of the file system; NotFoundError
+        for a base that is not there, InvalidArgumentError for one in another folder; those of the
         cluster.
         """
         _check_eager("write")
         prefix = os.fspath(file_prefix)
+        below = _checked_base(prefix, base)
         chosen = options or CheckpointOptions()
         slots = None if chosen.experimental_skip_slot_variables else Slots()
-        _write(prefix, self._tree(slots), chosen)
+        _write(prefix, self._tree(slots), chosen, below, tracks_changes or below != "")
         for callback in chosen.experimental_write_callbacks or ():
             _call_back(callback, prefix)
         return prefix
@@ -342,6 +359,23 @@ class Checkpoint(Restored):
             object.__setattr__(self, "_restorations", ())
             raise
         return CheckpointLoadStatus(made)
+
+
+def _checked_base(prefix: str, base: Any) -> str:
+    """The prefix of what a checkpoint is to stand on; "": nothing."""
+    if base is None:
+        return ""
+    below = os.fspath(base)
+    if os.path.dirname(os.path.abspath(below)) != os.path.dirname(os.path.abspath(prefix)):
+        raise errors.InvalidArgumentError(
+            f"{prefix} cannot stand on {below}, which is in another folder: give a base beside it"
+        )
+    if os.path.abspath(prefix) in needed_by([below]):
+        raise errors.InvalidArgumentError(
+            f"{prefix} cannot stand on {below}, which it is, or which stands on it: give it "
+            "another name"
+        )
+    return below
 
 
 def _is_container(value: Any) -> bool:

@@ -1,5 +1,6 @@
-"""Which checkpoints a folder has: the text file `checkpoint` that lists them, what is deleted when
-a new one comes, and waiting for the next one. What is in a checkpoint is not looked at here.
+"""Which checkpoints a folder has: the text file `checkpoint` that lists them, whether their files
+are there, and waiting for the next one. What is in a checkpoint is not looked at here, but for what
+it stands on.
 
 A checkpoint is named by its prefix, "folder/ckpt-5", and is there once `PREFIX.index` is.
 """
@@ -15,9 +16,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
 
 from . import errors
+from ._checkpoint_chain import bases_of, standing_on
 from ._files import written_whole
 
 _log = logging.getLogger("sidereal")
@@ -122,7 +123,7 @@ def _unquoted(quoted: str) -> str:
     return os.fsdecode(_ESCAPE.sub(byte, os.fsencode(quoted[1:-1])))
 
 
-def _state_path(directory: str, latest_filename: str | None) -> Path:
+def state_path(directory: str, latest_filename: str | None) -> Path:
     return Path(directory) / (latest_filename or STATE_FILE)
 
 
@@ -140,7 +141,7 @@ def get_checkpoint_state(
     latest_filename: another name of the file.
     """
     directory = os.fspath(checkpoint_dir)
-    path = _state_path(directory, latest_filename)
+    path = state_path(directory, latest_filename)
     try:
         said = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -186,7 +187,7 @@ def update_checkpoint_state(
         _relative(directory, model_checkpoint_path), [_relative(directory, one) for one in every],
         stamps, last_preserved_timestamp or 0.0,
     )  # fmt: skip
-    path = _state_path(directory, latest_filename)
+    path = state_path(directory, latest_filename)
     if os.path.basename(model_checkpoint_path) == path.name:
         raise errors.InvalidArgumentError(
             f"a checkpoint cannot be called '{model_checkpoint_path}': {path} lists checkpoints; "
@@ -226,7 +227,7 @@ def latest_checkpoint(
         return state.model_checkpoint_path
     _log.warning(
         "%s names %s, whose files are not all there: %s is missing",
-        _state_path(os.fspath(checkpoint_dir), latest_filename), state.model_checkpoint_path,
+        state_path(os.fspath(checkpoint_dir), latest_filename), state.model_checkpoint_path,
         missing_files(state.model_checkpoint_path)[0],
     )  # fmt: skip
     return None
@@ -243,13 +244,19 @@ def _data_files(prefix: str) -> list[tuple[str, int, int]]:
 
 
 def checkpoint_exists(checkpoint_prefix: str | os.PathLike[str]) -> bool:
-    """Whether a checkpoint's files are all there (tf.compat.v1.train.checkpoint_exists)."""
+    """Whether a checkpoint's files are all there (tf.compat.v1.train.checkpoint_exists), and those
+    of what it stands on."""
     return not missing_files(checkpoint_prefix)
 
 
 def missing_files(checkpoint_prefix: str | os.PathLike[str]) -> list[str]:
-    """Which files of a checkpoint are not there, one at least of a checkpoint that is not."""
+    """Which files of a checkpoint are not there, or of what it stands on; one at least of a
+    checkpoint that is not."""
     prefix = os.fspath(checkpoint_prefix)
+    return next(filter(None, map(_missing_of, (prefix, *bases_of(prefix)))), [])
+
+
+def _missing_of(prefix: str) -> list[str]:
     if not os.path.isfile(prefix + ".index"):
         return [prefix + ".index"]
     numbers: dict[int, set[int]] = {}
@@ -297,9 +304,13 @@ _REMEDIES: dict[type[errors.Error], str] = {
 @contextlib.contextmanager
 def writing(prefix: str) -> Iterator[None]:
     """Around what writes a checkpoint. When that fails, what was written of it is removed, a
-    checkpoint of the same name that was there is as it was, and the error says what to do."""
+    checkpoint of the same name that was there is as it was, and the error says what to do. What
+    stands on a checkpoint of the same name goes first: it would have values of the new one."""
     before = {path for path, _, _ in _data_files(prefix)}
     index = _bytes_of(prefix + ".index")
+    for other in standing_on(prefix) if index is not None else ():
+        _log.warning("%s stands on %s, which is written anew: it is deleted", other, prefix)
+        remove_checkpoint(other)
     try:
         yield
     except BaseException as error:
@@ -369,244 +380,8 @@ def checkpoints_iterator(
             time.sleep(left)
 
 
-class Saved(Protocol):
-    """What a CheckpointManager looks after the checkpoints of: a Checkpoint."""
-
-    @property
-    def save_counter(self) -> Any: ...
-
-    def write(self, file_prefix: str, options: Any = None) -> str: ...
-
-    def restore(self, save_path: str, options: Any = None) -> Any: ...
-
-
-class CheckpointList:
-    """The checkpoints that one program writes to a folder, oldest first, and which of them are
-    deleted: what CheckpointManager and the savers of sessions share.
-
-    max_to_keep: None: all stay.
-    keep_checkpoint_every_n_hours: one that leaves the list stays on disk for ever when it is this
-        much younger than the last one that did.
-    clock: seconds since 1970.
-    """
-
-    def __init__(
-        self, directory: str | os.PathLike[str], max_to_keep: int | None,
-        keep_checkpoint_every_n_hours: float | None = None, latest_filename: str | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
-        self.directory = os.fspath(directory)
-        self.max_to_keep = max_to_keep
-        self.latest: str | None = None
-        self._hours = keep_checkpoint_every_n_hours
-        self._filename = latest_filename
-        self._clock = clock
-        #: Those that may be deleted, with the times at which they were made.
-        self._own: dict[str, float] = {}
-        #: What the state file says since it was read or written here; None: there was none.
-        self._known = self._said()
-        state = get_checkpoint_state(self.directory, latest_filename)
-        now = clock()
-        if state is None:
-            # A little earlier, so that what is made at once is younger.
-            self._preserved = now - 1.0
-            return
-        self.latest = state.model_checkpoint_path
-        self._preserved = state.last_preserved_timestamp
-        if now < self._preserved:
-            _log.warning(
-                "the clock says %r, before the time %r at which the last checkpoint of %s was kept "
-                "for ever: none of those that are there will be deleted",
-                now, self._preserved, self.directory,
-            )  # fmt: skip
-            self._preserved = now
-        every = state.all_model_checkpoint_paths
-        stamps = state.all_model_checkpoint_timestamps or [self._preserved] * len(every)
-        for path, stamp in zip(every, stamps):
-            if min(stamp, now) > self._preserved:
-                self._own[path] = min(stamp, now)
-
-    @property
-    def paths(self) -> list[str]:
-        """Those that are looked after, oldest first."""
-        return list(self._own)
-
-    def _path(self) -> Path:
-        return _state_path(self.directory, self._filename)
-
-    def _said(self) -> bytes | None:
-        try:
-            return self._path().read_bytes()
-        except FileNotFoundError:
-            return None
-
-    def check(self) -> None:
-        """AbortedError when another program has written the state file."""
-        said = self._said()
-        if said is not None and said != self._known:
-            raise errors.AbortedError(
-                f"{self._path()} was changed by another writer: two programs that save to one "
-                "folder would delete each other's checkpoints. Give each a folder of its own; or, "
-                "when the other one has ended, make the manager again, which reads what is there"
-            )
-
-    def add(self, prefix: str) -> None:
-        """Takes a new checkpoint in, and deletes those that are too many."""
-        self.check()
-        self._own.pop(prefix, None)
-        self._own[prefix] = self._clock()
-        self.latest = prefix
-        # First, so that the file never names deleted ones alone.
-        self._record()
-        before = len(self._own)
-        self.check()
-        leaving = []
-        while self.max_to_keep and len(self._own) > self.max_to_keep:
-            old = next(iter(self._own))
-            made = self._own.pop(old)
-            if self._hours and made - self._hours * 3600.0 >= self._preserved:
-                self._preserved = made
-            else:
-                leaving.append(old)
-        for old in leaving:
-            remove_checkpoint(old)
-        if len(self._own) != before:
-            self._record()
-
-    def _record(self) -> None:
-        assert self.latest is not None
-        update_checkpoint_state(
-            self.directory, self.latest, self.paths, self._filename, list(self._own.values()),
-            self._preserved,
-        )  # fmt: skip
-        self._known = self._said()
-
-
-class CheckpointManager:
-    """Checkpoints of a folder: numbered, listed in its file `checkpoint`, deleted when there are
-    more than there should be (tf.train.CheckpointManager).
-
-        manager = sidereal.train.CheckpointManager(checkpoint, "model", max_to_keep=3)
-        manager.restore_or_initialize()
-        for step in range(steps):
-            train()
-            manager.save()
-
-    checkpoint: a sidereal.train.Checkpoint.
-    max_to_keep: how many stay; None: all of them.
-    keep_checkpoint_every_n_hours: one this much younger than the last one that was kept for ever is
-        kept for ever too, when its turn to be deleted comes.
-    checkpoint_name: files are called "NAME-NUMBER".
-    step_counter: a variable, or what int() takes, that says how many steps there were.
-    checkpoint_interval: steps between two checkpoints at least; needs step_counter.
-    init_fn: what restore_or_initialize() calls where there is no checkpoint.
-    clock: gives the seconds since 1970.
-
-    One program at a time writes to a folder. Files that no manager of the folder wrote are never
-    deleted.
-    """
-
-    def __init__(
-        self, checkpoint: Saved, directory: str | os.PathLike[str], max_to_keep: int | None,
-        keep_checkpoint_every_n_hours: float | None = None, checkpoint_name: str = "ckpt",
-        step_counter: Any = None, checkpoint_interval: int | None = None,
-        init_fn: Callable[[], Any] | None = None, *, clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
-        if max_to_keep is not None and max_to_keep <= 0:
-            raise ValueError(
-                f"max_to_keep is {max_to_keep!r}; it is a positive number, or None to keep all"
-            )
-        if checkpoint_interval is not None and step_counter is None:
-            raise ValueError("checkpoint_interval counts steps: give a step_counter")
-        self._checkpoint = checkpoint
-        self._list = CheckpointList(
-            directory, max_to_keep, keep_checkpoint_every_n_hours, clock=clock
-        )
-        self._prefix = os.path.join(self.directory, checkpoint_name)
-        self._step_counter = step_counter
-        self._interval = checkpoint_interval
-        self._init_fn = init_fn
-        self._last_step: int | None = None
-        self._before_save: Callable[[str], object] = lambda prefix: None
-
-    def before_save(self, call: Callable[[str], object]) -> None:
-        """Has `call` called with the prefix before each checkpoint that is written from now on."""
-        self._before_save = call
-
-    @property
-    def directory(self) -> str:
-        """The folder."""
-        return self._list.directory
-
-    @property
-    def checkpoint(self) -> Any:
-        """What is saved and restored."""
-        return self._checkpoint
-
-    @property
-    def checkpoint_interval(self) -> int | None:
-        """Steps between two checkpoints, at least."""
-        return self._interval
-
-    @property
-    def latest_checkpoint(self) -> str | None:
-        """The prefix of the newest checkpoint; None when there was none."""
-        return self._list.latest
-
-    @property
-    def checkpoints(self) -> list[str]:
-        """The prefixes of those that are looked after, oldest first."""
-        return self._list.paths
-
-    def save(
-        self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None
-    ) -> str | None:
-        """Saves, and deletes what is too much then. Gives the prefix, or None when fewer steps than
-        checkpoint_interval have passed.
-
-        checkpoint_number: the number in its name; the checkpoint's save_counter if absent.
-        check_interval: False: it is saved whatever the interval is.
-        options: see CheckpointOptions.
-        """
-        step = self._steps() if self._interval is not None else None
-        if check_interval and step is not None and self._interval is not None:
-            last = self._last_step
-            if last is not None and step - last < max(self._interval, 1):
-                return None
-        self._list.check()
-        counter = self._checkpoint.save_counter
-        counter.assign_add(1)
-        number = int(counter if checkpoint_number is None else checkpoint_number)
-        os.makedirs(self.directory, exist_ok=True)
-        self._before_save(f"{self._prefix}-{number}")
-        saved = self._checkpoint.write(f"{self._prefix}-{number}", options)
-        self._list.add(saved)
-        self._last_step = step
-        return saved
-
-    def restore_or_initialize(self) -> str | None:
-        """Restores the newest checkpoint and gives its prefix; where there is none, calls init_fn
-        and gives None."""
-        newest = self.latest_checkpoint
-        if newest is not None:
-            self._checkpoint.restore(newest)
-            if self._interval is not None:
-                self._last_step = self._steps()
-            return newest
-        if self._init_fn is not None:
-            self._init_fn()
-        return None
-
-    def sync(self) -> None:
-        """Waits until what save() began is on disk: it is when save() returns."""
-
-    def _steps(self) -> int:
-        counter = self._step_counter
-        return int(counter() if callable(counter) else counter)
-
-
 __all__ = [
-    "CheckpointList", "CheckpointManager", "CheckpointState", "checkpoint_exists",
-    "checkpoints_iterator", "get_checkpoint_mtimes", "get_checkpoint_state", "latest_checkpoint",
-    "remove_checkpoint", "update_checkpoint_state", "wait_for_new_checkpoint",
+    "CheckpointState", "checkpoint_exists", "checkpoints_iterator", "get_checkpoint_mtimes",
+    "get_checkpoint_state", "latest_checkpoint", "remove_checkpoint", "update_checkpoint_state",
+    "wait_for_new_checkpoint",
 ]  # fmt: skip

@@ -9,12 +9,12 @@ from .checkpoint import (
     load_variable,
 )
 from .checkpoint_management import (
-    CheckpointManager,
     CheckpointState,
     checkpoints_iterator,
     get_checkpoint_state,
     latest_checkpoint,
 )
+from .checkpoint_manager import CheckpointManager
 from .cluster_spec import ClusterDef, ClusterDeviceFilters, ClusterSpec, JobDef
 from .server import Server, ServerDef
 

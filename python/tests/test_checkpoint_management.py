@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from sidereal import checkpoint_management as management
-from sidereal import errors
+from sidereal import checkpoint_manager, errors
+from sidereal.checkpoint_manager import CheckpointManager
 
 HOUR = 3600.0
 
@@ -59,7 +60,7 @@ class Clock:
         return self.now
 
 
-Making = Callable[..., management.CheckpointManager]
+Making = Callable[..., CheckpointManager]
 
 
 @pytest.fixture
@@ -69,9 +70,9 @@ def clock() -> Clock:
 
 @pytest.fixture
 def make(tmp_path: Path, clock: Clock) -> Making:
-    def made(max_to_keep: int | None = 2, **arguments: Any) -> management.CheckpointManager:
+    def made(max_to_keep: int | None = 2, **arguments: Any) -> CheckpointManager:
         checkpoint = arguments.pop("checkpoint", None) or FakeCheckpoint()
-        return management.CheckpointManager(
+        return CheckpointManager(
             checkpoint, tmp_path / "run", max_to_keep, clock=clock, **arguments
         )
 
@@ -246,7 +247,7 @@ def test_the_folder_may_be_moved(make: Making, tmp_path: Path, clock: Clock) -> 
     manager.save()
     moved = (tmp_path / "run").rename(tmp_path / "moved")
     assert management.latest_checkpoint(moved) == str(moved / "ckpt-1")
-    again = management.CheckpointManager(FakeCheckpoint(), moved, 2, clock=clock)
+    again = CheckpointManager(FakeCheckpoint(), moved, 2, clock=clock)
     assert again.checkpoints == [str(moved / "ckpt-1")]
 
 
@@ -341,7 +342,7 @@ def test_the_state_names_the_new_one_before_old_ones_go(
         assert management.latest_checkpoint(tmp_path / "run") == str(tmp_path / "run/ckpt-2")
         raise PermissionError(prefix)
 
-    monkeypatch.setattr(management, "remove_checkpoint", refuse)
+    monkeypatch.setattr(checkpoint_manager, "remove_checkpoint", refuse)
     with pytest.raises(PermissionError, match="ckpt-1"):
         manager.save()
     assert indices(tmp_path) == ["ckpt-1", "ckpt-2"]

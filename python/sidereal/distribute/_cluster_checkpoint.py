@@ -25,11 +25,16 @@ def by_node(parts: Sequence[Part]) -> list[list[Part]]:
 
 
 def save(
-    strategy: ParameterServerStrategy, prefix: str, parts: Sequence[Part], first: int, shards: int
-) -> list[Any]:
+    strategy: ParameterServerStrategy, prefix: str, parts: Sequence[Part], first: int, shards: int,
+    since: str = "", tracks_changes: bool = False,
+) -> list[Any]:  # fmt: skip
     """Has the tasks write their variables: data files number `first` and following of so many.
-    Gives what CommitCheckpoint is to be told."""
-    return _run(strategy, "SaveVariables", [prefix, ""], parts, first, shards)
+    Gives what CommitCheckpoint is to be told.
+
+    since: a cut, of which what has changed after it is written, where that is known.
+    tracks_changes: it is kept note of what changes from now on.
+    """
+    return _run(strategy, "SaveVariables", [prefix, since], parts, first, shards, tracks_changes)
 
 
 def restore(
@@ -41,10 +46,11 @@ def restore(
 
 def _run(
     strategy: ParameterServerStrategy, op: str, texts: Sequence[str], parts: Sequence[Part],
-    first: int = 0, shards: int = 0, session: Any = None,
+    first: int = 0, shards: int = 0, tracks_changes: bool = False, session: Any = None,
 ) -> list[Any]:  # fmt: skip
     nodes = by_node(parts)
-    key = (op, first, shards, *((name, part, each._handle.node) for name, part, each in parts))
+    which = ((name, part, each._handle.node) for name, part, each in parts)
+    key = (op, first, shards, tracks_changes, *which)
     graph = strategy._graph
     if session is None:
         strategy._come_before()
@@ -60,6 +66,8 @@ def _run(
                     }
                     if shards:
                         attrs |= {"shard": first + i, "shards": shards}
+                    if tracks_changes:
+                        attrs["tracks_changes"] = True
                     handles = [graph.enter(each._handle) for _, _, each in own]
                     with graph.device(own[0][2].device):
                         made.append(graph.add(op, [*places, *handles], attrs, None))

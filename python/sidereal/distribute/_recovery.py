@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _native, errors, v1
 from .._lost import RestoredTask, size_of
 from ..checkpoint import parts_elsewhere
-from ..checkpoint_management import CheckpointManager
+from ..checkpoint_manager import CheckpointManager
 from . import _cluster_checkpoint
 
 if TYPE_CHECKING:

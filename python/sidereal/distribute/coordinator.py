@@ -21,7 +21,7 @@ from .._dispatch import apply, convert, state
 from .._iterators import GraphIterator
 from .._native import Output, Tensor
 from .._pipelines import leaving_open
-from ..checkpoint_management import CheckpointManager
+from ..checkpoint_manager import CheckpointManager
 from ..errors import ClosureInputError, PSUnavailableError
 from ..function import ConcreteFunction, Function, checked_compute_dtype
 from ..security import SecurityOptions

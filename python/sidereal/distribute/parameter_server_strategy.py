@@ -524,10 +524,11 @@ class ParameterServerStrategy(Strategy):
         return len(_cluster_checkpoint.by_node(parts))
 
     def _save_variables(
-        self, prefix: str, parts: Sequence[_cluster_checkpoint.Part], first: int, shards: int
-    ) -> list[Tensor]:
+        self, prefix: str, parts: Sequence[_cluster_checkpoint.Part], first: int, shards: int,
+        since: str, tracks_changes: bool,
+    ) -> list[Tensor]:  # fmt: skip
         """See _cluster_checkpoint.save()."""
-        return _cluster_checkpoint.save(self, prefix, parts, first, shards)
+        return _cluster_checkpoint.save(self, prefix, parts, first, shards, since, tracks_changes)
 
     def _restore_variables(self, prefix: str, parts: Sequence[_cluster_checkpoint.Part]) -> None:
         """See _cluster_checkpoint.restore()."""

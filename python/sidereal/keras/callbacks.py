@@ -15,11 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..checkpoint import Checkpoint, counter
-from ..checkpoint_management import (
-    STATE_FILE,
-    CheckpointManager,
-    remove_checkpoint,
-)
+from ..checkpoint_management import STATE_FILE, remove_checkpoint
+from ..checkpoint_manager import CheckpointManager
 from ._callback import Callback, Logs
 from ._tensorboard import TensorBoard
 
